@@ -1,0 +1,29 @@
+/** Time as the rest of the code sees it; a simulator or a test hands in its own. */
+export interface Clock {
+  /** Monotonic milliseconds from an arbitrary start; the only time that deadlines are made of. */
+  nowMs(): number;
+  /** Milliseconds since 1970 by the wall clock; may jump, so only for display and incarnations. */
+  wallMs(): number;
+  /**
+   * Calls `fn` once after `delayMs`. Returns a function that cancels it (harmless afterwards).
+   * The timer does not keep the process alive unless `keepAlive` is true.
+   */
+  after(delayMs: number, fn: () => void, options?: { keepAlive?: boolean }): () => void;
+}
+
+export const systemClock: Clock = {
+  nowMs: () => performance.now(),
+  wallMs: () => Date.now(),
+  after(delayMs, fn, options) {
+    const timer = setTimeout(fn, delayMs);
+    if (!options?.keepAlive) timer.unref();
+    return () => clearTimeout(timer);
+  },
+};
+
+/** Resolves after `delayMs`; keeps the process alive meanwhile. */
+export function sleep(clock: Clock, delayMs: number): Promise<void> {
+  return new Promise((resolve) => {
+    clock.after(delayMs, resolve, { keepAlive: true });
+  });
+}

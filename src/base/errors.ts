@@ -1,0 +1,68 @@
+/** Stable error codes; programs may switch on them, messages may change. */
+export type ErrorCode =
+  | 'ERR_CONFIG'
+  | 'ERR_ARGUMENT'
+  | 'ERR_PROTOCOL'
+  | 'ERR_AUTH'
+  | 'ERR_CLOSED'
+  | 'ERR_TIMEOUT'
+  | 'ERR_UNREACHABLE'
+  | 'ERR_REMOTE'
+  | 'ERR_OVERLOADED'
+  | 'ERR_CORE'
+  | 'ERR_DISK'
+  | 'ERR_RDMA';
+
+export interface ErrorOptions {
+  readonly cause?: unknown;
+  /** True when the same call may succeed later without any change by the caller. */
+  readonly retryable?: boolean;
+}
+
+/** Base of every error that meshcache throws on purpose. A miss is never an error, it is a result. */
+export class MeshCacheError extends Error {
+  readonly code: ErrorCode;
+  readonly retryable: boolean;
+
+  constructor(code: ErrorCode, message: string, options: ErrorOptions = {}) {
+    super(message, options.cause === undefined ? undefined : { cause: options.cause });
+    this.name = new.target.name;
+    this.code = code;
+    this.retryable = options.retryable ?? false;
+  }
+}
+
+/** A configuration value was refused; the message names the key, what was given and what is allowed. */
+export class ConfigError extends MeshCacheError {
+  constructor(message: string, options?: ErrorOptions) {
+    super('ERR_CONFIG', message, options);
+  }
+}
+
+/** A caller broke the contract of a method; nothing was touched. */
+export class ArgumentError extends MeshCacheError {
+  constructor(message: string, options?: ErrorOptions) {
+    super('ERR_ARGUMENT', message, options);
+  }
+}
+
+/** A peer sent bytes that are not of the protocol; its connection is closed. */
+export class ProtocolError extends MeshCacheError {
+  constructor(message: string, options?: ErrorOptions) {
+    super('ERR_PROTOCOL', message, options);
+  }
+}
+
+/** A peer could not prove that it knows the cluster's secret. */
+export class AuthError extends MeshCacheError {
+  constructor(message: string, options?: ErrorOptions) {
+    super('ERR_AUTH', message, options);
+  }
+}
+
+/** The object was closed before or during the call. */
+export class ClosedError extends MeshCacheError {
+  constructor(what: string, options?: ErrorOptions) {
+    super('ERR_CLOSED', `${what} is closed`, options);
+  }
+}

@@ -1,0 +1,66 @@
+/**
+ * Every limit of the system in one place, unit last in the name. The relations between them are
+ * checked when this module loads.
+ */
+const KIB = 2 ** 10;
+const MIB = 2 ** 20;
+const GIB = 2 ** 30;
+
+/** A key's UTF-8 length, without the namespace. */
+export const KEY_MAX_BYTES = 64 * KIB;
+/** Keys of one call; larger calls are refused. */
+export const CALL_MAX_KEYS = 1 << 20;
+/** A page's length. */
+export const PAGE_MAX_BYTES = 1 * GIB;
+
+/** One contiguous view of host memory: Node 20 has no view of more than 4 GiB. */
+export const SEGMENT_MAX_BYTES = 2 * GIB;
+/** A node's pool. */
+export const POOL_MIN_BYTES = 64 * KIB;
+export const POOL_MAX_BYTES = 16 * 1024 * GIB;
+/** Part of a pool that may wait for its quarantine to end. */
+export const QUARANTINE_POOL_FRACTION = 1 / 16;
+
+export const RPC_FRAME_MAX_BYTES = 16 * MIB;
+export const RPC_IN_FLIGHT_MAX_COUNT = 1024;
+export const RPC_CONNECTIONS_MAX_COUNT = 4096;
+export const RPC_CALL_TIMEOUT_MS = 2_000;
+export const RPC_CONNECT_TIMEOUT_MS = 1_000;
+export const RPC_HANDSHAKE_TIMEOUT_MS = 2_000;
+/** A peer that could not be reached is not tried again for this long. */
+export const RPC_RETRY_AFTER_MS = 1_000;
+
+/** Operations and payload of one TCP read request; a larger batch is several requests. */
+export const READ_REQUEST_MAX_OPS = 1024;
+export const READ_REQUEST_TARGET_BYTES = 16 * MIB;
+/** Payload asked for and not yet received on one data connection. */
+export const READ_IN_FLIGHT_MAX_BYTES = 64 * MIB;
+/** A data connection that delivers nothing for this long while something is due is given up. */
+export const READ_STALL_TIMEOUT_MS = 3_000;
+export const READ_CONNECT_TIMEOUT_MS = 1_000;
+export const READ_RETRY_AFTER_MS = 1_000;
+export const DATA_CONNECTIONS_MAX_COUNT = 4096;
+
+/** Keys of one directory request; a larger batch is several requests. */
+export const DIRECTORY_REQUEST_MAX_KEYS = 1024;
+/** UTF-8 bytes of keys in one directory request. */
+export const DIRECTORY_REQUEST_MAX_KEY_BYTES = 4 * MIB;
+/** Keys that one shard holds; new ones are refused beyond it. */
+export const DIRECTORY_SHARD_MAX_KEYS = 8_000_000;
+/** Locations (nodes) of one key that a shard keeps. */
+export const DIRECTORY_LOCATIONS_MAX_COUNT = 4;
+
+export const MEMBERS_MAX_COUNT = 4096;
+export const NODE_ID_MAX_BYTES = 256;
+
+/** All that `close()` waits for, together. */
+export const CLOSE_TIMEOUT_MS = 3_000;
+
+function relation(holds: boolean, text: string): void {
+  if (!holds) throw new Error(`limits: ${text} does not hold`);
+}
+
+relation(PAGE_MAX_BYTES <= SEGMENT_MAX_BYTES, 'a page fits in a segment');
+relation(DIRECTORY_REQUEST_MAX_KEY_BYTES * 2 <= RPC_FRAME_MAX_BYTES, 'a directory request fits in a frame');
+relation(KEY_MAX_BYTES * 2 <= DIRECTORY_REQUEST_MAX_KEY_BYTES, 'a key fits in a directory request');
+relation(READ_REQUEST_TARGET_BYTES <= READ_IN_FLIGHT_MAX_BYTES, 'a read request fits in the window');

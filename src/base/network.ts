@@ -1,0 +1,32 @@
+import net from 'node:net';
+
+/** The sockets that everything below the runtime uses; a test or a simulator hands in its own. */
+export interface Network {
+  connect(options: net.NetConnectOpts): net.Socket;
+  createServer(options: net.ServerOpts, onConnection: (socket: net.Socket) => void): net.Server;
+}
+
+export const systemNetwork: Network = {
+  connect: (options) => net.connect(options),
+  createServer: (options, onConnection) => net.createServer(options, onConnection),
+};
+
+/** A host and a port, the way peers are addressed. */
+export interface Endpoint {
+  readonly host: string;
+  readonly port: number;
+}
+
+/** `host:port`, IPv6 hosts in brackets. */
+export function formatEndpoint({ host, port }: Endpoint): string {
+  return host.includes(':') ? `[${host}]:${port}` : `${host}:${port}`;
+}
+
+/** Inverse of {@link formatEndpoint}; undefined when the text is not of that form. */
+export function parseEndpoint(text: string): Endpoint | undefined {
+  const match = /^(?:\[([^\]]+)\]|([^:\s]+)):(\d{1,5})$/.exec(text.trim());
+  if (match === null) return undefined;
+  const port = Number(match[3]);
+  if (port > 65535) return undefined;
+  return { host: (match[1] ?? match[2]) as string, port };
+}

@@ -1,0 +1,18 @@
+/** What a benchmark hands back: rows of figures, unit last in the name of each (`read_gb_per_s`). */
+export interface BenchReport {
+  readonly title: string;
+  readonly rows: readonly Readonly<Record<string, string | number>>[];
+  /** What the figures were measured on, what was skipped and why, one sentence each. */
+  readonly notes: readonly string[];
+}
+
+export interface BenchOptions {
+  /** Counted rounds of each contender, interleaved; medians are reported. */
+  readonly rounds: number;
+  /** Smaller work, for tests that only keep the benchmark from rotting. */
+  readonly quick: boolean;
+  /** Says what is going on when it takes longer than a second. */
+  progress(text: string): void;
+}
+
+export type Benchmark = (options: BenchOptions) => Promise<BenchReport>;

@@ -1,0 +1,70 @@
+import type { DataProtocol } from '../types.js';
+
+/** A registered memory region. `rkey` is what a peer must show to read from it: random, never used twice. */
+export interface Mr {
+  readonly addr: bigint;
+  /** Bytes. */
+  readonly length: number;
+  readonly rkey: number;
+  readonly lkey: number;
+}
+
+/** A piece of local memory. */
+export interface LocalRange {
+  readonly addr: bigint;
+  /** Bytes. */
+  readonly length: number;
+}
+
+/** One read of `length` contiguous bytes of a peer's registered memory. */
+export interface ReadOp {
+  /** `host:port` of the peer's data plane. */
+  readonly remoteEndpoint: string;
+  /** Where the bytes go: `length` bytes of one live `HostRegion`, unless `scatter` is given. */
+  readonly localAddr: bigint;
+  readonly remoteAddr: bigint;
+  readonly rkey: number;
+  /** Bytes. */
+  readonly length: number;
+  /** Pieces of local memory that take the bytes in this order; their lengths add up to `length`. */
+  readonly scatter?: readonly LocalRange[];
+  /** CRC-32 that the bytes must have once they have landed; another one makes the result false. */
+  readonly checksum?: number;
+}
+
+export interface TransportStats {
+  readonly readOps: number;
+  readonly readBytes: number;
+  /** Operations that ended false, whatever the reason. */
+  readonly failedOps: number;
+  /** Operations whose bytes did not have the checksum asked for: stale or damaged pages caught. */
+  readonly checksumFailures: number;
+  readonly servedOps: number;
+  readonly servedBytes: number;
+  /** Requests for memory that is not registered (any more), or out of its bounds. */
+  readonly refusedOps: number;
+  /** Connections closed because the peer did not speak the protocol. */
+  readonly protocolErrors: number;
+  readonly connections: number;
+  readonly reconnects: number;
+}
+
+/**
+ * Moves pages between nodes. One contract, checked by one test suite for every implementation:
+ * an operation that ends true has put exactly the remote bytes into the local range; after the
+ * promise has resolved nothing writes into any local range any more, whatever the result.
+ */
+export interface Transport {
+  readonly protocol: DataProtocol;
+  /** Allows peers to read `length` bytes from `addr` on (they must lie in one live `HostRegion`). Throws `ArgumentError`. */
+  registerMr(addr: bigint, length: number): Mr;
+  /** Resolves when no peer can start a read of it any more. */
+  deregisterMr(mr: Mr): Promise<void>;
+  /** One result per operation, in order. Never rejects for an operation that failed; throws `ArgumentError` for local memory that is not live. */
+  batchRead(ops: readonly ReadOp[]): Promise<boolean[]>;
+  /** `host:port` to advertise. */
+  localEndpoint(): string;
+  stats(): TransportStats;
+  /** Idempotent; ends within seconds; pending reads end false. */
+  close(): Promise<void>;
+}

@@ -1,0 +1,180 @@
+/** Records that travel between nodes. Unknown fields are ignored, so that versions can be mixed. */
+
+import { ProtocolError } from './base/errors.js';
+
+export type DataProtocol = 'rdma' | 'tcp';
+export type Tier = 'memory' | 'disk';
+
+/** Where one page is: on which node, at which address of its pool, and what it must hash to. */
+export interface DataLocationInit {
+  readonly nodeId: string;
+  /** `host:port` of the owner's data plane. */
+  readonly rdmaEndpoint: string;
+  readonly remoteAddr: bigint;
+  readonly rkey: number;
+  /** Bytes. */
+  readonly length: number;
+  /** CRC-32 (IEEE) of the page. */
+  readonly checksum: number;
+  /** The owner's start (see {@link NodeInfo}); a restarted owner's older locations are void. */
+  readonly incarnation?: number;
+  /** Order of this node's own statements on its keys; 0: not stated yet. */
+  readonly generation?: number;
+  readonly tier?: Tier;
+}
+
+export class DataLocation {
+  readonly nodeId: string;
+  readonly rdmaEndpoint: string;
+  readonly remoteAddr: bigint;
+  readonly rkey: number;
+  readonly length: number;
+  readonly checksum: number;
+  readonly incarnation: number;
+  readonly generation: number;
+  readonly tier: Tier;
+
+  constructor(init: DataLocationInit) {
+    this.nodeId = init.nodeId;
+    this.rdmaEndpoint = init.rdmaEndpoint;
+    this.remoteAddr = init.remoteAddr;
+    this.rkey = init.rkey;
+    this.length = init.length;
+    this.checksum = init.checksum;
+    this.incarnation = init.incarnation ?? 0;
+    this.generation = init.generation ?? 0;
+    this.tier = init.tier ?? 'memory';
+  }
+
+  toDict(): Record<string, unknown> {
+    return {
+      node_id: this.nodeId,
+      rdma_endpoint: this.rdmaEndpoint,
+      remote_addr: this.remoteAddr.toString(),
+      rkey: this.rkey,
+      length: this.length,
+      checksum: this.checksum,
+      incarnation: this.incarnation,
+      generation: this.generation,
+      tier: this.tier,
+    };
+  }
+
+  /** Throws {@link ProtocolError} when a required field is missing or out of its range. */
+  static fromDict(dict: Readonly<Record<string, unknown>>): DataLocation {
+    const read = new RecordReader('location', dict);
+    return new DataLocation({
+      nodeId: read.text('node_id'),
+      rdmaEndpoint: read.text('rdma_endpoint'),
+      remoteAddr: read.address('remote_addr'),
+      rkey: read.integer('rkey', 0, 0xffffffff),
+      length: read.integer('length', 0, Number.MAX_SAFE_INTEGER),
+      checksum: read.integer('checksum', 0, 0xffffffff, 0),
+      incarnation: read.integer('incarnation', 0, Number.MAX_SAFE_INTEGER, 0),
+      generation: read.integer('generation', 0, Number.MAX_SAFE_INTEGER, 0),
+      tier: dict.tier === 'disk' ? 'disk' : 'memory',
+    });
+  }
+}
+
+export interface NodeInfoInit {
+  readonly nodeId: string;
+  readonly controlHost: string;
+  readonly controlPort: number;
+  /** Data plane over RDMA; port 0: none. */
+  readonly rdmaHost?: string;
+  readonly rdmaPort?: number;
+  /** Data plane over TCP; port 0: none. */
+  readonly tcpHost?: string;
+  readonly tcpPort?: number;
+  readonly protocols?: readonly DataProtocol[];
+  /** Wall-clock milliseconds of the node's start: tells a restarted node from its former self. */
+  readonly incarnation?: number;
+}
+
+/** A member of the cluster as discovery spreads it. */
+export class NodeInfo {
+  readonly nodeId: string;
+  readonly controlHost: string;
+  readonly controlPort: number;
+  readonly rdmaHost: string;
+  readonly rdmaPort: number;
+  readonly tcpHost: string;
+  readonly tcpPort: number;
+  readonly protocols: readonly DataProtocol[];
+  readonly incarnation: number;
+
+  constructor(init: NodeInfoInit) {
+    this.nodeId = init.nodeId;
+    this.controlHost = init.controlHost;
+    this.controlPort = init.controlPort;
+    this.rdmaHost = init.rdmaHost ?? '';
+    this.rdmaPort = init.rdmaPort ?? 0;
+    this.tcpHost = init.tcpHost ?? init.controlHost;
+    this.tcpPort = init.tcpPort ?? 0;
+    this.protocols = init.protocols ?? ['tcp'];
+    this.incarnation = init.incarnation ?? 0;
+  }
+
+  toDict(): Record<string, unknown> {
+    return {
+      node_id: this.nodeId,
+      control_host: this.controlHost,
+      control_port: this.controlPort,
+      rdma_host: this.rdmaHost,
+      rdma_port: this.rdmaPort,
+      tcp_host: this.tcpHost,
+      tcp_port: this.tcpPort,
+      protocols: [...this.protocols],
+      incarnation: this.incarnation,
+    };
+  }
+
+  /** Throws {@link ProtocolError} when a required field is missing or out of its range. */
+  static fromDict(dict: Readonly<Record<string, unknown>>): NodeInfo {
+    const read = new RecordReader('node', dict);
+    const protocols = Array.isArray(dict.protocols) ? dict.protocols : ['tcp'];
+    return new NodeInfo({
+      nodeId: read.text('node_id'),
+      controlHost: read.text('control_host'),
+      controlPort: read.integer('control_port', 0, 65535),
+      rdmaHost: read.text('rdma_host', ''),
+      rdmaPort: read.integer('rdma_port', 0, 65535, 0),
+      tcpHost: read.text('tcp_host', read.text('control_host')),
+      tcpPort: read.integer('tcp_port', 0, 65535, 0),
+      protocols: protocols.filter((name): name is DataProtocol => name === 'rdma' || name === 'tcp'),
+      incarnation: read.integer('incarnation', 0, Number.MAX_SAFE_INTEGER, 0),
+    });
+  }
+}
+
+class RecordReader {
+  constructor(
+    private readonly what: string,
+    private readonly dict: Readonly<Record<string, unknown>>,
+  ) {
+    if (typeof dict !== 'object' || dict === null) throw new ProtocolError(`${what}: not a record`);
+  }
+
+  text(name: string, fallback?: string): string {
+    const value = this.dict[name] ?? fallback;
+    if (typeof value === 'string') return value;
+    throw new ProtocolError(`${this.what}: ${name} must be text, got ${typeof value}`);
+  }
+
+  integer(name: string, min: number, max: number, fallback?: number): number {
+    const value = this.dict[name] ?? fallback;
+    if (typeof value === 'number' && Number.isSafeInteger(value) && value >= min && value <= max) return value;
+    throw new ProtocolError(`${this.what}: ${name} must be an integer of ${min} to ${max}, got ${String(value)}`);
+  }
+
+  address(name: string): bigint {
+    const value = this.dict[name];
+    const isInteger = typeof value === 'bigint' || Number.isSafeInteger(value);
+    if (isInteger || (typeof value === 'string' && /^\d{1,20}$/.test(value))) {
+      const address = BigInt(value as string | number | bigint);
+      if (address >= 0n && address < 1n << 64n) return address;
+    }
+    throw new ProtocolError(`${this.what}: ${name} must be a 64-bit address as decimal text, got ${String(value)}`);
+  }
+}
