@@ -9,6 +9,8 @@ export interface Clock {
    * The timer does not keep the process alive unless `keepAlive` is true.
    */
   after(delayMs: number, fn: () => void, options?: { keepAlive?: boolean }): () => void;
+  /** Resolves after the input and output that is waiting has had its turn. */
+  yield(): Promise<void>;
 }
 
 export const systemClock: Clock = {
@@ -19,6 +21,7 @@ export const systemClock: Clock = {
     if (!options?.keepAlive) timer.unref();
     return () => clearTimeout(timer);
   },
+  yield: () => new Promise((resolve) => setImmediate(resolve)),
 };
 
 /** Resolves after `delayMs`; keeps the process alive meanwhile. */

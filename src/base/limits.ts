@@ -21,6 +21,9 @@ export const POOL_MAX_BYTES = 16 * 1024 * GIB;
 /** Part of a pool that may wait for its quarantine to end. */
 export const QUARANTINE_POOL_FRACTION = 1 / 16;
 
+/** Bytes that a store copies before it lets other work have its turn. */
+export const COPY_SLICE_MAX_BYTES = 32 * MIB;
+
 export const RPC_FRAME_MAX_BYTES = 16 * MIB;
 export const RPC_IN_FLIGHT_MAX_COUNT = 1024;
 export const RPC_CONNECTIONS_MAX_COUNT = 4096;

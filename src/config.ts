@@ -1,0 +1,334 @@
+import { ConfigError } from './base/errors.js';
+import { POOL_MAX_BYTES, POOL_MIN_BYTES } from './base/limits.js';
+import { type Endpoint, parseEndpoint } from './base/network.js';
+import { formatSize, parseSize } from './base/sizes.js';
+
+export const EVICTION_POLICIES = ['lru', 's3fifo'] as const;
+export type EvictionPolicy = (typeof EVICTION_POLICIES)[number];
+
+/** What a host framework hands over when it creates a store. */
+export interface StorageConfig {
+  readonly tpRank: number;
+  readonly tpSize: number;
+  readonly ppRank: number;
+  readonly ppSize: number;
+  /** All tensor-parallel ranks of such a model hold the same pages, so they share entries. */
+  readonly isMlaModel: boolean;
+  readonly modelName?: string;
+  /** Configuration keys, snake_case or camelCase, and the framework's own ones. */
+  readonly extraConfig: Readonly<Record<string, unknown>>;
+}
+
+/** The settings of one node; README.md has the table of their meanings. */
+export interface MeshCacheConfigFields {
+  /** `host:port` of the discovery head, or several, comma-separated. */
+  readonly discoveryAddr: string;
+  readonly protocol: 'rdma' | 'tcp';
+  readonly deviceName: string | undefined;
+  readonly deviceNames: readonly string[];
+  readonly ibPort: number;
+  readonly gidIndex: number | undefined;
+  /** Bytes of the pool. */
+  readonly globalSegmentSize: number;
+  readonly vnodes: number;
+  readonly directoryReplicas: number;
+  readonly maxMasters: number;
+  readonly localHostname: string | undefined;
+  readonly nodeId: string | undefined;
+  readonly controlPort: number;
+  readonly rdmaPort: number;
+  readonly tcpPort: number;
+  /** Seconds. */
+  readonly heartbeatInterval: number;
+  /** Seconds. */
+  readonly memberTtl: number;
+  readonly diskEnabled: boolean;
+  readonly diskPath: string | undefined;
+  /** Bytes. */
+  readonly diskSize: number;
+  readonly metricsEnabled: boolean;
+  readonly metricsHost: string;
+  readonly metricsPort: number;
+  readonly metricsDashboard: boolean;
+  readonly verifyReads: boolean;
+  /** Must be the same on all nodes when `verifyReads` is off. */
+  readonly reuseQuarantineMs: number;
+  readonly evictionPolicy: EvictionPolicy;
+  readonly clusterSecret: string | undefined;
+  /** Parts of the key space that the host framework does not know by itself. */
+  readonly namespace: string;
+  readonly dtype: string;
+  readonly layout: string;
+}
+
+/** Every field may be left out, but for the discovery address; text is parsed (`'4gb'`, `'true'`). */
+export type MeshCacheConfigInit = { readonly discoveryAddr: string } & {
+  readonly [K in keyof MeshCacheConfigFields]?: MeshCacheConfigFields[K] | string;
+};
+
+interface Field {
+  /** The value, or undefined when it is not allowed. */
+  readonly parse: (value: unknown) => unknown;
+  readonly allowed: string;
+  readonly byDefault: unknown;
+}
+
+function text(allowed: string, byDefault: string | undefined, test = /\S/): Field {
+  return { parse: (v) => (typeof v === 'string' && test.test(v) ? v.trim() : undefined), allowed, byDefault };
+}
+
+function freeText(byDefault: string): Field {
+  return { parse: (v) => (typeof v === 'string' ? v : undefined), allowed: 'text', byDefault };
+}
+
+function toNumber(value: unknown): number {
+  if (typeof value === 'number') return value;
+  return typeof value === 'string' && /^\s*[+-]?\d+(\.\d+)?\s*$/.test(value) ? Number(value) : Number.NaN;
+}
+
+function integer(min: number, max: number, byDefault: number | undefined): Field {
+  return {
+    parse(value) {
+      const n = toNumber(value);
+      return Number.isSafeInteger(n) && n >= min && n <= max ? n : undefined;
+    },
+    allowed: `a whole number of ${min} to ${max}`,
+    byDefault,
+  };
+}
+
+function decimal(min: number, max: number, byDefault: number, unit: string): Field {
+  return {
+    parse(value) {
+      const n = toNumber(value);
+      return n >= min && n <= max ? n : undefined;
+    },
+    allowed: `${min} to ${max} ${unit}`,
+    byDefault,
+  };
+}
+
+function size(min: number, max: number, byDefault: string): Field {
+  return {
+    parse(value) {
+      const bytes = parseSize(value);
+      return bytes !== undefined && bytes >= min && bytes <= max ? bytes : undefined;
+    },
+    allowed: `${formatSize(min)} to ${formatSize(max)}, as bytes or with b, kb, mb, gb or tb, for example "4gb"`,
+    byDefault: parseSize(byDefault),
+  };
+}
+
+function flag(byDefault: boolean): Field {
+  const words: Readonly<Record<string, boolean>> = { true: true, false: false, '1': true, '0': false };
+  return {
+    parse: (v) => (typeof v === 'boolean' ? v : words[String(v).trim().toLowerCase()]),
+    allowed: 'true or false',
+    byDefault,
+  };
+}
+
+function choice(values: readonly string[], byDefault: string): Field {
+  return {
+    parse(value) {
+      const word = typeof value === 'string' ? value.trim().toLowerCase() : '';
+      return values.includes(word) ? word : undefined;
+    },
+    allowed: values.join(' or '),
+    byDefault,
+  };
+}
+
+function endpoints(): Field {
+  return {
+    parse: (v) => (typeof v === 'string' && parseEndpoints(v) !== undefined ? v.replaceAll(' ', '') : undefined),
+    allowed: 'host:port with a port of 1 to 65535, or several of them, comma-separated',
+    byDefault: undefined,
+  };
+}
+
+function names(): Field {
+  return {
+    parse(value) {
+      const list = typeof value === 'string' ? value.split(',') : value;
+      if (!Array.isArray(list)) return undefined;
+      const trimmed = list.map((name) => String(name).trim());
+      return trimmed.every((name) => name !== '') ? trimmed : undefined;
+    },
+    allowed: 'names, comma-separated',
+    byDefault: [],
+  };
+}
+
+const SCHEMA: Readonly<Record<string, Field>> = {
+  discovery_addr: endpoints(),
+  protocol: choice(['rdma', 'tcp'], 'rdma'),
+  device_name: text('the name of an RDMA device', undefined),
+  device_names: names(),
+  ib_port: integer(1, 255, 1),
+  gid_index: integer(0, 255, undefined),
+  global_segment_size: size(POOL_MIN_BYTES, POOL_MAX_BYTES, '4gb'),
+  vnodes: integer(1, 4096, 160),
+  directory_replicas: integer(1, 16, 2),
+  max_masters: integer(1, 16, 3),
+  local_hostname: text('a host name or address that the other nodes reach', undefined, /^\s*[^\s,]+\s*$/),
+  node_id: text('text of 1 to 256 characters', undefined, /^(?=.*\S).{1,256}$/),
+  control_port: integer(0, 65535, 0),
+  rdma_port: integer(0, 65535, 0),
+  tcp_port: integer(0, 65535, 0),
+  heartbeat_interval: decimal(0.05, 3600, 2, 'seconds'),
+  member_ttl: decimal(0.1, 36_000, 6, 'seconds'),
+  disk_enabled: flag(false),
+  disk_path: text('a directory', undefined),
+  disk_size: size(2 ** 20, 2 ** 50, '100gb'),
+  metrics_enabled: flag(true),
+  metrics_host: text('a host name or address', '127.0.0.1'),
+  metrics_port: integer(0, 65535, 31997),
+  metrics_dashboard: flag(true),
+  verify_reads: flag(true),
+  reuse_quarantine_ms: decimal(0, 3_600_000, 1000, 'milliseconds'),
+  eviction_policy: choice(EVICTION_POLICIES, 'lru'),
+  cluster_secret: text('text that is not empty', undefined),
+  namespace: freeText(''),
+  dtype: freeText(''),
+  layout: freeText(''),
+};
+
+/** Keys of the host framework's own that share the mapping. */
+const FRAMEWORK_KEYS: ReadonlySet<string> = new Set([
+  'backend_name',
+  'module_path',
+  'class_name',
+  'interface_v1',
+  'allocator',
+]);
+
+/** Validated, complete, immutable. Every refusal is a {@link ConfigError} that names the key. */
+export class MeshCacheConfig implements MeshCacheConfigFields {
+  declare readonly discoveryAddr: string;
+  declare readonly protocol: 'rdma' | 'tcp';
+  declare readonly deviceName: string | undefined;
+  declare readonly deviceNames: readonly string[];
+  declare readonly ibPort: number;
+  declare readonly gidIndex: number | undefined;
+  declare readonly globalSegmentSize: number;
+  declare readonly vnodes: number;
+  declare readonly directoryReplicas: number;
+  declare readonly maxMasters: number;
+  declare readonly localHostname: string | undefined;
+  declare readonly nodeId: string | undefined;
+  declare readonly controlPort: number;
+  declare readonly rdmaPort: number;
+  declare readonly tcpPort: number;
+  declare readonly heartbeatInterval: number;
+  declare readonly memberTtl: number;
+  declare readonly diskEnabled: boolean;
+  declare readonly diskPath: string | undefined;
+  declare readonly diskSize: number;
+  declare readonly metricsEnabled: boolean;
+  declare readonly metricsHost: string;
+  declare readonly metricsPort: number;
+  declare readonly metricsDashboard: boolean;
+  declare readonly verifyReads: boolean;
+  declare readonly reuseQuarantineMs: number;
+  declare readonly evictionPolicy: EvictionPolicy;
+  declare readonly clusterSecret: string | undefined;
+  declare readonly namespace: string;
+  declare readonly dtype: string;
+  declare readonly layout: string;
+
+  constructor(init: MeshCacheConfigInit) {
+    Object.assign(this, parseMapping(init as unknown as Record<string, unknown>));
+    checkRelations(this);
+    Object.freeze(this);
+  }
+
+  /** From a framework's mapping: snake_case or camelCase keys; unknown ones are refused. */
+  static fromExtraConfig(mapping: Readonly<Record<string, unknown>>): MeshCacheConfig {
+    return new MeshCacheConfig(mapping as unknown as MeshCacheConfigInit);
+  }
+
+  /** The listed discovery addresses, in order. */
+  discoveryEndpoints(): readonly Endpoint[] {
+    return parseEndpoints(this.discoveryAddr) as Endpoint[];
+  }
+}
+
+function parseMapping(mapping: Readonly<Record<string, unknown>>): Record<string, unknown> {
+  if (typeof mapping !== 'object' || mapping === null || Array.isArray(mapping)) {
+    throw new ConfigError(`the configuration must be a mapping of keys to values, got ${describe(mapping)}`);
+  }
+  const given = new Map<string, unknown>();
+  for (const [name, value] of Object.entries(mapping)) {
+    const key = toSnakeCase(name);
+    if (FRAMEWORK_KEYS.has(key) || value === undefined || value === null) continue;
+    if (!Object.hasOwn(SCHEMA, key)) {
+      throw new ConfigError(`unknown configuration key "${name}"; did you mean "${nearestKey(key)}"?`);
+    }
+    if (given.has(key)) throw new ConfigError(`configuration key "${key}" is given twice`);
+    given.set(key, value);
+  }
+  const parsed: Record<string, unknown> = {};
+  for (const [key, field] of Object.entries(SCHEMA)) {
+    parsed[toCamelCase(key)] = given.has(key) ? parseField(key, field, given.get(key)) : field.byDefault;
+  }
+  if (parsed.discoveryAddr === undefined) {
+    throw new ConfigError('configuration key "discovery_addr" is required, for example "10.0.0.1:31990"');
+  }
+  return parsed;
+}
+
+function parseField(key: string, field: Field, value: unknown): unknown {
+  const parsed = field.parse(value);
+  if (parsed !== undefined) return parsed;
+  const shown = key === 'cluster_secret' ? 'a value that is not shown' : describe(value);
+  throw new ConfigError(`configuration key "${key}": got ${shown}, allowed is ${field.allowed}`);
+}
+
+function checkRelations(config: MeshCacheConfig): void {
+  if (config.memberTtl < 2 * config.heartbeatInterval) {
+    throw new ConfigError(
+      `configuration key "member_ttl": got ${config.memberTtl} s, allowed is at least twice heartbeat_interval (${config.heartbeatInterval} s)`,
+    );
+  }
+  if (config.diskEnabled && config.diskPath === undefined) {
+    throw new ConfigError('configuration key "disk_path" is required when disk_enabled is true');
+  }
+}
+
+function parseEndpoints(list: string): Endpoint[] | undefined {
+  const parsed = list.split(',').map((item) => parseEndpoint(item));
+  return parsed.every((endpoint) => endpoint !== undefined && endpoint.port > 0) ? (parsed as Endpoint[]) : undefined;
+}
+
+function describe(value: unknown): string {
+  if (typeof value === 'string') return JSON.stringify(value);
+  return Array.isArray(value) ? 'a list' : typeof value === 'object' ? 'an object' : String(value);
+}
+
+function toSnakeCase(name: string): string {
+  return name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
+}
+
+function toCamelCase(key: string): string {
+  return key.replace(/_([a-z])/g, (_, letter: string) => letter.toUpperCase());
+}
+
+function nearestKey(name: string): string {
+  const distances = Object.keys(SCHEMA).map((key) => [editDistance(name, key), key] as const);
+  return distances.reduce((best, next) => (next[0] < best[0] ? next : best))[1];
+}
+
+/** Levenshtein distance by the usual two-row dynamic programme. */
+function editDistance(a: string, b: string): number {
+  let previous = Array.from({ length: b.length + 1 }, (_, j) => j);
+  for (let i = 1; i <= a.length; i++) {
+    const row = [i];
+    for (let j = 1; j <= b.length; j++) {
+      const substitution = (previous[j - 1] as number) + (a[i - 1] === b[j - 1] ? 0 : 1);
+      row.push(Math.min(substitution, (previous[j] as number) + 1, (row[j - 1] as number) + 1));
+    }
+    previous = row;
+  }
+  return previous[b.length] as number;
+}

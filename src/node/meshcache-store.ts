@@ -1,0 +1,398 @@
+import { type Environment, systemEnvironment } from '../base/environment.js';
+import { ArgumentError } from '../base/errors.js';
+import { CALL_MAX_KEYS, PAGE_MAX_BYTES } from '../base/limits.js';
+import { MeshCacheConfig, type StorageConfig } from '../config.js';
+import { KeyEncoder } from '../core/index.js';
+import { HostRegion } from '../memory/host-region.js';
+import { Metrics } from '../metrics/metrics.js';
+import { PublishedPool } from '../pool/published-pool.js';
+import { checkKeys, type HostIndices, type HostMemPool, hostPoolPages, pointerPages } from '../store/host-pool.js';
+import { type HybridHits, hybridBoundary, type PoolTransfer, prefixLength } from '../store/hybrid.js';
+import { type CallerPage, PageStore, type PageStoreStats } from '../store/page-store.js';
+import type { Mr } from '../transport/transport.js';
+import { NodeRuntime } from './node-runtime.js';
+
+/** The pool that `batchSetV1`, `batchGetV1`, `set` and `get` use. */
+const MAIN_POOL = 'kv';
+
+interface HostPages {
+  readonly objectKeys: readonly string[];
+  readonly pages: readonly CallerPage[];
+}
+
+export interface StoreStats extends PageStoreStats {
+  readonly poolEntries: number;
+  readonly poolUsedBytes: number;
+  readonly poolCapacityBytes: number;
+  readonly quarantinedBytes: number;
+  readonly evictions: number;
+  /** Ranges reused before their quarantine was over, because it was full. */
+  readonly earlyReuses: number;
+  readonly members: number;
+}
+
+/**
+ * One node of the cache: publishes pages in its own pool, reads those of every node.
+ *
+ * Pointers are addresses within live `HostRegion`s. A buffer handed to a call is in use until the
+ * call's promise has resolved; nothing reads or writes it afterwards. A miss is `false`, `null` or a
+ * shorter prefix, never an exception; wrong arguments throw `ArgumentError` before anything is
+ * touched, any call after `close()` throws `ClosedError`.
+ */
+export class MeshCacheStore {
+  readonly runtime: NodeRuntime;
+  readonly metrics: Metrics;
+  readonly #pages: PageStore;
+  readonly #pool: PublishedPool;
+  readonly #region: HostRegion;
+  readonly #mr: Mr;
+  readonly #encoder: KeyEncoder;
+  readonly #hostPools = new Map<string, HostMemPool>();
+  #closing: Promise<void> | undefined;
+
+  private constructor(parts: {
+    runtime: NodeRuntime;
+    metrics: Metrics;
+    pages: PageStore;
+    pool: PublishedPool;
+    region: HostRegion;
+    mr: Mr;
+    encoder: KeyEncoder;
+  }) {
+    this.runtime = parts.runtime;
+    this.metrics = parts.metrics;
+    this.#pages = parts.pages;
+    this.#pool = parts.pool;
+    this.#region = parts.region;
+    this.#mr = parts.mr;
+    this.#encoder = parts.encoder;
+  }
+
+  /**
+   * Starts a node and joins the cluster. Resolves although no discovery master answers yet: the node
+   * then works alone, says so in the log, and joins when one appears. Throws `ConfigError`.
+   */
+  static async create(storage: StorageConfig, environment: Partial<Environment> = {}): Promise<MeshCacheStore> {
+    const config = MeshCacheConfig.fromExtraConfig(storage?.extraConfig ?? {});
+    checkRanks(storage);
+    const nodeId = config.nodeId ?? NodeRuntime.generateNodeId();
+    const metrics = new Metrics(nodeId);
+    const env = systemEnvironment({ metrics, ...environment });
+    const runtime = new NodeRuntime(config, { nodeId, env });
+    let region: HostRegion | undefined;
+    try {
+      await runtime.start();
+      region = HostRegion.allocate(config.globalSegmentSize, { shared: true });
+      return MeshCacheStore.#assemble({ storage, config, env, metrics, runtime, region });
+    } catch (error) {
+      await runtime.stop();
+      region?.free();
+      throw error;
+    }
+  }
+
+  static #assemble(given: {
+    storage: StorageConfig;
+    config: MeshCacheConfig;
+    env: Environment;
+    metrics: Metrics;
+    runtime: NodeRuntime;
+    region: HostRegion;
+  }): MeshCacheStore {
+    const { storage, config, env, metrics, runtime, region } = given;
+    const mr = runtime.transport.registerMr(region.addr, region.length);
+    const pool = new PublishedPool(region.addr, region.length, mr.rkey, {
+      policy: config.evictionPolicy,
+      quarantineMs: config.reuseQuarantineMs,
+      neverReuseEarly: !config.verifyReads,
+      clock: env.clock,
+      onEvict: (keys) => pages.forget(keys),
+    });
+    const pages = new PageStore({
+      pool,
+      directory: runtime.directory,
+      transport: runtime.transport,
+      endpointOf: (location) => runtime.dataEndpointOf(location),
+      identity: {
+        nodeId: runtime.nodeId,
+        incarnation: runtime.incarnation,
+        dataEndpoint: runtime.localRdmaEndpoint,
+      },
+      verifyReads: config.verifyReads,
+      quarantineMs: config.reuseQuarantineMs,
+      clock: env.clock,
+      metrics,
+    });
+    runtime.announceFrom({ keys: () => pool.keys(), locationsOf: (keys) => pages.locationsOf(keys) });
+    const encoder = new KeyEncoder({
+      modelName: storage.modelName,
+      dtype: config.dtype,
+      layout: config.layout,
+      tag: config.namespace,
+      tpRank: storage.tpRank,
+      tpSize: storage.tpSize,
+      ppRank: storage.ppRank,
+      ppSize: storage.ppSize,
+      isMlaModel: storage.isMlaModel,
+    });
+    const store = new MeshCacheStore({ runtime, metrics, pages, pool, region, mr, encoder });
+    store.#registerGauges();
+    return store;
+  }
+
+  /** The framework's main host buffer; a later one replaces it. */
+  async registerMemPoolHost(pool: HostMemPool): Promise<void> {
+    this.#registerHostPool('registerMemPoolHost', pool, MAIN_POOL);
+  }
+
+  /** The host buffer of a further pool of a hybrid model, by its name (`kv` is the main one). */
+  async registerMemHostPoolV2(pool: HostMemPool, name: string): Promise<void> {
+    if (typeof name !== 'string' || name === '') {
+      throw new ArgumentError(`registerMemHostPoolV2: name must be text that is not empty, got ${String(name)}`);
+    }
+    this.#registerHostPool('registerMemHostPoolV2', pool, name);
+  }
+
+  async batchSetV1(keys: string[], hostIndices: HostIndices): Promise<boolean[]> {
+    const { objectKeys, pages } = this.#hostPages('batchSetV1', MAIN_POOL, keys, hostIndices);
+    return this.#pages.set(objectKeys, pages);
+  }
+
+  async batchGetV1(keys: string[], hostIndices: HostIndices): Promise<boolean[]> {
+    const { objectKeys, pages } = this.#hostPages('batchGetV1', MAIN_POOL, keys, hostIndices);
+    return this.#pages.get(objectKeys, pages);
+  }
+
+  /** How many of the keys exist from the first on without a gap. Not a use of them. */
+  async batchExists(keys: string[]): Promise<number> {
+    checkKeys('batchExists', keys);
+    return prefixLength(await this.#pages.exists(this.#encoder.encodeKeys(keys, MAIN_POOL)));
+  }
+
+  /** One result list a transfer, by its name. A transfer without keys moves nothing. */
+  async batchSetV2(transfers: readonly PoolTransfer[]): Promise<Record<string, boolean[]>> {
+    return this.#transferAll('batchSetV2', transfers, (keys, pages) => this.#pages.set(keys, pages));
+  }
+
+  async batchGetV2(transfers: readonly PoolTransfer[]): Promise<Record<string, boolean[]>> {
+    return this.#transferAll('batchGetV2', transfers, (keys, pages) => this.#pages.get(keys, pages));
+  }
+
+  /** The longest prefix that the KV pool and every pool of `transfers` can serve together. */
+  async batchExistsV2(keys: readonly string[], transfers: readonly PoolTransfer[] = []): Promise<HybridHits> {
+    checkKeys('batchExistsV2', keys);
+    const extra = transfers.filter((transfer) => transfer.name !== MAIN_POOL);
+    const [kv, ...others] = await Promise.all(
+      [MAIN_POOL, ...extra.map((transfer) => transfer.name)].map((name) =>
+        this.#pages.exists(this.#encoder.encodeKeys(keys, name)),
+      ),
+    );
+    const boundary = hybridBoundary(
+      prefixLength(kv as boolean[]),
+      extra.map((transfer, i) => ({
+        name: transfer.name,
+        present: others[i] as boolean[],
+        trailingCount: transfer.hitPolicy === 'trailing_pages' ? Math.max(1, transfer.keys?.length ?? 0) : undefined,
+      })),
+    );
+    return {
+      kvHitPages: boundary,
+      extraPoolHitPages: Object.fromEntries(extra.map((transfer) => [transfer.name, boundary])),
+    };
+  }
+
+  /** Publishes one entry from memory at `ptr`, or from `data`. */
+  async set(key: string, source: bigint | Uint8Array, size?: number): Promise<boolean> {
+    checkKeys('set', [key]);
+    const [objectKey] = this.#encoder.encodeKeys([key], MAIN_POOL);
+    return this.#withPage('set', source, size, async (page) => {
+      const [ok] = await this.#pages.set([objectKey as string], [page]);
+      return ok === true;
+    });
+  }
+
+  get(key: string): Promise<Uint8Array | null>;
+  get(key: string, into: Uint8Array): Promise<boolean>;
+  get(key: string, ptr: bigint, size: number): Promise<boolean>;
+  /** Reads one entry; a size other than the stored length is a miss. */
+  async get(key: string, target?: bigint | Uint8Array, size?: number): Promise<Uint8Array | boolean | null> {
+    checkKeys('get', [key]);
+    const objectKeys = this.#encoder.encodeKeys([key], MAIN_POOL);
+    if (target === undefined) return this.#getCopy(objectKeys);
+    return this.#getInto(objectKeys, target, size);
+  }
+
+  async batchSet(keys: string[], ptrs: ArrayLike<bigint>, sizes: ArrayLike<number>): Promise<boolean[]> {
+    checkKeys('batchSet', keys);
+    const pages = pointerPages('batchSet', keys.length, ptrs, sizes);
+    return this.#pages.set(this.#encoder.encodeKeys(keys, MAIN_POOL), pages);
+  }
+
+  async batchGet(keys: string[], ptrs: ArrayLike<bigint>, sizes: ArrayLike<number>): Promise<boolean[]> {
+    checkKeys('batchGet', keys);
+    const pages = pointerPages('batchGet', keys.length, ptrs, sizes);
+    return this.#pages.get(this.#encoder.encodeKeys(keys, MAIN_POOL), pages);
+  }
+
+  async exists(key: string): Promise<boolean> {
+    return (await this.batchExists([key])) === 1;
+  }
+
+  stats(): StoreStats {
+    const pool = this.#pool.stats();
+    return {
+      ...this.#pages.stats(),
+      poolEntries: pool.entries,
+      poolUsedBytes: pool.usedBytes,
+      poolCapacityBytes: pool.capacityBytes,
+      quarantinedBytes: pool.quarantinedBytes,
+      evictions: pool.evictions,
+      earlyReuses: pool.earlyReuses,
+      members: this.runtime.members().size,
+    };
+  }
+
+  /** Drops what this node published, in its pool and in the directory; nothing of other nodes. */
+  async clear(): Promise<void> {
+    await this.#pages.clear();
+  }
+
+  /** Leaves the cluster and frees everything. Idempotent; ends within seconds. Calls under way end as misses. */
+  close(): Promise<void> {
+    this.#closing ??= this.#close();
+    return this.#closing;
+  }
+
+  async #close(): Promise<void> {
+    this.#pages.close();
+    await this.runtime.stop();
+    this.#pool.free();
+    this.#encoder.free();
+    this.#region.free();
+  }
+
+  #registerHostPool(method: string, pool: HostMemPool, name: string): void {
+    const regions = pool?.region instanceof HostRegion ? [pool.region] : pool?.region;
+    if (!Array.isArray(regions) || !regions.every((region) => region instanceof HostRegion)) {
+      throw new ArgumentError(`${method}: pool.region must be a HostRegion or an array of them`);
+    }
+    const pageSize = pool.pageSize ?? 1;
+    if (!Number.isSafeInteger(pageSize) || pageSize < 1 || pageSize > CALL_MAX_KEYS) {
+      throw new ArgumentError(
+        `${method}: pool.pageSize must be a whole number of 1 to ${CALL_MAX_KEYS} tokens, got ${pageSize}`,
+      );
+    }
+    if (typeof pool.getPageBufferMeta !== 'function') {
+      throw new ArgumentError(
+        `${method}: pool.getPageBufferMeta must be a function, got ${typeof pool.getPageBufferMeta}`,
+      );
+    }
+    this.#hostPools.set(name, pool);
+  }
+
+  /** Object keys and pages of a call on a host pool; everything wrong with its arguments is thrown here. */
+  #hostPages(method: string, name: string, keys: readonly string[], hostIndices: HostIndices): HostPages {
+    checkKeys(method, keys);
+    const pages = hostPoolPages(method, this.#hostPools.get(name), keys.length, hostIndices);
+    return { objectKeys: this.#encoder.encodeKeys(keys, name), pages };
+  }
+
+  async #transferAll(
+    method: string,
+    transfers: readonly PoolTransfer[],
+    move: (objectKeys: readonly string[], pages: readonly CallerPage[]) => Promise<boolean[]>,
+  ): Promise<Record<string, boolean[]>> {
+    if (new Set(transfers.map((transfer) => transfer.name)).size !== transfers.length) {
+      throw new ArgumentError(`${method}: two transfers have the same name; give each pool once`);
+    }
+    const prepared = transfers.map(({ name, keys, hostIndices }) =>
+      keys === null ? null : this.#hostPages(method, name, keys, hostIndices ?? []),
+    );
+    const results = await Promise.all(
+      prepared.map((transfer) => (transfer === null ? [] : move(transfer.objectKeys, transfer.pages))),
+    );
+    return Object.fromEntries(transfers.map(({ name }, i) => [name, results[i] as boolean[]]));
+  }
+
+  async #getCopy(objectKeys: readonly string[]): Promise<Uint8Array | null> {
+    const [length] = await this.#pages.lengths(objectKeys);
+    if (length === null || length === undefined || length > PAGE_MAX_BYTES) return null;
+    const copy = new Uint8Array(length);
+    return (await this.#getInto(objectKeys, copy, undefined)) ? copy : null;
+  }
+
+  #getInto(objectKeys: readonly string[], target: bigint | Uint8Array, size: number | undefined): Promise<boolean> {
+    return this.#withPage('get', target, size, async (page) => {
+      const [ok] = await this.#pages.get(objectKeys, [page]);
+      return ok === true;
+    });
+  }
+
+  /** Runs `use` with the page at a pointer or in a caller's array, which gets an address for that time. */
+  async #withPage<T>(
+    method: string,
+    memory: bigint | Uint8Array,
+    size: number | undefined,
+    use: (page: CallerPage) => Promise<T>,
+  ): Promise<T> {
+    if (typeof memory === 'bigint') {
+      const [page] = pointerPages(method, 1, [memory], [size as number]);
+      return use(page as CallerPage);
+    }
+    if (!(memory instanceof Uint8Array) || memory.length === 0 || (size !== undefined && size !== memory.length)) {
+      throw new ArgumentError(
+        `${method}: give a pointer (bigint) and a size, or a Uint8Array of at least 1 byte alone; got ${describe(memory)}`,
+      );
+    }
+    const region = HostRegion.wrap(memory);
+    try {
+      const [page] = pointerPages(method, 1, [region.addr], [region.length]);
+      return await use(page as CallerPage);
+    } finally {
+      region.free();
+    }
+  }
+
+  #registerGauges(): void {
+    const gauges: Record<string, () => number> = {
+      meshcache_pool_entries: () => this.#pool.size,
+      meshcache_pool_used_bytes: () => this.#pool.bytesUsed,
+      meshcache_pool_capacity_bytes: () => this.#pool.capacity,
+      meshcache_members: () => this.runtime.members().size,
+    };
+    for (const [name, provider] of Object.entries(gauges)) this.metrics.setGaugeProvider(name, provider);
+    this.runtime.reportStatus(() => this.#status());
+  }
+
+  #status(): Record<string, unknown> {
+    const stats = this.stats();
+    return {
+      pool: {
+        entries: stats.poolEntries,
+        used_bytes: stats.poolUsedBytes,
+        capacity_bytes: stats.poolCapacityBytes,
+        evictions: stats.evictions,
+      },
+      reads: { ...stats.hits, misses: stats.misses },
+    };
+  }
+}
+
+function checkRanks(storage: StorageConfig): void {
+  const { tpRank, tpSize, ppRank, ppSize } = storage;
+  for (const [name, rank, size] of [
+    ['tp', tpRank, tpSize],
+    ['pp', ppRank, ppSize],
+  ] as const) {
+    if (!Number.isSafeInteger(size) || size < 1 || !Number.isSafeInteger(rank) || rank < 0 || rank >= size) {
+      throw new ArgumentError(
+        `create: ${name}Rank ${rank} of ${name}Size ${size}; allowed are a size of at least 1 and a rank of 0 to size - 1`,
+      );
+    }
+  }
+}
+
+function describe(value: unknown): string {
+  if (value instanceof Uint8Array) return `a Uint8Array of ${value.length} bytes`;
+  return value === null ? 'null' : typeof value;
+}

@@ -1,0 +1,244 @@
+import { type Clock, systemClock } from '../base/clock.js';
+import { ArgumentError } from '../base/errors.js';
+import { PAGE_MAX_BYTES } from '../base/limits.js';
+import { PoolAllocator } from '../core/index.js';
+import { regionOf, resolve } from '../memory/address-space.js';
+import { crc32 } from '../memory/checksum.js';
+import type { HostRegion } from '../memory/host-region.js';
+
+export interface PublishedPoolOptions {
+  /** Called with the keys of pages that have left the pool without being asked to, before their bytes are overwritten. */
+  readonly onEvict?: (keys: string[]) => void;
+  readonly policy?: 'lru' | 's3fifo';
+  /** Milliseconds for which a freed range is not reused; 0 reuses it at once. */
+  readonly quarantineMs?: number;
+  /** Never shorten the quarantine; a page for which there is no room meanwhile is refused. */
+  readonly neverReuseEarly?: boolean;
+  readonly clock?: Clock;
+}
+
+/** Bytes of one page, which lie in `views` one after the other. */
+export interface PageBytes {
+  readonly views: readonly Uint8Array[];
+  /** Bytes in all views together. */
+  readonly length: number;
+}
+
+export interface PublishedPage {
+  /** From the start of the pool. */
+  readonly offset: number;
+  readonly length: number;
+  readonly checksum: number;
+  /** The page was there before, byte for byte: nothing was copied. */
+  readonly alreadyPresent: boolean;
+}
+
+/**
+ * The pages of one node in a range of host memory that peers may read.
+ *
+ * The allocator decides offsets; this class alone writes page bytes. A page enters the index and
+ * gets its bytes within one synchronous call, so that nobody in the process can see an entry whose
+ * bytes are not there yet. Its checksum is taken over the copy in the pool.
+ *
+ * Accounting: every key of the allocator has its checksum at its slot in `#checksumBySlot`.
+ */
+export class PublishedPool {
+  readonly baseAddr: bigint;
+  readonly capacity: number;
+  readonly rkey: number;
+  readonly #region: HostRegion;
+  /** Offset of the pool's start in its region. */
+  readonly #regionOffset: number;
+  readonly #allocator: PoolAllocator;
+  readonly #clock: Clock;
+  readonly #onEvict: (keys: string[]) => void;
+  #checksumBySlot = new Uint32Array(1024);
+
+  /** `capacity` bytes from `baseAddr` on must lie in one live `HostRegion`; `rkey` is what peers show to read them. */
+  constructor(baseAddr: bigint, capacity: number, rkey: number, options: PublishedPoolOptions = {}) {
+    const region = regionOf(Number(baseAddr), capacity);
+    if (region === null) {
+      throw new ArgumentError(
+        `pool: ${capacity} bytes from address ${baseAddr} on are not within a live HostRegion; allocate or wrap one first`,
+      );
+    }
+    const regionOffset = Number(baseAddr - region.addr);
+    if (regionOffset % region.segmentBytes !== 0 && region.segmentBytes < region.length) {
+      throw new ArgumentError(`pool: starts ${regionOffset} bytes into a region of several segments; start it at one`);
+    }
+    this.baseAddr = baseAddr;
+    this.capacity = capacity;
+    this.rkey = rkey;
+    this.#region = region;
+    this.#regionOffset = regionOffset;
+    this.#clock = options.clock ?? systemClock;
+    this.#onEvict = options.onEvict ?? (() => {});
+    this.#allocator = new PoolAllocator({
+      capacityBytes: capacity,
+      segmentBytes: Math.min(capacity, region.segmentBytes),
+      policy: options.policy ?? 'lru',
+      quarantineMs: options.quarantineMs ?? 0,
+      neverReuseEarly: options.neverReuseEarly ?? false,
+    });
+  }
+
+  get size(): number {
+    return this.#allocator.size;
+  }
+
+  get bytesUsed(): number {
+    return this.#allocator.usedBytes;
+  }
+
+  /**
+   * Copies `length` bytes from `srcPtr` (in a live `HostRegion`) into the pool. Returns the address
+   * at which peers read them; null when there is no room: too big, or all pinned or in quarantine.
+   */
+  publish(key: string, srcPtr: bigint, length: number): bigint | null {
+    if (!Number.isSafeInteger(length) || length < 1) {
+      throw new ArgumentError(`publish: length must be a whole number of at least 1 byte, got ${length}`);
+    }
+    const views = resolve(Number(srcPtr), length);
+    if (views === null) {
+      throw new ArgumentError(`publish: ${length} bytes from ${srcPtr} on are not within a live HostRegion`);
+    }
+    const [page] = this.publishBatch([key], [{ views, length }]);
+    return page ? this.baseAddr + BigInt(page.offset) : null;
+  }
+
+  /** Publishes in order; one result a key. The call blocks for as long as the copying takes: callers slice large batches. */
+  publishBatch(keys: readonly string[], pages: readonly PageBytes[]): (PublishedPage | null)[] {
+    const results = this.#alreadyPresent(keys, pages);
+    const fresh: number[] = [];
+    for (let i = 0; i < keys.length; i++) {
+      if (results[i] === null && (pages[i] as PageBytes).length <= PAGE_MAX_BYTES) fresh.push(i);
+    }
+    if (fresh.length === 0) return results;
+
+    const freshKeys = fresh.map((i) => keys[i] as string);
+    const replaced = this.#allocator.hasBatch(freshKeys);
+    const lengths = Float64Array.from(fresh, (i) => (pages[i] as PageBytes).length);
+    const { offsets, slots, evicted } = this.#allocator.publishBatch(freshKeys, lengths, this.#clock.nowMs());
+    const gone = new Set(evicted);
+    for (let j = 0; j < fresh.length; j++) {
+      if (replaced[j] === 1 && (offsets[j] as number) < 0) gone.add(freshKeys[j] as string);
+    }
+    if (gone.size > 0) this.#onEvict([...gone]);
+    for (let i = 0; i < keys.length; i++) {
+      if (results[i] !== null && gone.has(keys[i] as string)) results[i] = null;
+    }
+    for (let j = 0; j < fresh.length; j++) {
+      const offset = offsets[j] as number;
+      if (offset < 0) continue;
+      const i = fresh[j] as number;
+      const page = pages[i] as PageBytes;
+      const checksum = this.#copyIn(offset, page);
+      this.#setChecksum(slots[j] as number, checksum);
+      results[i] = { offset, length: page.length, checksum, alreadyPresent: false };
+    }
+    return results;
+  }
+
+  /** Where each page lies, in order; null for those that are not here. Counts as a use. */
+  lookupBatch(keys: readonly string[]): (PublishedPage | null)[] {
+    return this.#pages(this.#allocator.lookupBatch(keys));
+  }
+
+  /** Like {@link lookupBatch}, without counting as a use. */
+  peekBatch(keys: readonly string[]): (PublishedPage | null)[] {
+    return this.#pages(this.#allocator.peekBatch(keys));
+  }
+
+  /** The page's bytes in the pool: valid until control goes back to the event loop, not to be written. */
+  bytesOf(page: PublishedPage): Uint8Array {
+    return this.#region.bytes(this.#regionOffset + page.offset, page.length);
+  }
+
+  addressOf(key: string): [remoteAddr: bigint, length: number] | null {
+    const found = this.#allocator.lookup(key);
+    return found === null ? null : [this.baseAddr + BigInt(found.offset), found.bytes];
+  }
+
+  has(key: string): boolean {
+    return this.#allocator.has(key);
+  }
+
+  /** One element a key, 1 when it is here. Does not count as a use. */
+  hasBatch(keys: readonly string[]): Uint8Array {
+    return this.#allocator.hasBatch(keys);
+  }
+
+  /** Counts as a use of those that are here. */
+  touchBatch(keys: readonly string[]): void {
+    this.#allocator.touchBatch(keys);
+  }
+
+  /** Asked-for removal: `onEvict` is not called. */
+  remove(key: string): boolean {
+    return this.#allocator.remove(key, this.#clock.nowMs());
+  }
+
+  /** Every key, next victim first. */
+  keys(): string[] {
+    return this.#allocator.keys();
+  }
+
+  /** Removes everything and returns what was removed. */
+  clear(): string[] {
+    const keys = this.#allocator.keys();
+    this.#allocator.clear(this.#clock.nowMs());
+    return keys;
+  }
+
+  stats(): ReturnType<PoolAllocator['stats']> {
+    return this.#allocator.stats();
+  }
+
+  /** Gives the index's memory back; the pool must not be used afterwards. The region is its owner's to free. */
+  free(): void {
+    this.#allocator.free();
+  }
+
+  #alreadyPresent(keys: readonly string[], pages: readonly PageBytes[]): (PublishedPage | null)[] {
+    return this.lookupBatch(keys).map((here, i) => {
+      const page = pages[i] as PageBytes;
+      if (here === null || here.length !== page.length || here.checksum !== checksumOf(page)) return null;
+      return { ...here, alreadyPresent: true };
+    });
+  }
+
+  #pages(found: { offsets: Float64Array; bytes: Float64Array; slots: Int32Array }): (PublishedPage | null)[] {
+    const pages: (PublishedPage | null)[] = [];
+    for (let i = 0; i < found.offsets.length; i++) {
+      const offset = found.offsets[i] as number;
+      const checksum = this.#checksumBySlot[found.slots[i] as number] as number;
+      pages.push(offset < 0 ? null : { offset, length: found.bytes[i] as number, checksum, alreadyPresent: true });
+    }
+    return pages;
+  }
+
+  #copyIn(offset: number, page: PageBytes): number {
+    const target = this.#region.bytes(this.#regionOffset + offset, page.length);
+    let at = 0;
+    for (const view of page.views) {
+      target.set(view, at);
+      at += view.length;
+    }
+    return crc32(target);
+  }
+
+  #setChecksum(slot: number, checksum: number): void {
+    if (slot >= this.#checksumBySlot.length) {
+      const larger = new Uint32Array(Math.max(slot + 1, this.#checksumBySlot.length * 2));
+      larger.set(this.#checksumBySlot);
+      this.#checksumBySlot = larger;
+    }
+    this.#checksumBySlot[slot] = checksum;
+  }
+}
+
+function checksumOf(page: PageBytes): number {
+  let checksum = 0;
+  for (const view of page.views) checksum = crc32(view, checksum);
+  return checksum;
+}

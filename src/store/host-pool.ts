@@ -1,0 +1,111 @@
+import { ArgumentError } from '../base/errors.js';
+import { CALL_MAX_KEYS, PAGE_MAX_BYTES } from '../base/limits.js';
+import { resolve } from '../memory/address-space.js';
+import type { HostRegion } from '../memory/host-region.js';
+import type { LocalRange } from '../transport/transport.js';
+import type { CallerPage } from './page-store.js';
+
+/** A framework's host KV buffer. Page i of a call starts at `hostIndices[i * pageSize]`. */
+export interface HostMemPool {
+  readonly region: HostRegion | readonly HostRegion[];
+  /** Tokens of a page; 1 when it is left out. */
+  readonly pageSize?: number;
+  /** c entries a page, page after page: c = 1 (MLA), 2 (K and V), or one per layer. */
+  getPageBufferMeta(hostIndices: ArrayLike<number | bigint>): {
+    ptrs: readonly bigint[] | BigUint64Array;
+    sizes: readonly number[];
+  };
+}
+
+export type HostIndices = ArrayLike<number | bigint>;
+
+/** Refuses what is not an array of keys, or too many of them. */
+export function checkKeys(method: string, keys: readonly string[]): void {
+  if (!Array.isArray(keys)) throw new ArgumentError(`${method}: keys must be an array of strings, got ${typeof keys}`);
+  if (keys.length > CALL_MAX_KEYS) {
+    throw new ArgumentError(`${method}: got ${keys.length} keys, allowed are at most ${CALL_MAX_KEYS} a call`);
+  }
+  for (let i = 0; i < keys.length; i++) {
+    if (typeof keys[i] !== 'string') {
+      throw new ArgumentError(`${method}: key ${i} must be a string, got ${typeof keys[i]}`);
+    }
+  }
+}
+
+/** The pages of a host pool that `hostIndices` name, one for each of `keyCount` keys. Throws before anything is touched. */
+export function hostPoolPages(
+  method: string,
+  pool: HostMemPool | undefined,
+  keyCount: number,
+  hostIndices: HostIndices,
+): CallerPage[] {
+  if (pool === undefined) throw new ArgumentError(`${method}: no host memory pool is registered for these pages`);
+  const pageSize = pool.pageSize ?? 1;
+  if (hostIndices?.length !== keyCount * pageSize) {
+    throw new ArgumentError(
+      `${method}: ${keyCount} keys with ${pageSize} tokens a page need ${keyCount * pageSize} host indices, got ${hostIndices?.length}`,
+    );
+  }
+  if (keyCount === 0) return [];
+  const { ptrs, sizes } = pool.getPageBufferMeta(hostIndices);
+  if (ptrs.length !== sizes.length || ptrs.length === 0 || ptrs.length % keyCount !== 0) {
+    throw new ArgumentError(
+      `${method}: getPageBufferMeta gave ${ptrs.length} pointers and ${sizes.length} sizes for ${keyCount} pages; ` +
+        'it must give as many of both, the same number for every page',
+    );
+  }
+  const componentCount = ptrs.length / keyCount;
+  return Array.from({ length: keyCount }, (_, page) =>
+    callerPage(
+      method,
+      Array.from({ length: componentCount }, (_, c): LocalRange => {
+        const at = page * componentCount + c;
+        return { addr: ptrs[at] as bigint, length: sizes[at] as number };
+      }),
+    ),
+  );
+}
+
+/** One page per pointer. Throws before anything is touched. */
+export function pointerPages(
+  method: string,
+  keyCount: number,
+  ptrs: ArrayLike<bigint>,
+  sizes: ArrayLike<number>,
+): CallerPage[] {
+  if (ptrs?.length !== keyCount || sizes?.length !== keyCount) {
+    throw new ArgumentError(
+      `${method}: got ${keyCount} keys, ${ptrs?.length} pointers and ${sizes?.length} sizes; the numbers must be the same`,
+    );
+  }
+  return Array.from({ length: keyCount }, (_, i) =>
+    callerPage(method, [{ addr: ptrs[i] as bigint, length: sizes[i] as number }]),
+  );
+}
+
+function callerPage(method: string, ranges: readonly LocalRange[]): CallerPage {
+  const views: Uint8Array[] = [];
+  let pageBytes = 0;
+  for (const { addr, length } of ranges) {
+    if (!Number.isSafeInteger(length) || length < 1 || length > PAGE_MAX_BYTES) {
+      throw new ArgumentError(
+        `${method}: a size must be a whole number of 1 to ${PAGE_MAX_BYTES} bytes, got ${String(length)}`,
+      );
+    }
+    if (typeof addr !== 'bigint') {
+      throw new ArgumentError(`${method}: a pointer must be a bigint, got ${typeof addr}`);
+    }
+    const found = addr >= 0n && addr <= Number.MAX_SAFE_INTEGER ? resolve(Number(addr), length) : null;
+    if (found === null) {
+      throw new ArgumentError(
+        `${method}: ${length} bytes from address ${addr} on are not within a live HostRegion; allocate or wrap that memory first`,
+      );
+    }
+    views.push(...found);
+    pageBytes += length;
+  }
+  if (pageBytes > PAGE_MAX_BYTES) {
+    throw new ArgumentError(`${method}: a page of ${pageBytes} bytes is larger than the ${PAGE_MAX_BYTES} allowed`);
+  }
+  return { ranges, views, length: pageBytes };
+}

@@ -1,0 +1,113 @@
+import test from 'ava';
+import { ConfigError } from '../src/base/errors.js';
+import { MeshCacheConfig } from '../src/config.js';
+
+const ADDR = '127.0.0.1:31990';
+
+test('config: defaults are those of the contract', (t) => {
+  const config = new MeshCacheConfig({ discoveryAddr: ADDR });
+  t.like(config, {
+    protocol: 'rdma',
+    globalSegmentSize: 4 * 2 ** 30,
+    vnodes: 160,
+    directoryReplicas: 2,
+    maxMasters: 3,
+    controlPort: 0,
+    rdmaPort: 0,
+    tcpPort: 0,
+    heartbeatInterval: 2,
+    memberTtl: 6,
+    diskEnabled: false,
+    diskSize: 100 * 2 ** 30,
+    metricsEnabled: true,
+    metricsHost: '127.0.0.1',
+    metricsPort: 31997,
+    metricsDashboard: true,
+    verifyReads: true,
+    reuseQuarantineMs: 1000,
+    evictionPolicy: 'lru',
+    clusterSecret: undefined,
+  });
+});
+
+test('config: a mapping may use snake_case or camelCase, text for numbers and booleans, and the framework’s keys', (t) => {
+  const config = MeshCacheConfig.fromExtraConfig({
+    discovery_addr: ' 10.0.0.1:31990 , [::1]:5 ',
+    globalSegmentSize: '1.5 GB',
+    vnodes: '32',
+    verify_reads: 'False',
+    heartbeat_interval: '0.5',
+    backend_name: 'dynamic',
+    module_path: 'x',
+    class_name: 'y',
+    interface_v1: 1,
+    allocator: null,
+  });
+  t.is(config.globalSegmentSize, 1.5 * 2 ** 30);
+  t.is(config.vnodes, 32);
+  t.false(config.verifyReads);
+  t.is(config.heartbeatInterval, 0.5);
+  t.deepEqual(config.discoveryEndpoints(), [
+    { host: '10.0.0.1', port: 31990 },
+    { host: '::1', port: 5 },
+  ]);
+});
+
+for (const [size, bytes] of [
+  ['65536', 65536],
+  [1 << 20, 1 << 20],
+  ['128kb', 128 << 10],
+  ['3MB', 3 << 20],
+  ['0.25Gb', 2 ** 28],
+  ['1tb', 2 ** 40],
+] as const) {
+  test(`config: size ${size} is ${bytes} bytes`, (t) => {
+    t.is(new MeshCacheConfig({ discoveryAddr: ADDR, globalSegmentSize: size }).globalSegmentSize, bytes);
+  });
+}
+
+const REFUSED: readonly [Record<string, unknown>, RegExp][] = [
+  [{}, /"discovery_addr" is required/],
+  [{ discovery_addr: 'nowhere' }, /"discovery_addr": got "nowhere", allowed is host:port/],
+  [{ discovery_addr: 'h:0' }, /"discovery_addr"/],
+  [{ discovery_addr: 'h:65536' }, /"discovery_addr"/],
+  [{ discovery_addr: 'a:1,,b:2' }, /"discovery_addr"/],
+  [{ discovery_addr: 7 }, /"discovery_addr": got 7/],
+  [{ discovery_addr: ADDR, global_segment_size: '4 zb' }, /"global_segment_size": got "4 zb".*for example "4gb"/],
+  [{ discovery_addr: ADDR, global_segment_size: -1 }, /"global_segment_size": got -1/],
+  [{ discovery_addr: ADDR, global_segment_size: 1.5 }, /"global_segment_size"/],
+  [{ discovery_addr: ADDR, global_segment_size: '' }, /"global_segment_size"/],
+  [{ discovery_addr: ADDR, global_segment_size: '1kb' }, /"global_segment_size": got "1kb", allowed is 64 KiB/],
+  [{ discovery_addr: ADDR, vnodes: 0 }, /"vnodes": got 0, allowed is a whole number of 1 to 4096/],
+  [{ discovery_addr: ADDR, vnodes: '12.5' }, /"vnodes"/],
+  [{ discovery_addr: ADDR, vnodes: Number.NaN }, /"vnodes"/],
+  [{ discovery_addr: ADDR, verify_reads: 'maybe' }, /"verify_reads": got "maybe", allowed is true or false/],
+  [{ discovery_addr: ADDR, eviction_policy: 'fifo' }, /"eviction_policy": got "fifo", allowed is lru or s3fifo/],
+  [{ discovery_addr: ADDR, protocol: 'udp' }, /"protocol": got "udp", allowed is rdma or tcp/],
+  [{ discovery_addr: ADDR, member_ttl: 3 }, /"member_ttl": got 3 s, allowed is at least twice heartbeat_interval/],
+  [{ discovery_addr: ADDR, disk_enabled: true }, /"disk_path" is required/],
+  [{ discovery_addr: ADDR, discoveryAddr: ADDR }, /"discovery_addr" is given twice/],
+  [
+    { discovery_addr: ADDR, discovry_adr: ADDR },
+    /unknown configuration key "discovry_adr"; did you mean "discovery_addr"/,
+  ],
+  [{ discovery_addr: ADDR, verifyRead: true }, /unknown configuration key "verifyRead"; did you mean "verify_reads"/],
+  [{ discovery_addr: ADDR, __proto__x: 1 }, /unknown configuration key/],
+];
+
+for (const [mapping, message] of REFUSED) {
+  test(`config: ${JSON.stringify(mapping)} is refused by name`, (t) => {
+    t.throws(() => MeshCacheConfig.fromExtraConfig(mapping), { instanceOf: ConfigError, message });
+  });
+}
+
+test('config: a refused secret is not shown', (t) => {
+  const error = t.throws(() => MeshCacheConfig.fromExtraConfig({ discovery_addr: ADDR, cluster_secret: 12345 }));
+  t.notRegex(error?.message ?? '', /12345/);
+});
+
+test('config: an object that is not a mapping is refused', (t) => {
+  t.throws(() => MeshCacheConfig.fromExtraConfig([] as unknown as Record<string, unknown>), {
+    instanceOf: ConfigError,
+  });
+});

@@ -1,0 +1,107 @@
+import { createServer } from 'node:net';
+import { silentLogger } from '../../src/base/log.js';
+import { HostRegion } from '../../src/memory/host-region.js';
+import { MeshCacheStore } from '../../src/node/meshcache-store.js';
+import type { HostMemPool } from '../../src/store/host-pool.js';
+
+/** A port that was free a moment ago. */
+export async function freePort(): Promise<number> {
+  const server = createServer();
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const { port } = server.address() as { port: number };
+  await new Promise((resolve) => server.close(resolve));
+  return port;
+}
+
+/** A store on loopback with a small pool; `extra` overrides its configuration. */
+export function createStore(discoveryPort: number, extra: Record<string, unknown> = {}): Promise<MeshCacheStore> {
+  return MeshCacheStore.create(
+    {
+      tpRank: 0,
+      tpSize: 1,
+      ppRank: 0,
+      ppSize: 1,
+      isMlaModel: false,
+      modelName: 'test',
+      extraConfig: {
+        discovery_addr: `127.0.0.1:${discoveryPort}`,
+        protocol: 'tcp',
+        global_segment_size: '16mb',
+        heartbeat_interval: 0.2,
+        member_ttl: 1,
+        reuse_quarantine_ms: 50,
+        ...extra,
+      },
+    },
+    { log: silentLogger },
+  );
+}
+
+/** `count` stores of one cluster, all of which see each other. */
+export async function createCluster(count: number, extra: Record<string, unknown> = {}): Promise<MeshCacheStore[]> {
+  const port = await freePort();
+  const stores: MeshCacheStore[] = [];
+  for (let i = 0; i < count; i++) stores.push(await createStore(port, extra));
+  await until(() => stores.every((store) => store.stats().members === count));
+  return stores;
+}
+
+/** Waits until `condition` holds; rejects after ten seconds. */
+export async function until(condition: () => boolean | Promise<boolean>): Promise<void> {
+  const giveUpAt = performance.now() + 10_000;
+  while (!(await condition())) {
+    if (performance.now() > giveUpAt) throw new Error(`condition not met within 10 s: ${condition}`);
+    await new Promise((resolve) => setTimeout(resolve, 5));
+  }
+}
+
+/** Bytes that follow from `seed` alone, without short periods. */
+export function content(seed: number, length: number): Uint8Array {
+  const bytes = new Uint8Array(length);
+  let x = (seed * 2654435761 + 1) >>> 0;
+  for (let i = 0; i < length; i++) {
+    x = (Math.imul(x, 1664525) + 1013904223) >>> 0;
+    bytes[i] = x >>> 24;
+  }
+  return bytes;
+}
+
+/** A framework's host buffer: `components` areas of one part of each page, one after the other. */
+export class TestHostPool implements HostMemPool {
+  readonly region: HostRegion;
+
+  constructor(
+    readonly pages: number,
+    readonly componentBytes: number,
+    readonly components: number,
+    readonly pageSize = 1,
+  ) {
+    this.region = HostRegion.allocate(pages * componentBytes * components);
+  }
+
+  getPageBufferMeta(hostIndices: ArrayLike<number | bigint>): { ptrs: bigint[]; sizes: number[] } {
+    const ptrs: bigint[] = [];
+    const sizes: number[] = [];
+    for (let i = 0; i < hostIndices.length; i += this.pageSize) {
+      const page = Number(hostIndices[i]) / this.pageSize;
+      for (let c = 0; c < this.components; c++) {
+        ptrs.push(this.region.addr + BigInt(this.#offset(page, c)));
+        sizes.push(this.componentBytes);
+      }
+    }
+    return { ptrs, sizes };
+  }
+
+  component(page: number, c: number): Uint8Array {
+    return this.region.bytes(this.#offset(page, c), this.componentBytes);
+  }
+
+  /** Indices of the pages `first` to `first + count - 1`, one for each token. */
+  indices(first: number, count: number): number[] {
+    return Array.from({ length: count * this.pageSize }, (_, i) => first * this.pageSize + i);
+  }
+
+  #offset(page: number, c: number): number {
+    return (c * this.pages + page) * this.componentBytes;
+  }
+}

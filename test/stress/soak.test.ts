@@ -1,0 +1,35 @@
+import test from 'ava';
+import { seededRandom } from '../../src/base/random.js';
+import { content, createCluster } from '../node/store-fixture.js';
+
+/** The whole run; the first fifth is warm-up. Ten minutes with MESHCACHE_SOAK_SECONDS=600. */
+const SECONDS = Number(process.env.MESHCACHE_SOAK_SECONDS ?? 20);
+/** A short run still has the garbage collector's ups and downs in it. */
+const MAX_GROWTH = SECONDS >= 300 ? 0.05 : 0.25;
+const KEYS = 1_000_000;
+const PAGE_BYTES = 32 * 1024;
+
+test('soak: memory stays bounded while far more keys are set and read than fit', async (t) => {
+  t.timeout((SECONDS + 60) * 1000);
+  const stores = await createCluster(2, { global_segment_size: '64mb' });
+  t.teardown(() => Promise.all(stores.map((store) => store.close())));
+  const random = seededRandom(1);
+  const page = content(1, PAGE_BYTES);
+  const into = new Uint8Array(PAGE_BYTES);
+  const startMs = performance.now();
+  const elapsed = () => (performance.now() - startMs) / 1000;
+  let warm = 0;
+  let operations = 0;
+  while (elapsed() < SECONDS) {
+    const store = stores[operations % 2] as (typeof stores)[number];
+    const key = `soak ${random.u32() % KEYS}`;
+    if (!(await store.get(key, into))) await store.set(key, page);
+    operations++;
+    if (warm === 0 && elapsed() > SECONDS / 5) warm = process.memoryUsage.rss();
+  }
+  const growth = process.memoryUsage.rss() / warm - 1;
+  t.log(
+    `${operations} operations, ${(warm / 2 ** 20).toFixed(0)} MiB after warm-up, growth ${(growth * 100).toFixed(1)} %`,
+  );
+  t.true(growth < MAX_GROWTH);
+});
