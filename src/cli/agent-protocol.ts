@@ -1,0 +1,95 @@
+/** What the program and the node processes of a cluster on this machine say to each other over IPC. */
+
+/** How a node process sets itself up. */
+export interface AgentSetup {
+  /** Configuration mapping of the node, snake_case keys. */
+  readonly config: Readonly<Record<string, unknown>>;
+  readonly pageBytes: number;
+  /** Pieces of a page in the process's own host buffer: 2 for K and V. */
+  readonly components: 1 | 2;
+}
+
+export type AgentCommand =
+  | { readonly kind: 'start'; readonly id: number; readonly setup: AgentSetup }
+  /** Answers when the node sees `count` members. */
+  | { readonly kind: 'await-members'; readonly id: number; readonly count: number }
+  /** Executes the requests (the page keys of each) one after the other. */
+  | { readonly kind: 'run'; readonly id: number; readonly requests: readonly (readonly string[])[] }
+  | { readonly kind: 'status'; readonly id: number }
+  /** From now on the process outlives the program that started it; SIGTERM ends it. */
+  | { readonly kind: 'keep'; readonly id: number }
+  | { readonly kind: 'close'; readonly id: number };
+
+export interface AgentStarted {
+  readonly nodeId: string;
+  readonly pid: number;
+}
+
+export interface AgentStatus {
+  readonly poolEntries: number;
+  readonly poolUsedBytes: number;
+  readonly poolCapacityBytes: number;
+  readonly evictions: number;
+  readonly checksumFailures: number;
+  readonly rssBytes: number;
+}
+
+/** What some requests did; counts are of pages unless they say otherwise. */
+export interface RunCounts {
+  requests: number;
+  asked: number;
+  /** Read in full before the request's first miss. */
+  prefixHits: number;
+  localHits: number;
+  remoteHits: number;
+  diskHits: number;
+  set: number;
+  /** Pages that could not be set: no space that may be given away, or too large. */
+  setFailures: number;
+  /** Requests whose prefix ended at a page that was said to exist and then was not delivered. */
+  staleMisses: number;
+  readBytes: number;
+  setBytes: number;
+  wrongBytes: number;
+  /** Time inside of the store's calls, without making and checking the pages. */
+  lookupUs: number;
+  readUs: number;
+  setUs: number;
+}
+
+export interface RunResult {
+  readonly counts: RunCounts;
+  /** One for each `batchGetV1` call (up to 128 pages), microseconds. */
+  readonly readLatenciesUs: Float64Array;
+  /** One for each `batchExists` call, microseconds. */
+  readonly lookupLatenciesUs: Float64Array;
+}
+
+export type AgentReply =
+  | { readonly id: number; readonly value: unknown }
+  | { readonly id: number; readonly error: { readonly message: string; readonly stack?: string } };
+
+export function noCounts(): RunCounts {
+  return {
+    requests: 0,
+    asked: 0,
+    prefixHits: 0,
+    localHits: 0,
+    remoteHits: 0,
+    diskHits: 0,
+    set: 0,
+    setFailures: 0,
+    staleMisses: 0,
+    readBytes: 0,
+    setBytes: 0,
+    wrongBytes: 0,
+    lookupUs: 0,
+    readUs: 0,
+    setUs: 0,
+  };
+}
+
+/** Adds every count of `more` to `total`. */
+export function addCounts(total: RunCounts, more: Readonly<RunCounts>): void {
+  for (const name of Object.keys(total) as (keyof RunCounts)[]) total[name] += more[name];
+}

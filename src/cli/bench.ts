@@ -1,0 +1,59 @@
+import { Argument, Command } from 'commander';
+import type { Benchmark, BenchReport } from '../bench/report.js';
+import { type CommandContext, printResult } from './context.js';
+import { jsonOption, wholeNumber } from './options.js';
+import { formatTable } from './table.js';
+
+/** Loaded when it is asked for: a benchmark may need peers that are not installed. */
+const BENCHMARKS: Readonly<Record<string, () => Promise<Benchmark>>> = {
+  tcp: async () => (await import('../bench/tcp.js')).tcpBench,
+  ring: async () => (await import('../bench/ring.js')).ringBench,
+  pool: async () => (await import('../bench/pool.js')).poolBench,
+  directory: async () => (await import('../bench/directory.js')).directoryBench,
+  store: async () => (await import('../bench/store.js')).storeBench,
+};
+
+interface BenchCommandOptions {
+  readonly rounds: number;
+  readonly quick: boolean;
+  readonly json: boolean;
+}
+
+export function benchCommand(context: CommandContext): Command {
+  return new Command('bench')
+    .description('measure one part beside its peers, interleaved in one run')
+    .addArgument(new Argument('<what>', 'what to measure').choices(Object.keys(BENCHMARKS)))
+    .option('--rounds <count>', 'counted rounds of each contender; medians are reported', wholeNumber(1, 1000), 5)
+    .option('--quick', 'much smaller work: shows that it runs, not how fast it is', false)
+    .addOption(jsonOption())
+    .addHelpText(
+      'after',
+      `
+Examples:
+  meshcache bench ring
+  meshcache bench store --rounds 7 --json`,
+    )
+    .action(async (what: string, options: BenchCommandOptions) => {
+      const report = await runBench(what, options, context);
+      printResult(context, report, { json: options.json, asText: formatReport });
+    });
+}
+
+async function runBench(what: string, options: BenchCommandOptions, context: CommandContext): Promise<BenchReport> {
+  const progress = context.progress();
+  try {
+    const benchmark = await (BENCHMARKS[what] as () => Promise<Benchmark>)();
+    return await benchmark({
+      rounds: options.rounds,
+      quick: options.quick,
+      progress: (text) => progress.update(text),
+    });
+  } finally {
+    progress.end();
+  }
+}
+
+function formatReport(report: BenchReport): string {
+  const notes = report.notes.map((note) => `\n${note}`).join('');
+  return `${report.title}\n\n${formatTable(report.rows)}\n${notes}`;
+}

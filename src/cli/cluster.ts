@@ -1,0 +1,220 @@
+import { type ChildProcess, fork } from 'node:child_process';
+import { createServer } from 'node:net';
+import { fileURLToPath } from 'node:url';
+import { type Clock, systemClock } from '../base/clock.js';
+import { type RandomSource, systemRandom } from '../base/random.js';
+import type { AgentCommand, AgentReply, AgentSetup, AgentStarted, AgentStatus, RunResult } from './agent-protocol.js';
+import { CommandFailure } from './failure.js';
+
+const LOOPBACK = '127.0.0.1';
+/** Below the range that Linux takes outgoing ports from: nobody is given one of these by chance. */
+const PORT_RANGE = [20_000, 30_000] as const;
+const PORT_ATTEMPTS = 50;
+const START_TIMEOUT_MS = 30_000;
+const CLOSE_TIMEOUT_MS = 10_000;
+/** The end of what a process wrote to stderr, for the message when it dies. */
+const STDERR_TAIL_CHARS = 8_192;
+
+export interface ClusterOptions {
+  readonly nodes: number;
+  readonly pageBytes: number;
+  readonly components: 1 | 2;
+  /** Configuration of every node beside the discovery address; snake_case keys. */
+  readonly config: Readonly<Record<string, unknown>>;
+  /** The processes are started so that they may outlive this one ({@link Cluster.keep}). */
+  readonly mayBeKept?: boolean;
+  /** What the nodes log goes to stderr at once; without it only the end of a dead node's is shown. */
+  readonly isLogShown?: boolean;
+  /** Aborting it closes the cluster; pending calls fail. */
+  readonly signal?: AbortSignal;
+}
+
+/** Node processes on loopback that find each other through a discovery address of their own. */
+export class Cluster {
+  readonly discoveryAddr: string;
+  readonly agents: readonly ClusterAgent[];
+
+  private constructor(discoveryAddr: string, agents: readonly ClusterAgent[]) {
+    this.discoveryAddr = discoveryAddr;
+    this.agents = agents;
+  }
+
+  /** Resolves when every node sees all nodes. Throws {@link CommandFailure}; then nothing is left behind. */
+  static async start(options: ClusterOptions): Promise<Cluster> {
+    options.signal?.throwIfAborted();
+    const discoveryAddr = `${LOOPBACK}:${await findFreePort(systemRandom)}`;
+    const config = { local_hostname: LOOPBACK, ...options.config, discovery_addr: discoveryAddr };
+    const agents = Array.from({ length: options.nodes }, (_, index) => new ClusterAgent(index, options));
+    const cluster = new Cluster(discoveryAddr, agents);
+    options.signal?.addEventListener('abort', () => void cluster.close(), { once: true });
+    const setup = { config, pageBytes: options.pageBytes, components: options.components };
+    try {
+      await within(systemClock, START_TIMEOUT_MS, 'the nodes did not come up', async () => {
+        await Promise.all(agents.map((agent) => agent.start(setup)));
+        await Promise.all(agents.map((agent) => agent.awaitMembers(options.nodes)));
+      });
+    } catch (error) {
+      await cluster.close();
+      throw error;
+    }
+    return cluster;
+  }
+
+  /** Lets the nodes run on when this process ends; they stop on SIGTERM. */
+  async keep(): Promise<void> {
+    await Promise.all(this.agents.map((agent) => agent.keep()));
+  }
+
+  /** Idempotent; resolves when all processes have ended, which they are made to after some seconds; kept ones stay. */
+  async close(): Promise<void> {
+    await Promise.all(this.agents.map((agent) => agent.close()));
+  }
+}
+
+interface PendingCall {
+  readonly resolve: (value: unknown) => void;
+  readonly reject: (error: Error) => void;
+}
+
+/** One node process, seen from the program that started it. Every call fails with what it last wrote when it dies. */
+export class ClusterAgent {
+  /** Position in the cluster, from 0. */
+  readonly index: number;
+  readonly #child: ChildProcess;
+  readonly #pending = new Map<number, PendingCall>();
+  readonly #exited: Promise<void>;
+  #nextId = 1;
+  #stderrTail = '';
+  #death: CommandFailure | undefined;
+  #isKept = false;
+
+  constructor(index: number, options: { readonly mayBeKept?: boolean; readonly isLogShown?: boolean }) {
+    this.index = index;
+    this.#child = fork(fileURLToPath(new URL('./cluster-agent.js', import.meta.url)), {
+      serialization: 'advanced',
+      stdio: ['ignore', 'ignore', 'pipe', 'ipc'],
+      detached: options.mayBeKept === true,
+    });
+    this.#child.on('message', (reply: AgentReply) => this.#onReply(reply));
+    this.#child.stderr?.setEncoding('utf8').on('data', (text: string) => {
+      this.#stderrTail = (this.#stderrTail + text).slice(-STDERR_TAIL_CHARS);
+      if (options.isLogShown) process.stderr.write(text);
+    });
+    this.#exited = new Promise((resolve) => {
+      this.#child.once('error', (error) => this.#onDeath(`could not be started: ${error.message}`, resolve));
+      // 'close' comes after the last of its output, 'exit' may come before it.
+      this.#child.once('close', (status, signal) => {
+        this.#onDeath(signal === null ? `ended with status ${status}` : `was ended by ${signal}`, resolve);
+      });
+    });
+  }
+
+  get pid(): number {
+    return this.#child.pid ?? 0;
+  }
+
+  async start(setup: AgentSetup): Promise<AgentStarted> {
+    return (await this.#call({ kind: 'start', setup })) as AgentStarted;
+  }
+
+  async awaitMembers(count: number): Promise<void> {
+    await this.#call({ kind: 'await-members', count });
+  }
+
+  /** The requests are executed in order; runs of one agent must not overlap. */
+  async run(requests: readonly (readonly string[])[]): Promise<RunResult> {
+    return (await this.#call({ kind: 'run', requests })) as RunResult;
+  }
+
+  async status(): Promise<AgentStatus> {
+    return (await this.#call({ kind: 'status' })) as AgentStatus;
+  }
+
+  async keep(): Promise<void> {
+    await this.#call({ kind: 'keep' });
+    this.#isKept = true;
+    this.#child.disconnect();
+    this.#child.stderr?.destroy();
+    this.#child.unref();
+  }
+
+  async close(): Promise<void> {
+    if (this.#isKept) return;
+    if (this.#death !== undefined || !this.#child.connected) return this.#exited;
+    const cancel = systemClock.after(CLOSE_TIMEOUT_MS, () => this.#child.kill('SIGKILL'), { keepAlive: true });
+    this.#call({ kind: 'close' }).then(
+      () => this.#child.disconnect(),
+      () => this.#child.kill('SIGKILL'),
+    );
+    await this.#exited;
+    cancel();
+  }
+
+  #call(command: DistributiveOmit<AgentCommand, 'id'>): Promise<unknown> {
+    if (this.#death !== undefined) return Promise.reject(this.#death);
+    const id = this.#nextId++;
+    return new Promise((resolve, reject) => {
+      this.#pending.set(id, { resolve, reject });
+      this.#child.send({ ...command, id } as AgentCommand, (error) => {
+        // A dying process is told of by its end, with the reason; this is for a message that cannot be sent.
+        if (error !== null && this.#child.connected) this.#settle(id, (call) => call.reject(error));
+      });
+    });
+  }
+
+  #onReply(reply: AgentReply): void {
+    this.#settle(reply.id, (call) => {
+      if (!('error' in reply)) return call.resolve(reply.value);
+      const failure = new CommandFailure(`node ${this.index}: ${reply.error.message}`);
+      if (reply.error.stack !== undefined) failure.stack = reply.error.stack;
+      call.reject(failure);
+    });
+  }
+
+  #settle(id: number, settle: (call: PendingCall) => void): void {
+    const call = this.#pending.get(id);
+    if (call === undefined) return;
+    this.#pending.delete(id);
+    settle(call);
+  }
+
+  #onDeath(how: string, resolve: () => void): void {
+    const words = this.#stderrTail.trim();
+    const tail = words === '' ? '' : `; it wrote last:\n${words}`;
+    this.#death = new CommandFailure(`node ${this.index} (process ${this.pid}) ${how}${tail}`);
+    for (const id of [...this.#pending.keys()]) this.#settle(id, (call) => call.reject(this.#death as Error));
+    resolve();
+  }
+}
+
+type DistributiveOmit<T, K extends PropertyKey> = T extends unknown ? Omit<T, K> : never;
+
+/** A TCP port of loopback that nobody listens on. */
+export async function findFreePort(random: RandomSource): Promise<number> {
+  for (let attempt = 0; attempt < PORT_ATTEMPTS; attempt++) {
+    const port = PORT_RANGE[0] + (random.u32() % (PORT_RANGE[1] - PORT_RANGE[0]));
+    if (await isFree(port)) return port;
+  }
+  throw new CommandFailure(`found no free port of ${PORT_RANGE[0]} to ${PORT_RANGE[1]} on ${LOOPBACK}`);
+}
+
+function isFree(port: number): Promise<boolean> {
+  return new Promise((resolve) => {
+    const server = createServer();
+    server.once('error', () => resolve(false));
+    server.listen({ host: LOOPBACK, port, exclusive: true }, () => server.close(() => resolve(true)));
+  });
+}
+
+async function within<T>(clock: Clock, timeoutMs: number, failure: string, work: () => Promise<T>): Promise<T> {
+  let cancel = (): void => {};
+  const timeout = new Promise<never>((_, reject) => {
+    const onTimeout = (): void => reject(new CommandFailure(`${failure} within ${timeoutMs / 1000} s`));
+    cancel = clock.after(timeoutMs, onTimeout, { keepAlive: true });
+  });
+  try {
+    return await Promise.race([work(), timeout]);
+  } finally {
+    cancel();
+  }
+}

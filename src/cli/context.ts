@@ -1,0 +1,23 @@
+import type { Clock } from '../base/clock.js';
+import type { Progress } from './progress.js';
+
+/** What a command gets from the program around it. */
+export interface CommandContext {
+  readonly clock: Clock;
+  /** Aborted by SIGINT and SIGTERM. */
+  readonly signal: AbortSignal;
+  /** Writes text and a line feed to stdout. */
+  print(text: string): void;
+  progress(): Progress;
+  /** For a command that has printed its result, and the result is bad. */
+  setExitStatus(status: number): void;
+}
+
+/** Prints a result: as it is with `--json`, else as text. */
+export function printResult<T>(
+  context: CommandContext,
+  result: T,
+  { json, asText }: { readonly json: boolean; readonly asText: (result: T) => string },
+): void {
+  context.print(json ? JSON.stringify(result) : asText(result));
+}

@@ -1,0 +1,119 @@
+import { freemem } from 'node:os';
+import { Command } from 'commander';
+import { formatSize } from '../base/sizes.js';
+import { Cluster } from './cluster.js';
+import { type CommandContext, printResult } from './context.js';
+import { CommandFailure, EXIT_FAILURE } from './failure.js';
+import { type LoadResult, runLoad } from './load.js';
+import { formatLoadReport, type LoadReport, loadReport } from './load-report.js';
+import { decimalNumber, jsonOption, pageBytes, wholeNumber } from './options.js';
+import { formatCount } from './table.js';
+import { conversationWorkload, uniquePages } from './workload.js';
+
+/** Part of the free memory that a demo may fill with pages. */
+const MEMORY_SHARE = 0.75;
+
+export interface DemoOptions {
+  readonly nodes: number;
+  readonly conversations: number;
+  /** No turn is started later than this. */
+  readonly seconds: number;
+  readonly pageBytes: number;
+  readonly seed: number;
+  readonly keep: boolean;
+}
+
+export interface DemoResult extends LoadReport {
+  readonly seed: number;
+  readonly conversations: number;
+  /** Where a kept cluster can be found, and the processes that it consists of. */
+  readonly kept?: { readonly discovery_addr: string; readonly pids: readonly number[] };
+}
+
+/** Runs conversations against a cluster of processes on this machine; every page that is read is checked, byte for byte. */
+export async function runDemo(options: DemoOptions, context: CommandContext): Promise<DemoResult> {
+  const requests = conversationWorkload(options);
+  checkMemory(uniquePages(requests) * options.pageBytes);
+  const progress = context.progress();
+  progress.update(`starting ${options.nodes} nodes`);
+  const cluster = await Cluster.start({
+    nodes: options.nodes,
+    pageBytes: options.pageBytes,
+    components: 2,
+    config: {},
+    mayBeKept: options.keep,
+    isLogShown: process.env.MESHCACHE_LOG !== undefined,
+    signal: context.signal,
+  });
+  try {
+    const load: LoadResult = await runLoad(cluster.agents, requests, {
+      concurrency: options.nodes,
+      clock: context.clock,
+      maxMs: options.seconds * 1000,
+      signal: context.signal,
+      onProgress: (counts) => {
+        const read = formatSize(counts.readBytes);
+        const done = `${formatCount(counts.requests)} of ${formatCount(requests.length)} turns`;
+        progress.update(`${done}, ${read} read and checked, ${counts.wrongBytes} bytes wrong`);
+      },
+    });
+    const statuses = await Promise.all(cluster.agents.map((agent) => agent.status()));
+    const report = loadReport(load, { statuses, pageBytes: options.pageBytes });
+    const result = { ...report, seed: options.seed, conversations: options.conversations };
+    if (!options.keep) return result;
+    await cluster.keep();
+    const kept = { discovery_addr: cluster.discoveryAddr, pids: cluster.agents.map((agent) => agent.pid) };
+    return { ...result, kept };
+  } finally {
+    progress.end();
+    await cluster.close();
+  }
+}
+
+export function demoCommand(context: CommandContext): Command {
+  return new Command('demo')
+    .description('run a cluster of real processes on this machine with a workload of its own, and check every byte')
+    .option('--nodes <count>', 'node processes', wholeNumber(1, 64), 3)
+    .option('--conversations <count>', 'multi-turn conversations', wholeNumber(1, 100_000), 80)
+    .option('--seconds <s>', 'start no turn later than this', decimalNumber(0, 86_400, 'seconds'), 40)
+    .option('--page-bytes <size>', 'bytes of a page', pageBytes, 2 ** 20)
+    .option('--seed <number>', 'seed of the workload', wholeNumber(0, 2 ** 32 - 1), 1)
+    .option('--keep', 'leave the cluster running afterwards', false)
+    .addOption(jsonOption())
+    .addHelpText(
+      'after',
+      `
+Examples:
+  meshcache demo                         3 nodes, 1 MiB pages, less than a minute
+  meshcache demo --nodes 5 --page-bytes 64kb
+  meshcache demo --keep                  then: meshcache status --discovery-addr ...
+
+Ends with status 1 when a byte was wrong.`,
+    )
+    .action(async (options: DemoOptions & { json: boolean }) => {
+      const result = await runDemo(options, context);
+      printResult(context, result, { json: options.json, asText: formatDemo });
+      if (result.wrong_bytes > 0) context.setExitStatus(EXIT_FAILURE);
+    });
+}
+
+function formatDemo(result: DemoResult): string {
+  const table = `${formatLoadReport(result)}\n`;
+  if (result.kept === undefined) return table;
+  const { discovery_addr, pids } = result.kept;
+  return `${table}
+The cluster is still running.
+  look at it:  meshcache status --discovery-addr ${discovery_addr}
+  join it:     meshcache node --discovery-addr ${discovery_addr}
+  stop it:     kill ${pids.join(' ')}
+`;
+}
+
+function checkMemory(neededBytes: number): void {
+  const freeBytes = freemem();
+  if (neededBytes <= freeBytes * MEMORY_SHARE) return;
+  throw new CommandFailure(
+    `the workload's pages need ${formatSize(neededBytes)} and ${formatSize(freeBytes)} of memory are free: ` +
+      'choose fewer --conversations or a smaller --page-bytes',
+  );
+}

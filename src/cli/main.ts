@@ -1,0 +1,89 @@
+#!/usr/bin/env node
+import { readFileSync } from 'node:fs';
+import { Command, CommanderError } from 'commander';
+import { systemClock } from '../base/clock.js';
+import { ConfigError } from '../base/errors.js';
+import { benchCommand } from './bench.js';
+import type { CommandContext } from './context.js';
+import { demoCommand } from './demo.js';
+import { doctorCommand } from './doctor.js';
+import { CommandFailure, EXIT_FAILURE, EXIT_WRONG_USAGE } from './failure.js';
+import { nodeCommand } from './node.js';
+import { streamProgress } from './progress.js';
+import { replayCommand } from './replay.js';
+import { statusCommand } from './status.js';
+
+/** What a shell reports for a program that Ctrl-C ended. */
+const EXIT_INTERRUPTED = 130;
+/** A command that has ended leaves nothing open; should it, the program does not hang for it. */
+const EXIT_GRACE_MS = 3_000;
+
+function packageVersion(): string {
+  const path = new URL('../../package.json', import.meta.url);
+  return (JSON.parse(readFileSync(path, 'utf8')) as { version: string }).version;
+}
+
+function createProgram(context: CommandContext): Command {
+  const program = new Command('meshcache')
+    .description('Distributed cache for the KV pages of LLM serving')
+    .version(packageVersion())
+    .showHelpAfterError('(--help shows the options)')
+    .addHelpText('after', '\nEvery command has --help with examples, and --json.');
+  const commands = [demoCommand, nodeCommand, statusCommand, replayCommand, benchCommand, doctorCommand];
+  for (const create of commands) program.addCommand(create(context));
+  for (const command of [program, ...program.commands]) {
+    command.exitOverride().showHelpAfterError('(--help shows the options)');
+  }
+  return program;
+}
+
+/** Ends with its signal's work on the first SIGINT or SIGTERM, at once on the second. */
+function interruptible(): AbortSignal {
+  const controller = new AbortController();
+  for (const signal of ['SIGINT', 'SIGTERM'] as const) {
+    process.on(signal, () => {
+      if (controller.signal.aborted) process.exit(EXIT_INTERRUPTED);
+      controller.abort(new CommandFailure('interrupted', EXIT_INTERRUPTED));
+    });
+  }
+  return controller.signal;
+}
+
+function report(error: unknown, signal: AbortSignal): number {
+  if (error instanceof CommanderError) {
+    // Commander has printed it already; help and version that were asked for are no errors.
+    return error.exitCode === 0 ? 0 : EXIT_WRONG_USAGE;
+  }
+  const cause = signal.aborted ? signal.reason : error;
+  const message = cause instanceof Error ? cause.message : String(cause);
+  process.stderr.write(`error: ${message}\n`);
+  if (process.env.MESHCACHE_LOG === 'debug' && error instanceof Error) process.stderr.write(`${error.stack}\n`);
+  if (cause instanceof CommandFailure) return cause.exitStatus;
+  return cause instanceof ConfigError ? EXIT_WRONG_USAGE : EXIT_FAILURE;
+}
+
+async function main(): Promise<void> {
+  const signal = interruptible();
+  process.stdout.on('error', (error: NodeJS.ErrnoException) => {
+    // Whoever read the output has had enough of it.
+    if (error.code === 'EPIPE') process.exit(EXIT_FAILURE);
+    throw error;
+  });
+  const context: CommandContext = {
+    clock: systemClock,
+    signal,
+    print: (text) => process.stdout.write(`${text}\n`),
+    progress: () => streamProgress(process.stderr, systemClock),
+    setExitStatus: (status) => {
+      process.exitCode = status;
+    },
+  };
+  try {
+    await createProgram(context).parseAsync();
+  } catch (error) {
+    process.exitCode = report(error, signal);
+  }
+  systemClock.after(EXIT_GRACE_MS, () => process.exit());
+}
+
+await main();

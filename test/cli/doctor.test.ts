@@ -1,0 +1,26 @@
+import test from 'ava';
+import type { Finding } from '../../src/cli/doctor.js';
+import { runCli } from './run-cli.js';
+
+async function findings(...args: string[]): Promise<{ status: number | null; bySubject: Map<string, Finding> }> {
+  const run = await runCli(['doctor', '--json', ...args]);
+  const { findings } = JSON.parse(run.stdout) as { findings: Finding[] };
+  return { status: run.status, bySubject: new Map(findings.map((finding) => [finding.subject, finding])) };
+}
+
+test('doctor: a machine that runs the tests has no problem', async (t) => {
+  const { status, bySubject } = await findings();
+  t.is(status, 0);
+  for (const subject of ['Node.js', 'WASM core', 'loopback', 'one-page trip']) {
+    t.is(bySubject.get(subject)?.state, 'ok', bySubject.get(subject)?.detail);
+  }
+  t.regex(bySubject.get('native addon')?.detail ?? '', /no native addon in this build: TCP/);
+  t.regex(bySubject.get('one-page trip')?.detail ?? '', /every byte right/);
+});
+
+test('doctor: a discovery address that nobody answers is a problem, with what to check', async (t) => {
+  const { status, bySubject } = await findings('--discovery-addr', '127.0.0.1:9');
+  t.is(status, 1);
+  t.like(bySubject.get('discovery'), { state: 'problem' });
+  t.regex(bySubject.get('discovery')?.advice ?? '', /firewall/);
+});

@@ -1,0 +1,68 @@
+import { type ChildProcess, spawn } from 'node:child_process';
+import { fileURLToPath } from 'node:url';
+
+export interface CliRun {
+  readonly status: number | null;
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+/** The bundled program stands beside the bundled tests. */
+const PROGRAM = fileURLToPath(new URL('./cli.js', import.meta.url));
+
+/** A running `meshcache`; the caller ends it. */
+export function startCli(args: readonly string[]): ChildProcess {
+  return spawn(process.execPath, [PROGRAM, ...args], { stdio: ['ignore', 'pipe', 'pipe'] });
+}
+
+/** Runs `meshcache` to its end. */
+export function runCli(args: readonly string[]): Promise<CliRun> {
+  return collect(startCli(args));
+}
+
+/** Resolves with everything that a process wrote when it has ended. */
+export function collect(child: ChildProcess): Promise<CliRun> {
+  let stdout = '';
+  let stderr = '';
+  child.stdout?.setEncoding('utf8').on('data', (text: string) => {
+    stdout += text;
+  });
+  child.stderr?.setEncoding('utf8').on('data', (text: string) => {
+    stderr += text;
+  });
+  return new Promise((resolve, reject) => {
+    child.once('error', reject);
+    child.once('close', (status) => resolve({ status, stdout, stderr }));
+  });
+}
+
+/** Resolves with the first line of stdout. */
+export function firstLine(child: ChildProcess): Promise<string> {
+  let text = '';
+  return new Promise((resolve, reject) => {
+    child.stdout?.setEncoding('utf8').on('data', (chunk: string) => {
+      text += chunk;
+      const end = text.indexOf('\n');
+      if (end >= 0) resolve(text.slice(0, end));
+    });
+    child.once('close', (status) => reject(new Error(`ended with status ${status} before it wrote a line`)));
+  });
+}
+
+/** Looks again every few milliseconds until `holds`; fails after `timeoutMs`. */
+export async function until(holds: () => boolean | Promise<boolean>, timeoutMs = 10_000): Promise<void> {
+  const endMs = performance.now() + timeoutMs;
+  while (!(await holds())) {
+    if (performance.now() > endMs) throw new Error('the condition did not come true in time');
+    await new Promise((resolve) => setTimeout(resolve, 10));
+  }
+}
+
+export function isAlive(pid: number): boolean {
+  try {
+    process.kill(pid, 0);
+    return true;
+  } catch {
+    return false;
+  }
+}

@@ -1,0 +1,72 @@
+import test from 'ava';
+import { runCli } from './run-cli.js';
+
+/** Every wrong call ends with status 2, says what was wrong on stderr, and prints nothing. */
+const WRONG: readonly (readonly [args: readonly string[], ...says: RegExp[]])[] = [
+  [['dance'], /unknown command 'dance'/],
+  [['demo', '--nodes', 'three'], /--nodes/, /'three'/, /whole number of 1 to 64/],
+  [['demo', '--nodes', '0'], /--nodes/, /'0'/, /whole number of 1 to 64/],
+  [['demo', '--nodes'], /--nodes/, /missing/],
+  [['demo', '--noddes', '3'], /unknown option '--noddes'/, /--nodes/],
+  [['demo', '--seconds', '-1'], /--seconds/, /'-1'/, /0 to 86400 seconds/],
+  [['demo', '--conversations', '1.5'], /--conversations/, /'1\.5'/, /whole number/],
+  [['demo', '--seed', '4294967296'], /--seed/, /'4294967296'/, /whole number of 0 to 4294967295/],
+  [['demo', '--page-bytes', '1xb'], /--page-bytes/, /'1xb'/, /multiples of 8/],
+  [['demo', '--page-bytes', '1001'], /--page-bytes/, /'1001'/, /multiples of 8/],
+  [['demo', 'extra'], /too many arguments/],
+  [['replay'], /missing required argument 'trace'/],
+  [['replay', 't', '--pool', 'huge'], /--pool/, /'huge'/, /10000p, or unbounded/],
+  [['replay', 't', '--pool', '0p'], /--pool/, /'0p'/],
+  [['replay', 't', '--policy', 'mru'], /--policy/, /'mru'/, /lru, s3fifo/],
+  [['replay', 't', '--quarantine-ms', 'long'], /--quarantine-ms/, /'long'/, /milliseconds/],
+  [['replay', 't', '--requests', '0'], /--requests/, /'0'/],
+  [['replay', 't', '--concurrency', '0'], /--concurrency/, /'0'/],
+  [['node'], /--discovery-addr is missing/],
+  [['node', '--discovery-addr', 'nowhere'], /--discovery-addr/, /'nowhere'/, /host:port/],
+  [['node', '--discovery-addr', 'h:0'], /--discovery-addr/, /'h:0'/, /port of 1 to 65535/],
+  [['node', '--discovery-addr', 'h:1', '--pool', '1'], /--pool/, /'1'/, /64 KiB to/],
+  [['node', '--discovery-addr', 'h:1', '-o', 'vnodes'], /--option/, /'vnodes'/, /key=value/],
+  [['node', '--discovery-addr', 'h:1', '-o', 'vnodes=none'], /vnodes/, /"none"/, /whole number/],
+  [['node', '--discovery-addr', 'h:1', '-o', 'vnode=3'], /unknown configuration key "vnode"/, /"vnodes"/],
+  [['node', '--config', '/no/such/file'], /--config \/no\/such\/file/, /ENOENT/],
+  [['status'], /required option '--discovery-addr/],
+  [['status', '--discovery-addr', '::'], /--discovery-addr/, /'::'/, /host:port/],
+  [['bench'], /missing required argument 'what'/],
+  [['bench', 'everything'], /'everything'/, /tcp, ring, pool, directory, store/],
+  [['bench', 'ring', '--rounds', '0'], /--rounds/, /'0'/],
+  [['doctor', '--discovery-addr', 'x'], /--discovery-addr/, /'x'/, /host:port/],
+];
+
+for (const [args, ...says] of WRONG) {
+  test(`usage: "${args.join(' ')}" ends with status 2 and says why`, async (t) => {
+    const run = await runCli(args);
+    t.is(run.status, 2, run.stderr);
+    t.is(run.stdout, '');
+    for (const pattern of says) t.regex(run.stderr, pattern);
+    t.notRegex(run.stderr, /\n\s+at /);
+  });
+}
+
+test('usage: without a command the help is shown and the status is 2', async (t) => {
+  const run = await runCli([]);
+  t.is(run.status, 2);
+  t.regex(run.stderr, /Usage: meshcache/);
+});
+
+for (const command of ['demo', 'node', 'status', 'replay', 'bench', 'doctor']) {
+  test(`usage: ${command} --help shows options and examples`, async (t) => {
+    const run = await runCli([command, '--help']);
+    t.is(run.status, 0);
+    t.regex(run.stdout, new RegExp(`Usage: meshcache ${command}`));
+    t.regex(run.stdout, /--json/);
+    t.regex(run.stdout, /Examples:\n {2}meshcache /);
+  });
+}
+
+test('usage: a failure has status 1 and a message without a stack', async (t) => {
+  const run = await runCli(['replay', '/no/such/trace.jsonl']);
+  t.is(run.status, 1);
+  t.is(run.stdout, '');
+  t.regex(run.stderr, /^error: cannot read the trace \/no\/such\/trace\.jsonl: ENOENT/);
+  t.notRegex(run.stderr, /\n\s+at /);
+});
