@@ -56,5 +56,5 @@ test('trace: keys are 64 hexadecimal characters, a different one for each id', (
   const keys = Array.from({ length: 1000 }, (_, id) => traceKey(id));
   t.true(keys.every((key) => /^[0-9a-f]{64}$/.test(key)));
   t.is(new Set(keys).size, 1000);
-  t.is(traceKey(3), keys[3]);
+  t.is(keys[3], traceKey(3));
 });
