@@ -43,14 +43,22 @@ async function runBench(what: string, options: BenchCommandOptions, context: Com
   const progress = context.progress();
   try {
     const benchmark = await (BENCHMARKS[what] as () => Promise<Benchmark>)();
-    return await benchmark({
+    const report = benchmark({
       rounds: options.rounds,
       quick: options.quick,
       progress: (text) => progress.update(text),
     });
+    return await Promise.race([report, interruption(context.signal)]);
   } finally {
     progress.end();
   }
+}
+
+/** A benchmark does not know of signals: the program ends with it under way. */
+function interruption(signal: AbortSignal): Promise<never> {
+  return new Promise((_, reject) => {
+    signal.addEventListener('abort', () => reject(signal.reason), { once: true });
+  });
 }
 
 function formatReport(report: BenchReport): string {

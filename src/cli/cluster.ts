@@ -1,15 +1,11 @@
 import { type ChildProcess, fork } from 'node:child_process';
-import { createServer } from 'node:net';
 import { fileURLToPath } from 'node:url';
 import { type Clock, systemClock } from '../base/clock.js';
-import { type RandomSource, systemRandom } from '../base/random.js';
+import { systemRandom } from '../base/random.js';
 import type { AgentCommand, AgentReply, AgentSetup, AgentStarted, AgentStatus, RunResult } from './agent-protocol.js';
 import { CommandFailure } from './failure.js';
+import { findFreePort, LOOPBACK } from './free-port.js';
 
-const LOOPBACK = '127.0.0.1';
-/** Below the range that Linux takes outgoing ports from: nobody is given one of these by chance. */
-const PORT_RANGE = [20_000, 30_000] as const;
-const PORT_ATTEMPTS = 50;
 const START_TIMEOUT_MS = 30_000;
 const CLOSE_TIMEOUT_MS = 10_000;
 /** The end of what a process wrote to stderr, for the message when it dies. */
@@ -188,23 +184,6 @@ export class ClusterAgent {
 }
 
 type DistributiveOmit<T, K extends PropertyKey> = T extends unknown ? Omit<T, K> : never;
-
-/** A TCP port of loopback that nobody listens on. */
-export async function findFreePort(random: RandomSource): Promise<number> {
-  for (let attempt = 0; attempt < PORT_ATTEMPTS; attempt++) {
-    const port = PORT_RANGE[0] + (random.u32() % (PORT_RANGE[1] - PORT_RANGE[0]));
-    if (await isFree(port)) return port;
-  }
-  throw new CommandFailure(`found no free port of ${PORT_RANGE[0]} to ${PORT_RANGE[1]} on ${LOOPBACK}`);
-}
-
-function isFree(port: number): Promise<boolean> {
-  return new Promise((resolve) => {
-    const server = createServer();
-    server.once('error', () => resolve(false));
-    server.listen({ host: LOOPBACK, port, exclusive: true }, () => server.close(() => resolve(true)));
-  });
-}
 
 async function within<T>(clock: Clock, timeoutMs: number, failure: string, work: () => Promise<T>): Promise<T> {
   let cancel = (): void => {};

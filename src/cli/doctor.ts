@@ -7,10 +7,10 @@ import { systemRandom } from '../base/random.js';
 import { formatSize } from '../base/sizes.js';
 import { ConsistentHashRing, PoolAllocator } from '../core/index.js';
 import { MeshCacheStore } from '../node/meshcache-store.js';
-import { findFreePort } from './cluster.js';
 import { ClusterQuery } from './cluster-query.js';
 import { type CommandContext, printResult } from './context.js';
 import { EXIT_FAILURE } from './failure.js';
+import { findFreePort, LOOPBACK } from './free-port.js';
 import { discoveryEndpoints, jsonOption } from './options.js';
 import { PageContent } from './page-content.js';
 
@@ -105,6 +105,8 @@ function checkCore(): Finding {
   const placed = allocator.publish('a key', 4096, 0);
   const found = allocator.lookup('a key');
   allocator.verify();
+  ring.free();
+  allocator.free();
   const isRight = owners.size === 3 && placed !== null && found?.offset === placed.offset && found.bytes === 4096;
   if (isRight) return { subject: 'WASM core', state: 'ok', detail: 'loaded; ring and pool pass their self-test' };
   return {
@@ -154,7 +156,7 @@ async function checkLoopback(): Promise<Finding> {
   const server = createServer();
   const port = await new Promise<number>((resolve, reject) => {
     server.once('error', reject);
-    server.listen({ host: '127.0.0.1', port: 0 }, () => resolve((server.address() as { port: number }).port));
+    server.listen({ host: LOOPBACK, port: 0 }, () => resolve((server.address() as { port: number }).port));
   });
   await new Promise((resolve) => server.close(resolve));
   return { subject: 'loopback', state: 'ok', detail: `can listen (tried port ${port})` };
@@ -162,7 +164,7 @@ async function checkLoopback(): Promise<Finding> {
 
 /** Two nodes in this process; one sets a page, the other reads it over the network. */
 async function checkPageTrip(): Promise<Finding> {
-  const discoveryAddr = `127.0.0.1:${await findFreePort(systemRandom)}`;
+  const discoveryAddr = `${LOOPBACK}:${await findFreePort(systemRandom)}`;
   const stores: MeshCacheStore[] = [];
   try {
     for (const node of ['a', 'b']) stores.push(await tripStore(discoveryAddr, node));
@@ -194,7 +196,7 @@ function tripStore(discoveryAddr: string, nodeId: string): Promise<MeshCacheStor
     isMlaModel: false,
     extraConfig: {
       discovery_addr: discoveryAddr,
-      local_hostname: '127.0.0.1',
+      local_hostname: LOOPBACK,
       node_id: `doctor-${nodeId}`,
       global_segment_size: TRIP_POOL_BYTES,
       heartbeat_interval: 0.1,

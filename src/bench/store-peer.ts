@@ -1,0 +1,46 @@
+/*
+ * The serving process of the store benchmark: one node, whose pool it fills with pages of the size that it is asked for. It lives
+ * as long as its IPC channel.
+ */
+
+import { HostRegion } from '../memory/host-region.js';
+import { MeshCacheStore } from '../node/meshcache-store.js';
+import { benchKeys, benchStorage, type PeerCommand, stampPage } from './store-pages.js';
+
+/** Pages that are made and set at a time. */
+const SET_MAX_BYTES = 16 * 2 ** 20;
+
+let store: MeshCacheStore | undefined;
+
+async function execute(command: PeerCommand): Promise<void> {
+  if (command.kind === 'start') {
+    store = await MeshCacheStore.create(benchStorage(command.discoveryAddr, command.poolBytes));
+    return;
+  }
+  if (store === undefined) throw new Error('publish before start');
+  await store.clear();
+  await publish(store, command);
+}
+
+async function publish(to: MeshCacheStore, { pageBytes, pages }: { pageBytes: number; pages: number }): Promise<void> {
+  const keys = benchKeys(pageBytes, pages);
+  const batchPages = Math.max(1, Math.floor(SET_MAX_BYTES / pageBytes));
+  using source = HostRegion.allocate(batchPages * pageBytes);
+  for (let first = 0; first < pages; first += batchPages) {
+    const batch = keys.slice(first, first + batchPages);
+    for (let i = 0; i < batch.length; i++) stampPage(source.bytes(i * pageBytes, pageBytes), first + i);
+    const ptrs = batch.map((_, i) => source.addr + BigInt(i * pageBytes));
+    const results = await to.batchSet(batch, ptrs, Array(batch.length).fill(pageBytes) as number[]);
+    const failed = results.filter((isSet) => !isSet).length;
+    if (failed > 0) throw new Error(`${failed} pages of ${pageBytes} bytes could not be set`);
+  }
+}
+
+process.on('disconnect', () => process.exit(0));
+process.on('SIGINT', () => {});
+process.on('message', (command: PeerCommand) => {
+  execute(command).then(
+    () => process.send?.({}),
+    (error: Error) => process.send?.({ error: error.stack ?? error.message }),
+  );
+});

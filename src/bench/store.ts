@@ -1,0 +1,255 @@
+import { type ChildProcess, fork } from 'node:child_process';
+import { fileURLToPath } from 'node:url';
+import { systemRandom } from '../base/random.js';
+import { formatSize } from '../base/sizes.js';
+import { findFreePort, LOOPBACK } from '../cli/free-port.js';
+import { KeyEncoder } from '../core/index.js';
+import { HostRegion } from '../memory/host-region.js';
+import { MeshCacheStore } from '../node/meshcache-store.js';
+import type { ReadOp } from '../transport/transport.js';
+import type { BenchOptions, BenchReport } from './report.js';
+import { benchKeys, benchStorage, isStamped, type PeerCommand } from './store-pages.js';
+
+const BATCH_PAGES = 128;
+const PAGE_SIZES_BYTES = [64 * 2 ** 10, 2 ** 20, 4 * 2 ** 20] as const;
+const FULL_WORK_BYTES = 2 ** 30;
+const QUICK_WORK_BYTES = 16 * 2 ** 20;
+/** The peer's pool beside the pages: rounding of the allocator, and quarantine of the pages of the size before. */
+const POOL_SLACK = 1.25;
+const READER_POOL_BYTES = 2 ** 20;
+const MEMBERS_TIMEOUT_MS = 15_000;
+/** Without verification a reader gives up when half of this has passed: never, here. */
+const READER_CONFIG = { reuse_quarantine_ms: 600_000 };
+
+/** One way to bring all pages of a size from the other process into the destination. */
+interface Contender {
+  readonly name: string;
+  /** Reads everything once; rejects when a page did not come. */
+  read(): Promise<void>;
+}
+
+/**
+ * `batchGetV1` of pages in another process's pool, with and without verification, beside `batchRead` of the same pages from
+ * the same addresses without directory and verification: what the layers above the transport cost.
+ */
+export async function storeBench(options: BenchOptions): Promise<BenchReport> {
+  const workBytes = options.quick ? QUICK_WORK_BYTES : FULL_WORK_BYTES;
+  options.progress('starting two processes');
+  const bench = await StoreBench.start(workBytes);
+  try {
+    const rows: BenchReport['rows'][number][] = [];
+    for (const pageBytes of PAGE_SIZES_BYTES) rows.push(...(await bench.measure(pageBytes, options)));
+    return {
+      title: 'store: pages from the pool of another process, over loopback',
+      rows,
+      notes: [
+        `Batches of ${BATCH_PAGES} pages; pool and destination of ${formatSize(workBytes)}, touched before; medians of ${options.rounds} interleaved rounds.`,
+        'ratio: to batchRead of the same pages without directory and verification.',
+      ],
+    };
+  } finally {
+    await bench.close();
+  }
+}
+
+class StoreBench {
+  readonly #peer: ServingProcess;
+  readonly #verifying: MeshCacheStore;
+  readonly #trusting: MeshCacheStore;
+  readonly #destination: HostRegion;
+
+  private constructor(parts: {
+    peer: ServingProcess;
+    verifying: MeshCacheStore;
+    trusting: MeshCacheStore;
+    destination: HostRegion;
+  }) {
+    this.#peer = parts.peer;
+    this.#verifying = parts.verifying;
+    this.#trusting = parts.trusting;
+    this.#destination = parts.destination;
+  }
+
+  static async start(workBytes: number): Promise<StoreBench> {
+    const discoveryAddr = `${LOOPBACK}:${await findFreePort(systemRandom)}`;
+    const peer = new ServingProcess();
+    const stores: MeshCacheStore[] = [];
+    try {
+      await peer.call({ kind: 'start', discoveryAddr, poolBytes: Math.ceil(workBytes * POOL_SLACK) });
+      for (const verify_reads of [true, false]) {
+        const extra = { ...READER_CONFIG, verify_reads };
+        stores.push(await MeshCacheStore.create(benchStorage(discoveryAddr, READER_POOL_BYTES, extra)));
+      }
+      for (const store of stores) await awaitMembers(store, 3);
+      const [verifying, trusting] = stores as [MeshCacheStore, MeshCacheStore];
+      const destination = HostRegion.allocate(workBytes);
+      destination.prefault();
+      return new StoreBench({ peer, verifying, trusting, destination });
+    } catch (error) {
+      for (const store of stores) await store.close();
+      peer.end();
+      throw error;
+    }
+  }
+
+  /** Rows of one page size: every contender in turn, round after round, the first round not counted. */
+  async measure(pageBytes: number, options: BenchOptions): Promise<BenchReport['rows'][number][]> {
+    const pages = Math.floor(this.#destination.length / pageBytes);
+    options.progress(`publishing ${pages} pages of ${formatSize(pageBytes)}`);
+    await this.#peer.call({ kind: 'publish', pageBytes, pages });
+    const keys = benchKeys(pageBytes, pages);
+    const contenders = await this.#contenders(keys, pageBytes);
+    const speeds = contenders.map((): number[] => []);
+    for (let round = 0; round <= options.rounds; round++) {
+      for (const [c, contender] of contenders.entries()) {
+        options.progress(`${formatSize(pageBytes)}: round ${round} of ${options.rounds}, ${contender.name}`);
+        const startedMs = performance.now();
+        await contender.read();
+        if (round > 0) speeds[c]?.push((pages * pageBytes) / (performance.now() - startedMs) / 1e6);
+        if (round === 0) this.#checkDestination(contender.name, pageBytes, pages);
+      }
+    }
+    const reference = median(speeds[0] as number[]);
+    return contenders.map(({ name }, c) => {
+      const all = speeds[c] as number[];
+      return {
+        page: formatSize(pageBytes),
+        contender: name,
+        gb_per_s: median(all),
+        min_gb_per_s: Math.min(...all),
+        max_gb_per_s: Math.max(...all),
+        ratio: median(all) / reference,
+      };
+    });
+  }
+
+  async close(): Promise<void> {
+    await this.#verifying.close();
+    await this.#trusting.close();
+    this.#destination.free();
+    this.#peer.end();
+  }
+
+  /** The first one is what the others are compared with. */
+  async #contenders(keys: string[], pageBytes: number): Promise<Contender[]> {
+    const batches = batchesOf(keys);
+    const readAll = async (read: (batch: Batch) => Promise<boolean[]>): Promise<void> => {
+      for (const batch of batches) {
+        const results = await read(batch);
+        const missed = results.filter((isRead) => !isRead).length;
+        if (missed > 0) throw new Error(`${missed} pages of ${formatSize(pageBytes)} did not come`);
+      }
+    };
+    for (const store of [this.#verifying, this.#trusting]) {
+      await store.registerMemPoolHost(destinationPool(this.#destination, pageBytes));
+    }
+    const { transport } = this.#trusting.runtime;
+    const ops = await this.#readOps(keys, pageBytes);
+    return [
+      {
+        name: 'batchRead',
+        read: () => readAll(({ first, keys }) => transport.batchRead(ops.slice(first, first + keys.length))),
+      },
+      {
+        name: 'batchGetV1, verified',
+        read: () => readAll(({ keys, slots }) => this.#verifying.batchGetV1(keys, slots)),
+      },
+      {
+        name: 'batchGetV1, not verified',
+        read: () => readAll(({ keys, slots }) => this.#trusting.batchGetV1(keys, slots)),
+      },
+    ];
+  }
+
+  /** The pages' places, looked up once: what `batchGetV1` finds anew for every batch. */
+  async #readOps(keys: readonly string[], pageBytes: number): Promise<ReadOp[]> {
+    const { tpRank, tpSize, ppRank, ppSize, isMlaModel } = benchStorage('', 0);
+    const names = { dtype: '', layout: '', tag: '' };
+    const encoder = new KeyEncoder({ ...names, tpRank, tpSize, ppRank, ppSize, isMlaModel });
+    const locations = await this.#trusting.runtime.directory.get(encoder.encodeKeys(keys));
+    return locations.map((location, page) => {
+      const remoteEndpoint = location === null ? undefined : this.#trusting.runtime.dataEndpointOf(location);
+      if (location === null || remoteEndpoint === undefined) throw new Error(`page ${page} is not in the directory`);
+      const { remoteAddr, rkey, length } = location;
+      const localAddr = this.#destination.addr + BigInt(page * pageBytes);
+      return { remoteEndpoint, localAddr, remoteAddr, rkey, length };
+    });
+  }
+
+  /** Every page must have come, and the next contender must bring them again. */
+  #checkDestination(name: string, pageBytes: number, pages: number): void {
+    for (let page = 0; page < pages; page++) {
+      const bytes = this.#destination.bytes(page * pageBytes, pageBytes);
+      if (!isStamped(bytes, page)) throw new Error(`${name}: page ${page} of ${formatSize(pageBytes)} is wrong`);
+      bytes.fill(0);
+    }
+  }
+}
+
+interface Batch {
+  readonly first: number;
+  readonly keys: string[];
+  readonly slots: number[];
+}
+
+function batchesOf(keys: readonly string[]): Batch[] {
+  const batches: Batch[] = [];
+  for (let first = 0; first < keys.length; first += BATCH_PAGES) {
+    const part = keys.slice(first, first + BATCH_PAGES);
+    batches.push({ first, keys: part, slots: part.map((_, i) => first + i) });
+  }
+  return batches;
+}
+
+function destinationPool(region: HostRegion, pageBytes: number): Parameters<MeshCacheStore['registerMemPoolHost']>[0] {
+  return {
+    region,
+    pageSize: 1,
+    getPageBufferMeta(slots) {
+      const ptrs: bigint[] = [];
+      for (let i = 0; i < slots.length; i++) ptrs.push(region.addr + BigInt(Number(slots[i]) * pageBytes));
+      return { ptrs, sizes: Array(slots.length).fill(pageBytes) as number[] };
+    },
+  };
+}
+
+/** The other process. */
+class ServingProcess {
+  readonly #child: ChildProcess;
+
+  constructor() {
+    this.#child = fork(fileURLToPath(new URL('./store-peer.js', import.meta.url)));
+  }
+
+  call(command: PeerCommand): Promise<void> {
+    return new Promise((resolve, reject) => {
+      const onExit = (status: number | null): void => reject(new Error(`the serving process ended (status ${status})`));
+      this.#child.once('exit', onExit);
+      this.#child.once('message', ({ error }: { error?: string }) => {
+        this.#child.off('exit', onExit);
+        if (error === undefined) resolve();
+        else reject(new Error(`the serving process failed: ${error}`));
+      });
+      this.#child.send(command);
+    });
+  }
+
+  end(): void {
+    if (this.#child.connected) this.#child.disconnect();
+  }
+}
+
+async function awaitMembers(store: MeshCacheStore, count: number): Promise<void> {
+  const untilMs = performance.now() + MEMBERS_TIMEOUT_MS;
+  while (store.runtime.members().size < count) {
+    if (performance.now() > untilMs) throw new Error('the nodes did not find each other');
+    await new Promise((resolve) => setTimeout(resolve, 20));
+  }
+}
+
+function median(values: readonly number[]): number {
+  const sorted = [...values].sort((a, b) => a - b);
+  const middle = sorted.length >> 1;
+  const upper = sorted[middle] as number;
+  return sorted.length % 2 === 1 ? upper : ((sorted[middle - 1] as number) + upper) / 2;
+}
