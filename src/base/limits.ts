@@ -8,6 +8,10 @@ const GIB = 2 ** 30;
 
 /** A key's UTF-8 length, without the namespace. */
 export const KEY_MAX_BYTES = 64 * KIB;
+/** What a namespace puts in front of a key: 32 hexadecimal characters and a slash. */
+export const KEY_PREFIX_BYTES = 33;
+/** UTF-8 bytes of all keys of one call into the core; they are in its memory at once. */
+export const CALL_MAX_KEY_BYTES = 128 * MIB;
 /** Keys of one call; larger calls are refused. */
 export const CALL_MAX_KEYS = 1 << 20;
 /** A page's length. */
@@ -43,6 +47,12 @@ export const READ_STALL_TIMEOUT_MS = 3_000;
 export const READ_CONNECT_TIMEOUT_MS = 1_000;
 export const READ_RETRY_AFTER_MS = 1_000;
 export const DATA_CONNECTIONS_MAX_COUNT = 4096;
+/** Requests sent and not yet answered on one data connection. */
+export const READ_IN_FLIGHT_MAX_COUNT = 64;
+/** Longest time for a data connection's hello, or for one request, to arrive whole once it has begun. */
+export const READ_HANDSHAKE_TIMEOUT_MS = 2_000;
+/** A reader that has not taken one whole response after this long is given up. */
+export const READ_DRAIN_TIMEOUT_MS = 120_000;
 
 /** Keys of one directory request; a larger batch is several requests. */
 export const DIRECTORY_REQUEST_MAX_KEYS = 1024;
@@ -54,6 +64,8 @@ export const DIRECTORY_SHARD_MAX_KEYS = 8_000_000;
 export const DIRECTORY_LOCATIONS_MAX_COUNT = 4;
 
 export const MEMBERS_MAX_COUNT = 4096;
+/** Points of one hash ring: nodes times vnodes. */
+export const RING_MAX_POINTS = 2 ** 24;
 export const NODE_ID_MAX_BYTES = 256;
 
 /** All that `close()` waits for, together. */
@@ -65,5 +77,6 @@ function relation(holds: boolean, text: string): void {
 
 relation(PAGE_MAX_BYTES <= SEGMENT_MAX_BYTES, 'a page fits in a segment');
 relation(DIRECTORY_REQUEST_MAX_KEY_BYTES * 2 <= RPC_FRAME_MAX_BYTES, 'a directory request fits in a frame');
+relation(KEY_MAX_BYTES + KEY_PREFIX_BYTES <= CALL_MAX_KEY_BYTES, 'a key fits in a call');
 relation(KEY_MAX_BYTES * 2 <= DIRECTORY_REQUEST_MAX_KEY_BYTES, 'a key fits in a directory request');
 relation(READ_REQUEST_TARGET_BYTES <= READ_IN_FLIGHT_MAX_BYTES, 'a read request fits in the window');

@@ -1,0 +1,328 @@
+import { NONE, Records } from './records';
+
+/**
+ * TLSF-style allocator over an address range it never touches: all metadata lies in block records.
+ * Sizes and offsets are in units (the alignment). The range is cut into segments; the blocks of a
+ * segment are a doubly linked list in address order and cover it without gaps; free neighbours are
+ * always merged. Invariant: free + used + waiting units = all units.
+ *
+ * Free blocks stand in bins by size: 64 equal steps for every power of two. A request takes the
+ * tightest of the first few blocks of its own bin that are large enough, else the first block of the
+ * next bin that is not empty (everything there fits), and gives the rest back. O(1).
+ *
+ *     block (48 bytes)
+ *      0 offset   u64 units      8 size    u64 units
+ *     16 lower    u32           20 upper   u32        neighbours in the segment, or NONE
+ *     24 previous u32           28 next    u32        in the bin, or in the quarantine
+ *     32 state    u32           36 slot    u32        FREE, USED or WAITING; the page's slot
+ *     40 releaseMs f64                                when the quarantine ends
+ */
+
+const BLOCK_BYTES: u32 = 48;
+const STEP_BITS: u32 = 6;
+const STEPS: u32 = 1 << STEP_BITS;
+/** Powers of two: sizes below 2^(LEVELS + STEP_BITS - 1) units. */
+const LEVELS: u32 = 48;
+/** Blocks of the request's own bin that are looked at. */
+const OWN_BIN_TRIES: i32 = 8;
+
+export const FREE: u32 = 0;
+export const USED: u32 = 1;
+/** Withheld: in quarantine, or its page was removed while pinned. */
+export const WAITING: u32 = 2;
+
+// @ts-ignore: decorator
+@inline
+export function blockOffset(block: usize): u64 {
+  return load<u64>(block);
+}
+// @ts-ignore: decorator
+@inline
+export function blockSize(block: usize): u64 {
+  return load<u64>(block, 8);
+}
+// @ts-ignore: decorator
+@inline
+export function blockLower(block: usize): u32 {
+  return load<u32>(block, 16);
+}
+// @ts-ignore: decorator
+@inline
+export function blockUpper(block: usize): u32 {
+  return load<u32>(block, 20);
+}
+// @ts-ignore: decorator
+@inline
+export function blockNext(block: usize): u32 {
+  return load<u32>(block, 28);
+}
+// @ts-ignore: decorator
+@inline
+export function setBlockNext(block: usize, next: u32): void {
+  store<u32>(block, next, 28);
+}
+// @ts-ignore: decorator
+@inline
+export function blockState(block: usize): u32 {
+  return load<u32>(block, 32);
+}
+// @ts-ignore: decorator
+@inline
+export function setBlockState(block: usize, state: u32): void {
+  store<u32>(block, state, 32);
+}
+// @ts-ignore: decorator
+@inline
+export function blockSlot(block: usize): u32 {
+  return load<u32>(block, 36);
+}
+// @ts-ignore: decorator
+@inline
+export function setBlockSlot(block: usize, slot: u32): void {
+  store<u32>(block, slot, 36);
+}
+// @ts-ignore: decorator
+@inline
+export function blockReleaseMs(block: usize): f64 {
+  return load<f64>(block, 40);
+}
+// @ts-ignore: decorator
+@inline
+export function setBlockReleaseMs(block: usize, releaseMs: f64): void {
+  store<f64>(block, releaseMs, 40);
+}
+
+/** Bin of the blocks of that many units. */
+export function binOf(units: u64): u32 {
+  if (units < <u64>STEPS) return <u32>units;
+  const shift = 63 - STEP_BITS - <u32>clz<u64>(units);
+  return ((shift + 1) << STEP_BITS) + (<u32>(units >> shift) & (STEPS - 1));
+}
+
+@unmanaged
+export class Allocator {
+  blocks: Records;
+  /** One bit a level that has a free block. */
+  private levelBits: u64;
+  /** One u64 a level: one bit a bin that has a free block. */
+  private stepBits: usize;
+  /** Head block of each bin. */
+  private heads: usize;
+  freeUnits: u64;
+  segmentUnits: u64;
+  totalUnits: u64;
+  /** Blocks 0 to segments - 1 are the first blocks of the segments, for ever. */
+  segments: u32;
+
+  /** Segment i starts at i * segmentUnits; the last one may be shorter. */
+  constructor(totalUnits: u64, segmentUnits: u64) {
+    this.blocks = new Records(BLOCK_BYTES);
+    this.levelBits = 0;
+    this.stepBits = heap.alloc(LEVELS * 8);
+    memory.fill(this.stepBits, 0, LEVELS * 8);
+    this.heads = heap.alloc(LEVELS * STEPS * 4);
+    memory.fill(this.heads, 0xff, LEVELS * STEPS * 4);
+    this.freeUnits = totalUnits;
+    this.segmentUnits = segmentUnits;
+    this.totalUnits = totalUnits;
+    this.segments = <u32>((totalUnits + segmentUnits - 1) / segmentUnits);
+    for (let i: u32 = 0; i < this.segments; i++) this.blocks.add();
+    // Filled from the first segment on: the bins are last in, first out.
+    for (let i = this.segments; i > 0; i--) {
+      const offset = <u64>(i - 1) * segmentUnits;
+      const size = min<u64>(segmentUnits, totalUnits - offset);
+      this.describe(i - 1, offset, size);
+      this.addToBin(i - 1, this.at(i - 1));
+    }
+  }
+
+  @inline
+  at(block: u32): usize {
+    return this.blocks.at(block);
+  }
+
+  /** A used block of exactly that many units (at least 1), or NONE. */
+  allocate(units: u64): u32 {
+    const found = this.findFree(units);
+    if (found != NONE) this.take(found, units);
+    return found;
+  }
+
+  /** Cuts a used block of exactly that many units off the low end of a free one. */
+  take(block: u32, units: u64): void {
+    const at = this.at(block);
+    this.removeFromBin(block, at);
+    setBlockState(at, USED);
+    this.freeUnits -= units;
+    const rest = blockSize(at) - units;
+    if (rest > 0) this.split(block, at, units, rest);
+  }
+
+  /** Gives a used or waiting block back and merges it with its free neighbours. */
+  free(block: u32): void {
+    let at = this.at(block);
+    this.freeUnits += blockSize(at);
+    setBlockState(at, FREE);
+    const upper = blockUpper(at);
+    if (upper != NONE && blockState(this.at(upper)) == FREE) {
+      this.removeFromBin(upper, this.at(upper));
+      this.absorbUpper(block, at, upper);
+    }
+    const lower = blockLower(at);
+    if (lower != NONE && blockState(this.at(lower)) == FREE) {
+      this.removeFromBin(lower, this.at(lower));
+      this.absorbUpper(lower, this.at(lower), block);
+      block = lower;
+      at = this.at(lower);
+    }
+    this.addToBin(block, at);
+  }
+
+  /** Units that would be free in one piece if this block were given back. */
+  unitsIfFreed(block: u32): u64 {
+    const at = this.at(block);
+    let units = blockSize(at);
+    const lower = blockLower(at);
+    if (lower != NONE && blockState(this.at(lower)) == FREE) units += blockSize(this.at(lower));
+    const upper = blockUpper(at);
+    if (upper != NONE && blockState(this.at(upper)) == FREE) units += blockSize(this.at(upper));
+    return units;
+  }
+
+  /** Size of the largest free block: the largest bin is searched. */
+  largestFreeUnits(): u64 {
+    if (this.levelBits == 0) return 0;
+    const level = 63 - <u32>clz<u64>(this.levelBits);
+    const step = 63 - <u32>clz<u64>(load<u64>(this.stepBits + (<usize>level << 3)));
+    let block = this.head((level << STEP_BITS) + step);
+    let largest: u64 = 0;
+    while (block != NONE) {
+      largest = max<u64>(largest, blockSize(this.at(block)));
+      block = blockNext(this.at(block));
+    }
+    return largest;
+  }
+
+  @inline
+  head(bin: u32): u32 {
+    return load<u32>(this.heads + (<usize>bin << 2));
+  }
+
+  /** Bins that the bit maps say are not empty. */
+  isBinMarked(bin: u32): bool {
+    const level = bin >> STEP_BITS;
+    const bits = load<u64>(this.stepBits + (<usize>level << 3));
+    const isLevelMarked = ((this.levelBits >> level) & 1) != 0;
+    return isLevelMarked && ((bits >> (bin & (STEPS - 1))) & 1) != 0;
+  }
+
+  @inline
+  get bins(): u32 {
+    return LEVELS * STEPS;
+  }
+
+  dispose(): void {
+    this.blocks.dispose();
+    heap.free(this.stepBits);
+    heap.free(this.heads);
+    heap.free(changetype<usize>(this));
+  }
+
+  private findFree(units: u64): u32 {
+    const own = binOf(units);
+    let best: u32 = NONE;
+    let bestSize: u64 = u64.MAX_VALUE;
+    let block = this.head(own);
+    for (let tries = OWN_BIN_TRIES; block != NONE && tries > 0; tries--) {
+      const at = this.at(block);
+      const size = blockSize(at);
+      if (size >= units && size < bestSize) {
+        best = block;
+        bestSize = size;
+        if (size == units) break;
+      }
+      block = blockNext(at);
+    }
+    if (best != NONE) return best;
+    return this.firstAbove(own);
+  }
+
+  private firstAbove(bin: u32): u32 {
+    let level = bin >> STEP_BITS;
+    const step = bin & (STEPS - 1);
+    let bits = step == STEPS - 1 ? 0 : load<u64>(this.stepBits + (<usize>level << 3)) & (~(<u64>0) << (step + 1));
+    if (bits == 0) {
+      const levels = this.levelBits & (~(<u64>0) << (level + 1));
+      if (levels == 0) return NONE;
+      level = <u32>ctz<u64>(levels);
+      bits = load<u64>(this.stepBits + (<usize>level << 3));
+    }
+    return this.head((level << STEP_BITS) + <u32>ctz<u64>(bits));
+  }
+
+  private describe(block: u32, offset: u64, size: u64): void {
+    const at = this.at(block);
+    store<u64>(at, offset);
+    store<u64>(at, size, 8);
+    store<u32>(at, NONE, 16);
+    store<u32>(at, NONE, 20);
+    store<u32>(at, FREE, 32);
+    store<u32>(at, NONE, 36);
+  }
+
+  private split(block: u32, at: usize, units: u64, rest: u64): void {
+    const upper = blockUpper(at);
+    const added = this.blocks.add();
+    this.describe(added, blockOffset(at) + units, rest);
+    const addedAt = this.at(added);
+    store<u64>(at, units, 8);
+    store<u32>(at, added, 20);
+    store<u32>(addedAt, block, 16);
+    store<u32>(addedAt, upper, 20);
+    if (upper != NONE) store<u32>(this.at(upper), added, 16);
+    this.addToBin(added, addedAt);
+  }
+
+  private absorbUpper(block: u32, at: usize, upper: u32): void {
+    const upperAt = this.at(upper);
+    const above = blockUpper(upperAt);
+    store<u64>(at, blockSize(at) + blockSize(upperAt), 8);
+    store<u32>(at, above, 20);
+    if (above != NONE) store<u32>(this.at(above), block, 16);
+    this.blocks.remove(upper);
+  }
+
+  private addToBin(block: u32, at: usize): void {
+    const bin = binOf(blockSize(at));
+    const head = this.head(bin);
+    store<u32>(at, NONE, 24);
+    store<u32>(at, head, 28);
+    store<u32>(this.heads + (<usize>bin << 2), block);
+    if (head != NONE) {
+      store<u32>(this.at(head), block, 24);
+      return;
+    }
+    const level = bin >> STEP_BITS;
+    const bits = this.stepBits + (<usize>level << 3);
+    store<u64>(bits, load<u64>(bits) | ((<u64>1) << (bin & (STEPS - 1))));
+    this.levelBits |= (<u64>1) << level;
+  }
+
+  private removeFromBin(block: u32, at: usize): void {
+    const previous = load<u32>(at, 24);
+    const next = load<u32>(at, 28);
+    if (next != NONE) store<u32>(this.at(next), previous, 24);
+    if (previous != NONE) {
+      store<u32>(this.at(previous), next, 28);
+      return;
+    }
+    const bin = binOf(blockSize(at));
+    store<u32>(this.heads + (<usize>bin << 2), next);
+    if (next != NONE) return;
+    const level = bin >> STEP_BITS;
+    const bits = this.stepBits + (<usize>level << 3);
+    const left = load<u64>(bits) & ~((<u64>1) << (bin & (STEPS - 1)));
+    store<u64>(bits, left);
+    if (left == 0) this.levelBits &= ~((<u64>1) << level);
+  }
+}

@@ -1,0 +1,276 @@
+/**
+ * The module's exports. It imports nothing, and keeps no state but its heap: rings and pools are
+ * addresses that the caller gives back with `ringFree` and `poolFree`.
+ *
+ * A batch of keys is `count` keys, one after the other from `keys` on, their lengths in bytes as u32 from
+ * `lengths` on. Addresses and output areas come from `allocate`, 16-byte aligned. Sizes and
+ * offsets cross as f64 (whole, below 2^53). The caller checks arguments; broken invariants trap.
+ */
+import './abort';
+import { digestHigh, digestLow, xxh3, xxh64 } from './hash';
+import { POLICY_LRU, POLICY_S3FIFO } from './policy/policy';
+import { Pool } from './pool';
+import { NONE } from './records';
+import { Ring } from './ring';
+import { LIVE, slotBytes, slotOffset, slotStamp, slotStatus } from './slot';
+import { verifyPool } from './verify';
+
+/** Compared with `src/core/exports.ts` at load: raised whenever the meaning of an export changes. */
+export const CORE_VERSION: i32 = 1;
+export const NO_INDEX: i32 = <i32>NONE;
+export const STATS_COUNT: i32 = 10;
+export { POLICY_LRU, POLICY_S3FIFO };
+
+export function allocate(bytes: usize): usize {
+  return heap.alloc(bytes);
+}
+
+export function release(address: usize): void {
+  heap.free(address);
+}
+
+/** XXH64 of each key with that seed (two halves), as u64 little endian. */
+export function hashBatch(keys: usize, lengths: usize, count: u32, seedLow: u32, seedHigh: u32, out: usize): void {
+  const seed = (<u64>seedHigh << 32) | <u64>seedLow;
+  for (let i: u32 = 0; i < count; i++) {
+    const bytes = load<u32>(lengths + (<usize>i << 2));
+    store<u64>(out + (<usize>i << 3), xxh64(keys, bytes, seed));
+    keys += bytes;
+  }
+}
+
+/** XXH3-128 of each key, 16 bytes in the canonical (big endian) order. */
+export function digestBatch(keys: usize, lengths: usize, count: u32, out: usize): void {
+  for (let i: u32 = 0; i < count; i++) {
+    const bytes = load<u32>(lengths + (<usize>i << 2));
+    xxh3(keys, bytes);
+    store<u64>(out, bswap<u64>(digestHigh));
+    store<u64>(out, bswap<u64>(digestLow), 8);
+    out += 16;
+    keys += bytes;
+  }
+}
+
+export function ringNew(vnodes: u32): Ring {
+  return new Ring(vnodes);
+}
+
+/** See {@link Ring.setNodes} for the layout of `ids`, which differs from a batch of keys. */
+export function ringSetNodes(ring: Ring, ids: usize, lengths: usize, count: u32): void {
+  ring.setNodes(ids, lengths, count);
+}
+
+/** Node number of the key's owner, or NO_INDEX. */
+export function ringOwner(ring: Ring, key: usize, bytes: usize): u32 {
+  return ring.nodes == 0 ? NONE : ring.owner(key, bytes);
+}
+
+/** `owners` u32 for each key: distinct nodes clockwise, then NO_INDEX. */
+export function ringOwnersBatch(ring: Ring, keys: usize, lengths: usize, count: u32, owners: u32, out: usize): void {
+  const step = <usize>owners << 2;
+  if (owners == 1 && ring.nodes > 0) {
+    for (let i: u32 = 0; i < count; i++) {
+      const bytes = load<u32>(lengths + (<usize>i << 2));
+      store<u32>(out + (<usize>i << 2), ring.owner(keys, bytes));
+      keys += bytes;
+    }
+    return;
+  }
+  for (let i: u32 = 0; i < count; i++) {
+    const bytes = load<u32>(lengths + (<usize>i << 2));
+    ring.ownersOf(keys, bytes, owners, out);
+    out += step;
+    keys += bytes;
+  }
+}
+
+export function ringFree(ring: Ring): void {
+  ring.dispose();
+}
+
+/** Capacity and segment are multiples of the alignment, the segment at most the capacity. */
+export function poolNew(capacityBytes: f64, segmentBytes: f64, alignmentBytes: f64, policy: u32): Pool {
+  return new Pool(<u64>capacityBytes, <u64>segmentBytes, <u64>alignmentBytes, policy);
+}
+
+export function poolSetQuarantine(pool: Pool, quarantineMs: f64, maxBytes: f64, neverReuseEarly: u32): void {
+  pool.setQuarantine(quarantineMs, <u64>maxBytes, neverReuseEarly != 0);
+}
+
+/**
+ * Publishes each key with `sizes[i]` (f64), or, if `sizes` is 0, with `bytes`. Output per key: `offsets` (f64, -1:
+ * not there at the end of the call), `slots` (i32; what the key took, or -1) and `evictedEnds` (u32:
+ * how many entries of the evicted list its turn ends with; a slot may be evicted and taken again).
+ * Returns the length of the list at `poolEvicted`.
+ */
+export function poolPublishBatch(
+  pool: Pool,
+  keys: usize,
+  lengths: usize,
+  count: u32,
+  sizes: usize,
+  bytes: f64,
+  nowMs: f64,
+  offsets: usize,
+  slots: usize,
+  evictedEnds: usize,
+): u32 {
+  pool.begin(nowMs);
+  const firstStamp = pool.stamp;
+  for (let i: u32 = 0; i < count; i++) {
+    const keyBytes = load<u32>(lengths + (<usize>i << 2));
+    xxh3(keys, keyBytes);
+    keys += keyBytes;
+    const size = sizes == 0 ? bytes : load<f64>(sizes + (<usize>i << 3));
+    store<u32>(slots + (<usize>i << 2), pool.publish(digestLow, digestHigh, <u64>size));
+    store<u32>(evictedEnds + (<usize>i << 2), pool.evictedCount);
+  }
+  for (let i: u32 = 0; i < count; i++) {
+    const slot = load<u32>(slots + (<usize>i << 2));
+    store<f64>(offsets + (<usize>i << 3), slot == NONE ? -1 : offsetIfStamped(pool, slot, firstStamp + i));
+  }
+  return pool.evictedCount;
+}
+
+/** Address of the slots (u32) that the last publish evicted, in order. */
+export function poolEvicted(pool: Pool): usize {
+  return pool.evicted;
+}
+
+/** Uses each page in order. Output per key: `offsets` and `sizes` (f64, -1: miss), `slots` (i32, -1: miss). */
+export function poolLookupBatch(
+  pool: Pool,
+  keys: usize,
+  lengths: usize,
+  count: u32,
+  offsets: usize,
+  sizes: usize,
+  slots: usize,
+): void {
+  for (let i: u32 = 0; i < count; i++) {
+    const slot = nextPage(pool, keys, lengths, i);
+    keys += load<u32>(lengths + (<usize>i << 2));
+    store<u32>(slots + (<usize>i << 2), slot);
+    if (slot == NONE) {
+      store<f64>(offsets + (<usize>i << 3), -1);
+      store<f64>(sizes + (<usize>i << 3), -1);
+      continue;
+    }
+    pool.use(slot);
+    store<f64>(offsets + (<usize>i << 3), byteOffset(pool, slot));
+    store<f64>(sizes + (<usize>i << 3), <f64>slotBytes(pool.slots.at(slot)));
+  }
+}
+
+/** One byte a key: 1 when it is there. No use. */
+export function poolHasBatch(pool: Pool, keys: usize, lengths: usize, count: u32, out: usize): void {
+  for (let i: u32 = 0; i < count; i++) {
+    store<u8>(out + i, nextPage(pool, keys, lengths, i) == NONE ? 0 : 1);
+    keys += load<u32>(lengths + (<usize>i << 2));
+  }
+}
+
+/** Uses each page in order; returns how many were there. */
+export function poolTouchBatch(pool: Pool, keys: usize, lengths: usize, count: u32): u32 {
+  let there: u32 = 0;
+  for (let i: u32 = 0; i < count; i++) {
+    const slot = nextPage(pool, keys, lengths, i);
+    keys += load<u32>(lengths + (<usize>i << 2));
+    if (slot == NONE) continue;
+    pool.use(slot);
+    there++;
+  }
+  return there;
+}
+
+/** `slots` (i32): which slot each key had, or -1. */
+export function poolRemoveBatch(
+  pool: Pool,
+  keys: usize,
+  lengths: usize,
+  count: u32,
+  nowMs: f64,
+  slots: usize,
+): void {
+  pool.begin(nowMs);
+  for (let i: u32 = 0; i < count; i++) {
+    const slot = nextPage(pool, keys, lengths, i);
+    keys += load<u32>(lengths + (<usize>i << 2));
+    store<u32>(slots + (<usize>i << 2), slot);
+    if (slot != NONE) pool.remove(slot);
+  }
+}
+
+/** 1 when the page is there and now has one pin more. */
+export function poolPin(pool: Pool, key: usize, bytes: usize): u32 {
+  xxh3(key, bytes);
+  const slot = pool.find(digestLow, digestHigh);
+  if (slot == NONE) return 0;
+  pool.pin(slot);
+  return 1;
+}
+
+/** 1 when the page, removed or not, had a pin and now has one less. */
+export function poolUnpin(pool: Pool, key: usize, bytes: usize): u32 {
+  xxh3(key, bytes);
+  return pool.unpin(digestLow, digestHigh) ? 1 : 0;
+}
+
+export function poolClear(pool: Pool, nowMs: f64): void {
+  pool.begin(nowMs);
+  pool.clear();
+}
+
+/** Writes the slots of all pages (u32 each), next victim first, pinned ones last. */
+export function poolOrder(pool: Pool, out: usize): void {
+  pool.writeOrder(out);
+}
+
+export function poolCount(pool: Pool): u32 {
+  return pool.entries;
+}
+
+/** STATS_COUNT f64: see `src/core/pool-allocator.ts` for their order. */
+export function poolStats(pool: Pool, out: usize): void {
+  const unit = pool.alignmentBytes;
+  const allocator = pool.allocator;
+  store<f64>(out, <f64>pool.entries);
+  store<f64>(out, <f64>pool.usedBytes, 8);
+  store<f64>(out, <f64>(allocator.freeUnits * unit), 16);
+  store<f64>(out, <f64>(pool.waitUnits * unit), 24);
+  store<f64>(out, <f64>(pool.heldUnits * unit), 32);
+  store<f64>(out, <f64>(allocator.totalUnits * unit), 40);
+  store<f64>(out, <f64>pool.evictions, 48);
+  store<f64>(out, <f64>pool.earlyReuses, 56);
+  store<f64>(out, <f64>pool.pinned, 64);
+  store<f64>(out, <f64>(allocator.largestFreeUnits() * unit), 72);
+}
+
+/** 0, or the number of the first broken invariant (`verify.ts`). */
+export function poolVerify(pool: Pool): i32 {
+  return verifyPool(pool);
+}
+
+export function poolFree(pool: Pool): void {
+  pool.dispose();
+}
+
+/** Slot of key `i` at `key`, or NONE. */
+// @ts-ignore: decorator
+@inline
+function nextPage(pool: Pool, key: usize, lengths: usize, i: u32): u32 {
+  xxh3(key, load<u32>(lengths + (<usize>i << 2)));
+  return pool.find(digestLow, digestHigh);
+}
+
+// @ts-ignore: decorator
+@inline
+function byteOffset(pool: Pool, slot: u32): f64 {
+  return <f64>(slotOffset(pool.slots.at(slot)) * pool.alignmentBytes);
+}
+
+/** Byte offset of the page if that very publish wrote it and it is still there; else -1. */
+function offsetIfStamped(pool: Pool, slot: u32, stamp: u32): f64 {
+  const at = pool.slots.at(slot);
+  return slotStatus(at) == LIVE && slotStamp(at) == stamp ? byteOffset(pool, slot) : -1;
+}

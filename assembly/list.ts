@@ -1,0 +1,64 @@
+import { NONE, Records } from './records';
+
+const PREVIOUS: usize = 28;
+const NEXT: usize = 32;
+
+/** Doubly linked list through records that have their links at bytes 28 and 32 (slots, ghosts). */
+@unmanaged
+export class List {
+  private records: Records;
+  /** Longest in the list, or NONE. */
+  head: u32;
+  tail: u32;
+  count: u32;
+
+  constructor(records: Records) {
+    this.records = records;
+    this.head = NONE;
+    this.tail = NONE;
+    this.count = 0;
+  }
+
+  append(index: u32): void {
+    const record = this.records.at(index);
+    const tail = this.tail;
+    store<u32>(record, tail, PREVIOUS);
+    store<u32>(record, NONE, NEXT);
+    if (tail == NONE) this.head = index;
+    else store<u32>(this.records.at(tail), index, NEXT);
+    this.tail = index;
+    this.count++;
+  }
+
+  remove(index: u32): void {
+    const record = this.records.at(index);
+    const previous = load<u32>(record, PREVIOUS);
+    const next = load<u32>(record, NEXT);
+    if (previous == NONE) this.head = next;
+    else store<u32>(this.records.at(previous), next, NEXT);
+    if (next == NONE) this.tail = previous;
+    else store<u32>(this.records.at(next), previous, PREVIOUS);
+    this.count--;
+  }
+
+  @inline
+  next(index: u32): u32 {
+    return load<u32>(this.records.at(index), NEXT);
+  }
+
+  /** Whether links and count agree. */
+  isConsistent(): bool {
+    let previous: u32 = NONE;
+    let seen: u32 = 0;
+    for (let index = this.head; index != NONE; index = this.next(index)) {
+      if (load<u32>(this.records.at(index), PREVIOUS) != previous) return false;
+      if (++seen > this.count) return false;
+      previous = index;
+    }
+    return previous == this.tail && seen == this.count;
+  }
+
+  dispose(): void {
+    heap.free(changetype<usize>(this));
+  }
+}

@@ -1,0 +1,41 @@
+import { List } from '../list';
+import { Records } from '../records';
+
+/** Least recently used first: one list in order of the last use. */
+@unmanaged
+export class Lru {
+  order: List;
+
+  constructor(slots: Records) {
+    this.order = new List(slots);
+  }
+
+  insert(slot: u32): void {
+    this.order.append(slot);
+  }
+
+  use(slot: u32): void {
+    if (this.order.tail == slot) return;
+    this.order.remove(slot);
+    this.order.append(slot);
+  }
+
+  remove(slot: u32): void {
+    this.order.remove(slot);
+  }
+
+  @inline
+  victim(): u32 {
+    return this.order.head;
+  }
+
+  @inline
+  next(slot: u32): u32 {
+    return this.order.next(slot);
+  }
+
+  dispose(): void {
+    this.order.dispose();
+    heap.free(changetype<usize>(this));
+  }
+}

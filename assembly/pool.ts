@@ -1,0 +1,337 @@
+import {
+  Allocator,
+  blockNext,
+  blockOffset,
+  blockReleaseMs,
+  blockSize,
+  blockSlot,
+  blockState,
+  blockUpper,
+  FREE,
+  setBlockNext,
+  setBlockReleaseMs,
+  setBlockSlot,
+  setBlockState,
+  WAITING,
+} from './allocator';
+import { Policy } from './policy/policy';
+import { NONE, Records } from './records';
+import {
+  describeSlot,
+  HELD,
+  LIVE,
+  SLOT_BYTES,
+  setSlotPins,
+  setSlotStatus,
+  slotBlock,
+  slotBytes,
+  slotHigh,
+  slotLow,
+  slotPins,
+  slotStatus,
+  VACANT,
+} from './slot';
+import { Table } from './table';
+
+/** Pages at the old end of the order among which a victim that makes enough room at once is sought. */
+const VICTIM_WINDOW: u32 = 32;
+/** Never more than this part of all pages, so that small pools evict in order as well. */
+const VICTIM_WINDOW_SHIFT: u32 = 4;
+/** Victims of one publish after which it is checked that going on can succeed at all. */
+const VICTIMS_BEFORE_CHECK: u32 = 64;
+
+/**
+ * Index, space and order of eviction of one pool. Holds no page bytes and knows no time but what it
+ * is given. A range is FREE, or USED by a live page, or WAITING: in quarantine (first in, first
+ * out), or held by the pins of a page that was removed. Ranges only leave WAITING for FREE.
+ */
+@unmanaged
+export class Pool {
+  slots: Records;
+  table: Table;
+  allocator: Allocator;
+  policy: Policy;
+  alignmentBytes: u64;
+  private quarantineMs: f64;
+  private quarantineMaxUnits: u64;
+  private neverReuseEarly: bool;
+  /** Quarantine: blocks, oldest first. */
+  waitHead: u32;
+  private waitTail: u32;
+  waitUnits: u64;
+  /** Ranges of removed pages that are still pinned. */
+  heldUnits: u64;
+  /** Latest time given. */
+  private nowMs: f64;
+  usedBytes: u64;
+  entries: u32;
+  /** Live pages that are pinned. */
+  pinned: u32;
+  evictions: u64;
+  earlyReuses: u64;
+  /** Publishes so far, modulo 2^32. */
+  stamp: u32;
+  /** Slots evicted by the running call, in order. */
+  evicted: usize;
+  evictedCount: u32;
+  private evictedCapacity: u32;
+
+  constructor(capacityBytes: u64, segmentBytes: u64, alignmentBytes: u64, policyKind: u32) {
+    const slots = new Records(SLOT_BYTES);
+    this.slots = slots;
+    this.table = new Table(slots);
+    this.allocator = new Allocator(capacityBytes / alignmentBytes, segmentBytes / alignmentBytes);
+    this.policy = new Policy(policyKind, slots, capacityBytes);
+    this.alignmentBytes = alignmentBytes;
+    this.quarantineMs = 0;
+    this.quarantineMaxUnits = 0;
+    this.neverReuseEarly = false;
+    this.waitHead = NONE;
+    this.waitTail = NONE;
+    this.waitUnits = 0;
+    this.heldUnits = 0;
+    this.nowMs = 0;
+    this.usedBytes = 0;
+    this.entries = 0;
+    this.pinned = 0;
+    this.evictions = 0;
+    this.earlyReuses = 0;
+    this.stamp = 0;
+    this.evictedCapacity = 64;
+    this.evicted = heap.alloc(64 * 4);
+    this.evictedCount = 0;
+  }
+
+  setQuarantine(quarantineMs: f64, maxBytes: u64, neverReuseEarly: bool): void {
+    this.quarantineMs = quarantineMs;
+    this.quarantineMaxUnits = maxBytes / this.alignmentBytes;
+    this.neverReuseEarly = neverReuseEarly;
+  }
+
+  /** Starts a call that may evict: takes the time and frees what has waited long enough. */
+  begin(nowMs: f64): void {
+    this.nowMs = nowMs;
+    this.evictedCount = 0;
+    while (this.waitHead != NONE && blockReleaseMs(this.allocator.at(this.waitHead)) <= nowMs) this.releaseOldest();
+  }
+
+  /** Slot of the new page, or NONE; then a page that was there under the digest is gone all the same. */
+  publish(low: u64, high: u64, bytes: u64): u32 {
+    const stamp = this.stamp++;
+    const present = this.table.find(low, high);
+    if (present != NONE) {
+      const isPinned = slotPins(this.slots.at(present)) > 0;
+      this.remove(present);
+      if (isPinned) return NONE;
+    }
+    const block = this.place(max<u64>(1, (bytes + this.alignmentBytes - 1) / this.alignmentBytes));
+    if (block == NONE) return NONE;
+    const slot = this.slots.add();
+    const blockAt = this.allocator.at(block);
+    setBlockSlot(blockAt, slot);
+    describeSlot(this.slots.at(slot), low, high, bytes, block, blockOffset(blockAt), stamp);
+    this.table.insert(low, high, slot);
+    this.policy.insert(slot);
+    this.usedBytes += bytes;
+    this.entries++;
+    return slot;
+  }
+
+  /** The live page of that digest, or NONE. */
+  @inline
+  find(low: u64, high: u64): u32 {
+    const slot = this.table.find(low, high);
+    return slot != NONE && slotStatus(this.slots.at(slot)) == LIVE ? slot : NONE;
+  }
+
+  @inline
+  use(slot: u32): void {
+    if (slotPins(this.slots.at(slot)) == 0) this.policy.use(slot);
+  }
+
+  /** Takes a live page out of the index; its range waits for its pins, then in quarantine. */
+  remove(slot: u32): void {
+    const at = this.slots.at(slot);
+    if (slotStatus(at) == HELD) return;
+    this.usedBytes -= slotBytes(at);
+    this.entries--;
+    if (slotPins(at) == 0) {
+      this.policy.remove(slot);
+      this.vacate(slot);
+      return;
+    }
+    setSlotStatus(at, HELD);
+    this.pinned--;
+    const block = this.allocator.at(slotBlock(at));
+    setBlockState(block, WAITING);
+    this.heldUnits += blockSize(block);
+  }
+
+  pin(slot: u32): void {
+    const at = this.slots.at(slot);
+    const pins = slotPins(at);
+    setSlotPins(at, pins + 1);
+    if (pins > 0) return;
+    this.policy.remove(slot);
+    this.pinned++;
+  }
+
+  /** False: no pin on a page of that digest. */
+  unpin(low: u64, high: u64): bool {
+    const slot = this.table.find(low, high);
+    if (slot == NONE) return false;
+    const at = this.slots.at(slot);
+    const pins = slotPins(at);
+    if (pins == 0) return false;
+    setSlotPins(at, pins - 1);
+    if (pins > 1) return true;
+    if (slotStatus(at) == LIVE) {
+      this.pinned--;
+      this.policy.restore(slot);
+    } else {
+      this.heldUnits -= blockSize(this.allocator.at(slotBlock(at)));
+      this.vacate(slot);
+    }
+    return true;
+  }
+
+  clear(): void {
+    for (let slot: u32 = 0; slot < this.slots.top; slot++) {
+      if (slotStatus(this.slots.at(slot)) == LIVE) this.remove(slot);
+    }
+  }
+
+  /** Writes the slots of all live pages as u32, next victim first, pinned ones last. */
+  writeOrder(out: usize): void {
+    out = this.policy.writeOrder(out);
+    for (let slot: u32 = 0; slot < this.slots.top; slot++) {
+      const at = this.slots.at(slot);
+      if (slotStatus(at) != LIVE || slotPins(at) == 0) continue;
+      store<u32>(out, slot);
+      out += 4;
+    }
+  }
+
+  dispose(): void {
+    this.policy.dispose();
+    this.table.dispose();
+    this.slots.dispose();
+    this.allocator.dispose();
+    heap.free(this.evicted);
+    heap.free(changetype<usize>(this));
+  }
+
+  /** A used block, evicting as needed; NONE when that cannot help. */
+  private place(units: u64): u32 {
+    if (units > this.allocator.segmentUnits) return NONE;
+    let block = this.allocator.allocate(units);
+    const before = this.evictedCount;
+    while (block == NONE) {
+      const victims = this.evictedCount - before;
+      if (victims == VICTIMS_BEFORE_CHECK && !this.canEverPlace(units)) return NONE;
+      if (!this.makeRoom(units)) return NONE;
+      block = this.allocator.allocate(units);
+    }
+    return block;
+  }
+
+  /** One victim, or, with none left, the end of the oldest quarantine. False: neither is allowed. */
+  private makeRoom(units: u64): bool {
+    if (this.neverReuseEarly && this.quarantineMs > 0 && this.waitUnits >= this.quarantineMaxUnits) return false;
+    const victim = this.policy.victim();
+    if (victim != NONE) {
+      this.evict(this.bestVictim(victim, units));
+      return true;
+    }
+    if (this.neverReuseEarly || this.waitHead == NONE) return false;
+    this.earlyReuses++;
+    this.releaseOldest();
+    return true;
+  }
+
+  /** The first page of the window whose range and free neighbours are enough; else the one that is due. */
+  private bestVictim(due: u32, units: u64): u32 {
+    let slot = due;
+    for (let left = min<u32>(VICTIM_WINDOW, this.entries >> VICTIM_WINDOW_SHIFT) + 1; left > 0; left--) {
+      if (this.policy.isEvictable(slot) && this.allocator.unitsIfFreed(slotBlock(this.slots.at(slot))) >= units) return slot;
+      slot = this.policy.next(slot);
+      if (slot == NONE) break;
+    }
+    return due;
+  }
+
+  private evict(slot: u32): void {
+    this.policy.evict(slot);
+    this.usedBytes -= slotBytes(this.slots.at(slot));
+    this.entries--;
+    this.evictions++;
+    if (this.evictedCount == this.evictedCapacity) {
+      this.evictedCapacity *= 2;
+      this.evicted = heap.realloc(this.evicted, <usize>this.evictedCapacity << 2);
+    }
+    store<u32>(this.evicted + (<usize>this.evictedCount << 2), slot);
+    this.evictedCount++;
+    this.vacate(slot);
+  }
+
+  /** Slot out of the table and back to the stock, its range on its way to reuse. */
+  private vacate(slot: u32): void {
+    const at = this.slots.at(slot);
+    const block = slotBlock(at);
+    this.table.remove(slotLow(at), slotHigh(at), slot);
+    setSlotStatus(at, VACANT);
+    this.slots.remove(slot);
+    setBlockSlot(this.allocator.at(block), NONE);
+    if (this.quarantineMs <= 0) {
+      this.allocator.free(block);
+      return;
+    }
+    this.quarantine(block);
+    while (!this.neverReuseEarly && this.waitUnits > this.quarantineMaxUnits) {
+      this.earlyReuses++;
+      this.releaseOldest();
+    }
+  }
+
+  private quarantine(block: u32): void {
+    const at = this.allocator.at(block);
+    setBlockState(at, WAITING);
+    setBlockReleaseMs(at, this.nowMs + this.quarantineMs);
+    setBlockNext(at, NONE);
+    if (this.waitTail == NONE) this.waitHead = block;
+    else setBlockNext(this.allocator.at(this.waitTail), block);
+    this.waitTail = block;
+    this.waitUnits += blockSize(at);
+  }
+
+  private releaseOldest(): void {
+    const block = this.waitHead;
+    const at = this.allocator.at(block);
+    this.waitHead = blockNext(at);
+    if (this.waitHead == NONE) this.waitTail = NONE;
+    this.waitUnits -= blockSize(at);
+    this.allocator.free(block);
+  }
+
+  /** Whether any segment has so much in one piece between pins (and ranges whose wait may not be cut short). */
+  private canEverPlace(units: u64): bool {
+    for (let segment: u32 = 0; segment < this.allocator.segments; segment++) {
+      let run: u64 = 0;
+      let block = segment;
+      while (block != NONE) {
+        const at = this.allocator.at(block);
+        run = this.isReclaimable(at) ? run + blockSize(at) : 0;
+        if (run >= units) return true;
+        block = blockUpper(at);
+      }
+    }
+    return false;
+  }
+
+  private isReclaimable(block: usize): bool {
+    if (blockState(block) == FREE) return true;
+    const slot = blockSlot(block);
+    if (slot == NONE) return !this.neverReuseEarly;
+    return slotPins(this.slots.at(slot)) == 0;
+  }
+}

@@ -1,0 +1,83 @@
+/**
+ * Records of one fixed size, addressed by a small index that is reused (last freed, first reused).
+ * They live in chunks that never move, so growing copies nothing but the short list of chunks.
+ *
+ *     directory:  [chunk 0][chunk 1]...        one address each
+ *     chunk:      CHUNK_RECORDS records, aligned to a cache line
+ *
+ * The first four bytes of a free record hold the index of the next free one.
+ */
+
+/** "No record." */
+export const NONE: u32 = 0xffffffff;
+
+const CHUNK_SHIFT: u32 = 8;
+const CHUNK_RECORDS: u32 = 1 << CHUNK_SHIFT;
+const CHUNK_MASK: u32 = CHUNK_RECORDS - 1;
+const CACHE_LINE: usize = 64;
+
+@unmanaged
+export class Records {
+  private directory: usize;
+  private directoryCapacity: u32;
+  private chunks: u32;
+  private freeHead: u32;
+  private recordBytes: u32;
+  /** Indices ever handed out: all live indices are below. */
+  top: u32;
+  /** Live records. */
+  count: u32;
+
+  constructor(recordBytes: u32) {
+    this.directoryCapacity = 16;
+    this.directory = heap.alloc(16 * sizeof<usize>());
+    this.chunks = 0;
+    this.freeHead = NONE;
+    this.recordBytes = recordBytes;
+    this.top = 0;
+    this.count = 0;
+  }
+
+  @inline
+  at(index: u32): usize {
+    const chunk = load<usize>(this.directory + ((<usize>index >> CHUNK_SHIFT) << alignof<usize>()));
+    return ((chunk + (CACHE_LINE - 1)) & ~(CACHE_LINE - 1)) + (<usize>index & CHUNK_MASK) * this.recordBytes;
+  }
+
+  /** Index of a record whose content is undefined. */
+  add(): u32 {
+    this.count++;
+    const reused = this.freeHead;
+    if (reused != NONE) {
+      this.freeHead = load<u32>(this.at(reused));
+      return reused;
+    }
+    const index = this.top++;
+    if (index >> CHUNK_SHIFT == this.chunks) this.addChunk();
+    return index;
+  }
+
+  remove(index: u32): void {
+    store<u32>(this.at(index), this.freeHead);
+    this.freeHead = index;
+    this.count--;
+  }
+
+  dispose(): void {
+    for (let i: u32 = 0; i < this.chunks; i++) {
+      heap.free(load<usize>(this.directory + (<usize>i << alignof<usize>())));
+    }
+    heap.free(this.directory);
+    heap.free(changetype<usize>(this));
+  }
+
+  private addChunk(): void {
+    if (this.chunks == this.directoryCapacity) {
+      this.directoryCapacity *= 2;
+      this.directory = heap.realloc(this.directory, this.directoryCapacity * sizeof<usize>());
+    }
+    const chunk = heap.alloc(<usize>(CHUNK_RECORDS * this.recordBytes) + CACHE_LINE - 1);
+    store<usize>(this.directory + (<usize>this.chunks << alignof<usize>()), chunk);
+    this.chunks++;
+  }
+}

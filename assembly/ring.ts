@@ -1,0 +1,203 @@
+import { xxh64 } from './hash';
+import { NONE } from './records';
+
+/**
+ * Consistent hash ring. Part of the wire contract:
+ *
+ * - nodes are numbered in the order of their UTF-8 ids, bytewise;
+ * - point v of a node (v = 0 ... vnodes - 1) is XXH64(id, then v as u32 little endian; seed 1);
+ * - points are ordered by position, equal ones by the node's number;
+ * - a key stands at XXH64(key; seed 0) and belongs to the first point at or after it, else to the first of all.
+ *
+ * Points are grouped by the top bits of their position into at least as many buckets as points, so
+ * that a lookup looks at one or two points:
+ *
+ *     positions  u64 x points    sorted
+ *     owners     u32 x points    node numbers, same order
+ *     buckets    u32 x (2^bucketBits + 1)    first point of each bucket
+ */
+
+const KEY_SEED: u64 = 0;
+const POINT_SEED: u64 = 1;
+
+@unmanaged
+export class Ring {
+  private vnodes: u32;
+  private points: u32;
+  nodes: u32;
+  private bucketShift: u64;
+  private positions: usize;
+  private owners: usize;
+  private buckets: usize;
+  /** Per node: number of the last walk that met it. */
+  private marks: usize;
+  private walk: u32;
+
+  constructor(vnodes: u32) {
+    this.vnodes = vnodes;
+    this.points = 0;
+    this.nodes = 0;
+    this.bucketShift = 63;
+    this.positions = 0;
+    this.owners = 0;
+    this.buckets = 0;
+    this.marks = 0;
+    this.walk = 0;
+  }
+
+  /**
+   * Places the nodes anew. `ids` holds their ids one after the other, each followed by four bytes of
+   * room that this overwrites; `lengths` (u32) holds the ids' lengths without that room.
+   */
+  setNodes(ids: usize, lengths: usize, nodes: u32): void {
+    this.release();
+    this.nodes = nodes;
+    this.points = nodes * this.vnodes;
+    if (this.points == 0) return;
+    const bucketBits = <u64>max<i32>(1, 32 - clz<u32>(this.points - 1));
+    this.bucketShift = 64 - bucketBits;
+    const buckets = <usize>1 << <usize>bucketBits;
+    this.positions = heap.alloc(<usize>this.points << 3);
+    this.owners = heap.alloc(<usize>this.points << 2);
+    this.buckets = heap.alloc((buckets + 1) << 2);
+    memory.fill(this.buckets, 0, (buckets + 1) << 2);
+    this.marks = heap.alloc(<usize>nodes << 2);
+    memory.fill(this.marks, 0, <usize>nodes << 2);
+    this.walk = 0;
+    const hashes = heap.alloc(<usize>this.points << 3);
+    this.hashPoints(ids, lengths, hashes);
+    this.countBuckets(hashes, buckets);
+    this.scatter(hashes);
+    this.sortBuckets(buckets);
+    heap.free(hashes);
+  }
+
+  /** Node number of the owner; the ring must not be empty. */
+  @inline
+  owner(key: usize, bytes: usize): u32 {
+    return load<u32>(this.owners + (<usize>this.firstPoint(key, bytes) << 2));
+  }
+
+  /** Writes the `count` first distinct nodes clockwise as u32; NONE where there are no more. */
+  ownersOf(key: usize, bytes: usize, count: u32, out: usize): void {
+    let found: u32 = 0;
+    const wanted = min<u32>(count, this.nodes);
+    if (wanted > 0) {
+      if (++this.walk == 0) {
+        memory.fill(this.marks, 0, <usize>this.nodes << 2);
+        this.walk = 1;
+      }
+      let point = this.firstPoint(key, bytes);
+      while (found < wanted) {
+        const node = load<u32>(this.owners + (<usize>point << 2));
+        const mark = this.marks + (<usize>node << 2);
+        if (load<u32>(mark) != this.walk) {
+          store<u32>(mark, this.walk);
+          store<u32>(out + (<usize>found << 2), node);
+          found++;
+        }
+        if (++point == this.points) point = 0;
+      }
+    }
+    for (; found < count; found++) store<u32>(out + (<usize>found << 2), NONE);
+  }
+
+  dispose(): void {
+    this.release();
+    heap.free(changetype<usize>(this));
+  }
+
+  @inline
+  private firstPoint(key: usize, bytes: usize): u32 {
+    const position = xxh64(key, bytes, KEY_SEED);
+    const bucket = this.buckets + (<usize>(position >> this.bucketShift) << 2);
+    let point = load<u32>(bucket);
+    const end = load<u32>(bucket, 4);
+    while (point < end && load<u64>(this.positions + (<usize>point << 3)) < position) point++;
+    return point == this.points ? 0 : point;
+  }
+
+  private hashPoints(ids: usize, lengths: usize, hashes: usize): void {
+    for (let node: u32 = 0; node < this.nodes; node++) {
+      const bytes = load<u32>(lengths + (<usize>node << 2));
+      for (let vnode: u32 = 0; vnode < this.vnodes; vnode++) {
+        store<u32>(ids + bytes, vnode);
+        store<u64>(hashes, xxh64(ids, bytes + 4, POINT_SEED));
+        hashes += 8;
+      }
+      ids += bytes + 4;
+    }
+  }
+
+  private countBuckets(hashes: usize, buckets: usize): void {
+    for (let i: u32 = 0; i < this.points; i++) {
+      const count = this.bucketOf(load<u64>(hashes + (<usize>i << 3)));
+      store<u32>(count, load<u32>(count) + 1);
+    }
+    let start: u32 = 0;
+    for (let i: usize = 0; i <= buckets; i++) {
+      const bucket = this.buckets + (i << 2);
+      const count = load<u32>(bucket);
+      store<u32>(bucket, start);
+      start += count;
+    }
+  }
+
+  /** Leaves each bucket's entry at the bucket's end; {@link sortBuckets} puts it back. */
+  private scatter(hashes: usize): void {
+    let at = hashes;
+    for (let node: u32 = 0; node < this.nodes; node++) {
+      for (let vnode: u32 = 0; vnode < this.vnodes; vnode++) {
+        const position = load<u64>(at);
+        at += 8;
+        const bucket = this.bucketOf(position);
+        const point = load<u32>(bucket);
+        store<u32>(bucket, point + 1);
+        store<u64>(this.positions + (<usize>point << 3), position);
+        store<u32>(this.owners + (<usize>point << 2), node);
+      }
+    }
+  }
+
+  private sortBuckets(buckets: usize): void {
+    let start: u32 = 0;
+    for (let i: usize = 0; i < buckets; i++) {
+      const bucket = this.buckets + (i << 2);
+      const end = load<u32>(bucket);
+      store<u32>(bucket, start);
+      if (end - start > 1) this.sortPoints(start, end);
+      start = end;
+    }
+  }
+
+  /** Insertion sort: a bucket holds about one point. Stable, and the points come in the order of the nodes. */
+  private sortPoints(start: u32, end: u32): void {
+    for (let i = start + 1; i < end; i++) {
+      const position = load<u64>(this.positions + (<usize>i << 3));
+      const owner = load<u32>(this.owners + (<usize>i << 2));
+      let at = i;
+      while (at > start && load<u64>(this.positions + (<usize>(at - 1) << 3)) > position) {
+        store<u64>(this.positions + (<usize>at << 3), load<u64>(this.positions + (<usize>(at - 1) << 3)));
+        store<u32>(this.owners + (<usize>at << 2), load<u32>(this.owners + (<usize>(at - 1) << 2)));
+        at--;
+      }
+      store<u64>(this.positions + (<usize>at << 3), position);
+      store<u32>(this.owners + (<usize>at << 2), owner);
+    }
+  }
+
+  @inline
+  private bucketOf(position: u64): usize {
+    return this.buckets + (<usize>(position >> this.bucketShift) << 2);
+  }
+
+  private release(): void {
+    if (this.points == 0) return;
+    heap.free(this.positions);
+    heap.free(this.owners);
+    heap.free(this.buckets);
+    heap.free(this.marks);
+    this.points = 0;
+    this.nodes = 0;
+  }
+}

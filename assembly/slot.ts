@@ -1,0 +1,106 @@
+/**
+ * A slot: one page of a pool.
+ *
+ *     slot (64 bytes, one cache line)
+ *      0 digest     2 x u64   low word, high word
+ *     16 bytes      u64       as asked for, not rounded
+ *     24 block      u32       of the allocator
+ *     28 previous   u32      32 next u32          in the list that the policy keeps it in, or NONE
+ *     36 pins       u32
+ *     40 frequency  u32      44 queue u32         the policy's own
+ *     48 stamp      u32       number of the publish that wrote it
+ *     52 status     u32       VACANT, LIVE or HELD
+ *     56 offset     u64 units
+ */
+
+export const SLOT_BYTES: u32 = 64;
+
+export const VACANT: u32 = 0;
+export const LIVE: u32 = 1;
+/** Removed while pinned: not found any more, its range waits for the last unpin. */
+export const HELD: u32 = 2;
+
+// @ts-ignore: decorator
+@inline
+export function slotLow(slot: usize): u64 {
+  return load<u64>(slot);
+}
+// @ts-ignore: decorator
+@inline
+export function slotHigh(slot: usize): u64 {
+  return load<u64>(slot, 8);
+}
+// @ts-ignore: decorator
+@inline
+export function slotBytes(slot: usize): u64 {
+  return load<u64>(slot, 16);
+}
+// @ts-ignore: decorator
+@inline
+export function slotBlock(slot: usize): u32 {
+  return load<u32>(slot, 24);
+}
+// @ts-ignore: decorator
+@inline
+export function slotPins(slot: usize): u32 {
+  return load<u32>(slot, 36);
+}
+// @ts-ignore: decorator
+@inline
+export function setSlotPins(slot: usize, pins: u32): void {
+  store<u32>(slot, pins, 36);
+}
+// @ts-ignore: decorator
+@inline
+export function slotFrequency(slot: usize): u32 {
+  return load<u32>(slot, 40);
+}
+// @ts-ignore: decorator
+@inline
+export function setSlotFrequency(slot: usize, frequency: u32): void {
+  store<u32>(slot, frequency, 40);
+}
+// @ts-ignore: decorator
+@inline
+export function slotQueue(slot: usize): u32 {
+  return load<u32>(slot, 44);
+}
+// @ts-ignore: decorator
+@inline
+export function setSlotQueue(slot: usize, queue: u32): void {
+  store<u32>(slot, queue, 44);
+}
+// @ts-ignore: decorator
+@inline
+export function slotStamp(slot: usize): u32 {
+  return load<u32>(slot, 48);
+}
+// @ts-ignore: decorator
+@inline
+export function slotStatus(slot: usize): u32 {
+  return load<u32>(slot, 52);
+}
+// @ts-ignore: decorator
+@inline
+export function setSlotStatus(slot: usize, status: u32): void {
+  store<u32>(slot, status, 52);
+}
+// @ts-ignore: decorator
+@inline
+export function slotOffset(slot: usize): u64 {
+  return load<u64>(slot, 56);
+}
+
+/** Writes what a publish knows; the policy's fields are the policy's to write. */
+// @ts-ignore: decorator
+@inline
+export function describeSlot(slot: usize, low: u64, high: u64, bytes: u64, block: u32, offset: u64, stamp: u32): void {
+  store<u64>(slot, low);
+  store<u64>(slot, high, 8);
+  store<u64>(slot, bytes, 16);
+  store<u32>(slot, block, 24);
+  store<u32>(slot, 0, 36);
+  store<u32>(slot, stamp, 48);
+  store<u32>(slot, LIVE, 52);
+  store<u64>(slot, offset, 56);
+}

@@ -1,0 +1,117 @@
+import { Allocator, binOf, blockLower, blockNext, blockOffset, blockSize, blockSlot, blockState, blockUpper, FREE, USED } from './allocator';
+import { Pool } from './pool';
+import { NONE } from './records';
+import { HELD, LIVE, slotBlock, slotBytes, slotHigh, slotLow, slotOffset, slotPins, slotStatus } from './slot';
+
+/** What {@link verifyPool} found broken first; `src/core` has the words. */
+export const VERIFY_OK: i32 = 0;
+export const VERIFY_COVERAGE: i32 = 1;
+export const VERIFY_UNMERGED: i32 = 2;
+export const VERIFY_SPACE_SUMS: i32 = 3;
+export const VERIFY_BINS: i32 = 4;
+export const VERIFY_PAGES: i32 = 5;
+export const VERIFY_PAGE_SUMS: i32 = 6;
+export const VERIFY_INDEX: i32 = 7;
+export const VERIFY_ORDER: i32 = 8;
+export const VERIFY_QUARANTINE: i32 = 9;
+
+/** Checks every invariant of the pool; cost in proportion to its blocks and slots. */
+export function verifyPool(pool: Pool): i32 {
+  const space = verifySpace(pool);
+  if (space != VERIFY_OK) return space;
+  if (!areBinsRight(pool.allocator)) return VERIFY_BINS;
+  const pages = verifyPages(pool);
+  if (pages != VERIFY_OK) return pages;
+  return verifyQuarantine(pool);
+}
+
+/** Blocks cover each segment without gap or overlap, free neighbours are merged, sums are exact. */
+function verifySpace(pool: Pool): i32 {
+  const allocator = pool.allocator;
+  let freeUnits: u64 = 0;
+  let waitingUnits: u64 = 0;
+  let blocks: u32 = 0;
+  for (let segment: u32 = 0; segment < allocator.segments; segment++) {
+    let offset = <u64>segment * allocator.segmentUnits;
+    const end = min<u64>(offset + allocator.segmentUnits, allocator.totalUnits);
+    let lower: u32 = NONE;
+    let isLowerFree = false;
+    for (let block = segment; block != NONE; block = blockUpper(allocator.at(block))) {
+      const at = allocator.at(block);
+      if (blockOffset(at) != offset || blockSize(at) == 0 || blockLower(at) != lower) return VERIFY_COVERAGE;
+      const isFree = blockState(at) == FREE;
+      if (isFree && isLowerFree) return VERIFY_UNMERGED;
+      if (isFree) freeUnits += blockSize(at);
+      else if (blockState(at) != USED) waitingUnits += blockSize(at);
+      offset += blockSize(at);
+      lower = block;
+      isLowerFree = isFree;
+      blocks++;
+    }
+    if (offset != end) return VERIFY_COVERAGE;
+  }
+  if (blocks != allocator.blocks.count || freeUnits != allocator.freeUnits) return VERIFY_SPACE_SUMS;
+  return waitingUnits == pool.waitUnits + pool.heldUnits ? VERIFY_OK : VERIFY_SPACE_SUMS;
+}
+
+/** Every free block, and no other, is in the bin of its size; the bit maps say which bins hold any. */
+function areBinsRight(allocator: Allocator): bool {
+  let units: u64 = 0;
+  for (let bin: u32 = 0; bin < allocator.bins; bin++) {
+    if (allocator.isBinMarked(bin) != (allocator.head(bin) != NONE)) return false;
+    for (let block = allocator.head(bin); block != NONE; block = blockNext(allocator.at(block))) {
+      const at = allocator.at(block);
+      if (blockState(at) != FREE || binOf(blockSize(at)) != bin) return false;
+      units += blockSize(at);
+      if (units > allocator.freeUnits) return false;
+    }
+  }
+  return units == allocator.freeUnits;
+}
+
+/** Every page has its own used block of the right size, is found by its digest, and stands in the order unless pinned. */
+function verifyPages(pool: Pool): i32 {
+  let usedBytes: u64 = 0;
+  let usedUnits: u64 = 0;
+  let live: u32 = 0;
+  let held: u32 = 0;
+  let pinned: u32 = 0;
+  let heldUnits: u64 = 0;
+  for (let slot: u32 = 0; slot < pool.slots.top; slot++) {
+    const at = pool.slots.at(slot);
+    const status = slotStatus(at);
+    if (status != LIVE && status != HELD) continue;
+    const block = pool.allocator.at(slotBlock(at));
+    const units = max<u64>(1, (slotBytes(at) + pool.alignmentBytes - 1) / pool.alignmentBytes);
+    if (blockSlot(block) != slot || blockOffset(block) != slotOffset(at) || blockSize(block) != units) return VERIFY_PAGES;
+    if ((blockState(block) == USED) != (status == LIVE) || blockState(block) == FREE) return VERIFY_PAGES;
+    if (pool.table.find(slotLow(at), slotHigh(at)) != slot) return VERIFY_INDEX;
+    if (status == HELD) {
+      if (slotPins(at) == 0) return VERIFY_PAGES;
+      held++;
+      heldUnits += units;
+      continue;
+    }
+    live++;
+    usedBytes += slotBytes(at);
+    usedUnits += units;
+    if (slotPins(at) > 0) pinned++;
+  }
+  const withheldUnits = pool.allocator.freeUnits + pool.waitUnits + pool.heldUnits;
+  if (usedUnits + withheldUnits != pool.allocator.totalUnits) return VERIFY_SPACE_SUMS;
+  if (live != pool.entries || usedBytes != pool.usedBytes || pinned != pool.pinned) return VERIFY_PAGE_SUMS;
+  if (heldUnits != pool.heldUnits || live + held != pool.slots.count) return VERIFY_PAGE_SUMS;
+  if (pool.table.recount() != live + held) return VERIFY_INDEX;
+  return pool.policy.recount() == live - pinned ? VERIFY_OK : VERIFY_ORDER;
+}
+
+function verifyQuarantine(pool: Pool): i32 {
+  let units: u64 = 0;
+  for (let block = pool.waitHead; block != NONE; block = blockNext(pool.allocator.at(block))) {
+    const at = pool.allocator.at(block);
+    if (blockState(at) == FREE || blockState(at) == USED || blockSlot(at) != NONE) return VERIFY_QUARANTINE;
+    units += blockSize(at);
+    if (units > pool.waitUnits) return VERIFY_QUARANTINE;
+  }
+  return units == pool.waitUnits ? VERIFY_OK : VERIFY_QUARANTINE;
+}

@@ -1,0 +1,138 @@
+import { ArgumentError, ClosedError } from '../base/errors.js';
+import { NODE_ID_MAX_BYTES, RING_MAX_POINTS } from '../base/limits.js';
+import { type Core, type CoreOptions, defaultCore } from './core.js';
+
+/** Node index in batch results where there are no more nodes. */
+export const NO_NODE = 0xffffffff;
+
+/**
+ * Consistent hash ring: `vnodes` points a node, the owner of a key is the first point clockwise. Placement is part of
+ * the wire contract (`assembly/ring.ts`): the same nodes give the same owners on every machine and in every version.
+ */
+export class ConsistentHashRing {
+  readonly vnodes: number;
+  private readonly core: Core;
+  private handle: number;
+  private nodeIds: readonly string[] = [];
+
+  /** Throws `ArgumentError` when `vnodes` is not an integer from 1 on. */
+  constructor(vnodes: number, options: CoreOptions = {}) {
+    if (!Number.isSafeInteger(vnodes) || vnodes < 1 || vnodes > RING_MAX_POINTS) {
+      throw new ArgumentError(`vnodes must be an integer of 1 to ${RING_MAX_POINTS}, got ${String(vnodes)}`);
+    }
+    this.vnodes = vnodes;
+    this.core = options.core ?? defaultCore();
+    const { exports } = this.core;
+    const handle = exports.ringNew(vnodes) >>> 0;
+    this.handle = handle;
+    this.core.freeWhenCollected(this, () => exports.ringFree(handle));
+  }
+
+  /** The nodes in the order of the batch results' indices: by their UTF-8 bytes. */
+  get nodes(): readonly string[] {
+    return this.nodeIds;
+  }
+
+  /** Replaces the nodes; order and duplicates do not matter. Throws `ArgumentError` before anything has changed. */
+  setNodes(nodeIds: readonly string[]): void {
+    this.checkOpen();
+    const sorted = [...new Set(nodeIds)].sort(compareCodePoints);
+    if (sorted.length * this.vnodes > RING_MAX_POINTS) {
+      throw new ArgumentError(`${sorted.length} nodes of ${this.vnodes} vnodes, ${RING_MAX_POINTS} points are allowed`);
+    }
+    const ids = sorted.map(encodeNodeId);
+    const area = this.core.area;
+    const pointBytes = 4;
+    area.layOut(
+      ids.length,
+      0,
+      ids.reduce((sum, id) => sum + id.length + pointBytes, 0),
+    );
+    const bytes = area.u8;
+    const lengths = area.u32;
+    let address = area.keys;
+    for (const [i, id] of ids.entries()) {
+      lengths[(area.lengths >>> 2) + i] = id.length;
+      bytes.set(id, address);
+      address += id.length + pointBytes;
+    }
+    this.core.exports.ringSetNodes(this.handle, area.keys, area.lengths, ids.length);
+    this.nodeIds = Object.freeze(sorted);
+  }
+
+  /** The owner; undefined: the ring is empty. */
+  getNode(key: string): string | undefined {
+    this.checkOpen();
+    const area = this.core.area;
+    area.writeOne(key);
+    return this.nodeIds[this.core.exports.ringOwner(this.handle, area.keys, area.keyBytes)];
+  }
+
+  /** Distinct nodes clockwise from the key, the owner first; at most the number of nodes. */
+  getNodes(key: string, n: number): string[] {
+    const indices = this.getNodesBatch([key], Math.min(n, this.nodeIds.length));
+    return Array.from(indices, (index) => this.nodeIds[index] as string);
+  }
+
+  /** For each key `n` indices into {@link nodes}, distinct and clockwise, then {@link NO_NODE}; the array is the caller's. */
+  getNodesBatch(keys: readonly string[], n: number): Uint32Array {
+    this.checkOpen();
+    if (!Number.isSafeInteger(n) || n < 0 || n > RING_MAX_POINTS) {
+      throw new ArgumentError(`the number of nodes must be an integer from 0 on, got ${String(n)}`);
+    }
+    // What lies beyond the number of nodes is known without asking, and need not have room in WASM memory.
+    const asked = Math.min(n, Math.max(1, this.nodeIds.length));
+    const area = this.core.area;
+    area.write(keys, asked * 4);
+    this.core.exports.ringOwnersBatch(this.handle, area.keys, area.lengths, keys.length, asked, area.results);
+    const start = area.results >>> 2;
+    const found = area.u32.slice(start, start + keys.length * asked);
+    return asked === n ? found : widen(found, asked, n);
+  }
+
+  /** Gives its memory back; idempotent. Without it the memory goes when the object is collected. */
+  free(): void {
+    if (this.handle === 0) return;
+    this.core.forget(this);
+    this.core.exports.ringFree(this.handle);
+    this.handle = 0;
+    this.nodeIds = [];
+  }
+
+  private checkOpen(): void {
+    if (this.handle === 0) throw new ClosedError('the ring');
+  }
+}
+
+/** Rows of `from` entries as rows of `to`, filled up with {@link NO_NODE}. */
+function widen(rows: Uint32Array, from: number, to: number): Uint32Array {
+  const wide = new Uint32Array((rows.length / from) * to).fill(NO_NODE);
+  for (let row = 0; row * from < rows.length; row++) {
+    wide.set(rows.subarray(row * from, (row + 1) * from), row * to);
+  }
+  return wide;
+}
+
+function encodeNodeId(id: string): Uint8Array {
+  if (typeof id !== 'string' || !id.isWellFormed()) {
+    throw new ArgumentError(`a node id must be well-formed text, got ${JSON.stringify(id)}`);
+  }
+  const bytes = new TextEncoder().encode(id);
+  if (bytes.length <= NODE_ID_MAX_BYTES) return bytes;
+  throw new ArgumentError(`a node id of ${bytes.length} bytes, ${NODE_ID_MAX_BYTES} are allowed`);
+}
+
+/** Order of UTF-8 bytes, which is that of code points; JavaScript's own order differs beyond U+D7FF. */
+function compareCodePoints(a: string, b: string): number {
+  const end = Math.min(a.length, b.length);
+  for (let i = 0; i < end; i++) {
+    if (a.charCodeAt(i) === b.charCodeAt(i)) continue;
+    return sortable(a.charCodeAt(i)) - sortable(b.charCodeAt(i));
+  }
+  return a.length - b.length;
+}
+
+/** Surrogates stand for code points above all others. */
+function sortable(unit: number): number {
+  return unit >= 0xd800 && unit <= 0xdfff ? unit + 0x10000 : unit;
+}

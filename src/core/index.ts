@@ -1,0 +1,15 @@
+/** The entry `meshcache/core`: works in any JavaScript environment with WebAssembly. */
+export { ArgumentError, ClosedError, type ErrorCode, MeshCacheError } from '../base/errors.js';
+export { Core, type CoreOptions, defaultCore, loadCore } from './core.js';
+export { ConsistentHashRing, NO_NODE } from './hash-ring.js';
+export { type EncodedKeys, KeyEncoder, type KeyNamespace } from './key-encoder.js';
+export {
+  type BatchLookup,
+  type BatchPlacement,
+  type EvictionPolicy,
+  type PageLocation,
+  type Placement,
+  PoolAllocator,
+  type PoolAllocatorOptions,
+  type PoolAllocatorStats,
+} from './pool-allocator.js';

@@ -1,0 +1,398 @@
+import { ArgumentError, ClosedError, MeshCacheError } from '../base/errors.js';
+import { QUARANTINE_POOL_FRACTION } from '../base/limits.js';
+import { type Core, type CoreOptions, defaultCore } from './core.js';
+import { POLICY_NUMBERS, STATS_COUNT } from './exports.js';
+import type { KeyArea } from './key-area.js';
+
+export type EvictionPolicy = keyof typeof POLICY_NUMBERS;
+
+export interface PoolAllocatorOptions extends CoreOptions {
+  readonly capacityBytes: number;
+  readonly policy?: EvictionPolicy;
+  /** How long a range is withheld after its page has gone; 0 (default): not at all. */
+  readonly quarantineMs?: number;
+  /** More than this is not withheld: the oldest range is reused early. Default: a sixteenth of the capacity. */
+  readonly quarantineMaxBytes?: number;
+  /** The quarantine is never cut short: when it is at its limit, nothing more is evicted and publishing is refused. */
+  readonly neverReuseEarly?: boolean;
+  /** No page crosses a multiple of this; a multiple of the alignment. Default: the capacity. */
+  readonly segmentBytes?: number;
+  /** Power of two that offsets and the space taken are multiples of; default 64. */
+  readonly alignmentBytes?: number;
+}
+
+/** Where a page now lies, and which pages went for it. */
+export interface Placement {
+  readonly offset: number;
+  /** Small number that is the page's own while it is in the pool, and is reused afterwards. */
+  readonly slot: number;
+  readonly evicted: string[];
+}
+
+export interface BatchPlacement {
+  /** -1: refused, or gone again by the end of the batch. */
+  readonly offsets: Float64Array;
+  /** -1 where the offset is. */
+  readonly slots: Int32Array;
+  /** In the order of eviction. A key that the same batch published (again) later may be among them. */
+  readonly evicted: string[];
+}
+
+export interface PageLocation {
+  readonly offset: number;
+  readonly bytes: number;
+  readonly slot: number;
+}
+
+export interface BatchLookup {
+  /** -1: miss; so in all three. */
+  readonly offsets: Float64Array;
+  readonly bytes: Float64Array;
+  readonly slots: Int32Array;
+}
+
+/**
+ * used + free + quarantined + padding = capacity. Quarantined includes the ranges of removed pages that are still
+ * pinned.
+ */
+export interface PoolAllocatorStats {
+  readonly entries: number;
+  /** Sum of the pages' lengths as asked for. */
+  readonly usedBytes: number;
+  readonly freeBytes: number;
+  readonly quarantinedBytes: number;
+  /** Lost to the alignment. */
+  readonly paddingBytes: number;
+  readonly capacityBytes: number;
+  readonly evictions: number;
+  /** Ranges reused before their quarantine was over. */
+  readonly earlyReuses: number;
+  /** Pages that are pinned. */
+  readonly pinned: number;
+  readonly largestFreeBytes: number;
+}
+
+const POWER_OF_TWO_MAX = 2 ** 30;
+const SEGMENTS_MAX_COUNT = 2 ** 20;
+/** Bytes of results a key: [sizes: f64][offsets: f64][slots: i32][evicted ends: u32], each for the whole batch. */
+const PUBLISH_RESULT_BYTES = 24;
+/** [offsets: f64][sizes: f64][slots: i32] */
+const LOOKUP_RESULT_BYTES = 20;
+const SLOT_RESULT_BYTES = 4;
+const NO_SLOT = -1;
+
+const BROKEN_INVARIANTS = [
+  'holds',
+  'blocks leave gaps, overlap or are badly linked',
+  'free neighbours are not merged',
+  'the sums of free and withheld space are wrong',
+  'the bins do not hold exactly the free blocks',
+  'a page and its block disagree',
+  'the counts of pages or their bytes are wrong',
+  'the index does not hold exactly the pages',
+  'the order of eviction does not hold exactly the pages',
+  'the quarantine is broken',
+];
+
+/**
+ * Index, allocator and order of eviction of a pool. It holds no page bytes: it decides at which offset they go, and
+ * which pages go for them. Keys are compared by their XXH3-128. Time is passed in, in milliseconds from any start.
+ *
+ * Pinned pages are never evicted. They leave the order of eviction and come back as most recently used (S3-FIFO: last
+ * in their queue) with their last unpin. A pinned page that is removed or replaced is not found any more, but its range
+ * stays untouched until the last unpin, and its key cannot be published until then.
+ */
+export class PoolAllocator {
+  /** Bytes that can be given out: the capacity asked for, rounded down to the alignment. */
+  readonly capacityBytes: number;
+  private readonly core: Core;
+  private handle: number;
+  /** Keys of the pages; entries of vacant slots are stale or undefined. */
+  private keysBySlot: (string | undefined)[] = [];
+  private evictedLast: string[] = [];
+
+  /** Throws `ArgumentError` for options that make no sense. */
+  constructor(options: PoolAllocatorOptions) {
+    const { policy = 'lru', quarantineMs = 0, neverReuseEarly = false, alignmentBytes = 64 } = options;
+    if (!Object.hasOwn(POLICY_NUMBERS, policy)) {
+      throw new ArgumentError(`policy must be one of ${Object.keys(POLICY_NUMBERS).join(', ')}, got ${String(policy)}`);
+    }
+    if (!isInteger(alignmentBytes, 1, POWER_OF_TWO_MAX) || (alignmentBytes & (alignmentBytes - 1)) !== 0) {
+      throw new ArgumentError(`alignmentBytes must be a power of two up to 2^30, got ${String(alignmentBytes)}`);
+    }
+    checkInteger('capacityBytes', options.capacityBytes, alignmentBytes);
+    this.capacityBytes = Math.floor(options.capacityBytes / alignmentBytes) * alignmentBytes;
+    const segmentBytes = Math.min(options.segmentBytes ?? this.capacityBytes, this.capacityBytes);
+    checkInteger('segmentBytes', segmentBytes, Math.ceil(this.capacityBytes / SEGMENTS_MAX_COUNT));
+    if (segmentBytes % alignmentBytes !== 0) {
+      throw new ArgumentError(`segmentBytes must be a multiple of alignmentBytes, got ${segmentBytes}`);
+    }
+    const quarantineMaxBytes = options.quarantineMaxBytes ?? Math.floor(this.capacityBytes * QUARANTINE_POOL_FRACTION);
+    checkInteger('quarantineMaxBytes', quarantineMaxBytes, 0);
+    if (!Number.isFinite(quarantineMs) || quarantineMs < 0) {
+      throw new ArgumentError(`quarantineMs must be 0 or more, got ${String(quarantineMs)}`);
+    }
+    this.core = options.core ?? defaultCore();
+    const { exports } = this.core;
+    const handle = exports.poolNew(this.capacityBytes, segmentBytes, alignmentBytes, POLICY_NUMBERS[policy]) >>> 0;
+    exports.poolSetQuarantine(handle, quarantineMs, quarantineMaxBytes, neverReuseEarly ? 1 : 0);
+    this.handle = handle;
+    this.core.freeWhenCollected(this, () => exports.poolFree(handle));
+  }
+
+  /** Pages that can be found. */
+  get size(): number {
+    return this.core.exports.poolCount(this.open());
+  }
+
+  /** Sum of the lengths of these pages, as asked for. */
+  get usedBytes(): number {
+    return this.stats().usedBytes;
+  }
+
+  /** Pages that the last publish evicted: also when it was refused. */
+  get lastEvicted(): readonly string[] {
+    return this.evictedLast;
+  }
+
+  /**
+   * Gives a page a range. A present key is replaced: its old range goes into quarantine, and it is not among the
+   * evicted. Null: larger than a segment, or everything else is pinned or still withheld, or this very key is pinned;
+   * then the old page is gone all the same, and {@link lastEvicted} tells which others are.
+   */
+  publish(key: string, bytes: number, nowMs = 0): Placement | null {
+    const { offsets, slots, evicted } = this.publishBatch([key], bytes, nowMs);
+    const offset = offsets[0] as number;
+    return offset < 0 ? null : { offset, slot: slots[0] as number, evicted };
+  }
+
+  /**
+   * Publishes the keys one after the other, as {@link publish} does; `bytes` is one length for all, or one a key. A page
+   * that a later key of the batch evicted or replaced has offset -1, and, if evicted, is among `evicted`.
+   */
+  publishBatch(keys: readonly string[], bytes: number | ArrayLike<number>, nowMs = 0): BatchPlacement {
+    const handle = this.open();
+    checkTime(nowMs);
+    const area = this.core.area;
+    area.write(keys, PUBLISH_RESULT_BYTES);
+    const count = keys.length;
+    const sizes = area.results;
+    const offsets = sizes + 8 * count;
+    const slots = offsets + 8 * count;
+    const ends = slots + 4 * count;
+    const one = typeof bytes === 'number' ? checkBytes(bytes) : writeSizes(area, bytes);
+    const evictedCount = this.core.exports.poolPublishBatch(
+      handle,
+      area.keys,
+      area.lengths,
+      count,
+      one < 0 ? sizes : 0,
+      one,
+      nowMs,
+      offsets,
+      slots,
+      ends,
+    );
+    const evicted = this.takeSlots(keys, slots >>> 2, ends >>> 2, evictedCount);
+    this.evictedLast = evicted;
+    const placedOffsets = area.f64.slice(offsets >>> 3, (offsets >>> 3) + count);
+    const placedSlots = new Int32Array(area.u32.buffer, slots, count).slice();
+    for (let i = 0; i < count; i++) if ((placedOffsets[i] as number) < 0) placedSlots[i] = NO_SLOT;
+    return { offsets: placedOffsets, slots: placedSlots, evicted };
+  }
+
+  /** Counts as a use. */
+  lookup(key: string): PageLocation | null {
+    const { offsets, bytes, slots } = this.lookupBatch([key]);
+    const offset = offsets[0] as number;
+    return offset < 0 ? null : { offset, bytes: bytes[0] as number, slot: slots[0] as number };
+  }
+
+  /** Uses the pages in the order of the keys. */
+  lookupBatch(keys: readonly string[]): BatchLookup {
+    const handle = this.open();
+    const area = this.core.area;
+    area.write(keys, LOOKUP_RESULT_BYTES);
+    const count = keys.length;
+    const offsets = area.results;
+    const sizes = offsets + 8 * count;
+    const slots = sizes + 8 * count;
+    this.core.exports.poolLookupBatch(handle, area.keys, area.lengths, count, offsets, sizes, slots);
+    return {
+      offsets: area.f64.slice(offsets >>> 3, (offsets >>> 3) + count),
+      bytes: area.f64.slice(sizes >>> 3, (sizes >>> 3) + count),
+      slots: new Int32Array(area.u32.buffer, slots, count).slice(),
+    };
+  }
+
+  /** No use. */
+  has(key: string): boolean {
+    return this.hasBatch([key])[0] === 1;
+  }
+
+  /** 1 for each key that is there. No use. */
+  hasBatch(keys: readonly string[]): Uint8Array {
+    const handle = this.open();
+    const area = this.core.area;
+    area.write(keys, SLOT_RESULT_BYTES);
+    this.core.exports.poolHasBatch(handle, area.keys, area.lengths, keys.length, area.results);
+    return area.u8.slice(area.results, area.results + keys.length);
+  }
+
+  /** Uses the pages in the order of the keys; returns how many were there. */
+  touchBatch(keys: readonly string[]): number {
+    const handle = this.open();
+    const area = this.core.area;
+    area.write(keys, 0);
+    return this.core.exports.poolTouchBatch(handle, area.keys, area.lengths, keys.length);
+  }
+
+  /** False: it was not there. */
+  remove(key: string, nowMs = 0): boolean {
+    return this.removeBatch([key], nowMs)[0] === 1;
+  }
+
+  /** 1 for each key that was there. */
+  removeBatch(keys: readonly string[], nowMs = 0): Uint8Array {
+    const handle = this.open();
+    checkTime(nowMs);
+    const area = this.core.area;
+    area.write(keys, SLOT_RESULT_BYTES);
+    this.core.exports.poolRemoveBatch(handle, area.keys, area.lengths, keys.length, nowMs, area.results);
+    const slots = new Int32Array(area.u32.buffer, area.results, keys.length);
+    const removed = new Uint8Array(keys.length);
+    for (let i = 0; i < keys.length; i++) {
+      const slot = slots[i] as number;
+      if (slot === NO_SLOT) continue;
+      removed[i] = 1;
+      this.keysBySlot[slot] = undefined;
+    }
+    return removed;
+  }
+
+  /** Keeps the page from eviction until as many unpins. False: it is not there. */
+  pin(key: string): boolean {
+    const handle = this.open();
+    const area = this.core.area;
+    area.writeOne(key);
+    return this.core.exports.poolPin(handle, area.keys, area.keyBytes) === 1;
+  }
+
+  /** False: no page of that key, removed or not, has a pin. */
+  unpin(key: string): boolean {
+    const handle = this.open();
+    const area = this.core.area;
+    area.writeOne(key);
+    return this.core.exports.poolUnpin(handle, area.keys, area.keyBytes) === 1;
+  }
+
+  /** Removes all pages. */
+  clear(nowMs = 0): void {
+    checkTime(nowMs);
+    this.core.exports.poolClear(this.open(), nowMs);
+    this.keysBySlot = [];
+  }
+
+  /** All keys in the order of eviction (exact for LRU, pinned ones last), the next victim first. */
+  keys(): string[] {
+    const handle = this.open();
+    const count = this.size;
+    const area = this.core.area;
+    area.layOut(count, SLOT_RESULT_BYTES, 0);
+    this.core.exports.poolOrder(handle, area.results);
+    const start = area.results >>> 2;
+    return Array.from(area.u32.subarray(start, start + count), (slot) => this.keysBySlot[slot] as string);
+  }
+
+  /** Checks every internal invariant; throws `ERR_CORE` with the broken one. Takes time in proportion to the pages. */
+  verify(): void {
+    const broken = this.core.exports.poolVerify(this.open());
+    if (broken !== 0) throw new MeshCacheError('ERR_CORE', `pool: ${BROKEN_INVARIANTS[broken] ?? broken}`);
+  }
+
+  stats(): PoolAllocatorStats {
+    const handle = this.open();
+    const area = this.core.area;
+    area.layOut(STATS_COUNT, 8, 0);
+    this.core.exports.poolStats(handle, area.results);
+    const start = area.results >>> 3;
+    const values = Array.from(area.f64.subarray(start, start + STATS_COUNT)) as StatValues;
+    const [entries, usedBytes, freeBytes, inQuarantine, held, capacityBytes, evictions, earlyReuses, pinned, largest] =
+      values;
+    const quarantinedBytes = inQuarantine + held;
+    return {
+      entries,
+      usedBytes,
+      freeBytes,
+      quarantinedBytes,
+      paddingBytes: capacityBytes - usedBytes - freeBytes - quarantinedBytes,
+      capacityBytes,
+      evictions,
+      earlyReuses,
+      pinned,
+      largestFreeBytes: largest,
+    };
+  }
+
+  /** Gives its memory back; idempotent. Without it the memory goes when the object is collected. */
+  free(): void {
+    if (this.handle === 0) return;
+    this.core.forget(this);
+    this.core.exports.poolFree(this.handle);
+    this.handle = 0;
+    this.keysBySlot = [];
+  }
+
+  private open(): number {
+    if (this.handle === 0) throw new ClosedError('the pool');
+    return this.handle;
+  }
+
+  /** Replays who left and who took which slot, in order: a slot may change hands within a batch. */
+  private takeSlots(keys: readonly string[], slots: number, ends: number, evictedCount: number): string[] {
+    const words = this.core.area.u32;
+    const keysBySlot = this.keysBySlot;
+    const evicted = new Array<string>(evictedCount);
+    const evictedSlots = evictedCount === 0 ? 0 : this.core.exports.poolEvicted(this.handle) >>> 2;
+    let done = 0;
+    for (let i = 0; i < keys.length; i++) {
+      for (const end = words[ends + i] as number; done < end; done++) {
+        const slot = words[evictedSlots + done] as number;
+        evicted[done] = keysBySlot[slot] as string;
+        keysBySlot[slot] = undefined;
+      }
+      const slot = (words[slots + i] as number) | 0;
+      if (slot !== NO_SLOT) keysBySlot[slot] = keys[i];
+    }
+    return evicted;
+  }
+}
+
+type StatValues = [number, number, number, number, number, number, number, number, number, number];
+
+/** Returns -1: the sizes are in the area. */
+function writeSizes(area: KeyArea, bytes: ArrayLike<number>): number {
+  if (bytes.length !== area.count) throw new ArgumentError(`${area.count} keys and ${bytes.length} lengths`);
+  const sizes = area.f64;
+  const start = area.results >>> 3;
+  for (let i = 0; i < bytes.length; i++) sizes[start + i] = checkBytes(bytes[i] as number);
+  return -1;
+}
+
+function checkBytes(bytes: number): number {
+  if (Number.isSafeInteger(bytes) && bytes >= 0) return bytes;
+  throw new ArgumentError(`the length of a page must be an integer from 0 on, got ${String(bytes)}`);
+}
+
+function checkTime(nowMs: number): void {
+  if (!Number.isFinite(nowMs)) throw new ArgumentError(`nowMs must be a finite number, got ${String(nowMs)}`);
+}
+
+function checkInteger(name: string, value: number, min: number): void {
+  if (isInteger(value, min, Number.MAX_SAFE_INTEGER)) return;
+  throw new ArgumentError(`${name} must be an integer from ${min} on, got ${String(value)}`);
+}
+
+function isInteger(value: number, min: number, max: number): boolean {
+  return Number.isSafeInteger(value) && value >= min && value <= max;
+}
