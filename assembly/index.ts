@@ -143,6 +143,7 @@ export function poolLookupBatch(
   keys: usize,
   lengths: usize,
   count: u32,
+  isUse: bool,
   offsets: usize,
   sizes: usize,
   slots: usize,
@@ -156,7 +157,7 @@ export function poolLookupBatch(
       store<f64>(sizes + (<usize>i << 3), -1);
       continue;
     }
-    pool.use(slot);
+    if (isUse) pool.use(slot);
     store<f64>(offsets + (<usize>i << 3), byteOffset(pool, slot));
     store<f64>(sizes + (<usize>i << 3), <f64>slotBytes(pool.slots.at(slot)));
   }

@@ -40,6 +40,7 @@ export interface CoreExports {
     keys: number,
     lengths: number,
     count: number,
+    isUse: number,
     offsets: number,
     sizes: number,
     slots: number,

@@ -210,19 +210,12 @@ export class PoolAllocator {
 
   /** Uses the pages in the order of the keys. */
   lookupBatch(keys: readonly string[]): BatchLookup {
-    const handle = this.open();
-    const area = this.core.area;
-    area.write(keys, LOOKUP_RESULT_BYTES);
-    const count = keys.length;
-    const offsets = area.results;
-    const sizes = offsets + 8 * count;
-    const slots = sizes + 8 * count;
-    this.core.exports.poolLookupBatch(handle, area.keys, area.lengths, count, offsets, sizes, slots);
-    return {
-      offsets: area.f64.slice(offsets >>> 3, (offsets >>> 3) + count),
-      bytes: area.f64.slice(sizes >>> 3, (sizes >>> 3) + count),
-      slots: new Int32Array(area.u32.buffer, slots, count).slice(),
-    };
+    return this.locate(keys, true);
+  }
+
+  /** Like {@link lookupBatch}, without a use. */
+  peekBatch(keys: readonly string[]): BatchLookup {
+    return this.locate(keys, false);
   }
 
   /** No use. */
@@ -346,6 +339,22 @@ export class PoolAllocator {
   private open(): number {
     if (this.handle === 0) throw new ClosedError('the pool');
     return this.handle;
+  }
+
+  private locate(keys: readonly string[], isUse: boolean): BatchLookup {
+    const handle = this.open();
+    const area = this.core.area;
+    area.write(keys, LOOKUP_RESULT_BYTES);
+    const count = keys.length;
+    const offsets = area.results;
+    const sizes = offsets + 8 * count;
+    const slots = sizes + 8 * count;
+    this.core.exports.poolLookupBatch(handle, area.keys, area.lengths, count, isUse ? 1 : 0, offsets, sizes, slots);
+    return {
+      offsets: area.f64.slice(offsets >>> 3, (offsets >>> 3) + count),
+      bytes: area.f64.slice(sizes >>> 3, (sizes >>> 3) + count),
+      slots: new Int32Array(area.u32.buffer, slots, count).slice(),
+    };
   }
 
   /** Replays who left and who took which slot, in order: a slot may change hands within a batch. */
