@@ -106,8 +106,21 @@ export class PublishedPool {
     return page ? this.baseAddr + BigInt(page.offset) : null;
   }
 
-  /** Publishes in order; one result a key. The call blocks for as long as the copying takes: callers slice large batches. */
+  /**
+   * Publishes in order; one result a key. Of a key given twice the last page counts, for both. The
+   * call blocks for as long as the copying takes: callers slice large batches.
+   */
   publishBatch(keys: readonly string[], pages: readonly PageBytes[]): (PublishedPage | null)[] {
+    const lastIndex = new Map(keys.map((key, i) => [key, i]));
+    if (lastIndex.size < keys.length) {
+      const unique = [...lastIndex.values()];
+      const published = this.publishBatch(
+        unique.map((i) => keys[i] as string),
+        unique.map((i) => pages[i] as PageBytes),
+      );
+      const byKey = new Map(unique.map((i, j) => [keys[i], published[j] ?? null]));
+      return keys.map((key) => byKey.get(key) ?? null);
+    }
     const results = this.#alreadyPresent(keys, pages);
     const fresh: number[] = [];
     for (let i = 0; i < keys.length; i++) {

@@ -1,17 +1,8 @@
-import { createServer } from 'node:net';
 import { silentLogger } from '../../src/base/log.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import { MeshCacheStore } from '../../src/node/meshcache-store.js';
 import type { HostMemPool } from '../../src/store/host-pool.js';
-
-/** A port that was free a moment ago. */
-export async function freePort(): Promise<number> {
-  const server = createServer();
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  const { port } = server.address() as { port: number };
-  await new Promise((resolve) => server.close(resolve));
-  return port;
-}
+import { freePort, until } from '../support.js';
 
 /** A store on loopback with a small pool; `extra` overrides its configuration. */
 export function createStore(discoveryPort: number, extra: Record<string, unknown> = {}): Promise<MeshCacheStore> {
@@ -44,26 +35,6 @@ export async function createCluster(count: number, extra: Record<string, unknown
   for (let i = 0; i < count; i++) stores.push(await createStore(port, extra));
   await until(() => stores.every((store) => store.stats().members === count));
   return stores;
-}
-
-/** Waits until `condition` holds; rejects after ten seconds. */
-export async function until(condition: () => boolean | Promise<boolean>): Promise<void> {
-  const giveUpAt = performance.now() + 10_000;
-  while (!(await condition())) {
-    if (performance.now() > giveUpAt) throw new Error(`condition not met within 10 s: ${condition}`);
-    await new Promise((resolve) => setTimeout(resolve, 5));
-  }
-}
-
-/** Bytes that follow from `seed` alone, without short periods. */
-export function content(seed: number, length: number): Uint8Array {
-  const bytes = new Uint8Array(length);
-  let x = (seed * 2654435761 + 1) >>> 0;
-  for (let i = 0; i < length; i++) {
-    x = (Math.imul(x, 1664525) + 1013904223) >>> 0;
-    bytes[i] = x >>> 24;
-  }
-  return bytes;
 }
 
 /** A framework's host buffer: `components` areas of one part of each page, one after the other. */

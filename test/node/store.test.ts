@@ -2,7 +2,8 @@ import test, { type ExecutionContext } from 'ava';
 import { ArgumentError, ClosedError, ConfigError } from '../../src/base/errors.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import type { MeshCacheStore } from '../../src/node/meshcache-store.js';
-import { content, createCluster, createStore, freePort, TestHostPool, until } from './store-fixture.js';
+import { content, freePort, until } from '../support.js';
+import { createCluster, createStore, TestHostPool } from './store-fixture.js';
 
 const PAGE_BYTES = 64 * 1024;
 

@@ -1,6 +1,6 @@
 import { type ChildProcess, fork } from 'node:child_process';
 import test from 'ava';
-import { freePort } from '../node/store-fixture.js';
+import { freePort } from '../support.js';
 import type { OverwriteMessage, OverwriteResult, OverwriteSetup } from './overwrite-agent.js';
 
 const SECONDS = Number(process.env.MESHCACHE_STRESS_SECONDS ?? 6);

@@ -1,6 +1,7 @@
 import test from 'ava';
 import { seededRandom } from '../../src/base/random.js';
-import { content, createCluster } from '../node/store-fixture.js';
+import { createCluster } from '../node/store-fixture.js';
+import { content } from '../support.js';
 
 /** The whole run; the first fifth is warm-up. Ten minutes with MESHCACHE_SOAK_SECONDS=600. */
 const SECONDS = Number(process.env.MESHCACHE_SOAK_SECONDS ?? 20);

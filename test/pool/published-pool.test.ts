@@ -1,0 +1,131 @@
+import test, { type ExecutionContext } from 'ava';
+import fc from 'fast-check';
+import { ArgumentError } from '../../src/base/errors.js';
+import { crc32 } from '../../src/memory/checksum.js';
+import { HostRegion } from '../../src/memory/host-region.js';
+import { PublishedPool, type PublishedPoolOptions } from '../../src/pool/published-pool.js';
+import { content } from '../support.js';
+
+const PAGE = 4096;
+
+function setUp(t: ExecutionContext, pages: number, options: PublishedPoolOptions = {}) {
+  const region = HostRegion.allocate(pages * PAGE);
+  const source = HostRegion.allocate(64 * PAGE);
+  const pool = new PublishedPool(region.addr, region.length, 7, options);
+  t.teardown(() => {
+    pool.free();
+    region.free();
+    source.free();
+  });
+  const fill = (seed: number, length = PAGE) => {
+    source.bytes(0, length).set(content(seed, length));
+    return source.addr;
+  };
+  const bytesAt = (addr: bigint, length: number) => region.bytes(Number(addr - region.addr), length);
+  return { pool, region, source, fill, bytesAt };
+}
+
+test('pool: a published page is at the address given, byte for byte', (t) => {
+  const { pool, fill, bytesAt } = setUp(t, 8);
+  const addr = pool.publish('k', fill(1, 5000), 5000) as bigint;
+  t.deepEqual(pool.addressOf('k'), [addr, 5000]);
+  t.deepEqual(bytesAt(addr, 5000), content(1, 5000));
+  t.true(pool.has('k'));
+  t.is(pool.size, 1);
+  t.true(pool.bytesUsed >= 5000 && pool.bytesUsed < 5200);
+});
+
+test('pool: the same bytes again stay where they are, other bytes move', (t) => {
+  const { pool, fill } = setUp(t, 64, { quarantineMs: 1e6 });
+  const first = pool.publish('k', fill(1), PAGE);
+  t.is(pool.publish('k', fill(1), PAGE), first);
+  t.not(pool.publish('k', fill(2), PAGE), first);
+  t.is(pool.size, 1);
+});
+
+test('pool: the least recently used page is evicted and told before its bytes are overwritten', (t) => {
+  const evicted: [string, Uint8Array][] = [];
+  const { pool, fill, bytesAt } = setUp(t, 4, {
+    onEvict: (keys) => {
+      for (const key of keys) evicted.push([key, bytesAt(addresses.get(key) as bigint, PAGE).slice()]);
+    },
+  });
+  const addresses = new Map<string, bigint>();
+  for (let i = 0; i < 4; i++) addresses.set(`k${i}`, pool.publish(`k${i}`, fill(i), PAGE) as bigint);
+  pool.addressOf('k0');
+  pool.publish('k4', fill(4), PAGE);
+  t.deepEqual(evicted, [['k1', content(1, PAGE)]]);
+  t.false(pool.has('k1'));
+  t.true(pool.has('k0'));
+});
+
+test('pool: a page that cannot be placed is null; the old one of its key is gone and told', (t) => {
+  const evicted: string[] = [];
+  const { pool, source, fill } = setUp(t, 4, { onEvict: (keys) => evicted.push(...keys) });
+  pool.publish('k', fill(1), PAGE);
+  t.is(pool.publish('k', source.addr, 5 * PAGE), null);
+  t.false(pool.has('k'));
+  t.deepEqual(evicted, ['k']);
+});
+
+test('pool: removal is asked for, it is not an eviction', (t) => {
+  const { pool, fill } = setUp(t, 4, { onEvict: () => t.fail() });
+  pool.publish('k', fill(1), PAGE);
+  t.true(pool.remove('k'));
+  t.false(pool.remove('k'));
+  t.is(pool.addressOf('k'), null);
+  t.is(pool.bytesUsed, 0);
+});
+
+test('pool: arguments that are not of a live region are refused', (t) => {
+  const { pool, source } = setUp(t, 4);
+  t.throws(() => pool.publish('k', 1n, 10), { instanceOf: ArgumentError, message: /address|from 1/ });
+  t.throws(() => pool.publish('k', source.addr, 0), { instanceOf: ArgumentError, message: /got 0/ });
+  t.throws(() => pool.publish('k', source.addr, 1.5), { instanceOf: ArgumentError });
+  t.throws(() => new PublishedPool(1n, PAGE, 1), { instanceOf: ArgumentError, message: /live HostRegion/ });
+  t.throws(() => new PublishedPool(source.addr, source.length + 1, 1), { instanceOf: ArgumentError });
+});
+
+test('pool: after any sequence of batches, every page that is there has the bytes set last and their checksum', (t) => {
+  const page = fc.record({
+    key: fc.integer({ min: 0, max: 20 }),
+    seed: fc.integer({ min: 0, max: 3 }),
+    length: fc.integer({ min: 1, max: 3 * PAGE }),
+  });
+  const batches = fc.array(fc.array(page, { maxLength: 8 }), { maxLength: 12 });
+  fc.assert(
+    fc.property(batches, fc.constantFrom('lru' as const, 's3fifo' as const), (given, policy) => {
+      const region = HostRegion.allocate(16 * PAGE);
+      const evicted = new Set<string>();
+      const pool = new PublishedPool(region.addr, region.length, 1, {
+        policy,
+        onEvict: (keys) => {
+          for (const key of keys) evicted.add(key);
+        },
+      });
+      const latest = new Map<string, Uint8Array>();
+      for (const batch of given) {
+        const keys = batch.map((item) => `k${item.key}`);
+        const bytes = batch.map((item) => content(item.seed, item.length));
+        const sources = bytes.map((view) => ({ views: [view], length: view.length }));
+        const results = pool.publishBatch(keys, sources);
+        keys.forEach((key, i) => {
+          latest.set(key, bytes[i] as Uint8Array);
+          if (results[i] === null) t.false(pool.has(key));
+        });
+        for (const [key, expected] of latest) {
+          const [there] = pool.peekBatch([key]);
+          if (!there) {
+            t.true(evicted.has(key) || keys.includes(key), `${key} left without a word`);
+            continue;
+          }
+          t.deepEqual(pool.bytesOf(there), expected);
+          t.is(there.checksum, crc32(expected));
+        }
+      }
+      pool.free();
+      region.free();
+    }),
+    { numRuns: 60 },
+  );
+});
