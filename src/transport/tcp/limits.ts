@@ -1,0 +1,49 @@
+import {
+  CLOSE_TIMEOUT_MS,
+  DATA_CONNECTIONS_MAX_COUNT,
+  PAGE_MAX_BYTES,
+  READ_CONNECT_TIMEOUT_MS,
+  READ_DRAIN_TIMEOUT_MS,
+  READ_HANDSHAKE_TIMEOUT_MS,
+  READ_IN_FLIGHT_MAX_BYTES,
+  READ_IN_FLIGHT_MAX_COUNT,
+  READ_REQUEST_MAX_OPS,
+  READ_REQUEST_TARGET_BYTES,
+  READ_RETRY_AFTER_MS,
+  READ_STALL_TIMEOUT_MS,
+} from '../../base/limits.js';
+
+/** The limits of the TCP data plane; `base/limits.ts` says what each means. */
+export interface TcpLimits {
+  readonly readMaxBytes: number;
+  readonly requestTargetBytes: number;
+  readonly inFlightMaxBytes: number;
+  readonly inFlightMaxCount: number;
+  readonly stallTimeoutMs: number;
+  readonly connectTimeoutMs: number;
+  readonly retryAfterMs: number;
+  readonly connectionsMaxCount: number;
+  readonly handshakeTimeoutMs: number;
+  readonly drainTimeoutMs: number;
+  readonly closeTimeoutMs: number;
+  readonly requestMaxOps: number;
+}
+
+/** The limits of production, with what `overrides` (of a test) replaces. */
+export function tcpLimits(overrides: Partial<TcpLimits> = {}): TcpLimits {
+  return {
+    readMaxBytes: PAGE_MAX_BYTES,
+    requestMaxOps: READ_REQUEST_MAX_OPS,
+    requestTargetBytes: READ_REQUEST_TARGET_BYTES,
+    inFlightMaxBytes: READ_IN_FLIGHT_MAX_BYTES,
+    inFlightMaxCount: READ_IN_FLIGHT_MAX_COUNT,
+    stallTimeoutMs: READ_STALL_TIMEOUT_MS,
+    connectTimeoutMs: READ_CONNECT_TIMEOUT_MS,
+    retryAfterMs: READ_RETRY_AFTER_MS,
+    connectionsMaxCount: DATA_CONNECTIONS_MAX_COUNT,
+    handshakeTimeoutMs: READ_HANDSHAKE_TIMEOUT_MS,
+    drainTimeoutMs: READ_DRAIN_TIMEOUT_MS,
+    closeTimeoutMs: CLOSE_TIMEOUT_MS,
+    ...overrides,
+  };
+}

@@ -1,0 +1,258 @@
+import type net from 'node:net';
+import type { Environment } from '../../base/environment.js';
+import type { Endpoint } from '../../base/network.js';
+import { Landing } from './landing.js';
+import type { TcpLimits } from './limits.js';
+import { decodeResponseHeader, encodeHello, HELLO_BYTES, isGoodHello, RESPONSE_HEADER_BYTES } from './protocol.js';
+import type { ReadCounters } from './read-counters.js';
+import type { ReadRequest } from './read-request.js';
+
+export interface ReadConnectionParts {
+  readonly endpoint: Endpoint;
+  /** Of `STAGING_BYTES`; shared by all connections of the thread. */
+  readonly staging: Uint8Array;
+  readonly counters: ReadCounters;
+  readonly limits: TcpLimits;
+  readonly env: Environment;
+  /** Called once, when the connection is gone. `isAtFault`: it was never usable, or failed with reads pending. */
+  onClose(isAtFault: boolean, reason: string): void;
+}
+
+/** What is received at once when a header is due: it, and the bytes after it, which are copied. */
+const HEADER_RECEIVE_BYTES = RESPONSE_HEADER_BYTES + 4096;
+/** A peer that vanishes without a word while idle is noticed by the kernel's probes after about this long. */
+const KEEP_ALIVE_DELAY_MS = 30_000;
+const REQUEST_ID_LIMIT = 2 ** 32;
+
+/**
+ * The connection to one peer: requests go out pipelined within a window, answers come back in order
+ * and are received straight into their destinations.
+ *
+ * When it fails it first destroys its socket, so that nothing is received any more, and then ends its
+ * operations: who sees a result can reuse the memory.
+ */
+export class ReadConnection {
+  readonly #parts: ReadConnectionParts;
+  readonly #socket: net.Socket;
+  readonly #landing: Landing;
+  readonly #headerTarget: Uint8Array;
+  /** The start of a hello or response header that has not come whole yet. */
+  readonly #header = Buffer.alloc(RESPONSE_HEADER_BYTES);
+  #headerFilledBytes = 0;
+  #state: 'connecting' | 'greeting' | 'open' | 'closed' = 'connecting';
+  /** Not sent yet, and sent and not answered whole; oldest first. */
+  #queued: ReadRequest[] = [];
+  #sent: ReadRequest[] = [];
+  #sentIds: number[] = [];
+  #inFlightBytes = 0;
+  #nextRequestId = 1;
+  #lastProgressMs = 0;
+  #cancelTimer: (() => void) | undefined;
+
+  /** Connects; requests may be submitted at once. */
+  constructor(parts: ReadConnectionParts) {
+    this.#parts = parts;
+    this.#headerTarget = parts.staging.subarray(0, HEADER_RECEIVE_BYTES);
+    this.#landing = new Landing(parts.staging, {
+      finished: (request, op, outcome) => this.#finished(request, op, outcome),
+    });
+    parts.counters.connections++;
+    this.#socket = parts.env.network.connect({
+      ...parts.endpoint,
+      noDelay: true,
+      keepAlive: true,
+      keepAliveInitialDelay: KEEP_ALIVE_DELAY_MS,
+      onread: {
+        buffer: () => this.#target(),
+        callback: (count, bytes) => this.#received(bytes, count),
+      },
+    });
+    this.#socket.on('connect', () => this.#connected());
+    this.#socket.on('error', (error) => this.close(error.message));
+    this.#socket.on('end', () => this.close('ended by the peer'));
+    this.#socket.on('close', () => this.close('closed'));
+    // Without a reader of the stream side, its end would not be noticed.
+    this.#socket.resume();
+    this.#limitState('connecting');
+  }
+
+  /** Sends the request when its turn has come. All its operations end, whatever happens. */
+  submit(request: ReadRequest): void {
+    if (this.#state === 'closed') {
+      this.#parts.counters.failedOps += request.failRest();
+      return;
+    }
+    const isFirst = this.#queued.length + this.#sent.length === 0;
+    this.#queued.push(request);
+    if (isFirst) this.#socket.ref();
+    if (this.#state === 'open') this.#sendQueued();
+  }
+
+  /** Ends everything at once; pending operations end false. Idempotent. */
+  close(reason: string): void {
+    if (this.#state === 'closed') return;
+    const wasOpen = this.#state === 'open';
+    this.#state = 'closed';
+    this.#cancelTimer?.();
+    this.#socket.destroy();
+    this.#landing.abandon();
+    const { counters, onClose } = this.#parts;
+    counters.connections--;
+    const pending = [...this.#sent, ...this.#queued];
+    this.#sent = [];
+    this.#queued = [];
+    onClose(!wasOpen || pending.length > 0, reason);
+    for (const request of pending) counters.failedOps += request.failRest();
+  }
+
+  #connected(): void {
+    if (this.#state !== 'connecting') return;
+    this.#state = 'greeting';
+    this.#socket.write(encodeHello());
+    this.#limitState('greeting');
+  }
+
+  /** Gives the connection up when it is still in this state when the time for it is over. */
+  #limitState(state: 'connecting' | 'greeting'): void {
+    const { limits, env } = this.#parts;
+    this.#cancelTimer?.();
+    this.#cancelTimer = env.clock.after(limits.connectTimeoutMs, () => {
+      // This thread itself may have been busy for that long: look at what has arrived meanwhile first.
+      env.clock.yield().then(() => {
+        if (this.#state === state) this.close(state === 'connecting' ? 'not connected in time' : 'no hello in time');
+      });
+    });
+  }
+
+  /** The buffer that the next bytes are received into. */
+  #target(): Uint8Array {
+    return this.#landing.restBytes > 0 ? this.#landing.target() : this.#headerTarget;
+  }
+
+  #received(bytes: Uint8Array, count: number): boolean {
+    this.#lastProgressMs = this.#parts.env.clock.nowMs();
+    if (this.#landing.restBytes > 0 && bytes.buffer !== this.#parts.staging.buffer) {
+      this.#landing.landed(bytes, count);
+      if (this.#landing.restBytes === 0) this.#answered();
+    } else {
+      this.#parse(bytes, count);
+    }
+    return true;
+  }
+
+  #parse(bytes: Uint8Array, count: number): void {
+    for (let at = 0; at < count && this.#state !== 'closed'; ) {
+      if (this.#landing.restBytes > 0) {
+        at += this.#landing.accept(bytes, at, count);
+        if (this.#landing.restBytes === 0) this.#answered();
+      } else {
+        at += this.#acceptHeader(bytes, at, count);
+      }
+    }
+  }
+
+  /** Collects a header out of as many pieces as it comes in; returns the bytes used. */
+  #acceptHeader(bytes: Uint8Array, from: number, to: number): number {
+    const wantedBytes = this.#state === 'open' ? RESPONSE_HEADER_BYTES : HELLO_BYTES;
+    const take = Math.min(to - from, wantedBytes - this.#headerFilledBytes);
+    this.#header.set(bytes.subarray(from, from + take), this.#headerFilledBytes);
+    this.#headerFilledBytes += take;
+    if (this.#headerFilledBytes === wantedBytes) {
+      this.#headerFilledBytes = 0;
+      if (this.#state === 'open') this.#beginResponse();
+      else this.#greeted();
+    }
+    return take;
+  }
+
+  #greeted(): void {
+    if (!isGoodHello(this.#header, 0)) {
+      this.#violated('it does not speak this protocol, or another version of it');
+      return;
+    }
+    this.#state = 'open';
+    this.#cancelTimer?.();
+    this.#cancelTimer = undefined;
+    if (this.#queued.length === 0) this.#socket.unref();
+    this.#sendQueued();
+  }
+
+  #beginResponse(): void {
+    const response = decodeResponseHeader(this.#header);
+    const request = this.#sent[0];
+    const isAnswer = response !== undefined && request !== undefined && response.requestId === this.#sentIds[0];
+    if (!isAnswer || !this.#landing.begin(request, response, this.#header)) {
+      this.#violated('its answer does not fit the request');
+      return;
+    }
+    if (this.#landing.restBytes === 0) this.#answered();
+  }
+
+  #answered(): void {
+    const request = this.#sent.shift() as ReadRequest;
+    this.#sentIds.shift();
+    this.#inFlightBytes -= request.totalBytes;
+    this.#sendQueued();
+    if (this.#sent.length === 0) this.#socket.unref();
+  }
+
+  /** Sends as much as the window allows; a single request that exceeds it goes alone. */
+  #sendQueued(): void {
+    const { limits, env } = this.#parts;
+    while (this.#queued.length > 0 && this.#sent.length < limits.inFlightMaxCount) {
+      const request = this.#queued[0] as ReadRequest;
+      if (this.#sent.length > 0 && this.#inFlightBytes + request.totalBytes > limits.inFlightMaxBytes) return;
+      this.#queued.shift();
+      if (this.#sent.length === 0) this.#lastProgressMs = env.clock.nowMs();
+      this.#sent.push(request);
+      this.#sentIds.push(this.#nextRequestId);
+      this.#inFlightBytes += request.totalBytes;
+      this.#socket.write(request.encode(this.#nextRequestId));
+      this.#nextRequestId = (this.#nextRequestId + 1) % REQUEST_ID_LIMIT;
+      if (this.#cancelTimer === undefined) this.#watchProgress(limits.stallTimeoutMs);
+    }
+  }
+
+  #watchProgress(delayMs: number): void {
+    const { clock } = this.#parts.env;
+    this.#cancelTimer = clock.after(delayMs, () => {
+      this.#cancelTimer = undefined;
+      if (this.#sent.length === 0) return;
+      const leftMs = this.#leftMs();
+      if (leftMs > 0) {
+        this.#watchProgress(leftMs);
+        return;
+      }
+      // This thread itself may have been busy for that long: look at what has arrived meanwhile first.
+      clock.yield().then(() => {
+        if (this.#state !== 'open' || this.#sent.length === 0) return;
+        if (this.#leftMs() <= 0) this.close('stalled');
+        else if (this.#cancelTimer === undefined) this.#watchProgress(this.#leftMs());
+      });
+    });
+  }
+
+  #leftMs(): number {
+    return this.#lastProgressMs + this.#parts.limits.stallTimeoutMs - this.#parts.env.clock.nowMs();
+  }
+
+  #finished(request: ReadRequest, op: number, outcome: 'read' | 'refused' | 'wrong-checksum'): void {
+    const { counters, env } = this.#parts;
+    if (outcome === 'read') {
+      counters.readOps++;
+      counters.readBytes += request.lengths[op] as number;
+    } else {
+      counters.failedOps++;
+      if (outcome === 'wrong-checksum') {
+        counters.checksumFailures++;
+        env.metrics.count('meshcache_checksum_failures_total', 1, { source: 'remote' });
+      }
+    }
+    request.finish(op, outcome === 'read');
+  }
+
+  #violated(reason: string): void {
+    this.#parts.counters.protocolErrors++;
+    this.close(reason);
+  }
+}

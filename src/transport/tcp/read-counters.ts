@@ -1,0 +1,10 @@
+/** What the reading side of a transport counts. */
+export class ReadCounters {
+  readOps = 0;
+  readBytes = 0;
+  failedOps = 0;
+  checksumFailures = 0;
+  protocolErrors = 0;
+  connections = 0;
+  reconnects = 0;
+}

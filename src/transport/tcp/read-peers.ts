@@ -1,0 +1,76 @@
+import type { Environment } from '../../base/environment.js';
+import { type Endpoint, parseEndpoint } from '../../base/network.js';
+import { STAGING_BYTES } from './landing.js';
+import type { TcpLimits } from './limits.js';
+import { ReadConnection } from './read-connection.js';
+import type { ReadCounters } from './read-counters.js';
+
+interface Peer {
+  connection: ReadConnection | undefined;
+  /** Not tried before this time of the clock. */
+  retryAtMs: number;
+}
+
+/** One connection to each peer that is read from, made when it is needed; unusable peers are skipped for a while. */
+export class ReadPeers {
+  readonly #counters: ReadCounters;
+  readonly #limits: TcpLimits;
+  readonly #env: Environment;
+  readonly #staging = new Uint8Array(STAGING_BYTES);
+  readonly #peers = new Map<string, Peer>();
+
+  constructor(counters: ReadCounters, limits: TcpLimits, env: Environment) {
+    this.#counters = counters;
+    this.#limits = limits;
+    this.#env = env;
+  }
+
+  /** The connection to use now; undefined while the peer is being skipped, and for what is no endpoint. */
+  connectionTo(endpointText: string): ReadConnection | undefined {
+    const known = this.#peers.get(endpointText);
+    if (known?.connection !== undefined) return known.connection;
+    if (known !== undefined && this.#env.clock.nowMs() < known.retryAtMs) return undefined;
+    const endpoint = parseEndpoint(endpointText);
+    if (endpoint === undefined || endpoint.port === 0) return undefined;
+    if (known === undefined && !this.#makeRoom()) return undefined;
+    const peer: Peer = known ?? { connection: undefined, retryAtMs: 0 };
+    if (known !== undefined) this.#counters.reconnects++;
+    this.#peers.set(endpointText, peer);
+    peer.connection = this.#connect(endpointText, endpoint, peer);
+    return peer.connection;
+  }
+
+  /** Ends every connection at once; what is pending ends false. */
+  close(): void {
+    for (const { connection } of [...this.#peers.values()]) connection?.close('the transport is closed');
+    this.#peers.clear();
+  }
+
+  #connect(endpointText: string, endpoint: Endpoint, peer: Peer): ReadConnection {
+    const { clock, log } = this.#env;
+    return new ReadConnection({
+      endpoint,
+      staging: this.#staging,
+      counters: this.#counters,
+      limits: this.#limits,
+      env: this.#env,
+      onClose: (isAtFault, reason) => {
+        peer.connection = undefined;
+        if (!isAtFault) return;
+        peer.retryAtMs = clock.nowMs() + this.#limits.retryAfterMs;
+        log.log('info', 'data connection failed', { peer: endpointText, reason });
+      },
+    });
+  }
+
+  /** Forgets a peer without a connection when there are too many; false when all have one. */
+  #makeRoom(): boolean {
+    if (this.#peers.size < this.#limits.connectionsMaxCount) return true;
+    for (const [endpoint, peer] of this.#peers) {
+      if (peer.connection !== undefined) continue;
+      this.#peers.delete(endpoint);
+      return true;
+    }
+    return false;
+  }
+}

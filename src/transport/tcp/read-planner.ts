@@ -1,0 +1,122 @@
+import { ArgumentError } from '../../base/errors.js';
+import { regionOf } from '../../memory/address-space.js';
+import type { HostRegion } from '../../memory/host-region.js';
+import type { LocalRange, ReadOp } from '../transport.js';
+import type { TcpLimits } from './limits.js';
+import { NO_CHECKSUM, type ReadBatch, ReadRequest } from './read-request.js';
+
+/** The requests of one peer, in the order in which they are to be sent. */
+export interface PeerPlan {
+  readonly endpoint: string;
+  readonly requests: ReadRequest[];
+}
+
+/**
+ * Sorts the operations of a batch into requests, peer by peer. Throws `ArgumentError`, before
+ * anything is sent, for local memory that is not live and for malformed operations. Operations that
+ * no peer can grant (an rkey or address that does not fit its field) end false at once.
+ */
+export function planReads(ops: readonly ReadOp[], batch: ReadBatch, limits: TcpLimits): PeerPlan[] {
+  checkOps(ops, limits);
+  const plans = new Map<string, PeerPlan>();
+  let plan: PeerPlan | undefined;
+  let request: ReadRequest | undefined;
+  for (let index = 0; index < ops.length; index++) {
+    const op = ops[index] as ReadOp;
+    const remoteAddr = Number(op.remoteAddr);
+    if (!isSendable(op, remoteAddr)) {
+      batch.finish(index, false);
+      continue;
+    }
+    if (plan?.endpoint !== op.remoteEndpoint) {
+      plan = planFor(plans, op.remoteEndpoint);
+      request = plan.requests.at(-1);
+    }
+    if (request === undefined || isFull(request, op.length, limits)) {
+      request = new ReadRequest(batch);
+      plan.requests.push(request);
+    }
+    const checksum = op.checksum === undefined ? NO_CHECKSUM : op.checksum;
+    request.beginOp({ index, rkey: op.rkey, remoteAddr, length: op.length, checksum });
+    if (op.scatter === undefined) addPieces(request, Number(op.localAddr), op.length);
+    else for (const range of op.scatter) addPieces(request, Number(range.addr), range.length);
+    request.endOp();
+  }
+  return [...plans.values()];
+}
+
+function planFor(plans: Map<string, PeerPlan>, endpoint: string): PeerPlan {
+  let plan = plans.get(endpoint);
+  if (plan === undefined) {
+    plan = { endpoint, requests: [] };
+    plans.set(endpoint, plan);
+  }
+  return plan;
+}
+
+function isFull(request: ReadRequest, moreBytes: number, limits: TcpLimits): boolean {
+  return request.opCount >= limits.requestMaxOps || request.totalBytes + moreBytes > limits.requestTargetBytes;
+}
+
+function isSendable(op: ReadOp, remoteAddr: number): boolean {
+  return (
+    remoteAddr >= 0 &&
+    remoteAddr <= Number.MAX_SAFE_INTEGER &&
+    Number.isInteger(op.rkey) &&
+    op.rkey >= 0 &&
+    op.rkey <= 0xffffffff
+  );
+}
+
+/** The memory of a range, segment by segment. It has been checked to be live. */
+function addPieces(request: ReadRequest, addr: number, length: number): void {
+  const region = regionOf(addr, length) as HostRegion;
+  let offset = addr - region.start;
+  for (let rest = length; rest > 0; ) {
+    const segmentIndex = Math.floor(offset / region.segmentBytes);
+    const segment = region.segments[segmentIndex] as Uint8Array;
+    const start = offset - segmentIndex * region.segmentBytes;
+    const take = Math.min(rest, segment.length - start);
+    request.addPiece(segment, start, take);
+    offset += take;
+    rest -= take;
+  }
+}
+
+function checkOps(ops: readonly ReadOp[], limits: TcpLimits): void {
+  for (let index = 0; index < ops.length; index++) {
+    const op = ops[index] as ReadOp;
+    if (!Number.isInteger(op.length) || op.length < 0 || op.length > limits.readMaxBytes) {
+      throw new ArgumentError(
+        `batchRead: operation ${index}: length must be a whole number of 0 to ${limits.readMaxBytes} bytes, got ${String(op.length)}`,
+      );
+    }
+    if (op.scatter === undefined) checkRange(op.localAddr, op.length, index);
+    else checkScatter(op.scatter, op.length, index);
+    if (op.checksum !== undefined && !(op.checksum >= 0 && op.checksum <= 0xffffffff)) {
+      throw new ArgumentError(
+        `batchRead: operation ${index}: checksum must be a number of 0 to 2^32 - 1, got ${String(op.checksum)}`,
+      );
+    }
+  }
+}
+
+function checkScatter(scatter: readonly LocalRange[], length: number, index: number): void {
+  let totalBytes = 0;
+  for (const range of scatter) {
+    checkRange(range.addr, range.length, index);
+    totalBytes += range.length;
+  }
+  if (totalBytes !== length) {
+    throw new ArgumentError(
+      `batchRead: operation ${index}: the scatter ranges have ${totalBytes} bytes in all, its length is ${length}`,
+    );
+  }
+}
+
+function checkRange(addr: bigint, length: number, index: number): void {
+  if (typeof addr === 'bigint' && Number.isInteger(length) && regionOf(Number(addr), length) !== null) return;
+  throw new ArgumentError(
+    `batchRead: operation ${index}: ${String(length)} bytes from local address ${String(addr)} on are not within a live HostRegion`,
+  );
+}

@@ -1,0 +1,204 @@
+import type net from 'node:net';
+import type { Clock } from '../../base/clock.js';
+import type { TcpLimits } from './limits.js';
+import {
+  decodeRequestHeader,
+  encodeHello,
+  encodeResponseHeader,
+  grantOp,
+  HELLO_BYTES,
+  isGoodHello,
+  OP_BYTES,
+  opAddr,
+  opLength,
+  opRkey,
+  REQUEST_HEADER_BYTES,
+  type RequestHeader,
+  setPayloadBytes,
+} from './protocol.js';
+import type { Registration, Registrations } from './registrations.js';
+import type { ServingCounters } from './serving-counters.js';
+
+export interface ServingConnectionParts {
+  readonly socket: net.Socket;
+  readonly registrations: Registrations;
+  readonly counters: ServingCounters;
+  readonly limits: TcpLimits;
+  readonly clock: Clock;
+}
+
+/**
+ * One reader's connection. Requests are answered one at a time, in order: the next one is looked at
+ * only when the kernel has taken the whole answer before it, so that a connection never holds more
+ * than one answer's views and one received piece of requests.
+ */
+export class ServingConnection {
+  readonly #parts: ServingConnectionParts;
+  #isGreeted = false;
+  #isDraining = false;
+  /** Received and not yet used. */
+  #input: Buffer = Buffer.alloc(0);
+  #cancelDeadline: (() => void) | undefined;
+  /** What the deadline is for. */
+  #awaited: 'frame' | 'drain' | undefined;
+
+  /** Takes the socket over: it is destroyed when the peer ends, stalls or does not keep to the protocol. */
+  constructor(parts: ServingConnectionParts) {
+    this.#parts = parts;
+    const { socket } = parts;
+    socket.on('data', (chunk: Buffer) => this.#received(chunk));
+    socket.on('drain', () => this.#drained());
+    socket.on('end', () => this.#ended());
+    // The 'close' event follows; a peer that resets its connection is nothing to report.
+    socket.on('error', () => {});
+    socket.on('close', () => this.#expect(undefined));
+    socket.write(encodeHello());
+    this.#expect('frame');
+  }
+
+  #received(chunk: Buffer): void {
+    this.#input = this.#input.length === 0 ? chunk : Buffer.concat([this.#input, chunk]);
+    this.#parse();
+  }
+
+  #drained(): void {
+    if (!this.#isDraining) return;
+    this.#isDraining = false;
+    this.#parts.socket.resume();
+    this.#parse();
+  }
+
+  #ended(): void {
+    if (this.#input.length > 0) this.#violated();
+    else this.#parts.socket.destroy();
+  }
+
+  #parse(): void {
+    const { socket } = this.#parts;
+    let at = 0;
+    while (!this.#isDraining && !socket.destroyed) {
+      const used = this.#isGreeted ? this.#parseRequest(at) : this.#parseHello(at);
+      if (used === undefined) {
+        this.#violated();
+        return;
+      }
+      if (used === 0) break;
+      at += used;
+    }
+    if (at > 0) this.#input = this.#input.subarray(at);
+    const isIdle = this.#isGreeted && this.#input.length === 0;
+    this.#expect(this.#isDraining ? 'drain' : isIdle ? undefined : 'frame', at > 0);
+  }
+
+  /** Bytes used; 0 when more are needed, undefined when they are not of the protocol. */
+  #parseHello(at: number): number | undefined {
+    if (this.#input.length - at < HELLO_BYTES) return 0;
+    if (!isGoodHello(this.#input, at)) return undefined;
+    this.#isGreeted = true;
+    return HELLO_BYTES;
+  }
+
+  /** Like {@link #parseHello}. */
+  #parseRequest(at: number): number | undefined {
+    const { requestMaxOps: maxOps, readMaxBytes: maxBytes } = this.#parts.limits;
+    if (this.#input.length - at < REQUEST_HEADER_BYTES) return 0;
+    const header = decodeRequestHeader(this.#input, at, { maxOps, maxBytes });
+    if (header === undefined) return undefined;
+    const frameBytes = REQUEST_HEADER_BYTES + header.opCount * OP_BYTES;
+    if (this.#input.length - at < frameBytes) return 0;
+    return this.#serve(header, at + REQUEST_HEADER_BYTES) ? frameBytes : undefined;
+  }
+
+  /** Answers the request whose operations begin at `opsAt`; false when it contradicts itself. */
+  #serve(request: RequestHeader, opsAt: number): boolean {
+    const { socket, registrations, counters } = this.#parts;
+    const header = encodeResponseHeader(request.requestId, request.opCount);
+    const payload = new Payload();
+    let totalBytes = 0;
+    let grantedOps = 0;
+    for (let i = 0; i < request.opCount; i++) {
+      const at = opsAt + i * OP_BYTES;
+      const length = opLength(this.#input, at);
+      const addr = opAddr(this.#input, at);
+      totalBytes += length;
+      const registration = registrations.find(opRkey(this.#input, at), addr, length);
+      if (registration === undefined) continue;
+      grantOp(header, i);
+      grantedOps++;
+      payload.add(registration, addr, length);
+    }
+    if (totalBytes !== request.totalBytes) return false;
+    setPayloadBytes(header, payload.bytes);
+
+    socket.cork();
+    socket.write(header);
+    payload.writeTo(socket);
+    socket.uncork();
+    counters.add('servedOps', grantedOps);
+    counters.add('servedBytes', payload.bytes);
+    counters.add('refusedOps', request.opCount - grantedOps);
+    if (socket.writableNeedDrain) {
+      this.#isDraining = true;
+      socket.pause();
+    }
+    return true;
+  }
+
+  #violated(): void {
+    this.#parts.counters.add('protocolErrors', 1);
+    this.#parts.socket.destroy();
+  }
+
+  /** One deadline at a time: for a frame to become whole, or for an answer to be taken. */
+  #expect(what: 'frame' | 'drain' | undefined, isAnother = false): void {
+    if (what === this.#awaited && !isAnother) return;
+    this.#awaited = what;
+    this.#cancelDeadline?.();
+    this.#cancelDeadline = undefined;
+    const { limits, clock, socket } = this.#parts;
+    if (what === undefined || socket.destroyed) return;
+    const delayMs = what === 'frame' ? limits.handshakeTimeoutMs : limits.drainTimeoutMs;
+    this.#cancelDeadline = clock.after(delayMs, () => this.#violated());
+  }
+}
+
+/** The bytes of an answer as pieces of segments; ranges that follow each other in memory are one piece. */
+class Payload {
+  bytes = 0;
+  readonly #segments: Uint8Array[] = [];
+  readonly #starts: number[] = [];
+  readonly #ends: number[] = [];
+
+  add(registration: Registration, addr: number, length: number): void {
+    this.bytes += length;
+    let offset = addr - registration.regionStart;
+    for (let rest = length; rest > 0; ) {
+      const segmentIndex = Math.floor(offset / registration.segmentBytes);
+      const segment = registration.segments[segmentIndex] as Uint8Array;
+      const start = offset - segmentIndex * registration.segmentBytes;
+      const take = Math.min(rest, segment.length - start);
+      this.#addPiece(segment, start, start + take);
+      offset += take;
+      rest -= take;
+    }
+  }
+
+  writeTo(socket: net.Socket): void {
+    for (let i = 0; i < this.#segments.length; i++) {
+      const { buffer, byteOffset } = this.#segments[i] as Uint8Array;
+      const start = this.#starts[i] as number;
+      socket.write(Buffer.from(buffer as ArrayBuffer, byteOffset + start, (this.#ends[i] as number) - start));
+    }
+  }
+
+  #addPiece(segment: Uint8Array, start: number, end: number): void {
+    const last = this.#segments.length - 1;
+    if (last >= 0 && this.#segments[last] === segment && this.#ends[last] === start) {
+      this.#ends[last] = end;
+      return;
+    }
+    this.#segments.push(segment);
+    this.#starts.push(start);
+    this.#ends.push(end);
+  }
+}

@@ -1,0 +1,46 @@
+/** The program of the serving thread: owns the listening socket, so that a busy main thread stalls no peer. */
+import { type MessagePort, receiveMessageOnPort, workerData } from 'node:worker_threads';
+import { systemEnvironment } from '../../base/environment.js';
+import { Registrations } from './registrations.js';
+import { Serving } from './serving.js';
+import { ServingCounters } from './serving-counters.js';
+import type { FromServing, ServingSetup, ToServing } from './serving-messages.js';
+
+function serve({ control, counterMemory, host, port, limits }: ServingSetup): void {
+  const registrations = new Registrations(() => handleWaiting(control, handle));
+  const counters = new ServingCounters(counterMemory);
+  const serving = new Serving({ registrations, counters, limits, env: systemEnvironment() });
+
+  function handle(message: ToServing): void {
+    if (message.type === 'register') {
+      registrations.add(message.registration);
+    } else if (message.type === 'deregister') {
+      registrations.remove(message.rkey);
+      send(control, { type: 'deregistered', rkey: message.rkey });
+    } else {
+      serving.stop().then(() => control.close());
+    }
+  }
+
+  control.on('message', handle);
+  serving.start(host, port).then(
+    (listeningPort) => send(control, { type: 'listening', port: listeningPort }),
+    (error: NodeJS.ErrnoException) => {
+      send(control, { type: 'refused', code: error.code ?? '', message: error.message });
+      control.close();
+    },
+  );
+}
+
+/** Handles what has been posted and not been delivered yet, in order. */
+function handleWaiting(control: MessagePort, handle: (message: ToServing) => void): void {
+  for (let next = receiveMessageOnPort(control); next !== undefined; next = receiveMessageOnPort(control)) {
+    handle(next.message as ToServing);
+  }
+}
+
+function send(control: MessagePort, message: FromServing): void {
+  control.postMessage(message);
+}
+
+serve(workerData as ServingSetup);

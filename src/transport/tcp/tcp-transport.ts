@@ -1,0 +1,146 @@
+import { type Environment, systemEnvironment } from '../../base/environment.js';
+import { ArgumentError, ClosedError } from '../../base/errors.js';
+import { formatEndpoint } from '../../base/network.js';
+import { regionOf } from '../../memory/address-space.js';
+import type { Mr, ReadOp, Transport, TransportStats } from '../transport.js';
+import { type TcpLimits, tcpLimits } from './limits.js';
+import { ReadCounters } from './read-counters.js';
+import { ReadPeers } from './read-peers.js';
+import { planReads } from './read-planner.js';
+import { ReadBatch } from './read-request.js';
+import { registrationOf } from './registrations.js';
+import { ServingThread } from './serving-thread.js';
+
+export interface TcpTransportOptions {
+  /** Address to listen on, and to advertise. */
+  readonly host: string;
+  /** Port to listen on; 0 (as when left out): a free one. */
+  readonly port?: number;
+  readonly env?: Environment;
+  /** For tests. */
+  readonly limits?: Partial<TcpLimits>;
+}
+
+export interface TcpTransportStats extends TransportStats {
+  /** Connections of peers that were turned away because there were too many. */
+  readonly refusedConnections: number;
+}
+
+/**
+ * Reads pages of peers over TCP, and serves them.
+ *
+ * Reading is done on the thread of the caller, straight into the destination. Serving is done by a
+ * thread of its own out of the same shared memory, whatever the caller's thread is busy with. The
+ * serving thread keeps the process alive until `close()`, as a listening server does.
+ */
+export class TcpTransport implements Transport {
+  readonly protocol = 'tcp';
+  readonly #endpoint: string;
+  readonly #env: Environment;
+  readonly #limits: TcpLimits;
+  readonly #serving: ServingThread;
+  readonly #counters = new ReadCounters();
+  readonly #peers: ReadPeers;
+  readonly #usedRkeys = new Set<number>();
+  #closing: Promise<void> | undefined;
+
+  /** Resolves when peers can connect. Throws `ConfigError` when the address cannot be listened on. */
+  static async create(options: TcpTransportOptions): Promise<TcpTransport> {
+    const { host, port = 0, env = systemEnvironment() } = options;
+    const limits = tcpLimits(options.limits);
+    const serving = await ServingThread.start({ host, port, limits, env });
+    return new TcpTransport(formatEndpoint({ host, port: serving.port }), serving, { limits, env });
+  }
+
+  private constructor(
+    endpoint: string,
+    serving: ServingThread,
+    { limits, env }: { readonly limits: TcpLimits; readonly env: Environment },
+  ) {
+    this.#endpoint = endpoint;
+    this.#serving = serving;
+    this.#limits = limits;
+    this.#env = env;
+    this.#peers = new ReadPeers(this.#counters, limits, env);
+  }
+
+  /** Also throws `ArgumentError` for memory that is not a SharedArrayBuffer, and `ClosedError`. */
+  registerMr(addr: bigint, length: number): Mr {
+    if (this.#closing !== undefined) throw new ClosedError('the TCP transport');
+    const start = typeof addr === 'bigint' ? Number(addr) : Number.NaN;
+    const region = Number.isSafeInteger(length) && length > 0 ? regionOf(start, length) : null;
+    if (region === null) {
+      throw new ArgumentError(
+        `registerMr: ${String(length)} bytes from address ${String(addr)} on are not within a live HostRegion`,
+      );
+    }
+    if (!region.isShared) {
+      throw new ArgumentError(
+        'registerMr: only memory of a SharedArrayBuffer can be served over TCP, and this region wraps another kind; use HostRegion.allocate',
+      );
+    }
+    const rkey = this.#newRkey();
+    this.#serving.register(registrationOf(region, rkey, start, length));
+    return { addr, length, rkey, lkey: rkey };
+  }
+
+  deregisterMr(mr: Mr): Promise<void> {
+    return this.#serving.deregister(mr.rkey);
+  }
+
+  async batchRead(ops: readonly ReadOp[]): Promise<boolean[]> {
+    const batch = new ReadBatch(ops.length);
+    const plans = planReads(ops, batch, this.#limits);
+    this.#counters.failedOps += batch.finishedOps;
+    for (const { endpoint, requests } of plans) {
+      const connection = this.#closing === undefined ? this.#peers.connectionTo(endpoint) : undefined;
+      for (const request of requests) {
+        if (connection === undefined) this.#counters.failedOps += request.failRest();
+        else connection.submit(request);
+      }
+    }
+    return batch.done;
+  }
+
+  localEndpoint(): string {
+    return this.#endpoint;
+  }
+
+  stats(): TcpTransportStats {
+    const reading = this.#counters;
+    const serving = this.#serving.counters;
+    return {
+      readOps: reading.readOps,
+      readBytes: reading.readBytes,
+      failedOps: reading.failedOps,
+      checksumFailures: reading.checksumFailures,
+      servedOps: serving.value('servedOps'),
+      servedBytes: serving.value('servedBytes'),
+      refusedOps: serving.value('refusedOps'),
+      protocolErrors: reading.protocolErrors + serving.value('protocolErrors'),
+      connections: reading.connections + serving.value('connections'),
+      reconnects: reading.reconnects,
+      refusedConnections: serving.value('refusedConnections'),
+    };
+  }
+
+  close(): Promise<void> {
+    this.#closing ??= this.#close();
+    return this.#closing;
+  }
+
+  async #close(): Promise<void> {
+    this.#peers.close();
+    await this.#serving.close();
+  }
+
+  /** Random, and none that this transport has given out before. */
+  #newRkey(): number {
+    for (;;) {
+      const rkey = this.#env.random.u32();
+      if (rkey === 0 || this.#usedRkeys.has(rkey)) continue;
+      this.#usedRkeys.add(rkey);
+      return rkey;
+    }
+  }
+}
