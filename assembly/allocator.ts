@@ -141,21 +141,17 @@ export class Allocator {
     return this.blocks.at(block);
   }
 
-  /** A used block of exactly that many units (at least 1), or NONE. */
+  /** A used block of exactly that many units (at least 1), cut off the low end of a free one; or NONE. */
   allocate(units: u64): u32 {
-    const found = this.findFree(units);
-    if (found != NONE) this.take(found, units);
-    return found;
-  }
-
-  /** Cuts a used block of exactly that many units off the low end of a free one. */
-  take(block: u32, units: u64): void {
+    const block = this.findFree(units);
+    if (block == NONE) return NONE;
     const at = this.at(block);
     this.removeFromBin(block, at);
     setBlockState(at, USED);
     this.freeUnits -= units;
     const rest = blockSize(at) - units;
     if (rest > 0) this.split(block, at, units, rest);
+    return block;
   }
 
   /** Gives a used or waiting block back and merges it with its free neighbours. */
@@ -176,17 +172,6 @@ export class Allocator {
       at = this.at(lower);
     }
     this.addToBin(block, at);
-  }
-
-  /** Units that would be free in one piece if this block were given back. */
-  unitsIfFreed(block: u32): u64 {
-    const at = this.at(block);
-    let units = blockSize(at);
-    const lower = blockLower(at);
-    if (lower != NONE && blockState(this.at(lower)) == FREE) units += blockSize(this.at(lower));
-    const upper = blockUpper(at);
-    if (upper != NONE && blockState(this.at(upper)) == FREE) units += blockSize(this.at(upper));
-    return units;
   }
 
   /** Size of the largest free block: the largest bin is searched. */

@@ -33,10 +33,6 @@ import {
 } from './slot';
 import { Table } from './table';
 
-/** Pages at the old end of the order among which a victim that makes enough room at once is sought. */
-const VICTIM_WINDOW: u32 = 32;
-/** Never more than this part of all pages, so that small pools evict in order as well. */
-const VICTIM_WINDOW_SHIFT: u32 = 4;
 /** Victims of one publish after which it is checked that going on can succeed at all. */
 const VICTIMS_BEFORE_CHECK: u32 = 64;
 
@@ -221,43 +217,38 @@ export class Pool {
     heap.free(changetype<usize>(this));
   }
 
-  /** A used block, evicting as needed; NONE when that cannot help. */
+  /**
+   * A used block, evicting as needed; NONE when that cannot help. Victims go strictly in the policy's order: seeking
+   * among the next ones for a neighbour of free space was measured, and won less space than it cost in hits.
+   */
   private place(units: u64): u32 {
     if (units > this.allocator.segmentUnits) return NONE;
     let block = this.allocator.allocate(units);
-    const before = this.evictedCount;
+    const checkAt = this.evictedCount + VICTIMS_BEFORE_CHECK;
+    let isChecked = false;
     while (block == NONE) {
-      const victims = this.evictedCount - before;
-      if (victims == VICTIMS_BEFORE_CHECK && !this.canEverPlace(units)) return NONE;
-      if (!this.makeRoom(units)) return NONE;
+      if (!isChecked && this.evictedCount == checkAt) {
+        if (!this.canEverPlace(units)) return NONE;
+        isChecked = true;
+      }
+      if (!this.makeRoom()) return NONE;
       block = this.allocator.allocate(units);
     }
     return block;
   }
 
   /** One victim, or, with none left, the end of the oldest quarantine. False: neither is allowed. */
-  private makeRoom(units: u64): bool {
+  private makeRoom(): bool {
     if (this.neverReuseEarly && this.quarantineMs > 0 && this.waitUnits >= this.quarantineMaxUnits) return false;
     const victim = this.policy.victim();
     if (victim != NONE) {
-      this.evict(this.bestVictim(victim, units));
+      this.evict(victim);
       return true;
     }
     if (this.neverReuseEarly || this.waitHead == NONE) return false;
     this.earlyReuses++;
     this.releaseOldest();
     return true;
-  }
-
-  /** The first page of the window whose range and free neighbours are enough; else the one that is due. */
-  private bestVictim(due: u32, units: u64): u32 {
-    let slot = due;
-    for (let left = min<u32>(VICTIM_WINDOW, this.entries >> VICTIM_WINDOW_SHIFT) + 1; left > 0; left--) {
-      if (this.policy.isEvictable(slot) && this.allocator.unitsIfFreed(slotBlock(this.slots.at(slot))) >= units) return slot;
-      slot = this.policy.next(slot);
-      if (slot == NONE) break;
-    }
-    return due;
   }
 
   private evict(slot: u32): void {

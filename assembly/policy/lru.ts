@@ -29,11 +29,6 @@ export class Lru {
     return this.order.head;
   }
 
-  @inline
-  next(slot: u32): u32 {
-    return this.order.next(slot);
-  }
-
   dispose(): void {
     this.order.dispose();
     heap.free(changetype<usize>(this));

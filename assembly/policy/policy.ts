@@ -53,16 +53,6 @@ export class Policy {
     return this.kind == POLICY_LRU ? this.lru.victim() : this.s3fifo.victim();
   }
 
-  /** The page after this one in the same queue, or NONE. */
-  next(slot: u32): u32 {
-    return this.kind == POLICY_LRU ? this.lru.next(slot) : this.s3fifo.next(slot);
-  }
-
-  /** Whether a page found by `next` may go before those in front of it. */
-  isEvictable(slot: u32): bool {
-    return this.kind == POLICY_LRU || this.s3fifo.isEvictable(slot);
-  }
-
   /** Writes all slots as u32, next victim first (second chances not foreseen); returns the address after the last. */
   writeOrder(out: usize): usize {
     if (this.kind == POLICY_LRU) return writeList(this.lru.order, out);

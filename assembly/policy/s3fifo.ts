@@ -106,17 +106,6 @@ export class S3Fifo {
     }
   }
 
-  @inline
-  next(slot: u32): u32 {
-    return this.small.next(slot);
-  }
-
-  /** Whether this page would go without a second chance. */
-  isEvictable(slot: u32): bool {
-    const at = this.slots.at(slot);
-    return slotFrequency(at) < (slotQueue(at) == MAIN ? 1 : PROMOTE_FREQUENCY);
-  }
-
   /** Whether queues, ghosts and sums agree. */
   isConsistent(): bool {
     if (!this.small.isConsistent() || !this.main.isConsistent() || !this.ghostOrder.isConsistent()) return false;

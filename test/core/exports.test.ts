@@ -1,0 +1,35 @@
+import test from 'ava';
+import { Core, loadCore, MeshCacheError } from '../../src/core/index.js';
+import { BINARIES, readBinary } from './binaries.js';
+
+const EXPORTS = [
+  'CORE_VERSION NO_INDEX POLICY_LRU POLICY_S3FIFO STATS_COUNT allocate digestBatch hashBatch memory',
+  'poolClear poolCount poolEvicted poolFree poolHasBatch poolLookupBatch poolNew poolOrder poolPin',
+  'poolPublishBatch poolRemoveBatch poolSetQuarantine poolStats poolTouchBatch poolUnpin poolVerify release',
+  'ringFree ringNew ringOwner ringOwnersBatch ringSetNodes',
+].join(' ');
+
+for (const name of BINARIES) {
+  test(`core: ${name} exports exactly what is documented and imports nothing`, (t) => {
+    const module = readBinary(name);
+    const names = WebAssembly.Module.exports(module).map((entry) => entry.name);
+    t.is(names.sort().join(' '), EXPORTS);
+    t.deepEqual(WebAssembly.Module.imports(module), []);
+  });
+}
+
+test('core: loadCore takes bytes, modules and responses', async (t) => {
+  const module = readBinary('meshcache.wasm');
+  const { readFileSync } = await import('node:fs');
+  const bytes = readFileSync(new URL('../wasm/meshcache.wasm', import.meta.url));
+  const cores = [await loadCore(), await loadCore(module), await loadCore(bytes), await loadCore(new Response(bytes))];
+  for (const core of cores) t.true(core instanceof Core);
+  t.is(new Set(cores).size, 4);
+});
+
+test('core: what is no module of this version is refused', async (t) => {
+  const empty = new Uint8Array([0, 0x61, 0x73, 0x6d, 1, 0, 0, 0]);
+  for (const source of [empty, new Uint8Array(3), new Response('', { status: 404 })]) {
+    await t.throwsAsync(loadCore(source), { instanceOf: MeshCacheError, code: 'ERR_CORE' });
+  }
+});

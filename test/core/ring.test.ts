@@ -1,0 +1,186 @@
+import test from 'ava';
+import fc from 'fast-check';
+import { createXXHash64 } from 'hash-wasm';
+import { ArgumentError, ClosedError, ConsistentHashRing, NO_NODE } from '../../src/core/index.js';
+import { BINARIES, freshCore } from './binaries.js';
+
+function nodeIds(count: number): string[] {
+  return Array.from({ length: count }, (_, i) => `node-${i}`);
+}
+
+function sampleKeys(count: number): string[] {
+  return Array.from({ length: count }, (_, i) => `key ${i} of the sample`);
+}
+
+function ringOf(nodes: readonly string[], vnodes = 160): ConsistentHashRing {
+  const ring = new ConsistentHashRing(vnodes, { core: freshCore() });
+  ring.setNodes(nodes);
+  return ring;
+}
+
+function ownersOf(ring: ConsistentHashRing, keys: readonly string[]): string[] {
+  return Array.from(ring.getNodesBatch(keys, 1), (index) => ring.nodes[index] as string);
+}
+
+/** The definition, word for word: all points in a sorted list, looked through from its start. */
+async function naiveRing(nodes: readonly string[], vnodes: number): Promise<(key: string, n: number) => string[]> {
+  const pointHash = await createXXHash64(1, 0);
+  const keyHash = await createXXHash64(0, 0);
+  const unique = [...new Set(nodes)].sort((a, b) => Buffer.compare(Buffer.from(a), Buffer.from(b)));
+  const points = unique.flatMap((id) =>
+    Array.from({ length: vnodes }, (_, vnode) => {
+      const index = new Uint8Array(new Uint32Array([vnode]).buffer);
+      return { id, position: BigInt(`0x${pointHash.init().update(Buffer.from(id)).update(index).digest()}`) };
+    }),
+  );
+  points.sort((a, b) => (a.position < b.position ? -1 : a.position > b.position ? 1 : 0));
+  return (key, n) => {
+    const position = BigInt(`0x${keyHash.init().update(Buffer.from(key)).digest()}`);
+    const from = points.findIndex((point) => point.position >= position);
+    const walk = from < 0 ? points : [...points.slice(from), ...points.slice(0, from)];
+    return [...new Set(walk.map((point) => point.id))].slice(0, n);
+  };
+}
+
+for (const name of BINARIES) {
+  test(`ring: agrees with a sorted list of points (${name})`, async (t) => {
+    const core = freshCore(name);
+    const text = fc.oneof(
+      fc.string(),
+      fc.string({ unit: 'binary' }),
+      fc.string({ unit: fc.constantFrom('a', '\u{10000}', '\uffff') }),
+    );
+    const property = fc.asyncProperty(
+      fc.array(text, { maxLength: 12 }),
+      fc.array(text, { maxLength: 20 }),
+      fc.integer({ min: 1, max: 40 }),
+      fc.integer({ min: 0, max: 15 }),
+      async (nodes, keys, vnodes, n) => {
+        const naive = await naiveRing(nodes, vnodes);
+        const ring = new ConsistentHashRing(vnodes, { core });
+        ring.setNodes(nodes);
+        const batch = ring.getNodesBatch(keys, n);
+        for (const [i, key] of keys.entries()) {
+          const expected = naive(key, n);
+          const row = Array.from(batch.subarray(i * n, (i + 1) * n));
+          t.deepEqual(ring.getNodes(key, n), expected);
+          t.deepEqual(
+            row.slice(0, expected.length).map((index) => ring.nodes[index]),
+            expected,
+          );
+          t.true(row.slice(expected.length).every((index) => index === NO_NODE));
+          t.is(ring.getNode(key), naive(key, 1)[0]);
+        }
+        ring.free();
+      },
+    );
+    await t.notThrowsAsync(fc.assert(property, { numRuns: 100 }));
+  });
+}
+
+test('ring: removing a node moves only its keys', (t) => {
+  const nodes = nodeIds(16);
+  const keys = sampleKeys(50_000);
+  const before = ownersOf(ringOf(nodes), keys);
+  const after = ownersOf(ringOf(nodes.filter((id) => id !== 'node-5')), keys);
+  for (const [i, owner] of before.entries()) {
+    if (owner === 'node-5') t.not(after[i], 'node-5');
+    else if (after[i] !== owner) t.fail(`${keys[i]} moved from ${owner} to ${after[i]}`);
+  }
+});
+
+test('ring: adding a node moves at most 1.35/N of the keys, all to it', (t) => {
+  const keys = sampleKeys(50_000);
+  for (const count of [3, 16, 64]) {
+    const before = ownersOf(ringOf(nodeIds(count)), keys);
+    const after = ownersOf(ringOf([...nodeIds(count), 'another']), keys);
+    const moved = after.filter((owner, i) => owner !== before[i]);
+    t.true(moved.every((owner) => owner === 'another'));
+    t.true(moved.length / keys.length <= 1.35 / (count + 1), `${moved.length} of ${keys.length} with ${count} nodes`);
+  }
+});
+
+test('ring: the largest of 16 shares is at most 1.25 times the mean', (t) => {
+  const keys = sampleKeys(200_000);
+  const counts = new Map<string, number>();
+  for (const owner of ownersOf(ringOf(nodeIds(16)), keys)) counts.set(owner, (counts.get(owner) ?? 0) + 1);
+  const largest = Math.max(...counts.values()) / (keys.length / 16);
+  t.is(counts.size, 16);
+  t.true(largest <= 1.25, `largest share ${largest}`);
+});
+
+test('ring: neither order nor duplicates of the nodes matter', (t) => {
+  const keys = sampleKeys(1000);
+  const nodes = nodeIds(20);
+  const expected = ownersOf(ringOf(nodes), keys);
+  t.deepEqual(ownersOf(ringOf([...nodes.toReversed(), ...nodes]), keys), expected);
+});
+
+test('ring: an empty ring has no owners', (t) => {
+  const ring = ringOf([]);
+  t.is(ring.getNode('key'), undefined);
+  t.deepEqual(ring.getNodes('key', 3), []);
+  t.deepEqual(ring.getNodesBatch(['a', 'b'], 2), new Uint32Array(4).fill(NO_NODE));
+  ring.setNodes(['a']);
+  ring.setNodes([]);
+  t.is(ring.getNode('key'), undefined);
+});
+
+test('ring: a batch with characters beyond ASCII gives what its keys give alone', (t) => {
+  const ring = ringOf(nodeIds(16));
+  const keys = ['', 'plain', 'grün', '漢字', '🙂', 'x'.repeat(10_000), 'é'.repeat(10_000)];
+  t.deepEqual(
+    ownersOf(ring, keys),
+    keys.map((key) => ring.getNode(key) as string),
+  );
+});
+
+test('ring: keys that have no UTF-8 form, are no text or are too long are refused', (t) => {
+  const ring = ringOf(nodeIds(3));
+  for (const key of ['\ud800', 'a\udc00b', 'x'.repeat(70_000), 'é'.repeat(40_000), 5 as unknown as string]) {
+    t.throws(() => ring.getNode(key), { instanceOf: ArgumentError });
+    t.throws(() => ring.getNodesBatch(['fine', key], 1), { instanceOf: ArgumentError });
+  }
+  t.throws(() => ring.setNodes(['\ud800']), { instanceOf: ArgumentError });
+  t.throws(() => ring.setNodes(['n'.repeat(300)]), { instanceOf: ArgumentError });
+  // The halves of a surrogate pair in two keys are not made whole by being written one after the other.
+  t.throws(() => ring.getNodesBatch(['\ud83d', '\ude42'], 1), { instanceOf: ArgumentError });
+  t.is(ring.nodes.length, 3);
+});
+
+test('ring: wrong arguments are refused', (t) => {
+  const core = freshCore();
+  for (const vnodes of [0, -1, 1.5, Number.NaN, 2 ** 40]) {
+    t.throws(() => new ConsistentHashRing(vnodes, { core }), { instanceOf: ArgumentError });
+  }
+  t.throws(() => ringOf(nodeIds(3)).getNodesBatch(['a'], -1), { instanceOf: ArgumentError });
+  t.throws(() => new ConsistentHashRing(2 ** 23, { core }).setNodes(nodeIds(3)), { instanceOf: ArgumentError });
+});
+
+test('ring: two rings of one core do not know each other', (t) => {
+  const core = freshCore();
+  const one = new ConsistentHashRing(160, { core });
+  const other = new ConsistentHashRing(160, { core });
+  one.setNodes(['a']);
+  other.setNodes(['b']);
+  t.is(one.getNode('key'), 'a');
+  one.free();
+  one.free();
+  t.is(other.getNode('key'), 'b');
+  t.throws(() => one.getNode('key'), { instanceOf: ClosedError });
+});
+
+test('ring: memory that was freed is used again', (t) => {
+  const core = freshCore();
+  const build = (): void => {
+    const ring = new ConsistentHashRing(160, { core });
+    ring.setNodes(nodeIds(100));
+    ring.setNodes(nodeIds(120));
+    ring.free();
+  };
+  build();
+  build();
+  const { memoryBytes } = core;
+  for (let i = 0; i < 50; i++) build();
+  t.is(core.memoryBytes, memoryBytes);
+});
