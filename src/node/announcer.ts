@@ -9,6 +9,8 @@ export interface Publications {
   keys(): readonly string[];
   /** Locations of those that are still there, in order; null for the others. */
   locationsOf(keys: readonly string[]): (DataLocation | null)[];
+  /** Other nodes have read these. */
+  touch(keys: readonly string[]): void;
 }
 
 /**

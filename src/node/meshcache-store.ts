@@ -113,6 +113,7 @@ export class MeshCacheStore {
       directory: runtime.directory,
       transport: runtime.transport,
       endpointOf: (location) => runtime.dataEndpointOf(location),
+      onRemoteHits: (owner, keys) => runtime.touchAt(owner, keys),
       identity: {
         nodeId: runtime.nodeId,
         incarnation: runtime.incarnation,
@@ -123,7 +124,11 @@ export class MeshCacheStore {
       clock: env.clock,
       metrics,
     });
-    runtime.announceFrom({ keys: () => pool.keys(), locationsOf: (keys) => pages.locationsOf(keys) });
+    runtime.announceFrom({
+      keys: () => pool.keys(),
+      locationsOf: (keys) => pages.locationsOf(keys),
+      touch: (keys) => pool.touchBatch(keys),
+    });
     const encoder = new KeyEncoder({
       modelName: storage.modelName,
       dtype: config.dtype,

@@ -1,5 +1,6 @@
 import { type Environment, systemEnvironment } from '../base/environment.js';
-import { ClosedError, ConfigError } from '../base/errors.js';
+import { ClosedError, ConfigError, ProtocolError } from '../base/errors.js';
+import { DIRECTORY_REQUEST_MAX_KEYS } from '../base/limits.js';
 import { type Endpoint, formatEndpoint } from '../base/network.js';
 import { type RandomSource, systemRandom } from '../base/random.js';
 import type { MeshCacheConfig } from '../config.js';
@@ -104,7 +105,21 @@ export class NodeRuntime {
 
   /** From now on, what `publications` has is announced to directory owners as they change. */
   announceFrom(publications: Publications): void {
-    this.#running().announcer.announceFrom(publications);
+    const { announcer, rpcServer } = this.#running();
+    announcer.announceFrom(publications);
+    rpcServer.handle('pool.touch', (params) => publications.touch(keysOf(params)));
+  }
+
+  /** Tells an owner that its pages were read, so that it keeps them: best effort, nobody waits for it. */
+  touchAt(nodeId: string, keys: readonly string[]): void {
+    const endpoint = controlEndpoint(this.#members.get(nodeId));
+    if (endpoint === undefined) return;
+    for (let first = 0; first < keys.length; first += DIRECTORY_REQUEST_MAX_KEYS) {
+      const batch = keys.slice(first, first + DIRECTORY_REQUEST_MAX_KEYS);
+      this.#running()
+        .rpcClient.call(endpoint, 'pool.touch', { keys: batch })
+        .catch(() => {});
+    }
   }
 
   /** What a store adds to the answer of `node.status`. */
@@ -272,6 +287,13 @@ function ringOf(vnodes: number, nodeIds: readonly string[]): ConsistentHashRing 
   const ring = new ConsistentHashRing(vnodes);
   ring.setNodes(nodeIds);
   return ring;
+}
+
+function keysOf(params: unknown): string[] {
+  const keys = (params as { keys?: unknown } | null)?.keys;
+  const isKeys = Array.isArray(keys) && keys.length <= DIRECTORY_REQUEST_MAX_KEYS;
+  if (isKeys && keys.every((key) => typeof key === 'string')) return keys;
+  throw new ProtocolError(`pool.touch: keys must be an array of at most ${DIRECTORY_REQUEST_MAX_KEYS} strings`);
 }
 
 function controlEndpoint(node: NodeInfo | undefined): Endpoint | undefined {

@@ -22,6 +22,8 @@ export interface PageStoreParts {
   readonly transport: Transport;
   /** The data endpoint at which a location's owner is read; undefined when the owner is not alive. */
   readonly endpointOf: (location: DataLocation) => string | undefined;
+  /** Told which pages of which owner were read: a one-sided read is not noticed by the owner itself. */
+  readonly onRemoteHits: (nodeId: string, keys: string[]) => void;
   readonly identity: { readonly nodeId: string; readonly incarnation: number; readonly dataEndpoint: string };
   readonly verifyReads: boolean;
   readonly quarantineMs: number;
@@ -255,28 +257,31 @@ export class PageStore {
     wanted: readonly number[],
     results: boolean[],
   ): Promise<void> {
-    const { clock, directory, transport, metrics } = this.#parts;
+    const { clock, directory, transport, metrics, onRemoteHits } = this.#parts;
     const startMs = clock.nowMs();
     const locations = await directory.get(wanted.map((i) => keys[i] as string));
-    const ops: ReadOp[] = [];
-    const opIndices: number[] = [];
-    wanted.forEach((i, j) => {
-      const op = this.#readOp(locations[j] ?? null, pages[i] as CallerPage);
-      if (op === null) return;
-      ops.push(op);
-      opIndices.push(i);
+    const ops: { readonly index: number; readonly nodeId: string; readonly op: ReadOp }[] = [];
+    wanted.forEach((index, j) => {
+      const location = locations[j] ?? null;
+      const op = this.#readOp(location, pages[index] as CallerPage);
+      if (op !== null && location !== null) ops.push({ index, nodeId: location.nodeId, op });
     });
-    const read = ops.length > 0 && !this.#closed ? await transport.batchRead(ops) : [];
+    const read = ops.length > 0 && !this.#closed ? await transport.batchRead(ops.map(({ op }) => op)) : [];
     const elapsedMs = clock.nowMs() - startMs;
     const inTime = this.#isWithinQuarantine(elapsedMs);
+    const keysByOwner = new Map<string, string[]>();
     let hits = 0;
     let bytes = 0;
-    opIndices.forEach((i, j) => {
+    ops.forEach(({ index, nodeId }, j) => {
       if (read[j] !== true || !inTime) return;
-      results[i] = true;
+      results[index] = true;
       hits++;
-      bytes += (pages[i] as CallerPage).length;
+      bytes += (pages[index] as CallerPage).length;
+      const ownerKeys = keysByOwner.get(nodeId) ?? [];
+      if (ownerKeys.length === 0) keysByOwner.set(nodeId, ownerKeys);
+      ownerKeys.push(keys[index] as string);
     });
+    for (const [nodeId, ownerKeys] of keysByOwner) onRemoteHits(nodeId, ownerKeys);
     const misses = wanted.length - hits;
     this.#hits.remote += hits;
     this.#misses += misses;
