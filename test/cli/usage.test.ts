@@ -38,7 +38,7 @@ const WRONG: readonly (readonly [args: readonly string[], ...says: RegExp[]])[] 
 ];
 
 for (const [args, ...says] of WRONG) {
-  test(`usage: "${args.join(' ')}" ends with status 2 and says why`, async (t) => {
+  test.serial(`usage: "${args.join(' ')}" ends with status 2 and says why`, async (t) => {
     const run = await runCli(args);
     t.is(run.status, 2, run.stderr);
     t.is(run.stdout, '');
@@ -47,14 +47,14 @@ for (const [args, ...says] of WRONG) {
   });
 }
 
-test('usage: without a command the help is shown and the status is 2', async (t) => {
+test.serial('usage: without a command the help is shown and the status is 2', async (t) => {
   const run = await runCli([]);
   t.is(run.status, 2);
   t.regex(run.stderr, /Usage: meshcache/);
 });
 
 for (const command of ['demo', 'node', 'status', 'replay', 'bench', 'doctor']) {
-  test(`usage: ${command} --help shows options and examples`, async (t) => {
+  test.serial(`usage: ${command} --help shows options and examples`, async (t) => {
     const run = await runCli([command, '--help']);
     t.is(run.status, 0);
     t.regex(run.stdout, new RegExp(`Usage: meshcache ${command}`));
@@ -63,7 +63,7 @@ for (const command of ['demo', 'node', 'status', 'replay', 'bench', 'doctor']) {
   });
 }
 
-test('usage: a failure has status 1 and a message without a stack', async (t) => {
+test.serial('usage: a failure has status 1 and a message without a stack', async (t) => {
   const run = await runCli(['replay', '/no/such/trace.jsonl']);
   t.is(run.status, 1);
   t.is(run.stdout, '');
