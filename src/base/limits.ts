@@ -36,6 +36,16 @@ export const RPC_CONNECT_TIMEOUT_MS = 1_000;
 export const RPC_HANDSHAKE_TIMEOUT_MS = 2_000;
 /** A peer that could not be reached is not tried again for this long. */
 export const RPC_RETRY_AFTER_MS = 1_000;
+/** Answers that wait for a peer to read them: from the first on no new calls are read, at the second the peer is dropped. */
+export const RPC_PAUSE_AT_BYTES = 1 * MIB;
+export const RPC_BUFFERED_MAX_BYTES = 64 * MIB;
+/** A peer that takes nothing of what waits for it for this long is dropped. */
+export const RPC_STALL_TIMEOUT_MS = 10_000;
+/** A connection on which nothing has arrived for this long while an answer is overdue is given up. */
+export const RPC_SILENCE_MAX_MS = 2_000;
+export const RPC_METHOD_MAX_BYTES = 128;
+export const RPC_MESSAGE_MAX_DEPTH = 16;
+export const RPC_MESSAGE_MAX_ELEMENTS = 1 << 18;
 
 /** Operations and payload of one TCP read request; a larger batch is several requests. */
 export const READ_REQUEST_MAX_OPS = 1024;
@@ -49,8 +59,11 @@ export const READ_RETRY_AFTER_MS = 1_000;
 export const DATA_CONNECTIONS_MAX_COUNT = 4096;
 /** Requests sent and not yet answered on one data connection. */
 export const READ_IN_FLIGHT_MAX_COUNT = 64;
-/** Longest time for a data connection's hello, or for one request, to arrive whole once it has begun. */
-export const READ_HANDSHAKE_TIMEOUT_MS = 2_000;
+/**
+ * Longest time for a data connection's hello, or for one request, to arrive whole once it has begun.
+ * Generous: it is the reader's main thread that sends them, and that may be busy for seconds.
+ */
+export const READ_HANDSHAKE_TIMEOUT_MS = 10_000;
 /** A reader that has not taken one whole response after this long is given up. */
 export const READ_DRAIN_TIMEOUT_MS = 120_000;
 

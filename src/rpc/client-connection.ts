@@ -1,0 +1,265 @@
+import type { Socket } from 'node:net';
+import type { Environment } from '../base/environment.js';
+import { ArgumentError, type ErrorCode, MeshCacheError } from '../base/errors.js';
+import {
+  RPC_CONNECT_TIMEOUT_MS,
+  RPC_FRAME_MAX_BYTES,
+  RPC_HANDSHAKE_TIMEOUT_MS,
+  RPC_IN_FLIGHT_MAX_COUNT,
+  RPC_SILENCE_MAX_MS,
+} from '../base/limits.js';
+import { type Endpoint, formatEndpoint } from '../base/network.js';
+import {
+  encodeHello,
+  FRAME_HEADER_BYTES,
+  type Frame,
+  FrameError,
+  FrameReader,
+  FrameType,
+  writeFrameHeader,
+} from './frame.js';
+import { FrameWriter } from './frame-writer.js';
+import type { MessageCodec } from './message.js';
+
+/** Codes that a peer's error may carry to the caller; any other one arrives as `ERR_REMOTE`. */
+const REMOTE_CODES: ReadonlySet<string> = new Set<ErrorCode>([
+  'ERR_ARGUMENT',
+  'ERR_PROTOCOL',
+  'ERR_AUTH',
+  'ERR_CLOSED',
+  'ERR_OVERLOADED',
+  'ERR_REMOTE',
+]);
+
+export interface OneCall {
+  readonly method: string;
+  readonly params: unknown;
+  readonly timeoutMs: number;
+  readonly signal?: AbortSignal | undefined;
+  /** False: waiting for the answer does not keep the process alive. */
+  readonly keepAlive: boolean;
+}
+
+interface PendingCall {
+  readonly sentMs: number;
+  readonly keepAlive: boolean;
+  settle(error: MeshCacheError | undefined, value: unknown): void;
+}
+
+export interface ConnectionEnd {
+  readonly error: MeshCacheError;
+  /** The peer had said hello: it was there, whatever came then. */
+  readonly wasReady: boolean;
+  /** The connection was given up because answers were overdue and nothing arrived. */
+  readonly wasSilent: boolean;
+  /** Milliseconds that an attempt to connect took until it failed; 0 when it had succeeded. */
+  readonly failedAfterMs: number;
+}
+
+export interface ConnectionOwner {
+  /** The peer has said hello. */
+  ready(): void;
+  ended(end: ConnectionEnd): void;
+}
+
+/** The client's side of one connection. Owns the socket; every call ends, at the latest with the connection. */
+export class ClientConnection {
+  readonly #endpoint: Endpoint;
+  readonly #env: Environment;
+  readonly #codec: MessageCodec;
+  readonly #owner: ConnectionOwner;
+  readonly #socket: Socket;
+  readonly #reader: FrameReader;
+  readonly #writer: FrameWriter;
+  readonly #calls = new Map<number, PendingCall>();
+  readonly #startedMs: number;
+  #queued: Buffer[] = [];
+  #requestMaxBytes = RPC_FRAME_MAX_BYTES;
+  #ready = false;
+  #ended = false;
+  #silent = false;
+  #nextRequestId = 1;
+  #keepAliveCount = 0;
+  #lastReceivedMs: number;
+  #cancelTimer: () => void;
+
+  constructor(endpoint: Endpoint, env: Environment, codec: MessageCodec, owner: ConnectionOwner) {
+    this.#endpoint = endpoint;
+    this.#env = env;
+    this.#codec = codec;
+    this.#owner = owner;
+    this.#startedMs = env.clock.nowMs();
+    this.#lastReceivedMs = this.#startedMs;
+    this.#socket = env.network.connect({ host: endpoint.host, port: endpoint.port, noDelay: true, keepAlive: true });
+    this.#socket.unref();
+    this.#writer = new FrameWriter(this.#socket);
+    this.#reader = new FrameReader({
+      hello: (frameMaxBytes) => this.#hello(frameMaxBytes),
+      frame: (frame) => this.#frame(frame),
+    });
+    this.#cancelTimer = env.clock.after(RPC_CONNECT_TIMEOUT_MS, () => this.#fail('no connection in time'));
+    this.#socket.on('connect', () => this.#connected());
+    this.#socket.on('data', (chunk: Buffer) => this.#received(chunk));
+    this.#socket.on('error', (error) => this.#fail(error.message, error));
+    this.#socket.on('close', () => this.#fail('the connection ended'));
+  }
+
+  /** Rejects with `MeshCacheError`: ERR_UNREACHABLE, ERR_TIMEOUT, ERR_OVERLOADED, ERR_CLOSED (aborted) or the peer's. */
+  call(call: OneCall): Promise<unknown> {
+    return new Promise((resolve, reject) => {
+      if (this.#calls.size >= RPC_IN_FLIGHT_MAX_COUNT) {
+        const text = `more than ${RPC_IN_FLIGHT_MAX_COUNT} calls at once to ${this.#name}`;
+        throw new MeshCacheError('ERR_OVERLOADED', text, { retryable: true });
+      }
+      const bytes = this.#codec.encode([call.method, call.params], FRAME_HEADER_BYTES);
+      if (bytes.length - FRAME_HEADER_BYTES > this.#requestMaxBytes) {
+        throw new ArgumentError(`${call.method}: a request of ${bytes.length} bytes is longer than a frame may be`);
+      }
+      const requestId = this.#freeRequestId();
+      const { clock } = this.#env;
+      const sentMs = clock.nowMs();
+      const cancelTimer = clock.after(call.timeoutMs, () => this.#overdue(requestId, call));
+      const onAbort = (): void => this.#giveUp(requestId, new MeshCacheError('ERR_CLOSED', `${call.method}: aborted`));
+      call.signal?.addEventListener('abort', onAbort);
+      this.#addCall(requestId, {
+        sentMs,
+        keepAlive: call.keepAlive,
+        settle(error, value) {
+          cancelTimer();
+          call.signal?.removeEventListener('abort', onAbort);
+          if (error === undefined) resolve(value);
+          else reject(error);
+        },
+      });
+      writeFrameHeader(bytes, FrameType.call, requestId);
+      this.#send(bytes);
+    });
+  }
+
+  /** Calls under way reject with `error`. */
+  end(error: MeshCacheError): void {
+    if (this.#ended) return;
+    this.#ended = true;
+    this.#cancelTimer();
+    this.#reader.stop();
+    this.#queued = [];
+    this.#socket.destroy();
+    const calls = [...this.#calls.values()];
+    this.#calls.clear();
+    const failedAfterMs = this.#ready ? 0 : this.#env.clock.nowMs() - this.#startedMs;
+    this.#owner.ended({ error, wasReady: this.#ready, wasSilent: this.#silent, failedAfterMs });
+    for (const call of calls) call.settle(error, undefined);
+  }
+
+  get #name(): string {
+    return formatEndpoint(this.#endpoint);
+  }
+
+  #connected(): void {
+    this.#cancelTimer();
+    this.#cancelTimer = this.#env.clock.after(RPC_HANDSHAKE_TIMEOUT_MS, () => this.#fail('no hello in time'));
+    this.#writer.write(encodeHello());
+  }
+
+  #hello(frameMaxBytes: number): void {
+    this.#cancelTimer();
+    this.#ready = true;
+    this.#owner.ready();
+    this.#requestMaxBytes = Math.min(frameMaxBytes, RPC_FRAME_MAX_BYTES);
+    const queued = this.#queued;
+    this.#queued = [];
+    for (const bytes of queued) this.#writer.write(bytes);
+  }
+
+  #send(bytes: Buffer): void {
+    if (this.#ready) this.#writer.write(bytes);
+    else this.#queued.push(bytes);
+  }
+
+  #received(chunk: Buffer): void {
+    this.#lastReceivedMs = this.#env.clock.nowMs();
+    try {
+      this.#reader.push(chunk);
+    } catch (error) {
+      this.#env.metrics.count('meshcache_rpc_errors_total', 1, { kind: 'bad_answer' });
+      this.#fail((error as Error).message, error);
+    }
+  }
+
+  #frame(frame: Frame): void {
+    const call = this.#calls.get(frame.requestId);
+    if (call === undefined) return; // Its caller has given up.
+    if (frame.type === FrameType.answer) {
+      const value = this.#decode(frame.message);
+      this.#removeCall(frame.requestId);
+      call.settle(undefined, value);
+    } else if (frame.type === FrameType.error) {
+      const error = remoteError(this.#decode(frame.message));
+      this.#removeCall(frame.requestId);
+      call.settle(error, undefined);
+    } else {
+      throw new FrameError('bad_frame', `frame of type ${frame.type} from a server`);
+    }
+  }
+
+  #decode(message: Uint8Array): unknown {
+    try {
+      return this.#codec.decode(message);
+    } catch (cause) {
+      throw new FrameError('bad_message', 'answer: malformed message', cause);
+    }
+  }
+
+  #overdue(requestId: number, call: OneCall): void {
+    const pending = this.#calls.get(requestId);
+    if (pending === undefined) return;
+    const text = `${call.method}: no answer from ${this.#name} within ${call.timeoutMs} ms`;
+    this.#giveUp(requestId, new MeshCacheError('ERR_TIMEOUT', text, { retryable: true }));
+    if (this.#lastReceivedMs > pending.sentMs) return;
+    if (this.#env.clock.nowMs() - pending.sentMs < RPC_SILENCE_MAX_MS) return;
+    this.#silent = true;
+    this.#fail('the peer is silent');
+  }
+
+  #giveUp(requestId: number, error: MeshCacheError): void {
+    const call = this.#calls.get(requestId);
+    if (call === undefined) return;
+    this.#removeCall(requestId);
+    const bytes = this.#codec.encode(null, FRAME_HEADER_BYTES);
+    writeFrameHeader(bytes, FrameType.cancel, requestId);
+    this.#send(bytes);
+    call.settle(error, undefined);
+  }
+
+  #freeRequestId(): number {
+    let id = this.#nextRequestId;
+    while (this.#calls.has(id)) id = (id + 1) >>> 0;
+    this.#nextRequestId = (id + 1) >>> 0;
+    return id;
+  }
+
+  #addCall(requestId: number, call: PendingCall): void {
+    this.#calls.set(requestId, call);
+    if (call.keepAlive && ++this.#keepAliveCount === 1) this.#socket.ref();
+  }
+
+  #removeCall(requestId: number): void {
+    const call = this.#calls.get(requestId);
+    this.#calls.delete(requestId);
+    if (call?.keepAlive && --this.#keepAliveCount === 0) this.#socket.unref();
+  }
+
+  #fail(reason: string, cause?: unknown): void {
+    if (this.#ended) return;
+    const error = new MeshCacheError('ERR_UNREACHABLE', `${this.#name}: ${reason}`, { retryable: true, cause });
+    this.end(error);
+  }
+}
+
+function remoteError(value: unknown): MeshCacheError {
+  const { code, message } = (typeof value === 'object' && value !== null ? value : {}) as Record<string, unknown>;
+  const known = typeof code === 'string' && REMOTE_CODES.has(code) ? (code as ErrorCode) : 'ERR_REMOTE';
+  return new MeshCacheError(known, typeof message === 'string' ? message : 'the peer failed', {
+    retryable: known === 'ERR_OVERLOADED',
+  });
+}

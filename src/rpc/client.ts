@@ -1,0 +1,114 @@
+import { type Environment, systemEnvironment } from '../base/environment.js';
+import { ClosedError, MeshCacheError } from '../base/errors.js';
+import { RPC_CALL_TIMEOUT_MS, RPC_RETRY_AFTER_MS } from '../base/limits.js';
+import { type Endpoint, formatEndpoint } from '../base/network.js';
+import { ClientConnection, type ConnectionEnd } from './client-connection.js';
+import { MessageCodec } from './message.js';
+
+export interface RpcCallOptions {
+  /** Deadline of this call; default RPC_CALL_TIMEOUT_MS. */
+  readonly timeoutMs?: number;
+  /** Aborting rejects the call with ERR_CLOSED and tells the peer. */
+  readonly signal?: AbortSignal | undefined;
+  /** Tries to connect even when the endpoint could not be reached a moment ago. */
+  readonly probe?: boolean;
+  /** False: the process may end while the call waits (long polls); default true. */
+  readonly keepAlive?: boolean;
+}
+
+/** An attempt to connect that failed more slowly is repeated in the background only: nobody waits for it twice. */
+const SLOW_FAILURE_MS = 100;
+/** Failures are remembered for at most so many endpoints. */
+const FAILURES_MAX_COUNT = 4096;
+
+interface Failure {
+  readonly error: MeshCacheError;
+  readonly retryAtMs: number;
+  readonly wasSlow: boolean;
+}
+
+/**
+ * Calls methods of {@link RpcServer}s: one connection an endpoint, opened on demand, used for all calls at once.
+ *
+ * An endpoint that cannot be reached costs one deadline: afterwards calls to it reject at once, and after
+ * RPC_RETRY_AFTER_MS one of them tries again. Idle connections and timers do not keep the process alive; a call under way
+ * does, until its deadline at the latest.
+ */
+export class RpcClient {
+  readonly #env: Environment;
+  readonly #codec = new MessageCodec();
+  readonly #connections = new Map<string, ClientConnection>();
+  readonly #failures = new Map<string, Failure>();
+  #closed = false;
+
+  constructor(options: { readonly env?: Environment } = {}) {
+    this.#env = options.env ?? systemEnvironment();
+  }
+
+  /**
+   * The result of `method` at `endpoint`. Rejects with `MeshCacheError`: ERR_UNREACHABLE (no connection, or it ended before
+   * the answer), ERR_TIMEOUT, ERR_OVERLOADED, ERR_CLOSED (client closed or call aborted), or what the peer answered.
+   * Binary fields of the result are views of received bytes: copy what is to be kept.
+   */
+  async call(endpoint: Endpoint, method: string, params: object, options: RpcCallOptions = {}): Promise<unknown> {
+    if (this.#closed) throw new ClosedError('the RPC client');
+    if (options.signal?.aborted) throw new MeshCacheError('ERR_CLOSED', `${method}: aborted`);
+    const connection = this.#connectionTo(endpoint, options.probe ?? false);
+    return connection.call({
+      method,
+      params,
+      timeoutMs: options.timeoutMs ?? RPC_CALL_TIMEOUT_MS,
+      signal: options.signal,
+      keepAlive: options.keepAlive ?? true,
+    });
+  }
+
+  /** Calls under way reject with ERR_CLOSED. Idempotent. */
+  async close(): Promise<void> {
+    this.#closed = true;
+    const error = new ClosedError('the RPC client');
+    for (const connection of [...this.#connections.values()]) connection.end(error);
+  }
+
+  #connectionTo(endpoint: Endpoint, probe: boolean): ClientConnection {
+    const name = formatEndpoint(endpoint);
+    const failure = probe ? undefined : this.#failures.get(name);
+    if (failure !== undefined && failure.retryAtMs > this.#env.clock.nowMs()) throw asNew(failure.error);
+    const known = this.#connections.get(name);
+    const connection = known ?? this.#connect(endpoint, name);
+    if (failure?.wasSlow) throw asNew(failure.error);
+    return connection;
+  }
+
+  #connect(endpoint: Endpoint, name: string): ClientConnection {
+    const connection = new ClientConnection(endpoint, this.#env, this.#codec, {
+      ready: () => this.#failures.delete(name),
+      ended: (end) => {
+        this.#connections.delete(name);
+        if (!this.#closed) this.#remember(name, end);
+      },
+    });
+    this.#connections.set(name, connection);
+    return connection;
+  }
+
+  /** A connection that had worked is opened again at the next call, unless its peer had gone silent. */
+  #remember(name: string, end: ConnectionEnd): void {
+    if (end.wasReady && !end.wasSilent) return;
+    const nowMs = this.#env.clock.nowMs();
+    if (this.#failures.size >= FAILURES_MAX_COUNT) {
+      for (const [other, { retryAtMs }] of this.#failures) if (retryAtMs <= nowMs) this.#failures.delete(other);
+      if (this.#failures.size >= FAILURES_MAX_COUNT) return;
+    }
+    this.#failures.set(name, {
+      error: end.error,
+      retryAtMs: nowMs + RPC_RETRY_AFTER_MS,
+      wasSlow: end.wasSilent || end.failedAfterMs >= SLOW_FAILURE_MS,
+    });
+  }
+}
+
+/** Each caller gets an error object of its own, with its own stack. */
+function asNew(error: MeshCacheError): MeshCacheError {
+  return new MeshCacheError(error.code, error.message, { retryable: error.retryable, cause: error });
+}

@@ -1,0 +1,174 @@
+/**
+ * Frames of the control plane; PROTOCOL.md beside this file has the layout byte by byte.
+ *
+ *     hello  [magic "MCRP"][version u8][0 u8][flags u16][frame max bytes u32]                     12 bytes, once each way
+ *     frame  [length of the message u32][request id u32][type u8][message: msgpack]               integers little endian
+ */
+import { ProtocolError } from '../base/errors.js';
+import { RPC_FRAME_MAX_BYTES } from '../base/limits.js';
+
+export const HELLO_BYTES = 12;
+export const FRAME_HEADER_BYTES = 9;
+const MAGIC = 0x5052434d; // "MCRP"
+export const RPC_VERSION = 1;
+
+/** What a frame says. */
+export const FrameType = {
+  /** Client to server: `[method, deadline in ms, params]`. */
+  call: 1,
+  /** Server to client: the result. */
+  answer: 2,
+  /** Server to client: `{ code, message }`. */
+  error: 3,
+  /** Client to server, message nil: nobody waits for the answer any more. */
+  cancel: 4,
+} as const;
+export type FrameType = (typeof FrameType)[keyof typeof FrameType];
+
+export interface Frame {
+  readonly type: FrameType;
+  readonly requestId: number;
+  /** msgpack; a view of what was received. */
+  readonly message: Uint8Array;
+}
+
+/** The kinds of `meshcache_rpc_errors_total` that a connection's bytes can cause. */
+export type FrameFault = 'bad_hello' | 'bad_version' | 'oversized' | 'bad_frame' | 'bad_message' | 'truncated';
+
+/** The peer's bytes are not of the protocol. */
+export class FrameError extends ProtocolError {
+  readonly fault: FrameFault;
+
+  constructor(fault: FrameFault, message: string, cause?: unknown) {
+    super(message, cause === undefined ? {} : { cause });
+    this.fault = fault;
+  }
+}
+
+/** The own hello; flags are for what is to come, none is used yet. */
+export function encodeHello(): Buffer {
+  const bytes = Buffer.alloc(HELLO_BYTES);
+  bytes.writeUInt32LE(MAGIC, 0);
+  bytes[4] = RPC_VERSION;
+  bytes.writeUInt32LE(RPC_FRAME_MAX_BYTES, 8);
+  return bytes;
+}
+
+/** The longest message that the peer takes. Throws {@link FrameError} when the two sides cannot talk. */
+export function decodeHello(bytes: Buffer): { readonly frameMaxBytes: number } {
+  if (bytes.readUInt32LE(0) !== MAGIC) throw new FrameError('bad_hello', 'hello: not a meshcache control connection');
+  const version = bytes[4];
+  if (version !== RPC_VERSION) {
+    throw new FrameError('bad_version', `hello: peer speaks version ${version}, this node version ${RPC_VERSION}`);
+  }
+  const flags = bytes.readUInt16LE(6);
+  if (flags !== 0)
+    throw new FrameError('bad_version', `hello: peer wants what this node does not know (flags ${flags})`);
+  return { frameMaxBytes: bytes.readUInt32LE(8) };
+}
+
+/** Fills the header into the first bytes of `bytes`, which holds the message behind it. */
+export function writeFrameHeader(bytes: Buffer, type: FrameType, requestId: number): void {
+  bytes.writeUInt32LE(bytes.length - FRAME_HEADER_BYTES, 0);
+  bytes.writeUInt32LE(requestId, 4);
+  bytes[8] = type;
+}
+
+export interface FrameSink {
+  hello(frameMaxBytes: number): void;
+  frame(frame: Frame): void;
+}
+
+/**
+ * Cuts a stream of bytes into the hello and the frames after it. Memory is bounded by what has really arrived (at most
+ * twice of it), never by what a header promises.
+ */
+export class FrameReader {
+  readonly #sink: FrameSink;
+  #helloSeen = false;
+  #stopped = false;
+  /** Bytes of an incomplete unit: `#held` of `#hold` are filled. */
+  #hold: Buffer = Buffer.alloc(0);
+  #held = 0;
+
+  constructor(sink: FrameSink) {
+    this.#sink = sink;
+  }
+
+  /** True between the bytes of a unit: the peer has begun what it has not finished. */
+  get isWithinFrame(): boolean {
+    return this.#held > 0;
+  }
+
+  /** Hands out nothing more, also of the chunk that is being read. */
+  stop(): void {
+    this.#stopped = true;
+  }
+
+  /** Throws {@link FrameError}; the connection is of no use afterwards. Views of `chunk` are handed out. */
+  push(chunk: Buffer): void {
+    let rest = this.#held === 0 ? chunk : this.#complete(chunk);
+    while (!this.#stopped && rest.length > 0) {
+      const bytes = this.#unitBytes(rest);
+      if (bytes === undefined || bytes > rest.length) {
+        this.#keep(rest, bytes ?? FRAME_HEADER_BYTES);
+        return;
+      }
+      this.#deliver(rest.subarray(0, bytes));
+      rest = rest.subarray(bytes);
+    }
+  }
+
+  /** Adds to the unit begun earlier, delivers it once it is whole; returns the bytes behind it. */
+  #complete(chunk: Buffer): Buffer {
+    let rest = chunk;
+    while (rest.length > 0) {
+      const wanted = this.#unitBytes(this.#hold.subarray(0, this.#held)) ?? FRAME_HEADER_BYTES;
+      const taken = Math.min(wanted - this.#held, rest.length);
+      this.#keep(rest.subarray(0, taken), wanted);
+      rest = rest.subarray(taken);
+      const isHeader = this.#held === wanted && this.#unitBytes(this.#hold.subarray(0, this.#held)) !== wanted;
+      if (this.#held < wanted || isHeader) continue;
+      const unit = this.#hold.subarray(0, wanted);
+      this.#hold = Buffer.alloc(0);
+      this.#held = 0;
+      this.#deliver(unit);
+      break;
+    }
+    return rest;
+  }
+
+  /** Length of the hello or frame that starts here; undefined while its header is incomplete. */
+  #unitBytes(bytes: Buffer): number | undefined {
+    if (!this.#helloSeen) return HELLO_BYTES;
+    if (bytes.length < FRAME_HEADER_BYTES) return undefined;
+    const messageBytes = bytes.readUInt32LE(0);
+    if (messageBytes > RPC_FRAME_MAX_BYTES) {
+      throw new FrameError('oversized', `frame of ${messageBytes} bytes, at most ${RPC_FRAME_MAX_BYTES} are allowed`);
+    }
+    return FRAME_HEADER_BYTES + messageBytes;
+  }
+
+  #keep(bytes: Buffer, wanted: number): void {
+    const needed = this.#held + bytes.length;
+    if (needed > this.#hold.length) {
+      const grown = Buffer.allocUnsafeSlow(Math.min(Math.max(wanted, needed), Math.max(256, needed * 2)));
+      this.#hold.copy(grown, 0, 0, this.#held);
+      this.#hold = grown;
+    }
+    bytes.copy(this.#hold, this.#held);
+    this.#held = needed;
+  }
+
+  #deliver(unit: Buffer): void {
+    if (!this.#helloSeen) {
+      this.#helloSeen = true;
+      this.#sink.hello(decodeHello(unit).frameMaxBytes);
+      return;
+    }
+    const type = unit[8] as number;
+    if (type < FrameType.call || type > FrameType.cancel) throw new FrameError('bad_frame', `frame of type ${type}`);
+    const message = unit.subarray(FRAME_HEADER_BYTES);
+    this.#sink.frame({ type: type as FrameType, requestId: unit.readUInt32LE(4), message });
+  }
+}

@@ -1,0 +1,277 @@
+import type { Socket } from 'node:net';
+import type { Environment } from '../base/environment.js';
+import { type ErrorCode, MeshCacheError } from '../base/errors.js';
+import {
+  RPC_BUFFERED_MAX_BYTES,
+  RPC_HANDSHAKE_TIMEOUT_MS,
+  RPC_IN_FLIGHT_MAX_COUNT,
+  RPC_METHOD_MAX_BYTES,
+  RPC_PAUSE_AT_BYTES,
+  RPC_STALL_TIMEOUT_MS,
+} from '../base/limits.js';
+import {
+  encodeHello,
+  FRAME_HEADER_BYTES,
+  type Frame,
+  FrameError,
+  type FrameFault,
+  FrameReader,
+  FrameType,
+  writeFrameHeader,
+} from './frame.js';
+import { FrameWriter } from './frame-writer.js';
+import type { MessageCodec } from './message.js';
+
+export interface RpcContext {
+  /** `host:port` of the caller. */
+  readonly remote: string;
+  /** Aborted when the caller gives up or its connection ends. */
+  readonly signal: AbortSignal;
+}
+
+/** `params` is a plain object. What is returned (or resolved) must be made of what {@link MessageCodec} carries. */
+export type RpcHandler = (params: unknown, context: RpcContext) => unknown;
+
+/** What a call or a connection failed of; label of `meshcache_rpc_errors_total`. */
+export type RpcFault =
+  | FrameFault
+  | 'handshake_timeout'
+  | 'too_many_connections'
+  | 'too_many_calls'
+  | 'slow_peer'
+  | 'unknown_method'
+  | 'bad_params'
+  | 'handler';
+
+export interface ServerConnectionOwner {
+  readonly env: Environment;
+  readonly codec: MessageCodec;
+  handlerOf(method: string): RpcHandler | undefined;
+  called(): void;
+  fault(kind: RpcFault): void;
+  ended(connection: ServerConnection): void;
+}
+
+const ERROR_TEXT_MAX_CHARACTERS = 512;
+
+/** The server's side of one connection. Owns the socket; ends itself on any byte that is not of the protocol. */
+export class ServerConnection {
+  readonly #socket: Socket;
+  readonly #owner: ServerConnectionOwner;
+  readonly #reader: FrameReader;
+  readonly #writer: FrameWriter;
+  readonly #remote: string;
+  readonly #calls = new Map<number, CallContext>();
+  #answerMaxBytes = 0;
+  #cancelTimer: () => void;
+
+  constructor(socket: Socket, owner: ServerConnectionOwner) {
+    this.#socket = socket;
+    this.#owner = owner;
+    this.#remote = `${socket.remoteAddress ?? ''}:${socket.remotePort ?? 0}`;
+    this.#writer = new FrameWriter(socket);
+    this.#reader = new FrameReader({
+      hello: (frameMaxBytes) => this.#hello(frameMaxBytes),
+      frame: (frame) => this.#frame(frame),
+    });
+    this.#cancelTimer = owner.env.clock.after(RPC_HANDSHAKE_TIMEOUT_MS, () => this.#drop('handshake_timeout'));
+    socket.setNoDelay(true);
+    socket.setKeepAlive(true, 30_000);
+    socket.on('data', (chunk: Buffer) => this.#received(chunk));
+    socket.on('drain', () => this.#drained());
+    socket.on('error', () => socket.destroy());
+    socket.on('close', () => this.#closed());
+  }
+
+  /** Answers not yet taken by the peer. */
+  get bufferedBytes(): number {
+    return this.#writer.bufferedBytes;
+  }
+
+  close(): void {
+    this.#reader.stop();
+    this.#socket.destroy();
+  }
+
+  #received(chunk: Buffer): void {
+    try {
+      this.#reader.push(chunk);
+    } catch (error) {
+      this.#drop(error instanceof FrameError ? error.fault : 'bad_message', error);
+    }
+  }
+
+  #hello(frameMaxBytes: number): void {
+    this.#cancelTimer();
+    this.#answerMaxBytes = frameMaxBytes;
+    this.#writer.write(encodeHello());
+  }
+
+  #frame(frame: Frame): void {
+    if (frame.type === FrameType.cancel) {
+      this.#calls.get(frame.requestId)?.abort();
+      return;
+    }
+    if (frame.type !== FrameType.call) throw new FrameError('bad_frame', `frame of type ${frame.type} from a client`);
+    if (this.#calls.has(frame.requestId)) throw new FrameError('bad_frame', 'request id that is in use');
+    const { method, params } = this.#decodeCall(frame.message);
+    this.#owner.called();
+    const refusal = this.#refusal(method, params);
+    if (refusal !== undefined) {
+      this.#owner.fault(refusal.fault);
+      this.#answerError(frame.requestId, refusal.code, refusal.text);
+      return;
+    }
+    this.#run(frame.requestId, this.#owner.handlerOf(method) as RpcHandler, params);
+  }
+
+  #decodeCall(message: Uint8Array): { method: string; params: unknown } {
+    let call: unknown;
+    try {
+      call = this.#owner.codec.decode(message);
+    } catch (cause) {
+      throw new FrameError('bad_message', 'call: malformed message', cause);
+    }
+    if (!Array.isArray(call) || call.length !== 2 || typeof call[0] !== 'string') {
+      throw new FrameError('bad_message', 'call: not a pair of method and params');
+    }
+    return { method: call[0], params: call[1] };
+  }
+
+  #refusal(method: string, params: unknown): { fault: RpcFault; code: ErrorCode; text: string } | undefined {
+    if (this.#calls.size >= RPC_IN_FLIGHT_MAX_COUNT) {
+      return { fault: 'too_many_calls', code: 'ERR_OVERLOADED', text: 'too many calls at once on one connection' };
+    }
+    if (this.#owner.handlerOf(method) === undefined) {
+      const text = `no method ${JSON.stringify(method.slice(0, RPC_METHOD_MAX_BYTES))}`;
+      return { fault: 'unknown_method', code: 'ERR_REMOTE', text };
+    }
+    if (typeof params !== 'object' || params === null || Array.isArray(params) || params instanceof Uint8Array) {
+      return { fault: 'bad_params', code: 'ERR_ARGUMENT', text: `${method}: params must be a map` };
+    }
+    return undefined;
+  }
+
+  #run(requestId: number, handler: RpcHandler, params: unknown): void {
+    const context = new CallContext(this.#remote);
+    this.#calls.set(requestId, context);
+    try {
+      const result = handler(params, context);
+      if (result instanceof Promise) {
+        result.then(
+          (value) => this.#succeeded(requestId, value),
+          (error) => this.#failed(requestId, error),
+        );
+      } else {
+        this.#succeeded(requestId, result);
+      }
+    } catch (error) {
+      this.#failed(requestId, error);
+    }
+  }
+
+  #succeeded(requestId: number, value: unknown): void {
+    try {
+      this.#answer(FrameType.answer, requestId, value);
+      this.#calls.delete(requestId);
+    } catch (error) {
+      this.#failed(requestId, error);
+    }
+  }
+
+  #failed(requestId: number, error: unknown): void {
+    this.#calls.delete(requestId);
+    const isOurs = error instanceof MeshCacheError;
+    this.#owner.fault(isOurs && error.code === 'ERR_ARGUMENT' ? 'bad_params' : 'handler');
+    const text = error instanceof Error ? error.message : String(error);
+    if (!isOurs) this.#owner.env.log.log('warn', 'an RPC handler failed', { error: text });
+    this.#answerError(requestId, isOurs ? error.code : 'ERR_REMOTE', text);
+  }
+
+  #answerError(requestId: number, code: ErrorCode, text: string): void {
+    this.#answer(FrameType.error, requestId, { code, message: text.slice(0, ERROR_TEXT_MAX_CHARACTERS) });
+  }
+
+  #answer(type: FrameType, requestId: number, value: unknown): void {
+    if (this.#socket.destroyed) return;
+    const bytes = this.#owner.codec.encode(value, FRAME_HEADER_BYTES);
+    if (bytes.length - FRAME_HEADER_BYTES > this.#answerMaxBytes) {
+      if (type === FrameType.error) {
+        this.#drop('oversized');
+      } else {
+        this.#owner.fault('oversized');
+        this.#answerError(requestId, 'ERR_OVERLOADED', 'the answer is longer than a frame may be');
+      }
+      return;
+    }
+    writeFrameHeader(bytes, type, requestId);
+    this.#writer.write(bytes);
+    if (this.bufferedBytes > RPC_BUFFERED_MAX_BYTES) this.#drop('slow_peer');
+    else if (this.bufferedBytes > RPC_PAUSE_AT_BYTES) this.#pause();
+  }
+
+  /** A peer that does not read its answers is not listened to either, and not for ever. */
+  #pause(): void {
+    if (this.#socket.isPaused()) return;
+    this.#socket.pause();
+    this.#watchProgress(this.#socket.bytesWritten - this.bufferedBytes);
+  }
+
+  #watchProgress(takenBytes: number): void {
+    this.#cancelTimer = this.#owner.env.clock.after(RPC_STALL_TIMEOUT_MS, () => {
+      const nowTakenBytes = this.#socket.bytesWritten - this.bufferedBytes;
+      if (nowTakenBytes === takenBytes) this.#drop('slow_peer');
+      else this.#watchProgress(nowTakenBytes);
+    });
+  }
+
+  #drained(): void {
+    if (!this.#socket.isPaused()) return;
+    this.#cancelTimer();
+    this.#socket.resume();
+  }
+
+  #drop(fault: RpcFault, error?: unknown): void {
+    if (this.#socket.destroyed) return;
+    this.#owner.fault(fault);
+    this.#owner.env.log.log('info', 'control connection dropped', {
+      remote: this.#remote,
+      kind: fault,
+      reason: error instanceof Error ? error.message : undefined,
+    });
+    this.close();
+  }
+
+  #closed(): void {
+    this.#cancelTimer();
+    if (this.#reader.isWithinFrame) this.#owner.fault('truncated');
+    this.#reader.stop();
+    for (const context of this.#calls.values()) context.abort();
+    this.#calls.clear();
+    this.#owner.ended(this);
+  }
+}
+
+/** Most handlers answer at once and never ask for the signal: it is made when it is. */
+class CallContext implements RpcContext {
+  readonly remote: string;
+  #controller: AbortController | undefined;
+  #aborted = false;
+
+  constructor(remote: string) {
+    this.remote = remote;
+  }
+
+  get signal(): AbortSignal {
+    if (this.#controller === undefined) {
+      this.#controller = new AbortController();
+      if (this.#aborted) this.#controller.abort();
+    }
+    return this.#controller.signal;
+  }
+
+  abort(): void {
+    this.#aborted = true;
+    this.#controller?.abort();
+  }
+}

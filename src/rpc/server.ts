@@ -1,0 +1,127 @@
+import type { AddressInfo, Server, Socket } from 'node:net';
+import { type Environment, systemEnvironment } from '../base/environment.js';
+import { ArgumentError, ClosedError, ConfigError } from '../base/errors.js';
+import { RPC_CONNECTIONS_MAX_COUNT, RPC_METHOD_MAX_BYTES } from '../base/limits.js';
+import { formatEndpoint } from '../base/network.js';
+import { MessageCodec } from './message.js';
+import { type RpcFault, type RpcHandler, ServerConnection } from './server-connection.js';
+
+export type { RpcContext, RpcFault, RpcHandler } from './server-connection.js';
+
+export interface RpcServerOptions {
+  readonly host: string;
+  /** 0 (default): any free one. */
+  readonly port?: number;
+  readonly env?: Environment;
+}
+
+export interface RpcServerStats {
+  readonly connections: number;
+  /** Calls received since the start. */
+  readonly calls: number;
+  /** Answers that peers have not taken yet. */
+  readonly bufferedBytes: number;
+  readonly errors: Readonly<Partial<Record<RpcFault, number>>>;
+}
+
+/**
+ * Answers calls of the control plane. Whatever a peer sends, the worst outcome is that its connection is closed; every such
+ * case is counted by kind in `meshcache_rpc_errors_total`.
+ */
+export class RpcServer {
+  readonly #host: string;
+  readonly #port: number;
+  readonly #env: Environment;
+  readonly #codec = new MessageCodec();
+  readonly #handlers = new Map<string, RpcHandler>();
+  readonly #connections = new Set<ServerConnection>();
+  readonly #errors: Partial<Record<RpcFault, number>> = {};
+  #calls = 0;
+  #server: Server | undefined;
+  #stopped = false;
+
+  constructor(options: RpcServerOptions) {
+    this.#host = options.host;
+    this.#port = options.port ?? 0;
+    this.#env = options.env ?? systemEnvironment();
+  }
+
+  /**
+   * `handler` answers calls of `method` from now on. What it throws travels as code and message: a `MeshCacheError` with its
+   * own code, anything else as `ERR_REMOTE`. Throws `ArgumentError` when the method has a handler already.
+   */
+  handle(method: string, handler: RpcHandler): void {
+    if (this.#handlers.has(method)) throw new ArgumentError(`method ${method} has a handler already`);
+    if (Buffer.byteLength(method) > RPC_METHOD_MAX_BYTES) throw new ArgumentError(`method name too long: ${method}`);
+    this.#handlers.set(method, handler);
+  }
+
+  /** Resolves with the port once it listens. Throws `ConfigError` when the address cannot be had. */
+  async start(): Promise<number> {
+    if (this.#stopped || this.#server !== undefined) throw new ClosedError('the RPC server');
+    const server = this.#env.network.createServer({ allowHalfOpen: false }, (socket) => this.#accept(socket));
+    this.#server = server;
+    await new Promise<void>((resolve, reject) => {
+      server.once('error', (error) => reject(this.#listenError(error)));
+      server.listen({ host: this.#host, port: this.#port }, () => resolve());
+    });
+    server.removeAllListeners('error');
+    server.on('error', (error) => {
+      this.#env.log.log('error', 'control server failed', { error: error.message });
+    });
+    if (this.#stopped) throw new ClosedError('the RPC server');
+    return (server.address() as AddressInfo).port;
+  }
+
+  /** Ends every connection, also within a call. Idempotent. */
+  async stop(): Promise<void> {
+    this.#stopped = true;
+    const server = this.#server;
+    if (server === undefined) return;
+    const closed = new Promise<void>((resolve) => server.close(() => resolve()));
+    for (const connection of this.#connections) connection.close();
+    await closed;
+  }
+
+  stats(): RpcServerStats {
+    let bufferedBytes = 0;
+    for (const connection of this.#connections) bufferedBytes += connection.bufferedBytes;
+    return { connections: this.#connections.size, calls: this.#calls, bufferedBytes, errors: { ...this.#errors } };
+  }
+
+  #accept(socket: Socket): void {
+    if (this.#stopped || this.#connections.size >= RPC_CONNECTIONS_MAX_COUNT) {
+      if (!this.#stopped) this.#fault('too_many_connections');
+      socket.on('error', () => {});
+      socket.destroy();
+      return;
+    }
+    const connection = new ServerConnection(socket, {
+      env: this.#env,
+      codec: this.#codec,
+      handlerOf: (method) => this.#handlers.get(method),
+      called: () => {
+        this.#calls++;
+      },
+      fault: (kind) => this.#fault(kind),
+      ended: (ended) => this.#connections.delete(ended),
+    });
+    this.#connections.add(connection);
+  }
+
+  #fault(kind: RpcFault): void {
+    this.#errors[kind] = (this.#errors[kind] ?? 0) + 1;
+    this.#env.metrics.count('meshcache_rpc_errors_total', 1, { kind });
+  }
+
+  #listenError(error: NodeJS.ErrnoException): ConfigError {
+    const address = formatEndpoint({ host: this.#host, port: this.#port });
+    const reasons: Readonly<Record<string, string>> = {
+      EADDRINUSE: `port ${this.#port} is in use already`,
+      EACCES: `port ${this.#port} needs a privilege that this process does not have`,
+      EADDRNOTAVAIL: `${this.#host} is no address of this machine`,
+    };
+    const reason = reasons[error.code ?? ''] ?? error.message;
+    return new ConfigError(`cannot listen on ${address}: ${reason}`, { cause: error });
+  }
+}
