@@ -71,6 +71,10 @@ export const READ_DRAIN_TIMEOUT_MS = 120_000;
 export const DIRECTORY_REQUEST_MAX_KEYS = 1024;
 /** UTF-8 bytes of keys in one directory request. */
 export const DIRECTORY_REQUEST_MAX_KEY_BYTES = 4 * MIB;
+/** UTF-8 bytes of one object key: a program's key and its namespace. */
+export const DIRECTORY_KEY_MAX_BYTES = KEY_MAX_BYTES + 1 * KIB;
+/** Requests of one call that are under way to one owner. */
+export const DIRECTORY_REQUESTS_IN_FLIGHT_MAX_COUNT = 4;
 /** Keys that one shard holds; new ones are refused beyond it. */
 export const DIRECTORY_SHARD_MAX_KEYS = 8_000_000;
 /** Locations (nodes) of one key that a shard keeps. */
@@ -80,6 +84,8 @@ export const MEMBERS_MAX_COUNT = 4096;
 /** Points of one hash ring: nodes times vnodes. */
 export const RING_MAX_POINTS = 2 ** 24;
 export const NODE_ID_MAX_BYTES = 256;
+/** `host:port`: a domain name has at most 253 characters. */
+export const NODE_ENDPOINT_MAX_CHARACTERS = 320;
 
 /** All that `close()` waits for, together. */
 export const CLOSE_TIMEOUT_MS = 3_000;
@@ -91,5 +97,5 @@ function relation(holds: boolean, text: string): void {
 relation(PAGE_MAX_BYTES <= SEGMENT_MAX_BYTES, 'a page fits in a segment');
 relation(DIRECTORY_REQUEST_MAX_KEY_BYTES * 2 <= RPC_FRAME_MAX_BYTES, 'a directory request fits in a frame');
 relation(KEY_MAX_BYTES + KEY_PREFIX_BYTES <= CALL_MAX_KEY_BYTES, 'a key fits in a call');
-relation(KEY_MAX_BYTES * 2 <= DIRECTORY_REQUEST_MAX_KEY_BYTES, 'a key fits in a directory request');
+relation(DIRECTORY_KEY_MAX_BYTES <= DIRECTORY_REQUEST_MAX_KEY_BYTES, 'a key fits in a directory request');
 relation(READ_REQUEST_TARGET_BYTES <= READ_IN_FLIGHT_MAX_BYTES, 'a read request fits in the window');

@@ -130,13 +130,13 @@ export class ServingConnection {
     if (totalBytes !== request.totalBytes) return false;
     setPayloadBytes(header, payload.bytes);
 
+    counters.add('servedOps', grantedOps);
+    counters.add('servedBytes', payload.bytes);
+    counters.add('refusedOps', request.opCount - grantedOps);
     socket.cork();
     socket.write(header);
     payload.writeTo(socket);
     socket.uncork();
-    counters.add('servedOps', grantedOps);
-    counters.add('servedBytes', payload.bytes);
-    counters.add('refusedOps', request.opCount - grantedOps);
     if (socket.writableNeedDrain) {
       this.#isDraining = true;
       socket.pause();

@@ -19,5 +19,5 @@ export type ToServing =
 
 export type FromServing =
   | { readonly type: 'listening'; readonly port: number }
-  | { readonly type: 'refused'; readonly code: string; readonly message: string }
+  | { readonly type: 'refused'; readonly message: string }
   | { readonly type: 'deregistered'; readonly rkey: number };

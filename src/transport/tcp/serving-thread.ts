@@ -108,16 +108,17 @@ export class ServingThread {
   async #listening(): Promise<void> {
     const answer = await new Promise<FromServing>((resolve) => {
       this.#control.once('message', resolve);
-      this.#worker.once('error', (error) => resolve({ type: 'refused', code: '', message: error.message }));
+      this.#worker.once('error', (error: Error) => resolve({ type: 'refused', message: error.message }));
+      this.#worker.once('exit', () => resolve({ type: 'refused', message: 'the serving thread ended' }));
     });
     if (answer.type === 'listening') {
       this.#port = answer.port;
       this.#control.on('message', (message: FromServing) => this.#onMessage(message));
       return;
     }
-    await this.#exited;
+    await this.#worker.terminate();
     const { host, port } = this.#options;
-    const reason = answer.type === 'refused' ? answer.message : 'the serving thread ended';
+    const reason = answer.type === 'refused' ? answer.message : answer.type;
     throw new ConfigError(
       `configuration key "tcp_port": cannot listen on ${formatEndpoint({ host, port })} (${reason}); ` +
         'choose a port that is free, or 0 for any, and a local_hostname that is an address of this machine',

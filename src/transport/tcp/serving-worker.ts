@@ -25,10 +25,8 @@ function serve({ control, counterMemory, host, port, limits }: ServingSetup): vo
   control.on('message', handle);
   serving.start(host, port).then(
     (listeningPort) => send(control, { type: 'listening', port: listeningPort }),
-    (error: NodeJS.ErrnoException) => {
-      send(control, { type: 'refused', code: error.code ?? '', message: error.message });
-      control.close();
-    },
+    // The other side ends this thread: a port that is closed here may take its last message with it.
+    (error: Error) => send(control, { type: 'refused', message: error.message }),
   );
 }
 

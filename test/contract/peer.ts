@@ -1,0 +1,40 @@
+/** A serving process for the contract tests: shares a region, says where, and does what it is told by a line on stdin. */
+import { writeSync } from 'node:fs';
+import { createInterface } from 'node:readline';
+import { systemEnvironment } from '../../src/base/environment.js';
+import { silentLogger } from '../../src/base/log.js';
+import { HostRegion } from '../../src/memory/host-region.js';
+import { createTransport } from '../../src/transport/create-transport.js';
+import type { DataProtocol } from '../../src/types.js';
+
+/** What peer-process.ts calls `peerByte`, at every offset. */
+function fill(bytes: Uint8Array): void {
+  const period = 251 * 4096;
+  for (let at = 0; at < Math.min(period, bytes.length); at++) bytes[at] = (at % 251) + 1;
+  for (let at = period; at < bytes.length; at += period) {
+    bytes.set(bytes.subarray(0, Math.min(period, bytes.length - at)), at);
+  }
+}
+
+const [protocol, length] = process.argv.slice(2);
+const transport = await createTransport(
+  { protocol: protocol as DataProtocol, localHostname: '127.0.0.1', tcpPort: 0 },
+  systemEnvironment({ log: silentLogger }),
+);
+const region = HostRegion.allocate(Number(length));
+fill(region.bytes());
+const mr = transport.registerMr(region.addr, region.length);
+
+function say(line: string): void {
+  writeSync(1, `${line}\n`);
+}
+
+for await (const line of createInterface({ input: process.stdin }).on('close', () => process.exit())) {
+  if (line === 'where') say(JSON.stringify({ endpoint: transport.localEndpoint(), addr: `${mr.addr}`, rkey: mr.rkey }));
+  const [, blockMs] = /^block (\d+)$/.exec(line) ?? [];
+  if (blockMs !== undefined) {
+    say('blocking');
+    Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, Number(blockMs));
+    say('awake');
+  }
+}
