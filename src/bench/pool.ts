@@ -1,0 +1,149 @@
+import { type RandomSource, seededRandom } from '../base/random.js';
+import { formatSize } from '../base/sizes.js';
+import { type EvictionPolicy, PoolAllocator } from '../core/index.js';
+import { hexKeyBatches, median, timePerOperationNs } from './core-keys.js';
+import type { Benchmark, BenchOptions, BenchReport } from './report.js';
+
+const BATCH_KEYS = 128;
+const FULL_ENTRIES = [30_000, 1_000_000] as const;
+const QUICK_ENTRIES = [1000] as const;
+const PAGE_BYTES = 4_497_408;
+const POLICIES: readonly EvictionPolicy[] = ['lru', 's3fifo'];
+
+const SEGMENT_BYTES = 2 ** 30;
+const FULL_POOL_BYTES = 8 * 2 ** 30;
+const QUICK_POOL_BYTES = 2 ** 30;
+/** How often the pool is written over: before measuring, and while. */
+const TURNOVERS = 8;
+
+type Row = BenchReport['rows'][number];
+
+interface Load {
+  readonly name: string;
+  /** For the number of publishes that writes a pool over once. */
+  readonly meanBytes: number;
+  size(random: RandomSource): number;
+}
+
+const LOADS: readonly Load[] = [
+  { name: '4,497,408 bytes', meanBytes: PAGE_BYTES, size: () => PAGE_BYTES },
+  {
+    name: '3.12 MB and 643 KB, as often',
+    meanBytes: 1_881_600,
+    size: (random) => (random.u32() % 2 === 0 ? 3_120_000 : 643_200),
+  },
+  {
+    name: '3.12 MB and 643 KB, as much',
+    meanBytes: 1_066_500,
+    size: (random) => (random.u32() % 1000 < 171 ? 3_120_000 : 643_200),
+  },
+  {
+    name: 'random, 64 KiB to 4 MiB',
+    meanBytes: 2_129_920,
+    size: (random) => 65_536 + (random.u32() % (4_194_304 - 65_536)),
+  },
+];
+
+/** The pool core without bytes: how many keys a second it places, evicting, and how much of the space it fills. */
+export const poolBench: Benchmark = async (options) => {
+  const rows: Row[] = [];
+  for (const policy of POLICIES) {
+    for (const entries of options.quick ? QUICK_ENTRIES : FULL_ENTRIES) {
+      options.progress(`${policy}, ${entries} entries`);
+      rows.push(measureSpeed(policy, entries, options));
+    }
+  }
+  const poolBytes = options.quick ? QUICK_POOL_BYTES : FULL_POOL_BYTES;
+  for (const policy of POLICIES) {
+    for (const load of LOADS) {
+      options.progress(`${policy}, filling with ${load.name}`);
+      rows.push(measureUtilisation(policy, load, poolBytes));
+    }
+  }
+  return {
+    title: 'pool: publish (allocate, index, evict) and look up, no bytes copied',
+    rows,
+    notes: [
+      `Speed: 64-character string keys in batches of ${BATCH_KEYS}, one page size, every publish evicts; medians of ${options.rounds} rounds.`,
+      `Utilisation: bytes asked for and held / capacity, mean and least, once the pool of ${formatSize(poolBytes)} (segments of ` +
+        `${formatSize(SEGMENT_BYTES)}) has been written over ${TURNOVERS / 2} times; plain: publishing only, in_use: one use of ` +
+        'a random page before each publish.',
+    ],
+  };
+};
+
+function measureSpeed(policy: EvictionPolicy, entries: number, options: BenchOptions): Row {
+  const batches = hexKeyBatches(Math.ceil((2 * entries) / BATCH_KEYS), BATCH_KEYS, 1);
+  const count = batches.length * BATCH_KEYS;
+  const pool = new PoolAllocator({ capacityBytes: entries * PAGE_BYTES, policy });
+  const publishNs: number[] = [];
+  const lookupNs: number[] = [];
+  // Twice as many keys as fit: when a round comes to a key, it has been evicted since the last one.
+  for (let round = 0; round <= options.rounds; round++) {
+    const publish = timePerOperationNs(count, () => {
+      for (const keys of batches) pool.publishBatch(keys, PAGE_BYTES);
+    });
+    const present = batches.slice(-Math.floor(entries / BATCH_KEYS));
+    const lookup = timePerOperationNs(present.length * BATCH_KEYS, () => {
+      for (const keys of present) pool.lookupBatch(keys);
+    });
+    // The first round fills the pool and warms up.
+    if (round === 0) continue;
+    publishNs.push(publish);
+    lookupNs.push(lookup);
+  }
+  pool.free();
+  const publish = median(publishNs);
+  const lookup = median(lookupNs);
+  return {
+    load: `${entries} entries`,
+    policy,
+    publish_ns: Number(publish.toFixed(0)),
+    publish_m_per_s: Number((1e3 / publish).toFixed(2)),
+    lookup_ns: Number(lookup.toFixed(0)),
+    lookup_m_per_s: Number((1e3 / lookup).toFixed(2)),
+  };
+}
+
+function measureUtilisation(policy: EvictionPolicy, load: Load, poolBytes: number): Row {
+  const plain = churn(policy, load, { poolBytes, usesBetween: 0 });
+  const inUse = churn(policy, load, { poolBytes, usesBetween: 1 });
+  return {
+    load: load.name,
+    policy,
+    plain_percent: plain.mean,
+    plain_min_percent: plain.least,
+    in_use_percent: inUse.mean,
+    in_use_min_percent: inUse.least,
+  };
+}
+
+function churn(
+  policy: EvictionPolicy,
+  load: Load,
+  { poolBytes, usesBetween }: { poolBytes: number; usesBetween: number },
+): { mean: number; least: number } {
+  const random = seededRandom(1);
+  const pool = new PoolAllocator({ capacityBytes: poolBytes, segmentBytes: SEGMENT_BYTES, policy });
+  const turnover = Math.ceil(poolBytes / load.meanBytes);
+  const sampleEvery = Math.ceil(turnover / 100);
+  let sum = 0;
+  let samples = 0;
+  let least = 1;
+  for (let i = 0; i < TURNOVERS * turnover; i++) {
+    for (let use = 0; use < usesBetween; use++) pool.touchBatch([`page ${i - 1 - (random.u32() % turnover)}`]);
+    pool.publish(`page ${i}`, load.size(random));
+    if (i < (TURNOVERS / 2) * turnover || i % sampleEvery !== 0) continue;
+    const held = pool.usedBytes / poolBytes;
+    sum += held;
+    samples++;
+    least = Math.min(least, held);
+  }
+  pool.verify();
+  pool.free();
+  return { mean: percent(sum / samples), least: percent(least) };
+}
+
+function percent(value: number): number {
+  return Number((100 * value).toFixed(2));
+}
