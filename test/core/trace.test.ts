@@ -4,7 +4,7 @@ import { type EvictionPolicy, PoolAllocator } from '../../src/core/index.js';
 import { freshCore } from './binaries.js';
 
 /** Where the real trace lies, if it is here; it is not part of the project. */
-const TRACE = process.env.MESHCACHE_TRACE ?? '/work/shared/data/conversation_trace.jsonl';
+const TRACE = process.env.MESHCACHE_TRACE ?? '../shared/data/conversation_trace.jsonl';
 const PAGE_BYTES = 4_497_408;
 
 const withTrace = existsSync(TRACE) ? test : test.skip;
