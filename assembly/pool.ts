@@ -18,6 +18,7 @@ import { Policy } from './policy/policy';
 import { NONE, Records } from './records';
 import {
   describeSlot,
+  GHOST,
   HELD,
   LIVE,
   SLOT_BYTES,
@@ -115,19 +116,22 @@ export class Pool {
   publish(low: u64, high: u64, bytes: u64): u32 {
     const stamp = this.stamp++;
     const present = this.table.find(low, high);
-    if (present != NONE) {
+    if (present != NONE && slotStatus(this.slots.at(present)) != GHOST) {
       const isPinned = slotPins(this.slots.at(present)) > 0;
       this.remove(present);
       if (isPinned) return NONE;
     }
     const block = this.place(max<u64>(1, (bytes + this.alignmentBytes - 1) / this.alignmentBytes));
     if (block == NONE) return NONE;
-    const slot = this.slots.add();
+    // Only now: making room may have meant forgetting this very ghost. Its slot was not given to anybody since.
+    const isGhost = present != NONE && slotStatus(this.slots.at(present)) == GHOST;
+    if (isGhost) this.policy.forgetGhost(present);
+    const slot = isGhost ? present : this.slots.add();
     const blockAt = this.allocator.at(block);
     setBlockSlot(blockAt, slot);
     describeSlot(this.slots.at(slot), low, high, bytes, block, blockOffset(blockAt), stamp);
-    this.table.insert(low, high, slot);
-    this.policy.insert(slot);
+    if (!isGhost) this.table.insert(low, high, slot);
+    this.policy.insert(slot, isGhost);
     this.usedBytes += bytes;
     this.entries++;
     return slot;
@@ -175,7 +179,7 @@ export class Pool {
   /** False: no pin on a page of that digest. */
   unpin(low: u64, high: u64): bool {
     const slot = this.table.find(low, high);
-    if (slot == NONE) return false;
+    if (slot == NONE || slotStatus(this.slots.at(slot)) == GHOST) return false;
     const at = this.slots.at(slot);
     const pins = slotPins(at);
     if (pins == 0) return false;
@@ -252,7 +256,7 @@ export class Pool {
   }
 
   private evict(slot: u32): void {
-    this.policy.evict(slot);
+    const isKept = this.policy.evict(slot);
     this.usedBytes -= slotBytes(this.slots.at(slot));
     this.entries--;
     this.evictions++;
@@ -262,16 +266,30 @@ export class Pool {
     }
     store<u32>(this.evicted + (<usize>this.evictedCount << 2), slot);
     this.evictedCount++;
-    this.vacate(slot);
+    this.retire(slotBlock(this.slots.at(slot)));
+    if (!isKept) return this.forget(slot);
+    setSlotStatus(this.slots.at(slot), GHOST);
+    for (let ghost = this.policy.overdueGhost(); ghost != NONE; ghost = this.policy.overdueGhost()) {
+      this.policy.forgetGhost(ghost);
+      this.forget(ghost);
+    }
   }
 
-  /** Slot out of the table and back to the stock, its range on its way to reuse. */
   private vacate(slot: u32): void {
+    this.retire(slotBlock(this.slots.at(slot)));
+    this.forget(slot);
+  }
+
+  /** Slot out of the table and back to the stock. */
+  private forget(slot: u32): void {
     const at = this.slots.at(slot);
-    const block = slotBlock(at);
     this.table.remove(slotLow(at), slotHigh(at), slot);
     setSlotStatus(at, VACANT);
     this.slots.remove(slot);
+  }
+
+  /** Range on its way to reuse. */
+  private retire(block: u32): void {
     setBlockSlot(this.allocator.at(block), NONE);
     if (this.quarantineMs <= 0) {
       this.allocator.free(block);

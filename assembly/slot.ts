@@ -1,5 +1,5 @@
 /**
- * A slot: one page of a pool.
+ * A slot: one page of a pool, or the memory of one that was evicted.
  *
  *     slot (64 bytes, one cache line)
  *      0 digest     2 x u64   low word, high word
@@ -9,7 +9,7 @@
  *     36 pins       u32
  *     40 frequency  u32      44 queue u32         the policy's own
  *     48 stamp      u32       number of the publish that wrote it
- *     52 status     u32       VACANT, LIVE or HELD
+ *     52 status     u32       VACANT, LIVE, HELD or GHOST
  *     56 offset     u64 units
  */
 
@@ -19,6 +19,8 @@ export const VACANT: u32 = 0;
 export const LIVE: u32 = 1;
 /** Removed while pinned: not found any more, its range waits for the last unpin. */
 export const HELD: u32 = 2;
+/** Evicted, without a range: only the policy remembers it. */
+export const GHOST: u32 = 3;
 
 // @ts-ignore: decorator
 @inline

@@ -100,8 +100,8 @@ function verifyPages(pool: Pool): i32 {
   const withheldUnits = pool.allocator.freeUnits + pool.waitUnits + pool.heldUnits;
   if (usedUnits + withheldUnits != pool.allocator.totalUnits) return VERIFY_SPACE_SUMS;
   if (live != pool.entries || usedBytes != pool.usedBytes || pinned != pool.pinned) return VERIFY_PAGE_SUMS;
-  if (heldUnits != pool.heldUnits || live + held != pool.slots.count) return VERIFY_PAGE_SUMS;
-  if (pool.table.recount() != live + held) return VERIFY_INDEX;
+  if (heldUnits != pool.heldUnits || live + held + pool.policy.ghosts != pool.slots.count) return VERIFY_PAGE_SUMS;
+  if (pool.table.recount() != pool.slots.count) return VERIFY_INDEX;
   return pool.policy.recount() == live - pinned ? VERIFY_OK : VERIFY_ORDER;
 }
 

@@ -8,7 +8,8 @@ export const POLICY_S3FIFO: u32 = 1;
 
 /**
  * The order of eviction of one pool. The caller guarantees: `insert` once a page, then only `use`
- * until `remove` (asked for, or pinned) or `evict` (capacity); `restore` after a `remove` for a pin.
+ * until `remove` (asked for, or pinned) or `evict` (capacity); `restore` after a `remove` for a pin. What `evict` keeps
+ * stays a ghost in its slot until `forgetGhost`; after evictions that is called until no ghost is overdue.
  * Pinned pages are never in it, so that finding a victim never has to step over one.
  */
 @unmanaged
@@ -23,9 +24,10 @@ export class Policy {
     this.s3fifo = kind == POLICY_S3FIFO ? new S3Fifo(slots, capacityBytes) : changetype<S3Fifo>(0);
   }
 
-  insert(slot: u32): void {
+  /** `wasGhost`: the slot was kept at its eviction, and `forgetGhost` was called just now. */
+  insert(slot: u32, wasGhost: bool): void {
     if (this.kind == POLICY_LRU) this.lru.insert(slot);
-    else this.s3fifo.insert(slot);
+    else this.s3fifo.insert(slot, wasGhost);
   }
 
   restore(slot: u32): void {
@@ -43,9 +45,24 @@ export class Policy {
     else this.s3fifo.remove(slot);
   }
 
-  evict(slot: u32): void {
-    if (this.kind == POLICY_LRU) this.lru.remove(slot);
-    else this.s3fifo.evict(slot);
+  /** True: keep the slot, without its range, as a ghost. */
+  evict(slot: u32): bool {
+    if (this.kind == POLICY_S3FIFO) return this.s3fifo.evict(slot);
+    this.lru.remove(slot);
+    return false;
+  }
+
+  forgetGhost(slot: u32): void {
+    if (this.kind == POLICY_S3FIFO) this.s3fifo.forgetGhost(slot);
+  }
+
+  /** A ghost to forget because there are too many, or NONE. */
+  overdueGhost(): u32 {
+    return this.kind == POLICY_S3FIFO ? this.s3fifo.overdueGhost() : NONE;
+  }
+
+  get ghosts(): u32 {
+    return this.kind == POLICY_S3FIFO ? this.s3fifo.ghosts.count : 0;
   }
 
   /** The page that is due to go, or NONE; it stays in the order until `evict`. */

@@ -1,56 +1,51 @@
 import { List } from '../list';
 import { NONE, Records } from '../records';
-import { setSlotFrequency, setSlotQueue, slotBytes, slotFrequency, slotHigh, slotLow, slotQueue } from '../slot';
-import { Table } from '../table';
+import { GHOST, setSlotFrequency, setSlotQueue, slotBytes, slotFrequency, slotQueue, slotStatus } from '../slot';
 
 /**
  * S3-FIFO: a small probationary FIFO (a tenth of the bytes), a main FIFO with second chances, and
- * the digests of what the small one dropped lately (as many bytes of pages as the main one may hold).
- * A new page enters the small queue, or the main one when its ghost is still known. A page used
- * twice while in the small queue moves on to the main one instead of being evicted.
- *
- *     ghost (40 bytes):  [digest: 2 x u64][bytes: u64][unused: u32][previous: u32][next: u32][unused: u32]
+ * ghosts: what the small one dropped lately (as many bytes of pages as the main one may hold). A new
+ * page enters the small queue, or the main one when its ghost is still known. A page used twice
+ * while in the small queue moves on to the main one instead of being evicted.
  */
 
 const SMALL: u32 = 0;
 const MAIN: u32 = 1;
 const FREQUENCY_MAX: u32 = 3;
 const PROMOTE_FREQUENCY: u32 = 2;
-const GHOST_BYTES: u32 = 40;
 
 @unmanaged
 export class S3Fifo {
   private slots: Records;
   small: List;
   main: List;
+  ghosts: List;
   private smallBytes: u64;
   private smallTargetBytes: u64;
-  private ghosts: Records;
-  private ghostTable: Table;
-  private ghostOrder: List;
   private ghostBytes: u64;
   private ghostMaxBytes: u64;
+  /** Most pages at once so far. */
+  private pagesMax: u32;
 
   constructor(slots: Records, capacityBytes: u64) {
+    const smallTargetBytes = max<u64>(1, capacityBytes / 10);
     this.slots = slots;
     this.small = new List(slots);
     this.main = new List(slots);
+    this.ghosts = new List(slots);
     this.smallBytes = 0;
-    const smallTargetBytes = max<u64>(1, capacityBytes / 10);
     this.smallTargetBytes = smallTargetBytes;
-    const ghosts = new Records(GHOST_BYTES);
-    this.ghosts = ghosts;
-    this.ghostTable = new Table(ghosts);
-    this.ghostOrder = new List(ghosts);
     this.ghostBytes = 0;
     this.ghostMaxBytes = capacityBytes - smallTargetBytes;
+    this.pagesMax = 0;
   }
 
-  insert(slot: u32): void {
+  insert(slot: u32, wasGhost: bool): void {
     const at = this.slots.at(slot);
     setSlotFrequency(at, 0);
-    setSlotQueue(at, this.forgetGhost(slotLow(at), slotHigh(at)) ? MAIN : SMALL);
+    setSlotQueue(at, wasGhost ? MAIN : SMALL);
     this.restore(slot);
+    this.pagesMax = max<u32>(this.pagesMax, this.small.count + this.main.count);
   }
 
   /** Back after a pin: last in the queue that it was in. */
@@ -81,9 +76,25 @@ export class S3Fifo {
     }
   }
 
-  evict(slot: u32): void {
+  /** True: the slot stays, as a ghost. */
+  evict(slot: u32): bool {
     this.remove(slot);
-    if (slotQueue(this.slots.at(slot)) == SMALL) this.rememberGhost(slot);
+    const at = this.slots.at(slot);
+    if (slotQueue(at) == MAIN || ghostSize(at) > this.ghostMaxBytes) return false;
+    this.ghosts.append(slot);
+    this.ghostBytes += ghostSize(at);
+    return true;
+  }
+
+  forgetGhost(slot: u32): void {
+    this.ghosts.remove(slot);
+    this.ghostBytes -= ghostSize(this.slots.at(slot));
+  }
+
+  /** The oldest ghost when there are too many: never more than there were pages at once, however small those are. */
+  overdueGhost(): u32 {
+    const isOverdue = this.ghostBytes > this.ghostMaxBytes || this.ghosts.count > this.pagesMax;
+    return isOverdue ? this.ghosts.head : NONE;
   }
 
   /** Gives the pages on the way their second chances; the answer stays in its queue. */
@@ -108,7 +119,7 @@ export class S3Fifo {
 
   /** Whether queues, ghosts and sums agree. */
   isConsistent(): bool {
-    if (!this.small.isConsistent() || !this.main.isConsistent() || !this.ghostOrder.isConsistent()) return false;
+    if (!this.small.isConsistent() || !this.main.isConsistent() || !this.ghosts.isConsistent()) return false;
     let smallBytes: u64 = 0;
     for (let slot = this.small.head; slot != NONE; slot = this.small.next(slot)) {
       if (slotQueue(this.slots.at(slot)) != SMALL) return false;
@@ -118,24 +129,16 @@ export class S3Fifo {
       if (slotQueue(this.slots.at(slot)) != MAIN) return false;
     }
     let ghostBytes: u64 = 0;
-    for (let ghost = this.ghostOrder.head; ghost != NONE; ghost = this.ghostOrder.next(ghost)) {
-      const at = this.ghosts.at(ghost);
-      if (this.ghostTable.find(load<u64>(at), load<u64>(at, 8)) != ghost) return false;
-      ghostBytes += load<u64>(at, 16);
+    for (let slot = this.ghosts.head; slot != NONE; slot = this.ghosts.next(slot)) {
+      if (slotStatus(this.slots.at(slot)) != GHOST) return false;
+      ghostBytes += ghostSize(this.slots.at(slot));
     }
-    return (
-      smallBytes == this.smallBytes &&
-      ghostBytes == this.ghostBytes &&
-      ghostBytes <= this.ghostMaxBytes &&
-      this.ghostTable.recount() == this.ghostOrder.count
-    );
+    return smallBytes == this.smallBytes && ghostBytes == this.ghostBytes && this.overdueGhost() == NONE;
   }
 
   dispose(): void {
     this.small.dispose();
     this.main.dispose();
-    this.ghostOrder.dispose();
-    this.ghostTable.dispose();
     this.ghosts.dispose();
     heap.free(changetype<usize>(this));
   }
@@ -147,37 +150,10 @@ export class S3Fifo {
     setSlotQueue(at, MAIN);
     this.main.append(slot);
   }
+}
 
-  private rememberGhost(slot: u32): void {
-    const at = this.slots.at(slot);
-    const bytes = max<u64>(1, slotBytes(at));
-    if (bytes > this.ghostMaxBytes) return;
-    const ghost = this.ghosts.add();
-    const ghostAt = this.ghosts.at(ghost);
-    store<u64>(ghostAt, slotLow(at));
-    store<u64>(ghostAt, slotHigh(at), 8);
-    store<u64>(ghostAt, bytes, 16);
-    this.ghostTable.insert(slotLow(at), slotHigh(at), ghost);
-    this.ghostOrder.append(ghost);
-    this.ghostBytes += bytes;
-    // Never more ghosts than there were pages at once, however small the pages are.
-    while (this.ghostBytes > this.ghostMaxBytes || this.ghostOrder.count > this.slots.top) {
-      this.dropGhost(this.ghostOrder.head);
-    }
-  }
-
-  private forgetGhost(low: u64, high: u64): bool {
-    const ghost = this.ghostTable.find(low, high);
-    if (ghost == NONE) return false;
-    this.dropGhost(ghost);
-    return true;
-  }
-
-  private dropGhost(ghost: u32): void {
-    const at = this.ghosts.at(ghost);
-    this.ghostBytes -= load<u64>(at, 16);
-    this.ghostTable.remove(load<u64>(at), load<u64>(at, 8), ghost);
-    this.ghostOrder.remove(ghost);
-    this.ghosts.remove(ghost);
-  }
+// @ts-ignore: decorator
+@inline
+function ghostSize(slot: usize): u64 {
+  return max<u64>(1, slotBytes(slot));
 }

@@ -1,5 +1,5 @@
 import { ConsistentHashRing } from '../core/index.js';
-import { hexKeyBatches, median, timePerOperationNs } from './core-keys.js';
+import { hexKeyBatches, median, timePerOperationNs, timeSettledNs } from './core-keys.js';
 import type { Benchmark, BenchOptions, BenchReport } from './report.js';
 
 const VNODES = 160;
@@ -8,6 +8,8 @@ const NODE_COUNTS = [3, 16, 256, 1000] as const;
 /** Far more keys than the peer's own cache of lookups holds (5,000). */
 const FULL_BATCHES = 512;
 const QUICK_BATCHES = 8;
+/** Until the code is compiled and the keys have moved out of the young generation. */
+const WARM_UP_ROUNDS = 3;
 
 /** What is used of the npm package `hashring`. */
 interface PeerRing {
@@ -46,17 +48,16 @@ function measure(
   const keys = batches.flat();
   const times = { batch: [] as number[], single: [] as number[], peer: [] as number[] };
   const builds = { own: [] as number[], peer: [] as number[] };
-  for (let round = 0; round <= options.rounds; round++) {
+  for (let round = -WARM_UP_ROUNDS; round < options.rounds; round++) {
     const own = timePerOperationNs(1, () => ring.setNodes(ids));
-    const batch = timePerOperationNs(keys.length, () => {
-      for (const batchKeys of batches) ring.getNodesBatch(batchKeys, 1);
+    const batch = timeSettledNs(keys.length, (part) => {
+      for (let i = 0; i < part * batches.length; i++) ring.getNodesBatch(batches[i] as string[], 1);
     });
-    const single = timePerOperationNs(keys.length, () => {
-      for (const key of keys) ring.getNode(key);
+    const single = timeSettledNs(keys.length, (part) => {
+      for (let i = 0; i < part * keys.length; i++) ring.getNode(keys[i] as string);
     });
     const peer = Peer === undefined ? undefined : measurePeer(Peer, ids, keys);
-    // The first round warms up.
-    if (round === 0) continue;
+    if (round < 0) continue;
     builds.own.push(own);
     times.batch.push(batch);
     times.single.push(single);
@@ -75,8 +76,8 @@ function measurePeer(Peer: PeerConstructor, ids: string[], keys: readonly string
   const build = timePerOperationNs(1, () => {
     ring = new Peer(ids, 'md5', points);
   });
-  const lookup = timePerOperationNs(keys.length, () => {
-    for (const key of keys) ring?.get(key);
+  const lookup = timeSettledNs(keys.length, (part) => {
+    for (let i = 0; i < part * keys.length; i++) ring?.get(keys[i] as string);
   });
   return { build, lookup };
 }

@@ -62,7 +62,7 @@ class NaiveS3Fifo implements Order {
   private small: string[] = [];
   private main: string[] = [];
   private ghosts: { key: string; bytes: number }[] = [];
-  private slotsEver = 0;
+  private pagesMax = 0;
 
   constructor(private readonly capacityBytes: number) {}
 
@@ -71,6 +71,7 @@ class NaiveS3Fifo implements Order {
     this.ghosts = this.ghosts.filter((ghost) => ghost.key !== key);
     this.pages.set(key, { bytes, frequency: 0, isMain });
     this.restore(key);
+    this.pagesMax = Math.max(this.pagesMax, this.small.length + this.main.length);
   }
   restore(key: string): void {
     (this.page(key).isMain ? this.main : this.small).push(key);
@@ -105,10 +106,6 @@ class NaiveS3Fifo implements Order {
   keys(): string[] {
     return [...this.small, ...this.main];
   }
-  /** Slots that the pool has at most had at once: the bound on ghosts. */
-  noteSlots(count: number): void {
-    this.slotsEver = Math.max(this.slotsEver, count);
-  }
 
   private page(key: string): S3Page {
     return this.pages.get(key) as S3Page;
@@ -118,7 +115,7 @@ class NaiveS3Fifo implements Order {
     if (ghost.bytes > maxBytes) return;
     this.ghosts.push(ghost);
     const sum = (): number => this.ghosts.reduce((total, { bytes }) => total + bytes, 0);
-    while (sum() > maxBytes || this.ghosts.length > this.slotsEver) this.ghosts.shift();
+    while (sum() > maxBytes || this.ghosts.length > this.pagesMax) this.ghosts.shift();
   }
 }
 
@@ -304,7 +301,6 @@ export class NaivePool {
       expect(isApart, `${page.offset}..${end} overlaps ${other.offset}..${other.offset + other.size}`);
     }
     this.pages.set(key, page);
-    if (this.order instanceof NaiveS3Fifo) this.order.noteSlots(this.pages.size + this.held.size);
     this.order.insert(key, page.bytes);
   }
 
