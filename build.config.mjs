@@ -8,13 +8,14 @@ import { build } from 'esbuild';
 const root = dirname(fileURLToPath(import.meta.url));
 process.chdir(root);
 
-/** Programs and entry points; each becomes `build/dist/<name>.js`. The worker is started by its file name. */
+/** Programs and entry points; each becomes `build/dist/<name>.js`. Worker, agent and peers are started by their file names. */
 const entries = {
   index: 'src/index.ts',
   core: 'src/core/index.ts',
   cli: 'src/cli/main.ts',
   'cluster-agent': 'src/cli/cluster-agent.ts',
   'tcp-serving-worker': 'src/transport/tcp/serving-worker.ts',
+  'store-peer': 'src/bench/store-peer.ts',
 };
 
 const common = {
@@ -56,8 +57,7 @@ const steps = {
     const tests = readdirSync('test', { recursive: true })
       .filter((file) => file.endsWith('.ts'))
       .map((file) => [file.replace(/\.ts$/, '').replaceAll('/', '-'), join('test', file)]);
-    const { 'tcp-serving-worker': worker, 'cluster-agent': agent, cli } = entries;
-    const programs = { 'tcp-serving-worker': worker, 'cluster-agent': agent, cli };
+    const { index: _index, core: _core, ...programs } = entries;
     await build({ ...common, entryPoints: { ...programs, ...Object.fromEntries(tests) }, outdir: 'build/test' });
   },
 };

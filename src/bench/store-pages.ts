@@ -3,9 +3,15 @@ import type { StorageConfig } from '../config.js';
 
 /** What the store benchmark and its serving process say and know of each other. */
 export type PeerCommand =
-  | { readonly kind: 'start'; readonly discoveryAddr: string; readonly poolBytes: number }
+  | { readonly kind: 'start'; readonly discoveryAddr: string; readonly poolBytes: number; readonly workBytes: number }
   /** Drops what was published before; answers when every page is set. */
   | { readonly kind: 'publish'; readonly pageBytes: number; readonly pages: number };
+
+export interface PeerAnswer {
+  readonly error?: string;
+  /** Where the plain socket server listens that holds the same pages. */
+  readonly plainPort?: number;
+}
 
 /** Stamps stand this far from each other in a page. */
 const STAMP_DISTANCE_BYTES = 4096;

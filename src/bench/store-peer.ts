@@ -1,25 +1,30 @@
 /*
- * The serving process of the store benchmark: one node, whose pool it fills with pages of the size that it is asked for. It lives
- * as long as its IPC channel.
+ * The serving process of the store benchmark: one node, whose pool it fills with pages of the size that it is asked for, and a plain
+ * socket server with the same pages in a region of its own. It lives as long as its IPC channel.
  */
-
 import { HostRegion } from '../memory/host-region.js';
 import { MeshCacheStore } from '../node/meshcache-store.js';
-import { benchKeys, benchStorage, type PeerCommand, stampPage } from './store-pages.js';
+import { servePlainly } from './plain-pair.js';
+import { benchKeys, benchStorage, type PeerAnswer, type PeerCommand, stampPage } from './store-pages.js';
 
 /** Pages that are made and set at a time. */
 const SET_MAX_BYTES = 16 * 2 ** 20;
 
 let store: MeshCacheStore | undefined;
+let plainPool: HostRegion | undefined;
 
-async function execute(command: PeerCommand): Promise<void> {
+async function execute(command: PeerCommand): Promise<PeerAnswer> {
   if (command.kind === 'start') {
     store = await MeshCacheStore.create(benchStorage(command.discoveryAddr, command.poolBytes));
-    return;
+    plainPool = HostRegion.allocate(command.workBytes);
+    return { plainPort: await servePlainly(plainPool.bytes()) };
   }
-  if (store === undefined) throw new Error('publish before start');
+  if (store === undefined || plainPool === undefined) throw new Error('publish before start');
+  const { pageBytes, pages } = command;
+  for (let page = 0; page < pages; page++) stampPage(plainPool.bytes(page * pageBytes, pageBytes), page);
   await store.clear();
   await publish(store, command);
+  return {};
 }
 
 async function publish(to: MeshCacheStore, { pageBytes, pages }: { pageBytes: number; pages: number }): Promise<void> {
@@ -40,7 +45,7 @@ process.on('disconnect', () => process.exit(0));
 process.on('SIGINT', () => {});
 process.on('message', (command: PeerCommand) => {
   execute(command).then(
-    () => process.send?.({}),
-    (error: Error) => process.send?.({ error: error.stack ?? error.message }),
+    (answer) => process.send?.(answer),
+    (error: Error) => process.send?.({ error: error.stack ?? error.message } satisfies PeerAnswer),
   );
 });

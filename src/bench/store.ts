@@ -7,8 +7,10 @@ import { KeyEncoder } from '../core/index.js';
 import { HostRegion } from '../memory/host-region.js';
 import { MeshCacheStore } from '../node/meshcache-store.js';
 import type { ReadOp } from '../transport/transport.js';
+import { PlainReader } from './plain-pair.js';
+import { RedisPeer } from './redis.js';
 import type { BenchOptions, BenchReport } from './report.js';
-import { benchKeys, benchStorage, isStamped, type PeerCommand } from './store-pages.js';
+import { benchKeys, benchStorage, isStamped, type PeerAnswer, type PeerCommand, stampPage } from './store-pages.js';
 
 const BATCH_PAGES = 128;
 const PAGE_SIZES_BYTES = [64 * 2 ** 10, 2 ** 20, 4 * 2 ** 20] as const;
@@ -17,6 +19,8 @@ const QUICK_WORK_BYTES = 16 * 2 ** 20;
 /** The peer's pool beside the pages: rounding of the allocator, and quarantine of the pages of the size before. */
 const POOL_SLACK = 1.25;
 const READER_POOL_BYTES = 2 ** 20;
+/** Values of a redis pipeline: the best of these is taken, at every page size. */
+const REDIS_AT_A_TIME = [4, 16, 32, 128] as const;
 const MEMBERS_TIMEOUT_MS = 15_000;
 /** Without verification a reader gives up when half of this has passed: never, here. */
 const READER_CONFIG = { reuse_quarantine_ms: 600_000 };
@@ -26,11 +30,14 @@ interface Contender {
   readonly name: string;
   /** Reads everything once; rejects when a page did not come. */
   read(): Promise<void>;
+  /** The pages stay where the client puts them. */
+  readonly isElsewhere?: boolean;
 }
 
 /**
  * `batchGetV1` of pages in another process's pool, with and without verification, beside `batchRead` of the same pages from
- * the same addresses without directory and verification: what the layers above the transport cost.
+ * the same addresses without directory and verification: what the layers above the transport cost. Two plain
+ * sockets that only copy and, where it is installed, redis hold the same pages.
  */
 export async function storeBench(options: BenchOptions): Promise<BenchReport> {
   const workBytes = options.quick ? QUICK_WORK_BYTES : FULL_WORK_BYTES;
@@ -45,6 +52,7 @@ export async function storeBench(options: BenchOptions): Promise<BenchReport> {
       notes: [
         `Batches of ${BATCH_PAGES} pages; pool and destination of ${formatSize(workBytes)}, touched before; medians of ${options.rounds} interleaved rounds.`,
         'ratio: to batchRead of the same pages without directory and verification.',
+        ...bench.notes(),
       ],
     };
   } finally {
@@ -57,17 +65,23 @@ class StoreBench {
   readonly #verifying: MeshCacheStore;
   readonly #trusting: MeshCacheStore;
   readonly #destination: HostRegion;
+  readonly #plain: PlainReader;
+  readonly #redis: RedisPeer | string;
 
   private constructor(parts: {
     peer: ServingProcess;
     verifying: MeshCacheStore;
     trusting: MeshCacheStore;
     destination: HostRegion;
+    plain: PlainReader;
+    redis: RedisPeer | string;
   }) {
     this.#peer = parts.peer;
     this.#verifying = parts.verifying;
     this.#trusting = parts.trusting;
     this.#destination = parts.destination;
+    this.#plain = parts.plain;
+    this.#redis = parts.redis;
   }
 
   static async start(workBytes: number): Promise<StoreBench> {
@@ -75,7 +89,8 @@ class StoreBench {
     const peer = new ServingProcess();
     const stores: MeshCacheStore[] = [];
     try {
-      await peer.call({ kind: 'start', discoveryAddr, poolBytes: Math.ceil(workBytes * POOL_SLACK) });
+      const poolBytes = Math.ceil(workBytes * POOL_SLACK);
+      const { plainPort } = await peer.call({ kind: 'start', discoveryAddr, poolBytes, workBytes });
       for (const verify_reads of [true, false]) {
         const extra = { ...READER_CONFIG, verify_reads };
         stores.push(await MeshCacheStore.create(benchStorage(discoveryAddr, READER_POOL_BYTES, extra)));
@@ -84,7 +99,8 @@ class StoreBench {
       const [verifying, trusting] = stores as [MeshCacheStore, MeshCacheStore];
       const destination = HostRegion.allocate(workBytes);
       destination.prefault();
-      return new StoreBench({ peer, verifying, trusting, destination });
+      const plain = await PlainReader.connect(plainPort as number);
+      return new StoreBench({ peer, verifying, trusting, destination, plain, redis: await RedisPeer.start() });
     } catch (error) {
       for (const store of stores) await store.close();
       peer.end();
@@ -92,11 +108,17 @@ class StoreBench {
     }
   }
 
+  notes(): string[] {
+    if (typeof this.#redis === 'string') return [`Without redis: ${this.#redis}.`];
+    return ['ioredis: getBuffer in pipelines of the best size found; its values stay where it puts them.'];
+  }
+
   /** Rows of one page size: every contender in turn, round after round, the first round not counted. */
   async measure(pageBytes: number, options: BenchOptions): Promise<BenchReport['rows'][number][]> {
     const pages = Math.floor(this.#destination.length / pageBytes);
     options.progress(`publishing ${pages} pages of ${formatSize(pageBytes)}`);
     await this.#peer.call({ kind: 'publish', pageBytes, pages });
+    await this.#fillRedis(pageBytes, pages);
     const keys = benchKeys(pageBytes, pages);
     const contenders = await this.#contenders(keys, pageBytes);
     const speeds = contenders.map((): number[] => []);
@@ -106,7 +128,7 @@ class StoreBench {
         const startedMs = performance.now();
         await contender.read();
         if (round > 0) speeds[c]?.push((pages * pageBytes) / (performance.now() - startedMs) / 1e6);
-        if (round === 0) this.#checkDestination(contender.name, pageBytes, pages);
+        if (round === 0 && !contender.isElsewhere) this.#checkDestination(contender.name, pageBytes, pages);
       }
     }
     const reference = median(speeds[0] as number[]);
@@ -124,6 +146,8 @@ class StoreBench {
   }
 
   async close(): Promise<void> {
+    this.#plain.close();
+    if (typeof this.#redis !== 'string') await this.#redis.close();
     await this.#verifying.close();
     await this.#trusting.close();
     this.#destination.free();
@@ -145,7 +169,7 @@ class StoreBench {
     }
     const { transport } = this.#trusting.runtime;
     const ops = await this.#readOps(keys, pageBytes);
-    return [
+    const contenders: Contender[] = [
       {
         name: 'batchRead',
         read: () => readAll(({ first, keys }) => transport.batchRead(ops.slice(first, first + keys.length))),
@@ -158,7 +182,26 @@ class StoreBench {
         name: 'batchGetV1, not verified',
         read: () => readAll(({ keys, slots }) => this.#trusting.batchGetV1(keys, slots)),
       },
+      { name: 'plain sockets', read: () => this.#plain.readAll(this.#plainBatches(batches, pageBytes), pageBytes) },
     ];
+    if (typeof this.#redis !== 'string') contenders.push(await redisContender(this.#redis, batches));
+    return contenders;
+  }
+
+  #plainBatches(batches: readonly Batch[], pageBytes: number): Parameters<PlainReader['readAll']>[0] {
+    return batches.map(({ first, slots }) => ({
+      pages: slots,
+      destinations: [this.#destination.bytes(first * pageBytes, slots.length * pageBytes)],
+    }));
+  }
+
+  async #fillRedis(pageBytes: number, pages: number): Promise<void> {
+    if (typeof this.#redis === 'string') return;
+    const bytes = new Uint8Array(pageBytes);
+    await this.#redis.fill(pages, pageBytes, (page) => {
+      stampPage(bytes, page);
+      return bytes;
+    });
   }
 
   /** The pages' places, looked up once: what `batchGetV1` finds anew for every batch. */
@@ -213,6 +256,21 @@ function destinationPool(region: HostRegion, pageBytes: number): Parameters<Mesh
   };
 }
 
+/** Finds the number of values a pipeline that is fastest here. */
+async function redisContender(redis: RedisPeer, batches: readonly Batch[]): Promise<Contender> {
+  const readAll = async (atATime: number): Promise<void> => {
+    for (const { slots } of batches) await redis.read(slots, atATime);
+  };
+  let best = { atATime: 0, ms: Number.POSITIVE_INFINITY };
+  for (const atATime of REDIS_AT_A_TIME) {
+    const startedMs = performance.now();
+    await readAll(atATime);
+    const ms = performance.now() - startedMs;
+    if (ms < best.ms) best = { atATime, ms };
+  }
+  return { name: `ioredis, ${best.atATime} a pipeline`, read: () => readAll(best.atATime), isElsewhere: true };
+}
+
 /** The other process. */
 class ServingProcess {
   readonly #child: ChildProcess;
@@ -221,14 +279,14 @@ class ServingProcess {
     this.#child = fork(fileURLToPath(new URL('./store-peer.js', import.meta.url)));
   }
 
-  call(command: PeerCommand): Promise<void> {
+  call(command: PeerCommand): Promise<PeerAnswer> {
     return new Promise((resolve, reject) => {
       const onExit = (status: number | null): void => reject(new Error(`the serving process ended (status ${status})`));
       this.#child.once('exit', onExit);
-      this.#child.once('message', ({ error }: { error?: string }) => {
+      this.#child.once('message', (answer: PeerAnswer) => {
         this.#child.off('exit', onExit);
-        if (error === undefined) resolve();
-        else reject(new Error(`the serving process failed: ${error}`));
+        if (answer.error === undefined) resolve(answer);
+        else reject(new Error(`the serving process failed: ${answer.error}`));
       });
       this.#child.send(command);
     });
