@@ -22,10 +22,12 @@ export function median(values: readonly number[]): number {
 }
 
 /**
- * Nanoseconds that each of all operations takes; `run` does the first `part` of them (0 to 1). A short part goes before,
- * untimed: the garbage of the contender before is collected then, and is not charged to this one.
+ * Nanoseconds that each of `count` operations takes; `run` does the given part (0 to 1) of them. Before that the event
+ * loop turns and a part is done untimed, so that what the contender before left to collect is not charged to this one.
  */
-export function timeSettledNs(count: number, run: (part: number) => void): number {
+export async function timeSettledNs(count: number, run: (part: number) => void): Promise<number> {
+  run(SETTLING_PART);
+  await new Promise((resolve) => setImmediate(resolve));
   run(SETTLING_PART);
   return timePerOperationNs(count, () => run(1));
 }

@@ -23,10 +23,11 @@ type Row = BenchReport['rows'][number];
 export const ringBench: Benchmark = async (options) => {
   const Peer = await loadPeer();
   const batches = hexKeyBatches(options.quick ? QUICK_BATCHES : FULL_BATCHES, BATCH_KEYS, 1);
-  const rows = NODE_COUNTS.map((nodes) => {
+  const rows: Row[] = [];
+  for (const nodes of NODE_COUNTS) {
     options.progress(`ring of ${nodes} nodes`);
-    return measure(nodes, batches, { Peer, options });
-  });
+    rows.push(await measure(nodes, batches, { Peer, options }));
+  }
   const notes = [
     `${VNODES} vnodes, 64-character keys, batches of ${BATCH_KEYS}; medians of ${options.rounds} interleaved rounds.`,
   ];
@@ -38,11 +39,11 @@ export const ringBench: Benchmark = async (options) => {
   return { title: 'ring: owner of a key', rows, notes };
 };
 
-function measure(
+async function measure(
   nodes: number,
   batches: readonly string[][],
   { Peer, options }: { Peer: PeerConstructor | undefined; options: BenchOptions },
-): Row {
+): Promise<Row> {
   const ids = Array.from({ length: nodes }, (_, i) => `10.0.${i >> 8}.${i & 255}:7000`);
   const ring = new ConsistentHashRing(VNODES);
   const keys = batches.flat();
@@ -50,13 +51,13 @@ function measure(
   const builds = { own: [] as number[], peer: [] as number[] };
   for (let round = -WARM_UP_ROUNDS; round < options.rounds; round++) {
     const own = timePerOperationNs(1, () => ring.setNodes(ids));
-    const batch = timeSettledNs(keys.length, (part) => {
+    const batch = await timeSettledNs(keys.length, (part) => {
       for (let i = 0; i < part * batches.length; i++) ring.getNodesBatch(batches[i] as string[], 1);
     });
-    const single = timeSettledNs(keys.length, (part) => {
+    const single = await timeSettledNs(keys.length, (part) => {
       for (let i = 0; i < part * keys.length; i++) ring.getNode(keys[i] as string);
     });
-    const peer = Peer === undefined ? undefined : measurePeer(Peer, ids, keys);
+    const peer = Peer === undefined ? undefined : await measurePeer(Peer, ids, keys);
     if (round < 0) continue;
     builds.own.push(own);
     times.batch.push(batch);
@@ -69,14 +70,18 @@ function measure(
   return row(nodes, times, builds);
 }
 
-function measurePeer(Peer: PeerConstructor, ids: string[], keys: readonly string[]): { build: number; lookup: number } {
+async function measurePeer(
+  Peer: PeerConstructor,
+  ids: string[],
+  keys: readonly string[],
+): Promise<{ build: number; lookup: number }> {
   let ring: PeerRing | undefined;
   // The package multiplies the two: as many points a node as ours.
   const points = { replicas: 4, 'vnode count': VNODES / 4 };
   const build = timePerOperationNs(1, () => {
     ring = new Peer(ids, 'md5', points);
   });
-  const lookup = timeSettledNs(keys.length, (part) => {
+  const lookup = await timeSettledNs(keys.length, (part) => {
     for (let i = 0; i < part * keys.length; i++) ring?.get(keys[i] as string);
   });
   return { build, lookup };
