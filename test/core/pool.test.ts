@@ -99,6 +99,17 @@ test('pool: a publish that no eviction can help empties no pool', (t) => {
   t.truthy(pool.publish('fits', 90 * PAGE_BYTES));
 });
 
+test('pool: a page that just fits between two pins gets its place, however many go for it', (t) => {
+  const pool = poolOf(1000);
+  pool.publishBatch(
+    Array.from({ length: 1000 }, (_, i) => `k${i}`),
+    PAGE_BYTES,
+  );
+  for (let i = 0; i < 1000; i += 100) pool.pin(`k${i}`);
+  t.is(pool.publish('fits', 99 * PAGE_BYTES)?.offset, PAGE_BYTES);
+  t.is(pool.lastEvicted.length, 99);
+});
+
 test('pool: a range waits out its quarantine', (t) => {
   const pool = poolOf(4, { quarantineMs: 1000, quarantineMaxBytes: 2 * PAGE_BYTES });
   pool.publishBatch(['a', 'b', 'c', 'd'], PAGE_BYTES, 0);
