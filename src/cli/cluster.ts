@@ -96,13 +96,7 @@ export class ClusterAgent {
       this.#stderrTail = (this.#stderrTail + text).slice(-STDERR_TAIL_CHARS);
       if (options.isLogShown) process.stderr.write(text);
     });
-    this.#exited = new Promise((resolve) => {
-      this.#child.once('error', (error) => this.#onDeath(`could not be started: ${error.message}`, resolve));
-      // 'close' comes after the last of its output, 'exit' may come before it.
-      this.#child.once('close', (status, signal) => {
-        this.#onDeath(signal === null ? `ended with status ${status}` : `was ended by ${signal}`, resolve);
-      });
-    });
+    this.#exited = this.#awaitEnd();
   }
 
   get pid(): number {
@@ -158,6 +152,22 @@ export class ClusterAgent {
     });
   }
 
+  /** Resolves when the process has ended and all that it wrote is here. ('close' never comes after `disconnect()`.) */
+  async #awaitEnd(): Promise<void> {
+    const outputEnded = new Promise((resolve) => this.#child.stderr?.once('close', resolve));
+    const how = await new Promise<string>((resolve) => {
+      this.#child.once('error', (error) => resolve(`could not be started: ${error.message}`));
+      this.#child.once('exit', (status, signal) => {
+        resolve(signal === null ? `ended with status ${status}` : `was ended by ${signal}`);
+      });
+    });
+    await outputEnded;
+    const words = this.#stderrTail.trim();
+    const tail = words === '' ? '' : `; it wrote last:\n${words}`;
+    this.#death = new CommandFailure(`node ${this.index} (process ${this.pid}) ${how}${tail}`);
+    for (const id of [...this.#pending.keys()]) this.#settle(id, (call) => call.reject(this.#death as Error));
+  }
+
   #onReply(reply: AgentReply): void {
     this.#settle(reply.id, (call) => {
       if (!('error' in reply)) return call.resolve(reply.value);
@@ -172,14 +182,6 @@ export class ClusterAgent {
     if (call === undefined) return;
     this.#pending.delete(id);
     settle(call);
-  }
-
-  #onDeath(how: string, resolve: () => void): void {
-    const words = this.#stderrTail.trim();
-    const tail = words === '' ? '' : `; it wrote last:\n${words}`;
-    this.#death = new CommandFailure(`node ${this.index} (process ${this.pid}) ${how}${tail}`);
-    for (const id of [...this.#pending.keys()]) this.#settle(id, (call) => call.reject(this.#death as Error));
-    resolve();
   }
 }
 
