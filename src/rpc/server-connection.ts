@@ -182,7 +182,8 @@ export class ServerConnection {
   #failed(requestId: number, error: unknown): void {
     this.#calls.delete(requestId);
     const isOurs = error instanceof MeshCacheError;
-    this.#owner.fault(isOurs && error.code === 'ERR_ARGUMENT' ? 'bad_params' : 'handler');
+    const isCallersFault = isOurs && (error.code === 'ERR_ARGUMENT' || error.code === 'ERR_PROTOCOL');
+    this.#owner.fault(isCallersFault ? 'bad_params' : 'handler');
     const text = error instanceof Error ? error.message : String(error);
     if (!isOurs) this.#owner.env.log.log('warn', 'an RPC handler failed', { error: text });
     this.#answerError(requestId, isOurs ? error.code : 'ERR_REMOTE', text);

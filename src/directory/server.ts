@@ -1,0 +1,48 @@
+import { ProtocolError } from '../base/errors.js';
+import type { RpcServer } from '../rpc/server.js';
+import { isNodeId, isWhole } from './location-columns.js';
+import { DirectoryShard } from './shard.js';
+import { asFields, DirectoryMethod, type Fields, locationFields, readKeys, readLocations } from './wire.js';
+
+/** Answers the directory's calls out of one shard. A request that is not well-formed is refused whole, and counted. */
+export class DirectoryServer {
+  readonly #shard: DirectoryShard;
+
+  /** Default: a shard of its own that takes every node for live. */
+  constructor(options: { readonly shard?: DirectoryShard } = {}) {
+    this.#shard = options.shard ?? new DirectoryShard();
+  }
+
+  /** Registers `directory.put`, `.get`, `.exists` and `.delete`. */
+  attach(rpc: RpcServer): void {
+    rpc.handle(DirectoryMethod.put, (params) => this.#put(asFields(params)));
+    rpc.handle(DirectoryMethod.get, (params) => this.#get(asFields(params)));
+    rpc.handle(DirectoryMethod.exists, (params) => this.#exists(asFields(params)));
+    rpc.handle(DirectoryMethod.delete, (params) => this.#delete(asFields(params)));
+  }
+
+  #put(fields: Fields): unknown {
+    const keys = readKeys(fields, true);
+    const locations = readLocations(fields, keys.length);
+    return { taken: this.#shard.put(keys, locations) };
+  }
+
+  #get(fields: Fields): unknown {
+    const asker = fields.asker ?? '';
+    if (typeof asker !== 'string') throw new ProtocolError('asker: not text');
+    return locationFields(this.#shard.get(readKeys(fields, false), asker));
+  }
+
+  #exists(fields: Fields): unknown {
+    return { found: this.#shard.exists(readKeys(fields, false)) };
+  }
+
+  #delete(fields: Fields): unknown {
+    const { node_id: nodeId, incarnation, generation } = fields;
+    if (!isNodeId(nodeId) || !isWhole(incarnation) || !isWhole(generation)) {
+      throw new ProtocolError('delete: node_id, incarnation and generation are required');
+    }
+    this.#shard.delete(readKeys(fields, false), nodeId, incarnation, generation);
+    return {};
+  }
+}

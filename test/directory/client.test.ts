@@ -1,0 +1,264 @@
+import test from 'ava';
+import { DIRECTORY_REQUEST_MAX_KEYS } from '../../src/base/limits.js';
+import { DirectoryClient } from '../../src/directory/client.js';
+import { RpcClient } from '../../src/rpc/client.js';
+import type { DataLocation } from '../../src/types.js';
+import { newClient, testEnvironment } from '../rpc/support.js';
+import { locationOf, startNodes } from './support.js';
+
+const NODES = ['n1', 'n2', 'n3'];
+
+function entriesOf(count: number, init: Parameters<typeof locationOf>[0] = {}): Map<string, DataLocation> {
+  return new Map(
+    Array.from({ length: count }, (_, i) => [`key-${i}`, locationOf({ generation: 0, rkey: i, ...init })]),
+  );
+}
+
+test('directory: what one client puts, another one gets, in the order of the keys', async (t) => {
+  const { ring, resolve } = await startNodes(t, NODES);
+  const writer = new DirectoryClient(ring, resolve, 2);
+  const reader = new DirectoryClient(ring, resolve, 2);
+  t.teardown(() => Promise.all([writer.close(), reader.close()]));
+  const entries = entriesOf(300);
+  t.deepEqual(await writer.put(entries), new Array(300).fill(true));
+  const keys = ['missing', ...[...entries.keys()].reverse()];
+  const found = await reader.get(keys);
+  t.is(found[0], null);
+  keys.slice(1).forEach((key, i) => {
+    const { generation, ...rest } = found[i + 1] as DataLocation;
+    const { generation: _, ...expected } = entries.get(key) as DataLocation;
+    t.deepEqual(rest, expected);
+    t.true(generation > 0);
+  });
+  t.deepEqual(await reader.exists(['missing', 'key-7']), [false, true]);
+});
+
+test('directory: entries may be a plain record', async (t) => {
+  const { ring, resolve } = await startNodes(t, NODES);
+  const client = new DirectoryClient(ring, resolve, 2);
+  t.teardown(() => client.close());
+  t.deepEqual(await client.put({ a: locationOf(), b: locationOf({ rkey: 2 }) }), [true, true]);
+  t.is((await client.get(['b']))[0]?.rkey, 2);
+});
+
+test('directory: every owner of a key has it', async (t) => {
+  const { nodes, ring, resolve } = await startNodes(t, NODES);
+  const client = new DirectoryClient(ring, resolve, 2);
+  t.teardown(() => client.close());
+  const entries = entriesOf(200);
+  await client.put(entries);
+  for (const key of entries.keys()) {
+    const holders = [...nodes.values()].filter(({ shard }) => shard.exists([key])[0] === 1).map(({ nodeId }) => nodeId);
+    t.deepEqual(holders.sort(), ring.getNodes(key, 2).sort(), key);
+  }
+});
+
+test('directory: delete drops only what this client has stated before', async (t) => {
+  const { ring, resolve } = await startNodes(t, NODES);
+  const one = new DirectoryClient(ring, resolve, 2);
+  const two = new DirectoryClient(ring, resolve, 2);
+  t.teardown(() => Promise.all([one.close(), two.close()]));
+  await one.put({ shared: locationOf({ nodeId: 'p1' }), own: locationOf({ nodeId: 'p1' }) });
+  await two.put({ shared: locationOf({ nodeId: 'p2' }) });
+  await one.delete(['shared', 'own', 'missing']);
+  const [shared, own] = await two.get(['shared', 'own']);
+  t.is(shared?.nodeId, 'p2');
+  t.is(own, null);
+});
+
+test('directory: a delete that arrives after a newer put changes nothing', async (t) => {
+  const { ring, resolve } = await startNodes(t, NODES);
+  const client = new DirectoryClient(ring, resolve, 2);
+  t.teardown(() => client.close());
+  const open = locationOf({ generation: 0 });
+  await client.put({ key: open });
+  const first = (await client.get(['key']))[0]?.generation as number;
+  await client.put({ key: open });
+  await client.delete(['key'], first);
+  t.true(((await client.get(['key']))[0]?.generation ?? 0) > first);
+  await client.delete(['key']);
+  t.deepEqual(await client.get(['key']), [null]);
+});
+
+test('directory: the counter stays ahead of generations that locations bring', async (t) => {
+  const { ring, resolve } = await startNodes(t, NODES);
+  const client = new DirectoryClient(ring, resolve, 2);
+  t.teardown(() => client.close());
+  await client.put({ key: locationOf({ generation: 50 }) });
+  await client.put({ key: locationOf({ generation: 0, rkey: 77 }) });
+  t.is((await client.get(['key']))[0]?.rkey, 77);
+});
+
+test('directory: when an owner is gone the other ones answer', async (t) => {
+  const { nodes, ring, resolve } = await startNodes(t, NODES);
+  const client = new DirectoryClient(ring, resolve, 2, { env: testEnvironment() });
+  t.teardown(() => client.close());
+  const entries = entriesOf(200);
+  await client.put(entries);
+  await nodes.get('n2')?.rpc.stop();
+  const found = await client.get([...entries.keys()]);
+  t.true(found.every((location, i) => location?.rkey === i));
+  t.deepEqual(await client.put(entries), new Array(200).fill(true));
+  await nodes.get('n1')?.rpc.stop();
+  await nodes.get('n3')?.rpc.stop();
+  t.deepEqual(await client.get(['key-1']), [null]);
+  t.deepEqual(await client.exists(['key-1']), [false]);
+  t.deepEqual(await client.put(entriesOf(1)), [false]);
+  await client.delete(['key-1']);
+});
+
+test('directory: an owner that lacks a key is no reason to miss it', async (t) => {
+  const { nodes, ring, resolve } = await startNodes(t, NODES);
+  const client = new DirectoryClient(ring, resolve, 2);
+  t.teardown(() => client.close());
+  const entries = entriesOf(200);
+  await client.put(entries);
+  nodes.get('n1')?.shard.clear();
+  const found = await client.get([...entries.keys()]);
+  t.true(found.every((location, i) => location?.rkey === i));
+});
+
+test('directory: an owner without an address, and an empty ring, are misses', async (t) => {
+  const { ring } = await startNodes(t, NODES);
+  const client = new DirectoryClient(ring, () => undefined, 2);
+  t.teardown(() => client.close());
+  t.deepEqual(await client.get(['a']), [null]);
+  t.deepEqual(await client.put({ a: locationOf() }), [false]);
+  ring.setNodes([]);
+  t.deepEqual(await client.get(['a']), [null]);
+  t.deepEqual(await client.put({ a: locationOf() }), [false]);
+});
+
+test('directory: empty batches and more replicas than nodes', async (t) => {
+  const { ring, resolve } = await startNodes(t, NODES);
+  const client = new DirectoryClient(ring, resolve, 16);
+  t.teardown(() => client.close());
+  t.deepEqual(await client.get([]), []);
+  t.deepEqual(await client.exists([]), []);
+  t.deepEqual(await client.put({}), []);
+  await client.delete([]);
+  t.deepEqual(await client.put({ a: locationOf() }), [true]);
+  t.is((await client.get(['a']))[0]?.nodeId, 'n1');
+});
+
+test('directory: batches larger than a request are split and come back in order', async (t) => {
+  const { ring, resolve } = await startNodes(t, ['n1']);
+  const client = new DirectoryClient(ring, resolve, 2);
+  t.teardown(() => client.close());
+  const count = DIRECTORY_REQUEST_MAX_KEYS * 6 + 7;
+  const entries = entriesOf(count);
+  const stored = await client.put(entries);
+  t.is(stored.filter(Boolean).length, count);
+  const found = await client.get([...entries.keys()]);
+  t.true(found.every((location, i) => location?.rkey === i));
+});
+
+test('directory: keys of any length up to the limit, and outside ASCII', async (t) => {
+  const { ring, resolve } = await startNodes(t, NODES);
+  const client = new DirectoryClient(ring, resolve, 2);
+  t.teardown(() => client.close());
+  const texts = ['', 'a', 'ключ', '🗝', '\ufeff', '\u0000', '__proto__', 'x'.repeat(10_000), 'я'.repeat(30_000)];
+  const entries = new Map(
+    [...texts, ...texts.map((text) => `\ufeff${text}${'y'.repeat(80)}`)].map((key, i) => [
+      key,
+      locationOf({ rkey: i }),
+    ]),
+  );
+  await client.put(entries);
+  const found = await client.get([...entries.keys()]);
+  t.deepEqual(
+    found.map((location) => location?.rkey),
+    [...entries.values()].map(({ rkey }) => rkey),
+  );
+});
+
+test('directory: wrong arguments are refused before anything is sent', async (t) => {
+  const { nodes, ring, resolve } = await startNodes(t, NODES);
+  const client = new DirectoryClient(ring, resolve, 2);
+  t.teardown(() => client.close());
+  const refused = { code: 'ERR_ARGUMENT' };
+  await t.throwsAsync(client.get(['x'.repeat(70_000)]), refused);
+  await t.throwsAsync(client.get([7 as never]), refused);
+  await t.throwsAsync(client.get(['\ud800']), refused);
+  await t.throwsAsync(client.put({ good: locationOf(), bad: locationOf({ rkey: -1 }) }), refused);
+  t.throws(() => new DirectoryClient(ring, resolve, 0), refused);
+  for (const { rpc } of nodes.values()) t.is(rpc.stats().calls, 0);
+});
+
+test('directory: the own shard is asked without a socket, and first', async (t) => {
+  const { nodes, ring, resolve } = await startNodes(t, ['n1', 'n2']);
+  const localShard = nodes.get('n1')?.shard as never;
+  const options = { nodeId: 'n1', incarnation: 9, localShard, rpc: newClient(t) };
+  const client = new DirectoryClient(ring, resolve, 2, options);
+  const entries = entriesOf(100, { nodeId: 'n1', incarnation: 0 });
+  t.deepEqual(await client.put(entries), new Array(100).fill(true));
+  t.is(nodes.get('n1')?.rpc.stats().calls, 0);
+  t.is(nodes.get('n2')?.rpc.stats().calls, 1);
+  const found = await client.get([...entries.keys()]);
+  t.true(found.every((location, i) => location?.rkey === i && location.incarnation === 9));
+  t.is(nodes.get('n2')?.rpc.stats().calls, 1);
+  await client.delete([...entries.keys()]);
+  t.is(nodes.get('n1')?.shard.stats().keys, 0);
+  t.is(nodes.get('n2')?.shard.stats().keys, 0);
+});
+
+test('directory: announce sends batch after batch, and asks for each just before', async (t) => {
+  const { nodes, ring, resolve } = await startNodes(t, NODES);
+  const client = new DirectoryClient(ring, resolve, 2, { nodeId: 'n1', incarnation: 1 });
+  t.teardown(() => client.close());
+  const keys = Array.from({ length: DIRECTORY_REQUEST_MAX_KEYS * 2 + 5 }, (_, i) => `key-${i}`);
+  const asked: number[] = [];
+  const complete = await client.announce('n3', keys, (batch) => {
+    asked.push(batch.length);
+    return batch.map((key) => (key === 'key-3' ? null : locationOf({ generation: 0 })));
+  });
+  t.true(complete);
+  t.deepEqual(asked, [DIRECTORY_REQUEST_MAX_KEYS, DIRECTORY_REQUEST_MAX_KEYS, 5]);
+  t.is(nodes.get('n3')?.shard.stats().keys, keys.length - 1);
+  t.is(nodes.get('n3')?.rpc.stats().calls, 3);
+  await nodes.get('n3')?.rpc.stop();
+  t.false(
+    await client.announce(
+      'n3',
+      keys,
+      keys.map(() => locationOf()),
+    ),
+  );
+});
+
+test('directory: malformed requests are refused whole, counted, and the shard is unharmed', async (t) => {
+  const env = testEnvironment();
+  const { nodes, ring, resolve } = await startNodes(t, ['n1'], { env });
+  const rpc = newClient(t);
+  const endpoint = nodes.get('n1')?.endpoint as never;
+  const bad: [string, object][] = [
+    ['directory.put', {}],
+    ['directory.put', { key_lengths: new Uint8Array([1, 0, 0, 0]), key_text: new Uint8Array([65]) }],
+    ['directory.put', { key_lengths: 'x', key_text: [], nodes: [], locations: new Uint8Array(37) }],
+    ['directory.get', { key_lengths: new Uint8Array([1, 0, 0, 0]), key_text: new Uint8Array(0) }],
+    ['directory.get', { key_lengths: new Uint8Array(0), key_text: new Uint8Array(0), asker: 7 }],
+    ['directory.exists', { key_lengths: new Uint8Array(3), key_text: new Uint8Array(0) }],
+    ['directory.delete', { key_lengths: new Uint8Array(0), key_text: new Uint8Array(0) }],
+  ];
+  for (const [method, params] of bad) {
+    await t.throwsAsync(rpc.call(endpoint, method, params), { code: 'ERR_PROTOCOL' }, method);
+  }
+  t.is(env.counts.get('meshcache_rpc_errors_total bad_params'), bad.length);
+  t.is(nodes.get('n1')?.shard.stats().keys, 0);
+  const client = new DirectoryClient(ring, resolve, 2, { rpc });
+  t.deepEqual(await client.put({ a: locationOf() }), [true]);
+});
+
+test('directory: an owner that answers nonsense is a miss', async (t) => {
+  const { ring } = await startNodes(t, ['n1']);
+  const { RpcServer } = await import('../../src/rpc/server.js');
+  const liar = new RpcServer({ host: '127.0.0.1', env: testEnvironment() });
+  const answers = [null, 7, {}, { nodes: [], locations: new Uint8Array(37) }, { found: new Uint8Array(2) }];
+  let next = 0;
+  for (const method of ['get', 'exists']) liar.handle(`directory.${method}`, () => answers[next++ % answers.length]);
+  const port = await liar.start();
+  t.teardown(() => liar.stop());
+  const client = new DirectoryClient(ring, () => ({ host: '127.0.0.1', port }), 1, { rpc: new RpcClient() });
+  for (let i = 0; i < answers.length; i++) t.deepEqual(await client.get(['a']), [null]);
+  for (let i = 0; i < answers.length; i++) t.deepEqual(await client.exists(['a']), [false]);
+});

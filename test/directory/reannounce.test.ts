@@ -1,0 +1,84 @@
+import test from 'ava';
+import { systemClock } from '../../src/base/clock.js';
+import { ConsistentHashRing } from '../../src/core/index.js';
+import { pruneShard } from '../../src/directory/prune.js';
+import { gainedKeys, gainedKeysInSlices, type RingView } from '../../src/directory/reannounce.js';
+import { DirectoryShard } from '../../src/directory/shard.js';
+import { putOne } from './support.js';
+
+const KEYS = Array.from({ length: 5000 }, (_, i) => `key-${i}`);
+
+function viewOf(nodes: Record<string, number>): RingView & { ring: ConsistentHashRing } {
+  const ring = new ConsistentHashRing(160);
+  ring.setNodes(Object.keys(nodes));
+  return { ring, incarnations: new Map(Object.entries(nodes)) };
+}
+
+/** The plain definition: owner by id and start, before and after. */
+function naiveGained(before: ReturnType<typeof viewOf>, after: ReturnType<typeof viewOf>, replicas: number) {
+  const gained = new Map<string, string[]>();
+  for (const key of KEYS) {
+    const old = before.ring.getNodes(key, replicas).map((id) => `${id} ${before.incarnations.get(id)}`);
+    for (const id of after.ring.getNodes(key, replicas)) {
+      if (old.includes(`${id} ${after.incarnations.get(id)}`)) continue;
+      gained.set(id, [...(gained.get(id) ?? []), key]);
+    }
+  }
+  return gained;
+}
+
+function sorted(gained: Map<string, string[]>): [string, string[]][] {
+  return [...gained].sort(([a], [b]) => (a < b ? -1 : 1));
+}
+
+test('reannounce: agrees with the plain definition for joins, leaves, restarts and all of them at once', (t) => {
+  const before = viewOf({ a: 1, b: 1, c: 1, d: 1 });
+  for (const nodes of [
+    { a: 1, b: 1, c: 1, d: 1 },
+    { a: 1, b: 1, c: 1, d: 1, e: 1 },
+    { a: 1, b: 1, c: 1 },
+    { a: 1, b: 2, c: 1, d: 1 },
+    { b: 2, c: 1, e: 5 },
+    {},
+  ] as Record<string, number>[]) {
+    const after = viewOf(nodes);
+    for (const replicas of [1, 2, 3]) {
+      t.deepEqual(sorted(gainedKeys(before, after, replicas, KEYS)), sorted(naiveGained(before, after, replicas)));
+    }
+  }
+});
+
+test('reannounce: nothing is to be told when nothing has changed', (t) => {
+  const view = viewOf({ a: 1, b: 1, c: 1 });
+  t.is(gainedKeys(view, viewOf({ c: 1, a: 1, b: 1 }), 2, KEYS).size, 0);
+});
+
+test('reannounce: a restarted node gains all that it owns', (t) => {
+  const after = viewOf({ a: 1, b: 2, c: 1 });
+  const gained = gainedKeys(viewOf({ a: 1, b: 1, c: 1 }), after, 2, KEYS);
+  t.deepEqual([...gained.keys()], ['b']);
+  t.deepEqual(
+    gained.get('b'),
+    KEYS.filter((key) => after.ring.getNodes(key, 2).includes('b')),
+  );
+});
+
+test('reannounce: from an empty ring every owner gains its keys, in slices', (t) => {
+  const after = viewOf({ a: 1, b: 1, c: 1 });
+  const slices = [...gainedKeysInSlices(viewOf({}), after, 2, KEYS)];
+  t.is(slices.length, 2);
+  const told = slices.flatMap((slice) => [...slice.values()]).reduce((sum, keys) => sum + keys.length, 0);
+  t.is(told, KEYS.length * 2);
+});
+
+test('prune: forgets what the node does not own by the ring, and nothing else', async (t) => {
+  const { ring } = viewOf({ a: 1, b: 1, c: 1, d: 1 });
+  const shard = new DirectoryShard();
+  for (const key of KEYS) putOne(shard, key);
+  const forgotten = await pruneShard(shard, { ring, nodeId: 'b', replicas: 2 }, systemClock);
+  const owned = KEYS.filter((key) => ring.getNodes(key, 2).includes('b'));
+  t.is(forgotten, KEYS.length - owned.length);
+  t.is(shard.stats().keys, owned.length);
+  t.true(shard.exists(owned).every((flag) => flag === 1));
+  t.is(await pruneShard(shard, { ring, nodeId: 'not there', replicas: 2 }, systemClock), 0);
+});

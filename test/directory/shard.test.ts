@@ -1,0 +1,190 @@
+import test from 'ava';
+import { DIRECTORY_LOCATIONS_MAX_COUNT } from '../../src/base/limits.js';
+import { seededRandom, systemRandom } from '../../src/base/random.js';
+import { DirectoryShard } from '../../src/directory/shard.js';
+import { columnsOf, getOne, locationOf, putOne } from './support.js';
+
+test('shard: what was put is found, field by field', (t) => {
+  const shard = new DirectoryShard();
+  const location = locationOf({ remoteAddr: 2n ** 64n - 1n, tier: 'disk', generation: 2 ** 40, length: 2 ** 33 });
+  shard.put(['key'], columnsOf(location));
+  t.deepEqual(getOne(shard, 'key'), location);
+  t.is(getOne(shard, 'other'), null);
+  t.deepEqual([...shard.exists(['other', 'key'])], [0, 1]);
+});
+
+test('shard: a newer statement of a node replaces its older one, never the other way round', (t) => {
+  const shard = new DirectoryShard();
+  t.true(putOne(shard, 'key', { generation: 5, rkey: 5 }));
+  t.true(putOne(shard, 'key', { generation: 4, rkey: 4 }));
+  t.is(getOne(shard, 'key')?.rkey, 5);
+  t.true(putOne(shard, 'key', { generation: 6, rkey: 6 }));
+  t.is(getOne(shard, 'key')?.rkey, 6);
+  t.true(putOne(shard, 'key', { incarnation: 2, generation: 1, rkey: 7 }));
+  t.is(getOne(shard, 'key')?.rkey, 7);
+  t.false(putOne(shard, 'key', { incarnation: 1, generation: 100, rkey: 8 }));
+  t.is(getOne(shard, 'key')?.rkey, 7);
+  t.is(shard.stats().locations, 1);
+});
+
+test('shard: a late delete does not touch what was put after it', (t) => {
+  const shard = new DirectoryShard();
+  putOne(shard, 'key', { generation: 8 });
+  shard.delete(['key'], 'n1', 1, 7);
+  t.is(getOne(shard, 'key')?.generation, 8);
+  shard.delete(['key'], 'n1', 1, 8);
+  t.is(getOne(shard, 'key'), null);
+  t.deepEqual(shard.stats(), { keys: 0, locations: 0, droppedLocations: 0, refusedKeys: 0 });
+});
+
+test('shard: a delete touches only the location of that node and that start of it', (t) => {
+  const shard = new DirectoryShard();
+  putOne(shard, 'key', { nodeId: 'n1', incarnation: 2 });
+  putOne(shard, 'key', { nodeId: 'n2' });
+  shard.delete(['key'], 'n1', 1, 100);
+  shard.delete(['key'], 'n3', 1, 100);
+  t.is(shard.stats().locations, 2);
+  shard.delete(['key'], 'n2', 1, 100);
+  t.is(getOne(shard, 'key')?.nodeId, 'n1');
+});
+
+test('shard: readers are spread over all live locations', (t) => {
+  const live = new Set(['n1', 'n2', 'n3']);
+  const shard = new DirectoryShard({ isLive: (nodeId) => live.has(nodeId) });
+  for (const nodeId of ['n1', 'n2', 'n3']) putOne(shard, 'key', { nodeId });
+  const asked = (): (string | undefined)[] =>
+    [...new Set(Array.from({ length: 12 }, () => getOne(shard, 'key')?.nodeId))].sort();
+  t.deepEqual(asked(), ['n1', 'n2', 'n3']);
+  live.delete('n2');
+  t.deepEqual(asked(), ['n1', 'n3']);
+  live.clear();
+  t.deepEqual(asked(), [undefined]);
+  t.deepEqual([...shard.exists(['key'])], [0]);
+});
+
+test('shard: the asker’s own location is handed out only when there is no other', (t) => {
+  const shard = new DirectoryShard();
+  putOne(shard, 'key', { nodeId: 'n1' });
+  t.is(getOne(shard, 'key', 'n1')?.nodeId, 'n1');
+  putOne(shard, 'key', { nodeId: 'n2' });
+  for (let i = 0; i < 5; i++) t.is(getOne(shard, 'key', 'n1')?.nodeId, 'n2');
+});
+
+test('shard: liveness is that of the start which stated the location', (t) => {
+  const shard = new DirectoryShard({ isLive: (_, incarnation) => incarnation === 2 });
+  putOne(shard, 'key', { incarnation: 1 });
+  t.is(getOne(shard, 'key'), null);
+  putOne(shard, 'key', { incarnation: 2 });
+  t.is(getOne(shard, 'key')?.incarnation, 2);
+});
+
+test('shard: a full list gives up a dead location first', (t) => {
+  const dead = new Set<string>();
+  const shard = new DirectoryShard({ isLive: (nodeId) => !dead.has(nodeId) });
+  for (let i = 0; i < DIRECTORY_LOCATIONS_MAX_COUNT; i++) putOne(shard, 'key', { nodeId: `n${i}` });
+  dead.add('n2');
+  t.true(putOne(shard, 'key', { nodeId: 'new' }));
+  t.is(shard.stats().locations, DIRECTORY_LOCATIONS_MAX_COUNT);
+  dead.clear();
+  const seen = new Set(Array.from({ length: 20 }, () => getOne(shard, 'key')?.nodeId));
+  t.false(seen.has('n2'));
+  t.true(seen.has('new'));
+});
+
+test('shard: new keys are refused when it is full, known ones are not', (t) => {
+  const shard = new DirectoryShard({ maxKeys: 2 });
+  t.deepEqual([...shard.put(['a', 'b', 'c'], columnsOf(locationOf(), locationOf(), locationOf()))], [1, 1, 0]);
+  t.true(putOne(shard, 'a', { generation: 2 }));
+  t.is(shard.stats().refusedKeys, 1);
+  shard.delete(['b'], 'n1', 1, 10);
+  t.true(putOne(shard, 'c'));
+});
+
+test('shard: a dropped node is never handed out again, and its space comes back', (t) => {
+  const shard = new DirectoryShard();
+  for (let i = 0; i < 1000; i++) {
+    putOne(shard, `k${i}`, { nodeId: 'gone' });
+    if (i % 2 === 0) putOne(shard, `k${i}`, { nodeId: 'stays' });
+  }
+  shard.dropNode('gone', 1);
+  t.is(getOne(shard, 'k0')?.nodeId, 'stays');
+  t.is(getOne(shard, 'k1'), null);
+  t.is(shard.stats().droppedLocations, 1000);
+  t.true(shard.sweep(100));
+  for (let i = 0; i < 20; i++) putOne(shard, 'k0', { nodeId: 'stays', generation: i + 2 });
+  t.deepEqual(shard.stats(), { keys: 500, locations: 500, droppedLocations: 0, refusedKeys: 0 });
+});
+
+test('shard: dropping a start of a node leaves its newer one, and it may come back', (t) => {
+  const shard = new DirectoryShard();
+  putOne(shard, 'old', { incarnation: 1 });
+  putOne(shard, 'new', { incarnation: 2 });
+  shard.dropNode('n1', 1);
+  t.is(getOne(shard, 'old'), null);
+  t.is(getOne(shard, 'new')?.incarnation, 2);
+  t.true(putOne(shard, 'old', { incarnation: 1, generation: 9 }));
+  t.is(getOne(shard, 'old')?.generation, 9);
+});
+
+test('shard: clear forgets everything', (t) => {
+  const shard = new DirectoryShard();
+  putOne(shard, 'key');
+  shard.dropNode('n1');
+  shard.clear();
+  t.deepEqual(shard.stats(), { keys: 0, locations: 0, droppedLocations: 0, refusedKeys: 0 });
+  putOne(shard, 'key');
+  t.truthy(getOne(shard, 'key'));
+});
+
+interface Stated {
+  incarnation: number;
+  generation: number;
+  rkey: number;
+}
+
+test('shard: agrees with a naive model over random operations', (t) => {
+  const seed = systemRandom.u32();
+  t.log(`seed ${seed}`);
+  const { u32 } = seededRandom(seed);
+  const nodeIds = ['a', 'b', 'c'];
+  const shard = new DirectoryShard();
+  const model = new Map<string, Map<string, Stated>>();
+  const key = (): string => `key-${u32() % 50}`;
+  const node = (): string => nodeIds[u32() % nodeIds.length] as string;
+  for (let step = 0; step < 40_000; step++) {
+    const dice = u32() % 100;
+    if (dice < 60) {
+      const [k, nodeId] = [key(), node()];
+      const stated = { incarnation: 1 + (u32() % 3), generation: 1 + (u32() % 40), rkey: step };
+      const known = model.get(k)?.get(nodeId);
+      const isOlder =
+        known !== undefined && stated.incarnation === known.incarnation && stated.generation < known.generation;
+      const isVoid = known !== undefined && stated.incarnation < known.incarnation;
+      t.is(putOne(shard, k, { nodeId, ...stated }), !isVoid, `seed ${seed} step ${step}`);
+      if (!isOlder && !isVoid) {
+        if (!model.has(k)) model.set(k, new Map());
+        model.get(k)?.set(nodeId, stated);
+      }
+    } else if (dice < 98) {
+      const [k, nodeId, incarnation, generation] = [key(), node(), 1 + (u32() % 3), u32() % 45];
+      shard.delete([k], nodeId, incarnation, generation);
+      const known = model.get(k)?.get(nodeId);
+      if (known?.incarnation === incarnation && known.generation <= generation) model.get(k)?.delete(nodeId);
+    } else {
+      const [nodeId, incarnation] = [node(), 1 + (u32() % 3)];
+      shard.dropNode(nodeId, incarnation);
+      for (const stated of model.values()) {
+        if ((stated.get(nodeId)?.incarnation ?? Number.POSITIVE_INFINITY) <= incarnation) stated.delete(nodeId);
+      }
+    }
+    const k = key();
+    const found = getOne(shard, k);
+    const expected = model.get(k);
+    if (found === null) t.is(expected?.size ?? 0, 0, `seed ${seed} step ${step}`);
+    else t.is(expected?.get(found.nodeId)?.rkey, found.rkey, `seed ${seed} step ${step}`);
+  }
+  shard.sweep(Number.POSITIVE_INFINITY);
+  const locations = [...model.values()].reduce((sum, stated) => sum + stated.size, 0);
+  const keys = [...model.values()].filter((stated) => stated.size > 0).length;
+  t.deepEqual(shard.stats(), { keys, locations, droppedLocations: 0, refusedKeys: 0 }, `seed ${seed}`);
+});
