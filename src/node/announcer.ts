@@ -1,10 +1,9 @@
 import type { Environment } from '../base/environment.js';
-import { DIRECTORY_REQUEST_MAX_KEYS } from '../base/limits.js';
 import type { DirectoryClient } from '../directory/client.js';
-import { gainedKeysByOwner, type OwnerView } from '../directory/reannounce.js';
+import { gainedKeysInSlices, type RingView } from '../directory/reannounce.js';
 import type { DataLocation } from '../types.js';
 
-/** The pages that this node has published and must be found. */
+/** The pages that this node has published and that must be found. */
 export interface Publications {
   keys(): readonly string[];
   /** Locations of those that are still there, in order; null for the others. */
@@ -25,12 +24,12 @@ export class Announcer {
   readonly #replicas: number;
   readonly #env: Environment;
   #publications: Publications | undefined;
-  #announced: OwnerView;
-  #current: OwnerView;
+  #announced: RingView;
+  #current: RingView;
   #pass: Promise<void> | undefined;
   #stopped = false;
 
-  constructor(options: { directory: DirectoryClient; replicas: number; initial: OwnerView; env: Environment }) {
+  constructor(options: { directory: DirectoryClient; replicas: number; initial: RingView; env: Environment }) {
     this.#directory = options.directory;
     this.#replicas = options.replicas;
     this.#env = options.env;
@@ -42,7 +41,7 @@ export class Announcer {
     this.#publications = publications;
   }
 
-  ownersChanged(view: OwnerView): void {
+  ownersChanged(view: RingView): void {
     this.#current = view;
     this.#pass ??= this.#announceChanges().finally(() => {
       this.#pass = undefined;
@@ -59,24 +58,24 @@ export class Announcer {
     while (this.#announced !== this.#current && !this.#stopped) {
       const target = this.#current;
       const keys = this.#publications?.keys() ?? [];
-      const gained = gainedKeysByOwner(this.#announced, target, this.#replicas, keys);
-      for (const [owner, ownerKeys] of gained) await this.#announceTo(owner, ownerKeys);
+      for (const gained of gainedKeysInSlices(this.#announced, target, this.#replicas, keys)) {
+        await Promise.all([...gained].map(([ownerId, ownerKeys]) => this.#announceTo(ownerId, ownerKeys)));
+        await this.#env.clock.yield();
+        if (this.#stopped) return;
+      }
       this.#announced = target;
     }
   }
 
-  async #announceTo(owner: string, keys: readonly string[]): Promise<void> {
-    for (let first = 0; first < keys.length && !this.#stopped; first += DIRECTORY_REQUEST_MAX_KEYS) {
-      const batch = keys.slice(first, first + DIRECTORY_REQUEST_MAX_KEYS);
-      const locations = this.#publications?.locationsOf(batch) ?? [];
-      const entries = new Map<string, DataLocation>();
-      batch.forEach((key, i) => {
-        const location = locations[i];
-        if (location) entries.set(key, location);
-      });
-      await this.#directory.announce(owner, entries);
-      this.#env.metrics.count('meshcache_reannounced_keys_total', entries.size);
-      await this.#env.clock.yield();
-    }
+  async #announceTo(ownerId: string, keys: readonly string[]): Promise<void> {
+    const publications = this.#publications;
+    if (publications === undefined) return;
+    const isComplete = await this.#directory.announce(ownerId, keys, (some) => publications.locationsOf(some));
+    this.#env.metrics.count('meshcache_reannounced_keys_total', keys.length);
+    if (isComplete || this.#stopped) return;
+    this.#env.log.log('warn', 'a directory owner has not taken all pages that were announced to it', {
+      owner: ownerId,
+      keys: keys.length,
+    });
   }
 }

@@ -272,7 +272,6 @@ export class MeshCacheStore {
     this.#pages.close();
     await this.runtime.stop();
     this.#pool.free();
-    this.#encoder.free();
     this.#region.free();
   }
 

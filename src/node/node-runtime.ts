@@ -17,6 +17,7 @@ import type { Transport } from '../transport/transport.js';
 import { type DataLocation, NodeInfo } from '../types.js';
 import { Announcer, type Publications } from './announcer.js';
 import { ownAddressTowards } from './own-address.js';
+import { ShardUpkeep } from './shard-upkeep.js';
 
 export interface NodeRuntimeOptions {
   /** Instead of the configured or a generated one. */
@@ -32,6 +33,7 @@ interface RunningParts {
   readonly shard: DirectoryShard;
   readonly directory: DirectoryClient;
   readonly announcer: Announcer;
+  readonly upkeep: ShardUpkeep;
   readonly master: EmbeddedMaster;
   readonly discovery: DiscoveryClient;
 }
@@ -163,6 +165,7 @@ export class NodeRuntime {
         config.directoryReplicas,
         {
           nodeId: self.nodeId,
+          incarnation: self.incarnation,
           rpc: rpcClient,
           localShard: shard,
           env,
@@ -175,6 +178,13 @@ export class NodeRuntime {
         env,
       });
       undo.unshift(() => announcer.stop());
+      const upkeep = new ShardUpkeep({
+        shard,
+        nodeId: self.nodeId,
+        replicas: config.directoryReplicas,
+        pruneDelayMs: 1000 * (config.memberTtl + config.heartbeatInterval),
+        clock: env.clock,
+      });
       rpcServer.handle('node.status', () => this.#status());
 
       const timing = { heartbeatIntervalMs: config.heartbeatInterval * 1000, memberTtlMs: config.memberTtl * 1000 };
@@ -188,7 +198,7 @@ export class NodeRuntime {
         onUnreachable: () => master.tryTakeOver(),
         env,
       });
-      this.#parts = { transport, rpcServer, rpcClient, shard, directory, announcer, master, discovery };
+      this.#parts = { transport, rpcServer, rpcClient, shard, directory, announcer, upkeep, master, discovery };
       undo.unshift(() => discovery.stop());
       await discovery.start();
     } catch (error) {
@@ -210,6 +220,7 @@ export class NodeRuntime {
     if (parts === undefined) return;
     await parts.discovery.stop();
     await parts.announcer.stop();
+    parts.upkeep.stop();
     await parts.master.stop();
     await parts.rpcServer.stop();
     await parts.rpcClient.close();
@@ -251,6 +262,7 @@ export class NodeRuntime {
     parts.directory.setRing(ring);
     const incarnations = new Map([...members].map(([id, node]) => [id, node.incarnation]));
     parts.announcer.ownersChanged({ ring, incarnations });
+    parts.upkeep.ownersChanged(ring);
   }
 
   #status(): Record<string, unknown> {

@@ -1,0 +1,49 @@
+import type { Clock } from '../base/clock.js';
+import type { OwnerRing } from '../directory/owners.js';
+import { pruneShard } from '../directory/prune.js';
+import type { DirectoryShard } from '../directory/shard.js';
+
+const SWEEP_SLICE_KEYS = 4096;
+
+export interface ShardUpkeepOptions {
+  readonly shard: DirectoryShard;
+  readonly nodeId: string;
+  readonly replicas: number;
+  /** After so long every node goes by a new ring, and nobody asks a former owner any more. */
+  readonly pruneDelayMs: number;
+  readonly clock: Clock;
+}
+
+/** Gives back, in small steps, what a shard holds of nodes that have left and of keys that it does not own any more. */
+export class ShardUpkeep {
+  readonly #options: ShardUpkeepOptions;
+  #ring: OwnerRing | undefined;
+  #cancelPrune: (() => void) | undefined;
+
+  constructor(options: ShardUpkeepOptions) {
+    this.#options = options;
+  }
+
+  ownersChanged(ring: OwnerRing): void {
+    const { clock, pruneDelayMs } = this.#options;
+    this.#ring = ring;
+    void this.#sweep(ring);
+    this.#cancelPrune?.();
+    this.#cancelPrune = clock.after(pruneDelayMs, () => void this.#prune(ring));
+  }
+
+  stop(): void {
+    this.#ring = undefined;
+    this.#cancelPrune?.();
+  }
+
+  async #sweep(ring: OwnerRing): Promise<void> {
+    const { shard, clock } = this.#options;
+    while (this.#ring === ring && shard.sweep(SWEEP_SLICE_KEYS)) await clock.yield();
+  }
+
+  async #prune(ring: OwnerRing): Promise<void> {
+    const { shard, nodeId, replicas, clock } = this.#options;
+    await pruneShard(shard, { ring, nodeId, replicas }, clock, () => this.#ring === ring);
+  }
+}
