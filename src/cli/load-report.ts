@@ -1,5 +1,7 @@
 import { formatSize } from '../base/sizes.js';
 import type { AgentStatus } from './agent-protocol.js';
+import { type CommandContext, printResult } from './context.js';
+import { EXIT_FAILURE } from './failure.js';
 import { type LoadResult, quantile } from './load.js';
 import { formatCount, formatMicros, formatPairs, formatShare } from './table.js';
 
@@ -90,6 +92,16 @@ export function formatLoadReport(report: LoadReport): string {
   if (report.set_failures > 0) pairs.push(['pages not set', formatCount(report.set_failures)]);
   pairs.push(['wrong bytes', formatCount(report.wrong_bytes)]);
   return formatPairs(pairs);
+}
+
+/** Prints what a load did. A wrong byte makes the program end with a failure, however good the rest looks. */
+export function printLoadReport<T extends LoadReport>(
+  context: CommandContext,
+  report: T,
+  output: { readonly json: boolean; readonly asText: (report: T) => string },
+): void {
+  printResult(context, report, output);
+  if (report.wrong_bytes > 0) context.setExitStatus(EXIT_FAILURE);
 }
 
 /** GB/s; bytes a microsecond are megabytes a second. */

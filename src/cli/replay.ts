@@ -4,10 +4,10 @@ import { POOL_MIN_BYTES } from '../base/limits.js';
 import { formatSize } from '../base/sizes.js';
 import type { EvictionPolicy } from '../config.js';
 import { Cluster } from './cluster.js';
-import { type CommandContext, printResult } from './context.js';
-import { CommandFailure, EXIT_FAILURE } from './failure.js';
+import type { CommandContext } from './context.js';
+import { CommandFailure } from './failure.js';
 import { type LoadRequest, type LoadResult, runLoad } from './load.js';
-import { formatLoadReport, type LoadReport, loadReport } from './load-report.js';
+import { formatLoadReport, type LoadReport, loadReport, printLoadReport } from './load-report.js';
 import { decimalNumber, jsonOption, type PoolSize, pageBytes, policyOption, poolSize, wholeNumber } from './options.js';
 import { formatCount } from './table.js';
 import { readTrace, type TraceRequest, traceKey } from './trace.js';
@@ -104,8 +104,7 @@ Each request looks up its longest prefix, reads it, checks every byte and sets t
     )
     .action(async (trace: string, options: ReplayOptions & { json: boolean }) => {
       const result = await runReplay(trace, options, context);
-      printResult(context, result, { json: options.json, asText: formatReplay });
-      if (result.wrong_bytes > 0) context.setExitStatus(EXIT_FAILURE);
+      printLoadReport(context, result, { json: options.json, asText: formatReplay });
     });
 }
 
