@@ -16,6 +16,7 @@ const entries = {
   'cluster-agent': 'src/cli/cluster-agent.ts',
   'tcp-serving-worker': 'src/transport/tcp/serving-worker.ts',
   'store-peer': 'src/bench/store-peer.ts',
+  'tcp-peer': 'src/bench/tcp-peer.ts',
 };
 
 const common = {

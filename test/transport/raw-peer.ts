@@ -79,14 +79,18 @@ export class RawReader {
   }
 
   async receive(count: number): Promise<Buffer> {
-    while (this.received.length < count && !this.#isClosed)
-      await Promise.race([once(this.socket, 'data'), this.closed()]);
+    while (this.received.length < count && !this.#isClosed) await Promise.race([this.#next('data'), this.closed()]);
     return this.received;
   }
 
   /** Resolves when the other side has closed the connection. */
   async closed(): Promise<void> {
-    if (!this.#isClosed) await once(this.socket, 'close');
+    if (!this.#isClosed) await this.#next('close');
+  }
+
+  /** Unlike `once` of node:events, it is not rejected by a reset: that is one way to be closed. */
+  #next(event: string): Promise<void> {
+    return new Promise((resolve) => this.socket.once(event, () => resolve()));
   }
 }
 

@@ -2,8 +2,9 @@ import { crc32 } from '../../memory/checksum.js';
 import { isGranted, type ResponseHeader } from './protocol.js';
 import { NO_CHECKSUM, type ReadRequest } from './read-request.js';
 
-/** Largest piece handed to one `recv`: larger ones were slower, for the bytes leave the cache before the checksum. */
+/** Largest piece handed to one `recv`; with a checksum to take, the bytes must still be in the cache afterwards. */
 const RECEIVE_MAX_BYTES = 256 * 1024;
+const VERIFIED_RECEIVE_MAX_BYTES = 128 * 1024;
 /** Shorter pieces are received together and copied: a system call costs more than the copy. */
 const DIRECT_MIN_BYTES = 16 * 1024;
 /** The staging buffer that {@link Landing} needs. */
@@ -81,7 +82,8 @@ export class Landing {
     if (pieceRest < DIRECT_MIN_BYTES) return this.#staging.subarray(0, this.#shortRunBytes(pieceRest));
     const segment = this.#segments[this.#piece] as Uint8Array;
     const from = (this.#starts[this.#piece] as number) + this.#filledBytes;
-    return segment.subarray(from, from + Math.min(pieceRest, RECEIVE_MAX_BYTES));
+    const maxBytes = this.#isVerified() ? VERIFIED_RECEIVE_MAX_BYTES : RECEIVE_MAX_BYTES;
+    return segment.subarray(from, from + Math.min(pieceRest, maxBytes));
   }
 
   /** `count` bytes have been received into what {@link target} gave last. */
@@ -168,13 +170,18 @@ export class Landing {
   #account(bytes: Uint8Array, from: number, to: number): void {
     for (let at = from; at < to; ) {
       const take = Math.min(to - at, this.#opRestBytes);
-      if (this.#request?.checksums[this.#ops[this.#op] as number] !== NO_CHECKSUM) {
+      if (this.#isVerified()) {
         this.#sum = crc32(bytes.subarray(at, at + take), this.#sum);
       }
       this.#opRestBytes -= take;
       at += take;
       if (this.#opRestBytes === 0) this.#endOp();
     }
+  }
+
+  /** Whether the operation being filled has a checksum to be held to. */
+  #isVerified(): boolean {
+    return this.#request?.checksums[this.#ops[this.#op] as number] !== NO_CHECKSUM;
   }
 
   #endOp(): void {

@@ -42,14 +42,28 @@ export interface RequestHeader {
   readonly totalBytes: number;
 }
 
-/** Space for a request of `opCount` operations with its header written; {@link encodeOp} writes the rest. */
-export function encodeRequestHeader({ requestId, opCount, totalBytes }: RequestHeader): Buffer {
+/** The operations of a request, one element of each array an operation. Addresses are below 2^53. */
+export interface RequestOps {
+  readonly rkeys: readonly number[];
+  /** Bytes. */
+  readonly lengths: readonly number[];
+  readonly addrs: readonly number[];
+}
+
+/** A whole request. */
+export function encodeRequest({ requestId, opCount, totalBytes }: RequestHeader, ops: RequestOps): Buffer {
   const bytes = Buffer.allocUnsafe(REQUEST_HEADER_BYTES + opCount * OP_BYTES);
-  bytes.writeUInt32LE(REQUEST_MAGIC, 0);
-  bytes.writeUInt32LE(requestId, 4);
-  bytes.writeUInt32LE(opCount, 8);
-  bytes.writeUInt32LE(0, 12);
-  writeU64(bytes, 16, totalBytes);
+  const view = viewOf(bytes);
+  view.setUint32(0, REQUEST_MAGIC, true);
+  view.setUint32(4, requestId, true);
+  view.setUint32(8, opCount, true);
+  view.setUint32(12, 0, true);
+  writeU64(view, 16, totalBytes);
+  for (let i = 0, at = REQUEST_HEADER_BYTES; i < opCount; i++, at += OP_BYTES) {
+    view.setUint32(at, ops.rkeys[i] as number, true);
+    view.setUint32(at + 4, ops.lengths[i] as number, true);
+    writeU64(view, at + 8, ops.addrs[i] as number);
+  }
   return bytes;
 }
 
@@ -59,31 +73,27 @@ export function decodeRequestHeader(
   at: number,
   { maxOps, maxBytes }: { readonly maxOps: number; readonly maxBytes: number },
 ): RequestHeader | undefined {
-  if (bytes.readUInt32LE(at) !== REQUEST_MAGIC || bytes.readUInt32LE(at + 12) !== 0) return undefined;
-  const opCount = bytes.readUInt32LE(at + 8);
-  const totalBytes = readU64(bytes, at + 16);
+  const view = viewOf(bytes);
+  if (view.getUint32(at, true) !== REQUEST_MAGIC || view.getUint32(at + 12, true) !== 0) return undefined;
+  const opCount = view.getUint32(at + 8, true);
+  const totalBytes = readU64(view, at + 16);
   if (opCount < 1 || opCount > maxOps || totalBytes > maxBytes) return undefined;
-  return { requestId: bytes.readUInt32LE(at + 4), opCount, totalBytes };
+  return { requestId: view.getUint32(at + 4, true), opCount, totalBytes };
 }
 
-/** Writes one operation of a request at `at`. `addr` must be below 2^53. */
-export function encodeOp(bytes: Buffer, at: number, rkey: number, length: number, addr: number): void {
-  bytes.writeUInt32LE(rkey, at);
-  bytes.writeUInt32LE(length, at + 4);
-  writeU64(bytes, at + 8, addr);
+/** The operations of the request whose header has been decoded; `view` begins at the first one. */
+export function opRkey(view: DataView, op: number): number {
+  return view.getUint32(op * OP_BYTES, true);
 }
 
-export function opRkey(bytes: Buffer, at: number): number {
-  return bytes.readUInt32LE(at);
+/** Bytes; see {@link opRkey}. */
+export function opLength(view: DataView, op: number): number {
+  return view.getUint32(op * OP_BYTES + 4, true);
 }
 
-export function opLength(bytes: Buffer, at: number): number {
-  return bytes.readUInt32LE(at + 4);
-}
-
-/** An address of 2^53 and more comes out inexact, and still as one that no region has. */
-export function opAddr(bytes: Buffer, at: number): number {
-  return readU64(bytes, at + 8);
+/** See {@link opRkey}. An address of 2^53 and more comes out inexact, and still as one that no region has. */
+export function opAddr(view: DataView, op: number): number {
+  return readU64(view, op * OP_BYTES + 8);
 }
 
 export interface ResponseHeader {
@@ -103,15 +113,16 @@ export function encodeResponseHeader(requestId: number, opCount: number): Buffer
 }
 
 export function setPayloadBytes(header: Buffer, payloadBytes: number): void {
-  writeU64(header, 16, payloadBytes);
+  writeU64(viewOf(header), 16, payloadBytes);
 }
 
 export function decodeResponseHeader(bytes: Buffer): ResponseHeader | undefined {
-  if (bytes.readUInt32LE(0) !== RESPONSE_MAGIC || bytes.readUInt32LE(12) !== 0) return undefined;
+  const view = viewOf(bytes);
+  if (view.getUint32(0, true) !== RESPONSE_MAGIC || view.getUint32(12, true) !== 0) return undefined;
   return {
-    requestId: bytes.readUInt32LE(4),
-    opCount: bytes.readUInt32LE(8),
-    payloadBytes: readU64(bytes, 16),
+    requestId: view.getUint32(4, true),
+    opCount: view.getUint32(8, true),
+    payloadBytes: readU64(view, 16),
   };
 }
 
@@ -124,11 +135,15 @@ export function isGranted(header: Buffer, opIndex: number): boolean {
   return ((header[GRANTS_AT + (opIndex >>> 3)] as number) & (1 << (opIndex & 7))) !== 0;
 }
 
-function writeU64(bytes: Buffer, at: number, value: number): void {
-  bytes.writeUInt32LE(value % TWO_TO_32, at);
-  bytes.writeUInt32LE(Math.floor(value / TWO_TO_32), at + 4);
+function viewOf(bytes: Buffer): DataView {
+  return new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
 }
 
-function readU64(bytes: Buffer, at: number): number {
-  return bytes.readUInt32LE(at + 4) * TWO_TO_32 + bytes.readUInt32LE(at);
+function writeU64(view: DataView, at: number, value: number): void {
+  view.setUint32(at, value % TWO_TO_32, true);
+  view.setUint32(at + 4, Math.floor(value / TWO_TO_32), true);
+}
+
+function readU64(view: DataView, at: number): number {
+  return view.getUint32(at + 4, true) * TWO_TO_32 + view.getUint32(at, true);
 }

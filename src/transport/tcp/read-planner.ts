@@ -17,18 +17,20 @@ export interface PeerPlan {
  * no peer can grant (an rkey or address that does not fit its field) end false at once.
  */
 export function planReads(ops: readonly ReadOp[], batch: ReadBatch, limits: TcpLimits): PeerPlan[] {
-  checkOps(ops, limits);
   const plans = new Map<string, PeerPlan>();
   let plan: PeerPlan | undefined;
   let request: ReadRequest | undefined;
   for (let index = 0; index < ops.length; index++) {
     const op = ops[index] as ReadOp;
+    checkOp(op, index, limits);
+    const start = Number(op.localAddr);
+    const region = op.scatter === undefined ? regionAt(op.localAddr, start, op.length, index) : undefined;
     const remoteAddr = Number(op.remoteAddr);
-    if (!isSendable(op, remoteAddr)) {
+    if (!isSendable(op.rkey, remoteAddr)) {
       batch.finish(index, false);
       continue;
     }
-    if (plan?.endpoint !== op.remoteEndpoint) {
+    if (plan === undefined || plan.endpoint !== op.remoteEndpoint) {
       plan = planFor(plans, op.remoteEndpoint);
       request = plan.requests.at(-1);
     }
@@ -38,8 +40,8 @@ export function planReads(ops: readonly ReadOp[], batch: ReadBatch, limits: TcpL
     }
     const checksum = op.checksum === undefined ? NO_CHECKSUM : op.checksum;
     request.beginOp({ index, rkey: op.rkey, remoteAddr, length: op.length, checksum });
-    if (op.scatter === undefined) addPieces(request, Number(op.localAddr), op.length);
-    else for (const range of op.scatter) addPieces(request, Number(range.addr), range.length);
+    if (region !== undefined) addPieces(request, region, start, op.length);
+    else addScatter(request, op.scatter ?? [], index);
     request.endOp();
   }
   return [...plans.values()];
@@ -58,53 +60,49 @@ function isFull(request: ReadRequest, moreBytes: number, limits: TcpLimits): boo
   return request.opCount >= limits.requestMaxOps || request.totalBytes + moreBytes > limits.requestTargetBytes;
 }
 
-function isSendable(op: ReadOp, remoteAddr: number): boolean {
-  return (
-    remoteAddr >= 0 &&
-    remoteAddr <= Number.MAX_SAFE_INTEGER &&
-    Number.isInteger(op.rkey) &&
-    op.rkey >= 0 &&
-    op.rkey <= 0xffffffff
-  );
+function isSendable(rkey: number, remoteAddr: number): boolean {
+  return remoteAddr >= 0 && remoteAddr <= Number.MAX_SAFE_INTEGER && rkey >>> 0 === rkey;
 }
 
-/** The memory of a range, segment by segment. It has been checked to be live. */
-function addPieces(request: ReadRequest, addr: number, length: number): void {
-  const region = regionOf(addr, length) as HostRegion;
-  let offset = addr - region.start;
+/** The memory of a range within a region, segment by segment. */
+function addPieces(request: ReadRequest, region: HostRegion, start: number, length: number): void {
+  let offset = start - region.start;
   for (let rest = length; rest > 0; ) {
     const segmentIndex = Math.floor(offset / region.segmentBytes);
     const segment = region.segments[segmentIndex] as Uint8Array;
-    const start = offset - segmentIndex * region.segmentBytes;
-    const take = Math.min(rest, segment.length - start);
-    request.addPiece(segment, start, take);
+    const at = offset - segmentIndex * region.segmentBytes;
+    const take = Math.min(rest, segment.length - at);
+    request.addPiece(segment, at, take);
     offset += take;
     rest -= take;
   }
 }
 
-function checkOps(ops: readonly ReadOp[], limits: TcpLimits): void {
-  for (let index = 0; index < ops.length; index++) {
-    const op = ops[index] as ReadOp;
-    if (!Number.isInteger(op.length) || op.length < 0 || op.length > limits.readMaxBytes) {
-      throw new ArgumentError(
-        `batchRead: operation ${index}: length must be a whole number of 0 to ${limits.readMaxBytes} bytes, got ${String(op.length)}`,
-      );
-    }
-    if (op.scatter === undefined) checkRange(op.localAddr, op.length, index);
-    else checkScatter(op.scatter, op.length, index);
-    if (op.checksum !== undefined && !(op.checksum >= 0 && op.checksum <= 0xffffffff)) {
-      throw new ArgumentError(
-        `batchRead: operation ${index}: checksum must be a number of 0 to 2^32 - 1, got ${String(op.checksum)}`,
-      );
-    }
+function addScatter(request: ReadRequest, scatter: readonly LocalRange[], index: number): void {
+  for (const { addr, length } of scatter) {
+    const start = Number(addr);
+    addPieces(request, regionAt(addr, start, length, index), start, length);
   }
+}
+
+function checkOp(op: ReadOp, index: number, limits: TcpLimits): void {
+  if (!Number.isInteger(op.length) || op.length < 0 || op.length > limits.readMaxBytes) {
+    throw new ArgumentError(
+      `batchRead: operation ${index}: length must be a whole number of 0 to ${limits.readMaxBytes} bytes, got ${String(op.length)}`,
+    );
+  }
+  if (op.checksum !== undefined && op.checksum >>> 0 !== op.checksum) {
+    throw new ArgumentError(
+      `batchRead: operation ${index}: checksum must be a whole number of 0 to 2^32 - 1, got ${String(op.checksum)}`,
+    );
+  }
+  if (op.scatter !== undefined) checkScatter(op.scatter, op.length, index);
 }
 
 function checkScatter(scatter: readonly LocalRange[], length: number, index: number): void {
   let totalBytes = 0;
   for (const range of scatter) {
-    checkRange(range.addr, range.length, index);
+    regionAt(range.addr, Number(range.addr), range.length, index);
     totalBytes += range.length;
   }
   if (totalBytes !== length) {
@@ -114,8 +112,10 @@ function checkScatter(scatter: readonly LocalRange[], length: number, index: num
   }
 }
 
-function checkRange(addr: bigint, length: number, index: number): void {
-  if (typeof addr === 'bigint' && Number.isInteger(length) && regionOf(Number(addr), length) !== null) return;
+/** The live region that has the range; `start` is `addr` as a number. */
+function regionAt(addr: bigint, start: number, length: number, index: number): HostRegion {
+  const region = typeof addr === 'bigint' && Number.isInteger(length) ? regionOf(start, length) : null;
+  if (region !== null) return region;
   throw new ArgumentError(
     `batchRead: operation ${index}: ${String(length)} bytes from local address ${String(addr)} on are not within a live HostRegion`,
   );

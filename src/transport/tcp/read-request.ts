@@ -1,4 +1,4 @@
-import { encodeOp, encodeRequestHeader, OP_BYTES, REQUEST_HEADER_BYTES } from './protocol.js';
+import { encodeRequest } from './protocol.js';
 
 /** What stands for "no checksum asked for"; a CRC-32 is never negative. */
 export const NO_CHECKSUM = -1;
@@ -110,12 +110,9 @@ export class ReadRequest {
     return failedOps;
   }
 
+  /** The frame that asks for them. */
   encode(requestId: number): Buffer {
-    const bytes = encodeRequestHeader({ requestId, opCount: this.opCount, totalBytes: this.totalBytes });
-    for (let i = 0, at = REQUEST_HEADER_BYTES; i < this.opCount; i++, at += OP_BYTES) {
-      const rkey = this.#rkeys[i] as number;
-      encodeOp(bytes, at, rkey, this.lengths[i] as number, this.#remoteAddrs[i] as number);
-    }
-    return bytes;
+    const header = { requestId, opCount: this.opCount, totalBytes: this.totalBytes };
+    return encodeRequest(header, { rkeys: this.#rkeys, lengths: this.lengths, addrs: this.#remoteAddrs });
   }
 }

@@ -116,12 +116,12 @@ export class ServingConnection {
     const payload = new Payload();
     let totalBytes = 0;
     let grantedOps = 0;
+    const ops = new DataView(this.#input.buffer, this.#input.byteOffset + opsAt, request.opCount * OP_BYTES);
     for (let i = 0; i < request.opCount; i++) {
-      const at = opsAt + i * OP_BYTES;
-      const length = opLength(this.#input, at);
-      const addr = opAddr(this.#input, at);
+      const length = opLength(ops, i);
+      const addr = opAddr(ops, i);
       totalBytes += length;
-      const registration = registrations.find(opRkey(this.#input, at), addr, length);
+      const registration = registrations.find(opRkey(ops, i), addr, length);
       if (registration === undefined) continue;
       grantOp(header, i);
       grantedOps++;

@@ -59,12 +59,9 @@ export class ServingThread {
         error: error.message,
       }),
     );
-    this.#exited = new Promise((resolve) => {
-      this.#worker.once('exit', () => {
-        this.#onExit();
-        resolve();
-      });
-    });
+    const portClosed = new Promise((resolve) => this.#control.once('close', resolve));
+    const exited = new Promise((resolve) => this.#worker.once('exit', resolve)).then(() => this.#onExit());
+    this.#exited = Promise.all([portClosed, exited]).then(() => {});
   }
 
   /** The port listened on. */

@@ -1,0 +1,127 @@
+/*
+ * Two plain sockets that only copy: what Node itself can do, and so the ceiling that the transport is
+ * measured against. Request: u32 count, u32 bytes of a page, then u32 page numbers. Answer: the
+ * pages, one after the other.
+ */
+import net from 'node:net';
+
+/** Moderate sizes are received faster than very large ones. */
+const RECEIVE_MAX_BYTES = 256 * 1024;
+const HEADER_BYTES = 8;
+
+/** Serves pages of `pool` on a loopback port from the main thread; resolves with the port. */
+export function servePlainly(pool: Uint8Array): Promise<number> {
+  const server = net.createServer({ noDelay: true }, (socket) => {
+    let input: Buffer = Buffer.alloc(0);
+    socket.on('error', () => {});
+    socket.on('data', (chunk: Buffer) => {
+      input = input.length === 0 ? chunk : Buffer.concat([input, chunk]);
+      while (input.length >= HEADER_BYTES) {
+        const count = input.readUInt32LE(0);
+        const requestBytes = HEADER_BYTES + 4 * count;
+        if (input.length < requestBytes) break;
+        const pageBytes = input.readUInt32LE(4);
+        socket.cork();
+        for (let at = HEADER_BYTES; at < requestBytes; at += 4) {
+          const offset = pool.byteOffset + input.readUInt32LE(at) * pageBytes;
+          socket.write(Buffer.from(pool.buffer as ArrayBuffer, offset, pageBytes));
+        }
+        socket.uncork();
+        input = input.subarray(requestBytes);
+      }
+    });
+  });
+  return new Promise((resolve) => {
+    server.listen(0, '127.0.0.1', () => resolve((server.address() as net.AddressInfo).port));
+  });
+}
+
+/** Pages to ask for in one message, and where they go: `destinations` in order, of as many bytes. */
+export interface PlainBatch {
+  readonly pages: readonly number[];
+  readonly destinations: readonly Uint8Array[];
+}
+
+/** The reading side: one connection, one batch at a time, received straight into the destinations. */
+export class PlainReader {
+  readonly #socket: net.Socket;
+  readonly #scratch = new Uint8Array(RECEIVE_MAX_BYTES);
+  /** Destinations of the whole pass, and the place that is being filled. */
+  #destinations: Uint8Array[] = [];
+  #destination = 0;
+  #filledBytes = 0;
+  #batchRestBytes = 0;
+  #onBatch: () => void = () => {};
+
+  static connect(port: number): Promise<PlainReader> {
+    return new Promise((resolve, reject) => {
+      const reader = new PlainReader(port);
+      reader.#socket.once('error', reject);
+      reader.#socket.once('connect', () => resolve(reader));
+    });
+  }
+
+  private constructor(port: number) {
+    this.#socket = net.connect({
+      host: '127.0.0.1',
+      port,
+      noDelay: true,
+      onread: {
+        buffer: () => this.#target(),
+        callback: (count, bytes) => {
+          this.#received(bytes, count);
+          return true;
+        },
+      },
+    });
+  }
+
+  /** Reads all batches, one after the other. The destinations of the next are known while one arrives. */
+  async readAll(batches: readonly PlainBatch[], pageBytes: number): Promise<void> {
+    this.#destinations = batches.flatMap((batch) => batch.destinations);
+    this.#destination = this.#filledBytes = 0;
+    for (const { pages } of batches) {
+      this.#batchRestBytes = pages.length * pageBytes;
+      const done = new Promise<void>((resolve) => {
+        this.#onBatch = resolve;
+      });
+      this.#socket.write(Buffer.from(Uint32Array.of(pages.length, pageBytes, ...pages).buffer));
+      await done;
+    }
+  }
+
+  close(): void {
+    this.#socket.destroy();
+  }
+
+  #target(): Uint8Array {
+    const destination = this.#destinations[this.#destination];
+    if (destination === undefined) return this.#scratch;
+    const from = this.#filledBytes;
+    return destination.subarray(from, Math.min(destination.length, from + RECEIVE_MAX_BYTES));
+  }
+
+  #received(bytes: Uint8Array, count: number): void {
+    if (bytes.buffer === this.#scratch.buffer) this.#copy(bytes.subarray(0, count));
+    else this.#advance(count);
+    this.#batchRestBytes -= count;
+    if (this.#batchRestBytes === 0) this.#onBatch();
+  }
+
+  #copy(bytes: Uint8Array): void {
+    for (let at = 0; at < bytes.length; ) {
+      const destination = this.#destinations[this.#destination] as Uint8Array;
+      const take = Math.min(bytes.length - at, destination.length - this.#filledBytes);
+      destination.set(bytes.subarray(at, at + take), this.#filledBytes);
+      at += take;
+      this.#advance(take);
+    }
+  }
+
+  #advance(count: number): void {
+    this.#filledBytes += count;
+    if (this.#filledBytes < (this.#destinations[this.#destination]?.length ?? 0)) return;
+    this.#destination++;
+    this.#filledBytes = 0;
+  }
+}

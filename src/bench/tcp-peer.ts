@@ -1,0 +1,50 @@
+/*
+ * The serving process of the TCP benchmark: a pool that a transport serves, and a plain socket server on the main thread. It
+ * lives as long as its IPC channel.
+ */
+import { HostRegion } from '../memory/host-region.js';
+import { TcpTransport } from '../transport/tcp/tcp-transport.js';
+import { servePlainly } from './plain-pair.js';
+import { stampPage } from './store-pages.js';
+
+export type TcpPeerCommand =
+  | { readonly kind: 'start'; readonly poolBytes: number }
+  /** Marks the pool as pages of this size. */
+  | { readonly kind: 'stamp'; readonly pageBytes: number };
+
+export interface TcpPeerAnswer {
+  readonly error?: string;
+  readonly endpoint?: string;
+  /** Address as decimal text. */
+  readonly addr?: string;
+  readonly rkey?: number;
+  readonly plainPort?: number;
+}
+
+let pool: HostRegion | undefined;
+
+async function execute(command: TcpPeerCommand): Promise<TcpPeerAnswer> {
+  if (command.kind === 'start') {
+    pool = HostRegion.allocate(command.poolBytes);
+    pool.prefault();
+    const transport = await TcpTransport.create({ host: '127.0.0.1' });
+    const { addr, rkey } = transport.registerMr(pool.addr, pool.length);
+    const plainPort = await servePlainly(pool.bytes());
+    return { endpoint: transport.localEndpoint(), addr: addr.toString(), rkey, plainPort };
+  }
+  if (pool === undefined) throw new Error('stamp before start');
+  const { pageBytes } = command;
+  for (let page = 0; (page + 1) * pageBytes <= pool.length; page++) {
+    stampPage(pool.bytes(page * pageBytes, pageBytes), page);
+  }
+  return {};
+}
+
+process.on('disconnect', () => process.exit(0));
+process.on('SIGINT', () => {});
+process.on('message', (command: TcpPeerCommand) => {
+  execute(command).then(
+    (answer) => process.send?.(answer),
+    (error: Error) => process.send?.({ error: error.stack ?? error.message }),
+  );
+});
