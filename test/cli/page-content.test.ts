@@ -60,6 +60,14 @@ test('page content: another page, another place and a torn page are noticed', (t
   t.true(content.wrongBytes(new Uint8Array(PAGE_BYTES), key) > PAGE_BYTES * 0.98);
 });
 
+test('page content: keys that share their first or their second eight digits have different pages', (t) => {
+  const content = new PageContent();
+  const page = pageOf(`0123456789abcdef${'0'.repeat(48)}`);
+  for (const digits of ['0123456789abcdee', '1123456789abcdef']) {
+    t.true(content.wrongBytes(page, `${digits}${'0'.repeat(48)}`) > PAGE_BYTES / 8);
+  }
+});
+
 test('page content: no word of a page stands twice in it', (t) => {
   const page = pageOf(keyOf('words'), 400_000);
   t.is(new Set(new Uint32Array(page.buffer)).size, 100_000);
