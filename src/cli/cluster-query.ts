@@ -1,8 +1,10 @@
 import { systemEnvironment } from '../base/environment.js';
 import { silentLogger } from '../base/log.js';
 import { type Endpoint, formatEndpoint } from '../base/network.js';
+import { DiscoveryMethod, decodeAnswer } from '../discovery/wire.js';
 import { RpcClient } from '../rpc/client.js';
-import { NodeInfo } from '../types.js';
+import { MessageCodec } from '../rpc/message.js';
+import type { NodeInfo } from '../types.js';
 import { CommandFailure } from './failure.js';
 
 /** What one node says of itself; fields that a node does not give are left out. */
@@ -34,6 +36,7 @@ export interface NodeStatus {
 
 /** Asks masters and nodes from outside of the cluster; joins nothing. */
 export class ClusterQuery {
+  readonly #codec = new MessageCodec();
   readonly #rpc = new RpcClient({ env: systemEnvironment({ log: silentLogger }) });
 
   /** The members that the first of the masters that answers knows. Throws {@link CommandFailure} when none does. */
@@ -41,8 +44,9 @@ export class ClusterQuery {
     const reasons: string[] = [];
     for (const master of masters) {
       try {
-        const answer = (await this.#rpc.call(master, 'discovery.members', {})) as { members?: unknown };
-        return readMembers(answer.members);
+        const answer = decodeAnswer(this.#codec, await this.#rpc.call(master, DiscoveryMethod.members, {}));
+        if (answer.roster !== undefined) return [...answer.roster.members.values()];
+        reasons.push(`${formatEndpoint(master)}: answers without a list of members`);
       } catch (error) {
         reasons.push(`${formatEndpoint(master)}: ${(error as Error).message}`);
       }
@@ -65,9 +69,4 @@ export class ClusterQuery {
   async close(): Promise<void> {
     await this.#rpc.close();
   }
-}
-
-function readMembers(members: unknown): NodeInfo[] {
-  const list = Array.isArray(members) ? members : Object.values((members ?? {}) as Record<string, unknown>);
-  return list.map((dict) => NodeInfo.fromDict(dict as Record<string, unknown>));
 }
