@@ -1,7 +1,11 @@
 import type { Environment } from '../base/environment.js';
 import type { DirectoryClient } from '../directory/client.js';
+import { NO_OWNER } from '../directory/owners.js';
 import { gainedKeysInSlices, type RingView } from '../directory/reannounce.js';
 import type { DataLocation } from '../types.js';
+
+/** The owners before there were any. */
+const NOBODY: RingView = { ring: { nodes: [], getNodesBatch: noOwners }, incarnations: new Map() };
 
 /** The pages that this node has published and that must be found. */
 export interface Publications {
@@ -43,9 +47,13 @@ export class Announcer {
 
   ownersChanged(view: RingView): void {
     this.#current = view;
-    this.#pass ??= this.#announceChanges().finally(() => {
-      this.#pass = undefined;
-    });
+    this.#start();
+  }
+
+  /** Starts from nothing: the owners may have dropped what they had been told. */
+  announceAll(): void {
+    this.#announced = NOBODY;
+    this.#start();
   }
 
   /** Resolves when nothing is being announced any more. */
@@ -54,16 +62,22 @@ export class Announcer {
     await this.#pass;
   }
 
+  #start(): void {
+    this.#pass ??= this.#announceChanges().finally(() => {
+      this.#pass = undefined;
+    });
+  }
+
   async #announceChanges(): Promise<void> {
     while (this.#announced !== this.#current && !this.#stopped) {
-      const target = this.#current;
+      const [origin, target] = [this.#announced, this.#current];
       const keys = this.#publications?.keys() ?? [];
-      for (const gained of gainedKeysInSlices(this.#announced, target, this.#replicas, keys)) {
+      for (const gained of gainedKeysInSlices(origin, target, this.#replicas, keys)) {
         await Promise.all([...gained].map(([ownerId, ownerKeys]) => this.#announceTo(ownerId, ownerKeys)));
         await this.#env.clock.yield();
         if (this.#stopped) return;
       }
-      this.#announced = target;
+      if (this.#announced === origin) this.#announced = target;
     }
   }
 
@@ -78,4 +92,8 @@ export class Announcer {
       keys: keys.length,
     });
   }
+}
+
+function noOwners(keys: readonly string[], n: number): Uint32Array {
+  return new Uint32Array(keys.length * n).fill(NO_OWNER);
 }

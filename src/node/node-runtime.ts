@@ -195,7 +195,8 @@ export class NodeRuntime {
         heartbeatInterval: config.heartbeatInterval,
         memberTtl: config.memberTtl,
         onMembers: (members) => this.#onMembers(members),
-        onUnreachable: () => master.tryTakeOver(),
+        onUnreachable: () => void master.tryTakeOver(),
+        onForgotten: () => announcer.announceAll(),
         env,
       });
       this.#parts = { transport, rpcServer, rpcClient, shard, directory, announcer, upkeep, master, discovery };
