@@ -8,6 +8,8 @@ const BATCH_MAX_PAGES = 128;
 /** Host buffer of one process; larger pages come in smaller batches. */
 const HOST_BUFFER_MAX_BYTES = 512 * 2 ** 20;
 const CLEARED = 0xa5;
+/** Made or checked without a pause; the process answers its peers in the pauses. */
+const WORK_SLICE_BYTES = 2 ** 20;
 
 /** The part of a store that a serving process uses. */
 export interface PageStore {
@@ -85,6 +87,7 @@ export class RequestRunner {
   readonly #pageBytes: number;
   readonly #content = new PageContent();
   readonly #slots: readonly number[];
+  #workedBytes = 0;
   #counts = noCounts();
   #readLatenciesUs: number[] = [];
   #lookupLatenciesUs: number[] = [];
@@ -139,13 +142,13 @@ export class RequestRunner {
   async #readPrefix(keys: readonly string[], existing: number): Promise<number> {
     for (let first = 0; first < existing; first += this.#slots.length) {
       const batch = keys.slice(first, Math.min(first + this.#slots.length, existing));
-      for (let slot = 0; slot < batch.length; slot++) this.#buffer.clear(slot);
+      await this.#eachPage(batch, (slot) => this.#buffer.clear(slot));
       const startedMs = this.#clock.nowMs();
       const results = await this.#store.batchGetV1(batch, this.#slots.slice(0, batch.length));
       const us = (this.#clock.nowMs() - startedMs) * 1000;
       this.#counts.readUs += us;
       this.#readLatenciesUs.push(us);
-      this.#checkBatch(batch, results);
+      await this.#checkBatch(batch, results);
       const firstMiss = results.indexOf(false);
       if (firstMiss >= 0) return first + firstMiss;
     }
@@ -153,22 +156,33 @@ export class RequestRunner {
   }
 
   /** Checks all that was delivered, also behind a miss: true must always mean the right bytes. */
-  #checkBatch(keys: readonly string[], results: readonly boolean[]): void {
-    for (let i = 0; i < keys.length; i++) {
-      if (results[i] !== true) continue;
+  async #checkBatch(keys: readonly string[], results: readonly boolean[]): Promise<void> {
+    await this.#eachPage(keys, (slot, key) => {
+      if (results[slot] !== true) return;
       this.#counts.readBytes += this.#pageBytes;
-      this.#counts.wrongBytes += this.#buffer.wrongBytes(this.#content, i, keys[i] as string);
-    }
+      this.#counts.wrongBytes += this.#buffer.wrongBytes(this.#content, slot, key);
+    });
   }
 
   async #setFrom(keys: readonly string[], from: number): Promise<void> {
     for (let first = from; first < keys.length; first += this.#slots.length) {
       const batch = keys.slice(first, first + this.#slots.length);
-      for (let i = 0; i < batch.length; i++) this.#buffer.fill(this.#content, i, batch[i] as string);
+      await this.#eachPage(batch, (slot, key) => this.#buffer.fill(this.#content, slot, key));
       const startedMs = this.#clock.nowMs();
       const results = await this.#store.batchSetV1(batch, this.#slots.slice(0, batch.length));
       this.#counts.setUs += (this.#clock.nowMs() - startedMs) * 1000;
       countSets(this.#counts, results, this.#pageBytes);
+    }
+  }
+
+  /** Works on the pages of a batch, which lie in the slots from 0 on. */
+  async #eachPage(keys: readonly string[], work: (slot: number, key: string) => void): Promise<void> {
+    for (let slot = 0; slot < keys.length; slot++) {
+      work(slot, keys[slot] as string);
+      this.#workedBytes += this.#pageBytes;
+      if (this.#workedBytes < WORK_SLICE_BYTES) continue;
+      this.#workedBytes = 0;
+      await this.#clock.yield();
     }
   }
 }

@@ -116,23 +116,24 @@ test.serial('demo: a kept cluster can be looked at, answers further nodes, and s
   t.true(dead.stderr.includes(discovery_addr));
 });
 
-test.serial('demo: an interrupted run ends its processes', async (t) => {
-  const args = ['demo', '--nodes', '2', '--conversations', '5000', '--page-bytes', '4kb'];
-  const child = startCli(args);
-  const ended = collect(child);
-  let seen = '';
-  child.stderr?.on('data', (text: string) => {
-    seen += text;
+for (const signal of ['SIGINT', 'SIGTERM', 'SIGKILL'] as const) {
+  test.serial(`demo: a run that ${signal} ends leaves no process behind`, async (t) => {
+    const child = startCli(['demo', '--nodes', '2', '--conversations', '5000', '--page-bytes', '4kb']);
+    const ended = collect(child);
+    let seen = '';
+    child.stderr?.on('data', (text: string) => {
+      seen += text;
+    });
+    await until(() => /turns/.test(seen), 20_000);
+    const pids = childrenOf(child.pid!);
+    t.is(pids.length, 2);
+    child.kill(signal);
+    const run = await ended;
+    t.is(run.status, signal === 'SIGKILL' ? null : 130);
+    if (signal !== 'SIGKILL') t.regex(run.stderr, /error: interrupted/);
+    await until(() => pids.every((pid) => !isAlive(pid)));
   });
-  await until(() => /turns/.test(seen), 20_000);
-  const pids = childrenOf(child.pid!);
-  t.is(pids.length, 2);
-  child.kill('SIGINT');
-  const run = await ended;
-  t.is(run.status, 130);
-  t.regex(run.stderr, /interrupted/);
-  await until(() => pids.every((pid) => !isAlive(pid)));
-});
+}
 
 test.serial('replay: one node without quarantine hits exactly what an exact LRU hits', async (t) => {
   const seed = Date.now() >>> 0;
