@@ -87,6 +87,21 @@ export const NODE_ID_MAX_BYTES = 256;
 /** `host:port`: a domain name has at most 253 characters. */
 export const NODE_ENDPOINT_MAX_CHARACTERS = 320;
 
+/** Departures that a discovery master tells of by name, beside the list of who is there. */
+export const DISCOVERY_DEPARTURES_MAX_COUNT = 1024;
+/** Discovery addresses of one node. */
+export const DISCOVERY_MASTERS_MAX_COUNT = 16;
+/** `start()` of a node waits so long for a master before it goes on alone. */
+export const DISCOVERY_START_TIMEOUT_MS = 3_000;
+export const DISCOVERY_LEAVE_TIMEOUT_MS = 500;
+/** First pause after a master was not reached; doubles up to the heartbeat interval. */
+export const DISCOVERY_RETRY_MIN_MS = 50;
+/** Between two log records that say that no master is reachable. */
+export const DISCOVERY_LOG_INTERVAL_MS = 60_000;
+/** A changed membership is spread at once, but not more often than this and per member this much more. */
+export const DISCOVERY_SPREAD_GAP_MS = 20;
+export const DISCOVERY_SPREAD_GAP_PER_MEMBER_MS = 0.1;
+
 /** All that `close()` waits for, together. */
 export const CLOSE_TIMEOUT_MS = 3_000;
 

@@ -1,0 +1,113 @@
+import { DISCOVERY_DEPARTURES_MAX_COUNT, MEMBERS_MAX_COUNT } from '../base/limits.js';
+import type { NodeInfo } from '../types.js';
+
+export type MemberStatus = 'ok' | 'unknown' | 'replaced' | 'full';
+
+interface Member {
+  readonly info: NodeInfo;
+  lastSeenMs: number;
+}
+
+/** A start of a node that was here and is not any more. */
+export interface Departure {
+  readonly nodeId: string;
+  readonly incarnation: number;
+}
+
+/**
+ * Who is there, as one master sees it: soft state that its members keep alive. Time is passed in (monotonic milliseconds).
+ * Of one node id the newest incarnation counts.
+ */
+export class MemberTable {
+  readonly #ttlMs: number;
+  readonly #members = new Map<string, Member>();
+  #departures: Departure[] = [];
+  #version = 1;
+
+  constructor(ttlMs: number) {
+    this.#ttlMs = ttlMs;
+  }
+
+  /** Changes with the membership. */
+  get version(): number {
+    return this.#version;
+  }
+
+  get size(): number {
+    return this.#members.size;
+  }
+
+  get departures(): readonly Departure[] {
+    return this.#departures;
+  }
+
+  members(): Map<string, NodeInfo> {
+    return new Map([...this.#members].map(([nodeId, { info }]) => [nodeId, info]));
+  }
+
+  register(info: NodeInfo, nowMs: number): MemberStatus {
+    const known = this.#members.get(info.nodeId);
+    if (known !== undefined && known.info.incarnation > info.incarnation) return 'replaced';
+    if (known === undefined && this.#members.size >= MEMBERS_MAX_COUNT) return 'full';
+    this.#members.set(info.nodeId, { info, lastSeenMs: nowMs });
+    if (known === undefined) this.#departures = this.#departures.filter(({ nodeId }) => nodeId !== info.nodeId);
+    if (known === undefined || !isSameInfo(known.info, info)) this.#version++;
+    return 'ok';
+  }
+
+  heartbeat(nodeId: string, incarnation: number, nowMs: number): MemberStatus {
+    const known = this.#members.get(nodeId);
+    if (known === undefined || known.info.incarnation < incarnation) return 'unknown';
+    if (known.info.incarnation > incarnation) return 'replaced';
+    known.lastSeenMs = nowMs;
+    return 'ok';
+  }
+
+  /** Only the start that is a member now can leave. */
+  leave(nodeId: string, incarnation: number): void {
+    if (this.#members.get(nodeId)?.info.incarnation === incarnation) this.#remove(nodeId, incarnation);
+  }
+
+  /** Removes who has been silent for the time-to-live. */
+  expire(nowMs: number): void {
+    for (const [nodeId, member] of this.#members) {
+      if (nowMs - member.lastSeenMs >= this.#ttlMs) this.#remove(nodeId, member.info.incarnation);
+    }
+  }
+
+  /** When the next member expires if it stays silent. */
+  nextExpiryMs(): number | undefined {
+    let earliest: number | undefined;
+    for (const { lastSeenMs } of this.#members.values()) {
+      if (earliest === undefined || lastSeenMs < earliest) earliest = lastSeenMs;
+    }
+    return earliest === undefined ? undefined : earliest + this.#ttlMs;
+  }
+
+  /** Everybody gets `byMs` more: this process could not listen for so long. */
+  excuse(byMs: number): void {
+    for (const member of this.#members.values()) member.lastSeenMs += byMs;
+  }
+
+  #remove(nodeId: string, incarnation: number): void {
+    this.#members.delete(nodeId);
+    this.#departures.push({ nodeId, incarnation });
+    if (this.#departures.length > DISCOVERY_DEPARTURES_MAX_COUNT) this.#departures.shift();
+    this.#version++;
+  }
+}
+
+/** Same start at the same addresses. */
+export function isSameInfo(a: NodeInfo, b: NodeInfo): boolean {
+  return (
+    a.nodeId === b.nodeId &&
+    a.incarnation === b.incarnation &&
+    a.controlHost === b.controlHost &&
+    a.controlPort === b.controlPort &&
+    a.rdmaHost === b.rdmaHost &&
+    a.rdmaPort === b.rdmaPort &&
+    a.tcpHost === b.tcpHost &&
+    a.tcpPort === b.tcpPort &&
+    a.protocols.join() === b.protocols.join()
+  );
+}

@@ -1,0 +1,116 @@
+/**
+ * Messages of discovery, methods of the control protocol:
+ *
+ *     discovery.register   { node }                                                      -> answer
+ *     discovery.heartbeat  { node_id, incarnation, master_id, version, wait_ms }         -> answer, after up to wait_ms
+ *     discovery.leave      { node_id, incarnation }                                      -> {}
+ *     discovery.members    {}                                                            -> answer
+ *
+ *     answer  { status, master_id, version, age_ms, roster? }
+ *     roster  binary: msgpack { members: [node], gone: [[node id, incarnation]] }, encoded once a version
+ *     node    as `NodeInfo.toDict` has it
+ */
+import { ProtocolError } from '../base/errors.js';
+import { MEMBERS_MAX_COUNT, NODE_ID_MAX_BYTES } from '../base/limits.js';
+import type { MessageCodec } from '../rpc/message.js';
+import { NodeInfo } from '../types.js';
+import type { Departure, MemberStatus } from './member-table.js';
+
+export const DiscoveryMethod = {
+  register: 'discovery.register',
+  heartbeat: 'discovery.heartbeat',
+  leave: 'discovery.leave',
+  members: 'discovery.members',
+} as const;
+
+const HOST_MAX_CHARACTERS = 255;
+const MASTER_ID_MAX_CHARACTERS = 64;
+
+export interface Roster {
+  readonly members: ReadonlyMap<string, NodeInfo>;
+  /** Who has left or expired lately. */
+  readonly gone: readonly Departure[];
+}
+
+export interface MasterAnswer {
+  readonly status: MemberStatus;
+  /** Tells one start of a master from another. */
+  readonly masterId: string;
+  readonly version: number;
+  /** How long the master has been there: a young one does not know everybody yet. */
+  readonly ageMs: number;
+  /** Left out when the asker has this version. */
+  readonly roster: Roster | undefined;
+}
+
+export function encodeRoster(codec: MessageCodec, roster: Roster): Uint8Array {
+  const members = [...roster.members.values()].map((info) => info.toDict());
+  return codec.encode({ members, gone: roster.gone.map(({ nodeId, incarnation }) => [nodeId, incarnation]) });
+}
+
+/** Throws `ProtocolError`. */
+export function decodeAnswer(codec: MessageCodec, value: unknown): MasterAnswer {
+  const fields = asMap(value);
+  const { status, master_id: masterId } = fields;
+  if (status !== 'ok' && status !== 'unknown' && status !== 'replaced' && status !== 'full') {
+    throw new ProtocolError(`discovery: status ${String(status)}`);
+  }
+  if (typeof masterId !== 'string' || masterId.length > MASTER_ID_MAX_CHARACTERS) {
+    throw new ProtocolError('discovery: master_id');
+  }
+  return {
+    status,
+    masterId,
+    version: wholeField(fields, 'version'),
+    ageMs: wholeField(fields, 'age_ms'),
+    roster: fields.roster instanceof Uint8Array ? decodeRoster(codec, fields.roster) : undefined,
+  };
+}
+
+/** Throws `ProtocolError` for a record that no member can have. */
+export function decodeNode(value: unknown): NodeInfo {
+  const info = NodeInfo.fromDict(asMap(value));
+  checkNodeId(info.nodeId);
+  for (const host of [info.controlHost, info.rdmaHost, info.tcpHost]) {
+    if (host.length > HOST_MAX_CHARACTERS) throw new ProtocolError('discovery: host name too long');
+  }
+  if (info.controlHost === '' || info.controlPort === 0) throw new ProtocolError('discovery: no control address');
+  return info;
+}
+
+/** Which start of which node a message is from. */
+export function decodeIdentity(fields: Readonly<Record<string, unknown>>): Departure {
+  return { nodeId: checkNodeId(fields.node_id), incarnation: wholeField(fields, 'incarnation') };
+}
+
+export function asMap(value: unknown): Readonly<Record<string, unknown>> {
+  if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value as Record<string, unknown>;
+  throw new ProtocolError('discovery: not a map');
+}
+
+export function wholeField(fields: Readonly<Record<string, unknown>>, name: string): number {
+  const value = fields[name];
+  if (typeof value === 'number' && Number.isSafeInteger(value) && value >= 0) return value;
+  throw new ProtocolError(`discovery: ${name} must be a whole number`);
+}
+
+function decodeRoster(codec: MessageCodec, bytes: Uint8Array): Roster {
+  const { members, gone } = asMap(codec.decode(bytes));
+  if (!Array.isArray(members) || !Array.isArray(gone) || members.length > MEMBERS_MAX_COUNT) {
+    throw new ProtocolError('discovery: roster');
+  }
+  const infos = members.map((member) => decodeNode(member));
+  return {
+    members: new Map(infos.map((info) => [info.nodeId, info])),
+    gone: gone.map((entry: unknown) => {
+      const [nodeId, incarnation] = Array.isArray(entry) ? (entry as unknown[]) : [];
+      return decodeIdentity({ node_id: nodeId, incarnation });
+    }),
+  };
+}
+
+function checkNodeId(value: unknown): string {
+  const isId = typeof value === 'string' && value !== '' && Buffer.byteLength(value) <= NODE_ID_MAX_BYTES;
+  if (isId) return value;
+  throw new ProtocolError('discovery: node_id');
+}

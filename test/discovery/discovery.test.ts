@@ -1,0 +1,250 @@
+import test from 'ava';
+import { DISCOVERY_START_TIMEOUT_MS } from '../../src/base/limits.js';
+import { seededRandom, systemRandom } from '../../src/base/random.js';
+import { DiscoveryClient } from '../../src/discovery/client.js';
+import { encodeHello } from '../../src/rpc/frame.js';
+import { ManualClock } from '../clock.js';
+import { newClient, rawConnection, testEnvironment } from '../rpc/support.js';
+import { freePort, until } from '../support.js';
+import { loggedEnvironment, newMember, nodeOf, startMaster, turnUntil } from './support.js';
+
+test('discovery: members see each other come and go at once', async (t) => {
+  const { addr } = await startMaster(t);
+  const a = newMember(t, addr, nodeOf('a'));
+  const b = newMember(t, addr, nodeOf('b'));
+  await a.client.start();
+  t.is(a.ids(), 'a');
+  const startedMs = performance.now();
+  await b.client.start();
+  t.is(b.ids(), 'a,b');
+  await until(() => a.ids() === 'a,b');
+  t.deepEqual(a.client.members().get('b')?.toDict(), nodeOf('b').toDict());
+  await b.client.stop();
+  await until(() => a.ids() === 'a');
+  t.true(performance.now() - startedMs < 1_500, 'well within a heartbeat interval');
+  t.deepEqual(a.seen, [['a', 'b'], ['a']]);
+});
+
+test('discovery: onMembers is called for changes only', async (t) => {
+  const clock = new ManualClock();
+  const env = testEnvironment({ clock });
+  const { addr } = await startMaster(t, { env });
+  const a = newMember(t, addr, nodeOf('a'), { env });
+  const b = newMember(t, addr, nodeOf('b'), { env });
+  await Promise.all([a.client.start(), b.client.start()]);
+  await turnUntil(clock, () => a.ids() === 'a,b' && b.ids() === 'a,b');
+  const before = a.seen.length;
+  const untilMs = clock.nowMs() + 20_000;
+  await turnUntil(clock, () => clock.nowMs() >= untilMs);
+  t.is(a.seen.length, before);
+  t.is(a.ids(), 'a,b');
+});
+
+test('discovery: who dies without a word is dropped after the time-to-live', async (t) => {
+  const clock = new ManualClock();
+  const env = testEnvironment({ clock });
+  const { master, port, addr } = await startMaster(t, { env });
+  const a = newMember(t, addr, nodeOf('a'), { env });
+  await a.client.start();
+  await newClient(t).call({ host: '127.0.0.1', port }, 'discovery.register', { node: nodeOf('dead').toDict() });
+  const registeredMs = clock.nowMs();
+  await turnUntil(clock, () => a.ids() === 'a,dead');
+  await turnUntil(clock, () => a.ids() === 'a');
+  t.true(clock.nowMs() - registeredMs >= 6_000);
+  t.true(clock.nowMs() - registeredMs < 7_000);
+  t.deepEqual([...master.members().keys()], ['a']);
+});
+
+test('discovery: a restarted node replaces its former self, which is told', async (t) => {
+  const clock = new ManualClock();
+  const { env, messages } = loggedEnvironment({ clock });
+  const { addr } = await startMaster(t, { env });
+  const old = newMember(t, addr, nodeOf('a', { incarnation: 1 }), { env });
+  const other = newMember(t, addr, nodeOf('b'), { env });
+  await Promise.all([old.client.start(), other.client.start()]);
+  const restarted = newMember(t, addr, nodeOf('a', { incarnation: 2, tcpPort: 9999 }), { env });
+  await restarted.client.start();
+  await turnUntil(clock, () => other.client.members().get('a')?.incarnation === 2);
+  t.is(other.client.members().get('a')?.tcpPort, 9999);
+  await turnUntil(clock, () => messages.some((message) => message.includes('same node_id')));
+  const untilMs = clock.nowMs() + 10_000;
+  await turnUntil(clock, () => clock.nowMs() >= untilMs);
+  t.is(other.client.members().get('a')?.incarnation, 2);
+  t.is(messages.filter((message) => message.includes('same node_id')).length, 1);
+});
+
+test('discovery: a master that restarts takes no live node away, and drops the dead ones when it is old enough', async (t) => {
+  const clock = new ManualClock();
+  const env = testEnvironment({ clock });
+  const first = await startMaster(t, { env });
+  const a = newMember(t, first.addr, nodeOf('a'), { env });
+  const b = newMember(t, first.addr, nodeOf('b'), { env });
+  const c = newMember(t, first.addr, nodeOf('c'), { env });
+  await Promise.all([a.client.start(), b.client.start(), c.client.start()]);
+  await turnUntil(clock, () => a.ids() === 'a,b,c' && b.ids() === 'a,b,c');
+  await first.master.stop();
+  await c.client.stop();
+  const { master } = await startMaster(t, { env, port: first.port });
+  await turnUntil(clock, () => master.members().size === 2);
+  t.is(a.ids(), 'a,b,c');
+  await turnUntil(clock, () => a.ids() === 'a,b' && b.ids() === 'a,b');
+  t.deepEqual(a.seen.at(-1), ['a', 'b']);
+  t.false(
+    a.seen.some((ids) => ids.length === 1 && a.seen.indexOf(ids) > 1),
+    'never alone after it had company',
+  );
+});
+
+test('discovery: without a master at start it goes on alone, says so once, and connects when one appears', async (t) => {
+  const clock = new ManualClock();
+  const { env, messages } = loggedEnvironment({ clock });
+  const port = await freePort();
+  const a = newMember(t, `127.0.0.1:${port}`, nodeOf('a'), { env });
+  let started = false;
+  const starting = a.client.start().then(() => {
+    started = true;
+  });
+  await until(() => messages.length > 0);
+  t.false(started);
+  const startedMs = clock.nowMs();
+  await turnUntil(clock, () => started);
+  await starting;
+  t.true(clock.nowMs() - startedMs <= DISCOVERY_START_TIMEOUT_MS + 100);
+  t.is(a.ids(), 'a');
+  t.deepEqual(messages.filter((message) => message.startsWith('warn')).length, 1);
+  t.regex(messages[0] as string, /no discovery master is reachable/);
+  const { master } = await startMaster(t, { env, port });
+  await turnUntil(clock, () => master.members().has('a'));
+});
+
+test('discovery: with several masters any may die, and a node joins through those that live', async (t) => {
+  const one = await startMaster(t);
+  const two = await startMaster(t);
+  const addr = `${one.addr}, ${two.addr}`;
+  const a = newMember(t, addr, nodeOf('a'));
+  const b = newMember(t, addr, nodeOf('b'));
+  await Promise.all([a.client.start(), b.client.start()]);
+  await until(
+    () => a.ids() === 'a,b' && b.ids() === 'a,b' && two.master.members().size === 2 && one.master.members().size === 2,
+  );
+  await one.master.stop();
+  const c = newMember(t, addr, nodeOf('c'));
+  await c.client.start();
+  t.is(c.ids(), 'a,b,c');
+  await until(() => a.ids() === 'a,b,c' && b.ids() === 'a,b,c');
+  t.false(a.seen.slice(1).some((ids) => ids.length < 2));
+});
+
+test('discovery: a node that a master has forgotten is told, one that a new master does not know is not', async (t) => {
+  const clock = new ManualClock();
+  const env = testEnvironment({ clock });
+  const { port, addr } = await startMaster(t, { env });
+  let forgotten = 0;
+  const a = newMember(t, addr, nodeOf('a'), { env, onForgotten: () => forgotten++ });
+  await a.client.start();
+  const untilMs = clock.nowMs() + 7_000;
+  await turnUntil(clock, () => clock.nowMs() >= untilMs);
+  t.is(forgotten, 0);
+  await newClient(t).call({ host: '127.0.0.1', port }, 'discovery.leave', { node_id: 'a', incarnation: 1 });
+  await turnUntil(clock, () => forgotten === 1);
+});
+
+test('discovery: every failed attempt is reported, so that the head can be replaced', async (t) => {
+  const { master, addr } = await startMaster(t);
+  const endpoints: number[] = [];
+  const a = newMember(t, addr, nodeOf('a'), { onUnreachable: ({ port }) => endpoints.push(port) });
+  await a.client.start();
+  t.deepEqual(endpoints, []);
+  await master.stop();
+  await until(() => endpoints.length >= 2);
+});
+
+test('discovery: stop is quick and idempotent, with and without a master', async (t) => {
+  const { master, addr } = await startMaster(t);
+  const a = newMember(t, addr, nodeOf('a'));
+  await a.client.start();
+  await Promise.all([a.client.stop(), a.client.stop()]);
+  await until(() => master.members().size === 0);
+  const alone = newMember(t, `127.0.0.1:${await freePort()}`, nodeOf('b'));
+  const starting = alone.client.start();
+  await alone.client.stop();
+  await starting;
+  t.is(alone.ids(), 'b');
+});
+
+test('discovery: addresses that are none are refused with what is expected', (t) => {
+  for (const addr of ['', 'host', 'host:0', 'host:99999', 'a:1,,b:2', 'a:1,b']) {
+    t.throws(() => new DiscoveryClient(addr, nodeOf('a')), { code: 'ERR_CONFIG', message: /host:port/ }, addr);
+  }
+});
+
+test('discovery: malformed requests are refused, counted, and harm nobody', async (t) => {
+  const env = testEnvironment();
+  const { master, port, addr } = await startMaster(t, { env });
+  const a = newMember(t, addr, nodeOf('a'));
+  await a.client.start();
+  const rpc = newClient(t);
+  const endpoint = { host: '127.0.0.1', port };
+  const node = nodeOf('x').toDict();
+  const bad: [string, object][] = [
+    ['register', {}],
+    ['register', { node: 'x' }],
+    ['register', { node: { ...node, node_id: '' } }],
+    ['register', { node: { ...node, node_id: 'x'.repeat(300) } }],
+    ['register', { node: { ...node, control_port: 0 } }],
+    ['register', { node: { ...node, control_port: 70000 } }],
+    ['register', { node: { ...node, control_host: 'h'.repeat(300) } }],
+    ['register', { node: { ...node, incarnation: -1 } }],
+    ['heartbeat', { node_id: 'a', incarnation: 1 }],
+    ['heartbeat', { node_id: 7, incarnation: 1, version: 1, wait_ms: 1 }],
+    ['heartbeat', { node_id: 'a', incarnation: 1, version: -1, wait_ms: 1 }],
+    ['leave', { node_id: 'a' }],
+  ];
+  for (const [method, params] of bad) {
+    await t.throwsAsync(
+      rpc.call(endpoint, `discovery.${method}`, params),
+      { code: 'ERR_PROTOCOL' },
+      JSON.stringify(params),
+    );
+  }
+  t.is(env.counts.get('meshcache_rpc_errors_total bad_params'), bad.length);
+  t.deepEqual([...master.members().keys()], ['a']);
+});
+
+test('discovery: random bytes on the port end their connection and nothing else', async (t) => {
+  const seed = systemRandom.u32();
+  t.log(`seed ${seed}`);
+  const random = seededRandom(seed);
+  const { master, port, addr } = await startMaster(t);
+  const a = newMember(t, addr, nodeOf('a'));
+  await a.client.start();
+  for (let i = 0; i < 20; i++) {
+    const raw = await rawConnection(t, port);
+    const garbage = Buffer.from(random.bytes(100 + (random.u32() % 2000)));
+    raw.socket.end(i % 2 === 0 ? garbage : Buffer.concat([encodeHello(), garbage]));
+    await raw.closed;
+  }
+  const b = newMember(t, addr, nodeOf('b'));
+  await b.client.start();
+  t.is(b.ids(), 'a,b', `seed ${seed}`);
+  t.is(master.members().size, 2);
+});
+
+test('discovery: a master that answers nonsense changes nothing', async (t) => {
+  const { RpcServer } = await import('../../src/rpc/server.js');
+  const liar = new RpcServer({ host: '127.0.0.1', env: testEnvironment() });
+  const answers = [
+    7,
+    {},
+    { status: 'ok' },
+    { status: 'ok', master_id: 'm', version: 1, age_ms: 0, roster: new Uint8Array(3) },
+  ];
+  let next = 0;
+  liar.handle('discovery.register', () => answers[next++ % answers.length]);
+  const port = await liar.start();
+  t.teardown(() => liar.stop());
+  const a = newMember(t, `127.0.0.1:${port}`, nodeOf('a'));
+  void a.client.start();
+  await until(() => next >= answers.length);
+  t.is(a.ids(), 'a');
+});

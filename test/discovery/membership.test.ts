@@ -1,0 +1,122 @@
+import test from 'ava';
+import { MEMBERS_MAX_COUNT } from '../../src/base/limits.js';
+import { MemberTable } from '../../src/discovery/member-table.js';
+import { type MasterView, mergeMembers } from '../../src/discovery/merge.js';
+import type { NodeInfo } from '../../src/types.js';
+import { nodeOf } from './support.js';
+
+const TTL_MS = 6_000;
+
+test('members: who is silent for the time-to-live expires, who is heard does not', (t) => {
+  const table = new MemberTable(TTL_MS);
+  table.register(nodeOf('a'), 0);
+  table.register(nodeOf('b'), 0);
+  t.is(table.heartbeat('b', 1, 3_000), 'ok');
+  t.is(table.nextExpiryMs(), TTL_MS);
+  table.expire(TTL_MS - 1);
+  t.is(table.size, 2);
+  table.expire(TTL_MS);
+  t.deepEqual([...table.members().keys()], ['b']);
+  t.deepEqual(table.departures, [{ nodeId: 'a', incarnation: 1 }]);
+  t.is(table.heartbeat('a', 1, TTL_MS), 'unknown');
+});
+
+test('members: of one id the newest start counts', (t) => {
+  const table = new MemberTable(TTL_MS);
+  t.is(table.register(nodeOf('a', { incarnation: 2 }), 0), 'ok');
+  t.is(table.register(nodeOf('a', { incarnation: 1 }), 0), 'replaced');
+  t.is(table.heartbeat('a', 1, 0), 'replaced');
+  t.is(table.heartbeat('a', 3, 0), 'unknown');
+  t.is(table.register(nodeOf('a', { incarnation: 3 }), 0), 'ok');
+  t.is(table.heartbeat('a', 2, 0), 'replaced');
+  table.leave('a', 2);
+  t.is(table.size, 1);
+  table.leave('a', 3);
+  t.is(table.size, 0);
+});
+
+test('members: the version changes with the membership only', (t) => {
+  const table = new MemberTable(TTL_MS);
+  table.register(nodeOf('a'), 0);
+  const { version } = table;
+  table.register(nodeOf('a'), 1);
+  table.heartbeat('a', 1, 2);
+  table.expire(3);
+  t.is(table.version, version);
+  table.register(nodeOf('a', { tcpPort: 9 }), 3);
+  t.not(table.version, version);
+});
+
+test('members: who comes back is not among the departed any more', (t) => {
+  const table = new MemberTable(TTL_MS);
+  table.register(nodeOf('a'), 0);
+  table.leave('a', 1);
+  table.register(nodeOf('a'), 1);
+  t.deepEqual(table.departures, []);
+});
+
+test('members: their number is bounded', (t) => {
+  const table = new MemberTable(TTL_MS);
+  for (let i = 0; i < MEMBERS_MAX_COUNT; i++) t.is(table.register(nodeOf(`n${i}`), 0), 'ok');
+  t.is(table.register(nodeOf('one more'), 0), 'full');
+  t.is(table.register(nodeOf('n0', { incarnation: 2 }), 0), 'ok');
+});
+
+test('members: an excuse gives everybody more time', (t) => {
+  const table = new MemberTable(TTL_MS);
+  table.register(nodeOf('a'), 0);
+  table.excuse(10_000);
+  table.expire(15_000);
+  t.is(table.size, 1);
+  table.expire(16_000);
+  t.is(table.size, 0);
+});
+
+const self = nodeOf('self');
+
+function mapOf(...nodes: NodeInfo[]): Map<string, NodeInfo> {
+  return new Map(nodes.map((node) => [node.nodeId, node]));
+}
+
+function viewOf(isMature: boolean, members: NodeInfo[], gone: MasterView['gone'] = []): MasterView {
+  return { isMature, members: mapOf(...members), gone };
+}
+
+function idsOf(members: Map<string, NodeInfo>): string {
+  return [...members.values()]
+    .map(({ nodeId, incarnation }) => `${nodeId}${incarnation}`)
+    .sort()
+    .join(' ');
+}
+
+test('merge: a young master adds and takes nobody away', (t) => {
+  const merged = mergeMembers(mapOf(self, nodeOf('a')), [viewOf(false, [nodeOf('b')])], self);
+  t.is(idsOf(merged), 'a1 b1 self1');
+});
+
+test('merge: a mature master takes away whom it does not know', (t) => {
+  const merged = mergeMembers(mapOf(self, nodeOf('a')), [viewOf(true, [nodeOf('b')])], self);
+  t.is(idsOf(merged), 'b1 self1');
+});
+
+test('merge: whom any master knows stays', (t) => {
+  const views = [viewOf(true, [nodeOf('b')]), viewOf(false, [nodeOf('a')])];
+  t.is(idsOf(mergeMembers(mapOf(self, nodeOf('a')), views, self)), 'a1 b1 self1');
+});
+
+test('merge: a young master that saw somebody leave takes that start of it away', (t) => {
+  const gone = [{ nodeId: 'a', incarnation: 1 }];
+  t.is(idsOf(mergeMembers(mapOf(self, nodeOf('a')), [viewOf(false, [], gone)], self)), 'self1');
+  const newer = mapOf(self, nodeOf('a', { incarnation: 2 }));
+  t.is(idsOf(mergeMembers(newer, [viewOf(false, [], gone)], self)), 'a2 self1');
+});
+
+test('merge: of one id the newest start counts, whoever names it', (t) => {
+  const views = [viewOf(true, [nodeOf('a', { incarnation: 3 })]), viewOf(true, [nodeOf('a', { incarnation: 2 })])];
+  t.is(idsOf(mergeMembers(mapOf(self, nodeOf('a')), views, self)), 'a3 self1');
+});
+
+test('merge: without an answer nothing changes, and the own node is always in', (t) => {
+  t.is(idsOf(mergeMembers(mapOf(self, nodeOf('a')), [], self)), 'a1 self1');
+  t.is(idsOf(mergeMembers(new Map(), [viewOf(true, [])], self)), 'self1');
+});

@@ -1,0 +1,47 @@
+import type { ExecutionContext } from 'ava';
+import type { Environment } from '../../src/base/environment.js';
+import { DiscoveryClient, type DiscoveryClientOptions } from '../../src/discovery/client.js';
+import { DiscoveryServer, type DiscoveryServerOptions } from '../../src/discovery/server.js';
+import { NodeInfo, type NodeInfoInit } from '../../src/types.js';
+import type { ManualClock } from '../clock.js';
+import { testEnvironment } from '../rpc/support.js';
+
+export function nodeOf(nodeId: string, init: Partial<NodeInfoInit> = {}): NodeInfo {
+  return new NodeInfo({ nodeId, controlHost: '127.0.0.1', controlPort: 7000, tcpPort: 7001, incarnation: 1, ...init });
+}
+
+export async function startMaster(t: ExecutionContext, options: DiscoveryServerOptions & { port?: number } = {}) {
+  const master = new DiscoveryServer('127.0.0.1', options.port ?? 0, { env: testEnvironment(), ...options });
+  const port = await master.start();
+  t.teardown(() => master.stop());
+  return { master, port, addr: `127.0.0.1:${port}` };
+}
+
+/** A client, not started, that is stopped with the test; `seen` has every list it told. */
+export function newMember(t: ExecutionContext, addr: string, node: NodeInfo, options: DiscoveryClientOptions = {}) {
+  const seen: string[][] = [];
+  const client = new DiscoveryClient(addr, node, {
+    env: testEnvironment(),
+    ...options,
+    onMembers: (members) => seen.push([...members.keys()].sort()),
+  });
+  t.teardown(() => client.stop());
+  return { client, seen, ids: () => [...client.members().keys()].sort().join() };
+}
+
+/** Turns the clock bit by bit, with input and output in between, until `condition` holds; rejects after ten seconds. */
+export async function turnUntil(clock: ManualClock, condition: () => boolean, stepMs = 50): Promise<void> {
+  const giveUpAt = performance.now() + 10_000;
+  while (!condition()) {
+    if (performance.now() > giveUpAt) throw new Error(`condition not met within 10 s: ${condition}`);
+    clock.advance(stepMs);
+    await new Promise((resolve) => setTimeout(resolve, 2));
+  }
+}
+
+/** An environment whose log messages are kept. */
+export function loggedEnvironment(overrides: Partial<Environment> = {}) {
+  const messages: string[] = [];
+  const log: Environment['log'] = { log: (level, message) => void messages.push(`${level} ${message}`) };
+  return { env: testEnvironment({ log, ...overrides }), messages };
+}
