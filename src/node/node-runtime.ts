@@ -93,7 +93,7 @@ export class NodeRuntime {
    * Joins the cluster. Resolves also when no master answers yet (see `DiscoveryClient.start`).
    * Throws `ConfigError` when a port is taken or an address is not this host's.
    */
-  start(): Promise<void> {
+  async start(): Promise<void> {
     if (this.#stopping !== undefined) throw new ClosedError('the node');
     this.#starting ??= this.#start();
     return this.#starting;
@@ -141,6 +141,11 @@ export class NodeRuntime {
     const env = this.#env;
     const masters = config.discoveryEndpoints();
     const host = config.localHostname ?? (await ownAddressTowards(masters[0] as Endpoint));
+    if (!isLoopback(host)) {
+      env.log.log('warn', 'this node listens beyond loopback without authentication; use a network that you trust', {
+        host,
+      });
+    }
     const undo: (() => Promise<void>)[] = [];
     try {
       const transport = await createTransport(
@@ -294,6 +299,10 @@ function refuseWhatIsMissing(config: MeshCacheConfig): void {
   if (config.clusterSecret !== undefined) {
     throw new ConfigError('configuration key "cluster_secret": this version has no authentication; leave it out');
   }
+}
+
+function isLoopback(host: string): boolean {
+  return host === 'localhost' || host === '::1' || host.startsWith('127.');
 }
 
 function ringOf(vnodes: number, nodeIds: readonly string[]): ConsistentHashRing {

@@ -1,0 +1,17 @@
+// A node of its own process that sets some pages and then does nothing but live, until it is killed.
+import { content } from '../support.js';
+import { createStore } from './store-fixture.js';
+
+export interface DyingNodeSetup {
+  readonly discoveryPort: number;
+  readonly config: Readonly<Record<string, unknown>>;
+  readonly keys: readonly string[];
+  readonly pageBytes: number;
+}
+
+process.once('message', async (setup: DyingNodeSetup) => {
+  const store = await createStore(setup.discoveryPort, setup.config);
+  for (const [i, key] of setup.keys.entries()) await store.set(key, content(i, setup.pageBytes));
+  process.send?.({ nodeId: store.runtime.nodeId });
+});
+process.once('disconnect', () => process.exit());
