@@ -1,8 +1,9 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { mkdtemp, rm } from 'node:fs/promises';
-import net from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { systemRandom } from '../base/random.js';
+import { findFreePort, LOOPBACK } from './free-port.js';
 
 /** What the benchmark uses of an ioredis client. */
 interface Client {
@@ -37,14 +38,14 @@ export class RedisPeer {
       return 'the package ioredis is not installed';
     }
     const folder = await mkdtemp(join(tmpdir(), 'meshcache-bench-'));
-    const port = await freePort();
-    const settings = ['--port', `${port}`, '--bind', '127.0.0.1', '--dir', folder, '--save', '', '--appendonly', 'no'];
+    const port = await findFreePort(systemRandom);
+    const settings = ['--port', `${port}`, '--bind', LOOPBACK, '--dir', folder, '--save', '', '--appendonly', 'no'];
     const server = spawn('redis-server', settings, { stdio: 'ignore' });
     const hasFailed = new Promise<string>((resolve) => {
       server.once('error', () => resolve('redis-server is not installed'));
       server.once('exit', (status) => resolve(`redis-server ended with status ${status}`));
     });
-    const client = new Redis({ host: '127.0.0.1', port, connectTimeout: START_TIMEOUT_MS });
+    const client = new Redis({ host: LOOPBACK, port, connectTimeout: START_TIMEOUT_MS });
     client.on('error', () => {});
     const timeout = new Promise<string>((resolve) => {
       setTimeout(() => resolve('redis-server did not answer in time'), START_TIMEOUT_MS).unref();
@@ -97,12 +98,4 @@ export class RedisPeer {
     await exited;
     await rm(this.#folder, { recursive: true, force: true });
   }
-}
-
-async function freePort(): Promise<number> {
-  const server = net.createServer();
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  const { port } = server.address() as net.AddressInfo;
-  await new Promise((resolve) => server.close(resolve));
-  return port;
 }

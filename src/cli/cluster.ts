@@ -2,9 +2,9 @@ import { type ChildProcess, fork } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import { type Clock, systemClock } from '../base/clock.js';
 import { systemRandom } from '../base/random.js';
+import { findFreePort, LOOPBACK } from '../bench/free-port.js';
 import type { AgentCommand, AgentReply, AgentSetup, AgentStarted, AgentStatus, RunResult } from './agent-protocol.js';
 import { CommandFailure } from './failure.js';
-import { findFreePort, LOOPBACK } from './free-port.js';
 
 const START_TIMEOUT_MS = 30_000;
 const CLOSE_TIMEOUT_MS = 10_000;

@@ -5,12 +5,12 @@ import { Command } from 'commander';
 import { type Endpoint, formatEndpoint } from '../base/network.js';
 import { systemRandom } from '../base/random.js';
 import { formatSize } from '../base/sizes.js';
+import { findFreePort, LOOPBACK } from '../bench/free-port.js';
 import { ConsistentHashRing, PoolAllocator } from '../core/index.js';
 import { MeshCacheStore } from '../node/meshcache-store.js';
 import { ClusterQuery } from './cluster-query.js';
 import { type CommandContext, printResult } from './context.js';
 import { EXIT_FAILURE } from './failure.js';
-import { findFreePort, LOOPBACK } from './free-port.js';
 import { discoveryEndpoints, jsonOption } from './options.js';
 import { PageContent } from './page-content.js';
 

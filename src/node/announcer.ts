@@ -63,9 +63,13 @@ export class Announcer {
   }
 
   #start(): void {
-    this.#pass ??= this.#announceChanges().finally(() => {
-      this.#pass = undefined;
-    });
+    this.#pass ??= this.#announceChanges()
+      .catch((error: unknown) => {
+        this.#env.log.log('error', 'announcing pages to their new owners failed', { error: String(error) });
+      })
+      .finally(() => {
+        this.#pass = undefined;
+      });
   }
 
   async #announceChanges(): Promise<void> {

@@ -1,6 +1,6 @@
 import { createServer } from 'node:net';
+import { MeshCacheError } from '../base/errors.js';
 import type { RandomSource } from '../base/random.js';
-import { CommandFailure } from './failure.js';
 
 export const LOOPBACK = '127.0.0.1';
 
@@ -8,13 +8,16 @@ export const LOOPBACK = '127.0.0.1';
 const PORT_RANGE = [20_000, 30_000] as const;
 const PORT_ATTEMPTS = 50;
 
-/** A TCP port of loopback that nobody listens on now. Throws {@link CommandFailure} when there seems to be none. */
+/** A TCP port of loopback that nobody listens on now. Throws `ERR_UNREACHABLE` when there seems to be none. */
 export async function findFreePort(random: RandomSource): Promise<number> {
   for (let attempt = 0; attempt < PORT_ATTEMPTS; attempt++) {
     const port = PORT_RANGE[0] + (random.u32() % (PORT_RANGE[1] - PORT_RANGE[0]));
     if (await isFree(port)) return port;
   }
-  throw new CommandFailure(`found no free port of ${PORT_RANGE[0]} to ${PORT_RANGE[1]} on ${LOOPBACK}`);
+  throw new MeshCacheError(
+    'ERR_UNREACHABLE',
+    `found no free port of ${PORT_RANGE[0]} to ${PORT_RANGE[1]} on ${LOOPBACK}`,
+  );
 }
 
 function isFree(port: number): Promise<boolean> {
