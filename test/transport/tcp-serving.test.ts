@@ -1,8 +1,14 @@
+import { EventEmitter } from 'node:events';
+import type { Socket } from 'node:net';
 import test, { type ExecutionContext } from 'ava';
+import { systemClock } from '../../src/base/clock.js';
 import { systemEnvironment } from '../../src/base/environment.js';
 import { silentLogger } from '../../src/base/log.js';
 import { HostRegion } from '../../src/memory/host-region.js';
-import type { TcpLimits } from '../../src/transport/tcp/limits.js';
+import { type TcpLimits, tcpLimits } from '../../src/transport/tcp/limits.js';
+import { Registrations, registrationOf } from '../../src/transport/tcp/registrations.js';
+import { ServingConnection } from '../../src/transport/tcp/serving-connection.js';
+import { ServingCounters } from '../../src/transport/tcp/serving-counters.js';
 import { TcpTransport } from '../../src/transport/tcp/tcp-transport.js';
 import type { Mr } from '../../src/transport/transport.js';
 import { content, until } from '../support.js';
@@ -176,6 +182,68 @@ test('tcp serving: a reader that does not take its answers is held back, then gi
   await assertServes(t, server);
   await until(() => server.transport.stats().protocolErrors === 1);
   t.is(server.transport.stats().servedOps, 2, 'one answer at a time, and the good reader’s');
+});
+
+/** A socket whose kernel takes nothing until it is told to. */
+class FullSocket extends EventEmitter {
+  readonly calls: string[] = [];
+  destroyed = false;
+  writableNeedDrain = false;
+
+  write(bytes: Uint8Array): void {
+    this.calls.push(`write ${bytes.length}`);
+    this.writableNeedDrain = bytes.length > HELLO.length;
+  }
+
+  cork(): void {}
+  uncork(): void {}
+
+  pause(): void {
+    this.calls.push('pause');
+  }
+
+  resume(): void {
+    this.calls.push('resume');
+  }
+
+  destroy(): void {
+    this.destroyed = true;
+    this.calls.push('destroy');
+    this.emit('close');
+  }
+
+  takeAll(): void {
+    this.writableNeedDrain = false;
+    this.emit('drain');
+  }
+}
+
+test('tcp serving: nothing more is received or answered before an answer has been taken', (t) => {
+  const region = HostRegion.allocate(1000);
+  t.teardown(() => region.free());
+  const registrations = new Registrations(() => {});
+  registrations.add(registrationOf(region, 5, region.start, 1000));
+  const socket = new FullSocket();
+  new ServingConnection({
+    socket: socket as unknown as Socket,
+    registrations,
+    counters: new ServingCounters(),
+    limits: tcpLimits(),
+    clock: systemClock,
+  });
+  const frame = requestFrame(1, [{ rkey: 5, addr: region.addr, length: 100 }]);
+  socket.emit('data', Buffer.concat([HELLO, frame, frame.subarray(0, 30)]));
+  const answer = [`write ${RESPONSE_BYTES}`, 'write 100', 'pause'];
+  t.deepEqual(socket.calls.splice(0), ['write 32', ...answer]);
+  socket.emit('data', Buffer.concat([frame.subarray(30), frame]));
+  t.deepEqual(socket.calls.splice(0), []);
+  for (let i = 0; i < 2; i++) {
+    socket.takeAll();
+    t.deepEqual(socket.calls.splice(0), ['resume', ...answer]);
+  }
+  socket.takeAll();
+  t.deepEqual(socket.calls.splice(0), ['resume']);
+  socket.destroy();
 });
 
 test('tcp serving: connections beyond the limit are turned away and counted', async (t) => {
