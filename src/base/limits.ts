@@ -57,6 +57,8 @@ export const READ_STALL_TIMEOUT_MS = 3_000;
 export const READ_CONNECT_TIMEOUT_MS = 1_000;
 export const READ_RETRY_AFTER_MS = 1_000;
 export const DATA_CONNECTIONS_MAX_COUNT = 4096;
+/** A peer may take the stall timeout and a second for so many bytes to answer a request; a slower one is given up. */
+export const READ_MIN_BYTES_PER_S = 1 * MIB;
 /** Requests sent and not yet answered on one data connection. */
 export const READ_IN_FLIGHT_MAX_COUNT = 64;
 /**

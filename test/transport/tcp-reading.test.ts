@@ -161,6 +161,21 @@ test('tcp reading: a stalled peer is a miss, and what it sends later is not writ
   t.true(reader.target.bytes().every((byte) => byte === 1));
 });
 
+test('tcp reading: a peer that trickles is a miss in the end', async (t) => {
+  const reader = await createReader(t, { stallTimeoutMs: 100, minBytesPerS: LENGTH * 10 });
+  const endpoint = await rawServer(t, (socket) => {
+    socket.write(HELLO);
+    onRequests(socket, async (id, opCount, payloadBytes) => {
+      socket.write(responseHeader(id, opCount, { payloadBytes }));
+      while (!socket.destroyed) {
+        await systemClock.yield();
+        if (socket.writableLength === 0) socket.write(Buffer.alloc(1));
+      }
+    });
+  });
+  t.deepEqual(await reader.transport.batchRead([reader.op(endpoint)]), [false]);
+});
+
 test('tcp reading: a thread that was busy itself does not take its peer for stalled', async (t) => {
   const reader = await createReader(t, { stallTimeoutMs: 50, connectTimeoutMs: 50 });
   const server = await createReader(t);

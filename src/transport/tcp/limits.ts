@@ -7,6 +7,7 @@ import {
   READ_HANDSHAKE_TIMEOUT_MS,
   READ_IN_FLIGHT_MAX_BYTES,
   READ_IN_FLIGHT_MAX_COUNT,
+  READ_MIN_BYTES_PER_S,
   READ_REQUEST_MAX_OPS,
   READ_REQUEST_TARGET_BYTES,
   READ_RETRY_AFTER_MS,
@@ -20,6 +21,7 @@ export interface TcpLimits {
   readonly inFlightMaxBytes: number;
   readonly inFlightMaxCount: number;
   readonly stallTimeoutMs: number;
+  readonly minBytesPerS: number;
   readonly connectTimeoutMs: number;
   readonly retryAfterMs: number;
   readonly connectionsMaxCount: number;
@@ -38,6 +40,7 @@ export function tcpLimits(overrides: Partial<TcpLimits> = {}): TcpLimits {
     inFlightMaxBytes: READ_IN_FLIGHT_MAX_BYTES,
     inFlightMaxCount: READ_IN_FLIGHT_MAX_COUNT,
     stallTimeoutMs: READ_STALL_TIMEOUT_MS,
+    minBytesPerS: READ_MIN_BYTES_PER_S,
     connectTimeoutMs: READ_CONNECT_TIMEOUT_MS,
     retryAfterMs: READ_RETRY_AFTER_MS,
     connectionsMaxCount: DATA_CONNECTIONS_MAX_COUNT,

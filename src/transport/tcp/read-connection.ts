@@ -47,6 +47,8 @@ export class ReadConnection {
   #inFlightBytes = 0;
   #nextRequestId = 1;
   #lastProgressMs = 0;
+  /** Since when the oldest request has been the oldest. */
+  #oldestSinceMs = 0;
   #cancelTimer: (() => void) | undefined;
 
   /** Connects; requests may be submitted at once. */
@@ -192,6 +194,7 @@ export class ReadConnection {
     const request = this.#sent.shift() as ReadRequest;
     this.#sentIds.shift();
     this.#inFlightBytes -= request.totalBytes;
+    this.#oldestSinceMs = this.#lastProgressMs;
     this.#sendQueued();
     if (this.#sent.length === 0) this.#socket.unref();
   }
@@ -203,7 +206,7 @@ export class ReadConnection {
       const request = this.#queued[0] as ReadRequest;
       if (this.#sent.length > 0 && this.#inFlightBytes + request.totalBytes > limits.inFlightMaxBytes) return;
       this.#queued.shift();
-      if (this.#sent.length === 0) this.#lastProgressMs = env.clock.nowMs();
+      if (this.#sent.length === 0) this.#lastProgressMs = this.#oldestSinceMs = env.clock.nowMs();
       this.#sent.push(request);
       this.#sentIds.push(this.#nextRequestId);
       this.#inFlightBytes += request.totalBytes;
@@ -226,14 +229,18 @@ export class ReadConnection {
       // This thread itself may have been busy for that long: look at what has arrived meanwhile first.
       clock.yield().then(() => {
         if (this.#state !== 'open' || this.#sent.length === 0) return;
-        if (this.#leftMs() <= 0) this.close('stalled');
+        if (this.#leftMs() <= 0) this.close('stalled, or too slow');
         else if (this.#cancelTimer === undefined) this.#watchProgress(this.#leftMs());
       });
     });
   }
 
+  /** Time until the connection counts as stalled, or the oldest request as too slow. */
   #leftMs(): number {
-    return this.#lastProgressMs + this.#parts.limits.stallTimeoutMs - this.#parts.env.clock.nowMs();
+    const { limits, env } = this.#parts;
+    const oldestMs = ((this.#sent[0] as ReadRequest).totalBytes / limits.minBytesPerS) * 1000;
+    const untilMs = Math.min(this.#lastProgressMs, this.#oldestSinceMs + oldestMs) + limits.stallTimeoutMs;
+    return untilMs - env.clock.nowMs();
   }
 
   #finished(request: ReadRequest, op: number, outcome: 'read' | 'refused' | 'wrong-checksum'): void {
