@@ -17,6 +17,7 @@ const entries = {
   'tcp-serving-worker': 'src/transport/tcp/serving-worker.ts',
   'store-peer': 'src/bench/store-peer.ts',
   'tcp-peer': 'src/bench/tcp-peer.ts',
+  'directory-peer': 'src/bench/directory-peer.ts',
 };
 
 const common = {

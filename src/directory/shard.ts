@@ -246,30 +246,13 @@ export class DirectoryShard {
   }
 
   #fill(slot: number, locations: LocationColumns, i: number, recordIndex: number): void {
-    const chunk = this.#slab.chunkOf(slot);
-    const at = this.#slab.indexOf(slot);
-    chunk.addrWords[at * 2] = locations.addrWords[i * 2] as number;
-    chunk.addrWords[at * 2 + 1] = locations.addrWords[i * 2 + 1] as number;
-    chunk.length[at] = locations.length[i] as number;
-    chunk.generation[at] = locations.generation[i] as number;
-    chunk.rkey[at] = locations.rkey[i] as number;
-    chunk.checksum[at] = locations.checksum[i] as number;
-    chunk.tier[at] = locations.tier[i] as number;
-    chunk.node[at] = recordIndex;
+    this.#slab.write(slot, locations, i, recordIndex);
     this.#recordAt(recordIndex).locations++;
   }
 
   #copyOut(slot: number, found: LocationColumns, i: number): void {
-    const chunk = this.#slab.chunkOf(slot);
-    const at = this.#slab.indexOf(slot);
-    found.addrWords[i * 2] = chunk.addrWords[at * 2] as number;
-    found.addrWords[i * 2 + 1] = chunk.addrWords[at * 2 + 1] as number;
-    found.length[i] = chunk.length[at] as number;
-    found.generation[i] = chunk.generation[at] as number;
-    found.rkey[i] = chunk.rkey[at] as number;
-    found.checksum[i] = chunk.checksum[at] as number;
-    found.tier[i] = chunk.tier[at] as number;
-    const record = this.#recordAt(chunk.node[at] as number);
+    this.#slab.read(slot, found, i);
+    const record = this.#recordAt(this.#slab.nodeOf(slot));
     if (record.tableIndex === NO_LOCATION) record.tableIndex = found.nodes.push(record) - 1;
     found.node[i] = record.tableIndex;
   }
