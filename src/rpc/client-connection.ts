@@ -2,6 +2,7 @@ import type { Socket } from 'node:net';
 import type { Environment } from '../base/environment.js';
 import { ArgumentError, type ErrorCode, MeshCacheError } from '../base/errors.js';
 import {
+  RPC_BUFFERED_MAX_BYTES,
   RPC_CONNECT_TIMEOUT_MS,
   RPC_FRAME_MAX_BYTES,
   RPC_HANDSHAKE_TIMEOUT_MS,
@@ -74,6 +75,7 @@ export class ClientConnection {
   readonly #calls = new Map<number, PendingCall>();
   readonly #startedMs: number;
   #queued: Buffer[] = [];
+  #queuedBytes = 0;
   #requestMaxBytes = RPC_FRAME_MAX_BYTES;
   #ready = false;
   #ended = false;
@@ -110,6 +112,9 @@ export class ClientConnection {
       if (this.#calls.size >= RPC_IN_FLIGHT_MAX_COUNT) {
         const text = `more than ${RPC_IN_FLIGHT_MAX_COUNT} calls at once to ${this.#name}`;
         throw new MeshCacheError('ERR_OVERLOADED', text, { retryable: true });
+      }
+      if (this.#queuedBytes + this.#writer.bufferedBytes > RPC_BUFFERED_MAX_BYTES) {
+        throw new MeshCacheError('ERR_OVERLOADED', `${this.#name} does not take its requests`, { retryable: true });
       }
       const bytes = this.#codec.encode([call.method, call.params], FRAME_HEADER_BYTES);
       if (bytes.length - FRAME_HEADER_BYTES > this.#requestMaxBytes) {
@@ -168,12 +173,17 @@ export class ClientConnection {
     this.#requestMaxBytes = Math.min(frameMaxBytes, RPC_FRAME_MAX_BYTES);
     const queued = this.#queued;
     this.#queued = [];
+    this.#queuedBytes = 0;
     for (const bytes of queued) this.#writer.write(bytes);
   }
 
   #send(bytes: Buffer): void {
-    if (this.#ready) this.#writer.write(bytes);
-    else this.#queued.push(bytes);
+    if (this.#ready) {
+      this.#writer.write(bytes);
+    } else {
+      this.#queued.push(bytes);
+      this.#queuedBytes += bytes.length;
+    }
   }
 
   #received(chunk: Buffer): void {

@@ -12,6 +12,8 @@ export interface RpcServerOptions {
   readonly host: string;
   /** 0 (default): any free one. */
   readonly port?: number;
+  /** Further ones are closed at once; default RPC_CONNECTIONS_MAX_COUNT. */
+  readonly maxConnections?: number;
   readonly env?: Environment;
 }
 
@@ -31,6 +33,7 @@ export interface RpcServerStats {
 export class RpcServer {
   readonly #host: string;
   readonly #port: number;
+  readonly #maxConnections: number;
   readonly #env: Environment;
   readonly #codec = new MessageCodec();
   readonly #handlers = new Map<string, RpcHandler>();
@@ -43,6 +46,7 @@ export class RpcServer {
   constructor(options: RpcServerOptions) {
     this.#host = options.host;
     this.#port = options.port ?? 0;
+    this.#maxConnections = options.maxConnections ?? RPC_CONNECTIONS_MAX_COUNT;
     this.#env = options.env ?? systemEnvironment();
   }
 
@@ -69,7 +73,10 @@ export class RpcServer {
     server.on('error', (error) => {
       this.#env.log.log('error', 'control server failed', { error: error.message });
     });
-    if (this.#stopped) throw new ClosedError('the RPC server');
+    if (this.#stopped) {
+      server.close();
+      throw new ClosedError('the RPC server');
+    }
     return (server.address() as AddressInfo).port;
   }
 
@@ -90,7 +97,7 @@ export class RpcServer {
   }
 
   #accept(socket: Socket): void {
-    if (this.#stopped || this.#connections.size >= RPC_CONNECTIONS_MAX_COUNT) {
+    if (this.#stopped || this.#connections.size >= this.#maxConnections) {
       if (!this.#stopped) this.#fault('too_many_connections');
       socket.on('error', () => {});
       socket.destroy();

@@ -1,6 +1,7 @@
 import test from 'ava';
 import { DIRECTORY_REQUEST_MAX_KEYS } from '../../src/base/limits.js';
 import { DirectoryClient } from '../../src/directory/client.js';
+import { LocationColumns } from '../../src/directory/location-columns.js';
 import { RpcClient } from '../../src/rpc/client.js';
 import type { DataLocation } from '../../src/types.js';
 import { newClient, testEnvironment } from '../rpc/support.js';
@@ -78,6 +79,32 @@ test('directory: a delete that arrives after a newer put changes nothing', async
   t.true(((await client.get(['key']))[0]?.generation ?? 0) > first);
   await client.delete(['key']);
   t.deepEqual(await client.get(['key']), [null]);
+});
+
+test('directory: a delete carries the counter as it was at the call, whatever is put before it arrives', async (t) => {
+  const { ring } = await startNodes(t, ['n1']);
+  const { RpcServer } = await import('../../src/rpc/server.js');
+  const owner = new RpcServer({ host: '127.0.0.1', env: testEnvironment() });
+  const put: number[] = [];
+  const deleted: unknown[] = [];
+  owner.handle('directory.put', (params) => {
+    const { locations, nodes } = params as { locations: Uint8Array; nodes: unknown };
+    put.push(LocationColumns.decode(locations, nodes).generation[0] as number);
+    return { taken: new Uint8Array([1]) };
+  });
+  owner.handle('directory.delete', (params) => {
+    deleted.push((params as { generation: unknown }).generation);
+    return {};
+  });
+  const port = await owner.start();
+  t.teardown(() => owner.stop());
+  const client = new DirectoryClient(ring, () => ({ host: '127.0.0.1', port }), 1, { rpc: newClient(t) });
+  const open = locationOf({ generation: 0 });
+  await client.put({ key: open });
+  await Promise.all([client.delete(['key']), client.put({ key: open })]);
+  t.is(put.length, 2);
+  t.deepEqual(deleted, [put[0]]);
+  t.true((put[1] as number) > (put[0] as number));
 });
 
 test('directory: the counter stays ahead of generations that locations bring', async (t) => {

@@ -2,6 +2,7 @@ import test from 'ava';
 import { MeshCacheError } from '../../src/base/errors.js';
 import { RPC_CALL_TIMEOUT_MS, RPC_IN_FLIGHT_MAX_COUNT, RPC_RETRY_AFTER_MS } from '../../src/base/limits.js';
 import { RpcClient } from '../../src/rpc/client.js';
+import { encodeHello } from '../../src/rpc/frame.js';
 import { RpcServer } from '../../src/rpc/server.js';
 import { ManualClock } from '../clock.js';
 import { freePort, until } from '../support.js';
@@ -256,4 +257,35 @@ test('rpc: a port in use is a configuration error that names it', async (t) => {
   const second = new RpcServer({ ...endpoint, env: testEnvironment() });
   await t.throwsAsync(second.start(), { code: 'ERR_CONFIG', message: new RegExp(`port ${endpoint.port} is in use`) });
   await second.stop();
+});
+
+test('rpc: requests that a peer does not take are bounded', async (t) => {
+  const { default: net } = await import('node:net');
+  const stuck = net.createServer((socket) => {
+    t.teardown(() => socket.destroy());
+    socket.write(encodeHello());
+    socket.pause();
+  });
+  await new Promise<void>((resolve) => stuck.listen(0, '127.0.0.1', resolve));
+  t.teardown(() => stuck.close());
+  const { port } = stuck.address() as { port: number };
+  const client = newClient(t);
+  const params = { bytes: new Uint8Array(12 * 2 ** 20) };
+  const call = () => client.call({ host: '127.0.0.1', port }, 'echo', params, { timeoutMs: 60_000 });
+  const calls = Array.from({ length: 8 }, () => call().catch((error: MeshCacheError) => error.code));
+  t.is(await Promise.race(calls), 'ERR_OVERLOADED');
+  await client.close();
+  t.deepEqual([...new Set(await Promise.all(calls))].sort(), ['ERR_CLOSED', 'ERR_OVERLOADED']);
+});
+
+test('rpc: connections beyond the maximum are closed and counted, the others serve on', async (t) => {
+  const server = new RpcServer({ host: '127.0.0.1', maxConnections: 1, env: testEnvironment() });
+  server.handle('echo', (params) => params);
+  const endpoint = { host: '127.0.0.1', port: await server.start() };
+  t.teardown(() => server.stop());
+  const first = newClient(t);
+  t.deepEqual(await first.call(endpoint, 'echo', { a: 1 }), { a: 1 });
+  await t.throwsAsync(newClient(t).call(endpoint, 'echo', {}), { code: 'ERR_UNREACHABLE' });
+  t.is(server.stats().errors.too_many_connections, 1);
+  t.deepEqual(await first.call(endpoint, 'echo', { a: 2 }), { a: 2 });
 });
