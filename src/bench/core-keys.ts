@@ -14,13 +14,6 @@ export function hexKeyBatches(batches: number, batchKeys: number, seed: number):
   );
 }
 
-export function median(values: readonly number[]): number {
-  const sorted = values.toSorted((a, b) => a - b);
-  const middle = sorted.length >> 1;
-  if (sorted.length % 2 === 1) return sorted[middle] as number;
-  return ((sorted[middle - 1] as number) + (sorted[middle] as number)) / 2;
-}
-
 /**
  * Nanoseconds that each of `count` operations takes; `run` does the given part (0 to 1) of them. Before that the event
  * loop turns and a part is done untimed, so that what the contender before left to collect is not charged to this one.

@@ -6,6 +6,7 @@ import { ConsistentHashRing } from '../core/index.js';
 import { DirectoryClient } from '../directory/client.js';
 import { DataLocation } from '../types.js';
 import type { DirectoryPeerAnswer } from './directory-peer.js';
+import { median } from './median.js';
 import type { Benchmark, BenchOptions } from './report.js';
 
 const FULL_KEY_COUNT = 1_000_000;
@@ -182,11 +183,6 @@ function isRight(location: DataLocation | null, index: number): boolean {
 function cpuMsSince(before: NodeJS.CpuUsage): number {
   const { user, system } = process.cpuUsage(before);
   return (user + system) / 1000;
-}
-
-function median(values: readonly number[]): number {
-  const sorted = [...values].sort((a, b) => a - b);
-  return sorted[Math.floor(sorted.length / 2)] as number;
 }
 
 class DirectoryPeer {

@@ -1,7 +1,8 @@
 import { type RandomSource, seededRandom } from '../base/random.js';
 import { formatSize } from '../base/sizes.js';
 import { type EvictionPolicy, PoolAllocator } from '../core/index.js';
-import { hexKeyBatches, median, timePerOperationNs } from './core-keys.js';
+import { hexKeyBatches, timePerOperationNs } from './core-keys.js';
+import { median } from './median.js';
 import type { Benchmark, BenchOptions, BenchReport } from './report.js';
 
 const BATCH_KEYS = 128;

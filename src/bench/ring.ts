@@ -1,5 +1,6 @@
 import { ConsistentHashRing } from '../core/index.js';
-import { hexKeyBatches, median, timePerOperationNs, timeSettledNs } from './core-keys.js';
+import { hexKeyBatches, timePerOperationNs, timeSettledNs } from './core-keys.js';
+import { median } from './median.js';
 import type { Benchmark, BenchOptions, BenchReport } from './report.js';
 
 const VNODES = 160;

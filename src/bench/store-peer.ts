@@ -5,6 +5,7 @@
 import { HostRegion } from '../memory/host-region.js';
 import { MeshCacheStore } from '../node/meshcache-store.js';
 import { servePlainly } from './plain-pair.js';
+import { serveCommands } from './serving-process.js';
 import { benchKeys, benchStorage, type PeerAnswer, type PeerCommand, stampPage } from './store-pages.js';
 
 /** Pages that are made and set at a time. */
@@ -41,11 +42,4 @@ async function publish(to: MeshCacheStore, { pageBytes, pages }: { pageBytes: nu
   }
 }
 
-process.on('disconnect', () => process.exit(0));
-process.on('SIGINT', () => {});
-process.on('message', (command: PeerCommand) => {
-  execute(command).then(
-    (answer) => process.send?.(answer),
-    (error: Error) => process.send?.({ error: error.stack ?? error.message } satisfies PeerAnswer),
-  );
-});
+serveCommands(execute);

@@ -1,15 +1,15 @@
-import { type ChildProcess, fork } from 'node:child_process';
-import { fileURLToPath } from 'node:url';
 import { systemRandom } from '../base/random.js';
 import { formatSize } from '../base/sizes.js';
 import { KeyEncoder } from '../core/index.js';
 import { HostRegion } from '../memory/host-region.js';
 import { MeshCacheStore } from '../node/meshcache-store.js';
 import type { ReadOp } from '../transport/transport.js';
+import { type Contender, race } from './contenders.js';
 import { findFreePort, LOOPBACK } from './free-port.js';
 import { PlainReader } from './plain-pair.js';
-import { RedisPeer } from './redis.js';
+import { fastestPipeline, RedisPeer } from './redis.js';
 import type { BenchOptions, BenchReport } from './report.js';
+import { ServingProcess } from './serving-process.js';
 import { benchKeys, benchStorage, isStamped, type PeerAnswer, type PeerCommand, stampPage } from './store-pages.js';
 
 const BATCH_PAGES = 128;
@@ -19,20 +19,9 @@ const QUICK_WORK_BYTES = 16 * 2 ** 20;
 /** The peer's pool beside the pages: rounding of the allocator, and quarantine of the pages of the size before. */
 const POOL_SLACK = 1.25;
 const READER_POOL_BYTES = 2 ** 20;
-/** Values of a redis pipeline: the best of these is taken, at every page size. */
-const REDIS_AT_A_TIME = [4, 16, 32, 128] as const;
 const MEMBERS_TIMEOUT_MS = 15_000;
 /** Without verification a reader gives up when half of this has passed: never, here. */
 const READER_CONFIG = { reuse_quarantine_ms: 600_000 };
-
-/** One way to bring all pages of a size from the other process into the destination. */
-interface Contender {
-  readonly name: string;
-  /** Reads everything once; rejects when a page did not come. */
-  read(): Promise<void>;
-  /** The pages stay where the client puts them. */
-  readonly isElsewhere?: boolean;
-}
 
 /**
  * `batchGetV1` of pages in another process's pool, with and without verification, beside `batchRead` of the same pages from
@@ -60,8 +49,10 @@ export async function storeBench(options: BenchOptions): Promise<BenchReport> {
   }
 }
 
+type StorePeer = ServingProcess<PeerCommand, PeerAnswer>;
+
 class StoreBench {
-  readonly #peer: ServingProcess;
+  readonly #peer: StorePeer;
   readonly #verifying: MeshCacheStore;
   readonly #trusting: MeshCacheStore;
   readonly #destination: HostRegion;
@@ -69,7 +60,7 @@ class StoreBench {
   readonly #redis: RedisPeer | string;
 
   private constructor(parts: {
-    peer: ServingProcess;
+    peer: StorePeer;
     verifying: MeshCacheStore;
     trusting: MeshCacheStore;
     destination: HostRegion;
@@ -86,7 +77,7 @@ class StoreBench {
 
   static async start(workBytes: number): Promise<StoreBench> {
     const discoveryAddr = `${LOOPBACK}:${await findFreePort(systemRandom)}`;
-    const peer = new ServingProcess();
+    const peer: StorePeer = new ServingProcess(new URL('./store-peer.js', import.meta.url));
     const stores: MeshCacheStore[] = [];
     try {
       const poolBytes = Math.ceil(workBytes * POOL_SLACK);
@@ -121,28 +112,15 @@ class StoreBench {
     await this.#fillRedis(pageBytes, pages);
     const keys = benchKeys(pageBytes, pages);
     const contenders = await this.#contenders(keys, pageBytes);
-    const speeds = contenders.map((): number[] => []);
-    for (let round = 0; round <= options.rounds; round++) {
-      for (const [c, contender] of contenders.entries()) {
-        options.progress(`${formatSize(pageBytes)}: round ${round} of ${options.rounds}, ${contender.name}`);
-        const startedMs = performance.now();
-        await contender.read();
-        if (round > 0) speeds[c]?.push((pages * pageBytes) / (performance.now() - startedMs) / 1e6);
-        if (round === 0 && !contender.isElsewhere) this.#checkDestination(contender.name, pageBytes, pages);
-      }
-    }
-    const reference = median(speeds[0] as number[]);
-    return contenders.map(({ name }, c) => {
-      const all = speeds[c] as number[];
-      return {
-        page: formatSize(pageBytes),
-        contender: name,
-        gb_per_s: median(all),
-        min_gb_per_s: Math.min(...all),
-        max_gb_per_s: Math.max(...all),
-        ratio: median(all) / reference,
-      };
+    const { rounds, progress } = options;
+    const page = formatSize(pageBytes);
+    const rows = await race(contenders, {
+      rounds,
+      totalBytes: pages * pageBytes,
+      clear: () => this.#destination.bytes().fill(0),
+      progress: (round, name) => progress(`${page}: round ${round} of ${rounds}, ${name}`),
     });
+    return rows.map((row) => ({ page, ...row }));
   }
 
   async close(): Promise<void> {
@@ -169,22 +147,34 @@ class StoreBench {
     }
     const { transport } = this.#trusting.runtime;
     const ops = await this.#readOps(keys, pageBytes);
+    const isRight = (): boolean =>
+      keys.every((_, page) => isStamped(this.#destination.bytes(page * pageBytes, pageBytes), page));
     const contenders: Contender[] = [
       {
         name: 'batchRead',
+        isRight,
         read: () => readAll(({ first, keys }) => transport.batchRead(ops.slice(first, first + keys.length))),
       },
       {
         name: 'batchGetV1, verified',
+        isRight,
         read: () => readAll(({ keys, slots }) => this.#verifying.batchGetV1(keys, slots)),
       },
       {
         name: 'batchGetV1, not verified',
+        isRight,
         read: () => readAll(({ keys, slots }) => this.#trusting.batchGetV1(keys, slots)),
       },
-      { name: 'plain sockets', read: () => this.#plain.readAll(this.#plainBatches(batches, pageBytes), pageBytes) },
+      {
+        name: 'plain sockets',
+        isRight,
+        read: () => this.#plain.readAll(this.#plainBatches(batches, pageBytes), pageBytes),
+      },
     ];
-    if (typeof this.#redis !== 'string') contenders.push(await redisContender(this.#redis, batches));
+    if (typeof this.#redis !== 'string') {
+      const slots = batches.map((batch) => batch.slots);
+      contenders.push(await fastestPipeline(this.#redis, slots, isStamped));
+    }
     return contenders;
   }
 
@@ -218,15 +208,6 @@ class StoreBench {
       return { remoteEndpoint, localAddr, remoteAddr, rkey, length };
     });
   }
-
-  /** Every page must have come, and the next contender must bring them again. */
-  #checkDestination(name: string, pageBytes: number, pages: number): void {
-    for (let page = 0; page < pages; page++) {
-      const bytes = this.#destination.bytes(page * pageBytes, pageBytes);
-      if (!isStamped(bytes, page)) throw new Error(`${name}: page ${page} of ${formatSize(pageBytes)} is wrong`);
-      bytes.fill(0);
-    }
-  }
 }
 
 interface Batch {
@@ -256,58 +237,10 @@ function destinationPool(region: HostRegion, pageBytes: number): Parameters<Mesh
   };
 }
 
-/** Finds the number of values a pipeline that is fastest here. */
-async function redisContender(redis: RedisPeer, batches: readonly Batch[]): Promise<Contender> {
-  const readAll = async (atATime: number): Promise<void> => {
-    for (const { slots } of batches) await redis.read(slots, atATime);
-  };
-  let best = { atATime: 0, ms: Number.POSITIVE_INFINITY };
-  for (const atATime of REDIS_AT_A_TIME) {
-    const startedMs = performance.now();
-    await readAll(atATime);
-    const ms = performance.now() - startedMs;
-    if (ms < best.ms) best = { atATime, ms };
-  }
-  return { name: `ioredis, ${best.atATime} a pipeline`, read: () => readAll(best.atATime), isElsewhere: true };
-}
-
-/** The other process. */
-class ServingProcess {
-  readonly #child: ChildProcess;
-
-  constructor() {
-    this.#child = fork(fileURLToPath(new URL('./store-peer.js', import.meta.url)));
-  }
-
-  call(command: PeerCommand): Promise<PeerAnswer> {
-    return new Promise((resolve, reject) => {
-      const onExit = (status: number | null): void => reject(new Error(`the serving process ended (status ${status})`));
-      this.#child.once('exit', onExit);
-      this.#child.once('message', (answer: PeerAnswer) => {
-        this.#child.off('exit', onExit);
-        if (answer.error === undefined) resolve(answer);
-        else reject(new Error(`the serving process failed: ${answer.error}`));
-      });
-      this.#child.send(command);
-    });
-  }
-
-  end(): void {
-    if (this.#child.connected) this.#child.disconnect();
-  }
-}
-
 async function awaitMembers(store: MeshCacheStore, count: number): Promise<void> {
   const untilMs = performance.now() + MEMBERS_TIMEOUT_MS;
   while (store.runtime.members().size < count) {
     if (performance.now() > untilMs) throw new Error('the nodes did not find each other');
     await new Promise((resolve) => setTimeout(resolve, 20));
   }
-}
-
-function median(values: readonly number[]): number {
-  const sorted = [...values].sort((a, b) => a - b);
-  const middle = sorted.length >> 1;
-  const upper = sorted[middle] as number;
-  return sorted.length % 2 === 1 ? upper : ((sorted[middle - 1] as number) + upper) / 2;
 }

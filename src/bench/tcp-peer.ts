@@ -5,12 +5,17 @@
 import { HostRegion } from '../memory/host-region.js';
 import { TcpTransport } from '../transport/tcp/tcp-transport.js';
 import { servePlainly } from './plain-pair.js';
+import { serveCommands } from './serving-process.js';
 import { stampPage } from './store-pages.js';
 
 export type TcpPeerCommand =
   | { readonly kind: 'start'; readonly poolBytes: number }
   /** Marks the pool as pages of this size. */
-  | { readonly kind: 'stamp'; readonly pageBytes: number };
+  | { readonly kind: 'stamp'; readonly pageBytes: number }
+  /** Answers, and then keeps the main thread busy. */
+  | { readonly kind: 'busy'; readonly how: 'blocked' | 'computing'; readonly ms: number }
+  /** Answers when the main thread has time. */
+  | { readonly kind: 'settle' };
 
 export interface TcpPeerAnswer {
   readonly error?: string;
@@ -32,6 +37,12 @@ async function execute(command: TcpPeerCommand): Promise<TcpPeerAnswer> {
     const plainPort = await servePlainly(pool.bytes());
     return { endpoint: transport.localEndpoint(), addr: addr.toString(), rkey, plainPort };
   }
+  if (command.kind === 'settle') return {};
+  if (command.kind === 'busy') {
+    // After the answer has been sent.
+    setTimeout(() => beBusy(command), 0);
+    return {};
+  }
   if (pool === undefined) throw new Error('stamp before start');
   const { pageBytes } = command;
   for (let page = 0; (page + 1) * pageBytes <= pool.length; page++) {
@@ -40,11 +51,14 @@ async function execute(command: TcpPeerCommand): Promise<TcpPeerAnswer> {
   return {};
 }
 
-process.on('disconnect', () => process.exit(0));
-process.on('SIGINT', () => {});
-process.on('message', (command: TcpPeerCommand) => {
-  execute(command).then(
-    (answer) => process.send?.(answer),
-    (error: Error) => process.send?.({ error: error.stack ?? error.message }),
-  );
-});
+/** Keeps this thread from everything else: asleep, or at work. */
+function beBusy({ how, ms }: { readonly how: 'blocked' | 'computing'; readonly ms: number }): void {
+  if (how === 'blocked') {
+    Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ms);
+    return;
+  }
+  const endMs = performance.now() + ms;
+  while (performance.now() < endMs);
+}
+
+serveCommands(execute);

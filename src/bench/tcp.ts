@@ -1,14 +1,14 @@
-import { type ChildProcess, fork } from 'node:child_process';
-import { fileURLToPath } from 'node:url';
 import { type RandomSource, seededRandom } from '../base/random.js';
 import { formatSize } from '../base/sizes.js';
 import { crc32 } from '../memory/checksum.js';
 import { HostRegion } from '../memory/host-region.js';
 import { TcpTransport } from '../transport/tcp/tcp-transport.js';
 import type { ReadOp } from '../transport/transport.js';
+import { type Contender, race } from './contenders.js';
 import { type PlainBatch, PlainReader } from './plain-pair.js';
-import { RedisPeer } from './redis.js';
+import { fastestPipeline, RedisPeer } from './redis.js';
 import type { BenchOptions, BenchReport } from './report.js';
+import { ServingProcess } from './serving-process.js';
 import { isStamped, stampPage } from './store-pages.js';
 import type { TcpPeerAnswer, TcpPeerCommand } from './tcp-peer.js';
 
@@ -16,19 +16,14 @@ const BATCH_PAGES = 128;
 const PAGE_SIZES_BYTES = [4 * 2 ** 10, 64 * 2 ** 10, 2 ** 20, 4 * 2 ** 20] as const;
 const FULL_WORK_BYTES = 2 ** 30;
 const QUICK_WORK_BYTES = 16 * 2 ** 20;
-const REDIS_AT_A_TIME = [4, 16, 32, 128] as const;
+/** Pages of this size are also read while the owner's main thread is busy for so long. */
+const BUSY_PAGE_BYTES = 2 ** 20;
+const BUSY_MS = 1000;
 
 /** Where a batch's pages go: one after the other, or each somewhere else. */
 type Destinations = 'contiguous' | 'scattered';
 
-/** One way to bring every page of the other process's pool here, batch after batch. */
-interface Contender {
-  readonly name: string;
-  /** One pass over all pages. */
-  read(): Promise<void>;
-  /** Whether the last pass has brought the right bytes. */
-  isRight(): boolean;
-}
+type TcpPeer = ServingProcess<TcpPeerCommand, TcpPeerAnswer>;
 
 /**
  * `batchRead` of pages in another process's pool beside two plain sockets that only copy, in one
@@ -52,7 +47,7 @@ export async function tcpBench(options: BenchOptions): Promise<BenchReport> {
 
 class TcpBench {
   readonly #options: BenchOptions;
-  readonly #peer: ServingProcess;
+  readonly #peer: TcpPeer;
   readonly #memory: Required<Omit<TcpPeerAnswer, 'error'>>;
   readonly #transport: TcpTransport;
   readonly #plain: PlainReader;
@@ -63,7 +58,7 @@ class TcpBench {
   static async start(options: BenchOptions): Promise<TcpBench> {
     options.progress('starting the serving processes');
     const workBytes = options.quick ? QUICK_WORK_BYTES : FULL_WORK_BYTES;
-    const peer = new ServingProcess();
+    const peer: TcpPeer = new ServingProcess(new URL('./tcp-peer.js', import.meta.url));
     const memory = (await peer.call({ kind: 'start', poolBytes: workBytes })) as Required<TcpPeerAnswer>;
     const target = HostRegion.allocate(workBytes);
     target.prefault();
@@ -81,7 +76,7 @@ class TcpBench {
   private constructor(
     options: BenchOptions,
     parts: {
-      readonly peer: ServingProcess;
+      readonly peer: TcpPeer;
       readonly memory: Required<TcpPeerAnswer>;
       readonly transport: TcpTransport;
       readonly plain: PlainReader;
@@ -101,6 +96,7 @@ class TcpBench {
   notes(): string[] {
     const notes = [
       `Batches of ${BATCH_PAGES} pages, one batch at a time; pool and destination of ${formatSize(this.#target.length)}, touched before; medians of ${this.#options.rounds} interleaved rounds.`,
+      'owner blocked, owner computing: its main thread sleeps, or takes a whole core, for one second meanwhile.',
       'ratio: to the plain sockets with the same destinations, which verify nothing and serve from their main thread.',
     ];
     if (typeof this.#redis === 'string') notes.push(`Without redis: ${this.#redis}.`);
@@ -117,34 +113,17 @@ class TcpBench {
     await this.#redis.fill(this.#pages(pageBytes), pageBytes, (number) => stamped(page, number));
   }
 
-  /** Rows of one page size: every contender in turn, round after round, the first round not counted. */
+  /** Rows of one page size and one kind of destination. */
   async measure(pageBytes: number, destinations: Destinations): Promise<BenchReport['rows'][number][]> {
-    const contenders = await this.#contenders(pageBytes, destinations);
-    const speeds = contenders.map((): number[] => []);
-    const totalBytes = this.#pages(pageBytes) * pageBytes;
-    for (let round = 0; round <= this.#options.rounds; round++) {
-      this.#options.progress(`${formatSize(pageBytes)}, ${destinations}: round ${round} of ${this.#options.rounds}`);
-      for (const [c, contender] of contenders.entries()) {
-        if (round === 0) this.#target.bytes().fill(0);
-        const startedMs = performance.now();
-        await contender.read();
-        if (round > 0) speeds[c]?.push(totalBytes / (performance.now() - startedMs) / 1e6);
-        else if (!contender.isRight()) throw new Error(`${contender.name}: wrong bytes`);
-      }
-    }
-    const plain = median(speeds[0] as number[]);
-    return contenders.map(({ name }, c) => {
-      const all = speeds[c] as number[];
-      return {
-        page: formatSize(pageBytes),
-        destinations,
-        contender: name,
-        gb_per_s: median(all),
-        min_gb_per_s: Math.min(...all),
-        max_gb_per_s: Math.max(...all),
-        ratio: median(all) / plain,
-      };
+    const { rounds, progress } = this.#options;
+    const page = formatSize(pageBytes);
+    const rows = await race(await this.#contenders(pageBytes, destinations), {
+      rounds,
+      totalBytes: this.#pages(pageBytes) * pageBytes,
+      clear: () => this.#target.bytes().fill(0),
+      progress: (round, name) => progress(`${page}, ${destinations}: round ${round} of ${rounds}, ${name}`),
     });
+    return rows.map((row) => ({ page, destinations, ...row }));
   }
 
   async close(): Promise<void> {
@@ -183,9 +162,27 @@ class TcpBench {
       { name: 'batchRead', isRight, read: () => this.#readAll(trusting) },
       { name: 'batchRead, checksums', isRight, read: () => this.#readAll(verified) },
     ];
-    const isOnce = destinations === 'contiguous';
-    if (typeof this.#redis !== 'string' && isOnce) contenders.push(await redisContender(this.#redis, order));
+    if (destinations === 'scattered') return contenders;
+    if (pageBytes === BUSY_PAGE_BYTES) {
+      for (const how of ['blocked', 'computing'] as const) {
+        contenders.push({
+          name: `batchRead, owner ${how}`,
+          isRight,
+          read: () => this.#readWhileBusy(trusting, how),
+          settle: () => this.#peer.call({ kind: 'settle' }).then(() => {}),
+        });
+      }
+    }
+    if (typeof this.#redis !== 'string') {
+      contenders.push(await fastestPipeline(this.#redis, batchesOf(order), isStamped));
+    }
     return contenders;
+  }
+
+  /** Reads while the owner's main thread does nothing else than be busy. */
+  async #readWhileBusy(batches: readonly (readonly ReadOp[])[], how: 'blocked' | 'computing'): Promise<void> {
+    await this.#peer.call({ kind: 'busy', how, ms: BUSY_MS });
+    await this.#readAll(batches);
   }
 
   async #readAll(batches: readonly (readonly ReadOp[])[]): Promise<void> {
@@ -208,55 +205,6 @@ class TcpBench {
       const own = slots.slice(first, first + pages.length);
       return { pages, destinations: own.map((slot) => this.#target.bytes(slot * pageBytes, pageBytes)) };
     });
-  }
-}
-
-/** Finds the number of values a pipeline that is fastest here. */
-async function redisContender(redis: RedisPeer, order: readonly number[]): Promise<Contender> {
-  const batches = batchesOf(order);
-  let isRight = true;
-  const readAll = async (atATime: number): Promise<void> => {
-    isRight = true;
-    for (const pages of batches) {
-      const values = await redis.read(pages, atATime);
-      const last = values.length - 1;
-      isRight &&= isStamped((values[last] as Buffer).subarray(0, 8), pages[last] as number);
-    }
-  };
-  let best = { atATime: 0, ms: Number.POSITIVE_INFINITY };
-  for (const atATime of REDIS_AT_A_TIME) {
-    const startedMs = performance.now();
-    await readAll(atATime);
-    const ms = performance.now() - startedMs;
-    if (ms < best.ms) best = { atATime, ms };
-  }
-  const { atATime } = best;
-  return { name: `ioredis, ${atATime} a pipeline`, isRight: () => isRight, read: () => readAll(atATime) };
-}
-
-/** The other process. */
-class ServingProcess {
-  readonly #child: ChildProcess;
-
-  constructor() {
-    this.#child = fork(fileURLToPath(new URL('./tcp-peer.js', import.meta.url)));
-  }
-
-  call(command: TcpPeerCommand): Promise<TcpPeerAnswer> {
-    return new Promise((resolve, reject) => {
-      const onExit = (status: number | null): void => reject(new Error(`the serving process ended (status ${status})`));
-      this.#child.once('exit', onExit);
-      this.#child.once('message', (answer: TcpPeerAnswer) => {
-        this.#child.off('exit', onExit);
-        if (answer.error === undefined) resolve(answer);
-        else reject(new Error(`the serving process failed: ${answer.error}`));
-      });
-      this.#child.send(command);
-    });
-  }
-
-  end(): void {
-    if (this.#child.connected) this.#child.disconnect();
   }
 }
 
@@ -284,11 +232,4 @@ function shuffled(count: number, random: RandomSource): number[] {
     [numbers[i], numbers[j]] = [numbers[j] as number, numbers[i] as number];
   }
   return numbers;
-}
-
-function median(values: readonly number[]): number {
-  const sorted = [...values].sort((a, b) => a - b);
-  const middle = sorted.length >> 1;
-  const upper = sorted[middle] as number;
-  return sorted.length % 2 === 1 ? upper : ((sorted[middle - 1] as number) + upper) / 2;
 }
