@@ -406,6 +406,11 @@ export function transportContract(test: TestFn, subject: TransportCase): void {
     for (const remoteEndpoint of ['', 'nowhere', '127.0.0.1:0', '127.0.0.1:99999', 'no.such.host.invalid:1']) {
       t.deepEqual(await reader.batchRead([{ ...op, remoteEndpoint }]), [false], remoteEndpoint);
     }
+    // Rejected with a TypeError once the good read was on its way: it went on writing after that.
+    for (const wrong of [undefined, null, 7, {}]) {
+      const noText = { ...op, remoteEndpoint: wrong as unknown as string };
+      t.deepEqual(await reader.batchRead([op, noText, noText]), [true, false, false], String(wrong));
+    }
   });
 
   define('a peer killed in the middle of a read: false, and nothing is written any more', async (bench, t) => {

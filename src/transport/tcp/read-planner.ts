@@ -14,7 +14,8 @@ export interface PeerPlan {
 /**
  * Sorts the operations of a batch into requests, peer by peer. Throws `ArgumentError`, before
  * anything is sent, for local memory that is not live and for malformed operations. Operations that
- * no peer can grant (an rkey or address that does not fit its field) end false at once.
+ * no peer can grant (an endpoint that is no text, an rkey or address that does not fit its field) end
+ * false at once: an error while requests are handed out would leave those before it in flight.
  */
 export function planReads(ops: readonly ReadOp[], batch: ReadBatch, limits: TcpLimits): PeerPlan[] {
   const plans = new Map<string, PeerPlan>();
@@ -26,7 +27,7 @@ export function planReads(ops: readonly ReadOp[], batch: ReadBatch, limits: TcpL
     const start = Number(op.localAddr);
     const region = op.scatter === undefined ? regionAt(op.localAddr, start, op.length, index) : undefined;
     const remoteAddr = Number(op.remoteAddr);
-    if (!isSendable(op.rkey, remoteAddr)) {
+    if (!isSendable(op, remoteAddr)) {
       batch.finish(index, false);
       continue;
     }
@@ -60,8 +61,10 @@ function isFull(request: ReadRequest, moreBytes: number, limits: TcpLimits): boo
   return request.opCount >= limits.requestMaxOps || request.totalBytes + moreBytes > limits.requestTargetBytes;
 }
 
-function isSendable(rkey: number, remoteAddr: number): boolean {
-  return remoteAddr >= 0 && remoteAddr <= Number.MAX_SAFE_INTEGER && rkey >>> 0 === rkey;
+function isSendable({ remoteEndpoint, rkey }: ReadOp, remoteAddr: number): boolean {
+  return (
+    typeof remoteEndpoint === 'string' && Number.isSafeInteger(remoteAddr) && remoteAddr >= 0 && rkey >>> 0 === rkey
+  );
 }
 
 /** The memory of a range within a region, segment by segment. */
