@@ -88,7 +88,8 @@ test('tcp serving: frames may come in pieces of any size', async (t) => {
 });
 
 test('tcp serving: what is not of the protocol closes the connection, is counted, and harms nobody', async (t) => {
-  const server = await serve(t);
+  // No deadline closes them: a start that cannot become a hello used to stay until it came.
+  const server = await serve(t, { handshakeTimeoutMs: 2 ** 30 });
   const { op } = server;
   const good = requestFrame(1, [op]);
   const patched = (frame: Buffer, at: number, value: number): Buffer => {
@@ -102,6 +103,10 @@ test('tcp serving: what is not of the protocol closes the connection, is counted
     [noise(3, 1_000_000)],
     [Buffer.from('GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n')],
     [Buffer.alloc(100)],
+    [Buffer.from('GET /')],
+    [Buffer.from([0x16])],
+    [HELLO.subarray(0, 4), Buffer.from([2])],
+    [HELLO.subarray(0, 7), Buffer.from([1])],
     [patched(HELLO, 0, 0x4e)],
     [patched(HELLO, 4, 2)],
     [patched(HELLO, 6, 1)],

@@ -13,6 +13,8 @@ const PROTOCOL_VERSION = 1;
 const TWO_TO_32 = 2 ** 32;
 
 export const HELLO_BYTES = 32;
+/** Magic, version and flags: the rest of a hello may be anything. */
+const HELLO_FIXED_BYTES = 8;
 export const REQUEST_HEADER_BYTES = 24;
 export const OP_BYTES = 16;
 export const RESPONSE_HEADER_BYTES = 24 + READ_REQUEST_MAX_OPS / 8;
@@ -33,6 +35,12 @@ export function isGoodHello(bytes: Buffer, at: number): boolean {
     bytes.readUInt16LE(at + 4) === PROTOCOL_VERSION &&
     bytes.readUInt16LE(at + 6) === 0
   );
+}
+
+/** Whether what has arrived of a hello, `bytes` from `at` on, can still become a good one. */
+export function mayBecomeHello(bytes: Buffer, at: number): boolean {
+  const start = encodeHello().subarray(0, Math.min(HELLO_FIXED_BYTES, bytes.length - at));
+  return start.compare(bytes, at, at + start.length) === 0;
 }
 
 export interface RequestHeader {

@@ -8,6 +8,7 @@ import {
   grantOp,
   HELLO_BYTES,
   isGoodHello,
+  mayBecomeHello,
   OP_BYTES,
   opAddr,
   opLength,
@@ -92,6 +93,8 @@ export class ServingConnection {
 
   /** Bytes used; 0 when more are needed, undefined when they are not of the protocol. */
   #parseHello(at: number): number | undefined {
+    // At the first wrong byte: who speaks another protocol would hold the connection until the deadline.
+    if (!mayBecomeHello(this.#input, at)) return undefined;
     if (this.#input.length - at < HELLO_BYTES) return 0;
     if (!isGoodHello(this.#input, at)) return undefined;
     this.#isGreeted = true;
