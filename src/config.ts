@@ -272,6 +272,7 @@ function parseMapping(mapping: Readonly<Record<string, unknown>>): Record<string
   for (const [key, field] of Object.entries(SCHEMA)) {
     parsed[toCamelCase(key)] = given.has(key) ? parseField(key, field, given.get(key)) : field.byDefault;
   }
+  fillTiming(parsed, given);
   if (parsed.discoveryAddr === undefined) {
     throw new ConfigError('configuration key "discovery_addr" is required, for example "10.0.0.1:31990"');
   }
@@ -283,6 +284,14 @@ function parseField(key: string, field: Field, value: unknown): unknown {
   if (parsed !== undefined) return parsed;
   const shown = key === 'cluster_secret' ? 'a value that is not shown' : describe(value);
   throw new ConfigError(`configuration key "${key}": got ${shown}, allowed is ${field.allowed}`);
+}
+
+/** Of the two intervals, one that is not given follows the other one. */
+function fillTiming(parsed: Record<string, unknown>, given: ReadonlyMap<string, unknown>): void {
+  const heartbeat = parsed.heartbeatInterval as number;
+  const ttl = parsed.memberTtl as number;
+  if (!given.has('member_ttl')) parsed.memberTtl = Math.max(ttl, 3 * heartbeat);
+  else if (!given.has('heartbeat_interval')) parsed.heartbeatInterval = Math.min(heartbeat, ttl / 3);
 }
 
 function checkRelations(config: MeshCacheConfig): void {

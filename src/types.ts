@@ -15,7 +15,7 @@ export interface DataLocationInit {
   /** Bytes. */
   readonly length: number;
   /** CRC-32 (IEEE) of the page. */
-  readonly checksum: number;
+  readonly checksum?: number;
   /** The owner's start (see {@link NodeInfo}); a restarted owner's older locations are void. */
   readonly incarnation?: number;
   /** Order of this node's own statements on its keys; 0: not stated yet. */
@@ -40,7 +40,7 @@ export class DataLocation {
     this.remoteAddr = init.remoteAddr;
     this.rkey = init.rkey;
     this.length = init.length;
-    this.checksum = init.checksum;
+    this.checksum = init.checksum ?? 0;
     this.incarnation = init.incarnation ?? 0;
     this.generation = init.generation ?? 0;
     this.tier = init.tier ?? 'memory';
@@ -163,9 +163,10 @@ class RecordReader {
   }
 
   integer(name: string, min: number, max: number, fallback?: number): number {
-    const value = this.dict[name] ?? fallback;
+    const given = this.dict[name] ?? fallback;
+    const value = typeof given === 'bigint' ? Number(given) : given;
     if (typeof value === 'number' && Number.isSafeInteger(value) && value >= min && value <= max) return value;
-    throw new ProtocolError(`${this.what}: ${name} must be an integer of ${min} to ${max}, got ${String(value)}`);
+    throw new ProtocolError(`${this.what}: ${name} must be an integer of ${min} to ${max}, got ${String(given)}`);
   }
 
   address(name: string): bigint {

@@ -77,14 +77,17 @@ const REFUSED: readonly [Record<string, unknown>, RegExp][] = [
   [{ discovery_addr: ADDR, global_segment_size: -1 }, /"global_segment_size": got -1/],
   [{ discovery_addr: ADDR, global_segment_size: 1.5 }, /"global_segment_size"/],
   [{ discovery_addr: ADDR, global_segment_size: '' }, /"global_segment_size"/],
-  [{ discovery_addr: ADDR, global_segment_size: '1kb' }, /"global_segment_size": got "1kb", allowed is 64 KiB/],
+  [{ discovery_addr: ADDR, global_segment_size: '63b' }, /"global_segment_size": got "63b", allowed is 64 B/],
   [{ discovery_addr: ADDR, vnodes: 0 }, /"vnodes": got 0, allowed is a whole number of 1 to 4096/],
   [{ discovery_addr: ADDR, vnodes: '12.5' }, /"vnodes"/],
   [{ discovery_addr: ADDR, vnodes: Number.NaN }, /"vnodes"/],
   [{ discovery_addr: ADDR, verify_reads: 'maybe' }, /"verify_reads": got "maybe", allowed is true or false/],
   [{ discovery_addr: ADDR, eviction_policy: 'fifo' }, /"eviction_policy": got "fifo", allowed is lru or s3fifo/],
   [{ discovery_addr: ADDR, protocol: 'udp' }, /"protocol": got "udp", allowed is rdma or tcp/],
-  [{ discovery_addr: ADDR, member_ttl: 3 }, /"member_ttl": got 3 s, allowed is at least twice heartbeat_interval/],
+  [
+    { discovery_addr: ADDR, member_ttl: 3, heartbeat_interval: 2 },
+    /"member_ttl": got 3 s, allowed is at least twice heartbeat_interval/,
+  ],
   [{ discovery_addr: ADDR, disk_enabled: true }, /"disk_path" is required/],
   [{ discovery_addr: ADDR, discoveryAddr: ADDR }, /"discovery_addr" is given twice/],
   [
@@ -100,6 +103,11 @@ for (const [mapping, message] of REFUSED) {
     t.throws(() => MeshCacheConfig.fromExtraConfig(mapping), { instanceOf: ConfigError, message });
   });
 }
+
+test('config: of the two intervals, one that is not given follows the other', (t) => {
+  t.is(new MeshCacheConfig({ discoveryAddr: ADDR, heartbeatInterval: 5 }).memberTtl, 15);
+  t.is(new MeshCacheConfig({ discoveryAddr: ADDR, memberTtl: 3 }).heartbeatInterval, 1);
+});
 
 test('config: a refused secret is not shown', (t) => {
   const error = t.throws(() => MeshCacheConfig.fromExtraConfig({ discovery_addr: ADDR, cluster_secret: 12345 }));

@@ -66,3 +66,26 @@ export class ClosedError extends MeshCacheError {
     super('ERR_CLOSED', `${what} is closed`, options);
   }
 }
+
+/** The disk tier failed; the path and the system's error are in the message and the cause. */
+export class DiskError extends MeshCacheError {
+  constructor(message: string, options?: ErrorOptions) {
+    super('ERR_DISK', message, options);
+  }
+}
+
+/** An RDMA device or library failed. */
+export class RdmaError extends MeshCacheError {
+  /** Name of the device; empty when the failure is not of one device. */
+  readonly device: string;
+  /** The call that failed. */
+  readonly call: string;
+  readonly errno: number;
+
+  constructor(message: string, options: ErrorOptions & { device: string; call: string; errno: number }) {
+    super('ERR_RDMA', message, options);
+    this.device = options.device;
+    this.call = options.call;
+    this.errno = options.errno;
+  }
+}

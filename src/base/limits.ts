@@ -20,7 +20,7 @@ export const PAGE_MAX_BYTES = 1 * GIB;
 /** One contiguous view of host memory: Node 20 has no view of more than 4 GiB. */
 export const SEGMENT_MAX_BYTES = 2 * GIB;
 /** A node's pool. */
-export const POOL_MIN_BYTES = 64 * KIB;
+export const POOL_MIN_BYTES = 64;
 export const POOL_MAX_BYTES = 16 * 1024 * GIB;
 /** Part of a pool that may wait for its quarantine to end. */
 export const QUARANTINE_POOL_FRACTION = 1 / 16;

@@ -2,16 +2,19 @@ const UNITS: Readonly<Record<string, number>> = { '': 1, b: 1, kb: 2 ** 10, mb: 
 
 /**
  * Bytes of a size given as a number or as text such as `4gb`, `1.5 GB` or `65536` (binary units,
- * any case). Undefined when it is not a size, is negative, is not whole in bytes or exceeds 2^53.
+ * any case; rounded to whole bytes). Undefined when it is not a size, is a fraction of bytes given
+ * as such, is negative or exceeds 2^53.
  */
 export function parseSize(value: unknown): number | undefined {
   if (typeof value === 'number') return Number.isSafeInteger(value) && value >= 0 ? value : undefined;
   if (typeof value !== 'string') return undefined;
   const match = /^(\d+(?:\.\d+)?)\s*(b|kb|mb|gb|tb)?$/.exec(value.trim().toLowerCase());
   if (match === null) return undefined;
-  const bytes = Number(match[1]) * (UNITS[match[2] ?? ''] as number);
+  const unitBytes = UNITS[match[2] ?? ''] as number;
+  const bytes = Number(match[1]) * unitBytes;
+  if (unitBytes === 1 && !Number.isInteger(bytes)) return undefined;
   const whole = Math.round(bytes);
-  return Number.isSafeInteger(whole) && Math.abs(whole - bytes) < 1 ? whole : undefined;
+  return Number.isSafeInteger(whole) ? whole : undefined;
 }
 
 /** Short form with binary units, for people: `1.5 GiB`. */

@@ -17,7 +17,7 @@ export interface PoolAllocatorOptions extends CoreOptions {
   readonly neverReuseEarly?: boolean;
   /** No page crosses a multiple of this; a multiple of the alignment. Default: the capacity. */
   readonly segmentBytes?: number;
-  /** Power of two that offsets and the space taken are multiples of; default 64. */
+  /** Power of two that offsets and the space taken are multiples of; default 1: space is taken to the byte. */
   readonly alignmentBytes?: number;
 }
 
@@ -113,7 +113,7 @@ export class PoolAllocator {
 
   /** Throws `ArgumentError` for options that make no sense. */
   constructor(options: PoolAllocatorOptions) {
-    const { policy = 'lru', quarantineMs = 0, neverReuseEarly = false, alignmentBytes = 64 } = options;
+    const { policy = 'lru', quarantineMs = 0, neverReuseEarly = false, alignmentBytes = 1 } = options;
     if (!Object.hasOwn(POLICY_NUMBERS, policy)) {
       throw new ArgumentError(`policy must be one of ${Object.keys(POLICY_NUMBERS).join(', ')}, got ${String(policy)}`);
     }

@@ -108,8 +108,12 @@ export class Metrics implements MetricsSink {
     counter.inc(labels, amount);
   }
 
-  /** `provider` is asked at every scrape; the same name may be given again with other label values. */
-  setGaugeProvider(name: string, provider: () => number, labels: Labels = {}): void {
+  /**
+   * `provider` is asked at every scrape; the same name may be given again with other label values.
+   * Names begin with `meshcache_`, which is added where it is missing.
+   */
+  setGaugeProvider(gaugeName: string, provider: () => number, labels: Labels = {}): void {
+    const name = gaugeName.startsWith('meshcache_') ? gaugeName : `meshcache_${gaugeName}`;
     const known = this.#gauges.get(name);
     if (known !== undefined) {
       const same = known.findIndex((entry) => JSON.stringify(entry.labels) === JSON.stringify(labels));
@@ -126,7 +130,7 @@ export class Metrics implements MetricsSink {
       registers: [this.#registry],
       collect() {
         this.reset();
-        for (const entry of providers) this.set(entry.labels, entry.provider());
+        for (const { labels, provider } of providers) this.set(labels, valueOf(provider));
       },
     });
   }
@@ -134,5 +138,14 @@ export class Metrics implements MetricsSink {
   /** Prometheus text exposition. */
   renderPrometheus(): Promise<string> {
     return this.#registry.metrics();
+  }
+}
+
+/** One provider that fails spoils its own sample, not everybody's. */
+function valueOf(provider: () => number): number {
+  try {
+    return provider();
+  } catch {
+    return Number.NaN;
   }
 }

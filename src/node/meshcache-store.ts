@@ -1,13 +1,22 @@
+import { totalmem } from 'node:os';
 import { type Environment, systemEnvironment } from '../base/environment.js';
-import { ArgumentError } from '../base/errors.js';
+import { ArgumentError, ConfigError } from '../base/errors.js';
 import { CALL_MAX_KEYS, PAGE_MAX_BYTES } from '../base/limits.js';
+import { formatSize } from '../base/sizes.js';
 import { MeshCacheConfig, type StorageConfig } from '../config.js';
 import { KeyEncoder } from '../core/index.js';
 import { HostRegion } from '../memory/host-region.js';
 import { Metrics } from '../metrics/metrics.js';
 import { PublishedPool } from '../pool/published-pool.js';
-import { checkKeys, type HostIndices, type HostMemPool, hostPoolPages, pointerPages } from '../store/host-pool.js';
-import { type HybridHits, hybridBoundary, type PoolTransfer, prefixLength } from '../store/hybrid.js';
+import {
+  checkDistinct,
+  checkKeys,
+  type HostIndices,
+  type HostMemPool,
+  hostPoolPages,
+  pointerPages,
+} from '../store/host-pool.js';
+import { checkTransfers, type HybridHits, hybridHits, type PoolTransfer, prefixLength } from '../store/hybrid.js';
 import { type CallerPage, PageStore, type PageStoreStats } from '../store/page-store.js';
 import type { Mr } from '../transport/transport.js';
 import { NodeRuntime } from './node-runtime.js';
@@ -75,6 +84,18 @@ export class MeshCacheStore {
   static async create(storage: StorageConfig, environment: Partial<Environment> = {}): Promise<MeshCacheStore> {
     const config = MeshCacheConfig.fromExtraConfig(storage?.extraConfig ?? {});
     checkRanks(storage);
+    checkMemory(config.globalSegmentSize);
+    const encoder = new KeyEncoder({
+      modelName: storage.modelName ?? undefined,
+      dtype: config.dtype,
+      layout: config.layout,
+      tag: config.namespace,
+      tpRank: storage.tpRank,
+      tpSize: storage.tpSize,
+      ppRank: storage.ppRank,
+      ppSize: storage.ppSize,
+      isMlaModel: storage.isMlaModel,
+    });
     const nodeId = config.nodeId ?? NodeRuntime.generateNodeId();
     const metrics = new Metrics(nodeId);
     const env = systemEnvironment({ metrics, ...environment });
@@ -83,7 +104,7 @@ export class MeshCacheStore {
     try {
       await runtime.start();
       region = HostRegion.allocate(config.globalSegmentSize, { shared: true });
-      return MeshCacheStore.#assemble({ storage, config, env, metrics, runtime, region });
+      return MeshCacheStore.#assemble({ encoder, config, env, metrics, runtime, region });
     } catch (error) {
       await runtime.stop();
       region?.free();
@@ -92,14 +113,14 @@ export class MeshCacheStore {
   }
 
   static #assemble(given: {
-    storage: StorageConfig;
+    encoder: KeyEncoder;
     config: MeshCacheConfig;
     env: Environment;
     metrics: Metrics;
     runtime: NodeRuntime;
     region: HostRegion;
   }): MeshCacheStore {
-    const { storage, config, env, metrics, runtime, region } = given;
+    const { encoder, config, env, metrics, runtime, region } = given;
     const mr = runtime.transport.registerMr(region.addr, region.length);
     const pool = new PublishedPool(region.addr, region.length, mr.rkey, {
       policy: config.evictionPolicy,
@@ -122,23 +143,13 @@ export class MeshCacheStore {
       verifyReads: config.verifyReads,
       quarantineMs: config.reuseQuarantineMs,
       clock: env.clock,
+      log: env.log,
       metrics,
     });
     runtime.announceFrom({
       keys: () => pool.keys(),
       locationsOf: (keys) => pages.locationsOf(keys),
       touch: (keys) => pool.touchBatch(keys),
-    });
-    const encoder = new KeyEncoder({
-      modelName: storage.modelName,
-      dtype: config.dtype,
-      layout: config.layout,
-      tag: config.namespace,
-      tpRank: storage.tpRank,
-      tpSize: storage.tpSize,
-      ppRank: storage.ppRank,
-      ppSize: storage.ppSize,
-      isMlaModel: storage.isMlaModel,
     });
     const store = new MeshCacheStore({ runtime, metrics, pages, pool, region, mr, encoder });
     store.#registerGauges();
@@ -165,6 +176,7 @@ export class MeshCacheStore {
 
   async batchGetV1(keys: string[], hostIndices: HostIndices): Promise<boolean[]> {
     const { objectKeys, pages } = this.#hostPages('batchGetV1', MAIN_POOL, keys, hostIndices);
+    checkDistinct('batchGetV1', pages);
     return this.#pages.get(objectKeys, pages);
   }
 
@@ -176,23 +188,29 @@ export class MeshCacheStore {
 
   /** One result list a transfer, by its name. A transfer without keys moves nothing. */
   async batchSetV2(transfers: readonly PoolTransfer[]): Promise<Record<string, boolean[]>> {
-    return this.#transferAll('batchSetV2', transfers, (keys, pages) => this.#pages.set(keys, pages));
+    return this.#moveAll(this.#prepare('batchSetV2', transfers), (keys, pages) => this.#pages.set(keys, pages));
   }
 
   async batchGetV2(transfers: readonly PoolTransfer[]): Promise<Record<string, boolean[]>> {
-    return this.#transferAll('batchGetV2', transfers, (keys, pages) => this.#pages.get(keys, pages));
+    const prepared = this.#prepare('batchGetV2', transfers);
+    checkDistinct(
+      'batchGetV2',
+      prepared.flatMap(({ pages }) => pages),
+    );
+    return this.#moveAll(prepared, (keys, pages) => this.#pages.get(keys, pages));
   }
 
   /** The longest prefix that the KV pool and every pool of `transfers` can serve together. */
   async batchExistsV2(keys: readonly string[], transfers: readonly PoolTransfer[] = []): Promise<HybridHits> {
     checkKeys('batchExistsV2', keys);
+    checkTransfers('batchExistsV2', transfers);
     const extra = transfers.filter((transfer) => transfer.name !== MAIN_POOL);
     const [kv, ...others] = await Promise.all(
       [MAIN_POOL, ...extra.map((transfer) => transfer.name)].map((name) =>
         this.#pages.exists(this.#encoder.encodeKeys(keys, name)),
       ),
     );
-    const boundary = hybridBoundary(
+    return hybridHits(
       prefixLength(kv as boolean[]),
       extra.map((transfer, i) => ({
         name: transfer.name,
@@ -200,10 +218,6 @@ export class MeshCacheStore {
         trailingCount: transfer.hitPolicy === 'trailing_pages' ? Math.max(1, transfer.keys?.length ?? 0) : undefined,
       })),
     );
-    return {
-      kvHitPages: boundary,
-      extraPoolHitPages: Object.fromEntries(extra.map((transfer) => [transfer.name, boundary])),
-    };
   }
 
   /** Publishes one entry from memory at `ptr`, or from `data`. */
@@ -236,6 +250,7 @@ export class MeshCacheStore {
   async batchGet(keys: string[], ptrs: ArrayLike<bigint>, sizes: ArrayLike<number>): Promise<boolean[]> {
     checkKeys('batchGet', keys);
     const pages = pointerPages('batchGet', keys.length, ptrs, sizes);
+    checkDistinct('batchGet', pages);
     return this.#pages.get(this.#encoder.encodeKeys(keys, MAIN_POOL), pages);
   }
 
@@ -301,26 +316,25 @@ export class MeshCacheStore {
     return { objectKeys: this.#encoder.encodeKeys(keys, name), pages };
   }
 
-  async #transferAll(
-    method: string,
-    transfers: readonly PoolTransfer[],
+  #prepare(method: string, transfers: readonly PoolTransfer[]): (HostPages & { readonly name: string })[] {
+    checkTransfers(method, transfers);
+    return transfers.map(({ name, keys, hostIndices }) => ({
+      name,
+      ...(keys ? this.#hostPages(method, name, keys, hostIndices ?? []) : { objectKeys: [], pages: [] }),
+    }));
+  }
+
+  async #moveAll(
+    prepared: readonly (HostPages & { readonly name: string })[],
     move: (objectKeys: readonly string[], pages: readonly CallerPage[]) => Promise<boolean[]>,
   ): Promise<Record<string, boolean[]>> {
-    if (new Set(transfers.map((transfer) => transfer.name)).size !== transfers.length) {
-      throw new ArgumentError(`${method}: two transfers have the same name; give each pool once`);
-    }
-    const prepared = transfers.map(({ name, keys, hostIndices }) =>
-      keys === null ? null : this.#hostPages(method, name, keys, hostIndices ?? []),
-    );
-    const results = await Promise.all(
-      prepared.map((transfer) => (transfer === null ? [] : move(transfer.objectKeys, transfer.pages))),
-    );
-    return Object.fromEntries(transfers.map(({ name }, i) => [name, results[i] as boolean[]]));
+    const moved = prepared.map(async ({ name, objectKeys, pages }) => [name, await move(objectKeys, pages)] as const);
+    return Object.fromEntries(await Promise.all(moved));
   }
 
   async #getCopy(objectKeys: readonly string[]): Promise<Uint8Array | null> {
     const [length] = await this.#pages.lengths(objectKeys);
-    if (length === null || length === undefined || length > PAGE_MAX_BYTES) return null;
+    if (length === null || length === undefined || length > PAGE_MAX_BYTES || this.#closing) return null;
     const copy = new Uint8Array(length);
     return (await this.#getInto(objectKeys, copy, undefined)) ? copy : null;
   }
@@ -359,8 +373,8 @@ export class MeshCacheStore {
 
   #registerGauges(): void {
     const gauges: Record<string, () => number> = {
-      meshcache_pool_entries: () => this.#pool.size,
-      meshcache_pool_used_bytes: () => this.#pool.bytesUsed,
+      meshcache_pool_entries: () => this.#pool.stats().entries,
+      meshcache_pool_used_bytes: () => this.#pool.stats().usedBytes,
       meshcache_pool_capacity_bytes: () => this.#pool.capacity,
       meshcache_members: () => this.runtime.members().size,
     };
@@ -394,6 +408,13 @@ function checkRanks(storage: StorageConfig): void {
       );
     }
   }
+}
+
+function checkMemory(poolBytes: number): void {
+  if (poolBytes <= totalmem()) return;
+  throw new ConfigError(
+    `configuration key "global_segment_size": got ${formatSize(poolBytes)}, allowed is at most this machine's memory, ${formatSize(totalmem())}`,
+  );
 }
 
 function describe(value: unknown): string {

@@ -1,13 +1,13 @@
 import { type Clock, systemClock } from '../base/clock.js';
 import { ArgumentError } from '../base/errors.js';
 import { PAGE_MAX_BYTES } from '../base/limits.js';
-import { PoolAllocator } from '../core/index.js';
+import { PoolAllocator, type PoolAllocatorStats } from '../core/index.js';
 import { regionOf, resolve } from '../memory/address-space.js';
 import { crc32 } from '../memory/checksum.js';
 import type { HostRegion } from '../memory/host-region.js';
 
 export interface PublishedPoolOptions {
-  /** Called with the keys of pages that have left the pool without being asked to, before their bytes are overwritten. */
+  /** Called with the keys of pages that have left the pool without being asked to. */
   readonly onEvict?: (keys: string[]) => void;
   readonly policy?: 'lru' | 's3fifo';
   /** Milliseconds for which a freed range is not reused; 0 reuses it at once. */
@@ -53,9 +53,15 @@ export class PublishedPool {
   readonly #clock: Clock;
   readonly #onEvict: (keys: string[]) => void;
   #checksumBySlot = new Uint32Array(1024);
+  #finalStats: PoolAllocatorStats | undefined;
 
   /** `capacity` bytes from `baseAddr` on must lie in one live `HostRegion`; `rkey` is what peers show to read them. */
   constructor(baseAddr: bigint, capacity: number, rkey: number, options: PublishedPoolOptions = {}) {
+    if (typeof baseAddr !== 'bigint' || !Number.isSafeInteger(capacity)) {
+      throw new ArgumentError(
+        `pool: needs an address (bigint) and a number of bytes, got ${typeof baseAddr}, ${capacity}`,
+      );
+    }
     const region = regionOf(Number(baseAddr), capacity);
     if (region === null) {
       throw new ArgumentError(
@@ -136,7 +142,6 @@ export class PublishedPool {
     for (let j = 0; j < fresh.length; j++) {
       if (replaced[j] === 1 && (offsets[j] as number) < 0) gone.add(freshKeys[j] as string);
     }
-    if (gone.size > 0) this.#onEvict([...gone]);
     for (let i = 0; i < keys.length; i++) {
       if (results[i] !== null && gone.has(keys[i] as string)) results[i] = null;
     }
@@ -145,10 +150,17 @@ export class PublishedPool {
       if (offset < 0) continue;
       const i = fresh[j] as number;
       const page = pages[i] as PageBytes;
-      const checksum = this.#copyIn(offset, page);
-      this.#setChecksum(slots[j] as number, checksum);
-      results[i] = { offset, length: page.length, checksum, alreadyPresent: false };
+      if (this.#copyIn(offset, page)) {
+        const checksum = crc32(this.#bytes(offset, page.length));
+        this.#setChecksum(slots[j] as number, checksum);
+        results[i] = { offset, length: page.length, checksum, alreadyPresent: false };
+      } else {
+        this.remove(keys[i] as string);
+        if (replaced[j] === 1) gone.add(keys[i] as string);
+      }
     }
+    // Last, so that no entry is without its bytes whatever the callback does.
+    if (gone.size > 0) this.#onEvict([...gone]);
     return results;
   }
 
@@ -164,7 +176,7 @@ export class PublishedPool {
 
   /** The page's bytes in the pool: valid until control goes back to the event loop, not to be written. */
   bytesOf(page: PublishedPage): Uint8Array {
-    return this.#region.bytes(this.#regionOffset + page.offset, page.length);
+    return this.#bytes(page.offset, page.length);
   }
 
   addressOf(key: string): [remoteAddr: bigint, length: number] | null {
@@ -203,12 +215,14 @@ export class PublishedPool {
     return keys;
   }
 
-  stats(): ReturnType<PoolAllocator['stats']> {
-    return this.#allocator.stats();
+  /** After {@link free}: as they were last. */
+  stats(): PoolAllocatorStats {
+    return this.#finalStats ?? this.#allocator.stats();
   }
 
-  /** Gives the index's memory back; the pool must not be used afterwards. The region is its owner's to free. */
+  /** Gives the index's memory back; only {@link stats} may be used afterwards. The region is its owner's to free. */
   free(): void {
+    this.#finalStats ??= this.#allocator.stats();
     this.#allocator.free();
   }
 
@@ -230,14 +244,21 @@ export class PublishedPool {
     return pages;
   }
 
-  #copyIn(offset: number, page: PageBytes): number {
-    const target = this.#region.bytes(this.#regionOffset + offset, page.length);
+  /** False: the source is not as long as it was said to be; its memory may have been detached meanwhile. */
+  #copyIn(offset: number, page: PageBytes): boolean {
+    const sourceBytes = page.views.reduce((sum, view) => sum + view.length, 0);
+    if (sourceBytes !== page.length) return false;
+    const target = this.#bytes(offset, page.length);
     let at = 0;
     for (const view of page.views) {
       target.set(view, at);
       at += view.length;
     }
-    return crc32(target);
+    return true;
+  }
+
+  #bytes(offset: number, length: number): Uint8Array {
+    return this.#region.bytes(this.#regionOffset + offset, length);
   }
 
   #setChecksum(slot: number, checksum: number): void {

@@ -47,7 +47,10 @@ export function hostPoolPages(
     );
   }
   if (keyCount === 0) return [];
-  const { ptrs, sizes } = pool.getPageBufferMeta(hostIndices);
+  const { ptrs, sizes } = pool.getPageBufferMeta(hostIndices) ?? {};
+  if (ptrs?.length === undefined || sizes?.length === undefined) {
+    throw new ArgumentError(`${method}: getPageBufferMeta must give { ptrs, sizes }`);
+  }
   if (ptrs.length !== sizes.length || ptrs.length === 0 || ptrs.length % keyCount !== 0) {
     throw new ArgumentError(
       `${method}: getPageBufferMeta gave ${ptrs.length} pointers and ${sizes.length} sizes for ${keyCount} pages; ` +
@@ -81,6 +84,29 @@ export function pointerPages(
   return Array.from({ length: keyCount }, (_, i) =>
     callerPage(method, [{ addr: ptrs[i] as bigint, length: sizes[i] as number }]),
   );
+}
+
+/** Refuses destinations of one call that share a byte: the pages would overwrite each other, and all would seem right. */
+export function checkDistinct(method: string, pages: readonly CallerPage[]): void {
+  const starts: number[] = [];
+  const ends: number[] = [];
+  for (const { ranges } of pages) {
+    for (const { addr, length } of ranges) {
+      starts.push(Number(addr));
+      ends.push(Number(addr) + length);
+    }
+  }
+  const order = starts.map((_, i) => i);
+  const isAscending = starts.every((start, i) => i === 0 || start >= (ends[i - 1] as number));
+  if (isAscending) return;
+  order.sort((a, b) => (starts[a] as number) - (starts[b] as number));
+  for (let k = 1; k < order.length; k++) {
+    const [before, after] = [order[k - 1] as number, order[k] as number];
+    if ((starts[after] as number) >= (ends[before] as number)) continue;
+    throw new ArgumentError(
+      `${method}: two destinations overlap: from ${starts[before]} to ${ends[before]} and from ${starts[after]}; give each page its own memory`,
+    );
+  }
 }
 
 function callerPage(method: string, ranges: readonly LocalRange[]): CallerPage {

@@ -1,6 +1,7 @@
 import type { Clock } from '../base/clock.js';
 import { ClosedError } from '../base/errors.js';
 import { COPY_SLICE_MAX_BYTES } from '../base/limits.js';
+import type { Logger } from '../base/log.js';
 import type { DirectoryClient } from '../directory/client.js';
 import { crc32Views } from '../memory/checksum.js';
 import type { Metrics } from '../metrics/metrics.js';
@@ -28,6 +29,7 @@ export interface PageStoreParts {
   readonly verifyReads: boolean;
   readonly quarantineMs: number;
   readonly clock: Clock;
+  readonly log: Logger;
   readonly metrics: Metrics;
 }
 
@@ -142,7 +144,10 @@ export class PageStore {
   /** Called by the pool with the keys of pages that it has just dropped. */
   forget(keys: readonly string[]): void {
     for (const key of keys) this.#unannounced.delete(key);
-    if (!this.#closed) void this.#parts.directory.delete(keys);
+    if (this.#closed) return;
+    this.#parts.directory.delete(keys).catch((error: unknown) => {
+      this.#parts.log.log('error', 'the directory could not be told of pages that are gone', { error: String(error) });
+    });
   }
 
   /** The locations to announce for those of `keys` that the pool has now. */
@@ -188,17 +193,30 @@ export class PageStore {
       if (!page.alreadyPresent || this.#unannounced.has(key)) entries.set(key, this.#locationOf(page));
     });
     if (entries.size === 0) return;
-    const announced = new Map<string, boolean>();
-    const put = await this.#parts.directory.put(entries);
-    [...entries.keys()].forEach((key, k) => {
-      const ok = put[k] === true;
-      announced.set(key, ok);
-      if (ok) this.#unannounced.delete(key);
-      else if (this.#parts.pool.has(key)) this.#unannounced.add(key);
-    });
+    const refused = await this.#announce(entries);
     sliceKeys.forEach((key, j) => {
-      if (announced.get(key) === false) results[start + j] = false;
+      if (refused.has(key)) results[start + j] = false;
     });
+  }
+
+  /** Puts locations into the directory; returns the keys that no owner has taken. */
+  async #announce(entries: ReadonlyMap<string, DataLocation>): Promise<Set<string>> {
+    const { directory, pool } = this.#parts;
+    const keys = [...entries.keys()];
+    for (const key of keys) this.#unannounced.add(key);
+    const taken = await directory.put(entries);
+    if (this.#closed) return new Set();
+    const refused = new Set<string>();
+    const isHere = pool.hasBatch(keys);
+    const gone: string[] = [];
+    keys.forEach((key, i) => {
+      if (taken[i] !== true) refused.add(key);
+      if (taken[i] === true || isHere[i] === 0) this.#unannounced.delete(key);
+      if (isHere[i] === 0) gone.push(key);
+    });
+    // Their deletes may have overtaken the put.
+    if (gone.length > 0) await directory.delete(gone);
+    return refused;
   }
 
   /** Copies what the own pool has; returns the indices of what is to be looked for elsewhere. */

@@ -194,7 +194,7 @@ for (const name of BINARIES) {
 }
 
 test('pool: clear leaves nothing but free space', (t) => {
-  const pool = poolOf(10);
+  const pool = new PoolAllocator({ capacityBytes: 640, alignmentBytes: 64, core: freshCore() });
   pool.publishBatch(['a', 'b', 'c'], 100);
   t.is(pool.stats().paddingBytes, 3 * 28);
   pool.clear();
@@ -245,10 +245,10 @@ test('pool: options and arguments that make no sense are refused', (t) => {
     { capacityBytes: 0 },
     { capacityBytes: -1 },
     { capacityBytes: 1.5 },
-    { capacityBytes: 63 },
+    { capacityBytes: 63, alignmentBytes: 64 },
     { capacityBytes: Number.NaN },
     { capacityBytes: 4096, alignmentBytes: 48 },
-    { capacityBytes: 4096, segmentBytes: 100 },
+    { capacityBytes: 4096, segmentBytes: 100, alignmentBytes: 64 },
     { capacityBytes: 4096, segmentBytes: 0 },
     { capacityBytes: 2 ** 50, segmentBytes: 64 },
     { capacityBytes: 4096, quarantineMs: -1 },

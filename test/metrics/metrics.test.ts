@@ -33,6 +33,17 @@ test('metrics: gauges ask their provider at every scrape, one sample for each la
   t.notRegex(text, /meshcache_x\{kind="a",node_id="n1"\} 1\n/);
 });
 
+test('metrics: a gauge whose provider fails is not a number, the others are there', async (t) => {
+  const metrics = new Metrics('n1');
+  metrics.setGaugeProvider('meshcache_bad', () => {
+    throw new Error('broken');
+  });
+  metrics.setGaugeProvider('good', () => 4);
+  const text = await metrics.renderPrometheus();
+  t.regex(text, /meshcache_good\{node_id="n1"\} 4\n/);
+  t.regex(text, /meshcache_bad\{node_id="n1"\} Nan\n/i);
+});
+
 test('metrics: two nodes of one process do not share their numbers', async (t) => {
   const [a, b] = [new Metrics('a'), new Metrics('b')];
   a.count('meshcache_rpc_errors_total', 3, { kind: 'garbage' });

@@ -245,6 +245,13 @@ test('store: wrong arguments throw before anything is touched', async (t) => {
   await refused(() => a.set('\ud800', new Uint8Array(1)), /surrogate|well-formed/);
   await refused(() => a.set('k'.repeat(70_000), new Uint8Array(1)), /65536|bytes/);
   await refused(() => a.registerMemHostPoolV2(pool, ''), /name/);
+  await refused(() => a.batchSetV2(undefined as never), /transfers must be an array/);
+  await refused(() => a.batchExistsV2(['k'], null as never), /transfers must be an array/);
+  await refused(() => a.batchExistsV2(['k'], [{ keys: null, hostIndices: null } as never]), /transfer 0: name/);
+  await refused(
+    () => a.batchExistsV2(['k'], [{ name: 'x', keys: null, hostIndices: null, hitPolicy: 'some' as never }]),
+    /hitPolicy must be all_pages or trailing_pages, got some/,
+  );
   await refused(() => a.registerMemPoolHost({ ...pool, region: 5 } as never), /HostRegion/);
   t.is(a.stats().poolEntries, 0);
 });
@@ -254,6 +261,10 @@ test('store: bad settings are refused when the store is created', async (t) => {
   await t.throwsAsync(createStore(port, { disk_enabled: true, disk_path: '/tmp/x' }), {
     instanceOf: ConfigError,
     message: /disk_enabled/,
+  });
+  await t.throwsAsync(createStore(port, { global_segment_size: '1000tb' }), {
+    instanceOf: ConfigError,
+    message: /global_segment_size/,
   });
   await t.throwsAsync(createStore(port, { cluster_secret: 'x' }), {
     instanceOf: ConfigError,
@@ -281,6 +292,55 @@ test('store: close is idempotent, ends calls under way, and refuses later ones',
   t.true(results.every((result) => typeof result === 'boolean'));
   await t.throwsAsync(b.set('k', new Uint8Array(1)), { instanceOf: ClosedError });
   await t.throwsAsync(b.batchExists(['k']), { instanceOf: ClosedError });
+});
+
+test('store: destinations that overlap are refused, for one page would overwrite the other', async (t) => {
+  const [a] = await cluster(t, 1);
+  const region = HostRegion.allocate(3000);
+  t.teardown(() => region.free());
+  const at = (offset: number) => region.addr + BigInt(offset);
+  const sizes = [1000, 1000];
+  for (const ptrs of [
+    [at(0), at(0)],
+    [at(999), at(0)],
+    [at(0), at(999)],
+  ]) {
+    await t.throwsAsync(a.batchGet(['x', 'y'], ptrs, sizes), { instanceOf: ArgumentError, message: /overlap/ });
+  }
+  t.deepEqual(await a.batchGet(['x', 'y'], [at(1000), at(0)], sizes), [false, false]);
+  t.deepEqual(await a.batchSet(['x', 'y'], [at(0), at(0)], sizes), [true, true]);
+});
+
+test('store: a get that close() interrupts is a miss; stats and metrics outlive the store', async (t) => {
+  const [a, b] = await cluster(t, 2);
+  t.true(await a.set('k', content(1, 1000)));
+  const pending = b.get('k');
+  await b.close();
+  const result = await pending;
+  t.true(result === null || result.length === 1000);
+  t.is(b.stats().poolEntries, 0);
+  t.regex(await b.metrics.renderPrometheus(), /meshcache_pool_entries/);
+});
+
+test('store: pages evicted while they are being announced leave nothing behind in the directory', async (t) => {
+  const [a, b] = await cluster(t, 2, { global_segment_size: '1mb', reuse_quarantine_ms: 0 });
+  const region = HostRegion.allocate(1 << 20);
+  t.teardown(() => region.free());
+  const batch = (prefix: string, count: number, size: number) => {
+    const keys = Array.from({ length: count }, (_, i) => `${prefix} ${i}`);
+    const ptrs = keys.map((_, i) => region.addr + BigInt((i * size) % region.length));
+    const setting = a.batchSet(keys, ptrs, new Array<number>(count).fill(size));
+    return { keys, setting };
+  };
+  const first = batch('first', 16_000, 64);
+  const others = Array.from({ length: 16 }, (_, i) => batch(`other ${i}`, 16, 65_536));
+  await Promise.all([first, ...others].map(({ setting }) => setting));
+  const into = new Uint8Array(64);
+  await until(async () => {
+    for (const key of first.keys.slice(0, 200)) if ((await b.exists(key)) && !(await b.get(key, into))) return false;
+    return true;
+  });
+  t.pass();
 });
 
 test('store: metrics count what was read and written', async (t) => {

@@ -1,6 +1,10 @@
 import test from 'ava';
 import fc from 'fast-check';
-import { hybridBoundary, type PoolPresence, prefixLength } from '../../src/store/hybrid.js';
+import { hybridHits, type PoolPresence, prefixLength } from '../../src/store/hybrid.js';
+
+function hybridBoundary(kvHitPages: number, pools: readonly PoolPresence[]): number {
+  return hybridHits(kvHitPages, pools).kvHitPages;
+}
 
 function pool(present: readonly number[], trailingCount?: number): PoolPresence {
   return { name: 'x', present: present.map((flag) => flag === 1), trailingCount };
@@ -54,6 +58,23 @@ test('hybrid: the boundary is the greatest that a check page by page accepts', (
     }),
   );
   t.pass();
+});
+
+test('hybrid: each further pool is reported with its own boundary', (t) => {
+  const hits = hybridHits(4, [
+    { name: 'p', present: [true, true, false, true], trailingCount: undefined },
+    { name: 'q', present: [true, true, true, false], trailingCount: undefined },
+    { name: 'r', present: [false, false, false, true], trailingCount: 1 },
+  ]);
+  t.deepEqual(hits, { kvHitPages: 0, extraPoolHitPages: { p: 2, q: 3, r: 4 } });
+});
+
+test('hybrid: takes time in proportion to the pages: a long prefix with gaps at both ends', (t) => {
+  const count = 300_000;
+  const present = new Array<boolean>(count).fill(true);
+  present[0] = false;
+  present[count - 1] = false;
+  t.is(hybridBoundary(count, [{ name: 'x', present, trailingCount: count - 1 }]), 0);
 });
 
 test('hybrid: prefix length ends at the first gap', (t) => {
