@@ -130,7 +130,7 @@ export class Metrics implements MetricsSink {
       registers: [this.#registry],
       collect() {
         this.reset();
-        for (const { labels, provider } of providers) this.set(labels, valueOf(provider));
+        for (const { labels, provider } of providers) this.set(labels, sampleOf(provider));
       },
     });
   }
@@ -142,7 +142,7 @@ export class Metrics implements MetricsSink {
 }
 
 /** One provider that fails spoils its own sample, not everybody's. */
-function valueOf(provider: () => number): number {
+function sampleOf(provider: () => number): number {
   try {
     return provider();
   } catch {

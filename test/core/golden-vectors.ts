@@ -91,7 +91,7 @@ function pools(api: Api, core: CoreApi.Core): GoldenVectors['pools'] {
   const options: CoreApi.PoolAllocatorOptions[] = [
     { capacityBytes },
     { capacityBytes, policy: 's3fifo' },
-    { capacityBytes, segmentBytes: 2 ** 18, quarantineMs: 20 },
+    { capacityBytes, segmentBytes: 2 ** 18, quarantineMs: 20, alignmentBytes: 64 },
     { capacityBytes, policy: 's3fifo', quarantineMs: 5, neverReuseEarly: true, alignmentBytes: 4096 },
   ];
   return options.map((option) => {
