@@ -3,7 +3,13 @@ import type { StorageConfig } from '../config.js';
 
 /** What the store benchmark and its serving process say and know of each other. */
 export type PeerCommand =
-  | { readonly kind: 'start'; readonly discoveryAddr: string; readonly poolBytes: number; readonly workBytes: number }
+  /** Joins each of these clusters with a node of its own. */
+  | {
+      readonly kind: 'start';
+      readonly discoveryAddrs: readonly string[];
+      readonly poolBytes: number;
+      readonly workBytes: number;
+    }
   /** Drops what was published before; answers when every page is set. */
   | { readonly kind: 'publish'; readonly pageBytes: number; readonly pages: number };
 
@@ -33,6 +39,8 @@ export function benchStorage(
       local_hostname: '127.0.0.1',
       protocol: 'tcp',
       global_segment_size: poolBytes,
+      // Of two nodes with two replicas each would own every key: no lookup would cross to the other process.
+      directory_replicas: 1,
       heartbeat_interval: 0.2,
       member_ttl: 10,
       metrics_enabled: false,

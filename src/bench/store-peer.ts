@@ -1,5 +1,5 @@
 /*
- * The serving process of the store benchmark: one node, whose pool it fills with pages of the size that it is asked for, and a plain
+ * The serving process of the store benchmark: nodes, whose pools it fills with pages of the size that it is asked for, and a plain
  * socket server with the same pages in a region of its own. It lives as long as its IPC channel.
  */
 import { HostRegion } from '../memory/host-region.js';
@@ -11,20 +11,24 @@ import { benchKeys, benchStorage, type PeerAnswer, type PeerCommand, stampPage }
 /** Pages that are made and set at a time. */
 const SET_MAX_BYTES = 16 * 2 ** 20;
 
-let store: MeshCacheStore | undefined;
+const stores: MeshCacheStore[] = [];
 let plainPool: HostRegion | undefined;
 
 async function execute(command: PeerCommand): Promise<PeerAnswer> {
   if (command.kind === 'start') {
-    store = await MeshCacheStore.create(benchStorage(command.discoveryAddr, command.poolBytes));
+    for (const discoveryAddr of command.discoveryAddrs) {
+      stores.push(await MeshCacheStore.create(benchStorage(discoveryAddr, command.poolBytes)));
+    }
     plainPool = HostRegion.allocate(command.workBytes);
     return { plainPort: await servePlainly(plainPool.bytes()) };
   }
-  if (store === undefined || plainPool === undefined) throw new Error('publish before start');
+  if (plainPool === undefined) throw new Error('publish before start');
   const { pageBytes, pages } = command;
   for (let page = 0; page < pages; page++) stampPage(plainPool.bytes(page * pageBytes, pageBytes), page);
-  await store.clear();
-  await publish(store, command);
+  for (const store of stores) {
+    await store.clear();
+    await publish(store, command);
+  }
   return {};
 }
 
