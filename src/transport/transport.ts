@@ -53,6 +53,10 @@ export interface TransportStats {
  * Moves pages between nodes. One contract, checked by one test suite for every implementation:
  * an operation that ends true has put exactly the remote bytes into the local range; after the
  * promise has resolved nothing writes into any local range any more, whatever the result.
+ *
+ * The local ranges of all operations under way, of one batch or of several, must not overlap. That is
+ * the caller's to see to: of two that do, one overwrites what the other has put there, and both end
+ * true, because a checksum is taken of the bytes as they arrive.
  */
 export interface Transport {
   readonly protocol: DataProtocol;
