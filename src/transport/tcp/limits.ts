@@ -14,7 +14,13 @@ import {
   READ_STALL_TIMEOUT_MS,
 } from '../../base/limits.js';
 
-/** The limits of the TCP data plane; `base/limits.ts` says what each means. */
+/** A serving thread that fails is started again so many times in a row, after a delay that doubles each time. */
+const SERVING_RESTARTS_MAX_COUNT = 8;
+const SERVING_RESTART_DELAY_MS = 50;
+/** One that has run for so long before it fails has lasted: the count and the delay begin anew. */
+const SERVING_LASTS_MS = 60_000;
+
+/** The limits of the TCP data plane; `base/limits.ts` says what each means, or the constants above. */
 export interface TcpLimits {
   readonly readMaxBytes: number;
   readonly requestTargetBytes: number;
@@ -29,6 +35,9 @@ export interface TcpLimits {
   readonly drainTimeoutMs: number;
   readonly closeTimeoutMs: number;
   readonly requestMaxOps: number;
+  readonly servingRestartsMaxCount: number;
+  readonly servingRestartDelayMs: number;
+  readonly servingLastsMs: number;
 }
 
 /** The limits of production, with what `overrides` (of a test) replaces. */
@@ -47,6 +56,9 @@ export function tcpLimits(overrides: Partial<TcpLimits> = {}): TcpLimits {
     handshakeTimeoutMs: READ_HANDSHAKE_TIMEOUT_MS,
     drainTimeoutMs: READ_DRAIN_TIMEOUT_MS,
     closeTimeoutMs: CLOSE_TIMEOUT_MS,
+    servingRestartsMaxCount: SERVING_RESTARTS_MAX_COUNT,
+    servingRestartDelayMs: SERVING_RESTART_DELAY_MS,
+    servingLastsMs: SERVING_LASTS_MS,
     ...overrides,
   };
 }

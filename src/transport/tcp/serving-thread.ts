@@ -1,11 +1,10 @@
-import { MessageChannel, type MessagePort, Worker } from 'node:worker_threads';
 import type { Environment } from '../../base/environment.js';
 import { ConfigError } from '../../base/errors.js';
 import { formatEndpoint } from '../../base/network.js';
 import type { TcpLimits } from './limits.js';
 import type { Registration } from './registrations.js';
 import { ServingCounters } from './serving-counters.js';
-import type { FromServing, ServingSetup, ToServing } from './serving-messages.js';
+import { ServingRun } from './serving-run.js';
 
 export interface ServingThreadOptions {
   readonly host: string;
@@ -21,47 +20,41 @@ export interface ServingThreadOptions {
  * {@link register} only posts a message, and yet no peer that has learnt the rkey comes too early:
  * when the serving thread meets an rkey that it does not know, it first takes in, synchronously, what has
  * been posted to it; and the registration was posted before anybody could be told the rkey.
+ *
+ * A thread that fails is followed by another one, on the same port and with the same registrations:
+ * the node would else stay a member whose pages nobody can read. One that fails again and again is
+ * given up.
  */
 export class ServingThread {
   readonly counters = new ServingCounters();
-  readonly #worker: Worker;
-  readonly #control: MessagePort;
   readonly #options: ServingThreadOptions;
-  readonly #registeredFlags = new Map<number, Int32Array>();
+  readonly #registrations = new Map<number, Registration>();
   readonly #deregistering = new Map<number, () => void>();
-  readonly #exited: Promise<void>;
+  /** Undefined between the end of one and the start of the next. */
+  #run: ServingRun | undefined;
   #port = 0;
-  #hasExited = false;
+  #startedAtMs = 0;
+  /** Since a thread last lasted. */
+  #restarts = 0;
+  #cancelRestart: (() => void) | undefined;
   #isClosing = false;
 
   /** Starts the thread and resolves when it listens. Throws `ConfigError` when it cannot listen there. */
   static async start(options: ServingThreadOptions): Promise<ServingThread> {
     const thread = new ServingThread(options);
-    await thread.#listening();
+    const answer = await thread.#begin(options.port).listening();
+    if (typeof answer === 'string') {
+      throw new ConfigError(
+        `configuration key "tcp_port": cannot listen on ${formatEndpoint(options)} (${answer}); ` +
+          'choose a port that is free, or 0 for any, and a local_hostname that is an address of this machine',
+      );
+    }
+    thread.#port = answer;
     return thread;
   }
 
   private constructor(options: ServingThreadOptions) {
     this.#options = options;
-    const { port1, port2 } = new MessageChannel();
-    this.#control = port1;
-    const { host, port, limits } = options;
-    const setup: ServingSetup = { control: port2, counterMemory: this.counters.memory, host, port, limits };
-    this.#worker = new Worker(new URL('./tcp-serving-worker.js', import.meta.url), {
-      name: 'meshcache-tcp-serving',
-      workerData: setup,
-      transferList: [port2],
-      // The host program's loaders and hooks are not for this thread.
-      execArgv: [],
-    });
-    this.#worker.on('error', (error: Error) =>
-      options.env.log.log('error', 'serving thread failed; peers cannot read from this node any more', {
-        error: error.message,
-      }),
-    );
-    const portClosed = new Promise((resolve) => this.#control.once('close', resolve));
-    const exited = new Promise((resolve) => this.#worker.once('exit', resolve)).then(() => this.#onExit());
-    this.#exited = Promise.all([portClosed, exited]).then(() => {});
   }
 
   /** The port listened on. */
@@ -71,74 +64,90 @@ export class ServingThread {
 
   /** Allows peers to read; takes effect before anybody can use the rkey. */
   register(registration: Registration): void {
-    this.#registeredFlags.set(registration.rkey, registration.registeredFlag);
-    this.#send({ type: 'register', registration });
+    this.#registrations.set(registration.rkey, registration);
+    this.#run?.send({ type: 'register', registration });
   }
 
   /** No read of it starts any more once this has resolved. */
   deregister(rkey: number): Promise<void> {
-    const flag = this.#registeredFlags.get(rkey);
-    if (flag === undefined || this.#hasExited) return Promise.resolve();
-    Atomics.store(flag, 0, 0);
-    this.#registeredFlags.delete(rkey);
+    const registration = this.#registrations.get(rkey);
+    if (registration === undefined) return Promise.resolve();
+    Atomics.store(registration.registeredFlag, 0, 0);
+    this.#registrations.delete(rkey);
+    const run = this.#run;
+    if (run === undefined) return Promise.resolve();
     return new Promise((resolve) => {
       this.#deregistering.set(rkey, resolve);
-      this.#send({ type: 'deregister', rkey });
+      run.send({ type: 'deregister', rkey });
     });
   }
 
   /** Resolves when the thread is gone and the port is free. */
   async close(): Promise<void> {
     this.#isClosing = true;
-    this.#send({ type: 'close' });
-    const cancel = this.#options.env.clock.after(
-      this.#options.limits.closeTimeoutMs,
-      () => {
-        this.#worker.terminate().catch(() => {});
-      },
-      { keepAlive: true },
-    );
-    await this.#exited;
+    this.#cancelRestart?.();
+    const run = this.#run;
+    if (run === undefined) return;
+    run.stop();
+    const { env, limits } = this.#options;
+    const cancel = env.clock.after(limits.closeTimeoutMs, () => run.terminate().catch(() => {}), { keepAlive: true });
+    await run.ended;
     cancel();
   }
 
-  async #listening(): Promise<void> {
-    const answer = await new Promise<FromServing>((resolve) => {
-      this.#control.once('message', resolve);
-      this.#worker.once('error', (error: Error) => resolve({ type: 'refused', message: error.message }));
-      this.#worker.once('exit', () => resolve({ type: 'refused', message: 'the serving thread ended' }));
+  /** Starts a thread that knows all registrations before it hears of any peer. */
+  #begin(port: number): ServingRun {
+    const { host, limits, env } = this.#options;
+    const run = new ServingRun({
+      counterMemory: this.counters.memory,
+      host,
+      port,
+      limits,
+      onDeregistered: (rkey) => {
+        this.#deregistering.get(rkey)?.();
+        this.#deregistering.delete(rkey);
+      },
     });
-    if (answer.type === 'listening') {
-      this.#port = answer.port;
-      this.#control.on('message', (message: FromServing) => this.#onMessage(message));
-      return;
+    this.#run = run;
+    this.#startedAtMs = env.clock.nowMs();
+    for (const registration of this.#registrations.values()) {
+      if (Atomics.load(registration.liveFlag, 0) === 1) run.send({ type: 'register', registration });
     }
-    await this.#worker.terminate();
-    const { host, port } = this.#options;
-    const reason = answer.type === 'refused' ? answer.message : answer.type;
-    throw new ConfigError(
-      `configuration key "tcp_port": cannot listen on ${formatEndpoint({ host, port })} (${reason}); ` +
-        'choose a port that is free, or 0 for any, and a local_hostname that is an address of this machine',
-    );
+    run.ended.then(() => this.#onEnded(run));
+    return run;
   }
 
-  #onMessage(message: FromServing): void {
-    if (message.type !== 'deregistered') return;
-    this.#deregistering.get(message.rkey)?.();
-    this.#deregistering.delete(message.rkey);
-  }
-
-  #onExit(): void {
-    this.#hasExited = true;
-    this.#control.close();
+  #onEnded({ failure }: ServingRun): void {
+    this.#run = undefined;
+    // It could not count the connections that ended with it.
+    this.counters.add('connections', -this.counters.value('connections'));
     for (const resolve of this.#deregistering.values()) resolve();
     this.#deregistering.clear();
-    if (!this.#isClosing && this.#port !== 0) {
-      this.#options.env.log.log('error', 'serving thread ended; peers cannot read from this node any more');
+    if (this.#isClosing || this.#port === 0) return;
+
+    const { env, limits } = this.#options;
+    if (env.clock.nowMs() - this.#startedAtMs >= limits.servingLastsMs) this.#restarts = 0;
+    if (this.#restarts >= limits.servingRestartsMaxCount) {
+      env.log.log('error', 'serving thread failed; peers cannot read from this node any more', { error: failure });
+      return;
     }
+    const delayMs = limits.servingRestartDelayMs * 2 ** this.#restarts;
+    this.#restarts++;
+    env.log.log('error', 'serving thread failed; it is started again', { error: failure, delayMs });
+    env.metrics.count('meshcache_transport_serving_restarts_total');
+    this.#cancelRestart = env.clock.after(delayMs, () => this.#restart(), { keepAlive: true });
   }
 
-  #send(message: ToServing): void {
-    if (!this.#hasExited) this.#control.postMessage(message);
+  /** On the port that peers know; when that is taken, the end of the thread leads to the next attempt. */
+  #restart(): void {
+    const { log } = this.#options.env;
+    const port = this.#port;
+    this.#begin(port)
+      .listening()
+      .then((answer) => {
+        if (this.#isClosing) return;
+        if (answer === port) log.log('info', 'serving thread started again', { port });
+        else log.log('warn', 'serving thread could not be started again', { port, reason: answer });
+      });
   }
 }
