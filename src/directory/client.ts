@@ -1,3 +1,4 @@
+import type { Clock } from '../base/clock.js';
 import { type Environment, systemEnvironment } from '../base/environment.js';
 import { ArgumentError } from '../base/errors.js';
 import { DIRECTORY_KEY_MAX_BYTES, DIRECTORY_REQUESTS_IN_FLIGHT_MAX_COUNT } from '../base/limits.js';
@@ -6,7 +7,8 @@ import { RpcClient } from '../rpc/client.js';
 import type { DataLocation } from '../types.js';
 import { decodeKeys, encodeKeys } from './key-column.js';
 import { LocationColumns } from './location-columns.js';
-import { inParallel, NO_OWNER, type OwnerRing, requestsOf } from './owners.js';
+import { NO_OWNER, type OwnerRing, ownersOf, requestsOf } from './owners.js';
+import { type KeyBatch, type RequestKind, RequestQueue } from './request-queue.js';
 import type { DirectoryShard } from './shard.js';
 import { asFields, DirectoryMethod, keyFields, locationFields, readFlags, readLocations } from './wire.js';
 
@@ -24,7 +26,21 @@ export interface DirectoryClientOptions {
   readonly env?: Environment;
   /** Deadline of one request; default RPC_CALL_TIMEOUT_MS. */
   readonly timeoutMs?: number;
+  /**
+   * So long after `setRing`, `delete` goes to the owners by the former ring too: until they have forgotten what they do not
+   * own any more, they could become owners again and hand it out. Former rings must stay usable (see `rings`). Default 0.
+   */
+  readonly formerRingMs?: number;
 }
+
+/** What goes to an owner in order: locations, or which of whose to drop. */
+interface Statement extends KeyBatch {
+  readonly columns?: LocationColumns;
+  readonly dropped?: { readonly nodeId: string; readonly incarnation: number; readonly generation: number };
+}
+
+/** Reads a location out of an answer. */
+type FoundLocations = (i: number) => DataLocation | null;
 
 /** Locations given at once, or asked for batch by batch just before each is sent; null: nothing to announce. */
 export type LocationSource =
@@ -33,6 +49,10 @@ export type LocationSource =
 
 /** Identities that one client remembers having stated locations for: its own, in tests a few more. */
 const IDENTITIES_MAX_COUNT = 64;
+/** With owners changing faster than former rings expire, deletes follow so many changes. */
+const FORMER_RINGS_MAX_COUNT = 16;
+/** Keys that `get`, `exists` and `delete` look up and ask about before they leave the thread to others. */
+const SLICE_KEYS = 16_384;
 
 /**
  * Asks and tells the shards of a key's owners: one request an owner and batch. A shard that does not answer is a miss or
@@ -52,8 +72,15 @@ export class DirectoryClient {
   readonly #timeoutMs: number | undefined;
   /** Node id -> incarnation of what was put: whose locations `delete` removes. */
   readonly #identities = new Map<string, number>();
+  readonly #clock: Clock;
+  readonly #formerRingMs: number;
+  /** By owner; an owner that nothing is asked of has none. */
+  readonly #statements = new Map<string, RequestQueue<Statement, Uint8Array>>();
+  readonly #gets = new Map<string, RequestQueue<KeyBatch, FoundLocations>>();
+  readonly #existences = new Map<string, RequestQueue<KeyBatch, Uint8Array>>();
   #ring: OwnerRing;
-  #generation = 0;
+  #formerRings: { readonly ring: OwnerRing; readonly untilMs: number }[] = [];
+  #generation: number;
 
   constructor(ring: OwnerRing, resolveControl: ResolveControl, replicas: number, options: DirectoryClientOptions = {}) {
     if (!Number.isSafeInteger(replicas) || replicas < 1)
@@ -62,7 +89,12 @@ export class DirectoryClient {
     this.#resolveControl = resolveControl;
     this.#replicas = replicas;
     this.#ownsRpc = options.rpc === undefined;
-    this.#rpc = options.rpc ?? new RpcClient({ env: options.env ?? systemEnvironment() });
+    const env = options.env ?? systemEnvironment();
+    this.#rpc = options.rpc ?? new RpcClient({ env });
+    this.#clock = env.clock;
+    this.#formerRingMs = options.formerRingMs ?? 0;
+    // Without an incarnation, a later client of the same node is told from an earlier one by its statements only.
+    this.#generation = options.incarnation === undefined ? Math.floor(env.clock.wallMs()) * 1000 : 0;
     this.#nodeId = options.nodeId ?? '';
     this.#incarnation = options.incarnation ?? 0;
     this.#localShard = options.localShard;
@@ -74,7 +106,18 @@ export class DirectoryClient {
 
   /** Calls from now on go by this ring. It may also be changed in place. */
   setRing(ring: OwnerRing): void {
+    if (ring !== this.#ring && this.#formerRingMs > 0) {
+      this.#formerRings.push({ ring: this.#ring, untilMs: this.#clock.nowMs() + this.#formerRingMs });
+      if (this.#formerRings.length > FORMER_RINGS_MAX_COUNT) this.#formerRings.shift();
+    }
     this.#ring = ring;
+  }
+
+  /** The rings that this client may still ask: the current one and, for a while, former ones. */
+  rings(): OwnerRing[] {
+    const nowMs = this.#clock.nowMs();
+    this.#formerRings = this.#formerRings.filter(({ untilMs }) => untilMs > nowMs);
+    return [this.#ring, ...this.#formerRings.map(({ ring }) => ring)];
   }
 
   /**
@@ -88,15 +131,13 @@ export class DirectoryClient {
     this.#check(keys);
     const columns = this.#state(locations);
     const results = new Array<boolean>(keys.length).fill(false);
-    const groups = [...this.#allOwners(keys)].map(async ([ownerId, indices]) => {
-      await inParallel(requestsOf(keys, indices), DIRECTORY_REQUESTS_IN_FLIGHT_MAX_COUNT, async (request) => {
-        const taken = await this.#putTo(ownerId, pick(keys, request), columns.pick(request));
-        request.forEach((i, j) => {
-          if (taken?.[j] === 1) results[i] = true;
-        });
+    // All at once and not slice by slice: a delete that is called later must not get before any of it.
+    await eachRequest(keys, this.#ownersOf(keys, [this.#ring]), async (ownerId, request) => {
+      const taken = await this.#putTo(ownerId, pick(keys, request), columns.pick(request));
+      request.forEach((i, j) => {
+        if (taken?.[j] === 1) results[i] = true;
       });
     });
-    await Promise.all(groups);
     return results;
   }
 
@@ -107,7 +148,7 @@ export class DirectoryClient {
       const found = await this.#getFrom(ownerId, pick(keys, request));
       if (found === undefined) return request;
       return request.filter((i, j) => {
-        results[i] = found.locationAt(j);
+        results[i] = found(j);
         return results[i] === null;
       });
     });
@@ -135,17 +176,13 @@ export class DirectoryClient {
   async delete(keys: readonly string[], generation = this.#generation): Promise<void> {
     this.#check(keys);
     const identities = [...this.#identities];
-    const groups = [...this.#allOwners(keys)].map(async ([ownerId, indices]) => {
-      await inParallel(requestsOf(keys, indices), DIRECTORY_REQUESTS_IN_FLIGHT_MAX_COUNT, async (request) => {
-        const picked = pick(keys, request);
-        await Promise.all(
-          identities.map(([nodeId, incarnation]) =>
-            this.#deleteAt(ownerId, picked, { nodeId, incarnation, generation }),
-          ),
-        );
+    await this.#inSlices(keys, async (slice) => {
+      await eachRequest(slice, this.#ownersOf(slice, this.rings()), async (ownerId, request) => {
+        const picked = pick(slice, request);
+        const of = identities.map(([nodeId, incarnation]) => ({ nodeId, incarnation, generation }));
+        await Promise.all(of.map((dropped) => this.#deleteAt(ownerId, picked, dropped)));
       });
     });
-    await Promise.all(groups);
   }
 
   /**
@@ -178,6 +215,7 @@ export class DirectoryClient {
   #check(keys: readonly string[]): void {
     for (const key of keys) {
       if (typeof key !== 'string') throw new ArgumentError(`a key must be text, got ${typeof key}`);
+      if (!key.isWellFormed()) throw new ArgumentError(`a key must be well-formed text, got ${JSON.stringify(key)}`);
       if (key.length * 3 <= DIRECTORY_KEY_MAX_BYTES) continue;
       const bytes = Buffer.byteLength(key);
       if (bytes > DIRECTORY_KEY_MAX_BYTES) {
@@ -200,16 +238,35 @@ export class DirectoryClient {
     return columns;
   }
 
-  /** For every owner, whatever its rank, the indices of its keys. */
-  #allOwners(keys: readonly string[]): Map<string, number[]> {
-    const { nodes } = this.#ring;
-    const owners = this.#ring.getNodesBatch(keys, this.#replicas);
-    const groups = new Map<string, number[]>();
-    for (let at = 0; at < owners.length; at++) {
-      const owner = owners[at] as number;
-      if (owner !== NO_OWNER) addTo(groups, nodes[owner] as string, Math.floor(at / this.#replicas));
+  /** For every owner by any of the rings, whatever its rank, the indices of its keys. */
+  #ownersOf(keys: readonly string[], rings: readonly OwnerRing[]): Map<string, number[]> {
+    const groups = new Map<string, Set<number>>();
+    for (const ring of rings) {
+      const { nodes } = ring;
+      const owners = ownersOf(ring, keys, this.#replicas);
+      const ofRing = nodes.map((nodeId) => groups.get(nodeId));
+      for (let at = 0; at < owners.length; at++) {
+        const owner = owners[at] as number;
+        if (owner === NO_OWNER) continue;
+        let group = ofRing[owner];
+        if (group === undefined) {
+          group = new Set();
+          ofRing[owner] = group;
+          groups.set(nodes[owner] as string, group);
+        }
+        group.add(Math.floor(at / this.#replicas));
+      }
     }
-    return groups;
+    return new Map([...groups].map(([ownerId, indices]) => [ownerId, [...indices]]));
+  }
+
+  /** `task` for a part of the keys after the other; between them other work has its turn. */
+  async #inSlices(keys: readonly string[], task: (slice: readonly string[], start: number) => Promise<void>) {
+    if (keys.length <= SLICE_KEYS) return task(keys, 0);
+    for (let start = 0; start < keys.length; start += SLICE_KEYS) {
+      await task(keys.slice(start, start + SLICE_KEYS), start);
+      await this.#clock.yield();
+    }
   }
 
   /**
@@ -218,9 +275,24 @@ export class DirectoryClient {
    */
   async #ask(keys: readonly string[], ask: (ownerId: string, request: number[]) => Promise<number[]>): Promise<void> {
     this.#check(keys);
+    await this.#inSlices(keys, async (slice, start) => {
+      await this.#askSlice(slice, async (ownerId, request) => {
+        const missing = await ask(
+          ownerId,
+          request.map((i) => start + i),
+        );
+        return missing.map((i) => i - start);
+      });
+    });
+  }
+
+  async #askSlice(
+    keys: readonly string[],
+    ask: (ownerId: string, request: number[]) => Promise<number[]>,
+  ): Promise<void> {
     const replicas = this.#replicas;
     const { nodes } = this.#ring;
-    const owners = this.#ring.getNodesBatch(keys, replicas);
+    const owners = ownersOf(this.#ring, keys, replicas);
     const own = this.#localShard === undefined ? -1 : nodes.indexOf(this.#nodeId);
     let left = keys.map((_, i) => i);
     for (let rank = own < 0 ? 0 : -1; rank < replicas && left.length > 0; rank++) {
@@ -232,13 +304,9 @@ export class DirectoryClient {
         if (owner === NO_OWNER || (rank >= 0 && owner === own)) missing.push(i);
         else addTo(groups, nodes[owner] as string, i);
       }
-      await Promise.all(
-        [...groups].map(async ([ownerId, indices]) => {
-          await inParallel(requestsOf(keys, indices), DIRECTORY_REQUESTS_IN_FLIGHT_MAX_COUNT, async (request) => {
-            missing.push(...(await ask(ownerId, request)));
-          });
-        }),
-      );
+      await eachRequest(keys, groups, async (ownerId, request) => {
+        for (const i of await ask(ownerId, request)) missing.push(i);
+      });
       left = missing;
     }
   }
@@ -246,37 +314,94 @@ export class DirectoryClient {
   async #putTo(ownerId: string, keys: readonly string[], columns: LocationColumns): Promise<Uint8Array | undefined> {
     // The shard keeps its keys: through the column they become strings that hold on to nothing of the caller's.
     if (this.#isLocal(ownerId)) return this.#localShard?.put(decodeKeys(encodeKeys(keys), true), columns);
-    return this.#call(ownerId, DirectoryMethod.put, { ...keyFields(keys), ...locationFields(columns) }, (answer) =>
-      readFlags(answer, 'taken', keys.length),
-    );
+    return this.#inQueue(this.#statements, ownerId, { keys, columns }, this.#statementKind(ownerId));
   }
 
-  async #getFrom(ownerId: string, keys: readonly string[]): Promise<LocationColumns | undefined> {
-    if (this.#isLocal(ownerId)) return this.#localShard?.get(keys, this.#nodeId);
-    return this.#call(ownerId, DirectoryMethod.get, { ...keyFields(keys), asker: this.#nodeId }, (answer) =>
-      readLocations(answer, keys.length),
+  async #getFrom(ownerId: string, keys: readonly string[]): Promise<FoundLocations | undefined> {
+    if (this.#isLocal(ownerId)) {
+      const found = this.#localShard?.get(keys, this.#nodeId);
+      return found && ((i) => found.locationAt(i));
+    }
+    return this.#inQueue(
+      this.#gets,
+      ownerId,
+      { keys },
+      {
+        ...plainKeys,
+        part: (found, from) => (i) => found(from + i),
+        send: async (batch) =>
+          this.#call(ownerId, DirectoryMethod.get, { ...keyFields(batch.keys), asker: this.#nodeId }, (answer) => {
+            const found = readLocations(answer, batch.keys.length);
+            return (i: number) => found.locationAt(i);
+          }),
+      },
     );
   }
 
   async #existsAt(ownerId: string, keys: readonly string[]): Promise<Uint8Array | undefined> {
     if (this.#isLocal(ownerId)) return this.#localShard?.exists(keys);
-    return this.#call(ownerId, DirectoryMethod.exists, keyFields(keys), (answer) =>
-      readFlags(answer, 'found', keys.length),
+    return this.#inQueue(
+      this.#existences,
+      ownerId,
+      { keys },
+      {
+        ...plainKeys,
+        part: partOfFlags,
+        send: async (batch) =>
+          this.#call(ownerId, DirectoryMethod.exists, keyFields(batch.keys), (answer) =>
+            readFlags(answer, 'found', batch.keys.length),
+          ),
+      },
     );
   }
 
   async #deleteAt(
     ownerId: string,
     keys: readonly string[],
-    of: { nodeId: string; incarnation: number; generation: number },
+    dropped: { nodeId: string; incarnation: number; generation: number },
   ): Promise<void> {
     if (this.#isLocal(ownerId)) {
-      this.#localShard?.delete(keys, of.nodeId, of.incarnation, of.generation);
+      this.#localShard?.delete(keys, dropped.nodeId, dropped.incarnation, dropped.generation);
       return;
     }
-    const { nodeId, incarnation, generation } = of;
-    const request = { ...keyFields(keys), node_id: nodeId, incarnation, generation };
-    await this.#call(ownerId, DirectoryMethod.delete, request, () => undefined);
+    await this.#inQueue(this.#statements, ownerId, { keys, dropped }, this.#statementKind(ownerId));
+  }
+
+  /** Puts and deletes share a queue: a delete must not get before what it is to drop. */
+  #statementKind(ownerId: string): RequestKind<Statement, Uint8Array> {
+    return {
+      canJoin: (a, b) => a.columns !== undefined && b.columns !== undefined,
+      join: (batches) => ({
+        keys: batches.flatMap(({ keys }) => keys),
+        columns: LocationColumns.concat(batches.flatMap(({ columns }) => columns ?? [])),
+      }),
+      part: partOfFlags,
+      send: async ({ keys, columns, dropped }) => {
+        if (columns !== undefined) {
+          const request = { ...keyFields(keys), ...locationFields(columns) };
+          return this.#call(ownerId, DirectoryMethod.put, request, (answer) => readFlags(answer, 'taken', keys.length));
+        }
+        const { nodeId, incarnation, generation } = dropped ?? { nodeId: '', incarnation: 0, generation: 0 };
+        const request = { ...keyFields(keys), node_id: nodeId, incarnation, generation };
+        return this.#call(ownerId, DirectoryMethod.delete, request, () => new Uint8Array(0));
+      },
+    };
+  }
+
+  async #inQueue<B extends KeyBatch, A>(
+    queues: Map<string, RequestQueue<B, A>>,
+    ownerId: string,
+    batch: B,
+    kind: RequestKind<B, A>,
+  ): Promise<A | undefined> {
+    let queue = queues.get(ownerId);
+    if (queue === undefined) {
+      queue = new RequestQueue(kind, DIRECTORY_REQUESTS_IN_FLIGHT_MAX_COUNT);
+      queues.set(ownerId, queue);
+    }
+    const answer = await queue.ask(batch);
+    if (queue.isIdle && queues.get(ownerId) === queue) queues.delete(ownerId);
+    return answer;
   }
 
   #isLocal(ownerId: string): boolean {
@@ -299,6 +424,28 @@ export class DirectoryClient {
       return undefined;
     }
   }
+}
+
+/** Of requests that carry keys only. */
+const plainKeys = {
+  canJoin: () => true,
+  join: (batches: readonly KeyBatch[]): KeyBatch => ({ keys: batches.flatMap(({ keys }) => keys) }),
+};
+
+function partOfFlags(flags: Uint8Array, from: number, count: number): Uint8Array {
+  return flags.subarray(from, from + count);
+}
+
+/** `task` for every request that the keys of every owner make; resolves when all have been answered. */
+async function eachRequest(
+  keys: readonly string[],
+  groups: ReadonlyMap<string, readonly number[]>,
+  task: (ownerId: string, request: number[]) => Promise<void>,
+): Promise<void> {
+  const requests = [...groups].flatMap(([ownerId, indices]) =>
+    requestsOf(keys, indices).map((request) => task(ownerId, request)),
+  );
+  await Promise.all(requests);
 }
 
 function pick<T>(items: readonly T[], indices: readonly number[]): T[] {

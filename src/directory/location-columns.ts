@@ -71,6 +71,27 @@ export class LocationColumns {
     return columns;
   }
 
+  /** All of these, one behind the other. */
+  static concat(parts: readonly LocationColumns[]): LocationColumns {
+    const all = new LocationColumns(parts.reduce((sum, part) => sum + part.count, 0));
+    let at = 0;
+    for (const part of parts) {
+      const indices = Uint32Array.from(part.nodes, (node) => all.#indexOf(node));
+      all.addr.set(part.addr, at);
+      all.length.set(part.length, at);
+      all.generation.set(part.generation, at);
+      all.rkey.set(part.rkey, at);
+      all.checksum.set(part.checksum, at);
+      all.node.set(
+        part.node.map((node) => indices[node] ?? NO_LOCATION),
+        at,
+      );
+      all.tier.set(part.tier, at);
+      at += part.count;
+    }
+    return all;
+  }
+
   /** The columns of a message, copied out of it and checked. Throws {@link ProtocolError}. */
   static decode(bytes: unknown, nodes: unknown): LocationColumns {
     if (!(bytes instanceof Uint8Array)) throw new ProtocolError('locations: not binary');
@@ -142,14 +163,25 @@ export class LocationColumns {
     const { nodeId, rdmaEndpoint } = location;
     const isOpen = location.incarnation === 0 && nodeId === stamp.nodeId;
     const incarnation = isOpen ? stamp.incarnation : location.incarnation;
-    for (let i = this.nodes.length - 1; i >= 0; i--) {
-      const node = this.nodes[i] as LocationNode;
-      if (node.nodeId === nodeId && node.incarnation === incarnation && node.endpoint === rdmaEndpoint) return i;
-    }
+    const known = this.#find({ nodeId, incarnation, endpoint: rdmaEndpoint });
+    if (known >= 0) return known;
     if (!isNodeId(nodeId)) refuse('nodeId', nodeId);
     if (!isEndpoint(rdmaEndpoint)) refuse('rdmaEndpoint', rdmaEndpoint);
     if (!isWhole(incarnation)) refuse('incarnation', incarnation);
     return this.nodes.push({ nodeId, incarnation, endpoint: rdmaEndpoint }) - 1;
+  }
+
+  #indexOf(node: LocationNode): number {
+    const known = this.#find(node);
+    return known >= 0 ? known : this.nodes.push(node) - 1;
+  }
+
+  #find({ nodeId, incarnation, endpoint }: LocationNode): number {
+    for (let i = this.nodes.length - 1; i >= 0; i--) {
+      const node = this.nodes[i] as LocationNode;
+      if (node.nodeId === nodeId && node.incarnation === incarnation && node.endpoint === endpoint) return i;
+    }
+    return -1;
   }
 
   #check(): void {

@@ -11,6 +11,8 @@ export const NO_OWNER = 0xffffffff;
 
 /** A key's UTF-8 length is at most this many times its UTF-16 length. */
 const UTF8_MAX_FACTOR = 3;
+const RING_SLICE_KEYS = 4096;
+const RING_SLICE_BYTES = DIRECTORY_REQUEST_MAX_KEY_BYTES;
 
 /** Runs of `indices` (into `keys`) that fit in one request each, in order. */
 export function requestsOf(keys: readonly string[], indices: readonly number[]): number[][] {
@@ -32,15 +34,26 @@ export function requestsOf(keys: readonly string[], indices: readonly number[]):
   return requests;
 }
 
-/** Runs `task` for every item, at most `atOnce` of them at a time. */
-export async function inParallel<T>(
-  items: readonly T[],
-  atOnce: number,
-  task: (item: T) => Promise<void>,
-): Promise<void> {
-  let next = 0;
-  const worker = async (): Promise<void> => {
-    while (next < items.length) await task(items[next++] as T);
-  };
-  await Promise.all(Array.from({ length: Math.min(atOnce, items.length) }, worker));
+/** At most so many bytes of UTF-8. */
+export function keysMaxBytes(keys: readonly string[]): number {
+  let characters = 0;
+  for (const key of keys) characters += key.length;
+  return characters * UTF8_MAX_FACTOR;
+}
+
+/**
+ * {@link OwnerRing.getNodesBatch} for any number of keys: a ring takes only so many, and so many bytes, at once.
+ */
+export function ownersOf(ring: OwnerRing, keys: readonly string[], n: number): Uint32Array {
+  if (keys.length <= RING_SLICE_KEYS && keysMaxBytes(keys) <= RING_SLICE_BYTES) return ring.getNodesBatch(keys, n);
+  const owners = new Uint32Array(keys.length * n);
+  for (let start = 0; start < keys.length; ) {
+    let end = start;
+    let bytes = 0;
+    do bytes += (keys[end++] as string).length * UTF8_MAX_FACTOR;
+    while (end < keys.length && end - start < RING_SLICE_KEYS && bytes < RING_SLICE_BYTES);
+    owners.set(ring.getNodesBatch(keys.slice(start, end), n), start * n);
+    start = end;
+  }
+  return owners;
 }

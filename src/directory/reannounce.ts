@@ -1,4 +1,4 @@
-import { NO_OWNER, type OwnerRing } from './owners.js';
+import { NO_OWNER, type OwnerRing, ownersOf } from './owners.js';
 
 /** A ring and which start of each of its nodes it was made of. */
 export interface RingView {
@@ -31,25 +31,33 @@ export function gainedKeys(
   return gained;
 }
 
-/** {@link gainedKeys} step by step, for callers that let other work have its turn in between. The rings must not change meanwhile. */
+/**
+ * {@link gainedKeys} step by step, for callers that let other work have its turn in between. The rings must not change
+ * meanwhile. Several views before: a key counts as owned before only if its owner had it in every one of them (a key that
+ * was put under any of them was told to the owners of that one only).
+ */
 export function* gainedKeysInSlices(
-  before: RingView,
+  before: RingView | readonly RingView[],
   after: RingView,
   replicas: number,
   keys: readonly string[],
 ): Generator<Map<string, string[]>, void> {
-  const sameNode = unchangedNodes(before, after);
+  const views = 'ring' in before ? [before] : before;
+  const sameNodes = views.map((view) => unchangedNodes(view, after));
   for (let start = 0; start < keys.length; start += SLICE_KEYS) {
     const slice = keys.slice(start, start + SLICE_KEYS);
-    const oldOwners = before.ring.getNodesBatch(slice, replicas);
-    const newOwners = after.ring.getNodesBatch(slice, replicas);
+    const oldOwners = views.map((view) => ownersOf(view.ring, slice, replicas));
+    const newOwners = ownersOf(after.ring, slice, replicas);
     const gained = new Map<string, string[]>();
     for (let at = 0; at < newOwners.length; at++) {
       const owner = newOwners[at] as number;
       if (owner === NO_OWNER) continue;
       const row = Math.floor(at / replicas);
-      const former = sameNode[owner] as number;
-      if (former !== NO_OWNER && hasOwner(oldOwners, row * replicas, replicas, former)) continue;
+      const hadIt = oldOwners.every((owners, v) => {
+        const former = (sameNodes[v] as Uint32Array)[owner] as number;
+        return former !== NO_OWNER && hasOwner(owners, row * replicas, replicas, former);
+      });
+      if (hadIt) continue;
       const ownerId = after.ring.nodes[owner] as string;
       const some = gained.get(ownerId);
       if (some === undefined) gained.set(ownerId, [slice[row] as string]);

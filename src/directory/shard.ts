@@ -69,7 +69,7 @@ export class DirectoryShard {
 
   /**
    * Takes one location a key; `keys` are kept (strings of their own, not slices of larger ones). 1: the shard has this
-   * statement or a newer one of the same node. 0: refused, because the shard is full or the node has started anew since.
+   * statement now. 0: not taken, because the shard is full or has a newer statement of the same node.
    */
   put(keys: readonly string[], locations: LocationColumns): Uint8Array {
     const taken = new Uint8Array(keys.length);
@@ -207,10 +207,11 @@ export class DirectoryShard {
         dropped = slot;
       } else if (other.nodeId === record.nodeId) {
         if (other.incarnation > record.incarnation) return false;
-        const isNewer =
-          other.incarnation < record.incarnation ||
-          this.#slab.generationOf(slot) <= (locations.generation[i] as number);
-        if (isNewer) this.#replace(slot, locations, i, recordIndex);
+        const isOlder =
+          other.incarnation === record.incarnation &&
+          this.#slab.generationOf(slot) > (locations.generation[i] as number);
+        if (isOlder) return false;
+        this.#replace(slot, locations, i, recordIndex);
         return true;
       }
       last = slot;

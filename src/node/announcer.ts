@@ -1,6 +1,7 @@
 import type { Environment } from '../base/environment.js';
+import { RPC_RETRY_AFTER_MS } from '../base/limits.js';
 import type { DirectoryClient } from '../directory/client.js';
-import { NO_OWNER } from '../directory/owners.js';
+import { NO_OWNER, type OwnerRing } from '../directory/owners.js';
 import { gainedKeysInSlices, type RingView } from '../directory/reannounce.js';
 import type { DataLocation } from '../types.js';
 
@@ -16,29 +17,38 @@ export interface Publications {
   touch(keys: readonly string[]): void;
 }
 
+/** Views that one pass may start from; with more changes during a pass, everybody is told everything again. */
+const VIEWS_MAX_COUNT = 16;
+/** An owner that does not take what it is told is tried again so often, each time after twice the pause of before. */
+const RETRIES_MAX_COUNT = 8;
+
 /**
  * Tells new directory owners what they have to know of this node's pages.
  *
- * Invariant: owners of `#announced` have been told of every page that was there then; pages
- * published since are put to the owners of the time by the store. One pass runs at a time; a change
- * in the meantime starts another pass from where the last one ended.
+ * Invariant: every page was told to its owners by at least one of `#views`: by the first one, under which all pages of its
+ * time were announced, or, as the store puts pages to the owners of the time, by a later one. So whoever owns a page by the
+ * last view and did not own it in every one before is told. One pass runs at a time; changes meanwhile start another one.
  */
 export class Announcer {
   readonly #directory: DirectoryClient;
   readonly #replicas: number;
   readonly #env: Environment;
   #publications: Publications | undefined;
-  #announced: RingView;
-  #current: RingView;
+  /** Oldest first, the current one last. The running pass takes the first `#passViews` of them to the last one of these. */
+  #views: RingView[];
+  #passViews = 1;
   #pass: Promise<void> | undefined;
+  /** Owner -> its attempts that failed, one after the other. */
+  readonly #failures = new Map<string, number>();
+  /** Owner -> cancels its next attempt. */
+  readonly #retries = new Map<string, () => void>();
   #stopped = false;
 
   constructor(options: { directory: DirectoryClient; replicas: number; initial: RingView; env: Environment }) {
     this.#directory = options.directory;
     this.#replicas = options.replicas;
     this.#env = options.env;
-    this.#announced = options.initial;
-    this.#current = options.initial;
+    this.#views = [options.initial];
   }
 
   announceFrom(publications: Publications): void {
@@ -46,20 +56,32 @@ export class Announcer {
   }
 
   ownersChanged(view: RingView): void {
-    this.#current = view;
+    if (this.#views.length >= VIEWS_MAX_COUNT) this.#views.splice(this.#passViews, Number.POSITIVE_INFINITY, NOBODY);
+    this.#views.push(view);
     this.#start();
   }
 
   /** Starts from nothing: the owners may have dropped what they had been told. */
   announceAll(): void {
-    this.#announced = NOBODY;
-    this.#start();
+    this.#againWithout(NOBODY);
   }
 
-  /** Resolves when nothing is being announced any more. */
+  /** The rings that this may still ask. */
+  rings(): OwnerRing[] {
+    return this.#views.map(({ ring }) => ring);
+  }
+
+  /** From now on nothing is asked of rings and publications, and nothing is sent. What is under way is not waited for. */
   async stop(): Promise<void> {
     this.#stopped = true;
-    await this.#pass;
+    for (const cancel of this.#retries.values()) cancel();
+  }
+
+  /** Announces as if the owners had been those of `view` before. */
+  #againWithout(view: RingView): void {
+    const current = this.#views.at(-1) as RingView;
+    this.#views.push(view);
+    this.ownersChanged(current);
   }
 
   #start(): void {
@@ -69,32 +91,72 @@ export class Announcer {
       })
       .finally(() => {
         this.#pass = undefined;
+        this.#passViews = 1;
       });
   }
 
   async #announceChanges(): Promise<void> {
-    while (this.#announced !== this.#current && !this.#stopped) {
-      const [origin, target] = [this.#announced, this.#current];
+    while (this.#views.length > 1 && !this.#stopped) {
+      const before = this.#views.slice(0, -1);
+      const target = this.#views.at(-1) as RingView;
+      this.#passViews = this.#views.length;
+      const outcomes = new Map<string, boolean>();
       const keys = this.#publications?.keys() ?? [];
-      for (const gained of gainedKeysInSlices(origin, target, this.#replicas, keys)) {
-        await Promise.all([...gained].map(([ownerId, ownerKeys]) => this.#announceTo(ownerId, ownerKeys)));
+      for (const gained of gainedKeysInSlices(before, target, this.#replicas, keys)) {
+        await Promise.all(
+          [...gained].map(async ([ownerId, ownerKeys]) => {
+            // Who has failed is told everything later: it must not hold up the others slice by slice.
+            if (outcomes.get(ownerId) !== false) outcomes.set(ownerId, await this.#announceTo(ownerId, ownerKeys));
+          }),
+        );
         await this.#env.clock.yield();
         if (this.#stopped) return;
       }
-      if (this.#announced === origin) this.#announced = target;
+      this.#views = this.#views.slice(this.#passViews - 1);
+      this.#passViews = 1;
+      this.#passEnded(outcomes);
     }
   }
 
-  async #announceTo(ownerId: string, keys: readonly string[]): Promise<void> {
+  #passEnded(outcomes: ReadonlyMap<string, boolean>): void {
+    const { incarnations } = this.#views.at(-1) as RingView;
+    for (const [ownerId, isComplete] of outcomes) {
+      if (isComplete) this.#failures.delete(ownerId);
+      else this.#retryLater(ownerId);
+    }
+    for (const ownerId of this.#failures.keys()) if (!incarnations.has(ownerId)) this.#failures.delete(ownerId);
+  }
+
+  async #announceTo(ownerId: string, keys: readonly string[]): Promise<boolean> {
     const publications = this.#publications;
-    if (publications === undefined) return;
-    const isComplete = await this.#directory.announce(ownerId, keys, (some) => publications.locationsOf(some));
+    if (publications === undefined) return true;
+    const isComplete = await this.#directory.announce(ownerId, keys, (some) =>
+      this.#stopped ? some.map(() => null) : publications.locationsOf(some),
+    );
     this.#env.metrics.count('meshcache_reannounced_keys_total', keys.length);
-    if (isComplete || this.#stopped) return;
+    return isComplete;
+  }
+
+  /** Tells this owner everything once more after a while, as one that knows nothing. */
+  #retryLater(ownerId: string): void {
+    const failures = (this.#failures.get(ownerId) ?? 0) + 1;
+    this.#failures.set(ownerId, failures);
+    const willRetry = failures <= RETRIES_MAX_COUNT;
     this.#env.log.log('warn', 'a directory owner has not taken all pages that were announced to it', {
       owner: ownerId,
-      keys: keys.length,
+      attempts: failures,
+      will_retry: willRetry,
     });
+    if (!willRetry || this.#retries.has(ownerId)) return;
+    const cancel = this.#env.clock.after(RPC_RETRY_AFTER_MS * 2 ** (failures - 1), () => {
+      this.#retries.delete(ownerId);
+      const { ring, incarnations } = this.#views.at(-1) as RingView;
+      if (!incarnations.has(ownerId)) return;
+      const others = new Map(incarnations);
+      others.delete(ownerId);
+      this.#againWithout({ ring, incarnations: others });
+    });
+    this.#retries.set(ownerId, cancel);
   }
 }
 

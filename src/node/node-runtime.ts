@@ -4,7 +4,6 @@ import { DIRECTORY_REQUEST_MAX_KEYS } from '../base/limits.js';
 import { type Endpoint, formatEndpoint } from '../base/network.js';
 import { type RandomSource, systemRandom } from '../base/random.js';
 import type { MeshCacheConfig } from '../config.js';
-import { ConsistentHashRing } from '../core/index.js';
 import { DirectoryClient } from '../directory/client.js';
 import { DirectoryServer } from '../directory/server.js';
 import { DirectoryShard } from '../directory/shard.js';
@@ -17,6 +16,7 @@ import type { Transport } from '../transport/transport.js';
 import { type DataLocation, NodeInfo } from '../types.js';
 import { Announcer, type Publications } from './announcer.js';
 import { ownAddressTowards } from './own-address.js';
+import { OwnerRings } from './owner-rings.js';
 import { ShardUpkeep } from './shard-upkeep.js';
 
 export interface NodeRuntimeOptions {
@@ -34,6 +34,7 @@ interface RunningParts {
   readonly directory: DirectoryClient;
   readonly announcer: Announcer;
   readonly upkeep: ShardUpkeep;
+  readonly rings: OwnerRings;
   readonly master: EmbeddedMaster;
   readonly discovery: DiscoveryClient;
 }
@@ -71,9 +72,9 @@ export class NodeRuntime {
     return this.#running().transport.localEndpoint();
   }
 
-  /** Whether this node runs a discovery master now. */
+  /** Whether this node runs a discovery master now; false before `start` and after `stop`. */
   get isMeta(): boolean {
-    return this.#running().master.isHead;
+    return this.#parts?.master.isHead ?? false;
   }
 
   get directory(): DirectoryClient {
@@ -163,7 +164,9 @@ export class NodeRuntime {
       this.#members = new Map([[self.nodeId, self]]);
       const shard = new DirectoryShard({ isLive: (nodeId, incarnation) => this.#isLive(nodeId, incarnation) });
       new DirectoryServer({ shard }).attach(rpcServer);
-      const ring = ringOf(config.vnodes, [self.nodeId]);
+      const rings = new OwnerRings(config.vnodes);
+      const ring = rings.make([self.nodeId]);
+      const pruneDelayMs = 1000 * (config.memberTtl + config.heartbeatInterval);
       const directory = new DirectoryClient(
         ring,
         (id) => controlEndpoint(this.#members.get(id)),
@@ -173,6 +176,8 @@ export class NodeRuntime {
           incarnation: self.incarnation,
           rpc: rpcClient,
           localShard: shard,
+          // Former owners forget after the delay, by their own clocks and by the news that reached them later.
+          formerRingMs: 2 * pruneDelayMs,
           env,
         },
       );
@@ -187,7 +192,7 @@ export class NodeRuntime {
         shard,
         nodeId: self.nodeId,
         replicas: config.directoryReplicas,
-        pruneDelayMs: 1000 * (config.memberTtl + config.heartbeatInterval),
+        pruneDelayMs,
         clock: env.clock,
       });
       rpcServer.handle('node.status', () => this.#status());
@@ -204,7 +209,7 @@ export class NodeRuntime {
         onForgotten: () => announcer.announceAll(),
         env,
       });
-      this.#parts = { transport, rpcServer, rpcClient, shard, directory, announcer, upkeep, master, discovery };
+      this.#parts = { transport, rpcServer, rpcClient, shard, directory, announcer, upkeep, rings, master, discovery };
       undo.unshift(() => discovery.stop());
       await discovery.start();
     } catch (error) {
@@ -264,11 +269,12 @@ export class NodeRuntime {
     );
     this.#members = new Map(members);
     for (const node of gone) parts.shard.dropNode(node.nodeId, node.incarnation);
-    const ring = ringOf(this.config.vnodes, [...members.keys()]);
+    const ring = parts.rings.make([...members.keys()]);
     parts.directory.setRing(ring);
     const incarnations = new Map([...members].map(([id, node]) => [id, node.incarnation]));
     parts.announcer.ownersChanged({ ring, incarnations });
     parts.upkeep.ownersChanged(ring);
+    parts.rings.keepFor([parts.directory, parts.announcer, parts.upkeep]);
   }
 
   #status(): Record<string, unknown> {
@@ -303,12 +309,6 @@ function refuseWhatIsMissing(config: MeshCacheConfig): void {
 
 function isLoopback(host: string): boolean {
   return host === 'localhost' || host === '::1' || host.startsWith('127.');
-}
-
-function ringOf(vnodes: number, nodeIds: readonly string[]): ConsistentHashRing {
-  const ring = new ConsistentHashRing(vnodes);
-  ring.setNodes(nodeIds);
-  return ring;
 }
 
 function keysOf(params: unknown): string[] {

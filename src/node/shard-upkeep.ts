@@ -24,12 +24,23 @@ export class ShardUpkeep {
     this.#options = options;
   }
 
+  /**
+   * Keys that are not owned any more go when the delay has passed since the first change that was not followed by that, by
+   * the ring of then: nodes that come and go all the time must not put it off for ever.
+   */
   ownersChanged(ring: OwnerRing): void {
     const { clock, pruneDelayMs } = this.#options;
     this.#ring = ring;
     void this.#sweep(ring);
-    this.#cancelPrune?.();
-    this.#cancelPrune = clock.after(pruneDelayMs, () => void this.#prune(ring));
+    this.#cancelPrune ??= clock.after(pruneDelayMs, () => {
+      this.#cancelPrune = undefined;
+      void this.#prune();
+    });
+  }
+
+  /** The rings that this may still ask. */
+  rings(): OwnerRing[] {
+    return this.#ring === undefined ? [] : [this.#ring];
   }
 
   stop(): void {
@@ -42,8 +53,8 @@ export class ShardUpkeep {
     while (this.#ring === ring && shard.sweep(SWEEP_SLICE_KEYS)) await clock.yield();
   }
 
-  async #prune(ring: OwnerRing): Promise<void> {
+  async #prune(): Promise<void> {
     const { shard, nodeId, replicas, clock } = this.#options;
-    await pruneShard(shard, { ring, nodeId, replicas }, clock, () => this.#ring === ring);
+    await pruneShard(shard, { nodeId, replicas, ring: () => this.#ring }, clock);
   }
 }

@@ -1,9 +1,11 @@
 import test from 'ava';
-import { DIRECTORY_REQUEST_MAX_KEYS } from '../../src/base/limits.js';
+import { CALL_MAX_KEYS, DIRECTORY_REQUEST_MAX_KEYS } from '../../src/base/limits.js';
+import { ConsistentHashRing } from '../../src/core/index.js';
 import { DirectoryClient } from '../../src/directory/client.js';
 import { LocationColumns } from '../../src/directory/location-columns.js';
 import { RpcClient } from '../../src/rpc/client.js';
 import type { DataLocation } from '../../src/types.js';
+import { ManualClock } from '../clock.js';
 import { newClient, testEnvironment } from '../rpc/support.js';
 import { locationOf, startNodes } from './support.js';
 
@@ -288,4 +290,83 @@ test('directory: an owner that answers nonsense is a miss', async (t) => {
   const client = new DirectoryClient(ring, () => ({ host: '127.0.0.1', port }), 1, { rpc: new RpcClient() });
   for (let i = 0; i < answers.length; i++) t.deepEqual(await client.get(['a']), [null]);
   for (let i = 0; i < answers.length; i++) t.deepEqual(await client.exists(['a']), [false]);
+});
+
+test('directory: calls by the thousand are queued and share requests, none is refused', async (t) => {
+  // Cause: every call was a request of its own, and a connection refuses more than RPC_IN_FLIGHT_MAX_COUNT at once.
+  const { nodes, ring, resolve } = await startNodes(t, ['n1']);
+  const client = new DirectoryClient(ring, resolve, 1, { rpc: newClient(t) });
+  const keys = Array.from({ length: 3000 }, (_, i) => `key-${i}`);
+  const puts = keys.map((key, i) =>
+    client.put({ [key]: locationOf({ generation: 0, rkey: i, nodeId: `owner ${i % 3}` }) }),
+  );
+  t.true((await Promise.all(puts)).every(([taken]) => taken));
+  const found = await Promise.all(keys.map((key) => client.get([key, `no ${key}`])));
+  t.true(found.every(([location, none], i) => location?.rkey === i && none === null));
+  t.true(found.every(([location], i) => location?.nodeId === `owner ${i % 3}`));
+  const exist = await Promise.all(keys.map((key) => client.exists([`no ${key}`, key])));
+  t.true(exist.every(([none, one]) => none === false && one === true));
+  t.true((nodes.get('n1')?.rpc.stats().calls ?? 0) < 60, 'merged');
+  await Promise.all(keys.map((key) => client.delete([key])));
+  t.is(nodes.get('n1')?.shard.stats().keys, 0);
+});
+
+test('directory: a delete does not get before a put that was called before it', async (t) => {
+  const { nodes, ring, resolve } = await startNodes(t, ['n1']);
+  const client = new DirectoryClient(ring, resolve, 1, { rpc: newClient(t) });
+  const keys = Array.from({ length: 20_000 }, (_, i) => `key-${i}`);
+  const put = client.put(new Map(keys.map((key) => [key, locationOf({ generation: 0 })])));
+  await client.delete(keys);
+  await put;
+  t.is(nodes.get('n1')?.shard.stats().keys, 0);
+});
+
+test('directory: more keys, and longer ones, than a ring takes at once', async (t) => {
+  // Cause: all keys of a call went into one getNodesBatch, which refuses more than CALL_MAX_KEYS or CALL_MAX_KEY_BYTES.
+  const { ring, resolve, nodes } = await startNodes(t, ['n1', 'n2']);
+  const client = new DirectoryClient(ring, resolve, 1, { rpc: newClient(t) });
+  const many = Array.from({ length: CALL_MAX_KEYS + 5 }, (_, i) => `${i}`);
+  await client.put({ [many.at(-1) as string]: locationOf() });
+  await client.delete(many);
+  t.is(
+    [...nodes.values()].reduce((sum, { shard }) => sum + shard.stats().keys, 0),
+    0,
+  );
+  const text = 'x'.repeat(65_000);
+  const long = Array.from({ length: 2_200 }, (_, i) => `${text}${i}`);
+  t.false((await client.exists(long)).includes(true));
+});
+
+test('directory: a delete reaches former owners too, which may become owners again', async (t) => {
+  // Cause: deletes went to the owners of the time only; a former owner that becomes owner again handed out what was gone.
+  const clock = new ManualClock();
+  const { nodes, ring, resolve } = await startNodes(t, ['n1', 'n2', 'n3']);
+  const two = new ConsistentHashRing(160);
+  two.setNodes(['n1', 'n2']);
+  const env = testEnvironment({ clock });
+  const client = new DirectoryClient(two, resolve, 1, { rpc: newClient(t), env, formerRingMs: 1000 });
+  const entries = entriesOf(300);
+  await client.put(entries);
+  client.setRing(ring);
+  t.deepEqual(client.rings(), [ring, two]);
+  await client.delete([...entries.keys()]);
+  client.setRing(two);
+  t.false((await client.exists([...entries.keys()])).includes(true));
+  t.is(nodes.get('n1')?.shard.stats().keys, 0);
+  clock.advance(1000);
+  t.deepEqual(client.rings(), [two]);
+});
+
+test('directory: a later client of the same node is not ignored for its counter', async (t) => {
+  // Cause: without an incarnation every client counted its statements from 0, and the shard answered "taken" all the same.
+  const { nodes, ring, resolve } = await startNodes(t, ['n1']);
+  const clock = new ManualClock();
+  const first = new DirectoryClient(ring, resolve, 1, { rpc: newClient(t), env: testEnvironment({ clock }) });
+  for (let i = 0; i < 5; i++) await first.put({ key: locationOf({ generation: 0, rkey: i }) });
+  clock.advance(1000);
+  const second = new DirectoryClient(ring, resolve, 1, { rpc: newClient(t), env: testEnvironment({ clock }) });
+  t.deepEqual(await second.put({ key: locationOf({ generation: 0, rkey: 99 }) }), [true]);
+  t.is((await first.get(['key']))[0]?.rkey, 99);
+  t.is((await first.put({ key: locationOf({ generation: 1 }) }))[0], false);
+  t.is(nodes.get('n1')?.shard.stats().keys, 1);
 });

@@ -1,0 +1,90 @@
+import { DIRECTORY_REQUEST_MAX_KEY_BYTES, DIRECTORY_REQUEST_MAX_KEYS } from '../base/limits.js';
+import { keysMaxBytes } from './owners.js';
+
+/** What one message to an owner carries: keys, and whatever goes with them. */
+export interface KeyBatch {
+  readonly keys: readonly string[];
+}
+
+/** How the requests of one queue are sent, and which of them may share a message. */
+export interface RequestKind<B extends KeyBatch, A> {
+  canJoin(a: B, b: B): boolean;
+  /** One batch of all of them, in order. */
+  join(batches: readonly B[]): B;
+  /** Must not reject. Undefined: the owner is not reachable, or failed. */
+  send(batch: B): Promise<A | undefined>;
+  /** The answer to the keys `from` to `from + count - 1` of a batch. */
+  part(answer: A, from: number, count: number): A;
+}
+
+interface Waiting<B, A> {
+  readonly batch: B;
+  resolve(answer: A | undefined): void;
+}
+
+/**
+ * Requests to one owner: a few are under way at once, the others wait their turn and neighbours of a kind then share a
+ * message. Order: what was asked first is sent first.
+ */
+export class RequestQueue<B extends KeyBatch, A> {
+  readonly #kind: RequestKind<B, A>;
+  readonly #atOnce: number;
+  /** In the order of asking. */
+  #waiting: Waiting<B, A>[] = [];
+  #underWay = 0;
+
+  constructor(kind: RequestKind<B, A>, atOnce: number) {
+    this.#kind = kind;
+    this.#atOnce = atOnce;
+  }
+
+  /** Nothing is under way, so nothing waits either. */
+  get isIdle(): boolean {
+    return this.#underWay === 0;
+  }
+
+  /** `batch` fits in one request. Never rejects. */
+  ask(batch: B): Promise<A | undefined> {
+    return new Promise((resolve) => {
+      this.#waiting.push({ batch, resolve });
+      this.#next();
+    });
+  }
+
+  #next(): void {
+    while (this.#underWay < this.#atOnce && this.#waiting.length > 0) {
+      const together = this.#waiting.splice(0, this.#joinable());
+      this.#underWay++;
+      void this.#send(together);
+    }
+  }
+
+  /** How many of those that wait longest fit in one message. */
+  #joinable(): number {
+    const first = (this.#waiting[0] as Waiting<B, A>).batch;
+    let keys = first.keys.length;
+    let bytes = keysMaxBytes(first.keys);
+    let count = 1;
+    for (; count < this.#waiting.length; count++) {
+      const { batch } = this.#waiting[count] as Waiting<B, A>;
+      keys += batch.keys.length;
+      if (keys > DIRECTORY_REQUEST_MAX_KEYS || !this.#kind.canJoin(first, batch)) break;
+      bytes += keysMaxBytes(batch.keys);
+      if (bytes > DIRECTORY_REQUEST_MAX_KEY_BYTES) break;
+    }
+    return count;
+  }
+
+  async #send(together: readonly Waiting<B, A>[]): Promise<void> {
+    const batches = together.map(({ batch }) => batch);
+    const answer = await this.#kind.send(batches.length === 1 ? (batches[0] as B) : this.#kind.join(batches));
+    this.#underWay--;
+    this.#next();
+    let from = 0;
+    for (const { batch, resolve } of together) {
+      const count = batch.keys.length;
+      resolve(answer === undefined || together.length === 1 ? answer : this.#kind.part(answer, from, count));
+      from += count;
+    }
+  }
+}

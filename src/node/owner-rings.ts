@@ -1,0 +1,42 @@
+import { ConsistentHashRing } from '../core/index.js';
+import type { OwnerRing } from '../directory/owners.js';
+
+/** Whoever asks rings: those that it may ask from now on, without being given them again. */
+export interface RingUser {
+  rings(): readonly OwnerRing[];
+}
+
+/**
+ * Makes and owns a node's rings, one for each change of its members, and frees those that nobody uses any more: their points
+ * are WASM memory, which the garbage collector does not see.
+ */
+export class OwnerRings {
+  readonly #vnodes: number;
+  readonly #live = new Set<ConsistentHashRing>();
+
+  constructor(vnodes: number) {
+    this.#vnodes = vnodes;
+  }
+
+  /** Rings that are not freed. */
+  get count(): number {
+    return this.#live.size;
+  }
+
+  make(nodeIds: readonly string[]): ConsistentHashRing {
+    const ring = new ConsistentHashRing(this.#vnodes);
+    ring.setNodes(nodeIds);
+    this.#live.add(ring);
+    return ring;
+  }
+
+  /** Frees every ring that none of these uses. */
+  keepFor(users: readonly RingUser[]): void {
+    const used = new Set<OwnerRing>(users.flatMap((user) => user.rings()));
+    for (const ring of this.#live) {
+      if (used.has(ring)) continue;
+      ring.free();
+      this.#live.delete(ring);
+    }
+  }
+}
