@@ -99,7 +99,7 @@ export class ClientConnection {
       hello: (frameMaxBytes) => this.#hello(frameMaxBytes),
       frame: (frame) => this.#frame(frame),
     });
-    this.#cancelTimer = env.clock.after(RPC_CONNECT_TIMEOUT_MS, () => this.#fail('no connection in time'));
+    this.#cancelTimer = this.#afterInput(RPC_CONNECT_TIMEOUT_MS, () => this.#fail('no connection in time'));
     this.#socket.on('connect', () => this.#connected());
     this.#socket.on('data', (chunk: Buffer) => this.#received(chunk));
     this.#socket.on('error', (error) => this.#fail(error.message, error));
@@ -121,9 +121,8 @@ export class ClientConnection {
         throw new ArgumentError(`${call.method}: a request of ${bytes.length} bytes is longer than a frame may be`);
       }
       const requestId = this.#freeRequestId();
-      const { clock } = this.#env;
-      const sentMs = clock.nowMs();
-      const cancelTimer = clock.after(call.timeoutMs, () => this.#overdue(requestId, call));
+      const sentMs = this.#env.clock.nowMs();
+      const cancelTimer = this.#afterInput(call.timeoutMs, () => this.#overdue(requestId, call));
       const onAbort = (): void => this.#giveUp(requestId, new MeshCacheError('ERR_CLOSED', `${call.method}: aborted`));
       call.signal?.addEventListener('abort', onAbort);
       this.#addCall(requestId, {
@@ -162,7 +161,7 @@ export class ClientConnection {
 
   #connected(): void {
     this.#cancelTimer();
-    this.#cancelTimer = this.#env.clock.after(RPC_HANDSHAKE_TIMEOUT_MS, () => this.#fail('no hello in time'));
+    this.#cancelTimer = this.#afterInput(RPC_HANDSHAKE_TIMEOUT_MS, () => this.#fail('no hello in time'));
     this.#writer.write(encodeHello());
   }
 
@@ -218,6 +217,24 @@ export class ClientConnection {
     } catch (cause) {
       throw new FrameError('bad_message', 'answer: malformed message', cause);
     }
+  }
+
+  /**
+   * `fn` after `delayMs`, unless what has arrived by then cancels it: after this thread has been busy, timers run before
+   * sockets are read, and a healthy peer must not be given up for that.
+   */
+  #afterInput(delayMs: number, fn: () => void): () => void {
+    const { clock } = this.#env;
+    let isCancelled = false;
+    const cancelTimer = clock.after(delayMs, () => {
+      void clock.yield().then(() => {
+        if (!isCancelled) fn();
+      });
+    });
+    return () => {
+      isCancelled = true;
+      cancelTimer();
+    };
   }
 
   #overdue(requestId: number, call: OneCall): void {

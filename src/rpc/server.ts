@@ -43,9 +43,16 @@ export class RpcServer {
   #server: Server | undefined;
   #stopped = false;
 
+  /** Throws `ArgumentError` for a host or port that none can be. */
   constructor(options: RpcServerOptions) {
-    this.#host = options.host;
-    this.#port = options.port ?? 0;
+    const { host, port = 0 } = options;
+    if (typeof host !== 'string' || host === '')
+      throw new ArgumentError(`host must be a host name, got ${String(host)}`);
+    if (!Number.isInteger(port) || port < 0 || port > 65_535) {
+      throw new ArgumentError(`port must be 0 to 65535, got ${String(port)}`);
+    }
+    this.#host = host;
+    this.#port = port;
     this.#maxConnections = options.maxConnections ?? RPC_CONNECTIONS_MAX_COUNT;
     this.#env = options.env ?? systemEnvironment();
   }

@@ -289,3 +289,30 @@ test('rpc: connections beyond the maximum are closed and counted, the others ser
   t.is(server.stats().errors.too_many_connections, 1);
   t.deepEqual(await first.call(endpoint, 'echo', { a: 2 }), { a: 2 });
 });
+
+test('rpc: a caller that was busy itself past the deadline still takes an answer that is there', async (t) => {
+  // Cause: timers run before sockets are read, so that a busy caller's deadline condemned a peer that had answered.
+  const clock = new ManualClock();
+  const { server, endpoint } = await startServer(t);
+  let answer: (() => void) | undefined;
+  server.handle('later', (params) => new Promise((resolve) => (answer = () => resolve(params))));
+  const client = newClient(t, testEnvironment({ clock }));
+  await client.call(endpoint, 'echo', {});
+  clock.advance(1);
+  const call = client.call(endpoint, 'later', { a: 1 });
+  await until(() => answer !== undefined);
+  answer?.();
+  for (let i = 0; i < 10; i++) await new Promise<void>((resolve) => process.nextTick(resolve));
+  clock.advance(RPC_CALL_TIMEOUT_MS);
+  t.deepEqual(await call, { a: 1 });
+  t.deepEqual(await client.call(endpoint, 'echo', { b: 2 }), { b: 2 });
+});
+
+test('rpc: a host or port that none can be is refused when the server is made', (t) => {
+  for (const bad of [{ host: '' }, { host: undefined as never }, { host: '127.0.0.1', port: 65_536 }]) {
+    t.throws(() => new RpcServer({ env: testEnvironment(), ...bad }), { code: 'ERR_ARGUMENT' });
+  }
+  for (const port of [-1, 1.5, Number.NaN, '80' as never]) {
+    t.throws(() => new RpcServer({ host: '127.0.0.1', port, env: testEnvironment() }), { code: 'ERR_ARGUMENT' });
+  }
+});
