@@ -10,7 +10,7 @@ import { isSameInfo } from './member-table.js';
 import { mergeMembers } from './merge.js';
 
 export interface DiscoveryClientOptions {
-  /** Called with all members when one has come, gone, or changed its start or address. */
+  /** Called with all members at a master's first answer, then when one has come, gone, or changed its start or address. */
   onMembers?(members: Map<string, NodeInfo>): void;
   /** Called at every failed attempt to reach a listed master. */
   onUnreachable?(endpoint: Endpoint): void;
@@ -40,6 +40,7 @@ export class DiscoveryClient {
   #onFirstAnswer: () => void = () => {};
   #saidUnreachableMs: number | undefined;
   #saidReplaced = false;
+  #hasAnswer = false;
   #started = false;
   #stopping: Promise<void> | undefined;
 
@@ -112,7 +113,8 @@ export class DiscoveryClient {
       this.#env.log.log('info', 'discovery master reached again', { node_id: this.#self.nodeId });
     }
     const merged = mergeMembers(this.#members, views, this.#self);
-    const isChanged = !isSameMembers(this.#members, merged);
+    const isChanged = !this.#hasAnswer || !isSameMembers(this.#members, merged);
+    this.#hasAnswer = true;
     this.#members = merged;
     if (isChanged) this.#options.onMembers?.(new Map(merged));
     this.#onFirstAnswer();
@@ -152,6 +154,12 @@ function parseMasters(addr: string): Endpoint[] {
   const texts = addr.split(',').map((text) => text.trim());
   const endpoints = texts.map((text) => {
     const endpoint = parseEndpoint(text);
+    if (endpoint !== undefined && isUnspecified(endpoint.host)) {
+      throw new ConfigError(
+        `discovery address ${JSON.stringify(text)}: nodes cannot reach each other there; give the address or the name ` +
+          "of the master's machine (127.0.0.1 for one machine alone)",
+      );
+    }
     if (endpoint !== undefined && endpoint.port > 0) return endpoint;
     throw new ConfigError(`discovery address ${JSON.stringify(text)}: expected host:port, or several, comma-separated`);
   });
@@ -160,6 +168,11 @@ function parseMasters(addr: string): Endpoint[] {
     throw new ConfigError(`${distinct.size} discovery addresses, at most ${DISCOVERY_MASTERS_MAX_COUNT} are allowed`);
   }
   return [...distinct.values()];
+}
+
+/** 0.0.0.0 and :: in any spelling: every address of a machine to listen on, none to connect to. */
+function isUnspecified(host: string): boolean {
+  return host !== '' && (/^(0+\.){0,3}0+$/.test(host) || (host.includes(':') && /^[0:.]+$/.test(host)));
 }
 
 function isSameMembers(a: ReadonlyMap<string, NodeInfo>, b: ReadonlyMap<string, NodeInfo>): boolean {

@@ -5,8 +5,10 @@ import { type HostNames, localAddressOf, systemHostNames } from './local-address
 import { DiscoveryServer } from './server.js';
 
 export interface EmbeddedMasterOptions {
-  readonly memberTtlMs?: number;
-  readonly heartbeatIntervalMs?: number;
+  /** Seconds; default 6. */
+  readonly memberTtl?: number;
+  /** Seconds; default 2. */
+  readonly heartbeatInterval?: number;
   readonly env?: Environment;
   readonly hostNames?: HostNames;
 }
@@ -84,10 +86,10 @@ export class EmbeddedMaster {
   }
 
   async #take(seat: Seat): Promise<void> {
-    const { memberTtlMs, heartbeatIntervalMs } = this.#options;
+    const { memberTtl, heartbeatInterval } = this.#options;
     const server = new DiscoveryServer(seat.listenHost, seat.endpoint.port, {
-      ...(memberTtlMs === undefined ? {} : { memberTtlMs }),
-      ...(heartbeatIntervalMs === undefined ? {} : { heartbeatIntervalMs }),
+      ...(memberTtl === undefined ? {} : { memberTtl }),
+      ...(heartbeatInterval === undefined ? {} : { heartbeatInterval }),
       env: this.#env,
     });
     try {

@@ -21,12 +21,26 @@ export const systemHostNames: HostNames = {
     Object.values(networkInterfaces()).flatMap((entries) => (entries ?? []).map((entry) => entry.address)),
 };
 
-/** The address to listen on for a listed host when that is this machine; undefined when it is another one. */
+/**
+ * The address to listen on for a listed host when that is this machine; undefined when it is another one.
+ *
+ * A name that is loopback here (Debian has 127.0.1.1 for a machine's own name in /etc/hosts) is another address to the other
+ * machines: then every address is listened on, for nodes here connect to the loopback one and all others do not.
+ */
 export async function localAddressOf(host: string, names: HostNames): Promise<string | undefined> {
-  const own = new Set(names.ownAddresses());
-  const isOwn = (address: string): boolean =>
-    address === '::1' || /^127(\.\d{1,3}){3}$/.test(address) || own.has(address);
+  const addresses = names.ownAddresses();
+  const own = new Set(addresses);
+  const isOwn = (address: string): boolean => isLoopbackAddress(address) || own.has(address);
   if (isOwn(host)) return host;
   if (host === 'localhost') return '127.0.0.1';
-  return (await names.resolve(host)).find(isOwn);
+  const resolved = (await names.resolve(host)).filter(isOwn);
+  const beyond = resolved.find((address) => !isLoopbackAddress(address));
+  if (beyond !== undefined || resolved.length === 0) return beyond;
+  const isAlone = addresses.every(isLoopbackAddress);
+  if (isAlone) return resolved[0];
+  return resolved.some((address) => !address.includes(':')) ? '0.0.0.0' : '::';
+}
+
+export function isLoopbackAddress(address: string): boolean {
+  return address === '::1' || /^127(\.\d{1,3}){3}$/.test(address);
 }

@@ -35,6 +35,7 @@ export class MasterLink {
   #roster: Roster | undefined;
   #ageMs = 0;
   #wasRegistered = false;
+  #isRegistering = false;
   #isRegistered = false;
   #retryMs = DISCOVERY_RETRY_MIN_MS;
 
@@ -58,10 +59,11 @@ export class MasterLink {
 
   /** Says good-bye where there is a master to say it to; takes at most DISCOVERY_LEAVE_TIMEOUT_MS. */
   async stop(): Promise<void> {
-    const wasRegistered = this.#isRegistered;
+    // A register under way may count already, whatever becomes of its answer; what is sent after it comes after it.
+    const mayBeMember = this.#isRegistered || this.#isRegistering;
     this.#abort.abort();
     this.#isRegistered = false;
-    if (!wasRegistered) return;
+    if (!mayBeMember) return;
     const { rpc, endpoint } = this.#options;
     const leave = { timeoutMs: DISCOVERY_LEAVE_TIMEOUT_MS };
     await rpc.call(endpoint, DiscoveryMethod.leave, this.#identity(), leave).catch(() => {});
@@ -80,7 +82,10 @@ export class MasterLink {
   }
 
   async #register(): Promise<void> {
-    const answer = await this.#call(DiscoveryMethod.register, { node: this.#options.self.toDict() }, 0);
+    this.#isRegistering = true;
+    const answer = await this.#call(DiscoveryMethod.register, { node: this.#options.self.toDict() }, 0).finally(() => {
+      this.#isRegistering = false;
+    });
     if (answer.status !== 'ok' || answer.roster === undefined) {
       if (answer.status === 'replaced') this.#options.onReplaced();
       await this.#pause(this.#options.heartbeatIntervalMs);

@@ -8,10 +8,10 @@ import { type MemberStatus, MemberTable } from './member-table.js';
 import { asMap, DiscoveryMethod, decodeIdentity, decodeNode, encodeRoster, wholeField } from './wire.js';
 
 export interface DiscoveryServerOptions {
-  /** A member that is silent for so long has gone; default 6,000. */
-  readonly memberTtlMs?: number;
-  /** A heartbeat without news is answered after so long; default 2,000. */
-  readonly heartbeatIntervalMs?: number;
+  /** Seconds; a member that is silent for so long has gone; default 6. */
+  readonly memberTtl?: number;
+  /** Seconds; a heartbeat without news is answered after so long; default 2. */
+  readonly heartbeatInterval?: number;
   readonly env?: Environment;
 }
 
@@ -45,10 +45,11 @@ export class DiscoveryServer {
   #cancelExpiry: (() => void) | undefined;
   #stopped = false;
 
+  /** Throws `ArgumentError` for a host or port that none can be. */
   constructor(host: string, port: number, options: DiscoveryServerOptions = {}) {
     this.#env = options.env ?? systemEnvironment();
-    this.#heartbeatIntervalMs = options.heartbeatIntervalMs ?? 2_000;
-    this.#memberTtlMs = options.memberTtlMs ?? 6_000;
+    this.#heartbeatIntervalMs = (options.heartbeatInterval ?? 2) * 1000;
+    this.#memberTtlMs = (options.memberTtl ?? 6) * 1000;
     this.#table = new MemberTable(this.#memberTtlMs);
     this.#masterId = Buffer.from(this.#env.random.bytes(8)).toString('hex');
     this.#spread = this.#encodeTable();

@@ -197,13 +197,12 @@ export class NodeRuntime {
       });
       rpcServer.handle('node.status', () => this.#status());
 
-      const timing = { heartbeatIntervalMs: config.heartbeatInterval * 1000, memberTtlMs: config.memberTtl * 1000 };
+      const timing = { heartbeatInterval: config.heartbeatInterval, memberTtl: config.memberTtl };
       const master = new EmbeddedMaster(masters, { ...timing, env });
       await master.start();
       undo.unshift(() => master.stop());
       const discovery = new DiscoveryClient(config.discoveryAddr, self, {
-        heartbeatInterval: config.heartbeatInterval,
-        memberTtl: config.memberTtl,
+        ...timing,
         onMembers: (members) => this.#onMembers(members),
         onUnreachable: () => void master.tryTakeOver(),
         onForgotten: () => announcer.announceAll(),

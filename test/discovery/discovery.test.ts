@@ -22,7 +22,7 @@ test('discovery: members see each other come and go at once', async (t) => {
   await b.client.stop();
   await until(() => a.ids() === 'a');
   t.true(performance.now() - startedMs < 1_500, 'well within a heartbeat interval');
-  t.deepEqual(a.seen, [['a', 'b'], ['a']]);
+  t.deepEqual(a.seen, [['a'], ['a', 'b'], ['a']]);
 });
 
 test('discovery: onMembers is called for changes only', async (t) => {
@@ -247,4 +247,43 @@ test('discovery: a master that answers nonsense changes nothing', async (t) => {
   void a.client.start();
   await until(() => next >= answers.length);
   t.is(a.ids(), 'a');
+});
+
+test('discovery: a node that is alone is told so by the first answer of a master', async (t) => {
+  // Cause: the list was compared with the own node alone, so that its answer was no change.
+  const { addr } = await startMaster(t);
+  const a = newMember(t, addr, nodeOf('a'));
+  await a.client.start();
+  t.deepEqual(a.seen, [['a']]);
+});
+
+test('discovery: who stops while its register is under way does not stay a member', async (t) => {
+  // Cause: good-bye was said only after an answer, which the master may have been about to give.
+  const { master, addr } = await startMaster(t);
+  const witness = newMember(t, addr, nodeOf('witness'));
+  await witness.client.start();
+  const a = newMember(t, addr, nodeOf('a'));
+  const starting = a.client.start();
+  await until(() => master.members().has('a') || a.ids() === 'a,witness');
+  await a.client.stop();
+  await starting;
+  await until(() => !master.members().has('a'));
+  t.is(master.members().size, 1);
+
+  const b = newMember(t, addr, nodeOf('b'));
+  const startingB = b.client.start();
+  await b.client.stop();
+  await startingB;
+  await until(() => !master.members().has('b'));
+  t.pass();
+});
+
+test('discovery: an address that nobody can connect to is refused with what to give instead', (t) => {
+  for (const addr of ['0.0.0.0:7000', '[::]:7000', '[0:0::0]:7000', 'head:7000,0.0.0.0:7000']) {
+    t.throws(() => new DiscoveryClient(addr, nodeOf('a'), { env: testEnvironment() }), {
+      code: 'ERR_CONFIG',
+      message: /give the address or the name/,
+    });
+  }
+  t.notThrows(() => new DiscoveryClient('[::1]:7000,10.0.0.1:7000', nodeOf('a'), { env: testEnvironment() }));
 });

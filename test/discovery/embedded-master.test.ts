@@ -27,6 +27,20 @@ test('master: which listed hosts are this machine', async (t) => {
   for (const [host, address] of Object.entries(expected)) t.is(await localAddressOf(host, names), address, host);
 });
 
+test('master: a name that is loopback here is listened on beyond loopback, an address or localhost is not', async (t) => {
+  // Cause: /etc/hosts of Debian has 127.0.1.1 for the machine's own name, so that the head was alone on its loopback.
+  const of = (resolved: string[], own: string[]): HostNames => ({
+    resolve: async () => resolved,
+    ownAddresses: () => own,
+  });
+  t.is(await localAddressOf('me', of(['127.0.1.1'], ['127.0.0.1', '10.0.0.7'])), '0.0.0.0');
+  t.is(await localAddressOf('me', of(['::1'], ['127.0.0.1', '::1', 'fd00::7'])), '::');
+  t.is(await localAddressOf('me', of(['127.0.1.1', '10.0.0.7'], ['127.0.0.1', '10.0.0.7'])), '10.0.0.7');
+  t.is(await localAddressOf('me', of(['127.0.1.1'], ['127.0.0.1', '::1'])), '127.0.1.1');
+  t.is(await localAddressOf('localhost', of(['127.0.0.1'], ['127.0.0.1', '10.0.0.7'])), '127.0.0.1');
+  t.is(await localAddressOf('127.0.1.1', of([], ['127.0.0.1', '10.0.0.7'])), '127.0.1.1');
+});
+
 async function newMaster(t: { teardown(fn: () => Promise<void>): void }, port: number, host = '127.0.0.1') {
   const master = new EmbeddedMaster([{ host, port }], { env: testEnvironment(), hostNames: names });
   t.teardown(() => master.stop());
