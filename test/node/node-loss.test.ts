@@ -79,3 +79,22 @@ test('node loss: a node restarted under the same id starts empty, and old locati
   t.is(await second.get('k'), null);
   t.deepEqual(await a.get('other'), content(2, 1000));
 });
+
+test('node loss: what was cleared while a third node was there stays gone when that one leaves', async (t) => {
+  // Cause: the deletes went to the owners of the time only, and a former owner became owner again.
+  const port = await freePort();
+  const stores: MeshCacheStore[] = [];
+  t.teardown(() => Promise.all(stores.map((store) => store.close())));
+  for (let i = 0; i < 2; i++) stores.push(await createStore(port, { directory_replicas: 1 }));
+  const [a, b] = stores as [MeshCacheStore, MeshCacheStore];
+  await until(() => stores.every((store) => store.stats().members === 2));
+  const keys = Array.from({ length: 300 }, (_, i) => `cleared ${i}`);
+  for (const key of keys) t.true(await a.set(key, content(1, 64)));
+  const c = await createStore(port, { directory_replicas: 1 });
+  stores.push(c);
+  await until(() => stores.every((store) => store.stats().members === 3));
+  await a.clear();
+  await c.close();
+  await until(() => a.stats().members === 2 && b.stats().members === 2);
+  for (const key of keys) t.false(await b.exists(key), key);
+});
