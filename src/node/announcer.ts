@@ -13,8 +13,6 @@ export interface Publications {
   keys(): readonly string[];
   /** Locations of those that are still there, in order; null for the others. */
   locationsOf(keys: readonly string[]): (DataLocation | null)[];
-  /** Other nodes have read these. */
-  touch(keys: readonly string[]): void;
 }
 
 /** Views that one pass may start from; with more changes during a pass, everybody is told everything again. */

@@ -100,6 +100,9 @@ export class MeshCacheStore {
     const metrics = new Metrics(nodeId);
     const env = systemEnvironment({ metrics, ...environment });
     const runtime = new NodeRuntime(config, { nodeId, env });
+    if (!config.verifyReads) {
+      env.log.log('warn', 'verify_reads is off: nothing but the quarantine keeps stale pages from being read');
+    }
     let region: HostRegion | undefined;
     try {
       await runtime.start();
@@ -134,7 +137,8 @@ export class MeshCacheStore {
       directory: runtime.directory,
       transport: runtime.transport,
       endpointOf: (location) => runtime.dataEndpointOf(location),
-      onRemoteHits: (owner, keys) => runtime.touchAt(owner, keys),
+      onRemoteHits: (owner, keys) => runtime.notices.touched(owner, keys),
+      onRemoteFailures: (owner, keys) => runtime.notices.unreadable(owner, keys),
       identity: {
         nodeId: runtime.nodeId,
         incarnation: runtime.incarnation,
@@ -150,6 +154,7 @@ export class MeshCacheStore {
       keys: () => pool.keys(),
       locationsOf: (keys) => pages.locationsOf(keys),
       touch: (keys) => pool.touchBatch(keys),
+      restate: (keys) => pages.restate(keys),
     });
     const store = new MeshCacheStore({ runtime, metrics, pages, pool, region, mr, encoder });
     store.#registerGauges();

@@ -1,6 +1,5 @@
 import { type Environment, systemEnvironment } from '../base/environment.js';
-import { ClosedError, ConfigError, ProtocolError } from '../base/errors.js';
-import { DIRECTORY_REQUEST_MAX_KEYS } from '../base/limits.js';
+import { ClosedError, ConfigError } from '../base/errors.js';
 import { type Endpoint, formatEndpoint } from '../base/network.js';
 import { type RandomSource, systemRandom } from '../base/random.js';
 import type { MeshCacheConfig } from '../config.js';
@@ -17,6 +16,7 @@ import { type DataLocation, NodeInfo } from '../types.js';
 import { Announcer, type Publications } from './announcer.js';
 import { ownAddressTowards } from './own-address.js';
 import { OwnerRings } from './owner-rings.js';
+import { type PageNoticeHandler, PageNotices } from './page-notices.js';
 import { ShardUpkeep } from './shard-upkeep.js';
 
 export interface NodeRuntimeOptions {
@@ -33,6 +33,7 @@ interface RunningParts {
   readonly shard: DirectoryShard;
   readonly directory: DirectoryClient;
   readonly announcer: Announcer;
+  readonly notices: PageNotices;
   readonly upkeep: ShardUpkeep;
   readonly rings: OwnerRings;
   readonly master: EmbeddedMaster;
@@ -106,23 +107,16 @@ export class NodeRuntime {
     return this.#stopping;
   }
 
-  /** From now on, what `publications` has is announced to directory owners as they change. */
-  announceFrom(publications: Publications): void {
-    const { announcer, rpcServer } = this.#running();
+  /** From now on, what `publications` has is announced to directory owners as they change, and others may ask about it. */
+  announceFrom(publications: Publications & PageNoticeHandler): void {
+    const { announcer, notices, rpcServer } = this.#running();
     announcer.announceFrom(publications);
-    rpcServer.handle('pool.touch', (params) => publications.touch(keysOf(params)));
+    notices.handle(rpcServer, publications);
   }
 
-  /** Tells an owner that its pages were read, so that it keeps them: best effort, nobody waits for it. */
-  touchAt(nodeId: string, keys: readonly string[]): void {
-    const endpoint = controlEndpoint(this.#members.get(nodeId));
-    if (endpoint === undefined) return;
-    for (let first = 0; first < keys.length; first += DIRECTORY_REQUEST_MAX_KEYS) {
-      const batch = keys.slice(first, first + DIRECTORY_REQUEST_MAX_KEYS);
-      this.#running()
-        .rpcClient.call(endpoint, 'pool.touch', { keys: batch })
-        .catch(() => {});
-    }
+  /** For telling other nodes what became of reads of their pages. */
+  get notices(): PageNotices {
+    return this.#running().notices;
   }
 
   /** What a store adds to the answer of `node.status`. */
@@ -167,20 +161,17 @@ export class NodeRuntime {
       const rings = new OwnerRings(config.vnodes);
       const ring = rings.make([self.nodeId]);
       const pruneDelayMs = 1000 * (config.memberTtl + config.heartbeatInterval);
-      const directory = new DirectoryClient(
-        ring,
-        (id) => controlEndpoint(this.#members.get(id)),
-        config.directoryReplicas,
-        {
-          nodeId: self.nodeId,
-          incarnation: self.incarnation,
-          rpc: rpcClient,
-          localShard: shard,
-          // Former owners forget after the delay, by their own clocks and by the news that reached them later.
-          formerRingMs: 2 * pruneDelayMs,
-          env,
-        },
-      );
+      const endpointOf = (nodeId: string) => controlEndpoint(this.#members.get(nodeId));
+      const directory = new DirectoryClient(ring, endpointOf, config.directoryReplicas, {
+        nodeId: self.nodeId,
+        incarnation: self.incarnation,
+        rpc: rpcClient,
+        localShard: shard,
+        // Former owners forget after the delay, by their own clocks and by the news that reached them later.
+        formerRingMs: 2 * pruneDelayMs,
+        env,
+      });
+      const notices = new PageNotices({ rpc: rpcClient, endpointOf });
       const announcer = new Announcer({
         directory,
         replicas: config.directoryReplicas,
@@ -208,7 +199,19 @@ export class NodeRuntime {
         onForgotten: () => announcer.announceAll(),
         env,
       });
-      this.#parts = { transport, rpcServer, rpcClient, shard, directory, announcer, upkeep, rings, master, discovery };
+      this.#parts = {
+        transport,
+        rpcServer,
+        rpcClient,
+        shard,
+        directory,
+        announcer,
+        notices,
+        upkeep,
+        rings,
+        master,
+        discovery,
+      };
       undo.unshift(() => discovery.stop());
       await discovery.start();
     } catch (error) {
@@ -308,13 +311,6 @@ function refuseWhatIsMissing(config: MeshCacheConfig): void {
 
 function isLoopback(host: string): boolean {
   return host === 'localhost' || host === '::1' || host.startsWith('127.');
-}
-
-function keysOf(params: unknown): string[] {
-  const keys = (params as { keys?: unknown } | null)?.keys;
-  const isKeys = Array.isArray(keys) && keys.length <= DIRECTORY_REQUEST_MAX_KEYS;
-  if (isKeys && keys.every((key) => typeof key === 'string')) return keys;
-  throw new ProtocolError(`pool.touch: keys must be an array of at most ${DIRECTORY_REQUEST_MAX_KEYS} strings`);
 }
 
 function controlEndpoint(node: NodeInfo | undefined): Endpoint | undefined {

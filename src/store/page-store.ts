@@ -25,6 +25,8 @@ export interface PageStoreParts {
   readonly endpointOf: (location: DataLocation) => string | undefined;
   /** Told which pages of which owner were read: a one-sided read is not noticed by the owner itself. */
   readonly onRemoteHits: (nodeId: string, keys: string[]) => void;
+  /** Told which pages of which owner were said to be there and could not be read. */
+  readonly onRemoteFailures: (nodeId: string, keys: string[]) => void;
   readonly identity: { readonly nodeId: string; readonly incarnation: number; readonly dataEndpoint: string };
   readonly verifyReads: boolean;
   readonly quarantineMs: number;
@@ -148,6 +150,21 @@ export class PageStore {
     this.#parts.directory.delete(keys).catch((error: unknown) => {
       this.#parts.log.log('error', 'the directory could not be told of pages that are gone', { error: String(error) });
     });
+  }
+
+  /**
+   * Other nodes were led to these pages and could not read them: those that are gone are dropped from
+   * the directory once more, for that word may have been lost, the others are put there anew.
+   */
+  async restate(keys: readonly string[]): Promise<void> {
+    if (this.#closed) return;
+    const gone: string[] = [];
+    const entries = new Map<string, DataLocation>();
+    this.locationsOf(keys).forEach((location, i) => {
+      if (location === null) gone.push(keys[i] as string);
+      else entries.set(keys[i] as string, location);
+    });
+    await Promise.all([this.#parts.directory.delete(gone), this.#announce(entries)]);
   }
 
   /** The locations to announce for those of `keys` that the pool has now. */
@@ -275,7 +292,7 @@ export class PageStore {
     wanted: readonly number[],
     results: boolean[],
   ): Promise<void> {
-    const { clock, directory, transport, metrics, onRemoteHits } = this.#parts;
+    const { clock, directory, transport, metrics, onRemoteHits, onRemoteFailures } = this.#parts;
     const startMs = clock.nowMs();
     const locations = await directory.get(wanted.map((i) => keys[i] as string));
     const ops: { readonly index: number; readonly nodeId: string; readonly op: ReadOp }[] = [];
@@ -287,19 +304,20 @@ export class PageStore {
     const read = ops.length > 0 && !this.#closed ? await transport.batchRead(ops.map(({ op }) => op)) : [];
     const elapsedMs = clock.nowMs() - startMs;
     const inTime = this.#isWithinQuarantine(elapsedMs);
-    const keysByOwner = new Map<string, string[]>();
+    const readKeys = new KeysByOwner();
+    const failedKeys = new KeysByOwner();
     let hits = 0;
     let bytes = 0;
     ops.forEach(({ index, nodeId }, j) => {
-      if (read[j] !== true || !inTime) return;
+      const isHit = read[j] === true && inTime;
+      (isHit ? readKeys : failedKeys).add(nodeId, keys[index] as string);
+      if (!isHit) return;
       results[index] = true;
       hits++;
       bytes += (pages[index] as CallerPage).length;
-      const ownerKeys = keysByOwner.get(nodeId) ?? [];
-      if (ownerKeys.length === 0) keysByOwner.set(nodeId, ownerKeys);
-      ownerKeys.push(keys[index] as string);
     });
-    for (const [nodeId, ownerKeys] of keysByOwner) onRemoteHits(nodeId, ownerKeys);
+    readKeys.forEach(onRemoteHits);
+    failedKeys.forEach(onRemoteFailures);
     const misses = wanted.length - hits;
     this.#hits.remote += hits;
     this.#misses += misses;
@@ -329,6 +347,20 @@ export class PageStore {
   #isWithinQuarantine(elapsedMs: number): boolean {
     const { verifyReads, quarantineMs } = this.#parts;
     return verifyReads || quarantineMs === 0 || elapsedMs <= quarantineMs / 2;
+  }
+}
+
+class KeysByOwner {
+  readonly #keys = new Map<string, string[]>();
+
+  add(nodeId: string, key: string): void {
+    const keys = this.#keys.get(nodeId);
+    if (keys === undefined) this.#keys.set(nodeId, [key]);
+    else keys.push(key);
+  }
+
+  forEach(use: (nodeId: string, keys: string[]) => void): void {
+    for (const [nodeId, keys] of this.#keys) use(nodeId, keys);
   }
 }
 

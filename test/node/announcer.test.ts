@@ -44,7 +44,6 @@ function newAnnouncer(t: ExecutionContext, initial: RingView, keys: string[] = [
   announcer.announceFrom({
     keys: () => [...keys],
     locationsOf: (some) => some.map(() => locationOf()),
-    touch: () => {},
   });
   t.teardown(() => announcer.stop());
   return { clock, directory, announcer, keys };

@@ -1,7 +1,9 @@
 import test, { type ExecutionContext } from 'ava';
 import { ArgumentError, ClosedError, ConfigError } from '../../src/base/errors.js';
+import { KeyEncoder } from '../../src/core/index.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import type { MeshCacheStore } from '../../src/node/meshcache-store.js';
+import { DataLocation } from '../../src/types.js';
 import { content, freePort, until } from '../support.js';
 import { createCluster, createStore, TestHostPool } from './store-fixture.js';
 
@@ -341,6 +343,25 @@ test('store: pages evicted while they are being announced leave nothing behind i
     return true;
   });
   t.pass();
+});
+
+test('store: a location that leads nowhere is taken back, and a wrong one is corrected, once a read has failed', async (t) => {
+  const [a, b] = await cluster(t, 2);
+  const namespace = { modelName: 'test', dtype: '', layout: '', tag: '', tpRank: 0, tpSize: 1, ppRank: 0, ppSize: 1 };
+  const encoder = new KeyEncoder({ ...namespace, isMlaModel: false });
+  const [lost, present] = encoder.encodeKeys(['lost', 'present']) as [string, string];
+  t.true(await a.set('present', content(1, 1000)));
+  const [right] = await b.runtime.directory.get([present]);
+  t.truthy(right);
+  const wrong = new DataLocation({ ...(right as DataLocation), checksum: 1, generation: 0 });
+  await a.runtime.directory.put({ [lost]: wrong, [present]: wrong });
+
+  t.true(await b.exists('lost'));
+  t.is(await b.get('lost'), null);
+  t.is(await b.get('present'), null);
+  await until(async () => !(await b.exists('lost')));
+  await until(async () => (await b.get('present')) !== null);
+  t.deepEqual(await b.get('present'), content(1, 1000));
 });
 
 test('store: metrics count what was read and written', async (t) => {
