@@ -240,24 +240,25 @@ export class DirectoryClient {
 
   /** For every owner by any of the rings, whatever its rank, the indices of its keys. */
   #ownersOf(keys: readonly string[], rings: readonly OwnerRing[]): Map<string, number[]> {
-    const groups = new Map<string, Set<number>>();
-    for (const ring of rings) {
-      const { nodes } = ring;
-      const owners = ownersOf(ring, keys, this.#replicas);
-      const ofRing = nodes.map((nodeId) => groups.get(nodeId));
-      for (let at = 0; at < owners.length; at++) {
-        const owner = owners[at] as number;
-        if (owner === NO_OWNER) continue;
-        let group = ofRing[owner];
-        if (group === undefined) {
-          group = new Set();
-          ofRing[owner] = group;
-          groups.set(nodes[owner] as string, group);
-        }
-        group.add(Math.floor(at / this.#replicas));
+    const all = new Map<string, number[]>();
+    for (const groups of rings.map((ring) => this.#ownersBy(ring, keys))) {
+      for (const [ownerId, indices] of groups) {
+        const known = all.get(ownerId);
+        all.set(ownerId, known === undefined ? indices : [...new Set([...known, ...indices])]);
       }
     }
-    return new Map([...groups].map(([ownerId, indices]) => [ownerId, [...indices]]));
+    return all;
+  }
+
+  #ownersBy(ring: OwnerRing, keys: readonly string[]): Map<string, number[]> {
+    const { nodes } = ring;
+    const owners = ownersOf(ring, keys, this.#replicas);
+    const groups = new Map<string, number[]>();
+    for (let at = 0; at < owners.length; at++) {
+      const owner = owners[at] as number;
+      if (owner !== NO_OWNER) addTo(groups, nodes[owner] as string, Math.floor(at / this.#replicas));
+    }
+    return groups;
   }
 
   /** `task` for a part of the keys after the other; between them other work has its turn. */
