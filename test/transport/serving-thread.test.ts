@@ -42,7 +42,8 @@ class Served {
     };
     const env = systemEnvironment({
       clock,
-      log: { log: (_level, message) => served.records.push(message) },
+      // Why a thread could not be started again is of interest when a test fails.
+      log: { log: (_level, message, fields) => served.records.push(`${message}${fields?.reason ?? ''}`) },
       metrics: { count: (name) => served.counts.push(name), setGaugeProvider() {} },
     });
     served.thread = await ServingThread.start({
@@ -85,7 +86,10 @@ class Served {
   }
 
   async listensAgain(): Promise<void> {
-    await until(() => this.records.at(-1) === 'serving thread started again');
+    const isAgain = (): boolean => this.records.at(-1) === 'serving thread started again';
+    await until(isAgain).catch(() => {
+      throw new Error(`not started again: ${this.records.join('; ')}`);
+    });
   }
 }
 
