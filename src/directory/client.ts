@@ -144,15 +144,32 @@ export class DirectoryClient {
   /** A live location of each key; null: none known, or its owners do not answer. */
   async get(keys: readonly string[]): Promise<(DataLocation | null)[]> {
     const results = new Array<DataLocation | null>(keys.length).fill(null);
-    await this.#ask(keys, async (ownerId, request) => {
-      const found = await this.#getFrom(ownerId, pick(keys, request));
-      if (found === undefined) return request;
-      return request.filter((i, j) => {
-        results[i] = found(j);
-        return results[i] === null;
-      });
+    await this.find(keys, (found) => {
+      for (const [i, location] of found) results[i] = location;
     });
     return results;
+  }
+
+  /**
+   * Hands out what {@link get} finds as each owner answers, by the keys' indices: what the own shard knows at once, so that
+   * its pages can be read while other owners are being asked. Each index comes once or, when nothing is found, never.
+   */
+  async find(
+    keys: readonly string[],
+    onFound: (found: readonly (readonly [index: number, location: DataLocation])[]) => void,
+  ): Promise<void> {
+    await this.#ask(keys, async (ownerId, request) => {
+      const locationAt = await this.#getFrom(ownerId, pick(keys, request));
+      if (locationAt === undefined) return request;
+      const found: [number, DataLocation][] = [];
+      const missing = request.filter((i, j) => {
+        const location = locationAt(j);
+        if (location !== null) found.push([i, location]);
+        return location === null;
+      });
+      if (found.length > 0) onFound(found);
+      return missing;
+    });
   }
 
   /** Whether a live location of each key is known; false also when its owners do not answer. */

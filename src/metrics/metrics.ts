@@ -18,6 +18,14 @@ const HELP: Readonly<Record<string, string>> = {
   meshcache_pool_evictions_total: 'Pages that left the pool for want of space',
   meshcache_members: 'Live nodes that this node knows, itself included',
   meshcache_directory_keys: 'Keys in this node’s directory shard',
+  meshcache_transport_protocol_errors: 'Connections closed because the peer did not speak the data protocol',
+  meshcache_transport_refused_ops: 'Reads of memory that is not registered, or out of its bounds, that were refused',
+  meshcache_transport_failed_ops: 'Reads of other nodes’ memory that failed',
+  meshcache_transport_connections: 'Open data connections, both ways',
+  meshcache_transport_reconnects: 'Data connections opened again after a failure',
+  meshcache_transport_serving_restarts_total: 'Times that the serving thread was started again',
+  meshcache_reannounced_keys_total: 'Keys announced to new directory owners',
+  meshcache_discovery_failures_total: 'Attempts to reach a discovery master that failed',
   meshcache_checksum_failures_total: 'Pages read whose bytes did not have their checksum: stale or damaged, a miss',
 };
 

@@ -19,7 +19,7 @@ export interface CallerPage {
 
 export interface PageStoreParts {
   readonly pool: PublishedPool;
-  readonly directory: Pick<DirectoryClient, 'put' | 'get' | 'exists' | 'delete'>;
+  readonly directory: Pick<DirectoryClient, 'put' | 'get' | 'find' | 'exists' | 'delete'>;
   readonly transport: Transport;
   /** The data endpoint at which a location's owner is read; undefined when the owner is not alive. */
   readonly endpointOf: (location: DataLocation) => string | undefined;
@@ -292,30 +292,28 @@ export class PageStore {
     wanted: readonly number[],
     results: boolean[],
   ): Promise<void> {
-    const { clock, directory, transport, metrics, onRemoteHits, onRemoteFailures } = this.#parts;
+    const { clock, directory, metrics, onRemoteHits, onRemoteFailures } = this.#parts;
     const startMs = clock.nowMs();
-    const locations = await directory.get(wanted.map((i) => keys[i] as string));
-    const ops: { readonly index: number; readonly nodeId: string; readonly op: ReadOp }[] = [];
-    wanted.forEach((index, j) => {
-      const location = locations[j] ?? null;
-      const op = this.#readOp(location, pages[index] as CallerPage);
-      if (op !== null && location !== null) ops.push({ index, nodeId: location.nodeId, op });
-    });
-    const read = ops.length > 0 && !this.#closed ? await transport.batchRead(ops.map(({ op }) => op)) : [];
+    const reads: Promise<RemoteRead[]>[] = [];
+    await directory.find(
+      wanted.map((i) => keys[i] as string),
+      (found) => reads.push(this.#readFound(found, wanted, pages)),
+    );
+    const done = (await Promise.all(reads)).flat();
     const elapsedMs = clock.nowMs() - startMs;
     const inTime = this.#isWithinQuarantine(elapsedMs);
     const readKeys = new KeysByOwner();
     const failedKeys = new KeysByOwner();
     let hits = 0;
     let bytes = 0;
-    ops.forEach(({ index, nodeId }, j) => {
-      const isHit = read[j] === true && inTime;
+    for (const { index, nodeId, isRead } of done) {
+      const isHit = isRead && inTime;
       (isHit ? readKeys : failedKeys).add(nodeId, keys[index] as string);
-      if (!isHit) return;
+      if (!isHit) continue;
       results[index] = true;
       hits++;
       bytes += (pages[index] as CallerPage).length;
-    });
+    }
     readKeys.forEach(onRemoteHits);
     failedKeys.forEach(onRemoteFailures);
     const misses = wanted.length - hits;
@@ -325,9 +323,33 @@ export class PageStore {
     metrics.recordReads('remote', { hits, misses, bytes, seconds: elapsedMs / 1000 });
   }
 
-  #readOp(location: DataLocation | null, page: CallerPage): ReadOp | null {
+  /** Reads the pages that one owner of the directory has found, while others are still being asked. */
+  async #readFound(
+    found: readonly (readonly [wantedIndex: number, location: DataLocation])[],
+    wanted: readonly number[],
+    pages: readonly CallerPage[],
+  ): Promise<RemoteRead[]> {
+    const ops: ReadOp[] = [];
+    const targets: { readonly index: number; readonly nodeId: string }[] = [];
+    for (const [j, location] of found) {
+      const index = wanted[j] as number;
+      const op = this.#readOp(location, pages[index] as CallerPage);
+      if (op === null) continue;
+      ops.push(op);
+      targets.push({ index, nodeId: location.nodeId });
+    }
+    if (ops.length === 0 || this.#closed) return [];
+    const read = await this.#parts.transport.batchRead(ops).catch((error: unknown): boolean[] => {
+      // The caller's memory was freed under way; other reads of the call go on and are to be waited for.
+      this.#parts.log.log('warn', 'pages could not be read', { error: String(error) });
+      return [];
+    });
+    return targets.map((target, k) => ({ ...target, isRead: read[k] === true }));
+  }
+
+  #readOp(location: DataLocation, page: CallerPage): ReadOp | null {
     const { identity, verifyReads, endpointOf } = this.#parts;
-    if (location === null || location.length !== page.length || location.tier !== 'memory') return null;
+    if (location.length !== page.length || location.tier !== 'memory') return null;
     if (location.nodeId === identity.nodeId) return null;
     const remoteEndpoint = endpointOf(location);
     const [first] = page.ranges;
@@ -362,6 +384,13 @@ class KeysByOwner {
   forEach(use: (nodeId: string, keys: string[]) => void): void {
     for (const [nodeId, keys] of this.#keys) use(nodeId, keys);
   }
+}
+
+/** What became of one page that was found on another node. */
+interface RemoteRead {
+  readonly index: number;
+  readonly nodeId: string;
+  readonly isRead: boolean;
 }
 
 interface Slice {
