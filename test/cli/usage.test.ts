@@ -24,7 +24,7 @@ const WRONG: readonly (readonly [args: readonly string[], ...says: RegExp[]])[] 
   [['node'], /--discovery-addr is missing/],
   [['node', '--discovery-addr', 'nowhere'], /--discovery-addr/, /'nowhere'/, /host:port/],
   [['node', '--discovery-addr', 'h:0'], /--discovery-addr/, /'h:0'/, /port of 1 to 65535/],
-  [['node', '--discovery-addr', 'h:1', '--pool', '1'], /--pool/, /'1'/, /64 KiB to/],
+  [['node', '--discovery-addr', 'h:1', '--pool', '1'], /--pool/, /'1'/, /64 B to/],
   [['node', '--discovery-addr', 'h:1', '-o', 'vnodes'], /--option/, /'vnodes'/, /key=value/],
   [['node', '--discovery-addr', 'h:1', '-o', 'vnodes=none'], /vnodes/, /"none"/, /whole number/],
   [['node', '--discovery-addr', 'h:1', '-o', 'vnode=3'], /unknown configuration key "vnode"/, /"vnodes"/],
