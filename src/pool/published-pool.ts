@@ -1,6 +1,5 @@
 import { type Clock, systemClock } from '../base/clock.js';
 import { ArgumentError } from '../base/errors.js';
-import { PAGE_MAX_BYTES } from '../base/limits.js';
 import { PoolAllocator, type PoolAllocatorStats } from '../core/index.js';
 import { regionOf, resolve } from '../memory/address-space.js';
 import { crc32 } from '../memory/checksum.js';
@@ -127,40 +126,25 @@ export class PublishedPool {
       const byKey = new Map(unique.map((i, j) => [keys[i], published[j] ?? null]));
       return keys.map((key) => byKey.get(key) ?? null);
     }
-    const results = this.#alreadyPresent(keys, pages);
-    const fresh: number[] = [];
-    for (let i = 0; i < keys.length; i++) {
-      if (results[i] === null && (pages[i] as PageBytes).length <= PAGE_MAX_BYTES) fresh.push(i);
-    }
-    if (fresh.length === 0) return results;
-
-    const freshKeys = fresh.map((i) => keys[i] as string);
-    const replaced = this.#allocator.hasBatch(freshKeys);
-    const lengths = Float64Array.from(fresh, (i) => (pages[i] as PageBytes).length);
-    const { offsets, slots, evicted } = this.#allocator.publishBatch(freshKeys, lengths, this.#clock.nowMs());
-    const gone = new Set(evicted);
-    for (let j = 0; j < fresh.length; j++) {
-      if (replaced[j] === 1 && (offsets[j] as number) < 0) gone.add(freshKeys[j] as string);
-    }
-    for (let i = 0; i < keys.length; i++) {
-      if (results[i] !== null && gone.has(keys[i] as string)) results[i] = null;
-    }
-    for (let j = 0; j < fresh.length; j++) {
-      const offset = offsets[j] as number;
-      if (offset < 0) continue;
-      const i = fresh[j] as number;
-      const page = pages[i] as PageBytes;
-      if (this.#copyIn(offset, page)) {
-        const checksum = crc32(this.#bytes(offset, page.length));
-        this.#setChecksum(slots[j] as number, checksum);
-        results[i] = { offset, length: page.length, checksum, alreadyPresent: false };
-      } else {
-        this.remove(keys[i] as string);
-        if (replaced[j] === 1) gone.add(keys[i] as string);
+    const results = new Array<PublishedPage | null>(keys.length).fill(null);
+    const present = this.#alreadyPresent(keys, pages);
+    const allGone = new Set<string>();
+    // Run by run, so that pages which are here and new ones are used in the order of the keys.
+    for (let start = 0, end = 0; start < keys.length; start = end) {
+      const isPresent = present[start] !== null;
+      end = start + 1;
+      while (end < keys.length && (present[end] !== null) === isPresent) end++;
+      const run = { start, end };
+      const gone = isPresent ? this.#useRun(keys, present, run, results) : this.#publishRun(keys, pages, run, results);
+      for (const key of gone) {
+        allGone.add(key);
+        const index = lastIndex.get(key) ?? -1;
+        if (index >= end) present[index] = null;
+        else if (index < start && index >= 0) results[index] = null;
       }
     }
     // Last, so that no entry is without its bytes whatever the callback does.
-    if (gone.size > 0) this.#onEvict([...gone]);
+    if (allGone.size > 0) this.#onEvict([...allGone]);
     return results;
   }
 
@@ -226,8 +210,47 @@ export class PublishedPool {
     this.#allocator.free();
   }
 
+  #useRun(
+    keys: readonly string[],
+    present: readonly (PublishedPage | null)[],
+    { start, end }: Run,
+    results: (PublishedPage | null)[],
+  ): readonly string[] {
+    this.#allocator.touchBatch(keys.slice(start, end));
+    for (let i = start; i < end; i++) results[i] = present[i] ?? null;
+    return [];
+  }
+
+  /** Returns the keys of pages that are gone: evicted, or replaced by one that could not be placed. */
+  #publishRun(
+    keys: readonly string[],
+    pages: readonly PageBytes[],
+    { start, end }: Run,
+    results: (PublishedPage | null)[],
+  ): readonly string[] {
+    const runKeys = keys.slice(start, end);
+    const replaced = this.#allocator.hasBatch(runKeys);
+    const lengths = Float64Array.from(runKeys, (_, j) => (pages[start + j] as PageBytes).length);
+    const { offsets, slots, evicted } = this.#allocator.publishBatch(runKeys, lengths, this.#clock.nowMs());
+    const gone = [...evicted];
+    for (let j = 0; j < runKeys.length; j++) {
+      const offset = offsets[j] as number;
+      const page = pages[start + j] as PageBytes;
+      if (offset >= 0 && this.#copyIn(offset, page)) {
+        const checksum = crc32(this.#bytes(offset, page.length));
+        this.#setChecksum(slots[j] as number, checksum);
+        results[start + j] = { offset, length: page.length, checksum, alreadyPresent: false };
+        continue;
+      }
+      if (offset >= 0) this.remove(runKeys[j] as string);
+      if (replaced[j] === 1) gone.push(runKeys[j] as string);
+    }
+    return gone;
+  }
+
+  /** The pages that are here with the very bytes; not a use. */
   #alreadyPresent(keys: readonly string[], pages: readonly PageBytes[]): (PublishedPage | null)[] {
-    return this.lookupBatch(keys).map((here, i) => {
+    return this.peekBatch(keys).map((here, i) => {
       const page = pages[i] as PageBytes;
       if (here === null || here.length !== page.length || here.checksum !== checksumOf(page)) return null;
       return { ...here, alreadyPresent: true };
@@ -269,6 +292,12 @@ export class PublishedPool {
     }
     this.#checksumBySlot[slot] = checksum;
   }
+}
+
+/** Indices of a batch, the end excluded. */
+interface Run {
+  readonly start: number;
+  readonly end: number;
 }
 
 function checksumOf(page: PageBytes): number {

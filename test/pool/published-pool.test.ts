@@ -96,6 +96,39 @@ test('pool: a page that cannot be placed is null; the old one of its key is gone
   t.deepEqual(evicted, ['k']);
 });
 
+// Pages of a batch that were here already were once used before its new ones, whatever the order of the keys.
+test('pool: batches of new and present pages leave the exact order of an LRU', (t) => {
+  const capacity = 8;
+  const batch = fc.uniqueArray(fc.integer({ min: 0, max: 14 }), { maxLength: 10 });
+  fc.assert(
+    fc.property(fc.array(batch, { maxLength: 20 }), (batches) => {
+      const region = HostRegion.allocate(capacity * 64);
+      const pool = new PublishedPool(region.addr, region.length, 1);
+      const lru = new Map<string, true>();
+      for (const numbers of batches) {
+        const keys = numbers.map((number) => `k${number}`);
+        const results = pool.publishBatch(
+          keys,
+          numbers.map((number) => ({ views: [content(number, 64)], length: 64 })),
+        );
+        for (const key of keys) {
+          lru.delete(key);
+          lru.set(key, true);
+          if (lru.size > capacity) lru.delete(lru.keys().next().value as string);
+        }
+        t.deepEqual(pool.keys(), [...lru.keys()]);
+        t.deepEqual(
+          results.map((result) => result !== null),
+          keys.map((key) => lru.has(key)),
+        );
+      }
+      pool.free();
+      region.free();
+    }),
+    { numRuns: 200 },
+  );
+});
+
 test('pool: removal is asked for, it is not an eviction', (t) => {
   const { pool, fill } = setUp(t, 4, { onEvict: () => t.fail() });
   pool.publish('k', fill(1), PAGE);

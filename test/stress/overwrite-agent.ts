@@ -63,9 +63,11 @@ async function main(setup: OverwriteSetup): Promise<void> {
       keys.forEach((key, i) => {
         content.fill(page(i), key);
       });
-      await store.batchSet(keys, ptrs, sizes);
-      front += BATCH_PAGES;
-      send({ kind: 'front', front });
+      const results = await store.batchSet(keys, ptrs, sizes);
+      if (results.every(Boolean)) {
+        front += BATCH_PAGES;
+        send({ kind: 'front', front });
+      }
     } else if (front > 0) {
       const read = await store.batchGet(keys, ptrs, sizes);
       reads += keys.length;
