@@ -3,9 +3,7 @@ import { ClosedError, ConfigError } from '../base/errors.js';
 import { type Endpoint, formatEndpoint } from '../base/network.js';
 import { type RandomSource, systemRandom } from '../base/random.js';
 import type { MeshCacheConfig } from '../config.js';
-import { DirectoryClient } from '../directory/client.js';
-import { DirectoryServer } from '../directory/server.js';
-import { DirectoryShard } from '../directory/shard.js';
+import type { DirectoryClient } from '../directory/client.js';
 import { DiscoveryClient } from '../discovery/client.js';
 import { EmbeddedMaster } from '../discovery/embedded-master.js';
 import { RpcClient } from '../rpc/client.js';
@@ -13,11 +11,10 @@ import { RpcServer } from '../rpc/server.js';
 import { createTransport } from '../transport/create-transport.js';
 import type { Transport } from '../transport/transport.js';
 import { type DataLocation, NodeInfo } from '../types.js';
-import { Announcer, type Publications } from './announcer.js';
+import type { Publications } from './announcer.js';
+import { NodeDirectory } from './node-directory.js';
 import { ownAddressTowards } from './own-address.js';
-import { OwnerRings } from './owner-rings.js';
 import { type PageNoticeHandler, PageNotices } from './page-notices.js';
-import { ShardUpkeep } from './shard-upkeep.js';
 
 export interface NodeRuntimeOptions {
   /** Instead of the configured or a generated one. */
@@ -25,17 +22,12 @@ export interface NodeRuntimeOptions {
   readonly env?: Environment;
 }
 
-/** Everything that exists between `start` and `stop`; a part started later is stopped earlier. */
+/** What there is between `start` and `stop`. */
 interface RunningParts {
   readonly transport: Transport;
   readonly rpcServer: RpcServer;
-  readonly rpcClient: RpcClient;
-  readonly shard: DirectoryShard;
-  readonly directory: DirectoryClient;
-  readonly announcer: Announcer;
+  readonly ownDirectory: NodeDirectory;
   readonly notices: PageNotices;
-  readonly upkeep: ShardUpkeep;
-  readonly rings: OwnerRings;
   readonly master: EmbeddedMaster;
   readonly discovery: DiscoveryClient;
 }
@@ -48,6 +40,8 @@ export class NodeRuntime {
   readonly incarnation: number;
   readonly #env: Environment;
   readonly #startedMs: number;
+  /** What stops the parts, in the order of their start. */
+  readonly #stops: (() => Promise<void>)[] = [];
   #parts: RunningParts | undefined;
   #starting: Promise<void> | undefined;
   #stopping: Promise<void> | undefined;
@@ -79,7 +73,7 @@ export class NodeRuntime {
   }
 
   get directory(): DirectoryClient {
-    return this.#running().directory;
+    return this.#running().ownDirectory.client;
   }
 
   get transport(): Transport {
@@ -109,8 +103,8 @@ export class NodeRuntime {
 
   /** From now on, what `publications` has is announced to directory owners as they change, and others may ask about it. */
   announceFrom(publications: Publications & PageNoticeHandler): void {
-    const { announcer, notices, rpcServer } = this.#running();
-    announcer.announceFrom(publications);
+    const { ownDirectory, notices, rpcServer } = this.#running();
+    ownDirectory.announceFrom(publications);
     notices.handle(rpcServer, publications);
   }
 
@@ -132,94 +126,18 @@ export class NodeRuntime {
   }
 
   async #start(): Promise<void> {
-    const { config } = this;
     const env = this.#env;
-    const masters = config.discoveryEndpoints();
-    const host = config.localHostname ?? (await ownAddressTowards(masters[0] as Endpoint));
-    if (!isLoopback(host)) {
-      env.log.log('warn', 'this node listens beyond loopback without authentication; use a network that you trust', {
-        host,
-      });
-    }
-    const undo: (() => Promise<void>)[] = [];
     try {
-      const transport = await createTransport(
-        { protocol: config.protocol, localHostname: host, tcpPort: config.tcpPort },
-        env,
-      );
-      undo.unshift(() => transport.close());
-      const rpcServer = new RpcServer({ host, port: config.controlPort, env });
-      const controlPort = await rpcServer.start();
-      undo.unshift(() => rpcServer.stop());
-      const rpcClient = new RpcClient({ env });
-      undo.unshift(() => rpcClient.close());
-
-      const self = this.#describe(transport, { host, port: controlPort });
-      this.#members = new Map([[self.nodeId, self]]);
-      const shard = new DirectoryShard({ isLive: (nodeId, incarnation) => this.#isLive(nodeId, incarnation) });
-      new DirectoryServer({ shard }).attach(rpcServer);
-      const rings = new OwnerRings(config.vnodes);
-      const ring = rings.make([self.nodeId]);
-      const pruneDelayMs = 1000 * (config.memberTtl + config.heartbeatInterval);
-      const endpointOf = (nodeId: string) => controlEndpoint(this.#members.get(nodeId));
-      const directory = new DirectoryClient(ring, endpointOf, config.directoryReplicas, {
-        nodeId: self.nodeId,
-        incarnation: self.incarnation,
-        rpc: rpcClient,
-        localShard: shard,
-        // Former owners forget after the delay, by their own clocks and by the news that reached them later.
-        formerRingMs: 2 * pruneDelayMs,
-        env,
-      });
-      const notices = new PageNotices({ rpc: rpcClient, endpointOf });
-      const announcer = new Announcer({
-        directory,
-        replicas: config.directoryReplicas,
-        initial: { ring, incarnations: new Map([[self.nodeId, self.incarnation]]) },
-        env,
-      });
-      undo.unshift(() => announcer.stop());
-      const upkeep = new ShardUpkeep({
-        shard,
-        nodeId: self.nodeId,
-        replicas: config.directoryReplicas,
-        pruneDelayMs,
-        clock: env.clock,
-      });
-      rpcServer.handle('node.status', () => this.#status());
-
-      const timing = { heartbeatInterval: config.heartbeatInterval, memberTtl: config.memberTtl };
-      const master = new EmbeddedMaster(masters, { ...timing, env });
-      await master.start();
-      undo.unshift(() => master.stop());
-      const discovery = new DiscoveryClient(config.discoveryAddr, self, {
-        ...timing,
-        onMembers: (members) => this.#onMembers(members),
-        onUnreachable: () => void master.tryTakeOver(),
-        onForgotten: () => announcer.announceAll(),
-        env,
-      });
-      this.#parts = {
-        transport,
-        rpcServer,
-        rpcClient,
-        shard,
-        directory,
-        announcer,
-        notices,
-        upkeep,
-        rings,
-        master,
-        discovery,
-      };
-      undo.unshift(() => discovery.stop());
-      await discovery.start();
+      const host = await this.#ownHost();
+      const parts = await this.#startParts(host);
+      this.#parts = parts;
+      await parts.discovery.start();
     } catch (error) {
+      await this.#stopAll();
       this.#parts = undefined;
-      for (const stop of undo) await stop();
       throw error;
     }
-    env.metrics.setGaugeProvider('meshcache_directory_keys', () => this.#parts?.shard.stats().keys ?? 0);
+    env.metrics.setGaugeProvider('meshcache_directory_keys', () => this.#parts?.ownDirectory.keys ?? 0);
     env.log.log('info', 'node started', {
       node_id: this.nodeId,
       data_endpoint: this.localRdmaEndpoint,
@@ -227,17 +145,70 @@ export class NodeRuntime {
     });
   }
 
+  /** The address that this node listens on and is reached at. */
+  async #ownHost(): Promise<string> {
+    const [first] = this.config.discoveryEndpoints();
+    const host = this.config.localHostname ?? (await ownAddressTowards(first as Endpoint));
+    if (!isLoopback(host)) {
+      const message = 'this node listens beyond loopback without authentication; use a network that you trust';
+      this.#env.log.log('warn', message, { host });
+    }
+    return host;
+  }
+
+  /** Starts every part but the discovery client, which is made last and told to start when all the others are there. */
+  async #startParts(host: string): Promise<RunningParts> {
+    const { config } = this;
+    const env = this.#env;
+    const { protocol, tcpPort, controlPort: port } = config;
+    const transport = await createTransport({ protocol, localHostname: host, tcpPort }, env);
+    this.#stops.push(() => transport.close());
+    const rpcServer = new RpcServer({ host, port, env });
+    const controlPort = await rpcServer.start();
+    this.#stops.push(() => rpcServer.stop());
+    const rpcClient = new RpcClient({ env });
+    this.#stops.push(() => rpcClient.close());
+
+    const self = this.#describe(transport, { host, port: controlPort });
+    this.#members = new Map([[self.nodeId, self]]);
+    const endpointOf = (nodeId: string) => controlEndpoint(this.#members.get(nodeId));
+    const ownDirectory = new NodeDirectory({
+      self,
+      vnodes: config.vnodes,
+      replicas: config.directoryReplicas,
+      settleMs: 1000 * (config.memberTtl + config.heartbeatInterval),
+      endpointOf,
+      isLive: (nodeId, incarnation) => this.#members.get(nodeId)?.incarnation === incarnation,
+      rpc: rpcClient,
+      env,
+    });
+    this.#stops.push(() => ownDirectory.stop());
+    ownDirectory.attach(rpcServer);
+    rpcServer.handle('node.status', () => this.#status());
+    const notices = new PageNotices({ rpc: rpcClient, endpointOf });
+
+    const timing = { heartbeatInterval: config.heartbeatInterval, memberTtl: config.memberTtl };
+    const master = new EmbeddedMaster(config.discoveryEndpoints(), { ...timing, env });
+    await master.start();
+    this.#stops.push(() => master.stop());
+    const discovery = new DiscoveryClient(config.discoveryAddr, self, {
+      ...timing,
+      onMembers: (members) => this.#onMembers(members),
+      onUnreachable: () => void master.tryTakeOver(),
+      onForgotten: () => ownDirectory.announceAll(),
+      env,
+    });
+    this.#stops.push(() => discovery.stop());
+    return { transport, rpcServer, ownDirectory, notices, master, discovery };
+  }
+
   async #stop(): Promise<void> {
     await this.#starting?.catch(() => {});
-    const parts = this.#parts;
-    if (parts === undefined) return;
-    await parts.discovery.stop();
-    await parts.announcer.stop();
-    parts.upkeep.stop();
-    await parts.master.stop();
-    await parts.rpcServer.stop();
-    await parts.rpcClient.close();
-    await parts.transport.close();
+    await this.#stopAll();
+  }
+
+  async #stopAll(): Promise<void> {
+    for (const stop of this.#stops.splice(0).reverse()) await stop();
   }
 
   #running(): RunningParts {
@@ -259,24 +230,10 @@ export class NodeRuntime {
     });
   }
 
-  #isLive(nodeId: string, incarnation: number): boolean {
-    return this.#members.get(nodeId)?.incarnation === incarnation;
-  }
-
   #onMembers(members: ReadonlyMap<string, NodeInfo>): void {
-    const parts = this.#parts;
-    if (parts === undefined) return;
-    const gone = [...this.#members.values()].filter(
-      (node) => members.get(node.nodeId)?.incarnation !== node.incarnation,
-    );
+    const before = this.#members;
     this.#members = new Map(members);
-    for (const node of gone) parts.shard.dropNode(node.nodeId, node.incarnation);
-    const ring = parts.rings.make([...members.keys()]);
-    parts.directory.setRing(ring);
-    const incarnations = new Map([...members].map(([id, node]) => [id, node.incarnation]));
-    parts.announcer.ownersChanged({ ring, incarnations });
-    parts.upkeep.ownersChanged(ring);
-    parts.rings.keepFor([parts.directory, parts.announcer, parts.upkeep]);
+    this.#parts?.ownDirectory.membersChanged(before, this.#members);
   }
 
   #status(): Record<string, unknown> {
@@ -292,7 +249,7 @@ export class NodeRuntime {
       data_endpoint: parts.transport.localEndpoint(),
       is_meta: parts.master.isHead,
       members: this.#members.size,
-      directory: { keys: parts.shard.stats().keys },
+      directory: { keys: parts.ownDirectory.keys },
       rss_bytes: process.memoryUsage.rss(),
       ...this.#reportStore(),
     };
