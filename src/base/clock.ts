@@ -23,10 +23,3 @@ export const systemClock: Clock = {
   },
   yield: () => new Promise((resolve) => setImmediate(resolve)),
 };
-
-/** Resolves after `delayMs`; keeps the process alive meanwhile. */
-export function sleep(clock: Clock, delayMs: number): Promise<void> {
-  return new Promise((resolve) => {
-    clock.after(delayMs, resolve, { keepAlive: true });
-  });
-}

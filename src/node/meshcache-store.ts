@@ -18,7 +18,6 @@ import {
 } from '../store/host-pool.js';
 import { checkTransfers, type HybridHits, hybridHits, type PoolTransfer, prefixLength } from '../store/hybrid.js';
 import { type CallerPage, PageStore, type PageStoreStats } from '../store/page-store.js';
-import type { Mr } from '../transport/transport.js';
 import { NodeRuntime } from './node-runtime.js';
 
 /** The pool that `batchSetV1`, `batchGetV1`, `set` and `get` use. */
@@ -54,7 +53,6 @@ export class MeshCacheStore {
   readonly #pages: PageStore;
   readonly #pool: PublishedPool;
   readonly #region: HostRegion;
-  readonly #mr: Mr;
   readonly #encoder: KeyEncoder;
   readonly #hostPools = new Map<string, HostMemPool>();
   #closing: Promise<void> | undefined;
@@ -65,7 +63,6 @@ export class MeshCacheStore {
     pages: PageStore;
     pool: PublishedPool;
     region: HostRegion;
-    mr: Mr;
     encoder: KeyEncoder;
   }) {
     this.runtime = parts.runtime;
@@ -73,7 +70,6 @@ export class MeshCacheStore {
     this.#pages = parts.pages;
     this.#pool = parts.pool;
     this.#region = parts.region;
-    this.#mr = parts.mr;
     this.#encoder = parts.encoder;
   }
 
@@ -124,8 +120,8 @@ export class MeshCacheStore {
     region: HostRegion;
   }): MeshCacheStore {
     const { encoder, config, env, metrics, runtime, region } = given;
-    const mr = runtime.transport.registerMr(region.addr, region.length);
-    const pool = new PublishedPool(region.addr, region.length, mr.rkey, {
+    const { rkey } = runtime.transport.registerMr(region.addr, region.length);
+    const pool = new PublishedPool(region.addr, region.length, rkey, {
       policy: config.evictionPolicy,
       quarantineMs: config.reuseQuarantineMs,
       neverReuseEarly: !config.verifyReads,
@@ -156,7 +152,7 @@ export class MeshCacheStore {
       touch: (keys) => pool.touchBatch(keys),
       restate: (keys) => pages.restate(keys),
     });
-    const store = new MeshCacheStore({ runtime, metrics, pages, pool, region, mr, encoder });
+    const store = new MeshCacheStore({ runtime, metrics, pages, pool, region, encoder });
     store.#registerGauges();
     return store;
   }

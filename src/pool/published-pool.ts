@@ -127,7 +127,8 @@ export class PublishedPool {
       return keys.map((key) => byKey.get(key) ?? null);
     }
     const results = new Array<PublishedPage | null>(keys.length).fill(null);
-    const present = this.#alreadyPresent(keys, pages);
+    const here = this.peekBatch(keys);
+    const present = here.map((page, i) => (isSamePage(page, pages[i] as PageBytes) ? page : null));
     const allGone = new Set<string>();
     // Run by run, so that pages which are here and new ones are used in the order of the keys.
     for (let start = 0, end = 0; start < keys.length; start = end) {
@@ -135,7 +136,9 @@ export class PublishedPool {
       end = start + 1;
       while (end < keys.length && (present[end] !== null) === isPresent) end++;
       const run = { start, end };
-      const gone = isPresent ? this.#useRun(keys, present, run, results) : this.#publishRun(keys, pages, run, results);
+      const gone = isPresent
+        ? this.#useRun(keys, present, run, results)
+        : this.#publishRun({ keys, pages, here }, run, results);
       for (const key of gone) {
         allGone.add(key);
         const index = lastIndex.get(key) ?? -1;
@@ -223,13 +226,11 @@ export class PublishedPool {
 
   /** Returns the keys of pages that are gone: evicted, or replaced by one that could not be placed. */
   #publishRun(
-    keys: readonly string[],
-    pages: readonly PageBytes[],
+    { keys, pages, here }: PublishBatch,
     { start, end }: Run,
     results: (PublishedPage | null)[],
   ): readonly string[] {
     const runKeys = keys.slice(start, end);
-    const replaced = this.#allocator.hasBatch(runKeys);
     const lengths = Float64Array.from(runKeys, (_, j) => (pages[start + j] as PageBytes).length);
     const { offsets, slots, evicted } = this.#allocator.publishBatch(runKeys, lengths, this.#clock.nowMs());
     const gone = [...evicted];
@@ -243,18 +244,9 @@ export class PublishedPool {
         continue;
       }
       if (offset >= 0) this.remove(runKeys[j] as string);
-      if (replaced[j] === 1) gone.push(runKeys[j] as string);
+      if (here[start + j] !== null) gone.push(runKeys[j] as string);
     }
     return gone;
-  }
-
-  /** The pages that are here with the very bytes; not a use. */
-  #alreadyPresent(keys: readonly string[], pages: readonly PageBytes[]): (PublishedPage | null)[] {
-    return this.peekBatch(keys).map((here, i) => {
-      const page = pages[i] as PageBytes;
-      if (here === null || here.length !== page.length || here.checksum !== checksumOf(page)) return null;
-      return { ...here, alreadyPresent: true };
-    });
   }
 
   #pages(found: { offsets: Float64Array; bytes: Float64Array; slots: Int32Array }): (PublishedPage | null)[] {
@@ -294,10 +286,22 @@ export class PublishedPool {
   }
 }
 
+interface PublishBatch {
+  readonly keys: readonly string[];
+  readonly pages: readonly PageBytes[];
+  /** What was here under each key before the batch. */
+  readonly here: readonly (PublishedPage | null)[];
+}
+
 /** Indices of a batch, the end excluded. */
 interface Run {
   readonly start: number;
   readonly end: number;
+}
+
+/** Whether what is here has the very bytes; they are summed only when the lengths agree. */
+function isSamePage(here: PublishedPage | null, page: PageBytes): boolean {
+  return here !== null && here.length === page.length && here.checksum === checksumOf(page);
 }
 
 function checksumOf(page: PageBytes): number {
