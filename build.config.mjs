@@ -1,5 +1,5 @@
-// Builds everything under build/: `node build.config.mjs [wasm] [dist] [types] [test]`; without names: wasm and dist.
-import { execFileSync } from 'node:child_process';
+// Builds everything under build/: `node build.config.mjs [wasm] [native] [dist] [types] [test]`; without names: wasm and dist.
+import { execFileSync, spawnSync } from 'node:child_process';
 import { mkdirSync, readdirSync, rmSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -12,11 +12,13 @@ process.chdir(root);
 const entries = {
   index: 'src/index.ts',
   core: 'src/core/index.ts',
+  native: 'src/native/index.ts',
   cli: 'src/cli/main.ts',
   'cluster-agent': 'src/cli/cluster-agent.ts',
   'tcp-serving-worker': 'src/transport/tcp/serving-worker.ts',
   'store-peer': 'src/bench/store-peer.ts',
   'tcp-peer': 'src/bench/tcp-peer.ts',
+  'rdma-peer': 'src/bench/rdma-peer.ts',
   'directory-peer': 'src/bench/directory-peer.ts',
 };
 
@@ -44,6 +46,21 @@ const steps = {
     }
   },
 
+  // Needs a C++ compiler, CMake and, unless MESHCACHE_NO_RDMA=ON is in the environment, the headers of libibverbs and librdmacm.
+  native() {
+    const noRdma = process.env.MESHCACHE_NO_RDMA || 'OFF';
+    if (noRdma !== 'ON' && noRdma !== 'OFF') throw new Error(`MESHCACHE_NO_RDMA must be ON or OFF, got ${noRdma}`);
+    for (const tool of ['cmake', 'c++']) {
+      if (spawnSync(tool, ['--version']).status !== 0) {
+        throw new Error(
+          `${tool} is needed to build the native addon and was not found (Debian: apt install cmake g++)`,
+        );
+      }
+    }
+    const options = ['-d', 'native', '-O', 'build/native', `--CDMESHCACHE_NO_RDMA=${noRdma}`, '--log-level', 'warn'];
+    run('node_modules/cmake-js/bin/cmake-js', 'compile', ...options);
+  },
+
   async dist() {
     rmSync('build/dist', { recursive: true, force: true });
     await build({ ...common, entryPoints: entries, outdir: 'build/dist' });
@@ -59,7 +76,7 @@ const steps = {
     const tests = readdirSync('test', { recursive: true })
       .filter((file) => file.endsWith('.ts'))
       .map((file) => [file.replace(/\.ts$/, '').replaceAll('/', '-'), join('test', file)]);
-    const { index: _index, core: _core, ...programs } = entries;
+    const { index: _index, core: _core, native: _native, ...programs } = entries;
     await build({ ...common, entryPoints: { ...programs, ...Object.fromEntries(tests) }, outdir: 'build/test' });
   },
 };

@@ -1,0 +1,41 @@
+// The addon: one instance for each JavaScript environment that loads it; src/native/contract.ts is what it exports.
+#include <napi.h>
+
+#include "bindings.h"
+#include "contract.h"
+#include "instance.h"
+
+namespace meshcache {
+namespace {
+
+Napi::Object constants(Napi::Env env) {
+  Napi::Object values = Napi::Object::New(env);
+  values.Set("memoryHugePages", kMemoryHugePages);
+  values.Set("memoryShared", kMemoryShared);
+  values.Set("accessRemoteRead", kContractAccessRemoteRead);
+  values.Set("accessLocalWrite", kContractAccessLocalWrite);
+  values.Set("opColumns", kOpColumns);
+  values.Set("opStatus", kOpStatusNames);
+  values.Set("rdmaStats", kRdmaStatNames);
+  return values;
+}
+
+Napi::Object initialise(Napi::Env env, Napi::Object exports) {
+  new Instance(env);  // destroyed when the environment ends
+  exports.Set("contractVersion", kContractVersion);
+  exports.Set("constants", constants(env));
+  export_memory(env, exports);
+  export_checksum(env, exports);
+  export_copies(env, exports);
+  export_rdma(env, exports);
+  return exports;
+}
+
+}  // namespace
+}  // namespace meshcache
+
+static Napi::Object meshcache_initialise(Napi::Env env, Napi::Object exports) {
+  return meshcache::initialise(env, exports);
+}
+
+NODE_API_MODULE(meshcache, meshcache_initialise)

@@ -1,0 +1,209 @@
+/**
+ * The whole contract between the addon (`native/`) and its only user (`src/native`). Addresses are
+ * numbers: user-space pointers are below 2^53. Everything here is checked on the JavaScript side before
+ * it crosses; the addon only guards itself against what would crash the process.
+ */
+
+/** The addon exports the same number; another one is refused by the loader. */
+export const CONTRACT_VERSION = 1;
+
+/** Bits of `flags` of {@link NativeAddon.memoryAllocate}. */
+export const MEMORY_HUGE_PAGES = 1;
+export const MEMORY_SHARED = 2;
+
+/** Bits of `access` of {@link RdmaEngine.registerMr}. No peer can ever write. */
+export const ACCESS_REMOTE_READ = 1;
+export const ACCESS_LOCAL_WRITE = 2;
+
+/** Outcome of one read; the same numbers as `OpStatus` in `native/verbs/engine.h`. */
+export const OP_STATUS = [
+  'ok',
+  /** The destination is not registered local memory. */
+  'bad_local_memory',
+  /** The peer has no such rkey, or the range is out of its bounds. */
+  'refused',
+  /** No connection could be made. */
+  'unreachable',
+  /** The peer refused the connection: secret, version, or too many connections. */
+  'rejected',
+  /** The peer's device denied the read: the region went while the read was under way. */
+  'remote_access',
+  /** The connection broke: peer gone, retries exceeded, disconnected. */
+  'connection_lost',
+  'timeout',
+  /** The bytes did not have the checksum asked for. */
+  'checksum',
+  'closed',
+  /** Another failure of the local device or of a verbs call. */
+  'device_error',
+] as const;
+export type OpStatusName = (typeof OP_STATUS)[number];
+
+/** Numbers in a row of `ops` of {@link RdmaEngine.submit}: peer, rkey, remote address, checksum (-1: none), count of pieces. */
+export const OP_COLUMNS = 5;
+
+export interface NativeMemory {
+  readonly addr: number;
+  /** Bytes of the pages behind it: 4096, or of huge pages. */
+  readonly pageBytes: number;
+  /** Descriptor of the memfd; -1 when the memory is not shared with other processes. */
+  readonly fd: number;
+}
+
+/** A failed system or verbs call, as thrown by the addon: an `Error` with these fields. */
+export interface NativeFailure {
+  readonly call: string;
+  readonly errno: number;
+  /** RDMA device concerned; empty for none. */
+  readonly device: string;
+}
+
+/** Whether this host has what RDMA needs beside a device. */
+export interface RdmaProbe {
+  readonly usable: boolean;
+  /** The step that failed: `build`, `libibverbs`, `librdmacm`, `rdma_cm`; empty when usable. */
+  readonly step: string;
+  /** What the system said. */
+  readonly reason: string;
+}
+
+export interface RailOptions {
+  readonly deviceName: string;
+  readonly ibPort: number;
+  /** Numeric IP address of the GID to use; a link-local one with `%interface`. */
+  readonly address: string;
+  /** To listen on; 0: a free one. */
+  readonly port: number;
+}
+
+export interface RdmaEngineOptions {
+  /** One for each device, at most 8. The first one's address and port are what peers are told. */
+  readonly rails: readonly RailOptions[];
+  /**
+   * 64 bytes each: the 32 that a connecting peer shows and the 32 that it is answered with. The first is the one
+   * shown to others, any is accepted. Empty: everybody is let in.
+   */
+  readonly tokens: readonly Uint8Array[];
+  /** Queue pairs to one peer on each rail. */
+  readonly queuePairsPerPeer: number;
+  /** Work requests posted and not completed on one queue pair. */
+  readonly queueDepth: number;
+  /** Largest single work request; the device's own limit may be lower. */
+  readonly readMaxBytes: number;
+  readonly connectTimeoutMs: number;
+  /** A connection on which nothing completes for this long while something is due is given up. */
+  readonly stallTimeoutMs: number;
+  /** An accepted connection is probed after so long without a sign of life. */
+  readonly idleProbeMs: number;
+  readonly acceptedMaxCount: number;
+  /** The poller looks for completions so long before it sleeps. */
+  readonly spinUs: number;
+  /** Threads that take checksums. */
+  readonly verifyThreads: number;
+}
+
+/** Something worth a line in the log. */
+export interface RdmaEvent {
+  /** `connect_failed`, `rejected`, `rejected_peer`, `connection_lost`, `device_error`, `port_state`. */
+  readonly kind: string;
+  readonly device: string;
+  /** `host:port` of the peer; empty for none. */
+  readonly peer: string;
+  readonly call: string;
+  readonly errno: number;
+  /** `ibv_wc_status`, -1 for none. */
+  readonly wcStatus: number;
+  readonly message: string;
+}
+
+/** Everything that has happened since the report before. */
+export interface RdmaReport {
+  /** Batches that are done: their ids and, in the same order, one {@link OP_STATUS} index for each operation. */
+  readonly batchIds: readonly number[];
+  readonly statuses: readonly Uint8Array[];
+  readonly events: readonly RdmaEvent[];
+  /** Handles whose memory no device uses any more. */
+  readonly deregistered: readonly number[];
+  /** Everything is released; there are no more reports. */
+  readonly closed: boolean;
+}
+
+export const RDMA_STATS = [
+  'readOps',
+  'readBytes',
+  'failedOps',
+  'checksumFailures',
+  'postedRequests',
+  'retriedOps',
+  'connections',
+  'acceptedConnections',
+  'connects',
+  'reconnects',
+  'refusedConnections',
+  'protocolErrors',
+  'regionTableReads',
+  'lostConnections',
+  'droppedEvents',
+] as const;
+export type RdmaStatName = (typeof RDMA_STATS)[number];
+
+export interface RdmaEngine {
+  /** Port that each rail listens on. */
+  readonly ports: readonly number[];
+  /**
+   * Registers memory with every rail. With ACCESS_REMOTE_READ peers that show `rkey` (not 0, unique within the
+   * engine) may read it from the moment this returns. Throws {@link NativeFailure}.
+   */
+  registerMr(addr: number, length: number, rkey: number, access: number): { handle: number; lkey: number };
+  /**
+   * No new read of it starts from now on, by peers or into it; `deregistered` reports when reads under way have
+   * ended. True: nothing was under way and it is released already (reported all the same).
+   */
+  deregisterMr(handle: number): boolean;
+  /** A number for `host:port` to use in `submit`; the same for the same address. */
+  peer(host: string, port: number): number;
+  /**
+   * Starts the reads; the report gives `batchId` back once no device writes into any of their memory any more.
+   * `ops` is {@link OP_COLUMNS} numbers for each operation, then address and length of every piece, in order. It
+   * is copied.
+   */
+  submit(batchId: number, opCount: number, ops: Float64Array, timeoutMs: number): void;
+  /** In the order of {@link RDMA_STATS}. */
+  stats(): Float64Array;
+  /** Ends everything; the last report says `closed`. Idempotent. */
+  close(): void;
+}
+
+export interface NativeAddon {
+  readonly contractVersion: number;
+  /** Whether this build has RDMA in it. */
+  readonly hasRdma: boolean;
+  /** How checksums are taken on this processor, e.g. `vpclmulqdq-avx512`. */
+  readonly checksumPath: string;
+
+  /** Page-aligned, zero-filled memory. Huge pages are asked for and done without where there are none. Throws {@link NativeFailure}. */
+  memoryAllocate(length: number, flags: number): NativeMemory;
+  /**
+   * Array buffers over memory of {@link memoryAllocate}, `segmentBytes` each but the last, in any thread of the
+   * process. They keep the memory: it goes back to the system when it is freed and the last of them is gone.
+   */
+  memoryViews(addr: number, segmentBytes: number): ArrayBuffer[];
+  memoryFree(addr: number): void;
+  /** Makes the system provide the memory, on `threads` threads; contents stay. Any live memory. */
+  memoryPrefault(addr: number, length: number, threads: number): Promise<void>;
+  /** Address of the first byte. The memory must neither move nor go while the address is in use. */
+  addressOf(view: Uint8Array): number;
+
+  crc32(view: Uint8Array, seed: number): number;
+  /**
+   * Copies pages and takes their checksums in one pass. `pieces` is destination, source and length of each piece
+   * (destination 0: only the checksum); `counts` how many pieces in a row each page has; returns one CRC-32 for each page.
+   */
+  copyPagesSync(pieces: Float64Array, counts: Uint32Array): Uint32Array;
+  /** The same on threads of the addon. The memory must stay until the promise has resolved. */
+  copyPages(pieces: Float64Array, counts: Uint32Array): Promise<Uint32Array>;
+
+  rdmaProbe(): RdmaProbe;
+  /** `onReport` is called on the thread that made it. Throws {@link NativeFailure}. */
+  createRdmaEngine(options: RdmaEngineOptions, onReport: (report: RdmaReport) => void): RdmaEngine;
+}

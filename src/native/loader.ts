@@ -1,0 +1,150 @@
+import { createHash } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import { endianness } from 'node:os';
+import { fileURLToPath } from 'node:url';
+import {
+  ACCESS_LOCAL_WRITE,
+  ACCESS_REMOTE_READ,
+  CONTRACT_VERSION,
+  MEMORY_HUGE_PAGES,
+  MEMORY_SHARED,
+  type NativeAddon,
+  OP_COLUMNS,
+  OP_STATUS,
+  RDMA_STATS,
+} from './contract.js';
+
+/** The addon, or in one line why there is none. */
+export type NativeLoad =
+  | { readonly addon: NativeAddon; readonly reason: '' }
+  | { readonly addon: null; readonly reason: string };
+
+/** Functions that {@link NativeAddon} has. */
+const FUNCTIONS = [
+  'memoryAllocate',
+  'memoryViews',
+  'memoryFree',
+  'memoryPrefault',
+  'addressOf',
+  'crc32',
+  'copyPagesSync',
+  'copyPages',
+  'rdmaProbe',
+  'createRdmaEngine',
+] as const satisfies readonly (keyof NativeAddon)[];
+
+/** Numbers and orders that both sides have written down; the addon exports its own as `constants`. */
+const CONSTANTS: Readonly<Record<string, number | string>> = {
+  memoryHugePages: MEMORY_HUGE_PAGES,
+  memoryShared: MEMORY_SHARED,
+  accessRemoteRead: ACCESS_REMOTE_READ,
+  accessLocalWrite: ACCESS_LOCAL_WRITE,
+  opColumns: OP_COLUMNS,
+  opStatus: OP_STATUS.join(),
+  rdmaStats: RDMA_STATS.join(),
+};
+
+/** `e_machine` of an ELF file. */
+const ELF_MACHINES: Readonly<Record<string, number>> = { x64: 62, arm64: 183 };
+const ELF_HEADER_BYTES = 64;
+const ELF_MACHINE_OFFSET = 18;
+
+/** One load a thread: the operating system would give the same library again anyway. */
+let loaded: NativeLoad | null = null;
+
+/**
+ * The addon of this package, loaded on the first call; the same answer afterwards. With `MESHCACHE_NATIVE=off` in the
+ * environment there is none. Does not throw.
+ */
+export function loadNative(): NativeLoad {
+  loaded ??=
+    process.env.MESHCACHE_NATIVE === 'off'
+      ? none('MESHCACHE_NATIVE=off')
+      : loadAddon(fileURLToPath(new URL('../native/meshcache.node', import.meta.url)));
+  return loaded;
+}
+
+/**
+ * Loads the addon at `path`, which must have its SHA-256 beside it (`<path>.sha256`, in hexadecimal): the dynamic linker
+ * kills the process over a file that was cut short, so nothing is shown to it that is not as it was built.
+ * What does not fit is refused with a reason. Does not throw.
+ */
+export function loadAddon(path: string): NativeLoad {
+  if (process.platform !== 'linux') return none(`there is no native addon for ${process.platform}`);
+  try {
+    const refusal = refusalOfFile(path);
+    if (refusal !== '') return none(refusal);
+    const exported = open(path);
+    const mismatch = mismatchOf(exported);
+    return mismatch === '' ? { addon: exported as NativeAddon, reason: '' } : none(`${path}: ${mismatch}`);
+  } catch (error) {
+    return none(`${path}: ${oneLine(error)}`);
+  }
+}
+
+function refusalOfFile(path: string): string {
+  const bytes = fileOrNull(path);
+  if (bytes === null) return `no native addon at ${path}: \`npm run build:native\` builds it`;
+  const stated = fileOrNull(`${path}.sha256`)?.toString('latin1').trim().split(/\s/)[0] ?? '';
+  if (stated === '') return `${path}.sha256 is missing or empty: the native addon is not loaded unchecked`;
+  if (createHash('sha256').update(bytes).digest('hex') !== stated) {
+    return `${path} is damaged: it does not have the SHA-256 that ${path}.sha256 states`;
+  }
+  const mismatch = elfMismatch(bytes);
+  return mismatch === '' ? '' : `${path}: ${mismatch}`;
+}
+
+/** Why this process cannot load the file; empty when its header says that it can. */
+function elfMismatch(bytes: Buffer): string {
+  if (bytes.length < ELF_HEADER_BYTES || bytes.readUInt32BE(0) !== 0x7f454c46) return 'not an ELF file';
+  const isLittleEndian = bytes[5] === 1;
+  if (bytes[4] !== 2 || isLittleEndian !== (endianness() === 'LE')) {
+    return `not a 64-bit library in the byte order of ${process.arch}`;
+  }
+  const machine = isLittleEndian ? bytes.readUInt16LE(ELF_MACHINE_OFFSET) : bytes.readUInt16BE(ELF_MACHINE_OFFSET);
+  const wanted = ELF_MACHINES[process.arch];
+  if (machine === wanted) return '';
+  const built = Object.keys(ELF_MACHINES).find((arch) => ELF_MACHINES[arch] === machine) ?? `ELF machine ${machine}`;
+  return `built for ${built}, this process is ${process.arch}`;
+}
+
+function open(path: string): unknown {
+  const module = { exports: {} as unknown };
+  process.dlopen(module, path);
+  return module.exports;
+}
+
+/** What of the contract the exports do not keep; empty when all is well. */
+function mismatchOf(exported: unknown): string {
+  if (typeof exported !== 'object' || exported === null) return 'exports nothing';
+  const addon = exported as Partial<NativeAddon> & { readonly constants?: Record<string, unknown> };
+  if (addon.contractVersion !== CONTRACT_VERSION) {
+    return `has contract version ${String(addon.contractVersion)}, this meshcache needs ${CONTRACT_VERSION}`;
+  }
+  const missing = FUNCTIONS.filter((name) => typeof addon[name] !== 'function');
+  if (missing.length > 0) return `does not export ${missing.join(', ')}`;
+  if (typeof addon.hasRdma !== 'boolean' || typeof addon.checksumPath !== 'string') {
+    return 'does not say what was built into it';
+  }
+  const different = Object.keys(CONSTANTS).filter((name) => addon.constants?.[name] !== CONSTANTS[name]);
+  return different.length > 0 ? `has other values of ${different.join(', ')}` : '';
+}
+
+function fileOrNull(path: string): Buffer | null {
+  try {
+    return readFileSync(path);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return null;
+    throw error;
+  }
+}
+
+function none(reason: string): NativeLoad {
+  return { addon: null, reason };
+}
+
+function oneLine(error: unknown): string {
+  return String(error instanceof Error ? error.message : error)
+    .replaceAll(/\s*\n\s*/g, ' ')
+    .trim();
+}
