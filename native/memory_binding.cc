@@ -1,0 +1,148 @@
+// memoryAllocate, memoryViews, memoryFree, memoryPrefault, addressOf.
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include "arguments.h"
+#include "bindings.h"
+#include "contract.h"
+#include "instance.h"
+#include "memory.h"
+
+namespace meshcache {
+namespace {
+
+// Pieces of pre-faulting: small enough that threads end together, and a multiple of all sizes of pages.
+constexpr uint64_t kPrefaultPieceBytes = uint64_t{16} << 20;
+constexpr size_t kMaxPrefaultThreads = 256;
+
+Napi::Value allocate(const Napi::CallbackInfo& info) {
+  const Napi::Env env = info.Env();
+  const uint64_t length = address(info[0], "length");
+  const uint32_t flags = uint32(info[1], "flags");
+  try {
+    const MappingRef mapping = mappings::allocate(length, flags);
+    Instance::of(env).own_memory(mapping);
+    Napi::Object result = Napi::Object::New(env);
+    result.Set("addr", static_cast<double>(reinterpret_cast<uint64_t>(mapping->begin())));
+    result.Set("pageBytes", static_cast<double>(mapping->page_bytes()));
+    result.Set("fd", mapping->fd());
+    return result;
+  } catch (const SystemError& error) {
+    throw native_failure(env, error.what(), error.call, error.errnum, "");
+  }
+}
+
+[[noreturn]] void no_such_memory(Napi::Env env, const char* call) {
+  throw native_failure(env, std::string(call) + ": there is no memory at this address", call, EINVAL, "");
+}
+
+Napi::Value views(const Napi::CallbackInfo& info) {
+  const Napi::Env env = info.Env();
+  const MappingRef mapping = mappings::at(address(info[0], "addr"));
+  const uint64_t segment_bytes = address(info[1], "segmentBytes");
+  if (segment_bytes == 0) wrong_argument(env, "segmentBytes must not be 0");
+  if (mapping == nullptr) no_such_memory(env, "memoryViews");
+  Napi::Array buffers = Napi::Array::New(env);
+  uint32_t count = 0;
+  for (uint64_t at = 0; at < mapping->length(); at += segment_bytes) {
+    const uint64_t length = std::min<uint64_t>(segment_bytes, mapping->length() - at);
+    auto* held = new MappingRef(mapping);
+    const auto drop = [](Napi::Env, void*, MappingRef* hint) { delete hint; };
+    try {
+      buffers.Set(count++, Napi::ArrayBuffer::New(env, mapping->begin() + at, length, drop, held));
+    } catch (const Napi::Error&) {
+      delete held;
+      throw;
+    }
+  }
+  return buffers;
+}
+
+void release(const Napi::CallbackInfo& info) {
+  const uint64_t addr = address(info[0], "addr");
+  if (!mappings::forget(addr)) no_such_memory(info.Env(), "memoryFree");
+  Instance::of(info.Env()).disown_memory(addr);
+}
+
+// One call of memoryPrefault, shared by its threads.
+struct Prefault {
+  uint64_t next = 0;
+  uint64_t end = 0;
+  std::mutex mutex;
+  std::atomic<int> error{0};
+  MappingRef mapping;  // stays until all is done; null for memory that is not ours
+
+  // On this thread, and on as many others as the system lets it have.
+  void run_on(size_t threads) {
+    std::vector<std::thread> others;
+    try {
+      while (others.size() + 1 < threads) others.emplace_back([this] { run(); });
+    } catch (const std::system_error&) {
+    }
+    run();
+    for (std::thread& other : others) other.join();
+  }
+
+  void run() {
+    uint64_t from, to;
+    while (error == 0 && take(from, to)) {
+      const int failed = provide_memory(from, to - from);
+      if (failed != 0) error = failed;
+    }
+  }
+
+  bool take(uint64_t& from, uint64_t& to) {
+    std::lock_guard<std::mutex> lock(mutex);
+    from = next;
+    to = std::min(end, (from / kPrefaultPieceBytes + 1) * kPrefaultPieceBytes);
+    next = to;
+    return from < to;
+  }
+};
+
+Napi::Value prefault(const Napi::CallbackInfo& info) {
+  const Napi::Env env = info.Env();
+  auto work = std::make_shared<Prefault>();
+  work->next = address(info[0], "addr");
+  const uint64_t length = address(info[1], "length");
+  work->end = work->next + length;
+  const size_t threads = std::clamp<size_t>(uint32(info[2], "threads"), 1, kMaxPrefaultThreads);
+  work->mapping = mappings::around(work->next, length);
+  const auto deferred = Napi::Promise::Deferred::New(env);
+  Instance& instance = Instance::of(env);
+  instance.run_on_own_thread([work, deferred, length, threads, &instance] {
+    work->run_on(threads);
+    work->mapping = nullptr;
+    instance.complete_job([deferred, length, error = work->error.load()](Napi::Env on) {
+      if (error == 0) return deferred.Resolve(on.Undefined());
+      const std::string message = "pre-faulting of " + std::to_string(length) + " bytes: " + std::strerror(error);
+      deferred.Reject(native_failure(on, message, "madvise", error, "").Value());
+    });
+  });
+  instance.start_job();
+  return deferred.Promise();
+}
+
+Napi::Value address_of_view(const Napi::CallbackInfo& info) {
+  const Napi::Uint8Array view = byte_view(info[0], "view");
+  return Napi::Number::New(info.Env(), static_cast<double>(reinterpret_cast<uint64_t>(view.Data())));
+}
+
+}  // namespace
+
+void export_memory(Napi::Env env, Napi::Object exports) {
+  exports.Set("memoryAllocate", Napi::Function::New(env, allocate, "memoryAllocate"));
+  exports.Set("memoryViews", Napi::Function::New(env, views, "memoryViews"));
+  exports.Set("memoryFree", Napi::Function::New(env, release, "memoryFree"));
+  exports.Set("memoryPrefault", Napi::Function::New(env, prefault, "memoryPrefault"));
+  exports.Set("addressOf", Napi::Function::New(env, address_of_view, "addressOf"));
+}
+
+}  // namespace meshcache
