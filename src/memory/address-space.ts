@@ -1,4 +1,5 @@
 import type { HostRegion } from './host-region.js';
+import { RegionTable } from './region-table.js';
 
 /**
  * The host addresses of this process (in a worker thread: of that thread), and which region has them.
@@ -6,10 +7,10 @@ import type { HostRegion } from './host-region.js';
  *     0          2^47                                                   2^53
  *     | real pointers | region | guard | region | guard | ... never reused |
  *
- * Synthetic addresses lie above every real user-space pointer, so that both kinds can share the
- * table, and below 2^53, so that a number holds them exactly. A region starts at a multiple of
- * 2 MiB, at least 2 MiB after the end of the one before it: an address that runs off the end of one
- * region never lands in another. The addresses of a freed region stay dead.
+ * With the native addon every address is a real pointer. Without it addresses are synthetic: above
+ * every real user-space pointer and below 2^53, so that a number holds them exactly. A synthetic region
+ * starts at a multiple of 2 MiB, at least 2 MiB after the end of the one before it: an address that runs
+ * off the end of one region never lands in another. The synthetic addresses of a freed region stay dead.
  *
  * This registry is process-wide on purpose: an address must mean one thing in a process, whoever
  * hands it on. Like malloc's heap it holds every region until `HostRegion.free()`.
@@ -18,11 +19,11 @@ const FIRST_ADDRESS = 2 ** 47;
 const END_ADDRESS = 2 ** 53;
 const ALIGNMENT_BYTES = 2 ** 21;
 
-/** Live regions by address, and the address that the next one may have. */
-const starts: number[] = [];
-const regions: HostRegion[] = [];
+/** Regions with memory of their own, which is disjoint, and wrapped ones, which may lie within any other. */
+const allocated = new RegionTable();
+const wrapped = new RegionTable();
+/** What the next synthetic region gets. */
 let nextAddress = FIRST_ADDRESS;
-let lastHit: HostRegion | null = null;
 
 /** Takes an address range for `length` bytes out of circulation for good. Undefined when there is none left. */
 export function reserveAddresses(length: number): number | undefined {
@@ -35,28 +36,21 @@ export function reserveAddresses(length: number): number | undefined {
 
 /** Makes a region's addresses resolve to it. Only `HostRegion` calls this, once for each. */
 export function addRegion(region: HostRegion): void {
-  const at = firstAfter(region.start);
-  starts.splice(at, 0, region.start);
-  regions.splice(at, 0, region);
+  (region.isWrapped ? wrapped : allocated).add(region);
 }
 
 /** Makes a region's addresses dead. Only `HostRegion` calls this. */
 export function removeRegion(region: HostRegion): void {
-  const at = firstAfter(region.start) - 1;
-  if (regions[at] !== region) return;
-  starts.splice(at, 1);
-  regions.splice(at, 1);
-  if (lastHit === region) lastHit = null;
+  (region.isWrapped ? wrapped : allocated).remove(region);
 }
 
-/** The live region that has all of `length` bytes (0 is allowed) from `addr` on; null when there is none. */
+/**
+ * A live region that has all of `length` bytes (0 is allowed) from `addr` on; null when there is none.
+ * Of several the one with memory of its own, so that wrapping a part of it for a while changes nothing.
+ */
 export function regionOf(addr: number, length: number): HostRegion | null {
   if (!(length >= 0)) return null;
-  if (lastHit !== null && addr >= lastHit.start && addr + length <= lastHit.start + lastHit.length) return lastHit;
-  const region = regions[firstAfter(addr) - 1];
-  if (region === undefined || addr + length > region.start + region.length) return null;
-  lastHit = region;
-  return region;
+  return allocated.find(addr, length) ?? wrapped.find(addr, length);
 }
 
 /**
@@ -67,16 +61,4 @@ export function regionOf(addr: number, length: number): HostRegion | null {
 export function resolve(addr: number, length: number): Uint8Array[] | null {
   const region = regionOf(addr, length);
   return region === null ? null : region.views(addr - region.start, length);
-}
-
-/** Index of the first region that starts after `addr`. */
-function firstAfter(addr: number): number {
-  let low = 0;
-  let high = starts.length;
-  while (low < high) {
-    const middle = (low + high) >>> 1;
-    if ((starts[middle] as number) <= addr) low = middle + 1;
-    else high = middle;
-  }
-  return low;
 }

@@ -1,9 +1,15 @@
+import { availableParallelism } from 'node:os';
 import { ArgumentError } from '../base/errors.js';
 import { SEGMENT_MAX_BYTES } from '../base/limits.js';
+import { MEMORY_HUGE_PAGES, MEMORY_SHARED, type NativeAddon } from '../native/contract.js';
+import { loadNative } from '../native/loader.js';
 import { addRegion, removeRegion, reserveAddresses } from './address-space.js';
+import { addressOf, nativeSegments } from './native-memory.js';
 
 /** Touching one byte of each makes the operating system provide the memory. */
 const OS_PAGE_BYTES = 4096;
+/** More threads than this do not make the operating system provide memory any faster. */
+const PREFAULT_MAX_THREADS = 16;
 
 export interface HostRegionOptions {
   /** Ask for huge pages. Has an effect only where the native addon provides the memory. */
@@ -12,16 +18,29 @@ export interface HostRegionOptions {
   readonly shared?: boolean;
 }
 
+/** What a region is made of. */
+interface RegionMemory {
+  readonly segments: readonly Uint8Array[];
+  readonly start: number;
+  readonly length: number;
+  readonly kind: 'native' | 'shared' | 'wrapped';
+  /** Gives the memory back, as far as views do not hold it. */
+  release(): void;
+}
+
 /**
  * A contiguous range of addresses that transports read from and write into, with the memory behind it.
  *
  * The memory is one or more segments: a view ends at a segment boundary, the addresses do not.
  *
  *     addr          addr + segmentBytes   addr + 2 * segmentBytes     addr + length
- *     |  segment 0  |      segment 1      |       segment 2           |  guard, belongs to nobody
+ *     |  segment 0  |      segment 1      |       segment 2           |
+ *
+ * With the native addon the memory is the addon's and `addr` a real pointer. Without it the memory is a
+ * SharedArrayBuffer a segment, and the addresses are synthetic: never used again in the process, with a gap to the
+ * next region's.
  *
  * Like memory from malloc, a region lives until `free()`: dropping the object does not give it back.
- * The addresses of a freed region are never used again in the process.
  */
 export class HostRegion implements Disposable {
   readonly addr: bigint;
@@ -31,23 +50,30 @@ export class HostRegion implements Disposable {
   readonly length: number;
   /** Distance between boundaries that no view crosses; `length` when there is one segment. */
   readonly segmentBytes: number;
-  /** Whether other threads of the process can see the memory: it is a SharedArrayBuffer. */
+  /** Whether the memory is somebody else's: {@link wrap}. Wrapped regions may overlap any others. */
+  readonly isWrapped: boolean;
+  /** Whether the memory is the addon's: another thread sees it by the addon's views of `start`. */
+  readonly isNative: boolean;
+  /** Whether other threads of the process can see the memory: it is the addon's, or a SharedArrayBuffer. */
   readonly isShared: boolean;
   /** One element: 1 while the region is live, 0 once it is freed. Other threads may watch it. */
   readonly liveFlag: Int32Array<SharedArrayBuffer>;
   #segments: readonly Uint8Array[];
+  readonly #release: () => void;
+  readonly #freeCallbacks = new Set<() => void>();
 
-  private constructor(segments: readonly Uint8Array[], length: number) {
-    const start = reserveAddresses(length);
-    if (start === undefined) throw new ArgumentError(`HostRegion: no addresses left for ${length} bytes`);
+  private constructor({ segments, start, length, kind, release }: RegionMemory) {
     const first = segments[0] as Uint8Array;
     this.addr = BigInt(start);
     this.start = start;
     this.length = length;
     this.segmentBytes = first.length;
-    this.isShared = first.buffer instanceof SharedArrayBuffer;
+    this.isWrapped = kind === 'wrapped';
+    this.isNative = kind === 'native';
+    this.isShared = this.isNative || first.buffer instanceof SharedArrayBuffer;
     this.liveFlag = new Int32Array(new SharedArrayBuffer(4)).fill(1);
     this.#segments = segments;
+    this.#release = release;
     addRegion(this);
   }
 
@@ -65,20 +91,19 @@ export class HostRegion implements Disposable {
     if (typeof options !== 'object' || options === null) {
       throw new ArgumentError(`HostRegion.allocate: options must be an object, got ${String(options)}`);
     }
-    const segments: Uint8Array[] = [];
+    const { addon } = loadNative();
     try {
-      for (let at = 0; at < length; at += SEGMENT_MAX_BYTES) {
-        segments.push(new Uint8Array(new SharedArrayBuffer(Math.min(SEGMENT_MAX_BYTES, length - at))));
-      }
+      return new HostRegion(addon === null ? sharedMemory(length) : nativeMemory(addon, length, options));
     } catch (cause) {
+      if (cause instanceof ArgumentError) throw cause;
       throw new ArgumentError(`HostRegion.allocate: there is no memory of ${length} bytes to be had`, { cause });
     }
-    return new HostRegion(segments, length);
   }
 
   /**
-   * Existing memory. It stays the caller's: it must not be resized or transferred before `free()`.
-   * Memory that is not a SharedArrayBuffer can be written into by reads, but not be served to peers.
+   * Existing memory. It stays the caller's: it must not be resized or transferred before `free()`. The same
+   * memory may be wrapped several times. Memory that is not a SharedArrayBuffer can be written into by
+   * reads, but not be served to peers, and large pages in it are copied on the calling thread.
    */
   static wrap(memory: ArrayBuffer | SharedArrayBuffer | Uint8Array): HostRegion {
     const view = viewOf(memory);
@@ -86,7 +111,9 @@ export class HostRegion implements Disposable {
     if ((view.buffer as ArrayBuffer & { resizable?: boolean }).resizable) {
       throw new ArgumentError('HostRegion.wrap: memory must be of fixed length, got a resizable ArrayBuffer');
     }
-    return new HostRegion([view], view.length);
+    const { addon } = loadNative();
+    const start = addon === null ? syntheticStart('wrap', view.length) : addressOf(addon, view);
+    return new HostRegion({ segments: [view], start, length: view.length, kind: 'wrapped', release() {} });
   }
 
   get isLive(): boolean {
@@ -132,30 +159,79 @@ export class HostRegion implements Disposable {
   }
 
   /**
-   * Makes the operating system provide all of the memory now; the bytes stay as they are, whoever
-   * writes meanwhile. Blocks: about a second for a GiB.
+   * Makes the operating system provide all of the memory; the bytes stay as they are, whoever writes
+   * meanwhile. With the addon several threads do it, beside the calling one; without it the calling thread does it
+   * before this returns, in about a second a GiB. Rejects when the memory cannot be had. The region may be freed
+   * meanwhile.
    */
-  prefault(): void {
+  async prefault(): Promise<void> {
     this.#checkRange(0, this.length);
-    for (const segment of this.#segments) {
-      for (let at = 0; at < segment.length; at += OS_PAGE_BYTES) Atomics.or(segment, at, 0);
-      Atomics.or(segment, segment.length - 1, 0);
+    const { addon } = loadNative();
+    const segments = this.#segments;
+    if (addon === null || !this.isNative) {
+      for (const segment of segments) touch(segment);
+      return;
+    }
+    const threads = Math.min(availableParallelism(), PREFAULT_MAX_THREADS);
+    const held = { segments };
+    beingPrefaulted.add(held);
+    try {
+      await addon.memoryPrefault(this.start, this.length, threads);
+    } catch (cause) {
+      throw new ArgumentError(`HostRegion.prefault: the system does not provide ${this.length} bytes`, { cause });
+    } finally {
+      beingPrefaulted.delete(held);
     }
   }
 
   /**
+   * Calls `callback` once when the region is freed: at the start of `free()`, while the memory is still there.
+   * Returns a function that takes the wish back (harmless afterwards). Throws {@link ArgumentError} when it is freed.
+   */
+  onFree(callback: () => void): () => void {
+    this.#checkRange(0, 0);
+    const entry = () => callback();
+    this.#freeCallbacks.add(entry);
+    return () => {
+      this.#freeCallbacks.delete(entry);
+    };
+  }
+
+  /**
    * Gives the memory back. Its addresses are dead from now on, for reads and for peers; views handed
-   * out before stay valid (they hold the memory). Idempotent.
+   * out before stay valid (they hold the memory). Idempotent. What a callback of {@link onFree} throws is
+   * thrown when all is done.
    */
   free(): void {
     if (!this.isLive) return;
-    Atomics.store(this.liveFlag, 0, 0);
-    removeRegion(this);
-    this.#segments = [];
+    const failures = this.#callBack();
+    // A callback may have freed it.
+    if (this.isLive) {
+      Atomics.store(this.liveFlag, 0, 0);
+      removeRegion(this);
+      this.#segments = [];
+      this.#release();
+    }
+    if (failures.length > 0) throw failures[0];
   }
 
   [Symbol.dispose](): void {
     this.free();
+  }
+
+  /** Returns what the callbacks have thrown. */
+  #callBack(): unknown[] {
+    const callbacks = [...this.#freeCallbacks];
+    this.#freeCallbacks.clear();
+    const failures: unknown[] = [];
+    for (const callback of callbacks) {
+      try {
+        callback();
+      } catch (error) {
+        failures.push(error);
+      }
+    }
+    return failures;
   }
 
   /** The end of the region belongs to the last segment, so that 0 bytes there are within it. */
@@ -171,6 +247,40 @@ export class HostRegion implements Disposable {
       `HostRegion: ${String(length)} bytes from offset ${String(offset)} on are not within its ${this.length} bytes`,
     );
   }
+}
+
+/** Segments that the addon is working on: they hold the memory although the region may be freed. */
+const beingPrefaulted = new Set<{ readonly segments: readonly Uint8Array[] }>();
+
+function nativeMemory(addon: NativeAddon, length: number, options: HostRegionOptions): RegionMemory {
+  const flags = (options.hugePages ? MEMORY_HUGE_PAGES : 0) | (options.shared ? MEMORY_SHARED : 0);
+  const { addr: start } = addon.memoryAllocate(length, flags);
+  const release = (): void => addon.memoryFree(start);
+  try {
+    return { segments: nativeSegments(addon, start), start, length, kind: 'native', release };
+  } catch (error) {
+    release();
+    throw error;
+  }
+}
+
+function sharedMemory(length: number): RegionMemory {
+  const segments: Uint8Array[] = [];
+  for (let at = 0; at < length; at += SEGMENT_MAX_BYTES) {
+    segments.push(new Uint8Array(new SharedArrayBuffer(Math.min(SEGMENT_MAX_BYTES, length - at))));
+  }
+  return { segments, start: syntheticStart('allocate', length), length, kind: 'shared', release() {} };
+}
+
+function syntheticStart(method: string, length: number): number {
+  const start = reserveAddresses(length);
+  if (start === undefined) throw new ArgumentError(`HostRegion.${method}: no addresses left for ${length} bytes`);
+  return start;
+}
+
+function touch(segment: Uint8Array): void {
+  for (let at = 0; at < segment.length; at += OS_PAGE_BYTES) Atomics.or(segment, at, 0);
+  Atomics.or(segment, segment.length - 1, 0);
 }
 
 function viewOf(memory: unknown): Uint8Array {

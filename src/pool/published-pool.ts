@@ -1,9 +1,14 @@
 import { type Clock, systemClock } from '../base/clock.js';
 import { ArgumentError } from '../base/errors.js';
-import { PoolAllocator, type PoolAllocatorStats } from '../core/index.js';
+import { Turns } from '../base/turns.js';
+import type { PoolAllocatorStats } from '../core/index.js';
 import { regionOf, resolve } from '../memory/address-space.js';
-import { crc32 } from '../memory/checksum.js';
 import type { HostRegion } from '../memory/host-region.js';
+import { PageCopies } from '../memory/page-copies.js';
+import { type CopyThreads, nativeCopyThreads } from './copy-threads.js';
+import { DistinctBatch, isWhole, type PageBytes, SameLength } from './page-batch.js';
+import { PageIndex, type Placement, type PublishedPage, type Wish } from './page-index.js';
+import { type LocalRead, Reading } from './page-reading.js';
 
 export interface PublishedPoolOptions {
   /** Called with the keys of pages that have left the pool without being asked to. */
@@ -14,32 +19,24 @@ export interface PublishedPoolOptions {
   /** Never shorten the quarantine; a page for which there is no room meanwhile is refused. */
   readonly neverReuseEarly?: boolean;
   readonly clock?: Clock;
+  /** What copies large pages; the native addon's threads when it is left out. */
+  readonly copyThreads?: CopyThreads;
 }
 
-/** Bytes of one page, which lie in `views` one after the other. */
-export interface PageBytes {
-  readonly views: readonly Uint8Array[];
-  /** Bytes in all views together. */
-  readonly length: number;
-}
-
-export interface PublishedPage {
-  /** From the start of the pool. */
-  readonly offset: number;
-  readonly length: number;
-  readonly checksum: number;
-  /** The page was there before, byte for byte: nothing was copied. */
-  readonly alreadyPresent: boolean;
-}
+export type { PageBytes } from './page-batch.js';
+export type { PublishedPage } from './page-index.js';
+export type { LocalRead } from './page-reading.js';
 
 /**
  * The pages of one node in a range of host memory that peers may read.
  *
- * The allocator decides offsets; this class alone writes page bytes. A page enters the index and
- * gets its bytes within one synchronous call, so that nobody in the process can see an entry whose
- * bytes are not there yet. Its checksum is taken over the copy in the pool.
+ * The index decides offsets; this class alone writes page bytes. Nobody finds a page before its bytes and their
+ * checksum, taken in the copy in the pool, are there: it is published within one synchronous call, or, when other threads
+ * copy, hidden until they have ended. Ranges that other threads write or read are held: no removal, eviction or new
+ * page touches them.
  *
- * Accounting: every key of the allocator has its checksum at its slot in `#checksumBySlot`.
+ * What other threads do is done in turns, call by call, and new pages of asynchronous calls wait for their turn as well:
+ * so no page that is held stands in the way of another.
  */
 export class PublishedPool {
   readonly baseAddr: bigint;
@@ -48,11 +45,11 @@ export class PublishedPool {
   readonly #region: HostRegion;
   /** Offset of the pool's start in its region. */
   readonly #regionOffset: number;
-  readonly #allocator: PoolAllocator;
-  readonly #clock: Clock;
+  readonly #index: PageIndex;
   readonly #onEvict: (keys: string[]) => void;
-  #checksumBySlot = new Uint32Array(1024);
-  #finalStats: PoolAllocatorStats | undefined;
+  readonly #copyThreads: CopyThreads;
+  readonly #turns = new Turns();
+  #isEnding = false;
 
   /** `capacity` bytes from `baseAddr` on must lie in one live `HostRegion`; `rkey` is what peers show to read them. */
   constructor(baseAddr: bigint, capacity: number, rkey: number, options: PublishedPoolOptions = {}) {
@@ -76,28 +73,33 @@ export class PublishedPool {
     this.rkey = rkey;
     this.#region = region;
     this.#regionOffset = regionOffset;
-    this.#clock = options.clock ?? systemClock;
     this.#onEvict = options.onEvict ?? (() => {});
-    this.#allocator = new PoolAllocator({
+    this.#copyThreads = options.copyThreads ?? nativeCopyThreads;
+    const { clock = systemClock } = options;
+    const settings = {
       capacityBytes: capacity,
       segmentBytes: Math.min(capacity, region.segmentBytes),
       policy: options.policy ?? 'lru',
       quarantineMs: options.quarantineMs ?? 0,
       neverReuseEarly: options.neverReuseEarly ?? false,
-    });
+    };
+    this.#index = new PageIndex(settings, () => clock.nowMs());
   }
 
+  /** Pages that can be found. */
   get size(): number {
-    return this.#allocator.size;
+    return this.#index.size;
   }
 
+  /** Bytes of all pages, those included whose bytes are on their way. */
   get bytesUsed(): number {
-    return this.#allocator.usedBytes;
+    return this.#index.usedBytes;
   }
 
   /**
    * Copies `length` bytes from `srcPtr` (in a live `HostRegion`) into the pool. Returns the address
-   * at which peers read them; null when there is no room: too big, or all pinned or in quarantine.
+   * at which peers read them; null when there is no room (too big, or all held or in quarantine), or when other threads
+   * are copying the page of this very key.
    */
   publish(key: string, srcPtr: bigint, length: number): bigint | null {
     if (!Number.isSafeInteger(length) || length < 1) {
@@ -113,52 +115,64 @@ export class PublishedPool {
 
   /**
    * Publishes in order; one result a key. Of a key given twice the last page counts, for both. The
-   * call blocks for as long as the copying takes: callers slice large batches.
+   * call blocks for as long as the copying takes: callers slice large batches. Null also for a key whose page other
+   * threads are copying at the moment.
    */
   publishBatch(keys: readonly string[], pages: readonly PageBytes[]): (PublishedPage | null)[] {
-    const lastIndex = new Map(keys.map((key, i) => [key, i]));
-    if (lastIndex.size < keys.length) {
-      const unique = [...lastIndex.values()];
-      const published = this.publishBatch(
-        unique.map((i) => keys[i] as string),
-        unique.map((i) => pages[i] as PageBytes),
-      );
-      const byKey = new Map(unique.map((i, j) => [keys[i], published[j] ?? null]));
-      return keys.map((key) => byKey.get(key) ?? null);
-    }
-    const results = new Array<PublishedPage | null>(keys.length).fill(null);
-    const here = this.peekBatch(keys);
-    const present = here.map((page, i) => (isSamePage(page, pages[i] as PageBytes) ? page : null));
-    const allGone = new Set<string>();
-    // Run by run, so that pages which are here and new ones are used in the order of the keys.
-    for (let start = 0, end = 0; start < keys.length; start = end) {
-      const isPresent = present[start] !== null;
-      end = start + 1;
-      while (end < keys.length && (present[end] !== null) === isPresent) end++;
-      const run = { start, end };
-      const gone = isPresent
-        ? this.#useRun(keys, present, run, results)
-        : this.#publishRun({ keys, pages, here }, run, results);
-      for (const key of gone) {
-        allGone.add(key);
-        const index = lastIndex.get(key) ?? -1;
-        if (index >= end) present[index] = null;
-        else if (index < start && index >= 0) results[index] = null;
-      }
-    }
+    const batch = new DistinctBatch(keys, pages);
+    const here = this.peekBatch(batch.keys);
+    const candidates = new SameLength(here, batch.pages);
+    const placed = this.#place(batch, here, candidates.sums(candidates.copies.run()));
+    const sums = placed.copies.run();
+    const results = [...placed.used];
+    placed.vacancies.forEach((vacancy, i) => {
+      const { length } = batch.pages[vacancy.index] as PageBytes;
+      results[vacancy.index] = this.#index.fill(vacancy, length, sums[i] as number);
+    });
     // Last, so that no entry is without its bytes whatever the callback does.
-    if (allGone.size > 0) this.#onEvict([...allGone]);
-    return results;
+    this.#tellGone(placed.gone);
+    return batch.spread(results);
+  }
+
+  /**
+   * Like {@link publishBatch}, off this thread where that is quicker; pages that are removed while they are copied are
+   * null. The source is in use until the promise has resolved; its regions may be freed meanwhile.
+   */
+  async publishPages(keys: readonly string[], pages: readonly PageBytes[]): Promise<(PublishedPage | null)[]> {
+    const isOffThread = this.#isForThreads(pages);
+    if (!isOffThread && !this.#turns.isTaken) return this.publishBatch(keys, pages);
+    return this.#turns.run(() => {
+      if (this.#isEnding) return keys.map(() => null);
+      return isOffThread ? this.#publishOffThread(new DistinctBatch(keys, pages)) : this.publishBatch(keys, pages);
+    });
+  }
+
+  /**
+   * Copies pages to the caller, off this thread where that is quicker; one outcome a key. Counts as a use of those
+   * that are here. What an outcome other than `read` leaves in a target is undefined. `isVerified`: the bytes must
+   * have their checksum. The targets are in use until the promise has resolved; their regions may be freed meanwhile.
+   */
+  async readPages(
+    keys: readonly string[],
+    targets: readonly PageBytes[],
+    { isVerified }: { readonly isVerified: boolean },
+  ): Promise<LocalRead[]> {
+    const found = this.lookupBatch(keys);
+    const hits = targets.filter(({ length }, i) => found[i]?.length === length);
+    if (hits.length === 0 || !this.#isForThreads(hits)) return this.#readHere(keys, targets, found, isVerified);
+    return this.#turns.run(() =>
+      this.#isEnding ? keys.map((): LocalRead => 'absent') : this.#readOffThread(keys, targets, isVerified),
+    );
   }
 
   /** Where each page lies, in order; null for those that are not here. Counts as a use. */
   lookupBatch(keys: readonly string[]): (PublishedPage | null)[] {
-    return this.#pages(this.#allocator.lookupBatch(keys));
+    return this.#index.lookupBatch(keys);
   }
 
   /** Like {@link lookupBatch}, without counting as a use. */
   peekBatch(keys: readonly string[]): (PublishedPage | null)[] {
-    return this.#pages(this.#allocator.peekBatch(keys));
+    return this.#index.peekBatch(keys);
   }
 
   /** The page's bytes in the pool: valid until control goes back to the event loop, not to be written. */
@@ -167,145 +181,177 @@ export class PublishedPool {
   }
 
   addressOf(key: string): [remoteAddr: bigint, length: number] | null {
-    const found = this.#allocator.lookup(key);
-    return found === null ? null : [this.baseAddr + BigInt(found.offset), found.bytes];
+    const [found] = this.lookupBatch([key]);
+    return found ? [this.baseAddr + BigInt(found.offset), found.length] : null;
   }
 
   has(key: string): boolean {
-    return this.#allocator.has(key);
+    return this.hasBatch([key])[0] === 1;
   }
 
   /** One element a key, 1 when it is here. Does not count as a use. */
   hasBatch(keys: readonly string[]): Uint8Array {
-    return this.#allocator.hasBatch(keys);
+    return this.#index.hasBatch(keys);
   }
 
   /** Counts as a use of those that are here. */
   touchBatch(keys: readonly string[]): void {
-    this.#allocator.touchBatch(keys);
+    this.#index.touchBatch(keys);
   }
 
-  /** Asked-for removal: `onEvict` is not called. */
+  /** Asked-for removal: `onEvict` is not called. A page whose bytes are on their way is removed, too, and false. */
   remove(key: string): boolean {
-    return this.#allocator.remove(key, this.#clock.nowMs());
+    return this.#index.remove(key);
   }
 
   /** Every key, next victim first. */
   keys(): string[] {
-    return this.#allocator.keys();
+    return this.#index.keys();
   }
 
-  /** Removes everything and returns what was removed. */
+  /** Removes everything, also what is on its way, and returns what was here. */
   clear(): string[] {
-    const keys = this.#allocator.keys();
-    this.#allocator.clear(this.#clock.nowMs());
-    return keys;
+    return this.#index.clear();
   }
 
   /** After {@link free}: as they were last. */
   stats(): PoolAllocatorStats {
-    return this.#finalStats ?? this.#allocator.stats();
+    return this.#index.stats();
   }
 
-  /** Gives the index's memory back; only {@link stats} may be used afterwards. The region is its owner's to free. */
+  /** Nothing more is copied by asynchronous calls: they end with misses. Resolves when no thread touches the memory. */
+  end(): Promise<void> {
+    this.#isEnding = true;
+    return this.#turns.ended();
+  }
+
+  /**
+   * Gives the index's memory back; only {@link stats} may be used afterwards. The region is its owner's to free.
+   * Asynchronous calls under way end with misses: {@link end} waits for them.
+   */
   free(): void {
-    this.#finalStats ??= this.#allocator.stats();
-    this.#allocator.free();
+    this.#isEnding = true;
+    this.#index.free();
   }
 
-  #useRun(
+  async #publishOffThread(batch: DistinctBatch): Promise<(PublishedPage | null)[]> {
+    const before = this.peekBatch(batch.keys);
+    const candidates = new SameLength(before, batch.pages);
+    const sums = candidates.isEmpty ? [] : candidates.sums(await this.#copyThreads.copy(candidates.copies));
+    if (this.#index.isFreed) return batch.spread([]);
+    const here = this.peekBatch(batch.keys);
+    const placed = this.#place(batch, here, sums);
+    const filled = this.#fillOffThread(batch, here, placed);
+    try {
+      // While the bytes are on their way: other nodes are to forget early what is being overwritten.
+      this.#tellGone(placed.gone);
+    } finally {
+      await filled;
+    }
+    return batch.spread(await filled);
+  }
+
+  async #fillOffThread(
+    batch: DistinctBatch,
+    here: readonly (PublishedPage | null)[],
+    { used, vacancies, copies }: PlacedBatch,
+  ): Promise<(PublishedPage | null)[]> {
+    const results = [...used];
+    this.#index.holdUnfilled(vacancies);
+    try {
+      const sums = await this.#copyThreads.copy(copies);
+      if (this.#index.isFreed) return [];
+      vacancies.forEach((vacancy, i) => {
+        const { length } = batch.pages[vacancy.index] as PageBytes;
+        results[vacancy.index] = this.#index.fillHeld(vacancy, length, sums[i] as number);
+      });
+      return results;
+    } catch (error) {
+      for (const { key } of vacancies) this.#index.abandonHeld(key);
+      this.#tellGone(new Set(vacancies.filter(({ index }) => here[index] !== null).map(({ key }) => key)));
+      throw error;
+    }
+  }
+
+  /** Decides for each page whether it stays, is copied in or is refused, and where it goes. */
+  #place(
+    batch: DistinctBatch,
+    here: readonly (PublishedPage | null)[],
+    sums: readonly (number | undefined)[],
+  ): PlacedBatch {
+    const wishes = batch.keys.map((key, i): Wish => {
+      const page = batch.pages[i] as PageBytes;
+      const there = here[i] ?? null;
+      const isSame = there !== null && there.length === page.length && there.checksum === sums[i];
+      const isPossible = isWhole(page) && !this.#index.isHeld(key);
+      return { key, length: page.length, here: there, intent: isSame ? 'use' : isPossible ? 'new' : 'nothing' };
+    });
+    const placement = this.#index.place(wishes);
+    const copies = new PageCopies();
+    for (const { index, offset } of placement.vacancies) {
+      const page = batch.pages[index] as PageBytes;
+      copies.add(page.views, [this.#bytes(offset, page.length)]);
+    }
+    return { ...placement, copies };
+  }
+
+  #readHere(
     keys: readonly string[],
-    present: readonly (PublishedPage | null)[],
-    { start, end }: Run,
-    results: (PublishedPage | null)[],
-  ): readonly string[] {
-    this.#allocator.touchBatch(keys.slice(start, end));
-    for (let i = start; i < end; i++) results[i] = present[i] ?? null;
-    return [];
+    targets: readonly PageBytes[],
+    found: readonly (PublishedPage | null)[],
+    isVerified: boolean,
+  ): LocalRead[] {
+    const reading = this.#reading(targets, found, isVerified);
+    const damaged = reading.finish(reading.copies.run());
+    for (const i of damaged) this.remove(keys[i] as string);
+    return reading.outcomes;
   }
 
-  /** Returns the keys of pages that are gone: evicted, or replaced by one that could not be placed. */
-  #publishRun(
-    { keys, pages, here }: PublishBatch,
-    { start, end }: Run,
-    results: (PublishedPage | null)[],
-  ): readonly string[] {
-    const runKeys = keys.slice(start, end);
-    const lengths = Float64Array.from(runKeys, (_, j) => (pages[start + j] as PageBytes).length);
-    const { offsets, slots, evicted } = this.#allocator.publishBatch(runKeys, lengths, this.#clock.nowMs());
-    const gone = [...evicted];
-    for (let j = 0; j < runKeys.length; j++) {
-      const offset = offsets[j] as number;
-      const page = pages[start + j] as PageBytes;
-      if (offset >= 0 && this.#copyIn(offset, page)) {
-        const checksum = crc32(this.#bytes(offset, page.length));
-        this.#setChecksum(slots[j] as number, checksum);
-        results[start + j] = { offset, length: page.length, checksum, alreadyPresent: false };
-        continue;
-      }
-      if (offset >= 0) this.remove(runKeys[j] as string);
-      if (here[start + j] !== null) gone.push(runKeys[j] as string);
+  async #readOffThread(
+    keys: readonly string[],
+    targets: readonly PageBytes[],
+    isVerified: boolean,
+  ): Promise<LocalRead[]> {
+    // Looked up anew, not as another use: the pages may have changed while others had their turn.
+    const reading = this.#reading(targets, this.peekBatch(keys), isVerified);
+    const hitKeys = reading.hits.map((i) => keys[i] as string);
+    this.#index.hold(hitKeys);
+    try {
+      const sums = await this.#copyThreads.copy(reading.copies);
+      if (this.#index.isFreed) return keys.map(() => 'absent');
+      for (const i of reading.finish(sums)) this.remove(keys[i] as string);
+      return reading.outcomes;
+    } finally {
+      if (!this.#index.isFreed) this.#index.release(hitKeys);
     }
-    return gone;
   }
 
-  #pages(found: { offsets: Float64Array; bytes: Float64Array; slots: Int32Array }): (PublishedPage | null)[] {
-    const pages: (PublishedPage | null)[] = [];
-    for (let i = 0; i < found.offsets.length; i++) {
-      const offset = found.offsets[i] as number;
-      const checksum = this.#checksumBySlot[found.slots[i] as number] as number;
-      pages.push(offset < 0 ? null : { offset, length: found.bytes[i] as number, checksum, alreadyPresent: true });
-    }
-    return pages;
+  #reading(targets: readonly PageBytes[], found: readonly (PublishedPage | null)[], isVerified: boolean): Reading {
+    const reading = new Reading(found, isVerified);
+    targets.forEach((target, i) => {
+      const page = found[i] ?? null;
+      if (page === null) reading.outcomes.push('absent');
+      else if (page.length === target.length && isWhole(target)) reading.addHit(i, this.bytesOf(page), target.views);
+      else reading.outcomes.push('wrong-length');
+    });
+    return reading;
   }
 
-  /** False: the source is not as long as it was said to be; its memory may have been detached meanwhile. */
-  #copyIn(offset: number, page: PageBytes): boolean {
-    const sourceBytes = page.views.reduce((sum, view) => sum + view.length, 0);
-    if (sourceBytes !== page.length) return false;
-    const target = this.#bytes(offset, page.length);
-    let at = 0;
-    for (const view of page.views) {
-      target.set(view, at);
-      at += view.length;
-    }
-    return true;
+  #isForThreads(pages: readonly PageBytes[]): boolean {
+    const totalBytes = pages.reduce((sum, { length }) => sum + length, 0);
+    return this.#copyThreads.take(pages.length, totalBytes);
+  }
+
+  #tellGone(keys: ReadonlySet<string>): void {
+    if (keys.size > 0) this.#onEvict([...keys]);
   }
 
   #bytes(offset: number, length: number): Uint8Array {
     return this.#region.bytes(this.#regionOffset + offset, length);
   }
-
-  #setChecksum(slot: number, checksum: number): void {
-    if (slot >= this.#checksumBySlot.length) {
-      const larger = new Uint32Array(Math.max(slot + 1, this.#checksumBySlot.length * 2));
-      larger.set(this.#checksumBySlot);
-      this.#checksumBySlot = larger;
-    }
-    this.#checksumBySlot[slot] = checksum;
-  }
 }
 
-interface PublishBatch {
-  readonly keys: readonly string[];
-  readonly pages: readonly PageBytes[];
-  /** What was here under each key before the batch. */
-  readonly here: readonly (PublishedPage | null)[];
-}
-
-/** Indices of a batch, the end excluded. */
-interface Run {
-  readonly start: number;
-  readonly end: number;
-}
-
-/** Whether what is here has the very bytes; they are summed only when the lengths agree. */
-function isSamePage(here: PublishedPage | null, page: PageBytes): boolean {
-  return here !== null && here.length === page.length && here.checksum === checksumOf(page);
-}
-
-function checksumOf(page: PageBytes): number {
-  let checksum = 0;
-  for (const view of page.views) checksum = crc32(view, checksum);
-  return checksum;
+interface PlacedBatch extends Placement {
+  /** One a vacancy. */
+  readonly copies: PageCopies;
 }

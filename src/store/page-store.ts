@@ -3,7 +3,6 @@ import { ClosedError } from '../base/errors.js';
 import { COPY_SLICE_MAX_BYTES } from '../base/limits.js';
 import type { Logger } from '../base/log.js';
 import type { DirectoryClient } from '../directory/client.js';
-import { crc32Views } from '../memory/checksum.js';
 import type { Metrics } from '../metrics/metrics.js';
 import type { PublishedPage, PublishedPool } from '../pool/published-pool.js';
 import type { LocalRange, ReadOp, Transport } from '../transport/transport.js';
@@ -87,7 +86,10 @@ export class PageStore {
     for (const slice of slicesOf(pages)) {
       if (slice.start > 0) await this.#parts.clock.yield();
       if (this.#closed) break;
-      announcements.push(this.#publishSlice(keys, pages, slice, results));
+      const sliceKeys = keys.slice(slice.start, slice.end);
+      const published = await this.#parts.pool.publishPages(sliceKeys, pages.slice(slice.start, slice.end));
+      if (this.#closed) break;
+      announcements.push(this.#announceSlice(sliceKeys, published, slice, results));
     }
     await Promise.all(announcements);
     const written = results.reduce((count, ok) => count + Number(ok), 0);
@@ -172,9 +174,10 @@ export class PageStore {
     return this.#parts.pool.peekBatch(keys).map((page) => (page === null ? null : this.#locationOf(page)));
   }
 
-  /** Calls under way end early, as misses. */
-  close(): void {
+  /** Calls under way end early, as misses. Resolves when nothing touches the pool's memory any more. */
+  close(): Promise<void> {
     this.#closed = true;
+    return this.#parts.pool.end();
   }
 
   #checkOpen(): void {
@@ -194,14 +197,13 @@ export class PageStore {
     });
   }
 
-  async #publishSlice(
-    keys: readonly string[],
-    pages: readonly CallerPage[],
-    { start, end }: Slice,
+  /** Results of pages that no directory owner takes become false. */
+  async #announceSlice(
+    sliceKeys: readonly string[],
+    published: readonly (PublishedPage | null)[],
+    { start }: Slice,
     results: boolean[],
   ): Promise<void> {
-    const sliceKeys = keys.slice(start, end);
-    const published = this.#parts.pool.publishBatch(sliceKeys, pages.slice(start, end));
     const entries = new Map<string, DataLocation>();
     published.forEach((page, j) => {
       const key = sliceKeys[j] as string;
@@ -238,7 +240,7 @@ export class PageStore {
 
   /** Copies what the own pool has; returns the indices of what is to be looked for elsewhere. */
   async #readLocal(keys: readonly string[], pages: readonly CallerPage[], results: boolean[]): Promise<number[]> {
-    const { clock, pool, metrics } = this.#parts;
+    const { clock, pool, metrics, verifyReads: isVerified } = this.#parts;
     const startMs = clock.nowMs();
     const elsewhere: number[] = [];
     let hits = 0;
@@ -247,20 +249,22 @@ export class PageStore {
     for (const { start, end } of slicesOf(pages)) {
       if (start > 0) await clock.yield();
       if (this.#closed) break;
-      const found = pool.lookupBatch(keys.slice(start, end));
-      for (let i = start; i < end; i++) {
-        const page = found[i - start] ?? null;
-        const target = pages[i] as CallerPage;
-        if (page === null) {
+      const outcomes = await pool.readPages(keys.slice(start, end), pages.slice(start, end), { isVerified });
+      // What this call waited for may have been its end.
+      if (this.#closed) break;
+      outcomes.forEach((outcome, j) => {
+        const i = start + j;
+        if (outcome === 'absent') {
           elsewhere.push(i);
-        } else if (page.length === target.length && this.#copyOut(keys[i] as string, page, target)) {
+        } else if (outcome === 'read') {
           results[i] = true;
           hits++;
-          bytes += page.length;
+          bytes += (pages[i] as CallerPage).length;
         } else {
           misses++;
+          if (outcome === 'damaged') this.#foundDamaged(keys[i] as string);
         }
-      }
+      });
     }
     this.#hits.local += hits;
     this.#misses += misses;
@@ -271,19 +275,11 @@ export class PageStore {
     return elsewhere;
   }
 
-  #copyOut(key: string, page: PublishedPage, target: CallerPage): boolean {
-    const source = this.#parts.pool.bytesOf(page);
-    let at = 0;
-    for (const view of target.views) {
-      view.set(source.subarray(at, at + view.length));
-      at += view.length;
-    }
-    if (!this.#parts.verifyReads || crc32Views(target.views) === page.checksum) return true;
+  /** The pool has dropped the page already. */
+  #foundDamaged(key: string): void {
     this.#localChecksumFailures++;
     this.#parts.metrics.count('meshcache_checksum_failures_total', 1, { source: 'local' });
-    this.#parts.pool.remove(key);
     this.forget([key]);
-    return false;
   }
 
   async #readRemote(

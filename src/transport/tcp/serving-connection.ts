@@ -17,7 +17,7 @@ import {
   type RequestHeader,
   setPayloadBytes,
 } from './protocol.js';
-import type { Registration, Registrations } from './registrations.js';
+import type { Registrations, ServedRange } from './registrations.js';
 import type { ServingCounters } from './serving-counters.js';
 
 export interface ServingConnectionParts {
@@ -172,7 +172,7 @@ class Payload {
   readonly #starts: number[] = [];
   readonly #ends: number[] = [];
 
-  add(registration: Registration, addr: number, length: number): void {
+  add(registration: ServedRange, addr: number, length: number): void {
     this.bytes += length;
     let offset = addr - registration.regionStart;
     for (let rest = length; rest > 0; ) {

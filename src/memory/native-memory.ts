@@ -1,0 +1,37 @@
+import { markAsUntransferable } from 'node:worker_threads';
+import { SEGMENT_MAX_BYTES } from '../base/limits.js';
+import type { NativeAddon } from '../native/contract.js';
+
+/** Array buffers over memory of the addon, as far as this thread has made them. */
+const ownBuffers = new WeakSet<ArrayBufferLike>();
+/** Where buffers begin: asking the addon costs more than the copy of a small page. A buffer never moves. */
+const baseAddresses = new WeakMap<ArrayBufferLike, number>();
+
+/**
+ * Views, one a segment, of the memory that `addon.memoryAllocate` gave at `addr`; in any thread of the process. They
+ * keep the memory, and cannot be transferred: native code uses their addresses. Throws when there is no such memory.
+ */
+export function nativeSegments(addon: NativeAddon, addr: number): Uint8Array[] {
+  let start = addr;
+  return addon.memoryViews(addr, SEGMENT_MAX_BYTES).map((buffer) => {
+    markAsUntransferable(buffer);
+    ownBuffers.add(buffer);
+    baseAddresses.set(buffer, start);
+    start += buffer.byteLength;
+    return new Uint8Array(buffer);
+  });
+}
+
+/** Address of the first byte of a view that is not empty. */
+export function addressOf(addon: NativeAddon, view: Uint8Array): number {
+  const base = baseAddresses.get(view.buffer);
+  if (base !== undefined) return base + view.byteOffset;
+  const addr = addon.addressOf(view);
+  baseAddresses.set(view.buffer, addr - view.byteOffset);
+  return addr;
+}
+
+/** Whether the memory stays for as long as the view is held: nobody can transfer it to where it may be freed. */
+export function staysInPlace(view: Uint8Array): boolean {
+  return view.buffer instanceof SharedArrayBuffer || ownBuffers.has(view.buffer);
+}

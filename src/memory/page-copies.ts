@@ -1,0 +1,142 @@
+import type { NativeAddon } from '../native/contract.js';
+import { loadNative } from '../native/loader.js';
+import { crc32 } from './checksum.js';
+import { addressOf, staysInPlace } from './native-memory.js';
+
+/** Numbers of a piece for the addon: destination, source, length. */
+const PIECE_COLUMNS = 3;
+/** Less is copied here: calling the addon takes as long. */
+const NATIVE_MIN_BYTES = 16 * 2 ** 10;
+
+/** Whether there are other threads that can copy. */
+export function canCopyOffThread(): boolean {
+  return loadNative().addon !== null;
+}
+
+/** What is being copied by other threads: it holds the memory, whatever becomes of its regions meanwhile. */
+const running = new Set<PageCopies>();
+
+/**
+ * Pages to be copied, each with its CRC-32 taken of what is put at its destination: with the addon in one pass
+ * over memory for all of them, if wanted on other threads. Used once.
+ */
+export class PageCopies {
+  readonly #sources: Uint8Array[] = [];
+  readonly #targets: (Uint8Array | null)[] = [];
+  readonly #pieceCounts: number[] = [];
+  readonly #isSummed: boolean;
+  #bytes = 0;
+
+  /** Without `isSummed` (the default) the checksums are not wanted: those that come are of no use. */
+  constructor({ isSummed = true }: { readonly isSummed?: boolean } = {}) {
+    this.#isSummed = isSummed;
+  }
+
+  /**
+   * Adds a page: the bytes of `sources`, one after the other, go to `targets`, which have as many bytes in all.
+   * Without targets only the checksum is taken. The views are used as they are when the copying is started.
+   */
+  add(sources: readonly Uint8Array[], targets: readonly Uint8Array[] | null): void {
+    const before = this.#sources.length;
+    if (targets === null) for (const source of sources) this.#addPiece(source, null);
+    else this.#addPieces(sources, targets);
+    this.#pieceCounts.push(this.#sources.length - before);
+  }
+
+  /** Copies now; returns one checksum a page. */
+  run(): Uint32Array {
+    if (this.#sources.length === 0) return new Uint32Array(this.#pieceCounts.length);
+    const { addon } = loadNative();
+    const isForAddon = this.#isSummed && this.#bytes >= NATIVE_MIN_BYTES;
+    const pieces = addon === null || !isForAddon ? null : this.#addresses(addon);
+    if (addon === null || pieces === null) return this.#runHere();
+    return addon.copyPagesSync(pieces, Uint32Array.from(this.#pieceCounts));
+  }
+
+  /**
+   * Copies on other threads, if that is possible: with the addon, and when nobody can take the memory away under
+   * way. Else at once. Regions may be freed meanwhile, their memory is kept until the promise has resolved.
+   */
+  async runOffThread(): Promise<Uint32Array> {
+    if (this.#sources.length === 0) return this.run();
+    const { addon } = loadNative();
+    const pieces = addon === null || !this.#staysInPlace() ? null : this.#addresses(addon);
+    if (addon === null || pieces === null) return this.run();
+    running.add(this);
+    try {
+      return await addon.copyPages(pieces, Uint32Array.from(this.#pieceCounts));
+    } finally {
+      running.delete(this);
+    }
+  }
+
+  /** Pieces end where a source or a target ends. */
+  #addPieces(sources: readonly Uint8Array[], targets: readonly Uint8Array[]): void {
+    let t = 0;
+    let targetAt = 0;
+    for (const source of sources) {
+      for (let at = 0; at < source.length; ) {
+        const target = targets[t];
+        if (target === undefined) throw new Error('page copies: the targets have fewer bytes than the sources');
+        const take = Math.min(source.length - at, target.length - targetAt);
+        if (take > 0) this.#addPiece(part(source, at, take), part(target, targetAt, take));
+        at += take;
+        targetAt += take;
+        if (targetAt === target.length) {
+          t++;
+          targetAt = 0;
+        }
+      }
+    }
+  }
+
+  #addPiece(source: Uint8Array, target: Uint8Array | null): void {
+    this.#sources.push(source);
+    this.#targets.push(target);
+    this.#bytes += source.length;
+  }
+
+  #staysInPlace(): boolean {
+    return (
+      this.#sources.every(staysInPlace) && this.#targets.every((target) => target === null || staysInPlace(target))
+    );
+  }
+
+  /** The pieces as the addon takes them; null when source and destination of one overlap, which it cannot do. */
+  #addresses(addon: NativeAddon): Float64Array | null {
+    const pieces = new Float64Array(this.#sources.length * PIECE_COLUMNS);
+    for (let i = 0, at = 0; i < this.#sources.length; i++, at += PIECE_COLUMNS) {
+      const source = this.#sources[i] as Uint8Array;
+      const target = this.#targets[i] ?? null;
+      const length = source.length;
+      if (length === 0) continue;
+      const from = addressOf(addon, source);
+      const to = target === null ? 0 : addressOf(addon, target);
+      if (target !== null && Math.abs(from - to) < length) return null;
+      pieces[at] = to;
+      pieces[at + 1] = from;
+      pieces[at + 2] = length;
+    }
+    return pieces;
+  }
+
+  #runHere(): Uint32Array {
+    const sums = new Uint32Array(this.#pieceCounts.length);
+    let piece = 0;
+    this.#pieceCounts.forEach((count, page) => {
+      let sum = 0;
+      for (const end = piece + count; piece < end; piece++) {
+        const source = this.#sources[piece] as Uint8Array;
+        const target = this.#targets[piece] ?? null;
+        target?.set(source);
+        if (this.#isSummed) sum = crc32(target ?? source, sum);
+      }
+      sums[page] = sum;
+    });
+    return sums;
+  }
+}
+
+function part(view: Uint8Array, at: number, length: number): Uint8Array {
+  return at === 0 && length === view.length ? view : view.subarray(at, at + length);
+}

@@ -1,0 +1,70 @@
+import type { HostRegion } from './host-region.js';
+
+/**
+ * Live regions by address; they may overlap, be nested and even equal, as wrapped memory may.
+ *
+ * Sorted by start. `#reaches[i]` is the furthest end of regions 0 to i: walking back from an address, the search
+ * stops at the first index where nothing before reaches the end of the range any more. Among disjoint
+ * regions that is at once.
+ */
+export class RegionTable {
+  readonly #regions: HostRegion[] = [];
+  readonly #starts: number[] = [];
+  readonly #reaches: number[] = [];
+  #lastHit: HostRegion | null = null;
+
+  add(region: HostRegion): void {
+    const at = this.#firstAfter(region.start);
+    this.#regions.splice(at, 0, region);
+    this.#starts.splice(at, 0, region.start);
+    this.#reaches.splice(at, 0, 0);
+    this.#updateReaches(at);
+  }
+
+  /** Without effect when it is not there. */
+  remove(region: HostRegion): void {
+    let at = this.#firstAfter(region.start) - 1;
+    while (at >= 0 && this.#starts[at] === region.start && this.#regions[at] !== region) at--;
+    if (this.#regions[at] !== region) return;
+    this.#regions.splice(at, 1);
+    this.#starts.splice(at, 1);
+    this.#reaches.splice(at, 1);
+    this.#updateReaches(at);
+    if (this.#lastHit === region) this.#lastHit = null;
+  }
+
+  /** A region that has all of `length` bytes from `addr` on; null when there is none. */
+  find(addr: number, length: number): HostRegion | null {
+    const last = this.#lastHit;
+    const end = addr + length;
+    if (last !== null && addr >= last.start && end <= last.start + last.length) return last;
+    for (let i = this.#firstAfter(addr) - 1; i >= 0 && (this.#reaches[i] as number) >= end; i--) {
+      const region = this.#regions[i] as HostRegion;
+      if (end > region.start + region.length) continue;
+      this.#lastHit = region;
+      return region;
+    }
+    return null;
+  }
+
+  #updateReaches(from: number): void {
+    let reach = from === 0 ? 0 : (this.#reaches[from - 1] as number);
+    for (let i = from; i < this.#regions.length; i++) {
+      const region = this.#regions[i] as HostRegion;
+      reach = Math.max(reach, region.start + region.length);
+      this.#reaches[i] = reach;
+    }
+  }
+
+  /** Index of the first region that starts after `addr`. */
+  #firstAfter(addr: number): number {
+    let low = 0;
+    let high = this.#starts.length;
+    while (low < high) {
+      const middle = (low + high) >>> 1;
+      if ((this.#starts[middle] as number) <= addr) low = middle + 1;
+      else high = middle;
+    }
+    return low;
+  }
+}

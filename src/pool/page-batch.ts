@@ -1,0 +1,63 @@
+import { PageCopies } from '../memory/page-copies.js';
+import type { PublishedPage } from './page-index.js';
+
+/** Bytes of one page, which lie in `views` one after the other. */
+export interface PageBytes {
+  readonly views: readonly Uint8Array[];
+  /** Bytes in all views together. */
+  readonly length: number;
+}
+
+/** Whether the bytes are as many as they were said to be: their memory may have been detached meanwhile. */
+export function isWhole({ views, length }: PageBytes): boolean {
+  return views.reduce((sum, view) => sum + view.length, 0) === length;
+}
+
+/** Each key of a batch once, with the page given for it last. */
+export class DistinctBatch {
+  readonly keys: readonly string[];
+  readonly pages: readonly PageBytes[];
+  readonly #allKeys: readonly string[];
+
+  constructor(keys: readonly string[], pages: readonly PageBytes[]) {
+    const lastIndex = new Map(keys.map((key, i) => [key, i]));
+    const indices = lastIndex.size < keys.length ? [...lastIndex.values()] : undefined;
+    this.keys = indices === undefined ? keys : [...lastIndex.keys()];
+    this.pages = indices === undefined ? pages : indices.map((i) => pages[i] as PageBytes);
+    this.#allKeys = keys;
+  }
+
+  /** Results of the distinct keys as results of all that were given. */
+  spread(results: readonly (PublishedPage | null)[]): (PublishedPage | null)[] {
+    if (this.keys === this.#allKeys) return this.keys.map((_, i) => results[i] ?? null);
+    const byKey = new Map(this.keys.map((key, i) => [key, results[i] ?? null]));
+    return this.#allKeys.map((key) => byKey.get(key) ?? null);
+  }
+}
+
+/** The pages of a batch that may be the very ones that are here: of the same length, and to be summed. */
+export class SameLength {
+  readonly copies = new PageCopies();
+  readonly #indices: number[] = [];
+
+  constructor(here: readonly (PublishedPage | null)[], pages: readonly PageBytes[]) {
+    pages.forEach((page, i) => {
+      if (here[i]?.length !== page.length || !isWhole(page)) return;
+      this.#indices.push(i);
+      this.copies.add(page.views, null);
+    });
+  }
+
+  get isEmpty(): boolean {
+    return this.#indices.length === 0;
+  }
+
+  /** The checksums of {@link copies} by index in the batch; undefined for the others. */
+  sums(checksums: Uint32Array): readonly (number | undefined)[] {
+    const sums: (number | undefined)[] = [];
+    this.#indices.forEach((index, j) => {
+      sums[index] = checksums[j];
+    });
+    return sums;
+  }
+}

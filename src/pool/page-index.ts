@@ -1,0 +1,255 @@
+import { PoolAllocator, type PoolAllocatorOptions, type PoolAllocatorStats } from '../core/index.js';
+
+export interface PublishedPage {
+  /** From the start of the pool. */
+  readonly offset: number;
+  readonly length: number;
+  readonly checksum: number;
+  /** The page was there before, byte for byte: nothing was copied. */
+  readonly alreadyPresent: boolean;
+}
+
+/** What a batch wants of one key. */
+export interface Wish {
+  readonly key: string;
+  /** Of the new page, in bytes. */
+  readonly length: number;
+  /** The page that is there now. */
+  readonly here: PublishedPage | null;
+  /** Whether that one is to be used, or a new one to take its place; with 'nothing' it is left alone. */
+  readonly intent: 'use' | 'new' | 'nothing';
+}
+
+/** A new page's range, which has no bytes yet. */
+export interface Vacancy {
+  /** Of its key in the batch. */
+  readonly index: number;
+  readonly key: string;
+  readonly offset: number;
+  readonly slot: number;
+}
+
+export interface Placement {
+  /** One element a wish: the page that was to be used, if it is still there. */
+  readonly used: readonly (PublishedPage | null)[];
+  /** For the new pages that have found room, and have not been evicted again by a later one of the batch. */
+  readonly vacancies: readonly Vacancy[];
+  /** Keys of pages that have gone: evicted, or replaced by one that has found no room. */
+  readonly gone: Set<string>;
+}
+
+/**
+ * Which pages a pool has, where, and with what checksums. It never touches their bytes.
+ *
+ * A page whose bytes are on their way is *unfilled*: it has its range, and nobody finds it. A page that is
+ * unfilled or being read is *held*: its range stays untouched whatever becomes of the page, and nothing new is
+ * placed under its key.
+ *
+ * Accounting: every key of the allocator has its checksum at its slot in `#checksumBySlot`, or is in `#unfilled`;
+ * `#holds` counts the pins of the allocator, key by key.
+ */
+export class PageIndex {
+  readonly #allocator: PoolAllocator;
+  readonly #nowMs: () => number;
+  readonly #unfilled = new Set<string>();
+  readonly #holds = new Map<string, number>();
+  #checksumBySlot = new Uint32Array(1024);
+  #finalStats: PoolAllocatorStats | undefined;
+
+  constructor(options: PoolAllocatorOptions, nowMs: () => number) {
+    this.#allocator = new PoolAllocator(options);
+    this.#nowMs = nowMs;
+  }
+
+  /** Pages that can be found. */
+  get size(): number {
+    return this.#allocator.size - this.#liveUnfilled();
+  }
+
+  /** Bytes of all pages, unfilled ones included. */
+  get usedBytes(): number {
+    return this.#allocator.usedBytes;
+  }
+
+  get isFreed(): boolean {
+    return this.#finalStats !== undefined;
+  }
+
+  /** Counts as a use. */
+  lookupBatch(keys: readonly string[]): (PublishedPage | null)[] {
+    return this.#pages(keys, this.#allocator.lookupBatch(keys));
+  }
+
+  /** Like {@link lookupBatch}, without counting as a use. */
+  peekBatch(keys: readonly string[]): (PublishedPage | null)[] {
+    return this.#pages(keys, this.#allocator.peekBatch(keys));
+  }
+
+  /** 1 for each key that can be found. Not a use. */
+  hasBatch(keys: readonly string[]): Uint8Array {
+    const flags = this.#allocator.hasBatch(keys);
+    if (this.#unfilled.size > 0) for (const i of flags.keys()) if (this.#unfilled.has(keys[i] as string)) flags[i] = 0;
+    return flags;
+  }
+
+  touchBatch(keys: readonly string[]): void {
+    this.#allocator.touchBatch(keys);
+  }
+
+  /** Keys of the pages that can be found, next victim first. */
+  keys(): string[] {
+    const keys = this.#allocator.keys();
+    return this.#unfilled.size === 0 ? keys : keys.filter((key) => !this.#unfilled.has(key));
+  }
+
+  isHeld(key: string): boolean {
+    return this.#holds.has(key);
+  }
+
+  /**
+   * Carries the wishes out in order; their keys are distinct. Nobody finds a new page from now on until its vacancy is
+   * filled: the caller does that before control goes back to the event loop, or holds them.
+   */
+  place(wishes: readonly Wish[]): Placement {
+    const intents = wishes.map(({ intent }) => intent);
+    const indexOf = new Map(wishes.map(({ key }, i) => [key, i]));
+    const vacancies = new Map<number, Vacancy>();
+    const gone = new Set<string>();
+    // Run by run, so that pages which are here and new ones are used in the order of the keys.
+    for (let start = 0, end = 0; start < wishes.length; start = end) {
+      const intent = intents[start];
+      end = start + 1;
+      while (end < wishes.length && intents[end] === intent) end++;
+      if (intent === 'use') this.touchBatch(wishes.slice(start, end).map(({ key }) => key));
+      if (intent !== 'new') continue;
+      for (const key of this.#placeRun(wishes, { start, end }, vacancies)) {
+        gone.add(key);
+        const index = indexOf.get(key) ?? -1;
+        if (index >= end && intents[index] === 'use') intents[index] = 'new';
+        if (index >= start || index < 0) continue;
+        vacancies.delete(index);
+        intents[index] = 'nothing';
+      }
+    }
+    const used = wishes.map(({ here }, i) => (intents[i] === 'use' ? here : null));
+    return { used, vacancies: [...vacancies.values()], gone };
+  }
+
+  /** Makes a new page, whose bytes are there now, one that is found. */
+  fill({ slot, offset }: Vacancy, length: number, checksum: number): PublishedPage {
+    this.#setChecksum(slot, checksum);
+    return { offset, length, checksum, alreadyPresent: false };
+  }
+
+  /** Hides the new pages until {@link fillHeld} or {@link abandonHeld}, and holds them. */
+  holdUnfilled(vacancies: readonly Vacancy[]): void {
+    this.hold(vacancies.map(({ key }) => key));
+    for (const { key } of vacancies) this.#unfilled.add(key);
+  }
+
+  /** Like {@link fill}, and ends the hold. Null: the page was removed meanwhile. */
+  fillHeld(vacancy: Vacancy, length: number, checksum: number): PublishedPage | null {
+    const { key } = vacancy;
+    this.#unfilled.delete(key);
+    const isHere = this.#allocator.has(key);
+    const page = isHere ? this.fill(vacancy, length, checksum) : null;
+    this.release([key]);
+    return page;
+  }
+
+  /** Ends the hold of a new page that gets no bytes: it is gone. */
+  abandonHeld(key: string): void {
+    this.#allocator.remove(key, this.#nowMs());
+    this.#unfilled.delete(key);
+    this.release([key]);
+  }
+
+  /** Keeps the ranges of pages that are there; as many calls of {@link release} end it. */
+  hold(keys: readonly string[]): void {
+    for (const key of keys) {
+      this.#allocator.pin(key);
+      this.#holds.set(key, (this.#holds.get(key) ?? 0) + 1);
+    }
+  }
+
+  release(keys: readonly string[]): void {
+    for (const key of keys) {
+      this.#allocator.unpin(key);
+      const holds = (this.#holds.get(key) ?? 0) - 1;
+      if (holds > 0) this.#holds.set(key, holds);
+      else this.#holds.delete(key);
+    }
+  }
+
+  /** False: there was none. A page that is held is not found any more; its range stays until it is released. */
+  remove(key: string): boolean {
+    const wasFilled = !this.#unfilled.has(key);
+    return this.#allocator.remove(key, this.#nowMs()) && wasFilled;
+  }
+
+  /** Removes all pages; returns the keys of those that could be found. */
+  clear(): string[] {
+    const keys = this.keys();
+    this.#allocator.clear(this.#nowMs());
+    return keys;
+  }
+
+  /** After {@link free}: as they were last. */
+  stats(): PoolAllocatorStats {
+    return this.#finalStats ?? this.#allocator.stats();
+  }
+
+  free(): void {
+    this.#finalStats ??= this.#allocator.stats();
+    this.#allocator.free();
+  }
+
+  /** Returns the keys of pages that are gone. */
+  #placeRun(wishes: readonly Wish[], { start, end }: Run, vacancies: Map<number, Vacancy>): Set<string> {
+    const run = wishes.slice(start, end);
+    const keys = run.map(({ key }) => key);
+    const lengths = Float64Array.from(run, ({ length }) => length);
+    const { offsets, slots, evicted } = this.#allocator.publishBatch(keys, lengths, this.#nowMs());
+    const gone = new Set(evicted);
+    run.forEach(({ key, here }, j) => {
+      const [offset, slot] = [offsets[j] as number, slots[j] as number];
+      if (offset >= 0) vacancies.set(start + j, { index: start + j, key, offset, slot });
+      else if (here !== null) gone.add(key);
+    });
+    return gone;
+  }
+
+  #pages(
+    keys: readonly string[],
+    found: { offsets: Float64Array; bytes: Float64Array; slots: Int32Array },
+  ): (PublishedPage | null)[] {
+    const pages: (PublishedPage | null)[] = [];
+    for (let i = 0; i < found.offsets.length; i++) {
+      const offset = found.offsets[i] as number;
+      const isFound = offset >= 0 && !(this.#unfilled.size > 0 && this.#unfilled.has(keys[i] as string));
+      const checksum = this.#checksumBySlot[found.slots[i] as number] as number;
+      pages.push(isFound ? { offset, length: found.bytes[i] as number, checksum, alreadyPresent: true } : null);
+    }
+    return pages;
+  }
+
+  #liveUnfilled(): number {
+    if (this.#unfilled.size === 0) return 0;
+    return this.#allocator.hasBatch([...this.#unfilled]).reduce((count, flag) => count + flag, 0);
+  }
+
+  #setChecksum(slot: number, checksum: number): void {
+    if (slot >= this.#checksumBySlot.length) {
+      const larger = new Uint32Array(Math.max(slot + 1, this.#checksumBySlot.length * 2));
+      larger.set(this.#checksumBySlot);
+      this.#checksumBySlot = larger;
+    }
+    this.#checksumBySlot[slot] = checksum;
+  }
+}
+
+/** Indices of a batch, the end excluded. */
+interface Run {
+  readonly start: number;
+  readonly end: number;
+}
