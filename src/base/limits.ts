@@ -69,6 +69,27 @@ export const READ_HANDSHAKE_TIMEOUT_MS = 10_000;
 /** A reader that has not taken one whole response after this long is given up. */
 export const READ_DRAIN_TIMEOUT_MS = 120_000;
 
+/** Queue pairs to one peer on each RDMA device: two keep it busy while one waits for its turn. */
+export const RDMA_QUEUE_PAIRS_PER_PEER_COUNT = 2;
+/** Work requests posted and not completed on one queue pair. */
+export const RDMA_QUEUE_DEPTH_COUNT = 32;
+/** Largest single RDMA READ; a longer one is several. */
+export const RDMA_READ_MAX_BYTES = 4 * MIB;
+/** Memory that reads land in is registered in windows of this size: locking one takes a fraction of a second. */
+export const RDMA_DESTINATION_WINDOW_BYTES = 256 * MIB;
+/** Several round trips of the connection manager, and of name resolution before them. */
+export const RDMA_CONNECT_TIMEOUT_MS = 2_000;
+/** An accepted RDMA connection is probed after so long without a sign of life. */
+export const RDMA_IDLE_PROBE_MS = 30_000;
+/** The poller looks for completions so long before it sleeps. */
+export const RDMA_SPIN_US = 20;
+/** Threads that take checksums of what has been read, at most. */
+export const RDMA_VERIFY_THREADS_MAX_COUNT = 4;
+/** The pause after a failed connection doubles up to this. */
+export const RDMA_RETRY_MAX_MS = 60_000;
+/** Between two log records of the same kind on the same peer. */
+export const RDMA_LOG_INTERVAL_MS = 10_000;
+
 /** Keys of one directory request; a larger batch is several requests. */
 export const DIRECTORY_REQUEST_MAX_KEYS = 1024;
 /** UTF-8 bytes of keys in one directory request. */
@@ -116,4 +137,5 @@ relation(RPC_FRAME_MAX_BYTES <= RPC_BUFFERED_MAX_BYTES, 'an answer fits in what 
 relation(DIRECTORY_REQUEST_MAX_KEY_BYTES * 2 <= RPC_FRAME_MAX_BYTES, 'a directory request fits in a frame');
 relation(KEY_MAX_BYTES + KEY_PREFIX_BYTES <= CALL_MAX_KEY_BYTES, 'a key fits in a call');
 relation(DIRECTORY_KEY_MAX_BYTES <= DIRECTORY_REQUEST_MAX_KEY_BYTES, 'a key fits in a directory request');
+relation(READ_RETRY_AFTER_MS <= RDMA_RETRY_MAX_MS, 'the pause after a failed connection may grow');
 relation(READ_REQUEST_TARGET_BYTES <= READ_IN_FLIGHT_MAX_BYTES, 'a read request fits in the window');

@@ -1,4 +1,4 @@
-import { totalmem } from 'node:os';
+import { freemem, totalmem } from 'node:os';
 import { type Environment, systemEnvironment } from '../base/environment.js';
 import { ArgumentError, ConfigError } from '../base/errors.js';
 import { CALL_MAX_KEYS, PAGE_MAX_BYTES } from '../base/limits.js';
@@ -22,6 +22,8 @@ import { NodeRuntime } from './node-runtime.js';
 
 /** The pool that `batchSetV1`, `batchGetV1`, `set` and `get` use. */
 const MAIN_POOL = 'kv';
+/** A pool is provided with its memory at the start when it takes at most so much of what is free. */
+const POOL_FREE_MEMORY_FRACTION = 0.8;
 
 interface HostPages {
   readonly objectKeys: readonly string[];
@@ -75,7 +77,8 @@ export class MeshCacheStore {
 
   /**
    * Starts a node and joins the cluster. Resolves although no discovery master answers yet: the node
-   * then works alone, says so in the log, and joins when one appears. Throws `ConfigError`.
+   * then works alone, says so in the log, and joins when one appears. Over RDMA it also waits until the system has
+   * provided the pool's memory. Throws `ConfigError`.
    */
   static async create(storage: StorageConfig, environment: Partial<Environment> = {}): Promise<MeshCacheStore> {
     const config = MeshCacheConfig.fromExtraConfig(storage?.extraConfig ?? {});
@@ -101,8 +104,9 @@ export class MeshCacheStore {
     }
     let region: HostRegion | undefined;
     try {
+      region = HostRegion.allocate(config.globalSegmentSize);
       await runtime.start();
-      region = HostRegion.allocate(config.globalSegmentSize, { shared: true });
+      if (runtime.transport.protocol === 'rdma') await providePool(region, env);
       return MeshCacheStore.#assemble({ encoder, config, env, metrics, runtime, region });
     } catch (error) {
       await runtime.stop();
@@ -285,8 +289,9 @@ export class MeshCacheStore {
   }
 
   async #close(): Promise<void> {
-    this.#pages.close();
+    const pagesClosed = this.#pages.close();
     await this.runtime.stop();
+    await pagesClosed;
     this.#pool.free();
     this.#region.free();
   }
@@ -409,6 +414,23 @@ function checkRanks(storage: StorageConfig): void {
       );
     }
   }
+}
+
+/**
+ * Makes the system provide the pool's memory on the addon's threads: registering it with an RDMA device, which locks
+ * it, would else do so on this thread.
+ */
+async function providePool(region: HostRegion, { log }: Environment): Promise<void> {
+  if (!region.isNative) return;
+  const freeBytes = freemem();
+  if (region.length > freeBytes * POOL_FREE_MEMORY_FRACTION) {
+    const sizes = { poolBytes: region.length, freeBytes };
+    log.log('warn', 'little memory is free; that of the pool is taken when pages are set, more slowly', sizes);
+    return;
+  }
+  await region.prefault().catch((error: Error) => {
+    log.log('warn', 'the memory of the pool cannot be had in advance', { error: error.message });
+  });
 }
 
 function checkMemory(poolBytes: number): void {

@@ -12,6 +12,7 @@ import { createTransport } from '../transport/create-transport.js';
 import type { Transport } from '../transport/transport.js';
 import { type DataLocation, NodeInfo } from '../types.js';
 import type { Publications } from './announcer.js';
+import { DataEndpoints } from './data-endpoints.js';
 import { NodeDirectory } from './node-directory.js';
 import { ownAddressTowards } from './own-address.js';
 import { type PageNoticeHandler, PageNotices } from './page-notices.js';
@@ -25,6 +26,7 @@ export interface NodeRuntimeOptions {
 /** What there is between `start` and `stop`. */
 interface RunningParts {
   readonly transport: Transport;
+  readonly dataEndpoints: DataEndpoints;
   readonly rpcServer: RpcServer;
   readonly ownDirectory: NodeDirectory;
   readonly notices: PageNotices;
@@ -122,7 +124,7 @@ export class NodeRuntime {
   dataEndpointOf(location: DataLocation): string | undefined {
     const owner = this.#members.get(location.nodeId);
     if (owner === undefined || owner.incarnation !== location.incarnation) return undefined;
-    return endpointFor(this.#running().transport.protocol, owner);
+    return this.#running().dataEndpoints.of(owner);
   }
 
   async #start(): Promise<void> {
@@ -148,21 +150,25 @@ export class NodeRuntime {
   /** The address that this node listens on and is reached at. */
   async #ownHost(): Promise<string> {
     const [first] = this.config.discoveryEndpoints();
-    const host = this.config.localHostname ?? (await ownAddressTowards(first as Endpoint));
-    if (!isLoopback(host)) {
-      const message = 'this node listens beyond loopback without authentication; use a network that you trust';
-      this.#env.log.log('warn', message, { host });
-    }
-    return host;
+    return this.config.localHostname ?? (await ownAddressTowards(first as Endpoint));
+  }
+
+  /** The data plane by RDMA is never on loopback, whose devices it does not have. */
+  #warnOfReach(host: string, transport: Transport): void {
+    const rdmaHost = transport.localEndpoints().rdma?.host;
+    if (isLoopback(host) && rdmaHost === undefined) return;
+    const message = 'this node listens beyond loopback without authentication; use a network that you trust';
+    this.#env.log.log('warn', message, { host, rdma_host: rdmaHost });
   }
 
   /** Starts every part but the discovery client, which is made last and told to start when all the others are there. */
   async #startParts(host: string): Promise<RunningParts> {
     const { config } = this;
     const env = this.#env;
-    const { protocol, tcpPort, controlPort: port } = config;
-    const transport = await createTransport({ protocol, localHostname: host, tcpPort }, env);
+    const { controlPort: port } = config;
+    const transport = await createTransport({ ...config, localHostname: host }, env);
     this.#stops.push(() => transport.close());
+    this.#warnOfReach(host, transport);
     const rpcServer = new RpcServer({ host, port, env });
     const controlPort = await rpcServer.start();
     this.#stops.push(() => rpcServer.stop());
@@ -199,7 +205,15 @@ export class NodeRuntime {
       env,
     });
     this.#stops.push(() => discovery.stop());
-    return { transport, rpcServer, ownDirectory, notices, master, discovery };
+    return {
+      transport,
+      dataEndpoints: new DataEndpoints(transport, env.log),
+      rpcServer,
+      ownDirectory,
+      notices,
+      master,
+      discovery,
+    };
   }
 
   async #stop(): Promise<void> {
@@ -217,15 +231,16 @@ export class NodeRuntime {
   }
 
   #describe(transport: Transport, control: Endpoint): NodeInfo {
-    const endpoint = transport.localEndpoint();
-    const at = endpoint.lastIndexOf(':');
+    const { rdma, tcp } = transport.localEndpoints();
     return new NodeInfo({
       nodeId: this.nodeId,
       controlHost: control.host,
       controlPort: control.port,
-      tcpHost: control.host,
-      tcpPort: Number(endpoint.slice(at + 1)),
-      protocols: [transport.protocol],
+      rdmaHost: rdma?.host,
+      rdmaPort: rdma?.port,
+      tcpHost: tcp?.host,
+      tcpPort: tcp?.port,
+      protocols: rdma === undefined ? ['tcp'] : ['rdma', 'tcp'],
       incarnation: this.incarnation,
     });
   }
@@ -247,6 +262,7 @@ export class NodeRuntime {
       protocols: self?.protocols ?? [],
       control_endpoint: self === undefined ? '' : formatEndpoint({ host: self.controlHost, port: self.controlPort }),
       data_endpoint: parts.transport.localEndpoint(),
+      data_protocol: parts.transport.protocol,
       is_meta: parts.master.isHead,
       members: this.#members.size,
       directory: { keys: parts.ownDirectory.keys },
@@ -272,9 +288,4 @@ function isLoopback(host: string): boolean {
 
 function controlEndpoint(node: NodeInfo | undefined): Endpoint | undefined {
   return node === undefined ? undefined : { host: node.controlHost, port: node.controlPort };
-}
-
-function endpointFor(protocol: 'rdma' | 'tcp', owner: NodeInfo): string | undefined {
-  if (protocol === 'rdma' && owner.rdmaPort > 0) return formatEndpoint({ host: owner.rdmaHost, port: owner.rdmaPort });
-  return owner.tcpPort > 0 ? formatEndpoint({ host: owner.tcpHost, port: owner.tcpPort }) : undefined;
 }

@@ -1,9 +1,19 @@
+import { lookup } from 'node:dns/promises';
+import { constants } from 'node:os';
 import { type Environment, systemEnvironment } from '../base/environment.js';
+import { ConfigError, RdmaError } from '../base/errors.js';
+import { formatEndpoint } from '../base/network.js';
+import type { NativeAddon, RailOptions } from '../native/contract.js';
+import { selectRails } from '../native/rail-selection.js';
+import { type RdmaHost, systemRdmaHost } from '../native/rdma-host.js';
+import { rdmaSupport } from '../native/rdma-support.js';
 import type { DataProtocol } from '../types.js';
+import { RdmaTransport } from './rdma/rdma-transport.js';
 import { TcpTransport } from './tcp/tcp-transport.js';
-import type { Transport, TransportStats } from './transport.js';
+import type { Transport } from './transport.js';
+import { reportTransport } from './transport-gauges.js';
 
-/** The fields of a node's configuration that decide on its data transport. */
+/** The fields of a node's configuration that decide on its data transport; a `MeshCacheConfig` has them all. */
 export interface TransportConfig {
   readonly protocol: DataProtocol;
   /**
@@ -13,42 +23,126 @@ export interface TransportConfig {
   readonly localHostname?: string | undefined;
   /** 0: a free one. */
   readonly tcpPort: number;
+  /** 0 (as when left out): a free one. */
+  readonly rdmaPort?: number;
+  readonly deviceName?: string | undefined;
+  readonly deviceNames?: readonly string[];
+  /** 1 is the default, and so the first active one. */
+  readonly ibPort?: number;
+  readonly gidIndex?: number | undefined;
+  /** Bytes of the pool: RDMA is used only where so much memory can be locked. */
+  readonly globalSegmentSize?: number;
+  readonly clusterSecret?: string | undefined;
 }
 
-/** Statistics that nothing else reports, by the gauge that shows them. */
-const GAUGES = {
-  meshcache_transport_protocol_errors: 'protocolErrors',
-  meshcache_transport_refused_ops: 'refusedOps',
-  meshcache_transport_failed_ops: 'failedOps',
-  meshcache_transport_connections: 'connections',
-  meshcache_transport_reconnects: 'reconnects',
-} as const satisfies Readonly<Record<string, keyof TransportStats>>;
+/** What there is for RDMA, or why it is not used. */
+type RdmaPlan =
+  | { readonly addon: NativeAddon; readonly rails: readonly RailOptions[] }
+  | { readonly addon: null; readonly reason: string; readonly advice?: string };
+
+const IB_PORT_BY_DEFAULT = 1;
 
 /**
- * The transport that is asked for where it is possible, else TCP; says which, once, in the log and
- * in the gauge `meshcache_transport_info`. Other gauges follow its statistics: they are totals since
- * its start, except for the connections. Throws `ConfigError` when it cannot listen.
+ * The transport that is asked for where it is possible, else TCP; says which and why, once, in the log and in the gauge
+ * `meshcache_transport_info`. Other gauges follow its statistics: they are totals since its start, except for the
+ * connections. Throws `ConfigError` when it cannot listen, and for a device, port or GID that is asked for by name on a
+ * machine with RDMA that does not have it.
  */
 export async function createTransport(
   config: TransportConfig,
   env: Environment = systemEnvironment(),
+  rdmaHost: RdmaHost = systemRdmaHost,
 ): Promise<Transport> {
-  const reason = config.protocol === 'rdma' ? 'this build has no RDMA engine' : 'as configured';
-  const transport = await TcpTransport.create({
-    host: config.localHostname ?? '127.0.0.1',
-    port: config.tcpPort,
-    env,
-  });
+  const plan = await planRdma(config, rdmaHost);
+  const tcp = await TcpTransport.create({ host: config.localHostname ?? '127.0.0.1', port: config.tcpPort, env });
+  const { transport, reason, advice } = await withRdma(plan, tcp, config, env);
+  if (config.clusterSecret !== undefined) {
+    env.log.log('warn', 'cluster_secret guards reads by RDMA; those over TCP have no authentication in this version');
+  }
+  const { rdma, tcp: tcpEndpoint } = transport.localEndpoints();
   env.log.log('info', 'data transport', {
     protocol: transport.protocol,
     wanted: config.protocol,
     reason,
+    advice,
     endpoint: transport.localEndpoint(),
+    tcp_endpoint: rdma === undefined || tcpEndpoint === undefined ? undefined : formatEndpoint(tcpEndpoint),
+    devices: transport instanceof RdmaTransport ? transport.deviceNames.join(',') : undefined,
   });
-  const labels = { protocol: transport.protocol, wanted: config.protocol, reason };
-  env.metrics.setGaugeProvider('meshcache_transport_info', () => 1, labels);
-  for (const [name, statistic] of Object.entries(GAUGES)) {
-    env.metrics.setGaugeProvider(name, () => transport.stats()[statistic]);
-  }
+  reportTransport(transport, { wanted: config.protocol, reason }, env.metrics);
   return transport;
+}
+
+async function planRdma(config: TransportConfig, host: RdmaHost): Promise<RdmaPlan> {
+  if (config.protocol !== 'rdma') return { addon: null, reason: 'as configured' };
+  const support = rdmaSupport({ host, bytes: config.globalSegmentSize });
+  // A wrong name goes before a port that is down and memory that cannot be locked.
+  const isSelectable = support.usable || support.step === 'port' || support.step === 'memlock';
+  const selection = isSelectable ? selectRails(await wishesOf(config), host.devices(), { nameOf }) : undefined;
+  if (!support.usable) return { addon: null, reason: `no RDMA: ${support.reason}`, advice: support.advice };
+  const { addon, reason } = host.load();
+  if (addon === null) return { addon: null, reason: `no RDMA: ${reason}` };
+  if (selection?.rails) return { addon, rails: selection.rails };
+  return { addon: null, reason: `no RDMA: ${selection?.reason ?? ''}` };
+}
+
+interface Outcome {
+  readonly transport: Transport;
+  readonly reason: string;
+  readonly advice?: string | undefined;
+}
+
+/** An RDMA transport over `tcp` where that is planned and works; `tcp` itself where not. */
+async function withRdma(
+  plan: RdmaPlan,
+  tcp: TcpTransport,
+  config: TransportConfig,
+  env: Environment,
+): Promise<Outcome> {
+  if (plan.addon === null) return { transport: tcp, reason: plan.reason, advice: plan.advice };
+  const { addon, rails } = plan;
+  try {
+    const transport = new RdmaTransport({ addon, rails, tcp, clusterSecret: config.clusterSecret, env });
+    return { transport, reason: 'as configured' };
+  } catch (error) {
+    if (isTakenPort(error, config)) {
+      await tcp.close();
+      throw new ConfigError(`configuration key "rdma_port": cannot listen on ${config.rdmaPort}: ${error.message}`, {
+        cause: error,
+      });
+    }
+    if (error instanceof RdmaError) return { transport: tcp, reason: `no RDMA: ${error.message}` };
+    await tcp.close();
+    throw error;
+  }
+}
+
+function isTakenPort(error: unknown, { rdmaPort = 0 }: TransportConfig): error is RdmaError {
+  return error instanceof RdmaError && rdmaPort > 0 && error.errno === constants.errno.EADDRINUSE;
+}
+
+async function wishesOf(config: TransportConfig) {
+  const { deviceName, deviceNames, ibPort, gidIndex, rdmaPort: port, localHostname } = config;
+  return {
+    deviceName,
+    deviceNames,
+    ibPort: ibPort === IB_PORT_BY_DEFAULT ? undefined : ibPort,
+    gidIndex,
+    port,
+    bindHost: localHostname === undefined ? undefined : await addressOf(localHostname),
+  };
+}
+
+/** What a name stands for; undefined when nobody knows: TCP will refuse it. */
+async function addressOf(host: string): Promise<string | undefined> {
+  try {
+    return (await lookup(host)).address;
+  } catch {
+    return undefined;
+  }
+}
+
+function nameOf(wish: string): string {
+  const key = wish === 'port' ? 'rdma_port' : wish === 'bindHost' ? 'local_hostname' : wish;
+  return `configuration key "${key.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`)}"`;
 }

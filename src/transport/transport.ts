@@ -1,4 +1,7 @@
+import type { Endpoint } from '../base/network.js';
 import type { DataProtocol } from '../types.js';
+
+const TCP_SCHEME = 'tcp://';
 
 /** A registered memory region. `rkey` is what a peer must show to read from it: random, never used twice. */
 export interface Mr {
@@ -18,7 +21,7 @@ export interface LocalRange {
 
 /** One read of `length` contiguous bytes of a peer's registered memory. */
 export interface ReadOp {
-  /** `host:port` of the peer's data plane. */
+  /** `host:port` of the peer's data plane, of the transport's own protocol; or {@link tcpEndpointText}. */
   readonly remoteEndpoint: string;
   /** Where the bytes go: `length` bytes of one live `HostRegion`, unless `scatter` is given. */
   readonly localAddr: bigint;
@@ -30,6 +33,16 @@ export interface ReadOp {
   readonly scatter?: readonly LocalRange[];
   /** CRC-32 that the bytes must have once they have landed; another one makes the result false. */
   readonly checksum?: number;
+}
+
+/** How a read over TCP is asked for, whatever the transport's own protocol: `tcp://host:port`. */
+export function tcpEndpointText(hostAndPort: string): string {
+  return `${TCP_SCHEME}${hostAndPort}`;
+}
+
+/** The `host:port` of {@link tcpEndpointText}; undefined for any other endpoint. */
+export function tcpHostAndPort(remoteEndpoint: string): string | undefined {
+  return remoteEndpoint.startsWith(TCP_SCHEME) ? remoteEndpoint.slice(TCP_SCHEME.length) : undefined;
 }
 
 export interface TransportStats {
@@ -68,6 +81,12 @@ export interface Transport {
   batchRead(ops: readonly ReadOp[]): Promise<boolean[]>;
   /** `host:port` to advertise. */
   localEndpoint(): string;
+  /** Where peers can read from, by protocol: an RDMA transport serves TCP too. */
+  localEndpoints(): Readonly<Partial<Record<DataProtocol, Endpoint>>>;
+  /**
+   * Whether a peer answered when it was last tried, or has not been tried. Reads from one that did not may end false at once.
+   */
+  isReachable(remoteEndpoint: string): boolean;
   stats(): TransportStats;
   /** Idempotent; ends within seconds; pending reads end false. */
   close(): Promise<void>;

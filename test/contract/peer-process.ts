@@ -16,8 +16,9 @@ export class PeerProcess {
   rkey = 0;
   readonly #child: ChildProcess;
 
-  static async start(protocol: DataProtocol, length: number): Promise<PeerProcess> {
-    const peer = new PeerProcess(protocol, length);
+  /** One that speaks `protocol` on the address `host`. */
+  static async start(protocol: DataProtocol, host: string, length: number): Promise<PeerProcess> {
+    const peer = new PeerProcess([protocol, host, String(length)]);
     peer.say('where');
     const { endpoint, addr, rkey } = JSON.parse(await peer.nextLine());
     peer.endpoint = endpoint;
@@ -26,9 +27,9 @@ export class PeerProcess {
     return peer;
   }
 
-  private constructor(protocol: DataProtocol, length: number) {
+  private constructor(args: readonly string[]) {
     const program = new URL('./contract-peer.js', import.meta.url).pathname;
-    this.#child = spawn(process.execPath, [program, protocol, String(length)], { stdio: ['pipe', 'pipe', 'inherit'] });
+    this.#child = spawn(process.execPath, [program, ...args], { stdio: ['pipe', 'pipe', 'inherit'] });
     createInterface({ input: this.#child.stdout as NodeJS.ReadableStream }).on('line', (line) => {
       this.lines.push(line);
       this.#child.emit('said');

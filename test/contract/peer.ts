@@ -16,11 +16,12 @@ function fill(bytes: Uint8Array): void {
   }
 }
 
-const [protocol, length] = process.argv.slice(2);
+const [protocol, localHostname, length] = process.argv.slice(2);
 const transport = await createTransport(
-  { protocol: protocol as DataProtocol, localHostname: '127.0.0.1', tcpPort: 0 },
+  { protocol: protocol as DataProtocol, localHostname, tcpPort: 0 },
   systemEnvironment({ log: silentLogger }),
 );
+if (transport.protocol !== protocol) throw new Error(`wanted ${protocol}, got ${transport.protocol}`);
 const region = HostRegion.allocate(Number(length));
 fill(region.bytes());
 const mr = transport.registerMr(region.addr, region.length);

@@ -40,6 +40,12 @@ export class ReadPeers {
     return peer.connection;
   }
 
+  /** Whether it has failed so short a time ago that it is not tried. */
+  isSkipped(endpointText: string): boolean {
+    const peer = this.#peers.get(endpointText);
+    return peer !== undefined && peer.connection === undefined && this.#env.clock.nowMs() < peer.retryAtMs;
+  }
+
   /** Ends every connection at once; what is pending ends false. */
   close(): void {
     for (const { connection } of [...this.#peers.values()]) connection?.close('the transport is closed');

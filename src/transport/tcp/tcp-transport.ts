@@ -1,8 +1,8 @@
 import { type Environment, systemEnvironment } from '../../base/environment.js';
 import { ArgumentError, ClosedError } from '../../base/errors.js';
-import { formatEndpoint } from '../../base/network.js';
+import { type Endpoint, formatEndpoint } from '../../base/network.js';
 import { regionOf } from '../../memory/address-space.js';
-import type { Mr, ReadOp, Transport, TransportStats } from '../transport.js';
+import { type Mr, type ReadOp, type Transport, type TransportStats, tcpHostAndPort } from '../transport.js';
 import { type TcpLimits, tcpLimits } from './limits.js';
 import { ReadCounters } from './read-counters.js';
 import { ReadPeers } from './read-peers.js';
@@ -35,13 +35,15 @@ export interface TcpTransportStats extends TransportStats {
  */
 export class TcpTransport implements Transport {
   readonly protocol = 'tcp';
-  readonly #endpoint: string;
+  readonly #endpoint: Endpoint;
   readonly #env: Environment;
   readonly #limits: TcpLimits;
   readonly #serving: ServingThread;
   readonly #counters = new ReadCounters();
   readonly #peers: ReadPeers;
   readonly #usedRkeys = new Set<number>();
+  /** What takes back the wish to hear when the region of an rkey is freed. */
+  readonly #freeWatches = new Map<number, () => void>();
   #closing: Promise<void> | undefined;
 
   /** Resolves when peers can connect. Throws `ConfigError` when the address cannot be listened on. */
@@ -49,11 +51,11 @@ export class TcpTransport implements Transport {
     const { host, port = 0, env = systemEnvironment() } = options;
     const limits = tcpLimits(options.limits);
     const serving = await ServingThread.start({ host, port, limits, env });
-    return new TcpTransport(formatEndpoint({ host, port: serving.port }), serving, { limits, env });
+    return new TcpTransport({ host, port: serving.port }, serving, { limits, env });
   }
 
   private constructor(
-    endpoint: string,
+    endpoint: Endpoint,
     serving: ServingThread,
     { limits, env }: { readonly limits: TcpLimits; readonly env: Environment },
   ) {
@@ -64,7 +66,10 @@ export class TcpTransport implements Transport {
     this.#peers = new ReadPeers(this.#counters, limits, env);
   }
 
-  /** Also throws `ArgumentError` for memory that is not a SharedArrayBuffer, and `ClosedError`. */
+  /**
+   * Also throws `ArgumentError` for memory that the serving thread cannot see, and `ClosedError`. A region that is
+   * freed is deregistered.
+   */
   registerMr(addr: bigint, length: number): Mr {
     if (this.#closing !== undefined) throw new ClosedError('the TCP transport');
     const start = typeof addr === 'bigint' ? Number(addr) : Number.NaN;
@@ -76,16 +81,18 @@ export class TcpTransport implements Transport {
     }
     if (!region.isShared) {
       throw new ArgumentError(
-        'registerMr: only memory of a SharedArrayBuffer can be served over TCP, and this region wraps another kind; use HostRegion.allocate',
+        'registerMr: this region wraps memory that only one thread can see, and TCP serves from another; use HostRegion.allocate, or wrap a SharedArrayBuffer',
       );
     }
     const rkey = this.#newRkey();
     this.#serving.register(registrationOf(region, rkey, start, length));
+    const freed = region.onFree(() => void this.#deregister(rkey));
+    this.#freeWatches.set(rkey, freed);
     return { addr, length, rkey, lkey: rkey };
   }
 
   deregisterMr(mr: Mr): Promise<void> {
-    return this.#serving.deregister(mr.rkey);
+    return this.#deregister(mr.rkey);
   }
 
   async batchRead(ops: readonly ReadOp[]): Promise<boolean[]> {
@@ -93,7 +100,8 @@ export class TcpTransport implements Transport {
     const plans = planReads(ops, batch, this.#limits);
     this.#counters.failedOps += batch.finishedOps;
     for (const { endpoint, requests } of plans) {
-      const connection = this.#closing === undefined ? this.#peers.connectionTo(endpoint) : undefined;
+      const connection =
+        this.#closing === undefined ? this.#peers.connectionTo(tcpHostAndPort(endpoint) ?? endpoint) : undefined;
       for (const request of requests) {
         if (connection === undefined) this.#counters.failedOps += request.failRest();
         else connection.submit(request);
@@ -103,7 +111,15 @@ export class TcpTransport implements Transport {
   }
 
   localEndpoint(): string {
-    return this.#endpoint;
+    return formatEndpoint(this.#endpoint);
+  }
+
+  localEndpoints(): { readonly tcp: Endpoint } {
+    return { tcp: this.#endpoint };
+  }
+
+  isReachable(remoteEndpoint: string): boolean {
+    return !this.#peers.isSkipped(tcpHostAndPort(remoteEndpoint) ?? remoteEndpoint);
   }
 
   stats(): TcpTransportStats {
@@ -131,7 +147,15 @@ export class TcpTransport implements Transport {
 
   async #close(): Promise<void> {
     this.#peers.close();
+    for (const unwatch of this.#freeWatches.values()) unwatch();
+    this.#freeWatches.clear();
     await this.#serving.close();
+  }
+
+  #deregister(rkey: number): Promise<void> {
+    this.#freeWatches.get(rkey)?.();
+    this.#freeWatches.delete(rkey);
+    return this.#serving.deregister(rkey);
   }
 
   /** Random, and none that this transport has given out before. */

@@ -1,0 +1,214 @@
+import { type Environment, systemEnvironment } from '../base/environment.js';
+import { ArgumentError, ClosedError, RdmaError } from '../base/errors.js';
+import { RDMA_RETRY_MAX_MS, READ_MIN_BYTES_PER_S, READ_RETRY_AFTER_MS } from '../base/limits.js';
+import { formatEndpoint, parseEndpoint } from '../base/network.js';
+import { ACCESS_LOCAL_WRITE, ACCESS_REMOTE_READ, type RailOptions, type RdmaEngineOptions } from './contract.js';
+import { EngineChannel, type EngineStats } from './engine-channel.js';
+import { engineOptions } from './engine-options.js';
+import { EngineReader } from './engine-reader.js';
+import { EventLog } from './event-log.js';
+import { selectRails } from './rail-selection.js';
+import { type RdmaHost, systemRdmaHost } from './rdma-host.js';
+import { rdmaSupport } from './rdma-support.js';
+
+export interface TransferEngineOptions {
+  /** By default the device of `bindHost`, else the first with an active port. */
+  readonly deviceName?: string;
+  /** Several devices: reads are spread over them. */
+  readonly deviceNames?: readonly string[];
+  /** By default the first one that is active. */
+  readonly ibPort?: number;
+  /** By default the best one of RoCE v2: IPv4, then global IPv6, then link-local. */
+  readonly gidIndex?: number;
+  /** Numeric address to listen on and to advertise, which must be one of the device; `0.0.0.0`: any. */
+  readonly bindHost?: string;
+  /** 0 (as when left out): a free one. */
+  readonly bindPort?: number;
+  /** Peers that do not know it are turned away. */
+  readonly clusterSecret?: string;
+  readonly env?: Environment;
+  /** For tests. */
+  readonly engine?: Partial<RdmaEngineOptions>;
+  /** For tests. */
+  readonly host?: RdmaHost;
+}
+
+/** Registered memory. Peers that show `rkey`, random and never used twice, may read it; none may write. */
+export interface MrHandle {
+  readonly addr: bigint;
+  /** Bytes. */
+  readonly length: number;
+  readonly lkey: number;
+  readonly rkey: number;
+}
+
+/** One read of a peer's registered memory into one's own. */
+export interface ReadRequest {
+  /** `host:port` of the peer's engine: what its {@link TransferEngine.localEndpoint} says. */
+  readonly remoteNode: string;
+  /** Within memory that is registered with this engine. */
+  readonly localAddr: bigint;
+  readonly remoteAddr: bigint;
+  readonly rkey: number;
+  /** Bytes. */
+  readonly length: number;
+}
+
+/**
+ * One-sided reads over RDMA, and the memory that peers may read. Addresses are real pointers (those of `HostRegion`
+ * are, with the addon).
+ *
+ * Memory is the caller's: it must stay from {@link registerMr} until {@link deregisterMr} or {@link close} has
+ * resolved. The engine keeps the process alive until `close()`.
+ */
+export class TransferEngine {
+  /** Device of the first rail. */
+  readonly deviceName: string;
+  readonly queuePairsPerPeer: number;
+  /** Reads in flight on one queue pair. */
+  readonly queueDepth: number;
+  readonly #channel: EngineChannel;
+  readonly #reader: EngineReader;
+  readonly #env: Environment;
+  readonly #endpoint: string;
+  readonly #usedRkeys = new Set<number>();
+  readonly #byRkey = new Map<number, { readonly start: number; readonly end: number; readonly handle: number }>();
+  #isClosing = false;
+
+  /**
+   * Listens, and can be read from. Throws `ConfigError` for a device, port, GID or address that is not there, and
+   * `RdmaError` where RDMA cannot be had: the message says which step fails and what to do.
+   */
+  constructor(options: TransferEngineOptions = {}) {
+    const { host = systemRdmaHost, env = systemEnvironment() } = options;
+    const rails = chooseRails(options, host);
+    const { addon } = host.load();
+    if (addon === null) throw new RdmaError('the native addon is gone', { device: '', call: 'load', errno: 0 });
+    const engine = engineOptions(rails, options.clusterSecret, options.engine);
+    const events = new EventLog(env);
+    this.#env = env;
+    this.#channel = EngineChannel.open({ addon, engine, onEvent: (event) => events.record(event) });
+    this.#reader = new EngineReader({
+      channel: this.#channel,
+      clock: env.clock,
+      retryAfterMs: READ_RETRY_AFTER_MS,
+      retryMaxMs: RDMA_RETRY_MAX_MS,
+      stallTimeoutMs: engine.stallTimeoutMs,
+      minBytesPerS: READ_MIN_BYTES_PER_S,
+    });
+    const [rail] = rails;
+    const [port] = this.#channel.ports;
+    this.deviceName = (rail as RailOptions).deviceName;
+    this.queuePairsPerPeer = engine.queuePairsPerPeer;
+    this.queueDepth = engine.queueDepth;
+    this.#endpoint = formatEndpoint({ host: (rail as RailOptions).address, port: port as number });
+  }
+
+  /** `host:port` that peers read from. */
+  localEndpoint(): string {
+    return this.#endpoint;
+  }
+
+  /**
+   * Lets peers read `length` bytes from `addr` on, and reads land there. Throws `ArgumentError` for what is no range,
+   * `RdmaError` when the memory cannot be registered, and `ClosedError`.
+   */
+  registerMr(addr: bigint, length: number): MrHandle {
+    const start = typeof addr === 'bigint' && addr > 0n ? Number(addr) : Number.NaN;
+    if (!Number.isSafeInteger(length) || length < 1 || !Number.isSafeInteger(start + length)) {
+      throw new ArgumentError(
+        `registerMr: addr must be a pointer (bigint) and length at least 1 byte, got ${String(addr)} and ${String(length)}`,
+      );
+    }
+    const rkey = this.#newRkey();
+    const { handle, lkey } = this.#channel.registerMr(start, length, rkey, ACCESS_REMOTE_READ | ACCESS_LOCAL_WRITE);
+    this.#byRkey.set(rkey, { start, end: start + length, handle });
+    return { addr, length, lkey, rkey };
+  }
+
+  /** Resolves when no peer can read the memory and no read lands in it any more. Without effect when it is not registered. */
+  async deregisterMr({ rkey }: MrHandle): Promise<void> {
+    const registered = this.#byRkey.get(rkey);
+    this.#byRkey.delete(rkey);
+    if (registered !== undefined) await this.#channel.deregisterMr(registered.handle);
+  }
+
+  /**
+   * One result per request, in order: true once exactly the bytes asked for are at `localAddr`. A request that fails, whatever
+   * the reason, is false; nothing writes into its memory afterwards. Rejects with `ArgumentError`, before anything is
+   * read, for a malformed request and for local memory that is not registered, and with `ClosedError`.
+   */
+  async batchRead(requests: readonly ReadRequest[]): Promise<boolean[]> {
+    if (this.#isClosing) throw new ClosedError('the transfer engine');
+    for (const [index, request] of requests.entries()) this.#check(request, index);
+    const batch = this.#reader.batch(requests.length);
+    for (const [index, { remoteNode, localAddr, remoteAddr, rkey, length }] of requests.entries()) {
+      const from = Number(remoteAddr);
+      // What no peer can grant: there is no such memory.
+      if (rkey >>> 0 !== rkey || !Number.isSafeInteger(from) || from < 0) continue;
+      if (batch.addOp(index, remoteNode, rkey, from) && length > 0) batch.addPiece(Number(localAddr), length);
+    }
+    return batch.run();
+  }
+
+  /** Totals since the start, by name; `connections` and `acceptedConnections` are those of now. */
+  stats(): EngineStats {
+    return this.#channel.stats();
+  }
+
+  /** Ends everything at once; pending requests end false. Resolves when all memory is released. Idempotent. */
+  close(): Promise<void> {
+    this.#isClosing = true;
+    this.#byRkey.clear();
+    return this.#channel.close();
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close();
+  }
+
+  #check({ localAddr, length }: ReadRequest, index: number): void {
+    const start = typeof localAddr === 'bigint' ? Number(localAddr) : Number.NaN;
+    if (Number.isSafeInteger(length) && length >= 0) {
+      for (const registered of this.#byRkey.values()) {
+        if (start >= registered.start && start + length <= registered.end) return;
+      }
+    }
+    throw new ArgumentError(
+      `batchRead: request ${index}: ${String(length)} bytes at ${String(localAddr)} are not within memory that is registered with this engine`,
+    );
+  }
+
+  /** Random, and none that this engine has given out before. */
+  #newRkey(): number {
+    for (;;) {
+      const rkey = this.#env.random.u32();
+      if (rkey === 0 || this.#usedRkeys.has(rkey)) continue;
+      this.#usedRkeys.add(rkey);
+      return rkey;
+    }
+  }
+}
+
+function chooseRails(options: TransferEngineOptions, host: RdmaHost): readonly RailOptions[] {
+  const { deviceName, deviceNames, ibPort, gidIndex, bindHost, bindPort: port = 0 } = options;
+  if (bindHost !== undefined && parseEndpoint(formatEndpoint({ host: bindHost, port: 0 })) === undefined) {
+    throw new ArgumentError(`TransferEngine: bindHost must be an address, got ${JSON.stringify(bindHost)}`);
+  }
+  if (!Number.isInteger(port) || port < 0 || port > 65_535) {
+    throw new ArgumentError(`TransferEngine: bindPort must be a whole number of 0 to 65535, got ${String(port)}`);
+  }
+  const support = rdmaSupport({ host });
+  // A wrong name goes before a port that is down.
+  if (!support.usable && support.step !== 'port') throw unusable(support.step, `${support.reason}; ${support.advice}`);
+  const selection = selectRails({ deviceName, deviceNames, ibPort, gidIndex, bindHost, port }, host.devices(), {
+    nameOf: (wish) => `TransferEngine: ${wish}`,
+    needsBindHost: true,
+  });
+  if (selection.rails === null) throw unusable('port', selection.reason);
+  return selection.rails;
+}
+
+function unusable(step: string, reason: string): RdmaError {
+  return new RdmaError(`RDMA cannot be used: ${reason}`, { device: '', call: step, errno: 0 });
+}

@@ -1,0 +1,60 @@
+import type { HostRegion } from '../../memory/host-region.js';
+import { ACCESS_LOCAL_WRITE, ACCESS_REMOTE_READ } from '../../native/contract.js';
+import type { EngineChannel } from '../../native/engine-channel.js';
+
+interface Publication {
+  readonly handle: number;
+  readonly region: HostRegion;
+  /** First address, and the one after the last. */
+  readonly start: number;
+  readonly end: number;
+  /** Takes back the wish to hear when the region is freed. */
+  readonly unwatch: () => void;
+}
+
+/** Memory that peers may read by RDMA, by rkey, until it is deregistered or its region is freed. */
+export class Publications {
+  readonly #channel: EngineChannel;
+  readonly #byRkey = new Map<number, Publication>();
+  /** Memory that devices may still use although it is deregistered or its region freed. */
+  readonly #held = new Set<readonly Uint8Array[]>();
+
+  constructor(channel: EngineChannel) {
+    this.#channel = channel;
+  }
+
+  /** Returns the lkey. Throws `RdmaError` when the memory cannot be registered, and `ClosedError`. */
+  add(region: HostRegion, start: number, length: number, rkey: number): number {
+    const access = ACCESS_REMOTE_READ | ACCESS_LOCAL_WRITE;
+    const { handle, lkey } = this.#channel.registerMr(start, length, rkey, access);
+    const unwatch = region.onFree(() => void this.remove(rkey));
+    this.#byRkey.set(rkey, { handle, region, start, end: start + length, unwatch });
+    return lkey;
+  }
+
+  /** Resolves when no device uses it any more; at once when it is not there. */
+  async remove(rkey: number): Promise<void> {
+    const publication = this.#byRkey.get(rkey);
+    if (publication === undefined) return;
+    this.#byRkey.delete(rkey);
+    publication.unwatch();
+    const memory = publication.region.segments;
+    this.#held.add(memory);
+    await this.#channel.deregisterMr(publication.handle);
+    this.#held.delete(memory);
+  }
+
+  /** Whether the range lies in one of them: then reads may land there without further ado. */
+  covers(start: number, length: number): boolean {
+    for (const published of this.#byRkey.values()) {
+      if (start >= published.start && start + length <= published.end) return true;
+    }
+    return false;
+  }
+
+  /** Forgets everything; the channel must be closed, which releases it. */
+  close(): void {
+    for (const { unwatch } of this.#byRkey.values()) unwatch();
+    this.#byRkey.clear();
+  }
+}

@@ -1,0 +1,235 @@
+import type { Environment } from '../../base/environment.js';
+import { ClosedError } from '../../base/errors.js';
+import {
+  CLOSE_TIMEOUT_MS,
+  PAGE_MAX_BYTES,
+  RDMA_RETRY_MAX_MS,
+  READ_MIN_BYTES_PER_S,
+  READ_RETRY_AFTER_MS,
+} from '../../base/limits.js';
+import { type Endpoint, formatEndpoint } from '../../base/network.js';
+import { regionOf } from '../../memory/address-space.js';
+import type { HostRegion } from '../../memory/host-region.js';
+import type { NativeAddon, OpStatusName, RailOptions, RdmaEngineOptions } from '../../native/contract.js';
+import { EngineChannel, type EngineStats } from '../../native/engine-channel.js';
+import { engineOptions } from '../../native/engine-options.js';
+import { EngineReader, type ReaderBatch } from '../../native/engine-reader.js';
+import { EventLog } from '../../native/event-log.js';
+import { checkReadOp, destinationRegion, isSendable } from '../read-checks.js';
+import type { TcpTransport, TcpTransportStats } from '../tcp/tcp-transport.js';
+import { type Mr, type ReadOp, type Transport, tcpHostAndPort } from '../transport.js';
+import { Destinations, windowRestBytes } from './destinations.js';
+import { Publications } from './publications.js';
+
+export interface RdmaTransportOptions {
+  readonly addon: NativeAddon;
+  /** One for each device; the first one's address and port are what peers are told. */
+  readonly rails: readonly RailOptions[];
+  /** Serves peers without RDMA, and reads from them. It is the RDMA transport's from now on. */
+  readonly tcp: TcpTransport;
+  readonly clusterSecret?: string | undefined;
+  readonly env: Environment;
+  /** For tests. */
+  readonly retryAfterMs?: number;
+  readonly engine?: Partial<RdmaEngineOptions>;
+}
+
+export interface RdmaTransportStats extends TcpTransportStats {
+  /** What the engine counts. */
+  readonly rdma: EngineStats;
+}
+
+/**
+ * Reads pages out of the memory of peers by RDMA, and lets them read one's own; over TCP where a peer has no RDMA.
+ *
+ * What is registered can be read over both, under the one rkey, and so has to be memory that all threads see: memory
+ * that only half of a cluster could read would be of no use, and an ArrayBuffer that is handed to another thread
+ * would be freed under the device. Reads may land in memory of any kind.
+ *
+ * Peers' reads by RDMA are counted nowhere: no processor of this side has a part in them.
+ */
+export class RdmaTransport implements Transport {
+  readonly protocol = 'rdma';
+  /** Devices in use. */
+  readonly deviceNames: readonly string[];
+  readonly #tcp: TcpTransport;
+  readonly #env: Environment;
+  readonly #channel: EngineChannel;
+  readonly #reader: EngineReader;
+  readonly #publications: Publications;
+  readonly #destinations: Destinations;
+  readonly #endpoint: Endpoint;
+  /** Operations that ended before the engine saw them. */
+  #failedHere = 0;
+  #closing: Promise<void> | undefined;
+
+  /** Peers can connect when it returns. Throws `RdmaError`; `tcp` is still the caller's then. */
+  constructor({ addon, rails, tcp, clusterSecret, env, ...options }: RdmaTransportOptions) {
+    const engine = engineOptions(rails, clusterSecret, options.engine);
+    const events = new EventLog(env);
+    const channel = EngineChannel.open({ addon, engine, onEvent: (event) => events.record(event) });
+    this.deviceNames = rails.map(({ deviceName }) => deviceName);
+    this.#tcp = tcp;
+    this.#env = env;
+    this.#channel = channel;
+    this.#endpoint = { host: (rails[0] as RailOptions).address, port: channel.ports[0] as number };
+    this.#reader = new EngineReader({
+      channel,
+      clock: env.clock,
+      retryAfterMs: options.retryAfterMs ?? READ_RETRY_AFTER_MS,
+      retryMaxMs: RDMA_RETRY_MAX_MS,
+      stallTimeoutMs: engine.stallTimeoutMs,
+      minBytesPerS: READ_MIN_BYTES_PER_S,
+      onFailure: (status) => this.#failed(status),
+    });
+    this.#publications = new Publications(channel);
+    this.#destinations = new Destinations({
+      channel,
+      clock: env.clock,
+      onFailure: (error) => env.log.log('error', 'RDMA: reads fail', { reason: error.message }),
+    });
+  }
+
+  /**
+   * Also throws `ArgumentError` for memory that only one thread can see, `RdmaError` for memory that cannot be
+   * registered with the device (its message says what to do), and `ClosedError`. Locks the memory, which takes about as long as
+   * the system needs to provide it. A region that is freed is deregistered.
+   */
+  registerMr(addr: bigint, length: number): Mr {
+    const mr = this.#tcp.registerMr(addr, length);
+    const start = Number(addr);
+    try {
+      const lkey = this.#publications.add(regionOf(start, length) as HostRegion, start, length, mr.rkey);
+      return { ...mr, lkey };
+    } catch (error) {
+      this.#tcp.deregisterMr(mr).catch(() => {});
+      throw error;
+    }
+  }
+
+  async deregisterMr(mr: Mr): Promise<void> {
+    await Promise.all([this.#publications.remove(mr.rkey), this.#tcp.deregisterMr(mr)]);
+  }
+
+  async batchRead(ops: readonly ReadOp[]): Promise<boolean[]> {
+    for (const [index, op] of ops.entries()) checkReadOp(op, index, PAGE_MAX_BYTES);
+    if (this.#closing !== undefined) {
+      this.#failedHere += ops.length;
+      return new Array<boolean>(ops.length).fill(false);
+    }
+    const batch = this.#reader.batch(ops.length);
+    const overTcp: number[] = [];
+    for (const [index, op] of ops.entries()) {
+      if (!isSendable(op)) this.#failedHere++;
+      else if (tcpHostAndPort(op.remoteEndpoint) !== undefined) overTcp.push(index);
+      else this.#add(batch, op, index);
+    }
+    const byRdma = batch.run();
+    if (overTcp.length === 0) return byRdma;
+    const tcpResults = await this.#tcp.batchRead(overTcp.map((index) => ops[index] as ReadOp));
+    const results = await byRdma;
+    for (const [i, index] of overTcp.entries()) results[index] = tcpResults[i] as boolean;
+    return results;
+  }
+
+  localEndpoint(): string {
+    return formatEndpoint(this.#endpoint);
+  }
+
+  localEndpoints(): { readonly rdma: Endpoint; readonly tcp: Endpoint } {
+    return { rdma: this.#endpoint, ...this.#tcp.localEndpoints() };
+  }
+
+  /** A peer that did not answer by RDMA is tried again in the background, so that no read has to wait to find out. */
+  isReachable(remoteEndpoint: string): boolean {
+    if (tcpHostAndPort(remoteEndpoint) !== undefined) return this.#tcp.isReachable(remoteEndpoint);
+    return this.#reader.isReachable(remoteEndpoint);
+  }
+
+  stats(): RdmaTransportStats {
+    const tcp = this.#tcp.stats();
+    const rdma = this.#channel.stats();
+    return {
+      readOps: tcp.readOps + rdma.readOps,
+      readBytes: tcp.readBytes + rdma.readBytes,
+      failedOps: tcp.failedOps + rdma.failedOps + this.#failedHere + this.#reader.skippedOps,
+      checksumFailures: tcp.checksumFailures + rdma.checksumFailures,
+      servedOps: tcp.servedOps,
+      servedBytes: tcp.servedBytes,
+      refusedOps: tcp.refusedOps,
+      protocolErrors: tcp.protocolErrors + rdma.protocolErrors,
+      connections: tcp.connections + rdma.connections + rdma.acceptedConnections,
+      reconnects: tcp.reconnects + rdma.reconnects,
+      refusedConnections: tcp.refusedConnections + rdma.refusedConnections,
+      rdma,
+    };
+  }
+
+  close(): Promise<void> {
+    this.#closing ??= this.#close();
+    return this.#closing;
+  }
+
+  async #close(): Promise<void> {
+    const { clock, log } = this.#env;
+    const released = this.#channel.close().then(() => {
+      this.#publications.close();
+      this.#destinations.close();
+      return true;
+    });
+    let stopWaiting: () => void = () => {};
+    const tooLong = new Promise<boolean>((resolve) => {
+      stopWaiting = clock.after(CLOSE_TIMEOUT_MS, () => resolve(false), { keepAlive: true });
+    });
+    const [isReleased] = await Promise.all([Promise.race([released, tooLong]), this.#tcp.close()]);
+    stopWaiting();
+    // What it still holds stays held: its reads have not ended, and their callers go on waiting.
+    if (!isReleased) log.log('error', 'RDMA: the engine does not end', { after_ms: CLOSE_TIMEOUT_MS });
+  }
+
+  #add(batch: ReaderBatch, op: ReadOp, index: number): void {
+    if (!this.#prepare(op, index)) {
+      this.#failedHere++;
+      return;
+    }
+    if (!batch.addOp(index, op.remoteEndpoint, op.rkey, Number(op.remoteAddr), op.checksum)) return;
+    if (op.scatter === undefined) addRange(batch, op.localAddr, op.length, index);
+    else for (const { addr, length } of op.scatter) addRange(batch, addr, length, index);
+  }
+
+  /** Sees to it that all local memory of an operation is registered. False: that cannot be. */
+  #prepare({ localAddr, length, scatter }: ReadOp, index: number): boolean {
+    if (scatter === undefined) return this.#prepareRange(localAddr, length, index);
+    return scatter.every((range) => this.#prepareRange(range.addr, range.length, index));
+  }
+
+  #prepareRange(addr: bigint, length: number, index: number): boolean {
+    if (length === 0) return true;
+    const start = Number(addr);
+    if (this.#publications.covers(start, length)) return true;
+    try {
+      return this.#destinations.prepare(destinationRegion(addr, length, index), start, length);
+    } catch (error) {
+      if (error instanceof ClosedError) return false;
+      throw error;
+    }
+  }
+
+  #failed(status: OpStatusName): void {
+    if (status !== 'checksum') return;
+    this.#env.metrics.count('meshcache_checksum_failures_total', 1, { source: 'remote' });
+  }
+}
+
+/** Adds local memory to an operation, window by window as it is registered. */
+function addRange(batch: ReaderBatch, addr: bigint, length: number, index: number): void {
+  if (length === 0) return;
+  const region = destinationRegion(addr, length, index);
+  let at = Number(addr);
+  for (let rest = length; rest > 0; ) {
+    const take = Math.min(rest, windowRestBytes(region, at));
+    batch.addPiece(at, take);
+    at += take;
+    rest -= take;
+  }
+}

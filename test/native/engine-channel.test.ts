@@ -1,0 +1,120 @@
+import test from 'ava';
+import { systemEnvironment } from '../../src/base/environment.js';
+import { HostRegion } from '../../src/memory/host-region.js';
+import { ACCESS_LOCAL_WRITE, OP_STATUS, type RdmaEvent } from '../../src/native/contract.js';
+import { EngineChannel } from '../../src/native/engine-channel.js';
+import { engineOptions, engineToken } from '../../src/native/engine-options.js';
+import { EventLog } from '../../src/native/event-log.js';
+import { OpBatch } from '../../src/native/op-batch.js';
+import { ManualClock } from '../clock.js';
+import { type FakeEngine, FakeFabric, nativeFailure } from './fake-rdma.js';
+
+function open(fabric: FakeFabric, onEvent: (event: RdmaEvent) => void = () => {}) {
+  const rails = [{ deviceName: 'fake0', ibPort: 1, address: '10.77.0.1', port: 0 }];
+  const channel = EngineChannel.open({ addon: fabric.addon(), engine: engineOptions(rails, undefined), onEvent });
+  const endpoint = `10.77.0.1:${channel.ports[0]}`;
+  return { channel, endpoint, engine: fabric.engines.get(endpoint) as FakeEngine };
+}
+
+test('engine channel: a batch is rows of operations, then their pieces', (t) => {
+  const batch = new OpBatch();
+  batch.addOp(7, 1, 1000, 99);
+  batch.addPiece(5000, 10);
+  batch.addPiece(6000, 20);
+  batch.addOp(8, 2, 2000);
+  batch.addOp(9, 3, 3000);
+  batch.addPiece(7000, 30);
+  t.is(batch.opCount, 3);
+  t.is(batch.totalBytes, 60);
+  const rows = [7, 1, 1000, 99, 2, 8, 2, 2000, -1, 0, 9, 3, 3000, -1, 1];
+  t.deepEqual([...batch.encode()], [...rows, 5000, 10, 6000, 20, 7000, 30]);
+});
+
+test('engine channel: every batch gets its own statuses, whatever the order of the reports', async (t) => {
+  const { channel } = open(new FakeFabric());
+  const peers = [channel.peer('10.77.0.9', 1), channel.peer('10.77.0.9', 2), channel.peer('10.77.0.9', 1)];
+  t.is(peers[0], peers[2]);
+  const results = await Promise.all(
+    [1, 2, 3].map((opCount) => {
+      const batch = new OpBatch();
+      for (let i = 0; i < opCount; i++) batch.addOp(peers[0] as number, 1, 0);
+      return channel.submit(batch, 1000);
+    }),
+  );
+  const unreachable = OP_STATUS.indexOf('unreachable');
+  t.deepEqual(
+    results.map((statuses) => [...(statuses ?? [])]),
+    [1, 2, 3].map((opCount) => new Array(opCount).fill(unreachable)),
+  );
+  t.is(channel.stats().failedOps, 6);
+  await channel.close();
+});
+
+test('engine channel: what fails in the addon is an RdmaError that says what to do', async (t) => {
+  const fabric = new FakeFabric();
+  fabric.createFailure = nativeFailure('rdma_bind_addr', 98, 'rdma_bind_addr: Address already in use');
+  const cannotStart = { code: 'ERR_RDMA', message: /cannot be started: rdma_bind_addr: .*fake0.*another rdma_port/ };
+  t.like(
+    t.throws(() => open(fabric), cannotStart),
+    { call: 'rdma_bind_addr', errno: 98, device: 'fake0' },
+  );
+  fabric.createFailure = undefined;
+  fabric.registerFailure = nativeFailure('ibv_reg_mr', 12, 'ibv_reg_mr: Cannot allocate memory');
+  const { channel } = open(fabric);
+  const advice = /4096 bytes .*Cannot allocate memory.*may lock .*ulimit -l.*LimitMEMLOCK.*Kubernetes/;
+  t.throws(() => channel.registerMr(4096, 4096, 1, ACCESS_LOCAL_WRITE), { code: 'ERR_RDMA', message: advice });
+  await channel.close();
+});
+
+test('engine channel: close ends what is under way, and is the end', async (t) => {
+  const { channel } = open(new FakeFabric());
+  const region = HostRegion.allocate(4096);
+  t.teardown(() => region.free());
+  const { handle } = channel.registerMr(region.start, 4096, 1, ACCESS_LOCAL_WRITE);
+  const batch = new OpBatch();
+  batch.addOp(channel.peer('10.77.0.9', 1), 1, 0);
+  const statuses = channel.submit(batch, 1000);
+  const deregistered = channel.deregisterMr(handle);
+  const closed = channel.close();
+  t.deepEqual([...((await statuses) ?? [])], [OP_STATUS.indexOf('closed')]);
+  await Promise.all([closed, deregistered, channel.close(), channel.deregisterMr(handle)]);
+  t.is(channel.submit(batch, 1000), undefined);
+  t.is(channel.stats().connections, 0);
+  t.throws(() => channel.registerMr(region.start, 4096, 1, ACCESS_LOCAL_WRITE), { code: 'ERR_CLOSED' });
+});
+
+test('engine channel: events go to the log, at most one in ten seconds for each kind and peer', async (t) => {
+  const clock = new ManualClock();
+  const records: Record<string, unknown>[] = [];
+  const log = { log: (level: string, message: string, fields = {}) => records.push({ level, message, ...fields }) };
+  const events = new EventLog(systemEnvironment({ clock, log }));
+  const { channel, engine } = open(new FakeFabric(), (event) => events.record(event));
+  const lost = { kind: 'connection_lost', device: 'fake0', peer: 'a:1', errno: 104, wcStatus: 12, message: 'gone' };
+  for (let i = 0; i < 5; i++) engine.emit(lost);
+  engine.emit({ ...lost, peer: 'b:1' });
+  engine.emit({ ...lost, kind: 'rejected' });
+  await new Promise((resolve) => setImmediate(() => setImmediate(resolve)));
+  t.is(records.length, 3);
+  t.like(records[0], {
+    level: 'info',
+    message: 'RDMA: connection lost',
+    peer: 'a:1',
+    errno: 'ECONNRESET',
+    wc_status: 12,
+  });
+  t.like(records[2], { level: 'warn', message: 'RDMA: rejected' });
+  clock.advance(10_000);
+  events.record({ ...lost, call: '' });
+  t.like(records[3], { peer: 'a:1', more_like_it: 4 });
+  await channel.close();
+});
+
+test('engine channel: tokens follow from the secret, one half from the other by nobody', (t) => {
+  const token = engineToken('a secret');
+  t.is(token.length, 64);
+  t.deepEqual(token, engineToken('a secret'));
+  t.notDeepEqual(token.subarray(0, 32), token.subarray(32));
+  t.notDeepEqual(token.subarray(0, 32), engineToken('another secret').subarray(0, 32));
+  t.deepEqual(engineOptions([], undefined).tokens, []);
+  t.deepEqual(engineOptions([], 'a secret').tokens, [token]);
+});
