@@ -17,6 +17,8 @@ export interface NodeStatus {
   readonly protocols?: readonly string[];
   readonly control_endpoint?: string;
   readonly data_endpoint?: string;
+  /** What this node reads by, where the other side speaks it too: `rdma` or `tcp`. */
+  readonly data_protocol?: string;
   readonly is_meta?: boolean;
   readonly pool?: {
     readonly entries: number;

@@ -7,22 +7,18 @@ import { systemRandom } from '../base/random.js';
 import { formatSize } from '../base/sizes.js';
 import { findFreePort, LOOPBACK } from '../bench/free-port.js';
 import { ConsistentHashRing, PoolAllocator } from '../core/index.js';
+import { loadNative } from '../native/loader.js';
+import { systemRdmaHost } from '../native/rdma-host.js';
 import { MeshCacheStore } from '../node/meshcache-store.js';
 import { ClusterQuery } from './cluster-query.js';
 import { type CommandContext, printResult } from './context.js';
+import { checkAddon, checkHugePages, checkLockedMemory, checkRdma, checkRdmaTrip } from './doctor-rdma.js';
 import { EXIT_FAILURE } from './failure.js';
+import type { Finding } from './finding.js';
 import { discoveryEndpoints, jsonOption } from './options.js';
 import { PageContent } from './page-content.js';
 
-export interface Finding {
-  readonly subject: string;
-  readonly state: 'ok' | 'warning' | 'problem';
-  readonly detail: string;
-  /** What to do about it; absent when there is nothing to do. */
-  readonly advice?: string;
-}
-
-type Check = () => Finding | Promise<Finding>;
+type Check = () => Finding | Finding[] | Promise<Finding | Finding[]>;
 
 const NODE_MIN = [20, 19] as const;
 const FREE_MEMORY_MIN_BYTES = 2 * 2 ** 30;
@@ -32,13 +28,16 @@ const TRIP_POOL_BYTES = 2 ** 20;
 /** A key of the form that the page content needs. */
 const TRIP_KEY = '5d0c70e5'.repeat(8);
 
-/** Looks at this machine from a node's point of view; one finding for each check, none of them throws. */
+/** Looks at this machine from a node's point of view; none of the checks throws. */
 export async function examine(discovery: readonly Endpoint[]): Promise<Finding[]> {
   const checks: [string, Check][] = [
     ['Node.js', checkNodeVersion],
     ['WASM core', checkCore],
-    ['native addon', checkAddon],
-    ['locked memory', checkLockedMemory],
+    ['native addon', () => checkAddon(loadNative())],
+    ['RDMA', () => checkRdma(systemRdmaHost)],
+    ['RDMA trip', () => checkRdmaTrip(systemRdmaHost)],
+    ['locked memory', () => checkLockedMemory(systemRdmaHost)],
+    ['huge pages', () => checkHugePages()],
     ['open files', checkOpenFiles],
     ['memory', checkFreeMemory],
     ['/dev/shm', checkSharedMemory],
@@ -49,7 +48,7 @@ export async function examine(discovery: readonly Endpoint[]): Promise<Finding[]
   const findings: Finding[] = [];
   for (const [subject, check] of checks) {
     try {
-      findings.push(await check());
+      findings.push(...[await check()].flat());
     } catch (error) {
       findings.push({ subject, state: 'problem', detail: (error as Error).message });
     }
@@ -115,17 +114,6 @@ function checkCore(): Finding {
     detail: 'loaded, but the ring or the pool gives wrong answers',
     advice: 'install the package again; its meshcache.wasm does not belong to this version',
   };
-}
-
-function checkAddon(): Finding {
-  return { subject: 'native addon', state: 'ok', detail: 'no native addon in this build: TCP' };
-}
-
-function checkLockedMemory(): Finding {
-  const limit = processLimit('Max locked memory');
-  if (limit === undefined) return { subject: 'locked memory', state: 'ok', detail: 'no limit known on this system' };
-  const detail = limit === Number.POSITIVE_INFINITY ? 'unlimited' : `${formatSize(limit)} at most`;
-  return { subject: 'locked memory', state: 'ok', detail: `${detail} (matters for RDMA only)` };
 }
 
 function checkOpenFiles(): Finding {

@@ -101,6 +101,7 @@ function tableRow(node: NodeRow): Record<string, string> {
   return {
     ...base,
     state: node.is_meta ? 'up, head' : 'up',
+    data: [node.data_protocol, node.data_endpoint].filter(Boolean).join(' ') || '-',
     pool: pool === undefined ? '-' : `${formatSize(pool.used_bytes)} of ${formatSize(pool.capacity_bytes)}`,
     pages: pool === undefined ? '-' : formatCount(pool.entries),
     evicted: pool === undefined ? '-' : formatCount(pool.evictions),

@@ -1,5 +1,5 @@
 import test from 'ava';
-import type { Finding } from '../../src/cli/doctor.js';
+import type { Finding } from '../../src/cli/finding.js';
 import { runCli } from './run-cli.js';
 
 async function findings(...args: string[]): Promise<{ status: number | null; bySubject: Map<string, Finding> }> {
@@ -14,7 +14,10 @@ test('doctor: a machine that runs the tests has no problem', async (t) => {
   for (const subject of ['Node.js', 'WASM core', 'loopback', 'one-page trip']) {
     t.is(bySubject.get(subject)?.state, 'ok', bySubject.get(subject)?.detail);
   }
-  t.regex(bySubject.get('native addon')?.detail ?? '', /no native addon in this build: TCP/);
+  t.regex(bySubject.get('native addon')?.detail ?? '', /^loaded, |^none: /);
+  t.regex(bySubject.get('RDMA')?.detail ?? '', /^usable \(|^not usable, pages go over TCP; step "\w+" fails: ./);
+  t.regex(bySubject.get('locked memory')?.detail ?? '', /can be locked/);
+  t.regex(bySubject.get('huge pages')?.detail ?? '', /transparent ones: \w+/);
   t.regex(bySubject.get('one-page trip')?.detail ?? '', /every byte right/);
 });
 
