@@ -1,5 +1,7 @@
 import { createHash } from 'node:crypto';
 import type { StorageConfig } from '../config.js';
+import { HostRegion } from '../memory/host-region.js';
+import type { MeshCacheStore } from '../node/meshcache-store.js';
 
 /** What the store benchmark and its serving process say and know of each other. */
 export type PeerCommand =
@@ -19,8 +21,11 @@ export interface PeerAnswer {
   readonly plainPort?: number;
 }
 
+/** Pages that are made and set at a time. */
+const SET_MAX_BYTES = 16 * 2 ** 20;
 /** Stamps stand this far from each other in a page. */
 const STAMP_DISTANCE_BYTES = 4096;
+const MEMBERS_TIMEOUT_MS = 15_000;
 
 /** A node of the benchmark's cluster; the same key space for all of them. */
 export function benchStorage(
@@ -72,4 +77,43 @@ export function isStamped(bytes: Uint8Array, page: number): boolean {
     if (view.getUint32(at, true) !== page || view.getUint32(at + 4, true) !== at) return false;
   }
   return true;
+}
+
+/** Sets one stamped page under each key; rejects when one could not be set. */
+export async function publishPages(store: MeshCacheStore, keys: readonly string[], pageBytes: number): Promise<void> {
+  const batchPages = Math.max(1, Math.floor(SET_MAX_BYTES / pageBytes));
+  using source = HostRegion.allocate(batchPages * pageBytes);
+  for (let first = 0; first < keys.length; first += batchPages) {
+    const batch = keys.slice(first, first + batchPages);
+    for (let i = 0; i < batch.length; i++) stampPage(source.bytes(i * pageBytes, pageBytes), first + i);
+    const ptrs = batch.map((_, i) => source.addr + BigInt(i * pageBytes));
+    const results = await store.batchSet(batch, ptrs, Array(batch.length).fill(pageBytes) as number[]);
+    const failed = results.filter((isSet) => !isSet).length;
+    if (failed > 0) throw new Error(`${failed} pages of ${pageBytes} bytes could not be set`);
+  }
+}
+
+/** A host pool whose page i lies at `i * pageBytes` of the region. */
+export function destinationPool(
+  region: HostRegion,
+  pageBytes: number,
+): Parameters<MeshCacheStore['registerMemPoolHost']>[0] {
+  return {
+    region,
+    pageSize: 1,
+    getPageBufferMeta(slots) {
+      const ptrs: bigint[] = [];
+      for (let i = 0; i < slots.length; i++) ptrs.push(region.addr + BigInt(Number(slots[i]) * pageBytes));
+      return { ptrs, sizes: Array(slots.length).fill(pageBytes) as number[] };
+    },
+  };
+}
+
+/** Resolves when the node knows of `count` nodes, itself included. */
+export async function awaitMembers(store: MeshCacheStore, count: number): Promise<void> {
+  const untilMs = performance.now() + MEMBERS_TIMEOUT_MS;
+  while (store.runtime.members().size < count) {
+    if (performance.now() > untilMs) throw new Error('the nodes did not find each other');
+    await new Promise((resolve) => setTimeout(resolve, 20));
+  }
 }

@@ -10,7 +10,16 @@ import { PlainReader } from './plain-pair.js';
 import { fastestPipeline, RedisPeer } from './redis.js';
 import type { BenchOptions, BenchReport } from './report.js';
 import { ServingProcess } from './serving-process.js';
-import { benchKeys, benchStorage, isStamped, type PeerAnswer, type PeerCommand, stampPage } from './store-pages.js';
+import {
+  awaitMembers,
+  benchKeys,
+  benchStorage,
+  destinationPool,
+  isStamped,
+  type PeerAnswer,
+  type PeerCommand,
+  stampPage,
+} from './store-pages.js';
 
 const BATCH_PAGES = 128;
 const PAGE_SIZES_BYTES = [64 * 2 ** 10, 2 ** 20, 4 * 2 ** 20] as const;
@@ -19,7 +28,6 @@ const QUICK_WORK_BYTES = 16 * 2 ** 20;
 /** The peer's pool beside the pages: rounding of the allocator, and quarantine of the pages of the size before. */
 const POOL_SLACK = 1.25;
 const READER_POOL_BYTES = 2 ** 20;
-const MEMBERS_TIMEOUT_MS = 15_000;
 /** Without verification a reader gives up when half of this has passed: never, here. */
 /** Each in a cluster of its own with the other process, so that neither is in the other's way. */
 const READERS = [{ verify_reads: true }, { verify_reads: false }] as const;
@@ -93,7 +101,7 @@ class StoreBench {
       for (const store of stores) await awaitMembers(store, 2);
       const [verifying, trusting] = stores as [MeshCacheStore, MeshCacheStore];
       const destination = HostRegion.allocate(workBytes);
-      destination.prefault();
+      await destination.prefault();
       const plain = await PlainReader.connect(plainPort as number);
       return new StoreBench({ peer, verifying, trusting, destination, plain, redis: await RedisPeer.start() });
     } catch (error) {
@@ -227,24 +235,4 @@ function batchesOf(keys: readonly string[]): Batch[] {
     batches.push({ first, keys: part, slots: part.map((_, i) => first + i) });
   }
   return batches;
-}
-
-function destinationPool(region: HostRegion, pageBytes: number): Parameters<MeshCacheStore['registerMemPoolHost']>[0] {
-  return {
-    region,
-    pageSize: 1,
-    getPageBufferMeta(slots) {
-      const ptrs: bigint[] = [];
-      for (let i = 0; i < slots.length; i++) ptrs.push(region.addr + BigInt(Number(slots[i]) * pageBytes));
-      return { ptrs, sizes: Array(slots.length).fill(pageBytes) as number[] };
-    },
-  };
-}
-
-async function awaitMembers(store: MeshCacheStore, count: number): Promise<void> {
-  const untilMs = performance.now() + MEMBERS_TIMEOUT_MS;
-  while (store.runtime.members().size < count) {
-    if (performance.now() > untilMs) throw new Error('the nodes did not find each other');
-    await new Promise((resolve) => setTimeout(resolve, 20));
-  }
 }

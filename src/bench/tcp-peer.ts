@@ -31,7 +31,7 @@ let pool: HostRegion | undefined;
 async function execute(command: TcpPeerCommand): Promise<TcpPeerAnswer> {
   if (command.kind === 'start') {
     pool = HostRegion.allocate(command.poolBytes);
-    pool.prefault();
+    await pool.prefault();
     const transport = await TcpTransport.create({ host: '127.0.0.1' });
     const { addr, rkey } = transport.registerMr(pool.addr, pool.length);
     const plainPort = await servePlainly(pool.bytes());

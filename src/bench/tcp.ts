@@ -61,7 +61,7 @@ class TcpBench {
     const peer: TcpPeer = new ServingProcess(new URL('./tcp-peer.js', import.meta.url));
     const memory = (await peer.call({ kind: 'start', poolBytes: workBytes })) as Required<TcpPeerAnswer>;
     const target = HostRegion.allocate(workBytes);
-    target.prefault();
+    await target.prefault();
     const parts = {
       peer,
       memory,

@@ -10,6 +10,8 @@ const BENCHMARKS: Readonly<Record<string, () => Promise<Benchmark>>> = {
   ring: async () => (await import('../bench/ring.js')).ringBench,
   pool: async () => (await import('../bench/pool.js')).poolBench,
   directory: async () => (await import('../bench/directory.js')).directoryBench,
+  rdma: async () => (await import('../bench/rdma.js')).rdmaBench,
+  memory: async () => (await import('../bench/memory.js')).memoryBench,
   store: async () => (await import('../bench/store.js')).storeBench,
 };
 
