@@ -24,11 +24,15 @@ test('package: installed in an empty folder, the README’s programs run and its
   const inFolder = { cwd: folder };
   await run('npm', ['install', '--ignore-scripts', '--prefer-offline', '--no-audit', `./${tarball}`], inFolder);
 
-  const [first, core] = (await readmePrograms()) as [string, string];
+  const [first, engine, core] = (await readmePrograms()) as [string, string, string];
   const port = await freePort();
   await writeFile(join(folder, 'first.js'), first.replace('31990', String(port)));
   const { stdout } = await run(process.execPath, ['first.js'], inFolder);
   t.is(stdout, 'hello\n[ true, true ]\n2\n[ true, false ]\n');
+
+  await writeFile(join(folder, 'engine.js'), engine);
+  const { stdout: engineOutput } = await run(process.execPath, ['engine.js'], inFolder);
+  t.regex(engineOutput, /^(\[ true \]|no RDMA here: .+)\n$/);
 
   await writeFile(join(folder, 'core.js'), core);
   const { stdout: coreOutput } = await run(process.execPath, ['core.js'], inFolder);
