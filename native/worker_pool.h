@@ -6,6 +6,7 @@
 #include <deque>
 #include <functional>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -13,8 +14,18 @@ namespace meshcache {
 
 class WorkerPool {
  public:
+  // Throws std::system_error when the system gives not even one thread.
   explicit WorkerPool(size_t threads) {
-    for (size_t i = 0; i < threads; i++) threads_.emplace_back([this] { run(); });
+    threads_.reserve(threads);
+    for (size_t i = 0; i < threads; i++) {
+      try {
+        threads_.emplace_back([this] { run(); });
+      } catch (const std::system_error&) {
+        // Fewer will do.
+        if (threads_.empty()) throw;
+        break;
+      }
+    }
   }
 
   // Runs what was handed in before, then ends.

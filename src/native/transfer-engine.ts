@@ -59,7 +59,7 @@ export interface ReadRequest {
  * are, with the addon).
  *
  * Memory is the caller's: it must stay from {@link registerMr} until {@link deregisterMr} or {@link close} has
- * resolved. The engine keeps the process alive until `close()`.
+ * resolved. The engine keeps the process alive while reads are under way, and not by being there to be read from.
  */
 export class TransferEngine {
   /** Device of the first rail. */

@@ -60,7 +60,8 @@ export async function createTransport(
     env.log.log('warn', 'cluster_secret guards reads by RDMA; those over TCP have no authentication in this version');
   }
   const { rdma, tcp: tcpEndpoint } = transport.localEndpoints();
-  env.log.log('info', 'data transport', {
+  // Whoever counts on RDMA must see, without asking, that there is none.
+  env.log.log(transport.protocol === config.protocol ? 'info' : 'warn', 'data transport', {
     protocol: transport.protocol,
     wanted: config.protocol,
     reason,

@@ -123,8 +123,9 @@ serialWithAddon(`memory: other threads see it, and its end does not depend on th
 
 serialWithAddon(`memory: what a thread has not freed goes with the thread${suffix}`, async (t) => {
   const worker = new Worker(PROGRAM, { argv: ['leave-memory'] });
+  const ended = new Promise((resolve) => worker.once('exit', resolve));
   const addr = await new Promise<number>((resolve) => worker.once('message', resolve));
-  await new Promise((resolve) => worker.once('exit', resolve));
+  await ended;
   t.true(await isUnmapped(addr));
   t.throws(() => addon.memoryViews(addr, MIB), { message: /no memory/ });
 });
