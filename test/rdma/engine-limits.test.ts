@@ -1,0 +1,55 @@
+import { execFile } from 'node:child_process';
+import { fileURLToPath } from 'node:url';
+import { promisify } from 'node:util';
+import { TransferEngine } from '../../src/native/transfer-engine.js';
+import { EngineBench, request, sourceOf } from './engine-bench.js';
+import { openFiles, verbsObjects } from './machine-state.js';
+import { devices, rdmaTest, suffix } from './soft-devices.js';
+
+const MIB = 2 ** 20;
+const CYCLES = Number(process.env.MESHCACHE_RDMA_CYCLES ?? 3_000);
+/** The first cycles fill caches of the process and of the allocator. */
+const FIRST_CYCLES = 300;
+const RSS_SLACK_BYTES = 16 * MIB;
+
+rdmaTest(`engine: ${CYCLES} cycles of connect, read and disconnect leak nothing${suffix}`, async (t) => {
+  t.timeout(600_000);
+  const bench = new EngineBench(t);
+  const server = bench.region(bench.engine(), MIB, 1);
+  const target = bench.region(bench.engine(), MIB);
+  const options = { engine: { queuePairsPerPeer: 1, queueDepth: 4 } };
+  const cycle = async (): Promise<void> => {
+    const reader = new TransferEngine({ bindHost: devices[0]?.address, ...options });
+    const { rkey: _rkey, ...range } = reader.registerMr(target.memory.addr, 4096);
+    const own = { ...target, engine: reader, handle: { ...target.handle, ...range } };
+    const [isRead] = await reader.batchRead([request(sourceOf(server), 0, own, 0, 4096)]);
+    await reader.close();
+    if (!isRead) throw new Error('the read of a cycle failed');
+  };
+  const startedMs = performance.now();
+  for (let i = 0; i < FIRST_CYCLES; i++) await cycle();
+  const settled = async (): Promise<number> => {
+    while (server.engine.stats().acceptedConnections > 0) await new Promise((resolve) => setTimeout(resolve, 10));
+    return process.memoryUsage.rss();
+  };
+  const rss = await settled();
+  const [objects, files] = [verbsObjects(), openFiles()];
+  for (let i = FIRST_CYCLES; i < CYCLES; i++) await cycle();
+  const grownBytes = (await settled()) - rss;
+  const seconds = Math.round((performance.now() - startedMs) / 1000);
+  t.log(`${CYCLES} cycles in ${seconds} s; resident memory grew by ${Math.round(grownBytes / 1024)} KiB`);
+  t.deepEqual(verbsObjects(), objects);
+  t.is(openFiles(), files);
+  t.true(grownBytes < RSS_SLACK_BYTES, `grown by ${grownBytes} bytes`);
+});
+
+rdmaTest(`engine: memory that may not be locked is refused with the limit and what to do${suffix}`, async (t) => {
+  const program = fileURLToPath(new URL('./rdma-registering-program.js', import.meta.url));
+  // For who has that capability the limit does not count.
+  const limited = 'ulimit -l 2048; exec setpriv --bounding-set=-ipc_lock "$@"';
+  const { stdout } = await promisify(execFile)('sh', ['-c', limited, '-', process.execPath, program, String(16 * MIB)]);
+  const { code, message } = JSON.parse(stdout) as { code: string; message: string };
+  t.is(code, 'ERR_RDMA', message);
+  t.regex(message, /2 ?mb/i, 'the limit');
+  t.regex(message, /ulimit -l/);
+});
