@@ -2,6 +2,7 @@ import { readFileSync, statfsSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { freemem, totalmem } from 'node:os';
 import { Command } from 'commander';
+import { silentLogger } from '../base/log.js';
 import { type Endpoint, formatEndpoint } from '../base/network.js';
 import { systemRandom } from '../base/random.js';
 import { formatSize } from '../base/sizes.js';
@@ -176,22 +177,25 @@ async function checkPageTrip(): Promise<Finding> {
 }
 
 function tripStore(discoveryAddr: string, nodeId: string): Promise<MeshCacheStore> {
-  return MeshCacheStore.create({
-    tpRank: 0,
-    tpSize: 1,
-    ppRank: 0,
-    ppSize: 1,
-    isMlaModel: false,
-    extraConfig: {
-      discovery_addr: discoveryAddr,
-      local_hostname: LOOPBACK,
-      node_id: `doctor-${nodeId}`,
-      global_segment_size: TRIP_POOL_BYTES,
-      heartbeat_interval: 0.1,
-      member_ttl: 2,
-      metrics_enabled: false,
+  return MeshCacheStore.create(
+    {
+      tpRank: 0,
+      tpSize: 1,
+      ppRank: 0,
+      ppSize: 1,
+      isMlaModel: false,
+      extraConfig: {
+        discovery_addr: discoveryAddr,
+        local_hostname: LOOPBACK,
+        node_id: `doctor-${nodeId}`,
+        global_segment_size: TRIP_POOL_BYTES,
+        heartbeat_interval: 0.1,
+        member_ttl: 2,
+        metrics_enabled: false,
+      },
     },
-  });
+    { log: silentLogger },
+  );
 }
 
 /** The nodes need a moment to see each other; ten seconds are more than that. */

@@ -103,9 +103,22 @@ function elfMismatch(bytes: Buffer): string {
   }
   const machine = isLittleEndian ? bytes.readUInt16LE(ELF_MACHINE_OFFSET) : bytes.readUInt16BE(ELF_MACHINE_OFFSET);
   const wanted = ELF_MACHINES[process.arch];
-  if (machine === wanted) return '';
+  if (machine === wanted) return isLittleEndian && isCutShort(bytes) ? 'cut short' : '';
   const built = Object.keys(ELF_MACHINES).find((arch) => ELF_MACHINES[arch] === machine) ?? `ELF machine ${machine}`;
   return `built for ${built}, this process is ${process.arch}`;
+}
+
+/** Whether a part that the program headers speak of is not in the file: mapping it would end the process. */
+function isCutShort(bytes: Buffer): boolean {
+  const at = Number(bytes.readBigUInt64LE(32));
+  const [entryBytes, count] = [bytes.readUInt16LE(54), bytes.readUInt16LE(56)];
+  if (entryBytes < 56 || at + entryBytes * count > bytes.length) return true;
+  for (let header = at; header < at + entryBytes * count; header += entryBytes) {
+    const end = bytes.readBigUInt64LE(header + 8) + bytes.readBigUInt64LE(header + 32);
+    if (end > BigInt(bytes.length)) return true;
+  }
+  // Section headers stand at the end: what is cut off after the last segment is noticed by them.
+  return Number(bytes.readBigUInt64LE(40)) + bytes.readUInt16LE(58) * bytes.readUInt16LE(60) > bytes.length;
 }
 
 function open(path: string): unknown {

@@ -1,3 +1,4 @@
+import { RDMA_DESTINATION_WINDOW_BYTES } from '../base/limits.js';
 import { formatSize } from '../base/sizes.js';
 import { LOCKED_MEMORY_ADVICE, lockableBytes, lockedMemoryText } from './locked-memory.js';
 import { describeDevices } from './rail-selection.js';
@@ -22,6 +23,8 @@ export const RDMA_STEPS = [
   'port',
   /** Enough memory may be locked. */
   'memlock',
+  /** There is so much memory. */
+  'memory',
 ] as const;
 export type RdmaStep = (typeof RDMA_STEPS)[number];
 
@@ -36,6 +39,8 @@ export interface RdmaSupport {
 }
 
 const USABLE: RdmaSupport = { usable: true, step: '', reason: '', advice: '' };
+/** What reads land in is locked beside what is served: two windows at the least. */
+const DESTINATIONS_BYTES = 2 * RDMA_DESTINATION_WINDOW_BYTES;
 /** Less than this is enough for nothing. */
 const LOCKED_MIN_BYTES = 2 ** 20;
 
@@ -83,10 +88,15 @@ function deviceProblem(host: RdmaHost): RdmaSupport | undefined {
 
 function memoryProblem(host: RdmaHost, bytes: number): RdmaSupport | undefined {
   const memory = host.lockedMemory();
-  const needed = Math.max(bytes, LOCKED_MIN_BYTES);
-  if (lockableBytes(memory) >= needed) return undefined;
-  const reason = `${formatSize(needed)} of memory have to be locked, and this process may lock ${lockedMemoryText(memory)}`;
-  return problem('memlock', reason, LOCKED_MEMORY_ADVICE);
+  const needed = bytes > 0 ? bytes + DESTINATIONS_BYTES : LOCKED_MIN_BYTES;
+  if (lockableBytes(memory) < needed) {
+    const reason = `${formatSize(needed)} of memory have to be locked, and this process may lock ${lockedMemoryText(memory)}`;
+    return problem('memlock', reason, LOCKED_MEMORY_ADVICE);
+  }
+  const available = host.availableBytes();
+  if (bytes <= available) return undefined;
+  const reason = `${formatSize(bytes)} of memory have to be locked, and ${formatSize(available)} are available`;
+  return problem('memory', reason, 'choose a smaller global_segment_size: over RDMA all of it is resident');
 }
 
 function problem(step: RdmaStep, reason: string, advice: string): RdmaSupport {

@@ -8,7 +8,7 @@ import { engineOptions } from './engine-options.js';
 import { EngineReader } from './engine-reader.js';
 import { EventLog } from './event-log.js';
 import { selectRails } from './rail-selection.js';
-import { type RdmaHost, systemRdmaHost } from './rdma-host.js';
+import { type RdmaHost, systemRdmaHost, withDevicesReadOnce } from './rdma-host.js';
 import { rdmaSupport } from './rdma-support.js';
 
 export interface TransferEngineOptions {
@@ -198,10 +198,11 @@ function chooseRails(options: TransferEngineOptions, host: RdmaHost): readonly R
   if (!Number.isInteger(port) || port < 0 || port > 65_535) {
     throw new ArgumentError(`TransferEngine: bindPort must be a whole number of 0 to 65535, got ${String(port)}`);
   }
-  const support = rdmaSupport({ host });
+  const seen = withDevicesReadOnce(host);
+  const support = rdmaSupport({ host: seen });
   // A wrong name goes before a port that is down.
   if (!support.usable && support.step !== 'port') throw unusable(support.step, `${support.reason}; ${support.advice}`);
-  const selection = selectRails({ deviceName, deviceNames, ibPort, gidIndex, bindHost, port }, host.devices(), {
+  const selection = selectRails({ deviceName, deviceNames, ibPort, gidIndex, bindHost, port }, seen.devices(), {
     nameOf: (wish) => `TransferEngine: ${wish}`,
     needsBindHost: true,
   });

@@ -1,4 +1,4 @@
-import { freemem, totalmem } from 'node:os';
+import { totalmem } from 'node:os';
 import { type Environment, systemEnvironment } from '../base/environment.js';
 import { ArgumentError, ConfigError } from '../base/errors.js';
 import { CALL_MAX_KEYS, PAGE_MAX_BYTES } from '../base/limits.js';
@@ -22,8 +22,6 @@ import { NodeRuntime } from './node-runtime.js';
 
 /** The pool that `batchSetV1`, `batchGetV1`, `set` and `get` use. */
 const MAIN_POOL = 'kv';
-/** A pool is provided with its memory at the start when it takes at most so much of what is free. */
-const POOL_FREE_MEMORY_FRACTION = 0.8;
 
 interface HostPages {
   readonly objectKeys: readonly string[];
@@ -421,13 +419,6 @@ function checkRanks(storage: StorageConfig): void {
  * it, would else do so on this thread.
  */
 async function providePool(region: HostRegion, { log }: Environment): Promise<void> {
-  if (!region.isNative) return;
-  const freeBytes = freemem();
-  if (region.length > freeBytes * POOL_FREE_MEMORY_FRACTION) {
-    const sizes = { poolBytes: region.length, freeBytes };
-    log.log('warn', 'little memory is free; that of the pool is taken when pages are set, more slowly', sizes);
-    return;
-  }
   await region.prefault().catch((error: Error) => {
     log.log('warn', 'the memory of the pool cannot be had in advance', { error: error.message });
   });

@@ -5,7 +5,7 @@ import { ConfigError, RdmaError } from '../base/errors.js';
 import { formatEndpoint } from '../base/network.js';
 import type { NativeAddon, RailOptions } from '../native/contract.js';
 import { selectRails } from '../native/rail-selection.js';
-import { type RdmaHost, systemRdmaHost } from '../native/rdma-host.js';
+import { type RdmaHost, systemRdmaHost, withDevicesReadOnce } from '../native/rdma-host.js';
 import { rdmaSupport } from '../native/rdma-support.js';
 import type { DataProtocol } from '../types.js';
 import { RdmaTransport } from './rdma/rdma-transport.js';
@@ -74,17 +74,25 @@ export async function createTransport(
   return transport;
 }
 
-async function planRdma(config: TransportConfig, host: RdmaHost): Promise<RdmaPlan> {
+async function planRdma(config: TransportConfig, rdmaHost: RdmaHost): Promise<RdmaPlan> {
   if (config.protocol !== 'rdma') return { addon: null, reason: 'as configured' };
+  const host = withDevicesReadOnce(rdmaHost);
   const support = rdmaSupport({ host, bytes: config.globalSegmentSize });
   // A wrong name goes before a port that is down and memory that cannot be locked.
-  const isSelectable = support.usable || support.step === 'port' || support.step === 'memlock';
+  const isSelectable = support.usable || ['port', 'memlock', 'memory'].includes(support.step);
   const selection = isSelectable ? selectRails(await wishesOf(config), host.devices(), { nameOf }) : undefined;
-  if (!support.usable) return { addon: null, reason: `no RDMA: ${support.reason}`, advice: support.advice };
+  if (!support.usable)
+    return { addon: null, reason: `no RDMA: ${support.reason}${wishText(config)}`, advice: support.advice };
   const { addon, reason } = host.load();
   if (addon === null) return { addon: null, reason: `no RDMA: ${reason}` };
   if (selection?.rails) return { addon, rails: selection.rails };
   return { addon: null, reason: `no RDMA: ${selection?.reason ?? ''}` };
+}
+
+/** A device that was asked for and that nobody can look for. */
+function wishText({ deviceName, deviceNames = [] }: TransportConfig): string {
+  const wished = [...(deviceName === undefined ? [] : [deviceName]), ...deviceNames];
+  return wished.length === 0 ? '' : ` (asked for: ${wished.join(', ')})`;
 }
 
 interface Outcome {

@@ -32,7 +32,7 @@ const WRONG: readonly (readonly [args: readonly string[], ...says: RegExp[]])[] 
   [['status'], /required option '--discovery-addr/],
   [['status', '--discovery-addr', '::'], /--discovery-addr/, /'::'/, /host:port/],
   [['bench'], /missing required argument 'what'/],
-  [['bench', 'everything'], /'everything'/, /tcp, memory, ring, pool, directory, rdma, store/],
+  [['bench', 'everything'], /'everything'/, /tcp, ring, pool, directory, rdma, memory, store/],
   [['bench', 'ring', '--rounds', '0'], /--rounds/, /'0'/],
   [['doctor', '--discovery-addr', 'x'], /--discovery-addr/, /'x'/, /host:port/],
 ];

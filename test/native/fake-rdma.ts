@@ -70,6 +70,7 @@ export class FakeFabric {
       load: () => ({ addon: this.addon(), reason: '' }),
       devices: () => [fakeDevice()],
       lockedMemory: () => ({ limitBytes: Number.POSITIVE_INFINITY, isPrivileged: false }),
+      availableBytes: () => Number.POSITIVE_INFINITY,
       deviceFilesProblem: () => '',
       ...overrides,
     };

@@ -73,6 +73,13 @@ withAddon(`loader: cut short, changed or lengthened: refused before the linker s
   }
 });
 
+withAddon(`loader: cut short before its sum was taken: refused before the linker sees it${suffix}`, (t) => {
+  const bytes = readFileSync(ADDON);
+  for (const length of [64, 65, 400, 4096, 100_000, bytes.length >> 1, bytes.length - 64, bytes.length - 1]) {
+    isRefused(t, load(t, bytes.subarray(0, length)), /cut short/);
+  }
+});
+
 withAddon(`loader: built for another processor: refused${suffix}`, (t) => {
   const ELF_CLASS = 4;
   const ELF_MACHINE = 18;

@@ -35,9 +35,10 @@ test('RDMA support: the first step that fails, why, and what to do', (t) => {
     [
       'memlock',
       { lockedMemory: () => ({ limitBytes: 8 * MIB, isPrivileged: false }) },
-      /16 MiB .* may lock 8 MiB at most \(RLIMIT_MEMLOCK\)/,
+      /528 MiB .* may lock 8 MiB at most \(RLIMIT_MEMLOCK\)/,
       /ulimit -l unlimited.*LimitMEMLOCK.*Kubernetes/,
     ],
+    ['memory', { availableBytes: () => 15 * MIB }, /16 MiB .* 15 MiB are available/, /global_segment_size/],
   ];
   for (const [step, overrides, reason, advice] of cases) {
     const support = rdmaSupport({ host: fabric.host(overrides), bytes: 16 * MIB });

@@ -10,7 +10,7 @@ import { parseArgs } from 'node:util';
 import { projectFolder, startMachine } from './machines.js';
 import { type Summary, tapSummary } from './tap-summary.js';
 
-const EXEC_TIMEOUT_MS = 600_000;
+const EXEC_TIMEOUT_MS = 1_200_000;
 
 const testFolder = fileURLToPath(new URL('.', import.meta.url));
 const AVA = ['node_modules/ava/entrypoints/cli.mjs', '--tap', ...['--config', 'test/rdma-vm/ava.config.js']] as const;

@@ -10,6 +10,7 @@ import {
   type TransferEngineOptions,
 } from '../../src/native/transfer-engine.js';
 import { tiled } from './bytes.js';
+import { knownHost } from './known-host.js';
 import { type ServingOptions, ServingProcess } from './serving-process.js';
 import { devices } from './soft-devices.js';
 
@@ -40,7 +41,7 @@ export class EngineBench {
 
   /** On the first device unless told otherwise. */
   engine(options: TransferEngineOptions = {}): TransferEngine {
-    const engine = new TransferEngine({ bindHost: devices[0]?.address, env: this.#env, ...options });
+    const engine = new TransferEngine({ bindHost: devices[0]?.address, env: this.#env, host: knownHost, ...options });
     this.t.teardown(() => engine.close());
     return engine;
   }

@@ -3,6 +3,7 @@ import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { TransferEngine } from '../../src/native/transfer-engine.js';
 import { EngineBench, request, sourceOf } from './engine-bench.js';
+import { knownHost } from './known-host.js';
 import { openFiles, verbsObjects } from './machine-state.js';
 import { devices, rdmaTest, suffix } from './soft-devices.js';
 
@@ -19,7 +20,7 @@ rdmaTest(`engine: ${CYCLES} cycles of connect, read and disconnect leak nothing$
   const target = bench.region(bench.engine(), MIB);
   const options = { engine: { queuePairsPerPeer: 1, queueDepth: 4 } };
   const cycle = async (): Promise<void> => {
-    const reader = new TransferEngine({ bindHost: devices[0]?.address, ...options });
+    const reader = new TransferEngine({ bindHost: devices[0]?.address, host: knownHost, ...options });
     const { rkey: _rkey, ...range } = reader.registerMr(target.memory.addr, 4096);
     const own = { ...target, engine: reader, handle: { ...target.handle, ...range } };
     const [isRead] = await reader.batchRead([request(sourceOf(server), 0, own, 0, 4096)]);

@@ -8,10 +8,11 @@ import { silentLogger } from '../../src/base/log.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import { TransferEngine } from '../../src/native/transfer-engine.js';
 import { tiled } from './bytes.js';
+import { knownHost } from './known-host.js';
 import type { ServedRegion, ServingCommand, ServingOptions } from './serving-process.js';
 
 const { length, seed, ...options } = JSON.parse(process.argv[2] as string) as ServingOptions;
-const engine = new TransferEngine({ ...options, env: systemEnvironment({ log: silentLogger }) });
+const engine = new TransferEngine({ ...options, host: knownHost, env: systemEnvironment({ log: silentLogger }) });
 const region = HostRegion.allocate(length);
 region.bytes().set(tiled(seed, length));
 const handle = engine.registerMr(region.addr, length);

@@ -1,6 +1,6 @@
 import test from 'ava';
-import { readRdmaDevices } from '../../src/native/rdma-devices.js';
 import { rdmaSupport } from '../../src/native/rdma-support.js';
+import { knownHost } from './known-host.js';
 
 /** An RDMA device of this machine that tests may use. */
 export interface TestDevice {
@@ -11,7 +11,7 @@ export interface TestDevice {
 }
 
 /** Those with an active port and an IPv4 address, by name. */
-export const devices: readonly TestDevice[] = readRdmaDevices().flatMap(({ name, ports }) => {
+export const devices: readonly TestDevice[] = knownHost.devices().flatMap(({ name, ports }) => {
   const gids = ports[0]?.state === 'ACTIVE' ? ports[0].gids.filter(({ type }) => type === 'RoCE v2') : [];
   const addresses = gids.map(({ address }) => address);
   const address = addresses.find((each) => !each.includes(':'));
@@ -19,7 +19,7 @@ export const devices: readonly TestDevice[] = readRdmaDevices().flatMap(({ name,
   return address === undefined ? [] : [{ name, address, address6 }];
 });
 
-const support = rdmaSupport();
+const support = rdmaSupport({ host: knownHost });
 const missing = support.usable ? (devices.length > 1 ? '' : 'fewer than two RDMA devices') : support.reason;
 
 /** For tests that need two devices: `npm run test:rdma` provides them. They count what the machine has: one at a time. */

@@ -9,6 +9,7 @@ import { stderrLogger } from '../../src/base/log.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import { type ReadRequest, TransferEngine } from '../../src/native/transfer-engine.js';
 import { isSame, tiled } from './bytes.js';
+import { knownHost } from './known-host.js';
 import { staysUntouched } from './watch.js';
 import type { WatchEvent, WatchOptions } from './watch-protocol.js';
 
@@ -22,6 +23,7 @@ let skewMs = 0;
 const clock = { ...systemClock, nowMs: () => systemClock.nowMs() + skewMs };
 const engine = new TransferEngine({
   bindHost: options.bindHost,
+  host: knownHost,
   engine: { stallTimeoutMs: options.stallTimeoutMs },
   env: systemEnvironment({ clock, log: stderrLogger('info') }),
 });

@@ -39,7 +39,7 @@ const FALLBACKS: readonly [name: string, wanted: DataProtocol, host: Partial<Rdm
     'too little memory that can be locked',
     'rdma',
     { lockedMemory: () => ({ limitBytes: 2 ** 23, isPrivileged: false }) },
-    /^no RDMA: 1 GiB of memory have to be locked, and this process may lock 8 MiB/,
+    /^no RDMA: 1\.5 GiB of memory have to be locked, and this process may lock 8 MiB/,
   ],
   [
     'an engine that cannot be started',
