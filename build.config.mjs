@@ -58,7 +58,8 @@ const steps = {
       }
     }
     const options = ['-d', 'native', '-O', 'build/native', `--CDMESHCACHE_NO_RDMA=${noRdma}`, '--log-level', 'warn'];
-    run('node_modules/cmake-js/bin/cmake-js', 'compile', ...options);
+    // Always both: a folder that was configured before keeps its options otherwise.
+    for (const command of ['configure', 'build']) run('node_modules/cmake-js/bin/cmake-js', command, ...options);
   },
 
   async dist() {
