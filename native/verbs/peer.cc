@@ -78,8 +78,9 @@ bool Peer::connected(Connection& connection) {
   slots_[connection.rail_slot].backoff = 0;
   links_.count_connected(other == nullptr && has_failed_);
   if (other == nullptr) has_failed_ = false;
-  // Another engine than before: nothing that was known holds.
-  if (has_table_ && table_.engine_id() != connection.remote_engine_id) has_table_ = false;
+  // Read again for each connection: whatever is posted on one was in the table after it was made, and
+  // an owner that withdraws memory ends all connections first.
+  has_table_ = false;
   return true;
 }
 
@@ -131,7 +132,9 @@ void Peer::fail_all(OpStatus reason) {
   ready_.clear();
   for (Operation* operation : ended) {
     operation->is_queued = false;
-    operation->fail(reason, false);
+    // It was reached before: what ends the operation is that the connection was lost.
+    const bool was_reached = operation->attempts > 0 && reason == OpStatus::kUnreachable;
+    operation->fail(was_reached ? OpStatus::kConnectionLost : reason, false);
     if (operation->pending == 0) links_.settle(*operation);
   }
 }
@@ -212,7 +215,7 @@ void Peer::request_table() {
   const int error = connection->flush([&](const Request& request) {
     links_.request_failed(*connection, request, OpStatus::kDeviceError, false);
   });
-  if (error != 0) links_.post_failed(*connection, error);
+  if (error != 0) links_.post_failed(*connection, error, other_than(*connection) != nullptr);
 }
 
 // Finds out for every waiting operation under which keys its devices know the memory, or that there is none.
@@ -249,7 +252,7 @@ void Peer::pump() {
     const int error = connection->flush([&](const Request& request) {
       links_.request_failed(*connection, request, OpStatus::kConnectionLost, true);
     });
-    if (error != 0) links_.post_failed(*connection, error);
+    if (error != 0) links_.post_failed(*connection, error, true);
     return error == 0;
   };
   while (!ready_.empty()) {

@@ -30,7 +30,7 @@ class PeerLinks {
   virtual void finish(Operation& operation, OpStatus status) = 0;
   // The operation has failed and nothing of it is under way: it starts over or ends.
   virtual void settle(Operation& operation) = 0;
-  virtual void post_failed(Connection& connection, int error) = 0;
+  virtual void post_failed(Connection& connection, int error, bool may_retry) = 0;
   virtual void request_failed(Connection& connection, const Request& request, OpStatus reason, bool may_retry) = 0;
   // Memory for one region table; negative: none free now.
   virtual int take_scratch() = 0;

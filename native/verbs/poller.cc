@@ -24,6 +24,7 @@ constexpr uint64_t kMillisecond = 1000 * kMicrosecond;
 constexpr uint64_t kTick = 10 * kMillisecond;
 constexpr int kIdleTickMs = 200;
 constexpr int kCompletionsAtOnce = 64;
+constexpr int kEventsAtOnce = 64;
 // Turns between two looks at the descriptors while completions keep coming.
 constexpr int kBusyTurns = 64;
 
@@ -48,6 +49,7 @@ void make_non_blocking(int fd) { fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBL
 
 Engine::Impl::Impl(const VerbsApi& api, EngineOptions options, std::function<void()> wake)
     : api_(api), options_(std::move(options)), reporter_(std::move(wake)), engine_id_(random_id()) {
+  lookups_->engine = this;
   try {
     open();
   } catch (...) {
@@ -72,7 +74,24 @@ Engine::Registration Engine::Impl::register_mr(uint64_t addr, uint64_t length, u
   return registrations_->add(addr, length, rkey, access);
 }
 
-bool Engine::Impl::deregister_mr(uint32_t handle) { return registrations_->remove(handle); }
+bool Engine::Impl::deregister_mr(uint32_t handle) {
+  std::shared_ptr<Region> region = registrations_->take(handle);
+  if (region == nullptr) return true;
+  // A device may give the same rkey to what is registered next, and readers that know it from the region table must not read
+  // that: they are cut off first. No device serves a queue pair that is in error.
+  if (region->access & kAccessRemoteRead) {
+    auto done = std::make_shared<std::promise<void>>();
+    std::future<void> is_done = done->get_future();
+    post([this, done] {
+      disconnect_readers();
+      done->set_value();
+    });
+    while (!has_stopped_ && is_done.wait_for(std::chrono::milliseconds(10)) != std::future_status::ready) continue;
+  }
+  const std::weak_ptr<Region> left = region;
+  region.reset();
+  return left.expired();
+}
 
 uint32_t Engine::Impl::peer(const std::string& host, uint16_t port) {
   std::lock_guard<std::mutex> lock(peers_mutex_);
@@ -85,6 +104,10 @@ uint32_t Engine::Impl::peer(const std::string& host, uint16_t port) {
 void Engine::Impl::submit(ReadBatch request) {
   auto batch = std::make_shared<std::unique_ptr<Batch>>(std::make_unique<Batch>());
   (*batch)->request = std::move(request);
+  // Now, so that memory which is deregistered from now on is held until the reads have ended.
+  for (const Piece& piece : (*batch)->request.pieces) {
+    (*batch)->regions.push_back(registrations_->find_writable(piece.addr, piece.length));
+  }
   const uint64_t id = (*batch)->request.id;
   const size_t count = (*batch)->request.ops.size();
   {
@@ -123,6 +146,8 @@ void Engine::Impl::open() {
   scratch_bytes_ = ((kScratchCount + 1) * sizeof(TableLayout) + 4095) / 4096 * 4096;
   void* memory = mmap(nullptr, scratch_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) fail("mmap", errno);
+  // A child process must not get the pages that devices write to, and this one copies.
+  madvise(memory, scratch_bytes_, MADV_DONTFORK);
   scratch_memory_ = static_cast<TableLayout*>(memory);
   for (const auto& rail : rails_) {
     ibv_mr* mr = api_.reg_mr(rail->pd, memory, scratch_bytes_, IBV_ACCESS_LOCAL_WRITE);
@@ -209,6 +234,11 @@ void Engine::Impl::run() {
     if (has_worked) last_work = now_;
     if (!has_worked && now_ - last_work >= options_.spin_us * kMicrosecond) sleep();
   }
+  {
+    std::lock_guard<std::mutex> lock(lookups_->mutex);
+    lookups_->engine = nullptr;
+  }
+  has_stopped_ = true;
   // Nobody can come in any more; what is registered goes, and who asks from now on is told so.
   registrations_->close();
   reporter_.closed();
@@ -238,7 +268,8 @@ bool Engine::Impl::poll_completions() {
 bool Engine::Impl::take_connection_events() {
   bool has_any = false;
   rdma_cm_event* event = nullptr;
-  while (api_.get_cm_event(channel_, &event) == 0) {
+  // Not all there are: who sends many must not keep the poller from everything else.
+  for (int i = 0; i < kEventsAtOnce && api_.get_cm_event(channel_, &event) == 0; i++) {
     has_any = true;
     ConnectionEvent copy{};
     copy.type = event->event;
@@ -366,7 +397,7 @@ void Engine::Impl::serve_marked() {
 }
 
 bool Engine::Impl::has_ended() {
-  if (!is_closing_ || !batches_.empty() || !connections_.empty() || looking_up_count_ > 0) return false;
+  if (!is_closing_ || !batches_.empty() || !connections_.empty()) return false;
   // A batch may have come in just before no more were taken.
   std::lock_guard<std::mutex> lock(messages_mutex_);
   return messages_.empty();

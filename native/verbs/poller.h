@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -82,6 +83,8 @@ class Engine::Impl : public PeerLinks {
   void established(Connection& connection, const ConnectionEvent& event);
   void connecting_failed(Connection& connection, OpStatus reason, EngineEvent event);
   void probe(Connection& connection);
+  void looked_up(Peer& peer, const Address& address);
+  void disconnect_readers();
   Connection& adopt(rdma_cm_id* id, Rail& rail, uint32_t depth);
   EngineEvent event_of(const char* kind, const Connection& connection, const char* call, int error,
                        std::string message) const;
@@ -94,7 +97,7 @@ class Engine::Impl : public PeerLinks {
   void look_up(Peer& peer) override;
   void finish(Operation& operation, OpStatus status) override;
   void settle(Operation& operation) override;
-  void post_failed(Connection& connection, int error) override;
+  void post_failed(Connection& connection, int error, bool may_retry) override;
   void request_failed(Connection& connection, const Request& request, OpStatus reason, bool may_retry) override;
   int take_scratch() override;
   void release_scratch(int scratch) override { free_scratch_.push_back(scratch); }
@@ -140,13 +143,19 @@ class Engine::Impl : public PeerLinks {
   uint32_t accepted_count_ = 0;
   std::vector<Connection*> draining_;
   std::vector<Peer*> marked_;
+  // What threads that look up names hold on to; they may outlive the engine.
+  struct Lookups {
+    std::mutex mutex;
+    Impl* engine;
+  };
+  std::shared_ptr<Lookups> lookups_ = std::make_shared<Lookups>();
   std::unordered_map<Batch*, std::unique_ptr<Batch>> batches_;
   std::vector<Batch*> finished_;
   std::vector<int> free_scratch_;
   uint32_t verifying_count_ = 0;
-  uint32_t looking_up_count_ = 0;
   uint64_t last_tick_ = 0;
   bool is_closing_ = false;
+  std::atomic<bool> has_stopped_{false};
   std::thread thread_;
 };
 

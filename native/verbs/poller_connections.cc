@@ -103,11 +103,21 @@ Connection* Engine::Impl::connect(Peer& peer, uint32_t rail_index, Address addre
 }
 
 void Engine::Impl::look_up(Peer& peer) {
-  looking_up_count_++;
-  workers_->submit([this, &peer] {
-    const Address address = resolve_address(peer.host, peer.port);
-    post([this, &peer, address] {
-      looking_up_count_--;
+  // A thread of its own, which nobody waits for: a name server may take half a minute.
+  const auto look = [lookups = lookups_, this_peer = &peer, host = peer.host, port = peer.port] {
+    const Address address = resolve_address(host, port);
+    std::lock_guard<std::mutex> lock(lookups->mutex);
+    if (lookups->engine != nullptr) lookups->engine->looked_up(*this_peer, address);
+  };
+  try {
+    std::thread(look).detach();
+  } catch (const std::system_error&) {
+    looked_up(peer, Address{});
+  }
+}
+
+void Engine::Impl::looked_up(Peer& peer, const Address& address) {
+  post([this, &peer, address] {
       if (!address.is_valid()) {
         EngineEvent event{};
         event.kind = "connect_failed";
@@ -118,8 +128,14 @@ void Engine::Impl::look_up(Peer& peer) {
       }
       peer.named(address);
       mark(peer);
-    });
   });
+}
+
+// Every reader has to connect again, and to read the region table again.
+void Engine::Impl::disconnect_readers() {
+  for (Connection* connection : all_connections()) {
+    if (connection->peer == nullptr) drain(*connection, OpStatus::kConnectionLost, false, EngineEvent{});
+  }
 }
 
 void Engine::Impl::handle(const ConnectionEvent& event) {
@@ -168,8 +184,8 @@ void Engine::Impl::handle(const ConnectionEvent& event) {
     return connecting_failed(connection, OpStatus::kUnreachable,
                              event_of("connect_failed", connection, name.c_str(), ECONNRESET, "the peer went away"));
   }
-  const bool has_other = connection.peer != nullptr && connection.peer->other_than(connection) != nullptr;
-  drain(connection, OpStatus::kConnectionLost, has_other,
+  // It may be there still: it does so when it withdraws memory. When it is not, connecting says so at once.
+  drain(connection, OpStatus::kConnectionLost, true,
         event_of("connection_lost", connection, name.c_str(), ECONNRESET, "the peer has closed the connection"));
 }
 
@@ -190,7 +206,9 @@ void Engine::Impl::requested(const ConnectionEvent& event) {
     is_trusted |= request.has_token != 0 && same_token(token.request, request.token);
   }
   if (!is_trusted) return refuse(event.id, Refusal::kSecret, "it does not know the cluster's secret");
-  const bool has_room = accepted_count_ < options_.accepted_max_count && rail->reserve(kAcceptedDepth + 1);
+  // Half of the completion queue is for reading: peers that connect must not keep this engine from it.
+  const uint32_t accepted_limit = std::min(options_.accepted_max_count, rail->completion_entries / 2 / (kAcceptedDepth + 1));
+  const bool has_room = accepted_count_ < accepted_limit && rail->reserve(kAcceptedDepth + 1);
   if (!has_room) return refuse(event.id, Refusal::kTooMany, "there are too many connections");
   accept(event, *rail, request);
 }
@@ -351,7 +369,7 @@ void Engine::Impl::probe(Connection& connection) {
                          scratch_lkey(kProbeScratch, connection.rail.index), connection.remote_table_addr,
                          connection.remote_table_rkey, kProbeBytes);
   const int error = connection.flush([](const Request&) {});
-  if (error != 0) post_failed(connection, error);
+  if (error != 0) post_failed(connection, error, false);
 }
 
 void Engine::Impl::table_is_bad(Peer& peer) {

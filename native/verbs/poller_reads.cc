@@ -67,7 +67,6 @@ void Engine::Impl::start_batch(std::unique_ptr<Batch> owned) {
   batch.deadline = now_ + request.timeout_ms * kMillisecond;
   batch.remaining = request.ops.size();
   batch.statuses.assign(request.ops.size(), static_cast<uint8_t>(OpStatus::kOk));
-  batch.regions.resize(request.pieces.size());
   batch.operations.resize(request.ops.size());
   if (request.ops.empty()) {
     reporter_.batch_done({request.id, {}});
@@ -97,9 +96,7 @@ bool Engine::Impl::start_operation(Batch& batch, uint32_t index) {
   operation.since = now_;
   for (uint32_t i = 0; i < asked.piece_count; i++) {
     const Piece& piece = operation.pieces[i];
-    auto region = registrations_->find_writable(piece.addr, piece.length);
-    if (region == nullptr && piece.length > 0) return false;
-    batch.regions[asked.first_piece + i] = std::move(region);
+    if (operation.regions[i] == nullptr && piece.length > 0) return false;
     operation.length += piece.length;
   }
   Peer* peer = nullptr;
@@ -135,7 +132,8 @@ void Engine::Impl::completed(const ibv_wc& completion) {
     return;
   }
 
-  const bool is_own = is_own_fault(completion.status);
+  // A region table that cannot be read is no read's fault: who waits for it must not try for ever.
+  const bool is_own = request.kind == RequestKind::kRead && is_own_fault(completion.status);
   if (connection.state != Connection::State::kDraining) {
     const bool has_other = connection.peer != nullptr && connection.peer->other_than(connection) != nullptr;
     if (is_own && connection.peer != nullptr) connection.peer->forget_table();
@@ -213,9 +211,9 @@ void Engine::Impl::request_failed(Connection& connection, const Request& request
   if (operation.pending == 0) settle(operation);
 }
 
-void Engine::Impl::post_failed(Connection& connection, int error) {
+void Engine::Impl::post_failed(Connection& connection, int error, bool may_retry) {
   if (connection.state == Connection::State::kDraining) return;
-  drain(connection, OpStatus::kDeviceError, true,
+  drain(connection, OpStatus::kDeviceError, may_retry,
         event_of("connection_lost", connection, "ibv_post_send", error, "reads cannot be posted"));
 }
 

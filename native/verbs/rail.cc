@@ -10,7 +10,7 @@ namespace meshcache {
 
 namespace {
 
-constexpr int kCompletionQueueEntries = 16384;
+constexpr int kCompletionQueueEntries = 131072;
 constexpr int kListenBacklog = 512;
 // Scattering over more pieces than this brings nothing: they are several reads then.
 constexpr int kMaxPieces = 8;
@@ -75,6 +75,7 @@ void Rail::open(const RailOptions& options) {
   cq = api_.create_cq(context, entries, nullptr, completion_channel, 0);
   if (cq == nullptr) fail("ibv_create_cq", errno, std::to_string(entries) + " completion queue entries");
   free_entries_ = static_cast<uint32_t>(entries);
+  completion_entries = free_entries_;
 
   if (api_.listen(listener, kListenBacklog) != 0) fail("rdma_listen", errno, "cannot listen on " + where);
   address.set_port(ntohs(api_.get_src_port(listener)));

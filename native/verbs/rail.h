@@ -43,6 +43,7 @@ class Rail {
   ibv_comp_channel* completion_channel = nullptr;
   ibv_cq* cq = nullptr;
   ibv_device_attr attributes{};
+  uint32_t completion_entries = 0;
   // Longest message of the port in bytes.
   uint32_t max_message_bytes = 0;
   // Pieces of local memory that one read may be scattered over.

@@ -24,6 +24,8 @@ Registrations::Registrations(const VerbsApi& api, Reporter& reporter, const std:
     : api_(api), reporter_(reporter), rails_(rails) {
   void* memory = mmap(nullptr, kTableBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) throw VerbsError("mmap", errno, "", std::string("mmap: region table: ") + strerror(errno));
+  // A child process must not get the pages that peers read, and this one copies.
+  madvise(memory, kTableBytes, MADV_DONTFORK);
   table_memory_ = static_cast<TableLayout*>(memory);
   std::vector<Address> addresses;
   for (const auto& rail : rails) addresses.push_back(rail->address);
@@ -80,26 +82,20 @@ Engine::Registration Registrations::add(uint64_t addr, uint64_t length, uint32_t
   return {region->handle, region->lkey(0)};
 }
 
-bool Registrations::remove(uint32_t handle) {
-  std::shared_ptr<Region> region;
-  std::weak_ptr<Region> left;
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    const auto found = by_handle_.find(handle);
-    if (found == by_handle_.end()) return true;
-    region = std::move(found->second);
-    by_handle_.erase(found);
-    if (region->access & kAccessRemoteRead) table_->remove(region->rkey);
-    const auto [first, end] = writable_.equal_range(region->addr);
-    for (auto at = first; at != end; ++at) {
-      if (at->second != region) continue;
-      writable_.erase(at);
-      break;
-    }
+std::shared_ptr<Region> Registrations::take(uint32_t handle) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = by_handle_.find(handle);
+  if (found == by_handle_.end()) return nullptr;
+  std::shared_ptr<Region> region = std::move(found->second);
+  by_handle_.erase(found);
+  if (region->access & kAccessRemoteRead) table_->remove(region->rkey);
+  const auto [first, end] = writable_.equal_range(region->addr);
+  for (auto at = first; at != end; ++at) {
+    if (at->second != region) continue;
+    writable_.erase(at);
+    break;
   }
-  left = region;
-  region.reset();
-  return left.expired();
+  return region;
 }
 
 std::shared_ptr<Region> Registrations::find_writable(uint64_t addr, uint64_t length) {

@@ -48,8 +48,8 @@ class Registrations {
   ~Registrations();
 
   Engine::Registration add(uint64_t addr, uint64_t length, uint32_t rkey, uint32_t access);
-  // True: released already; false: reads under way hold it still.
-  bool remove(uint32_t handle);
+  // Out of the region table and not found any more; null for a handle that is not there. Who drops it last releases it.
+  std::shared_ptr<Region> take(uint32_t handle);
   // Registered memory that has the whole range and may be written; null: none.
   std::shared_ptr<Region> find_writable(uint64_t addr, uint64_t length);
   // No more can be added; what is there goes, except for what reads hold.

@@ -114,7 +114,6 @@ export class EngineChannel {
   }
 
   #reported({ batchIds, statuses, events, deregistered, closed }: RdmaReport): void {
-    for (const event of events) this.#onEvent(event);
     for (const [i, batchId] of batchIds.entries()) {
       this.#batches.get(batchId)?.(statuses[i] as Uint8Array);
       this.#batches.delete(batchId);
@@ -123,7 +122,12 @@ export class EngineChannel {
       this.#deregistering.get(handle)?.();
       this.#deregistering.delete(handle);
     }
-    if (!closed) return;
+    if (closed) this.#ended();
+    // Last: whatever the log does, results have been given.
+    for (const event of events) this.#onEvent(event);
+  }
+
+  #ended(): void {
     this.#lastStats = { ...this.stats(), connections: 0 };
     for (const resolve of this.#deregistering.values()) resolve();
     this.#deregistering.clear();

@@ -30,6 +30,7 @@ const VERDICTS: Readonly<Partial<Record<OpStatusName, 'well' | 'lost' | 'failed'
   unreachable: 'failed',
   rejected: 'failed',
   timeout: 'failed',
+  device_error: 'failed',
 };
 const BY_INDEX = OP_STATUS.map((name) => VERDICTS[name]);
 

@@ -62,7 +62,7 @@ test('back-off: batches that fail together are one failure', (t) => {
 
 test('back-off: mistakes of the caller and closing say nothing about the peer', (t) => {
   const { backoff, batch } = fixture();
-  batch('bad_local_memory', 'closed', 'device_error');
+  batch('bad_local_memory', 'closed');
   t.false(backoff.isTroubled('peer'));
   batch('unreachable');
   batch('closed');

@@ -1,6 +1,6 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { rmSync } from 'node:fs';
-import { copyFile, mkdir, mkdtemp, open, readFile, rm, writeFile } from 'node:fs/promises';
+import { copyFile, mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { createServer, type Server, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -210,32 +210,29 @@ export class VirtualMachine {
   }
 }
 
-/** Hands on what is appended to a file, until the end is asked for. */
+/**
+ * Hands on what is appended to a text file, until the end is asked for. The guest's writes may appear out of order: zeros
+ * are text that has not come yet.
+ */
 function follow(path: string, onText: (text: string) => void): { end(): Promise<void> } {
   let offset = 0;
   let isReading = Promise.resolve();
   const decoder = new TextDecoder();
-  const read = async () => {
-    const file = await open(path);
-    try {
-      const { size } = await file.stat();
-      if (size <= offset) return;
-      const { bytesRead, buffer } = await file.read(Buffer.alloc(size - offset), 0, size - offset, offset);
-      offset += bytesRead;
-      onText(decoder.decode(buffer.subarray(0, bytesRead), { stream: true }));
-    } finally {
-      await file.close();
-    }
+  const read = async (isLast: boolean) => {
+    const bytes = (await readFile(path)).subarray(offset);
+    const missingAt = isLast ? -1 : bytes.indexOf(0);
+    const chunk = missingAt < 0 ? bytes : bytes.subarray(0, missingAt);
+    offset += chunk.length;
+    if (chunk.length > 0) onText(decoder.decode(chunk, { stream: true }));
   };
-  const next = () => {
-    isReading = isReading.then(read);
-    return isReading;
-  };
-  const timer = setInterval(() => void next(), OUTPUT_POLL_MS);
+  const timer = setInterval(() => {
+    isReading = isReading.then(() => read(false));
+  }, OUTPUT_POLL_MS);
   return {
     async end() {
       clearInterval(timer);
-      await next();
+      await isReading;
+      await read(true);
     },
   };
 }

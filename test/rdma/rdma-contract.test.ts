@@ -6,7 +6,6 @@ import { HostRegion } from '../../src/memory/host-region.js';
 import type { NativeAddon, RailOptions } from '../../src/native/contract.js';
 import { loadNative } from '../../src/native/loader.js';
 import { selectRails } from '../../src/native/rail-selection.js';
-import { systemRdmaHost } from '../../src/native/rdma-host.js';
 import { rdmaSupport } from '../../src/native/rdma-support.js';
 import { RdmaTransport } from '../../src/transport/rdma/rdma-transport.js';
 import { TcpTransport } from '../../src/transport/tcp/tcp-transport.js';
@@ -14,10 +13,11 @@ import { tcpEndpointText } from '../../src/transport/transport.js';
 import { PeerProcess } from '../contract/peer-process.js';
 import { transportContract } from '../contract/transport-contract.js';
 import { content } from '../support.js';
+import { knownHost } from './known-host.js';
 
 /** Set where RDMA must work, to the address of a device: there the tests fail rather than skip. */
 const wantedHost = process.env.MESHCACHE_TEST_RDMA_HOST;
-const support = rdmaSupport();
+const support = rdmaSupport({ host: knownHost });
 
 if (!support.usable && wantedHost === undefined) {
   test.skip(`rdma transport: the contract; skipped, for RDMA cannot be used here: ${support.reason}`, (t) => t.pass());
@@ -118,7 +118,7 @@ function addonOrThrow(): NativeAddon {
 
 function railsOn(port: number): readonly RailOptions[] {
   const wishes = { bindHost: wantedHost, port };
-  const { rails, reason } = selectRails(wishes, systemRdmaHost.devices(), { nameOf: String, needsBindHost: true });
+  const { rails, reason } = selectRails(wishes, knownHost.devices(), { nameOf: String, needsBindHost: true });
   if (rails === null) throw new Error(reason);
   return rails;
 }
