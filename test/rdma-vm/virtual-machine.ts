@@ -1,6 +1,6 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { rmSync } from 'node:fs';
-import { copyFile, mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { copyFile, mkdir, mkdtemp, open, readFile, rm, writeFile } from 'node:fs/promises';
 import { createServer, type Server, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -219,7 +219,7 @@ function follow(path: string, onText: (text: string) => void): { end(): Promise<
   let isReading = Promise.resolve();
   const decoder = new TextDecoder();
   const read = async (isLast: boolean) => {
-    const bytes = (await readFile(path)).subarray(offset);
+    const bytes = await readFrom(path, offset);
     const missingAt = isLast ? -1 : bytes.indexOf(0);
     const chunk = missingAt < 0 ? bytes : bytes.subarray(0, missingAt);
     offset += chunk.length;
@@ -235,4 +235,16 @@ function follow(path: string, onText: (text: string) => void): { end(): Promise<
       await read(true);
     },
   };
+}
+
+async function readFrom(path: string, offset: number): Promise<Buffer> {
+  const file = await open(path);
+  try {
+    const { size } = await file.stat();
+    if (size <= offset) return Buffer.alloc(0);
+    const { bytesRead, buffer } = await file.read(Buffer.alloc(size - offset), 0, size - offset, offset);
+    return buffer.subarray(0, bytesRead);
+  } finally {
+    await file.close();
+  }
 }
