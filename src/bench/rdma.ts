@@ -16,12 +16,12 @@ const BATCH_MAX_PAGES = 128;
 const FULL_WORK_BYTES = 128 * 2 ** 20;
 const QUICK_WORK_BYTES = 8 * 2 ** 20;
 /** Every contender reads for about so long in each round. */
-const FULL_ROUND_MS = 3000;
+const FULL_ROUND_MS = 4000;
 const QUICK_ROUND_MS = 100;
 /** Messages on each queue pair: the fewest that `ib_read_bw` does. */
 const SET_UP_ITERATIONS = 5;
 /** What the first, uncounted round of `ib_read_bw` reads. */
-const FIRST_BYTES = 16 * 2 ** 20;
+const FIRST_BYTES = 64 * 2 ** 20;
 const POOL_SLACK = 1.25;
 const READER_POOL_BYTES = 2 ** 20;
 const GIB = 2 ** 30;
@@ -219,7 +219,7 @@ class RdmaBench {
     return { bytesPerS: bytes / elapsedS, cpuSPerGib: (user + system) / 1e6 / (bytes / GIB) };
   }
 
-  /** The time that start and set-up take is found by a run of few messages, and taken off. */
+  /** The time that start and set-up take is found by runs of few messages, and taken off. */
   #ibReadBw(messageBytes: number, sleeps: boolean): Contender {
     const { deviceName: device, queuePairsPerPeer: queuePairs, queueDepth: depth } = this.#engine;
     const host = hostOf(this.#engine);
@@ -231,15 +231,21 @@ class RdmaBench {
     };
     const bytesOf = (iterations: number): number => iterations * queuePairs * messageBytes;
     let iterations = Math.ceil(FIRST_BYTES / messageBytes / queuePairs);
+    const setUps: IbReadBwResult[] = [];
     return {
       name: sleeps ? 'ib_read_bw -e' : 'ib_read_bw',
       run: async () => {
-        const setUp = await runFor(SET_UP_ITERATIONS);
+        setUps.push(await runFor(SET_UP_ITERATIONS));
         const whole = await runFor(iterations + SET_UP_ITERATIONS);
         const bytes = bytesOf(iterations);
-        const bytesPerS = bytes / Math.max(0.001, whole.elapsedS - setUp.elapsedS);
-        iterations = Math.ceil((bytesPerS * roundS) / messageBytes / queuePairs);
-        return { bytesPerS, cpuSPerGib: Math.max(0, whole.cpuS - setUp.cpuS) / (bytes / GIB) };
+        const setUpS = median(setUps.map(({ elapsedS }) => elapsedS));
+        const setUpCpuS = median(setUps.map(({ cpuS }) => cpuS));
+        // By the whole time of the run, so that a set-up that took long this once makes the next run no longer.
+        iterations = Math.ceil(((bytes / whole.elapsedS) * (roundS + setUpS)) / messageBytes / queuePairs);
+        return {
+          bytesPerS: bytes / Math.max(0.001, whole.elapsedS - setUpS),
+          cpuSPerGib: Math.max(0, whole.cpuS - setUpCpuS) / (bytes / GIB),
+        };
       },
     };
   }

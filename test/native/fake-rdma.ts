@@ -43,6 +43,8 @@ export class FakeFabric {
   readonly faults = new Map<string, OpStatusName>();
   /** Thrown by `registerMr`, with the fields of a `NativeFailure`. */
   registerFailure: Error | undefined;
+  /** What all engines together may lock. */
+  lockableBytes = Number.POSITIVE_INFINITY;
   /** Thrown by `createRdmaEngine`. */
   createFailure: Error | undefined;
   /** Whether closing engines report that they have. */
@@ -74,6 +76,11 @@ export class FakeFabric {
       deviceFilesProblem: () => '',
       ...overrides,
     };
+  }
+
+  lockedBytes(): number {
+    const registered = [...this.engines.values()].flatMap((engine) => [...engine.registered.values()]);
+    return registered.reduce((sum, { length }) => sum + length, 0);
   }
 
   freePort(): number {
@@ -126,6 +133,8 @@ export class FakeEngine implements RdmaEngine {
   registerMr(start: number, length: number, rkey: number, access: number): { handle: number; lkey: number } {
     if (this.#fabric.registerFailure !== undefined) throw this.#fabric.registerFailure;
     if (resolve(start, length) === null) throw nativeFailure('ibv_reg_mr', 14, 'ibv_reg_mr: Bad address');
+    if (this.#fabric.lockedBytes() + length > this.#fabric.lockableBytes)
+      throw nativeFailure('ibv_reg_mr', 12, 'ibv_reg_mr: Cannot allocate memory');
     const handle = this.#nextHandle++;
     this.registered.set(handle, { start, length, rkey, access });
     return { handle, lkey: handle + 1000 };

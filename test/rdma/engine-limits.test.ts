@@ -54,12 +54,24 @@ rdmaTest(`engine: ${CYCLES} cycles of connect, read and disconnect leak nothing$
 });
 
 rdmaTest(`engine: memory that may not be locked is refused with the limit and what to do${suffix}`, async (t) => {
-  const program = fileURLToPath(new URL('./rdma-registering-program.js', import.meta.url));
-  // For who has that capability the limit does not count.
-  const limited = 'ulimit -l 2048; exec setpriv --bounding-set=-ipc_lock "$@"';
-  const { stdout } = await promisify(execFile)('sh', ['-c', limited, '-', process.execPath, program, String(16 * MIB)]);
+  const stdout = await runLimited(2 * MIB, 'rdma-registering-program.js', String(16 * MIB));
   const { code, message } = JSON.parse(stdout) as { code: string; message: string };
   t.is(code, 'ERR_RDMA', message);
   t.regex(message, /\b2 MiB at most/, 'the limit');
   t.regex(message, /ulimit -l/);
 });
+
+rdmaTest(`transport: more memory is read into than may be locked at a time${suffix}`, async (t) => {
+  const [regions, address] = [8, devices[0]?.address as string];
+  const stdout = await runLimited(32 * MIB, 'rdma-crowded-program.js', address, String(regions), String(10 * MIB));
+  t.deepEqual(JSON.parse(stdout), { read: regions, right: regions });
+});
+
+/** What a program of these tests writes where it may lock so many bytes. */
+async function runLimited(bytes: number, program: string, ...args: readonly string[]): Promise<string> {
+  const path = fileURLToPath(new URL(`./${program}`, import.meta.url));
+  // For who has that capability the limit does not count.
+  const limited = `ulimit -l ${bytes / 1024}; exec setpriv --bounding-set=-ipc_lock "$@"`;
+  const { stdout } = await promisify(execFile)('sh', ['-c', limited, '-', process.execPath, path, ...args]);
+  return stdout;
+}

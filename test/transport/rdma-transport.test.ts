@@ -182,6 +182,36 @@ test('RDMA transport: memory that cannot be registered', async (t) => {
   t.deepEqual(await reader.batchRead([op]), [true]);
 });
 
+test('RDMA transport: where no more can be locked, memory used longest ago makes room; memory in use does not', async (t) => {
+  const { rdma, region, fabric, records, clock, engineOf } = bench(t);
+  const [owner, reader] = [await rdma(), await rdma()];
+  const op = opOf(owner, region(MIB, 1), region(MIB));
+  const targets = [1, 2, 3, 4].map(() => region(MIB));
+  const into = (...chosen: readonly number[]): ReadOp[] =>
+    chosen.map((i) => ({ ...op, localAddr: (targets[i] as HostRegion).addr }));
+  const starts = () => [...engineOf(reader).registered.values()].map(({ start }) => start);
+  const startsOf = (...chosen: readonly number[]) => chosen.map((i) => (targets[i] as HostRegion).start);
+  // The source, and two of what is read into.
+  fabric.lockableBytes = 3 * MIB;
+  t.deepEqual(await reader.batchRead(into(0)), [true]);
+  t.deepEqual(await reader.batchRead(into(1)), [true]);
+  t.deepEqual(await reader.batchRead(into(0)), [true]);
+  t.deepEqual(await reader.batchRead(into(2)), [true]);
+  t.deepEqual(starts(), startsOf(0, 2), 'of 0 and 1, 1 was used the longest ago');
+  t.is(Buffer.compare((targets[2] as HostRegion).bytes(), content(1, MIB)), 0);
+
+  t.deepEqual(await reader.batchRead(into(3, 0, 1)), [true, true, false], 'what a batch uses makes no room for it');
+  t.deepEqual(starts(), startsOf(3, 0));
+  t.is(records.length, 1);
+  t.regex(String(records[0]?.fields.reason), /ulimit -l/);
+  t.is(reader.stats().failedOps, 1);
+  t.deepEqual(await reader.batchRead(into(1)), [false], 'it is left alone for a while');
+  t.deepEqual(await reader.batchRead(into(2)), [true], 'other memory is not');
+  clock.advance(1000);
+  t.deepEqual(await reader.batchRead(into(1)), [true]);
+  t.is(records.length, 1);
+});
+
 test('RDMA transport: what TCP could not serve is not registered for RDMA either', async (t) => {
   const { rdma, engineOf } = bench(t);
   const owner = await rdma();

@@ -1,5 +1,4 @@
 import type { Environment } from '../../base/environment.js';
-import { ClosedError } from '../../base/errors.js';
 import {
   CLOSE_TIMEOUT_MS,
   PAGE_MAX_BYTES,
@@ -17,8 +16,8 @@ import { EngineReader, type ReaderBatch } from '../../native/engine-reader.js';
 import { EventLog } from '../../native/event-log.js';
 import { checkReadOp, destinationRegion, isSendable } from '../read-checks.js';
 import type { TcpTransport, TcpTransportStats } from '../tcp/tcp-transport.js';
-import { type Mr, type ReadOp, type Transport, tcpHostAndPort } from '../transport.js';
-import { Destinations, windowRestBytes } from './destinations.js';
+import { type LocalRange, type Mr, type ReadOp, type Transport, tcpHostAndPort } from '../transport.js';
+import { Destinations, type DestinationUse, windowRestBytes } from './destinations.js';
 import { Publications } from './publications.js';
 
 export interface RdmaTransportOptions {
@@ -117,17 +116,18 @@ export class RdmaTransport implements Transport {
       this.#failedHere += ops.length;
       return new Array<boolean>(ops.length).fill(false);
     }
-    const batch = this.#reader.batch(ops.length);
+    const byRdma: number[] = [];
     const overTcp: number[] = [];
     for (const [index, op] of ops.entries()) {
       if (!isSendable(op)) this.#failedHere++;
       else if (tcpHostAndPort(op.remoteEndpoint) !== undefined) overTcp.push(index);
-      else this.#add(batch, op, index);
+      else byRdma.push(index);
     }
-    const byRdma = batch.run();
-    if (overTcp.length === 0) return byRdma;
-    const tcpResults = await this.#tcp.batchRead(overTcp.map((index) => ops[index] as ReadOp));
-    const results = await byRdma;
+    if (overTcp.length === 0) return this.#readByRdma(ops, byRdma);
+    const [results, tcpResults] = await Promise.all([
+      this.#readByRdma(ops, byRdma),
+      this.#tcp.batchRead(overTcp.map((index) => ops[index] as ReadOp)),
+    ]);
     for (const [i, index] of overTcp.entries()) results[index] = tcpResults[i] as boolean;
     return results;
   }
@@ -187,38 +187,57 @@ export class RdmaTransport implements Transport {
     if (!isReleased) log.log('error', 'RDMA: the engine does not end', { after_ms: CLOSE_TIMEOUT_MS });
   }
 
-  #add(batch: ReaderBatch, op: ReadOp, index: number): void {
-    if (!this.#prepare(op, index)) {
-      this.#failedHere++;
-      return;
-    }
-    if (!batch.addOp(index, op.remoteEndpoint, op.rkey, Number(op.remoteAddr), op.checksum)) return;
-    if (op.scatter === undefined) addRange(batch, op.localAddr, op.length, index);
-    else for (const { addr, length } of op.scatter) addRange(batch, addr, length, index);
-  }
-
-  /** Sees to it that all local memory of an operation is registered. False: that cannot be. */
-  #prepare({ localAddr, length, scatter }: ReadOp, index: number): boolean {
-    if (scatter === undefined) return this.#prepareRange(localAddr, length, index);
-    return scatter.every((range) => this.#prepareRange(range.addr, range.length, index));
-  }
-
-  #prepareRange(addr: bigint, length: number, index: number): boolean {
-    if (length === 0) return true;
-    const start = Number(addr);
-    if (this.#publications.covers(start, length)) return true;
+  /** Reads those operations of `ops` that have these indices; the results of all others are false. */
+  async #readByRdma(ops: readonly ReadOp[], indices: readonly number[]): Promise<boolean[]> {
+    const destinations = this.#destinations.use();
     try {
-      return this.#destinations.prepare(destinationRegion(addr, length, index), start, length);
-    } catch (error) {
-      if (error instanceof ClosedError) return false;
-      throw error;
+      const ready: number[] = [];
+      for (const index of indices) {
+        const op = ops[index] as ReadOp;
+        if (this.#isReady(destinations, op, index) || (await this.#makeReady(destinations, op, index)))
+          ready.push(index);
+        else this.#failedHere++;
+      }
+      // Nothing is waited for from here on: what is added is still live when the engine gets it.
+      const batch = this.#reader.batch(ops.length);
+      for (const index of ready) {
+        const op = ops[index] as ReadOp;
+        if (!batch.addOp(index, op.remoteEndpoint, op.rkey, Number(op.remoteAddr), op.checksum)) continue;
+        for (const { addr, length } of rangesOf(op)) addRange(batch, addr, length, index);
+      }
+      return await batch.run();
+    } finally {
+      destinations.release();
     }
+  }
+
+  /** Sees to it that all local memory of an operation is registered. False: that cannot be as things are. */
+  #isReady(destinations: DestinationUse, op: ReadOp, index: number): boolean {
+    return rangesOf(op).every(({ addr, length }) => {
+      const start = Number(addr);
+      if (length === 0 || this.#publications.covers(start, length)) return true;
+      return destinations.add(destinationRegion(addr, length, index), start, length);
+    });
+  }
+
+  /** The same, once memory that nothing is read into has made room for it. */
+  async #makeReady(destinations: DestinationUse, op: ReadOp, index: number): Promise<boolean> {
+    while (await this.#destinations.makeRoom()) {
+      if (this.#closing !== undefined) return false;
+      if (this.#isReady(destinations, op, index)) return true;
+    }
+    return false;
   }
 
   #failed(status: OpStatusName): void {
     if (status !== 'checksum') return;
     this.#env.metrics.count('meshcache_checksum_failures_total', 1, { source: 'remote' });
   }
+}
+
+/** The local memory of an operation. */
+function rangesOf({ localAddr: addr, length, scatter }: ReadOp): readonly LocalRange[] {
+  return scatter ?? [{ addr, length }];
 }
 
 /** Adds local memory to an operation, window by window as it is registered. */
