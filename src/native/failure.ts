@@ -8,7 +8,7 @@ const ADVICE: readonly (readonly [call: RegExp, errnos: readonly string[], advic
   [
     /bind|listen/,
     ['EADDRINUSE'],
-    'another program listens on that port: choose another rdma_port, or 0 for a free one',
+    'another program listens on that port: choose another one (rdma_port, or bindPort of an engine), or 0 for a free one',
   ],
   [
     /bind|listen/,

@@ -10,6 +10,9 @@ export interface TestedAddon extends NativeAddon {
 
 const { addon: loaded, reason } = loadNative();
 
+// Where the addon must be there, its tests fail rather than skip.
+if (process.env.MESHCACHE_TEST_ADDON === 'required' && loaded === null) throw new Error(`no addon: ${reason}`);
+
 /** The addon that is built, for tests of {@link withAddon}. */
 export const addon = loaded as TestedAddon;
 
