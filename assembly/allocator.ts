@@ -113,6 +113,11 @@ export class Allocator {
   totalUnits: u64;
   /** Blocks 0 to segments - 1 are the first blocks of the segments, for ever. */
   segments: u32;
+  /**
+   * Last block of the last segment that `allocateAt` cut from (at first: of the first one); all segments above are one
+   * free block each. NONE from the first `allocate` or `free` on.
+   */
+  private restoreTail: u32;
 
   /** Segment i starts at i * segmentUnits; the last one may be shorter. */
   constructor(totalUnits: u64, segmentUnits: u64) {
@@ -126,6 +131,7 @@ export class Allocator {
     this.segmentUnits = segmentUnits;
     this.totalUnits = totalUnits;
     this.segments = <u32>((totalUnits + segmentUnits - 1) / segmentUnits);
+    this.restoreTail = 0;
     for (let i: u32 = 0; i < this.segments; i++) this.blocks.add();
     // Filled from the first segment on: the bins are last in, first out.
     for (let i = this.segments; i > 0; i--) {
@@ -145,17 +151,40 @@ export class Allocator {
   allocate(units: u64): u32 {
     const block = this.findFree(units);
     if (block == NONE) return NONE;
+    this.take(block, units);
+    this.restoreTail = NONE;
+    return block;
+  }
+
+  /** Whether there has been neither an `allocate` nor a `free`. */
+  @inline
+  get canRestore(): bool {
+    return this.restoreTail != NONE;
+  }
+
+  /**
+   * A used block of exactly that range; NONE: it is not free, not in one segment, or below a range taken before. Only
+   * while `canRestore`: then all free space above the last range taken is the last block of its segment. O(1).
+   */
+  allocateAt(offset: u64, units: u64): u32 {
+    const end = offset + units;
+    if (end > this.totalUnits) return NONE;
+    const segment = <u32>(offset / this.segmentUnits);
+    if (<u32>((end - 1) / this.segmentUnits) != segment) return NONE;
+    let block = this.restoreTail;
+    if (segment > <u32>(blockOffset(this.at(block)) / this.segmentUnits)) block = segment;
     const at = this.at(block);
-    this.removeFromBin(block, at);
-    setBlockState(at, USED);
-    this.freeUnits -= units;
-    const rest = blockSize(at) - units;
-    if (rest > 0) this.split(block, at, units, rest);
+    if (blockState(at) != FREE || blockOffset(at) > offset) return NONE;
+    if (blockOffset(at) < offset) block = this.splitFree(block, offset - blockOffset(at));
+    this.take(block, units);
+    const rest = blockUpper(this.at(block));
+    this.restoreTail = rest == NONE ? block : rest;
     return block;
   }
 
   /** Gives a used or waiting block back and merges it with its free neighbours. */
   free(block: u32): void {
+    this.restoreTail = NONE;
     let at = this.at(block);
     this.freeUnits += blockSize(at);
     setBlockState(at, FREE);
@@ -253,6 +282,25 @@ export class Allocator {
     store<u32>(at, NONE, 20);
     store<u32>(at, FREE, 32);
     store<u32>(at, NONE, 36);
+  }
+
+  /** Makes the low end of a free block, of that many units, used, and gives the rest back. */
+  private take(block: u32, units: u64): void {
+    const at = this.at(block);
+    this.removeFromBin(block, at);
+    setBlockState(at, USED);
+    this.freeUnits -= units;
+    const rest = blockSize(at) - units;
+    if (rest > 0) this.split(block, at, units, rest);
+  }
+
+  /** Cuts a free block in two free ones, for a moment unmerged; returns the upper one. */
+  private splitFree(block: u32, units: u64): u32 {
+    const at = this.at(block);
+    this.removeFromBin(block, at);
+    this.split(block, at, units, blockSize(at) - units);
+    this.addToBin(block, at);
+    return blockUpper(at);
   }
 
   private split(block: u32, at: usize, units: u64, rest: u64): void {

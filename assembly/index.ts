@@ -137,6 +137,38 @@ export function poolEvicted(pool: Pool): usize {
   return pool.evicted;
 }
 
+/**
+ * Puts each key, of `sizes[i]`, at `offsets[i]` (both f64; offsets are multiples of the alignment and strictly
+ * ascending, also from call to call). Output per key: `slots` (i32; -1: not taken). Returns 1; or 0, and nothing is
+ * done, when anything else than this has taken up space or given it back before.
+ */
+export function poolRestoreBatch(
+  pool: Pool,
+  keys: usize,
+  lengths: usize,
+  count: u32,
+  sizes: usize,
+  offsets: usize,
+  slots: usize,
+): u32 {
+  if (!pool.canRestore) return 0;
+  for (let i: u32 = 0; i < count; i++) {
+    const keyBytes = load<u32>(lengths + (<usize>i << 2));
+    xxh3(keys, keyBytes);
+    keys += keyBytes;
+    const bytes = <u64>load<f64>(sizes + (<usize>i << 3));
+    const offset = <u64>load<f64>(offsets + (<usize>i << 3)) / pool.alignmentBytes;
+    store<u32>(slots + (<usize>i << 2), pool.restore(digestLow, digestHigh, bytes, offset));
+  }
+  return 1;
+}
+
+/** Slot that the page evicted had, or -1: none may go. */
+export function poolEvictNext(pool: Pool, nowMs: f64): u32 {
+  pool.begin(nowMs);
+  return pool.evictNext();
+}
+
 /** Uses each page in order. Output per key: `offsets` and `sizes` (f64, -1: miss), `slots` (i32, -1: miss). */
 export function poolLookupBatch(
   pool: Pool,

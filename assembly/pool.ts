@@ -66,7 +66,7 @@ export class Pool {
   pinned: u32;
   evictions: u64;
   earlyReuses: u64;
-  /** Publishes so far, modulo 2^32. */
+  /** Pages published or restored so far, also those refused, modulo 2^32. */
   stamp: u32;
   /** Slots evicted by the running call, in order. */
   evicted: usize;
@@ -121,20 +121,45 @@ export class Pool {
       this.remove(present);
       if (isPinned) return NONE;
     }
-    const block = this.place(max<u64>(1, (bytes + this.alignmentBytes - 1) / this.alignmentBytes));
+    const block = this.place(this.unitsOf(bytes));
     if (block == NONE) return NONE;
     // Only now: making room may have meant forgetting this very ghost. Its slot was not given to anybody since.
     const isGhost = present != NONE && slotStatus(this.slots.at(present)) == GHOST;
     if (isGhost) this.policy.forgetGhost(present);
     const slot = isGhost ? present : this.slots.add();
-    const blockAt = this.allocator.at(block);
-    setBlockSlot(blockAt, slot);
-    describeSlot(this.slots.at(slot), low, high, bytes, block, blockOffset(blockAt), stamp);
+    this.describe(slot, block, low, high, bytes, stamp);
     if (!isGhost) this.table.insert(low, high, slot);
     this.policy.insert(slot, isGhost);
-    this.usedBytes += bytes;
-    this.entries++;
     return slot;
+  }
+
+  /** Whether nothing but `restore` has ever taken space or given any back: see `restore`. */
+  get canRestore(): bool {
+    return this.allocator.canRestore && this.waitUnits == 0 && this.heldUnits == 0;
+  }
+
+  /**
+   * Slot of the page now at that offset, or NONE: see {@link Allocator.allocateAt}, or its digest is there. Only while
+   * `canRestore`, so that there is no ghost either.
+   */
+  restore(low: u64, high: u64, bytes: u64, offset: u64): u32 {
+    const stamp = this.stamp++;
+    if (this.table.find(low, high) != NONE) return NONE;
+    const block = this.allocator.allocateAt(offset, this.unitsOf(bytes));
+    if (block == NONE) return NONE;
+    const slot = this.slots.add();
+    this.describe(slot, block, low, high, bytes, stamp);
+    this.table.insert(low, high, slot);
+    this.policy.insert(slot, false);
+    return slot;
+  }
+
+  /** Evicts the page that is due to go; its slot, or NONE when none may. */
+  evictNext(): u32 {
+    if (this.isQuarantineClosed()) return NONE;
+    const victim = this.policy.victim();
+    if (victim != NONE) this.evict(victim);
+    return victim;
   }
 
   /** The live page of that digest, or NONE. */
@@ -243,16 +268,30 @@ export class Pool {
 
   /** One victim, or, with none left, the end of the oldest quarantine. False: neither is allowed. */
   private makeRoom(): bool {
-    if (this.neverReuseEarly && this.quarantineMs > 0 && this.waitUnits >= this.quarantineMaxUnits) return false;
-    const victim = this.policy.victim();
-    if (victim != NONE) {
-      this.evict(victim);
-      return true;
-    }
+    if (this.evictNext() != NONE) return true;
     if (this.neverReuseEarly || this.waitHead == NONE) return false;
     this.earlyReuses++;
     this.releaseOldest();
     return true;
+  }
+
+  /** Whether the quarantine is at its limit and may not be cut short: nothing is evicted then. */
+  private isQuarantineClosed(): bool {
+    return this.neverReuseEarly && this.quarantineMs > 0 && this.waitUnits >= this.quarantineMaxUnits;
+  }
+
+  @inline
+  private unitsOf(bytes: u64): u64 {
+    return max<u64>(1, (bytes + this.alignmentBytes - 1) / this.alignmentBytes);
+  }
+
+  /** Ties a live page to its block and counts it. */
+  private describe(slot: u32, block: u32, low: u64, high: u64, bytes: u64, stamp: u32): void {
+    const blockAt = this.allocator.at(block);
+    setBlockSlot(blockAt, slot);
+    describeSlot(this.slots.at(slot), low, high, bytes, block, blockOffset(blockAt), stamp);
+    this.usedBytes += bytes;
+    this.entries++;
   }
 
   private evict(slot: u32): void {

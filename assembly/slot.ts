@@ -8,7 +8,7 @@
  *     28 previous   u32      32 next u32          in the list that the policy keeps it in, or NONE
  *     36 pins       u32
  *     40 frequency  u32      44 queue u32         the policy's own
- *     48 stamp      u32       number of the publish that wrote it
+ *     48 stamp      u32       number of the publish or restore that wrote it
  *     52 status     u32       VACANT, LIVE, HELD or GHOST
  *     56 offset     u64 units
  */

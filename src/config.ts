@@ -1,5 +1,5 @@
 import { ConfigError } from './base/errors.js';
-import { POOL_MAX_BYTES, POOL_MIN_BYTES } from './base/limits.js';
+import { DISK_INDEX_MIN_BYTES, DISK_MAX_BYTES, DISK_MIN_BYTES, POOL_MAX_BYTES, POOL_MIN_BYTES } from './base/limits.js';
 import { type Endpoint, parseEndpoint } from './base/network.js';
 import { formatSize, parseSize } from './base/sizes.js';
 
@@ -44,8 +44,10 @@ export interface MeshCacheConfigFields {
   readonly memberTtl: number;
   readonly diskEnabled: boolean;
   readonly diskPath: string | undefined;
-  /** Bytes. */
+  /** Bytes, everything that the tier has on disk included. */
   readonly diskSize: number;
+  /** What the index may take of that, bytes; undefined: a 32nd. Small pages with long keys need more to fill the disk. */
+  readonly diskIndexSize: number | undefined;
   readonly metricsEnabled: boolean;
   readonly metricsHost: string;
   readonly metricsPort: number;
@@ -108,14 +110,14 @@ function decimal(min: number, max: number, byDefault: number, unit: string): Fie
   };
 }
 
-function size(min: number, max: number, byDefault: string): Field {
+function size(min: number, max: number, byDefault: string | undefined): Field {
   return {
     parse(value) {
       const bytes = parseSize(value);
       return bytes !== undefined && bytes >= min && bytes <= max ? bytes : undefined;
     },
     allowed: `${formatSize(min)} to ${formatSize(max)}, as bytes or with b, kb, mb, gb or tb, for example "4gb"`,
-    byDefault: parseSize(byDefault),
+    byDefault: byDefault === undefined ? undefined : parseSize(byDefault),
   };
 }
 
@@ -180,7 +182,8 @@ const SCHEMA: Readonly<Record<string, Field>> = {
   member_ttl: decimal(0.1, 36_000, 6, 'seconds'),
   disk_enabled: flag(false),
   disk_path: text('a directory', undefined),
-  disk_size: size(2 ** 20, 2 ** 50, '100gb'),
+  disk_size: size(DISK_MIN_BYTES, DISK_MAX_BYTES, '100gb'),
+  disk_index_size: size(DISK_INDEX_MIN_BYTES, DISK_MAX_BYTES, undefined),
   metrics_enabled: flag(true),
   metrics_host: text('a host name or address', '127.0.0.1'),
   metrics_port: integer(0, 65535, 31997),
@@ -225,6 +228,7 @@ export class MeshCacheConfig implements MeshCacheConfigFields {
   declare readonly diskEnabled: boolean;
   declare readonly diskPath: string | undefined;
   declare readonly diskSize: number;
+  declare readonly diskIndexSize: number | undefined;
   declare readonly metricsEnabled: boolean;
   declare readonly metricsHost: string;
   declare readonly metricsPort: number;

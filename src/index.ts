@@ -14,6 +14,7 @@ export { DirectoryServer } from './directory/server.js';
 export { DirectoryShard } from './directory/shard.js';
 export { DiscoveryClient } from './discovery/client.js';
 export { DiscoveryServer } from './discovery/server.js';
+export { type DiskInfo, DiskStore, type DiskStoreOptions, diskSizeFor } from './disk/disk-store.js';
 export { HostRegion } from './memory/host-region.js';
 export { Metrics, type ReadSource } from './metrics/metrics.js';
 export { MeshCacheStore, type StoreStats } from './node/meshcache-store.js';

@@ -89,6 +89,9 @@ const REFUSED: readonly [Record<string, unknown>, RegExp][] = [
     /"member_ttl": got 3 s, allowed is at least twice heartbeat_interval/,
   ],
   [{ discovery_addr: ADDR, disk_enabled: true }, /"disk_path" is required/],
+  [{ discovery_addr: ADDR, disk_enabled: true, disk_path: ' ' }, /"disk_path": got " ", allowed is a directory/],
+  [{ discovery_addr: ADDR, disk_size: 2 ** 20 - 1 }, /"disk_size": got 1048575, allowed is 1 MiB to 1024 TiB/],
+  [{ discovery_addr: ADDR, disk_size: '2000tb' }, /"disk_size": got "2000tb"/],
   [{ discovery_addr: ADDR, discoveryAddr: ADDR }, /"discovery_addr" is given twice/],
   [
     { discovery_addr: ADDR, discovry_adr: ADDR },

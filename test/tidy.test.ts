@@ -13,16 +13,16 @@ const LEVELS: Readonly<Record<string, number>> = {
   transport: 3,
   rpc: 3,
   pool: 4,
-  disk: 4,
   directory: 4,
   discovery: 4,
   metrics: 4,
-  store: 5,
-  node: 6,
-  'index.ts': 7,
-  cli: 8,
-  bench: 7,
-  sim: 7,
+  disk: 5,
+  store: 6,
+  node: 7,
+  'index.ts': 8,
+  bench: 8,
+  sim: 8,
+  cli: 9,
 };
 
 /** Only these places may touch what the environment hands out everywhere else. */

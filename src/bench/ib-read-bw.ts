@@ -1,7 +1,5 @@
 import { type ChildProcess, execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { access, constants } from 'node:fs/promises';
-import { delimiter, join } from 'node:path';
 import { promisify } from 'node:util';
 
 const run = promisify(execFile);
@@ -30,19 +28,6 @@ export interface IbReadBwResult {
   readonly elapsedS: number;
   /** User and system time, seconds. */
   readonly cpuS: number;
-}
-
-/** Where perftest's `ib_read_bw` is; undefined when it is not installed. */
-export async function findIbReadBw(): Promise<string | undefined> {
-  for (const folder of (process.env.PATH ?? '').split(delimiter)) {
-    const path = join(folder, 'ib_read_bw');
-    const isThere = await access(path, constants.X_OK).then(
-      () => true,
-      () => false,
-    );
-    if (isThere) return path;
-  }
-  return undefined;
 }
 
 /**

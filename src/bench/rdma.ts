@@ -3,8 +3,9 @@ import { formatSize } from '../base/sizes.js';
 import { HostRegion } from '../memory/host-region.js';
 import { TransferEngine } from '../native/transfer-engine.js';
 import { MeshCacheStore } from '../node/meshcache-store.js';
+import { findProgram } from './find-program.js';
 import { findFreePort } from './free-port.js';
-import { findIbReadBw, type IbReadBwResult, runIbReadBw } from './ib-read-bw.js';
+import { type IbReadBwResult, runIbReadBw } from './ib-read-bw.js';
 import { median } from './median.js';
 import type { RdmaPeerAnswer, RdmaPeerCommand } from './rdma-peer.js';
 import type { BenchOptions, BenchReport } from './report.js';
@@ -82,7 +83,7 @@ class RdmaBench {
       await target.prefault();
       engine.registerMr(target.addr, target.length);
       const parts = { peer, memory: memory as Required<RdmaPeerAnswer>, engine, store, target };
-      return new RdmaBench(options, { ...parts, perftest: await findIbReadBw() });
+      return new RdmaBench(options, { ...parts, perftest: await findProgram('ib_read_bw') });
     } catch (error) {
       peer.end();
       await engine.close();

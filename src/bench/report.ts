@@ -11,6 +11,8 @@ export interface BenchOptions {
   readonly rounds: number;
   /** Smaller work, for tests that only keep the benchmark from rotting. */
   readonly quick: boolean;
+  /** Where a benchmark that needs files makes them; without it in the system's folder for temporary files. */
+  readonly dir?: string;
   /** Says what is going on when it takes longer than a second. */
   progress(text: string): void;
 }

@@ -32,6 +32,19 @@ export interface AgentStatus {
   readonly evictions: number;
   readonly checksumFailures: number;
   readonly rssBytes: number;
+  readonly disk: AgentDisk | null;
+}
+
+/** The disk tier of a node that has one; counts are of pages. */
+export interface AgentDisk {
+  readonly entries: number;
+  readonly usedBytes: number;
+  readonly capacityBytes: number;
+  readonly evictions: number;
+  /** Not written: the queue was full, or writing had failed. */
+  readonly skippedPages: number;
+  readonly corruptPages: number;
+  readonly writeErrors: number;
 }
 
 /** What some requests did; counts are of pages unless they say otherwise. */

@@ -13,11 +13,13 @@ const BENCHMARKS: Readonly<Record<string, () => Promise<Benchmark>>> = {
   rdma: async () => (await import('../bench/rdma.js')).rdmaBench,
   memory: async () => (await import('../bench/memory.js')).memoryBench,
   store: async () => (await import('../bench/store.js')).storeBench,
+  disk: async () => (await import('../bench/disk.js')).diskBench,
 };
 
 interface BenchCommandOptions {
   readonly rounds: number;
   readonly quick: boolean;
+  readonly dir?: string;
   readonly json: boolean;
 }
 
@@ -27,13 +29,15 @@ export function benchCommand(context: CommandContext): Command {
     .addArgument(new Argument('<what>', 'what to measure').choices(Object.keys(BENCHMARKS)))
     .option('--rounds <count>', 'counted rounds of each contender; medians are reported', wholeNumber(1, 1000), 5)
     .option('--quick', 'much smaller work: shows that it runs, not how fast it is', false)
+    .option('--dir <path>', "where `disk` makes its files (default: the system's folder for temporary files)")
     .addOption(jsonOption())
     .addHelpText(
       'after',
       `
 Examples:
   meshcache bench ring
-  meshcache bench store --rounds 7 --json`,
+  meshcache bench store --rounds 7 --json
+  meshcache bench disk --dir /mnt/nvme`,
     )
     .action(async (what: string, options: BenchCommandOptions) => {
       const report = await runBench(what, options, context);
@@ -48,6 +52,7 @@ async function runBench(what: string, options: BenchCommandOptions, context: Com
     const report = benchmark({
       rounds: options.rounds,
       quick: options.quick,
+      ...(options.dir === undefined ? {} : { dir: options.dir }),
       progress: (text) => progress.update(text),
     });
     return await Promise.race([report, interruption(context.signal)]);

@@ -82,6 +82,7 @@ class Agent {
       evictions: stats?.evictions ?? 0,
       checksumFailures: stats?.checksumFailures ?? 0,
       rssBytes: process.memoryUsage.rss(),
+      disk: stats?.disk ?? null,
     };
   }
 }

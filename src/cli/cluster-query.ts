@@ -26,6 +26,17 @@ export interface NodeStatus {
     readonly capacity_bytes: number;
     readonly evictions: number;
   };
+  /** Of a node with a disk tier. */
+  readonly disk?: {
+    readonly entries: number;
+    readonly used_bytes: number;
+    readonly capacity_bytes: number;
+    readonly queue_bytes: number;
+    readonly skipped_pages: number;
+    readonly corrupt_pages: number;
+    readonly evictions: number;
+    readonly write_errors: number;
+  } | null;
   readonly reads?: {
     readonly local: number;
     readonly remote: number;

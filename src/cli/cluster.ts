@@ -17,6 +17,8 @@ export interface ClusterOptions {
   readonly components: 1 | 2;
   /** Configuration of every node beside the discovery address; snake_case keys. */
   readonly config: Readonly<Record<string, unknown>>;
+  /** What one node has beside that; counted from 0. */
+  readonly nodeConfig?: (index: number) => Readonly<Record<string, unknown>>;
   /** The processes are started so that they may outlive this one ({@link Cluster.keep}). */
   readonly mayBeKept?: boolean;
   /** What the nodes log goes to stderr at once; without it only the end of a dead node's is shown. */
@@ -43,10 +45,15 @@ export class Cluster {
     const agents = Array.from({ length: options.nodes }, (_, index) => new ClusterAgent(index, options));
     const cluster = new Cluster(discoveryAddr, agents);
     options.signal?.addEventListener('abort', () => void cluster.close(), { once: true });
-    const setup = { config, pageBytes: options.pageBytes, components: options.components };
+    const { pageBytes, components } = options;
+    const setupOf = (index: number): AgentSetup => ({
+      config: { ...config, ...options.nodeConfig?.(index) },
+      pageBytes,
+      components,
+    });
     try {
       await within(systemClock, START_TIMEOUT_MS, 'the nodes did not come up', async () => {
-        await Promise.all(agents.map((agent) => agent.start(setup)));
+        await Promise.all(agents.map((agent, index) => agent.start(setupOf(index))));
         await Promise.all(agents.map((agent) => agent.awaitMembers(options.nodes)));
       });
     } catch (error) {

@@ -1,17 +1,22 @@
 import { freemem } from 'node:os';
 import { Command } from 'commander';
 import { formatSize } from '../base/sizes.js';
+import { type DiskSizes, diskSizeFor } from '../disk/disk-store.js';
 import { Cluster } from './cluster.js';
 import type { CommandContext } from './context.js';
 import { CommandFailure } from './failure.js';
 import { type LoadResult, runLoad } from './load.js';
 import { formatLoadReport, type LoadReport, loadReport, printLoadReport } from './load-report.js';
+import { NodeFolders } from './node-folders.js';
 import { decimalNumber, jsonOption, pageBytes, wholeNumber } from './options.js';
 import { formatCount } from './table.js';
-import { conversationWorkload, uniquePages } from './workload.js';
+import { conversationWorkload, type TurnRequest, uniquePages } from './workload.js';
 
 /** Part of the free memory that a demo may fill with pages. */
 const MEMORY_SHARE = 0.75;
+/** With disks: the pools of all nodes hold this part of the pages, and the disks all of them twice. */
+const POOLED_SHARE = 1 / 8;
+const DISK_COPIES = 2;
 
 export interface DemoOptions {
   readonly nodes: number;
@@ -21,13 +26,15 @@ export interface DemoOptions {
   readonly pageBytes: number;
   readonly seed: number;
   readonly keep: boolean;
+  /** Small pools, with a disk tier behind each. */
+  readonly disk: boolean;
 }
 
 export interface DemoResult extends LoadReport {
   readonly seed: number;
   readonly conversations: number;
   /** Where a kept cluster can be found, and the processes that it consists of. */
-  readonly kept?: { readonly discovery_addr: string; readonly pids: readonly number[] };
+  readonly kept?: { readonly discovery_addr: string; readonly pids: readonly number[]; readonly disk_path?: string };
 }
 
 /** Runs conversations against a cluster of processes on this machine; every page that is read is checked, byte for byte. */
@@ -35,17 +42,22 @@ export async function runDemo(options: DemoOptions, context: CommandContext): Pr
   const requests = conversationWorkload(options);
   checkMemory(uniquePages(requests) * options.pageBytes);
   const progress = context.progress();
-  progress.update(`starting ${options.nodes} nodes`);
-  const cluster = await Cluster.start({
-    nodes: options.nodes,
-    pageBytes: options.pageBytes,
-    components: 2,
-    config: {},
-    mayBeKept: options.keep,
-    isLogShown: process.env.MESHCACHE_LOG !== undefined,
-    signal: context.signal,
-  });
+  const tiers = options.disk ? tierSizes(requests, options) : undefined;
+  const folders = tiers && (await NodeFolders.create(undefined, tiers.disk.maxBytes * options.nodes));
+  let cluster: Cluster | undefined;
+  let isKept = false;
   try {
+    progress.update(`starting ${options.nodes} nodes`);
+    cluster = await Cluster.start({
+      nodes: options.nodes,
+      pageBytes: options.pageBytes,
+      components: 2,
+      config: tiers === undefined ? {} : { global_segment_size: tiers.poolBytes },
+      nodeConfig: (index) => (tiers && folders?.config(index, tiers.disk)) ?? {},
+      mayBeKept: options.keep,
+      isLogShown: process.env.MESHCACHE_LOG !== undefined,
+      signal: context.signal,
+    });
     const load: LoadResult = await runLoad(cluster.agents, requests, {
       concurrency: options.nodes,
       clock: context.clock,
@@ -62,11 +74,14 @@ export async function runDemo(options: DemoOptions, context: CommandContext): Pr
     const result = { ...report, seed: options.seed, conversations: options.conversations };
     if (!options.keep) return result;
     await cluster.keep();
-    const kept = { discovery_addr: cluster.discoveryAddr, pids: cluster.agents.map((agent) => agent.pid) };
+    isKept = true;
+    const pids = cluster.agents.map((agent) => agent.pid);
+    const kept = { discovery_addr: cluster.discoveryAddr, pids, ...(folders && { disk_path: folders.path }) };
     return { ...result, kept };
   } finally {
     progress.end();
-    await cluster.close();
+    await cluster?.close();
+    if (!isKept) await folders?.remove();
   }
 }
 
@@ -79,6 +94,7 @@ export function demoCommand(context: CommandContext): Command {
     .option('--page-bytes <size>', 'bytes of a page', pageBytes, 2 ** 20)
     .option('--seed <number>', 'seed of the workload', wholeNumber(0, 2 ** 32 - 1), 1)
     .option('--keep', 'leave the cluster running afterwards', false)
+    .option('--disk', 'small pools, and a disk tier of each node in a temporary folder', false)
     .addOption(jsonOption())
     .addHelpText(
       'after',
@@ -86,6 +102,7 @@ export function demoCommand(context: CommandContext): Command {
 Examples:
   meshcache demo                         3 nodes, 1 MiB pages, less than a minute
   meshcache demo --nodes 5 --page-bytes 64kb
+  meshcache demo --disk                  most pages come from disks
   meshcache demo --keep                  then: meshcache status --discovery-addr ...
 
 Ends with status 1 when a byte was wrong.`,
@@ -99,13 +116,27 @@ Ends with status 1 when a byte was wrong.`,
 function formatDemo(result: DemoResult): string {
   const table = `${formatLoadReport(result)}\n`;
   if (result.kept === undefined) return table;
-  const { discovery_addr, pids } = result.kept;
+  const { discovery_addr, pids, disk_path } = result.kept;
+  const leftover = disk_path === undefined ? '' : `  then remove: rm -r ${disk_path}\n`;
   return `${table}
 The cluster is still running.
   look at it:  meshcache status --discovery-addr ${discovery_addr}
   join it:     meshcache node --discovery-addr ${discovery_addr}
   stop it:     kill ${pids.join(' ')}
-`;
+${leftover}`;
+}
+
+/** Pools that the workload overflows, but not one request; disks that it does not. */
+function tierSizes(
+  requests: readonly TurnRequest[],
+  { nodes, pageBytes }: DemoOptions,
+): { readonly poolBytes: number; readonly disk: DiskSizes } {
+  const pages = uniquePages(requests) / nodes;
+  const longest = requests.reduce((most, { keys }) => Math.max(most, keys.length), 0);
+  return {
+    poolBytes: Math.ceil(Math.max(longest, pages * POOLED_SHARE)) * pageBytes,
+    disk: diskSizeFor(Math.ceil(pages * DISK_COPIES), pageBytes),
+  };
 }
 
 function checkMemory(neededBytes: number): void {

@@ -13,10 +13,11 @@ import { systemRdmaHost } from '../native/rdma-host.js';
 import { MeshCacheStore } from '../node/meshcache-store.js';
 import { ClusterQuery } from './cluster-query.js';
 import { type CommandContext, printResult } from './context.js';
+import { checkDisk } from './doctor-disk.js';
 import { checkAddon, checkHugePages, checkLockedMemory, checkRdma, checkRdmaTrip } from './doctor-rdma.js';
-import { EXIT_FAILURE } from './failure.js';
+import { EXIT_FAILURE, wrongUsage } from './failure.js';
 import type { Finding } from './finding.js';
-import { discoveryEndpoints, jsonOption } from './options.js';
+import { discoveryEndpoints, diskBytes, jsonOption } from './options.js';
 import { PageContent } from './page-content.js';
 
 type Check = () => Finding | Finding[] | Promise<Finding | Finding[]>;
@@ -29,8 +30,17 @@ const TRIP_POOL_BYTES = 2 ** 20;
 /** A key of the form that the page content needs. */
 const TRIP_KEY = '5d0c70e5'.repeat(8);
 
+export interface DoctorOptions {
+  /** Masters of a cluster that are to be asked. */
+  readonly discoveryAddr?: readonly Endpoint[];
+  /** Folder of a disk tier, as it is or as it is going to be. */
+  readonly diskPath?: string;
+  /** Bytes that the tier is to have. */
+  readonly diskSize?: number;
+}
+
 /** Looks at this machine from a node's point of view; none of the checks throws. */
-export async function examine(discovery: readonly Endpoint[]): Promise<Finding[]> {
+export async function examine({ discoveryAddr = [], diskPath, diskSize }: DoctorOptions): Promise<Finding[]> {
   const checks: [string, Check][] = [
     ['Node.js', checkNodeVersion],
     ['WASM core', checkCore],
@@ -44,7 +54,8 @@ export async function examine(discovery: readonly Endpoint[]): Promise<Finding[]
     ['/dev/shm', checkSharedMemory],
     ['loopback', checkLoopback],
     ['one-page trip', checkPageTrip],
-    ...discovery.map((endpoint): [string, Check] => ['discovery', () => checkDiscovery(endpoint)]),
+    ...(diskPath === undefined ? [] : [['disk', () => checkDisk(diskPath, diskSize)] as [string, Check]]),
+    ...discoveryAddr.map((endpoint): [string, Check] => ['discovery', () => checkDiscovery(endpoint)]),
   ];
   const findings: Finding[] = [];
   for (const [subject, check] of checks) {
@@ -61,6 +72,8 @@ export function doctorCommand(context: CommandContext): Command {
   return new Command('doctor')
     .description('check what works on this machine, and why the rest does not')
     .option('--discovery-addr <host:port>', 'also ask the masters of a cluster', discoveryEndpoints)
+    .option('--disk-path <folder>', 'also look at the folder of a disk tier')
+    .option('--disk-size <size>', 'what the disk tier is to have there: 100gb', (text) => diskBytes(text))
     .addOption(jsonOption())
     .addHelpText(
       'after',
@@ -68,11 +81,15 @@ export function doctorCommand(context: CommandContext): Command {
 Examples:
   meshcache doctor
   meshcache doctor --discovery-addr 10.0.0.1:31990
+  meshcache doctor --disk-path /mnt/nvme/meshcache --disk-size 500gb
 
 Ends with status 1 when there is a problem; warnings do not count.`,
     )
-    .action(async (options: { discoveryAddr?: readonly Endpoint[]; json: boolean }) => {
-      const findings = await examine(options.discoveryAddr ?? []);
+    .action(async (options: DoctorOptions & { json: boolean }) => {
+      if (options.diskSize !== undefined && options.diskPath === undefined) {
+        throw wrongUsage('--disk-size is given without --disk-path; give the folder, or leave the size out');
+      }
+      const findings = await examine(options);
       printResult(context, { findings }, { json: options.json, asText: (result) => formatFindings(result.findings) });
       if (findings.some((finding) => finding.state === 'problem')) context.setExitStatus(EXIT_FAILURE);
     });

@@ -1,5 +1,5 @@
 import { formatSize } from '../base/sizes.js';
-import type { AgentStatus } from './agent-protocol.js';
+import type { AgentDisk, AgentStatus } from './agent-protocol.js';
 import { type CommandContext, printResult } from './context.js';
 import { EXIT_FAILURE } from './failure.js';
 import { type LoadResult, quantile } from './load.js';
@@ -32,6 +32,19 @@ export interface LoadReport {
   readonly wall_s: number;
   readonly wrong_bytes: number;
   readonly nodes_rss_bytes: number;
+  /** All disk tiers together; null: there is none. */
+  readonly disk: DiskReport | null;
+}
+
+/** Counts are of pages. */
+export interface DiskReport {
+  readonly entries: number;
+  readonly used_bytes: number;
+  readonly capacity_bytes: number;
+  readonly evictions: number;
+  readonly skipped_pages: number;
+  readonly corrupt_pages: number;
+  readonly write_errors: number;
 }
 
 export function loadReport(
@@ -65,6 +78,7 @@ export function loadReport(
     wall_s: rounded(load.wallMs / 1000),
     wrong_bytes: counts.wrongBytes,
     nodes_rss_bytes: sum((status) => status.rssBytes),
+    disk: diskReport(cluster.statuses),
   };
 }
 
@@ -86,6 +100,7 @@ export function formatLoadReport(report: LoadReport): string {
     ['read call p50, p99', `${formatMicros(report.read_p50_us)}, ${formatMicros(report.read_p99_us)}`],
     ['lookup call p50, p99', `${formatMicros(report.lookup_p50_us)}, ${formatMicros(report.lookup_p99_us)}`],
   ];
+  pairs.push(...diskPairs(report.disk));
   if (report.stale_misses > 0) pairs.push(['stale prefixes', `${formatCount(report.stale_misses)}, set again`]);
   if (report.checksum_failures > 0)
     pairs.push(['checksum failures', `${formatCount(report.checksum_failures)} caught`]);
@@ -102,6 +117,33 @@ export function printLoadReport<T extends LoadReport>(
 ): void {
   printResult(context, report, output);
   if (report.wrong_bytes > 0) context.setExitStatus(EXIT_FAILURE);
+}
+
+function diskReport(statuses: readonly AgentStatus[]): DiskReport | null {
+  const disks = statuses.flatMap(({ disk }) => disk ?? []);
+  if (disks.length === 0) return null;
+  const sum = (pick: (disk: AgentDisk) => number): number => disks.reduce((total, disk) => total + pick(disk), 0);
+  return {
+    entries: sum((disk) => disk.entries),
+    used_bytes: sum((disk) => disk.usedBytes),
+    capacity_bytes: sum((disk) => disk.capacityBytes),
+    evictions: sum((disk) => disk.evictions),
+    skipped_pages: sum((disk) => disk.skippedPages),
+    corrupt_pages: sum((disk) => disk.corruptPages),
+    write_errors: sum((disk) => disk.writeErrors),
+  };
+}
+
+function diskPairs(disk: DiskReport | null): [string, string][] {
+  if (disk === null) return [];
+  const use = `${formatSize(disk.used_bytes)} of ${formatSize(disk.capacity_bytes)}`;
+  const pairs: [string, string][] = [
+    ['on disk', `${formatCount(disk.entries)} pages, ${use}, ${formatCount(disk.evictions)} evicted`],
+  ];
+  if (disk.skipped_pages > 0) pairs.push(['not put on disk', `${formatCount(disk.skipped_pages)} pages`]);
+  if (disk.corrupt_pages > 0) pairs.push(['damaged on disk', `${formatCount(disk.corrupt_pages)} pages caught`]);
+  if (disk.write_errors > 0) pairs.push(['disk errors', formatCount(disk.write_errors)]);
+  return pairs;
 }
 
 /** GB/s; bytes a microsecond are megabytes a second. */

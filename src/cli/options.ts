@@ -1,5 +1,5 @@
 import { InvalidArgumentError, Option } from 'commander';
-import { PAGE_MAX_BYTES, POOL_MAX_BYTES, POOL_MIN_BYTES } from '../base/limits.js';
+import { DISK_MAX_BYTES, DISK_MIN_BYTES, PAGE_MAX_BYTES, POOL_MAX_BYTES, POOL_MIN_BYTES } from '../base/limits.js';
 import { type Endpoint, parseEndpoint } from '../base/network.js';
 import { formatSize, parseSize } from '../base/sizes.js';
 import { EVICTION_POLICIES } from '../config.js';
@@ -59,6 +59,25 @@ export function poolBytes(text: string, alsoAllowed = ''): number {
   const bytes = parseSize(text);
   if (bytes === undefined || bytes < POOL_MIN_BYTES || bytes > POOL_MAX_BYTES) {
     const range = `${formatSize(POOL_MIN_BYTES)} to ${formatSize(POOL_MAX_BYTES)}`;
+    throw new InvalidArgumentError(`Allowed is ${range}, as bytes or with kb, mb, gb or tb${alsoAllowed}.`);
+  }
+  return bytes;
+}
+
+/** A disk's size as it was asked for: `100gb`, `30000p` (pages). */
+export type DiskSize = Exclude<PoolSize, { readonly kind: 'unbounded' }>;
+
+export function diskSize(text: string): DiskSize {
+  const pages = /^(\d{1,12})p$/.exec(text);
+  if (pages !== null && Number(pages[1]) > 0) return { kind: 'pages', pages: Number(pages[1]) };
+  return { kind: 'bytes', bytes: diskBytes(text, ', or a number of pages such as 30000p') };
+}
+
+/** Bytes of a disk tier: `100gb`. */
+export function diskBytes(text: string, alsoAllowed = ''): number {
+  const bytes = parseSize(text);
+  if (bytes === undefined || bytes < DISK_MIN_BYTES || bytes > DISK_MAX_BYTES) {
+    const range = `${formatSize(DISK_MIN_BYTES)} to ${formatSize(DISK_MAX_BYTES)}`;
     throw new InvalidArgumentError(`Allowed is ${range}, as bytes or with kb, mb, gb or tb${alsoAllowed}.`);
   }
   return bytes;

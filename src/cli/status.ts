@@ -39,7 +39,7 @@ export async function clusterStatus(masters: readonly Endpoint[]): Promise<Statu
 
 export function statusCommand(context: CommandContext): Command {
   return new Command('status')
-    .description('show the members of a running cluster, their shares of the ring, pools and hit rates')
+    .description('show the members of a running cluster, their shares of the ring, pools, disks and hit rates')
     .requiredOption(
       '--discovery-addr <host:port>',
       'a discovery master; several are comma-separated',
@@ -105,10 +105,13 @@ function tableRow(node: NodeRow): Record<string, string> {
     pool: pool === undefined ? '-' : `${formatSize(pool.used_bytes)} of ${formatSize(pool.capacity_bytes)}`,
     pages: pool === undefined ? '-' : formatCount(pool.entries),
     evicted: pool === undefined ? '-' : formatCount(pool.evictions),
+    disk: node.disk ? `${formatSize(node.disk.used_bytes)} of ${formatSize(node.disk.capacity_bytes)}` : '-',
+    'disk pages': node.disk ? formatCount(node.disk.entries) : '-',
     keys: directory === undefined ? '-' : formatCount(directory.keys),
     reads: formatCount(hits),
     hits: reads === undefined ? '-' : formatShare(hits, hits + reads.misses),
     remote: reads === undefined ? '-' : formatShare(reads.remote, hits),
+    'from disk': reads === undefined ? '-' : formatShare(reads.disk, hits),
     memory: node.rss_bytes === undefined ? '-' : formatSize(node.rss_bytes),
   };
 }

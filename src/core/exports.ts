@@ -35,6 +35,16 @@ export interface CoreExports {
     evictedEnds: number,
   ): number;
   poolEvicted(pool: number): number;
+  poolRestoreBatch(
+    pool: number,
+    keys: number,
+    lengths: number,
+    count: number,
+    sizes: number,
+    offsets: number,
+    slots: number,
+  ): number;
+  poolEvictNext(pool: number, nowMs: number): number;
   poolLookupBatch(
     pool: number,
     keys: number,

@@ -78,6 +78,8 @@ const SEGMENTS_MAX_COUNT = 2 ** 20;
 const PUBLISH_RESULT_BYTES = 24;
 /** [offsets: f64][sizes: f64][slots: i32] */
 const LOOKUP_RESULT_BYTES = 20;
+/** [sizes: f64][offsets: f64][slots: i32] */
+const RESTORE_RESULT_BYTES = 20;
 const SLOT_RESULT_BYTES = 4;
 const NO_SLOT = -1;
 
@@ -106,7 +108,10 @@ export class PoolAllocator {
   /** Bytes that can be given out: the capacity asked for, rounded down to the alignment. */
   readonly capacityBytes: number;
   private readonly core: Core;
+  private readonly alignmentBytes: number;
   private handle: number;
+  /** Offset that the last restore ended with. */
+  private restoredOffset = -1;
   /** Keys of the pages; entries of vacant slots are stale or undefined. */
   private keysBySlot: (string | undefined)[] = [];
   private evictedLast: string[] = [];
@@ -121,6 +126,7 @@ export class PoolAllocator {
       throw new ArgumentError(`alignmentBytes must be a power of two up to 2^30, got ${String(alignmentBytes)}`);
     }
     checkInteger('capacityBytes', options.capacityBytes, alignmentBytes);
+    this.alignmentBytes = alignmentBytes;
     this.capacityBytes = Math.floor(options.capacityBytes / alignmentBytes) * alignmentBytes;
     const segmentBytes = Math.min(options.segmentBytes ?? this.capacityBytes, this.capacityBytes);
     checkInteger('segmentBytes', segmentBytes, Math.ceil(this.capacityBytes / SEGMENTS_MAX_COUNT));
@@ -199,6 +205,51 @@ export class PoolAllocator {
     const placedSlots = new Int32Array(area.u32.buffer, slots, count).slice();
     for (let i = 0; i < count; i++) if ((placedOffsets[i] as number) < 0) placedSlots[i] = NO_SLOT;
     return { offsets: placedOffsets, slots: placedSlots, evicted };
+  }
+
+  /**
+   * Puts pages back where they lay, e.g. after a restart: `bytes` and `offsets` are one a key, the offsets multiples of
+   * the alignment and strictly ascending, also from call to call. Nothing is evicted or replaced. The pages enter the
+   * order of eviction as new ones, as they come; {@link touchBatch} afterwards brings them into that of their real use.
+   * Returns the slots; -1: not taken, because the range is not free or not inside one segment, or the key is there.
+   * Throws `ArgumentError`, having taken none, also when a page was ever published or removed in this pool.
+   */
+  restoreBatch(keys: readonly string[], bytes: ArrayLike<number>, offsets: ArrayLike<number>): Int32Array {
+    const handle = this.open();
+    const area = this.core.area;
+    area.write(keys, RESTORE_RESULT_BYTES);
+    const count = keys.length;
+    writeSizes(area, bytes);
+    const at = area.results + 8 * count;
+    const slotsAt = at + 8 * count;
+    const restoredOffset = this.writeOffsets(offsets, at >>> 3);
+    const { exports } = this.core;
+    if (exports.poolRestoreBatch(handle, area.keys, area.lengths, count, area.results, at, slotsAt) === 0) {
+      throw new ArgumentError(
+        'restoreBatch: pages were published or removed in this pool, restoring needs one without: make a new one',
+      );
+    }
+    this.restoredOffset = restoredOffset;
+    const slots = new Int32Array(area.u32.buffer, slotsAt, count).slice();
+    for (let i = 0; i < count; i++) {
+      const slot = slots[i] as number;
+      if (slot !== NO_SLOT) this.keysBySlot[slot] = keys[i];
+    }
+    return slots;
+  }
+
+  /**
+   * Evicts the page that is next in the order of eviction and returns its key. Null: none may go; there is none, all are
+   * pinned, or the quarantine is at its limit and never cut short. {@link lastEvicted} stays as it is.
+   */
+  evictNext(nowMs = 0): string | null {
+    const handle = this.open();
+    checkTime(nowMs);
+    const slot = this.core.exports.poolEvictNext(handle, nowMs);
+    if (slot === NO_SLOT) return null;
+    const key = this.keysBySlot[slot] as string;
+    this.keysBySlot[slot] = undefined;
+    return key;
   }
 
   /** Counts as a use. */
@@ -341,6 +392,25 @@ export class PoolAllocator {
     return this.handle;
   }
 
+  /** Returns the last one. `start` is the first one's index in the area's f64 view. */
+  private writeOffsets(offsets: ArrayLike<number>, start: number): number {
+    const { area } = this.core;
+    if (offsets.length !== area.count) throw new ArgumentError(`${area.count} keys and ${offsets.length} offsets`);
+    const out = area.f64;
+    let above = this.restoredOffset;
+    for (let i = 0; i < offsets.length; i++) {
+      const offset = offsets[i] as number;
+      if (!isInteger(offset, above + 1, Number.MAX_SAFE_INTEGER) || offset % this.alignmentBytes !== 0) {
+        throw new ArgumentError(
+          `offset ${i} must be a multiple of ${this.alignmentBytes} above ${above}, got ${String(offset)}: sort them`,
+        );
+      }
+      out[start + i] = offset;
+      above = offset;
+    }
+    return above;
+  }
+
   private locate(keys: readonly string[], isUse: boolean): BatchLookup {
     const handle = this.open();
     const area = this.core.area;
@@ -379,7 +449,7 @@ export class PoolAllocator {
 
 type StatValues = [number, number, number, number, number, number, number, number, number, number];
 
-/** Returns -1: the sizes are in the area. */
+/** Writes them where the results begin. Returns -1: the sizes are in the area. */
 function writeSizes(area: KeyArea, bytes: ArrayLike<number>): number {
   if (bytes.length !== area.count) throw new ArgumentError(`${area.count} keys and ${bytes.length} lengths`);
   const sizes = area.f64;

@@ -41,6 +41,11 @@ export class LocationSlab {
     return (this.#words(slot)[(slot & CHUNK_MASK) * RECORD_WORDS + 8] as number) >>> 1;
   }
 
+  /** 0: memory, 1: disk. */
+  tierOf(slot: number): number {
+    return (this.#words(slot)[(slot & CHUNK_MASK) * RECORD_WORDS + 8] as number) & 1;
+  }
+
   generationOf(slot: number): number {
     const { doubles } = this.#chunks[slot >>> CHUNK_BITS] as Chunk;
     return doubles[(slot & CHUNK_MASK) * RECORD_DOUBLES + 2] as number;

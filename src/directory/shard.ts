@@ -85,8 +85,8 @@ export class DirectoryShard {
   }
 
   /**
-   * One live location a key, none where there is no live one. Several: they take turns. One of the node `avoiding` is
-   * handed out only when there is no other.
+   * One live location a key, none where there is no live one: in memory rather than on disk; several of these take
+   * turns. One of the node `avoiding` is handed out only when there is no other.
    */
   get(keys: readonly string[], avoiding = ''): LocationColumns {
     const found = new LocationColumns(keys.length);
@@ -263,28 +263,32 @@ export class DirectoryShard {
     const head = this.#keys.get(key);
     if (head === undefined) return NO_SLOT;
     let own = NO_SLOT;
-    let count = 0;
     let only = NO_SLOT;
+    let count = 0;
+    let tier = 0;
     for (let slot = head; slot !== NO_SLOT; slot = this.#slab.nextOf(slot)) {
       const record = this.#recordAt(this.#slab.nodeOf(slot));
       if (!this.#isLiveRecord(record)) continue;
       if (record.nodeId === avoiding) {
         own = slot;
-      } else {
-        only = slot;
-        count++;
+        continue;
       }
+      const slotTier = this.#slab.tierOf(slot);
+      if (count > 0 && slotTier > tier) continue;
+      count = count > 0 && slotTier === tier ? count + 1 : 1;
+      only = slot;
+      tier = slotTier;
     }
     if (count === 0) return own;
-    return count === 1 ? only : this.#inTurn(head, count, avoiding);
+    return count === 1 ? only : this.#inTurn(head, count, { avoiding, tier });
   }
 
-  #inTurn(head: number, count: number, avoiding: string): number {
+  #inTurn(head: number, count: number, { avoiding, tier }: { avoiding: string; tier: number }): number {
     this.#turn = (this.#turn + 1) >>> 0;
     let left = this.#turn % count;
     for (let slot = head; slot !== NO_SLOT; slot = this.#slab.nextOf(slot)) {
       const record = this.#recordAt(this.#slab.nodeOf(slot));
-      if (!this.#isLiveRecord(record) || record.nodeId === avoiding) continue;
+      if (!this.#isLiveRecord(record) || record.nodeId === avoiding || this.#slab.tierOf(slot) !== tier) continue;
       if (left-- === 0) return slot;
     }
     return NO_SLOT;

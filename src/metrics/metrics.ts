@@ -16,6 +16,18 @@ const HELP: Readonly<Record<string, string>> = {
   meshcache_pool_capacity_bytes: 'Bytes of the pool',
   meshcache_pool_entries: 'Pages in the pool',
   meshcache_pool_evictions_total: 'Pages that left the pool for want of space',
+  meshcache_disk_used_bytes: 'Bytes of the pages in the disk tier',
+  meshcache_disk_capacity_bytes: 'Bytes that pages can take in the disk tier',
+  meshcache_disk_keys: 'Pages in the disk tier',
+  meshcache_disk_queue_bytes: 'Bytes of pages that wait to be written to disk, or are being written',
+  meshcache_disk_skipped_pages_total:
+    'Pages that were not written to disk: too many were waiting, or writing had failed',
+  meshcache_disk_corrupt_pages_total:
+    'Pages that could not be read from disk, or not with their checksum: dropped, a miss',
+  meshcache_disk_evictions_total: 'Pages that left the disk tier for want of space',
+  meshcache_disk_write_errors_total: 'Reads, writes and syncs of the disk tier that failed',
+  meshcache_disk_set_aside_total: 'Times that a disk store could not be used and was set aside for an empty one',
+  meshcache_promoted_pages_total: 'Pages brought from disk back into the pool',
   meshcache_members: 'Live nodes that this node knows, itself included',
   meshcache_directory_keys: 'Keys in this node’s directory shard',
   meshcache_transport_protocol_errors: 'Connections closed because the peer did not speak the data protocol',

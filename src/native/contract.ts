@@ -203,6 +203,13 @@ export interface NativeAddon {
   /** The same on threads of the addon. The memory must stay until the promise has resolved. */
   copyPages(pieces: Float64Array, counts: Uint32Array): Promise<Uint32Array>;
 
+  /**
+   * Reserves space for a range of a file, which becomes as long as the range reaches; contents stay, nothing is written. On a
+   * thread of its own. Resolves with 0, or the errno of fallocate(2): EOPNOTSUPP where the file system cannot, ENOSPC.
+   * The descriptor must stay open until then.
+   */
+  preallocate(fd: number, offset: number, length: number): Promise<number>;
+
   rdmaProbe(): RdmaProbe;
   /** `onReport` is called on the thread that made it. Throws {@link NativeFailure}. */
   createRdmaEngine(options: RdmaEngineOptions, onReport: (report: RdmaReport) => void): RdmaEngine;

@@ -29,6 +29,7 @@ const FUNCTIONS = [
   'crc32',
   'copyPagesSync',
   'copyPages',
+  'preallocate',
   'rdmaProbe',
   'createRdmaEngine',
 ] as const satisfies readonly (keyof NativeAddon)[];

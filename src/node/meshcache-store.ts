@@ -5,9 +5,11 @@ import { CALL_MAX_KEYS, PAGE_MAX_BYTES } from '../base/limits.js';
 import { formatSize } from '../base/sizes.js';
 import { MeshCacheConfig, type StorageConfig } from '../config.js';
 import { KeyEncoder } from '../core/index.js';
+import type { DiskInfo, DiskStore } from '../disk/disk-store.js';
 import { HostRegion } from '../memory/host-region.js';
 import { Metrics } from '../metrics/metrics.js';
 import { PublishedPool } from '../pool/published-pool.js';
+import { DiskTier } from '../store/disk-tier.js';
 import {
   checkDistinct,
   checkKeys,
@@ -18,6 +20,8 @@ import {
 } from '../store/host-pool.js';
 import { checkTransfers, type HybridHits, hybridHits, type PoolTransfer, prefixLength } from '../store/hybrid.js';
 import { type CallerPage, PageStore, type PageStoreStats } from '../store/page-store.js';
+import type { Promoter } from '../store/promoter.js';
+import { type DiskListeners, diskGauges, diskStatus, openDisk, promoterOf } from './disk-wiring.js';
 import { NodeRuntime } from './node-runtime.js';
 
 /** The pool that `batchSetV1`, `batchGetV1`, `set` and `get` use. */
@@ -37,6 +41,8 @@ export interface StoreStats extends PageStoreStats {
   /** Ranges reused before their quarantine was over, because it was full. */
   readonly earlyReuses: number;
   readonly members: number;
+  /** Null without a disk tier. */
+  readonly disk: DiskInfo | null;
 }
 
 /**
@@ -54,6 +60,8 @@ export class MeshCacheStore {
   readonly #pool: PublishedPool;
   readonly #region: HostRegion;
   readonly #encoder: KeyEncoder;
+  readonly #disk: DiskStore | null;
+  readonly #promoter: Promoter | null;
   readonly #hostPools = new Map<string, HostMemPool>();
   #closing: Promise<void> | undefined;
 
@@ -64,6 +72,8 @@ export class MeshCacheStore {
     pool: PublishedPool;
     region: HostRegion;
     encoder: KeyEncoder;
+    disk: DiskStore | null;
+    promoter: Promoter | null;
   }) {
     this.runtime = parts.runtime;
     this.metrics = parts.metrics;
@@ -71,12 +81,14 @@ export class MeshCacheStore {
     this.#pool = parts.pool;
     this.#region = parts.region;
     this.#encoder = parts.encoder;
+    this.#disk = parts.disk;
+    this.#promoter = parts.promoter;
   }
 
   /**
    * Starts a node and joins the cluster. Resolves although no discovery master answers yet: the node
    * then works alone, says so in the log, and joins when one appears. Over RDMA it also waits until the system has
-   * provided the pool's memory. Throws `ConfigError`.
+   * provided the pool's memory. Throws `ConfigError`, and `DiskError` when the disk tier cannot be opened.
    */
   static async create(storage: StorageConfig, environment: Partial<Environment> = {}): Promise<MeshCacheStore> {
     const config = MeshCacheConfig.fromExtraConfig(storage?.extraConfig ?? {});
@@ -101,13 +113,18 @@ export class MeshCacheStore {
       env.log.log('warn', 'verify_reads is off: nothing but the quarantine keeps stale pages from being read');
     }
     let region: HostRegion | undefined;
+    let disk: DiskStore | null = null;
+    // Told of what the disk drops, from when there is somebody to tell.
+    const listeners: DiskListeners = { onEvict() {} };
     try {
       region = HostRegion.allocate(config.globalSegmentSize);
+      disk = await openDisk(storage, config, { nodeId, env, listeners });
       await runtime.start();
       if (runtime.transport.protocol === 'rdma') await providePool(region, env);
-      return MeshCacheStore.#assemble({ encoder, config, env, metrics, runtime, region });
+      return MeshCacheStore.#assemble({ encoder, config, env, metrics, runtime, region, disk, listeners });
     } catch (error) {
       await runtime.stop();
+      await disk?.close();
       region?.free();
       throw error;
     }
@@ -120,8 +137,10 @@ export class MeshCacheStore {
     metrics: Metrics;
     runtime: NodeRuntime;
     region: HostRegion;
+    disk: DiskStore | null;
+    listeners: DiskListeners;
   }): MeshCacheStore {
-    const { encoder, config, env, metrics, runtime, region } = given;
+    const { encoder, config, env, metrics, runtime, region, disk, listeners } = given;
     const { rkey } = runtime.transport.registerMr(region.addr, region.length);
     const pool = new PublishedPool(region.addr, region.length, rkey, {
       policy: config.evictionPolicy,
@@ -132,6 +151,8 @@ export class MeshCacheStore {
     });
     const pages = new PageStore({
       pool,
+      disk: disk === null ? undefined : new DiskTier(disk, pool),
+      promotions: runtime.promotions,
       directory: runtime.directory,
       transport: runtime.transport,
       endpointOf: (location) => runtime.dataEndpointOf(location),
@@ -148,13 +169,11 @@ export class MeshCacheStore {
       log: env.log,
       metrics,
     });
-    runtime.announceFrom({
-      keys: () => pool.keys(),
-      locationsOf: (keys) => pages.locationsOf(keys),
-      touch: (keys) => pool.touchBatch(keys),
-      restate: (keys) => pages.restate(keys),
-    });
-    const store = new MeshCacheStore({ runtime, metrics, pages, pool, region, encoder });
+    listeners.onEvict = (keys) => pages.forget(keys);
+    runtime.announceFrom(pages);
+    const promoter = disk === null ? null : promoterOf(disk, pool, pages, env);
+    if (promoter !== null) runtime.promoteFrom(promoter);
+    const store = new MeshCacheStore({ runtime, metrics, pages, pool, region, encoder, disk, promoter });
     store.#registerGauges();
     return store;
   }
@@ -272,15 +291,19 @@ export class MeshCacheStore {
       evictions: pool.evictions,
       earlyReuses: pool.earlyReuses,
       members: this.runtime.members().size,
+      disk: this.#disk?.info() ?? null,
     };
   }
 
-  /** Drops what this node published, in its pool and in the directory; nothing of other nodes. */
+  /** Drops what this node published, in its pool, on its disk and in the directory; nothing of other nodes. */
   async clear(): Promise<void> {
     await this.#pages.clear();
   }
 
-  /** Leaves the cluster and frees everything. Idempotent; ends within seconds. Calls under way end as misses. */
+  /**
+   * Leaves the cluster, writes what waits for the disk, and frees everything. Idempotent; ends within seconds. Calls under way end
+   * as misses.
+   */
   close(): Promise<void> {
     this.#closing ??= this.#close();
     return this.#closing;
@@ -289,6 +312,7 @@ export class MeshCacheStore {
   async #close(): Promise<void> {
     const pagesClosed = this.#pages.close();
     await this.runtime.stop();
+    await this.#promoter?.close();
     await pagesClosed;
     this.#pool.free();
     this.#region.free();
@@ -381,6 +405,7 @@ export class MeshCacheStore {
       meshcache_pool_used_bytes: () => this.#pool.stats().usedBytes,
       meshcache_pool_capacity_bytes: () => this.#pool.capacity,
       meshcache_members: () => this.runtime.members().size,
+      ...(this.#disk === null ? {} : diskGauges(this.#disk)),
     };
     for (const [name, provider] of Object.entries(gauges)) this.metrics.setGaugeProvider(name, provider);
     this.runtime.reportStatus(() => this.#status());
@@ -395,6 +420,7 @@ export class MeshCacheStore {
         capacity_bytes: stats.poolCapacityBytes,
         evictions: stats.evictions,
       },
+      ...(stats.disk === null ? {} : { disk: diskStatus(stats.disk) }),
       reads: { ...stats.hits, misses: stats.misses },
     };
   }

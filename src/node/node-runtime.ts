@@ -8,6 +8,7 @@ import { DiscoveryClient } from '../discovery/client.js';
 import { EmbeddedMaster } from '../discovery/embedded-master.js';
 import { RpcClient } from '../rpc/client.js';
 import { RpcServer } from '../rpc/server.js';
+import type { Promoter } from '../store/promoter.js';
 import { createTransport } from '../transport/create-transport.js';
 import type { Transport } from '../transport/transport.js';
 import { type DataLocation, NodeInfo } from '../types.js';
@@ -16,6 +17,7 @@ import { DataEndpoints } from './data-endpoints.js';
 import { NodeDirectory } from './node-directory.js';
 import { ownAddressTowards } from './own-address.js';
 import { type PageNoticeHandler, PageNotices } from './page-notices.js';
+import { Promotions } from './promotions.js';
 
 export interface NodeRuntimeOptions {
   /** Instead of the configured or a generated one. */
@@ -30,6 +32,7 @@ interface RunningParts {
   readonly rpcServer: RpcServer;
   readonly ownDirectory: NodeDirectory;
   readonly notices: PageNotices;
+  readonly promotions: Promotions;
   readonly master: EmbeddedMaster;
   readonly discovery: DiscoveryClient;
 }
@@ -107,7 +110,20 @@ export class NodeRuntime {
   announceFrom(publications: Publications & PageNoticeHandler): void {
     const { ownDirectory, notices, rpcServer } = this.#running();
     ownDirectory.announceFrom(publications);
+    // What a disk has kept from an earlier start is news to everybody.
+    if (publications.keys().length > 0) ownDirectory.announceAll();
     notices.handle(rpcServer, publications);
+  }
+
+  /** From now on other nodes may have pages brought from this node's disk into its pool. */
+  promoteFrom(promoter: Pick<Promoter, 'promote' | 'release'>): void {
+    const { promotions, rpcServer } = this.#running();
+    promotions.handle(rpcServer, promoter);
+  }
+
+  /** For asking other nodes for what is on their disks. */
+  get promotions(): Promotions {
+    return this.#running().promotions;
   }
 
   /** For telling other nodes what became of reads of their pages. */
@@ -192,6 +208,7 @@ export class NodeRuntime {
     ownDirectory.attach(rpcServer);
     rpcServer.handle('node.status', () => this.#status());
     const notices = new PageNotices({ rpc: rpcClient, endpointOf });
+    const promotions = new Promotions({ rpc: rpcClient, endpointOf, nodeId: this.nodeId });
 
     const timing = { heartbeatInterval: config.heartbeatInterval, memberTtl: config.memberTtl };
     const master = new EmbeddedMaster(config.discoveryEndpoints(), { ...timing, env });
@@ -211,6 +228,7 @@ export class NodeRuntime {
       rpcServer,
       ownDirectory,
       notices,
+      promotions,
       master,
       discovery,
     };
@@ -274,9 +292,6 @@ export class NodeRuntime {
 
 /** Settings that later versions will know are refused rather than ignored. */
 function refuseWhatIsMissing(config: MeshCacheConfig): void {
-  if (config.diskEnabled) {
-    throw new ConfigError('configuration key "disk_enabled": this version has no disk tier; set it to false');
-  }
   if (config.clusterSecret !== undefined) {
     throw new ConfigError('configuration key "cluster_secret": this version has no authentication; leave it out');
   }

@@ -1,3 +1,4 @@
+import { CALL_MAX_KEY_BYTES, KEY_MAX_BYTES, KEY_PREFIX_BYTES } from '../base/limits.js';
 import { PoolAllocator, type PoolAllocatorOptions, type PoolAllocatorStats } from '../core/index.js';
 
 export interface PublishedPage {
@@ -7,6 +8,14 @@ export interface PublishedPage {
   readonly checksum: number;
   /** The page was there before, byte for byte: nothing was copied. */
   readonly alreadyPresent: boolean;
+}
+
+/** A page as it lay before a restart. */
+export interface RestoredPage {
+  readonly key: string;
+  readonly offset: number;
+  readonly length: number;
+  readonly checksum: number;
 }
 
 /** What a batch wants of one key. */
@@ -37,6 +46,9 @@ export interface Placement {
   /** Keys of pages that have gone: evicted, or replaced by one that has found no room. */
   readonly gone: Set<string>;
 }
+
+/** Pages of one call into the core: they fit however long their keys are. */
+const RESTORE_CALL_PAGES = Math.floor(CALL_MAX_KEY_BYTES / (KEY_MAX_BYTES + KEY_PREFIX_BYTES));
 
 /**
  * Which pages a pool has, where, and with what checksums. It never touches their bytes.
@@ -73,6 +85,29 @@ export class PageIndex {
 
   get isFreed(): boolean {
     return this.#finalStats !== undefined;
+  }
+
+  /**
+   * Puts pages back as they were before a restart, offsets strictly ascending, into an index that has never had any but
+   * restored ones; {@link touchBatch} afterwards brings them into the order of their use. False for those not taken:
+   * the range is not free or out of bounds, or the key is there. Throws `ArgumentError` for offsets that do not ascend or
+   * are no multiples of the alignment, and for an index that is not new; some of the pages may be there then.
+   */
+  restore(pages: readonly RestoredPage[]): boolean[] {
+    const taken: boolean[] = [];
+    for (let start = 0; start < pages.length; start += RESTORE_CALL_PAGES) {
+      const call = pages.slice(start, start + RESTORE_CALL_PAGES);
+      const keys = call.map(({ key }) => key);
+      const lengths = call.map(({ length }) => length);
+      const offsets = call.map(({ offset }) => offset);
+      const slots = this.#allocator.restoreBatch(keys, lengths, offsets);
+      for (const [i, { checksum }] of call.entries()) {
+        const slot = slots[i] as number;
+        if (slot >= 0) this.#setChecksum(slot, checksum);
+        taken.push(slot >= 0);
+      }
+    }
+    return taken;
   }
 
   /** Counts as a use. */
@@ -185,6 +220,11 @@ export class PageIndex {
   remove(key: string): boolean {
     const wasFilled = !this.#unfilled.has(key);
     return this.#allocator.remove(key, this.#nowMs()) && wasFilled;
+  }
+
+  /** Key of the page that goes next, evicted; null: none may go. */
+  evictNext(): string | null {
+    return this.#allocator.evictNext(this.#nowMs());
   }
 
   /** Removes all pages; returns the keys of those that could be found. */

@@ -7,7 +7,8 @@ import type { HostRegion } from '../memory/host-region.js';
 import { PageCopies } from '../memory/page-copies.js';
 import { type CopyThreads, nativeCopyThreads } from './copy-threads.js';
 import { DistinctBatch, isWhole, type PageBytes, SameLength } from './page-batch.js';
-import { PageIndex, type Placement, type PublishedPage, type Wish } from './page-index.js';
+import { PageIndex, type Placement, type PublishedPage, type Vacancy, type Wish } from './page-index.js';
+import { type PageLease, PageLeases } from './page-leases.js';
 import { type LocalRead, Reading } from './page-reading.js';
 
 export interface PublishedPoolOptions {
@@ -25,6 +26,7 @@ export interface PublishedPoolOptions {
 
 export type { PageBytes } from './page-batch.js';
 export type { PublishedPage } from './page-index.js';
+export type { PageLease } from './page-leases.js';
 export type { LocalRead } from './page-reading.js';
 
 /**
@@ -36,7 +38,8 @@ export type { LocalRead } from './page-reading.js';
  * page touches them.
  *
  * What other threads do is done in turns, call by call, and new pages of asynchronous calls wait for their turn as well:
- * so no page that is held stands in the way of another.
+ * so no page that is held stands in the way of another. Two holds last longer than a turn: leases, and pages that are filled
+ * from elsewhere, which may take long. Who asks for them limits how much of the pool they take.
  */
 export class PublishedPool {
   readonly baseAddr: bigint;
@@ -48,7 +51,10 @@ export class PublishedPool {
   readonly #index: PageIndex;
   readonly #onEvict: (keys: string[]) => void;
   readonly #copyThreads: CopyThreads;
+  readonly #leases: PageLeases;
   readonly #turns = new Turns();
+  /** Keys whose pages are being filled from elsewhere, and when that has ended, with or without them. */
+  readonly #fills = new Map<string, Promise<void>>();
   #isEnding = false;
 
   /** `capacity` bytes from `baseAddr` on must lie in one live `HostRegion`; `rkey` is what peers show to read them. */
@@ -84,6 +90,7 @@ export class PublishedPool {
       neverReuseEarly: options.neverReuseEarly ?? false,
     };
     this.#index = new PageIndex(settings, () => clock.nowMs());
+    this.#leases = new PageLeases(this.#index);
   }
 
   /** Pages that can be found. */
@@ -136,9 +143,14 @@ export class PublishedPool {
 
   /**
    * Like {@link publishBatch}, off this thread where that is quicker; pages that are removed while they are copied are
-   * null. The source is in use until the promise has resolved; its regions may be freed meanwhile.
+   * null. Waits while a page of one of the keys is being filled (see {@link fillPages}). The source is in use until the
+   * promise has resolved; its regions may be freed meanwhile.
    */
   async publishPages(keys: readonly string[], pages: readonly PageBytes[]): Promise<(PublishedPage | null)[]> {
+    if (this.#fills.size > 0) {
+      for (const key of keys) await this.#fills.get(key);
+      if (this.#isEnding) return keys.map(() => null);
+    }
     const isOffThread = this.#isForThreads(pages);
     if (!isOffThread && !this.#turns.isTaken) return this.publishBatch(keys, pages);
     return this.#turns.run(() => {
@@ -163,6 +175,35 @@ export class PublishedPool {
     return this.#turns.run(() =>
       this.#isEnding ? keys.map((): LocalRead => 'absent') : this.#readOffThread(keys, targets, isVerified),
     );
+  }
+
+  /**
+   * Brings pages in from elsewhere, straight into their ranges; `keys` are distinct. `fill` gets one target a key, null for
+   * those that are here already or find no room, and resolves with one checksum a key, of the bytes that it has put there;
+   * null where it has failed. Until then nobody finds the pages, and other copies have their turn. One lease a
+   * key, of the page that is here now; null: no room, failed, or removed meanwhile. What `fill` rejects with is
+   * passed on, and none of its pages is here then. Targets are `fill`'s until its promise has resolved.
+   */
+  async fillPages(
+    keys: readonly string[],
+    lengths: readonly number[],
+    fill: (targets: readonly (PageBytes | null)[]) => Promise<readonly (number | null)[]>,
+  ): Promise<(PageLease | null)[]> {
+    const { leases } = await this.#turns.run(() => ({ leases: this.#fillPages(keys, lengths, fill) }));
+    return leases;
+  }
+
+  /**
+   * Keeps pages from eviction until {@link unlease}; one lease a key, null for those that are not here. A lease ends by
+   * itself when its page is removed, or other bytes are published under its key.
+   */
+  lease(keys: readonly string[]): (PageLease | null)[] {
+    return this.peekBatch(keys).map((page, i) => page && this.#leases.take(keys[i] as string, page));
+  }
+
+  /** Counts as a use. Harmless for leases that have ended. */
+  unlease(leases: readonly PageLease[]): void {
+    for (const lease of leases) this.#leases.end(lease);
   }
 
   /** Where each page lies, in order; null for those that are not here. Counts as a use. */
@@ -201,6 +242,7 @@ export class PublishedPool {
 
   /** Asked-for removal: `onEvict` is not called. A page whose bytes are on their way is removed, too, and false. */
   remove(key: string): boolean {
+    this.#leases.endOf(key);
     return this.#index.remove(key);
   }
 
@@ -211,6 +253,7 @@ export class PublishedPool {
 
   /** Removes everything, also what is on its way, and returns what was here. */
   clear(): string[] {
+    this.#leases.endAll();
     return this.#index.clear();
   }
 
@@ -220,9 +263,10 @@ export class PublishedPool {
   }
 
   /** Nothing more is copied by asynchronous calls: they end with misses. Resolves when no thread touches the memory. */
-  end(): Promise<void> {
+  async end(): Promise<void> {
     this.#isEnding = true;
-    return this.#turns.ended();
+    await this.#turns.ended();
+    await Promise.all(this.#fills.values());
   }
 
   /**
@@ -231,6 +275,7 @@ export class PublishedPool {
    */
   free(): void {
     this.#isEnding = true;
+    if (!this.#index.isFreed) this.#leases.endAll();
     this.#index.free();
   }
 
@@ -273,6 +318,69 @@ export class PublishedPool {
     }
   }
 
+  async #fillPages(
+    keys: readonly string[],
+    lengths: readonly number[],
+    fill: (targets: readonly (PageBytes | null)[]) => Promise<readonly (number | null)[]>,
+  ): Promise<(PageLease | null)[]> {
+    if (this.#isEnding) return keys.map(() => null);
+    // First of all: what is here is not to be evicted for the others.
+    const leases = this.lease(keys);
+    const wishes = keys.map((key, i): Wish => {
+      const isVacant = leases[i] === null && !this.#index.isHeld(key);
+      return { key, length: lengths[i] as number, here: null, intent: isVacant ? 'new' : 'nothing' };
+    });
+    const { vacancies, gone } = this.#index.place(wishes);
+    const targets: (PageBytes | null)[] = keys.map(() => null);
+    for (const { index, offset } of vacancies) {
+      const length = lengths[index] as number;
+      targets[index] = { views: [this.#bytes(offset, length)], length };
+    }
+    const filled = vacancies.length === 0 ? leases : this.#fillVacancies({ vacancies, targets, leases }, fill);
+    try {
+      this.#tellGone(gone);
+    } finally {
+      await filled;
+    }
+    return filled;
+  }
+
+  /** Adds to `leases` those of the pages that have been filled. */
+  async #fillVacancies(
+    { vacancies, targets, leases }: EmptyBatch,
+    fill: (targets: readonly (PageBytes | null)[]) => Promise<readonly (number | null)[]>,
+  ): Promise<(PageLease | null)[]> {
+    let end: () => void = () => {};
+    const ended = new Promise<void>((resolve) => {
+      end = resolve;
+    });
+    this.#index.holdUnfilled(vacancies);
+    for (const { key } of vacancies) this.#fills.set(key, ended);
+    let sums: readonly (number | null)[] = [];
+    try {
+      sums = await fill(targets);
+      return leases;
+    } finally {
+      for (const vacancy of vacancies) {
+        const { index, key } = vacancy;
+        const length = (targets[index] as PageBytes).length;
+        if (!this.#index.isFreed) leases[index] = this.#endFill(vacancy, length, sums[index] ?? null);
+        this.#fills.delete(key);
+      }
+      end();
+    }
+  }
+
+  #endFill(vacancy: Vacancy, length: number, checksum: number | null): PageLease | null {
+    const { key } = vacancy;
+    if (checksum === null) {
+      this.#index.abandonHeld(key);
+      return null;
+    }
+    const page = this.#index.fillHeld(vacancy, length, checksum);
+    return page && this.#leases.take(key, page);
+  }
+
   /** Decides for each page whether it stays, is copied in or is refused, and where it goes. */
   #place(
     batch: DistinctBatch,
@@ -283,6 +391,8 @@ export class PublishedPool {
       const page = batch.pages[i] as PageBytes;
       const there = here[i] ?? null;
       const isSame = there !== null && there.length === page.length && there.checksum === sums[i];
+      // Whoever has it leased loses it: nobody waits for a lease to publish other bytes.
+      if (there !== null && !isSame) this.#leases.endOf(key);
       const isPossible = isWhole(page) && !this.#index.isHeld(key);
       return { key, length: page.length, here: there, intent: isSame ? 'use' : isPossible ? 'new' : 'nothing' };
     });
@@ -354,4 +464,11 @@ export class PublishedPool {
 interface PlacedBatch extends Placement {
   /** One a vacancy. */
   readonly copies: PageCopies;
+}
+
+/** Pages of a call that are to be filled, and what there is of the others; targets and leases are one a key. */
+interface EmptyBatch {
+  readonly vacancies: readonly Vacancy[];
+  readonly targets: readonly (PageBytes | null)[];
+  readonly leases: (PageLease | null)[];
 }

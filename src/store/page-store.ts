@@ -5,8 +5,10 @@ import type { Logger } from '../base/log.js';
 import type { DirectoryClient } from '../directory/client.js';
 import type { Metrics } from '../metrics/metrics.js';
 import type { PublishedPage, PublishedPool } from '../pool/published-pool.js';
-import type { LocalRange, ReadOp, Transport } from '../transport/transport.js';
+import type { LocalRange, Transport } from '../transport/transport.js';
 import { DataLocation } from '../types.js';
+import type { DiskTier } from './disk-tier.js';
+import { type Promotions, type RemoteRead, RemoteReads } from './remote-reads.js';
 
 /** A page in the caller's memory: the pieces in which it lies, in order, as addresses and as bytes. */
 export interface CallerPage {
@@ -18,6 +20,10 @@ export interface CallerPage {
 
 export interface PageStoreParts {
   readonly pool: PublishedPool;
+  /** What the pool lets go of is found there. */
+  readonly disk?: DiskTier | undefined;
+  /** Asks other nodes for what is on their disks. */
+  readonly promotions: Promotions;
   readonly directory: Pick<DirectoryClient, 'put' | 'get' | 'find' | 'exists' | 'delete'>;
   readonly transport: Transport;
   /** The data endpoint at which a location's owner is read; undefined when the owner is not alive. */
@@ -47,11 +53,13 @@ export interface PageStoreStats {
 /**
  * The tiers behind one interface, by object key: one write and one read.
  *
+ * Of each page the directory has one location of this node: in the pool, if it is there, else on the disk.
  * Accounting: every page of the pool is announced in the directory or its key is in `#unannounced`.
  * Buffers of the caller are in use from the call until its promise resolves, not longer.
  */
 export class PageStore {
   readonly #parts: PageStoreParts;
+  readonly #remote: RemoteReads;
   /** Keys in the pool that no directory shard has taken yet; tried again when they are set again or announced. */
   readonly #unannounced = new Set<string>();
   readonly #hits = { local: 0, remote: 0, disk: 0 };
@@ -64,6 +72,7 @@ export class PageStore {
 
   constructor(parts: PageStoreParts) {
     this.#parts = parts;
+    this.#remote = new RemoteReads({ ...parts, nodeId: parts.identity.nodeId });
   }
 
   stats(): PageStoreStats {
@@ -89,6 +98,7 @@ export class PageStore {
       const sliceKeys = keys.slice(slice.start, slice.end);
       const published = await this.#parts.pool.publishPages(sliceKeys, pages.slice(slice.start, slice.end));
       if (this.#closed) break;
+      this.#parts.disk?.writeThrough(sliceKeys);
       announcements.push(this.#announceSlice(sliceKeys, published, slice, results));
     }
     await Promise.all(announcements);
@@ -108,14 +118,14 @@ export class PageStore {
     this.#checkOpen();
     const results = new Array<boolean>(keys.length).fill(false);
     const elsewhere = await this.#readLocal(keys, pages, results);
-    if (elsewhere.length > 0 && !this.#closed) await this.#readRemote(keys, pages, elsewhere, results);
+    if (elsewhere.length > 0 && !this.#closed) await this.#readElsewhere(keys, pages, elsewhere, results);
     return results;
   }
 
-  /** Length in bytes of each page that the local pool or the directory has; null for the others. */
+  /** Length in bytes of each page that this node or the directory has; null for the others. */
   async lengths(keys: readonly string[]): Promise<(number | null)[]> {
     this.#checkOpen();
-    const lengths: (number | null)[] = this.#parts.pool.peekBatch(keys).map((page) => page?.length ?? null);
+    const lengths = this.locationsOf(keys).map((location) => location?.length ?? null);
     const unknown = indicesWhere(lengths, (length) => length === null);
     if (unknown.length === 0) return lengths;
     const locations = await this.#parts.directory.get(unknown.map((i) => keys[i] as string));
@@ -125,10 +135,11 @@ export class PageStore {
     return lengths;
   }
 
-  /** Which pages the local pool or the directory has. Not a use. */
+  /** Which pages this node or the directory has. Not a use. */
   async exists(keys: readonly string[]): Promise<boolean[]> {
     this.#checkOpen();
-    const here = Array.from(this.#parts.pool.hasBatch(keys), (flag) => flag === 1);
+    const onDisk = this.#parts.disk?.hasBatch(keys);
+    const here = Array.from(this.#parts.pool.hasBatch(keys), (flag, i) => flag === 1 || onDisk?.[i] === 1);
     const unknown = indicesWhere(here, (present) => !present);
     if (unknown.length === 0) return here;
     const found = await this.#parts.directory.exists(unknown.map((i) => keys[i] as string));
@@ -142,16 +153,30 @@ export class PageStore {
   async clear(): Promise<void> {
     this.#checkOpen();
     this.#unannounced.clear();
-    await this.#parts.directory.delete(this.#parts.pool.clear());
+    const { pool, disk, directory } = this.#parts;
+    await directory.delete([...new Set([...pool.clear(), ...(disk?.clear() ?? [])])]);
   }
 
-  /** Called by the pool with the keys of pages that it has just dropped. */
+  /** Called with the keys of pages that the pool or the disk has just dropped: what is left of them is stated anew. */
   forget(keys: readonly string[]): void {
     for (const key of keys) this.#unannounced.delete(key);
-    if (this.#closed) return;
-    this.#parts.directory.delete(keys).catch((error: unknown) => {
+    this.restate(keys).catch((error: unknown) => {
       this.#parts.log.log('error', 'the directory could not be told of pages that are gone', { error: String(error) });
     });
+  }
+
+  /** Other nodes have read these pages. */
+  touch(keys: readonly string[]): void {
+    if (this.#closed) return;
+    this.#parts.pool.touchBatch(keys);
+    this.#parts.disk?.touchBatch(keys);
+  }
+
+  /** Keys of everything that this node has. */
+  keys(): readonly string[] {
+    if (this.#closed) return [];
+    const { pool, disk } = this.#parts;
+    return disk === undefined ? pool.keys() : [...new Set([...pool.keys(), ...disk.keys()])];
   }
 
   /**
@@ -169,15 +194,40 @@ export class PageStore {
     await Promise.all([this.#parts.directory.delete(gone), this.#announce(entries)]);
   }
 
-  /** The locations to announce for those of `keys` that the pool has now. */
+  /** The locations to announce for those of `keys` that this node has now. */
   locationsOf(keys: readonly string[]): (DataLocation | null)[] {
+    const inPool = this.poolLocationsOf(keys);
+    const onDisk = this.#parts.disk?.peekBatch(keys);
+    return inPool.map((location, i) => {
+      const written = onDisk?.[i] ?? null;
+      return location ?? (written === null ? null : this.#diskLocationOf(written));
+    });
+  }
+
+  /** Puts pages of the pool into the directory that were brought there from the disk. */
+  async announcePromoted(keys: readonly string[]): Promise<void> {
+    if (this.#closed) return;
+    const entries = new Map<string, DataLocation>();
+    this.poolLocationsOf(keys).forEach((location, i) => {
+      if (location !== null) entries.set(keys[i] as string, location);
+    });
+    if (entries.size > 0) await this.#announce(entries);
+  }
+
+  /** The locations of those of `keys` that the pool has now. */
+  poolLocationsOf(keys: readonly string[]): (DataLocation | null)[] {
     return this.#parts.pool.peekBatch(keys).map((page) => (page === null ? null : this.#locationOf(page)));
   }
 
-  /** Calls under way end early, as misses. Resolves when nothing touches the pool's memory any more. */
-  close(): Promise<void> {
+  /**
+   * Calls under way end early, as misses. Resolves when what waits for the disk is written, or its time is over, and nothing touches
+   * the pool's memory any more.
+   */
+  async close(): Promise<void> {
     this.#closed = true;
-    return this.#parts.pool.end();
+    this.#remote.close();
+    await this.#parts.disk?.close();
+    await this.#parts.pool.end();
   }
 
   #checkOpen(): void {
@@ -194,6 +244,20 @@ export class PageStore {
       rkey: pool.rkey,
       length: page.length,
       checksum: page.checksum,
+    });
+  }
+
+  #diskLocationOf({ length, checksum }: PublishedPage): DataLocation {
+    const { nodeId, incarnation, dataEndpoint: rdmaEndpoint } = this.#parts.identity;
+    return new DataLocation({
+      nodeId,
+      incarnation,
+      rdmaEndpoint,
+      remoteAddr: 0n,
+      rkey: 0,
+      length,
+      checksum,
+      tier: 'disk',
     });
   }
 
@@ -220,18 +284,18 @@ export class PageStore {
 
   /** Puts locations into the directory; returns the keys that no owner has taken. */
   async #announce(entries: ReadonlyMap<string, DataLocation>): Promise<Set<string>> {
-    const { directory, pool } = this.#parts;
+    const { directory } = this.#parts;
     const keys = [...entries.keys()];
     for (const key of keys) this.#unannounced.add(key);
     const taken = await directory.put(entries);
     if (this.#closed) return new Set();
     const refused = new Set<string>();
-    const isHere = pool.hasBatch(keys);
+    const now = this.locationsOf(keys);
     const gone: string[] = [];
     keys.forEach((key, i) => {
       if (taken[i] !== true) refused.add(key);
-      if (taken[i] === true || isHere[i] === 0) this.#unannounced.delete(key);
-      if (isHere[i] === 0) gone.push(key);
+      if (taken[i] === true || now[i]?.tier !== 'memory') this.#unannounced.delete(key);
+      if (now[i] === null) gone.push(key);
     });
     // Their deletes may have overtaken the put.
     if (gone.length > 0) await directory.delete(gone);
@@ -240,7 +304,7 @@ export class PageStore {
 
   /** Copies what the own pool has; returns the indices of what is to be looked for elsewhere. */
   async #readLocal(keys: readonly string[], pages: readonly CallerPage[], results: boolean[]): Promise<number[]> {
-    const { clock, pool, metrics, verifyReads: isVerified } = this.#parts;
+    const { clock, pool, disk, metrics, verifyReads: isVerified } = this.#parts;
     const startMs = clock.nowMs();
     const elsewhere: number[] = [];
     let hits = 0;
@@ -252,6 +316,7 @@ export class PageStore {
       const outcomes = await pool.readPages(keys.slice(start, end), pages.slice(start, end), { isVerified });
       // What this call waited for may have been its end.
       if (this.#closed) break;
+      disk?.touchBatch(keys.slice(start, end).filter((_, j) => outcomes[j] === 'read'));
       outcomes.forEach((outcome, j) => {
         const i = start + j;
         if (outcome === 'absent') {
@@ -282,89 +347,83 @@ export class PageStore {
     this.forget([key]);
   }
 
-  async #readRemote(
+  async #readElsewhere(
     keys: readonly string[],
     pages: readonly CallerPage[],
     wanted: readonly number[],
     results: boolean[],
   ): Promise<void> {
-    const { clock, directory, metrics, onRemoteHits, onRemoteFailures } = this.#parts;
+    const { clock, disk, metrics } = this.#parts;
     const startMs = clock.nowMs();
-    const reads: Promise<RemoteRead[]>[] = [];
-    await directory.find(
-      wanted.map((i) => keys[i] as string),
-      (found) => reads.push(this.#readFound(found, wanted, pages)),
-    );
-    const done = (await Promise.all(reads)).flat();
-    const elapsedMs = clock.nowMs() - startMs;
-    const inTime = this.#isWithinQuarantine(elapsedMs);
+    const fromDisk: Promise<void>[] = [];
+    const remote = await this.#remote.read(keys, pages, wanted, (own) => {
+      fromDisk.push(this.#readDisk(keys, pages, own, results));
+    });
+    const { hits, bytes } = this.#takeRemote(keys, pages, remote, results);
+    await Promise.all(fromDisk);
+    // The directory may not know of what is on the disk, and other nodes may not have answered.
+    const left = wanted.filter((i) => !results[i]);
+    if (disk !== undefined && left.length > 0) await this.#readDisk(keys, pages, left, results);
+    const misses = wanted.reduce((count, i) => count + Number(!results[i]), 0);
+    this.#hits.remote += hits;
+    this.#misses += misses;
+    this.#readBytes += bytes;
+    metrics.recordReads('remote', { hits, misses, bytes, seconds: (clock.nowMs() - startMs) / 1000 });
+  }
+
+  /** Takes the results of what was read from other nodes, and tells these. */
+  #takeRemote(
+    keys: readonly string[],
+    pages: readonly CallerPage[],
+    remote: readonly RemoteRead[],
+    results: boolean[],
+  ): { readonly hits: number; readonly bytes: number } {
     const readKeys = new KeysByOwner();
     const failedKeys = new KeysByOwner();
     let hits = 0;
     let bytes = 0;
-    for (const { index, nodeId, isRead } of done) {
-      const isHit = isRead && inTime;
-      (isHit ? readKeys : failedKeys).add(nodeId, keys[index] as string);
-      if (!isHit) continue;
+    for (const { index, nodeId, isRead } of remote) {
+      (isRead ? readKeys : failedKeys).add(nodeId, keys[index] as string);
+      if (!isRead) continue;
       results[index] = true;
       hits++;
       bytes += (pages[index] as CallerPage).length;
     }
-    readKeys.forEach(onRemoteHits);
-    failedKeys.forEach(onRemoteFailures);
-    const misses = wanted.length - hits;
-    this.#hits.remote += hits;
-    this.#misses += misses;
-    this.#readBytes += bytes;
-    metrics.recordReads('remote', { hits, misses, bytes, seconds: elapsedMs / 1000 });
+    readKeys.forEach(this.#parts.onRemoteHits);
+    failedKeys.forEach(this.#parts.onRemoteFailures);
+    return { hits, bytes };
   }
 
-  /** Reads the pages that one owner of the directory has found, while others are still being asked. */
-  async #readFound(
-    found: readonly (readonly [wantedIndex: number, location: DataLocation])[],
-    wanted: readonly number[],
+  /** Reads those pages of a call that the own disk has. */
+  async #readDisk(
+    keys: readonly string[],
     pages: readonly CallerPage[],
-  ): Promise<RemoteRead[]> {
-    const ops: ReadOp[] = [];
-    const targets: { readonly index: number; readonly nodeId: string }[] = [];
-    for (const [j, location] of found) {
-      const index = wanted[j] as number;
-      const op = this.#readOp(location, pages[index] as CallerPage);
-      if (op === null) continue;
-      ops.push(op);
-      targets.push({ index, nodeId: location.nodeId });
-    }
-    if (ops.length === 0 || this.#closed) return [];
-    const read = await this.#parts.transport.batchRead(ops).catch((error: unknown): boolean[] => {
-      // The caller's memory was freed under way; other reads of the call go on and are to be waited for.
-      this.#parts.log.log('warn', 'pages could not be read', { error: String(error) });
-      return [];
+    wanted: readonly number[],
+    results: boolean[],
+  ): Promise<void> {
+    const { disk, clock, metrics } = this.#parts;
+    if (disk === undefined || this.#closed) return;
+    const startMs = clock.nowMs();
+    const isHere = disk.hasBatch(wanted.map((i) => keys[i] as string));
+    const here = wanted.filter((_, j) => isHere[j] === 1);
+    if (here.length === 0) return;
+    const outcomes = await disk.readPages(
+      here.map((i) => keys[i] as string),
+      here.map((i) => pages[i] as CallerPage),
+    );
+    let hits = 0;
+    let bytes = 0;
+    outcomes.forEach((outcome, j) => {
+      const i = here[j] as number;
+      if (outcome === 'damaged') metrics.count('meshcache_checksum_failures_total', 1, { source: 'disk' });
+      if (outcome !== 'read') return;
+      results[i] = true;
+      hits++;
+      bytes += (pages[i] as CallerPage).length;
     });
-    return targets.map((target, k) => ({ ...target, isRead: read[k] === true }));
-  }
-
-  #readOp(location: DataLocation, page: CallerPage): ReadOp | null {
-    const { identity, verifyReads, endpointOf } = this.#parts;
-    if (location.length !== page.length || location.tier !== 'memory') return null;
-    if (location.nodeId === identity.nodeId) return null;
-    const remoteEndpoint = endpointOf(location);
-    const [first] = page.ranges;
-    if (remoteEndpoint === undefined || first === undefined) return null;
-    return {
-      remoteEndpoint,
-      localAddr: first.addr,
-      remoteAddr: location.remoteAddr,
-      rkey: location.rkey,
-      length: location.length,
-      ...(page.ranges.length > 1 ? { scatter: page.ranges } : {}),
-      ...(verifyReads ? { checksum: location.checksum } : {}),
-    };
-  }
-
-  /** Without checksums the quarantine is the guarantee: what took more than half of it is a miss. */
-  #isWithinQuarantine(elapsedMs: number): boolean {
-    const { verifyReads, quarantineMs } = this.#parts;
-    return verifyReads || quarantineMs === 0 || elapsedMs <= quarantineMs / 2;
+    this.#hits.disk += hits;
+    this.#readBytes += bytes;
+    metrics.recordReads('disk', { hits, misses: 0, bytes, seconds: (clock.nowMs() - startMs) / 1000 });
   }
 }
 
@@ -380,13 +439,6 @@ class KeysByOwner {
   forEach(use: (nodeId: string, keys: string[]) => void): void {
     for (const [nodeId, keys] of this.#keys) use(nodeId, keys);
   }
-}
-
-/** What became of one page that was found on another node. */
-interface RemoteRead {
-  readonly index: number;
-  readonly nodeId: string;
-  readonly isRead: boolean;
 }
 
 interface Slice {

@@ -1,8 +1,11 @@
+import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import test from 'ava';
 import type { BenchReport } from '../../src/bench/report.js';
-import { runCli } from './run-cli.js';
+import { collect, runCli, startCli, until } from './run-cli.js';
 
-for (const what of ['memory', 'ring', 'pool', 'directory', 'tcp', 'store']) {
+for (const what of ['memory', 'ring', 'pool', 'directory', 'tcp', 'store', 'disk']) {
   test.serial(`bench: ${what} runs, small and quick`, async (t) => {
     const run = await runCli(['bench', what, '--quick', '--rounds', '1', '--json']);
     t.is(run.status, 0, run.stderr);
@@ -16,3 +19,14 @@ for (const what of ['memory', 'ring', 'pool', 'directory', 'tcp', 'store']) {
     }
   });
 }
+
+test.serial('bench: disk leaves no file behind when it is interrupted', async (t) => {
+  const dir = mkdtempSync(join(tmpdir(), 'meshcache-bench-test-'));
+  t.teardown(() => rmSync(dir, { recursive: true, force: true }));
+  const child = startCli(['bench', 'disk', '--quick', '--dir', dir]);
+  const ended = collect(child);
+  await until(() => readdirSync(dir, { recursive: true }).length > 2);
+  child.kill('SIGINT');
+  t.is((await ended).status, 130);
+  t.deepEqual(readdirSync(dir), []);
+});

@@ -1,8 +1,9 @@
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test from 'ava';
-import { seededRandom } from '../../src/base/random.js';
+import { seededRandom, systemRandom } from '../../src/base/random.js';
+import { findFreePort } from '../../src/bench/free-port.js';
 import { Cluster } from '../../src/cli/cluster.js';
 import type { DemoResult } from '../../src/cli/demo.js';
 import type { ReplayResult } from '../../src/cli/replay.js';
@@ -59,6 +60,17 @@ test.serial('demo: three processes, every byte checked, none wrong', async (t) =
   t.is(result.pages_asked - result.prefix_hits, result.pages_set);
   t.is(result.read_bytes, result.prefix_hits * result.page_bytes);
   t.true(result.read_gb_per_s > 0 && result.read_p50_us > 0 && result.read_p99_us >= result.read_p50_us);
+});
+
+test.serial('demo: with small pools and disks behind them most pages come from disk, none wrong', async (t) => {
+  const args = ['demo', '--disk', '--nodes', '3', '--conversations', '40', '--page-bytes', '16kb', '--seed', '5'];
+  const run = await runCli([...args, '--json']);
+  t.is(run.status, 0, run.stderr);
+  const result = JSON.parse(run.stdout) as DemoResult;
+  t.like(result, { wrong_bytes: 0, nodes: 3 });
+  t.true(result.evictions > 0 && result.hits.disk > 0, JSON.stringify(result));
+  t.like(result.disk, { corrupt_pages: 0, write_errors: 0 });
+  t.true(result.disk!.entries > 0 && result.disk!.used_bytes <= result.disk!.capacity_bytes);
 });
 
 test.serial('demo: the table names what matters', async (t) => {
@@ -160,6 +172,76 @@ test.serial('replay: three nodes that share hit what one large node hits', async
   t.true(result.hits.remote > result.hits.local);
   const part = await replay(trace, '--nodes', '2', '--requests', '10');
   t.is(part.requests, 10);
+});
+
+test.serial('replay: a small pool with a disk behind it hits what an exact LRU of the disk’s size hits', async (t) => {
+  const seed = Date.now() >>> 0;
+  const requests = syntheticTrace(seed, 400);
+  const trace = writeTrace('disk.jsonl', requests);
+  const disks = mkdtempSync(join(folder, 'disks-'));
+  // A pool whose part that may wait for the disk takes a whole request.
+  const options = ['--nodes', '1', '--pool', '240p', '--disk', '1000p', '--disk-path', disks, '--quarantine-ms', '0'];
+  const result = await replay(trace, ...options);
+  t.is(result.wrong_bytes, 0);
+  const exact = exactLruHits(requests, 1_000) / requests.flat().length;
+  t.is(result.exact_lru_hit_rate, Number(exact.toFixed(4)));
+  t.is(result.exact_lru_pages, 1_000);
+  t.true(Math.abs(result.prefix_hit_rate - exact) <= 0.005, `seed ${seed}: ${result.prefix_hit_rate} and ${exact}`);
+  t.true(result.hits.disk > 0 && result.hits.local > 0);
+  t.is(result.hits.local + result.hits.remote + result.hits.disk, result.prefix_hits);
+  t.like(result.disk, { skipped_pages: 0, corrupt_pages: 0, write_errors: 0 });
+  t.deepEqual(readdirSync(disks), [], 'the folders are gone');
+});
+
+test.serial('replay: disks are gone also when a run is interrupted', async (t) => {
+  const trace = writeTrace('long.jsonl', syntheticTrace(3, 20_000));
+  const disks = mkdtempSync(join(folder, 'disks-'));
+  const child = startCli([
+    'replay',
+    trace,
+    '--page-bytes',
+    '64kb',
+    '--pool',
+    '240p',
+    '--disk',
+    '1gb',
+    '--disk-path',
+    disks,
+  ]);
+  const ended = collect(child);
+  await until(() => readdirSync(disks, { recursive: true }).some((name) => String(name).endsWith('pages')), 20_000);
+  child.kill('SIGINT');
+  t.is((await ended).status, 130);
+  t.deepEqual(readdirSync(disks), []);
+});
+
+test.serial('replay: disks that do not fit are refused before anything is started', async (t) => {
+  const trace = writeTrace('tiny.jsonl', [[1, 2, 3]]);
+  const run = await runCli(['replay', trace, '--disk', '1000tb', '--disk-path', folder]);
+  t.is(run.status, 1);
+  t.regex(run.stderr, /the disks will take [\d.]+ TiB and .* are free below .*: choose another folder/);
+});
+
+test.serial('node: a disk tier is told of when it is ready, and in the status', async (t) => {
+  const discovery_addr = `127.0.0.1:${await findFreePort(systemRandom)}`;
+  const disk = join(folder, 'node-disk');
+  const node = startCli([
+    ...['node', '--discovery-addr', discovery_addr, '--pool', '1mb', '--json'],
+    ...['--disk-path', disk, '--disk-size', '8mb'],
+  ]);
+  const ended = collect(node);
+  t.teardown(() => node.kill('SIGKILL'));
+  const ready = JSON.parse(await firstLine(node)) as { disk_bytes: number };
+  t.true(ready.disk_bytes > 6 * 2 ** 20 && ready.disk_bytes <= 8 * 2 ** 20, `${ready.disk_bytes}`);
+  const [row] = (await statusOf(discovery_addr)).nodes;
+  t.like(row?.state === 'up' ? row.disk : undefined, { entries: 0, used_bytes: 0, capacity_bytes: ready.disk_bytes });
+  const table = await runCli(['status', '--discovery-addr', discovery_addr]);
+  t.regex(table.stdout, /0 B of [\d.]+ MiB/);
+  const second = await runCli(['node', '--discovery-addr', discovery_addr, '--pool', '1mb', '--disk-path', disk]);
+  t.is(second.status, 1);
+  t.regex(second.stderr, /in use by/);
+  node.kill('SIGTERM');
+  t.is((await ended).status, 0);
 });
 
 async function statusOf(discoveryAddr: string): Promise<StatusResult> {

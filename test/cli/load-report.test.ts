@@ -13,7 +13,14 @@ function reportOf(counts: Partial<RunCounts>): LoadReport {
     lookupLatenciesUs: new Float64Array(),
     wallMs: 1500,
   };
-  const status = { poolEntries: 1, poolUsedBytes: 1, poolCapacityBytes: 1, checksumFailures: 2, rssBytes: 1024 };
+  const status = {
+    poolEntries: 1,
+    poolUsedBytes: 1,
+    poolCapacityBytes: 1,
+    checksumFailures: 2,
+    rssBytes: 1024,
+    disk: null,
+  };
   const statuses = [
     { ...status, evictions: 3 },
     { ...status, evictions: 4 },
@@ -61,6 +68,54 @@ test('load report: rates, speeds and sums over the nodes', (t) => {
     wall_s: 1.5,
   });
   t.is(reportOf({}).prefix_hit_rate, 0);
+});
+
+test('load report: disks add up, and are left out where there are none', (t) => {
+  const load = {
+    counts: noCounts(),
+    readLatenciesUs: new Float64Array(),
+    lookupLatenciesUs: new Float64Array(),
+    wallMs: 1,
+  };
+  const status = {
+    poolEntries: 1,
+    poolUsedBytes: 1,
+    poolCapacityBytes: 1,
+    evictions: 0,
+    checksumFailures: 0,
+    rssBytes: 1,
+  };
+  const disk = {
+    entries: 10,
+    usedBytes: 4096,
+    capacityBytes: 8192,
+    evictions: 1,
+    skippedPages: 2,
+    corruptPages: 3,
+    writeErrors: 0,
+  };
+  const statuses = [
+    { ...status, disk },
+    { ...status, disk: null },
+    { ...status, disk },
+  ];
+  const report = loadReport(load, { statuses, pageBytes: 4096 });
+  t.deepEqual(report.disk, {
+    entries: 20,
+    used_bytes: 8192,
+    capacity_bytes: 16384,
+    evictions: 2,
+    skipped_pages: 4,
+    corrupt_pages: 6,
+    write_errors: 0,
+  });
+  const text = formatLoadReport(report);
+  t.regex(text, /on disk +20 pages, 8 KiB of 16 KiB, 2 evicted/);
+  t.regex(text, /not put on disk +4 pages/);
+  t.regex(text, /damaged on disk +6 pages caught/);
+  t.notRegex(text, /disk errors/);
+  t.is(reportOf({}).disk, null);
+  t.notRegex(formatLoadReport(reportOf({})), /on disk/);
 });
 
 test('load report: what went wrong is in the text, what did not is left out', (t) => {

@@ -11,6 +11,8 @@ class MapStore implements PageStore {
   readonly pages = new Map<string, Uint8Array>();
   readonly hits = { local: 0, remote: 0, disk: 0 };
   readonly batchSizes: number[] = [];
+  /** What waited for the disk when a batch was set. */
+  readonly queuedAtSet: number[] = [];
   /** What a read does instead of the right thing. */
   fault: ((key: string, target: Uint8Array) => boolean) | undefined;
   readonly #buffer: HostBuffer;
@@ -38,6 +40,8 @@ class MapStore implements PageStore {
   }
 
   async batchSetV1(keys: string[], hostIndices: ArrayLike<number>): Promise<boolean[]> {
+    this.queuedAtSet.push(this.queueBytes);
+    this.queueBytes += keys.length * PAGE_BYTES;
     return keys.map((key, i) => {
       const page = Buffer.concat(this.#views(hostIndices[i] as number));
       this.pages.set(key, page);
@@ -45,8 +49,12 @@ class MapStore implements PageStore {
     });
   }
 
-  stats(): { hits: { local: number; remote: number; disk: number } } {
-    return { hits: this.hits };
+  /** Goes down by a page each time that somebody looks. */
+  queueBytes = 0;
+
+  stats(): ReturnType<PageStore['stats']> {
+    this.queueBytes = Math.max(0, this.queueBytes - PAGE_BYTES);
+    return { hits: this.hits, disk: { queueBytes: this.queueBytes } };
   }
 
   #views(slot: number): Uint8Array[] {
@@ -105,4 +113,10 @@ test('request runner: one wrong byte is one wrong byte', async (t) => {
   const page = store.pages.get(KEYS[1] as string) as Uint8Array;
   page[3000] = (page[3000] as number) ^ 1;
   t.is((await runner.run([KEYS.slice(0, 3)])).counts.wrongBytes, 1);
+});
+
+test('request runner: a request starts when the disk has taken what the one before it has set', async (t) => {
+  const { store, runner } = runnerOn(1);
+  await runner.run([KEYS.slice(0, 50), KEYS.slice(50, 60), KEYS.slice(60, 70)]);
+  t.deepEqual(store.queuedAtSet, [0, 0, 0]);
 });

@@ -4,9 +4,9 @@ import { BINARIES, readBinary } from './binaries.js';
 
 const EXPORTS = [
   'CORE_VERSION NO_INDEX POLICY_LRU POLICY_S3FIFO STATS_COUNT allocate digestBatch hashBatch memory',
-  'poolClear poolCount poolEvicted poolFree poolHasBatch poolLookupBatch poolNew poolOrder poolPin',
-  'poolPublishBatch poolRemoveBatch poolSetQuarantine poolStats poolTouchBatch poolUnpin poolVerify release',
-  'ringFree ringNew ringOwner ringOwnersBatch ringSetNodes',
+  'poolClear poolCount poolEvictNext poolEvicted poolFree poolHasBatch poolLookupBatch poolNew poolOrder poolPin',
+  'poolPublishBatch poolRemoveBatch poolRestoreBatch poolSetQuarantine poolStats poolTouchBatch poolUnpin',
+  'poolVerify release ringFree ringNew ringOwner ringOwnersBatch ringSetNodes',
 ].join(' ');
 
 for (const name of BINARIES) {

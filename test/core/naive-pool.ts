@@ -159,6 +159,26 @@ export class NaivePool {
     else this.place(key, { offset: answer.offset, size, bytes, pins: 0 });
   }
 
+  /** Whether it is taken. */
+  restore(key: string, bytes: number, offset: number): boolean {
+    const { capacityBytes, segmentBytes } = this.options;
+    const size = this.sizeOf(bytes);
+    const end = offset + size;
+    const isInside = end <= capacityBytes && offset % segmentBytes <= segmentBytes - size;
+    const isFree = this.ranges().every((range) => range.offset >= end || range.offset + range.size <= offset);
+    if (!isInside || !isFree || this.pages.has(key)) return false;
+    this.place(key, { offset, size, bytes, pins: 0 });
+    return true;
+  }
+
+  /** The page that must go, or null. */
+  evictNext(nowMs: number): string | null {
+    this.begin(nowMs);
+    const victim = this.isQuarantineClosed() ? undefined : this.order.victim();
+    if (victim !== undefined) this.drop(victim);
+    return victim ?? null;
+  }
+
   /** Undefined: miss. */
   lookup(key: string): { offset: number; bytes: number } | undefined {
     const page = this.pages.get(key);
@@ -248,11 +268,18 @@ export class NaivePool {
   }
 
   private evict(key: string, wanted: number): void {
-    const { neverReuseEarly, quarantineMs, quarantineMaxBytes } = this.options;
     expect(this.order.victim() === key, `${key} was evicted out of order`);
     expect(!this.gaps().some((gap) => gap >= this.sureFit(wanted)), `${key} was evicted although there was room`);
-    const isAtLimit = neverReuseEarly && quarantineMs > 0 && sizes(this.waiting) >= quarantineMaxBytes;
-    expect(!isAtLimit, `${key} was evicted although the quarantine was at its limit`);
+    expect(!this.isQuarantineClosed(), `${key} was evicted although the quarantine was at its limit`);
+    this.drop(key);
+  }
+
+  private isQuarantineClosed(): boolean {
+    const { neverReuseEarly, quarantineMs, quarantineMaxBytes } = this.options;
+    return neverReuseEarly && quarantineMs > 0 && sizes(this.waiting) >= quarantineMaxBytes;
+  }
+
+  private drop(key: string): void {
     this.order.evict(key);
     const page = this.pages.get(key) as Page;
     this.pages.delete(key);
@@ -281,9 +308,9 @@ export class NaivePool {
   }
 
   private judgeRefusal(size: number): void {
-    const { neverReuseEarly, quarantineMs, quarantineMaxBytes } = this.options;
+    const { neverReuseEarly } = this.options;
     expect(!this.gaps().some((gap) => gap >= this.sureFit(size)), 'refused although there was room');
-    if (neverReuseEarly && quarantineMs > 0 && sizes(this.waiting) >= quarantineMaxBytes) return;
+    if (this.isQuarantineClosed()) return;
     if (this.order.victim() === undefined && (neverReuseEarly || this.waiting.length === 0)) return;
     const fixed = [...this.held.values(), ...[...this.pages.values()].filter((page) => page.pins > 0)];
     const withheld = neverReuseEarly ? this.waiting : [];

@@ -38,10 +38,15 @@ function configs(policy: EvictionPolicy): fc.Arbitrary<Config> {
     });
 }
 
+/** A page to restore: number of its key, and bits that its place and its length are made of. */
+type Leftover = [key: number, place: number, bits: number];
+
 /** One operation in 30 bits: kind, key, length and how time moves on. */
 class Replay {
   private nowMs = 0;
   private step = 0;
+  restored = 0;
+  refused = 0;
 
   constructor(
     private readonly config: Config,
@@ -49,11 +54,32 @@ class Replay {
     private readonly model: NaivePool,
   ) {}
 
+  /** In two calls; keys that are there twice, ranges that overlap or reach too far are among the pages. */
+  restore(leftovers: readonly Leftover[]): void {
+    const { alignmentBytes, capacityBytes } = this.config;
+    const units = capacityBytes / alignmentBytes;
+    const byOffset = new Map(leftovers.map(([key, place, bits]) => [place % (units + 2), { key: `k${key}`, bits }]));
+    const pages = [...byOffset].toSorted(([a], [b]) => a - b);
+    const half = pages.length >>> 1;
+    for (const call of [pages.slice(0, half), pages.slice(half)]) {
+      const keys = call.map(([, { key }]) => key);
+      const lengths = call.map(([, { bits }]) => this.lengthOf(bits));
+      const offsets = call.map(([offset]) => offset * alignmentBytes);
+      const taken = Array.from(this.pool.restoreBatch(keys, lengths, offsets), (slot) => slot !== -1);
+      const expected = keys.map((key, i) => this.model.restore(key, lengths[i] as number, offsets[i] as number));
+      same(taken.join(), expected.join(), 'restored pages');
+      this.restored += taken.filter(Boolean).length;
+      this.refused += taken.filter((isTaken) => !isTaken).length;
+      this.check();
+    }
+  }
+
   run(word: number): void {
     const kind = word & 15;
     const key = `k${(word >>> 4) & 31}`;
     this.nowMs += (word >>> 9) & 3;
-    if (kind < 8) this.publish(key, this.lengthOf(word >>> 11));
+    if (kind < 7) this.publish(key, this.lengthOf(word >>> 11));
+    else if (kind === 7) same(this.pool.evictNext(this.nowMs), this.model.evictNext(this.nowMs), 'evicted next');
     else if (kind < 10) this.lookup(key);
     else if (kind === 10) same(this.pool.has(key), this.model.has(key), `has ${key}`);
     else if (kind === 11) same(this.pool.touchBatch([key]) === 1, this.model.lookup(key) !== undefined, `touch ${key}`);
@@ -145,25 +171,31 @@ for (const name of BINARIES) {
         size: 'max',
       });
       let done = 0;
-      const sum = { evictions: 0, earlyReuses: 0 };
-      const property = fc.property(configs(policy), words, (config, operations) => {
+      const leftover: fc.Arbitrary<Leftover> = fc.tuple(fc.nat({ max: 31 }), fc.nat({ max: 2 ** 20 }), fc.nat());
+      const before = fc.array(leftover, { maxLength: 40, size: 'max' });
+      const sum = { evictions: 0, earlyReuses: 0, restored: 0, refused: 0 };
+      const property = fc.property(configs(policy), before, words, (config, restored, operations) => {
         done += operations.length;
         const pool = new PoolAllocator({ ...config, core });
         try {
           const replay = new Replay(config, pool, new NaivePool(config));
+          replay.restore(restored);
           for (const word of operations) replay.run(word);
           replay.check();
           replay.drain();
           const { evictions, earlyReuses } = pool.stats();
           sum.evictions += evictions;
           sum.earlyReuses += earlyReuses;
+          sum.restored += replay.restored;
+          sum.refused += replay.refused;
         } finally {
           pool.free();
         }
       });
       t.notThrows(() => fc.assert(property, { numRuns: RUNS }));
-      t.log(`${done} operations, ${sum.evictions} evictions, ${sum.earlyReuses} early reuses`);
+      t.log(`${done} operations, ${JSON.stringify(sum)}`);
       t.true(sum.evictions > done / 50 && sum.earlyReuses > 0, 'the operations reach what they are there for');
+      t.true(sum.restored > 2 * RUNS && sum.refused > 2 * RUNS, 'pages are restored, and refused');
     });
   }
 

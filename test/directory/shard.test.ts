@@ -70,6 +70,24 @@ test('shard: the asker’s own location is handed out only when there is no othe
   for (let i = 0; i < 5; i++) t.is(getOne(shard, 'key', 'n1')?.nodeId, 'n2');
 });
 
+test('shard: a location in memory goes before one on disk, whoever stated it first', (t) => {
+  const live = new Set(['n1', 'n2', 'n3', 'n4']);
+  const shard = new DirectoryShard({ isLive: (nodeId) => live.has(nodeId) });
+  putOne(shard, 'key', { nodeId: 'n1', tier: 'disk' });
+  for (const nodeId of ['n2', 'n3']) putOne(shard, 'key', { nodeId });
+  putOne(shard, 'key', { nodeId: 'n4', tier: 'disk' });
+  const asked = (avoiding = ''): (string | undefined)[] =>
+    [...new Set(Array.from({ length: 12 }, () => getOne(shard, 'key', avoiding)?.nodeId))].sort();
+  t.deepEqual(asked(), ['n2', 'n3']);
+  t.deepEqual(asked('n2'), ['n3']);
+  live.delete('n2');
+  live.delete('n3');
+  t.deepEqual(asked(), ['n1', 'n4']);
+  t.deepEqual(asked('n1'), ['n4']);
+  putOne(shard, 'key', { nodeId: 'n1', generation: 9 });
+  t.deepEqual(asked(), ['n1'], 'the page was promoted');
+});
+
 test('shard: liveness is that of the start which stated the location', (t) => {
   const shard = new DirectoryShard({ isLive: (_, incarnation) => incarnation === 2 });
   putOne(shard, 'key', { incarnation: 1 });

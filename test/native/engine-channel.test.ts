@@ -53,7 +53,10 @@ test('engine channel: every batch gets its own statuses, whatever the order of t
 test('engine channel: what fails in the addon is an RdmaError that says what to do', async (t) => {
   const fabric = new FakeFabric();
   fabric.createFailure = nativeFailure('rdma_bind_addr', 98, 'rdma_bind_addr: Address already in use');
-  const cannotStart = { code: 'ERR_RDMA', message: /cannot be started: rdma_bind_addr: .*fake0.*another one .rdma_port/ };
+  const cannotStart = {
+    code: 'ERR_RDMA',
+    message: /cannot be started: rdma_bind_addr: .*fake0.*another one .rdma_port/,
+  };
   t.like(
     t.throws(() => open(fabric), cannotStart),
     { call: 'rdma_bind_addr', errno: 98, device: 'fake0' },

@@ -260,9 +260,10 @@ test('store: wrong arguments throw before anything is touched', async (t) => {
 
 test('store: bad settings are refused when the store is created', async (t) => {
   const port = await freePort();
-  await t.throwsAsync(createStore(port, { disk_enabled: true, disk_path: '/tmp/x' }), {
+  await t.throwsAsync(createStore(port, { disk_enabled: true }), { instanceOf: ConfigError, message: /disk_path/ });
+  await t.throwsAsync(createStore(port, { disk_enabled: true, disk_path: '/tmp/x', disk_size: '1kb' }), {
     instanceOf: ConfigError,
-    message: /disk_enabled/,
+    message: /disk_size/,
   });
   await t.throwsAsync(createStore(port, { global_segment_size: '1000tb' }), {
     instanceOf: ConfigError,

@@ -1,0 +1,218 @@
+import { execFile } from 'node:child_process';
+import { mkdir, open, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+import type { Fio, FioJob } from './fio.js';
+
+const run = promisify(execFile);
+
+/** Pages that a contender may read or write at a time. */
+export const IN_FLIGHT_COUNT = 8;
+/** Values that are handed to lmdb before their commit is waited for. */
+const COMMIT_MAX_BYTES = 64 * 2 ** 20;
+
+/** The same for every contender. */
+export interface DiskWork {
+  readonly pageBytes: number;
+  readonly pages: number;
+  /** Of each page. */
+  readonly keys: readonly string[];
+  /** Every page once, in the order in which all contenders read them. */
+  readonly order: Uint32Array;
+  /** All pages, stamped with their numbers, one after the other in ordinary memory. */
+  readonly source: Buffer;
+  /** Where they are read to, and checked. */
+  readonly target: Buffer;
+}
+
+/** One way to keep pages on disk. */
+export interface DiskContender {
+  readonly name: string;
+  /** `folder` is empty, and its own until the run has ended. */
+  begin(folder: string, work: DiskWork): Promise<DiskRun>;
+}
+
+/** Each step resolves with its milliseconds. */
+export interface DiskRun {
+  /** All pages for the first time. */
+  write(): Promise<number>;
+  /** As many again, in the place of the first ones. */
+  rewrite(): Promise<number>;
+  /** What must be closed before the system's cache can be emptied. */
+  forget?(): Promise<void>;
+  /** All pages into memory, in the order of the work. */
+  read(): Promise<number>;
+  /** Where {@link read} has put a page; without it nobody can look. */
+  pageAt?(page: number): Uint8Array;
+  end(): Promise<void>;
+}
+
+export async function timed(work: () => Promise<unknown>): Promise<number> {
+  const startMs = performance.now();
+  await work();
+  return performance.now() - startMs;
+}
+
+/** Does `work` for 0 to `count` - 1 in order, several at a time. */
+export async function inFlight(count: number, work: (index: number) => Promise<void>): Promise<void> {
+  let next = 0;
+  const worker = async (): Promise<void> => {
+    while (next < count) await work(next++);
+  };
+  await Promise.all(Array.from({ length: Math.min(IN_FLIGHT_COUNT, count) }, worker));
+}
+
+export function pageOf(memory: Buffer, page: number, pageBytes: number): Buffer {
+  return memory.subarray(page * pageBytes, (page + 1) * pageBytes);
+}
+
+/** Waits until everything written is on the disks. */
+export async function syncDisks(): Promise<void> {
+  await run('sync').catch(() => {});
+}
+
+/** Empties the system's cache of files; false: this user may not. */
+export async function dropFileCache(): Promise<boolean> {
+  await syncDisks();
+  return writeFile('/proc/sys/vm/drop_caches', '3').then(
+    () => true,
+    () => false,
+  );
+}
+
+export function fioContender(fio: Fio, isDirect: boolean): DiskContender {
+  return {
+    name: isDirect ? 'fio, direct' : 'fio, buffered',
+    begin(folder, { pageBytes, pages }) {
+      const file = join(folder, 'pages');
+      const job = { file, fileBytes: pages * pageBytes, blockBytes: pageBytes, depth: IN_FLIGHT_COUNT, isDirect };
+      const step = (kind: FioJob['kind']) => () => fio.run({ ...job, kind });
+      return Promise.resolve({
+        write: step('write'),
+        rewrite: step('write'),
+        read: step('randread'),
+        end: () => Promise.resolve(),
+      });
+    },
+  };
+}
+
+/** Each page a file in one of 256 subfolders, synced as it is written. */
+export const filePerPage: DiskContender = {
+  name: 'one file per page',
+  async begin(folder, { keys, order, pageBytes, pages, source, target }) {
+    const paths = keys.map((key) => join(folder, key.slice(0, 2), key));
+    const folders = new Set(keys.map((key) => join(folder, key.slice(0, 2))));
+    for (const path of folders) await mkdir(path);
+    const write = (): Promise<number> =>
+      timed(() =>
+        inFlight(pages, (page) => writeFile(paths[page] as string, pageOf(source, page, pageBytes), { flush: true })),
+      );
+    const readPage = async (page: number): Promise<void> => {
+      const file = await open(paths[page] as string);
+      try {
+        const { bytesRead } = await file.read(pageOf(target, page, pageBytes), 0, pageBytes, 0);
+        if (bytesRead !== pageBytes) throw new Error(`page ${page}: ${bytesRead} of ${pageBytes} bytes came`);
+      } finally {
+        await file.close();
+      }
+    };
+    return {
+      write,
+      rewrite: write,
+      read: () => timed(() => inFlight(pages, (i) => readPage(order[i] as number))),
+      pageAt: (page) => pageOf(target, page, pageBytes),
+      end: () => Promise.resolve(),
+    };
+  },
+};
+
+/** What the benchmark uses of the package lmdb. */
+interface LmdbModule {
+  open(options: { path: string; encoding: 'binary'; compression: false }): LmdbDatabase;
+}
+
+interface LmdbDatabase {
+  put(key: string, value: Buffer): Promise<boolean>;
+  getBinaryFast(key: string): Buffer | undefined;
+  prefetch(keys: readonly string[]): Promise<void>;
+  readonly flushed: Promise<unknown>;
+  close(): Promise<void>;
+}
+
+/** Pages as values in the tree of the package `lmdb`; text: why there is none. */
+export async function lmdbContender(): Promise<DiskContender | string> {
+  // Not a literal, so that types and bundles do without the package.
+  const name: string = 'lmdb';
+  const lmdb = await (import(name) as Promise<LmdbModule>).catch(() => undefined);
+  if (lmdb === undefined) return 'the package lmdb is not installed';
+  return { name: 'lmdb', begin: (folder, work) => Promise.resolve(new LmdbRun(lmdb, folder, work)) };
+}
+
+class LmdbRun implements DiskRun {
+  readonly #open: () => LmdbDatabase;
+  readonly #work: DiskWork;
+  #database: LmdbDatabase;
+
+  constructor(lmdb: LmdbModule, folder: string, work: DiskWork) {
+    this.#open = () => lmdb.open({ path: join(folder, 'pages.mdb'), encoding: 'binary', compression: false });
+    this.#work = work;
+    this.#database = this.#open();
+  }
+
+  write(): Promise<number> {
+    return timed(() => this.#putAll());
+  }
+
+  rewrite(): Promise<number> {
+    return this.write();
+  }
+
+  /** What is mapped stays in the cache. */
+  async forget(): Promise<void> {
+    await this.#database.close();
+    this.#database = this.#open();
+  }
+
+  read(): Promise<number> {
+    return timed(() => this.#readAll());
+  }
+
+  pageAt(page: number): Uint8Array {
+    return pageOf(this.#work.target, page, this.#work.pageBytes);
+  }
+
+  end(): Promise<void> {
+    return this.#database.close();
+  }
+
+  async #putAll(): Promise<void> {
+    const { keys, pages, pageBytes, source } = this.#work;
+    const batch = Math.max(1, Math.floor(COMMIT_MAX_BYTES / pageBytes));
+    let committed: Promise<unknown> = Promise.resolve();
+    for (let first = 0; first < pages; first += batch) {
+      const puts = keys
+        .slice(first, first + batch)
+        .map((key, i) => this.#database.put(key, pageOf(source, first + i, pageBytes)));
+      await committed;
+      committed = Promise.all(puts);
+    }
+    await committed;
+    await this.#database.flushed;
+  }
+
+  /** Brought into memory by lmdb's own threads, then copied to the caller. */
+  async #readAll(): Promise<void> {
+    const { keys, order, pageBytes, target } = this.#work;
+    for (let first = 0; first < order.length; first += IN_FLIGHT_COUNT) {
+      const pages = [...order.subarray(first, first + IN_FLIGHT_COUNT)];
+      await this.#database.prefetch(pages.map((page) => keys[page] as string));
+      for (const page of pages) {
+        const value = this.#database.getBinaryFast(keys[page] as string);
+        if (value?.length !== pageBytes) throw new Error(`page ${page} is not in lmdb`);
+        // Its buffer is used again for the next one, and is longer than it says.
+        pageOf(target, page, pageBytes).set(value.subarray(0, pageBytes));
+      }
+    }
+  }
+}

@@ -1,0 +1,205 @@
+import { mkdir, readdir, readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import type { Environment } from '../base/environment.js';
+import { DiskError } from '../base/errors.js';
+import {
+  DISK_ALIGNMENT_BYTES,
+  DISK_INDEX_BYTES_PER_PAGE,
+  DISK_INDEX_FRACTION,
+  DISK_INDEX_MIN_BYTES,
+  DISK_MIN_BYTES,
+  DISK_OVERHEAD_BYTES,
+} from '../base/limits.js';
+import { formatSize } from '../base/sizes.js';
+import { DirectoryLock } from './directory-lock.js';
+import { type IndexEntry, Journal, JournalDamage, type JournalOptions } from './journal.js';
+import { PageFile } from './page-file.js';
+
+const FORMAT = 1;
+const STORE_FILE = 'store.json';
+const INDEX_FILE = 'index';
+const PAGES_FILE = 'pages';
+/** What could not be used, without its pages; the latest one only. */
+const SET_ASIDE = 'set-aside';
+
+export interface DiskFolderOptions {
+  readonly path: string;
+  readonly maxBytes: number;
+  /** Of these, what the index may take. */
+  readonly indexBytes: number;
+  readonly nodeId: string;
+  readonly mode: 'auto' | 'direct' | 'buffered';
+  readonly env: Environment;
+  readonly snapshot: JournalOptions['snapshot'];
+}
+
+/** A directory that this process alone uses, with what was found in it. */
+export interface DiskFolder {
+  readonly lock: DirectoryLock;
+  readonly file: PageFile;
+  readonly journal: Journal;
+  /** Least recently used first. */
+  readonly entries: readonly IndexEntry[];
+}
+
+/** What the index of a disk of `maxBytes` may take, unless that is said. */
+export function defaultIndexBytes(maxBytes: number): number {
+  return Math.max(DISK_INDEX_MIN_BYTES, Math.floor(maxBytes * DISK_INDEX_FRACTION));
+}
+
+export interface DiskSizes {
+  /** Bytes of disk. */
+  readonly maxBytes: number;
+  /** Of these, what the index may take; undefined: the default. */
+  readonly indexBytes?: number;
+}
+
+/** Bytes of disk and, of these, of its index, with which `pages` pages of `pageBytes` fit, and no more than a few more. */
+export function diskSizeFor(pages: number, pageBytes: number): Required<DiskSizes> {
+  const indexBytes = Math.max(DISK_INDEX_MIN_BYTES, Math.ceil(pages * DISK_INDEX_BYTES_PER_PAGE));
+  const spaceBytes = pages * Math.ceil(pageBytes / DISK_ALIGNMENT_BYTES) * DISK_ALIGNMENT_BYTES;
+  return { maxBytes: Math.max(DISK_MIN_BYTES, spaceBytes + indexBytes + DISK_OVERHEAD_BYTES), indexBytes };
+}
+
+/**
+ * Takes the directory, which is made when it is missing, and opens the store in it. One of an unknown version or with
+ * damage is set aside, without its pages, and a new one begun. Throws `DiskError`: in use, not writable, too
+ * little space.
+ */
+export async function openDiskFolder(options: DiskFolderOptions): Promise<DiskFolder> {
+  const { path, maxBytes, indexBytes, nodeId } = options;
+  if (!Number.isSafeInteger(maxBytes) || maxBytes < DISK_MIN_BYTES) {
+    throw new DiskError(`disk tier at ${path}: needs at least ${formatSize(DISK_MIN_BYTES)}, got ${String(maxBytes)}`);
+  }
+  if (!Number.isSafeInteger(indexBytes) || indexBytes < DISK_INDEX_MIN_BYTES || indexBytes > maxBytes / 2) {
+    throw new DiskError(
+      `disk tier at ${path}: its index may have ${formatSize(DISK_INDEX_MIN_BYTES)} to half of the disk, got ${String(indexBytes)} bytes`,
+    );
+  }
+  await mkdir(path, { recursive: true }).catch((cause: unknown) => {
+    throw new DiskError(
+      `disk tier: ${path} cannot be made: ${messageOf(cause)}; choose a path that this user may write`,
+      {
+        cause,
+      },
+    );
+  });
+  const lock = await DirectoryLock.acquire(path, { nodeId });
+  try {
+    return await openLocked(options, lock);
+  } catch (cause) {
+    await lock.release();
+    if (cause instanceof DiskError) throw cause;
+    throw new DiskError(`disk tier at ${path} cannot be opened: ${messageOf(cause)}`, { cause });
+  }
+}
+
+async function openLocked(options: DiskFolderOptions, lock: DirectoryLock): Promise<DiskFolder> {
+  const { path, env, maxBytes, indexBytes, snapshot, mode } = options;
+  const journalOptions = { maxBytes: indexBytes, log: env.log, snapshot };
+  const index = join(path, INDEX_FILE);
+  const found = await openFound(path, journalOptions).catch(async (error: unknown) => {
+    if (!(error instanceof JournalDamage)) throw error;
+    await setAside(path, error.message, env);
+    return null;
+  });
+  let { journal, entries } = found ?? { journal: undefined, entries: [] };
+  try {
+    const spaceBytes = maxBytes - indexBytes - DISK_OVERHEAD_BYTES - (await asideBytes(path));
+    const pages = Math.max(1, Math.floor(spaceBytes / DISK_ALIGNMENT_BYTES));
+    const capacityBytes = pages * DISK_ALIGNMENT_BYTES;
+    const file = await PageFile.open(join(path, PAGES_FILE), { capacityBytes, mode, log: env.log });
+    try {
+      if (journal === undefined) {
+        const storeId = Buffer.from(env.random.bytes(16)).toString('hex');
+        journal = await Journal.create(index, { ...journalOptions, storeId });
+        await writeStoreFile(path, storeId);
+      }
+      return { lock, file, journal, entries };
+    } catch (error) {
+      await file.close();
+      throw error;
+    }
+  } catch (error) {
+    await journal?.close();
+    throw error;
+  }
+}
+
+/** The store that is there; null: there is none. Throws `JournalDamage` when it cannot be used. */
+async function openFound(path: string, options: Omit<JournalOptions, 'storeId'>) {
+  const [hasStore, hasIndex, hasPages] = await Promise.all(
+    [STORE_FILE, INDEX_FILE, PAGES_FILE].map((name) => hasFile(path, name)),
+  );
+  // Pages alone: the first opening was cut short.
+  if (!hasStore && !hasIndex) return null;
+  const store = await readFile(join(path, STORE_FILE), 'utf8').catch(ifMissing);
+  if (store === null) throw new JournalDamage(`${STORE_FILE} is missing`);
+  const storeId = storeIdOf(store);
+  if (!hasIndex) throw new JournalDamage(`${INDEX_FILE} is missing`);
+  if (!hasPages) throw new JournalDamage(`${PAGES_FILE} is missing`);
+  return Journal.open(join(path, INDEX_FILE), { ...options, storeId });
+}
+
+function storeIdOf(text: string): string {
+  let store: { format?: unknown; store_id?: unknown } | null;
+  try {
+    store = JSON.parse(text) as typeof store;
+  } catch {
+    throw new JournalDamage(`${STORE_FILE} is damaged`);
+  }
+  const { format, store_id: storeId } = store ?? {};
+  if (format !== FORMAT)
+    throw new JournalDamage(`format ${String(format)} is unknown to this version, which has ${FORMAT}`);
+  if (typeof storeId !== 'string' || !/^[0-9a-f]{32}$/.test(storeId))
+    throw new JournalDamage(`${STORE_FILE} is damaged`);
+  return storeId;
+}
+
+async function writeStoreFile(path: string, storeId: string): Promise<void> {
+  const temporary = join(path, `${STORE_FILE}.new`);
+  await writeFile(temporary, `${JSON.stringify({ format: FORMAT, store_id: storeId })}\n`);
+  await rename(temporary, join(path, STORE_FILE));
+}
+
+/** Pages without their index are of no use, and would take what the new store may have. */
+async function setAside(path: string, reason: string, { log, metrics }: Environment): Promise<void> {
+  const aside = join(path, SET_ASIDE);
+  await rm(aside, { recursive: true, force: true });
+  await mkdir(aside);
+  for (const name of [STORE_FILE, INDEX_FILE]) await rename(join(path, name), join(aside, name)).catch(ifMissing);
+  const pages = join(path, PAGES_FILE);
+  const isFolder = (await stat(pages).catch(ifMissing))?.isDirectory() ?? false;
+  // A folder is somebody's.
+  if (isFolder) await rename(pages, join(aside, PAGES_FILE));
+  else await rm(pages, { force: true });
+  log.log('error', 'disk tier: what was there cannot be used and is set aside; starting with an empty one', {
+    path,
+    reason,
+    set_aside: aside,
+  });
+  metrics.count('meshcache_disk_set_aside_total');
+}
+
+async function asideBytes(path: string): Promise<number> {
+  const aside = join(path, SET_ASIDE);
+  const names = (await readdir(aside, { recursive: true }).catch(ifMissing)) ?? [];
+  const sizes = await Promise.all(names.map(async (name) => (await stat(join(aside, name))).size));
+  return sizes.reduce((sum, size) => sum + size, 0);
+}
+
+function ifMissing(error: unknown): null {
+  if ((error as NodeJS.ErrnoException).code === 'ENOENT') return null;
+  throw error;
+}
+
+/** Throws `JournalDamage` when something else is in its place. */
+async function hasFile(path: string, name: string): Promise<boolean> {
+  const found = await stat(join(path, name)).catch(ifMissing);
+  if (found !== null && !found.isFile()) throw new JournalDamage(`${name} is not a file`);
+  return found !== null;
+}
+
+function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}

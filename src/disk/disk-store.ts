@@ -1,0 +1,368 @@
+import { type Environment, systemEnvironment } from '../base/environment.js';
+import { ArgumentError, ClosedError } from '../base/errors.js';
+import { DISK_ALIGNMENT_BYTES, DISK_DRAIN_TIMEOUT_MS, DISK_QUEUE_MAX_BYTES, PAGE_MAX_BYTES } from '../base/limits.js';
+import { crc32 } from '../memory/checksum.js';
+import { PageCopies } from '../memory/page-copies.js';
+import { isWhole, type PageBytes } from '../pool/page-batch.js';
+import { PageIndex, type PublishedPage } from '../pool/page-index.js';
+import type { LocalRead } from '../pool/page-reading.js';
+import { type DiskFolder, defaultIndexBytes, openDiskFolder } from './disk-folder.js';
+import type { IndexEntry } from './journal.js';
+import { PageWriter } from './page-writer.js';
+import type { QueuedPage, WriteQueue } from './write-queue.js';
+
+export { type DiskSizes, diskSizeFor } from './disk-folder.js';
+
+export interface DiskStoreOptions {
+  /** Told the keys of pages that have left without being asked to: for want of space, or because they were damaged. */
+  onEvict?(keys: string[]): void;
+  /** Of who uses the directory: for the message to whoever else wants it. */
+  readonly nodeId: string;
+  readonly env?: Environment;
+  /** Pages that may wait to be written; further ones are skipped. */
+  readonly queueMaxBytes?: number;
+  /** What the index may take of `maxBytes`; default: a 32nd. Small pages with long keys need more to fill the disk. */
+  readonly indexBytes?: number;
+  /** Default `auto`: direct where the file system has it. */
+  readonly mode?: 'auto' | 'direct' | 'buffered';
+}
+
+export interface DiskInfo {
+  /** Sum of the lengths of the pages. */
+  readonly usedBytes: number;
+  /** Bytes that pages can take. */
+  readonly capacityBytes: number;
+  readonly entries: number;
+  /** Of pages that wait to be written, or are being written. */
+  readonly queueBytes: number;
+  /** Pages that were not written: the queue was full, or writing had failed. */
+  readonly skippedPages: number;
+  /** Pages that could not be read, or not with their checksum: dropped, a miss. */
+  readonly corruptPages: number;
+  readonly evictions: number;
+  readonly writtenPages: number;
+  readonly writeErrors: number;
+  /** Pages that were read from the device. */
+  readonly readPages: number;
+  readonly ioMode: 'direct' | 'buffered';
+}
+
+/** What to do with a page that is to be written. */
+export type PutOutcome = 'queued' | 'present' | 'skipped';
+
+/**
+ * Pages in a directory of the disk: at most `maxBytes` there, everything included, the least recently used ones go first. What is
+ * in it is found again when it is opened anew, in the same order of use; after a crash what was written a moment before may be missing.
+ *
+ * A page is found when its bytes are written, and before that while they wait in memory. Before its place is given to another page, the journal
+ * says that it is gone; and every read checks the checksum: what is stale or damaged all the same is a miss, and dropped.
+ *
+ * Accounting: every page of the index that can be found is in the journal, or will be with the next flush.
+ */
+export class DiskStore {
+  readonly #folder: DiskFolder;
+  readonly #index: PageIndex;
+  readonly #writer: PageWriter;
+  readonly #queue: WriteQueue;
+  readonly #env: Environment;
+  readonly #onEvict: (keys: string[]) => void;
+  readonly #path: string;
+  #corruptPages = 0;
+  #readPages = 0;
+  readonly #reading = new Set<Promise<unknown>>();
+  #closing: Promise<void> | undefined;
+  #lastInfo: DiskInfo | undefined;
+
+  /**
+   * Opens the store in the directory `path`, which is made when it is missing; `maxBytes` may differ from before. Throws `DiskError`: another
+   * process uses it, it cannot be written, there is too little space. What is damaged or of another version is set aside.
+   */
+  static async open(path: string, maxBytes: number, options: DiskStoreOptions): Promise<DiskStore> {
+    const env = options.env ?? systemEnvironment();
+    let index: PageIndex | undefined;
+    const snapshot = () => ({
+      keys: index?.keys() ?? [],
+      entriesOf: (keys: readonly string[]) =>
+        (index?.peekBatch(keys) ?? []).map((page, i) => page && { ...page, key: keys[i] as string }),
+    });
+    const { nodeId, mode = 'auto', indexBytes = defaultIndexBytes(maxBytes) } = options;
+    const folder = await openDiskFolder({ path, maxBytes, indexBytes, nodeId, mode, env, snapshot });
+    const { capacityBytes } = folder.file;
+    index = new PageIndex({ capacityBytes, alignmentBytes: DISK_ALIGNMENT_BYTES }, () => env.clock.nowMs());
+    const store = new DiskStore(path, folder, index, env, options);
+    await store.#restore(folder.entries);
+    return store;
+  }
+
+  private constructor(path: string, folder: DiskFolder, index: PageIndex, env: Environment, options: DiskStoreOptions) {
+    this.#path = path;
+    this.#folder = folder;
+    this.#index = index;
+    this.#env = env;
+    this.#onEvict = (keys) => options.onEvict?.(keys);
+    const queueMaxBytes = options.queueMaxBytes ?? DISK_QUEUE_MAX_BYTES;
+    this.#writer = new PageWriter({ path, folder, index, env, queueMaxBytes, onEvict: this.#onEvict });
+    this.#queue = this.#writer.queue;
+  }
+
+  /** Writes a copy of `bytes` in the background; a page that is there already is only used. */
+  put(key: string, bytes: Uint8Array): void {
+    checkKey(key);
+    if (!(bytes instanceof Uint8Array) || bytes.length === 0 || bytes.length > PAGE_MAX_BYTES) {
+      throw new ArgumentError(
+        `disk put: needs a Uint8Array of 1 to ${PAGE_MAX_BYTES} bytes, got ${String(bytes?.length)}`,
+      );
+    }
+    const checksum = crc32(bytes, 0);
+    if (this.#isThere(key, bytes.length, checksum)) return;
+    // The copy is not made for nothing.
+    const copy = this.#queue.hasRoomFor(bytes.length) ? bytes.slice() : bytes;
+    this.putPage(key, { views: [copy], length: bytes.length }, checksum, () => {});
+  }
+
+  /**
+   * Writes a page in the background whose bytes have this checksum. With `queued` they are in use, and must not
+   * change, until `release` is called; otherwise it is not called.
+   */
+  putPage(key: string, page: PageBytes, checksum: number, release: () => void): PutOutcome {
+    this.#checkOpen();
+    if (this.#isThere(key, page.length, checksum)) return 'present';
+    // Whatever becomes of the new page, the old one is not what was set last.
+    this.remove(key);
+    return this.#writer.add({ key, page, checksum, release, isCancelled: false, isTaken: false })
+      ? 'queued'
+      : 'skipped';
+  }
+
+  /** Resolves when everything that was put is written, or was given up. */
+  async flush(): Promise<void> {
+    await this.#queue.idle();
+    await this.#writer.flushJournal();
+  }
+
+  /** A copy of the page, the most recently used one then; null: a miss. */
+  async get(key: string): Promise<Uint8Array | null> {
+    checkKey(key);
+    this.#checkOpen();
+    const length = this.#lengthOf(key);
+    if (length === undefined) return null;
+    const bytes = new Uint8Array(length);
+    return (await this.getInto(key, bytes)) ? bytes : null;
+  }
+
+  /** Reads into `target`, which must have the page's length; what false leaves there is undefined. */
+  async getInto(key: string, target: Uint8Array): Promise<boolean> {
+    checkKey(key);
+    const [outcome] = await this.readPages([key], [{ views: [target], length: target.length }]);
+    return outcome === 'read';
+  }
+
+  /**
+   * Reads pages, all at once; one outcome a key. Counts as a use of those that are here. What an outcome other than `read` leaves in a
+   * target is undefined. The targets are in use until the promise has resolved.
+   */
+  async readPages(keys: readonly string[], targets: readonly PageBytes[]): Promise<LocalRead[]> {
+    this.#checkOpen();
+    const found = this.#index.lookupBatch(keys);
+    const reads = keys.map((key, i) => this.#read(key, found[i] ?? null, targets[i] as PageBytes));
+    const all = Promise.all(reads);
+    this.#reading.add(all);
+    try {
+      return await all;
+    } finally {
+      this.#reading.delete(all);
+    }
+  }
+
+  exists(key: string): boolean {
+    checkKey(key);
+    return this.hasBatch([key])[0] === 1;
+  }
+
+  /** 1 for each key that is written, or waits to be. Not a use. */
+  hasBatch(keys: readonly string[]): Uint8Array {
+    this.#checkOpen();
+    const flags = this.#index.hasBatch(keys);
+    if (!this.#queue.isEmpty) for (const i of flags.keys()) if (this.#queue.get(keys[i] as string)) flags[i] = 1;
+    return flags;
+  }
+
+  /** Of the pages that are written, null for others. Not a use. */
+  peekBatch(keys: readonly string[]): (PublishedPage | null)[] {
+    this.#checkOpen();
+    return this.#index.peekBatch(keys);
+  }
+
+  /** Counts as a use of those that are here. */
+  touchBatch(keys: readonly string[]): void {
+    this.#checkOpen();
+    this.#index.touchBatch(keys);
+    for (const page of this.#index.peekBatch(keys)) if (page !== null) this.#folder.journal.use(page.offset);
+  }
+
+  /** Keys of all pages that are written, the next one to go first. */
+  keys(): string[] {
+    this.#checkOpen();
+    return this.#index.keys();
+  }
+
+  /** After {@link close}: as they were last. */
+  stats(): [usedBytes: number, numKeys: number] {
+    const { usedBytes, entries } = this.info();
+    return [usedBytes, entries];
+  }
+
+  /** After {@link close}: as it was last. */
+  info(): DiskInfo {
+    return this.#lastInfo ?? this.#currentInfo();
+  }
+
+  /** Asked-for removal: `onEvict` is not called. */
+  remove(key: string): void {
+    checkKey(key);
+    this.#checkOpen();
+    this.#queue.cancel(key);
+    if (this.#index.remove(key)) this.#folder.journal.remove(key);
+  }
+
+  /** Removes every page, also those that wait; returns the keys of those that were written. */
+  clear(): string[] {
+    this.#checkOpen();
+    this.#queue.cancelAll();
+    this.#folder.journal.clear();
+    return this.#index.clear();
+  }
+
+  /**
+   * Writes what waits, for DISK_DRAIN_TIMEOUT_MS at the most, syncs and gives the directory back. Idempotent. Reads
+   * under way end as they do.
+   */
+  close(): Promise<void> {
+    this.#closing ??= this.#close();
+    return this.#closing;
+  }
+
+  #currentInfo(): DiskInfo {
+    return {
+      usedBytes: this.#index.usedBytes,
+      capacityBytes: this.#folder.file.capacityBytes,
+      entries: this.#index.size,
+      queueBytes: this.#queue.bytes,
+      ...this.#writer.stats,
+      corruptPages: this.#corruptPages,
+      readPages: this.#readPages,
+      ioMode: this.#folder.file.mode,
+    };
+  }
+
+  async #close(): Promise<void> {
+    const { journal, file, lock } = this.#folder;
+    let stopWaiting = () => {};
+    const tooLong = new Promise<void>((resolve) => {
+      stopWaiting = this.#env.clock.after(DISK_DRAIN_TIMEOUT_MS, resolve, { keepAlive: true });
+    });
+    await Promise.race([this.#queue.idle(), tooLong]);
+    stopWaiting();
+    this.#queue.cancelAll();
+    await this.#queue.idle();
+    await Promise.allSettled([...this.#reading]);
+    await file.sync().catch((error: unknown) => this.#writer.failed(error));
+    await file.close();
+    await journal.close().catch((error: unknown) => this.#writer.failed(error));
+    this.#lastInfo = this.#currentInfo();
+    this.#index.free();
+    await lock.release();
+  }
+
+  /** Puts the pages back where they lie; those that do not fit any more, since the disk is smaller, are dropped. */
+  async #restore(entries: readonly IndexEntry[]): Promise<void> {
+    const { clock, log } = this.#env;
+    const dropped: string[] = [];
+    const ascending = entries.toSorted((a, b) => a.offset - b.offset);
+    for (let first = 0; first < ascending.length; first += RESTORE_SLICE_PAGES) {
+      const slice = ascending.slice(first, first + RESTORE_SLICE_PAGES);
+      for (const [i, isTaken] of this.#index.restore(slice).entries()) {
+        if (!isTaken) dropped.push((slice[i] as IndexEntry).key);
+      }
+      await clock.yield();
+    }
+    for (let first = 0; first < entries.length; first += RESTORE_SLICE_PAGES) {
+      this.#index.touchBatch(entries.slice(first, first + RESTORE_SLICE_PAGES).map(({ key }) => key));
+      await clock.yield();
+    }
+    // Last: from the first flush on, the journal may be rewritten by what is here.
+    for (const key of dropped) this.#folder.journal.remove(key);
+    if (dropped.length > 0)
+      log.log('warn', 'disk tier: pages do not fit any more', { path: this.#path, pages: dropped.length });
+    if (entries.length > 0) log.log('info', 'disk tier: pages found', { path: this.#path, pages: this.#index.size });
+  }
+
+  /** The page is written, or on its way, with these very bytes; counts as a use then. */
+  #isThere(key: string, length: number, checksum: number): boolean {
+    this.#checkOpen();
+    const waiting = this.#queue.get(key);
+    if (waiting !== undefined) return waiting.page.length === length && waiting.checksum === checksum;
+    const [here] = this.#index.peekBatch([key]);
+    if (here?.length !== length || here.checksum !== checksum) return false;
+    this.touchBatch([key]);
+    return true;
+  }
+
+  #lengthOf(key: string): number | undefined {
+    return this.#queue.get(key)?.page.length ?? this.#index.peekBatch([key])[0]?.length;
+  }
+
+  async #read(key: string, found: PublishedPage | null, target: PageBytes): Promise<LocalRead> {
+    const waiting = this.#queue.get(key);
+    if (waiting !== undefined) return readWaiting(waiting, target);
+    if (found === null) return 'absent';
+    if (found.length !== target.length || !isWhole(target)) return 'wrong-length';
+    this.#folder.journal.use(found.offset);
+    this.#index.hold([key]);
+    try {
+      const checksum = await this.#folder.file.read(found.offset, target);
+      if (checksum === found.checksum) {
+        this.#readPages++;
+        return 'read';
+      }
+    } catch (error) {
+      this.#writer.failed(error);
+    } finally {
+      this.#index.release([key]);
+    }
+    this.#dropCorrupt(key, found);
+    return 'damaged';
+  }
+
+  /** Another page may have taken its key meanwhile. */
+  #dropCorrupt(key: string, found: PublishedPage): void {
+    this.#corruptPages++;
+    this.#env.metrics.count('meshcache_disk_corrupt_pages_total');
+    if (this.#index.isFreed) return;
+    const [here] = this.#index.peekBatch([key]);
+    if (here?.offset !== found.offset || here.checksum !== found.checksum) return;
+    this.#index.remove(key);
+    this.#folder.journal.remove(key);
+    this.#onEvict([key]);
+  }
+
+  #checkOpen(): void {
+    if (this.#closing !== undefined) throw new ClosedError('the disk store');
+  }
+}
+
+/** Pages that are put back between two turns of the event loop. */
+const RESTORE_SLICE_PAGES = 2048;
+
+/** Its bytes are in memory. */
+function readWaiting({ page, checksum }: QueuedPage, target: PageBytes): LocalRead {
+  if (page.length !== target.length || !isWhole(target)) return 'wrong-length';
+  const copies = new PageCopies();
+  copies.add(page.views, target.views);
+  return copies.run()[0] === checksum ? 'read' : 'damaged';
+}
+
+function checkKey(key: string): void {
+  if (typeof key === 'string' && key.length > 0) return;
+  throw new ArgumentError(`disk: a key must be text that is not empty, got ${String(key)}`);
+}

@@ -1,0 +1,190 @@
+import { type FileHandle, open } from 'node:fs/promises';
+import type { Clock } from '../base/clock.js';
+import {
+  BLOCK_HEADER_BYTES,
+  bodyLength,
+  checkHeader,
+  encodeHeader,
+  HEADER_BYTES,
+  type IndexEntry,
+  isBodyWhole,
+  JournalDamage,
+  Replay,
+} from './journal-format.js';
+
+const CHUNK_BYTES = 1 << 20;
+/** Between two looks at the clock. */
+const SLICE_RECORDS = 512;
+const SLICE_MS = 3;
+
+export interface FoundJournal {
+  readonly file: JournalFile;
+  readonly entries: IndexEntry[];
+  readonly liveBytes: number;
+}
+
+/** A file that blocks are put at the end of. One call at a time. Rejects with the system's errors. */
+export class JournalFile {
+  readonly #handle: FileHandle;
+  #bytes: number;
+
+  private constructor(handle: FileHandle, bytes: number) {
+    this.#handle = handle;
+    this.#bytes = bytes;
+  }
+
+  /** A new file with nothing but a header; there must be none. */
+  static async create(path: string, storeId: string): Promise<JournalFile> {
+    const header = encodeHeader(storeId);
+    const file = new JournalFile(await open(path, 'wx', 0o600), 0);
+    try {
+      await file.append(header);
+    } catch (error) {
+      await file.close();
+      throw error;
+    }
+    return file;
+  }
+
+  /**
+   * An existing file, the pages that its records lead to, least recently used first, and what their records take. What a write that was cut short has left at its end is cut off. Throws
+   * `JournalDamage`, and leaves the file as it is, when it cannot be used.
+   */
+  static async open(path: string, storeId: string, clock: Clock): Promise<FoundJournal> {
+    const handle = await open(path, 'r+');
+    try {
+      const { size } = await handle.stat();
+      const reader = new JournalReader(handle, size, clock);
+      const bytes = await reader.read(storeId);
+      if (bytes < size) await handle.truncate(bytes);
+      const entries = await reader.entries();
+      return { file: new JournalFile(handle, bytes), entries, liveBytes: reader.liveBytes };
+    } catch (error) {
+      await handle.close();
+      throw error;
+    }
+  }
+
+  get bytes(): number {
+    return this.#bytes;
+  }
+
+  /** When it rejects, the file is as before, as far as the system lets it. */
+  async append(block: Uint8Array): Promise<void> {
+    try {
+      for (let done = 0; done < block.length; ) {
+        const { bytesWritten } = await this.#handle.write(block, done, block.length - done, this.#bytes + done);
+        done += bytesWritten;
+      }
+    } catch (error) {
+      await this.#handle.truncate(this.#bytes).catch(() => {});
+      throw error;
+    }
+    this.#bytes += block.length;
+  }
+
+  /** Resolves when the bytes are on the medium. */
+  sync(): Promise<void> {
+    return this.#handle.datasync();
+  }
+
+  close(): Promise<void> {
+    return this.#handle.close();
+  }
+}
+
+/** Reads a journal once, from its beginning. */
+class JournalReader {
+  readonly #replay = new Replay();
+  readonly #handle: FileHandle;
+  readonly #fileBytes: number;
+  readonly #clock: Clock;
+  #chunk: Buffer = Buffer.allocUnsafeSlow(CHUNK_BYTES);
+  #chunkStart = 0;
+  #chunkBytes = 0;
+  #sliceStartMs: number;
+
+  constructor(handle: FileHandle, fileBytes: number, clock: Clock) {
+    this.#handle = handle;
+    this.#fileBytes = fileBytes;
+    this.#clock = clock;
+    this.#sliceStartMs = clock.nowMs();
+  }
+
+  get liveBytes(): number {
+    return this.#replay.liveBytes;
+  }
+
+  /** What was read leads to these, least recently used first. */
+  async entries(): Promise<IndexEntry[]> {
+    const entries: IndexEntry[] = [];
+    for (const entry of this.#replay.entries()) {
+      entries.push(entry);
+      if (entries.length % SLICE_RECORDS === 0 && this.#isSliceOver()) await this.#pause();
+    }
+    return entries;
+  }
+
+  /** Returns where the last whole block ends. */
+  async read(storeId: string): Promise<number> {
+    checkHeader(await this.#view(0, Math.min(HEADER_BYTES, this.#fileBytes)), storeId);
+    let at = HEADER_BYTES;
+    while (at + BLOCK_HEADER_BYTES <= this.#fileBytes) {
+      const header = Buffer.from(await this.#view(at, BLOCK_HEADER_BYTES));
+      const length = bodyLength(header);
+      const end = at + BLOCK_HEADER_BYTES + (length ?? 0);
+      if (end > this.#fileBytes) return at;
+      const body = length === undefined ? undefined : await this.#view(at + BLOCK_HEADER_BYTES, length);
+      if (body === undefined || !isBodyWhole(header, body)) {
+        if (await this.#isZeroFrom(end)) return at;
+        throw new JournalDamage(`the index is damaged at byte ${at} of ${this.#fileBytes}`);
+      }
+      await this.#applyAll(body);
+      at = end;
+    }
+    return at;
+  }
+
+  async #applyAll(body: Buffer): Promise<void> {
+    for (let at = 0; at < body.length; ) {
+      at = this.#replay.apply(body, at, SLICE_RECORDS);
+      if (this.#isSliceOver()) await this.#pause();
+    }
+  }
+
+  async #isZeroFrom(start: number): Promise<boolean> {
+    const zeros = Buffer.alloc(CHUNK_BYTES);
+    for (let at = start; at < this.#fileBytes; at += CHUNK_BYTES) {
+      const bytes = await this.#view(at, Math.min(CHUNK_BYTES, this.#fileBytes - at));
+      if (!bytes.equals(zeros.subarray(0, bytes.length))) return false;
+    }
+    return true;
+  }
+
+  /** Bytes that the file has; valid until the next call. */
+  async #view(start: number, length: number): Promise<Buffer> {
+    if (start < this.#chunkStart || start + length > this.#chunkStart + this.#chunkBytes) {
+      if (length > this.#chunk.length) this.#chunk = Buffer.allocUnsafeSlow(length);
+      this.#chunkStart = start;
+      this.#chunkBytes = 0;
+      const wanted = Math.min(this.#chunk.length, this.#fileBytes - start);
+      while (this.#chunkBytes < wanted) {
+        const [from, count] = [start + this.#chunkBytes, wanted - this.#chunkBytes];
+        const { bytesRead } = await this.#handle.read(this.#chunk, this.#chunkBytes, count, from);
+        if (bytesRead === 0) throw new JournalDamage('the index has become shorter while it was read');
+        this.#chunkBytes += bytesRead;
+      }
+      this.#sliceStartMs = this.#clock.nowMs();
+    }
+    return this.#chunk.subarray(start - this.#chunkStart, start - this.#chunkStart + length);
+  }
+
+  #isSliceOver(): boolean {
+    return this.#clock.nowMs() - this.#sliceStartMs > SLICE_MS;
+  }
+
+  async #pause(): Promise<void> {
+    await this.#clock.yield();
+    this.#sliceStartMs = this.#clock.nowMs();
+  }
+}

@@ -1,0 +1,127 @@
+import { rename, rm } from 'node:fs/promises';
+import { DiskError } from '../base/errors.js';
+import { JournalFile } from './journal-file.js';
+import { BLOCK_HEADER_BYTES, HEADER_BYTES, type IndexEntry, putRecordBytes, RecordWriter } from './journal-format.js';
+
+/** The pages of a store at a moment. */
+export interface Snapshot {
+  /** Next victim first. */
+  readonly keys: readonly string[];
+  /** One element a key, as it is when this is called; null: gone since. */
+  entriesOf(keys: readonly string[]): (IndexEntry | null)[];
+}
+
+/** Keys, and characters of keys, that are looked up and written between two turns of the event loop. */
+const SLICE_KEYS = 512;
+const SLICE_CHARACTERS = 128 * 1024;
+
+/**
+ * A journal that takes another one's place: the pages of a snapshot, then the blocks that were written to the other one since the
+ * snapshot was begun. Pages of a slice may be newer than the snapshot; the blocks repeat what happened to them, and the last
+ * word on a page is always in them.
+ */
+export class JournalRewriting {
+  readonly #path: string;
+  readonly #storeId: string;
+  readonly #snapshot: Snapshot;
+  readonly #blocks: Uint8Array[] = [];
+  #maxBytes: number;
+  #snapshotBytes = 0;
+  #file: JournalFile | undefined;
+  #isStopped = false;
+
+  /** `liveBytes`: what the records of the snapshot's pages take. */
+  constructor(
+    path: string,
+    { storeId, snapshot, liveBytes }: { storeId: string; snapshot: Snapshot; liveBytes: number },
+  ) {
+    this.#path = path;
+    this.#storeId = storeId;
+    this.#snapshot = snapshot;
+    this.#maxBytes = rewrittenBytes(liveBytes);
+  }
+
+  /** What it takes in the end, at most. */
+  get maxBytes(): number {
+    return this.#maxBytes;
+  }
+
+  /** What it takes now. */
+  get bytes(): number {
+    return this.#file?.bytes ?? 0;
+  }
+
+  get keyCount(): number {
+    return this.#snapshot.keys.length;
+  }
+
+  /** Records of all pages of the snapshot; known when {@link write} has resolved. */
+  get snapshotBytes(): number {
+    return this.#snapshotBytes;
+  }
+
+  /** A block that belongs behind the snapshot. */
+  add(block: Uint8Array): void {
+    this.#blocks.push(block);
+    this.#maxBytes += block.length;
+  }
+
+  /** {@link write} rejects soon. */
+  stop(): void {
+    this.#isStopped = true;
+  }
+
+  /** Writes and syncs what there is up to now. Rejects with the system's error. */
+  async write(): Promise<void> {
+    await rm(this.#path, { force: true });
+    this.#file = await JournalFile.create(this.#path, this.#storeId);
+    const { keys } = this.#snapshot;
+    for (let start = 0; start < keys.length; ) {
+      const slice = sliceOf(keys, start);
+      start += slice.length;
+      const records = new RecordWriter(Number.POSITIVE_INFINITY);
+      for (const entry of this.#snapshot.entriesOf(slice)) if (entry !== null) records.put(entry);
+      for (const key of slice) this.#snapshotBytes += putRecordBytes(key);
+      for (const block of records.take()) await this.#append(block);
+    }
+    await this.#appendBlocks();
+    await this.#file.sync();
+  }
+
+  /** Takes the place of `path`, whose last block must have been added. Returns the file, which is the caller's. */
+  async replace(path: string): Promise<JournalFile> {
+    await this.#appendBlocks();
+    await rename(this.#path, path);
+    return this.#file as JournalFile;
+  }
+
+  /** Leaves nothing behind. */
+  async discard(): Promise<void> {
+    await this.#file?.close();
+    await rm(this.#path, { force: true });
+  }
+
+  async #appendBlocks(): Promise<void> {
+    for (let block = this.#blocks.shift(); block !== undefined; block = this.#blocks.shift()) await this.#append(block);
+  }
+
+  async #append(block: Uint8Array): Promise<void> {
+    const file = this.#file as JournalFile;
+    if (this.#isStopped) throw new DiskError('the rewriting of the index was stopped');
+    if (file.bytes + block.length > this.#maxBytes)
+      throw new DiskError(`the index has more pages than it was told of: they take more than ${this.#maxBytes} bytes`);
+    await file.append(block);
+  }
+}
+
+/** What a new journal takes whose pages' records take `liveBytes`, at most: a block has at least SLICE_KEYS of them. */
+export function rewrittenBytes(liveBytes: number): number {
+  return HEADER_BYTES + BLOCK_HEADER_BYTES + Math.ceil(liveBytes * 1.01);
+}
+
+function sliceOf(keys: readonly string[], start: number): readonly string[] {
+  let end = start;
+  for (let characters = 0; end < keys.length && end - start < SLICE_KEYS && characters < SLICE_CHARACTERS; end++)
+    characters += (keys[end] as string).length;
+  return keys.slice(start, end);
+}

@@ -1,0 +1,104 @@
+import type { PageBytes } from '../pool/page-batch.js';
+
+/** A page on its way to disk. */
+export interface QueuedPage {
+  readonly key: string;
+  readonly page: PageBytes;
+  readonly checksum: number;
+  /** Called once: the bytes are not needed any more. */
+  readonly release: () => void;
+  /** It is not to be listed: removed, or another page took its key. */
+  isCancelled: boolean;
+  /** It is being written, or was. */
+  isTaken: boolean;
+}
+
+/**
+ * Pages that wait to be written and those that are being written, bounded in bytes; of each key the latest one.
+ *
+ * Accounting: `bytes` is the sum over the pages that wait, which are in `#waiting` and not cancelled, and those that
+ * were taken and have not ended.
+ */
+export class WriteQueue {
+  readonly maxBytes: number;
+  readonly #waiting: QueuedPage[] = [];
+  /** First of `#waiting` that has not been taken: shifting a long array is slow. */
+  #first = 0;
+  readonly #byKey = new Map<string, QueuedPage>();
+  #bytes = 0;
+  #onIdle: (() => void)[] = [];
+
+  constructor(maxBytes: number) {
+    this.maxBytes = maxBytes;
+  }
+
+  get bytes(): number {
+    return this.#bytes;
+  }
+
+  get isEmpty(): boolean {
+    return this.#bytes === 0;
+  }
+
+  /** The page that will be under this key; undefined: none is on its way. */
+  get(key: string): QueuedPage | undefined {
+    return this.#byKey.get(key);
+  }
+
+  /** Whether there is room for so many bytes more: a page larger than the whole queue may pass alone. */
+  hasRoomFor(length: number): boolean {
+    return this.#bytes === 0 || this.#bytes + length <= this.maxBytes;
+  }
+
+  add(entry: QueuedPage): void {
+    this.cancel(entry.key);
+    this.#byKey.set(entry.key, entry);
+    this.#waiting.push(entry);
+    this.#bytes += entry.page.length;
+  }
+
+  /** The next page to write, which goes on counting until {@link ended}; undefined: none waits. */
+  take(): QueuedPage | undefined {
+    while (this.#first < this.#waiting.length) {
+      const entry = this.#waiting[this.#first++] as QueuedPage;
+      if (entry.isCancelled) continue;
+      entry.isTaken = true;
+      return entry;
+    }
+    this.#waiting.length = 0;
+    this.#first = 0;
+    return undefined;
+  }
+
+  /** What {@link take} gave is written, or will not be. */
+  ended(entry: QueuedPage): void {
+    if (this.#byKey.get(entry.key) === entry) this.#byKey.delete(entry.key);
+    this.#drop(entry);
+  }
+
+  /** The page of this key, if one is on its way, will not be listed; one that waits is not written. */
+  cancel(key: string): void {
+    const entry = this.#byKey.get(key);
+    if (entry === undefined) return;
+    entry.isCancelled = true;
+    this.#byKey.delete(key);
+    if (!entry.isTaken) this.#drop(entry);
+  }
+
+  cancelAll(): void {
+    for (const key of [...this.#byKey.keys()]) this.cancel(key);
+  }
+
+  /** Resolves when nothing is on its way. */
+  idle(): Promise<void> {
+    if (this.isEmpty) return Promise.resolve();
+    return new Promise((resolve) => this.#onIdle.push(resolve));
+  }
+
+  #drop({ page, release }: QueuedPage): void {
+    this.#bytes -= page.length;
+    release();
+    if (!this.isEmpty) return;
+    for (const resolve of this.#onIdle.splice(0)) resolve();
+  }
+}

@@ -1,0 +1,252 @@
+import { mkdtempSync, rmSync } from 'node:fs';
+import { readdir, stat } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import test, { type ExecutionContext } from 'ava';
+import { systemEnvironment } from '../../src/base/environment.js';
+import { silentLogger } from '../../src/base/log.js';
+import { seededRandom, systemRandom } from '../../src/base/random.js';
+import { DiskStore, type DiskStoreOptions, diskSizeFor } from '../../src/disk/disk-store.js';
+import { crc32 } from '../../src/memory/checksum.js';
+import { content } from '../support.js';
+
+const KIB = 2 ** 10;
+const MIB = 2 ** 20;
+const PAGE = 64 * KIB;
+
+const env = systemEnvironment({ log: silentLogger });
+
+function folder(t: ExecutionContext): string {
+  const path = mkdtempSync(join(tmpdir(), 'meshcache-disk-'));
+  t.teardown(() => rmSync(path, { recursive: true, force: true }));
+  return path;
+}
+
+async function open(
+  t: ExecutionContext,
+  path: string,
+  maxBytes = 16 * MIB,
+  options: Partial<DiskStoreOptions> = {},
+): Promise<DiskStore> {
+  const store = await DiskStore.open(path, maxBytes, { nodeId: 'n1', env, ...options });
+  t.teardown(() => store.close());
+  return store;
+}
+
+async function bytesIn(path: string): Promise<number> {
+  let sum = 0;
+  for (const name of await readdir(path, { recursive: true })) {
+    // Files of the lock come and go.
+    sum += await stat(join(path, name)).then(
+      ({ blocks }) => blocks * 512,
+      () => 0,
+    );
+  }
+  return sum;
+}
+
+test('disk store: what was put is there, byte for byte, also after another start', async (t) => {
+  const path = folder(t);
+  const lengths = [1, 100, 4096, 4097, PAGE, 3 * MIB + 17];
+  const first = await open(t, path);
+  for (const length of lengths) first.put(`page ${length}`, content(length, length));
+  t.deepEqual(await first.get('page 100'), content(100, 100), 'while it waits');
+  await first.flush();
+  t.deepEqual(first.stats(), [lengths.reduce((sum, length) => sum + length, 0), lengths.length]);
+  await first.close();
+  const second = await open(t, path);
+  t.deepEqual(second.stats(), first.stats());
+  for (const length of lengths) {
+    t.true(second.exists(`page ${length}`));
+    t.deepEqual(Buffer.compare((await second.get(`page ${length}`)) as Uint8Array, content(length, length)), 0);
+  }
+  t.is(await second.get('another'), null);
+  t.false(await second.getInto('page 100', new Uint8Array(99)), 'another length is a miss');
+});
+
+test('disk store: the caller may reuse the bytes as soon as put has returned', async (t) => {
+  const store = await open(t, folder(t));
+  const bytes = content(1, PAGE);
+  store.put('a', bytes);
+  bytes.fill(0);
+  t.deepEqual(await store.get('a'), content(1, PAGE));
+  await store.flush();
+  t.deepEqual(await store.get('a'), content(1, PAGE));
+});
+
+test('disk store: a page put again is written once; other bytes take its place', async (t) => {
+  const store = await open(t, folder(t));
+  for (let i = 0; i < 5; i++) store.put('a', content(1, PAGE));
+  await store.flush();
+  store.put('a', content(1, PAGE));
+  await store.flush();
+  t.is(store.info().writtenPages, 1);
+  store.put('a', content(2, PAGE));
+  t.deepEqual(await store.get('a'), content(2, PAGE));
+  await store.flush();
+  t.deepEqual(await store.get('a'), content(2, PAGE));
+  t.deepEqual(store.stats(), [PAGE, 1]);
+});
+
+test('disk store: the least recently used page goes first, and its key is told; the order outlives a restart', async (t) => {
+  const path = folder(t);
+  const evicted: string[] = [];
+  const { maxBytes: size, indexBytes } = diskSizeFor(20, PAGE);
+  const onEvict = (keys: string[]) => void evicted.push(...keys);
+  const first = await open(t, path, size, { onEvict, indexBytes });
+  const capacity = Math.floor(first.info().capacityBytes / PAGE);
+  t.true(capacity >= 20 && capacity <= 32, `${capacity} pages`);
+  for (let i = 0; i < capacity; i++) first.put(`p${i}`, content(i, PAGE));
+  await first.flush();
+  t.deepEqual(evicted, []);
+  await first.get('p0');
+  first.touchBatch(['p2']);
+  await first.close();
+  const second = await open(t, path, size, { onEvict, indexBytes });
+  t.deepEqual(second.keys().slice(0, 3), ['p1', 'p3', 'p4']);
+  t.deepEqual(second.keys().slice(-2), ['p0', 'p2']);
+  for (let i = 0; i < 3; i++) second.put(`q${i}`, content(i, PAGE));
+  await second.flush();
+  t.deepEqual(evicted, ['p1', 'p3', 'p4']);
+  t.false(second.exists('p1'));
+  t.is(second.info().evictions, 3);
+});
+
+test('disk store: never more on disk than allowed while ten times as much is written', async (t) => {
+  const path = folder(t);
+  const maxBytes = 8 * MIB;
+  const store = await open(t, path, maxBytes);
+  const seed = systemRandom.u32();
+  t.log(`seed ${seed}`);
+  const random = seededRandom(seed);
+  let written = 0;
+  let largest = 0;
+  for (let i = 0; written < 10 * maxBytes; i++) {
+    const length = 1 + (random.u32() % 200_000);
+    store.put(`k${i}`, content(i, length));
+    written += length;
+    if (i % 16 > 0) continue;
+    await store.flush();
+    largest = Math.max(largest, await bytesIn(path));
+  }
+  t.true(largest <= maxBytes, `${largest} of ${maxBytes} bytes`);
+  t.true(store.stats()[0] > maxBytes * 0.8);
+});
+
+test('disk store: remove and clear', async (t) => {
+  const path = folder(t);
+  const store = await open(t, path);
+  for (const key of ['a', 'b', 'c']) store.put(key, content(1, PAGE));
+  await store.flush();
+  store.remove('b');
+  store.put('d', content(1, PAGE));
+  store.remove('d');
+  await store.flush();
+  t.deepEqual(store.keys(), ['a', 'c']);
+  t.is(await store.get('d'), null);
+  await store.close();
+  const again = await open(t, path);
+  t.deepEqual(again.keys(), ['a', 'c']);
+  again.clear();
+  again.put('e', content(5, PAGE));
+  await again.close();
+  const last = await open(t, path);
+  t.deepEqual(last.keys(), ['e']);
+});
+
+test('disk store: beyond the queue pages are skipped, and counted', async (t) => {
+  const store = await open(t, folder(t), 64 * MIB, { queueMaxBytes: 4 * PAGE });
+  for (let i = 0; i < 40; i++) store.put(`k${i}`, content(i, PAGE));
+  const { skippedPages, queueBytes } = store.info();
+  t.is(skippedPages, 36);
+  t.is(queueBytes, 4 * PAGE);
+  await store.flush();
+  t.is(store.stats()[1], 4);
+  t.is(store.info().queueBytes, 0);
+});
+
+test('disk store: bytes that do not have their checksum are a miss, are dropped and told', async (t) => {
+  const evicted: string[] = [];
+  const store = await open(t, folder(t), 16 * MIB, { onEvict: (keys) => void evicted.push(...keys) });
+  const bytes = content(1, PAGE);
+  let released = 0;
+  const page = { views: [bytes], length: PAGE };
+  t.is(
+    store.putPage('bad', page, (crc32(bytes, 0) ^ 1) >>> 0, () => released++),
+    'queued',
+  );
+  await store.flush();
+  t.is(released, 1);
+  t.is(await store.get('bad'), null);
+  t.false(store.exists('bad'));
+  t.is(store.info().corruptPages, 1);
+  t.deepEqual(evicted, ['bad']);
+});
+
+test('disk store: one process, and one store, has a directory', async (t) => {
+  const path = folder(t);
+  const store = await open(t, path);
+  await t.throwsAsync(open(t, path), { code: 'ERR_DISK', message: /in use by process \d+ \(node n1\)/ });
+  await store.close();
+  await (await open(t, path)).close();
+});
+
+test('disk store: bad arguments', async (t) => {
+  const store = await open(t, folder(t));
+  await t.throwsAsync(open(t, folder(t), 1000), { code: 'ERR_DISK', message: /1000/ });
+  await t.throwsAsync(open(t, '/etc/passwd/here'), { code: 'ERR_DISK', message: /\/etc\/passwd\/here/ });
+  t.throws(() => store.put('', content(1, 10)), { code: 'ERR_ARGUMENT' });
+  t.throws(() => store.put('a', new Uint8Array(0)), { code: 'ERR_ARGUMENT' });
+  await store.close();
+  t.throws(() => store.put('a', content(1, 10)), { code: 'ERR_CLOSED' });
+  await t.throwsAsync(store.get('a'), { code: 'ERR_CLOSED' });
+});
+
+test('disk store: a smaller disk keeps what fits', async (t) => {
+  const path = folder(t);
+  const store = await open(t, path, 32 * MIB);
+  for (let i = 0; i < 20; i++) store.put(`k${i}`, content(i, MIB));
+  await store.close();
+  const smaller = await open(t, path, 8 * MIB);
+  t.true(await bytesIn(path).then((bytes) => bytes <= 8 * MIB));
+  t.true(smaller.stats()[1] > 2 && smaller.stats()[1] <= 8);
+  for (const key of smaller.keys()) {
+    t.is(Buffer.compare((await smaller.get(key)) as Uint8Array, content(Number(key.slice(1)), MIB)), 0);
+  }
+  await smaller.close();
+  const larger = await open(t, path, 32 * MIB);
+  t.is(larger.stats()[1], smaller.stats()[1]);
+});
+
+test('disk store: reads and writes of random pages against a map', async (t) => {
+  const seed = systemRandom.u32();
+  t.log(`seed ${seed}`);
+  const random = seededRandom(seed);
+  const path = folder(t);
+  const size = 6 * MIB;
+  let store = await open(t, path, size);
+  const latest = new Map<string, Uint8Array>();
+  let hits = 0;
+  for (let step = 0; step < 3000; step++) {
+    const key = `k${random.u32() % 200}`;
+    const dice = random.u32() / 2 ** 32;
+    if (dice < 0.5) {
+      const bytes = content(step, 1 + (random.u32() % 100_000));
+      latest.set(key, bytes);
+      store.put(key, bytes);
+    } else if (dice < 0.55) {
+      latest.delete(key);
+      store.remove(key);
+    } else if (dice < 0.552) {
+      await store.close();
+      store = await open(t, path, size);
+    } else {
+      const found = await store.get(key);
+      if (found === null) continue;
+      hits++;
+      const wanted = latest.get(key);
+      t.true(wanted !== undefined && Buffer.compare(found, wanted) === 0, `step ${step}: ${key}`);
+    }
+  }
+  t.true(hits > 100, `${hits} hits`);
+});

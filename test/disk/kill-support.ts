@@ -1,0 +1,83 @@
+import { copyFileSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { readdir, stat } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import type { ExecutionContext } from 'ava';
+import { type Environment, systemEnvironment } from '../../src/base/environment.js';
+import { JOURNAL_MIN_BYTES } from '../../src/base/limits.js';
+import { silentLogger } from '../../src/base/log.js';
+import { seededRandom } from '../../src/base/random.js';
+import { type IndexEntry, Journal } from '../../src/disk/journal.js';
+
+/** Of this test: MESHCACHE_TEST_SEED, or by chance; it is in the test's log. */
+export function seedOf(t: ExecutionContext): number {
+  const seed = Number(process.env.MESHCACHE_TEST_SEED ?? Math.floor(Math.random() * 2 ** 32));
+  t.log(`MESHCACHE_TEST_SEED=${seed}`);
+  return seed;
+}
+
+/** Numbers below `below`. */
+export function dice(seed: number): (below: number) => number {
+  const random = seededRandom(seed);
+  return (below) => random.u32() % below;
+}
+
+/** With what was said in the log at the levels warn and error. */
+export function listening(): { readonly env: Environment; readonly said: string[] } {
+  const said: string[] = [];
+  const env = systemEnvironment({
+    log: {
+      log(level, message, fields) {
+        if (level === 'warn' || level === 'error')
+          said.push(`${message} ${String(fields?.reason ?? fields?.error ?? '')}`);
+      },
+    },
+  });
+  return { env, said };
+}
+
+export const silentEnv = systemEnvironment({ log: silentLogger });
+
+/** What the folder takes on its file system, with everything in it. */
+export async function bytesOnDisk(path: string): Promise<number> {
+  const names = ['.', ...(await readdir(path, { recursive: true }))];
+  let sum = 0;
+  for (const name of names) {
+    sum += await stat(join(path, name)).then(
+      ({ blocks }) => blocks * 512,
+      () => 0,
+    );
+  }
+  return sum;
+}
+
+/** What the index of a store that nobody has open leads to; null: there is no whole store. */
+export async function indexedIn(path: string): Promise<IndexEntry[] | null> {
+  const folder = mkdtempSync(join(tmpdir(), 'meshcache-copy-'));
+  try {
+    const { store_id: storeId } = JSON.parse(readFileSync(join(path, 'store.json'), 'utf8')) as { store_id: string };
+    const copy = join(folder, 'index');
+    copyFileSync(join(path, 'index'), copy);
+    const snapshot = () => ({ keys: [], entriesOf: () => [] });
+    const options = { storeId, maxBytes: JOURNAL_MIN_BYTES, log: silentLogger, snapshot };
+    const { journal, entries } = await Journal.open(copy, options);
+    await journal.close();
+    return entries;
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return null;
+    throw error;
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
+}
+
+/** Throws when pages overlap or end behind `capacityBytes`. */
+export function checkRanges(entries: readonly IndexEntry[], capacityBytes: number): void {
+  let end = 0;
+  for (const { key, offset, length } of entries.toSorted((a, b) => a.offset - b.offset)) {
+    if (offset < end || offset % 4096 !== 0)
+      throw new Error(`${key.slice(0, 8)} at ${offset}: the one before ends at ${end}`);
+    end = offset + length;
+  }
+  if (end > capacityBytes) throw new Error(`pages end at ${end} of ${capacityBytes}`);
+}
