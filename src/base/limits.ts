@@ -144,6 +144,8 @@ export const DISK_QUEUE_MAX_BYTES = 256 * MIB;
 export const DISK_QUEUE_POOL_FRACTION = 1 / 8;
 /** Pages that are being written at a time. */
 export const DISK_WRITES_IN_FLIGHT_MAX_COUNT = 8;
+/** Small pages are written together, up to this. */
+export const DISK_WRITE_TARGET_BYTES = 1 * MIB;
 /** After a failed write nothing is written for this long. */
 export const DISK_RETRY_AFTER_MS = 1_000;
 /** A full file system: pages that are given up for one new one before that is skipped. */

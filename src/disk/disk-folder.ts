@@ -76,7 +76,7 @@ export async function openDiskFolder(options: DiskFolderOptions): Promise<DiskFo
       `disk tier at ${path}: its index may have ${formatSize(DISK_INDEX_MIN_BYTES)} to half of the disk, got ${String(indexBytes)} bytes`,
     );
   }
-  await mkdir(path, { recursive: true }).catch((cause: unknown) => {
+  await makeFolder(path).catch((cause: unknown) => {
     throw new DiskError(
       `disk tier: ${path} cannot be made: ${messageOf(cause)}; choose a path that this user may write`,
       {
@@ -91,6 +91,15 @@ export async function openDiskFolder(options: DiskFolderOptions): Promise<DiskFo
     await lock.release();
     if (cause instanceof DiskError) throw cause;
     throw new DiskError(`disk tier at ${path} cannot be opened: ${messageOf(cause)}`, { cause });
+  }
+}
+
+async function makeFolder(path: string): Promise<void> {
+  try {
+    await mkdir(path, { recursive: true });
+  } catch {
+    // On a read-only file system the error above would be that the folder is missing.
+    await mkdir(path);
   }
 }
 

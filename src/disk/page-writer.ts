@@ -1,11 +1,14 @@
 import type { Environment } from '../base/environment.js';
 import {
+  DISK_ALIGNMENT_BYTES,
   DISK_FULL_EVICTIONS_MAX_COUNT,
   DISK_LOG_INTERVAL_MS,
   DISK_RETRY_AFTER_MS,
+  DISK_WRITE_TARGET_BYTES,
   DISK_WRITES_IN_FLIGHT_MAX_COUNT,
 } from '../base/limits.js';
-import type { PageIndex, Vacancy } from '../pool/page-index.js';
+import type { PageBytes } from '../pool/page-batch.js';
+import type { PageIndex, Vacancy, Wish } from '../pool/page-index.js';
 import type { DiskFolder } from './disk-folder.js';
 import { type QueuedPage, WriteQueue } from './write-queue.js';
 
@@ -20,7 +23,7 @@ export interface PageWriterParts {
 }
 
 /**
- * Writes queued pages, several at a time, and lists each, in the order of the queue, when its bytes are written. Before its place was
+ * Writes queued pages, several at a time, small ones together, and lists each, in the order of the queue, when its bytes are written. Before its place was
  * given to it, the journal file says that the page which was there is gone.
  *
  * Accounting: a page being written is unfilled and held in the index, and counts in the queue, until it is listed or given up.
@@ -104,70 +107,99 @@ export class PageWriter {
 
   #pump(): void {
     while (this.#writing < DISK_WRITES_IN_FLIGHT_MAX_COUNT) {
-      const entry = this.queue.take();
-      if (entry === undefined) return;
+      const entries = this.queue.take(DISK_WRITE_TARGET_BYTES);
+      if (entries.length === 0) return;
       this.#writing++;
-      this.#lastEnd = this.#run(entry, this.#lastEnd);
+      this.#lastEnd = this.#run(entries, this.#lastEnd);
     }
   }
 
-  async #run(entry: QueuedPage, before: Promise<void>): Promise<void> {
+  /** Writes pages whose keys are distinct; when all that were taken before have ended, those that are written are listed. */
+  async #run(entries: readonly QueuedPage[], before: Promise<void>): Promise<void> {
+    const { index } = this.#parts;
+    const written = new Map<QueuedPage, Vacancy>();
     try {
-      // An older page of this key may be on its way, and is not to be listed.
-      if (this.#parts.index.isHeld(entry.key)) await before;
-      const vacancy = await this.#write(entry);
-      await before;
-      if (vacancy !== null) this.#list(entry, vacancy);
-      else if (!entry.isCancelled) this.skip();
+      // An older page of the same key may be on its way, and is not to be listed.
+      if (entries.some(({ key }) => index.isHeld(key))) await before;
+      await this.#writeAll(entries, written);
     } catch (error) {
-      if (!entry.isCancelled) this.skip();
       this.failed(error);
-      await before;
-    } finally {
-      this.#writing--;
-      this.queue.ended(entry);
-      this.#pump();
     }
+    await before;
+    for (const entry of entries) {
+      const vacancy = written.get(entry);
+      if (vacancy !== undefined) this.#list(entry, vacancy);
+      else if (!entry.isCancelled) this.skip();
+    }
+    if (written.size > 0) this.flushJournal().catch((error: unknown) => this.failed(error));
+    this.#writing--;
+    for (const entry of entries) this.queue.ended(entry);
+    this.#pump();
   }
 
-  /** The place of the page, whose bytes are written there; null: there is none. */
-  async #write(entry: QueuedPage): Promise<Vacancy | null> {
-    const { folder, index, env } = this.#parts;
-    for (let attempt = 0; ; attempt++) {
-      if (entry.isCancelled || env.clock.nowMs() < this.#retryAtMs) return null;
-      if (this.#isJournalBroken) await this.#mendJournal();
-      const vacancy = await this.#place(entry);
-      if (vacancy === null) return null;
+  /** Adds to `written` the pages whose bytes are in their places, which are unfilled and held. */
+  async #writeAll(entries: readonly QueuedPage[], written: Map<QueuedPage, Vacancy>): Promise<void> {
+    if (this.#isJournalBroken) await this.#mendJournal();
+    const placed = await this.#place(entries);
+    const ends = await Promise.allSettled(
+      contiguousRuns(placed).map(async (run) => {
+        try {
+          await this.#parts.folder.file.write((run[0] as PlacedPage).vacancy.offset, bytesOf(run));
+          for (const { entry, vacancy } of run) written.set(entry, vacancy);
+        } catch (error) {
+          for (const { entry } of run) this.#parts.index.abandonHeld(entry.key);
+          if ((error as NodeJS.ErrnoException).code !== 'ENOSPC') throw error;
+          for (const { entry } of run) await this.#writeWhenFull(entry, written, error);
+        }
+      }),
+    );
+    for (const end of ends) if (end.status === 'rejected') throw end.reason;
+  }
+
+  /** The file system is full: places that had pages before have their space. */
+  async #writeWhenFull(entry: QueuedPage, written: Map<QueuedPage, Vacancy>, full: unknown): Promise<void> {
+    const { index, folder } = this.#parts;
+    for (let attempt = 0; attempt < DISK_FULL_EVICTIONS_MAX_COUNT && this.#evictNext(); attempt++) {
+      const [placed] = await this.#place([entry]);
+      if (placed === undefined) return;
       try {
-        await folder.file.write(vacancy.offset, entry.page);
-        return vacancy;
+        await folder.file.write(placed.vacancy.offset, bytesOf([placed]));
+        written.set(entry, placed.vacancy);
+        return;
       } catch (error) {
         index.abandonHeld(entry.key);
-        // Places that had pages before have their space.
-        const isFull = (error as NodeJS.ErrnoException).code === 'ENOSPC';
-        if (!isFull || attempt >= DISK_FULL_EVICTIONS_MAX_COUNT || !this.#evictNext()) throw error;
+        if ((error as NodeJS.ErrnoException).code !== 'ENOSPC') throw error;
       }
     }
+    throw full;
   }
 
-  /** A place for the page, unfilled and held; the journal file has nobody else there any more. */
-  async #place({ key, page }: QueuedPage): Promise<Vacancy | null> {
-    const { folder, index } = this.#parts;
-    while (!folder.journal.hasRoomFor(key)) if (!this.#evictNext()) return null;
-    const { vacancies, gone } = index.place([{ key, length: page.length, here: null, intent: 'new' }]);
-    for (const evicted of gone) folder.journal.remove(evicted);
-    const [vacancy] = vacancies;
-    if (vacancy !== undefined) index.holdUnfilled(vacancies);
+  /** Places for pages, unfilled and held; the journal file has nobody else there any more. */
+  async #place(entries: readonly QueuedPage[]): Promise<PlacedPage[]> {
+    const { folder, index, env } = this.#parts;
+    const { journal } = folder;
+    if (env.clock.nowMs() < this.#retryAtMs) return [];
+    const wanted = entries.filter(({ isCancelled, key }) => !isCancelled && this.#makeIndexRoom(key));
+    const wishes = wanted.map(({ key, page }): Wish => ({ key, length: page.length, here: null, intent: 'new' }));
+    const { vacancies, gone } = index.place(wishes);
+    // What had its place for a moment only was never listed.
+    for (const { key } of wishes) gone.delete(key);
+    for (const key of gone) journal.remove(key);
+    index.holdUnfilled(vacancies);
     this.#evicted([...gone]);
-    if (vacancy === undefined) return null;
     try {
-      // Also of pages that were removed before: their places are free.
-      await this.flushJournal();
+      // Not only of those: pages that were removed before have left places as well.
+      if (vacancies.length > 0) await this.flushJournal();
     } catch (error) {
-      index.abandonHeld(key);
+      for (const { key } of vacancies) index.abandonHeld(key);
       throw error;
     }
-    return vacancy;
+    return vacancies.map((vacancy) => ({ entry: wanted[vacancy.index] as QueuedPage, vacancy }));
+  }
+
+  #makeIndexRoom(key: string): boolean {
+    while (!this.#parts.folder.journal.hasRoomFor(key)) if (!this.#evictNext()) return false;
+    return true;
   }
 
   #list(entry: QueuedPage, vacancy: Vacancy): void {
@@ -181,11 +213,11 @@ export class PageWriter {
       folder.journal.put({ key, offset: vacancy.offset, length: page.length, checksum });
     } catch (error) {
       index.abandonHeld(key);
-      throw error;
+      this.failed(error);
+      return;
     }
     index.fillHeld(vacancy, page.length, checksum);
     this.#writtenPages++;
-    this.flushJournal().catch((error: unknown) => this.failed(error));
   }
 
   async #mendJournal(): Promise<void> {
@@ -207,4 +239,41 @@ export class PageWriter {
     this.#parts.env.metrics.count('meshcache_disk_evictions_total', keys.length);
     this.#parts.onEvict(keys);
   }
+}
+
+interface PlacedPage {
+  readonly entry: QueuedPage;
+  readonly vacancy: Vacancy;
+}
+
+const PADDING = new Uint8Array(DISK_ALIGNMENT_BYTES);
+
+/** Pages whose places lie one behind the other: written by one call. */
+function contiguousRuns(placed: readonly PlacedPage[]): PlacedPage[][] {
+  const runs: PlacedPage[][] = [];
+  let end = -1;
+  for (const page of placed.toSorted((a, b) => a.vacancy.offset - b.vacancy.offset)) {
+    if (page.vacancy.offset === end) runs.at(-1)?.push(page);
+    else runs.push([page]);
+    end = page.vacancy.offset + spaceOf(page.entry.page.length);
+  }
+  return runs;
+}
+
+function bytesOf(run: readonly PlacedPage[]): PageBytes {
+  const views: Uint8Array[] = [];
+  let length = 0;
+  run.forEach(({ entry: { page } }, i) => {
+    views.push(...page.views);
+    length += page.length;
+    const padding = spaceOf(page.length) - page.length;
+    if (padding === 0 || i === run.length - 1) return;
+    views.push(PADDING.subarray(0, padding));
+    length += padding;
+  });
+  return { views, length };
+}
+
+function spaceOf(length: number): number {
+  return Math.ceil(length / DISK_ALIGNMENT_BYTES) * DISK_ALIGNMENT_BYTES;
 }

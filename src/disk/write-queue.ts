@@ -57,17 +57,24 @@ export class WriteQueue {
     this.#bytes += entry.page.length;
   }
 
-  /** The next page to write, which goes on counting until {@link ended}; undefined: none waits. */
-  take(): QueuedPage | undefined {
-    while (this.#first < this.#waiting.length) {
-      const entry = this.#waiting[this.#first++] as QueuedPage;
+  /**
+   * The next pages to write, in order: one, or several of at most `maxBytes` together. They go on counting until {@link ended}.
+   * None: none waits.
+   */
+  take(maxBytes: number): QueuedPage[] {
+    const taken: QueuedPage[] = [];
+    let bytes = 0;
+    for (; this.#first < this.#waiting.length; this.#first++) {
+      const entry = this.#waiting[this.#first] as QueuedPage;
       if (entry.isCancelled) continue;
+      bytes += entry.page.length;
+      if (taken.length > 0 && bytes > maxBytes) return taken;
       entry.isTaken = true;
-      return entry;
+      taken.push(entry);
     }
     this.#waiting.length = 0;
     this.#first = 0;
-    return undefined;
+    return taken;
   }
 
   /** What {@link take} gave is written, or will not be. */

@@ -1,18 +1,16 @@
 import { cpSync, existsSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
 import test, { type ExecutionContext } from 'ava';
 import { DiskStore } from '../../src/disk/disk-store.js';
 import { DAMAGES } from './damages.js';
 import { runAndKill } from './kill-run.js';
-import { bytesOnDisk, dice, listening, seedOf, silentEnv } from './kill-support.js';
+import { bytesOnDisk, dice, inTime, listening, seedOf, silentEnv } from './kill-support.js';
 import { pageOf, versionIn } from './kill-workload.js';
 import { temporaryFolder } from './mounts.js';
 
 const MAX_BYTES = 24 * 2 ** 20;
 const ROUNDS = Number(process.env.MESHCACHE_DAMAGE_ROUNDS ?? 100);
 const FILES = ['index', 'pages', 'store.json'];
-const HANG_MS = 20_000;
 
 interface Template {
   readonly path: string;
@@ -42,19 +40,6 @@ async function template(t: ExecutionContext, seed: number, how: 'closed' | 'kill
 interface Outcome {
   readonly kind: 'whole' | 'misses' | 'set aside';
   readonly misses: number;
-}
-
-async function inTime<T>(what: string, work: Promise<T>): Promise<T> {
-  const timer = new AbortController();
-  const tooLong = sleep(HANG_MS, undefined, { signal: timer.signal }).then(() => {
-    throw new Error(`${what} hangs`);
-  });
-  try {
-    return await Promise.race([work, tooLong]);
-  } finally {
-    timer.abort();
-    tooLong.catch(() => {});
-  }
 }
 
 /** The store is opened, everything is read, then it works as a new one does. Throws when anything is wrong. */

@@ -2,12 +2,15 @@ import { copyFileSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { readdir, stat } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { ExecutionContext } from 'ava';
 import { type Environment, systemEnvironment } from '../../src/base/environment.js';
 import { JOURNAL_MIN_BYTES } from '../../src/base/limits.js';
 import { silentLogger } from '../../src/base/log.js';
 import { seededRandom } from '../../src/base/random.js';
 import { type IndexEntry, Journal } from '../../src/disk/journal.js';
+
+const HANG_MS = 20_000;
 
 /** Of this test: MESHCACHE_TEST_SEED, or by chance; it is in the test's log. */
 export function seedOf(t: ExecutionContext): number {
@@ -80,4 +83,18 @@ export function checkRanges(entries: readonly IndexEntry[], capacityBytes: numbe
     end = offset + length;
   }
   if (end > capacityBytes) throw new Error(`pages end at ${end} of ${capacityBytes}`);
+}
+
+/** What `work` gives; throws when it takes so long that it hangs. */
+export async function inTime<T>(what: string, work: Promise<T>): Promise<T> {
+  const timer = new AbortController();
+  const tooLong = sleep(HANG_MS, undefined, { signal: timer.signal }).then(() => {
+    throw new Error(`${what} hangs`);
+  });
+  try {
+    return await Promise.race([work, tooLong]);
+  } finally {
+    timer.abort();
+    tooLong.catch(() => {});
+  }
 }

@@ -146,6 +146,10 @@ withMounts(
     const folder = mounted(t, 'ext2', 16);
     const messages: string[] = [];
     const listening: Logger = { log: (level, message) => messages.push(`${level}: ${message}`) };
+    await t.throwsAsync(PageFile.open(join(folder, 'pages'), { capacityBytes: 64 * MIB, log }), {
+      instanceOf: DiskError,
+      message: /needs 64 MiB more/,
+    });
     const file = await PageFile.open(join(folder, 'pages'), { capacityBytes: 8 * MIB, log: listening });
     t.true((await file.allocatedBytes()) < 65_536);
     t.deepEqual(messages, ['info: disk tier: no space is reserved']);
@@ -274,6 +278,17 @@ test('page file: calls that were begun end before it is closed, later ones are r
     await t.throwsAsync(file.sync(), { instanceOf: ClosedError });
     t.deepEqual(new Set(await Promise.all(reads)), new Set([crc32(bytes)]));
     await closed;
+  }
+});
+
+test('page file: a page of several pieces is read to its end before the file is closed', async (t) => {
+  for (const mode of ['auto', 'buffered'] as const) {
+    const file = await opened(t, 16 * MIB, mode);
+    const bytes = content(9, 15 * MIB + 77);
+    await file.write(0, page(bytes));
+    const reading = file.read(0, page(new Uint8Array(bytes.length)));
+    await file.close();
+    t.is(await reading, crc32(bytes));
   }
 });
 
