@@ -105,7 +105,7 @@ async function makeFolder(path: string): Promise<void> {
 
 async function openLocked(options: DiskFolderOptions, lock: DirectoryLock): Promise<DiskFolder> {
   const { path, env, maxBytes, indexBytes, snapshot, mode } = options;
-  const journalOptions = { maxBytes: indexBytes, log: env.log, snapshot };
+  const journalOptions = { maxBytes: indexBytes, log: env.log, clock: env.clock, snapshot };
   const index = join(path, INDEX_FILE);
   const found = await openFound(path, journalOptions).catch(async (error: unknown) => {
     if (!(error instanceof JournalDamage)) throw error;

@@ -318,30 +318,34 @@ export class DiskStore {
     if (waiting !== undefined) return readWaiting(waiting, target);
     if (found === null) return 'absent';
     if (found.length !== target.length || !isWhole(target)) return 'wrong-length';
-    this.#folder.journal.use(found.offset);
     this.#index.hold([key]);
+    let checksum: number | undefined;
     try {
-      const checksum = await this.#folder.file.read(found.offset, target);
-      if (checksum === found.checksum) {
-        this.#readPages++;
-        return 'read';
-      }
+      checksum = await this.#folder.file.read(found.offset, target);
     } catch (error) {
       this.#writer.failed(error);
-    } finally {
-      this.#index.release([key]);
     }
-    this.#dropCorrupt(key, found);
-    return 'damaged';
+    // The most recently used one from now on.
+    this.#index.release([key]);
+    if (checksum !== found.checksum) {
+      this.#dropCorrupt(key, found);
+      return 'damaged';
+    }
+    if (this.#isListed(key, found)) this.#folder.journal.use(found.offset);
+    this.#readPages++;
+    return 'read';
   }
 
-  /** Another page may have taken its key meanwhile. */
+  /** Another page may have taken its key. */
+  #isListed(key: string, { offset, checksum }: PublishedPage): boolean {
+    const [here] = this.#index.peekBatch([key]);
+    return here?.offset === offset && here.checksum === checksum;
+  }
+
   #dropCorrupt(key: string, found: PublishedPage): void {
     this.#corruptPages++;
     this.#env.metrics.count('meshcache_disk_corrupt_pages_total');
-    if (this.#index.isFreed) return;
-    const [here] = this.#index.peekBatch([key]);
-    if (here?.offset !== found.offset || here.checksum !== found.checksum) return;
+    if (!this.#isListed(key, found)) return;
     this.#index.remove(key);
     this.#folder.journal.remove(key);
     this.#onEvict([key]);

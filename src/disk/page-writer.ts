@@ -205,7 +205,8 @@ export class PageWriter {
   #list(entry: QueuedPage, vacancy: Vacancy): void {
     const { folder, index } = this.#parts;
     const { key, page, checksum } = entry;
-    if (entry.isCancelled) {
+    // Room that was made for its place may have been taken by others meanwhile.
+    if (entry.isCancelled || !this.#makeIndexRoom(key)) {
       index.abandonHeld(key);
       return;
     }

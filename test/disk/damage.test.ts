@@ -1,4 +1,4 @@
-import { cpSync, existsSync, rmSync } from 'node:fs';
+import { chmodSync, cpSync, existsSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import { DiskStore } from '../../src/disk/disk-store.js';
@@ -9,7 +9,8 @@ import { pageOf, versionIn } from './kill-workload.js';
 import { temporaryFolder } from './mounts.js';
 
 const MAX_BYTES = 24 * 2 ** 20;
-const ROUNDS = Number(process.env.MESHCACHE_DAMAGE_ROUNDS ?? 100);
+/** Of each of two tests. */
+const ROUNDS = Number(process.env.MESHCACHE_DAMAGE_ROUNDS ?? 60);
 const FILES = ['index', 'pages', 'store.json'];
 
 interface Template {
@@ -112,3 +113,26 @@ for (const how of ['closed', 'killed'] as const) {
     t.deepEqual(failures, []);
   });
 }
+
+const isRoot = process.getuid?.() === 0;
+const asUser = isRoot ? test.skip : test;
+const userSuffix = isRoot ? ' (skipped: root may read everything)' : '';
+
+asUser(
+  `disk damage: a file that may not be read is an error that says so, and nothing is lost${userSuffix}`,
+  async (t) => {
+    const path = temporaryFolder(t);
+    const open = () => DiskStore.open(path, MAX_BYTES, { nodeId: 'n1', env: silentEnv });
+    const store = await open();
+    store.put('a', pageOf(1, 5000));
+    await store.close();
+    for (const file of FILES) {
+      chmodSync(join(path, file), 0);
+      await t.throwsAsync(open(), { code: 'ERR_DISK', message: /EACCES/ }, file);
+      chmodSync(join(path, file), 0o600);
+    }
+    const again = await open();
+    t.is(Buffer.compare((await again.get('a')) as Uint8Array, pageOf(1, 5000)), 0);
+    await again.close();
+  },
+);

@@ -96,3 +96,17 @@ test('disk kill: killed at any moment, it has whole pages, their bytes, and the 
   t.true(tally.listed > ROUNDS);
   t.is(tally.misses, 0, 'the index listed pages that were not written, or written over');
 });
+
+test('disk kill: killed while the very first opening was under way, it can be opened', async (t) => {
+  t.timeout(120_000);
+  const seed = seedOf(t);
+  const random = dice(seed);
+  const tally: Tally = { rounds: 0, endedBefore: 0, listed: 0, misses: 0, setAside: 0, openMs: 0, order: 0 };
+  for (let round = 0; round < Math.min(ROUNDS, 40); round++) {
+    const path = temporaryFolder(t);
+    await runAndKill(path, { after: 'opening', delayMs: random(40), steps: 50, maxBytes: MAX_BYTES, seed, version: 0 });
+    await check(path, seed, tally);
+  }
+  t.log(JSON.stringify(tally));
+  t.is(tally.misses, 0);
+});
