@@ -1,4 +1,3 @@
-import { markAsUntransferable } from 'node:worker_threads';
 import { SEGMENT_MAX_BYTES } from '../base/limits.js';
 import type { NativeAddon } from '../native/contract.js';
 
@@ -9,12 +8,12 @@ const baseAddresses = new WeakMap<ArrayBufferLike, number>();
 
 /**
  * Views, one a segment, of the memory that `addon.memoryAllocate` gave at `addr`; in any thread of the process. They
- * keep the memory, and cannot be transferred: native code uses their addresses. Throws when there is no such memory.
+ * keep the memory. Messages do not transfer them, since native code uses their addresses: Node refuses that for all memory of
+ * addons. Throws when there is no such memory.
  */
 export function nativeSegments(addon: NativeAddon, addr: number): Uint8Array[] {
   let start = addr;
   return addon.memoryViews(addr, SEGMENT_MAX_BYTES).map((buffer) => {
-    markAsUntransferable(buffer);
     ownBuffers.add(buffer);
     baseAddresses.set(buffer, start);
     start += buffer.byteLength;

@@ -29,7 +29,8 @@ const HELP: Readonly<Record<string, string>> = {
   meshcache_disk_set_aside_total: 'Times that a disk store could not be used and was set aside for an empty one',
   meshcache_promoted_pages_total: 'Pages brought from disk back into the pool',
   meshcache_promote_failures_total: 'Pages that other nodes asked for and that could not be brought back from disk',
-  meshcache_promote_announce_failures_total: 'Times that the directory could not be told of pages brought back from disk',
+  meshcache_promote_announce_failures_total:
+    'Times that the directory could not be told of pages brought back from disk',
   meshcache_members: 'Live nodes that this node knows, itself included',
   meshcache_directory_keys: 'Keys in this node’s directory shard',
   meshcache_transport_protocol_errors: 'Connections closed because the peer did not speak the data protocol',
