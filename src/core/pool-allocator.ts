@@ -339,13 +339,23 @@ export class PoolAllocator {
 
   /** All keys in the order of eviction (exact for LRU, pinned ones last), the next victim first. */
   keys(): string[] {
+    return this.keysOf(this.order()) as string[];
+  }
+
+  /** The slots of all pages in the order of {@link keys}; the array is the caller's. */
+  order(): Uint32Array {
     const handle = this.open();
     const count = this.size;
     const area = this.core.area;
     area.layOut(count, SLOT_RESULT_BYTES, 0);
     this.core.exports.poolOrder(handle, area.results);
     const start = area.results >>> 2;
-    return Array.from(area.u32.subarray(start, start + count), (slot) => this.keysBySlot[slot] as string);
+    return area.u32.slice(start, start + count);
+  }
+
+  /** Keys of the pages in these slots; anything for slots whose page has gone since. */
+  keysOf(slots: Uint32Array): (string | undefined)[] {
+    return Array.from(slots, (slot) => this.keysBySlot[slot]);
   }
 
   /** Checks every internal invariant; throws `ERR_CORE` with the broken one. Takes time in proportion to the pages. */

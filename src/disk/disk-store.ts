@@ -7,7 +7,7 @@ import { isWhole, type PageBytes } from '../pool/page-batch.js';
 import { PageIndex, type PublishedPage } from '../pool/page-index.js';
 import type { LocalRead } from '../pool/page-reading.js';
 import { type DiskFolder, defaultIndexBytes, openDiskFolder } from './disk-folder.js';
-import type { IndexEntry } from './journal.js';
+import type { IndexEntry, Snapshot } from './journal.js';
 import { PageWriter } from './page-writer.js';
 import type { QueuedPage, WriteQueue } from './write-queue.js';
 
@@ -80,18 +80,19 @@ export class DiskStore {
   static async open(path: string, maxBytes: number, options: DiskStoreOptions): Promise<DiskStore> {
     const env = options.env ?? systemEnvironment();
     let index: PageIndex | undefined;
-    const snapshot = () => ({
-      keys: index?.keys() ?? [],
-      entriesOf: (keys: readonly string[]) =>
-        (index?.peekBatch(keys) ?? []).map((page, i) => page && { ...page, key: keys[i] as string }),
-    });
+    const snapshot = (): Snapshot => snapshotOf(index);
     const { nodeId, mode = 'auto', indexBytes = defaultIndexBytes(maxBytes) } = options;
     const folder = await openDiskFolder({ path, maxBytes, indexBytes, nodeId, mode, env, snapshot });
     const { capacityBytes } = folder.file;
     index = new PageIndex({ capacityBytes, alignmentBytes: DISK_ALIGNMENT_BYTES }, () => env.clock.nowMs());
     const store = new DiskStore(path, folder, index, env, options);
-    await store.#restore(folder.entries);
-    return store;
+    try {
+      await store.#restore(folder.entries);
+      return store;
+    } catch (error) {
+      await store.close();
+      throw error;
+    }
   }
 
   private constructor(path: string, folder: DiskFolder, index: PageIndex, env: Environment, options: DiskStoreOptions) {
@@ -279,9 +280,8 @@ export class DiskStore {
   async #restore(entries: readonly IndexEntry[]): Promise<void> {
     const { clock, log } = this.#env;
     const dropped: string[] = [];
-    const ascending = entries.toSorted((a, b) => a.offset - b.offset);
-    for (let first = 0; first < ascending.length; first += RESTORE_SLICE_PAGES) {
-      const slice = ascending.slice(first, first + RESTORE_SLICE_PAGES);
+    for (const range of await this.#byRange(entries)) {
+      const slice = range.sort((a, b) => a.offset - b.offset);
       for (const [i, isTaken] of this.#index.restore(slice).entries()) {
         if (!isTaken) dropped.push((slice[i] as IndexEntry).key);
       }
@@ -296,6 +296,19 @@ export class DiskStore {
     if (dropped.length > 0)
       log.log('warn', 'disk tier: pages do not fit any more', { path: this.#path, pages: dropped.length });
     if (entries.length > 0) log.log('info', 'disk tier: pages found', { path: this.#path, pages: this.#index.size });
+  }
+
+  /** The entries by where they lie, in ranges of the file of equal length, so that no long list has to be sorted. */
+  async #byRange(entries: readonly IndexEntry[]): Promise<IndexEntry[][]> {
+    const count = Math.ceil(entries.length / RESTORE_SLICE_PAGES);
+    const ranges: IndexEntry[][] = Array.from({ length: count }, () => []);
+    const rangeBytes = Math.ceil(this.#folder.file.capacityBytes / count);
+    for (let first = 0; first < entries.length; first += RESTORE_SLICE_PAGES) {
+      for (const entry of entries.slice(first, first + RESTORE_SLICE_PAGES))
+        ranges[Math.min(count - 1, Math.floor(entry.offset / rangeBytes))]?.push(entry);
+      await this.#env.clock.yield();
+    }
+    return ranges;
   }
 
   /** The page is written, or on its way, with these very bytes; counts as a use then. */
@@ -357,7 +370,17 @@ export class DiskStore {
 }
 
 /** Pages that are put back between two turns of the event loop. */
-const RESTORE_SLICE_PAGES = 2048;
+const RESTORE_SLICE_PAGES = 1024;
+
+/** Nothing, until there is an index. */
+function snapshotOf(index: PageIndex | undefined): Snapshot {
+  const order = index?.order() ?? new Uint32Array();
+  return {
+    count: order.length,
+    keysAt: (from, to) => index?.keysOf(order.subarray(from, to)) ?? [],
+    entriesOf: (keys) => (index?.peekBatch(keys) ?? []).map((page, i) => page && { ...page, key: keys[i] as string }),
+  };
+}
 
 /** Its bytes are in memory. */
 function readWaiting({ page, checksum }: QueuedPage, target: PageBytes): LocalRead {

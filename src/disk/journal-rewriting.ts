@@ -5,8 +5,9 @@ import { BLOCK_HEADER_BYTES, HEADER_BYTES, type IndexEntry, putRecordBytes, Reco
 
 /** The pages of a store at a moment. */
 export interface Snapshot {
-  /** Next victim first. */
-  readonly keys: readonly string[];
+  readonly count: number;
+  /** Keys of some of them, next victim first; undefined or another page's where one has gone since. */
+  keysAt(from: number, to: number): readonly (string | undefined)[];
   /** One element a key, as it is when this is called; null: gone since. */
   entriesOf(keys: readonly string[]): (IndexEntry | null)[];
 }
@@ -52,7 +53,7 @@ export class JournalRewriting {
   }
 
   get keyCount(): number {
-    return this.#snapshot.keys.length;
+    return this.#snapshot.count;
   }
 
   /** Records of all pages of the snapshot; known when {@link write} has resolved. */
@@ -75,13 +76,14 @@ export class JournalRewriting {
   async write(): Promise<void> {
     await rm(this.#path, { force: true });
     this.#file = await JournalFile.create(this.#path, this.#storeId);
-    const { keys } = this.#snapshot;
-    for (let start = 0; start < keys.length; ) {
-      const slice = sliceOf(keys, start);
+    const { count } = this.#snapshot;
+    for (let start = 0; start < count; ) {
+      const slice = shortened(this.#snapshot.keysAt(start, Math.min(count, start + SLICE_KEYS)));
       start += slice.length;
+      const keys = slice.filter((key) => key !== undefined);
       const records = new RecordWriter(Number.POSITIVE_INFINITY);
-      for (const entry of this.#snapshot.entriesOf(slice)) if (entry !== null) records.put(entry);
-      for (const key of slice) this.#snapshotBytes += putRecordBytes(key);
+      for (const entry of this.#snapshot.entriesOf(keys)) if (entry !== null) records.put(entry);
+      for (const key of keys) this.#snapshotBytes += putRecordBytes(key);
       for (const block of records.take()) await this.#append(block);
     }
     await this.#appendBlocks();
@@ -119,9 +121,10 @@ export function rewrittenBytes(liveBytes: number): number {
   return HEADER_BYTES + BLOCK_HEADER_BYTES + Math.ceil(liveBytes * 1.01);
 }
 
-function sliceOf(keys: readonly string[], start: number): readonly string[] {
-  let end = start;
-  for (let characters = 0; end < keys.length && end - start < SLICE_KEYS && characters < SLICE_CHARACTERS; end++)
-    characters += (keys[end] as string).length;
-  return keys.slice(start, end);
+/** As many from the first on as have SLICE_CHARACTERS together; at least one. */
+function shortened(keys: readonly (string | undefined)[]): readonly (string | undefined)[] {
+  let end = 0;
+  for (let characters = 0; end < keys.length && characters < SLICE_CHARACTERS; end++)
+    characters += keys[end]?.length ?? 0;
+  return end < keys.length ? keys.slice(0, end) : keys;
 }

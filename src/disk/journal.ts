@@ -33,6 +33,7 @@ export interface JournalOptions {
   readonly snapshot: () => Snapshot;
 }
 
+const EMPTY: Snapshot = { count: 0, keysAt: () => [], entriesOf: () => [] };
 /** Part of the limit by which the file may grow before a rewriting that has failed is tried again. */
 const RETRY_FRACTION = 1 / 16;
 const BLOCK_FRACTION = 1 / 16;
@@ -80,7 +81,7 @@ export class Journal {
       () => false,
     );
     if (isThere) throw new DiskError(`there is an index at ${path} already; open it, or move it away`);
-    const first = { storeId: options.storeId, snapshot: { keys: [], entriesOf: () => [] }, liveBytes: 0 };
+    const first = { storeId: options.storeId, snapshot: EMPTY, liveBytes: 0 };
     const beginning = new JournalRewriting(`${path}.new`, first);
     try {
       await beginning.write();

@@ -137,6 +137,19 @@ export class PageIndex {
     return this.#unfilled.size === 0 ? keys : keys.filter((key) => !this.#unfilled.has(key));
   }
 
+  /** The slots of the pages that can be found, next victim first; for walks in slices. */
+  order(): Uint32Array {
+    const order = this.#allocator.order();
+    if (this.#unfilled.size === 0) return order;
+    const unfilled = new Set(this.#allocator.peekBatch([...this.#unfilled]).slots);
+    return order.filter((slot) => !unfilled.has(slot));
+  }
+
+  /** Keys of the pages in these slots; undefined or another page's where one has gone since. */
+  keysOf(slots: Uint32Array): (string | undefined)[] {
+    return this.#allocator.keysOf(slots);
+  }
+
   isHeld(key: string): boolean {
     return this.#holds.has(key);
   }

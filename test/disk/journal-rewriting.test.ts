@@ -53,9 +53,9 @@ test('journal: a crash at any step of a rewriting, changes going on, leaves what
   let flushed = 0;
   const crash = () => crashes.push({ files: crashedFiles(path), states: history.slice(flushed) });
   const snapshot = () => {
-    const { keys, entriesOf } = model.snapshot();
+    const { entriesOf, ...order } = model.snapshot();
     return {
-      keys,
+      ...order,
       entriesOf(some: readonly string[]) {
         crash();
         return entriesOf(some);

@@ -46,8 +46,10 @@ export class IndexModel {
   }
 
   snapshot(): Snapshot {
+    const keys = this.entries.map(({ key }) => key);
     return {
-      keys: this.entries.map(({ key }) => key),
+      count: keys.length,
+      keysAt: (from, to) => keys.slice(from, to),
       entriesOf: (keys) => {
         const byKey = new Map(this.entries.map((entry) => [entry.key, entry]));
         return keys.map((key) => byKey.get(key) ?? null);

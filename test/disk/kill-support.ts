@@ -61,7 +61,7 @@ export async function indexedIn(path: string): Promise<IndexEntry[] | null> {
     const { store_id: storeId } = JSON.parse(readFileSync(join(path, 'store.json'), 'utf8')) as { store_id: string };
     const copy = join(folder, 'index');
     copyFileSync(join(path, 'index'), copy);
-    const snapshot = () => ({ keys: [], entriesOf: () => [] });
+    const snapshot = () => ({ count: 0, keysAt: () => [], entriesOf: () => [] });
     const options = { storeId, maxBytes: JOURNAL_MIN_BYTES, log: silentLogger, snapshot };
     const { journal, entries } = await Journal.open(copy, options);
     await journal.close();
