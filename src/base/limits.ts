@@ -144,6 +144,8 @@ export const DISK_QUEUE_MAX_BYTES = 256 * MIB;
 export const DISK_QUEUE_POOL_FRACTION = 1 / 8;
 /** Pages that are being written at a time. */
 export const DISK_WRITES_IN_FLIGHT_MAX_COUNT = 8;
+/** Publishing a page waits so long for one under the same key that is being brought from disk. */
+export const POOL_FILL_WAIT_MS = 1_000;
 /** Small pages are written together, up to this. */
 export const DISK_WRITE_TARGET_BYTES = 1 * MIB;
 /** After a failed write nothing is written for this long. */
@@ -152,6 +154,8 @@ export const DISK_RETRY_AFTER_MS = 1_000;
 export const DISK_FULL_EVICTIONS_MAX_COUNT = 4;
 /** Between two log records on failed writes. */
 export const DISK_LOG_INTERVAL_MS = 10_000;
+/** `close()` waits so long for what the disk has been asked for. */
+export const DISK_END_TIMEOUT_MS = 2_000;
 /** `close()` writes for so long what waits. */
 export const DISK_DRAIN_TIMEOUT_MS = 2_000;
 /** Uses of pages on disk are in the journal of the index so much later, at most. */
@@ -190,7 +194,7 @@ export const PROMOTE_ANSWER_MAX_MS = 1_000;
 export const PROMOTE_RETRY_MIN_MS = 5;
 export const PROMOTE_RETRY_MAX_MS = 100;
 /** A reader that gets nothing promoted for this long gives up. */
-export const PROMOTE_TIMEOUT_MS = 10_000;
+export const PROMOTE_TIMEOUT_MS = 5_000;
 
 /** All that `close()` waits for, together. */
 export const CLOSE_TIMEOUT_MS = 3_000;

@@ -1,5 +1,5 @@
-import { mkdir, readdir, readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
-import { join } from 'node:path';
+import { mkdir, open, readdir, readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
 import type { Environment } from '../base/environment.js';
 import { DiskError } from '../base/errors.js';
 import {
@@ -12,7 +12,7 @@ import {
 } from '../base/limits.js';
 import { formatSize } from '../base/sizes.js';
 import { DirectoryLock } from './directory-lock.js';
-import { type IndexEntry, Journal, JournalDamage, type JournalOptions } from './journal.js';
+import { type IndexEntry, JOURNAL_MAGIC, Journal, JournalDamage, type JournalOptions } from './journal.js';
 import { PageFile } from './page-file.js';
 
 const FORMAT = 1;
@@ -94,11 +94,15 @@ export async function openDiskFolder(options: DiskFolderOptions): Promise<DiskFo
   }
 }
 
+/** Level by level: of several that are missing the error is that of the first one that cannot be made. */
 async function makeFolder(path: string): Promise<void> {
   try {
-    await mkdir(path, { recursive: true });
-  } catch {
-    // On a read-only file system the error above would be that the folder is missing.
+    await mkdir(path);
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    if (code === 'EEXIST' && (await stat(path)).isDirectory()) return;
+    if (code !== 'ENOENT' || dirname(path) === path) throw error;
+    await makeFolder(dirname(path));
     await mkdir(path);
   }
 }
@@ -114,16 +118,19 @@ async function openLocked(options: DiskFolderOptions, lock: DirectoryLock): Prom
   });
   let { journal, entries } = found ?? { journal: undefined, entries: [] };
   try {
-    const spaceBytes = maxBytes - indexBytes - DISK_OVERHEAD_BYTES - (await asideBytes(path));
-    const pages = Math.max(1, Math.floor(spaceBytes / DISK_ALIGNMENT_BYTES));
-    const capacityBytes = pages * DISK_ALIGNMENT_BYTES;
+    const aside = await asideBytes(path);
+    const spaceBytes = maxBytes - indexBytes - DISK_OVERHEAD_BYTES - aside;
+    if (spaceBytes < maxBytes / 4)
+      throw new DiskError(
+        `disk tier: ${join(path, SET_ASIDE)} takes ${formatSize(aside)} of ${formatSize(maxBytes)}: remove it, or set a larger disk_size`,
+      );
+    const capacityBytes = Math.floor(spaceBytes / DISK_ALIGNMENT_BYTES) * DISK_ALIGNMENT_BYTES;
+    const storeId = Buffer.from(env.random.bytes(16)).toString('hex');
+    // First: by it the other files are known to be a store's.
+    if (journal === undefined) await writeStoreFile(path, storeId);
     const file = await PageFile.open(join(path, PAGES_FILE), { capacityBytes, mode, log: env.log });
     try {
-      if (journal === undefined) {
-        const storeId = Buffer.from(env.random.bytes(16)).toString('hex');
-        journal = await Journal.create(index, { ...journalOptions, storeId });
-        await writeStoreFile(path, storeId);
-      }
+      journal ??= await Journal.create(index, { ...journalOptions, storeId });
       return { lock, file, journal, entries };
     } catch (error) {
       await file.close();
@@ -135,19 +142,36 @@ async function openLocked(options: DiskFolderOptions, lock: DirectoryLock): Prom
   }
 }
 
-/** The store that is there; null: there is none. Throws `JournalDamage` when it cannot be used. */
+/** The store that is there; null: there is none. Throws `JournalDamage` when it cannot be used, and `DiskError` for files of others. */
 async function openFound(path: string, options: Omit<JournalOptions, 'storeId'>) {
-  const [hasStore, hasIndex, hasPages] = await Promise.all(
+  const [, hasIndex, hasPages] = await Promise.all(
     [STORE_FILE, INDEX_FILE, PAGES_FILE].map((name) => hasFile(path, name)),
   );
-  // Pages alone: the first opening was cut short.
-  if (!hasStore && !hasIndex) return null;
   const store = await readFile(join(path, STORE_FILE), 'utf8').catch(ifMissing);
-  if (store === null) throw new JournalDamage(`${STORE_FILE} is missing`);
+  if (store === null) {
+    if (hasIndex && (await isJournal(join(path, INDEX_FILE)))) throw new JournalDamage(`${STORE_FILE} is missing`);
+    if (hasIndex || hasPages)
+      throw new DiskError(
+        `disk tier: ${path} has a file ${hasIndex ? INDEX_FILE : PAGES_FILE} that is no store's: choose an empty directory, or move it away`,
+      );
+    return null;
+  }
   const storeId = storeIdOf(store);
+  // The first opening was cut short, or nothing is left that could be lost.
+  if (!hasIndex && !hasPages) return null;
   if (!hasIndex) throw new JournalDamage(`${INDEX_FILE} is missing`);
   if (!hasPages) throw new JournalDamage(`${PAGES_FILE} is missing`);
   return Journal.open(join(path, INDEX_FILE), { ...options, storeId });
+}
+
+async function isJournal(path: string): Promise<boolean> {
+  const handle = await open(path);
+  try {
+    const { buffer } = await handle.read(Buffer.alloc(JOURNAL_MAGIC.length), 0, JOURNAL_MAGIC.length, 0);
+    return buffer.toString('latin1') === JOURNAL_MAGIC;
+  } finally {
+    await handle.close();
+  }
 }
 
 function storeIdOf(text: string): string {

@@ -1,6 +1,13 @@
 import { type Environment, systemEnvironment } from '../base/environment.js';
 import { ArgumentError, ClosedError } from '../base/errors.js';
-import { DISK_ALIGNMENT_BYTES, DISK_DRAIN_TIMEOUT_MS, DISK_QUEUE_MAX_BYTES, PAGE_MAX_BYTES } from '../base/limits.js';
+import {
+  DISK_ALIGNMENT_BYTES,
+  DISK_DRAIN_TIMEOUT_MS,
+  DISK_END_TIMEOUT_MS,
+  DISK_QUEUE_MAX_BYTES,
+  PAGE_MAX_BYTES,
+} from '../base/limits.js';
+import { Turns } from '../base/turns.js';
 import { crc32 } from '../memory/checksum.js';
 import { PageCopies } from '../memory/page-copies.js';
 import { isWhole, type PageBytes } from '../pool/page-batch.js';
@@ -8,6 +15,7 @@ import { PageIndex, type PublishedPage } from '../pool/page-index.js';
 import type { LocalRead } from '../pool/page-reading.js';
 import { type DiskFolder, defaultIndexBytes, openDiskFolder } from './disk-folder.js';
 import type { IndexEntry, Snapshot } from './journal.js';
+import { KeyReaders } from './key-readers.js';
 import { PageWriter } from './page-writer.js';
 import type { QueuedPage, WriteQueue } from './write-queue.js';
 
@@ -70,6 +78,9 @@ export class DiskStore {
   #corruptPages = 0;
   #readPages = 0;
   readonly #reading = new Set<Promise<unknown>>();
+  readonly #readers = new KeyReaders();
+  /** Copies of pages that wait are made one at a time, each in a turn of the event loop of its own. */
+  readonly #copyTurns = new Turns();
   #closing: Promise<void> | undefined;
   #lastInfo: DiskInfo | undefined;
 
@@ -100,9 +111,22 @@ export class DiskStore {
     this.#folder = folder;
     this.#index = index;
     this.#env = env;
-    this.#onEvict = (keys) => options.onEvict?.(keys);
-    const queueMaxBytes = options.queueMaxBytes ?? DISK_QUEUE_MAX_BYTES;
-    this.#writer = new PageWriter({ path, folder, index, env, queueMaxBytes, onEvict: this.#onEvict });
+    this.#onEvict = (keys) => {
+      try {
+        options.onEvict?.(keys);
+      } catch (error) {
+        env.log.log('error', 'disk tier: onEvict has thrown', { path, error: String(error) });
+      }
+    };
+    this.#writer = new PageWriter({
+      path,
+      folder,
+      index,
+      env,
+      queueMaxBytes: options.queueMaxBytes ?? DISK_QUEUE_MAX_BYTES,
+      onEvict: this.#onEvict,
+      readsEnded: (key) => this.#readers.ended(key),
+    });
     this.#queue = this.#writer.queue;
   }
 
@@ -116,9 +140,10 @@ export class DiskStore {
     }
     const checksum = crc32(bytes, 0);
     if (this.#isThere(key, bytes.length, checksum)) return;
-    // The copy is not made for nothing.
-    const copy = this.#queue.hasRoomFor(bytes.length) ? bytes.slice() : bytes;
-    this.putPage(key, { views: [copy], length: bytes.length }, checksum, () => {});
+    this.remove(key);
+    if (this.#queue.hasRoomFor(bytes.length))
+      this.putPage(key, { views: [bytes.slice()], length: bytes.length }, checksum, () => {});
+    else this.#writer.skip();
   }
 
   /**
@@ -133,6 +158,16 @@ export class DiskStore {
     return this.#writer.add({ key, page, checksum, release, isCancelled: false, isTaken: false })
       ? 'queued'
       : 'skipped';
+  }
+
+  /** Whether a page of that length would be queued now, and not skipped. */
+  hasRoomFor(length: number): boolean {
+    return this.#writer.hasRoomFor(length);
+  }
+
+  /** Counts pages that were not put for want of room. */
+  skipped(pages: number): void {
+    this.#writer.skip(pages);
   }
 
   /** Resolves when everything that was put is written, or was given up. */
@@ -165,9 +200,7 @@ export class DiskStore {
    */
   async readPages(keys: readonly string[], targets: readonly PageBytes[]): Promise<LocalRead[]> {
     this.#checkOpen();
-    const found = this.#index.lookupBatch(keys);
-    const reads = keys.map((key, i) => this.#read(key, found[i] ?? null, targets[i] as PageBytes));
-    const all = Promise.all(reads);
+    const all = Promise.all(keys.map((key, i) => this.#read(key, targets[i] as PageBytes)));
     this.#reading.add(all);
     try {
       return await all;
@@ -208,6 +241,16 @@ export class DiskStore {
     return this.#index.keys();
   }
 
+  /** The same, some at a time; what comes or goes meanwhile may be left out. Ends when the store is closed. */
+  *keysInSlices(): Generator<string[], void> {
+    this.#checkOpen();
+    const order = this.#index.order();
+    for (let first = 0; first < order.length && this.#closing === undefined; first += RESTORE_SLICE_PAGES) {
+      const keys = this.#index.keysOf(order.subarray(first, first + RESTORE_SLICE_PAGES));
+      yield keys.filter((key) => key !== undefined);
+    }
+  }
+
   /** After {@link close}: as they were last. */
   stats(): [usedBytes: number, numKeys: number] {
     const { usedBytes, entries } = this.info();
@@ -224,7 +267,15 @@ export class DiskStore {
     checkKey(key);
     this.#checkOpen();
     this.#queue.cancel(key);
-    if (this.#index.remove(key)) this.#folder.journal.remove(key);
+    if (!this.#index.remove(key)) return;
+    this.#folder.journal.remove(key);
+    void this.removalsWritten();
+  }
+
+  /** Resolves when no crash can bring back what has been removed: that is written, or the whole index is given up. */
+  async removalsWritten(): Promise<void> {
+    // A journal that cannot be written has done away with its file.
+    await this.#writer.flushJournal().catch(() => {});
   }
 
   /** Removes every page, also those that wait; returns the keys of those that were written. */
@@ -237,7 +288,7 @@ export class DiskStore {
 
   /**
    * Writes what waits, for DISK_DRAIN_TIMEOUT_MS at the most, syncs and gives the directory back. Idempotent. Reads
-   * under way end as they do.
+   * under way end as they do. A disk that does not answer any more keeps the directory, and what it may still use.
    */
   close(): Promise<void> {
     this.#closing ??= this.#close();
@@ -258,14 +309,18 @@ export class DiskStore {
   }
 
   async #close(): Promise<void> {
-    const { journal, file, lock } = this.#folder;
-    let stopWaiting = () => {};
-    const tooLong = new Promise<void>((resolve) => {
-      stopWaiting = this.#env.clock.after(DISK_DRAIN_TIMEOUT_MS, resolve, { keepAlive: true });
-    });
-    await Promise.race([this.#queue.idle(), tooLong]);
-    stopWaiting();
+    await this.#within(DISK_DRAIN_TIMEOUT_MS, this.#queue.idle());
     this.#queue.cancelAll();
+    const isReleased = await this.#within(DISK_END_TIMEOUT_MS, this.#release());
+    if (isReleased) return;
+    this.#env.log.log('error', 'disk tier: the disk does not answer', {
+      path: this.#path,
+      after_ms: DISK_END_TIMEOUT_MS,
+    });
+  }
+
+  async #release(): Promise<void> {
+    const { journal, file, lock } = this.#folder;
     await this.#queue.idle();
     await Promise.allSettled([...this.#reading]);
     await file.sync().catch((error: unknown) => this.#writer.failed(error));
@@ -274,6 +329,19 @@ export class DiskStore {
     this.#lastInfo = this.#currentInfo();
     this.#index.free();
     await lock.release();
+  }
+
+  /** False: the time was over first. */
+  async #within(ms: number, work: Promise<void>): Promise<boolean> {
+    let stopWaiting = () => {};
+    const tooLong = new Promise<boolean>((resolve) => {
+      stopWaiting = this.#env.clock.after(ms, () => resolve(false), { keepAlive: true });
+    });
+    try {
+      return await Promise.race([work.then(() => true), tooLong]);
+    } finally {
+      stopWaiting();
+    }
   }
 
   /** Puts the pages back where they lie; those that do not fit any more, since the disk is smaller, are dropped. */
@@ -326,15 +394,29 @@ export class DiskStore {
     return this.#queue.get(key)?.page.length ?? this.#index.peekBatch([key])[0]?.length;
   }
 
-  async #read(key: string, found: PublishedPage | null, target: PageBytes): Promise<LocalRead> {
-    const waiting = this.#queue.get(key);
-    if (waiting !== undefined) return readWaiting(waiting, target);
-    if (found === null) return 'absent';
+  async #read(key: string, target: PageBytes): Promise<LocalRead> {
+    if (this.#queue.get(key) !== undefined) {
+      const outcome = await this.#copyTurns.run(() => this.#readWaiting(key, target));
+      if (outcome !== undefined) return outcome;
+    }
+    const [found] = this.#index.lookupBatch([key]);
+    if (found === undefined || found === null) return 'absent';
     if (found.length !== target.length || !isWhole(target)) return 'wrong-length';
+    return this.#readWritten(key, found, target);
+  }
+
+  /** From memory; undefined: it does not wait any more. */
+  async #readWaiting(key: string, target: PageBytes): Promise<LocalRead | undefined> {
+    await this.#env.clock.yield();
+    const waiting = this.#queue.get(key);
+    return waiting && readWaiting(waiting, target);
+  }
+
+  async #readWritten(key: string, found: PublishedPage, target: PageBytes): Promise<LocalRead> {
     this.#index.hold([key]);
     let checksum: number | undefined;
     try {
-      checksum = await this.#folder.file.read(found.offset, target);
+      checksum = await this.#readers.during(key, this.#folder.file.read(found.offset, target));
     } catch (error) {
       this.#writer.failed(error);
     }

@@ -19,7 +19,8 @@ export class JournalDamage extends DiskError {}
 export const FORMAT_VERSION = 1;
 export const HEADER_BYTES = 32;
 export const BLOCK_HEADER_BYTES = 12;
-const MAGIC = 'MCIX';
+/** The first characters of every journal. */
+export const JOURNAL_MAGIC = 'MCIX';
 const STORE_ID = /^[0-9a-f]{32}$/;
 
 const PUT = 1;
@@ -44,7 +45,7 @@ export function encodeHeader(storeId: string): Buffer {
   if (!STORE_ID.test(storeId))
     throw new ArgumentError(`a store id has 32 lower-case hexadecimal characters, got ${JSON.stringify(storeId)}`);
   const header = Buffer.alloc(HEADER_BYTES);
-  header.write(MAGIC, 0, 'latin1');
+  header.write(JOURNAL_MAGIC, 0, 'latin1');
   header.writeUInt32LE(FORMAT_VERSION, 4);
   header.write(storeId, 8, 'hex');
   header.writeUInt32LE(crc32(header.subarray(0, 28)), 28);
@@ -53,7 +54,7 @@ export function encodeHeader(storeId: string): Buffer {
 
 /** Throws `JournalDamage` unless `header` begins a journal of this store that this version reads. */
 export function checkHeader(header: Buffer, storeId: string): void {
-  if (header.length < HEADER_BYTES || header.toString('latin1', 0, 4) !== MAGIC)
+  if (header.length < HEADER_BYTES || header.toString('latin1', 0, 4) !== JOURNAL_MAGIC)
     throw new JournalDamage('the index is no journal of meshcache, or its first bytes are damaged');
   const version = header.readUInt32LE(4);
   if (version !== FORMAT_VERSION)

@@ -1,7 +1,7 @@
 import { rename, rm } from 'node:fs/promises';
 import { DiskError } from '../base/errors.js';
 import { JournalFile } from './journal-file.js';
-import { BLOCK_HEADER_BYTES, HEADER_BYTES, type IndexEntry, putRecordBytes, RecordWriter } from './journal-format.js';
+import { BLOCK_HEADER_BYTES, HEADER_BYTES, type IndexEntry, RecordWriter } from './journal-format.js';
 
 /** The pages of a store at a moment. */
 export interface Snapshot {
@@ -17,9 +17,8 @@ const SLICE_KEYS = 512;
 const SLICE_CHARACTERS = 128 * 1024;
 
 /**
- * A journal that takes another one's place: the pages of a snapshot, then the blocks that were written to the other one since the
- * snapshot was begun. Pages of a slice may be newer than the snapshot; the blocks repeat what happened to them, and the last
- * word on a page is always in them.
+ * A journal that takes another one's place: the pages of a snapshot that have not been put anew since, then the blocks that were
+ * written to the other one since the snapshot was begun.
  */
 export class JournalRewriting {
   readonly #path: string;
@@ -27,7 +26,8 @@ export class JournalRewriting {
   readonly #snapshot: Snapshot;
   readonly #blocks: Uint8Array[] = [];
   #maxBytes: number;
-  #snapshotBytes = 0;
+  /** Their slots may be those of pages of the snapshot that have gone. */
+  readonly #putSince = new Set<string>();
   #file: JournalFile | undefined;
   #isStopped = false;
 
@@ -52,13 +52,9 @@ export class JournalRewriting {
     return this.#file?.bytes ?? 0;
   }
 
-  get keyCount(): number {
-    return this.#snapshot.count;
-  }
-
-  /** Records of all pages of the snapshot; known when {@link write} has resolved. */
-  get snapshotBytes(): number {
-    return this.#snapshotBytes;
+  /** A page has been put since the snapshot: the blocks will have it. */
+  put(key: string): void {
+    this.#putSince.add(key);
   }
 
   /** A block that belongs behind the snapshot. */
@@ -80,10 +76,9 @@ export class JournalRewriting {
     for (let start = 0; start < count; ) {
       const slice = shortened(this.#snapshot.keysAt(start, Math.min(count, start + SLICE_KEYS)));
       start += slice.length;
-      const keys = slice.filter((key) => key !== undefined);
+      const keys = slice.filter((key) => key !== undefined && !this.#putSince.has(key)) as string[];
       const records = new RecordWriter(Number.POSITIVE_INFINITY);
       for (const entry of this.#snapshot.entriesOf(keys)) if (entry !== null) records.put(entry);
-      for (const key of keys) this.#snapshotBytes += putRecordBytes(key);
       for (const block of records.take()) await this.#append(block);
     }
     await this.#appendBlocks();

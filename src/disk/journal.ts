@@ -16,7 +16,7 @@ import { JournalFile } from './journal-file.js';
 import { type IndexEntry, putRecordBytes, RecordWriter } from './journal-format.js';
 import { JournalRewriting, rewrittenBytes, type Snapshot } from './journal-rewriting.js';
 
-export { type IndexEntry, JournalDamage } from './journal-format.js';
+export { type IndexEntry, JOURNAL_MAGIC, JournalDamage } from './journal-format.js';
 export type { Snapshot } from './journal-rewriting.js';
 
 export interface JournalOptions {
@@ -43,10 +43,11 @@ const BLOCK_FRACTION = 1 / 16;
  * the pages and the order of their use. FORMAT.md draws the file.
  *
  * What is said is in the file when a {@link flush} that was called afterwards has resolved. A write that fails breaks the
- * journal: every flush rejects until a {@link rewrite} succeeds; the file on disk stays as it was before.
+ * journal: every flush rejects until a {@link rewrite} succeeds; the file on disk stays as it was before. Unless a page has been
+ * removed that it still has: then it is deleted, which takes no space.
  *
  * Accounting: `#liveBytes` is what the records of all pages take. It is exact while a page is removed before its key
- * or its place is put anew, and made exact by each rewriting otherwise.
+ * or its place is put anew, which is for the store to do; otherwise it is too much, and exact again when it is opened.
  */
 export class Journal {
   readonly #path: string;
@@ -65,9 +66,10 @@ export class Journal {
   #entries = 0;
   #liveBytes = 0;
   #rewrites = 0;
-  /** What was counted when the rewriting began; undefined when all was cleared since. */
-  #toldAtSnapshot: { readonly entries: number; readonly liveBytes: number } | undefined;
   #failure: { readonly error: unknown } | undefined;
+  /** Something was removed that the file still has. */
+  #hasRemovals = false;
+  #givingUp: Promise<void> | undefined;
   #writing: Promise<void> = Promise.resolve();
   #nextFlush: Promise<void> | undefined;
   #cancelTimer: (() => void) | undefined;
@@ -122,6 +124,7 @@ export class Journal {
    */
   put(entry: IndexEntry): void {
     this.#record(() => this.#records.put(entry));
+    this.#rewriting?.put(entry.key);
     this.#entries++;
     this.#liveBytes += putRecordBytes(entry.key);
   }
@@ -129,6 +132,7 @@ export class Journal {
   /** The page with this key, which is listed, is gone. */
   remove(key: string): void {
     this.#record(() => this.#records.remove(key));
+    this.#removed();
     this.#entries--;
     this.#liveBytes -= putRecordBytes(key);
   }
@@ -147,9 +151,9 @@ export class Journal {
   clear(): void {
     this.#uses.clear();
     this.#record(() => this.#records.clear());
+    this.#removed();
     this.#entries = 0;
     this.#liveBytes = 0;
-    this.#toldAtSnapshot = undefined;
   }
 
   /** Whether one more page with this key fits; if not, others must be removed before it is put. */
@@ -231,25 +235,46 @@ export class Journal {
 
   async #writeAll(): Promise<void> {
     this.#stopTimer();
-    if (this.#failure !== undefined) throw this.#failure.error;
+    if (this.#failure !== undefined) {
+      await this.#givingUp;
+      throw this.#failure.error;
+    }
     this.#recordUses();
     const blocks = this.#records.take();
+    const hadRemovals = this.#hasRemovals;
+    this.#hasRemovals = false;
     for (const [i, block] of blocks.entries()) {
-      await this.#makeRoom(block.length).catch((error: unknown) => this.#fail(error, blocks.slice(i)));
+      const fail = (error: unknown) => this.#fail(error, blocks.slice(i), hadRemovals);
+      await this.#makeRoom(block.length).catch(fail);
       await this.#turns.run(async () => {
-        await this.#file.append(block).catch((error: unknown) => this.#fail(error, blocks.slice(i)));
+        await this.#file.append(block).catch(fail);
         this.#rewriting?.add(block);
       });
     }
   }
 
   /** What was not written is in a rewriting that is under way, or in the snapshot of a later one. */
-  #fail(error: unknown, blocks: readonly Buffer[]): never {
+  async #fail(error: unknown, blocks: readonly Buffer[], hadRemovals: boolean): Promise<never> {
     this.#failure = { error };
-    if (this.#rewriting === undefined) this.#forgetRecords();
-    else for (const block of blocks) this.#rewriting.add(block);
     this.#options.log.log('warn', 'disk tier: the index cannot be written', { path: this.#path, error: String(error) });
+    if (hadRemovals) this.#hasRemovals = true;
+    if (this.#rewriting === undefined) await this.#giveUp();
+    else for (const block of blocks) this.#rewriting.add(block);
     throw error;
+  }
+
+  /** Until it is rewritten, nothing of what was said since the failure is kept: the file goes when it has what was removed. */
+  async #giveUp(): Promise<void> {
+    this.#forgetRecords();
+    if (!this.#hasRemovals) return;
+    this.#hasRemovals = false;
+    this.#givingUp = rm(this.#path, { force: true }).catch(() => {});
+    await this.#givingUp;
+  }
+
+  #removed(): void {
+    this.#hasRemovals = true;
+    if (!this.#isRecording) void this.#giveUp();
   }
 
   #forgetRecords(): void {
@@ -276,7 +301,6 @@ export class Journal {
   #startRewriting(): Promise<void> {
     if (this.#rewriting !== undefined) return this.#rewritten;
     const { storeId, snapshot } = this.#options;
-    this.#toldAtSnapshot = { entries: this.#entries, liveBytes: this.#liveBytes };
     const rewriting = new JournalRewriting(`${this.#path}.new`, {
       storeId,
       snapshot: snapshot(),
@@ -296,7 +320,9 @@ export class Journal {
       await rewriting.discard().catch(() => {});
       this.#rewriteAtBytes = this.#file.bytes + this.#budgetBytes * RETRY_FRACTION;
       this.#rewriting = undefined;
-      if (this.#failure !== undefined) this.#forgetRecords();
+      this.#recount();
+      // Its file was to mend what had failed before.
+      if (this.#failure !== undefined) await this.#giveUp();
       throw error;
     }
   }
@@ -310,6 +336,14 @@ export class Journal {
     );
   }
 
+  /** By what is there: too low a count would fail every rewriting. */
+  #recount(): void {
+    const { count, keysAt } = this.#options.snapshot();
+    this.#entries = count;
+    this.#liveBytes = 0;
+    for (const key of keysAt(0, count)) this.#liveBytes += key === undefined ? 0 : putRecordBytes(key);
+  }
+
   async #replaceBy(rewriting: JournalRewriting): Promise<void> {
     const file = await rewriting.replace(this.#path);
     const old = this.#file;
@@ -317,19 +351,12 @@ export class Journal {
     this.#rewriting = undefined;
     this.#failure = undefined;
     this.#rewrites++;
-    this.#correctCounts(rewriting);
     if (this.#closing === undefined) this.#schedule();
     this.#rewriteAtBytes = Math.max(
       this.#budgetBytes * JOURNAL_REWRITE_FRACTION,
       file.bytes + this.#budgetBytes * RETRY_FRACTION,
     );
     await old.close().catch(() => {});
-  }
-
-  #correctCounts({ keyCount, snapshotBytes }: JournalRewriting): void {
-    if (this.#toldAtSnapshot === undefined) return;
-    this.#entries += keyCount - this.#toldAtSnapshot.entries;
-    this.#liveBytes += snapshotBytes - this.#toldAtSnapshot.liveBytes;
   }
 
   async #close(flush: Promise<void>): Promise<void> {

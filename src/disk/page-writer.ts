@@ -10,7 +10,7 @@ import {
 import type { PageBytes } from '../pool/page-batch.js';
 import type { PageIndex, Vacancy, Wish } from '../pool/page-index.js';
 import type { DiskFolder } from './disk-folder.js';
-import { type QueuedPage, WriteQueue } from './write-queue.js';
+import { type QueuedPage, spaceOf, WriteQueue } from './write-queue.js';
 
 export interface PageWriterParts {
   readonly path: string;
@@ -20,6 +20,8 @@ export interface PageWriterParts {
   readonly queueMaxBytes: number;
   /** Told the keys of pages that have gone for want of space. */
   readonly onEvict: (keys: string[]) => void;
+  /** Resolves when the reads of this key that are under way have ended. */
+  readonly readsEnded: (key: string) => Promise<void>;
 }
 
 /**
@@ -65,10 +67,7 @@ export class PageWriter {
 
   /** False: the page is skipped, and counted. */
   add(entry: QueuedPage): boolean {
-    const { folder, env } = this.#parts;
-    const { length } = entry.page;
-    const isWritable = env.clock.nowMs() >= this.#retryAtMs && length <= folder.file.capacityBytes;
-    if (!isWritable || !this.queue.hasRoomFor(length)) {
+    if (!this.hasRoomFor(entry.page.length)) {
       this.skip();
       return false;
     }
@@ -77,10 +76,17 @@ export class PageWriter {
     return true;
   }
 
-  /** Counts a page that is not written. */
-  skip(): void {
-    this.#skippedPages++;
-    this.#parts.env.metrics.count('meshcache_disk_skipped_pages_total');
+  /** Whether a page would be taken now. */
+  hasRoomFor(length: number): boolean {
+    const { folder, env } = this.#parts;
+    const isWritable = env.clock.nowMs() >= this.#retryAtMs && length <= folder.file.capacityBytes;
+    return isWritable && this.queue.hasRoomFor(length);
+  }
+
+  /** Counts pages that are not written. */
+  skip(pages = 1): void {
+    this.#skippedPages += pages;
+    this.#parts.env.metrics.count('meshcache_disk_skipped_pages_total', pages);
   }
 
   /** Resolves when what is known of written pages is in the journal file. */
@@ -119,8 +125,10 @@ export class PageWriter {
     const { index } = this.#parts;
     const written = new Map<QueuedPage, Vacancy>();
     try {
-      // An older page of the same key may be on its way, and is not to be listed.
-      if (entries.some(({ key }) => index.isHeld(key))) await before;
+      // An older page of the same key may be on its way or being read: its place has to be free.
+      const held = entries.filter(({ key }) => index.isHeld(key));
+      if (held.length > 0) await before;
+      for (const { key } of held) await this.#parts.readsEnded(key);
       await this.#writeAll(entries, written);
     } catch (error) {
       this.failed(error);
@@ -273,8 +281,4 @@ function bytesOf(run: readonly PlacedPage[]): PageBytes {
     length += padding;
   });
   return { views, length };
-}
-
-function spaceOf(length: number): number {
-  return Math.ceil(length / DISK_ALIGNMENT_BYTES) * DISK_ALIGNMENT_BYTES;
 }

@@ -1,3 +1,4 @@
+import { DISK_ALIGNMENT_BYTES } from '../base/limits.js';
 import type { PageBytes } from '../pool/page-batch.js';
 
 /** A page on its way to disk. */
@@ -14,16 +15,20 @@ export interface QueuedPage {
 }
 
 /**
- * Pages that wait to be written and those that are being written, bounded in bytes; of each key the latest one.
+ * Pages that wait to be written and those that are being written, bounded in the bytes of disk that they take; of each key the
+ * latest one.
  *
  * Accounting: `bytes` is the sum over the pages that wait, which are in `#waiting` and not cancelled, and those that
  * were taken and have not ended.
  */
 export class WriteQueue {
   readonly maxBytes: number;
-  readonly #waiting: QueuedPage[] = [];
+  /** Undefined where a page was taken. */
+  readonly #waiting: (QueuedPage | undefined)[] = [];
   /** First of `#waiting` that has not been taken: shifting a long array is slow. */
   #first = 0;
+  /** Up to here what was taken is not kept. */
+  #cleared = 0;
   readonly #byKey = new Map<string, QueuedPage>();
   #bytes = 0;
   #onIdle: (() => void)[] = [];
@@ -47,14 +52,14 @@ export class WriteQueue {
 
   /** Whether there is room for so many bytes more: a page larger than the whole queue may pass alone. */
   hasRoomFor(length: number): boolean {
-    return this.#bytes === 0 || this.#bytes + length <= this.maxBytes;
+    return this.#bytes === 0 || this.#bytes + spaceOf(length) <= this.maxBytes;
   }
 
   add(entry: QueuedPage): void {
     this.cancel(entry.key);
     this.#byKey.set(entry.key, entry);
     this.#waiting.push(entry);
-    this.#bytes += entry.page.length;
+    this.#bytes += spaceOf(entry.page.length);
   }
 
   /**
@@ -67,13 +72,17 @@ export class WriteQueue {
     for (; this.#first < this.#waiting.length; this.#first++) {
       const entry = this.#waiting[this.#first] as QueuedPage;
       if (entry.isCancelled) continue;
-      bytes += entry.page.length;
-      if (taken.length > 0 && bytes > maxBytes) return taken;
+      bytes += spaceOf(entry.page.length);
+      if (taken.length > 0 && bytes > maxBytes) break;
       entry.isTaken = true;
       taken.push(entry);
     }
-    this.#waiting.length = 0;
-    this.#first = 0;
+    // What was taken is not kept, and the rest not moved each time.
+    for (let i = this.#cleared; i < this.#first; i++) this.#waiting[i] = undefined;
+    this.#cleared = this.#first;
+    if (this.#first * 2 < this.#waiting.length) return taken;
+    this.#waiting.splice(0, this.#first);
+    this.#first = this.#cleared = 0;
     return taken;
   }
 
@@ -103,9 +112,14 @@ export class WriteQueue {
   }
 
   #drop({ page, release }: QueuedPage): void {
-    this.#bytes -= page.length;
+    this.#bytes -= spaceOf(page.length);
     release();
     if (!this.isEmpty) return;
     for (const resolve of this.#onIdle.splice(0)) resolve();
   }
+}
+
+/** What a page takes on disk. */
+export function spaceOf(length: number): number {
+  return Math.ceil(length / DISK_ALIGNMENT_BYTES) * DISK_ALIGNMENT_BYTES;
 }

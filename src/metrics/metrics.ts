@@ -16,7 +16,7 @@ const HELP: Readonly<Record<string, string>> = {
   meshcache_pool_capacity_bytes: 'Bytes of the pool',
   meshcache_pool_entries: 'Pages in the pool',
   meshcache_pool_evictions_total: 'Pages that left the pool for want of space',
-  meshcache_disk_used_bytes: 'Bytes of the pages in the disk tier',
+  meshcache_disk_bytes_used: 'Bytes of the pages in the disk tier',
   meshcache_disk_capacity_bytes: 'Bytes that pages can take in the disk tier',
   meshcache_disk_keys: 'Pages in the disk tier',
   meshcache_disk_queue_bytes: 'Bytes of pages that wait to be written to disk, or are being written',

@@ -10,7 +10,9 @@ const NOBODY: RingView = { ring: { nodes: [], getNodesBatch: noOwners }, incarna
 
 /** The pages that this node has published and that must be found. */
 export interface Publications {
-  keys(): readonly string[];
+  /** All of them, some at a time: taken while other work goes on. */
+  keysInSlices(): Iterable<readonly string[]>;
+  readonly isEmpty: boolean;
   /** Locations of those that are still there, in order; null for the others. */
   locationsOf(keys: readonly string[]): (DataLocation | null)[];
 }
@@ -99,16 +101,17 @@ export class Announcer {
       const target = this.#views.at(-1) as RingView;
       this.#passViews = this.#views.length;
       const outcomes = new Map<string, boolean>();
-      const keys = this.#publications?.keys() ?? [];
-      for (const gained of gainedKeysInSlices(before, target, this.#replicas, keys)) {
-        await Promise.all(
-          [...gained].map(async ([ownerId, ownerKeys]) => {
-            // Who has failed is told everything later: it must not hold up the others slice by slice.
-            if (outcomes.get(ownerId) !== false) outcomes.set(ownerId, await this.#announceTo(ownerId, ownerKeys));
-          }),
-        );
-        await this.#env.clock.yield();
-        if (this.#stopped) return;
+      for (const keys of this.#publications?.keysInSlices() ?? []) {
+        for (const gained of gainedKeysInSlices(before, target, this.#replicas, keys)) {
+          await Promise.all(
+            [...gained].map(async ([ownerId, ownerKeys]) => {
+              // Who has failed is told everything later: it must not hold up the others slice by slice.
+              if (outcomes.get(ownerId) !== false) outcomes.set(ownerId, await this.#announceTo(ownerId, ownerKeys));
+            }),
+          );
+          await this.#env.clock.yield();
+          if (this.#stopped) return;
+        }
       }
       this.#views = this.#views.slice(this.#passViews - 1);
       this.#passViews = 1;

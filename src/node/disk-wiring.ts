@@ -7,6 +7,16 @@ import type { PublishedPool } from '../pool/published-pool.js';
 import type { PageStore } from '../store/page-store.js';
 import { Promoter } from '../store/promoter.js';
 
+/** What a node with a disk tier counts. */
+export const DISK_COUNTERS = [
+  'meshcache_disk_skipped_pages_total',
+  'meshcache_disk_corrupt_pages_total',
+  'meshcache_disk_evictions_total',
+  'meshcache_disk_write_errors_total',
+  'meshcache_promoted_pages_total',
+  'meshcache_promote_failures_total',
+] as const;
+
 /** Who is told of what the disk has dropped: the disk is there before they are. */
 export interface DiskListeners {
   onEvict: (keys: string[]) => void;
@@ -43,7 +53,7 @@ export function promoterOf(disk: DiskStore, pool: PublishedPool, pages: PageStor
 
 export function diskGauges(disk: DiskStore): Record<string, () => number> {
   return {
-    meshcache_disk_used_bytes: () => disk.info().usedBytes,
+    meshcache_disk_bytes_used: () => disk.info().usedBytes,
     meshcache_disk_capacity_bytes: () => disk.info().capacityBytes,
     meshcache_disk_keys: () => disk.info().entries,
     meshcache_disk_queue_bytes: () => disk.info().queueBytes,

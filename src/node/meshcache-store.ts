@@ -21,7 +21,7 @@ import {
 import { checkTransfers, type HybridHits, hybridHits, type PoolTransfer, prefixLength } from '../store/hybrid.js';
 import { type CallerPage, PageStore, type PageStoreStats } from '../store/page-store.js';
 import type { Promoter } from '../store/promoter.js';
-import { type DiskListeners, diskGauges, diskStatus, openDisk, promoterOf } from './disk-wiring.js';
+import { DISK_COUNTERS, type DiskListeners, diskGauges, diskStatus, openDisk, promoterOf } from './disk-wiring.js';
 import { NodeRuntime } from './node-runtime.js';
 
 /** The pool that `batchSetV1`, `batchGetV1`, `set` and `get` use. */
@@ -408,6 +408,8 @@ export class MeshCacheStore {
       ...(this.#disk === null ? {} : diskGauges(this.#disk)),
     };
     for (const [name, provider] of Object.entries(gauges)) this.metrics.setGaugeProvider(name, provider);
+    // There from the start, so that their first increase is seen.
+    if (this.#disk !== null) for (const name of DISK_COUNTERS) this.metrics.count(name, 0);
     this.runtime.reportStatus(() => this.#status());
   }
 

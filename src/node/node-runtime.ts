@@ -111,7 +111,7 @@ export class NodeRuntime {
     const { ownDirectory, notices, rpcServer } = this.#running();
     ownDirectory.announceFrom(publications);
     // What a disk has kept from an earlier start is news to everybody.
-    if (publications.keys().length > 0) ownDirectory.announceAll();
+    if (!publications.isEmpty) ownDirectory.announceAll();
     notices.handle(rpcServer, publications);
   }
 

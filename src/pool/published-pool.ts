@@ -1,5 +1,6 @@
 import { type Clock, systemClock } from '../base/clock.js';
 import { ArgumentError } from '../base/errors.js';
+import { POOL_FILL_WAIT_MS } from '../base/limits.js';
 import { Turns } from '../base/turns.js';
 import type { PoolAllocatorStats } from '../core/index.js';
 import { regionOf, resolve } from '../memory/address-space.js';
@@ -52,6 +53,7 @@ export class PublishedPool {
   readonly #onEvict: (keys: string[]) => void;
   readonly #copyThreads: CopyThreads;
   readonly #leases: PageLeases;
+  readonly #clock: Clock;
   readonly #turns = new Turns();
   /** Keys whose pages are being filled from elsewhere, and when that has ended, with or without them. */
   readonly #fills = new Map<string, Promise<void>>();
@@ -82,6 +84,7 @@ export class PublishedPool {
     this.#onEvict = options.onEvict ?? (() => {});
     this.#copyThreads = options.copyThreads ?? nativeCopyThreads;
     const { clock = systemClock } = options;
+    this.#clock = clock;
     const settings = {
       capacityBytes: capacity,
       segmentBytes: Math.min(capacity, region.segmentBytes),
@@ -143,12 +146,13 @@ export class PublishedPool {
 
   /**
    * Like {@link publishBatch}, off this thread where that is quicker; pages that are removed while they are copied are
-   * null. Waits while a page of one of the keys is being filled (see {@link fillPages}). The source is in use until the
+   * null. Waits while a page of one of the keys is being filled (see {@link fillPages}), for POOL_FILL_WAIT_MS at the most:
+   * a page that is being filled even then is null. The source is in use until the
    * promise has resolved; its regions may be freed meanwhile.
    */
   async publishPages(keys: readonly string[], pages: readonly PageBytes[]): Promise<(PublishedPage | null)[]> {
     if (this.#fills.size > 0) {
-      for (const key of keys) await this.#fills.get(key);
+      await this.#awaitFills(keys);
       if (this.#isEnding) return keys.map(() => null);
     }
     const isOffThread = this.#isForThreads(pages);
@@ -279,6 +283,17 @@ export class PublishedPool {
     this.#index.free();
   }
 
+  async #awaitFills(keys: readonly string[]): Promise<void> {
+    const fills = keys.map((key) => this.#fills.get(key)).filter((fill) => fill !== undefined);
+    if (fills.length === 0) return;
+    let stopWaiting = () => {};
+    const tooLong = new Promise<void>((resolve) => {
+      stopWaiting = this.#clock.after(POOL_FILL_WAIT_MS, resolve, { keepAlive: true });
+    });
+    await Promise.race([Promise.all(fills), tooLong]);
+    stopWaiting();
+  }
+
   async #publishOffThread(batch: DistinctBatch): Promise<(PublishedPage | null)[]> {
     const before = this.peekBatch(batch.keys);
     const candidates = new SameLength(before, batch.pages);
@@ -345,7 +360,7 @@ export class PublishedPool {
     return filled;
   }
 
-  /** Adds to `leases` those of the pages that have been filled. */
+  /** Adds to `leases` those of the pages that have been filled. Ends them all when `fill` rejects. */
   async #fillVacancies(
     { vacancies, targets, leases }: EmptyBatch,
     fill: (targets: readonly (PageBytes | null)[]) => Promise<readonly (number | null)[]>,
@@ -360,6 +375,9 @@ export class PublishedPool {
     try {
       sums = await fill(targets);
       return leases;
+    } catch (error) {
+      if (!this.#index.isFreed) this.unlease(leases.filter((lease) => lease !== null));
+      throw error;
     } finally {
       for (const vacancy of vacancies) {
         const { index, key } = vacancy;

@@ -12,6 +12,9 @@ import type { LocalRead, PageLease, PublishedPage, PublishedPool } from '../pool
 export class DiskTier {
   readonly #disk: DiskStore;
   readonly #pool: PublishedPool;
+  /** Pages for which the queue had no room: written when it has, if the pool still has them. In the order of being set. */
+  readonly #waiting = new Set<string>();
+  #isClosed = false;
 
   constructor(disk: DiskStore, pool: PublishedPool) {
     this.#disk = disk;
@@ -22,9 +25,26 @@ export class DiskTier {
     return this.#disk.info();
   }
 
-  /** Queues those pages that the pool has now. */
-  writeThrough(keys: readonly string[]): void {
-    for (const lease of this.#pool.lease(keys)) if (lease !== null) this.#write(lease);
+  /**
+   * Queues pages that have just been published; null for those that were not. A page that the pool has let go of already is not
+   * written. What lies on disk with other bytes is gone: the promise resolves when a crash cannot bring it back; undefined when
+   * there was none.
+   */
+  writeThrough(keys: readonly string[], published: readonly (PublishedPage | null)[]): Promise<void> | undefined {
+    const onDisk = this.#disk.peekBatch(keys);
+    const leases = this.#pool.lease(keys);
+    let isOutdated = false;
+    leases.forEach((lease, i) => {
+      const key = keys[i] as string;
+      const page = lease?.page ?? published[i] ?? null;
+      const before = onDisk[i] ?? null;
+      const differs = page !== null && (before?.length !== page.length || before.checksum !== page.checksum);
+      if (differs && before !== null) isOutdated = true;
+      if (differs && before !== null) this.#disk.remove(key);
+      if (lease !== null) this.#write(lease);
+    });
+    this.#writeWaiting();
+    return isOutdated ? this.#disk.removalsWritten() : undefined;
   }
 
   /** 1 for each key that can be read from the disk. Not a use. */
@@ -45,24 +65,55 @@ export class DiskTier {
     return this.#disk.readPages(keys, targets);
   }
 
-  keys(): string[] {
-    return this.#disk.keys();
+  /** Keys of all pages, some at a time. */
+  keysInSlices(): Iterable<string[]> {
+    return this.#disk.keysInSlices();
   }
 
-  /** Removes everything; returns the keys of what was written. */
-  clear(): string[] {
-    return this.#disk.clear();
+  /** Removes everything; returns the keys of what was written. A crash cannot bring it back once it resolves. */
+  async clear(): Promise<string[]> {
+    const keys = this.#disk.clear();
+    await this.#disk.removalsWritten();
+    return keys;
   }
 
   /** Writes what waits, within a deadline. Afterwards nothing here touches the pool. */
   close(): Promise<void> {
+    this.#isClosed = true;
     return this.#disk.close();
+  }
+
+  /** The pool has let go of these: what has not been written is lost. */
+  dropped(keys: readonly string[]): void {
+    if (this.#waiting.size === 0) return;
+    const lost = keys.filter((key) => this.#waiting.delete(key));
+    if (lost.length > 0) this.#disk.skipped(lost.length);
   }
 
   #write(lease: PageLease): void {
     const { key, page } = lease;
-    const release = (): void => this.#pool.unlease([lease]);
+    this.#waiting.delete(key);
+    if (!this.#disk.hasRoomFor(page.length)) {
+      this.#waiting.add(key);
+      this.#pool.unlease([lease]);
+      return;
+    }
+    const release = (): void => {
+      this.#pool.unlease([lease]);
+      this.#writeWaiting();
+    };
     const bytes = { views: [this.#pool.bytesOf(page)], length: page.length };
-    if (this.#disk.putPage(key, bytes, page.checksum, release) !== 'queued') release();
+    if (this.#disk.putPage(key, bytes, page.checksum, release) !== 'queued') this.#pool.unlease([lease]);
+  }
+
+  #writeWaiting(): void {
+    if (this.#isClosed) return;
+    for (const key of this.#waiting) {
+      const [page] = this.#pool.peekBatch([key]);
+      if (page && !this.#disk.hasRoomFor(page.length)) return;
+      const [lease] = this.#pool.lease([key]);
+      if (lease) this.#write(lease);
+      else this.#waiting.delete(key);
+    }
   }
 }

@@ -98,7 +98,8 @@ export class PageStore {
       const sliceKeys = keys.slice(slice.start, slice.end);
       const published = await this.#parts.pool.publishPages(sliceKeys, pages.slice(slice.start, slice.end));
       if (this.#closed) break;
-      this.#parts.disk?.writeThrough(sliceKeys);
+      const outdated = this.#parts.disk?.writeThrough(sliceKeys, published);
+      if (outdated !== undefined) announcements.push(outdated);
       announcements.push(this.#announceSlice(sliceKeys, published, slice, results));
     }
     await Promise.all(announcements);
@@ -154,12 +155,16 @@ export class PageStore {
     this.#checkOpen();
     this.#unannounced.clear();
     const { pool, disk, directory } = this.#parts;
-    await directory.delete([...new Set([...pool.clear(), ...(disk?.clear() ?? [])])]);
+    const inPool = pool.clear();
+    const onDisk = disk?.clear();
+    await directory.delete(inPool);
+    await directory.delete((await onDisk) ?? []);
   }
 
   /** Called with the keys of pages that the pool or the disk has just dropped: what is left of them is stated anew. */
   forget(keys: readonly string[]): void {
     for (const key of keys) this.#unannounced.delete(key);
+    this.#parts.disk?.dropped(keys);
     this.restate(keys).catch((error: unknown) => {
       this.#parts.log.log('error', 'the directory could not be told of pages that are gone', { error: String(error) });
     });
@@ -172,11 +177,21 @@ export class PageStore {
     this.#parts.disk?.touchBatch(keys);
   }
 
-  /** Keys of everything that this node has. */
-  keys(): readonly string[] {
-    if (this.#closed) return [];
+  get isEmpty(): boolean {
     const { pool, disk } = this.#parts;
-    return disk === undefined ? pool.keys() : [...new Set([...pool.keys(), ...disk.keys()])];
+    return pool.size === 0 && (disk === undefined || disk.info().entries === 0);
+  }
+
+  /** Keys of everything that this node has, some at a time; what comes or goes meanwhile may be left out. */
+  *keysInSlices(): Generator<readonly string[], void> {
+    const { pool, disk } = this.#parts;
+    if (this.#closed) return;
+    yield pool.keys();
+    for (const keys of disk?.keysInSlices() ?? []) {
+      if (this.#closed) return;
+      const inPool = pool.hasBatch(keys);
+      yield keys.filter((_, i) => inPool[i] === 0);
+    }
   }
 
   /**

@@ -2,7 +2,7 @@ import type { Clock } from '../base/clock.js';
 import type { Logger } from '../base/log.js';
 import type { DirectoryClient } from '../directory/client.js';
 import type { ReadOp, Transport } from '../transport/transport.js';
-import type { DataLocation } from '../types.js';
+import type { DataLocation, Tier } from '../types.js';
 import type { CallerPage } from './page-store.js';
 import { PromotedReading, type PromotedReadingParts } from './promoted-reading.js';
 
@@ -27,6 +27,8 @@ export interface RemoteRead {
   /** In the call's keys. */
   readonly index: number;
   readonly nodeId: string;
+  /** Where the directory said that it lies. */
+  readonly tier: Tier;
   readonly isRead: boolean;
 }
 
@@ -60,7 +62,7 @@ export class RemoteReads {
     for (let round = 0; round < ROUNDS_MAX_COUNT && left.length > 0 && !this.#closed; round++) {
       const reads = await this.#readOnce(keys, pages, left, round === 0 ? onOwn : () => {});
       for (const read of reads) last.set(read.index, read);
-      left = reads.filter(({ isRead }) => !isRead).map(({ index }) => index);
+      left = reads.filter(({ isRead, tier }) => !isRead && tier === 'memory').map(({ index }) => index);
     }
     return [...last.values()];
   }
@@ -98,12 +100,12 @@ export class RemoteReads {
   async #readFromMemory(found: Found, pages: readonly CallerPage[], sinceMs: number): Promise<RemoteRead[]> {
     const { transport, log, clock } = this.#parts;
     const ops: ReadOp[] = [];
-    const targets: { readonly index: number; readonly nodeId: string }[] = [];
+    const targets: Omit<RemoteRead, 'isRead'>[] = [];
     for (const [index, location] of found) {
       const op = this.#readOp(location, pages[index] as CallerPage);
       if (op === null) continue;
       ops.push(op);
-      targets.push({ index, nodeId: location.nodeId });
+      targets.push({ index, nodeId: location.nodeId, tier: 'memory' });
     }
     if (ops.length === 0 || this.#closed) return [];
     const read = await transport.batchRead(ops).catch((error: unknown): boolean[] => {
@@ -153,7 +155,7 @@ export class RemoteReads {
       },
     );
     const results = await reading.run();
-    return indices.map((index, j) => ({ index, nodeId, isRead: results[j] === true }));
+    return indices.map((index, j) => ({ index, nodeId, tier: 'disk', isRead: results[j] === true }));
   }
 
   #readOp(location: DataLocation, page: CallerPage): ReadOp | null {

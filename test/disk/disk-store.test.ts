@@ -1,7 +1,9 @@
-import { mkdtempSync, rmSync } from 'node:fs';
+import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { readdir, stat } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
 import test, { type ExecutionContext } from 'ava';
 import { systemEnvironment } from '../../src/base/environment.js';
 import { silentLogger } from '../../src/base/log.js';
@@ -249,4 +251,97 @@ test('disk store: reads and writes of random pages against a map', async (t) => 
     }
   }
   t.true(hits > 100, `${hits} hits`);
+});
+
+test('disk store: small pages with long keys fill the index first; the least recently used ones go, also in a burst', async (t) => {
+  for (const [characters, pages] of [
+    [300, 6000],
+    [3000, 1500],
+  ] as const) {
+    const path = folder(t);
+    let evicted = 0;
+    const onEvict = (keys: string[]) => {
+      evicted += keys.length;
+    };
+    const store = await open(t, path, 32 * MIB, { onEvict });
+    const key = (i: number) => `${'x'.repeat(characters)}${i}`;
+    for (let i = 0; i < pages; i++) store.put(key(i), content(i, 1000));
+    await store.flush();
+    const { entries, skippedPages, writeErrors } = store.info();
+    t.deepEqual([skippedPages, writeErrors], [0, 0]);
+    t.is(entries + evicted, pages);
+    t.true(evicted > 0 && entries > 50, `${entries} pages, ${evicted} evicted`);
+    t.true(store.exists(key(pages - 1)) && !store.exists(key(0)));
+    t.true((await bytesIn(path)) <= 32 * MIB);
+    await store.close();
+    const again = await open(t, path, 32 * MIB);
+    t.is(again.stats()[1], entries);
+  }
+});
+
+test('disk store: a directory with files of others is refused, and they stay as they are', async (t) => {
+  for (const name of ['pages', 'index']) {
+    const path = folder(t);
+    writeFileSync(join(path, name), 'mine');
+    await t.throwsAsync(open(t, path), { code: 'ERR_DISK', message: new RegExp(`a file ${name} that is no store's`) });
+    t.is(readFileSync(join(path, name), 'utf8'), 'mine');
+  }
+});
+
+test('disk store: a page that is overwritten or removed does not come back after a crash', async (t) => {
+  const path = folder(t);
+  const store = await open(t, path);
+  for (const key of ['a', 'b', 'c']) store.put(key, content(1, PAGE));
+  await store.flush();
+  store.remove('a');
+  store.put('b', content(2, PAGE));
+  await store.removalsWritten();
+  const crashed = folder(t);
+  cpSync(path, crashed, { recursive: true, filter: (source) => !source.includes('/lock') });
+  const again = await open(t, crashed);
+  t.false(again.exists('a'));
+  t.not(Buffer.compare((await again.get('b')) ?? new Uint8Array(), content(1, PAGE)), 0);
+  t.deepEqual(await again.get('c'), content(1, PAGE));
+});
+
+test('disk store: a listener that throws hurts nothing', async (t) => {
+  const { maxBytes, indexBytes } = diskSizeFor(4, PAGE);
+  const onEvict = () => {
+    throw new Error('no');
+  };
+  const store = await open(t, folder(t), maxBytes, { indexBytes, onEvict });
+  for (let i = 0; i < 40; i++) {
+    store.put(`k${i}`, content(i, PAGE));
+    await store.flush();
+  }
+  t.is(store.info().skippedPages, 0);
+  t.is(Buffer.compare((await store.get('k39')) as Uint8Array, content(39, PAGE)), 0);
+});
+
+test('disk store: a page that is overwritten while it is being read is written all the same', async (t) => {
+  const store = await open(t, folder(t));
+  store.put('a', content(1, 4 * MIB));
+  await store.flush();
+  const reading = store.get('a');
+  store.put('a', content(2, 4 * MIB));
+  t.is(Buffer.compare((await reading) as Uint8Array, content(1, 4 * MIB)), 0);
+  await store.flush();
+  t.is(Buffer.compare((await store.get('a')) as Uint8Array, content(2, 4 * MIB)), 0);
+  t.is(store.info().skippedPages, 0);
+});
+
+test('disk store: what was written is not kept in memory while others wait', async (t) => {
+  const store = await open(t, folder(t), 64 * MIB, { queueMaxBytes: 8 * PAGE });
+  const kept: WeakRef<Uint8Array>[] = [];
+  for (let i = 0; i < 200; i++) {
+    const bytes = content(i, PAGE);
+    kept.push(new WeakRef(bytes));
+    while (!store.hasRoomFor(PAGE)) await new Promise((resolve) => setImmediate(resolve));
+    store.putPage(`k${i}`, { views: [bytes], length: PAGE }, crc32(bytes, 0), () => {});
+  }
+  setFlagsFromString('--expose-gc');
+  await new Promise((resolve) => setImmediate(resolve));
+  (runInNewContext('gc') as () => void)();
+  const alive = kept.filter((ref) => ref.deref() !== undefined).length;
+  t.true(alive < 100, `${alive} pages`);
 });

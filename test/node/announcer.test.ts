@@ -42,7 +42,10 @@ function newAnnouncer(t: ExecutionContext, initial: RingView, keys: string[] = [
   const directory = new RecordingDirectory(initial.ring, () => undefined, 1, { rpc: newClient(t) });
   const announcer = new Announcer({ directory, replicas: 1, initial, env });
   announcer.announceFrom({
-    keys: () => [...keys],
+    keysInSlices: () => [[...keys]],
+    get isEmpty() {
+      return keys.length === 0;
+    },
     locationsOf: (some) => some.map(() => locationOf()),
   });
   t.teardown(() => announcer.stop());

@@ -178,6 +178,34 @@ test('disk tier: ranks of one host have a folder each, a second node none', asyn
   await t.throwsAsync(createStore(port, { disk_enabled: true }), { code: 'ERR_CONFIG', message: /disk_path/ });
 });
 
+test('disk tier: an overwrite that the pool cannot keep does not leave the old page to be read', async (t) => {
+  const port = await freePort();
+  const { store } = await diskNode(t, port, { poolPages: 16 });
+  t.true(await store.set('k', content(1, PAGE)));
+  await until(() => store.stats().disk?.queueBytes === 0);
+  const { region, keys, ptrs, sizes } = batchOf(t, 16);
+  t.is(region.length, 16 * PAGE);
+  const overwriting = store.set('k', content(2, PAGE));
+  const filling = store.batchSet(
+    keys.map((key) => `other ${key}`),
+    ptrs,
+    sizes,
+  );
+  const [isSet] = await Promise.all([overwriting, filling]);
+  t.true(isSet);
+  const found = await store.get('k');
+  t.true(found === null || Buffer.compare(found, content(2, PAGE)) === 0);
+});
+
+test('disk tier: a batch larger than the queue is written all the same while the pool has it', async (t) => {
+  const { store } = await diskNode(t, await freePort(), { poolPages: 256 });
+  const { region, keys, ptrs, sizes } = batchOf(t, 200);
+  for (let i = 0; i < 200; i++) region.bytes(i * PAGE, PAGE).set(content(i, PAGE));
+  t.deepEqual(await store.batchSet(keys, ptrs, sizes), all(200));
+  await until(() => store.stats().disk?.entries === 200);
+  t.is(store.stats().disk?.skippedPages, 0);
+});
+
 function batchOf(t: ExecutionContext, count: number) {
   const region = HostRegion.allocate(count * PAGE);
   t.teardown(() => region.free());

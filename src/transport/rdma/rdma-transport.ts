@@ -202,6 +202,11 @@ export class RdmaTransport implements Transport {
       const batch = this.#reader.batch(ops.length);
       for (const index of ready) {
         const op = ops[index] as ReadOp;
+        // Memory may have been freed while other memory was made room for.
+        if (!rangesOf(op).every(({ addr, length }) => length === 0 || regionOf(Number(addr), length) !== null)) {
+          this.#failedHere++;
+          continue;
+        }
         if (!batch.addOp(index, op.remoteEndpoint, op.rkey, Number(op.remoteAddr), op.checksum)) continue;
         for (const { addr, length } of rangesOf(op)) addRange(batch, addr, length, index);
       }

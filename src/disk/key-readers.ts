@@ -1,0 +1,22 @@
+/** Reads under way, by key. */
+export class KeyReaders {
+  readonly #byKey = new Map<string, Set<Promise<unknown>>>();
+
+  /** Counts the read until it is settled; resolves or rejects as it does. */
+  async during<T>(key: string, read: Promise<T>): Promise<T> {
+    const reads = this.#byKey.get(key) ?? new Set();
+    this.#byKey.set(key, reads);
+    reads.add(read);
+    try {
+      return await read;
+    } finally {
+      reads.delete(read);
+      if (reads.size === 0) this.#byKey.delete(key);
+    }
+  }
+
+  /** Resolves when those of this key that are under way now have ended. */
+  async ended(key: string): Promise<void> {
+    await Promise.allSettled(this.#byKey.get(key) ?? []);
+  }
+}
