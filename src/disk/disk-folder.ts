@@ -110,7 +110,6 @@ async function makeFolder(path: string): Promise<void> {
 async function openLocked(options: DiskFolderOptions, lock: DirectoryLock): Promise<DiskFolder> {
   const { path, env, maxBytes, indexBytes, snapshot, mode } = options;
   const journalOptions = { maxBytes: indexBytes, log: env.log, clock: env.clock, snapshot };
-  const index = join(path, INDEX_FILE);
   const found = await openFound(path, journalOptions).catch(async (error: unknown) => {
     if (!(error instanceof JournalDamage)) throw error;
     await setAside(path, error.message, env);
@@ -125,17 +124,14 @@ async function openLocked(options: DiskFolderOptions, lock: DirectoryLock): Prom
         `disk tier: ${join(path, SET_ASIDE)} takes ${formatSize(aside)} of ${formatSize(maxBytes)}: remove it, or set a larger disk_size`,
       );
     const capacityBytes = Math.floor(spaceBytes / DISK_ALIGNMENT_BYTES) * DISK_ALIGNMENT_BYTES;
-    const storeId = Buffer.from(env.random.bytes(16)).toString('hex');
-    // First: by it the other files are known to be a store's.
-    if (journal === undefined) await writeStoreFile(path, storeId);
-    const file = await PageFile.open(join(path, PAGES_FILE), { capacityBytes, mode, log: env.log });
-    try {
-      journal ??= await Journal.create(index, { ...journalOptions, storeId });
-      return { lock, file, journal, entries };
-    } catch (error) {
-      await file.close();
-      throw error;
+    if (journal === undefined) {
+      const storeId = Buffer.from(env.random.bytes(16)).toString('hex');
+      // First: by it the other files are known to be a store's.
+      await writeStoreFile(path, storeId);
+      journal = await Journal.create(join(path, INDEX_FILE), { ...journalOptions, storeId });
     }
+    const file = await PageFile.open(join(path, PAGES_FILE), { capacityBytes, mode, log: env.log });
+    return { lock, file, journal, entries };
   } catch (error) {
     await journal?.close();
     throw error;
@@ -160,8 +156,10 @@ async function openFound(path: string, options: Omit<JournalOptions, 'storeId'>)
   // The first opening was cut short, or nothing is left that could be lost.
   if (!hasIndex && !hasPages) return null;
   if (!hasIndex) throw new JournalDamage(`${INDEX_FILE} is missing`);
-  if (!hasPages) throw new JournalDamage(`${PAGES_FILE} is missing`);
-  return Journal.open(join(path, INDEX_FILE), { ...options, storeId });
+  const found = await Journal.open(join(path, INDEX_FILE), { ...options, storeId });
+  if (hasPages || found.entries.length === 0) return found;
+  await found.journal.close();
+  throw new JournalDamage(`${PAGES_FILE} is missing`);
 }
 
 async function isJournal(path: string): Promise<boolean> {
