@@ -138,11 +138,12 @@ export class DiskStore {
         `disk put: needs a Uint8Array of 1 to ${PAGE_MAX_BYTES} bytes, got ${String(bytes?.length)}`,
       );
     }
+    this.#checkOpen();
+    const { length } = bytes;
     const checksum = crc32(bytes, 0);
-    if (this.#isThere(key, bytes.length, checksum)) return;
-    this.remove(key);
-    if (this.#queue.hasRoomFor(bytes.length))
-      this.putPage(key, { views: [bytes.slice()], length: bytes.length }, checksum, () => {});
+    this.removeOther(key, { length, checksum });
+    if (this.#isThere(key, length, checksum)) return;
+    if (this.hasRoomFor(length)) this.putPage(key, { views: [bytes.slice()], length }, checksum, () => {});
     else this.#writer.skip();
   }
 
@@ -152,9 +153,9 @@ export class DiskStore {
    */
   putPage(key: string, page: PageBytes, checksum: number, release: () => void): PutOutcome {
     this.#checkOpen();
-    if (this.#isThere(key, page.length, checksum)) return 'present';
     // Whatever becomes of the new page, the old one is not what was set last.
-    this.remove(key);
+    this.removeOther(key, { length: page.length, checksum });
+    if (this.#isThere(key, page.length, checksum)) return 'present';
     return this.#writer.add({ key, page, checksum, release, isCancelled: false, isTaken: false })
       ? 'queued'
       : 'skipped';
@@ -181,7 +182,7 @@ export class DiskStore {
   async get(key: string): Promise<Uint8Array | null> {
     checkKey(key);
     this.#checkOpen();
-    const length = this.#lengthOf(key);
+    const length = this.#there(key)?.length;
     if (length === undefined) return null;
     const bytes = new Uint8Array(length);
     return (await this.getInto(key, bytes)) ? bytes : null;
@@ -266,10 +267,14 @@ export class DiskStore {
   remove(key: string): void {
     checkKey(key);
     this.#checkOpen();
-    this.#queue.cancel(key);
-    if (!this.#index.remove(key)) return;
-    this.#folder.journal.remove(key);
-    void this.removalsWritten();
+    this.#remove(key);
+  }
+
+  /** Removes what is written or waits under the key, unless it has these very bytes. True: it was written. */
+  removeOther(key: string, { length, checksum }: { readonly length: number; readonly checksum: number }): boolean {
+    this.#checkOpen();
+    const there = this.#there(key);
+    return there !== undefined && !(there.length === length && there.checksum === checksum) && this.#remove(key);
   }
 
   /** Resolves when no crash can bring back what has been removed: that is written, or the whole index is given up. */
@@ -381,17 +386,26 @@ export class DiskStore {
 
   /** The page is written, or on its way, with these very bytes; counts as a use then. */
   #isThere(key: string, length: number, checksum: number): boolean {
-    this.#checkOpen();
-    const waiting = this.#queue.get(key);
-    if (waiting !== undefined) return waiting.page.length === length && waiting.checksum === checksum;
-    const [here] = this.#index.peekBatch([key]);
-    if (here?.length !== length || here.checksum !== checksum) return false;
+    const there = this.#there(key);
+    if (there?.length !== length || there.checksum !== checksum) return false;
     this.touchBatch([key]);
     return true;
   }
 
-  #lengthOf(key: string): number | undefined {
-    return this.#queue.get(key)?.page.length ?? this.#index.peekBatch([key])[0]?.length;
+  /** The page that waits under the key, else the one that is written. */
+  #there(key: string): { readonly length: number; readonly checksum: number } | undefined {
+    const waiting = this.#queue.get(key);
+    if (waiting !== undefined) return { length: waiting.page.length, checksum: waiting.checksum };
+    return this.#index.peekBatch([key])[0] ?? undefined;
+  }
+
+  /** False: nothing was written under the key. */
+  #remove(key: string): boolean {
+    this.#queue.cancel(key);
+    if (!this.#index.remove(key)) return false;
+    this.#folder.journal.remove(key);
+    void this.removalsWritten();
+    return true;
   }
 
   async #read(key: string, target: PageBytes): Promise<LocalRead> {

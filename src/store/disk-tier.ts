@@ -31,16 +31,11 @@ export class DiskTier {
    * there was none.
    */
   writeThrough(keys: readonly string[], published: readonly (PublishedPage | null)[]): Promise<void> | undefined {
-    const onDisk = this.#disk.peekBatch(keys);
-    const leases = this.#pool.lease(keys);
     let isOutdated = false;
-    leases.forEach((lease, i) => {
-      const key = keys[i] as string;
+    this.#pool.lease(keys).forEach((lease, i) => {
       const page = lease?.page ?? published[i] ?? null;
-      const before = onDisk[i] ?? null;
-      const differs = page !== null && (before?.length !== page.length || before.checksum !== page.checksum);
-      if (differs && before !== null) isOutdated = true;
-      if (differs && before !== null) this.#disk.remove(key);
+      // First, for the new page may find no room, or be gone already: then the old one must not come up.
+      if (page !== null && this.#disk.removeOther(keys[i] as string, page)) isOutdated = true;
       if (lease !== null) this.#write(lease);
     });
     this.#writeWaiting();

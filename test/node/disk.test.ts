@@ -197,6 +197,26 @@ test('disk tier: an overwrite that the pool cannot keep does not leave the old p
   t.true(found === null || Buffer.compare(found, content(2, PAGE)) === 0);
 });
 
+test('disk tier: nor does it leave an old page that is still on its way to the disk', async (t) => {
+  const { store } = await diskNode(t, await freePort(), { poolPages: 16 });
+  const { keys, ptrs, sizes } = batchOf(t, 16);
+  for (let round = 0; round < 20; round++) {
+    const key = `k ${round}`;
+    t.true(await store.set(key, content(1, PAGE)));
+    const overwriting = store.set(key, content(2, PAGE));
+    const filling = store.batchSet(
+      keys.map((other) => `${round} ${other}`),
+      ptrs,
+      sizes,
+    );
+    const [isSet] = await Promise.all([overwriting, filling]);
+    t.true(isSet);
+    await until(() => store.stats().disk?.queueBytes === 0);
+    const found = await store.get(key);
+    t.true(found === null || Buffer.compare(found, content(2, PAGE)) === 0, `round ${round}: the old page`);
+  }
+});
+
 test('disk tier: a batch larger than the queue is written all the same while the pool has it', async (t) => {
   const { store } = await diskNode(t, await freePort(), { poolPages: 256 });
   const { region, keys, ptrs, sizes } = batchOf(t, 200);
