@@ -23,3 +23,16 @@ export const systemClock: Clock = {
   },
   yield: () => new Promise((resolve) => setImmediate(resolve)),
 };
+
+/** Waits for `work`, but no longer than `ms`, for which it keeps the process alive. False: the time was over first. Rejects as `work` does. */
+export async function within(clock: Clock, ms: number, work: Promise<unknown>): Promise<boolean> {
+  let stopWaiting = () => {};
+  const tooLong = new Promise<boolean>((resolve) => {
+    stopWaiting = clock.after(ms, () => resolve(false), { keepAlive: true });
+  });
+  try {
+    return await Promise.race([work.then(() => true), tooLong]);
+  } finally {
+    stopWaiting();
+  }
+}

@@ -11,6 +11,7 @@ import {
   DISK_OVERHEAD_BYTES,
 } from '../base/limits.js';
 import { formatSize } from '../base/sizes.js';
+import { alignedUp } from './alignment.js';
 import { DirectoryLock } from './directory-lock.js';
 import { type IndexEntry, JOURNAL_MAGIC, Journal, JournalDamage, type JournalOptions } from './journal.js';
 import { PageFile } from './page-file.js';
@@ -57,7 +58,7 @@ export interface DiskSizes {
 /** Bytes of disk and, of these, of its index, with which `pages` pages of `pageBytes` fit, and no more than a few more. */
 export function diskSizeFor(pages: number, pageBytes: number): Required<DiskSizes> {
   const indexBytes = Math.max(DISK_INDEX_MIN_BYTES, Math.ceil(pages * DISK_INDEX_BYTES_PER_PAGE));
-  const spaceBytes = pages * Math.ceil(pageBytes / DISK_ALIGNMENT_BYTES) * DISK_ALIGNMENT_BYTES;
+  const spaceBytes = pages * alignedUp(pageBytes);
   return { maxBytes: Math.max(DISK_MIN_BYTES, spaceBytes + indexBytes + DISK_OVERHEAD_BYTES), indexBytes };
 }
 

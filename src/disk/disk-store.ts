@@ -1,3 +1,4 @@
+import { within } from '../base/clock.js';
 import { type Environment, systemEnvironment } from '../base/environment.js';
 import { ArgumentError, ClosedError } from '../base/errors.js';
 import {
@@ -314,11 +315,11 @@ export class DiskStore {
   }
 
   async #close(): Promise<void> {
-    await this.#within(DISK_DRAIN_TIMEOUT_MS, this.#queue.idle());
+    const { clock, log } = this.#env;
+    await within(clock, DISK_DRAIN_TIMEOUT_MS, this.#queue.idle());
     this.#queue.cancelAll();
-    const isReleased = await this.#within(DISK_END_TIMEOUT_MS, this.#release());
-    if (isReleased) return;
-    this.#env.log.log('error', 'disk tier: the disk does not answer', {
+    if (await within(clock, DISK_END_TIMEOUT_MS, this.#release())) return;
+    log.log('error', 'disk tier: the disk does not answer', {
       path: this.#path,
       after_ms: DISK_END_TIMEOUT_MS,
     });
@@ -334,19 +335,6 @@ export class DiskStore {
     this.#lastInfo = this.#currentInfo();
     this.#index.free();
     await lock.release();
-  }
-
-  /** False: the time was over first. */
-  async #within(ms: number, work: Promise<void>): Promise<boolean> {
-    let stopWaiting = () => {};
-    const tooLong = new Promise<boolean>((resolve) => {
-      stopWaiting = this.#env.clock.after(ms, () => resolve(false), { keepAlive: true });
-    });
-    try {
-      return await Promise.race([work.then(() => true), tooLong]);
-    } finally {
-      stopWaiting();
-    }
   }
 
   /** Puts the pages back where they lie; those that do not fit any more, since the disk is smaller, are dropped. */

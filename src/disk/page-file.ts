@@ -14,6 +14,7 @@ import { PageCopies } from '../memory/page-copies.js';
 import { loadNative } from '../native/loader.js';
 import { isWhole, type PageBytes } from '../pool/page-batch.js';
 import { AlignedBuffers } from './aligned-buffers.js';
+import { alignedUp, ZEROS } from './alignment.js';
 import { allocatedBytes, reserveSpace } from './reserved-space.js';
 import { Slots } from './slots.js';
 
@@ -29,7 +30,6 @@ export interface PageFileOptions {
 const O_DIRECT = constants.O_DIRECT as number | undefined;
 /** Views of one call that every system takes. */
 const CALL_MAX_VIEWS = 1024;
-const ZEROS = new Uint8Array(DISK_ALIGNMENT_BYTES);
 
 /** What helps against errors of opening. */
 const ADVICE: Readonly<Record<string, string>> = {
@@ -307,8 +307,4 @@ function checksumOf({ views, length }: PageBytes): Promise<number> {
 async function sumOf(copies: PageCopies, bytes: number): Promise<number> {
   const sums = bytes < DISK_COPY_OFF_THREAD_MIN_BYTES ? copies.run() : await copies.runOffThread();
   return sums[0] as number;
-}
-
-function alignedUp(bytes: number): number {
-  return Math.ceil(bytes / DISK_ALIGNMENT_BYTES) * DISK_ALIGNMENT_BYTES;
 }

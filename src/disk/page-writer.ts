@@ -1,6 +1,5 @@
 import type { Environment } from '../base/environment.js';
 import {
-  DISK_ALIGNMENT_BYTES,
   DISK_FULL_EVICTIONS_MAX_COUNT,
   DISK_LOG_INTERVAL_MS,
   DISK_RETRY_AFTER_MS,
@@ -9,8 +8,9 @@ import {
 } from '../base/limits.js';
 import type { PageBytes } from '../pool/page-batch.js';
 import type { PageIndex, Vacancy, Wish } from '../pool/page-index.js';
+import { alignedUp, ZEROS } from './alignment.js';
 import type { DiskFolder } from './disk-folder.js';
-import { type QueuedPage, spaceOf, WriteQueue } from './write-queue.js';
+import { type QueuedPage, WriteQueue } from './write-queue.js';
 
 export interface PageWriterParts {
   readonly path: string;
@@ -255,8 +255,6 @@ interface PlacedPage {
   readonly vacancy: Vacancy;
 }
 
-const PADDING = new Uint8Array(DISK_ALIGNMENT_BYTES);
-
 /** Pages whose places lie one behind the other: written by one call. */
 function contiguousRuns(placed: readonly PlacedPage[]): PlacedPage[][] {
   const runs: PlacedPage[][] = [];
@@ -264,7 +262,7 @@ function contiguousRuns(placed: readonly PlacedPage[]): PlacedPage[][] {
   for (const page of placed.toSorted((a, b) => a.vacancy.offset - b.vacancy.offset)) {
     if (page.vacancy.offset === end) runs.at(-1)?.push(page);
     else runs.push([page]);
-    end = page.vacancy.offset + spaceOf(page.entry.page.length);
+    end = page.vacancy.offset + alignedUp(page.entry.page.length);
   }
   return runs;
 }
@@ -275,9 +273,9 @@ function bytesOf(run: readonly PlacedPage[]): PageBytes {
   run.forEach(({ entry: { page } }, i) => {
     views.push(...page.views);
     length += page.length;
-    const padding = spaceOf(page.length) - page.length;
+    const padding = alignedUp(page.length) - page.length;
     if (padding === 0 || i === run.length - 1) return;
-    views.push(PADDING.subarray(0, padding));
+    views.push(ZEROS.subarray(0, padding));
     length += padding;
   });
   return { views, length };

@@ -1,5 +1,5 @@
-import { DISK_ALIGNMENT_BYTES } from '../base/limits.js';
 import type { PageBytes } from '../pool/page-batch.js';
+import { alignedUp } from './alignment.js';
 
 /** A page on its way to disk. */
 export interface QueuedPage {
@@ -52,14 +52,14 @@ export class WriteQueue {
 
   /** Whether there is room for so many bytes more: a page larger than the whole queue may pass alone. */
   hasRoomFor(length: number): boolean {
-    return this.#bytes === 0 || this.#bytes + spaceOf(length) <= this.maxBytes;
+    return this.#bytes === 0 || this.#bytes + alignedUp(length) <= this.maxBytes;
   }
 
   add(entry: QueuedPage): void {
     this.cancel(entry.key);
     this.#byKey.set(entry.key, entry);
     this.#waiting.push(entry);
-    this.#bytes += spaceOf(entry.page.length);
+    this.#bytes += alignedUp(entry.page.length);
   }
 
   /**
@@ -72,7 +72,7 @@ export class WriteQueue {
     for (; this.#first < this.#waiting.length; this.#first++) {
       const entry = this.#waiting[this.#first] as QueuedPage;
       if (entry.isCancelled) continue;
-      bytes += spaceOf(entry.page.length);
+      bytes += alignedUp(entry.page.length);
       if (taken.length > 0 && bytes > maxBytes) break;
       entry.isTaken = true;
       taken.push(entry);
@@ -112,14 +112,9 @@ export class WriteQueue {
   }
 
   #drop({ page, release }: QueuedPage): void {
-    this.#bytes -= spaceOf(page.length);
+    this.#bytes -= alignedUp(page.length);
     release();
     if (!this.isEmpty) return;
     for (const resolve of this.#onIdle.splice(0)) resolve();
   }
-}
-
-/** What a page takes on disk. */
-export function spaceOf(length: number): number {
-  return Math.ceil(length / DISK_ALIGNMENT_BYTES) * DISK_ALIGNMENT_BYTES;
 }

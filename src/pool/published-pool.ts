@@ -1,4 +1,4 @@
-import { type Clock, systemClock } from '../base/clock.js';
+import { type Clock, systemClock, within } from '../base/clock.js';
 import { ArgumentError } from '../base/errors.js';
 import { POOL_FILL_WAIT_MS } from '../base/limits.js';
 import { Turns } from '../base/turns.js';
@@ -285,13 +285,7 @@ export class PublishedPool {
 
   async #awaitFills(keys: readonly string[]): Promise<void> {
     const fills = keys.map((key) => this.#fills.get(key)).filter((fill) => fill !== undefined);
-    if (fills.length === 0) return;
-    let stopWaiting = () => {};
-    const tooLong = new Promise<void>((resolve) => {
-      stopWaiting = this.#clock.after(POOL_FILL_WAIT_MS, resolve, { keepAlive: true });
-    });
-    await Promise.race([Promise.all(fills), tooLong]);
-    stopWaiting();
+    if (fills.length > 0) await within(this.#clock, POOL_FILL_WAIT_MS, Promise.all(fills));
   }
 
   async #publishOffThread(batch: DistinctBatch): Promise<(PublishedPage | null)[]> {

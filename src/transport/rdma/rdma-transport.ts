@@ -1,3 +1,4 @@
+import { within } from '../../base/clock.js';
 import type { Environment } from '../../base/environment.js';
 import {
   CLOSE_TIMEOUT_MS,
@@ -175,14 +176,8 @@ export class RdmaTransport implements Transport {
     const released = this.#channel.close().then(() => {
       this.#publications.close();
       this.#destinations.close();
-      return true;
     });
-    let stopWaiting: () => void = () => {};
-    const tooLong = new Promise<boolean>((resolve) => {
-      stopWaiting = clock.after(CLOSE_TIMEOUT_MS, () => resolve(false), { keepAlive: true });
-    });
-    const [isReleased] = await Promise.all([Promise.race([released, tooLong]), this.#tcp.close()]);
-    stopWaiting();
+    const [isReleased] = await Promise.all([within(clock, CLOSE_TIMEOUT_MS, released), this.#tcp.close()]);
     // What it still holds stays held: its reads have not ended, and their callers go on waiting.
     if (!isReleased) log.log('error', 'RDMA: the engine does not end', { after_ms: CLOSE_TIMEOUT_MS });
   }
