@@ -1,6 +1,6 @@
 // Builds everything under build/: `node build.config.mjs [wasm] [native] [dist] [types] [test]`; without names: wasm and dist.
 import { execFileSync, spawnSync } from 'node:child_process';
-import { mkdirSync, readdirSync, rmSync } from 'node:fs';
+import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { build } from 'esbuild';
@@ -38,6 +38,27 @@ function run(script, ...args) {
   execFileSync(process.execPath, [script, ...args], { stdio: 'inherit' });
 }
 
+/** One page with everything in it: the browser asks for nothing else. */
+async function dashboardPage() {
+  const { outputFiles } = await build({
+    entryPoints: ['src/dashboard/main.ts'],
+    bundle: true,
+    minify: true,
+    write: false,
+    format: 'iife',
+    platform: 'browser',
+    target: ['chrome109', 'firefox115', 'safari16'],
+    outdir: 'dashboard',
+    legalComments: 'none',
+    logLevel: 'warning',
+  });
+  const textOf = (ending) => outputFiles.find(({ path }) => path.endsWith(ending)).text.trim();
+  // No replacement patterns: code has dollar signs.
+  return readFileSync('src/dashboard/page.html', 'utf8')
+    .replace('/* style */', () => textOf('.css'))
+    .replace('/* script */', () => textOf('.js').replaceAll('</script', '<\\/script'));
+}
+
 const steps = {
   wasm() {
     mkdirSync('build/wasm', { recursive: true });
@@ -65,6 +86,7 @@ const steps = {
   async dist() {
     rmSync('build/dist', { recursive: true, force: true });
     await build({ ...common, entryPoints: entries, outdir: 'build/dist' });
+    writeFileSync('build/dist/dashboard.html', await dashboardPage());
   },
 
   types() {
@@ -79,6 +101,7 @@ const steps = {
       .map((file) => [file.replace(/\.ts$/, '').replaceAll('/', '-'), join('test', file)]);
     const { index: _index, core: _core, native: _native, ...programs } = entries;
     await build({ ...common, entryPoints: { ...programs, ...Object.fromEntries(tests) }, outdir: 'build/test' });
+    writeFileSync('build/test/dashboard.html', await dashboardPage());
   },
 };
 

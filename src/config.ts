@@ -52,6 +52,8 @@ export interface MeshCacheConfigFields {
   readonly metricsHost: string;
   readonly metricsPort: number;
   readonly metricsDashboard: boolean;
+  /** Bearer token that the metrics server asks for; without it everybody who reaches it may read. */
+  readonly metricsToken: string | undefined;
   readonly verifyReads: boolean;
   /** Must be the same on all nodes when `verifyReads` is off. */
   readonly reuseQuarantineMs: number;
@@ -188,6 +190,7 @@ const SCHEMA: Readonly<Record<string, Field>> = {
   metrics_host: text('a host name or address', '127.0.0.1'),
   metrics_port: integer(0, 65535, 31997),
   metrics_dashboard: flag(true),
+  metrics_token: text('visible characters without spaces', undefined, /^\s*[\x21-\x7e]+\s*$/),
   verify_reads: flag(true),
   reuse_quarantine_ms: decimal(0, 3_600_000, 1000, 'milliseconds'),
   eviction_policy: choice(EVICTION_POLICIES, 'lru'),
@@ -196,6 +199,12 @@ const SCHEMA: Readonly<Record<string, Field>> = {
   dtype: freeText(''),
   layout: freeText(''),
 };
+
+/** Never shown, in no message. */
+const SECRET_KEYS: ReadonlySet<string> = new Set(['cluster_secret', 'metrics_token']);
+
+/** All configuration keys, snake_case. */
+export const CONFIG_KEYS: readonly string[] = Object.keys(SCHEMA);
 
 /** Keys of the host framework's own that share the mapping. */
 const FRAMEWORK_KEYS: ReadonlySet<string> = new Set([
@@ -233,6 +242,7 @@ export class MeshCacheConfig implements MeshCacheConfigFields {
   declare readonly metricsHost: string;
   declare readonly metricsPort: number;
   declare readonly metricsDashboard: boolean;
+  declare readonly metricsToken: string | undefined;
   declare readonly verifyReads: boolean;
   declare readonly reuseQuarantineMs: number;
   declare readonly evictionPolicy: EvictionPolicy;
@@ -286,7 +296,7 @@ function parseMapping(mapping: Readonly<Record<string, unknown>>): Record<string
 function parseField(key: string, field: Field, value: unknown): unknown {
   const parsed = field.parse(value);
   if (parsed !== undefined) return parsed;
-  const shown = key === 'cluster_secret' ? 'a value that is not shown' : describe(value);
+  const shown = SECRET_KEYS.has(key) ? 'a value that is not shown' : describe(value);
   throw new ConfigError(`configuration key "${key}": got ${shown}, allowed is ${field.allowed}`);
 }
 

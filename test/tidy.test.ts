@@ -17,6 +17,7 @@ const LEVELS: Readonly<Record<string, number>> = {
   discovery: 4,
   metrics: 4,
   disk: 5,
+  dashboard: 5,
   store: 6,
   node: 7,
   'index.ts': 8,
@@ -26,7 +27,7 @@ const LEVELS: Readonly<Record<string, number>> = {
 };
 
 /** Only these places may touch what the environment hands out everywhere else. */
-const ENVIRONMENT_OWNERS = /^src\/(base|node|cli|bench|sim)\//;
+const ENVIRONMENT_OWNERS = /^src\/(base|node|cli|bench|sim|dashboard)\//;
 const DIRECT_USE =
   /\bDate\.now\(|\bsetTimeout\(|\bsetInterval\(|\bMath\.random\(|\bnet\.(connect|createServer|createConnection)\(/;
 

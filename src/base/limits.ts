@@ -199,6 +199,21 @@ export const PROMOTE_TIMEOUT_MS = 5_000;
 /** All that `close()` waits for, together. */
 export const CLOSE_TIMEOUT_MS = 3_000;
 
+/** Ports that a metrics server tries, from `metrics_port` on. */
+export const METRICS_PORTS_MAX_COUNT = 128;
+/** HTTP connections that a metrics server has open. */
+export const METRICS_MAX_CONNECTIONS = 64;
+/** An HTTP request that has not come whole after this long is given up. */
+export const METRICS_REQUEST_TIMEOUT_MS = 5_000;
+/** Events that a node keeps for its dashboard. */
+export const NODE_EVENTS_MAX_COUNT = 100;
+/** A member that has not reported after this long is shown as unreachable. */
+export const CLUSTER_REPORT_TIMEOUT_MS = 1_000;
+/** A report of the cluster is given to whoever asks within this time. */
+export const CLUSTER_REPORT_MAX_AGE_MS = 500;
+/** Members that are asked for their reports at a time. */
+export const CLUSTER_REPORT_IN_FLIGHT_MAX_COUNT = 32;
+
 function relation(holds: boolean, text: string): void {
   if (!holds) throw new Error(`limits: ${text} does not hold`);
 }

@@ -27,6 +27,8 @@ const PAGE_SIZES_BYTES = [64 * 2 ** 10, 2 ** 20, 4 * 2 ** 20] as const;
 const PROBE_BYTES = 2 ** 20;
 const ORDER_SEED = 4;
 
+const REMOVE_RETRIES = { maxRetries: 10, retryDelay: 20 } as const;
+
 /** How much of everything there is. */
 const FULL = {
   workBytes: 2 ** 30,
@@ -54,7 +56,8 @@ export const diskBench: Benchmark = async (options) => {
   await mkdir(parent, { recursive: true });
   const folder = await mkdtemp(join(parent, 'meshcache-bench-'));
   // A signal ends the program with the benchmark under way; gigabytes are not to stay behind.
-  const removeAtExit = (): void => rmSync(folder, { recursive: true, force: true });
+  // What is under way then, in threads and in fio, may still make a file: hence tried again.
+  const removeAtExit = (): void => rmSync(folder, { recursive: true, force: true, ...REMOVE_RETRIES });
   process.once('exit', removeAtExit);
   try {
     const size = options.quick ? QUICK : FULL;
@@ -74,8 +77,8 @@ export const diskBench: Benchmark = async (options) => {
       memory.free();
     }
   } finally {
+    await rm(folder, { recursive: true, force: true, ...REMOVE_RETRIES });
     process.off('exit', removeAtExit);
-    await rm(folder, { recursive: true, force: true });
   }
 };
 
