@@ -3,7 +3,7 @@ import { execFileSync, spawnSync } from 'node:child_process';
 import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { build } from 'esbuild';
+import { build, transform } from 'esbuild';
 
 const root = dirname(fileURLToPath(import.meta.url));
 process.chdir(root);
@@ -38,6 +38,28 @@ function run(script, ...args) {
   execFileSync(process.execPath, [script, ...args], { stdio: 'inherit' });
 }
 
+/** Paths of the declarations that the given ones import, and these themselves. */
+function declarationsFrom(entryPaths) {
+  const reached = new Set(entryPaths);
+  for (const path of reached) {
+    for (const [, name] of readFileSync(path, 'utf8').matchAll(/(?:from|import\()\s*['"](\.[^'"]+)\.js['"]/g)) {
+      reached.add(join(dirname(path), `${name}.d.ts`));
+    }
+  }
+  return reached;
+}
+
+/** Takes comments and white space out of what browsers load; names stay, for the sake of stack traces. */
+async function compactCore() {
+  const paths = new Set(['build/dist/core.js']);
+  for (const path of paths) {
+    const text = readFileSync(path, 'utf8');
+    for (const [, name] of text.matchAll(/(?:from|import) "(\.\/[^"]+)"/g)) paths.add(join('build/dist', name));
+    const { code } = await transform(text, { minifyWhitespace: true, minifySyntax: true, target: common.target });
+    writeFileSync(path, code);
+  }
+}
+
 /** One page with everything in it: the browser asks for nothing else. */
 async function dashboardPage() {
   const { outputFiles } = await build({
@@ -55,6 +77,7 @@ async function dashboardPage() {
   const textOf = (ending) => outputFiles.find(({ path }) => path.endsWith(ending)).text.trim();
   // No replacement patterns: code has dollar signs.
   return readFileSync('src/dashboard/page.html', 'utf8')
+    .replace('<!-- notices -->', () => `<!--\nuPlot: ${readFileSync('node_modules/uplot/LICENSE', 'utf8').trim()}\n-->`)
     .replace('/* style */', () => textOf('.css'))
     .replace('/* script */', () => textOf('.js').replaceAll('</script', '<\\/script'));
 }
@@ -84,13 +107,25 @@ const steps = {
   },
 
   async dist() {
+    // Without maps: they would be most of the package, and names and lines of what is published are readable as they are.
+    const options = { ...common, sourcemap: false, entryPoints: entries, outdir: 'build/dist' };
+    // What was built before stays when this fails.
+    await build({ ...options, write: false });
     rmSync('build/dist', { recursive: true, force: true });
-    await build({ ...common, entryPoints: entries, outdir: 'build/dist' });
+    await build(options);
+    await compactCore();
     writeFileSync('build/dist/dashboard.html', await dashboardPage());
   },
 
+  // Declarations of what the entry points reach, nothing else.
   types() {
-    run('node_modules/typescript/bin/tsc', '--noEmit', 'false', '--emitDeclarationOnly', '--declaration');
+    rmSync('build/types', { recursive: true, force: true });
+    run('node_modules/typescript/bin/tsc', '--project', 'tsconfig.types.json');
+    const reached = declarationsFrom(['index', 'core/index', 'native/index'].map((name) => `build/types/${name}.d.ts`));
+    for (const file of readdirSync('build/types', { recursive: true })) {
+      const path = join('build/types', file);
+      if (file.endsWith('.d.ts') && !reached.has(path)) rmSync(path);
+    }
   },
 
   // Flat, beside the worker and the wasm folder, so that the same relative addresses hold as in build/dist.

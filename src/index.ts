@@ -1,5 +1,12 @@
 /** The public Node API. */
+
+export type { Clock } from './base/clock.js';
+export type { Environment } from './base/environment.js';
 export * from './base/errors.js';
+export type { Logger, LogLevel } from './base/log.js';
+export type { Labels, MetricsSink } from './base/metrics-sink.js';
+export type { Endpoint, Network } from './base/network.js';
+export type { RandomSource } from './base/random.js';
 export {
   EVICTION_POLICIES,
   type EvictionPolicy,
@@ -8,22 +15,97 @@ export {
   type MeshCacheConfigInit,
   type StorageConfig,
 } from './config.js';
-export { ConsistentHashRing, type Core, KeyEncoder, loadCore, PoolAllocator } from './core/index.js';
-export { DirectoryClient } from './directory/client.js';
+export {
+  type BatchLookup,
+  type BatchPlacement,
+  ConsistentHashRing,
+  Core,
+  type CoreOptions,
+  type CoreSource,
+  defaultCore,
+  type EncodedKeys,
+  type FetchResponse,
+  KeyEncoder,
+  type KeyNamespace,
+  loadCore,
+  NO_NODE,
+  type PageLocation,
+  type Placement,
+  PoolAllocator,
+  type PoolAllocatorOptions,
+  type PoolAllocatorStats,
+  type WasmInstance,
+  type WasmModule,
+} from './core/index.js';
+export {
+  DirectoryClient,
+  type DirectoryClientOptions,
+  type LocationSource,
+  type ResolveControl,
+} from './directory/client.js';
+export type { LocationColumns, LocationNode } from './directory/location-columns.js';
+export type { OwnerRing } from './directory/owners.js';
 export { DirectoryServer } from './directory/server.js';
-export { DirectoryShard } from './directory/shard.js';
-export { DiscoveryClient } from './discovery/client.js';
-export { DiscoveryServer } from './discovery/server.js';
-export { type DiskInfo, DiskStore, type DiskStoreOptions, diskSizeFor } from './disk/disk-store.js';
-export { HostRegion } from './memory/host-region.js';
-export { Metrics, type ReadSource } from './metrics/metrics.js';
+export {
+  DirectoryShard,
+  type DirectoryShardOptions,
+  type DirectoryShardStats,
+  type Liveness,
+} from './directory/shard.js';
+export { DiscoveryClient, type DiscoveryClientOptions } from './discovery/client.js';
+export { DiscoveryServer, type DiscoveryServerOptions } from './discovery/server.js';
+export {
+  type DiskInfo,
+  type DiskSizes,
+  DiskStore,
+  type DiskStoreOptions,
+  diskSizeFor,
+  type PutOutcome,
+} from './disk/disk-store.js';
+export { HostRegion, type HostRegionOptions } from './memory/host-region.js';
+export { Metrics, type MetricsFormat, type MetricsOptions, type ReadSource } from './metrics/metrics.js';
+export { MetricsServer, type MetricsServerOptions, type MetricsSource } from './metrics/metrics-server.js';
+export type {
+  ClusterNode,
+  ClusterReport,
+  HealthReport,
+  LatencyReport,
+  MetricsReport,
+  NodeEvent,
+  NodeReport,
+  NodeView,
+} from './metrics/node-report.js';
 export { MeshCacheStore, type StoreStats } from './node/meshcache-store.js';
-export { NodeRuntime } from './node/node-runtime.js';
-export { PublishedPool, type PublishedPoolOptions } from './pool/published-pool.js';
-export { RpcClient } from './rpc/client.js';
-export { RpcServer } from './rpc/server.js';
+export { NodeRuntime, type NodeRuntimeOptions } from './node/node-runtime.js';
+export {
+  type LocalRead,
+  type PageBytes,
+  type PageLease,
+  type PublishedPage,
+  PublishedPool,
+  type PublishedPoolOptions,
+} from './pool/published-pool.js';
+export { type RpcCallOptions, RpcClient } from './rpc/client.js';
+export type { FrameFault } from './rpc/frame.js';
+export {
+  type RpcContext,
+  type RpcFault,
+  type RpcHandler,
+  RpcServer,
+  type RpcServerOptions,
+  type RpcServerStats,
+} from './rpc/server.js';
+export type { RpcService } from './rpc/service.js';
 export type { HostIndices, HostMemPool } from './store/host-pool.js';
 export type { HybridHits, PoolTransfer } from './store/hybrid.js';
-export { createTransport } from './transport/create-transport.js';
+export type { PageStoreStats } from './store/page-store.js';
+export { createTransport, type TransportConfig } from './transport/create-transport.js';
 export type { LocalRange, Mr, ReadOp, Transport, TransportStats } from './transport/transport.js';
-export { DataLocation, type DataProtocol, NodeInfo, type Tier } from './types.js';
+export {
+  DataLocation,
+  type DataLocationInit,
+  type DataProtocol,
+  NodeInfo,
+  type NodeInfoInit,
+  type Tier,
+} from './types.js';

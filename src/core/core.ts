@@ -1,6 +1,10 @@
 import { MeshCacheError } from '../base/errors.js';
 import { type CoreExports, checkConstants } from './exports.js';
+import type { FetchResponse, WasmInstance, WasmModule } from './host-types.js';
 import { KeyArea } from './key-area.js';
+
+/** What {@link loadCore} takes: the bytes of `meshcache.wasm`, a response with them, or the compiled module. */
+export type CoreSource = ArrayBuffer | ArrayBufferView | FetchResponse | WasmModule;
 
 /** What constructors of this layer take beside their own options. */
 export interface CoreOptions {
@@ -20,7 +24,7 @@ export class Core {
   private readonly abandoned: FinalizationRegistry<() => void>;
 
   /** Takes a fresh instance of `meshcache.wasm`. Throws `ERR_CORE` when it is of another version. */
-  constructor(instance: WebAssembly.Instance) {
+  constructor(instance: WasmInstance) {
     this.exports = instance.exports as unknown as CoreExports;
     checkConstants(this.exports);
     this.area = new KeyArea(this.exports);
@@ -47,7 +51,7 @@ export class Core {
  * Loads the WASM module: from `source`, or from the file beside this code (read in Node, Deno and Bun, fetched
  * elsewhere). The first core loaded becomes the default of all constructors. Rejects with `ERR_CORE`.
  */
-export async function loadCore(source?: BufferSource | Response | WebAssembly.Module): Promise<Core> {
+export async function loadCore(source?: CoreSource): Promise<Core> {
   try {
     const core = new Core(await instantiate(source ?? readModuleFile() ?? (await fetch(moduleUrl()))));
     fallback ??= core;
@@ -91,7 +95,7 @@ function readModuleFile(): Uint8Array<ArrayBuffer> | undefined {
   return host.process?.getBuiltinModule?.('node:fs')?.readFileSync(url);
 }
 
-async function instantiate(source: BufferSource | Response | WebAssembly.Module): Promise<WebAssembly.Instance> {
+async function instantiate(source: CoreSource): Promise<WebAssembly.Instance> {
   if (source instanceof WebAssembly.Module) return WebAssembly.instantiate(source);
   if (typeof Response === 'undefined' || !(source instanceof Response)) {
     return (await WebAssembly.instantiate(source as BufferSource)).instance;

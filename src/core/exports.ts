@@ -1,4 +1,5 @@
 import { MeshCacheError } from '../base/errors.js';
+import type { EvictionPolicy } from './pool-allocator.js';
 
 /**
  * The whole contract with the WASM module (`assembly/index.ts` documents each call). Addresses and handles are
@@ -69,7 +70,7 @@ export interface CoreExports {
 }
 
 /** Eviction policies by their numbers in the WASM module. */
-export const POLICY_NUMBERS = { lru: 0, s3fifo: 1 } as const;
+export const POLICY_NUMBERS: Readonly<Record<EvictionPolicy, number>> = { lru: 0, s3fifo: 1 };
 
 /** Numbers that `poolStats` writes. */
 export const STATS_COUNT = 10;

@@ -1,5 +1,6 @@
 import { ArgumentError, ClosedError } from '../base/errors.js';
 import { NODE_ID_MAX_BYTES, RING_MAX_POINTS } from '../base/limits.js';
+import { shown } from '../base/shown.js';
 import { type Core, type CoreOptions, defaultCore } from './core.js';
 
 /** Node index in batch results where there are no more nodes. */
@@ -115,7 +116,7 @@ function widen(rows: Uint32Array, from: number, to: number): Uint32Array {
 
 function encodeNodeId(id: string): Uint8Array {
   if (typeof id !== 'string' || !id.isWellFormed()) {
-    throw new ArgumentError(`a node id must be well-formed text, got ${JSON.stringify(id)}`);
+    throw new ArgumentError(`a node id must be well-formed text, got ${shown(id)}`);
   }
   const bytes = new TextEncoder().encode(id);
   if (bytes.length <= NODE_ID_MAX_BYTES) return bytes;

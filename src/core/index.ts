@@ -1,7 +1,8 @@
 /** The entry `meshcache/core`: works in any JavaScript environment with WebAssembly. */
 export { ArgumentError, ClosedError, type ErrorCode, MeshCacheError } from '../base/errors.js';
-export { Core, type CoreOptions, defaultCore, loadCore } from './core.js';
+export { Core, type CoreOptions, type CoreSource, defaultCore, loadCore } from './core.js';
 export { ConsistentHashRing, NO_NODE } from './hash-ring.js';
+export type { FetchResponse, WasmInstance, WasmModule } from './host-types.js';
 export { type EncodedKeys, KeyEncoder, type KeyNamespace } from './key-encoder.js';
 export {
   type BatchLookup,

@@ -1,5 +1,6 @@
 import { ArgumentError } from '../base/errors.js';
 import { KEY_MAX_BYTES } from '../base/limits.js';
+import { shown } from '../base/shown.js';
 import { type Core, type CoreOptions, defaultCore } from './core.js';
 
 /** What must be equal for two stores to share pages. */
@@ -16,6 +17,7 @@ export interface KeyNamespace {
   readonly isMlaModel: boolean;
 }
 
+/** Keys as they are in the directory and in pools, in the order given. */
 export interface EncodedKeys {
   /** 32 hexadecimal characters of the namespace, a slash, the key. */
   readonly objectKeys: string[];
@@ -114,7 +116,7 @@ function tagged(tag: number, value: number, rest: Uint8Array): Uint8Array {
 /** Lone surrogates are found when the object key is written, or here when it is not going to be. */
 function checkKey(key: string): void {
   if (typeof key !== 'string' || !key.isWellFormed()) {
-    throw new ArgumentError(`a key must be well-formed text, got ${JSON.stringify(key)}`);
+    throw new ArgumentError(`a key must be well-formed text, got ${shown(key)}`);
   }
   // UTF-8 needs at most three bytes for a UTF-16 unit: most keys are measured without encoding them.
   if (key.length * 3 <= KEY_MAX_BYTES) return;
@@ -124,10 +126,10 @@ function checkKey(key: string): void {
 
 function checkText(name: string, value: unknown): void {
   if (value === undefined || (typeof value === 'string' && value.isWellFormed())) return;
-  throw new ArgumentError(`${name} must be well-formed text, got ${JSON.stringify(value)}`);
+  throw new ArgumentError(`${name} must be well-formed text, got ${shown(value)}`);
 }
 
 function checkU32(name: string, value: unknown): void {
   if (typeof value === 'number' && Number.isInteger(value) && value >= 0 && value <= 0xffffffff) return;
-  throw new ArgumentError(`${name} must be an integer of 0 to 4294967295, got ${String(value)}`);
+  throw new ArgumentError(`${name} must be an integer of 0 to 4294967295, got ${shown(value)}`);
 }

@@ -4,7 +4,11 @@ import { type Core, type CoreOptions, defaultCore } from './core.js';
 import { POLICY_NUMBERS, STATS_COUNT } from './exports.js';
 import type { KeyArea } from './key-area.js';
 
-export type EvictionPolicy = keyof typeof POLICY_NUMBERS;
+/**
+ * Which page goes when there is no room: the least recently used one, or by S3-FIFO, which keeps what is used once
+ * from pushing out the rest.
+ */
+export type EvictionPolicy = 'lru' | 's3fifo';
 
 export interface PoolAllocatorOptions extends CoreOptions {
   readonly capacityBytes: number;
@@ -29,6 +33,7 @@ export interface Placement {
   readonly evicted: string[];
 }
 
+/** Where the pages of a batch have been put, one element a key. */
 export interface BatchPlacement {
   /** -1: refused, or gone again by the end of the batch. */
   readonly offsets: Float64Array;
@@ -38,12 +43,14 @@ export interface BatchPlacement {
   readonly evicted: string[];
 }
 
+/** Where one page is: its offset in the pool, bytes, and the number of its slot. */
 export interface PageLocation {
   readonly offset: number;
   readonly bytes: number;
   readonly slot: number;
 }
 
+/** Where the pages of a batch are, one element a key. */
 export interface BatchLookup {
   /** -1: miss; so in all three. */
   readonly offsets: Float64Array;
@@ -364,6 +371,7 @@ export class PoolAllocator {
     if (broken !== 0) throw new MeshCacheError('ERR_CORE', `pool: ${BROKEN_INVARIANTS[broken] ?? broken}`);
   }
 
+  /** Counts and bytes of now, and counters since the pool was made. */
   stats(): PoolAllocatorStats {
     const handle = this.open();
     const area = this.core.area;

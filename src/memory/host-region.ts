@@ -11,6 +11,7 @@ const OS_PAGE_BYTES = 4096;
 /** More threads than this do not make the operating system provide memory any faster. */
 const PREFAULT_MAX_THREADS = 16;
 
+/** Kind of memory, where the native addon provides it; without it they are ignored. */
 export interface HostRegionOptions {
   /** Ask for huge pages. Has an effect only where the native addon provides the memory. */
   readonly hugePages?: boolean;
@@ -56,7 +57,7 @@ export class HostRegion implements Disposable {
   readonly isNative: boolean;
   /** Whether other threads of the process can see the memory: it is the addon's, or a SharedArrayBuffer. */
   readonly isShared: boolean;
-  /** One element: 1 while the region is live, 0 once it is freed. Other threads may watch it. */
+  /** @internal One element: 1 while the region is live, 0 once it is freed. Other threads may watch it. */
   readonly liveFlag: Int32Array<SharedArrayBuffer>;
   #segments: readonly Uint8Array[];
   readonly #release: () => void;
@@ -215,6 +216,7 @@ export class HostRegion implements Disposable {
     if (failures.length > 0) throw failures[0];
   }
 
+  /** Frees the region: `using region = …`. */
   [Symbol.dispose](): void {
     this.free();
   }

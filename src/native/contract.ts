@@ -145,6 +145,7 @@ export const RDMA_STATS = [
   'lostConnections',
   'droppedEvents',
 ] as const;
+/** One of the counters of an engine. */
 export type RdmaStatName = (typeof RDMA_STATS)[number];
 
 export interface RdmaEngine {

@@ -18,6 +18,7 @@ export interface EngineChannelOptions {
   onEvent(event: RdmaEvent): void;
 }
 
+/** Counters of an engine since it was made. */
 export type EngineStats = Readonly<Record<RdmaStatName, number>>;
 
 /**

@@ -17,15 +17,15 @@ import type { RailOptions, RdmaEngineOptions } from './contract.js';
 const REQUEST_LABEL = 'meshcache rdma 1 request';
 const REPLY_LABEL = 'meshcache rdma 1 reply';
 
-/** The options of production for an engine with these rails, with what `overrides` (of a test) replaces. */
+/** The options of production for an engine with these rails, that presents the first of `secrets` and accepts each, with what `overrides` (of a test) replaces. */
 export function engineOptions(
   rails: readonly RailOptions[],
-  clusterSecret: string | undefined,
+  secrets: readonly string[],
   overrides: Partial<RdmaEngineOptions> = {},
 ): RdmaEngineOptions {
   return {
     rails,
-    tokens: clusterSecret === undefined ? [] : [engineToken(clusterSecret)],
+    tokens: secrets.map(engineToken),
     queuePairsPerPeer: RDMA_QUEUE_PAIRS_PER_PEER_COUNT,
     queueDepth: RDMA_QUEUE_DEPTH_COUNT,
     readMaxBytes: RDMA_READ_MAX_BYTES,

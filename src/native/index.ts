@@ -1,6 +1,7 @@
 /** The public native API: `meshcache/native`. It can be imported everywhere, also where there is no addon or no RDMA. */
 import { loadNative } from './loader.js';
 
+export type { RdmaStatName } from './contract.js';
 export type { EngineStats } from './engine-channel.js';
 export type { RdmaDevice, RdmaGid, RdmaPort } from './rdma-devices.js';
 export { RDMA_STEPS, type RdmaStep, type RdmaSupport, rdmaSupport } from './rdma-support.js';

@@ -13,6 +13,7 @@ export interface RdmaGid {
   readonly address: string;
 }
 
+/** One port of a device. */
 export interface RdmaPort {
   /** From 1 on. */
   readonly number: number;
@@ -27,6 +28,7 @@ export interface RdmaPort {
   readonly ipoibAddresses: readonly string[];
 }
 
+/** A device of this host, as the kernel tells it. */
 export interface RdmaDevice {
   readonly name: string;
   readonly ports: readonly RdmaPort[];

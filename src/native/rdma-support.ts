@@ -26,8 +26,10 @@ export const RDMA_STEPS = [
   /** There is so much memory. */
   'memory',
 ] as const;
+/** One of {@link RDMA_STEPS}. */
 export type RdmaStep = (typeof RDMA_STEPS)[number];
 
+/** Whether RDMA can be used, and if not, why and what helps. */
 export interface RdmaSupport {
   readonly usable: boolean;
   /** The first step that fails; empty when usable. */

@@ -1,7 +1,8 @@
 import { type Environment, systemEnvironment } from '../base/environment.js';
-import { ArgumentError, ClosedError, RdmaError } from '../base/errors.js';
+import { ArgumentError, ClosedError, ConfigError, RdmaError } from '../base/errors.js';
 import { RDMA_RETRY_MAX_MS, READ_MIN_BYTES_PER_S, READ_RETRY_AFTER_MS } from '../base/limits.js';
 import { formatEndpoint, parseEndpoint } from '../base/network.js';
+import { CLUSTER_SECRET_ALLOWED, ClusterSecrets } from '../base/secrets.js';
 import { ACCESS_LOCAL_WRITE, ACCESS_REMOTE_READ, type RailOptions, type RdmaEngineOptions } from './contract.js';
 import { EngineChannel, type EngineStats } from './engine-channel.js';
 import { engineOptions } from './engine-options.js';
@@ -11,6 +12,7 @@ import { selectRails } from './rail-selection.js';
 import { type RdmaHost, systemRdmaHost, withDevicesReadOnce } from './rdma-host.js';
 import { rdmaSupport } from './rdma-support.js';
 
+/** Which device an engine uses and where it listens; what is left out is chosen. */
 export interface TransferEngineOptions {
   /** By default the device of `bindHost`, else the first with an active port. */
   readonly deviceName?: string;
@@ -24,12 +26,12 @@ export interface TransferEngineOptions {
   readonly bindHost?: string;
   /** 0 (as when left out): a free one. */
   readonly bindPort?: number;
-  /** Peers that do not know it are turned away. */
-  readonly clusterSecret?: string;
+  /** Peers that do not know it are turned away. Of several, the first is presented and each is accepted. */
+  readonly clusterSecret?: string | readonly string[];
   readonly env?: Environment;
-  /** For tests. */
+  /** @internal For tests. */
   readonly engine?: Partial<RdmaEngineOptions>;
-  /** For tests. */
+  /** @internal For tests. */
   readonly host?: RdmaHost;
 }
 
@@ -84,7 +86,7 @@ export class TransferEngine {
     const rails = chooseRails(options, host);
     const { addon } = host.load();
     if (addon === null) throw new RdmaError('the native addon is gone', { device: '', call: 'load', errno: 0 });
-    const engine = engineOptions(rails, options.clusterSecret, options.engine);
+    const engine = engineOptions(rails, secretsOf(options.clusterSecret), options.engine);
     const events = new EventLog(env);
     this.#env = env;
     this.#channel = EngineChannel.open({ addon, engine, onEvent: (event) => events.record(event) });
@@ -163,6 +165,7 @@ export class TransferEngine {
     return this.#channel.close();
   }
 
+  /** Closes the engine: `await using engine = …`. */
   [Symbol.asyncDispose](): Promise<void> {
     return this.close();
   }
@@ -188,6 +191,14 @@ export class TransferEngine {
       return rkey;
     }
   }
+}
+
+function secretsOf(clusterSecret: TransferEngineOptions['clusterSecret']): readonly string[] {
+  if (clusterSecret === undefined) return [];
+  const given: unknown = typeof clusterSecret === 'string' ? [clusterSecret] : clusterSecret;
+  const secrets = Array.isArray(given) ? ClusterSecrets.of(given) : undefined;
+  if (secrets === undefined) throw new ConfigError(`clusterSecret: allowed is ${CLUSTER_SECRET_ALLOWED}`);
+  return secrets.reveal();
 }
 
 function chooseRails(options: TransferEngineOptions, host: RdmaHost): readonly RailOptions[] {

@@ -11,7 +11,7 @@ import { type FakeEngine, FakeFabric, nativeFailure } from './fake-rdma.js';
 
 function open(fabric: FakeFabric, onEvent: (event: RdmaEvent) => void = () => {}) {
   const rails = [{ deviceName: 'fake0', ibPort: 1, address: '10.77.0.1', port: 0 }];
-  const channel = EngineChannel.open({ addon: fabric.addon(), engine: engineOptions(rails, undefined), onEvent });
+  const channel = EngineChannel.open({ addon: fabric.addon(), engine: engineOptions(rails, []), onEvent });
   const endpoint = `10.77.0.1:${channel.ports[0]}`;
   return { channel, endpoint, engine: fabric.engines.get(endpoint) as FakeEngine };
 }
@@ -118,6 +118,7 @@ test('engine channel: tokens follow from the secret, one half from the other by 
   t.deepEqual(token, engineToken('a secret'));
   t.notDeepEqual(token.subarray(0, 32), token.subarray(32));
   t.notDeepEqual(token.subarray(0, 32), engineToken('another secret').subarray(0, 32));
-  t.deepEqual(engineOptions([], undefined).tokens, []);
-  t.deepEqual(engineOptions([], 'a secret').tokens, [token]);
+  t.deepEqual(engineOptions([], []).tokens, []);
+  t.deepEqual(engineOptions([], ['a secret']).tokens, [token]);
+  t.deepEqual(engineOptions([], ['another secret', 'a secret']).tokens, [engineToken('another secret'), token]);
 });

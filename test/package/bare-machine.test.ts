@@ -3,8 +3,9 @@ import { mkdir, mkdtemp, readdir, readFile, rm, symlink, unlink, writeFile } fro
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { promisify } from 'node:util';
-import test, { type ExecutionContext } from 'ava';
+import test from 'ava';
 import { freePort } from '../support.js';
+import { pack } from './packed.js';
 
 const run = promisify(execFile);
 
@@ -65,19 +66,16 @@ interface Installed {
 }
 
 /** The package, packed and installed in an empty folder, with nothing on the PATH but Node. */
-async function install(t: ExecutionContext): Promise<Installed> {
-  const folder = await mkdtemp(join(tmpdir(), 'meshcache-bare-'));
-  t.teardown(() => rm(folder, { recursive: true, force: true }));
+async function install(folder: string): Promise<Installed> {
   const [bin, empty, user] = ['bin', 'empty', 'user'].map((name) => join(folder, name)) as [string, string, string];
   for (const path of [bin, empty, user]) await mkdir(path);
   await symlink(process.execPath, join(bin, 'node'));
-  await run('npm', ['pack', '--ignore-scripts', '--pack-destination', folder]);
-  const tarball = (await readdir(folder)).find((name) => name.endsWith('.tgz')) as string;
+  const { tarball } = await pack(folder);
   await writeFile(join(user, 'package.json'), JSON.stringify({ name: 'user', private: true, type: 'module' }));
   await writeFile(join(user, 'program.js'), PROGRAM);
   const env = { PATH: bin, HOME: user };
   const npm = execFileSync('sh', ['-c', 'readlink -f "$(command -v npm)"'], { encoding: 'utf8' }).trim();
-  const options = ['--prefer-offline', '--no-audit', '--no-fund', `../${tarball}`];
+  const options = ['--prefer-offline', '--no-audit', '--no-fund', tarball];
   await run(process.execPath, [npm, 'install', ...options], { cwd: user, env });
   const shell = ['/bin/sh', '-c', WITHOUT_LIBRARIES, 'sh', empty, folders.join(' ')];
   const bare = (...command: string[]) => {
@@ -87,11 +85,21 @@ async function install(t: ExecutionContext): Promise<Installed> {
   return { root: join(user, 'node_modules/meshcache'), bare };
 }
 
+let folder = '';
+let installed: Installed;
+test.before(async (t) => {
+  t.timeout(120_000);
+  if (!canHide) return;
+  folder = await mkdtemp(join(tmpdir(), 'meshcache-bare-'));
+  installed = await install(folder);
+});
+test.after.always(() => (folder === '' ? undefined : rm(folder, { recursive: true, force: true })));
+
 whereBare(
   `package: where there are neither C++ tools nor RDMA libraries it starts, falls back and says so${suffix}`,
   async (t) => {
     t.timeout(180_000);
-    const { root, bare } = await install(t);
+    const { root, bare } = installed;
     const hasAddon = (await readdir(join(root, 'build'))).includes('native');
     await t.throwsAsync(bare('cc', '--version'), { message: /No such file|not found/ });
 
@@ -115,7 +123,7 @@ whereBare(
 
 whereBare(`package: with a damaged addon, and with none, it starts and says so${suffix}`, async (t) => {
   t.timeout(180_000);
-  const { root, bare } = await install(t);
+  const { root, bare } = installed;
   const addon = join(root, 'build/native/meshcache.node');
   const port = String(await freePort());
   const hasAddon = (await readdir(join(root, 'build'))).includes('native');

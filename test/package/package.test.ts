@@ -1,49 +1,65 @@
-import { execFile } from 'node:child_process';
-import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
-import { promisify } from 'node:util';
+import { readFile } from 'node:fs/promises';
 import test from 'ava';
 import { freePort } from '../support.js';
+import { nodeVersions } from './node-versions.js';
+import { createUser, programsOf, type User } from './packed.js';
 
-const run = promisify(execFile);
+let user: User;
+const programs = programsOf(await readFile('README.md', 'utf8'));
 
-/** The JavaScript examples of the README, in order. */
-async function readmePrograms(): Promise<string[]> {
-  const readme = await readFile('README.md', 'utf8');
-  return [...readme.matchAll(/```js\n(.*?)```/gs)].map((match) => match[1] as string);
-}
-
-test('package: installed in an empty folder, the README’s programs run and its types hold', async (t) => {
+test.before(async (t) => {
   t.timeout(120_000);
-  const folder = await mkdtemp(join(tmpdir(), 'meshcache-package-'));
-  t.teardown(() => rm(folder, { recursive: true, force: true }));
-  await run('npm', ['pack', '--ignore-scripts', '--pack-destination', folder]);
-  const [tarball] = await readdir(folder);
-  await writeFile(join(folder, 'package.json'), JSON.stringify({ name: 'user', private: true, type: 'module' }));
-  const inFolder = { cwd: folder };
-  await run('npm', ['install', '--ignore-scripts', '--prefer-offline', '--no-audit', `./${tarball}`], inFolder);
-
-  const [first, engine, core] = (await readmePrograms()) as [string, string, string];
-  const port = await freePort();
-  await writeFile(join(folder, 'first.js'), first.replace('31990', String(port)));
-  const { stdout } = await run(process.execPath, ['first.js'], inFolder);
-  t.is(stdout, 'hello\n[ true, true ]\n2\n[ true, false ]\n');
-
-  await writeFile(join(folder, 'engine.js'), engine);
-  const { stdout: engineOutput } = await run(process.execPath, ['engine.js'], inFolder);
-  t.regex(engineOutput, /^(\[ true \]|no RDMA here: .+)\n$/);
-
-  await writeFile(join(folder, 'core.js'), core);
-  const { stdout: coreOutput } = await run(process.execPath, ['core.js'], inFolder);
-  t.regex(coreOutput, /^\[ 'node-[abc]', 'node-[abc]' \]\n\{ offset: 0, slot: 0, evicted: \[\] \}\n$/);
-
-  const { stdout: help } = await run(process.execPath, ['node_modules/.bin/meshcache', '--help'], inFolder);
-  t.regex(help, /demo[\s\S]*replay/);
-
-  await writeFile(join(folder, 'types.ts'), `${first.replaceAll(/\((i|indices)\) =>/g, '($1: any) =>')}\nexport {};\n`);
-  const flags = ['--noEmit', '--strict', '--skipLibCheck', '--module', 'nodenext', '--target', 'es2023'];
-  const nodeTypes = ['--types', 'node', '--typeRoots', join(process.cwd(), 'node_modules/@types')];
-  const compiler = join(process.cwd(), 'node_modules/typescript/bin/tsc');
-  await t.notThrowsAsync(run(process.execPath, [compiler, ...flags, ...nodeTypes, 'types.ts'], inFolder));
+  user = await createUser();
 });
+test.after.always(() => user?.remove());
+
+for (const { name, program, missing, env } of await nodeVersions()) {
+  const suffix = missing === '' ? `on ${name}` : `on ${name} (skipped: ${missing})`;
+  const whereRun = missing === '' ? test.serial : test.serial.skip;
+
+  whereRun(`package: installed in an empty folder, the README’s first program runs ${suffix}`, async (t) => {
+    const [first] = programs as [string];
+    await user.write('first.js', first.replace('31990', String(await freePort())));
+    const { stdout } = await user.run(program, ['first.js']);
+    t.is(stdout, 'hello\n[ true, true ]\n2\n[ true, false ]\n');
+  });
+
+  whereRun(`package: the README’s programs for the engine and the core run ${suffix}`, async (t) => {
+    const [, engine, core] = programs as [string, string, string];
+    await user.write('engine.js', engine);
+    t.regex((await user.run(program, ['engine.js'])).stdout, /^(\[ true \]|no RDMA here: .+)\n$/);
+    await user.write('core.js', core);
+    const { stdout } = await user.run(program, ['core.js']);
+    t.regex(stdout, /^\[ 'node-[abc]', 'node-[abc]' \]\n\{ offset: 0, slot: 0, evicted: \[\] \}\n$/);
+  });
+
+  whereRun(`package: npx meshcache demo and doctor work ${suffix}`, async (t) => {
+    t.timeout(120_000);
+    const demo = ['meshcache', 'demo', '--json', '--conversations', '4', '--page-bytes', '64kb', '--seconds', '20'];
+    const { stdout } = await user.run('npx', ['--no-install', ...demo], env);
+    const result = JSON.parse(stdout) as Record<string, unknown>;
+    t.like(result, { nodes: 3, conversations: 4, wrong_bytes: 0 });
+    t.true((result.prefix_hits as number) > 0, stdout);
+    const doctor = await user.run('npx', ['--no-install', 'meshcache', 'doctor'], env);
+    t.regex(doctor.stdout, new RegExp(`ok +Node\\.js +v${(await user.run(program, ['-v'])).stdout.slice(1)}`.trim()));
+  });
+
+  whereRun(`package: a CommonJS program gets the same module by require ${suffix}`, async (t) => {
+    const text = `
+      const { ArgumentError, ConsistentHashRing } = require('meshcache');
+      const core = require('meshcache/core');
+      console.log(core.ConsistentHashRing === ConsistentHashRing, core.ArgumentError === ArgumentError);
+      console.log(typeof require('meshcache/native').HAS_RDMA, require('meshcache/package.json').name);
+    `;
+    await user.write('program.cjs', text);
+    t.is((await user.run(program, ['program.cjs'])).stdout, 'true true\nboolean meshcache\n');
+  });
+
+  whereRun(`package: the error of a wrong call names the function, the file and the line ${suffix}`, async (t) => {
+    const text = `import { HostRegion } from 'meshcache'; HostRegion.allocate(-1);`;
+    await user.write('wrong.js', text);
+    const { stderr } = (await t.throwsAsync(user.run(program, ['wrong.js']))) as Error & { stderr: string };
+    t.regex(stderr, /ArgumentError: HostRegion\.allocate: length must be .*got -1/);
+    t.regex(stderr, /at _?HostRegion\.allocate \(file:.*meshcache\/build\/dist\/[\w-]+\.js:\d+:\d+\)/);
+  });
+}

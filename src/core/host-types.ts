@@ -1,0 +1,20 @@
+/** What the global constructor `Name` makes, or `object` where the host's declarations do not have it. */
+type Made<Scope, Name extends string> = Scope extends { [N in Name]: infer Constructor }
+  ? Constructor extends abstract new (
+      ...args: never
+    ) => infer Made
+    ? Made
+    : object
+  : object;
+
+type WebAssemblyScope = typeof globalThis extends { WebAssembly: infer Scope } ? Scope : object;
+
+/**
+ * `WebAssembly.Module`, `WebAssembly.Instance` and `Response`, by way of the host's own declarations: who compiles for
+ * Node alone has no `lib: dom`, and the declarations of this package must hold there too.
+ */
+export type WasmModule = Made<WebAssemblyScope, 'Module'>;
+/** `WebAssembly.Instance`; see {@link WasmModule}. */
+export type WasmInstance = Made<WebAssemblyScope, 'Instance'>;
+/** `Response`; see {@link WasmModule}. */
+export type FetchResponse = Made<typeof globalThis, 'Response'>;

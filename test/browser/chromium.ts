@@ -1,0 +1,51 @@
+import { existsSync, readFileSync, statSync } from 'node:fs';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { extname, join } from 'node:path';
+
+export const CHROMIUM = process.env.MESHCACHE_CHROMIUM ?? '/usr/bin/chromium';
+export const CHROMIUM_FLAGS = [
+  '--headless',
+  '--no-sandbox',
+  '--disable-gpu',
+  '--disable-quic',
+  '--no-first-run',
+  '--disable-background-networking',
+  '--disable-component-update',
+  '--disable-sync',
+];
+export const HAS_CHROMIUM = existsSync(CHROMIUM);
+/** For the titles of tests that are skipped without it. */
+export const CHROMIUM_SUFFIX = HAS_CHROMIUM ? '' : ` (skipped: no ${CHROMIUM}, see MESHCACHE_CHROMIUM)`;
+
+const TYPES: Readonly<Record<string, string>> = {
+  '.js': 'text/javascript',
+  '.wasm': 'application/wasm',
+  '.html': 'text/html',
+};
+
+/** A folder as a plain web server shows it; `/` is its index.html, or an empty page. */
+export interface Site {
+  readonly url: string;
+  close(): void;
+}
+
+export async function serveFolder(folder: string): Promise<Site> {
+  const server = createServer((request, response) => {
+    const { pathname } = new URL(request.url ?? '/', 'http://host');
+    const path = join(folder, pathname === '/' ? 'index.html' : pathname);
+    const isFile = existsSync(path) && statSync(path).isFile();
+    if (!isFile && pathname !== '/') return void response.writeHead(404).end();
+    response.setHeader('content-type', TYPES[extname(path)] ?? 'application/octet-stream');
+    response.end(isFile ? readFileSync(path) : '<!doctype html><title>empty</title>');
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/`;
+  return {
+    url,
+    close: () => {
+      server.close();
+      server.closeAllConnections();
+    },
+  };
+}

@@ -1,0 +1,120 @@
+import { execFile } from 'node:child_process';
+import { readdirSync, readFileSync } from 'node:fs';
+import { readFile } from 'node:fs/promises';
+import { builtinModules } from 'node:module';
+import { dirname, join } from 'node:path';
+import { promisify } from 'node:util';
+import test from 'ava';
+import { publint } from 'publint';
+import { formatMessage } from 'publint/utils';
+import { createUser, type User } from './packed.js';
+
+const PACKED_MAX_BYTES = 2 * 1024 * 1024;
+const CORE_MAX_BYTES = 60 * 1000;
+
+const run = promisify(execFile);
+
+interface Manifest {
+  readonly dependencies: Record<string, string>;
+  readonly scripts: Record<string, string>;
+}
+
+let user: User;
+let root: string;
+
+test.before(async (t) => {
+  t.timeout(120_000);
+  user = await createUser('unpacked');
+  root = join(user.folder, 'node_modules/meshcache');
+});
+test.after.always(() => user?.remove());
+
+function imports(text: string): string[] {
+  return [...text.matchAll(/(?:\bfrom\s*|\bimport\s*\(?\s*)["']([^"'\n]+)["']/g)].map(([, name]) => name as string);
+}
+
+/** Files that loading `path` loads, itself included. */
+function closure(path: string): Set<string> {
+  const paths = new Set([path]);
+  for (const each of paths) {
+    const near = imports(readFileSync(each, 'utf8')).filter((name) => name.startsWith('.'));
+    for (const name of near) paths.add(join(dirname(each), name));
+  }
+  return paths;
+}
+
+test('package: the tarball has what a user needs, nothing else, in 2 MB', (t) => {
+  const { size, files } = user.packed;
+  t.true(size <= PACKED_MAX_BYTES, `${size} bytes packed`);
+  const paths = files.map(({ path }) => path);
+  const asked = ['package.json', 'README.md', 'LICENSE', 'CHANGELOG.md', 'SECURITY.md', 'build/wasm/meshcache.wasm'];
+  for (const path of [...asked, 'build/dist/cli.js', 'build/dist/dashboard.html']) t.true(paths.includes(path), path);
+  const allowed = [
+    /^(package\.json|README\.md|LICENSE|CHANGELOG\.md|SECURITY\.md)$/,
+    /^build\/dist\/[\w-]+\.(js|html)$/,
+    /^build\/types\/(base|core|directory|discovery|disk|memory|metrics|native|node|pool|rpc|store|transport)\/[\w-]+\.d\.ts$/,
+    /^build\/types\/(index|config|types)\.d\.ts$/,
+    /^build\/(wasm\/meshcache\.wasm|native\/meshcache\.node(\.sha256)?)$/,
+    /^deploy\/[\w.-]+$/,
+  ];
+  const strange = paths.filter((path) => !allowed.some((pattern) => pattern.test(path)));
+  t.deepEqual(strange, []);
+  t.deepEqual(
+    paths.filter((path) => path.includes('.test.')),
+    [],
+  );
+  // The addon comes with its checksum or not at all.
+  const addon = ['build/native/meshcache.node', 'build/native/meshcache.node.sha256'];
+  t.not(addon.filter((path) => paths.includes(path)).length, 1);
+});
+
+test('package: the core is below 60 kB with its module, and loads nothing else', (t) => {
+  const paths = [...closure(join(root, 'build/dist/core.js')), join(root, 'build/wasm/meshcache.wasm')];
+  const bytes = paths.reduce((sum, path) => sum + readFileSync(path).length, 0);
+  t.true(bytes < CORE_MAX_BYTES, `${bytes} bytes`);
+  const scripts = paths.filter((path) => path.endsWith('.js'));
+  t.deepEqual(
+    scripts.flatMap((path) => imports(readFileSync(path, 'utf8'))).filter((name) => !name.startsWith('.')),
+    [],
+  );
+});
+
+test('package: nothing runs when it is installed, and all that it imports is a dependency', async (t) => {
+  const { dependencies, scripts } = JSON.parse(await readFile(join(root, 'package.json'), 'utf8')) as Manifest;
+  for (const name of ['preinstall', 'install', 'postinstall', 'prepare']) t.false(name in scripts, name);
+  const dist = join(root, 'build/dist');
+  // Contenders of benchmarks, which say so when they are not there.
+  const optional = ['hashring', 'ioredis', 'lmdb'];
+  const found = new Set<string>();
+  for (const file of readdirSync(dist).filter((name) => name.endsWith('.js'))) {
+    const text = await readFile(join(dist, file), 'utf8');
+    t.notRegex(text, /sourceMappingURL=/, file);
+    for (const name of imports(text).filter((each) => !each.startsWith('.'))) {
+      if (!name.startsWith('node:') && !builtinModules.includes(name)) found.add(name.replace(/\/.*/, ''));
+    }
+  }
+  const needed = [...found].filter((name) => !optional.includes(name)).sort();
+  t.deepEqual(needed, Object.keys(dependencies).sort());
+});
+
+test('package: publint finds nothing', async (t) => {
+  const pkgDir = root;
+  const { messages } = await publint({ pkgDir, pack: false, strict: true });
+  const manifest = JSON.parse(await readFile(join(root, 'package.json'), 'utf8'));
+  t.deepEqual(
+    messages.map((message) => formatMessage(message, manifest)),
+    [],
+  );
+});
+
+test('package: the types are right in ES modules and for bundlers, says attw', async (t) => {
+  t.timeout(60_000);
+  const program = 'node_modules/@arethetypeswrong/cli/dist/index.js';
+  // A binary has no types.
+  const options = ['--profile', 'esm-only', '--exclude-entrypoints', 'meshcache.wasm', '--no-emoji', '--no-color'];
+  const result = await run(process.execPath, [program, user.packed.tarball, ...options, '--format', 'ascii']).catch(
+    (error) => error as { stdout: string; stderr: string; code: number },
+  );
+  t.false('code' in result && result.code !== 0, `${result.stdout}${result.stderr}`);
+  for (const entry of ['meshcache', 'meshcache/core', 'meshcache/native']) t.true(result.stdout.includes(`"${entry}"`));
+});

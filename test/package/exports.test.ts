@@ -1,0 +1,32 @@
+import test from 'ava';
+import * as core from '../../src/core/index.js';
+import * as main from '../../src/index.js';
+import * as native from '../../src/native/index.js';
+
+/** What is exported at run time: adding here is a feature, taking away breaks users. */
+const EXPORTS = {
+  meshcache: [
+    'ArgumentError AuthError ClosedError ConfigError ConsistentHashRing Core DataLocation DirectoryClient DirectoryServer',
+    'DirectoryShard DiscoveryClient DiscoveryServer DiskError DiskStore EVICTION_POLICIES HostRegion KeyEncoder',
+    'MeshCacheConfig MeshCacheError MeshCacheStore Metrics MetricsServer NO_NODE NodeInfo NodeRuntime PoolAllocator',
+    'ProtocolError PublishedPool RdmaError RpcClient RpcServer createTransport defaultCore diskSizeFor loadCore',
+  ],
+  'meshcache/core': [
+    'ArgumentError ClosedError ConsistentHashRing Core KeyEncoder MeshCacheError NO_NODE PoolAllocator defaultCore loadCore',
+  ],
+  'meshcache/native': ['HAS_RDMA RDMA_STEPS TransferEngine rdmaSupport'],
+};
+
+for (const [name, exported] of Object.entries({
+  meshcache: main,
+  'meshcache/core': core,
+  'meshcache/native': native,
+})) {
+  test(`package: ${name} exports exactly what is documented`, (t) => {
+    t.is(Object.keys(exported).sort().join(' '), EXPORTS[name as keyof typeof EXPORTS].join(' '));
+  });
+}
+
+test('package: all that the core exports is exported by the main entry too, and is the same', (t) => {
+  for (const [name, value] of Object.entries(core)) t.is((main as Record<string, unknown>)[name], value, name);
+});
