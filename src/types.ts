@@ -1,8 +1,11 @@
 /** Records that travel between nodes. Unknown fields are ignored, so that versions can be mixed. */
 
 import { ProtocolError } from './base/errors.js';
+import { shown } from './base/shown.js';
 
+/** How pages are read from another node. */
 export type DataProtocol = 'rdma' | 'tcp';
+/** Where the owner has the page. */
 export type Tier = 'memory' | 'disk';
 
 /** Where one page is: on which node, at which address of its pool, and what it must hash to. */
@@ -23,6 +26,7 @@ export interface DataLocationInit {
   readonly tier?: Tier;
 }
 
+/** Where one page is; see {@link DataLocationInit}. Immutable. */
 export class DataLocation {
   readonly nodeId: string;
   readonly rdmaEndpoint: string;
@@ -46,6 +50,7 @@ export class DataLocation {
     this.tier = init.tier ?? 'memory';
   }
 
+  /** A plain snake_case object that survives JSON and msgpack. */
   toDict(): Record<string, unknown> {
     return {
       node_id: this.nodeId,
@@ -77,6 +82,7 @@ export class DataLocation {
   }
 }
 
+/** What members know of one another. */
 export interface NodeInfoInit {
   readonly nodeId: string;
   readonly controlHost: string;
@@ -88,8 +94,13 @@ export interface NodeInfoInit {
   readonly tcpHost?: string;
   readonly tcpPort?: number;
   readonly protocols?: readonly DataProtocol[];
+  /** HTTP server of metrics and dashboard; port 0: none. */
+  readonly metricsHost?: string;
+  readonly metricsPort?: number;
   /** Wall-clock milliseconds of the node's start: tells a restarted node from its former self. */
   readonly incarnation?: number;
+  /** Its host is that of a listed discovery address. */
+  readonly isListed?: boolean;
 }
 
 /** A member of the cluster as discovery spreads it. */
@@ -102,7 +113,10 @@ export class NodeInfo {
   readonly tcpHost: string;
   readonly tcpPort: number;
   readonly protocols: readonly DataProtocol[];
+  readonly metricsHost: string;
+  readonly metricsPort: number;
   readonly incarnation: number;
+  readonly isListed: boolean;
 
   constructor(init: NodeInfoInit) {
     this.nodeId = init.nodeId;
@@ -113,9 +127,13 @@ export class NodeInfo {
     this.tcpHost = init.tcpHost ?? init.controlHost;
     this.tcpPort = init.tcpPort ?? 0;
     this.protocols = init.protocols ?? ['tcp'];
+    this.metricsHost = init.metricsHost ?? '';
+    this.metricsPort = init.metricsPort ?? 0;
     this.incarnation = init.incarnation ?? 0;
+    this.isListed = init.isListed ?? false;
   }
 
+  /** A plain snake_case object that survives JSON and msgpack. */
   toDict(): Record<string, unknown> {
     return {
       node_id: this.nodeId,
@@ -126,7 +144,10 @@ export class NodeInfo {
       tcp_host: this.tcpHost,
       tcp_port: this.tcpPort,
       protocols: [...this.protocols],
+      metrics_host: this.metricsHost,
+      metrics_port: this.metricsPort,
       incarnation: this.incarnation,
+      is_listed: this.isListed,
     };
   }
 
@@ -143,7 +164,10 @@ export class NodeInfo {
       tcpHost: read.text('tcp_host', read.text('control_host')),
       tcpPort: read.integer('tcp_port', 0, 65535, 0),
       protocols: protocols.filter((name): name is DataProtocol => name === 'rdma' || name === 'tcp'),
+      metricsHost: read.text('metrics_host', ''),
+      metricsPort: read.integer('metrics_port', 0, 65535, 0),
       incarnation: read.integer('incarnation', 0, Number.MAX_SAFE_INTEGER, 0),
+      isListed: dict.is_listed === true,
     });
   }
 }
@@ -166,7 +190,7 @@ class RecordReader {
     const given = this.dict[name] ?? fallback;
     const value = typeof given === 'bigint' ? Number(given) : given;
     if (typeof value === 'number' && Number.isSafeInteger(value) && value >= min && value <= max) return value;
-    throw new ProtocolError(`${this.what}: ${name} must be an integer of ${min} to ${max}, got ${String(given)}`);
+    throw new ProtocolError(`${this.what}: ${name} must be an integer of ${min} to ${max}, got ${shown(given)}`);
   }
 
   address(name: string): bigint {
@@ -176,6 +200,6 @@ class RecordReader {
       const address = BigInt(value as string | number | bigint);
       if (address >= 0n && address < 1n << 64n) return address;
     }
-    throw new ProtocolError(`${this.what}: ${name} must be a 64-bit address as decimal text, got ${String(value)}`);
+    throw new ProtocolError(`${this.what}: ${name} must be a 64-bit address as decimal text, got ${shown(value)}`);
   }
 }

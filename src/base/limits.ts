@@ -34,6 +34,19 @@ export const RPC_CONNECTIONS_MAX_COUNT = 4096;
 export const RPC_CALL_TIMEOUT_MS = 2_000;
 export const RPC_CONNECT_TIMEOUT_MS = 1_000;
 export const RPC_HANDSHAKE_TIMEOUT_MS = 2_000;
+
+/** Accepted connections of one server whose peers have not proved yet that they belong to the cluster; the oldest gives way. */
+export const HANDSHAKES_PENDING_MAX_COUNT = 1024;
+/** For the TLS handshake of an accepted connection. */
+export const TLS_HANDSHAKE_TIMEOUT_MS = 5_000;
+/** Secrets that a node accepts at a time: two while they are being changed. */
+export const SECRETS_MAX_COUNT = 2;
+export const SECRET_MAX_CHARACTERS = 1024;
+/** A shorter secret may be found by trying: a warning. */
+export const SECRET_ADVISED_CHARACTERS = 16;
+/** Between two log records on failed authentication for the same reason. */
+export const AUTH_LOG_INTERVAL_MS = 10_000;
+
 /** A peer that could not be reached is not tried again for this long. */
 export const RPC_RETRY_AFTER_MS = 1_000;
 /** Answers that wait for a peer to read them: from the first on no new calls are read, at the second the peer is dropped. */
@@ -68,6 +81,8 @@ export const READ_IN_FLIGHT_MAX_COUNT = 64;
 export const READ_HANDSHAKE_TIMEOUT_MS = 10_000;
 /** A reader that has not taken one whole response after this long is given up. */
 export const READ_DRAIN_TIMEOUT_MS = 120_000;
+/** When serving ends, peers have this long to take the answers that are under way. */
+export const READ_FINISH_TIMEOUT_MS = 500;
 
 /** Queue pairs to one peer on each RDMA device: two keep it busy while one waits for its turn. */
 export const RDMA_QUEUE_PAIRS_PER_PEER_COUNT = 2;
@@ -103,6 +118,20 @@ export const DIRECTORY_SHARD_MAX_KEYS = 8_000_000;
 /** Locations (nodes) of one key that a shard keeps. */
 export const DIRECTORY_LOCATIONS_MAX_COUNT = 4;
 
+/** In this time a node states all its pages to their directory owners again, at the least, unless it has more than the rate below allows. */
+export const ANTI_ENTROPY_ROUND_MS = 300_000;
+/** Keys that it states again in a second, at most; each to one owner. */
+export const ANTI_ENTROPY_MAX_KEYS_PER_S = 2000;
+/** Keys of one such statement. */
+export const ANTI_ENTROPY_BATCH_MAX_KEYS = 256;
+/** Keys whose owners it looks up before it lets other work have its turn. */
+export const ANTI_ENTROPY_SLICE_KEYS = 4096;
+/** A shard looks so often for what it need not keep any more. */
+export const SHARD_UPKEEP_INTERVAL_MS = 60_000;
+/** So many nodes may tell new owners of their pages at once; of more, each waits for up to this much longer per further one. */
+export const ANNOUNCE_AT_ONCE_NODES_COUNT = 8;
+export const ANNOUNCE_SPREAD_PER_NODE_MS = 2;
+
 export const MEMBERS_MAX_COUNT = 4096;
 /** Points of one hash ring: nodes times vnodes. */
 export const RING_MAX_POINTS = 2 ** 24;
@@ -112,6 +141,8 @@ export const NODE_ENDPOINT_MAX_CHARACTERS = 320;
 
 /** Departures that a discovery master tells of by name, beside the list of who is there. */
 export const DISCOVERY_DEPARTURES_MAX_COUNT = 1024;
+/** Changes of the membership that a discovery master remembers, so that it need not send the whole list to who has an older one. */
+export const DISCOVERY_CHANGES_MAX_COUNT = 1024;
 /** Discovery addresses of one node. */
 export const DISCOVERY_MASTERS_MAX_COUNT = 16;
 /** `start()` of a node waits so long for a master before it goes on alone. */
@@ -199,16 +230,26 @@ export const PROMOTE_TIMEOUT_MS = 5_000;
 /** All that `close()` waits for, together. */
 export const CLOSE_TIMEOUT_MS = 3_000;
 
+/** What found no room in the queue to the disk is written when a store is closed, for this long; then the queue has its own time. */
+export const DISK_WAITING_CLOSE_TIMEOUT_MS = 1_500;
+/** A disk that has failed is shown as failing for this long, unless it is written again. */
+export const DISK_FAILURE_SHOWN_MS = 60_000;
+
 /** Ports that a metrics server tries, from `metrics_port` on. */
 export const METRICS_PORTS_MAX_COUNT = 128;
 /** HTTP connections that a metrics server has open. */
 export const METRICS_MAX_CONNECTIONS = 64;
+/** Requests of one of them, after which it is closed. */
+export const METRICS_CONNECTION_MAX_REQUESTS = 1024;
 /** An HTTP request that has not come whole after this long is given up. */
 export const METRICS_REQUEST_TIMEOUT_MS = 5_000;
 /** Events that a node keeps for its dashboard. */
 export const NODE_EVENTS_MAX_COUNT = 100;
 /** A member that has not reported after this long is shown as unreachable. */
 export const CLUSTER_REPORT_TIMEOUT_MS = 1_000;
+/** The event loop is looked at this often; what it was late by is told of one to two turns. */
+export const EVENT_LOOP_SAMPLE_MS = 20;
+export const EVENT_LOOP_TURN_MS = 10_000;
 /** A report of the cluster is given to whoever asks within this time. */
 export const CLUSTER_REPORT_MAX_AGE_MS = 500;
 /** Members that are asked for their reports at a time. */
@@ -218,6 +259,8 @@ function relation(holds: boolean, text: string): void {
   if (!holds) throw new Error(`limits: ${text} does not hold`);
 }
 
+relation(HANDSHAKES_PENDING_MAX_COUNT < RPC_CONNECTIONS_MAX_COUNT, 'handshakes leave room for members');
+relation(HANDSHAKES_PENDING_MAX_COUNT < DATA_CONNECTIONS_MAX_COUNT, 'handshakes leave room for readers');
 relation(PAGE_MAX_BYTES <= SEGMENT_MAX_BYTES, 'a page fits in a segment');
 relation(RPC_FRAME_MAX_BYTES <= RPC_BUFFERED_MAX_BYTES, 'an answer fits in what may wait for a peer');
 relation(DIRECTORY_REQUEST_MAX_KEY_BYTES * 2 <= RPC_FRAME_MAX_BYTES, 'a directory request fits in a frame');
@@ -231,5 +274,7 @@ relation(
   JOURNAL_LIVE_FRACTION + JOURNAL_REWRITE_FRACTION < 1,
   'a journal and the one that replaces it fit in the limit',
 );
+relation(ANTI_ENTROPY_BATCH_MAX_KEYS <= DIRECTORY_REQUEST_MAX_KEYS, 'keys stated again fit in a request');
+relation(READ_FINISH_TIMEOUT_MS < CLOSE_TIMEOUT_MS, 'serving ends before it is made to');
 relation(READ_REQUEST_TARGET_BYTES <= READ_IN_FLIGHT_MAX_BYTES, 'a read request fits in the window');
 relation(DISK_PIECE_MAX_BYTES % DISK_ALIGNMENT_BYTES === 0, 'pieces of a page on disk are aligned');

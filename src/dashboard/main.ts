@@ -1,1 +1,43 @@
+import 'uplot/dist/uPlot.min.css';
 import './style.css';
+import { Api } from './api.js';
+import { Dashboard } from './dashboard.js';
+import { part } from './dom.js';
+import { startTheme } from './theme.js';
+import { TokenForm } from './token-form.js';
+
+const POLL_MS = 1_000;
+/** While nobody looks, or the node wants a token first. */
+const SLOW_POLL_MS = 10_000;
+
+const api = new Api();
+startTheme(part('theme', HTMLButtonElement), () => dashboard.redraw());
+const dashboard = new Dashboard();
+const tokenForm = new TokenForm((token) => {
+  api.setToken(token);
+  pollNow();
+});
+
+let timer = 0;
+/** An answer to an older question is dropped. */
+let round = 0;
+
+async function poll(): Promise<void> {
+  const ownRound = ++round;
+  const answer = await api.cluster();
+  if (ownRound !== round) return;
+  dashboard.take(answer, Date.now());
+  tokenForm.update(answer);
+  const isSlow = document.hidden || answer.kind === 'unauthorized';
+  timer = window.setTimeout(poll, isSlow ? SLOW_POLL_MS : POLL_MS);
+}
+
+function pollNow(): void {
+  clearTimeout(timer);
+  void poll();
+}
+
+document.addEventListener('visibilitychange', () => {
+  if (!document.hidden) pollNow();
+});
+pollNow();

@@ -10,6 +10,7 @@ import {
   DISK_MIN_BYTES,
   DISK_OVERHEAD_BYTES,
 } from '../base/limits.js';
+import { shown } from '../base/shown.js';
 import { formatSize } from '../base/sizes.js';
 import { alignedUp } from './alignment.js';
 import { DirectoryLock } from './directory-lock.js';
@@ -48,6 +49,7 @@ export function defaultIndexBytes(maxBytes: number): number {
   return Math.max(DISK_INDEX_MIN_BYTES, Math.floor(maxBytes * DISK_INDEX_FRACTION));
 }
 
+/** Room of a disk tier. */
 export interface DiskSizes {
   /** Bytes of disk. */
   readonly maxBytes: number;
@@ -182,7 +184,7 @@ function storeIdOf(text: string): string {
   }
   const { format, store_id: storeId } = store ?? {};
   if (format !== FORMAT)
-    throw new JournalDamage(`format ${String(format)} is unknown to this version, which has ${FORMAT}`);
+    throw new JournalDamage(`format ${shown(format)} is unknown to this version, which has ${FORMAT}`);
   if (typeof storeId !== 'string' || !/^[0-9a-f]{32}$/.test(storeId))
     throw new JournalDamage(`${STORE_FILE} is damaged`);
   return storeId;

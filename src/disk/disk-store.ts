@@ -22,6 +22,7 @@ import type { QueuedPage, WriteQueue } from './write-queue.js';
 
 export { type DiskSizes, diskSizeFor } from './disk-folder.js';
 
+/** What {@link DiskStore.open} takes beside path and size. */
 export interface DiskStoreOptions {
   /** Told the keys of pages that have left without being asked to: for want of space, or because they were damaged. */
   onEvict?(keys: string[]): void;
@@ -36,6 +37,7 @@ export interface DiskStoreOptions {
   readonly mode?: 'auto' | 'direct' | 'buffered';
 }
 
+/** What a disk tier holds, and what it has done since it was opened. */
 export interface DiskInfo {
   /** Sum of the lengths of the pages. */
   readonly usedBytes: number;
@@ -54,6 +56,8 @@ export interface DiskInfo {
   /** Pages that were read from the device. */
   readonly readPages: number;
   readonly ioMode: 'direct' | 'buffered';
+  /** What failed last, while nothing has been written since and it is not long ago; null when all is well. */
+  readonly failure: string | null;
 }
 
 /** What to do with a page that is to be written. */
@@ -211,6 +215,7 @@ export class DiskStore {
     }
   }
 
+  /** Whether the page can be read, from the disk or from what waits to be written. Not a use. */
   exists(key: string): boolean {
     checkKey(key);
     return this.hasBatch([key])[0] === 1;
@@ -341,7 +346,7 @@ export class DiskStore {
   async #restore(entries: readonly IndexEntry[]): Promise<void> {
     const { clock, log } = this.#env;
     const dropped: string[] = [];
-    for (const range of await this.#byRange(entries)) {
+    for (const range of await this.#byRange(entries, dropped)) {
       const slice = range.sort((a, b) => a.offset - b.offset);
       for (const [i, isTaken] of this.#index.restore(slice).entries()) {
         if (!isTaken) dropped.push((slice[i] as IndexEntry).key);
@@ -359,14 +364,17 @@ export class DiskStore {
     if (entries.length > 0) log.log('info', 'disk tier: pages found', { path: this.#path, pages: this.#index.size });
   }
 
-  /** The entries by where they lie, in ranges of the file of equal length, so that no long list has to be sorted. */
-  async #byRange(entries: readonly IndexEntry[]): Promise<IndexEntry[][]> {
+  /** The entries by where they lie, in ranges of the file of equal length, so that no long list has to be sorted; `dropped` gets those where no page can be. */
+  async #byRange(entries: readonly IndexEntry[], dropped: string[]): Promise<IndexEntry[][]> {
     const count = Math.ceil(entries.length / RESTORE_SLICE_PAGES);
     const ranges: IndexEntry[][] = Array.from({ length: count }, () => []);
     const rangeBytes = Math.ceil(this.#folder.file.capacityBytes / count);
     for (let first = 0; first < entries.length; first += RESTORE_SLICE_PAGES) {
-      for (const entry of entries.slice(first, first + RESTORE_SLICE_PAGES))
-        ranges[Math.min(count - 1, Math.floor(entry.offset / rangeBytes))]?.push(entry);
+      for (const entry of entries.slice(first, first + RESTORE_SLICE_PAGES)) {
+        const isAligned = entry.offset % DISK_ALIGNMENT_BYTES === 0;
+        if (isAligned) ranges[Math.min(count - 1, Math.floor(entry.offset / rangeBytes))]?.push(entry);
+        else dropped.push(entry.key);
+      }
       await this.#env.clock.yield();
     }
     return ranges;

@@ -1,3 +1,4 @@
+import { isUtf8 } from 'node:buffer';
 import { ArgumentError, DiskError } from '../base/errors.js';
 import { JOURNAL_BLOCK_MAX_BYTES, KEY_MAX_BYTES, KEY_PREFIX_BYTES } from '../base/limits.js';
 import { crc32 } from '../memory/checksum.js';
@@ -248,7 +249,11 @@ export class Replay {
 
 function endOfKey(body: Buffer, at: number, fixedBytes: number): number {
   checkEnd(body, at, fixedBytes);
-  return checkEnd(body, at, fixedBytes + body.readUInt32LE(at + 1));
+  const keyBytes = body.readUInt32LE(at + 1);
+  const end = checkEnd(body, at, fixedBytes + keyBytes);
+  // Two keys that are no UTF-8 may be read as one.
+  if (keyBytes > RECORD_KEY_MAX_BYTES || !isUtf8(body.subarray(end - keyBytes, end))) throw badRecord(body, at);
+  return end;
 }
 
 function checkEnd(body: Buffer, at: number, bytes: number): number {

@@ -1,5 +1,6 @@
 import type { Environment } from '../base/environment.js';
 import {
+  DISK_FAILURE_SHOWN_MS,
   DISK_FULL_EVICTIONS_MAX_COUNT,
   DISK_LOG_INTERVAL_MS,
   DISK_RETRY_AFTER_MS,
@@ -43,6 +44,8 @@ export class PageWriter {
   /** Nothing is written before this time of the clock, after a failure. */
   #retryAtMs = Number.NEGATIVE_INFINITY;
   #tellAtMs = Number.NEGATIVE_INFINITY;
+  /** What failed last; undefined when something has been written since. */
+  #failure: { readonly atMs: number; readonly message: string } | undefined;
   /** What the journal was told since a write failed is not in its file until it is rewritten. */
   #isJournalBroken = false;
 
@@ -56,12 +59,14 @@ export class PageWriter {
     readonly evictions: number;
     readonly writtenPages: number;
     readonly writeErrors: number;
+    readonly failure: string | null;
   } {
     return {
       skippedPages: this.#skippedPages,
       evictions: this.#evictions,
       writtenPages: this.#writtenPages,
       writeErrors: this.#errors,
+      failure: this.#failureShown(),
     };
   }
 
@@ -104,11 +109,18 @@ export class PageWriter {
     const { path, env } = this.#parts;
     const nowMs = env.clock.nowMs();
     this.#errors++;
+    this.#failure = { atMs: nowMs, message: error instanceof Error ? error.message : String(error) };
     env.metrics.count('meshcache_disk_write_errors_total');
     this.#retryAtMs = nowMs + DISK_RETRY_AFTER_MS;
     if (nowMs < this.#tellAtMs) return;
     this.#tellAtMs = nowMs + DISK_LOG_INTERVAL_MS;
     env.log.log('error', 'disk tier: reading or writing fails', { path, error: String(error) });
+  }
+
+  #failureShown(): string | null {
+    if (this.#failure === undefined) return null;
+    const { atMs, message } = this.#failure;
+    return this.#parts.env.clock.nowMs() - atMs < DISK_FAILURE_SHOWN_MS ? message : null;
   }
 
   #pump(): void {
@@ -139,6 +151,7 @@ export class PageWriter {
       if (vacancy !== undefined) this.#list(entry, vacancy);
       else if (!entry.isCancelled) this.skip();
     }
+    if (written.size > 0) this.#failure = undefined;
     if (written.size > 0) this.flushJournal().catch((error: unknown) => this.failed(error));
     this.#writing--;
     for (const entry of entries) this.queue.ended(entry);

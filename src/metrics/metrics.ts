@@ -1,110 +1,58 @@
 import { Counter, Gauge, Histogram, Registry } from 'prom-client';
+import { type Clock, systemClock } from '../base/clock.js';
+import { ArgumentError } from '../base/errors.js';
 import type { Labels, MetricsSink } from '../base/metrics-sink.js';
+import { COUNTERS, helpOf } from './metric-catalogue.js';
+import { LATENCY_BOUNDS_S, metricsReport } from './metrics-report.js';
+import type { MetricsReport } from './node-report.js';
+import { ProcessMetrics } from './process-metrics.js';
 
+/** Where a page was read: in the own pool, in another node's, on the own disk. */
 export type ReadSource = 'local' | 'remote' | 'disk';
 
-/** Seconds: from a directory answer to a large batch over a slow network. */
-const LATENCY_BUCKETS_S = [
-  25e-6, 50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 50e-3, 0.1, 0.25, 0.5, 1, 2.5, 5, 10,
-];
+/** Of Prometheus, or of OpenMetrics 1.0. */
+export type MetricsFormat = 'text' | 'openmetrics';
 
-/** Counters and gauges that components report by name; others get a plain help text. */
-const HELP: Readonly<Record<string, string>> = {
-  meshcache_rpc_errors_total: 'Control-plane connections or calls that failed, by kind',
-  meshcache_transport_info: 'Data transport in use, what was wanted and why it differs',
-  meshcache_pool_used_bytes: 'Bytes of the pool that hold pages',
-  meshcache_pool_capacity_bytes: 'Bytes of the pool',
-  meshcache_pool_entries: 'Pages in the pool',
-  meshcache_pool_evictions_total: 'Pages that left the pool for want of space',
-  meshcache_disk_bytes_used: 'Bytes of the pages in the disk tier',
-  meshcache_disk_capacity_bytes: 'Bytes that pages can take in the disk tier',
-  meshcache_disk_keys: 'Pages in the disk tier',
-  meshcache_disk_queue_bytes: 'Bytes of pages that wait to be written to disk, or are being written',
-  meshcache_disk_skipped_pages_total:
-    'Pages that were not written to disk: too many were waiting, or writing had failed',
-  meshcache_disk_corrupt_pages_total:
-    'Pages that could not be read from disk, or not with their checksum: dropped, a miss',
-  meshcache_disk_evictions_total: 'Pages that left the disk tier for want of space',
-  meshcache_disk_write_errors_total: 'Reads, writes and syncs of the disk tier that failed',
-  meshcache_disk_set_aside_total: 'Times that a disk store could not be used and was set aside for an empty one',
-  meshcache_promoted_pages_total: 'Pages brought from disk back into the pool',
-  meshcache_promote_failures_total: 'Pages that other nodes asked for and that could not be brought back from disk',
-  meshcache_promote_announce_failures_total:
-    'Times that the directory could not be told of pages brought back from disk',
-  meshcache_members: 'Live nodes that this node knows, itself included',
-  meshcache_directory_keys: 'Keys in this node’s directory shard',
-  meshcache_transport_protocol_errors: 'Connections closed because the peer did not speak the data protocol',
-  meshcache_transport_refused_ops: 'Reads of memory that is not registered, or out of its bounds, that were refused',
-  meshcache_transport_failed_ops: 'Reads of other nodes’ memory that failed',
-  meshcache_transport_connections: 'Open data connections, both ways',
-  meshcache_transport_reconnects: 'Data connections opened again after a failure',
-  meshcache_rdma_read_ops: 'Pages read by RDMA',
-  meshcache_rdma_read_bytes: 'Bytes read by RDMA',
-  meshcache_rdma_failed_ops: 'Reads by RDMA that failed',
-  meshcache_rdma_checksum_failures: 'Pages read by RDMA whose bytes did not have their checksum',
-  meshcache_rdma_posted_requests: 'Work requests posted to RDMA devices',
-  meshcache_rdma_retried_ops: 'Reads by RDMA that were tried again on another connection',
-  meshcache_rdma_connections: 'Open RDMA connections to peers',
-  meshcache_rdma_accepted_connections: 'Open RDMA connections of peers',
-  meshcache_rdma_connects: 'RDMA connections made',
-  meshcache_rdma_reconnects: 'RDMA connections made again after a failure',
-  meshcache_rdma_refused_connections: 'RDMA connections of peers that were turned away',
-  meshcache_rdma_protocol_errors: 'RDMA connections ended because the peer did not speak the protocol',
-  meshcache_rdma_region_table_reads: 'Times that a peer’s table of regions was fetched',
-  meshcache_rdma_lost_connections: 'RDMA connections that broke',
-  meshcache_rdma_dropped_events: 'Events of the RDMA engine that were not told, because there were too many',
-  meshcache_transport_serving_restarts_total: 'Times that the serving thread was started again',
-  meshcache_reannounced_keys_total: 'Keys announced to new directory owners',
-  meshcache_discovery_failures_total: 'Attempts to reach a discovery master that failed',
-  meshcache_checksum_failures_total: 'Pages read whose bytes did not have their checksum: stale or damaged, a miss',
+/** What {@link Metrics} takes beside the name of its node. */
+export interface MetricsOptions {
+  /** Of this package; shown by `meshcache_build_info`. */
+  readonly version?: string;
+  readonly clock?: Clock;
+}
+
+interface Provided {
+  readonly type: 'gauge' | 'counter';
+  readonly labelNames: readonly string[];
+  readonly providers: { readonly provider: () => number; readonly labels: Labels }[];
+}
+
+const CONTENT_TYPES: Readonly<Record<MetricsFormat, string>> = {
+  text: Registry.PROMETHEUS_CONTENT_TYPE,
+  openmetrics: Registry.OPENMETRICS_CONTENT_TYPE,
 };
 
-/** One node's metrics: a registry of its own, every sample labelled with the node's id. */
+/**
+ * One node's metrics: a registry of its own, every sample labelled with the node's id. It observes the event loop until it is
+ * closed; that does not keep the process alive.
+ */
 export class Metrics implements MetricsSink {
+  readonly nodeId: string;
   readonly #registry = new Registry();
+  readonly #process: ProcessMetrics;
   readonly #counters = new Map<string, Counter>();
-  readonly #gauges = new Map<string, { provider: () => number; labels: Labels }[]>();
-  readonly #reads: Counter<'result' | 'source'>;
-  readonly #readBytes: Counter<'source'>;
+  readonly #provided = new Map<string, Provided>();
   readonly #readSeconds: Histogram<'source'>;
-  readonly #writes: Counter;
-  readonly #writtenBytes: Counter;
   readonly #writeSeconds: Histogram;
 
-  constructor(nodeId: string) {
+  constructor(nodeId: string, options: MetricsOptions = {}) {
+    this.nodeId = nodeId;
     this.#registry.setDefaultLabels({ node_id: nodeId });
-    const registers = [this.#registry];
-    this.#reads = new Counter({
-      name: 'meshcache_reads_total',
-      help: 'Pages asked for, by result and by where they were looked for last',
-      labelNames: ['result', 'source'],
-      registers,
-    });
-    this.#readBytes = new Counter({
-      name: 'meshcache_read_bytes_total',
-      help: 'Bytes of the pages that were read',
-      labelNames: ['source'],
-      registers,
-    });
-    this.#readSeconds = new Histogram({
-      name: 'meshcache_read_seconds',
-      help: 'Time of one read call, by source',
-      labelNames: ['source'],
-      buckets: LATENCY_BUCKETS_S,
-      registers,
-    });
-    this.#writes = new Counter({ name: 'meshcache_writes_total', help: 'Pages published', registers });
-    this.#writtenBytes = new Counter({
-      name: 'meshcache_written_bytes_total',
-      help: 'Bytes of the pages published',
-      registers,
-    });
-    this.#writeSeconds = new Histogram({
-      name: 'meshcache_write_seconds',
-      help: 'Time of one write call',
-      buckets: LATENCY_BUCKETS_S,
-      registers,
-    });
+    for (const [name, { series }] of Object.entries(COUNTERS)) for (const labels of series) this.count(name, 0, labels);
+    this.#readSeconds = this.#histogram('meshcache_read_seconds', 'Time of one read call, by source', ['source']);
+    for (const source of ['local', 'remote', 'disk'] as const) this.#readSeconds.zero({ source });
+    this.#writeSeconds = this.#histogram('meshcache_write_seconds', 'Time of one write call');
+    this.setGaugeProvider('meshcache_build_info', () => 1, { version: options.version ?? 'unknown' });
+    this.#process = new ProcessMetrics(this.#registry, options.clock ?? systemClock);
   }
 
   /** One page that was read (`hit`) or not; `seconds` is how long it took. */
@@ -114,9 +62,9 @@ export class Metrics implements MetricsSink {
 
   /** The pages of one batch that came (or failed to come) from one source; the time is that of the batch. */
   recordReads(source: ReadSource, batch: { hits: number; misses: number; bytes: number; seconds: number }): void {
-    if (batch.hits > 0) this.#reads.inc({ result: 'hit', source }, batch.hits);
-    if (batch.misses > 0) this.#reads.inc({ result: 'miss', source }, batch.misses);
-    if (batch.bytes > 0) this.#readBytes.inc({ source }, batch.bytes);
+    if (batch.hits > 0) this.count('meshcache_reads_total', batch.hits, { result: 'hit', source });
+    if (batch.misses > 0) this.count('meshcache_reads_total', batch.misses, { result: 'miss', source });
+    if (batch.bytes > 0) this.count('meshcache_read_bytes_total', batch.bytes, { source });
     this.#readSeconds.observe({ source }, batch.seconds);
   }
 
@@ -127,63 +75,132 @@ export class Metrics implements MetricsSink {
 
   /** The pages that one batch published; the time is that of the batch. */
   recordWrites(batch: { pages: number; bytes: number; seconds: number }): void {
-    this.#writes.inc(batch.pages);
-    this.#writtenBytes.inc(batch.bytes);
+    this.count('meshcache_writes_total', batch.pages);
+    this.count('meshcache_written_bytes_total', batch.bytes);
     this.#writeSeconds.observe(batch.seconds);
   }
 
+  /** Of so many pages it was asked whether they exist, and so many do, from the first on without a gap. */
+  recordLookup(asked: number, found: number): void {
+    this.count('meshcache_lookup_pages_total', found, { result: 'found' });
+    this.count('meshcache_lookup_pages_total', asked - found, { result: 'missing' });
+  }
+
+  /** Adds to a counter, which is made with the labels of the first call. */
   count(name: string, amount = 1, labels: Labels = {}): void {
     let counter = this.#counters.get(name);
     if (counter === undefined) {
-      counter = new Counter({
-        name,
-        help: HELP[name] ?? name,
-        labelNames: Object.keys(labels),
-        registers: [this.#registry],
-      });
+      const labelNames = Object.keys(labels);
+      counter = new Counter({ name, help: helpOf(name), labelNames, registers: [this.#registry] });
       this.#counters.set(name, counter);
     }
     counter.inc(labels, amount);
   }
 
   /**
-   * `provider` is asked at every scrape; the same name may be given again with other label values.
-   * Names begin with `meshcache_`, which is added where it is missing.
+   * `provider` is asked at every scrape; the same name may be given again with other values of its labels. Names begin with
+   * `meshcache_`, which is added where it is missing. Throws `ArgumentError` for a name that has other labels, or is a counter's.
    */
-  setGaugeProvider(gaugeName: string, provider: () => number, labels: Labels = {}): void {
-    const name = gaugeName.startsWith('meshcache_') ? gaugeName : `meshcache_${gaugeName}`;
-    const known = this.#gauges.get(name);
-    if (known !== undefined) {
-      const same = known.findIndex((entry) => JSON.stringify(entry.labels) === JSON.stringify(labels));
-      if (same >= 0) known.splice(same, 1);
-      known.push({ provider, labels });
-      return;
-    }
-    const providers = [{ provider, labels }];
-    this.#gauges.set(name, providers);
-    new Gauge({
-      name,
-      help: HELP[name] ?? name,
-      labelNames: Object.keys(labels),
-      registers: [this.#registry],
-      collect() {
-        this.reset();
-        for (const { labels, provider } of providers) this.set(labels, sampleOf(provider));
-      },
-    });
+  setGaugeProvider(name: string, provider: () => number, labels: Labels = {}): void {
+    this.#setProvider('gauge', fullName(name), { provider, labels });
   }
 
-  /** Prometheus text exposition. */
-  renderPrometheus(): Promise<string> {
-    return this.#registry.metrics();
+  /**
+   * Like {@link setGaugeProvider}, for what only grows: `provider` tells how much there has been. While it fails, its sample is
+   * missing. Names end in `_total`.
+   */
+  setCounterProvider(name: string, provider: () => number, labels: Labels = {}): void {
+    this.#setProvider('counter', fullName(name), { provider, labels });
   }
+
+  /** Everything, as Prometheus or OpenMetrics read it. Never rejects because of a provider. */
+  async renderPrometheus(format: MetricsFormat = 'text'): Promise<string> {
+    const text = await this.#registry.metrics();
+    return format === 'text' ? text : openMetricsOf(text);
+  }
+
+  /** What an answer with {@link renderPrometheus}'s text says of itself. */
+  contentType(format: MetricsFormat): string {
+    return CONTENT_TYPES[format];
+  }
+
+  /** The same numbers as {@link renderPrometheus} has, of what is counted here. */
+  report(): Promise<MetricsReport> {
+    return metricsReport(this.#registry, this.#process.eventLoopDelay());
+  }
+
+  /** Ends what observes the process; everything else goes on. Idempotent. */
+  close(): void {
+    this.#process.close();
+  }
+
+  #histogram<T extends string>(name: string, help: string, labelNames: T[] = []): Histogram<T> {
+    return new Histogram({ name, help, labelNames, buckets: [...LATENCY_BOUNDS_S], registers: [this.#registry] });
+  }
+
+  #setProvider(type: Provided['type'], name: string, given: Provided['providers'][number]): void {
+    const provided = this.#provided.get(name) ?? this.#provide(type, name, Object.keys(given.labels));
+    const { providers, labelNames } = provided;
+    const isSameKind = provided.type === type && labelNames.join() === Object.keys(given.labels).join();
+    if (!isSameKind) {
+      throw new ArgumentError(`metric ${name}: is a ${provided.type} with the labels ${labelNames.join()} already`);
+    }
+    const values = JSON.stringify(given.labels);
+    const same = providers.findIndex(({ labels }) => JSON.stringify(labels) === values);
+    providers.splice(same < 0 ? providers.length : same, 1, given);
+  }
+
+  #provide(type: Provided['type'], name: string, labelNames: string[]): Provided {
+    if (this.#counters.has(name)) throw new ArgumentError(`metric ${name}: is counted as it happens`);
+    const provided: Provided = { type, labelNames, providers: [] };
+    const settings = { name, help: helpOf(name), labelNames, registers: [this.#registry] };
+    if (type === 'gauge') {
+      new Gauge({
+        ...settings,
+        collect() {
+          this.reset();
+          for (const { labels, provider } of provided.providers) this.set(labels, sampleOf(provider));
+        },
+      });
+    } else {
+      new Counter({
+        ...settings,
+        collect() {
+          this.reset();
+          for (const { labels, provider } of provided.providers) {
+            const sample = sampleOf(provider);
+            if (sample >= 0 && sample < Number.POSITIVE_INFINITY) this.inc(labels, sample);
+          }
+        },
+      });
+    }
+    this.#provided.set(name, provided);
+    return provided;
+  }
+}
+
+function fullName(name: string): string {
+  return name.startsWith('meshcache_') ? name : `meshcache_${name}`;
 }
 
 /** One provider that fails spoils its own sample, not everybody's. */
 function sampleOf(provider: () => number): number {
   try {
-    return provider();
+    const sample: unknown = provider();
+    return typeof sample === 'number' ? sample : Number.NaN;
   } catch {
     return Number.NaN;
   }
+}
+
+/**
+ * The registry renders OpenMetrics only by renaming its counters, for good and for whoever renders text at the same time. The
+ * formats differ in the names of counters' families, in empty lines, which separate families here, and in the end.
+ */
+function openMetricsOf(text: string): string {
+  const families = text
+    .trimEnd()
+    .split('\n\n')
+    .map((family) => (/^# TYPE \S+ counter$/m.test(family) ? family.replace(/^(# \S+ \S+)_total /gm, '$1 ') : family));
+  return `${families.join('\n')}\n# EOF\n`;
 }

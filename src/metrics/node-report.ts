@@ -50,12 +50,14 @@ export interface NodeEvent {
   readonly fields: Readonly<Record<string, string | number | boolean>>;
 }
 
+/** Whether a node does what it is there for. */
 export interface HealthReport {
   readonly status: 'ok' | 'degraded';
   /** Empty when ok; each says what is wrong in words for an operator. */
   readonly reasons: readonly string[];
 }
 
+/** All that a node says of itself. */
 export interface NodeReport extends MetricsReport {
   readonly node_id: string;
   readonly version: string;
@@ -113,6 +115,7 @@ export type ClusterNode = {
   | { readonly state: 'unreachable'; readonly error: string }
 );
 
+/** All members as one of them sees them. */
 export interface ClusterReport {
   /** Of the node that answers. */
   readonly node_id: string;
@@ -125,7 +128,9 @@ export interface ClusterReport {
 
 /** A node as the metrics server shows it. */
 export interface NodeView {
+  /** Now, without asking anybody. */
   health(): HealthReport;
+  /** Of this node alone. */
   report(): Promise<NodeReport>;
   /** Asks all members; those that do not answer within a second are unreachable. Never rejects. */
   cluster(): Promise<ClusterReport>;

@@ -2,6 +2,7 @@ import { totalmem } from 'node:os';
 import { type Environment, systemEnvironment } from '../base/environment.js';
 import { ArgumentError, ConfigError } from '../base/errors.js';
 import { CALL_MAX_KEYS, PAGE_MAX_BYTES } from '../base/limits.js';
+import { formatEndpoint } from '../base/network.js';
 import { formatSize } from '../base/sizes.js';
 import { MeshCacheConfig, type StorageConfig } from '../config.js';
 import { KeyEncoder } from '../core/index.js';
@@ -21,8 +22,12 @@ import {
 import { checkTransfers, type HybridHits, hybridHits, type PoolTransfer, prefixLength } from '../store/hybrid.js';
 import { type CallerPage, PageStore, type PageStoreStats } from '../store/page-store.js';
 import type { Promoter } from '../store/promoter.js';
-import { DISK_COUNTERS, type DiskListeners, diskGauges, diskStatus, openDisk, promoterOf } from './disk-wiring.js';
+import { type DiskListeners, openDisk, promoterOf } from './disk-wiring.js';
+import { NodeReporting } from './node-reporting.js';
 import { NodeRuntime } from './node-runtime.js';
+import { packageVersion } from './package-version.js';
+import { RecentEvents } from './recent-events.js';
+import { storeReporter } from './store-reporting.js';
 
 /** The pool that `batchSetV1`, `batchGetV1`, `set` and `get` use. */
 const MAIN_POOL = 'kv';
@@ -32,6 +37,7 @@ interface HostPages {
   readonly pages: readonly CallerPage[];
 }
 
+/** What a store holds and has done: bytes, pages, reads by where they came from. */
 export interface StoreStats extends PageStoreStats {
   readonly poolEntries: number;
   readonly poolUsedBytes: number;
@@ -62,6 +68,7 @@ export class MeshCacheStore {
   readonly #encoder: KeyEncoder;
   readonly #disk: DiskStore | null;
   readonly #promoter: Promoter | null;
+  readonly #reporting: NodeReporting;
   readonly #hostPools = new Map<string, HostMemPool>();
   #closing: Promise<void> | undefined;
 
@@ -74,6 +81,7 @@ export class MeshCacheStore {
     encoder: KeyEncoder;
     disk: DiskStore | null;
     promoter: Promoter | null;
+    reporting: NodeReporting;
   }) {
     this.runtime = parts.runtime;
     this.metrics = parts.metrics;
@@ -83,6 +91,7 @@ export class MeshCacheStore {
     this.#encoder = parts.encoder;
     this.#disk = parts.disk;
     this.#promoter = parts.promoter;
+    this.#reporting = parts.reporting;
   }
 
   /**
@@ -106,26 +115,32 @@ export class MeshCacheStore {
       isMlaModel: storage.isMlaModel,
     });
     const nodeId = config.nodeId ?? NodeRuntime.generateNodeId();
-    const metrics = new Metrics(nodeId);
-    const env = systemEnvironment({ metrics, ...environment });
-    const runtime = new NodeRuntime(config, { nodeId, env });
+    const metrics = new Metrics(nodeId, { version: packageVersion() });
+    const given = systemEnvironment({ metrics, ...environment });
+    const events = new RecentEvents(given.log, given.clock);
+    const env = { ...given, log: events };
+    const reporting = new NodeReporting({ config, metrics, events, env });
     if (!config.verifyReads) {
       env.log.log('warn', 'verify_reads is off: nothing but the quarantine keeps stale pages from being read');
     }
     let region: HostRegion | undefined;
     let disk: DiskStore | null = null;
+    let runtime: NodeRuntime | undefined;
     // Told of what the disk drops, from when there is somebody to tell.
     const listeners: DiskListeners = { onEvict() {} };
     try {
+      await reporting.start();
+      runtime = new NodeRuntime(config, { nodeId, metricsEndpoint: reporting.endpoint, env });
       region = HostRegion.allocate(config.globalSegmentSize);
       disk = await openDisk(storage, config, { nodeId, env, listeners });
       await runtime.start();
       if (runtime.transport.protocol === 'rdma') await providePool(region, env);
-      return MeshCacheStore.#assemble({ encoder, config, env, metrics, runtime, region, disk, listeners });
+      return MeshCacheStore.#assemble({ encoder, config, env, metrics, reporting, runtime, region, disk, listeners });
     } catch (error) {
-      await runtime.stop();
+      await runtime?.stop();
       await disk?.close();
       region?.free();
+      await reporting.stop();
       throw error;
     }
   }
@@ -135,12 +150,13 @@ export class MeshCacheStore {
     config: MeshCacheConfig;
     env: Environment;
     metrics: Metrics;
+    reporting: NodeReporting;
     runtime: NodeRuntime;
     region: HostRegion;
     disk: DiskStore | null;
     listeners: DiskListeners;
   }): MeshCacheStore {
-    const { encoder, config, env, metrics, runtime, region, disk, listeners } = given;
+    const { encoder, config, env, metrics, reporting, runtime, region, disk, listeners } = given;
     const { rkey } = runtime.transport.registerMr(region.addr, region.length);
     const pool = new PublishedPool(region.addr, region.length, rkey, {
       policy: config.evictionPolicy,
@@ -151,7 +167,7 @@ export class MeshCacheStore {
     });
     const pages = new PageStore({
       pool,
-      disk: disk === null ? undefined : new DiskTier(disk, pool),
+      disk: disk === null ? undefined : new DiskTier(disk, pool, env.clock),
       promotions: runtime.promotions,
       directory: runtime.directory,
       transport: runtime.transport,
@@ -160,7 +176,9 @@ export class MeshCacheStore {
       onRemoteFailures: (owner, keys) => runtime.notices.unreadable(owner, keys),
       identity: {
         nodeId: runtime.nodeId,
-        incarnation: runtime.incarnation,
+        get incarnation() {
+          return runtime.incarnation;
+        },
         dataEndpoint: runtime.localRdmaEndpoint,
       },
       verifyReads: config.verifyReads,
@@ -173,9 +191,15 @@ export class MeshCacheStore {
     runtime.announceFrom(pages);
     const promoter = disk === null ? null : promoterOf(disk, pool, pages, env);
     if (promoter !== null) runtime.promoteFrom(promoter);
-    const store = new MeshCacheStore({ runtime, metrics, pages, pool, region, encoder, disk, promoter });
-    store.#registerGauges();
-    return store;
+    metrics.setGaugeProvider('meshcache_members', () => runtime.members().size);
+    reporting.attach(runtime, storeReporter(pool, disk));
+    return new MeshCacheStore({ runtime, metrics, pages, pool, region, encoder, disk, promoter, reporting });
+  }
+
+  /** `host:port` of this node's metrics server; empty when it has none. */
+  get metricsEndpoint(): string {
+    const { endpoint } = this.#reporting;
+    return endpoint === undefined ? '' : formatEndpoint(endpoint);
   }
 
   /** The framework's main host buffer; a later one replaces it. */
@@ -191,11 +215,21 @@ export class MeshCacheStore {
     this.#registerHostPool('registerMemHostPoolV2', pool, name);
   }
 
+  /**
+   * Publishes pages of the registered host pool, page i from `hostIndices[i * pageSize]`; true for each that is in
+   * the pool and known to the directory. The buffers belong to the call until it resolves. Throws `ArgumentError`
+   * before anything is touched.
+   */
   async batchSetV1(keys: string[], hostIndices: HostIndices): Promise<boolean[]> {
     const { objectKeys, pages } = this.#hostPages('batchSetV1', MAIN_POOL, keys, hostIndices);
     return this.#pages.set(objectKeys, pages);
   }
 
+  /**
+   * Reads pages into the registered host pool, page i to `hostIndices[i * pageSize]`; true for each whose buffer
+   * holds exactly the bytes that were set, anything else is a miss. The buffers belong to the call until it resolves.
+   * Throws `ArgumentError` before anything is touched.
+   */
   async batchGetV1(keys: string[], hostIndices: HostIndices): Promise<boolean[]> {
     const { objectKeys, pages } = this.#hostPages('batchGetV1', MAIN_POOL, keys, hostIndices);
     checkDistinct('batchGetV1', pages);
@@ -205,7 +239,9 @@ export class MeshCacheStore {
   /** How many of the keys exist from the first on without a gap. Not a use of them. */
   async batchExists(keys: string[]): Promise<number> {
     checkKeys('batchExists', keys);
-    return prefixLength(await this.#pages.exists(this.#encoder.encodeKeys(keys, MAIN_POOL)));
+    const found = prefixLength(await this.#pages.exists(this.#encoder.encodeKeys(keys, MAIN_POOL)));
+    this.metrics.recordLookup(keys.length, found);
+    return found;
   }
 
   /** One result list a transfer, by its name. A transfer without keys moves nothing. */
@@ -213,6 +249,10 @@ export class MeshCacheStore {
     return this.#moveAll(this.#prepare('batchSetV2', transfers), (keys, pages) => this.#pages.set(keys, pages));
   }
 
+  /**
+   * Reads the pages of several pools; one array a transfer, by the names of the pools, as {@link batchGetV1} gives
+   * it.
+   */
   async batchGetV2(transfers: readonly PoolTransfer[]): Promise<Record<string, boolean[]>> {
     const prepared = this.#prepare('batchGetV2', transfers);
     checkDistinct(
@@ -232,7 +272,7 @@ export class MeshCacheStore {
         this.#pages.exists(this.#encoder.encodeKeys(keys, name)),
       ),
     );
-    return hybridHits(
+    const hits = hybridHits(
       prefixLength(kv as boolean[]),
       extra.map((transfer, i) => ({
         name: transfer.name,
@@ -240,6 +280,8 @@ export class MeshCacheStore {
         trailingCount: transfer.hitPolicy === 'trailing_pages' ? Math.max(1, transfer.keys?.length ?? 0) : undefined,
       })),
     );
+    this.metrics.recordLookup(keys.length, hits.kvHitPages);
+    return hits;
   }
 
   /** Publishes one entry from memory at `ptr`, or from `data`. */
@@ -263,12 +305,17 @@ export class MeshCacheStore {
     return this.#getInto(objectKeys, target, size);
   }
 
+  /**
+   * Publishes what lies at `ptrs`, in registered or {@link HostRegion} memory, of `sizes` bytes; true as by {@link
+   * batchSetV1}.
+   */
   async batchSet(keys: string[], ptrs: ArrayLike<bigint>, sizes: ArrayLike<number>): Promise<boolean[]> {
     checkKeys('batchSet', keys);
     const pages = pointerPages('batchSet', keys.length, ptrs, sizes);
     return this.#pages.set(this.#encoder.encodeKeys(keys, MAIN_POOL), pages);
   }
 
+  /** Reads to `ptrs`; true as by {@link batchGetV1}. Another size than was set is a miss. */
   async batchGet(keys: string[], ptrs: ArrayLike<bigint>, sizes: ArrayLike<number>): Promise<boolean[]> {
     checkKeys('batchGet', keys);
     const pages = pointerPages('batchGet', keys.length, ptrs, sizes);
@@ -276,10 +323,12 @@ export class MeshCacheStore {
     return this.#pages.get(this.#encoder.encodeKeys(keys, MAIN_POOL), pages);
   }
 
+  /** Whether the directory has the key. Not a use of it. */
   async exists(key: string): Promise<boolean> {
     return (await this.batchExists([key])) === 1;
   }
 
+  /** Counts of now, and counters since the store was created. */
   stats(): StoreStats {
     const pool = this.#pool.stats();
     return {
@@ -310,10 +359,12 @@ export class MeshCacheStore {
   }
 
   async #close(): Promise<void> {
+    this.#reporting.closing();
     const pagesClosed = this.#pages.close();
     await this.runtime.stop();
     await this.#promoter?.close();
     await pagesClosed;
+    await this.#reporting.stop();
     this.#pool.free();
     this.#region.free();
   }
@@ -397,34 +448,6 @@ export class MeshCacheStore {
     } finally {
       region.free();
     }
-  }
-
-  #registerGauges(): void {
-    const gauges: Record<string, () => number> = {
-      meshcache_pool_entries: () => this.#pool.stats().entries,
-      meshcache_pool_used_bytes: () => this.#pool.stats().usedBytes,
-      meshcache_pool_capacity_bytes: () => this.#pool.capacity,
-      meshcache_members: () => this.runtime.members().size,
-      ...(this.#disk === null ? {} : diskGauges(this.#disk)),
-    };
-    for (const [name, provider] of Object.entries(gauges)) this.metrics.setGaugeProvider(name, provider);
-    // There from the start, so that their first increase is seen.
-    if (this.#disk !== null) for (const name of DISK_COUNTERS) this.metrics.count(name, 0);
-    this.runtime.reportStatus(() => this.#status());
-  }
-
-  #status(): Record<string, unknown> {
-    const stats = this.stats();
-    return {
-      pool: {
-        entries: stats.poolEntries,
-        used_bytes: stats.poolUsedBytes,
-        capacity_bytes: stats.poolCapacityBytes,
-        evictions: stats.evictions,
-      },
-      ...(stats.disk === null ? {} : { disk: diskStatus(stats.disk) }),
-      reads: { ...stats.hits, misses: stats.misses },
-    };
   }
 }
 

@@ -1,32 +1,43 @@
 import { type Environment, systemEnvironment } from '../base/environment.js';
-import { ClosedError, ConfigError } from '../base/errors.js';
+import { ClosedError } from '../base/errors.js';
 import { type Endpoint, formatEndpoint } from '../base/network.js';
 import { type RandomSource, systemRandom } from '../base/random.js';
+import { securedEnvironment } from '../base/secured-environment.js';
 import type { MeshCacheConfig } from '../config.js';
 import type { DirectoryClient } from '../directory/client.js';
 import { DiscoveryClient } from '../discovery/client.js';
 import { EmbeddedMaster } from '../discovery/embedded-master.js';
+import { isHostOf, systemHostNames } from '../discovery/local-address.js';
+import type { ClusterReport, NodeReport } from '../metrics/node-report.js';
 import { RpcClient } from '../rpc/client.js';
 import { RpcServer } from '../rpc/server.js';
 import type { Promoter } from '../store/promoter.js';
-import { createTransport } from '../transport/create-transport.js';
+import { type ChosenTransport, chooseTransport } from '../transport/create-transport.js';
 import type { Transport } from '../transport/transport.js';
 import { type DataLocation, NodeInfo } from '../types.js';
 import type { Publications } from './announcer.js';
+import { ClusterReporter, STATUS_METHOD } from './cluster-reporter.js';
 import { DataEndpoints } from './data-endpoints.js';
 import { NodeDirectory } from './node-directory.js';
 import { ownAddressTowards } from './own-address.js';
+import { packageVersion } from './package-version.js';
 import { type PageNoticeHandler, PageNotices } from './page-notices.js';
 import { Promotions } from './promotions.js';
 
+/** What a {@link NodeRuntime} takes beside its configuration. */
 export interface NodeRuntimeOptions {
   /** Instead of the configured or a generated one. */
   readonly nodeId?: string;
+  /** Where this node's metrics server listens, for others to know. */
+  readonly metricsEndpoint?: Endpoint | undefined;
   readonly env?: Environment;
 }
 
+const LOGGED_IDS_MAX_COUNT = 8;
+
 /** What there is between `start` and `stop`. */
 interface RunningParts {
+  readonly chosen: ChosenTransport;
   readonly transport: Transport;
   readonly dataEndpoints: DataEndpoints;
   readonly rpcServer: RpcServer;
@@ -35,31 +46,40 @@ interface RunningParts {
   readonly promotions: Promotions;
   readonly master: EmbeddedMaster;
   readonly discovery: DiscoveryClient;
+  readonly clusterReporter: ClusterReporter;
 }
 
 /** One node without its pool: transport, control plane, directory shard and membership, wired together. */
 export class NodeRuntime {
   readonly config: MeshCacheConfig;
   readonly nodeId: string;
-  /** Wall-clock milliseconds of this start. */
-  readonly incarnation: number;
   readonly #env: Environment;
-  readonly #startedMs: number;
+  readonly #metricsEndpoint: Endpoint | undefined;
+  #incarnation: number;
+  #startedMs: number;
   /** What stops the parts, in the order of their start. */
   readonly #stops: (() => Promise<void>)[] = [];
   #parts: RunningParts | undefined;
   #starting: Promise<void> | undefined;
   #stopping: Promise<void> | undefined;
-  #reportStore: () => Record<string, unknown> = () => ({});
+  #reportStore: () => Promise<Record<string, unknown>> = async () => ({});
   #members: ReadonlyMap<string, NodeInfo> = new Map();
 
   constructor(config: MeshCacheConfig, options: NodeRuntimeOptions = {}) {
     this.config = config;
-    this.#env = options.env ?? systemEnvironment();
+    this.#env = securedEnvironment(config, options.env ?? systemEnvironment());
+    this.#metricsEndpoint = options.metricsEndpoint;
     this.nodeId = options.nodeId ?? config.nodeId ?? NodeRuntime.generateNodeId(this.#env.random);
-    this.incarnation = Math.floor(this.#env.clock.wallMs());
+    this.#incarnation = Math.floor(this.#env.clock.wallMs());
     this.#startedMs = this.#env.clock.nowMs();
-    refuseWhatIsMissing(config);
+  }
+
+  /**
+   * Wall-clock milliseconds of this start. A node that the others have dropped, because they did not hear of it, joins again
+   * as newly started: what was known of it before is void.
+   */
+  get incarnation(): number {
+    return this.#incarnation;
   }
 
   /** An id that no other node has: `node-` and 64 random bits. */
@@ -106,7 +126,7 @@ export class NodeRuntime {
     return this.#stopping;
   }
 
-  /** From now on, what `publications` has is announced to directory owners as they change, and others may ask about it. */
+  /** @internal From now on, what `publications` has is announced to directory owners as they change, and others may ask about it. */
   announceFrom(publications: Publications & PageNoticeHandler): void {
     const { ownDirectory, notices, rpcServer } = this.#running();
     ownDirectory.announceFrom(publications);
@@ -115,25 +135,46 @@ export class NodeRuntime {
     notices.handle(rpcServer, publications);
   }
 
-  /** From now on other nodes may have pages brought from this node's disk into its pool. */
+  /** @internal From now on other nodes may have pages brought from this node's disk into its pool. */
   promoteFrom(promoter: Pick<Promoter, 'promote' | 'release'>): void {
     const { promotions, rpcServer } = this.#running();
     promotions.handle(rpcServer, promoter);
   }
 
-  /** For asking other nodes for what is on their disks. */
+  /** @internal For asking other nodes for what is on their disks. */
   get promotions(): Promotions {
     return this.#running().promotions;
   }
 
-  /** For telling other nodes what became of reads of their pages. */
+  /** @internal For telling other nodes what became of reads of their pages. */
   get notices(): PageNotices {
     return this.#running().notices;
   }
 
-  /** What a store adds to the answer of `node.status`. */
-  reportStatus(report: () => Record<string, unknown>): void {
+  /** @internal What a store adds to the report of its node. */
+  reportStatus(report: () => Promise<Record<string, unknown>>): void {
     this.#reportStore = report;
+  }
+
+  /** What this node says of itself; a runtime without a store has only its own part of it. */
+  async report(): Promise<NodeReport> {
+    return { ...this.#ownReport(), ...(await this.#reportStore()) } as unknown as NodeReport;
+  }
+
+  /** What all members say of themselves. */
+  cluster(): Promise<ClusterReport> {
+    return this.#running().clusterReporter.report();
+  }
+
+  /** What is wrong with this node's part in the cluster, in words for an operator. */
+  troubles(): string[] {
+    if (this.#parts === undefined) return ['the node has not joined the cluster'];
+    const { discovery, transport } = this.#parts;
+    const troubles: string[] = [];
+    if (discovery.isReplaced) troubles.push('another node with the same node_id has taken its place');
+    else if (!discovery.isReachable) troubles.push(`no discovery master answers (${this.config.discoveryAddr})`);
+    if (!transport.isServing()) troubles.push('other nodes cannot read from this one: its serving thread has failed');
+    return troubles;
   }
 
   /** Where to read a location's owner, by the best protocol that both speak; undefined when it is not alive. */
@@ -155,7 +196,6 @@ export class NodeRuntime {
       this.#parts = undefined;
       throw error;
     }
-    env.metrics.setGaugeProvider('meshcache_directory_keys', () => this.#parts?.ownDirectory.keys ?? 0);
     env.log.log('info', 'node started', {
       node_id: this.nodeId,
       data_endpoint: this.localRdmaEndpoint,
@@ -172,8 +212,11 @@ export class NodeRuntime {
   /** The data plane by RDMA is never on loopback, whose devices it does not have. */
   #warnOfReach(host: string, transport: Transport): void {
     const rdmaHost = transport.localEndpoints().rdma?.host;
+    // Certificates are for what goes over TCP.
+    if (this.#env.secrets !== undefined || (this.#env.tls !== undefined && rdmaHost === undefined)) return;
     if (isLoopback(host) && rdmaHost === undefined) return;
-    const message = 'this node listens beyond loopback without authentication; use a network that you trust';
+    const message =
+      'this node listens beyond loopback without authentication; set cluster_secret, or use a network that you trust';
     this.#env.log.log('warn', message, { host, rdma_host: rdmaHost });
   }
 
@@ -182,7 +225,8 @@ export class NodeRuntime {
     const { config } = this;
     const env = this.#env;
     const { controlPort: port } = config;
-    const transport = await createTransport({ ...config, localHostname: host }, env);
+    const chosen = await chooseTransport({ ...config, localHostname: host }, env);
+    const { transport } = chosen;
     this.#stops.push(() => transport.close());
     this.#warnOfReach(host, transport);
     const rpcServer = new RpcServer({ host, port, env });
@@ -191,7 +235,9 @@ export class NodeRuntime {
     const rpcClient = new RpcClient({ env });
     this.#stops.push(() => rpcClient.close());
 
-    const self = this.#describe(transport, { host, port: controlPort });
+    const isListed = await this.#isListed(host);
+    const describe = () => this.#describe(transport, { host, port: controlPort }, isListed);
+    const self = describe();
     this.#members = new Map([[self.nodeId, self]]);
     const endpointOf = (nodeId: string) => controlEndpoint(this.#members.get(nodeId));
     const ownDirectory = new NodeDirectory({
@@ -206,12 +252,13 @@ export class NodeRuntime {
     });
     this.#stops.push(() => ownDirectory.stop());
     ownDirectory.attach(rpcServer);
-    rpcServer.handle('node.status', () => this.#status());
+    rpcServer.handle(STATUS_METHOD, () => this.report());
     const notices = new PageNotices({ rpc: rpcClient, endpointOf });
     const promotions = new Promotions({ rpc: rpcClient, endpointOf, nodeId: this.nodeId });
 
     const timing = { heartbeatInterval: config.heartbeatInterval, memberTtl: config.memberTtl };
-    const master = new EmbeddedMaster(config.discoveryEndpoints(), { ...timing, env });
+    const isHostChosen = config.localHostname !== undefined;
+    const master = new EmbeddedMaster(config.discoveryEndpoints(), { ...timing, ownHost: host, isHostChosen, env });
     await master.start();
     this.#stops.push(() => master.stop());
     const discovery = new DiscoveryClient(config.discoveryAddr, self, {
@@ -219,10 +266,29 @@ export class NodeRuntime {
       onMembers: (members) => this.#onMembers(members),
       onUnreachable: () => void master.tryTakeOver(),
       onForgotten: () => ownDirectory.announceAll(),
+      onExpired: () => {
+        this.#renew();
+        ownDirectory.restartAs(this.incarnation);
+        return describe();
+      },
+      onReplaced: (isReplaced) => ownDirectory.setReplaced(isReplaced),
+      onMasters: (masters) => void master.mastersChanged(masters),
+      isOwnMaster: (masterId) => master.has(masterId),
+      maxMasters: config.maxMasters,
       env,
     });
     this.#stops.push(() => discovery.stop());
+    const clusterReporter = new ClusterReporter({
+      nodeId: this.nodeId,
+      vnodes: config.vnodes,
+      heartbeatInterval: config.heartbeatInterval,
+      members: () => this.#members,
+      ownReport: () => this.report(),
+      rpc: rpcClient,
+      clock: env.clock,
+    });
     return {
+      chosen,
       transport,
       dataEndpoints: new DataEndpoints(transport, env.log),
       rpcServer,
@@ -231,6 +297,7 @@ export class NodeRuntime {
       promotions,
       master,
       discovery,
+      clusterReporter,
     };
   }
 
@@ -248,7 +315,20 @@ export class NodeRuntime {
     return this.#parts;
   }
 
-  #describe(transport: Transport, control: Endpoint): NodeInfo {
+  async #isListed(host: string): Promise<boolean> {
+    const listed = this.config.discoveryEndpoints();
+    const isHost = await Promise.all(listed.map((endpoint) => isHostOf(endpoint.host, host, systemHostNames)));
+    return isHost.includes(true);
+  }
+
+  /** Goes on as a later start of this node. */
+  #renew(): void {
+    const { clock } = this.#env;
+    this.#incarnation = Math.max(Math.floor(clock.wallMs()), this.#incarnation + 1);
+    this.#startedMs = clock.nowMs();
+  }
+
+  #describe(transport: Transport, control: Endpoint, isListed: boolean): NodeInfo {
     const { rdma, tcp } = transport.localEndpoints();
     return new NodeInfo({
       nodeId: this.nodeId,
@@ -259,21 +339,41 @@ export class NodeRuntime {
       tcpHost: tcp?.host,
       tcpPort: tcp?.port,
       protocols: rdma === undefined ? ['tcp'] : ['rdma', 'tcp'],
+      ...this.#metricsAddress(control.host),
       incarnation: this.incarnation,
+      isListed,
     });
+  }
+
+  /** A server that listens everywhere is found where this node is. */
+  #metricsAddress(ownHost: string): { metricsHost?: string; metricsPort?: number } {
+    if (this.#metricsEndpoint === undefined) return {};
+    const { host, port } = this.#metricsEndpoint;
+    return { metricsHost: host === '0.0.0.0' || host === '::' ? ownHost : host, metricsPort: port };
   }
 
   #onMembers(members: ReadonlyMap<string, NodeInfo>): void {
     const before = this.#members;
     this.#members = new Map(members);
+    this.#logChange(before);
     this.#parts?.ownDirectory.membersChanged(before, this.#members);
   }
 
-  #status(): Record<string, unknown> {
+  #logChange(before: ReadonlyMap<string, NodeInfo>): void {
+    const isSame = (a: NodeInfo, b: NodeInfo | undefined) => a.incarnation === b?.incarnation;
+    const joined = [...this.#members.values()].filter((node) => !isSame(node, before.get(node.nodeId)));
+    const left = [...before.values()].filter((node) => !isSame(node, this.#members.get(node.nodeId)));
+    if (joined.length + left.length === 0) return;
+    const fields = { joined: namesOf(joined), left: namesOf(left), members: this.#members.size };
+    this.#env.log.log('info', 'members of the cluster have changed', fields);
+  }
+
+  #ownReport(): Record<string, unknown> {
     const parts = this.#running();
     const self = this.#members.get(this.nodeId);
     return {
       node_id: this.nodeId,
+      version: packageVersion(),
       incarnation: this.incarnation,
       uptime_s: (this.#env.clock.nowMs() - this.#startedMs) / 1000,
       vnodes: this.config.vnodes,
@@ -281,20 +381,21 @@ export class NodeRuntime {
       control_endpoint: self === undefined ? '' : formatEndpoint({ host: self.controlHost, port: self.controlPort }),
       data_endpoint: parts.transport.localEndpoint(),
       data_protocol: parts.transport.protocol,
+      transport: { wanted: parts.chosen.wanted, reason: parts.chosen.reason },
+      metrics_endpoint: self?.metricsPort ? formatEndpoint({ host: self.metricsHost, port: self.metricsPort }) : '',
       is_meta: parts.master.isHead,
       members: this.#members.size,
       directory: { keys: parts.ownDirectory.keys },
       rss_bytes: process.memoryUsage.rss(),
-      ...this.#reportStore(),
     };
   }
 }
 
-/** Settings that later versions will know are refused rather than ignored. */
-function refuseWhatIsMissing(config: MeshCacheConfig): void {
-  if (config.clusterSecret !== undefined) {
-    throw new ConfigError('configuration key "cluster_secret": this version has no authentication; leave it out');
-  }
+/** Ids for a log line, undefined for none. */
+function namesOf(nodes: readonly NodeInfo[]): string | undefined {
+  const more = nodes.length - LOGGED_IDS_MAX_COUNT;
+  const ids = nodes.slice(0, LOGGED_IDS_MAX_COUNT).map((node) => node.nodeId);
+  return nodes.length === 0 ? undefined : ids.join(', ') + (more > 0 ? ` and ${more} more` : '');
 }
 
 function isLoopback(host: string): boolean {

@@ -1,6 +1,7 @@
 import { CALL_MAX_KEY_BYTES, KEY_MAX_BYTES, KEY_PREFIX_BYTES } from '../base/limits.js';
 import { PoolAllocator, type PoolAllocatorOptions, type PoolAllocatorStats } from '../core/index.js';
 
+/** Where a page is in its pool, and what it must hash to. */
 export interface PublishedPage {
   /** From the start of the pool. */
   readonly offset: number;

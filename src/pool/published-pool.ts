@@ -12,6 +12,7 @@ import { PageIndex, type Placement, type PublishedPage, type Vacancy, type Wish 
 import { type PageLease, PageLeases } from './page-leases.js';
 import { type LocalRead, Reading } from './page-reading.js';
 
+/** What a {@link PublishedPool} takes beside its memory. */
 export interface PublishedPoolOptions {
   /** Called with the keys of pages that have left the pool without being asked to. */
   readonly onEvict?: (keys: string[]) => void;
@@ -21,7 +22,7 @@ export interface PublishedPoolOptions {
   /** Never shorten the quarantine; a page for which there is no room meanwhile is refused. */
   readonly neverReuseEarly?: boolean;
   readonly clock?: Clock;
-  /** What copies large pages; the native addon's threads when it is left out. */
+  /** @internal What copies large pages; the native addon's threads when it is left out. */
   readonly copyThreads?: CopyThreads;
 }
 
@@ -225,11 +226,13 @@ export class PublishedPool {
     return this.#bytes(page.offset, page.length);
   }
 
+  /** Where a peer reads the page; null when it is not here. Counts as a use. */
   addressOf(key: string): [remoteAddr: bigint, length: number] | null {
     const [found] = this.lookupBatch([key]);
     return found ? [this.baseAddr + BigInt(found.offset), found.length] : null;
   }
 
+  /** Whether the page is here. Not a use. */
   has(key: string): boolean {
     return this.hasBatch([key])[0] === 1;
   }

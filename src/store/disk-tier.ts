@@ -1,3 +1,5 @@
+import { type Clock, within } from '../base/clock.js';
+import { DISK_WAITING_CLOSE_TIMEOUT_MS } from '../base/limits.js';
 import type { DiskInfo, DiskStore } from '../disk/disk-store.js';
 import type { PageBytes } from '../pool/page-batch.js';
 import type { LocalRead, PageLease, PublishedPage, PublishedPool } from '../pool/published-pool.js';
@@ -12,13 +14,16 @@ import type { LocalRead, PageLease, PublishedPage, PublishedPool } from '../pool
 export class DiskTier {
   readonly #disk: DiskStore;
   readonly #pool: PublishedPool;
+  readonly #clock: Clock;
   /** Pages for which the queue had no room: written when it has, if the pool still has them. In the order of being set. */
   readonly #waiting = new Set<string>();
+  #onNoneWaiting: () => void = () => {};
   #isClosed = false;
 
-  constructor(disk: DiskStore, pool: PublishedPool) {
+  constructor(disk: DiskStore, pool: PublishedPool, clock: Clock) {
     this.#disk = disk;
     this.#pool = pool;
+    this.#clock = clock;
   }
 
   info(): DiskInfo {
@@ -72,10 +77,16 @@ export class DiskTier {
     return keys;
   }
 
-  /** Writes what waits, within a deadline. Afterwards nothing here touches the pool. */
-  close(): Promise<void> {
+  /** Writes what waits, here and in the queue, each within a deadline. Afterwards nothing here touches the pool. */
+  async close(): Promise<void> {
+    const noneWaiting = new Promise<void>((resolve) => {
+      this.#onNoneWaiting = resolve;
+    });
+    this.#writeWaiting();
+    await within(this.#clock, DISK_WAITING_CLOSE_TIMEOUT_MS, noneWaiting);
     this.#isClosed = true;
-    return this.#disk.close();
+    if (this.#waiting.size > 0) this.#disk.skipped(this.#waiting.size);
+    await this.#disk.close();
   }
 
   /** The pool has let go of these: what has not been written is lost. */
@@ -110,5 +121,6 @@ export class DiskTier {
       if (lease) this.#write(lease);
       else this.#waiting.delete(key);
     }
+    this.#onNoneWaiting();
   }
 }

@@ -17,6 +17,7 @@ export interface HostMemPool {
   };
 }
 
+/** Positions in a host pool, in tokens, of the framework's own kind of array. */
 export type HostIndices = ArrayLike<number | bigint>;
 
 /** Refuses what is not an array of keys, or too many of them. */

@@ -43,6 +43,7 @@ export function checkTransfers(method: string, transfers: readonly PoolTransfer[
   }
 }
 
+/** What `batchExistsV2` has found. */
 export interface HybridHits {
   /** Pages of the longest prefix that every pool can serve. */
   readonly kvHitPages: number;

@@ -4,11 +4,13 @@ import { COPY_SLICE_MAX_BYTES } from '../base/limits.js';
 import type { Logger } from '../base/log.js';
 import type { DirectoryClient } from '../directory/client.js';
 import type { Metrics } from '../metrics/metrics.js';
+import { reportPool } from '../pool/pool-metrics.js';
 import type { PublishedPage, PublishedPool } from '../pool/published-pool.js';
 import type { LocalRange, Transport } from '../transport/transport.js';
 import { DataLocation } from '../types.js';
 import type { DiskTier } from './disk-tier.js';
 import { type Promotions, type RemoteRead, RemoteReads } from './remote-reads.js';
+import { countNotPublished, countSkippedWrites } from './skipped-writes.js';
 
 /** A page in the caller's memory: the pieces in which it lies, in order, as addresses and as bytes. */
 export interface CallerPage {
@@ -40,6 +42,7 @@ export interface PageStoreParts {
   readonly metrics: Metrics;
 }
 
+/** Reads and writes of a store since it was created. */
 export interface PageStoreStats {
   readonly hits: { readonly local: number; readonly remote: number; readonly disk: number };
   readonly misses: number;
@@ -73,6 +76,7 @@ export class PageStore {
   constructor(parts: PageStoreParts) {
     this.#parts = parts;
     this.#remote = new RemoteReads({ ...parts, nodeId: parts.identity.nodeId });
+    reportPool(parts.pool, parts.metrics, { damagedPages: () => this.#localChecksumFailures });
   }
 
   stats(): PageStoreStats {
@@ -96,8 +100,10 @@ export class PageStore {
       if (slice.start > 0) await this.#parts.clock.yield();
       if (this.#closed) break;
       const sliceKeys = keys.slice(slice.start, slice.end);
-      const published = await this.#parts.pool.publishPages(sliceKeys, pages.slice(slice.start, slice.end));
+      const slicePages = pages.slice(slice.start, slice.end);
+      const published = await this.#parts.pool.publishPages(sliceKeys, slicePages);
       if (this.#closed) break;
+      countNotPublished(slicePages, published, this.#parts);
       const outdated = this.#parts.disk?.writeThrough(sliceKeys, published);
       if (outdated !== undefined) announcements.push(outdated);
       announcements.push(this.#announceSlice(sliceKeys, published, slice, results));
@@ -295,6 +301,7 @@ export class PageStore {
     sliceKeys.forEach((key, j) => {
       if (refused.has(key)) results[start + j] = false;
     });
+    countSkippedWrites(this.#parts.metrics, 'directory', refused.size);
   }
 
   /** Puts locations into the directory; returns the keys that no owner has taken. */
@@ -375,6 +382,7 @@ export class PageStore {
       fromDisk.push(this.#readDisk(keys, pages, own, results));
     });
     const { hits, bytes } = this.#takeRemote(keys, pages, remote, results);
+    const seconds = (clock.nowMs() - startMs) / 1000;
     await Promise.all(fromDisk);
     // The directory may not know of what is on the disk, and other nodes may not have answered.
     const left = wanted.filter((i) => !results[i]);
@@ -383,7 +391,8 @@ export class PageStore {
     this.#hits.remote += hits;
     this.#misses += misses;
     this.#readBytes += bytes;
-    metrics.recordReads('remote', { hits, misses, bytes, seconds: (clock.nowMs() - startMs) / 1000 });
+    // What the own disk had was not read from other nodes.
+    if (hits + misses > 0) metrics.recordReads('remote', { hits, misses, bytes, seconds });
   }
 
   /** Takes the results of what was read from other nodes, and tells these. */

@@ -1,5 +1,6 @@
 import type { Clock } from '../base/clock.js';
 import type { Logger } from '../base/log.js';
+import type { MetricsSink } from '../base/metrics-sink.js';
 import type { DirectoryClient } from '../directory/client.js';
 import type { ReadOp, Transport } from '../transport/transport.js';
 import type { DataLocation, Tier } from '../types.js';
@@ -20,6 +21,7 @@ export interface RemoteReadsParts {
   readonly quarantineMs: number;
   readonly clock: Clock;
   readonly log: Logger;
+  readonly metrics: MetricsSink;
 }
 
 /** What became of one page that was found on another node. */
@@ -32,10 +34,22 @@ export interface RemoteRead {
   readonly isRead: boolean;
 }
 
+/** Why a page could not be read where the directory said that it was. */
+type Staleness = 'unreadable' | 'late' | 'owner_gone' | 'unreachable' | 'not_promoted';
+
+/** Pages of one call, by their indices, that have not been where the directory said. */
+type StalePages = Map<number, Staleness>;
+
 /** Times that a page is looked for in the directory. */
 const ROUNDS_MAX_COUNT = 3;
 
 type Found = readonly (readonly [index: number, location: DataLocation])[];
+
+interface Call {
+  readonly keys: readonly string[];
+  readonly pages: readonly CallerPage[];
+  readonly stale: StalePages;
+}
 
 /** Reads pages from the nodes that the directory names, out of their pools; what is on their disks comes there first. */
 export class RemoteReads {
@@ -58,12 +72,14 @@ export class RemoteReads {
     onOwn: (indices: readonly number[]) => void,
   ): Promise<RemoteRead[]> {
     const last = new Map<number, RemoteRead>();
+    const stale: StalePages = new Map();
     let left = wanted;
     for (let round = 0; round < ROUNDS_MAX_COUNT && left.length > 0 && !this.#closed; round++) {
-      const reads = await this.#readOnce(keys, pages, left, round === 0 ? onOwn : () => {});
+      const reads = await this.#readOnce({ keys, pages, stale }, left, round === 0 ? onOwn : () => {});
       for (const read of reads) last.set(read.index, read);
       left = reads.filter(({ isRead, tier }) => !isRead && tier === 'memory').map(({ index }) => index);
     }
+    if (stale.size > 0) this.#count(stale);
     return [...last.values()];
   }
 
@@ -72,9 +88,14 @@ export class RemoteReads {
     this.#closed = true;
   }
 
+  /** Reads that the end of the store has cut short say nothing about the directory. */
+  #count(stale: StalePages): void {
+    if (this.#closed) return;
+    for (const reason of stale.values()) this.#parts.metrics.count('meshcache_stale_reads_total', 1, { reason });
+  }
+
   async #readOnce(
-    keys: readonly string[],
-    pages: readonly CallerPage[],
+    call: Call,
     wanted: readonly number[],
     onOwn: (indices: readonly number[]) => void,
   ): Promise<RemoteRead[]> {
@@ -82,7 +103,7 @@ export class RemoteReads {
     const sinceMs = clock.nowMs();
     const reads: Promise<RemoteRead[]>[] = [];
     await directory.find(
-      wanted.map((i) => keys[i] as string),
+      wanted.map((i) => call.keys[i] as string),
       (answer) => {
         const found = answer.map(([j, location]) => [wanted[j] as number, location] as const);
         const own = found.filter(([, location]) => location.nodeId === nodeId);
@@ -90,20 +111,21 @@ export class RemoteReads {
         const elsewhere = found.filter(([, location]) => location.nodeId !== nodeId);
         const inMemory = elsewhere.filter(([, { tier }]) => tier === 'memory');
         const onDisk = elsewhere.filter(([, { tier }]) => tier === 'disk');
-        reads.push(this.#readFromMemory(inMemory, pages, sinceMs), ...this.#readFromDisks(onDisk, keys, pages));
+        reads.push(this.#readFromMemory(inMemory, call, sinceMs), ...this.#readFromDisks(onDisk, call));
       },
     );
     return (await Promise.all(reads)).flat();
   }
 
   /** One read for each page that has the wanted length and whose owner lives. Since `sinceMs` the locations are known. */
-  async #readFromMemory(found: Found, pages: readonly CallerPage[], sinceMs: number): Promise<RemoteRead[]> {
+  async #readFromMemory(found: Found, { pages, stale }: Call, sinceMs: number): Promise<RemoteRead[]> {
     const { transport, log, clock } = this.#parts;
     const ops: ReadOp[] = [];
     const targets: Omit<RemoteRead, 'isRead'>[] = [];
     for (const [index, location] of found) {
       const op = this.#readOp(location, pages[index] as CallerPage);
-      if (op === null) continue;
+      if (op === 'owner_gone') stale.set(index, op);
+      if (op === null || op === 'owner_gone') continue;
       ops.push(op);
       targets.push({ index, nodeId: location.nodeId, tier: 'memory' });
     }
@@ -114,29 +136,35 @@ export class RemoteReads {
       return [];
     });
     const isInTime = this.#isWithinQuarantine(clock.nowMs() - sinceMs);
+    for (let k = 0; k < ops.length; k++) {
+      if (isInTime && read[k] === true) continue;
+      const wasReached = transport.isReachable((ops[k] as ReadOp).remoteEndpoint);
+      const reason = read[k] === true ? 'late' : wasReached ? 'unreadable' : 'unreachable';
+      stale.set((targets[k] as { index: number }).index, reason);
+    }
     return targets.map((target, k) => ({ ...target, isRead: isInTime && read[k] === true }));
   }
 
-  #readFromDisks(found: Found, keys: readonly string[], pages: readonly CallerPage[]): Promise<RemoteRead[]>[] {
+  #readFromDisks(found: Found, call: Call): Promise<RemoteRead[]>[] {
     const byOwner = new Map<string, number[]>();
     for (const [index, location] of found) {
-      const isReadable =
-        location.length === (pages[index] as CallerPage).length && this.#parts.endpointOf(location) !== undefined;
-      if (!isReadable) continue;
+      if (location.length !== (call.pages[index] as CallerPage).length) continue;
+      if (this.#parts.endpointOf(location) === undefined) {
+        call.stale.set(index, 'owner_gone');
+        continue;
+      }
       const indices = byOwner.get(location.nodeId);
       if (indices === undefined) byOwner.set(location.nodeId, [index]);
       else indices.push(index);
     }
-    return [...byOwner].map(([nodeId, indices]) => this.#readFromDisk(nodeId, indices, keys, pages));
+    return [...byOwner].map(([nodeId, indices]) => this.#readFromDisk(nodeId, indices, call));
   }
 
-  async #readFromDisk(
-    nodeId: string,
-    indices: readonly number[],
-    keys: readonly string[],
-    pages: readonly CallerPage[],
-  ): Promise<RemoteRead[]> {
+  async #readFromDisk(nodeId: string, indices: readonly number[], call: Call): Promise<RemoteRead[]> {
     const { promotions, clock } = this.#parts;
+    const { keys, pages, stale } = call;
+    // What its owner does not keep there for this reader is asked for again; only the end counts.
+    const promoted: Call = { keys, pages, stale: new Map() };
     const reading = new PromotedReading(
       nodeId,
       indices.map((index) => keys[index] as string),
@@ -146,7 +174,7 @@ export class RemoteReads {
         read: async (entries) => {
           const located = entries.map(({ index: j, location }) => [indices[j] as number, location] as const);
           const sinceMs = Math.min(...entries.map((entry) => entry.sinceMs));
-          const reads = await this.#readFromMemory(located, pages, sinceMs);
+          const reads = await this.#readFromMemory(located, promoted, sinceMs);
           const isRead = new Map(reads.map((read) => [read.index, read.isRead]));
           return located.map(([index]) => isRead.get(index) === true);
         },
@@ -155,15 +183,18 @@ export class RemoteReads {
       },
     );
     const results = await reading.run();
+    indices.forEach((index, j) => {
+      if (results[j] !== true) stale.set(index, promoted.stale.get(index) ?? 'not_promoted');
+    });
     return indices.map((index, j) => ({ index, nodeId, tier: 'disk', isRead: results[j] === true }));
   }
 
-  #readOp(location: DataLocation, page: CallerPage): ReadOp | null {
+  #readOp(location: DataLocation, page: CallerPage): ReadOp | 'owner_gone' | null {
     const { verifyReads, endpointOf } = this.#parts;
-    if (location.length !== page.length || location.tier !== 'memory') return null;
-    const remoteEndpoint = endpointOf(location);
     const [first] = page.ranges;
-    if (remoteEndpoint === undefined || first === undefined) return null;
+    if (location.length !== page.length || location.tier !== 'memory' || first === undefined) return null;
+    const remoteEndpoint = endpointOf(location);
+    if (remoteEndpoint === undefined) return 'owner_gone';
     return {
       remoteEndpoint,
       localAddr: first.addr,

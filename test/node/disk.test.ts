@@ -236,3 +236,20 @@ function batchOf(t: ExecutionContext, count: number) {
     sizes: new Array<number>(count).fill(PAGE),
   };
 }
+
+test('disk: a store that is closed writes what found no room in the queue', async (t) => {
+  const port = await freePort();
+  // A queue of an eighth of the pool.
+  const { store, path } = await diskNode(t, port, { poolPages: 1024 });
+  const keys = Array.from({ length: 300 }, (_, i) => `k${i}`);
+  const source = HostRegion.allocate(300 * PAGE);
+  t.teardown(() => source.free());
+  for (let i = 0; i < 300; i++) source.bytes(i * PAGE, PAGE).set(content(i, PAGE));
+  const pointers = keys.map((_, i) => source.addr + BigInt(i * PAGE));
+  const sizes = keys.map(() => PAGE);
+  t.true((await store.batchSet(keys, pointers, sizes)).every(Boolean));
+  await store.close();
+  t.is(store.stats().disk?.skippedPages, 0);
+  const again = await diskNode(t, await freePort(), { poolPages: 1024, path });
+  t.true((await readAll(again.store, 0, 300)).every(Boolean));
+});

@@ -1,0 +1,256 @@
+import uPlot from 'uplot';
+import { make, setAttribute, setText } from './dom.js';
+import { formatClock, UNKNOWN } from './format.js';
+
+const HEIGHT_PX = 180;
+const Y_AXIS_PX = 62;
+const X_AXIS_PX = 28;
+/** A chart is at least this wide in time, so that the first points do not jump about. */
+const SPAN_MIN_S = 60;
+/** Rows of the table behind a chart: every so many seconds one. */
+const TABLE_STEP_S = 15;
+const FONT = '11px system-ui, sans-serif';
+
+export interface SeriesSpec {
+  readonly label: string;
+  /** Custom property with the colour: `--read`. */
+  readonly color: string;
+  /** Lines differ also without their colours. */
+  readonly dash?: readonly number[];
+}
+
+export interface ChartSpec {
+  readonly title: string;
+  /** What the values are and over which time they are taken. */
+  readonly note: string;
+  readonly series: readonly SeriesSpec[];
+  readonly format: (value: number) => string;
+  /** Shares of one that add up, drawn on top of each other, the first at the bottom. */
+  readonly isStacked?: boolean;
+  readonly scale: 'amount' | 'share' | 'time';
+}
+
+export interface ChartData {
+  /** Right end of the chart. */
+  readonly nowS: number;
+  /** Wall clock, seconds, ascending. */
+  readonly timesS: readonly number[];
+  /** For each series one value for each time; null where nothing is known. */
+  readonly columns: readonly (readonly (number | null)[])[];
+}
+
+/** A chart of the last minutes with its legend and, in words and as a table, its values. */
+export class Chart {
+  readonly element: HTMLElement;
+  readonly #spec: ChartSpec;
+  readonly #plot: uPlot;
+  readonly #image: HTMLElement;
+  readonly #values: readonly HTMLElement[];
+  readonly #details: HTMLDetailsElement;
+  readonly #rows: HTMLElement;
+  #data: ChartData = { nowS: 0, timesS: [], columns: [] };
+  #hovered: number | null = null;
+
+  constructor(spec: ChartSpec) {
+    this.#spec = spec;
+    this.#image = make('div', { class: 'plot', attributes: { role: 'img' } });
+    this.#values = spec.series.map(() => make('span', { class: 'legend-value', text: UNKNOWN }));
+    const legend = make('ul', { class: 'legend' });
+    for (const [i, series] of spec.series.entries()) {
+      legend.append(make('li', {}, lineSample(series, spec.isStacked === true), labelOf(series), this.#valueOf(i)));
+    }
+    this.#rows = make('tbody');
+    this.#details = make(
+      'details',
+      { class: 'data' },
+      make('summary', { text: 'Values as a table' }),
+      this.#table(this.#rows),
+    );
+    this.#details.addEventListener('toggle', () => this.#fillTable());
+    this.element = make(
+      'figure',
+      { class: 'card chart' },
+      make('figcaption', {}, make('h3', { text: spec.title }), make('p', { class: 'note', text: spec.note })),
+      legend,
+      this.#image,
+      this.#details,
+    );
+    this.#plot = new uPlot(this.#options(), [[], ...spec.series.map(() => [])], this.#image);
+    new ResizeObserver(() => this.#resize()).observe(this.#image);
+  }
+
+  update(data: ChartData): void {
+    this.#data = data;
+    this.#plot.setData([[...data.timesS], ...this.#drawn(data.columns)]);
+    this.#showValues();
+    setAttribute(this.#image, 'aria-label', this.#describe());
+    this.#fillTable();
+  }
+
+  /** After the colours have changed. */
+  redraw(): void {
+    this.#plot.redraw(false);
+  }
+
+  #valueOf(index: number): HTMLElement {
+    return this.#values[index] as HTMLElement;
+  }
+
+  #resize(): void {
+    const width = this.#image.clientWidth;
+    if (width > 0 && width !== this.#plot.width) this.#plot.setSize({ width, height: HEIGHT_PX });
+  }
+
+  /** Stacked ones are summed up and drawn from the highest down, so that the lower ones cover what is not theirs. */
+  #drawn(columns: ChartData['columns']): (number | null)[][] {
+    if (this.#spec.isStacked !== true) return columns.map((column) => [...column]);
+    const sums: (number | null)[][] = [];
+    for (const column of columns) {
+      const below = sums.at(-1);
+      sums.push(column.map((value, i) => (value === null ? null : value + (below?.[i] ?? 0))));
+    }
+    return sums.reverse();
+  }
+
+  #options(): uPlot.Options {
+    const { isStacked, series } = this.#spec;
+    const inOrder = isStacked === true ? [...series].reverse() : series;
+    const filter = (_: uPlot, splits: number[]): (number | null)[] =>
+      splits.map((value) => (this.#isNamed(value) ? value : null));
+    const grid = { stroke: () => color('--grid'), width: 1 };
+    const yGrid = { ...grid, filter };
+    const axis = { stroke: () => color('--muted'), font: FONT, grid, ticks: { ...grid, size: 4 } };
+    return {
+      width: 400,
+      height: HEIGHT_PX,
+      padding: [8, 8, 0, 0],
+      legend: { show: false },
+      drawOrder: isStacked === true ? (['series', 'axes'] as uPlot.DrawOrderKey[]) : undefined,
+      cursor: { sync: { key: 'meshcache' }, drag: { x: false, y: false }, points: { size: 6 } },
+      scales: { x: { range: (_, min) => this.#timeRange(min) }, y: this.#scale() },
+      axes: [
+        { ...axis, size: X_AXIS_PX, space: 70, values: (_, splits) => splits.map((s) => formatClock(s * 1000)) },
+        {
+          ...axis,
+          grid: yGrid,
+          ticks: { ...yGrid, size: 4 },
+          size: Y_AXIS_PX,
+          space: 32,
+          values: (_, splits) => splits.map((value) => this.#tick(value)),
+        },
+      ],
+      series: [{}, ...inOrder.map((one): uPlot.Series => seriesOptions(one, isStacked === true))],
+      hooks: {
+        setCursor: [
+          ({ cursor }) => {
+            this.#hovered = cursor.idx ?? null;
+            this.#showValues();
+          },
+        ],
+      },
+    };
+  }
+
+  #timeRange(firstS: number | null): [number, number] {
+    const { nowS } = this.#data;
+    return [Math.min(firstS ?? nowS, nowS - SPAN_MIN_S), nowS];
+  }
+
+  #scale(): uPlot.Scale {
+    switch (this.#spec.scale) {
+      case 'share':
+        return { range: [0, 1] };
+      case 'amount':
+        return { range: (_, _min, max) => [0, max === null || max <= 0 ? 1 : max * 1.1] };
+      case 'time':
+        return { distr: 3, log: 10, range: (_, min, max) => decades(min, max) };
+    }
+  }
+
+  /** Of a logarithmic scale only the decades have lines and names. */
+  #isNamed(value: number): boolean {
+    return this.#spec.scale !== 'time' || Math.abs(Math.log10(value) - Math.round(Math.log10(value))) < 1e-6;
+  }
+
+  /** Without the zeros that all values of an axis would have. */
+  #tick(value: number | null): string {
+    if (value === null || !this.#isNamed(value)) return '';
+    return value === 0 ? '0' : this.#spec.format(value).replace(/\.0+(?= )|(?<=\.\d)0(?= )/, '');
+  }
+
+  /** The values under the pointer, else the newest. */
+  #showValues(): void {
+    const { timesS, columns } = this.#data;
+    const index = this.#hovered ?? timesS.length - 1;
+    for (const [i, column] of columns.entries()) setText(this.#valueOf(i), this.#format(column[index]));
+  }
+
+  #describe(): string {
+    const now = this.#spec.series.map(({ label }, i) => `${label} ${this.#format(this.#data.columns[i]?.at(-1))}`);
+    return `Line chart, ${this.#spec.title.toLowerCase()}, last five minutes. Now: ${now.join(', ')}.`;
+  }
+
+  #format(value: number | null | undefined): string {
+    return value === null || value === undefined ? UNKNOWN : this.#spec.format(value);
+  }
+
+  #table(rows: HTMLElement): HTMLElement {
+    const head = make('tr', {}, make('th', { text: 'Time', attributes: { scope: 'col' } }));
+    for (const { label } of this.#spec.series) head.append(make('th', { text: label, attributes: { scope: 'col' } }));
+    const caption = make('caption', { class: 'visually-hidden', text: `${this.#spec.title}, newest first` });
+    const table = make('table', { class: 'figures' }, caption, make('thead', {}, head), rows);
+    const label = `${this.#spec.title}, table`;
+    return make('div', { class: 'scroll', attributes: { role: 'region', tabindex: '0', 'aria-label': label } }, table);
+  }
+
+  #fillTable(): void {
+    if (!this.#details.open) return;
+    const { timesS, columns } = this.#data;
+    const rows: HTMLElement[] = [];
+    let nextS = Number.POSITIVE_INFINITY;
+    for (let i = timesS.length - 1; i >= 0; i--) {
+      const timeS = timesS[i] as number;
+      if (timeS > nextS) continue;
+      nextS = timeS - TABLE_STEP_S;
+      const cells = columns.map((column) => make('td', { text: this.#format(column[i]) }));
+      rows.push(
+        make('tr', {}, make('th', { text: formatClock(timeS * 1000), attributes: { scope: 'row' } }), ...cells),
+      );
+    }
+    this.#rows.replaceChildren(...rows);
+  }
+}
+
+function seriesOptions({ color: name, dash }: SeriesSpec, isFilled: boolean): uPlot.Series {
+  return {
+    stroke: () => color(name),
+    width: 1.75,
+    points: { show: false },
+    ...(dash === undefined ? {} : { dash: [...dash] }),
+    ...(isFilled ? { fill: () => color(`${name}-fill`) } : {}),
+  };
+}
+
+function labelOf({ label }: SeriesSpec): HTMLElement {
+  return make('span', { class: 'legend-label', text: label });
+}
+
+/** The line as the chart draws it. */
+function lineSample({ color: name, dash }: SeriesSpec, isFilled: boolean): HTMLElement {
+  const pattern = dash === undefined ? 'solid' : (dash[0] as number) < 4 ? 'dotted' : 'dashed';
+  return make('span', {
+    class: `sample ${pattern} ${name.slice(2)}${isFilled ? ' filled' : ''}`,
+    attributes: { 'aria-hidden': 'true' },
+  });
+}
+
+/** Whole powers of ten around the values. */
+function decades(min: number | null, max: number | null): [number, number] {
+  if (min === null || max === null || min <= 0) return [1e-4, 1e-1];
+  const low = 10 ** Math.floor(Math.log10(min));
+  return [low, Math.max(10 ** Math.ceil(Math.log10(max)), low * 10)];
+}
+
+function color(property: string): string {
+  return getComputedStyle(document.documentElement).getPropertyValue(property).trim();
+}

@@ -1,0 +1,31 @@
+import type { Answer } from './api.js';
+import { part, setHidden, setText } from './dom.js';
+
+/** Asks for the token of a node that wants one. Nothing is sent by the form itself. */
+export class TokenForm {
+  readonly #section = part('token', HTMLElement);
+  readonly #input = part('token-text', HTMLInputElement);
+  readonly #message = part('token-message', HTMLElement);
+
+  constructor(onToken: (token: string) => void) {
+    part('token-form', HTMLFormElement).addEventListener('submit', (event) => {
+      event.preventDefault();
+      setText(this.#message, 'Asking …');
+      onToken(this.#input.value.trim());
+    });
+  }
+
+  /** There only while the node refuses to answer without it. */
+  update(answer: Answer): void {
+    if (answer.kind === 'report') {
+      setHidden(this.#section, true);
+      this.#input.value = '';
+      return;
+    }
+    if (answer.kind !== 'unauthorized') return;
+    const wasHidden = this.#section.hidden;
+    setHidden(this.#section, false);
+    setText(this.#message, answer.wasGiven ? 'The node did not accept this token.' : '');
+    if (wasHidden) this.#input.focus();
+  }
+}

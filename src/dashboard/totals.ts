@@ -1,0 +1,105 @@
+import { amount, type LooseReport } from './loose.js';
+
+export interface Total {
+  /** The field of the report that it comes from: `reads.local`. */
+  readonly metric: string;
+  readonly label: string;
+  readonly unit: 'pages' | 'bytes' | 'times' | 'keys';
+  readonly of: (report: LooseReport) => number;
+}
+
+export interface TotalGroup {
+  readonly title: string;
+  readonly totals: readonly Total[];
+}
+
+/** What is shown in full: what nodes have counted since they started, and what they hold. */
+export const TOTAL_GROUPS: readonly TotalGroup[] = [
+  {
+    title: 'Reads',
+    totals: [
+      { metric: 'reads.local', label: 'from the own pool', unit: 'pages', of: ({ reads }) => amount(reads?.local) },
+      { metric: 'reads.remote', label: 'from other nodes', unit: 'pages', of: ({ reads }) => amount(reads?.remote) },
+      { metric: 'reads.disk', label: 'from the own disk', unit: 'pages', of: ({ reads }) => amount(reads?.disk) },
+      { metric: 'reads.misses', label: 'missed', unit: 'pages', of: ({ reads }) => amount(reads?.misses) },
+      ...(['local', 'remote', 'disk'] as const).map((source): Total => {
+        const label = { local: 'own pool', remote: 'other nodes', disk: 'own disk' }[source];
+        return {
+          metric: `read_bytes.${source}`,
+          label: `bytes, ${label}`,
+          unit: 'bytes',
+          of: ({ read_bytes }) => amount(read_bytes?.[source]),
+        };
+      }),
+    ],
+  },
+  {
+    title: 'Writes and lookups',
+    totals: [
+      { metric: 'writes.pages', label: 'pages written', unit: 'pages', of: ({ writes }) => amount(writes?.pages) },
+      { metric: 'writes.bytes', label: 'bytes written', unit: 'bytes', of: ({ writes }) => amount(writes?.bytes) },
+      {
+        metric: 'skipped_writes',
+        label: 'writes skipped',
+        unit: 'pages',
+        of: ({ skipped_writes }) => amount(skipped_writes),
+      },
+      { metric: 'lookups.asked', label: 'looked up', unit: 'pages', of: ({ lookups }) => amount(lookups?.asked) },
+      {
+        metric: 'lookups.found',
+        label: 'found without a gap',
+        unit: 'pages',
+        of: ({ lookups }) => amount(lookups?.found),
+      },
+      {
+        metric: 'stale_reads',
+        label: 'stale locations caught',
+        unit: 'pages',
+        of: ({ stale_reads }) => amount(stale_reads),
+      },
+      {
+        metric: 'checksum_failures',
+        label: 'wrong checksums caught',
+        unit: 'pages',
+        of: ({ checksum_failures }) => amount(checksum_failures),
+      },
+    ],
+  },
+  {
+    title: 'Pool, disk and directory',
+    totals: [
+      { metric: 'pool.entries', label: 'in the pool', unit: 'pages', of: ({ pool }) => amount(pool?.entries) },
+      {
+        metric: 'pool.evictions',
+        label: 'evicted from the pool',
+        unit: 'pages',
+        of: ({ pool }) => amount(pool?.evictions),
+      },
+      { metric: 'disk.entries', label: 'on disk', unit: 'pages', of: ({ disk }) => amount(disk?.entries) },
+      {
+        metric: 'disk.evictions',
+        label: 'evicted from disk',
+        unit: 'pages',
+        of: ({ disk }) => amount(disk?.evictions),
+      },
+      {
+        metric: 'disk.write_errors',
+        label: 'disk errors',
+        unit: 'times',
+        of: ({ disk }) => amount(disk?.write_errors),
+      },
+      {
+        metric: 'disk.corrupt_pages',
+        label: 'damaged on disk',
+        unit: 'pages',
+        of: ({ disk }) => amount(disk?.corrupt_pages),
+      },
+      {
+        metric: 'directory.keys',
+        label: 'keys in the directory',
+        unit: 'keys',
+        of: ({ directory }) => amount(directory?.keys),
+      },
+    ],
+  },
+];

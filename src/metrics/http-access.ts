@@ -1,0 +1,60 @@
+import { createHash, timingSafeEqual } from 'node:crypto';
+import type { IncomingMessage } from 'node:http';
+
+/** Who may read: everybody, or whoever sends `Authorization: Bearer <token>`. */
+export class TokenCheck {
+  readonly #digest: Buffer | undefined;
+
+  /** Without a token everything is allowed. */
+  constructor(token: string | undefined) {
+    this.#digest = token === undefined ? undefined : digestOf(token);
+  }
+
+  /** Takes the same time however much of the token is right: digests of equal length are compared. */
+  allows(request: IncomingMessage): boolean {
+    if (this.#digest === undefined) return true;
+    const [, given] = /^Bearer +(\S+) *$/i.exec(request.headers.authorization ?? '') ?? [];
+    return given !== undefined && timingSafeEqual(digestOf(given), this.#digest);
+  }
+}
+
+/** Of every answer: nothing here may be framed, sniffed, cached or read by another site's page. */
+export const SECURITY_HEADERS: Readonly<Record<string, string>> = {
+  'Content-Security-Policy': "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
+  'X-Content-Type-Options': 'nosniff',
+  'Referrer-Policy': 'no-referrer',
+  'Cross-Origin-Resource-Policy': 'same-origin',
+  'Cache-Control': 'no-store',
+};
+
+/** Lets a page run its own inline scripts and styles, named by their hashes, and ask nobody but its own server. */
+export function pagePolicy(html: string): string {
+  return [
+    "default-src 'none'",
+    `script-src ${inlineHashes(html, 'script')}`,
+    `style-src ${inlineHashes(html, 'style')}`,
+    "connect-src 'self'",
+    'img-src data:',
+    "frame-ancestors 'none'",
+    "base-uri 'none'",
+    "form-action 'none'",
+  ].join('; ');
+}
+
+/** True for addresses that only this machine reaches. */
+export function isLoopback(address: string): boolean {
+  return /^(::ffff:)?127\./i.test(address) || address === '::1';
+}
+
+function inlineHashes(html: string, element: 'script' | 'style'): string {
+  const elements = html.matchAll(new RegExp(`<${element}\\b[^>]*>([\\s\\S]*?)</${element}>`, 'gi'));
+  const hashes = Array.from(
+    elements,
+    ([, text = '']) => `'sha256-${createHash('sha256').update(text).digest('base64')}'`,
+  );
+  return hashes.length > 0 ? hashes.join(' ') : "'none'";
+}
+
+function digestOf(text: string): Buffer {
+  return createHash('sha256').update(text).digest();
+}

@@ -1,0 +1,230 @@
+import { readFile } from 'node:fs/promises';
+import { promisify } from 'node:util';
+import { constants, gzip } from 'node:zlib';
+import type { Context } from 'koa';
+import { within } from '../base/clock.js';
+import { type Environment, systemEnvironment } from '../base/environment.js';
+import { METRICS_MAX_CONNECTIONS, METRICS_REQUEST_TIMEOUT_MS } from '../base/limits.js';
+import { pagePolicy, SECURITY_HEADERS, TokenCheck } from './http-access.js';
+import type { MetricsFormat } from './metrics.js';
+import type { HealthReport, NodeView } from './node-report.js';
+
+/** What is shown at `/metrics`; {@link Metrics} is one. */
+export interface MetricsSource {
+  /** Named in `/healthz`. */
+  readonly nodeId: string;
+  /** All metrics as text. */
+  renderPrometheus(format: MetricsFormat): Promise<string>;
+  /** Value of the Content-Type header, with version and character set. */
+  contentType(format: MetricsFormat): string;
+  /** Lets the server add gauges of its own. */
+  setGaugeProvider(name: string, provider: () => number): void;
+}
+
+/** What a {@link MetricsServer} shows, and to whom. */
+export interface MetricsServerOptions {
+  /** Whether `/` shows the dashboard. */
+  readonly dashboard: boolean;
+  /** Asked for as a bearer token by `/metrics` and `/api/*`; without it everybody who reaches the port may read. */
+  readonly token?: string;
+  /** What `/healthz` and `/api/*` tell of; without it the first is always ok and the others do not exist. */
+  readonly node?: NodeView;
+  readonly env?: Environment;
+}
+
+/** A whole body, compressed or not. */
+interface Content {
+  readonly type: string;
+  readonly body: string | Buffer;
+  readonly encoding: 'identity' | 'gzip';
+}
+
+interface Route {
+  /** Needs no token. */
+  readonly isOpen: boolean;
+  /** Costs nothing, and is answered whatever else is asked for. */
+  readonly isProbe?: boolean;
+  answer(ctx: Context): Promise<void> | void;
+}
+
+/** What can be asked for, best first. Those of OpenMetrics differ in how names would be escaped; ours need none. */
+const FORMATS: ReadonlyMap<string, MetricsFormat> = new Map([
+  ['text/plain; version=0.0.4; charset=utf-8', 'text'],
+  ['text/plain; version=0.0.4', 'text'],
+  ['application/openmetrics-text; version=1.0.0; charset=utf-8', 'openmetrics'],
+  ['application/openmetrics-text; version=1.0.0', 'openmetrics'],
+  ['application/openmetrics-text; version=1.0.0; escaping=allow-utf-8', 'openmetrics'],
+  ['application/openmetrics-text; version=1.0.0; escaping=underscores', 'openmetrics'],
+]);
+
+const HTML = 'text/html; charset=utf-8';
+const JSON_TYPE = 'application/json; charset=utf-8';
+/** The bundler puts it beside the code. */
+const PAGE = new URL('./dashboard.html', import.meta.url);
+/** Shorter answers are not worth compressing. */
+const COMPRESS_MIN_CHARACTERS = 1024;
+
+const compress = promisify(gzip);
+
+/** @internal Answers the requests of a metrics server. Nothing of a request, and no stack trace, is ever in an answer. */
+export class HttpAnswers {
+  readonly #metrics: MetricsSource;
+  readonly #node: NodeView | undefined;
+  readonly #token: TokenCheck;
+  readonly #env: Environment;
+  readonly #routes: ReadonlyMap<string, Route>;
+  /** Contents that are being made; who asks for one meanwhile gets the same. */
+  readonly #making = new Map<string, Promise<Content>>();
+  #underWay = 0;
+
+  constructor(metrics: MetricsSource, options: MetricsServerOptions) {
+    this.#metrics = metrics;
+    this.#node = options.node;
+    this.#token = new TokenCheck(options.token);
+    this.#env = options.env ?? systemEnvironment();
+    this.#routes = this.#routesOf(options);
+    if (options.node !== undefined) {
+      metrics.setGaugeProvider('meshcache_healthy', () => Number(this.#health().status === 'ok'));
+    }
+  }
+
+  /** Koa middleware; the last one. */
+  async answer(ctx: Context): Promise<void> {
+    ctx.set(SECURITY_HEADERS);
+    const { method, headers } = ctx.req;
+    const isRead = method === 'GET' || method === 'HEAD';
+    // A body is of no use here and is not waited for.
+    if (!isRead || 'content-length' in headers || 'transfer-encoding' in headers) ctx.set('Connection', 'close');
+    const route = this.#routes.get(ctx.path);
+    if (route === undefined) return say(ctx, 404, `not found; there are ${[...this.#routes.keys()].join(' ')}`);
+    if (!isRead) {
+      ctx.set('Allow', 'GET, HEAD');
+      return say(ctx, 405, 'only GET and HEAD are allowed');
+    }
+    if (!route.isOpen && !this.#token.allows(ctx.req)) {
+      ctx.set('WWW-Authenticate', 'Bearer realm="meshcache"');
+      return say(ctx, 401, 'send the metrics_token of this node: Authorization: Bearer <token>');
+    }
+    // One request a connection is under way; more come from a client that does not wait for its answers.
+    if (this.#underWay >= METRICS_MAX_CONNECTIONS && !route.isProbe) {
+      ctx.set('Retry-After', '1');
+      return say(ctx, 503, 'too many requests at a time');
+    }
+    this.#underWay++;
+    try {
+      await route.answer(ctx);
+    } finally {
+      this.#underWay--;
+    }
+  }
+
+  #routesOf({ dashboard, node }: MetricsServerOptions): Map<string, Route> {
+    const routes = new Map<string, Route>([
+      ['/metrics', { isOpen: false, answer: (ctx) => this.#answerMetrics(ctx) }],
+      // Probes have no token.
+      ['/healthz', { isOpen: true, isProbe: true, answer: (ctx) => this.#answerHealth(ctx) }],
+    ]);
+    // The page holds no data: it asks for the token and sends it.
+    if (dashboard) routes.set('/', { isOpen: true, answer: (ctx) => this.#answerPage(ctx) });
+    if (node === undefined) return routes;
+    for (const [path, report] of [
+      ['/api/node', () => node.report()],
+      ['/api/cluster', () => node.cluster()],
+    ] as const) {
+      routes.set(path, { isOpen: false, answer: (ctx) => this.#answerReport(ctx, report) });
+    }
+    return routes;
+  }
+
+  async #answerMetrics(ctx: Context): Promise<void> {
+    const format = FORMATS.get(ctx.accepts([...FORMATS.keys()]) || '') ?? 'text';
+    ctx.vary('Accept');
+    try {
+      const render = () => this.#metrics.renderPrometheus(format);
+      await this.#send(ctx, `metrics as ${format}`, { type: this.#metrics.contentType(format), make: render });
+    } catch (error) {
+      this.#complain(error, 'metrics could not be collected');
+      say(ctx, 503, 'the metrics could not be collected');
+    }
+  }
+
+  #answerHealth(ctx: Context): void {
+    const { status, reasons } = this.#health();
+    const node_id = this.#metrics.nodeId;
+    ctx.status = status === 'ok' ? 200 : 503;
+    ctx.set('Content-Type', JSON_TYPE);
+    ctx.body = JSON.stringify({ status, node_id, ...(status === 'ok' ? {} : { reasons }) });
+  }
+
+  #health(): HealthReport {
+    try {
+      return this.#node?.health() ?? { status: 'ok', reasons: [] };
+    } catch (error) {
+      this.#complain(error, 'health could not be found out');
+      return { status: 'degraded', reasons: ['the node cannot say how it is'] };
+    }
+  }
+
+  async #answerReport(ctx: Context, report: () => Promise<unknown>): Promise<void> {
+    const make = async () => JSON.stringify(await report());
+    try {
+      await this.#send(ctx, ctx.path, { type: JSON_TYPE, make });
+    } catch (error) {
+      this.#complain(error, 'report failed');
+      ctx.status = 503;
+      ctx.set('Content-Type', JSON_TYPE);
+      ctx.body = JSON.stringify({ error: error instanceof Error ? error.message : String(error) });
+    }
+  }
+
+  async #answerPage(ctx: Context): Promise<void> {
+    let html: string;
+    try {
+      html = await readFile(PAGE, 'utf8');
+    } catch (error) {
+      this.#complain(error, 'dashboard page cannot be read');
+      return say(ctx, 404, 'this build of meshcache has no dashboard; /metrics, /healthz and /api are there');
+    }
+    ctx.set('Content-Security-Policy', pagePolicy(html));
+    await this.#send(ctx, 'page', { type: HTML, make: async () => html });
+  }
+
+  /** `make` is given as long as a request may take; rejects as it does. */
+  async #send(ctx: Context, name: string, source: { type: string; make(): Promise<string> }): Promise<void> {
+    ctx.vary('Accept-Encoding');
+    const encoding = ctx.acceptsEncodings('gzip', 'identity') === 'gzip' ? 'gzip' : 'identity';
+    const content = await this.#once(`${name}, ${encoding}`, async () => {
+      const text = await this.#inTime(source.make());
+      if (encoding === 'identity' || text.length < COMPRESS_MIN_CHARACTERS) {
+        return { type: source.type, body: text, encoding: 'identity' };
+      }
+      return { type: source.type, body: await compress(text, { level: constants.Z_BEST_SPEED }), encoding };
+    });
+    ctx.set('Content-Type', content.type);
+    if (content.encoding !== 'identity') ctx.set('Content-Encoding', content.encoding);
+    ctx.body = content.body;
+  }
+
+  #once(name: string, make: () => Promise<Content>): Promise<Content> {
+    const underWay = this.#making.get(name);
+    if (underWay !== undefined) return underWay;
+    const made = make().finally(() => this.#making.delete(name));
+    this.#making.set(name, made);
+    return made;
+  }
+
+  async #inTime<T>(work: Promise<T>): Promise<T> {
+    if (await within(this.#env.clock, METRICS_REQUEST_TIMEOUT_MS, work)) return work;
+    throw new Error(`not ready within ${METRICS_REQUEST_TIMEOUT_MS / 1000} s`);
+  }
+
+  #complain(error: unknown, message: string): void {
+    this.#env.log.log('debug', message, { error: error instanceof Error ? error.message : String(error) });
+  }
+}
+
+function say(ctx: Context, status: number, text: string): void {
+  ctx.status = status;
+  ctx.set('Content-Type', 'text/plain; charset=utf-8');
+  ctx.body = `${text}\n`;
+}

@@ -1,0 +1,193 @@
+import type { Labels } from '../base/metrics-sink.js';
+import type { RpcFault } from '../rpc/server.js';
+
+/*
+ * Every metric that a node has by name, with its help text. Units are base units and stand last in the name; `_total` is on counters
+ * only. No help text has a quotation mark: OpenMetrics would have it escaped.
+ */
+
+export interface CounterFamily {
+  readonly help: string;
+  /** Its series that every node has, from the start and at 0, so that their first increase is seen. */
+  readonly series: readonly Labels[];
+}
+
+/** All kinds of errors of the control plane, so that none is forgotten here. */
+const RPC_ERROR_KINDS: Readonly<Record<RpcFault | 'bad_answer', true>> = {
+  bad_hello: true,
+  bad_version: true,
+  oversized: true,
+  bad_frame: true,
+  bad_message: true,
+  truncated: true,
+  unauthenticated: true,
+  handshake_timeout: true,
+  too_many_connections: true,
+  too_many_calls: true,
+  slow_peer: true,
+  unknown_method: true,
+  bad_params: true,
+  handler: true,
+  bad_answer: true,
+};
+
+const ALONE: readonly Labels[] = [{}];
+
+function each(label: string, values: readonly string[]): Labels[] {
+  return values.map((value) => ({ [label]: value }));
+}
+
+/** What is counted as it happens, on every node. */
+export const COUNTERS: Readonly<Record<string, CounterFamily>> = {
+  meshcache_reads_total: {
+    help: 'Pages asked for, by result and by where they were looked for last',
+    series: [
+      { result: 'hit', source: 'local' },
+      { result: 'hit', source: 'remote' },
+      { result: 'hit', source: 'disk' },
+      { result: 'miss', source: 'local' },
+      { result: 'miss', source: 'remote' },
+    ],
+  },
+  meshcache_read_bytes_total: {
+    help: 'Bytes of the pages that were read',
+    series: each('source', ['local', 'remote', 'disk']),
+  },
+  meshcache_writes_total: { help: 'Pages published', series: ALONE },
+  meshcache_written_bytes_total: { help: 'Bytes of the pages published', series: ALONE },
+  meshcache_skipped_writes_total: {
+    help:
+      'Pages that were not published: larger than the pool; no room in it, or its key was being written; ' +
+      'no directory owner took them',
+    series: each('reason', ['too_large', 'no_room', 'directory']),
+  },
+  meshcache_lookup_pages_total: {
+    help: 'Pages of batchExists: found from the first on without a gap, and the others',
+    series: each('result', ['found', 'missing']),
+  },
+  meshcache_stale_reads_total: {
+    help:
+      'Pages that were not where the directory said, once a read call and page: refused, changed or lost on the way; read too late; ' +
+      'owner gone, or it does not answer; not brought back from its disk',
+    series: each('reason', ['unreadable', 'late', 'owner_gone', 'unreachable', 'not_promoted']),
+  },
+  meshcache_checksum_failures_total: {
+    help: 'Pages read whose bytes did not have their checksum: stale or damaged, a miss',
+    series: each('source', ['local', 'remote', 'disk']),
+  },
+  meshcache_directory_lookups_total: {
+    help: 'Keys that the directory was asked for, by whether it knows a live location',
+    series: each('result', ['found', 'missing']),
+  },
+  meshcache_directory_failures_total: {
+    help: 'Requests to directory owners that were not answered',
+    series: each('request', ['put', 'get', 'exists', 'delete', 'renounce']),
+  },
+  meshcache_reannounced_keys_total: { help: 'Keys announced to new directory owners', series: ALONE },
+  meshcache_restated_keys_total: { help: 'Keys stated again to their directory owners', series: ALONE },
+  meshcache_member_changes_total: {
+    help: 'Other nodes that came, went, or came back as a new start or with another address',
+    series: each('change', ['joined', 'left', 'changed']),
+  },
+  meshcache_discovery_failures_total: {
+    help: 'Attempts to reach a discovery master that failed',
+    series: ALONE,
+  },
+  meshcache_rpc_calls_total: {
+    help: 'Control-plane calls to other nodes, by how they ended',
+    series: each('result', ['ok', 'unreachable', 'timeout', 'overloaded', 'closed', 'refused']),
+  },
+  meshcache_rpc_served_calls_total: { help: 'Control-plane calls of other nodes', series: ALONE },
+  meshcache_rpc_errors_total: {
+    help: 'Control-plane connections or calls that failed, by kind',
+    series: each('kind', Object.keys(RPC_ERROR_KINDS)),
+  },
+  meshcache_rpc_reconnects_total: {
+    help: 'Control-plane connections opened again after one that had broken',
+    series: ALONE,
+  },
+  meshcache_auth_failures_total: {
+    help:
+      'Connections that ended because two nodes do not agree on a secret or certificates: the peer has none; it wants one and this ' +
+      'node has none; its proof is wrong; it took none of this node’s proofs; no TLS',
+    series: ['rpc', 'data', 'rdma'].flatMap((plane) =>
+      ['missing', 'unexpected', 'wrong', 'refused', 'tls'].map((reason) => ({ plane, reason })),
+    ),
+  },
+  meshcache_transport_serving_restarts_total: {
+    help: 'Times that the serving thread was started again',
+    series: ALONE,
+  },
+};
+
+/** What only some nodes have, or what is asked for at a scrape. */
+const OTHER_HELP: Readonly<Record<string, string>> = {
+  meshcache_build_info: 'Always 1; the version is a label',
+  meshcache_transport_info: 'Data transport in use, what was wanted and why it differs',
+  meshcache_healthy: '1 while /healthz says ok, 0 while it gives reasons',
+  meshcache_members: 'Live nodes that this node knows, itself included',
+  meshcache_discovery_reachable: '1 while a discovery master answers, else 0',
+  meshcache_discovery_head: '1 while this node runs a discovery master, else 0',
+
+  meshcache_pool_used_bytes: 'Bytes of the pool that hold pages',
+  meshcache_pool_capacity_bytes: 'Bytes of the pool',
+  meshcache_pool_quarantined_bytes: 'Bytes of the pool that have been freed and must not be used again yet',
+  meshcache_pool_entries: 'Pages in the pool',
+  meshcache_pool_evictions_total:
+    'Pages that left the pool without being asked to: for want of space, or because their bytes were damaged',
+  meshcache_pool_early_reuses_total: 'Ranges of the pool used again before their quarantine was over',
+
+  meshcache_disk_bytes_used: 'Bytes of the pages in the disk tier',
+  meshcache_disk_capacity_bytes: 'Bytes that pages can take in the disk tier',
+  meshcache_disk_keys: 'Pages in the disk tier',
+  meshcache_disk_queue_bytes: 'Bytes of pages that wait to be written to disk, or are being written',
+  meshcache_disk_read_pages_total: 'Pages read from the disk, also to bring them back for other nodes',
+  meshcache_disk_written_pages_total: 'Pages written to the disk',
+  meshcache_disk_skipped_pages_total:
+    'Pages that were not written to disk: too many were waiting, or writing had failed',
+  meshcache_disk_corrupt_pages_total:
+    'Pages that could not be read from disk, or not with their checksum: dropped, a miss',
+  meshcache_disk_evictions_total: 'Pages that left the disk tier for want of space',
+  meshcache_disk_write_errors_total: 'Reads, writes and syncs of the disk tier that failed',
+  meshcache_disk_set_aside_total: 'Times that a disk store could not be used and was set aside for an empty one',
+  meshcache_promoted_pages_total: 'Pages brought from disk back into the pool',
+  meshcache_promote_failures_total: 'Pages that other nodes asked for and that could not be brought back from disk',
+  meshcache_promote_announce_failures_total:
+    'Times that the directory could not be told of pages brought back from disk',
+
+  meshcache_directory_keys: 'Keys in this node’s directory shard',
+  meshcache_directory_refused_keys_total: 'Keys that this node’s directory shard had no room for',
+  meshcache_rpc_connections: 'Open control-plane connections, by side and by what they are for',
+
+  meshcache_transport_connections: 'Open data connections, both ways',
+  meshcache_transport_read_pages_total: 'Pages read from other nodes’ memory',
+  meshcache_transport_read_bytes_total: 'Bytes read from other nodes’ memory',
+  meshcache_transport_served_pages_total: 'Pages that other nodes have read over TCP',
+  meshcache_transport_served_bytes_total: 'Bytes that other nodes have read over TCP',
+  meshcache_transport_failed_ops_total: 'Reads of other nodes’ memory that failed',
+  meshcache_transport_refused_ops_total:
+    'Reads of memory that is not registered, or out of its bounds, that were refused',
+  meshcache_transport_protocol_errors_total: 'Connections closed because the peer did not speak the data protocol',
+  meshcache_transport_reconnects_total: 'Data connections opened again after a failure',
+
+  meshcache_rdma_connections: 'Open RDMA connections to peers',
+  meshcache_rdma_accepted_connections: 'Open RDMA connections of peers',
+  meshcache_rdma_read_ops_total: 'Pages read by RDMA',
+  meshcache_rdma_read_bytes_total: 'Bytes read by RDMA',
+  meshcache_rdma_failed_ops_total: 'Reads by RDMA that failed',
+  meshcache_rdma_checksum_failures_total: 'Pages read by RDMA whose bytes did not have their checksum',
+  meshcache_rdma_posted_requests_total: 'Work requests posted to RDMA devices',
+  meshcache_rdma_retried_ops_total: 'Reads by RDMA that were tried again on another connection',
+  meshcache_rdma_connects_total: 'RDMA connections made',
+  meshcache_rdma_reconnects_total: 'RDMA connections made again after a failure',
+  meshcache_rdma_refused_connections_total: 'RDMA connections of peers that were turned away',
+  meshcache_rdma_protocol_errors_total: 'RDMA connections ended because the peer did not speak the protocol',
+  meshcache_rdma_region_table_reads_total: 'Times that a peer’s table of regions was fetched',
+  meshcache_rdma_lost_connections_total: 'RDMA connections that broke',
+  meshcache_rdma_dropped_events_total: 'Events of the RDMA engine that were not told, because there were too many',
+};
+
+/** Of a name that nobody has described, the name itself. */
+export function helpOf(name: string): string {
+  return COUNTERS[name]?.help ?? OTHER_HELP[name] ?? name;
+}

@@ -1,0 +1,86 @@
+import type { Registry } from 'prom-client';
+import type { LatencyReport, MetricsReport } from './node-report.js';
+
+/** Seconds: from a directory answer to a large batch over a slow network. */
+export const LATENCY_BOUNDS_S: readonly number[] = [
+  25e-6, 50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 50e-3, 0.1, 0.25, 0.5, 1, 2.5, 5, 10,
+];
+
+interface Sample {
+  readonly value: number;
+  readonly labels: Readonly<Partial<Record<string, string | number>>>;
+  /** Of the samples of a histogram. */
+  readonly metricName?: string;
+}
+
+type Wanted = Readonly<Record<string, string>>;
+
+/** What a node tells of itself out of its registry. What is not there is 0. */
+export async function metricsReport(
+  registry: Registry,
+  delay: MetricsReport['event_loop_delay'],
+): Promise<MetricsReport> {
+  const samplesOf = async (name: string): Promise<readonly Sample[]> => {
+    const metric = registry.getSingleMetric(name);
+    return metric === undefined ? [] : (await metric.get()).values;
+  };
+  const [reads, readBytes, writes, writtenBytes, lookups, checksumFailures, staleReads, skippedWrites] =
+    await Promise.all([
+      samplesOf('meshcache_reads_total'),
+      samplesOf('meshcache_read_bytes_total'),
+      samplesOf('meshcache_writes_total'),
+      samplesOf('meshcache_written_bytes_total'),
+      samplesOf('meshcache_lookup_pages_total'),
+      samplesOf('meshcache_checksum_failures_total'),
+      samplesOf('meshcache_stale_reads_total'),
+      samplesOf('meshcache_skipped_writes_total'),
+    ]);
+  const [readSeconds, writeSeconds] = await Promise.all([
+    samplesOf('meshcache_read_seconds'),
+    samplesOf('meshcache_write_seconds'),
+  ]);
+  return {
+    reads: {
+      ...bySource((source) => sum(reads, { result: 'hit', source })),
+      misses: sum(reads, { result: 'miss' }),
+    },
+    read_bytes: bySource((source) => sum(readBytes, { source })),
+    writes: { pages: sum(writes), bytes: sum(writtenBytes) },
+    lookups: { asked: sum(lookups), found: sum(lookups, { result: 'found' }) },
+    latency: {
+      bounds_s: LATENCY_BOUNDS_S,
+      read: bySource((source) => latency(readSeconds, { source })),
+      write: latency(writeSeconds),
+    },
+    checksum_failures: sum(checksumFailures),
+    stale_reads: sum(staleReads),
+    skipped_writes: sum(skippedWrites),
+    event_loop_delay: delay,
+  };
+}
+
+function bySource<T>(of: (source: string) => T): { readonly local: T; readonly remote: T; readonly disk: T } {
+  return { local: of('local'), remote: of('remote'), disk: of('disk') };
+}
+
+function has({ labels }: Sample, wanted: Wanted): boolean {
+  return Object.entries(wanted).every(([name, value]) => labels[name] === value);
+}
+
+function sum(samples: readonly Sample[], wanted: Wanted = {}): number {
+  return samples.reduce((total, sample) => total + (has(sample, wanted) ? sample.value : 0), 0);
+}
+
+/** The buckets of a histogram hold what the ones before them hold, too; here each holds its own. */
+function latency(samples: readonly Sample[], wanted: Wanted = {}): LatencyReport {
+  const own = samples.filter((sample) => has(sample, wanted));
+  const partOf = (suffix: string): Sample[] => own.filter(({ metricName }) => metricName?.endsWith(suffix));
+  let before = 0;
+  const buckets = [...LATENCY_BOUNDS_S, '+Inf'].map((bound) => {
+    const upTo = partOf('_bucket').find(({ labels }) => labels.le === bound)?.value ?? before;
+    const count = upTo - before;
+    before = upTo;
+    return count;
+  });
+  return { count: sum(partOf('_count')), sum_s: sum(partOf('_sum')), buckets };
+}

@@ -1,0 +1,145 @@
+import { createServer, type Server } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import Koa from 'koa';
+import { type Environment, systemEnvironment } from '../base/environment.js';
+import { ArgumentError, ClosedError, ConfigError } from '../base/errors.js';
+import {
+  METRICS_CONNECTION_MAX_REQUESTS,
+  METRICS_MAX_CONNECTIONS,
+  METRICS_PORTS_MAX_COUNT,
+  METRICS_REQUEST_TIMEOUT_MS,
+} from '../base/limits.js';
+import { formatEndpoint } from '../base/network.js';
+import { isLoopback } from './http-access.js';
+import { HttpAnswers, type MetricsServerOptions, type MetricsSource } from './http-answers.js';
+
+export type { MetricsServerOptions, MetricsSource } from './http-answers.js';
+
+/** Late requests are looked for this often. */
+const TIMEOUT_CHECK_MS = 500;
+
+/** HTTP server of one node for its operator: metrics, health, reports and the dashboard. It only reads. */
+export class MetricsServer {
+  readonly #host: string;
+  readonly #port: number;
+  readonly #isTokenNeeded: boolean;
+  readonly #env: Environment;
+  readonly #answers: HttpAnswers;
+  #server: Server | undefined;
+  #stopped = false;
+
+  /** `port` 0 takes any free one. Throws `ArgumentError` for a host or port that none can be. */
+  constructor(metrics: MetricsSource, host: string, port: number, options: MetricsServerOptions) {
+    if (typeof host !== 'string' || host === '') {
+      throw new ArgumentError(`host must be a host name or an address, got ${JSON.stringify(host)}`);
+    }
+    if (!Number.isInteger(port) || port < 0 || port > 65_535) {
+      throw new ArgumentError(`port must be 0 to 65535, got ${String(port)}`);
+    }
+    this.#host = host;
+    this.#port = port;
+    this.#isTokenNeeded = options.token !== undefined;
+    this.#env = options.env ?? systemEnvironment();
+    this.#answers = new HttpAnswers(metrics, { ...options, env: this.#env });
+  }
+
+  /**
+   * Resolves with the port once it listens: the one that was asked for, or the next free one. Throws `ConfigError` when the host
+   * is not this machine's, the port needs a privilege, or METRICS_PORTS_MAX_COUNT ports are taken.
+   */
+  async start(): Promise<number> {
+    if (this.#stopped || this.#server !== undefined) throw new ClosedError('the metrics server');
+    const server = createServer({ connectionsCheckingInterval: TIMEOUT_CHECK_MS }, this.#application().callback());
+    this.#server = server;
+    server.maxConnections = METRICS_MAX_CONNECTIONS;
+    server.maxRequestsPerSocket = METRICS_CONNECTION_MAX_REQUESTS;
+    server.headersTimeout = METRICS_REQUEST_TIMEOUT_MS;
+    server.requestTimeout = METRICS_REQUEST_TIMEOUT_MS;
+    server.keepAliveTimeout = METRICS_REQUEST_TIMEOUT_MS;
+    // For who does not take what it asked for; making it may have its own time before that.
+    server.timeout = 2 * METRICS_REQUEST_TIMEOUT_MS;
+    await this.#listen(server);
+    server.on('error', (error) => this.#env.log.log('error', 'metrics server failed', { error: error.message }));
+    if (this.#stopped) {
+      await end(server);
+      throw new ClosedError('the metrics server');
+    }
+    return this.#announce(server.address() as AddressInfo);
+  }
+
+  /** Ends every connection, also within a request. Idempotent. */
+  async stop(): Promise<void> {
+    this.#stopped = true;
+    if (this.#server?.listening) await end(this.#server);
+  }
+
+  #application(): Koa {
+    const application = new Koa();
+    // A client that went away, or a mistake of ours that was answered with status 500: nothing for the console.
+    application.on('error', (error: Error) => {
+      this.#env.log.log('debug', 'metrics request failed', { error: error.message });
+    });
+    return application.use((ctx) => this.#answers.answer(ctx));
+  }
+
+  #announce({ address, port }: AddressInfo): number {
+    const url = `http://${formatEndpoint({ host: address, port })}/`;
+    this.#env.log.log('info', 'metrics server listens', { url });
+    if (!this.#isTokenNeeded && !isLoopback(address)) {
+      this.#env.log.log('warn', 'whoever reaches the metrics server may read it: set metrics_token', { url });
+    }
+    return port;
+  }
+
+  async #listen(server: Server): Promise<void> {
+    const last = this.#port === 0 ? 0 : Math.min(this.#port + METRICS_PORTS_MAX_COUNT - 1, 65_535);
+    for (let port = this.#port; ; port++) {
+      try {
+        return await listenOnce(server, this.#host, port);
+      } catch (error) {
+        const failure = error as NodeJS.ErrnoException;
+        if (failure.code !== 'EADDRINUSE' || port >= last || this.#stopped) throw this.#listenError(failure, port);
+      }
+    }
+  }
+
+  #listenError(error: NodeJS.ErrnoException, port: number): ConfigError {
+    const host = JSON.stringify(this.#host);
+    const foreign = `metrics_host: ${host} is no address of this machine; allowed: one that it has, or 0.0.0.0 or :: for all`;
+    const unknown = `metrics_host: no host ${host} is known here; allowed: a name or an address of this machine`;
+    const reasons: Readonly<Record<string, string>> = {
+      EADDRINUSE: `metrics_port: ${this.#port} and all up to ${port} are taken on ${host}; choose another, or 0 for any free one`,
+      EACCES: `metrics_port: ${port} needs a privilege that this process does not have; choose one above 1023`,
+      EADDRNOTAVAIL: foreign,
+      EINVAL: foreign,
+      ENOTFOUND: unknown,
+      EAI_AGAIN: unknown,
+    };
+    const other = `metrics_host, metrics_port: cannot listen on ${host}, port ${port}: ${error.message}`;
+    return new ConfigError(reasons[error.code ?? ''] ?? other, { cause: error });
+  }
+}
+
+/** Rejects with the system's error; the server can be told to listen again then. */
+function listenOnce(server: Server, host: string, port: number): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const onError = (error: Error): void => {
+      server.off('listening', onListening);
+      reject(error);
+    };
+    const onListening = (): void => {
+      server.off('error', onError);
+      resolve();
+    };
+    server.once('error', onError);
+    server.once('listening', onListening);
+    // Exclusive: several processes of a node:cluster program do not share one.
+    server.listen({ host, port, exclusive: true });
+  });
+}
+
+async function end(server: Server): Promise<void> {
+  const closed = new Promise<void>((resolve) => server.close(() => resolve()));
+  server.closeAllConnections();
+  await closed;
+}

@@ -1,0 +1,122 @@
+import { readdir } from 'node:fs/promises';
+import { performance } from 'node:perf_hooks';
+import { Counter, Gauge, type Registry } from 'prom-client';
+import type { Clock } from '../base/clock.js';
+import { type EventLoopDelay, EventLoopWindow } from './event-loop-window.js';
+
+/** What Linux has of a process's open files; other systems have none. */
+const OPEN_FILES = '/proc/self/fd';
+
+/**
+ * The process itself, by the names that other Node programs use. (prom-client has such a collection, too, which starts observers that
+ * cannot be ended.)
+ */
+export class ProcessMetrics {
+  readonly #window: EventLoopWindow;
+  readonly #registry: Registry;
+
+  /** Adds them to `registry`. */
+  constructor(registry: Registry, clock: Clock) {
+    this.#registry = registry;
+    this.#window = new EventLoopWindow(clock);
+    this.#addTimes();
+    this.#addMemory();
+    this.#addEventLoop();
+    this.#addVersion();
+  }
+
+  eventLoopDelay(): EventLoopDelay {
+    return this.#window.delay();
+  }
+
+  /** Ends the observers; what they have seen stays. Idempotent. */
+  close(): void {
+    this.#window.close();
+  }
+
+  #addTimes(): void {
+    this.#counter('process_cpu_user_seconds_total', 'Processor time spent in user mode', () => cpuSeconds().user);
+    this.#counter('process_cpu_system_seconds_total', 'Processor time spent in the kernel', () => cpuSeconds().system);
+    this.#counter('process_cpu_seconds_total', 'Processor time spent, in user mode and in the kernel', () => {
+      const { user, system } = cpuSeconds();
+      return user + system;
+    });
+    const help = 'Start of the process, seconds since 1970';
+    this.#gauge('process_start_time_seconds', help, () => performance.timeOrigin / 1000);
+  }
+
+  #addMemory(): void {
+    this.#gauge('process_resident_memory_bytes', 'Memory of the process that is resident', () =>
+      process.memoryUsage.rss(),
+    );
+    this.#gauge('nodejs_heap_size_total_bytes', 'Size of the JavaScript heap', () => process.memoryUsage().heapTotal);
+    this.#gauge('nodejs_heap_size_used_bytes', 'JavaScript heap in use', () => process.memoryUsage().heapUsed);
+    this.#gauge(
+      'nodejs_external_memory_bytes',
+      'Memory outside of the JavaScript heap that its objects hold',
+      () => process.memoryUsage().external,
+    );
+    new Gauge({
+      name: 'process_open_fds',
+      help: 'Open files and sockets of the process',
+      registers: [this.#registry],
+      async collect() {
+        const files = await readdir(OPEN_FILES).catch(() => null);
+        if (files === null) this.remove();
+        // One of them is that of the listing.
+        else this.set(files.length - 1);
+      },
+    });
+  }
+
+  #addEventLoop(): void {
+    const window = this.#window;
+    const late = 'by which work on the event loop was late, over the last 10 to 20 s';
+    this.#gauge('nodejs_eventloop_lag_p50_seconds', `Median time ${late}`, () => window.delay().p50_s);
+    this.#gauge('nodejs_eventloop_lag_p99_seconds', `99th percentile of the time ${late}`, () => window.delay().p99_s);
+    this.#gauge('nodejs_eventloop_lag_max_seconds', `Longest time ${late}`, () => window.delay().max_s);
+    const help = 'Part of the last 10 to 20 s in which the event loop was at work, 0 to 1';
+    this.#gauge('nodejs_eventloop_utilization_ratio', help, () => window.utilization());
+  }
+
+  #addVersion(): void {
+    const { version } = process;
+    const [major, minor, patch] = version.slice(1).split('.');
+    const labels = { version, major: String(major), minor: String(minor), patch: String(patch) };
+    const info = new Gauge({
+      name: 'nodejs_version_info',
+      help: 'Always 1; the version of Node is in the labels',
+      labelNames: Object.keys(labels),
+      registers: [this.#registry],
+    });
+    info.set(labels, 1);
+  }
+
+  #gauge(name: string, help: string, provider: () => number): void {
+    new Gauge({
+      name,
+      help,
+      registers: [this.#registry],
+      collect() {
+        this.set(provider());
+      },
+    });
+  }
+
+  #counter(name: string, help: string, provider: () => number): void {
+    new Counter({
+      name,
+      help,
+      registers: [this.#registry],
+      collect() {
+        this.reset();
+        this.inc(provider());
+      },
+    });
+  }
+}
+
+function cpuSeconds(): { readonly user: number; readonly system: number } {
+  const { user, system } = process.cpuUsage();
+  return { user: user / 1e6, system: system / 1e6 };
+}

@@ -1,0 +1,104 @@
+import type { Clock } from '../base/clock.js';
+import {
+  CLUSTER_REPORT_IN_FLIGHT_MAX_COUNT,
+  CLUSTER_REPORT_MAX_AGE_MS,
+  CLUSTER_REPORT_TIMEOUT_MS,
+} from '../base/limits.js';
+import { formatEndpoint } from '../base/network.js';
+import type { ClusterNode, ClusterReport, NodeReport } from '../metrics/node-report.js';
+import type { RpcClient } from '../rpc/client.js';
+import type { NodeInfo } from '../types.js';
+import { ringShares } from './ring-shares.js';
+
+export const STATUS_METHOD = 'node.status';
+
+export interface ClusterReporterParts {
+  readonly nodeId: string;
+  readonly vnodes: number;
+  /** Seconds. */
+  readonly heartbeatInterval: number;
+  readonly members: () => ReadonlyMap<string, NodeInfo>;
+  readonly ownReport: () => Promise<NodeReport>;
+  readonly rpc: RpcClient;
+  readonly clock: Clock;
+}
+
+/** What all members say of themselves, asked over the control plane. However many ask for it, each member is asked once in a while. */
+export class ClusterReporter {
+  readonly #parts: ClusterReporterParts;
+  #latest: { readonly atMs: number; readonly report: Promise<ClusterReport> } | undefined;
+  #shares: { readonly of: string; readonly byNode: ReadonlyMap<string, number> } | undefined;
+
+  constructor(parts: ClusterReporterParts) {
+    this.#parts = parts;
+  }
+
+  /** Never rejects; at most CLUSTER_REPORT_MAX_AGE_MS old. */
+  report(): Promise<ClusterReport> {
+    const nowMs = this.#parts.clock.nowMs();
+    if (this.#latest === undefined || nowMs - this.#latest.atMs > CLUSTER_REPORT_MAX_AGE_MS) {
+      this.#latest = { atMs: nowMs, report: this.#ask() };
+    }
+    return this.#latest.report;
+  }
+
+  async #ask(): Promise<ClusterReport> {
+    const { nodeId, heartbeatInterval, clock } = this.#parts;
+    const members = [...this.#parts.members().values()].sort((a, b) => (a.nodeId < b.nodeId ? -1 : 1));
+    const shares = this.#sharesOf(members.map((member) => member.nodeId));
+    const nodes = new Array<ClusterNode>(members.length);
+    let next = 0;
+    const askInTurn = async (): Promise<void> => {
+      for (let i = next++; i < members.length; i = next++) {
+        const member = members[i] as NodeInfo;
+        const control = formatEndpoint({ host: member.controlHost, port: member.controlPort });
+        const base = {
+          node_id: member.nodeId,
+          control_endpoint: control,
+          ring_share: shares.get(member.nodeId) ?? 0,
+        };
+        const answer = await this.#answerOf(member);
+        nodes[i] =
+          typeof answer === 'string'
+            ? { ...base, state: 'unreachable', error: answer }
+            : { ...base, state: 'up', report: answer };
+      }
+    };
+    await Promise.all(Array.from({ length: CLUSTER_REPORT_IN_FLIGHT_MAX_COUNT }, askInTurn));
+    return { node_id: nodeId, time_ms: clock.wallMs(), heartbeat_interval_s: heartbeatInterval, nodes };
+  }
+
+  /** Text: why there is no report. */
+  async #answerOf(member: NodeInfo): Promise<NodeReport | string> {
+    const { nodeId, ownReport, rpc } = this.#parts;
+    const endpoint = { host: member.controlHost, port: member.controlPort };
+    const deadline = { timeoutMs: CLUSTER_REPORT_TIMEOUT_MS };
+    try {
+      const answer = await (member.nodeId === nodeId ? ownReport() : rpc.call(endpoint, STATUS_METHOD, {}, deadline));
+      return isReport(answer) ? answer : 'answers, but not with a report of this version';
+    } catch (error) {
+      return (error as Error).message;
+    }
+  }
+
+  /** Counted anew only when the members have changed. */
+  #sharesOf(nodeIds: readonly string[]): ReadonlyMap<string, number> {
+    const of = nodeIds.join('\n');
+    if (this.#shares?.of !== of) this.#shares = { of, byNode: ringShares(nodeIds, this.#parts.vnodes) };
+    return this.#shares.byNode;
+  }
+}
+
+/** A node of another version, or one without a store, may answer with less. */
+function isReport(answer: unknown): answer is NodeReport {
+  const isWhole =
+    typeof answer === 'object' && answer !== null && 'pool' in answer && 'latency' in answer && 'events' in answer;
+  return isWhole && isPlain(answer);
+}
+
+/** Whether JSON can say it: one member's odd answer must not spoil the report of all. */
+function isPlain(value: unknown): boolean {
+  if (typeof value === 'bigint') return false;
+  if (typeof value !== 'object' || value === null) return true;
+  return !(value instanceof Uint8Array) && Object.values(value).every(isPlain);
+}

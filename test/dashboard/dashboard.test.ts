@@ -1,0 +1,304 @@
+import test from 'ava';
+import type { Browser } from 'playwright-core';
+import { Metrics } from '../../src/metrics/metrics.js';
+import { MetricsServer } from '../../src/metrics/metrics-server.js';
+import {
+  HAS_CHROMIUM,
+  LOOKS,
+  metric,
+  openPage,
+  poll,
+  SKIPPED,
+  screenshot,
+  scrollsSideways,
+  seriousFindings,
+  startBrowser,
+} from './browser.js';
+import { FakeCluster, FakeNode } from './fake-cluster.js';
+
+const withBrowser = HAS_CHROMIUM ? test.serial : test.serial.skip;
+let browser: Browser;
+
+test.before(async () => {
+  if (HAS_CHROMIUM) browser = await startBrowser();
+});
+test.after.always(() => browser?.close());
+
+/** Serves the built page with what `cluster` says. */
+async function serve(
+  cluster: FakeCluster,
+  options: { port?: number; token?: string } = {},
+): Promise<{ server: MetricsServer; port: number; url: string }> {
+  const server = new MetricsServer(new Metrics('node-1'), '127.0.0.1', options.port ?? 0, {
+    dashboard: true,
+    node: cluster,
+    token: options.token,
+  });
+  const port = await server.start();
+  return { server, port, url: `http://127.0.0.1:${port}/` };
+}
+
+function threeNodes(): FakeCluster {
+  const cluster = new FakeCluster([
+    new FakeNode('node-1', 1),
+    new FakeNode('node-2', 1.3),
+    new FakeNode('node-3', 0.8, false),
+  ]);
+  const [first, second, third] = cluster.nodes;
+  for (const node of cluster.nodes) node.ticks = 5_000;
+  first!.log({
+    time_ms: cluster.timeMs - 65_000,
+    level: 'info',
+    message: 'member joined',
+    fields: { node_id: 'node-3' },
+  });
+  second!.log({
+    time_ms: cluster.timeMs - 40_000,
+    level: 'warn',
+    message: 'data connection lost, trying again',
+    fields: { peer: 'node-3', attempt: 2 },
+  });
+  third!.log({
+    time_ms: cluster.timeMs - 20_000,
+    level: 'error',
+    message: 'disk tier cannot write: no space left on device',
+  });
+  return cluster;
+}
+
+for (const look of LOOKS) {
+  withBrowser(
+    `dashboard: ${look.name} shows everything, without complaint, findings or sideways scrolling${SKIPPED}`,
+    async (t) => {
+      const cluster = threeNodes();
+      cluster.stepS = 5;
+      const { server, url } = await serve(cluster);
+      t.teardown(() => server.stop());
+      const { page, complaints, outside } = await openPage(browser, url, look);
+      t.teardown(() => page.close());
+      await poll(page, 60);
+      cluster.nodes[2]!.health = {
+        status: 'degraded',
+        reasons: ['The disk tier cannot write: no space left on device. Pages stay in memory only.'],
+      };
+      await poll(page, 2);
+      await screenshot(page, `cluster-${look.name}`);
+      t.deepEqual(await seriousFindings(page), []);
+      t.false(await scrollsSideways(page));
+      t.deepEqual(complaints, []);
+      t.deepEqual(outside, []);
+      t.is(
+        await metric(page, 'reads.local'),
+        cluster.now().nodes.reduce((sum, node) => sum + (node.state === 'up' ? node.report.reads.local : 0), 0),
+      );
+    },
+  );
+}
+
+withBrowser(`dashboard: names and messages from outside are text, whatever they say${SKIPPED}`, async (t) => {
+  const evil = `<img src=x onerror="window.pwned=1"><script>window.pwned=1</script>`;
+  const cluster = new FakeCluster([
+    new FakeNode('node-1', 1),
+    new FakeNode(evil, 1),
+    new FakeNode(`${'long'.repeat(60)}\u202e`, 1),
+  ]);
+  const [, hostile] = cluster.nodes;
+  hostile!.log({ time_ms: cluster.timeMs, level: evil as never, message: evil, fields: { [evil]: evil } });
+  hostile!.health = { status: 'degraded', reasons: [evil] };
+  hostile!.overrides = {
+    metrics_endpoint: 'javascript:window.pwned=1',
+    data_protocol: evil,
+    transport: { wanted: evil, reason: evil },
+    version: evil,
+  };
+  const { server, url } = await serve(cluster);
+  t.teardown(() => server.stop());
+  const { page, complaints, outside } = await openPage(browser, `${url}#node=${encodeURIComponent(evil)}`, LOOKS[2]);
+  t.teardown(() => page.close());
+  await poll(page, 2);
+  t.is(await page.evaluate('window.pwned'), undefined);
+  t.is(await page.locator('main img').count(), 0);
+  t.is(await page.locator('#scope').inputValue(), `node=${evil}`);
+  t.true((await page.locator('.events li').textContent())?.includes(evil));
+  t.is(await page.locator(`a[href^="javascript"]`).count(), 0);
+  t.false(await scrollsSideways(page));
+  t.deepEqual([complaints, outside], [[], []]);
+});
+
+withBrowser(
+  `dashboard: one node's figures are its own, chosen by list, by table and by address${SKIPPED}`,
+  async (t) => {
+    const cluster = threeNodes();
+    const { server, url } = await serve(cluster);
+    t.teardown(() => server.stop());
+    const { page } = await openPage(browser, url);
+    t.teardown(() => page.close());
+    await poll(page, 3);
+    const localOf = async (index: number): Promise<number> => (await cluster.nodes[index]!.report(3)).reads.local;
+    await page.getByLabel('Show', { exact: true }).selectOption('node=node-2');
+    t.is(await metric(page, 'reads.local'), await localOf(1));
+    await page.locator('[data-node="node-3"] button').focus();
+    await page.keyboard.press('Enter');
+    t.is(await metric(page, 'reads.local'), await localOf(2));
+    t.is(await metric(page, 'disk.entries'), 0);
+    t.regex(page.url(), /#node=node-3$/);
+    await page.reload();
+    await poll(page, 1);
+    t.is(await page.locator('#scope').inputValue(), 'node=node-3');
+    t.is(await metric(page, 'reads.local'), await localOf(2));
+    t.is(await page.locator('.events li').count(), 1);
+  },
+);
+
+withBrowser(
+  `dashboard: a node that does not answer, comes back, leaves: shown at the next poll and said${SKIPPED}`,
+  async (t) => {
+    const cluster = threeNodes();
+    const { server, url } = await serve(cluster);
+    t.teardown(() => server.stop());
+    const { page } = await openPage(browser, url);
+    t.teardown(() => page.close());
+    await poll(page, 3);
+    const row = page.locator('[data-node="node-2"]');
+    const said = page.locator('#announcements');
+    t.is(await row.getAttribute('data-state'), 'up');
+    t.is(await said.textContent(), '');
+    const node = cluster.nodes[1]!;
+    node.state = 'unreachable';
+    await poll(page, 1);
+    t.is(await row.getAttribute('data-state'), 'unreachable');
+    t.true((await row.textContent())?.includes(node.error));
+    t.is(await said.textContent(), 'node-2 does not answer.');
+    t.is(await page.locator('.verdict').getAttribute('data-status'), 'degraded');
+    t.is(await page.locator('#scope-note').textContent(), 'Sum of the 2 of 3 nodes that answer.');
+    t.deepEqual(await seriousFindings(page), []);
+    node.state = 'up';
+    await poll(page, 1);
+    t.is(await row.getAttribute('data-state'), 'up');
+    t.is(await said.textContent(), 'node-2 answers again.');
+    cluster.nodes.splice(1, 1);
+    await poll(page, 2);
+    t.is(await row.getAttribute('data-state'), 'gone');
+    t.regex((await row.textContent()) ?? '', /gone since \d\d:\d\d:\d\d/);
+    await row.getByRole('button').click();
+    t.regex((await page.locator('#scope-note').textContent()) ?? '', /^This node is gone since .*; totals are from /);
+    await screenshot(page, 'gone-light-1280');
+  },
+);
+
+withBrowser(
+  `dashboard: a serving node that is gone is said within two polls, and its return ends that${SKIPPED}`,
+  async (t) => {
+    const cluster = threeNodes();
+    const { server, url, port } = await serve(cluster);
+    const { page } = await openPage(browser, url);
+    t.teardown(() => page.close());
+    await poll(page, 3);
+    const banner = page.getByRole('alert');
+    t.false(await banner.isVisible());
+    const total = await metric(page, 'reads.local');
+    await server.stop();
+    for (let i = 0; i < 2; i++) {
+      const failed = page.waitForEvent('requestfailed');
+      await page.clock.runFor(1_000);
+      await failed;
+    }
+    await banner.waitFor();
+    t.regex(
+      (await banner.textContent()) ?? '',
+      /^This node does not answer since \d\d:\d\d:\d\d; what is below is from then\.$/,
+    );
+    t.is(await metric(page, 'reads.local'), total);
+    t.regex(await page.title(), /^No answer/);
+    t.deepEqual(await seriousFindings(page), []);
+    await screenshot(page, 'lost-light-1280');
+    const again = await serve(cluster, { port });
+    t.teardown(() => again.server.stop());
+    await poll(page, 2);
+    t.false(await banner.isVisible());
+    t.true((await metric(page, 'reads.local')) > total);
+  },
+);
+
+withBrowser(`dashboard: a token is asked for, refused when wrong, and kept for the tab${SKIPPED}`, async (t) => {
+  const { server, url } = await serve(threeNodes(), { token: 'open-sesame' });
+  t.teardown(() => server.stop());
+  const { page } = await openPage(browser, url, LOOKS[3], { isLive: true });
+  t.teardown(() => page.close());
+  const input = page.getByLabel(/^Token/);
+  await input.waitFor();
+  t.false(await page.locator('#report').isVisible());
+  t.deepEqual(await seriousFindings(page), []);
+  await screenshot(page, 'token-dark-390');
+  await input.fill('wrong');
+  await page.keyboard.press('Enter');
+  await page.getByText('did not accept this token').waitFor();
+  await input.fill('open-sesame');
+  await page.keyboard.press('Enter');
+  await page.locator('#report').waitFor();
+  t.false(await input.isVisible());
+  await page.reload();
+  await page.locator('#report').waitFor();
+  t.false(await input.isVisible());
+});
+
+withBrowser(`dashboard: fifty nodes, of which some know less, fit${SKIPPED}`, async (t) => {
+  const cluster = new FakeCluster(
+    Array.from({ length: 50 }, (_, i) => new FakeNode(`gpu-${i}.rack-${i % 4}.example`, 1 + (i % 3), i % 2 === 0)),
+  );
+  const cut = {
+    latency: undefined,
+    health: undefined,
+    transport: undefined,
+    lookups: undefined,
+    disk: undefined,
+    events: undefined,
+  };
+  cluster.nodes[7]!.overrides = cut as never;
+  const { server, url } = await serve(cluster);
+  t.teardown(() => server.stop());
+  for (const look of [LOOKS[1], LOOKS[2]]) {
+    const { page, complaints } = await openPage(browser, url, look);
+    await poll(page, 5);
+    t.is(await page.locator('.members tbody tr').count(), 50);
+    t.false(await scrollsSideways(page));
+    t.deepEqual(await seriousFindings(page), []);
+    t.deepEqual(complaints, []);
+    await screenshot(page, `fifty-${look.name}`);
+    await page.close();
+  }
+});
+
+withBrowser(
+  `dashboard: everything is reached by keyboard, and each chart has its values as a table${SKIPPED}`,
+  async (t) => {
+    const { server, url } = await serve(threeNodes());
+    t.teardown(() => server.stop());
+    const { page } = await openPage(browser, url);
+    t.teardown(() => page.close());
+    await poll(page, 40);
+    const theme = page.locator('#theme');
+    t.is(await theme.textContent(), 'Dark theme');
+    const reached: string[] = [];
+    const focused = 'document.activeElement.id || document.activeElement.textContent.slice(0, 40)';
+    for (let i = 0; i < 18; i++) {
+      await page.keyboard.press('Tab');
+      const name = String(await page.evaluate(focused));
+      reached.push(name);
+      if (name === 'theme') await page.keyboard.press('Enter');
+      if (name === 'Values as a table') await page.keyboard.press('Enter');
+    }
+    t.is(await theme.textContent(), 'Light theme');
+    t.is(await page.evaluate('document.documentElement.dataset.theme'), 'dark');
+    for (const name of ['Skip to the figures', 'scope', 'node-1', 'node-2', 'node-3'])
+      t.true(reached.includes(name), `${name} in ${reached}`);
+    t.is(await page.locator('.data[open]').count(), 4);
+    t.true((await page.locator('.data tbody tr').count()) >= 8);
+    const words = await page
+      .getByRole('img', { name: /^Line chart/ })
+      .first()
+      .getAttribute('aria-label');
+    t.regex(words ?? '', /Now: read [\d.]+ \wB\/s, written [\d.]+ \wB\/s\.$/);
+    t.deepEqual(await seriousFindings(page), []);
+  },
+);

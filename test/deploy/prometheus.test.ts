@@ -1,0 +1,228 @@
+import { existsSync, readFileSync } from 'node:fs';
+import test from 'ava';
+import { systemClock } from '../../src/base/clock.js';
+import { Cluster } from '../../src/cli/cluster.js';
+import { runLoad } from '../../src/cli/load.js';
+import { loadReport } from '../../src/cli/load-report.js';
+import { NodeFolders } from '../../src/cli/node-folders.js';
+import { conversationWorkload, uniquePages } from '../../src/cli/workload.js';
+import { diskSizeFor } from '../../src/disk/disk-store.js';
+import { isAlive } from '../cli/run-cli.js';
+import { until } from '../support.js';
+import { deployFile, missingProgram, PrometheusServer, promtool } from './support.js';
+
+interface Panel {
+  readonly id: number;
+  readonly title: string;
+  readonly type: string;
+  readonly datasource?: { readonly uid: string };
+  readonly gridPos: { readonly x: number; readonly y: number; readonly w: number; readonly h: number };
+  readonly panels?: readonly Panel[];
+  readonly targets?: readonly { readonly expr: string; readonly refId: string }[];
+}
+
+interface Dashboard {
+  readonly schemaVersion: number;
+  readonly uid: string;
+  readonly panels: readonly Panel[];
+  readonly templating: {
+    readonly list: readonly { readonly name: string; readonly type: string; definition?: string }[];
+  };
+}
+
+const NODES = 3;
+const PAGE_BYTES = 16_384;
+const TOKEN = 'scraping-token';
+/** Nodes on this machine may have no RDMA. */
+const ONLY_BY_RDMA = /meshcache_rdma_/;
+
+const dashboard = JSON.parse(readFileSync(deployFile('grafana-dashboard.json'), 'utf8')) as Dashboard;
+const panels = dashboard.panels.flatMap((panel) => [panel, ...(panel.panels ?? [])]);
+const noPromtool = missingProgram('promtool');
+const noPrometheus = missingProgram('prometheus');
+
+/** What Grafana makes of an expression before it asks. */
+function asAsked(expression: string): string {
+  return expression.replaceAll('$node_id', '.*').replaceAll('$__rate_interval', '2m');
+}
+
+test('deploy: Prometheus’ own tool accepts the alert rules, their tests and the example configuration', (t) => {
+  if (noPromtool !== undefined) {
+    t.log(`skipped: ${noPromtool}`);
+    t.pass();
+    return;
+  }
+  for (const [first, second, file] of [
+    ['check', 'rules', 'prometheus-alerts.yml'],
+    ['test', 'rules', 'prometheus-alerts.test.yml'],
+    ['check', 'config', 'prometheus.yml'],
+  ] as const) {
+    const { status, output } = promtool(first, second, deployFile(file));
+    t.is(status, 0, output);
+  }
+});
+
+test('deploy: every alert says how bad it is, what has happened and what to do, and has a test', (t) => {
+  const rules = readFileSync(deployFile('prometheus-alerts.yml'), 'utf8').split('- alert: ').slice(1);
+  const tests = readFileSync(deployFile('prometheus-alerts.test.yml'), 'utf8');
+  t.true(rules.length >= 11);
+  for (const rule of rules) {
+    const name = rule.slice(0, rule.indexOf('\n'));
+    t.regex(rule, /severity: (info|warning|critical)\n/, name);
+    t.regex(rule, /summary: ".{20,}"\n/, name);
+    t.regex(rule, /description: >-\n +\S.{40,}/, name);
+    t.true(tests.includes(`alertname: ${name}\n        exp_alerts: []`), `${name}: when it is not firing`);
+    t.true(tests.includes(`alertname: ${name}\n        exp_alerts:\n`), `${name}: when it is firing`);
+  }
+});
+
+test('deploy: the Grafana dashboard is whole: one data source, panels that do not overlap, all for the chosen nodes', (t) => {
+  t.true(dashboard.schemaVersion >= 38);
+  t.is(dashboard.uid, 'meshcache');
+  t.deepEqual(
+    dashboard.templating.list.map(({ name, type }) => [name, type]),
+    [
+      ['datasource', 'datasource'],
+      ['node_id', 'query'],
+    ],
+  );
+  t.is(new Set(panels.map(({ id }) => id)).size, panels.length);
+  for (const { title, type, datasource, targets = [], gridPos } of panels) {
+    t.true(gridPos.x + gridPos.w <= 24, title);
+    if (type === 'row') continue;
+    t.regex(datasource?.uid ?? '', /^\$\{datasource\}$/, title);
+    t.true(targets.length > 0, title);
+    t.is(new Set(targets.map(({ refId }) => refId)).size, targets.length, title);
+    for (const { expr } of targets) {
+      const selectors = expr.match(/\{[^}]*\}/g) ?? [];
+      t.true(selectors.length > 0 && selectors.every((selector) => selector.includes('node_id=~"$node_id"')), expr);
+    }
+  }
+  for (const [index, { title, gridPos: a }] of dashboard.panels.entries()) {
+    for (const { title: other, gridPos: b } of dashboard.panels.slice(index + 1)) {
+      const isApart = a.x + a.w <= b.x || b.x + b.w <= a.x || a.y + a.h <= b.y || b.y + b.h <= a.y;
+      t.true(isApart, `${title} and ${other}`);
+    }
+  }
+});
+
+test.serial(
+  'deploy: a real Prometheus has the numbers of the demo’s table; every panel and every alert works on them',
+  async (t) => {
+    if (noPrometheus !== undefined) {
+      t.log(`skipped: ${noPrometheus}`);
+      t.pass();
+      return;
+    }
+    t.timeout(120_000);
+    const requests = conversationWorkload({ conversations: 30, seed: 7 });
+    const pagesPerNode = uniquePages(requests) / NODES;
+    const longest = requests.reduce((most, { keys }) => Math.max(most, keys.length), 0);
+    const disk = diskSizeFor(Math.ceil(pagesPerNode * 2), PAGE_BYTES);
+    const folders = await NodeFolders.create(undefined, disk.maxBytes * NODES);
+    t.teardown(() => folders.remove());
+    const cluster = await Cluster.start({
+      nodes: NODES,
+      pageBytes: PAGE_BYTES,
+      components: 2,
+      config: {
+        protocol: 'tcp',
+        global_segment_size: Math.ceil(Math.max(longest, pagesPerNode / 4)) * PAGE_BYTES,
+        metrics_token: TOKEN,
+      },
+      nodeConfig: (index) => folders.config(index, disk),
+    });
+    t.teardown(() => cluster.close());
+    const targets = cluster.agents.map(({ metricsEndpoint }) => metricsEndpoint);
+    t.is(new Set(targets).size, NODES);
+
+    const prometheus = await PrometheusServer.start(`
+global: { scrape_interval: 500ms, scrape_timeout: 500ms, evaluation_interval: 1s }
+rule_files: [${JSON.stringify(deployFile('prometheus-alerts.yml'))}]
+scrape_configs:
+  - job_name: meshcache
+    authorization: { credentials: ${TOKEN} }
+    static_configs: [{ targets: ${JSON.stringify(targets)} }]
+  - job_name: without-the-token
+    static_configs: [{ targets: ${JSON.stringify(targets)} }]
+`);
+    t.teardown(() => prometheus.stop());
+    // Rates need a sample from before the load.
+    const ofCluster = (expression: string): Promise<number> => prometheus.number(expression);
+    const scrapedSince = async (seconds: number): Promise<boolean> =>
+      (await ofCluster(`count(timestamp(meshcache_build_info{job="meshcache"}) > ${seconds}) or vector(0)`)) === NODES;
+    await until(() => scrapedSince(0));
+
+    const load = await runLoad(cluster.agents, requests, { concurrency: NODES, clock: systemClock });
+    const loadEndedS = systemClock.wallMs() / 1000;
+    const statuses = await Promise.all(cluster.agents.map((agent) => agent.status()));
+    const table = loadReport(load, { statuses, pageBytes: PAGE_BYTES });
+    t.is(table.wrong_bytes, 0);
+    t.true(table.hits.local > 0 && table.hits.remote > 0 && table.hits.disk > 0 && table.evictions > 0);
+    await until(() => scrapedSince(loadEndedS));
+
+    for (const source of ['local', 'remote', 'disk'] as const) {
+      t.is(await ofCluster(`sum(meshcache_reads_total{result="hit", source="${source}"})`), table.hits[source], source);
+    }
+    t.is(await ofCluster('sum(meshcache_read_bytes_total)'), table.read_bytes);
+    t.is(await ofCluster('sum(meshcache_writes_total)'), table.pages_set);
+    t.is(await ofCluster('sum(meshcache_written_bytes_total)'), table.set_bytes);
+    t.is(await ofCluster('sum(meshcache_lookup_pages_total)'), table.pages_asked);
+    t.is(await ofCluster('sum(meshcache_skipped_writes_total)'), table.set_failures);
+    t.is(await ofCluster('sum(meshcache_checksum_failures_total)'), table.checksum_failures);
+    t.is(await ofCluster('sum(meshcache_pool_evictions_total{reason="capacity"})'), table.evictions);
+    t.is(table.stale_misses, 0);
+    t.is(await ofCluster('sum(meshcache_lookup_pages_total{result="found"})'), table.prefix_hits);
+    const hitRate = await ofCluster(
+      'sum(meshcache_lookup_pages_total{result="found"}) / sum(meshcache_lookup_pages_total)',
+    );
+    t.is(Number(hitRate.toFixed(4)), table.prefix_hit_rate);
+    t.is(await ofCluster('min(meshcache_members)'), NODES);
+    t.is(await ofCluster('sum(meshcache_healthy)'), NODES);
+
+    // Families of counters are without `_total` in OpenMetrics only.
+    t.deepEqual(
+      await prometheus.typesOf('meshcache_reads'),
+      Array.from({ length: NODES }, () => 'counter'),
+    );
+    const refused = await prometheus.targetErrors();
+    t.is(refused.length, NODES);
+    t.true(
+      refused.every((error) => error.includes('401')),
+      refused.join(),
+    );
+
+    for (const { title, targets: asked = [] } of panels) {
+      for (const { expr } of asked) {
+        const samples = await prometheus.query(asAsked(expr));
+        if (ONLY_BY_RDMA.test(expr)) continue;
+        t.true(
+          samples.some(({ value }) => Number.isFinite(value)),
+          `${title}: ${expr} gives ${JSON.stringify(samples)}`,
+        );
+      }
+    }
+    for (const { definition } of dashboard.templating.list) {
+      const [, metric, label] = /^label_values\((\w+), (\w+)\)$/.exec(definition ?? '') ?? [];
+      if (metric === undefined) continue;
+      t.is((await prometheus.query(`count by (${label}) (${metric})`)).length, NODES);
+    }
+
+    await until(async () => (await prometheus.rules()).every(({ health }) => health !== 'unknown'));
+    const rules = await prometheus.rules();
+    t.is(rules.length, readFileSync(deployFile('prometheus-alerts.yml'), 'utf8').split('- alert: ').length - 1);
+    const known = new Set(
+      (await prometheus.query('count by (__name__) ({job="meshcache"})')).map(({ metric }) => metric.__name__),
+    );
+    for (const { name, query, health, lastError } of rules) {
+      t.is(health, 'ok', `${name}: ${lastError}`);
+      for (const [metric] of query.matchAll(/\b(meshcache|nodejs)_\w+/g))
+        t.true(known.has(metric), `${name}: ${metric}`);
+    }
+
+    await prometheus.stop();
+    await cluster.close();
+    t.false(existsSync(prometheus.folder));
+    t.false([prometheus.pid, ...cluster.agents.map(({ pid }) => pid)].some(isAlive));
+  },
+);

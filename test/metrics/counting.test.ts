@@ -1,0 +1,178 @@
+import test, { type ExecutionContext } from 'ava';
+import { systemEnvironment } from '../../src/base/environment.js';
+import { silentLogger } from '../../src/base/log.js';
+import { ConsistentHashRing, KeyEncoder } from '../../src/core/index.js';
+import { DirectoryClient } from '../../src/directory/client.js';
+import { Metrics } from '../../src/metrics/metrics.js';
+import type { MeshCacheStore } from '../../src/node/meshcache-store.js';
+import { RpcClient } from '../../src/rpc/client.js';
+import { RpcServer } from '../../src/rpc/server.js';
+import { DataLocation } from '../../src/types.js';
+import { createCluster, createStore } from '../node/store-fixture.js';
+import { content, freePort, until } from '../support.js';
+import { sampleIn } from './samples.js';
+
+const PAGE = 16 * 2 ** 10;
+
+type Labels = Readonly<Record<string, string>>;
+
+async function cluster(t: ExecutionContext, count: number, extra: Record<string, unknown> = {}) {
+  const stores = await createCluster(count, extra);
+  t.teardown(() => Promise.all(stores.map((store) => store.close())));
+  return stores as [MeshCacheStore, MeshCacheStore];
+}
+
+async function alone(t: ExecutionContext, extra: Record<string, unknown> = {}): Promise<MeshCacheStore> {
+  const store = await createStore(await freePort(), extra);
+  t.teardown(() => store.close());
+  return store;
+}
+
+/** `meshcache_<name>`, added up over its other labels. */
+async function value({ metrics }: { metrics: Metrics }, name: string, labels?: Labels): Promise<number | undefined> {
+  return sampleIn(await metrics.renderPrometheus(), `meshcache_${name}`, labels);
+}
+
+function countingEnvironment(t: ExecutionContext) {
+  const metrics = new Metrics('n');
+  t.teardown(() => metrics.close());
+  return { metrics, env: systemEnvironment({ log: silentLogger, metrics }) };
+}
+
+test('counting: a page that is not where the directory said is a stale read, once a call', async (t) => {
+  const [a, b] = await cluster(t, 2);
+  const namespace = { modelName: 'test', dtype: '', layout: '', tag: '', tpRank: 0, tpSize: 1, ppRank: 0, ppSize: 1 };
+  const [key] = new KeyEncoder({ ...namespace, isMlaModel: false }).encodeKeys(['lost']) as [string];
+  t.true(await a.set('other', content(1, 1000)));
+  const [other] = new KeyEncoder({ ...namespace, isMlaModel: false }).encodeKeys(['other']) as [string];
+  const [right] = await b.runtime.directory.get([other]);
+  // As if the page that lies there now had been published in the place of the one that is asked for.
+  await a.runtime.directory.put({
+    [key]: new DataLocation({ ...(right as DataLocation), checksum: 1, generation: 0 }),
+  });
+  t.is(await value(b, 'stale_reads_total'), 0);
+  t.false(await b.get('lost', new Uint8Array(1000)));
+  t.is(await value(b, 'stale_reads_total', { reason: 'unreadable' }), 1);
+  t.is(await value(b, 'stale_reads_total'), 1);
+  t.true(((await value(b, 'checksum_failures_total', { source: 'remote' })) as number) >= 1);
+  t.is((await b.metrics.report()).stale_reads, 1);
+  t.is(await value(b, 'reads_total', { result: 'miss', source: 'remote' }), 1);
+  t.is(await value(b, 'reads_total', { result: 'hit', source: 'remote' }), 0);
+});
+
+test('counting: a miss that the directory knew nothing of is no stale read', async (t) => {
+  const [, b] = await cluster(t, 2);
+  t.false(await b.get('absent', new Uint8Array(1000)));
+  t.is(await value(b, 'stale_reads_total'), 0);
+  t.is(await value(b, 'directory_lookups_total', { result: 'missing' }), 1);
+});
+
+test('counting: pages that the pool has no room for are skipped writes, and what goes for others is evicted', async (t) => {
+  const store = await alone(t, { global_segment_size: 4 * PAGE, reuse_quarantine_ms: 0 });
+  for (let i = 0; i < 6; i++) t.true(await store.set(`k${i}`, content(i, PAGE)));
+  t.is(await value(store, 'pool_evictions_total', { reason: 'capacity' }), 2);
+  t.is(await value(store, 'pool_evictions_total', { reason: 'damaged' }), 0);
+  t.is(await value(store, 'pool_used_bytes'), 4 * PAGE);
+  t.is(await value(store, 'skipped_writes_total'), 0);
+  t.false(await store.set('large', content(9, 5 * PAGE)));
+  t.is(await value(store, 'skipped_writes_total', { reason: 'too_large' }), 1);
+  t.is(await value(store, 'skipped_writes_total'), 1);
+});
+
+test('counting: a quarantine that may not be cut short leaves no room; one that may is cut short', async (t) => {
+  const settings = { global_segment_size: 4 * PAGE, reuse_quarantine_ms: 600_000 };
+  const strict = await alone(t, { ...settings, verify_reads: false });
+  const results: boolean[] = [];
+  for (let i = 0; i < 6; i++) results.push(await strict.set(`k${i}`, content(i, PAGE)));
+  const refused = results.filter((ok) => !ok).length;
+  t.true(refused > 0);
+  t.is(await value(strict, 'skipped_writes_total', { reason: 'no_room' }), refused);
+  t.true(((await value(strict, 'pool_quarantined_bytes')) as number) > 0);
+  t.is(await value(strict, 'pool_early_reuses_total'), 0);
+  t.is((await strict.metrics.report()).skipped_writes, refused);
+
+  const verified = await alone(t, settings);
+  for (let i = 0; i < 6; i++) t.true(await verified.set(`k${i}`, content(i, PAGE)));
+  t.true(((await value(verified, 'pool_early_reuses_total')) as number) > 0);
+});
+
+test('counting: members that come and go, calls and connections of the control plane', async (t) => {
+  const [a, b] = await cluster(t, 2);
+  t.is(await value(a, 'members'), 2);
+  t.is(await value(a, 'member_changes_total', { change: 'joined' }), 1);
+  t.is(((await value(a, 'discovery_head')) as number) + ((await value(b, 'discovery_head')) as number), 1);
+  t.is(await value(a, 'discovery_reachable'), 1);
+  for (let i = 0; i < 20; i++) t.true(await a.set(`k${i}`, content(i, 100)));
+  t.is(await b.batchExists(Array.from({ length: 20 }, (_, i) => `k${i}`)), 20);
+  t.is(await value(b, 'directory_lookups_total', { result: 'found' }), 20);
+  t.true(((await value(a, 'rpc_calls_total', { result: 'ok' })) as number) > 0);
+  t.true(((await value(b, 'rpc_served_calls_total')) as number) > 0);
+  t.true(((await value(b, 'rpc_connections', { side: 'server', service: 'control' })) as number) > 0);
+  t.is(await value(a, 'rpc_connections', { side: 'client', service: 'discovery' }), 1);
+  await b.close();
+  await until(async () => (await value(a, 'member_changes_total', { change: 'left' })) === 1);
+  t.is(await value(a, 'members'), 1);
+});
+
+test('counting: a node without a master tells so', async (t) => {
+  // Nobody listens there, and no node of this machine may: the address is not one of its own.
+  const store = await alone(t, { discovery_addr: '192.0.2.1:31990', local_hostname: '127.0.0.1' });
+  t.is(await value(store, 'discovery_reachable'), 0);
+  t.is(await value(store, 'discovery_head'), 0);
+  await until(async () => ((await value(store, 'discovery_failures_total')) as number) > 0);
+});
+
+test('counting: calls by how they ended, and connections that came back', async (t) => {
+  const { metrics, env } = countingEnvironment(t);
+  const quiet = systemEnvironment({ log: silentLogger });
+  const first = new RpcServer({ host: '127.0.0.1', env: quiet });
+  first.handle('echo', (params) => params);
+  first.handle('fail', () => {
+    throw new Error('on purpose');
+  });
+  first.handle('wait', () => new Promise(() => {}));
+  const port = await first.start();
+  const endpoint = { host: '127.0.0.1', port };
+  const client = new RpcClient({ env });
+  t.teardown(() => client.close());
+  await client.call(endpoint, 'echo', {});
+  await client.call(endpoint, 'echo', {});
+  await t.throwsAsync(client.call(endpoint, 'fail', {}));
+  await t.throwsAsync(client.call(endpoint, 'wait', {}, { timeoutMs: 20 }), { code: 'ERR_TIMEOUT' });
+  t.is(await value({ metrics }, 'rpc_connections', { side: 'client' }), 1);
+  t.is(await value({ metrics }, 'rpc_reconnects_total'), 0);
+  await first.stop();
+  await until(async () => (await value({ metrics }, 'rpc_connections', { side: 'client' })) === 0);
+  const second = new RpcServer({ ...endpoint, env: quiet });
+  second.handle('echo', (params) => params);
+  await second.start();
+  await client.call(endpoint, 'echo', {});
+  t.is(await value({ metrics }, 'rpc_reconnects_total'), 1);
+  await second.stop();
+  await until(async () => (await value({ metrics }, 'rpc_connections', { side: 'client' })) === 0);
+  await t.throwsAsync(client.call(endpoint, 'echo', {}), { code: 'ERR_UNREACHABLE' });
+  for (const [result, count] of [
+    ['ok', 3],
+    ['refused', 1],
+    ['timeout', 1],
+    ['unreachable', 1],
+    ['overloaded', 0],
+  ] as const) {
+    t.is(await value({ metrics }, 'rpc_calls_total', { result }), count, result);
+  }
+});
+
+test('counting: directory owners that do not answer', async (t) => {
+  const { metrics, env } = countingEnvironment(t);
+  const port = await freePort();
+  const ring = new ConsistentHashRing(4);
+  ring.setNodes(['gone']);
+  const client = new DirectoryClient(ring, () => ({ host: '127.0.0.1', port }), 1, { env });
+  t.teardown(() => client.close());
+  t.deepEqual(await client.get(['a', 'b']), [null, null]);
+  t.deepEqual(await client.exists(['a']), [false]);
+  t.is(await value({ metrics }, 'directory_failures_total', { request: 'get' }), 1);
+  t.is(await value({ metrics }, 'directory_failures_total', { request: 'exists' }), 1);
+  t.is(await value({ metrics }, 'directory_failures_total', { request: 'put' }), 0);
+  t.is(await value({ metrics }, 'directory_lookups_total', { result: 'missing' }), 3);
+});

@@ -1,0 +1,108 @@
+import { spawnSync } from 'node:child_process';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import test, { type ExecutionContext } from 'ava';
+import { COUNTERS } from '../../src/metrics/metric-catalogue.js';
+import { Metrics } from '../../src/metrics/metrics.js';
+import type { MeshCacheStore } from '../../src/node/meshcache-store.js';
+import { missingProgram } from '../deploy/support.js';
+import { createStore } from '../node/store-fixture.js';
+import { content, freePort } from '../support.js';
+import { parseOpenMetrics } from './open-metrics.js';
+
+const noPromtool = missingProgram('promtool');
+
+/** A Metrics in which everything has been counted, with texts that need escaping. */
+function busyMetrics(t: ExecutionContext): Metrics {
+  const metrics = new Metrics('node "1"\\', { version: '1.2.3' });
+  t.teardown(() => metrics.close());
+  for (const source of ['local', 'remote', 'disk'] as const) {
+    metrics.recordReads(source, { hits: 2, misses: 1, bytes: 10, seconds: 0.3 });
+    metrics.recordRead(true, 1, 1e-6, source);
+  }
+  metrics.recordWrite(5, 100);
+  metrics.recordLookup(3, 2);
+  for (const [name, { series }] of Object.entries(COUNTERS))
+    for (const labels of series) metrics.count(name, 1, labels);
+  metrics.setGaugeProvider('meshcache_transport_info', () => 1, { reason: 'line\nfeed, "quote", back\\slash' });
+  metrics.setCounterProvider('meshcache_rdma_read_bytes_total', () => 2 ** 60);
+  return metrics;
+}
+
+/** A store with a disk tier that has read and written. */
+async function busyStore(t: ExecutionContext): Promise<MeshCacheStore> {
+  const path = mkdtempSync(join(tmpdir(), 'meshcache-metrics-'));
+  t.teardown(() => rmSync(path, { recursive: true, force: true }));
+  const store = await createStore(await freePort(), { disk_enabled: true, disk_path: path, disk_size: '8mb' });
+  t.teardown(() => store.close());
+  await store.set('k', content(1, 1000));
+  await store.get('k');
+  await store.get('absent', new Uint8Array(10));
+  return store;
+}
+
+function promtoolSays(text: string): string {
+  const { status, stdout, stderr } = spawnSync('promtool', ['check', 'metrics'], { input: text, encoding: 'utf8' });
+  return `${status} ${stdout}${stderr}`;
+}
+
+test('exposition: promtool has nothing to say about what is counted, and about a node with everything', async (t) => {
+  if (noPromtool !== undefined) {
+    t.log(`skipped: ${noPromtool}`);
+    t.pass();
+    return;
+  }
+  t.is(promtoolSays(await busyMetrics(t).renderPrometheus()), '0 ');
+  t.is(promtoolSays(await (await busyStore(t)).metrics.renderPrometheus()), '0 ');
+  t.not(
+    promtoolSays('# HELP a_milliseconds x\n# TYPE a_milliseconds counter\na_milliseconds 1\n'),
+    '0 ',
+    'it does check',
+  );
+});
+
+test('exposition: every metric of a node is described, and nothing but counters ends in _total', async (t) => {
+  const text = await (await busyStore(t)).metrics.renderPrometheus();
+  for (const [, name, type] of text.matchAll(/^# TYPE (\S+) (\S+)$/gm)) {
+    t.is(name?.endsWith('_total'), type === 'counter', name);
+    const help = new RegExp(`^# HELP ${name} (.*)$`, 'm').exec(text)?.[1] ?? '';
+    t.true(help.length > 10 && help !== name, `${name}: ${help}`);
+    t.notRegex(help, /"/, `${name}: OpenMetrics would have quotation marks escaped`);
+  }
+});
+
+test('exposition: OpenMetrics is valid, has the same samples as the text, and spoils nothing for it', async (t) => {
+  for (const metrics of [busyMetrics(t), (await busyStore(t)).metrics]) {
+    const before = await metrics.renderPrometheus();
+    const [open, text] = await Promise.all([metrics.renderPrometheus('openmetrics'), metrics.renderPrometheus('text')]);
+    const families = parseOpenMetrics(open);
+    t.is(families.get('meshcache_reads')?.type, 'counter');
+    t.false(families.has('meshcache_reads_total'));
+    t.is(families.get('meshcache_read_seconds')?.type, 'histogram');
+    const namesIn = (all: string) => all.match(/^[a-z][^ ]*(?= )/gm)?.filter((name) => !name.includes('reason="line'));
+    t.deepEqual(namesIn(open), namesIn(text));
+    t.deepEqual(text.match(/^#.*$/gm), before.match(/^#.*$/gm));
+  }
+});
+
+test('exposition: what is not valid OpenMetrics is told apart', async (t) => {
+  const metrics = busyMetrics(t);
+  const open = await metrics.renderPrometheus('openmetrics');
+  for (const [wrong, message] of [
+    [await metrics.renderPrometheus('text'), /# EOF/],
+    [open.replaceAll('# TYPE meshcache_writes counter', '# TYPE meshcache_writes_total counter'), /meshcache_writes/],
+    [open.replace('# TYPE process_open_fds', '\n# TYPE process_open_fds'), /neither/],
+    [open.replace(/(?<=\nmeshcache_write_seconds_count\{.*\} )\d+/, '7'), /_count/],
+    [open.replace('# EOF', `${open.split('\n')[2]}\n# EOF`), /not of/],
+  ] as const) {
+    t.throws(() => parseOpenMetrics(wrong), { message });
+  }
+});
+
+test('exposition: formats are named with their versions', (t) => {
+  const metrics = new Metrics('n');
+  t.teardown(() => metrics.close());
+  t.is(metrics.contentType('text'), 'text/plain; version=0.0.4; charset=utf-8');
+  t.is(metrics.contentType('openmetrics'), 'application/openmetrics-text; version=1.0.0; charset=utf-8');
+});

@@ -1,0 +1,14 @@
+/** The sum of the samples of this very name that have these labels, and maybe others; undefined when there is none. */
+export function sampleIn(
+  text: string,
+  name: string,
+  labels: Readonly<Record<string, string>> = {},
+): number | undefined {
+  const wanted = Object.entries(labels).map(([label, value]) => `${label}="${value}"`);
+  const values = text.split('\n').flatMap((line) => {
+    const isIt = line.startsWith(`${name}{`) || line.startsWith(`${name} `);
+    const has = (part: string): boolean => line.includes(`{${part}`) || line.includes(`,${part}`);
+    return isIt && wanted.every(has) ? [Number(line.slice(line.lastIndexOf(' ') + 1))] : [];
+  });
+  return values.length === 0 ? undefined : values.reduce((sum, value) => sum + value, 0);
+}

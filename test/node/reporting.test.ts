@@ -1,0 +1,126 @@
+import { once } from 'node:events';
+import { createServer, type Server } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import test, { type ExecutionContext } from 'ava';
+import { ConfigError } from '../../src/base/errors.js';
+import type { ClusterReport, HealthReport, NodeReport } from '../../src/metrics/node-report.js';
+import type { MeshCacheStore } from '../../src/node/meshcache-store.js';
+import { content, freePort, until } from '../support.js';
+import { createCluster, createStore } from './store-fixture.js';
+
+function closing(t: ExecutionContext, stores: readonly MeshCacheStore[]): void {
+  t.teardown(() => Promise.all(stores.map((store) => store.close())));
+}
+
+async function getJson<T>(store: MeshCacheStore, path: string): Promise<{ status: number; body: T }> {
+  const response = await fetch(`http://${store.metricsEndpoint}${path}`);
+  return { status: response.status, body: (await response.json()) as T };
+}
+
+async function occupied(t: ExecutionContext): Promise<number> {
+  const server: Server = createServer();
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  t.teardown(() => new Promise<void>((resolve) => server.close(() => resolve())));
+  return (server.address() as AddressInfo).port;
+}
+
+test('reporting: every node tells of all members, with what each has done', async (t) => {
+  const stores = await createCluster(3);
+  closing(t, stores);
+  const [a, b] = stores as [MeshCacheStore, MeshCacheStore];
+  const page = content(1, 10_000);
+  t.true(await a.set('page', page));
+  t.deepEqual(await b.get('page'), page);
+  t.is(await b.batchExists(['page', 'no page']), 1);
+
+  for (const store of stores) {
+    const { status, body } = await getJson<ClusterReport>(store, '/api/cluster');
+    t.is(status, 200);
+    t.is(body.node_id, store.runtime.nodeId);
+    t.is(body.heartbeat_interval_s, 0.2);
+    t.deepEqual(
+      body.nodes.map((node) => node.node_id),
+      stores.map(({ runtime }) => runtime.nodeId).sort(),
+    );
+    const share = body.nodes.reduce((sum, node) => sum + node.ring_share, 0);
+    t.true(Math.abs(share - 1) < 1e-9, `shares add up to ${share}`);
+  }
+  const { body } = await getJson<NodeReport>(b, '/api/node');
+  t.is(body.node_id, b.runtime.nodeId);
+  t.is(body.metrics_endpoint, b.metricsEndpoint);
+  t.is(body.members, 3);
+  t.deepEqual(body.reads, { local: 0, remote: 1, disk: 0, misses: 0 });
+  t.is(body.read_bytes.remote, 10_000);
+  t.deepEqual(body.lookups, { asked: 2, found: 1 });
+  t.is(body.disk, null);
+  t.is(body.transport.wanted, 'tcp');
+  t.regex(body.version, /^\d+\.\d+\.\d+/);
+  t.true(body.events.some((event) => event.message === 'members of the cluster have changed'));
+});
+
+test('reporting: a member that has gone without a word is unreachable at once and then no member', async (t) => {
+  const stores = await createCluster(3, { member_ttl: 3 });
+  closing(t, stores);
+  const [a, b, c] = stores as [MeshCacheStore, MeshCacheStore, MeshCacheStore];
+  // The control plane alone stops: to the others this is a node that has died.
+  const gone = c.runtime.nodeId;
+  const stateOf = async (store: MeshCacheStore) =>
+    (await getJson<ClusterReport>(store, '/api/cluster')).body.nodes.find((node) => node.node_id === gone)?.state;
+  t.is(await stateOf(a), 'up');
+  await c.close();
+  await until(async () => (await stateOf(a)) !== 'up' && (await stateOf(b)) !== 'up');
+  await until(async () => (await stateOf(a)) === undefined);
+  await until(() => b.stats().members === 2);
+});
+
+test('reporting: stores on one host take ports one after the other, and tell them to each other', async (t) => {
+  const first = await occupied(t);
+  const stores = await createCluster(2, { metrics_port: first });
+  closing(t, stores);
+  const [a, b] = stores as [MeshCacheStore, MeshCacheStore];
+  const ports = stores.map((store) => Number(store.metricsEndpoint.split(':').at(-1)));
+  t.true(ports.every((port) => port > first) && ports[0] !== ports[1], `${ports} after ${first}`);
+  const seen = a.runtime.members().get(b.runtime.nodeId);
+  t.is(`${seen?.metricsHost}:${seen?.metricsPort}`, b.metricsEndpoint);
+});
+
+test('reporting: metrics can be turned off, and guarded by a token', async (t) => {
+  const port = await freePort();
+  const off = await createStore(port, { metrics_enabled: false });
+  const guarded = await createStore(port, { metrics_token: 'a-token-of-ours' });
+  closing(t, [off, guarded]);
+  t.is(off.metricsEndpoint, '');
+  t.is(off.runtime.members().get(off.runtime.nodeId)?.metricsPort, 0);
+  const url = `http://${guarded.metricsEndpoint}/metrics`;
+  t.is((await fetch(url)).status, 401);
+  const answer = await fetch(url, { headers: { authorization: 'Bearer a-token-of-ours' } });
+  t.is(answer.status, 200);
+  const text = await answer.text();
+  t.true(text.includes(`node_id="${guarded.runtime.nodeId}"`));
+  t.false(text.includes('a-token-of-ours'));
+  t.false(JSON.stringify(await guarded.runtime.report()).includes('a-token-of-ours'));
+});
+
+test('reporting: health says that no master answers', async (t) => {
+  // Somebody else has the port.
+  const port = await occupied(t);
+  const store = await createStore(port);
+  closing(t, [store]);
+  const { status, body } = await getJson<HealthReport>(store, '/healthz');
+  t.is(status, 503);
+  t.is(body.status, 'degraded');
+  t.true(body.reasons.includes(`no discovery master answers (127.0.0.1:${port})`), body.reasons.join());
+});
+
+test('reporting: a metrics address that cannot be had is refused with its key, and nothing stays', async (t) => {
+  const port = await freePort();
+  const error = await t.throwsAsync(createStore(port, { metrics_host: '203.0.113.7' }), { instanceOf: ConfigError });
+  t.regex(error?.message ?? '', /metrics_host/);
+  // The discovery port is free again, or was never taken.
+  const store = await createStore(port, { metrics_port: await freePort() });
+  t.true(store.runtime.isMeta);
+  const { metricsEndpoint } = store;
+  await store.close();
+  await t.throwsAsync(fetch(`http://${metricsEndpoint}/healthz`));
+});

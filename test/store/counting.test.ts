@@ -1,0 +1,138 @@
+import test, { type ExecutionContext } from 'ava';
+import { systemClock } from '../../src/base/clock.js';
+import { silentLogger } from '../../src/base/log.js';
+import { HostRegion } from '../../src/memory/host-region.js';
+import { Metrics } from '../../src/metrics/metrics.js';
+import { PublishedPool } from '../../src/pool/published-pool.js';
+import { type CallerPage, PageStore, type PageStoreParts } from '../../src/store/page-store.js';
+import { TcpTransport } from '../../src/transport/tcp/tcp-transport.js';
+import type { ReadOp, Transport } from '../../src/transport/transport.js';
+import { DataLocation } from '../../src/types.js';
+import { ManualClock } from '../clock.js';
+import { sampleIn } from '../metrics/samples.js';
+import { content } from '../support.js';
+
+const PAGE = 4096;
+
+/** A store of one pool with a directory of its own, in which tests put what they like. */
+async function bench(t: ExecutionContext, overrides: Partial<PageStoreParts> = {}) {
+  const region = HostRegion.allocate(4 * PAGE);
+  const buffer = HostRegion.allocate(PAGE);
+  const metrics = new Metrics('self');
+  const tcp = await TcpTransport.create({ host: '127.0.0.1' });
+  const locations = new Map<string, DataLocation>();
+  const pool = new PublishedPool(region.addr, region.length, 1, { onEvict: (keys) => store.forget(keys) });
+  const read = { results: [] as boolean[], isReachable: true, opCount: 0, meanwhile: () => {} };
+  const transport = Object.assign(Object.create(tcp) as Transport, {
+    batchRead: async (ops: ReadOp[]) => {
+      read.opCount += ops.length;
+      read.meanwhile();
+      return ops.map((_, i) => read.results[i] === true);
+    },
+    isReachable: () => read.isReachable,
+    stats: () => tcp.stats(),
+  });
+  const store = new PageStore({
+    pool,
+    promotions: { ask: async (_node, keys) => keys.map(() => 'absent' as const), release() {} },
+    directory: {
+      put: async (entries) => Array.from(entries instanceof Map ? entries.keys() : Object.keys(entries), () => true),
+      get: async (keys) => keys.map((key) => locations.get(key) ?? null),
+      find: async (keys, onFound) => {
+        onFound(keys.flatMap((key, i) => (locations.has(key) ? [[i, locations.get(key) as DataLocation]] : [])));
+      },
+      exists: async (keys) => keys.map((key) => locations.has(key)),
+      delete: async () => {},
+    },
+    transport,
+    endpointOf: () => '127.0.0.1:1',
+    onRemoteHits() {},
+    onRemoteFailures() {},
+    identity: { nodeId: 'self', incarnation: 1, dataEndpoint: '127.0.0.1:1' },
+    verifyReads: true,
+    quarantineMs: 1000,
+    clock: systemClock,
+    log: silentLogger,
+    metrics,
+    ...overrides,
+  });
+  t.teardown(async () => {
+    await store.close();
+    pool.free();
+    region.free();
+    buffer.free();
+    metrics.close();
+    await tcp.close();
+  });
+  const page = (length = PAGE): CallerPage => {
+    const ranges = [{ addr: buffer.addr, length }];
+    return { ranges, views: [buffer.bytes(0, length)], length };
+  };
+  const value = async (name: string, labels: Record<string, string>) =>
+    sampleIn(await metrics.renderPrometheus(), `meshcache_${name}`, labels);
+  return { store, region, buffer, page, value, read, locations };
+}
+
+function locationOf(fields: Partial<DataLocation> = {}): DataLocation {
+  const at = { nodeId: 'other', incarnation: 1, rdmaEndpoint: '127.0.0.1:1', remoteAddr: 4096n, rkey: 1 };
+  return new DataLocation({ ...at, length: PAGE, checksum: 0, ...fields });
+}
+
+test('store counting: a page that no directory owner takes is a skipped write', async (t) => {
+  const directory = { put: async () => [true, false], delete: async () => {} };
+  const { store, page, value } = await bench(t, { directory: directory as unknown as PageStoreParts['directory'] });
+  t.deepEqual(await store.set(['a', 'b'], [page(), page()]), [true, false]);
+  t.is(await value('skipped_writes_total', { reason: 'directory' }), 1);
+  t.is(await value('skipped_writes_total', { reason: 'no_room' }), 0);
+  t.is(await value('writes_total', {}), 1);
+});
+
+test('store counting: a page of the own pool that is damaged is dropped and counted', async (t) => {
+  const { store, region, buffer, page, value } = await bench(t);
+  buffer.bytes().set(content(1, PAGE));
+  await store.set(['a'], [page()]);
+  const bytes = region.bytes(0, PAGE);
+  bytes[7] = (bytes[7] as number) ^ 1;
+  t.deepEqual(await store.get(['a'], [page()]), [false]);
+  t.is(await value('checksum_failures_total', { source: 'local' }), 1);
+  t.is(await value('pool_evictions_total', { reason: 'damaged' }), 1);
+  t.is(await value('pool_evictions_total', { reason: 'capacity' }), 0);
+  t.is(await value('stale_reads_total', {}), 0);
+});
+
+test('store counting: pages that are not where the directory said, by reason', async (t) => {
+  const { store, page, value, read, locations } = await bench(t);
+  locations.set('a', locationOf());
+  locations.set('disk', locationOf({ tier: 'disk' }));
+  t.deepEqual(await store.get(['a'], [page()]), [false]);
+  t.is(read.opCount, 3, 'it was tried again');
+  t.is(await value('stale_reads_total', { reason: 'unreadable' }), 1);
+  read.isReachable = false;
+  await store.get(['a'], [page()]);
+  t.is(await value('stale_reads_total', { reason: 'unreachable' }), 1);
+  await store.get(['disk'], [page()]);
+  t.is(await value('stale_reads_total', { reason: 'not_promoted' }), 1);
+  t.is(await value('stale_reads_total', {}), 3);
+  // Whoever asks for another length than the page has is wrong, not the directory.
+  await store.get(['a'], [page(PAGE / 2)]);
+  t.is(await value('stale_reads_total', {}), 3);
+  read.results = [true];
+  t.deepEqual(await store.get(['a'], [page()]), [true]);
+  t.is(await value('stale_reads_total', {}), 3);
+});
+
+test('store counting: owners that have gone, and reads that took longer than the quarantine allows', async (t) => {
+  const gone = await bench(t, { endpointOf: () => undefined });
+  gone.locations.set('a', locationOf());
+  gone.locations.set('disk', locationOf({ tier: 'disk' }));
+  t.deepEqual(await gone.store.get(['a', 'disk'], [gone.page(), gone.page()]), [false, false]);
+  t.is(await gone.value('stale_reads_total', { reason: 'owner_gone' }), 2);
+
+  const clock = new ManualClock();
+  const late = await bench(t, { verifyReads: false, clock });
+  late.locations.set('a', locationOf());
+  late.read.results = [true];
+  late.read.meanwhile = () => clock.advance(501);
+  t.deepEqual(await late.store.get(['a'], [late.page()]), [false]);
+  t.is(await late.value('stale_reads_total', { reason: 'late' }), 1);
+});
