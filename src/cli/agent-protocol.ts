@@ -23,6 +23,8 @@ export type AgentCommand =
 export interface AgentStarted {
   readonly nodeId: string;
   readonly pid: number;
+  /** `host:port` of its metrics server; empty when it has none. */
+  readonly metricsEndpoint: string;
 }
 
 export interface AgentStatus {

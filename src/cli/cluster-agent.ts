@@ -63,7 +63,7 @@ class Agent {
     const buffer = new HostBuffer(setup);
     await store.registerMemPoolHost(buffer);
     this.#runner = new RequestRunner(store, buffer, { pageBytes: setup.pageBytes, clock: systemClock });
-    return { nodeId: store.runtime.nodeId, pid: process.pid };
+    return { nodeId: store.runtime.nodeId, pid: process.pid, metricsEndpoint: store.metricsEndpoint };
   }
 
   /** The program that asks has a deadline of its own. */

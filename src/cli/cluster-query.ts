@@ -1,56 +1,26 @@
 import { systemEnvironment } from '../base/environment.js';
 import { silentLogger } from '../base/log.js';
 import { type Endpoint, formatEndpoint } from '../base/network.js';
+import { type SecurityConfig, securedEnvironment } from '../base/secured-environment.js';
 import { DiscoveryMethod, decodeAnswer } from '../discovery/wire.js';
+import type { NodeReport } from '../metrics/node-report.js';
 import { RpcClient } from '../rpc/client.js';
 import { MessageCodec } from '../rpc/message.js';
 import type { NodeInfo } from '../types.js';
 import { CommandFailure } from './failure.js';
 
-/** What one node says of itself; fields that a node does not give are left out. */
-export interface NodeStatus {
-  readonly node_id: string;
-  readonly incarnation?: number;
-  readonly uptime_s?: number;
-  readonly vnodes?: number;
-  readonly version?: string;
-  readonly protocols?: readonly string[];
-  readonly control_endpoint?: string;
-  readonly data_endpoint?: string;
-  /** What this node reads by, where the other side speaks it too: `rdma` or `tcp`. */
-  readonly data_protocol?: string;
-  readonly is_meta?: boolean;
-  readonly pool?: {
-    readonly entries: number;
-    readonly used_bytes: number;
-    readonly capacity_bytes: number;
-    readonly evictions: number;
-  };
-  /** Of a node with a disk tier. */
-  readonly disk?: {
-    readonly entries: number;
-    readonly used_bytes: number;
-    readonly capacity_bytes: number;
-    readonly queue_bytes: number;
-    readonly skipped_pages: number;
-    readonly corrupt_pages: number;
-    readonly evictions: number;
-    readonly write_errors: number;
-  } | null;
-  readonly reads?: {
-    readonly local: number;
-    readonly remote: number;
-    readonly disk: number;
-    readonly misses: number;
-  };
-  readonly directory?: { readonly keys: number };
-  readonly rss_bytes?: number;
-}
+/** What one node says of itself; a node of an older version leaves fields out. */
+export type NodeStatus = Partial<NodeReport> & Pick<NodeReport, 'node_id'>;
 
 /** Asks masters and nodes from outside of the cluster; joins nothing. */
 export class ClusterQuery {
   readonly #codec = new MessageCodec();
-  readonly #rpc = new RpcClient({ env: systemEnvironment({ log: silentLogger }) });
+  readonly #rpc: RpcClient;
+
+  /** With what the cluster asks for. Throws `ConfigError` when a file of it cannot be used. */
+  constructor(security: SecurityConfig = {}) {
+    this.#rpc = new RpcClient({ env: securedEnvironment(security, systemEnvironment({ log: silentLogger })) });
+  }
 
   /** The members that the first of the masters that answers knows. Throws {@link CommandFailure} when none does. */
   async members(masters: readonly Endpoint[]): Promise<NodeInfo[]> {
@@ -61,7 +31,9 @@ export class ClusterQuery {
         if (answer.roster !== undefined) return [...answer.roster.members.values()];
         reasons.push(`${formatEndpoint(master)}: answers without a list of members`);
       } catch (error) {
-        reasons.push(`${formatEndpoint(master)}: ${(error as Error).message}`);
+        const { message } = error as Error;
+        const where = formatEndpoint(master);
+        reasons.push(message.startsWith(where) ? message : `${where}: ${message}`);
       }
     }
     throw new CommandFailure(
@@ -73,7 +45,8 @@ export class ClusterQuery {
   async status(node: NodeInfo): Promise<NodeStatus | { readonly error: string }> {
     try {
       const endpoint = { host: node.controlHost, port: node.controlPort };
-      return (await this.#rpc.call(endpoint, 'node.status', {})) as NodeStatus;
+      const answer = await this.#rpc.call(endpoint, 'node.status', {});
+      return isStatus(answer) ? answer : { error: 'answers, but not with a status of this version' };
     } catch (error) {
       return { error: (error as Error).message };
     }
@@ -82,4 +55,14 @@ export class ClusterQuery {
   async close(): Promise<void> {
     await this.#rpc.close();
   }
+}
+
+/** What is printed and counted with is looked at; a node of an older version leaves fields out. */
+function isStatus(answer: unknown): answer is NodeStatus {
+  if (typeof answer !== 'object' || answer === null) return false;
+  const { vnodes, health } = answer as Record<string, unknown>;
+  const isCountable =
+    vnodes === undefined || (Number.isSafeInteger(vnodes) && (vnodes as number) >= 1 && (vnodes as number) <= 4096);
+  const reasons = (health as { reasons?: unknown } | null | undefined)?.reasons;
+  return isCountable && (health === undefined || Array.isArray(reasons));
 }

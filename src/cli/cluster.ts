@@ -87,6 +87,7 @@ export class ClusterAgent {
   readonly #pending = new Map<number, PendingCall>();
   readonly #exited: Promise<void>;
   #nextId = 1;
+  #metricsEndpoint = '';
   #stderrTail = '';
   #death: CommandFailure | undefined;
   #isKept = false;
@@ -110,8 +111,15 @@ export class ClusterAgent {
     return this.#child.pid ?? 0;
   }
 
+  /** `host:port` of the node's metrics server; empty before `start` and when it has none. */
+  get metricsEndpoint(): string {
+    return this.#metricsEndpoint;
+  }
+
   async start(setup: AgentSetup): Promise<AgentStarted> {
-    return (await this.#call({ kind: 'start', setup })) as AgentStarted;
+    const started = (await this.#call({ kind: 'start', setup })) as AgentStarted;
+    this.#metricsEndpoint = started.metricsEndpoint;
+    return started;
   }
 
   async awaitMembers(count: number): Promise<void> {

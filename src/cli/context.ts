@@ -9,6 +9,10 @@ export interface CommandContext {
   /** Writes text and a line feed to stdout. */
   print(text: string): void;
   progress(): Progress;
+  /** Writes a warning to stderr. */
+  warn(text: string): void;
+  /** Writes text to stderr where that is a terminal: something for whoever looks on. */
+  tell(text: string): void;
   /** For a command that has printed its result, and the result is bad. */
   setExitStatus(status: number): void;
 }

@@ -7,6 +7,7 @@ import type { CommandContext } from './context.js';
 import { CommandFailure } from './failure.js';
 import { type LoadResult, runLoad } from './load.js';
 import { formatLoadReport, type LoadReport, loadReport, printLoadReport } from './load-report.js';
+import { metricsUrl } from './metrics-url.js';
 import { NodeFolders } from './node-folders.js';
 import { decimalNumber, jsonOption, pageBytes, wholeNumber } from './options.js';
 import { formatCount } from './table.js';
@@ -34,7 +35,13 @@ export interface DemoResult extends LoadReport {
   readonly seed: number;
   readonly conversations: number;
   /** Where a kept cluster can be found, and the processes that it consists of. */
-  readonly kept?: { readonly discovery_addr: string; readonly pids: readonly number[]; readonly disk_path?: string };
+  readonly kept?: {
+    readonly discovery_addr: string;
+    readonly pids: readonly number[];
+    /** URLs of the nodes' dashboards. */
+    readonly dashboards: readonly string[];
+    readonly disk_path?: string;
+  };
 }
 
 /** Runs conversations against a cluster of processes on this machine; every page that is read is checked, byte for byte. */
@@ -58,6 +65,8 @@ export async function runDemo(options: DemoOptions, context: CommandContext): Pr
       isLogShown: process.env.MESHCACHE_LOG !== undefined,
       signal: context.signal,
     });
+    const dashboards = cluster.agents.flatMap(({ metricsEndpoint }) => metricsUrl(metricsEndpoint) ?? []);
+    if (dashboards.length > 0) context.tell(`Dashboards while it runs: ${dashboards.join(' ')}`);
     const load: LoadResult = await runLoad(cluster.agents, requests, {
       concurrency: options.nodes,
       clock: context.clock,
@@ -76,7 +85,12 @@ export async function runDemo(options: DemoOptions, context: CommandContext): Pr
     await cluster.keep();
     isKept = true;
     const pids = cluster.agents.map((agent) => agent.pid);
-    const kept = { discovery_addr: cluster.discoveryAddr, pids, ...(folders && { disk_path: folders.path }) };
+    const kept = {
+      discovery_addr: cluster.discoveryAddr,
+      pids,
+      dashboards,
+      ...(folders && { disk_path: folders.path }),
+    };
     return { ...result, kept };
   } finally {
     progress.end();
@@ -105,7 +119,7 @@ Examples:
   meshcache demo --disk                  most pages come from disks
   meshcache demo --keep                  then: meshcache status --discovery-addr ...
 
-Ends with status 1 when a byte was wrong.`,
+On a terminal it says where the nodes' dashboards are. Ends with status 1 when a byte was wrong.`,
     )
     .action(async (options: DemoOptions & { json: boolean }) => {
       const result = await runDemo(options, context);
@@ -116,13 +130,14 @@ Ends with status 1 when a byte was wrong.`,
 function formatDemo(result: DemoResult): string {
   const table = `${formatLoadReport(result)}\n`;
   if (result.kept === undefined) return table;
-  const { discovery_addr, pids, disk_path } = result.kept;
+  const { discovery_addr, pids, dashboards, disk_path } = result.kept;
   const leftover = disk_path === undefined ? '' : `  then remove: rm -r ${disk_path}\n`;
   return `${table}
 The cluster is still running.
-  look at it:  meshcache status --discovery-addr ${discovery_addr}
-  join it:     meshcache node --discovery-addr ${discovery_addr}
-  stop it:     kill ${pids.join(' ')}
+  look at it:   meshcache status --discovery-addr ${discovery_addr}
+  in a browser: ${dashboards.join(' ') || 'no dashboard is running'}
+  join it:      meshcache node --discovery-addr ${discovery_addr}
+  stop it:      kill ${pids.join(' ')}
 ${leftover}`;
 }
 

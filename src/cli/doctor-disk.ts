@@ -1,10 +1,11 @@
-import { mkdtemp, readdir, rm, stat, statfs } from 'node:fs/promises';
+import { mkdtemp, open, readdir, rm, stat, statfs } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
 import { DiskError } from '../base/errors.js';
 import { DISK_ALIGNMENT_BYTES } from '../base/limits.js';
 import { silentLogger } from '../base/log.js';
 import { formatSize } from '../base/sizes.js';
 import { DirectoryLock } from '../disk/directory-lock.js';
+import { JOURNAL_MAGIC } from '../disk/journal.js';
 import { PageFile } from '../disk/page-file.js';
 import type { Finding } from './finding.js';
 
@@ -185,6 +186,10 @@ async function checkContents(folder: string): Promise<Finding[]> {
   if (there.length === STORE_FILES.length) {
     const detail = `a store of ${formatSize(await storeBytes(folder))}; a node finds its pages again`;
     findings.push({ subject: 'disk store', state: 'ok', detail });
+  } else if (!names.has('store.json') && there.length > 0 && !(await isJournal(join(folder, 'index')))) {
+    const detail = `${folder} has a file ${there[0]} that is no store's`;
+    const advice = 'set disk_path to an empty folder, or move the file away: a node does not touch what is not its own';
+    findings.push({ subject: 'disk store', state: 'problem', detail, advice });
   } else if (there.length > 0) {
     const detail = `only ${there.join(' and ')} of a store`;
     const advice = 'nothing to do: the next node sets it aside and starts with an empty one';
@@ -198,4 +203,16 @@ async function checkContents(folder: string): Promise<Finding[]> {
     findings.push({ subject: 'disk set aside', state: 'warning', detail, advice });
   }
   return findings;
+}
+
+/** Whether there is an index of a disk tier. */
+async function isJournal(path: string): Promise<boolean> {
+  const handle = await open(path).catch(() => undefined);
+  if (handle === undefined) return false;
+  try {
+    const { buffer } = await handle.read(Buffer.alloc(JOURNAL_MAGIC.length), 0, JOURNAL_MAGIC.length, 0);
+    return buffer.toString('latin1') === JOURNAL_MAGIC;
+  } finally {
+    await handle.close();
+  }
 }

@@ -1,15 +1,17 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { systemEnvironment } from '../base/environment.js';
-import { silentLogger } from '../base/log.js';
+import { type LogFields, silentLogger } from '../base/log.js';
 import { formatSize } from '../base/sizes.js';
+import type { MeshCacheConfig } from '../config.js';
 import { HostRegion } from '../memory/host-region.js';
 import type { NativeLoad } from '../native/loader.js';
 import { LOCKED_MEMORY_ADVICE, lockableBytes, lockedMemoryText } from '../native/locked-memory.js';
 import type { RdmaDevice, RdmaGid, RdmaPort } from '../native/rdma-devices.js';
-import type { RdmaHost } from '../native/rdma-host.js';
+import { type RdmaHost, systemRdmaHost } from '../native/rdma-host.js';
 import { rdmaSupport } from '../native/rdma-support.js';
 import { TransferEngine } from '../native/transfer-engine.js';
+import { createTransport } from '../transport/create-transport.js';
 import type { Finding } from './finding.js';
 
 /** A pool of the default size. */
@@ -73,6 +75,35 @@ export async function checkRdmaTrip(host: RdmaHost): Promise<Finding[]> {
     return [{ subject, state: 'problem', detail: (error as Error).message }];
   } finally {
     region.free();
+  }
+}
+
+/**
+ * What a node with this configuration would read by: its transport is made for a moment, without a pool. `isAskedFor`: RDMA was
+ * not only the default.
+ */
+export async function checkTransport(
+  config: MeshCacheConfig,
+  { isAskedFor, host = systemRdmaHost }: { readonly isAskedFor: boolean; readonly host?: RdmaHost },
+): Promise<Finding[]> {
+  const subject = 'transport';
+  let said: LogFields = {};
+  const log = (_level: string, message: string, fields: LogFields = {}): void => {
+    if (message === 'data transport') said = fields;
+  };
+  try {
+    // The port for TCP is looked at by itself.
+    const transport = await createTransport({ ...config, tcpPort: 0 }, systemEnvironment({ log: { log } }), host);
+    await transport.close();
+    const devices = said.devices === undefined ? '' : ` by ${said.devices}`;
+    const detail = `${transport.protocol.toUpperCase()}${devices}: ${said.reason}`;
+    if (transport.protocol === config.protocol || !isAskedFor) return [{ subject, state: 'ok', detail }];
+    const advice = said.advice === undefined ? 'protocol=tcp says that this is meant' : String(said.advice);
+    return [{ subject, state: 'warning', detail, advice }];
+  } catch (error) {
+    const { message } = error as Error;
+    // The own address has been looked at by itself as well.
+    return /"tcp_port"/.test(message) ? [] : [{ subject, state: 'problem', detail: message }];
   }
 }
 

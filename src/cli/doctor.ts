@@ -11,13 +11,37 @@ import { ConsistentHashRing, PoolAllocator } from '../core/index.js';
 import { loadNative } from '../native/loader.js';
 import { systemRdmaHost } from '../native/rdma-host.js';
 import { MeshCacheStore } from '../node/meshcache-store.js';
+import type { NodeInfo } from '../types.js';
 import { ClusterQuery } from './cluster-query.js';
+import {
+  addConfigurationOptions,
+  CONFIGURATION_HELP,
+  type Configuration,
+  type ConfigurationOptions,
+  mastersOf,
+  readConfiguration,
+  securityOf,
+} from './configuration.js';
 import { type CommandContext, printResult } from './context.js';
+import {
+  checkConfiguration,
+  checkMetrics,
+  checkOwnAddress,
+  checkPool,
+  checkSilentDiscovery,
+} from './doctor-configuration.js';
 import { checkDisk } from './doctor-disk.js';
-import { checkAddon, checkHugePages, checkLockedMemory, checkRdma, checkRdmaTrip } from './doctor-rdma.js';
-import { EXIT_FAILURE, wrongUsage } from './failure.js';
+import {
+  checkAddon,
+  checkHugePages,
+  checkLockedMemory,
+  checkRdma,
+  checkRdmaTrip,
+  checkTransport,
+} from './doctor-rdma.js';
+import { CommandFailure, EXIT_FAILURE } from './failure.js';
 import type { Finding } from './finding.js';
-import { discoveryEndpoints, diskBytes, jsonOption } from './options.js';
+import { jsonOption } from './options.js';
 import { PageContent } from './page-content.js';
 
 type Check = () => Finding | Finding[] | Promise<Finding | Finding[]>;
@@ -27,21 +51,39 @@ const FREE_MEMORY_MIN_BYTES = 2 * 2 ** 30;
 const OPEN_FILES_MIN_COUNT = 4096;
 const TRIP_PAGE_BYTES = 64 * 2 ** 10;
 const TRIP_POOL_BYTES = 2 ** 20;
+/** No machine that runs this version was set up before. */
+const CLOCK_MIN_YEAR = 2025;
+/** More than this between two machines is not set by NTP. */
+const CLOCK_DIFFERENCE_MAX_S = 30;
+/** Members that are asked for theirs until one answers. */
+const CLOCKS_MAX_COUNT = 3;
 /** A key of the form that the page content needs. */
 const TRIP_KEY = '5d0c70e5'.repeat(8);
 
 export interface DoctorOptions {
-  /** Masters of a cluster that are to be asked. */
-  readonly discoveryAddr?: readonly Endpoint[];
-  /** Folder of a disk tier, as it is or as it is going to be. */
-  readonly diskPath?: string;
-  /** Bytes that the tier is to have. */
-  readonly diskSize?: number;
+  /** What a node is to be run with; what is not given is not looked at. */
+  readonly configuration: Configuration;
+  /** Told what is looked at now. */
+  readonly onCheck?: (subject: string) => void;
 }
 
 /** Looks at this machine from a node's point of view; none of the checks throws. */
-export async function examine({ discoveryAddr = [], diskPath, diskSize }: DoctorOptions): Promise<Finding[]> {
-  const checks: [string, Check][] = [
+export async function examine({ configuration, onCheck = () => {} }: DoctorOptions): Promise<Finding[]> {
+  const checks: readonly (readonly [string, Check])[] = [...machineChecks(), ...nodeChecks(configuration)];
+  const findings: Finding[] = [];
+  for (const [subject, check] of checks) {
+    onCheck(subject);
+    try {
+      findings.push(...[await check()].flat());
+    } catch (error) {
+      findings.push({ subject, state: 'problem', detail: (error as Error).message });
+    }
+  }
+  return findings;
+}
+
+function machineChecks(): [string, Check][] {
+  return [
     ['Node.js', checkNodeVersion],
     ['WASM core', checkCore],
     ['native addon', () => checkAddon(loadNative())],
@@ -52,28 +94,63 @@ export async function examine({ discoveryAddr = [], diskPath, diskSize }: Doctor
     ['open files', checkOpenFiles],
     ['memory', checkFreeMemory],
     ['/dev/shm', checkSharedMemory],
+    ['clock', checkClock],
     ['loopback', checkLoopback],
     ['one-page trip', checkPageTrip],
-    ...(diskPath === undefined ? [] : [['disk', () => checkDisk(diskPath, diskSize)] as [string, Check]]),
-    ...discoveryAddr.map((endpoint): [string, Check] => ['discovery', () => checkDiscovery(endpoint)]),
   ];
-  const findings: Finding[] = [];
-  for (const [subject, check] of checks) {
-    try {
-      findings.push(...[await check()].flat());
-    } catch (error) {
-      findings.push({ subject, state: 'problem', detail: (error as Error).message });
-    }
+}
+
+/** For what is configured; a configuration that is refused is looked at no further, but for discovery. */
+function nodeChecks(configuration: Configuration): [string, Check][] {
+  const { config, findings } = checkConfiguration(configuration);
+  const checks: [string, Check][] = [['configuration', () => [...findings]]];
+  if (config === undefined) {
+    if (configuration.mapping.discovery_addr === undefined) return checks;
+    return [...checks, ...(mastersOrNone(configuration) ?? []).map((master) => discoveryCheck(master, configuration))];
   }
-  return findings;
+  const { mapping, origins } = configuration;
+  // Of a folder alone nothing else is known.
+  const isNode = [...origins.values()].some((origin) => origin !== '--disk-path' && origin !== '--disk-size');
+  if (isNode) {
+    const isAskedFor = ['protocol', 'device_name', 'device_names'].some((key) => mapping[key] !== undefined);
+    checks.push(
+      ['own address', () => checkOwnAddress(config)],
+      ['metrics', () => checkMetrics(config)],
+      ['pool', () => checkPool(config)],
+      ['transport', () => checkTransport(config, { isAskedFor })],
+    );
+  }
+  if (config.diskEnabled) {
+    const { diskPath, diskSize, diskIndexSize = 0 } = config;
+    if (diskIndexSize > diskSize / 2) checks.push(['disk index', () => largeIndex(diskIndexSize, diskSize)]);
+    const wanted = mapping.disk_size === undefined && !isNode ? undefined : diskSize;
+    checks.push(['disk', () => checkDisk(diskPath as string, wanted)]);
+  }
+  const masters = mapping.discovery_addr === undefined ? [] : config.discoveryEndpoints();
+  return [...checks, ...masters.map((master) => discoveryCheck(master, configuration))];
+}
+
+function largeIndex(indexBytes: number, diskBytes: number): Finding {
+  const detail = `disk_index_size ${formatSize(indexBytes)} is more than half of disk_size ${formatSize(diskBytes)}`;
+  return { subject: 'disk index', state: 'problem', detail, advice: 'make it smaller, or leave it out' };
+}
+
+function mastersOrNone(configuration: Configuration): readonly Endpoint[] | undefined {
+  try {
+    return mastersOf(configuration);
+  } catch {
+    // The configuration's own check has said why.
+    return undefined;
+  }
+}
+
+function discoveryCheck(endpoint: Endpoint, configuration: Configuration): [string, Check] {
+  return ['discovery', () => checkDiscovery(endpoint, configuration)];
 }
 
 export function doctorCommand(context: CommandContext): Command {
-  return new Command('doctor')
+  return addConfigurationOptions(new Command('doctor'))
     .description('check what works on this machine, and why the rest does not')
-    .option('--discovery-addr <host:port>', 'also ask the masters of a cluster', discoveryEndpoints)
-    .option('--disk-path <folder>', 'also look at the folder of a disk tier')
-    .option('--disk-size <size>', 'what the disk tier is to have there: 100gb', (text) => diskBytes(text))
     .addOption(jsonOption())
     .addHelpText(
       'after',
@@ -82,17 +159,32 @@ Examples:
   meshcache doctor
   meshcache doctor --discovery-addr 10.0.0.1:31990
   meshcache doctor --disk-path /mnt/nvme/meshcache --disk-size 500gb
+  meshcache doctor --config node.json -o device_name=mlx5_0
+
+With the options of \`meshcache node\` it looks at what that node would find: address, ports, pool, transport, disk, discovery.
+${CONFIGURATION_HELP}
 
 Ends with status 1 when there is a problem; warnings do not count.`,
     )
-    .action(async (options: DoctorOptions & { json: boolean }) => {
-      if (options.diskSize !== undefined && options.diskPath === undefined) {
-        throw wrongUsage('--disk-size is given without --disk-path; give the folder, or leave the size out');
-      }
-      const findings = await examine(options);
+    .action(async (options: ConfigurationOptions & { json: boolean }) => {
+      const progress = context.progress();
+      const onCheck = (subject: string): void => progress.update(`looking at: ${subject}`);
+      const findings = await examineOptions(options, onCheck).finally(() => progress.end());
       printResult(context, { findings }, { json: options.json, asText: (result) => formatFindings(result.findings) });
       if (findings.some((finding) => finding.state === 'problem')) context.setExitStatus(EXIT_FAILURE);
     });
+}
+
+/** A file that cannot be read is something that was found out, and the machine is looked at all the same. */
+async function examineOptions(options: ConfigurationOptions, onCheck: (subject: string) => void): Promise<Finding[]> {
+  try {
+    return await examine({ configuration: await readConfiguration(options), onCheck });
+  } catch (error) {
+    if (!(error instanceof CommandFailure) || options.config === undefined) throw error;
+    const { config: _config, ...others } = options;
+    const unreadable: Finding = { subject: 'configuration', state: 'problem', detail: error.message };
+    return [...(await examine({ configuration: await readConfiguration(others), onCheck })), unreadable];
+  }
 }
 
 function formatFindings(findings: readonly Finding[]): string {
@@ -225,18 +317,42 @@ async function readSoon(reader: MeshCacheStore, page: Uint8Array): Promise<boole
   return false;
 }
 
-async function checkDiscovery(endpoint: Endpoint): Promise<Finding> {
-  const query = new ClusterQuery();
+/** A node's incarnation is made of the wall clock: one that goes back between two starts makes the later one look like the earlier. */
+function checkClock(): Finding {
+  const subject = 'clock';
+  const now = new Date();
+  if (now.getUTCFullYear() >= CLOCK_MIN_YEAR) return { subject, state: 'ok', detail: now.toISOString() };
+  const advice =
+    'set it, and keep it right by NTP: a restarted node is told from its former self by the time of its start';
+  return { subject, state: 'problem', detail: `this machine has ${now.toISOString()}`, advice };
+}
+
+async function checkDiscovery(endpoint: Endpoint, configuration: Configuration): Promise<Finding[]> {
+  const query = new ClusterQuery(securityOf(configuration));
   try {
     const members = await query.members([endpoint]);
     const detail = `${formatEndpoint(endpoint)} answers and knows ${members.length} nodes`;
-    return { subject: 'discovery', state: 'ok', detail };
+    return [{ subject: 'discovery', state: 'ok', detail }, ...(await checkClocks(query, members))];
   } catch (error) {
-    const advice = 'is a node running on that host with this discovery_addr, and does a firewall allow the port?';
-    return { subject: 'discovery', state: 'problem', detail: (error as Error).message, advice };
+    return [await checkSilentDiscovery(endpoint, (error as Error).message)];
   } finally {
     await query.close();
   }
+}
+
+/** The clock of one member beside this machine's. */
+async function checkClocks(query: ClusterQuery, members: readonly NodeInfo[]): Promise<Finding[]> {
+  for (const member of members.slice(0, CLOCKS_MAX_COUNT)) {
+    const status = await query.status(member);
+    if ('error' in status || status.incarnation === undefined || status.uptime_s === undefined) continue;
+    const aheadS = (status.incarnation + 1000 * status.uptime_s - Date.now()) / 1000;
+    if (Math.abs(aheadS) <= CLOCK_DIFFERENCE_MAX_S) return [];
+    const detail = `the clock of ${status.node_id} is ${Math.abs(aheadS).toFixed(0)} s ${aheadS > 0 ? 'ahead of' : 'behind'} this machine's`;
+    const advice =
+      'set both by NTP, before a node is restarted: it is told from its former self by the time of its start';
+    return [{ subject: 'clock', state: 'warning', detail, advice }];
+  }
+  return [];
 }
 
 /** A soft limit of this process, Linux only; infinity: unlimited. */

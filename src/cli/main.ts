@@ -1,8 +1,8 @@
 #!/usr/bin/env node
-import { readFileSync } from 'node:fs';
 import { Command, CommanderError } from 'commander';
 import { systemClock } from '../base/clock.js';
 import { ConfigError } from '../base/errors.js';
+import { packageVersion } from '../node/package-version.js';
 import { benchCommand } from './bench.js';
 import type { CommandContext } from './context.js';
 import { demoCommand } from './demo.js';
@@ -17,11 +17,8 @@ import { statusCommand } from './status.js';
 const EXIT_INTERRUPTED = 130;
 /** A command that has ended leaves nothing open; should it, the program does not hang for it. */
 const EXIT_GRACE_MS = 3_000;
-
-function packageVersion(): string {
-  const path = new URL('../../package.json', import.meta.url);
-  return (JSON.parse(readFileSync(path, 'utf8')) as { version: string }).version;
-}
+/** The same for one that was told to end: enough for what it has written to be read. */
+const EXIT_GRACE_WHEN_ENDED_MS = 200;
 
 function createProgram(context: CommandContext): Command {
   const program = new Command('meshcache')
@@ -74,6 +71,10 @@ async function main(): Promise<void> {
     signal,
     print: (text) => process.stdout.write(`${text}\n`),
     progress: () => streamProgress(process.stderr, systemClock),
+    warn: (text) => process.stderr.write(`warning: ${text}\n`),
+    tell: (text) => {
+      if (process.stderr.isTTY) process.stderr.write(`${text}\n`);
+    },
     setExitStatus: (status) => {
       process.exitCode = status;
     },
@@ -83,7 +84,7 @@ async function main(): Promise<void> {
   } catch (error) {
     process.exitCode = report(error, signal);
   }
-  systemClock.after(EXIT_GRACE_MS, () => process.exit());
+  systemClock.after(signal.aborted ? EXIT_GRACE_WHEN_ENDED_MS : EXIT_GRACE_MS, () => process.exit());
 }
 
 await main();

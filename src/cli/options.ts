@@ -1,8 +1,10 @@
 import { InvalidArgumentError, Option } from 'commander';
 import { DISK_MAX_BYTES, DISK_MIN_BYTES, PAGE_MAX_BYTES, POOL_MAX_BYTES, POOL_MIN_BYTES } from '../base/limits.js';
+import { toSnakeCase } from '../base/names.js';
 import { type Endpoint, parseEndpoint } from '../base/network.js';
 import { formatSize, parseSize } from '../base/sizes.js';
 import { EVICTION_POLICIES } from '../config.js';
+import { wrongUsage } from './failure.js';
 
 /*
  * Parsers of option values. Each throws commander's InvalidArgumentError with what is allowed; commander puts
@@ -95,10 +97,24 @@ export function discoveryEndpoints(text: string): readonly Endpoint[] {
 }
 
 /** One `key=value`; collected into a mapping when the option is given several times. */
-export function keyValue(text: string, earlier: Readonly<Record<string, string>>): Record<string, string> {
+export function keyValue(text: string, earlier: Readonly<Record<string, string>> = {}): Record<string, string> {
   const at = text.indexOf('=');
+  // Commander would repeat it.
+  if (at < 1 && /token|secret/i.test(text)) {
+    throw wrongUsage('--option: a value that is not shown is not key=value with a configuration key');
+  }
   if (at < 1) throw new InvalidArgumentError('Allowed is key=value with a configuration key.');
+  if (toSnakeCase(text.slice(0, at)) === 'cluster_secret') {
+    throw wrongUsage(
+      '--option cluster_secret: every user of this machine can read a command line; use MESHCACHE_CLUSTER_SECRET or cluster_secret_file',
+    );
+  }
   return { ...earlier, [text.slice(0, at)]: text.slice(at + 1) };
+}
+
+/** `--config` of a command that takes nothing but the discovery address from it. */
+export function configOption(): Option {
+  return new Option('--config <file>', 'JSON file with configuration keys');
 }
 
 /** `--policy`. */

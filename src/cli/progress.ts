@@ -20,24 +20,39 @@ export interface ProgressStream {
   write(text: string): unknown;
 }
 
-/** On a terminal one line that changes, elsewhere plain lines now and then; silent in the first second. */
+/**
+ * On a terminal one line that changes, elsewhere plain lines now and then; silent in the first second. What is said too soon
+ * is written when its time has come, unless something else has been said since.
+ */
 export function streamProgress(stream: ProgressStream, clock: Clock): Progress {
-  const startedMs = clock.nowMs();
   const isTerminal = stream.isTTY === true;
-  let lastMs = startedMs + SILENCE_MS - (isTerminal ? TERMINAL_INTERVAL_MS : PLAIN_INTERVAL_MS);
+  const intervalMs = isTerminal ? TERMINAL_INTERVAL_MS : PLAIN_INTERVAL_MS;
+  let dueMs = clock.nowMs() + SILENCE_MS;
   let lastText = '';
+  let latestText = '';
   let isShown = false;
+  let cancel: (() => void) | undefined;
+  const show = (): void => {
+    cancel?.();
+    cancel = undefined;
+    if (latestText === lastText) return;
+    dueMs = clock.nowMs() + intervalMs;
+    lastText = latestText;
+    if (isTerminal) stream.write(`\r\x1b[2K${lastText.slice(0, (stream.columns ?? 80) - 1)}`);
+    else stream.write(`${lastText}\n`);
+    isShown = true;
+  };
   return {
     update(text) {
-      const nowMs = clock.nowMs();
-      if (nowMs - lastMs < (isTerminal ? TERMINAL_INTERVAL_MS : PLAIN_INTERVAL_MS) || text === lastText) return;
-      lastMs = nowMs;
-      lastText = text;
-      if (isTerminal) stream.write(`\r\x1b[2K${text.slice(0, (stream.columns ?? 80) - 1)}`);
-      else stream.write(`${text}\n`);
-      isShown = true;
+      latestText = text;
+      const waitMs = dueMs - clock.nowMs();
+      if (waitMs <= 0) show();
+      else cancel ??= clock.after(waitMs, show);
     },
     end() {
+      cancel?.();
+      cancel = undefined;
+      latestText = lastText;
       if (isShown && isTerminal) stream.write('\r\x1b[2K');
       isShown = false;
     },

@@ -166,6 +166,7 @@ function nodeConfig(poolBytes: number, options: ReplayOptions): Record<string, u
   return {
     global_segment_size: poolBytes,
     eviction_policy: options.policy,
+    metrics_enabled: false,
     ...(options.quarantineMs === undefined ? {} : { reuse_quarantine_ms: options.quarantineMs }),
   };
 }

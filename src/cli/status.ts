@@ -1,18 +1,28 @@
 import { Command } from 'commander';
+import { within } from '../base/clock.js';
 import { type Endpoint, formatEndpoint } from '../base/network.js';
+import type { SecurityConfig } from '../base/secured-environment.js';
 import { formatSize } from '../base/sizes.js';
-import { ConsistentHashRing } from '../core/index.js';
+import { ringShares } from '../node/ring-shares.js';
 import type { NodeInfo } from '../types.js';
 import { ClusterQuery, type NodeStatus } from './cluster-query.js';
+import { mastersOf, readConfiguration, securityOf } from './configuration.js';
 import { type CommandContext, printResult } from './context.js';
-import { discoveryEndpoints, jsonOption } from './options.js';
+import { CommandFailure, wrongUsage } from './failure.js';
+import { metricsUrl } from './metrics-url.js';
+import { configOption, discoveryEndpoints, jsonOption } from './options.js';
 import { formatCount, formatShare, formatTable } from './table.js';
 
-/** Keys whose owners are counted for the shares of the ring: within a percent of the truth. */
-const SAMPLE_KEYS = 20_000;
 const DEFAULT_VNODES = 160;
+const WATCH_INTERVAL_MS = 2_000;
 
-export type NodeRow = { readonly node_id: string; readonly control_endpoint: string; readonly ring_share: number } & (
+export type NodeRow = {
+  readonly node_id: string;
+  readonly control_endpoint: string;
+  readonly ring_share: number;
+  /** Of the node's dashboard, for a browser; empty when it has no metrics server. */
+  readonly metrics_url: string;
+} & (
   | ({ readonly state: 'up' } & Omit<NodeStatus, 'node_id' | 'control_endpoint'>)
   | { readonly state: 'unreachable'; readonly error: string; readonly pool?: undefined }
 );
@@ -22,16 +32,21 @@ export interface StatusResult {
   readonly nodes: readonly NodeRow[];
 }
 
+interface StatusOptions {
+  readonly discoveryAddr?: readonly Endpoint[];
+  readonly config?: string;
+  readonly watch: boolean;
+  readonly json: boolean;
+}
+
 /** Members as the first master that answers knows them, and what each of them says of itself. */
-export async function clusterStatus(masters: readonly Endpoint[]): Promise<StatusResult> {
-  const query = new ClusterQuery();
+export async function clusterStatus(
+  masters: readonly Endpoint[],
+  security: SecurityConfig = {},
+): Promise<StatusResult> {
+  const query = new ClusterQuery(security);
   try {
-    const members = await query.members(masters);
-    members.sort((a, b) => (a.nodeId < b.nodeId ? -1 : 1));
-    const answers = await Promise.all(members.map((member) => query.status(member)));
-    const shares = ringShares(members, vnodesOf(answers));
-    const nodes = members.map((member, i) => nodeRow(member, answers[i] as NodeAnswer, shares.get(member.nodeId) ?? 0));
-    return { discovery_addr: masters.map(formatEndpoint).join(','), nodes };
+    return await statusBy(query, masters);
   } finally {
     await query.close();
   }
@@ -40,30 +55,95 @@ export async function clusterStatus(masters: readonly Endpoint[]): Promise<Statu
 export function statusCommand(context: CommandContext): Command {
   return new Command('status')
     .description('show the members of a running cluster, their shares of the ring, pools, disks and hit rates')
-    .requiredOption(
-      '--discovery-addr <host:port>',
-      'a discovery master; several are comma-separated',
-      discoveryEndpoints,
-    )
+    .option('--discovery-addr <host:port>', 'a discovery master; several are comma-separated', discoveryEndpoints)
+    .addOption(configOption())
+    .option('--watch', 'show it again every 2 seconds until Ctrl-C', false)
     .addOption(jsonOption())
     .addHelpText(
       'after',
       `
 Examples:
   meshcache status --discovery-addr 10.0.0.1:31990
-  meshcache status --discovery-addr 10.0.0.1:31990,10.0.0.2:31990 --json`,
+  meshcache status --discovery-addr 10.0.0.1:31990,10.0.0.2:31990 --json
+  meshcache status --config node.json --watch
+
+Without --discovery-addr the address is taken from MESHCACHE_DISCOVERY_ADDR in the environment, then from the file.
+Ends with status 1 when no discovery master answers; a member that does not is shown as unreachable.`,
     )
-    .action(async (options: { discoveryAddr: readonly Endpoint[]; json: boolean }) => {
-      const result = await clusterStatus(options.discoveryAddr);
+    .action(async (options: StatusOptions) => {
+      if (options.watch && options.json) throw wrongUsage('--watch prints text; leave it or --json out');
+      const { masters, security } = await whomToAsk(options, context);
+      if (options.watch) return watchStatus(masters, security, context);
+      const progress = context.progress();
+      progress.update('asking the discovery master and the nodes');
+      const result = await clusterStatus(masters, security).finally(() => progress.end());
       printResult(context, result, { json: options.json, asText: formatStatus });
     });
+}
+
+async function whomToAsk(
+  options: StatusOptions,
+  context: CommandContext,
+): Promise<{ readonly masters: readonly Endpoint[]; readonly security: SecurityConfig }> {
+  const { config, discoveryAddr } = options;
+  const configuration = await readConfiguration({
+    ...(config === undefined ? {} : { config }),
+    ...(discoveryAddr === undefined ? {} : { discoveryAddr }),
+  });
+  for (const warning of configuration.warnings) context.warn(warning);
+  const masters = mastersOf(configuration);
+  if (masters !== undefined) return { masters, security: securityOf(configuration) };
+  throw wrongUsage(
+    '--discovery-addr is missing; give it here, as MESHCACHE_DISCOVERY_ADDR in the environment, or as discovery_addr in the file of --config',
+  );
+}
+
+/** Ends when the signal of `context` is aborted. Fails only when nothing can be had from the start. */
+async function watchStatus(
+  masters: readonly Endpoint[],
+  security: SecurityConfig,
+  context: CommandContext,
+): Promise<void> {
+  const aborted = new Promise<void>((resolve) => {
+    context.signal.addEventListener('abort', () => resolve(), { once: true });
+  });
+  const query = new ClusterQuery(security);
+  try {
+    for (let isFirst = true; !context.signal.aborted; isFirst = false) {
+      const text = statusBy(query, masters).then(formatStatus, (error: unknown) => {
+        if (isFirst || !(error instanceof CommandFailure)) throw error;
+        return error.message;
+      });
+      const shown = await Promise.race([text, aborted]);
+      if (shown === undefined) break;
+      context.print(`${new Date(context.clock.wallMs()).toISOString()}  ${shown}\n`);
+      await within(context.clock, WATCH_INTERVAL_MS, aborted);
+    }
+  } finally {
+    await query.close();
+  }
+}
+
+async function statusBy(query: ClusterQuery, masters: readonly Endpoint[]): Promise<StatusResult> {
+  const members = await query.members(masters);
+  members.sort((a, b) => (a.nodeId < b.nodeId ? -1 : 1));
+  const answers = await Promise.all(members.map((member) => query.status(member)));
+  const nodeIds = members.map((member) => member.nodeId);
+  const shares = ringShares(nodeIds, vnodesOf(answers));
+  const nodes = members.map((member, i) => nodeRow(member, answers[i] as NodeAnswer, shares.get(member.nodeId) ?? 0));
+  return { discovery_addr: masters.map(formatEndpoint).join(','), nodes };
 }
 
 type NodeAnswer = NodeStatus | { readonly error: string };
 
 function nodeRow(member: NodeInfo, answer: NodeAnswer, ringShare: number): NodeRow {
-  const control = formatEndpoint({ host: member.controlHost, port: member.controlPort });
-  const base = { node_id: member.nodeId, control_endpoint: control, ring_share: ringShare };
+  const { metricsHost: host, metricsPort: port, controlHost } = member;
+  const base = {
+    node_id: member.nodeId,
+    control_endpoint: formatEndpoint({ host: controlHost, port: member.controlPort }),
+    ring_share: ringShare,
+    metrics_url: (port > 0 && metricsUrl(formatEndpoint({ host: host || controlHost, port }), controlHost)) || '',
+  };
   if ('error' in answer) return { ...base, state: 'unreachable', error: answer.error };
   return { ...answer, ...base, state: 'up' };
 }
@@ -73,34 +153,40 @@ function vnodesOf(answers: readonly NodeAnswer[]): number {
   return DEFAULT_VNODES;
 }
 
-/** Each node's part of the key space, from sample keys. */
-function ringShares(members: readonly NodeInfo[], vnodes: number): Map<string, number> {
-  const ring = new ConsistentHashRing(vnodes);
-  ring.setNodes(members.map((member) => member.nodeId));
-  const keys = Array.from({ length: SAMPLE_KEYS }, (_, i) => `sample ${i}`);
-  const counts = new Map<string, number>();
-  for (const index of ring.getNodesBatch(keys, 1)) {
-    const nodeId = ring.nodes[index];
-    if (nodeId !== undefined) counts.set(nodeId, (counts.get(nodeId) ?? 0) + 1);
-  }
-  ring.free();
-  return new Map([...counts].map(([nodeId, count]) => [nodeId, count / SAMPLE_KEYS]));
+function formatStatus(result: StatusResult): string {
+  const { nodes } = result;
+  const up = nodes.filter((node) => node.state === 'up').length;
+  const title = `${nodes.length} members at ${result.discovery_addr}, ${up} of them reachable`;
+  const notes = [...remarks(nodes)].map(([text, nodeIds]) => `\n${nodeIds.join(', ')}: ${text}`);
+  return [title, `\n\n${formatTable(nodes.map(tableRow))}`, notes.length > 0 ? '\n' : '', ...notes].join('');
 }
 
-function formatStatus(result: StatusResult): string {
-  const up = result.nodes.filter((node) => node.state === 'up').length;
-  const title = `${result.nodes.length} members at ${result.discovery_addr}, ${up} of them reachable`;
-  return `${title}\n\n${formatTable(result.nodes.map(tableRow))}`;
+/** What does not fit into the table: what is wrong with nodes, and why they do not read as was wanted; by text, whose they are. */
+function remarks(nodes: readonly NodeRow[]): Map<string, string[]> {
+  const byText = new Map<string, string[]>();
+  for (const node of nodes) {
+    for (const text of remarksOf(node)) byText.set(text, [...(byText.get(text) ?? []), node.node_id]);
+  }
+  return byText;
+}
+
+function remarksOf(node: NodeRow): string[] {
+  if (node.state === 'unreachable') return [];
+  const { health, transport, data_protocol } = node;
+  const fellBack = transport?.wanted !== data_protocol && transport?.reason;
+  const reads = fellBack ? [`reads over ${data_protocol}, not ${transport.wanted}: ${transport.reason}`] : [];
+  return [...(health?.reasons ?? []), ...reads];
 }
 
 function tableRow(node: NodeRow): Record<string, string> {
   const base = { node: node.node_id, control: node.control_endpoint, ring: formatShare(node.ring_share, 1) };
-  if (node.state === 'unreachable') return { ...base, state: `unreachable: ${node.error}` };
+  const metrics = node.metrics_url || '-';
+  if (node.state === 'unreachable') return { ...base, state: `unreachable: ${node.error}`, metrics };
   const { pool, reads, directory } = node;
   const hits = reads === undefined ? 0 : reads.local + reads.remote + reads.disk;
   return {
     ...base,
-    state: node.is_meta ? 'up, head' : 'up',
+    state: [node.health?.status === 'degraded' ? 'degraded' : 'up', ...(node.is_meta ? ['head'] : [])].join(', '),
     data: [node.data_protocol, node.data_endpoint].filter(Boolean).join(' ') || '-',
     pool: pool === undefined ? '-' : `${formatSize(pool.used_bytes)} of ${formatSize(pool.capacity_bytes)}`,
     pages: pool === undefined ? '-' : formatCount(pool.entries),
@@ -113,5 +199,6 @@ function tableRow(node: NodeRow): Record<string, string> {
     remote: reads === undefined ? '-' : formatShare(reads.remote, hits),
     'from disk': reads === undefined ? '-' : formatShare(reads.disk, hits),
     memory: node.rss_bytes === undefined ? '-' : formatSize(node.rss_bytes),
+    metrics,
   };
 }

@@ -96,11 +96,13 @@ test.serial('demo: a kept cluster can be looked at, answers further nodes, and s
     ...['--keep', '--json'],
   ]);
   t.is(kept.status, 0, kept.stderr);
-  const { discovery_addr, pids } = (JSON.parse(kept.stdout) as DemoResult).kept!;
+  const { discovery_addr, pids, dashboards } = (JSON.parse(kept.stdout) as DemoResult).kept!;
   t.teardown(() => {
     for (const pid of pids) if (isAlive(pid)) process.kill(pid, 'SIGKILL');
   });
   t.is(pids.length, 2);
+  t.is(new Set(dashboards).size, 2);
+  for (const url of dashboards) t.regex(await (await fetch(url)).text(), /<title>/);
   const status = await statusOf(discovery_addr);
   t.deepEqual(
     status.nodes.map((node) => node.state),
@@ -111,6 +113,8 @@ test.serial('demo: a kept cluster can be looked at, answers further nodes, and s
   const table = await runCli(['status', '--discovery-addr', discovery_addr]);
   t.is(table.status, 0, table.stderr);
   for (const node of status.nodes) t.true(table.stdout.includes(node.node_id));
+  t.deepEqual(status.nodes.map((node) => node.metrics_url).sort(), [...dashboards].sort());
+  for (const url of dashboards) t.true(table.stdout.includes(url));
 
   const node = startCli(['node', '--discovery-addr', discovery_addr, '--pool', '1mb', '-o', 'node_id=third', '--json']);
   const ended = collect(node);

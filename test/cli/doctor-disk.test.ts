@@ -88,11 +88,19 @@ test('doctor, disk: a store is found, its own space counts as free, and who uses
 
 test('doctor, disk: half a store, and one that was set aside', async (t) => {
   const folder = newFolder(t);
-  writeFileSync(join(folder, 'index'), 'x');
+  writeFileSync(join(folder, 'index'), 'MCIX and more');
   mkdirSync(join(folder, 'set-aside'));
   const findings = await look(folder);
   t.like(findings.get('disk store'), { state: 'warning', detail: 'only index of a store' });
   t.like(findings.get('disk set aside'), { state: 'warning' });
+});
+
+test('doctor, disk: files of others are a problem, and stay', async (t) => {
+  const folder = newFolder(t);
+  writeFileSync(join(folder, 'index'), 'an index of a book');
+  t.like((await look(folder)).get('disk store'), { state: 'problem' });
+  await t.throwsAsync(DiskStore.open(folder, 8 * MIB, { nodeId: 'node-x' }), { message: /no store's/ });
+  t.true(existsSync(join(folder, 'index')));
 });
 
 (existsSync('/dev/shm') ? test : test.skip)('doctor, disk: memory that looks like a disk is named', async (t) => {

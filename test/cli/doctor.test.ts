@@ -1,5 +1,7 @@
 import test from 'ava';
+import { checkSilentDiscovery } from '../../src/cli/doctor-configuration.js';
 import type { Finding } from '../../src/cli/finding.js';
+import { freePort } from '../support.js';
 import { runCli } from './run-cli.js';
 
 async function findings(...args: string[]): Promise<{ status: number | null; bySubject: Map<string, Finding> }> {
@@ -21,9 +23,15 @@ test('doctor: a machine that runs the tests has no problem', async (t) => {
   t.regex(bySubject.get('one-page trip')?.detail ?? '', /every byte right/);
 });
 
-test('doctor: a discovery address that nobody answers is a problem, with what to check', async (t) => {
-  const { status, bySubject } = await findings('--discovery-addr', '127.0.0.1:9');
-  t.is(status, 1);
-  t.like(bySubject.get('discovery'), { state: 'problem' });
-  t.regex(bySubject.get('discovery')?.advice ?? '', /firewall/);
+test('doctor: a discovery address of this machine that nobody answers is where the first node starts', async (t) => {
+  const { status, bySubject } = await findings('--discovery-addr', `127.0.0.1:${await freePort()}`);
+  t.is(status, 0);
+  t.like(bySubject.get('discovery'), { state: 'warning' });
+  t.regex(bySubject.get('discovery')?.advice ?? '', /start the first node here/);
+});
+
+test('doctor: a discovery address of another machine that nobody answers is a problem, with what to check', async (t) => {
+  const finding = await checkSilentDiscovery({ host: '203.0.113.77', port: 31990 }, 'no discovery master answers');
+  t.like(finding, { subject: 'discovery', state: 'problem', detail: 'no discovery master answers' });
+  t.regex(finding.advice ?? '', /is a node running on that host .*firewall/);
 });

@@ -36,6 +36,8 @@ function print(report: LoadReport, json: boolean): { printed: string[]; exitStat
     signal: new AbortController().signal,
     print: (text) => printed.push(text),
     progress: () => silentProgress,
+    warn() {},
+    tell() {},
     setExitStatus: (status) => {
       exitStatus = status;
     },

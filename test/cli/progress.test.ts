@@ -10,8 +10,20 @@ class TurnedClock implements Clock {
   wallMs(): number {
     return this.ms;
   }
-  after(): () => void {
-    return () => {};
+  #timer: { readonly atMs: number; readonly fn: () => void } | undefined;
+  after(delayMs: number, fn: () => void): () => void {
+    const timer = { atMs: this.ms + delayMs, fn };
+    this.#timer = timer;
+    return () => {
+      if (this.#timer === timer) this.#timer = undefined;
+    };
+  }
+  turn(ms: number): void {
+    this.ms += ms;
+    const timer = this.#timer;
+    if (timer === undefined || timer.atMs > this.ms) return;
+    this.#timer = undefined;
+    timer.fn();
   }
   async yield(): Promise<void> {}
 }
@@ -59,4 +71,20 @@ test('progress: one line that changes on a terminal, cut to its width and taken 
   progress.end();
   progress.end();
   t.is(stream.text, '\r\x1b[2Kfirst\r\x1b[2Ka text that is long\r\x1b[2K');
+});
+
+test('progress: what was said too soon comes when its time has come, the latest of it', (t) => {
+  const clock = new TurnedClock();
+  const stream = new Stream(false);
+  const progress = streamProgress(stream, clock);
+  progress.update('first');
+  progress.update('second');
+  clock.turn(999);
+  t.is(stream.text, '');
+  clock.turn(1);
+  t.is(stream.text, 'second\n');
+  progress.update('third');
+  progress.end();
+  clock.turn(10_000);
+  t.is(stream.text, 'second\n', 'nothing after the end');
 });

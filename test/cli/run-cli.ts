@@ -10,14 +10,22 @@ export interface CliRun {
 /** The bundled program stands beside the bundled tests. */
 const PROGRAM = fileURLToPath(new URL('./cli.js', import.meta.url));
 
+export interface CliSurroundings {
+  /** Variables beside those of this process. */
+  readonly env?: Readonly<Record<string, string>>;
+  /** A program that starts the one that follows it: `['setpriv', '--no-new-privs']`. */
+  readonly under?: readonly string[];
+}
+
 /** A running `meshcache`; the caller ends it. */
-export function startCli(args: readonly string[]): ChildProcess {
-  return spawn(process.execPath, [PROGRAM, ...args], { stdio: ['ignore', 'pipe', 'pipe'] });
+export function startCli(args: readonly string[], { env = {}, under = [] }: CliSurroundings = {}): ChildProcess {
+  const [program, ...rest] = [...under, process.execPath, PROGRAM, ...args] as [string, ...string[]];
+  return spawn(program, rest, { stdio: ['ignore', 'pipe', 'pipe'], env: { ...process.env, ...env } });
 }
 
 /** Runs `meshcache` to its end. */
-export function runCli(args: readonly string[]): Promise<CliRun> {
-  return collect(startCli(args));
+export function runCli(args: readonly string[], surroundings?: CliSurroundings): Promise<CliRun> {
+  return collect(startCli(args, surroundings));
 }
 
 /** Resolves with everything that a process wrote when it has ended. */

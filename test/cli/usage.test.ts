@@ -35,7 +35,10 @@ const WRONG: readonly (readonly [args: readonly string[], ...says: RegExp[]])[] 
   [['node', '--discovery-addr', 'h:1', '--disk-size', '1gb'], /--disk-size is given without --disk-path/],
   [['node', '--discovery-addr', 'h:1', '-o', 'disk_enabled=true'], /"disk_path" is required/],
   [['node', '--config', '/no/such/file'], /--config \/no\/such\/file/, /ENOENT/],
-  [['status'], /required option '--discovery-addr/],
+  [['node', '-o', 'metrics_token:hidden'], /--option: a value that is not shown is not key=value/],
+  [['status'], /--discovery-addr is missing; .*MESHCACHE_DISCOVERY_ADDR/],
+  [['status', '--discovery-addr', 'h:1', '--watch', '--json'], /--watch prints text/],
+  [['status', '--config', '/no/such/file'], /--config \/no\/such\/file/, /ENOENT/],
   [['status', '--discovery-addr', '::'], /--discovery-addr/, /'::'/, /host:port/],
   [['bench'], /missing required argument 'what'/],
   [['bench', 'everything'], /'everything'/, /tcp, ring, pool, directory, rdma, memory, store, disk/],
@@ -50,7 +53,7 @@ for (const [args, ...says] of WRONG) {
     t.is(run.status, 2, run.stderr);
     t.is(run.stdout, '');
     for (const pattern of says) t.regex(run.stderr, pattern);
-    t.notRegex(run.stderr, /\n\s+at /);
+    t.notRegex(run.stderr, /\n\s+at |hidden/);
   });
 }
 
@@ -67,6 +70,8 @@ for (const command of ['demo', 'node', 'status', 'replay', 'bench', 'doctor']) {
     t.regex(run.stdout, new RegExp(`Usage: meshcache ${command}`));
     t.regex(run.stdout, /--json/);
     t.regex(run.stdout, /Examples:\n {2}meshcache /);
+    t.is(run.stderr, '');
+    for (const line of run.stdout.split('\n')) t.true(line.length <= 132, line);
   });
 }
 

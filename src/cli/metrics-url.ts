@@ -1,0 +1,14 @@
+import { formatEndpoint, parseEndpoint } from '../base/network.js';
+
+/** Hosts that a server listens on and nobody can connect to. */
+const EVERY_ADDRESS: ReadonlySet<string> = new Set(['0.0.0.0', '::']);
+
+/**
+ * Address of a node's dashboard, for a browser; undefined when it has no metrics server. `host` is where the node is reached:
+ * it stands in when the server listens on every address.
+ */
+export function metricsUrl(metricsEndpoint: string | undefined, host = '127.0.0.1'): string | undefined {
+  const endpoint = parseEndpoint(metricsEndpoint ?? '');
+  if (endpoint === undefined) return undefined;
+  return `http://${formatEndpoint(EVERY_ADDRESS.has(endpoint.host) ? { ...endpoint, host } : endpoint)}/`;
+}
