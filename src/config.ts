@@ -1,9 +1,14 @@
 import { ConfigError } from './base/errors.js';
 import { DISK_INDEX_MIN_BYTES, DISK_MAX_BYTES, DISK_MIN_BYTES, POOL_MAX_BYTES, POOL_MIN_BYTES } from './base/limits.js';
+import { editDistance, toSnakeCase } from './base/names.js';
 import { type Endpoint, parseEndpoint } from './base/network.js';
+import { CLUSTER_SECRET_ALLOWED, ClusterSecrets } from './base/secrets.js';
+import { checkSecurity } from './base/secured-environment.js';
 import { formatSize, parseSize } from './base/sizes.js';
 
+/** What `eviction_policy` may be. */
 export const EVICTION_POLICIES = ['lru', 's3fifo'] as const;
+/** One of {@link EVICTION_POLICIES}: which page goes when there is no room. */
 export type EvictionPolicy = (typeof EVICTION_POLICIES)[number];
 
 /** What a host framework hands over when it creates a store. */
@@ -58,7 +63,14 @@ export interface MeshCacheConfigFields {
   /** Must be the same on all nodes when `verifyReads` is off. */
   readonly reuseQuarantineMs: number;
   readonly evictionPolicy: EvictionPolicy;
-  readonly clusterSecret: string | undefined;
+  /** What nodes must know to talk to each other; two while it is being changed: the first is presented, both are accepted. */
+  readonly clusterSecret: ClusterSecrets | undefined;
+  /** Path of a file with it, one or two lines, instead. */
+  readonly clusterSecretFile: string | undefined;
+  /** PEM files; with all three the control plane and reads over TCP speak TLS, and take only peers whom the authority has signed. */
+  readonly tlsCertFile: string | undefined;
+  readonly tlsKeyFile: string | undefined;
+  readonly tlsCaFile: string | undefined;
   /** Parts of the key space that the host framework does not know by itself. */
   readonly namespace: string;
   readonly dtype: string;
@@ -67,7 +79,10 @@ export interface MeshCacheConfigFields {
 
 /** Every field may be left out, but for the discovery address; text is parsed (`'4gb'`, `'true'`). */
 export type MeshCacheConfigInit = { readonly discoveryAddr: string } & {
-  readonly [K in keyof MeshCacheConfigFields]?: MeshCacheConfigFields[K] | string;
+  readonly [K in keyof MeshCacheConfigFields]?:
+    | MeshCacheConfigFields[K]
+    | string
+    | (K extends 'clusterSecret' ? readonly string[] : never);
 };
 
 interface Field {
@@ -124,9 +139,18 @@ function size(min: number, max: number, byDefault: string | undefined): Field {
 }
 
 function flag(byDefault: boolean): Field {
-  const words: Readonly<Record<string, boolean>> = { true: true, false: false, '1': true, '0': false };
+  const words = new Map([
+    ['true', true],
+    ['1', true],
+    ['false', false],
+    ['0', false],
+  ]);
   return {
-    parse: (v) => (typeof v === 'boolean' ? v : words[String(v).trim().toLowerCase()]),
+    parse(value) {
+      if (typeof value === 'boolean') return value;
+      const word = typeof value === 'string' || typeof value === 'number' ? String(value).trim().toLowerCase() : '';
+      return words.get(word);
+    },
     allowed: 'true or false',
     byDefault,
   };
@@ -156,11 +180,22 @@ function names(): Field {
     parse(value) {
       const list = typeof value === 'string' ? value.split(',') : value;
       if (!Array.isArray(list)) return undefined;
-      const trimmed = list.map((name) => String(name).trim());
+      const trimmed = list.map((name: unknown) => (typeof name === 'string' ? name.trim() : ''));
       return trimmed.every((name) => name !== '') ? trimmed : undefined;
     },
     allowed: 'names, comma-separated',
     byDefault: [],
+  };
+}
+
+function secrets(): Field {
+  return {
+    parse(value) {
+      if (value instanceof ClusterSecrets) return value;
+      return ClusterSecrets.of(Array.isArray(value) ? value : [value]);
+    },
+    allowed: CLUSTER_SECRET_ALLOWED,
+    byDefault: undefined,
   };
 }
 
@@ -194,7 +229,11 @@ const SCHEMA: Readonly<Record<string, Field>> = {
   verify_reads: flag(true),
   reuse_quarantine_ms: decimal(0, 3_600_000, 1000, 'milliseconds'),
   eviction_policy: choice(EVICTION_POLICIES, 'lru'),
-  cluster_secret: text('text that is not empty', undefined),
+  cluster_secret: secrets(),
+  cluster_secret_file: text('the path of a file', undefined),
+  tls_cert_file: text('the path of a PEM file', undefined),
+  tls_key_file: text('the path of a PEM file', undefined),
+  tls_ca_file: text('the path of a PEM file', undefined),
   namespace: freeText(''),
   dtype: freeText(''),
   layout: freeText(''),
@@ -246,7 +285,11 @@ export class MeshCacheConfig implements MeshCacheConfigFields {
   declare readonly verifyReads: boolean;
   declare readonly reuseQuarantineMs: number;
   declare readonly evictionPolicy: EvictionPolicy;
-  declare readonly clusterSecret: string | undefined;
+  declare readonly clusterSecret: ClusterSecrets | undefined;
+  declare readonly clusterSecretFile: string | undefined;
+  declare readonly tlsCertFile: string | undefined;
+  declare readonly tlsKeyFile: string | undefined;
+  declare readonly tlsCaFile: string | undefined;
   declare readonly namespace: string;
   declare readonly dtype: string;
   declare readonly layout: string;
@@ -265,6 +308,20 @@ export class MeshCacheConfig implements MeshCacheConfigFields {
   /** The listed discovery addresses, in order. */
   discoveryEndpoints(): readonly Endpoint[] {
     return parseEndpoints(this.discoveryAddr) as Endpoint[];
+  }
+
+  /** The fields, with `[secret]` for what is one. */
+  toJSON(): Record<string, unknown> {
+    const shown: Record<string, unknown> = Object.fromEntries(Object.entries(this));
+    for (const key of SECRET_KEYS) {
+      const field = toCamelCase(key);
+      if (shown[field] !== undefined) shown[field] = '[secret]';
+    }
+    return shown;
+  }
+
+  [Symbol.for('nodejs.util.inspect.custom')](): Record<string, unknown> {
+    return this.toJSON();
   }
 }
 
@@ -309,6 +366,7 @@ function fillTiming(parsed: Record<string, unknown>, given: ReadonlyMap<string, 
 }
 
 function checkRelations(config: MeshCacheConfig): void {
+  checkSecurity(config);
   if (config.memberTtl < 2 * config.heartbeatInterval) {
     throw new ConfigError(
       `configuration key "member_ttl": got ${config.memberTtl} s, allowed is at least twice heartbeat_interval (${config.heartbeatInterval} s)`,
@@ -329,10 +387,6 @@ function describe(value: unknown): string {
   return Array.isArray(value) ? 'a list' : typeof value === 'object' ? 'an object' : String(value);
 }
 
-function toSnakeCase(name: string): string {
-  return name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
-}
-
 function toCamelCase(key: string): string {
   return key.replace(/_([a-z])/g, (_, letter: string) => letter.toUpperCase());
 }
@@ -340,18 +394,4 @@ function toCamelCase(key: string): string {
 function nearestKey(name: string): string {
   const distances = Object.keys(SCHEMA).map((key) => [editDistance(name, key), key] as const);
   return distances.reduce((best, next) => (next[0] < best[0] ? next : best))[1];
-}
-
-/** Levenshtein distance by the usual two-row dynamic programme. */
-function editDistance(a: string, b: string): number {
-  let previous = Array.from({ length: b.length + 1 }, (_, j) => j);
-  for (let i = 1; i <= a.length; i++) {
-    const row = [i];
-    for (let j = 1; j <= b.length; j++) {
-      const substitution = (previous[j - 1] as number) + (a[i - 1] === b[j - 1] ? 0 : 1);
-      row.push(Math.min(substitution, (previous[j] as number) + 1, (row[j - 1] as number) + 1));
-    }
-    previous = row;
-  }
-  return previous[b.length] as number;
 }

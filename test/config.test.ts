@@ -1,3 +1,4 @@
+import { inspect } from 'node:util';
 import test from 'ava';
 import { ConfigError } from '../src/base/errors.js';
 import { MeshCacheConfig } from '../src/config.js';
@@ -122,3 +123,34 @@ test('config: an object that is not a mapping is refused', (t) => {
     instanceOf: ConfigError,
   });
 });
+
+test('config: the secret is one text or two; nothing that prints a configuration shows it', (t) => {
+  const given = { discovery_addr: ADDR, cluster_secret: ['hush-hush-1', 'hush-hush-2'], metrics_token: 'hush-hush-3' };
+  const config = MeshCacheConfig.fromExtraConfig(given);
+  t.deepEqual(config.clusterSecret?.reveal(), ['hush-hush-1', 'hush-hush-2']);
+  t.deepEqual(new MeshCacheConfig({ discoveryAddr: ADDR, clusterSecret: ' one ' }).clusterSecret?.reveal(), ['one']);
+  t.is(new MeshCacheConfig({ ...config }).clusterSecret, config.clusterSecret);
+  const shown = [inspect(config), inspect({ config }, { depth: 9, showHidden: true }), JSON.stringify(config)];
+  for (const text of shown) {
+    t.notRegex(text, /hush/);
+    t.regex(text, /\[secret\]/);
+  }
+});
+
+for (const [name, keys, message] of [
+  [
+    'three secrets',
+    { cluster_secret: ['hush', 'hush b', 'hush c'] },
+    /"cluster_secret": got a value that is not shown/,
+  ],
+  ['an empty secret', { cluster_secret: '' }, /"cluster_secret"/],
+  ['a secret and a file', { cluster_secret: 'hush', cluster_secret_file: '/x' }, /"cluster_secret_file"/],
+  ['a certificate alone', { tls_cert_file: '/x' }, /"tls_key_file", "tls_ca_file"/],
+  ['no authority', { tls_cert_file: '/x', tls_key_file: '/x' }, /missing: "tls_ca_file"$/],
+] as const) {
+  test(`config: ${name}: refused by key`, (t) => {
+    const mapping = { discovery_addr: ADDR, ...keys };
+    const error = t.throws(() => MeshCacheConfig.fromExtraConfig(mapping), { instanceOf: ConfigError, message });
+    t.notRegex(inspect(error), /hush/);
+  });
+}

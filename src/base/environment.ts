@@ -3,6 +3,8 @@ import { defaultLogger, type Logger } from './log.js';
 import { type MetricsSink, noMetrics } from './metrics-sink.js';
 import { type Network, systemNetwork } from './network.js';
 import { type RandomSource, systemRandom } from './random.js';
+import type { ClusterSecrets } from './secrets.js';
+import type { TlsIdentity } from './tls.js';
 
 /** Everything a component takes from outside of itself. */
 export interface Environment {
@@ -11,6 +13,10 @@ export interface Environment {
   readonly network: Network;
   readonly log: Logger;
   readonly metrics: MetricsSink;
+  /** With them every connection between nodes begins with mutual proof, and nobody else is talked to; see `securedEnvironment`. */
+  readonly secrets?: ClusterSecrets | undefined;
+  /** What `network` shows of this node when it speaks TLS; other threads make a network of their own of it. */
+  readonly tls?: TlsIdentity | undefined;
 }
 
 /** The real machine, with what `overrides` replaces. */

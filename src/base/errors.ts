@@ -13,6 +13,7 @@ export type ErrorCode =
   | 'ERR_DISK'
   | 'ERR_RDMA';
 
+/** What a {@link MeshCacheError} takes beside its message. */
 export interface ErrorOptions {
   readonly cause?: unknown;
   /** True when the same call may succeed later without any change by the caller. */

@@ -1,8 +1,10 @@
+/** How much a record matters: the first for developers only, the last for operators at once. */
 export type LogLevel = 'debug' | 'info' | 'warn' | 'error';
 export type LogFields = Readonly<Record<string, string | number | boolean | undefined>>;
 
 /** Structured log: a short constant message and fields; never a secret in either. */
 export interface Logger {
+  /** One record. Does not throw and does not wait. */
   log(level: LogLevel, message: string, fields?: LogFields): void;
 }
 

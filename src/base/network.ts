@@ -2,7 +2,9 @@ import net from 'node:net';
 
 /** The sockets that everything below the runtime uses; a test or a simulator hands in its own. */
 export interface Network {
+  /** As `net.connect`. */
   connect(options: net.NetConnectOpts): net.Socket;
+  /** As `net.createServer`. */
   createServer(options: net.ServerOpts, onConnection: (socket: net.Socket) => void): net.Server;
 }
 
@@ -24,7 +26,7 @@ export function formatEndpoint({ host, port }: Endpoint): string {
 
 /** Inverse of {@link formatEndpoint}; undefined when the text is not of that form. */
 export function parseEndpoint(text: string): Endpoint | undefined {
-  const match = /^(?:\[([^\]]+)\]|([^:\s]+)):(\d{1,5})$/.exec(text.trim());
+  const match = /^(?:\[([^\]\s]+)\]|([^:\s]+)):(\d{1,5})$/.exec(text.trim());
   if (match === null) return undefined;
   const port = Number(match[3]);
   if (port > 65535) return undefined;

@@ -2,6 +2,7 @@ import { randomBytes } from 'node:crypto';
 
 /** Source of randomness; a simulator or a test hands in a seeded one. */
 export interface RandomSource {
+  /** So many random bytes, the caller's. */
   bytes(count: number): Uint8Array;
   /** Uniform in [0, 2^32). */
   u32(): number;

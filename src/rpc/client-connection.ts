@@ -1,4 +1,6 @@
 import type { Socket } from 'node:net';
+import { ClientHandshake, NONCE_BYTES, PROOF_BYTES } from '../base/auth.js';
+import { type AuthFailureReason, authError } from '../base/auth-failures.js';
 import type { Environment } from '../base/environment.js';
 import { ArgumentError, type ErrorCode, MeshCacheError } from '../base/errors.js';
 import {
@@ -10,7 +12,9 @@ import {
   RPC_SILENCE_MAX_MS,
 } from '../base/limits.js';
 import { type Endpoint, formatEndpoint } from '../base/network.js';
+import { onConnected } from '../base/tls.js';
 import {
+  decodeHello,
   encodeHello,
   FRAME_HEADER_BYTES,
   type Frame,
@@ -58,8 +62,10 @@ export interface ConnectionEnd {
 }
 
 export interface ConnectionOwner {
-  /** The peer has said hello. */
+  /** The peer has said hello, and has proved itself where this node has secrets. */
   ready(): void;
+  /** The two do not agree on a secret; the end follows. */
+  unauthenticated(reason: AuthFailureReason): void;
   ended(end: ConnectionEnd): void;
 }
 
@@ -77,6 +83,11 @@ export class ClientConnection {
   #queued: Buffer[] = [];
   #queuedBytes = 0;
   #requestMaxBytes = RPC_FRAME_MAX_BYTES;
+  readonly #hello: Buffer;
+  /** Undefined: nobody has to prove anything. */
+  readonly #handshake: ClientHandshake | undefined;
+  #serverHello: Buffer | undefined;
+  #hasProved = false;
   #ready = false;
   #ended = false;
   #silent = false;
@@ -90,20 +101,24 @@ export class ClientConnection {
     this.#env = env;
     this.#codec = codec;
     this.#owner = owner;
+    const { secrets, random } = env;
+    const hello = encodeHello({ authentication: secrets !== undefined });
+    this.#hello = hello;
+    if (secrets !== undefined) this.#handshake = new ClientHandshake({ plane: 'rpc', secrets, random, hello });
     this.#startedMs = env.clock.nowMs();
     this.#lastReceivedMs = this.#startedMs;
     this.#socket = env.network.connect({ host: endpoint.host, port: endpoint.port, noDelay: true, keepAlive: true });
     this.#socket.unref();
     this.#writer = new FrameWriter(this.#socket);
     this.#reader = new FrameReader({
-      hello: (frameMaxBytes) => this.#hello(frameMaxBytes),
+      opening: (bytes) => this.#opening(bytes),
       frame: (frame) => this.#frame(frame),
     });
     this.#cancelTimer = this.#afterInput(RPC_CONNECT_TIMEOUT_MS, () => this.#fail('no connection in time'));
-    this.#socket.on('connect', () => this.#connected());
+    onConnected(this.#socket, () => this.#connected());
     this.#socket.on('data', (chunk: Buffer) => this.#received(chunk));
-    this.#socket.on('error', (error) => this.#fail(error.message, error));
-    this.#socket.on('close', () => this.#fail('the connection ended'));
+    this.#socket.on('error', (error) => this.#lost(error.message, error));
+    this.#socket.on('close', () => this.#lost('the connection ended'));
   }
 
   /** Rejects with `MeshCacheError`: ERR_UNREACHABLE, ERR_TIMEOUT, ERR_OVERLOADED, ERR_CLOSED (aborted) or the peer's. */
@@ -162,18 +177,46 @@ export class ClientConnection {
   #connected(): void {
     this.#cancelTimer();
     this.#cancelTimer = this.#afterInput(RPC_HANDSHAKE_TIMEOUT_MS, () => this.#fail('no hello in time'));
-    this.#writer.write(encodeHello());
+    this.#writer.write(this.#handshake?.greeting ?? this.#hello);
   }
 
-  #hello(frameMaxBytes: number): void {
+  /** Takes one part of what comes before the frames; returns the length of the next one, see `FrameSink`. */
+  #opening(bytes: Buffer): number {
+    const handshake = this.#handshake;
+    if (this.#serverHello === undefined) {
+      const { frameMaxBytes, authentication } = decodeHello(bytes);
+      this.#serverHello = Buffer.from(bytes);
+      this.#requestMaxBytes = Math.min(frameMaxBytes, RPC_FRAME_MAX_BYTES);
+      if (authentication && handshake !== undefined) return NONCE_BYTES;
+      if (authentication) this.#refuse('unexpected');
+      else if (handshake !== undefined) this.#refuse('missing');
+      else this.#opened();
+      return 0;
+    }
+    if (!this.#hasProved) {
+      this.#hasProved = true;
+      this.#writer.write((handshake as ClientHandshake).prove(Buffer.concat([this.#serverHello, bytes])));
+      return PROOF_BYTES;
+    }
+    if ((handshake as ClientHandshake).isAnsweredBy(bytes)) this.#opened();
+    else this.#refuse('wrong');
+    return 0;
+  }
+
+  #opened(): void {
     this.#cancelTimer();
     this.#ready = true;
     this.#owner.ready();
-    this.#requestMaxBytes = Math.min(frameMaxBytes, RPC_FRAME_MAX_BYTES);
     const queued = this.#queued;
     this.#queued = [];
     this.#queuedBytes = 0;
     for (const bytes of queued) this.#writer.write(bytes);
+  }
+
+  #refuse(reason: AuthFailureReason): void {
+    if (this.#ended) return;
+    this.#owner.unauthenticated(reason);
+    this.end(authError(reason, this.#name));
   }
 
   #send(bytes: Buffer): void {
@@ -274,6 +317,12 @@ export class ClientConnection {
     const call = this.#calls.get(requestId);
     this.#calls.delete(requestId);
     if (call?.keepAlive && --this.#keepAliveCount === 0) this.#socket.unref();
+  }
+
+  /** A server that does not like the proofs ends the connection without a word. */
+  #lost(reason: string, cause?: unknown): void {
+    if (this.#hasProved && !this.#ready) this.#refuse('refused');
+    else this.#fail(reason, cause);
   }
 
   #fail(reason: string, cause?: unknown): void {

@@ -1,10 +1,13 @@
+import { AuthFailures } from '../base/auth-failures.js';
 import { type Environment, systemEnvironment } from '../base/environment.js';
-import { ClosedError, MeshCacheError } from '../base/errors.js';
+import { AuthError, ClosedError, type ErrorCode, MeshCacheError } from '../base/errors.js';
 import { RPC_CALL_TIMEOUT_MS, RPC_RETRY_AFTER_MS } from '../base/limits.js';
 import { type Endpoint, formatEndpoint } from '../base/network.js';
 import { ClientConnection, type ConnectionEnd } from './client-connection.js';
 import { MessageCodec } from './message.js';
+import type { RpcService } from './service.js';
 
+/** What one call may be told. */
 export interface RpcCallOptions {
   /** Deadline of this call; default RPC_CALL_TIMEOUT_MS. */
   readonly timeoutMs?: number;
@@ -18,6 +21,15 @@ export interface RpcCallOptions {
 
 /** An attempt to connect that failed more slowly is repeated in the background only: nobody waits for it twice. */
 const SLOW_FAILURE_MS = 100;
+const OK = { result: 'ok' };
+/** Whatever else the peer answers is a refusal. */
+const RESULTS: Readonly<Partial<Record<ErrorCode, string>>> = {
+  ERR_UNREACHABLE: 'unreachable',
+  ERR_TIMEOUT: 'timeout',
+  ERR_OVERLOADED: 'overloaded',
+  ERR_CLOSED: 'closed',
+};
+
 /** Failures are remembered for at most so many endpoints. */
 const FAILURES_MAX_COUNT = 4096;
 
@@ -37,22 +49,50 @@ interface Failure {
 export class RpcClient {
   readonly #env: Environment;
   readonly #codec = new MessageCodec();
+  readonly #authFailures: AuthFailures;
   readonly #connections = new Map<string, ClientConnection>();
   readonly #failures = new Map<string, Failure>();
+  /** Endpoints whose last connection that worked has ended. */
+  readonly #broken = new Set<string>();
   #closed = false;
 
-  constructor(options: { readonly env?: Environment } = {}) {
+  /** `service`: what it calls for, a label of its metrics; default `control`. */
+  constructor(options: { readonly env?: Environment; readonly service?: RpcService } = {}) {
     this.#env = options.env ?? systemEnvironment();
+    this.#authFailures = new AuthFailures('rpc', this.#env);
+    this.#env.metrics.setGaugeProvider('meshcache_rpc_connections', () => this.#connections.size, {
+      side: 'client',
+      service: options.service ?? 'control',
+    });
   }
 
   /**
    * The result of `method` at `endpoint`. Rejects with `MeshCacheError`: ERR_UNREACHABLE (no connection, or it ended before
-   * the answer), ERR_TIMEOUT, ERR_OVERLOADED, ERR_CLOSED (client closed or call aborted), or what the peer answered.
+   * the answer), ERR_AUTH (`AuthError`: the two do not agree on a secret), ERR_TIMEOUT, ERR_OVERLOADED, ERR_CLOSED (client closed or call aborted), or what the peer answered.
    * Binary fields of the result are views of received bytes: copy what is to be kept.
    */
   async call(endpoint: Endpoint, method: string, params: object, options: RpcCallOptions = {}): Promise<unknown> {
     if (this.#closed) throw new ClosedError('the RPC client');
     if (options.signal?.aborted) throw new MeshCacheError('ERR_CLOSED', `${method}: aborted`);
+    const { metrics } = this.#env;
+    try {
+      const answer = await this.#callOnce(endpoint, method, params, options);
+      metrics.count('meshcache_rpc_calls_total', 1, OK);
+      return answer;
+    } catch (error) {
+      metrics.count('meshcache_rpc_calls_total', 1, { result: resultOf(error) });
+      throw error;
+    }
+  }
+
+  /** Calls under way reject with ERR_CLOSED. Idempotent. */
+  async close(): Promise<void> {
+    this.#closed = true;
+    const error = new ClosedError('the RPC client');
+    for (const connection of [...this.#connections.values()]) connection.end(error);
+  }
+
+  #callOnce(endpoint: Endpoint, method: string, params: object, options: RpcCallOptions): Promise<unknown> {
     const connection = this.#connectionTo(endpoint, options.probe ?? false);
     return connection.call({
       method,
@@ -61,13 +101,6 @@ export class RpcClient {
       signal: options.signal,
       keepAlive: options.keepAlive ?? true,
     });
-  }
-
-  /** Calls under way reject with ERR_CLOSED. Idempotent. */
-  async close(): Promise<void> {
-    this.#closed = true;
-    const error = new ClosedError('the RPC client');
-    for (const connection of [...this.#connections.values()]) connection.end(error);
   }
 
   #connectionTo(endpoint: Endpoint, probe: boolean): ClientConnection {
@@ -82,7 +115,11 @@ export class RpcClient {
 
   #connect(endpoint: Endpoint, name: string): ClientConnection {
     const connection = new ClientConnection(endpoint, this.#env, this.#codec, {
-      ready: () => this.#failures.delete(name),
+      ready: () => {
+        this.#failures.delete(name);
+        if (this.#broken.delete(name)) this.#env.metrics.count('meshcache_rpc_reconnects_total');
+      },
+      unauthenticated: (reason) => this.#authFailures.record(reason, name),
       ended: (end) => {
         this.#connections.delete(name);
         if (!this.#closed) this.#remember(name, end);
@@ -94,6 +131,7 @@ export class RpcClient {
 
   /** A connection that had worked is opened again at the next call, unless its peer had gone silent. */
   #remember(name: string, end: ConnectionEnd): void {
+    if (end.wasReady && this.#broken.size < FAILURES_MAX_COUNT) this.#broken.add(name);
     if (end.wasReady && !end.wasSilent) return;
     const nowMs = this.#env.clock.nowMs();
     if (this.#failures.size >= FAILURES_MAX_COUNT) {
@@ -108,7 +146,15 @@ export class RpcClient {
   }
 }
 
+/** How a call ended, as `meshcache_rpc_calls_total` tells. */
+function resultOf(error: unknown): string {
+  return (error instanceof MeshCacheError && RESULTS[error.code]) || 'refused';
+}
+
 /** Each caller gets an error object of its own, with its own stack. */
 function asNew(error: MeshCacheError): MeshCacheError {
-  return new MeshCacheError(error.code, error.message, { retryable: error.retryable, cause: error });
+  const options = { retryable: error.retryable, cause: error };
+  return error instanceof AuthError
+    ? new AuthError(error.message, options)
+    : new MeshCacheError(error.code, error.message, options);
 }

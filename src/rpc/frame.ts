@@ -2,8 +2,10 @@
  * Frames of the control plane; PROTOCOL.md beside this file has the layout byte by byte.
  *
  *     hello  [magic "MCRP"][version u8][0 u8][flags u16][frame max bytes u32]                     12 bytes, once each way
+ *            with FLAG_AUTHENTICATION: what base/auth.ts draws
  *     frame  [length of the message u32][request id u32][type u8][message: msgpack]               integers little endian
  */
+import { FLAG_AUTHENTICATION } from '../base/auth.js';
 import { ProtocolError } from '../base/errors.js';
 import { RPC_FRAME_MAX_BYTES } from '../base/limits.js';
 
@@ -14,7 +16,7 @@ export const RPC_VERSION = 1;
 
 /** What a frame says. */
 export const FrameType = {
-  /** Client to server: `[method, deadline in ms, params]`. */
+  /** Client to server: `[method, params]`. */
   call: 1,
   /** Server to client: the result. */
   answer: 2,
@@ -45,26 +47,34 @@ export class FrameError extends ProtocolError {
   }
 }
 
-/** The own hello; flags are for what is to come, none is used yet. */
-export function encodeHello(): Buffer {
+/** The own hello. */
+export function encodeHello({ authentication = false } = {}): Buffer {
   const bytes = Buffer.alloc(HELLO_BYTES);
   bytes.writeUInt32LE(MAGIC, 0);
   bytes[4] = RPC_VERSION;
+  bytes.writeUInt16LE(authentication ? FLAG_AUTHENTICATION : 0, 6);
   bytes.writeUInt32LE(RPC_FRAME_MAX_BYTES, 8);
   return bytes;
 }
 
-/** The longest message that the peer takes. Throws {@link FrameError} when the two sides cannot talk. */
-export function decodeHello(bytes: Buffer): { readonly frameMaxBytes: number } {
+export interface Hello {
+  /** The longest message that its sender takes. */
+  readonly frameMaxBytes: number;
+  /** A nonce follows, and proofs are wanted. */
+  readonly authentication: boolean;
+}
+
+/** Throws {@link FrameError} when the two sides cannot talk. */
+export function decodeHello(bytes: Buffer): Hello {
   if (bytes.readUInt32LE(0) !== MAGIC) throw new FrameError('bad_hello', 'hello: not a meshcache control connection');
   const version = bytes[4];
   if (version !== RPC_VERSION) {
     throw new FrameError('bad_version', `hello: peer speaks version ${version}, this node version ${RPC_VERSION}`);
   }
   const flags = bytes.readUInt16LE(6);
-  if (flags !== 0)
+  if ((flags & ~FLAG_AUTHENTICATION) !== 0)
     throw new FrameError('bad_version', `hello: peer wants what this node does not know (flags ${flags})`);
-  return { frameMaxBytes: bytes.readUInt32LE(8) };
+  return { frameMaxBytes: bytes.readUInt32LE(8), authentication: flags !== 0 };
 }
 
 /** Fills the header into the first bytes of `bytes`, which holds the message behind it. */
@@ -75,17 +85,22 @@ export function writeFrameHeader(bytes: Buffer, type: FrameType, requestId: numb
 }
 
 export interface FrameSink {
-  hello(frameMaxBytes: number): void;
+  /**
+   * What comes before the frames, the hello first: HELLO_BYTES of it, then as many as the call before has returned; 0: frames
+   * from now on.
+   */
+  opening(bytes: Buffer): number;
   frame(frame: Frame): void;
 }
 
 /**
- * Cuts a stream of bytes into the hello and the frames after it. Memory is bounded by what has really arrived (at most
+ * Cuts a stream of bytes into its opening and the frames after it. Memory is bounded by what has really arrived (at most
  * twice of it), never by what a header promises.
  */
 export class FrameReader {
   readonly #sink: FrameSink;
-  #helloSeen = false;
+  /** Length of the part of the opening that comes next; 0 among the frames. */
+  #openingBytes = HELLO_BYTES;
   #stopped = false;
   /** Bytes of an incomplete unit: `#held` of `#hold` are filled. */
   #hold: Buffer = Buffer.alloc(0);
@@ -103,6 +118,8 @@ export class FrameReader {
   /** Hands out nothing more, also of the chunk that is being read. */
   stop(): void {
     this.#stopped = true;
+    this.#hold = Buffer.alloc(0);
+    this.#held = 0;
   }
 
   /** Throws {@link FrameError}; the connection is of no use afterwards. Views of `chunk` are handed out. */
@@ -138,9 +155,9 @@ export class FrameReader {
     return rest;
   }
 
-  /** Length of the hello or frame that starts here; undefined while its header is incomplete. */
+  /** Length of the part of the opening or the frame that starts here; undefined while its header is incomplete. */
   #unitBytes(bytes: Buffer): number | undefined {
-    if (!this.#helloSeen) return HELLO_BYTES;
+    if (this.#openingBytes > 0) return this.#openingBytes;
     if (bytes.length < FRAME_HEADER_BYTES) return undefined;
     const messageBytes = bytes.readUInt32LE(0);
     if (messageBytes > RPC_FRAME_MAX_BYTES) {
@@ -161,9 +178,8 @@ export class FrameReader {
   }
 
   #deliver(unit: Buffer): void {
-    if (!this.#helloSeen) {
-      this.#helloSeen = true;
-      this.#sink.hello(decodeHello(unit).frameMaxBytes);
+    if (this.#openingBytes > 0) {
+      this.#openingBytes = this.#sink.opening(unit);
       return;
     }
     const type = unit[8] as number;

@@ -1,4 +1,6 @@
 import type { Socket } from 'node:net';
+import { NONCE_BYTES, PROOFS_BYTES, ServerHandshake } from '../base/auth.js';
+import type { AuthFailureReason } from '../base/auth-failures.js';
 import type { Environment } from '../base/environment.js';
 import { type ErrorCode, MeshCacheError } from '../base/errors.js';
 import {
@@ -10,6 +12,7 @@ import {
   RPC_STALL_TIMEOUT_MS,
 } from '../base/limits.js';
 import {
+  decodeHello,
   encodeHello,
   FRAME_HEADER_BYTES,
   type Frame,
@@ -22,6 +25,7 @@ import {
 import { FrameWriter } from './frame-writer.js';
 import type { MessageCodec } from './message.js';
 
+/** Who calls, and whether it still waits. */
 export interface RpcContext {
   /** `host:port` of the caller. */
   readonly remote: string;
@@ -29,12 +33,13 @@ export interface RpcContext {
   readonly signal: AbortSignal;
 }
 
-/** `params` is a plain object. What is returned (or resolved) must be made of what {@link MessageCodec} carries. */
+/** `params` is a plain object. What is returned (or resolved) must be made of what messages carry: see PROTOCOL.md. */
 export type RpcHandler = (params: unknown, context: RpcContext) => unknown;
 
 /** What a call or a connection failed of; label of `meshcache_rpc_errors_total`. */
 export type RpcFault =
   | FrameFault
+  | 'unauthenticated'
   | 'handshake_timeout'
   | 'too_many_connections'
   | 'too_many_calls'
@@ -49,6 +54,10 @@ export interface ServerConnectionOwner {
   handlerOf(method: string): RpcHandler | undefined;
   called(): void;
   fault(kind: RpcFault): void;
+  /** `remote` and this node do not agree on a secret; the connection ends. */
+  unauthenticated(reason: AuthFailureReason, remote: string): void;
+  /** The peer has said hello, and has proved itself where that is wanted. */
+  opened(connection: ServerConnection): void;
   ended(connection: ServerConnection): void;
 }
 
@@ -62,6 +71,9 @@ export class ServerConnection {
   readonly #writer: FrameWriter;
   readonly #remote: string;
   readonly #calls = new Map<number, CallContext>();
+  /** What the opening is at; undefined: the peer's hello is due. */
+  #handshake: ServerHandshake | undefined;
+  #clientGreeting: Buffer = Buffer.alloc(0);
   #answerMaxBytes = 0;
   #cancelTimer: () => void;
 
@@ -71,7 +83,7 @@ export class ServerConnection {
     this.#remote = `${socket.remoteAddress ?? ''}:${socket.remotePort ?? 0}`;
     this.#writer = new FrameWriter(socket);
     this.#reader = new FrameReader({
-      hello: (frameMaxBytes) => this.#hello(frameMaxBytes),
+      opening: (bytes) => this.#opening(bytes),
       frame: (frame) => this.#frame(frame),
     });
     this.#cancelTimer = owner.env.clock.after(RPC_HANDSHAKE_TIMEOUT_MS, () => this.#drop('handshake_timeout'));
@@ -101,10 +113,55 @@ export class ServerConnection {
     }
   }
 
-  #hello(frameMaxBytes: number): void {
-    this.#cancelTimer();
+  /** Takes one part of what comes before the frames; returns the length of the next one, see `FrameSink`. */
+  #opening(bytes: Buffer): number {
+    const handshake = this.#handshake;
+    if (handshake === undefined) return this.#hello(bytes);
+    if (bytes.length === NONCE_BYTES) {
+      this.#clientGreeting = Buffer.concat([this.#clientGreeting, bytes]);
+      this.#writer.write(handshake.greeting);
+      return PROOFS_BYTES;
+    }
+    const answer = handshake.answer(this.#clientGreeting, bytes);
+    if (answer === undefined) {
+      this.#unauthenticated('wrong');
+    } else {
+      this.#writer.write(answer);
+      this.#opened();
+    }
+    return 0;
+  }
+
+  #hello(bytes: Buffer): number {
+    const { frameMaxBytes, authentication } = decodeHello(bytes);
+    const { secrets, random } = this.#owner.env;
     this.#answerMaxBytes = frameMaxBytes;
-    this.#writer.write(encodeHello());
+    const hello = encodeHello({ authentication: secrets !== undefined });
+    if (authentication !== (secrets !== undefined)) {
+      // The hello tells the peer why.
+      this.#socket.end(hello);
+      this.#unauthenticated(authentication ? 'unexpected' : 'missing');
+    } else if (secrets === undefined) {
+      this.#writer.write(hello);
+      this.#opened();
+    } else {
+      this.#handshake = new ServerHandshake({ plane: 'rpc', secrets, random, hello });
+      this.#clientGreeting = Buffer.from(bytes);
+      return NONCE_BYTES;
+    }
+    return 0;
+  }
+
+  #opened(): void {
+    this.#cancelTimer();
+    this.#owner.opened(this);
+  }
+
+  #unauthenticated(reason: AuthFailureReason): void {
+    this.#reader.stop();
+    this.#owner.fault('unauthenticated');
+    this.#owner.unauthenticated(reason, this.#remote);
+    this.#socket.destroySoon();
   }
 
   #frame(frame: Frame): void {

@@ -1,22 +1,29 @@
 import type { AddressInfo, Server, Socket } from 'node:net';
+import { AuthFailures } from '../base/auth-failures.js';
 import { type Environment, systemEnvironment } from '../base/environment.js';
 import { ArgumentError, ClosedError, ConfigError } from '../base/errors.js';
-import { RPC_CONNECTIONS_MAX_COUNT, RPC_METHOD_MAX_BYTES } from '../base/limits.js';
+import { HANDSHAKES_PENDING_MAX_COUNT, RPC_CONNECTIONS_MAX_COUNT, RPC_METHOD_MAX_BYTES } from '../base/limits.js';
 import { formatEndpoint } from '../base/network.js';
+import { PendingConnections } from '../base/pending-connections.js';
 import { MessageCodec } from './message.js';
 import { type RpcFault, type RpcHandler, ServerConnection } from './server-connection.js';
+import type { RpcService } from './service.js';
 
 export type { RpcContext, RpcFault, RpcHandler } from './server-connection.js';
 
+/** Where an {@link RpcServer} listens, and for how many. */
 export interface RpcServerOptions {
   readonly host: string;
   /** 0 (default): any free one. */
   readonly port?: number;
   /** Further ones are closed at once; default RPC_CONNECTIONS_MAX_COUNT. */
   readonly maxConnections?: number;
+  /** What it is for: a label of its metrics; default `control`. */
+  readonly service?: RpcService;
   readonly env?: Environment;
 }
 
+/** Load and errors of an {@link RpcServer}. */
 export interface RpcServerStats {
   readonly connections: number;
   /** Calls received since the start. */
@@ -28,7 +35,8 @@ export interface RpcServerStats {
 
 /**
  * Answers calls of the control plane. Whatever a peer sends, the worst outcome is that its connection is closed; every such
- * case is counted by kind in `meshcache_rpc_errors_total`.
+ * case is counted by kind in `meshcache_rpc_errors_total`. With secrets in its environment it answers only peers that have
+ * proved to know one.
  */
 export class RpcServer {
   readonly #host: string;
@@ -38,6 +46,13 @@ export class RpcServer {
   readonly #codec = new MessageCodec();
   readonly #handlers = new Map<string, RpcHandler>();
   readonly #connections = new Set<ServerConnection>();
+  readonly #authFailures: AuthFailures;
+  /** Of the connections, those whose peers have not proved themselves. */
+  readonly #pending = new PendingConnections<ServerConnection>(HANDSHAKES_PENDING_MAX_COUNT, (oldest) => {
+    this.#fault('too_many_connections');
+    this.#connections.delete(oldest);
+    oldest.close();
+  });
   readonly #errors: Partial<Record<RpcFault, number>> = {};
   #calls = 0;
   #server: Server | undefined;
@@ -55,6 +70,11 @@ export class RpcServer {
     this.#port = port;
     this.#maxConnections = options.maxConnections ?? RPC_CONNECTIONS_MAX_COUNT;
     this.#env = options.env ?? systemEnvironment();
+    this.#authFailures = new AuthFailures('rpc', this.#env);
+    this.#env.metrics.setGaugeProvider('meshcache_rpc_connections', () => this.#connections.size, {
+      side: 'server',
+      service: options.service ?? 'control',
+    });
   }
 
   /**
@@ -97,6 +117,7 @@ export class RpcServer {
     await closed;
   }
 
+  /** Counts of now, and counters since the start. */
   stats(): RpcServerStats {
     let bufferedBytes = 0;
     for (const connection of this.#connections) bufferedBytes += connection.bufferedBytes;
@@ -104,23 +125,32 @@ export class RpcServer {
   }
 
   #accept(socket: Socket): void {
-    if (this.#stopped || this.#connections.size >= this.#maxConnections) {
+    const hasRoom = this.#connections.size - this.#pending.count < this.#maxConnections;
+    if (this.#stopped || !hasRoom) {
       if (!this.#stopped) this.#fault('too_many_connections');
       socket.on('error', () => {});
       socket.destroy();
       return;
     }
+    if (this.#connections.size >= this.#maxConnections) this.#pending.dropOldest();
     const connection = new ServerConnection(socket, {
       env: this.#env,
       codec: this.#codec,
       handlerOf: (method) => this.#handlers.get(method),
       called: () => {
         this.#calls++;
+        this.#env.metrics.count('meshcache_rpc_served_calls_total');
       },
       fault: (kind) => this.#fault(kind),
-      ended: (ended) => this.#connections.delete(ended),
+      unauthenticated: (reason, remote) => this.#authFailures.record(reason, remote),
+      opened: (opened) => this.#pending.delete(opened),
+      ended: (ended) => {
+        this.#connections.delete(ended);
+        this.#pending.delete(ended);
+      },
     });
     this.#connections.add(connection);
+    this.#pending.add(connection);
   }
 
   #fault(kind: RpcFault): void {

@@ -3,6 +3,7 @@ import { constants } from 'node:os';
 import { type Environment, systemEnvironment } from '../base/environment.js';
 import { ConfigError, RdmaError } from '../base/errors.js';
 import { formatEndpoint } from '../base/network.js';
+import { type SecurityConfig, securedEnvironment } from '../base/secured-environment.js';
 import type { NativeAddon, RailOptions } from '../native/contract.js';
 import { selectRails } from '../native/rail-selection.js';
 import { type RdmaHost, systemRdmaHost, withDevicesReadOnce } from '../native/rdma-host.js';
@@ -14,7 +15,7 @@ import type { Transport } from './transport.js';
 import { reportTransport } from './transport-gauges.js';
 
 /** The fields of a node's configuration that decide on its data transport; a `MeshCacheConfig` has them all. */
-export interface TransportConfig {
+export interface TransportConfig extends SecurityConfig {
   readonly protocol: DataProtocol;
   /**
    * Address to listen on and to advertise. Without it 127.0.0.1, which no other machine reaches: what
@@ -32,7 +33,6 @@ export interface TransportConfig {
   readonly gidIndex?: number | undefined;
   /** Bytes of the pool: RDMA is used only where so much memory can be locked. */
   readonly globalSegmentSize?: number;
-  readonly clusterSecret?: string | undefined;
 }
 
 /** What there is for RDMA, or why it is not used. */
@@ -42,22 +42,38 @@ type RdmaPlan =
 
 const IB_PORT_BY_DEFAULT = 1;
 
+/** A transport, and how it came to be this one. */
+export interface ChosenTransport {
+  readonly transport: Transport;
+  readonly wanted: DataProtocol;
+  /** `as configured`, or why it is not what was wanted. */
+  readonly reason: string;
+}
+
 /**
  * The transport that is asked for where it is possible, else TCP; says which and why, once, in the log and in the gauge
- * `meshcache_transport_info`. Other gauges follow its statistics: they are totals since its start, except for the
- * connections. Throws `ConfigError` when it cannot listen, and for a device, port or GID that is asked for by name on a
+ * `meshcache_transport_info`. Other metrics follow its statistics. Throws `ConfigError` when it cannot listen, and for a device, port or GID that is asked for by name on a
  * machine with RDMA that does not have it.
  */
 export async function createTransport(
   config: TransportConfig,
   env: Environment = systemEnvironment(),
-  rdmaHost: RdmaHost = systemRdmaHost,
+  rdmaHost?: RdmaHost,
 ): Promise<Transport> {
+  return (await chooseTransport(config, securedEnvironment(config, env), rdmaHost)).transport;
+}
+
+/** {@link createTransport}, with the reason, in a {@link securedEnvironment} that is the caller's to make. */
+export async function chooseTransport(
+  config: TransportConfig,
+  env: Environment = systemEnvironment(),
+  rdmaHost: RdmaHost = systemRdmaHost,
+): Promise<ChosenTransport> {
   const plan = await planRdma(config, rdmaHost);
   const tcp = await TcpTransport.create({ host: config.localHostname ?? '127.0.0.1', port: config.tcpPort, env });
   const { transport, reason, advice } = await withRdma(plan, tcp, config, env);
-  if (config.clusterSecret !== undefined) {
-    env.log.log('warn', 'cluster_secret guards reads by RDMA; those over TCP have no authentication in this version');
+  if (env.tls !== undefined && transport.protocol === 'rdma') {
+    env.log.log('warn', 'TLS covers the control plane and reads over TCP; reads by RDMA are not encrypted');
   }
   const { rdma, tcp: tcpEndpoint } = transport.localEndpoints();
   // Whoever counts on RDMA must see, without asking, that there is none.
@@ -71,7 +87,7 @@ export async function createTransport(
     devices: transport instanceof RdmaTransport ? transport.deviceNames.join(',') : undefined,
   });
   reportTransport(transport, { wanted: config.protocol, reason }, env.metrics);
-  return transport;
+  return { transport, wanted: config.protocol, reason };
 }
 
 async function planRdma(config: TransportConfig, rdmaHost: RdmaHost): Promise<RdmaPlan> {
@@ -111,7 +127,7 @@ async function withRdma(
   if (plan.addon === null) return { transport: tcp, reason: plan.reason, advice: plan.advice };
   const { addon, rails } = plan;
   try {
-    const transport = new RdmaTransport({ addon, rails, tcp, clusterSecret: config.clusterSecret, env });
+    const transport = new RdmaTransport({ addon, rails, tcp, env });
     return { transport, reason: 'as configured' };
   } catch (error) {
     if (isTakenPort(error, config)) {

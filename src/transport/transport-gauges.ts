@@ -4,16 +4,22 @@ import type { DataProtocol } from '../types.js';
 import { RdmaTransport } from './rdma/rdma-transport.js';
 import type { Transport, TransportStats } from './transport.js';
 
-/** Statistics that nothing else reports, by the gauge that shows them. */
-const GAUGES = {
-  meshcache_transport_protocol_errors: 'protocolErrors',
-  meshcache_transport_refused_ops: 'refusedOps',
-  meshcache_transport_failed_ops: 'failedOps',
-  meshcache_transport_connections: 'connections',
-  meshcache_transport_reconnects: 'reconnects',
+/** Statistics that nothing else reports, by the metric that shows them. */
+const COUNTERS = {
+  meshcache_transport_read_pages_total: 'readOps',
+  meshcache_transport_read_bytes_total: 'readBytes',
+  meshcache_transport_served_pages_total: 'servedOps',
+  meshcache_transport_served_bytes_total: 'servedBytes',
+  meshcache_transport_protocol_errors_total: 'protocolErrors',
+  meshcache_transport_refused_ops_total: 'refusedOps',
+  meshcache_transport_failed_ops_total: 'failedOps',
+  meshcache_transport_reconnects_total: 'reconnects',
 } as const satisfies Readonly<Record<string, keyof TransportStats>>;
 
-/** Registers the gauges of a transport: which it is and why, what it has done, and, over RDMA, what its engine has. */
+/** Of the engine's statistics, those that also fall; the others are totals since its start. */
+const ENGINE_GAUGES: ReadonlySet<RdmaStatName> = new Set<RdmaStatName>(['connections', 'acceptedConnections']);
+
+/** Registers the metrics of a transport: which it is and why, what it has done, and, over RDMA, what its engine has. */
 export function reportTransport(
   transport: Transport,
   { wanted, reason }: { readonly wanted: DataProtocol; readonly reason: string },
@@ -21,16 +27,19 @@ export function reportTransport(
 ): void {
   const labels = { protocol: transport.protocol, wanted, reason };
   metrics.setGaugeProvider('meshcache_transport_info', () => 1, labels);
-  for (const [name, statistic] of Object.entries(GAUGES)) {
-    metrics.setGaugeProvider(name, () => transport.stats()[statistic]);
+  metrics.setGaugeProvider('meshcache_transport_connections', () => transport.stats().connections);
+  for (const [name, statistic] of Object.entries(COUNTERS)) {
+    metrics.setCounterProvider(name, () => transport.stats()[statistic]);
   }
   if (!(transport instanceof RdmaTransport)) return;
   for (const statistic of RDMA_STATS) {
-    metrics.setGaugeProvider(engineGauge(statistic), () => transport.stats().rdma[statistic]);
+    const value = (): number => transport.stats().rdma[statistic];
+    if (ENGINE_GAUGES.has(statistic)) metrics.setGaugeProvider(engineMetric(statistic), value);
+    else metrics.setCounterProvider(`${engineMetric(statistic)}_total`, value);
   }
 }
 
 /** `readBytes`: `meshcache_rdma_read_bytes`. */
-export function engineGauge(statistic: RdmaStatName): string {
+function engineMetric(statistic: RdmaStatName): string {
   return `meshcache_rdma_${statistic.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`)}`;
 }

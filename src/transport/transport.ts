@@ -21,7 +21,7 @@ export interface LocalRange {
 
 /** One read of `length` contiguous bytes of a peer's registered memory. */
 export interface ReadOp {
-  /** `host:port` of the peer's data plane, of the transport's own protocol; or {@link tcpEndpointText}. */
+  /** `host:port` of the peer's data plane, of the transport's own protocol; or `tcp://host:port`. */
   readonly remoteEndpoint: string;
   /** Where the bytes go: `length` bytes of one live `HostRegion`, unless `scatter` is given. */
   readonly localAddr: bigint;
@@ -45,6 +45,7 @@ export function tcpHostAndPort(remoteEndpoint: string): string | undefined {
   return remoteEndpoint.startsWith(TCP_SCHEME) ? remoteEndpoint.slice(TCP_SCHEME.length) : undefined;
 }
 
+/** What a transport has read for its node and served to others. */
 export interface TransportStats {
   readonly readOps: number;
   readonly readBytes: number;
@@ -87,6 +88,9 @@ export interface Transport {
    * Whether a peer answered when it was last tried, or has not been tried. Reads from one that did not may end false at once.
    */
   isReachable(remoteEndpoint: string): boolean;
+  /** False: peers cannot read from this node, now or for good, which the log has told. */
+  isServing(): boolean;
+  /** Counts of now, and counters since the start. */
   stats(): TransportStats;
   /** Idempotent; ends within seconds; pending reads end false. */
   close(): Promise<void>;

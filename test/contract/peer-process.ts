@@ -1,6 +1,7 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { createInterface } from 'node:readline';
+import type { SecurityConfig } from '../../src/base/secured-environment.js';
 import type { DataProtocol } from '../../src/types.js';
 
 /** What a {@link PeerProcess} has at `offset` of its memory. */
@@ -16,9 +17,14 @@ export class PeerProcess {
   rkey = 0;
   readonly #child: ChildProcess;
 
-  /** One that speaks `protocol` on the address `host`. */
-  static async start(protocol: DataProtocol, host: string, length: number): Promise<PeerProcess> {
-    const peer = new PeerProcess([protocol, host, String(length)]);
+  /** One that speaks `protocol` on the address `host`; `security` names files. */
+  static async start(
+    protocol: DataProtocol,
+    host: string,
+    length: number,
+    security: SecurityConfig = {},
+  ): Promise<PeerProcess> {
+    const peer = new PeerProcess([protocol, host, String(length), JSON.stringify(security)]);
     peer.say('where');
     const { endpoint, addr, rkey } = JSON.parse(await peer.nextLine());
     peer.endpoint = endpoint;

@@ -16,9 +16,9 @@ function fill(bytes: Uint8Array): void {
   }
 }
 
-const [protocol, localHostname, length] = process.argv.slice(2);
+const [protocol, localHostname, length, security = '{}'] = process.argv.slice(2);
 const transport = await createTransport(
-  { protocol: protocol as DataProtocol, localHostname, tcpPort: 0 },
+  { protocol: protocol as DataProtocol, localHostname, tcpPort: 0, ...JSON.parse(security) },
   systemEnvironment({ log: silentLogger }),
 );
 if (transport.protocol !== protocol) throw new Error(`wanted ${protocol}, got ${transport.protocol}`);

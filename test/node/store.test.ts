@@ -269,9 +269,9 @@ test('store: bad settings are refused when the store is created', async (t) => {
     instanceOf: ConfigError,
     message: /global_segment_size/,
   });
-  await t.throwsAsync(createStore(port, { cluster_secret: 'x' }), {
+  await t.throwsAsync(createStore(port, { cluster_secret: 'x', cluster_secret_file: '/tmp/x' }), {
     instanceOf: ConfigError,
-    message: /cluster_secret/,
+    message: /cluster_secret_file/,
   });
   const store = await createStore(port);
   t.teardown(() => store.close());

@@ -2,6 +2,7 @@ import test, { type ExecutionContext } from 'ava';
 import { systemEnvironment } from '../../src/base/environment.js';
 import { silentLogger } from '../../src/base/log.js';
 import { formatEndpoint } from '../../src/base/network.js';
+import { ClusterSecrets } from '../../src/base/secrets.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import type { NativeAddon, RailOptions } from '../../src/native/contract.js';
 import { loadNative } from '../../src/native/loader.js';
@@ -57,7 +58,8 @@ function defineMixed(): void {
   const host = railsOn(0)[0]?.address as string;
   const rdmaNode = async (t: ExecutionContext, clusterSecret?: string): Promise<RdmaTransport> => {
     const tcp = await TcpTransport.create({ host, env });
-    const made = new RdmaTransport({ addon: addonOrThrow(), rails: railsOn(0), tcp, clusterSecret, env });
+    const secrets = clusterSecret === undefined ? undefined : ClusterSecrets.of([clusterSecret]);
+    const made = new RdmaTransport({ addon: addonOrThrow(), rails: railsOn(0), tcp, env: { ...env, secrets } });
     t.teardown(() => made.close());
     return made;
   };

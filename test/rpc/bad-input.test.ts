@@ -48,7 +48,7 @@ test('rpc: another version of the protocol is refused', async (t) => {
 
 test('rpc: flags of the hello that are not known are refused', async (t) => {
   const hello = encodeHello();
-  hello[6] = 1;
+  hello[6] = 2;
   await expectDropped(t, hello, 'bad_version');
 });
 
@@ -172,7 +172,10 @@ test('rpc: frames are found however the stream is cut', (t) => {
   for (let cut = 1; cut <= 40; cut++) {
     const seen: unknown[] = [];
     const reader = new FrameReader({
-      hello: () => seen.push('hello'),
+      opening: () => {
+        seen.push('hello');
+        return 0;
+      },
       frame: ({ type, requestId, message }) => seen.push([type, requestId, codec.decode(message)]),
     });
     for (let at = 0; at < stream.length; at += cut) reader.push(Buffer.from(stream.subarray(at, at + cut)));

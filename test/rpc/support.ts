@@ -17,6 +17,7 @@ export function testEnvironment(overrides: Partial<Environment> = {}): Environme
       counts.set(key, (counts.get(key) ?? 0) + amount);
     },
     setGaugeProvider() {},
+    setCounterProvider() {},
   };
   return { ...systemEnvironment({ log: silentLogger, metrics, ...overrides }), counts };
 }

@@ -1,7 +1,7 @@
 import test from 'ava';
 import { systemEnvironment } from '../../src/base/environment.js';
 import { silentLogger } from '../../src/base/log.js';
-import type { Labels } from '../../src/base/metrics-sink.js';
+import { type Labels, noMetrics } from '../../src/base/metrics-sink.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import type { NativeAddon, RdmaProbe } from '../../src/native/contract.js';
 import type { RdmaHost } from '../../src/native/rdma-host.js';
@@ -18,8 +18,9 @@ function listener() {
   const env = systemEnvironment({
     log: { log: (_level, _message, fields) => records.push({ ...fields }) },
     metrics: {
-      count() {},
+      ...noMetrics,
       setGaugeProvider: (name, provider, labels) => gauges.push({ name, value: provider(), labels }),
+      setCounterProvider: (name, provider, labels) => gauges.push({ name, value: provider(), labels }),
     },
   });
   return { records, gauges, env };
@@ -82,7 +83,7 @@ test('create transport: RDMA where there is all that it needs, and TCP beside it
   t.is(records.length, 1);
   t.like(records[0], { protocol: 'rdma', wanted: 'rdma', endpoint: '10.77.0.1:7471', devices: 'fake0' });
   t.like(gauges[0], { name: 'meshcache_transport_info', labels: { protocol: 'rdma' } });
-  t.true(gauges.some(({ name, value }) => name === 'meshcache_rdma_region_table_reads' && value === 0));
+  t.true(gauges.some(({ name, value }) => name === 'meshcache_rdma_region_table_reads_total' && value === 0));
 });
 
 test('create transport: what is named and not there is refused by its key, also where a port is down', async (t) => {
@@ -117,29 +118,34 @@ test('create transport: an RDMA port that is taken is refused', async (t) => {
   await t.throwsAsync(made, { code: 'ERR_CONFIG', message: /"rdma_port": cannot listen on 7471/ });
 });
 
-test('create transport: what peers do wrong shows in gauges', async (t) => {
-  const gauges = new Map<string, () => number>();
+test('create transport: what peers do wrong shows in its metrics', async (t) => {
+  const metrics = new Map<string, () => number>();
   const env = systemEnvironment({
     log: silentLogger,
-    metrics: { count() {}, setGaugeProvider: (name, provider) => gauges.set(name, provider) },
+    metrics: {
+      ...noMetrics,
+      setGaugeProvider: (name, provider) => metrics.set(name, provider),
+      setCounterProvider: (name, provider) => metrics.set(name, provider),
+    },
   });
   const transport = await createTransport({ protocol: 'tcp', tcpPort: 0 }, env);
   t.teardown(() => transport.close());
-  const value = (name: string): number | undefined => gauges.get(`meshcache_transport_${name}`)?.();
-  for (const name of ['protocol_errors', 'refused_ops', 'failed_ops', 'connections', 'reconnects']) {
+  const value = (name: string): number | undefined => metrics.get(`meshcache_transport_${name}`)?.();
+  const totals = ['protocol_errors', 'refused_ops', 'failed_ops', 'reconnects', 'read_pages', 'served_bytes'];
+  for (const name of ['connections', ...totals.map((total) => `${total}_total`)]) {
     t.is(value(name), 0, name);
   }
   const target = HostRegion.allocate(100);
   t.teardown(() => target.free());
   const op = { remoteEndpoint: transport.localEndpoint(), remoteAddr: target.addr, rkey: 1, length: 100 };
   t.deepEqual(await transport.batchRead([{ ...op, localAddr: target.addr }]), [false]);
-  t.is(value('refused_ops'), 1);
-  t.is(value('failed_ops'), 1);
+  t.is(value('refused_ops_total'), 1);
+  t.is(value('failed_ops_total'), 1);
   t.is(value('connections'), 2, 'it reads from itself: both ends');
   const stranger = await RawReader.connect(t, transport.localEndpoint());
   stranger.send(Buffer.from('GET / HTTP/1.1'));
   await stranger.closed();
-  t.is(value('protocol_errors'), 1);
+  t.is(value('protocol_errors_total'), 1);
 });
 
 test('create transport: a port that is taken is refused', async (t) => {

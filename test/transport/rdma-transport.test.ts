@@ -1,6 +1,7 @@
 import test, { type ExecutionContext } from 'ava';
 import { systemEnvironment } from '../../src/base/environment.js';
 import type { LogFields } from '../../src/base/log.js';
+import { noMetrics } from '../../src/base/metrics-sink.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import { ACCESS_LOCAL_WRITE, ACCESS_REMOTE_READ } from '../../src/native/contract.js';
 import { DataEndpoints } from '../../src/node/data-endpoints.js';
@@ -21,7 +22,7 @@ function bench(t: ExecutionContext) {
   const counts: string[] = [];
   const env = systemEnvironment({
     log: { log: (_level, message, fields = {}) => records.push({ message, fields }) },
-    metrics: { count: (name) => counts.push(name), setGaugeProvider() {} },
+    metrics: { ...noMetrics, count: (name) => counts.push(name) },
   });
   const tcp = async (): Promise<TcpTransport> => {
     const transport = await TcpTransport.create({ host: '127.0.0.1', env });

@@ -1,6 +1,7 @@
 import test, { type ExecutionContext } from 'ava';
 import { type Clock, systemClock } from '../../src/base/clock.js';
 import { systemEnvironment } from '../../src/base/environment.js';
+import { noMetrics } from '../../src/base/metrics-sink.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import { type TcpLimits, tcpLimits } from '../../src/transport/tcp/limits.js';
 import { type Registration, registrationOf } from '../../src/transport/tcp/registrations.js';
@@ -44,7 +45,7 @@ class Served {
       clock,
       // Why a thread could not be started again is of interest when a test fails.
       log: { log: (_level, message, fields) => served.records.push(`${message}${fields?.reason ?? ''}`) },
-      metrics: { count: (name) => served.counts.push(name), setGaugeProvider() {} },
+      metrics: { ...noMetrics, count: (name) => served.counts.push(name) },
     });
     served.thread = await ServingThread.start({
       host: '127.0.0.1',

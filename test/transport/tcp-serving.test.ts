@@ -4,6 +4,7 @@ import test, { type ExecutionContext } from 'ava';
 import { systemClock } from '../../src/base/clock.js';
 import { systemEnvironment } from '../../src/base/environment.js';
 import { silentLogger } from '../../src/base/log.js';
+import { systemRandom } from '../../src/base/random.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import { type TcpLimits, tcpLimits } from '../../src/transport/tcp/limits.js';
 import { Registrations, registrationOf } from '../../src/transport/tcp/registrations.js';
@@ -235,6 +236,9 @@ test('tcp serving: nothing more is received or answered before an answer has bee
     counters: new ServingCounters(),
     limits: tcpLimits(),
     clock: systemClock,
+    random: systemRandom,
+    onOpen() {},
+    onUnauthenticated() {},
   });
   const frame = requestFrame(1, [{ rkey: 5, addr: region.addr, length: 100 }]);
   socket.emit('data', Buffer.concat([HELLO, frame, frame.subarray(0, 30)]));
@@ -257,8 +261,9 @@ test('tcp serving: connections beyond the limit are turned away and counted', as
     await RawReader.connect(t, server.transport.localEndpoint()),
     await RawReader.connect(t, server.transport.localEndpoint()),
   ];
-  for (const reader of kept) reader.send(HELLO);
-  for (const reader of kept) await reader.receive(HELLO.length);
+  for (const reader of kept) reader.send(HELLO, requestFrame(1, [server.op]));
+  // An answer shows that they have said hello: strangers would give way.
+  for (const reader of kept) await reader.receive(HELLO.length + RESPONSE_BYTES);
   const third = await RawReader.connect(t, server.transport.localEndpoint());
   await third.closed();
   t.is(server.transport.stats().refusedConnections, 1);

@@ -1,3 +1,4 @@
+import type { AuthFailureReason } from '../../base/auth-failures.js';
 import { within } from '../../base/clock.js';
 import type { Environment } from '../../base/environment.js';
 import {
@@ -10,7 +11,7 @@ import {
 import { type Endpoint, formatEndpoint } from '../../base/network.js';
 import { regionOf } from '../../memory/address-space.js';
 import type { HostRegion } from '../../memory/host-region.js';
-import type { NativeAddon, OpStatusName, RailOptions, RdmaEngineOptions } from '../../native/contract.js';
+import type { NativeAddon, OpStatusName, RailOptions, RdmaEngineOptions, RdmaEvent } from '../../native/contract.js';
 import { EngineChannel, type EngineStats } from '../../native/engine-channel.js';
 import { engineOptions } from '../../native/engine-options.js';
 import { EngineReader, type ReaderBatch } from '../../native/engine-reader.js';
@@ -27,7 +28,6 @@ export interface RdmaTransportOptions {
   readonly rails: readonly RailOptions[];
   /** Serves peers without RDMA, and reads from them. It is the RDMA transport's from now on. */
   readonly tcp: TcpTransport;
-  readonly clusterSecret?: string | undefined;
   readonly env: Environment;
   /** For tests. */
   readonly retryAfterMs?: number;
@@ -64,10 +64,15 @@ export class RdmaTransport implements Transport {
   #closing: Promise<void> | undefined;
 
   /** Peers can connect when it returns. Throws `RdmaError`; `tcp` is still the caller's then. */
-  constructor({ addon, rails, tcp, clusterSecret, env, ...options }: RdmaTransportOptions) {
-    const engine = engineOptions(rails, clusterSecret, options.engine);
+  constructor({ addon, rails, tcp, env, ...options }: RdmaTransportOptions) {
+    const engine = engineOptions(rails, env.secrets?.reveal() ?? [], options.engine);
     const events = new EventLog(env);
-    const channel = EngineChannel.open({ addon, engine, onEvent: (event) => events.record(event) });
+    const onEvent = (event: RdmaEvent): void => {
+      events.record(event);
+      const reason = authFailureOf(event);
+      if (reason !== undefined) env.metrics.count('meshcache_auth_failures_total', 1, { plane: 'rdma', reason });
+    };
+    const channel = EngineChannel.open({ addon, engine, onEvent });
     this.deviceNames = rails.map(({ deviceName }) => deviceName);
     this.#tcp = tcp;
     this.#env = env;
@@ -145,6 +150,10 @@ export class RdmaTransport implements Transport {
   isReachable(remoteEndpoint: string): boolean {
     if (tcpHostAndPort(remoteEndpoint) !== undefined) return this.#tcp.isReachable(remoteEndpoint);
     return this.#reader.isReachable(remoteEndpoint);
+  }
+
+  isServing(): boolean {
+    return this.#tcp.isServing();
   }
 
   stats(): RdmaTransportStats {
@@ -251,4 +260,10 @@ function addRange(batch: ReaderBatch, addr: bigint, length: number, index: numbe
     at += take;
     rest -= take;
   }
+}
+
+/** The engine says in words what a connection has ended of. */
+function authFailureOf({ message }: RdmaEvent): AuthFailureReason | undefined {
+  if (message.includes("does not know the cluster's secret")) return 'wrong';
+  return message.includes('has another secret') ? 'refused' : undefined;
 }

@@ -1,9 +1,11 @@
 import {
   CLOSE_TIMEOUT_MS,
   DATA_CONNECTIONS_MAX_COUNT,
+  HANDSHAKES_PENDING_MAX_COUNT,
   PAGE_MAX_BYTES,
   READ_CONNECT_TIMEOUT_MS,
   READ_DRAIN_TIMEOUT_MS,
+  READ_FINISH_TIMEOUT_MS,
   READ_HANDSHAKE_TIMEOUT_MS,
   READ_IN_FLIGHT_MAX_BYTES,
   READ_IN_FLIGHT_MAX_COUNT,
@@ -31,9 +33,12 @@ export interface TcpLimits {
   readonly connectTimeoutMs: number;
   readonly retryAfterMs: number;
   readonly connectionsMaxCount: number;
+  readonly pendingMaxCount: number;
   readonly handshakeTimeoutMs: number;
   readonly drainTimeoutMs: number;
   readonly closeTimeoutMs: number;
+  /** What peers have to take the answers that are under way when serving ends. */
+  readonly finishTimeoutMs: number;
   readonly requestMaxOps: number;
   readonly servingRestartsMaxCount: number;
   readonly servingRestartDelayMs: number;
@@ -53,9 +58,11 @@ export function tcpLimits(overrides: Partial<TcpLimits> = {}): TcpLimits {
     connectTimeoutMs: READ_CONNECT_TIMEOUT_MS,
     retryAfterMs: READ_RETRY_AFTER_MS,
     connectionsMaxCount: DATA_CONNECTIONS_MAX_COUNT,
+    pendingMaxCount: HANDSHAKES_PENDING_MAX_COUNT,
     handshakeTimeoutMs: READ_HANDSHAKE_TIMEOUT_MS,
     drainTimeoutMs: READ_DRAIN_TIMEOUT_MS,
     closeTimeoutMs: CLOSE_TIMEOUT_MS,
+    finishTimeoutMs: READ_FINISH_TIMEOUT_MS,
     servingRestartsMaxCount: SERVING_RESTARTS_MAX_COUNT,
     servingRestartDelayMs: SERVING_RESTART_DELAY_MS,
     servingLastsMs: SERVING_LASTS_MS,

@@ -3,6 +3,7 @@
  *
  * Decoders never throw: what is not of the protocol is undefined, and the connection ends.
  */
+import { FLAG_AUTHENTICATION } from '../../base/auth.js';
 import { READ_REQUEST_MAX_OPS } from '../../base/limits.js';
 
 /** "MCTP", "MCRQ", "MCRS" as they stand in the stream. */
@@ -13,34 +14,35 @@ const PROTOCOL_VERSION = 1;
 const TWO_TO_32 = 2 ** 32;
 
 export const HELLO_BYTES = 32;
-/** Magic, version and flags: the rest of a hello may be anything. */
-const HELLO_FIXED_BYTES = 8;
+/** Magic and version. */
+const HELLO_FIXED_BYTES = 6;
+const HELLO_FLAGS_AT = 6;
 export const REQUEST_HEADER_BYTES = 24;
 export const OP_BYTES = 16;
 export const RESPONSE_HEADER_BYTES = 24 + READ_REQUEST_MAX_OPS / 8;
 const GRANTS_AT = 24;
 
-/** The first bytes of either side. */
-export function encodeHello(): Buffer {
+/** The first bytes of either side; a nonce follows when they want `authentication`. */
+export function encodeHello({ authentication = false } = {}): Buffer {
   const bytes = Buffer.alloc(HELLO_BYTES);
   bytes.writeUInt32LE(HELLO_MAGIC, 0);
   bytes.writeUInt16LE(PROTOCOL_VERSION, 4);
+  bytes.writeUInt16LE(authentication ? FLAG_AUTHENTICATION : 0, HELLO_FLAGS_AT);
   return bytes;
 }
 
-/** Whether a hello is one that this version can talk to: flags that it does not know are a refusal. */
-export function isGoodHello(bytes: Buffer, at: number): boolean {
-  return (
-    bytes.readUInt32LE(at) === HELLO_MAGIC &&
-    bytes.readUInt16LE(at + 4) === PROTOCOL_VERSION &&
-    bytes.readUInt16LE(at + 6) === 0
-  );
+/** What a hello wants, `bytes` from `at` on: undefined while its flags have not arrived. */
+export function wantsAuthentication(bytes: Buffer, at: number): boolean | undefined {
+  const flags = bytes[at + HELLO_FLAGS_AT];
+  return flags === undefined ? undefined : (flags & FLAG_AUTHENTICATION) !== 0;
 }
 
-/** Whether what has arrived of a hello, `bytes` from `at` on, can still become a good one. */
+/** Whether what has arrived of a hello, `bytes` from `at` on, can still become one that this version can talk to: flags that it does not know are a refusal. */
 export function mayBecomeHello(bytes: Buffer, at: number): boolean {
   const start = encodeHello().subarray(0, Math.min(HELLO_FIXED_BYTES, bytes.length - at));
-  return start.compare(bytes, at, at + start.length) === 0;
+  if (start.compare(bytes, at, at + start.length) !== 0) return false;
+  const [low = 0, high = 0] = bytes.subarray(at + HELLO_FLAGS_AT, at + HELLO_FLAGS_AT + 2);
+  return (low & ~FLAG_AUTHENTICATION) === 0 && high === 0;
 }
 
 export interface RequestHeader {

@@ -1,9 +1,19 @@
 import type net from 'node:net';
+import { ClientHandshake, NONCE_BYTES, PROOF_BYTES } from '../../base/auth.js';
+import { type AuthFailureReason, type AuthFailures, authError } from '../../base/auth-failures.js';
 import type { Environment } from '../../base/environment.js';
-import type { Endpoint } from '../../base/network.js';
+import { type Endpoint, formatEndpoint } from '../../base/network.js';
+import { onConnected } from '../../base/tls.js';
 import { Landing } from './landing.js';
 import type { TcpLimits } from './limits.js';
-import { decodeResponseHeader, encodeHello, HELLO_BYTES, isGoodHello, RESPONSE_HEADER_BYTES } from './protocol.js';
+import {
+  decodeResponseHeader,
+  encodeHello,
+  HELLO_BYTES,
+  mayBecomeHello,
+  RESPONSE_HEADER_BYTES,
+  wantsAuthentication,
+} from './protocol.js';
 import type { ReadCounters } from './read-counters.js';
 import type { ReadRequest } from './read-request.js';
 
@@ -14,6 +24,7 @@ export interface ReadConnectionParts {
   readonly counters: ReadCounters;
   readonly limits: TcpLimits;
   readonly env: Environment;
+  readonly authFailures: AuthFailures;
   /** Called once, when the connection is gone. `isAtFault`: it was never usable, or failed with reads pending. */
   onClose(isAtFault: boolean, reason: string): void;
 }
@@ -36,10 +47,17 @@ export class ReadConnection {
   readonly #socket: net.Socket;
   readonly #landing: Landing;
   readonly #headerTarget: Uint8Array;
-  /** The start of a hello or response header that has not come whole yet. */
+  /** The start of a part of the opening, or of a response header, that has not come whole yet. */
   readonly #header = Buffer.alloc(RESPONSE_HEADER_BYTES);
   #headerFilledBytes = 0;
+  /** Length of what comes next outside of payloads. */
+  #headerBytes = HELLO_BYTES;
   #state: 'connecting' | 'greeting' | 'open' | 'closed' = 'connecting';
+  readonly #hello: Buffer;
+  /** Undefined: nobody has to prove anything. */
+  readonly #handshake: ClientHandshake | undefined;
+  #serverHello: Buffer | undefined;
+  #hasProved = false;
   /** Not sent yet, and sent and not answered whole; oldest first. */
   #queued: ReadRequest[] = [];
   #sent: ReadRequest[] = [];
@@ -54,6 +72,10 @@ export class ReadConnection {
   /** Connects; requests may be submitted at once. */
   constructor(parts: ReadConnectionParts) {
     this.#parts = parts;
+    const { secrets, random } = parts.env;
+    const hello = encodeHello({ authentication: secrets !== undefined });
+    this.#hello = hello;
+    if (secrets !== undefined) this.#handshake = new ClientHandshake({ plane: 'data', secrets, random, hello });
     this.#headerTarget = parts.staging.subarray(0, HEADER_RECEIVE_BYTES);
     this.#landing = new Landing(parts.staging, {
       finished: (request, op, outcome) => this.#finished(request, op, outcome),
@@ -69,10 +91,10 @@ export class ReadConnection {
         callback: (count, bytes) => this.#received(bytes, count),
       },
     });
-    this.#socket.on('connect', () => this.#connected());
-    this.#socket.on('error', (error) => this.close(error.message));
-    this.#socket.on('end', () => this.close('ended by the peer'));
-    this.#socket.on('close', () => this.close('closed'));
+    onConnected(this.#socket, () => this.#connected());
+    this.#socket.on('error', (error) => this.#lost(error.message));
+    this.#socket.on('end', () => this.#lost('ended by the peer'));
+    this.#socket.on('close', () => this.#lost('closed'));
     // Without a reader of the stream side, its end would not be noticed.
     this.#socket.resume();
     this.#limitState('connecting');
@@ -110,7 +132,7 @@ export class ReadConnection {
   #connected(): void {
     if (this.#state !== 'connecting') return;
     this.#state = 'greeting';
-    this.#socket.write(encodeHello());
+    this.#socket.write(this.#handshake?.greeting ?? this.#hello);
     this.#limitState('greeting');
   }
 
@@ -155,24 +177,46 @@ export class ReadConnection {
 
   /** Collects a header out of as many pieces as it comes in; returns the bytes used. */
   #acceptHeader(bytes: Uint8Array, from: number, to: number): number {
-    const wantedBytes = this.#state === 'open' ? RESPONSE_HEADER_BYTES : HELLO_BYTES;
+    const wantedBytes = this.#headerBytes;
     const take = Math.min(to - from, wantedBytes - this.#headerFilledBytes);
     this.#header.set(bytes.subarray(from, from + take), this.#headerFilledBytes);
     this.#headerFilledBytes += take;
     if (this.#headerFilledBytes === wantedBytes) {
       this.#headerFilledBytes = 0;
       if (this.#state === 'open') this.#beginResponse();
-      else this.#greeted();
+      else this.#opening(Buffer.from(this.#header.subarray(0, wantedBytes)));
     }
     return take;
   }
 
-  #greeted(): void {
-    if (!isGoodHello(this.#header, 0)) {
-      this.#violated('it does not speak this protocol, or another version of it');
-      return;
+  /** Takes one part of what comes before the responses: hello, nonce, the server's proof. */
+  #opening(bytes: Buffer): void {
+    const handshake = this.#handshake;
+    if (this.#serverHello === undefined) {
+      this.#serverHello = bytes;
+      this.#greeted(bytes);
+    } else if (!this.#hasProved) {
+      this.#hasProved = true;
+      this.#headerBytes = PROOF_BYTES;
+      this.#socket.write((handshake as ClientHandshake).prove(Buffer.concat([this.#serverHello, bytes])));
+    } else if ((handshake as ClientHandshake).isAnsweredBy(bytes)) {
+      this.#opened();
+    } else {
+      this.#unauthenticated('wrong');
     }
+  }
+
+  #greeted(bytes: Buffer): void {
+    const isWanted = this.#handshake !== undefined;
+    if (!mayBecomeHello(bytes, 0)) this.#violated('it does not speak this protocol, or another version of it');
+    else if (wantsAuthentication(bytes, 0) !== isWanted) this.#unauthenticated(isWanted ? 'missing' : 'unexpected');
+    else if (isWanted) this.#headerBytes = NONCE_BYTES;
+    else this.#opened();
+  }
+
+  #opened(): void {
     this.#state = 'open';
+    this.#headerBytes = RESPONSE_HEADER_BYTES;
     this.#cancelTimer?.();
     this.#cancelTimer = undefined;
     if (this.#queued.length === 0) this.#socket.unref();
@@ -256,6 +300,18 @@ export class ReadConnection {
       }
     }
     request.finish(op, outcome === 'read');
+  }
+
+  /** A server that does not like the proofs ends the connection without a word. */
+  #lost(reason: string): void {
+    if (this.#hasProved && this.#state === 'greeting') this.#unauthenticated('refused');
+    else this.close(reason);
+  }
+
+  #unauthenticated(reason: AuthFailureReason): void {
+    const peer = formatEndpoint(this.#parts.endpoint);
+    this.#parts.authFailures.record(reason, peer);
+    this.#violated(authError(reason, peer).message);
   }
 
   #violated(reason: string): void {

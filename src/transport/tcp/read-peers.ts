@@ -1,3 +1,4 @@
+import { AuthFailures } from '../../base/auth-failures.js';
 import type { Environment } from '../../base/environment.js';
 import { type Endpoint, parseEndpoint } from '../../base/network.js';
 import { STAGING_BYTES } from './landing.js';
@@ -16,6 +17,7 @@ export class ReadPeers {
   readonly #counters: ReadCounters;
   readonly #limits: TcpLimits;
   readonly #env: Environment;
+  readonly #authFailures: AuthFailures;
   readonly #staging = new Uint8Array(STAGING_BYTES);
   readonly #peers = new Map<string, Peer>();
 
@@ -23,6 +25,7 @@ export class ReadPeers {
     this.#counters = counters;
     this.#limits = limits;
     this.#env = env;
+    this.#authFailures = new AuthFailures('data', env);
   }
 
   /** The connection to use now; undefined while the peer is being skipped, and for what is no endpoint. */
@@ -60,6 +63,7 @@ export class ReadPeers {
       counters: this.#counters,
       limits: this.#limits,
       env: this.#env,
+      authFailures: this.#authFailures,
       onClose: (isAtFault, reason) => {
         peer.connection = undefined;
         if (!isAtFault) return;

@@ -1,5 +1,9 @@
 import type net from 'node:net';
+import { NONCE_BYTES, PROOFS_BYTES, ServerHandshake } from '../../base/auth.js';
+import type { AuthFailureReason } from '../../base/auth-failures.js';
 import type { Clock } from '../../base/clock.js';
+import type { RandomSource } from '../../base/random.js';
+import type { ClusterSecrets } from '../../base/secrets.js';
 import type { TcpLimits } from './limits.js';
 import {
   decodeRequestHeader,
@@ -7,7 +11,6 @@ import {
   encodeResponseHeader,
   grantOp,
   HELLO_BYTES,
-  isGoodHello,
   mayBecomeHello,
   OP_BYTES,
   opAddr,
@@ -16,6 +19,7 @@ import {
   REQUEST_HEADER_BYTES,
   type RequestHeader,
   setPayloadBytes,
+  wantsAuthentication,
 } from './protocol.js';
 import type { Registrations, ServedRange } from './registrations.js';
 import type { ServingCounters } from './serving-counters.js';
@@ -26,6 +30,13 @@ export interface ServingConnectionParts {
   readonly counters: ServingCounters;
   readonly limits: TcpLimits;
   readonly clock: Clock;
+  readonly random: RandomSource;
+  /** Without them nobody has to prove anything. */
+  readonly secrets?: ClusterSecrets | undefined;
+  /** Called once the reader has said hello, and has proved itself where that is wanted. */
+  onOpen(): void;
+  /** The two do not agree on a secret; the connection ends. */
+  onUnauthenticated(reason: AuthFailureReason): void;
 }
 
 /**
@@ -35,8 +46,12 @@ export interface ServingConnectionParts {
  */
 export class ServingConnection {
   readonly #parts: ServingConnectionParts;
-  #isGreeted = false;
+  /** What is due next: a greeting is a hello with a nonce. Requests are looked at only in the last state. */
+  #state: 'hello' | 'greeting' | 'proofs' | 'open' = 'hello';
+  readonly #handshake: ServerHandshake | undefined;
+  #clientGreeting: Buffer = Buffer.alloc(0);
   #isDraining = false;
+  #isFinishing = false;
   /** Received and not yet used. */
   #input: Buffer = Buffer.alloc(0);
   #cancelDeadline: (() => void) | undefined;
@@ -46,24 +61,36 @@ export class ServingConnection {
   /** Takes the socket over: it is destroyed when the peer ends, stalls or does not keep to the protocol. */
   constructor(parts: ServingConnectionParts) {
     this.#parts = parts;
-    const { socket } = parts;
+    const { socket, secrets, random } = parts;
+    const hello = encodeHello({ authentication: secrets !== undefined });
+    if (secrets !== undefined) this.#handshake = new ServerHandshake({ plane: 'data', secrets, random, hello });
     socket.on('data', (chunk: Buffer) => this.#received(chunk));
     socket.on('drain', () => this.#drained());
     socket.on('end', () => this.#ended());
     // The 'close' event follows; a peer that resets its connection is nothing to report.
     socket.on('error', () => {});
     socket.on('close', () => this.#expect(undefined));
-    socket.write(encodeHello());
+    socket.write(this.#handshake?.greeting ?? hello);
     this.#expect('frame');
   }
 
+  /** Answers nothing more; the connection ends when the peer has taken the answer under way. */
+  finish(): void {
+    const { socket } = this.#parts;
+    this.#isFinishing = true;
+    this.#input = Buffer.alloc(0);
+    if (socket.writableLength === 0) socket.destroy();
+    else socket.end(() => socket.destroy());
+  }
+
   #received(chunk: Buffer): void {
+    if (this.#isFinishing) return;
     this.#input = this.#input.length === 0 ? chunk : Buffer.concat([this.#input, chunk]);
     this.#parse();
   }
 
   #drained(): void {
-    if (!this.#isDraining) return;
+    if (!this.#isDraining || this.#isFinishing) return;
     this.#isDraining = false;
     this.#parts.socket.resume();
     this.#parse();
@@ -78,7 +105,7 @@ export class ServingConnection {
     const { socket } = this.#parts;
     let at = 0;
     while (!this.#isDraining && !socket.destroyed) {
-      const used = this.#isGreeted ? this.#parseRequest(at) : this.#parseHello(at);
+      const used = this.#state === 'open' ? this.#parseRequest(at) : this.#parseOpening(at);
       if (used === undefined) {
         this.#violated();
         return;
@@ -87,21 +114,55 @@ export class ServingConnection {
       at += used;
     }
     if (at > 0) this.#input = this.#input.subarray(at);
-    const isIdle = this.#isGreeted && this.#input.length === 0;
+    const isIdle = this.#state === 'open' && this.#input.length === 0;
     this.#expect(this.#isDraining ? 'drain' : isIdle ? undefined : 'frame', at > 0);
   }
 
   /** Bytes used; 0 when more are needed, undefined when they are not of the protocol. */
+  #parseOpening(at: number): number | undefined {
+    if (this.#state === 'hello') return this.#parseHello(at);
+    const wantedBytes = this.#state === 'greeting' ? HELLO_BYTES + NONCE_BYTES : PROOFS_BYTES;
+    if (this.#input.length - at < wantedBytes) return 0;
+    const bytes = this.#input.subarray(at, at + wantedBytes);
+    if (this.#state === 'greeting') {
+      this.#clientGreeting = Buffer.from(bytes);
+      this.#state = 'proofs';
+      return wantedBytes;
+    }
+    const answer = this.#handshake?.answer(this.#clientGreeting, bytes);
+    if (answer === undefined) {
+      this.#parts.onUnauthenticated('wrong');
+      return undefined;
+    }
+    this.#parts.socket.write(answer);
+    this.#open();
+    return wantedBytes;
+  }
+
+  /** Uses nothing of a hello that has a nonce behind it: the two are taken together. */
   #parseHello(at: number): number | undefined {
     // At the first wrong byte: who speaks another protocol would hold the connection until the deadline.
     if (!mayBecomeHello(this.#input, at)) return undefined;
+    const isWanted = this.#handshake !== undefined;
+    if (wantsAuthentication(this.#input, at) === !isWanted) {
+      this.#parts.onUnauthenticated(isWanted ? 'missing' : 'unexpected');
+      return undefined;
+    }
     if (this.#input.length - at < HELLO_BYTES) return 0;
-    if (!isGoodHello(this.#input, at)) return undefined;
-    this.#isGreeted = true;
+    if (isWanted) {
+      this.#state = 'greeting';
+      return this.#parseOpening(at);
+    }
+    this.#open();
     return HELLO_BYTES;
   }
 
-  /** Like {@link #parseHello}. */
+  #open(): void {
+    this.#state = 'open';
+    this.#parts.onOpen();
+  }
+
+  /** Like {@link #parseOpening}. */
   #parseRequest(at: number): number | undefined {
     const { requestMaxOps: maxOps, readMaxBytes: maxBytes } = this.#parts.limits;
     if (this.#input.length - at < REQUEST_HEADER_BYTES) return 0;

@@ -1,4 +1,7 @@
 import type { MessagePort } from 'node:worker_threads';
+import type { LogFields, LogLevel } from '../../base/log.js';
+import type { Labels } from '../../base/metrics-sink.js';
+import type { TlsTexts } from '../../base/tls.js';
 import type { TcpLimits } from './limits.js';
 import type { Registration } from './registrations.js';
 
@@ -10,6 +13,10 @@ export interface ServingSetup {
   readonly host: string;
   readonly port: number;
   readonly limits: TcpLimits;
+  /** What readers have to know one of; a class would not arrive as one. */
+  readonly secrets?: readonly string[] | undefined;
+  /** Speak TLS. */
+  readonly tls?: TlsTexts | undefined;
 }
 
 export type ToServing =
@@ -20,4 +27,15 @@ export type ToServing =
 export type FromServing =
   | { readonly type: 'listening'; readonly port: number }
   | { readonly type: 'refused'; readonly message: string }
-  | { readonly type: 'deregistered'; readonly rkey: number };
+  | { readonly type: 'deregistered'; readonly rkey: number }
+  | ServingReport;
+
+/** What the serving thread has to say, for the logger and the metrics of the transport. */
+export type ServingReport =
+  | {
+      readonly type: 'log';
+      readonly level: LogLevel;
+      readonly message: string;
+      readonly fields?: LogFields | undefined;
+    }
+  | { readonly type: 'count'; readonly name: string; readonly amount: number; readonly labels: Labels };

@@ -1,9 +1,10 @@
 import { MessageChannel, type MessagePort, Worker } from 'node:worker_threads';
-import type { FromServing, ServingSetup, ToServing } from './serving-messages.js';
+import type { FromServing, ServingReport, ServingSetup, ToServing } from './serving-messages.js';
 
 export interface ServingRunOptions extends Omit<ServingSetup, 'control'> {
   /** The thread starts no read of this range any more. */
   onDeregistered(rkey: number): void;
+  onReport(report: ServingReport): void;
 }
 
 /** One serving thread from its start to its end, whichever way it ends. */
@@ -18,7 +19,7 @@ export class ServingRun {
   #failure = '';
 
   /** What is sent is handled in order, also what is sent before the thread listens. */
-  constructor({ onDeregistered, ...setup }: ServingRunOptions) {
+  constructor({ onDeregistered, onReport, ...setup }: ServingRunOptions) {
     const { port1, port2 } = new MessageChannel();
     const workerData: ServingSetup = { ...setup, control: port2 };
     this.#control = port1;
@@ -42,7 +43,8 @@ export class ServingRun {
       this.#control.on('message', (message: FromServing) => {
         if (message.type === 'listening') resolve(message.port);
         else if (message.type === 'refused') resolve(message.message);
-        else onDeregistered(message.rkey);
+        else if (message.type === 'deregistered') onDeregistered(message.rkey);
+        else onReport(message);
       });
       exited.then(() => resolve(this.#failure || 'the serving thread ended'));
     });

@@ -62,6 +62,11 @@ export class ServingThread {
     return this.#port;
   }
 
+  /** False while there is no thread, or for good when one after the other has failed. */
+  get isServing(): boolean {
+    return this.#run !== undefined;
+  }
+
   /** Allows peers to read; takes effect before anybody can use the rkey. */
   register(registration: Registration): void {
     this.#registrations.set(registration.rkey, registration);
@@ -103,6 +108,12 @@ export class ServingThread {
       host,
       port,
       limits,
+      secrets: env.secrets?.reveal(),
+      tls: env.tls?.reveal(),
+      onReport: (report) => {
+        if (report.type === 'log') env.log.log(report.level, report.message, report.fields);
+        else env.metrics.count(report.name, report.amount, report.labels);
+      },
       onDeregistered: (rkey) => {
         this.#deregistering.get(rkey)?.();
         this.#deregistering.delete(rkey);

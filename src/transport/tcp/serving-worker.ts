@@ -1,15 +1,16 @@
 /** The program of the serving thread: owns the listening socket, so that a busy main thread stalls no peer. */
 import { type MessagePort, receiveMessageOnPort, workerData } from 'node:worker_threads';
-import { systemEnvironment } from '../../base/environment.js';
 import { Registrations } from './registrations.js';
 import { Serving } from './serving.js';
 import { ServingCounters } from './serving-counters.js';
+import { servingEnvironment } from './serving-environment.js';
 import type { FromServing, ServingSetup, ToServing } from './serving-messages.js';
 
-function serve({ control, counterMemory, host, port, limits }: ServingSetup): void {
+function serve({ control, counterMemory, host, port, limits, secrets, tls }: ServingSetup): void {
   const registrations = new Registrations(() => handleWaiting(control, handle));
   const counters = new ServingCounters(counterMemory);
-  const serving = new Serving({ registrations, counters, limits, env: systemEnvironment() });
+  const env = servingEnvironment({ secrets, tls }, (report) => send(control, report));
+  const serving = new Serving({ registrations, counters, limits, env });
 
   function handle(message: ToServing): void {
     if (message.type === 'register') {

@@ -1,5 +1,7 @@
 import type net from 'node:net';
+import { AuthFailures } from '../../base/auth-failures.js';
 import type { Environment } from '../../base/environment.js';
+import { PendingConnections } from '../../base/pending-connections.js';
 import type { TcpLimits } from './limits.js';
 import type { Registrations } from './registrations.js';
 import { ServingConnection } from './serving-connection.js';
@@ -19,14 +21,20 @@ const KEEP_ALIVE_DELAY_MS = 60_000;
 export class Serving {
   readonly #parts: ServingParts;
   readonly #server: net.Server;
-  readonly #sockets = new Set<net.Socket>();
+  readonly #connections = new Map<net.Socket, ServingConnection>();
+  readonly #authFailures: AuthFailures;
+  /** Of the connections, those whose readers have not proved themselves. */
+  readonly #pending: PendingConnections<net.Socket>;
 
   constructor(parts: ServingParts) {
     this.#parts = parts;
     const options = { noDelay: true, keepAlive: true, keepAliveInitialDelay: KEEP_ALIVE_DELAY_MS };
     this.#server = parts.env.network.createServer(options, (socket) => this.#accepted(socket));
-    this.#server.maxConnections = parts.limits.connectionsMaxCount;
-    this.#server.on('drop', () => parts.counters.add('refusedConnections', 1));
+    this.#authFailures = new AuthFailures('data', parts.env);
+    this.#pending = new PendingConnections(parts.limits.pendingMaxCount, (oldest) => {
+      this.#ended(oldest);
+      this.#refuse(oldest);
+    });
   }
 
   /** Resolves with the port listened on (`port` 0: a free one); rejects with the error of `listen`. */
@@ -42,22 +50,57 @@ export class Serving {
     });
   }
 
-  /** Ends every connection at once and resolves when the port is free. */
+  /**
+   * Ends idle connections at once, the others when the peer has taken the answer under way or has had `finishTimeoutMs` for it;
+   * resolves when the port is free.
+   */
   stop(): Promise<void> {
+    const { env, limits } = this.#parts;
     return new Promise((resolve) => {
-      this.#server.close(() => resolve());
-      for (const socket of this.#sockets) socket.destroy();
+      const cancel = env.clock.after(limits.finishTimeoutMs, () => {
+        for (const socket of this.#connections.keys()) socket.destroy();
+      });
+      this.#server.close(() => {
+        cancel();
+        resolve();
+      });
+      for (const connection of this.#connections.values()) connection.finish();
     });
   }
 
   #accepted(socket: net.Socket): void {
     const { registrations, counters, limits, env } = this.#parts;
-    this.#sockets.add(socket);
+    const isFull = this.#connections.size >= limits.connectionsMaxCount;
+    if (isFull && this.#pending.count === 0) {
+      this.#refuse(socket);
+      return;
+    }
+    if (isFull) this.#pending.dropOldest();
     counters.add('connections', 1);
-    socket.on('close', () => {
-      this.#sockets.delete(socket);
-      counters.add('connections', -1);
+    socket.on('close', () => this.#ended(socket));
+    const connection = new ServingConnection({
+      socket,
+      registrations,
+      counters,
+      limits,
+      clock: env.clock,
+      random: env.random,
+      secrets: env.secrets,
+      onOpen: () => this.#pending.delete(socket),
+      onUnauthenticated: (reason) => this.#authFailures.record(reason, socket.remoteAddress ?? ''),
     });
-    new ServingConnection({ socket, registrations, counters, limits, clock: env.clock });
+    this.#connections.set(socket, connection);
+    this.#pending.add(socket);
+  }
+
+  #ended(socket: net.Socket): void {
+    if (this.#connections.delete(socket)) this.#parts.counters.add('connections', -1);
+    this.#pending.delete(socket);
+  }
+
+  #refuse(socket: net.Socket): void {
+    this.#parts.counters.add('refusedConnections', 1);
+    socket.on('error', () => {});
+    socket.destroy();
   }
 }

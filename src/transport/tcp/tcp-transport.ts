@@ -122,6 +122,10 @@ export class TcpTransport implements Transport {
     return !this.#peers.isSkipped(tcpHostAndPort(remoteEndpoint) ?? remoteEndpoint);
   }
 
+  isServing(): boolean {
+    return this.#serving.isServing;
+  }
+
   stats(): TcpTransportStats {
     const reading = this.#counters;
     const serving = this.#serving.counters;

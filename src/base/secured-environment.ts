@@ -1,0 +1,67 @@
+import { AuthFailures } from './auth-failures.js';
+import type { Environment } from './environment.js';
+import { ConfigError } from './errors.js';
+import { SECRET_ADVISED_CHARACTERS } from './limits.js';
+import { type ClusterSecrets, readSecretsFile } from './secrets.js';
+import { readTlsIdentity, type TlsIdentity, tlsNetwork } from './tls.js';
+
+/** The fields of a configuration that decide who may talk to a node; a `MeshCacheConfig` has them all. */
+export interface SecurityConfig {
+  readonly clusterSecret?: ClusterSecrets | undefined;
+  readonly clusterSecretFile?: string | undefined;
+  readonly tlsCertFile?: string | undefined;
+  readonly tlsKeyFile?: string | undefined;
+  readonly tlsCaFile?: string | undefined;
+}
+
+/**
+ * `env` with the secrets and the TLS network that `config` asks for: what is made with it talks to nobody without them. Reads the
+ * files. Throws {@link ConfigError} that names the key of one that cannot be used. TLS takes the place of the network of `env`.
+ */
+export function securedEnvironment(config: SecurityConfig, env: Environment): Environment {
+  checkSecurity(config);
+  const secrets = secretsOf(config, env) ?? env.secrets;
+  const tls = tlsOf(config, env);
+  if (tls === undefined) return secrets === env.secrets ? env : { ...env, secrets };
+  return { ...env, secrets, tls, network: tlsNetwork(tls, new AuthFailures('rpc', env)) };
+}
+
+/** Throws {@link ConfigError} for keys that exclude each other or lack one; reads nothing. */
+export function checkSecurity(config: SecurityConfig): void {
+  if (config.clusterSecret !== undefined && config.clusterSecretFile !== undefined) {
+    throw new ConfigError('configuration keys "cluster_secret" and "cluster_secret_file": give one of them, not both');
+  }
+  const files = { tls_cert_file: config.tlsCertFile, tls_key_file: config.tlsKeyFile, tls_ca_file: config.tlsCaFile };
+  const missing = Object.entries(files).filter(([, path]) => path === undefined);
+  if (missing.length === 0 || missing.length === Object.keys(files).length) return;
+  const names = missing.map(([key]) => `"${key}"`).join(', ');
+  throw new ConfigError(`TLS needs all of ${Object.keys(files).join(', ')}: configuration keys missing: ${names}`);
+}
+
+function secretsOf(
+  { clusterSecret, clusterSecretFile }: SecurityConfig,
+  { log }: Environment,
+): ClusterSecrets | undefined {
+  let secrets = clusterSecret;
+  if (clusterSecretFile !== undefined) {
+    const file = readSecretsFile(clusterSecretFile);
+    secrets = file.secrets;
+    if (file.isReadableByOthers) {
+      log.log('warn', 'every user of this machine can read the cluster_secret_file; chmod 600', {
+        path: clusterSecretFile,
+      });
+    }
+  }
+  if (secrets !== undefined && secrets.shortestCharacters < SECRET_ADVISED_CHARACTERS) {
+    log.log('warn', 'the cluster_secret is so short that it may be found by trying; use random text', {
+      advised_characters: SECRET_ADVISED_CHARACTERS,
+    });
+  }
+  return secrets;
+}
+
+function tlsOf({ tlsCertFile, tlsKeyFile, tlsCaFile }: SecurityConfig, env: Environment): TlsIdentity | undefined {
+  if (tlsCertFile === undefined || tlsKeyFile === undefined || tlsCaFile === undefined) return undefined;
+  const files = { certFile: tlsCertFile, keyFile: tlsKeyFile, caFile: tlsCaFile };
+  return readTlsIdentity(files, env.clock.wallMs());
+}

@@ -1,0 +1,40 @@
+import { AuthFailures } from '../../base/auth-failures.js';
+import { type Environment, systemEnvironment } from '../../base/environment.js';
+import { type Labels, noMetrics } from '../../base/metrics-sink.js';
+import { ClusterSecrets } from '../../base/secrets.js';
+import { TlsIdentity, tlsNetwork } from '../../base/tls.js';
+import type { ServingReport, ServingSetup } from './serving-messages.js';
+
+/** Counts go to the other thread together, this long after the first of them: a flood must not become one of messages. */
+const COUNTS_DELAY_MS = 200;
+
+/** The real machine for the serving thread, whose log and counts are `report`ed to the transport's. */
+export function servingEnvironment(
+  { secrets, tls }: Pick<ServingSetup, 'secrets' | 'tls'>,
+  report: (report: ServingReport) => void,
+): Environment {
+  const counts = new Map<string, { readonly name: string; readonly labels: Labels; amount: number }>();
+  const sendCounts = (): void => {
+    for (const count of counts.values()) report({ type: 'count', ...count });
+    counts.clear();
+  };
+  const env = systemEnvironment({
+    log: { log: (level, message, fields) => report({ type: 'log', level, message, fields }) },
+    metrics: {
+      ...noMetrics,
+      count(name, amount = 1, labels = {}) {
+        const key = JSON.stringify([name, labels]);
+        const count = counts.get(key);
+        if (count !== undefined) {
+          count.amount += amount;
+          return;
+        }
+        if (counts.size === 0) env.clock.after(COUNTS_DELAY_MS, sendCounts);
+        counts.set(key, { name, labels, amount });
+      },
+    },
+    secrets: secrets === undefined ? undefined : ClusterSecrets.of(secrets),
+  });
+  if (tls === undefined) return env;
+  return { ...env, network: tlsNetwork(new TlsIdentity(tls), new AuthFailures('data', env)) };
+}

@@ -1,0 +1,148 @@
+import { once } from 'node:events';
+import { readFileSync } from 'node:fs';
+import net from 'node:net';
+import tls from 'node:tls';
+import test, { type ExecutionContext } from 'ava';
+import { AuthFailures } from '../../src/base/auth-failures.js';
+import { ConfigError } from '../../src/base/errors.js';
+import { systemNetwork } from '../../src/base/network.js';
+import { onConnected, readTlsIdentity, TlsIdentity, tlsNetwork } from '../../src/base/tls.js';
+import { Authority, type CertificateFiles, noCertificates } from '../certificates.js';
+import { RecordingEnvironment } from '../contract/auth-contract.js';
+import { until } from '../support.js';
+
+function identityOf({ tlsCertFile, tlsKeyFile, tlsCaFile }: CertificateFiles): TlsIdentity {
+  const [cert, key, ca] = [tlsCertFile, tlsKeyFile, tlsCaFile].map((path) => readFileSync(path, 'utf8'));
+  return new TlsIdentity({ cert, key, ca } as { cert: string; key: string; ca: string });
+}
+
+/** A server that says `hello` to everybody whom it lets in. */
+async function greeter(t: ExecutionContext, files: CertificateFiles) {
+  const recording = new RecordingEnvironment();
+  const network = tlsNetwork(identityOf(files), new AuthFailures('rpc', recording.env));
+  let letIn = 0;
+  const server = network.createServer({}, (socket) => {
+    letIn++;
+    socket.on('error', () => {});
+    socket.end('hello');
+  });
+  t.teardown(() => server.close());
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  return { port: (server.address() as net.AddressInfo).port, recording, server, letIn: () => letIn };
+}
+
+/** All that a socket gets until it is closed. */
+async function heard(socket: net.Socket): Promise<string> {
+  let text = '';
+  socket.on('data', (chunk) => {
+    text += String(chunk);
+  });
+  socket.on('error', () => {});
+  await new Promise<void>((resolve) => socket.once('close', () => resolve()));
+  return text;
+}
+
+if (noCertificates === '') {
+  const authority = new Authority();
+  const stranger = new Authority();
+  test.after.always(() => {
+    authority.remove();
+    stranger.remove();
+  });
+  const [node, other, expired] = [authority.issue('node'), authority.issue('other'), authority.issue('expired', -1)];
+  const foreign = stranger.issue('node');
+  const nobodyHears = new AuthFailures('rpc', new RecordingEnvironment().env);
+
+  test('tls: nodes whom the same authority has signed talk to each other', async (t) => {
+    const server = await greeter(t, node);
+    const socket = tlsNetwork(identityOf(other), nobodyHears).connect({ host: '127.0.0.1', port: server.port });
+    let isConnected = false;
+    onConnected(socket, () => {
+      isConnected = true;
+    });
+    t.is(await heard(socket), 'hello');
+    t.true(isConnected);
+    t.is((socket as tls.TLSSocket).getProtocol() ?? 'TLSv1.3', 'TLSv1.3');
+    t.is(server.recording.failures('rpc', 'tls'), 0);
+  });
+
+  test('tls: nobody else is let in, and the failures are counted', async (t) => {
+    const server = await greeter(t, node);
+    const { tlsCaFile } = node;
+    const at = { host: '127.0.0.1', port: server.port };
+    const ca = readFileSync(tlsCaFile, 'utf8');
+    const clients: Record<string, () => net.Socket> = {
+      'signed by another authority': () =>
+        tlsNetwork(new TlsIdentity({ ...identityOf(foreign).reveal(), ca }), nobodyHears).connect(at),
+      expired: () => tlsNetwork(identityOf(expired), nobodyHears).connect(at),
+      'no certificate': () => tls.connect({ ...at, ca, checkServerIdentity: () => undefined }),
+      'an old version': () =>
+        tls.connect({
+          ...at,
+          ...identityOf(other).reveal(),
+          maxVersion: 'TLSv1.2',
+          checkServerIdentity: () => undefined,
+        }),
+      'no TLS': () => net.connect(at).end('MCRP and something that is no TLS record at all'),
+    };
+    let failures = 0;
+    for (const [name, connect] of Object.entries(clients)) {
+      t.is(await heard(connect()), '', name);
+      failures++;
+      await until(() => server.recording.failures('rpc', 'tls') === failures);
+    }
+    t.is(server.letIn(), 0);
+    t.is(server.recording.lines.length, 1, 'one record for all of them');
+  });
+
+  test('tls: a client sends nothing to a server whose certificate is not of its authority', async (t) => {
+    for (const files of [foreign, expired]) {
+      const server = await greeter(t, { ...files, tlsCaFile: node.tlsCaFile });
+      const socket = tlsNetwork(identityOf(node), nobodyHears).connect({ host: '127.0.0.1', port: server.port });
+      onConnected(socket, () => t.fail('it took the server for one of its cluster'));
+      t.is(await heard(socket), '');
+    }
+  });
+
+  test('tls: a server closes at once, whatever handshakes have begun', async (t) => {
+    const server = await greeter(t, node);
+    const sockets = Array.from({ length: 5 }, () => net.connect(server.port, '127.0.0.1'));
+    await Promise.all(sockets.map((socket) => once(socket, 'connect')));
+    const closed = sockets.map(heard);
+    await new Promise((resolve) => server.server.close(resolve));
+    await Promise.all(closed);
+    t.pass();
+  });
+
+  test('tls: files that cannot be used are refused by key and path', (t) => {
+    const now = Date.now();
+    const files = { certFile: node.tlsCertFile, keyFile: node.tlsKeyFile, caFile: node.tlsCaFile };
+    t.truthy(readTlsIdentity(files, now));
+    const cases: readonly (readonly [Partial<typeof files>, number, RegExp])[] = [
+      [{ certFile: '/nowhere/node.pem' }, now, /"tls_cert_file": \/nowhere\/node\.pem cannot be read \(ENOENT\)/],
+      [{ certFile: node.tlsKeyFile }, now, /"tls_cert_file": .* has no certificate/],
+      [{ certFile: expired.tlsCertFile }, now, /"tls_cert_file": .* has expired on/],
+      [{}, now - 86_400_000, /"tls_cert_file": .* is not valid before/],
+      [{ keyFile: other.tlsKeyFile }, now, /"tls_key_file": .* does not belong to the certificate/],
+      [{ keyFile: node.tlsCertFile }, now, /"tls_key_file": .* is no private key/],
+      [{ caFile: node.tlsKeyFile }, now, /"tls_ca_file": .* has no certificate/],
+    ];
+    for (const [change, wallMs, message] of cases) {
+      t.throws(() => readTlsIdentity({ ...files, ...change }, wallMs), { instanceOf: ConfigError, message });
+    }
+  });
+} else {
+  test.skip(`tls (${noCertificates})`, () => {});
+}
+
+test('tls: without it a socket is connected when it is', async (t) => {
+  const server = systemNetwork.createServer({}, (socket) => socket.end());
+  t.teardown(() => server.close());
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const socket = systemNetwork.connect({ host: '127.0.0.1', port: (server.address() as net.AddressInfo).port });
+  await new Promise<void>((resolve) => onConnected(socket, resolve));
+  socket.destroy();
+  t.pass();
+});

@@ -1,0 +1,43 @@
+import test from 'ava';
+import { HostRegion } from '../../src/memory/host-region.js';
+import { TcpTransport } from '../../src/transport/tcp/tcp-transport.js';
+import type { Mr } from '../../src/transport/transport.js';
+import { authContract } from '../contract/auth-contract.js';
+import { requestFrame } from './raw-peer.js';
+
+const BYTES = 1000;
+const region = HostRegion.allocate(BYTES);
+region.bytes().fill(7);
+test.after.always(() => region.free());
+/** Of the server of each port. */
+const registrations = new Map<number, Mr>();
+
+authContract(test, {
+  plane: 'data',
+  hello: (flags) => Buffer.concat([Buffer.from('MCTP'), Buffer.from([1, 0, flags, 0]), Buffer.alloc(24)]),
+  // Of an rkey that nobody has: it is answered, as not granted.
+  request: () => requestFrame(1, [{ rkey: 1, addr: region.addr, length: BYTES }]),
+  async serve(t, { env }) {
+    const transport = await TcpTransport.create({ host: '127.0.0.1', env });
+    t.teardown(() => transport.close());
+    const { port } = transport.localEndpoints().tcp;
+    registrations.set(port, transport.registerMr(region.addr, BYTES));
+    return {
+      port,
+      answered: () => transport.stats().servedOps + transport.stats().refusedOps,
+      connections: () => transport.stats().connections,
+    };
+  },
+  async isAnswered(t, port, { env }) {
+    const reader = await TcpTransport.create({ host: '127.0.0.1', env });
+    t.teardown(() => reader.close());
+    const target = HostRegion.allocate(BYTES);
+    t.teardown(() => target.free());
+    const rkey = registrations.get(port)?.rkey ?? 1;
+    const op = { remoteAddr: region.addr, rkey, localAddr: target.addr, length: BYTES };
+    const [isRead] = await reader.batchRead([{ ...op, remoteEndpoint: `127.0.0.1:${port}` }]);
+    t.is(target.bytes()[BYTES - 1], isRead ? 7 : 0);
+    if (!isRead) t.false(reader.isReachable(`127.0.0.1:${port}`), 'it is not tried again at once');
+    return isRead as boolean;
+  },
+});
