@@ -1,0 +1,17 @@
+import { type Environment, systemEnvironment } from '../../src/base/environment.js';
+import { silentLogger } from '../../src/base/log.js';
+import { seededRandom } from '../../src/base/random.js';
+import { ManualClock } from '../clock.js';
+import { MemoryNetwork } from './memory-socket.js';
+
+export interface MemoryEnvironment extends Environment {
+  readonly clock: ManualClock;
+  readonly network: MemoryNetwork;
+}
+
+/** Nothing of the machine: a clock that stands still, sockets in memory, random bytes that are always the same. */
+export function memoryEnvironment(): MemoryEnvironment {
+  const clock = new ManualClock();
+  const network = new MemoryNetwork();
+  return { ...systemEnvironment({ log: silentLogger, random: seededRandom(1) }), clock, network };
+}

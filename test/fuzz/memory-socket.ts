@@ -1,0 +1,143 @@
+import { EventEmitter } from 'node:events';
+import type net from 'node:net';
+import { Duplex } from 'node:stream';
+import type { Network } from '../../src/base/network.js';
+
+type OnRead = NonNullable<net.TcpSocketConnectOpts['onread']>;
+
+/** A socket without a system below it: what it is fed it receives at once, what it sends is there to be looked at. */
+export class MemorySocket extends Duplex {
+  readonly remoteAddress = '192.0.2.1';
+  readonly remotePort = 1024;
+  readonly #sent: Buffer[] = [];
+  readonly #onRead: OnRead | undefined;
+  #target: Uint8Array | undefined;
+  bytesWritten = 0;
+
+  constructor(onRead?: OnRead) {
+    super();
+    this.#onRead = onRead;
+  }
+
+  get sent(): Buffer {
+    return Buffer.concat(this.#sent);
+  }
+
+  setNoDelay(): this {
+    return this;
+  }
+
+  setKeepAlive(): this {
+    return this;
+  }
+
+  setTimeout(): this {
+    return this;
+  }
+
+  /** As the system's sockets have it: ends when what was written has been sent. */
+  destroySoon(): void {
+    if (this.writable) this.end();
+    if (this.writableFinished) this.destroy();
+    else this.once('finish', () => this.destroy());
+  }
+
+  ref(): this {
+    return this;
+  }
+
+  unref(): this {
+    return this;
+  }
+
+  override _read(): void {}
+
+  override _write(chunk: Buffer, _encoding: string, done: () => void): void {
+    this.#sent.push(Buffer.from(chunk));
+    this.bytesWritten += chunk.length;
+    done();
+  }
+
+  connected(): void {
+    if (this.#onRead !== undefined) this.#target = this.#nextTarget();
+    this.emit('connect');
+  }
+
+  /** Receives the pieces one after the other, as long as it is open; not while it is paused. */
+  async feed(pieces: readonly Buffer[]): Promise<void> {
+    for (const piece of pieces) {
+      while (this.isPaused() && !this.destroyed) await turn();
+      if (this.destroyed) return;
+      if (this.#onRead === undefined) this.emit('data', piece);
+      else this.#land(piece, this.#onRead);
+    }
+    while (this.isPaused() && !this.destroyed) await turn();
+  }
+
+  /** The peer ends its side. */
+  async hangUp(): Promise<void> {
+    if (!this.destroyed) this.emit('end');
+    this.destroy();
+    await turn();
+  }
+
+  #land(piece: Buffer, { callback }: OnRead): void {
+    for (let at = 0; at < piece.length && !this.destroyed; ) {
+      const target = this.#target as Uint8Array;
+      const count = Math.min(target.length, piece.length - at);
+      target.set(piece.subarray(at, at + count));
+      at += count;
+      callback(count, target);
+      if (!this.destroyed) this.#target = this.#nextTarget();
+    }
+  }
+
+  #nextTarget(): Uint8Array {
+    const { buffer } = this.#onRead as OnRead;
+    return typeof buffer === 'function' ? buffer() : buffer;
+  }
+}
+
+/** Resolves when everything that is due has run: ticks, promises, events of closed sockets. */
+export function turn(): Promise<void> {
+  return new Promise((resolve) => setImmediate(resolve));
+}
+
+/** A network of {@link MemorySocket}s: servers get theirs by `accept`, clients theirs are in `connections`. */
+export class MemoryNetwork implements Network {
+  readonly connections: MemorySocket[] = [];
+  #onConnection: ((socket: net.Socket) => void) | undefined;
+
+  connect(options: net.NetConnectOpts): net.Socket {
+    const socket = new MemorySocket((options as net.TcpSocketConnectOpts).onread);
+    this.connections.push(socket);
+    return socket as unknown as net.Socket;
+  }
+
+  createServer(_options: net.ServerOpts, onConnection: (socket: net.Socket) => void): net.Server {
+    this.#onConnection = onConnection;
+    return new MemoryServer() as unknown as net.Server;
+  }
+
+  accept(): MemorySocket {
+    const socket = new MemorySocket();
+    this.#onConnection?.(socket as unknown as net.Socket);
+    return socket;
+  }
+}
+
+class MemoryServer extends EventEmitter {
+  listen(_options: unknown, done: () => void): this {
+    setImmediate(done);
+    return this;
+  }
+
+  address(): { readonly port: number } {
+    return { port: 1 };
+  }
+
+  close(done?: () => void): this {
+    if (done !== undefined) setImmediate(done);
+    return this;
+  }
+}

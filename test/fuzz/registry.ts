@@ -1,0 +1,46 @@
+import type { Fuzzer } from './fuzzer.js';
+import { authentication } from './targets/auth.js';
+import { configFiles, traceFiles } from './targets/cli-files.js';
+import { configuration, sizes } from './targets/config.js';
+import { directoryServer, keyColumns, locationColumns } from './targets/directory.js';
+import { discoveryAnswers, discoveryServer } from './targets/discovery.js';
+import { diskFolders } from './targets/disk-folder.js';
+import { journalFiles, journalHeaders, journalRecords } from './targets/disk-index.js';
+import { keyEncoding } from './targets/keys.js';
+import { nodeCalls, promoteAnswers } from './targets/node-calls.js';
+import { locations, nodeRecords } from './targets/records.js';
+import { rpcClient } from './targets/rpc-client.js';
+import { rpcFrames } from './targets/rpc-frames.js';
+import { rpcMessage } from './targets/rpc-message.js';
+import { rpcServer } from './targets/rpc-server.js';
+import { tcpReading } from './targets/tcp-reading.js';
+import { tcpServing } from './targets/tcp-serving.js';
+
+/** Everything that decodes what others have written: peers, disks, users. */
+export const FUZZERS: readonly Fuzzer[] = [
+  rpcMessage,
+  rpcFrames,
+  rpcServer,
+  rpcClient,
+  tcpServing,
+  tcpReading,
+  ...authentication,
+  nodeRecords,
+  locations,
+  discoveryAnswers,
+  discoveryServer,
+  keyColumns,
+  locationColumns,
+  directoryServer,
+  nodeCalls,
+  promoteAnswers,
+  configuration,
+  sizes,
+  configFiles,
+  traceFiles,
+  journalHeaders,
+  journalRecords,
+  journalFiles,
+  diskFolders,
+  keyEncoding,
+];

@@ -1,0 +1,84 @@
+import { ConfigError } from '../../../src/base/errors.js';
+import { CALL_MAX_KEYS } from '../../../src/base/limits.js';
+import { mastersOf, parseConfiguration, readConfiguration } from '../../../src/cli/configuration.js';
+import { CommandFailure } from '../../../src/cli/failure.js';
+import { readTrace, type TraceRequest } from '../../../src/cli/trace.js';
+import { CONFIG_KEYS } from '../../../src/config.js';
+import { check, type Fuzzer, unlessRefused, unlessRejected } from '../fuzzer.js';
+import { Scratch } from '../scratch-file.js';
+import { checkSecrecy } from '../secrecy.js';
+import { inputValue, valueInput } from '../values.js';
+
+const scratch = new Scratch();
+const LINE = '{"timestamp": 27, "input_length": 6758, "output_length": 500, "hash_ids": [0, 14, 15]}';
+
+export const traceFiles: Fuzzer = {
+  name: 'trace-files',
+  what: 'trace files',
+  form: 'bytes',
+  tokens: [
+    '"timestamp"',
+    '"hash_ids"',
+    '[]',
+    'null',
+    '1e999',
+    '-1',
+    '9007199254740993',
+    '\r\n',
+    '\n',
+    '{}',
+    '"__proto__"',
+    '\u2028',
+  ].map((text) => Buffer.from(text)),
+  seeds: () => [`${LINE}\n`, `${LINE}\r\n\r\n${LINE}`, ''].map((text) => Buffer.from(text)),
+  async run(input) {
+    const path = scratch.write('trace.jsonl', input);
+    const requests = await unlessRejected([CommandFailure], async () => {
+      const all: TraceRequest[] = [];
+      for await (const request of readTrace(path)) all.push(request);
+      return all;
+    });
+    for (const { timestampMs, inputTokens, outputTokens, hashIds } of requests?.value ?? []) {
+      for (const amount of [timestampMs, inputTokens, outputTokens])
+        check(Number.isFinite(amount) && amount >= 0, `${amount}`);
+      check(hashIds.length <= CALL_MAX_KEYS && hashIds.every((id) => Number.isSafeInteger(id) && id >= 0), 'hash_ids');
+    }
+  },
+  async close() {
+    scratch.remove();
+  },
+};
+
+const SECRET = 'fuzz-secret-0123456789';
+
+export const configFiles: Fuzzer = {
+  name: 'config-files',
+  what: 'configuration files of the command line',
+  form: 'value',
+  tokens: CONFIG_KEYS.map((key) => Buffer.from(`"${key}"`)),
+  seeds: () => [
+    valueInput({ discovery_addr: 'h:1', metrics_token: SECRET }),
+    valueInput({ discoveryAddr: 'h:1', cluster_secret: SECRET, disk_enabled: true, disk_path: '/d', vnodes: null }),
+  ],
+  async run(input) {
+    const path = scratch.write('node.json', input);
+    const said: string[] = [];
+    const isRefused = (error: unknown): boolean => {
+      if (!(error instanceof CommandFailure || error instanceof ConfigError)) return false;
+      said.push(error.message);
+      return true;
+    };
+    try {
+      const read = await readConfiguration({ config: path }, {});
+      said.push(...read.warnings);
+      unlessRefused([CommandFailure], () => mastersOf(read));
+      parseConfiguration(read);
+    } catch (error) {
+      if (!isRefused(error)) throw error;
+    }
+    checkSecrecy(inputValue(input)?.value, said);
+  },
+  async close() {
+    scratch.remove();
+  },
+};

@@ -1,0 +1,186 @@
+import { isDeepStrictEqual } from 'node:util';
+import { ProtocolError } from '../../../src/base/errors.js';
+import { DIRECTORY_KEY_MAX_BYTES, DIRECTORY_REQUEST_MAX_KEYS } from '../../../src/base/limits.js';
+import { decodeKeys, encodeKeys } from '../../../src/directory/key-column.js';
+import { LocationColumns } from '../../../src/directory/location-columns.js';
+import { DirectoryServer } from '../../../src/directory/server.js';
+import { DirectoryShard } from '../../../src/directory/shard.js';
+import { keyFields, locationFields, readKeys } from '../../../src/directory/wire.js';
+import { DataLocation } from '../../../src/types.js';
+import { check, type Fuzzer, unlessRefused } from '../fuzzer.js';
+import { Handlers } from '../handlers.js';
+import { receivedValue, valueInput } from '../values.js';
+
+/** [count: u8][lengths: u32 little endian each][text] */
+export const keyColumns: Fuzzer = {
+  name: 'key-columns',
+  what: 'keys as they travel',
+  form: 'bytes',
+  tokens: [
+    '00000000',
+    '01000000',
+    '00040100',
+    '01040100',
+    'ffffffff',
+    'c3a9',
+    'f09f9982',
+    'eda080',
+    'efbbbf',
+    'c0af',
+    'f4908080',
+  ].map((hex) => Buffer.from(hex, 'hex')),
+  seeds: () => [['a', 'bc', ''], ['é', '🙂x', '\ufeff'], ['k'.repeat(300)], []].map(columnInput),
+  allocationMaxBytes: (inputBytes) => 8 * inputBytes + 16_384,
+  run(input) {
+    const lengthBytes = (input[0] ?? 0) * 4;
+    const column = { lengths: input.subarray(1, 1 + lengthBytes), text: input.subarray(1 + lengthBytes) };
+    const owned = unlessRefused([ProtocolError], () => decodeKeys(column, true))?.value;
+    const shared = unlessRefused([ProtocolError], () => decodeKeys(column, false))?.value;
+    check(isDeepStrictEqual(owned, shared), 'other keys when they are to be kept');
+    if (owned === undefined) return;
+    check(
+      owned.every((key) => Buffer.byteLength(key) <= DIRECTORY_KEY_MAX_BYTES),
+      'too long a key',
+    );
+    const again = encodeKeys(owned);
+    check(
+      Buffer.compare(again.lengths, column.lengths) === 0 && Buffer.compare(again.text, column.text) === 0,
+      'other bytes out of the same keys',
+    );
+  },
+};
+
+function columnInput(keys: readonly string[]): Buffer {
+  const { lengths, text } = encodeKeys(keys);
+  return Buffer.concat([Buffer.from([keys.length]), lengths, text]);
+}
+
+export type DecodeColumns = (bytes: unknown, nodes: unknown) => LocationColumns;
+
+/** [nodes: u8][columns]: the columns of locations as they travel, with a table of so many nodes. */
+export function locationColumnFuzzer(name: string, decode: DecodeColumns): Fuzzer {
+  return {
+    name,
+    what: 'columns of locations as they travel',
+    form: 'bytes',
+    tokens: [
+      'ffffffff',
+      '00000000',
+      '01000000',
+      '02000000',
+      '000000000000f03f',
+      '000000000000f0ff',
+      '000000000000e03f',
+    ].map((hex) => Buffer.from(hex, 'hex')),
+    seeds: () =>
+      [1, 2, 5].map((count) => {
+        const columns = LocationColumns.of(
+          Array.from({ length: count }, (_, i) => locationOf(i)),
+          { nodeId: 'n0', incarnation: 1, generation: 7 },
+        );
+        return Buffer.concat([Buffer.from([columns.nodes.length]), columns.bytes]);
+      }),
+    allocationMaxBytes: (inputBytes) => 8 * inputBytes + 16_384,
+    run(input) {
+      const nodes = Array.from({ length: input[0] ?? 0 }, (_, i) => [`n${i}`, i, `h:${i}`]);
+      const bytes = input.subarray(1);
+      const columns = unlessRefused([ProtocolError], () => decode(bytes, nodes))?.value;
+      if (columns === undefined) return;
+      check(
+        columns.count <= DIRECTORY_REQUEST_MAX_KEYS && columns.count * 37 === bytes.length,
+        'another number of locations',
+      );
+      check(Buffer.compare(columns.bytes, bytes) === 0, 'other bytes than came');
+      checkLocations(columns);
+    },
+  };
+}
+
+/** What is not absent is a location with a node of the table, as one that is sent alone would be. */
+function checkLocations(columns: LocationColumns): void {
+  for (let i = 0; i < columns.count; i++) {
+    const isAbsent = columns.node[i] === 0xffffffff;
+    const location = columns.locationAt(i);
+    check((location === null) === isAbsent, `location ${i} has node ${columns.node[i]} of ${columns.nodes.length}`);
+    if (location !== null)
+      check(isDeepStrictEqual(DataLocation.fromDict(location.toDict()), location), `location ${i}`);
+  }
+}
+
+export const locationColumns = locationColumnFuzzer('location-columns', (bytes, nodes) =>
+  LocationColumns.decode(bytes, nodes),
+);
+
+function locationOf(i: number): DataLocation {
+  return new DataLocation({
+    nodeId: `n${i % 2}`,
+    rdmaEndpoint: `h:${i % 2}`,
+    remoteAddr: BigInt(2 ** 40 + i * 4096),
+    rkey: i,
+    length: 4096,
+    checksum: 2 ** 32 - 1 - i,
+    incarnation: (i % 2) + 1,
+    generation: i,
+    tier: i % 3 === 2 ? 'disk' : 'memory',
+  });
+}
+
+const CALLS_MAX_COUNT = 12;
+
+/** A list of calls to one new shard: [method, params]; then every key that was sent is asked for. */
+export const directoryServer: Fuzzer = {
+  name: 'directory-server',
+  what: 'a directory shard and its requests',
+  form: 'value',
+  seeds: () => {
+    const keys = ['page-1', 'page-2', 'grün'];
+    const columns = LocationColumns.of(
+      keys.map((_, i) => locationOf(i)),
+      { nodeId: 'n0', incarnation: 1, generation: 7 },
+    );
+    const wireKeys = hexFields(keyFields(keys));
+    const put = { ...wireKeys, ...hexFields(locationFields(columns)) };
+    const erase = { ...wireKeys, node_id: 'n0', incarnation: 1, generation: 100 };
+    return [
+      valueInput([
+        ['directory.put', put],
+        ['directory.get', { ...wireKeys, asker: 'n1' }],
+        ['directory.exists', wireKeys],
+      ] as never),
+      valueInput([
+        ['directory.put', put],
+        ['directory.delete', erase],
+        ['directory.put', put],
+      ] as never),
+    ];
+  },
+  async run(input) {
+    const received = receivedValue(input);
+    if (received === undefined || !Array.isArray(received.value)) return;
+    const handlers = new Handlers();
+    const shard = new DirectoryShard();
+    new DirectoryServer({ shard }).attach(handlers.asServer());
+    for (const step of received.value.slice(0, CALLS_MAX_COUNT)) {
+      if (!Array.isArray(step)) continue;
+      const answer = await handlers.call(step[0], step[1]);
+      if (answer === undefined) continue;
+      const keys = unlessRefused([ProtocolError], () => readKeys(step[1] as never, false))?.value ?? [];
+      const found = shard.get(keys, '');
+      check(found.count === keys.length, 'another number of locations than of keys');
+      checkLocations(found);
+      const exists = Array.from(shard.exists(keys));
+      check(exists.length === keys.length, 'another number of flags than of keys');
+    }
+  },
+};
+
+function hexFields(fields: Readonly<Record<string, unknown>>): Record<string, unknown> {
+  return Object.fromEntries(
+    Object.entries(fields).map(([name, value]) => [
+      name,
+      value instanceof Uint8Array
+        ? { $bytes: Buffer.from(value.buffer, value.byteOffset, value.length).toString('hex') }
+        : value,
+    ]),
+  );
+}

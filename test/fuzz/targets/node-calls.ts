@@ -1,0 +1,96 @@
+import { DIRECTORY_REQUEST_MAX_KEYS } from '../../../src/base/limits.js';
+import { LocationColumns } from '../../../src/directory/location-columns.js';
+import { keyFields, locationFields } from '../../../src/directory/wire.js';
+import { PageNotices } from '../../../src/node/page-notices.js';
+import { Promotions } from '../../../src/node/promotions.js';
+import type { RpcClient } from '../../../src/rpc/client.js';
+import { DataLocation } from '../../../src/types.js';
+import { check, type Fuzzer } from '../fuzzer.js';
+import { Handlers } from '../handlers.js';
+import { receivedValue, valueInput } from '../values.js';
+
+const ENDPOINT = { host: '192.0.2.9', port: 9 };
+const KEYS = ['page-1', 'page-2', 'page-3'];
+
+/** A call to one of the methods by which nodes talk of pages: [method, params]. */
+export const nodeCalls: Fuzzer = {
+  name: 'node-calls',
+  what: 'requests to promote and release pages, and notices of pages',
+  form: 'value',
+  seeds: () => {
+    const { key_lengths: lengths, key_text: text } = keyFields(KEYS);
+    const fields = { reader: 'n', key_lengths: hex(lengths), key_text: hex(text) };
+    return [
+      valueInput(['disk.promote', fields]),
+      valueInput(['disk.release', fields]),
+      valueInput(['pool.touch', { keys: KEYS }]),
+      valueInput(['pool.restate', { keys: [] }]),
+    ];
+  },
+  async run(input) {
+    const received = receivedValue(input);
+    if (received === undefined || !Array.isArray(received.value)) return;
+    const [method, params] = received.value as unknown[];
+    const handlers = new Handlers();
+    const told: (readonly string[])[] = [];
+    const parts = { rpc: {} as RpcClient, endpointOf: () => ENDPOINT, nodeId: 'me' };
+    new Promotions(parts).handle(handlers.asServer(), {
+      async promote(reader, keys) {
+        check(reader !== '' && typeof reader === 'string', 'a reader without a name');
+        told.push(keys);
+        return keys.map((_, i) => (i % 2 === 0 ? 'absent' : 'later'));
+      },
+      release: (_reader, keys) => void told.push(keys),
+    });
+    new PageNotices(parts).handle(handlers.asServer(), {
+      touch: (keys) => void told.push(keys),
+      async restate(keys) {
+        told.push(keys);
+      },
+    });
+    const answer = await handlers.call(method, params);
+    check(told.length === Number(answer !== undefined), 'refused, and yet done; or the other way round');
+    for (const keys of told) {
+      check(keys.length <= DIRECTORY_REQUEST_MAX_KEYS, `${keys.length} keys`);
+      check(
+        keys.every((key) => typeof key === 'string'),
+        'a key that is no text',
+      );
+    }
+  },
+};
+
+/** What an owner answers to the request to promote three pages. */
+export const promoteAnswers: Fuzzer = {
+  name: 'promote-answers',
+  what: 'answers to requests to promote pages: one outcome a key, whatever comes',
+  form: 'value',
+  seeds: () => {
+    const location = new DataLocation({ nodeId: 'owner', rdmaEndpoint: 'h:1', remoteAddr: 4096n, rkey: 1, length: 9 });
+    const { nodes, locations } = locationFields(
+      LocationColumns.of([location], { nodeId: '', incarnation: 0, generation: 0 }),
+    );
+    return [
+      valueInput({ outcomes: { $bytes: '010200' }, nodes: nodes as never, locations: hex(locations) }),
+      valueInput({ outcomes: { $bytes: '000202' }, nodes: [], locations: { $bytes: '' } }),
+    ];
+  },
+  async run(input) {
+    const received = receivedValue(input);
+    if (received === undefined) return;
+    const rpc = { call: async () => received.value } as unknown as RpcClient;
+    const outcomes = await new Promotions({ rpc, endpointOf: () => ENDPOINT, nodeId: 'me' }).ask('owner', KEYS);
+    check(outcomes.length === KEYS.length, `${outcomes.length} outcomes`);
+    for (const outcome of outcomes) {
+      if (outcome === 'absent' || outcome === 'later') continue;
+      check(
+        outcome instanceof DataLocation && outcome.nodeId === 'owner' && outcome.tier === 'memory',
+        'a page elsewhere',
+      );
+    }
+  },
+};
+
+function hex(bytes: Uint8Array): { $bytes: string } {
+  return { $bytes: Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length).toString('hex') };
+}
