@@ -20,6 +20,7 @@ const entries = {
   'tcp-peer': 'src/bench/tcp-peer.ts',
   'rdma-peer': 'src/bench/rdma-peer.ts',
   'directory-peer': 'src/bench/directory-peer.ts',
+  'scrape-peer': 'src/bench/scrape-peer.ts',
 };
 
 const common = {

@@ -13,6 +13,7 @@ const BENCHMARKS: Readonly<Record<string, () => Promise<Benchmark>>> = {
   rdma: async () => (await import('../bench/rdma.js')).rdmaBench,
   memory: async () => (await import('../bench/memory.js')).memoryBench,
   store: async () => (await import('../bench/store.js')).storeBench,
+  metrics: async () => (await import('../bench/metrics.js')).metricsBench,
   disk: async () => (await import('../bench/disk.js')).diskBench,
 };
 
