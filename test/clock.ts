@@ -34,6 +34,12 @@ export class ManualClock implements Clock {
     return new Promise((resolve) => setImmediate(resolve));
   }
 
+  /** As if the process had not run for `byMs`: what is due since runs too late, after that. */
+  stall(byMs: number): void {
+    this.#nowMs += byMs;
+    this.advance(0);
+  }
+
   /** Turns the clock by `byMs`; timers that running ones set are run too when they fall within that time. */
   advance(byMs: number): void {
     const endMs = this.#nowMs + byMs;

@@ -2,18 +2,22 @@ import type { Clock } from '../base/clock.js';
 import { type Environment, systemEnvironment } from '../base/environment.js';
 import { ArgumentError } from '../base/errors.js';
 import { DIRECTORY_KEY_MAX_BYTES, DIRECTORY_REQUESTS_IN_FLIGHT_MAX_COUNT } from '../base/limits.js';
+import type { MetricsSink } from '../base/metrics-sink.js';
 import type { Endpoint } from '../base/network.js';
 import { RpcClient } from '../rpc/client.js';
 import type { DataLocation } from '../types.js';
+import { countFailure, countLookups, reportShard } from './directory-metrics.js';
 import { decodeKeys, encodeKeys } from './key-column.js';
 import { LocationColumns } from './location-columns.js';
-import { NO_OWNER, type OwnerRing, ownersOf, requestsOf } from './owners.js';
+import { addTo, eachRequest, keysByOwner, NO_OWNER, type OwnerRing, ownersOf, requestsOf } from './owners.js';
 import { type KeyBatch, type RequestKind, RequestQueue } from './request-queue.js';
 import type { DirectoryShard } from './shard.js';
 import { asFields, DirectoryMethod, keyFields, locationFields, readFlags, readLocations } from './wire.js';
 
+/** Address of a node's control port; undefined while it is not known. */
 export type ResolveControl = (nodeId: string) => Endpoint | undefined;
 
+/** What a {@link DirectoryClient} takes beside its ring. */
 export interface DirectoryClientOptions {
   /** The own node: its shard is asked without a socket, its own locations are useful to it only when there are no others. */
   readonly nodeId?: string;
@@ -67,12 +71,13 @@ export class DirectoryClient {
   readonly #rpc: RpcClient;
   readonly #ownsRpc: boolean;
   readonly #nodeId: string;
-  readonly #incarnation: number;
+  #incarnation: number;
   readonly #localShard: DirectoryShard | undefined;
   readonly #timeoutMs: number | undefined;
   /** Node id -> incarnation of what was put: whose locations `delete` removes. */
   readonly #identities = new Map<string, number>();
   readonly #clock: Clock;
+  readonly #metrics: MetricsSink;
   readonly #formerRingMs: number;
   /** By owner; an owner that nothing is asked of has none. */
   readonly #statements = new Map<string, RequestQueue<Statement, Uint8Array>>();
@@ -81,6 +86,7 @@ export class DirectoryClient {
   #ring: OwnerRing;
   #formerRings: { readonly ring: OwnerRing; readonly untilMs: number }[] = [];
   #generation: number;
+  #isSilent = false;
 
   constructor(ring: OwnerRing, resolveControl: ResolveControl, replicas: number, options: DirectoryClientOptions = {}) {
     if (!Number.isSafeInteger(replicas) || replicas < 1)
@@ -92,16 +98,34 @@ export class DirectoryClient {
     const env = options.env ?? systemEnvironment();
     this.#rpc = options.rpc ?? new RpcClient({ env });
     this.#clock = env.clock;
+    this.#metrics = env.metrics;
     this.#formerRingMs = options.formerRingMs ?? 0;
     // Without an incarnation, a later client of the same node is told from an earlier one by its statements only.
     this.#generation = options.incarnation === undefined ? Math.floor(env.clock.wallMs()) * 1000 : 0;
     this.#nodeId = options.nodeId ?? '';
     this.#incarnation = options.incarnation ?? 0;
     this.#localShard = options.localShard;
+    if (options.localShard !== undefined) reportShard(options.localShard, env.metrics);
     this.#timeoutMs = options.timeoutMs;
     if (options.nodeId !== undefined && options.incarnation !== undefined) {
       this.#identities.set(options.nodeId, options.incarnation);
     }
+  }
+
+  /** The last statement up to now. */
+  get generation(): number {
+    return this.#generation;
+  }
+
+  /** True: from now on nothing is stated; `put` is refused, `announce` has nothing to do. False: no longer. */
+  setSilent(isSilent: boolean): void {
+    this.#isSilent = isSilent;
+  }
+
+  /** The own node goes on as another start of itself, under which everything is stated from now on. */
+  restartAs(incarnation: number): void {
+    this.#incarnation = incarnation;
+    this.#identities.set(this.#nodeId, incarnation);
   }
 
   /** Calls from now on go by this ring. It may also be changed in place. */
@@ -131,8 +155,9 @@ export class DirectoryClient {
     this.#check(keys);
     const columns = this.#state(locations);
     const results = new Array<boolean>(keys.length).fill(false);
+    if (this.#isSilent) return results;
     // All at once and not slice by slice: a delete that is called later must not get before any of it.
-    await eachRequest(keys, this.#ownersOf(keys, [this.#ring]), async (ownerId, request) => {
+    await eachRequest(keys, keysByOwner(keys, [this.#ring], this.#replicas), async (ownerId, request) => {
       const taken = await this.#putTo(ownerId, pick(keys, request), columns.pick(request));
       request.forEach((i, j) => {
         if (taken?.[j] === 1) results[i] = true;
@@ -158,6 +183,7 @@ export class DirectoryClient {
     keys: readonly string[],
     onFound: (found: readonly (readonly [index: number, location: DataLocation])[]) => void,
   ): Promise<void> {
+    let foundCount = 0;
     await this.#ask(keys, async (ownerId, request) => {
       const locationAt = await this.#getFrom(ownerId, pick(keys, request));
       if (locationAt === undefined) return request;
@@ -167,9 +193,11 @@ export class DirectoryClient {
         if (location !== null) found.push([i, location]);
         return location === null;
       });
+      foundCount += found.length;
       if (found.length > 0) onFound(found);
       return missing;
     });
+    countLookups(this.#metrics, keys.length, foundCount);
   }
 
   /** Whether a live location of each key is known; false also when its owners do not answer. */
@@ -183,6 +211,8 @@ export class DirectoryClient {
         return !results[i];
       });
     });
+    const foundCount = results.reduce((count, isFound) => count + Number(isFound), 0);
+    countLookups(this.#metrics, keys.length, foundCount);
     return results;
   }
 
@@ -194,7 +224,7 @@ export class DirectoryClient {
     this.#check(keys);
     const identities = [...this.#identities];
     await this.#inSlices(keys, async (slice) => {
-      await eachRequest(slice, this.#ownersOf(slice, this.rings()), async (ownerId, request) => {
+      await eachRequest(slice, keysByOwner(slice, this.rings(), this.#replicas), async (ownerId, request) => {
         const picked = pick(slice, request);
         const of = identities.map(([nodeId, incarnation]) => ({ nodeId, incarnation, generation }));
         await Promise.all(of.map((dropped) => this.#deleteAt(ownerId, picked, dropped)));
@@ -209,6 +239,7 @@ export class DirectoryClient {
    */
   async announce(ownerId: string, keys: readonly string[], locations: LocationSource): Promise<boolean> {
     this.#check(keys);
+    if (this.#isSilent) return true;
     const all = keys.map((_, i) => i);
     let complete = true;
     for (const request of requestsOf(keys, all)) {
@@ -222,6 +253,17 @@ export class DirectoryClient {
       if (taken.includes(0)) complete = false;
     }
     return complete;
+  }
+
+  /**
+   * Tells an owner that it has been told anew of all that the own node still has: what the node had stated up to
+   * `generation` and not again since is void there.
+   */
+  async renounce(ownerId: string, generation: number): Promise<void> {
+    const [nodeId, incarnation] = [this.#nodeId, this.#incarnation];
+    if (this.#isSilent) return;
+    if (this.#isLocal(ownerId)) this.#localShard?.renounce(nodeId, incarnation, generation);
+    else await this.#call(ownerId, 'renounce', { node_id: nodeId, incarnation, generation }, () => true);
   }
 
   /** Closes the connections, unless they belong to an RPC client that was handed in. Idempotent. */
@@ -253,29 +295,6 @@ export class DirectoryClient {
       }
     }
     return columns;
-  }
-
-  /** For every owner by any of the rings, whatever its rank, the indices of its keys. */
-  #ownersOf(keys: readonly string[], rings: readonly OwnerRing[]): Map<string, number[]> {
-    const all = new Map<string, number[]>();
-    for (const groups of rings.map((ring) => this.#ownersBy(ring, keys))) {
-      for (const [ownerId, indices] of groups) {
-        const known = all.get(ownerId);
-        all.set(ownerId, known === undefined ? indices : [...new Set([...known, ...indices])]);
-      }
-    }
-    return all;
-  }
-
-  #ownersBy(ring: OwnerRing, keys: readonly string[]): Map<string, number[]> {
-    const { nodes } = ring;
-    const owners = ownersOf(ring, keys, this.#replicas);
-    const groups = new Map<string, number[]>();
-    for (let at = 0; at < owners.length; at++) {
-      const owner = owners[at] as number;
-      if (owner !== NO_OWNER) addTo(groups, nodes[owner] as string, Math.floor(at / this.#replicas));
-    }
-    return groups;
   }
 
   /** `task` for a part of the keys after the other; between them other work has its turn. */
@@ -348,7 +367,7 @@ export class DirectoryClient {
         ...plainKeys,
         part: (found, from) => (i) => found(from + i),
         send: async (batch) =>
-          this.#call(ownerId, DirectoryMethod.get, { ...keyFields(batch.keys), asker: this.#nodeId }, (answer) => {
+          this.#call(ownerId, 'get', { ...keyFields(batch.keys), asker: this.#nodeId }, (answer) => {
             const found = readLocations(answer, batch.keys.length);
             return (i: number) => found.locationAt(i);
           }),
@@ -366,7 +385,7 @@ export class DirectoryClient {
         ...plainKeys,
         part: partOfFlags,
         send: async (batch) =>
-          this.#call(ownerId, DirectoryMethod.exists, keyFields(batch.keys), (answer) =>
+          this.#call(ownerId, 'exists', keyFields(batch.keys), (answer) =>
             readFlags(answer, 'found', batch.keys.length),
           ),
       },
@@ -397,11 +416,11 @@ export class DirectoryClient {
       send: async ({ keys, columns, dropped }) => {
         if (columns !== undefined) {
           const request = { ...keyFields(keys), ...locationFields(columns) };
-          return this.#call(ownerId, DirectoryMethod.put, request, (answer) => readFlags(answer, 'taken', keys.length));
+          return this.#call(ownerId, 'put', request, (answer) => readFlags(answer, 'taken', keys.length));
         }
         const { nodeId, incarnation, generation } = dropped ?? { nodeId: '', incarnation: 0, generation: 0 };
         const request = { ...keyFields(keys), node_id: nodeId, incarnation, generation };
-        return this.#call(ownerId, DirectoryMethod.delete, request, () => new Uint8Array(0));
+        return this.#call(ownerId, 'delete', request, () => new Uint8Array(0));
       },
     };
   }
@@ -429,18 +448,20 @@ export class DirectoryClient {
   /** Undefined: the owner is not reachable, failed, or answered what cannot be right. */
   async #call<T>(
     ownerId: string,
-    method: string,
+    method: keyof typeof DirectoryMethod,
     params: object,
     read: (answer: Readonly<Record<string, unknown>>) => T,
   ): Promise<T | undefined> {
     const endpoint = this.#resolveControl(ownerId);
-    if (endpoint === undefined) return undefined;
     const options = this.#timeoutMs === undefined ? {} : { timeoutMs: this.#timeoutMs };
     try {
-      return read(asFields(await this.#rpc.call(endpoint, method, params, options)));
+      if (endpoint !== undefined)
+        return read(asFields(await this.#rpc.call(endpoint, DirectoryMethod[method], params, options)));
     } catch {
-      return undefined;
+      // As if there were no such owner.
     }
+    countFailure(this.#metrics, method);
+    return undefined;
   }
 }
 
@@ -454,24 +475,6 @@ function partOfFlags(flags: Uint8Array, from: number, count: number): Uint8Array
   return flags.subarray(from, from + count);
 }
 
-/** `task` for every request that the keys of every owner make; resolves when all have been answered. */
-async function eachRequest(
-  keys: readonly string[],
-  groups: ReadonlyMap<string, readonly number[]>,
-  task: (ownerId: string, request: number[]) => Promise<void>,
-): Promise<void> {
-  const requests = [...groups].flatMap(([ownerId, indices]) =>
-    requestsOf(keys, indices).map((request) => task(ownerId, request)),
-  );
-  await Promise.all(requests);
-}
-
 function pick<T>(items: readonly T[], indices: readonly number[]): T[] {
   return indices.map((i) => items[i] as T);
-}
-
-function addTo(groups: Map<string, number[]>, ownerId: string, index: number): void {
-  const group = groups.get(ownerId);
-  if (group === undefined) groups.set(ownerId, [index]);
-  else group.push(index);
 }

@@ -126,6 +126,7 @@ export class LocationColumns {
     return this.nodes.map(({ nodeId, incarnation, endpoint }) => [nodeId, incarnation, endpoint]);
   }
 
+  /** The location at a position, null where there is none. */
   locationAt(i: number): DataLocation | null {
     const node = this.nodes[this.node[i] as number];
     if (node === undefined) return null;

@@ -57,3 +57,48 @@ export function ownersOf(ring: OwnerRing, keys: readonly string[], n: number): U
   }
   return owners;
 }
+
+/** For every owner by any of the rings, whatever its rank, the indices of its keys. */
+export function keysByOwner(
+  keys: readonly string[],
+  rings: readonly OwnerRing[],
+  replicas: number,
+): Map<string, number[]> {
+  const all = new Map<string, number[]>();
+  for (const groups of rings.map((ring) => keysByOwnerOf(ring, keys, replicas))) {
+    for (const [ownerId, indices] of groups) {
+      const known = all.get(ownerId);
+      all.set(ownerId, known === undefined ? indices : [...new Set([...known, ...indices])]);
+    }
+  }
+  return all;
+}
+
+/** `task` for every request that the keys of every owner make; resolves when all have been answered. */
+export async function eachRequest(
+  keys: readonly string[],
+  groups: ReadonlyMap<string, readonly number[]>,
+  task: (ownerId: string, request: number[]) => Promise<void>,
+): Promise<void> {
+  const requests = [...groups].flatMap(([ownerId, indices]) =>
+    requestsOf(keys, indices).map((request) => task(ownerId, request)),
+  );
+  await Promise.all(requests);
+}
+
+export function addTo(groups: Map<string, number[]>, ownerId: string, index: number): void {
+  const group = groups.get(ownerId);
+  if (group === undefined) groups.set(ownerId, [index]);
+  else group.push(index);
+}
+
+function keysByOwnerOf(ring: OwnerRing, keys: readonly string[], replicas: number): Map<string, number[]> {
+  const { nodes } = ring;
+  const owners = ownersOf(ring, keys, replicas);
+  const groups = new Map<string, number[]>();
+  for (let at = 0; at < owners.length; at++) {
+    const owner = owners[at] as number;
+    if (owner !== NO_OWNER) addTo(groups, nodes[owner] as string, Math.floor(at / replicas));
+  }
+  return groups;
+}

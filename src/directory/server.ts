@@ -13,12 +13,13 @@ export class DirectoryServer {
     this.#shard = options.shard ?? new DirectoryShard();
   }
 
-  /** Registers `directory.put`, `.get`, `.exists` and `.delete`. */
+  /** Registers `directory.put`, `.get`, `.exists`, `.delete` and `.renounce`. */
   attach(rpc: RpcServer): void {
     rpc.handle(DirectoryMethod.put, (params) => this.#put(asFields(params)));
     rpc.handle(DirectoryMethod.get, (params) => this.#get(asFields(params)));
     rpc.handle(DirectoryMethod.exists, (params) => this.#exists(asFields(params)));
     rpc.handle(DirectoryMethod.delete, (params) => this.#delete(asFields(params)));
+    rpc.handle(DirectoryMethod.renounce, (params) => this.#renounce(asFields(params)));
   }
 
   #put(fields: Fields): unknown {
@@ -38,11 +39,20 @@ export class DirectoryServer {
   }
 
   #delete(fields: Fields): unknown {
-    const { node_id: nodeId, incarnation, generation } = fields;
-    if (!isNodeId(nodeId) || !isWhole(incarnation) || !isWhole(generation)) {
-      throw new ProtocolError('delete: node_id, incarnation and generation are required');
-    }
+    const { nodeId, incarnation, generation } = readStatements(fields);
     this.#shard.delete(readKeys(fields, false), nodeId, incarnation, generation);
     return {};
   }
+
+  #renounce(fields: Fields): unknown {
+    const { nodeId, incarnation, generation } = readStatements(fields);
+    this.#shard.renounce(nodeId, incarnation, generation);
+    return {};
+  }
+}
+
+/** Which statements of which start of which node. */
+function readStatements({ node_id: nodeId, incarnation, generation }: Fields) {
+  if (isNodeId(nodeId) && isWhole(incarnation) && isWhole(generation)) return { nodeId, incarnation, generation };
+  throw new ProtocolError('node_id, incarnation and generation are required');
 }

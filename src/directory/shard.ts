@@ -6,6 +6,7 @@ import { LocationSlab, NO_SLOT } from './location-slab.js';
 /** Whether this start of a node is a member now; asked once a node and call. */
 export type Liveness = (nodeId: string, incarnation: number) => boolean;
 
+/** What a {@link DirectoryShard} may be told. */
 export interface DirectoryShardOptions {
   /** Default: every node is live. */
   readonly isLive?: Liveness;
@@ -13,6 +14,7 @@ export interface DirectoryShardOptions {
   readonly maxKeys?: number;
 }
 
+/** What a shard holds, and what it has refused since its start. */
 export interface DirectoryShardStats {
   readonly keys: number;
   readonly locations: number;
@@ -27,6 +29,10 @@ interface NodeRecord extends LocationNode {
   /** Locations that name it; the record's place is free when none does. */
   locations: number;
   dropped: boolean;
+  /** Its statements up to this one are void. */
+  floor: number;
+  /** It was not live when {@link DirectoryShard.dropStrangers} was called last. */
+  isStranger: boolean;
   /** Of the call in which it was last looked at: whether it was live, and its index in that call's node table. */
   seenIn: number;
   isLive: boolean;
@@ -61,6 +67,8 @@ export class DirectoryShard {
   /** Turns from reader to reader, so that they spread over the nodes that have a page. */
   #turn = 0;
   #sweep: Generator<string, void> | undefined;
+  /** There may be locations below their record's floor. */
+  #hasVoid = false;
 
   constructor(options: DirectoryShardOptions = {}) {
     this.#isLive = options.isLive ?? (() => true);
@@ -149,6 +157,46 @@ export class DirectoryShard {
     return this.#droppedLocations > 0;
   }
 
+  /**
+   * What this start of a node has stated up to `generation` is void; it has stated anew what still holds. Takes no time: such
+   * locations are handed out until {@link dropVoid} comes by.
+   */
+  renounce(nodeId: string, incarnation: number, generation: number): void {
+    for (const record of this.#records) {
+      if (record?.nodeId !== nodeId || record.incarnation !== incarnation || record.floor >= generation) continue;
+      record.floor = generation;
+      this.#hasVoid = true;
+    }
+  }
+
+  /** Frees void locations, key by key; nothing to be done when there are none. A walk that is given up begins anew. */
+  *dropVoid(sliceKeys: number): Generator<void, void> {
+    if (!this.#hasVoid) return;
+    this.#hasVoid = false;
+    let left = sliceKeys;
+    for (const key of this.#keys.keys()) {
+      this.#unlinkWhere(key, (record, slot) => this.#slab.generationOf(slot) <= record.floor);
+      if (--left > 0) continue;
+      yield;
+      left = sliceKeys;
+    }
+  }
+
+  /**
+   * {@link dropNode} for every start of a node that was not live at the call before either: its last words have come
+   * after it had gone. Who has just joined and is not known here yet has until the next call.
+   */
+  dropStrangers(): void {
+    const strangers = new Set<LocationNode>();
+    for (const record of this.#records) {
+      if (record === undefined) continue;
+      const isStranger = !this.#isLive(record.nodeId, record.incarnation);
+      if (isStranger && record.isStranger) strangers.add(record);
+      record.isStranger = isStranger;
+    }
+    if (strangers.size > 0) this.dropNodes((node) => !strangers.has(node));
+  }
+
   /** All keys, for walks in slices; keys that come or go meanwhile may be left out. */
   keys(): Generator<string, void> {
     return this.#keys.keys();
@@ -159,6 +207,7 @@ export class DirectoryShard {
     for (const key of keys) this.#unlinkWhere(key, () => true);
   }
 
+  /** Forgets all keys. */
   clear(): void {
     this.#keys.clear();
     this.#slab.clear();
@@ -170,6 +219,7 @@ export class DirectoryShard {
     this.#sweep = undefined;
   }
 
+  /** Counts of now. */
   stats(): DirectoryShardStats {
     return {
       keys: this.#keys.size,
@@ -343,8 +393,9 @@ export class DirectoryShard {
     if (known !== undefined) return known;
     const index = this.#freeRecords.pop() ?? this.#records.length;
     const { nodeId, incarnation, endpoint } = node;
-    const unseen = { locations: 0, dropped: false, seenIn: -1, isLive: false, tableIndex: NO_LOCATION };
-    this.#records[index] = { nodeId, incarnation, endpoint, ...unseen };
+    const unseen = { locations: 0, dropped: false, floor: -1, isStranger: false };
+    const uncalled = { seenIn: -1, isLive: false, tableIndex: NO_LOCATION };
+    this.#records[index] = { nodeId, incarnation, endpoint, ...unseen, ...uncalled };
     this.#recordOf.set(name, index);
     return index;
   }

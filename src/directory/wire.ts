@@ -13,6 +13,7 @@ export const DirectoryMethod = {
   get: 'directory.get',
   exists: 'directory.exists',
   delete: 'directory.delete',
+  renounce: 'directory.renounce',
 } as const;
 
 /** The fields of a request that carry its keys. */

@@ -1,14 +1,17 @@
 import { type Environment, systemEnvironment } from '../base/environment.js';
 import { ConfigError, type MeshCacheError } from '../base/errors.js';
 import { DISCOVERY_LOG_INTERVAL_MS, DISCOVERY_MASTERS_MAX_COUNT, DISCOVERY_START_TIMEOUT_MS } from '../base/limits.js';
+import type { MetricsSink } from '../base/metrics-sink.js';
 import { type Endpoint, formatEndpoint, parseEndpoint } from '../base/network.js';
 import { RpcClient } from '../rpc/client.js';
 import { MessageCodec } from '../rpc/message.js';
 import type { NodeInfo } from '../types.js';
 import { MasterLink } from './master-link.js';
+import { chooseMasters, isSameEndpoints, type MasterRule } from './masters.js';
 import { isSameInfo } from './member-table.js';
 import { mergeMembers } from './merge.js';
 
+/** What a {@link DiscoveryClient} tells, and how often it speaks. */
 export interface DiscoveryClientOptions {
   /** Called with all members at a master's first answer, then when one has come, gone, or changed its start or address. */
   onMembers?(members: Map<string, NodeInfo>): void;
@@ -19,6 +22,20 @@ export interface DiscoveryClientOptions {
    * what it had announced to other nodes may be dropped there and is to be announced again.
    */
   onForgotten?(): void;
+  /**
+   * Every other node may have dropped this one: no master but its own has heard of it for the time-to-live, and one that was
+   * there all the time does not know it. What it returns, of a new start, is registered from now on instead; by default it
+   * goes on as it was. All that it has announced has to be announced again as that.
+   */
+  onExpired?(): NodeInfo | undefined;
+  /** Another node with this one's id has started later and is the member now; or, after that, is not any more. */
+  onReplaced?(isReplaced: boolean): void;
+  /** The masters that there are to be, when they change: the listed ones, and hosts of members. */
+  onMasters?(masters: readonly Endpoint[]): void;
+  /** Whether the master of that id runs in this process, so that its word says nothing of what others have heard. */
+  isOwnMaster?(masterId: string): boolean;
+  /** Masters in all when fewer are listed; default: the listed ones only. */
+  readonly maxMasters?: number;
   /** Seconds; default 2. */
   readonly heartbeatInterval?: number;
   /** Seconds; default 6. */
@@ -27,19 +44,25 @@ export interface DiscoveryClientOptions {
 }
 
 /**
- * Makes this node a member with every listed master, and keeps the list of all members. The own node is always one. While no
- * master answers, the members stay as they were.
+ * Makes this node a member with every master, and keeps the list of all members. The own node is always one. While no
+ * master answers, the members stay as they were. Masters are the listed addresses, and further hosts of members
+ * (see `chooseMasters`); of these, one that has left is forgotten when it does not answer any more.
  */
 export class DiscoveryClient {
-  readonly #self: NodeInfo;
+  #self: NodeInfo;
   readonly #options: DiscoveryClientOptions;
   readonly #env: Environment;
   readonly #rpc: RpcClient;
-  readonly #links: readonly MasterLink[];
+  readonly #rule: MasterRule;
+  readonly #codec = new MessageCodec();
+  /** By `host:port`. */
+  readonly #links = new Map<string, MasterLink>();
+  #masters: readonly Endpoint[];
   #members: Map<string, NodeInfo>;
   #onFirstAnswer: () => void = () => {};
   #saidUnreachableMs: number | undefined;
-  #saidReplaced = false;
+  #isReplaced = false;
+  #renewedMs = Number.NEGATIVE_INFINITY;
   #hasAnswer = false;
   #started = false;
   #stopping: Promise<void> | undefined;
@@ -49,25 +72,13 @@ export class DiscoveryClient {
     this.#self = nodeInfo;
     this.#options = options;
     this.#env = options.env ?? systemEnvironment();
-    this.#rpc = new RpcClient({ env: this.#env });
+    this.#rpc = new RpcClient({ service: 'discovery', env: this.#env });
     this.#members = new Map([[nodeInfo.nodeId, nodeInfo]]);
-    const codec = new MessageCodec();
-    this.#links = parseMasters(addr).map(
-      (endpoint) =>
-        new MasterLink({
-          endpoint,
-          self: nodeInfo,
-          rpc: this.#rpc,
-          codec,
-          env: this.#env,
-          heartbeatIntervalMs: (options.heartbeatInterval ?? 2) * 1000,
-          memberTtlMs: (options.memberTtl ?? 6) * 1000,
-          onChange: () => this.#changed(),
-          onFailure: (error) => this.#failed(endpoint, error),
-          onForgotten: () => this.#options.onForgotten?.(),
-          onReplaced: () => this.#replaced(),
-        }),
-    );
+    this.#env.metrics.setGaugeProvider('meshcache_discovery_reachable', () => Number(this.isReachable));
+    const listed = parseMasters(addr);
+    this.#rule = { listed, maxMasters: options.maxMasters ?? listed.length };
+    this.#masters = listed;
+    for (const endpoint of listed) this.#link(endpoint);
   }
 
   /**
@@ -83,7 +94,7 @@ export class DiscoveryClient {
         cancel();
         resolve();
       };
-      for (const link of this.#links) link.start();
+      for (const link of this.#links.values()) link.start();
     });
   }
 
@@ -93,6 +104,16 @@ export class DiscoveryClient {
     return this.#stopping;
   }
 
+  /** Whether a master answers. */
+  get isReachable(): boolean {
+    return [...this.#links.values()].some((link) => link.view !== undefined);
+  }
+
+  /** Whether another node with this one's id has started later: this one is no member any more. */
+  get isReplaced(): boolean {
+    return this.#isReplaced;
+  }
+
   /** By node id; the map is the caller's. */
   members(): Map<string, NodeInfo> {
     return new Map(this.#members);
@@ -100,13 +121,76 @@ export class DiscoveryClient {
 
   async #stop(): Promise<void> {
     this.#onFirstAnswer();
-    await Promise.all(this.#links.map((link) => link.stop()));
+    await Promise.all([...this.#links.values()].map((link) => link.stop()));
     await this.#rpc.close();
+  }
+
+  #link(endpoint: Endpoint): MasterLink {
+    const { heartbeatInterval = 2, memberTtl = 6 } = this.#options;
+    const link: MasterLink = new MasterLink({
+      endpoint,
+      self: () => this.#self,
+      rpc: this.#rpc,
+      codec: this.#codec,
+      env: this.#env,
+      heartbeatIntervalMs: heartbeatInterval * 1000,
+      memberTtlMs: memberTtl * 1000,
+      onChange: () => this.#changed(),
+      onFailure: (error) => this.#failed(endpoint, error),
+      isElsewhere: (masterId) => {
+        const others = [...this.#links.values()].filter((other) => other !== link && other.view !== undefined);
+        return others.some((other) => other.masterId === masterId);
+      },
+      onUnknown: () => this.#unknown(link, memberTtl * 1000),
+      onForgotten: () => this.#options.onForgotten?.(),
+      onReplaced: (isReplaced) => this.#replaced(isReplaced),
+    });
+    this.#links.set(formatEndpoint(endpoint), link);
+    return link;
+  }
+
+  /** Speaks to the masters that follow from the members of now. */
+  #followMasters(): void {
+    const masters = chooseMasters(this.#members.values(), this.#rule);
+    const names = new Set(masters.map(formatEndpoint));
+    for (const [name, link] of this.#links) {
+      if (names.has(name) || link.view !== undefined) continue;
+      link.drop();
+      this.#links.delete(name);
+    }
+    for (const endpoint of masters) {
+      if (!this.#links.has(formatEndpoint(endpoint))) this.#link(endpoint).start();
+    }
+    if (isSameEndpoints(masters, this.#masters)) return;
+    this.#masters = masters;
+    this.#options.onMasters?.(masters);
+  }
+
+  /** A master that has been there all the time does not know this node. True: others may miss what it had announced. */
+  #unknown(link: MasterLink, ttlMs: number): boolean {
+    if (this.#stopping !== undefined) return false;
+    const { isOwnMaster = () => false } = this.#options;
+    const others = [...this.#links.values()].filter((link) => !isOwnMaster(link.masterId));
+    const heardMs = Math.max(this.#renewedMs, ...others.map((link) => link.heardMs));
+    // All that this start has announced was announced later than that.
+    if (link.heardMs < this.#renewedMs) return false;
+    if (this.#env.clock.nowMs() - heardMs < ttlMs) return true;
+    const renewed = this.#options.onExpired?.();
+    if (renewed === undefined) return true;
+    this.#renewedMs = this.#env.clock.nowMs();
+    this.#self = renewed;
+    this.#members = new Map(this.#members).set(renewed.nodeId, renewed);
+    this.#env.log.log('warn', 'the other nodes had dropped this one; it joins them again as newly started', {
+      node_id: renewed.nodeId,
+      silent_ms: Math.round(this.#env.clock.nowMs() - heardMs),
+    });
+    this.#options.onMembers?.(new Map(this.#members));
+    return false;
   }
 
   #changed(): void {
     if (this.#stopping !== undefined) return;
-    const views = this.#links.flatMap((link) => link.view ?? []);
+    const views = [...this.#links.values()].flatMap((link) => link.view ?? []);
     if (views.length === 0) return;
     if (this.#saidUnreachableMs !== undefined) {
       this.#saidUnreachableMs = undefined;
@@ -115,8 +199,10 @@ export class DiscoveryClient {
     const merged = mergeMembers(this.#members, views, this.#self);
     const isChanged = !this.#hasAnswer || !isSameMembers(this.#members, merged);
     this.#hasAnswer = true;
+    if (isChanged) countChanges(this.#env.metrics, this.#members, merged);
     this.#members = merged;
     if (isChanged) this.#options.onMembers?.(new Map(merged));
+    this.#followMasters();
     this.#onFirstAnswer();
   }
 
@@ -124,7 +210,7 @@ export class DiscoveryClient {
     if (this.#stopping !== undefined) return;
     this.#env.metrics.count('meshcache_discovery_failures_total');
     this.#options.onUnreachable?.(endpoint);
-    if (this.#links.some((link) => link.view !== undefined)) return;
+    if (this.isReachable) return;
     const nowMs = this.#env.clock.nowMs();
     if (this.#saidUnreachableMs !== undefined && nowMs - this.#saidUnreachableMs < DISCOVERY_LOG_INTERVAL_MS) return;
     this.#saidUnreachableMs = nowMs;
@@ -133,20 +219,25 @@ export class DiscoveryClient {
       'no discovery master is reachable; this node waits and goes on with the members it knows',
       {
         node_id: this.#self.nodeId,
-        addresses: this.#links.map((link) => formatEndpoint(link.endpoint)).join(','),
+        addresses: [...this.#links.keys()].join(','),
         members: this.#members.size,
         reason: error.message,
       },
     );
   }
 
-  #replaced(): void {
-    if (this.#saidReplaced) return;
-    this.#saidReplaced = true;
-    this.#env.log.log('error', 'another node with the same node_id has started later; this one is no member any more', {
-      node_id: this.#self.nodeId,
-      incarnation: this.#self.incarnation,
-    });
+  #replaced(isReplaced: boolean): void {
+    if (this.#isReplaced === isReplaced || this.#stopping !== undefined) return;
+    this.#isReplaced = isReplaced;
+    const { nodeId: node_id, incarnation } = this.#self;
+    if (isReplaced) {
+      const message = 'another node with the same node_id has started later; this one is no member any more';
+      this.#env.log.log('error', message, { node_id, incarnation });
+    } else {
+      const message = 'the other node with the same node_id has left; this one is a member again';
+      this.#env.log.log('info', message, { node_id, incarnation });
+    }
+    this.#options.onReplaced?.(isReplaced);
   }
 }
 
@@ -173,6 +264,22 @@ function parseMasters(addr: string): Endpoint[] {
 /** 0.0.0.0 and :: in any spelling: every address of a machine to listen on, none to connect to. */
 function isUnspecified(host: string): boolean {
   return host !== '' && (/^(0+\.){0,3}0+$/.test(host) || (host.includes(':') && /^[0:.]+$/.test(host)));
+}
+
+function countChanges(
+  metrics: MetricsSink,
+  before: ReadonlyMap<string, NodeInfo>,
+  after: ReadonlyMap<string, NodeInfo>,
+): void {
+  for (const [nodeId, info] of after) {
+    const former = before.get(nodeId);
+    if (former !== undefined && isSameInfo(former, info)) continue;
+    const change = former === undefined ? 'joined' : 'changed';
+    metrics.count('meshcache_member_changes_total', 1, { change });
+  }
+  for (const nodeId of before.keys()) {
+    if (!after.has(nodeId)) metrics.count('meshcache_member_changes_total', 1, { change: 'left' });
+  }
 }
 
 function isSameMembers(a: ReadonlyMap<string, NodeInfo>, b: ReadonlyMap<string, NodeInfo>): boolean {

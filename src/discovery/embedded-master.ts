@@ -1,7 +1,8 @@
 import { type Environment, systemEnvironment } from '../base/environment.js';
 import { ConfigError } from '../base/errors.js';
 import { type Endpoint, formatEndpoint } from '../base/network.js';
-import { type HostNames, localAddressOf, systemHostNames } from './local-address.js';
+import { type HostNames, isOtherLoopback, localAddressOf, systemHostNames } from './local-address.js';
+import { isSameEndpoints } from './masters.js';
 import { DiscoveryServer } from './server.js';
 
 export interface EmbeddedMasterOptions {
@@ -9,26 +10,34 @@ export interface EmbeddedMasterOptions {
   readonly memberTtl?: number;
   /** Seconds; default 2. */
   readonly heartbeatInterval?: number;
+  /** Where other nodes reach this one: the masters there that are not listed are this host's. */
+  readonly ownHost?: string;
+  /** The own host was chosen, not found: when it is a loopback address, other loopback addresses stand for other hosts. */
+  readonly isHostChosen?: boolean;
   readonly env?: Environment;
   readonly hostNames?: HostNames;
 }
 
-/** A listed address of this machine, and the master there if it is ours. */
+/** A master's address on this machine, and the master there if it is ours. */
 interface Seat {
   readonly endpoint: Endpoint;
   readonly listenHost: string;
+  readonly isListed: boolean;
   server: DiscoveryServer | undefined;
+  saidFailure: boolean;
 }
 
 /**
- * The masters that this process runs. Of all nodes on the machine of a listed discovery address, whoever gets the port is
- * head; the others are clients, and try for the port again when the head does not answer (`tryTakeOver`).
+ * The masters that this process runs. Of all nodes on a master's machine, whoever gets the port runs it; the others are
+ * clients, and try for the port again when it does not answer (`tryTakeOver`).
  */
 export class EmbeddedMaster {
   readonly #masters: readonly Endpoint[];
   readonly #options: EmbeddedMasterOptions;
   readonly #env: Environment;
   #seats: Seat[] = [];
+  /** Masters that are not listed and whose seat is on this machine. */
+  #further: readonly Endpoint[] = [];
   #pass: Promise<void> | undefined;
   #stopped = false;
 
@@ -37,6 +46,7 @@ export class EmbeddedMaster {
     this.#masters = masters;
     this.#options = options;
     this.#env = options.env ?? systemEnvironment();
+    this.#env.metrics.setGaugeProvider('meshcache_discovery_head', () => Number(this.isHead));
   }
 
   /** Whether this process runs a master now. */
@@ -47,20 +57,44 @@ export class EmbeddedMaster {
   /** Resolves when every listed port of this machine is taken, by this process or another one. Throws `ConfigError` when one cannot be had for another reason. */
   async start(): Promise<void> {
     const names = this.#options.hostNames ?? systemHostNames;
+    const { ownHost, isHostChosen } = this.#options;
     for (const endpoint of this.#masters) {
       const listenHost = await localAddressOf(endpoint.host, names);
-      if (listenHost !== undefined) this.#seats.push({ endpoint, listenHost, server: undefined });
+      if (listenHost === undefined || (isHostChosen && isOtherLoopback(listenHost, ownHost))) continue;
+      this.#seats.push({ endpoint, listenHost, isListed: true, server: undefined, saidFailure: false });
     }
     for (const seat of this.#seats) await this.#take(seat);
   }
 
+  /** Whether the master with this id is one of this process's. */
+  has(masterId: string): boolean {
+    return this.#seats.some(({ server }) => server?.masterId === masterId);
+  }
+
   /**
-   * Takes the listed ports of this machine that are free. One attempt; whoever notices that a master does not answer calls
-   * it again. Never rejects.
+   * All masters that there are to be now: takes the seats of this host among them, if they are free, and gives up what is
+   * not among them any more. Never rejects.
+   */
+  mastersChanged(masters: readonly Endpoint[]): Promise<void> {
+    const listed = new Set(this.#masters.map(formatEndpoint));
+    const { ownHost } = this.#options;
+    this.#further = masters.filter((one) => one.host === ownHost && !listed.has(formatEndpoint(one)));
+    const isAsBefore = isSameEndpoints(
+      this.#further,
+      this.#seats.flatMap((seat) => (seat.isListed ? [] : seat.endpoint)),
+    );
+    return isAsBefore ? Promise.resolve() : this.tryTakeOver();
+  }
+
+  /**
+   * Takes the seats of this machine that are free. One attempt; whoever notices that a master does not answer calls it
+   * again. Never rejects.
    */
   tryTakeOver(): Promise<void> {
     this.#pass ??= this.#takeFree().finally(() => {
       this.#pass = undefined;
+      // What has changed meanwhile.
+      if (!this.#stopped) void this.mastersChanged([...this.#masters, ...this.#further]);
     });
     return this.#pass;
   }
@@ -75,13 +109,40 @@ export class EmbeddedMaster {
   }
 
   async #takeFree(): Promise<void> {
+    await this.#arrangeSeats();
     for (const seat of this.#seats) {
       if (seat.server !== undefined || this.#stopped) continue;
       try {
         await this.#take(seat);
       } catch (error) {
-        this.#env.log.log('warn', 'cannot take over as discovery master', { error: (error as Error).message });
+        // Once: clients try again for as long as there is no master.
+        if (!seat.saidFailure) {
+          const fields = { address: formatEndpoint(seat.endpoint), error: (error as Error).message };
+          this.#env.log.log('warn', 'cannot take over as discovery master', fields);
+        }
+        seat.saidFailure = true;
       }
+    }
+  }
+
+  /** Seats for the masters of now. */
+  async #arrangeSeats(): Promise<void> {
+    if (this.#stopped) return;
+    const wanted = new Map(this.#further.map((endpoint) => [formatEndpoint(endpoint), endpoint]));
+    const given: Seat[] = [];
+    this.#seats = this.#seats.filter((seat) => {
+      const isKept = seat.isListed || wanted.delete(formatEndpoint(seat.endpoint));
+      if (!isKept) given.push(seat);
+      return isKept;
+    });
+    for (const endpoint of wanted.values()) {
+      const { host: listenHost } = endpoint;
+      this.#seats.push({ endpoint, listenHost, isListed: false, server: undefined, saidFailure: false });
+    }
+    for (const { endpoint, server } of given) {
+      if (server === undefined) continue;
+      this.#env.log.log('info', 'this node is no discovery master any more', { address: formatEndpoint(endpoint) });
+      await server.stop();
     }
   }
 

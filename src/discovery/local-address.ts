@@ -41,6 +41,23 @@ export async function localAddressOf(host: string, names: HostNames): Promise<st
   return resolved.some((address) => !address.includes(':')) ? '0.0.0.0' : '::';
 }
 
+/**
+ * Whether a node that other nodes reach at `ownHost` is on the machine of a listed host, by whatever name: a master that is
+ * there by the list is that host's only one.
+ */
+export async function isHostOf(listed: string, ownHost: string, names: HostNames): Promise<boolean> {
+  if (listed === ownHost) return true;
+  const listenHost = await localAddressOf(listed, names);
+  if (listenHost === undefined) return false;
+  if (listenHost === ownHost || listenHost === '0.0.0.0' || listenHost === '::') return true;
+  return ownHost === 'localhost' ? listenHost === '127.0.0.1' : (await names.resolve(ownHost)).includes(listenHost);
+}
+
+/** Whether two loopback addresses stand for two hosts. */
+export function isOtherLoopback(address: string, ownHost: string | undefined): boolean {
+  return ownHost !== undefined && ownHost !== address && isLoopbackAddress(address) && isLoopbackAddress(ownHost);
+}
+
 export function isLoopbackAddress(address: string): boolean {
   return address === '::1' || /^127(\.\d{1,3}){3}$/.test(address);
 }

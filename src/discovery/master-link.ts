@@ -1,16 +1,17 @@
 import type { Environment } from '../base/environment.js';
-import { MeshCacheError } from '../base/errors.js';
+import { MeshCacheError, ProtocolError } from '../base/errors.js';
 import { DISCOVERY_LEAVE_TIMEOUT_MS, DISCOVERY_RETRY_MIN_MS, RPC_CALL_TIMEOUT_MS } from '../base/limits.js';
 import type { Endpoint } from '../base/network.js';
 import type { RpcClient } from '../rpc/client.js';
 import type { MessageCodec } from '../rpc/message.js';
 import type { NodeInfo } from '../types.js';
 import type { MasterView } from './merge.js';
-import { DiscoveryMethod, decodeAnswer, type MasterAnswer, type Roster } from './wire.js';
+import { DiscoveryMethod, decodeAnswer, type MasterAnswer, type Roster, rosterAfter } from './wire.js';
 
 export interface MasterLinkOptions {
   readonly endpoint: Endpoint;
-  readonly self: NodeInfo;
+  /** The own node as it is now. */
+  self(): NodeInfo;
   readonly rpc: RpcClient;
   readonly codec: MessageCodec;
   readonly env: Environment;
@@ -20,10 +21,16 @@ export interface MasterLinkOptions {
   onChange(): void;
   /** The master could not be reached; called at every failed attempt. */
   onFailure(error: MeshCacheError): void;
-  /** A master that has been there all the time does not know this node: others may have dropped what it had announced. */
+  /** Whether this node is registered with the master of that id by another link, under another name of its host. */
+  isElsewhere(masterId: string): boolean;
+  /**
+   * A master that has been there all the time does not know this node any more. Called before it is told anew. True: call
+   * `onForgotten` after that.
+   */
+  onUnknown(): boolean;
   onForgotten(): void;
-  /** A newer start of this node is a member. */
-  onReplaced(): void;
+  /** Whether a newer start of this node is a member instead of it. */
+  onReplaced(isReplaced: boolean): void;
 }
 
 /** Keeps this node registered with one master, and what that master says. Runs from `start` to `stop`. */
@@ -34,9 +41,12 @@ export class MasterLink {
   #version = 0;
   #roster: Roster | undefined;
   #ageMs = 0;
-  #wasRegistered = false;
   #isRegistering = false;
   #isRegistered = false;
+  /** Was registered when the master went out of reach: it may still know this node. */
+  #mayBeKnown = false;
+  #isForgotten = false;
+  #heardMs = Number.NEGATIVE_INFINITY;
   #retryMs = DISCOVERY_RETRY_MIN_MS;
 
   constructor(options: MasterLinkOptions) {
@@ -53,8 +63,24 @@ export class MasterLink {
     return { ...this.#roster, isMature: this.#ageMs >= this.#options.memberTtlMs };
   }
 
+  /** Tells this start of the master from others; empty before its first answer. */
+  get masterId(): string {
+    return this.#masterId;
+  }
+
+  /** When it was asked what it answered last as one that knows this node: until then it has surely heard of it. */
+  get heardMs(): number {
+    return this.#heardMs;
+  }
+
   start(): void {
     void this.#run();
+  }
+
+  /** Ends without a word: there is no master any more. */
+  drop(): void {
+    this.#abort.abort();
+    this.#isRegistered = false;
   }
 
   /** Says good-bye where there is a master to say it to; takes at most DISCOVERY_LEAVE_TIMEOUT_MS. */
@@ -70,49 +96,65 @@ export class MasterLink {
   }
 
   async #run(): Promise<void> {
+    const { clock } = this.#options.env;
     while (!this.#abort.signal.aborted) {
+      const startedMs = clock.nowMs();
       try {
-        if (this.#isRegistered) await this.#heartbeat();
+        if (this.#isRegistered) await this.#heartbeat(this.#options.heartbeatIntervalMs);
+        else if (this.#mayBeKnown) await this.#heartbeat(0);
         else await this.#register();
       } catch (error) {
         if (this.#abort.signal.aborted) return;
-        await this.#failed(error);
+        await this.#failed(error, clock.nowMs() - startedMs);
       }
     }
   }
 
   async #register(): Promise<void> {
+    const { self, env, heartbeatIntervalMs } = this.#options;
+    const { onReplaced, onForgotten, isElsewhere } = this.#options;
     this.#isRegistering = true;
-    const answer = await this.#call(DiscoveryMethod.register, { node: this.#options.self.toDict() }, 0).finally(() => {
+    const askedMs = env.clock.nowMs();
+    const info = self();
+    const answer = await this.#call(DiscoveryMethod.register, { node: info.toDict() }, 0).finally(() => {
       this.#isRegistering = false;
     });
+    // What was asked for an earlier start of this node says nothing of the present one.
+    const isOfNow = info.incarnation === self().incarnation;
     if (answer.status !== 'ok' || answer.roster === undefined) {
-      if (answer.status === 'replaced') this.#options.onReplaced();
-      await this.#pause(this.#options.heartbeatIntervalMs);
+      if (answer.status === 'replaced' && isOfNow) onReplaced(true);
+      if (isOfNow) await this.#pause(heartbeatIntervalMs);
       return;
     }
-    const isForgotten = this.#wasRegistered && answer.ageMs >= this.#options.memberTtlMs;
-    this.#wasRegistered = true;
+    if (isOfNow) onReplaced(false);
+    if (isElsewhere(answer.masterId)) return this.#standBy(answer);
     this.#isRegistered = true;
-    this.#retryMs = DISCOVERY_RETRY_MIN_MS;
-    this.#take(answer);
-    if (isForgotten) this.#options.onForgotten();
+    this.#take(answer, askedMs);
+    if (this.#isForgotten) onForgotten();
+    this.#isForgotten = false;
   }
 
-  async #heartbeat(): Promise<void> {
-    const waitMs = this.#options.heartbeatIntervalMs;
-    const asked = { ...this.#identity(), master_id: this.#masterId, version: this.#version, wait_ms: waitMs };
+  async #heartbeat(waitMs: number): Promise<void> {
     const { clock } = this.#options.env;
     const askedMs = clock.nowMs();
-    const answer = await this.#call(DiscoveryMethod.heartbeat, asked, waitMs);
+    const identity = this.#identity();
+    const known = { master_id: this.#masterId, version: this.#version, changes: true };
+    const answer = await this.#call(DiscoveryMethod.heartbeat, { ...identity, ...known, wait_ms: waitMs }, waitMs);
+    this.#mayBeKnown = false;
     if (answer.status === 'ok') {
-      this.#take(answer);
+      if (!this.#isRegistered && this.#options.isElsewhere(answer.masterId)) return this.#standBy(answer);
+      this.#isRegistered = true;
+      this.#take(answer, askedMs);
       // Whatever makes a master answer at once without news, it is not asked in a tight loop.
-      const isEarly = answer.roster === undefined && clock.nowMs() - askedMs < DISCOVERY_RETRY_MIN_MS;
+      const isEarly = waitMs > 0 && answer.roster === undefined && clock.nowMs() - askedMs < DISCOVERY_RETRY_MIN_MS;
       if (isEarly) await this.#pause(DISCOVERY_RETRY_MIN_MS);
       return;
     }
     this.#isRegistered = false;
+    const isAboutNow = identity.incarnation === this.#identity().incarnation;
+    if (answer.status === 'unknown' && isAboutNow && answer.ageMs >= this.#options.memberTtlMs) {
+      this.#isForgotten = this.#options.onUnknown();
+    }
     this.#options.onChange();
   }
 
@@ -127,25 +169,47 @@ export class MasterLink {
     return decodeAnswer(codec, value);
   }
 
-  #take(answer: MasterAnswer): void {
+  #take(answer: MasterAnswer, askedMs: number): void {
     if (this.#abort.signal.aborted) return;
-    this.#masterId = answer.masterId;
-    this.#version = answer.version;
-    this.#ageMs = answer.ageMs;
-    if (answer.roster !== undefined) this.#roster = answer.roster;
+    this.#heardMs = askedMs;
+    this.#keep(answer);
     this.#options.onChange();
   }
 
-  async #failed(error: unknown): Promise<void> {
+  #keep({ masterId, version, ageMs, roster }: MasterAnswer): void {
+    this.#retryMs = DISCOVERY_RETRY_MIN_MS;
+    if (roster !== undefined) {
+      const before = masterId === this.#masterId ? this.#roster : undefined;
+      const after = rosterAfter(before, roster, this.#version);
+      // No version that there is: the whole list comes next.
+      this.#version = 0;
+      if (after === undefined) throw new ProtocolError('discovery: changes of another list than this node has');
+      this.#roster = after;
+    }
+    this.#masterId = masterId;
+    this.#version = version;
+    this.#ageMs = ageMs;
+  }
+
+  /** Another link speaks to this master; this one asks now and then whether it still has to. */
+  async #standBy(answer: MasterAnswer): Promise<void> {
+    this.#keep(answer);
+    this.#mayBeKnown = true;
+    await this.#pause(this.#options.heartbeatIntervalMs);
+  }
+
+  async #failed(error: unknown, afterMs: number): Promise<void> {
     const { env, heartbeatIntervalMs } = this.#options;
     const hadMaster = this.#isRegistered;
+    this.#mayBeKnown ||= hadMaster;
     this.#isRegistered = false;
     if (hadMaster) this.#options.onChange();
     const known = error instanceof MeshCacheError ? error : new MeshCacheError('ERR_REMOTE', String(error));
     this.#options.onFailure(known);
-    // Nodes that lost the same master do not all come back in the same millisecond.
-    const jitter = 0.5 + env.random.u32() / 2 ** 32;
-    await this.#pause(this.#retryMs * jitter);
+    // Nodes that lost the same master do not all come back in the same millisecond, but all within a heartbeat interval.
+    const jitter = 0.5 + env.random.u32() / 2 ** 33;
+    const spentMs = hadMaster ? 0 : afterMs;
+    await this.#pause(Math.max(DISCOVERY_RETRY_MIN_MS, this.#retryMs * jitter - spentMs));
     this.#retryMs = Math.min(this.#retryMs * 2, heartbeatIntervalMs);
   }
 
@@ -165,7 +229,7 @@ export class MasterLink {
   }
 
   #identity(): { node_id: string; incarnation: number } {
-    const { nodeId, incarnation } = this.#options.self;
+    const { nodeId, incarnation } = this.#options.self();
     return { node_id: nodeId, incarnation };
   }
 }

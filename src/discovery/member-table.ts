@@ -1,4 +1,4 @@
-import { DISCOVERY_DEPARTURES_MAX_COUNT, MEMBERS_MAX_COUNT } from '../base/limits.js';
+import { DISCOVERY_CHANGES_MAX_COUNT, DISCOVERY_DEPARTURES_MAX_COUNT, MEMBERS_MAX_COUNT } from '../base/limits.js';
 import type { NodeInfo } from '../types.js';
 
 export type MemberStatus = 'ok' | 'unknown' | 'replaced' | 'full';
@@ -23,6 +23,8 @@ export class MemberTable {
   readonly #members = new Map<string, Member>();
   #departures: Departure[] = [];
   #version = 1;
+  /** Whom the last changes were about; the last one led to `#version`. */
+  readonly #changes: string[] = [];
 
   constructor(ttlMs: number) {
     this.#ttlMs = ttlMs;
@@ -45,13 +47,20 @@ export class MemberTable {
     return new Map([...this.#members].map(([nodeId, { info }]) => [nodeId, info]));
   }
 
+  /** Ids of those who have come, gone or changed since that version; undefined: it is too long ago. */
+  changedSince(version: number): ReadonlySet<string> | undefined {
+    const count = this.#version - version;
+    if (count < 0 || count > this.#changes.length) return undefined;
+    return new Set(this.#changes.slice(this.#changes.length - count));
+  }
+
   register(info: NodeInfo, nowMs: number): MemberStatus {
     const known = this.#members.get(info.nodeId);
     if (known !== undefined && known.info.incarnation > info.incarnation) return 'replaced';
     if (known === undefined && this.#members.size >= MEMBERS_MAX_COUNT) return 'full';
     this.#members.set(info.nodeId, { info, lastSeenMs: nowMs });
     if (known === undefined) this.#departures = this.#departures.filter(({ nodeId }) => nodeId !== info.nodeId);
-    if (known === undefined || !isSameInfo(known.info, info)) this.#version++;
+    if (known === undefined || !isSameInfo(known.info, info)) this.#changed(info.nodeId);
     return 'ok';
   }
 
@@ -75,15 +84,6 @@ export class MemberTable {
     }
   }
 
-  /** When the next member expires if it stays silent. */
-  nextExpiryMs(): number | undefined {
-    let earliest: number | undefined;
-    for (const { lastSeenMs } of this.#members.values()) {
-      if (earliest === undefined || lastSeenMs < earliest) earliest = lastSeenMs;
-    }
-    return earliest === undefined ? undefined : earliest + this.#ttlMs;
-  }
-
   /** Everybody gets `byMs` more: this process could not listen for so long. */
   excuse(byMs: number): void {
     for (const member of this.#members.values()) member.lastSeenMs += byMs;
@@ -93,7 +93,13 @@ export class MemberTable {
     this.#members.delete(nodeId);
     this.#departures.push({ nodeId, incarnation });
     if (this.#departures.length > DISCOVERY_DEPARTURES_MAX_COUNT) this.#departures.shift();
+    this.#changed(nodeId);
+  }
+
+  #changed(nodeId: string): void {
     this.#version++;
+    this.#changes.push(nodeId);
+    if (this.#changes.length > DISCOVERY_CHANGES_MAX_COUNT) this.#changes.shift();
   }
 }
 
@@ -108,6 +114,9 @@ export function isSameInfo(a: NodeInfo, b: NodeInfo): boolean {
     a.rdmaPort === b.rdmaPort &&
     a.tcpHost === b.tcpHost &&
     a.tcpPort === b.tcpPort &&
-    a.protocols.join() === b.protocols.join()
+    a.protocols.join() === b.protocols.join() &&
+    a.metricsHost === b.metricsHost &&
+    a.metricsPort === b.metricsPort &&
+    a.isListed === b.isListed
   );
 }

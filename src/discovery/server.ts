@@ -5,8 +5,18 @@ import { MessageCodec } from '../rpc/message.js';
 import { type RpcContext, RpcServer } from '../rpc/server.js';
 import type { NodeInfo } from '../types.js';
 import { type MemberStatus, MemberTable } from './member-table.js';
-import { asMap, DiscoveryMethod, decodeIdentity, decodeNode, encodeRoster, wholeField } from './wire.js';
+import {
+  asMap,
+  DiscoveryMethod,
+  decodeIdentity,
+  decodeNode,
+  encodeChanges,
+  encodeRoster,
+  type Roster,
+  wholeField,
+} from './wire.js';
 
+/** Times of a {@link DiscoveryServer}; its members go by them. */
 export interface DiscoveryServerOptions {
   /** Seconds; a member that is silent for so long has gone; default 6. */
   readonly memberTtl?: number;
@@ -21,8 +31,27 @@ interface Waiter {
   answer(): void;
 }
 
-/** A timer that fires this much too late shows that the process could not listen meanwhile. */
-const LATE_MS = 250;
+/** The members as they were when they were spread last. */
+interface Spread {
+  readonly version: number;
+  readonly roster: Roster;
+  /** The roster as it travels; by the version that somebody has, what has changed since. */
+  readonly encoded: Uint8Array;
+  readonly changes: Map<number, Uint8Array>;
+}
+
+/** What a heartbeat says that its sender has. */
+interface Known {
+  readonly version: number;
+  readonly takesChanges: boolean;
+}
+
+/** Versions for which what has changed since is kept encoded. */
+const CHANGES_KEPT_COUNT = 64;
+
+/** It looks this often who has expired: many times in a time-to-live, but no more often than is any use. */
+const TICKS_PER_TTL = 16;
+const TICK_MAX_MS = 250;
 
 /**
  * A discovery master: keeps who is there for as long as they say so, and tells everybody at once when that changes. Keeps
@@ -34,15 +63,14 @@ export class DiscoveryServer {
   readonly #heartbeatIntervalMs: number;
   readonly #memberTtlMs: number;
   readonly #codec = new MessageCodec();
-  readonly #table: MemberTable;
-  readonly #masterId: string;
+  #table: MemberTable;
+  #masterId: string;
   readonly #waiters = new Map<string, Waiter>();
   #startedMs = 0;
-  /** What members are told: the table as it was when it was spread last. */
-  #spread: { version: number; roster: Uint8Array };
+  #spread: Spread;
   #lastSpreadMs = Number.NEGATIVE_INFINITY;
   #cancelSpread: (() => void) | undefined;
-  #cancelExpiry: (() => void) | undefined;
+  #cancelTick: (() => void) | undefined;
   #stopped = false;
 
   /** Throws `ArgumentError` for a host or port that none can be. */
@@ -51,13 +79,18 @@ export class DiscoveryServer {
     this.#heartbeatIntervalMs = (options.heartbeatInterval ?? 2) * 1000;
     this.#memberTtlMs = (options.memberTtl ?? 6) * 1000;
     this.#table = new MemberTable(this.#memberTtlMs);
-    this.#masterId = Buffer.from(this.#env.random.bytes(8)).toString('hex');
+    this.#masterId = this.#newId();
     this.#spread = this.#encodeTable();
-    this.#rpc = new RpcServer({ host, port, env: this.#env });
+    this.#rpc = new RpcServer({ host, port, service: 'discovery', env: this.#env });
     this.#rpc.handle(DiscoveryMethod.register, (params) => this.#register(params));
     this.#rpc.handle(DiscoveryMethod.heartbeat, (params, context) => this.#heartbeat(params, context));
     this.#rpc.handle(DiscoveryMethod.leave, (params) => this.#leave(params));
-    this.#rpc.handle(DiscoveryMethod.members, () => this.#answer('ok', true));
+    this.#rpc.handle(DiscoveryMethod.members, () => this.#answer('ok', null));
+  }
+
+  /** Tells this start of a master from all others. */
+  get masterId(): string {
+    return this.#masterId;
   }
 
   /** Resolves with the port. Throws `ConfigError` when the address cannot be had; the cause has the system's code. */
@@ -70,7 +103,7 @@ export class DiscoveryServer {
   async stop(): Promise<void> {
     this.#stopped = true;
     this.#cancelSpread?.();
-    this.#cancelExpiry?.();
+    this.#cancelTick?.();
     if (this.#table.version !== this.#spread.version) {
       this.#spreadNow();
       await this.#env.clock.yield();
@@ -78,6 +111,7 @@ export class DiscoveryServer {
     await this.#rpc.stop();
   }
 
+  /** Live members by node id; the map is the caller's. */
   members(): Map<string, NodeInfo> {
     return this.#table.members();
   }
@@ -90,32 +124,33 @@ export class DiscoveryServer {
       throw new MeshCacheError('ERR_OVERLOADED', text, { retryable: true });
     }
     this.#changed();
-    return this.#answer(status, status === 'ok');
+    return this.#answer(status, status === 'ok' ? null : undefined);
   }
 
   #heartbeat(params: unknown, context: RpcContext): unknown {
     const fields = asMap(params);
     const { nodeId, incarnation } = decodeIdentity(fields);
-    const version = wholeField(fields, 'version');
+    const known = { version: wholeField(fields, 'version'), takesChanges: fields.changes === true };
     const waitMs = Math.min(wholeField(fields, 'wait_ms'), this.#heartbeatIntervalMs);
     const status = this.#table.heartbeat(nodeId, incarnation, this.#env.clock.nowMs());
-    if (status !== 'ok') return this.#answer(status, false);
-    const isNews = fields.master_id !== this.#masterId || version !== this.#spread.version;
-    if (isNews || waitMs === 0) return this.#answer('ok', isNews);
+    if (status !== 'ok') return this.#answer(status, undefined);
+    if (fields.master_id !== this.#masterId) return this.#answer('ok', null);
+    if (known.version !== this.#spread.version || waitMs === 0) return this.#answer('ok', known);
     // That this master's list is complete now is news too.
     const toMaturityMs = this.#memberTtlMs - this.#ageMs();
-    return this.#wait(nodeId, version, toMaturityMs > 0 ? Math.min(waitMs, toMaturityMs) : waitMs, context.signal);
+    return this.#wait(nodeId, known, toMaturityMs > 0 ? Math.min(waitMs, toMaturityMs) : waitMs, context.signal);
   }
 
   /** Answers when there is news, at the latest after `waitMs`; of one node only the last heartbeat waits. */
-  #wait(nodeId: string, version: number, waitMs: number, signal: AbortSignal): Promise<unknown> {
+  #wait(nodeId: string, known: Known, waitMs: number, signal: AbortSignal): Promise<unknown> {
     this.#waiters.get(nodeId)?.answer();
+    const masterId = this.#masterId;
     return new Promise((resolve) => {
       const answer = (): void => {
         cancelTimer();
         signal.removeEventListener('abort', answer);
         if (this.#waiters.get(nodeId) === waiter) this.#waiters.delete(nodeId);
-        resolve(this.#answer('ok', version !== this.#spread.version));
+        resolve(this.#answer('ok', masterId === this.#masterId ? known : null));
       };
       const waiter = { nodeId, answer };
       const cancelTimer = this.#env.clock.after(waitMs, answer);
@@ -131,14 +166,28 @@ export class DiscoveryServer {
     return {};
   }
 
-  #answer(status: MemberStatus, withRoster: boolean): unknown {
+  /** With what the asker does not know yet: null, it knows nothing; undefined, it gets nothing. */
+  #answer(status: MemberStatus, known: Known | null | undefined): unknown {
     return {
       status,
       master_id: this.#masterId,
       version: this.#spread.version,
       age_ms: this.#ageMs(),
-      roster: withRoster ? this.#spread.roster : null,
+      roster: known === undefined ? null : this.#newsFor(known),
     };
+  }
+
+  #newsFor(known: Known | null): Uint8Array | null {
+    const { version, roster, encoded, changes } = this.#spread;
+    if (known === null) return encoded;
+    if (known.version === version) return null;
+    const kept = known.takesChanges ? changes.get(known.version) : encoded;
+    if (kept !== undefined) return kept;
+    const changed = known.version < version ? this.#table.changedSince(known.version) : undefined;
+    if (changed === undefined || changed.size * 2 > roster.members.size) return encoded;
+    const bytes = encodeChanges(this.#codec, roster, { base: known.version, changed });
+    if (changes.size < CHANGES_KEPT_COUNT) changes.set(known.version, bytes);
+    return bytes;
   }
 
   #ageMs(): number {
@@ -147,7 +196,7 @@ export class DiscoveryServer {
 
   #changed(): void {
     if (this.#stopped) return;
-    this.#scheduleExpiry();
+    this.#scheduleTick();
     if (this.#table.version === this.#spread.version || this.#cancelSpread !== undefined) return;
     const gapMs = DISCOVERY_SPREAD_GAP_MS + this.#table.size * DISCOVERY_SPREAD_GAP_PER_MEMBER_MS;
     const waitMs = this.#lastSpreadMs + gapMs - this.#env.clock.nowMs();
@@ -162,26 +211,45 @@ export class DiscoveryServer {
     for (const waiter of [...this.#waiters.values()]) waiter.answer();
   }
 
-  #encodeTable(): { version: number; roster: Uint8Array } {
-    const roster = { members: this.#table.members(), gone: this.#table.departures };
-    return { version: this.#table.version, roster: encodeRoster(this.#codec, roster) };
+  #encodeTable(): Spread {
+    const roster = { members: this.#table.members(), gone: [...this.#table.departures] };
+    return { version: this.#table.version, roster, encoded: encodeRoster(this.#codec, roster), changes: new Map() };
   }
 
-  /** One timer, for who expires next; set again when it fires, because heartbeats move the time on. */
-  #scheduleExpiry(): void {
-    if (this.#cancelExpiry !== undefined) return;
-    const dueMs = this.#table.nextExpiryMs();
-    if (dueMs === undefined) return;
-    const waitMs = Math.max(1, dueMs - this.#env.clock.nowMs());
-    this.#cancelExpiry = this.#env.clock.after(waitMs, () => this.#expire(dueMs));
+  #newId(): string {
+    return Buffer.from(this.#env.random.bytes(8)).toString('hex');
   }
 
-  #expire(dueMs: number): void {
-    this.#cancelExpiry = undefined;
-    const nowMs = this.#env.clock.nowMs();
-    const lateMs = nowMs - dueMs;
-    if (lateMs > LATE_MS) this.#table.excuse(lateMs);
-    this.#table.expire(nowMs);
+  /** As a new master that knows nobody: what this one knew is too old to be told to anybody. */
+  #startOver(): void {
+    this.#masterId = this.#newId();
+    this.#startedMs = this.#env.clock.nowMs();
+    this.#table = new MemberTable(this.#memberTtlMs);
+    this.#cancelSpread?.();
+    this.#spreadNow();
+  }
+
+  #scheduleTick(): void {
+    if (this.#cancelTick !== undefined || this.#table.size === 0) return;
+    const { clock } = this.#env;
+    const tickMs = Math.min(TICK_MAX_MS, this.#memberTtlMs / TICKS_PER_TTL);
+    const dueMs = clock.nowMs() + tickMs;
+    this.#cancelTick = clock.after(tickMs, () => void this.#tick(clock.nowMs() - dueMs, tickMs));
+  }
+
+  /** For as long as this process could not run, it could not listen either. */
+  async #tick(lateMs: number, tickMs: number): Promise<void> {
+    if (lateMs >= this.#memberTtlMs) {
+      // The others may have dropped some whom it knows, and know some whom it does not.
+      this.#startOver();
+    } else if (lateMs > tickMs) {
+      this.#table.excuse(lateMs);
+    }
+    // First what has arrived meanwhile.
+    await this.#env.clock.yield();
+    this.#cancelTick = undefined;
+    if (this.#stopped) return;
+    this.#table.expire(this.#env.clock.nowMs());
     this.#changed();
   }
 }

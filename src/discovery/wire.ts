@@ -2,16 +2,18 @@
  * Messages of discovery, methods of the control protocol:
  *
  *     discovery.register   { node }                                                      -> answer
- *     discovery.heartbeat  { node_id, incarnation, master_id, version, wait_ms }         -> answer, after up to wait_ms
+ *     discovery.heartbeat  { node_id, incarnation, master_id, version, wait_ms, changes } -> answer, after up to wait_ms
  *     discovery.leave      { node_id, incarnation }                                      -> {}
  *     discovery.members    {}                                                            -> answer
  *
  *     answer  { status, master_id, version, age_ms, roster? }
- *     roster  binary: msgpack { members: [node], gone: [[node id, incarnation]] }, encoded once a version
+ *     roster  binary: msgpack { members: [node], gone: [[node id, incarnation]], base?, removed? }, encoded once a version;
+ *             with `base` (only for who asks for `changes`): what has changed since that version
  *     node    as `NodeInfo.toDict` has it
  */
 import { ProtocolError } from '../base/errors.js';
-import { MEMBERS_MAX_COUNT, NODE_ID_MAX_BYTES } from '../base/limits.js';
+import { DISCOVERY_DEPARTURES_MAX_COUNT, MEMBERS_MAX_COUNT, NODE_ID_MAX_BYTES } from '../base/limits.js';
+import { shown } from '../base/shown.js';
 import type { MessageCodec } from '../rpc/message.js';
 import { NodeInfo } from '../types.js';
 import type { Departure, MemberStatus } from './member-table.js';
@@ -32,6 +34,12 @@ export interface Roster {
   readonly gone: readonly Departure[];
 }
 
+/** A whole list, or what has changed since the version `base`: members that have come or changed, ids of those that are gone. */
+export interface RosterNews extends Roster {
+  readonly base: number | undefined;
+  readonly removed: readonly string[];
+}
+
 export interface MasterAnswer {
   readonly status: MemberStatus;
   /** Tells one start of a master from another. */
@@ -40,12 +48,45 @@ export interface MasterAnswer {
   /** How long the master has been there: a young one does not know everybody yet. */
   readonly ageMs: number;
   /** Left out when the asker has this version. */
-  readonly roster: Roster | undefined;
+  readonly roster: RosterNews | undefined;
 }
 
 export function encodeRoster(codec: MessageCodec, roster: Roster): Uint8Array {
+  return codec.encode(rosterFields(roster));
+}
+
+/** Of `roster`, what is about `changed`, for who has the version `base`. */
+export function encodeChanges(
+  codec: MessageCodec,
+  roster: Roster,
+  { base, changed }: { readonly base: number; readonly changed: ReadonlySet<string> },
+): Uint8Array {
+  const ids = [...changed];
+  const removed = ids.filter((nodeId) => !roster.members.has(nodeId));
+  const members = new Map(
+    ids.flatMap((nodeId) => {
+      const info = roster.members.get(nodeId);
+      return info === undefined ? [] : [[nodeId, info] as const];
+    }),
+  );
+  const gone = roster.gone.filter(({ nodeId }) => changed.has(nodeId));
+  return codec.encode({ ...rosterFields({ members, gone }), base, removed });
+}
+
+/** The list that follows from the one before; undefined: this is no news to who has that one. */
+export function rosterAfter(before: Roster | undefined, news: RosterNews, version: number): Roster | undefined {
+  if (news.base === undefined) return news;
+  if (before === undefined || news.base !== version) return undefined;
+  const members = new Map(before.members);
+  for (const nodeId of news.removed) members.delete(nodeId);
+  for (const [nodeId, info] of news.members) members.set(nodeId, info);
+  const departures = [...before.gone, ...news.gone].filter(({ nodeId }) => !members.has(nodeId));
+  return { members, gone: departures.slice(-DISCOVERY_DEPARTURES_MAX_COUNT) };
+}
+
+function rosterFields(roster: Roster): { members: unknown[]; gone: unknown[] } {
   const members = [...roster.members.values()].map((info) => info.toDict());
-  return codec.encode({ members, gone: roster.gone.map(({ nodeId, incarnation }) => [nodeId, incarnation]) });
+  return { members, gone: roster.gone.map(({ nodeId, incarnation }) => [nodeId, incarnation]) };
 }
 
 /** Throws `ProtocolError`. */
@@ -53,7 +94,7 @@ export function decodeAnswer(codec: MessageCodec, value: unknown): MasterAnswer 
   const fields = asMap(value);
   const { status, master_id: masterId } = fields;
   if (status !== 'ok' && status !== 'unknown' && status !== 'replaced' && status !== 'full') {
-    throw new ProtocolError(`discovery: status ${String(status)}`);
+    throw new ProtocolError(`discovery: status ${shown(status)}`);
   }
   if (typeof masterId !== 'string' || masterId.length > MASTER_ID_MAX_CHARACTERS) {
     throw new ProtocolError('discovery: master_id');
@@ -94,9 +135,15 @@ export function wholeField(fields: Readonly<Record<string, unknown>>, name: stri
   throw new ProtocolError(`discovery: ${name} must be a whole number`);
 }
 
-function decodeRoster(codec: MessageCodec, bytes: Uint8Array): Roster {
-  const { members, gone } = asMap(codec.decode(bytes));
-  if (!Array.isArray(members) || !Array.isArray(gone) || members.length > MEMBERS_MAX_COUNT) {
+function decodeRoster(codec: MessageCodec, bytes: Uint8Array): RosterNews {
+  const fields = asMap(codec.decode(bytes));
+  const { members, gone, removed = [] } = fields;
+  if (
+    !Array.isArray(members) ||
+    !Array.isArray(gone) ||
+    !Array.isArray(removed) ||
+    members.length > MEMBERS_MAX_COUNT
+  ) {
     throw new ProtocolError('discovery: roster');
   }
   const infos = members.map((member) => decodeNode(member));
@@ -106,6 +153,8 @@ function decodeRoster(codec: MessageCodec, bytes: Uint8Array): Roster {
       const [nodeId, incarnation] = Array.isArray(entry) ? (entry as unknown[]) : [];
       return decodeIdentity({ node_id: nodeId, incarnation });
     }),
+    base: fields.base === undefined ? undefined : wholeField(fields, 'base'),
+    removed: removed.map((nodeId: unknown) => checkNodeId(nodeId)),
   };
 }
 

@@ -1,5 +1,5 @@
 import type { Environment } from '../base/environment.js';
-import { RPC_RETRY_AFTER_MS } from '../base/limits.js';
+import { ANNOUNCE_AT_ONCE_NODES_COUNT, ANNOUNCE_SPREAD_PER_NODE_MS, RPC_RETRY_AFTER_MS } from '../base/limits.js';
 import type { DirectoryClient } from '../directory/client.js';
 import { NO_OWNER, type OwnerRing } from '../directory/owners.js';
 import { gainedKeysInSlices, type RingView } from '../directory/reannounce.js';
@@ -42,6 +42,7 @@ export class Announcer {
   readonly #failures = new Map<string, number>();
   /** Owner -> cancels its next attempt. */
   readonly #retries = new Map<string, () => void>();
+  #endSpread: () => void = () => {};
   #stopped = false;
 
   constructor(options: { directory: DirectoryClient; replicas: number; initial: RingView; env: Environment }) {
@@ -74,6 +75,7 @@ export class Announcer {
   /** From now on nothing is asked of rings and publications, and nothing is sent. What is under way is not waited for. */
   async stop(): Promise<void> {
     this.#stopped = true;
+    this.#endSpread();
     for (const cancel of this.#retries.values()) cancel();
   }
 
@@ -85,14 +87,39 @@ export class Announcer {
   }
 
   #start(): void {
-    this.#pass ??= this.#announceChanges()
-      .catch((error: unknown) => {
-        this.#env.log.log('error', 'announcing pages to their new owners failed', { error: String(error) });
-      })
-      .finally(() => {
-        this.#pass = undefined;
-        this.#passViews = 1;
-      });
+    this.#pass ??= this.#runPass();
+  }
+
+  /** Never rejects. */
+  async #runPass(): Promise<void> {
+    let hasFailed = false;
+    try {
+      await this.#spread();
+      await this.#announceChanges();
+    } catch (error) {
+      hasFailed = true;
+      this.#env.log.log('error', 'announcing pages to their new owners failed', { error: String(error) });
+    }
+    this.#pass = undefined;
+    this.#passViews = 1;
+    // What has changed after the pass had looked for the last time, and before it was over.
+    if (this.#views.length > 1 && !hasFailed && !this.#stopped) this.#start();
+  }
+
+  /** In a large cluster all others tell a new owner of their pages: not all at once. */
+  async #spread(): Promise<void> {
+    const { random, clock } = this.#env;
+    const { incarnations } = this.#views.at(-1) as RingView;
+    const further = incarnations.size - ANNOUNCE_AT_ONCE_NODES_COUNT;
+    if (further <= 0) return;
+    const waitMs = (random.u32() / 2 ** 32) * further * ANNOUNCE_SPREAD_PER_NODE_MS;
+    await new Promise<void>((resolve) => {
+      const cancel = clock.after(waitMs, resolve);
+      this.#endSpread = () => {
+        cancel();
+        resolve();
+      };
+    });
   }
 
   async #announceChanges(): Promise<void> {
@@ -149,7 +176,8 @@ export class Announcer {
       will_retry: willRetry,
     });
     if (!willRetry || this.#retries.has(ownerId)) return;
-    const cancel = this.#env.clock.after(RPC_RETRY_AFTER_MS * 2 ** (failures - 1), () => {
+    const jitter = 0.75 + this.#env.random.u32() / 2 ** 34;
+    const cancel = this.#env.clock.after(RPC_RETRY_AFTER_MS * 2 ** (failures - 1) * jitter, () => {
       this.#retries.delete(ownerId);
       const { ring, incarnations } = this.#views.at(-1) as RingView;
       if (!incarnations.has(ownerId)) return;

@@ -7,6 +7,7 @@ import type { RpcClient } from '../rpc/client.js';
 import type { RpcServer } from '../rpc/server.js';
 import type { NodeInfo } from '../types.js';
 import { Announcer, type Publications } from './announcer.js';
+import { AntiEntropy } from './anti-entropy.js';
 import { OwnerRings } from './owner-rings.js';
 import { ShardUpkeep } from './shard-upkeep.js';
 
@@ -29,9 +30,14 @@ export class NodeDirectory {
   readonly #announcer: Announcer;
   readonly #upkeep: ShardUpkeep;
   readonly #rings: OwnerRings;
+  readonly #replicas: number;
+  readonly #env: Environment;
+  #antiEntropy: AntiEntropy | undefined;
 
   constructor({ self, vnodes, replicas, settleMs, endpointOf, isLive, rpc, env }: NodeDirectoryOptions) {
     const { nodeId, incarnation } = self;
+    this.#replicas = replicas;
+    this.#env = env;
     this.#rings = new OwnerRings(vnodes);
     const ring = this.#rings.make([nodeId]);
     this.#shard = new DirectoryShard({ isLive });
@@ -47,6 +53,7 @@ export class NodeDirectory {
     const initial = { ring, incarnations: new Map([[nodeId, incarnation]]) };
     this.#announcer = new Announcer({ directory: this.client, replicas, initial, env });
     this.#upkeep = new ShardUpkeep({ shard: this.#shard, nodeId, replicas, pruneDelayMs: settleMs, clock: env.clock });
+    this.#upkeep.start();
   }
 
   /** Keys in the own shard. */
@@ -61,6 +68,25 @@ export class NodeDirectory {
 
   announceFrom(publications: Publications): void {
     this.#announcer.announceFrom(publications);
+    const { client: directory } = this;
+    this.#antiEntropy = new AntiEntropy({ directory, publications, replicas: this.#replicas, env: this.#env });
+    this.#antiEntropy.start();
+  }
+
+  /**
+   * The other nodes had dropped this one, which goes on as another start of itself: what its shard was told before is out of
+   * date, and told again by those who see it join; its own pages are announced to everybody.
+   */
+  restartAs(incarnation: number): void {
+    this.#shard.clear();
+    this.client.restartAs(incarnation);
+    this.#announcer.announceAll();
+  }
+
+  /** Another node is the member of this one's id: nothing is announced as long as that is so, and everything after it. */
+  setReplaced(isReplaced: boolean): void {
+    this.client.setSilent(isReplaced);
+    if (!isReplaced) this.#announcer.announceAll();
   }
 
   /** Other nodes may have dropped what this one had announced. */
@@ -83,6 +109,7 @@ export class NodeDirectory {
 
   async stop(): Promise<void> {
     this.#upkeep.stop();
+    this.#antiEntropy?.stop();
     await this.#announcer.stop();
   }
 }

@@ -1,4 +1,5 @@
 import type { Clock } from '../base/clock.js';
+import { SHARD_UPKEEP_INTERVAL_MS } from '../base/limits.js';
 import type { OwnerRing } from '../directory/owners.js';
 import { pruneShard } from '../directory/prune.js';
 import type { DirectoryShard } from '../directory/shard.js';
@@ -19,6 +20,8 @@ export class ShardUpkeep {
   readonly #options: ShardUpkeepOptions;
   #ring: OwnerRing | undefined;
   #cancelPrune: (() => void) | undefined;
+  #cancelTurn: (() => void) | undefined;
+  #stopped = false;
 
   constructor(options: ShardUpkeepOptions) {
     this.#options = options;
@@ -43,9 +46,25 @@ export class ShardUpkeep {
     return this.#ring === undefined ? [] : [this.#ring];
   }
 
+  /** From now on looks now and then for what is void: what nodes have renounced, and last words of those that had gone. */
+  start(): void {
+    const { shard, clock } = this.#options;
+    this.#cancelTurn = clock.after(SHARD_UPKEEP_INTERVAL_MS, async () => {
+      shard.dropStrangers();
+      if (this.#ring !== undefined) void this.#sweep(this.#ring);
+      for (const _ of shard.dropVoid(SWEEP_SLICE_KEYS)) {
+        await clock.yield();
+        if (this.#stopped) return;
+      }
+      this.start();
+    });
+  }
+
   stop(): void {
+    this.#stopped = true;
     this.#ring = undefined;
     this.#cancelPrune?.();
+    this.#cancelTurn?.();
   }
 
   async #sweep(ring: OwnerRing): Promise<void> {

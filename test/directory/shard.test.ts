@@ -206,3 +206,38 @@ test('shard: agrees with a naive model over random operations', (t) => {
   const keys = [...model.values()].filter((stated) => stated.size > 0).length;
   t.deepEqual(shard.stats(), { keys, locations, droppedLocations: 0, refusedKeys: 0 }, `seed ${seed}`);
 });
+
+test('shard: what a node has renounced goes, what it has said since and what others have said stays', (t) => {
+  const shard = new DirectoryShard();
+  for (const key of ['old', 'both', 'new']) putOne(shard, key, { generation: 5 });
+  putOne(shard, 'old', { nodeId: 'other', generation: 1 });
+  putOne(shard, 'restarted', { incarnation: 2, generation: 1 });
+  for (const key of ['both', 'new']) putOne(shard, key, { generation: 7 });
+  shard.renounce('n1', 1, 5);
+  for (const _ of shard.dropVoid(2));
+  t.is(getOne(shard, 'old')?.nodeId, 'other');
+  t.is(getOne(shard, 'both')?.generation, 7);
+  t.is(getOne(shard, 'restarted')?.incarnation, 2);
+  t.is(shard.stats().locations, 4);
+  // A late and older word counts until the node renounces it again.
+  t.true(putOne(shard, 'late', { generation: 3 }));
+  shard.renounce('n1', 1, 7);
+  for (const _ of shard.dropVoid(2));
+  t.is(getOne(shard, 'late'), null);
+  t.is(getOne(shard, 'new'), null);
+});
+
+test('shard: last words of a node that has gone are dropped at the second look, those of who joins are not', (t) => {
+  const live = new Set<string>();
+  const shard = new DirectoryShard({ isLive: (nodeId) => live.has(nodeId) });
+  for (let i = 0; i < 100; i++) {
+    putOne(shard, `dead ${i}`, { nodeId: 'dead' });
+    putOne(shard, `joining ${i}`, { nodeId: 'joining' });
+  }
+  shard.dropStrangers();
+  live.add('joining');
+  shard.dropStrangers();
+  while (shard.sweep(50));
+  t.deepEqual(shard.stats(), { keys: 100, locations: 100, droppedLocations: 0, refusedKeys: 0 });
+  t.is(getOne(shard, 'joining 5')?.nodeId, 'joining');
+});

@@ -143,6 +143,20 @@ test('announcer: many changes within a pass end with everybody told everything',
   for (const id of ['a', 'b']) for (const key of ownedBy(last, id)) t.true(directory.told.get(id)?.has(key), key);
 });
 
+test('announcer: what changes just as a pass ends is announced', async (t) => {
+  // Cause: it was left to a pass that had looked for the last time; a restarted node's pages on disk were not announced.
+  for (let ticks = 0; ticks < 24; ticks++) {
+    const after = viewOf('a', 'b');
+    const { directory, announcer, keys } = newAnnouncer(t, viewOf('a'), []);
+    announcer.ownersChanged(after);
+    for (let i = 0; i < ticks; i++) await Promise.resolve();
+    keys.push(...KEYS);
+    announcer.announceAll();
+    await until(() => announcer.rings().length === 1);
+    t.is(directory.told.get('b')?.size, ownedBy(after, 'b').length, `${ticks} ticks`);
+  }
+});
+
 test('announcer: stop does not wait for an owner that does not answer', async (t) => {
   // Cause: stop waited for the whole pass, up to a deadline for each batch.
   const { directory, announcer } = newAnnouncer(t, viewOf('a'));

@@ -241,15 +241,15 @@ test('disk: a store that is closed writes what found no room in the queue', asyn
   const port = await freePort();
   // A queue of an eighth of the pool.
   const { store, path } = await diskNode(t, port, { poolPages: 1024 });
-  const keys = Array.from({ length: 300 }, (_, i) => `k${i}`);
-  const source = HostRegion.allocate(300 * PAGE);
+  const keys = Array.from({ length: 200 }, (_, i) => `k${i}`);
+  const source = HostRegion.allocate(200 * PAGE);
   t.teardown(() => source.free());
-  for (let i = 0; i < 300; i++) source.bytes(i * PAGE, PAGE).set(content(i, PAGE));
+  for (let i = 0; i < 200; i++) source.bytes(i * PAGE, PAGE).set(content(i, PAGE));
   const pointers = keys.map((_, i) => source.addr + BigInt(i * PAGE));
   const sizes = keys.map(() => PAGE);
   t.true((await store.batchSet(keys, pointers, sizes)).every(Boolean));
   await store.close();
   t.is(store.stats().disk?.skippedPages, 0);
   const again = await diskNode(t, await freePort(), { poolPages: 1024, path });
-  t.true((await readAll(again.store, 0, 300)).every(Boolean));
+  t.true((await readAll(again.store, 0, 200)).every(Boolean));
 });

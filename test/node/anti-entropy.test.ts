@@ -1,0 +1,91 @@
+import test, { type ExecutionContext } from 'ava';
+import { DirectoryClient } from '../../src/directory/client.js';
+import { AntiEntropy } from '../../src/node/anti-entropy.js';
+import { columnsOf, getOne, locationOf, putOne, startNodes } from '../directory/support.js';
+import { newClient, testEnvironment } from '../rpc/support.js';
+import { until } from '../support.js';
+
+const KEYS = Array.from({ length: 1000 }, (_, i) => `key-${i}`);
+
+async function newCluster(t: ExecutionContext, roundMs: number) {
+  const env = testEnvironment();
+  const { nodes, ring, resolve } = await startNodes(t, ['n1', 'n2', 'n3'], { env });
+  const local = nodes.get('n1')?.shard;
+  if (local === undefined) throw new Error('no shard');
+  const directory = new DirectoryClient(ring, resolve, 2, {
+    nodeId: 'n1',
+    incarnation: 1,
+    rpc: newClient(t),
+    localShard: local,
+    env,
+  });
+  const here = new Set(KEYS);
+  const publications = {
+    keysInSlices: () => [[...here]],
+    get isEmpty() {
+      return here.size === 0;
+    },
+    locationsOf: (keys: readonly string[]) =>
+      keys.map((key) => (here.has(key) ? locationOf({ generation: 0, incarnation: 0 }) : null)),
+  };
+  const antiEntropy = new AntiEntropy({ directory, publications, replicas: 2, env, roundMs });
+  t.teardown(() => antiEntropy.stop());
+  const ownersOf = (key: string) => [...ring.getNodes(key, 2)].map((id) => nodes.get(id)?.shard);
+  return { env, directory, antiEntropy, here, nodes, ownersOf };
+}
+
+test('anti-entropy: what owners have lost is stated again, what is gone is forgotten there', async (t) => {
+  const { directory, antiEntropy, here, nodes, ownersOf } = await newCluster(t, 200);
+  t.true(
+    (await directory.put(new Map(KEYS.map((key) => [key, locationOf({ generation: 0, incarnation: 0 })])))).every(
+      Boolean,
+    ),
+  );
+  nodes.get('n2')?.shard.clear();
+  // Its delete has never arrived, and neither has that of another node's page, which is none of this node's business.
+  const gone = KEYS.slice(0, 100);
+  for (const key of gone) here.delete(key);
+  for (const { shard } of nodes.values()) putOne(shard, 'gone 0', { nodeId: 'other' });
+  antiEntropy.start();
+  await until(() => KEYS.slice(100).every((key) => ownersOf(key).every((shard) => shard?.exists([key])[0] === 1)));
+  await until(() => {
+    for (const { shard } of nodes.values()) for (const _ of shard.dropVoid(100));
+    return gone.every((key) => ownersOf(key).every((shard) => shard?.exists([key])[0] === 0));
+  });
+  for (const { shard } of nodes.values()) t.not(getOne(shard, 'gone 0'), null);
+  for (const key of KEYS.slice(100))
+    t.true(
+      ownersOf(key).every((shard) => shard?.exists([key])[0] === 1),
+      key,
+    );
+});
+
+test('anti-entropy: an owner that has not taken everything is not told that the rest is void', async (t) => {
+  const { directory, antiEntropy, nodes, env } = await newCluster(t, 100);
+  await directory.put(new Map(KEYS.map((key) => [key, locationOf({ generation: 0, incarnation: 0 })])));
+  const shard = nodes.get('n2')?.shard;
+  if (shard === undefined) return t.fail();
+  const kept = shard.stats().keys;
+  // Newer statements, which no statement of this client gets past, and one old one.
+  shard.put(KEYS, columnsOf(...KEYS.map(() => locationOf({ generation: 1e9 }))));
+  putOne(shard, 'old', { generation: 1 });
+  antiEntropy.start();
+  const restated = () => env.counts.get('meshcache_restated_keys_total') ?? 0;
+  await until(() => restated() > 4 * KEYS.length);
+  for (const _ of shard.dropVoid(100));
+  t.not(getOne(shard, 'old'), null);
+  t.true(shard.stats().keys >= kept);
+});
+
+test('anti-entropy: its rate follows from the time of a round', async (t) => {
+  const { antiEntropy, env } = await newCluster(t, 2_000);
+  const restated = () => env.counts.get('meshcache_restated_keys_total') ?? 0;
+  antiEntropy.start();
+  await until(() => restated() > 0);
+  const startedMs = performance.now();
+  const before = restated();
+  await until(() => performance.now() - startedMs > 1_500);
+  const perSecond = ((restated() - before) / (performance.now() - startedMs)) * 1000;
+  // 1,000 keys of two owners each in two seconds, in batches of 256.
+  t.true(perSecond > 400 && perSecond < 1_500, `${perSecond} keys/s`);
+});

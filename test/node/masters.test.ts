@@ -1,0 +1,238 @@
+import { once } from 'node:events';
+import test, { type ExecutionContext } from 'ava';
+import type { MeshCacheStore } from '../../src/node/meshcache-store.js';
+import { CutNetwork } from '../cut-network.js';
+import { watchStolenTime } from '../stolen-time.js';
+import { content, freePort, until } from '../support.js';
+import { HEARTBEAT_S, PAGE_BYTES, startProcess, startStore, TTL_S } from './master-cluster.js';
+
+const KEYS_EACH = 300;
+const keysOf = (name: string): string[] => Array.from({ length: KEYS_EACH }, (_, i) => `${name} ${i}`);
+
+async function setAll(t: ExecutionContext, store: MeshCacheStore, name: string): Promise<void> {
+  for (const [i, key] of keysOf(name).entries()) t.true(await store.set(key, content(i, PAGE_BYTES)));
+}
+
+/** How many of the pages that were set as `name` a store reads; wrong bytes throw. */
+async function readable(store: MeshCacheStore, name: string): Promise<number> {
+  let count = 0;
+  for (const [i, key] of keysOf(name).entries()) {
+    const bytes = await store.get(key);
+    if (bytes === null) continue;
+    if (Buffer.compare(bytes, content(i, PAGE_BYTES)) !== 0) throw new Error(`${key}: wrong bytes`);
+    count++;
+  }
+  return count;
+}
+
+const isEverythingFound = async (stores: readonly MeshCacheStore[], names: readonly string[]): Promise<boolean> => {
+  for (const store of stores) {
+    for (const name of names) if ((await store.batchExists(keysOf(name))) < KEYS_EACH) return false;
+  }
+  return true;
+};
+
+const membersOf = (...stores: MeshCacheStore[]): string => stores.map((store) => store.stats().members).join();
+
+test.serial(
+  'masters: the head of three is killed; no read of others fails, and a node joins within two heartbeats',
+  async (t) => {
+    const port = await freePort();
+    const addr = `127.0.0.1:${port},127.0.0.2:${port}`;
+    const head = await startProcess(t, { host: '127.0.0.1', addr, keys: keysOf('head') });
+    const b = await startStore(t, { host: '127.0.0.2', addr });
+    const c = await startStore(t, { host: '127.0.0.3', addr });
+    await until(() => membersOf(b, c) === '3,3');
+    t.true(b.runtime.isMeta);
+    await until(() => c.runtime.isMeta);
+    await setAll(t, b, 'b');
+    await setAll(t, c, 'c');
+    await until(() => isEverythingFound([b, c], ['b', 'c', 'head']));
+
+    const reads = { count: 0, failed: 0 };
+    let isReading = true;
+    t.teardown(() => {
+      isReading = false;
+    });
+    const reading = (async () => {
+      for (let i = 0; isReading; i = (i + 1) % KEYS_EACH) {
+        const found = await Promise.all([b.get(`c ${i}`), c.get(`b ${i}`)]).catch(() => []);
+        reads.count += found.length;
+        reads.failed += found.filter((page) => page === null).length;
+      }
+    })();
+    head.child.kill('SIGKILL');
+    await once(head.child, 'exit');
+    const killedMs = performance.now();
+    const d = await startStore(t, { host: '127.0.0.4', addr });
+    const startMs = performance.now() - killedMs;
+    t.true(
+      [b, c].every((store) => d.runtime.members().has(store.runtime.nodeId)),
+      'it need not wait for the dead head',
+    );
+    const stolen = watchStolenTime();
+    t.teardown(() => stolen.end());
+    await until(() => [b, c].every((store) => store.runtime.members().has(d.runtime.nodeId)));
+    const joinMs = performance.now() - killedMs - startMs;
+    t.true(joinMs - stolen.ms < 2 * HEARTBEAT_S * 1000, `joined after ${joinMs} ms`);
+    await until(() => membersOf(b, c, d) === '3,3,3');
+    const droppedMs = performance.now() - killedMs;
+    await until(() => d.runtime.isMeta || performance.now() - killedMs > 2 * TTL_S * 1000);
+    isReading = false;
+    await reading;
+    t.is(reads.failed, 0);
+    t.true(reads.count > 100);
+    t.log(
+      `started in ${startMs.toFixed(0)} ms, known to all ${joinMs.toFixed(0)} ms later; the killed one dropped after ${droppedMs.toFixed(0)} ms; ${reads.count} reads`,
+    );
+    await until(() => isEverythingFound([d], ['b', 'c']));
+    t.is(await readable(d, 'b'), KEYS_EACH);
+  },
+);
+
+test.serial(
+  'masters: one of three is killed with two replicas; every surviving page is found from then on',
+  async (t) => {
+    const port = await freePort();
+    const addr = `127.0.0.1:${port}`;
+    const a = await startStore(t, { host: '127.0.0.1', addr });
+    const b = await startStore(t, { host: '127.0.0.2', addr });
+    const victim = await startProcess(t, { host: '127.0.0.3', addr, keys: keysOf('victim') });
+    await until(() => membersOf(a, b) === '3,3');
+    await setAll(t, a, 'a');
+    await setAll(t, b, 'b');
+    await until(() => isEverythingFound([a, b], ['a', 'b', 'victim']));
+    const before = { lookups: 0, failed: 0 };
+    const after = { lookups: 0, failed: 0 };
+    victim.child.kill('SIGKILL');
+    const killedMs = performance.now();
+    for (let ageMs = 0; ageMs < TTL_S * 1000 + 2000; ageMs = performance.now() - killedMs) {
+      const phase = ageMs < TTL_S * 1000 ? before : after;
+      // Whole batches of what the other one has: not a prefix.
+      for (const [store, name] of [
+        [a, 'b'],
+        [b, 'a'],
+      ] as const) {
+        const found = await Promise.all(
+          keysOf(name)
+            .slice(0, 100)
+            .map((key) => store.exists(key)),
+        );
+        phase.lookups += found.length;
+        phase.failed += found.filter((isFound) => !isFound).length;
+      }
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+    t.log(`failed lookups of surviving pages: ${before.failed} of ${before.lookups} before the time-to-live was over`);
+    t.true(after.lookups > 100);
+    t.is(after.failed, 0);
+    t.is(membersOf(a, b), '2,2');
+    // What the dead node's directory entries took is free again.
+    await until(() => [a, b].every((store) => store.runtime.members().size === 2));
+    for (const key of keysOf('victim')) t.false(await a.exists(key));
+  },
+);
+
+test.serial(
+  'masters: a process that was frozen is dropped, comes back as newly started, and its pages are found again',
+  async (t) => {
+    const port = await freePort();
+    const addr = `127.0.0.1:${port}`;
+    const a = await startStore(t, { host: '127.0.0.1', addr });
+    const b = await startStore(t, { host: '127.0.0.2', addr });
+    // The third host: it has a master as well.
+    const frozen = await startProcess(t, { host: '127.0.0.3', addr, keys: keysOf('frozen') });
+    const incarnation = () => a.runtime.members().get(frozen.nodeId)?.incarnation ?? 0;
+    await setAll(t, a, 'a');
+    await until(() => isEverythingFound([a, b], ['a', 'frozen']));
+    const before = incarnation();
+    frozen.child.kill('SIGSTOP');
+    await until(() => membersOf(a, b) === '2,2');
+    for (const key of keysOf('frozen').slice(0, 20)) t.is(await b.get(key), null);
+    // The frozen shard does not hear of it.
+    await a.clear();
+    await setAll(t, b, 'b');
+    frozen.child.kill('SIGCONT');
+    await until(() => membersOf(a, b) === '3,3');
+    t.true(incarnation() > before);
+    await until(() => isEverythingFound([a, b], ['b', 'frozen']));
+    t.is(await readable(a, 'frozen'), KEYS_EACH);
+    for (const key of keysOf('a')) t.false(await b.exists(key), key);
+  },
+);
+
+test.serial('masters: a frozen head comes back, and nobody has lost anybody', async (t) => {
+  const port = await freePort();
+  const addr = `127.0.0.1:${port},127.0.0.2:${port}`;
+  const head = await startProcess(t, { host: '127.0.0.1', addr, keys: keysOf('head') });
+  const b = await startStore(t, { host: '127.0.0.2', addr });
+  const c = await startStore(t, { host: '127.0.0.3', addr });
+  await until(() => membersOf(b, c) === '3,3');
+  await setAll(t, c, 'c');
+  head.child.kill('SIGSTOP');
+  await until(() => membersOf(b, c) === '2,2');
+  t.is(await readable(b, 'c'), KEYS_EACH);
+  head.child.kill('SIGCONT');
+  const awakeMs = performance.now();
+  await until(() => membersOf(b, c) === '3,3');
+  while (performance.now() - awakeMs < 2 * TTL_S * 1000) {
+    t.true(b.runtime.members().has(c.runtime.nodeId) && c.runtime.members().has(b.runtime.nodeId));
+    await until(() => isEverythingFound([b, c], ['c', 'head']));
+  }
+  t.is(await readable(b, 'head'), KEYS_EACH);
+});
+
+test.serial(
+  'masters: the older of two stores with one id stops publishing, says so, and goes on reading',
+  async (t) => {
+    const port = await freePort();
+    const addr = `127.0.0.1:${port}`;
+    const a = await startStore(t, { host: '127.0.0.1', addr });
+    const older = await startStore(t, { host: '127.0.0.2', addr, config: { node_id: 'twin' } });
+    await setAll(t, a, 'a');
+    await setAll(t, older, 'older');
+    t.is(await readable(a, 'older'), KEYS_EACH);
+    const newer = await startStore(t, { host: '127.0.0.3', addr, config: { node_id: 'twin' } });
+    await setAll(t, newer, 'newer');
+    await until(() => older.runtime.troubles().some((trouble) => trouble.includes('taken its place')));
+    t.false(await older.set('late', content(1, PAGE_BYTES)));
+    t.is(await a.get('late'), null);
+    for (const key of keysOf('older')) t.false(await a.exists(key));
+    t.is(await readable(a, 'newer'), KEYS_EACH);
+    t.is(await readable(older, 'a'), KEYS_EACH);
+    t.is(await readable(older, 'older'), KEYS_EACH);
+    await newer.close();
+    await until(() => older.runtime.troubles().length === 0);
+    await until(() => isEverythingFound([a], ['older']));
+    t.true(await older.set('late', content(1, PAGE_BYTES)));
+  },
+);
+
+test.serial(
+  'masters: after a partition every page is found from both sides, and what was cleared meanwhile is not',
+  async (t) => {
+    const port = await freePort();
+    const addr = `127.0.0.1:${port}`;
+    const network = new CutNetwork();
+    const hosts = ['127.0.0.1', '127.0.0.2', '127.0.0.3', '127.0.0.4'];
+    const stores: MeshCacheStore[] = [];
+    for (const host of hosts) stores.push(await startStore(t, { host, addr }, network.of(host)));
+    const [a, b, c, d] = stores as [MeshCacheStore, MeshCacheStore, MeshCacheStore, MeshCacheStore];
+    await until(() => membersOf(...stores) === '4,4,4,4');
+    for (const [i, store] of stores.entries()) await setAll(t, store, 'abcd'[i] as string);
+    await until(() => isEverythingFound(stores, ['a', 'b', 'c', 'd']));
+    network.isolate('127.0.0.3', '127.0.0.4');
+    await until(() => membersOf(...stores) === '2,2,2,2');
+    await until(() => isEverythingFound([a, b], ['a', 'b']));
+    await until(() => isEverythingFound([c, d], ['c', 'd']));
+    await a.clear();
+    await setAll(t, a, 'a later');
+    await setAll(t, c, 'c later');
+    network.heal();
+    const healedMs = performance.now();
+    await until(() => membersOf(...stores) === '4,4,4,4');
+    await until(() => isEverythingFound(stores, ['b', 'c', 'd', 'a later', 'c later']));
+    t.log(`everything was found ${(performance.now() - healedMs).toFixed(0)} ms after the partition`);
+    for (const store of stores) for (const key of keysOf('a')) t.false(await store.exists(key), key);
+  },
+);
