@@ -127,6 +127,10 @@ const steps = {
       const path = join('build/types', file);
       if (file.endsWith('.d.ts') && !reached.has(path)) rmSync(path);
     }
+    // Whoever uses them need not list `node` among the types of the program; the core does without.
+    for (const path of ['build/types/index.d.ts', 'build/types/native/index.d.ts']) {
+      writeFileSync(path, `/// <reference types="node" />\n${readFileSync(path, 'utf8')}`);
+    }
   },
 
   // Flat, beside the worker and the wasm folder, so that the same relative addresses hold as in build/dist.

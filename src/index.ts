@@ -7,6 +7,7 @@ export type { Logger, LogLevel } from './base/log.js';
 export type { Labels, MetricsSink } from './base/metrics-sink.js';
 export type { Endpoint, Network } from './base/network.js';
 export type { RandomSource } from './base/random.js';
+export type { ClusterSecrets } from './base/secrets.js';
 export {
   EVICTION_POLICIES,
   type EvictionPolicy,

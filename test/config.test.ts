@@ -1,7 +1,8 @@
+import { readFileSync } from 'node:fs';
 import { inspect } from 'node:util';
 import test from 'ava';
 import { ConfigError } from '../src/base/errors.js';
-import { MeshCacheConfig } from '../src/config.js';
+import { CONFIG_KEYS, MeshCacheConfig } from '../src/config.js';
 
 const ADDR = '127.0.0.1:31990';
 
@@ -154,3 +155,17 @@ for (const [name, keys, message] of [
     t.notRegex(inspect(error), /hush/);
   });
 }
+
+test('config: the README has every key', (t) => {
+  const readme = readFileSync('README.md', 'utf8');
+  for (const key of CONFIG_KEYS) t.true(readme.includes(`\`${key}\``), key);
+});
+
+test('config: what stands for a secret where one is shown is no secret', (t) => {
+  for (const key of ['cluster_secret', 'metrics_token']) {
+    t.throws(() => MeshCacheConfig.fromExtraConfig({ discovery_addr: ADDR, [key]: '[secret]' }), {
+      instanceOf: ConfigError,
+      message: new RegExp(key),
+    });
+  }
+});

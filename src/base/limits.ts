@@ -186,9 +186,9 @@ export const DISK_FULL_EVICTIONS_MAX_COUNT = 4;
 /** Between two log records on failed writes. */
 export const DISK_LOG_INTERVAL_MS = 10_000;
 /** `close()` waits so long for what the disk has been asked for. */
-export const DISK_END_TIMEOUT_MS = 2_000;
+export const DISK_END_TIMEOUT_MS = 1_500;
 /** `close()` writes for so long what waits. */
-export const DISK_DRAIN_TIMEOUT_MS = 2_000;
+export const DISK_DRAIN_TIMEOUT_MS = 1_500;
 /** Uses of pages on disk are in the journal of the index so much later, at most. */
 export const JOURNAL_USE_DELAY_MS = 1_000;
 /** Pages whose uses wait in memory for that. */
@@ -231,7 +231,7 @@ export const PROMOTE_TIMEOUT_MS = 5_000;
 export const CLOSE_TIMEOUT_MS = 3_000;
 
 /** What found no room in the queue to the disk is written when a store is closed, for this long; then the queue has its own time. */
-export const DISK_WAITING_CLOSE_TIMEOUT_MS = 1_500;
+export const DISK_WAITING_CLOSE_TIMEOUT_MS = 1_000;
 /** A disk that has failed is shown as failing for this long, unless it is written again. */
 export const DISK_FAILURE_SHOWN_MS = 60_000;
 
@@ -241,6 +241,8 @@ export const METRICS_PORTS_MAX_COUNT = 128;
 export const METRICS_MAX_CONNECTIONS = 64;
 /** Requests of one of them, after which it is closed. */
 export const METRICS_CONNECTION_MAX_REQUESTS = 1024;
+/** Of them, those that ask for nothing now; a further one takes the place of the oldest. */
+export const METRICS_IDLE_CONNECTIONS_MAX_COUNT = 56;
 /** An HTTP request that has not come whole after this long is given up. */
 export const METRICS_REQUEST_TIMEOUT_MS = 5_000;
 /** Events that a node keeps for its dashboard. */
@@ -252,8 +254,13 @@ export const EVENT_LOOP_SAMPLE_MS = 20;
 export const EVENT_LOOP_TURN_MS = 10_000;
 /** A report of the cluster is given to whoever asks within this time. */
 export const CLUSTER_REPORT_MAX_AGE_MS = 500;
+/** Events of each member in a report of the cluster. */
+export const CLUSTER_REPORT_EVENTS_MAX_COUNT = 20;
 /** Members that are asked for their reports at a time. */
 export const CLUSTER_REPORT_IN_FLIGHT_MAX_COUNT = 32;
+
+/** A program that ends waits no longer for its node. */
+export const NODE_CLOSE_TIMEOUT_MS = 4_500;
 
 function relation(holds: boolean, text: string): void {
   if (!holds) throw new Error(`limits: ${text} does not hold`);
@@ -276,5 +283,10 @@ relation(
 );
 relation(ANTI_ENTROPY_BATCH_MAX_KEYS <= DIRECTORY_REQUEST_MAX_KEYS, 'keys stated again fit in a request');
 relation(READ_FINISH_TIMEOUT_MS < CLOSE_TIMEOUT_MS, 'serving ends before it is made to');
+relation(
+  DISK_WAITING_CLOSE_TIMEOUT_MS + DISK_DRAIN_TIMEOUT_MS + DISK_END_TIMEOUT_MS < NODE_CLOSE_TIMEOUT_MS,
+  'a disk tier is closed before the program gives up',
+);
+relation(METRICS_IDLE_CONNECTIONS_MAX_COUNT < METRICS_MAX_CONNECTIONS, 'silent clients leave room for a scrape');
 relation(READ_REQUEST_TARGET_BYTES <= READ_IN_FLIGHT_MAX_BYTES, 'a read request fits in the window');
 relation(DISK_PIECE_MAX_BYTES % DISK_ALIGNMENT_BYTES === 0, 'pieces of a page on disk are aligned');

@@ -5,7 +5,8 @@ import { SECRET_MAX_CHARACTERS, SECRETS_MAX_COUNT } from './limits.js';
 /** What {@link ClusterSecrets.of} takes, for messages. */
 export const CLUSTER_SECRET_ALLOWED = `text of 1 to ${SECRET_MAX_CHARACTERS} characters, or a list of 1 or ${SECRETS_MAX_COUNT} of them`;
 
-const SHOWN = '[secret]';
+/** What stands for a secret where one is shown; no secret itself, for then what was shown had become it. */
+export const SHOWN = '[secret]';
 /** Mode bits that let others than the owner and its group read. */
 const READABLE_BY_OTHERS = 0o004;
 
@@ -19,7 +20,7 @@ export class ClusterSecrets {
   /** One or two, none of them empty; `undefined` for anything else. White space around a secret does not count. */
   static of(secrets: readonly unknown[]): ClusterSecrets | undefined {
     const texts = secrets.map((secret) => (typeof secret === 'string' ? secret.trim() : ''));
-    const isAllowed = texts.every((text) => text.length > 0 && text.length <= SECRET_MAX_CHARACTERS);
+    const isAllowed = texts.every((text) => text.length > 0 && text.length <= SECRET_MAX_CHARACTERS && text !== SHOWN);
     if (!isAllowed || texts.length < 1 || texts.length > SECRETS_MAX_COUNT) return undefined;
     return new ClusterSecrets([...new Set(texts)]);
   }

@@ -2,12 +2,13 @@ import { AuthFailures } from './auth-failures.js';
 import type { Environment } from './environment.js';
 import { ConfigError } from './errors.js';
 import { SECRET_ADVISED_CHARACTERS } from './limits.js';
-import { type ClusterSecrets, readSecretsFile } from './secrets.js';
+import { CLUSTER_SECRET_ALLOWED, ClusterSecrets, readSecretsFile } from './secrets.js';
 import { readTlsIdentity, type TlsIdentity, tlsNetwork } from './tls.js';
 
 /** The fields of a configuration that decide who may talk to a node; a `MeshCacheConfig` has them all. */
 export interface SecurityConfig {
-  readonly clusterSecret?: ClusterSecrets | undefined;
+  /** As a configuration has it, or as it was given to that. */
+  readonly clusterSecret?: ClusterSecrets | string | readonly string[] | undefined;
   readonly clusterSecretFile?: string | undefined;
   readonly tlsCertFile?: string | undefined;
   readonly tlsKeyFile?: string | undefined;
@@ -42,7 +43,7 @@ function secretsOf(
   { clusterSecret, clusterSecretFile }: SecurityConfig,
   { log }: Environment,
 ): ClusterSecrets | undefined {
-  let secrets = clusterSecret;
+  let secrets = parsedSecrets(clusterSecret);
   if (clusterSecretFile !== undefined) {
     const file = readSecretsFile(clusterSecretFile);
     secrets = file.secrets;
@@ -58,6 +59,15 @@ function secretsOf(
     });
   }
   return secrets;
+}
+
+function parsedSecrets(given: SecurityConfig['clusterSecret']): ClusterSecrets | undefined {
+  if (given === undefined || given instanceof ClusterSecrets) return given;
+  const secrets = ClusterSecrets.of(typeof given === 'string' ? [given] : given);
+  if (secrets !== undefined) return secrets;
+  throw new ConfigError(
+    `configuration key "cluster_secret": got a value that is not shown, allowed is ${CLUSTER_SECRET_ALLOWED}`,
+  );
 }
 
 function tlsOf({ tlsCertFile, tlsKeyFile, tlsCaFile }: SecurityConfig, env: Environment): TlsIdentity | undefined {

@@ -58,6 +58,9 @@ export function readTlsIdentity(files: TlsFiles, wallMs: number): TlsIdentity {
     certificate.checkPrivateKey(createPrivateKey(key)),
   );
   if (!fits) throw fileError('tls_key_file', files.keyFile, `does not belong to the certificate in ${files.certFile}`);
+  within('tls_cert_file', files.certFile, 'is refused by OpenSSL, with its key and authority', () =>
+    tls.createSecureContext({ cert, key, ca, minVersion: 'TLSv1.3' }),
+  );
   return new TlsIdentity({ cert, key, ca });
 }
 

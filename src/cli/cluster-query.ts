@@ -1,9 +1,11 @@
 import { systemEnvironment } from '../base/environment.js';
+import { AuthError } from '../base/errors.js';
 import { silentLogger } from '../base/log.js';
 import { type Endpoint, formatEndpoint } from '../base/network.js';
 import { type SecurityConfig, securedEnvironment } from '../base/secured-environment.js';
 import { DiscoveryMethod, decodeAnswer } from '../discovery/wire.js';
 import type { NodeReport } from '../metrics/node-report.js';
+import { isPlain } from '../node/cluster-reporter.js';
 import { RpcClient } from '../rpc/client.js';
 import { MessageCodec } from '../rpc/message.js';
 import type { NodeInfo } from '../types.js';
@@ -11,6 +13,27 @@ import { CommandFailure } from './failure.js';
 
 /** What one node says of itself; a node of an older version leaves fields out. */
 export type NodeStatus = Partial<NodeReport> & Pick<NodeReport, 'node_id'>;
+
+/** What a peer that is not let in is told. */
+const SECURITY_WORDS = /cluster_secret|certificate/;
+
+/** None of the masters that were asked has answered; the message says why, and what to check. */
+export class NoMasterFailure extends CommandFailure {
+  /** One of each master. */
+  readonly reasons: readonly string[];
+  /** A master is there, and this program could not prove itself to it, or it to this program. */
+  readonly isAuthentication: boolean;
+
+  constructor(reasons: readonly string[], isAuthentication: boolean) {
+    const advice = isAuthentication
+      ? 'Set the cluster_secret (or the tls_* files) that the nodes have.'
+      : 'Check the address, that a node runs on that host with it as its discovery_addr, and the firewall.';
+    super(`no discovery master answers (${reasons.join('; ')}). ${advice}`);
+    this.name = 'NoMasterFailure';
+    this.reasons = reasons;
+    this.isAuthentication = isAuthentication;
+  }
+}
 
 /** Asks masters and nodes from outside of the cluster; joins nothing. */
 export class ClusterQuery {
@@ -22,9 +45,10 @@ export class ClusterQuery {
     this.#rpc = new RpcClient({ env: securedEnvironment(security, systemEnvironment({ log: silentLogger })) });
   }
 
-  /** The members that the first of the masters that answers knows. Throws {@link CommandFailure} when none does. */
+  /** The members that the first of the masters that answers knows. Throws {@link NoMasterFailure} when none does. */
   async members(masters: readonly Endpoint[]): Promise<NodeInfo[]> {
     const reasons: string[] = [];
+    let isAuthentication = false;
     for (const master of masters) {
       try {
         const answer = decodeAnswer(this.#codec, await this.#rpc.call(master, DiscoveryMethod.members, {}));
@@ -33,12 +57,11 @@ export class ClusterQuery {
       } catch (error) {
         const { message } = error as Error;
         const where = formatEndpoint(master);
+        isAuthentication ||= error instanceof AuthError || SECURITY_WORDS.test(message);
         reasons.push(message.startsWith(where) ? message : `${where}: ${message}`);
       }
     }
-    throw new CommandFailure(
-      `no discovery master answers (${reasons.join('; ')}). Check the address, that a node runs on that host with it as its discovery_addr, and the firewall.`,
-    );
+    throw new NoMasterFailure(reasons, isAuthentication);
   }
 
   /** A node's answer, or why there is none. */
@@ -60,9 +83,25 @@ export class ClusterQuery {
 /** What is printed and counted with is looked at; a node of an older version leaves fields out. */
 function isStatus(answer: unknown): answer is NodeStatus {
   if (typeof answer !== 'object' || answer === null) return false;
-  const { vnodes, health } = answer as Record<string, unknown>;
+  const { vnodes, health, pool, reads, disk, directory, rss_bytes } = answer as Record<string, unknown>;
   const isCountable =
     vnodes === undefined || (Number.isSafeInteger(vnodes) && (vnodes as number) >= 1 && (vnodes as number) <= 4096);
   const reasons = (health as { reasons?: unknown } | null | undefined)?.reasons;
-  return isCountable && (health === undefined || Array.isArray(reasons));
+  return (
+    isCountable &&
+    isPlain(answer) &&
+    (health === undefined || (Array.isArray(reasons) && reasons.every((reason) => typeof reason === 'string'))) &&
+    hasNumbers(pool, ['entries', 'used_bytes', 'capacity_bytes', 'evictions']) &&
+    hasNumbers(reads, ['local', 'remote', 'disk', 'misses']) &&
+    hasNumbers(disk ?? undefined, ['entries', 'used_bytes', 'capacity_bytes']) &&
+    hasNumbers(directory, ['keys']) &&
+    (rss_bytes === undefined || typeof rss_bytes === 'number')
+  );
+}
+
+/** Whether a part that is there has these fields. */
+function hasNumbers(part: unknown, names: readonly string[]): boolean {
+  if (part === undefined) return true;
+  if (typeof part !== 'object' || part === null) return false;
+  return names.every((name) => typeof (part as Record<string, unknown>)[name] === 'number');
 }

@@ -1,6 +1,7 @@
 import { readFile } from 'node:fs/promises';
 import type { Command } from 'commander';
 import { ConfigError } from '../base/errors.js';
+import { isLogLevel, LOG_LEVELS } from '../base/log.js';
 import { editDistance, toSnakeCase } from '../base/names.js';
 import { type Endpoint, formatEndpoint } from '../base/network.js';
 import type { SecurityConfig } from '../base/secured-environment.js';
@@ -71,8 +72,10 @@ export function addConfigurationOptions(command: Command): Command {
 
 export const CONFIGURATION_HELP = `
 Every configuration key is also taken from the environment, as MESHCACHE_DISCOVERY_ADDR, MESHCACHE_GLOBAL_SEGMENT_SIZE and so
-on. Options win over the environment, the environment wins over the file. Secrets (cluster_secret, metrics_token) belong in the environment or
-in the file: a command line can be read by every user of the machine.`;
+on. Options win over the environment, the environment wins over the file. Secrets (cluster_secret, metrics_token) belong in
+the environment or in the file: a command line can be read by every user of the machine.
+MESHCACHE_LOG in the environment (debug, info, warn, error) says from which level on a node writes its log to stderr; warn
+without it. With debug, a command that fails prints its stack too.`;
 
 /** Throws {@link CommandFailure} with status 2 for a file that cannot be read, and for options that contradict each other. */
 export async function readConfiguration(
@@ -104,7 +107,7 @@ export async function readConfiguration(
   if (options.diskSize !== undefined && mapping.disk_enabled === undefined) {
     throw wrongUsage('--disk-size is given without --disk-path; give the folder, or leave the size out');
   }
-  const warnings = misspeltVariables(environment);
+  const warnings = [...misspeltVariables(environment), ...wrongLogLevel(environment)];
   if (mapping.disk_path !== undefined && mapping.disk_enabled === undefined) {
     warnings.push(`disk_path (${origins.get('disk_path')}) has no effect: disk_enabled is not set`);
   }
@@ -192,11 +195,15 @@ function parseJson(text: string, path: string): unknown {
   }
 }
 
+/** What Kubernetes sets for a Service whose name makes it one of our keys: `MESHCACHE_METRICS_PORT=tcp://10.96.0.5:31997`. */
+const SERVICE_LINK = /^(tcp|udp|sctp):\/\//;
+
 /** Keys that the environment gives. A variable that is empty counts as not set. */
 function variablesOf(environment: EnvironmentVariables): [key: string, value: string][] {
   return CONFIG_KEYS.flatMap((key): [string, string][] => {
     const value = environment[variableOf(key)];
-    return value === undefined || value === '' ? [] : [[key, value]];
+    const isGiven = value !== undefined && value !== '' && !(key.endsWith('_port') && SERVICE_LINK.test(value));
+    return isGiven ? [[key, value]] : [];
   });
 }
 
@@ -208,6 +215,13 @@ function misspeltVariables(environment: EnvironmentVariables): string[] {
     const near = nearestKey(rest.toLowerCase());
     return near === undefined ? [] : [`${name} in the environment is not known; did you mean ${variableOf(near)}?`];
   });
+}
+
+function wrongLogLevel({ MESHCACHE_LOG: level }: EnvironmentVariables): string[] {
+  if (level === undefined || level === '' || isLogLevel(level)) return [];
+  return [
+    `MESHCACHE_LOG in the environment: got ${JSON.stringify(level)}, allowed is ${LOG_LEVELS.join(', ')}; warn is taken`,
+  ];
 }
 
 function nearestKey(name: string): string | undefined {

@@ -6,6 +6,8 @@ export interface CommandContext {
   readonly clock: Clock;
   /** Aborted by SIGINT and SIGTERM. */
   readonly signal: AbortSignal;
+  /** Width of the terminal that stdout is; undefined: it is none. */
+  readonly columns: number | undefined;
   /** Writes text and a line feed to stdout. */
   print(text: string): void;
   progress(): Progress;
@@ -13,6 +15,8 @@ export interface CommandContext {
   warn(text: string): void;
   /** Writes text to stderr where that is a terminal: something for whoever looks on. */
   tell(text: string): void;
+  /** For a command that goes on when nobody reads its output any more; others end then. */
+  outliveReader(): void;
   /** For a command that has printed its result, and the result is bad. */
   setExitStatus(status: number): void;
 }

@@ -13,6 +13,7 @@ import { ownAddressTowards } from '../node/own-address.js';
 import { NodeInfo } from '../types.js';
 import { type Configuration, parseConfiguration, withOrigin } from './configuration.js';
 import type { Finding } from './finding.js';
+import { isLoopback } from './metrics-url.js';
 
 /*
  * What a node would find with the configuration that it is given, one setting after the other. Nothing is started and nothing
@@ -88,10 +89,17 @@ async function checkClashes(config: MeshCacheConfig): Promise<Finding[]> {
   const given = [
     ['control_port', config.controlPort],
     ['tcp_port', config.tcpPort],
+    ['rdma_port', config.rdmaPort],
+    ...(config.metricsEnabled ? [['metrics_port', config.metricsPort]] : []),
   ] as [string, number][];
   for (const { host, port } of config.discoveryEndpoints()) {
     if ((await localAddressOf(host, systemHostNames)) !== undefined) given.push(['discovery_addr', port]);
   }
+  return portClashes(given);
+}
+
+/** A problem for each key that has the port of one before it; 0 is any that is free. */
+export function portClashes(given: readonly (readonly [key: string, port: number])[]): Finding[] {
   return given.flatMap(([key, port], i): Finding[] => {
     const [other] = given.slice(0, i).find(([, earlier]) => port > 0 && earlier === port) ?? [];
     if (other === undefined) return [];
@@ -138,6 +146,13 @@ export function checkPool({ globalSegmentSize: bytes }: MeshCacheConfig): Findin
   return { subject, state: 'warning', detail, advice };
 }
 
+/** A listed discovery address where a master is that does not take this program for one of the cluster's, or the reverse. */
+export function strangerToDiscovery(reason: string): Finding {
+  const detail = `a master answers and wants another cluster_secret or other certificates (${reason})`;
+  const advice = 'set the cluster_secret (or tls_* files) that the other nodes have';
+  return { subject: 'discovery', state: 'problem', detail, advice };
+}
+
 /**
  * A listed discovery address where no master answers. On this machine that is how the first node finds it, so long as the
  * port can be had.
@@ -146,14 +161,16 @@ export async function checkSilentDiscovery(endpoint: Endpoint, silence: string):
   const subject = 'discovery';
   const { host, port } = endpoint;
   const where = formatEndpoint(endpoint);
-  const nodeThere = 'is a node running on that host with this discovery_addr, and does a firewall allow the port?';
+  const nodeThere =
+    'is a node running on that host with this discovery_addr, does it want TLS (tls_* files), and does a firewall allow the port?';
   const addresses = await lookup(host, { all: true }).catch(() => []);
   if (addresses.length === 0) {
     const advice = 'check the name and the name server (`getent hosts NAME`), or give the address';
     return { subject, state: 'problem', detail: `${where}: the name ${host} does not resolve`, advice };
   }
   const listenHost = await localAddressOf(host, systemHostNames);
-  if (listenHost === undefined) return { subject, state: 'problem', detail: silence, advice: nodeThere };
+  if (listenHost === undefined)
+    return { subject, state: 'problem', detail: `no discovery master answers (${silence})`, advice: nodeThere };
   const failure = await listenFailure({ host: listenHost, port });
   if (failure === 'EACCES') return privileged(subject, 'discovery_addr', endpoint);
   if (failure === 'EADDRINUSE') {
@@ -162,7 +179,7 @@ export async function checkSilentDiscovery(endpoint: Endpoint, silence: string):
       subject,
       state: 'problem',
       detail,
-      advice: `choose another port, or find out who has it: ${whoHas(port)}`,
+      advice: `if it is a node that wants TLS, set the tls_* files; else choose another port, or find out who has it: ${whoHas(port)}`,
     };
   }
   if (failure !== undefined) {
@@ -218,8 +235,4 @@ function ownAddresses(): string {
   const all = Object.values(networkInterfaces()).flatMap((some) => some ?? []);
   const reachable = all.filter(({ internal, scopeid }) => !internal && !scopeid).map(({ address }) => address);
   return reachable.join(', ') || '127.0.0.1, which is the only one it has';
-}
-
-function isLoopback(host: string): boolean {
-  return host === 'localhost' || host === '::1' || host.startsWith('127.');
 }

@@ -1,7 +1,7 @@
 import { mkdtemp, open, readdir, rm, stat, statfs } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
 import { DiskError } from '../base/errors.js';
-import { DISK_ALIGNMENT_BYTES } from '../base/limits.js';
+import { DISK_ALIGNMENT_BYTES, DISK_MIN_BYTES } from '../base/limits.js';
 import { silentLogger } from '../base/log.js';
 import { formatSize } from '../base/sizes.js';
 import { DirectoryLock } from '../disk/directory-lock.js';
@@ -122,7 +122,11 @@ async function checkSpace(folder: string, isThere: boolean, sizeBytes: number | 
   if (sizeBytes === undefined) return { subject, state: 'ok', detail: free };
   const detail = `${free}; ${formatSize(sizeBytes)} wanted`;
   if (freeBytes + ownBytes >= sizeBytes) return { subject, state: 'ok', detail };
-  const advice = `set disk_size to at most ${formatSize(freeBytes + ownBytes)}, or make room`;
+  const maxBytes = freeBytes + ownBytes;
+  const advice =
+    maxBytes < DISK_MIN_BYTES
+      ? 'make room, or choose another disk_path'
+      : `set disk_size to at most ${formatSize(maxBytes)}, or make room`;
   return { subject, state: 'problem', detail, advice };
 }
 

@@ -12,7 +12,7 @@ import { loadNative } from '../native/loader.js';
 import { systemRdmaHost } from '../native/rdma-host.js';
 import { MeshCacheStore } from '../node/meshcache-store.js';
 import type { NodeInfo } from '../types.js';
-import { ClusterQuery } from './cluster-query.js';
+import { ClusterQuery, NoMasterFailure } from './cluster-query.js';
 import {
   addConfigurationOptions,
   CONFIGURATION_HELP,
@@ -29,6 +29,7 @@ import {
   checkOwnAddress,
   checkPool,
   checkSilentDiscovery,
+  strangerToDiscovery,
 } from './doctor-configuration.js';
 import { checkDisk } from './doctor-disk.js';
 import {
@@ -334,7 +335,9 @@ async function checkDiscovery(endpoint: Endpoint, configuration: Configuration):
     const detail = `${formatEndpoint(endpoint)} answers and knows ${members.length} nodes`;
     return [{ subject: 'discovery', state: 'ok', detail }, ...(await checkClocks(query, members))];
   } catch (error) {
-    return [await checkSilentDiscovery(endpoint, (error as Error).message)];
+    if (!(error instanceof NoMasterFailure)) throw error;
+    const reason = error.reasons.join('; ');
+    return [error.isAuthentication ? strangerToDiscovery(reason) : await checkSilentDiscovery(endpoint, reason)];
   } finally {
     await query.close();
   }

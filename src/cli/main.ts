@@ -20,6 +20,9 @@ const EXIT_GRACE_MS = 3_000;
 /** The same for one that was told to end: enough for what it has written to be read. */
 const EXIT_GRACE_WHEN_ENDED_MS = 200;
 
+/** Codes of writing to a pipe that nobody reads, and to a terminal that is gone. */
+const READER_GONE: ReadonlySet<string | undefined> = new Set(['EPIPE', 'EIO']);
+
 function createProgram(context: CommandContext): Command {
   const program = new Command('meshcache')
     .description('Distributed cache for the KV pages of LLM serving')
@@ -32,6 +35,13 @@ function createProgram(context: CommandContext): Command {
     command.exitOverride().showHelpAfterError('(--help shows the options)');
   }
   return program;
+}
+
+/** The words of the command line; of an unknown command nothing but its name, for --help after it would hide that it is unknown. */
+function wordsFor(program: Command, words: readonly string[]): readonly string[] {
+  const name = words[0] === 'help' ? words[1] : words[0];
+  if (name === undefined || name.startsWith('-') || name === 'help') return words;
+  return program.commands.some((command) => command.name() === name) ? words : [name];
 }
 
 /** Ends with its signal's work on the first SIGINT or SIGTERM, at once on the second. */
@@ -61,26 +71,34 @@ function report(error: unknown, signal: AbortSignal): number {
 
 async function main(): Promise<void> {
   const signal = interruptible();
+  let needsReader = true;
   process.stdout.on('error', (error: NodeJS.ErrnoException) => {
+    if (!READER_GONE.has(error.code)) throw error;
     // Whoever read the output has had enough of it.
-    if (error.code === 'EPIPE') process.exit(EXIT_FAILURE);
-    throw error;
+    if (needsReader) process.exit(EXIT_FAILURE);
   });
+  // What is said there is lost when nobody reads it, and nothing else.
+  process.stderr.on('error', () => {});
   const context: CommandContext = {
     clock: systemClock,
     signal,
+    columns: process.stdout.isTTY ? process.stdout.columns : undefined,
     print: (text) => process.stdout.write(`${text}\n`),
     progress: () => streamProgress(process.stderr, systemClock),
     warn: (text) => process.stderr.write(`warning: ${text}\n`),
     tell: (text) => {
       if (process.stderr.isTTY) process.stderr.write(`${text}\n`);
     },
+    outliveReader: () => {
+      needsReader = false;
+    },
     setExitStatus: (status) => {
       process.exitCode = status;
     },
   };
   try {
-    await createProgram(context).parseAsync();
+    const program = createProgram(context);
+    await program.parseAsync(wordsFor(program, process.argv.slice(2)), { from: 'user' });
   } catch (error) {
     process.exitCode = report(error, signal);
   }

@@ -1,4 +1,5 @@
 import { formatEndpoint, parseEndpoint } from '../base/network.js';
+import { isLoopbackAddress } from '../discovery/local-address.js';
 
 /** Hosts that a server listens on and nobody can connect to. */
 const EVERY_ADDRESS: ReadonlySet<string> = new Set(['0.0.0.0', '::']);
@@ -11,4 +12,9 @@ export function metricsUrl(metricsEndpoint: string | undefined, host = '127.0.0.
   const endpoint = parseEndpoint(metricsEndpoint ?? '');
   if (endpoint === undefined) return undefined;
   return `http://${formatEndpoint(EVERY_ADDRESS.has(endpoint.host) ? { ...endpoint, host } : endpoint)}/`;
+}
+
+/** Whether only programs of the same machine reach a server that listens there. */
+export function isLoopback(host: string): boolean {
+  return host === 'localhost' || isLoopbackAddress(host);
 }

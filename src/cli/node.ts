@@ -1,6 +1,7 @@
 import { Command } from 'commander';
 import { within } from '../base/clock.js';
-import { ConfigError } from '../base/errors.js';
+import { ConfigError, DiskError } from '../base/errors.js';
+import { NODE_CLOSE_TIMEOUT_MS } from '../base/limits.js';
 import type { MeshCacheConfig } from '../config.js';
 import { MeshCacheStore } from '../node/meshcache-store.js';
 import {
@@ -13,12 +14,9 @@ import {
   withOrigin,
 } from './configuration.js';
 import type { CommandContext } from './context.js';
-import { CommandFailure, wrongUsage } from './failure.js';
+import { CommandFailure, EXIT_WRONG_USAGE, wrongUsage } from './failure.js';
 import { metricsUrl } from './metrics-url.js';
 import { jsonOption } from './options.js';
-
-/** A node closes by itself within its own deadlines; one that does not is ended after this. */
-const LEAVE_TIMEOUT_MS = 4_500;
 
 export interface NodeOptions extends ConfigurationOptions {
   readonly json: boolean;
@@ -31,6 +29,7 @@ export interface NodeOptions extends ConfigurationOptions {
 export async function runNode(options: NodeOptions, context: CommandContext): Promise<void> {
   // A closed terminal is no reason for a node to leave the cluster.
   process.on('SIGHUP', () => {});
+  context.outliveReader();
   const configuration = await readConfiguration(options);
   for (const warning of configuration.warnings) context.warn(warning);
   if (configuration.mapping.discovery_addr === undefined) {
@@ -46,8 +45,8 @@ export async function runNode(options: NodeOptions, context: CommandContext): Pr
     await aborted(context.signal);
   }
   const closed = starting.then((started) => started.close());
-  if (await within(context.clock, LEAVE_TIMEOUT_MS, closed)) return;
-  throw new CommandFailure(`the node did not close within ${LEAVE_TIMEOUT_MS / 1000} s; its process is ended`);
+  if (await within(context.clock, NODE_CLOSE_TIMEOUT_MS, closed)) return;
+  throw new CommandFailure(`the node did not close within ${NODE_CLOSE_TIMEOUT_MS / 1000} s; its process is ended`);
 }
 
 export function nodeCommand(context: CommandContext): Command {
@@ -82,6 +81,8 @@ async function createStore(configuration: Configuration, config: MeshCacheConfig
       extraConfig: configuration.mapping,
     });
   } catch (error) {
+    // A node that is running does without a disk that fails: this one cannot be used as it is configured.
+    if (error instanceof DiskError) throw new CommandFailure(error.message, EXIT_WRONG_USAGE, { cause: error });
     throw withOrigin(withPortKey(error, config), configuration);
   }
 }

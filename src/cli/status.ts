@@ -1,17 +1,18 @@
 import { Command } from 'commander';
 import { within } from '../base/clock.js';
-import { type Endpoint, formatEndpoint } from '../base/network.js';
+import { type Endpoint, formatEndpoint, parseEndpoint } from '../base/network.js';
 import type { SecurityConfig } from '../base/secured-environment.js';
 import { formatSize } from '../base/sizes.js';
+import { localAddressOf, systemHostNames } from '../discovery/local-address.js';
 import { ringShares } from '../node/ring-shares.js';
 import type { NodeInfo } from '../types.js';
 import { ClusterQuery, type NodeStatus } from './cluster-query.js';
 import { mastersOf, readConfiguration, securityOf } from './configuration.js';
 import { type CommandContext, printResult } from './context.js';
 import { CommandFailure, wrongUsage } from './failure.js';
-import { metricsUrl } from './metrics-url.js';
+import { isLoopback, metricsUrl } from './metrics-url.js';
 import { configOption, discoveryEndpoints, jsonOption } from './options.js';
-import { formatCount, formatShare, formatTable } from './table.js';
+import { formatCount, formatShare, formatTableOrBlocks } from './table.js';
 
 const DEFAULT_VNODES = 160;
 const WATCH_INTERVAL_MS = 2_000;
@@ -20,10 +21,12 @@ export type NodeRow = {
   readonly node_id: string;
   readonly control_endpoint: string;
   readonly ring_share: number;
-  /** Of the node's dashboard, for a browser; empty when it has no metrics server. */
+  /** Where its metrics server listens, on its own machine; empty when it has none. */
+  readonly metrics_endpoint: string;
+  /** Of the node's dashboard, for a browser on this machine; empty when none can be reached from here. */
   readonly metrics_url: string;
 } & (
-  | ({ readonly state: 'up' } & Omit<NodeStatus, 'node_id' | 'control_endpoint'>)
+  | ({ readonly state: 'up' } & Omit<NodeStatus, 'node_id' | 'control_endpoint' | 'metrics_endpoint'>)
   | { readonly state: 'unreachable'; readonly error: string; readonly pool?: undefined }
 );
 
@@ -77,7 +80,7 @@ Ends with status 1 when no discovery master answers; a member that does not is s
       const progress = context.progress();
       progress.update('asking the discovery master and the nodes');
       const result = await clusterStatus(masters, security).finally(() => progress.end());
-      printResult(context, result, { json: options.json, asText: formatStatus });
+      printResult(context, result, { json: options.json, asText: (shown) => formatStatus(shown, context.columns) });
     });
 }
 
@@ -110,10 +113,13 @@ async function watchStatus(
   const query = new ClusterQuery(security);
   try {
     for (let isFirst = true; !context.signal.aborted; isFirst = false) {
-      const text = statusBy(query, masters).then(formatStatus, (error: unknown) => {
-        if (isFirst || !(error instanceof CommandFailure)) throw error;
-        return error.message;
-      });
+      const text = statusBy(query, masters).then(
+        (result) => formatStatus(result, context.columns),
+        (error: unknown) => {
+          if (isFirst || !(error instanceof CommandFailure)) throw error;
+          return error.message;
+        },
+      );
       const shown = await Promise.race([text, aborted]);
       if (shown === undefined) break;
       context.print(`${new Date(context.clock.wallMs()).toISOString()}  ${shown}\n`);
@@ -130,19 +136,33 @@ async function statusBy(query: ClusterQuery, masters: readonly Endpoint[]): Prom
   const answers = await Promise.all(members.map((member) => query.status(member)));
   const nodeIds = members.map((member) => member.nodeId);
   const shares = ringShares(nodeIds, vnodesOf(answers));
-  const nodes = members.map((member, i) => nodeRow(member, answers[i] as NodeAnswer, shares.get(member.nodeId) ?? 0));
+  const nodes = await Promise.all(
+    members.map(async (member, i) => {
+      const isHere = (await localAddressOf(member.controlHost, systemHostNames)) !== undefined;
+      return nodeRow(member, answers[i] as NodeAnswer, { ringShare: shares.get(member.nodeId) ?? 0, isHere });
+    }),
+  );
   return { discovery_addr: masters.map(formatEndpoint).join(','), nodes };
 }
 
 type NodeAnswer = NodeStatus | { readonly error: string };
 
-function nodeRow(member: NodeInfo, answer: NodeAnswer, ringShare: number): NodeRow {
-  const { metricsHost: host, metricsPort: port, controlHost } = member;
+/** `isHere`: the member is on this machine. */
+export function nodeRow(
+  member: NodeInfo,
+  answer: NodeAnswer,
+  { ringShare, isHere }: { readonly ringShare: number; readonly isHere: boolean },
+): NodeRow {
+  const { metricsPort: port, controlHost } = member;
+  const host = member.metricsHost || controlHost;
+  const metricsEndpoint = port > 0 ? formatEndpoint({ host, port }) : '';
+  const isReachable = isHere || !isLoopback(host);
   const base = {
     node_id: member.nodeId,
     control_endpoint: formatEndpoint({ host: controlHost, port: member.controlPort }),
     ring_share: ringShare,
-    metrics_url: (port > 0 && metricsUrl(formatEndpoint({ host: host || controlHost, port }), controlHost)) || '',
+    metrics_endpoint: metricsEndpoint,
+    metrics_url: (isReachable && metricsUrl(metricsEndpoint, controlHost)) || '',
   };
   if ('error' in answer) return { ...base, state: 'unreachable', error: answer.error };
   return { ...answer, ...base, state: 'up' };
@@ -153,12 +173,18 @@ function vnodesOf(answers: readonly NodeAnswer[]): number {
   return DEFAULT_VNODES;
 }
 
-function formatStatus(result: StatusResult): string {
+/** `columns`: width of the terminal. */
+export function formatStatus(result: StatusResult, columns?: number): string {
   const { nodes } = result;
   const up = nodes.filter((node) => node.state === 'up').length;
   const title = `${nodes.length} members at ${result.discovery_addr}, ${up} of them reachable`;
   const notes = [...remarks(nodes)].map(([text, nodeIds]) => `\n${nodeIds.join(', ')}: ${text}`);
-  return [title, `\n\n${formatTable(nodes.map(tableRow))}`, notes.length > 0 ? '\n' : '', ...notes].join('');
+  return [
+    title,
+    `\n\n${formatTableOrBlocks(nodes.map(tableRow), columns)}`,
+    notes.length > 0 ? '\n' : '',
+    ...notes,
+  ].join('');
 }
 
 /** What does not fit into the table: what is wrong with nodes, and why they do not read as was wanted; by text, whose they are. */
@@ -180,7 +206,8 @@ function remarksOf(node: NodeRow): string[] {
 
 function tableRow(node: NodeRow): Record<string, string> {
   const base = { node: node.node_id, control: node.control_endpoint, ring: formatShare(node.ring_share, 1) };
-  const metrics = node.metrics_url || '-';
+  const port = parseEndpoint(node.metrics_endpoint)?.port;
+  const metrics = node.metrics_url || (port === undefined ? '-' : `${port}, only on that host`);
   if (node.state === 'unreachable') return { ...base, state: `unreachable: ${node.error}`, metrics };
   const { pool, reads, directory } = node;
   const hits = reads === undefined ? 0 : reads.local + reads.remote + reads.disk;

@@ -12,10 +12,27 @@ export function formatTable(rows: readonly Readonly<Record<string, string | numb
   return [line(columns), line(widths.map((width) => '-'.repeat(width))), ...cells.map(line)].join('\n');
 }
 
+/** What other nodes have written must not steer the terminal. */
+export function printable(text: string): string {
+  return text.replace(/\p{Cc}/gu, '?');
+}
+
 /** Lines of names and values, the values aligned. */
 export function formatPairs(pairs: readonly (readonly [name: string, value: string])[]): string {
   const width = Math.max(...pairs.map(([name]) => name.length));
   return pairs.map(([name, value]) => `  ${name.padEnd(width)}  ${value}`).join('\n');
+}
+
+/** A table where a terminal of `columns` has room for it, else a block of lines for each row, below its first cell. */
+export function formatTableOrBlocks(rows: readonly Readonly<Record<string, string>>[], columns = Infinity): string {
+  const table = formatTable(rows);
+  if (table.split('\n').every((line) => line.length <= columns)) return table;
+  return rows
+    .map((row) => {
+      const [title, ...values] = Object.entries(row);
+      return `${title?.[1]}\n${formatPairs(values)}`;
+    })
+    .join('\n\n');
 }
 
 /** A whole number with separators: `288,000`. */
@@ -35,7 +52,7 @@ export function formatMicros(us: number): string {
 }
 
 function formatCell(value: string | number | undefined): string {
-  if (typeof value !== 'number') return value ?? '';
+  if (typeof value !== 'number') return printable(value ?? '');
   if (Number.isInteger(value)) return String(value);
   return Math.abs(value) >= 1000 ? value.toFixed(0) : String(Number(value.toPrecision(4)));
 }

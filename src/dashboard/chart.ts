@@ -9,6 +9,8 @@ const X_AXIS_PX = 28;
 const SPAN_MIN_S = 60;
 /** Rows of the table behind a chart: every so many seconds one. */
 const TABLE_STEP_S = 15;
+/** An axis of amounts goes up to this at least: of less, the names of its lines would all be the same. */
+const AMOUNT_MIN = 1_000;
 const FONT = '11px system-ui, sans-serif';
 
 export interface SeriesSpec {
@@ -161,7 +163,7 @@ export class Chart {
       case 'share':
         return { range: [0, 1] };
       case 'amount':
-        return { range: (_, _min, max) => [0, max === null || max <= 0 ? 1 : max * 1.1] };
+        return { range: (_, _min, max) => [0, Math.max((max ?? 0) * 1.1, AMOUNT_MIN)] };
       case 'time':
         return { distr: 3, log: 10, range: (_, min, max) => decades(min, max) };
     }

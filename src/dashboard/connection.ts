@@ -25,6 +25,11 @@ export class Connection {
     return this.#failures >= LOST_AFTER_FAILURES;
   }
 
+  /** Since when there has been no answer, while there is none; null otherwise, or when there has never been one. */
+  get lostSinceMs(): number | null {
+    return this.isLost ? (this.#lastAnswerMs ?? null) : null;
+  }
+
   /** What the reader must know; null while all is well. */
   get banner(): string | null {
     if (!this.isLost) return null;

@@ -2,7 +2,7 @@ import type { ClusterReport } from '../metrics/node-report.js';
 import type { Answer } from './api.js';
 import { ChartsView } from './charts-view.js';
 import { Connection } from './connection.js';
-import { part, setHidden, setText } from './dom.js';
+import { part, setAttribute, setHidden, setText } from './dom.js';
 import { EventLog } from './event-log.js';
 import { EventsView } from './events-view.js';
 import { formatClock } from './format.js';
@@ -48,8 +48,10 @@ export class Dashboard {
 
   /** `nowMs`: the reader's clock. */
   take(answer: Answer, nowMs: number): void {
+    const wasLost = this.#connection.isLost;
     this.#connection.note(answer, nowMs);
     this.#showConnection(answer);
+    if (this.#connection.isLost !== wasLost) this.#show();
     if (answer.kind !== 'report' || !this.#history.record(answer.report)) return;
     this.#last = answer.report;
     this.#announce(this.#members.update(answer.report));
@@ -68,7 +70,9 @@ export class Dashboard {
 
   #show(): void {
     if (this.#last === undefined) return;
+    const { isLost, lostSinceMs } = this.#connection;
     setHidden(this.#report, false);
+    setAttribute(this.#report, 'data-stale', String(isLost));
     const nodeId = this.#scope.nodeId;
     const all = this.#members.list();
     const shown = nodeId === null ? all : all.filter((member) => member.nodeId === nodeId);
@@ -79,8 +83,8 @@ export class Dashboard {
     const keys = up.reduce((sum, { directory }) => sum + amount(directory?.keys), 0);
     this.#headline.update(up.length > 0 ? points : [], keys);
     this.#charts.update(points, this.#last.time_ms);
-    this.#membersView.update(all, (id): readonly Point[] => this.#history.points(id));
-    this.#health.update(shown);
+    this.#membersView.update(all, (id): readonly Point[] => this.#history.points(id), isLost);
+    this.#health.update(shown, lostSinceMs);
     const counted = nodeId === null ? all.filter(({ state }) => state === 'up') : shown;
     this.#totals.update(counted.flatMap(({ report }) => (report === undefined ? [] : [report])));
     if (this.#eventsShownFor !== nodeId) {

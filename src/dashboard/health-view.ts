@@ -1,8 +1,14 @@
 import { isolated, make, setText } from './dom.js';
+import { formatClock } from './format.js';
 import type { Member } from './members.js';
 
 interface Trouble {
   readonly nodeId: string;
+  readonly text: string;
+}
+
+interface Verdict {
+  readonly status: 'ok' | 'fewer' | 'degraded' | 'unknown';
   readonly text: string;
 }
 
@@ -16,13 +22,12 @@ export class HealthView {
     section.append(make('div', { class: 'card health' }, this.#verdict, this.#list));
   }
 
-  /** Of these nodes; those that are gone are not ill. */
-  update(members: readonly Member[]): void {
-    const present = members.filter(({ state }) => state !== 'gone');
-    const troubles = present.flatMap(troublesOf);
-    const ill = new Set(troubles.map(({ nodeId }) => nodeId)).size;
-    setText(this.#verdict, verdictOf(present.length, ill));
-    this.#verdict.dataset.status = present.length === 0 ? 'unknown' : ill > 0 ? 'degraded' : 'ok';
+  /** Of these nodes; those that are gone are not ill. `lostSinceMs`: nothing has been heard since then, reader's clock; else null. */
+  update(members: readonly Member[], lostSinceMs: number | null): void {
+    const troubles = lostSinceMs === null ? members.flatMap(troublesOf) : [];
+    const { text, status } = lostSinceMs === null ? verdictOf(members, troubles) : silence(lostSinceMs);
+    setText(this.#verdict, text);
+    this.#verdict.dataset.status = status;
     const key = JSON.stringify(troubles);
     if (key === this.#shown) return;
     this.#shown = key;
@@ -37,15 +42,30 @@ export class HealthView {
 
 function troublesOf({ nodeId, state, error, report }: Member): Trouble[] {
   if (state === 'unreachable') return [{ nodeId, text: `does not answer: ${error}` }];
-  if (report?.health?.status !== 'degraded') return [];
+  if (state === 'gone' || report?.health?.status !== 'degraded') return [];
   const reasons = report.health.reasons ?? [];
   return (reasons.length > 0 ? reasons : ['degraded, for a reason that it does not give']).map((reason) => {
     return { nodeId, text: String(reason) };
   });
 }
 
-function verdictOf(count: number, ill: number): string {
-  if (count === 0) return 'Nothing is known of it now.';
-  if (ill === 0) return count === 1 ? 'All is well.' : `All is well: ${count} nodes answer.`;
-  return count === 1 ? 'Something is wrong:' : `${ill} of ${count} nodes ${ill === 1 ? 'has' : 'have'} trouble:`;
+function silence(sinceMs: number): Verdict {
+  return { status: 'unknown', text: `Not known: no answer since ${formatClock(sinceMs)}` };
+}
+
+function verdictOf(members: readonly Member[], troubles: readonly Trouble[]): Verdict {
+  const gone = members.filter(({ state }) => state === 'gone');
+  const count = members.length - gone.length;
+  if (count === 0) return { status: 'unknown', text: 'Nothing is known of it now.' };
+  const lastMs = Math.max(...gone.map(({ sinceMs }) => sinceMs));
+  const left = `${gone.length} ${gone.length === 1 ? 'is gone' : 'are gone, the last'} since ${formatClock(lastMs)}`;
+  const ill = new Set(troubles.map(({ nodeId }) => nodeId)).size;
+  if (ill > 0) {
+    const illText =
+      count === 1 ? 'Something is wrong:' : `${ill} of ${count} nodes ${ill === 1 ? 'has' : 'have'} trouble:`;
+    return { status: 'degraded', text: gone.length === 0 ? illText : `${left}; ${illText}` };
+  }
+  if (gone.length > 0)
+    return { status: 'fewer', text: `${count} ${count === 1 ? 'node answers' : 'nodes answer'}; ${left}` };
+  return { status: 'ok', text: count === 1 ? 'All is well.' : `All is well: ${count} nodes answer.` };
 }

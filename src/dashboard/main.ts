@@ -26,10 +26,11 @@ async function poll(): Promise<void> {
   const ownRound = ++round;
   const answer = await api.cluster();
   if (ownRound !== round) return;
+  const isSlow = document.hidden || answer.kind === 'unauthorized';
+  // First: whatever is wrong with this answer, there will be another.
+  timer = window.setTimeout(poll, isSlow ? SLOW_POLL_MS : POLL_MS);
   dashboard.take(answer, Date.now());
   tokenForm.update(answer);
-  const isSlow = document.hidden || answer.kind === 'unauthorized';
-  timer = window.setTimeout(poll, isSlow ? SLOW_POLL_MS : POLL_MS);
 }
 
 function pollNow(): void {

@@ -46,7 +46,8 @@ export class MembersView {
     section.append(make('div', { class: 'card scroll', attributes: scroll }, table));
   }
 
-  update(members: readonly Member[], pointsOf: (nodeId: string) => readonly Point[]): void {
+  /** `isStale`: the states are those of the last answer, which is some time ago. */
+  update(members: readonly Member[], pointsOf: (nodeId: string) => readonly Point[], isStale: boolean): void {
     const isKnown = new Set(members.map(({ nodeId }) => nodeId));
     for (const [nodeId, row] of this.#rows) {
       if (isKnown.has(nodeId)) continue;
@@ -60,7 +61,7 @@ export class MembersView {
         this.#rows.set(member.nodeId, row);
       }
       if (this.#body.children[i] !== row.element) this.#body.insertBefore(row.element, this.#body.children[i] ?? null);
-      row.update(member, member.state === 'up' ? pointsOf(member.nodeId) : []);
+      row.update(member, member.state === 'up' ? pointsOf(member.nodeId) : [], isStale);
     }
   }
 }
@@ -106,11 +107,12 @@ class Row {
     }
   }
 
-  update(member: Member, points: readonly Point[]): void {
+  update(member: Member, points: readonly Point[], isStale: boolean): void {
     const { state, report } = member;
     setAttribute(this.element, 'data-state', state);
     this.#showBadges(member);
-    setText(this.#state, state === 'gone' ? `gone since ${formatClock(member.sinceMs)}` : state);
+    const stateNow = state === 'gone' ? `gone since ${formatClock(member.sinceMs)}` : state;
+    setText(this.#state, isStale && state !== 'gone' ? `was ${state}` : stateNow);
     setAttribute(this.#state, 'data-state', state);
     const since = formatClock(member.sinceMs);
     this.#stateNote.classList.toggle('degraded', state === 'up');

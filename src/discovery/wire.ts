@@ -160,6 +160,6 @@ function decodeRoster(codec: MessageCodec, bytes: Uint8Array): RosterNews {
 
 function checkNodeId(value: unknown): string {
   const isId = typeof value === 'string' && value !== '' && Buffer.byteLength(value) <= NODE_ID_MAX_BYTES;
-  if (isId) return value;
+  if (isId && !/\p{Cc}/u.test(value)) return value;
   throw new ProtocolError('discovery: node_id');
 }

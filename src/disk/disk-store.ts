@@ -322,7 +322,12 @@ export class DiskStore {
   async #close(): Promise<void> {
     const { clock, log } = this.#env;
     await within(clock, DISK_DRAIN_TIMEOUT_MS, this.#queue.idle());
-    this.#queue.cancelAll();
+    const bytes = this.#queue.bytes;
+    const pages = this.#queue.cancelAll();
+    if (pages > 0) {
+      this.#writer.skip(pages);
+      log.log('warn', 'disk tier: closed before all pages were written', { path: this.#path, pages, bytes });
+    }
     if (await within(clock, DISK_END_TIMEOUT_MS, this.#release())) return;
     log.log('error', 'disk tier: the disk does not answer', {
       path: this.#path,

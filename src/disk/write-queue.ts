@@ -101,8 +101,11 @@ export class WriteQueue {
     if (!entry.isTaken) this.#drop(entry);
   }
 
-  cancelAll(): void {
-    for (const key of [...this.#byKey.keys()]) this.cancel(key);
+  /** Returns how many they were. */
+  cancelAll(): number {
+    const keys = [...this.#byKey.keys()];
+    for (const key of keys) this.cancel(key);
+    return keys.length;
   }
 
   /** Resolves when nothing is on its way. */

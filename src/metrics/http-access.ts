@@ -1,5 +1,6 @@
 import { createHash, timingSafeEqual } from 'node:crypto';
 import type { IncomingMessage } from 'node:http';
+import { isIP } from 'node:net';
 
 /** Who may read: everybody, or whoever sends `Authorization: Bearer <token>`. */
 export class TokenCheck {
@@ -16,6 +17,15 @@ export class TokenCheck {
     const [, given] = /^Bearer +(\S+) *$/i.exec(request.headers.authorization ?? '') ?? [];
     return given !== undefined && timingSafeEqual(digestOf(given), this.#digest);
   }
+}
+
+/**
+ * Whether the Host header is an IP address or `localhost`, with any port. Another site's page can have its own name point at this
+ * machine, and is then no other site to the browser; that name is in the header.
+ */
+export function namesLocally({ headers }: IncomingMessage): boolean {
+  const host = (headers.host ?? '').replace(/:\d*$/, '');
+  return host.toLowerCase() === 'localhost' || isIP(host.replace(/^\[(.*)\]$/, '$1')) !== 0;
 }
 
 /** Of every answer: nothing here may be framed, sniffed, cached or read by another site's page. */

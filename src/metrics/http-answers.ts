@@ -5,7 +5,7 @@ import type { Context } from 'koa';
 import { within } from '../base/clock.js';
 import { type Environment, systemEnvironment } from '../base/environment.js';
 import { METRICS_MAX_CONNECTIONS, METRICS_REQUEST_TIMEOUT_MS } from '../base/limits.js';
-import { pagePolicy, SECURITY_HEADERS, TokenCheck } from './http-access.js';
+import { namesLocally, pagePolicy, SECURITY_HEADERS, TokenCheck } from './http-access.js';
 import type { MetricsFormat } from './metrics.js';
 import type { HealthReport, NodeView } from './node-report.js';
 
@@ -23,12 +23,17 @@ export interface MetricsSource {
 
 /** What a {@link MetricsServer} shows, and to whom. */
 export interface MetricsServerOptions {
-  /** Whether `/` shows the dashboard. */
-  readonly dashboard: boolean;
-  /** Asked for as a bearer token by `/metrics` and `/api/*`; without it everybody who reaches the port may read. */
+  /** Whether `/` shows the dashboard; it does by default. */
+  readonly dashboard?: boolean;
+  /**
+   * Asked for as a bearer token by `/metrics` and `/api/*`. Without it everybody who reaches the port may read; on loopback only by
+   * an IP address or `localhost`, so that no other site's page can.
+   */
   readonly token?: string;
   /** What `/healthz` and `/api/*` tell of; without it the first is always ok and the others do not exist. */
   readonly node?: NodeView;
+  /** Ports that are not taken: what else on this host needs them. */
+  readonly avoidPorts?: readonly number[];
   readonly env?: Environment;
 }
 
@@ -68,9 +73,12 @@ const compress = promisify(gzip);
 
 /** @internal Answers the requests of a metrics server. Nothing of a request, and no stack trace, is ever in an answer. */
 export class HttpAnswers {
+  /** Set once the server listens: whether on loopback, where only this machine's programs reach it, its browsers among them. */
+  isLocalOnly = false;
   readonly #metrics: MetricsSource;
   readonly #node: NodeView | undefined;
   readonly #token: TokenCheck;
+  readonly #isTokenNeeded: boolean;
   readonly #env: Environment;
   readonly #routes: ReadonlyMap<string, Route>;
   /** Contents that are being made; who asks for one meanwhile gets the same. */
@@ -81,6 +89,7 @@ export class HttpAnswers {
     this.#metrics = metrics;
     this.#node = options.node;
     this.#token = new TokenCheck(options.token);
+    this.#isTokenNeeded = options.token !== undefined;
     this.#env = options.env ?? systemEnvironment();
     this.#routes = this.#routesOf(options);
     if (options.node !== undefined) {
@@ -105,6 +114,13 @@ export class HttpAnswers {
       ctx.set('WWW-Authenticate', 'Bearer realm="meshcache"');
       return say(ctx, 401, 'send the metrics_token of this node: Authorization: Bearer <token>');
     }
+    if (!route.isOpen && this.isLocalOnly && !this.#isTokenNeeded && !namesLocally(ctx.req)) {
+      return say(
+        ctx,
+        403,
+        'without metrics_token, ask by an IP address or localhost: the name in the Host header is another',
+      );
+    }
     // One request a connection is under way; more come from a client that does not wait for its answers.
     if (this.#underWay >= METRICS_MAX_CONNECTIONS && !route.isProbe) {
       ctx.set('Retry-After', '1');
@@ -118,7 +134,7 @@ export class HttpAnswers {
     }
   }
 
-  #routesOf({ dashboard, node }: MetricsServerOptions): Map<string, Route> {
+  #routesOf({ dashboard = true, node }: MetricsServerOptions): Map<string, Route> {
     const routes = new Map<string, Route>([
       ['/metrics', { isOpen: false, answer: (ctx) => this.#answerMetrics(ctx) }],
       // Probes have no token.
@@ -166,14 +182,18 @@ export class HttpAnswers {
   }
 
   async #answerReport(ctx: Context, report: () => Promise<unknown>): Promise<void> {
-    const make = async () => JSON.stringify(await report());
+    const make = async () => {
+      const text: unknown = JSON.stringify(await report());
+      if (typeof text !== 'string') throw new Error('the report is none');
+      return text;
+    };
     try {
       await this.#send(ctx, ctx.path, { type: JSON_TYPE, make });
     } catch (error) {
       this.#complain(error, 'report failed');
       ctx.status = 503;
       ctx.set('Content-Type', JSON_TYPE);
-      ctx.body = JSON.stringify({ error: error instanceof Error ? error.message : String(error) });
+      ctx.body = JSON.stringify({ error: textOf(error) });
     }
   }
 
@@ -219,7 +239,16 @@ export class HttpAnswers {
   }
 
   #complain(error: unknown, message: string): void {
-    this.#env.log.log('debug', message, { error: error instanceof Error ? error.message : String(error) });
+    this.#env.log.log('debug', message, { error: textOf(error) });
+  }
+}
+
+/** Of whatever somebody has thrown; some of that has no text, or throws when asked for it. */
+function textOf(error: unknown): string {
+  try {
+    return String(error instanceof Error ? error.message : error);
+  } catch {
+    return 'unknown';
   }
 }
 

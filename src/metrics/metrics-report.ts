@@ -1,9 +1,10 @@
 import type { Registry } from 'prom-client';
 import type { LatencyReport, MetricsReport } from './node-report.js';
 
-/** Seconds: from a directory answer to a large batch over a slow network. */
+/** Seconds: from one small page in the own pool to a large batch over a slow network. */
 export const LATENCY_BOUNDS_S: readonly number[] = [
-  25e-6, 50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 50e-3, 0.1, 0.25, 0.5, 1, 2.5, 5, 10,
+  1e-6, 2.5e-6, 5e-6, 10e-6, 25e-6, 50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 50e-3, 0.1, 0.25,
+  0.5, 1, 2.5, 5, 10,
 ];
 
 interface Sample {

@@ -1,15 +1,18 @@
 import { createServer, type Server } from 'node:http';
-import type { AddressInfo } from 'node:net';
+import type { AddressInfo, Socket } from 'node:net';
 import Koa from 'koa';
 import { type Environment, systemEnvironment } from '../base/environment.js';
 import { ArgumentError, ClosedError, ConfigError } from '../base/errors.js';
 import {
   METRICS_CONNECTION_MAX_REQUESTS,
+  METRICS_IDLE_CONNECTIONS_MAX_COUNT,
   METRICS_MAX_CONNECTIONS,
   METRICS_PORTS_MAX_COUNT,
   METRICS_REQUEST_TIMEOUT_MS,
 } from '../base/limits.js';
 import { formatEndpoint } from '../base/network.js';
+import { PendingConnections } from '../base/pending-connections.js';
+import { shown } from '../base/shown.js';
 import { isLoopback } from './http-access.js';
 import { HttpAnswers, type MetricsServerOptions, type MetricsSource } from './http-answers.js';
 
@@ -22,6 +25,7 @@ const TIMEOUT_CHECK_MS = 500;
 export class MetricsServer {
   readonly #host: string;
   readonly #port: number;
+  readonly #avoidPorts: ReadonlySet<number>;
   readonly #isTokenNeeded: boolean;
   readonly #env: Environment;
   readonly #answers: HttpAnswers;
@@ -29,23 +33,24 @@ export class MetricsServer {
   #stopped = false;
 
   /** `port` 0 takes any free one. Throws `ArgumentError` for a host or port that none can be. */
-  constructor(metrics: MetricsSource, host: string, port: number, options: MetricsServerOptions) {
+  constructor(metrics: MetricsSource, host: string, port: number, options: MetricsServerOptions = {}) {
     if (typeof host !== 'string' || host === '') {
-      throw new ArgumentError(`host must be a host name or an address, got ${JSON.stringify(host)}`);
+      throw new ArgumentError(`host must be a host name or an address, got ${shown(host)}`);
     }
     if (!Number.isInteger(port) || port < 0 || port > 65_535) {
-      throw new ArgumentError(`port must be 0 to 65535, got ${String(port)}`);
+      throw new ArgumentError(`port must be 0 to 65535, got ${shown(port)}`);
     }
     this.#host = host;
     this.#port = port;
+    this.#avoidPorts = new Set(options.avoidPorts);
     this.#isTokenNeeded = options.token !== undefined;
     this.#env = options.env ?? systemEnvironment();
     this.#answers = new HttpAnswers(metrics, { ...options, env: this.#env });
   }
 
   /**
-   * Resolves with the port once it listens: the one that was asked for, or the next free one. Throws `ConfigError` when the host
-   * is not this machine's, the port needs a privilege, or METRICS_PORTS_MAX_COUNT ports are taken.
+   * Resolves with the port once it listens: the one that was asked for, or the next free one that is not to be avoided. Throws
+   * `ConfigError` when the host is not this machine's, the port needs a privilege, or METRICS_PORTS_MAX_COUNT ports are taken.
    */
   async start(): Promise<number> {
     if (this.#stopped || this.#server !== undefined) throw new ClosedError('the metrics server');
@@ -58,6 +63,7 @@ export class MetricsServer {
     server.keepAliveTimeout = METRICS_REQUEST_TIMEOUT_MS;
     // For who does not take what it asked for; making it may have its own time before that.
     server.timeout = 2 * METRICS_REQUEST_TIMEOUT_MS;
+    makeRoom(server);
     await this.#listen(server);
     server.on('error', (error) => this.#env.log.log('error', 'metrics server failed', { error: error.message }));
     if (this.#stopped) {
@@ -83,6 +89,7 @@ export class MetricsServer {
   }
 
   #announce({ address, port }: AddressInfo): number {
+    this.#answers.isLocalOnly = isLoopback(address);
     const url = `http://${formatEndpoint({ host: address, port })}/`;
     this.#env.log.log('info', 'metrics server listens', { url });
     if (!this.#isTokenNeeded && !isLoopback(address)) {
@@ -92,15 +99,23 @@ export class MetricsServer {
   }
 
   async #listen(server: Server): Promise<void> {
-    const last = this.#port === 0 ? 0 : Math.min(this.#port + METRICS_PORTS_MAX_COUNT - 1, 65_535);
-    for (let port = this.#port; ; port++) {
+    let failure: NodeJS.ErrnoException = Object.assign(new Error('to be avoided'), { code: 'EADDRINUSE' });
+    let port = this.#port;
+    for (let tries = 0; tries < METRICS_PORTS_MAX_COUNT && !this.#stopped; tries++) {
+      port = this.#port === 0 ? 0 : this.#port + tries;
+      if (port > 65_535) break;
+      if (this.#avoidPorts.has(port)) continue;
       try {
-        return await listenOnce(server, this.#host, port);
+        await listenOnce(server, this.#host, port);
+        if (!this.#avoidPorts.has((server.address() as AddressInfo).port)) return;
+        await end(server);
       } catch (error) {
-        const failure = error as NodeJS.ErrnoException;
-        if (failure.code !== 'EADDRINUSE' || port >= last || this.#stopped) throw this.#listenError(failure, port);
+        failure = error as NodeJS.ErrnoException;
+        if (failure.code !== 'EADDRINUSE') break;
       }
     }
+    if (this.#stopped) throw new ClosedError('the metrics server');
+    throw this.#listenError(failure, Math.min(port, 65_535));
   }
 
   #listenError(error: NodeJS.ErrnoException, port: number): ConfigError {
@@ -108,7 +123,7 @@ export class MetricsServer {
     const foreign = `metrics_host: ${host} is no address of this machine; allowed: one that it has, or 0.0.0.0 or :: for all`;
     const unknown = `metrics_host: no host ${host} is known here; allowed: a name or an address of this machine`;
     const reasons: Readonly<Record<string, string>> = {
-      EADDRINUSE: `metrics_port: ${this.#port} and all up to ${port} are taken on ${host}; choose another, or 0 for any free one`,
+      EADDRINUSE: `metrics_port: ${this.#port} and all up to ${port} are taken on ${host}, or to be avoided; choose another, or 0 for any free one`,
       EACCES: `metrics_port: ${port} needs a privilege that this process does not have; choose one above 1023`,
       EADDRNOTAVAIL: foreign,
       EINVAL: foreign,
@@ -142,4 +157,19 @@ async function end(server: Server): Promise<void> {
   const closed = new Promise<void>((resolve) => server.close(() => resolve()));
   server.closeAllConnections();
   await closed;
+}
+
+/** Clients that are silent give way, so that however many there are, a scrape and a probe find room. */
+function makeRoom(server: Server): void {
+  const idle = new PendingConnections<Socket>(METRICS_IDLE_CONNECTIONS_MAX_COUNT, (socket) => socket.destroy());
+  server.on('connection', (socket) => {
+    idle.add(socket);
+    socket.once('close', () => idle.delete(socket));
+  });
+  server.on('request', ({ socket }, response) => {
+    idle.delete(socket);
+    response.once('close', () => {
+      if (!socket.destroyed) idle.add(socket);
+    });
+  });
 }

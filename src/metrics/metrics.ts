@@ -2,6 +2,7 @@ import { Counter, Gauge, Histogram, Registry } from 'prom-client';
 import { type Clock, systemClock } from '../base/clock.js';
 import { ArgumentError } from '../base/errors.js';
 import type { Labels, MetricsSink } from '../base/metrics-sink.js';
+import { shown } from '../base/shown.js';
 import { COUNTERS, helpOf } from './metric-catalogue.js';
 import { LATENCY_BOUNDS_S, metricsReport } from './metrics-report.js';
 import type { MetricsReport } from './node-report.js';
@@ -26,6 +27,12 @@ interface Provided {
   readonly providers: { readonly provider: () => number; readonly labels: Labels }[];
 }
 
+const READ_SOURCES: readonly ReadSource[] = ['local', 'remote', 'disk'];
+/** Colons are for rules of Prometheus. */
+const METRIC_NAME = /^[a-zA-Z_][a-zA-Z0-9_]*$/;
+/** Two underscores are for Prometheus itself. */
+const LABEL_NAME = /^(?!__)[a-zA-Z_][a-zA-Z0-9_]*$/;
+
 const CONTENT_TYPES: Readonly<Record<MetricsFormat, string>> = {
   text: Registry.PROMETHEUS_CONTENT_TYPE,
   openmetrics: Registry.OPENMETRICS_CONTENT_TYPE,
@@ -49,14 +56,19 @@ export class Metrics implements MetricsSink {
     this.#registry.setDefaultLabels({ node_id: nodeId });
     for (const [name, { series }] of Object.entries(COUNTERS)) for (const labels of series) this.count(name, 0, labels);
     this.#readSeconds = this.#histogram('meshcache_read_seconds', 'Time of one read call, by source', ['source']);
-    for (const source of ['local', 'remote', 'disk'] as const) this.#readSeconds.zero({ source });
+    for (const source of READ_SOURCES) this.#readSeconds.zero({ source });
     this.#writeSeconds = this.#histogram('meshcache_write_seconds', 'Time of one write call');
     this.setGaugeProvider('meshcache_build_info', () => 1, { version: options.version ?? 'unknown' });
     this.#process = new ProcessMetrics(this.#registry, options.clock ?? systemClock);
   }
 
-  /** One page that was read (`hit`) or not; `seconds` is how long it took. */
+  /** One page that was read (`hit`) or not; `seconds` is how long it took. Throws `ArgumentError`, nothing is counted then. */
   recordRead(hit: boolean, nbytes: number, seconds: number, source: ReadSource): void {
+    if (!READ_SOURCES.includes(source)) {
+      throw new ArgumentError(`source must be ${READ_SOURCES.join(', ')}, got ${shown(source)}`);
+    }
+    checkAmount('nbytes', nbytes);
+    checkAmount('seconds', seconds);
     this.recordReads(source, { hits: hit ? 1 : 0, misses: hit ? 0 : 1, bytes: hit ? nbytes : 0, seconds });
   }
 
@@ -68,8 +80,10 @@ export class Metrics implements MetricsSink {
     this.#readSeconds.observe({ source }, batch.seconds);
   }
 
-  /** One page that was published. */
+  /** One page that was published. Throws `ArgumentError`, nothing is counted then. */
   recordWrite(nbytes: number, seconds: number): void {
+    checkAmount('nbytes', nbytes);
+    checkAmount('seconds', seconds);
     this.recordWrites({ pages: 1, bytes: nbytes, seconds });
   }
 
@@ -86,11 +100,12 @@ export class Metrics implements MetricsSink {
     this.count('meshcache_lookup_pages_total', asked - found, { result: 'missing' });
   }
 
-  /** Adds to a counter, which is made with the labels of the first call. */
+  /** Adds to a counter, which is made with the labels of the first call. Throws `ArgumentError` for a name that no new counter can have. */
   count(name: string, amount = 1, labels: Labels = {}): void {
     let counter = this.#counters.get(name);
     if (counter === undefined) {
       const labelNames = Object.keys(labels);
+      this.#checkName(name, labelNames);
       counter = new Counter({ name, help: helpOf(name), labelNames, registers: [this.#registry] });
       this.#counters.set(name, counter);
     }
@@ -99,7 +114,8 @@ export class Metrics implements MetricsSink {
 
   /**
    * `provider` is asked at every scrape; the same name may be given again with other values of its labels. Names begin with
-   * `meshcache_`, which is added where it is missing. Throws `ArgumentError` for a name that has other labels, or is a counter's.
+   * `meshcache_`, which is added where it is missing. Throws `ArgumentError` for a name that has other labels, is another metric's, or
+   * none that a metric can have.
    */
   setGaugeProvider(name: string, provider: () => number, labels: Labels = {}): void {
     this.#setProvider('gauge', fullName(name), { provider, labels });
@@ -150,8 +166,26 @@ export class Metrics implements MetricsSink {
     providers.splice(same < 0 ? providers.length : same, 1, given);
   }
 
+  /** What the registry refuses, and what would be told apart by nobody who reads the text. */
+  #checkName(name: string, labelNames: readonly string[]): void {
+    if (!METRIC_NAME.test(name)) {
+      throw new ArgumentError(`metric ${shown(name)}: allowed are letters, digits and underscores, no digit first`);
+    }
+    for (const label of labelNames) {
+      if (LABEL_NAME.test(label)) continue;
+      const allowed = 'letters, digits and underscores, no digit and no two underscores first';
+      throw new ArgumentError(`metric ${name}: label ${shown(label)}: allowed are ${allowed}`);
+    }
+    const histogram = name.replace(/_(bucket|count|sum)$/, '');
+    const isTaken = this.#registry.getSingleMetric(name) !== undefined;
+    if (isTaken || (histogram !== name && this.#registry.getSingleMetric(histogram) instanceof Histogram)) {
+      throw new ArgumentError(`metric ${name}: is one that every node has; choose another name`);
+    }
+  }
+
   #provide(type: Provided['type'], name: string, labelNames: string[]): Provided {
     if (this.#counters.has(name)) throw new ArgumentError(`metric ${name}: is counted as it happens`);
+    this.#checkName(name, labelNames);
     const provided: Provided = { type, labelNames, providers: [] };
     const settings = { name, help: helpOf(name), labelNames, registers: [this.#registry] };
     if (type === 'gauge') {
@@ -179,7 +213,13 @@ export class Metrics implements MetricsSink {
   }
 }
 
+function checkAmount(what: string, given: number): void {
+  if (!Number.isFinite(given) || given < 0)
+    throw new ArgumentError(`${what} must be a number from 0 on, got ${shown(given)}`);
+}
+
 function fullName(name: string): string {
+  if (typeof name !== 'string') throw new ArgumentError(`the name of a metric must be a text, got ${shown(name)}`);
   return name.startsWith('meshcache_') ? name : `meshcache_${name}`;
 }
 

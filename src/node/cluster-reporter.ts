@@ -1,5 +1,6 @@
 import type { Clock } from '../base/clock.js';
 import {
+  CLUSTER_REPORT_EVENTS_MAX_COUNT,
   CLUSTER_REPORT_IN_FLIGHT_MAX_COUNT,
   CLUSTER_REPORT_MAX_AGE_MS,
   CLUSTER_REPORT_TIMEOUT_MS,
@@ -11,6 +12,8 @@ import type { NodeInfo } from '../types.js';
 import { ringShares } from './ring-shares.js';
 
 export const STATUS_METHOD = 'node.status';
+/** Who asks every second has seen the earlier events. */
+const STATUS_PARAMS = { events_max: CLUSTER_REPORT_EVENTS_MAX_COUNT };
 
 export interface ClusterReporterParts {
   readonly nodeId: string;
@@ -26,7 +29,8 @@ export interface ClusterReporterParts {
 /** What all members say of themselves, asked over the control plane. However many ask for it, each member is asked once in a while. */
 export class ClusterReporter {
   readonly #parts: ClusterReporterParts;
-  #latest: { readonly atMs: number; readonly report: Promise<ClusterReport> } | undefined;
+  /** `endedMs` is missing while the members are being asked. */
+  #latest: { endedMs?: number; readonly report: Promise<ClusterReport> } | undefined;
   #shares: { readonly of: string; readonly byNode: ReadonlyMap<string, number> } | undefined;
 
   constructor(parts: ClusterReporterParts) {
@@ -35,9 +39,14 @@ export class ClusterReporter {
 
   /** Never rejects; at most CLUSTER_REPORT_MAX_AGE_MS old. */
   report(): Promise<ClusterReport> {
-    const nowMs = this.#parts.clock.nowMs();
-    if (this.#latest === undefined || nowMs - this.#latest.atMs > CLUSTER_REPORT_MAX_AGE_MS) {
-      this.#latest = { atMs: nowMs, report: this.#ask() };
+    const { clock } = this.#parts;
+    const endedMs = this.#latest?.endedMs;
+    if (this.#latest === undefined || (endedMs !== undefined && clock.nowMs() - endedMs > CLUSTER_REPORT_MAX_AGE_MS)) {
+      const round: { endedMs?: number; readonly report: Promise<ClusterReport> } = { report: this.#ask() };
+      this.#latest = round;
+      void round.report.then(() => {
+        round.endedMs = clock.nowMs();
+      });
     }
     return this.#latest.report;
   }
@@ -74,7 +83,9 @@ export class ClusterReporter {
     const endpoint = { host: member.controlHost, port: member.controlPort };
     const deadline = { timeoutMs: CLUSTER_REPORT_TIMEOUT_MS };
     try {
-      const answer = await (member.nodeId === nodeId ? ownReport() : rpc.call(endpoint, STATUS_METHOD, {}, deadline));
+      const answer = await (member.nodeId === nodeId
+        ? ownReport()
+        : rpc.call(endpoint, STATUS_METHOD, STATUS_PARAMS, deadline));
       return isReport(answer) ? answer : 'answers, but not with a report of this version';
     } catch (error) {
       return (error as Error).message;
@@ -91,13 +102,25 @@ export class ClusterReporter {
 
 /** A node of another version, or one without a store, may answer with less. */
 function isReport(answer: unknown): answer is NodeReport {
-  const isWhole =
-    typeof answer === 'object' && answer !== null && 'pool' in answer && 'latency' in answer && 'events' in answer;
-  return isWhole && isPlain(answer);
+  if (typeof answer !== 'object' || answer === null) return false;
+  const { pool, latency, health, events } = answer as Partial<Record<keyof NodeReport, unknown>>;
+  return isRecord(pool) && isRecord(latency) && isHealth(health) && isEvents(events) && isPlain(answer);
+}
+
+function isRecord(value: unknown): value is Readonly<Record<string, unknown>> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}
+
+function isHealth(value: unknown): boolean {
+  return isRecord(value) && Array.isArray(value.reasons) && value.reasons.every((reason) => typeof reason === 'string');
+}
+
+function isEvents(value: unknown): boolean {
+  return Array.isArray(value) && value.every((event) => isRecord(event) && isRecord(event.fields));
 }
 
 /** Whether JSON can say it: one member's odd answer must not spoil the report of all. */
-function isPlain(value: unknown): boolean {
+export function isPlain(value: unknown): boolean {
   if (typeof value === 'bigint') return false;
   if (typeof value !== 'object' || value === null) return true;
   return !(value instanceof Uint8Array) && Object.values(value).every(isPlain);

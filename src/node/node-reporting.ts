@@ -38,6 +38,7 @@ export class NodeReporting implements NodeView {
       dashboard: config.metricsDashboard,
       ...(config.metricsToken === undefined ? {} : { token: config.metricsToken }),
       node: this,
+      avoidPorts: portsOf(config),
       env,
     });
   }
@@ -99,4 +100,10 @@ export class NodeReporting implements NodeView {
     if (this.#node === undefined) throw new Error('the node is starting');
     return this.#node;
   }
+}
+
+/** What the node itself may listen on, on this host: the metrics server, which starts first, leaves it free. */
+function portsOf(config: MeshCacheConfig): number[] {
+  const discoveryPorts = config.discoveryEndpoints().map(({ port }) => port);
+  return [config.controlPort, config.tcpPort, ...discoveryPorts].filter((port) => port > 0);
 }

@@ -252,7 +252,7 @@ export class NodeRuntime {
     });
     this.#stops.push(() => ownDirectory.stop());
     ownDirectory.attach(rpcServer);
-    rpcServer.handle(STATUS_METHOD, () => this.report());
+    rpcServer.handle(STATUS_METHOD, async (params) => withLastEvents(await this.report(), params));
     const notices = new PageNotices({ rpc: rpcClient, endpointOf });
     const promotions = new Promotions({ rpc: rpcClient, endpointOf, nodeId: this.nodeId });
 
@@ -389,6 +389,13 @@ export class NodeRuntime {
       rss_bytes: process.memoryUsage.rss(),
     };
   }
+}
+
+/** `events_max` of the params: how many events are wanted, the last ones. */
+function withLastEvents(report: NodeReport, params: unknown): NodeReport {
+  const max = (params as { events_max?: unknown } | null)?.events_max;
+  if (typeof max !== 'number' || !(max >= 0) || !Array.isArray(report.events)) return report;
+  return { ...report, events: report.events.slice(Math.max(0, report.events.length - Math.floor(max))) };
 }
 
 /** Ids for a log line, undefined for none. */

@@ -77,6 +77,9 @@ export class ServerConnection {
   #answerMaxBytes = 0;
   #cancelTimer: () => void;
 
+  /** The peer has said hello, and proved itself where that is asked for. */
+  #isOpen = false;
+
   constructor(socket: Socket, owner: ServerConnectionOwner) {
     this.#socket = socket;
     this.#owner = owner;
@@ -153,6 +156,7 @@ export class ServerConnection {
   }
 
   #opened(): void {
+    this.#isOpen = true;
     this.#cancelTimer();
     this.#owner.opened(this);
   }
@@ -292,7 +296,8 @@ export class ServerConnection {
   #drop(fault: RpcFault, error?: unknown): void {
     if (this.#socket.destroyed) return;
     this.#owner.fault(fault);
-    this.#owner.env.log.log('info', 'control connection dropped', {
+    // Strangers come in any number; what they do is counted.
+    this.#owner.env.log.log(this.#isOpen ? 'info' : 'debug', 'control connection dropped', {
       remote: this.#remote,
       kind: fault,
       reason: error instanceof Error ? error.message : undefined,

@@ -69,7 +69,10 @@ export async function chooseTransport(
   env: Environment = systemEnvironment(),
   rdmaHost: RdmaHost = systemRdmaHost,
 ): Promise<ChosenTransport> {
-  const plan = await planRdma(config, rdmaHost);
+  const plan: RdmaPlan =
+    config.protocol === 'rdma' && isOpenToStrangers(env)
+      ? { addon: null, reason: 'no RDMA: TLS does not cover it, and without cluster_secret anybody could read by it' }
+      : await planRdma(config, rdmaHost);
   const tcp = await TcpTransport.create({ host: config.localHostname ?? '127.0.0.1', port: config.tcpPort, env });
   const { transport, reason, advice } = await withRdma(plan, tcp, config, env);
   if (env.tls !== undefined && transport.protocol === 'rdma') {
@@ -88,6 +91,11 @@ export async function chooseTransport(
   });
   reportTransport(transport, { wanted: config.protocol, reason }, env.metrics);
   return { transport, wanted: config.protocol, reason };
+}
+
+/** TLS keeps strangers from all but RDMA, which the secret alone does. */
+function isOpenToStrangers({ tls, secrets }: Environment): boolean {
+  return tls !== undefined && secrets === undefined;
 }
 
 async function planRdma(config: TransportConfig, rdmaHost: RdmaHost): Promise<RdmaPlan> {

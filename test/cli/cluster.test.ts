@@ -242,7 +242,7 @@ test.serial('node: a disk tier is told of when it is ready, and in the status', 
   const table = await runCli(['status', '--discovery-addr', discovery_addr]);
   t.regex(table.stdout, /0 B of [\d.]+ MiB/);
   const second = await runCli(['node', '--discovery-addr', discovery_addr, '--pool', '1mb', '--disk-path', disk]);
-  t.is(second.status, 1);
+  t.is(second.status, 2);
   t.regex(second.stderr, /in use by/);
   node.kill('SIGTERM');
   t.is((await ended).status, 0);

@@ -46,8 +46,16 @@ test('configuration: variables that the program, its build and its tests use, an
   t.true(new Set(names).size > 8, `${names}`);
   const kubernetes = ['MESHCACHE_PORT', 'MESHCACHE_SERVICE_HOST', 'MESHCACHE_PORT_31997_TCP_ADDR'];
   for (const name of [...names, ...kubernetes, 'MESHCACHE_NO_RDMA', 'HOME', 'meshcache_vnode']) {
-    t.deepEqual((await readConfiguration({}, { [name]: 'x' })).warnings, [], name);
+    const value = name === 'MESHCACHE_LOG' ? 'info' : 'x';
+    t.deepEqual((await readConfiguration({}, { [name]: value })).warnings, [], name);
   }
+});
+
+test('configuration: a level of the log that there is not is told of', async (t) => {
+  const { warnings } = await readConfiguration({}, { MESHCACHE_LOG: 'trace' });
+  t.is(warnings.length, 1);
+  t.regex(warnings[0] ?? '', /MESHCACHE_LOG .*got "trace", allowed is debug, info, warn, error; warn is taken/);
+  t.deepEqual((await readConfiguration({}, { MESHCACHE_LOG: '' })).warnings, []);
 });
 
 test('configuration: options win, whatever the spelling; an error names where the value was given', async (t) => {

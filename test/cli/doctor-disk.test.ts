@@ -68,6 +68,11 @@ test('doctor, disk: too little space is a problem, with what would fit', async (
   t.regex(finding?.advice ?? '', /^set disk_size to at most [\d.]+ [GT]iB, or make room$/);
 });
 
+test('doctor, disk: where the smallest disk tier has no room, another folder is the advice', async (t) => {
+  const finding = (await look('/proc', 8 * MIB)).get('disk space');
+  t.like(finding, { state: 'problem', advice: 'make room, or choose another disk_path' });
+});
+
 test('doctor, disk: a store is found, its own space counts as free, and who uses it is named', async (t) => {
   const folder = newFolder(t);
   const store = await DiskStore.open(folder, 8 * MIB, { nodeId: 'node-x' });

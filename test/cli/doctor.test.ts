@@ -1,5 +1,5 @@
 import test from 'ava';
-import { checkSilentDiscovery } from '../../src/cli/doctor-configuration.js';
+import { checkSilentDiscovery, portClashes } from '../../src/cli/doctor-configuration.js';
 import type { Finding } from '../../src/cli/finding.js';
 import { freePort } from '../support.js';
 import { runCli } from './run-cli.js';
@@ -31,7 +31,25 @@ test('doctor: a discovery address of this machine that nobody answers is where t
 });
 
 test('doctor: a discovery address of another machine that nobody answers is a problem, with what to check', async (t) => {
-  const finding = await checkSilentDiscovery({ host: '203.0.113.77', port: 31990 }, 'no discovery master answers');
-  t.like(finding, { subject: 'discovery', state: 'problem', detail: 'no discovery master answers' });
+  const finding = await checkSilentDiscovery({ host: '203.0.113.77', port: 31990 }, 'timed out');
+  t.like(finding, { subject: 'discovery', state: 'problem', detail: 'no discovery master answers (timed out)' });
   t.regex(finding.advice ?? '', /is a node running on that host .*firewall/);
+});
+
+test('doctor: no two servers of a node have one port; 0 is any that is free', (t) => {
+  const clashes = portClashes([
+    ['control_port', 0],
+    ['tcp_port', 31998],
+    ['rdma_port', 0],
+    ['metrics_port', 31997],
+    ['discovery_addr', 31998],
+    ['discovery_addr', 31997],
+  ]);
+  t.deepEqual(
+    clashes.map(({ state, detail }) => `${state}: ${detail}`),
+    [
+      'problem: tcp_port and discovery_addr both have port 31998',
+      'problem: metrics_port and discovery_addr both have port 31997',
+    ],
+  );
 });

@@ -38,6 +38,8 @@ function print(report: LoadReport, json: boolean): { printed: string[]; exitStat
     progress: () => silentProgress,
     warn() {},
     tell() {},
+    outliveReader() {},
+    columns: undefined,
     setExitStatus: (status) => {
       exitStatus = status;
     },

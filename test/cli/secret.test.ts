@@ -1,4 +1,5 @@
 import test from 'ava';
+import { Authority, noCertificates } from '../certificates.js';
 import { createStore } from '../node/store-fixture.js';
 import { freePort } from '../support.js';
 import { runCli } from './run-cli.js';
@@ -27,9 +28,44 @@ for (const command of ['status', 'doctor'] as const) {
       const wrong = await runCli(args, { env: { MESHCACHE_CLUSTER_SECRET: 'another secret altogether' } });
       t.is(wrong.status, 1);
       t.regex(`${wrong.stdout}${wrong.stderr}`, /secret/);
+      for (const { stdout, stderr } of [untold, wrong]) {
+        t.regex(
+          `${stdout}${stderr}`,
+          /set the cluster_secret \(or (the )?tls_\* files\) that the (other )?nodes have/i,
+        );
+        t.notRegex(`${stdout}${stderr}`, /Check the address|something that is no discovery master|choose another port/);
+      }
     },
   );
 }
+
+(noCertificates === '' ? test.serial : test.serial.skip)(
+  `doctor: certificates of another authority are named as what is wrong${noCertificates && ` (skipped: ${noCertificates})`}`,
+  async (t) => {
+    const [authority, other] = [new Authority(), new Authority()];
+    t.teardown(() => {
+      authority.remove();
+      other.remove();
+    });
+    const { tlsCertFile, tlsKeyFile, tlsCaFile } = authority.issue('node');
+    const port = await freePort();
+    const files = { tls_cert_file: tlsCertFile, tls_key_file: tlsKeyFile, tls_ca_file: tlsCaFile };
+    const store = await createStore(port, files);
+    t.teardown(() => store.close());
+    const strange = other.issue('stranger');
+    const run = await runCli(['doctor', '--discovery-addr', `127.0.0.1:${port}`], {
+      env: {
+        MESHCACHE_TLS_CERT_FILE: strange.tlsCertFile,
+        MESHCACHE_TLS_KEY_FILE: strange.tlsKeyFile,
+        MESHCACHE_TLS_CA_FILE: strange.tlsCaFile,
+      },
+    });
+    t.is(run.status, 1);
+    t.regex(run.stdout, /a master answers and wants another cluster_secret or other certificates/);
+    const without = await runCli(['doctor', '--discovery-addr', `127.0.0.1:${port}`]);
+    t.regex(without.stdout, /set the tls_\* files/);
+  },
+);
 
 test('secret: an option with one is refused, for every user can read a command line', async (t) => {
   const run = await runCli(['node', '--discovery-addr', '127.0.0.1:1', '-o', `cluster_secret=${SECRET}`]);

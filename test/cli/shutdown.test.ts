@@ -12,7 +12,7 @@ import { Cluster, type ClusterAgent } from '../../src/cli/cluster.js';
 import type { StatusResult } from '../../src/cli/status.js';
 import { freePort } from '../support.js';
 import type { LeavingNodeAnswer, LeavingNodeSetup } from './leaving-node.js';
-import { collect, firstLine, runCli, startCli, until } from './run-cli.js';
+import { type CliSurroundings, collect, firstLine, runCli, startCli, until } from './run-cli.js';
 
 const PAGE_BYTES = 64 * 1024;
 /** What a process that was told to end may take. */
@@ -130,6 +130,23 @@ test.serial('shutdown: a second signal ends a node at once', async (t) => {
   t.true(performance.now() - startedMs < 1_000, 'its start alone takes three seconds');
 });
 
+test.serial('shutdown: a node goes on when nobody reads its output any more, and logs into the void', async (t) => {
+  const addr = `127.0.0.1:${await freePort()}`;
+  const { child, ended } = await startNode(t, addr, ['-o', 'node_id=unread'], { env: { MESHCACHE_LOG: 'info' } });
+  child.stdout?.destroy();
+  child.stderr?.destroy();
+  // Each that comes and goes is a line of its log.
+  for (let i = 1; i <= 2; i++) {
+    const other = await startNode(t, addr, ['-o', `node_id=other-${i}`]);
+    await until(async () => (await membersAt(addr)) === 2);
+    other.child.kill('SIGTERM');
+    t.is((await other.ended).status, 0);
+  }
+  t.is(await membersAt(addr), 1);
+  child.kill('SIGTERM');
+  t.is((await ended).status, 0);
+});
+
 /** Runs a node that ends itself by SIGTERM when it has done its work; `tookMs` from its answer to its end. */
 async function runLeavingNode(setup: LeavingNodeSetup) {
   const child = fork(fileURLToPath(new URL('./cli-leaving-node.js', import.meta.url)), { serialization: 'advanced' });
@@ -179,8 +196,14 @@ async function startCluster(
 }
 
 /** A `meshcache node` that is ready. */
-async function startNode(t: ExecutionContext, discoveryAddr: string, args: readonly string[]) {
-  const child = startCli(['node', '--discovery-addr', discoveryAddr, '--pool', '1mb', '-o', 'metrics_port=0', ...args]);
+async function startNode(
+  t: ExecutionContext,
+  discoveryAddr: string,
+  args: readonly string[],
+  surroundings?: CliSurroundings,
+) {
+  const given = ['--discovery-addr', discoveryAddr, '--pool', '1mb', '-o', 'metrics_port=0', ...args];
+  const child = startCli(['node', ...given], surroundings);
   t.teardown(() => child.kill('SIGKILL'));
   const ended = collect(child);
   await firstLine(child);

@@ -4,6 +4,8 @@ import { runCli } from './run-cli.js';
 /** Every wrong call ends with status 2, says what was wrong on stderr, and prints nothing. */
 const WRONG: readonly (readonly [args: readonly string[], ...says: RegExp[]])[] = [
   [['dance'], /unknown command 'dance'/],
+  [['sim', '--help'], /unknown command 'sim'/],
+  [['help', 'sim'], /unknown command 'sim'/],
   [['demo', '--nodes', 'three'], /--nodes/, /'three'/, /whole number of 1 to 64/],
   [['demo', '--nodes', '0'], /--nodes/, /'0'/, /whole number of 1 to 64/],
   [['demo', '--nodes'], /--nodes/, /missing/],
@@ -41,7 +43,7 @@ const WRONG: readonly (readonly [args: readonly string[], ...says: RegExp[]])[] 
   [['status', '--config', '/no/such/file'], /--config \/no\/such\/file/, /ENOENT/],
   [['status', '--discovery-addr', '::'], /--discovery-addr/, /'::'/, /host:port/],
   [['bench'], /missing required argument 'what'/],
-  [['bench', 'everything'], /'everything'/, /tcp, ring, pool, directory, rdma, memory, store, disk/],
+  [['bench', 'everything'], /'everything'/, /tcp, ring, pool, directory, rdma, memory, store, metrics, disk/],
   [['bench', 'ring', '--rounds', '0'], /--rounds/, /'0'/],
   [['doctor', '--disk-size', '1gb'], /--disk-size is given without --disk-path/],
   [['doctor', '--discovery-addr', 'x'], /--discovery-addr/, /'x'/, /host:port/],

@@ -223,9 +223,8 @@ const CASES: readonly Case[] = [
   },
   {
     name: 'one port for two servers',
-    keys: () => ({ tcp_port: ports.free, control_port: ports.free }),
-    node: { status: 2, says: [/"control_port": cannot listen on .*in use already/] },
-    doctor: { subject: 'ports', says: [/control_port and tcp_port both have port \d+/, /a port of its own/] },
+    keys: () => ({ control_port: ports.free }),
+    doctor: { subject: 'ports', says: [/control_port and discovery_addr both have port \d+/, /a port of its own/] },
   },
   {
     name: 'a metrics host of another machine',
@@ -273,25 +272,25 @@ const CASES: readonly Case[] = [
   {
     name: 'a disk folder that cannot be made',
     args: () => ['--disk-path', '/proc/meshcache', '--disk-size', '8mb'],
-    node: { status: 1, says: [/\/proc\/meshcache cannot be made: .*choose a path that this user may write/] },
+    node: { status: 2, says: [/\/proc\/meshcache cannot be made: .*choose a path that this user may write/] },
     doctor: { subject: 'disk folder', says: [/\/proc: ENOENT|\/proc.*(EACCES|EPERM)/, /set another disk_path/] },
   },
   {
     name: 'a disk folder that is a file',
     args: () => ['--disk-path', join(folder, 'file'), '--disk-size', '8mb'],
-    node: { status: 1, says: [/file cannot be made: EEXIST/] },
+    node: { status: 2, says: [/file cannot be made: EEXIST/] },
     doctor: { subject: 'disk folder', says: [/file is not a folder/, /set disk_path to a folder/] },
   },
   {
     name: 'a disk folder with files of others',
     args: () => ['--disk-path', join(folder, 'foreign'), '--disk-size', '8mb'],
-    node: { status: 1, says: [/foreign has a file pages that is no store's: choose an empty directory/] },
+    node: { status: 2, says: [/foreign has a file pages that is no store's: choose an empty directory/] },
     doctor: { subject: 'disk store', says: [/foreign has a file pages that is no store's/, /empty folder/] },
   },
   {
     name: 'a disk larger than what is free',
     args: () => ['--disk-path', join(folder, 'large'), '--disk-size', '1000tb'],
-    node: { status: 1, says: [/large.*(free|too large|File too large)/] },
+    node: { status: 2, says: [/large.*(free|too large|File too large)/] },
     doctor: { subject: 'disk space', says: [/free; 1000 TiB wanted/, /set disk_size to at most/] },
   },
   {
@@ -299,13 +298,13 @@ const CASES: readonly Case[] = [
     args: () => ['--disk-path', join(folder, 'small'), '--disk-size', '8mb'],
     under: onSmallDisk,
     skipped: needsMounts,
-    node: { status: 1, says: [/small/, /free/, /make room|disk_size/] },
+    node: { status: 2, says: [/small/, /free/, /make room|disk_size/] },
     doctor: { subject: 'disk space', says: [/free; 8 MiB wanted/, /set disk_size to at most 4 MiB, or make room/] },
   },
   {
     name: 'an index that would take more than half of the disk',
     args: () => ['--disk-path', join(folder, 'index'), '--disk-size', '8mb', '-o', 'disk_index_size=6mb'],
-    node: { status: 1, says: [/its index may have 256 KiB to half of the disk/] },
+    node: { status: 2, says: [/its index may have 256 KiB to half of the disk/] },
     doctor: { subject: 'disk index', says: [/disk_index_size 6 MiB is more than half of disk_size 8 MiB/] },
   },
   {

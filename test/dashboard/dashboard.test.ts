@@ -180,6 +180,13 @@ withBrowser(
     await poll(page, 2);
     t.is(await row.getAttribute('data-state'), 'gone');
     t.regex((await row.textContent()) ?? '', /gone since \d\d:\d\d:\d\d/);
+    const verdict = page.locator('.verdict');
+    t.regex((await verdict.textContent()) ?? '', /^2 nodes answer; 1 is gone since \d\d:\d\d:\d\d$/);
+    t.is(await verdict.getAttribute('data-status'), 'fewer');
+    cluster.nodes[0]!.health = { status: 'degraded', reasons: ['The disk is full.'] };
+    await poll(page, 1);
+    t.regex((await verdict.textContent()) ?? '', /^1 is gone since [\d:]+; 1 of 2 nodes has trouble:$/);
+    t.is(await page.locator('.troubles li').count(), 1);
     await row.getByRole('button').click();
     t.regex((await page.locator('#scope-note').textContent()) ?? '', /^This node is gone since .*; totals are from /);
     await screenshot(page, 'gone-light-1280');
@@ -210,6 +217,14 @@ withBrowser(
     );
     t.is(await metric(page, 'reads.local'), total);
     t.regex(await page.title(), /^No answer/);
+    const verdict = page.locator('.verdict');
+    t.regex((await verdict.textContent()) ?? '', /^Not known: no answer since \d\d:\d\d:\d\d$/);
+    t.is(await verdict.getAttribute('data-status'), 'unknown');
+    const state = page.locator('[data-node="node-1"] .state');
+    t.is(await state.textContent(), 'was up');
+    const colorOf = (element: typeof state): Promise<string> =>
+      element.evaluate('(element) => getComputedStyle(element).color') as Promise<string>;
+    t.is(await colorOf(state), await colorOf(page.locator('.note').first()), 'dimmed');
     t.deepEqual(await seriousFindings(page), []);
     await screenshot(page, 'lost-light-1280');
     const again = await serve(cluster, { port });
@@ -217,6 +232,8 @@ withBrowser(
     await poll(page, 2);
     t.false(await banner.isVisible());
     t.true((await metric(page, 'reads.local')) > total);
+    t.is(await verdict.textContent(), 'All is well: 3 nodes answer.');
+    t.is(await state.textContent(), 'up');
   },
 );
 
@@ -240,6 +257,71 @@ withBrowser(`dashboard: a token is asked for, refused when wrong, and kept for t
   await page.reload();
   await page.locator('#report').waitFor();
   t.false(await input.isVisible());
+});
+
+withBrowser(
+  `dashboard: no word of the table of members is broken in two, however wide the window${SKIPPED}`,
+  async (t) => {
+    const cluster = threeNodes();
+    cluster.nodes[1]!.health = { status: 'degraded', reasons: ['The disk is full.'] };
+    const { server, url } = await serve(cluster);
+    t.teardown(() => server.stop());
+    const { page } = await openPage(browser, url);
+    t.teardown(() => page.close());
+    await poll(page, 2);
+    // A word that is broken has boxes on two lines.
+    const broken = `[...document.querySelectorAll('.members td')].flatMap((cell) => {
+    const found = [];
+    const texts = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT);
+    for (let text = texts.nextNode(); text !== null; text = texts.nextNode()) {
+      for (const { index, 0: word } of text.data.matchAll(/[\\p{L}\\d]+/gu)) {
+        const range = new Range();
+        range.setStart(text, index);
+        range.setEnd(text, index + word.length);
+        if (new Set([...range.getClientRects()].map(({ top }) => top)).size > 1) found.push(word);
+      }
+    }
+    return found;
+  })`;
+    for (const state of ['up', 'unreachable'] as const) {
+      cluster.nodes[2]!.state = state;
+      await poll(page, 1);
+      for (const width of [390, 600, 761, 800, 1024, 1280, 1560]) {
+        await page.setViewportSize({ width, height: 900 });
+        t.deepEqual(await page.evaluate(broken), [], `${state}, ${width} pixels wide`);
+        t.false(await scrollsSideways(page));
+      }
+    }
+  },
+);
+
+withBrowser(`dashboard: an idle cluster's axes name different values${SKIPPED}`, async (t) => {
+  const cluster = threeNodes();
+  cluster.stepS = 0;
+  const drawn: string[] = [];
+  const { server, url } = await serve(cluster);
+  t.teardown(() => server.stop());
+  const { page } = await openPage(browser, url);
+  t.teardown(() => page.close());
+  await page.evaluate(`{
+    window.drawn = [];
+    const fillText = CanvasRenderingContext2D.prototype.fillText;
+    CanvasRenderingContext2D.prototype.fillText = function (text, ...rest) {
+      window.drawn.push(text);
+      return fillText.call(this, text, ...rest);
+    };
+  }`);
+  // Time goes by, nothing is done.
+  for (let i = 0; i < 3; i++) {
+    cluster.timeMs += 1_000;
+    drawn.length = 0;
+    await page.evaluate('window.drawn.length = 0');
+    await poll(page, 1);
+    drawn.push(...((await page.evaluate('window.drawn')) as string[]));
+  }
+  const rates = drawn.filter((text) => text.endsWith('B/s'));
+  t.true(rates.length >= 2, drawn.join());
+  t.is(new Set(rates).size, rates.length, rates.join());
 });
 
 withBrowser(`dashboard: fifty nodes, of which some know less, fit${SKIPPED}`, async (t) => {

@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import { parseAllDocuments } from 'yaml';
+import { LOG_LEVELS } from '../../src/base/log.js';
 import { parseSize } from '../../src/base/sizes.js';
 import { CONFIG_KEYS, MeshCacheConfig } from '../../src/config.js';
 import { collect, firstLine, startCli } from '../cli/run-cli.js';
@@ -92,6 +93,15 @@ test('deploy, systemd: RDMA may lock its memory and use its devices, and the nod
   t.is(unit.get('KillSignal')?.[0], 'SIGTERM');
 });
 
+test('deploy, systemd: a node has one name, a log, and is not started for ever', (t) => {
+  const unit = settingsOf(readFileSync(UNIT, 'utf8'));
+  t.deepEqual(unit.get('Environment'), ['MESHCACHE_NODE_ID=%H', 'MESHCACHE_LOG=info']);
+  t.is(unit.get('StartLimitIntervalSec')?.[0], '10min');
+  // All starts have to fall into the interval, else the limit is never reached.
+  const eachS = Number(unit.get('RestartSec')?.[0]) + END_MAX_SECONDS;
+  t.true(Number(unit.get('StartLimitBurst')?.[0]) * eachS < 600);
+});
+
 test('deploy, systemd: its command is one that the program takes', async (t) => {
   const [command] = settingsOf(readFileSync(UNIT, 'utf8')).get('ExecStart') ?? [];
   const [env, program, ...args] = (command as string).split(' ');
@@ -108,9 +118,11 @@ test('deploy, Kubernetes: every document parses, and names what the others have'
   t.deepEqual(Service.spec.selector, template.metadata.labels);
   t.is(Service.spec.clusterIP, 'None');
   t.deepEqual(container.envFrom, [{ configMapRef: { name: ConfigMap.metadata.name } }]);
-  const secret = container.env.find(({ name }) => name === 'MESHCACHE_METRICS_TOKEN')?.valueFrom.secretKeyRef;
-  t.is(secret?.name, Secret.metadata.name);
-  t.true((secret?.key ?? '') in Secret.stringData);
+  for (const variable of ['MESHCACHE_CLUSTER_SECRET', 'MESHCACHE_METRICS_TOKEN']) {
+    const secret = container.env.find(({ name }) => name === variable)?.valueFrom.secretKeyRef;
+    t.is(secret?.name, Secret.metadata.name, variable);
+    t.true((secret?.key ?? '') in Secret.stringData, variable);
+  }
   const volumes = new Set(template.spec.volumes.map(({ name }) => name));
   for (const { name } of container.volumeMounts) t.true(volumes.has(name), name);
 });
@@ -151,6 +163,8 @@ test('deploy, Kubernetes: every variable is a configuration key, every value is 
   const { ConfigMap, DaemonSet } = manifests(t);
   const [container] = DaemonSet.spec.template.spec.containers as [Container];
   const values = { ...ConfigMap.data, ...Object.fromEntries(container.env.map(({ name }) => [name, '10.0.0.1'])) };
+  t.true(LOG_LEVELS.includes(values.MESHCACHE_LOG as string));
+  delete (values as Record<string, string>).MESHCACHE_LOG;
   const keys = Object.keys(values).map((name) => name.replace(/^MESHCACHE_/, '').toLowerCase());
   for (const key of keys) t.true(CONFIG_KEYS.includes(key), key);
   const config = MeshCacheConfig.fromExtraConfig(

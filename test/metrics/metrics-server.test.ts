@@ -4,7 +4,11 @@ import { connect, createServer, type Server, type Socket } from 'node:net';
 import { fileURLToPath } from 'node:url';
 import test, { type ExecutionContext } from 'ava';
 import { systemEnvironment } from '../../src/base/environment.js';
-import { METRICS_MAX_CONNECTIONS, METRICS_PORTS_MAX_COUNT } from '../../src/base/limits.js';
+import {
+  METRICS_IDLE_CONNECTIONS_MAX_COUNT,
+  METRICS_MAX_CONNECTIONS,
+  METRICS_PORTS_MAX_COUNT,
+} from '../../src/base/limits.js';
 import type { LogFields } from '../../src/base/log.js';
 import { seededRandom, systemRandom } from '../../src/base/random.js';
 import { Metrics } from '../../src/metrics/metrics.js';
@@ -186,7 +190,7 @@ test('metrics server: many requests at once are one collection; a later one coll
   };
   const { port, url } = await start(t, { metrics });
   const client = await RawClient.opened(t, port);
-  client.socket.write('GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n'.repeat(20));
+  client.socket.write('GET /metrics HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n'.repeat(20));
   await until(() => renders > 0);
   release();
   await until(() => client.received.split('\ncollection 1\n').length === 21);
@@ -287,6 +291,13 @@ test('metrics server: every answer forbids sniffing, caching and reading by othe
     t.regex(headers.get('content-security-policy') ?? '', /default-src 'none'.*frame-ancestors 'none'/, path);
     t.is(headers.get('access-control-allow-origin'), null, path);
   }
+});
+
+test('metrics server: needs no options, and has a dashboard then', async (t) => {
+  const server = new MetricsServer(new Metrics('node-a'), LOOPBACK, 0);
+  t.teardown(() => server.stop());
+  const url = `http://${LOOPBACK}:${await server.start()}`;
+  for (const path of ['/', '/metrics', '/healthz']) t.is((await fetch(url + path)).status, 200, path);
 });
 
 test('metrics server: without a dashboard there is no page', async (t) => {
@@ -403,6 +414,95 @@ test('metrics server: ports that are taken are passed over; when all are, the ke
   );
 });
 
+test('metrics server: ports to be avoided are not taken, asked for or not', async (t) => {
+  const first = await occupiedPorts(t, 2);
+  // Free themselves, as far as is known.
+  const avoidPorts = [first + 2, first + 3];
+  const { port } = await start(t, { port: first, avoidPorts });
+  t.true(port > first + 3 && port < first + METRICS_PORTS_MAX_COUNT, `${port} after ${first}`);
+  const own = await start(t, { port: first + 2, avoidPorts });
+  t.true(own.port > first + 3 && own.port !== port);
+  t.is((await fetch(`${own.url}/healthz`)).status, 200);
+  const all = Array.from({ length: METRICS_PORTS_MAX_COUNT }, (_, i) => first + i);
+  const message = /^metrics_port: \d+ and all up to \d+ are taken on "127\.0\.0\.1", or to be avoided/;
+  await t.throwsAsync(start(t, { port: first, avoidPorts: all }), { name: 'ConfigError', message });
+  await t.throwsAsync(start(t, { port: 65_535, avoidPorts: [65_535] }), { name: 'ConfigError', message });
+});
+
+test('metrics server: any free port is none of those to be avoided', async (t) => {
+  // Three of four: without a look at them one of ten would be taken, all but surely.
+  const avoidPorts = Array.from({ length: 65_536 }, (_, port) => port).filter((port) => (port >> 1) % 4 !== 0);
+  const avoided = new Set(avoidPorts);
+  for (let i = 0; i < 10; i++) {
+    const { port, url } = await start(t, { avoidPorts });
+    t.false(avoided.has(port), `${port}`);
+    t.is((await fetch(`${url}/healthz`)).status, 200);
+  }
+});
+
+test('metrics server: on loopback without a token, another name than localhost gets no numbers', async (t) => {
+  const ask = async (port: number, path: string, host: string): Promise<number> => {
+    const client = await RawClient.opened(t, port);
+    client.socket.write(`GET ${path} HTTP/1.1\r\nhost: ${host}\r\nconnection: close\r\n\r\n`);
+    await client.ended;
+    const status = Number(/^HTTP\/1\.1 (\d+) /.exec(client.received)?.[1]);
+    if (status === 403) t.regex(client.received, /without metrics_token, ask by an IP address or localhost/);
+    return status;
+  };
+  const node = new FakeNode();
+  const { port } = await start(t, { node });
+  const names = [
+    'evil.example',
+    'evil.example:9090',
+    'localhost.evil.example',
+    '127.0.0.1.evil.example',
+    '[::1',
+    '',
+    '1',
+  ];
+  for (const path of ['/metrics', '/api/node', '/api/cluster']) {
+    for (const host of ['127.0.0.1', `127.0.0.1:${port}`, 'localhost:1', 'LocalHost', '[::1]:80', '10.0.0.7']) {
+      t.is(await ask(port, path, host), 200, `${path} by ${host}`);
+    }
+    for (const host of names) t.is(await ask(port, path, host), 403, `${path} by ${host}`);
+  }
+  for (const path of ['/', '/healthz']) t.is(await ask(port, path, 'evil.example'), 200, path);
+  const everywhere = await start(t, { node, host: '0.0.0.0' });
+  t.is(await ask(everywhere.port, '/metrics', 'gpu-7.rack'), 200);
+  const locked = await start(t, { node, token: 'tok-123' });
+  t.is(await ask(locked.port, '/metrics', 'evil.example'), 401);
+});
+
+test('metrics server: a report that is no JSON is a 503, whatever it is', async (t) => {
+  const cyclic: { self?: unknown } = {};
+  cyclic.self = cyclic;
+  const thrown = (error: unknown) => ({
+    toJSON() {
+      throw error;
+    },
+  });
+  const reports = [
+    1n,
+    { n: 1n },
+    cyclic,
+    undefined,
+    () => 1,
+    thrown(new Error('no')),
+    thrown(Object.create(null)),
+    thrown({ n: 1n }),
+  ];
+  const node = new FakeNode();
+  const { url } = await start(t, { node });
+  for (const [i, report] of reports.entries()) {
+    node.report = async () => report as NodeReport;
+    for (const encoding of ['identity', 'gzip']) {
+      const answer = await fetch(`${url}/api/node`, { headers: { 'accept-encoding': encoding } });
+      t.is(answer.status, 503, `${i}`);
+      t.is(typeof ((await answer.json()) as { error: unknown }).error, 'string', `${i}`);
+    }
+  }
+});
+
 test('metrics server: a host that is not this machine’s is refused with the key', async (t) => {
   for (const host of ['192.0.2.1', '2001:db8::1', 'no-such-host.invalid']) {
     const error = await t.throwsAsync(start(t, { host }), { name: 'ConfigError' });
@@ -412,12 +512,14 @@ test('metrics server: a host that is not this machine’s is refused with the ke
 });
 
 test('metrics server: hosts and ports that none can be are refused', (t) => {
-  for (const port of [-1, 65_536, 1.5, Number.NaN]) {
+  for (const port of [-1, 65_536, 1.5, Number.NaN, 1n as never, Object.create(null)]) {
     const create = (): MetricsServer => new MetricsServer(new Metrics('a'), LOOPBACK, port, { dashboard: true });
     t.throws(create, { code: 'ERR_ARGUMENT', message: /port must be 0 to 65535/ });
   }
   const create = (): MetricsServer => new MetricsServer(new Metrics('a'), '', 0, { dashboard: true });
   t.throws(create, { code: 'ERR_ARGUMENT', message: /host must be/ });
+  const text = (): MetricsServer => new MetricsServer(new Metrics('a'), LOOPBACK, '80' as never);
+  t.throws(text, { code: 'ERR_ARGUMENT', message: 'port must be 0 to 65535, got "80"' });
 });
 
 test.serial('metrics server: a port that needs a privilege is refused with the key', async (t) => {
@@ -499,18 +601,23 @@ test('metrics server: clients that send nothing, or never end, are given up', as
   t.regex(body.received, /^HTTP\/1\.1 405 /);
 });
 
-test('metrics server: connections beyond the limit are closed, and the others go on', async (t) => {
-  const { port } = await start(t);
-  const clients = await Promise.all(
-    Array.from({ length: METRICS_MAX_CONNECTIONS + 8 }, () => RawClient.opened(t, port)),
-  );
+test('metrics server: however many clients are silent, a scrape finds room', async (t) => {
+  const { port, url } = await start(t);
+  const count = METRICS_MAX_CONNECTIONS + 8;
+  const clients: RawClient[] = [];
   let ended = 0;
-  for (const client of clients) void client.ended.then(() => ended++);
-  await until(() => ended === 8);
-  const kept = clients.find(({ socket }) => !socket.destroyed && socket.readyState === 'open');
-  kept?.socket.write('GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n');
-  await until(() => kept?.received.includes('"ok"') === true);
-  t.is(ended, 8);
+  for (let i = 0; i < count; i++) {
+    const client = await RawClient.opened(t, port);
+    void client.ended.then(() => ended++);
+    clients.push(client);
+  }
+  await until(() => ended >= count - METRICS_IDLE_CONNECTIONS_MAX_COUNT);
+  t.is((await fetch(`${url}/healthz`)).status, 200);
+  t.is((await fetch(`${url}/metrics`)).status, 200);
+  // The last one to come is still there.
+  const last = clients.at(-1);
+  last?.socket.write('GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n');
+  await until(() => last?.received.includes('"ok"') === true);
 });
 
 test('metrics server: requests that come without waiting for answers are bounded', async (t) => {
@@ -519,7 +626,7 @@ test('metrics server: requests that come without waiting for answers are bounded
   const { port, url } = await start(t, { node });
   const client = await RawClient.opened(t, port);
   const count = 1000;
-  client.socket.write('GET /api/node HTTP/1.1\r\nhost: x\r\n\r\n'.repeat(count));
+  client.socket.write('GET /api/node HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n'.repeat(count));
   await until(() => node.reports === 1);
   t.is((await fetch(`${url}/metrics`)).status, 503);
   t.is((await fetch(`${url}/healthz`)).status, 200);
@@ -557,6 +664,7 @@ test('metrics server: noise and broken requests harm nobody and reach no console
     '/metrics',
     ' HTTP/1.1\r\n',
     'host: x\r\n',
+    'host: [::1]:7\r\n',
     '\r\n',
     'Content-Length: -1\r\n',
     'Transfer-Encoding: chunked\r\n',

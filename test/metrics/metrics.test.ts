@@ -94,6 +94,59 @@ test('metrics: one name is one kind of metric with one set of labels', async (t)
   t.is(sampleIn(await metrics.renderPrometheus(), 'meshcache_x', { kind: 'a' }), 1);
 });
 
+test('metrics: names that no metric can have, or that another has, are refused', async (t) => {
+  const metrics = newMetrics(t);
+  const refuses = (message: RegExp, ...[name, labels]: [string, Record<string, string>?]): void => {
+    for (const set of [
+      () => metrics.setGaugeProvider(name, () => 1, labels),
+      () => metrics.setCounterProvider(name, () => 1, labels),
+    ]) {
+      t.throws(set, { name: 'ArgumentError', message }, String(name));
+    }
+  };
+  for (const name of ['bad-name', 'a b', 'meshcache_ä', 'a:b', 'x'.repeat(500).concat('-'), ' ']) {
+    refuses(/allowed are letters, digits and underscores/, name);
+  }
+  refuses(/must be a text/, 7 as never);
+  for (const label of ['bad-label', '', '1st', '__name'])
+    refuses(/: label ".*": allowed are/, 'fine', { [label]: 'a' });
+  for (const name of ['read_seconds', 'meshcache_write_seconds', 'read_seconds_bucket', 'read_seconds_count']) {
+    refuses(/is one that every node has; choose another name/, name);
+  }
+  t.throws(() => metrics.count('bad-name'), { name: 'ArgumentError' });
+  t.throws(() => metrics.count('meshcache_read_seconds'), { name: 'ArgumentError' });
+  metrics.setGaugeProvider('fine_count', () => 3);
+  t.is(sampleIn(await metrics.renderPrometheus(), 'meshcache_fine_count'), 3);
+});
+
+test('metrics: a read or write that cannot be is refused, and nothing of it is counted', async (t) => {
+  const metrics = newMetrics(t);
+  const before = await metrics.report();
+  const refused = (record: () => void, message: RegExp): void => {
+    t.throws(record, { name: 'ArgumentError', message });
+  };
+  for (const wrong of [Number.NaN, -1, Number.POSITIVE_INFINITY, '5', undefined] as number[]) {
+    refused(() => metrics.recordRead(true, 1, wrong, 'local'), /^seconds must be a number from 0 on, got /);
+    refused(() => metrics.recordRead(true, wrong, 1, 'local'), /^nbytes must be/);
+    refused(() => metrics.recordRead(false, wrong, 1, 'local'), /^nbytes must be/);
+    refused(() => metrics.recordWrite(wrong, 1), /^nbytes must be/);
+    refused(() => metrics.recordWrite(1, wrong), /^seconds must be/);
+  }
+  refused(() => metrics.recordRead(true, 1, 1, 'bogus' as never), /^source must be local, remote, disk, got "bogus"$/);
+  const { event_loop_delay: _, ...after } = await metrics.report();
+  t.like(before, after);
+  t.notRegex(await metrics.renderPrometheus(), /bogus/);
+});
+
+test('metrics: the buckets of latencies reach from a microsecond to seconds', async (t) => {
+  const metrics = newMetrics(t);
+  for (const seconds of [1e-6, 2e-6, 4e-6, 8e-6, 5]) metrics.recordRead(true, 1, seconds, 'local');
+  const { bounds_s: bounds, read } = (await metrics.report()).latency;
+  t.deepEqual(bounds.slice(0, 4), [1e-6, 2.5e-6, 5e-6, 10e-6]);
+  t.deepEqual(read.local.buckets.slice(0, 4), [1, 1, 1, 1]);
+  t.true((bounds.at(-1) ?? 0) > 5);
+});
+
 test('metrics: two nodes of one process do not share their numbers', async (t) => {
   const [a, b] = [newMetrics(t, 'a'), newMetrics(t, 'b')];
   a.count('meshcache_rpc_errors_total', 3, { kind: 'bad_frame' });

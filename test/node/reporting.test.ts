@@ -2,9 +2,16 @@ import { once } from 'node:events';
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import test, { type ExecutionContext } from 'ava';
+import { systemEnvironment } from '../../src/base/environment.js';
 import { ConfigError } from '../../src/base/errors.js';
+import { silentLogger } from '../../src/base/log.js';
+import { clusterStatus } from '../../src/cli/status.js';
+import { DiscoveryClient } from '../../src/discovery/client.js';
 import type { ClusterReport, HealthReport, NodeReport } from '../../src/metrics/node-report.js';
 import type { MeshCacheStore } from '../../src/node/meshcache-store.js';
+import { RpcClient } from '../../src/rpc/client.js';
+import { RpcServer } from '../../src/rpc/server.js';
+import { NodeInfo } from '../../src/types.js';
 import { content, freePort, until } from '../support.js';
 import { createCluster, createStore } from './store-fixture.js';
 
@@ -123,4 +130,56 @@ test('reporting: a metrics address that cannot be had is refused with its key, a
   const { metricsEndpoint } = store;
   await store.close();
   await t.throwsAsync(fetch(`http://${metricsEndpoint}/healthz`));
+});
+
+test('reporting: the metrics server leaves the ports alone that the node itself is going to take', async (t) => {
+  const port = await freePort();
+  const store = await createStore(port, { metrics_port: port });
+  closing(t, [store]);
+  t.true(store.runtime.isMeta, 'the discovery port was free');
+  t.true(Number(store.metricsEndpoint.split(':').at(-1)) > port);
+});
+
+test('reporting: a member that answers oddly is shown as unreachable, and spoils nothing', async (t) => {
+  const port = await freePort();
+  const store = await createStore(port);
+  closing(t, [store]);
+  const env = systemEnvironment({ log: silentLogger });
+  const answers: unknown[] = [null, 'text', { pool: {}, latency: {}, events: {} }, { health: { reasons: 'all' } }];
+  answers.push({ ...(await store.runtime.report()), incarnation: 2n ** 60n });
+  for (const [i, answer] of answers.entries()) {
+    const server = new RpcServer({ host: '127.0.0.1', env });
+    server.handle('node.status', () => answer);
+    const controlPort = await server.start();
+    const nodeId = `odd ${i}`;
+    const info = new NodeInfo({ nodeId, controlHost: '127.0.0.1', controlPort, incarnation: 1 });
+    t.teardown(() => server.stop());
+    const client = new DiscoveryClient(`127.0.0.1:${port}`, info, { heartbeatInterval: 0.2, memberTtl: 1, env });
+    t.teardown(() => client.stop());
+    await client.start();
+    await until(() => store.runtime.members().has(nodeId));
+    const stateOf = (report: ClusterReport) => report.nodes.find((node) => node.node_id === nodeId)?.state;
+    await until(async () => stateOf((await getJson<ClusterReport>(store, '/api/cluster')).body) === 'unreachable');
+    const status = await clusterStatus([{ host: '127.0.0.1', port }]);
+    t.is(status.nodes.find((node) => node.node_id === nodeId)?.state, 'unreachable', `answer ${i}`);
+    await client.stop();
+    await server.stop();
+  }
+});
+
+test('reporting: who asks for the whole cluster gets the last events of each member', async (t) => {
+  const stores = await createCluster(2);
+  closing(t, stores);
+  const [a, b] = stores as [MeshCacheStore, MeshCacheStore];
+  const env = systemEnvironment({ log: silentLogger });
+  const client = new RpcClient({ env });
+  t.teardown(() => client.close());
+  const { controlHost: host, controlPort } = b.runtime.members().get(a.runtime.nodeId) as NodeInfo;
+  const ask = async (params: Record<string, unknown>) =>
+    (await client.call({ host, port: controlPort }, 'node.status', params)) as NodeReport;
+  const all = (await ask({})).events;
+  t.true(all.length >= 2);
+  t.deepEqual((await ask({ events_max: 1 })).events, all.slice(-1));
+  t.deepEqual((await ask({ events_max: 0 })).events, []);
+  t.deepEqual((await ask({ events_max: 'many' })).events, all);
 });

@@ -1,0 +1,42 @@
+import test from 'ava';
+import { formatStatus, nodeRow } from '../../src/cli/status.js';
+import { NodeInfo } from '../../src/types.js';
+
+const SHARE = { ringShare: 0.5 };
+
+function member(controlHost: string, metricsHost: string, metricsPort = 31997): NodeInfo {
+  return new NodeInfo({ nodeId: `node at ${controlHost}`, controlHost, controlPort: 7001, metricsHost, metricsPort });
+}
+
+test('status: a metrics server on the loopback of another machine has no URL here', (t) => {
+  const answer = { error: 'gone' };
+  const urlOf = (metricsHost: string, isHere: boolean, port?: number): string =>
+    nodeRow(member('10.0.0.2', metricsHost, port), answer, { ...SHARE, isHere }).metrics_url;
+  for (const host of ['127.0.0.1', '::1', 'localhost']) {
+    t.is(urlOf(host, false), '', host);
+    t.not(urlOf(host, true), '', host);
+  }
+  t.is(urlOf('127.0.0.1', true), 'http://127.0.0.1:31997/');
+  t.is(urlOf('10.0.0.2', false), 'http://10.0.0.2:31997/');
+  t.is(urlOf('0.0.0.0', false), 'http://10.0.0.2:31997/');
+  t.is(urlOf('', false), 'http://10.0.0.2:31997/');
+  t.is(urlOf('10.0.0.2', true, 0), '');
+});
+
+test('status: a table where there is room, else a block for each node, none of it lost', (t) => {
+  const nodes = [
+    nodeRow(member('10.0.0.2', '127.0.0.1'), { node_id: 'x', data_protocol: 'tcp' }, { ...SHARE, isHere: false }),
+    nodeRow(member('10.0.0.3', '10.0.0.3', 0), { error: 'gone' }, { ...SHARE, isHere: false }),
+  ];
+  const result = { discovery_addr: '10.0.0.1:1', nodes };
+  const table = formatStatus(result);
+  t.regex(table, /^node +control +ring .* metrics$/m);
+  t.regex(table, /^node at 10\.0\.0\.2 .* up .* 31997, only on that host$/m);
+  const width = Math.max(...table.split('\n').map((line) => line.length));
+  t.is(formatStatus(result, width), table);
+  const blocks = formatStatus(result, width - 1);
+  for (const line of blocks.split('\n')) t.true(line.length <= 80, line);
+  t.regex(blocks, /^node at 10\.0\.0\.2\n {2}control +10\.0\.0\.2:7001\n/m);
+  t.regex(blocks, /^ {2}metrics +31997, only on that host$/m);
+  t.regex(blocks, /^node at 10\.0\.0\.3\n(.*\n)+ {2}state +unreachable: gone$/m);
+});

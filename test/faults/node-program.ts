@@ -1,0 +1,241 @@
+// One node of the fault suite: a store under a workload that checks itself. Told what to do by its IPC channel, ends with it.
+
+import { readdirSync, readFileSync } from 'node:fs';
+import { type Clock, systemClock } from '../../src/base/clock.js';
+import { KEY_PREFIX_BYTES } from '../../src/base/limits.js';
+import { stderrLogger } from '../../src/base/log.js';
+import { DirectoryClient } from '../../src/directory/client.js';
+import { MeshCacheStore } from '../../src/node/meshcache-store.js';
+import { NodeRuntime } from '../../src/node/node-runtime.js';
+import { CallWatch, starvedMs } from './call-watch.js';
+import { PageHistory } from './pages.js';
+import type { Ask, FromNode, NodeSetup, Progress, Sample, Survivor, ToNode, Violation } from './protocol.js';
+import { Workload } from './workload.js';
+
+/** What this node has, as it tells the directory. */
+type Publications = Parameters<NodeRuntime['announceFrom']>[0];
+
+/** A clock whose wall time can be put wrong, and whose timers are counted. */
+class ShiftedClock implements Clock {
+  offsetMs = 0;
+  timers = 0;
+
+  nowMs(): number {
+    return systemClock.nowMs();
+  }
+
+  wallMs(): number {
+    return systemClock.wallMs() + this.offsetMs;
+  }
+
+  after(delayMs: number, fn: () => void, options?: { keepAlive?: boolean }): () => void {
+    let isPending = true;
+    const settle = () => {
+      if (isPending) this.timers--;
+      isPending = false;
+    };
+    this.timers++;
+    const cancel = systemClock.after(
+      delayMs,
+      () => {
+        settle();
+        fn();
+      },
+      options,
+    );
+    return () => {
+      settle();
+      cancel();
+    };
+  }
+
+  yield(): Promise<void> {
+    return systemClock.yield();
+  }
+}
+
+function send(message: FromNode): void {
+  if (process.connected) process.send?.(message);
+}
+
+class FaultNode {
+  readonly #setup: NodeSetup;
+  readonly #clock = new ShiftedClock();
+  readonly #watch: CallWatch;
+  readonly #history: PageHistory;
+  #store: MeshCacheStore | undefined;
+  #workload: Workload | undefined;
+  #publications: Publications | undefined;
+
+  constructor(setup: NodeSetup) {
+    this.#setup = setup;
+    this.#clock.offsetMs = setup.clockOffsetMs;
+    this.#watch = new CallWatch({
+      late: (detail) => this.#violation('hang', detail),
+      stall: (ms) => send({ kind: 'stall', ms }),
+    });
+    this.#history = new PageHistory(setup.folder, { seed: setup.seed, writer: setup.node });
+  }
+
+  async start(): Promise<void> {
+    const { node, nodes, seed, canaries, extraConfig } = this.#setup;
+    this.#noteWhatIsAnnounced();
+    if (canaries.includes('lost')) announceLess();
+    const store = await MeshCacheStore.create(
+      { tpRank: 0, tpSize: 1, ppRank: 0, ppSize: 1, isMlaModel: false, modelName: 'faults', extraConfig },
+      { clock: this.#clock, log: stderrLogger('info') },
+    );
+    this.#store = store;
+    this.#workload = new Workload({
+      store,
+      history: this.#history,
+      watch: this.#watch,
+      node,
+      nodes,
+      // Another one after each start.
+      seed: (Math.imul(seed + node, 0x9e3779b1) ^ process.pid) >>> 0,
+      canaries,
+      onViolation: (kind, detail) => this.#violation(kind, detail),
+    });
+  }
+
+  async answer(ask: Ask): Promise<unknown> {
+    const { store, workload } = this.#running();
+    switch (ask.what) {
+      case 'work':
+        if (this.#setup.canaries.includes('crash')) setTimeout(() => process.exit(3), 1_000);
+        return workload.start();
+      case 'rest':
+        return workload.rest();
+      case 'progress':
+        return this.#progress();
+      case 'members':
+        return [...store.runtime.members().keys()].sort();
+      case 'survivors':
+        return this.#survivors();
+      case 'find':
+        return workload.find(ask.keys);
+      case 'sample':
+        return this.#sample();
+      case 'jump':
+        this.#clock.offsetMs += ask.ms;
+        return;
+      case 'close':
+        return this.#close();
+    }
+  }
+
+  /** Milliseconds that closing the store took. */
+  async #close(): Promise<number> {
+    const { store, workload } = this.#running();
+    const startMs = performance.now();
+    // Calls under way end with the store.
+    const rest = workload.rest();
+    await store.close();
+    const tookMs = performance.now() - startMs;
+    await rest;
+    workload.free();
+    this.#watch.stop();
+    this.#history.close();
+    if (this.#setup.canaries.includes('leak')) setInterval(() => {}, 1_000);
+    return tookMs;
+  }
+
+  #running(): { store: MeshCacheStore; workload: Workload } {
+    if (this.#store === undefined || this.#workload === undefined) throw new Error('the node does not run');
+    return { store: this.#store, workload: this.#workload };
+  }
+
+  /** The store hands to its runtime what there is to announce: the one place where keys come out of a node. */
+  #noteWhatIsAnnounced(): void {
+    const announceFrom = NodeRuntime.prototype.announceFrom;
+    const note = (publications: Publications) => {
+      this.#publications = publications;
+    };
+    NodeRuntime.prototype.announceFrom = function (publications) {
+      note(publications);
+      announceFrom.call(this, publications);
+    };
+  }
+
+  #survivors(): Survivor[] {
+    const survivors: Survivor[] = [];
+    for (const keys of this.#publications?.keysInSlices() ?? []) {
+      this.#publications?.locationsOf(keys).forEach((location, i) => {
+        if (location === null) return;
+        survivors.push({ key: (keys[i] as string).slice(KEY_PREFIX_BYTES), tier: location.tier });
+      });
+    }
+    return survivors;
+  }
+
+  #progress(): Progress {
+    const { store, workload } = this.#running();
+    const { hits, misses, checksumFailures } = store.stats();
+    return {
+      calls: { ...this.#watch.calls },
+      longestMs: { ...this.#watch.longestMs },
+      ...workload.counts(),
+      hits: hits.local + hits.remote + hits.disk,
+      misses,
+      remoteHits: hits.remote,
+      diskHits: hits.disk,
+      checksumFailures,
+      starvedMs: Math.round(starvedMs()),
+    };
+  }
+
+  async #sample(): Promise<Sample> {
+    const { store } = this.#running();
+    const { rss, heapUsed } = process.memoryUsage();
+    const report = await store.runtime.report();
+    return {
+      rssBytes: rss,
+      heapBytes: heapUsed,
+      descriptors: readdirSync('/proc/self/fd').length,
+      timers: this.#clock.timers,
+      connections: readFileSync('/proc/self/net/tcp', 'utf8').trim().split('\n').length - 1,
+      directoryKeys: report.directory.keys,
+    };
+  }
+
+  #violation(kind: Violation['kind'], detail: string): void {
+    // A closed store ends calls by an error: that is so by contract.
+    if (kind === 'threw' && /ClosedError/.test(detail)) return;
+    send({ kind: 'violation', violation: { kind, node: this.#setup.node, detail } });
+  }
+}
+
+/** A planted fault: some pages are announced nowhere, and that is called a success. */
+function announceLess(): void {
+  const put = DirectoryClient.prototype.put;
+  const isLost = (key: string) => key.endsWith('7');
+  DirectoryClient.prototype.put = async function (entries) {
+    const pairs = entries instanceof Map ? [...entries] : Object.entries(entries);
+    const taken = await put.call(this, new Map(pairs.filter(([key]) => !isLost(key))));
+    return pairs.map(([key]) => isLost(key) || taken.shift() === true);
+  };
+}
+
+process.once('disconnect', () => process.exit());
+process.once('message', async ({ setup }: Extract<ToNode, { setup: NodeSetup }>) => {
+  const node = new FaultNode(setup);
+  process.on('message', async (message: ToNode) => {
+    if (!('ask' in message)) return;
+    const { id, ask } = message;
+    try {
+      send({ kind: 'reply', id, value: await node.answer(ask) });
+    } catch (error) {
+      send({ kind: 'reply', id, error: String((error as Error).stack ?? error) });
+    }
+    // Nothing but the channel holds the process now.
+    if (ask.what === 'close') process.channel?.unref();
+  });
+  try {
+    await node.start();
+    send({ kind: 'ready' });
+  } catch (error) {
+    const { message, code } = error as Error & { code?: string };
+    send({ kind: 'failed', message, code: code ?? '' });
+  }
+});

@@ -1,0 +1,240 @@
+import { spawnSync } from 'node:child_process';
+import { mkdtempSync, rmSync } from 'node:fs';
+import net from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import test, { type ExecutionContext } from 'ava';
+import { until } from '../support.js';
+import { CallWatch, DEADLINE_MS } from './call-watch.js';
+import { hasFixedLength, keyText, lengthOf, PAGE_MAX_BYTES, PageHistory, parseKey, SHARED } from './pages.js';
+import { TcpProxy } from './proxy.js';
+import { FAULT_KINDS, KINDS, scheduleOf } from './schedule.js';
+import { SoakSamples } from './soak.js';
+
+const OPTIONS = { seconds: 600, nodes: 5, kinds: FAULT_KINDS, gapMs: 500 };
+
+function histories(t: ExecutionContext): [PageHistory, PageHistory] {
+  const folder = mkdtempSync(join(tmpdir(), 'meshcache-history-'));
+  const both = [1, 2].map((writer) => new PageHistory(folder, { seed: 5, writer })) as [PageHistory, PageHistory];
+  t.teardown(() => {
+    for (const history of both) history.close();
+    rmSync(folder, { recursive: true });
+  });
+  return both;
+}
+
+test('faults: a seed gives the same schedule again, another seed another one', (t) => {
+  for (const seed of [0, 1, 2 ** 32 - 1]) t.deepEqual(scheduleOf(seed, OPTIONS), scheduleOf(seed, OPTIONS));
+  t.notDeepEqual(scheduleOf(1, OPTIONS), scheduleOf(2, OPTIONS));
+});
+
+test('faults: a schedule has every kind, within its time, and one process fault a node at a time', (t) => {
+  const { faults, proxied, disks } = scheduleOf(3, OPTIONS);
+  t.deepEqual([...new Set(faults.map(({ kind }) => kind))].sort(), [...FAULT_KINDS].sort());
+  const downUntil = new Map<number, number>();
+  for (const { kind, atMs, durationMs, nodes, peers } of faults) {
+    t.true(atMs + durationMs <= OPTIONS.seconds * 1000);
+    t.true(nodes.length > 0 && peers.every((peer) => !nodes.includes(peer)));
+    if (kind === 'drip') t.true(proxied.includes(nodes[0] as number));
+    if (kind === 'diskfull') t.true(disks.includes(nodes[0] as number));
+    if (KINDS[kind].group !== 'process') continue;
+    for (const node of nodes) {
+      t.true(atMs > (downUntil.get(node) ?? -1));
+      downUntil.set(node, atMs + durationMs);
+    }
+  }
+  const mortal = scheduleOf(3, { ...OPTIONS, mortal: [4] }).faults.filter(({ kind }) => kind === 'kill');
+  t.true(mortal.length > 0 && mortal.every(({ nodes }) => nodes.join() === '4'));
+});
+
+test('faults: only the very bytes of a version that was begun are right', (t) => {
+  const [own, other] = histories(t);
+  const page = new Uint8Array(PAGE_MAX_BYTES);
+  for (let index = 0; index < 16; index++) {
+    const key = { writer: 1, index };
+    t.deepEqual(parseKey(keyText(key)), key);
+    const unset = page.subarray(0, own.fill(page, key, 1_000)).slice();
+    t.regex(other.problemOf(key, unset) ?? '', /never set/);
+    const version = own.begin(key);
+    const right = page.subarray(0, own.fill(page, key, version)).slice();
+    t.is(right.length, lengthOf(key, version));
+    t.is(hasFixedLength(key), lengthOf(key, 0) === lengthOf(key, 1));
+    t.is(other.problemOf(key, right), undefined);
+    for (const at of [0, 5, 23, 24, Math.floor(right.length / 2), right.length - 1]) {
+      const wrong = right.slice();
+      (wrong as { [at: number]: number })[at] = (wrong[at] as number) ^ 0x80;
+      t.not(other.problemOf(key, wrong), undefined, `byte ${at} of ${right.length}`);
+    }
+    t.not(other.problemOf({ ...key, index: index + 1 }, right), undefined);
+    t.not(other.problemOf(key, right.subarray(0, -1)), undefined);
+  }
+});
+
+test('faults: versions go on after a restart, those of before stay right', (t) => {
+  const folder = mkdtempSync(join(tmpdir(), 'meshcache-history-'));
+  t.teardown(() => rmSync(folder, { recursive: true }));
+  const key = { writer: 1, index: 3 };
+  const before = new PageHistory(folder, { seed: 5, writer: 1 });
+  const [first, second] = [before.begin(key), before.begin(key)];
+  const page = new Uint8Array(PAGE_MAX_BYTES);
+  const bytes = page.subarray(0, before.fill(page, key, second)).slice();
+  before.close();
+  const after = new PageHistory(folder, { seed: 5, writer: 1 });
+  t.is(after.begin(key), second + 1);
+  t.is(first, 0);
+  t.is(after.problemOf(key, bytes), undefined);
+  after.close();
+});
+
+test('faults: shared pages are the same from every writer', (t) => {
+  const [own, other] = histories(t);
+  const key = { writer: SHARED, index: 2 };
+  const pages = [own, other].map((history) => {
+    const page = new Uint8Array(PAGE_MAX_BYTES);
+    return page.slice(0, history.fill(page, key, history.begin(key)));
+  });
+  t.deepEqual(pages[0], pages[1]);
+  t.is(other.problemOf(key, pages[0] as Uint8Array), undefined);
+});
+
+test('faults: a call that does not end is told of once, one that ends in time never', async (t) => {
+  const late: string[] = [];
+  const watch = new CallWatch({ late: (detail) => late.push(detail), stall: () => {} });
+  t.is(await watch.run('get', async () => 7), 7);
+  const deadlines = DEADLINE_MS as Record<string, number>;
+  const before = deadlines.set as number;
+  deadlines.set = -900;
+  const never = watch.run('set', () => new Promise((resolve) => setTimeout(resolve, 1_000)));
+  await until(() => late.length > 0);
+  await never;
+  watch.stop();
+  deadlines.set = before;
+  t.is(late.length, 1);
+  t.regex(late[0] as string, /^set: /);
+});
+
+/** A server that sends back what it gets, a proxy before it and a connection through that. */
+async function throughProxy(t: ExecutionContext) {
+  const server = net.createServer((socket) => socket.on('error', () => {}).pipe(socket));
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const proxy = new TcpProxy({ host: '127.0.0.1', port: (server.address() as net.AddressInfo).port });
+  const port = await proxy.listen(0, '127.0.0.1');
+  const connect = () => {
+    const socket = net.connect(port, '127.0.0.1');
+    const seen = { bytes: Buffer.alloc(0), isClosed: false };
+    socket.on('data', (bytes: Buffer) => {
+      seen.bytes = Buffer.concat([seen.bytes, bytes]);
+    });
+    socket.on('error', () => {});
+    socket.on('close', () => {
+      seen.isClosed = true;
+    });
+    return { socket, seen };
+  };
+  t.teardown(async () => {
+    await proxy.close();
+    server.close();
+  });
+  return { proxy, connect };
+}
+
+test('proxy: bytes pass whole and in order, and the end of a connection, too', async (t) => {
+  const { connect } = await throughProxy(t);
+  const { socket, seen } = connect();
+  const sent = Buffer.alloc(3_000_000, 'some bytes that do not repeat in a power of two');
+  socket.end(sent);
+  await until(() => seen.isClosed);
+  t.true(seen.bytes.equals(sent));
+});
+
+test('proxy: delayed bytes are late by the delay there and back', async (t) => {
+  const { proxy, connect } = await throughProxy(t);
+  const { socket, seen } = connect();
+  proxy.setMode({ kind: 'delay', delayMs: 150 });
+  const startMs = performance.now();
+  socket.write('x');
+  await until(() => seen.bytes.length > 0);
+  t.true(performance.now() - startMs >= 290);
+  socket.destroy();
+});
+
+test('proxy: dripping bytes come at the rate', async (t) => {
+  const { proxy, connect } = await throughProxy(t);
+  proxy.setMode({ kind: 'drip', bytesPerS: 10_000 });
+  const { socket, seen } = connect();
+  const startMs = performance.now();
+  socket.write(Buffer.alloc(6_000));
+  await until(() => seen.bytes.length === 6_000);
+  const tookMs = performance.now() - startMs;
+  t.true(tookMs >= 450, `${tookMs} ms`);
+  socket.destroy();
+});
+
+test('proxy: a half-open connection carries nothing and is not closed; what it held back comes when it is healed', async (t) => {
+  const { proxy, connect } = await throughProxy(t);
+  const { socket, seen } = connect();
+  socket.write('before');
+  await until(() => seen.bytes.length === 6);
+  proxy.setMode({ kind: 'halfopen' });
+  const later = connect();
+  await new Promise((resolve) => later.socket.once('connect', resolve));
+  socket.write('after');
+  later.socket.write('new');
+  await new Promise((resolve) => setTimeout(resolve, 100));
+  t.is(seen.bytes.toString(), 'before');
+  t.false(seen.isClosed || later.seen.isClosed || later.seen.bytes.length > 0);
+  proxy.setMode({ kind: 'pass' });
+  await until(() => seen.bytes.length === 11 && later.seen.bytes.length === 3);
+  socket.destroy();
+  later.socket.destroy();
+});
+
+test('proxy: a reset cuts what there is, and new connections in the middle of what they carry', async (t) => {
+  const { proxy, connect } = await throughProxy(t);
+  const first = connect();
+  first.socket.write('x');
+  await until(() => first.seen.bytes.length === 1);
+  proxy.setMode({ kind: 'reset', afterBytes: 10 });
+  await until(() => first.seen.isClosed);
+  const second = connect();
+  second.socket.write(Buffer.alloc(100));
+  await until(() => second.seen.isClosed);
+  t.true(second.seen.bytes.length <= 10);
+});
+
+test('soak: what grows is found, what goes up and down is not', async (t) => {
+  const folder = mkdtempSync(join(tmpdir(), 'meshcache-soak-'));
+  t.teardown(() => rmSync(folder, { recursive: true }));
+  const samples = new SoakSamples(folder);
+  const steady = { rssBytes: 1e8, heapBytes: 2e7, descriptors: 30, timers: 12, connections: 20, directoryKeys: 500 };
+  for (let i = 0; i < 40; i++) {
+    const wave = i % 5;
+    const nodes = [
+      { ...steady, rssBytes: 1e8 + 1e6 * wave, timers: 12 + wave },
+      { ...steady, descriptors: 30 + i },
+    ].map((sample, n) => ({ node: n + 1, pid: n + 1, isStopped: false, ask: async () => sample }));
+    const cluster = { running: () => nodes } as unknown as Parameters<SoakSamples['take']>[0];
+    await samples.take(cluster, i * 10_000);
+  }
+  t.is(samples.growths().length, 2);
+  t.deepEqual(
+    samples.violations().map(({ kind, node }) => ({ kind, node })),
+    [{ kind: 'growth', node: 2 }],
+  );
+  t.regex(samples.violations()[0]?.detail ?? '', /^descriptors: /);
+});
+
+test('faults: the program refuses options that it does not understand', (t) => {
+  const program = fileURLToPath(new URL('./faults-run.js', import.meta.url));
+  for (const [args, message] of [
+    [['--faults', 'flood'], /there is no flood/],
+    [['--seed', '-1'], /--seed/],
+    [['--nodes', '2'], /--nodes/],
+  ] as const) {
+    const { status, stderr, stdout } = spawnSync(process.execPath, [program, ...args], { encoding: 'utf8' });
+    if (stdout.includes('SKIPPED')) return t.pass();
+    t.not(status, 0);
+    t.regex(stderr, message);
+  }
+});
