@@ -13,7 +13,12 @@ import { RpcClient } from '../../src/rpc/client.js';
 import { RpcServer } from '../../src/rpc/server.js';
 import { NodeInfo } from '../../src/types.js';
 import { content, freePort, until } from '../support.js';
-import { createCluster, createStore } from './store-fixture.js';
+import * as fixture from './store-fixture.js';
+
+const createStore = (port: number, extra: Record<string, unknown> = {}) =>
+  fixture.createStore(port, { metrics_enabled: true, ...extra });
+const createCluster = (count: number, extra: Record<string, unknown> = {}) =>
+  fixture.createCluster(count, { metrics_enabled: true, ...extra });
 
 function closing(t: ExecutionContext, stores: readonly MeshCacheStore[]): void {
   t.teardown(() => Promise.all(stores.map((store) => store.close())));

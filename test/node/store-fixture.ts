@@ -19,7 +19,9 @@ export function createStore(discoveryPort: number, extra: Record<string, unknown
         protocol: 'tcp',
         global_segment_size: '16mb',
         heartbeat_interval: 0.2,
-        member_ttl: 1,
+        // Longer than many stores in one process keep it from running, so that none takes the others for dead.
+        member_ttl: 3,
+        metrics_enabled: false,
         reuse_quarantine_ms: 50,
         ...extra,
       },

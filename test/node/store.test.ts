@@ -19,7 +19,7 @@ function freeAll(regions: readonly HostRegion[]): void {
   for (const region of regions) region.free();
 }
 
-test('store: a page set on one node is read on every node, byte for byte', async (t) => {
+test.serial('store: a page set on one node is read on every node, byte for byte', async (t) => {
   const stores = await cluster(t, 3);
   const pages = Array.from({ length: 12 }, (_, i) => content(i, PAGE_BYTES + i));
   for (const [i, page] of pages.entries()) t.true(await stores[(i % 3) as 0].set(`key ${i}`, page));
@@ -36,7 +36,7 @@ test('store: a page set on one node is read on every node, byte for byte', async
   }
 });
 
-test('store: a page of K and V is one entry, the same as its bytes one after the other', async (t) => {
+test.serial('store: a page of K and V is one entry, the same as its bytes one after the other', async (t) => {
   const [a, b] = await cluster(t, 2);
   const from = new TestHostPool(4, 4096, 2, 2);
   const to = new TestHostPool(4, 4096, 2, 2);
@@ -58,7 +58,7 @@ test('store: a page of K and V is one entry, the same as its bytes one after the
   t.is(await b.batchExists(['p3', ...keys]), 0);
 });
 
-test('store: set by K then V in one array is read back as components', async (t) => {
+test.serial('store: set by K then V in one array is read back as components', async (t) => {
   const [a, b] = await cluster(t, 2);
   const to = new TestHostPool(1, 1000, 2);
   t.teardown(() => to.region.free());
@@ -70,7 +70,7 @@ test('store: set by K then V in one array is read back as components', async (t)
   t.deepEqual(to.component(0, 1), page.slice(1000));
 });
 
-test('store: setting the same bytes again copies nothing and is true, other bytes replace', async (t) => {
+test.serial('store: setting the same bytes again copies nothing and is true, other bytes replace', async (t) => {
   const [a, b] = await cluster(t, 2);
   const first = content(1, PAGE_BYTES);
   const second = content(2, PAGE_BYTES);
@@ -84,7 +84,7 @@ test('store: setting the same bytes again copies nothing and is true, other byte
   t.deepEqual(await b.get('k'), second);
 });
 
-test('store: a size other than the stored length is a miss, here and elsewhere', async (t) => {
+test.serial('store: a size other than the stored length is a miss, here and elsewhere', async (t) => {
   const [a, b] = await cluster(t, 2);
   t.true(await a.set('k', content(1, 1000)));
   for (const store of [a, b]) {
@@ -93,7 +93,7 @@ test('store: a size other than the stored length is a miss, here and elsewhere',
   }
 });
 
-test('store: namespaces never meet', async (t) => {
+test.serial('store: namespaces never meet', async (t) => {
   const port = await freePort();
   const a = await createStore(port, { namespace: 'one' });
   const b = await createStore(port, { namespace: 'two' });
@@ -105,7 +105,7 @@ test('store: namespaces never meet', async (t) => {
   t.is(await c.get('k'), null);
 });
 
-test('store: evicted pages are misses on every node and their directory entries go', async (t) => {
+test.serial('store: evicted pages are misses on every node and their directory entries go', async (t) => {
   const [a, b] = await cluster(t, 2, { global_segment_size: '1mb', reuse_quarantine_ms: 0 });
   for (let i = 0; i < 64; i++) t.true(await a.set(`k${i}`, content(i, PAGE_BYTES)));
   await until(async () => (await b.batchExists(['k0'])) === 0);
@@ -114,14 +114,14 @@ test('store: evicted pages are misses on every node and their directory entries 
   t.true(a.stats().evictions >= 48);
 });
 
-test('store: a page larger than the pool is refused and hurts nothing', async (t) => {
+test.serial('store: a page larger than the pool is refused and hurts nothing', async (t) => {
   const [a] = await cluster(t, 1, { global_segment_size: '1mb' });
   t.true(await a.set('small', content(1, 1000)));
   t.false(await a.set('large', content(2, 2 << 20)));
   t.deepEqual(await a.get('small'), content(1, 1000));
 });
 
-test('store: clear drops the own pages and nothing of other nodes', async (t) => {
+test.serial('store: clear drops the own pages and nothing of other nodes', async (t) => {
   const [a, b] = await cluster(t, 2);
   t.true(await a.set('of a', content(1, 100)));
   t.true(await b.set('of b', content(2, 100)));
@@ -132,7 +132,7 @@ test('store: clear drops the own pages and nothing of other nodes', async (t) =>
   t.is(a.stats().poolEntries, 0);
 });
 
-test('store: hybrid pools have their own entries and a common boundary', async (t) => {
+test.serial('store: hybrid pools have their own entries and a common boundary', async (t) => {
   const [a, b] = await cluster(t, 2);
   const kv = new TestHostPool(4, 512, 2);
   const index = new TestHostPool(4, 128, 1);
@@ -166,20 +166,23 @@ test('store: hybrid pools have their own entries and a common boundary', async (
   t.deepEqual(index.component(3, 0), before);
 });
 
-test('store: a node that joins later finds every key, and so does everybody when shards have moved to it', async (t) => {
-  const port = await freePort();
-  const a = await createStore(port);
-  const keys = Array.from({ length: 200 }, (_, i) => `k${i}`);
-  for (const [i, key] of keys.entries()) t.true(await a.set(key, content(i, 512)));
-  const b = await createStore(port);
-  const c = await createStore(port);
-  const stores = [a, b, c];
-  t.teardown(() => Promise.all(stores.map((store) => store.close())));
-  for (const store of stores) await until(async () => (await store.batchExists(keys)) === keys.length);
-  t.deepEqual(await c.get('k77'), content(77, 512));
-});
+test.serial(
+  'store: a node that joins later finds every key, and so does everybody when shards have moved to it',
+  async (t) => {
+    const port = await freePort();
+    const a = await createStore(port);
+    const keys = Array.from({ length: 200 }, (_, i) => `k${i}`);
+    for (const [i, key] of keys.entries()) t.true(await a.set(key, content(i, 512)));
+    const b = await createStore(port);
+    const c = await createStore(port);
+    const stores = [a, b, c];
+    t.teardown(() => Promise.all(stores.map((store) => store.close())));
+    for (const store of stores) await until(async () => (await store.batchExists(keys)) === keys.length);
+    t.deepEqual(await c.get('k77'), content(77, 512));
+  },
+);
 
-test('store: a node that leaves is forgotten at once, what the others have stays', async (t) => {
+test.serial('store: a node that leaves is forgotten at once, what the others have stays', async (t) => {
   const [a, b, c] = await cluster(t, 3);
   for (let i = 0; i < 30; i++) t.true(await (i % 2 === 0 ? a : c).set(`k${i}`, content(i, 512)));
   await c.close();
@@ -190,7 +193,7 @@ test('store: a node that leaves is forgotten at once, what the others have stays
   }
 });
 
-test('store: empty batches are empty results', async (t) => {
+test.serial('store: empty batches are empty results', async (t) => {
   const [a] = await cluster(t, 1);
   const pool = new TestHostPool(1, 64, 1);
   t.teardown(() => pool.region.free());
@@ -210,7 +213,7 @@ for (const [name, key] of [
   ['of 10,000 characters', 'k'.repeat(10_000)],
   ['outside of ASCII', 'ключ-鍵-🗝️-\u0000-é'],
 ] as const) {
-  test(`store: a key ${name} works like any other`, async (t) => {
+  test.serial(`store: a key ${name} works like any other`, async (t) => {
     const [a, b] = await cluster(t, 2);
     const page = content(key.length, 777);
     t.false(await b.exists(key));
@@ -220,7 +223,7 @@ for (const [name, key] of [
   });
 }
 
-test('store: wrong arguments throw before anything is touched', async (t) => {
+test.serial('store: wrong arguments throw before anything is touched', async (t) => {
   const [a] = await cluster(t, 1);
   const region = HostRegion.allocate(4096);
   const pool = new TestHostPool(2, 64, 1, 2);
@@ -258,7 +261,7 @@ test('store: wrong arguments throw before anything is touched', async (t) => {
   t.is(a.stats().poolEntries, 0);
 });
 
-test('store: bad settings are refused when the store is created', async (t) => {
+test.serial('store: bad settings are refused when the store is created', async (t) => {
   const port = await freePort();
   await t.throwsAsync(createStore(port, { disk_enabled: true }), { instanceOf: ConfigError, message: /disk_path/ });
   await t.throwsAsync(createStore(port, { disk_enabled: true, disk_path: '/tmp/x', disk_size: '1kb' }), {
@@ -286,7 +289,7 @@ test('store: bad settings are refused when the store is created', async (t) => {
   });
 });
 
-test('store: close is idempotent, ends calls under way, and refuses later ones', async (t) => {
+test.serial('store: close is idempotent, ends calls under way, and refuses later ones', async (t) => {
   const [a, b] = await cluster(t, 2);
   t.true(await a.set('k', content(1, 1 << 20)));
   const pending = Promise.all(Array.from({ length: 20 }, () => b.get('k', new Uint8Array(1 << 20))));
@@ -297,7 +300,7 @@ test('store: close is idempotent, ends calls under way, and refuses later ones',
   await t.throwsAsync(b.batchExists(['k']), { instanceOf: ClosedError });
 });
 
-test('store: destinations that overlap are refused, for one page would overwrite the other', async (t) => {
+test.serial('store: destinations that overlap are refused, for one page would overwrite the other', async (t) => {
   const [a] = await cluster(t, 1);
   const region = HostRegion.allocate(3000);
   t.teardown(() => region.free());
@@ -314,7 +317,7 @@ test('store: destinations that overlap are refused, for one page would overwrite
   t.deepEqual(await a.batchSet(['x', 'y'], [at(0), at(0)], sizes), [true, true]);
 });
 
-test('store: a get that close() interrupts is a miss; stats and metrics outlive the store', async (t) => {
+test.serial('store: a get that close() interrupts is a miss; stats and metrics outlive the store', async (t) => {
   const [a, b] = await cluster(t, 2);
   t.true(await a.set('k', content(1, 1000)));
   const pending = b.get('k');
@@ -325,7 +328,7 @@ test('store: a get that close() interrupts is a miss; stats and metrics outlive 
   t.regex(await b.metrics.renderPrometheus(), /meshcache_pool_entries/);
 });
 
-test('store: pages evicted while they are being announced leave nothing behind in the directory', async (t) => {
+test.serial('store: pages evicted while they are being announced leave nothing behind in the directory', async (t) => {
   const [a, b] = await cluster(t, 2, { global_segment_size: '1mb', reuse_quarantine_ms: 0 });
   const region = HostRegion.allocate(1 << 20);
   t.teardown(() => region.free());
@@ -346,26 +349,29 @@ test('store: pages evicted while they are being announced leave nothing behind i
   t.pass();
 });
 
-test('store: a location that leads nowhere is taken back, and a wrong one is corrected, once a read has failed', async (t) => {
-  const [a, b] = await cluster(t, 2);
-  const namespace = { modelName: 'test', dtype: '', layout: '', tag: '', tpRank: 0, tpSize: 1, ppRank: 0, ppSize: 1 };
-  const encoder = new KeyEncoder({ ...namespace, isMlaModel: false });
-  const [lost, present] = encoder.encodeKeys(['lost', 'present']) as [string, string];
-  t.true(await a.set('present', content(1, 1000)));
-  const [right] = await b.runtime.directory.get([present]);
-  t.truthy(right);
-  const wrong = new DataLocation({ ...(right as DataLocation), checksum: 1, generation: 0 });
-  await a.runtime.directory.put({ [lost]: wrong, [present]: wrong });
+test.serial(
+  'store: a location that leads nowhere is taken back, and a wrong one is corrected, once a read has failed',
+  async (t) => {
+    const [a, b] = await cluster(t, 2);
+    const namespace = { modelName: 'test', dtype: '', layout: '', tag: '', tpRank: 0, tpSize: 1, ppRank: 0, ppSize: 1 };
+    const encoder = new KeyEncoder({ ...namespace, isMlaModel: false });
+    const [lost, present] = encoder.encodeKeys(['lost', 'present']) as [string, string];
+    t.true(await a.set('present', content(1, 1000)));
+    const [right] = await b.runtime.directory.get([present]);
+    t.truthy(right);
+    const wrong = new DataLocation({ ...(right as DataLocation), checksum: 1, generation: 0 });
+    await a.runtime.directory.put({ [lost]: wrong, [present]: wrong });
 
-  t.true(await b.exists('lost'));
-  t.is(await b.get('lost'), null);
-  t.is(await b.get('present'), null);
-  await until(async () => !(await b.exists('lost')));
-  await until(async () => (await b.get('present')) !== null);
-  t.deepEqual(await b.get('present'), content(1, 1000));
-});
+    t.true(await b.exists('lost'));
+    t.is(await b.get('lost'), null);
+    t.is(await b.get('present'), null);
+    await until(async () => !(await b.exists('lost')));
+    await until(async () => (await b.get('present')) !== null);
+    t.deepEqual(await b.get('present'), content(1, 1000));
+  },
+);
 
-test('store: metrics count what was read and written', async (t) => {
+test.serial('store: metrics count what was read and written', async (t) => {
   const [a, b] = await cluster(t, 2);
   await a.set('k', content(1, 1000));
   await b.get('k', new Uint8Array(1000));

@@ -1,10 +1,6 @@
-import { execFile } from 'node:child_process';
-import { existsSync } from 'node:fs';
-import { mkdir } from 'node:fs/promises';
+import { execFileSync } from 'node:child_process';
+import { existsSync, mkdirSync } from 'node:fs';
 import { delimiter, dirname, join } from 'node:path';
-import { promisify } from 'node:util';
-
-const run = promisify(execFile);
 
 /** Kept from one run of the tests to the next: it is large. */
 const CACHE_FOLDER = 'build/node24';
@@ -20,21 +16,24 @@ export interface NodeVersion {
   readonly env: NodeJS.ProcessEnv;
 }
 
-/** The Node that runs the tests, and Node 24, which is fetched from the registry unless it was before. */
-export async function nodeVersions(): Promise<NodeVersion[]> {
-  return [version(`Node ${process.versions.node}`, process.execPath, ''), await node24()];
+/**
+ * The Node that runs the tests, and Node 24, which is fetched from the registry unless it was before: synchronously, for tests have to
+ * be declared before anything else happens.
+ */
+export function nodeVersions(): NodeVersion[] {
+  return [version(`Node ${process.versions.node}`, process.execPath, ''), node24()];
 }
 
-async function node24(): Promise<NodeVersion> {
+function node24(): NodeVersion {
   const name = 'Node 24';
   const packageName = `node-${process.platform}-${process.arch}`;
   const program = join(process.cwd(), CACHE_FOLDER, 'node_modules', packageName, 'bin/node');
   if (existsSync(program)) return version(name, program, '');
   try {
-    await mkdir(CACHE_FOLDER, { recursive: true });
+    mkdirSync(CACHE_FOLDER, { recursive: true });
     const options = ['--no-save', '--ignore-scripts', '--no-audit', '--no-fund', '--prefer-offline'];
     const install = ['install', '--prefix', CACHE_FOLDER, ...options, `${packageName}@24`];
-    await run('npm', install, { timeout: FETCH_TIMEOUT_MS });
+    execFileSync('npm', install, { timeout: FETCH_TIMEOUT_MS, stdio: 'pipe' });
     return version(name, program, existsSync(program) ? '' : `${packageName} has no bin/node`);
   } catch (error) {
     return version(name, '', `it cannot be fetched: ${(error as Error).message.trim().split('\n').at(-1)}`);

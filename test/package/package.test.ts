@@ -1,11 +1,11 @@
-import { readFile } from 'node:fs/promises';
+import { readFileSync } from 'node:fs';
 import test from 'ava';
 import { freePort } from '../support.js';
 import { nodeVersions } from './node-versions.js';
 import { createUser, programsOf, type User } from './packed.js';
 
 let user: User;
-const programs = programsOf(await readFile('README.md', 'utf8'));
+const programs = programsOf(readFileSync('README.md', 'utf8'));
 
 test.before(async (t) => {
   t.timeout(120_000);
@@ -13,7 +13,7 @@ test.before(async (t) => {
 });
 test.after.always(() => user?.remove());
 
-for (const { name, program, missing, env } of await nodeVersions()) {
+for (const { name, program, missing, env } of nodeVersions()) {
   const suffix = missing === '' ? `on ${name}` : `on ${name} (skipped: ${missing})`;
   const whereRun = missing === '' ? test.serial : test.serial.skip;
 
