@@ -8,6 +8,7 @@ export type { Labels, MetricsSink } from './base/metrics-sink.js';
 export type { Endpoint, Network } from './base/network.js';
 export type { RandomSource } from './base/random.js';
 export type { ClusterSecrets } from './base/secrets.js';
+export type { TlsIdentity, TlsTexts } from './base/tls.js';
 export {
   EVICTION_POLICIES,
   type EvictionPolicy,

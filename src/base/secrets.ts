@@ -39,10 +39,12 @@ export class ClusterSecrets {
     return Math.min(...this.#secrets.map((secret) => secret.length));
   }
 
+  /** Never the secrets. */
   toJSON(): string {
     return SHOWN;
   }
 
+  /** Never the secrets. */
   toString(): string {
     return SHOWN;
   }

@@ -35,6 +35,7 @@ export class TlsIdentity {
     return this.#texts;
   }
 
+  /** Never the key. */
   toJSON(): string {
     return '[key]';
   }
