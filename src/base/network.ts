@@ -19,6 +19,11 @@ export interface Endpoint {
   readonly port: number;
 }
 
+/** Whether a server that listens there is reached at every address of its machine; nobody can connect to it by this one. */
+export function isEveryAddress(host: string): boolean {
+  return host === '0.0.0.0' || host === '::';
+}
+
 /** `host:port`, IPv6 hosts in brackets. */
 export function formatEndpoint({ host, port }: Endpoint): string {
   return host.includes(':') ? `[${host}]:${port}` : `${host}:${port}`;

@@ -55,6 +55,7 @@ export async function race(
   });
 }
 
-function round3(value: number): number {
+/** For a table. */
+export function round3(value: number): number {
   return Number(value.toFixed(3));
 }

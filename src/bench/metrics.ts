@@ -2,6 +2,7 @@ import { systemRandom } from '../base/random.js';
 import { formatSize } from '../base/sizes.js';
 import { HostRegion } from '../memory/host-region.js';
 import { MeshCacheStore } from '../node/meshcache-store.js';
+import { round3 } from './contenders.js';
 import { findFreePort, LOOPBACK } from './free-port.js';
 import { median } from './median.js';
 import type { BenchOptions, BenchReport } from './report.js';
@@ -70,11 +71,11 @@ export async function metricsBench(options: BenchOptions): Promise<BenchReport> 
     return {
       title: 'metrics: what a scrape a second costs a node under full load',
       rows: [
-        { node: 'alone', gb_per_s: rounded(median(speeds.alone)), ratio: 1 },
-        { node: 'scraped every second', gb_per_s: rounded(median(speeds.scraped)), ratio: rounded(median(ratios)) },
+        { node: 'alone', gb_per_s: round3(median(speeds.alone)), ratio: 1 },
+        { node: 'scraped every second', gb_per_s: round3(median(speeds.scraped)), ratio: round3(median(ratios)) },
       ],
       notes: [
-        `batchGetV1, verified, ${BATCH_PAGES} pages of ${formatSize(PAGE_BYTES)} a call from another process; ${options.rounds} periods of ${periodMs / 1000} s each, in turn; ratio: median of the ratios of neighbours, which are ${rounded(Math.min(...ratios))} to ${rounded(Math.max(...ratios))}.`,
+        `batchGetV1, verified, ${BATCH_PAGES} pages of ${formatSize(PAGE_BYTES)} a call from another process; ${options.rounds} periods of ${periodMs / 1000} s each, in turn; ratio: median of the ratios of neighbours, which are ${round3(Math.min(...ratios))} to ${round3(Math.max(...ratios))}.`,
         `One scrape is ${scrape.bytes} bytes and takes ${(await renderMs(store, renders)).toFixed(2)} ms of the thread's time.`,
       ],
     };
@@ -124,8 +125,4 @@ async function renderMs(store: MeshCacheStore, renders: number): Promise<number>
   for (let i = 0; i < renders; i++) await store.metrics.renderPrometheus();
   const { user, system } = process.cpuUsage(before);
   return (user + system) / 1000 / renders;
-}
-
-function rounded(value: number): number {
-  return Math.round(value * 1000) / 1000;
 }

@@ -5,7 +5,7 @@ import { type Endpoint, formatEndpoint } from '../base/network.js';
 import { type SecurityConfig, securedEnvironment } from '../base/secured-environment.js';
 import { DiscoveryMethod, decodeAnswer } from '../discovery/wire.js';
 import type { NodeReport } from '../metrics/node-report.js';
-import { isPlain } from '../node/cluster-reporter.js';
+import { isPlain, STATUS_METHOD } from '../node/cluster-reporter.js';
 import { RpcClient } from '../rpc/client.js';
 import { MessageCodec } from '../rpc/message.js';
 import type { NodeInfo } from '../types.js';
@@ -68,7 +68,7 @@ export class ClusterQuery {
   async status(node: NodeInfo): Promise<NodeStatus | { readonly error: string }> {
     try {
       const endpoint = { host: node.controlHost, port: node.controlPort };
-      const answer = await this.#rpc.call(endpoint, 'node.status', {});
+      const answer = await this.#rpc.call(endpoint, STATUS_METHOD, {});
       return isStatus(answer) ? answer : { error: 'answers, but not with a status of this version' };
     } catch (error) {
       return { error: (error as Error).message };

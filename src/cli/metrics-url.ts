@@ -1,8 +1,5 @@
-import { formatEndpoint, parseEndpoint } from '../base/network.js';
+import { formatEndpoint, isEveryAddress, parseEndpoint } from '../base/network.js';
 import { isLoopbackAddress } from '../discovery/local-address.js';
-
-/** Hosts that a server listens on and nobody can connect to. */
-const EVERY_ADDRESS: ReadonlySet<string> = new Set(['0.0.0.0', '::']);
 
 /**
  * Address of a node's dashboard, for a browser; undefined when it has no metrics server. `host` is where the node is reached:
@@ -11,7 +8,7 @@ const EVERY_ADDRESS: ReadonlySet<string> = new Set(['0.0.0.0', '::']);
 export function metricsUrl(metricsEndpoint: string | undefined, host = '127.0.0.1'): string | undefined {
   const endpoint = parseEndpoint(metricsEndpoint ?? '');
   if (endpoint === undefined) return undefined;
-  return `http://${formatEndpoint(EVERY_ADDRESS.has(endpoint.host) ? { ...endpoint, host } : endpoint)}/`;
+  return `http://${formatEndpoint(isEveryAddress(endpoint.host) ? { ...endpoint, host } : endpoint)}/`;
 }
 
 /** Whether only programs of the same machine reach a server that listens there. */

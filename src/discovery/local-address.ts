@@ -1,5 +1,6 @@
 import { lookup } from 'node:dns/promises';
 import { networkInterfaces } from 'node:os';
+import { isEveryAddress } from '../base/network.js';
 
 /** What tells whether a host is this machine; a test or a simulator hands in its own. */
 export interface HostNames {
@@ -49,7 +50,7 @@ export async function isHostOf(listed: string, ownHost: string, names: HostNames
   if (listed === ownHost) return true;
   const listenHost = await localAddressOf(listed, names);
   if (listenHost === undefined) return false;
-  if (listenHost === ownHost || listenHost === '0.0.0.0' || listenHost === '::') return true;
+  if (listenHost === ownHost || isEveryAddress(listenHost)) return true;
   return ownHost === 'localhost' ? listenHost === '127.0.0.1' : (await names.resolve(ownHost)).includes(listenHost);
 }
 

@@ -1,6 +1,6 @@
 import { type Environment, systemEnvironment } from '../base/environment.js';
 import { ClosedError } from '../base/errors.js';
-import { type Endpoint, formatEndpoint } from '../base/network.js';
+import { type Endpoint, formatEndpoint, isEveryAddress } from '../base/network.js';
 import { type RandomSource, systemRandom } from '../base/random.js';
 import { securedEnvironment } from '../base/secured-environment.js';
 import type { MeshCacheConfig } from '../config.js';
@@ -56,6 +56,7 @@ export class NodeRuntime {
   readonly #env: Environment;
   readonly #metricsEndpoint: Endpoint | undefined;
   #incarnation: number;
+  readonly #version = packageVersion();
   #startedMs: number;
   /** What stops the parts, in the order of their start. */
   readonly #stops: (() => Promise<void>)[] = [];
@@ -349,7 +350,7 @@ export class NodeRuntime {
   #metricsAddress(ownHost: string): { metricsHost?: string; metricsPort?: number } {
     if (this.#metricsEndpoint === undefined) return {};
     const { host, port } = this.#metricsEndpoint;
-    return { metricsHost: host === '0.0.0.0' || host === '::' ? ownHost : host, metricsPort: port };
+    return { metricsHost: isEveryAddress(host) ? ownHost : host, metricsPort: port };
   }
 
   #onMembers(members: ReadonlyMap<string, NodeInfo>): void {
@@ -373,7 +374,7 @@ export class NodeRuntime {
     const self = this.#members.get(this.nodeId);
     return {
       node_id: this.nodeId,
-      version: packageVersion(),
+      version: this.#version,
       incarnation: this.incarnation,
       uptime_s: (this.#env.clock.nowMs() - this.#startedMs) / 1000,
       vnodes: this.config.vnodes,

@@ -1,23 +1,10 @@
-import { existsSync, mkdirSync, readFileSync } from 'node:fs';
+import { mkdirSync, readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { type Browser, chromium, type Page } from 'playwright-core';
-
-export const CHROMIUM = process.env.MESHCACHE_CHROMIUM ?? '/usr/bin/chromium';
-export const HAS_CHROMIUM = existsSync(CHROMIUM);
-export const SKIPPED = HAS_CHROMIUM ? '' : ` (skipped: no ${CHROMIUM}, see MESHCACHE_CHROMIUM)`;
+import { CHROMIUM, CHROMIUM_FLAGS } from '../browser/chromium.js';
 
 const SCREENSHOTS = new URL('../screenshots/', import.meta.url);
 const AXE = createRequire(import.meta.url).resolve('axe-core/axe.min.js');
-const FLAGS = [
-  '--headless',
-  '--no-sandbox',
-  '--disable-gpu',
-  '--disable-quic',
-  '--no-first-run',
-  '--disable-background-networking',
-  '--disable-component-update',
-  '--disable-sync',
-];
 
 /** Light and dark, on a desk and in a hand. */
 export const LOOKS = [
@@ -39,7 +26,7 @@ export interface Watched {
 }
 
 export function startBrowser(): Promise<Browser> {
-  return chromium.launch({ executablePath: CHROMIUM, args: FLAGS });
+  return chromium.launch({ executablePath: CHROMIUM, args: CHROMIUM_FLAGS });
 }
 
 /** With `isLive` the page's time goes by as ours does; otherwise only as far as the test says ({@link poll}). */

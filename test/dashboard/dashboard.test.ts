@@ -2,13 +2,12 @@ import test from 'ava';
 import type { Browser } from 'playwright-core';
 import { Metrics } from '../../src/metrics/metrics.js';
 import { MetricsServer } from '../../src/metrics/metrics-server.js';
+import { CHROMIUM_SUFFIX, HAS_CHROMIUM } from '../browser/chromium.js';
 import {
-  HAS_CHROMIUM,
   LOOKS,
   metric,
   openPage,
   poll,
-  SKIPPED,
   screenshot,
   scrollsSideways,
   seriousFindings,
@@ -68,7 +67,7 @@ function threeNodes(): FakeCluster {
 
 for (const look of LOOKS) {
   withBrowser(
-    `dashboard: ${look.name} shows everything, without complaint, findings or sideways scrolling${SKIPPED}`,
+    `dashboard: ${look.name} shows everything, without complaint, findings or sideways scrolling${CHROMIUM_SUFFIX}`,
     async (t) => {
       const cluster = threeNodes();
       cluster.stepS = 5;
@@ -95,7 +94,7 @@ for (const look of LOOKS) {
   );
 }
 
-withBrowser(`dashboard: names and messages from outside are text, whatever they say${SKIPPED}`, async (t) => {
+withBrowser(`dashboard: names and messages from outside are text, whatever they say${CHROMIUM_SUFFIX}`, async (t) => {
   const evil = `<img src=x onerror="window.pwned=1"><script>window.pwned=1</script>`;
   const cluster = new FakeCluster([
     new FakeNode('node-1', 1),
@@ -126,7 +125,7 @@ withBrowser(`dashboard: names and messages from outside are text, whatever they 
 });
 
 withBrowser(
-  `dashboard: one node's figures are its own, chosen by list, by table and by address${SKIPPED}`,
+  `dashboard: one node's figures are its own, chosen by list, by table and by address${CHROMIUM_SUFFIX}`,
   async (t) => {
     const cluster = threeNodes();
     const { server, url } = await serve(cluster);
@@ -151,7 +150,7 @@ withBrowser(
 );
 
 withBrowser(
-  `dashboard: a node that does not answer, comes back, leaves: shown at the next poll and said${SKIPPED}`,
+  `dashboard: a node that does not answer, comes back, leaves: shown at the next poll and said${CHROMIUM_SUFFIX}`,
   async (t) => {
     const cluster = threeNodes();
     const { server, url } = await serve(cluster);
@@ -194,7 +193,7 @@ withBrowser(
 );
 
 withBrowser(
-  `dashboard: a serving node that is gone is said within two polls, and its return ends that${SKIPPED}`,
+  `dashboard: a serving node that is gone is said within two polls, and its return ends that${CHROMIUM_SUFFIX}`,
   async (t) => {
     const cluster = threeNodes();
     const { server, url, port } = await serve(cluster);
@@ -237,30 +236,33 @@ withBrowser(
   },
 );
 
-withBrowser(`dashboard: a token is asked for, refused when wrong, and kept for the tab${SKIPPED}`, async (t) => {
-  const { server, url } = await serve(threeNodes(), { token: 'open-sesame' });
-  t.teardown(() => server.stop());
-  const { page } = await openPage(browser, url, LOOKS[3], { isLive: true });
-  t.teardown(() => page.close());
-  const input = page.getByLabel(/^Token/);
-  await input.waitFor();
-  t.false(await page.locator('#report').isVisible());
-  t.deepEqual(await seriousFindings(page), []);
-  await screenshot(page, 'token-dark-390');
-  await input.fill('wrong');
-  await page.keyboard.press('Enter');
-  await page.getByText('did not accept this token').waitFor();
-  await input.fill('open-sesame');
-  await page.keyboard.press('Enter');
-  await page.locator('#report').waitFor();
-  t.false(await input.isVisible());
-  await page.reload();
-  await page.locator('#report').waitFor();
-  t.false(await input.isVisible());
-});
+withBrowser(
+  `dashboard: a token is asked for, refused when wrong, and kept for the tab${CHROMIUM_SUFFIX}`,
+  async (t) => {
+    const { server, url } = await serve(threeNodes(), { token: 'open-sesame' });
+    t.teardown(() => server.stop());
+    const { page } = await openPage(browser, url, LOOKS[3], { isLive: true });
+    t.teardown(() => page.close());
+    const input = page.getByLabel(/^Token/);
+    await input.waitFor();
+    t.false(await page.locator('#report').isVisible());
+    t.deepEqual(await seriousFindings(page), []);
+    await screenshot(page, 'token-dark-390');
+    await input.fill('wrong');
+    await page.keyboard.press('Enter');
+    await page.getByText('did not accept this token').waitFor();
+    await input.fill('open-sesame');
+    await page.keyboard.press('Enter');
+    await page.locator('#report').waitFor();
+    t.false(await input.isVisible());
+    await page.reload();
+    await page.locator('#report').waitFor();
+    t.false(await input.isVisible());
+  },
+);
 
 withBrowser(
-  `dashboard: no word of the table of members is broken in two, however wide the window${SKIPPED}`,
+  `dashboard: no word of the table of members is broken in two, however wide the window${CHROMIUM_SUFFIX}`,
   async (t) => {
     const cluster = threeNodes();
     cluster.nodes[1]!.health = { status: 'degraded', reasons: ['The disk is full.'] };
@@ -295,7 +297,7 @@ withBrowser(
   },
 );
 
-withBrowser(`dashboard: an idle cluster's axes name different values${SKIPPED}`, async (t) => {
+withBrowser(`dashboard: an idle cluster's axes name different values${CHROMIUM_SUFFIX}`, async (t) => {
   const cluster = threeNodes();
   cluster.stepS = 0;
   const drawn: string[] = [];
@@ -324,7 +326,7 @@ withBrowser(`dashboard: an idle cluster's axes name different values${SKIPPED}`,
   t.is(new Set(rates).size, rates.length, rates.join());
 });
 
-withBrowser(`dashboard: fifty nodes, of which some know less, fit${SKIPPED}`, async (t) => {
+withBrowser(`dashboard: fifty nodes, of which some know less, fit${CHROMIUM_SUFFIX}`, async (t) => {
   const cluster = new FakeCluster(
     Array.from({ length: 50 }, (_, i) => new FakeNode(`gpu-${i}.rack-${i % 4}.example`, 1 + (i % 3), i % 2 === 0)),
   );
@@ -352,7 +354,7 @@ withBrowser(`dashboard: fifty nodes, of which some know less, fit${SKIPPED}`, as
 });
 
 withBrowser(
-  `dashboard: everything is reached by keyboard, and each chart has its values as a table${SKIPPED}`,
+  `dashboard: everything is reached by keyboard, and each chart has its values as a table${CHROMIUM_SUFFIX}`,
   async (t) => {
     const { server, url } = await serve(threeNodes());
     t.teardown(() => server.stop());

@@ -4,18 +4,9 @@ import { join } from 'node:path';
 import test from 'ava';
 import type { Browser, Page } from 'playwright-core';
 import { Cluster, type ClusterAgent } from '../../src/cli/cluster.js';
+import { CHROMIUM_SUFFIX, HAS_CHROMIUM } from '../browser/chromium.js';
 import { until } from '../support.js';
-import {
-  HAS_CHROMIUM,
-  LOOKS,
-  metric,
-  openPage,
-  SKIPPED,
-  screenshot,
-  scrollsSideways,
-  seriousFindings,
-  startBrowser,
-} from './browser.js';
+import { LOOKS, metric, openPage, screenshot, scrollsSideways, seriousFindings, startBrowser } from './browser.js';
 
 const withBrowser = HAS_CHROMIUM ? test.serial : test.serial.skip;
 const HEARTBEAT_S = 2;
@@ -59,36 +50,39 @@ test.after.always(async () => {
   rmSync(folder, { recursive: true, force: true });
 });
 
-withBrowser(`dashboard live: three processes under load, the numbers are those of /metrics${SKIPPED}`, async (t) => {
-  const [serving] = cluster.agents;
-  for (const look of LOOKS) {
-    let isLoaded = true;
-    const load = Promise.all(cluster.agents.map((agent) => keepBusy(agent, () => isLoaded)));
-    const watched = await openPage(browser, urlOf(serving!), look, { isLive: true });
-    const { page } = watched;
-    await until(async () => (await metric(page, 'read_bytes_per_s').catch(() => 0)) > 0);
-    await until(async () => (await metric(page, 'reads.disk')) > 0);
-    // Enough for the charts to have a line.
-    await page.waitForEvent('response', { predicate: after(6) });
-    await screenshot(page, `live-${look.name}`);
-    isLoaded = false;
-    await load;
-    t.deepEqual(await seriousFindings(page), []);
-    t.false(await scrollsSideways(page));
-    t.is(await page.locator('.members [data-state="up"] .state').count(), 3);
-    await sameAsMetrics(page, cluster.agents);
-    await page.locator('#scope').selectOption({ index: 1 });
-    const chosen = (await page.locator('#scope').inputValue()).slice('node='.length);
-    const agent = await agentOf(chosen);
-    await sameAsMetrics(page, [agent]);
-    t.deepEqual(watched.complaints, []);
-    t.deepEqual(watched.outside, []);
-    await page.close();
-  }
-});
+withBrowser(
+  `dashboard live: three processes under load, the numbers are those of /metrics${CHROMIUM_SUFFIX}`,
+  async (t) => {
+    const [serving] = cluster.agents;
+    for (const look of LOOKS) {
+      let isLoaded = true;
+      const load = Promise.all(cluster.agents.map((agent) => keepBusy(agent, () => isLoaded)));
+      const watched = await openPage(browser, urlOf(serving!), look, { isLive: true });
+      const { page } = watched;
+      await until(async () => (await metric(page, 'read_bytes_per_s').catch(() => 0)) > 0);
+      await until(async () => (await metric(page, 'reads.disk')) > 0);
+      // Enough for the charts to have a line.
+      await page.waitForEvent('response', { predicate: after(6) });
+      await screenshot(page, `live-${look.name}`);
+      isLoaded = false;
+      await load;
+      t.deepEqual(await seriousFindings(page), []);
+      t.false(await scrollsSideways(page));
+      t.is(await page.locator('.members [data-state="up"] .state').count(), 3);
+      await sameAsMetrics(page, cluster.agents);
+      await page.locator('#scope').selectOption({ index: 1 });
+      const chosen = (await page.locator('#scope').inputValue()).slice('node='.length);
+      const agent = await agentOf(chosen);
+      await sameAsMetrics(page, [agent]);
+      t.deepEqual(watched.complaints, []);
+      t.deepEqual(watched.outside, []);
+      await page.close();
+    }
+  },
+);
 
 withBrowser(
-  `dashboard live: a killed node is shown within two heartbeats, the serving one by the banner${SKIPPED}`,
+  `dashboard live: a killed node is shown within two heartbeats, the serving one by the banner${CHROMIUM_SUFFIX}`,
   async (t) => {
     const [head, serving, victim] = cluster.agents;
     const { page } = await openPage(browser, urlOf(serving!), LOOKS[0], { isLive: true });
