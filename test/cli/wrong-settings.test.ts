@@ -8,13 +8,15 @@ import test from 'ava';
 import { checkTransport } from '../../src/cli/doctor-rdma.js';
 import type { Finding } from '../../src/cli/finding.js';
 import { MeshCacheConfig } from '../../src/config.js';
-import { HAS_RDMA } from '../../src/native/index.js';
+import { loadNative } from '../../src/native/loader.js';
 import { FakeFabric } from '../native/fake-rdma.js';
 import { freePort } from '../support.js';
 import { type CliSurroundings, collect, firstLine, runCli, startCli, until } from './run-cli.js';
 
 /** Without an addon, or with one without RDMA, no device would help. */
-const RDMA_ADVICE = HAS_RDMA ? /rdma link/ : /npm run build:native/;
+const { addon } = loadNative();
+const RDMA_ADVICE =
+  addon === null ? /npm run build:native/ : addon.hasRdma ? /rdma link/ : /build it without MESHCACHE_NO_RDMA/;
 
 const SECRET = 's3cret-that-nobody-sees';
 /** An address of no machine (TEST-NET-3). */
