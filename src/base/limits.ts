@@ -227,6 +227,26 @@ export const PROMOTE_RETRY_MAX_MS = 100;
 /** A reader that gets nothing promoted for this long gives up. */
 export const PROMOTE_TIMEOUT_MS = 5_000;
 
+/** Pages of a node that it remembers to have been read by others: they are handed over when it is drained. */
+export const WANTED_PAGES_MAX_COUNT = 16_384;
+/** Keys that a node is asked to copy at a time. */
+export const COPY_REQUEST_MAX_KEYS = 128;
+/** Bytes of their pages; a larger page is a request of its own. */
+export const COPY_REQUEST_TARGET_BYTES = 16 * MIB;
+export const COPY_CALL_TIMEOUT_MS = 5_000;
+/** Requests to copy that one node works on or has waiting; further ones are refused. */
+export const COPY_REQUESTS_MAX_COUNT = 8;
+/** Part of a pool that copies of other nodes' pages may take. */
+export const COPIES_POOL_FRACTION = 1 / 4;
+/** Requests to copy that a node which is drained has under way. */
+export const HANDOVERS_IN_FLIGHT_MAX_COUNT = 4;
+/** A node that is drained hands pages over for so long, at most, unless it is told otherwise. */
+export const DRAIN_TIMEOUT_MS = 30_000;
+export const DRAIN_TIMEOUT_MAX_MS = 3_600_000;
+/** A node that has left goes on serving for a heartbeat interval, but not less than the first and not more than the second. */
+export const DRAIN_LINGER_MIN_MS = 500;
+export const DRAIN_LINGER_MAX_MS = 5_000;
+
 /** All that `close()` waits for, together. */
 export const CLOSE_TIMEOUT_MS = 3_000;
 
@@ -275,6 +295,7 @@ relation(KEY_MAX_BYTES + KEY_PREFIX_BYTES <= CALL_MAX_KEY_BYTES, 'a key fits in 
 relation(DIRECTORY_KEY_MAX_BYTES <= DIRECTORY_REQUEST_MAX_KEY_BYTES, 'a key fits in a directory request');
 relation(READ_RETRY_AFTER_MS <= RDMA_RETRY_MAX_MS, 'the pause after a failed connection may grow');
 relation(PROMOTE_ROUND_MAX_KEYS <= DIRECTORY_REQUEST_MAX_KEYS, 'the keys to promote fit in a request');
+relation(COPY_REQUEST_MAX_KEYS <= DIRECTORY_REQUEST_MAX_KEYS, 'the keys to copy fit in a request');
 relation(PROMOTE_ANSWER_MAX_MS * 2 <= RPC_CALL_TIMEOUT_MS, 'a request to promote is answered before its deadline');
 relation(PROMOTE_ANSWER_MAX_MS < PROMOTE_LEASE_MS, 'a promoted page stays until the request is answered');
 relation(

@@ -6,6 +6,7 @@ import { type SecurityConfig, securedEnvironment } from '../base/secured-environ
 import { DiscoveryMethod, decodeAnswer } from '../discovery/wire.js';
 import type { NodeReport } from '../metrics/node-report.js';
 import { isPlain, STATUS_METHOD } from '../node/cluster-reporter.js';
+import { DRAIN_METHOD, type DrainProgress } from '../node/drain.js';
 import { RpcClient } from '../rpc/client.js';
 import { MessageCodec } from '../rpc/message.js';
 import type { NodeInfo } from '../types.js';
@@ -73,6 +74,13 @@ export class ClusterQuery {
     } catch (error) {
       return { error: (error as Error).message };
     }
+  }
+
+  /** Has a node drained, or asks how far it is. Rejects with `MeshCacheError` when it does not answer or refuses. */
+  async drain(endpoint: Endpoint, timeoutMs: number): Promise<DrainProgress> {
+    const answer = (await this.#rpc.call(endpoint, DRAIN_METHOD, { timeout_ms: timeoutMs })) as DrainProgress | null;
+    if (typeof answer?.state === 'string' && typeof answer.node_id === 'string') return answer;
+    throw new CommandFailure(`${formatEndpoint(endpoint)} answers, but not as a node of this version`);
   }
 
   async close(): Promise<void> {

@@ -7,6 +7,7 @@ import { benchCommand } from './bench.js';
 import type { CommandContext } from './context.js';
 import { demoCommand } from './demo.js';
 import { doctorCommand } from './doctor.js';
+import { drainCommand } from './drain.js';
 import { CommandFailure, EXIT_FAILURE, EXIT_WRONG_USAGE } from './failure.js';
 import { nodeCommand } from './node.js';
 import { streamProgress } from './progress.js';
@@ -29,7 +30,7 @@ function createProgram(context: CommandContext): Command {
     .version(packageVersion())
     .showHelpAfterError('(--help shows the options)')
     .addHelpText('after', '\nEvery command has --help with examples, and --json.');
-  const commands = [demoCommand, nodeCommand, statusCommand, replayCommand, benchCommand, doctorCommand];
+  const commands = [demoCommand, nodeCommand, statusCommand, drainCommand, replayCommand, benchCommand, doctorCommand];
   for (const create of commands) program.addCommand(create(context));
   for (const command of [program, ...program.commands]) {
     command.exitOverride().showHelpAfterError('(--help shows the options)');

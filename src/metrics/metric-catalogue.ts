@@ -58,8 +58,12 @@ export const COUNTERS: Readonly<Record<string, CounterFamily>> = {
   meshcache_skipped_writes_total: {
     help:
       'Pages that were not published: larger than the pool; no room in it, or its key was being written; ' +
-      'no directory owner took them',
-    series: each('reason', ['too_large', 'no_room', 'directory']),
+      'no directory owner took them; the node is being drained',
+    series: each('reason', ['too_large', 'no_room', 'directory', 'draining']),
+  },
+  meshcache_copied_pages_total: {
+    help: 'Pages of other nodes copied into the own pool: handed over by a node that was drained; read often',
+    series: each('reason', ['handover', 'hot']),
   },
   meshcache_lookup_pages_total: {
     help: 'Pages of batchExists: found from the first on without a gap, and the others',

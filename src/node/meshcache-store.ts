@@ -1,9 +1,7 @@
-import { totalmem } from 'node:os';
 import { type Environment, systemEnvironment } from '../base/environment.js';
-import { ArgumentError, ConfigError } from '../base/errors.js';
+import { ArgumentError } from '../base/errors.js';
 import { CALL_MAX_KEYS, PAGE_MAX_BYTES } from '../base/limits.js';
 import { formatEndpoint } from '../base/network.js';
-import { formatSize } from '../base/sizes.js';
 import { MeshCacheConfig, type StorageConfig } from '../config.js';
 import { KeyEncoder } from '../core/index.js';
 import type { DiskInfo, DiskStore } from '../disk/disk-store.js';
@@ -20,13 +18,17 @@ import {
   pointerPages,
 } from '../store/host-pool.js';
 import { checkTransfers, type HybridHits, hybridHits, type PoolTransfer, prefixLength } from '../store/hybrid.js';
-import { type CallerPage, PageStore, type PageStoreStats } from '../store/page-store.js';
+import { type CallerPage, PageStore, type PageStoreParts, type PageStoreStats } from '../store/page-store.js';
 import type { Promoter } from '../store/promoter.js';
+import { RemoteCopies } from '../store/remote-copies.js';
+import { WantedPages } from '../store/wanted-pages.js';
 import { type DiskListeners, openDisk, promoterOf } from './disk-wiring.js';
 import { NodeReporting } from './node-reporting.js';
 import { NodeRuntime } from './node-runtime.js';
 import { packageVersion } from './package-version.js';
 import { RecentEvents } from './recent-events.js';
+import { checkMemory, checkRanks, providePool } from './store-checks.js';
+import { leavingOf, type StoreLeaving } from './store-leaving.js';
 import { storeReporter } from './store-reporting.js';
 
 /** The pool that `batchSetV1`, `batchGetV1`, `set` and `get` use. */
@@ -69,6 +71,7 @@ export class MeshCacheStore {
   readonly #disk: DiskStore | null;
   readonly #promoter: Promoter | null;
   readonly #reporting: NodeReporting;
+  readonly #leaving: StoreLeaving;
   readonly #hostPools = new Map<string, HostMemPool>();
   #closing: Promise<void> | undefined;
 
@@ -82,6 +85,7 @@ export class MeshCacheStore {
     disk: DiskStore | null;
     promoter: Promoter | null;
     reporting: NodeReporting;
+    leaving: StoreLeaving;
   }) {
     this.runtime = parts.runtime;
     this.metrics = parts.metrics;
@@ -92,6 +96,7 @@ export class MeshCacheStore {
     this.#disk = parts.disk;
     this.#promoter = parts.promoter;
     this.#reporting = parts.reporting;
+    this.#leaving = parts.leaving;
   }
 
   /**
@@ -165,7 +170,8 @@ export class MeshCacheStore {
       clock: env.clock,
       onEvict: (keys) => pages.forget(keys),
     });
-    const pages = new PageStore({
+    const wanted = new WantedPages();
+    const storeParts: PageStoreParts = {
       pool,
       disk: disk === null ? undefined : new DiskTier(disk, pool, env.clock),
       promotions: runtime.promotions,
@@ -186,14 +192,22 @@ export class MeshCacheStore {
       clock: env.clock,
       log: env.log,
       metrics,
-    });
+    };
+    const pages: PageStore = new PageStore({ ...storeParts, onTouched: (keys) => wanted.read(keys) });
     listeners.onEvict = (keys) => pages.forget(keys);
     runtime.announceFrom(pages);
     const promoter = disk === null ? null : promoterOf(disk, pool, pages, env);
     if (promoter !== null) runtime.promoteFrom(promoter);
     metrics.setGaugeProvider('meshcache_members', () => runtime.members().size);
-    reporting.attach(runtime, storeReporter(pool, disk));
-    return new MeshCacheStore({ runtime, metrics, pages, pool, region, encoder, disk, promoter, reporting });
+    const copies = new RemoteCopies({ ...storeParts, nodeId: runtime.nodeId, pages });
+    const leaving = leavingOf({ runtime, pages, copies, wanted, disk, env });
+    reporting.attach(runtime, storeReporter(pool, disk, leaving.drain));
+    return new MeshCacheStore({ runtime, metrics, pages, pool, region, encoder, disk, promoter, reporting, leaving });
+  }
+
+  /** Resolves when an operator has had this node drained: it has left the cluster, and is to be closed. */
+  get drained(): Promise<void> {
+    return this.#leaving.drain.drained;
   }
 
   /** `host:port` of this node's metrics server; empty when it has none. */
@@ -360,9 +374,11 @@ export class MeshCacheStore {
 
   async #close(): Promise<void> {
     this.#reporting.closing();
+    const copiesClosed = this.#leaving.copies.close();
     const pagesClosed = this.#pages.close();
     await this.runtime.stop();
     await this.#promoter?.close();
+    await copiesClosed;
     await pagesClosed;
     await this.#reporting.stop();
     this.#pool.free();
@@ -449,37 +465,6 @@ export class MeshCacheStore {
       region.free();
     }
   }
-}
-
-function checkRanks(storage: StorageConfig): void {
-  const { tpRank, tpSize, ppRank, ppSize } = storage;
-  for (const [name, rank, size] of [
-    ['tp', tpRank, tpSize],
-    ['pp', ppRank, ppSize],
-  ] as const) {
-    if (!Number.isSafeInteger(size) || size < 1 || !Number.isSafeInteger(rank) || rank < 0 || rank >= size) {
-      throw new ArgumentError(
-        `create: ${name}Rank ${rank} of ${name}Size ${size}; allowed are a size of at least 1 and a rank of 0 to size - 1`,
-      );
-    }
-  }
-}
-
-/**
- * Makes the system provide the pool's memory on the addon's threads: registering it with an RDMA device, which locks
- * it, would else do so on this thread.
- */
-async function providePool(region: HostRegion, { log }: Environment): Promise<void> {
-  await region.prefault().catch((error: Error) => {
-    log.log('warn', 'the memory of the pool cannot be had in advance', { error: error.message });
-  });
-}
-
-function checkMemory(poolBytes: number): void {
-  if (poolBytes <= totalmem()) return;
-  throw new ConfigError(
-    `configuration key "global_segment_size": got ${formatSize(poolBytes)}, allowed is at most this machine's memory, ${formatSize(totalmem())}`,
-  );
 }
 
 function describe(value: unknown): string {

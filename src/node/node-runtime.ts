@@ -10,7 +10,7 @@ import { EmbeddedMaster } from '../discovery/embedded-master.js';
 import { isHostOf, systemHostNames } from '../discovery/local-address.js';
 import type { ClusterReport, NodeReport } from '../metrics/node-report.js';
 import { RpcClient } from '../rpc/client.js';
-import { RpcServer } from '../rpc/server.js';
+import { type RpcHandler, RpcServer } from '../rpc/server.js';
 import type { Promoter } from '../store/promoter.js';
 import { type ChosenTransport, chooseTransport } from '../transport/create-transport.js';
 import type { Transport } from '../transport/transport.js';
@@ -18,6 +18,7 @@ import { type DataLocation, NodeInfo } from '../types.js';
 import type { Publications } from './announcer.js';
 import { ClusterReporter, STATUS_METHOD } from './cluster-reporter.js';
 import { DataEndpoints } from './data-endpoints.js';
+import { type CopyRequestHandler, Handovers } from './handovers.js';
 import { NodeDirectory } from './node-directory.js';
 import { ownAddressTowards } from './own-address.js';
 import { packageVersion } from './package-version.js';
@@ -44,6 +45,7 @@ interface RunningParts {
   readonly ownDirectory: NodeDirectory;
   readonly notices: PageNotices;
   readonly promotions: Promotions;
+  readonly handovers: Handovers;
   readonly master: EmbeddedMaster;
   readonly discovery: DiscoveryClient;
   readonly clusterReporter: ClusterReporter;
@@ -145,6 +147,29 @@ export class NodeRuntime {
   /** @internal For asking other nodes for what is on their disks. */
   get promotions(): Promotions {
     return this.#running().promotions;
+  }
+
+  /** @internal From now on other nodes may have this one copy pages of theirs. */
+  copyWith(handler: CopyRequestHandler): void {
+    const { handovers, rpcServer } = this.#running();
+    handovers.handle(rpcServer, handler);
+  }
+
+  /** @internal For having other nodes copy pages of this one. */
+  get handovers(): Handovers {
+    return this.#running().handovers;
+  }
+
+  /** @internal From now on calls of `method` are answered by `handler`. */
+  handle(method: string, handler: RpcHandler): void {
+    this.#running().rpcServer.handle(method, handler);
+  }
+
+  /** @internal The other nodes drop this one from their members, and nothing is announced any more; it goes on serving until `stop`. */
+  async leave(): Promise<void> {
+    const { ownDirectory, discovery } = this.#running();
+    ownDirectory.client.setSilent(true);
+    await discovery.stop();
   }
 
   /** @internal For telling other nodes what became of reads of their pages. */
@@ -256,6 +281,7 @@ export class NodeRuntime {
     rpcServer.handle(STATUS_METHOD, async (params) => withLastEvents(await this.report(), params));
     const notices = new PageNotices({ rpc: rpcClient, endpointOf });
     const promotions = new Promotions({ rpc: rpcClient, endpointOf, nodeId: this.nodeId });
+    const handovers = new Handovers({ rpc: rpcClient, endpointOf });
 
     const timing = { heartbeatInterval: config.heartbeatInterval, memberTtl: config.memberTtl };
     const isHostChosen = config.localHostname !== undefined;
@@ -296,6 +322,7 @@ export class NodeRuntime {
       ownDirectory,
       notices,
       promotions,
+      handovers,
       master,
       discovery,
       clusterReporter,

@@ -1,10 +1,11 @@
 import type { DiskStore } from '../disk/disk-store.js';
 import type { PublishedPool } from '../pool/published-pool.js';
 import { diskStatus } from './disk-wiring.js';
+import type { Drain } from './drain.js';
 import type { StoreReporter } from './node-reporting.js';
 
 /** What a store has, as its node reports it. */
-export function storeReporter(pool: PublishedPool, disk: DiskStore | null): StoreReporter {
+export function storeReporter(pool: PublishedPool, disk: DiskStore | null, drain: Drain): StoreReporter {
   return {
     report() {
       const { entries, usedBytes, capacityBytes, quarantinedBytes, evictions } = pool.stats();
@@ -21,7 +22,10 @@ export function storeReporter(pool: PublishedPool, disk: DiskStore | null): Stor
     },
     troubles() {
       const failure = disk?.info().failure ?? null;
-      return failure === null ? [] : [`the disk tier fails: ${failure}`];
+      return [
+        ...(drain.isDraining ? ['the node is being drained'] : []),
+        ...(failure === null ? [] : [`the disk tier fails: ${failure}`]),
+      ];
     },
   };
 }

@@ -1,6 +1,5 @@
 import type { Clock } from '../base/clock.js';
 import { ClosedError } from '../base/errors.js';
-import { COPY_SLICE_MAX_BYTES } from '../base/limits.js';
 import type { Logger } from '../base/log.js';
 import type { DirectoryClient } from '../directory/client.js';
 import type { Metrics } from '../metrics/metrics.js';
@@ -9,6 +8,7 @@ import type { PublishedPage, PublishedPool } from '../pool/published-pool.js';
 import type { LocalRange, Transport } from '../transport/transport.js';
 import { DataLocation } from '../types.js';
 import type { DiskTier } from './disk-tier.js';
+import { type Slice, slicesOf } from './page-slices.js';
 import { type Promotions, type RemoteRead, RemoteReads } from './remote-reads.js';
 import { countNotPublished, countSkippedWrites } from './skipped-writes.js';
 
@@ -34,6 +34,8 @@ export interface PageStoreParts {
   readonly onRemoteHits: (nodeId: string, keys: string[]) => void;
   /** Told which pages of which owner were said to be there and could not be read. */
   readonly onRemoteFailures: (nodeId: string, keys: string[]) => void;
+  /** Told which pages of this node others say to have read. */
+  readonly onTouched?: (keys: readonly string[]) => void;
   readonly identity: { readonly nodeId: string; readonly incarnation: number; readonly dataEndpoint: string };
   readonly verifyReads: boolean;
   readonly quarantineMs: number;
@@ -63,6 +65,7 @@ export interface PageStoreStats {
 export class PageStore {
   readonly #parts: PageStoreParts;
   readonly #remote: RemoteReads;
+  #isPublishing = true;
   /** Keys in the pool that no directory shard has taken yet; tried again when they are set again or announced. */
   readonly #unannounced = new Set<string>();
   readonly #hits = { local: 0, remote: 0, disk: 0 };
@@ -95,6 +98,10 @@ export class PageStore {
     this.#checkOpen();
     const startMs = this.#parts.clock.nowMs();
     const results = new Array<boolean>(keys.length).fill(false);
+    if (!this.#isPublishing) {
+      countSkippedWrites(this.#parts.metrics, 'draining', keys.length);
+      return results;
+    }
     const announcements: Promise<void>[] = [];
     for (const slice of slicesOf(pages)) {
       if (slice.start > 0) await this.#parts.clock.yield();
@@ -118,6 +125,11 @@ export class PageStore {
       this.#parts.metrics.recordWrites({ pages: written, bytes, seconds });
     }
     return results;
+  }
+
+  /** From now on every `set` is false; what is here is read as before. */
+  stopPublishing(): void {
+    this.#isPublishing = false;
   }
 
   /** Reads each page into the caller's memory; what false leaves there is undefined. */
@@ -179,6 +191,7 @@ export class PageStore {
   /** Other nodes have read these pages. */
   touch(keys: readonly string[]): void {
     if (this.#closed) return;
+    this.#parts.onTouched?.(keys);
     this.#parts.pool.touchBatch(keys);
     this.#parts.disk?.touchBatch(keys);
   }
@@ -463,27 +476,6 @@ class KeysByOwner {
   forEach(use: (nodeId: string, keys: string[]) => void): void {
     for (const [nodeId, keys] of this.#keys) use(nodeId, keys);
   }
-}
-
-interface Slice {
-  readonly start: number;
-  readonly end: number;
-}
-
-/** Runs of pages of at most COPY_SLICE_MAX_BYTES together; a larger page is a run of its own. */
-function* slicesOf(pages: readonly CallerPage[]): Generator<Slice> {
-  let start = 0;
-  let bytes = 0;
-  for (let end = 0; end < pages.length; end++) {
-    const length = (pages[end] as CallerPage).length;
-    if (end > start && bytes + length > COPY_SLICE_MAX_BYTES) {
-      yield { start, end };
-      start = end;
-      bytes = 0;
-    }
-    bytes += length;
-  }
-  if (start < pages.length) yield { start, end: pages.length };
 }
 
 function indicesWhere<T>(values: readonly T[], test: (value: T) => boolean): number[] {

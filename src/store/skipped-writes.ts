@@ -16,7 +16,7 @@ export function countNotPublished(
 
 export function countSkippedWrites(
   metrics: MetricsSink,
-  reason: 'too_large' | 'no_room' | 'directory',
+  reason: 'too_large' | 'no_room' | 'directory' | 'draining',
   pages: number,
 ): void {
   if (pages > 0) metrics.count('meshcache_skipped_writes_total', pages, { reason });

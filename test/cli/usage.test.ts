@@ -65,7 +65,7 @@ test.serial('usage: without a command the help is shown and the status is 2', as
   t.regex(run.stderr, /Usage: meshcache/);
 });
 
-for (const command of ['demo', 'node', 'status', 'replay', 'bench', 'doctor']) {
+for (const command of ['demo', 'node', 'status', 'drain', 'replay', 'bench', 'doctor']) {
   test.serial(`usage: ${command} --help shows options and examples`, async (t) => {
     const run = await runCli([command, '--help']);
     t.is(run.status, 0);

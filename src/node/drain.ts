@@ -1,0 +1,179 @@
+import type { Environment } from '../base/environment.js';
+import { ArgumentError } from '../base/errors.js';
+import {
+  COPY_REQUEST_MAX_KEYS,
+  COPY_REQUEST_TARGET_BYTES,
+  DRAIN_TIMEOUT_MAX_MS,
+  DRAIN_TIMEOUT_MS,
+  HANDOVERS_IN_FLIGHT_MAX_COUNT,
+} from '../base/limits.js';
+
+/** DRAIN.md beside this file has its fields. */
+export const DRAIN_METHOD = 'node.drain';
+
+/** How far a node is with leaving for good. */
+export type DrainState = 'serving' | 'handing_over' | 'writing' | 'leaving' | 'drained';
+
+/** What a node that is drained has done so far. */
+export interface DrainProgress {
+  readonly node_id: string;
+  readonly state: DrainState;
+  /** Pages that other nodes have read here lately. */
+  readonly wanted_pages: number;
+  /** Of these, what other nodes have in their pools now. */
+  readonly handed_pages: number;
+  /** Of these, what no other node took. */
+  readonly left_pages: number;
+  /** Bytes that wait to be written to the disk tier. */
+  readonly disk_queue_bytes: number;
+}
+
+export interface DrainParts {
+  readonly nodeId: string;
+  /** Keys of the pages that others want, the most wanted first. */
+  readonly wantedKeys: () => readonly string[];
+  /** Bytes of each page in the own pool or on the own disk; null for those that are not. */
+  readonly lengthsOf: (keys: readonly string[]) => readonly (number | null)[];
+  readonly otherNodes: () => readonly string[];
+  /** Has a node copy pages of this one; 1 for each that it has then. Never rejects. */
+  readonly handOver: (nodeId: string, keys: readonly string[]) => Promise<Uint8Array>;
+  readonly stopPublishing: () => void;
+  readonly diskQueueBytes: () => number;
+  /** Tells the others that this node leaves. */
+  readonly leave: () => Promise<void>;
+  /** For so long the node goes on serving those that have not heard of it. */
+  readonly lingerMs: number;
+  readonly env: Pick<Environment, 'clock' | 'log'>;
+}
+
+const POLL_MS = 20;
+
+/**
+ * Takes a node out of its cluster without others missing anything of it that they have lately read: it publishes nothing
+ * any more, has other nodes copy the pages that they want, waits until the disk has what it is to have, leaves, and goes
+ * on serving for a while. What then becomes of it is up to whoever owns it.
+ */
+export class Drain {
+  /** Resolves when the node has left. */
+  readonly drained: Promise<void>;
+  readonly #parts: DrainParts;
+  #resolve: () => void = () => {};
+  #state: DrainState = 'serving';
+  #wantedPages = 0;
+  #handedPages = 0;
+  #leftPages = 0;
+
+  constructor(parts: DrainParts) {
+    this.#parts = parts;
+    this.drained = new Promise((resolve) => {
+      this.#resolve = resolve;
+    });
+  }
+
+  get isDraining(): boolean {
+    return this.#state !== 'serving';
+  }
+
+  progress(): DrainProgress {
+    return {
+      node_id: this.#parts.nodeId,
+      state: this.#state,
+      wanted_pages: this.#wantedPages,
+      handed_pages: this.#handedPages,
+      left_pages: this.#leftPages,
+      disk_queue_bytes: this.#parts.diskQueueBytes(),
+    };
+  }
+
+  /** Begins, unless it has begun, and says how far it is. After `timeoutMs` the node leaves with what has been handed over. */
+  start(timeoutMs = DRAIN_TIMEOUT_MS): DrainProgress {
+    if (!this.isDraining) {
+      this.#state = 'handing_over';
+      void this.#run(timeoutMs);
+    }
+    return this.progress();
+  }
+
+  /** Never rejects. */
+  async #run(timeoutMs: number): Promise<void> {
+    const { stopPublishing, leave, lingerMs, env } = this.#parts;
+    const untilMs = env.clock.nowMs() + timeoutMs;
+    try {
+      stopPublishing();
+      env.log.log('info', 'this node is drained: it publishes nothing any more', { node_id: this.#parts.nodeId });
+      await this.#handOver(untilMs);
+      this.#state = 'writing';
+      while (this.#parts.diskQueueBytes() > 0 && env.clock.nowMs() < untilMs) await this.#pause(POLL_MS);
+      this.#state = 'leaving';
+      await leave();
+      await this.#pause(lingerMs);
+    } catch (error) {
+      env.log.log('error', 'draining this node has failed on the way; it leaves as it is', { error: String(error) });
+    }
+    this.#state = 'drained';
+    const { wanted_pages, handed_pages, left_pages } = this.progress();
+    env.log.log('info', 'this node has left the cluster', { wanted_pages, handed_pages, left_pages });
+    this.#resolve();
+  }
+
+  async #handOver(untilMs: number): Promise<void> {
+    const { wantedKeys, lengthsOf, env } = this.#parts;
+    const keys = wantedKeys();
+    const lengths = lengthsOf(keys);
+    const requests = requestsOf(keys, lengths);
+    this.#wantedPages = requests.reduce((sum, request) => sum + request.length, 0);
+    this.#leftPages = this.#wantedPages;
+    let next = 0;
+    const handOverInTurn = async (): Promise<void> => {
+      for (let i = next++; i < requests.length && env.clock.nowMs() < untilMs; i = next++) {
+        await this.#handOverOnce(requests[i] as readonly string[], i);
+      }
+    };
+    await Promise.all(Array.from({ length: HANDOVERS_IN_FLIGHT_MAX_COUNT }, handOverInTurn));
+  }
+
+  /** Nodes take turns; what one does not take is for the one after it. */
+  async #handOverOnce(request: readonly string[], turn: number): Promise<void> {
+    let left = request;
+    for (const attempt of [0, 1]) {
+      const others = this.#parts.otherNodes();
+      if (attempt >= others.length || left.length === 0) return;
+      const taken = await this.#parts.handOver(others[(turn + attempt) % others.length] as string, left);
+      const count = taken.reduce((sum, flag) => sum + Number(flag === 1), 0);
+      this.#handedPages += count;
+      this.#leftPages -= count;
+      left = left.filter((_, i) => taken[i] !== 1);
+    }
+  }
+
+  #pause(ms: number): Promise<void> {
+    return new Promise((resolve) => {
+      this.#parts.env.clock.after(ms, resolve, { keepAlive: true });
+    });
+  }
+}
+
+/** The `timeout_ms` of a request. Throws `ArgumentError`. */
+export function drainTimeoutMs(value: unknown): number {
+  if (value === undefined || value === null) return DRAIN_TIMEOUT_MS;
+  if (typeof value === 'number' && value >= 0 && value <= DRAIN_TIMEOUT_MAX_MS) return value;
+  throw new ArgumentError(`${DRAIN_METHOD}: timeout_ms must be 0 to ${DRAIN_TIMEOUT_MAX_MS}, got ${String(value)}`);
+}
+
+/** Keys of pages that are here, in requests of limited size. */
+function requestsOf(keys: readonly string[], lengths: readonly (number | null)[]): string[][] {
+  const requests: string[][] = [];
+  let bytes = Number.POSITIVE_INFINITY;
+  keys.forEach((key, i) => {
+    const length = lengths[i] ?? null;
+    if (length === null) return;
+    const isFull = requests.at(-1)?.length === COPY_REQUEST_MAX_KEYS || bytes + length > COPY_REQUEST_TARGET_BYTES;
+    if (isFull) {
+      requests.push([]);
+      bytes = 0;
+    }
+    (requests.at(-1) as string[]).push(key);
+    bytes += length;
+  });
+  return requests;
+}

@@ -1,0 +1,39 @@
+import { totalmem } from 'node:os';
+import type { Environment } from '../base/environment.js';
+import { ArgumentError, ConfigError } from '../base/errors.js';
+import { formatSize } from '../base/sizes.js';
+import type { StorageConfig } from '../config.js';
+import type { HostRegion } from '../memory/host-region.js';
+
+/** Throws `ArgumentError` for ranks that cannot be. */
+export function checkRanks(storage: StorageConfig): void {
+  const { tpRank, tpSize, ppRank, ppSize } = storage;
+  for (const [name, rank, size] of [
+    ['tp', tpRank, tpSize],
+    ['pp', ppRank, ppSize],
+  ] as const) {
+    if (!Number.isSafeInteger(size) || size < 1 || !Number.isSafeInteger(rank) || rank < 0 || rank >= size) {
+      throw new ArgumentError(
+        `create: ${name}Rank ${rank} of ${name}Size ${size}; allowed are a size of at least 1 and a rank of 0 to size - 1`,
+      );
+    }
+  }
+}
+
+/**
+ * Makes the system provide the pool's memory on the addon's threads: registering it with an RDMA device, which locks
+ * it, would else do so on this thread.
+ */
+export async function providePool(region: HostRegion, { log }: Environment): Promise<void> {
+  await region.prefault().catch((error: Error) => {
+    log.log('warn', 'the memory of the pool cannot be had in advance', { error: error.message });
+  });
+}
+
+/** Throws `ConfigError` for a pool that this machine has no memory for. */
+export function checkMemory(poolBytes: number): void {
+  if (poolBytes <= totalmem()) return;
+  throw new ConfigError(
+    `configuration key "global_segment_size": got ${formatSize(poolBytes)}, allowed is at most this machine's memory, ${formatSize(totalmem())}`,
+  );
+}

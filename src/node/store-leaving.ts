@@ -1,0 +1,44 @@
+import type { Environment } from '../base/environment.js';
+import { DRAIN_LINGER_MAX_MS, DRAIN_LINGER_MIN_MS } from '../base/limits.js';
+import type { DiskStore } from '../disk/disk-store.js';
+import type { PageStore } from '../store/page-store.js';
+import type { RemoteCopies } from '../store/remote-copies.js';
+import type { WantedPages } from '../store/wanted-pages.js';
+import { DRAIN_METHOD, Drain, drainTimeoutMs } from './drain.js';
+import type { NodeRuntime } from './node-runtime.js';
+
+/** How a store's node is drained, and takes over pages of others that are. */
+export interface StoreLeaving {
+  readonly drain: Drain;
+  readonly copies: RemoteCopies;
+}
+
+/** Answers operators and nodes that are drained from now on. */
+export function leavingOf(parts: {
+  readonly runtime: NodeRuntime;
+  readonly pages: PageStore;
+  readonly copies: RemoteCopies;
+  readonly wanted: WantedPages;
+  readonly disk: DiskStore | null;
+  readonly env: Environment;
+}): StoreLeaving {
+  const { runtime, pages, copies, wanted, disk, env } = parts;
+  const heartbeatMs = runtime.config.heartbeatInterval * 1000;
+  const drain = new Drain({
+    nodeId: runtime.nodeId,
+    wantedKeys: () => wanted.keys(),
+    lengthsOf: (keys) => pages.locationsOf(keys).map((location) => location?.length ?? null),
+    otherNodes: () => [...runtime.members().keys()].filter((nodeId) => nodeId !== runtime.nodeId),
+    handOver: (nodeId, keys) => runtime.handovers.ask(nodeId, keys),
+    stopPublishing: () => pages.stopPublishing(),
+    diskQueueBytes: () => disk?.info().queueBytes ?? 0,
+    leave: () => runtime.leave(),
+    lingerMs: Math.min(DRAIN_LINGER_MAX_MS, Math.max(DRAIN_LINGER_MIN_MS, heartbeatMs)),
+    env,
+  });
+  runtime.handle(DRAIN_METHOD, (params) =>
+    drain.start(drainTimeoutMs((params as { timeout_ms?: unknown }).timeout_ms)),
+  );
+  runtime.copyWith(async (keys) => (drain.isDraining ? new Uint8Array(keys.length) : copies.copy(keys, 'handover')));
+  return { drain, copies };
+}

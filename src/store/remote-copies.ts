@@ -1,0 +1,188 @@
+import type { Clock } from '../base/clock.js';
+import { COPIES_POOL_FRACTION, COPY_REQUEST_TARGET_BYTES, COPY_REQUESTS_MAX_COUNT } from '../base/limits.js';
+import type { Logger } from '../base/log.js';
+import type { MetricsSink } from '../base/metrics-sink.js';
+import { Turns } from '../base/turns.js';
+import type { DirectoryClient } from '../directory/client.js';
+import { HostRegion } from '../memory/host-region.js';
+import type { PublishedPool } from '../pool/published-pool.js';
+import type { CallerPage, PageStore } from './page-store.js';
+import { RemoteReads, type RemoteReadsParts } from './remote-reads.js';
+
+/** Why a page of another node is copied. */
+export type CopyReason = 'handover' | 'hot';
+
+export type RemoteCopiesParts = Omit<RemoteReadsParts, 'directory'> & {
+  readonly directory: Pick<DirectoryClient, 'find' | 'get'>;
+  readonly pool: Pick<PublishedPool, 'capacity' | 'hasBatch' | 'publishPages' | 'remove'>;
+  readonly pages: Pick<PageStore, 'announcePromoted' | 'forget'>;
+  readonly clock: Clock;
+  readonly log: Logger;
+  readonly metrics: MetricsSink;
+};
+
+interface Wanted {
+  readonly key: string;
+  /** Bytes. */
+  readonly length: number;
+}
+
+/**
+ * Copies pages of other nodes into the own pool, and announces them as its own: read and checked like any page.
+ *
+ * Accounting: `#copies` has the bytes of every page that was copied and that the pool may still have, the earliest first; together at
+ * most COPIES_POOL_FRACTION of the pool. For a page that is read often the earliest go; one that is handed over, the less wanted
+ * ones last, is refused instead. A page that the program has set meanwhile under such a key counts as a copy.
+ */
+export class RemoteCopies {
+  readonly #parts: RemoteCopiesParts;
+  readonly #reads: RemoteReads;
+  readonly #maxBytes: number;
+  readonly #copies = new Map<string, number>();
+  #copiedBytes = 0;
+  readonly #turns = new Turns();
+  #requests = 0;
+  #isClosed = false;
+
+  constructor(parts: RemoteCopiesParts) {
+    this.#parts = parts;
+    this.#reads = new RemoteReads(parts);
+    this.#maxBytes = parts.pool.capacity * COPIES_POOL_FRACTION;
+  }
+
+  /** Bytes of the pool that copies take, at most. */
+  get copiedBytes(): number {
+    return this.#copiedBytes;
+  }
+
+  /** 1 for each key whose page is in the own pool afterwards. Refused, all 0, while too many wait. Never rejects. */
+  async copy(keys: readonly string[], reason: CopyReason): Promise<Uint8Array> {
+    const refused = new Uint8Array(keys.length);
+    if (this.#requests >= COPY_REQUESTS_MAX_COUNT) return refused;
+    this.#requests++;
+    try {
+      return await this.#turns.run(() => this.#copy(keys, reason));
+    } catch (error) {
+      if (!this.#isClosed) {
+        this.#parts.log.log('warn', 'pages of another node could not be copied', { error: String(error) });
+      }
+      return refused;
+    } finally {
+      this.#requests--;
+    }
+  }
+
+  /** Copies under way end early. Resolves when nothing touches the pool any more. */
+  async close(): Promise<void> {
+    this.#isClosed = true;
+    this.#reads.close();
+    await this.#turns.ended();
+  }
+
+  async #copy(keys: readonly string[], reason: CopyReason): Promise<Uint8Array> {
+    const { pool, directory, metrics, nodeId } = this.#parts;
+    if (this.#isClosed) return new Uint8Array(keys.length);
+    const isHere = pool.hasBatch(keys);
+    const missing = [...new Set(keys.filter((_, i) => isHere[i] === 0))];
+    const locations = await directory.get(missing);
+    const wanted = missing.flatMap((key, i): Wanted[] => {
+      const location = locations[i];
+      const isElsewhere = location !== null && location !== undefined && location.nodeId !== nodeId;
+      return isElsewhere && location.length <= this.#maxBytes ? [{ key, length: location.length }] : [];
+    });
+    for (const batch of batchesOf(wanted, Math.min(this.#maxBytes, COPY_REQUEST_TARGET_BYTES))) {
+      if (this.#isClosed) return new Uint8Array(keys.length);
+      if (!this.#makeRoom(bytesOf(batch), reason)) continue;
+      const count = await this.#copyBatch(batch);
+      if (count > 0) metrics.count('meshcache_copied_pages_total', count, { reason });
+    }
+    return this.#isClosed ? new Uint8Array(keys.length) : pool.hasBatch(keys);
+  }
+
+  /** The number of pages that were copied. */
+  async #copyBatch(batch: readonly Wanted[]): Promise<number> {
+    const { pool, pages } = this.#parts;
+    const region = HostRegion.wrap(new Uint8Array(bytesOf(batch)));
+    try {
+      const targets = targetsIn(region, batch);
+      const keys = batch.map(({ key }) => key);
+      const reads = await this.#reads.read(
+        keys,
+        targets,
+        keys.map((_, i) => i),
+        () => {},
+      );
+      if (this.#isClosed) return 0;
+      const read = reads.filter(({ isRead }) => isRead).map(({ index }) => index);
+      const published = await pool.publishPages(
+        read.map((i) => keys[i] as string),
+        read.map((i) => targets[i] as CallerPage),
+      );
+      if (this.#isClosed) return 0;
+      const copied = read.filter((_, j) => published[j] !== null).map((i) => batch[i] as Wanted);
+      for (const { key, length } of copied) this.#add(key, length);
+      await pages.announcePromoted(copied.map(({ key }) => key));
+      return copied.length;
+    } finally {
+      region.free();
+    }
+  }
+
+  #add(key: string, length: number): void {
+    this.#forget(key);
+    this.#copies.set(key, length);
+    this.#copiedBytes += length;
+  }
+
+  #forget(key: string): void {
+    this.#copiedBytes -= this.#copies.get(key) ?? 0;
+    this.#copies.delete(key);
+  }
+
+  /** False: there is none. */
+  #makeRoom(bytes: number, reason: CopyReason): boolean {
+    if (this.#copiedBytes + bytes <= this.#maxBytes) return true;
+    const { pool, pages } = this.#parts;
+    const keys = [...this.#copies.keys()];
+    const isHere = pool.hasBatch(keys);
+    for (const [i, key] of keys.entries()) if (isHere[i] === 0) this.#forget(key);
+    if (reason === 'handover') return this.#copiedBytes + bytes <= this.#maxBytes;
+    const removed: string[] = [];
+    for (const key of this.#copies.keys()) {
+      if (this.#copiedBytes + bytes <= this.#maxBytes) break;
+      this.#forget(key);
+      if (pool.remove(key)) removed.push(key);
+    }
+    if (removed.length > 0) pages.forget(removed);
+    return true;
+  }
+}
+
+function targetsIn(region: HostRegion, batch: readonly Wanted[]): CallerPage[] {
+  let offset = 0;
+  return batch.map(({ length }) => {
+    const range = { addr: region.addr + BigInt(offset), length };
+    const views = region.views(offset, length);
+    offset += length;
+    return { ranges: [range], views, length };
+  });
+}
+
+function bytesOf(batch: readonly Wanted[]): number {
+  return batch.reduce((sum, { length }) => sum + length, 0);
+}
+
+/** In order; a page that is larger than a batch is one of its own. */
+function batchesOf(wanted: readonly Wanted[], targetBytes: number): Wanted[][] {
+  const batches: Wanted[][] = [];
+  let bytes = Number.POSITIVE_INFINITY;
+  for (const page of wanted) {
+    if (bytes + page.length > targetBytes) {
+      batches.push([]);
+      bytes = 0;
+    }
+    (batches.at(-1) as Wanted[]).push(page);
+    bytes += page.length;
+  }
+  return batches;
+}

@@ -1,0 +1,132 @@
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import test, { type ExecutionContext } from 'ava';
+import { parseEndpoint } from '../../src/base/network.js';
+import type { DrainProgress } from '../../src/node/drain.js';
+import type { MeshCacheStore } from '../../src/node/meshcache-store.js';
+import { RpcClient } from '../../src/rpc/client.js';
+import { content, freePort, until } from '../support.js';
+import { createCluster, createStore } from './store-fixture.js';
+
+const PAGE_BYTES = 32 * 1024;
+
+test('drain: what others read stays readable without one miss; the node publishes nothing and leaves', async (t) => {
+  const [leaving, ...others] = (await createCluster(3)) as [MeshCacheStore, MeshCacheStore, MeshCacheStore];
+  t.teardown(() => Promise.all([leaving, ...others].map((store) => store.close())));
+  const keys = await setPages(leaving, 60);
+  const wanted = keys.slice(0, 40);
+  for (const store of others) t.deepEqual(await missesOf(store, wanted), []);
+
+  // The readers go on all the time, on past the end of the node.
+  let isOver = false;
+  t.teardown(() => {
+    isOver = true;
+  });
+  const misses: string[] = [];
+  let reads = 0;
+  const reading = Promise.all(
+    others.map(async (store) => {
+      while (!isOver) {
+        misses.push(...(await missesOf(store, wanted)));
+        reads += wanted.length;
+        // Reads of the own pool wait for nothing.
+        await new Promise((resolve) => setImmediate(resolve));
+      }
+    }),
+  );
+  const first = await drain(t, leaving);
+  t.is(first.node_id, leaving.runtime.nodeId);
+  t.false(await leaving.set('late', content(99, PAGE_BYTES)), 'nothing is published any more');
+  await leaving.drained;
+  await until(() => others.every((store) => store.stats().members === 2));
+  await leaving.close();
+  const after = reads;
+  await until(() => reads > after + 4 * wanted.length);
+  isOver = true;
+  await reading;
+  t.deepEqual(misses, []);
+  t.log(`${reads} reads, none missed`);
+  for (const store of others) t.is(await store.batchExists(wanted), wanted.length);
+  t.is(await others[0].batchExists([keys.at(-1) as string]), 0, 'nobody had read it: gone with its node');
+});
+
+test('drain: says how far it is; asking again changes nothing; a wrong time is refused', async (t) => {
+  const [leaving, other] = (await createCluster(2)) as [MeshCacheStore, MeshCacheStore];
+  t.teardown(() => Promise.all([leaving, other].map((store) => store.close())));
+  const keys = await setPages(leaving, 30);
+  t.deepEqual(await missesOf(other, keys), []);
+  await until(async () => (await leaving.runtime.report()).health !== undefined);
+  await t.throwsAsync(drain(t, leaving, { timeout_ms: -1 }), { code: 'ERR_ARGUMENT', message: /0 to 3600000, got -1/ });
+  t.is((await leaving.runtime.report()).health.status, 'ok', 'a refused order changes nothing');
+  await drain(t, leaving);
+  t.regex((await leaving.runtime.report()).health.reasons.join(), /being drained/);
+  await leaving.drained;
+  const last = await drain(t, leaving);
+  t.like(last, { state: 'drained', wanted_pages: 30, handed_pages: 30, left_pages: 0, disk_queue_bytes: 0 });
+  t.is(other.stats().poolEntries, 30);
+  t.deepEqual(await missesOf(leaving, keys), [], 'its own program still reads what is there');
+});
+
+test('drain: copies take at most a quarter of a pool; what finds no room is left, and told', async (t) => {
+  const [leaving, other] = (await createCluster(2, { global_segment_size: '4mb' })) as [MeshCacheStore, MeshCacheStore];
+  t.teardown(() => Promise.all([leaving, other].map((store) => store.close())));
+  const keys = await setPages(leaving, 100);
+  t.deepEqual(await missesOf(other, keys), []);
+  await drain(t, leaving);
+  await leaving.drained;
+  const last = await drain(t, leaving);
+  t.is(last.wanted_pages, 100);
+  t.is(last.handed_pages + last.left_pages, 100);
+  t.true(last.handed_pages > 0 && last.handed_pages <= 2 ** 20 / PAGE_BYTES, `${last.handed_pages}`);
+  t.true(other.stats().poolUsedBytes <= 2 ** 20 + PAGE_BYTES, `${other.stats().poolUsedBytes}`);
+});
+
+test('drain: nobody else there, or nothing that others want: the node leaves all the same', async (t) => {
+  const [alone] = (await createCluster(1)) as [MeshCacheStore];
+  t.teardown(() => alone.close());
+  await setPages(alone, 3);
+  await drain(t, alone, { timeout_ms: 0 });
+  await alone.drained;
+  t.pass();
+});
+
+test('drain: what waits for the disk is written, and found by the next start', async (t) => {
+  const folder = mkdtempSync(join(tmpdir(), 'meshcache-drain-'));
+  t.teardown(() => rmSync(folder, { recursive: true, force: true }));
+  const port = await freePort();
+  const disk = { disk_enabled: true, disk_path: folder, disk_size: '64mb' };
+  const leaving = await createStore(port, disk);
+  const keys = await setPages(leaving, 50);
+  await drain(t, leaving);
+  await leaving.drained;
+  t.is(leaving.stats().disk?.queueBytes, 0);
+  await leaving.close();
+  const again = await createStore(port, disk);
+  t.teardown(() => again.close());
+  t.deepEqual(await missesOf(again, keys), []);
+});
+
+async function setPages(store: MeshCacheStore, count: number): Promise<string[]> {
+  const keys = Array.from({ length: count }, (_, i) => `page ${i}`);
+  for (const [i, key] of keys.entries()) if (!(await store.set(key, content(i, PAGE_BYTES)))) throw new Error(key);
+  return keys;
+}
+
+/** Reads every page; throws for a wrong byte. */
+async function missesOf(store: MeshCacheStore, keys: readonly string[]): Promise<string[]> {
+  const pages = await Promise.all(keys.map((key) => store.get(key)));
+  return keys.filter((key, i) => {
+    const page = pages[i];
+    if (page && !Buffer.from(page).equals(content(i, PAGE_BYTES))) throw new Error(`wrong bytes under ${key}`);
+    return page === null;
+  });
+}
+
+/** As an operator does it: over the control plane. */
+async function drain(t: ExecutionContext, store: MeshCacheStore, params: object = {}): Promise<DrainProgress> {
+  const rpc = new RpcClient();
+  t.teardown(() => rpc.close());
+  const { control_endpoint } = (await store.runtime.report()) as { control_endpoint: string };
+  return (await rpc.call(parseEndpoint(control_endpoint)!, 'node.drain', params)) as DrainProgress;
+}
