@@ -115,6 +115,8 @@ export const DIRECTORY_KEY_MAX_BYTES = KEY_MAX_BYTES + 1 * KIB;
 export const DIRECTORY_REQUESTS_IN_FLIGHT_MAX_COUNT = 4;
 /** Keys that one shard holds; new ones are refused beyond it. */
 export const DIRECTORY_SHARD_MAX_KEYS = 8_000_000;
+/** Nodes whose locations a reader wants only when there is no other. */
+export const DIRECTORY_AVOIDED_MAX_COUNT = 16;
 /** Locations (nodes) of one key that a shard keeps. */
 export const DIRECTORY_LOCATIONS_MAX_COUNT = 4;
 

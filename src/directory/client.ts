@@ -43,6 +43,11 @@ interface Statement extends KeyBatch {
   readonly dropped?: { readonly nodeId: string; readonly incarnation: number; readonly generation: number };
 }
 
+/** Keys to be found, and the nodes by which they could not be read. */
+interface Search extends KeyBatch {
+  readonly avoided: readonly string[];
+}
+
 /** Reads a location out of an answer. */
 type FoundLocations = (i: number) => DataLocation | null;
 
@@ -81,7 +86,7 @@ export class DirectoryClient {
   readonly #formerRingMs: number;
   /** By owner; an owner that nothing is asked of has none. */
   readonly #statements = new Map<string, RequestQueue<Statement, Uint8Array>>();
-  readonly #gets = new Map<string, RequestQueue<KeyBatch, FoundLocations>>();
+  readonly #gets = new Map<string, RequestQueue<Search, FoundLocations>>();
   readonly #existences = new Map<string, RequestQueue<KeyBatch, Uint8Array>>();
   #ring: OwnerRing;
   #formerRings: { readonly ring: OwnerRing; readonly untilMs: number }[] = [];
@@ -178,14 +183,16 @@ export class DirectoryClient {
   /**
    * Hands out what {@link get} finds as each owner answers, by the keys' indices: what the own shard knows at once, so that
    * its pages can be read while other owners are being asked. Each index comes once or, when nothing is found, never.
+   * Locations of nodes that are `avoided` come only when there are no others: at most DIRECTORY_AVOIDED_MAX_COUNT of them.
    */
   async find(
     keys: readonly string[],
     onFound: (found: readonly (readonly [index: number, location: DataLocation])[]) => void,
+    avoided: readonly string[] = [],
   ): Promise<void> {
     let foundCount = 0;
     await this.#ask(keys, async (ownerId, request) => {
-      const locationAt = await this.#getFrom(ownerId, pick(keys, request));
+      const locationAt = await this.#getFrom(ownerId, { keys: pick(keys, request), avoided });
       if (locationAt === undefined) return request;
       const found: [number, DataLocation][] = [];
       const missing = request.filter((i, j) => {
@@ -354,25 +361,23 @@ export class DirectoryClient {
     return this.#inQueue(this.#statements, ownerId, { keys, columns }, this.#statementKind(ownerId));
   }
 
-  async #getFrom(ownerId: string, keys: readonly string[]): Promise<FoundLocations | undefined> {
+  async #getFrom(ownerId: string, search: Search): Promise<FoundLocations | undefined> {
     if (this.#isLocal(ownerId)) {
-      const found = this.#localShard?.get(keys, this.#nodeId);
+      const found = this.#localShard?.get(search.keys, this.#nodeId, search.avoided);
       return found && ((i) => found.locationAt(i));
     }
-    return this.#inQueue(
-      this.#gets,
-      ownerId,
-      { keys },
-      {
-        ...plainKeys,
-        part: (found, from) => (i) => found(from + i),
-        send: async (batch) =>
-          this.#call(ownerId, 'get', { ...keyFields(batch.keys), asker: this.#nodeId }, (answer) => {
-            const found = readLocations(answer, batch.keys.length);
-            return (i: number) => found.locationAt(i);
-          }),
+    return this.#inQueue(this.#gets, ownerId, search, {
+      canJoin: (a, b) => a.avoided.length === 0 && b.avoided.length === 0,
+      join: (batches) => ({ ...plainKeys.join(batches), avoided: [] }),
+      part: (found, from) => (i) => found(from + i),
+      send: async ({ keys, avoided }) => {
+        const wishes = { asker: this.#nodeId, ...(avoided.length > 0 ? { avoided } : {}) };
+        return this.#call(ownerId, 'get', { ...keyFields(keys), ...wishes }, (answer) => {
+          const found = readLocations(answer, keys.length);
+          return (i: number) => found.locationAt(i);
+        });
       },
-    );
+    });
   }
 
   async #existsAt(ownerId: string, keys: readonly string[]): Promise<Uint8Array | undefined> {

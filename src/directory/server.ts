@@ -1,4 +1,5 @@
 import { ProtocolError } from '../base/errors.js';
+import { DIRECTORY_AVOIDED_MAX_COUNT } from '../base/limits.js';
 import type { RpcServer } from '../rpc/server.js';
 import { isNodeId, isWhole } from './location-columns.js';
 import { DirectoryShard } from './shard.js';
@@ -31,7 +32,7 @@ export class DirectoryServer {
   #get(fields: Fields): unknown {
     const asker = fields.asker ?? '';
     if (typeof asker !== 'string') throw new ProtocolError('asker: not text');
-    return locationFields(this.#shard.get(readKeys(fields, false), asker));
+    return locationFields(this.#shard.get(readKeys(fields, false), asker, readAvoided(fields)));
   }
 
   #exists(fields: Fields): unknown {
@@ -49,6 +50,13 @@ export class DirectoryServer {
     this.#shard.renounce(nodeId, incarnation, generation);
     return {};
   }
+}
+
+/** Nodes by which the asker could not read; left out by most. */
+function readAvoided({ avoided = [] }: Fields): readonly string[] {
+  const isList = Array.isArray(avoided) && avoided.length <= DIRECTORY_AVOIDED_MAX_COUNT;
+  if (isList && avoided.every(isNodeId)) return avoided;
+  throw new ProtocolError(`avoided: not a list of at most ${DIRECTORY_AVOIDED_MAX_COUNT} node ids`);
 }
 
 /** Which statements of which start of which node. */

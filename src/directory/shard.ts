@@ -39,6 +39,14 @@ interface NodeRecord extends LocationNode {
   tableIndex: number;
 }
 
+/** Whose locations somebody wants only when there are no others. */
+interface Wishes {
+  readonly asker: string;
+  readonly avoided: readonly string[];
+}
+
+const NOBODY: Wishes = { asker: '', avoided: [] };
+
 /** Keys that one `put` sweeps beyond its own number while dropped locations are left. */
 const SWEEP_KEYS_PER_PUT = 64;
 
@@ -94,13 +102,14 @@ export class DirectoryShard {
 
   /**
    * One live location a key, none where there is no live one: in memory rather than on disk; several of these take
-   * turns. One of the node `avoiding` is handed out only when there is no other.
+   * turns. One of the nodes `avoided`, by which it could not be read, is handed out only when there is no other, and one of
+   * the node `asker` only when there is not even that.
    */
-  get(keys: readonly string[], avoiding = ''): LocationColumns {
+  get(keys: readonly string[], asker = '', avoided: readonly string[] = []): LocationColumns {
     const found = new LocationColumns(keys.length);
     this.#call++;
     for (let i = 0; i < keys.length; i++) {
-      const slot = this.#choose(keys[i] as string, avoiding);
+      const slot = this.#choose(keys[i] as string, { asker, avoided });
       if (slot !== NO_SLOT) this.#copyOut(slot, found, i);
     }
     return found;
@@ -111,7 +120,7 @@ export class DirectoryShard {
     const found = new Uint8Array(keys.length);
     this.#call++;
     for (let i = 0; i < keys.length; i++) {
-      if (this.#choose(keys[i] as string, '') !== NO_SLOT) found[i] = 1;
+      if (this.#choose(keys[i] as string, NOBODY) !== NO_SLOT) found[i] = 1;
     }
     return found;
   }
@@ -309,18 +318,23 @@ export class DirectoryShard {
   }
 
   /** The slot to hand out for a key; NO_SLOT: none is live. */
-  #choose(key: string, avoiding: string): number {
+  #choose(key: string, wishes: Wishes): number {
     const head = this.#keys.get(key);
     if (head === undefined) return NO_SLOT;
     let own = NO_SLOT;
+    let last = NO_SLOT;
     let only = NO_SLOT;
     let count = 0;
     let tier = 0;
     for (let slot = head; slot !== NO_SLOT; slot = this.#slab.nextOf(slot)) {
       const record = this.#recordAt(this.#slab.nodeOf(slot));
       if (!this.#isLiveRecord(record)) continue;
-      if (record.nodeId === avoiding) {
+      if (record.nodeId === wishes.asker) {
         own = slot;
+        continue;
+      }
+      if (wishes.avoided.includes(record.nodeId)) {
+        last = slot;
         continue;
       }
       const slotTier = this.#slab.tierOf(slot);
@@ -329,16 +343,17 @@ export class DirectoryShard {
       only = slot;
       tier = slotTier;
     }
-    if (count === 0) return own;
-    return count === 1 ? only : this.#inTurn(head, count, { avoiding, tier });
+    if (count === 0) return last === NO_SLOT ? own : last;
+    return count === 1 ? only : this.#inTurn(head, count, { ...wishes, tier });
   }
 
-  #inTurn(head: number, count: number, { avoiding, tier }: { avoiding: string; tier: number }): number {
+  #inTurn(head: number, count: number, { asker, avoided, tier }: Wishes & { readonly tier: number }): number {
     this.#turn = (this.#turn + 1) >>> 0;
     let left = this.#turn % count;
     for (let slot = head; slot !== NO_SLOT; slot = this.#slab.nextOf(slot)) {
       const record = this.#recordAt(this.#slab.nodeOf(slot));
-      if (!this.#isLiveRecord(record) || record.nodeId === avoiding || this.#slab.tierOf(slot) !== tier) continue;
+      if (!this.#isLiveRecord(record) || this.#slab.tierOf(slot) !== tier) continue;
+      if (record.nodeId === asker || avoided.includes(record.nodeId)) continue;
       if (left-- === 0) return slot;
     }
     return NO_SLOT;

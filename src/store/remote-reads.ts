@@ -1,4 +1,5 @@
 import type { Clock } from '../base/clock.js';
+import { DIRECTORY_AVOIDED_MAX_COUNT } from '../base/limits.js';
 import type { Logger } from '../base/log.js';
 import type { MetricsSink } from '../base/metrics-sink.js';
 import type { DirectoryClient } from '../directory/client.js';
@@ -49,6 +50,17 @@ interface Call {
   readonly keys: readonly string[];
   readonly pages: readonly CallerPage[];
   readonly stale: StalePages;
+  readonly failed: FailedNodes;
+}
+
+/** Nodes that have failed within one call. */
+interface FailedNodes {
+  /** Could not be reached, or are no members any more: not tried again, so that each costs the call one deadline. */
+  readonly dead: Set<string>;
+  /** Did not bring pages from their disks: not asked for that again. */
+  readonly disks: Set<string>;
+  /** All, for whatever reason; others are preferred. */
+  readonly all: Set<string>;
 }
 
 /** Reads pages from the nodes that the directory names, out of their pools; what is on their disks comes there first. */
@@ -62,8 +74,8 @@ export class RemoteReads {
 
   /**
    * Reads those pages of a call that have these indices, all owners at once. `onOwn` is told, as answers come, what only this node itself is
-   * said to have. Resolves with what was found elsewhere. A page that is not where the directory said, for it has gone to its owner's
-   * disk meanwhile or another node has it, too, is looked for anew.
+   * said to have. Resolves with what was found elsewhere. A page that could not be read where the directory said, for its owner does not
+   * answer or it has gone to its owner's disk meanwhile, is looked for anew: on other nodes that have it, too, if there are any.
    */
   async read(
     keys: readonly string[],
@@ -73,11 +85,17 @@ export class RemoteReads {
   ): Promise<RemoteRead[]> {
     const last = new Map<number, RemoteRead>();
     const stale: StalePages = new Map();
+    const failed: FailedNodes = { dead: new Set(), disks: new Set(), all: new Set() };
     let left = wanted;
     for (let round = 0; round < ROUNDS_MAX_COUNT && left.length > 0 && !this.#closed; round++) {
-      const reads = await this.#readOnce({ keys, pages, stale }, left, round === 0 ? onOwn : () => {});
+      const before = new Set(failed.all);
+      const reads = await this.#readOnce({ keys, pages, stale, failed }, left, round === 0 ? onOwn : () => {});
       for (const read of reads) last.set(read.index, read);
-      left = reads.filter(({ isRead, tier }) => !isRead && tier === 'memory').map(({ index }) => index);
+      const missed = reads.filter(({ isRead }) => !isRead);
+      for (const { nodeId } of missed) failed.all.add(nodeId);
+      // Who is named although it had failed already is the only one that has the page.
+      const isOver = ({ nodeId, tier }: RemoteRead) => before.has(nodeId) && isGivenUp(failed, nodeId, tier);
+      left = missed.filter((read) => !isOver(read)).map(({ index }) => index);
     }
     if (stale.size > 0) this.#count(stale);
     return [...last.values()];
@@ -113,23 +131,32 @@ export class RemoteReads {
         const onDisk = elsewhere.filter(([, { tier }]) => tier === 'disk');
         reads.push(this.#readFromMemory(inMemory, call, sinceMs), ...this.#readFromDisks(onDisk, call));
       },
+      [...call.failed.all].slice(0, DIRECTORY_AVOIDED_MAX_COUNT),
     );
     return (await Promise.all(reads)).flat();
   }
 
   /** One read for each page that has the wanted length and whose owner lives. Since `sinceMs` the locations are known. */
-  async #readFromMemory(found: Found, { pages, stale }: Call, sinceMs: number): Promise<RemoteRead[]> {
+  async #readFromMemory(located: Found, { pages, stale, failed }: Call, sinceMs: number): Promise<RemoteRead[]> {
     const { transport, log, clock } = this.#parts;
     const ops: ReadOp[] = [];
     const targets: Omit<RemoteRead, 'isRead'>[] = [];
-    for (const [index, location] of found) {
-      const op = this.#readOp(location, pages[index] as CallerPage);
-      if (op === 'owner_gone') stale.set(index, op);
-      if (op === null || op === 'owner_gone') continue;
+    const skipped: RemoteRead[] = [];
+    for (const [index, location] of located) {
+      const { nodeId } = location;
+      const found = this.#readOp(location, pages[index] as CallerPage);
+      if (found === null) continue;
+      const op = found !== 'owner_gone' && failed.dead.has(nodeId) ? 'unreachable' : found;
+      if (typeof op === 'string') {
+        stale.set(index, op);
+        failed.dead.add(nodeId);
+        skipped.push({ index, nodeId, tier: 'memory', isRead: false });
+        continue;
+      }
       ops.push(op);
-      targets.push({ index, nodeId: location.nodeId, tier: 'memory' });
+      targets.push({ index, nodeId, tier: 'memory' });
     }
-    if (ops.length === 0 || this.#closed) return [];
+    if (ops.length === 0 || this.#closed) return skipped;
     const read = await transport.batchRead(ops).catch((error: unknown): boolean[] => {
       // The caller's memory was freed under way; other reads of the call go on and are to be waited for.
       log.log('warn', 'pages could not be read', { error: String(error) });
@@ -140,31 +167,47 @@ export class RemoteReads {
       if (isInTime && read[k] === true) continue;
       const wasReached = transport.isReachable((ops[k] as ReadOp).remoteEndpoint);
       const reason = read[k] === true ? 'late' : wasReached ? 'unreadable' : 'unreachable';
-      stale.set((targets[k] as { index: number }).index, reason);
+      const { index, nodeId } = targets[k] as { index: number; nodeId: string };
+      stale.set(index, reason);
+      if (reason === 'unreachable') failed.dead.add(nodeId);
     }
-    return targets.map((target, k) => ({ ...target, isRead: isInTime && read[k] === true }));
+    return [...skipped, ...targets.map((target, k) => ({ ...target, isRead: isInTime && read[k] === true }))];
   }
 
   #readFromDisks(found: Found, call: Call): Promise<RemoteRead[]>[] {
+    const { stale, failed } = call;
     const byOwner = new Map<string, number[]>();
+    const skipped: RemoteRead[] = [];
     for (const [index, location] of found) {
+      const { nodeId } = location;
       if (location.length !== (call.pages[index] as CallerPage).length) continue;
-      if (this.#parts.endpointOf(location) === undefined) {
-        call.stale.set(index, 'owner_gone');
+      const isGone = this.#parts.endpointOf(location) === undefined;
+      if (isGone) {
+        stale.set(index, 'owner_gone');
+        failed.dead.add(nodeId);
+      }
+      if (isGone || isGivenUp(failed, nodeId, 'disk')) {
+        skipped.push({ index, nodeId, tier: 'disk', isRead: false });
         continue;
       }
-      const indices = byOwner.get(location.nodeId);
-      if (indices === undefined) byOwner.set(location.nodeId, [index]);
+      const indices = byOwner.get(nodeId);
+      if (indices === undefined) byOwner.set(nodeId, [index]);
       else indices.push(index);
     }
-    return [...byOwner].map(([nodeId, indices]) => this.#readFromDisk(nodeId, indices, call));
+    const reads = [...byOwner].map(([nodeId, indices]) => this.#readFromDisk(nodeId, indices, call));
+    return [Promise.resolve(skipped), ...reads];
   }
 
   async #readFromDisk(nodeId: string, indices: readonly number[], call: Call): Promise<RemoteRead[]> {
     const { promotions, clock } = this.#parts;
-    const { keys, pages, stale } = call;
+    const { keys, pages, stale, failed } = call;
     // What its owner does not keep there for this reader is asked for again; only the end counts.
-    const promoted: Call = { keys, pages, stale: new Map() };
+    const promoted: Call = {
+      keys,
+      pages,
+      stale: new Map(),
+      failed: { dead: new Set(), disks: new Set(), all: new Set() },
+    };
     const reading = new PromotedReading(
       nodeId,
       indices.map((index) => keys[index] as string),
@@ -184,7 +227,9 @@ export class RemoteReads {
     );
     const results = await reading.run();
     indices.forEach((index, j) => {
-      if (results[j] !== true) stale.set(index, promoted.stale.get(index) ?? 'not_promoted');
+      if (results[j] === true) return;
+      stale.set(index, promoted.stale.get(index) ?? 'not_promoted');
+      failed.disks.add(nodeId);
     });
     return indices.map((index, j) => ({ index, nodeId, tier: 'disk', isRead: results[j] === true }));
   }
@@ -211,4 +256,9 @@ export class RemoteReads {
     const { verifyReads, quarantineMs } = this.#parts;
     return verifyReads || quarantineMs === 0 || elapsedMs <= quarantineMs / 2;
   }
+}
+
+/** Whether a page of this node there is not worth another attempt of the call. */
+function isGivenUp({ dead, disks }: FailedNodes, nodeId: string, tier: Tier): boolean {
+  return dead.has(nodeId) || (tier === 'disk' && disks.has(nodeId));
 }

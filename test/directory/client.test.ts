@@ -266,6 +266,8 @@ test('directory: malformed requests are refused whole, counted, and the shard is
     ['directory.put', { key_lengths: 'x', key_text: [], nodes: [], locations: new Uint8Array(37) }],
     ['directory.get', { key_lengths: new Uint8Array([1, 0, 0, 0]), key_text: new Uint8Array(0) }],
     ['directory.get', { key_lengths: new Uint8Array(0), key_text: new Uint8Array(0), asker: 7 }],
+    ['directory.get', { key_lengths: new Uint8Array(0), key_text: new Uint8Array(0), avoided: 'n1' }],
+    ['directory.get', { key_lengths: new Uint8Array(0), key_text: new Uint8Array(0), avoided: Array(17).fill('n1') }],
     ['directory.exists', { key_lengths: new Uint8Array(3), key_text: new Uint8Array(0) }],
     ['directory.delete', { key_lengths: new Uint8Array(0), key_text: new Uint8Array(0) }],
   ];

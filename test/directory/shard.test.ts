@@ -70,6 +70,21 @@ test('shard: the asker’s own location is handed out only when there is no othe
   for (let i = 0; i < 5; i++) t.is(getOne(shard, 'key', 'n1')?.nodeId, 'n2');
 });
 
+test('shard: locations that could not be read are handed out only when there are no others, the asker’s own last', (t) => {
+  const shard = new DirectoryShard();
+  for (const nodeId of ['n1', 'n2', 'n3', 'n4']) putOne(shard, 'key', { nodeId });
+  const asked = (asker: string, avoided: string[]): (string | undefined)[] => {
+    const found = Array.from({ length: 12 }, () => shard.get(['key'], asker, avoided).locationAt(0)?.nodeId);
+    return [...new Set(found)].sort();
+  };
+  t.deepEqual(asked('', ['n1']), ['n2', 'n3', 'n4']);
+  t.deepEqual(asked('n2', ['n1', 'n3']), ['n4']);
+  t.deepEqual(asked('n2', ['n1', 'n3', 'n4']), ['n4']);
+  t.deepEqual(asked('n2', []), ['n1', 'n3', 'n4']);
+  shard.dropNodes(({ nodeId }) => nodeId === 'n2');
+  t.deepEqual(asked('n2', ['n1']), ['n2']);
+});
+
 test('shard: a location in memory goes before one on disk, whoever stated it first', (t) => {
   const live = new Set(['n1', 'n2', 'n3', 'n4']);
   const shard = new DirectoryShard({ isLive: (nodeId) => live.has(nodeId) });

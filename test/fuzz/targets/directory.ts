@@ -145,6 +145,7 @@ export const directoryServer: Fuzzer = {
       valueInput([
         ['directory.put', put],
         ['directory.get', { ...wireKeys, asker: 'n1' }],
+        ['directory.get', { ...wireKeys, asker: 'n1', avoided: ['n2', 'n3'] }],
         ['directory.exists', wireKeys],
       ] as never),
       valueInput([

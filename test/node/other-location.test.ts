@@ -1,0 +1,30 @@
+import test from 'ava';
+import type { MeshCacheStore } from '../../src/node/meshcache-store.js';
+import { content } from '../support.js';
+import { createCluster } from './store-fixture.js';
+
+const PAGE_BYTES = 16 * 1024;
+const PAGES = 64;
+
+test('reads: a page that one node does not hand out is read from another one that has it, within the same call', async (t) => {
+  // Nobody is dropped meanwhile: the directory goes on naming the node that cannot be read.
+  const stores = await createCluster(4, { heartbeat_interval: 2, member_ttl: 60 });
+  t.teardown(() => Promise.all(stores.map((store) => store.close())));
+  const [dead, alive, reader, other] = stores as [MeshCacheStore, MeshCacheStore, MeshCacheStore, MeshCacheStore];
+  const keys = Array.from({ length: PAGES }, (_, i) => `shared ${i}`);
+  for (const store of [dead, alive]) {
+    for (const [i, key] of keys.entries()) t.true(await store.set(key, content(i, PAGE_BYTES)));
+  }
+  const alone = 'only there';
+  t.true(await dead.set(alone, content(1000, PAGE_BYTES)));
+  await dead.runtime.transport.close();
+
+  for (const store of [reader, other]) {
+    const pages = await Promise.all(keys.map((key) => store.get(key)));
+    t.is(pages.filter((page) => page === null).length, 0, 'pages missed');
+    for (const [i, page] of pages.entries()) t.deepEqual(page, content(i, PAGE_BYTES));
+    const startMs = performance.now();
+    t.is(await store.get(alone), null);
+    t.true(performance.now() - startMs < 1_000, 'what only a dead node has costs no deadline again');
+  }
+});
