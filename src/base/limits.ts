@@ -30,6 +30,14 @@ export const COPY_SLICE_MAX_BYTES = 32 * MIB;
 
 export const RPC_FRAME_MAX_BYTES = 16 * MIB;
 export const RPC_IN_FLIGHT_MAX_COUNT = 1024;
+/** Bytes of the requests of these. */
+export const RPC_IN_FLIGHT_MAX_BYTES = 64 * MIB;
+/** What one server works on for all its peers, and what each may have of that however many others there are. */
+export const RPC_SERVER_IN_FLIGHT_MAX_COUNT = 16_384;
+export const RPC_SERVER_IN_FLIGHT_MAX_BYTES = 256 * MIB;
+export const RPC_GRANTED_COUNT = 8;
+/** Answers of one server that wait for peers to read them: above, who lets more than RPC_PAUSE_AT_BYTES wait is dropped. */
+export const RPC_SERVER_BUFFERED_MAX_BYTES = 256 * MIB;
 export const RPC_CONNECTIONS_MAX_COUNT = 4096;
 export const RPC_CALL_TIMEOUT_MS = 2_000;
 export const RPC_CONNECT_TIMEOUT_MS = 1_000;
@@ -111,6 +119,8 @@ export const DIRECTORY_REQUEST_MAX_KEYS = 1024;
 export const DIRECTORY_REQUEST_MAX_KEY_BYTES = 4 * MIB;
 /** UTF-8 bytes of one object key: a program's key and its namespace. */
 export const DIRECTORY_KEY_MAX_BYTES = KEY_MAX_BYTES + 1 * KIB;
+/** Keys that wait for one owner; further requests fail, as if it did not answer. */
+export const DIRECTORY_QUEUE_MAX_KEYS = 2 * CALL_MAX_KEYS;
 /** Requests of one call that are under way to one owner. */
 export const DIRECTORY_REQUESTS_IN_FLIGHT_MAX_COUNT = 4;
 /** Keys that one shard holds; new ones are refused beyond it. */
@@ -290,6 +300,9 @@ function relation(holds: boolean, text: string): void {
 
 relation(HANDSHAKES_PENDING_MAX_COUNT < RPC_CONNECTIONS_MAX_COUNT, 'handshakes leave room for members');
 relation(HANDSHAKES_PENDING_MAX_COUNT < DATA_CONNECTIONS_MAX_COUNT, 'handshakes leave room for readers');
+relation(RPC_FRAME_MAX_BYTES <= RPC_IN_FLIGHT_MAX_BYTES, 'a request fits in what one peer may have in flight');
+relation(RPC_IN_FLIGHT_MAX_BYTES <= RPC_SERVER_IN_FLIGHT_MAX_BYTES, 'one peer fits in what all may have in flight');
+relation(RPC_BUFFERED_MAX_BYTES <= RPC_SERVER_BUFFERED_MAX_BYTES, 'what waits for one peer fits in what waits for all');
 relation(PAGE_MAX_BYTES <= SEGMENT_MAX_BYTES, 'a page fits in a segment');
 relation(RPC_FRAME_MAX_BYTES <= RPC_BUFFERED_MAX_BYTES, 'an answer fits in what may wait for a peer');
 relation(DIRECTORY_REQUEST_MAX_KEY_BYTES * 2 <= RPC_FRAME_MAX_BYTES, 'a directory request fits in a frame');

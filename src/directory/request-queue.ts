@@ -1,4 +1,8 @@
-import { DIRECTORY_REQUEST_MAX_KEY_BYTES, DIRECTORY_REQUEST_MAX_KEYS } from '../base/limits.js';
+import {
+  DIRECTORY_QUEUE_MAX_KEYS,
+  DIRECTORY_REQUEST_MAX_KEY_BYTES,
+  DIRECTORY_REQUEST_MAX_KEYS,
+} from '../base/limits.js';
 import { keysMaxBytes } from './owners.js';
 
 /** What one message to an owner carries: keys, and whatever goes with them. */
@@ -31,6 +35,7 @@ export class RequestQueue<B extends KeyBatch, A> {
   readonly #atOnce: number;
   /** In the order of asking. */
   #waiting: Waiting<B, A>[] = [];
+  #waitingKeys = 0;
   #underWay = 0;
 
   constructor(kind: RequestKind<B, A>, atOnce: number) {
@@ -43,10 +48,12 @@ export class RequestQueue<B extends KeyBatch, A> {
     return this.#underWay === 0;
   }
 
-  /** `batch` fits in one request. Never rejects. */
+  /** `batch` fits in one request. Undefined also when more than DIRECTORY_QUEUE_MAX_KEYS keys would wait. Never rejects. */
   ask(batch: B): Promise<A | undefined> {
+    if (this.#waitingKeys + batch.keys.length > DIRECTORY_QUEUE_MAX_KEYS) return Promise.resolve(undefined);
     return new Promise((resolve) => {
       this.#waiting.push({ batch, resolve });
+      this.#waitingKeys += batch.keys.length;
       this.#next();
     });
   }
@@ -54,6 +61,7 @@ export class RequestQueue<B extends KeyBatch, A> {
   #next(): void {
     while (this.#underWay < this.#atOnce && this.#waiting.length > 0) {
       const together = this.#waiting.splice(0, this.#joinable());
+      for (const { batch } of together) this.#waitingKeys -= batch.keys.length;
       this.#underWay++;
       void this.#send(together);
     }

@@ -5,7 +5,9 @@ import type { Environment } from '../base/environment.js';
 import { type ErrorCode, MeshCacheError } from '../base/errors.js';
 import {
   RPC_BUFFERED_MAX_BYTES,
+  RPC_GRANTED_COUNT,
   RPC_HANDSHAKE_TIMEOUT_MS,
+  RPC_IN_FLIGHT_MAX_BYTES,
   RPC_IN_FLIGHT_MAX_COUNT,
   RPC_METHOD_MAX_BYTES,
   RPC_PAUSE_AT_BYTES,
@@ -53,12 +55,25 @@ export interface ServerConnectionOwner {
   readonly codec: MessageCodec;
   handlerOf(method: string): RpcHandler | undefined;
   called(): void;
+  /** Whether all connections together may have another call of so many bytes. */
+  hasRoomFor(bytes: number): boolean;
+  /** A call of so many bytes is being answered, or (`count` -1) is not any more. */
+  inFlight(count: 1 | -1, bytes: number): void;
+  /** Whether too much waits for peers to read it, of all connections together. */
+  isOverfull(): boolean;
   fault(kind: RpcFault): void;
   /** `remote` and this node do not agree on a secret; the connection ends. */
   unauthenticated(reason: AuthFailureReason, remote: string): void;
   /** The peer has said hello, and has proved itself where that is wanted. */
   opened(connection: ServerConnection): void;
   ended(connection: ServerConnection): void;
+}
+
+interface Call {
+  readonly requestId: number;
+  /** Of the request. */
+  readonly bytes: number;
+  readonly params: unknown;
 }
 
 const ERROR_TEXT_MAX_CHARACTERS = 512;
@@ -71,6 +86,8 @@ export class ServerConnection {
   readonly #writer: FrameWriter;
   readonly #remote: string;
   readonly #calls = new Map<number, CallContext>();
+  /** Of the requests of these. */
+  #inFlightBytes = 0;
   /** What the opening is at; undefined: the peer's hello is due. */
   #handshake: ServerHandshake | undefined;
   #clientGreeting: Buffer = Buffer.alloc(0);
@@ -177,13 +194,14 @@ export class ServerConnection {
     if (this.#calls.has(frame.requestId)) throw new FrameError('bad_frame', 'request id that is in use');
     const { method, params } = this.#decodeCall(frame.message);
     this.#owner.called();
-    const refusal = this.#refusal(method, params);
+    const { length: bytes } = frame.message;
+    const refusal = this.#refusal(method, params, bytes);
     if (refusal !== undefined) {
       this.#owner.fault(refusal.fault);
       this.#answerError(frame.requestId, refusal.code, refusal.text);
       return;
     }
-    this.#run(frame.requestId, this.#owner.handlerOf(method) as RpcHandler, params);
+    this.#run({ requestId: frame.requestId, bytes, params }, this.#owner.handlerOf(method) as RpcHandler);
   }
 
   #decodeCall(message: Uint8Array): { method: string; params: unknown } {
@@ -199,9 +217,17 @@ export class ServerConnection {
     return { method: call[0], params: call[1] };
   }
 
-  #refusal(method: string, params: unknown): { fault: RpcFault; code: ErrorCode; text: string } | undefined {
-    if (this.#calls.size >= RPC_IN_FLIGHT_MAX_COUNT) {
+  #refusal(
+    method: string,
+    params: unknown,
+    bytes: number,
+  ): { fault: RpcFault; code: ErrorCode; text: string } | undefined {
+    if (this.#calls.size >= RPC_IN_FLIGHT_MAX_COUNT || this.#inFlightBytes + bytes > RPC_IN_FLIGHT_MAX_BYTES) {
       return { fault: 'too_many_calls', code: 'ERR_OVERLOADED', text: 'too many calls at once on one connection' };
+    }
+    // Whoever asks little is answered, however much others ask.
+    if (this.#calls.size >= RPC_GRANTED_COUNT && !this.#owner.hasRoomFor(bytes)) {
+      return { fault: 'too_many_calls', code: 'ERR_OVERLOADED', text: 'too many calls at once on this node' };
     }
     if (this.#owner.handlerOf(method) === undefined) {
       const text = `no method ${JSON.stringify(method.slice(0, RPC_METHOD_MAX_BYTES))}`;
@@ -213,9 +239,11 @@ export class ServerConnection {
     return undefined;
   }
 
-  #run(requestId: number, handler: RpcHandler, params: unknown): void {
-    const context = new CallContext(this.#remote);
+  #run({ requestId, bytes, params }: Call, handler: RpcHandler): void {
+    const context = new CallContext(this.#remote, bytes);
     this.#calls.set(requestId, context);
+    this.#inFlightBytes += bytes;
+    this.#owner.inFlight(1, bytes);
     try {
       const result = handler(params, context);
       if (result instanceof Promise) {
@@ -234,14 +262,22 @@ export class ServerConnection {
   #succeeded(requestId: number, value: unknown): void {
     try {
       this.#answer(FrameType.answer, requestId, value);
-      this.#calls.delete(requestId);
+      this.#finish(requestId);
     } catch (error) {
       this.#failed(requestId, error);
     }
   }
 
-  #failed(requestId: number, error: unknown): void {
+  #finish(requestId: number): void {
+    const context = this.#calls.get(requestId);
+    if (context === undefined) return;
     this.#calls.delete(requestId);
+    this.#inFlightBytes -= context.bytes;
+    this.#owner.inFlight(-1, context.bytes);
+  }
+
+  #failed(requestId: number, error: unknown): void {
+    this.#finish(requestId);
     const isOurs = error instanceof MeshCacheError;
     const isCallersFault = isOurs && (error.code === 'ERR_ARGUMENT' || error.code === 'ERR_PROTOCOL');
     this.#owner.fault(isCallersFault ? 'bad_params' : 'handler');
@@ -268,8 +304,10 @@ export class ServerConnection {
     }
     writeFrameHeader(bytes, type, requestId);
     this.#writer.write(bytes);
-    if (this.bufferedBytes > RPC_BUFFERED_MAX_BYTES) this.#drop('slow_peer');
-    else if (this.bufferedBytes > RPC_PAUSE_AT_BYTES) this.#pause();
+    const { bufferedBytes } = this;
+    if (bufferedBytes <= RPC_PAUSE_AT_BYTES) return;
+    if (bufferedBytes > RPC_BUFFERED_MAX_BYTES || this.#owner.isOverfull()) this.#drop('slow_peer');
+    else this.#pause();
   }
 
   /** A peer that does not read its answers is not listened to either, and not for ever. */
@@ -309,8 +347,8 @@ export class ServerConnection {
     this.#cancelTimer();
     if (this.#reader.isWithinFrame) this.#owner.fault('truncated');
     this.#reader.stop();
+    // Their handlers may still be at it; until they end, what they hold counts.
     for (const context of this.#calls.values()) context.abort();
-    this.#calls.clear();
     this.#owner.ended(this);
   }
 }
@@ -318,11 +356,14 @@ export class ServerConnection {
 /** Most handlers answer at once and never ask for the signal: it is made when it is. */
 class CallContext implements RpcContext {
   readonly remote: string;
+  /** Of the request. */
+  readonly bytes: number;
   #controller: AbortController | undefined;
   #aborted = false;
 
-  constructor(remote: string) {
+  constructor(remote: string, bytes: number) {
     this.remote = remote;
+    this.bytes = bytes;
   }
 
   get signal(): AbortSignal {

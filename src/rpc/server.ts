@@ -2,7 +2,14 @@ import type { AddressInfo, Server, Socket } from 'node:net';
 import { AuthFailures } from '../base/auth-failures.js';
 import { type Environment, systemEnvironment } from '../base/environment.js';
 import { ArgumentError, ClosedError, ConfigError } from '../base/errors.js';
-import { HANDSHAKES_PENDING_MAX_COUNT, RPC_CONNECTIONS_MAX_COUNT, RPC_METHOD_MAX_BYTES } from '../base/limits.js';
+import {
+  HANDSHAKES_PENDING_MAX_COUNT,
+  RPC_CONNECTIONS_MAX_COUNT,
+  RPC_METHOD_MAX_BYTES,
+  RPC_SERVER_BUFFERED_MAX_BYTES,
+  RPC_SERVER_IN_FLIGHT_MAX_BYTES,
+  RPC_SERVER_IN_FLIGHT_MAX_COUNT,
+} from '../base/limits.js';
 import { formatEndpoint } from '../base/network.js';
 import { PendingConnections } from '../base/pending-connections.js';
 import { MessageCodec } from './message.js';
@@ -28,6 +35,8 @@ export interface RpcServerStats {
   readonly connections: number;
   /** Calls received since the start. */
   readonly calls: number;
+  /** Calls that are being answered. */
+  readonly inFlight: number;
   /** Answers that peers have not taken yet. */
   readonly bufferedBytes: number;
   readonly errors: Readonly<Partial<Record<RpcFault, number>>>;
@@ -55,6 +64,8 @@ export class RpcServer {
   });
   readonly #errors: Partial<Record<RpcFault, number>> = {};
   #calls = 0;
+  #inFlightCount = 0;
+  #inFlightBytes = 0;
   #server: Server | undefined;
   #stopped = false;
 
@@ -119,9 +130,19 @@ export class RpcServer {
 
   /** Counts of now, and counters since the start. */
   stats(): RpcServerStats {
-    let bufferedBytes = 0;
-    for (const connection of this.#connections) bufferedBytes += connection.bufferedBytes;
-    return { connections: this.#connections.size, calls: this.#calls, bufferedBytes, errors: { ...this.#errors } };
+    return {
+      connections: this.#connections.size,
+      calls: this.#calls,
+      inFlight: this.#inFlightCount,
+      bufferedBytes: this.#bufferedBytes(),
+      errors: { ...this.#errors },
+    };
+  }
+
+  #bufferedBytes(): number {
+    let bytes = 0;
+    for (const connection of this.#connections) bytes += connection.bufferedBytes;
+    return bytes;
   }
 
   #accept(socket: Socket): void {
@@ -141,6 +162,14 @@ export class RpcServer {
         this.#calls++;
         this.#env.metrics.count('meshcache_rpc_served_calls_total');
       },
+      hasRoomFor: (bytes) =>
+        this.#inFlightCount < RPC_SERVER_IN_FLIGHT_MAX_COUNT &&
+        this.#inFlightBytes + bytes <= RPC_SERVER_IN_FLIGHT_MAX_BYTES,
+      inFlight: (count, bytes) => {
+        this.#inFlightCount += count;
+        this.#inFlightBytes += count * bytes;
+      },
+      isOverfull: () => this.#bufferedBytes() > RPC_SERVER_BUFFERED_MAX_BYTES,
       fault: (kind) => this.#fault(kind),
       unauthenticated: (reason, remote) => this.#authFailures.record(reason, remote),
       opened: (opened) => this.#pending.delete(opened),

@@ -1,0 +1,93 @@
+import test from 'ava';
+import {
+  RPC_GRANTED_COUNT,
+  RPC_IN_FLIGHT_MAX_BYTES,
+  RPC_IN_FLIGHT_MAX_COUNT,
+  RPC_SERVER_BUFFERED_MAX_BYTES,
+  RPC_SERVER_IN_FLIGHT_MAX_COUNT,
+} from '../../src/base/limits.js';
+import { encodeHello, FRAME_HEADER_BYTES, FrameType, writeFrameHeader } from '../../src/rpc/frame.js';
+import { MessageCodec } from '../../src/rpc/message.js';
+import { until } from '../support.js';
+import { newClient, rawConnection, startServer, testEnvironment } from './support.js';
+
+const codec = new MessageCodec();
+
+function callFrame(requestId: number, method: string, params: object = {}): Buffer {
+  const bytes = codec.encode([method, params], FRAME_HEADER_BYTES);
+  writeFrameHeader(bytes, FrameType.call, requestId);
+  return bytes;
+}
+
+test('rpc admission: peers that ask all that a server works on do not keep out one that asks little', async (t) => {
+  const { server, endpoint } = await startServer(t, testEnvironment());
+  let release = (): void => {};
+  const released = new Promise<void>((resolve) => {
+    release = resolve;
+  });
+  server.handle('slow', async () => {
+    await released;
+    return {};
+  });
+  const calls = Array.from({ length: RPC_IN_FLIGHT_MAX_COUNT }, (_, i) => callFrame(i, 'slow'));
+  const greedy = RPC_SERVER_IN_FLIGHT_MAX_COUNT / RPC_IN_FLIGHT_MAX_COUNT;
+  for (let i = 0; i < greedy + 1; i++) {
+    const raw = await rawConnection(t, endpoint.port);
+    raw.socket.write(Buffer.concat([encodeHello(), ...calls]));
+  }
+  await until(() => server.stats().calls === (greedy + 1) * RPC_IN_FLIGHT_MAX_COUNT);
+  t.is(server.stats().inFlight, RPC_SERVER_IN_FLIGHT_MAX_COUNT + RPC_GRANTED_COUNT);
+  t.is(server.stats().errors.too_many_calls, RPC_IN_FLIGHT_MAX_COUNT - RPC_GRANTED_COUNT);
+
+  const polite = newClient(t);
+  for (let i = 0; i < 20; i++) t.deepEqual(await polite.call(endpoint, 'echo', { i }), { i });
+  const waiting = Array.from({ length: RPC_GRANTED_COUNT }, () => polite.call(endpoint, 'slow', {}));
+  await t.throwsAsync(polite.call(endpoint, 'echo', {}), { code: 'ERR_OVERLOADED', message: /on this node/ });
+  release();
+  for (const answer of await Promise.all(waiting)) t.deepEqual(answer, {});
+  await until(() => server.stats().inFlight === 0);
+});
+
+test('rpc admission: the bytes of calls under way are bounded, and count until their handlers have ended', async (t) => {
+  const { server, endpoint } = await startServer(t, testEnvironment());
+  let release = (): void => {};
+  const released = new Promise<void>((resolve) => {
+    release = resolve;
+  });
+  server.handle('slow', async () => {
+    await released;
+    return {};
+  });
+  const bytes = new Uint8Array(15 * 2 ** 20);
+  const fits = Math.floor(RPC_IN_FLIGHT_MAX_BYTES / bytes.length);
+  const raw = await rawConnection(t, endpoint.port);
+  raw.socket.write(encodeHello());
+  for (let i = 0; i < fits + 2; i++) raw.socket.write(callFrame(i, 'slow', { bytes }));
+  await until(() => server.stats().calls === fits + 2);
+  t.is(server.stats().inFlight, fits);
+  t.is(server.stats().errors.too_many_calls, 2);
+  raw.socket.destroy();
+  await until(() => server.stats().connections === 0);
+  t.is(server.stats().inFlight, fits, 'who comes again does not begin anew');
+  release();
+  await until(() => server.stats().inFlight === 0);
+});
+
+test('rpc admission: what waits for peers that do not read is bounded for all of them together', async (t) => {
+  const { server, endpoint } = await startServer(t, testEnvironment());
+  const answer = { bytes: new Uint8Array(2 ** 20) };
+  server.handle('large', () => answer);
+  const calls = Array.from({ length: 60 }, (_, i) => callFrame(i, 'large'));
+  let mostBytes = 0;
+  for (let i = 0; i < 12; i++) {
+    const raw = await rawConnection(t, endpoint.port);
+    raw.socket.pause();
+    raw.socket.write(Buffer.concat([encodeHello(), ...calls]));
+    await until(() => server.stats().calls >= (i + 1) * 10 || (server.stats().errors.slow_peer ?? 0) > 0);
+    mostBytes = Math.max(mostBytes, server.stats().bufferedBytes);
+  }
+  await until(() => (server.stats().errors.slow_peer ?? 0) > 0);
+  t.true(mostBytes <= RPC_SERVER_BUFFERED_MAX_BYTES + 2 ** 21, `${mostBytes} bytes`);
+  t.log(`${12 * 60} MiB asked for, at most ${(mostBytes / 2 ** 20).toFixed(0)} MiB waited`);
+  t.deepEqual(await newClient(t).call(endpoint, 'echo', {}), {});
+});
