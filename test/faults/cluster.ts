@@ -175,7 +175,7 @@ export class FaultCluster {
   }
 
   #configOf(node: number): Record<string, unknown> {
-    const { listedMasters, replicas, evictionPolicy, isAuthenticated, disks } = this.#schedule;
+    const { listedMasters, replicas, evictionPolicy, isAuthenticated, promotesHotReads, disks } = this.#schedule;
     const masters = Array.from({ length: listedMasters }, (_, i) => `${hostOf(i + 1)}:${PORTS.discovery}`);
     return {
       discovery_addr: masters.join(),

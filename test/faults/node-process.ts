@@ -130,6 +130,14 @@ export class NodeProcess {
     this.#child.kill('SIGCONT');
   }
 
+  /** Has the node leave its cluster in good order, for as long as it is given, and closes it. */
+  async drain(maxMs: number): Promise<void> {
+    await this.#startOutcome;
+    // A node that does not answer, or takes longer, is closed as it is.
+    await this.ask({ what: 'drain', timeoutMs: maxMs / 2 }, maxMs).catch(() => {});
+    await this.close();
+  }
+
   /** Closes the store; the process must then end by itself. */
   async close(): Promise<void> {
     // On a slow machine it may be starting still.

@@ -4,6 +4,7 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { type Clock, systemClock } from '../../src/base/clock.js';
 import { KEY_PREFIX_BYTES } from '../../src/base/limits.js';
 import { stderrLogger } from '../../src/base/log.js';
+import { ClusterQuery } from '../../src/cli/cluster-query.js';
 import { DirectoryClient } from '../../src/directory/client.js';
 import { MeshCacheStore } from '../../src/node/meshcache-store.js';
 import { NodeRuntime } from '../../src/node/node-runtime.js';
@@ -120,8 +121,25 @@ class FaultNode {
       case 'jump':
         this.#clock.offsetMs += ask.ms;
         return;
+      case 'drain':
+        return this.#drain(ask.timeoutMs);
       case 'close':
         return this.#close();
+    }
+  }
+
+  /** As an operator does it, by the control endpoint. */
+  async #drain(timeoutMs: number): Promise<void> {
+    const { store } = this.#running();
+    const { extraConfig } = this.#setup;
+    const secret = extraConfig.cluster_secret as string | undefined;
+    const query = new ClusterQuery(secret === undefined ? {} : { clusterSecret: [secret] });
+    try {
+      const endpoint = { host: String(extraConfig.local_hostname), port: Number(extraConfig.control_port) };
+      await query.drain(endpoint, timeoutMs);
+      await store.drained;
+    } finally {
+      await query.close();
     }
   }
 

@@ -87,6 +87,8 @@ export type Ask =
   | { readonly what: 'find'; readonly keys: readonly string[] }
   | { readonly what: 'sample' }
   | { readonly what: 'jump'; readonly ms: number }
+  /** Answered when the node has left its cluster. */
+  | { readonly what: 'drain'; readonly timeoutMs: number }
   | { readonly what: 'close' };
 
 export type ToNode = { readonly id: number; readonly ask: Ask } | { readonly setup: NodeSetup };

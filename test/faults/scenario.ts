@@ -7,7 +7,7 @@ import type { FaultNetwork } from './network.js';
 import type { NodeProcess } from './node-process.js';
 import type { CallKind, Canary, Progress, Survivor, Violation } from './protocol.js';
 import type { ProxyMode } from './proxy.js';
-import type { Fault, Schedule } from './schedule.js';
+import type { Fault, FaultKind, Schedule } from './schedule.js';
 
 /**
  * From the end of the last fault on, until every node has found every page. What the machine lets the node that fares worst wait
@@ -38,6 +38,9 @@ export interface Outcome {
   readonly starvedMs: number;
   readonly longestMs: Readonly<Record<CallKind, number>>;
 }
+
+/** Faults after which the node is another process. */
+const RESTARTS: ReadonlySet<FaultKind> = new Set(['kill', 'restart', 'drain']);
 
 type Recovery = Pick<Outcome, 'survivors' | 'recoveryMs'>;
 
@@ -124,7 +127,7 @@ class Scenario {
   async #inject(fault: Fault): Promise<void> {
     const { kind, nodes, peers, amount, durationMs } = fault;
     this.#log('begin', fault);
-    for (const node of nodes) if (kind === 'kill' || kind === 'restart') await this.#take(node);
+    for (const node of nodes) if (RESTARTS.has(kind)) await this.#take(node);
     await Promise.all(nodes.map((node) => this.#begin(fault, node)));
     if (kind === 'partition') for (const peer of peers) this.#cluster.setHears(peer, nodes, false);
     await sleep(durationMs);
@@ -133,11 +136,12 @@ class Scenario {
     this.#log('end', { kind, nodes, amount });
   }
 
-  async #begin({ kind, peers, amount }: Fault, node: number): Promise<void> {
+  async #begin({ kind, peers, amount, durationMs }: Fault, node: number): Promise<void> {
     const cluster = this.#cluster;
     const process = cluster.node(node);
     if (kind === 'kill') await process.kill();
     else if (kind === 'restart') await process.close();
+    else if (kind === 'drain') await process.drain(durationMs);
     else if (kind === 'stop') process.stop();
     else if (kind === 'isolate') cluster.setLink(node, false);
     else if (kind === 'partition' || kind === 'oneway') cluster.setHears(node, peers, false);
@@ -149,7 +153,7 @@ class Scenario {
 
   async #finish({ kind, peers }: Fault, node: number): Promise<void> {
     const cluster = this.#cluster;
-    if (kind === 'kill' || kind === 'restart') await cluster.startNode(node);
+    if (RESTARTS.has(kind)) await cluster.startNode(node);
     else if (kind === 'stop') cluster.node(node).continue();
     else if (kind === 'isolate') cluster.setLink(node, true);
     else if (kind === 'partition' || kind === 'oneway') cluster.setHears(node, peers, true);

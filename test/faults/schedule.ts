@@ -18,6 +18,8 @@ export const KINDS = {
   kill: { group: 'process', weight: 4, durationMs: [200, 8_000] },
   /** Closed as a program closes it, started again with the same id and ports. */
   restart: { group: 'process', weight: 2, durationMs: [50, 2_000] },
+  /** Drained as by `meshcache drain`, and restarted when it has left, or when the time is over. */
+  drain: { group: 'process', weight: 1, durationMs: [1_000, 4_000] },
   /** SIGSTOP, then SIGCONT: for shorter and for longer than members are waited for. */
   stop: { group: 'process', weight: 3, durationMs: [200, 7_000] },
   /** The node's link is down. */
@@ -66,6 +68,8 @@ export interface Schedule {
   readonly replicas: number;
   readonly evictionPolicy: 'lru' | 's3fifo';
   readonly isAuthenticated: boolean;
+  /** Nodes copy what they read often. */
+  readonly promotesHotReads: boolean;
   /** Nodes whose servers are reached through a proxy from the start. */
   readonly proxied: readonly number[];
   /** Nodes with a disk tier. */
@@ -99,6 +103,7 @@ export function scheduleOf(seed: number, options: ScheduleOptions): Schedule {
     replicas: random.u32() % 4 === 0 ? 3 : 2,
     evictionPolicy: random.u32() % 3 === 0 ? ('s3fifo' as const) : ('lru' as const),
     isAuthenticated: random.u32() % 2 === 0,
+    promotesHotReads: random.u32() % 2 === 0,
     proxied: hasProxies ? some(random, all, Math.min(2, nodes)) : [],
     disks: some(random, all, Math.min(2, nodes)),
   };
