@@ -1,5 +1,10 @@
 import type { Clock } from '../base/clock.js';
-import { COPIES_POOL_FRACTION, COPY_REQUEST_TARGET_BYTES, COPY_REQUESTS_MAX_COUNT } from '../base/limits.js';
+import {
+  COPIES_POOL_FRACTION,
+  COPY_REQUEST_TARGET_BYTES,
+  COPY_REQUESTS_MAX_COUNT,
+  PAGE_MAX_BYTES,
+} from '../base/limits.js';
 import type { Logger } from '../base/log.js';
 import type { MetricsSink } from '../base/metrics-sink.js';
 import { Turns } from '../base/turns.js';
@@ -85,22 +90,34 @@ export class RemoteCopies {
     const isHere = pool.hasBatch(keys);
     const missing = [...new Set(keys.filter((_, i) => isHere[i] === 0))];
     const locations = await directory.get(missing);
+    // What a directory says may be wrong: memory is taken for pages that there can be, no more.
+    const lengthMaxBytes = Math.min(this.#maxBytes, PAGE_MAX_BYTES);
     const wanted = missing.flatMap((key, i): Wanted[] => {
-      const location = locations[i];
-      const isElsewhere = location !== null && location !== undefined && location.nodeId !== nodeId;
-      return isElsewhere && location.length <= this.#maxBytes ? [{ key, length: location.length }] : [];
+      const { nodeId: owner = nodeId, length = 0 } = locations[i] ?? {};
+      return owner !== nodeId && length > 0 && length <= lengthMaxBytes ? [{ key, length }] : [];
     });
     for (const batch of batchesOf(wanted, Math.min(this.#maxBytes, COPY_REQUEST_TARGET_BYTES))) {
       if (this.#isClosed) return new Uint8Array(keys.length);
-      if (!this.#makeRoom(bytesOf(batch), reason)) continue;
-      const count = await this.#copyBatch(batch);
+      const hasRoom = this.#makeRoom(bytesOf(batch), reason);
+      const count = await this.#copyBatch(hasRoom ? batch : this.#fitting(batch));
       if (count > 0) metrics.count('meshcache_copied_pages_total', count, { reason });
     }
     return this.#isClosed ? new Uint8Array(keys.length) : pool.hasBatch(keys);
   }
 
+  /** Those of a batch that there is room for, the first ones rather than the last. */
+  #fitting(batch: readonly Wanted[]): readonly Wanted[] {
+    let bytes = this.#copiedBytes;
+    return batch.filter(({ length }) => {
+      if (bytes + length > this.#maxBytes) return false;
+      bytes += length;
+      return true;
+    });
+  }
+
   /** The number of pages that were copied. */
   async #copyBatch(batch: readonly Wanted[]): Promise<number> {
+    if (batch.length === 0) return 0;
     const { pool, pages } = this.#parts;
     const region = HostRegion.wrap(new Uint8Array(bytesOf(batch)));
     try {

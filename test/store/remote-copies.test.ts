@@ -1,0 +1,113 @@
+import test, { type ExecutionContext } from 'ava';
+import { systemClock } from '../../src/base/clock.js';
+import { silentLogger } from '../../src/base/log.js';
+import { noMetrics } from '../../src/base/metrics-sink.js';
+import { resolve } from '../../src/memory/address-space.js';
+import { crc32 } from '../../src/memory/checksum.js';
+import { HostRegion } from '../../src/memory/host-region.js';
+import { PublishedPool } from '../../src/pool/published-pool.js';
+import { RemoteCopies } from '../../src/store/remote-copies.js';
+import type { ReadOp, Transport } from '../../src/transport/transport.js';
+import { DataLocation } from '../../src/types.js';
+import { content } from '../support.js';
+
+const PAGE = 4096;
+
+/** Copies into a pool of `poolPages` pages from an owner whose pages are `keys`, content {@link content} of their numbers. */
+function newCopies(
+  t: ExecutionContext,
+  { poolPages = 64, keys = ['k0'], lengthOf = (_key: string): number => PAGE } = {},
+) {
+  const region = HostRegion.allocate(poolPages * PAGE);
+  const pool = new PublishedPool(region.addr, region.length, 7);
+  const announced: string[] = [];
+  const atOwner = new Map(keys.map((key, i) => [key, content(i, lengthOf(key))]));
+  const locationOf = (key: string): DataLocation | null => {
+    const bytes = atOwner.get(key);
+    if (bytes === undefined) return null;
+    const [remoteAddr, length, checksum] = [BigInt(keys.indexOf(key)), lengthOf(key), crc32(bytes)];
+    return new DataLocation({ nodeId: 'owner', rdmaEndpoint: '', remoteAddr, rkey: 1, length, checksum });
+  };
+  const transport = {
+    async batchRead(ops: readonly ReadOp[]) {
+      return ops.map(({ localAddr, remoteAddr, length, checksum }) => {
+        const bytes = atOwner.get(keys[Number(remoteAddr)] as string);
+        if (bytes === undefined || bytes.length !== length || crc32(bytes) !== checksum) return false;
+        resolve(Number(localAddr), length)?.[0]?.set(bytes);
+        return true;
+      });
+    },
+    isReachable: () => true,
+  } as unknown as Transport;
+  const copies = new RemoteCopies({
+    pool,
+    transport,
+    nodeId: 'copier',
+    endpointOf: () => 'owner:1',
+    promotions: { ask: async (_, some) => some.map(() => 'absent' as const), release() {} },
+    directory: {
+      get: async (some) => some.map(locationOf),
+      find: async (some, onFound) => {
+        onFound(some.flatMap((key, i) => (locationOf(key) === null ? [] : [[i, locationOf(key) as DataLocation]])));
+      },
+    },
+    pages: { announcePromoted: async (some) => void announced.push(...some), forget() {} },
+    verifyReads: true,
+    quarantineMs: 0,
+    clock: systemClock,
+    log: silentLogger,
+    metrics: noMetrics,
+  });
+  t.teardown(async () => {
+    await copies.close();
+    await pool.end();
+    pool.free();
+    region.free();
+  });
+  const bytesAt = (key: string): Uint8Array | null => {
+    const [page] = pool.peekBatch([key]);
+    return page ? pool.bytesOf(page) : null;
+  };
+  return { copies, pool, announced, atOwner, bytesAt };
+}
+
+test('copies: a page is read, checked, published and announced; asked again, it is here', async (t) => {
+  const { copies, announced, bytesAt } = newCopies(t, { keys: ['k0', 'k1'] });
+  t.deepEqual([...(await copies.copy(['k0', 'k1', 'nobody has it'], 'handover'))], [1, 1, 0]);
+  t.deepEqual(bytesAt('k1'), content(1, PAGE));
+  t.deepEqual(announced, ['k0', 'k1']);
+  t.deepEqual([...(await copies.copy(['k1'], 'handover'))], [1]);
+  t.is(announced.length, 2);
+});
+
+test('copies: a page that has other bytes at its owner than the directory says is not copied', async (t) => {
+  const { copies, pool, atOwner } = newCopies(t);
+  const copying = copies.copy(['k0'], 'handover');
+  atOwner.set('k0', content(5, PAGE / 2));
+  t.deepEqual([...(await copying)], [0]);
+  t.is(pool.size, 0);
+});
+
+// One page too many and none of its batch was copied.
+test('copies: what a quarter of the pool has room for is copied, to the byte; of what is read often the earliest go', async (t) => {
+  const keys = Array.from({ length: 30 }, (_, i) => `k${i}`);
+  const { copies, pool, bytesAt } = newCopies(t, { keys });
+  t.deepEqual([...(await copies.copy(keys.slice(0, 10), 'handover'))], Array(10).fill(1));
+  const next = await copies.copy(keys.slice(10, 20), 'handover');
+  t.deepEqual([...next], [1, 1, 1, 1, 1, 1, 0, 0, 0, 0]);
+  t.is(pool.size, 16);
+  t.deepEqual([...(await copies.copy(keys.slice(20, 24), 'hot'))], [1, 1, 1, 1]);
+  t.is(pool.size, 16);
+  t.deepEqual([...pool.hasBatch(keys.slice(0, 6))], [0, 0, 0, 0, 1, 1]);
+  t.deepEqual(bytesAt('k23'), content(23, PAGE));
+});
+
+// An empty page made the whole request fail.
+test('copies: a length that no page has costs no other page', async (t) => {
+  const { copies, bytesAt } = newCopies(t, {
+    keys: ['k0', 'empty'],
+    lengthOf: (key) => (key === 'empty' ? 0 : PAGE),
+  });
+  t.deepEqual([...(await copies.copy(['empty', 'k0'], 'handover'))], [0, 1]);
+  t.deepEqual(bytesAt('k0'), content(0, PAGE));
+});
