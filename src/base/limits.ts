@@ -241,6 +241,8 @@ export const PROMOTE_TIMEOUT_MS = 5_000;
 
 /** Pages of a node that it remembers to have been read by others: they are handed over when it is drained. */
 export const WANTED_PAGES_MAX_COUNT = 16_384;
+/** Of their keys together. */
+export const WANTED_PAGES_MAX_CHARACTERS = 16 * MIB;
 /** Keys that a node is asked to copy at a time. */
 export const COPY_REQUEST_MAX_KEYS = 128;
 /** Bytes of their pages; a larger page is a request of its own. */
@@ -310,6 +312,7 @@ relation(KEY_MAX_BYTES + KEY_PREFIX_BYTES <= CALL_MAX_KEY_BYTES, 'a key fits in 
 relation(DIRECTORY_KEY_MAX_BYTES <= DIRECTORY_REQUEST_MAX_KEY_BYTES, 'a key fits in a directory request');
 relation(READ_RETRY_AFTER_MS <= RDMA_RETRY_MAX_MS, 'the pause after a failed connection may grow');
 relation(PROMOTE_ROUND_MAX_KEYS <= DIRECTORY_REQUEST_MAX_KEYS, 'the keys to promote fit in a request');
+relation(WANTED_PAGES_MAX_CHARACTERS * 3 <= CALL_MAX_KEY_BYTES, 'the keys of wanted pages fit in a call');
 relation(COPY_REQUEST_MAX_KEYS <= DIRECTORY_REQUEST_MAX_KEYS, 'the keys to copy fit in a request');
 relation(PROMOTE_ANSWER_MAX_MS * 2 <= RPC_CALL_TIMEOUT_MS, 'a request to promote is answered before its deadline');
 relation(PROMOTE_ANSWER_MAX_MS < PROMOTE_LEASE_MS, 'a promoted page stays until the request is answered');

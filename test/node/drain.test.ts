@@ -2,10 +2,12 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
+import { WANTED_PAGES_MAX_CHARACTERS, WANTED_PAGES_MAX_COUNT } from '../../src/base/limits.js';
 import { parseEndpoint } from '../../src/base/network.js';
 import type { DrainProgress } from '../../src/node/drain.js';
 import type { MeshCacheStore } from '../../src/node/meshcache-store.js';
 import { RpcClient } from '../../src/rpc/client.js';
+import { WantedPages } from '../../src/store/wanted-pages.js';
 import { content, freePort, until } from '../support.js';
 import { createCluster, createStore } from './store-fixture.js';
 
@@ -105,6 +107,22 @@ test('drain: what waits for the disk is written, and found by the next start', a
   const again = await createStore(port, disk);
   t.teardown(() => again.close());
   t.deepEqual(await missesOf(again, keys), []);
+});
+
+// Their keys are what peers say: with long ones they took memory without bound, and more than one call of the pool takes.
+test('drain: keys that others name are remembered within limits, the latest ones', (t) => {
+  const wanted = new WantedPages();
+  wanted.read(['early', 'again', 'late', 'again']);
+  t.deepEqual(wanted.keys(), ['again', 'late', 'early']);
+  const long = 'k'.repeat(WANTED_PAGES_MAX_CHARACTERS / 4 - 10);
+  for (let i = 0; i < 6; i++) wanted.read([`${i} ${long}`]);
+  t.deepEqual(
+    wanted.keys().map((key) => key[0]),
+    ['5', '4', '3', '2'],
+  );
+  wanted.read(Array.from({ length: WANTED_PAGES_MAX_COUNT + 5 }, (_, i) => `short ${i}`));
+  t.is(wanted.keys().length, WANTED_PAGES_MAX_COUNT);
+  t.is(wanted.keys().at(-1), 'short 5');
 });
 
 async function setPages(store: MeshCacheStore, count: number): Promise<string[]> {
