@@ -1,6 +1,7 @@
 import type { Environment } from '../base/environment.js';
 import { ArgumentError } from '../base/errors.js';
 import {
+  COPY_CALL_TIMEOUT_MS,
   COPY_REQUEST_MAX_KEYS,
   COPY_REQUEST_TARGET_BYTES,
   DRAIN_TIMEOUT_MAX_MS,
@@ -35,8 +36,8 @@ export interface DrainParts {
   /** Bytes of each page in the own pool or on the own disk; null for those that are not. */
   readonly lengthsOf: (keys: readonly string[]) => readonly (number | null)[];
   readonly otherNodes: () => readonly string[];
-  /** Has a node copy pages of this one; 1 for each that it has then. Never rejects. */
-  readonly handOver: (nodeId: string, keys: readonly string[]) => Promise<Uint8Array>;
+  /** Has a node copy pages of this one; 1 for each that it has then, all 0 after `timeoutMs`. */
+  readonly handOver: (nodeId: string, keys: readonly string[], timeoutMs: number) => Promise<Uint8Array>;
   readonly stopPublishing: () => void;
   readonly diskQueueBytes: () => number;
   /** Tells the others that this node leaves. */
@@ -54,7 +55,7 @@ const POLL_MS = 20;
  * on serving for a while. What then becomes of it is up to whoever owns it.
  */
 export class Drain {
-  /** Resolves when the node has left. */
+  /** Resolves when the node has left: after `start`, never without it. */
   readonly drained: Promise<void>;
   readonly #parts: DrainParts;
   #resolve: () => void = () => {};
@@ -62,6 +63,9 @@ export class Drain {
   #wantedPages = 0;
   #handedPages = 0;
   #leftPages = 0;
+  #run: Promise<void> | undefined;
+  #isClosed = false;
+  #endPause: () => void = () => {};
 
   constructor(parts: DrainParts) {
     this.#parts = parts;
@@ -87,37 +91,57 @@ export class Drain {
 
   /** Begins, unless it has begun, and says how far it is. After `timeoutMs` the node leaves with what has been handed over. */
   start(timeoutMs = DRAIN_TIMEOUT_MS): DrainProgress {
-    if (!this.isDraining) {
+    if (!this.isDraining && !this.#isClosed) {
       this.#state = 'handing_over';
-      void this.#run(timeoutMs);
+      this.#run = this.#drain(timeoutMs);
     }
     return this.progress();
   }
 
-  /** Never rejects. */
-  async #run(timeoutMs: number): Promise<void> {
-    const { stopPublishing, leave, lingerMs, env } = this.#parts;
+  /**
+   * Nothing is waited for any more: a drain under way ends with what has been done. Resolves when it has ended, with the request to
+   * another node that is under way.
+   */
+  async close(): Promise<void> {
+    this.#isClosed = true;
+    this.#endPause();
+    await this.#run;
+  }
+
+  /** Never rejects, and leaves whatever fails before. */
+  async #drain(timeoutMs: number): Promise<void> {
+    const { nodeId, leave, lingerMs, env } = this.#parts;
     const untilMs = env.clock.nowMs() + timeoutMs;
+    env.log.log('info', 'this node is drained: it publishes nothing any more', { node_id: nodeId });
     try {
-      stopPublishing();
-      env.log.log('info', 'this node is drained: it publishes nothing any more', { node_id: this.#parts.nodeId });
-      await this.#handOver(untilMs);
-      this.#state = 'writing';
-      while (this.#parts.diskQueueBytes() > 0 && env.clock.nowMs() < untilMs) await this.#pause(POLL_MS);
-      this.#state = 'leaving';
-      await leave();
-      await this.#pause(lingerMs);
+      await this.#handOffUntil(untilMs);
     } catch (error) {
       env.log.log('error', 'draining this node has failed on the way; it leaves as it is', { error: String(error) });
     }
+    this.#state = 'leaving';
+    try {
+      await leave();
+    } catch (error) {
+      env.log.log('error', 'the others could not be told that this node leaves', { error: String(error) });
+    }
+    await this.#pause(lingerMs);
     this.#state = 'drained';
     const { wanted_pages, handed_pages, left_pages } = this.progress();
     env.log.log('info', 'this node has left the cluster', { wanted_pages, handed_pages, left_pages });
     this.#resolve();
   }
 
+  /** What this node has goes to other nodes and to the disk. */
+  async #handOffUntil(untilMs: number): Promise<void> {
+    const { stopPublishing, diskQueueBytes } = this.#parts;
+    stopPublishing();
+    await this.#handOver(untilMs);
+    this.#state = 'writing';
+    while (diskQueueBytes() > 0 && this.#leftMs(untilMs) > 0) await this.#pause(POLL_MS);
+  }
+
   async #handOver(untilMs: number): Promise<void> {
-    const { wantedKeys, lengthsOf, env } = this.#parts;
+    const { wantedKeys, lengthsOf } = this.#parts;
     const keys = wantedKeys();
     const lengths = lengthsOf(keys);
     const requests = requestsOf(keys, lengths);
@@ -125,20 +149,21 @@ export class Drain {
     this.#leftPages = this.#wantedPages;
     let next = 0;
     const handOverInTurn = async (): Promise<void> => {
-      for (let i = next++; i < requests.length && env.clock.nowMs() < untilMs; i = next++) {
-        await this.#handOverOnce(requests[i] as readonly string[], i);
+      for (let i = next++; i < requests.length && this.#leftMs(untilMs) > 0; i = next++) {
+        await this.#handOverOnce(requests[i] as readonly string[], i, untilMs);
       }
     };
     await Promise.all(Array.from({ length: HANDOVERS_IN_FLIGHT_MAX_COUNT }, handOverInTurn));
   }
 
   /** Nodes take turns; what one does not take is for the one after it. */
-  async #handOverOnce(request: readonly string[], turn: number): Promise<void> {
+  async #handOverOnce(request: readonly string[], turn: number, untilMs: number): Promise<void> {
     let left = request;
     for (const attempt of [0, 1]) {
       const others = this.#parts.otherNodes();
-      if (attempt >= others.length || left.length === 0) return;
-      const taken = await this.#parts.handOver(others[(turn + attempt) % others.length] as string, left);
+      const timeoutMs = Math.min(this.#leftMs(untilMs), COPY_CALL_TIMEOUT_MS);
+      if (attempt >= others.length || left.length === 0 || timeoutMs <= 0) return;
+      const taken = await this.#parts.handOver(others[(turn + attempt) % others.length] as string, left, timeoutMs);
       const count = taken.reduce((sum, flag) => sum + Number(flag === 1), 0);
       this.#handedPages += count;
       this.#leftPages -= count;
@@ -146,9 +171,18 @@ export class Drain {
     }
   }
 
-  #pause(ms: number): Promise<void> {
-    return new Promise((resolve) => {
-      this.#parts.env.clock.after(ms, resolve, { keepAlive: true });
+  #leftMs(untilMs: number): number {
+    return this.#isClosed ? 0 : untilMs - this.#parts.env.clock.nowMs();
+  }
+
+  async #pause(ms: number): Promise<void> {
+    if (this.#isClosed) return;
+    await new Promise<void>((resolve) => {
+      const cancel = this.#parts.env.clock.after(ms, resolve, { keepAlive: true });
+      this.#endPause = () => {
+        cancel();
+        resolve();
+      };
     });
   }
 }

@@ -1,5 +1,5 @@
 import { ArgumentError, ProtocolError } from '../base/errors.js';
-import { COPY_CALL_TIMEOUT_MS, COPY_REQUEST_MAX_KEYS } from '../base/limits.js';
+import { COPY_REQUEST_MAX_KEYS } from '../base/limits.js';
 import type { Endpoint } from '../base/network.js';
 import { asFields, keyFields, readFlags, readKeys } from '../directory/wire.js';
 import type { RpcClient } from '../rpc/client.js';
@@ -29,15 +29,17 @@ export class Handovers {
     });
   }
 
-  /** 1 for each key whose page the node has in its pool now; all 0 when it cannot be reached or refuses. At most COPY_REQUEST_MAX_KEYS keys. */
-  async ask(nodeId: string, keys: readonly string[]): Promise<Uint8Array> {
+  /**
+   * 1 for each key whose page the node has in its pool now; all 0 when it cannot be reached, refuses or takes longer than `timeoutMs`.
+   * At most COPY_REQUEST_MAX_KEYS keys.
+   */
+  async ask(nodeId: string, keys: readonly string[], timeoutMs: number): Promise<Uint8Array> {
     if (keys.length > COPY_REQUEST_MAX_KEYS)
       throw new ArgumentError(`${COPY_METHOD}: ${keys.length} keys are too many`);
     const endpoint = this.#endpointOf(nodeId);
     if (endpoint === undefined) return new Uint8Array(keys.length);
     try {
-      const options = { timeoutMs: COPY_CALL_TIMEOUT_MS };
-      const answer = await this.#rpc.call(endpoint, COPY_METHOD, keyFields(keys), options);
+      const answer = await this.#rpc.call(endpoint, COPY_METHOD, keyFields(keys), { timeoutMs });
       return readFlags(asFields(answer), 'copied', keys.length);
     } catch {
       return new Uint8Array(keys.length);

@@ -374,11 +374,11 @@ export class MeshCacheStore {
 
   async #close(): Promise<void> {
     this.#reporting.closing();
-    const copiesClosed = this.#leaving.copies.close();
+    const leavingClosed = this.#leaving.close();
     const pagesClosed = this.#pages.close();
     await this.runtime.stop();
     await this.#promoter?.close();
-    await copiesClosed;
+    await leavingClosed;
     await pagesClosed;
     await this.#reporting.stop();
     this.#pool.free();

@@ -11,6 +11,8 @@ import type { NodeRuntime } from './node-runtime.js';
 export interface StoreLeaving {
   readonly drain: Drain;
   readonly copies: RemoteCopies;
+  /** Both end early. Resolves when nothing touches the pool any more; the runtime is stopped meanwhile. */
+  close(): Promise<void>;
 }
 
 /** Answers operators and nodes that are drained from now on. */
@@ -29,7 +31,7 @@ export function leavingOf(parts: {
     wantedKeys: () => wanted.keys(),
     lengthsOf: (keys) => pages.locationsOf(keys).map((location) => location?.length ?? null),
     otherNodes: () => [...runtime.members().keys()].filter((nodeId) => nodeId !== runtime.nodeId),
-    handOver: (nodeId, keys) => runtime.handovers.ask(nodeId, keys),
+    handOver: (nodeId, keys, timeoutMs) => runtime.handovers.ask(nodeId, keys, timeoutMs),
     stopPublishing: () => pages.stopPublishing(),
     diskQueueBytes: () => disk?.info().queueBytes ?? 0,
     leave: () => runtime.leave(),
@@ -39,6 +41,19 @@ export function leavingOf(parts: {
   runtime.handle(DRAIN_METHOD, (params) =>
     drain.start(drainTimeoutMs((params as { timeout_ms?: unknown }).timeout_ms)),
   );
-  runtime.copyWith(async (keys) => (drain.isDraining ? new Uint8Array(keys.length) : copies.copy(keys, 'handover')));
-  return { drain, copies };
+  runtime.copyWith(async (keys) => {
+    const refused = new Uint8Array(keys.length);
+    if (drain.isDraining) return refused;
+    const copied = await copies.copy(keys, 'handover');
+    // What this node hands over has been chosen without them.
+    if (drain.isDraining) return refused;
+    return copied;
+  });
+  return {
+    drain,
+    copies,
+    async close() {
+      await Promise.all([drain.close(), copies.close()]);
+    },
+  };
 }

@@ -2,9 +2,11 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
+import { systemClock } from '../../src/base/clock.js';
 import { WANTED_PAGES_MAX_CHARACTERS, WANTED_PAGES_MAX_COUNT } from '../../src/base/limits.js';
+import { silentLogger } from '../../src/base/log.js';
 import { parseEndpoint } from '../../src/base/network.js';
-import type { DrainProgress } from '../../src/node/drain.js';
+import { Drain, type DrainParts, type DrainProgress } from '../../src/node/drain.js';
 import type { MeshCacheStore } from '../../src/node/meshcache-store.js';
 import { RpcClient } from '../../src/rpc/client.js';
 import { WantedPages } from '../../src/store/wanted-pages.js';
@@ -109,6 +111,61 @@ test('drain: what waits for the disk is written, and found by the next start', a
   t.deepEqual(await missesOf(again, keys), []);
 });
 
+// The drain went on by itself, and its timers kept the process alive.
+test('drain: close() under way ends it at once; drained resolves', async (t) => {
+  const [leaving, other] = (await createCluster(2, { heartbeat_interval: 5, member_ttl: 60 })) as [
+    MeshCacheStore,
+    MeshCacheStore,
+  ];
+  t.teardown(() => Promise.all([leaving, other].map((store) => store.close())));
+  const keys = await setPages(leaving, 30);
+  t.deepEqual(await missesOf(other, keys), []);
+  await drain(t, leaving);
+  await until(async () => (await drain(t, leaving)).state === 'leaving');
+  let isDrained = false;
+  void leaving.drained.then(() => {
+    isDrained = true;
+  });
+  await leaving.close();
+  t.true(isDrained, 'nothing of it is left to be waited for');
+});
+
+test('drain: a node that cannot tell what others want, or whom to give it, leaves all the same', async (t) => {
+  const left: string[] = [];
+  const failing = newDrain({
+    wantedKeys: () => {
+      throw new Error('no index');
+    },
+    leave: async () => {
+      left.push('failing');
+      throw new Error('no master');
+    },
+  });
+  failing.start();
+  await failing.drained;
+  t.deepEqual(left, ['failing']);
+  t.is(failing.progress().state, 'drained');
+});
+
+// A request that was begun just before the end of the time had seconds of its own, twice.
+test('drain: no request to copy has more time than is left, and none is begun after it', async (t) => {
+  const clock = { ...systemClock, nowMs: () => nowMs };
+  let nowMs = 0;
+  const timeouts: number[] = [];
+  const drain = newDrain({
+    handOver: async (_node, keys, timeoutMs) => {
+      timeouts.push(timeoutMs);
+      nowMs += 6_000;
+      return new Uint8Array(keys.length);
+    },
+    env: { clock, log: silentLogger },
+  });
+  drain.start(9_000);
+  await drain.drained;
+  t.deepEqual(timeouts, [5_000, 3_000]);
+  t.like(drain.progress(), { wanted_pages: 1, handed_pages: 0, left_pages: 1 });
+});
+
 // Their keys are what peers say: with long ones they took memory without bound, and more than one call of the pool takes.
 test('drain: keys that others name are remembered within limits, the latest ones', (t) => {
   const wanted = new WantedPages();
@@ -124,6 +181,23 @@ test('drain: keys that others name are remembered within limits, the latest ones
   t.is(wanted.keys().length, WANTED_PAGES_MAX_COUNT);
   t.is(wanted.keys().at(-1), 'short 5');
 });
+
+/** Of a node with one page, which two others are to take. */
+function newDrain(parts: Partial<DrainParts>): Drain {
+  return new Drain({
+    nodeId: 'leaving',
+    wantedKeys: () => ['page'],
+    lengthsOf: (keys) => keys.map(() => PAGE_BYTES),
+    otherNodes: () => ['one', 'two'],
+    handOver: async (_node, keys) => new Uint8Array(keys.length),
+    stopPublishing() {},
+    diskQueueBytes: () => 0,
+    async leave() {},
+    lingerMs: 0,
+    env: { clock: systemClock, log: silentLogger },
+    ...parts,
+  });
+}
 
 async function setPages(store: MeshCacheStore, count: number): Promise<string[]> {
   const keys = Array.from({ length: count }, (_, i) => `page ${i}`);
