@@ -47,6 +47,8 @@ export function leavingOf(parts: {
     const copied = await copies.copy(keys, 'handover');
     // What this node hands over has been chosen without them.
     if (drain.isDraining) return refused;
+    // They were wanted where they were: this node hands them on when it is drained in its turn.
+    wanted.read(keys.filter((_, i) => copied[i] === 1).reverse());
     return copied;
   });
   return {

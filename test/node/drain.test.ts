@@ -111,6 +111,22 @@ test('drain: what waits for the disk is written, and found by the next start', a
   t.deepEqual(await missesOf(again, keys), []);
 });
 
+// Its pages were not read by anybody there yet, so that they were lost with it.
+test('drain: what a node has taken over it hands on when it is drained in its turn', async (t) => {
+  const stores = await createCluster(3);
+  t.teardown(() => Promise.all(stores.map((store) => store.close())));
+  const [first, second, last] = stores as [MeshCacheStore, MeshCacheStore, MeshCacheStore];
+  const keys = await setPages(first, 40);
+  t.deepEqual(await missesOf(second, keys), []);
+  for (const leaving of [first, second]) {
+    await drain(t, leaving);
+    await leaving.drained;
+    await until(() => !last.runtime.members().has(leaving.runtime.nodeId));
+    await leaving.close();
+  }
+  t.deepEqual(await missesOf(last, keys), []);
+});
+
 // The drain went on by itself, and its timers kept the process alive.
 test('drain: close() under way ends it at once; drained resolves', async (t) => {
   const [leaving, other] = (await createCluster(2, { heartbeat_interval: 5, member_ttl: 60 })) as [
