@@ -77,6 +77,8 @@ export const READ_IN_FLIGHT_MAX_BYTES = 64 * MIB;
 export const READ_STALL_TIMEOUT_MS = 3_000;
 export const READ_CONNECT_TIMEOUT_MS = 1_000;
 export const READ_RETRY_AFTER_MS = 1_000;
+/** After so long a page that could not be read is not looked for on other nodes any more. */
+export const READ_AGAIN_WITHIN_MS = 5_000;
 export const DATA_CONNECTIONS_MAX_COUNT = 4096;
 /** A peer may take the stall timeout and a second for so many bytes to answer a request; a slower one is given up. */
 export const READ_MIN_BYTES_PER_S = 1 * MIB;
@@ -310,6 +312,10 @@ relation(RPC_FRAME_MAX_BYTES <= RPC_BUFFERED_MAX_BYTES, 'an answer fits in what 
 relation(DIRECTORY_REQUEST_MAX_KEY_BYTES * 2 <= RPC_FRAME_MAX_BYTES, 'a directory request fits in a frame');
 relation(KEY_MAX_BYTES + KEY_PREFIX_BYTES <= CALL_MAX_KEY_BYTES, 'a key fits in a call');
 relation(DIRECTORY_KEY_MAX_BYTES <= DIRECTORY_REQUEST_MAX_KEY_BYTES, 'a key fits in a directory request');
+relation(
+  READ_CONNECT_TIMEOUT_MS + READ_STALL_TIMEOUT_MS < READ_AGAIN_WITHIN_MS,
+  'a peer that stalls leaves time for another',
+);
 relation(READ_RETRY_AFTER_MS <= RDMA_RETRY_MAX_MS, 'the pause after a failed connection may grow');
 relation(PROMOTE_ROUND_MAX_KEYS <= DIRECTORY_REQUEST_MAX_KEYS, 'the keys to promote fit in a request');
 relation(WANTED_PAGES_MAX_CHARACTERS * 3 <= CALL_MAX_KEY_BYTES, 'the keys of wanted pages fit in a call');

@@ -1,5 +1,5 @@
 import type { Clock } from '../base/clock.js';
-import { DIRECTORY_AVOIDED_MAX_COUNT } from '../base/limits.js';
+import { DIRECTORY_AVOIDED_MAX_COUNT, READ_AGAIN_WITHIN_MS } from '../base/limits.js';
 import type { Logger } from '../base/log.js';
 import type { MetricsSink } from '../base/metrics-sink.js';
 import type { DirectoryClient } from '../directory/client.js';
@@ -74,8 +74,9 @@ export class RemoteReads {
 
   /**
    * Reads those pages of a call that have these indices, all owners at once. `onOwn` is told, as answers come, what only this node itself is
-   * said to have. Resolves with what was found elsewhere. A page that could not be read where the directory said, for its owner does not
-   * answer or it has gone to its owner's disk meanwhile, is looked for anew: on other nodes that have it, too, if there are any.
+   * said to have. Resolves with what was found elsewhere: of a page that was tried on several nodes one result each. A page that could not
+   * be read where the directory said, for its owner does not answer or it has gone to its owner's disk meanwhile, is looked for anew: on
+   * other nodes that have it, too, if there are any; not when that has taken longer than READ_AGAIN_WITHIN_MS.
    */
   async read(
     keys: readonly string[],
@@ -83,14 +84,22 @@ export class RemoteReads {
     wanted: readonly number[],
     onOwn: (indices: readonly number[]) => void,
   ): Promise<RemoteRead[]> {
+    const { clock } = this.#parts;
+    const untilMs = clock.nowMs() + READ_AGAIN_WITHIN_MS;
     const last = new Map<number, RemoteRead>();
+    const earlier: RemoteRead[] = [];
     const stale: StalePages = new Map();
     const failed: FailedNodes = { dead: new Set(), disks: new Set(), all: new Set() };
     let left = wanted;
     for (let round = 0; round < ROUNDS_MAX_COUNT && left.length > 0 && !this.#closed; round++) {
+      if (round > 0 && clock.nowMs() >= untilMs) break;
       const before = new Set(failed.all);
       const reads = await this.#readOnce({ keys, pages, stale, failed }, left, round === 0 ? onOwn : () => {});
-      for (const read of reads) last.set(read.index, read);
+      for (const read of reads) {
+        const before = last.get(read.index);
+        if (before !== undefined && before.nodeId !== read.nodeId) earlier.push(before);
+        last.set(read.index, read);
+      }
       const missed = reads.filter(({ isRead }) => !isRead);
       for (const { nodeId } of missed) failed.all.add(nodeId);
       // Who is named although it had failed already is the only one that has the page.
@@ -98,7 +107,7 @@ export class RemoteReads {
       left = missed.filter((read) => !isOver(read)).map(({ index }) => index);
     }
     if (stale.size > 0) this.#count(stale);
-    return [...last.values()];
+    return [...earlier, ...last.values()];
   }
 
   /** Reads under way end as they do; no new ones begin. */

@@ -1,0 +1,107 @@
+import test from 'ava';
+import { systemClock } from '../../src/base/clock.js';
+import { silentLogger } from '../../src/base/log.js';
+import { noMetrics } from '../../src/base/metrics-sink.js';
+import { HostRegion } from '../../src/memory/host-region.js';
+import type { CallerPage } from '../../src/store/page-store.js';
+import { RemoteReads } from '../../src/store/remote-reads.js';
+import type { ReadOp, Transport } from '../../src/transport/transport.js';
+import { DataLocation, type Tier } from '../../src/types.js';
+
+const PAGE = 64;
+
+interface Node {
+  readonly nodeId: string;
+  readonly tier?: Tier;
+  /** What a read there comes to; `dead`: false, and it does not answer any more. */
+  readonly read?: 'ok' | 'unreadable' | 'dead';
+}
+
+/** Reads of one page that these nodes have, the first ones rather than the last, and those that are avoided last of all. */
+function newReads(t: { teardown(fn: () => void): void }, nodes: readonly Node[], readMs = 0) {
+  let nowMs = 0;
+  let underWay = 0;
+  const events: string[] = [];
+  const dead = new Set<string>();
+  const locationOf = ({ nodeId, tier = 'memory' }: Node) =>
+    new DataLocation({ nodeId, rdmaEndpoint: nodeId, remoteAddr: 0n, rkey: 1, length: PAGE, checksum: 0, tier });
+  const transport = {
+    async batchRead(ops: readonly ReadOp[]) {
+      underWay++;
+      await systemClock.yield();
+      nowMs += readMs;
+      underWay--;
+      return ops.map(({ remoteEndpoint }) => {
+        const { read = 'ok' } = nodes.find(({ nodeId }) => nodeId === remoteEndpoint) as Node;
+        if (read === 'dead') dead.add(remoteEndpoint);
+        events.push(`${remoteEndpoint} ${read}`);
+        return read === 'ok';
+      });
+    },
+    isReachable: (endpoint: string) => !dead.has(endpoint),
+  } as unknown as Transport;
+  const reads = new RemoteReads({
+    transport,
+    nodeId: 'self',
+    endpointOf: ({ nodeId }) => nodeId,
+    promotions: {
+      ask: async (nodeId, keys) => {
+        events.push(`${nodeId} promotes nothing`);
+        return keys.map(() => 'absent' as const);
+      },
+      release() {},
+    },
+    directory: {
+      find: async (_keys, onFound, avoided = []) => {
+        if (underWay > 0) throw new Error('looked for while a read may still write into the buffer');
+        events.push(`find, not ${avoided.join()}`);
+        const wanted = nodes.find(({ nodeId }) => !avoided.includes(nodeId)) ?? nodes[0];
+        if (wanted !== undefined) onFound([[0, locationOf(wanted)]]);
+      },
+    },
+    verifyReads: true,
+    quarantineMs: 0,
+    clock: { ...systemClock, nowMs: () => nowMs },
+    log: silentLogger,
+    metrics: noMetrics,
+  });
+  const region = HostRegion.allocate(PAGE);
+  t.teardown(() => region.free());
+  const page: CallerPage = { ranges: [{ addr: region.addr, length: PAGE }], views: region.views(), length: PAGE };
+  const read = async () => {
+    const results = await reads.read(['key'], [page], [0], () => {});
+    return results.map(({ nodeId, isRead }) => `${nodeId} ${isRead}`);
+  };
+  return { read, events };
+}
+
+// Who could not be read was not told when another node could: the directory went on leading readers there.
+test('remote reads: a page that could not be read is read from another node, one after the other; both are told of', async (t) => {
+  const { read, events } = newReads(t, [{ nodeId: 'a', read: 'unreadable' }, { nodeId: 'b' }]);
+  t.deepEqual(await read(), ['a false', 'b true']);
+  t.deepEqual(events, ['find, not ', 'a unreadable', 'find, not a', 'b ok']);
+});
+
+test('remote reads: disks and dead nodes are tried once, others three times in all', async (t) => {
+  const alone = newReads(t, [{ nodeId: 'a', read: 'dead' }]);
+  t.deepEqual(await alone.read(), ['a false']);
+  t.deepEqual(alone.events, ['find, not ', 'a dead', 'find, not a']);
+  const disk = newReads(t, [{ nodeId: 'a', tier: 'disk' }]);
+  t.deepEqual(await disk.read(), ['a false']);
+  t.deepEqual(disk.events, ['find, not ', 'a promotes nothing', 'find, not a']);
+  const stale = newReads(t, [{ nodeId: 'a', read: 'unreadable' }]);
+  t.deepEqual(await stale.read(), ['a false']);
+  t.is(stale.events.filter((event) => event === 'a unreadable').length, 3);
+  const several = newReads(
+    t,
+    ['a', 'b', 'c', 'd'].map((nodeId) => ({ nodeId, read: 'dead' as const })),
+  );
+  t.deepEqual(await several.read(), ['a false', 'b false', 'c false']);
+});
+
+// Three nodes that each take their deadline made a call take three.
+test('remote reads: what has taken long is not looked for anew', async (t) => {
+  const stalls = newReads(t, [{ nodeId: 'a', read: 'dead' }, { nodeId: 'b', read: 'dead' }, { nodeId: 'c' }], 4_000);
+  t.deepEqual(await stalls.read(), ['a false', 'b false']);
+  t.deepEqual(stalls.events, ['find, not ', 'a dead', 'find, not a', 'b dead']);
+});
