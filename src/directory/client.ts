@@ -191,19 +191,26 @@ export class DirectoryClient {
     avoided: readonly string[] = [],
   ): Promise<void> {
     let foundCount = 0;
+    const lastResort = new Map<number, DataLocation>();
     await this.#ask(keys, async (ownerId, request) => {
       const locationAt = await this.#getFrom(ownerId, { keys: pick(keys, request), avoided });
       if (locationAt === undefined) return request;
       const found: [number, DataLocation][] = [];
       const missing = request.filter((i, j) => {
         const location = locationAt(j);
-        if (location !== null) found.push([i, location]);
-        return location === null;
+        // The next owner may know of another node.
+        const isAvoided = location !== null && avoided.includes(location.nodeId);
+        if (isAvoided) lastResort.set(i, location);
+        else if (location !== null) found.push([i, location]);
+        return location === null || isAvoided;
       });
+      for (const [i] of found) lastResort.delete(i);
       foundCount += found.length;
       if (found.length > 0) onFound(found);
       return missing;
     });
+    foundCount += lastResort.size;
+    if (lastResort.size > 0) onFound([...lastResort]);
     countLookups(this.#metrics, keys.length, foundCount);
   }
 
@@ -367,8 +374,8 @@ export class DirectoryClient {
       return found && ((i) => found.locationAt(i));
     }
     return this.#inQueue(this.#gets, ownerId, search, {
-      canJoin: (a, b) => a.avoided.length === 0 && b.avoided.length === 0,
-      join: (batches) => ({ ...plainKeys.join(batches), avoided: [] }),
+      canJoin: (a, b) => a.avoided.length === b.avoided.length && a.avoided.every((id, i) => id === b.avoided[i]),
+      join: (batches) => ({ ...plainKeys.join(batches), avoided: (batches[0] as Search).avoided }),
       part: (found, from) => (i) => found(from + i),
       send: async ({ keys, avoided }) => {
         const wishes = { asker: this.#nodeId, ...(avoided.length > 0 ? { avoided } : {}) };

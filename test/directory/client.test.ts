@@ -3,11 +3,12 @@ import { CALL_MAX_KEYS, DIRECTORY_REQUEST_MAX_KEYS } from '../../src/base/limits
 import { ConsistentHashRing } from '../../src/core/index.js';
 import { DirectoryClient } from '../../src/directory/client.js';
 import { LocationColumns } from '../../src/directory/location-columns.js';
+import type { DirectoryShard } from '../../src/directory/shard.js';
 import { RpcClient } from '../../src/rpc/client.js';
 import type { DataLocation } from '../../src/types.js';
 import { ManualClock } from '../clock.js';
 import { newClient, testEnvironment } from '../rpc/support.js';
-import { locationOf, startNodes } from './support.js';
+import { locationOf, putOne, startNodes } from './support.js';
 
 const NODES = ['n1', 'n2', 'n3'];
 
@@ -311,6 +312,46 @@ test('directory: calls by the thousand are queued and share requests, none is re
   t.true((nodes.get('n1')?.rpc.stats().calls ?? 0) < 60, 'merged');
   await Promise.all(keys.map((key) => client.delete([key])));
   t.is(nodes.get('n1')?.shard.stats().keys, 0);
+});
+
+// Cause: such requests were sent one by one: with a node that does not answer, every read of its pages is one.
+test('directory: searches that avoid the same nodes share requests, and each gets its own answers', async (t) => {
+  const { nodes, ring, resolve } = await startNodes(t, ['n1']);
+  const client = new DirectoryClient(ring, resolve, 1, { rpc: newClient(t), timeoutMs: 60_000 });
+  const keys = Array.from({ length: 1000 }, (_, i) => `key-${i}`);
+  for (const nodeId of ['dead', 'slow']) {
+    await client.put(new Map(keys.map((key, rkey) => [key, locationOf({ generation: 0, nodeId, rkey })])));
+  }
+  const before = nodes.get('n1')?.rpc.stats().calls ?? 0;
+  const find = async (key: string, avoided: readonly string[]) => {
+    let found: DataLocation | undefined;
+    await client.find([key], ([first]) => (found = first?.[1]), avoided);
+    return found;
+  };
+  const found = await Promise.all(keys.map((key, i) => find(key, i < 500 ? ['dead'] : ['slow'])));
+  t.true(found.every((location, i) => location?.rkey === i && location.nodeId === (i < 500 ? 'slow' : 'dead')));
+  t.true((nodes.get('n1')?.rpc.stats().calls ?? 0) - before < 20, 'merged');
+});
+
+// Cause: the first owner's word was taken although it knew only of a node that was to be avoided.
+test('directory: when an owner knows only of a node to be avoided the next one is asked', async (t) => {
+  const { nodes, ring, resolve } = await startNodes(t, ['n1', 'n2']);
+  const client = new DirectoryClient(ring, resolve, 2, { rpc: newClient(t), timeoutMs: 60_000 });
+  const keys = Array.from({ length: 20 }, (_, i) => `key-${i}`);
+  await client.put(new Map(keys.map((key) => [key, locationOf({ generation: 0, nodeId: 'dead' })])));
+  for (const [i, key] of keys.entries()) {
+    const owner = nodes.get(i % 2 === 0 ? 'n1' : 'n2');
+    if (i < 18) putOne(owner?.shard as DirectoryShard, key, { nodeId: 'alive' });
+  }
+  const found = new Map<number, string[]>();
+  const onFound = (some: readonly (readonly [number, DataLocation])[]) => {
+    for (const [i, { nodeId }] of some) found.set(i, [...(found.get(i) ?? []), nodeId]);
+  };
+  await client.find(keys, onFound, ['dead']);
+  t.deepEqual(
+    keys.map((_, i) => found.get(i)),
+    keys.map((_, i) => [i < 18 ? 'alive' : 'dead']),
+  );
 });
 
 test('directory: a delete does not get before a put that was called before it', async (t) => {
