@@ -36,6 +36,7 @@ export const RPC_IN_FLIGHT_MAX_BYTES = 64 * MIB;
 export const RPC_SERVER_IN_FLIGHT_MAX_COUNT = 16_384;
 export const RPC_SERVER_IN_FLIGHT_MAX_BYTES = 256 * MIB;
 export const RPC_GRANTED_COUNT = 8;
+export const RPC_GRANTED_BYTES = 256 * KIB;
 /** Answers of one server that wait for peers to read them: above, who lets more than RPC_PAUSE_AT_BYTES wait is dropped. */
 export const RPC_SERVER_BUFFERED_MAX_BYTES = 256 * MIB;
 export const RPC_CONNECTIONS_MAX_COUNT = 4096;
@@ -306,6 +307,7 @@ relation(HANDSHAKES_PENDING_MAX_COUNT < RPC_CONNECTIONS_MAX_COUNT, 'handshakes l
 relation(HANDSHAKES_PENDING_MAX_COUNT < DATA_CONNECTIONS_MAX_COUNT, 'handshakes leave room for readers');
 relation(RPC_FRAME_MAX_BYTES <= RPC_IN_FLIGHT_MAX_BYTES, 'a request fits in what one peer may have in flight');
 relation(RPC_IN_FLIGHT_MAX_BYTES <= RPC_SERVER_IN_FLIGHT_MAX_BYTES, 'one peer fits in what all may have in flight');
+relation(RPC_GRANTED_BYTES * RPC_CONNECTIONS_MAX_COUNT <= 1 * GIB, 'what every peer is granted fits in memory');
 relation(RPC_BUFFERED_MAX_BYTES <= RPC_SERVER_BUFFERED_MAX_BYTES, 'what waits for one peer fits in what waits for all');
 relation(PAGE_MAX_BYTES <= SEGMENT_MAX_BYTES, 'a page fits in a segment');
 relation(RPC_FRAME_MAX_BYTES <= RPC_BUFFERED_MAX_BYTES, 'an answer fits in what may wait for a peer');

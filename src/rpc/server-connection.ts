@@ -5,6 +5,7 @@ import type { Environment } from '../base/environment.js';
 import { type ErrorCode, MeshCacheError } from '../base/errors.js';
 import {
   RPC_BUFFERED_MAX_BYTES,
+  RPC_GRANTED_BYTES,
   RPC_GRANTED_COUNT,
   RPC_HANDSHAKE_TIMEOUT_MS,
   RPC_IN_FLIGHT_MAX_BYTES,
@@ -226,7 +227,8 @@ export class ServerConnection {
       return { fault: 'too_many_calls', code: 'ERR_OVERLOADED', text: 'too many calls at once on one connection' };
     }
     // Whoever asks little is answered, however much others ask.
-    if (this.#calls.size >= RPC_GRANTED_COUNT && !this.#owner.hasRoomFor(bytes)) {
+    const isLittle = this.#calls.size < RPC_GRANTED_COUNT && this.#inFlightBytes + bytes <= RPC_GRANTED_BYTES;
+    if (!isLittle && !this.#owner.hasRoomFor(bytes)) {
       return { fault: 'too_many_calls', code: 'ERR_OVERLOADED', text: 'too many calls at once on this node' };
     }
     if (this.#owner.handlerOf(method) === undefined) {

@@ -4,6 +4,7 @@ import {
   RPC_IN_FLIGHT_MAX_BYTES,
   RPC_IN_FLIGHT_MAX_COUNT,
   RPC_SERVER_BUFFERED_MAX_BYTES,
+  RPC_SERVER_IN_FLIGHT_MAX_BYTES,
   RPC_SERVER_IN_FLIGHT_MAX_COUNT,
 } from '../../src/base/limits.js';
 import { encodeHello, FRAME_HEADER_BYTES, FrameType, writeFrameHeader } from '../../src/rpc/frame.js';
@@ -69,6 +70,34 @@ test('rpc admission: the bytes of calls under way are bounded, and count until t
   raw.socket.destroy();
   await until(() => server.stats().connections === 0);
   t.is(server.stats().inFlight, fits, 'who comes again does not begin anew');
+  release();
+  await until(() => server.stats().inFlight === 0);
+});
+
+// Cause: what each peer is granted was counted in calls alone: each connection more was 64 MiB more.
+test('rpc admission: the bytes of calls under way are bounded for all peers together; small calls go on', async (t) => {
+  const { server, endpoint } = await startServer(t, testEnvironment());
+  let release = (): void => {};
+  const released = new Promise<void>((resolve) => {
+    release = resolve;
+  });
+  server.handle('slow', async () => {
+    await released;
+    return {};
+  });
+  const large = callFrame(0, 'slow', { bytes: new Uint8Array(15 * 2 ** 20) });
+  const fits = Math.floor(RPC_SERVER_IN_FLIGHT_MAX_BYTES / large.length);
+  for (let i = 0; i < fits + 3; i++) {
+    const raw = await rawConnection(t, endpoint.port);
+    raw.socket.write(encodeHello());
+    raw.socket.write(large);
+    await until(() => server.stats().calls === i + 1);
+  }
+  t.is(server.stats().inFlight, fits);
+  t.is(server.stats().errors.too_many_calls, 3);
+  const bytes = new Uint8Array(200 * 2 ** 10);
+  const answer = await newClient(t).call(endpoint, 'echo', { bytes }, { timeoutMs: 60_000 });
+  t.is((answer as { bytes: Uint8Array }).bytes.length, bytes.length);
   release();
   await until(() => server.stats().inFlight === 0);
 });
