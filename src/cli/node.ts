@@ -63,9 +63,10 @@ Examples:
   MESHCACHE_DISCOVERY_ADDR=10.0.0.1:31990 meshcache node
 ${CONFIGURATION_HELP}
 
-Prints one line when the node is ready. Ends with status 0 when it has been drained (\`meshcache drain\`). On SIGTERM it leaves the cluster, writes what waits for the disk, and ends with status 0
-within 5 seconds; a second one ends it at once. Ends with status 2 when the configuration is wrong or cannot be had on this
-machine, with 1 for other failures. \`meshcache doctor\` with the same options says what is wrong with them.`,
+Prints one line when the node is ready. On SIGTERM it leaves the cluster, writes what waits for the disk, and ends with status 0
+within 5 seconds; a second one ends it at once. Ends with status 0, too, when it has been drained: \`meshcache drain\`.
+Ends with status 2 when the configuration is wrong or cannot be had on this machine, with 1 for other failures.
+\`meshcache doctor\` with the same options says what is wrong with them.`,
     )
     .action((options: NodeOptions) => runNode(options, context));
 }
