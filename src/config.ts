@@ -63,6 +63,8 @@ export interface MeshCacheConfigFields {
   /** Must be the same on all nodes when `verifyReads` is off. */
   readonly reuseQuarantineMs: number;
   readonly evictionPolicy: EvictionPolicy;
+  /** Pages of other nodes that this one reads often are copied into its pool. */
+  readonly promoteHotReads: boolean;
   /** What nodes must know to talk to each other; two while it is being changed: the first is presented, both are accepted. */
   readonly clusterSecret: ClusterSecrets | undefined;
   /** Path of a file with it, one or two lines, instead. */
@@ -229,6 +231,7 @@ const SCHEMA: Readonly<Record<string, Field>> = {
   verify_reads: flag(true),
   reuse_quarantine_ms: decimal(0, 3_600_000, 1000, 'milliseconds'),
   eviction_policy: choice(EVICTION_POLICIES, 'lru'),
+  promote_hot_reads: flag(false),
   cluster_secret: secrets(),
   cluster_secret_file: text('the path of a file', undefined),
   tls_cert_file: text('the path of a PEM file', undefined),
@@ -285,6 +288,7 @@ export class MeshCacheConfig implements MeshCacheConfigFields {
   declare readonly verifyReads: boolean;
   declare readonly reuseQuarantineMs: number;
   declare readonly evictionPolicy: EvictionPolicy;
+  declare readonly promoteHotReads: boolean;
   declare readonly clusterSecret: ClusterSecrets | undefined;
   declare readonly clusterSecretFile: string | undefined;
   declare readonly tlsCertFile: string | undefined;

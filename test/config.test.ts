@@ -28,6 +28,7 @@ test('config: defaults are those of the contract', (t) => {
     verifyReads: true,
     reuseQuarantineMs: 1000,
     evictionPolicy: 'lru',
+    promoteHotReads: false,
     clusterSecret: undefined,
   });
 });
@@ -38,6 +39,7 @@ test('config: a mapping may use snake_case or camelCase, text for numbers and bo
     globalSegmentSize: '1.5 GB',
     vnodes: '32',
     verify_reads: 'False',
+    promote_hot_reads: '1',
     heartbeat_interval: '0.5',
     backend_name: 'dynamic',
     module_path: 'x',
@@ -48,6 +50,7 @@ test('config: a mapping may use snake_case or camelCase, text for numbers and bo
   t.is(config.globalSegmentSize, 1.5 * 2 ** 30);
   t.is(config.vnodes, 32);
   t.false(config.verifyReads);
+  t.true(config.promoteHotReads);
   t.is(config.heartbeatInterval, 0.5);
   t.deepEqual(config.discoveryEndpoints(), [
     { host: '10.0.0.1', port: 31990 },

@@ -255,6 +255,14 @@ export const COPY_CALL_TIMEOUT_MS = 5_000;
 export const COPY_REQUESTS_MAX_COUNT = 8;
 /** Part of a pool that copies of other nodes' pages may take. */
 export const COPIES_POOL_FRACTION = 1 / 4;
+/** With `promote_hot_reads` a page that this node has read from others so often, within the time below, is copied. */
+export const HOT_READS_MIN_COUNT = 3;
+/** A page is not copied for this again within that time, whatever became of it. */
+export const HOT_READS_WINDOW_MS = 60_000;
+/** Pages whose reads are counted, those that were read last: 400 bytes each with keys of 64 characters. */
+export const HOT_READS_MAX_KEYS = 16_384;
+/** Characters of their keys together; 10 MB in all at the most. */
+export const HOT_READS_MAX_KEY_CHARACTERS = 4 * MIB;
 /** Requests to copy that a node which is drained has under way. */
 export const HANDOVERS_IN_FLIGHT_MAX_COUNT = 4;
 /** A node that is drained hands pages over for so long, at most, unless it is told otherwise. */

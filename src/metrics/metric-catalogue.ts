@@ -136,6 +136,7 @@ const OTHER_HELP: Readonly<Record<string, string>> = {
   meshcache_pool_used_bytes: 'Bytes of the pool that hold pages',
   meshcache_pool_capacity_bytes: 'Bytes of the pool',
   meshcache_pool_quarantined_bytes: 'Bytes of the pool that have been freed and must not be used again yet',
+  meshcache_pool_copied_bytes: 'Bytes of the pool that hold copies of other nodes’ pages',
   meshcache_pool_entries: 'Pages in the pool',
   meshcache_pool_evictions_total:
     'Pages that left the pool without being asked to: for want of space, or because their bytes were damaged',

@@ -17,6 +17,7 @@ import {
   hostPoolPages,
   pointerPages,
 } from '../store/host-pool.js';
+import { HotReads } from '../store/hot-reads.js';
 import { checkTransfers, type HybridHits, hybridHits, type PoolTransfer, prefixLength } from '../store/hybrid.js';
 import { type CallerPage, PageStore, type PageStoreParts, type PageStoreStats } from '../store/page-store.js';
 import type { Promoter } from '../store/promoter.js';
@@ -178,7 +179,10 @@ export class MeshCacheStore {
       directory: runtime.directory,
       transport: runtime.transport,
       endpointOf: (location) => runtime.dataEndpointOf(location),
-      onRemoteHits: (owner, keys) => runtime.notices.touched(owner, keys),
+      onRemoteHits(owner, keys) {
+        runtime.notices.touched(owner, keys);
+        if (config.promoteHotReads) hotReads.read(keys);
+      },
       onRemoteFailures: (owner, keys) => runtime.notices.unreadable(owner, keys),
       identity: {
         nodeId: runtime.nodeId,
@@ -193,7 +197,12 @@ export class MeshCacheStore {
       log: env.log,
       metrics,
     };
-    const pages: PageStore = new PageStore({ ...storeParts, onTouched: (keys) => wanted.read(keys) });
+    const pages: PageStore = new PageStore({
+      ...storeParts,
+      onTouched: (keys) => wanted.read(keys),
+      onSet: (keys) => copies.set(keys),
+      onGone: (keys) => copies.gone(keys),
+    });
     listeners.onEvict = (keys) => pages.forget(keys);
     runtime.announceFrom(pages);
     const promoter = disk === null ? null : promoterOf(disk, pool, pages, env);
@@ -201,6 +210,11 @@ export class MeshCacheStore {
     metrics.setGaugeProvider('meshcache_members', () => runtime.members().size);
     const copies = new RemoteCopies({ ...storeParts, nodeId: runtime.nodeId, pages });
     const leaving = leavingOf({ runtime, pages, copies, wanted, disk, env });
+    const hotReads = new HotReads({
+      copy: (keys) => copies.copy(keys, 'hot'),
+      mayCopy: () => !leaving.drain.isDraining,
+      clock: env.clock,
+    });
     reporting.attach(runtime, storeReporter(pool, disk, leaving.drain));
     return new MeshCacheStore({ runtime, metrics, pages, pool, region, encoder, disk, promoter, reporting, leaving });
   }
@@ -358,7 +372,10 @@ export class MeshCacheStore {
     };
   }
 
-  /** Drops what this node published, in its pool, on its disk and in the directory; nothing of other nodes. */
+  /**
+   * Drops what this node has, in its pool, copies included, on its disk and in the directory; nothing that other nodes have,
+   * their copies of its pages neither.
+   */
   async clear(): Promise<void> {
     await this.#pages.clear();
   }

@@ -36,6 +36,10 @@ export interface PageStoreParts {
   readonly onRemoteFailures: (nodeId: string, keys: string[]) => void;
   /** Told which pages of this node others say to have read. */
   readonly onTouched?: (keys: readonly string[]) => void;
+  /** Told under which keys pages have been set here. */
+  readonly onSet?: (keys: readonly string[]) => void;
+  /** Told which pages may have left the pool. */
+  readonly onGone?: (keys: readonly string[]) => void;
   readonly identity: { readonly nodeId: string; readonly incarnation: number; readonly dataEndpoint: string };
   readonly verifyReads: boolean;
   readonly quarantineMs: number;
@@ -111,6 +115,7 @@ export class PageStore {
       const published = await this.#parts.pool.publishPages(sliceKeys, slicePages);
       if (this.#closed) break;
       countNotPublished(slicePages, published, this.#parts);
+      this.#parts.onSet?.(sliceKeys);
       const outdated = this.#parts.disk?.writeThrough(sliceKeys, published);
       if (outdated !== undefined) announcements.push(outdated);
       announcements.push(this.#announceSlice(sliceKeys, published, slice, results));
@@ -174,6 +179,7 @@ export class PageStore {
     this.#unannounced.clear();
     const { pool, disk, directory } = this.#parts;
     const inPool = pool.clear();
+    this.#parts.onGone?.(inPool);
     const onDisk = disk?.clear();
     await directory.delete(inPool);
     await directory.delete((await onDisk) ?? []);
@@ -183,6 +189,7 @@ export class PageStore {
   forget(keys: readonly string[]): void {
     for (const key of keys) this.#unannounced.delete(key);
     this.#parts.disk?.dropped(keys);
+    this.#parts.onGone?.(keys);
     this.restate(keys).catch((error: unknown) => {
       this.#parts.log.log('error', 'the directory could not be told of pages that are gone', { error: String(error) });
     });

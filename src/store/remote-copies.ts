@@ -37,7 +37,8 @@ interface Wanted {
  *
  * Accounting: `#copies` has the bytes of every page that was copied and that the pool may still have, the earliest first; together at
  * most COPIES_POOL_FRACTION of the pool. For a page that is read often the earliest go; one that is handed over, the less wanted
- * ones last, is refused instead. A page that the program has set meanwhile under such a key counts as a copy.
+ * ones last, is refused instead. A page that the program sets here is no copy any more.
+ * Copies are not written to the own disk: each is a second location of its page, which has one to lose.
  */
 export class RemoteCopies {
   readonly #parts: RemoteCopiesParts;
@@ -53,11 +54,25 @@ export class RemoteCopies {
     this.#parts = parts;
     this.#reads = new RemoteReads(parts);
     this.#maxBytes = parts.pool.capacity * COPIES_POOL_FRACTION;
+    parts.metrics.setGaugeProvider('meshcache_pool_copied_bytes', () => this.#copiedBytes);
   }
 
   /** Bytes of the pool that copies take, at most. */
   get copiedBytes(): number {
     return this.#copiedBytes;
+  }
+
+  /** The program has set pages under these keys: they are its own now. */
+  set(keys: readonly string[]): void {
+    if (this.#copies.size > 0) for (const key of keys) this.#forget(key);
+  }
+
+  /** Pages have left the pool, maybe these. */
+  gone(keys: readonly string[]): void {
+    if (this.#isClosed || this.#copies.size === 0) return;
+    const copies = keys.filter((key) => this.#copies.has(key));
+    const isHere = this.#parts.pool.hasBatch(copies);
+    for (const [i, key] of copies.entries()) if (isHere[i] === 0) this.#forget(key);
   }
 
   /** 1 for each key whose page is in the own pool afterwards. Refused, all 0, while too many wait. Never rejects. */
@@ -147,6 +162,8 @@ export class RemoteCopies {
 
   #add(key: string, length: number): void {
     this.#forget(key);
+    // It may have gone again already.
+    if (this.#parts.pool.hasBatch([key])[0] === 0) return;
     this.#copies.set(key, length);
     this.#copiedBytes += length;
   }

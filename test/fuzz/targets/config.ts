@@ -64,7 +64,7 @@ function checkConfig(config: MeshCacheConfig): void {
   );
   check(['rdma', 'tcp'].includes(config.protocol), `protocol ${String(config.protocol)}`);
   check(EVICTION_POLICIES.includes(config.evictionPolicy), 'eviction_policy');
-  for (const name of ['diskEnabled', 'metricsEnabled', 'metricsDashboard', 'verifyReads'] as const) {
+  for (const name of ['diskEnabled', 'metricsEnabled', 'metricsDashboard', 'verifyReads', 'promoteHotReads'] as const) {
     check(typeof config[name] === 'boolean', () => `${name} is a ${typeof config[name]}`);
   }
   for (const name of ['controlPort', 'rdmaPort', 'tcpPort', 'metricsPort'] as const)

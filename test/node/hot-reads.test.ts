@@ -1,0 +1,172 @@
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import test, { type ExecutionContext } from 'ava';
+import { COPIES_POOL_FRACTION, HOT_READS_MIN_COUNT } from '../../src/base/limits.js';
+import { seededRandom } from '../../src/base/random.js';
+import type { MeshCacheStore } from '../../src/node/meshcache-store.js';
+import { sampleIn } from '../metrics/samples.js';
+import { content, freePort, until } from '../support.js';
+import { createCluster, createStore } from './store-fixture.js';
+
+const PAGE = 64 * 1024;
+const HOT = { promote_hot_reads: true };
+
+async function cluster(t: ExecutionContext, count: number, extra: Record<string, unknown> = HOT) {
+  const stores = await createCluster(count, extra);
+  t.teardown(() => Promise.all(stores.map((store) => store.close())));
+  return stores as [MeshCacheStore, MeshCacheStore, MeshCacheStore];
+}
+
+function servedPages(store: MeshCacheStore): number {
+  return store.runtime.transport.stats().servedOps;
+}
+
+async function hotCopies({ metrics }: MeshCacheStore): Promise<number> {
+  return sampleIn(await metrics.renderPrometheus(), 'meshcache_copied_pages_total', { reason: 'hot' }) as number;
+}
+
+async function copiedBytes({ metrics }: MeshCacheStore): Promise<number> {
+  return sampleIn(await metrics.renderPrometheus(), 'meshcache_pool_copied_bytes') as number;
+}
+
+async function read(t: ExecutionContext, store: MeshCacheStore, key: string, bytes: Uint8Array): Promise<void> {
+  const page = await store.get(key);
+  t.true(page !== null && Buffer.compare(page, bytes) === 0, key);
+}
+
+/** Reads until the page is here. */
+async function copyHere(t: ExecutionContext, store: MeshCacheStore, key: string, bytes: Uint8Array): Promise<void> {
+  const before = await hotCopies(store);
+  for (let i = 0; i < HOT_READS_MIN_COUNT; i++) await read(t, store, key, bytes);
+  await until(async () => (await hotCopies(store)) === before + 1);
+}
+
+test('hot reads: off by default, every read of a page costs its owner one', async (t) => {
+  const [owner, reader] = await cluster(t, 2, {});
+  const page = content(1, PAGE);
+  t.true(await owner.set('page', page));
+  for (let i = 0; i < 20; i++) await read(t, reader, 'page', page);
+  t.is(servedPages(owner), 20);
+  t.like(reader.stats(), { hits: { local: 0, remote: 20, disk: 0 }, poolEntries: 0 });
+  t.is(await hotCopies(reader), 0);
+});
+
+test('hot reads: the third read makes a copy; then the owner is not read any more', async (t) => {
+  const [owner, reader] = await cluster(t, 2);
+  const page = content(1, PAGE);
+  t.true(await owner.set('page', page));
+  await read(t, reader, 'page', page);
+  await read(t, reader, 'page', page);
+  t.is(reader.stats().poolEntries, 0);
+  await read(t, reader, 'page', page);
+  await until(async () => (await hotCopies(reader)) === 1);
+  t.is(await copiedBytes(reader), PAGE);
+  t.is(servedPages(owner), HOT_READS_MIN_COUNT + 1, 'the copy is one read more');
+  for (let i = 0; i < 10; i++) await read(t, reader, 'page', page);
+  t.is(servedPages(owner), HOT_READS_MIN_COUNT + 1);
+  t.deepEqual(reader.stats().hits, { local: 10, remote: HOT_READS_MIN_COUNT, disk: 0 });
+});
+
+test('hot reads: a copy is a location of its own, which its owner’s clear leaves alone and its node’s clear drops', async (t) => {
+  const [owner, reader, other] = await cluster(t, 3);
+  const page = content(1, PAGE);
+  t.true(await owner.set('page', page));
+  await copyHere(t, reader, 'page', page);
+  await owner.clear();
+  t.is(owner.stats().poolEntries, 0);
+  await read(t, other, 'page', page);
+  t.is(servedPages(reader), 1, 'read from the copy');
+  await reader.clear();
+  t.is(await copiedBytes(reader), 0);
+  t.is(await other.get('page'), null);
+});
+
+test('hot reads: a copy that the program sets is its own page from then on', async (t) => {
+  const [owner, reader] = await cluster(t, 2);
+  const page = content(1, PAGE);
+  t.true(await owner.set('page', page));
+  await copyHere(t, reader, 'page', page);
+  t.true(await reader.set('page', page));
+  t.is(await copiedBytes(reader), 0);
+  t.is(reader.stats().poolEntries, 1);
+});
+
+test('hot reads: copies take their share of the pool, not more', async (t) => {
+  const [owner, reader] = await cluster(t, 2);
+  const shareBytes = reader.stats().poolCapacityBytes * COPIES_POOL_FRACTION;
+  const share = shareBytes / PAGE;
+  const keys = Array.from({ length: share + 20 }, (_, i) => `page ${i}`);
+  const pages = keys.map((_, i) => content(i, PAGE));
+  for (const [i, key] of keys.entries()) t.true(await owner.set(key, pages[i] as Uint8Array));
+  t.true(await reader.set('own', content(1000, PAGE)));
+  let most = 0;
+  await until(async () => {
+    await Promise.all(keys.map((key, i) => read(t, reader, key, pages[i] as Uint8Array)));
+    const bytes = await copiedBytes(reader);
+    most = Math.max(most, bytes);
+    t.true(bytes <= shareBytes, `${bytes}`);
+    t.true(reader.stats().poolUsedBytes <= shareBytes + PAGE);
+    return (await hotCopies(reader)) >= keys.length;
+  });
+  t.is(most, shareBytes);
+  t.is(reader.stats().poolEntries, share + 1);
+  await read(t, reader, 'own', content(1000, PAGE));
+});
+
+test('hot reads: an evicted copy is forgotten, and none is written to the disk tier', async (t) => {
+  const folder = mkdtempSync(join(tmpdir(), 'meshcache-hot-'));
+  t.teardown(() => rmSync(folder, { recursive: true, force: true }));
+  const port = await freePort();
+  const owner = await createStore(port);
+  t.teardown(() => owner.close());
+  const small = { ...HOT, global_segment_size: '1mb', reuse_quarantine_ms: 0 };
+  const reader = await createStore(port, { ...small, disk_enabled: true, disk_path: folder, disk_size: '64mb' });
+  t.teardown(() => reader.close());
+  await until(() => owner.stats().members === 2 && reader.stats().members === 2);
+  const page = content(1, PAGE);
+  t.true(await owner.set('page', page));
+  await copyHere(t, reader, 'page', page);
+  t.is(await copiedBytes(reader), PAGE);
+  const sets = 2 * (2 ** 20 / PAGE);
+  for (let i = 0; i < sets; i++) t.true(await reader.set(`own ${i}`, content(100 + i, PAGE)));
+  t.is(await copiedBytes(reader), 0);
+  await until(() => reader.stats().disk?.entries === sets);
+  await read(t, reader, 'page', page);
+  t.is(reader.stats().hits.disk, 0, 'read from its owner');
+});
+
+test('hot reads: every page read has bytes that were set under its key, while owners overwrite and evict', async (t) => {
+  const seed = Number(process.env.MESHCACHE_TEST_SEED ?? Date.now() >>> 0);
+  t.log(`seed ${seed}`);
+  const random = seededRandom(seed);
+  const upTo = (limit: number): number => random.u32() % limit;
+  const stores = await cluster(t, 3, { ...HOT, global_segment_size: '2mb', reuse_quarantine_ms: 10 });
+  const keys = 24;
+  const lengths = Array.from({ length: keys }, (_, key) => 30_000 + key * 5_000);
+  const versions = lengths.map((length, key) => [0, 1, 2].map((version) => content(3 * key + version, length)));
+  let hits = 0;
+  const step = async (): Promise<void> => {
+    const store = stores[upTo(3)] as MeshCacheStore;
+    // Some keys are read more than others.
+    const key = Math.min(upTo(keys), upTo(keys));
+    const own = versions[key] as Uint8Array[];
+    if (upTo(8) === 0) {
+      await store.set(`page ${key}`, own[upTo(3)] as Uint8Array);
+    } else if (upTo(100) === 0) {
+      await store.clear();
+    } else {
+      const page = await store.get(`page ${key}`);
+      if (page === null) return;
+      hits++;
+      if (!own.some((bytes) => Buffer.compare(bytes, page) === 0)) t.fail(`page ${key} has bytes that are not its own`);
+    }
+  };
+  const lane = async (): Promise<void> => {
+    for (let i = 0; i < 200; i++) await step();
+  };
+  await Promise.all(Array.from({ length: 6 }, lane));
+  const copies = (await Promise.all(stores.map(hotCopies))).reduce((sum, count) => sum + count, 0);
+  t.log(`${hits} hits, ${copies} copies`);
+  t.true(hits > 200 && copies > 0, `${hits} hits, ${copies} copies`);
+});
