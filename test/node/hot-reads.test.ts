@@ -170,3 +170,19 @@ test('hot reads: every page read has bytes that were set under its key, while ow
   t.log(`${hits} hits, ${copies} copies`);
   t.true(hits > 200 && copies > 0, `${hits} hits, ${copies} copies`);
 });
+
+test('hot reads: many readers of one page at once cost its owner one read each and no more', async (t) => {
+  const [owner, ...readers] = await cluster(t, 3, {});
+  for (const bytes of [1_000, PAGE, 3 * 2 ** 20]) {
+    const key = `page of ${bytes}`;
+    const page = content(bytes, bytes);
+    t.true(await owner.set(key, page));
+    const before = servedPages(owner);
+    const reads = readers.flatMap((reader) => Array.from({ length: 20 }, () => read(t, reader, key, page)));
+    await Promise.all(reads);
+    t.is(servedPages(owner) - before, reads.length, key);
+  }
+  const readPages = readers.map(({ runtime }) => runtime.transport.stats().readOps);
+  t.deepEqual(readPages, [60, 60]);
+  t.is(owner.runtime.transport.stats().refusedOps, 0);
+});
