@@ -5,6 +5,7 @@ import test, { type ExecutionContext } from 'ava';
 import { COPIES_POOL_FRACTION, HOT_READS_MIN_COUNT } from '../../src/base/limits.js';
 import { seededRandom } from '../../src/base/random.js';
 import type { MeshCacheStore } from '../../src/node/meshcache-store.js';
+import type { Transport } from '../../src/transport/transport.js';
 import { sampleIn } from '../metrics/samples.js';
 import { content, freePort, until } from '../support.js';
 import { createCluster, createStore } from './store-fixture.js';
@@ -90,6 +91,31 @@ test('hot reads: a copy that the program sets is its own page from then on', asy
   t.true(await reader.set('page', page));
   t.is(await copiedBytes(reader), 0);
   t.is(reader.stats().poolEntries, 1);
+});
+
+test('hot reads: what the program sets while its copy is on the way stays', async (t) => {
+  const [owner, reader] = await cluster(t, 2);
+  const [theirs, own] = [content(1, PAGE), content(2, PAGE)];
+  t.true(await owner.set('page', theirs));
+  const transport = reader.runtime.transport as { batchRead: Transport['batchRead'] };
+  const batchRead = transport.batchRead.bind(transport);
+  let calls = 0;
+  const copying = new Promise<void>((resolve, reject) => {
+    transport.batchRead = async (ops) => {
+      const isRead = await batchRead(ops);
+      if (++calls !== HOT_READS_MIN_COUNT + 1) return isRead;
+      if ((await reader.set('page', own)) && isRead[0] === true) resolve();
+      else reject(new Error('not set, or not read'));
+      return isRead;
+    };
+  });
+  for (let i = 0; i < HOT_READS_MIN_COUNT; i++) await read(t, reader, 'page', theirs);
+  await copying;
+  // Requests have their turn one after the other: when another page has been copied, this one is through.
+  t.true(await owner.set('next', theirs));
+  while ((await hotCopies(reader)) === 0) await read(t, reader, 'next', theirs);
+  await read(t, reader, 'page', own);
+  t.is(await copiedBytes(reader), PAGE, 'the other page alone');
 });
 
 test('hot reads: copies take their share of the pool, not more', async (t) => {
