@@ -3,10 +3,12 @@ import { AuthError } from '../base/errors.js';
 import { silentLogger } from '../base/log.js';
 import { type Endpoint, formatEndpoint } from '../base/network.js';
 import { type SecurityConfig, securedEnvironment } from '../base/secured-environment.js';
+import { isNodeId, isWhole } from '../directory/location-columns.js';
 import { DiscoveryMethod, decodeAnswer } from '../discovery/wire.js';
 import type { NodeReport } from '../metrics/node-report.js';
-import { isPlain, STATUS_METHOD } from '../node/cluster-reporter.js';
-import { DRAIN_METHOD, type DrainProgress } from '../node/drain.js';
+import { isReportLike } from '../metrics/report-checks.js';
+import { STATUS_METHOD } from '../node/cluster-reporter.js';
+import { DRAIN_METHOD, DRAIN_STATES, type DrainProgress, type DrainState } from '../node/drain.js';
 import { RpcClient } from '../rpc/client.js';
 import { MessageCodec } from '../rpc/message.js';
 import type { NodeInfo } from '../types.js';
@@ -78,9 +80,7 @@ export class ClusterQuery {
 
   /** Has a node drained, or asks how far it is. Rejects with `MeshCacheError` when it does not answer or refuses. */
   async drain(endpoint: Endpoint, timeoutMs: number): Promise<DrainProgress> {
-    const answer = (await this.#rpc.call(endpoint, DRAIN_METHOD, { timeout_ms: timeoutMs })) as DrainProgress | null;
-    if (typeof answer?.state === 'string' && typeof answer.node_id === 'string') return answer;
-    throw new CommandFailure(`${formatEndpoint(endpoint)} answers, but not as a node of this version`);
+    return readDrainProgress(await this.#rpc.call(endpoint, DRAIN_METHOD, { timeout_ms: timeoutMs }), endpoint);
   }
 
   async close(): Promise<void> {
@@ -88,17 +88,25 @@ export class ClusterQuery {
   }
 }
 
+/** What the node at `endpoint` says of its leaving. Throws {@link CommandFailure}. */
+export function readDrainProgress(value: unknown, endpoint: Endpoint): DrainProgress {
+  const answer = value as DrainProgress | null;
+  const isIt =
+    DRAIN_STATES.includes(answer?.state as DrainState) &&
+    isNodeId(answer?.node_id) &&
+    PROGRESS_COUNTS.every((name) => isWhole(answer?.[name]));
+  if (isIt) return answer as DrainProgress;
+  throw new CommandFailure(`${formatEndpoint(endpoint)} answers, but not as a node of this version`);
+}
+
+const PROGRESS_COUNTS = ['wanted_pages', 'handed_pages', 'left_pages', 'disk_queue_bytes'] as const;
+
 /** What is printed and counted with is looked at; a node of an older version leaves fields out. */
-function isStatus(answer: unknown): answer is NodeStatus {
-  if (typeof answer !== 'object' || answer === null) return false;
-  const { vnodes, health, pool, reads, disk, directory, rss_bytes } = answer as Record<string, unknown>;
-  const isCountable =
-    vnodes === undefined || (Number.isSafeInteger(vnodes) && (vnodes as number) >= 1 && (vnodes as number) <= 4096);
-  const reasons = (health as { reasons?: unknown } | null | undefined)?.reasons;
+export function isStatus(answer: unknown): answer is NodeStatus {
+  // With an error it would be taken for why there is no status.
+  if (!isReportLike(answer) || 'error' in (answer as object)) return false;
+  const { pool, reads, disk, directory, rss_bytes } = answer as Record<string, unknown>;
   return (
-    isCountable &&
-    isPlain(answer) &&
-    (health === undefined || (Array.isArray(reasons) && reasons.every((reason) => typeof reason === 'string'))) &&
     hasNumbers(pool, ['entries', 'used_bytes', 'capacity_bytes', 'evictions']) &&
     hasNumbers(reads, ['local', 'remote', 'disk', 'misses']) &&
     hasNumbers(disk ?? undefined, ['entries', 'used_bytes', 'capacity_bytes']) &&

@@ -8,6 +8,7 @@ import { mastersOf, readConfiguration, securityOf } from './configuration.js';
 import { type CommandContext, printResult } from './context.js';
 import { CommandFailure, wrongUsage } from './failure.js';
 import { configOption, decimalNumber, discoveryEndpoints, jsonOption } from './options.js';
+import { printable } from './table.js';
 
 const POLL_MS = 100;
 /** A node that leaves lingers, closes and ends within this. */
@@ -169,20 +170,26 @@ class Draining {
   }
 }
 
-function formatProgress({ state, node_id, wanted_pages, handed_pages, disk_queue_bytes }: DrainProgress): string {
+export function formatProgress({
+  state,
+  node_id,
+  wanted_pages,
+  handed_pages,
+  disk_queue_bytes,
+}: DrainProgress): string {
   const what: Readonly<Record<string, string>> = {
     handing_over: `${handed_pages} of ${wanted_pages} pages handed over`,
     writing: `${disk_queue_bytes} bytes wait for its disk`,
     leaving: 'it leaves',
     drained: 'it has left',
   };
-  return `node ${node_id}: ${what[state] ?? state}`;
+  return printable(`node ${node_id}: ${what[state] ?? state}`);
 }
 
 function formatResult(result: DrainResult): string {
   const { node_id, wanted_pages, handed_pages, left_pages, has_ended, seconds } = result;
   const lines = [
-    `node ${node_id} has left its cluster${has_ended ? ' and ended' : '; its program goes on'} (${seconds.toFixed(1)} s)`,
+    `node ${printable(node_id)} has left its cluster${has_ended ? ' and ended' : '; its program goes on'} (${seconds.toFixed(1)} s)`,
     `${handed_pages} of ${wanted_pages} pages that others have read there lately were handed over`,
   ];
   if (left_pages > 0) lines.push(`${left_pages} of them found no room elsewhere, or no time`);

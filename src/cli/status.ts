@@ -12,7 +12,7 @@ import { type CommandContext, printResult } from './context.js';
 import { CommandFailure, wrongUsage } from './failure.js';
 import { isLoopback, metricsUrl } from './metrics-url.js';
 import { configOption, discoveryEndpoints, jsonOption } from './options.js';
-import { formatCount, formatShare, formatTableOrBlocks } from './table.js';
+import { formatCount, formatShare, formatTableOrBlocks, printable } from './table.js';
 
 const DEFAULT_VNODES = 160;
 const WATCH_INTERVAL_MS = 2_000;
@@ -178,12 +178,12 @@ export function formatStatus(result: StatusResult, columns?: number): string {
   const { nodes } = result;
   const up = nodes.filter((node) => node.state === 'up').length;
   const title = `${nodes.length} members at ${result.discovery_addr}, ${up} of them reachable`;
-  const notes = [...remarks(nodes)].map(([text, nodeIds]) => `\n${nodeIds.join(', ')}: ${text}`);
+  const notes = [...remarks(nodes)].map(([text, nodeIds]) => printable(`${nodeIds.join(', ')}: ${text}`));
   return [
     title,
     `\n\n${formatTableOrBlocks(nodes.map(tableRow), columns)}`,
     notes.length > 0 ? '\n' : '',
-    ...notes,
+    ...notes.map((note) => `\n${note}`),
   ].join('');
 }
 

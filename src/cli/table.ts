@@ -30,7 +30,7 @@ export function formatTableOrBlocks(rows: readonly Readonly<Record<string, strin
   return rows
     .map((row) => {
       const [title, ...values] = Object.entries(row);
-      return `${title?.[1]}\n${formatPairs(values)}`;
+      return `${formatCell(title?.[1])}\n${formatPairs(values.map(([name, value]) => [name, formatCell(value)]))}`;
     })
     .join('\n\n');
 }

@@ -7,6 +7,7 @@ import {
 } from '../base/limits.js';
 import { formatEndpoint } from '../base/network.js';
 import type { ClusterNode, ClusterReport, NodeReport } from '../metrics/node-report.js';
+import { isReportLike } from '../metrics/report-checks.js';
 import type { RpcClient } from '../rpc/client.js';
 import type { NodeInfo } from '../types.js';
 import { ringShares } from './ring-shares.js';
@@ -102,26 +103,11 @@ export class ClusterReporter {
 
 /** A node of another version, or one without a store, may answer with less. */
 function isReport(answer: unknown): answer is NodeReport {
-  if (typeof answer !== 'object' || answer === null) return false;
-  const { pool, latency, health, events } = answer as Partial<Record<keyof NodeReport, unknown>>;
-  return isRecord(pool) && isRecord(latency) && isHealth(health) && isEvents(events) && isPlain(answer);
+  if (!isReportLike(answer)) return false;
+  const { pool, latency, health, events } = answer as Partial<NodeReport>;
+  return isPart(pool) && isPart(latency) && health !== undefined && events !== undefined;
 }
 
-function isRecord(value: unknown): value is Readonly<Record<string, unknown>> {
+function isPart(value: unknown): boolean {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
-}
-
-function isHealth(value: unknown): boolean {
-  return isRecord(value) && Array.isArray(value.reasons) && value.reasons.every((reason) => typeof reason === 'string');
-}
-
-function isEvents(value: unknown): boolean {
-  return Array.isArray(value) && value.every((event) => isRecord(event) && isRecord(event.fields));
-}
-
-/** Whether JSON can say it: one member's odd answer must not spoil the report of all. */
-export function isPlain(value: unknown): boolean {
-  if (typeof value === 'bigint') return false;
-  if (typeof value !== 'object' || value === null) return true;
-  return !(value instanceof Uint8Array) && Object.values(value).every(isPlain);
 }

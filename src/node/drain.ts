@@ -12,8 +12,11 @@ import {
 /** DRAIN.md beside this file has its fields. */
 export const DRAIN_METHOD = 'node.drain';
 
+/** In this order. */
+export const DRAIN_STATES = ['serving', 'handing_over', 'writing', 'leaving', 'drained'] as const;
+
 /** How far a node is with leaving for good. */
-export type DrainState = 'serving' | 'handing_over' | 'writing' | 'leaving' | 'drained';
+export type DrainState = (typeof DRAIN_STATES)[number];
 
 /** What a node that is drained has done so far. */
 export interface DrainProgress {

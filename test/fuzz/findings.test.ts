@@ -8,14 +8,20 @@ import { ArgumentError, ConfigError, ProtocolError } from '../../src/base/errors
 import { DISK_MIN_BYTES, RPC_FRAME_MAX_BYTES } from '../../src/base/limits.js';
 import { silentLogger } from '../../src/base/log.js';
 import { parseEndpoint } from '../../src/base/network.js';
+import { isStatus, readDrainProgress } from '../../src/cli/cluster-query.js';
+import { CommandFailure } from '../../src/cli/failure.js';
+import { formatStatus, nodeRow } from '../../src/cli/status.js';
 import { MeshCacheConfig } from '../../src/config.js';
 import { KeyEncoder } from '../../src/core/index.js';
 import { decodeAnswer } from '../../src/discovery/wire.js';
 import { DiskStore } from '../../src/disk/disk-store.js';
 import { encodeHeader, JournalDamage, RecordWriter, Replay } from '../../src/disk/journal-format.js';
+import { ClusterReporter } from '../../src/node/cluster-reporter.js';
+import type { RpcClient } from '../../src/rpc/client.js';
 import { encodeHello } from '../../src/rpc/frame.js';
 import { MessageCodec } from '../../src/rpc/message.js';
 import { DataLocation, NodeInfo } from '../../src/types.js';
+import { ManualClock } from '../clock.js';
 import { freshCore } from '../core/binaries.js';
 import { entryOf, STORE_ID } from '../disk/journal-support.js';
 import { rawConnection, startServer, testEnvironment } from '../rpc/support.js';
@@ -117,4 +123,70 @@ test('fuzz: a connection that is dropped within a frame is counted once', async 
   await raw.closed;
   await until(() => server.stats().connections === 0);
   t.deepEqual(server.stats().errors, { oversized: 1 });
+});
+
+const OTHER = new NodeInfo({ nodeId: 'other', controlHost: 'h', controlPort: 9 });
+
+/** How a member that answers so is shown by another node. */
+async function shownState(answer: unknown): Promise<string> {
+  const reporter = new ClusterReporter({
+    nodeId: 'me',
+    vnodes: 1,
+    heartbeatInterval: 2,
+    members: () => new Map([['other', OTHER]]),
+    ownReport: () => Promise.reject(new Error('not asked')),
+    rpc: { call: async () => answer } as unknown as RpcClient,
+    clock: new ManualClock(),
+  });
+  const { nodes } = await reporter.report();
+  return (nodes[0] as { state: string }).state;
+}
+
+// Of a member's report only that JSON can say it was looked at: a list that was none, or a text that String() throws for, ended
+// the dashboard's drawing of all nodes, and `meshcache status` for all nodes.
+test('fuzz: a report whose fields are of another kind is that of a member that cannot be reached', async (t) => {
+  const report = { pool: {}, latency: {}, health: { reasons: [] }, events: [] };
+  t.is(await shownState(report), 'up');
+  const odd = [
+    { ...report, latency: { bounds_s: 'often' } },
+    { ...report, latency: { read: { local: { buckets: {} } } } },
+    { ...report, metrics_endpoint: UNPRINTABLE },
+    { ...report, transport: { reason: UNPRINTABLE } },
+    { ...report, events: [{ message: UNPRINTABLE, fields: {} }] },
+    { ...report, events: [{ message: 'm', fields: { a: UNPRINTABLE } }] },
+  ];
+  for (const answer of odd) t.is(await shownState(answer), 'unreachable', JSON.stringify(answer));
+  t.false(isStatus({ node_id: 'n', data_endpoint: UNPRINTABLE }));
+});
+
+// The field decided whether there was a status, and its value was shown as the reason, whatever it was.
+test('fuzz: a status with an error in it is none', (t) => {
+  t.true(isStatus({ node_id: 'n' }));
+  t.false(isStatus({ node_id: 'n', error: UNPRINTABLE }));
+});
+
+// Only the cells of the table were made printable: neither what is wrong with nodes, nor the blocks of a narrow terminal.
+test('fuzz: what nodes say of themselves does not steer the terminal', (t) => {
+  const steering = '\u001b[2Jgone';
+  const status = { node_id: 'n', health: { status: 'degraded', reasons: [steering] }, data_endpoint: steering };
+  t.true(isStatus(status));
+  const row = nodeRow(OTHER, status as never, { ringShare: 1, isHere: true });
+  for (const columns of [10, 10_000]) {
+    const shown = formatStatus({ discovery_addr: 'h:1', nodes: [row] }, columns);
+    t.true(shown.includes('?[2Jgone'), 'still to be read');
+    t.false(shown.includes('\u001b'));
+  }
+});
+
+// Two fields were looked at: the counts were printed whatever they were, and words for a state were looked up in an object,
+// which has inherited names too.
+test('fuzz: what is no progress of a drained node is not shown as one', (t) => {
+  const counts = { wanted_pages: 3, handed_pages: 2, left_pages: 1, disk_queue_bytes: 0 };
+  const progress = { node_id: 'n', state: 'leaving', ...counts };
+  const endpoint = { host: 'h', port: 9 };
+  t.is(readDrainProgress(progress, endpoint).handed_pages, 2);
+  const odd = [{ state: 'constructor' }, { handed_pages: UNPRINTABLE }, { left_pages: -1 }, { node_id: '' }];
+  for (const field of [...odd, { disk_queue_bytes: null }]) {
+    t.throws(() => readDrainProgress({ ...progress, ...field }, endpoint), { instanceOf: CommandFailure });
+  }
 });

@@ -9,6 +9,7 @@ import { journalFiles, journalHeaders, journalRecords } from './targets/disk-ind
 import { keyEncoding } from './targets/keys.js';
 import { nodeCalls, promoteAnswers } from './targets/node-calls.js';
 import { locations, nodeRecords } from './targets/records.js';
+import { clusterReports, statusAnswers } from './targets/reports.js';
 import { rpcClient } from './targets/rpc-client.js';
 import { rpcFrames } from './targets/rpc-frames.js';
 import { rpcMessage } from './targets/rpc-message.js';
@@ -34,6 +35,8 @@ export const FUZZERS: readonly Fuzzer[] = [
   directoryServer,
   nodeCalls,
   promoteAnswers,
+  clusterReports,
+  statusAnswers,
   configuration,
   sizes,
   configFiles,

@@ -1,0 +1,55 @@
+type Check = (value: unknown) => boolean;
+type Shape = Readonly<Record<string, Check>>;
+
+/**
+ * Whether a peer's answer can be used as a report, of whatever version: what it leaves out is unknown to readers, and what is there is
+ * of the kind that they count with and show. One member's odd answer must not spoil what is shown of all.
+ */
+export function isReportLike(answer: unknown): boolean {
+  return has(answer, REPORT) && isPlain(answer);
+}
+
+/** Whether JSON can say it. */
+function isPlain(value: unknown): boolean {
+  if (typeof value === 'bigint') return false;
+  if (typeof value !== 'object' || value === null) return true;
+  return !(value instanceof Uint8Array) && Object.values(value).every(isPlain);
+}
+
+const isText: Check = (value) => typeof value === 'string';
+const isNumber: Check = (value) => typeof value === 'number';
+const isScalar: Check = (value) => typeof value !== 'object' || value === null;
+const isListOf = (check: Check): Check => {
+  return (value) => Array.isArray(value) && value.every(check);
+};
+const isMapWith = (shape: Shape): Check => {
+  return (value) => has(value, shape);
+};
+const isMapOf = (check: Check): Check => {
+  return (value) => isRecord(value) && Object.values(value).every(check);
+};
+
+const isLatency = isMapWith({ buckets: isListOf(isNumber) });
+const isEvent = isMapWith({ message: isScalar, fields: isMapOf(isScalar) });
+
+const REPORT: Shape = {
+  vnodes: (value) => Number.isSafeInteger(value) && (value as number) >= 1 && (value as number) <= 4096,
+  control_endpoint: isText,
+  data_endpoint: isText,
+  data_protocol: isText,
+  metrics_endpoint: isText,
+  transport: isMapWith({ wanted: isText, reason: isText }),
+  health: (value) => isRecord(value) && isListOf(isText)(value.reasons),
+  latency: isMapWith({ bounds_s: isListOf(isNumber), read: isMapOf(isLatency), write: isLatency }),
+  events: isListOf((value) => isEvent(value) && isRecord((value as { fields?: unknown }).fields)),
+};
+
+/** Whether those of these fields that are there pass. */
+function has(value: unknown, shape: Shape): boolean {
+  if (!isRecord(value)) return false;
+  return Object.entries(shape).every(([name, check]) => value[name] === undefined || check(value[name]));
+}
+
+function isRecord(value: unknown): value is Readonly<Record<string, unknown>> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value) && !(value instanceof Uint8Array);
+}
