@@ -8,6 +8,7 @@ import {
   DRAIN_TIMEOUT_MS,
   HANDOVERS_IN_FLIGHT_MAX_COUNT,
 } from '../base/limits.js';
+import { shown } from '../base/shown.js';
 
 /** DRAIN.md beside this file has its fields. */
 export const DRAIN_METHOD = 'node.drain';
@@ -194,7 +195,7 @@ export class Drain {
 export function drainTimeoutMs(value: unknown): number {
   if (value === undefined || value === null) return DRAIN_TIMEOUT_MS;
   if (typeof value === 'number' && value >= 0 && value <= DRAIN_TIMEOUT_MAX_MS) return value;
-  throw new ArgumentError(`${DRAIN_METHOD}: timeout_ms must be 0 to ${DRAIN_TIMEOUT_MAX_MS}, got ${String(value)}`);
+  throw new ArgumentError(`${DRAIN_METHOD}: timeout_ms must be 0 to ${DRAIN_TIMEOUT_MAX_MS}, got ${shown(value)}`);
 }
 
 /** Keys of pages that are here, in requests of limited size. */

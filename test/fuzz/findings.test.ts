@@ -17,6 +17,7 @@ import { decodeAnswer } from '../../src/discovery/wire.js';
 import { DiskStore } from '../../src/disk/disk-store.js';
 import { encodeHeader, JournalDamage, RecordWriter, Replay } from '../../src/disk/journal-format.js';
 import { ClusterReporter } from '../../src/node/cluster-reporter.js';
+import { drainTimeoutMs } from '../../src/node/drain.js';
 import type { RpcClient } from '../../src/rpc/client.js';
 import { encodeHello } from '../../src/rpc/frame.js';
 import { MessageCodec } from '../../src/rpc/message.js';
@@ -188,5 +189,12 @@ test('fuzz: what is no progress of a drained node is not shown as one', (t) => {
   const odd = [{ state: 'constructor' }, { handed_pages: UNPRINTABLE }, { left_pages: -1 }, { node_id: '' }];
   for (const field of [...odd, { disk_queue_bytes: null }]) {
     t.throws(() => readDrainProgress({ ...progress, ...field }, endpoint), { instanceOf: CommandFailure });
+  }
+});
+
+// As with the records above: the order was a failure of the handler, with a warning in the log each time, and not a refusal.
+test('fuzz: an order to drain within a time that cannot be printed is refused like any other', (t) => {
+  for (const time of [UNPRINTABLE, [1], 'soon', -1, Number.NaN]) {
+    t.throws(() => drainTimeoutMs(time), { instanceOf: ArgumentError });
   }
 });

@@ -2,11 +2,13 @@ import type { Fuzzer } from './fuzzer.js';
 import { authentication } from './targets/auth.js';
 import { configFiles, traceFiles } from './targets/cli-files.js';
 import { configuration, sizes } from './targets/config.js';
-import { directoryServer, keyColumns, locationColumns } from './targets/directory.js';
+import { keyColumns, locationColumns } from './targets/directory.js';
+import { directoryServer } from './targets/directory-server.js';
 import { discoveryAnswers, discoveryServer } from './targets/discovery.js';
 import { diskFolders } from './targets/disk-folder.js';
 import { journalFiles, journalHeaders, journalRecords } from './targets/disk-index.js';
 import { keyEncoding } from './targets/keys.js';
+import { copyAnswers, leavingCalls } from './targets/leaving.js';
 import { nodeCalls, promoteAnswers } from './targets/node-calls.js';
 import { locations, nodeRecords } from './targets/records.js';
 import { clusterReports, statusAnswers } from './targets/reports.js';
@@ -35,6 +37,8 @@ export const FUZZERS: readonly Fuzzer[] = [
   directoryServer,
   nodeCalls,
   promoteAnswers,
+  leavingCalls,
+  copyAnswers,
   clusterReports,
   statusAnswers,
   configuration,

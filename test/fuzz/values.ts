@@ -81,6 +81,18 @@ export function valueInput(value: Json): Buffer {
   return Buffer.from(JSON.stringify(value));
 }
 
+/** Fields of a message with their bytes as inputs have them. */
+export function hexFields(fields: Readonly<Record<string, unknown>>): Record<string, unknown> {
+  return Object.fromEntries(
+    Object.entries(fields).map(([name, value]) => [
+      name,
+      value instanceof Uint8Array
+        ? { $bytes: Buffer.from(value.buffer, value.byteOffset, value.length).toString('hex') }
+        : value,
+    ]),
+  );
+}
+
 /** The value that an input stands for; undefined for text that is no JSON. `odd`: with what messages cannot carry. */
 export function inputValue(
   input: Buffer,

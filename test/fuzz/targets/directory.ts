@@ -3,13 +3,8 @@ import { ProtocolError } from '../../../src/base/errors.js';
 import { DIRECTORY_KEY_MAX_BYTES, DIRECTORY_REQUEST_MAX_KEYS } from '../../../src/base/limits.js';
 import { decodeKeys, encodeKeys } from '../../../src/directory/key-column.js';
 import { LocationColumns } from '../../../src/directory/location-columns.js';
-import { DirectoryServer } from '../../../src/directory/server.js';
-import { DirectoryShard } from '../../../src/directory/shard.js';
-import { keyFields, locationFields, readKeys } from '../../../src/directory/wire.js';
 import { DataLocation } from '../../../src/types.js';
 import { check, type Fuzzer, unlessRefused } from '../fuzzer.js';
-import { Handlers } from '../handlers.js';
-import { receivedValue, valueInput } from '../values.js';
 
 /** [count: u8][lengths: u32 little endian each][text] */
 export const keyColumns: Fuzzer = {
@@ -97,7 +92,7 @@ export function locationColumnFuzzer(name: string, decode: DecodeColumns): Fuzze
 }
 
 /** What is not absent is a location with a node of the table, as one that is sent alone would be. */
-function checkLocations(columns: LocationColumns): void {
+export function checkLocations(columns: LocationColumns): void {
   for (let i = 0; i < columns.count; i++) {
     const isAbsent = columns.node[i] === 0xffffffff;
     const location = columns.locationAt(i);
@@ -111,7 +106,7 @@ export const locationColumns = locationColumnFuzzer('location-columns', (bytes, 
   LocationColumns.decode(bytes, nodes),
 );
 
-function locationOf(i: number): DataLocation {
+export function locationOf(i: number): DataLocation {
   return new DataLocation({
     nodeId: `n${i % 2}`,
     rdmaEndpoint: `h:${i % 2}`,
@@ -123,65 +118,4 @@ function locationOf(i: number): DataLocation {
     generation: i,
     tier: i % 3 === 2 ? 'disk' : 'memory',
   });
-}
-
-const CALLS_MAX_COUNT = 12;
-
-/** A list of calls to one new shard: [method, params]; then every key that was sent is asked for. */
-export const directoryServer: Fuzzer = {
-  name: 'directory-server',
-  what: 'a directory shard and its requests',
-  form: 'value',
-  seeds: () => {
-    const keys = ['page-1', 'page-2', 'grün'];
-    const columns = LocationColumns.of(
-      keys.map((_, i) => locationOf(i)),
-      { nodeId: 'n0', incarnation: 1, generation: 7 },
-    );
-    const wireKeys = hexFields(keyFields(keys));
-    const put = { ...wireKeys, ...hexFields(locationFields(columns)) };
-    const erase = { ...wireKeys, node_id: 'n0', incarnation: 1, generation: 100 };
-    return [
-      valueInput([
-        ['directory.put', put],
-        ['directory.get', { ...wireKeys, asker: 'n1' }],
-        ['directory.get', { ...wireKeys, asker: 'n1', avoided: ['n2', 'n3'] }],
-        ['directory.exists', wireKeys],
-      ] as never),
-      valueInput([
-        ['directory.put', put],
-        ['directory.delete', erase],
-        ['directory.put', put],
-      ] as never),
-    ];
-  },
-  async run(input) {
-    const received = receivedValue(input);
-    if (received === undefined || !Array.isArray(received.value)) return;
-    const handlers = new Handlers();
-    const shard = new DirectoryShard();
-    new DirectoryServer({ shard }).attach(handlers.asServer());
-    for (const step of received.value.slice(0, CALLS_MAX_COUNT)) {
-      if (!Array.isArray(step)) continue;
-      const answer = await handlers.call(step[0], step[1]);
-      if (answer === undefined) continue;
-      const keys = unlessRefused([ProtocolError], () => readKeys(step[1] as never, false))?.value ?? [];
-      const found = shard.get(keys, '');
-      check(found.count === keys.length, 'another number of locations than of keys');
-      checkLocations(found);
-      const exists = Array.from(shard.exists(keys));
-      check(exists.length === keys.length, 'another number of flags than of keys');
-    }
-  },
-};
-
-function hexFields(fields: Readonly<Record<string, unknown>>): Record<string, unknown> {
-  return Object.fromEntries(
-    Object.entries(fields).map(([name, value]) => [
-      name,
-      value instanceof Uint8Array
-        ? { $bytes: Buffer.from(value.buffer, value.byteOffset, value.length).toString('hex') }
-        : value,
-    ]),
-  );
 }
