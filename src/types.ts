@@ -163,7 +163,7 @@ export class NodeInfo {
       rdmaPort: read.integer('rdma_port', 0, 65535, 0),
       tcpHost: read.text('tcp_host', read.text('control_host')),
       tcpPort: read.integer('tcp_port', 0, 65535, 0),
-      protocols: protocols.filter((name): name is DataProtocol => name === 'rdma' || name === 'tcp'),
+      protocols: [...new Set(protocols)].filter((name): name is DataProtocol => name === 'rdma' || name === 'tcp'),
       metricsHost: read.text('metrics_host', ''),
       metricsPort: read.integer('metrics_port', 0, 65535, 0),
       incarnation: read.integer('incarnation', 0, Number.MAX_SAFE_INTEGER, 0),

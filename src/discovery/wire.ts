@@ -73,13 +73,14 @@ export function encodeChanges(
   return codec.encode({ ...rosterFields({ members, gone }), base, removed });
 }
 
-/** The list that follows from the one before; undefined: this is no news to who has that one. */
+/** The list that follows from the one before; undefined: this is no news to who has that one, or makes it too long. */
 export function rosterAfter(before: Roster | undefined, news: RosterNews, version: number): Roster | undefined {
   if (news.base === undefined) return news;
   if (before === undefined || news.base !== version) return undefined;
   const members = new Map(before.members);
   for (const nodeId of news.removed) members.delete(nodeId);
   for (const [nodeId, info] of news.members) members.set(nodeId, info);
+  if (members.size > MEMBERS_MAX_COUNT) return undefined;
   const departures = [...before.gone, ...news.gone].filter(({ nodeId }) => !members.has(nodeId));
   return { members, gone: departures.slice(-DISCOVERY_DEPARTURES_MAX_COUNT) };
 }
@@ -112,7 +113,7 @@ export function decodeAnswer(codec: MessageCodec, value: unknown): MasterAnswer 
 export function decodeNode(value: unknown): NodeInfo {
   const info = NodeInfo.fromDict(asMap(value));
   checkNodeId(info.nodeId);
-  for (const host of [info.controlHost, info.rdmaHost, info.tcpHost]) {
+  for (const host of [info.controlHost, info.rdmaHost, info.tcpHost, info.metricsHost]) {
     if (host.length > HOST_MAX_CHARACTERS) throw new ProtocolError('discovery: host name too long');
   }
   if (info.controlHost === '' || info.controlPort === 0) throw new ProtocolError('discovery: no control address');
@@ -142,7 +143,9 @@ function decodeRoster(codec: MessageCodec, bytes: Uint8Array): RosterNews {
     !Array.isArray(members) ||
     !Array.isArray(gone) ||
     !Array.isArray(removed) ||
-    members.length > MEMBERS_MAX_COUNT
+    members.length > MEMBERS_MAX_COUNT ||
+    gone.length > DISCOVERY_DEPARTURES_MAX_COUNT ||
+    removed.length > MEMBERS_MAX_COUNT
   ) {
     throw new ProtocolError('discovery: roster');
   }

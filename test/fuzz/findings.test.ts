@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import { systemEnvironment } from '../../src/base/environment.js';
 import { ArgumentError, ConfigError, ProtocolError } from '../../src/base/errors.js';
-import { DISK_MIN_BYTES, RPC_FRAME_MAX_BYTES } from '../../src/base/limits.js';
+import { DISK_MIN_BYTES, MEMBERS_MAX_COUNT, RPC_FRAME_MAX_BYTES } from '../../src/base/limits.js';
 import { silentLogger } from '../../src/base/log.js';
 import { parseEndpoint } from '../../src/base/network.js';
 import { isStatus, readDrainProgress } from '../../src/cli/cluster-query.js';
@@ -13,7 +13,7 @@ import { CommandFailure } from '../../src/cli/failure.js';
 import { formatStatus, nodeRow } from '../../src/cli/status.js';
 import { MeshCacheConfig } from '../../src/config.js';
 import { KeyEncoder } from '../../src/core/index.js';
-import { decodeAnswer } from '../../src/discovery/wire.js';
+import { decodeAnswer, decodeNode, encodeRoster, rosterAfter } from '../../src/discovery/wire.js';
 import { DiskStore } from '../../src/disk/disk-store.js';
 import { encodeHeader, JournalDamage, RecordWriter, Replay } from '../../src/disk/journal-format.js';
 import { ClusterReporter } from '../../src/node/cluster-reporter.js';
@@ -197,4 +197,33 @@ test('fuzz: an order to drain within a time that cannot be printed is refused li
   for (const time of [UNPRINTABLE, [1], 'soon', -1, Number.NaN]) {
     t.throws(() => drainTimeoutMs(time), { instanceOf: ArgumentError });
   }
+});
+
+// Every master keeps a member's record and spreads it to all others: one had room for as many names of protocols as fit in a frame,
+// and for a host name of any length.
+test('fuzz: a record of a member names each protocol once, and no host of any length', (t) => {
+  const node = { node_id: 'n', control_host: 'h', control_port: 1 };
+  const info = decodeNode({ ...node, protocols: ['tcp', 'rdma', 'smoke', ...new Array<string>(1000).fill('tcp')] });
+  t.deepEqual(info.protocols, ['tcp', 'rdma']);
+  t.throws(() => decodeNode({ ...node, metrics_host: 'h'.repeat(256) }), { instanceOf: ProtocolError });
+});
+
+// The limit was that of one message: with changes upon changes a master could make the list of its members ever longer.
+test('fuzz: changes of the list of members do not make it longer than a list may be', (t) => {
+  const membersOf = (from: number, count: number) =>
+    new Map(
+      Array.from({ length: count }, (_, i) => `n${from + i}`).map((nodeId) => [
+        nodeId,
+        new NodeInfo({ nodeId, controlHost: 'h', controlPort: 1 }),
+      ]),
+    );
+  const full = { members: membersOf(0, MEMBERS_MAX_COUNT), gone: [] };
+  const change = { gone: [], base: 1, removed: [] };
+  t.is(rosterAfter(full, { ...change, members: membersOf(0, 1) }, 1)?.members.size, MEMBERS_MAX_COUNT);
+  t.is(rosterAfter(full, { ...change, members: membersOf(MEMBERS_MAX_COUNT, 1) }, 1), undefined);
+  const codec = new MessageCodec();
+  const gone = Array.from({ length: MEMBERS_MAX_COUNT + 1 }, () => ({ nodeId: 'n', incarnation: 1 }));
+  const roster = encodeRoster(codec, { members: new Map(), gone });
+  const answer = { status: 'ok', master_id: 'm', version: 1, age_ms: 0, roster };
+  t.throws(() => decodeAnswer(codec, answer), { instanceOf: ProtocolError });
 });

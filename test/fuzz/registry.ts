@@ -3,8 +3,10 @@ import { authentication } from './targets/auth.js';
 import { configFiles, traceFiles } from './targets/cli-files.js';
 import { configuration, sizes } from './targets/config.js';
 import { keyColumns, locationColumns } from './targets/directory.js';
+import { directoryAnswers } from './targets/directory-answers.js';
 import { directoryServer } from './targets/directory-server.js';
 import { discoveryAnswers, discoveryServer } from './targets/discovery.js';
+import { discoveryDeltas, masterAnswers } from './targets/discovery-changes.js';
 import { diskFolders } from './targets/disk-folder.js';
 import { journalFiles, journalHeaders, journalRecords } from './targets/disk-index.js';
 import { keyEncoding } from './targets/keys.js';
@@ -32,9 +34,12 @@ export const FUZZERS: readonly Fuzzer[] = [
   locations,
   discoveryAnswers,
   discoveryServer,
+  masterAnswers,
+  discoveryDeltas,
   keyColumns,
   locationColumns,
   directoryServer,
+  directoryAnswers,
   nodeCalls,
   promoteAnswers,
   leavingCalls,

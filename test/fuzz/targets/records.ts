@@ -9,6 +9,7 @@ import { receivedValue, valueInput } from '../values.js';
 type Dict = Readonly<Record<string, unknown>>;
 
 const codec = new MessageCodec();
+const HOST_MAX_CHARACTERS = 255;
 
 export const nodeRecords: Fuzzer = {
   name: 'node-records',
@@ -33,7 +34,9 @@ export const nodeRecords: Fuzzer = {
   run(input) {
     const received = receivedValue(input);
     if (received === undefined) return;
-    unlessRefused([ProtocolError], () => decodeNode(received.value));
+    const member = unlessRefused([ProtocolError], () => decodeNode(received.value))?.value;
+    for (const host of [member?.controlHost, member?.rdmaHost, member?.tcpHost, member?.metricsHost])
+      check((host ?? '').length <= HOST_MAX_CHARACTERS, 'a host name that is spread to all members');
     const info = unlessRefused([ProtocolError], () => NodeInfo.fromDict(received.value as Dict))?.value;
     if (info === undefined) return;
     for (const port of [info.controlPort, info.rdmaPort, info.tcpPort, info.metricsPort]) {
@@ -44,6 +47,7 @@ export const nodeRecords: Fuzzer = {
       info.protocols.every((name) => name === 'rdma' || name === 'tcp'),
       'a protocol that there is not',
     );
+    check(new Set(info.protocols).size === info.protocols.length, 'a protocol twice');
     const again = NodeInfo.fromDict(throughMessage(info.toDict()));
     check(isDeepStrictEqual(again, info), 'another record out of its own dictionary');
   },
