@@ -1,3 +1,4 @@
+import { isUtf8 } from 'node:buffer';
 import { readFileSync, statSync } from 'node:fs';
 import { ConfigError } from './errors.js';
 import { SECRET_MAX_CHARACTERS, SECRETS_MAX_COUNT } from './limits.js';
@@ -60,10 +61,10 @@ export function readSecretsFile(path: string): {
   readonly isReadableByOthers: boolean;
 } {
   const subject = `configuration key "cluster_secret_file": ${path}`;
-  let text: string;
+  let bytes: Buffer;
   let mode: number;
   try {
-    text = readFileSync(path, 'utf8');
+    bytes = readFileSync(path);
     mode = statSync(path).mode;
   } catch (cause) {
     const { code } = cause as NodeJS.ErrnoException;
@@ -71,7 +72,13 @@ export function readSecretsFile(path: string): {
       cause,
     });
   }
-  const lines = text.split('\n').filter((line) => line.trim() !== '');
+  // Decoded with replacements, other bytes would be the same secret.
+  if (!isUtf8(bytes))
+    throw new ConfigError(`${subject} is no text; allowed is UTF-8, such as the output of openssl rand -hex 32`);
+  const lines = bytes
+    .toString()
+    .split('\n')
+    .filter((line) => line.trim() !== '');
   const secrets = ClusterSecrets.of(lines);
   if (secrets === undefined) {
     const allowed = `1 or ${SECRETS_MAX_COUNT} lines of 1 to ${SECRET_MAX_CHARACTERS} characters`;

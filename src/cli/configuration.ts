@@ -82,10 +82,11 @@ export async function readConfiguration(
   options: ConfigurationOptions,
   environment: EnvironmentVariables = process.env,
 ): Promise<Configuration> {
-  const mapping: Record<string, unknown> = {};
+  // Not an object: to that, `__proto__` in a file would not be a key like any other.
+  const values = new Map<string, unknown>();
   const origins = new Map<string, string>();
   const give = (key: string, value: unknown, origin: string): void => {
-    mapping[key] = value;
+    values.set(key, value);
     origins.set(key, origin);
   };
   if (options.config !== undefined) {
@@ -104,14 +105,14 @@ export async function readConfiguration(
   if (options.diskSize !== undefined) give('disk_size', options.diskSize, '--disk-size');
   for (const [name, value] of Object.entries(options.option ?? {})) give(toSnakeCase(name), value, '--option');
   // A size alone would be checked and then have no effect.
-  if (options.diskSize !== undefined && mapping.disk_enabled === undefined) {
+  if (options.diskSize !== undefined && !values.has('disk_enabled')) {
     throw wrongUsage('--disk-size is given without --disk-path; give the folder, or leave the size out');
   }
   const warnings = [...misspeltVariables(environment), ...wrongLogLevel(environment)];
-  if (mapping.disk_path !== undefined && mapping.disk_enabled === undefined) {
+  if (values.has('disk_path') && !values.has('disk_enabled')) {
     warnings.push(`disk_path (${origins.get('disk_path')}) has no effect: disk_enabled is not set`);
   }
-  return { mapping, origins, warnings };
+  return { mapping: Object.fromEntries(values), origins, warnings };
 }
 
 /** Checks every value. Throws {@link ConfigError}, which says where the wrong value was given. */

@@ -8,7 +8,9 @@ import { ArgumentError, ConfigError, ProtocolError } from '../../src/base/errors
 import { DISK_MIN_BYTES, MEMBERS_MAX_COUNT, RPC_FRAME_MAX_BYTES } from '../../src/base/limits.js';
 import { silentLogger } from '../../src/base/log.js';
 import { parseEndpoint } from '../../src/base/network.js';
+import { readSecretsFile } from '../../src/base/secrets.js';
 import { isStatus, readDrainProgress } from '../../src/cli/cluster-query.js';
+import { parseConfiguration, readConfiguration } from '../../src/cli/configuration.js';
 import { CommandFailure } from '../../src/cli/failure.js';
 import { formatStatus, nodeRow } from '../../src/cli/status.js';
 import { MeshCacheConfig } from '../../src/config.js';
@@ -226,4 +228,22 @@ test('fuzz: changes of the list of members do not make it longer than a list may
   const roster = encodeRoster(codec, { members: new Map(), gone });
   const answer = { status: 'ok', master_id: 'm', version: 1, age_ms: 0, roster };
   t.throws(() => decodeAnswer(codec, answer), { instanceOf: ProtocolError });
+});
+
+// Keys were put into an object, whose prototype it became: with keys in it that were neither checked nor told of.
+test('fuzz: __proto__ in a configuration file is a key that there is not', async (t) => {
+  const folder = storeFolder(t, { 'node.json': '{"__proto__": {"discovery_addr": "h:1"}, "vnodes": 8}' });
+  const read = await readConfiguration({ config: join(folder, 'node.json') }, {});
+  t.is(read.mapping.discovery_addr, undefined);
+  t.throws(() => parseConfiguration(read), {
+    instanceOf: ConfigError,
+    message: /unknown configuration key "__proto__"/,
+  });
+});
+
+// Random bytes were decoded with replacements: files of other bytes were the same secret, most of whose letters were one.
+test('fuzz: a file of secrets that is no text is refused', (t) => {
+  const folder = storeFolder(t, { text: 'geheim-grün-0123\n', bytes: Buffer.from('8e9fa0b1c2d3e4f5', 'hex') });
+  t.deepEqual(readSecretsFile(join(folder, 'text')).secrets.reveal(), ['geheim-grün-0123']);
+  t.throws(() => readSecretsFile(join(folder, 'bytes')), { instanceOf: ConfigError, message: /no text/ });
 });

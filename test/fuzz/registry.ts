@@ -1,6 +1,7 @@
 import type { Fuzzer } from './fuzzer.js';
 import { authentication } from './targets/auth.js';
 import { configFiles, traceFiles } from './targets/cli-files.js';
+import { commandLine, environmentVariables } from './targets/command-line.js';
 import { configuration, sizes } from './targets/config.js';
 import { keyColumns, locationColumns } from './targets/directory.js';
 import { directoryAnswers } from './targets/directory-answers.js';
@@ -11,6 +12,7 @@ import { diskFolders } from './targets/disk-folder.js';
 import { journalFiles, journalHeaders, journalRecords } from './targets/disk-index.js';
 import { keyEncoding } from './targets/keys.js';
 import { copyAnswers, leavingCalls } from './targets/leaving.js';
+import { metricsHttp } from './targets/metrics-http.js';
 import { nodeCalls, promoteAnswers } from './targets/node-calls.js';
 import { locations, nodeRecords } from './targets/records.js';
 import { clusterReports, statusAnswers } from './targets/reports.js';
@@ -18,6 +20,7 @@ import { rpcClient } from './targets/rpc-client.js';
 import { rpcFrames } from './targets/rpc-frames.js';
 import { rpcMessage } from './targets/rpc-message.js';
 import { rpcServer } from './targets/rpc-server.js';
+import { secretFiles, tlsFiles } from './targets/security-files.js';
 import { tcpReading } from './targets/tcp-reading.js';
 import { tcpServing } from './targets/tcp-serving.js';
 
@@ -46,9 +49,14 @@ export const FUZZERS: readonly Fuzzer[] = [
   copyAnswers,
   clusterReports,
   statusAnswers,
+  metricsHttp,
   configuration,
   sizes,
   configFiles,
+  environmentVariables,
+  commandLine,
+  secretFiles,
+  tlsFiles,
   traceFiles,
   journalHeaders,
   journalRecords,

@@ -71,6 +71,8 @@ export const configFiles: Fuzzer = {
     try {
       const read = await readConfiguration({ config: path }, {});
       said.push(...read.warnings);
+      const prototype: unknown = Object.getPrototypeOf(read.mapping);
+      check(prototype === null || prototype === Object.prototype, 'a key that became the prototype');
       unlessRefused([CommandFailure], () => mastersOf(read));
       parseConfiguration(read);
     } catch (error) {
