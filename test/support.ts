@@ -1,19 +1,19 @@
-import { createServer } from 'node:net';
+import { systemRandom } from '../src/base/random.js';
+import { findFreePort } from '../src/bench/free-port.js';
 
-/** A port that was free a moment ago. */
-export async function freePort(): Promise<number> {
-  const server = createServer();
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  const { port } = server.address() as { port: number };
-  await new Promise((resolve) => server.close(resolve));
-  return port;
+/** A port that was free a moment ago, and that no system hands out by itself: while it is free no connection takes it. */
+export function freePort(): Promise<number> {
+  return findFreePort(systemRandom);
 }
 
-/** Waits until `condition` holds; rejects after ten seconds. */
+/** How long a test waits for what has to come: longer than any machine stalls. A condition is not a promise of speed. */
+export const PATIENCE_MS = 60_000;
+
+/** Waits until `condition` holds; rejects after `PATIENCE_MS`. */
 export async function until(condition: () => boolean | Promise<boolean>): Promise<void> {
-  const giveUpAt = performance.now() + 10_000;
+  const giveUpAt = performance.now() + PATIENCE_MS;
   while (!(await condition())) {
-    if (performance.now() > giveUpAt) throw new Error(`condition not met within 10 s: ${condition}`);
+    if (performance.now() > giveUpAt) throw new Error(`condition not met within ${PATIENCE_MS} ms: ${condition}`);
     await new Promise((resolve) => setTimeout(resolve, 5));
   }
 }

@@ -140,7 +140,7 @@ for (const signal of ['SIGINT', 'SIGTERM', 'SIGKILL'] as const) {
     child.stderr?.on('data', (text: string) => {
       seen += text;
     });
-    await until(() => /turns/.test(seen), 20_000);
+    await until(() => /turns/.test(seen));
     const pids = childrenOf(child.pid!);
     t.is(pids.length, 2);
     child.kill(signal);
@@ -213,7 +213,7 @@ test.serial('replay: disks are gone also when a run is interrupted', async (t) =
     disks,
   ]);
   const ended = collect(child);
-  await until(() => readdirSync(disks, { recursive: true }).some((name) => String(name).endsWith('pages')), 20_000);
+  await until(() => readdirSync(disks, { recursive: true }).some((name) => String(name).endsWith('pages')));
   child.kill('SIGINT');
   t.is((await ended).status, 130);
   t.deepEqual(readdirSync(disks), []);

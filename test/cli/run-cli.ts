@@ -1,5 +1,6 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
+import { PATIENCE_MS } from '../support.js';
 
 export interface CliRun {
   readonly status: number | null;
@@ -58,7 +59,7 @@ export function firstLine(child: ChildProcess): Promise<string> {
 }
 
 /** Looks again every few milliseconds until `holds`; fails after `timeoutMs`. */
-export async function until(holds: () => boolean | Promise<boolean>, timeoutMs = 10_000): Promise<void> {
+export async function until(holds: () => boolean | Promise<boolean>, timeoutMs = PATIENCE_MS): Promise<void> {
   const endMs = performance.now() + timeoutMs;
   while (!(await holds())) {
     if (performance.now() > endMs) throw new Error('the condition did not come true in time');

@@ -5,6 +5,7 @@ import { DiscoveryServer, type DiscoveryServerOptions } from '../../src/discover
 import { NodeInfo, type NodeInfoInit } from '../../src/types.js';
 import type { ManualClock } from '../clock.js';
 import { testEnvironment } from '../rpc/support.js';
+import { PATIENCE_MS } from '../support.js';
 
 export function nodeOf(nodeId: string, init: Partial<NodeInfoInit> = {}): NodeInfo {
   return new NodeInfo({ nodeId, controlHost: '127.0.0.1', controlPort: 7000, tcpPort: 7001, incarnation: 1, ...init });
@@ -29,11 +30,11 @@ export function newMember(t: ExecutionContext, addr: string, node: NodeInfo, opt
   return { client, seen, ids: () => [...client.members().keys()].sort().join() };
 }
 
-/** Turns the clock bit by bit, with input and output in between, until `condition` holds; rejects after ten seconds. */
+/** Turns the clock bit by bit, with input and output in between, until `condition` holds; rejects after `PATIENCE_MS`. */
 export async function turnUntil(clock: ManualClock, condition: () => boolean, stepMs = 50): Promise<void> {
-  const giveUpAt = performance.now() + 10_000;
+  const giveUpAt = performance.now() + PATIENCE_MS;
   while (!condition()) {
-    if (performance.now() > giveUpAt) throw new Error(`condition not met within 10 s: ${condition}`);
+    if (performance.now() > giveUpAt) throw new Error(`condition not met within ${PATIENCE_MS} ms: ${condition}`);
     clock.advance(stepMs);
     await new Promise((resolve) => setTimeout(resolve, 2));
   }
