@@ -7,16 +7,18 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import test, { type ExecutionContext } from 'ava';
+import { NODE_CLOSE_TIMEOUT_MS } from '../../src/base/limits.js';
 import { addCounts, noCounts, type RunCounts } from '../../src/cli/agent-protocol.js';
 import { Cluster, type ClusterAgent } from '../../src/cli/cluster.js';
 import type { StatusResult } from '../../src/cli/status.js';
+import { patientClock } from '../patient-clock.js';
 import { freePort } from '../support.js';
 import type { LeavingNodeAnswer, LeavingNodeSetup } from './leaving-node.js';
 import { type CliSurroundings, collect, firstLine, runCli, startCli, until } from './run-cli.js';
 
 const PAGE_BYTES = 64 * 1024;
-/** What a process that was told to end may take. */
-const END_MAX_MS = 5_000;
+/** What a process that was told to end may take: its own limit, and as much again for a busy machine to end it. */
+const END_MAX_MS = 2 * NODE_CLOSE_TIMEOUT_MS;
 
 const folder = mkdtempSync(join(tmpdir(), 'meshcache-shutdown-'));
 test.after.always(() => rmSync(folder, { recursive: true, force: true }));
@@ -32,19 +34,19 @@ test.serial(
     t.is((await leaving.run([early])).counts.set, early.length);
 
     const load = new Load(others, early);
-    await until(() => load.total.remoteHits > 3 * early.length, 20_000);
+    await until(() => load.total.remoteHits > 3 * early.length);
     // What is still on its way to the disk when the signal comes.
     t.is((await leaving.run([late])).counts.set, late.length);
-    const startedMs = performance.now();
+    const startedMs = patientClock.nowMs();
     process.kill(leaving.pid, 'SIGTERM');
     await t.throwsAsync(
       until(async () => (await leaving.status()) === undefined),
       { message: /ended with status 0/ },
     );
-    const tookMs = performance.now() - startedMs;
+    const tookMs = patientClock.nowMs() - startedMs;
     t.true(tookMs < END_MAX_MS, `it took ${tookMs.toFixed(0)} ms`);
     const asked = load.total.asked;
-    await until(() => load.total.asked > asked + 10 * early.length, 20_000);
+    await until(() => load.total.asked > asked + 10 * early.length);
     const total = await load.stop();
     t.is(total.wrongBytes, 0);
     t.log(
@@ -93,17 +95,17 @@ test.serial(
       '-o',
       'heartbeat_interval=2',
     ]);
-    await until(() => load.total.asked > 10 * keys.length, 20_000);
+    await until(() => load.total.asked > 10 * keys.length);
     child.kill('SIGHUP');
     await until(async () => (await membersAt(cluster.discoveryAddr)) === 3);
-    const startedMs = performance.now();
+    const startedMs = patientClock.nowMs();
     child.kill('SIGTERM');
     const run = await ended;
     t.is(run.status, 0, run.stderr);
-    t.true(performance.now() - startedMs < END_MAX_MS);
+    t.true(patientClock.nowMs() - startedMs < END_MAX_MS);
     t.is(await membersAt(cluster.discoveryAddr), 2);
     const asked = load.total.asked;
-    await until(() => load.total.asked > asked + 5 * keys.length, 20_000);
+    await until(() => load.total.asked > asked + 5 * keys.length);
     t.like(await load.stop(), { wrongBytes: 0 });
   },
 );
@@ -111,23 +113,23 @@ test.serial(
 test.serial('shutdown: SIGTERM while a node starts ends it, with status 0 and without a word on stdout', async (t) => {
   const { child, ended } = await startWaitingNode(t);
   child.kill('SIGHUP');
-  const startedMs = performance.now();
+  const startedMs = patientClock.nowMs();
   child.kill('SIGTERM');
   const run = await ended;
   t.is(run.status, 0, run.stderr);
   t.is(run.stdout, '');
-  t.true(performance.now() - startedMs < END_MAX_MS);
+  t.true(patientClock.nowMs() - startedMs < END_MAX_MS);
 });
 
 test.serial('shutdown: a second signal ends a node at once', async (t) => {
   const { child, ended } = await startWaitingNode(t);
-  const startedMs = performance.now();
+  const startedMs = patientClock.nowMs();
   child.kill('SIGTERM');
   // Signals of one kind that come together are one.
   child.kill('SIGINT');
   const run = await ended;
   t.is(run.status, 130, run.stderr);
-  t.true(performance.now() - startedMs < 1_000, 'its start alone takes three seconds');
+  t.true(patientClock.nowMs() - startedMs < 2_500, 'its start alone takes three seconds');
 });
 
 test.serial('shutdown: a node goes on when nobody reads its output any more, and logs into the void', async (t) => {
@@ -152,13 +154,13 @@ async function runLeavingNode(setup: LeavingNodeSetup) {
   const child = fork(fileURLToPath(new URL('./cli-leaving-node.js', import.meta.url)), { serialization: 'advanced' });
   child.send(setup);
   let answer: LeavingNodeAnswer | undefined;
-  let answeredMs = performance.now();
+  let answeredMs = patientClock.nowMs();
   child.once('message', (message) => {
     answer = message as LeavingNodeAnswer;
-    answeredMs = performance.now();
+    answeredMs = patientClock.nowMs();
   });
   const [status] = (await once(child, 'exit')) as [number | null];
-  return { status, answer, tookMs: performance.now() - answeredMs };
+  return { status, answer, tookMs: patientClock.nowMs() - answeredMs };
 }
 
 /** Nodes that read the same pages again and again, every byte checked. */

@@ -6,6 +6,7 @@ import type { AuthPlane } from '../../src/base/auth.js';
 import { type Environment, systemEnvironment } from '../../src/base/environment.js';
 import { HANDSHAKES_PENDING_MAX_COUNT } from '../../src/base/limits.js';
 import { ClusterSecrets } from '../../src/base/secrets.js';
+import { patientClock } from '../patient-clock.js';
 import { until } from '../support.js';
 
 const NONCE_BYTES = 32;
@@ -22,6 +23,7 @@ export class RecordingEnvironment {
 
   constructor(secrets: readonly string[] = []) {
     this.env = systemEnvironment({
+      clock: patientClock,
       log: { log: (level, message, fields) => this.lines.push(JSON.stringify({ level, message, ...fields })) },
       metrics: {
         count: (name, amount = 1, labels = {}) => {

@@ -1,5 +1,5 @@
 /** A serving process for the contract tests: shares a region, says where, and does what it is told by a line on stdin. */
-import { writeSync } from 'node:fs';
+import { existsSync, writeSync } from 'node:fs';
 import { createInterface } from 'node:readline';
 import { systemEnvironment } from '../../src/base/environment.js';
 import { silentLogger } from '../../src/base/log.js';
@@ -32,10 +32,11 @@ function say(line: string): void {
 
 for await (const line of createInterface({ input: process.stdin }).on('close', () => process.exit())) {
   if (line === 'where') say(JSON.stringify({ endpoint: transport.localEndpoint(), addr: `${mr.addr}`, rkey: mr.rkey }));
-  const [, blockMs] = /^block (\d+)$/.exec(line) ?? [];
-  if (blockMs !== undefined) {
+  const [, wake] = /^block (.+)$/.exec(line) ?? [];
+  if (wake !== undefined) {
     say('blocking');
-    Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, Number(blockMs));
+    // Until the file is there.
+    while (!existsSync(wake)) Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 10);
     say('awake');
   }
 }

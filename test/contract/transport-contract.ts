@@ -1,3 +1,6 @@
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
 import type { ExecutionContext, TestFn } from 'ava';
 import { systemClock } from '../../src/base/clock.js';
 import { type Environment, systemEnvironment } from '../../src/base/environment.js';
@@ -8,6 +11,7 @@ import { crc32 } from '../../src/memory/checksum.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import { type Mr, type ReadOp, type Transport, tcpEndpointText } from '../../src/transport/transport.js';
 import type { DataProtocol } from '../../src/types.js';
+import { patientClock } from '../patient-clock.js';
 import { content, until } from '../support.js';
 import { type PeerProcess, peerByte } from './peer-process.js';
 
@@ -45,7 +49,7 @@ class Bench {
     readonly t: ExecutionContext,
     readonly subject: TransportCase,
   ) {
-    const clock = { ...systemClock, nowMs: () => systemClock.nowMs() + this.skewMs };
+    const clock = { ...patientClock, nowMs: () => patientClock.nowMs() + this.skewMs };
     this.#env = systemEnvironment({ clock, log: silentLogger });
   }
 
@@ -488,7 +492,9 @@ export function transportContract(test: TestFn, subject: TransportCase): void {
     const peer = await bench.peerProcess(length);
     const reader = await bench.transport();
     const target = bench.region(length);
-    peer.say('block 1500');
+    const wake = join(mkdtempSync(join(tmpdir(), 'meshcache-peer-')), 'wake');
+    t.teardown(() => rmSync(dirname(wake), { recursive: true, force: true }));
+    peer.say(`block ${wake}`);
     t.is(await peer.nextLine(), 'blocking');
     for (let round = 0; round < 4; round++) {
       target.bytes().fill(0);
@@ -503,6 +509,7 @@ export function transportContract(test: TestFn, subject: TransportCase): void {
       t.is(target.bytes(length - 1, 1)[0], peerByte(length - 1));
     }
     t.deepEqual(peer.lines, [], 'it is still blocked');
+    writeFileSync(wake, '');
     t.is(await peer.nextLine(), 'awake');
   });
 

@@ -5,7 +5,8 @@ import test from 'ava';
 import type { Browser, Page } from 'playwright-core';
 import { Cluster, type ClusterAgent } from '../../src/cli/cluster.js';
 import { CHROMIUM_SUFFIX, HAS_CHROMIUM } from '../browser/chromium.js';
-import { until } from '../support.js';
+import { patientClock } from '../patient-clock.js';
+import { PATIENCE_MS, until } from '../support.js';
 import { LOOKS, metric, openPage, screenshot, scrollsSideways, seriousFindings, startBrowser } from './browser.js';
 
 const withBrowser = HAS_CHROMIUM ? test.serial : test.serial.skip;
@@ -91,15 +92,15 @@ withBrowser(
     await row.waitFor();
     t.is(await row.getAttribute('data-state'), 'up');
     process.kill(victim!.pid, 'SIGKILL');
-    const killedMs = performance.now();
+    const killedMs = patientClock.nowMs();
     await until(async () => (await row.getAttribute('data-state')) !== 'up');
-    const shownS = (performance.now() - killedMs) / 1000;
+    const shownS = (patientClock.nowMs() - killedMs) / 1000;
     t.log(`shown after ${shownS.toFixed(2)} s`);
     t.true(shownS <= 2 * HEARTBEAT_S, `${shownS} s`);
     await until(async () => (await row.getAttribute('data-state')) === 'gone');
     process.kill(serving!.pid, 'SIGKILL');
     const banner = page.getByRole('alert');
-    await banner.waitFor({ timeout: 4_000 });
+    await banner.waitFor({ timeout: PATIENCE_MS });
     t.regex(
       (await banner.textContent()) ?? '',
       /^This node does not answer since \d\d:\d\d:\d\d; what is below is from then\.$/,

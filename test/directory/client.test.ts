@@ -20,8 +20,8 @@ function entriesOf(count: number, init: Parameters<typeof locationOf>[0] = {}): 
 
 test('directory: what one client puts, another one gets, in the order of the keys', async (t) => {
   const { ring, resolve } = await startNodes(t, NODES);
-  const writer = new DirectoryClient(ring, resolve, 2);
-  const reader = new DirectoryClient(ring, resolve, 2);
+  const writer = new DirectoryClient(ring, resolve, 2, { env: testEnvironment() });
+  const reader = new DirectoryClient(ring, resolve, 2, { env: testEnvironment() });
   t.teardown(() => Promise.all([writer.close(), reader.close()]));
   const entries = entriesOf(300);
   t.deepEqual(await writer.put(entries), new Array(300).fill(true));
@@ -39,7 +39,7 @@ test('directory: what one client puts, another one gets, in the order of the key
 
 test('directory: entries may be a plain record', async (t) => {
   const { ring, resolve } = await startNodes(t, NODES);
-  const client = new DirectoryClient(ring, resolve, 2);
+  const client = new DirectoryClient(ring, resolve, 2, { env: testEnvironment() });
   t.teardown(() => client.close());
   t.deepEqual(await client.put({ a: locationOf(), b: locationOf({ rkey: 2 }) }), [true, true]);
   t.is((await client.get(['b']))[0]?.rkey, 2);
@@ -47,7 +47,7 @@ test('directory: entries may be a plain record', async (t) => {
 
 test('directory: every owner of a key has it', async (t) => {
   const { nodes, ring, resolve } = await startNodes(t, NODES);
-  const client = new DirectoryClient(ring, resolve, 2);
+  const client = new DirectoryClient(ring, resolve, 2, { env: testEnvironment() });
   t.teardown(() => client.close());
   const entries = entriesOf(200);
   await client.put(entries);
@@ -59,8 +59,8 @@ test('directory: every owner of a key has it', async (t) => {
 
 test('directory: delete drops only what this client has stated before', async (t) => {
   const { ring, resolve } = await startNodes(t, NODES);
-  const one = new DirectoryClient(ring, resolve, 2);
-  const two = new DirectoryClient(ring, resolve, 2);
+  const one = new DirectoryClient(ring, resolve, 2, { env: testEnvironment() });
+  const two = new DirectoryClient(ring, resolve, 2, { env: testEnvironment() });
   t.teardown(() => Promise.all([one.close(), two.close()]));
   await one.put({ shared: locationOf({ nodeId: 'p1' }), own: locationOf({ nodeId: 'p1' }) });
   await two.put({ shared: locationOf({ nodeId: 'p2' }) });
@@ -72,7 +72,7 @@ test('directory: delete drops only what this client has stated before', async (t
 
 test('directory: a delete that arrives after a newer put changes nothing', async (t) => {
   const { ring, resolve } = await startNodes(t, NODES);
-  const client = new DirectoryClient(ring, resolve, 2);
+  const client = new DirectoryClient(ring, resolve, 2, { env: testEnvironment() });
   t.teardown(() => client.close());
   const open = locationOf({ generation: 0 });
   await client.put({ key: open });
@@ -112,7 +112,7 @@ test('directory: a delete carries the counter as it was at the call, whatever is
 
 test('directory: the counter stays ahead of generations that locations bring', async (t) => {
   const { ring, resolve } = await startNodes(t, NODES);
-  const client = new DirectoryClient(ring, resolve, 2);
+  const client = new DirectoryClient(ring, resolve, 2, { env: testEnvironment() });
   t.teardown(() => client.close());
   await client.put({ key: locationOf({ generation: 50 }) });
   await client.put({ key: locationOf({ generation: 0, rkey: 77 }) });
@@ -139,7 +139,7 @@ test('directory: when an owner is gone the other ones answer', async (t) => {
 
 test('directory: an owner that lacks a key is no reason to miss it', async (t) => {
   const { nodes, ring, resolve } = await startNodes(t, NODES);
-  const client = new DirectoryClient(ring, resolve, 2);
+  const client = new DirectoryClient(ring, resolve, 2, { env: testEnvironment() });
   t.teardown(() => client.close());
   const entries = entriesOf(200);
   await client.put(entries);
@@ -150,7 +150,7 @@ test('directory: an owner that lacks a key is no reason to miss it', async (t) =
 
 test('directory: an owner without an address, and an empty ring, are misses', async (t) => {
   const { ring } = await startNodes(t, NODES);
-  const client = new DirectoryClient(ring, () => undefined, 2);
+  const client = new DirectoryClient(ring, () => undefined, 2, { env: testEnvironment() });
   t.teardown(() => client.close());
   t.deepEqual(await client.get(['a']), [null]);
   t.deepEqual(await client.put({ a: locationOf() }), [false]);
@@ -161,7 +161,7 @@ test('directory: an owner without an address, and an empty ring, are misses', as
 
 test('directory: empty batches and more replicas than nodes', async (t) => {
   const { ring, resolve } = await startNodes(t, NODES);
-  const client = new DirectoryClient(ring, resolve, 16);
+  const client = new DirectoryClient(ring, resolve, 16, { env: testEnvironment() });
   t.teardown(() => client.close());
   t.deepEqual(await client.get([]), []);
   t.deepEqual(await client.exists([]), []);
@@ -173,7 +173,7 @@ test('directory: empty batches and more replicas than nodes', async (t) => {
 
 test('directory: batches larger than a request are split and come back in order', async (t) => {
   const { ring, resolve } = await startNodes(t, ['n1']);
-  const client = new DirectoryClient(ring, resolve, 2);
+  const client = new DirectoryClient(ring, resolve, 2, { env: testEnvironment() });
   t.teardown(() => client.close());
   const count = DIRECTORY_REQUEST_MAX_KEYS * 6 + 7;
   const entries = entriesOf(count);
@@ -185,7 +185,7 @@ test('directory: batches larger than a request are split and come back in order'
 
 test('directory: keys of any length up to the limit, and outside ASCII', async (t) => {
   const { ring, resolve } = await startNodes(t, NODES);
-  const client = new DirectoryClient(ring, resolve, 2);
+  const client = new DirectoryClient(ring, resolve, 2, { env: testEnvironment() });
   t.teardown(() => client.close());
   const texts = ['', 'a', 'ключ', '🗝', '\ufeff', '\u0000', '__proto__', 'x'.repeat(10_000), 'я'.repeat(30_000)];
   const entries = new Map(
@@ -204,14 +204,14 @@ test('directory: keys of any length up to the limit, and outside ASCII', async (
 
 test('directory: wrong arguments are refused before anything is sent', async (t) => {
   const { nodes, ring, resolve } = await startNodes(t, NODES);
-  const client = new DirectoryClient(ring, resolve, 2);
+  const client = new DirectoryClient(ring, resolve, 2, { env: testEnvironment() });
   t.teardown(() => client.close());
   const refused = { code: 'ERR_ARGUMENT' };
   await t.throwsAsync(client.get(['x'.repeat(70_000)]), refused);
   await t.throwsAsync(client.get([7 as never]), refused);
   await t.throwsAsync(client.get(['\ud800']), refused);
   await t.throwsAsync(client.put({ good: locationOf(), bad: locationOf({ rkey: -1 }) }), refused);
-  t.throws(() => new DirectoryClient(ring, resolve, 0), refused);
+  t.throws(() => new DirectoryClient(ring, resolve, 0, { env: testEnvironment() }), refused);
   for (const { rpc } of nodes.values()) t.is(rpc.stats().calls, 0);
 });
 
@@ -234,7 +234,7 @@ test('directory: the own shard is asked without a socket, and first', async (t) 
 
 test('directory: announce sends batch after batch, and asks for each just before', async (t) => {
   const { nodes, ring, resolve } = await startNodes(t, NODES);
-  const client = new DirectoryClient(ring, resolve, 2, { nodeId: 'n1', incarnation: 1 });
+  const client = new DirectoryClient(ring, resolve, 2, { nodeId: 'n1', incarnation: 1, env: testEnvironment() });
   t.teardown(() => client.close());
   const keys = Array.from({ length: DIRECTORY_REQUEST_MAX_KEYS * 2 + 5 }, (_, i) => `key-${i}`);
   const asked: number[] = [];
@@ -290,7 +290,7 @@ test('directory: an owner that answers nonsense is a miss', async (t) => {
   for (const method of ['get', 'exists']) liar.handle(`directory.${method}`, () => answers[next++ % answers.length]);
   const port = await liar.start();
   t.teardown(() => liar.stop());
-  const client = new DirectoryClient(ring, () => ({ host: '127.0.0.1', port }), 1, { rpc: new RpcClient() });
+  const client = new DirectoryClient(ring, () => ({ host: '127.0.0.1', port }), 1, { rpc: newClient(t) });
   for (let i = 0; i < answers.length; i++) t.deepEqual(await client.get(['a']), [null]);
   for (let i = 0; i < answers.length; i++) t.deepEqual(await client.exists(['a']), [false]);
 });

@@ -9,8 +9,8 @@ import { MessageCodec } from '../../src/rpc/message.js';
 import type { NodeInfo } from '../../src/types.js';
 import { ManualClock } from '../clock.js';
 import { CutNetwork } from '../cut-network.js';
+import { patientClock } from '../patient-clock.js';
 import { newClient, testEnvironment } from '../rpc/support.js';
-import { watchStolenTime } from '../stolen-time.js';
 import { freePort, until } from '../support.js';
 import { newMember, nodeOf, startMaster, turnUntil } from './support.js';
 
@@ -190,23 +190,20 @@ test('masters: the head dies and comes back; no member is lost, a node joins mea
   const [a, b, c, d] = members as [Member, Member, Member, Member];
   await until(async () => (await knownAt(t, '127.0.0.3', port)) === 'a,b,c,d');
   await a.master.stop();
-  const stolen = watchStolenTime();
-  t.teardown(() => stolen.end());
-  const joiningMs = performance.now();
+  const joiningMs = patientClock.nowMs();
   const e = await new Member('e', addr, { host: '127.0.0.5' }).start();
   t.teardown(() => e.stop());
   await until(() => [a, b, c, d, e].every(({ ids }) => ids === 'a,b,c,d,e'));
-  const joinMs = performance.now() - joiningMs - stolen.ms;
+  const joinMs = patientClock.nowMs() - joiningMs;
   t.true(joinMs < 2 * HEARTBEAT_S * 1000, `${joinMs} ms to join`);
   // Longer than the time-to-live, so that the pauses between attempts are as long as they get.
-  await until(() => performance.now() - joiningMs > 1.5 * TTL_S * 1000);
+  await until(() => patientClock.nowMs() - joiningMs > 1.5 * TTL_S * 1000);
   const { master } = await startMaster(t, { port, heartbeatInterval: HEARTBEAT_S, memberTtl: TTL_S });
-  const backMs = performance.now();
-  const stolenBeforeMs = stolen.ms;
+  const backMs = patientClock.nowMs();
   await until(() => master.members().size === 5);
-  const fillMs = performance.now() - backMs - (stolen.ms - stolenBeforeMs);
+  const fillMs = patientClock.nowMs() - backMs;
   t.true(fillMs < HEARTBEAT_S * 1000 + 100, `${fillMs} ms to fill`);
-  await until(() => performance.now() - backMs > 1.5 * TTL_S * 1000);
+  await until(() => patientClock.nowMs() - backMs > 1.5 * TTL_S * 1000);
   for (const member of [a, b, c, d]) {
     const complete = member.seen.findIndex((ids) => ids.length === 4);
     t.false(
@@ -311,11 +308,11 @@ test('masters: one that is listed by two names is spoken to once', async (t) => 
     memberTtl: TTL_S,
   });
   await a.client.start();
-  const startedMs = performance.now();
+  const startedMs = patientClock.nowMs();
   const calls = () => env.counts.get('meshcache_rpc_served_calls_total') ?? 0;
   const before = calls();
-  await until(() => performance.now() - startedMs > 1500);
-  const perInterval = (calls() - before) / ((performance.now() - startedMs) / 1000 / HEARTBEAT_S);
+  await until(() => patientClock.nowMs() - startedMs > 1500);
+  const perInterval = (calls() - before) / ((patientClock.nowMs() - startedMs) / 1000 / HEARTBEAT_S);
   t.true(perInterval < 3, `${perInterval} calls a heartbeat interval`);
 });
 

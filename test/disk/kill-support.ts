@@ -10,7 +10,7 @@ import { silentLogger } from '../../src/base/log.js';
 import { seededRandom } from '../../src/base/random.js';
 import { type IndexEntry, Journal } from '../../src/disk/journal.js';
 
-const HANG_MS = 20_000;
+const HANG_MS = 60_000;
 
 /** Of this test: MESHCACHE_TEST_SEED, or by chance; it is in the test's log. */
 export function seedOf(t: ExecutionContext): number {

@@ -9,6 +9,7 @@ import { RpcClient } from '../../src/rpc/client.js';
 import { RpcServer } from '../../src/rpc/server.js';
 import { DataLocation } from '../../src/types.js';
 import { createCluster, createStore } from '../node/store-fixture.js';
+import { patientClock } from '../patient-clock.js';
 import { content, freePort, until } from '../support.js';
 import { sampleIn } from './samples.js';
 
@@ -36,7 +37,7 @@ async function value({ metrics }: { metrics: Metrics }, name: string, labels?: L
 function countingEnvironment(t: ExecutionContext) {
   const metrics = new Metrics('n');
   t.teardown(() => metrics.close());
-  return { metrics, env: systemEnvironment({ log: silentLogger, metrics }) };
+  return { metrics, env: systemEnvironment({ clock: patientClock, log: silentLogger, metrics }) };
 }
 
 test('counting: a page that is not where the directory said is a stale read, once a call', async (t) => {
@@ -124,7 +125,7 @@ test('counting: a node without a master tells so', async (t) => {
 
 test('counting: calls by how they ended, and connections that came back', async (t) => {
   const { metrics, env } = countingEnvironment(t);
-  const quiet = systemEnvironment({ log: silentLogger });
+  const quiet = systemEnvironment({ clock: patientClock, log: silentLogger });
   const first = new RpcServer({ host: '127.0.0.1', env: quiet });
   first.handle('echo', (params) => params);
   first.handle('fail', () => {

@@ -9,6 +9,7 @@ import { HostRegion } from '../../src/memory/host-region.js';
 import { MeshCacheStore } from '../../src/node/meshcache-store.js';
 import { createTransport } from '../../src/transport/create-transport.js';
 import { Authority, noCertificates } from '../certificates.js';
+import { patientClock } from '../patient-clock.js';
 import { content, freePort, until } from '../support.js';
 
 const SECRET = 'hush-hush the secret of this cluster';
@@ -56,7 +57,7 @@ class Cluster {
           ...extra,
         },
       },
-      { log },
+      { log, clock: patientClock },
     );
     this.#stores.add(store);
     return store;

@@ -1,9 +1,10 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
-import { type Clock, systemClock } from '../../src/base/clock.js';
+import type { Clock } from '../../src/base/clock.js';
 import { silentLogger } from '../../src/base/log.js';
 import { MeshCacheStore } from '../../src/node/meshcache-store.js';
+import { patientClock } from '../patient-clock.js';
 import { content, freePort, until } from '../support.js';
 
 const DAY_MS = 86_400_000;
@@ -14,19 +15,19 @@ class SetClock implements Clock {
   aheadMs = 0;
 
   nowMs(): number {
-    return systemClock.nowMs();
+    return patientClock.nowMs();
   }
 
   wallMs(): number {
-    return systemClock.wallMs() + this.aheadMs;
+    return patientClock.wallMs() + this.aheadMs;
   }
 
   after(delayMs: number, fn: () => void, options?: { keepAlive?: boolean }): () => void {
-    return systemClock.after(delayMs, fn, options);
+    return patientClock.after(delayMs, fn, options);
   }
 
   yield(): Promise<void> {
-    return systemClock.yield();
+    return patientClock.yield();
   }
 }
 
@@ -80,7 +81,7 @@ test('clock: dates that jump by a day, forth and back, change nothing: no member
 
 test('clock: a node that starts again with its date a day back joins, and what it sets is found', async (t) => {
   const clock = new SetClock();
-  const { port, stores } = await startCluster(t, [systemClock, clock]);
+  const { port, stores } = await startCluster(t, [patientClock, clock]);
   const [stays, leaves] = stores as [MeshCacheStore, MeshCacheStore];
   t.true(await leaves.set('early', content(1, PAGE_BYTES)));
   await leaves.close();

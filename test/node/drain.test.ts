@@ -10,6 +10,7 @@ import { Drain, type DrainParts, type DrainProgress } from '../../src/node/drain
 import type { MeshCacheStore } from '../../src/node/meshcache-store.js';
 import { RpcClient } from '../../src/rpc/client.js';
 import { WantedPages } from '../../src/store/wanted-pages.js';
+import { newClient } from '../rpc/support.js';
 import { content, freePort, until } from '../support.js';
 import { createCluster, createStore } from './store-fixture.js';
 
@@ -233,8 +234,7 @@ async function missesOf(store: MeshCacheStore, keys: readonly string[]): Promise
 
 /** As an operator does it: over the control plane. */
 async function drain(t: ExecutionContext, store: MeshCacheStore, params: object = {}): Promise<DrainProgress> {
-  const rpc = new RpcClient();
-  t.teardown(() => rpc.close());
+  const rpc = newClient(t);
   const { control_endpoint } = (await store.runtime.report()) as { control_endpoint: string };
   return (await rpc.call(parseEndpoint(control_endpoint)!, 'node.drain', params)) as DrainProgress;
 }

@@ -1,4 +1,5 @@
 // A node of its own process that sets some pages and then does nothing but live, until it is killed.
+import { systemClock } from '../../src/base/clock.js';
 import { content } from '../support.js';
 import { createStore } from './store-fixture.js';
 
@@ -10,7 +11,8 @@ export interface DyingNodeSetup {
 }
 
 process.once('message', async (setup: DyingNodeSetup) => {
-  const store = await createStore(setup.discoveryPort, setup.config);
+  // Frozen, it has to notice what time it has lost.
+  const store = await createStore(setup.discoveryPort, setup.config, systemClock);
   for (const [i, key] of setup.keys.entries()) await store.set(key, content(i, setup.pageBytes));
   process.send?.({ nodeId: store.runtime.nodeId });
 });

@@ -5,6 +5,7 @@ import type { ExecutionContext } from 'ava';
 import { silentLogger } from '../../src/base/log.js';
 import type { Network } from '../../src/base/network.js';
 import { MeshCacheStore } from '../../src/node/meshcache-store.js';
+import { patientClock } from '../patient-clock.js';
 import type { DyingNodeSetup } from './dying-node.js';
 
 export const HEARTBEAT_S = 0.2;
@@ -39,7 +40,7 @@ export async function startStore(t: ExecutionContext, setup: HostSetup, network?
   const ranks = { tpRank: 0, tpSize: 1, ppRank: 0, ppSize: 1, isMlaModel: false, modelName: 'test' };
   const store = await MeshCacheStore.create(
     { ...ranks, extraConfig },
-    { log: silentLogger, ...(network === undefined ? {} : { network }) },
+    { log: silentLogger, clock: patientClock, ...(network === undefined ? {} : { network }) },
   );
   t.teardown(() => store.close());
   return store;

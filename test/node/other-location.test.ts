@@ -1,5 +1,6 @@
 import test from 'ava';
 import type { MeshCacheStore } from '../../src/node/meshcache-store.js';
+import { patientClock } from '../patient-clock.js';
 import { content } from '../support.js';
 import { createCluster } from './store-fixture.js';
 
@@ -23,8 +24,8 @@ test('reads: a page that one node does not hand out is read from another one tha
     const pages = await Promise.all(keys.map((key) => store.get(key)));
     t.is(pages.filter((page) => page === null).length, 0, 'pages missed');
     for (const [i, page] of pages.entries()) t.deepEqual(page, content(i, PAGE_BYTES));
-    const startMs = performance.now();
+    const startMs = patientClock.nowMs();
     t.is(await store.get(alone), null);
-    t.true(performance.now() - startMs < 1_000, 'what only a dead node has costs no deadline again');
+    t.true(patientClock.nowMs() - startMs < 1_000, 'what only a dead node has costs no deadline again');
   }
 });

@@ -1,11 +1,11 @@
 import test, { type ExecutionContext } from 'ava';
-import { systemClock } from '../../src/base/clock.js';
 import { DIRECTORY_REQUEST_MAX_KEYS } from '../../src/base/limits.js';
 import { keyFields } from '../../src/directory/wire.js';
 import { Promotions } from '../../src/node/promotions.js';
 import { PromotedReading } from '../../src/store/promoted-reading.js';
 import type { PromoteOutcome } from '../../src/store/promoter.js';
 import { DataLocation } from '../../src/types.js';
+import { patientClock } from '../patient-clock.js';
 import { newClient, startServer } from '../rpc/support.js';
 import { located, newOwner, PAGE, summary } from '../store/owner.js';
 import { content, until } from '../support.js';
@@ -146,7 +146,7 @@ test('promotions: eight nodes read two hundred pages through a pool of four, byt
           return bytes !== null;
         }),
       isEnded: () => false,
-      clock: systemClock,
+      clock: patientClock,
     }).run();
     t.deepEqual(
       results.map((isRead, i) => (isRead ? -1 : i)).filter((i) => i >= 0),

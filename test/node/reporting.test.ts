@@ -12,6 +12,7 @@ import type { MeshCacheStore } from '../../src/node/meshcache-store.js';
 import { RpcClient } from '../../src/rpc/client.js';
 import { RpcServer } from '../../src/rpc/server.js';
 import { NodeInfo } from '../../src/types.js';
+import { patientClock } from '../patient-clock.js';
 import { content, freePort, until } from '../support.js';
 import * as fixture from './store-fixture.js';
 
@@ -149,7 +150,7 @@ test('reporting: a member that answers oddly is shown as unreachable, and spoils
   const port = await freePort();
   const store = await createStore(port);
   closing(t, [store]);
-  const env = systemEnvironment({ log: silentLogger });
+  const env = systemEnvironment({ clock: patientClock, log: silentLogger });
   const answers: unknown[] = [null, 'text', { pool: {}, latency: {}, events: {} }, { health: { reasons: 'all' } }];
   answers.push({ ...(await store.runtime.report()), incarnation: 2n ** 60n });
   for (const [i, answer] of answers.entries()) {
@@ -176,7 +177,7 @@ test('reporting: who asks for the whole cluster gets the last events of each mem
   const stores = await createCluster(2);
   closing(t, stores);
   const [a, b] = stores as [MeshCacheStore, MeshCacheStore];
-  const env = systemEnvironment({ log: silentLogger });
+  const env = systemEnvironment({ clock: patientClock, log: silentLogger });
   const client = new RpcClient({ env });
   t.teardown(() => client.close());
   const { controlHost: host, controlPort } = b.runtime.members().get(a.runtime.nodeId) as NodeInfo;

@@ -1,11 +1,17 @@
+import type { Clock } from '../../src/base/clock.js';
 import { silentLogger } from '../../src/base/log.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import { MeshCacheStore } from '../../src/node/meshcache-store.js';
 import type { HostMemPool } from '../../src/store/host-pool.js';
+import { patientClock } from '../patient-clock.js';
 import { freePort, until } from '../support.js';
 
 /** A store on loopback with a small pool; `extra` overrides its configuration. */
-export function createStore(discoveryPort: number, extra: Record<string, unknown> = {}): Promise<MeshCacheStore> {
+export function createStore(
+  discoveryPort: number,
+  extra: Record<string, unknown> = {},
+  clock: Clock = patientClock,
+): Promise<MeshCacheStore> {
   return MeshCacheStore.create(
     {
       tpRank: 0,
@@ -26,7 +32,7 @@ export function createStore(discoveryPort: number, extra: Record<string, unknown
         ...extra,
       },
     },
-    { log: silentLogger },
+    { log: silentLogger, clock },
   );
 }
 

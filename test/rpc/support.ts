@@ -5,6 +5,7 @@ import { silentLogger } from '../../src/base/log.js';
 import type { Labels } from '../../src/base/metrics-sink.js';
 import { RpcClient } from '../../src/rpc/client.js';
 import { RpcServer } from '../../src/rpc/server.js';
+import { patientClock } from '../patient-clock.js';
 
 /** An environment without log output whose counters can be read. */
 export function testEnvironment(overrides: Partial<Environment> = {}): Environment & {
@@ -19,7 +20,7 @@ export function testEnvironment(overrides: Partial<Environment> = {}): Environme
     setGaugeProvider() {},
     setCounterProvider() {},
   };
-  return { ...systemEnvironment({ log: silentLogger, metrics, ...overrides }), counts };
+  return { ...systemEnvironment({ clock: patientClock, log: silentLogger, metrics, ...overrides }), counts };
 }
 
 /** A started server on loopback that is stopped with the test. */

@@ -1,5 +1,4 @@
 import test, { type ExecutionContext } from 'ava';
-import { systemClock } from '../../src/base/clock.js';
 import { silentLogger } from '../../src/base/log.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import { Metrics } from '../../src/metrics/metrics.js';
@@ -10,6 +9,7 @@ import type { ReadOp, Transport } from '../../src/transport/transport.js';
 import { DataLocation } from '../../src/types.js';
 import { ManualClock } from '../clock.js';
 import { sampleIn } from '../metrics/samples.js';
+import { patientClock } from '../patient-clock.js';
 import { content } from '../support.js';
 
 const PAGE = 4096;
@@ -51,7 +51,7 @@ async function bench(t: ExecutionContext, overrides: Partial<PageStoreParts> = {
     identity: { nodeId: 'self', incarnation: 1, dataEndpoint: '127.0.0.1:1' },
     verifyReads: true,
     quarantineMs: 1000,
-    clock: systemClock,
+    clock: patientClock,
     log: silentLogger,
     metrics,
     ...overrides,

@@ -1,11 +1,12 @@
 import type { ExecutionContext } from 'ava';
-import { type Clock, systemClock } from '../../src/base/clock.js';
+import type { Clock } from '../../src/base/clock.js';
 import { noMetrics } from '../../src/base/metrics-sink.js';
 import { crc32 } from '../../src/memory/checksum.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import { PublishedPool, type PublishedPoolOptions } from '../../src/pool/published-pool.js';
 import { type PromoteOutcome, Promoter } from '../../src/store/promoter.js';
 import { DataLocation } from '../../src/types.js';
+import { patientClock } from '../patient-clock.js';
 import { content } from '../support.js';
 import { DiskPages } from './disk-pages.js';
 
@@ -21,7 +22,7 @@ export interface OwnerOptions extends PublishedPoolOptions {
 /** A node with a small pool and pages `k0`, `k1`, ... on its disk, whose contents are {@link content} of their numbers. */
 export async function newOwner(t: ExecutionContext, options: OwnerOptions) {
   const { nodeId = 'owner', poolPages, diskPages, pageBytes = PAGE, ...poolOptions } = options;
-  const clock: Clock = options.clock ?? systemClock;
+  const clock: Clock = options.clock ?? patientClock;
   const region = HostRegion.allocate(poolPages * pageBytes);
   const pool = new PublishedPool(region.addr, region.length, 7, { ...poolOptions, clock });
   const disk = await DiskPages.create(t);

@@ -1,11 +1,11 @@
 import test from 'ava';
-import { systemClock } from '../../src/base/clock.js';
 import { PROMOTE_LEASE_MS, PROMOTE_ROUND_MAX_KEYS, PROMOTE_TIMEOUT_MS } from '../../src/base/limits.js';
 import { seededRandom } from '../../src/base/random.js';
 import { type PromotedEntry, PromotedReading, type PromotedReadingParts } from '../../src/store/promoted-reading.js';
 import type { PromoteOutcome } from '../../src/store/promoter.js';
 import { DataLocation } from '../../src/types.js';
 import { ManualClock } from '../clock.js';
+import { patientClock } from '../patient-clock.js';
 import { settled } from '../pool/held-copies.js';
 import { content } from '../support.js';
 import { newOwner, type OwnerOptions, PAGE } from './owner.js';
@@ -29,7 +29,7 @@ function readerOf(owner: Owner, reader: string, readMs = 0) {
       });
     },
     isEnded: () => false,
-    clock: systemClock,
+    clock: patientClock,
   };
   return { parts, pages };
 }

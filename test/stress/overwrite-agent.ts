@@ -1,6 +1,7 @@
 // A node process of the overwrite test: `owner` publishes new pages as fast as it can into a pool that holds few of
 // them, `reader` reads the newest ones and checks every byte. Ends when its IPC channel does.
 
+import { systemClock } from '../../src/base/clock.js';
 import { PageContent } from '../../src/cli/page-content.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import { createStore } from '../node/store-fixture.js';
@@ -39,7 +40,8 @@ function send(message: OverwriteMessage): void {
 }
 
 async function main(setup: OverwriteSetup): Promise<void> {
-  const store = await createStore(setup.discoveryPort, setup.config);
+  // A reader that was kept from running must notice that its read took too long.
+  const store = await createStore(setup.discoveryPort, setup.config, systemClock);
   const region = HostRegion.allocate(BATCH_PAGES * setup.pageBytes);
   const content = new PageContent();
   const ptrs = Array.from({ length: BATCH_PAGES }, (_, i) => region.addr + BigInt(i * setup.pageBytes));
