@@ -95,8 +95,10 @@ export class PrometheusServer {
     return this.#folder;
   }
 
-  async query(expression: string): Promise<Sample[]> {
-    const data = (await this.#get(`query?query=${encodeURIComponent(expression)}`)) as {
+  /** At a time in seconds since 1970; now, if none is given. */
+  async query(expression: string, atS?: number): Promise<Sample[]> {
+    const at = atS === undefined ? '' : `&time=${atS}`;
+    const data = (await this.#get(`query?query=${encodeURIComponent(expression)}${at}`)) as {
       readonly resultType: string;
       readonly result: readonly { readonly metric: Record<string, string>; readonly value: [number, string] }[];
     };
@@ -104,8 +106,8 @@ export class PrometheusServer {
   }
 
   /** The one number that an expression gives. */
-  async number(expression: string): Promise<number> {
-    const samples = await this.query(expression);
+  async number(expression: string, atS?: number): Promise<number> {
+    const samples = await this.query(expression, atS);
     if (samples.length !== 1) throw new Error(`${expression} gives ${samples.length} series`);
     return samples[0]?.value ?? Number.NaN;
   }
