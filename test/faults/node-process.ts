@@ -2,6 +2,7 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { createWriteStream, type WriteStream } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
+import { ownStalls } from './own-stalls.js';
 import type { Ask, FromNode, NodeSetup, ToNode, Violation } from './protocol.js';
 
 const PROGRAM = fileURLToPath(new URL('./faults-node-program.js', import.meta.url));
@@ -145,8 +146,10 @@ export class NodeProcess {
     this.#mayEnd = true;
     if (this.#hasExited) return;
     try {
+      const startMs = performance.now();
       const tookMs = await this.ask<number>({ what: 'close' }, CLOSE_MAX_MS + 10_000);
-      if (tookMs > CLOSE_MAX_MS) this.#violation('close', `took ${Math.round(tookMs)} ms`);
+      if (tookMs - ownStalls.msWithin(startMs, performance.now()) > CLOSE_MAX_MS)
+        this.#violation('close', `took ${Math.round(tookMs)} ms`);
       const isOver = await Promise.race([this.#exited.then(() => true), sleep(EXIT_MAX_MS, false, { ref: false })]);
       if (!isOver) this.#violation('close', `the process does not end: something is left behind`);
     } catch (error) {
@@ -166,7 +169,7 @@ export class NodeProcess {
     }
   }
 
-  /** What is not explained by the times for which the process was stopped. */
+  /** What is not explained by the times for which the process was stopped, or the suite had no turn either. */
   #judgeStall(ms: number): void {
     const endMs = performance.now();
     const startMs = endMs - ms;
@@ -174,7 +177,8 @@ export class NodeProcess {
       (sum, [from, to]) => sum + Math.max(0, Math.min(to, endMs) - Math.max(from, startMs)),
       0,
     );
-    if (ms - stoppedMs > STALL_MAX_MS) this.#violation('stall', `the event loop had no turn for ${ms} ms`);
+    if (ms - stoppedMs - ownStalls.msWithin(startMs, endMs) > STALL_MAX_MS)
+      this.#violation('stall', `the event loop had no turn for ${ms} ms`);
   }
 
   #ended(code: number | null, signal: string | null): void {

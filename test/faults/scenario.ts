@@ -5,13 +5,15 @@ import { DEADLINE_MS, GRACE_MS, longest } from './call-watch.js';
 import { FaultCluster } from './cluster.js';
 import type { FaultNetwork } from './network.js';
 import type { NodeProcess } from './node-process.js';
+import { ownStalls } from './own-stalls.js';
 import type { CallKind, Canary, Progress, Survivor, Violation } from './protocol.js';
 import type { ProxyMode } from './proxy.js';
 import type { Fault, FaultKind, Schedule } from './schedule.js';
 
 /**
  * From the end of the last fault on, until every node has found every page. What the machine lets the node that fares worst wait
- * for a processor in this time does not count: nothing on a machine that is idle enough, which is what a figure needs.
+ * for a processor in this time does not count, nor what the suite itself could not run for: nothing on a machine that is idle
+ * enough, which is what a figure needs.
  */
 const RECOVERY_MAX_MS = 10_000;
 /** Calls under way end within their deadlines, or never. */
@@ -174,7 +176,7 @@ class Scenario {
       const starved = cluster.running().map((process) => {
         return (this.#progress.get(process)?.starvedMs ?? 0) - (starvedBefore.get(process) ?? 0);
       });
-      allowedMs = RECOVERY_MAX_MS + Math.max(0, ...starved);
+      allowedMs = RECOVERY_MAX_MS + Math.max(0, ...starved) + ownStalls.msWithin(healedMs, performance.now());
     };
     await this.#askAll({ what: 'rest' });
     await allowForStarving();
