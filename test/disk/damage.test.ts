@@ -28,7 +28,7 @@ async function template(t: ExecutionContext, seed: number, how: 'closed' | 'kill
   else await runAndKill(path, { ...run, steps: 100_000, after: 'open', delayMs: 1000 });
   await runAndKill(other, { ...run, seed: seed + 1, steps: 800 });
   cpSync(path, copy, { recursive: true, filter: (name) => !name.includes('/lock') });
-  const store = await DiskStore.open(copy, MAX_BYTES, { nodeId: 'template', env: silentEnv });
+  const store = await DiskStore.open(copy, MAX_BYTES, { nodeId: 'template', env: listening().env });
   const pages = new Map<string, Uint8Array>();
   for (const key of store.keys()) {
     const bytes = await store.get(key);

@@ -11,12 +11,13 @@ import { seededRandom, systemRandom } from '../../src/base/random.js';
 import { DiskStore, type DiskStoreOptions, diskSizeFor } from '../../src/disk/disk-store.js';
 import { crc32 } from '../../src/memory/checksum.js';
 import { content } from '../support.js';
+import { unhurriedClock } from './kill-support.js';
 
 const KIB = 2 ** 10;
 const MIB = 2 ** 20;
 const PAGE = 64 * KIB;
 
-const env = systemEnvironment({ log: silentLogger });
+const env = systemEnvironment({ clock: unhurriedClock, log: silentLogger });
 
 function folder(t: ExecutionContext): string {
   const path = mkdtempSync(join(tmpdir(), 'meshcache-disk-'));

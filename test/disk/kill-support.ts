@@ -4,13 +4,21 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { ExecutionContext } from 'ava';
+import type { Clock } from '../../src/base/clock.js';
 import { type Environment, systemEnvironment } from '../../src/base/environment.js';
 import { JOURNAL_MIN_BYTES } from '../../src/base/limits.js';
 import { silentLogger } from '../../src/base/log.js';
 import { seededRandom } from '../../src/base/random.js';
 import { type IndexEntry, Journal } from '../../src/disk/journal.js';
+import { patientClock } from '../patient-clock.js';
 
 const HANG_MS = 60_000;
+
+/** Deadlines come late: a store that is closed on a slow disk gives its lock back all the same before it resolves. */
+export const unhurriedClock: Clock = {
+  ...patientClock,
+  after: (delayMs, fn, options) => patientClock.after(20 * delayMs, fn, options),
+};
 
 /** Of this test: MESHCACHE_TEST_SEED, or by chance; it is in the test's log. */
 export function seedOf(t: ExecutionContext): number {
@@ -29,6 +37,7 @@ export function dice(seed: number): (below: number) => number {
 export function listening(): { readonly env: Environment; readonly said: string[] } {
   const said: string[] = [];
   const env = systemEnvironment({
+    clock: unhurriedClock,
     log: {
       log(level, message, fields) {
         if (level === 'warn' || level === 'error')
@@ -39,7 +48,7 @@ export function listening(): { readonly env: Environment; readonly said: string[
   return { env, said };
 }
 
-export const silentEnv = systemEnvironment({ log: silentLogger });
+export const silentEnv = systemEnvironment({ clock: patientClock, log: silentLogger });
 
 /** What the folder takes on its file system, with everything in it. */
 export async function bytesOnDisk(path: string): Promise<number> {
