@@ -1,12 +1,13 @@
 import type net from 'node:net';
 import test, { type ExecutionContext } from 'ava';
-import { systemClock } from '../../src/base/clock.js';
+import { type Clock, systemClock } from '../../src/base/clock.js';
 import { systemEnvironment } from '../../src/base/environment.js';
 import { silentLogger } from '../../src/base/log.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import type { TcpLimits } from '../../src/transport/tcp/limits.js';
 import { TcpTransport } from '../../src/transport/tcp/tcp-transport.js';
 import type { ReadOp } from '../../src/transport/transport.js';
+import { ManualClock } from '../clock.js';
 import { patientClock } from '../patient-clock.js';
 import { content, until } from '../support.js';
 import { HELLO, noise, onRequests, rawServer, responseHeader } from './raw-peer.js';
@@ -22,7 +23,7 @@ interface Reader {
 async function createReader(
   t: ExecutionContext,
   limits: Partial<TcpLimits> = {},
-  clock = patientClock,
+  clock: Clock = patientClock,
 ): Promise<Reader> {
   const env = systemEnvironment({ clock, log: silentLogger });
   const transport = await TcpTransport.create({ host: '127.0.0.1', env, limits: { retryAfterMs: 0, ...limits } });
@@ -245,4 +246,45 @@ test('tcp reading: a peer that closes an idle connection is reached again at onc
     await until(() => reader.transport.stats().connections === 0);
   }
   t.is(reader.transport.stats().reconnects, 2);
+});
+
+test('tcp reading: a peer that is silent costs a deadline once, then it is looked for while reads go on without it', async (t) => {
+  const clock = new ManualClock();
+  const limits = { connectTimeoutMs: 1_000, retryAfterMs: 1_000 };
+  const reader = await createReader(t, limits, clock);
+  let isSilent = true;
+  let connections = 0;
+  const endpoint = await rawServer(t, (socket) => {
+    connections++;
+    if (isSilent) return;
+    socket.write(HELLO);
+    onRequests(socket, (id, opCount, payloadBytes) =>
+      socket.write(Buffer.concat([responseHeader(id, opCount, { payloadBytes }), Buffer.alloc(payloadBytes, 7)])),
+    );
+  });
+  const read = () => reader.transport.batchRead([reader.op(endpoint)]);
+  const first = read();
+  await until(() => connections === 1);
+  await until(() => {
+    clock.advance(100);
+    return reader.transport.stats().connections === 0;
+  });
+  t.deepEqual(await first, [false]);
+  for (let probes = 1; probes <= 3; probes++) {
+    clock.advance(limits.retryAfterMs);
+    // The clock stands still: who waited for the peer would wait for ever.
+    t.deepEqual(await read(), [false]);
+    t.false(reader.transport.isReachable(endpoint));
+    await until(() => connections === 1 + probes);
+    t.deepEqual(await read(), [false]);
+    await until(() => {
+      clock.advance(100);
+      return reader.transport.stats().connections === 0;
+    });
+  }
+  isSilent = false;
+  clock.advance(limits.retryAfterMs);
+  t.deepEqual(await read(), [false]);
+  await until(() => reader.transport.isReachable(endpoint));
+  t.deepEqual(await read(), [true]);
 });

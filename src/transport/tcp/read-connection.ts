@@ -68,6 +68,7 @@ export class ReadConnection {
   /** Since when the oldest request has been the oldest. */
   #oldestSinceMs = 0;
   #cancelTimer: (() => void) | undefined;
+  #wasLate = false;
 
   /** Connects; requests may be submitted at once. */
   constructor(parts: ReadConnectionParts) {
@@ -100,6 +101,16 @@ export class ReadConnection {
     this.#limitState('connecting');
   }
 
+  /** Whether the peer has said hello, and nothing has failed since. */
+  get isOpen(): boolean {
+    return this.#state === 'open';
+  }
+
+  /** Whether it was given up because a deadline had passed. */
+  get wasLate(): boolean {
+    return this.#wasLate;
+  }
+
   /** Sends the request when its turn has come. All its operations end, whatever happens. */
   submit(request: ReadRequest): void {
     if (this.#state === 'closed') {
@@ -129,6 +140,11 @@ export class ReadConnection {
     for (const request of pending) counters.failedOps += request.failRest();
   }
 
+  #late(reason: string): void {
+    this.#wasLate = true;
+    this.close(reason);
+  }
+
   #connected(): void {
     if (this.#state !== 'connecting') return;
     this.#state = 'greeting';
@@ -143,7 +159,7 @@ export class ReadConnection {
     this.#cancelTimer = env.clock.after(limits.connectTimeoutMs, () => {
       // This thread itself may have been busy for that long: look at what has arrived meanwhile first.
       env.clock.yield().then(() => {
-        if (this.#state === state) this.close(state === 'connecting' ? 'not connected in time' : 'no hello in time');
+        if (this.#state === state) this.#late(state === 'connecting' ? 'not connected in time' : 'no hello in time');
       });
     });
   }
@@ -273,7 +289,7 @@ export class ReadConnection {
       // This thread itself may have been busy for that long: look at what has arrived meanwhile first.
       clock.yield().then(() => {
         if (this.#state !== 'open' || this.#sent.length === 0) return;
-        if (this.#leftMs() <= 0) this.close('stalled, or too slow');
+        if (this.#leftMs() <= 0) this.#late('stalled, or too slow');
         else if (this.#cancelTimer === undefined) this.#watchProgress(this.#leftMs());
       });
     });

@@ -10,9 +10,14 @@ interface Peer {
   connection: ReadConnection | undefined;
   /** Not tried before this time of the clock. */
   retryAtMs: number;
+  /** It failed by silence: the next connection is a probe, which is used once it is open. */
+  isProbed: boolean;
 }
 
-/** One connection to each peer that is read from, made when it is needed; unusable peers are skipped for a while. */
+/**
+ * One connection to each peer that is read from, made when it is needed; unusable peers are skipped for a while. One that failed by
+ * silence costs a deadline once: afterwards it is looked for in the background, and skipped until it answers.
+ */
 export class ReadPeers {
   readonly #counters: ReadCounters;
   readonly #limits: TcpLimits;
@@ -31,22 +36,24 @@ export class ReadPeers {
   /** The connection to use now; undefined while the peer is being skipped, and for what is no endpoint. */
   connectionTo(endpointText: string): ReadConnection | undefined {
     const known = this.#peers.get(endpointText);
-    if (known?.connection !== undefined) return known.connection;
+    if (known?.connection !== undefined) return usable(known);
     if (known !== undefined && this.#env.clock.nowMs() < known.retryAtMs) return undefined;
     const endpoint = parseEndpoint(endpointText);
     if (endpoint === undefined || endpoint.port === 0) return undefined;
     if (known === undefined && !this.#makeRoom()) return undefined;
-    const peer: Peer = known ?? { connection: undefined, retryAtMs: 0 };
+    const peer: Peer = known ?? { connection: undefined, retryAtMs: 0, isProbed: false };
     if (known !== undefined) this.#counters.reconnects++;
     this.#peers.set(endpointText, peer);
     peer.connection = this.#connect(endpointText, endpoint, peer);
-    return peer.connection;
+    return usable(peer);
   }
 
   /** Whether it has failed so short a time ago that it is not tried. */
   isSkipped(endpointText: string): boolean {
     const peer = this.#peers.get(endpointText);
-    return peer !== undefined && peer.connection === undefined && this.#env.clock.nowMs() < peer.retryAtMs;
+    if (peer === undefined) return false;
+    if (peer.connection !== undefined) return usable(peer) === undefined;
+    return this.#env.clock.nowMs() < peer.retryAtMs;
   }
 
   /** Ends every connection at once; what is pending ends false. */
@@ -65,6 +72,7 @@ export class ReadPeers {
       env: this.#env,
       authFailures: this.#authFailures,
       onClose: (isAtFault, reason) => {
+        peer.isProbed = peer.connection?.wasLate ?? false;
         peer.connection = undefined;
         if (!isAtFault) return;
         peer.retryAtMs = clock.nowMs() + this.#limits.retryAfterMs;
@@ -83,4 +91,8 @@ export class ReadPeers {
     }
     return false;
   }
+}
+
+function usable({ connection, isProbed }: Peer): ReadConnection | undefined {
+  return isProbed && !connection?.isOpen ? undefined : connection;
 }
