@@ -46,6 +46,18 @@ export const RPC_HANDSHAKE_TIMEOUT_MS = 2_000;
 
 /** Accepted connections of one server whose peers have not proved yet that they belong to the cluster; the oldest gives way. */
 export const HANDSHAKES_PENDING_MAX_COUNT = 1024;
+/**
+ * Connections whose peers have not proved that they belong to the cluster, which one server takes up in a second and at once: from
+ * one address, and from all. One that is turned away counts for a quarter; when there are more, the server does not listen
+ * for the pause.
+ */
+export const STRANGERS_PER_ADDRESS_PER_S = 50;
+export const STRANGERS_PER_ADDRESS_BURST_COUNT = 256;
+export const STRANGERS_PER_S = 200;
+export const STRANGERS_BURST_COUNT = 1024;
+export const STRANGERS_PAUSE_MS = 100;
+/** Addresses whose strangers a server counts; of more, the one that connected longest ago is forgotten. */
+export const STRANGERS_ADDRESSES_MAX_COUNT = 4096;
 /** For the TLS handshake of an accepted connection. */
 export const TLS_HANDSHAKE_TIMEOUT_MS = 5_000;
 /** Secrets that a node accepts at a time: two while they are being changed. */
@@ -317,6 +329,8 @@ relation(RPC_FRAME_MAX_BYTES <= RPC_IN_FLIGHT_MAX_BYTES, 'a request fits in what
 relation(RPC_IN_FLIGHT_MAX_BYTES <= RPC_SERVER_IN_FLIGHT_MAX_BYTES, 'one peer fits in what all may have in flight');
 relation(RPC_GRANTED_BYTES * RPC_CONNECTIONS_MAX_COUNT <= 1 * GIB, 'what every peer is granted fits in memory');
 relation(RPC_BUFFERED_MAX_BYTES <= RPC_SERVER_BUFFERED_MAX_BYTES, 'what waits for one peer fits in what waits for all');
+relation(STRANGERS_PER_ADDRESS_PER_S < STRANGERS_PER_S, 'one address leaves room for others');
+relation(STRANGERS_PER_ADDRESS_BURST_COUNT < STRANGERS_BURST_COUNT, 'one address leaves room for others at once');
 relation(PAGE_MAX_BYTES <= SEGMENT_MAX_BYTES, 'a page fits in a segment');
 relation(RPC_FRAME_MAX_BYTES <= RPC_BUFFERED_MAX_BYTES, 'an answer fits in what may wait for a peer');
 relation(DIRECTORY_REQUEST_MAX_KEY_BYTES * 2 <= RPC_FRAME_MAX_BYTES, 'a directory request fits in a frame');

@@ -1,16 +1,25 @@
 import net from 'node:net';
 
+/** As `net.createServer` has them. */
+export interface ListenOptions extends net.ServerOpts {
+  /** Asked before anything else is done with a connection, also before TLS. False: it has been ended. */
+  readonly admit?: (socket: net.Socket) => boolean;
+}
+
 /** The sockets that everything below the runtime uses; a test or a simulator hands in its own. */
 export interface Network {
   /** As `net.connect`. */
   connect(options: net.NetConnectOpts): net.Socket;
   /** As `net.createServer`. */
-  createServer(options: net.ServerOpts, onConnection: (socket: net.Socket) => void): net.Server;
+  createServer(options: ListenOptions, onConnection: (socket: net.Socket) => void): net.Server;
 }
 
 export const systemNetwork: Network = {
   connect: (options) => net.connect(options),
-  createServer: (options, onConnection) => net.createServer(options, onConnection),
+  createServer: (options, onConnection) =>
+    net.createServer(options, (socket) => {
+      if (options.admit?.(socket) !== false) onConnection(socket);
+    }),
 };
 
 /** A host and a port, the way peers are addressed. */

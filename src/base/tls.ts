@@ -114,12 +114,14 @@ export function tlsNetwork(identity: TlsIdentity, failures: AuthFailures): Netwo
       if (keepAlive) socket.setKeepAlive(true, keepAliveInitialDelay);
       return socket;
     },
-    createServer: (options, onConnection) => new TlsServer({ ...options, ...credentials }, { onConnection, failures }),
+    createServer: ({ admit, ...options }, onConnection) =>
+      new TlsServer({ ...options, ...credentials }, { onConnection, failures, admit }),
   };
 }
 
 interface TlsServerEvents {
   readonly failures: AuthFailures;
+  readonly admit: ((socket: net.Socket) => boolean) | undefined;
   onConnection(socket: net.Socket): void;
 }
 
@@ -129,13 +131,16 @@ class TlsServer extends tls.Server {
   /** By the addresses of both ends: a socket and the one that speaks TLS over it have nothing else in common. */
   readonly #raw = new Map<string, net.Socket>();
 
-  constructor(options: tls.TlsOptions, { onConnection, failures }: TlsServerEvents) {
+  readonly #admit: TlsServerEvents['admit'];
+
+  constructor(options: tls.TlsOptions, { onConnection, failures, admit }: TlsServerEvents) {
     super({
       ...options,
       requestCert: true,
       rejectUnauthorized: true,
       handshakeTimeout: TLS_HANDSHAKE_TIMEOUT_MS,
     });
+    this.#admit = admit;
     this.on('connection', (socket: net.Socket) => this.#accepted(socket));
     this.on('secureConnection', (socket) => {
       this.#settled(connectionName(socket));
@@ -147,6 +152,12 @@ class TlsServer extends tls.Server {
   override close(callback?: (error?: Error) => void): this {
     this.#pending.dropAll();
     return super.close(callback);
+  }
+
+  /** TLS listens to `connection` as well, and earlier than anybody: what is not admitted does not become an event. */
+  override emit(event: string | symbol, ...values: unknown[]): boolean {
+    if (event === 'connection' && this.#admit?.(values[0] as net.Socket) === false) return true;
+    return super.emit(event as string, ...values);
   }
 
   #accepted(socket: net.Socket): void {

@@ -118,6 +118,10 @@ export const COUNTERS: Readonly<Record<string, CounterFamily>> = {
       ['missing', 'unexpected', 'wrong', 'refused', 'tls'].map((reason) => ({ plane, reason })),
     ),
   },
+  meshcache_listen_pauses_total: {
+    help: 'Times that a port was closed for a moment, because strangers opened more connections than there is time to refuse',
+    series: each('plane', ['rpc', 'data']),
+  },
   meshcache_transport_serving_restarts_total: {
     help: 'Times that the serving thread was started again',
     series: ALONE,

@@ -1,5 +1,6 @@
-import type { AddressInfo, Server, Socket } from 'node:net';
+import type { Socket } from 'node:net';
 import { AuthFailures } from '../base/auth-failures.js';
+import type { ConnectionRates } from '../base/connection-limits.js';
 import { type Environment, systemEnvironment } from '../base/environment.js';
 import { ArgumentError, ClosedError, ConfigError } from '../base/errors.js';
 import {
@@ -10,6 +11,7 @@ import {
   RPC_SERVER_IN_FLIGHT_MAX_BYTES,
   RPC_SERVER_IN_FLIGHT_MAX_COUNT,
 } from '../base/limits.js';
+import { Listener } from '../base/listener.js';
 import { formatEndpoint } from '../base/network.js';
 import { PendingConnections } from '../base/pending-connections.js';
 import { MessageCodec } from './message.js';
@@ -27,6 +29,8 @@ export interface RpcServerOptions {
   readonly maxConnections?: number;
   /** What it is for: a label of its metrics; default `control`. */
   readonly service?: RpcService;
+  /** Of strangers; default: those of `limits.ts`. */
+  readonly rates?: ConnectionRates;
   readonly env?: Environment;
 }
 
@@ -51,6 +55,7 @@ export class RpcServer {
   readonly #host: string;
   readonly #port: number;
   readonly #maxConnections: number;
+  readonly #rates: ConnectionRates | undefined;
   readonly #env: Environment;
   readonly #codec = new MessageCodec();
   readonly #handlers = new Map<string, RpcHandler>();
@@ -66,7 +71,7 @@ export class RpcServer {
   #calls = 0;
   #inFlightCount = 0;
   #inFlightBytes = 0;
-  #server: Server | undefined;
+  #listener: Listener | undefined;
   #stopped = false;
 
   /** Throws `ArgumentError` for a host or port that none can be. */
@@ -80,6 +85,7 @@ export class RpcServer {
     this.#host = host;
     this.#port = port;
     this.#maxConnections = options.maxConnections ?? RPC_CONNECTIONS_MAX_COUNT;
+    this.#rates = options.rates;
     this.#env = options.env ?? systemEnvironment();
     this.#authFailures = new AuthFailures('rpc', this.#env);
     this.#env.metrics.setGaugeProvider('meshcache_rpc_connections', () => this.#connections.size, {
@@ -100,30 +106,28 @@ export class RpcServer {
 
   /** Resolves with the port once it listens. Throws `ConfigError` when the address cannot be had. */
   async start(): Promise<number> {
-    if (this.#stopped || this.#server !== undefined) throw new ClosedError('the RPC server');
-    const server = this.#env.network.createServer({ allowHalfOpen: false }, (socket) => this.#accept(socket));
-    this.#server = server;
-    await new Promise<void>((resolve, reject) => {
-      server.once('error', (error) => reject(this.#listenError(error)));
-      server.listen({ host: this.#host, port: this.#port }, () => resolve());
+    if (this.#stopped || this.#listener !== undefined) throw new ClosedError('the RPC server');
+    const listener = new Listener({
+      env: this.#env,
+      plane: 'rpc',
+      options: { allowHalfOpen: false },
+      rates: this.#rates,
+      onConnection: (socket) => this.#accept(socket),
+      onRefused: () => this.#fault('too_many_connections'),
+      onError: (error) => this.#env.log.log('error', 'control server failed', { error: error.message }),
     });
-    server.removeAllListeners('error');
-    server.on('error', (error) => {
-      this.#env.log.log('error', 'control server failed', { error: error.message });
+    this.#listener = listener;
+    const port = await listener.listen(this.#host, this.#port).catch((error) => {
+      throw this.#listenError(error);
     });
-    if (this.#stopped) {
-      server.close();
-      throw new ClosedError('the RPC server');
-    }
-    return (server.address() as AddressInfo).port;
+    if (this.#stopped) throw new ClosedError('the RPC server');
+    return port;
   }
 
   /** Ends every connection, also within a call. Idempotent. */
   async stop(): Promise<void> {
     this.#stopped = true;
-    const server = this.#server;
-    if (server === undefined) return;
-    const closed = new Promise<void>((resolve) => server.close(() => resolve()));
+    const closed = this.#listener?.close();
     for (const connection of this.#connections) connection.close();
     await closed;
   }
@@ -172,7 +176,10 @@ export class RpcServer {
       isOverfull: () => this.#bufferedBytes() > RPC_SERVER_BUFFERED_MAX_BYTES,
       fault: (kind) => this.#fault(kind),
       unauthenticated: (reason, remote) => this.#authFailures.record(reason, remote),
-      opened: (opened) => this.#pending.delete(opened),
+      opened: (opened) => {
+        this.#pending.delete(opened);
+        this.#listener?.proved(socket.remoteAddress ?? '');
+      },
       ended: (ended) => {
         this.#connections.delete(ended);
         this.#pending.delete(ended);

@@ -127,8 +127,8 @@ export class MemoryNetwork implements Network {
 }
 
 class MemoryServer extends EventEmitter {
-  listen(_options: unknown, done: () => void): this {
-    setImmediate(done);
+  listen(): this {
+    setImmediate(() => this.emit('listening'));
     return this;
   }
 

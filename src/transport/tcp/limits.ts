@@ -1,3 +1,4 @@
+import { CONNECTION_RATES, type ConnectionRates } from '../../base/connection-limits.js';
 import {
   CLOSE_TIMEOUT_MS,
   DATA_CONNECTIONS_MAX_COUNT,
@@ -34,6 +35,7 @@ export interface TcpLimits {
   readonly retryAfterMs: number;
   readonly connectionsMaxCount: number;
   readonly pendingMaxCount: number;
+  readonly connectionRates: ConnectionRates;
   readonly handshakeTimeoutMs: number;
   readonly drainTimeoutMs: number;
   readonly closeTimeoutMs: number;
@@ -59,6 +61,7 @@ export function tcpLimits(overrides: Partial<TcpLimits> = {}): TcpLimits {
     retryAfterMs: READ_RETRY_AFTER_MS,
     connectionsMaxCount: DATA_CONNECTIONS_MAX_COUNT,
     pendingMaxCount: HANDSHAKES_PENDING_MAX_COUNT,
+    connectionRates: CONNECTION_RATES,
     handshakeTimeoutMs: READ_HANDSHAKE_TIMEOUT_MS,
     drainTimeoutMs: READ_DRAIN_TIMEOUT_MS,
     closeTimeoutMs: CLOSE_TIMEOUT_MS,

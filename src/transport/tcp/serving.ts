@@ -1,6 +1,7 @@
 import type net from 'node:net';
 import { AuthFailures } from '../../base/auth-failures.js';
 import type { Environment } from '../../base/environment.js';
+import { Listener } from '../../base/listener.js';
 import { PendingConnections } from '../../base/pending-connections.js';
 import type { TcpLimits } from './limits.js';
 import type { Registrations } from './registrations.js';
@@ -20,7 +21,7 @@ const KEEP_ALIVE_DELAY_MS = 60_000;
 /** The listening side: answers the reads of peers out of registered memory. */
 export class Serving {
   readonly #parts: ServingParts;
-  readonly #server: net.Server;
+  readonly #listener: Listener;
   readonly #connections = new Map<net.Socket, ServingConnection>();
   readonly #authFailures: AuthFailures;
   /** Of the connections, those whose readers have not proved themselves. */
@@ -29,7 +30,16 @@ export class Serving {
   constructor(parts: ServingParts) {
     this.#parts = parts;
     const options = { noDelay: true, keepAlive: true, keepAliveInitialDelay: KEEP_ALIVE_DELAY_MS };
-    this.#server = parts.env.network.createServer(options, (socket) => this.#accepted(socket));
+    this.#listener = new Listener({
+      env: parts.env,
+      plane: 'data',
+      options,
+      rates: parts.limits.connectionRates,
+      onConnection: (socket) => this.#accepted(socket),
+      onRefused: () => parts.counters.add('refusedConnections', 1),
+      // One that could not be accepted: no descriptors left.
+      onError: () => parts.counters.add('refusedConnections', 1),
+    });
     this.#authFailures = new AuthFailures('data', parts.env);
     this.#pending = new PendingConnections(parts.limits.pendingMaxCount, (oldest) => {
       this.#ended(oldest);
@@ -39,33 +49,22 @@ export class Serving {
 
   /** Resolves with the port listened on (`port` 0: a free one); rejects with the error of `listen`. */
   start(host: string, port: number): Promise<number> {
-    return new Promise((resolve, reject) => {
-      this.#server.once('error', reject);
-      this.#server.listen({ host, port }, () => {
-        this.#server.off('error', reject);
-        // Later errors concern single connections that could not be accepted (no descriptors left).
-        this.#server.on('error', () => this.#parts.counters.add('refusedConnections', 1));
-        resolve((this.#server.address() as net.AddressInfo).port);
-      });
-    });
+    return this.#listener.listen(host, port);
   }
 
   /**
    * Ends idle connections at once, the others when the peer has taken the answer under way or has had `finishTimeoutMs` for it;
    * resolves when the port is free.
    */
-  stop(): Promise<void> {
+  async stop(): Promise<void> {
     const { env, limits } = this.#parts;
-    return new Promise((resolve) => {
-      const cancel = env.clock.after(limits.finishTimeoutMs, () => {
-        for (const socket of this.#connections.keys()) socket.destroy();
-      });
-      this.#server.close(() => {
-        cancel();
-        resolve();
-      });
-      for (const connection of this.#connections.values()) connection.finish();
+    const cancel = env.clock.after(limits.finishTimeoutMs, () => {
+      for (const socket of this.#connections.keys()) socket.destroy();
     });
+    const closed = this.#listener.close();
+    for (const connection of this.#connections.values()) connection.finish();
+    await closed;
+    cancel();
   }
 
   #accepted(socket: net.Socket): void {
@@ -86,7 +85,10 @@ export class Serving {
       clock: env.clock,
       random: env.random,
       secrets: env.secrets,
-      onOpen: () => this.#pending.delete(socket),
+      onOpen: () => {
+        this.#pending.delete(socket);
+        this.#listener.proved(socket.remoteAddress ?? '');
+      },
       onUnauthenticated: (reason) => this.#authFailures.record(reason, socket.remoteAddress ?? ''),
     });
     this.#connections.set(socket, connection);
