@@ -104,6 +104,8 @@ export const READ_IN_FLIGHT_MAX_COUNT = 64;
 export const READ_HANDSHAKE_TIMEOUT_MS = 10_000;
 /** A reader that has not taken one whole response after this long is given up. */
 export const READ_DRAIN_TIMEOUT_MS = 120_000;
+/** Of an answer over TLS, at a time: it is encrypted by the thread that writes it. Without TLS the kernel takes all of it from where it lies. */
+export const READ_TLS_WRITE_MAX_BYTES = 1 * MIB;
 /** When serving ends, peers have this long to take the answers that are under way. */
 export const READ_FINISH_TIMEOUT_MS = 500;
 

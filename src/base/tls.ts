@@ -179,6 +179,11 @@ function connectionName(socket: net.Socket): string {
   return [socket.remoteAddress, socket.remotePort, socket.localAddress, socket.localPort].join(' ');
 }
 
+/** Whether what is written is encrypted, at once and by the thread that writes. */
+export function isEncrypted(socket: net.Socket): boolean {
+  return socket instanceof tls.TLSSocket;
+}
+
 /** Calls `fn` once the peer can be spoken to: over TLS it has shown its certificate by then. */
 export function onConnected(socket: net.Socket, fn: () => void): void {
   socket.once(socket instanceof tls.TLSSocket ? 'secureConnect' : 'connect', fn);

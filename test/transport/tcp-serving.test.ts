@@ -212,6 +212,10 @@ class FullSocket extends EventEmitter {
   cork(): void {}
   uncork(): void {}
 
+  end(): void {
+    this.calls.push('end');
+  }
+
   pause(): void {
     this.calls.push('pause');
   }
@@ -260,6 +264,44 @@ test('tcp serving: nothing more is received or answered before an answer has bee
   }
   socket.takeAll();
   t.deepEqual(socket.calls.splice(0), ['resume']);
+  socket.destroy();
+});
+
+test('tcp serving: what is encrypted is written in pieces, the next when the one before has been taken', (t) => {
+  const region = HostRegion.allocate(1000);
+  t.teardown(() => region.free());
+  const registrations = new Registrations(() => {});
+  registrations.add(registrationOf(region, 5, region.start, 1000));
+  const socket = new FullSocket();
+  const connection = new ServingConnection({
+    socket: socket as unknown as Socket,
+    registrations,
+    counters: new ServingCounters(),
+    limits: tcpLimits(),
+    clock: systemClock,
+    random: systemRandom,
+    writeMaxBytes: 250,
+    onOpen() {},
+    onUnauthenticated() {},
+  });
+  const ops = [0n, 500n].map((offset) => ({ rkey: 5, addr: region.addr + offset, length: 300 }));
+  const frame = requestFrame(1, ops);
+  socket.emit('data', Buffer.concat([HELLO, frame, frame]));
+  const begin = [`write ${RESPONSE_BYTES}`, 'write 250', 'pause'];
+  t.deepEqual(socket.calls.splice(0), ['write 32', ...begin]);
+  socket.takeAll();
+  t.deepEqual(socket.calls.splice(0), ['write 50', 'write 200']);
+  socket.takeAll();
+  t.deepEqual(socket.calls.splice(0), ['write 100']);
+  socket.takeAll();
+  t.deepEqual(socket.calls.splice(0), ['resume', ...begin], 'and then the next answer');
+  connection.finish();
+  socket.takeAll();
+  t.deepEqual(socket.calls.splice(0), ['write 50', 'write 200'], 'the answer under way is brought to its end');
+  socket.takeAll();
+  t.deepEqual(socket.calls.splice(0), ['write 100', 'end']);
+  socket.takeAll();
+  t.deepEqual(socket.calls.splice(0), []);
   socket.destroy();
 });
 

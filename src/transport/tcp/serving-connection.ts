@@ -33,6 +33,8 @@ export interface ServingConnectionParts {
   readonly random: RandomSource;
   /** Without them nobody has to prove anything. */
   readonly secrets?: ClusterSecrets | undefined;
+  /** Of an answer at a time; the rest follows when the kernel has taken that. Default: all. */
+  readonly writeMaxBytes?: number;
   /** Called once the reader has said hello, and has proved itself where that is wanted. */
   onOpen(): void;
   /** The two do not agree on a secret; the connection ends. */
@@ -51,6 +53,8 @@ export class ServingConnection {
   readonly #handshake: ServerHandshake | undefined;
   #clientGreeting: Buffer = Buffer.alloc(0);
   #isDraining = false;
+  /** What is not written yet of the answer under way. */
+  #rest: Payload | undefined;
   #isFinishing = false;
   /** Received and not yet used. */
   #input: Buffer = Buffer.alloc(0);
@@ -76,9 +80,13 @@ export class ServingConnection {
 
   /** Answers nothing more; the connection ends when the peer has taken the answer under way. */
   finish(): void {
-    const { socket } = this.#parts;
     this.#isFinishing = true;
     this.#input = Buffer.alloc(0);
+    if (this.#rest === undefined) this.#finishSocket();
+  }
+
+  #finishSocket(): void {
+    const { socket } = this.#parts;
     if (socket.writableLength === 0) socket.destroy();
     else socket.end(() => socket.destroy());
   }
@@ -90,7 +98,13 @@ export class ServingConnection {
   }
 
   #drained(): void {
-    if (!this.#isDraining || this.#isFinishing) return;
+    if (!this.#isDraining) return;
+    if (this.#rest !== undefined) {
+      this.#write(this.#rest);
+      if (this.#isFinishing && this.#rest === undefined) this.#finishSocket();
+      if (this.#parts.socket.writableNeedDrain) return;
+    }
+    if (this.#isFinishing) return;
     this.#isDraining = false;
     this.#parts.socket.resume();
     this.#parse();
@@ -199,13 +213,23 @@ export class ServingConnection {
     counters.add('refusedOps', request.opCount - grantedOps);
     socket.cork();
     socket.write(header);
-    payload.writeTo(socket);
+    this.#write(payload);
     socket.uncork();
     if (socket.writableNeedDrain) {
       this.#isDraining = true;
       socket.pause();
     }
     return true;
+  }
+
+  /** As much as may be written now; the rest is due when that has been taken. */
+  #write(payload: Payload): void {
+    const { socket, writeMaxBytes = Number.POSITIVE_INFINITY } = this.#parts;
+    socket.cork();
+    do payload.writeTo(socket, writeMaxBytes);
+    while (!payload.isWritten && !socket.writableNeedDrain);
+    socket.uncork();
+    this.#rest = payload.isWritten ? undefined : payload;
   }
 
   #violated(): void {
@@ -229,6 +253,8 @@ export class ServingConnection {
 /** The bytes of an answer as pieces of segments; ranges that follow each other in memory are one piece. */
 class Payload {
   bytes = 0;
+  /** The first piece that is not written whole. */
+  #next = 0;
   readonly #segments: Uint8Array[] = [];
   readonly #starts: number[] = [];
   readonly #ends: number[] = [];
@@ -247,11 +273,21 @@ class Payload {
     }
   }
 
-  writeTo(socket: net.Socket): void {
-    for (let i = 0; i < this.#segments.length; i++) {
+  get isWritten(): boolean {
+    return this.#next === this.#segments.length;
+  }
+
+  /** The next pieces, `maxBytes` together at most. */
+  writeTo(socket: net.Socket, maxBytes: number): void {
+    for (let rest = maxBytes; rest > 0 && !this.isWritten; ) {
+      const i = this.#next;
       const { buffer, byteOffset } = this.#segments[i] as Uint8Array;
       const start = this.#starts[i] as number;
-      socket.write(Buffer.from(buffer as ArrayBuffer, byteOffset + start, (this.#ends[i] as number) - start));
+      const take = Math.min(rest, (this.#ends[i] as number) - start);
+      socket.write(Buffer.from(buffer as ArrayBuffer, byteOffset + start, take));
+      rest -= take;
+      this.#starts[i] = start + take;
+      if (start + take === this.#ends[i]) this.#next++;
     }
   }
 

@@ -1,8 +1,10 @@
 import type net from 'node:net';
 import { AuthFailures } from '../../base/auth-failures.js';
 import type { Environment } from '../../base/environment.js';
+import { READ_TLS_WRITE_MAX_BYTES } from '../../base/limits.js';
 import { Listener } from '../../base/listener.js';
 import { PendingConnections } from '../../base/pending-connections.js';
+import { isEncrypted } from '../../base/tls.js';
 import type { TcpLimits } from './limits.js';
 import type { Registrations } from './registrations.js';
 import { ServingConnection } from './serving-connection.js';
@@ -85,6 +87,7 @@ export class Serving {
       clock: env.clock,
       random: env.random,
       secrets: env.secrets,
+      writeMaxBytes: isEncrypted(socket) ? READ_TLS_WRITE_MAX_BYTES : Number.POSITIVE_INFINITY,
       onOpen: () => {
         this.#pending.delete(socket);
         this.#listener.proved(socket.remoteAddress ?? '');
