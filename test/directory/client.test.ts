@@ -4,7 +4,6 @@ import { ConsistentHashRing } from '../../src/core/index.js';
 import { DirectoryClient } from '../../src/directory/client.js';
 import { LocationColumns } from '../../src/directory/location-columns.js';
 import type { DirectoryShard } from '../../src/directory/shard.js';
-import { RpcClient } from '../../src/rpc/client.js';
 import type { DataLocation } from '../../src/types.js';
 import { ManualClock } from '../clock.js';
 import { newClient, testEnvironment } from '../rpc/support.js';

@@ -190,6 +190,7 @@ export class FaultCluster {
       heartbeat_interval: 0.4,
       member_ttl: 2,
       metrics_port: 0,
+      promote_hot_reads: promotesHotReads,
       ...(isAuthenticated ? { cluster_secret: SECRET } : {}),
       ...(disks.includes(node)
         ? { disk_enabled: true, disk_path: join(this.#diskOf(node), 'store'), disk_size: DISK_BYTES }

@@ -8,7 +8,6 @@ import { silentLogger } from '../../src/base/log.js';
 import { parseEndpoint } from '../../src/base/network.js';
 import { Drain, type DrainParts, type DrainProgress } from '../../src/node/drain.js';
 import type { MeshCacheStore } from '../../src/node/meshcache-store.js';
-import { RpcClient } from '../../src/rpc/client.js';
 import { WantedPages } from '../../src/store/wanted-pages.js';
 import { newClient } from '../rpc/support.js';
 import { content, freePort, until } from '../support.js';

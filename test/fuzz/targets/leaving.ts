@@ -129,7 +129,7 @@ export const copyAnswers: Fuzzer = {
     const received = receivedValue(input);
     if (received === undefined) return;
     const rpc = { call: async () => received.value } as unknown as RpcClient;
-    const flags = await new Handovers({ rpc, endpointOf: () => ENDPOINT }).ask('other', KEYS);
+    const flags = await new Handovers({ rpc, endpointOf: () => ENDPOINT }).ask('other', KEYS, 1_000);
     check(flags instanceof Uint8Array && flags.length === KEYS.length, `${flags.length} flags`);
     const { copied } = (received.value ?? {}) as { copied?: unknown };
     const isAnswer = copied instanceof Uint8Array && copied.length === KEYS.length;
