@@ -39,6 +39,8 @@ export const RPC_GRANTED_COUNT = 8;
 export const RPC_GRANTED_BYTES = 256 * KIB;
 /** Answers of one server that wait for peers to read them: above, who lets more than RPC_PAUSE_AT_BYTES wait is dropped. */
 export const RPC_SERVER_BUFFERED_MAX_BYTES = 256 * MIB;
+/** What one server has of requests that have not come whole, beside RPC_GRANTED_BYTES of each peer. */
+export const RPC_SERVER_HELD_MAX_BYTES = 256 * MIB;
 export const RPC_CONNECTIONS_MAX_COUNT = 4096;
 export const RPC_CALL_TIMEOUT_MS = 2_000;
 export const RPC_CONNECT_TIMEOUT_MS = 1_000;
@@ -329,6 +331,7 @@ relation(HANDSHAKES_PENDING_MAX_COUNT < RPC_CONNECTIONS_MAX_COUNT, 'handshakes l
 relation(HANDSHAKES_PENDING_MAX_COUNT < DATA_CONNECTIONS_MAX_COUNT, 'handshakes leave room for readers');
 relation(RPC_FRAME_MAX_BYTES <= RPC_IN_FLIGHT_MAX_BYTES, 'a request fits in what one peer may have in flight');
 relation(RPC_IN_FLIGHT_MAX_BYTES <= RPC_SERVER_IN_FLIGHT_MAX_BYTES, 'one peer fits in what all may have in flight');
+relation(RPC_FRAME_MAX_BYTES * 2 <= RPC_SERVER_HELD_MAX_BYTES, 'a request that has not come whole fits');
 relation(RPC_GRANTED_BYTES * RPC_CONNECTIONS_MAX_COUNT <= 1 * GIB, 'what every peer is granted fits in memory');
 relation(RPC_BUFFERED_MAX_BYTES <= RPC_SERVER_BUFFERED_MAX_BYTES, 'what waits for one peer fits in what waits for all');
 relation(STRANGERS_PER_ADDRESS_PER_S < STRANGERS_PER_S, 'one address leaves room for others');

@@ -115,6 +115,11 @@ export class FrameReader {
     return this.#held > 0;
   }
 
+  /** Memory that an incomplete unit takes. */
+  get heldBytes(): number {
+    return this.#hold.length;
+  }
+
   /** Hands out nothing more, also of the chunk that is being read. */
   stop(): void {
     this.#stopped = true;

@@ -62,6 +62,8 @@ export interface ServerConnectionOwner {
   inFlight(count: 1 | -1, bytes: number): void;
   /** Whether too much waits for peers to read it, of all connections together. */
   isOverfull(): boolean;
+  /** A large part of a request has come. */
+  held(): void;
   fault(kind: RpcFault): void;
   /** `remote` and this node do not agree on a secret; the connection ends. */
   unauthenticated(reason: AuthFailureReason, remote: string): void;
@@ -121,6 +123,16 @@ export class ServerConnection {
     return this.#writer.bufferedBytes;
   }
 
+  /** Memory that a request takes which has not come whole. */
+  get heldBytes(): number {
+    return this.#reader.heldBytes;
+  }
+
+  /** Ends it to have that back. */
+  shed(): void {
+    this.#drop('too_many_calls');
+  }
+
   close(): void {
     this.#reader.stop();
     this.#socket.destroy();
@@ -132,6 +144,7 @@ export class ServerConnection {
     } catch (error) {
       this.#drop(error instanceof FrameError ? error.fault : 'bad_message', error);
     }
+    if (this.heldBytes > RPC_GRANTED_BYTES) this.#owner.held();
   }
 
   /** Takes one part of what comes before the frames; returns the length of the next one, see `FrameSink`. */

@@ -8,6 +8,7 @@ import {
   RPC_CONNECTIONS_MAX_COUNT,
   RPC_METHOD_MAX_BYTES,
   RPC_SERVER_BUFFERED_MAX_BYTES,
+  RPC_SERVER_HELD_MAX_BYTES,
   RPC_SERVER_IN_FLIGHT_MAX_BYTES,
   RPC_SERVER_IN_FLIGHT_MAX_COUNT,
 } from '../base/limits.js';
@@ -43,6 +44,8 @@ export interface RpcServerStats {
   readonly inFlight: number;
   /** Answers that peers have not taken yet. */
   readonly bufferedBytes: number;
+  /** Memory of requests that have not come whole. */
+  readonly heldBytes: number;
   readonly errors: Readonly<Partial<Record<RpcFault, number>>>;
 }
 
@@ -139,6 +142,7 @@ export class RpcServer {
       calls: this.#calls,
       inFlight: this.#inFlightCount,
       bufferedBytes: this.#bufferedBytes(),
+      heldBytes: this.#heldBytes(),
       errors: { ...this.#errors },
     };
   }
@@ -147,6 +151,19 @@ export class RpcServer {
     let bytes = 0;
     for (const connection of this.#connections) bytes += connection.bufferedBytes;
     return bytes;
+  }
+
+  #heldBytes(): number {
+    let bytes = 0;
+    for (const connection of this.#connections) bytes += connection.heldBytes;
+    return bytes;
+  }
+
+  /** Of requests that have not come whole: who has sent most of one goes while there is too much. */
+  #shedHeld(): void {
+    if (this.#heldBytes() <= RPC_SERVER_HELD_MAX_BYTES) return;
+    const connections = [...this.#connections];
+    connections.reduce((most, one) => (one.heldBytes > most.heldBytes ? one : most)).shed();
   }
 
   #accept(socket: Socket): void {
@@ -174,6 +191,7 @@ export class RpcServer {
         this.#inFlightBytes += count * bytes;
       },
       isOverfull: () => this.#bufferedBytes() > RPC_SERVER_BUFFERED_MAX_BYTES,
+      held: () => this.#shedHeld(),
       fault: (kind) => this.#fault(kind),
       unauthenticated: (reason, remote) => this.#authFailures.record(reason, remote),
       opened: (opened) => {

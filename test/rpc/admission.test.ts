@@ -4,6 +4,7 @@ import {
   RPC_IN_FLIGHT_MAX_BYTES,
   RPC_IN_FLIGHT_MAX_COUNT,
   RPC_SERVER_BUFFERED_MAX_BYTES,
+  RPC_SERVER_HELD_MAX_BYTES,
   RPC_SERVER_IN_FLIGHT_MAX_BYTES,
   RPC_SERVER_IN_FLIGHT_MAX_COUNT,
 } from '../../src/base/limits.js';
@@ -75,32 +76,61 @@ test('rpc admission: the bytes of calls under way are bounded, and count until t
 });
 
 // Cause: what each peer is granted was counted in calls alone: each connection more was 64 MiB more.
-test('rpc admission: the bytes of calls under way are bounded for all peers together; small calls go on', async (t) => {
-  const { server, endpoint } = await startServer(t, testEnvironment());
-  let release = (): void => {};
-  const released = new Promise<void>((resolve) => {
-    release = resolve;
-  });
-  server.handle('slow', async () => {
-    await released;
-    return {};
-  });
-  const large = callFrame(0, 'slow', { bytes: new Uint8Array(15 * 2 ** 20) });
-  const fits = Math.floor(RPC_SERVER_IN_FLIGHT_MAX_BYTES / large.length);
-  for (let i = 0; i < fits + 3; i++) {
-    const raw = await rawConnection(t, endpoint.port);
-    raw.socket.write(encodeHello());
-    raw.socket.write(large);
-    await until(() => server.stats().calls === i + 1);
-  }
-  t.is(server.stats().inFlight, fits);
-  t.is(server.stats().errors.too_many_calls, 3);
-  const bytes = new Uint8Array(200 * 2 ** 10);
-  const answer = await newClient(t).call(endpoint, 'echo', { bytes }, { timeoutMs: 60_000 });
-  t.is((answer as { bytes: Uint8Array }).bytes.length, bytes.length);
-  release();
-  await until(() => server.stats().inFlight === 0);
-});
+test.serial(
+  'rpc admission: the bytes of calls under way are bounded for all peers together; small calls go on',
+  async (t) => {
+    const { server, endpoint } = await startServer(t, testEnvironment());
+    let release = (): void => {};
+    const released = new Promise<void>((resolve) => {
+      release = resolve;
+    });
+    server.handle('slow', async () => {
+      await released;
+      return {};
+    });
+    const large = callFrame(0, 'slow', { bytes: new Uint8Array(15 * 2 ** 20) });
+    const fits = Math.floor(RPC_SERVER_IN_FLIGHT_MAX_BYTES / large.length);
+    for (let i = 0; i < fits + 3; i++) {
+      const raw = await rawConnection(t, endpoint.port);
+      raw.socket.write(encodeHello());
+      raw.socket.write(large);
+      await until(() => server.stats().calls === i + 1);
+    }
+    t.is(server.stats().inFlight, fits);
+    t.is(server.stats().errors.too_many_calls, 3);
+    const bytes = new Uint8Array(200 * 2 ** 10);
+    const answer = await newClient(t).call(endpoint, 'echo', { bytes }, { timeoutMs: 60_000 });
+    t.is((answer as { bytes: Uint8Array }).bytes.length, bytes.length);
+    release();
+    await until(() => server.stats().inFlight === 0);
+  },
+);
+
+// Cause: every connection could hold all but the last byte of a request, for ever: 64 GiB in all.
+test.serial(
+  'rpc admission: requests that never come whole take bounded memory, and keep no large one out',
+  async (t) => {
+    const { server, endpoint } = await startServer(t, testEnvironment());
+    const begun = callFrame(0, 'echo', { bytes: new Uint8Array(16_000_000) }).subarray(0, -1);
+    let mostBytes = 0;
+    for (let i = 0; i < RPC_SERVER_HELD_MAX_BYTES / begun.length + 3; i++) {
+      const raw = await rawConnection(t, endpoint.port);
+      raw.socket.write(encodeHello());
+      const before = server.stats();
+      raw.socket.write(begun);
+      await until(() => {
+        const { heldBytes, errors } = server.stats();
+        mostBytes = Math.max(mostBytes, heldBytes);
+        return heldBytes >= before.heldBytes + begun.length || errors.too_many_calls !== before.errors.too_many_calls;
+      });
+    }
+    t.true((server.stats().errors.too_many_calls ?? 0) >= 2);
+    t.true(mostBytes <= RPC_SERVER_HELD_MAX_BYTES + 2 ** 20, `${mostBytes} bytes`);
+    const bytes = new Uint8Array(4 * 2 ** 20);
+    const answer = await newClient(t).call(endpoint, 'echo', { bytes }, { timeoutMs: 60_000 });
+    t.is((answer as { bytes: Uint8Array }).bytes.length, bytes.length);
+  },
+);
 
 test('rpc admission: what waits for peers that do not read is bounded for all of them together', async (t) => {
   const { server, endpoint } = await startServer(t, testEnvironment());
