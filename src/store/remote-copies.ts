@@ -10,7 +10,9 @@ import type { MetricsSink } from '../base/metrics-sink.js';
 import { Turns } from '../base/turns.js';
 import type { DirectoryClient } from '../directory/client.js';
 import { HostRegion } from '../memory/host-region.js';
-import type { PublishedPool } from '../pool/published-pool.js';
+import { PageCopies } from '../memory/page-copies.js';
+import { nativeCopyThreads } from '../pool/copy-threads.js';
+import type { PageBytes, PublishedPool } from '../pool/published-pool.js';
 import type { CallerPage, PageStore } from './page-store.js';
 import { RemoteReads, type RemoteReadsParts } from './remote-reads.js';
 
@@ -19,7 +21,7 @@ export type CopyReason = 'handover' | 'hot';
 
 export type RemoteCopiesParts = Omit<RemoteReadsParts, 'directory'> & {
   readonly directory: Pick<DirectoryClient, 'find' | 'get'>;
-  readonly pool: Pick<PublishedPool, 'capacity' | 'hasBatch' | 'publishPages' | 'remove'>;
+  readonly pool: Pick<PublishedPool, 'capacity' | 'hasBatch' | 'fillPages' | 'unlease' | 'remove'>;
   readonly pages: Pick<PageStore, 'announcePromoted' | 'forget'>;
   readonly clock: Clock;
   readonly log: Logger;
@@ -33,7 +35,8 @@ interface Wanted {
 }
 
 /**
- * Copies pages of other nodes into the own pool, and announces them as its own: read and checked like any page.
+ * Copies pages of other nodes into the own pool, and announces them as its own: read and checked like any page. What the
+ * program has set under a key, before or meanwhile, stays: a copy never takes its place.
  *
  * Accounting: `#copies` has the bytes of every page that was copied and that the pool may still have, the earliest first; together at
  * most COPIES_POOL_FRACTION of the pool. For a page that is read often the earliest go; one that is handed over, the less wanted
@@ -133,8 +136,8 @@ export class RemoteCopies {
   /** The number of pages that were copied. */
   async #copyBatch(batch: readonly Wanted[]): Promise<number> {
     if (batch.length === 0) return 0;
-    const { pool, pages } = this.#parts;
-    const region = HostRegion.wrap(new Uint8Array(bytesOf(batch)));
+    const { pages } = this.#parts;
+    const region = HostRegion.wrap(new SharedArrayBuffer(bytesOf(batch)));
     try {
       const targets = targetsIn(region, batch);
       const keys = batch.map(({ key }) => key);
@@ -146,18 +149,31 @@ export class RemoteCopies {
       );
       if (this.#isClosed) return 0;
       const read = reads.filter(({ isRead }) => isRead).map(({ index }) => index);
-      const published = await pool.publishPages(
+      const isCopied = await this.#publish(
         read.map((i) => keys[i] as string),
         read.map((i) => targets[i] as CallerPage),
       );
       if (this.#isClosed) return 0;
-      const copied = read.filter((_, j) => published[j] !== null).map((i) => batch[i] as Wanted);
+      const copied = read.filter((_, j) => isCopied[j] === true).map((i) => batch[i] as Wanted);
       for (const { key, length } of copied) this.#add(key, length);
       await pages.announcePromoted(copied.map(({ key }) => key));
       return copied.length;
     } finally {
       region.free();
     }
+  }
+
+  /** True for each that is in the pool by this: not what has found no room, nor what has been set there meanwhile. */
+  async #publish(keys: readonly string[], sources: readonly CallerPage[]): Promise<boolean[]> {
+    const { pool } = this.#parts;
+    let isVacant: boolean[] = [];
+    const lengths = sources.map(({ length }) => length);
+    const leases = await pool.fillPages(keys, lengths, (targets) => {
+      isVacant = targets.map((target) => target !== null);
+      return copyInto(targets, sources);
+    });
+    pool.unlease(leases.filter((lease) => lease !== null));
+    return leases.map((lease, i) => lease !== null && isVacant[i] === true);
   }
 
   #add(key: string, length: number): void {
@@ -190,6 +206,28 @@ export class RemoteCopies {
     if (removed.length > 0) pages.forget(removed);
     return true;
   }
+}
+
+/** Copies each source to its target, if it has one; one checksum each, null for the others. */
+async function copyInto(
+  targets: readonly (PageBytes | null)[],
+  sources: readonly PageBytes[],
+): Promise<(number | null)[]> {
+  const copies = new PageCopies();
+  const vacant = targets.flatMap((target, i) => (target === null ? [] : [i]));
+  let bytes = 0;
+  for (const i of vacant) {
+    const source = sources[i] as PageBytes;
+    copies.add(source.views, (targets[i] as PageBytes).views);
+    bytes += source.length;
+  }
+  const isOffThread = nativeCopyThreads.take(vacant.length, bytes);
+  const sums = isOffThread ? await nativeCopyThreads.copy(copies) : copies.run();
+  const results = new Array<number | null>(targets.length).fill(null);
+  vacant.forEach((i, j) => {
+    results[i] = sums[j] as number;
+  });
+  return results;
 }
 
 function targetsIn(region: HostRegion, batch: readonly Wanted[]): CallerPage[] {

@@ -28,14 +28,18 @@ function newCopies(
     const [remoteAddr, length, checksum] = [BigInt(keys.indexOf(key)), lengthOf(key), crc32(bytes)];
     return new DataLocation({ nodeId: 'owner', rdmaEndpoint: '', remoteAddr, rkey: 1, length, checksum });
   };
+  /** What happens between a read and its end. */
+  const hooks = { onRead() {} };
   const transport = {
     async batchRead(ops: readonly ReadOp[]) {
-      return ops.map(({ localAddr, remoteAddr, length, checksum }) => {
+      const results = ops.map(({ localAddr, remoteAddr, length, checksum }) => {
         const bytes = atOwner.get(keys[Number(remoteAddr)] as string);
         if (bytes === undefined || bytes.length !== length || crc32(bytes) !== checksum) return false;
         resolve(Number(localAddr), length)?.[0]?.set(bytes);
         return true;
       });
+      hooks.onRead();
+      return results;
     },
     isReachable: () => true,
   } as unknown as Transport;
@@ -68,7 +72,7 @@ function newCopies(
     const [page] = pool.peekBatch([key]);
     return page ? pool.bytesOf(page) : null;
   };
-  return { copies, pool, announced, atOwner, bytesAt };
+  return { copies, pool, hooks, announced, atOwner, bytesAt };
 }
 
 test('copies: a page is read, checked, published and announced; asked again, it is here', async (t) => {
@@ -78,6 +82,18 @@ test('copies: a page is read, checked, published and announced; asked again, it 
   t.deepEqual(announced, ['k0', 'k1']);
   t.deepEqual([...(await copies.copy(['k1'], 'handover'))], [1]);
   t.is(announced.length, 2);
+});
+
+// Cause: a copy was published like a page that is set, and took the place of what had been set while it was read.
+test('copies: what the program sets under the key while it is being copied stays, and is no copy', async (t) => {
+  const { copies, pool, hooks, announced, bytesAt } = newCopies(t, { keys: ['k0', 'k1'] });
+  const own = content(99, PAGE);
+  hooks.onRead = () => void pool.publishBatch(['k0'], [{ views: [own], length: PAGE }]);
+  t.deepEqual([...(await copies.copy(['k0', 'k1'], 'handover'))], [1, 1]);
+  t.deepEqual(bytesAt('k0'), own);
+  t.deepEqual(bytesAt('k1'), content(1, PAGE));
+  t.deepEqual(announced, ['k1']);
+  t.is(copies.copiedBytes, PAGE);
 });
 
 test('copies: a page that has other bytes at its owner than the directory says is not copied', async (t) => {
