@@ -126,7 +126,10 @@ test.serial(
     t.is(after.failed, 0);
     t.is(membersOf(a, b), '2,2');
     // What the dead node's directory entries took is free again.
-    await until(() => [a, b].every((store) => store.runtime.members().size === 2));
+    await until(async () => {
+      const reports = await Promise.all([a, b].map((store) => store.runtime.report()));
+      return reports.every(({ directory }) => directory.keys === 2 * KEYS_EACH);
+    });
     for (const key of keysOf('victim')) t.false(await a.exists(key));
   },
 );
