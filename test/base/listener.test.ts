@@ -5,6 +5,7 @@ import type { ConnectionRates } from '../../src/base/connection-limits.js';
 import { systemEnvironment } from '../../src/base/environment.js';
 import { Listener } from '../../src/base/listener.js';
 import { noMetrics } from '../../src/base/metrics-sink.js';
+import { patientClock } from '../patient-clock.js';
 import { until } from '../support.js';
 
 const HOST = '127.0.0.1';
@@ -14,6 +15,7 @@ async function listen(t: ExecutionContext, rates = RATES) {
   const seen = { accepted: [] as net.Socket[], refused: 0, errors: [] as Error[], pauses: 0, logged: 0 };
   const listener = new Listener({
     env: systemEnvironment({
+      clock: patientClock,
       log: { log: () => seen.logged++ },
       metrics: { ...noMetrics, count: (name) => (seen.pauses += Number(name === 'meshcache_listen_pauses_total')) },
     }),
@@ -103,7 +105,8 @@ test('listener: one that is closed while it does not listen leaves its port to o
 });
 
 test('listener: a port that another one has taken in the pause is tried again until it is free', async (t) => {
-  const { port, seen, connect } = await listen(t, { ...RATES, perS: 5, burstCount: 1, pauseMs: 250 });
+  // Time enough for the second connection to come before there is room for it, and for the thief before the pause ends.
+  const { port, seen, connect } = await listen(t, { ...RATES, perS: 0.5, burstCount: 1, pauseMs: 2_000 });
   await isEchoed(connect('127.0.0.2'));
   const untilPaused = connect('127.0.0.2');
   await isEchoed(untilPaused);
