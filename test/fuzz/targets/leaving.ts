@@ -70,7 +70,7 @@ export const leavingCalls: Fuzzer = {
   name: 'leaving-calls',
   what: 'orders to drain a node, and requests to copy pages of one that is drained',
   form: 'value',
-  tokens: ['"timeout_ms":', '{"toString":1}', '-1', '3600000', '"pool.copy"', '"node.drain"'].map((text) =>
+  tokens: ['00000000', '"timeout_ms":', '{"toString":1}', '-1', '3600000', '"pool.copy"', '"node.drain"'].map((text) =>
     Buffer.from(text),
   ),
   seeds: () => {
@@ -78,6 +78,7 @@ export const leavingCalls: Fuzzer = {
     return [
       valueInput([copy, ['node.drain', { timeout_ms: 1000 }], copy, 500, ['node.drain', {}]] as never),
       valueInput([['node.drain', { timeout_ms: null }], 40_000]),
+      valueInput([['pool.copy', hexFields(keyFields(new Array<string>(COPY_REQUEST_MAX_KEYS).fill('')))]] as never),
       valueInput([['node.drain', { timeout_ms: DRAIN_TIMEOUT_MAX_MS + 1 }], copy] as never),
     ];
   },
