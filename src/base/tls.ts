@@ -78,8 +78,9 @@ function readText(key: string, path: string): string {
 function validCertificate(key: string, path: string, text: string, wallMs: number): X509Certificate {
   const certificate = within(key, path, 'has no certificate in PEM format', () => new X509Certificate(text));
   const { validFrom, validTo } = certificate;
-  if (wallMs < Date.parse(validFrom)) throw fileError(key, path, `is not valid before ${validFrom}`);
-  if (wallMs > Date.parse(validTo)) throw fileError(key, path, `has expired on ${validTo}`);
+  // The other way round, times that cannot be read would be none of these.
+  if (!(wallMs >= Date.parse(validFrom))) throw fileError(key, path, `is not valid before ${validFrom}`);
+  if (!(wallMs <= Date.parse(validTo))) throw fileError(key, path, `has expired on ${validTo}`);
   return certificate;
 }
 

@@ -9,6 +9,7 @@ import { DISK_MIN_BYTES, MEMBERS_MAX_COUNT, RPC_FRAME_MAX_BYTES } from '../../sr
 import { silentLogger } from '../../src/base/log.js';
 import { parseEndpoint } from '../../src/base/network.js';
 import { readSecretsFile } from '../../src/base/secrets.js';
+import { readTlsIdentity } from '../../src/base/tls.js';
 import { isStatus, readDrainProgress } from '../../src/cli/cluster-query.js';
 import { parseConfiguration, readConfiguration } from '../../src/cli/configuration.js';
 import { CommandFailure } from '../../src/cli/failure.js';
@@ -29,6 +30,7 @@ import { freshCore } from '../core/binaries.js';
 import { entryOf, STORE_ID } from '../disk/journal-support.js';
 import { rawConnection, startServer, testEnvironment } from '../rpc/support.js';
 import { until } from '../support.js';
+import { CA, CERT, KEY } from './tls-seeds.js';
 
 /** A map of a message, or an object of a file, that `String()` throws for. */
 const UNPRINTABLE = { toString: 0 };
@@ -246,4 +248,18 @@ test('fuzz: a file of secrets that is no text is refused', (t) => {
   const folder = storeFolder(t, { text: 'geheim-grün-0123\n', bytes: Buffer.from('8e9fa0b1c2d3e4f5', 'hex') });
   t.deepEqual(readSecretsFile(join(folder, 'text')).secrets.reveal(), ['geheim-grün-0123']);
   t.throws(() => readSecretsFile(join(folder, 'bytes')), { instanceOf: ConfigError, message: /no text/ });
+});
+
+// Its times were compared so that one which is none was neither too early nor too late.
+test('fuzz: a certificate whose end is no time is not valid', (t) => {
+  const [header, ...lines] = CERT.trim().split('\n');
+  const bytes = Buffer.from(lines.slice(0, -1).join(''), 'base64');
+  bytes.write('21269928', bytes.indexOf('21261028'), 'latin1');
+  const odd = [header, bytes.toString('base64'), lines.at(-1), ''].join('\n');
+  const folder = storeFolder(t, { cert: CERT, odd, key: KEY, ca: CA });
+  const files = { certFile: join(folder, 'cert'), keyFile: join(folder, 'key'), caFile: join(folder, 'ca') };
+  const wallMs = Date.UTC(2030, 0, 1);
+  t.notThrows(() => readTlsIdentity(files, wallMs));
+  const expired = { instanceOf: ConfigError, message: /tls_cert_file.*expired/ };
+  t.throws(() => readTlsIdentity({ ...files, certFile: join(folder, 'odd') }, wallMs), expired);
 });
