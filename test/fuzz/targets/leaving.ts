@@ -78,8 +78,10 @@ export const leavingCalls: Fuzzer = {
     return [
       valueInput([copy, ['node.drain', { timeout_ms: 1000 }], copy, 500, ['node.drain', {}]] as never),
       valueInput([['node.drain', { timeout_ms: null }], 40_000]),
-      valueInput([['pool.copy', hexFields(keyFields(new Array<string>(COPY_REQUEST_MAX_KEYS).fill('')))]] as never),
       valueInput([['node.drain', { timeout_ms: DRAIN_TIMEOUT_MAX_MS + 1 }], copy] as never),
+      ...[COPY_REQUEST_MAX_KEYS, COPY_REQUEST_MAX_KEYS + 1].map((count) =>
+        valueInput([['pool.copy', hexFields(keyFields(new Array<string>(count).fill('')))]] as never),
+      ),
     ];
   },
   async run(input) {
