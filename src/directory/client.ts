@@ -9,7 +9,8 @@ import type { DataLocation } from '../types.js';
 import { countFailure, countLookups, reportShard } from './directory-metrics.js';
 import { decodeKeys, encodeKeys } from './key-column.js';
 import { LocationColumns } from './location-columns.js';
-import { addTo, eachRequest, keysByOwner, NO_OWNER, type OwnerRing, ownersOf, requestsOf } from './owners.js';
+import { askOwners } from './owner-search.js';
+import { eachRequest, keysByOwner, type OwnerRing, requestsOf } from './owners.js';
 import { type KeyBatch, type RequestKind, RequestQueue } from './request-queue.js';
 import type { DirectoryShard } from './shard.js';
 import { asFields, DirectoryMethod, keyFields, locationFields, readFlags, readLocations } from './wire.js';
@@ -32,7 +33,8 @@ export interface DirectoryClientOptions {
   readonly timeoutMs?: number;
   /**
    * So long after `setRing`, `delete` goes to the owners by the former ring too: until they have forgotten what they do not
-   * own any more, they could become owners again and hand it out. Former rings must stay usable (see `rings`). Default 0.
+   * own any more, they could become owners again and hand it out. For as long, what no owner knows is asked of former ones too.
+   * Former rings must stay usable (see `rings`). Default 0.
    */
   readonly formerRingMs?: number;
 }
@@ -320,46 +322,21 @@ export class DirectoryClient {
     }
   }
 
-  /**
-   * Asks the own shard where it is an owner (it costs nothing), then the first owners, all at once, then rank by rank the
-   * others about what is left. `ask` returns the indices that it has found nothing for.
-   */
+  /** See {@link askOwners}. `ask` returns the indices that it has found nothing for. */
   async #ask(keys: readonly string[], ask: (ownerId: string, request: number[]) => Promise<number[]>): Promise<void> {
     this.#check(keys);
     await this.#inSlices(keys, async (slice, start) => {
-      await this.#askSlice(slice, async (ownerId, request) => {
-        const missing = await ask(
-          ownerId,
-          request.map((i) => start + i),
-        );
-        return missing.map((i) => i - start);
+      await askOwners(slice, {
+        replicas: this.#replicas,
+        rings: () => this.rings(),
+        ownNode: this.#localShard === undefined ? undefined : this.#nodeId,
+        isReachable: (ownerId) => this.#isLocal(ownerId) || this.#resolveControl(ownerId) !== undefined,
+        ask: async (ownerId, request) => {
+          const indices = request.map((i) => start + i);
+          return (await ask(ownerId, indices)).map((i) => i - start);
+        },
       });
     });
-  }
-
-  async #askSlice(
-    keys: readonly string[],
-    ask: (ownerId: string, request: number[]) => Promise<number[]>,
-  ): Promise<void> {
-    const replicas = this.#replicas;
-    const { nodes } = this.#ring;
-    const owners = ownersOf(this.#ring, keys, replicas);
-    const own = this.#localShard === undefined ? -1 : nodes.indexOf(this.#nodeId);
-    let left = keys.map((_, i) => i);
-    for (let rank = own < 0 ? 0 : -1; rank < replicas && left.length > 0; rank++) {
-      const groups = new Map<string, number[]>();
-      const missing: number[] = [];
-      for (const i of left) {
-        const row = owners.subarray(i * replicas, (i + 1) * replicas);
-        const owner = rank < 0 ? (row.includes(own) ? own : NO_OWNER) : (row[rank] as number);
-        if (owner === NO_OWNER || (rank >= 0 && owner === own)) missing.push(i);
-        else addTo(groups, nodes[owner] as string, i);
-      }
-      await eachRequest(keys, groups, async (ownerId, request) => {
-        for (const i of await ask(ownerId, request)) missing.push(i);
-      });
-      left = missing;
-    }
   }
 
   async #putTo(ownerId: string, keys: readonly string[], columns: LocationColumns): Promise<Uint8Array | undefined> {

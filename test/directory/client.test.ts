@@ -399,6 +399,32 @@ test('directory: a delete reaches former owners too, which may become owners aga
   t.deepEqual(client.rings(), [two]);
 });
 
+test('directory: what a new owner has not been told yet is found with a former one, the other replica being dead', async (t) => {
+  // Cause: a node died and another joined at once; of keys that both owned by the new ring, lookups missed until it was told of them.
+  const clock = new ManualClock();
+  const { nodes, ring: four, resolve } = await startNodes(t, ['n1', 'n2', 'n3', 'n4']);
+  const three = new ConsistentHashRing(160);
+  three.setNodes(['n1', 'n2', 'n3']);
+  const env = testEnvironment({ clock });
+  const client = new DirectoryClient(three, resolve, 2, { rpc: newClient(t), env, formerRingMs: 1000 });
+  const entries = entriesOf(300);
+  const keys = [...entries.keys()];
+  await client.put(entries);
+  await nodes.get('n1')?.rpc.stop();
+  client.setRing(four);
+  const unknown = keys.filter((key) => four.getNodes(key, 2).sort().join() === 'n1,n4');
+  t.true(unknown.length > 10);
+  t.false((await client.exists(keys)).includes(false));
+  const found = await client.get(keys);
+  t.true(found.every((location, i) => location?.rkey === i));
+  const shown: number[] = [];
+  await client.find(keys, (some) => shown.push(...some.map(([i]) => i)));
+  t.is(shown.length, keys.length, 'each index once');
+  t.deepEqual(await client.exists(['missing']), [false]);
+  clock.advance(1000);
+  t.false((await client.exists(unknown)).includes(true), 'a former owner may have forgotten it by then');
+});
+
 test('directory: a later client of the same node is not ignored for its counter', async (t) => {
   // Cause: without an incarnation every client counted its statements from 0, and the shard answered "taken" all the same.
   const { nodes, ring, resolve } = await startNodes(t, ['n1']);
