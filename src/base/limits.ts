@@ -162,6 +162,8 @@ export const SHARD_UPKEEP_INTERVAL_MS = 60_000;
 /** So many nodes may tell new owners of their pages at once; of more, each waits for up to this much longer per further one. */
 export const ANNOUNCE_AT_ONCE_NODES_COUNT = 8;
 export const ANNOUNCE_SPREAD_PER_NODE_MS = 2;
+/** The pause before an owner that has not taken what it was told is told again, at the most. */
+export const ANNOUNCE_RETRY_MAX_MS = 8_000;
 
 export const MEMBERS_MAX_COUNT = 4096;
 /** Points of one hash ring: nodes times vnodes. */
@@ -355,6 +357,7 @@ relation(
   JOURNAL_LIVE_FRACTION + JOURNAL_REWRITE_FRACTION < 1,
   'a journal and the one that replaces it fit in the limit',
 );
+relation(RPC_RETRY_AFTER_MS <= ANNOUNCE_RETRY_MAX_MS, 'the pause before announcing again may grow');
 relation(ANTI_ENTROPY_BATCH_MAX_KEYS <= DIRECTORY_REQUEST_MAX_KEYS, 'keys stated again fit in a request');
 relation(READ_FINISH_TIMEOUT_MS < CLOSE_TIMEOUT_MS, 'serving ends before it is made to');
 relation(

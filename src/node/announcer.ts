@@ -1,5 +1,10 @@
 import type { Environment } from '../base/environment.js';
-import { ANNOUNCE_AT_ONCE_NODES_COUNT, ANNOUNCE_SPREAD_PER_NODE_MS, RPC_RETRY_AFTER_MS } from '../base/limits.js';
+import {
+  ANNOUNCE_AT_ONCE_NODES_COUNT,
+  ANNOUNCE_RETRY_MAX_MS,
+  ANNOUNCE_SPREAD_PER_NODE_MS,
+  RPC_RETRY_AFTER_MS,
+} from '../base/limits.js';
 import type { DirectoryClient } from '../directory/client.js';
 import { NO_OWNER, type OwnerRing } from '../directory/owners.js';
 import { gainedKeysInSlices, type RingView } from '../directory/reannounce.js';
@@ -19,7 +24,7 @@ export interface Publications {
 
 /** Views that one pass may start from; with more changes during a pass, everybody is told everything again. */
 const VIEWS_MAX_COUNT = 16;
-/** An owner that does not take what it is told is tried again so often, each time after twice the pause of before. */
+/** An owner that does not take what it is told is tried again so often; the pause doubles up to ANNOUNCE_RETRY_MAX_MS. */
 const RETRIES_MAX_COUNT = 8;
 
 /**
@@ -167,6 +172,8 @@ export class Announcer {
 
   /** Tells this owner everything once more after a while, as one that knows nothing. */
   #retryLater(ownerId: string): void {
+    // Members that come and go make one pass after the other: those that fail until then are not attempts of their own.
+    if (this.#retries.has(ownerId)) return;
     const failures = (this.#failures.get(ownerId) ?? 0) + 1;
     this.#failures.set(ownerId, failures);
     const willRetry = failures <= RETRIES_MAX_COUNT;
@@ -175,9 +182,10 @@ export class Announcer {
       attempts: failures,
       will_retry: willRetry,
     });
-    if (!willRetry || this.#retries.has(ownerId)) return;
+    if (!willRetry) return;
     const jitter = 0.75 + this.#env.random.u32() / 2 ** 34;
-    const cancel = this.#env.clock.after(RPC_RETRY_AFTER_MS * 2 ** (failures - 1) * jitter, () => {
+    const pauseMs = Math.min(RPC_RETRY_AFTER_MS * 2 ** (failures - 1), ANNOUNCE_RETRY_MAX_MS);
+    const cancel = this.#env.clock.after(pauseMs * jitter, () => {
       this.#retries.delete(ownerId);
       const { ring, incarnations } = this.#views.at(-1) as RingView;
       if (!incarnations.has(ownerId)) return;
