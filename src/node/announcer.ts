@@ -72,6 +72,12 @@ export class Announcer {
     this.#againWithout(NOBODY);
   }
 
+  /** Tells this owner everything once more, which has lost what it was told; soon, however often it is called. */
+  announceTo(ownerId: string): void {
+    const { incarnations } = this.#views.at(-1) as RingView;
+    if (incarnations.has(ownerId)) this.#tellLater(ownerId, RPC_RETRY_AFTER_MS);
+  }
+
   /** The rings that this may still ask. */
   rings(): OwnerRing[] {
     return this.#views.map(({ ring }) => ring);
@@ -183,8 +189,12 @@ export class Announcer {
       will_retry: willRetry,
     });
     if (!willRetry) return;
+    this.#tellLater(ownerId, Math.min(RPC_RETRY_AFTER_MS * 2 ** (failures - 1), ANNOUNCE_RETRY_MAX_MS));
+  }
+
+  #tellLater(ownerId: string, pauseMs: number): void {
+    if (this.#retries.has(ownerId) || this.#stopped) return;
     const jitter = 0.75 + this.#env.random.u32() / 2 ** 34;
-    const pauseMs = Math.min(RPC_RETRY_AFTER_MS * 2 ** (failures - 1), ANNOUNCE_RETRY_MAX_MS);
     const cancel = this.#env.clock.after(pauseMs * jitter, () => {
       this.#retries.delete(ownerId);
       const { ring, incarnations } = this.#views.at(-1) as RingView;

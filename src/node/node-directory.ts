@@ -8,6 +8,7 @@ import type { RpcServer } from '../rpc/server.js';
 import type { NodeInfo } from '../types.js';
 import { Announcer, type Publications } from './announcer.js';
 import { AntiEntropy } from './anti-entropy.js';
+import { LostStatements } from './lost-statements.js';
 import { OwnerRings } from './owner-rings.js';
 import { ShardUpkeep } from './shard-upkeep.js';
 
@@ -30,6 +31,7 @@ export class NodeDirectory {
   readonly #announcer: Announcer;
   readonly #upkeep: ShardUpkeep;
   readonly #rings: OwnerRings;
+  readonly #lost: LostStatements;
   readonly #replicas: number;
   readonly #env: Environment;
   #antiEntropy: AntiEntropy | undefined;
@@ -54,6 +56,7 @@ export class NodeDirectory {
     this.#announcer = new Announcer({ directory: this.client, replicas, initial, env });
     this.#upkeep = new ShardUpkeep({ shard: this.#shard, nodeId, replicas, pruneDelayMs: settleMs, clock: env.clock });
     this.#upkeep.start();
+    this.#lost = new LostStatements({ nodeId, rpc, env, endpointOf, isLive });
   }
 
   /** Keys in the own shard. */
@@ -64,6 +67,7 @@ export class NodeDirectory {
   /** Answers for the own shard. */
   attach(server: RpcServer): void {
     new DirectoryServer({ shard: this.#shard }).attach(server);
+    LostStatements.handle(server, (ownerId) => this.#announcer.announceTo(ownerId));
   }
 
   announceFrom(publications: Publications): void {
@@ -105,10 +109,12 @@ export class NodeDirectory {
     this.#announcer.ownersChanged({ ring, incarnations });
     this.#upkeep.ownersChanged(ring);
     this.#rings.keepFor([this.client, this.#announcer, this.#upkeep]);
+    this.#lost.membersChanged(before, after);
   }
 
   async stop(): Promise<void> {
     this.#upkeep.stop();
+    this.#lost.stop();
     this.#antiEntropy?.stop();
     await this.#announcer.stop();
   }

@@ -1,0 +1,103 @@
+import test, { type ExecutionContext } from 'ava';
+import { RPC_RETRY_AFTER_MS } from '../../src/base/limits.js';
+import { LostStatements } from '../../src/node/lost-statements.js';
+import { NodeDirectory } from '../../src/node/node-directory.js';
+import { RpcServer } from '../../src/rpc/server.js';
+import { NodeInfo } from '../../src/types.js';
+import { ManualClock } from '../clock.js';
+import { locationOf } from '../directory/support.js';
+import { newClient, testEnvironment } from '../rpc/support.js';
+import { until } from '../support.js';
+
+const KEYS = Array.from({ length: 300 }, (_, i) => `key-${i}`);
+
+function infoOf(nodeId: string, controlPort: number, incarnation = 1): NodeInfo {
+  return new NodeInfo({ nodeId, controlHost: '127.0.0.1', controlPort, protocols: ['tcp'], incarnation });
+}
+
+const asMembers = (...nodes: NodeInfo[]): Map<string, NodeInfo> => new Map(nodes.map((node) => [node.nodeId, node]));
+
+/** The directory part of a node, behind a server of its own. */
+async function newNode(t: ExecutionContext, nodeId: string) {
+  const env = testEnvironment();
+  const server = new RpcServer({ host: '127.0.0.1', env });
+  const self = infoOf(nodeId, await server.start());
+  let members = asMembers(self);
+  const directory = new NodeDirectory({
+    self,
+    vnodes: 160,
+    replicas: 2,
+    settleMs: 8000,
+    endpointOf: (id) => {
+      const node = members.get(id);
+      return node && { host: node.controlHost, port: node.controlPort };
+    },
+    isLive: (id, incarnation) => members.get(id)?.incarnation === incarnation,
+    rpc: newClient(t),
+    env,
+  });
+  directory.attach(server);
+  t.teardown(async () => {
+    await directory.stop();
+    await server.stop();
+  });
+  const see = (...nodes: NodeInfo[]): void => {
+    const before = members;
+    members = asMembers(...nodes);
+    directory.membersChanged(before, members);
+  };
+  return { self, directory, see };
+}
+
+test('lost statements: a node that was dropped by another one only, and knows nothing of it, is found there again', async (t) => {
+  // Cause: hearing from no master but one that had not heard of a node yet, others dropped it and what it had stated; it was not told.
+  const a = await newNode(t, 'a');
+  const b = await newNode(t, 'b');
+  a.directory.announceFrom({
+    keysInSlices: () => [KEYS],
+    isEmpty: false,
+    locationsOf: (some) => some.map(() => locationOf({ nodeId: 'a', incarnation: 1, generation: 0 })),
+  });
+  a.see(a.self, b.self);
+  b.see(a.self, b.self);
+  await until(() => b.directory.keys === KEYS.length);
+  b.see(b.self);
+  await until(() => b.directory.keys === 0);
+  b.see(a.self, b.self);
+  await until(() => b.directory.keys === KEYS.length);
+  t.false((await b.directory.client.exists(KEYS)).includes(false));
+});
+
+test('lost statements: only who is back as the same start is asked, again until it answers', async (t) => {
+  const clock = new ManualClock();
+  const env = testEnvironment({ clock });
+  const server = new RpcServer({ host: '127.0.0.1', env: testEnvironment() });
+  const asked: string[] = [];
+  LostStatements.handle(server, (ownerId) => void asked.push(ownerId));
+  const port = await server.start();
+  t.teardown(() => server.stop());
+  let attempts = 0;
+  const lost = new LostStatements({
+    nodeId: 'self',
+    rpc: newClient(t),
+    env,
+    // Nobody listens on port 1.
+    endpointOf: () => ({ host: '127.0.0.1', port: ++attempts > 2 ? port : 1 }),
+    isLive: () => true,
+  });
+  t.teardown(() => lost.stop());
+  const [one, two] = [infoOf('one', port), infoOf('two', port)];
+  lost.membersChanged(asMembers(one, two), asMembers());
+  lost.membersChanged(asMembers(), asMembers(infoOf('one', port, 2)));
+  t.is(attempts, 0, 'a new start announces by itself');
+  lost.membersChanged(asMembers(), asMembers(two));
+  for (const pauseMs of [RPC_RETRY_AFTER_MS, 2 * RPC_RETRY_AFTER_MS]) {
+    await until(() => clock.pendingCount === 1);
+    clock.advance(pauseMs);
+  }
+  await until(() => asked.length === 1);
+  t.deepEqual(asked, ['self']);
+  t.is(attempts, 3);
+  lost.membersChanged(asMembers(two), asMembers(two));
+  t.is(attempts, 3);
+});
