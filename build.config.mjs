@@ -21,6 +21,7 @@ const entries = {
   'rdma-peer': 'src/bench/rdma-peer.ts',
   'directory-peer': 'src/bench/directory-peer.ts',
   'scrape-peer': 'src/bench/scrape-peer.ts',
+  'cluster-peer': 'src/bench/cluster-peer.ts',
 };
 
 const common = {

@@ -6,6 +6,17 @@ export interface BenchReport {
   readonly notes: readonly string[];
 }
 
+/** What is left out is as the benchmark has it by default. */
+export interface ClusterBenchOptions {
+  /** Sizes of clusters, one after the other. */
+  readonly nodes?: readonly number[];
+  readonly pages?: number;
+  /** Of the steady state. */
+  readonly seconds?: number;
+  /** Kills one of three nodes instead, and looks at what fails. */
+  readonly kill?: boolean;
+}
+
 export interface BenchOptions {
   /** Counted rounds of each contender, interleaved; medians are reported. */
   readonly rounds: number;
@@ -13,6 +24,8 @@ export interface BenchOptions {
   readonly quick: boolean;
   /** Where a benchmark that needs files makes them; without it in the system's folder for temporary files. */
   readonly dir?: string;
+  /** Of `cluster` only. */
+  readonly cluster?: ClusterBenchOptions;
   /** Says what is going on when it takes longer than a second. */
   progress(text: string): void;
 }

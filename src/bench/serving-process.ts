@@ -31,6 +31,13 @@ export class ServingProcess<Command extends object, Reply extends Answer> {
   end(): void {
     if (this.#child.connected) this.#child.disconnect();
   }
+
+  /** Without a word to anybody; resolves when the process is gone. */
+  async kill(): Promise<void> {
+    const gone = new Promise((resolve) => this.#child.once('exit', resolve));
+    this.#child.kill('SIGKILL');
+    await gone;
+  }
 }
 
 /** The other side: executes the commands of the process that started this one, and ends when that one is gone. */

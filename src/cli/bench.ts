@@ -15,12 +15,17 @@ const BENCHMARKS: Readonly<Record<string, () => Promise<Benchmark>>> = {
   store: async () => (await import('../bench/store.js')).storeBench,
   metrics: async () => (await import('../bench/metrics.js')).metricsBench,
   disk: async () => (await import('../bench/disk.js')).diskBench,
+  cluster: async () => (await import('../bench/cluster.js')).clusterBench,
 };
 
 interface BenchCommandOptions {
   readonly rounds: number;
   readonly quick: boolean;
   readonly dir?: string;
+  readonly nodes?: readonly number[];
+  readonly pages?: number;
+  readonly seconds?: number;
+  readonly kill: boolean;
   readonly json: boolean;
 }
 
@@ -31,6 +36,10 @@ export function benchCommand(context: CommandContext): Command {
     .option('--rounds <count>', 'counted rounds of each contender; medians are reported', wholeNumber(1, 1000), 5)
     .option('--quick', 'much smaller work: shows that it runs, not how fast it is', false)
     .option('--dir <path>', "where `disk` makes its files (default: the system's folder for temporary files)")
+    .option('--nodes <counts>', 'of `cluster`: nodes, or several counts, comma-separated (default: 50)', clusterSizes)
+    .option('--pages <count>', 'of `cluster`: pages of each node (default: 300)', wholeNumber(4, 400))
+    .option('--seconds <count>', 'of `cluster`: how long nothing happens (default: 30)', wholeNumber(1, 3600))
+    .option('--kill', 'of `cluster`: kill one of three nodes, and count the reads of the others that fail', false)
     .addOption(jsonOption())
     .addHelpText(
       'after',
@@ -38,7 +47,8 @@ export function benchCommand(context: CommandContext): Command {
 Examples:
   meshcache bench ring
   meshcache bench store --rounds 7 --json
-  meshcache bench disk --dir /mnt/nvme`,
+  meshcache bench disk --dir /mnt/nvme
+  meshcache bench cluster --nodes 5,10,25,50`,
     )
     .action(async (what: string, options: BenchCommandOptions) => {
       const report = await runBench(what, options, context);
@@ -54,12 +64,17 @@ async function runBench(what: string, options: BenchCommandOptions, context: Com
       rounds: options.rounds,
       quick: options.quick,
       ...(options.dir === undefined ? {} : { dir: options.dir }),
+      cluster: { nodes: options.nodes, pages: options.pages, seconds: options.seconds, kill: options.kill },
       progress: (text) => progress.update(text),
     });
     return await Promise.race([report, interruption(context.signal)]);
   } finally {
     progress.end();
   }
+}
+
+function clusterSizes(text: string): number[] {
+  return text.split(',').map(wholeNumber(2, 250));
 }
 
 /** A benchmark does not know of signals: the program ends with it under way. */
