@@ -188,7 +188,9 @@ class Follower {
       this.#roster = rosterAfter(answer.masterId === masterId ? this.#roster : undefined, answer.roster, version);
       check(this.#roster !== undefined, 'changes of another list than was said to be known');
     }
+    const isNews = answer.roster !== undefined;
     this.#last = answer;
+    if (!isNews) return;
     const { roster: whole } = await this.#ask(DiscoveryMethod.members, {});
     check(whole !== undefined && whole.base === undefined, 'no whole list');
     check(isDeepStrictEqual(this.#roster?.members, whole.members), 'another list than a new member gets');
