@@ -289,13 +289,15 @@ export class DirectoryShard {
     return true;
   }
 
-  /** Of a full list: one that is not live, else the first. */
+  /** Of a full list: one that is not live, else the last: the first is most often who has set the page, and the others have copied it. */
   #leastUseful(head: number): number {
+    let last = head;
     for (let slot = head; slot !== NO_SLOT; slot = this.#slab.nextOf(slot)) {
       const record = this.#recordAt(this.#slab.nodeOf(slot));
       if (!this.#isLive(record.nodeId, record.incarnation)) return slot;
+      last = slot;
     }
-    return head;
+    return last;
   }
 
   /** The slot keeps its place in the list. */

@@ -124,6 +124,14 @@ test('shard: a full list gives up a dead location first', (t) => {
   t.true(seen.has('new'));
 });
 
+test('shard: who has announced a key first stays in a list that is full of copies', (t) => {
+  const shard = new DirectoryShard();
+  for (let i = 0; i < DIRECTORY_LOCATIONS_MAX_COUNT * 2; i++) putOne(shard, 'key', { nodeId: `n${i}` });
+  const seen = new Set(Array.from({ length: 20 }, () => getOne(shard, 'key')?.nodeId));
+  t.true(seen.has('n0'));
+  t.true(seen.has(`n${DIRECTORY_LOCATIONS_MAX_COUNT * 2 - 1}`), 'and the latest is there');
+});
+
 test('shard: new keys are refused when it is full, known ones are not', (t) => {
   const shard = new DirectoryShard({ maxKeys: 2 });
   t.deepEqual([...shard.put(['a', 'b', 'c'], columnsOf(locationOf(), locationOf(), locationOf()))], [1, 1, 0]);
