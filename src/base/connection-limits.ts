@@ -25,8 +25,8 @@ export const CONNECTION_RATES: ConnectionRates = {
   pauseMs: STRANGERS_PAUSE_MS,
 };
 
-/** What turning a connection away takes, as a part of what a handshake takes. */
-const REFUSAL_COST = 1 / 4;
+/** What turning a connection away takes, as a part of what a handshake takes; a third of it in a crowd, more when they come one by one. */
+const REFUSAL_COST = 1 / 2;
 
 interface Bucket {
   tokens: number;

@@ -50,7 +50,7 @@ export const RPC_HANDSHAKE_TIMEOUT_MS = 2_000;
 export const HANDSHAKES_PENDING_MAX_COUNT = 1024;
 /**
  * Connections whose peers have not proved that they belong to the cluster, which one server takes up in a second and at once: from
- * one address, and from all. One that is turned away counts for a quarter; when there are more, the server does not listen
+ * one address, and from all. One that is turned away counts for a half; when there are more, the server does not listen
  * for the pause.
  */
 export const STRANGERS_PER_ADDRESS_PER_S = 50;

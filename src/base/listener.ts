@@ -102,7 +102,8 @@ export class Listener {
       'a flood of connections by strangers: some are not even looked at; keep them away by a firewall',
       {
         plane,
-        one_of_them: address,
+        // One that has gone by now has no address any more.
+        one_of_them: address || undefined,
       },
     );
   }

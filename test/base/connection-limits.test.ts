@@ -37,9 +37,9 @@ test('connection limits: too many from all addresses, refused ones too, end in a
   const all = Array.from({ length: 17 }, (_, i) => spread.admit(`10.0.0.${i}`));
   t.deepEqual(all, [...repeated('accept', 16), 'pause']);
   const single = new ConnectionLimits(clock, RATES);
-  t.deepEqual(verdicts(single, '10.0.0.1', 53), [...repeated('accept', 4), ...repeated('refuse', 48), 'pause']);
+  t.deepEqual(verdicts(single, '10.0.0.1', 29), [...repeated('accept', 4), ...repeated('refuse', 24), 'pause']);
   clock.advance(100);
-  t.deepEqual(verdicts(single, '10.0.0.1', 6), ['accept', ...repeated('refuse', 4), 'pause']);
+  t.deepEqual(verdicts(single, '10.0.0.1', 4), ['accept', 'refuse', 'refuse', 'pause']);
 });
 
 test('connection limits: the networks of IPv6 are the addresses, and a mapped address is the one of IPv4', (t) => {

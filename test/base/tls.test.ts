@@ -17,11 +17,11 @@ function identityOf({ tlsCertFile, tlsKeyFile, tlsCaFile }: CertificateFiles): T
 }
 
 /** A server that says `hello` to everybody whom it lets in. */
-async function greeter(t: ExecutionContext, files: CertificateFiles) {
+async function greeter(t: ExecutionContext, files: CertificateFiles, admit?: (socket: net.Socket) => boolean) {
   const recording = new RecordingEnvironment();
   const network = tlsNetwork(identityOf(files), new AuthFailures('rpc', recording.env));
   let letIn = 0;
-  const server = network.createServer({}, (socket) => {
+  const server = network.createServer(admit === undefined ? {} : { admit }, (socket) => {
     letIn++;
     socket.on('error', () => {});
     socket.end('hello');
@@ -103,6 +103,20 @@ if (noCertificates === '') {
       onConnected(socket, () => t.fail('it took the server for one of its cluster'));
       t.is(await heard(socket), '');
     }
+  });
+
+  test('tls: who is not admitted is refused before the handshake', async (t) => {
+    let isOpen = false;
+    const server = await greeter(t, node, (socket) => {
+      if (!isOpen) socket.resetAndDestroy();
+      return isOpen;
+    });
+    const connect = () => tlsNetwork(identityOf(other), nobodyHears).connect({ host: '127.0.0.1', port: server.port });
+    t.is(await heard(connect()), '');
+    t.is(server.letIn(), 0);
+    isOpen = true;
+    t.is(await heard(connect()), 'hello');
+    t.is(server.recording.failures('rpc', 'tls'), 0, 'a refusal is no failed handshake');
   });
 
   test('tls: a server closes at once, whatever handshakes have begun', async (t) => {
