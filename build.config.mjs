@@ -17,6 +17,7 @@ const entries = {
   'cluster-agent': 'src/cli/cluster-agent.ts',
   'tcp-serving-worker': 'src/transport/tcp/serving-worker.ts',
   'store-peer': 'src/bench/store-peer.ts',
+  'auth-peer': 'src/bench/auth-peer.ts',
   'tcp-peer': 'src/bench/tcp-peer.ts',
   'rdma-peer': 'src/bench/rdma-peer.ts',
   'directory-peer': 'src/bench/directory-peer.ts',

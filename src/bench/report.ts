@@ -26,6 +26,8 @@ export interface BenchOptions {
   readonly dir?: string;
   /** Of `cluster` only. */
   readonly cluster?: ClusterBenchOptions;
+  /** Connections of strangers in a second, for the benchmark that has them. */
+  readonly floodPerS?: number;
   /** Says what is going on when it takes longer than a second. */
   progress(text: string): void;
 }

@@ -14,6 +14,7 @@ const BENCHMARKS: Readonly<Record<string, () => Promise<Benchmark>>> = {
   memory: async () => (await import('../bench/memory.js')).memoryBench,
   store: async () => (await import('../bench/store.js')).storeBench,
   metrics: async () => (await import('../bench/metrics.js')).metricsBench,
+  auth: async () => (await import('../bench/auth.js')).authBench,
   disk: async () => (await import('../bench/disk.js')).diskBench,
   cluster: async () => (await import('../bench/cluster.js')).clusterBench,
 };
@@ -26,6 +27,7 @@ interface BenchCommandOptions {
   readonly pages?: number;
   readonly seconds?: number;
   readonly kill: boolean;
+  readonly flood?: number;
   readonly json: boolean;
 }
 
@@ -40,6 +42,11 @@ export function benchCommand(context: CommandContext): Command {
     .option('--pages <count>', 'of `cluster`: pages of each node (default: 300)', wholeNumber(4, 400))
     .option('--seconds <count>', 'of `cluster`: how long nothing happens (default: 30)', wholeNumber(1, 3600))
     .option('--kill', 'of `cluster`: kill one of three nodes, and count the reads of the others that fail', false)
+    .option(
+      '--flood <rate>',
+      'connections a second by strangers for `auth` (default: 10000)',
+      wholeNumber(1, 1_000_000),
+    )
     .addOption(jsonOption())
     .addHelpText(
       'after',
@@ -47,6 +54,7 @@ export function benchCommand(context: CommandContext): Command {
 Examples:
   meshcache bench ring
   meshcache bench store --rounds 7 --json
+  meshcache bench auth --flood 3000
   meshcache bench disk --dir /mnt/nvme
   meshcache bench cluster --nodes 5,10,25,50`,
     )
@@ -65,6 +73,7 @@ async function runBench(what: string, options: BenchCommandOptions, context: Com
       quick: options.quick,
       ...(options.dir === undefined ? {} : { dir: options.dir }),
       cluster: { nodes: options.nodes, pages: options.pages, seconds: options.seconds, kill: options.kill },
+      ...(options.flood === undefined ? {} : { floodPerS: options.flood }),
       progress: (text) => progress.update(text),
     });
     return await Promise.race([report, interruption(context.signal)]);
