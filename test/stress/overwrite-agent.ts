@@ -17,7 +17,15 @@ export type OverwriteMessage =
   | { readonly kind: 'ready' }
   /** Pages published so far: the newest has the number `front - 1`. */
   | { readonly kind: 'front'; readonly front: number }
+  /** Of a reader, after each batch that has found something. */
+  | ({ readonly kind: 'progress' } & OverwriteProgress)
   | ({ readonly kind: 'result' } & OverwriteResult);
+
+export interface OverwriteProgress {
+  readonly hits: number;
+  readonly wrongPages: number;
+  readonly checksumFailures: number;
+}
 
 export interface OverwriteResult {
   readonly reads: number;
@@ -78,6 +86,8 @@ async function main(setup: OverwriteSetup): Promise<void> {
         hits++;
         if (content.wrongBytes(page(i), keys[i] as string) > 0) wrongPages++;
       });
+      const { checksumFailures } = store.stats();
+      if (hits + checksumFailures > 0) send({ kind: 'progress', hits, wrongPages, checksumFailures });
     }
     await new Promise((resolve) => setImmediate(resolve));
   }
