@@ -44,10 +44,9 @@ export class ServingProcess<Command extends object, Reply extends Answer> {
 export function serveCommands<Command, Reply extends object>(execute: (command: Command) => Promise<Reply>): void {
   process.on('disconnect', () => process.exit(0));
   process.on('SIGINT', () => {});
+  // Nobody reads an answer that comes when the other side has gone.
+  const reply = (answer: object): void => void process.send?.(answer, undefined, undefined, () => {});
   process.on('message', (command: Command) => {
-    execute(command).then(
-      (answer) => process.send?.(answer),
-      (error: Error) => process.send?.({ error: error.stack ?? error.message }),
-    );
+    execute(command).then(reply, (error: Error) => reply({ error: error.stack ?? error.message }));
   });
 }
