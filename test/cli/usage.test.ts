@@ -43,7 +43,11 @@ const WRONG: readonly (readonly [args: readonly string[], ...says: RegExp[]])[] 
   [['status', '--config', '/no/such/file'], /--config \/no\/such\/file/, /ENOENT/],
   [['status', '--discovery-addr', '::'], /--discovery-addr/, /'::'/, /host:port/],
   [['bench'], /missing required argument 'what'/],
-  [['bench', 'everything'], /'everything'/, /tcp, ring, pool, directory, rdma, memory, store, metrics, disk, cluster/],
+  [
+    ['bench', 'everything'],
+    /'everything'/,
+    /tcp, ring, pool, directory, rdma, memory, store, metrics, auth, disk, cluster/,
+  ],
   [['bench', 'cluster', '--nodes', '5,1'], /--nodes/, /2 to 250/],
   [['bench', 'ring', '--rounds', '0'], /--rounds/, /'0'/],
   [['doctor', '--disk-size', '1gb'], /--disk-size is given without --disk-path/],
