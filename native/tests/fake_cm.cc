@@ -54,7 +54,7 @@ void start_timewait(Fabric& fabric, Id& id) {
 }
 
 void become_rejected(Fabric& fabric, Id& id, int status, std::vector<uint8_t> data) {
-  if (id.state != IdState::kRequestSent && id.state != IdState::kRequestReceived && id.state != IdState::kReplySent) return;
+  if (id.state == IdState::kDead || id.state == IdState::kDisconnected) return;
   id.state = IdState::kDead;
   cm_push(fabric, id, RDMA_CM_EVENT_REJECTED, status, std::move(data), {});
 }
@@ -448,9 +448,9 @@ void cm_drop(Fabric& fabric, Id& id) {
     case IdState::kRequestSent:
     case IdState::kRequestReceived:
     case IdState::kReplyReceived:
+    case IdState::kReplySent:  // the peer may be connected by now
       send_reject(fabric, id, kRejectByConsumer, nothing);
       break;
-    case IdState::kReplySent:
     case IdState::kConnected:
       send_disconnect(fabric, id);
       break;

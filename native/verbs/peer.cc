@@ -10,6 +10,10 @@ constexpr uint64_t kMillisecond = 1000000;
 // A connection beside working ones is tried again after so long, doubling.
 constexpr uint64_t kSlotBackoffMin = 200 * kMillisecond;
 constexpr uint64_t kSlotBackoffMax = 30000 * kMillisecond;
+// Who answers and does not let in is about to close or withdraws memory, which cuts off whoever is connecting: it is
+// tried again after so long, doubling; 1.3 s in all.
+constexpr uint64_t kRoundPauseMin = 10 * kMillisecond;
+constexpr uint32_t kRoundMaxCount = 8;
 // A table that is torn so often in a row is none.
 constexpr uint32_t kTornMaxCount = 64;
 
@@ -24,6 +28,7 @@ Peer::Peer(PeerLinks& links, uint32_t number, std::string host_name, uint16_t po
 }
 
 void Peer::submit(Operation& operation) {
+  if (!has_work()) rounds_ = 0;
   operation.is_queued = true;
   waiting_.push_back(&operation);
 }
@@ -32,8 +37,7 @@ void Peer::advance() {
   if (!has_work()) return;
   if (!any(Connection::State::kEstablished)) {
     if (naming_ == Naming::kKnown && !is_connecting()) {
-      rails_tried_ = 0;
-      connect_first(OpStatus::kUnreachable);
+      begin_round();
     } else if (naming_ == Naming::kUnknown) {
       naming_ = Naming::kAsked;
       links_.look_up(*this);
@@ -81,13 +85,15 @@ bool Peer::connected(Connection& connection) {
   // Read again for each connection: whatever is posted on one was in the table after it was made, and
   // an owner that withdraws memory ends all connections first.
   has_table_ = false;
+  rails_tried_ = 0;
   return true;
 }
 
-void Peer::connect_failed(Connection& connection, OpStatus reason) {
+void Peer::connect_failed(Connection& connection, OpStatus reason, bool has_answered) {
   Slot& slot = slots_[connection.rail_slot];
   slot.backoff = std::min(kSlotBackoffMax, std::max(kSlotBackoffMin, slot.backoff * 2));
   slot.retry_at = links_.now() + slot.backoff;
+  has_answered_ |= has_answered;
   detach(connection);
   if (any(Connection::State::kEstablished) || is_connecting() || !has_work()) return;
   connect_first(reason);
@@ -107,6 +113,7 @@ void Peer::table_arrived() {
   table_scratch_ = -1;
   if (is_whole && table_.engine_id() == table_engine_id_) {
     torn_count_ = 0;
+    rounds_ = 0;
     has_table_ = true;
     table_since_ = reading_since_;
     return;
@@ -166,6 +173,16 @@ bool Peer::is_connecting() const {
          any(Connection::State::kConnecting);
 }
 
+void Peer::begin_round() {
+  if (rounds_ == kRoundMaxCount) return give_up(OpStatus::kUnreachable);
+  if (rounds_ > 0 && links_.now() < next_round_at_) return;
+  next_round_at_ = links_.now() + (kRoundPauseMin << rounds_);
+  rounds_++;
+  rails_tried_ = 0;
+  has_answered_ = false;
+  connect_first(OpStatus::kUnreachable);
+}
+
 // To the address that the peer is known by, from one rail after the other until one gets through.
 void Peer::connect_first(OpStatus reason_so_far) {
   while (rails_tried_ < links_.rail_count()) {
@@ -176,9 +193,14 @@ void Peer::connect_first(OpStatus reason_so_far) {
     slot.connection->rail_slot = static_cast<uint32_t>(&slot - slots_.data());
     return;
   }
+  // The peer is there: another round follows when it is time.
+  if (!has_answered_) give_up(reason_so_far);
+}
+
+void Peer::give_up(OpStatus reason) {
   // The name may have another address by now.
   if (!is_numeric_) naming_ = Naming::kUnknown;
-  fail_all(reason_so_far);
+  fail_all(reason);
 }
 
 void Peer::connect_missing() {

@@ -58,8 +58,9 @@ class Peer {
   void named(const Address& address);
   // False: it leads to another engine than the peer's other connections do; it is not to be used.
   bool connected(Connection& connection);
-  // The connection is on its way out; never was established, or is lost.
-  void connect_failed(Connection& connection, OpStatus reason);
+  // The connection is on its way out; never was established, or is lost. `has_answered`: the peer is there, only this attempt
+  // came to nothing.
+  void connect_failed(Connection& connection, OpStatus reason, bool has_answered);
   void lost(Connection& connection, OpStatus reason, bool may_retry);
   void table_arrived();
   void table_failed();
@@ -90,6 +91,8 @@ class Peer {
 
   bool any(Connection::State state) const;
   bool is_connecting() const;
+  void begin_round();
+  void give_up(OpStatus reason);
   void connect_first(OpStatus reason_so_far);
   void connect_missing();
   void request_table();
@@ -103,7 +106,11 @@ class Peer {
   Address address_;
   bool is_numeric_ = false;
   std::vector<Slot> slots_;  // queue pairs of rail 0, of rail 1, ...
+  // A round: attempts to connect from one rail after the other, until one gets through.
+  uint32_t rounds_ = 0;         // since operations began to wait, or the region table was last read
+  uint64_t next_round_at_ = 0;  // nanoseconds
   uint32_t rails_tried_ = 0;
+  bool has_answered_ = false;   // the peer, to one of them
   bool has_failed_ = false;
   std::vector<Operation*> waiting_;
   std::deque<Operation*> ready_;

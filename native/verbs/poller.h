@@ -81,7 +81,7 @@ class Engine::Impl : public PeerLinks {
   void address_resolved(Connection& connection);
   void route_resolved(Connection& connection);
   void established(Connection& connection, const ConnectionEvent& event);
-  void connecting_failed(Connection& connection, OpStatus reason, EngineEvent event);
+  void connecting_failed(Connection& connection, OpStatus reason, EngineEvent event, bool has_answered = false);
   void probe(Connection& connection);
   void looked_up(Peer& peer, const Address& address);
   void disconnect_readers();

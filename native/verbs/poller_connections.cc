@@ -157,6 +157,8 @@ void Engine::Impl::handle(const ConnectionEvent& event) {
       if (connection.state != Connection::State::kEstablished) established(connection, event);
       return;
     case RDMA_CM_EVENT_REJECTED: {
+      // Cut off before the peer knew that it was established.
+      if (connection.state == Connection::State::kEstablished) break;
       RefusalData data{};
       const bool is_ours = decode(event.private_data, data) && data.magic == kRefusalMagic;
       const bool is_deaf = !is_ours && event.status == kStatusNoListener;
@@ -164,16 +166,18 @@ void Engine::Impl::handle(const ConnectionEvent& event) {
       const bool is_refusal = is_ours && data.reason != static_cast<uint16_t>(Refusal::kClosing);
       return connecting_failed(connection, is_refusal ? OpStatus::kRejected : OpStatus::kUnreachable,
                                event_of(is_refusal ? "rejected" : "connect_failed", connection, "rdma_connect",
-                                        is_deaf ? ECONNREFUSED : EACCES, why));
+                                        is_deaf ? ECONNREFUSED : EACCES, why),
+                               !is_ours && !is_deaf);
     }
     case RDMA_CM_EVENT_ADDR_ERROR:
     case RDMA_CM_EVENT_ROUTE_ERROR:
-    case RDMA_CM_EVENT_CONNECT_ERROR:
+    case RDMA_CM_EVENT_CONNECT_ERROR:  // the peer's answer came, and could not be used any more
     case RDMA_CM_EVENT_UNREACHABLE:
       if (connection.state == Connection::State::kEstablished) break;
       return connecting_failed(connection, OpStatus::kUnreachable,
                                event_of("connect_failed", connection, name.c_str(), event.status < 0 ? -event.status : event.status,
-                                        "the peer cannot be reached"));
+                                        "the peer cannot be reached"),
+                               event.type == RDMA_CM_EVENT_CONNECT_ERROR);
     case RDMA_CM_EVENT_DEVICE_REMOVAL:
     case RDMA_CM_EVENT_DISCONNECTED:
       break;
@@ -182,7 +186,8 @@ void Engine::Impl::handle(const ConnectionEvent& event) {
   }
   if (connection.state != Connection::State::kEstablished) {
     return connecting_failed(connection, OpStatus::kUnreachable,
-                             event_of("connect_failed", connection, name.c_str(), ECONNRESET, "the peer went away"));
+                             event_of("connect_failed", connection, name.c_str(), ECONNRESET, "the peer went away"),
+                             event.type == RDMA_CM_EVENT_DISCONNECTED);
   }
   // It may be there still: it does so when it withdraws memory. When it is not, connecting says so at once.
   drain(connection, OpStatus::kConnectionLost, true,
@@ -349,7 +354,7 @@ void Engine::Impl::established(Connection& connection, const ConnectionEvent& ev
 }
 
 // It was never established, and will not be.
-void Engine::Impl::connecting_failed(Connection& connection, OpStatus reason, EngineEvent event) {
+void Engine::Impl::connecting_failed(Connection& connection, OpStatus reason, EngineEvent event, bool has_answered) {
   Peer* const peer = connection.peer;
   connection.drain_reason = reason;
   connection.deadline = now_;
@@ -357,7 +362,7 @@ void Engine::Impl::connecting_failed(Connection& connection, OpStatus reason, En
   draining_.push_back(&connection);
   if (peer == nullptr) return;
   reporter_.event(std::move(event));
-  peer->connect_failed(connection, reason);
+  peer->connect_failed(connection, reason, has_answered);
   mark(*peer);
 }
 
