@@ -222,6 +222,26 @@ TEST(casualties, "reads: one that the peer's device denies does not take the oth
   pair.end();
 }
 
+TEST(lost_connection, "reads: a connection that ends, its only one, takes none with it unless the peer is silent") {
+  for (const ibv_wc_status status : {IBV_WC_WR_FLUSH_ERR, IBV_WC_REM_ABORT_ERR, IBV_WC_GENERAL_ERR, IBV_WC_RETRY_EXC_ERR}) {
+    Faults faults;
+    faults.nic_delay_us_max = 200;
+    faults.flush_delay_us_max = 500;
+    Pair pair(seed, 1 << 20, [](EngineOptions& options) { options.queue_pairs_per_peer = 1; }, faults);
+    CHECK_EQ(pair.reader->read_one(pair.whole(0, 64)), OpStatus::kOk);
+    pair.fabric.fail_completion(status, 10);
+    std::vector<Read> reads;
+    for (size_t i = 0; i < 32; i++) reads.push_back(pair.whole(i * 4096, 4096));
+    const std::vector<OpStatus> statuses = pair.reader->read(reads);
+    for (size_t i = 0; i < reads.size(); i++) {
+      if (status == IBV_WC_RETRY_EXC_ERR) CHECK_EQ(statuses[i], i < 10 ? OpStatus::kOk : OpStatus::kConnectionLost);
+      else CHECK_EQ(statuses[i], OpStatus::kOk);
+    }
+    CHECK_EQ(pair.reader->engine->stats().lost_connections, 1u);
+    pair.end();
+  }
+}
+
 TEST(every_status, "reads: a completion of any bad status, at any place, fails at most what it must") {
   for (int status = IBV_WC_LOC_LEN_ERR; status <= IBV_WC_GENERAL_ERR; status++) {
     Faults faults;

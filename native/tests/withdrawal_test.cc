@@ -63,6 +63,32 @@ TEST(cut_off, "withdrawals: cut off who is connecting, at any moment of it, and 
   }
 }
 
+TEST(many_withdrawals, "withdrawals: many in a row cost no read of the memory that stays") {
+  Faults faults;
+  faults.nic_delay_us_max = 500;
+  Fabric fabric(seed);
+  fabric.add_device({"a", "10.0.0.1"});
+  fabric.add_device({"b", "10.0.0.2"});
+  fabric.set_faults(faults);
+  Served served(seed, kBytes);
+  Served gone(seed + 1, 4096);
+  Target target(kBytes);
+  Node owner(fabric, {"10.0.0.2"});
+  Node reader(fabric, {"10.0.0.1"}, 0, [](EngineOptions& options) { options.read_max_bytes = 4096; });
+  owner.serve(served, 5);
+  reader.accept(target);
+  const uint64_t batch = reader.start({whole(reader, owner, served, target)}, 10000);
+  for (uint32_t round = 0; round < 12; round++) {
+    owner.serve(gone, 100 + round);
+    // A table, and some of the 64 requests of the read.
+    const uint64_t done = fabric.work_requests("a");
+    if (!fabric.wait([&](Fabric& each) { return each.work_requests("a") >= done + 6; }, 1000)) break;
+    owner.withdraw(gone.handle);
+  }
+  CHECK_EQ(reader.result(batch).at(0), OpStatus::kOk);
+  CHECK(target.holds(served, 0, 0, kBytes));
+}
+
 TEST(never_let_in, "connecting: a peer that answers and lets nobody in is tried again, and not for ever") {
   Fabric fabric(seed);
   fabric.add_device({"a", "10.0.0.1"});

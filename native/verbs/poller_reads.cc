@@ -12,8 +12,8 @@ namespace {
 constexpr uint64_t kMillisecond = 1000000;
 // A device that does not give back what was posted after so long loses its queue pair, which has the same effect.
 constexpr uint64_t kDrainLimit = 1000 * kMillisecond;
-// Tries of an operation that fails through no fault of its own.
-constexpr uint32_t kMaxAttempts = 4;
+// Tries of an operation that fails through no fault of its own: each withdrawal of other memory of the same owner costs one.
+constexpr uint32_t kMaxAttempts = 32;
 // Checksums of fewer bytes are taken at once: handing them on costs more.
 constexpr uint64_t kVerifyAtOnceBytes = 16384;
 
@@ -39,6 +39,11 @@ bool is_own_fault(ibv_wc_status status) {
     default:
       return false;
   }
+}
+
+// Whether it says that nobody answers.
+bool is_silence(ibv_wc_status status) {
+  return status == IBV_WC_RETRY_EXC_ERR || status == IBV_WC_RNR_RETRY_EXC_ERR || status == IBV_WC_RESP_TIMEOUT_ERR;
 }
 
 OpStatus status_of(ibv_wc_status status) {
@@ -132,14 +137,17 @@ void Engine::Impl::completed(const ibv_wc& completion) {
     return;
   }
 
-  // A region table that cannot be read is no read's fault: who waits for it must not try for ever.
-  const bool is_own = request.kind == RequestKind::kRead && is_own_fault(completion.status);
+  const bool is_fault = is_own_fault(completion.status);
+  const bool is_own = request.kind == RequestKind::kRead && is_fault;
+  // Of a region table that may not be read, or a peer that is silent, another connection would tell the same. With any
+  // other error a new one shows whether the peer is there; its word that it has closed this one may be on the way.
+  const bool is_final = is_silence(completion.status) || (is_fault && !is_own);
   if (connection.state != Connection::State::kDraining) {
     const bool has_other = connection.peer != nullptr && connection.peer->other_than(connection) != nullptr;
     if (is_own && connection.peer != nullptr) connection.peer->forget_table();
     EngineEvent event = event_of("connection_lost", connection, "ibv_poll_cq", 0, api_.wc_status_str(completion.status));
     event.wc_status = static_cast<int>(completion.status);
-    drain(connection, OpStatus::kConnectionLost, is_own || has_other, std::move(event));
+    drain(connection, OpStatus::kConnectionLost, !is_final || has_other, std::move(event));
   }
   if (is_own) request_failed(connection, request, status_of(completion.status), false);
   else request_failed(connection, request, connection.drain_reason, connection.drain_may_retry);
