@@ -3,7 +3,9 @@
 #include <functional>
 #include <thread>
 
+#include "../verbs/region_table.h"
 #include "node.h"
+#include "objects.h"
 
 namespace meshcache::tests {
 
@@ -111,6 +113,40 @@ TEST(never_let_in, "connecting: a peer that answers and lets nobody in is tried 
     CHECK_EQ(reader.read_one(whole(reader, other, served, target), 20000), OpStatus::kUnreachable);
     CHECK_EQ(fabric.calls("connect"), connects + 8 * i);
   }
+}
+
+TEST(torn_table, "region table: one that is torn for a while is read until it is whole, one that stays so is none") {
+  Fabric fabric(seed);
+  fabric.add_device({"a", "10.0.0.1"});
+  fabric.add_device({"b", "10.0.0.2"});
+  Served served(seed, kBytes);
+  Target target(kBytes);
+  Node owner(fabric, {"10.0.0.2"});
+  owner.serve(served, 5);
+  Node reader(fabric, {"10.0.0.1"});
+  reader.accept(target);
+  const auto tear = [&] {
+    std::lock_guard<std::mutex> lock(fabric.mutex);
+    for (const auto& [serial, mr] : fabric.mrs) {
+      const bool is_table = mr->access == IBV_ACCESS_REMOTE_READ && mr->addr != served.bytes.data();
+      if (is_table && mr->context == fabric.device_at("10.0.0.2")) static_cast<TableLayout*>(mr->addr)->checksum ^= 1;
+    }
+  };
+  tear();
+  uint64_t batch = reader.start({whole(reader, owner, served, target)});
+  CHECK(becomes([&] { return reader.engine->stats().region_table_reads > 70; }));
+  tear();
+  CHECK_EQ(reader.result(batch).at(0), OpStatus::kOk);
+  tear();
+  // An rkey that is new to the reader.
+  Read later = whole(reader, owner, served, target);
+  later.rkey = 6;
+  const uint64_t before = reader.engine->stats().region_table_reads;
+  CHECK_EQ(reader.read_one(later), OpStatus::kRejected);
+  CHECK(reader.engine->stats().region_table_reads < before + 300);
+  CHECK(reader.has_event("rejected"));
+  tear();
+  CHECK_EQ(reader.read_one(whole(reader, owner, served, target)), OpStatus::kOk);
 }
 
 }  // namespace meshcache::tests

@@ -14,8 +14,11 @@ constexpr uint64_t kSlotBackoffMax = 30000 * kMillisecond;
 // tried again after so long, doubling; 1.3 s in all.
 constexpr uint64_t kRoundPauseMin = 10 * kMillisecond;
 constexpr uint32_t kRoundMaxCount = 8;
-// A table that is torn so often in a row is none.
-constexpr uint32_t kTornMaxCount = 64;
+// A table that is torn so often in a row is read at intervals, for its owner's thread may have lost its processor in the
+// middle of a change; one that has been for so long is none.
+constexpr uint32_t kTornAtOnceCount = 64;
+constexpr uint64_t kTornPause = 10 * kMillisecond;
+constexpr uint64_t kTornLimit = 1000 * kMillisecond;
 
 }  // namespace
 
@@ -119,7 +122,8 @@ void Peer::table_arrived() {
     return;
   }
   has_table_ = false;
-  if (++torn_count_ < kTornMaxCount) return;
+  if (torn_count_++ == 0) torn_since_ = reading_since_;
+  if (torn_count_ < kTornAtOnceCount || links_.now() - torn_since_ < kTornLimit) return;
   torn_count_ = 0;
   links_.table_is_bad(*this);
   fail_all(OpStatus::kRejected);
@@ -222,6 +226,7 @@ void Peer::connect_missing() {
 
 void Peer::request_table() {
   if (table_scratch_ >= 0) return;
+  if (torn_count_ >= kTornAtOnceCount && links_.now() < reading_since_ + kTornPause) return;
   Connection* connection = least_loaded();
   if (connection == nullptr) return;
   const int scratch = links_.take_scratch();

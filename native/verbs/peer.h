@@ -120,7 +120,8 @@ class Peer {
   uint64_t reading_since_ = 0;  // of the reading under way
   int table_scratch_ = -1;    // a reading is under way
   uint64_t table_engine_id_ = 0;  // of the connection it is read through
-  uint32_t torn_count_ = 0;
+  uint32_t torn_count_ = 0;     // in a row
+  uint64_t torn_since_ = 0;
 };
 
 }  // namespace meshcache
