@@ -87,7 +87,7 @@ bool Peer::connected(Connection& connection) {
   if (other == nullptr) has_failed_ = false;
   // Read again for each connection: whatever is posted on one was in the table after it was made, and
   // an owner that withdraws memory ends all connections first.
-  has_table_ = false;
+  forget_table();
   rails_tried_ = 0;
   return true;
 }
@@ -117,7 +117,7 @@ void Peer::table_arrived() {
   if (is_whole && table_.engine_id() == table_engine_id_) {
     torn_count_ = 0;
     rounds_ = 0;
-    has_table_ = true;
+    has_table_ = !is_reading_outdated_;
     table_since_ = reading_since_;
     return;
   }
@@ -233,6 +233,7 @@ void Peer::request_table() {
   if (scratch < 0) return;
   table_scratch_ = scratch;
   reading_since_ = links_.now();
+  is_reading_outdated_ = false;
   table_engine_id_ = connection->remote_engine_id;
   links_.count_table_read();
   connection->chain_fetch(RequestKind::kTable, reinterpret_cast<uint64_t>(links_.scratch(scratch)),

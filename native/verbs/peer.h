@@ -65,7 +65,10 @@ class Peer {
   void table_arrived();
   void table_failed();
   // What is known of the peer's memory is out of date.
-  void forget_table() { has_table_ = false; }
+  void forget_table() {
+    has_table_ = false;
+    is_reading_outdated_ = true;
+  }
   // Ends everything that is not under way.
   void fail_all(OpStatus reason);
 
@@ -118,6 +121,7 @@ class Peer {
   bool has_table_ = false;
   uint64_t table_since_ = 0;    // nanoseconds: when the reading of what is known began
   uint64_t reading_since_ = 0;  // of the reading under way
+  bool is_reading_outdated_ = false;
   int table_scratch_ = -1;    // a reading is under way
   uint64_t table_engine_id_ = 0;  // of the connection it is read through
   uint32_t torn_count_ = 0;     // in a row
