@@ -11,6 +11,8 @@ const UNTOUCHED = 0xee;
 /** Batches of a megabyte end within this, a second for the bytes included. */
 const STALL_TIMEOUT_MS = 1_500;
 const WATCH_MS = 1_000;
+/** Far from the deadline of what is being read, and from what a busy machine takes. */
+const CLOSE_MAX_MS = 10_000;
 
 rdmaTest(`engine: a peer killed in the middle of reads costs its own operations only${suffix}`, async (t) => {
   const bench = new EngineBench(t);
@@ -92,7 +94,8 @@ rdmaTest(`engine: who does not know the secret is rejected before there is a que
   // Who has the secret does not read from who cannot show it either.
   const [, , knowing] = readers as [unknown, unknown, (typeof readers)[0]];
   t.deepEqual(await knowing.engine.batchRead([request(sourceOf(open), 0, knowing, 0, 1)]), [false]);
-  t.is(open.engine.stats().acceptedConnections, 0);
+  // It has left, which the other side hears of in its own time; it does not stay.
+  while (open.engine.stats().acceptedConnections > 0) await new Promise((resolve) => setTimeout(resolve, 10));
 });
 
 rdmaTest(`engine: IPv6${suffix}`, async (t) => {
@@ -114,8 +117,10 @@ rdmaTest(`engine: reads are spread over all devices${suffix}`, async (t) => {
   const requests = Array.from({ length: 64 }, (_, i) =>
     request(sourceOf(server), i * 256 * KIB, target, i * 256 * KIB, 256 * KIB),
   );
-  // Connections to all of them exist once there was work for all.
-  t.true((await target.engine.batchRead(requests)).every(Boolean));
+  const { engine } = target;
+  do {
+    t.true((await engine.batchRead(requests)).every(Boolean));
+  } while (engine.stats().connections < devices.length * engine.queuePairsPerPeer);
   target.memory.bytes().fill(0);
   const before = devices.map(({ name }) => sentPackets(name));
   t.true((await target.engine.batchRead(requests)).every(Boolean));
@@ -137,7 +142,7 @@ rdmaTest(`engine: closing ends reads under way, and leaves nothing behind${suffi
   const startedMs = performance.now();
   await Promise.all([target.engine.close(), server.engine.close()]);
   const results = await reading;
-  t.true(performance.now() - startedMs < 3_000);
+  t.true(performance.now() - startedMs < CLOSE_MAX_MS);
   t.true(results.includes(false));
   t.true(await staysUntouched(target.memory.bytes(), { byte: UNTOUCHED, forMs: WATCH_MS }));
   t.deepEqual(verbsObjects(), objects);
@@ -148,7 +153,15 @@ rdmaTest(`engine: the watch of these tests sees what a device writes${suffix}`, 
   const bench = new EngineBench(t);
   const server = bench.region(bench.engine(), 16 * MIB, 1);
   const target = bench.region(bench.engine(), 16 * MIB);
-  const reading = target.engine.batchRead([request(sourceOf(server), 0, target, 0, 16 * MIB)]);
-  t.false(await staysUntouched(target.memory.bytes(), { byte: UNTOUCHED, forMs: 10_000 }));
+  let isWatched = true;
+  // Again and again: one read may be over before the watch begins.
+  const reading = (async () => {
+    const whole = request(sourceOf(server), 0, target, 0, 16 * MIB);
+    let results = [true];
+    while (isWatched && results[0]) results = await target.engine.batchRead([whole]);
+  })();
+  const isUntouched = await staysUntouched(target.memory.bytes(), { byte: UNTOUCHED, forMs: 10_000 });
+  isWatched = false;
   await reading;
+  t.false(isUntouched);
 });
