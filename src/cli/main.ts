@@ -13,6 +13,7 @@ import { nodeCommand } from './node.js';
 import { streamProgress } from './progress.js';
 import { replayCommand } from './replay.js';
 import { statusCommand } from './status.js';
+import { printable } from './table.js';
 
 /** What a shell reports for a program that Ctrl-C ended. */
 const EXIT_INTERRUPTED = 130;
@@ -64,7 +65,8 @@ function report(error: unknown, signal: AbortSignal): number {
   }
   const cause = signal.aborted ? signal.reason : error;
   const message = cause instanceof Error ? cause.message : String(cause);
-  process.stderr.write(`error: ${message}\n`);
+  // Of what a node has answered it may be a part.
+  process.stderr.write(`error: ${message.split('\n').map(printable).join('\n')}\n`);
   if (process.env.MESHCACHE_LOG === 'debug' && error instanceof Error) process.stderr.write(`${error.stack}\n`);
   if (cause instanceof CommandFailure) return cause.exitStatus;
   return cause instanceof ConfigError ? EXIT_WRONG_USAGE : EXIT_FAILURE;

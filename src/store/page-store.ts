@@ -102,14 +102,14 @@ export class PageStore {
     this.#checkOpen();
     const startMs = this.#parts.clock.nowMs();
     const results = new Array<boolean>(keys.length).fill(false);
-    if (!this.#isPublishing) {
-      countSkippedWrites(this.#parts.metrics, 'draining', keys.length);
-      return results;
-    }
     const announcements: Promise<void>[] = [];
     for (const slice of slicesOf(pages)) {
       if (slice.start > 0) await this.#parts.clock.yield();
       if (this.#closed) break;
+      if (!this.#isPublishing) {
+        countSkippedWrites(this.#parts.metrics, 'draining', keys.length - slice.start);
+        break;
+      }
       const sliceKeys = keys.slice(slice.start, slice.end);
       const slicePages = pages.slice(slice.start, slice.end);
       const published = await this.#parts.pool.publishPages(sliceKeys, slicePages);

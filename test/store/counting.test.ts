@@ -1,4 +1,5 @@
 import test, { type ExecutionContext } from 'ava';
+import { COPY_SLICE_MAX_BYTES } from '../../src/base/limits.js';
 import { silentLogger } from '../../src/base/log.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import { Metrics } from '../../src/metrics/metrics.js';
@@ -85,6 +86,16 @@ test('store counting: a page that no directory owner takes is a skipped write', 
   t.is(await value('skipped_writes_total', { reason: 'directory' }), 1);
   t.is(await value('skipped_writes_total', { reason: 'no_room' }), 0);
   t.is(await value('writes_total', {}), 1);
+});
+
+test('store counting: what a call has not published when the node stops publishing is skipped', async (t) => {
+  const clock = Object.assign(Object.create(patientClock), { yield: async () => store.stopPublishing() });
+  const { store, page, value } = await bench(t, { clock });
+  const large = { ...page(), length: COPY_SLICE_MAX_BYTES };
+  t.deepEqual(await store.set(['a', 'b', 'c'], [page(), large, page()]), [true, false, false]);
+  t.is(await value('skipped_writes_total', { reason: 'draining' }), 2);
+  t.deepEqual(await store.set(['d'], [page()]), [false]);
+  t.is(await value('skipped_writes_total', { reason: 'draining' }), 3);
 });
 
 test('store counting: a page of the own pool that is damaged is dropped and counted', async (t) => {
