@@ -133,10 +133,11 @@ test('hot reads: copies take their share of the pool, not more', async (t) => {
     most = Math.max(most, bytes);
     t.true(bytes <= shareBytes, `${bytes}`);
     t.true(reader.stats().poolUsedBytes <= shareBytes + PAGE);
-    return (await hotCopies(reader)) >= keys.length;
+    return (await hotCopies(reader)) > share;
   });
-  t.is(most, shareBytes);
-  t.is(reader.stats().poolEntries, share + 1);
+  // What could not be copied while the machine stood still is not asked for again so soon.
+  t.true(most > shareBytes / 2, `${most}`);
+  t.true(reader.stats().poolEntries <= share + 1);
   await read(t, reader, 'own', content(1000, PAGE));
 });
 
