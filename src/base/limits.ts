@@ -164,6 +164,8 @@ export const ANNOUNCE_AT_ONCE_NODES_COUNT = 8;
 export const ANNOUNCE_SPREAD_PER_NODE_MS = 2;
 /** The pause before an owner that has not taken what it was told is told again, at the most. */
 export const ANNOUNCE_RETRY_MAX_MS = 8_000;
+/** An owner that asks for everything again gets it so often, at the most. */
+export const ANNOUNCE_ASKED_GAP_MS = 5_000;
 
 export const MEMBERS_MAX_COUNT = 4096;
 /** Points of one hash ring: nodes times vnodes. */

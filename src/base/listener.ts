@@ -10,6 +10,8 @@ export interface ListenerParts {
   readonly plane: AuthFailurePlane;
   readonly options: net.ServerOpts;
   readonly rates?: ConnectionRates | undefined;
+  /** Whether it never stops listening: the port must not be another's for a moment. */
+  readonly keepsPort?: boolean;
   /** The socket is the callee's. */
   onConnection(socket: net.Socket): void;
   /** A connection was turned away before anything was read from it. */
@@ -34,6 +36,8 @@ export class Listener {
   #end: (() => void) | undefined;
   #cancelPause: (() => void) | undefined;
   #loggedAtMs = Number.NEGATIVE_INFINITY;
+  #saidResumeFailure = false;
+  #closing: Promise<void> | undefined;
 
   constructor(parts: ListenerParts) {
     this.#parts = parts;
@@ -60,10 +64,10 @@ export class Listener {
     this.#limits.proved(address);
   }
 
-  /** Accepts nothing more; resolves when the port is free and every connection has ended. Once, after {@link listen}. */
+  /** Accepts nothing more; resolves when the port is free and every connection has ended. After {@link listen}; idempotent. */
   close(): Promise<void> {
     this.#cancelPause?.();
-    return new Promise((resolve) => {
+    this.#closing ??= new Promise((resolve) => {
       this.#end = () => this.#server.close(() => resolve());
       // A socket that is about to listen can be closed only when it does.
       if (this.#state === 'starting' || this.#state === 'resuming') {
@@ -73,6 +77,7 @@ export class Listener {
       this.#state = 'closed';
       this.#end();
     });
+    return this.#closing;
   }
 
   #admits(socket: net.Socket): boolean {
@@ -83,7 +88,7 @@ export class Listener {
     socket.on('error', () => {});
     // Unlike an orderly end, a reset leaves nothing behind in the kernel.
     socket.resetAndDestroy();
-    if (verdict === 'pause') this.#pause(address);
+    if (verdict === 'pause' && this.#parts.keepsPort !== true) this.#pause(address);
     return false;
   }
 
@@ -122,6 +127,7 @@ export class Listener {
     this.#settle?.();
     if (this.#state !== 'ending') {
       this.#state = 'open';
+      this.#saidResumeFailure = false;
       return;
     }
     this.#state = 'closed';
@@ -134,7 +140,9 @@ export class Listener {
       this.#state = 'closed';
       return;
     }
-    this.#parts.onError(error);
+    // Another one may hold the port for long; it is tried ten times a second.
+    if (!this.#saidResumeFailure) this.#parts.onError(error);
+    this.#saidResumeFailure = this.#state === 'resuming';
     if (this.#state === 'ending') {
       this.#state = 'closed';
       this.#end?.();

@@ -1,7 +1,11 @@
 import type { Clock } from '../base/clock.js';
 import { type Environment, systemEnvironment } from '../base/environment.js';
 import { ArgumentError } from '../base/errors.js';
-import { DIRECTORY_KEY_MAX_BYTES, DIRECTORY_REQUESTS_IN_FLIGHT_MAX_COUNT } from '../base/limits.js';
+import {
+  DIRECTORY_KEY_MAX_BYTES,
+  DIRECTORY_REQUESTS_IN_FLIGHT_MAX_COUNT,
+  RPC_CALL_TIMEOUT_MS,
+} from '../base/limits.js';
 import type { MetricsSink } from '../base/metrics-sink.js';
 import type { Endpoint } from '../base/network.js';
 import { RpcClient } from '../rpc/client.js';
@@ -37,6 +41,8 @@ export interface DirectoryClientOptions {
    * Former rings must stay usable (see `rings`). Default 0.
    */
   readonly formerRingMs?: number;
+  /** Whether former owners are asked at all: what they know may be out of date, which nothing but a checksum shows. Default true. */
+  readonly asksFormerOwners?: boolean;
 }
 
 /** What goes to an owner in order: locations, or which of whose to drop. */
@@ -86,6 +92,7 @@ export class DirectoryClient {
   readonly #clock: Clock;
   readonly #metrics: MetricsSink;
   readonly #formerRingMs: number;
+  readonly #asksFormerOwners: boolean;
   /** By owner; an owner that nothing is asked of has none. */
   readonly #statements = new Map<string, RequestQueue<Statement, Uint8Array>>();
   readonly #gets = new Map<string, RequestQueue<Search, FoundLocations>>();
@@ -107,6 +114,7 @@ export class DirectoryClient {
     this.#clock = env.clock;
     this.#metrics = env.metrics;
     this.#formerRingMs = options.formerRingMs ?? 0;
+    this.#asksFormerOwners = options.asksFormerOwners ?? true;
     // Without an incarnation, a later client of the same node is told from an earlier one by its statements only.
     this.#generation = options.incarnation === undefined ? Math.floor(env.clock.wallMs()) * 1000 : 0;
     this.#nodeId = options.nodeId ?? '';
@@ -326,9 +334,12 @@ export class DirectoryClient {
   async #ask(keys: readonly string[], ask: (ownerId: string, request: number[]) => Promise<number[]>): Promise<void> {
     this.#check(keys);
     await this.#inSlices(keys, async (slice, start) => {
+      // Owners that are silent cost a deadline each, one rank after the other.
+      const formerUntilMs = this.#clock.nowMs() + 2 * (this.#timeoutMs ?? RPC_CALL_TIMEOUT_MS);
       await askOwners(slice, {
         replicas: this.#replicas,
         rings: () => this.rings(),
+        asksFormer: () => this.#asksFormerOwners && this.#clock.nowMs() < formerUntilMs,
         ownNode: this.#localShard === undefined ? undefined : this.#nodeId,
         isReachable: (ownerId) => this.#isLocal(ownerId) || this.#resolveControl(ownerId) !== undefined,
         ask: async (ownerId, request) => {

@@ -1,7 +1,8 @@
 import { addTo, eachRequest, NO_OWNER, type OwnerRing, ownersOf } from './owners.js';
 
-/** Former owners of one key that are asked about it. */
+/** Former owners of one key that are asked about it, and former rings that are looked at for them, the latest first. */
 const FORMER_OWNERS_MAX_COUNT = 2;
+const FORMER_RINGS_MAX_COUNT = 4;
 
 export interface OwnerSearch {
   readonly replicas: number;
@@ -11,6 +12,8 @@ export interface OwnerSearch {
   readonly ownNode: string | undefined;
   /** Whether a former owner can still be asked. */
   isReachable(ownerId: string): boolean;
+  /** Whether former owners are asked after those of now: not when these have taken as long as a call may. */
+  asksFormer(): boolean;
   /** Returns the indices that it has found nothing for. */
   ask(ownerId: string, request: number[]): Promise<number[]>;
 }
@@ -35,9 +38,10 @@ export async function askOwners(keys: readonly string[], search: OwnerSearch): P
       return owner === NO_OWNER || (rank >= 0 && owner === own) ? undefined : nodes[owner];
     });
   }
-  if (left.length === 0) return;
+  if (left.length === 0 || !search.asksFormer()) return;
   const further = furtherOwners(keys, left, search, (i) => Array.from(rowOf(i), (owner) => nodes[owner]), ring);
   for (let round = 0; round < FORMER_OWNERS_MAX_COUNT && further.size > 0 && left.length > 0; round++) {
+    if (!search.asksFormer()) return;
     left = await askRound(keys, left, search, (i) => further.get(i)?.[round]);
   }
 }
@@ -75,16 +79,18 @@ function furtherOwners(
   const others = [current, ...former.reverse()].filter((other) => other !== undefined && other !== ring) as OwnerRing[];
   if (others.length === 0) return further;
   const leftKeys = left.map((i) => keys[i] as string);
-  for (const other of others) {
+  for (const other of others.slice(0, FORMER_RINGS_MAX_COUNT)) {
     const owners = ownersOf(other, leftKeys, replicas);
-    for (const [at, owner] of owners.entries()) {
-      const ownerId = other.nodes[owner];
-      if (ownerId === undefined) continue;
-      const i = left[Math.floor(at / replicas)] as number;
-      const known = further.get(i) ?? [];
-      if (known.length >= FORMER_OWNERS_MAX_COUNT || known.includes(ownerId)) continue;
-      if (askedOf(i).includes(ownerId) || !isReachable(ownerId)) continue;
-      further.set(i, [...known, ownerId]);
+    for (const [row, i] of left.entries()) {
+      let known = further.get(i) ?? [];
+      if (known.length >= FORMER_OWNERS_MAX_COUNT) continue;
+      const asked = askedOf(i);
+      for (const owner of owners.subarray(row * replicas, (row + 1) * replicas)) {
+        const ownerId = other.nodes[owner];
+        if (ownerId === undefined || asked.includes(ownerId) || known.includes(ownerId)) continue;
+        if (known.length < FORMER_OWNERS_MAX_COUNT && isReachable(ownerId)) known = [...known, ownerId];
+      }
+      if (known.length > 0) further.set(i, known);
     }
   }
   return further;

@@ -1,5 +1,6 @@
 import type { Environment } from '../base/environment.js';
 import {
+  ANNOUNCE_ASKED_GAP_MS,
   ANNOUNCE_AT_ONCE_NODES_COUNT,
   ANNOUNCE_RETRY_MAX_MS,
   ANNOUNCE_SPREAD_PER_NODE_MS,
@@ -47,6 +48,8 @@ export class Announcer {
   readonly #failures = new Map<string, number>();
   /** Owner -> cancels its next attempt. */
   readonly #retries = new Map<string, () => void>();
+  /** Owner -> when it is or was told everything because it had asked for that. */
+  readonly #askedMs = new Map<string, number>();
   #endSpread: () => void = () => {};
   #stopped = false;
 
@@ -72,10 +75,15 @@ export class Announcer {
     this.#againWithout(NOBODY);
   }
 
-  /** Tells this owner everything once more, which has lost what it was told; soon, however often it is called. */
+  /** Tells this owner everything once more, which has lost what it was told: soon, but not again and again, however often it is called. */
   announceTo(ownerId: string): void {
     const { incarnations } = this.#views.at(-1) as RingView;
-    if (incarnations.has(ownerId)) this.#tellLater(ownerId, RPC_RETRY_AFTER_MS);
+    if (!incarnations.has(ownerId) || this.#retries.has(ownerId)) return;
+    const nowMs = this.#env.clock.nowMs();
+    const restedMs = (this.#askedMs.get(ownerId) ?? Number.NEGATIVE_INFINITY) + ANNOUNCE_ASKED_GAP_MS;
+    const dueMs = Math.max(nowMs + RPC_RETRY_AFTER_MS, restedMs);
+    this.#askedMs.set(ownerId, dueMs);
+    this.#tellLater(ownerId, dueMs - nowMs);
   }
 
   /** The rings that this may still ask. */
@@ -163,7 +171,9 @@ export class Announcer {
       if (isComplete) this.#failures.delete(ownerId);
       else this.#retryLater(ownerId);
     }
-    for (const ownerId of this.#failures.keys()) if (!incarnations.has(ownerId)) this.#failures.delete(ownerId);
+    for (const byOwner of [this.#failures, this.#askedMs]) {
+      for (const ownerId of byOwner.keys()) if (!incarnations.has(ownerId)) byOwner.delete(ownerId);
+    }
   }
 
   async #announceTo(ownerId: string, keys: readonly string[]): Promise<boolean> {

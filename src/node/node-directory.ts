@@ -16,6 +16,8 @@ export interface NodeDirectoryOptions {
   readonly self: NodeInfo;
   readonly vnodes: number;
   readonly replicas: number;
+  /** Whether what a former owner of a key knows may be used, see {@link DirectoryClient}. */
+  readonly asksFormerOwners: boolean;
   /** After so long every node goes by a change of members. */
   readonly settleMs: number;
   readonly endpointOf: (nodeId: string) => Endpoint | undefined;
@@ -36,7 +38,8 @@ export class NodeDirectory {
   readonly #env: Environment;
   #antiEntropy: AntiEntropy | undefined;
 
-  constructor({ self, vnodes, replicas, settleMs, endpointOf, isLive, rpc, env }: NodeDirectoryOptions) {
+  constructor(options: NodeDirectoryOptions) {
+    const { self, vnodes, replicas, settleMs, endpointOf, isLive, rpc, env } = options;
     const { nodeId, incarnation } = self;
     this.#replicas = replicas;
     this.#env = env;
@@ -50,6 +53,7 @@ export class NodeDirectory {
       localShard: this.#shard,
       // Former owners forget after the delay, by their own clocks and by the news that reached them later.
       formerRingMs: 2 * settleMs,
+      asksFormerOwners: options.asksFormerOwners,
       env,
     });
     const initial = { ring, incarnations: new Map([[nodeId, incarnation]]) };

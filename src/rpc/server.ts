@@ -6,6 +6,7 @@ import { ArgumentError, ClosedError, ConfigError } from '../base/errors.js';
 import {
   HANDSHAKES_PENDING_MAX_COUNT,
   RPC_CONNECTIONS_MAX_COUNT,
+  RPC_GRANTED_BYTES,
   RPC_METHOD_MAX_BYTES,
   RPC_SERVER_BUFFERED_MAX_BYTES,
   RPC_SERVER_HELD_MAX_BYTES,
@@ -59,6 +60,7 @@ export class RpcServer {
   readonly #port: number;
   readonly #maxConnections: number;
   readonly #rates: ConnectionRates | undefined;
+  readonly #keepsPort: boolean;
   readonly #env: Environment;
   readonly #codec = new MessageCodec();
   readonly #handlers = new Map<string, RpcHandler>();
@@ -89,6 +91,8 @@ export class RpcServer {
     this.#port = port;
     this.#maxConnections = options.maxConnections ?? RPC_CONNECTIONS_MAX_COUNT;
     this.#rates = options.rates;
+    // Whoever holds the port is the master.
+    this.#keepsPort = options.service === 'discovery';
     this.#env = options.env ?? systemEnvironment();
     this.#authFailures = new AuthFailures('rpc', this.#env);
     this.#env.metrics.setGaugeProvider('meshcache_rpc_connections', () => this.#connections.size, {
@@ -115,6 +119,7 @@ export class RpcServer {
       plane: 'rpc',
       options: { allowHalfOpen: false },
       rates: this.#rates,
+      keepsPort: this.#keepsPort,
       onConnection: (socket) => this.#accept(socket),
       onRefused: () => this.#fault('too_many_connections'),
       onError: (error) => this.#env.log.log('error', 'control server failed', { error: error.message }),
@@ -161,7 +166,9 @@ export class RpcServer {
 
   /** Of requests that have not come whole: who has sent most of one goes while there is too much. */
   #shedHeld(): void {
-    if (this.#heldBytes() <= RPC_SERVER_HELD_MAX_BYTES) return;
+    let bytes = 0;
+    for (const { heldBytes } of this.#connections) bytes += Math.max(0, heldBytes - RPC_GRANTED_BYTES);
+    if (bytes <= RPC_SERVER_HELD_MAX_BYTES) return;
     const connections = [...this.#connections];
     connections.reduce((most, one) => (one.heldBytes > most.heldBytes ? one : most)).shed();
   }

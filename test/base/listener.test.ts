@@ -11,7 +11,7 @@ import { until } from '../support.js';
 const HOST = '127.0.0.1';
 const RATES: ConnectionRates = { perAddressPerS: 1, perAddressBurstCount: 4, perS: 20, burstCount: 5, pauseMs: 50 };
 
-async function listen(t: ExecutionContext, rates = RATES) {
+async function listen(t: ExecutionContext, rates = RATES, keepsPort = false) {
   const seen = { accepted: [] as net.Socket[], refused: 0, errors: [] as Error[], pauses: 0, logged: 0 };
   const listener = new Listener({
     env: systemEnvironment({
@@ -22,6 +22,7 @@ async function listen(t: ExecutionContext, rates = RATES) {
     plane: 'data',
     options: {},
     rates,
+    keepsPort,
     onConnection(socket) {
       seen.accepted.push(socket);
       socket.on('error', () => {});
@@ -92,6 +93,28 @@ test('listener: in a flood it listens for moments only, keeps what it has, and c
   t.is(seen.logged, 1, 'one record for all pauses');
 });
 
+test('listener: one that is to keep its port listens in a flood, too, and nobody else can have it', async (t) => {
+  const { port, seen, connect } = await listen(t, { ...RATES, perS: 0.001, burstCount: 1 }, true);
+  t.true(await isEchoed(connect('127.0.0.2')));
+  for (let i = 0; i < 20; i++) t.false(await isEchoed(connect(`127.0.0.${3 + i}`)));
+  t.is(seen.refused, 20, 'by the listener, not by the kernel');
+  t.is(seen.pauses, 0);
+  const thief = net.createServer().listen(port, HOST);
+  const [error] = await once(thief, 'error');
+  t.is(error.code, 'EADDRINUSE');
+});
+
+test('listener: closing twice while a pause ends is closing once', async (t) => {
+  const { listener, port, seen, connect } = await listen(t, { ...RATES, perS: 0.001, burstCount: 1, pauseMs: 0 });
+  await isEchoed(connect('127.0.0.2'));
+  await isEchoed(connect('127.0.0.2'));
+  for (const socket of seen.accepted) socket.destroy();
+  await Promise.all([listener.close(), listener.close()]);
+  const other = net.createServer().listen(port, HOST);
+  await t.notThrowsAsync(once(other, 'listening'));
+  other.close();
+});
+
 test('listener: one that is closed while it does not listen leaves its port to others', async (t) => {
   const { listener, port, seen, connect } = await listen(t, { ...RATES, perS: 0.001, burstCount: 1, pauseMs: 600_000 });
   await isEchoed(connect('127.0.0.2'));
@@ -114,6 +137,7 @@ test('listener: a port that another one has taken in the pause is tried again un
   const thief = net.createServer((socket) => socket.destroy()).listen(port, HOST);
   await once(thief, 'listening');
   await until(() => seen.errors.length > 0);
+  t.is(seen.errors.length, 1, 'told once, however often it is tried');
   await new Promise((resolve) => thief.close(resolve));
   await until(async () => isEchoed(connect('127.0.0.4')));
 });

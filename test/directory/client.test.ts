@@ -421,6 +421,14 @@ test('directory: what a new owner has not been told yet is found with a former o
   await client.find(keys, (some) => shown.push(...some.map(([i]) => i)));
   t.is(shown.length, keys.length, 'each index once');
   t.deepEqual(await client.exists(['missing']), [false]);
+  const careful = new DirectoryClient(three, resolve, 2, {
+    rpc: newClient(t),
+    env,
+    formerRingMs: 1000,
+    asksFormerOwners: false,
+  });
+  careful.setRing(four);
+  t.false((await careful.exists(unknown)).includes(true), 'unless what is out of date must not be used');
   clock.advance(1000);
   t.false((await client.exists(unknown)).includes(true), 'a former owner may have forgotten it by then');
 });

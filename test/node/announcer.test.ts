@@ -1,5 +1,5 @@
 import test, { type ExecutionContext } from 'ava';
-import { ANNOUNCE_RETRY_MAX_MS, RPC_RETRY_AFTER_MS } from '../../src/base/limits.js';
+import { ANNOUNCE_ASKED_GAP_MS, ANNOUNCE_RETRY_MAX_MS, RPC_RETRY_AFTER_MS } from '../../src/base/limits.js';
 import { ConsistentHashRing } from '../../src/core/index.js';
 import { DirectoryClient, type LocationSource } from '../../src/directory/client.js';
 import type { RingView } from '../../src/directory/reannounce.js';
@@ -129,6 +129,28 @@ test('announcer: the pause before an owner is told again is bounded', async (t) 
   }
   await until(() => attempts === 9 && announcer.rings().length === 1);
   t.is(clock.pendingCount, 0, 'given up in the end');
+});
+
+test('announcer: an owner that asks for everything gets it soon, and not again and again', async (t) => {
+  const after = viewOf('a', 'b');
+  const { clock, directory, announcer } = newAnnouncer(t, after);
+  let passes = 0;
+  directory.answer = async () => Boolean(++passes);
+  announcer.announceTo('nobody');
+  t.is(clock.pendingCount, 0);
+  announcer.announceTo('b');
+  clock.advance(1.25 * RPC_RETRY_AFTER_MS);
+  await until(() => passes === 1 && announcer.rings().length === 1);
+  t.is(directory.told.get('b')?.size, ownedBy(after, 'b').length);
+  for (let i = 0; i < 5; i++) {
+    announcer.announceTo('b');
+    t.is(clock.pendingCount, 1);
+  }
+  clock.advance(ANNOUNCE_ASKED_GAP_MS / 2);
+  t.is(clock.pendingCount, 1, 'not yet');
+  clock.advance(ANNOUNCE_ASKED_GAP_MS);
+  await until(() => passes === 2 && announcer.rings().length === 1);
+  t.is(clock.pendingCount, 0);
 });
 
 test('announcer: keys put under a view that came and went within a pass reach the owners after it', async (t) => {
