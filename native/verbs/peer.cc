@@ -84,11 +84,15 @@ bool Peer::connected(Connection& connection) {
   if (other != nullptr && other->remote_engine_id != connection.remote_engine_id) return false;
   slots_[connection.rail_slot].backoff = 0;
   links_.count_connected(other == nullptr && has_failed_);
-  if (other == nullptr) has_failed_ = false;
+  if (other == nullptr) {
+    has_failed_ = false;
+    torn_count_ = 0;
+  }
   // Read again for each connection: whatever is posted on one was in the table after it was made, and
   // an owner that withdraws memory ends all connections first.
   forget_table();
   rails_tried_ = 0;
+  has_answered_ = false;
   return true;
 }
 
@@ -96,17 +100,21 @@ void Peer::connect_failed(Connection& connection, OpStatus reason, bool has_answ
   Slot& slot = slots_[connection.rail_slot];
   slot.backoff = std::min(kSlotBackoffMax, std::max(kSlotBackoffMin, slot.backoff * 2));
   slot.retry_at = links_.now() + slot.backoff;
-  has_answered_ |= has_answered;
   detach(connection);
-  if (any(Connection::State::kEstablished) || is_connecting() || !has_work()) return;
+  if (any(Connection::State::kEstablished)) return;
+  has_answered_ |= has_answered;
+  if (is_connecting() || !has_work()) return;
   connect_first(reason);
 }
 
 void Peer::lost(Connection& connection, OpStatus reason, bool may_retry) {
   detach(connection);
   has_failed_ = true;
-  if (may_retry || any(Connection::State::kEstablished) || is_connecting()) return;
-  fail_all(reason);
+  if (may_retry || any(Connection::State::kEstablished)) return;
+  if (!is_connecting()) return fail_all(reason);
+  // It is silent: the attempt under way decides, and no other one after it.
+  rails_tried_ = static_cast<uint32_t>(links_.rail_count());
+  has_answered_ = false;
 }
 
 void Peer::table_arrived() {
@@ -226,6 +234,8 @@ void Peer::connect_missing() {
 
 void Peer::request_table() {
   if (table_scratch_ >= 0) return;
+  // Nobody has looked for so long: what was torn then is not in a row with what comes.
+  if (links_.now() - reading_since_ > kTornLimit) torn_count_ = 0;
   if (torn_count_ >= kTornAtOnceCount && links_.now() < reading_since_ + kTornPause) return;
   Connection* connection = least_loaded();
   if (connection == nullptr) return;
