@@ -50,7 +50,7 @@ class LeavingNode {
         stopPublishing: () => this.stops++,
       },
       copies: { copy },
-      wanted: { keys: () => KEYS },
+      wanted: { keys: () => KEYS, read() {} },
       disk: null,
       env: { ...systemEnvironment({ log: silentLogger }), clock: this.clock },
     } as never);
