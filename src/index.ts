@@ -5,7 +5,7 @@ export type { Environment } from './base/environment.js';
 export * from './base/errors.js';
 export type { Logger, LogLevel } from './base/log.js';
 export type { Labels, MetricsSink } from './base/metrics-sink.js';
-export type { Endpoint, Network } from './base/network.js';
+export type { Endpoint, ListenOptions, Network } from './base/network.js';
 export type { RandomSource } from './base/random.js';
 export type { ClusterSecrets } from './base/secrets.js';
 export type { TlsIdentity, TlsTexts } from './base/tls.js';

@@ -31,7 +31,7 @@ export interface RpcServerOptions {
   readonly maxConnections?: number;
   /** What it is for: a label of its metrics; default `control`. */
   readonly service?: RpcService;
-  /** Of strangers; default: those of `limits.ts`. */
+  /** @internal Of strangers; default: those of `limits.ts`. */
   readonly rates?: ConnectionRates;
   readonly env?: Environment;
 }
