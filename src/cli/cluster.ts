@@ -6,7 +6,8 @@ import { findFreePort, LOOPBACK } from '../bench/free-port.js';
 import type { AgentCommand, AgentReply, AgentSetup, AgentStarted, AgentStatus, RunResult } from './agent-protocol.js';
 import { CommandFailure } from './failure.js';
 
-const START_TIMEOUT_MS = 30_000;
+/** One that ends instead is noticed at once; an emulated machine that is busy takes most of a minute. */
+const START_TIMEOUT_MS = 120_000;
 const CLOSE_TIMEOUT_MS = 10_000;
 /** The end of what a process wrote to stderr, for the message when it dies. */
 const STDERR_TAIL_CHARS = 8_192;
