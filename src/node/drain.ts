@@ -9,6 +9,7 @@ import {
   HANDOVERS_IN_FLIGHT_MAX_COUNT,
 } from '../base/limits.js';
 import { shown } from '../base/shown.js';
+import { slicesOf } from '../store/page-slices.js';
 
 /** DRAIN.md beside this file has its fields. */
 export const DRAIN_METHOD = 'node.drain';
@@ -200,18 +201,10 @@ export function drainTimeoutMs(value: unknown): number {
 
 /** Keys of pages that are here, in requests of limited size. */
 function requestsOf(keys: readonly string[], lengths: readonly (number | null)[]): string[][] {
-  const requests: string[][] = [];
-  let bytes = Number.POSITIVE_INFINITY;
-  keys.forEach((key, i) => {
+  const pages = keys.flatMap((key, i) => {
     const length = lengths[i] ?? null;
-    if (length === null) return;
-    const isFull = requests.at(-1)?.length === COPY_REQUEST_MAX_KEYS || bytes + length > COPY_REQUEST_TARGET_BYTES;
-    if (isFull) {
-      requests.push([]);
-      bytes = 0;
-    }
-    (requests.at(-1) as string[]).push(key);
-    bytes += length;
+    return length === null ? [] : [{ key, length }];
   });
-  return requests;
+  const limits = { maxBytes: COPY_REQUEST_TARGET_BYTES, maxCount: COPY_REQUEST_MAX_KEYS };
+  return [...slicesOf(pages, limits)].map(({ start, end }) => pages.slice(start, end).map(({ key }) => key));
 }

@@ -6,13 +6,16 @@ export interface Slice {
   readonly end: number;
 }
 
-/** Runs of pages of at most COPY_SLICE_MAX_BYTES together; a larger page is a run of its own. */
-export function* slicesOf(pages: readonly { readonly length: number }[]): Generator<Slice> {
+/** Runs of at most `maxCount` pages and `maxBytes` together; a larger page is a run of its own. */
+export function* slicesOf(
+  pages: readonly { readonly length: number }[],
+  { maxBytes = COPY_SLICE_MAX_BYTES, maxCount = Number.POSITIVE_INFINITY } = {},
+): Generator<Slice> {
   let start = 0;
   let bytes = 0;
   for (let end = 0; end < pages.length; end++) {
     const length = (pages[end] as { readonly length: number }).length;
-    if (end > start && bytes + length > COPY_SLICE_MAX_BYTES) {
+    if (end > start && (bytes + length > maxBytes || end - start === maxCount)) {
       yield { start, end };
       start = end;
       bytes = 0;

@@ -13,6 +13,7 @@ import { HostRegion } from '../memory/host-region.js';
 import { PageCopies } from '../memory/page-copies.js';
 import { nativeCopyThreads } from '../pool/copy-threads.js';
 import type { PageBytes, PublishedPool } from '../pool/published-pool.js';
+import { slicesOf } from './page-slices.js';
 import type { CallerPage, PageStore } from './page-store.js';
 import { RemoteReads, type RemoteReadsParts } from './remote-reads.js';
 
@@ -114,8 +115,10 @@ export class RemoteCopies {
       const { nodeId: owner = nodeId, length = 0 } = locations[i] ?? {};
       return owner !== nodeId && length > 0 && length <= lengthMaxBytes ? [{ key, length }] : [];
     });
-    for (const batch of batchesOf(wanted, Math.min(this.#maxBytes, COPY_REQUEST_TARGET_BYTES))) {
+    const maxBytes = Math.min(this.#maxBytes, COPY_REQUEST_TARGET_BYTES);
+    for (const { start, end } of slicesOf(wanted, { maxBytes })) {
       if (this.#isClosed) return new Uint8Array(keys.length);
+      const batch = wanted.slice(start, end);
       const hasRoom = this.#makeRoom(bytesOf(batch), reason);
       const count = await this.#copyBatch(hasRoom ? batch : this.#fitting(batch));
       if (count > 0) metrics.count('meshcache_copied_pages_total', count, { reason });
@@ -242,19 +245,4 @@ function targetsIn(region: HostRegion, batch: readonly Wanted[]): CallerPage[] {
 
 function bytesOf(batch: readonly Wanted[]): number {
   return batch.reduce((sum, { length }) => sum + length, 0);
-}
-
-/** In order; a page that is larger than a batch is one of its own. */
-function batchesOf(wanted: readonly Wanted[], targetBytes: number): Wanted[][] {
-  const batches: Wanted[][] = [];
-  let bytes = Number.POSITIVE_INFINITY;
-  for (const page of wanted) {
-    if (bytes + page.length > targetBytes) {
-      batches.push([]);
-      bytes = 0;
-    }
-    (batches.at(-1) as Wanted[]).push(page);
-    bytes += page.length;
-  }
-  return batches;
 }

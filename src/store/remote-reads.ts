@@ -96,8 +96,8 @@ export class RemoteReads {
       const before = new Set(failed.all);
       const reads = await this.#readOnce({ keys, pages, stale, failed }, left, round === 0 ? onOwn : () => {});
       for (const read of reads) {
-        const before = last.get(read.index);
-        if (before !== undefined && before.nodeId !== read.nodeId) earlier.push(before);
+        const previous = last.get(read.index);
+        if (previous !== undefined && previous.nodeId !== read.nodeId) earlier.push(previous);
         last.set(read.index, read);
       }
       const missed = reads.filter(({ isRead }) => !isRead);
