@@ -9,7 +9,7 @@ import { HostRegion } from '../memory/host-region.js';
 import { MeshCacheStore } from '../node/meshcache-store.js';
 import { type NodeTraffic, TrafficCount } from './cluster-traffic.js';
 import { serveCommands } from './serving-process.js';
-import { benchKeys, isStamped, stampPage } from './store-pages.js';
+import { benchKeys, isStamped, plainStorage, stampPage } from './store-pages.js';
 
 export const CLUSTER_PAGE_BYTES = 16 * 1024;
 const POOL_BYTES = 8 * 2 ** 20;
@@ -91,10 +91,16 @@ async function carryOut(command: ClusterCommand): Promise<Partial<ClusterAnswer>
   switch (command.kind) {
     case 'join': {
       setup = command;
-      store = await MeshCacheStore.create(storageOf(command.discoveryAddr, command.host), {
-        network: traffic.network(systemNetwork),
-        metrics: { ...noMetrics, count: (name, amount = 1) => void counts.set(name, (counts.get(name) ?? 0) + amount) },
-      });
+      store = await MeshCacheStore.create(
+        plainStorage(command.discoveryAddr, POOL_BYTES, { local_hostname: command.host }),
+        {
+          network: traffic.network(systemNetwork),
+          metrics: {
+            ...noMetrics,
+            count: (name, amount = 1) => void counts.set(name, (counts.get(name) ?? 0) + amount),
+          },
+        },
+      );
       const createdAtMs = Date.now();
       await publish(store, setup);
       return { createdAtMs, ...(await settle(store, command.peers)) };
@@ -135,24 +141,6 @@ async function until(holds: () => boolean): Promise<void> {
 function running(): MeshCacheStore {
   if (store === undefined) throw new Error('no node has joined');
   return store;
-}
-
-/** All but the sizes and the ports as a node has it by default. */
-function storageOf(discoveryAddr: string, host: string): Parameters<typeof MeshCacheStore.create>[0] {
-  return {
-    tpRank: 0,
-    tpSize: 1,
-    ppRank: 0,
-    ppSize: 1,
-    isMlaModel: true,
-    extraConfig: {
-      discovery_addr: discoveryAddr,
-      local_hostname: host,
-      protocol: 'tcp',
-      global_segment_size: POOL_BYTES,
-      metrics_enabled: false,
-    },
-  };
 }
 
 function keysOf(index: number): string[] {

@@ -27,8 +27,8 @@ const SET_MAX_BYTES = 16 * 2 ** 20;
 const STAMP_DISTANCE_BYTES = 4096;
 const MEMBERS_TIMEOUT_MS = 15_000;
 
-/** A node of the benchmark's cluster; the same key space for all of them. */
-export function benchStorage(
+/** A node of a benchmark's cluster; the same key space for all of them. All but the addresses and the size as it is by default. */
+export function plainStorage(
   discoveryAddr: string,
   poolBytes: number,
   extra: Readonly<Record<string, unknown>> = {},
@@ -44,14 +44,25 @@ export function benchStorage(
       local_hostname: '127.0.0.1',
       protocol: 'tcp',
       global_segment_size: poolBytes,
-      // Of two nodes with two replicas each would own every key: no lookup would cross to the other process.
-      directory_replicas: 1,
-      heartbeat_interval: 0.2,
-      member_ttl: 10,
       metrics_enabled: false,
       ...extra,
     },
   };
+}
+
+/** One of two nodes, of which one reads the other's pages. */
+export function benchStorage(
+  discoveryAddr: string,
+  poolBytes: number,
+  extra: Readonly<Record<string, unknown>> = {},
+): StorageConfig {
+  return plainStorage(discoveryAddr, poolBytes, {
+    // Of two nodes with two replicas each would own every key: no lookup would cross to the other process.
+    directory_replicas: 1,
+    heartbeat_interval: 0.2,
+    member_ttl: 10,
+    ...extra,
+  });
 }
 
 /** Keys as they are in practice: content hashes of 64 hexadecimal characters. */
