@@ -11,6 +11,7 @@ import {
 } from '../../src/base/limits.js';
 import { encodeHello, FRAME_HEADER_BYTES, FrameType, writeFrameHeader } from '../../src/rpc/frame.js';
 import { MessageCodec } from '../../src/rpc/message.js';
+import type { RpcServer } from '../../src/rpc/server.js';
 import { until } from '../support.js';
 import { newClient, rawConnection, startServer, testEnvironment } from './support.js';
 
@@ -22,8 +23,8 @@ function callFrame(requestId: number, method: string, params: object = {}): Buff
   return bytes;
 }
 
-test('rpc admission: peers that ask all that a server works on do not keep out one that asks little', async (t) => {
-  const { server, endpoint } = await startServer(t, testEnvironment());
+/** Calls of `slow` are answered when what is returned is called, and at once after that. */
+function handleSlowly(server: RpcServer): () => void {
   let release = (): void => {};
   const released = new Promise<void>((resolve) => {
     release = resolve;
@@ -32,6 +33,12 @@ test('rpc admission: peers that ask all that a server works on do not keep out o
     await released;
     return {};
   });
+  return () => release();
+}
+
+test('rpc admission: peers that ask all that a server works on do not keep out one that asks little', async (t) => {
+  const { server, endpoint } = await startServer(t, testEnvironment());
+  const release = handleSlowly(server);
   const calls = Array.from({ length: RPC_IN_FLIGHT_MAX_COUNT }, (_, i) => callFrame(i, 'slow'));
   const greedy = RPC_SERVER_IN_FLIGHT_MAX_COUNT / RPC_IN_FLIGHT_MAX_COUNT;
   for (let i = 0; i < greedy + 1; i++) {
@@ -53,14 +60,7 @@ test('rpc admission: peers that ask all that a server works on do not keep out o
 
 test('rpc admission: the bytes of calls under way are bounded, and count until their handlers have ended', async (t) => {
   const { server, endpoint } = await startServer(t, testEnvironment());
-  let release = (): void => {};
-  const released = new Promise<void>((resolve) => {
-    release = resolve;
-  });
-  server.handle('slow', async () => {
-    await released;
-    return {};
-  });
+  const release = handleSlowly(server);
   const bytes = new Uint8Array(15 * 2 ** 20);
   const fits = Math.floor(RPC_IN_FLIGHT_MAX_BYTES / bytes.length);
   const raw = await rawConnection(t, endpoint.port);
@@ -81,14 +81,7 @@ test.serial(
   'rpc admission: the bytes of calls under way are bounded for all peers together; small calls go on',
   async (t) => {
     const { server, endpoint } = await startServer(t, testEnvironment());
-    let release = (): void => {};
-    const released = new Promise<void>((resolve) => {
-      release = resolve;
-    });
-    server.handle('slow', async () => {
-      await released;
-      return {};
-    });
+    const release = handleSlowly(server);
     const large = callFrame(0, 'slow', { bytes: new Uint8Array(15 * 2 ** 20) });
     const fits = Math.floor(RPC_SERVER_IN_FLIGHT_MAX_BYTES / large.length);
     for (let i = 0; i < fits + 3; i++) {

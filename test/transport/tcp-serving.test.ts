@@ -8,7 +8,7 @@ import { systemRandom } from '../../src/base/random.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import { type TcpLimits, tcpLimits } from '../../src/transport/tcp/limits.js';
 import { Registrations, registrationOf } from '../../src/transport/tcp/registrations.js';
-import { ServingConnection } from '../../src/transport/tcp/serving-connection.js';
+import { ServingConnection, type ServingConnectionParts } from '../../src/transport/tcp/serving-connection.js';
 import { ServingCounters } from '../../src/transport/tcp/serving-counters.js';
 import { TcpTransport } from '../../src/transport/tcp/tcp-transport.js';
 import type { Mr } from '../../src/transport/transport.js';
@@ -236,13 +236,14 @@ class FullSocket extends EventEmitter {
   }
 }
 
-test('tcp serving: nothing more is received or answered before an answer has been taken', (t) => {
+/** Serves 1,000 bytes under rkey 5 to a reader whose socket is full after every write. */
+function fullConnection(t: ExecutionContext, parts: Partial<ServingConnectionParts> = {}) {
   const region = HostRegion.allocate(1000);
   t.teardown(() => region.free());
   const registrations = new Registrations(() => {});
   registrations.add(registrationOf(region, 5, region.start, 1000));
   const socket = new FullSocket();
-  new ServingConnection({
+  const connection = new ServingConnection({
     socket: socket as unknown as Socket,
     registrations,
     counters: new ServingCounters(),
@@ -251,7 +252,13 @@ test('tcp serving: nothing more is received or answered before an answer has bee
     random: systemRandom,
     onOpen() {},
     onUnauthenticated() {},
+    ...parts,
   });
+  return { region, socket, connection };
+}
+
+test('tcp serving: nothing more is received or answered before an answer has been taken', (t) => {
+  const { region, socket } = fullConnection(t);
   const frame = requestFrame(1, [{ rkey: 5, addr: region.addr, length: 100 }]);
   socket.emit('data', Buffer.concat([HELLO, frame, frame.subarray(0, 30)]));
   const answer = [`write ${RESPONSE_BYTES}`, 'write 100', 'pause'];
@@ -268,22 +275,7 @@ test('tcp serving: nothing more is received or answered before an answer has bee
 });
 
 test('tcp serving: what is encrypted is written in pieces, the next when the one before has been taken', (t) => {
-  const region = HostRegion.allocate(1000);
-  t.teardown(() => region.free());
-  const registrations = new Registrations(() => {});
-  registrations.add(registrationOf(region, 5, region.start, 1000));
-  const socket = new FullSocket();
-  const connection = new ServingConnection({
-    socket: socket as unknown as Socket,
-    registrations,
-    counters: new ServingCounters(),
-    limits: tcpLimits(),
-    clock: systemClock,
-    random: systemRandom,
-    writeMaxBytes: 250,
-    onOpen() {},
-    onUnauthenticated() {},
-  });
+  const { region, socket, connection } = fullConnection(t, { writeMaxBytes: 250 });
   const ops = [0n, 500n].map((offset) => ({ rkey: 5, addr: region.addr + offset, length: 300 }));
   const frame = requestFrame(1, ops);
   socket.emit('data', Buffer.concat([HELLO, frame, frame]));
