@@ -4,54 +4,84 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { findProgram } from './find-program.js';
 
-/** A certificate for the nodes of a benchmark, by an authority of its own. Its files are only there for the run. */
+/** Paths, as the configuration of a node has them. */
+export interface CertificateFiles {
+  readonly tlsCertFile: string;
+  readonly tlsKeyFile: string;
+  readonly tlsCaFile: string;
+}
+
+/** A certificate authority of its own, in a folder of its own, made by openssl. Whoever makes it calls `remove`. */
+export class Authority {
+  readonly folder = mkdtempSync(join(tmpdir(), 'meshcache-ca-'));
+  readonly #caFile = join(this.folder, 'ca.pem');
+  readonly #caKeyFile = join(this.folder, 'ca.key');
+
+  /** Throws, and leaves nothing behind, when openssl fails. */
+  constructor() {
+    try {
+      const days = ['-days', '30', '-subj', '/CN=test authority'];
+      this.#openssl('req', '-x509', ...this.#newKey(this.#caKeyFile), '-out', this.#caFile, ...days);
+    } catch (error) {
+      this.remove();
+      throw error;
+    }
+  }
+
+  /** A node's files. `validDays` is negative: it has expired. */
+  issue(name: string, validDays = 30): CertificateFiles {
+    const [key, request, cert] = ['key', 'csr', 'pem'].map((end) => join(this.folder, `${name}.${end}`)) as [
+      string,
+      string,
+      string,
+    ];
+    this.#openssl('req', ...this.#newKey(key), '-out', request, '-subj', `/CN=${name}`);
+    const by = ['-CA', this.#caFile, '-CAkey', this.#caKeyFile, '-CAcreateserial'];
+    this.#openssl('x509', '-req', '-in', request, ...by, '-days', String(validDays), '-out', cert);
+    return { tlsCertFile: cert, tlsKeyFile: key, tlsCaFile: this.#caFile };
+  }
+
+  remove(): void {
+    rmSync(this.folder, { recursive: true, force: true });
+  }
+
+  #newKey(path: string): string[] {
+    return ['-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:P-256', '-nodes', '-keyout', path];
+  }
+
+  #openssl(...args: string[]): void {
+    execFileSync('openssl', args, { stdio: 'pipe' });
+  }
+}
+
+/** A certificate for the nodes of a benchmark. Its files are only there for the run. */
 export class BenchCertificate {
-  readonly #folder: string;
+  readonly #authority: Authority;
+  /** Configuration keys with the files. */
+  readonly config: Readonly<Record<string, string>>;
 
   /** As text: why there is none. */
   static async make(): Promise<BenchCertificate | string> {
-    const openssl = await findProgram('openssl');
-    if (openssl === undefined) return 'openssl, which makes the certificates, is not installed';
-    const certificate = new BenchCertificate(mkdtempSync(join(tmpdir(), 'meshcache-bench-tls-')));
+    if ((await findProgram('openssl')) === undefined) return 'openssl, which makes the certificates, is not installed';
     try {
-      certificate.#make(openssl);
-      return certificate;
+      return new BenchCertificate(new Authority());
     } catch (error) {
-      certificate.remove();
       return `openssl failed: ${(error as Error).message}`;
     }
   }
 
-  private constructor(folder: string) {
-    this.#folder = folder;
-  }
-
-  /** Configuration keys with the files. */
-  get config(): Readonly<Record<string, string>> {
-    return {
-      tls_cert_file: this.#path('node.pem'),
-      tls_key_file: this.#path('node.key'),
-      tls_ca_file: this.#path('ca.pem'),
-    };
+  private constructor(authority: Authority) {
+    this.#authority = authority;
+    try {
+      const { tlsCertFile, tlsKeyFile, tlsCaFile } = authority.issue('node');
+      this.config = { tls_cert_file: tlsCertFile, tls_key_file: tlsKeyFile, tls_ca_file: tlsCaFile };
+    } catch (error) {
+      authority.remove();
+      throw error;
+    }
   }
 
   remove(): void {
-    rmSync(this.#folder, { recursive: true, force: true });
-  }
-
-  #make(openssl: string): void {
-    const run = (...args: string[]): Buffer => execFileSync(openssl, args, { stdio: 'pipe' });
-    const newKey = (name: string): string[] => {
-      const curve = ['-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:P-256', '-nodes'];
-      return [...curve, '-keyout', this.#path(`${name}.key`), '-subj', `/CN=meshcache bench ${name}`];
-    };
-    run('req', '-x509', ...newKey('ca'), '-out', this.#path('ca.pem'), '-days', '2');
-    run('req', ...newKey('node'), '-out', this.#path('node.csr'));
-    const authority = ['-CA', this.#path('ca.pem'), '-CAkey', this.#path('ca.key'), '-CAcreateserial'];
-    run('x509', '-req', '-in', this.#path('node.csr'), ...authority, '-days', '2', '-out', this.#path('node.pem'));
-  }
-
-  #path(name: string): string {
-    return join(this.#folder, name);
+    this.#authority.remove();
   }
 }
