@@ -196,10 +196,7 @@ export class RemoteCopies {
   #makeRoom(bytes: number, reason: CopyReason): boolean {
     if (this.#copiedBytes + bytes <= this.#maxBytes) return true;
     const { pool, pages } = this.#parts;
-    const keys = [...this.#copies.keys()];
-    const isHere = pool.hasBatch(keys);
-    for (const [i, key] of keys.entries()) if (isHere[i] === 0) this.#forget(key);
-    if (reason === 'handover') return this.#copiedBytes + bytes <= this.#maxBytes;
+    if (reason === 'handover') return false;
     const removed: string[] = [];
     for (const key of this.#copies.keys()) {
       if (this.#copiedBytes + bytes <= this.#maxBytes) break;
