@@ -6,7 +6,7 @@
 
 namespace meshcache {
 
-constexpr uint32_t kContractVersion = 1;
+constexpr uint32_t kContractVersion = 2;
 
 constexpr uint32_t kMemoryHugePages = 1;
 constexpr uint32_t kMemoryShared = 2;
@@ -14,12 +14,12 @@ constexpr uint32_t kMemoryShared = 2;
 constexpr uint32_t kContractAccessRemoteRead = 1;
 constexpr uint32_t kContractAccessLocalWrite = 2;
 
-constexpr uint32_t kOpColumns = 5;
+constexpr uint32_t kOpColumns = 6;
 constexpr char kOpStatusNames[] =
     "ok,bad_local_memory,refused,unreachable,rejected,remote_access,connection_lost,timeout,checksum,closed,"
-    "device_error";
+    "device_error,stale";
 constexpr char kRdmaStatNames[] =
     "readOps,readBytes,failedOps,checksumFailures,postedRequests,retriedOps,connections,acceptedConnections,"
-    "connects,reconnects,refusedConnections,protocolErrors,regionTableReads,lostConnections,droppedEvents";
+    "connects,reconnects,refusedConnections,protocolErrors,regionTableReads,lostConnections,droppedEvents,staleOps";
 
 }  // namespace meshcache

@@ -12,6 +12,7 @@ namespace meshcache {
 namespace {
 
 constexpr double kUint32Limit = 4294967296.0;
+constexpr double kStampLimit = 281474976710656.0;  // 2^(8 kStampBytes)
 constexpr double kNumberLimit = 9007199254740992.0;  // 2^53
 constexpr size_t kPieceColumns = 2;
 
@@ -192,6 +193,7 @@ void RdmaSession::submit(const Napi::CallbackInfo& info) {
     op.rkey = static_cast<uint32_t>(columns.whole(kUint32Limit));
     op.remote_addr = columns.whole(kNumberLimit);
     op.checksum = columns.checksum();
+    op.stamp = columns.whole(kStampLimit);
     op.first_piece = static_cast<uint32_t>(piece_count);
     op.piece_count = static_cast<uint32_t>(columns.whole(kUint32Limit));
     piece_count += op.piece_count;
@@ -215,7 +217,7 @@ Napi::Value RdmaSession::stats(const Napi::CallbackInfo& info) const {
   const uint64_t values[] = {s.read_ops,       s.read_bytes,          s.failed_ops,      s.checksum_failures,
                              s.posted_requests, s.retried_ops,        s.connections,     s.accepted_connections,
                              s.connects,       s.reconnects,          s.refused_connections, s.protocol_errors,
-                             s.region_table_reads, s.lost_connections, s.dropped_events};
+                             s.region_table_reads, s.lost_connections, s.dropped_events, s.stale_ops};
   constexpr size_t kCount = sizeof values / sizeof values[0];
   Napi::Float64Array array = Napi::Float64Array::New(info.Env(), kCount);
   for (size_t i = 0; i < kCount; i++) array[i] = static_cast<double>(values[i]);

@@ -7,6 +7,14 @@ import { shown } from './base/shown.js';
 export type DataProtocol = 'rdma' | 'tcp';
 /** Where the owner has the page. */
 export type Tier = 'memory' | 'disk';
+/**
+ * What a key stands for. `named`: one content at a time, the newest that was set. `computed`: a page that several nodes may compute, each
+ * with bytes of its own, all of them right.
+ */
+export type EntryKind = 'named' | 'computed';
+
+/** Six bytes. */
+const STAMP_MAX = 2 ** 48 - 1;
 
 /** Where one page is: on which node, at which address of its pool, and what it must hash to. */
 export interface DataLocationInit {
@@ -24,6 +32,15 @@ export interface DataLocationInit {
   /** Order of this node's own statements on its keys; 0: not stated yet. */
   readonly generation?: number;
   readonly tier?: Tier;
+  /** What stands in the pool in place of the page's last bytes (see `memory/page-stamp.ts`); 0: nothing, the page lies there as it is. */
+  readonly stamp?: number;
+  /** These bytes, as a number. */
+  readonly tail?: number;
+  /** When the content was set, by the hybrid clock of the cluster; 0: not known, and not compared. */
+  readonly version?: number;
+  readonly kind?: EntryKind;
+  /** The node has copied the page from another one: it was not set there. */
+  readonly isCopy?: boolean;
 }
 
 /** Where one page is; see {@link DataLocationInit}. Immutable. */
@@ -37,6 +54,11 @@ export class DataLocation {
   readonly incarnation: number;
   readonly generation: number;
   readonly tier: Tier;
+  readonly stamp: number;
+  readonly tail: number;
+  readonly version: number;
+  readonly kind: EntryKind;
+  readonly isCopy: boolean;
 
   constructor(init: DataLocationInit) {
     this.nodeId = init.nodeId;
@@ -48,6 +70,11 @@ export class DataLocation {
     this.incarnation = init.incarnation ?? 0;
     this.generation = init.generation ?? 0;
     this.tier = init.tier ?? 'memory';
+    this.stamp = init.stamp ?? 0;
+    this.tail = init.tail ?? 0;
+    this.version = init.version ?? 0;
+    this.kind = init.kind ?? 'computed';
+    this.isCopy = init.isCopy ?? false;
   }
 
   /** A plain snake_case object that survives JSON and msgpack. */
@@ -62,6 +89,11 @@ export class DataLocation {
       incarnation: this.incarnation,
       generation: this.generation,
       tier: this.tier,
+      stamp: this.stamp,
+      tail: this.tail,
+      version: this.version,
+      kind: this.kind,
+      is_copy: this.isCopy,
     };
   }
 
@@ -78,6 +110,11 @@ export class DataLocation {
       incarnation: read.integer('incarnation', 0, Number.MAX_SAFE_INTEGER, 0),
       generation: read.integer('generation', 0, Number.MAX_SAFE_INTEGER, 0),
       tier: dict.tier === 'disk' ? 'disk' : 'memory',
+      stamp: read.integer('stamp', 0, STAMP_MAX, 0),
+      tail: read.integer('tail', 0, STAMP_MAX, 0),
+      version: read.integer('version', 0, Number.MAX_SAFE_INTEGER, 0),
+      kind: dict.kind === 'named' ? 'named' : 'computed',
+      isCopy: dict.is_copy === true,
     });
   }
 }

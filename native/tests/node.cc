@@ -12,7 +12,7 @@ namespace meshcache {
 
 std::ostream& operator<<(std::ostream& out, OpStatus status) {
   static const char* const names[] = {"ok",      "bad_local_memory", "refused", "unreachable", "rejected",    "remote_access",
-                                      "connection_lost", "timeout",  "checksum", "closed", "device_error"};
+                                      "connection_lost", "timeout",  "checksum", "closed", "device_error", "stale"};
   const auto index = static_cast<size_t>(status);
   return out << (index < sizeof names / sizeof names[0] ? names[index] : "no status at all");
 }
@@ -95,6 +95,7 @@ uint64_t Node::start(const std::vector<Read>& reads, uint32_t timeout_ms) {
     op.rkey = read.rkey;
     op.remote_addr = read.remote_addr;
     op.checksum = read.checksum;
+    op.stamp = read.stamp;
     op.first_piece = static_cast<uint32_t>(batch.pieces.size());
     op.piece_count = static_cast<uint32_t>(read.pieces.size());
     batch.ops.push_back(op);

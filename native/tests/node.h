@@ -59,6 +59,7 @@ struct Read {
   uint64_t remote_addr;
   std::vector<Piece> pieces;
   int64_t checksum = -1;
+  uint64_t stamp = 0;
 };
 
 class Node {

@@ -191,6 +191,30 @@ TEST(mixed_batch, "reads: a batch of many operations to several peers, good and 
   owners.clear();
 }
 
+TEST(stamps, "reads: bytes that do not end with the stamp asked for are stale, whatever their checksum") {
+  Pair pair(seed);
+  for (const size_t length : {6u, 7u, 4096u, 16385u, 1u << 20}) {
+    Read read = pair.whole(0, length);
+    for (size_t i = 0; i < kStampBytes; i++) read.stamp |= uint64_t{pair.served.bytes[length - kStampBytes + i]} << 8 * i;
+    CHECK_EQ(pair.reader->read_one(read), OpStatus::kOk);
+    read.checksum = pair.served.checksum(0, length);
+    // The stamp lies in two pieces.
+    read.pieces = {{pair.target.addr(), length - 2}, {pair.target.addr(length - 2), 2}};
+    CHECK_EQ(pair.reader->read_one(read), OpStatus::kOk);
+    for (const uint64_t bit : {uint64_t{1}, uint64_t{1} << 47}) {
+      Read other = read;
+      other.stamp ^= bit;
+      CHECK_EQ(pair.reader->read_one(other), OpStatus::kStale);
+    }
+  }
+  Read shorter = pair.whole(0, 5);
+  shorter.stamp = 1;
+  CHECK_EQ(pair.reader->read_one(shorter), OpStatus::kStale);
+  CHECK_EQ(pair.reader->engine->stats().stale_ops, 11u);
+  CHECK_EQ(pair.reader->engine->stats().checksum_failures, 0u);
+  pair.end();
+}
+
 TEST(checksums, "reads: bytes without the checksum asked for are not ok, small and large") {
   Pair pair(seed);
   for (const size_t length : {1u, 4096u, 16384u, 16385u, 1u << 20}) {

@@ -32,6 +32,7 @@ enum class OpStatus : uint8_t {
   kChecksum,
   kClosed,
   kDeviceError,
+  kStale,
 };
 
 // Same bits as in src/native/contract.ts.
@@ -79,6 +80,9 @@ class VerbsError : public std::runtime_error {
   const std::string device;
 };
 
+// A page's stamp, as in src/memory/page-stamp.ts.
+constexpr size_t kStampBytes = 6;
+
 struct Piece {
   uint64_t addr;
   uint64_t length;
@@ -89,6 +93,7 @@ struct ReadOp {
   uint32_t rkey;
   uint64_t remote_addr;
   int64_t checksum;  // CRC-32 that the bytes must have; -1: none
+  uint64_t stamp;    // that the last kStampBytes must be, little endian; 0: none
   uint32_t first_piece;
   uint32_t piece_count;
 };
@@ -125,7 +130,7 @@ struct Report {
 struct EngineStats {
   uint64_t read_ops, read_bytes, failed_ops, checksum_failures, posted_requests, retried_ops, connections,
       accepted_connections, connects, reconnects, refused_connections, protocol_errors, region_table_reads,
-      lost_connections, dropped_events;
+      lost_connections, dropped_events, stale_ops;
 };
 
 class Engine {

@@ -126,7 +126,8 @@ EngineStats Engine::Impl::stats() const {
   const Counters& c = reporter_.counters;
   return {c.read_ops,    c.read_bytes, c.failed_ops, c.checksum_failures,   c.posted_requests, c.retried_ops,
           c.connections, c.accepted_connections,     c.connects,            c.reconnects,      c.refused_connections,
-          c.protocol_errors, c.region_table_reads,   c.lost_connections,    c.dropped_events};
+          c.protocol_errors, c.region_table_reads,   c.lost_connections,    c.dropped_events,
+          c.stale_ops};
 }
 
 void Engine::Impl::close() {

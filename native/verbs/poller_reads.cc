@@ -25,6 +25,19 @@ bool has_checksum(const Operation& operation) {
   return sum == static_cast<uint32_t>(operation.checksum);
 }
 
+// Whether the last bytes are the stamp asked for. Before the checksum: a page that was freed is no damaged one.
+bool has_stamp(const Operation& operation) {
+  if (operation.stamp == 0) return true;
+  uint64_t stamp = 0;
+  size_t left = kStampBytes;
+  for (uint32_t i = operation.piece_count; i > 0 && left > 0; i--) {
+    const Piece& piece = operation.pieces[i - 1];
+    const auto* bytes = reinterpret_cast<const uint8_t*>(piece.addr);
+    for (uint64_t at = piece.length; at > 0 && left > 0; at--, left--) stamp = stamp << 8 | bytes[at - 1];
+  }
+  return left == 0 && stamp == operation.stamp;
+}
+
 // Whether the work request itself was wrong, not the connection.
 bool is_own_fault(ibv_wc_status status) {
   switch (status) {
@@ -98,6 +111,7 @@ bool Engine::Impl::start_operation(Batch& batch, uint32_t index) {
   operation.rkey = asked.rkey;
   operation.remote_addr = asked.remote_addr;
   operation.checksum = asked.checksum;
+  operation.stamp = asked.stamp;
   operation.since = now_;
   for (uint32_t i = 0; i < asked.piece_count; i++) {
     const Piece& piece = operation.pieces[i];
@@ -157,6 +171,7 @@ void Engine::Impl::completed(const ibv_wc& completion) {
 void Engine::Impl::read_done(Operation& operation) {
   if (operation.pending > 0 || operation.is_queued) return;
   if (operation.status != OpStatus::kOk) return settle(operation);
+  if (!has_stamp(operation)) return finish(operation, OpStatus::kStale);
   if (operation.checksum < 0) return finish(operation, OpStatus::kOk);
   if (operation.length <= kVerifyAtOnceBytes) {
     return finish(operation, has_checksum(operation) ? OpStatus::kOk : OpStatus::kChecksum);
@@ -183,6 +198,7 @@ void Engine::Impl::finish(Operation& operation, OpStatus status) {
   } else {
     counters.failed_ops++;
     if (status == OpStatus::kChecksum) counters.checksum_failures++;
+    if (status == OpStatus::kStale) counters.stale_ops++;
   }
   if (--batch.remaining > 0) return;
   // Nothing writes any more; the memory may go once the caller knows.

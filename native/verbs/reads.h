@@ -24,6 +24,7 @@ struct Operation {
   uint64_t remote_addr = 0;
   uint64_t length = 0;
   int64_t checksum = -1;
+  uint64_t stamp = 0;
 
   uint64_t requested_bytes = 0;
   uint32_t piece = 0;        // that the next request begins in

@@ -14,7 +14,7 @@ namespace meshcache {
 struct Counters {
   std::atomic<uint64_t> read_ops{0}, read_bytes{0}, failed_ops{0}, checksum_failures{0}, posted_requests{0},
       retried_ops{0}, connections{0}, accepted_connections{0}, connects{0}, reconnects{0}, refused_connections{0},
-      protocol_errors{0}, region_table_reads{0}, lost_connections{0}, dropped_events{0};
+      protocol_errors{0}, region_table_reads{0}, lost_connections{0}, dropped_events{0}, stale_ops{0};
 };
 
 class Reporter {

@@ -41,6 +41,8 @@ export interface BatchPlacement {
   readonly slots: Int32Array;
   /** In the order of eviction. A key that the same batch published (again) later may be among them. */
   readonly evicted: string[];
+  /** The slots that these had, in the same order; a later page of the batch may have one of them now. */
+  readonly evictedSlots: Uint32Array;
 }
 
 /** Where one page is: its offset in the pool, bytes, and the number of its slot. */
@@ -206,12 +208,14 @@ export class PoolAllocator {
       slots,
       ends,
     );
-    const evicted = this.takeSlots(keys, slots >>> 2, ends >>> 2, evictedCount);
+    const evictedAt = evictedCount === 0 ? 0 : this.core.exports.poolEvicted(handle) >>> 2;
+    const evictedSlots = area.u32.slice(evictedAt, evictedAt + evictedCount);
+    const evicted = this.takeSlots(keys, slots >>> 2, ends >>> 2, evictedSlots);
     this.evictedLast = evicted;
     const placedOffsets = area.f64.slice(offsets >>> 3, (offsets >>> 3) + count);
     const placedSlots = new Int32Array(area.u32.buffer, slots, count).slice();
     for (let i = 0; i < count; i++) if ((placedOffsets[i] as number) < 0) placedSlots[i] = NO_SLOT;
-    return { offsets: placedOffsets, slots: placedSlots, evicted };
+    return { offsets: placedOffsets, slots: placedSlots, evicted, evictedSlots };
   }
 
   /**
@@ -446,15 +450,14 @@ export class PoolAllocator {
   }
 
   /** Replays who left and who took which slot, in order: a slot may change hands within a batch. */
-  private takeSlots(keys: readonly string[], slots: number, ends: number, evictedCount: number): string[] {
+  private takeSlots(keys: readonly string[], slots: number, ends: number, evictedSlots: Uint32Array): string[] {
     const words = this.core.area.u32;
     const keysBySlot = this.keysBySlot;
-    const evicted = new Array<string>(evictedCount);
-    const evictedSlots = evictedCount === 0 ? 0 : this.core.exports.poolEvicted(this.handle) >>> 2;
+    const evicted = new Array<string>(evictedSlots.length);
     let done = 0;
     for (let i = 0; i < keys.length; i++) {
       for (const end = words[ends + i] as number; done < end; done++) {
-        const slot = words[evictedSlots + done] as number;
+        const slot = evictedSlots[done] as number;
         evicted[done] = keysBySlot[slot] as string;
         keysBySlot[slot] = undefined;
       }

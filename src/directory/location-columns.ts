@@ -17,8 +17,16 @@ export interface LocationStamp extends Pick<LocationNode, 'nodeId' | 'incarnatio
 
 /** Node index of a position without a location. */
 export const NO_LOCATION = 0xffffffff;
-const BYTES_PER_LOCATION = 37;
+const BYTES_PER_LOCATION = 61;
 const U64_MAX = (1n << 64n) - 1n;
+/** Stamps and tails are six bytes. */
+const STAMP_MAX = 2 ** 48 - 1;
+
+/** Bits of a location's `flags`. */
+export const ON_DISK = 1;
+export const NAMED = 2;
+export const COPY = 4;
+const FLAGS_MAX = ON_DISK | NAMED | COPY;
 
 /**
  * Locations of a batch of keys, column by column, and the table of the nodes that they name. In memory as on the wire
@@ -27,10 +35,13 @@ const U64_MAX = (1n << 64n) - 1n;
  *     offset  0n  addr        u64 each
  *             8n  length      f64, whole, bytes of the page
  *            16n  generation  f64, whole
- *            24n  rkey        u32
- *            28n  checksum    u32
- *            32n  node        u32, index into the node table; 0xffffffff: no location
- *            36n  tier        u8, 0 memory, 1 disk
+ *            24n  version     f64, whole
+ *            32n  stamp       f64, whole, below 2^48
+ *            40n  tail        f64, whole, below 2^48
+ *            48n  rkey        u32
+ *            52n  checksum    u32
+ *            56n  node        u32, index into the node table; 0xffffffff: no location
+ *            60n  flags       u8: ON_DISK, NAMED, COPY
  */
 export class LocationColumns {
   readonly count: number;
@@ -40,10 +51,13 @@ export class LocationColumns {
   readonly addrWords: Uint32Array;
   readonly length: Float64Array;
   readonly generation: Float64Array;
+  readonly version: Float64Array;
+  readonly stamp: Float64Array;
+  readonly tail: Float64Array;
   readonly rkey: Uint32Array;
   readonly checksum: Uint32Array;
   readonly node: Uint32Array;
-  readonly tier: Uint8Array;
+  readonly flags: Uint8Array;
   /** All columns, as they travel. */
   readonly bytes: Uint8Array;
 
@@ -57,10 +71,13 @@ export class LocationColumns {
     this.addrWords = new Uint32Array(memory, 0, count * 2);
     this.length = new Float64Array(memory, count * 8, count);
     this.generation = new Float64Array(memory, count * 16, count);
-    this.rkey = new Uint32Array(memory, count * 24, count);
-    this.checksum = new Uint32Array(memory, count * 28, count);
-    this.node = new Uint32Array(memory, count * 32, count);
-    this.tier = new Uint8Array(memory, count * 36, count);
+    this.version = new Float64Array(memory, count * 24, count);
+    this.stamp = new Float64Array(memory, count * 32, count);
+    this.tail = new Float64Array(memory, count * 40, count);
+    this.rkey = new Uint32Array(memory, count * 48, count);
+    this.checksum = new Uint32Array(memory, count * 52, count);
+    this.node = new Uint32Array(memory, count * 56, count);
+    this.flags = new Uint8Array(memory, count * 60, count);
     if (buffer === undefined) this.node.fill(NO_LOCATION);
   }
 
@@ -80,13 +97,16 @@ export class LocationColumns {
       all.addr.set(part.addr, at);
       all.length.set(part.length, at);
       all.generation.set(part.generation, at);
+      all.version.set(part.version, at);
+      all.stamp.set(part.stamp, at);
+      all.tail.set(part.tail, at);
       all.rkey.set(part.rkey, at);
       all.checksum.set(part.checksum, at);
       all.node.set(
         part.node.map((node) => indices[node] ?? NO_LOCATION),
         at,
       );
-      all.tier.set(part.tier, at);
+      all.flags.set(part.flags, at);
       at += part.count;
     }
     return all;
@@ -113,10 +133,13 @@ export class LocationColumns {
       picked.addrWords[j * 2 + 1] = this.addrWords[i * 2 + 1] as number;
       picked.length[j] = this.length[i] as number;
       picked.generation[j] = this.generation[i] as number;
+      picked.version[j] = this.version[i] as number;
+      picked.stamp[j] = this.stamp[i] as number;
+      picked.tail[j] = this.tail[i] as number;
       picked.rkey[j] = this.rkey[i] as number;
       picked.checksum[j] = this.checksum[i] as number;
       picked.node[j] = this.node[i] as number;
-      picked.tier[j] = this.tier[i] as number;
+      picked.flags[j] = this.flags[i] as number;
     }
     return picked;
   }
@@ -130,6 +153,7 @@ export class LocationColumns {
   locationAt(i: number): DataLocation | null {
     const node = this.nodes[this.node[i] as number];
     if (node === undefined) return null;
+    const flags = this.flags[i] as number;
     return new DataLocation({
       nodeId: node.nodeId,
       rdmaEndpoint: node.endpoint,
@@ -139,7 +163,12 @@ export class LocationColumns {
       checksum: this.checksum[i] as number,
       incarnation: node.incarnation,
       generation: this.generation[i] as number,
-      tier: this.tier[i] === 1 ? 'disk' : 'memory',
+      version: this.version[i] as number,
+      stamp: this.stamp[i] as number,
+      tail: this.tail[i] as number,
+      tier: flags & ON_DISK ? 'disk' : 'memory',
+      kind: flags & NAMED ? 'named' : 'computed',
+      isCopy: (flags & COPY) !== 0,
     });
   }
 
@@ -150,13 +179,22 @@ export class LocationColumns {
     if (!isU32(checksum)) refuse('checksum', checksum);
     if (!isWhole(length)) refuse('length', length);
     if (!isWhole(location.generation)) refuse('generation', location.generation);
+    if (!isWhole(location.version)) refuse('version', location.version);
+    if (!isStamp(location.stamp)) refuse('stamp', location.stamp);
+    if (!isStamp(location.tail)) refuse('tail', location.tail);
     this.addr[i] = remoteAddr;
     this.length[i] = length;
     this.generation[i] = location.generation === 0 ? stamp.generation : location.generation;
     this.rkey[i] = rkey;
     this.checksum[i] = checksum;
     this.node[i] = this.#nodeIndex(location, stamp);
-    this.tier[i] = location.tier === 'disk' ? 1 : 0;
+    this.version[i] = location.version;
+    this.stamp[i] = location.stamp;
+    this.tail[i] = location.tail;
+    this.flags[i] =
+      (location.tier === 'disk' ? ON_DISK : 0) |
+      (location.kind === 'named' ? NAMED : 0) |
+      (location.isCopy === true ? COPY : 0);
   }
 
   /** A batch names one or few nodes, mostly the one of the location before. */
@@ -191,7 +229,10 @@ export class LocationColumns {
       if (node >= this.nodes.length && node !== NO_LOCATION) throw new ProtocolError(`locations: no node ${node}`);
       if (!isWhole(this.length[i])) throw new ProtocolError(`locations: length ${this.length[i]}`);
       if (!isWhole(this.generation[i])) throw new ProtocolError(`locations: generation ${this.generation[i]}`);
-      if ((this.tier[i] as number) > 1) throw new ProtocolError(`locations: tier ${this.tier[i]}`);
+      if (!isWhole(this.version[i])) throw new ProtocolError(`locations: version ${this.version[i]}`);
+      if (!isStamp(this.stamp[i])) throw new ProtocolError(`locations: stamp ${this.stamp[i]}`);
+      if (!isStamp(this.tail[i])) throw new ProtocolError(`locations: tail ${this.tail[i]}`);
+      if ((this.flags[i] as number) > FLAGS_MAX) throw new ProtocolError(`locations: flags ${this.flags[i]}`);
     }
   }
 }
@@ -218,6 +259,10 @@ export function isWhole(value: unknown): value is number {
 
 function isEndpoint(value: unknown): value is string {
   return typeof value === 'string' && value.length <= NODE_ENDPOINT_MAX_CHARACTERS;
+}
+
+function isStamp(value: unknown): boolean {
+  return isWhole(value) && value <= STAMP_MAX;
 }
 
 function isU32(value: unknown): boolean {

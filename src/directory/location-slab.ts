@@ -1,18 +1,20 @@
 /**
- * Storage of locations without an object for each: records in chunks of fixed size, so that growing copies nothing, and each
- * within one or two cache lines. A slot is an index over all chunks; slots of one key form a list through `next`.
+ * Storage of locations without an object for each: records in chunks of fixed size, so that growing copies nothing, each of one
+ * cache line. A slot is an index over all chunks; slots of one key form a list through `next`.
  *
- *     record, 40 bytes   word 0..1 addr (low, high)   2..3 length f64   4..5 generation f64
- *                             6 rkey   7 checksum   8 node << 1 | tier   9 next
+ *     record, 64 bytes   word 0..1 addr (low, high)   2..3 length f64   4..5 generation f64   6..7 version f64
+ *                             8..9 stamp f64   10..11 tail f64   12 rkey   13 checksum   14 node << 3 | flags   15 next
  */
-import type { LocationColumns } from './location-columns.js';
+import { type LocationColumns, ON_DISK } from './location-columns.js';
 
 const CHUNK_BITS = 14;
 const CHUNK_SLOTS = 1 << CHUNK_BITS;
 const CHUNK_MASK = CHUNK_SLOTS - 1;
-const RECORD_WORDS = 10;
+const RECORD_WORDS = 16;
 const RECORD_DOUBLES = RECORD_WORDS / 2;
 const BYTES_PER_WORD = 4;
+const NODE_SHIFT = 3;
+const FLAGS_MASK = (1 << NODE_SHIFT) - 1;
 
 /** End of a list. */
 export const NO_SLOT = 0xffffffff;
@@ -30,28 +32,45 @@ export class LocationSlab {
   #used = 0;
 
   nextOf(slot: number): number {
-    return this.#words(slot)[(slot & CHUNK_MASK) * RECORD_WORDS + 9] as number;
+    return this.#word(slot, 15);
   }
 
   setNext(slot: number, next: number): void {
-    this.#words(slot)[(slot & CHUNK_MASK) * RECORD_WORDS + 9] = next;
+    const { words } = this.#chunks[slot >>> CHUNK_BITS] as Chunk;
+    words[(slot & CHUNK_MASK) * RECORD_WORDS + 15] = next;
   }
 
   nodeOf(slot: number): number {
-    return (this.#words(slot)[(slot & CHUNK_MASK) * RECORD_WORDS + 8] as number) >>> 1;
+    return this.#word(slot, 14) >>> NODE_SHIFT;
+  }
+
+  /** Bits as in {@link LocationColumns}. */
+  flagsOf(slot: number): number {
+    return this.#word(slot, 14) & FLAGS_MASK;
   }
 
   /** 0: memory, 1: disk. */
   tierOf(slot: number): number {
-    return (this.#words(slot)[(slot & CHUNK_MASK) * RECORD_WORDS + 8] as number) & 1;
+    return this.flagsOf(slot) & ON_DISK;
+  }
+
+  checksumOf(slot: number): number {
+    return this.#word(slot, 13);
+  }
+
+  lengthOf(slot: number): number {
+    return this.#double(slot, 1);
   }
 
   generationOf(slot: number): number {
-    const { doubles } = this.#chunks[slot >>> CHUNK_BITS] as Chunk;
-    return doubles[(slot & CHUNK_MASK) * RECORD_DOUBLES + 2] as number;
+    return this.#double(slot, 2);
   }
 
-  /** Position `i` of `locations` into the record, as one of `node` (an index below 2^31). `next` stays as it is. */
+  versionOf(slot: number): number {
+    return this.#double(slot, 3);
+  }
+
+  /** Position `i` of `locations` into the record, as one of `node` (an index below 2^29). `next` stays as it is. */
   write(slot: number, locations: LocationColumns, i: number, node: number): void {
     const { words, doubles } = this.#chunks[slot >>> CHUNK_BITS] as Chunk;
     const word = (slot & CHUNK_MASK) * RECORD_WORDS;
@@ -60,9 +79,12 @@ export class LocationSlab {
     words[word + 1] = locations.addrWords[i * 2 + 1] as number;
     doubles[double + 1] = locations.length[i] as number;
     doubles[double + 2] = locations.generation[i] as number;
-    words[word + 6] = locations.rkey[i] as number;
-    words[word + 7] = locations.checksum[i] as number;
-    words[word + 8] = (node << 1) | (locations.tier[i] as number);
+    doubles[double + 3] = locations.version[i] as number;
+    doubles[double + 4] = locations.stamp[i] as number;
+    doubles[double + 5] = locations.tail[i] as number;
+    words[word + 12] = locations.rkey[i] as number;
+    words[word + 13] = locations.checksum[i] as number;
+    words[word + 14] = (node << NODE_SHIFT) | (locations.flags[i] as number);
   }
 
   /** The record, but for its node, into position `i` of `locations`. */
@@ -74,9 +96,12 @@ export class LocationSlab {
     locations.addrWords[i * 2 + 1] = words[word + 1] as number;
     locations.length[i] = doubles[double + 1] as number;
     locations.generation[i] = doubles[double + 2] as number;
-    locations.rkey[i] = words[word + 6] as number;
-    locations.checksum[i] = words[word + 7] as number;
-    locations.tier[i] = (words[word + 8] as number) & 1;
+    locations.version[i] = doubles[double + 3] as number;
+    locations.stamp[i] = doubles[double + 4] as number;
+    locations.tail[i] = doubles[double + 5] as number;
+    locations.rkey[i] = words[word + 12] as number;
+    locations.checksum[i] = words[word + 13] as number;
+    locations.flags[i] = (words[word + 14] as number) & FLAGS_MASK;
   }
 
   /** A slot whose `next` is {@link NO_SLOT}; the rest of its record holds anything. */
@@ -107,7 +132,13 @@ export class LocationSlab {
     this.#used = 0;
   }
 
-  #words(slot: number): Uint32Array {
-    return (this.#chunks[slot >>> CHUNK_BITS] as Chunk).words;
+  #word(slot: number, word: number): number {
+    const { words } = this.#chunks[slot >>> CHUNK_BITS] as Chunk;
+    return words[(slot & CHUNK_MASK) * RECORD_WORDS + word] as number;
+  }
+
+  #double(slot: number, double: number): number {
+    const { doubles } = this.#chunks[slot >>> CHUNK_BITS] as Chunk;
+    return doubles[(slot & CHUNK_MASK) * RECORD_DOUBLES + double] as number;
   }
 }

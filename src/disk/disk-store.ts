@@ -100,7 +100,7 @@ export class DiskStore {
     const { nodeId, mode = 'auto', indexBytes = defaultIndexBytes(maxBytes) } = options;
     const folder = await openDiskFolder({ path, maxBytes, indexBytes, nodeId, mode, env, snapshot });
     const { capacityBytes } = folder.file;
-    index = new PageIndex({ capacityBytes, alignmentBytes: DISK_ALIGNMENT_BYTES }, () => env.clock.nowMs());
+    index = new PageIndex({ capacityBytes, alignmentBytes: DISK_ALIGNMENT_BYTES, nowMs: () => env.clock.nowMs() });
     const store = new DiskStore(path, folder, index, env, options);
     try {
       await store.#restore(folder.entries);

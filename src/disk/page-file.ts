@@ -139,10 +139,12 @@ export class PageFile {
         const padding = alignedUp(length) - length;
         await this.#writeAll(padding > 0 ? [...views, ZEROS.subarray(0, padding)] : views, offset + at);
       } else {
+        const head = this.#wholeBlocksInPlace(views);
         await this.#buffers.use(async (buffer) => {
-          await copy(views, buffer.subarray(0, length), { isSummed: false });
-          buffer.fill(0, length, alignedUp(length));
-          await this.#writeAll([buffer.subarray(0, alignedUp(length))], offset + at);
+          const restBytes = length - head.length;
+          await copy(withoutFirst(views, head.length), buffer.subarray(0, restBytes), { isSummed: false });
+          const rest = buffer.subarray(0, alignedUp(restBytes)).fill(0, restBytes);
+          await this.#writeAll(head.length > 0 ? [head, rest] : [rest], offset + at);
         });
       }
     }
@@ -162,6 +164,15 @@ export class PageFile {
       }
     }
     return checksum ?? checksumOf(targets);
+  }
+
+  /** The whole blocks that a piece begins with and that direct I/O takes as they are: most of a page whose last bytes lie elsewhere. */
+  #wholeBlocksInPlace([first]: readonly Uint8Array[]): Uint8Array {
+    const { addon } = loadNative();
+    if (this.mode === 'buffered' || first === undefined || addon === null || !staysInPlace(first))
+      return ZEROS.subarray(0, 0);
+    if (addressOf(addon, first) % DISK_ALIGNMENT_BYTES !== 0) return ZEROS.subarray(0, 0);
+    return first.subarray(0, first.length - (first.length % DISK_ALIGNMENT_BYTES));
   }
 
   /** Whether the system can work on this memory itself. */

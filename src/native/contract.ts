@@ -5,7 +5,7 @@
  */
 
 /** The addon exports the same number; another one is refused by the loader. */
-export const CONTRACT_VERSION = 1;
+export const CONTRACT_VERSION = 2;
 
 /** Bits of `flags` of {@link NativeAddon.memoryAllocate}. */
 export const MEMORY_HUGE_PAGES = 1;
@@ -36,11 +36,13 @@ export const OP_STATUS = [
   'closed',
   /** Another failure of the local device or of a verbs call. */
   'device_error',
+  /** The bytes did not end with the stamp asked for: the page had been freed. */
+  'stale',
 ] as const;
 export type OpStatusName = (typeof OP_STATUS)[number];
 
-/** Numbers in a row of `ops` of {@link RdmaEngine.submit}: peer, rkey, remote address, checksum (-1: none), count of pieces. */
-export const OP_COLUMNS = 5;
+/** Numbers in a row of `ops` of {@link RdmaEngine.submit}: peer, rkey, remote address, checksum (-1: none), stamp (0: none), count of pieces. */
+export const OP_COLUMNS = 6;
 
 export interface NativeMemory {
   readonly addr: number;
@@ -144,6 +146,7 @@ export const RDMA_STATS = [
   'regionTableReads',
   'lostConnections',
   'droppedEvents',
+  'staleOps',
 ] as const;
 /** One of the counters of an engine. */
 export type RdmaStatName = (typeof RDMA_STATS)[number];

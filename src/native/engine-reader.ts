@@ -2,7 +2,7 @@ import type { Clock } from '../base/clock.js';
 import { parseEndpoint } from '../base/network.js';
 import { OP_STATUS, type OpStatusName } from './contract.js';
 import type { EngineChannel } from './engine-channel.js';
-import { OpBatch } from './op-batch.js';
+import { OpBatch, type OpChecks } from './op-batch.js';
 import { PeerBackoff } from './peer-backoff.js';
 
 export interface EngineReaderOptions {
@@ -115,13 +115,13 @@ export class ReaderBatch {
    * Adds the operation that ends `results[index]`; its pieces follow by {@link addPiece}. False, and it stays
    * false: the peer is being skipped, or is no endpoint.
    */
-  addOp(index: number, endpoint: string, rkey: number, remoteAddr: number, checksum?: number): boolean {
+  addOp(index: number, endpoint: string, rkey: number, remoteAddr: number, checks?: OpChecks): boolean {
     if (endpoint !== this.#lastPeer) this.#turnTo(endpoint);
     if (this.#lastNumber === undefined) {
       this.#reader.skippedOps++;
       return false;
     }
-    this.#ops.addOp(this.#lastNumber, rkey, remoteAddr, checksum);
+    this.#ops.addOp(this.#lastNumber, rkey, remoteAddr, checks);
     this.#indices.push(index);
     this.#runEnds[this.#runEnds.length - 1] = this.#indices.length;
     return true;

@@ -2,6 +2,15 @@ import { OP_COLUMNS } from './contract.js';
 
 /** What stands for "no checksum asked for". */
 const NO_CHECKSUM = -1;
+const NO_STAMP = 0;
+
+/** What the bytes of an operation are held to. */
+export interface OpChecks {
+  /** Their CRC-32. */
+  readonly checksum?: number | undefined;
+  /** Their last bytes: see `memory/page-stamp.ts`. */
+  readonly stamp?: number | undefined;
+}
 
 /** Reads for one `RdmaEngine.submit`, in the layout that it takes: rows of operations, then their pieces, in order. */
 export class OpBatch {
@@ -18,9 +27,10 @@ export class OpBatch {
     return this.#totalBytes;
   }
 
-  /** Adds an operation; its pieces follow by {@link addPiece}. Without `checksum` its bytes are not checked. */
-  addOp(peer: number, rkey: number, remoteAddr: number, checksum = NO_CHECKSUM): void {
-    this.#ops.push(peer, rkey, remoteAddr, checksum, 0);
+  /** Adds an operation; its pieces follow by {@link addPiece}. Without `checksum` and `stamp` its bytes are not checked. */
+  addOp(peer: number, rkey: number, remoteAddr: number, checks: OpChecks = {}): void {
+    const { checksum = NO_CHECKSUM, stamp = NO_STAMP } = checks;
+    this.#ops.push(peer, rkey, remoteAddr, checksum, stamp, 0);
   }
 
   /** Local memory that takes the next bytes of the operation added last. */

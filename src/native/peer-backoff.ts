@@ -26,6 +26,7 @@ const VERDICTS: Readonly<Partial<Record<OpStatusName, 'well' | 'lost' | 'failed'
   refused: 'well',
   remote_access: 'well',
   checksum: 'well',
+  stale: 'well',
   connection_lost: 'lost',
   unreachable: 'failed',
   rejected: 'failed',

@@ -169,6 +169,7 @@ export class MeshCacheStore {
       quarantineMs: config.reuseQuarantineMs,
       neverReuseEarly: !config.verifyReads,
       clock: env.clock,
+      stamps: env.random,
       onEvict: (keys) => pages.forget(keys),
     });
     const wanted = new WantedPages();

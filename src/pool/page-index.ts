@@ -7,6 +7,8 @@ export interface PublishedPage {
   readonly offset: number;
   readonly length: number;
   readonly checksum: number;
+  /** The page's own number while it is in the pool, or held. */
+  readonly slot: number;
   /** The page was there before, byte for byte: nothing was copied. */
   readonly alreadyPresent: boolean;
 }
@@ -48,6 +50,14 @@ export interface Placement {
   readonly gone: Set<string>;
 }
 
+export interface PageIndexOptions extends PoolAllocatorOptions {
+  readonly nowMs: () => number;
+  /** Space that a page takes at the least, in bytes; default: its length. */
+  readonly spaceMinBytes?: number;
+  /** Told the slot of a page that can be found and is about to go, or has just gone, whatever the reason; before {@link PageIndex} does anything else. */
+  readonly onFreed?: (slot: number) => void;
+}
+
 /** Pages of one call into the core: they fit however long their keys are. */
 const RESTORE_CALL_PAGES = Math.floor(CALL_MAX_KEY_BYTES / (KEY_MAX_BYTES + KEY_PREFIX_BYTES));
 
@@ -66,12 +76,18 @@ export class PageIndex {
   readonly #nowMs: () => number;
   readonly #unfilled = new Set<string>();
   readonly #holds = new Map<string, number>();
+  readonly #spaceMinBytes: number;
+  readonly #onFreed: (slot: number) => void;
   #checksumBySlot = new Uint32Array(1024);
+  /** By slot, of pages that take more space than they have bytes. */
+  readonly #shortLengths = new Map<number, number>();
   #finalStats: PoolAllocatorStats | undefined;
 
-  constructor(options: PoolAllocatorOptions, nowMs: () => number) {
+  constructor({ nowMs, spaceMinBytes = 0, onFreed = () => {}, ...options }: PageIndexOptions) {
     this.#allocator = new PoolAllocator(options);
     this.#nowMs = nowMs;
+    this.#spaceMinBytes = spaceMinBytes;
+    this.#onFreed = onFreed;
   }
 
   /** Pages that can be found. */
@@ -187,7 +203,9 @@ export class PageIndex {
   /** Makes a new page, whose bytes are there now, one that is found. */
   fill({ slot, offset }: Vacancy, length: number, checksum: number): PublishedPage {
     this.#setChecksum(slot, checksum);
-    return { offset, length, checksum, alreadyPresent: false };
+    if (length < this.#spaceMinBytes) this.#shortLengths.set(slot, length);
+    else this.#shortLengths.delete(slot);
+    return { offset, length, checksum, slot, alreadyPresent: false };
   }
 
   /** Hides the new pages until {@link fillHeld} or {@link abandonHeld}, and holds them. */
@@ -233,10 +251,11 @@ export class PageIndex {
   /** False: there was none. A page that is held is not found any more; its range stays until it is released. */
   remove(key: string): boolean {
     const wasFilled = !this.#unfilled.has(key);
+    this.#freeing(this.#allocator.peekBatch([key]).slots);
     return this.#allocator.remove(key, this.#nowMs()) && wasFilled;
   }
 
-  /** Key of the page that goes next, evicted; null: none may go. */
+  /** Key of the page that goes next, evicted; null: none may go. `onFreed` is not told. */
   evictNext(): string | null {
     return this.#allocator.evictNext(this.#nowMs());
   }
@@ -244,6 +263,7 @@ export class PageIndex {
   /** Removes all pages; returns the keys of those that could be found. */
   clear(): string[] {
     const keys = this.keys();
+    this.#freeing(this.#allocator.order());
     this.#allocator.clear(this.#nowMs());
     return keys;
   }
@@ -262,8 +282,10 @@ export class PageIndex {
   #placeRun(wishes: readonly Wish[], { start, end }: Run, vacancies: Map<number, Vacancy>): Set<string> {
     const run = wishes.slice(start, end);
     const keys = run.map(({ key }) => key);
-    const lengths = Float64Array.from(run, ({ length }) => length);
-    const { offsets, slots, evicted } = this.#allocator.publishBatch(keys, lengths, this.#nowMs());
+    const lengths = Float64Array.from(run, ({ length }) => Math.max(length, this.#spaceMinBytes));
+    for (const { here } of run) if (here !== null) this.#onFreed(here.slot);
+    const { offsets, slots, evicted, evictedSlots } = this.#allocator.publishBatch(keys, lengths, this.#nowMs());
+    this.#freeing(evictedSlots);
     const gone = new Set(evicted);
     run.forEach(({ key, here }, j) => {
       const [offset, slot] = [offsets[j] as number, slots[j] as number];
@@ -281,10 +303,19 @@ export class PageIndex {
     for (let i = 0; i < found.offsets.length; i++) {
       const offset = found.offsets[i] as number;
       const isFound = offset >= 0 && !(this.#unfilled.size > 0 && this.#unfilled.has(keys[i] as string));
-      const checksum = this.#checksumBySlot[found.slots[i] as number] as number;
-      pages.push(isFound ? { offset, length: found.bytes[i] as number, checksum, alreadyPresent: true } : null);
+      if (!isFound) {
+        pages.push(null);
+        continue;
+      }
+      const slot = found.slots[i] as number;
+      const length = this.#shortLengths.get(slot) ?? (found.bytes[i] as number);
+      pages.push({ offset, length, checksum: this.#checksumBySlot[slot] as number, slot, alreadyPresent: true });
     }
     return pages;
+  }
+
+  #freeing(slots: ArrayLike<number>): void {
+    for (let i = 0; i < slots.length; i++) if ((slots[i] as number) >= 0) this.#onFreed(slots[i] as number);
   }
 
   #liveUnfilled(): number {

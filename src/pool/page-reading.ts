@@ -25,9 +25,9 @@ export class Reading {
     this.copies = new PageCopies({ isSummed: isVerified });
   }
 
-  addHit(index: number, source: Uint8Array, targets: readonly Uint8Array[]): void {
+  addHit(index: number, sources: readonly Uint8Array[], targets: readonly Uint8Array[]): void {
     this.hits.push(index);
-    this.copies.add([source], targets);
+    this.copies.add(sources, targets);
     this.outcomes.push('read');
   }
 

@@ -1,16 +1,19 @@
 import { type Clock, systemClock, within } from '../base/clock.js';
 import { ArgumentError } from '../base/errors.js';
 import { POOL_FILL_WAIT_MS } from '../base/limits.js';
+import type { RandomSource } from '../base/random.js';
 import { Turns } from '../base/turns.js';
 import type { PoolAllocatorStats } from '../core/index.js';
 import { regionOf, resolve } from '../memory/address-space.js';
 import type { HostRegion } from '../memory/host-region.js';
 import { PageCopies } from '../memory/page-copies.js';
+import { NO_STAMP, STAMP_BYTES } from '../memory/page-stamp.js';
 import { type CopyThreads, nativeCopyThreads } from './copy-threads.js';
 import { DistinctBatch, isWhole, type PageBytes, SameLength } from './page-batch.js';
 import { PageIndex, type Placement, type PublishedPage, type Vacancy, type Wish } from './page-index.js';
 import { type PageLease, PageLeases } from './page-leases.js';
 import { type LocalRead, Reading } from './page-reading.js';
+import { PageStamps } from './page-stamps.js';
 
 /** What a {@link PublishedPool} takes beside its memory. */
 export interface PublishedPoolOptions {
@@ -22,6 +25,11 @@ export interface PublishedPoolOptions {
   /** Never shorten the quarantine; a page for which there is no room meanwhile is refused. */
   readonly neverReuseEarly?: boolean;
   readonly clock?: Clock;
+  /**
+   * @internal Gives each page a stamp, drawn from here: its location then names it, and a peer reads the page's image (see
+   * `memory/page-stamp.ts`). Without it the pages lie in the pool as they are.
+   */
+  readonly stamps?: RandomSource;
   /** @internal What copies large pages; the native addon's threads when it is left out. */
   readonly copyThreads?: CopyThreads;
 }
@@ -51,6 +59,7 @@ export class PublishedPool {
   /** Offset of the pool's start in its region. */
   readonly #regionOffset: number;
   readonly #index: PageIndex;
+  readonly #stamps: PageStamps | undefined;
   readonly #onEvict: (keys: string[]) => void;
   readonly #copyThreads: CopyThreads;
   readonly #leases: PageLeases;
@@ -92,8 +101,15 @@ export class PublishedPool {
       policy: options.policy ?? 'lru',
       quarantineMs: options.quarantineMs ?? 0,
       neverReuseEarly: options.neverReuseEarly ?? false,
+      nowMs: () => clock.nowMs(),
     };
-    this.#index = new PageIndex(settings, () => clock.nowMs());
+    const stamps = options.stamps && new PageStamps((offset, length) => this.#bytes(offset, length), options.stamps);
+    this.#stamps = stamps;
+    this.#index = new PageIndex(
+      stamps === undefined
+        ? settings
+        : { ...settings, spaceMinBytes: STAMP_BYTES, onFreed: (slot) => stamps.destroy(slot) },
+    );
     this.#leases = new PageLeases(this.#index);
   }
 
@@ -138,7 +154,7 @@ export class PublishedPool {
     const results = [...placed.used];
     placed.vacancies.forEach((vacancy, i) => {
       const { length } = batch.pages[vacancy.index] as PageBytes;
-      results[vacancy.index] = this.#index.fill(vacancy, length, sums[i] as number);
+      results[vacancy.index] = this.#stamped(this.#index.fill(vacancy, length, sums[i] as number));
     });
     // Last, so that no entry is without its bytes whatever the callback does.
     this.#tellGone(placed.gone);
@@ -221,9 +237,17 @@ export class PublishedPool {
     return this.#index.peekBatch(keys);
   }
 
-  /** The page's bytes in the pool: valid until control goes back to the event loop, not to be written. */
-  bytesOf(page: PublishedPage): Uint8Array {
-    return this.#bytes(page.offset, page.length);
+  /** The page's bytes, one view after the other: valid until control goes back to the event loop or a hold of the page ends, not to be written. */
+  viewsOf({ offset, length, slot }: PublishedPage): Uint8Array[] {
+    if (this.#stamps === undefined) return [this.#bytes(offset, length)];
+    const tail = this.#stamps.tailBytesOf(slot, length);
+    return length > STAMP_BYTES ? [this.#bytes(offset, length - STAMP_BYTES), tail] : [tail];
+  }
+
+  /** What peers must know to read a page that is here: zeros when the pool has no stamps. */
+  stampOf({ slot, length }: PublishedPage): { readonly stamp: number; readonly tail: number } {
+    if (this.#stamps === undefined) return { stamp: NO_STAMP, tail: 0 };
+    return { stamp: this.#stamps.stampOf(slot), tail: this.#stamps.tailOf(slot, length) };
   }
 
   /** Where a peer reads the page; null when it is not here. Counts as a use. */
@@ -320,7 +344,7 @@ export class PublishedPool {
       if (this.#index.isFreed) return [];
       vacancies.forEach((vacancy, i) => {
         const { length } = batch.pages[vacancy.index] as PageBytes;
-        results[vacancy.index] = this.#index.fillHeld(vacancy, length, sums[i] as number);
+        results[vacancy.index] = this.#stamped(this.#index.fillHeld(vacancy, length, sums[i] as number));
       });
       return results;
     } catch (error) {
@@ -392,7 +416,7 @@ export class PublishedPool {
       this.#index.abandonHeld(key);
       return null;
     }
-    const page = this.#index.fillHeld(vacancy, length, checksum);
+    const page = this.#stamped(this.#index.fillHeld(vacancy, length, checksum));
     return page && this.#leases.take(key, page);
   }
 
@@ -456,7 +480,7 @@ export class PublishedPool {
     targets.forEach((target, i) => {
       const page = found[i] ?? null;
       if (page === null) reading.outcomes.push('absent');
-      else if (page.length === target.length && isWhole(target)) reading.addHit(i, this.bytesOf(page), target.views);
+      else if (page.length === target.length && isWhole(target)) reading.addHit(i, this.viewsOf(page), target.views);
       else reading.outcomes.push('wrong-length');
     });
     return reading;
@@ -465,6 +489,12 @@ export class PublishedPool {
   #isForThreads(pages: readonly PageBytes[]): boolean {
     const totalBytes = pages.reduce((sum, { length }) => sum + length, 0);
     return this.#copyThreads.take(pages.length, totalBytes);
+  }
+
+  /** A page that has just been filled, with its stamp in place: nobody has been told of it yet. */
+  #stamped<T extends PublishedPage | null>(page: T): T {
+    if (page !== null) this.#stamps?.set(page.slot, page.offset, page.length);
+    return page;
   }
 
   #tellGone(keys: ReadonlySet<string>): void {

@@ -108,7 +108,7 @@ export class DiskTier {
       this.#pool.unlease([lease]);
       this.#writeWaiting();
     };
-    const bytes = { views: [this.#pool.bytesOf(page)], length: page.length };
+    const bytes = { views: this.#pool.viewsOf(page), length: page.length };
     if (this.#disk.putPage(key, bytes, page.checksum, release) !== 'queued') this.#pool.unlease([lease]);
   }
 

@@ -57,6 +57,8 @@ export interface PageStoreStats {
   readonly writtenBytes: number;
   /** Pages whose bytes did not have their checksum when they were read: caught, and counted as misses. */
   readonly checksumFailures: number;
+  /** Reads of pages that their owner had freed: caught by the stamp, and counted as misses unless another node had the page. */
+  readonly staleReads: number;
 }
 
 /**
@@ -94,6 +96,7 @@ export class PageStore {
       pagesWritten: this.#pagesWritten,
       writtenBytes: this.#writtenBytes,
       checksumFailures: this.#localChecksumFailures + this.#parts.transport.stats().checksumFailures,
+      staleReads: this.#parts.transport.stats().staleOps,
     };
   }
 
@@ -285,6 +288,7 @@ export class PageStore {
       rkey: pool.rkey,
       length: page.length,
       checksum: page.checksum,
+      ...pool.stampOf(page),
     });
   }
 

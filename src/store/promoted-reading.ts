@@ -18,8 +18,6 @@ export interface PromotedEntry {
   /** Of its key among those that are to be read. */
   readonly index: number;
   readonly location: DataLocation;
-  /** When the owner was asked: the location is not older. */
-  readonly sinceMs: number;
 }
 
 export interface PromotedReadingParts {
@@ -35,7 +33,6 @@ export interface PromotedReadingParts {
 }
 
 interface Round {
-  readonly sinceMs: number;
   readonly indices: readonly number[];
   readonly outcomes: readonly PromoteOutcome[];
 }
@@ -96,23 +93,22 @@ export class PromotedReading {
 
   /** Undefined: there is nothing more to ask for. */
   #ask(): Promise<Round> | undefined {
-    const { ask, isEnded, clock } = this.#parts;
+    const { ask, isEnded } = this.#parts;
     const [indices] = requestsOf(this.#keys, this.#open.slice(0, this.#roundKeys));
     if (indices === undefined || isEnded()) return undefined;
     this.#open = this.#open.slice(indices.length);
     const keys = indices.map((i) => this.#keys[i] as string);
-    const sinceMs = clock.nowMs();
-    return ask(this.#nodeId, keys).then((outcomes) => ({ sinceMs, indices, outcomes }));
+    return ask(this.#nodeId, keys).then((outcomes) => ({ indices, outcomes }));
   }
 
   /** What can be read now; what comes later is open again. */
-  #sort({ sinceMs, indices, outcomes }: Round): PromotedEntry[] {
+  #sort({ indices, outcomes }: Round): PromotedEntry[] {
     const entries: PromotedEntry[] = [];
     const later: number[] = [];
     indices.forEach((index, j) => {
       const outcome = outcomes[j] ?? 'absent';
       if (outcome === 'later') later.push(index);
-      else if (outcome !== 'absent') entries.push({ index, location: outcome, sinceMs });
+      else if (outcome !== 'absent') entries.push({ index, location: outcome });
     });
     this.#open = [...later, ...this.#open];
     return entries;

@@ -5,6 +5,7 @@ import type { MetricsSink } from '../base/metrics-sink.js';
 import type { DirectoryClient } from '../directory/client.js';
 import type { ReadOp, Transport } from '../transport/transport.js';
 import type { DataLocation, Tier } from '../types.js';
+import { ImageReads } from './image-reads.js';
 import type { CallerPage } from './page-store.js';
 import { PromotedReading, type PromotedReadingParts } from './promoted-reading.js';
 
@@ -126,8 +127,7 @@ export class RemoteReads {
     wanted: readonly number[],
     onOwn: (indices: readonly number[]) => void,
   ): Promise<RemoteRead[]> {
-    const { directory, clock, nodeId } = this.#parts;
-    const sinceMs = clock.nowMs();
+    const { directory, nodeId } = this.#parts;
     const reads: Promise<RemoteRead[]>[] = [];
     await directory.find(
       wanted.map((i) => call.keys[i] as string),
@@ -138,49 +138,60 @@ export class RemoteReads {
         const elsewhere = found.filter(([, location]) => location.nodeId !== nodeId);
         const inMemory = elsewhere.filter(([, { tier }]) => tier === 'memory');
         const onDisk = elsewhere.filter(([, { tier }]) => tier === 'disk');
-        reads.push(this.#readFromMemory(inMemory, call, sinceMs), ...this.#readFromDisks(onDisk, call));
+        reads.push(this.#readFromMemory(inMemory, call), ...this.#readFromDisks(onDisk, call));
       },
       [...call.failed.all].slice(0, DIRECTORY_AVOIDED_MAX_COUNT),
     );
     return (await Promise.all(reads)).flat();
   }
 
-  /** One read for each page that has the wanted length and whose owner lives. Since `sinceMs` the locations are known. */
-  async #readFromMemory(located: Found, { pages, stale, failed }: Call, sinceMs: number): Promise<RemoteRead[]> {
-    const { transport, log, clock } = this.#parts;
-    const ops: ReadOp[] = [];
-    const targets: Omit<RemoteRead, 'isRead'>[] = [];
+  /** One read for each page that has the wanted length and whose owner lives. */
+  async #readFromMemory(located: Found, { pages, stale, failed }: Call): Promise<RemoteRead[]> {
+    const { transport, log, clock, verifyReads: isVerified } = this.#parts;
+    const images = new ImageReads({ isVerified, maxCount: located.length });
+    const targets: Found[number][] = [];
     const skipped: RemoteRead[] = [];
     for (const [index, location] of located) {
       const { nodeId } = location;
-      const found = this.#readOp(location, pages[index] as CallerPage);
-      if (found === null) continue;
-      const op = found !== 'owner_gone' && failed.dead.has(nodeId) ? 'unreachable' : found;
-      if (typeof op === 'string') {
-        stale.set(index, op);
+      const page = pages[index] as CallerPage;
+      if (location.length !== page.length || location.tier !== 'memory' || page.ranges.length === 0) continue;
+      const endpoint = this.#parts.endpointOf(location);
+      if (endpoint === undefined || failed.dead.has(nodeId)) {
+        stale.set(index, endpoint === undefined ? 'owner_gone' : 'unreachable');
         failed.dead.add(nodeId);
         skipped.push({ index, nodeId, tier: 'memory', isRead: false });
         continue;
       }
-      ops.push(op);
-      targets.push({ index, nodeId, tier: 'memory' });
+      images.add(endpoint, location, page);
+      targets.push([index, location]);
     }
-    if (ops.length === 0 || this.#closed) return skipped;
+    const { ops } = images;
+    if (ops.length === 0 || this.#closed) {
+      images.release();
+      return skipped;
+    }
+    const sinceMs = clock.nowMs();
     const read = await transport.batchRead(ops).catch((error: unknown): boolean[] => {
       // The caller's memory was freed under way; other reads of the call go on and are to be waited for.
       log.log('warn', 'pages could not be read', { error: String(error) });
       return [];
     });
     const isInTime = this.#isWithinQuarantine(clock.nowMs() - sinceMs);
-    for (let k = 0; k < ops.length; k++) {
-      if (isInTime && read[k] === true) continue;
-      const wasReached = transport.isReachable((ops[k] as ReadOp).remoteEndpoint);
-      const reason = read[k] === true ? 'late' : wasReached ? 'unreadable' : 'unreachable';
-      const { index, nodeId } = targets[k] as { index: number; nodeId: string };
-      stale.set(index, reason);
-      if (reason === 'unreachable') failed.dead.add(nodeId);
-    }
-    return [...skipped, ...targets.map((target, k) => ({ ...target, isRead: isInTime && read[k] === true }))];
+    const reads = targets.map(([index, { nodeId }], k): RemoteRead => {
+      const isRead = isInTime && read[k] === true;
+      if (isRead) images.finish(k);
+      else stale.set(index, this.#failure(ops[k] as ReadOp, read[k] === true));
+      if (stale.get(index) === 'unreachable' && !isRead) failed.dead.add(nodeId);
+      return { index, nodeId, tier: 'memory', isRead };
+    });
+    images.release();
+    return [...skipped, ...reads];
+  }
+
+  /** Why an operation has not brought its page. */
+  #failure({ remoteEndpoint }: ReadOp, isLate: boolean): Staleness {
+    if (isLate) return 'late';
+    return this.#parts.transport.isReachable(remoteEndpoint) ? 'unreadable' : 'unreachable';
   }
 
   #readFromDisks(found: Found, call: Call): Promise<RemoteRead[]>[] {
@@ -225,8 +236,7 @@ export class RemoteReads {
         release: (owner, some) => promotions.release(owner, some),
         read: async (entries) => {
           const located = entries.map(({ index: j, location }) => [indices[j] as number, location] as const);
-          const sinceMs = Math.min(...entries.map((entry) => entry.sinceMs));
-          const reads = await this.#readFromMemory(located, promoted, sinceMs);
+          const reads = await this.#readFromMemory(located, promoted);
           const isRead = new Map(reads.map((read) => [read.index, read.isRead]));
           return located.map(([index]) => isRead.get(index) === true);
         },
@@ -243,24 +253,7 @@ export class RemoteReads {
     return indices.map((index, j) => ({ index, nodeId, tier: 'disk', isRead: results[j] === true }));
   }
 
-  #readOp(location: DataLocation, page: CallerPage): ReadOp | 'owner_gone' | null {
-    const { verifyReads, endpointOf } = this.#parts;
-    const [first] = page.ranges;
-    if (location.length !== page.length || location.tier !== 'memory' || first === undefined) return null;
-    const remoteEndpoint = endpointOf(location);
-    if (remoteEndpoint === undefined) return 'owner_gone';
-    return {
-      remoteEndpoint,
-      localAddr: first.addr,
-      remoteAddr: location.remoteAddr,
-      rkey: location.rkey,
-      length: location.length,
-      ...(page.ranges.length > 1 ? { scatter: page.ranges } : {}),
-      ...(verifyReads ? { checksum: location.checksum } : {}),
-    };
-  }
-
-  /** Without checksums the quarantine is the guarantee: what took more than half of it is a miss. */
+  /** Without checksums nothing but the quarantine keeps the bytes of a page that is freed during its read: what took more than half of it is a miss. */
   #isWithinQuarantine(elapsedMs: number): boolean {
     const { verifyReads, quarantineMs } = this.#parts;
     return verifyReads || quarantineMs === 0 || elapsedMs <= quarantineMs / 2;

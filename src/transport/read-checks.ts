@@ -19,6 +19,11 @@ export function checkReadOp(op: ReadOp, index: number, maxBytes: number): HostRe
       `batchRead: operation ${index}: checksum must be a whole number of 0 to 2^32 - 1, got ${String(op.checksum)}`,
     );
   }
+  if (op.stamp !== undefined && !(Number.isSafeInteger(op.stamp) && op.stamp >= 0 && op.stamp < 2 ** 48)) {
+    throw new ArgumentError(
+      `batchRead: operation ${index}: stamp must be a whole number of 0 to 2^48 - 1, got ${String(op.stamp)}`,
+    );
+  }
   if (op.scatter === undefined) return destinationRegion(op.localAddr, op.length, index);
   checkScatter(op.scatter, op.length, index);
   return undefined;

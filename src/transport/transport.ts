@@ -33,6 +33,8 @@ export interface ReadOp {
   readonly scatter?: readonly LocalRange[];
   /** CRC-32 that the bytes must have once they have landed; another one makes the result false. */
   readonly checksum?: number;
+  /** What the last STAMP_BYTES bytes must be once they have landed (see `memory/page-stamp.ts`), looked at before the checksum; another one makes the result false. */
+  readonly stamp?: number;
 }
 
 /** How a read over TCP is asked for, whatever the transport's own protocol: `tcp://host:port`. */
@@ -53,6 +55,8 @@ export interface TransportStats {
   readonly failedOps: number;
   /** Operations whose bytes did not have the checksum asked for: stale or damaged pages caught. */
   readonly checksumFailures: number;
+  /** Operations whose bytes did not have the stamp asked for: pages that had been freed. */
+  readonly staleOps: number;
   readonly servedOps: number;
   readonly servedBytes: number;
   /** Requests for memory that is not registered (any more), or out of its bounds. */

@@ -9,6 +9,7 @@ import { type Endpoint, formatEndpoint } from '../../src/base/network.js';
 import { seededRandom } from '../../src/base/random.js';
 import { crc32 } from '../../src/memory/checksum.js';
 import { HostRegion } from '../../src/memory/host-region.js';
+import { readStamp, STAMP_BYTES } from '../../src/memory/page-stamp.js';
 import { type Mr, type ReadOp, type Transport, tcpEndpointText } from '../../src/transport/transport.js';
 import type { DataProtocol } from '../../src/types.js';
 import { patientClock } from '../patient-clock.js';
@@ -387,6 +388,50 @@ export function transportContract(test: TestFn, subject: TransportCase): void {
     }
     t.true(reader.stats().checksumFailures >= sizes.length);
   });
+
+  define(
+    'a stamp that the bytes do not end with makes the result false, and is no checksum failure',
+    async (bench, t) => {
+      const server = await bench.server(10 * MIB);
+      const reader = await bench.transport();
+      const target = bench.region(10 * MIB);
+      const sizes = [6, 7, 4096, 16_384, 300_000, 5 * MIB];
+      const stamped = sizes.map((size) => {
+        const bytes = server.region.bytes(size, size);
+        const op = { ...readOp(server, size, target, size, size), stamp: readStamp(bytes, size - STAMP_BYTES) };
+        // The stamp comes in two pieces, one of which is a single byte.
+        const addr = op.localAddr;
+        const scatter = [
+          { addr, length: size - 1 },
+          { addr: addr + BigInt(size - 1), length: 1 },
+        ];
+        return { op, verified: { ...op, scatter, checksum: crc32(bytes) } };
+      });
+      const all = stamped.map(() => true);
+      t.deepEqual(await reader.batchRead(stamped.map(({ op }) => op)), all);
+      t.deepEqual(await reader.batchRead(stamped.map(({ verified }) => verified)), all);
+      for (const change of [
+        (stamp: number) => (stamp % 2 === 0 ? stamp + 1 : stamp - 1),
+        (stamp: number) => (stamp + 2 ** 47) % 2 ** 48,
+      ]) {
+        const stale = stamped.map(({ verified }) => ({ ...verified, stamp: change(verified.stamp) || 1 }));
+        t.deepEqual(
+          await reader.batchRead(stale),
+          stale.map(() => false),
+        );
+      }
+      t.deepEqual(
+        await reader.batchRead([{ ...readOp(server, 0, target, 0, 5), stamp: 1 }]),
+        [false],
+        'shorter than a stamp',
+      );
+      t.is(reader.stats().staleOps, 2 * sizes.length + 1);
+      t.is(reader.stats().checksumFailures, 0);
+      await t.throwsAsync(reader.batchRead([{ ...readOp(server, 0, target, 0, 8), stamp: 2 ** 48 }]), {
+        message: /stamp must be/,
+      });
+    },
+  );
 
   define('what it advertises is where it can be read from, over TCP too', async (bench, t) => {
     const server = await bench.server(KIB);

@@ -86,7 +86,7 @@ test('locations: what is out of range is refused at the receiver', (t) => {
     spoilt((columns) => columns.length.fill(Number.NaN)),
     spoilt((columns) => columns.length.fill(-1)),
     spoilt((columns) => columns.generation.fill(1.5)),
-    spoilt((columns) => columns.tier.fill(2)),
+    spoilt((columns) => columns.flags.fill(8)),
     new Uint8Array(36),
     'text',
     null,

@@ -18,7 +18,7 @@ function open(fabric: FakeFabric, onEvent: (event: RdmaEvent) => void = () => {}
 
 test('engine channel: a batch is rows of operations, then their pieces', (t) => {
   const batch = new OpBatch();
-  batch.addOp(7, 1, 1000, 99);
+  batch.addOp(7, 1, 1000, { checksum: 99, stamp: 77 });
   batch.addPiece(5000, 10);
   batch.addPiece(6000, 20);
   batch.addOp(8, 2, 2000);
@@ -26,7 +26,7 @@ test('engine channel: a batch is rows of operations, then their pieces', (t) => 
   batch.addPiece(7000, 30);
   t.is(batch.opCount, 3);
   t.is(batch.totalBytes, 60);
-  const rows = [7, 1, 1000, 99, 2, 8, 2, 2000, -1, 0, 9, 3, 3000, -1, 1];
+  const rows = [7, 1, 1000, 99, 77, 2, 8, 2, 2000, -1, 0, 0, 9, 3, 3000, -1, 0, 1];
   t.deepEqual([...batch.encode()], [...rows, 5000, 10, 6000, 20, 7000, 30]);
 });
 

@@ -1,5 +1,6 @@
 import { resolve } from '../../src/memory/address-space.js';
 import { crc32Views } from '../../src/memory/checksum.js';
+import { readTail, STAMP_BYTES } from '../../src/memory/page-stamp.js';
 import {
   ACCESS_LOCAL_WRITE,
   ACCESS_REMOTE_READ,
@@ -33,6 +34,7 @@ interface Op {
   readonly rkey: number;
   readonly remoteAddr: number;
   readonly checksum: number;
+  readonly stamp: number;
   readonly pieces: readonly (readonly [addr: number, length: number])[];
 }
 
@@ -199,6 +201,7 @@ export class FakeEngine implements RdmaEngine {
       if (status === 'ok') this.#stats.readOps++;
       else this.#stats.failedOps++;
       if (status === 'checksum') this.#stats.checksumFailures++;
+      if (status === 'stale') this.#stats.staleOps++;
     }
     return statuses;
   }
@@ -224,6 +227,7 @@ export class FakeEngine implements RdmaEngine {
     for (const handle of handles) this.#hold(handle as number, -1);
     if (status !== 'ok') return status;
     this.#stats.readBytes += length;
+    if (op.stamp !== 0 && (length < STAMP_BYTES || readTail(targets, length) !== op.stamp)) return 'stale';
     return op.checksum >= 0 && crc32Views(targets) !== op.checksum ? 'checksum' : 'ok';
   }
 
@@ -287,10 +291,10 @@ function decode(ops: Float64Array, opCount: number, peers: readonly string[]): O
   let piece = opCount * OP_COLUMNS;
   for (let i = 0; i < opCount; i++) {
     const row = ops.slice(i * OP_COLUMNS, (i + 1) * OP_COLUMNS);
-    const [peer = 0, rkey = 0, remoteAddr = 0, checksum = -1, pieceCount = 0] = row;
+    const [peer = 0, rkey = 0, remoteAddr = 0, checksum = -1, stamp = 0, pieceCount = 0] = row;
     const pieces: [number, number][] = [];
     for (let p = 0; p < pieceCount; p++, piece += 2) pieces.push([ops[piece] as number, ops[piece + 1] as number]);
-    decoded.push({ endpoint: peers[peer] as string, rkey, remoteAddr, checksum, pieces });
+    decoded.push({ endpoint: peers[peer] as string, rkey, remoteAddr, checksum, stamp, pieces });
   }
   if (piece !== ops.length) throw new Error(`submit: ${ops.length} numbers, ${piece} are used`);
   return decoded;

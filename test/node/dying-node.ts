@@ -10,10 +10,18 @@ export interface DyingNodeSetup {
   readonly pageBytes: number;
 }
 
+/** Keeps its only thread busy. */
+export interface DyingNodeMessage {
+  readonly busyMs: number;
+}
+
 process.once('message', async (setup: DyingNodeSetup) => {
   // Frozen, it has to notice what time it has lost.
   const store = await createStore(setup.discoveryPort, setup.config, systemClock);
   for (const [i, key] of setup.keys.entries()) await store.set(key, content(i, setup.pageBytes));
   process.send?.({ nodeId: store.runtime.nodeId });
+  process.on('message', ({ busyMs }: DyingNodeMessage) => {
+    for (const untilMs = performance.now() + busyMs; performance.now() < untilMs; );
+  });
 });
 process.once('disconnect', () => process.exit());

@@ -5,6 +5,7 @@ import type { PageBytes, PageLease } from '../../src/pool/published-pool.js';
 import { PublishedPool, type PublishedPoolOptions } from '../../src/pool/published-pool.js';
 import { content } from '../support.js';
 import { settled } from './held-copies.js';
+import { pageBytes } from './page-bytes.js';
 
 const PAGE = 4096;
 
@@ -43,7 +44,7 @@ function held(seeds: readonly number[]) {
 }
 
 function bytesOf(pool: PublishedPool, lease: PageLease | null | undefined): Uint8Array | null {
-  return lease ? pool.bytesOf(lease.page) : null;
+  return lease ? pageBytes(pool, lease.page) : null;
 }
 
 test('pool fill: pages come straight into their ranges, found and leased when they are there', async (t) => {
@@ -101,7 +102,7 @@ test('pool fill: publishing other bytes, removing and clearing end a lease; publ
   t.true(pool.publishBatch(['a'], [page(1)])[0]?.alreadyPresent);
   t.true(same.isLive);
   const [other] = pool.publishBatch(['a'], [page(2)]);
-  t.deepEqual(other && pool.bytesOf(other), content(2, PAGE));
+  t.deepEqual(other && pageBytes(pool, other), content(2, PAGE));
   t.false(same.isLive);
   for (const end of [() => pool.remove('a'), () => pool.clear()]) {
     const lease = leased();
@@ -124,7 +125,7 @@ test('pool fill: a page that is set meanwhile waits, and then takes the place', 
   finish();
   await filling;
   const [a] = await setting;
-  t.deepEqual(a && pool.bytesOf(a), content(2, PAGE));
+  t.deepEqual(a && pageBytes(pool, a), content(2, PAGE));
   t.is(pool.stats().pinned, 0);
 });
 
@@ -141,7 +142,7 @@ test('pool fill: what is removed meanwhile is not there, and its range stays unt
     t.deepEqual(await filling, [null]);
     t.false(pool.has('a'));
     const [y] = pool.peekBatch(['y']);
-    t.deepEqual(y && pool.bytesOf(y), content(9, PAGE));
+    t.deepEqual(y && pageBytes(pool, y), content(9, PAGE));
     pool.publishBatch(['z'], [page(7)]);
     t.is(pool.size, 2);
   }

@@ -5,6 +5,7 @@ import { crc32 } from '../../src/memory/checksum.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import { PublishedPool, type PublishedPoolOptions } from '../../src/pool/published-pool.js';
 import { content } from '../support.js';
+import { pageBytes } from './page-bytes.js';
 
 const PAGE = 4096;
 
@@ -64,7 +65,7 @@ test('pool: a callback that throws leaves no entry without its bytes', (t) => {
   pool.publish('a', fill(1), PAGE);
   t.throws(() => pool.publish('b', fill(2), PAGE), { message: 'from the callback' });
   const [b] = pool.peekBatch(['b']);
-  if (b) t.deepEqual(pool.bytesOf(b), content(2, PAGE));
+  if (b) t.deepEqual(pageBytes(pool, b), content(2, PAGE));
   t.is(b?.checksum, crc32(content(2, PAGE)));
 });
 
@@ -180,7 +181,7 @@ test('pool: after any sequence of batches, every page that is there has the byte
             t.true(evicted.has(key) || keys.includes(key), `${key} left without a word`);
             continue;
           }
-          t.deepEqual(pool.bytesOf(there), expected);
+          t.deepEqual(pageBytes(pool, there), expected);
           t.is(there.checksum, crc32(expected));
         }
       }

@@ -2,6 +2,7 @@ import test from 'ava';
 import { PROMOTE_ANSWER_MAX_MS, PROMOTE_LEASE_MS } from '../../src/base/limits.js';
 import { ManualClock } from '../clock.js';
 import { HeldCopies, settled } from '../pool/held-copies.js';
+import { pageBytes } from '../pool/page-bytes.js';
 import { content, until } from '../support.js';
 import { closedGate } from './disk-pages.js';
 import { located, newOwner, PAGE, summary } from './owner.js';
@@ -184,7 +185,7 @@ test('promoter: a page that is set meanwhile wins, and nothing is written over i
   open();
   const [old] = await asking;
   const [page] = await setting;
-  t.deepEqual(page && pool.bytesOf(page), content(70, PAGE));
+  t.deepEqual(page && pageBytes(pool, page), content(70, PAGE));
   t.is(pool.stats().pinned, 0, 'the lease of what was there has ended');
   const [now] = await promoter.promote('r', ['k0']);
   t.deepEqual(readAt(located(now)), content(70, PAGE));

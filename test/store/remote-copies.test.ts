@@ -9,6 +9,7 @@ import { PublishedPool } from '../../src/pool/published-pool.js';
 import { RemoteCopies } from '../../src/store/remote-copies.js';
 import type { ReadOp, Transport } from '../../src/transport/transport.js';
 import { DataLocation } from '../../src/types.js';
+import { pageBytes } from '../pool/page-bytes.js';
 import { content } from '../support.js';
 
 const PAGE = 4096;
@@ -70,7 +71,7 @@ function newCopies(
   });
   const bytesAt = (key: string): Uint8Array | null => {
     const [page] = pool.peekBatch([key]);
-    return page ? pool.bytesOf(page) : null;
+    return page ? pageBytes(pool, page) : null;
   };
   return { copies, pool, hooks, announced, atOwner, bytesAt };
 }

@@ -24,7 +24,7 @@ export type OverwriteMessage =
 export interface OverwriteProgress {
   readonly hits: number;
   readonly wrongPages: number;
-  readonly checksumFailures: number;
+  readonly staleReads: number;
 }
 
 export interface OverwriteResult {
@@ -32,7 +32,8 @@ export interface OverwriteResult {
   readonly hits: number;
   /** Pages that a read called right and that were not. */
   readonly wrongPages: number;
-  readonly checksumFailures: number;
+  /** Caught. */
+  readonly staleReads: number;
   readonly published: number;
   readonly earlyReuses: number;
 }
@@ -86,13 +87,13 @@ async function main(setup: OverwriteSetup): Promise<void> {
         hits++;
         if (content.wrongBytes(page(i), keys[i] as string) > 0) wrongPages++;
       });
-      const { checksumFailures } = store.stats();
-      if (hits + checksumFailures > 0) send({ kind: 'progress', hits, wrongPages, checksumFailures });
+      const { staleReads } = store.stats();
+      if (hits + staleReads > 0) send({ kind: 'progress', hits, wrongPages, staleReads });
     }
     await new Promise((resolve) => setImmediate(resolve));
   }
-  const { checksumFailures, earlyReuses } = store.stats();
-  send({ kind: 'result', reads, hits, wrongPages, checksumFailures, published: front, earlyReuses });
+  const { staleReads, earlyReuses } = store.stats();
+  send({ kind: 'result', reads, hits, wrongPages, staleReads, published: front, earlyReuses });
   await store.close();
   region.free();
   process.disconnect();

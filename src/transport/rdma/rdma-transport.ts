@@ -164,6 +164,7 @@ export class RdmaTransport implements Transport {
       readBytes: tcp.readBytes + rdma.readBytes,
       failedOps: tcp.failedOps + rdma.failedOps + this.#failedHere + this.#reader.skippedOps,
       checksumFailures: tcp.checksumFailures + rdma.checksumFailures,
+      staleOps: tcp.staleOps + rdma.staleOps,
       servedOps: tcp.servedOps,
       servedBytes: tcp.servedBytes,
       refusedOps: tcp.refusedOps,
@@ -211,7 +212,7 @@ export class RdmaTransport implements Transport {
           this.#failedHere++;
           continue;
         }
-        if (!batch.addOp(index, op.remoteEndpoint, op.rkey, Number(op.remoteAddr), op.checksum)) continue;
+        if (!batch.addOp(index, op.remoteEndpoint, op.rkey, Number(op.remoteAddr), op)) continue;
         for (const { addr, length } of rangesOf(op)) addRange(batch, addr, length, index);
       }
       return await batch.run();

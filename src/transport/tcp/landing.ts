@@ -10,9 +10,11 @@ const DIRECT_MIN_BYTES = 16 * 1024;
 /** The staging buffer that {@link Landing} needs. */
 export const STAGING_BYTES = 256 * 1024;
 
+export type LandingOutcome = 'read' | 'refused' | 'stale' | 'wrong-checksum';
+
 export interface LandingEvents {
-  /** One operation has all its bytes, and the checksum that was asked for or not. */
-  finished(request: ReadRequest, opInRequest: number, outcome: 'read' | 'refused' | 'wrong-checksum'): void;
+  /** One operation has all its bytes, and the stamp and checksum that were asked for or not. */
+  finished(request: ReadRequest, opInRequest: number, outcome: LandingOutcome): void;
 }
 
 /**
@@ -189,7 +191,8 @@ export class Landing {
     const op = this.#ops[this.#op] as number;
     const wanted = request.checksums[op] as number;
     this.#op++;
-    this.#events.finished(request, op, wanted === NO_CHECKSUM || wanted === this.#sum ? 'read' : 'wrong-checksum');
+    const isWhole = wanted === NO_CHECKSUM || wanted === this.#sum;
+    this.#events.finished(request, op, !request.hasStamp(op) ? 'stale' : isWhole ? 'read' : 'wrong-checksum');
     this.#enterOp();
   }
 

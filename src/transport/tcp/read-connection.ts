@@ -4,7 +4,7 @@ import { type AuthFailureReason, type AuthFailures, authError } from '../../base
 import type { Environment } from '../../base/environment.js';
 import { type Endpoint, formatEndpoint } from '../../base/network.js';
 import { onConnected } from '../../base/tls.js';
-import { Landing } from './landing.js';
+import { Landing, type LandingOutcome } from './landing.js';
 import type { TcpLimits } from './limits.js';
 import {
   decodeResponseHeader,
@@ -303,13 +303,14 @@ export class ReadConnection {
     return untilMs - env.clock.nowMs();
   }
 
-  #finished(request: ReadRequest, op: number, outcome: 'read' | 'refused' | 'wrong-checksum'): void {
+  #finished(request: ReadRequest, op: number, outcome: LandingOutcome): void {
     const { counters, env } = this.#parts;
     if (outcome === 'read') {
       counters.readOps++;
       counters.readBytes += request.lengths[op] as number;
     } else {
       counters.failedOps++;
+      if (outcome === 'stale') counters.staleOps++;
       if (outcome === 'wrong-checksum') {
         counters.checksumFailures++;
         env.metrics.count('meshcache_checksum_failures_total', 1, { source: 'remote' });

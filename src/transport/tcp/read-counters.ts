@@ -4,6 +4,7 @@ export class ReadCounters {
   readBytes = 0;
   failedOps = 0;
   checksumFailures = 0;
+  staleOps = 0;
   protocolErrors = 0;
   connections = 0;
   reconnects = 0;

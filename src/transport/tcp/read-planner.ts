@@ -1,4 +1,5 @@
 import type { HostRegion } from '../../memory/host-region.js';
+import { NO_STAMP } from '../../memory/page-stamp.js';
 import { checkReadOp, destinationRegion, isSendable } from '../read-checks.js';
 import type { LocalRange, ReadOp } from '../transport.js';
 import type { TcpLimits } from './limits.js';
@@ -36,7 +37,8 @@ export function planReads(ops: readonly ReadOp[], batch: ReadBatch, limits: TcpL
       plan.requests.push(request);
     }
     const checksum = op.checksum === undefined ? NO_CHECKSUM : op.checksum;
-    request.beginOp({ index, rkey: op.rkey, remoteAddr: Number(op.remoteAddr), length: op.length, checksum });
+    const { rkey, length, stamp = NO_STAMP } = op;
+    request.beginOp({ index, rkey, remoteAddr: Number(op.remoteAddr), length, checksum, stamp });
     if (region !== undefined) addPieces(request, region, Number(op.localAddr), op.length);
     else addScatter(request, op.scatter ?? [], index);
     request.endOp();

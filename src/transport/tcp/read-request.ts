@@ -1,3 +1,4 @@
+import { NO_STAMP, STAMP_BYTES } from '../../memory/page-stamp.js';
 import { encodeRequest } from './protocol.js';
 
 /** What stands for "no checksum asked for"; a CRC-32 is never negative. */
@@ -41,6 +42,8 @@ export interface RequestedOp {
   readonly length: number;
   /** Or {@link NO_CHECKSUM}. */
   readonly checksum: number;
+  /** Or NO_STAMP. */
+  readonly stamp: number;
 }
 
 /**
@@ -55,6 +58,7 @@ export class ReadRequest {
   readonly opIndices: number[] = [];
   readonly lengths: number[] = [];
   readonly checksums: number[] = [];
+  readonly stamps: number[] = [];
   readonly pieceEnds: number[] = [];
   readonly pieceSegments: Uint8Array[] = [];
   readonly pieceStarts: number[] = [];
@@ -73,10 +77,11 @@ export class ReadRequest {
   }
 
   /** Adds an operation; its pieces follow by {@link addPiece}, then {@link endOp}. */
-  beginOp({ index, rkey, remoteAddr, length, checksum }: RequestedOp): void {
+  beginOp({ index, rkey, remoteAddr, length, checksum, stamp }: RequestedOp): void {
     this.opIndices.push(index);
     this.lengths.push(length);
     this.checksums.push(checksum);
+    this.stamps.push(stamp);
     this.#rkeys.push(rkey);
     this.#remoteAddrs.push(remoteAddr);
     this.#isFinished.push(false);
@@ -91,6 +96,23 @@ export class ReadRequest {
 
   endOp(): void {
     this.pieceEnds.push(this.pieceSegments.length);
+  }
+
+  /** Whether the bytes of an operation, which have all landed, end with the stamp that was asked for. */
+  hasStamp(op: number): boolean {
+    const wanted = this.stamps[op] as number;
+    if (wanted === NO_STAMP) return true;
+    let stamp = 0;
+    let left = STAMP_BYTES;
+    const first = op === 0 ? 0 : (this.pieceEnds[op - 1] as number);
+    for (let p = (this.pieceEnds[op] as number) - 1; p >= first && left > 0; p--) {
+      const segment = this.pieceSegments[p] as Uint8Array;
+      const start = this.pieceStarts[p] as number;
+      for (let at = start + (this.pieceLengths[p] as number) - 1; at >= start && left > 0; at--, left--) {
+        stamp = stamp * 256 + (segment[at] as number);
+      }
+    }
+    return left === 0 && stamp === wanted;
   }
 
   /** Ends an operation in its batch. */

@@ -134,6 +134,7 @@ export class TcpTransport implements Transport {
       readBytes: reading.readBytes,
       failedOps: reading.failedOps,
       checksumFailures: reading.checksumFailures,
+      staleOps: reading.staleOps,
       servedOps: serving.value('servedOps'),
       servedBytes: serving.value('servedBytes'),
       refusedOps: serving.value('refusedOps'),

@@ -297,7 +297,7 @@ const authTcpReader: Fuzzer = {
     const connection = new ReadConnection({ endpoint, ...parts, authFailures, onClose() {} });
     const batch = new ReadBatch(1);
     const request = new ReadRequest(batch);
-    request.beginOp({ index: 0, rkey: 1, remoteAddr: START, length: PAGE.length, checksum: NO_CHECKSUM });
+    request.beginOp({ index: 0, rkey: 1, remoteAddr: START, length: PAGE.length, stamp: 0, checksum: NO_CHECKSUM });
     request.addPiece(new Uint8Array(PAGE.length), 0, PAGE.length);
     request.endOp();
     connection.submit(request);

@@ -100,7 +100,7 @@ class Target {
     let at = GUARD_BYTES;
     for (const [index, { length, bytes: page, isVerified }] of ops.entries()) {
       const checksum = isVerified ? crc32(page) : NO_CHECKSUM;
-      this.request.beginOp({ index, rkey: 1, remoteAddr: 4096, length, checksum });
+      this.request.beginOp({ index, rkey: 1, remoteAddr: 4096, length, checksum, stamp: 0 });
       if (length > 0) this.request.addPiece(this.#memory, at, length);
       this.request.endOp();
       this.#starts.push(at);

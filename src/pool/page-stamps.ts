@@ -1,0 +1,94 @@
+import type { RandomSource } from '../base/random.js';
+import { imageBytes, NO_STAMP, readStamp, STAMP_BYTES, writeStamp } from '../memory/page-stamp.js';
+
+/** Stamps that are drawn from the random source at once. */
+const DRAW_COUNT = 1024;
+/** A slot's tail in `#tails`. */
+const TAIL_STRIDE_BYTES = 8;
+const NOWHERE = -1;
+
+/** Bytes of the pool from an offset on. */
+export type PoolBytes = (offset: number, length: number) => Uint8Array;
+
+/**
+ * The stamps of one pool's pages, by slot, and what they stand in place of: see `memory/page-stamp.ts`.
+ *
+ * Invariant: the bytes at a slot's `#stampAt` are its stamp and the page's own last bytes are in `#tails`, from {@link set} until
+ * {@link destroy}; then the bytes there are zero, and nothing of the slot is used any more but by reads that had begun.
+ * A page that is held keeps its slot, so its tail stays for these reads although the stamp is gone.
+ */
+export class PageStamps {
+  readonly #bytes: PoolBytes;
+  readonly #random: RandomSource;
+  #drawn: Uint8Array = new Uint8Array(0);
+  #drawnAt = 0;
+  #stamp = new Float64Array(1024);
+  /** Offset of the stamp in the pool, or NOWHERE. */
+  #stampAt = new Float64Array(1024).fill(NOWHERE);
+  /** Shared memory: other threads copy from it. A larger one replaces it; who reads from the old one still can. */
+  #tails = new Uint8Array(new SharedArrayBuffer(1024 * TAIL_STRIDE_BYTES));
+
+  constructor(bytes: PoolBytes, random: RandomSource) {
+    this.#bytes = bytes;
+    this.#random = random;
+  }
+
+  /** Takes the tail of a page whose bytes lie in the pool, and puts a new stamp in its place. */
+  set(slot: number, offset: number, length: number): void {
+    this.#reserve(slot);
+    const at = offset + imageBytes(length) - STAMP_BYTES;
+    const place = this.#bytes(at, STAMP_BYTES);
+    this.#tails.set(place, slot * TAIL_STRIDE_BYTES);
+    const stamp = this.#draw();
+    writeStamp(place, 0, stamp);
+    this.#stamp[slot] = stamp;
+    this.#stampAt[slot] = at;
+  }
+
+  /** From now on no read of this page that begins can succeed. Harmless when the slot has no stamp. */
+  destroy(slot: number): void {
+    const at = this.#stampAt[slot] ?? NOWHERE;
+    if (at === NOWHERE) return;
+    this.#bytes(at, STAMP_BYTES).fill(0);
+    this.#stampAt[slot] = NOWHERE;
+    this.#stamp[slot] = NO_STAMP;
+  }
+
+  stampOf(slot: number): number {
+    return this.#stamp[slot] ?? NO_STAMP;
+  }
+
+  tailOf(slot: number, length: number): number {
+    return readStamp(this.#tails, slot * TAIL_STRIDE_BYTES, Math.min(length, STAMP_BYTES));
+  }
+
+  /** The page's own last bytes, at most STAMP_BYTES: valid while the page is in the pool, or held. */
+  tailBytesOf(slot: number, length: number): Uint8Array {
+    const start = slot * TAIL_STRIDE_BYTES;
+    return this.#tails.subarray(start, start + Math.min(length, STAMP_BYTES));
+  }
+
+  #draw(): number {
+    for (;;) {
+      if (this.#drawnAt + STAMP_BYTES > this.#drawn.length) {
+        this.#drawn = this.#random.bytes(DRAW_COUNT * STAMP_BYTES);
+        this.#drawnAt = 0;
+      }
+      const stamp = readStamp(this.#drawn, this.#drawnAt);
+      this.#drawnAt += STAMP_BYTES;
+      if (stamp !== NO_STAMP) return stamp;
+    }
+  }
+
+  #reserve(slot: number): void {
+    const { length } = this.#stamp;
+    if (slot < length) return;
+    const count = Math.max(slot + 1, 2 * length);
+    const [stamp, stampAt] = [new Float64Array(count), new Float64Array(count).fill(NOWHERE)];
+    const tails = new Uint8Array(new SharedArrayBuffer(count * TAIL_STRIDE_BYTES));
+    stamp.set(this.#stamp);
+    stampAt.set(this.#stampAt);
+    tails.set(this.#tails);
+    [this.#stamp, this.#stampAt, this.#tails] = [stamp, stampAt, tails];
+  }
+}

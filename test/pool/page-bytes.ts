@@ -1,0 +1,6 @@
+import type { PublishedPage, PublishedPool } from '../../src/pool/published-pool.js';
+
+/** A copy of what a pool has of a page. */
+export function pageBytes(pool: PublishedPool, page: PublishedPage): Uint8Array {
+  return new Uint8Array(Buffer.concat(pool.viewsOf(page)));
+}
