@@ -65,6 +65,8 @@ export interface MeshCacheConfigFields {
   readonly evictionPolicy: EvictionPolicy;
   /** Pages of other nodes that this one reads often are copied into its pool. */
   readonly promoteHotReads: boolean;
+  /** Computed pages are kept in the own pool although another node has them. */
+  readonly keepDuplicates: boolean;
   /** What nodes must know to talk to each other; two while it is being changed: the first is presented, both are accepted. */
   readonly clusterSecret: ClusterSecrets | undefined;
   /** Path of a file with it, one or two lines, instead. */
@@ -232,6 +234,7 @@ const SCHEMA: Readonly<Record<string, Field>> = {
   reuse_quarantine_ms: decimal(0, 3_600_000, 1000, 'milliseconds'),
   eviction_policy: choice(EVICTION_POLICIES, 'lru'),
   promote_hot_reads: flag(false),
+  keep_duplicates: flag(false),
   cluster_secret: secrets(),
   cluster_secret_file: text('the path of a file', undefined),
   tls_cert_file: text('the path of a PEM file', undefined),
@@ -289,6 +292,7 @@ export class MeshCacheConfig implements MeshCacheConfigFields {
   declare readonly reuseQuarantineMs: number;
   declare readonly evictionPolicy: EvictionPolicy;
   declare readonly promoteHotReads: boolean;
+  declare readonly keepDuplicates: boolean;
   declare readonly clusterSecret: ClusterSecrets | undefined;
   declare readonly clusterSecretFile: string | undefined;
   declare readonly tlsCertFile: string | undefined;

@@ -148,6 +148,25 @@ export const DIRECTORY_SHARD_MAX_KEYS = 8_000_000;
 export const DIRECTORY_AVOIDED_MAX_COUNT = 16;
 /** Locations (nodes) of one key that a shard keeps. */
 export const DIRECTORY_LOCATIONS_MAX_COUNT = 4;
+/** Keys under which nothing is left, whose versions a shard remembers so that nothing older comes back: so many, twice, for one to two turns. */
+export const REMOVALS_MAX_KEYS = 131_072;
+export const REMOVALS_TURN_MS = 600_000;
+
+/** Keys that one directory owner has not taken and that a node remembers to tell it again; beyond that it tells it everything. */
+export const OWED_STATEMENTS_MAX_KEYS = 65_536;
+/** Keys that one node has not dropped yet though it was told, and is told again. */
+export const DROPS_MAX_KEYS = 65_536;
+/** The pause before a node is told again what it has not taken doubles from the first to the second of these. */
+export const STATEMENT_RETRY_MIN_MS = 250;
+export const STATEMENT_RETRY_MAX_MS = 4_000;
+/** Setting a page waits so long for the holders of the content that it replaces; they are told on. */
+export const DROP_WAIT_MAX_MS = 1_000;
+/** Attempts to set a named page whose owners know of a newer one: each is newer than what they know. */
+export const SET_ATTEMPTS_MAX_COUNT = 4;
+/** Nodes that are told of a deletion at a time. */
+export const DELETIONS_IN_FLIGHT_MAX_COUNT = 64;
+/** Keys whose pages a node was told to drop and remembers, so that a copy that was on its way does not come back. */
+export const DROPPED_KEYS_MAX_COUNT = 65_536;
 
 /** In this time a node states all its pages to their directory owners again, at the least, unless it has more than the rate below allows. */
 export const ANTI_ENTROPY_ROUND_MS = 300_000;
@@ -359,6 +378,7 @@ relation(
   JOURNAL_LIVE_FRACTION + JOURNAL_REWRITE_FRACTION < 1,
   'a journal and the one that replaces it fit in the limit',
 );
+relation(DROP_WAIT_MAX_MS * 2 <= RPC_CALL_TIMEOUT_MS, 'a put is answered before its deadline');
 relation(RPC_RETRY_AFTER_MS <= ANNOUNCE_RETRY_MAX_MS, 'the pause before announcing again may grow');
 relation(ANTI_ENTROPY_BATCH_MAX_KEYS <= DIRECTORY_REQUEST_MAX_KEYS, 'keys stated again fit in a request');
 relation(READ_FINISH_TIMEOUT_MS < CLOSE_TIMEOUT_MS, 'serving ends before it is made to');

@@ -1,26 +1,20 @@
 import type { Clock } from '../base/clock.js';
 import { type Environment, systemEnvironment } from '../base/environment.js';
 import { ArgumentError } from '../base/errors.js';
-import {
-  DIRECTORY_KEY_MAX_BYTES,
-  DIRECTORY_REQUESTS_IN_FLIGHT_MAX_COUNT,
-  RPC_CALL_TIMEOUT_MS,
-} from '../base/limits.js';
+import { HybridClock } from '../base/hybrid-clock.js';
+import { DIRECTORY_KEY_MAX_BYTES, RPC_CALL_TIMEOUT_MS } from '../base/limits.js';
 import type { MetricsSink } from '../base/metrics-sink.js';
-import type { Endpoint } from '../base/network.js';
-import { RpcClient } from '../rpc/client.js';
+import type { RpcClient } from '../rpc/client.js';
 import type { DataLocation } from '../types.js';
-import { countFailure, countLookups, reportShard } from './directory-metrics.js';
-import { decodeKeys, encodeKeys } from './key-column.js';
+import { countLookups, reportShard } from './directory-metrics.js';
 import { LocationColumns } from './location-columns.js';
+import { OwnerChannels, type ResolveControl } from './owner-channels.js';
 import { askOwners } from './owner-search.js';
-import { eachRequest, keysByOwner, type OwnerRing, requestsOf } from './owners.js';
-import { type KeyBatch, type RequestKind, RequestQueue } from './request-queue.js';
+import { addTo, eachRequest, keysByOwner, type OwnerRing, ownersOf, requestsOf } from './owners.js';
 import type { DirectoryShard } from './shard.js';
-import { asFields, DirectoryMethod, keyFields, locationFields, readFlags, readLocations } from './wire.js';
+import { Taken } from './taken.js';
 
-/** Address of a node's control port; undefined while it is not known. */
-export type ResolveControl = (nodeId: string) => Endpoint | undefined;
+export type { ResolveControl } from './owner-channels.js';
 
 /** What a {@link DirectoryClient} takes beside its ring. */
 export interface DirectoryClientOptions {
@@ -35,6 +29,14 @@ export interface DirectoryClientOptions {
   readonly env?: Environment;
   /** Deadline of one request; default RPC_CALL_TIMEOUT_MS. */
   readonly timeoutMs?: number;
+  /** Sees the versions that shards know of. Default: one of its own. */
+  readonly versions?: HybridClock;
+  /** See {@link DirectoryServerOptions}: for what the own shard displaces. */
+  readonly displacedTold?: () => Promise<void>;
+  /** Told of keys whose statement an owner has not taken: it is to be told again what holds then. `withCopies`: see {@link DirectoryClient.delete}. */
+  readonly onOwed?: (ownerId: string, keys: readonly string[], withCopies: boolean) => void;
+  /** Told of announced pages, and of the versions that they had, that are older than what the cluster has or had: they are to be dropped. */
+  readonly onOutdated?: (keys: readonly string[], versions: readonly number[]) => void;
   /**
    * So long after `setRing`, `delete` goes to the owners by the former ring too: until they have forgotten what they do not
    * own any more, they could become owners again and hand it out. For as long, what no owner knows is asked of former ones too.
@@ -44,20 +46,6 @@ export interface DirectoryClientOptions {
   /** Whether former owners are asked at all: what they know may be out of date, which nothing but a checksum shows. Default true. */
   readonly asksFormerOwners?: boolean;
 }
-
-/** What goes to an owner in order: locations, or which of whose to drop. */
-interface Statement extends KeyBatch {
-  readonly columns?: LocationColumns;
-  readonly dropped?: { readonly nodeId: string; readonly incarnation: number; readonly generation: number };
-}
-
-/** Keys to be found, and the nodes by which they could not be read. */
-interface Search extends KeyBatch {
-  readonly avoided: readonly string[];
-}
-
-/** Reads a location out of an answer. */
-type FoundLocations = (i: number) => DataLocation | null;
 
 /** Locations given at once, or asked for batch by batch just before each is sent; null: nothing to announce. */
 export type LocationSource =
@@ -79,10 +67,8 @@ const SLICE_KEYS = 16_384;
  * that arrives late leaves what was put after it.
  */
 export class DirectoryClient {
-  readonly #resolveControl: ResolveControl;
   readonly #replicas: number;
-  readonly #rpc: RpcClient;
-  readonly #ownsRpc: boolean;
+  readonly #channels: OwnerChannels;
   readonly #nodeId: string;
   #incarnation: number;
   readonly #localShard: DirectoryShard | undefined;
@@ -93,10 +79,8 @@ export class DirectoryClient {
   readonly #metrics: MetricsSink;
   readonly #formerRingMs: number;
   readonly #asksFormerOwners: boolean;
-  /** By owner; an owner that nothing is asked of has none. */
-  readonly #statements = new Map<string, RequestQueue<Statement, Uint8Array>>();
-  readonly #gets = new Map<string, RequestQueue<Search, FoundLocations>>();
-  readonly #existences = new Map<string, RequestQueue<KeyBatch, Uint8Array>>();
+  readonly #onOwed: NonNullable<DirectoryClientOptions['onOwed']>;
+  readonly #onOutdated: NonNullable<DirectoryClientOptions['onOutdated']>;
   #ring: OwnerRing;
   #formerRings: { readonly ring: OwnerRing; readonly untilMs: number }[] = [];
   #generation: number;
@@ -106,11 +90,18 @@ export class DirectoryClient {
     if (!Number.isSafeInteger(replicas) || replicas < 1)
       throw new ArgumentError(`replicas must be 1 or more: ${replicas}`);
     this.#ring = ring;
-    this.#resolveControl = resolveControl;
     this.#replicas = replicas;
-    this.#ownsRpc = options.rpc === undefined;
     const env = options.env ?? systemEnvironment();
-    this.#rpc = options.rpc ?? new RpcClient({ env });
+    this.#channels = new OwnerChannels({
+      nodeId: options.nodeId ?? '',
+      localShard: options.localShard,
+      displacedTold: options.displacedTold ?? (async () => {}),
+      resolveControl,
+      rpc: options.rpc,
+      env,
+      timeoutMs: options.timeoutMs,
+      versions: options.versions ?? new HybridClock(env.clock),
+    });
     this.#clock = env.clock;
     this.#metrics = env.metrics;
     this.#formerRingMs = options.formerRingMs ?? 0;
@@ -122,6 +113,8 @@ export class DirectoryClient {
     this.#localShard = options.localShard;
     if (options.localShard !== undefined) reportShard(options.localShard, env.metrics);
     this.#timeoutMs = options.timeoutMs;
+    this.#onOwed = options.onOwed ?? (() => {});
+    this.#onOutdated = options.onOutdated ?? (() => {});
     if (options.nodeId !== undefined && options.incarnation !== undefined) {
       this.#identities.set(options.nodeId, options.incarnation);
     }
@@ -167,18 +160,62 @@ export class DirectoryClient {
     const pairs = entries instanceof Map ? [...entries] : Object.entries(entries as Record<string, DataLocation>);
     const keys = pairs.map(([key]) => key);
     const locations = pairs.map(([, location]) => location);
+    const taken = await this.state(keys, locations);
+    return Array.from(taken, (code) => code === Taken.taken);
+  }
+
+  /**
+   * {@link put}, with one {@link Taken} a key: `outdated` when any owner says so. With `unlessHeld`, `held` when the first owner
+   * says so, and then no owner has the statement. The first owner decides alone, so that of several nodes that state the
+   * same page at the same time one is taken.
+   */
+  async state(
+    keys: readonly string[],
+    locations: readonly DataLocation[],
+    { unlessHeld = false } = {},
+  ): Promise<Uint8Array> {
     this.#check(keys);
     const columns = this.#state(locations);
-    const results = new Array<boolean>(keys.length).fill(false);
-    if (this.#isSilent) return results;
+    const codes = new Uint8Array(keys.length);
+    if (this.#isSilent) return codes;
+    const ring = this.#ring;
+    const firstOwners = unlessHeld ? ownersOf(ring, keys, 1) : undefined;
+    const outdated = new Set<number>();
+    const held = new Set<number>();
+    /** Owners that have left a page out, of which the first owner has not said that it is held. */
+    const leftOut = new Map<string, number[]>();
     // All at once and not slice by slice: a delete that is called later must not get before any of it.
-    await eachRequest(keys, keysByOwner(keys, [this.#ring], this.#replicas), async (ownerId, request) => {
-      const taken = await this.#putTo(ownerId, pick(keys, request), columns.pick(request));
+    await eachRequest(keys, keysByOwner(keys, [ring], this.#replicas), async (ownerId, request) => {
+      const answer = await this.#channels.put(ownerId, pick(keys, request), columns.pick(request), unlessHeld);
+      const owed: string[] = [];
       request.forEach((i, j) => {
-        if (taken?.[j] === 1) results[i] = true;
+        const code = answer?.taken[j] ?? Taken.refused;
+        if (code === Taken.taken) codes[i] = Taken.taken;
+        else if (code === Taken.outdated) outdated.add(i);
+        else if (code === Taken.refused) owed.push(keys[i] as string);
+        else if (ring.nodes[firstOwners?.[i] as number] === ownerId) held.add(i);
+        else addTo(leftOut, ownerId, i);
       });
+      if (owed.length > 0) this.#onOwed(ownerId, owed, false);
     });
-    return results;
+    for (const i of outdated) codes[i] = Taken.outdated;
+    await this.#settleHeld({ keys, columns, codes, outdated, held, leftOut });
+    return codes;
+  }
+
+  /** Where owners do not agree on what is held, the first one is followed. */
+  async #settleHeld({ keys, columns, codes, outdated, held, leftOut }: HeldOutcome): Promise<void> {
+    const retracted = [...held].filter((i) => codes[i] === Taken.taken);
+    for (const i of held) if (!outdated.has(i)) codes[i] = Taken.held;
+    if (retracted.length > 0) await this.delete(pick(keys, retracted), columns.generation[retracted[0] as number]);
+    for (const [ownerId, indices] of leftOut) {
+      const missing = indices.filter((i) => !held.has(i) && !outdated.has(i));
+      if (missing.length === 0) continue;
+      const answer = await this.#channels.put(ownerId, pick(keys, missing), columns.pick(missing), false);
+      missing.forEach((i, j) => {
+        if (answer?.taken[j] === Taken.taken) codes[i] = Taken.taken;
+      });
+    }
   }
 
   /** A live location of each key; null: none known, or its owners do not answer. */
@@ -203,14 +240,17 @@ export class DirectoryClient {
     let foundCount = 0;
     const lastResort = new Map<number, DataLocation>();
     await this.#ask(keys, async (ownerId, request) => {
-      const locationAt = await this.#getFrom(ownerId, { keys: pick(keys, request), avoided });
+      const locationAt = await this.#channels.get(ownerId, { keys: pick(keys, request), avoided });
       if (locationAt === undefined) return request;
       const found: [number, DataLocation][] = [];
       const missing = request.filter((i, j) => {
         const location = locationAt(j);
         // The next owner may know of another node.
         const isAvoided = location !== null && avoided.includes(location.nodeId);
-        if (isAvoided) lastResort.set(i, location);
+        // Of one node the later statement: an owner may have missed it.
+        const before = isAvoided ? lastResort.get(i) : undefined;
+        const isLater = before?.nodeId !== location?.nodeId || (before?.generation ?? 0) < (location?.generation ?? 0);
+        if (isAvoided && isLater) lastResort.set(i, location);
         else if (location !== null) found.push([i, location]);
         return location === null || isAvoided;
       });
@@ -228,7 +268,7 @@ export class DirectoryClient {
   async exists(keys: readonly string[]): Promise<boolean[]> {
     const results = new Array<boolean>(keys.length).fill(false);
     await this.#ask(keys, async (ownerId, request) => {
-      const found = await this.#existsAt(ownerId, pick(keys, request));
+      const found = await this.#channels.exists(ownerId, pick(keys, request));
       if (found === undefined) return request;
       return request.filter((i, j) => {
         results[i] = found[j] === 1;
@@ -242,17 +282,50 @@ export class DirectoryClient {
 
   /**
    * Drops what this client's node has stated about the keys up to now, or up to `generation`; what it states later stays.
-   * An owner that does not answer keeps it: readers then find out by the page's key of access or its checksum.
+   * An owner that does not answer keeps it: readers then find out by the page's stamp. `withCopies`: copies that other nodes have made of
+   * these pages are dropped, too, where no other node has set the page itself.
    */
-  async delete(keys: readonly string[], generation = this.#generation): Promise<void> {
+  async delete(keys: readonly string[], generation = this.#generation, { withCopies = false } = {}): Promise<void> {
     this.#check(keys);
     const identities = [...this.#identities];
     await this.#inSlices(keys, async (slice) => {
       await eachRequest(slice, keysByOwner(slice, this.rings(), this.#replicas), async (ownerId, request) => {
         const picked = pick(slice, request);
-        const of = identities.map(([nodeId, incarnation]) => ({ nodeId, incarnation, generation }));
-        await Promise.all(of.map((dropped) => this.#deleteAt(ownerId, picked, dropped)));
+        const of = identities.map(([nodeId, incarnation]) => ({ nodeId, incarnation, generation, withCopies }));
+        const done = await Promise.all(of.map((dropped) => this.#channels.delete(ownerId, picked, dropped)));
+        if (done.includes(false)) this.#onOwed(ownerId, picked, withCopies);
       });
+    });
+  }
+
+  /** Like {@link delete}, to one owner, of what the own node has stated up to now. False: it has not taken it. */
+  async retract(ownerId: string, keys: readonly string[], withCopies: boolean): Promise<boolean> {
+    this.#check(keys);
+    const dropped = {
+      nodeId: this.#nodeId,
+      incarnation: this.#incarnation,
+      generation: this.#generation,
+      withCopies,
+    };
+    const done = await Promise.all(
+      requestsOf(
+        keys,
+        keys.map((_, i) => i),
+      ).map((request) => this.#channels.delete(ownerId, pick(keys, request), dropped)),
+    );
+    return !done.includes(false);
+  }
+
+  /**
+   * Tells the owners of the keys that these locations, one a key, are stale: no page was there. They forget them, unless the node has stated
+   * the page again since. Best effort: an owner that does not answer hands them out again.
+   */
+  async discard(keys: readonly string[], locations: readonly DataLocation[]): Promise<void> {
+    this.#check(keys);
+    const columns = LocationColumns.of(locations, { nodeId: '', incarnation: 0, generation: 0 });
+    await eachRequest(keys, keysByOwner(keys, this.rings(), this.#replicas), async (ownerId, request) => {
+      const [some, picked] = [pick(keys, request), columns.pick(request)];
+      await this.#channels.discard(ownerId, some, picked);
     });
   }
 
@@ -272,9 +345,14 @@ export class DirectoryClient {
       const present = asked.map((_, j) => j).filter((j) => (found[j] ?? null) !== null);
       if (present.length === 0) continue;
       const batch = pick(found, present) as DataLocation[];
-      const taken = await this.#putTo(ownerId, pick(asked, present), this.#state(batch));
-      if (taken === undefined) return false;
-      if (taken.includes(0)) complete = false;
+      const answer = await this.#channels.put(ownerId, pick(asked, present), this.#state(batch));
+      if (answer === undefined) return false;
+      const { taken } = answer;
+      if (taken.includes(Taken.refused)) complete = false;
+      const outdated = present.filter((_, j) => taken[j] === Taken.outdated);
+      if (outdated.length === 0) continue;
+      const versions = outdated.map((j) => found[j]?.version ?? 0);
+      this.#onOutdated(pick(asked, outdated), versions);
     }
     return complete;
   }
@@ -286,13 +364,12 @@ export class DirectoryClient {
   async renounce(ownerId: string, generation: number): Promise<void> {
     const [nodeId, incarnation] = [this.#nodeId, this.#incarnation];
     if (this.#isSilent) return;
-    if (this.#isLocal(ownerId)) this.#localShard?.renounce(nodeId, incarnation, generation);
-    else await this.#call(ownerId, 'renounce', { node_id: nodeId, incarnation, generation }, () => true);
+    await this.#channels.renounce(ownerId, { nodeId, incarnation, generation });
   }
 
   /** Closes the connections, unless they belong to an RPC client that was handed in. Idempotent. */
   async close(): Promise<void> {
-    if (this.#ownsRpc) await this.#rpc.close();
+    await this.#channels.close();
   }
 
   #check(keys: readonly string[]): void {
@@ -341,7 +418,7 @@ export class DirectoryClient {
         rings: () => this.rings(),
         asksFormer: () => this.#asksFormerOwners && this.#clock.nowMs() < formerUntilMs,
         ownNode: this.#localShard === undefined ? undefined : this.#nodeId,
-        isReachable: (ownerId) => this.#isLocal(ownerId) || this.#resolveControl(ownerId) !== undefined,
+        isReachable: (ownerId) => this.#channels.isReachable(ownerId),
         ask: async (ownerId, request) => {
           const indices = request.map((i) => start + i);
           return (await ask(ownerId, indices)).map((i) => i - start);
@@ -349,130 +426,16 @@ export class DirectoryClient {
       });
     });
   }
-
-  async #putTo(ownerId: string, keys: readonly string[], columns: LocationColumns): Promise<Uint8Array | undefined> {
-    // The shard keeps its keys: through the column they become strings that hold on to nothing of the caller's.
-    if (this.#isLocal(ownerId)) return this.#localShard?.put(decodeKeys(encodeKeys(keys), true), columns);
-    return this.#inQueue(this.#statements, ownerId, { keys, columns }, this.#statementKind(ownerId));
-  }
-
-  async #getFrom(ownerId: string, search: Search): Promise<FoundLocations | undefined> {
-    if (this.#isLocal(ownerId)) {
-      const found = this.#localShard?.get(search.keys, this.#nodeId, search.avoided);
-      return found && ((i) => found.locationAt(i));
-    }
-    return this.#inQueue(this.#gets, ownerId, search, {
-      canJoin: (a, b) => a.avoided.length === b.avoided.length && a.avoided.every((id, i) => id === b.avoided[i]),
-      join: (batches) => ({ ...plainKeys.join(batches), avoided: (batches[0] as Search).avoided }),
-      part: (found, from) => (i) => found(from + i),
-      send: async ({ keys, avoided }) => {
-        const wishes = { asker: this.#nodeId, ...(avoided.length > 0 ? { avoided } : {}) };
-        return this.#call(ownerId, 'get', { ...keyFields(keys), ...wishes }, (answer) => {
-          const found = readLocations(answer, keys.length);
-          return (i: number) => found.locationAt(i);
-        });
-      },
-    });
-  }
-
-  async #existsAt(ownerId: string, keys: readonly string[]): Promise<Uint8Array | undefined> {
-    if (this.#isLocal(ownerId)) return this.#localShard?.exists(keys);
-    return this.#inQueue(
-      this.#existences,
-      ownerId,
-      { keys },
-      {
-        ...plainKeys,
-        part: partOfFlags,
-        send: async (batch) =>
-          this.#call(ownerId, 'exists', keyFields(batch.keys), (answer) =>
-            readFlags(answer, 'found', batch.keys.length),
-          ),
-      },
-    );
-  }
-
-  async #deleteAt(
-    ownerId: string,
-    keys: readonly string[],
-    dropped: { nodeId: string; incarnation: number; generation: number },
-  ): Promise<void> {
-    if (this.#isLocal(ownerId)) {
-      this.#localShard?.delete(keys, dropped.nodeId, dropped.incarnation, dropped.generation);
-      return;
-    }
-    await this.#inQueue(this.#statements, ownerId, { keys, dropped }, this.#statementKind(ownerId));
-  }
-
-  /** Puts and deletes share a queue: a delete must not get before what it is to drop. */
-  #statementKind(ownerId: string): RequestKind<Statement, Uint8Array> {
-    return {
-      canJoin: (a, b) => a.columns !== undefined && b.columns !== undefined,
-      join: (batches) => ({
-        keys: batches.flatMap(({ keys }) => keys),
-        columns: LocationColumns.concat(batches.flatMap(({ columns }) => columns ?? [])),
-      }),
-      part: partOfFlags,
-      send: async ({ keys, columns, dropped }) => {
-        if (columns !== undefined) {
-          const request = { ...keyFields(keys), ...locationFields(columns) };
-          return this.#call(ownerId, 'put', request, (answer) => readFlags(answer, 'taken', keys.length));
-        }
-        const { nodeId, incarnation, generation } = dropped ?? { nodeId: '', incarnation: 0, generation: 0 };
-        const request = { ...keyFields(keys), node_id: nodeId, incarnation, generation };
-        return this.#call(ownerId, 'delete', request, () => new Uint8Array(0));
-      },
-    };
-  }
-
-  async #inQueue<B extends KeyBatch, A>(
-    queues: Map<string, RequestQueue<B, A>>,
-    ownerId: string,
-    batch: B,
-    kind: RequestKind<B, A>,
-  ): Promise<A | undefined> {
-    let queue = queues.get(ownerId);
-    if (queue === undefined) {
-      queue = new RequestQueue(kind, DIRECTORY_REQUESTS_IN_FLIGHT_MAX_COUNT);
-      queues.set(ownerId, queue);
-    }
-    const answer = await queue.ask(batch);
-    if (queue.isIdle && queues.get(ownerId) === queue) queues.delete(ownerId);
-    return answer;
-  }
-
-  #isLocal(ownerId: string): boolean {
-    return this.#localShard !== undefined && ownerId === this.#nodeId;
-  }
-
-  /** Undefined: the owner is not reachable, failed, or answered what cannot be right. */
-  async #call<T>(
-    ownerId: string,
-    method: keyof typeof DirectoryMethod,
-    params: object,
-    read: (answer: Readonly<Record<string, unknown>>) => T,
-  ): Promise<T | undefined> {
-    const endpoint = this.#resolveControl(ownerId);
-    const options = this.#timeoutMs === undefined ? {} : { timeoutMs: this.#timeoutMs };
-    try {
-      if (endpoint !== undefined)
-        return read(asFields(await this.#rpc.call(endpoint, DirectoryMethod[method], params, options)));
-    } catch {
-      // As if there were no such owner.
-    }
-    countFailure(this.#metrics, method);
-    return undefined;
-  }
 }
 
-/** Of requests that carry keys only. */
-const plainKeys = {
-  canJoin: () => true,
-  join: (batches: readonly KeyBatch[]): KeyBatch => ({ keys: batches.flatMap(({ keys }) => keys) }),
-};
-
-function partOfFlags(flags: Uint8Array, from: number, count: number): Uint8Array {
-  return flags.subarray(from, from + count);
+/** How the owners of a batch have answered, by indices of its keys. */
+interface HeldOutcome {
+  readonly keys: readonly string[];
+  readonly columns: LocationColumns;
+  readonly codes: Uint8Array;
+  readonly outdated: ReadonlySet<number>;
+  readonly held: ReadonlySet<number>;
+  readonly leftOut: ReadonlyMap<string, readonly number[]>;
 }
 
 function pick<T>(items: readonly T[], indices: readonly number[]): T[] {

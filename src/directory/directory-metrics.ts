@@ -6,6 +6,7 @@ import type { DirectoryMethod } from './wire.js';
 export function reportShard(shard: DirectoryShard, metrics: MetricsSink): void {
   metrics.setGaugeProvider('meshcache_directory_keys', () => shard.stats().keys);
   metrics.setCounterProvider('meshcache_directory_refused_keys_total', () => shard.stats().refusedKeys);
+  metrics.setCounterProvider('meshcache_directory_length_conflicts_total', () => shard.lengthConflicts);
 }
 
 /** Of so many keys that were asked for, so many have a live location. */

@@ -86,6 +86,14 @@ export async function eachRequest(
   await Promise.all(requests);
 }
 
+/** `task` for every request that these keys make, one after the other; its results. */
+export async function eachRequestOf<T>(keys: readonly string[], task: (request: number[]) => Promise<T>): Promise<T[]> {
+  const results: T[] = [];
+  const all = keys.map((_, i) => i);
+  for (const request of requestsOf(keys, all)) results.push(await task(request));
+  return results;
+}
+
 export function addTo(groups: Map<string, number[]>, ownerId: string, index: number): void {
   const group = groups.get(ownerId);
   if (group === undefined) groups.set(ownerId, [index]);

@@ -5,28 +5,39 @@ import { isNodeId, isWhole } from './location-columns.js';
 import { DirectoryShard } from './shard.js';
 import { asFields, DirectoryMethod, type Fields, locationFields, readKeys, readLocations } from './wire.js';
 
+export interface DirectoryServerOptions {
+  readonly shard?: DirectoryShard;
+  /** Resolves when the holders of what the shard has displaced so far have been told, or as long as anybody should wait for that. */
+  readonly displacedTold?: () => Promise<void>;
+}
+
 /** Answers the directory's calls out of one shard. A request that is not well-formed is refused whole, and counted. */
 export class DirectoryServer {
   readonly #shard: DirectoryShard;
+  readonly #displacedTold: () => Promise<void>;
 
   /** Default: a shard of its own that takes every node for live. */
-  constructor(options: { readonly shard?: DirectoryShard } = {}) {
-    this.#shard = options.shard ?? new DirectoryShard();
+  constructor({ shard = new DirectoryShard(), displacedTold = async () => {} }: DirectoryServerOptions = {}) {
+    this.#shard = shard;
+    this.#displacedTold = displacedTold;
   }
 
-  /** Registers `directory.put`, `.get`, `.exists`, `.delete` and `.renounce`. */
+  /** Registers `directory.put`, `.get`, `.exists`, `.delete`, `.renounce` and `.discard`. */
   attach(rpc: RpcServer): void {
     rpc.handle(DirectoryMethod.put, (params) => this.#put(asFields(params)));
     rpc.handle(DirectoryMethod.get, (params) => this.#get(asFields(params)));
     rpc.handle(DirectoryMethod.exists, (params) => this.#exists(asFields(params)));
     rpc.handle(DirectoryMethod.delete, (params) => this.#delete(asFields(params)));
     rpc.handle(DirectoryMethod.renounce, (params) => this.#renounce(asFields(params)));
+    rpc.handle(DirectoryMethod.discard, (params) => this.#discard(asFields(params)));
   }
 
-  #put(fields: Fields): unknown {
+  async #put(fields: Fields): Promise<unknown> {
     const keys = readKeys(fields, true);
     const locations = readLocations(fields, keys.length);
-    return { taken: this.#shard.put(keys, locations) };
+    const taken = this.#shard.put(keys, locations, { unlessHeld: fields.unless_held === true });
+    await this.#displacedTold();
+    return { taken, newest_version: this.#shard.newestVersion };
   }
 
   #get(fields: Fields): unknown {
@@ -39,9 +50,21 @@ export class DirectoryServer {
     return { found: this.#shard.exists(readKeys(fields, false)) };
   }
 
-  #delete(fields: Fields): unknown {
+  async #delete(fields: Fields): Promise<unknown> {
     const { nodeId, incarnation, generation } = readStatements(fields);
-    this.#shard.delete(readKeys(fields, false), nodeId, incarnation, generation);
+    const withCopies = fields.with_copies === true;
+    const keys = readKeys(fields, withCopies);
+    this.#shard.delete(keys, nodeId, incarnation, generation);
+    if (withCopies) {
+      this.#shard.dropCopies(keys);
+      await this.#displacedTold();
+    }
+    return {};
+  }
+
+  #discard(fields: Fields): unknown {
+    const keys = readKeys(fields, false);
+    this.#shard.discard(keys, readLocations(fields, keys.length));
     return {};
   }
 

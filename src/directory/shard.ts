@@ -1,13 +1,28 @@
-import { DIRECTORY_LOCATIONS_MAX_COUNT, DIRECTORY_SHARD_MAX_KEYS } from '../base/limits.js';
-import { KeyTable } from './key-table.js';
-import { LocationColumns, type LocationNode, NO_LOCATION } from './location-columns.js';
-import { LocationSlab, NO_SLOT } from './location-slab.js';
+import { DIRECTORY_LOCATIONS_MAX_COUNT, DIRECTORY_SHARD_MAX_KEYS, REMOVALS_MAX_KEYS } from '../base/limits.js';
+import { COPY, LocationColumns, type LocationNode, NAMED, NO_LOCATION } from './location-columns.js';
+import { LocationLists } from './location-lists.js';
+import { NO_SLOT } from './location-slab.js';
+import type { NodeRecord } from './node-records.js';
+import { Removals } from './removals.js';
+import { Taken } from './taken.js';
 
 /** Whether this start of a node is a member now; asked once a node and call. */
 export type Liveness = (nodeId: string, incarnation: number) => boolean;
 
+/** A page that its holder, which is live, is to drop: older than this version, and if `isCopy` only as a copy. */
+export interface Displaced {
+  readonly nodeId: string;
+  readonly key: string;
+  readonly voidBelow: number;
+  readonly isCopy: boolean;
+}
+
 /** What a {@link DirectoryShard} may be told. */
 export interface DirectoryShardOptions {
+  /** Told, within the calls below, of pages whose locations the shard has dropped for a newer content or with the page they were copied from. */
+  readonly onDisplaced?: (displaced: Displaced) => void;
+  /** Told of a computed key that was stated with another length than another node's. */
+  readonly onLengthConflict?: (key: string) => void;
   /** Default: every node is live. */
   readonly isLive?: Liveness;
   /** Keys that the shard takes; default DIRECTORY_SHARD_MAX_KEYS. */
@@ -22,21 +37,6 @@ export interface DirectoryShardStats {
   readonly droppedLocations: number;
   /** New keys refused because the shard was full. */
   readonly refusedKeys: number;
-}
-
-/** One start of a node, as its locations refer to it. */
-interface NodeRecord extends LocationNode {
-  /** Locations that name it; the record's place is free when none does. */
-  locations: number;
-  dropped: boolean;
-  /** Its statements up to this one are void. */
-  floor: number;
-  /** It was not live when {@link DirectoryShard.dropStrangers} was called last. */
-  isStranger: boolean;
-  /** Of the call in which it was last looked at: whether it was live, and its index in that call's node table. */
-  seenIn: number;
-  isLive: boolean;
-  tableIndex: number;
 }
 
 /** Whose locations somebody wants only when there are no others. */
@@ -56,20 +56,19 @@ const SWEEP_KEYS_PER_PUT = 64;
  * At most DIRECTORY_LOCATIONS_MAX_COUNT locations a key, one a node. What a node says about a key is ordered by (incarnation,
  * generation): newer replaces older, never the other way round. Synchronous, no clock, no I/O.
  *
- * Accounting: every location is in exactly one key's list, every key in the table has at least one, and a record's
- * `locations` is the number of slots that name it.
+ * One key, one content: of two locations of different nodes that have versions and do not go together (see {@link #conflicts}) the newer one
+ * stays, by (version, node id), whatever their order of arrival: so all replicas come to the same. A version outlives its location, see {@link Removals}.
  */
 export class DirectoryShard {
   readonly #isLive: Liveness;
+  readonly #onDisplaced: (displaced: Displaced) => void;
+  readonly #onLengthConflict: (key: string) => void;
   readonly #maxKeys: number;
-  readonly #keys = new KeyTable();
-  readonly #slab = new LocationSlab();
-  readonly #records: (NodeRecord | undefined)[] = [];
-  readonly #recordOf = new Map<string, number>();
-  readonly #freeRecords: number[] = [];
-  #locations = 0;
-  #droppedLocations = 0;
+  readonly #lists = new LocationLists();
   #refusedKeys = 0;
+  #lengthConflicts = 0;
+  readonly #removals = new Removals(REMOVALS_MAX_KEYS);
+  #newestVersion = 0;
   /** Number of the current call, for what records remember of it. */
   #call = 0;
   /** Turns from reader to reader, so that they spread over the nodes that have a page. */
@@ -80,23 +79,36 @@ export class DirectoryShard {
 
   constructor(options: DirectoryShardOptions = {}) {
     this.#isLive = options.isLive ?? (() => true);
+    this.#onDisplaced = options.onDisplaced ?? (() => {});
+    this.#onLengthConflict = options.onLengthConflict ?? (() => {});
     this.#maxKeys = options.maxKeys ?? DIRECTORY_SHARD_MAX_KEYS;
   }
 
+  /** Computed pages stated with another length than another node's under their key: configurations that share a namespace and should not. */
+  get lengthConflicts(): number {
+    return this.#lengthConflicts;
+  }
+
+  /** The newest version that this shard has been told of. */
+  get newestVersion(): number {
+    return this.#newestVersion;
+  }
+
   /**
-   * Takes one location a key; `keys` are kept (strings of their own, not slices of larger ones). 1: the shard has this
-   * statement now. 0: not taken, because the shard is full or has a newer statement of the same node.
+   * Takes one location a key; `keys` are kept (strings of their own, not slices of larger ones). One {@link Taken} a key. With
+   * `unlessHeld`, a computed page that another live node has in the same length is not taken but `held`.
    */
-  put(keys: readonly string[], locations: LocationColumns): Uint8Array {
+  put(keys: readonly string[], locations: LocationColumns, { unlessHeld = false } = {}): Uint8Array {
     const taken = new Uint8Array(keys.length);
-    const records = locations.nodes.map((node) => this.#hold(node));
+    this.#call++;
+    const records = locations.nodes.map((node) => this.#lists.records.hold(node));
     for (let i = 0; i < keys.length; i++) {
       const node = locations.node[i] as number;
       if (node === NO_LOCATION) continue;
-      taken[i] = this.#putOne(keys[i] as string, locations, i, records[node] as number) ? 1 : 0;
+      taken[i] = this.#putOne(keys[i] as string, locations, i, { record: records[node] as number, unlessHeld });
     }
-    for (const record of records) this.#uncount(record);
-    if (this.#droppedLocations > 0) this.sweep(keys.length + SWEEP_KEYS_PER_PUT);
+    for (const record of records) this.#lists.uncount(record);
+    if (this.#lists.droppedLocations > 0) this.sweep(keys.length + SWEEP_KEYS_PER_PUT);
     return taken;
   }
 
@@ -128,11 +140,55 @@ export class DirectoryShard {
   /** Drops what this start of this node has said about the keys up to `generation`, nothing that it said later. */
   delete(keys: readonly string[], nodeId: string, incarnation: number, generation: number): void {
     for (const key of keys) {
-      this.#unlinkWhere(key, (record, slot) => {
+      this.#unlinkAndNote(key, (record, slot) => {
         const isSame = record.nodeId === nodeId && record.incarnation === incarnation;
-        return isSame && this.#slab.generationOf(slot) <= generation;
+        return isSame && this.#lists.slab.generationOf(slot) <= generation;
       });
     }
+  }
+
+  /** Drops the copies of these keys, unless a live node is left that has set the page itself. */
+  dropCopies(keys: readonly string[]): void {
+    this.#call++;
+    for (const key of keys) {
+      let isSet = false;
+      for (let slot = this.#lists.keys.get(key) ?? NO_SLOT; slot !== NO_SLOT; slot = this.#lists.slab.nextOf(slot)) {
+        const isCopy = (this.#lists.slab.flagsOf(slot) & COPY) !== 0;
+        isSet ||= !isCopy && this.#isLiveRecord(this.#lists.recordAt(this.#lists.slab.nodeOf(slot)));
+      }
+      if (isSet) continue;
+      this.#unlinkAndNote(key, (record, slot) => {
+        if ((this.#lists.slab.flagsOf(slot) & COPY) === 0) return false;
+        this.#displace(key, record, { voidBelow: this.#lists.slab.versionOf(slot) + 1, isCopy: true });
+        return true;
+      });
+    }
+  }
+
+  /** Drops every location that is older than `version`, and takes none that is: nobody is told. */
+  removeAll(keys: readonly string[], version: number): void {
+    this.#newestVersion = Math.max(this.#newestVersion, version);
+    for (const key of keys) {
+      this.#lists.unlinkWhere(key, (_, slot) => this.#lists.slab.versionOf(slot) < version);
+      this.#removals.note(key, version);
+    }
+  }
+
+  /** Drops these very locations, one a key, which a reader has found stale; not what the same node has stated later. */
+  discard(keys: readonly string[], locations: LocationColumns): void {
+    for (let i = 0; i < keys.length; i++) {
+      const node = locations.nodes[locations.node[i] as number];
+      if (node === undefined) continue;
+      this.#unlinkAndNote(keys[i] as string, (record, slot) => {
+        const isSame = record.nodeId === node.nodeId && record.incarnation === node.incarnation;
+        return isSame && this.#lists.slab.generationOf(slot) <= (locations.generation[i] as number);
+      });
+    }
+  }
+
+  /** Time has passed: forgets versions of keys under which nothing has been for one to two turns. */
+  turnRemovals(): void {
+    this.#removals.turn();
   }
 
   /**
@@ -145,25 +201,24 @@ export class DirectoryShard {
 
   /** {@link dropNode} for every node of which `keep` says false. */
   dropNodes(keep: (node: LocationNode) => boolean): void {
-    for (const record of this.#records) {
-      if (record === undefined || record.dropped || keep(record)) continue;
-      record.dropped = true;
-      this.#droppedLocations += record.locations;
-      this.#recordOf.delete(recordName(record));
+    for (const record of this.#lists.records) {
+      if (record.dropped || keep(record)) continue;
+      this.#lists.droppedLocations += record.locations;
+      this.#lists.records.drop(record);
     }
     this.#sweep = undefined;
   }
 
   /** Frees what dropped nodes have left under up to `maxKeys` keys. True: there is more to do. */
   sweep(maxKeys: number): boolean {
-    const budget = Math.min(maxKeys, 2 * this.#keys.size + 2);
-    for (let n = 0; n < budget && this.#droppedLocations > 0; n++) {
-      this.#sweep ??= this.#keys.keys();
+    const budget = Math.min(maxKeys, 2 * this.#lists.keys.size + 2);
+    for (let n = 0; n < budget && this.#lists.droppedLocations > 0; n++) {
+      this.#sweep ??= this.#lists.keys.keys();
       const next = this.#sweep.next();
       if (next.done) this.#sweep = undefined;
-      else this.#unlinkWhere(next.value, (record) => record.dropped);
+      else this.#unlinkAndNote(next.value, (record) => record.dropped);
     }
-    return this.#droppedLocations > 0;
+    return this.#lists.droppedLocations > 0;
   }
 
   /**
@@ -171,8 +226,8 @@ export class DirectoryShard {
    * locations are handed out until {@link dropVoid} comes by.
    */
   renounce(nodeId: string, incarnation: number, generation: number): void {
-    for (const record of this.#records) {
-      if (record?.nodeId !== nodeId || record.incarnation !== incarnation || record.floor >= generation) continue;
+    for (const record of this.#lists.records) {
+      if (record.nodeId !== nodeId || record.incarnation !== incarnation || record.floor >= generation) continue;
       record.floor = generation;
       this.#hasVoid = true;
     }
@@ -183,8 +238,8 @@ export class DirectoryShard {
     if (!this.#hasVoid) return;
     this.#hasVoid = false;
     let left = sliceKeys;
-    for (const key of this.#keys.keys()) {
-      this.#unlinkWhere(key, (record, slot) => this.#slab.generationOf(slot) <= record.floor);
+    for (const key of this.#lists.keys.keys()) {
+      this.#unlinkAndNote(key, (record, slot) => this.#lists.slab.generationOf(slot) <= record.floor);
       if (--left > 0) continue;
       yield;
       left = sliceKeys;
@@ -197,8 +252,7 @@ export class DirectoryShard {
    */
   dropStrangers(): void {
     const strangers = new Set<LocationNode>();
-    for (const record of this.#records) {
-      if (record === undefined) continue;
+    for (const record of this.#lists.records) {
       const isStranger = !this.#isLive(record.nodeId, record.incarnation);
       if (isStranger && record.isStranger) strangers.add(record);
       record.isStranger = isStranger;
@@ -208,83 +262,143 @@ export class DirectoryShard {
 
   /** All keys, for walks in slices; keys that come or go meanwhile may be left out. */
   keys(): Generator<string, void> {
-    return this.#keys.keys();
+    return this.#lists.keys.keys();
   }
 
   /** Forgets these keys, whoever stated them. */
   forget(keys: readonly string[]): void {
-    for (const key of keys) this.#unlinkWhere(key, () => true);
+    for (const key of keys) this.#lists.unlinkWhere(key, () => true);
   }
 
   /** Forgets all keys. */
   clear(): void {
-    this.#keys.clear();
-    this.#slab.clear();
-    this.#records.length = 0;
-    this.#recordOf.clear();
-    this.#freeRecords.length = 0;
-    this.#locations = 0;
-    this.#droppedLocations = 0;
+    this.#lists.clear();
+    this.#removals.clear();
     this.#sweep = undefined;
   }
 
   /** Counts of now. */
   stats(): DirectoryShardStats {
     return {
-      keys: this.#keys.size,
-      locations: this.#locations,
-      droppedLocations: this.#droppedLocations,
+      keys: this.#lists.keys.size,
+      locations: this.#lists.locations,
+      droppedLocations: this.#lists.droppedLocations,
       refusedKeys: this.#refusedKeys,
     };
   }
 
-  #putOne(key: string, locations: LocationColumns, i: number, recordIndex: number): boolean {
-    const head = this.#keys.get(key);
-    if (head === undefined) {
-      if (this.#keys.size >= this.#maxKeys) {
-        this.#refusedKeys++;
-        return false;
-      }
-      const slot = this.#slab.allocate();
-      this.#locations++;
-      this.#fill(slot, locations, i, recordIndex);
-      this.#keys.set(key, slot);
-      return true;
+  #putOne(
+    key: string,
+    locations: LocationColumns,
+    i: number,
+    { record, unlessHeld }: { readonly record: number; readonly unlessHeld: boolean },
+  ): number {
+    const version = locations.version[i] as number;
+    if (version > 0) {
+      this.#newestVersion = Math.max(this.#newestVersion, version);
+      if (version < this.#removals.versionOf(key)) return Taken.outdated;
+      const verdict = this.#compare(key, locations, i, record);
+      if (verdict === Taken.outdated || (verdict === Taken.held && unlessHeld)) return verdict;
     }
-    return this.#putBeside(head, locations, i, recordIndex);
+    const head = this.#lists.keys.get(key);
+    if (head !== undefined) return this.#putBeside(key, head, locations, i, record) ? Taken.taken : Taken.refused;
+    if (this.#lists.keys.size >= this.#maxKeys) {
+      this.#refusedKeys++;
+      return Taken.refused;
+    }
+    this.#lists.begin(key, locations, i, record);
+    return Taken.taken;
+  }
+
+  /**
+   * Holds a location against those of other nodes. `outdated`: a newer content is there. Else those of older contents are gone;
+   * `held`: another live node has a computed page that does as well, and this node none; `taken` otherwise.
+   */
+  #compare(key: string, locations: LocationColumns, i: number, recordIndex: number): number {
+    const { nodeId } = this.#lists.recordAt(recordIndex);
+    const version = locations.version[i] as number;
+    let isHeld = false;
+    let isOwn = false;
+    let hasOlder = false;
+    for (let slot = this.#lists.keys.get(key) ?? NO_SLOT; slot !== NO_SLOT; slot = this.#lists.slab.nextOf(slot)) {
+      const other = this.#lists.recordAt(this.#lists.slab.nodeOf(slot));
+      if (other.nodeId === nodeId) {
+        isOwn ||= !other.dropped;
+      } else if (this.#conflicts(slot, locations, i)) {
+        const otherVersion = this.#lists.slab.versionOf(slot);
+        if (!this.#isNamed(slot, locations, i)) {
+          this.#lengthConflicts++;
+          this.#onLengthConflict(key);
+        }
+        if (otherVersion > version || (otherVersion === version && other.nodeId > nodeId)) return Taken.outdated;
+        hasOlder = true;
+      } else {
+        isHeld ||= this.#lists.slab.lengthOf(slot) === locations.length[i] && this.#isLiveRecord(other);
+      }
+    }
+    if (hasOlder) {
+      this.#lists.unlinkWhere(key, (record, slot) => {
+        if (record.nodeId === nodeId || !this.#conflicts(slot, locations, i)) return false;
+        this.#displace(key, record, { voidBelow: version + 1, isCopy: false });
+        return true;
+      });
+    }
+    const isComputed = ((locations.flags[i] as number) & NAMED) === 0;
+    return isHeld && isComputed && !isOwn ? Taken.held : Taken.taken;
+  }
+
+  /**
+   * Whether two contents of one key do not go together: of a named entry there is one; computed ones may differ in their bytes,
+   * not in their length. Locations without versions go together with everything.
+   */
+  #conflicts(slot: number, locations: LocationColumns, i: number): boolean {
+    if (this.#lists.slab.versionOf(slot) === 0) return false;
+    if (this.#lists.slab.lengthOf(slot) !== locations.length[i]) return true;
+    return this.#isNamed(slot, locations, i) && this.#lists.slab.checksumOf(slot) !== locations.checksum[i];
+  }
+
+  /** Either of the two. */
+  #isNamed(slot: number, locations: LocationColumns, i: number): boolean {
+    return ((this.#lists.slab.flagsOf(slot) | (locations.flags[i] as number)) & NAMED) !== 0;
+  }
+
+  #displace(key: string, record: NodeRecord, how: Pick<Displaced, 'voidBelow' | 'isCopy'>): void {
+    if (this.#isLiveRecord(record)) this.#onDisplaced({ nodeId: record.nodeId, key, ...how });
   }
 
   /** The key has locations: finds this node's, or a place for it. The list's order is that of the nodes' first statements. */
-  #putBeside(head: number, locations: LocationColumns, i: number, recordIndex: number): boolean {
-    const record = this.#recordAt(recordIndex);
+  #putBeside(key: string, head: number, locations: LocationColumns, i: number, recordIndex: number): boolean {
+    const record = this.#lists.recordAt(recordIndex);
     let dropped = NO_SLOT;
     let last = head;
     let count = 0;
-    for (let slot = head; slot !== NO_SLOT; slot = this.#slab.nextOf(slot)) {
-      const other = this.#recordAt(this.#slab.nodeOf(slot));
+    for (let slot = head; slot !== NO_SLOT; slot = this.#lists.slab.nextOf(slot)) {
+      const other = this.#lists.recordAt(this.#lists.slab.nodeOf(slot));
       if (other.dropped) {
         dropped = slot;
       } else if (other.nodeId === record.nodeId) {
         if (other.incarnation > record.incarnation) return false;
         const isOlder =
           other.incarnation === record.incarnation &&
-          this.#slab.generationOf(slot) > (locations.generation[i] as number);
+          this.#lists.slab.generationOf(slot) > (locations.generation[i] as number);
         if (isOlder) return false;
-        this.#replace(slot, locations, i, recordIndex);
+        this.#lists.replace(slot, locations, i, recordIndex);
         return true;
       }
       last = slot;
       count++;
     }
     if (dropped !== NO_SLOT) {
-      this.#replace(dropped, locations, i, recordIndex);
+      this.#lists.replace(dropped, locations, i, recordIndex);
     } else if (count < DIRECTORY_LOCATIONS_MAX_COUNT) {
-      const slot = this.#slab.allocate();
-      this.#locations++;
-      this.#fill(slot, locations, i, recordIndex);
-      this.#slab.setNext(last, slot);
+      this.#lists.append(last, locations, i, recordIndex);
     } else {
-      this.#replace(this.#leastUseful(head), locations, i, recordIndex);
+      const least = this.#leastUseful(head);
+      const other = this.#lists.recordAt(this.#lists.slab.nodeOf(least));
+      const isNamed = (this.#lists.slab.flagsOf(least) & NAMED) !== 0;
+      // A holder that is not listed would not hear of a newer content.
+      if (isNamed) this.#displace(key, other, { voidBelow: this.#lists.slab.versionOf(least) + 1, isCopy: false });
+      this.#lists.replace(least, locations, i, recordIndex);
     }
     return true;
   }
@@ -292,44 +406,32 @@ export class DirectoryShard {
   /** Of a full list: one that is not live, else the last: the first is most often who has set the page, and the others have copied it. */
   #leastUseful(head: number): number {
     let last = head;
-    for (let slot = head; slot !== NO_SLOT; slot = this.#slab.nextOf(slot)) {
-      const record = this.#recordAt(this.#slab.nodeOf(slot));
+    for (let slot = head; slot !== NO_SLOT; slot = this.#lists.slab.nextOf(slot)) {
+      const record = this.#lists.recordAt(this.#lists.slab.nodeOf(slot));
       if (!this.#isLive(record.nodeId, record.incarnation)) return slot;
       last = slot;
     }
     return last;
   }
 
-  /** The slot keeps its place in the list. */
-  #replace(slot: number, locations: LocationColumns, i: number, recordIndex: number): void {
-    const before = this.#slab.nodeOf(slot);
-    this.#fill(slot, locations, i, recordIndex);
-    this.#uncount(before);
-  }
-
-  #fill(slot: number, locations: LocationColumns, i: number, recordIndex: number): void {
-    this.#slab.write(slot, locations, i, recordIndex);
-    this.#recordAt(recordIndex).locations++;
-  }
-
   #copyOut(slot: number, found: LocationColumns, i: number): void {
-    this.#slab.read(slot, found, i);
-    const record = this.#recordAt(this.#slab.nodeOf(slot));
+    this.#lists.slab.read(slot, found, i);
+    const record = this.#lists.recordAt(this.#lists.slab.nodeOf(slot));
     if (record.tableIndex === NO_LOCATION) record.tableIndex = found.nodes.push(record) - 1;
     found.node[i] = record.tableIndex;
   }
 
   /** The slot to hand out for a key; NO_SLOT: none is live. */
   #choose(key: string, wishes: Wishes): number {
-    const head = this.#keys.get(key);
+    const head = this.#lists.keys.get(key);
     if (head === undefined) return NO_SLOT;
     let own = NO_SLOT;
     let last = NO_SLOT;
     let only = NO_SLOT;
     let count = 0;
     let tier = 0;
-    for (let slot = head; slot !== NO_SLOT; slot = this.#slab.nextOf(slot)) {
-      const record = this.#recordAt(this.#slab.nodeOf(slot));
+    for (let slot = head; slot !== NO_SLOT; slot = this.#lists.slab.nextOf(slot)) {
+      const record = this.#lists.recordAt(this.#lists.slab.nodeOf(slot));
       if (!this.#isLiveRecord(record)) continue;
       if (record.nodeId === wishes.asker) {
         own = slot;
@@ -339,7 +441,7 @@ export class DirectoryShard {
         last = slot;
         continue;
       }
-      const slotTier = this.#slab.tierOf(slot);
+      const slotTier = this.#lists.slab.tierOf(slot);
       if (count > 0 && slotTier > tier) continue;
       count = count > 0 && slotTier === tier ? count + 1 : 1;
       only = slot;
@@ -352,9 +454,9 @@ export class DirectoryShard {
   #inTurn(head: number, count: number, { asker, avoided, tier }: Wishes & { readonly tier: number }): number {
     this.#turn = (this.#turn + 1) >>> 0;
     let left = this.#turn % count;
-    for (let slot = head; slot !== NO_SLOT; slot = this.#slab.nextOf(slot)) {
-      const record = this.#recordAt(this.#slab.nodeOf(slot));
-      if (!this.#isLiveRecord(record) || this.#slab.tierOf(slot) !== tier) continue;
+    for (let slot = head; slot !== NO_SLOT; slot = this.#lists.slab.nextOf(slot)) {
+      const record = this.#lists.recordAt(this.#lists.slab.nodeOf(slot));
+      if (!this.#isLiveRecord(record) || this.#lists.slab.tierOf(slot) !== tier) continue;
       if (record.nodeId === asker || avoided.includes(record.nodeId)) continue;
       if (left-- === 0) return slot;
     }
@@ -370,64 +472,15 @@ export class DirectoryShard {
     return record.isLive;
   }
 
-  #unlinkWhere(key: string, test: (record: NodeRecord, slot: number) => boolean): void {
-    const head = this.#keys.get(key);
-    if (head === undefined) return;
-    let newHead = head;
-    let previous = NO_SLOT;
-    for (let slot = head; slot !== NO_SLOT; ) {
-      const next = this.#slab.nextOf(slot);
-      const recordIndex = this.#slab.nodeOf(slot);
-      if (test(this.#recordAt(recordIndex), slot)) {
-        if (previous === NO_SLOT) newHead = next;
-        else this.#slab.setNext(previous, next);
-        this.#slab.free(slot);
-        this.#locations--;
-        this.#uncount(recordIndex);
-      } else {
-        previous = slot;
-      }
-      slot = next;
-    }
-    if (newHead === NO_SLOT) this.#keys.delete(key);
-    else if (newHead !== head) this.#keys.set(key, newHead);
+  /** `unlinkWhere`; the version of a named entry of which nothing is left is remembered. */
+  #unlinkAndNote(key: string, test: (record: NodeRecord, slot: number) => boolean): void {
+    let newest = 0;
+    this.#lists.unlinkWhere(key, (record, slot) => {
+      const isUnlinked = test(record, slot);
+      if (isUnlinked && (this.#lists.slab.flagsOf(slot) & NAMED) !== 0)
+        newest = Math.max(newest, this.#lists.slab.versionOf(slot));
+      return isUnlinked;
+    });
+    if (newest > 0 && this.#lists.keys.get(key) === undefined) this.#removals.note(key, newest);
   }
-
-  #recordAt(index: number): NodeRecord {
-    return this.#records[index] as NodeRecord;
-  }
-
-  /** The record of a node for the time of a call, within which its place is not given to another one. */
-  #hold(node: LocationNode): number {
-    const index = this.#recordIndex(node);
-    this.#recordAt(index).locations++;
-    return index;
-  }
-
-  #recordIndex(node: LocationNode): number {
-    const name = recordName(node);
-    const known = this.#recordOf.get(name);
-    if (known !== undefined) return known;
-    const index = this.#freeRecords.pop() ?? this.#records.length;
-    const { nodeId, incarnation, endpoint } = node;
-    const unseen = { locations: 0, dropped: false, floor: -1, isStranger: false };
-    const uncalled = { seenIn: -1, isLive: false, tableIndex: NO_LOCATION };
-    this.#records[index] = { nodeId, incarnation, endpoint, ...unseen, ...uncalled };
-    this.#recordOf.set(name, index);
-    return index;
-  }
-
-  #uncount(recordIndex: number): void {
-    const record = this.#recordAt(recordIndex);
-    record.locations--;
-    if (record.dropped) this.#droppedLocations--;
-    if (record.locations > 0) return;
-    if (!record.dropped) this.#recordOf.delete(recordName(record));
-    this.#records[recordIndex] = undefined;
-    this.#freeRecords.push(recordIndex);
-  }
-}
-
-function recordName({ nodeId, incarnation, endpoint }: LocationNode): string {
-  return `${incarnation}\n${endpoint}\n${nodeId}`;
 }

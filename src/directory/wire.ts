@@ -1,6 +1,6 @@
 import { ProtocolError } from '../base/errors.js';
 import { decodeKeys, encodeKeys } from './key-column.js';
-import { LocationColumns } from './location-columns.js';
+import { isWhole, LocationColumns } from './location-columns.js';
 
 /**
  * Messages of the directory; PROTOCOL.md beside this file has them field by field. Whatever comes from a peer is checked
@@ -14,6 +14,7 @@ export const DirectoryMethod = {
   exists: 'directory.exists',
   delete: 'directory.delete',
   renounce: 'directory.renounce',
+  discard: 'directory.discard',
 } as const;
 
 /** The fields of a request that carry its keys. */
@@ -37,7 +38,19 @@ export function readLocations(fields: Fields, count: number): LocationColumns {
   return locations;
 }
 
-/** One byte a key: 1 or 0. */
+/** What a shard answers to a statement: one {@link Taken} a key, and the newest version that it knows of. */
+export interface PutAnswer {
+  readonly taken: Uint8Array;
+  readonly newestVersion: number;
+}
+
+export function readPutAnswer(fields: Fields, count: number): PutAnswer {
+  const newestVersion = fields.newest_version ?? 0;
+  if (!isWhole(newestVersion)) throw new ProtocolError('newest_version: not a whole number');
+  return { taken: readFlags(fields, 'taken', count), newestVersion };
+}
+
+/** One byte a key. */
 export function readFlags(fields: Fields, name: string, count: number): Uint8Array {
   const flags = readBytes(fields, name);
   if (flags.length !== count) throw new ProtocolError(`${flags.length} flags for ${count} keys`);

@@ -12,7 +12,7 @@ import { Turns } from '../base/turns.js';
 import { crc32 } from '../memory/checksum.js';
 import { PageCopies } from '../memory/page-copies.js';
 import { isWhole, type PageBytes } from '../pool/page-batch.js';
-import { PageIndex, type PublishedPage } from '../pool/page-index.js';
+import { NO_ORIGIN, PageIndex, type PublishedPage } from '../pool/page-index.js';
 import type { LocalRead } from '../pool/page-reading.js';
 import { type DiskFolder, defaultIndexBytes, openDiskFolder } from './disk-folder.js';
 import type { IndexEntry, Snapshot } from './journal.js';
@@ -156,12 +156,12 @@ export class DiskStore {
    * Writes a page in the background whose bytes have this checksum. With `queued` they are in use, and must not
    * change, until `release` is called; otherwise it is not called.
    */
-  putPage(key: string, page: PageBytes, checksum: number, release: () => void): PutOutcome {
+  putPage(key: string, page: PageBytes, checksum: number, release: () => void, origin = NO_ORIGIN): PutOutcome {
     this.#checkOpen();
     // Whatever becomes of the new page, the old one is not what was set last.
     this.removeOther(key, { length: page.length, checksum });
     if (this.#isThere(key, page.length, checksum)) return 'present';
-    return this.#writer.add({ key, page, checksum, release, isCancelled: false, isTaken: false })
+    return this.#writer.add({ key, page, checksum, origin, release, isCancelled: false, isTaken: false })
       ? 'queued'
       : 'skipped';
   }
@@ -281,6 +281,18 @@ export class DiskStore {
     this.#checkOpen();
     const there = this.#there(key);
     return there !== undefined && !(there.length === length && there.checksum === checksum) && this.#remove(key);
+  }
+
+  /** Removes those that are older than the version given for their key, written or waiting. True: any was written. */
+  removeOlder(keys: readonly string[], voidBelow: readonly number[]): boolean {
+    this.#checkOpen();
+    const written = this.#index.peekBatch(keys);
+    let wasWritten = false;
+    keys.forEach((key, i) => {
+      const version = this.#queue.get(key)?.origin.version ?? written[i]?.version;
+      if (version !== undefined && version < (voidBelow[i] as number) && this.#remove(key)) wasWritten = true;
+    });
+    return wasWritten;
   }
 
   /** Resolves when no crash can bring back what has been removed: that is written, or the whole index is given up. */

@@ -2,6 +2,7 @@ import { isUtf8 } from 'node:buffer';
 import { ArgumentError, DiskError } from '../base/errors.js';
 import { JOURNAL_BLOCK_MAX_BYTES, KEY_MAX_BYTES, KEY_PREFIX_BYTES } from '../base/limits.js';
 import { crc32 } from '../memory/checksum.js';
+import type { EntryKind } from '../types.js';
 
 /** One page of the disk index. */
 export interface IndexEntry {
@@ -11,6 +12,9 @@ export interface IndexEntry {
   readonly length: number;
   /** CRC-32 of the page. */
   readonly checksum: number;
+  /** See `PageOrigin`; 0: not known. Below 2^53. */
+  readonly version?: number;
+  readonly kind?: EntryKind;
 }
 
 /** Why an existing journal cannot be used: its header, its store, its version, or damage before its end. */
@@ -24,12 +28,17 @@ export const BLOCK_HEADER_BYTES = 12;
 export const JOURNAL_MAGIC = 'MCIX';
 const STORE_ID = /^[0-9a-f]{32}$/;
 
-const PUT = 1;
+/** Without an origin; read, and not written any more. */
+const PLAIN_PUT = 1;
 const REMOVE = 2;
 const USE = 3;
 const CLEAR = 4;
+const PUT = 5;
 /** PUT and REMOVE without their key; the other two whole. */
-const PUT_FIXED_BYTES = 19;
+const PLAIN_PUT_FIXED_BYTES = 19;
+const PUT_FIXED_BYTES = 28;
+/** Bit of the flags of a PUT. */
+const NAMED = 1;
 const REMOVE_FIXED_BYTES = 5;
 const USE_BYTES = 7;
 const CLEAR_BYTES = 1;
@@ -96,11 +105,13 @@ export class RecordWriter {
   }
 
   /** Throws `ArgumentError` when the key is not well-formed Unicode or too long; nothing is recorded then. */
-  put({ key, offset, length, checksum }: IndexEntry): void {
+  put({ key, offset, length, checksum, version = 0, kind }: IndexEntry): void {
     const at = this.#keyRecord(PUT, key, PUT_FIXED_BYTES);
     this.#block.writeUIntLE(offset, at + 5, 6);
     this.#block.writeUInt32LE(length, at + 11);
     this.#block.writeUInt32LE(checksum, at + 15);
+    this.#block.writeDoubleLE(version, at + 19);
+    this.#block[at + 27] = kind === 'named' ? NAMED : 0;
   }
 
   /** Same errors as {@link put}. */
@@ -195,8 +206,10 @@ export class Replay {
 
   #applyOne(body: Buffer, at: number): number {
     switch (body[at]) {
+      case PLAIN_PUT:
+        return this.#applyPut(body, at, PLAIN_PUT_FIXED_BYTES);
       case PUT:
-        return this.#applyPut(body, at);
+        return this.#applyPut(body, at, PUT_FIXED_BYTES);
       case REMOVE: {
         const end = endOfKey(body, at, REMOVE_FIXED_BYTES);
         this.#removeKey(body.toString('utf8', at + REMOVE_FIXED_BYTES, end));
@@ -217,17 +230,22 @@ export class Replay {
     }
   }
 
-  #applyPut(body: Buffer, at: number): number {
-    const end = endOfKey(body, at, PUT_FIXED_BYTES);
-    const key = body.toString('utf8', at + PUT_FIXED_BYTES, end);
+  #applyPut(body: Buffer, at: number, fixedBytes: number): number {
+    const end = endOfKey(body, at, fixedBytes);
+    const key = body.toString('utf8', at + fixedBytes, end);
+    const hasOrigin = fixedBytes === PUT_FIXED_BYTES;
+    const version = hasOrigin ? body.readDoubleLE(at + 19) : 0;
+    if (!Number.isSafeInteger(version) || version < 0) throw badRecord(body, at);
+    const kind = hasOrigin && ((body[at + 27] as number) & NAMED) !== 0 ? 'named' : 'computed';
     const offset = body.readUIntLE(at + 5, 6);
     const before = this.#byOffset.get(offset);
     if (before !== undefined) this.#removeKey(before.key);
     this.#removeKey(key);
     const [length, checksum] = [body.readUInt32LE(at + 11), body.readUInt32LE(at + 15)];
-    this.#byOffset.set(offset, { key, offset, length, checksum });
+    this.#byOffset.set(offset, { key, offset, length, checksum, version, kind });
     this.#offsets.set(key, offset);
-    this.#liveBytes += end - at;
+    // Of a PUT, which it will be when the journal is rewritten.
+    this.#liveBytes += putRecordBytes(key);
     return end;
   }
 

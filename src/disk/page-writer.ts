@@ -206,7 +206,10 @@ export class PageWriter {
     // What had its place for a moment only was never listed.
     for (const { key } of wishes) gone.delete(key);
     for (const key of gone) journal.remove(key);
-    index.holdUnfilled(vacancies);
+    index.holdUnfilled(
+      vacancies,
+      vacancies.map(({ index: i }) => (wanted[i] as QueuedPage).origin),
+    );
     this.#evicted([...gone]);
     try {
       // Not only of those: pages that were removed before have left places as well.
@@ -225,14 +228,14 @@ export class PageWriter {
 
   #list(entry: QueuedPage, vacancy: Vacancy): void {
     const { folder, index } = this.#parts;
-    const { key, page, checksum } = entry;
+    const { key, page, checksum, origin } = entry;
     // Room that was made for its place may have been taken by others meanwhile.
     if (entry.isCancelled || !this.#makeIndexRoom(key)) {
       index.abandonHeld(key);
       return;
     }
     try {
-      folder.journal.put({ key, offset: vacancy.offset, length: page.length, checksum });
+      folder.journal.put({ key, offset: vacancy.offset, length: page.length, checksum, ...origin });
     } catch (error) {
       index.abandonHeld(key);
       this.failed(error);

@@ -1,4 +1,5 @@
 import type { PageBytes } from '../pool/page-batch.js';
+import type { PageOrigin } from '../pool/page-index.js';
 import { alignedUp } from './alignment.js';
 
 /** A page on its way to disk. */
@@ -6,6 +7,7 @@ export interface QueuedPage {
   readonly key: string;
   readonly page: PageBytes;
   readonly checksum: number;
+  readonly origin: PageOrigin;
   /** Called once: the bytes are not needed any more. */
   readonly release: () => void;
   /** It is not to be listed: removed, or another page took its key. */

@@ -55,6 +55,14 @@ export const COUNTERS: Readonly<Record<string, CounterFamily>> = {
   },
   meshcache_writes_total: { help: 'Pages published', series: ALONE },
   meshcache_written_bytes_total: { help: 'Bytes of the pages published', series: ALONE },
+  meshcache_duplicate_pages_total: {
+    help: 'Computed pages that were set and not kept, because another node has them',
+    series: ALONE,
+  },
+  meshcache_dropped_pages_total: {
+    help: 'Pages that this node was told to drop: overwritten elsewhere, deleted, or copies of what was cleared',
+    series: ALONE,
+  },
   meshcache_skipped_writes_total: {
     help:
       'Pages that were not published: larger than the pool; no room in it, or its key was being written; ' +
@@ -165,6 +173,9 @@ const OTHER_HELP: Readonly<Record<string, string>> = {
     'Times that the directory could not be told of pages brought back from disk',
 
   meshcache_directory_keys: 'Keys in this node’s directory shard',
+  meshcache_directory_owed_keys: 'Keys that directory owners have not taken yet, and that they are told again',
+  meshcache_directory_length_conflicts_total:
+    'Computed pages stated with another length than another node has under their key: configurations that share a namespace and should not',
   meshcache_directory_refused_keys_total: 'Keys that this node’s directory shard had no room for',
   meshcache_rpc_connections: 'Open control-plane connections, by side and by what they are for',
 

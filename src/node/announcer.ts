@@ -21,6 +21,8 @@ export interface Publications {
   readonly isEmpty: boolean;
   /** Locations of those that are still there, in order; null for the others. */
   locationsOf(keys: readonly string[]): (DataLocation | null)[];
+  /** Drops pages that are older than these versions; see `PageStore.drop`. */
+  drop(keys: readonly string[], voidBelow: readonly number[], options?: { readonly isCopy?: boolean }): Promise<void>;
 }
 
 /** Views that one pass may start from; with more changes during a pass, everybody is told everything again. */

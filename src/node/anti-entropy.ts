@@ -1,4 +1,5 @@
 import type { Environment } from '../base/environment.js';
+import { MeshCacheError } from '../base/errors.js';
 import {
   ANTI_ENTROPY_BATCH_MAX_KEYS,
   ANTI_ENTROPY_MAX_KEYS_PER_S,
@@ -67,6 +68,19 @@ export class AntiEntropy {
         await this.#pause(this.#roundMs);
       }
     }
+  }
+
+  /** States everything that this owner is to know at once, and that older statements are void. Rejects when it does not take all. */
+  async restateTo(ownerId: string): Promise<void> {
+    const { directory, publications } = this.#options;
+    const { generation } = directory;
+    const [ring] = directory.rings();
+    const share = (await this.#shares(ring)).find((each) => each.ownerId === ownerId);
+    // It owns nothing any more.
+    if (share === undefined) return;
+    const isTaken = await directory.announce(ownerId, share.keys, (some) => publications.locationsOf(some));
+    if (!isTaken) throw new MeshCacheError('ERR_UNREACHABLE', `${ownerId} has not taken all pages`);
+    await directory.renounce(ownerId, generation);
   }
 
   /** False: the owners have changed meanwhile. */

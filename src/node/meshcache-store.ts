@@ -180,6 +180,9 @@ export class MeshCacheStore {
       directory: runtime.directory,
       transport: runtime.transport,
       endpointOf: (location) => runtime.dataEndpointOf(location),
+      versions: runtime.versions,
+      deleteEverywhere: (keys, version) => runtime.deleteEverywhere(keys, version),
+      keepsDuplicates: config.keepDuplicates,
       onRemoteHits(owner, keys) {
         runtime.notices.touched(owner, keys);
         if (config.promoteHotReads) hotReads.read(keys);
@@ -251,7 +254,7 @@ export class MeshCacheStore {
    */
   async batchSetV1(keys: string[], hostIndices: HostIndices): Promise<boolean[]> {
     const { objectKeys, pages } = this.#hostPages('batchSetV1', MAIN_POOL, keys, hostIndices);
-    return this.#pages.set(objectKeys, pages);
+    return this.#pages.set(objectKeys, pages, 'computed');
   }
 
   /**
@@ -275,7 +278,9 @@ export class MeshCacheStore {
 
   /** One result list a transfer, by its name. A transfer without keys moves nothing. */
   async batchSetV2(transfers: readonly PoolTransfer[]): Promise<Record<string, boolean[]>> {
-    return this.#moveAll(this.#prepare('batchSetV2', transfers), (keys, pages) => this.#pages.set(keys, pages));
+    return this.#moveAll(this.#prepare('batchSetV2', transfers), (keys, pages) =>
+      this.#pages.set(keys, pages, 'computed'),
+    );
   }
 
   /**
@@ -318,7 +323,7 @@ export class MeshCacheStore {
     checkKeys('set', [key]);
     const [objectKey] = this.#encoder.encodeKeys([key], MAIN_POOL);
     return this.#withPage('set', source, size, async (page) => {
-      const [ok] = await this.#pages.set([objectKey as string], [page]);
+      const [ok] = await this.#pages.set([objectKey as string], [page], 'named');
       return ok === true;
     });
   }
@@ -341,7 +346,7 @@ export class MeshCacheStore {
   async batchSet(keys: string[], ptrs: ArrayLike<bigint>, sizes: ArrayLike<number>): Promise<boolean[]> {
     checkKeys('batchSet', keys);
     const pages = pointerPages('batchSet', keys.length, ptrs, sizes);
-    return this.#pages.set(this.#encoder.encodeKeys(keys, MAIN_POOL), pages);
+    return this.#pages.set(this.#encoder.encodeKeys(keys, MAIN_POOL), pages, 'named');
   }
 
   /** Reads to `ptrs`; true as by {@link batchGetV1}. Another size than was set is a miss. */
@@ -374,8 +379,19 @@ export class MeshCacheStore {
   }
 
   /**
-   * Drops what this node has, in its pool, copies included, on its disk and in the directory; nothing that other nodes have,
-   * their copies of its pages neither.
+   * Away everywhere: in the pool and on the disk of every node, and in the directory. True: no node can read the entry any more, but for reads that
+   * had begun before. False: a node did not answer within RPC_CALL_TIMEOUT_MS; all others have dropped the entry, and that node is
+   * told again until it answers or is no member any more. Until then it may still read the entry itself, and serve it to readers that ask it
+   * for a location. A key that nobody has is true.
+   */
+  async delete(keys: readonly string[]): Promise<boolean[]> {
+    checkKeys('delete', keys);
+    return this.#pages.delete(this.#encoder.encodeKeys(keys, MAIN_POOL));
+  }
+
+  /**
+   * Drops what this node has, in its pool, copies included, on its disk and in the directory, and the copies that other nodes have made of
+   * it where nobody else has set the page. Nothing that others have set.
    */
   async clear(): Promise<void> {
     await this.#pages.clear();

@@ -1,4 +1,6 @@
 import type { Environment } from '../base/environment.js';
+import { HybridClock } from '../base/hybrid-clock.js';
+import { RPC_CALL_TIMEOUT_MS } from '../base/limits.js';
 import type { Endpoint } from '../base/network.js';
 import { DirectoryClient } from '../directory/client.js';
 import { DirectoryServer } from '../directory/server.js';
@@ -9,7 +11,9 @@ import type { NodeInfo } from '../types.js';
 import { Announcer, type Publications } from './announcer.js';
 import { AntiEntropy } from './anti-entropy.js';
 import { LostStatements } from './lost-statements.js';
+import { OwedStatements } from './owed-statements.js';
 import { OwnerRings } from './owner-rings.js';
+import { type DropReason, PageDrops } from './page-drops.js';
 import { ShardUpkeep } from './shard-upkeep.js';
 
 export interface NodeDirectoryOptions {
@@ -29,6 +33,14 @@ export interface NodeDirectoryOptions {
 /** One node's part in the directory: its shard, its client, and what keeps both in step with the members. */
 export class NodeDirectory {
   readonly client: DirectoryClient;
+  /** What is set gets its versions from here. */
+  readonly versions: HybridClock;
+  readonly #drops: PageDrops;
+  readonly #nodeId: string;
+  #memberIds: readonly string[];
+  #owed: OwedStatements | undefined;
+  #publications: Publications | undefined;
+  #hasLengthConflict = false;
   readonly #shard: DirectoryShard;
   readonly #announcer: Announcer;
   readonly #upkeep: ShardUpkeep;
@@ -45,7 +57,17 @@ export class NodeDirectory {
     this.#env = env;
     this.#rings = new OwnerRings(vnodes);
     const ring = this.#rings.make([nodeId]);
-    this.#shard = new DirectoryShard({ isLive });
+    this.versions = new HybridClock(env.clock);
+    this.#nodeId = nodeId;
+    this.#memberIds = [nodeId];
+    this.#drops = new PageDrops({ nodeId, rpc, env, endpointOf });
+    this.#shard = new DirectoryShard({
+      isLive,
+      onDisplaced: ({ nodeId: holder, key, voidBelow, isCopy }) => {
+        this.#drops.tell(holder, [{ key, voidBelow, reason: isCopy ? 'copy' : 'superseded' }]);
+      },
+      onLengthConflict: (key) => this.#lengthsDiffer(key),
+    });
     this.client = new DirectoryClient(ring, endpointOf, replicas, {
       nodeId,
       incarnation,
@@ -54,6 +76,10 @@ export class NodeDirectory {
       // Former owners forget after the delay, by their own clocks and by the news that reached them later.
       formerRingMs: 2 * settleMs,
       asksFormerOwners: options.asksFormerOwners,
+      versions: this.versions,
+      displacedTold: () => this.#drops.told(),
+      onOwed: (ownerId, keys, withCopies) => this.#owed?.owe(ownerId, keys, withCopies),
+      onOutdated: (keys, versions) => this.#dropOutdated(keys, versions),
       env,
     });
     const initial = { ring, incarnations: new Map([[nodeId, incarnation]]) };
@@ -70,15 +96,37 @@ export class NodeDirectory {
 
   /** Answers for the own shard. */
   attach(server: RpcServer): void {
-    new DirectoryServer({ shard: this.#shard }).attach(server);
+    new DirectoryServer({ shard: this.#shard, displacedTold: () => this.#drops.told() }).attach(server);
+    this.#drops.handle(server, (keys, voidBelow, reason) => this.#drop(keys, voidBelow, reason));
     LostStatements.handle(server, (ownerId) => this.#announcer.announceTo(ownerId));
   }
 
   announceFrom(publications: Publications): void {
     this.#announcer.announceFrom(publications);
     const { client: directory } = this;
-    this.#antiEntropy = new AntiEntropy({ directory, publications, replicas: this.#replicas, env: this.#env });
-    this.#antiEntropy.start();
+    const antiEntropy = new AntiEntropy({ directory, publications, replicas: this.#replicas, env: this.#env });
+    this.#antiEntropy = antiEntropy;
+    this.#publications = publications;
+    this.#owed = new OwedStatements({
+      directory,
+      locationsOf: (keys) => publications.locationsOf(keys),
+      restateAll: (ownerId) => antiEntropy.restateTo(ownerId),
+      env: this.#env,
+    });
+    antiEntropy.start();
+  }
+
+  /**
+   * Makes all members drop these pages, and forget where they are, in so far as they are older than the version. True: every member
+   * has. A member that does not answer in time is told again until it has, or has left.
+   */
+  async deleteEverywhere(keys: readonly string[], version: number): Promise<boolean[]> {
+    const drops = keys.map((key) => ({ key, voidBelow: version, reason: 'deleted' as const }));
+    const members = this.#memberIds;
+    for (const nodeId of members) this.#drops.tell(nodeId, drops);
+    await this.#drops.told(RPC_CALL_TIMEOUT_MS);
+    const owed = members.map((nodeId) => this.#drops.isOwedBy(nodeId, keys));
+    return keys.map((_, i) => owed.every((isOwed) => isOwed[i] === false));
   }
 
   /**
@@ -108,6 +156,8 @@ export class NodeDirectory {
       if (after.get(nodeId)?.incarnation !== incarnation) this.#shard.dropNode(nodeId, incarnation);
     }
     const ring = this.#rings.make([...after.keys()]);
+    this.#memberIds = [...after.keys()];
+    this.#owed?.membersChanged((nodeId) => after.has(nodeId));
     this.client.setRing(ring);
     const incarnations = new Map([...after].map(([id, node]) => [id, node.incarnation]));
     this.#announcer.ownersChanged({ ring, incarnations });
@@ -119,7 +169,33 @@ export class NodeDirectory {
   async stop(): Promise<void> {
     this.#upkeep.stop();
     this.#lost.stop();
+    this.#drops.stop();
+    this.#owed?.stop();
     this.#antiEntropy?.stop();
     await this.#announcer.stop();
+  }
+
+  /** Before there is a store, there are no pages. */
+  async #drop(keys: readonly string[], voidBelow: readonly number[], reason: DropReason): Promise<void> {
+    if (reason === 'deleted') keys.forEach((key, i) => void this.#shard.removeAll([key], voidBelow[i] as number));
+    await this.#publications?.drop(keys, voidBelow, { isCopy: reason === 'copy' });
+  }
+
+  #dropOutdated(keys: readonly string[], versions: readonly number[]): void {
+    const voidBelow = versions.map((version) => version + 1);
+    this.#publications?.drop(keys, voidBelow).catch((error: unknown) => {
+      this.#env.log.log('error', 'outdated pages could not be dropped', { error: String(error) });
+    });
+  }
+
+  /** The rest is in the metrics. */
+  #lengthsDiffer(key: string): void {
+    if (this.#hasLengthConflict) return;
+    this.#hasLengthConflict = true;
+    this.#env.log.log(
+      'warn',
+      'two nodes have computed pages of different lengths under one key: give configurations that differ a namespace each',
+      { key, node_id: this.#nodeId },
+    );
   }
 }

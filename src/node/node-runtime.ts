@@ -1,5 +1,6 @@
 import { type Environment, systemEnvironment } from '../base/environment.js';
 import { ClosedError } from '../base/errors.js';
+import type { HybridClock } from '../base/hybrid-clock.js';
 import { type Endpoint, formatEndpoint, isEveryAddress } from '../base/network.js';
 import { type RandomSource, systemRandom } from '../base/random.js';
 import { securedEnvironment } from '../base/secured-environment.js';
@@ -106,6 +107,16 @@ export class NodeRuntime {
 
   get transport(): Transport {
     return this.#running().transport;
+  }
+
+  /** @internal What is set gets its versions from here. */
+  get versions(): HybridClock {
+    return this.#running().ownDirectory.versions;
+  }
+
+  /** @internal See `NodeDirectory.deleteEverywhere`. */
+  deleteEverywhere(keys: readonly string[], version: number): Promise<boolean[]> {
+    return this.#running().ownDirectory.deleteEverywhere(keys, version);
   }
 
   /** Live nodes by id, this one included. */

@@ -1,5 +1,5 @@
 import type { Clock } from '../base/clock.js';
-import { SHARD_UPKEEP_INTERVAL_MS } from '../base/limits.js';
+import { REMOVALS_TURN_MS, SHARD_UPKEEP_INTERVAL_MS } from '../base/limits.js';
 import type { OwnerRing } from '../directory/owners.js';
 import { pruneShard } from '../directory/prune.js';
 import type { DirectoryShard } from '../directory/shard.js';
@@ -21,10 +21,12 @@ export class ShardUpkeep {
   #ring: OwnerRing | undefined;
   #cancelPrune: (() => void) | undefined;
   #cancelTurn: (() => void) | undefined;
+  #removalsTurnMs: number;
   #stopped = false;
 
   constructor(options: ShardUpkeepOptions) {
     this.#options = options;
+    this.#removalsTurnMs = options.clock.nowMs();
   }
 
   /**
@@ -51,6 +53,10 @@ export class ShardUpkeep {
     const { shard, clock } = this.#options;
     this.#cancelTurn = clock.after(SHARD_UPKEEP_INTERVAL_MS, async () => {
       shard.dropStrangers();
+      if (clock.nowMs() - this.#removalsTurnMs >= REMOVALS_TURN_MS) {
+        shard.turnRemovals();
+        this.#removalsTurnMs = clock.nowMs();
+      }
       if (this.#ring !== undefined) void this.#sweep(this.#ring);
       for (const _ of shard.dropVoid(SWEEP_SLICE_KEYS)) {
         await clock.yield();

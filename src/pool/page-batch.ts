@@ -1,5 +1,5 @@
 import { PageCopies } from '../memory/page-copies.js';
-import type { PublishedPage } from './page-index.js';
+import type { PageOrigin, PublishedPage } from './page-index.js';
 
 /** Bytes of one page, which lie in `views` one after the other. */
 export interface PageBytes {
@@ -35,14 +35,20 @@ export class DistinctBatch {
   }
 }
 
+/** Whether a page that is here does for one that is being set, of the same length, whatever their bytes: both are computed. */
+export function isAsGood(here: PageOrigin, origin: PageOrigin): boolean {
+  return here.kind === 'computed' && origin.kind === 'computed' && here.version > 0 && origin.version > 0;
+}
+
 /** The pages of a batch that may be the very ones that are here: of the same length, and to be summed. */
 export class SameLength {
   readonly copies = new PageCopies();
   readonly #indices: number[] = [];
 
-  constructor(here: readonly (PublishedPage | null)[], pages: readonly PageBytes[]) {
+  constructor(here: readonly (PublishedPage | null)[], pages: readonly PageBytes[], origin: PageOrigin) {
     pages.forEach((page, i) => {
-      if (here[i]?.length !== page.length || !isWhole(page)) return;
+      const there = here[i] ?? null;
+      if (there?.length !== page.length || !isWhole(page) || isAsGood(there, origin)) return;
       this.#indices.push(i);
       this.copies.add(page.views, null);
     });

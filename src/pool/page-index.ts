@@ -1,8 +1,21 @@
 import { CALL_MAX_KEY_BYTES, KEY_MAX_BYTES, KEY_PREFIX_BYTES } from '../base/limits.js';
 import { PoolAllocator, type PoolAllocatorOptions, type PoolAllocatorStats } from '../core/index.js';
+import type { EntryKind } from '../types.js';
+
+/** When and as what a page was set. */
+export interface PageOrigin {
+  /** By the hybrid clock of the cluster; 0: not known, and not compared. */
+  readonly version: number;
+  readonly kind: EntryKind;
+  /** It was copied from another node, not set on this one. */
+  readonly isCopy: boolean;
+}
+
+/** Of pages that nobody compares. */
+export const NO_ORIGIN: PageOrigin = { version: 0, kind: 'computed', isCopy: false };
 
 /** Where a page is in its pool, and what it must hash to. */
-export interface PublishedPage {
+export interface PublishedPage extends PageOrigin {
   /** From the start of the pool. */
   readonly offset: number;
   readonly length: number;
@@ -14,7 +27,7 @@ export interface PublishedPage {
 }
 
 /** A page as it lay before a restart. */
-export interface RestoredPage {
+export interface RestoredPage extends Partial<PageOrigin> {
   readonly key: string;
   readonly offset: number;
   readonly length: number;
@@ -58,6 +71,10 @@ export interface PageIndexOptions extends PoolAllocatorOptions {
   readonly onFreed?: (slot: number) => void;
 }
 
+/** Flags of a slot. */
+const NAMED = 1;
+const COPY = 2;
+
 /** Pages of one call into the core: they fit however long their keys are. */
 const RESTORE_CALL_PAGES = Math.floor(CALL_MAX_KEY_BYTES / (KEY_MAX_BYTES + KEY_PREFIX_BYTES));
 
@@ -68,17 +85,19 @@ const RESTORE_CALL_PAGES = Math.floor(CALL_MAX_KEY_BYTES / (KEY_MAX_BYTES + KEY_
  * unfilled or being read is *held*: its range stays untouched whatever becomes of the page, and nothing new is
  * placed under its key.
  *
- * Accounting: every key of the allocator has its checksum at its slot in `#checksumBySlot`, or is in `#unfilled`;
+ * Accounting: every key of the allocator has its checksum and origin at its slot in the columns, or is in `#unfilled`;
  * `#holds` counts the pins of the allocator, key by key.
  */
 export class PageIndex {
   readonly #allocator: PoolAllocator;
   readonly #nowMs: () => number;
-  readonly #unfilled = new Set<string>();
+  readonly #unfilled = new Map<string, PageOrigin>();
   readonly #holds = new Map<string, number>();
   readonly #spaceMinBytes: number;
   readonly #onFreed: (slot: number) => void;
   #checksumBySlot = new Uint32Array(1024);
+  #versionBySlot = new Float64Array(1024);
+  #flagsBySlot = new Uint8Array(1024);
   /** By slot, of pages that take more space than they have bytes. */
   readonly #shortLengths = new Map<number, number>();
   #finalStats: PoolAllocatorStats | undefined;
@@ -118,9 +137,9 @@ export class PageIndex {
       const lengths = call.map(({ length }) => length);
       const offsets = call.map(({ offset }) => offset);
       const slots = this.#allocator.restoreBatch(keys, lengths, offsets);
-      for (const [i, { checksum }] of call.entries()) {
+      for (const [i, { checksum, ...origin }] of call.entries()) {
         const slot = slots[i] as number;
-        if (slot >= 0) this.#setChecksum(slot, checksum);
+        if (slot >= 0) this.#describe(slot, checksum, { ...NO_ORIGIN, ...origin });
         taken.push(slot >= 0);
       }
     }
@@ -158,7 +177,7 @@ export class PageIndex {
   order(): Uint32Array {
     const order = this.#allocator.order();
     if (this.#unfilled.size === 0) return order;
-    const unfilled = new Set(this.#allocator.peekBatch([...this.#unfilled]).slots);
+    const unfilled = new Set(this.#allocator.peekBatch([...this.#unfilled.keys()]).slots);
     return order.filter((slot) => !unfilled.has(slot));
   }
 
@@ -201,25 +220,33 @@ export class PageIndex {
   }
 
   /** Makes a new page, whose bytes are there now, one that is found. */
-  fill({ slot, offset }: Vacancy, length: number, checksum: number): PublishedPage {
-    this.#setChecksum(slot, checksum);
+  fill({ slot, offset }: Vacancy, length: number, checksum: number, origin = NO_ORIGIN): PublishedPage {
+    this.#describe(slot, checksum, origin);
     if (length < this.#spaceMinBytes) this.#shortLengths.set(slot, length);
     else this.#shortLengths.delete(slot);
-    return { offset, length, checksum, slot, alreadyPresent: false };
+    return { offset, length, checksum, slot, alreadyPresent: false, ...origin };
   }
 
-  /** Hides the new pages until {@link fillHeld} or {@link abandonHeld}, and holds them. */
-  holdUnfilled(vacancies: readonly Vacancy[]): void {
+  /** A page that is there has been set again. */
+  setOrigin({ slot, checksum }: PublishedPage, origin: PageOrigin): void {
+    this.#describe(slot, checksum, origin);
+  }
+
+  /** Hides the new pages until {@link fillHeld} or {@link abandonHeld}, and holds them. `origins`: one a vacancy. */
+  holdUnfilled(vacancies: readonly Vacancy[], origins: readonly PageOrigin[] = []): void {
     this.hold(vacancies.map(({ key }) => key));
-    for (const { key } of vacancies) this.#unfilled.add(key);
+    vacancies.forEach(({ key }, i) => {
+      this.#unfilled.set(key, origins[i] ?? NO_ORIGIN);
+    });
   }
 
   /** Like {@link fill}, and ends the hold. Null: the page was removed meanwhile. */
   fillHeld(vacancy: Vacancy, length: number, checksum: number): PublishedPage | null {
     const { key } = vacancy;
+    const origin = this.#unfilled.get(key);
     this.#unfilled.delete(key);
     const isHere = this.#allocator.has(key);
-    const page = isHere ? this.fill(vacancy, length, checksum) : null;
+    const page = isHere ? this.fill(vacancy, length, checksum, origin) : null;
     this.release([key]);
     return page;
   }
@@ -253,6 +280,13 @@ export class PageIndex {
     const wasFilled = !this.#unfilled.has(key);
     this.#freeing(this.#allocator.peekBatch([key]).slots);
     return this.#allocator.remove(key, this.#nowMs()) && wasFilled;
+  }
+
+  /** Origin of the page under the key, also of one that is unfilled. */
+  originOf(key: string): PageOrigin | null {
+    const unfilled = this.#unfilled.get(key);
+    if (unfilled === undefined) return this.peekBatch([key])[0] ?? null;
+    return this.#allocator.has(key) ? unfilled : null;
   }
 
   /** Key of the page that goes next, evicted; null: none may go. `onFreed` is not told. */
@@ -309,7 +343,17 @@ export class PageIndex {
       }
       const slot = found.slots[i] as number;
       const length = this.#shortLengths.get(slot) ?? (found.bytes[i] as number);
-      pages.push({ offset, length, checksum: this.#checksumBySlot[slot] as number, slot, alreadyPresent: true });
+      const flags = this.#flagsBySlot[slot] as number;
+      pages.push({
+        offset,
+        length,
+        checksum: this.#checksumBySlot[slot] as number,
+        slot,
+        alreadyPresent: true,
+        version: this.#versionBySlot[slot] as number,
+        kind: flags & NAMED ? 'named' : 'computed',
+        isCopy: (flags & COPY) !== 0,
+      });
     }
     return pages;
   }
@@ -320,16 +364,22 @@ export class PageIndex {
 
   #liveUnfilled(): number {
     if (this.#unfilled.size === 0) return 0;
-    return this.#allocator.hasBatch([...this.#unfilled]).reduce((count, flag) => count + flag, 0);
+    return this.#allocator.hasBatch([...this.#unfilled.keys()]).reduce((count, flag) => count + flag, 0);
   }
 
-  #setChecksum(slot: number, checksum: number): void {
-    if (slot >= this.#checksumBySlot.length) {
-      const larger = new Uint32Array(Math.max(slot + 1, this.#checksumBySlot.length * 2));
-      larger.set(this.#checksumBySlot);
-      this.#checksumBySlot = larger;
-    }
+  #describe(slot: number, checksum: number, { version, kind, isCopy }: PageOrigin): void {
+    if (slot >= this.#checksumBySlot.length) this.#grow(Math.max(slot + 1, this.#checksumBySlot.length * 2));
     this.#checksumBySlot[slot] = checksum;
+    this.#versionBySlot[slot] = version;
+    this.#flagsBySlot[slot] = (kind === 'named' ? NAMED : 0) | (isCopy ? COPY : 0);
+  }
+
+  #grow(slots: number): void {
+    const [checksums, versions, flags] = [new Uint32Array(slots), new Float64Array(slots), new Uint8Array(slots)];
+    checksums.set(this.#checksumBySlot);
+    versions.set(this.#versionBySlot);
+    flags.set(this.#flagsBySlot);
+    [this.#checksumBySlot, this.#versionBySlot, this.#flagsBySlot] = [checksums, versions, flags];
   }
 }
 

@@ -9,8 +9,16 @@ import type { HostRegion } from '../memory/host-region.js';
 import { PageCopies } from '../memory/page-copies.js';
 import { NO_STAMP, STAMP_BYTES } from '../memory/page-stamp.js';
 import { type CopyThreads, nativeCopyThreads } from './copy-threads.js';
-import { DistinctBatch, isWhole, type PageBytes, SameLength } from './page-batch.js';
-import { PageIndex, type Placement, type PublishedPage, type Vacancy, type Wish } from './page-index.js';
+import { DistinctBatch, isAsGood, isWhole, type PageBytes, SameLength } from './page-batch.js';
+import {
+  NO_ORIGIN,
+  PageIndex,
+  type PageOrigin,
+  type Placement,
+  type PublishedPage,
+  type Vacancy,
+  type Wish,
+} from './page-index.js';
 import { type PageLease, PageLeases } from './page-leases.js';
 import { type LocalRead, Reading } from './page-reading.js';
 import { PageStamps } from './page-stamps.js';
@@ -35,7 +43,7 @@ export interface PublishedPoolOptions {
 }
 
 export type { PageBytes } from './page-batch.js';
-export type { PublishedPage } from './page-index.js';
+export { NO_ORIGIN, type PageOrigin, type PublishedPage } from './page-index.js';
 export type { PageLease } from './page-leases.js';
 export type { LocalRead } from './page-reading.js';
 
@@ -143,18 +151,18 @@ export class PublishedPool {
   /**
    * Publishes in order; one result a key. Of a key given twice the last page counts, for both. The
    * call blocks for as long as the copying takes: callers slice large batches. Null also for a key whose page other
-   * threads are copying at the moment.
+   * threads are copying at the moment. A computed page that is here already with the same length is as good as another one, and stays.
    */
-  publishBatch(keys: readonly string[], pages: readonly PageBytes[]): (PublishedPage | null)[] {
+  publishBatch(keys: readonly string[], pages: readonly PageBytes[], origin = NO_ORIGIN): (PublishedPage | null)[] {
     const batch = new DistinctBatch(keys, pages);
     const here = this.peekBatch(batch.keys);
-    const candidates = new SameLength(here, batch.pages);
-    const placed = this.#place(batch, here, candidates.sums(candidates.copies.run()));
+    const candidates = new SameLength(here, batch.pages, origin);
+    const placed = this.#place(batch, here, candidates.sums(candidates.copies.run()), origin);
     const sums = placed.copies.run();
     const results = [...placed.used];
     placed.vacancies.forEach((vacancy, i) => {
       const { length } = batch.pages[vacancy.index] as PageBytes;
-      results[vacancy.index] = this.#stamped(this.#index.fill(vacancy, length, sums[i] as number));
+      results[vacancy.index] = this.#stamped(this.#index.fill(vacancy, length, sums[i] as number, origin));
     });
     // Last, so that no entry is without its bytes whatever the callback does.
     this.#tellGone(placed.gone);
@@ -167,16 +175,22 @@ export class PublishedPool {
    * a page that is being filled even then is null. The source is in use until the
    * promise has resolved; its regions may be freed meanwhile.
    */
-  async publishPages(keys: readonly string[], pages: readonly PageBytes[]): Promise<(PublishedPage | null)[]> {
+  async publishPages(
+    keys: readonly string[],
+    pages: readonly PageBytes[],
+    origin = NO_ORIGIN,
+  ): Promise<(PublishedPage | null)[]> {
     if (this.#fills.size > 0) {
       await this.#awaitFills(keys);
       if (this.#isEnding) return keys.map(() => null);
     }
     const isOffThread = this.#isForThreads(pages);
-    if (!isOffThread && !this.#turns.isTaken) return this.publishBatch(keys, pages);
+    if (!isOffThread && !this.#turns.isTaken) return this.publishBatch(keys, pages, origin);
     return this.#turns.run(() => {
       if (this.#isEnding) return keys.map(() => null);
-      return isOffThread ? this.#publishOffThread(new DistinctBatch(keys, pages)) : this.publishBatch(keys, pages);
+      return isOffThread
+        ? this.#publishOffThread(new DistinctBatch(keys, pages), origin)
+        : this.publishBatch(keys, pages, origin);
     });
   }
 
@@ -203,14 +217,15 @@ export class PublishedPool {
    * those that are here already or find no room, and resolves with one checksum a key, of the bytes that it has put there;
    * null where it has failed. Until then nobody finds the pages, and other copies have their turn. One lease a
    * key, of the page that is here now; null: no room, failed, or removed meanwhile. What `fill` rejects with is
-   * passed on, and none of its pages is here then. Targets are `fill`'s until its promise has resolved.
+   * passed on, and none of its pages is here then. Targets are `fill`'s until its promise has resolved. `origins`: one a key.
    */
   async fillPages(
     keys: readonly string[],
     lengths: readonly number[],
     fill: (targets: readonly (PageBytes | null)[]) => Promise<readonly (number | null)[]>,
+    origins: readonly PageOrigin[] = [],
   ): Promise<(PageLease | null)[]> {
-    const { leases } = await this.#turns.run(() => ({ leases: this.#fillPages(keys, lengths, fill) }));
+    const { leases } = await this.#turns.run(() => ({ leases: this.#fillPages(keys, lengths, fill, origins) }));
     return leases;
   }
 
@@ -277,6 +292,30 @@ export class PublishedPool {
     return this.#index.remove(key);
   }
 
+  /**
+   * Removes those pages that are older than the version given for their key, also those whose bytes are on their way; with `isCopy` only
+   * copies. Returns the keys of those that are gone; `onEvict` is not called.
+   */
+  removeOlder(keys: readonly string[], voidBelow: readonly number[], { isCopy = false } = {}): string[] {
+    return keys.filter((key, i) => {
+      const origin = this.#index.originOf(key);
+      if (origin === null || origin.version >= (voidBelow[i] as number) || (isCopy && !origin.isCopy)) return false;
+      this.remove(key);
+      return true;
+    });
+  }
+
+  /** A later version for pages that are here and still have the version given. Returns the keys of those. */
+  renew(keys: readonly string[], from: number, to: number): string[] {
+    const pages = this.peekBatch(keys);
+    return keys.filter((_, i) => {
+      const page = pages[i] ?? null;
+      if (page === null || page.version !== from) return false;
+      this.#index.setOrigin(page, { ...page, version: to });
+      return true;
+    });
+  }
+
   /** Every key, next victim first. */
   keys(): string[] {
     return this.#index.keys();
@@ -315,14 +354,14 @@ export class PublishedPool {
     if (fills.length > 0) await within(this.#clock, POOL_FILL_WAIT_MS, Promise.all(fills));
   }
 
-  async #publishOffThread(batch: DistinctBatch): Promise<(PublishedPage | null)[]> {
+  async #publishOffThread(batch: DistinctBatch, origin: PageOrigin): Promise<(PublishedPage | null)[]> {
     const before = this.peekBatch(batch.keys);
-    const candidates = new SameLength(before, batch.pages);
+    const candidates = new SameLength(before, batch.pages, origin);
     const sums = candidates.isEmpty ? [] : candidates.sums(await this.#copyThreads.copy(candidates.copies));
     if (this.#index.isFreed) return batch.spread([]);
     const here = this.peekBatch(batch.keys);
-    const placed = this.#place(batch, here, sums);
-    const filled = this.#fillOffThread(batch, here, placed);
+    const placed = this.#place(batch, here, sums, origin);
+    const filled = this.#fillOffThread(batch, here, placed, origin);
     try {
       // While the bytes are on their way: other nodes are to forget early what is being overwritten.
       this.#tellGone(placed.gone);
@@ -336,9 +375,13 @@ export class PublishedPool {
     batch: DistinctBatch,
     here: readonly (PublishedPage | null)[],
     { used, vacancies, copies }: PlacedBatch,
+    origin: PageOrigin,
   ): Promise<(PublishedPage | null)[]> {
     const results = [...used];
-    this.#index.holdUnfilled(vacancies);
+    this.#index.holdUnfilled(
+      vacancies,
+      vacancies.map(() => origin),
+    );
     try {
       const sums = await this.#copyThreads.copy(copies);
       if (this.#index.isFreed) return [];
@@ -358,6 +401,7 @@ export class PublishedPool {
     keys: readonly string[],
     lengths: readonly number[],
     fill: (targets: readonly (PageBytes | null)[]) => Promise<readonly (number | null)[]>,
+    origins: readonly PageOrigin[] = [],
   ): Promise<(PageLease | null)[]> {
     if (this.#isEnding) return keys.map(() => null);
     // First of all: what is here is not to be evicted for the others.
@@ -372,7 +416,7 @@ export class PublishedPool {
       const length = lengths[index] as number;
       targets[index] = { views: [this.#bytes(offset, length)], length };
     }
-    const filled = vacancies.length === 0 ? leases : this.#fillVacancies({ vacancies, targets, leases }, fill);
+    const filled = vacancies.length === 0 ? leases : this.#fillVacancies({ vacancies, targets, leases, origins }, fill);
     try {
       this.#tellGone(gone);
     } finally {
@@ -383,14 +427,17 @@ export class PublishedPool {
 
   /** Adds to `leases` those of the pages that have been filled. Ends them all when `fill` rejects. */
   async #fillVacancies(
-    { vacancies, targets, leases }: EmptyBatch,
+    { vacancies, targets, leases, origins }: EmptyBatch,
     fill: (targets: readonly (PageBytes | null)[]) => Promise<readonly (number | null)[]>,
   ): Promise<(PageLease | null)[]> {
     let end: () => void = () => {};
     const ended = new Promise<void>((resolve) => {
       end = resolve;
     });
-    this.#index.holdUnfilled(vacancies);
+    this.#index.holdUnfilled(
+      vacancies,
+      vacancies.map(({ index }) => origins[index] ?? NO_ORIGIN),
+    );
     for (const { key } of vacancies) this.#fills.set(key, ended);
     let sums: readonly (number | null)[] = [];
     try {
@@ -425,17 +472,20 @@ export class PublishedPool {
     batch: DistinctBatch,
     here: readonly (PublishedPage | null)[],
     sums: readonly (number | undefined)[],
+    origin: PageOrigin,
   ): PlacedBatch {
     const wishes = batch.keys.map((key, i): Wish => {
       const page = batch.pages[i] as PageBytes;
       const there = here[i] ?? null;
-      const isSame = there !== null && there.length === page.length && there.checksum === sums[i];
+      const isSame =
+        there !== null && there.length === page.length && (isAsGood(there, origin) || there.checksum === sums[i]);
       // Whoever has it leased loses it: nobody waits for a lease to publish other bytes.
       if (there !== null && !isSame) this.#leases.endOf(key);
       const isPossible = isWhole(page) && !this.#index.isHeld(key);
       return { key, length: page.length, here: there, intent: isSame ? 'use' : isPossible ? 'new' : 'nothing' };
     });
     const placement = this.#index.place(wishes);
+    for (const page of placement.used) if (page !== null) this.#index.setOrigin(page, again(page, origin));
     const copies = new PageCopies();
     for (const { index, offset } of placement.vacancies) {
       const page = batch.pages[index] as PageBytes;
@@ -511,9 +561,20 @@ interface PlacedBatch extends Placement {
   readonly copies: PageCopies;
 }
 
-/** Pages of a call that are to be filled, and what there is of the others; targets and leases are one a key. */
+/** Pages of a call that are to be filled, and what there is of the others; targets, leases and origins are one a key. */
 interface EmptyBatch {
   readonly vacancies: readonly Vacancy[];
   readonly targets: readonly (PageBytes | null)[];
   readonly leases: (PageLease | null)[];
+  readonly origins: readonly PageOrigin[];
+}
+
+/** What a page that is here has become by being set again with the same bytes: its own at least, named if it was or is. */
+function again(page: PageOrigin, origin: PageOrigin): PageOrigin {
+  const isNewer = origin.version > page.version && !isAsGood(page, origin);
+  return {
+    version: isNewer ? origin.version : page.version,
+    kind: origin.kind === 'named' ? 'named' : page.kind,
+    isCopy: page.isCopy && origin.isCopy,
+  };
 }

@@ -70,6 +70,12 @@ export class DiskTier {
     return this.#disk.keysInSlices();
   }
 
+  /** Removes pages that are older than the version given for their key. A crash cannot bring them back once it resolves. */
+  async removeOlder(keys: readonly string[], voidBelow: readonly number[]): Promise<void> {
+    if (this.#disk.removeOlder(keys, voidBelow)) await this.#disk.removalsWritten();
+    this.#writeWaiting();
+  }
+
   /** Removes everything; returns the keys of what was written. A crash cannot bring it back once it resolves. */
   async clear(): Promise<string[]> {
     const keys = this.#disk.clear();
@@ -108,8 +114,11 @@ export class DiskTier {
       this.#pool.unlease([lease]);
       this.#writeWaiting();
     };
-    const bytes = { views: this.#pool.viewsOf(page), length: page.length };
-    if (this.#disk.putPage(key, bytes, page.checksum, release) !== 'queued') this.#pool.unlease([lease]);
+    const { length, checksum, version, kind } = page;
+    const bytes = { views: this.#pool.viewsOf(page), length };
+    const origin = { version, kind, isCopy: false };
+    const outcome = this.#disk.putPage(key, bytes, checksum, release, origin);
+    if (outcome !== 'queued') this.#pool.unlease([lease]);
   }
 
   #writeWaiting(): void {

@@ -1,12 +1,16 @@
 import type { Clock } from '../base/clock.js';
 import { ClosedError } from '../base/errors.js';
+import type { HybridClock } from '../base/hybrid-clock.js';
+import { DROPPED_KEYS_MAX_COUNT, SET_ATTEMPTS_MAX_COUNT } from '../base/limits.js';
 import type { Logger } from '../base/log.js';
 import type { DirectoryClient } from '../directory/client.js';
+import { Removals } from '../directory/removals.js';
+import { Taken } from '../directory/taken.js';
 import type { Metrics } from '../metrics/metrics.js';
 import { reportPool } from '../pool/pool-metrics.js';
-import type { PublishedPage, PublishedPool } from '../pool/published-pool.js';
+import type { PageOrigin, PublishedPage, PublishedPool } from '../pool/published-pool.js';
 import type { LocalRange, Transport } from '../transport/transport.js';
-import { DataLocation } from '../types.js';
+import { DataLocation, type EntryKind } from '../types.js';
 import type { DiskTier } from './disk-tier.js';
 import { type Slice, slicesOf } from './page-slices.js';
 import { type Promotions, type RemoteRead, RemoteReads } from './remote-reads.js';
@@ -26,7 +30,13 @@ export interface PageStoreParts {
   readonly disk?: DiskTier | undefined;
   /** Asks other nodes for what is on their disks. */
   readonly promotions: Promotions;
-  readonly directory: Pick<DirectoryClient, 'put' | 'get' | 'find' | 'exists' | 'delete'>;
+  readonly directory: Pick<DirectoryClient, 'state' | 'get' | 'find' | 'exists' | 'delete' | 'discard'>;
+  /** What is set gets its versions from here. */
+  readonly versions: HybridClock;
+  /** Makes every node drop these pages where they are older than the version; true where all have. */
+  readonly deleteEverywhere: (keys: readonly string[], version: number) => Promise<boolean[]>;
+  /** Computed pages are kept here although another node has them. */
+  readonly keepsDuplicates: boolean;
   readonly transport: Transport;
   /** The data endpoint at which a location's owner is read; undefined when the owner is not alive. */
   readonly endpointOf: (location: DataLocation) => string | undefined;
@@ -74,6 +84,8 @@ export class PageStore {
   #isPublishing = true;
   /** Keys in the pool that no directory shard has taken yet; tried again when they are set again or announced. */
   readonly #unannounced = new Set<string>();
+  /** Pages that this node was told to drop: a copy that was on its way must not come back. */
+  readonly #dropped = new Removals(DROPPED_KEYS_MAX_COUNT);
   readonly #hits = { local: 0, remote: 0, disk: 0 };
   #misses = 0;
   #readBytes = 0;
@@ -100,10 +112,14 @@ export class PageStore {
     };
   }
 
-  /** Publishes each page; true when it is in the pool and in the directory. */
-  async set(keys: readonly string[], pages: readonly CallerPage[]): Promise<boolean[]> {
+  /**
+   * Publishes each page; true when it is in the pool and in the directory. Of a named entry it is the newest content then, anywhere. A
+   * computed one that another node has is true, too, and not kept here.
+   */
+  async set(keys: readonly string[], pages: readonly CallerPage[], kind: EntryKind): Promise<boolean[]> {
     this.#checkOpen();
     const startMs = this.#parts.clock.nowMs();
+    const origin: PageOrigin = { version: this.#parts.versions.next(), kind, isCopy: false };
     const results = new Array<boolean>(keys.length).fill(false);
     const announcements: Promise<void>[] = [];
     for (const slice of slicesOf(pages)) {
@@ -115,13 +131,13 @@ export class PageStore {
       }
       const sliceKeys = keys.slice(slice.start, slice.end);
       const slicePages = pages.slice(slice.start, slice.end);
-      const published = await this.#parts.pool.publishPages(sliceKeys, slicePages);
+      const published = await this.#parts.pool.publishPages(sliceKeys, slicePages, origin);
       if (this.#closed) break;
       countNotPublished(slicePages, published, this.#parts);
       this.#parts.onSet?.(sliceKeys);
       const outdated = this.#parts.disk?.writeThrough(sliceKeys, published);
       if (outdated !== undefined) announcements.push(outdated);
-      announcements.push(this.#announceSlice(sliceKeys, published, slice, results));
+      announcements.push(this.#announceSlice(sliceKeys, published, slice, { origin, results }));
     }
     await Promise.all(announcements);
     const written = results.reduce((count, ok) => count + Number(ok), 0);
@@ -184,8 +200,37 @@ export class PageStore {
     const inPool = pool.clear();
     this.#parts.onGone?.(inPool);
     const onDisk = disk?.clear();
-    await directory.delete(inPool);
-    await directory.delete((await onDisk) ?? []);
+    await directory.delete(inPool, undefined, { withCopies: true });
+    await directory.delete((await onDisk) ?? [], undefined, { withCopies: true });
+  }
+
+  /** Makes every node drop these pages. True: none can read the page any more. */
+  async delete(keys: readonly string[]): Promise<boolean[]> {
+    this.#checkOpen();
+    return this.#parts.deleteEverywhere(keys, this.#parts.versions.next());
+  }
+
+  /**
+   * Drops what is older than the version given for its key, with `isCopy` only copies of other nodes' pages. Resolves when a crash cannot bring
+   * it back.
+   */
+  async drop(keys: readonly string[], voidBelow: readonly number[], { isCopy = false } = {}): Promise<void> {
+    if (this.#closed) return;
+    const { pool, disk, versions } = this.#parts;
+    keys.forEach((key, i) => {
+      versions.see(voidBelow[i] as number);
+      this.#dropped.note(key, voidBelow[i] as number);
+    });
+    const gone = pool.removeOlder(keys, voidBelow, { isCopy });
+    for (const key of gone) this.#unannounced.delete(key);
+    this.#parts.onGone?.(gone);
+    this.#parts.metrics.count('meshcache_dropped_pages_total', gone.length);
+    if (!isCopy) await disk?.removeOlder(keys, voidBelow);
+  }
+
+  /** Whether this node was told that a page of that version is void. */
+  isVoid(key: string, version: number): boolean {
+    return version < this.#dropped.versionOf(key);
   }
 
   /** Called with the keys of pages that the pool or the disk has just dropped: what is left of them is stated anew. */
@@ -235,7 +280,7 @@ export class PageStore {
       if (location === null) gone.push(keys[i] as string);
       else entries.set(keys[i] as string, location);
     });
-    await Promise.all([this.#parts.directory.delete(gone), this.#announce(entries)]);
+    await Promise.all([this.#parts.directory.delete(gone), this.#announceAgain(entries)]);
   }
 
   /** The locations to announce for those of `keys` that this node has now. */
@@ -255,7 +300,7 @@ export class PageStore {
     this.poolLocationsOf(keys).forEach((location, i) => {
       if (location !== null) entries.set(keys[i] as string, location);
     });
-    if (entries.size > 0) await this.#announce(entries);
+    if (entries.size > 0) await this.#announceAgain(entries);
   }
 
   /** The locations of those of `keys` that the pool has now. */
@@ -288,11 +333,13 @@ export class PageStore {
       rkey: pool.rkey,
       length: page.length,
       checksum: page.checksum,
+      ...originOf(page),
       ...pool.stampOf(page),
     });
   }
 
-  #diskLocationOf({ length, checksum }: PublishedPage): DataLocation {
+  #diskLocationOf(page: PublishedPage): DataLocation {
+    const { length, checksum } = page;
     const { nodeId, incarnation, dataEndpoint: rdmaEndpoint } = this.#parts.identity;
     return new DataLocation({
       nodeId,
@@ -302,6 +349,7 @@ export class PageStore {
       rkey: 0,
       length,
       checksum,
+      ...originOf(page),
       tier: 'disk',
     });
   }
@@ -311,41 +359,92 @@ export class PageStore {
     sliceKeys: readonly string[],
     published: readonly (PublishedPage | null)[],
     { start }: Slice,
-    results: boolean[],
+    { origin, results }: { readonly origin: PageOrigin; readonly results: boolean[] },
   ): Promise<void> {
     const entries = new Map<string, DataLocation>();
     published.forEach((page, j) => {
       const key = sliceKeys[j] as string;
       if (page === null) return;
       results[start + j] = true;
-      if (!page.alreadyPresent || this.#unannounced.has(key)) entries.set(key, this.#locationOf(page));
+      const isStated = page.alreadyPresent && !this.#unannounced.has(key) && !page.isCopy;
+      const { version, kind } = page.alreadyPresent && origin.kind === 'computed' ? page : origin;
+      // A named entry is the newest from now on, even if its bytes are the same: another node may have set others meanwhile.
+      if (!isStated || kind === 'named') entries.set(key, this.#locationOf({ ...page, version, kind, isCopy: false }));
     });
     if (entries.size === 0) return;
-    const refused = await this.#announce(entries);
+    const refused = await this.#announceSet(entries, origin);
     sliceKeys.forEach((key, j) => {
       if (refused.has(key)) results[start + j] = false;
     });
     countSkippedWrites(this.#parts.metrics, 'directory', refused.size);
   }
 
-  /** Puts locations into the directory; returns the keys that no owner has taken. */
-  async #announce(entries: ReadonlyMap<string, DataLocation>): Promise<Set<string>> {
+  /** Announces what has just been set, anew as long as owners know of something newer; returns the keys that are refused. */
+  async #announceSet(entries: ReadonlyMap<string, DataLocation>, origin: PageOrigin): Promise<Set<string>> {
+    const { pool, versions, keepsDuplicates } = this.#parts;
+    const unlessHeld = origin.kind === 'computed' && !keepsDuplicates;
+    const refused = new Set<string>();
+    let { version } = origin;
+    for (let left = entries, attempt = 1; ; attempt++) {
+      const announced = await this.#announce(left, { unlessHeld });
+      for (const key of announced.refused) refused.add(key);
+      await this.#dropHeld(announced.held, left);
+      const { outdated } = announced;
+      if (outdated.length === 0 || this.#closed) return refused;
+      const next = versions.next();
+      const renewed = attempt < SET_ATTEMPTS_MAX_COUNT ? pool.renew(outdated, version, next) : [];
+      const newest = pool.peekBatch(outdated);
+      outdated.forEach((key, i) => {
+        // What a later call has set here meanwhile has taken the page's place in the order of things.
+        if (!renewed.includes(key) && (newest[i]?.version ?? 0) <= version) refused.add(key);
+      });
+      version = next;
+      const locations = this.poolLocationsOf(renewed);
+      left = new Map(renewed.flatMap((key, i) => (locations[i] ? [[key, locations[i] as DataLocation] as const] : [])));
+      if (left.size === 0) return refused;
+    }
+  }
+
+  /** Another node has these, and they do as well. */
+  async #dropHeld(keys: readonly string[], entries: ReadonlyMap<string, DataLocation>): Promise<void> {
+    if (keys.length === 0 || this.#closed) return;
+    const { pool, disk, metrics } = this.#parts;
+    const voidBelow = keys.map((key) => (entries.get(key)?.version ?? 0) + 1);
+    this.#parts.onGone?.(pool.removeOlder(keys, voidBelow));
+    metrics.count('meshcache_duplicate_pages_total', keys.length);
+    await disk?.removeOlder(keys, voidBelow);
+  }
+
+  /** Announces pages that have been here; what is older than what the cluster has, or had, is dropped. */
+  async #announceAgain(entries: ReadonlyMap<string, DataLocation>): Promise<void> {
+    const { outdated } = await this.#announce(entries);
+    if (outdated.length === 0) return;
+    await this.drop(
+      outdated,
+      outdated.map((key) => (entries.get(key)?.version ?? 0) + 1),
+    );
+  }
+
+  /** Puts locations into the directory. */
+  async #announce(entries: ReadonlyMap<string, DataLocation>, { unlessHeld = false } = {}): Promise<Announced> {
     const { directory } = this.#parts;
+    const announced: Announced = { refused: [], outdated: [], held: [] };
     const keys = [...entries.keys()];
     for (const key of keys) this.#unannounced.add(key);
-    const taken = await directory.put(entries);
-    if (this.#closed) return new Set();
-    const refused = new Set<string>();
+    const taken = await directory.state(keys, [...entries.values()], { unlessHeld });
+    if (this.#closed) return announced;
     const now = this.locationsOf(keys);
     const gone: string[] = [];
     keys.forEach((key, i) => {
-      if (taken[i] !== true) refused.add(key);
-      if (taken[i] === true || now[i]?.tier !== 'memory') this.#unannounced.delete(key);
+      if (taken[i] === Taken.refused) announced.refused.push(key);
+      else if (taken[i] === Taken.outdated) announced.outdated.push(key);
+      else if (taken[i] === Taken.held) announced.held.push(key);
+      if (taken[i] !== Taken.refused || now[i]?.tier !== 'memory') this.#unannounced.delete(key);
       if (now[i] === null) gone.push(key);
     });
     // Their deletes may have overtaken the put.
     if (gone.length > 0) await directory.delete(gone);
-    return refused;
+    return announced;
   }
 
   /** Copies what the own pool has; returns the indices of what is to be looked for elsewhere. */
@@ -473,6 +572,20 @@ export class PageStore {
     this.#readBytes += bytes;
     metrics.recordReads('disk', { hits, misses: 0, bytes, seconds: (clock.nowMs() - startMs) / 1000 });
   }
+}
+
+/** Keys by what became of their announcement; those not named are in the directory. */
+interface Announced {
+  /** No owner has taken it. */
+  readonly refused: string[];
+  /** An owner knows of something newer. */
+  readonly outdated: string[];
+  /** Another node has it. */
+  readonly held: string[];
+}
+
+function originOf({ version, kind, isCopy }: PageOrigin): PageOrigin {
+  return { version, kind, isCopy };
 }
 
 class KeysByOwner {

@@ -7,7 +7,14 @@ import {
 } from '../base/limits.js';
 import type { MetricsSink } from '../base/metrics-sink.js';
 import { Turns } from '../base/turns.js';
-import type { LocalRead, PageBytes, PageLease, PublishedPool } from '../pool/published-pool.js';
+import {
+  type LocalRead,
+  NO_ORIGIN,
+  type PageBytes,
+  type PageLease,
+  type PageOrigin,
+  type PublishedPool,
+} from '../pool/published-pool.js';
 import type { DataLocation } from '../types.js';
 
 /**
@@ -16,9 +23,15 @@ import type { DataLocation } from '../types.js';
  */
 export type PromoteOutcome = DataLocation | 'absent' | 'later';
 
+/** A page on the disk. */
+export interface DiskPage extends Partial<PageOrigin> {
+  readonly length: number;
+  readonly checksum: number;
+}
+
 export interface PromotableDisk {
   /** Of pages that can be read, null for the others; not a use. */
-  peekBatch(keys: readonly string[]): ({ readonly length: number; readonly checksum: number } | null)[];
+  peekBatch(keys: readonly string[]): (DiskPage | null)[];
   /** One outcome a key; `read` means that the bytes have their checksum. The targets are in use until it resolves. */
   readPages(keys: readonly string[], targets: readonly PageBytes[]): Promise<LocalRead[]>;
 }
@@ -183,12 +196,13 @@ export class Promoter {
 
   /** Never rejects. */
   async #fill(pages: readonly KeptPage[]): Promise<void> {
-    const { pool, metrics, announce } = this.#parts;
+    const { disk, pool, metrics, announce } = this.#parts;
     const keys = pages.map(({ key }) => key);
+    const origins = disk.peekBatch(keys).map((page) => originOf(page));
     const lengths = pages.map(({ bytes }) => bytes);
     let leases: readonly (PageLease | null)[] = [];
     try {
-      leases = await pool.fillPages(keys, lengths, (targets) => this.#readFromDisk(pages, targets));
+      leases = await pool.fillPages(keys, lengths, (targets) => this.#readFromDisk(pages, targets), origins);
     } catch {
       for (const page of pages) page.failure = 'absent';
     }
@@ -342,4 +356,9 @@ export class Promoter {
       });
     });
   }
+}
+
+function originOf(page: Partial<PageOrigin> | null): PageOrigin {
+  const { version, kind, isCopy } = { ...NO_ORIGIN, ...page };
+  return { version, kind, isCopy };
 }

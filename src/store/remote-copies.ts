@@ -12,7 +12,7 @@ import type { DirectoryClient } from '../directory/client.js';
 import { HostRegion } from '../memory/host-region.js';
 import { PageCopies } from '../memory/page-copies.js';
 import { nativeCopyThreads } from '../pool/copy-threads.js';
-import type { PageBytes, PublishedPool } from '../pool/published-pool.js';
+import type { PageBytes, PageOrigin, PublishedPool } from '../pool/published-pool.js';
 import { slicesOf } from './page-slices.js';
 import type { CallerPage, PageStore } from './page-store.js';
 import { RemoteReads, type RemoteReadsParts } from './remote-reads.js';
@@ -21,9 +21,9 @@ import { RemoteReads, type RemoteReadsParts } from './remote-reads.js';
 export type CopyReason = 'handover' | 'hot';
 
 export type RemoteCopiesParts = Omit<RemoteReadsParts, 'directory'> & {
-  readonly directory: Pick<DirectoryClient, 'find' | 'get'>;
+  readonly directory: Pick<DirectoryClient, 'find' | 'get' | 'discard'>;
   readonly pool: Pick<PublishedPool, 'capacity' | 'hasBatch' | 'fillPages' | 'unlease' | 'remove'>;
-  readonly pages: Pick<PageStore, 'announcePromoted' | 'forget'>;
+  readonly pages: Pick<PageStore, 'announcePromoted' | 'forget' | 'isVoid'>;
   readonly clock: Clock;
   readonly log: Logger;
   readonly metrics: MetricsSink;
@@ -151,10 +151,17 @@ export class RemoteCopies {
         () => {},
       );
       if (this.#isClosed) return 0;
-      const read = reads.filter(({ isRead }) => isRead).map(({ index }) => index);
+      const origins = new Map<number, PageOrigin>();
+      for (const { index, isRead, location } of reads) {
+        const { version = 0, kind = 'computed' } = location ?? {};
+        if (isRead && !pages.isVoid(keys[index] as string, version))
+          origins.set(index, { version, kind, isCopy: true });
+      }
+      const read = [...origins.keys()];
       const isCopied = await this.#publish(
         read.map((i) => keys[i] as string),
         read.map((i) => targets[i] as CallerPage),
+        [...origins.values()],
       );
       if (this.#isClosed) return 0;
       const copied = read.filter((_, j) => isCopied[j] === true).map((i) => batch[i] as Wanted);
@@ -167,14 +174,19 @@ export class RemoteCopies {
   }
 
   /** True for each that is in the pool by this: not what has found no room, nor what has been set there meanwhile. */
-  async #publish(keys: readonly string[], sources: readonly CallerPage[]): Promise<boolean[]> {
+  async #publish(
+    keys: readonly string[],
+    sources: readonly CallerPage[],
+    origins: readonly PageOrigin[],
+  ): Promise<boolean[]> {
     const { pool } = this.#parts;
     let isVacant: boolean[] = [];
     const lengths = sources.map(({ length }) => length);
-    const leases = await pool.fillPages(keys, lengths, (targets) => {
+    const fill = (targets: readonly (PageBytes | null)[]) => {
       isVacant = targets.map((target) => target !== null);
       return copyInto(targets, sources);
-    });
+    };
+    const leases = await pool.fillPages(keys, lengths, fill, origins);
     pool.unlease(leases.filter((lease) => lease !== null));
     return leases.map((lease, i) => lease !== null && isVacant[i] === true);
   }

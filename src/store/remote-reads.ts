@@ -13,7 +13,7 @@ import { PromotedReading, type PromotedReadingParts } from './promoted-reading.j
 export type Promotions = Pick<PromotedReadingParts, 'ask' | 'release'>;
 
 export interface RemoteReadsParts {
-  readonly directory: Pick<DirectoryClient, 'find'>;
+  readonly directory: Pick<DirectoryClient, 'find' | 'discard'>;
   readonly transport: Transport;
   /** The data endpoint at which a location's owner is read; undefined when the owner is not alive. */
   readonly endpointOf: (location: DataLocation) => string | undefined;
@@ -34,6 +34,8 @@ export interface RemoteRead {
   /** Where the directory said that it lies. */
   readonly tier: Tier;
   readonly isRead: boolean;
+  /** Of what was read. */
+  readonly location?: DataLocation;
 }
 
 /** Why a page could not be read where the directory said that it was. */
@@ -102,6 +104,7 @@ export class RemoteReads {
         last.set(read.index, read);
       }
       const missed = reads.filter(({ isRead }) => !isRead);
+      await this.#discardStale(keys, missed, stale);
       for (const { nodeId } of missed) failed.all.add(nodeId);
       // Who is named although it had failed already is the only one that has the page.
       const isOver = ({ nodeId, tier }: RemoteRead) => before.has(nodeId) && isGivenUp(failed, nodeId, tier);
@@ -109,6 +112,18 @@ export class RemoteReads {
     }
     if (stale.size > 0) this.#count(stale);
     return [...earlier, ...last.values()];
+  }
+
+  /** The owner answered, and the page was not there: whoever named that location is told, before it is asked again. */
+  async #discardStale(keys: readonly string[], missed: readonly RemoteRead[], stale: StalePages): Promise<void> {
+    const gone = missed.filter(({ index, tier, location }) => {
+      return tier === 'memory' && location !== undefined && stale.get(index) === 'unreadable';
+    });
+    if (gone.length === 0 || this.#closed) return;
+    await this.#parts.directory.discard(
+      gone.map(({ index }) => keys[index] as string),
+      gone.map(({ location }) => location as DataLocation),
+    );
   }
 
   /** Reads under way end as they do; no new ones begin. */
@@ -177,12 +192,13 @@ export class RemoteReads {
       return [];
     });
     const isInTime = this.#isWithinQuarantine(clock.nowMs() - sinceMs);
-    const reads = targets.map(([index, { nodeId }], k): RemoteRead => {
+    const reads = targets.map(([index, location], k): RemoteRead => {
+      const { nodeId } = location;
       const isRead = isInTime && read[k] === true;
       if (isRead) images.finish(k);
       else stale.set(index, this.#failure(ops[k] as ReadOp, read[k] === true));
       if (stale.get(index) === 'unreachable' && !isRead) failed.dead.add(nodeId);
-      return { index, nodeId, tier: 'memory', isRead };
+      return { index, nodeId, tier: 'memory', isRead, location };
     });
     images.release();
     return [...skipped, ...reads];
@@ -228,6 +244,7 @@ export class RemoteReads {
       stale: new Map(),
       failed: { dead: new Set(), disks: new Set(), all: new Set() },
     };
+    const promotedLocations = new Map<number, DataLocation>();
     const reading = new PromotedReading(
       nodeId,
       indices.map((index) => keys[index] as string),
@@ -237,6 +254,7 @@ export class RemoteReads {
         read: async (entries) => {
           const located = entries.map(({ index: j, location }) => [indices[j] as number, location] as const);
           const reads = await this.#readFromMemory(located, promoted);
+          for (const { index, location } of reads) if (location !== undefined) promotedLocations.set(index, location);
           const isRead = new Map(reads.map((read) => [read.index, read.isRead]));
           return located.map(([index]) => isRead.get(index) === true);
         },
@@ -250,7 +268,10 @@ export class RemoteReads {
       stale.set(index, promoted.stale.get(index) ?? 'not_promoted');
       failed.disks.add(nodeId);
     });
-    return indices.map((index, j) => ({ index, nodeId, tier: 'disk', isRead: results[j] === true }));
+    return indices.map((index, j): RemoteRead => {
+      const location = promotedLocations.get(index);
+      return { index, nodeId, tier: 'disk', isRead: results[j] === true, ...(location ? { location } : {}) };
+    });
   }
 
   /** Without checksums nothing but the quarantine keeps the bytes of a page that is freed during its read: what took more than half of it is a miss. */

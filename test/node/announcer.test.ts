@@ -47,6 +47,7 @@ function newAnnouncer(t: ExecutionContext, initial: RingView, keys: string[] = [
       return keys.length === 0;
     },
     locationsOf: (some) => some.map(() => locationOf()),
+    drop: async () => {},
   });
   t.teardown(() => announcer.stop());
   return { clock, directory, announcer, keys };

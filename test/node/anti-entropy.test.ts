@@ -25,6 +25,7 @@ async function newCluster(t: ExecutionContext, roundMs: number) {
     get isEmpty() {
       return here.size === 0;
     },
+    drop: async () => {},
     locationsOf: (keys: readonly string[]) =>
       keys.map((key) => (here.has(key) ? locationOf({ generation: 0, incarnation: 0 }) : null)),
   };

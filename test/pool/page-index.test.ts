@@ -23,7 +23,7 @@ function pageAt(number: number, key = `k${number}`): RestoredPage {
   };
 }
 
-function foundAt(number: number): Omit<PublishedPage, 'slot'> {
+function foundAt(number: number): Omit<PublishedPage, 'slot' | 'version' | 'kind' | 'isCopy'> {
   const { offset, length, checksum } = pageAt(number);
   return { offset, length, checksum, alreadyPresent: true };
 }

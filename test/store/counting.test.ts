@@ -1,6 +1,8 @@
 import test, { type ExecutionContext } from 'ava';
+import { HybridClock } from '../../src/base/hybrid-clock.js';
 import { COPY_SLICE_MAX_BYTES } from '../../src/base/limits.js';
 import { silentLogger } from '../../src/base/log.js';
+import { Taken } from '../../src/directory/taken.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import { Metrics } from '../../src/metrics/metrics.js';
 import { PublishedPool } from '../../src/pool/published-pool.js';
@@ -37,7 +39,8 @@ async function bench(t: ExecutionContext, overrides: Partial<PageStoreParts> = {
     pool,
     promotions: { ask: async (_node, keys) => keys.map(() => 'absent' as const), release() {} },
     directory: {
-      put: async (entries) => Array.from(entries instanceof Map ? entries.keys() : Object.keys(entries), () => true),
+      state: async (keys) => new Uint8Array(keys.length).fill(Taken.taken),
+      discard: async () => {},
       get: async (keys) => keys.map((key) => locations.get(key) ?? null),
       find: async (keys, onFound) => {
         onFound(keys.flatMap((key, i) => (locations.has(key) ? [[i, locations.get(key) as DataLocation]] : [])));
@@ -49,6 +52,9 @@ async function bench(t: ExecutionContext, overrides: Partial<PageStoreParts> = {
     endpointOf: () => '127.0.0.1:1',
     onRemoteHits() {},
     onRemoteFailures() {},
+    versions: new HybridClock(patientClock),
+    deleteEverywhere: async (keys) => keys.map(() => true),
+    keepsDuplicates: false,
     identity: { nodeId: 'self', incarnation: 1, dataEndpoint: '127.0.0.1:1' },
     verifyReads: true,
     quarantineMs: 1000,
@@ -80,9 +86,9 @@ function locationOf(fields: Partial<DataLocation> = {}): DataLocation {
 }
 
 test('store counting: a page that no directory owner takes is a skipped write', async (t) => {
-  const directory = { put: async () => [true, false], delete: async () => {} };
+  const directory = { state: async () => Uint8Array.of(Taken.taken, Taken.refused), delete: async () => {} };
   const { store, page, value } = await bench(t, { directory: directory as unknown as PageStoreParts['directory'] });
-  t.deepEqual(await store.set(['a', 'b'], [page(), page()]), [true, false]);
+  t.deepEqual(await store.set(['a', 'b'], [page(), page()], 'named'), [true, false]);
   t.is(await value('skipped_writes_total', { reason: 'directory' }), 1);
   t.is(await value('skipped_writes_total', { reason: 'no_room' }), 0);
   t.is(await value('writes_total', {}), 1);
@@ -92,16 +98,16 @@ test('store counting: what a call has not published when the node stops publishi
   const clock = Object.assign(Object.create(patientClock), { yield: async () => store.stopPublishing() });
   const { store, page, value } = await bench(t, { clock });
   const large = { ...page(), length: COPY_SLICE_MAX_BYTES };
-  t.deepEqual(await store.set(['a', 'b', 'c'], [page(), large, page()]), [true, false, false]);
+  t.deepEqual(await store.set(['a', 'b', 'c'], [page(), large, page()], 'named'), [true, false, false]);
   t.is(await value('skipped_writes_total', { reason: 'draining' }), 2);
-  t.deepEqual(await store.set(['d'], [page()]), [false]);
+  t.deepEqual(await store.set(['d'], [page()], 'named'), [false]);
   t.is(await value('skipped_writes_total', { reason: 'draining' }), 3);
 });
 
 test('store counting: a page of the own pool that is damaged is dropped and counted', async (t) => {
   const { store, region, buffer, page, value } = await bench(t);
   buffer.bytes().set(content(1, PAGE));
-  await store.set(['a'], [page()]);
+  await store.set(['a'], [page()], 'named');
   const bytes = region.bytes(0, PAGE);
   bytes[7] = (bytes[7] as number) ^ 1;
   t.deepEqual(await store.get(['a'], [page()]), [false]);

@@ -51,12 +51,13 @@ function newCopies(
     endpointOf: () => 'owner:1',
     promotions: { ask: async (_, some) => some.map(() => 'absent' as const), release() {} },
     directory: {
+      discard: async () => {},
       get: async (some) => some.map(locationOf),
       find: async (some, onFound) => {
         onFound(some.flatMap((key, i) => (locationOf(key) === null ? [] : [[i, locationOf(key) as DataLocation]])));
       },
     },
-    pages: { announcePromoted: async (some) => void announced.push(...some), forget() {} },
+    pages: { announcePromoted: async (some) => void announced.push(...some), forget() {}, isVoid: () => false },
     verifyReads: true,
     quarantineMs: 0,
     clock: systemClock,

@@ -52,6 +52,7 @@ function newReads(t: { teardown(fn: () => void): void }, nodes: readonly Node[],
       release() {},
     },
     directory: {
+      discard: async () => {},
       find: async (_keys, onFound, avoided = []) => {
         if (underWay > 0) throw new Error('looked for while a read may still write into the buffer');
         events.push(`find, not ${avoided.join()}`);

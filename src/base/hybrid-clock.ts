@@ -1,0 +1,30 @@
+import type { Clock } from './clock.js';
+
+/** Versions that one node gives out in a millisecond without running ahead of its wall clock. */
+const VERSIONS_PER_MS = 2048;
+
+/**
+ * Versions of what is set: a hybrid logical clock (Kulkarni et al., 2014) in one number. A version is the wall clock in milliseconds
+ * times 2^11 or, when that is not later, one more than the latest version that this node has given out or seen. So whatever a node
+ * sets after it has seen a version is newer than it, however wrong its wall clock is; and with clocks in step, versions of
+ * different nodes are in the order of real time. Whole numbers, exact until the year 2109.
+ */
+export class HybridClock {
+  readonly #clock: Pick<Clock, 'wallMs'>;
+  #latest = 0;
+
+  constructor(clock: Pick<Clock, 'wallMs'>) {
+    this.#clock = clock;
+  }
+
+  /** Later than every version given out or seen. */
+  next(): number {
+    this.#latest = Math.max(this.#latest + 1, Math.floor(this.#clock.wallMs()) * VERSIONS_PER_MS);
+    return this.#latest;
+  }
+
+  /** A version that another node has given out. */
+  see(version: number): void {
+    if (version > this.#latest) this.#latest = version;
+  }
+}

@@ -1,0 +1,39 @@
+/**
+ * Up to which versions keys are void, remembered for a while after nothing is left under them: so that an older content,
+ * stated late by a node that was away, does not come back. Bounded: two generations of at most `maxKeys` keys; the older one is forgotten
+ * when the younger is full, or {@link turn} says that time has passed.
+ */
+export class Removals {
+  readonly #maxKeys: number;
+  #young = new Map<string, number>();
+  #old = new Map<string, number>();
+
+  constructor(maxKeys: number) {
+    this.#maxKeys = maxKeys;
+  }
+
+  /** What has an older version than this is void. */
+  note(key: string, version: number): void {
+    if (version <= this.versionOf(key)) return;
+    if (this.#young.size >= this.#maxKeys) this.turn();
+    // A copy: what was handed in may be a slice of a whole request's text.
+    this.#young.set(Buffer.from(key).toString(), version);
+  }
+
+  /** 0: nothing is known of the key. */
+  versionOf(key: string): number {
+    if (this.#young.size + this.#old.size === 0) return 0;
+    return this.#young.get(key) ?? this.#old.get(key) ?? 0;
+  }
+
+  /** Forgets what was noted before the last turn. */
+  turn(): void {
+    this.#old = this.#young;
+    this.#young = new Map();
+  }
+
+  clear(): void {
+    this.#young.clear();
+    this.#old.clear();
+  }
+}

@@ -1,0 +1,192 @@
+import { within } from '../base/clock.js';
+import type { Environment } from '../base/environment.js';
+import { ProtocolError } from '../base/errors.js';
+import { DROP_WAIT_MAX_MS, DROPS_MAX_KEYS, STATEMENT_RETRY_MAX_MS, STATEMENT_RETRY_MIN_MS } from '../base/limits.js';
+import type { Endpoint } from '../base/network.js';
+import { isWhole } from '../directory/location-columns.js';
+import { eachRequestOf } from '../directory/owners.js';
+import { asFields, type Fields, keyFields, readKeys } from '../directory/wire.js';
+import type { RpcClient } from '../rpc/client.js';
+import type { RpcServer } from '../rpc/server.js';
+
+const METHOD = 'pages.drop';
+
+/** Of a page that is to be dropped. */
+export interface PageDrop {
+  readonly key: string;
+  /** It is void when it is older than this version. */
+  readonly voidBelow: number;
+  /** `copy`: it is to go only if it was copied from another node. `deleted`: and the directory forgets the key. */
+  readonly reason: DropReason;
+}
+
+/** Numbers of the wire. */
+const REASONS = ['superseded', 'copy', 'deleted'] as const;
+export type DropReason = (typeof REASONS)[number];
+
+/** What a node does when it is told. Resolves when the pages can be read from it no more, also after a crash. */
+export type DropHandler = (keys: readonly string[], voidBelow: readonly number[], reason: DropReason) => Promise<void>;
+
+export interface PageDropsOptions {
+  readonly nodeId: string;
+  readonly rpc: RpcClient;
+  readonly env: Environment;
+  /** Undefined: the node is no member, and need not be told. */
+  readonly endpointOf: (nodeId: string) => Endpoint | undefined;
+}
+
+/** What one node is still to be told. */
+interface Owed {
+  /** The latest of each key. */
+  readonly drops: Map<string, PageDrop>;
+  /** Under way: ends when nothing is owed any more, or the node has not answered. */
+  attempt: Promise<void> | undefined;
+  failures: number;
+  cancelRetry: (() => void) | undefined;
+}
+
+/**
+ * Tells nodes to drop pages that the cluster has done with: overwritten elsewhere, deleted, or copies of what was cleared. A node that
+ * does not answer is told again until it has, or is no member any more; of one that owes more than DROPS_MAX_KEYS the first ones are
+ * forgotten: it learns of these when it next states its pages.
+ */
+export class PageDrops {
+  readonly #options: PageDropsOptions;
+  readonly #owed = new Map<string, Owed>();
+  /** Nodes that have been told of something since {@link told} was called last. */
+  readonly #fresh = new Set<string>();
+  #handler: DropHandler | undefined;
+  #stopped = false;
+
+  constructor(options: PageDropsOptions) {
+    this.#options = options;
+  }
+
+  /** Answers other nodes, and takes what is for this one. Requests that are not well-formed are refused whole. */
+  handle(server: RpcServer, handler: DropHandler): void {
+    this.#handler = handler;
+    server.handle(METHOD, async (params) => {
+      const fields = asFields(params);
+      const keys = readKeys(fields, true);
+      await handler(keys, readVersions(fields, keys.length), readReason(fields));
+      return {};
+    });
+  }
+
+  /** The first attempt follows at once, in one message for all that is told within this turn. */
+  tell(nodeId: string, drops: readonly PageDrop[]): void {
+    if (this.#stopped) return;
+    let owed = this.#owed.get(nodeId);
+    if (owed === undefined) {
+      owed = { drops: new Map(), attempt: undefined, failures: 0, cancelRetry: undefined };
+      this.#owed.set(nodeId, owed);
+    }
+    for (const drop of drops) {
+      owed.drops.delete(drop.key);
+      owed.drops.set(drop.key, drop);
+    }
+    for (const key of owed.drops.keys()) {
+      if (owed.drops.size <= DROPS_MAX_KEYS) break;
+      owed.drops.delete(key);
+    }
+    this.#fresh.add(nodeId);
+    if (owed.cancelRetry === undefined) owed.attempt ??= this.#attempt(nodeId, owed);
+  }
+
+  /**
+   * Resolves when the nodes that {@link tell} has been called for since the last call of this have answered or failed to, at the latest
+   * after `waitMs`. Nodes that have not answered before either are not waited for.
+   */
+  async told(waitMs = DROP_WAIT_MAX_MS): Promise<void> {
+    if (this.#fresh.size === 0) return;
+    const attempts = [...this.#fresh].flatMap((nodeId) => {
+      const owed = this.#owed.get(nodeId);
+      return owed?.failures === 0 ? (owed.attempt ?? []) : [];
+    });
+    this.#fresh.clear();
+    if (attempts.length > 0) await within(this.#options.env.clock, waitMs, Promise.all(attempts));
+  }
+
+  /** Whether the node still owes any of these: it has not answered. */
+  isOwedBy(nodeId: string, keys: readonly string[]): boolean[] {
+    const drops = this.#owed.get(nodeId)?.drops;
+    return keys.map((key) => drops?.has(key) === true);
+  }
+
+  stop(): void {
+    this.#stopped = true;
+    for (const { cancelRetry } of this.#owed.values()) cancelRetry?.();
+    this.#owed.clear();
+  }
+
+  async #attempt(nodeId: string, owed: Owed): Promise<void> {
+    // What is told in this turn goes together.
+    await Promise.resolve();
+    while (owed.drops.size > 0 && !this.#stopped) {
+      if (await this.#send(nodeId, owed.drops)) owed.failures = 0;
+      else return this.#tryLater(nodeId, owed);
+    }
+    this.#owed.delete(nodeId);
+  }
+
+  #tryLater(nodeId: string, owed: Owed): void {
+    const { clock, random } = this.#options.env;
+    owed.attempt = undefined;
+    if (this.#stopped) return;
+    const pauseMs = Math.min(STATEMENT_RETRY_MIN_MS * 2 ** owed.failures++, STATEMENT_RETRY_MAX_MS);
+    owed.cancelRetry = clock.after(pauseMs * (0.75 + random.u32() / 2 ** 33), () => {
+      owed.cancelRetry = undefined;
+      owed.attempt = this.#attempt(nodeId, owed);
+    });
+  }
+
+  /** Takes out of `drops` what was sent and taken. False: there is more, which has failed. */
+  async #send(nodeId: string, drops: Map<string, PageDrop>): Promise<boolean> {
+    for (const reason of REASONS) {
+      const some = [...drops.values()].filter((drop) => drop.reason === reason);
+      const keys = some.map(({ key }) => key);
+      const outcomes = await eachRequestOf(keys, async (request) => {
+        const batch = request.map((i) => some[i] as PageDrop);
+        const isTaken = await this.#sendBatch(nodeId, batch, reason);
+        // What has been told anew meanwhile stays.
+        if (isTaken) for (const drop of batch) if (drops.get(drop.key) === drop) drops.delete(drop.key);
+        return isTaken;
+      });
+      if (outcomes.includes(false)) return false;
+    }
+    return true;
+  }
+
+  async #sendBatch(nodeId: string, batch: readonly PageDrop[], reason: DropReason): Promise<boolean> {
+    const { rpc, endpointOf, nodeId: ownId } = this.#options;
+    const keys = batch.map(({ key }) => key);
+    const voidBelow = batch.map((drop) => drop.voidBelow);
+    if (nodeId === ownId) {
+      await this.#handler?.(keys, voidBelow, reason);
+      return true;
+    }
+    const endpoint = endpointOf(nodeId);
+    if (endpoint === undefined) return true;
+    const versions = new Uint8Array(Float64Array.from(voidBelow).buffer);
+    try {
+      await rpc.call(endpoint, METHOD, { ...keyFields(keys), void_below: versions, reason: REASONS.indexOf(reason) });
+      return true;
+    } catch {
+      return false;
+    }
+  }
+}
+
+function readReason({ reason }: Fields): DropReason {
+  const name = REASONS[reason as number];
+  if (name !== undefined) return name;
+  throw new ProtocolError('reason: not a number that is known');
+}
+
+function readVersions({ void_below: bytes }: Fields, count: number): number[] {
+  if (!(bytes instanceof Uint8Array) || bytes.length !== count * 8)
+    throw new ProtocolError('void_below: not 8 bytes a key');
+  const versions = [...new Float64Array(new Uint8Array(bytes).buffer)];
+  if (!versions.every(isWhole)) throw new ProtocolError('void_below: not whole numbers');
+  return versions;
+}
