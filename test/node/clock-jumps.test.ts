@@ -100,6 +100,7 @@ test('clock: the date is asked for only where it is shown, or tells one start of
     'base/clock.ts',
     'base/log.ts',
     'base/secured-environment.ts',
+    'base/hybrid-clock.ts',
     'directory/client.ts',
     'node/cluster-reporter.ts',
     'node/node-runtime.ts',
