@@ -138,6 +138,8 @@ export interface NodeInfoInit {
   readonly incarnation?: number;
   /** Its host is that of a listed discovery address. */
   readonly isListed?: boolean;
+  /** `host:port` of the discovery master that its host has when it has a seat; empty: not said. */
+  readonly masterAddr?: string;
 }
 
 /** A member of the cluster as discovery spreads it. */
@@ -154,6 +156,7 @@ export class NodeInfo {
   readonly metricsPort: number;
   readonly incarnation: number;
   readonly isListed: boolean;
+  readonly masterAddr: string;
 
   constructor(init: NodeInfoInit) {
     this.nodeId = init.nodeId;
@@ -168,6 +171,7 @@ export class NodeInfo {
     this.metricsPort = init.metricsPort ?? 0;
     this.incarnation = init.incarnation ?? 0;
     this.isListed = init.isListed ?? false;
+    this.masterAddr = init.masterAddr ?? '';
   }
 
   /** A plain snake_case object that survives JSON and msgpack. */
@@ -185,6 +189,7 @@ export class NodeInfo {
       metrics_port: this.metricsPort,
       incarnation: this.incarnation,
       is_listed: this.isListed,
+      master_addr: this.masterAddr,
     };
   }
 
@@ -205,6 +210,7 @@ export class NodeInfo {
       metricsPort: read.integer('metrics_port', 0, 65535, 0),
       incarnation: read.integer('incarnation', 0, Number.MAX_SAFE_INTEGER, 0),
       isListed: dict.is_listed === true,
+      masterAddr: read.text('master_addr', ''),
     });
   }
 }

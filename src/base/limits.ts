@@ -199,6 +199,10 @@ export const DISCOVERY_DEPARTURES_MAX_COUNT = 1024;
 export const DISCOVERY_CHANGES_MAX_COUNT = 1024;
 /** Discovery addresses of one node. */
 export const DISCOVERY_MASTERS_MAX_COUNT = 16;
+/** Masters whose hosts have gone without a good-bye and that a node still tries to reach: they may be behind a partition. */
+export const DISCOVERY_FORMER_MASTERS_MAX_COUNT = 16;
+/** For so long; a partition that lasts longer heals by the listed addresses alone. */
+export const DISCOVERY_FORMER_MASTERS_KEPT_MS = 24 * 3_600_000;
 /** `start()` of a node waits so long for a master before it goes on alone. */
 export const DISCOVERY_START_TIMEOUT_MS = 3_000;
 export const DISCOVERY_LEAVE_TIMEOUT_MS = 500;

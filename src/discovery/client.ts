@@ -6,10 +6,11 @@ import { type Endpoint, formatEndpoint, parseEndpoint } from '../base/network.js
 import { RpcClient } from '../rpc/client.js';
 import { MessageCodec } from '../rpc/message.js';
 import type { NodeInfo } from '../types.js';
+import { LostMasters } from './lost-masters.js';
 import { MasterLink } from './master-link.js';
-import { chooseMasters, isSameEndpoints, type MasterRule } from './masters.js';
-import { isSameInfo } from './member-table.js';
-import { mergeMembers } from './merge.js';
+import { chooseMasters, isSameEndpoints, type MasterRule, seatsOf } from './masters.js';
+import { type Departure, isSameInfo } from './member-table.js';
+import { type MasterView, mergeMembers } from './merge.js';
 
 /** What a {@link DiscoveryClient} tells, and how often it speaks. */
 export interface DiscoveryClientOptions {
@@ -30,11 +31,11 @@ export interface DiscoveryClientOptions {
   onExpired?(): NodeInfo | undefined;
   /** Another node with this one's id has started later and is the member now; or, after that, is not any more. */
   onReplaced?(isReplaced: boolean): void;
-  /** The masters that there are to be, when they change: the listed ones, and hosts of members. */
+  /** The masters that there are to be, when they change: the listed addresses, and the seats of live hosts. */
   onMasters?(masters: readonly Endpoint[]): void;
   /** Whether the master of that id runs in this process, so that its word says nothing of what others have heard. */
   isOwnMaster?(masterId: string): boolean;
-  /** Masters in all when fewer are listed; default: the listed ones only. */
+  /** Seats of masters; default: as many as addresses are listed. */
   readonly maxMasters?: number;
   /** Seconds; default 2. */
   readonly heartbeatInterval?: number;
@@ -45,8 +46,10 @@ export interface DiscoveryClientOptions {
 
 /**
  * Makes this node a member with every master, and keeps the list of all members. The own node is always one. While no
- * master answers, the members stay as they were. Masters are the listed addresses, and further hosts of members
- * (see `chooseMasters`); of these, one that has left is forgotten when it does not answer any more.
+ * master answers, the members stay as they were. It speaks to the listed addresses and to the masters that have a seat (see
+ * `chooseMasters`). When no master has answered for the time-to-live, those that it had count as dead, and the next hosts get
+ * their seats. A master that has lost its seat is spoken to for as long as it answers; one whose host has gone without a
+ * good-bye is still tried, because it may be behind a partition (`LostMasters`).
  */
 export class DiscoveryClient {
   #self: NodeInfo;
@@ -57,7 +60,9 @@ export class DiscoveryClient {
   readonly #codec = new MessageCodec();
   /** By `host:port`. */
   readonly #links = new Map<string, MasterLink>();
+  readonly #lost = new LostMasters();
   #masters: readonly Endpoint[];
+  #cancelSilence: (() => void) | undefined;
   #members: Map<string, NodeInfo>;
   #onFirstAnswer: () => void = () => {};
   #saidUnreachableMs: number | undefined;
@@ -119,7 +124,13 @@ export class DiscoveryClient {
     return new Map(this.#members);
   }
 
+  /** The masters that have a seat now, as far as this node knows. */
+  seats(): Endpoint[] {
+    return seatsOf(this.#members.values(), this.#rule, this.#lost.dead);
+  }
+
   async #stop(): Promise<void> {
+    this.#cancelSilence?.();
     this.#onFirstAnswer();
     await Promise.all([...this.#links.values()].map((link) => link.stop()));
     await this.#rpc.close();
@@ -149,12 +160,16 @@ export class DiscoveryClient {
     return link;
   }
 
-  /** Speaks to the masters that follow from the members of now. */
-  #followMasters(): void {
-    const masters = chooseMasters(this.#members.values(), this.#rule);
+  /** Speaks to the masters that follow from the members of now. `lost`: hosts that have just gone without a good-bye. */
+  #followMasters(lost: ReadonlySet<string> = new Set()): void {
+    const nowMs = this.#env.clock.nowMs();
+    const masters = chooseMasters(this.#members.values(), this.#rule, this.#lost.dead);
     const names = new Set(masters.map(formatEndpoint));
     for (const [name, link] of this.#links) {
       if (names.has(name) || link.view !== undefined) continue;
+      if (lost.has(name) || lost.has(link.endpoint.host)) this.#lost.markFormer(name, nowMs);
+      if (this.#lost.isFormer(name, nowMs) && (this.#lost.dead.has(name) || !this.#isAmongMembers(link))) continue;
+      this.#lost.forget(name);
       link.drop();
       this.#links.delete(name);
     }
@@ -190,8 +205,13 @@ export class DiscoveryClient {
 
   #changed(): void {
     if (this.#stopping !== undefined) return;
-    const views = [...this.#links.values()].flatMap((link) => link.view ?? []);
-    if (views.length === 0) return;
+    const views = this.#views();
+    if (views.length === 0) {
+      this.#awaitSilence();
+      return;
+    }
+    this.#cancelSilence?.();
+    this.#cancelSilence = undefined;
     if (this.#saidUnreachableMs !== undefined) {
       this.#saidUnreachableMs = undefined;
       this.#env.log.log('info', 'discovery master reached again', { node_id: this.#self.nodeId });
@@ -200,10 +220,47 @@ export class DiscoveryClient {
     const isChanged = !this.#hasAnswer || !isSameMembers(this.#members, merged);
     this.#hasAnswer = true;
     if (isChanged) countChanges(this.#env.metrics, this.#members, merged);
+    const lost = isChanged ? silentHosts(this.#members, merged, views) : undefined;
     this.#members = merged;
     if (isChanged) this.#options.onMembers?.(new Map(merged));
-    this.#followMasters();
+    this.#followMasters(lost);
     this.#onFirstAnswer();
+  }
+
+  #isAmongMembers({ endpoint }: MasterLink): boolean {
+    const name = formatEndpoint(endpoint);
+    for (const { controlHost, masterAddr } of this.#members.values()) {
+      if (controlHost === endpoint.host || masterAddr === name) return true;
+    }
+    return false;
+  }
+
+  /** What the masters that answer have said. */
+  #views(): MasterView[] {
+    const views: MasterView[] = [];
+    for (const [name, { view }] of this.#links) {
+      if (view === undefined) continue;
+      this.#lost.forget(name);
+      views.push(view);
+    }
+    // Its list lacks the dead. A young master's does not yet: others that it has not heard of are still members here.
+    if (views.some(({ isMature }) => isMature)) this.#lost.forgetDead();
+    return views;
+  }
+
+  /** No master answers: nobody says any more who has gone. A node that has never had an answer has nobody to choose from. */
+  #awaitSilence(): void {
+    if (!this.#hasAnswer || this.#cancelSilence !== undefined) return;
+    const ttlMs = (this.#options.memberTtl ?? 6) * 1000;
+    const leftMs = [...this.#links.values()].map((link) => ttlMs - link.silentMs).filter((ms) => ms > 0);
+    this.#cancelSilence = this.#env.clock.after(Math.min(ttlMs, ...leftMs), () => {
+      this.#cancelSilence = undefined;
+      if (this.#stopping !== undefined || this.isReachable) return;
+      const nowMs = this.#env.clock.nowMs();
+      for (const [name, link] of this.#links) if (link.silentMs >= ttlMs) this.#lost.markDead(name, nowMs);
+      this.#followMasters();
+      this.#awaitSilence();
+    });
   }
 
   #failed(endpoint: Endpoint, error: MeshCacheError): void {
@@ -264,6 +321,26 @@ function parseMasters(addr: string): Endpoint[] {
 /** 0.0.0.0 and :: in any spelling: every address of a machine to listen on, none to connect to. */
 function isUnspecified(host: string): boolean {
   return host !== '' && (/^(0+\.){0,3}0+$/.test(host) || (host.includes(':') && /^[0:.]+$/.test(host)));
+}
+
+/** Hosts, and addresses of their masters, that had nodes before and have none after, and these have not said good-bye. */
+function silentHosts(
+  before: ReadonlyMap<string, NodeInfo>,
+  after: ReadonlyMap<string, NodeInfo>,
+  views: readonly MasterView[],
+): ReadonlySet<string> {
+  const hosts = new Set<string>();
+  for (const [nodeId, { controlHost, masterAddr, incarnation }] of before) {
+    if (after.has(nodeId)) continue;
+    const isGone = (gone: Departure): boolean =>
+      gone.hasLeft === true && gone.nodeId === nodeId && gone.incarnation >= incarnation;
+    if (!views.some((view) => view.gone.some(isGone))) hosts.add(controlHost).add(masterAddr);
+  }
+  for (const { controlHost, masterAddr } of after.values()) {
+    hosts.delete(controlHost);
+    hosts.delete(masterAddr);
+  }
+  return hosts;
 }
 
 function countChanges(

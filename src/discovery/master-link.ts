@@ -47,10 +47,13 @@ export class MasterLink {
   #mayBeKnown = false;
   #isForgotten = false;
   #heardMs = Number.NEGATIVE_INFINITY;
+  /** When it answered last, or this link was started. */
+  #answeredMs: number;
   #retryMs = DISCOVERY_RETRY_MIN_MS;
 
   constructor(options: MasterLinkOptions) {
     this.#options = options;
+    this.#answeredMs = options.env.clock.nowMs();
   }
 
   get endpoint(): Endpoint {
@@ -73,7 +76,13 @@ export class MasterLink {
     return this.#heardMs;
   }
 
+  /** For how long it has not answered, as whatever. */
+  get silentMs(): number {
+    return this.#options.env.clock.nowMs() - this.#answeredMs;
+  }
+
   start(): void {
+    this.#answeredMs = this.#options.env.clock.nowMs();
     void this.#run();
   }
 
@@ -166,7 +175,9 @@ export class MasterLink {
       probe: true,
       keepAlive: waitMs === 0,
     });
-    return decodeAnswer(codec, value);
+    const answer = decodeAnswer(codec, value);
+    this.#answeredMs = this.#options.env.clock.nowMs();
+    return answer;
   }
 
   #take(answer: MasterAnswer, askedMs: number): void {

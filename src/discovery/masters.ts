@@ -1,37 +1,92 @@
-import { type Endpoint, formatEndpoint } from '../base/network.js';
+import { type Endpoint, formatEndpoint, parseEndpoint } from '../base/network.js';
 import type { NodeInfo } from '../types.js';
 
-/** What every node must have alike, so that all choose the same masters. */
+/** What a node's configuration says of masters. */
 export interface MasterRule {
   /** The listed discovery addresses, in order; at least one. */
   readonly listed: readonly Endpoint[];
-  /** Masters in all, as long as fewer are listed. */
+  /** Seats of masters. */
   readonly maxMasters: number;
 }
 
+/** The seat that a host has when it is its turn. */
+interface Candidate {
+  readonly host: string;
+  readonly isListed: boolean;
+  /** Start of the host's oldest node. */
+  readonly startMs: number;
+  /** Undefined: nobody who is known knows it. */
+  readonly endpoint: Endpoint | undefined;
+}
+
 /**
- * Where masters are to be: at the listed addresses, and on further hosts of live nodes up to the limit, those first whose
- * oldest node has started earliest. So a host that joins changes nothing for those before it. A further host's master
- * listens on the port of the first listed address. Hosts of listed addresses have theirs already, by whatever name.
+ * The masters that have a seat: those of the first `maxMasters` hosts that have a live node. Hosts of listed addresses come
+ * first, then all others; of both, those first whose oldest node has started earliest. So the seat of a dead host goes to a
+ * living one and comes back with a listed host, and a further host that joins changes nothing for those before it.
+ *
+ * This follows from the members alone, so that nodes that know the same members choose the same masters, also when they were
+ * given different discovery addresses. `dead`: `host:port` of masters that count as dead although their nodes are members.
  */
-export function chooseMasters(members: Iterable<NodeInfo>, { listed, maxMasters }: MasterRule): Endpoint[] {
-  const { port } = listed[0] as Endpoint;
-  const seated = new Set(listed.map(({ host }) => host));
-  const startOf = new Map<string, number>();
-  for (const { controlHost, incarnation, isListed } of members) {
-    if (isListed) seated.add(controlHost);
-    startOf.set(controlHost, Math.min(incarnation, startOf.get(controlHost) ?? incarnation));
+export function seatsOf(
+  members: Iterable<NodeInfo>,
+  { listed, maxMasters }: MasterRule,
+  dead: ReadonlySet<string> = new Set(),
+): Endpoint[] {
+  const byHost = new Map<string, NodeInfo[]>();
+  for (const info of members) {
+    const nodes = byHost.get(info.controlHost);
+    if (nodes === undefined) byHost.set(info.controlHost, [info]);
+    else nodes.push(info);
   }
-  const further = [...startOf]
-    .filter(([host]) => !seated.has(host))
-    .sort(([hostA, startA], [hostB, startB]) => startA - startB || (hostA < hostB ? -1 : 1))
-    .slice(0, Math.max(0, maxMasters - listed.length))
-    .map(([host]) => ({ host, port }));
-  return [...listed, ...further];
+  const candidates = [...byHost.values()].map((nodes) => candidateOf(nodes, listed));
+  candidates.sort(
+    (a, b) => Number(b.isListed) - Number(a.isListed) || a.startMs - b.startMs || (a.host < b.host ? -1 : 1),
+  );
+  // A host that is reached by two names has one seat.
+  const seats = new Map<string, Endpoint | undefined>();
+  for (const { host, endpoint } of candidates) {
+    const name = endpoint === undefined ? host : formatEndpoint(endpoint);
+    if (!seats.has(name) && !dead.has(name)) seats.set(name, endpoint);
+  }
+  return [...seats.values()].slice(0, maxMasters).filter((endpoint) => endpoint !== undefined);
+}
+
+/** The masters to speak to: the listed addresses, whether they live or not, and the seats (see {@link seatsOf}). */
+export function chooseMasters(members: Iterable<NodeInfo>, rule: MasterRule, dead?: ReadonlySet<string>): Endpoint[] {
+  const names = new Set(rule.listed.map(formatEndpoint));
+  const further = seatsOf(members, rule, dead).filter((endpoint) => !names.has(formatEndpoint(endpoint)));
+  return [...rule.listed, ...further];
 }
 
 export function isSameEndpoints(a: readonly Endpoint[], b: readonly Endpoint[]): boolean {
   return (
     a.length === b.length && a.every((endpoint, i) => formatEndpoint(endpoint) === formatEndpoint(b[i] as Endpoint))
   );
+}
+
+/** Of one host's nodes the oldest that is listed, else the oldest, says where the host's master is. */
+function candidateOf(nodes: readonly NodeInfo[], listed: readonly Endpoint[]): Candidate {
+  const ranked = nodes
+    .map((info) => ({ info, isListed: isListed(info, listed) }))
+    .sort(
+      (a, b) =>
+        Number(b.isListed) - Number(a.isListed) ||
+        a.info.incarnation - b.info.incarnation ||
+        (a.info.nodeId < b.info.nodeId ? -1 : 1),
+    );
+  const [first] = ranked as [(typeof ranked)[number]];
+  const startMs = nodes.reduce((min, { incarnation }) => Math.min(min, incarnation), first.info.incarnation);
+  const host = first.info.controlHost;
+  return { host, isListed: first.isListed, startMs, endpoint: masterOf(first.info, first.isListed, listed) };
+}
+
+function isListed({ isListed, masterAddr, controlHost }: NodeInfo, listed: readonly Endpoint[]): boolean {
+  return isListed || (masterAddr === '' && listed.some(({ host }) => host === controlHost));
+}
+
+/** A node that does not say where its host's master is has it at the listed address of its host, or at the first one's port. */
+function masterOf({ masterAddr, controlHost: host }: NodeInfo, isListed: boolean, listed: readonly Endpoint[]) {
+  if (masterAddr !== '') return parseEndpoint(masterAddr);
+  if (isListed) return listed.find((endpoint) => endpoint.host === host);
+  return { host, port: (listed[0] as Endpoint).port };
 }

@@ -12,6 +12,8 @@ interface Member {
 export interface Departure {
   readonly nodeId: string;
   readonly incarnation: number;
+  /** It said good-bye; left out: it was silent for the time-to-live, and may come back. */
+  readonly hasLeft?: true;
 }
 
 /**
@@ -74,13 +76,15 @@ export class MemberTable {
 
   /** Only the start that is a member now can leave. */
   leave(nodeId: string, incarnation: number): void {
-    if (this.#members.get(nodeId)?.info.incarnation === incarnation) this.#remove(nodeId, incarnation);
+    if (this.#members.get(nodeId)?.info.incarnation !== incarnation) return;
+    this.#remove({ nodeId, incarnation, hasLeft: true });
   }
 
   /** Removes who has been silent for the time-to-live. */
   expire(nowMs: number): void {
     for (const [nodeId, member] of this.#members) {
-      if (nowMs - member.lastSeenMs >= this.#ttlMs) this.#remove(nodeId, member.info.incarnation);
+      if (nowMs - member.lastSeenMs < this.#ttlMs) continue;
+      this.#remove({ nodeId, incarnation: member.info.incarnation });
     }
   }
 
@@ -89,11 +93,11 @@ export class MemberTable {
     for (const member of this.#members.values()) member.lastSeenMs += byMs;
   }
 
-  #remove(nodeId: string, incarnation: number): void {
-    this.#members.delete(nodeId);
-    this.#departures.push({ nodeId, incarnation });
+  #remove(departure: Departure): void {
+    this.#members.delete(departure.nodeId);
+    this.#departures.push(departure);
     if (this.#departures.length > DISCOVERY_DEPARTURES_MAX_COUNT) this.#departures.shift();
-    this.#changed(nodeId);
+    this.#changed(departure.nodeId);
   }
 
   #changed(nodeId: string): void {
@@ -117,6 +121,7 @@ export function isSameInfo(a: NodeInfo, b: NodeInfo): boolean {
     a.protocols.join() === b.protocols.join() &&
     a.metricsHost === b.metricsHost &&
     a.metricsPort === b.metricsPort &&
-    a.isListed === b.isListed
+    a.isListed === b.isListed &&
+    a.masterAddr === b.masterAddr
   );
 }

@@ -7,12 +7,18 @@
  *     discovery.members    {}                                                            -> answer
  *
  *     answer  { status, master_id, version, age_ms, roster? }
- *     roster  binary: msgpack { members: [node], gone: [[node id, incarnation]], base?, removed? }, encoded once a version;
- *             with `base` (only for who asks for `changes`): what has changed since that version
+ *     roster  binary: msgpack { members: [node], gone: [[node id, incarnation, has left?]], base?, removed? }, encoded once a
+ *             version; with `base` (only for who asks for `changes`): what has changed since that version
  *     node    as `NodeInfo.toDict` has it
  */
 import { ProtocolError } from '../base/errors.js';
-import { DISCOVERY_DEPARTURES_MAX_COUNT, MEMBERS_MAX_COUNT, NODE_ID_MAX_BYTES } from '../base/limits.js';
+import {
+  DISCOVERY_DEPARTURES_MAX_COUNT,
+  MEMBERS_MAX_COUNT,
+  NODE_ENDPOINT_MAX_CHARACTERS,
+  NODE_ID_MAX_BYTES,
+} from '../base/limits.js';
+import { parseEndpoint } from '../base/network.js';
 import { shown } from '../base/shown.js';
 import type { MessageCodec } from '../rpc/message.js';
 import { NodeInfo } from '../types.js';
@@ -87,7 +93,10 @@ export function rosterAfter(before: Roster | undefined, news: RosterNews, versio
 
 function rosterFields(roster: Roster): { members: unknown[]; gone: unknown[] } {
   const members = [...roster.members.values()].map((info) => info.toDict());
-  return { members, gone: roster.gone.map(({ nodeId, incarnation }) => [nodeId, incarnation]) };
+  const gone = roster.gone.map(({ nodeId, incarnation, hasLeft }) =>
+    hasLeft ? [nodeId, incarnation, true] : [nodeId, incarnation],
+  );
+  return { members, gone };
 }
 
 /** Throws `ProtocolError`. */
@@ -117,6 +126,7 @@ export function decodeNode(value: unknown): NodeInfo {
     if (host.length > HOST_MAX_CHARACTERS) throw new ProtocolError('discovery: host name too long');
   }
   if (info.controlHost === '' || info.controlPort === 0) throw new ProtocolError('discovery: no control address');
+  if (info.masterAddr !== '') checkMasterAddr(info.masterAddr);
   return info;
 }
 
@@ -153,12 +163,18 @@ function decodeRoster(codec: MessageCodec, bytes: Uint8Array): RosterNews {
   return {
     members: new Map(infos.map((info) => [info.nodeId, info])),
     gone: gone.map((entry: unknown) => {
-      const [nodeId, incarnation] = Array.isArray(entry) ? (entry as unknown[]) : [];
-      return decodeIdentity({ node_id: nodeId, incarnation });
+      const [nodeId, incarnation, hasLeft] = Array.isArray(entry) ? (entry as unknown[]) : [];
+      const departure = decodeIdentity({ node_id: nodeId, incarnation });
+      return hasLeft === true ? { ...departure, hasLeft } : departure;
     }),
     base: fields.base === undefined ? undefined : wholeField(fields, 'base'),
     removed: removed.map((nodeId: unknown) => checkNodeId(nodeId)),
   };
+}
+
+function checkMasterAddr(addr: string): void {
+  const endpoint = addr.length <= NODE_ENDPOINT_MAX_CHARACTERS ? parseEndpoint(addr) : undefined;
+  if (endpoint === undefined || endpoint.port === 0) throw new ProtocolError(`discovery: master_addr ${shown(addr)}`);
 }
 
 function checkNodeId(value: unknown): string {

@@ -272,8 +272,8 @@ export class NodeRuntime {
     const rpcClient = new RpcClient({ env });
     this.#stops.push(() => rpcClient.close());
 
-    const isListed = await this.#isListed(host);
-    const describe = () => this.#describe(transport, { host, port: controlPort }, isListed);
+    const masterSeat = await this.#masterSeat(host);
+    const describe = () => this.#describe(transport, { host, port: controlPort }, masterSeat);
     const self = describe();
     this.#members = new Map([[self.nodeId, self]]);
     const endpointOf = (nodeId: string) => controlEndpoint(this.#members.get(nodeId));
@@ -311,7 +311,7 @@ export class NodeRuntime {
         return describe();
       },
       onReplaced: (isReplaced) => ownDirectory.setReplaced(isReplaced),
-      onMasters: (masters) => void master.mastersChanged(masters),
+      onMasters: (masters) => this.#onMasters(masters),
       isOwnMaster: (masterId) => master.has(masterId),
       maxMasters: config.maxMasters,
       env,
@@ -355,10 +355,13 @@ export class NodeRuntime {
     return this.#parts;
   }
 
-  async #isListed(host: string): Promise<boolean> {
+  /** Where this host's discovery master is when it has a seat: at the listed address of this host, or at the port of the first one. */
+  async #masterSeat(host: string): Promise<Pick<NodeInfo, 'isListed' | 'masterAddr'>> {
     const listed = this.config.discoveryEndpoints();
     const isHost = await Promise.all(listed.map((endpoint) => isHostOf(endpoint.host, host, systemHostNames)));
-    return isHost.includes(true);
+    const own = listed[isHost.indexOf(true)];
+    const { port } = listed[0] as Endpoint;
+    return { isListed: own !== undefined, masterAddr: formatEndpoint(own ?? { host, port }) };
   }
 
   /** Goes on as a later start of this node. */
@@ -368,7 +371,7 @@ export class NodeRuntime {
     this.#startedMs = clock.nowMs();
   }
 
-  #describe(transport: Transport, control: Endpoint, isListed: boolean): NodeInfo {
+  #describe(transport: Transport, control: Endpoint, masterSeat: Pick<NodeInfo, 'isListed' | 'masterAddr'>): NodeInfo {
     const { rdma, tcp } = transport.localEndpoints();
     return new NodeInfo({
       nodeId: this.nodeId,
@@ -381,7 +384,7 @@ export class NodeRuntime {
       protocols: rdma === undefined ? ['tcp'] : ['rdma', 'tcp'],
       ...this.#metricsAddress(control.host),
       incarnation: this.incarnation,
-      isListed,
+      ...masterSeat,
     });
   }
 
@@ -390,6 +393,14 @@ export class NodeRuntime {
     if (this.#metricsEndpoint === undefined) return {};
     const { host, port } = this.#metricsEndpoint;
     return { metricsHost: isEveryAddress(host) ? ownHost : host, metricsPort: port };
+  }
+
+  #onMasters(masters: readonly Endpoint[]): void {
+    if (this.#parts === undefined) return;
+    const { master, discovery } = this.#parts;
+    const seats = discovery.seats().map(formatEndpoint).join(', ');
+    this.#env.log.log('info', 'seats of discovery masters have changed', { seats });
+    void master.mastersChanged(masters);
   }
 
   #onMembers(members: ReadonlyMap<string, NodeInfo>): void {

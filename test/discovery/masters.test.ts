@@ -3,7 +3,7 @@ import { seededRandom, systemRandom } from '../../src/base/random.js';
 import { DiscoveryClient, type DiscoveryClientOptions } from '../../src/discovery/client.js';
 import { EmbeddedMaster } from '../../src/discovery/embedded-master.js';
 import { isHostOf } from '../../src/discovery/local-address.js';
-import { chooseMasters } from '../../src/discovery/masters.js';
+import { chooseMasters, seatsOf } from '../../src/discovery/masters.js';
 import { decodeAnswer, encodeChanges, encodeRoster, type Roster, rosterAfter } from '../../src/discovery/wire.js';
 import { MessageCodec } from '../../src/rpc/message.js';
 import type { NodeInfo } from '../../src/types.js';
@@ -75,6 +75,7 @@ class Member {
   self: NodeInfo;
   forgotten = 0;
   expired = 0;
+  masterChanges = 0;
   replaced: boolean[] = [];
   readonly seen: string[][] = [];
 
@@ -84,28 +85,34 @@ class Member {
     {
       network = new CutNetwork(),
       maxMasters = 3,
+      ttlS = TTL_S,
       ...init
-    }: { network?: CutNetwork; maxMasters?: number; host: string; incarnation?: number },
+    }: { network?: CutNetwork; maxMasters?: number; ttlS?: number; host: string; incarnation?: number },
   ) {
     this.host = init.host;
     const env = testEnvironment({ network: network.of(init.host) });
-    const timing = { heartbeatInterval: HEARTBEAT_S, memberTtl: TTL_S };
+    const timing = { heartbeatInterval: HEARTBEAT_S, memberTtl: ttlS };
     const endpoints = addr
       .split(',')
       .map((one) => ({ host: one.split(':')[0] as string, port: Number(one.split(':')[1]) }));
     this.master = new EmbeddedMaster(endpoints, { ...timing, ownHost: this.host, isHostChosen: true, env });
-    this.self = nodeOf(id, { controlHost: this.host, incarnation: init.incarnation ?? Date.now() });
+    const own = endpoints.find(({ host }) => host === this.host);
+    const seat = { isListed: own !== undefined, masterAddr: `${this.host}:${(own ?? endpoints[0])?.port}` };
+    this.self = nodeOf(id, { controlHost: this.host, incarnation: init.incarnation ?? Date.now(), ...seat });
     const options: DiscoveryClientOptions = {
       ...timing,
       maxMasters,
       onMembers: (members) => void this.seen.push([...members.keys()].sort()),
       onUnreachable: () => void this.master.tryTakeOver(),
-      onMasters: (masters) => void this.master.mastersChanged(masters),
+      onMasters: (masters) => {
+        this.masterChanges++;
+        void this.master.mastersChanged(masters);
+      },
       isOwnMaster: (masterId) => this.master.has(masterId),
       onForgotten: () => void this.forgotten++,
       onExpired: () => {
         this.expired++;
-        this.self = nodeOf(id, { controlHost: this.host, incarnation: this.self.incarnation + 1000 });
+        this.self = nodeOf(id, { controlHost: this.host, incarnation: this.self.incarnation + 1000, ...seat });
         return this.self;
       },
       onReplaced: (isReplaced) => void this.replaced.push(isReplaced),
@@ -116,6 +123,13 @@ class Member {
 
   get ids(): string {
     return [...this.client.members().keys()].sort().join();
+  }
+
+  get seats(): string {
+    return this.client
+      .seats()
+      .map(({ host }) => host)
+      .join();
   }
 
   async start(): Promise<this> {
@@ -134,7 +148,7 @@ async function startMembers(
   t: ExecutionContext,
   addr: string,
   hosts: string[],
-  options: { network?: CutNetwork; maxMasters?: number } = {},
+  options: { network?: CutNetwork; maxMasters?: number; ttlS?: number } = {},
 ) {
   const members: Member[] = [];
   for (const [i, host] of hosts.entries()) {
@@ -254,6 +268,177 @@ test('masters: who cannot reach one master of several stays a member everywhere'
       ({ seen, expired }) => expired > 0 || seen.slice(seen.findIndex((ids) => ids.length === 3)).length > 1,
     ),
   );
+});
+
+test('masters: the seats of dead hosts go to living ones, and come back with a listed host', (t) => {
+  const two = [...listed, { host: '10.0.0.2', port: 8 }];
+  const [a, b, c, d, e] = onHosts(['10.0.0.1', 9, true], ['10.0.0.2', 8, true], ['c', 3], ['d', 4], ['e', 5]);
+  const seats = (...members: (NodeInfo | undefined)[]): string =>
+    seatsOf(members as NodeInfo[], { listed: two, maxMasters: 3 })
+      .map(({ host, port }) => `${host}:${port}`)
+      .join(' ');
+  t.is(seats(a, b, c, d, e), '10.0.0.2:8 10.0.0.1:7 c:7');
+  t.is(seats(b, c, d, e), '10.0.0.2:8 c:7 d:7');
+  t.is(seats(c, d, e), 'c:7 d:7 e:7');
+  t.is(seats(a, c, d, e), '10.0.0.1:7 c:7 d:7');
+  t.is(namesOf([c, d, e] as NodeInfo[], 3, two), '10.0.0.1:7 10.0.0.2:8 c:7 d:7 e:7', 'the dead are still tried');
+});
+
+test('masters: nodes with different discovery addresses choose the same seats', (t) => {
+  const seat = (host: string, port: number, incarnation: number, isListed = false) =>
+    nodeOf(host, { controlHost: host, incarnation, isListed, masterAddr: `${host}:${port}` });
+  const members = [seat('a', 7, 9, true), seat('b', 8, 8, true), seat('c', 7, 1), seat('d', 7, 2), seat('e', 9, 3)];
+  const rules = [
+    [
+      { host: 'a', port: 7 },
+      { host: 'b', port: 8 },
+    ], //
+    [{ host: 'd', port: 7 }],
+    [{ host: 'b', port: 8 }],
+  ];
+  for (const listed of rules) {
+    t.deepEqual(seatsOf(members, { listed, maxMasters: 4 }), [
+      { host: 'b', port: 8 },
+      { host: 'a', port: 7 },
+      { host: 'c', port: 7 },
+      { host: 'd', port: 7 },
+    ]);
+  }
+});
+
+/** As if these hosts had lost their power: nobody hears a word of them any more. */
+async function lose(network: CutNetwork, ...members: Member[]): Promise<void> {
+  network.isolate(...members.map(({ host }) => host));
+  await Promise.all(members.map((member) => member.stop()));
+}
+
+async function isMasterOf(t: ExecutionContext, host: string, port: number, members: readonly Member[]) {
+  const all = members.map(({ id }) => id).sort();
+  return (await knownAt(t, host, port)) === all.join();
+}
+
+test('masters: both listed hosts are lost; the living fill the seats, and nodes join by any of them and by a listed one that is back', async (t) => {
+  const port = await freePort();
+  const second = await freePort();
+  const network = new CutNetwork();
+  const addr = `127.0.0.1:${port},127.0.0.2:${second}`;
+  const hosts = ['127.0.0.1', '127.0.0.2', '127.0.0.3', '127.0.0.4', '127.0.0.5', '127.0.0.6'];
+  const [a, b, ...living] = (await startMembers(t, addr, hosts, { network })) as [Member, Member, ...Member[]];
+  await until(() => isMasterOf(t, '127.0.0.3', port, [a, b, ...living]));
+  t.true(living.every(({ seats }) => seats === '127.0.0.1,127.0.0.2,127.0.0.3'));
+  const lostMs = patientClock.nowMs();
+  await lose(network, a, b);
+  for (const host of ['127.0.0.3', '127.0.0.4', '127.0.0.5']) {
+    await until(() => isMasterOf(t, host, port, living));
+  }
+  const filledMs = patientClock.nowMs() - lostMs;
+  t.true(filledMs < 2 * TTL_S * 1000, `${filledMs} ms to fill the seats`);
+  t.true(living.every(({ seats }) => seats === '127.0.0.3,127.0.0.4,127.0.0.5'));
+  t.is(await knownAt(t, '127.0.0.6', port), undefined);
+
+  for (const [i, host] of ['127.0.0.4', '127.0.0.5'].entries()) {
+    const newcomer = new Member(`n${i}`, `${host}:${port}`, { network, host: `127.0.0.${7 + i}` });
+    t.teardown(() => newcomer.stop());
+    living.push(await newcomer.start());
+    await until(() => living.every(({ ids }) => ids === living[0]?.ids && ids.includes(newcomer.id)));
+  }
+  network.heal();
+  const back = new Member('b2', addr, { network, host: '127.0.0.2' });
+  t.teardown(() => back.stop());
+  living.push(await back.start());
+  await until(() => living.every(({ seats }) => seats === '127.0.0.2,127.0.0.3,127.0.0.4'));
+  await until(async () => (await knownAt(t, '127.0.0.5', port)) === undefined);
+  const last = new Member('last', `127.0.0.2:${second}`, { network, host: '127.0.0.10' });
+  t.teardown(() => last.stop());
+  living.push(await last.start());
+  await until(() => living.every(({ ids, seats }) => ids === living[0]?.ids && seats === back.seats));
+  t.is(last.ids.split(',').length, living.length);
+  t.is(
+    living.reduce((sum, { expired }) => sum + expired, 0),
+    0,
+  );
+});
+
+test('masters: all masters are lost at once; the next hosts take the seats, and nobody is lost', async (t) => {
+  const port = await freePort();
+  const network = new CutNetwork();
+  const addr = `127.0.0.1:${port}`;
+  const hosts = ['127.0.0.1', '127.0.0.2', '127.0.0.3', '127.0.0.4', '127.0.0.5'];
+  const members = await startMembers(t, addr, hosts, { network, maxMasters: 2 });
+  const [a, b, ...living] = members as [Member, Member, ...Member[]];
+  await until(() => isMasterOf(t, '127.0.0.2', port, members));
+  const lostMs = patientClock.nowMs();
+  await lose(network, a, b);
+  for (const host of ['127.0.0.3', '127.0.0.4']) await until(() => isMasterOf(t, host, port, living));
+  const filledMs = patientClock.nowMs() - lostMs;
+  t.true(filledMs < 2 * TTL_S * 1000, `${filledMs} ms to fill the seats`);
+  await until(() => living.every(({ ids, seats }) => ids === 'c,d,e' && seats === '127.0.0.3,127.0.0.4'));
+  t.false(
+    living.some(({ seen }) => seen.slice(seen.findIndex((ids) => ids.length === 5)).some((ids) => ids.length < 3)),
+  );
+  t.is(await knownAt(t, '127.0.0.5', port), undefined);
+});
+
+test('masters: a listed one that is silent for less than the time-to-live keeps its seat', async (t) => {
+  const port = await freePort();
+  const network = new CutNetwork();
+  const hosts = ['127.0.0.1', '127.0.0.2', '127.0.0.3'];
+  // Longer than an attempt to connect, which does not notice that the network is back.
+  const ttlS = 3;
+  // With one seat nobody else can say that the master lives.
+  for (const maxMasters of [1, 2]) {
+    const members = await startMembers(t, `127.0.0.1:${port}`, hosts, { network, maxMasters, ttlS });
+    await until(() => maxMasters === 1 || isMasterOf(t, '127.0.0.2', port, members));
+    const before = members.map(({ masterChanges }) => masterChanges);
+    const cutMs = patientClock.nowMs();
+    network.isolate('127.0.0.1');
+    await until(() => patientClock.nowMs() - cutMs > (ttlS * 1000) / 3);
+    network.heal();
+    await until(() => isMasterOf(t, '127.0.0.1', port, members));
+    await until(() => patientClock.nowMs() - cutMs > 1.3 * ttlS * 1000);
+    t.deepEqual(
+      members.map(({ masterChanges }) => masterChanges),
+      before,
+    );
+    t.is(await knownAt(t, '127.0.0.3', port), undefined);
+    for (const member of members) await member.stop();
+  }
+});
+
+test('masters: both sides of a partition fill the seats, and agree again after it although no listed address lives', async (t) => {
+  const port = await freePort();
+  const network = new CutNetwork();
+  const addr = `127.0.0.1:${port}`;
+  const hosts = ['127.0.0.1', '127.0.0.2', '127.0.0.3', '127.0.0.4', '127.0.0.5'];
+  const members = await startMembers(t, addr, hosts, { network, maxMasters: 2 });
+  const [a, ...living] = members as [Member, ...Member[]];
+  await lose(network, a);
+  await until(() => living.every(({ ids, seats }) => ids === 'b,c,d,e' && seats === '127.0.0.2,127.0.0.3'));
+  const [b, c, d, e] = living as [Member, Member, Member, Member];
+  for (const host of ['127.0.0.2', '127.0.0.3']) await until(() => isMasterOf(t, host, port, living));
+  // The side of the masters, and one that has none.
+  network.isolate('127.0.0.4', '127.0.0.5');
+  await until(() => b.ids + c.ids === 'b,cb,c' && d.ids + e.ids === 'd,ed,e');
+  for (const host of ['127.0.0.4', '127.0.0.5']) await until(() => isMasterOf(t, host, port, [d, e]));
+  network.heal();
+  await until(() => living.every(({ ids, seats }) => ids === 'b,c,d,e' && seats === b.seats));
+  const seats = b.seats.split(',');
+  t.is(seats.length, 2);
+  for (const host of seats) await until(() => isMasterOf(t, host, port, living));
+  for (const { host } of living) {
+    if (!seats.includes(host)) await until(async () => (await knownAt(t, host, port)) === undefined);
+  }
+});
+
+test('masters: a node that has never heard of a master does not become one', async (t) => {
+  const port = await freePort();
+  const alone = new Member('a', `127.0.0.1:${port}`, { host: '127.0.0.2' });
+  t.teardown(() => alone.stop());
+  void alone.start();
+  const startedMs = patientClock.nowMs();
+  await until(() => patientClock.nowMs() - startedMs > 2 * TTL_S * 1000);
+  t.false(alone.master.isHead);
+  t.false(alone.client.isReachable);
 });
 
 test('masters: the older of two nodes with one id is told, and is the member again when the other has left', async (t) => {
