@@ -210,6 +210,12 @@ export const DISCOVERY_LEAVE_TIMEOUT_MS = 500;
 export const DISCOVERY_RETRY_MIN_MS = 50;
 /** Between two log records that say that no master is reachable. */
 export const DISCOVERY_LOG_INTERVAL_MS = 60_000;
+/** Nodes with other settings that a discovery master remembers to have refused. */
+export const DISCOVERY_REFUSED_MAX_COUNT = 64;
+/** For so long since each was refused last; one that works alone asks again every heartbeat interval. */
+export const DISCOVERY_REFUSED_KEPT_MS = 60_000;
+/** A node whose own master has answered waits so long for the other listed ones before its start is over. */
+export const DISCOVERY_OTHER_MASTERS_TIMEOUT_MS = 1_000;
 /** A changed membership is spread at once, but not more often than this and per member this much more. */
 export const DISCOVERY_SPREAD_GAP_MS = 20;
 export const DISCOVERY_SPREAD_GAP_PER_MEMBER_MS = 0.1;

@@ -1,11 +1,17 @@
 import { type Environment, systemEnvironment } from '../base/environment.js';
 import { ConfigError, type MeshCacheError } from '../base/errors.js';
-import { DISCOVERY_LOG_INTERVAL_MS, DISCOVERY_MASTERS_MAX_COUNT, DISCOVERY_START_TIMEOUT_MS } from '../base/limits.js';
+import {
+  DISCOVERY_LOG_INTERVAL_MS,
+  DISCOVERY_MASTERS_MAX_COUNT,
+  DISCOVERY_OTHER_MASTERS_TIMEOUT_MS,
+  DISCOVERY_START_TIMEOUT_MS,
+} from '../base/limits.js';
 import type { MetricsSink } from '../base/metrics-sink.js';
 import { type Endpoint, formatEndpoint, parseEndpoint } from '../base/network.js';
 import { RpcClient } from '../rpc/client.js';
 import { MessageCodec } from '../rpc/message.js';
 import type { NodeInfo } from '../types.js';
+import { type ClusterSettings, describeDifferences, type Refusal, refusalError } from './cluster-settings.js';
 import { LostMasters } from './lost-masters.js';
 import { MasterLink } from './master-link.js';
 import { chooseMasters, isSameEndpoints, type MasterRule, seatsOf } from './masters.js';
@@ -35,6 +41,8 @@ export interface DiscoveryClientOptions {
   onMasters?(masters: readonly Endpoint[]): void;
   /** Whether the master of that id runs in this process, so that its word says nothing of what others have heard. */
   isOwnMaster?(masterId: string): boolean;
+  /** What all nodes must have alike: a master that has them differently refuses this node. Default: nothing is compared. */
+  readonly settings?: ClusterSettings;
   /** Seats of masters; default: as many as addresses are listed. */
   readonly maxMasters?: number;
   /** Seconds; default 2. */
@@ -64,7 +72,12 @@ export class DiscoveryClient {
   #masters: readonly Endpoint[];
   #cancelSilence: (() => void) | undefined;
   #members: Map<string, NodeInfo>;
-  #onFirstAnswer: () => void = () => {};
+  /** Ends `start`, which is under way; with an error it rejects. */
+  #endStart: ((error?: ConfigError) => void) | undefined;
+  #cancelStart: (() => void) | undefined;
+  #waitsForOthers = false;
+  /** When the log said of each master that it refuses this node. */
+  readonly #saidRefusedMs = new Map<string, number>();
   #saidUnreachableMs: number | undefined;
   #isReplaced = false;
   #renewedMs = Number.NEGATIVE_INFINITY;
@@ -87,18 +100,21 @@ export class DiscoveryClient {
   }
 
   /**
-   * Resolves with the first master's list of members; without a master after DISCOVERY_START_TIMEOUT_MS, and goes on trying
-   * until there is one. Never rejects.
+   * Resolves with the first master's list of members; when that is this process's own master, the other listed ones are waited
+   * for, at most DISCOVERY_OTHER_MASTERS_TIMEOUT_MS. Without a master it resolves after DISCOVERY_START_TIMEOUT_MS, and goes on
+   * trying until there is one. Rejects with `ConfigError` when a master refuses this node for its settings before that.
    */
   async start(): Promise<void> {
     if (this.#started || this.#stopping !== undefined) return;
     this.#started = true;
-    await new Promise<void>((resolve) => {
-      const cancel = this.#env.clock.after(DISCOVERY_START_TIMEOUT_MS, resolve, { keepAlive: true });
-      this.#onFirstAnswer = () => {
-        cancel();
-        resolve();
+    await new Promise<void>((resolve, reject) => {
+      this.#endStart = (error) => {
+        this.#endStart = undefined;
+        this.#cancelStart?.();
+        if (error === undefined) resolve();
+        else reject(error);
       };
+      this.#endStartAfter(DISCOVERY_START_TIMEOUT_MS);
       for (const link of this.#links.values()) link.start();
     });
   }
@@ -112,6 +128,11 @@ export class DiscoveryClient {
   /** Whether a master answers. */
   get isReachable(): boolean {
     return [...this.#links.values()].some((link) => link.view !== undefined);
+  }
+
+  /** Whether a master at a listed address answers. */
+  get isListedReachable(): boolean {
+    return this.#rule.listed.some((endpoint) => this.#links.get(formatEndpoint(endpoint))?.view !== undefined);
   }
 
   /** Whether another node with this one's id has started later: this one is no member any more. */
@@ -129,9 +150,17 @@ export class DiscoveryClient {
     return seatsOf(this.#members.values(), this.#rule, this.#lost.dead);
   }
 
+  /** Masters that refuse this node, by `host:port`. */
+  refusals(): ReadonlyMap<string, Refusal> {
+    const refusing = [...this.#links].flatMap(([name, { refusal }]) =>
+      refusal === undefined ? [] : [[name, refusal] as const],
+    );
+    return new Map(refusing);
+  }
+
   async #stop(): Promise<void> {
     this.#cancelSilence?.();
-    this.#onFirstAnswer();
+    this.#endStart?.();
     await Promise.all([...this.#links.values()].map((link) => link.stop()));
     await this.#rpc.close();
   }
@@ -141,6 +170,7 @@ export class DiscoveryClient {
     const link: MasterLink = new MasterLink({
       endpoint,
       self: () => this.#self,
+      settings: this.#options.settings,
       rpc: this.#rpc,
       codec: this.#codec,
       env: this.#env,
@@ -155,6 +185,7 @@ export class DiscoveryClient {
       onUnknown: () => this.#unknown(link, memberTtl * 1000),
       onForgotten: () => this.#options.onForgotten?.(),
       onReplaced: (isReplaced) => this.#replaced(isReplaced),
+      onRefused: (refusal) => this.#refused(formatEndpoint(endpoint), refusal),
     });
     this.#links.set(formatEndpoint(endpoint), link);
     return link;
@@ -224,7 +255,24 @@ export class DiscoveryClient {
     this.#members = merged;
     if (isChanged) this.#options.onMembers?.(new Map(merged));
     this.#followMasters(lost);
-    this.#onFirstAnswer();
+    this.#endStartIfJoined();
+  }
+
+  #endStartAfter(delayMs: number): void {
+    this.#cancelStart?.();
+    this.#cancelStart = this.#env.clock.after(delayMs, () => this.#endStart?.(), { keepAlive: true });
+  }
+
+  /** The own master knows nobody at first; another one may know a cluster, or refuse this node. */
+  #endStartIfJoined(): void {
+    if (this.#endStart === undefined || !this.isReachable) return;
+    const { isOwnMaster = () => false } = this.#options;
+    const others = [...this.#links.values()].filter((link) => !isOwnMaster(link.masterId));
+    if (others.some(({ view }) => view !== undefined) || others.every(({ hasOutcome }) => hasOutcome)) this.#endStart();
+    else if (!this.#waitsForOthers) {
+      this.#waitsForOthers = true;
+      this.#endStartAfter(DISCOVERY_OTHER_MASTERS_TIMEOUT_MS);
+    }
   }
 
   #isAmongMembers({ endpoint }: MasterLink): boolean {
@@ -252,13 +300,15 @@ export class DiscoveryClient {
   #awaitSilence(): void {
     if (!this.#hasAnswer || this.#cancelSilence !== undefined) return;
     const ttlMs = (this.#options.memberTtl ?? 6) * 1000;
-    const leftMs = [...this.#links.values()].map((link) => ttlMs - link.silentMs).filter((ms) => ms > 0);
-    this.#cancelSilence = this.#env.clock.after(Math.min(ttlMs, ...leftMs), () => {
+    // Until the last of them has been silent for so long, so that all get dead at once.
+    const silentMs = (): number => Math.min(...[...this.#links.values()].map((link) => link.silentMs));
+    this.#cancelSilence = this.#env.clock.after(silentMs() < ttlMs ? ttlMs - silentMs() : ttlMs, () => {
       this.#cancelSilence = undefined;
       if (this.#stopping !== undefined || this.isReachable) return;
-      const nowMs = this.#env.clock.nowMs();
-      for (const [name, link] of this.#links) if (link.silentMs >= ttlMs) this.#lost.markDead(name, nowMs);
-      this.#followMasters();
+      if (silentMs() >= ttlMs) {
+        for (const name of this.#links.keys()) this.#lost.markDead(name, this.#env.clock.nowMs());
+        this.#followMasters();
+      }
       this.#awaitSilence();
     });
   }
@@ -267,6 +317,7 @@ export class DiscoveryClient {
     if (this.#stopping !== undefined) return;
     this.#env.metrics.count('meshcache_discovery_failures_total');
     this.#options.onUnreachable?.(endpoint);
+    this.#endStartIfJoined();
     if (this.isReachable) return;
     const nowMs = this.#env.clock.nowMs();
     if (this.#saidUnreachableMs !== undefined && nowMs - this.#saidUnreachableMs < DISCOVERY_LOG_INTERVAL_MS) return;
@@ -279,6 +330,29 @@ export class DiscoveryClient {
         addresses: [...this.#links.keys()].join(','),
         members: this.#members.size,
         reason: error.message,
+      },
+    );
+  }
+
+  /** A start that is under way fails; later the node goes on with the masters that take it, or alone. */
+  #refused(master: string, refusal: Refusal): void {
+    if (this.#endStart !== undefined) {
+      this.#endStart(refusalError(refusal, master));
+      return;
+    }
+    if (this.#stopping !== undefined) return;
+    const nowMs = this.#env.clock.nowMs();
+    const saidMs = this.#saidRefusedMs.get(master) ?? Number.NEGATIVE_INFINITY;
+    if (nowMs - saidMs < DISCOVERY_LOG_INTERVAL_MS) return;
+    this.#saidRefusedMs.set(master, nowMs);
+    this.#env.log.log(
+      'error',
+      'a discovery master refuses this node: all nodes of a cluster must have the same settings',
+      {
+        node_id: this.#self.nodeId,
+        master,
+        master_node_id: refusal.nodeId,
+        reason: describeDifferences(refusal.differences, false),
       },
     );
   }

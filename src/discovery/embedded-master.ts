@@ -3,7 +3,8 @@ import { ConfigError } from '../base/errors.js';
 import { type Endpoint, formatEndpoint } from '../base/network.js';
 import { type HostNames, isOtherLoopback, localAddressOf, systemHostNames } from './local-address.js';
 import { isSameEndpoints } from './masters.js';
-import { DiscoveryServer } from './server.js';
+import type { RefusedNode } from './refused-nodes.js';
+import { DiscoveryServer, type MasterOwner } from './server.js';
 
 export interface EmbeddedMasterOptions {
   /** Seconds; default 6. */
@@ -14,6 +15,8 @@ export interface EmbeddedMasterOptions {
   readonly ownHost?: string;
   /** The own host was chosen, not found: when it is a loopback address, other loopback addresses stand for other hosts. */
   readonly isHostChosen?: boolean;
+  /** The node of this process. */
+  readonly owner?: MasterOwner;
   readonly env?: Environment;
   readonly hostNames?: HostNames;
 }
@@ -69,6 +72,12 @@ export class EmbeddedMaster {
   /** Whether the master with this id is one of this process's. */
   has(masterId: string): boolean {
     return this.#seats.some(({ server }) => server?.masterId === masterId);
+  }
+
+  /** Nodes that its masters have refused lately, for their settings. */
+  refusedNodes(): RefusedNode[] {
+    const nodes = this.#seats.flatMap(({ server }) => server?.refusedNodes() ?? []);
+    return [...new Map(nodes.map((node) => [node.nodeId, node])).values()];
   }
 
   /**
@@ -147,10 +156,11 @@ export class EmbeddedMaster {
   }
 
   async #take(seat: Seat): Promise<void> {
-    const { memberTtl, heartbeatInterval } = this.#options;
+    const { memberTtl, heartbeatInterval, owner } = this.#options;
     const server = new DiscoveryServer(seat.listenHost, seat.endpoint.port, {
       ...(memberTtl === undefined ? {} : { memberTtl }),
       ...(heartbeatInterval === undefined ? {} : { heartbeatInterval }),
+      ...(owner === undefined ? {} : { owner }),
       env: this.#env,
     });
     try {

@@ -5,6 +5,7 @@ import type { Endpoint } from '../base/network.js';
 import type { RpcClient } from '../rpc/client.js';
 import type { MessageCodec } from '../rpc/message.js';
 import type { NodeInfo } from '../types.js';
+import { type ClusterSettings, encodeSettings, type Refusal } from './cluster-settings.js';
 import type { MasterView } from './merge.js';
 import { DiscoveryMethod, decodeAnswer, type MasterAnswer, type Roster, rosterAfter } from './wire.js';
 
@@ -12,6 +13,8 @@ export interface MasterLinkOptions {
   readonly endpoint: Endpoint;
   /** The own node as it is now. */
   self(): NodeInfo;
+  /** What its master must have alike; default: nothing is said of it. */
+  readonly settings?: ClusterSettings | undefined;
   readonly rpc: RpcClient;
   readonly codec: MessageCodec;
   readonly env: Environment;
@@ -31,6 +34,8 @@ export interface MasterLinkOptions {
   onForgotten(): void;
   /** Whether a newer start of this node is a member instead of it. */
   onReplaced(isReplaced: boolean): void;
+  /** The master refuses this node, whose settings differ from its own. Called at every attempt. */
+  onRefused?(refusal: Refusal): void;
 }
 
 /** Keeps this node registered with one master, and what that master says. Runs from `start` to `stop`. */
@@ -46,6 +51,8 @@ export class MasterLink {
   /** Was registered when the master went out of reach: it may still know this node. */
   #mayBeKnown = false;
   #isForgotten = false;
+  #refusal: Refusal | undefined;
+  #hasOutcome = false;
   #heardMs = Number.NEGATIVE_INFINITY;
   /** When it answered last, or this link was started. */
   #answeredMs: number;
@@ -76,7 +83,17 @@ export class MasterLink {
     return this.#heardMs;
   }
 
-  /** For how long it has not answered, as whatever. */
+  /** Why this master refuses the node, when it did so last; undefined when it takes the node or does not answer. */
+  get refusal(): Refusal | undefined {
+    return this.#refusal;
+  }
+
+  /** Whether a first attempt to register is over, with whatever result. */
+  get hasOutcome(): boolean {
+    return this.#hasOutcome;
+  }
+
+  /** For how long it has not answered as a master of this node's cluster. */
   get silentMs(): number {
     return this.#options.env.clock.nowMs() - this.#answeredMs;
   }
@@ -120,14 +137,22 @@ export class MasterLink {
   }
 
   async #register(): Promise<void> {
-    const { self, env, heartbeatIntervalMs } = this.#options;
+    const { self, settings, env, heartbeatIntervalMs } = this.#options;
     const { onReplaced, onForgotten, isElsewhere } = this.#options;
     this.#isRegistering = true;
     const askedMs = env.clock.nowMs();
     const info = self();
-    const answer = await this.#call(DiscoveryMethod.register, { node: info.toDict() }, 0).finally(() => {
+    const said = settings === undefined ? {} : { settings: encodeSettings(settings) };
+    const answer = await this.#call(DiscoveryMethod.register, { node: info.toDict(), ...said }, 0).finally(() => {
       this.#isRegistering = false;
     });
+    this.#hasOutcome = true;
+    this.#refusal = answer.refusal;
+    if (answer.refusal !== undefined) {
+      if (!this.#abort.signal.aborted) this.#options.onRefused?.(answer.refusal);
+      await this.#pause(heartbeatIntervalMs);
+      return;
+    }
     // What was asked for an earlier start of this node says nothing of the present one.
     const isOfNow = info.incarnation === self().incarnation;
     if (answer.status !== 'ok' || answer.roster === undefined) {
@@ -176,7 +201,7 @@ export class MasterLink {
       keepAlive: waitMs === 0,
     });
     const answer = decodeAnswer(codec, value);
-    this.#answeredMs = this.#options.env.clock.nowMs();
+    if (answer.refusal === undefined) this.#answeredMs = this.#options.env.clock.nowMs();
     return answer;
   }
 
@@ -214,6 +239,8 @@ export class MasterLink {
     const hadMaster = this.#isRegistered;
     this.#mayBeKnown ||= hadMaster;
     this.#isRegistered = false;
+    this.#hasOutcome = true;
+    this.#refusal = undefined;
     if (hadMaster) this.#options.onChange();
     const known = error instanceof MeshCacheError ? error : new MeshCacheError('ERR_REMOTE', String(error));
     this.#options.onFailure(known);

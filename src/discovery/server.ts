@@ -4,7 +4,9 @@ import { DISCOVERY_SPREAD_GAP_MS, DISCOVERY_SPREAD_GAP_PER_MEMBER_MS, MEMBERS_MA
 import { MessageCodec } from '../rpc/message.js';
 import { type RpcContext, RpcServer } from '../rpc/server.js';
 import type { NodeInfo } from '../types.js';
+import { type ClusterSettings, decodeSettings, differencesOf, encodeDifferences } from './cluster-settings.js';
 import { type MemberStatus, MemberTable } from './member-table.js';
+import { type RefusedNode, RefusedNodes } from './refused-nodes.js';
 import {
   asMap,
   DiscoveryMethod,
@@ -16,12 +18,20 @@ import {
   wholeField,
 } from './wire.js';
 
+/** The node that runs a master: nodes with other settings than its own are refused. */
+export interface MasterOwner {
+  readonly nodeId: string;
+  readonly settings: ClusterSettings;
+}
+
 /** Times of a {@link DiscoveryServer}; its members go by them. */
 export interface DiscoveryServerOptions {
   /** Seconds; a member that is silent for so long has gone; default 6. */
   readonly memberTtl?: number;
   /** Seconds; a heartbeat without news is answered after so long; default 2. */
   readonly heartbeatInterval?: number;
+  /** Default: nobody, and all settings are taken. */
+  readonly owner?: MasterOwner;
   readonly env?: Environment;
 }
 
@@ -63,6 +73,8 @@ export class DiscoveryServer {
   readonly #heartbeatIntervalMs: number;
   readonly #memberTtlMs: number;
   readonly #codec = new MessageCodec();
+  readonly #owner: MasterOwner | undefined;
+  readonly #refused: RefusedNodes;
   #table: MemberTable;
   #masterId: string;
   readonly #waiters = new Map<string, Waiter>();
@@ -78,6 +90,8 @@ export class DiscoveryServer {
     this.#env = options.env ?? systemEnvironment();
     this.#heartbeatIntervalMs = (options.heartbeatInterval ?? 2) * 1000;
     this.#memberTtlMs = (options.memberTtl ?? 6) * 1000;
+    this.#owner = options.owner;
+    this.#refused = new RefusedNodes(this.#env);
     this.#table = new MemberTable(this.#memberTtlMs);
     this.#masterId = this.#newId();
     this.#spread = this.#encodeTable();
@@ -116,8 +130,24 @@ export class DiscoveryServer {
     return this.#table.members();
   }
 
+  /** Nodes that it has refused lately, for their settings. */
+  refusedNodes(): RefusedNode[] {
+    return this.#refused.list();
+  }
+
   #register(params: unknown): unknown {
-    const info = decodeNode(asMap(params).node);
+    const fields = asMap(params);
+    const info = decodeNode(fields.node);
+    const settings = decodeSettings(fields.settings);
+    if (this.#owner !== undefined) {
+      const differences = differencesOf(settings, this.#owner.settings);
+      if (differences.length > 0) {
+        this.#refused.refuse(info, differences);
+        const refusal = { refused_by: this.#owner.nodeId, differences: encodeDifferences(differences) };
+        return { ...this.#answer('refused', undefined), ...refusal };
+      }
+    }
+    this.#refused.accept(info.nodeId);
     const status = this.#table.register(info, this.#env.clock.nowMs());
     if (status === 'full') {
       const text = `the cluster has ${MEMBERS_MAX_COUNT} members, no more are allowed`;
@@ -167,7 +197,7 @@ export class DiscoveryServer {
   }
 
   /** With what the asker does not know yet: null, it knows nothing; undefined, it gets nothing. */
-  #answer(status: MemberStatus, known: Known | null | undefined): unknown {
+  #answer(status: MemberStatus | 'refused', known: Known | null | undefined): object {
     return {
       status,
       master_id: this.#masterId,

@@ -1,15 +1,17 @@
 /**
  * Messages of discovery, methods of the control protocol:
  *
- *     discovery.register   { node }                                                      -> answer
+ *     discovery.register   { node, settings? }                                           -> answer
  *     discovery.heartbeat  { node_id, incarnation, master_id, version, wait_ms, changes } -> answer, after up to wait_ms
  *     discovery.leave      { node_id, incarnation }                                      -> {}
  *     discovery.members    {}                                                            -> answer
  *
- *     answer  { status, master_id, version, age_ms, roster? }
+ *     answer  { status, master_id, version, age_ms, roster?, refused_by?, differences? }
+ *             with the status `refused`: the node of the master, and [[key, the asker's value, that node's value]]
  *     roster  binary: msgpack { members: [node], gone: [[node id, incarnation, has left?]], base?, removed? }, encoded once a
  *             version; with `base` (only for who asks for `changes`): what has changed since that version
  *     node    as `NodeInfo.toDict` has it
+ *     settings  as `encodeSettings` has them
  */
 import { ProtocolError } from '../base/errors.js';
 import {
@@ -22,7 +24,8 @@ import { parseEndpoint } from '../base/network.js';
 import { shown } from '../base/shown.js';
 import type { MessageCodec } from '../rpc/message.js';
 import { NodeInfo } from '../types.js';
-import type { Departure, MemberStatus } from './member-table.js';
+import { decodeDifferences, type Refusal } from './cluster-settings.js';
+import type { Departure } from './member-table.js';
 
 export const DiscoveryMethod = {
   register: 'discovery.register',
@@ -31,6 +34,7 @@ export const DiscoveryMethod = {
   members: 'discovery.members',
 } as const;
 
+const STATUSES = ['ok', 'unknown', 'replaced', 'full', 'refused'] as const;
 const HOST_MAX_CHARACTERS = 255;
 const MASTER_ID_MAX_CHARACTERS = 64;
 
@@ -47,7 +51,7 @@ export interface RosterNews extends Roster {
 }
 
 export interface MasterAnswer {
-  readonly status: MemberStatus;
+  readonly status: (typeof STATUSES)[number];
   /** Tells one start of a master from another. */
   readonly masterId: string;
   readonly version: number;
@@ -55,6 +59,8 @@ export interface MasterAnswer {
   readonly ageMs: number;
   /** Left out when the asker has this version. */
   readonly roster: RosterNews | undefined;
+  /** With the status `refused`, and only then. */
+  readonly refusal: Refusal | undefined;
 }
 
 export function encodeRoster(codec: MessageCodec, roster: Roster): Uint8Array {
@@ -103,9 +109,7 @@ function rosterFields(roster: Roster): { members: unknown[]; gone: unknown[] } {
 export function decodeAnswer(codec: MessageCodec, value: unknown): MasterAnswer {
   const fields = asMap(value);
   const { status, master_id: masterId } = fields;
-  if (status !== 'ok' && status !== 'unknown' && status !== 'replaced' && status !== 'full') {
-    throw new ProtocolError(`discovery: status ${shown(status)}`);
-  }
+  if (!isStatus(status)) throw new ProtocolError(`discovery: status ${shown(status)}`);
   if (typeof masterId !== 'string' || masterId.length > MASTER_ID_MAX_CHARACTERS) {
     throw new ProtocolError('discovery: master_id');
   }
@@ -115,7 +119,15 @@ export function decodeAnswer(codec: MessageCodec, value: unknown): MasterAnswer 
     version: wholeField(fields, 'version'),
     ageMs: wholeField(fields, 'age_ms'),
     roster: fields.roster instanceof Uint8Array ? decodeRoster(codec, fields.roster) : undefined,
+    refusal:
+      status === 'refused'
+        ? { nodeId: checkNodeId(fields.refused_by), differences: decodeDifferences(fields.differences) }
+        : undefined,
   };
+}
+
+function isStatus(status: unknown): status is MasterAnswer['status'] {
+  return (STATUSES as readonly unknown[]).includes(status);
 }
 
 /** Throws `ProtocolError` for a record that no member can have. */

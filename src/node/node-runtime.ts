@@ -19,6 +19,7 @@ import { type DataLocation, NodeInfo } from '../types.js';
 import type { Publications } from './announcer.js';
 import { ClusterReporter, STATUS_METHOD } from './cluster-reporter.js';
 import { DataEndpoints } from './data-endpoints.js';
+import { discoveryTroubles } from './discovery-troubles.js';
 import { type CopyRequestHandler, Handovers } from './handovers.js';
 import { NodeDirectory } from './node-directory.js';
 import { ownAddressTowards } from './own-address.js';
@@ -126,7 +127,7 @@ export class NodeRuntime {
 
   /**
    * Joins the cluster. Resolves also when no master answers yet (see `DiscoveryClient.start`).
-   * Throws `ConfigError` when a port is taken or an address is not this host's.
+   * Throws `ConfigError` when a port is taken, an address is not this host's, or the cluster has other settings.
    */
   async start(): Promise<void> {
     if (this.#stopping !== undefined) throw new ClosedError('the node');
@@ -206,10 +207,8 @@ export class NodeRuntime {
   /** What is wrong with this node's part in the cluster, in words for an operator. */
   troubles(): string[] {
     if (this.#parts === undefined) return ['the node has not joined the cluster'];
-    const { discovery, transport } = this.#parts;
-    const troubles: string[] = [];
-    if (discovery.isReplaced) troubles.push('another node with the same node_id has taken its place');
-    else if (!discovery.isReachable) troubles.push(`no discovery master answers (${this.config.discoveryAddr})`);
+    const { discovery, transport, master } = this.#parts;
+    const troubles = discoveryTroubles(discovery, master, this.config.discoveryAddr);
     if (!transport.isServing()) troubles.push('other nodes cannot read from this one: its serving thread has failed');
     return troubles;
   }
@@ -297,7 +296,14 @@ export class NodeRuntime {
 
     const timing = { heartbeatInterval: config.heartbeatInterval, memberTtl: config.memberTtl };
     const isHostChosen = config.localHostname !== undefined;
-    const master = new EmbeddedMaster(config.discoveryEndpoints(), { ...timing, ownHost: host, isHostChosen, env });
+    const owner = { nodeId: this.nodeId, settings: config };
+    const master = new EmbeddedMaster(config.discoveryEndpoints(), {
+      ...timing,
+      ownHost: host,
+      isHostChosen,
+      owner,
+      env,
+    });
     await master.start();
     this.#stops.push(() => master.stop());
     const discovery = new DiscoveryClient(config.discoveryAddr, self, {
@@ -313,6 +319,7 @@ export class NodeRuntime {
       onReplaced: (isReplaced) => ownDirectory.setReplaced(isReplaced),
       onMasters: (masters) => this.#onMasters(masters),
       isOwnMaster: (masterId) => master.has(masterId),
+      settings: config,
       maxMasters: config.maxMasters,
       env,
     });

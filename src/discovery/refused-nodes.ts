@@ -1,0 +1,67 @@
+import type { Environment } from '../base/environment.js';
+import { DISCOVERY_LOG_INTERVAL_MS, DISCOVERY_REFUSED_KEPT_MS, DISCOVERY_REFUSED_MAX_COUNT } from '../base/limits.js';
+import { formatEndpoint } from '../base/network.js';
+import type { NodeInfo } from '../types.js';
+import { describeDifferences, type SettingDifference } from './cluster-settings.js';
+
+/** A node that a master refuses. */
+export interface RefusedNode {
+  readonly nodeId: string;
+  /** `host:port` of its control plane, as it says. */
+  readonly address: string;
+  readonly differences: readonly SettingDifference[];
+}
+
+interface Entry extends RefusedNode {
+  readonly loggedMs: number;
+  readonly lastMs: number;
+}
+
+/** Nodes that one master has refused lately; says so in the log, of each node at most every DISCOVERY_LOG_INTERVAL_MS. */
+export class RefusedNodes {
+  readonly #env: Environment;
+  /** Those refused last at the end. */
+  readonly #entries = new Map<string, Entry>();
+
+  constructor(env: Environment) {
+    this.#env = env;
+  }
+
+  refuse(info: NodeInfo, differences: readonly SettingDifference[]): void {
+    const { nodeId } = info;
+    const nowMs = this.#env.clock.nowMs();
+    const known = this.#entries.get(nodeId);
+    const isSilent = known !== undefined && nowMs - known.loggedMs < DISCOVERY_LOG_INTERVAL_MS;
+    const address = formatEndpoint({ host: info.controlHost, port: info.controlPort });
+    if (!isSilent) {
+      this.#env.log.log('error', 'a node with other settings is refused: all nodes of a cluster must have the same', {
+        node_id: nodeId,
+        address,
+        reason: describeDifferences(differences, true),
+      });
+    }
+    this.#entries.delete(nodeId);
+    this.#entries.set(nodeId, {
+      nodeId,
+      address,
+      differences,
+      loggedMs: isSilent ? known.loggedMs : nowMs,
+      lastMs: nowMs,
+    });
+    if (this.#entries.size > DISCOVERY_REFUSED_MAX_COUNT) {
+      this.#entries.delete(this.#entries.keys().next().value as string);
+    }
+  }
+
+  /** It has the same settings now. */
+  accept(nodeId: string): void {
+    this.#entries.delete(nodeId);
+  }
+
+  /** Those refused within DISCOVERY_REFUSED_KEPT_MS. */
+  list(): RefusedNode[] {
+    const sinceMs = this.#env.clock.nowMs() - DISCOVERY_REFUSED_KEPT_MS;
+    for (const [nodeId, { lastMs }] of this.#entries) if (lastMs < sinceMs) this.#entries.delete(nodeId);
+    return [...this.#entries.values()].map(({ nodeId, address, differences }) => ({ nodeId, address, differences }));
+  }
+}
