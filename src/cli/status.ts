@@ -177,7 +177,7 @@ function vnodesOf(answers: readonly NodeAnswer[]): number {
 export function formatStatus(result: StatusResult, columns?: number): string {
   const { nodes } = result;
   const up = nodes.filter((node) => node.state === 'up').length;
-  const title = `${nodes.length} members at ${result.discovery_addr}, ${up} of them reachable`;
+  const title = `${nodes.length} members at ${result.discovery_addr}, ${up} of them reachable${mastersOfNodes(nodes)}`;
   const notes = [...remarks(nodes)].map(([text, nodeIds]) => printable(`${nodeIds.join(', ')}: ${text}`));
   return [
     title,
@@ -185,6 +185,15 @@ export function formatStatus(result: StatusResult, columns?: number): string {
     notes.length > 0 ? '\n' : '',
     ...notes.map((note) => `\n${note}`),
   ].join('');
+}
+
+/** Where a new node can join, whether that is listed or not. */
+function mastersOfNodes(nodes: readonly NodeRow[]): string {
+  for (const node of nodes) {
+    if (node.state === 'up' && node.masters?.length)
+      return `\ndiscovery masters: ${printable(node.masters.join(', '))}`;
+  }
+  return '';
 }
 
 /** What does not fit into the table: what is wrong with nodes, and why they do not read as was wanted; by text, whose they are. */

@@ -67,6 +67,8 @@ export interface NodeReport extends MetricsReport {
   readonly vnodes: number;
   /** Whether this node runs the discovery head. */
   readonly is_meta: boolean;
+  /** `host:port` of the discovery masters that have a seat, as this node sees it. */
+  readonly masters: readonly string[];
   readonly protocols: readonly string[];
   readonly control_endpoint: string;
   readonly data_endpoint: string;

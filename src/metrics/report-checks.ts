@@ -34,6 +34,7 @@ const isEvent = isMapWith({ message: isScalar, fields: isMapOf(isScalar) });
 
 const REPORT: Shape = {
   vnodes: (value) => Number.isSafeInteger(value) && (value as number) >= 1 && (value as number) <= 4096,
+  masters: isListOf(isText),
   control_endpoint: isText,
   data_endpoint: isText,
   data_protocol: isText,

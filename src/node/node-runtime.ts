@@ -442,6 +442,7 @@ export class NodeRuntime {
       transport: { wanted: parts.chosen.wanted, reason: parts.chosen.reason },
       metrics_endpoint: self?.metricsPort ? formatEndpoint({ host: self.metricsHost, port: self.metricsPort }) : '',
       is_meta: parts.master.isHead,
+      masters: parts.discovery.seats().map(formatEndpoint),
       members: this.#members.size,
       directory: { keys: parts.ownDirectory.keys },
       rss_bytes: process.memoryUsage.rss(),

@@ -40,3 +40,10 @@ test('status: a table where there is room, else a block for each node, none of i
   t.regex(blocks, /^ {2}metrics +31997, only on that host$/m);
   t.regex(blocks, /^node at 10\.0\.0\.3\n(.*\n)+ {2}state +unreachable: gone$/m);
 });
+
+test('status: the discovery masters are named, so that a new node can be given one of them', (t) => {
+  const answer = { node_id: 'x', masters: ['10.0.0.2:31990', '10.0.0.3:31990'] };
+  const row = nodeRow(member('10.0.0.2', ''), answer, { ...SHARE, isHere: false });
+  const text = formatStatus({ discovery_addr: '10.0.0.1:1', nodes: [row] });
+  t.regex(text, /reachable\ndiscovery masters: 10\.0\.0\.2:31990, 10\.0\.0\.3:31990\n\n/);
+});

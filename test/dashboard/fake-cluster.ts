@@ -56,6 +56,7 @@ export class FakeNode {
       uptime_s: this.ticks + 8_000,
       vnodes: 160,
       is_meta: this.weight === 1,
+      masters: ['10.0.0.7:31990'],
       protocols: ['tcp'],
       control_endpoint: '10.0.0.7:40123',
       data_endpoint: '10.0.0.7:40124',

@@ -237,3 +237,54 @@ test.serial(
     for (const store of stores) for (const key of keysOf('a')) t.false(await store.exists(key), key);
   },
 );
+
+test.serial(
+  'masters: both listed hosts are killed; the living fill the seats, and nodes join by any of them and by a listed one that is back',
+  async (t) => {
+    const port = await freePort();
+    const addr = `127.0.0.1:${port},127.0.0.2:${port}`;
+    const heads = [
+      await startProcess(t, { host: '127.0.0.1', addr, keys: [] }),
+      await startProcess(t, { host: '127.0.0.2', addr, keys: [] }),
+    ];
+    const living: MeshCacheStore[] = [];
+    for (const i of [3, 4, 5, 6]) living.push(await startStore(t, { host: `127.0.0.${i}`, addr }));
+    const [c, d, e, f] = living as [MeshCacheStore, MeshCacheStore, MeshCacheStore, MeshCacheStore];
+    await until(() => membersOf(...living) === '6,6,6,6' && c.runtime.isMeta);
+    t.deepEqual(
+      [d, e, f].map((store) => store.runtime.isMeta),
+      [false, false, false],
+    );
+    await setAll(t, f, 'f');
+    for (const { child } of heads) {
+      child.kill('SIGKILL');
+      await once(child, 'exit');
+    }
+    const killedMs = patientClock.nowMs();
+    await until(() => c.runtime.isMeta && d.runtime.isMeta && e.runtime.isMeta && membersOf(...living) === '4,4,4,4');
+    const filledMs = patientClock.nowMs() - killedMs;
+    t.true(filledMs < 2 * TTL_S * 1000, `${filledMs} ms to fill the seats`);
+    t.log(`${filledMs.toFixed(0)} ms to fill the seats`);
+    t.false(f.runtime.isMeta);
+    t.deepEqual(f.runtime.troubles(), []);
+    const masters = async (store: MeshCacheStore) => (await store.runtime.report()).masters.join();
+    const seats = [3, 4, 5].map((i) => `127.0.0.${i}:${port}`).join();
+    for (const store of living) t.is(await masters(store), seats);
+
+    const joinBy = async (host: string, listed: string): Promise<void> => {
+      const newcomer = await startStore(t, { host, addr: listed });
+      living.push(newcomer);
+      await until(() => living.every((store) => store.stats().members === living.length));
+      await until(() => isEverythingFound([newcomer], ['f']));
+    };
+    await joinBy('127.0.0.7', `127.0.0.5:${port}`);
+    t.is(await masters(living.at(-1) as MeshCacheStore), seats);
+    // The second listed one is back, and gets its seat again.
+    await joinBy('127.0.0.2', addr);
+    await until(() => !e.runtime.isMeta);
+    await joinBy('127.0.0.8', `127.0.0.2:${port}`);
+    const after = [2, 3, 4].map((i) => `127.0.0.${i}:${port}`).join();
+    await until(async () => (await Promise.all(living.map(masters))).every((one) => one === after));
+    t.is(await readable(living.at(-1) as MeshCacheStore, 'f'), KEYS_EACH);
+  },
+);

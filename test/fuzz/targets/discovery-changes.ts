@@ -79,6 +79,8 @@ export const masterAnswers: Fuzzer = {
       [
         { ...ok, status: 'replaced', version: 1 },
         9000,
+        { ...ok, status: 'refused', version: 1, refused_by: 'b', differences: [['vnodes', 100, 160]] },
+        2000,
         { ...ok, version: 4, roster: { members: [a], gone: [], base: 2 } },
       ],
     ].map((list) => valueInput(list as never));

@@ -13,6 +13,7 @@ import { framesIn, rpcFrame } from '../rpc-bytes.js';
 import { receivedValue, valueInput } from '../values.js';
 
 const codec = new MessageCodec();
+const SETTINGS = { vnodes: 160, directoryReplicas: 2, verifyReads: true, reuseQuarantineMs: 1000 };
 const NODE = new NodeInfo({ nodeId: 'a', controlHost: '10.0.0.1', controlPort: 9, incarnation: 5 });
 
 /** A list of who is there is bytes within the answer: here it is a value, so that it is changed as one. */
@@ -22,6 +23,17 @@ export const discoveryAnswers: Fuzzer = {
   form: 'value',
   seeds: () => [
     valueInput({ status: 'ok', master_id: 'm', version: 3, age_ms: 10 }),
+    valueInput({
+      status: 'refused',
+      master_id: 'm',
+      version: 3,
+      age_ms: 10,
+      refused_by: 'a',
+      differences: [
+        ['vnodes', 100, 160],
+        ['verify_reads', false, true],
+      ],
+    }),
     valueInput({
       status: 'ok',
       master_id: 'ab'.repeat(8),
@@ -62,6 +74,7 @@ export const discoveryServer: Fuzzer = {
   seeds: () => {
     const heartbeat = { node_id: 'a', incarnation: 5, master_id: '', version: 0, wait_ms: 100 };
     const register = { node: NODE.toDict() as never };
+    const settings = { vnodes: 160, directory_replicas: 2, verify_reads: true, reuse_quarantine_ms: 1000 };
     return [
       valueInput([
         ['discovery.register', register],
@@ -70,13 +83,17 @@ export const discoveryServer: Fuzzer = {
         ['discovery.members', {}],
       ]),
       valueInput([['discovery.register', register], ['discovery.leave', { node_id: 'a', incarnation: 5 }], 7000]),
+      valueInput([
+        ['discovery.register', { ...register, settings }],
+        ['discovery.register', { ...register, settings: { ...settings, vnodes: 100, verify_reads: false } }],
+      ]),
     ];
   },
   async run(input) {
     const received = receivedValue(input);
     if (received === undefined || !Array.isArray(received.value)) return;
     const env = memoryEnvironment();
-    const server = new DiscoveryServer('127.0.0.1', 0, { env });
+    const server = new DiscoveryServer('127.0.0.1', 0, { env, owner: { nodeId: 'owner', settings: SETTINGS } });
     await server.start();
     const socket = env.network.accept();
     await socket.feed([encodeHello()]);

@@ -1,5 +1,6 @@
 import { isDeepStrictEqual } from 'node:util';
 import { ProtocolError } from '../../../src/base/errors.js';
+import { parseEndpoint } from '../../../src/base/network.js';
 import { decodeNode } from '../../../src/discovery/wire.js';
 import { MessageCodec } from '../../../src/rpc/message.js';
 import { DataLocation, NodeInfo } from '../../../src/types.js';
@@ -29,6 +30,8 @@ export const nodeRecords: Fuzzer = {
       metrics_host: '0.0.0.0',
       metrics_port: 31997,
       incarnation: 1_700_000_000_000,
+      is_listed: true,
+      master_addr: '[::1]:31990',
     }),
   ],
   run(input) {
@@ -37,6 +40,8 @@ export const nodeRecords: Fuzzer = {
     const member = unlessRefused([ProtocolError], () => decodeNode(received.value))?.value;
     for (const host of [member?.controlHost, member?.rdmaHost, member?.tcpHost, member?.metricsHost])
       check((host ?? '').length <= HOST_MAX_CHARACTERS, 'a host name that is spread to all members');
+    const master = member?.masterAddr ?? '';
+    check(master === '' || (parseEndpoint(master)?.port ?? 0) > 0, 'a master that nobody can connect to');
     const info = unlessRefused([ProtocolError], () => NodeInfo.fromDict(received.value as Dict))?.value;
     if (info === undefined) return;
     for (const port of [info.controlPort, info.rdmaPort, info.tcpPort, info.metricsPort]) {

@@ -37,6 +37,7 @@ const REPORT: NodeReport = {
   uptime_s: 1,
   vnodes: 8,
   is_meta: true,
+  masters: ['192.0.2.9:8'],
   protocols: ['tcp'],
   control_endpoint: '192.0.2.9:9',
   data_endpoint: '192.0.2.9:10',

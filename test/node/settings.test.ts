@@ -1,0 +1,76 @@
+import test from 'ava';
+import { patientClock } from '../patient-clock.js';
+import { content, freePort, until } from '../support.js';
+import { PAGE_BYTES, startProcess, startStore, TTL_S } from './master-cluster.js';
+
+const healthOf = async (endpoint: { host: string; port: number } | undefined): Promise<string> => {
+  const response = await fetch(`http://${endpoint?.host}:${endpoint?.port}/healthz`);
+  return ((await response.json()) as { reasons: string[] }).reasons.join('; ');
+};
+
+test.serial(
+  'settings: create() of a node that differs rejects, and the cluster says whom it has refused',
+  async (t) => {
+    const addr = `127.0.0.1:${await freePort()}`;
+    const metrics = { metrics_enabled: true, metrics_port: 0 };
+    const a = await startStore(t, { host: '127.0.0.1', addr, config: { node_id: 'head', ...metrics } });
+    const b = await startStore(t, { host: '127.0.0.2', addr });
+    await until(() => a.stats().members === 2);
+    const wrong: Readonly<Record<string, unknown>>[] = [
+      { vnodes: 100 },
+      { directory_replicas: 3 },
+      { verify_reads: false },
+    ];
+    for (const [i, config] of wrong.entries()) {
+      const [[key, value]] = Object.entries(config) as [[string, unknown]];
+      const setup = { host: '127.0.0.3', addr, config: { node_id: `wrong-${i}`, ...config } };
+      const error = await t.throwsAsync(startStore(t, setup), { code: 'ERR_CONFIG' });
+      for (const part of [`"${key}"`, `got ${value}`, '"head"', addr]) {
+        t.true(error?.message.includes(part), `${part}: ${error?.message}`);
+      }
+      const trouble = new RegExp(`node wrong-${i} at 127.0.0.3:\\d+ is refused as a member: ${key} is .* there`);
+      t.regex(a.runtime.troubles().join('; '), trouble);
+      t.regex(await healthOf(metricsOf(await a.runtime.report())), trouble);
+      const { events } = await a.runtime.report();
+      t.true(events.some(({ level, fields }) => level === 'error' && fields.node_id === `wrong-${i}`));
+    }
+    t.deepEqual([...b.runtime.members().keys()].sort(), [a.runtime.nodeId, b.runtime.nodeId].sort());
+    t.is(a.stats().members, 2);
+    t.true(await b.set('key', content(1, PAGE_BYTES)));
+    t.deepEqual(await a.get('key'), content(1, PAGE_BYTES));
+    await startStore(t, { host: '127.0.0.3', addr, config: { reuse_quarantine_ms: 5, promote_hot_reads: true } });
+    await until(() => a.stats().members === 3);
+  },
+);
+
+function metricsOf({ metrics_endpoint }: { metrics_endpoint: string }) {
+  const [host = '', port] = metrics_endpoint.split(':');
+  return { host, port: Number(port) };
+}
+
+test.serial(
+  'settings: a head that comes back with others is refused and refuses; each side goes on and says so',
+  async (t) => {
+    const port = await freePort();
+    const addr = `127.0.0.1:${port}`;
+    const head = await startProcess(t, { host: '127.0.0.1', addr, keys: [] });
+    const b = await startStore(t, { host: '127.0.0.2', addr });
+    const c = await startStore(t, { host: '127.0.0.3', addr });
+    await until(() => b.stats().members === 3 && c.stats().members === 3);
+    head.child.kill('SIGKILL');
+    const back = await startStore(t, { host: '127.0.0.1', addr, config: { node_id: 'back', vnodes: 100 } });
+    const refused = /refused by the discovery master at 127\.0\.0\.1:\d+, node back: vnodes is 160 here and 100 there/;
+    await until(() => [b, c].every((store) => refused.test(store.runtime.troubles().join('; '))));
+    await until(() => back.runtime.troubles().filter((text) => text.includes('is refused as a member')).length === 2);
+    const startedMs = patientClock.nowMs();
+    await until(() => b.stats().members === 2 && c.stats().members === 2);
+    await until(() => patientClock.nowMs() - startedMs > 2 * TTL_S * 1000);
+    t.is(back.stats().members, 1);
+    for (const store of [b, c]) t.false(store.runtime.members().has('back'));
+    t.true(await b.set('key', content(1, PAGE_BYTES)));
+    t.deepEqual(await c.get('key'), content(1, PAGE_BYTES));
+    t.is(await back.get('key'), null);
+    await back.close();
+    await until(() => [b, c].every((store) => store.runtime.troubles().length === 0));
+  },
+);
