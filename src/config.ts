@@ -35,8 +35,11 @@ export interface MeshCacheConfigFields {
   readonly gidIndex: number | undefined;
   /** Bytes of the pool. */
   readonly globalSegmentSize: number;
+  /** Must be the same on all nodes: others are refused (`ClusterSettings`). */
   readonly vnodes: number;
+  /** Must be the same on all nodes. */
   readonly directoryReplicas: number;
+  /** Seats of discovery masters. */
   readonly maxMasters: number;
   readonly localHostname: string | undefined;
   readonly nodeId: string | undefined;
@@ -59,6 +62,7 @@ export interface MeshCacheConfigFields {
   readonly metricsDashboard: boolean;
   /** Bearer token that the metrics server asks for; without it everybody who reaches it may read. */
   readonly metricsToken: string | undefined;
+  /** Must be the same on all nodes. */
   readonly verifyReads: boolean;
   /** Must be the same on all nodes when `verifyReads` is off. */
   readonly reuseQuarantineMs: number;

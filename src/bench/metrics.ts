@@ -40,7 +40,7 @@ export async function metricsBench(options: BenchOptions): Promise<BenchReport> 
   let store: MeshCacheStore | undefined;
   try {
     const poolBytes = Math.ceil(workBytes * POOL_SLACK);
-    await peer.call({ kind: 'start', discoveryAddrs: [discoveryAddr], poolBytes, workBytes });
+    await peer.call({ kind: 'start', clusters: [{ discoveryAddr, config: {} }], poolBytes, workBytes });
     const metrics = { metrics_enabled: true, metrics_port: 0 };
     store = await MeshCacheStore.create(benchStorage(discoveryAddr, READER_POOL_BYTES, metrics));
     await awaitMembers(store, 2);

@@ -3,12 +3,19 @@ import type { StorageConfig } from '../config.js';
 import { HostRegion } from '../memory/host-region.js';
 import type { MeshCacheStore } from '../node/meshcache-store.js';
 
+/** A cluster of two nodes: one in the serving process, one that reads from it. */
+export interface BenchCluster {
+  readonly discoveryAddr: string;
+  /** Configuration keys that both nodes have alike. */
+  readonly config: Readonly<Record<string, unknown>>;
+}
+
 /** What the store benchmark and its serving process say and know of each other. */
 export type PeerCommand =
   /** Joins each of these clusters with a node of its own. */
   | {
       readonly kind: 'start';
-      readonly discoveryAddrs: readonly string[];
+      readonly clusters: readonly BenchCluster[];
       readonly poolBytes: number;
       readonly workBytes: number;
     }

@@ -13,8 +13,8 @@ let plainPool: HostRegion | undefined;
 
 async function execute(command: PeerCommand): Promise<PeerAnswer> {
   if (command.kind === 'start') {
-    for (const discoveryAddr of command.discoveryAddrs) {
-      stores.push(await MeshCacheStore.create(benchStorage(discoveryAddr, command.poolBytes)));
+    for (const { discoveryAddr, config } of command.clusters) {
+      stores.push(await MeshCacheStore.create(benchStorage(discoveryAddr, command.poolBytes, config)));
     }
     plainPool = HostRegion.allocate(command.workBytes);
     return { plainPort: await servePlainly(plainPool.bytes()) };

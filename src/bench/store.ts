@@ -12,6 +12,7 @@ import type { BenchOptions, BenchReport } from './report.js';
 import { ServingProcess } from './serving-process.js';
 import {
   awaitMembers,
+  type BenchCluster,
   benchKeys,
   benchStorage,
   destinationPool,
@@ -28,10 +29,12 @@ const QUICK_WORK_BYTES = 16 * 2 ** 20;
 /** The peer's pool beside the pages: rounding of the allocator, and quarantine of the pages of the size before. */
 const POOL_SLACK = 1.25;
 const READER_POOL_BYTES = 2 ** 20;
-/** Without verification a reader gives up when half of this has passed: never, here. */
-/** Each in a cluster of its own with the other process, so that neither is in the other's way. */
-const READERS = [{ verify_reads: true }, { verify_reads: false }] as const;
-const READER_CONFIG = { reuse_quarantine_ms: 600_000 };
+/**
+ * Each reader in a cluster of its own with the other process, so that neither is in the other's way. Without quarantine a
+ * reader that does not verify never gives up, and what is cleared makes room for the next pages at once; nothing is freed
+ * while it is read.
+ */
+const CONFIGS = [{ verify_reads: true }, { verify_reads: false, reuse_quarantine_ms: 0 }] as const;
 
 /**
  * `batchGetV1` of pages in another process's pool, with and without verification, beside `batchRead` of the same pages from
@@ -87,16 +90,17 @@ class StoreBench {
   }
 
   static async start(workBytes: number): Promise<StoreBench> {
-    const discoveryAddrs: string[] = [];
-    for (const _ of READERS) discoveryAddrs.push(`${LOOPBACK}:${await findFreePort(systemRandom)}`);
+    const clusters: BenchCluster[] = [];
+    for (const config of CONFIGS) {
+      clusters.push({ discoveryAddr: `${LOOPBACK}:${await findFreePort(systemRandom)}`, config });
+    }
     const peer: StorePeer = new ServingProcess(new URL('./store-peer.js', import.meta.url));
     const stores: MeshCacheStore[] = [];
     try {
       const poolBytes = Math.ceil(workBytes * POOL_SLACK);
-      const { plainPort } = await peer.call({ kind: 'start', discoveryAddrs, poolBytes, workBytes });
-      for (const [i, reader] of READERS.entries()) {
-        const storage = benchStorage(discoveryAddrs[i] as string, READER_POOL_BYTES, { ...READER_CONFIG, ...reader });
-        stores.push(await MeshCacheStore.create(storage));
+      const { plainPort } = await peer.call({ kind: 'start', clusters, poolBytes, workBytes });
+      for (const { discoveryAddr, config } of clusters) {
+        stores.push(await MeshCacheStore.create(benchStorage(discoveryAddr, READER_POOL_BYTES, config)));
       }
       for (const store of stores) await awaitMembers(store, 2);
       const [verifying, trusting] = stores as [MeshCacheStore, MeshCacheStore];

@@ -103,7 +103,8 @@ export class MeshCacheStore {
   /**
    * Starts a node and joins the cluster. Resolves although no discovery master answers yet: the node
    * then works alone, says so in the log, and joins when one appears. Over RDMA it also waits until the system has
-   * provided the pool's memory. Throws `ConfigError`, and `DiskError` when the disk tier cannot be opened.
+   * provided the pool's memory. Throws `ConfigError`, also when a discovery master refuses the node because settings that
+   * must be alike differ, and `DiskError` when the disk tier cannot be opened.
    */
   static async create(storage: StorageConfig, environment: Partial<Environment> = {}): Promise<MeshCacheStore> {
     const config = MeshCacheConfig.fromExtraConfig(storage?.extraConfig ?? {});

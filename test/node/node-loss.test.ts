@@ -22,10 +22,15 @@ async function startDyingNode(
   return child;
 }
 
-async function startStores(t: ExecutionContext, port: number, count: number): Promise<MeshCacheStore[]> {
+async function startStores(
+  t: ExecutionContext,
+  port: number,
+  count: number,
+  config: Record<string, unknown> = {},
+): Promise<MeshCacheStore[]> {
   const stores: MeshCacheStore[] = [];
   t.teardown(() => Promise.all(stores.map((store) => store.close())));
-  for (let i = 0; i < count; i++) stores.push(await createStore(port));
+  for (let i = 0; i < count; i++) stores.push(await createStore(port, config));
   return stores;
 }
 
@@ -51,9 +56,10 @@ test('node loss: a killed node is a miss at once, and forgotten after its time-t
 
 test('node loss: what was set by others while their directory owner died is found again', async (t) => {
   const port = await freePort();
-  const stores = await startStores(t, port, 2);
+  const config = { directory_replicas: 1 };
+  const stores = await startStores(t, port, 2, config);
   const [a, b] = stores as [MeshCacheStore, MeshCacheStore];
-  const child = await startDyingNode(t, port, { directory_replicas: 1 });
+  const child = await startDyingNode(t, port, config);
   await until(() => stores.every((store) => store.stats().members === 3));
   const keys = Array.from({ length: 100 }, (_, i) => `kept ${i}`);
   for (const [i, key] of keys.entries()) await a.set(key, content(i, 256));
