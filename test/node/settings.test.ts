@@ -74,3 +74,15 @@ test.serial(
     await until(() => [b, c].every((store) => store.runtime.troubles().length === 0));
   },
 );
+
+test.serial('settings: a node on a listed host is refused at its start although its own master takes it', async (t) => {
+  // Cause: the own master's answer ended the start, before the other listed one could say anything.
+  const port = await freePort();
+  const addr = `127.0.0.1:${port},127.0.0.2:${port}`;
+  const a = await startStore(t, { host: '127.0.0.1', addr });
+  const wrong = { host: '127.0.0.2', addr, config: { vnodes: 100 } };
+  await t.throwsAsync(startStore(t, wrong), { code: 'ERR_CONFIG', message: /"vnodes": got 100/ });
+  t.is(a.stats().members, 1);
+  const right = await startStore(t, { host: '127.0.0.2', addr });
+  t.is(right.stats().members, 2, 'it knows the cluster when it has started');
+});
