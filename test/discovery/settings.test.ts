@@ -173,3 +173,21 @@ test('settings: refused nodes are remembered for a bounded time, up to a bounded
     ['n100'],
   );
 });
+
+test('settings: a node is refused at its start by a listed master that answers later than its own', async (t) => {
+  // Cause: the own master's answer ended the start, before the other listed one could say anything.
+  const own = await startMaster(t);
+  const other = new RpcServer({ host: '127.0.0.1', env: testEnvironment() });
+  other.handle('discovery.register', async () => {
+    await until(() => a.ids() === 'a' && a.seen.length > 0);
+    const answer = { status: 'refused', master_id: 'm', version: 1, age_ms: 0, refused_by: 'other' };
+    return { ...answer, differences: [['vnodes', 160, 100]] };
+  });
+  const port = await other.start();
+  t.teardown(() => other.stop());
+  const a = newMember(t, `${own.addr},127.0.0.1:${port}`, nodeOf('a'), {
+    settings: OURS,
+    isOwnMaster: (masterId) => masterId === own.master.masterId,
+  });
+  await t.throwsAsync(a.client.start(), { code: 'ERR_CONFIG', message: /"vnodes": got 160, but node "other"/ });
+});

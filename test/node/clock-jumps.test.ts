@@ -95,12 +95,12 @@ test('clock: a node that starts again with its date a day back joins, and what i
   t.deepEqual(await stays.get('late'), content(2, PAGE_BYTES));
 });
 
-test('clock: the date is asked for only where it is shown, or tells one start of a node from another', (t) => {
+test('clock: the date is asked for only where it is shown, or tells one start of a node, or one content of a key, from another', (t) => {
   const allowed = [
     'base/clock.ts',
+    'base/hybrid-clock.ts',
     'base/log.ts',
     'base/secured-environment.ts',
-    'base/hybrid-clock.ts',
     'directory/client.ts',
     'node/cluster-reporter.ts',
     'node/node-runtime.ts',
