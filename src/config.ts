@@ -11,6 +11,11 @@ export const EVICTION_POLICIES = ['lru', 's3fifo'] as const;
 /** One of {@link EVICTION_POLICIES}: which page goes when there is no room. */
 export type EvictionPolicy = (typeof EVICTION_POLICIES)[number];
 
+/** What `disk_write` may be. */
+export const DISK_WRITE_MODES = ['wait', 'skip'] as const;
+/** One of {@link DISK_WRITE_MODES}: what setting pages does when the disk is behind. */
+export type DiskWriteMode = (typeof DISK_WRITE_MODES)[number];
+
 /** What a host framework hands over when it creates a store. */
 export interface StorageConfig {
   readonly tpRank: number;
@@ -56,6 +61,7 @@ export interface MeshCacheConfigFields {
   readonly diskSize: number;
   /** What the index may take of that, bytes; undefined: a 32nd. Small pages with long keys need more to fill the disk. */
   readonly diskIndexSize: number | undefined;
+  readonly diskWrite: DiskWriteMode;
   readonly metricsEnabled: boolean;
   readonly metricsHost: string;
   readonly metricsPort: number;
@@ -229,6 +235,7 @@ const SCHEMA: Readonly<Record<string, Field>> = {
   disk_path: text('a directory', undefined),
   disk_size: size(DISK_MIN_BYTES, DISK_MAX_BYTES, '100gb'),
   disk_index_size: size(DISK_INDEX_MIN_BYTES, DISK_MAX_BYTES, undefined),
+  disk_write: choice(DISK_WRITE_MODES, 'wait'),
   metrics_enabled: flag(true),
   metrics_host: text('a host name or address', '127.0.0.1'),
   metrics_port: integer(0, 65535, 31997),
@@ -287,6 +294,7 @@ export class MeshCacheConfig implements MeshCacheConfigFields {
   declare readonly diskPath: string | undefined;
   declare readonly diskSize: number;
   declare readonly diskIndexSize: number | undefined;
+  declare readonly diskWrite: DiskWriteMode;
   declare readonly metricsEnabled: boolean;
   declare readonly metricsHost: string;
   declare readonly metricsPort: number;

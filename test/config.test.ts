@@ -21,6 +21,7 @@ test('config: defaults are those of the contract', (t) => {
     memberTtl: 6,
     diskEnabled: false,
     diskSize: 100 * 2 ** 30,
+    diskWrite: 'wait',
     metricsEnabled: true,
     metricsHost: '127.0.0.1',
     metricsPort: 31997,

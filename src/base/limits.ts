@@ -237,6 +237,20 @@ export const DISK_OVERHEAD_BYTES = 64 * KIB;
 export const DISK_QUEUE_MAX_BYTES = 256 * MIB;
 /** Part of a pool whose pages may wait to be written: they are held. */
 export const DISK_QUEUE_POOL_FRACTION = 1 / 8;
+/**
+ * With `disk_write: wait`, part of a pool that may wait for the disk or is being written to it, and is not evicted; a larger page may
+ * alone.
+ */
+export const DISK_HELD_POOL_FRACTION = 3 / 8;
+/** Part of that which a call adds at a time: the disk has work while the call waits for room, and the directory whole batches. */
+export const DISK_WRITE_SLICE_FRACTION = 1 / 4;
+/** Setting pages waits so long for the disk, or for room in the pool, in one call; what is left then is set without waiting. */
+export const DISK_WRITE_WAIT_MAX_MS = 30_000;
+/** A disk that has ended no write for so long, while it has some, is not waited for until it does. */
+export const DISK_STALL_MS = 5_000;
+/** A page that finds no room in the pool is tried again after a pause that doubles from the first to the second of these. */
+export const DISK_WRITE_RETRY_MIN_MS = 5;
+export const DISK_WRITE_RETRY_MAX_MS = 100;
 /** Pages that are being written at a time. */
 export const DISK_WRITES_IN_FLIGHT_MAX_COUNT = 8;
 /** Publishing a page waits so long for one under the same key that is being brought from disk. */
@@ -397,5 +411,12 @@ relation(
   'a disk tier is closed before the program gives up',
 );
 relation(METRICS_IDLE_CONNECTIONS_MAX_COUNT < METRICS_MAX_CONNECTIONS, 'silent clients leave room for a scrape');
+relation(DISK_QUEUE_POOL_FRACTION <= DISK_HELD_POOL_FRACTION, 'what the disk has queued fits in what may wait for it');
+relation(
+  DISK_HELD_POOL_FRACTION + PROMOTE_POOL_FRACTION + QUARANTINE_POOL_FRACTION < 1,
+  'pages that wait for the disk and promoted pages leave room in a pool',
+);
+relation(DISK_STALL_MS < DISK_WRITE_WAIT_MAX_MS, 'a disk that does not answer is given up before a call is');
+relation(PROMOTE_LEASE_MS < DISK_WRITE_WAIT_MAX_MS, 'setting a page outlasts the lease of a promoted one');
 relation(READ_REQUEST_TARGET_BYTES <= READ_IN_FLIGHT_MAX_BYTES, 'a read request fits in the window');
 relation(DISK_PIECE_MAX_BYTES % DISK_ALIGNMENT_BYTES === 0, 'pieces of a page on disk are aligned');

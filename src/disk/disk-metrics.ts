@@ -4,6 +4,7 @@ import type { DiskStore } from './disk-store.js';
 /** What a node with a disk tier counts as it happens. */
 const COUNTERS = [
   'meshcache_disk_skipped_pages_total',
+  'meshcache_disk_write_wait_seconds_total',
   'meshcache_disk_corrupt_pages_total',
   'meshcache_disk_evictions_total',
   'meshcache_disk_write_errors_total',

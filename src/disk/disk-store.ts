@@ -10,7 +10,6 @@ import {
 } from '../base/limits.js';
 import { Turns } from '../base/turns.js';
 import { crc32 } from '../memory/checksum.js';
-import { PageCopies } from '../memory/page-copies.js';
 import { isWhole, type PageBytes } from '../pool/page-batch.js';
 import { NO_ORIGIN, PageIndex, type PublishedPage } from '../pool/page-index.js';
 import type { LocalRead } from '../pool/page-reading.js';
@@ -18,7 +17,7 @@ import { type DiskFolder, defaultIndexBytes, openDiskFolder } from './disk-folde
 import type { IndexEntry, Snapshot } from './journal.js';
 import { KeyReaders } from './key-readers.js';
 import { PageWriter } from './page-writer.js';
-import type { QueuedPage, WriteQueue } from './write-queue.js';
+import { readWaiting, type WriteQueue } from './write-queue.js';
 
 export { type DiskSizes, diskSizeFor } from './disk-folder.js';
 
@@ -169,6 +168,16 @@ export class DiskStore {
   /** Whether a page of that length would be queued now, and not skipped. */
   hasRoomFor(length: number): boolean {
     return this.#writer.hasRoomFor(length);
+  }
+
+  /** Whether a page of that length is not larger than the whole store. */
+  fits(length: number): boolean {
+    return length <= this.#folder.file.capacityBytes;
+  }
+
+  /** The disk has failed a moment ago, and is not written for a while. */
+  get isPaused(): boolean {
+    return this.#writer.isPaused;
   }
 
   /** Counts pages that were not put for want of room. */
@@ -489,14 +498,6 @@ function snapshotOf(index: PageIndex | undefined): Snapshot {
     keysAt: (from, to) => index?.keysOf(order.subarray(from, to)) ?? [],
     entriesOf: (keys) => (index?.peekBatch(keys) ?? []).map((page, i) => page && { ...page, key: keys[i] as string }),
   };
-}
-
-/** Its bytes are in memory. */
-function readWaiting({ page, checksum }: QueuedPage, target: PageBytes): LocalRead {
-  if (page.length !== target.length || !isWhole(target)) return 'wrong-length';
-  const copies = new PageCopies();
-  copies.add(page.views, target.views);
-  return copies.run()[0] === checksum ? 'read' : 'damaged';
 }
 
 function checkKey(key: string): void {

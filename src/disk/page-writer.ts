@@ -83,9 +83,13 @@ export class PageWriter {
 
   /** Whether a page would be taken now. */
   hasRoomFor(length: number): boolean {
-    const { folder, env } = this.#parts;
-    const isWritable = env.clock.nowMs() >= this.#retryAtMs && length <= folder.file.capacityBytes;
+    const isWritable = !this.isPaused && length <= this.#parts.folder.file.capacityBytes;
     return isWritable && this.queue.hasRoomFor(length);
+  }
+
+  /** Writing has failed a moment ago: no page would be taken. */
+  get isPaused(): boolean {
+    return this.#parts.env.clock.nowMs() < this.#retryAtMs;
   }
 
   /** Counts pages that are not written. */

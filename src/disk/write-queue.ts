@@ -1,4 +1,6 @@
-import type { PageBytes } from '../pool/page-batch.js';
+import { PageCopies } from '../memory/page-copies.js';
+import { isWhole, type PageBytes } from '../pool/page-batch.js';
+import type { LocalRead } from '../pool/page-reading.js';
 import type { PageOrigin } from '../pool/page-index.js';
 import { alignedUp } from './alignment.js';
 
@@ -122,4 +124,12 @@ export class WriteQueue {
     if (!this.isEmpty) return;
     for (const resolve of this.#onIdle.splice(0)) resolve();
   }
+}
+
+/** Copies a page that is on its way to disk: its bytes are in memory. */
+export function readWaiting({ page, checksum }: QueuedPage, target: PageBytes): LocalRead {
+  if (page.length !== target.length || !isWhole(target)) return 'wrong-length';
+  const copies = new PageCopies();
+  copies.add(page.views, target.views);
+  return copies.run()[0] === checksum ? 'read' : 'damaged';
 }

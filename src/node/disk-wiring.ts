@@ -6,6 +6,7 @@ import { reportDisk } from '../disk/disk-metrics.js';
 import { type DiskInfo, DiskStore } from '../disk/disk-store.js';
 import type { NodeReport } from '../metrics/node-report.js';
 import type { PublishedPool } from '../pool/published-pool.js';
+import { DiskTier } from '../store/disk-tier.js';
 import type { PageStore } from '../store/page-store.js';
 import { Promoter } from '../store/promoter.js';
 
@@ -32,6 +33,10 @@ export async function openDisk(
   });
   reportDisk(disk, env.metrics);
   return disk;
+}
+
+export function diskTierOf(disk: DiskStore, pool: PublishedPool, config: MeshCacheConfig, env: Environment): DiskTier {
+  return new DiskTier({ disk, pool, whenBehind: config.diskWrite, clock: env.clock, metrics: env.metrics });
 }
 
 export function promoterOf(disk: DiskStore, pool: PublishedPool, pages: PageStore, env: Environment): Promoter {

@@ -8,7 +8,6 @@ import type { DiskInfo, DiskStore } from '../disk/disk-store.js';
 import { HostRegion } from '../memory/host-region.js';
 import { Metrics } from '../metrics/metrics.js';
 import { PublishedPool } from '../pool/published-pool.js';
-import { DiskTier } from '../store/disk-tier.js';
 import {
   checkDistinct,
   checkKeys,
@@ -23,7 +22,7 @@ import { type CallerPage, PageStore, type PageStoreParts, type PageStoreStats } 
 import type { Promoter } from '../store/promoter.js';
 import { RemoteCopies } from '../store/remote-copies.js';
 import { WantedPages } from '../store/wanted-pages.js';
-import { type DiskListeners, openDisk, promoterOf } from './disk-wiring.js';
+import { type DiskListeners, diskTierOf, openDisk, promoterOf } from './disk-wiring.js';
 import { NodeReporting } from './node-reporting.js';
 import { NodeRuntime } from './node-runtime.js';
 import { packageVersion } from './package-version.js';
@@ -176,7 +175,7 @@ export class MeshCacheStore {
     const wanted = new WantedPages();
     const storeParts: PageStoreParts = {
       pool,
-      disk: disk === null ? undefined : new DiskTier(disk, pool, env.clock),
+      disk: disk === null ? undefined : diskTierOf(disk, pool, config, env),
       promotions: runtime.promotions,
       directory: runtime.directory,
       transport: runtime.transport,

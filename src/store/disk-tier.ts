@@ -1,29 +1,89 @@
 import { type Clock, within } from '../base/clock.js';
-import { DISK_WAITING_CLOSE_TIMEOUT_MS } from '../base/limits.js';
+import { DISK_HELD_POOL_FRACTION, DISK_STALL_MS, DISK_WAITING_CLOSE_TIMEOUT_MS } from '../base/limits.js';
+import type { MetricsSink } from '../base/metrics-sink.js';
 import type { DiskInfo, DiskStore } from '../disk/disk-store.js';
 import type { PageBytes } from '../pool/page-batch.js';
 import type { LocalRead, PageLease, PublishedPage, PublishedPool } from '../pool/published-pool.js';
+import { type Backlog, PacedPublishing } from './paced-publishing.js';
+import { type Publishing, publishSlices } from './publishing.js';
+
+export interface DiskTierParts {
+  readonly disk: DiskStore;
+  readonly pool: PublishedPool;
+  /** What publishing does when more waits for the disk than may: waits for it, or goes on, and pages that are evicted first are skipped. */
+  readonly whenBehind: 'wait' | 'skip';
+  readonly clock: Clock;
+  readonly metrics: MetricsSink;
+}
 
 /**
  * The disk behind a pool: what is published is written through in the background, and found there when the pool has let go of it.
  *
  * A page is leased in the pool from when it is queued until it is written: its bytes are taken from there, without a copy. When
  * other bytes are published under its key, the lease ends early; then the page is not listed on disk, and if that comes too
- * late its checksum is wrong.
+ * late its checksum is wrong. Pages for which the queue has no room wait, leased as well unless publishing does not wait for
+ * the disk.
+ *
+ * Accounting: `#heldBytes` is the sum over the pages that the queue has and those that wait with a lease: DISK_HELD_POOL_FRACTION of the
+ * pool, or one page.
  */
-export class DiskTier {
+export class DiskTier implements Backlog {
+  readonly maxBytes: number;
   readonly #disk: DiskStore;
   readonly #pool: PublishedPool;
   readonly #clock: Clock;
-  /** Pages for which the queue had no room: written when it has, if the pool still has them. In the order of being set. */
-  readonly #waiting = new Set<string>();
+  /** Undefined: publishing does not wait for the disk. */
+  readonly #paced: PacedPublishing | undefined;
+  /** Pages for which the queue had no room, in the order of being set: written when it has, if the pool still has them. Null: not leased. */
+  readonly #waiting = new Map<string, PageLease | null>();
+  #heldBytes = 0;
+  /** Pages that the queue has. */
+  #queuedCount = 0;
+  /** When the disk last ended a write, or was given the first one. */
+  #movedAtMs = 0;
   #onNoneWaiting: () => void = () => {};
   #isClosed = false;
 
-  constructor(disk: DiskStore, pool: PublishedPool, clock: Clock) {
+  constructor({ disk, pool, whenBehind, clock, metrics }: DiskTierParts) {
     this.#disk = disk;
     this.#pool = pool;
     this.#clock = clock;
+    this.maxBytes = pool.capacity * DISK_HELD_POOL_FRACTION;
+    this.#paced = whenBehind === 'wait' ? new PacedPublishing({ pool, backlog: this, clock, metrics }) : undefined;
+  }
+
+  /** Publishes pages in the pool; {@link writeThrough} is to be called with each slice as it is told of. */
+  publish(publishing: Publishing): Promise<void> {
+    return this.#paced?.publish(publishing) ?? publishSlices(publishing, { pool: this.#pool, clock: this.#clock });
+  }
+
+  /** Publishing does not wait for the disk any more. */
+  endWaits(): void {
+    this.#paced?.stop();
+  }
+
+  hasRoomFor(bytes: number): boolean {
+    return this.#heldBytes === 0 || this.#heldBytes + bytes <= this.maxBytes;
+  }
+
+  fits(length: number): boolean {
+    return this.#disk.fits(length);
+  }
+
+  isMoving(): boolean {
+    return !this.#disk.isPaused && this.stallsInMs() > 0;
+  }
+
+  stallsInMs(): number {
+    return this.#queuedCount === 0 ? Number.POSITIVE_INFINITY : this.#movedAtMs + DISK_STALL_MS - this.#clock.nowMs();
+  }
+
+  letGo(): void {
+    for (const [key, lease] of this.#waiting) {
+      if (lease === null) continue;
+      this.#waiting.set(key, null);
+      this.#endHold(lease);
+    }
   }
 
   info(): DiskInfo {
@@ -42,6 +102,8 @@ export class DiskTier {
       // First, for the new page may find no room, or be gone already: then the old one must not come up.
       if (page !== null && this.#disk.removeOther(keys[i] as string, page)) isOutdated = true;
       if (lease !== null) this.#write(lease);
+      // Others have taken its place already.
+      else if (page !== null && !this.#disk.exists(keys[i] as string)) this.#disk.skipped(1);
     });
     this.#writeWaiting();
     return isOutdated ? this.#disk.removalsWritten() : undefined;
@@ -78,6 +140,8 @@ export class DiskTier {
 
   /** Removes everything; returns the keys of what was written. A crash cannot bring it back once it resolves. */
   async clear(): Promise<string[]> {
+    this.#paced?.cleared();
+    for (const key of [...this.#waiting.keys()]) this.#endWait(key);
     const keys = this.#disk.clear();
     await this.#disk.removalsWritten();
     return keys;
@@ -85,6 +149,7 @@ export class DiskTier {
 
   /** Writes what waits, here and in the queue, each within a deadline. Afterwards nothing here touches the pool. */
   async close(): Promise<void> {
+    this.#paced?.close();
     const noneWaiting = new Promise<void>((resolve) => {
       this.#onNoneWaiting = resolve;
     });
@@ -98,37 +163,83 @@ export class DiskTier {
   /** The pool has let go of these: what has not been written is lost. */
   dropped(keys: readonly string[]): void {
     if (this.#waiting.size === 0) return;
-    const lost = keys.filter((key) => this.#waiting.delete(key));
+    const lost = keys.filter((key) => this.#endWait(key));
     if (lost.length > 0) this.#disk.skipped(lost.length);
   }
 
   #write(lease: PageLease): void {
     const { key, page } = lease;
-    this.#waiting.delete(key);
-    if (!this.#disk.hasRoomFor(page.length)) {
-      this.#waiting.add(key);
+    if (!this.#disk.fits(page.length)) {
+      this.#endWait(key);
+      this.#disk.skipped(1);
       this.#pool.unlease([lease]);
-      return;
+    } else if (this.#waiting.get(key)?.isLive) {
+      // With these very bytes: the lease of others would have ended.
+      this.#pool.unlease([lease]);
+    } else {
+      this.#endWait(key);
+      if (this.#mayQueueNow(page.length)) this.#queue(lease);
+      else this.#wait(lease);
     }
+  }
+
+  /** With leases nobody gets before those who wait; without, whatever finds room is safe. */
+  #mayQueueNow(length: number): boolean {
+    return (this.#paced === undefined || this.#waiting.size === 0) && this.#disk.hasRoomFor(length);
+  }
+
+  #queue(lease: PageLease): void {
+    const { key, page } = lease;
     const release = (): void => {
-      this.#pool.unlease([lease]);
+      this.#queuedCount--;
+      this.#movedAtMs = this.#clock.nowMs();
+      this.#endHold(lease);
       this.#writeWaiting();
     };
     const { length, checksum, version, kind } = page;
     const bytes = { views: this.#pool.viewsOf(page), length };
     const origin = { version, kind, isCopy: false };
-    const outcome = this.#disk.putPage(key, bytes, checksum, release, origin);
-    if (outcome !== 'queued') this.#pool.unlease([lease]);
+    if (this.#disk.putPage(key, bytes, checksum, release, origin) !== 'queued') {
+      this.#pool.unlease([lease]);
+      return;
+    }
+    if (this.#queuedCount++ === 0) this.#movedAtMs = this.#clock.nowMs();
+    this.#heldBytes += page.length;
+  }
+
+  #wait(lease: PageLease): void {
+    const { key, page } = lease;
+    const isHeld = this.#paced !== undefined && this.isMoving() && this.hasRoomFor(page.length);
+    this.#waiting.set(key, isHeld ? lease : null);
+    if (isHeld) this.#heldBytes += page.length;
+    else this.#pool.unlease([lease]);
+  }
+
+  /** False: it did not wait. */
+  #endWait(key: string): boolean {
+    const lease = this.#waiting.get(key);
+    if (lease === undefined) return false;
+    this.#waiting.delete(key);
+    if (lease !== null) this.#endHold(lease);
+    return true;
+  }
+
+  #endHold(lease: PageLease): void {
+    this.#heldBytes -= lease.page.length;
+    this.#pool.unlease([lease]);
+    this.#paced?.changed();
   }
 
   #writeWaiting(): void {
     if (this.#isClosed) return;
-    for (const key of this.#waiting) {
+    if (!this.isMoving()) this.letGo();
+    for (const key of this.#waiting.keys()) {
       const [page] = this.#pool.peekBatch([key]);
       if (page && !this.#disk.hasRoomFor(page.length)) return;
+      // Of what is there now: a lease that it waited with may have ended.
       const [lease] = this.#pool.lease([key]);
-      if (lease) this.#write(lease);
-      else this.#waiting.delete(key);
+      this.#endWait(key);
+      if (lease) this.#queue(lease);
     }
     this.#onNoneWaiting();
   }

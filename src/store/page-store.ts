@@ -13,6 +13,7 @@ import type { LocalRange, Transport } from '../transport/transport.js';
 import { DataLocation, type EntryKind } from '../types.js';
 import type { DiskTier } from './disk-tier.js';
 import { type Slice, slicesOf } from './page-slices.js';
+import { type Publishing, publishSlices } from './publishing.js';
 import { type Promotions, type RemoteRead, RemoteReads } from './remote-reads.js';
 import { countNotPublished, countSkippedWrites } from './skipped-writes.js';
 
@@ -122,23 +123,22 @@ export class PageStore {
     const origin: PageOrigin = { version: this.#parts.versions.next(), kind, isCopy: false };
     const results = new Array<boolean>(keys.length).fill(false);
     const announcements: Promise<void>[] = [];
-    for (const slice of slicesOf(pages)) {
-      if (slice.start > 0) await this.#parts.clock.yield();
-      if (this.#closed) break;
-      if (!this.#isPublishing) {
-        countSkippedWrites(this.#parts.metrics, 'draining', keys.length - slice.start);
-        break;
-      }
-      const sliceKeys = keys.slice(slice.start, slice.end);
-      const slicePages = pages.slice(slice.start, slice.end);
-      const published = await this.#parts.pool.publishPages(sliceKeys, slicePages, origin);
-      if (this.#closed) break;
-      countNotPublished(slicePages, published, this.#parts);
-      this.#parts.onSet?.(sliceKeys);
-      const outdated = this.#parts.disk?.writeThrough(sliceKeys, published);
-      if (outdated !== undefined) announcements.push(outdated);
-      announcements.push(this.#announceSlice(sliceKeys, published, slice, { origin, results }));
-    }
+    const publishing: Publishing = {
+      keys,
+      pages,
+      origin,
+      mayGoOn: (pagesLeft) => this.#mayPublish(pagesLeft),
+      onPublished: (slice, published) => {
+        if (this.#closed) return;
+        const sliceKeys = keys.slice(slice.start, slice.end);
+        countNotPublished(pages.slice(slice.start, slice.end), published, this.#parts);
+        this.#parts.onSet?.(sliceKeys);
+        const outdated = this.#parts.disk?.writeThrough(sliceKeys, published);
+        if (outdated !== undefined) announcements.push(outdated);
+        announcements.push(this.#announceSlice(sliceKeys, published, slice, { origin, results }));
+      },
+    };
+    await (this.#parts.disk?.publish(publishing) ?? publishSlices(publishing, this.#parts));
     await Promise.all(announcements);
     const written = results.reduce((count, ok) => count + Number(ok), 0);
     if (written > 0) {
@@ -154,6 +154,7 @@ export class PageStore {
   /** From now on every `set` is false; what is here is read as before. */
   stopPublishing(): void {
     this.#isPublishing = false;
+    this.#parts.disk?.endWaits();
   }
 
   /** Reads each page into the caller's memory; what false leaves there is undefined. */
@@ -321,6 +322,11 @@ export class PageStore {
 
   #checkOpen(): void {
     if (this.#closed) throw new ClosedError('the store');
+  }
+
+  #mayPublish(pagesLeft: number): boolean {
+    if (!this.#closed && !this.#isPublishing) countSkippedWrites(this.#parts.metrics, 'draining', pagesLeft);
+    return !this.#closed && this.#isPublishing;
   }
 
   #locationOf(page: PublishedPage): DataLocation {

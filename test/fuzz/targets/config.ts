@@ -2,7 +2,7 @@ import { inspect, isDeepStrictEqual } from 'node:util';
 import { ConfigError } from '../../../src/base/errors.js';
 import { formatEndpoint, parseEndpoint } from '../../../src/base/network.js';
 import { formatSize, parseSize } from '../../../src/base/sizes.js';
-import { CONFIG_KEYS, EVICTION_POLICIES, MeshCacheConfig } from '../../../src/config.js';
+import { CONFIG_KEYS, DISK_WRITE_MODES, EVICTION_POLICIES, MeshCacheConfig } from '../../../src/config.js';
 import { check, type Fuzzer } from '../fuzzer.js';
 import { checkSecrecy } from '../secrecy.js';
 import { inputValue, valueInput } from '../values.js';
@@ -64,6 +64,7 @@ function checkConfig(config: MeshCacheConfig): void {
   );
   check(['rdma', 'tcp'].includes(config.protocol), `protocol ${String(config.protocol)}`);
   check(EVICTION_POLICIES.includes(config.evictionPolicy), 'eviction_policy');
+  check(DISK_WRITE_MODES.includes(config.diskWrite), 'disk_write');
   for (const name of ['diskEnabled', 'metricsEnabled', 'metricsDashboard', 'verifyReads', 'promoteHotReads'] as const) {
     check(typeof config[name] === 'boolean', () => `${name} is a ${typeof config[name]}`);
   }
