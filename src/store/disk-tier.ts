@@ -7,8 +7,29 @@ import type { LocalRead, PageLease, PublishedPage, PublishedPool } from '../pool
 import { type Backlog, PacedPublishing } from './paced-publishing.js';
 import { type Publishing, publishSlices } from './publishing.js';
 
+/** What a tier needs of its disk. */
+export type TierDisk = Pick<
+  DiskStore,
+  | 'clear'
+  | 'close'
+  | 'exists'
+  | 'fits'
+  | 'hasBatch'
+  | 'hasRoomFor'
+  | 'info'
+  | 'isPaused'
+  | 'keysInSlices'
+  | 'peekBatch'
+  | 'putPage'
+  | 'readPages'
+  | 'removalsWritten'
+  | 'removeOther'
+  | 'skipped'
+  | 'touchBatch'
+>;
+
 export interface DiskTierParts {
-  readonly disk: DiskStore;
+  readonly disk: TierDisk;
   readonly pool: PublishedPool;
   /** What publishing does when more waits for the disk than may: waits for it, or goes on, and pages that are evicted first are skipped. */
   readonly whenBehind: 'wait' | 'skip';
@@ -29,7 +50,7 @@ export interface DiskTierParts {
  */
 export class DiskTier implements Backlog {
   readonly maxBytes: number;
-  readonly #disk: DiskStore;
+  readonly #disk: TierDisk;
   readonly #pool: PublishedPool;
   readonly #clock: Clock;
   /** Undefined: publishing does not wait for the disk. */
