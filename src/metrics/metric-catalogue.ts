@@ -163,7 +163,7 @@ const OTHER_HELP: Readonly<Record<string, string>> = {
   meshcache_disk_skipped_pages_total:
     'Pages that were not written to disk: too many were waiting, or writing had failed',
   meshcache_disk_write_wait_seconds_total:
-    'Seconds in which setting pages waited for the disk; several calls that wait at a time count once',
+    'Seconds in which setting pages waited for the disk, or for room in the pool; calls that wait at a time count once',
   meshcache_disk_corrupt_pages_total:
     'Pages that could not be read from disk, or not with their checksum: dropped, a miss',
   meshcache_disk_evictions_total: 'Pages that left the disk tier for want of space',

@@ -199,7 +199,8 @@ export class DiskTier implements Backlog {
       this.#pool.unlease([lease]);
     } else {
       this.#endWait(key);
-      if (this.#mayQueueNow(page.length)) this.#queue(lease);
+      // What the disk has or is about to have under the key are these very bytes: others have been removed.
+      if (this.#mayQueueNow(page.length) || this.#disk.exists(key)) this.#queue(lease);
       else this.#wait(lease);
     }
   }

@@ -160,9 +160,12 @@ export class PacedPublishing {
         (page, i) => leases[i] === null && this.#mayFindRoom(page, published[i] ?? null, attempt, call),
       );
       const count = refused < 0 ? keys.length : refused;
-      // Nothing is between this and the lease: what is told of is in the pool.
-      if (count > 0) call.onPublished({ start, end: start + count }, published.slice(0, count));
-      pool.unlease(leases.filter((lease) => lease !== null));
+      try {
+        // Nothing is between this and the lease: what is told of is in the pool.
+        if (count > 0) call.onPublished({ start, end: start + count }, published.slice(0, count));
+      } finally {
+        pool.unlease(leases.filter((lease) => lease !== null));
+      }
       if (count > 0) return count;
       if (attempt === 0 && keys.length > 1) continue;
       await this.#pause(Math.min(call.untilMs - clock.nowMs(), pauseMs));
