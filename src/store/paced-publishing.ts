@@ -47,7 +47,7 @@ interface Call extends Publishing {
 /**
  * Publishes pages no faster than the disk takes them, so that every page is on the disk before the pool evicts it.
  *
- * Calls have their turns in the order in which they came, each for all of its pages: of two calls with one key the later one
+ * Calls take turns in the order in which they came, each for all of its pages: of two calls with one key the later one
  * wins. A slice is published when what it adds to the backlog has room there; a page that finds no room in the pool (its pages wait
  * for the disk, are read, or are in quarantine) is tried again. A call waits DISK_WRITE_WAIT_MAX_MS in all, its turn included, and
  * not for a disk that is not moving: then it goes on without waiting, and its pages take their chances.
@@ -75,7 +75,7 @@ export class PacedPublishing {
     return this.#turns.run(() => this.#publish(call));
   }
 
-  /** The backlog has got smaller, or the disk has failed. */
+  /** The backlog has got smaller: the call that waits looks again. */
   changed(): void {
     this.#wake();
   }
@@ -139,7 +139,7 @@ export class PacedPublishing {
     if (!backlog.isMoving()) backlog.letGo();
   }
 
-  /** Publishes a slice, or its first page alone, or its first ones; returns how many are done with. */
+  /** Publishes a slice, or as much of it as finds room, from the first page on; returns how many pages are done with. */
   async #publishSlice(slice: Slice, call: Call): Promise<number> {
     const { pool, clock } = this.#parts;
     const { start, end } = slice;
