@@ -1,7 +1,7 @@
 import { PageCopies } from '../memory/page-copies.js';
 import { isWhole, type PageBytes } from '../pool/page-batch.js';
-import type { LocalRead } from '../pool/page-reading.js';
 import type { PageOrigin } from '../pool/page-index.js';
+import type { LocalRead } from '../pool/page-reading.js';
 import { alignedUp } from './alignment.js';
 
 /** A page on its way to disk. */

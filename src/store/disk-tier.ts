@@ -23,6 +23,7 @@ export type TierDisk = Pick<
   | 'putPage'
   | 'readPages'
   | 'removalsWritten'
+  | 'removeOlder'
   | 'removeOther'
   | 'skipped'
   | 'touchBatch'

@@ -8,7 +8,7 @@ import {
 import { noMetrics } from '../../src/base/metrics-sink.js';
 import { DiskStore } from '../../src/disk/disk-store.js';
 import { HostRegion } from '../../src/memory/host-region.js';
-import { PublishedPool, type PublishedPoolOptions } from '../../src/pool/published-pool.js';
+import { type NO_ORIGIN, PublishedPool, type PublishedPoolOptions } from '../../src/pool/published-pool.js';
 import { DiskTier, type TierDisk } from '../../src/store/disk-tier.js';
 import { ManualClock } from '../clock.js';
 import { silentEnv } from '../disk/kill-support.js';
@@ -85,6 +85,7 @@ async function newTier(
     await tier.publish({
       keys,
       pages,
+      origin: NO_ORIGIN,
       mayGoOn: () => switches.mayGoOn,
       onPublished({ start, end }, published) {
         for (const [i, page] of published.entries()) results[start + i] = page !== null;
@@ -307,6 +308,7 @@ test('disk tier: a page that waits is overwritten and cleared like any other', a
     tier.publish({
       keys: ['k2'],
       pages: [{ views: [bytes], length: bytes.length }],
+      origin: NO_ORIGIN,
       mayGoOn: () => true,
       onPublished: (_, published) => void tier.writeThrough(['k2'], published),
     });
