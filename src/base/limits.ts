@@ -27,6 +27,8 @@ export const QUARANTINE_POOL_FRACTION = 1 / 16;
 
 /** Bytes that a store copies before it lets other work have its turn. */
 export const COPY_SLICE_MAX_BYTES = 32 * MIB;
+/** Calls that need no I/O may follow each other for so long before timers and I/O have their turn. */
+export const FAIR_TURN_MS = 1;
 
 export const RPC_FRAME_MAX_BYTES = 16 * MIB;
 export const RPC_IN_FLIGHT_MAX_COUNT = 1024;

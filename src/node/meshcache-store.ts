@@ -1,7 +1,10 @@
+import type { Clock } from '../base/clock.js';
 import { type Environment, systemEnvironment } from '../base/environment.js';
 import { ArgumentError } from '../base/errors.js';
-import { CALL_MAX_KEYS, PAGE_MAX_BYTES } from '../base/limits.js';
+import { FairTurns } from '../base/fair-turns.js';
+import { PAGE_MAX_BYTES } from '../base/limits.js';
 import { formatEndpoint } from '../base/network.js';
+import { shown } from '../base/shown.js';
 import { MeshCacheConfig, type StorageConfig } from '../config.js';
 import { KeyEncoder } from '../core/index.js';
 import type { DiskInfo, DiskStore } from '../disk/disk-store.js';
@@ -10,11 +13,13 @@ import { Metrics } from '../metrics/metrics.js';
 import { PublishedPool } from '../pool/published-pool.js';
 import {
   checkDistinct,
+  checkHostPool,
   checkKeys,
   type HostIndices,
   type HostMemPool,
   hostPoolPages,
   pointerPages,
+  withPage,
 } from '../store/host-pool.js';
 import { HotReads } from '../store/hot-reads.js';
 import { checkTransfers, type HybridHits, hybridHits, type PoolTransfer, prefixLength } from '../store/hybrid.js';
@@ -72,6 +77,7 @@ export class MeshCacheStore {
   readonly #promoter: Promoter | null;
   readonly #reporting: NodeReporting;
   readonly #leaving: StoreLeaving;
+  readonly #turns: FairTurns;
   readonly #hostPools = new Map<string, HostMemPool>();
   #closing: Promise<void> | undefined;
 
@@ -86,6 +92,7 @@ export class MeshCacheStore {
     promoter: Promoter | null;
     reporting: NodeReporting;
     leaving: StoreLeaving;
+    clock: Clock;
   }) {
     this.runtime = parts.runtime;
     this.metrics = parts.metrics;
@@ -97,6 +104,7 @@ export class MeshCacheStore {
     this.#promoter = parts.promoter;
     this.#reporting = parts.reporting;
     this.#leaving = parts.leaving;
+    this.#turns = new FairTurns(parts.clock);
   }
 
   /**
@@ -220,7 +228,19 @@ export class MeshCacheStore {
       clock: env.clock,
     });
     reporting.attach(runtime, storeReporter(pool, disk, leaving.drain));
-    return new MeshCacheStore({ runtime, metrics, pages, pool, region, encoder, disk, promoter, reporting, leaving });
+    return new MeshCacheStore({
+      runtime,
+      metrics,
+      pages,
+      pool,
+      region,
+      encoder,
+      disk,
+      promoter,
+      reporting,
+      leaving,
+      clock: env.clock,
+    });
   }
 
   /** Resolves when an operator has had this node drained: it has left the cluster, and is to be closed. */
@@ -236,15 +256,12 @@ export class MeshCacheStore {
 
   /** The framework's main host buffer; a later one replaces it. */
   async registerMemPoolHost(pool: HostMemPool): Promise<void> {
-    this.#registerHostPool('registerMemPoolHost', pool, MAIN_POOL);
+    await this.#registerHostPool('registerMemPoolHost', pool, MAIN_POOL);
   }
 
   /** The host buffer of a further pool of a hybrid model, by its name (`kv` is the main one). */
   async registerMemHostPoolV2(pool: HostMemPool, name: string): Promise<void> {
-    if (typeof name !== 'string' || name === '') {
-      throw new ArgumentError(`registerMemHostPoolV2: name must be text that is not empty, got ${String(name)}`);
-    }
-    this.#registerHostPool('registerMemHostPoolV2', pool, name);
+    await this.#registerHostPool('registerMemHostPoolV2', pool, name);
   }
 
   /**
@@ -253,8 +270,10 @@ export class MeshCacheStore {
    * before anything is touched.
    */
   async batchSetV1(keys: string[], hostIndices: HostIndices): Promise<boolean[]> {
-    const { objectKeys, pages } = this.#hostPages('batchSetV1', MAIN_POOL, keys, hostIndices);
-    return this.#pages.set(objectKeys, pages, 'computed');
+    return this.#turns.run(async () => {
+      const { objectKeys, pages } = this.#hostPages('batchSetV1', MAIN_POOL, keys, hostIndices);
+      return this.#pages.set(objectKeys, pages, 'computed');
+    });
   }
 
   /**
@@ -263,23 +282,27 @@ export class MeshCacheStore {
    * Throws `ArgumentError` before anything is touched.
    */
   async batchGetV1(keys: string[], hostIndices: HostIndices): Promise<boolean[]> {
-    const { objectKeys, pages } = this.#hostPages('batchGetV1', MAIN_POOL, keys, hostIndices);
-    checkDistinct('batchGetV1', pages);
-    return this.#pages.get(objectKeys, pages);
+    return this.#turns.run(async () => {
+      const { objectKeys, pages } = this.#hostPages('batchGetV1', MAIN_POOL, keys, hostIndices);
+      checkDistinct('batchGetV1', pages);
+      return this.#pages.get(objectKeys, pages);
+    });
   }
 
   /** How many of the keys exist from the first on without a gap. Not a use of them. */
   async batchExists(keys: string[]): Promise<number> {
-    checkKeys('batchExists', keys);
-    const found = prefixLength(await this.#pages.exists(this.#encoder.encodeKeys(keys, MAIN_POOL)));
-    this.metrics.recordLookup(keys.length, found);
-    return found;
+    return this.#turns.run(async () => {
+      checkKeys('batchExists', keys);
+      const found = prefixLength(await this.#pages.exists(this.#encoder.encodeKeys(keys, MAIN_POOL)));
+      this.metrics.recordLookup(keys.length, found);
+      return found;
+    });
   }
 
   /** One result list a transfer, by its name. A transfer without keys moves nothing. */
   async batchSetV2(transfers: readonly PoolTransfer[]): Promise<Record<string, boolean[]>> {
-    return this.#moveAll(this.#prepare('batchSetV2', transfers), (keys, pages) =>
-      this.#pages.set(keys, pages, 'computed'),
+    return this.#turns.run(() =>
+      this.#moveAll(this.#prepare('batchSetV2', transfers), (keys, pages) => this.#pages.set(keys, pages, 'computed')),
     );
   }
 
@@ -288,43 +311,49 @@ export class MeshCacheStore {
    * it.
    */
   async batchGetV2(transfers: readonly PoolTransfer[]): Promise<Record<string, boolean[]>> {
-    const prepared = this.#prepare('batchGetV2', transfers);
-    checkDistinct(
-      'batchGetV2',
-      prepared.flatMap(({ pages }) => pages),
-    );
-    return this.#moveAll(prepared, (keys, pages) => this.#pages.get(keys, pages));
+    return this.#turns.run(async () => {
+      const prepared = this.#prepare('batchGetV2', transfers);
+      checkDistinct(
+        'batchGetV2',
+        prepared.flatMap(({ pages }) => pages),
+      );
+      return this.#moveAll(prepared, (keys, pages) => this.#pages.get(keys, pages));
+    });
   }
 
   /** The longest prefix that the KV pool and every pool of `transfers` can serve together. */
   async batchExistsV2(keys: readonly string[], transfers: readonly PoolTransfer[] = []): Promise<HybridHits> {
-    checkKeys('batchExistsV2', keys);
-    checkTransfers('batchExistsV2', transfers);
-    const extra = transfers.filter((transfer) => transfer.name !== MAIN_POOL);
-    const [kv, ...others] = await Promise.all(
-      [MAIN_POOL, ...extra.map((transfer) => transfer.name)].map((name) =>
-        this.#pages.exists(this.#encoder.encodeKeys(keys, name)),
-      ),
-    );
-    const hits = hybridHits(
-      prefixLength(kv as boolean[]),
-      extra.map((transfer, i) => ({
-        name: transfer.name,
-        present: others[i] as boolean[],
-        trailingCount: transfer.hitPolicy === 'trailing_pages' ? Math.max(1, transfer.keys?.length ?? 0) : undefined,
-      })),
-    );
-    this.metrics.recordLookup(keys.length, hits.kvHitPages);
-    return hits;
+    return this.#turns.run(async () => {
+      checkKeys('batchExistsV2', keys);
+      checkTransfers('batchExistsV2', transfers);
+      const extra = transfers.filter((transfer) => transfer.name !== MAIN_POOL);
+      const [kv, ...others] = await Promise.all(
+        [MAIN_POOL, ...extra.map((transfer) => transfer.name)].map((name) =>
+          this.#pages.exists(this.#encoder.encodeKeys(keys, name)),
+        ),
+      );
+      const hits = hybridHits(
+        prefixLength(kv as boolean[]),
+        extra.map((transfer, i) => ({
+          name: transfer.name,
+          present: others[i] as boolean[],
+          trailingCount: transfer.hitPolicy === 'trailing_pages' ? Math.max(1, transfer.keys?.length ?? 0) : undefined,
+        })),
+      );
+      this.metrics.recordLookup(keys.length, hits.kvHitPages);
+      return hits;
+    });
   }
 
   /** Publishes one entry from memory at `ptr`, or from `data`. */
   async set(key: string, source: bigint | Uint8Array, size?: number): Promise<boolean> {
-    checkKeys('set', [key]);
-    const [objectKey] = this.#encoder.encodeKeys([key], MAIN_POOL);
-    return this.#withPage('set', source, size, async (page) => {
-      const [ok] = await this.#pages.set([objectKey as string], [page], 'named');
-      return ok === true;
+    return this.#turns.run(async () => {
+      checkKeys('set', [key]);
+      const [objectKey] = this.#encoder.encodeKeys([key], MAIN_POOL);
+      return withPage('set', source, size, async (page) => {
+        const [ok] = await this.#pages.set([objectKey as string], [page], 'named');
+        return ok === true;
+      });
     });
   }
 
@@ -333,10 +362,12 @@ export class MeshCacheStore {
   get(key: string, ptr: bigint, size: number): Promise<boolean>;
   /** Reads one entry; a size other than the stored length is a miss. */
   async get(key: string, target?: bigint | Uint8Array, size?: number): Promise<Uint8Array | boolean | null> {
-    checkKeys('get', [key]);
-    const objectKeys = this.#encoder.encodeKeys([key], MAIN_POOL);
-    if (target === undefined) return this.#getCopy(objectKeys);
-    return this.#getInto(objectKeys, target, size);
+    return this.#turns.run(async () => {
+      checkKeys('get', [key]);
+      const objectKeys = this.#encoder.encodeKeys([key], MAIN_POOL);
+      if (target === undefined) return this.#getCopy(objectKeys);
+      return this.#getInto(objectKeys, target, size);
+    });
   }
 
   /**
@@ -344,17 +375,21 @@ export class MeshCacheStore {
    * batchSetV1}.
    */
   async batchSet(keys: string[], ptrs: ArrayLike<bigint>, sizes: ArrayLike<number>): Promise<boolean[]> {
-    checkKeys('batchSet', keys);
-    const pages = pointerPages('batchSet', keys.length, ptrs, sizes);
-    return this.#pages.set(this.#encoder.encodeKeys(keys, MAIN_POOL), pages, 'named');
+    return this.#turns.run(async () => {
+      checkKeys('batchSet', keys);
+      const pages = pointerPages('batchSet', keys.length, ptrs, sizes);
+      return this.#pages.set(this.#encoder.encodeKeys(keys, MAIN_POOL), pages, 'named');
+    });
   }
 
   /** Reads to `ptrs`; true as by {@link batchGetV1}. Another size than was set is a miss. */
   async batchGet(keys: string[], ptrs: ArrayLike<bigint>, sizes: ArrayLike<number>): Promise<boolean[]> {
-    checkKeys('batchGet', keys);
-    const pages = pointerPages('batchGet', keys.length, ptrs, sizes);
-    checkDistinct('batchGet', pages);
-    return this.#pages.get(this.#encoder.encodeKeys(keys, MAIN_POOL), pages);
+    return this.#turns.run(async () => {
+      checkKeys('batchGet', keys);
+      const pages = pointerPages('batchGet', keys.length, ptrs, sizes);
+      checkDistinct('batchGet', pages);
+      return this.#pages.get(this.#encoder.encodeKeys(keys, MAIN_POOL), pages);
+    });
   }
 
   /** Whether the directory has the key. Not a use of it. */
@@ -385,8 +420,10 @@ export class MeshCacheStore {
    * for a location. A key that nobody has is true.
    */
   async delete(keys: readonly string[]): Promise<boolean[]> {
-    checkKeys('delete', keys);
-    return this.#pages.delete(this.#encoder.encodeKeys(keys, MAIN_POOL));
+    return this.#turns.run(() => {
+      checkKeys('delete', keys);
+      return this.#pages.delete(this.#encoder.encodeKeys(keys, MAIN_POOL));
+    });
   }
 
   /**
@@ -394,7 +431,7 @@ export class MeshCacheStore {
    * it where nobody else has set the page. Nothing that others have set.
    */
   async clear(): Promise<void> {
-    await this.#pages.clear();
+    return this.#turns.run(() => this.#pages.clear());
   }
 
   /**
@@ -419,23 +456,14 @@ export class MeshCacheStore {
     this.#region.free();
   }
 
-  #registerHostPool(method: string, pool: HostMemPool, name: string): void {
-    const regions = pool?.region instanceof HostRegion ? [pool.region] : pool?.region;
-    if (!Array.isArray(regions) || !regions.every((region) => region instanceof HostRegion)) {
-      throw new ArgumentError(`${method}: pool.region must be a HostRegion or an array of them`);
-    }
-    const pageSize = pool.pageSize ?? 1;
-    if (!Number.isSafeInteger(pageSize) || pageSize < 1 || pageSize > CALL_MAX_KEYS) {
-      throw new ArgumentError(
-        `${method}: pool.pageSize must be a whole number of 1 to ${CALL_MAX_KEYS} tokens, got ${pageSize}`,
-      );
-    }
-    if (typeof pool.getPageBufferMeta !== 'function') {
-      throw new ArgumentError(
-        `${method}: pool.getPageBufferMeta must be a function, got ${typeof pool.getPageBufferMeta}`,
-      );
-    }
-    this.#hostPools.set(name, pool);
+  #registerHostPool(method: string, pool: HostMemPool, name: string): Promise<void> {
+    return this.#turns.run(() => {
+      if (typeof name !== 'string' || name === '') {
+        throw new ArgumentError(`${method}: name must be text that is not empty, got ${shown(name)}`);
+      }
+      checkHostPool(method, pool);
+      this.#hostPools.set(name, pool);
+    });
   }
 
   /** Object keys and pages of a call on a host pool; everything wrong with its arguments is thrown here. */
@@ -469,39 +497,9 @@ export class MeshCacheStore {
   }
 
   #getInto(objectKeys: readonly string[], target: bigint | Uint8Array, size: number | undefined): Promise<boolean> {
-    return this.#withPage('get', target, size, async (page) => {
+    return withPage('get', target, size, async (page) => {
       const [ok] = await this.#pages.get(objectKeys, [page]);
       return ok === true;
     });
   }
-
-  /** Runs `use` with the page at a pointer or in a caller's array, which gets an address for that time. */
-  async #withPage<T>(
-    method: string,
-    memory: bigint | Uint8Array,
-    size: number | undefined,
-    use: (page: CallerPage) => Promise<T>,
-  ): Promise<T> {
-    if (typeof memory === 'bigint') {
-      const [page] = pointerPages(method, 1, [memory], [size as number]);
-      return use(page as CallerPage);
-    }
-    if (!(memory instanceof Uint8Array) || memory.length === 0 || (size !== undefined && size !== memory.length)) {
-      throw new ArgumentError(
-        `${method}: give a pointer (bigint) and a size, or a Uint8Array of at least 1 byte alone; got ${describe(memory)}`,
-      );
-    }
-    const region = HostRegion.wrap(memory);
-    try {
-      const [page] = pointerPages(method, 1, [region.addr], [region.length]);
-      return await use(page as CallerPage);
-    } finally {
-      region.free();
-    }
-  }
-}
-
-function describe(value: unknown): string {
-  if (value instanceof Uint8Array) return `a Uint8Array of ${value.length} bytes`;
-  return value === null ? 'null' : typeof value;
 }

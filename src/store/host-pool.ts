@@ -1,7 +1,8 @@
 import { ArgumentError } from '../base/errors.js';
 import { CALL_MAX_KEYS, PAGE_MAX_BYTES } from '../base/limits.js';
+import { shown } from '../base/shown.js';
 import { resolve } from '../memory/address-space.js';
-import type { HostRegion } from '../memory/host-region.js';
+import { HostRegion } from '../memory/host-region.js';
 import type { LocalRange } from '../transport/transport.js';
 import type { CallerPage } from './page-store.js';
 
@@ -19,6 +20,25 @@ export interface HostMemPool {
 
 /** Positions in a host pool, in tokens, of the framework's own kind of array. */
 export type HostIndices = ArrayLike<number | bigint>;
+
+/** Refuses what is not a framework's host buffer. */
+export function checkHostPool(method: string, pool: HostMemPool): void {
+  const regions = pool?.region instanceof HostRegion ? [pool.region] : pool?.region;
+  if (!Array.isArray(regions) || !regions.every((region) => region instanceof HostRegion)) {
+    throw new ArgumentError(`${method}: pool.region must be a HostRegion or an array of them`);
+  }
+  const pageSize = pool.pageSize ?? 1;
+  if (!Number.isSafeInteger(pageSize) || pageSize < 1 || pageSize > CALL_MAX_KEYS) {
+    throw new ArgumentError(
+      `${method}: pool.pageSize must be a whole number of 1 to ${CALL_MAX_KEYS} tokens, got ${shown(pageSize)}`,
+    );
+  }
+  if (typeof pool.getPageBufferMeta !== 'function') {
+    throw new ArgumentError(
+      `${method}: pool.getPageBufferMeta must be a function, got ${typeof pool.getPageBufferMeta}`,
+    );
+  }
+}
 
 /** Refuses what is not an array of keys, or too many of them. */
 export function checkKeys(method: string, keys: readonly string[]): void {
@@ -87,6 +107,31 @@ export function pointerPages(
   );
 }
 
+/** Runs `use` with the page at a pointer or in a caller's array, which gets an address for that time. */
+export async function withPage<T>(
+  method: string,
+  memory: bigint | Uint8Array,
+  size: number | undefined,
+  use: (page: CallerPage) => Promise<T>,
+): Promise<T> {
+  if (typeof memory === 'bigint') {
+    const [page] = pointerPages(method, 1, [memory], [size as number]);
+    return use(page as CallerPage);
+  }
+  if (!(memory instanceof Uint8Array) || memory.length === 0 || (size !== undefined && size !== memory.length)) {
+    throw new ArgumentError(
+      `${method}: give a pointer (bigint) and a size, or a Uint8Array of at least 1 byte alone; got ${describe(memory)}`,
+    );
+  }
+  const region = HostRegion.wrap(memory);
+  try {
+    const [page] = pointerPages(method, 1, [region.addr], [region.length]);
+    return await use(page as CallerPage);
+  } finally {
+    region.free();
+  }
+}
+
 /** Refuses destinations of one call that share a byte: the pages would overwrite each other, and all would seem right. */
 export function checkDistinct(method: string, pages: readonly CallerPage[]): void {
   const starts: number[] = [];
@@ -135,4 +180,9 @@ function callerPage(method: string, ranges: readonly LocalRange[]): CallerPage {
     throw new ArgumentError(`${method}: a page of ${pageBytes} bytes is larger than the ${PAGE_MAX_BYTES} allowed`);
   }
   return { ranges, views, length: pageBytes };
+}
+
+function describe(value: unknown): string {
+  if (value instanceof Uint8Array) return `a Uint8Array of ${value.length} bytes`;
+  return value === null ? 'null' : typeof value;
 }
