@@ -37,7 +37,7 @@ export class ConsistentHashRing {
   /** Replaces the nodes; order and duplicates do not matter. Throws `ArgumentError` before anything has changed. */
   setNodes(nodeIds: readonly string[]): void {
     this.checkOpen();
-    const sorted = [...new Set(nodeIds)].sort(compareCodePoints);
+    const sorted = [...new Set(checkNodeIds(nodeIds))].sort(compareCodePoints);
     if (sorted.length * this.vnodes > RING_MAX_POINTS) {
       throw new ArgumentError(`${sorted.length} nodes of ${this.vnodes} vnodes, ${RING_MAX_POINTS} points are allowed`);
     }
@@ -71,6 +71,7 @@ export class ConsistentHashRing {
 
   /** Distinct nodes clockwise from the key, the owner first; at most the number of nodes. */
   getNodes(key: string, n: number): string[] {
+    if (typeof n !== 'number') throw new ArgumentError(`the number of nodes must be a number, got ${shown(n)}`);
     const indices = this.getNodesBatch([key], Math.min(n, this.nodeIds.length));
     return Array.from(indices, (index) => this.nodeIds[index] as string);
   }
@@ -114,10 +115,20 @@ function widen(rows: Uint32Array, from: number, to: number): Uint32Array {
   return wide;
 }
 
-function encodeNodeId(id: string): Uint8Array {
-  if (typeof id !== 'string' || !id.isWellFormed()) {
-    throw new ArgumentError(`a node id must be well-formed text, got ${shown(id)}`);
+/** Text is a sequence, too: taken for a list, each of its characters would be a node. */
+function checkNodeIds(nodeIds: readonly string[]): readonly string[] {
+  const isSequence = typeof nodeIds === 'object' && nodeIds !== null && Symbol.iterator in nodeIds;
+  if (!isSequence) throw new ArgumentError(`the nodes must be a list of node ids, got ${shown(nodeIds)}`);
+  const ids = [...nodeIds];
+  for (const id of ids) {
+    if (typeof id !== 'string' || !id.isWellFormed()) {
+      throw new ArgumentError(`a node id must be well-formed text, got ${shown(id)}`);
+    }
   }
+  return ids;
+}
+
+function encodeNodeId(id: string): Uint8Array {
   const bytes = new TextEncoder().encode(id);
   if (bytes.length <= NODE_ID_MAX_BYTES) return bytes;
   throw new ArgumentError(`a node id of ${bytes.length} bytes, ${NODE_ID_MAX_BYTES} are allowed`);

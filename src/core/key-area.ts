@@ -64,6 +64,7 @@ export class KeyArea {
    * anything is written when a key is no well-formed string or too long, or when there are too many.
    */
   write(keys: readonly string[], resultBytes: number): void {
+    if (!Array.isArray(keys)) throw new ArgumentError(`the keys must be an array of strings, got ${typeof keys}`);
     const count = keys.length;
     if (count > CALL_MAX_KEYS) throw new ArgumentError(`${count} keys in one call, ${CALL_MAX_KEYS} are allowed`);
     let text = '';

@@ -43,7 +43,13 @@ export class KeyEncoder {
 
   /** Throws `ArgumentError` when a field of the namespace is missing or no text or u32. */
   constructor(namespace: KeyNamespace, options: CoreOptions = {}) {
+    if (typeof namespace !== 'object' || namespace === null) {
+      throw new ArgumentError(`the namespace must be an object, got ${shown(namespace)}`);
+    }
     const { modelName, dtype, layout, tag, tpSize, ppSize, ppRank, tpRank, isMlaModel } = namespace;
+    if (typeof isMlaModel !== 'boolean') {
+      throw new ArgumentError(`isMlaModel must be true or false, got ${shown(isMlaModel)}`);
+    }
     for (const [name, value] of Object.entries({ modelName, dtype, layout, tag })) checkText(name, value);
     for (const [name, value] of Object.entries({ tpSize, ppSize, ppRank, tpRank })) checkU32(name, value);
     this.fields = [FORMAT, modelName, dtype, layout, tag, tpSize, ppSize, ppRank, isMlaModel ? undefined : tpRank];
@@ -62,6 +68,7 @@ export class KeyEncoder {
 
   /** Object keys only. Throws `ArgumentError` for keys that are no well-formed strings or too long. */
   encodeKeys(keys: readonly string[], pool = 'kv'): string[] {
+    if (!Array.isArray(keys)) throw new ArgumentError(`the keys must be an array of strings, got ${shown(keys)}`);
     const prefix = this.prefixes.get(pool) ?? this.addPrefix(pool);
     const objectKeys = new Array<string>(keys.length);
     for (let i = 0; i < keys.length; i++) {
@@ -73,7 +80,8 @@ export class KeyEncoder {
   }
 
   private addPrefix(pool: string): string {
-    checkText('pool', pool);
+    // Undefined is for the parts of the namespace that may be left out.
+    checkText('pool', pool ?? null);
     const bytes = serialise([...this.fields, pool]);
     const area = this.core.area;
     area.layOut(1, DIGEST_BYTES, bytes.length);

@@ -147,6 +147,9 @@ export class PoolAllocator {
     if (!Number.isFinite(quarantineMs) || quarantineMs < 0) {
       throw new ArgumentError(`quarantineMs must be 0 or more, got ${String(quarantineMs)}`);
     }
+    if (typeof neverReuseEarly !== 'boolean') {
+      throw new ArgumentError(`neverReuseEarly must be true or false, got ${String(neverReuseEarly)}`);
+    }
     this.core = options.core ?? defaultCore();
     const { exports } = this.core;
     const handle = exports.poolNew(this.capacityBytes, segmentBytes, alignmentBytes, POLICY_NUMBERS[policy]) >>> 0;
@@ -472,7 +475,7 @@ type StatValues = [number, number, number, number, number, number, number, numbe
 
 /** Writes them where the results begin. Returns -1: the sizes are in the area. */
 function writeSizes(area: KeyArea, bytes: ArrayLike<number>): number {
-  if (bytes.length !== area.count) throw new ArgumentError(`${area.count} keys and ${bytes.length} lengths`);
+  if (bytes?.length !== area.count) throw new ArgumentError(`${area.count} keys and ${bytes?.length} lengths`);
   const sizes = area.f64;
   const start = area.results >>> 3;
   for (let i = 0; i < bytes.length; i++) sizes[start + i] = checkBytes(bytes[i] as number);

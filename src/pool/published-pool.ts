@@ -84,6 +84,11 @@ export class PublishedPool {
         `pool: needs an address (bigint) and a number of bytes, got ${typeof baseAddr}, ${capacity}`,
       );
     }
+    if (!Number.isSafeInteger(rkey) || rkey < 0 || rkey > 0xffffffff) {
+      throw new ArgumentError(
+        `pool: rkey must be the rkey of a registered region, a whole number, got ${String(rkey)}`,
+      );
+    }
     const region = regionOf(Number(baseAddr), capacity);
     if (region === null) {
       throw new ArgumentError(
@@ -137,6 +142,9 @@ export class PublishedPool {
    * are copying the page of this very key.
    */
   publish(key: string, srcPtr: bigint, length: number): bigint | null {
+    if (typeof srcPtr !== 'bigint') {
+      throw new ArgumentError(`publish: a pointer must be a bigint, got ${typeof srcPtr}`);
+    }
     if (!Number.isSafeInteger(length) || length < 1) {
       throw new ArgumentError(`publish: length must be a whole number of at least 1 byte, got ${length}`);
     }

@@ -81,3 +81,18 @@ test('keys: what has no UTF-8 form, is no text or is too long is refused', (t) =
     t.throws(() => new KeyEncoder({ ...NAMESPACE, ...wrong }, { core: freshCore() }), { instanceOf: ArgumentError });
   }
 });
+
+test('keys: a list that is text, and a boolean that is text, are refused', (t) => {
+  // Cause: text was taken for the list of its characters, and "false" for true.
+  const encoder = new KeyEncoder(NAMESPACE, { core: freshCore() });
+  for (const keys of ['abc', undefined, null, 5]) {
+    t.throws(() => encoder.encodeKeys(keys as never), { instanceOf: ArgumentError });
+    t.throws(() => encoder.encode(keys as never), { instanceOf: ArgumentError });
+  }
+  t.throws(() => encoder.encodeKeys(['k'], null as never), { instanceOf: ArgumentError });
+  for (const isMlaModel of ['false', 0, undefined, null]) {
+    const wrong = { ...NAMESPACE, isMlaModel: isMlaModel as never };
+    t.throws(() => new KeyEncoder(wrong, { core: freshCore() }), { instanceOf: ArgumentError });
+  }
+  t.throws(() => new KeyEncoder(null as never, { core: freshCore() }), { instanceOf: ArgumentError });
+});

@@ -254,6 +254,7 @@ test('pool: options and arguments that make no sense are refused', (t) => {
     { capacityBytes: 4096, quarantineMs: -1 },
     { capacityBytes: 4096, quarantineMs: Number.POSITIVE_INFINITY },
     { capacityBytes: 4096, quarantineMaxBytes: 0.5 },
+    { capacityBytes: 4096, neverReuseEarly: 'false' as unknown as boolean },
     { capacityBytes: 4096, policy: 'fifo' as 'lru' },
     { capacityBytes: 4096, policy: 'toString' as 'lru' },
   ];
@@ -267,6 +268,8 @@ test('pool: options and arguments that make no sense are refused', (t) => {
   t.throws(() => pool.publish('a', Number.NaN), { instanceOf: ArgumentError });
   t.throws(() => pool.publish('a', 1, Number.NaN), { instanceOf: ArgumentError });
   t.throws(() => pool.publish('\udc00', 1), { instanceOf: ArgumentError });
+  t.throws(() => pool.hasBatch('ab' as unknown as string[]), { instanceOf: ArgumentError });
+  t.throws(() => pool.publish('a', null as unknown as number), { instanceOf: ArgumentError });
   t.throws(() => pool.lookupBatch(['a', 5 as unknown as string]), { instanceOf: ArgumentError });
   t.is(pool.size, 0);
 });

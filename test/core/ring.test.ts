@@ -157,6 +157,20 @@ test('ring: wrong arguments are refused', (t) => {
   t.throws(() => new ConsistentHashRing(2 ** 23, { core }).setNodes(nodeIds(3)), { instanceOf: ArgumentError });
 });
 
+test('ring: nodes that are no list of texts are refused, and the ring stays as it is', (t) => {
+  // Cause: text was taken for the list of its characters, and undefined for an empty one.
+  const ring = ringOf(nodeIds(3));
+  const { nodes } = ring;
+  for (const wrong of ['node-0', '', undefined, null, 7, {}, ['node-0', 7], [null, 'node-0']]) {
+    t.throws(() => ring.setNodes(wrong as never), { instanceOf: ArgumentError }, String(wrong));
+    t.is(ring.nodes, nodes);
+  }
+  for (const n of ['2', null, 2n]) t.throws(() => ring.getNodes('key', n as never), { instanceOf: ArgumentError });
+  t.throws(() => ring.getNodesBatch('key' as never, 2), { instanceOf: ArgumentError });
+  ring.setNodes(new Set(['a', 'b']) as never);
+  t.deepEqual(ring.nodes, ['a', 'b']);
+});
+
 test('ring: two rings of one core do not know each other', (t) => {
   const core = freshCore();
   const one = new ConsistentHashRing(160, { core });

@@ -191,3 +191,16 @@ test('pool: after any sequence of batches, every page that is there has the byte
     { numRuns: 60 },
   );
 });
+
+test('pool: pointers that are numbers, and rkeys that are none, are refused', (t) => {
+  // Cause: a pointer was converted, whatever it was.
+  const { pool, source, region } = setUp(t, 2);
+  for (const pointer of [Number(source.addr), `${source.addr}`, undefined, null]) {
+    t.throws(() => pool.publish('k', pointer as never, 10), { instanceOf: ArgumentError });
+    t.throws(() => new PublishedPool(pointer as never, PAGE, 7), { instanceOf: ArgumentError });
+  }
+  for (const rkey of ['7', undefined, Number.NaN, -1, 2 ** 32, 7n]) {
+    t.throws(() => new PublishedPool(region.addr, PAGE, rkey as never), { instanceOf: ArgumentError });
+  }
+  t.is(pool.size, 0);
+});
