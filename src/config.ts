@@ -1,7 +1,7 @@
 import { ConfigError } from './base/errors.js';
 import { DISK_INDEX_MIN_BYTES, DISK_MAX_BYTES, DISK_MIN_BYTES, POOL_MAX_BYTES, POOL_MIN_BYTES } from './base/limits.js';
 import { editDistance, toSnakeCase } from './base/names.js';
-import { type Endpoint, parseEndpoint } from './base/network.js';
+import { type Endpoint, isEveryAddress, parseEndpoint } from './base/network.js';
 import { CLUSTER_SECRET_ALLOWED, ClusterSecrets } from './base/secrets.js';
 import { checkSecurity } from './base/secured-environment.js';
 import { formatSize, parseSize } from './base/sizes.js';
@@ -16,14 +16,14 @@ export const DISK_WRITE_MODES = ['wait', 'skip'] as const;
 /** One of {@link DISK_WRITE_MODES}: what setting pages does when the disk is behind. */
 export type DiskWriteMode = (typeof DISK_WRITE_MODES)[number];
 
-/** What a host framework hands over when it creates a store. */
+/** What a host framework hands over when it creates a store. Ranks, sizes and the boolean may be text, as other settings may. */
 export interface StorageConfig {
-  readonly tpRank: number;
-  readonly tpSize: number;
-  readonly ppRank: number;
-  readonly ppSize: number;
+  readonly tpRank: number | string;
+  readonly tpSize: number | string;
+  readonly ppRank: number | string;
+  readonly ppSize: number | string;
   /** All tensor-parallel ranks of such a model hold the same pages, so they share entries. */
-  readonly isMlaModel: boolean;
+  readonly isMlaModel: boolean | string | number;
   readonly modelName?: string;
   /** Configuration keys, snake_case or camelCase, and the framework's own ones. */
   readonly extraConfig: Readonly<Record<string, unknown>>;
@@ -114,7 +114,8 @@ function freeText(byDefault: string): Field {
   return { parse: (v) => (typeof v === 'string' ? v : undefined), allowed: 'text', byDefault };
 }
 
-function toNumber(value: unknown): number {
+/** A number, or one that is given as text; else NaN. */
+export function toNumber(value: unknown): number {
   if (typeof value === 'number') return value;
   return typeof value === 'string' && /^\s*[+-]?\d+(\.\d+)?\s*$/.test(value) ? Number(value) : Number.NaN;
 }
@@ -152,21 +153,28 @@ function size(min: number, max: number, byDefault: string | undefined): Field {
   };
 }
 
+/** A boolean, also one that is given as text or as 0 or 1; undefined: neither. */
+export function toBoolean(value: unknown): boolean | undefined {
+  if (typeof value === 'boolean') return value;
+  const word = typeof value === 'string' || typeof value === 'number' ? String(value).trim().toLowerCase() : '';
+  if (word === 'true' || word === '1') return true;
+  return word === 'false' || word === '0' ? false : undefined;
+}
+
 function flag(byDefault: boolean): Field {
-  const words = new Map([
-    ['true', true],
-    ['1', true],
-    ['false', false],
-    ['0', false],
-  ]);
+  return { parse: toBoolean, allowed: 'true or false', byDefault };
+}
+
+function ownHost(): Field {
   return {
     parse(value) {
-      if (typeof value === 'boolean') return value;
-      const word = typeof value === 'string' || typeof value === 'number' ? String(value).trim().toLowerCase() : '';
-      return words.get(word);
+      const host = typeof value === 'string' ? value.trim() : '';
+      return /^[^\s,]+$/.test(host) && !isEveryAddress(host) ? host : undefined;
     },
-    allowed: 'true or false',
-    byDefault,
+    allowed:
+      'a host name or address of this machine that the other nodes reach, for example "10.0.0.2"; 0.0.0.0 and :: are addresses to ' +
+      'listen on, which nobody can connect to; without the key the address on the route to discovery is taken',
+    byDefault: undefined,
   };
 }
 
@@ -224,7 +232,7 @@ const SCHEMA: Readonly<Record<string, Field>> = {
   vnodes: integer(1, 4096, 160),
   directory_replicas: integer(1, 16, 2),
   max_masters: integer(1, 16, 3),
-  local_hostname: text('a host name or address that the other nodes reach', undefined, /^\s*[^\s,]+\s*$/),
+  local_hostname: ownHost(),
   node_id: text('text of 1 to 256 characters, none of them a control character', undefined, /^(?=.*\S)\P{Cc}{1,256}$/u),
   control_port: integer(0, 65535, 0),
   rdma_port: integer(0, 65535, 0),

@@ -173,3 +173,28 @@ test('config: what stands for a secret where one is shown is no secret', (t) => 
     });
   }
 });
+
+test('config: an own address that means every address is refused, with what to give', (t) => {
+  // Cause: the other nodes were told it, and could not connect to it.
+  for (const host of [
+    '0.0.0.0',
+    '::',
+    ' 0.0.0.0 ',
+    '0',
+    '0x0',
+    '00.0.0.0',
+    '[::]',
+    '0:0::0',
+    '::%eth0',
+    '::ffff:0.0.0.0',
+  ]) {
+    t.throws(() => new MeshCacheConfig({ discoveryAddr: ADDR, localHostname: host }), {
+      instanceOf: ConfigError,
+      message:
+        /"local_hostname": got ".*", allowed is a host name or address of this machine that the other nodes reach/,
+    });
+  }
+  for (const host of ['127.0.0.1', '::1', 'node-0', '0.0.0.1', '10.0.0.0', 'fe80::1%eth0', '::ffff:10.0.0.1']) {
+    t.is(new MeshCacheConfig({ discoveryAddr: ADDR, localHostname: host }).localHostname, host);
+  }
+});

@@ -28,9 +28,17 @@ export interface Endpoint {
   readonly port: number;
 }
 
-/** Whether a server that listens there is reached at every address of its machine; nobody can connect to it by this one. */
+/**
+ * Whether a server that listens there is reached at every address of its machine; nobody can connect to it by this one. That is
+ * 0.0.0.0 and :: in any spelling that the system takes for them: `0`, `0x0.0`, `[0::0]`, `::ffff:0.0.0.0`, with a zone.
+ */
 export function isEveryAddress(host: string): boolean {
-  return host === '0.0.0.0' || host === '::';
+  const [address = ''] = host
+    .trim()
+    .replace(/^\[(.*)\]$/, '$1')
+    .split('%');
+  if (!address.includes(':')) return /^(0x0+|0+)(\.(0x0+|0+)){0,3}$/i.test(address);
+  return /^[0:.]+$/.test(address.replace(/^([0:]*:)ffff:/i, '$1'));
 }
 
 /** `host:port`, IPv6 hosts in brackets. */

@@ -7,7 +7,8 @@ import {
   DISCOVERY_START_TIMEOUT_MS,
 } from '../base/limits.js';
 import type { MetricsSink } from '../base/metrics-sink.js';
-import { type Endpoint, formatEndpoint, parseEndpoint } from '../base/network.js';
+import { type Endpoint, formatEndpoint, isEveryAddress, parseEndpoint } from '../base/network.js';
+import { shown } from '../base/shown.js';
 import { RpcClient } from '../rpc/client.js';
 import { MessageCodec } from '../rpc/message.js';
 import type { NodeInfo } from '../types.js';
@@ -17,6 +18,7 @@ import { MasterLink } from './master-link.js';
 import { chooseMasters, isSameEndpoints, type MasterRule, seatsOf } from './masters.js';
 import { type Departure, isSameInfo } from './member-table.js';
 import { type MasterView, mergeMembers } from './merge.js';
+import { timingOf } from './timing.js';
 
 /** What a {@link DiscoveryClient} tells, and how often it speaks. */
 export interface DiscoveryClientOptions {
@@ -85,7 +87,7 @@ export class DiscoveryClient {
   #started = false;
   #stopping: Promise<void> | undefined;
 
-  /** `addr`: one or several `host:port`, comma-separated. Throws `ConfigError`. */
+  /** `addr`: one or several `host:port`, comma-separated. Throws `ConfigError`, and `ArgumentError` for a time that none can be. */
   constructor(addr: string, nodeInfo: NodeInfo, options: DiscoveryClientOptions = {}) {
     this.#self = nodeInfo;
     this.#options = options;
@@ -166,7 +168,7 @@ export class DiscoveryClient {
   }
 
   #link(endpoint: Endpoint): MasterLink {
-    const { heartbeatInterval = 2, memberTtl = 6 } = this.#options;
+    const { heartbeatIntervalMs, memberTtlMs } = timingOf(this.#options);
     const link: MasterLink = new MasterLink({
       endpoint,
       self: () => this.#self,
@@ -174,15 +176,15 @@ export class DiscoveryClient {
       rpc: this.#rpc,
       codec: this.#codec,
       env: this.#env,
-      heartbeatIntervalMs: heartbeatInterval * 1000,
-      memberTtlMs: memberTtl * 1000,
+      heartbeatIntervalMs,
+      memberTtlMs,
       onChange: () => this.#changed(),
       onFailure: (error) => this.#failed(endpoint, error),
       isElsewhere: (masterId) => {
         const others = [...this.#links.values()].filter((other) => other !== link && other.view !== undefined);
         return others.some((other) => other.masterId === masterId);
       },
-      onUnknown: () => this.#unknown(link, memberTtl * 1000),
+      onUnknown: () => this.#unknown(link, memberTtlMs),
       onForgotten: () => this.#options.onForgotten?.(),
       onReplaced: (isReplaced) => this.#replaced(isReplaced),
       onRefused: (refusal) => this.#refused(formatEndpoint(endpoint), refusal),
@@ -373,10 +375,12 @@ export class DiscoveryClient {
 }
 
 function parseMasters(addr: string): Endpoint[] {
+  if (typeof addr !== 'string')
+    throw new ConfigError(`discovery address: expected host:port as text, got ${shown(addr)}`);
   const texts = addr.split(',').map((text) => text.trim());
   const endpoints = texts.map((text) => {
     const endpoint = parseEndpoint(text);
-    if (endpoint !== undefined && isUnspecified(endpoint.host)) {
+    if (endpoint !== undefined && isEveryAddress(endpoint.host)) {
       throw new ConfigError(
         `discovery address ${JSON.stringify(text)}: nodes cannot reach each other there; give the address or the name ` +
           "of the master's machine (127.0.0.1 for one machine alone)",
@@ -390,11 +394,6 @@ function parseMasters(addr: string): Endpoint[] {
     throw new ConfigError(`${distinct.size} discovery addresses, at most ${DISCOVERY_MASTERS_MAX_COUNT} are allowed`);
   }
   return [...distinct.values()];
-}
-
-/** 0.0.0.0 and :: in any spelling: every address of a machine to listen on, none to connect to. */
-function isUnspecified(host: string): boolean {
-  return host !== '' && (/^(0+\.){0,3}0+$/.test(host) || (host.includes(':') && /^[0:.]+$/.test(host)));
 }
 
 /** Hosts, and addresses of their masters, that had nodes before and have none after, and these have not said good-bye. */

@@ -7,6 +7,7 @@ import type { NodeInfo } from '../types.js';
 import { type ClusterSettings, decodeSettings, differencesOf, encodeDifferences } from './cluster-settings.js';
 import { type MemberStatus, MemberTable } from './member-table.js';
 import { type RefusedNode, RefusedNodes } from './refused-nodes.js';
+import { timingOf } from './timing.js';
 import {
   asMap,
   DiscoveryMethod,
@@ -85,11 +86,12 @@ export class DiscoveryServer {
   #cancelTick: (() => void) | undefined;
   #stopped = false;
 
-  /** Throws `ArgumentError` for a host or port that none can be. */
+  /** Throws `ArgumentError` for a host, a port or a time that none can be. */
   constructor(host: string, port: number, options: DiscoveryServerOptions = {}) {
     this.#env = options.env ?? systemEnvironment();
-    this.#heartbeatIntervalMs = (options.heartbeatInterval ?? 2) * 1000;
-    this.#memberTtlMs = (options.memberTtl ?? 6) * 1000;
+    const { heartbeatIntervalMs, memberTtlMs } = timingOf(options);
+    this.#heartbeatIntervalMs = heartbeatIntervalMs;
+    this.#memberTtlMs = memberTtlMs;
     this.#owner = options.owner;
     this.#refused = new RefusedNodes(this.#env);
     this.#table = new MemberTable(this.#memberTtlMs);

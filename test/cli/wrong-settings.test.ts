@@ -199,6 +199,12 @@ const CASES: readonly Case[] = [
     },
   },
   {
+    name: 'an own address that nobody can connect to',
+    keys: () => ({ local_hostname: '0.0.0.0' }),
+    node: { status: 2, says: [/"local_hostname": got "0\.0\.0\.0", allowed is .*that the other nodes reach/] },
+    doctor: { subject: 'configuration', says: [/"local_hostname": got "0\.0\.0\.0"/] },
+  },
+  {
     name: 'an own name that does not resolve',
     keys: () => ({ local_hostname: 'no-such-host.invalid' }),
     node: { status: 2, says: [/no-such-host\.invalid/, /local_hostname that is an address of this machine/] },

@@ -2,6 +2,7 @@ import test from 'ava';
 import { DISCOVERY_START_TIMEOUT_MS } from '../../src/base/limits.js';
 import { seededRandom, systemRandom } from '../../src/base/random.js';
 import { DiscoveryClient } from '../../src/discovery/client.js';
+import { DiscoveryServer } from '../../src/discovery/server.js';
 import { encodeHello } from '../../src/rpc/frame.js';
 import { RpcServer } from '../../src/rpc/server.js';
 import { ManualClock } from '../clock.js';
@@ -282,11 +283,24 @@ test('discovery: who stops while its register is under way says good-bye all the
 });
 
 test('discovery: an address that nobody can connect to is refused with what to give instead', (t) => {
-  for (const addr of ['0.0.0.0:7000', '[::]:7000', '[0:0::0]:7000', 'head:7000,0.0.0.0:7000']) {
+  for (const addr of ['0.0.0.0:7000', '[::]:7000', '[0:0::0]:7000', 'head:7000,0.0.0.0:7000', '0x0:7000']) {
     t.throws(() => new DiscoveryClient(addr, nodeOf('a'), { env: testEnvironment() }), {
       code: 'ERR_CONFIG',
       message: /give the address or the name/,
     });
   }
   t.notThrows(() => new DiscoveryClient('[::1]:7000,10.0.0.1:7000', nodeOf('a'), { env: testEnvironment() }));
+});
+
+test('discovery: times and addresses that are none are refused', (t) => {
+  const env = testEnvironment();
+  for (const wrong of [Number.NaN, -1, 0, '2', null]) {
+    for (const options of [{ heartbeatInterval: wrong as number }, { memberTtl: wrong as number }]) {
+      t.throws(() => new DiscoveryClient('head:7000', nodeOf('a'), { ...options, env }), { code: 'ERR_ARGUMENT' });
+      t.throws(() => new DiscoveryServer('127.0.0.1', 0, { ...options, env }), { code: 'ERR_ARGUMENT' });
+    }
+  }
+  for (const addr of [undefined, 7000, ['head:7000']]) {
+    t.throws(() => new DiscoveryClient(addr as never, nodeOf('a'), { env }), { code: 'ERR_CONFIG' });
+  }
 });
