@@ -205,6 +205,7 @@ export class DiskStore {
   /** Reads into `target`, which must have the page's length; what false leaves there is undefined. */
   async getInto(key: string, target: Uint8Array): Promise<boolean> {
     checkKey(key);
+    if (!(target instanceof Uint8Array)) throw new ArgumentError(`disk get: needs a Uint8Array, got ${typeof target}`);
     const [outcome] = await this.readPages([key], [{ views: [target], length: target.length }]);
     return outcome === 'read';
   }

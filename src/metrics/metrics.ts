@@ -52,6 +52,7 @@ export class Metrics implements MetricsSink {
   readonly #writeSeconds: Histogram;
 
   constructor(nodeId: string, options: MetricsOptions = {}) {
+    if (typeof nodeId !== 'string') throw new ArgumentError(`the id of a node must be text, got ${shown(nodeId)}`);
     this.nodeId = nodeId;
     this.#registry.setDefaultLabels({ node_id: nodeId });
     for (const [name, { series }] of Object.entries(COUNTERS)) for (const labels of series) this.count(name, 0, labels);
@@ -67,6 +68,7 @@ export class Metrics implements MetricsSink {
     if (!READ_SOURCES.includes(source)) {
       throw new ArgumentError(`source must be ${READ_SOURCES.join(', ')}, got ${shown(source)}`);
     }
+    if (typeof hit !== 'boolean') throw new ArgumentError(`hit must be true or false, got ${shown(hit)}`);
     checkAmount('nbytes', nbytes);
     checkAmount('seconds', seconds);
     this.recordReads(source, { hits: hit ? 1 : 0, misses: hit ? 0 : 1, bytes: hit ? nbytes : 0, seconds });
@@ -155,6 +157,9 @@ export class Metrics implements MetricsSink {
   }
 
   #setProvider(type: Provided['type'], name: string, given: Provided['providers'][number]): void {
+    if (typeof given.provider !== 'function') {
+      throw new ArgumentError(`metric ${name}: its provider must be a function, got ${shown(given.provider)}`);
+    }
     const provided = this.#provided.get(name) ?? this.#provide(type, name, Object.keys(given.labels));
     const { providers, labelNames } = provided;
     const isSameKind = provided.type === type && labelNames.join() === Object.keys(given.labels).join();

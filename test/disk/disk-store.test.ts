@@ -346,3 +346,14 @@ test('disk store: what was written is not kept in memory while others wait', asy
   const alive = kept.filter((ref) => ref.deref() !== undefined).length;
   t.true(alive < 100, `${alive} pages`);
 });
+
+test('disk store: a target that is no Uint8Array is refused, and is no failure of the disk', async (t) => {
+  // Cause: reading into it failed, and the disk was taken for a failing one.
+  const store = await open(t, folder(t));
+  store.put('a', content(1, 4));
+  await store.flush();
+  for (const target of ['text', [0, 0, 0, 0], null, undefined]) {
+    await t.throwsAsync(store.getInto('a', target as never), { code: 'ERR_ARGUMENT' });
+  }
+  t.is(store.info().failure, null);
+});

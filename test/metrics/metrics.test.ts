@@ -219,3 +219,12 @@ test('metrics: recording a batch of pages takes microseconds', (t) => {
   t.true(bestMs < 0.05, `${bestMs * 1000} us`);
   t.log(`${(bestMs * 1000).toFixed(1)} us a batch`);
 });
+
+test('metrics: what is no boolean, no function and no id is refused', (t) => {
+  // Cause: "false" was counted as a hit.
+  const metrics = new Metrics('n');
+  t.teardown(() => metrics.close());
+  t.throws(() => metrics.recordRead('false' as never, 1, 1, 'local'), { name: 'ArgumentError' });
+  t.throws(() => metrics.setGaugeProvider('x', 5 as never), { name: 'ArgumentError' });
+  for (const id of [undefined, null, 7]) t.throws(() => new Metrics(id as never), { name: 'ArgumentError' });
+});
