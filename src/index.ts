@@ -77,8 +77,10 @@ export type {
   NodeReport,
   NodeView,
 } from './metrics/node-report.js';
-export { MeshCacheStore, type StoreStats } from './node/meshcache-store.js';
+export { MeshCacheStore } from './node/meshcache-store.js';
 export { NodeRuntime, type NodeRuntimeOptions } from './node/node-runtime.js';
+export { keyEncoderFor } from './node/store-namespace.js';
+export type { StoreStats } from './node/store-stats.js';
 export {
   type LocalRead,
   type PageBytes,

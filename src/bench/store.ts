@@ -1,6 +1,5 @@
 import { systemRandom } from '../base/random.js';
 import { formatSize } from '../base/sizes.js';
-import { KeyEncoder } from '../core/index.js';
 import { HostRegion } from '../memory/host-region.js';
 import { MeshCacheStore } from '../node/meshcache-store.js';
 import type { ReadOp } from '../transport/transport.js';
@@ -212,10 +211,7 @@ class StoreBench {
 
   /** The pages' places, looked up once: what `batchGetV1` finds anew for every batch. */
   async #readOps(keys: readonly string[], pageBytes: number): Promise<ReadOp[]> {
-    const { tpRank, tpSize, ppRank, ppSize, isMlaModel } = benchStorage('', 0);
-    const names = { dtype: '', layout: '', tag: '' };
-    const encoder = new KeyEncoder({ ...names, tpRank, tpSize, ppRank, ppSize, isMlaModel });
-    const locations = await this.#trusting.runtime.directory.get(encoder.encodeKeys(keys));
+    const locations = await this.#trusting.runtime.directory.get(this.#trusting.keyEncoder.encodeKeys(keys));
     return locations.map((location, page) => {
       const remoteEndpoint = location === null ? undefined : this.#trusting.runtime.dataEndpointOf(location);
       if (location === null || remoteEndpoint === undefined) throw new Error(`page ${page} is not in the directory`);

@@ -1,7 +1,7 @@
 import { join } from 'node:path';
 import type { Environment } from '../base/environment.js';
 import { DISK_QUEUE_MAX_BYTES, DISK_QUEUE_POOL_FRACTION } from '../base/limits.js';
-import type { MeshCacheConfig, StorageConfig } from '../config.js';
+import type { MeshCacheConfig } from '../config.js';
 import { reportDisk } from '../disk/disk-metrics.js';
 import { type DiskInfo, DiskStore } from '../disk/disk-store.js';
 import type { NodeReport } from '../metrics/node-report.js';
@@ -9,6 +9,7 @@ import type { PublishedPool } from '../pool/published-pool.js';
 import { DiskTier } from '../store/disk-tier.js';
 import type { PageStore } from '../store/page-store.js';
 import { Promoter } from '../store/promoter.js';
+import type { ModelPart } from './store-namespace.js';
 
 /** Who is told of what the disk has dropped: the disk is there before they are. */
 export interface DiskListeners {
@@ -17,7 +18,7 @@ export interface DiskListeners {
 
 /** The disk tier, if it is wanted; of several ranks each has a folder of its own below the path. Throws `DiskError`. */
 export async function openDisk(
-  { tpRank, tpSize, ppRank, ppSize }: StorageConfig,
+  { tpRank, tpSize, ppRank, ppSize }: ModelPart,
   config: MeshCacheConfig,
   { nodeId, env, listeners }: { nodeId: string; env: Environment; listeners: DiskListeners },
 ): Promise<DiskStore | null> {

@@ -2,12 +2,11 @@ import type { Clock } from '../base/clock.js';
 import { type Environment, systemEnvironment } from '../base/environment.js';
 import { ArgumentError } from '../base/errors.js';
 import { FairTurns } from '../base/fair-turns.js';
-import { PAGE_MAX_BYTES } from '../base/limits.js';
 import { formatEndpoint } from '../base/network.js';
 import { shown } from '../base/shown.js';
 import { MeshCacheConfig, type StorageConfig } from '../config.js';
-import { KeyEncoder } from '../core/index.js';
-import type { DiskInfo, DiskStore } from '../disk/disk-store.js';
+import type { KeyEncoder } from '../core/index.js';
+import type { DiskStore } from '../disk/disk-store.js';
 import { HostRegion } from '../memory/host-region.js';
 import { Metrics } from '../metrics/metrics.js';
 import { PublishedPool } from '../pool/published-pool.js';
@@ -23,7 +22,7 @@ import {
 } from '../store/host-pool.js';
 import { HotReads } from '../store/hot-reads.js';
 import { checkTransfers, type HybridHits, hybridHits, type PoolTransfer, prefixLength } from '../store/hybrid.js';
-import { type CallerPage, PageStore, type PageStoreParts, type PageStoreStats } from '../store/page-store.js';
+import { type CallerPage, PageStore, type PageStoreParts } from '../store/page-store.js';
 import type { Promoter } from '../store/promoter.js';
 import { RemoteCopies } from '../store/remote-copies.js';
 import { WantedPages } from '../store/wanted-pages.js';
@@ -32,30 +31,21 @@ import { NodeReporting } from './node-reporting.js';
 import { NodeRuntime } from './node-runtime.js';
 import { packageVersion } from './package-version.js';
 import { RecentEvents } from './recent-events.js';
-import { checkMemory, checkRanks, providePool } from './store-checks.js';
+import { checkMemory, providePool } from './store-checks.js';
 import { leavingOf, type StoreLeaving } from './store-leaving.js';
+import { encoderOf, modelPartOf } from './store-namespace.js';
 import { storeReporter } from './store-reporting.js';
+import { type StoreStats, storeStats } from './store-stats.js';
 
 /** The pool that `batchSetV1`, `batchGetV1`, `set` and `get` use. */
 const MAIN_POOL = 'kv';
 
+/** What only `create` hands to the constructor. */
+const CREATED = Symbol('created');
+
 interface HostPages {
   readonly objectKeys: readonly string[];
   readonly pages: readonly CallerPage[];
-}
-
-/** What a store holds and has done: bytes, pages, reads by where they came from. */
-export interface StoreStats extends PageStoreStats {
-  readonly poolEntries: number;
-  readonly poolUsedBytes: number;
-  readonly poolCapacityBytes: number;
-  readonly quarantinedBytes: number;
-  readonly evictions: number;
-  /** Ranges reused before their quarantine was over, because it was full. */
-  readonly earlyReuses: number;
-  readonly members: number;
-  /** Null without a disk tier. */
-  readonly disk: DiskInfo | null;
 }
 
 /**
@@ -69,10 +59,11 @@ export interface StoreStats extends PageStoreStats {
 export class MeshCacheStore {
   readonly runtime: NodeRuntime;
   readonly metrics: Metrics;
+  /** Makes the keys of this store as they are in the directory: for those who look there themselves. */
+  readonly keyEncoder: KeyEncoder;
   readonly #pages: PageStore;
   readonly #pool: PublishedPool;
   readonly #region: HostRegion;
-  readonly #encoder: KeyEncoder;
   readonly #disk: DiskStore | null;
   readonly #promoter: Promoter | null;
   readonly #reporting: NodeReporting;
@@ -81,25 +72,30 @@ export class MeshCacheStore {
   readonly #hostPools = new Map<string, HostMemPool>();
   #closing: Promise<void> | undefined;
 
-  private constructor(parts: {
-    runtime: NodeRuntime;
-    metrics: Metrics;
-    pages: PageStore;
-    pool: PublishedPool;
-    region: HostRegion;
-    encoder: KeyEncoder;
-    disk: DiskStore | null;
-    promoter: Promoter | null;
-    reporting: NodeReporting;
-    leaving: StoreLeaving;
-    clock: Clock;
-  }) {
+  private constructor(
+    created: symbol,
+    parts: {
+      runtime: NodeRuntime;
+      metrics: Metrics;
+      pages: PageStore;
+      pool: PublishedPool;
+      region: HostRegion;
+      keyEncoder: KeyEncoder;
+      disk: DiskStore | null;
+      promoter: Promoter | null;
+      reporting: NodeReporting;
+      leaving: StoreLeaving;
+      clock: Clock;
+    },
+  ) {
+    if (created !== CREATED)
+      throw new ArgumentError('MeshCacheStore has no public constructor; use `await MeshCacheStore.create(...)`');
     this.runtime = parts.runtime;
     this.metrics = parts.metrics;
     this.#pages = parts.pages;
     this.#pool = parts.pool;
     this.#region = parts.region;
-    this.#encoder = parts.encoder;
+    this.keyEncoder = parts.keyEncoder;
     this.#disk = parts.disk;
     this.#promoter = parts.promoter;
     this.#reporting = parts.reporting;
@@ -115,19 +111,9 @@ export class MeshCacheStore {
    */
   static async create(storage: StorageConfig, environment: Partial<Environment> = {}): Promise<MeshCacheStore> {
     const config = MeshCacheConfig.fromExtraConfig(storage?.extraConfig ?? {});
-    checkRanks(storage);
+    const part = modelPartOf(storage);
     checkMemory(config.globalSegmentSize);
-    const encoder = new KeyEncoder({
-      modelName: storage.modelName ?? undefined,
-      dtype: config.dtype,
-      layout: config.layout,
-      tag: config.namespace,
-      tpRank: storage.tpRank,
-      tpSize: storage.tpSize,
-      ppRank: storage.ppRank,
-      ppSize: storage.ppSize,
-      isMlaModel: storage.isMlaModel,
-    });
+    const keyEncoder = encoderOf(storage, part, config);
     const nodeId = config.nodeId ?? NodeRuntime.generateNodeId();
     const metrics = new Metrics(nodeId, { version: packageVersion() });
     const given = systemEnvironment({ metrics, ...environment });
@@ -146,10 +132,20 @@ export class MeshCacheStore {
       await reporting.start();
       runtime = new NodeRuntime(config, { nodeId, metricsEndpoint: reporting.endpoint, env });
       region = HostRegion.allocate(config.globalSegmentSize);
-      disk = await openDisk(storage, config, { nodeId, env, listeners });
+      disk = await openDisk(part, config, { nodeId, env, listeners });
       await runtime.start();
       if (runtime.transport.protocol === 'rdma') await providePool(region, env);
-      return MeshCacheStore.#assemble({ encoder, config, env, metrics, reporting, runtime, region, disk, listeners });
+      return MeshCacheStore.#assemble({
+        keyEncoder,
+        config,
+        env,
+        metrics,
+        reporting,
+        runtime,
+        region,
+        disk,
+        listeners,
+      });
     } catch (error) {
       await runtime?.stop();
       await disk?.close();
@@ -160,7 +156,7 @@ export class MeshCacheStore {
   }
 
   static #assemble(given: {
-    encoder: KeyEncoder;
+    keyEncoder: KeyEncoder;
     config: MeshCacheConfig;
     env: Environment;
     metrics: Metrics;
@@ -170,7 +166,7 @@ export class MeshCacheStore {
     disk: DiskStore | null;
     listeners: DiskListeners;
   }): MeshCacheStore {
-    const { encoder, config, env, metrics, reporting, runtime, region, disk, listeners } = given;
+    const { keyEncoder, config, env, metrics, reporting, runtime, region, disk, listeners } = given;
     const { rkey } = runtime.transport.registerMr(region.addr, region.length);
     const pool = new PublishedPool(region.addr, region.length, rkey, {
       policy: config.evictionPolicy,
@@ -228,13 +224,13 @@ export class MeshCacheStore {
       clock: env.clock,
     });
     reporting.attach(runtime, storeReporter(pool, disk, leaving.drain));
-    return new MeshCacheStore({
+    return new MeshCacheStore(CREATED, {
       runtime,
       metrics,
       pages,
       pool,
       region,
-      encoder,
+      keyEncoder,
       disk,
       promoter,
       reporting,
@@ -293,7 +289,7 @@ export class MeshCacheStore {
   async batchExists(keys: string[]): Promise<number> {
     return this.#turns.run(async () => {
       checkKeys('batchExists', keys);
-      const found = prefixLength(await this.#pages.exists(this.#encoder.encodeKeys(keys, MAIN_POOL)));
+      const found = prefixLength(await this.#pages.exists(this.keyEncoder.encodeKeys(keys, MAIN_POOL)));
       this.metrics.recordLookup(keys.length, found);
       return found;
     });
@@ -329,7 +325,7 @@ export class MeshCacheStore {
       const extra = transfers.filter((transfer) => transfer.name !== MAIN_POOL);
       const [kv, ...others] = await Promise.all(
         [MAIN_POOL, ...extra.map((transfer) => transfer.name)].map((name) =>
-          this.#pages.exists(this.#encoder.encodeKeys(keys, name)),
+          this.#pages.exists(this.keyEncoder.encodeKeys(keys, name)),
         ),
       );
       const hits = hybridHits(
@@ -349,7 +345,7 @@ export class MeshCacheStore {
   async set(key: string, source: bigint | Uint8Array, size?: number): Promise<boolean> {
     return this.#turns.run(async () => {
       checkKeys('set', [key]);
-      const [objectKey] = this.#encoder.encodeKeys([key], MAIN_POOL);
+      const [objectKey] = this.keyEncoder.encodeKeys([key], MAIN_POOL);
       return withPage('set', source, size, async (page) => {
         const [ok] = await this.#pages.set([objectKey as string], [page], 'named');
         return ok === true;
@@ -364,7 +360,7 @@ export class MeshCacheStore {
   async get(key: string, target?: bigint | Uint8Array, size?: number): Promise<Uint8Array | boolean | null> {
     return this.#turns.run(async () => {
       checkKeys('get', [key]);
-      const objectKeys = this.#encoder.encodeKeys([key], MAIN_POOL);
+      const objectKeys = this.keyEncoder.encodeKeys([key], MAIN_POOL);
       if (target === undefined) return this.#getCopy(objectKeys);
       return this.#getInto(objectKeys, target, size);
     });
@@ -378,7 +374,7 @@ export class MeshCacheStore {
     return this.#turns.run(async () => {
       checkKeys('batchSet', keys);
       const pages = pointerPages('batchSet', keys.length, ptrs, sizes);
-      return this.#pages.set(this.#encoder.encodeKeys(keys, MAIN_POOL), pages, 'named');
+      return this.#pages.set(this.keyEncoder.encodeKeys(keys, MAIN_POOL), pages, 'named');
     });
   }
 
@@ -388,7 +384,7 @@ export class MeshCacheStore {
       checkKeys('batchGet', keys);
       const pages = pointerPages('batchGet', keys.length, ptrs, sizes);
       checkDistinct('batchGet', pages);
-      return this.#pages.get(this.#encoder.encodeKeys(keys, MAIN_POOL), pages);
+      return this.#pages.get(this.keyEncoder.encodeKeys(keys, MAIN_POOL), pages);
     });
   }
 
@@ -399,18 +395,8 @@ export class MeshCacheStore {
 
   /** Counts of now, and counters since the store was created. */
   stats(): StoreStats {
-    const pool = this.#pool.stats();
-    return {
-      ...this.#pages.stats(),
-      poolEntries: pool.entries,
-      poolUsedBytes: pool.usedBytes,
-      poolCapacityBytes: pool.capacityBytes,
-      quarantinedBytes: pool.quarantinedBytes,
-      evictions: pool.evictions,
-      earlyReuses: pool.earlyReuses,
-      members: this.runtime.members().size,
-      disk: this.#disk?.info() ?? null,
-    };
+    const members = this.runtime.members().size;
+    return storeStats({ pages: this.#pages, pool: this.#pool, disk: this.#disk, members });
   }
 
   /**
@@ -422,7 +408,7 @@ export class MeshCacheStore {
   async delete(keys: readonly string[]): Promise<boolean[]> {
     return this.#turns.run(() => {
       checkKeys('delete', keys);
-      return this.#pages.delete(this.#encoder.encodeKeys(keys, MAIN_POOL));
+      return this.#pages.delete(this.keyEncoder.encodeKeys(keys, MAIN_POOL));
     });
   }
 
@@ -470,7 +456,7 @@ export class MeshCacheStore {
   #hostPages(method: string, name: string, keys: readonly string[], hostIndices: HostIndices): HostPages {
     checkKeys(method, keys);
     const pages = hostPoolPages(method, this.#hostPools.get(name), keys.length, hostIndices);
-    return { objectKeys: this.#encoder.encodeKeys(keys, name), pages };
+    return { objectKeys: this.keyEncoder.encodeKeys(keys, name), pages };
   }
 
   #prepare(method: string, transfers: readonly PoolTransfer[]): (HostPages & { readonly name: string })[] {
@@ -490,8 +476,8 @@ export class MeshCacheStore {
   }
 
   async #getCopy(objectKeys: readonly string[]): Promise<Uint8Array | null> {
-    const [length] = await this.#pages.lengths(objectKeys);
-    if (length === null || length === undefined || length > PAGE_MAX_BYTES || this.#closing) return null;
+    const length = await this.#pages.lengthOf(objectKeys[0] as string);
+    if (length === null || this.#closing) return null;
     const copy = new Uint8Array(length);
     return (await this.#getInto(objectKeys, copy, undefined)) ? copy : null;
   }

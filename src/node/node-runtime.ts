@@ -1,5 +1,5 @@
 import { type Environment, systemEnvironment } from '../base/environment.js';
-import { ClosedError } from '../base/errors.js';
+import { ArgumentError, ClosedError } from '../base/errors.js';
 import type { HybridClock } from '../base/hybrid-clock.js';
 import { type Endpoint, formatEndpoint, isEveryAddress } from '../base/network.js';
 import { type RandomSource, systemRandom } from '../base/random.js';
@@ -71,6 +71,11 @@ export class NodeRuntime {
   #members: ReadonlyMap<string, NodeInfo> = new Map();
 
   constructor(config: MeshCacheConfig, options: NodeRuntimeOptions = {}) {
+    if (typeof config?.discoveryEndpoints !== 'function') {
+      throw new ArgumentError(
+        'a node runtime needs a MeshCacheConfig: `new NodeRuntime(new MeshCacheConfig({ ... }))`',
+      );
+    }
     this.config = config;
     this.#env = securedEnvironment(config, options.env ?? systemEnvironment());
     this.#metricsEndpoint = options.metricsEndpoint;

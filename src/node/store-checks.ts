@@ -1,24 +1,8 @@
 import { totalmem } from 'node:os';
 import type { Environment } from '../base/environment.js';
-import { ArgumentError, ConfigError } from '../base/errors.js';
+import { ConfigError } from '../base/errors.js';
 import { formatSize } from '../base/sizes.js';
-import type { StorageConfig } from '../config.js';
 import type { HostRegion } from '../memory/host-region.js';
-
-/** Throws `ArgumentError` for ranks that cannot be. */
-export function checkRanks(storage: StorageConfig): void {
-  const { tpRank, tpSize, ppRank, ppSize } = storage;
-  for (const [name, rank, size] of [
-    ['tp', tpRank, tpSize],
-    ['pp', ppRank, ppSize],
-  ] as const) {
-    if (!Number.isSafeInteger(size) || size < 1 || !Number.isSafeInteger(rank) || rank < 0 || rank >= size) {
-      throw new ArgumentError(
-        `create: ${name}Rank ${rank} of ${name}Size ${size}; allowed are a size of at least 1 and a rank of 0 to size - 1`,
-      );
-    }
-  }
-}
 
 /**
  * Makes the system provide the pool's memory on the addon's threads: registering it with an RDMA device, which locks

@@ -62,6 +62,9 @@ export function hostPoolPages(
 ): CallerPage[] {
   if (pool === undefined) throw new ArgumentError(`${method}: no host memory pool is registered for these pages`);
   const pageSize = pool.pageSize ?? 1;
+  if (typeof hostIndices !== 'object') {
+    throw new ArgumentError(`${method}: the host indices must be an array of numbers, got ${typeof hostIndices}`);
+  }
   if (hostIndices?.length !== keyCount * pageSize) {
     throw new ArgumentError(
       `${method}: ${keyCount} keys with ${pageSize} tokens a page need ${keyCount * pageSize} host indices, got ${hostIndices?.length}`,

@@ -1,7 +1,7 @@
 import type { Clock } from '../base/clock.js';
 import { ClosedError } from '../base/errors.js';
 import type { HybridClock } from '../base/hybrid-clock.js';
-import { DROPPED_KEYS_MAX_COUNT, SET_ATTEMPTS_MAX_COUNT } from '../base/limits.js';
+import { DROPPED_KEYS_MAX_COUNT, PAGE_MAX_BYTES, SET_ATTEMPTS_MAX_COUNT } from '../base/limits.js';
 import type { Logger } from '../base/log.js';
 import type { DirectoryClient } from '../directory/client.js';
 import { Removals } from '../directory/removals.js';
@@ -166,17 +166,16 @@ export class PageStore {
     return results;
   }
 
-  /** Length in bytes of each page that this node or the directory has; null for the others. */
-  async lengths(keys: readonly string[]): Promise<(number | null)[]> {
+  /** Length in bytes of a page that this node or the directory has; null: neither has it, which counts as a miss. */
+  async lengthOf(key: string): Promise<number | null> {
     this.#checkOpen();
-    const lengths = this.locationsOf(keys).map((location) => location?.length ?? null);
-    const unknown = indicesWhere(lengths, (length) => length === null);
-    if (unknown.length === 0) return lengths;
-    const locations = await this.#parts.directory.get(unknown.map((i) => keys[i] as string));
-    unknown.forEach((i, j) => {
-      lengths[i] = locations[j]?.length ?? null;
-    });
-    return lengths;
+    const { clock, directory, metrics } = this.#parts;
+    const startMs = clock.nowMs();
+    const location = this.locationsOf([key])[0] ?? (await directory.get([key]))[0] ?? null;
+    if (location !== null && location.length <= PAGE_MAX_BYTES) return location.length;
+    this.#misses++;
+    metrics.recordReads('remote', { hits: 0, misses: 1, bytes: 0, seconds: (clock.nowMs() - startMs) / 1000 });
+    return null;
   }
 
   /** Which pages this node or the directory has. Not a use. */

@@ -234,6 +234,7 @@ test.serial('store: wrong arguments throw before anything is touched', async (t)
   await refused(() => a.batchSetV1(['k'], [0, 1]), /no host memory pool is registered/);
   await a.registerMemPoolHost(pool);
   await refused(() => a.batchSetV1(['k'], [0]), /1 keys with 2 tokens a page need 2 host indices, got 1/);
+  await refused(() => a.batchSetV1(['k'], '01' as never), /host indices must be an array of numbers, got string/);
   await refused(() => a.batchSet(['a', 'b'], [region.addr], [1]), /2 keys, 1 pointers and 1 sizes/);
   await refused(() => a.batchGet(['a'], [region.addr], [1, 2]), /1 keys, 1 pointers and 2 sizes/);
   await refused(() => a.set('k', 12345n, 10), /10 bytes from address 12345/);
