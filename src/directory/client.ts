@@ -7,6 +7,7 @@ import type { MetricsSink } from '../base/metrics-sink.js';
 import type { RpcClient } from '../rpc/client.js';
 import type { DataLocation } from '../types.js';
 import { countLookups, reportShard } from './directory-metrics.js';
+import { KnownRings, type Seniority } from './known-rings.js';
 import { LocationColumns } from './location-columns.js';
 import { OwnerChannels, type ResolveControl } from './owner-channels.js';
 import { askOwners } from './owner-search.js';
@@ -43,8 +44,6 @@ export interface DirectoryClientOptions {
    * Former rings must stay usable (see `rings`). Default 0.
    */
   readonly formerRingMs?: number;
-  /** Whether former owners are asked at all: what they know may be out of date, which nothing but a checksum shows. Default true. */
-  readonly asksFormerOwners?: boolean;
 }
 
 /** Locations given at once, or asked for batch by batch just before each is sent; null: nothing to announce. */
@@ -54,8 +53,6 @@ export type LocationSource =
 
 /** Identities that one client remembers having stated locations for: its own, in tests a few more. */
 const IDENTITIES_MAX_COUNT = 64;
-/** With owners changing faster than former rings expire, deletes follow so many changes. */
-const FORMER_RINGS_MAX_COUNT = 16;
 /** Keys that `get`, `exists` and `delete` look up and ask about before they leave the thread to others. */
 const SLICE_KEYS = 16_384;
 
@@ -77,19 +74,15 @@ export class DirectoryClient {
   readonly #identities = new Map<string, number>();
   readonly #clock: Clock;
   readonly #metrics: MetricsSink;
-  readonly #formerRingMs: number;
-  readonly #asksFormerOwners: boolean;
+  readonly #rings: KnownRings;
   readonly #onOwed: NonNullable<DirectoryClientOptions['onOwed']>;
   readonly #onOutdated: NonNullable<DirectoryClientOptions['onOutdated']>;
-  #ring: OwnerRing;
-  #formerRings: { readonly ring: OwnerRing; readonly untilMs: number }[] = [];
   #generation: number;
   #isSilent = false;
 
   constructor(ring: OwnerRing, resolveControl: ResolveControl, replicas: number, options: DirectoryClientOptions = {}) {
     if (!Number.isSafeInteger(replicas) || replicas < 1)
       throw new ArgumentError(`replicas must be 1 or more: ${replicas}`);
-    this.#ring = ring;
     this.#replicas = replicas;
     const env = options.env ?? systemEnvironment();
     this.#channels = new OwnerChannels({
@@ -104,8 +97,7 @@ export class DirectoryClient {
     });
     this.#clock = env.clock;
     this.#metrics = env.metrics;
-    this.#formerRingMs = options.formerRingMs ?? 0;
-    this.#asksFormerOwners = options.asksFormerOwners ?? true;
+    this.#rings = new KnownRings(ring, options.formerRingMs ?? 0, env.clock);
     // Without an incarnation, a later client of the same node is told from an earlier one by its statements only.
     this.#generation = options.incarnation === undefined ? Math.floor(env.clock.wallMs()) * 1000 : 0;
     this.#nodeId = options.nodeId ?? '';
@@ -136,20 +128,17 @@ export class DirectoryClient {
     this.#identities.set(this.#nodeId, incarnation);
   }
 
-  /** Calls from now on go by this ring. It may also be changed in place. */
-  setRing(ring: OwnerRing): void {
-    if (ring !== this.#ring && this.#formerRingMs > 0) {
-      this.#formerRings.push({ ring: this.#ring, untilMs: this.#clock.nowMs() + this.#formerRingMs });
-      if (this.#formerRings.length > FORMER_RINGS_MAX_COUNT) this.#formerRings.shift();
-    }
-    this.#ring = ring;
+  /**
+   * Calls from now on go by this ring. It may also be changed in place. With `seniority`, what no owner knows is for a while asked
+   * of those, too, that owned it before others had joined: also by a node that has just joined itself and has seen no former ring.
+   */
+  setRing(ring: OwnerRing, seniority?: Seniority): void {
+    this.#rings.set(ring, seniority);
   }
 
   /** The rings that this client may still ask: the current one and, for a while, former ones. */
   rings(): OwnerRing[] {
-    const nowMs = this.#clock.nowMs();
-    this.#formerRings = this.#formerRings.filter(({ untilMs }) => untilMs > nowMs);
-    return [this.#ring, ...this.#formerRings.map(({ ring }) => ring)];
+    return this.#rings.all();
   }
 
   /**
@@ -178,7 +167,7 @@ export class DirectoryClient {
     const columns = this.#state(locations);
     const codes = new Uint8Array(keys.length);
     if (this.#isSilent) return codes;
-    const ring = this.#ring;
+    const ring = this.#rings.current;
     const firstOwners = unlessHeld ? ownersOf(ring, keys, 1) : undefined;
     const outdated = new Set<number>();
     const held = new Set<number>();
@@ -415,8 +404,8 @@ export class DirectoryClient {
       const formerUntilMs = this.#clock.nowMs() + 2 * (this.#timeoutMs ?? RPC_CALL_TIMEOUT_MS);
       await askOwners(slice, {
         replicas: this.#replicas,
-        rings: () => this.rings(),
-        asksFormer: () => this.#asksFormerOwners && this.#clock.nowMs() < formerUntilMs,
+        rings: this.#rings,
+        asksFormer: () => this.#clock.nowMs() < formerUntilMs,
         ownNode: this.#localShard === undefined ? undefined : this.#nodeId,
         isReachable: (ownerId) => this.#channels.isReachable(ownerId),
         ask: async (ownerId, request) => {

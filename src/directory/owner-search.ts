@@ -1,13 +1,16 @@
+import type { KnownRings, Seniority } from './known-rings.js';
 import { addTo, eachRequest, NO_OWNER, type OwnerRing, ownersOf } from './owners.js';
 
 /** Former owners of one key that are asked about it, and former rings that are looked at for them, the latest first. */
-const FORMER_OWNERS_MAX_COUNT = 2;
+const FORMER_OWNERS_MAX_COUNT = 6;
 const FORMER_RINGS_MAX_COUNT = 4;
+/** Nodes from a key on among which its owners before others had joined are looked for. */
+const NEXT_NODES_COUNT = 32;
 
 export interface OwnerSearch {
   readonly replicas: number;
-  /** The current ring, and after it the former ones that may still be asked, oldest first. */
-  rings(): readonly OwnerRing[];
+  /** The current ring, and those by which others may know more. They may change meanwhile. */
+  readonly rings: Pick<KnownRings, 'current' | 'former' | 'seniority'>;
   /** The node whose shard is asked without a socket; undefined: none. */
   readonly ownNode: string | undefined;
   /** Whether a former owner can still be asked. */
@@ -25,7 +28,7 @@ export interface OwnerSearch {
  */
 export async function askOwners(keys: readonly string[], search: OwnerSearch): Promise<void> {
   const { replicas, ownNode } = search;
-  const [ring] = search.rings() as [OwnerRing];
+  const ring = search.rings.current;
   const { nodes } = ring;
   const owners = ownersOf(ring, keys, replicas);
   const rowOf = (i: number): Uint32Array => owners.subarray(i * replicas, (i + 1) * replicas);
@@ -66,7 +69,7 @@ async function askRound(
   return missing;
 }
 
-/** Of `left` those that have, or lately had, other owners than `askedOf` them by `ring`: these, the latest first. */
+/** Of `left` those that have, or lately had, other owners than `askedOf` them by `ring`: these, the likeliest to know first. */
 function furtherOwners(
   keys: readonly string[],
   left: readonly number[],
@@ -75,23 +78,61 @@ function furtherOwners(
   ring: OwnerRing,
 ): Map<number, string[]> {
   const further = new Map<number, string[]>();
-  const [current, ...former] = rings();
-  const others = [current, ...former.reverse()].filter((other) => other !== undefined && other !== ring) as OwnerRing[];
-  if (others.length === 0) return further;
   const leftKeys = left.map((i) => keys[i] as string);
-  for (const other of others.slice(0, FORMER_RINGS_MAX_COUNT)) {
+  const add = (i: number, ownerIds: readonly (string | undefined)[]): void => {
+    const known = further.get(i) ?? [];
+    const asked = askedOf(i);
+    for (const ownerId of ownerIds) {
+      if (known.length >= FORMER_OWNERS_MAX_COUNT) break;
+      if (ownerId === undefined || asked.includes(ownerId) || known.includes(ownerId)) continue;
+      if (isReachable(ownerId)) known.push(ownerId);
+    }
+    if (known.length > 0) further.set(i, known);
+  };
+  const { current, former, seniority } = rings;
+  if (seniority !== undefined) {
+    const count = Math.min(NEXT_NODES_COUNT, current.nodes.length);
+    const next = ownersOf(current, leftKeys, count);
+    for (const [row, i] of left.entries()) {
+      const chain = ownersBeforeJoins(next.subarray(row * count, (row + 1) * count), seniority, replicas);
+      add(
+        i,
+        chain.map((owner) => current.nodes[owner]),
+      );
+    }
+  }
+  const changed = [current, ...former.reverse()].filter((other) => other !== ring);
+  for (const other of changed.slice(0, FORMER_RINGS_MAX_COUNT)) {
     const owners = ownersOf(other, leftKeys, replicas);
     for (const [row, i] of left.entries()) {
-      let known = further.get(i) ?? [];
-      if (known.length >= FORMER_OWNERS_MAX_COUNT) continue;
-      const asked = askedOf(i);
-      for (const owner of owners.subarray(row * replicas, (row + 1) * replicas)) {
-        const ownerId = other.nodes[owner];
-        if (ownerId === undefined || asked.includes(ownerId) || known.includes(ownerId)) continue;
-        if (known.length < FORMER_OWNERS_MAX_COUNT && isReachable(ownerId)) known = [...known, ownerId];
-      }
-      if (known.length > 0) further.set(i, known);
+      add(
+        i,
+        Array.from(owners.subarray(row * replicas, (row + 1) * replicas), (owner) => other.nodes[owner]),
+      );
     }
   }
   return further;
+}
+
+/**
+ * Of the nodes from a key on, those after its owners that have been its first owner at some time while the members joined one after
+ * the other: each node that is older than all before it. Without those that came later it was the first one.
+ *
+ *     nodes from the key on     D    B    E    A    C          A is the oldest, E the youngest
+ *     first owner                    B         A               before D had joined, before B had
+ *
+ * The first one that is surely complete comes first, and the node next to the owners is always one of them, since clocks differ.
+ */
+function ownersBeforeJoins(next: Uint32Array, { startedMs, settledMs }: Seniority, replicas: number): number[] {
+  const chain: number[] = [];
+  let oldestMs = Number.POSITIVE_INFINITY;
+  for (const [rank, node] of next.entries()) {
+    if (node === NO_OWNER) break;
+    const nodeMs = startedMs[node] as number;
+    if (rank >= replicas && (rank === replicas || nodeMs <= oldestMs)) chain.push(node);
+    oldestMs = Math.min(oldestMs, nodeMs);
+  }
+  const settled = chain.findIndex((node) => (startedMs[node] as number) <= settledMs);
+  if (settled > 0) chain.unshift(...chain.splice(settled, 1));
+  return chain;
 }

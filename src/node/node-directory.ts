@@ -20,8 +20,6 @@ export interface NodeDirectoryOptions {
   readonly self: NodeInfo;
   readonly vnodes: number;
   readonly replicas: number;
-  /** Whether what a former owner of a key knows may be used, see {@link DirectoryClient}. */
-  readonly asksFormerOwners: boolean;
   /** After so long every node goes by a change of members. */
   readonly settleMs: number;
   readonly endpointOf: (nodeId: string) => Endpoint | undefined;
@@ -47,6 +45,7 @@ export class NodeDirectory {
   readonly #rings: OwnerRings;
   readonly #lost: LostStatements;
   readonly #replicas: number;
+  readonly #settleMs: number;
   readonly #env: Environment;
   #antiEntropy: AntiEntropy | undefined;
 
@@ -54,6 +53,7 @@ export class NodeDirectory {
     const { self, vnodes, replicas, settleMs, endpointOf, isLive, rpc, env } = options;
     const { nodeId, incarnation } = self;
     this.#replicas = replicas;
+    this.#settleMs = settleMs;
     this.#env = env;
     this.#rings = new OwnerRings(vnodes);
     const ring = this.#rings.make([nodeId]);
@@ -75,7 +75,6 @@ export class NodeDirectory {
       localShard: this.#shard,
       // Former owners forget after the delay, by their own clocks and by the news that reached them later.
       formerRingMs: 2 * settleMs,
-      asksFormerOwners: options.asksFormerOwners,
       versions: this.versions,
       displacedTold: () => this.#drops.told(),
       onOwed: (ownerId, keys, withCopies) => this.#owed?.owe(ownerId, keys, withCopies),
@@ -158,7 +157,9 @@ export class NodeDirectory {
     const ring = this.#rings.make([...after.keys()]);
     this.#memberIds = [...after.keys()];
     this.#owed?.membersChanged((nodeId) => after.has(nodeId));
-    this.client.setRing(ring);
+    // Nodes start by the wall clocks of their machines. Where these differ, others are asked, which know less but nothing wrong.
+    const startedMs = Float64Array.from(ring.nodes, (nodeId) => after.get(nodeId)?.incarnation ?? 0);
+    this.client.setRing(ring, { startedMs, settledMs: this.#env.clock.wallMs() - this.#settleMs });
     const incarnations = new Map([...after].map(([id, node]) => [id, node.incarnation]));
     this.#announcer.ownersChanged({ ring, incarnations });
     this.#upkeep.ownersChanged(ring);

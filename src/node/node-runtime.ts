@@ -285,7 +285,6 @@ export class NodeRuntime {
       self,
       vnodes: config.vnodes,
       replicas: config.directoryReplicas,
-      asksFormerOwners: config.verifyReads,
       settleMs: 1000 * (config.memberTtl + config.heartbeatInterval),
       endpointOf,
       isLive: (nodeId, incarnation) => this.#members.get(nodeId)?.incarnation === incarnation,

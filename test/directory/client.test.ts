@@ -421,16 +421,40 @@ test('directory: what a new owner has not been told yet is found with a former o
   await client.find(keys, (some) => shown.push(...some.map(([i]) => i)));
   t.is(shown.length, keys.length, 'each index once');
   t.deepEqual(await client.exists(['missing']), [false]);
-  const careful = new DirectoryClient(three, resolve, 2, {
-    rpc: newClient(t),
-    env,
-    formerRingMs: 1000,
-    asksFormerOwners: false,
-  });
-  careful.setRing(four);
-  t.false((await careful.exists(unknown)).includes(true), 'unless what is out of date must not be used');
   clock.advance(1000);
   t.false((await client.exists(unknown)).includes(true), 'a former owner may have forgotten it by then');
+});
+
+test('directory: a new node finds what others know that were owners before it and those that joined with it', async (t) => {
+  // Cause: it knew of no former rings.
+  const clock = new ManualClock();
+  const ids = ['n1', 'n2', 'n3', 'n4', 'n5', 'new'];
+  const { nodes, ring, resolve } = await startNodes(t, ids, { env: testEnvironment() });
+  const two = new ConsistentHashRing(160);
+  two.setNodes(['n1', 'n2']);
+  const entries = entriesOf(600);
+  const keys = [...entries.keys()];
+  await new DirectoryClient(two, resolve, 1, { rpc: newClient(t) }).put(entries);
+  const own = { nodeId: 'new', localShard: nodes.get('new')?.shard as DirectoryShard };
+  const env = testEnvironment({ clock });
+  const client = new DirectoryClient(ring, resolve, 1, { ...own, rpc: newClient(t), env, formerRingMs: 1000 });
+  t.true((await client.exists(keys)).includes(false), 'most have new owners');
+  // In the order of the ring's nodes, which is that of their names.
+  for (const startedMs of [
+    [10, 20, 30, 40, 50, 60],
+    [10, 20, 50, 40, 30, 60],
+    [10, 20, 30, 30, 30, 30],
+  ]) {
+    for (const settledMs of [0, 20, 1000]) {
+      client.setRing(ring, { startedMs, settledMs });
+      t.false((await client.exists(keys)).includes(false), `${startedMs} ${settledMs}`);
+    }
+  }
+  const found = await client.get(keys);
+  t.true(found.every((location, i) => location?.rkey === i));
+  t.deepEqual(await client.exists(['missing']), [false]);
+  clock.advance(1000);
+  t.true((await client.exists(keys)).includes(false), 'not for ever');
 });
 
 test('directory: a later client of the same node is not ignored for its counter', async (t) => {

@@ -26,7 +26,6 @@ async function newNode(t: ExecutionContext, nodeId: string) {
   const directory = new NodeDirectory({
     self,
     vnodes: 160,
-    asksFormerOwners: true,
     replicas: 2,
     settleMs: 8000,
     endpointOf: (id) => {

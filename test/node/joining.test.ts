@@ -1,0 +1,54 @@
+import test, { type ExecutionContext } from 'ava';
+import type { MeshCacheStore } from '../../src/node/meshcache-store.js';
+import { content, freePort, until } from '../support.js';
+import { createStore } from './store-fixture.js';
+
+const PAGES_COUNT = 600;
+const PAGE_BYTES = 256;
+const KEYS = Array.from({ length: PAGES_COUNT }, (_, i) => `page ${i}`);
+const SETTINGS = { directory_replicas: 1, global_segment_size: '2mb' };
+
+/** Nodes that have set all pages, each its share; `join` adds one and resolves with what `create()` resolves with. */
+async function filledCluster(t: ExecutionContext, count: number, extra: Record<string, unknown> = {}) {
+  const port = await freePort();
+  const stores: MeshCacheStore[] = [];
+  t.teardown(() => Promise.all(stores.map((store) => store.close())));
+  const join = async (more: Record<string, unknown> = {}): Promise<MeshCacheStore> => {
+    const store = await createStore(port, { ...SETTINGS, ...extra, ...more });
+    stores.push(store);
+    return store;
+  };
+  for (let i = 0; i < count; i++) await join();
+  await until(() => stores.every((store) => store.stats().members === count));
+  const set = KEYS.map((key, i) => (stores[i % count] as MeshCacheStore).set(key, content(i, PAGE_BYTES)));
+  t.false((await Promise.all(set)).includes(false));
+  return { stores, join };
+}
+
+/** Pages that the node says exist, and those of them that it reads with the right bytes, all asked for at once. */
+async function foundBy(store: MeshCacheStore): Promise<{ existing: number; read: number }> {
+  const existence = Promise.all(KEYS.map((key) => store.exists(key)));
+  const pages = await Promise.all(KEYS.map((key) => store.get(key)));
+  const isRight = (page: Uint8Array | null, i: number): boolean =>
+    page !== null && Buffer.compare(page, content(i, PAGE_BYTES)) === 0;
+  return { existing: (await existence).filter(Boolean).length, read: pages.filter(isRight).length };
+}
+
+const ALL = { existing: PAGES_COUNT, read: PAGES_COUNT };
+
+for (const verify_reads of [true, false]) {
+  test.serial(`joining: the fourth of four nodes finds all pages at once, verify_reads ${verify_reads}`, async (t) => {
+    // Cause: it owned keys whose entries it had not been told yet, and knew no former owners to ask.
+    const { join } = await filledCluster(t, 3, { verify_reads, reuse_quarantine_ms: 60_000 });
+    t.deepEqual(await foundBy(await join()), ALL);
+  });
+}
+
+test.serial('joining: nodes that join at the same time find all pages at once, and so do the others', async (t) => {
+  const { stores, join } = await filledCluster(t, 3);
+  for (let round = 0; round < 3; round++) {
+    const found = await Promise.all(Array.from({ length: 3 }, async () => foundBy(await join())));
+    t.deepEqual(found, [ALL, ALL, ALL], `round ${round}`);
+    for (const store of stores) t.deepEqual(await foundBy(store), ALL, `round ${round}`);
+  }
+});
