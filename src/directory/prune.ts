@@ -9,11 +9,13 @@ export interface Owned {
   readonly replicas: number;
   /** The ring of now, asked for each slice; undefined: end. */
   ring(): OwnerRing | undefined;
+  /** Rings of before by which others may still ask this node; default: none. */
+  formerRings?(): readonly OwnerRing[];
 }
 
 /**
- * Forgets the keys that `nodeId` does not own by the ring (any more): nobody asks it for them. To be called some time after
- * owners have changed, when every node goes by the new ring. Leaves the thread to others between slices; returns the
+ * Forgets the keys that `nodeId` does not own by the ring (any more), nor by a former one that counts: nobody asks it for them. To
+ * be called some time after owners have changed, when every node goes by the new ring. Leaves the thread to others between slices; returns the
  * number of keys forgotten, 0 when the node is not on the ring.
  */
 export async function pruneShard(shard: DirectoryShard, owned: Owned, clock: Pick<Clock, 'yield'>): Promise<number> {
@@ -33,9 +35,15 @@ function forgetForeign(shard: DirectoryShard, owned: Owned, keys: readonly strin
   const ring = owned.ring();
   const own = ring?.nodes.indexOf(owned.nodeId) ?? -1;
   if (ring === undefined || own < 0) return 0;
-  const { replicas } = owned;
-  const owners = ownersOf(ring, keys, replicas);
-  const foreign = keys.filter((_, i) => !owners.subarray(i * replicas, (i + 1) * replicas).includes(own));
+  let foreign = keys;
+  for (const one of [ring, ...(owned.formerRings?.() ?? [])]) foreign = foreignBy(one, foreign, owned);
   shard.forget(foreign);
   return foreign.length;
+}
+
+function foreignBy(ring: OwnerRing, keys: readonly string[], { nodeId, replicas }: Owned): readonly string[] {
+  const own = ring.nodes.indexOf(nodeId);
+  if (own < 0 || keys.length === 0) return keys;
+  const owners = ownersOf(ring, keys, replicas);
+  return keys.filter((_, i) => !owners.subarray(i * replicas, (i + 1) * replicas).includes(own));
 }

@@ -5,6 +5,8 @@ import { pruneShard } from '../directory/prune.js';
 import type { DirectoryShard } from '../directory/shard.js';
 
 const SWEEP_SLICE_KEYS = 4096;
+/** Of more rings within the delay, those after the first are left out: in a join storm that one gave this node the most keys. */
+const FORMER_RINGS_MAX_COUNT = 16;
 
 export interface ShardUpkeepOptions {
   readonly shard: DirectoryShard;
@@ -19,6 +21,8 @@ export interface ShardUpkeepOptions {
 export class ShardUpkeep {
   readonly #options: ShardUpkeepOptions;
   #ring: OwnerRing | undefined;
+  /** Those that were followed by another one within the delay, the oldest first. */
+  #former: { readonly ring: OwnerRing; readonly untilMs: number }[] = [];
   #cancelPrune: (() => void) | undefined;
   #cancelTurn: (() => void) | undefined;
   #removalsTurnMs: number;
@@ -30,22 +34,22 @@ export class ShardUpkeep {
   }
 
   /**
-   * Keys that are not owned any more go when the delay has passed since the first change that was not followed by that, by
-   * the ring of then: nodes that come and go all the time must not put it off for ever.
+   * A key goes when it has not been owned for the delay: until then a new owner may not have been told of it, and others ask this
+   * node. Looked at when the delay has passed since the first change that was not followed by that: nodes that come and go all the
+   * time must not put it off for ever.
    */
   ownersChanged(ring: OwnerRing): void {
     const { clock, pruneDelayMs } = this.#options;
+    if (this.#ring !== undefined) this.#former.push({ ring: this.#ring, untilMs: clock.nowMs() + pruneDelayMs });
+    if (this.#former.length > FORMER_RINGS_MAX_COUNT) this.#former.splice(1, 1);
     this.#ring = ring;
     void this.#sweep(ring);
-    this.#cancelPrune ??= clock.after(pruneDelayMs, () => {
-      this.#cancelPrune = undefined;
-      void this.#prune();
-    });
+    this.#pruneLater();
   }
 
   /** The rings that this may still ask. */
   rings(): OwnerRing[] {
-    return this.#ring === undefined ? [] : [this.#ring];
+    return this.#ring === undefined ? [] : [this.#ring, ...this.#formerRings()];
   }
 
   /** From now on looks now and then for what is void: what nodes have renounced, and last words of those that had gone. */
@@ -69,6 +73,7 @@ export class ShardUpkeep {
   stop(): void {
     this.#stopped = true;
     this.#ring = undefined;
+    this.#former = [];
     this.#cancelPrune?.();
     this.#cancelTurn?.();
   }
@@ -80,6 +85,24 @@ export class ShardUpkeep {
 
   async #prune(): Promise<void> {
     const { shard, nodeId, replicas, clock } = this.#options;
-    await pruneShard(shard, { nodeId, replicas, ring: () => this.#ring }, clock);
+    const rings = { ring: () => this.#ring, formerRings: () => this.#formerRings() };
+    const isLast = this.#formerRings().length === 0;
+    await pruneShard(shard, { nodeId, replicas, ...rings }, clock);
+    // What was kept for a former ring's sake goes later.
+    if (!isLast && !this.#stopped) this.#pruneLater();
+  }
+
+  #pruneLater(): void {
+    const { clock, pruneDelayMs } = this.#options;
+    this.#cancelPrune ??= clock.after(pruneDelayMs, () => {
+      this.#cancelPrune = undefined;
+      void this.#prune();
+    });
+  }
+
+  #formerRings(): OwnerRing[] {
+    const nowMs = this.#options.clock.nowMs();
+    this.#former = this.#former.filter(({ untilMs }) => untilMs > nowMs);
+    return this.#former.map(({ ring }) => ring);
   }
 }

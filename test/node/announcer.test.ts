@@ -237,14 +237,38 @@ test('upkeep: nodes that come and go all the time do not put pruning off for eve
   const upkeep = new ShardUpkeep({ shard, nodeId: 'a', replicas: 1, pruneDelayMs: 1000, clock });
   t.teardown(() => upkeep.stop());
   const [two, three] = [viewOf('a', 'b'), viewOf('a', 'b', 'c')];
-  upkeep.ownersChanged(three.ring);
-  clock.advance(600);
   upkeep.ownersChanged(two.ring);
+  clock.advance(600);
+  upkeep.ownersChanged(three.ring);
   clock.advance(399);
   t.is(shard.stats().keys, KEYS.length);
   clock.advance(1);
-  t.is(shard.stats().keys, ownedBy(two, 'a').length);
+  t.is(shard.stats().keys, ownedBy(two, 'a').length, 'what has been owned within the delay stays');
+  await until(() => clock.pendingCount === 1);
+  clock.advance(1000);
+  t.is(shard.stats().keys, ownedBy(three, 'a').length);
+  await new Promise((resolve) => setImmediate(resolve));
   t.is(clock.pendingCount, 0);
+  t.deepEqual(upkeep.rings(), [three.ring]);
+});
+
+test('upkeep: what a node has owned until a moment ago stays, however long ago the change before was', async (t) => {
+  // Cause: all went by the ring of the moment when the first change was old enough; those who joined just then were not told yet.
+  const clock = new ManualClock();
+  const shard = new DirectoryShard();
+  for (const key of KEYS) putOne(shard, key);
+  const upkeep = new ShardUpkeep({ shard, nodeId: 'a', replicas: 1, pruneDelayMs: 1000, clock });
+  t.teardown(() => upkeep.stop());
+  const [one, two] = [viewOf('a'), viewOf('a', 'b')];
+  upkeep.ownersChanged(one.ring);
+  clock.advance(999);
+  upkeep.ownersChanged(two.ring);
+  clock.advance(1);
+  t.is(shard.stats().keys, KEYS.length);
+  t.deepEqual(upkeep.rings(), [two.ring, one.ring]);
+  await until(() => clock.pendingCount === 1);
+  clock.advance(1000);
+  t.is(shard.stats().keys, ownedBy(two, 'a').length);
 });
 
 test('rings: those that nobody uses are freed, the others stay', (t) => {
