@@ -144,6 +144,8 @@ export const DIRECTORY_KEY_MAX_BYTES = KEY_MAX_BYTES + 1 * KIB;
 export const DIRECTORY_QUEUE_MAX_KEYS = 2 * CALL_MAX_KEYS;
 /** Requests of one call that are under way to one owner. */
 export const DIRECTORY_REQUESTS_IN_FLIGHT_MAX_COUNT = 4;
+/** A search that has taken longer asks the owners again, after the former ones. */
+export const DIRECTORY_SEARCH_LATE_MS = 250;
 /** Keys that one shard holds; new ones are refused beyond it. */
 export const DIRECTORY_SHARD_MAX_KEYS = 8_000_000;
 /** Nodes whose locations a reader wants only when there is no other. */

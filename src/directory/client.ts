@@ -2,7 +2,7 @@ import type { Clock } from '../base/clock.js';
 import { type Environment, systemEnvironment } from '../base/environment.js';
 import { ArgumentError } from '../base/errors.js';
 import { HybridClock } from '../base/hybrid-clock.js';
-import { DIRECTORY_KEY_MAX_BYTES, RPC_CALL_TIMEOUT_MS } from '../base/limits.js';
+import { DIRECTORY_KEY_MAX_BYTES, DIRECTORY_SEARCH_LATE_MS, RPC_CALL_TIMEOUT_MS } from '../base/limits.js';
 import type { MetricsSink } from '../base/metrics-sink.js';
 import type { RpcClient } from '../rpc/client.js';
 import type { DataLocation } from '../types.js';
@@ -401,10 +401,12 @@ export class DirectoryClient {
     this.#check(keys);
     await this.#inSlices(keys, async (slice, start) => {
       // Owners that are silent cost a deadline each, one rank after the other.
-      const formerUntilMs = this.#clock.nowMs() + 2 * (this.#timeoutMs ?? RPC_CALL_TIMEOUT_MS);
+      const startedMs = this.#clock.nowMs();
+      const formerUntilMs = startedMs + 2 * (this.#timeoutMs ?? RPC_CALL_TIMEOUT_MS);
       await askOwners(slice, {
         replicas: this.#replicas,
         rings: this.#rings,
+        isLate: () => this.#clock.nowMs() - startedMs > DIRECTORY_SEARCH_LATE_MS,
         asksFormer: () => this.#clock.nowMs() < formerUntilMs,
         ownNode: this.#localShard === undefined ? undefined : this.#nodeId,
         isReachable: (ownerId) => this.#channels.isReachable(ownerId),

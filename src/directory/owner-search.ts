@@ -17,6 +17,8 @@ export interface OwnerSearch {
   isReachable(ownerId: string): boolean;
   /** Whether former owners are asked after those of now: not when these have taken as long as a call may. */
   asksFormer(): boolean;
+  /** Whether answers have taken so long that owners may have been told, and former ones have forgotten, in between. */
+  isLate(): boolean;
   /** Returns the indices that it has found nothing for. */
   ask(ownerId: string, request: number[]): Promise<number[]>;
 }
@@ -33,20 +35,26 @@ export async function askOwners(keys: readonly string[], search: OwnerSearch): P
   const owners = ownersOf(ring, keys, replicas);
   const rowOf = (i: number): Uint32Array => owners.subarray(i * replicas, (i + 1) * replicas);
   const own = ownNode === undefined ? -1 : nodes.indexOf(ownNode);
-  let left = keys.map((_, i) => i);
-  for (let rank = own < 0 ? 0 : -1; rank < replicas && left.length > 0; rank++) {
-    left = await askRound(keys, left, search, (i) => {
-      const row = rowOf(i);
-      const owner = rank < 0 ? (row.includes(own) ? own : NO_OWNER) : (row[rank] as number);
-      return owner === NO_OWNER || (rank >= 0 && owner === own) ? undefined : nodes[owner];
-    });
-  }
+  const askByRank = async (wanted: readonly number[]): Promise<readonly number[]> => {
+    let missing = wanted;
+    for (let rank = own < 0 ? 0 : -1; rank < replicas && missing.length > 0; rank++) {
+      missing = await askRound(keys, missing, search, (i) => {
+        const row = rowOf(i);
+        const owner = rank < 0 ? (row.includes(own) ? own : NO_OWNER) : (row[rank] as number);
+        return owner === NO_OWNER || (rank >= 0 && owner === own) ? undefined : nodes[owner];
+      });
+    }
+    return missing;
+  };
+  let left = await askByRank(keys.map((_, i) => i));
   if (left.length === 0 || !search.asksFormer()) return;
   const further = furtherOwners(keys, left, search, (i) => Array.from(rowOf(i), (owner) => nodes[owner]), ring);
   for (let round = 0; round < FORMER_OWNERS_MAX_COUNT && further.size > 0 && left.length > 0; round++) {
     if (!search.asksFormer()) return;
     left = await askRound(keys, left, search, (i) => further.get(i)?.[round]);
   }
+  const again = left.filter((i) => further.has(i));
+  if (again.length > 0 && search.isLate() && search.asksFormer()) await askByRank(again);
 }
 
 /** Asks about each key whom `ownerOf` names, if anybody; returns the keys that have not been found. */
@@ -121,18 +129,19 @@ function furtherOwners(
  *     nodes from the key on     D    B    E    A    C          A is the oldest, E the youngest
  *     first owner                    B         A               before D had joined, before B had
  *
- * The first one that is surely complete comes first, and the node next to the owners is always one of them, since clocks differ.
+ * It ends with the first one that has been there for long: whoever was owner before that one has forgotten the key. That one knows the
+ * most, and comes first. The node next to the owners is always one of them, since clocks differ.
  */
 function ownersBeforeJoins(next: Uint32Array, { startedMs, settledMs }: Seniority, replicas: number): number[] {
   const chain: number[] = [];
   let oldestMs = Number.POSITIVE_INFINITY;
   for (const [rank, node] of next.entries()) {
-    if (node === NO_OWNER) break;
+    if (node === NO_OWNER || (rank > replicas && oldestMs <= settledMs)) break;
     const nodeMs = startedMs[node] as number;
-    if (rank >= replicas && (rank === replicas || nodeMs <= oldestMs)) chain.push(node);
+    if (rank === replicas || (rank > replicas && nodeMs <= oldestMs)) chain.push(node);
     oldestMs = Math.min(oldestMs, nodeMs);
   }
-  const settled = chain.findIndex((node) => (startedMs[node] as number) <= settledMs);
-  if (settled > 0) chain.unshift(...chain.splice(settled, 1));
+  const last = chain.at(-1);
+  if (last !== undefined && (startedMs[last] as number) <= settledMs) chain.unshift(...chain.splice(-1));
   return chain;
 }
