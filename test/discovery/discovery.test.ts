@@ -1,4 +1,5 @@
-import test from 'ava';
+import net from 'node:net';
+import test, { type ExecutionContext } from 'ava';
 import { DISCOVERY_START_TIMEOUT_MS } from '../../src/base/limits.js';
 import { seededRandom, systemRandom } from '../../src/base/random.js';
 import { DiscoveryClient } from '../../src/discovery/client.js';
@@ -303,4 +304,57 @@ test('discovery: times and addresses that are none are refused', (t) => {
   for (const addr of [undefined, 7000, ['head:7000']]) {
     t.throws(() => new DiscoveryClient(addr as never, nodeOf('a'), { env }), { code: 'ERR_CONFIG' });
   }
+});
+
+/** A port that takes connections at once, and passes them on to `port` when it is opened. */
+async function gateTo(t: ExecutionContext, port: number) {
+  let open: () => void = () => {};
+  const opened = new Promise<void>((resolve) => {
+    open = resolve;
+  });
+  const sockets = new Set<net.Socket>();
+  const gate = net.createServer(async (socket) => {
+    sockets.add(socket.on('error', () => {}));
+    await opened;
+    const onward = net.connect(port, '127.0.0.1').on('error', () => {});
+    sockets.add(onward);
+    socket.pipe(onward).pipe(socket);
+  });
+  await new Promise<void>((resolve) => gate.listen(0, '127.0.0.1', resolve));
+  t.teardown(() => {
+    for (const socket of sockets) socket.destroy();
+    gate.close();
+  });
+  return { port: (gate.address() as net.AddressInfo).port, open };
+}
+
+test('discovery: a node does not start with what its own master knows while another one may answer', async (t) => {
+  // Cause: the own master, which has just started and knows nobody, answers first: the node went on as if it was alone.
+  const [own, other] = [await startMaster(t), await startMaster(t)];
+  const b = newMember(t, other.addr, nodeOf('b'));
+  await b.client.start();
+  const gate = await gateTo(t, other.port);
+  const isOwnMaster = (masterId: string): boolean => masterId === own.master.masterId;
+  const a = newMember(t, `${own.addr},127.0.0.1:${gate.port}`, nodeOf('a'), { isOwnMaster });
+  let hasStarted = false;
+  const starting = a.client.start().then(() => {
+    hasStarted = true;
+  });
+  await until(() => a.client.isReachable);
+  await new Promise((resolve) => setImmediate(resolve));
+  t.false(hasStarted);
+  gate.open();
+  await starting;
+  t.is(a.ids(), 'a,b');
+});
+
+test('discovery: a node starts with what its own master knows when no other one can be reached', async (t) => {
+  const own = await startMaster(t);
+  const clock = new ManualClock();
+  const isOwnMaster = (masterId: string): boolean => masterId === own.master.masterId;
+  const addr = `${own.addr},127.0.0.1:${await freePort()}`;
+  // The clock stands still: the time limit is not what ends it.
+  const a = newMember(t, addr, nodeOf('a'), { isOwnMaster, env: testEnvironment({ clock }) });
+  await a.client.start();
+  t.is(a.ids(), 'a');
 });
