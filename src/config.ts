@@ -68,6 +68,8 @@ export interface MeshCacheConfigFields {
   readonly metricsDashboard: boolean;
   /** Bearer token that the metrics server asks for; without it everybody who reaches it may read. */
   readonly metricsToken: string | undefined;
+  /** A new store waits until the other nodes have announced their pages to it. */
+  readonly waitForDirectory: boolean;
   /** Must be the same on all nodes. */
   readonly verifyReads: boolean;
   /** Must be the same on all nodes when `verifyReads` is off. */
@@ -249,6 +251,7 @@ const SCHEMA: Readonly<Record<string, Field>> = {
   metrics_port: integer(0, 65535, 31997),
   metrics_dashboard: flag(true),
   metrics_token: text('visible characters without spaces', undefined, /^\s*(?!\[secret\]\s*$)[\x21-\x7e]+\s*$/),
+  wait_for_directory: flag(false),
   verify_reads: flag(true),
   reuse_quarantine_ms: decimal(0, 3_600_000, 1000, 'milliseconds'),
   eviction_policy: choice(EVICTION_POLICIES, 'lru'),
@@ -308,6 +311,7 @@ export class MeshCacheConfig implements MeshCacheConfigFields {
   declare readonly metricsPort: number;
   declare readonly metricsDashboard: boolean;
   declare readonly metricsToken: string | undefined;
+  declare readonly waitForDirectory: boolean;
   declare readonly verifyReads: boolean;
   declare readonly reuseQuarantineMs: number;
   declare readonly evictionPolicy: EvictionPolicy;

@@ -189,6 +189,10 @@ export const ANNOUNCE_SPREAD_PER_NODE_MS = 2;
 export const ANNOUNCE_RETRY_MAX_MS = 8_000;
 /** An owner that asks for everything again gets it so often, at the most. */
 export const ANNOUNCE_ASKED_GAP_MS = 5_000;
+/** With `wait_for_directory`, a node waits so long for the others to announce their pages to it; it asks them so often, so many at once. */
+export const SHARD_FILLING_TIMEOUT_MS = 30_000;
+export const SHARD_FILLING_POLL_MS = 50;
+export const SHARD_FILLING_IN_FLIGHT_MAX_COUNT = 32;
 
 export const MEMBERS_MAX_COUNT = 4096;
 /** Points of one hash ring: nodes times vnodes. */

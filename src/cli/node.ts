@@ -40,7 +40,10 @@ export async function runNode(options: NodeOptions, context: CommandContext): Pr
   const config = parseConfiguration(configuration);
   const starting = createStore(configuration, config);
   const store = await Promise.race([starting, aborted(context.signal)]);
-  if (store !== undefined) {
+  if (store !== undefined && config.waitForDirectory) {
+    await Promise.race([store.runtime.waitForDirectory(), aborted(context.signal)]);
+  }
+  if (store !== undefined && !context.signal.aborted) {
     context.print(readyLine(store, config, options.json));
     await Promise.race([aborted(context.signal), store.drained]);
   }
@@ -79,7 +82,8 @@ async function createStore(configuration: Configuration, config: MeshCacheConfig
       ppRank: 0,
       ppSize: 1,
       isMlaModel: false,
-      extraConfig: configuration.mapping,
+      // Waited for above, where a signal ends it.
+      extraConfig: { ...configuration.mapping, wait_for_directory: false },
     });
   } catch (error) {
     // A node that is running does without a disk that fails: this one cannot be used as it is configured.

@@ -88,6 +88,12 @@ export class Announcer {
     this.#tellLater(ownerId, dueMs - nowMs);
   }
 
+  /** Whether this start of an owner has been told of every page that it had to be told of, since it became a member. */
+  hasAnnounced(ownerId: string, incarnation: number): boolean {
+    const isMember = this.#views.every(({ incarnations }) => incarnations.get(ownerId) === incarnation);
+    return isMember && !this.#failures.has(ownerId) && !this.#retries.has(ownerId);
+  }
+
   /** The rings that this may still ask. */
   rings(): OwnerRing[] {
     return this.#views.map(({ ring }) => ring);

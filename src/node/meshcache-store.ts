@@ -106,8 +106,9 @@ export class MeshCacheStore {
   /**
    * Starts a node and joins the cluster. Resolves although no discovery master answers yet: the node
    * then works alone, says so in the log, and joins when one appears. Over RDMA it also waits until the system has
-   * provided the pool's memory. Throws `ConfigError`, also when a discovery master refuses the node because settings that
-   * must be alike differ, and `DiskError` when the disk tier cannot be opened.
+   * provided the pool's memory; with `wait_for_directory`, until the other nodes have announced their pages to it, for half a
+   * minute at most. Throws `ConfigError`, also when a discovery master refuses the node because settings that must be alike differ,
+   * and `DiskError` when the disk tier cannot be opened.
    */
   static async create(storage: StorageConfig, environment: Partial<Environment> = {}): Promise<MeshCacheStore> {
     const config = MeshCacheConfig.fromExtraConfig(storage?.extraConfig ?? {});
@@ -135,7 +136,7 @@ export class MeshCacheStore {
       disk = await openDisk(part, config, { nodeId, env, listeners });
       await runtime.start();
       if (runtime.transport.protocol === 'rdma') await providePool(region, env);
-      return MeshCacheStore.#assemble({
+      const store = MeshCacheStore.#assemble({
         keyEncoder,
         config,
         env,
@@ -146,6 +147,8 @@ export class MeshCacheStore {
         disk,
         listeners,
       });
+      if (config.waitForDirectory) await runtime.waitForDirectory();
+      return store;
     } catch (error) {
       await runtime?.stop();
       await disk?.close();

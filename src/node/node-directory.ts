@@ -14,6 +14,7 @@ import { LostStatements } from './lost-statements.js';
 import { OwedStatements } from './owed-statements.js';
 import { OwnerRings } from './owner-rings.js';
 import { type DropReason, PageDrops } from './page-drops.js';
+import { ShardFilling } from './shard-filling.js';
 import { ShardUpkeep } from './shard-upkeep.js';
 
 export interface NodeDirectoryOptions {
@@ -98,6 +99,7 @@ export class NodeDirectory {
     new DirectoryServer({ shard: this.#shard, displacedTold: () => this.#drops.told() }).attach(server);
     this.#drops.handle(server, (keys, voidBelow, reason) => this.#drop(keys, voidBelow, reason));
     LostStatements.handle(server, (ownerId) => this.#announcer.announceTo(ownerId));
+    ShardFilling.handle(server, (ownerId, incarnation) => this.#announcer.hasAnnounced(ownerId, incarnation));
   }
 
   announceFrom(publications: Publications): void {

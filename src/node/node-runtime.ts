@@ -26,6 +26,7 @@ import { ownAddressTowards } from './own-address.js';
 import { packageVersion } from './package-version.js';
 import { type PageNoticeHandler, PageNotices } from './page-notices.js';
 import { Promotions } from './promotions.js';
+import { ShardFilling } from './shard-filling.js';
 
 /** What a {@link NodeRuntime} takes beside its configuration. */
 export interface NodeRuntimeOptions {
@@ -51,6 +52,7 @@ interface RunningParts {
   readonly master: EmbeddedMaster;
   readonly discovery: DiscoveryClient;
   readonly clusterReporter: ClusterReporter;
+  readonly filling: ShardFilling;
 }
 
 /** One node without its pool: transport, control plane, directory shard and membership, wired together. */
@@ -187,6 +189,14 @@ export class NodeRuntime {
     const { ownDirectory, discovery } = this.#running();
     ownDirectory.client.setSilent(true);
     await discovery.stop();
+  }
+
+  /**
+   * Resolves with true when every node that was a member before this one has announced its pages to it, or has left; with false when
+   * SHARD_FILLING_TIMEOUT_MS are over, or the node is stopped.
+   */
+  waitForDirectory(): Promise<boolean> {
+    return this.#running().filling.filled();
   }
 
   /** @internal For telling other nodes what became of reads of their pages. */
@@ -337,6 +347,14 @@ export class NodeRuntime {
       rpc: rpcClient,
       clock: env.clock,
     });
+    const filling = new ShardFilling({
+      nodeId: this.nodeId,
+      rpc: rpcClient,
+      env,
+      members: () => this.#members,
+      isJoined: () => discovery.isReachable,
+    });
+    this.#stops.push(async () => filling.stop());
     return {
       chosen,
       transport,
@@ -349,6 +367,7 @@ export class NodeRuntime {
       master,
       discovery,
       clusterReporter,
+      filling,
     };
   }
 

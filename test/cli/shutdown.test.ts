@@ -61,6 +61,31 @@ test.serial(
   },
 );
 
+test.serial('shutdown: SIGTERM ends a node that waits for the directory, before it is ready', async (t) => {
+  // Nobody listens there, and it is not this node's own address: there is no master to join.
+  const args = [
+    '--discovery-addr',
+    `127.0.0.9:${await freePort()}`,
+    '--pool',
+    '16mb',
+    '-o',
+    'local_hostname=127.0.0.1',
+  ];
+  const more = ['-o', 'protocol=tcp', '-o', 'metrics_port=0', '-o', 'wait_for_directory=true'];
+  const child = startCli(['node', ...args, ...more], { env: { MESHCACHE_LOG: 'info' } });
+  t.teardown(() => void child.kill('SIGKILL'));
+  const ended = collect(child);
+  let log = '';
+  child.stderr?.on('data', (text: string) => {
+    log += text;
+  });
+  await until(() => log.includes('node started'));
+  child.kill('SIGTERM');
+  const { status, stdout, stderr } = await ended;
+  t.is(status, 0, stderr);
+  t.is(stdout, '');
+});
+
 test.serial('shutdown: what waits for the disk is written first', async (t) => {
   const setup = { pages: 80, pageBytes: 2 ** 20 };
   const config = {

@@ -74,6 +74,26 @@ test('announcer: an owner that does not answer is told again, until it has taken
   t.is(clock.pendingCount, 0);
 });
 
+test('announcer: an owner has been told when it has taken everything, as the start that it is', async (t) => {
+  const after = viewOf('a', 'b');
+  const { clock, directory, announcer } = newAnnouncer(t, viewOf('a'));
+  let attempts = 0;
+  directory.answer = async () => ++attempts > 1;
+  t.false(announcer.hasAnnounced('b', 1), 'no member');
+  announcer.ownersChanged(after);
+  t.false(announcer.hasAnnounced('b', 1));
+  await until(() => attempts === 1 && clock.pendingCount === 1);
+  t.false(announcer.hasAnnounced('b', 1), 'it has not taken it');
+  clock.advance(2 * RPC_RETRY_AFTER_MS);
+  t.false(announcer.hasAnnounced('b', 1), 'on its way');
+  await until(() => announcer.hasAnnounced('b', 1));
+  t.is(directory.told.get('b')?.size, ownedBy(after, 'b').length);
+  t.false(announcer.hasAnnounced('b', 2), 'another start of it');
+  announcer.announceAll();
+  t.false(announcer.hasAnnounced('b', 1));
+  await until(() => announcer.hasAnnounced('b', 1));
+});
+
 test('announcer: an owner that never answers is given up in the end, and one that has left at once', async (t) => {
   const { clock, directory, announcer } = newAnnouncer(t, viewOf('a'));
   let attempts = 0;

@@ -1,6 +1,12 @@
 import test, { type ExecutionContext } from 'ava';
+import { SHARD_FILLING_TIMEOUT_MS } from '../../src/base/limits.js';
+import { ConsistentHashRing } from '../../src/core/index.js';
+import { keyFields, readFlags } from '../../src/directory/wire.js';
 import type { MeshCacheStore } from '../../src/node/meshcache-store.js';
+import type { NodeInfo } from '../../src/types.js';
+import { newClient } from '../rpc/support.js';
 import { content, freePort, until } from '../support.js';
+import { startStore } from './master-cluster.js';
 import { createStore } from './store-fixture.js';
 
 const PAGES_COUNT = 600;
@@ -51,4 +57,57 @@ test.serial('joining: nodes that join at the same time find all pages at once, a
     t.deepEqual(found, [ALL, ALL, ALL], `round ${round}`);
     for (const store of stores) t.deepEqual(await foundBy(store), ALL, `round ${round}`);
   }
+});
+
+test.serial('joining: a node that runs a master itself hears of the others before it has started', async (t) => {
+  // Cause: its own master, which knew nobody yet, answered first.
+  const port = await freePort();
+  const addr = `127.0.0.1:${port},127.0.0.2:${port}`;
+  const start = (host: string) => startStore(t, { host, addr, config: SETTINGS });
+  const stores = [await start('127.0.0.1'), await start('127.0.0.1')];
+  await until(() => stores.every((store) => store.stats().members === 2));
+  const set = KEYS.map((key, i) => (stores[i % 2] as MeshCacheStore).set(key, content(i, PAGE_BYTES)));
+  t.false((await Promise.all(set)).includes(false));
+  const other = await start('127.0.0.2');
+  t.is(other.stats().members, 3);
+  t.deepEqual(await foundBy(other), ALL);
+});
+
+/** Of the pages' keys that the node owns, those that its own shard knows. */
+async function knownTo(t: ExecutionContext, store: MeshCacheStore): Promise<{ owned: number; known: number }> {
+  const { nodeId, config } = store.runtime;
+  const ring = new ConsistentHashRing(config.vnodes);
+  ring.setNodes([...store.runtime.members().keys()]);
+  const owned = store.keyEncoder.encodeKeys(KEYS).filter((key) => ring.getNode(key) === nodeId);
+  const self = store.runtime.members().get(nodeId) as NodeInfo;
+  const endpoint = { host: self.controlHost, port: self.controlPort };
+  const answer = await newClient(t).call(endpoint, 'directory.exists', keyFields(owned));
+  const flags = readFlags(answer as Record<string, unknown>, 'found', owned.length);
+  return { owned: owned.length, known: flags.reduce((sum, flag) => sum + flag, 0) };
+}
+
+test.serial('joining: with wait_for_directory a node resolves when its shard is complete', async (t) => {
+  const { join } = await filledCluster(t, 3);
+  const store = await join({ wait_for_directory: 'true' });
+  const { owned, known } = await knownTo(t, store);
+  t.true(owned > 0);
+  t.is(known, owned);
+  t.deepEqual(await foundBy(store), ALL);
+});
+
+test.serial('joining: with wait_for_directory nodes that join at the same time do not wait for ever', async (t) => {
+  const { join } = await filledCluster(t, 3);
+  for (let round = 0; round < 2; round++) {
+    const found = await Promise.all(
+      Array.from({ length: 3 }, async () => foundBy(await join({ wait_for_directory: true }))),
+    );
+    t.deepEqual(found, [ALL, ALL, ALL], `round ${round}`);
+  }
+});
+
+test.serial('joining: with wait_for_directory the first node of a cluster starts at once', async (t) => {
+  const startedMs = performance.now();
+  const { stores } = await filledCluster(t, 1, { wait_for_directory: true });
+  t.is(stores.length, 1);
+  t.true(performance.now() - startedMs < SHARD_FILLING_TIMEOUT_MS);
 });
