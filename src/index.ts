@@ -45,6 +45,7 @@ export {
   type LocationSource,
   type ResolveControl,
 } from './directory/client.js';
+export type { Seniority } from './directory/known-rings.js';
 export type { LocationColumns, LocationNode } from './directory/location-columns.js';
 export type { OwnerRing } from './directory/owners.js';
 export { DirectoryServer } from './directory/server.js';

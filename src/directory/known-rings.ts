@@ -6,9 +6,9 @@ const FORMER_RINGS_MAX_COUNT = 16;
 
 /** How long the nodes of a ring have been there. */
 export interface Seniority {
-  /** For each of the ring's nodes when it started, by any clock that is the same for all. */
-  readonly startedMs: ArrayLike<number>;
-  /** Nodes that started up to then have been told of all that they own. */
+  /** For each of the ring's nodes since when it is a member, by any clock that is the same for all. */
+  readonly sinceMs: ArrayLike<number>;
+  /** Nodes that are members since then, or for longer, have been told of all that they own. */
   readonly settledMs: number;
 }
 

@@ -130,18 +130,18 @@ function furtherOwners(
  *     first owner                    B         A               before D had joined, before B had
  *
  * It ends with the first one that has been there for long: whoever was owner before that one has forgotten the key. That one knows the
- * most, and comes first. The node next to the owners is always one of them, since clocks differ.
+ * most, and comes first. The node next to the owners is always one of them: ages may be wrong.
  */
-function ownersBeforeJoins(next: Uint32Array, { startedMs, settledMs }: Seniority, replicas: number): number[] {
+function ownersBeforeJoins(next: Uint32Array, { sinceMs, settledMs }: Seniority, replicas: number): number[] {
   const chain: number[] = [];
   let oldestMs = Number.POSITIVE_INFINITY;
   for (const [rank, node] of next.entries()) {
     if (node === NO_OWNER || (rank > replicas && oldestMs <= settledMs)) break;
-    const nodeMs = startedMs[node] as number;
+    const nodeMs = sinceMs[node] as number;
     if (rank === replicas || (rank > replicas && nodeMs <= oldestMs)) chain.push(node);
     oldestMs = Math.min(oldestMs, nodeMs);
   }
   const last = chain.at(-1);
-  if (last !== undefined && (startedMs[last] as number) <= settledMs) chain.unshift(...chain.splice(-1));
+  if (last !== undefined && (sinceMs[last] as number) <= settledMs) chain.unshift(...chain.splice(-1));
   return chain;
 }

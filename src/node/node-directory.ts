@@ -11,6 +11,7 @@ import type { NodeInfo } from '../types.js';
 import { Announcer, type Publications } from './announcer.js';
 import { AntiEntropy } from './anti-entropy.js';
 import { LostStatements } from './lost-statements.js';
+import { MemberAges } from './member-ages.js';
 import { OwedStatements } from './owed-statements.js';
 import { OwnerRings } from './owner-rings.js';
 import { type DropReason, PageDrops } from './page-drops.js';
@@ -47,6 +48,7 @@ export class NodeDirectory {
   readonly #lost: LostStatements;
   readonly #replicas: number;
   readonly #settleMs: number;
+  readonly #ages: MemberAges;
   readonly #env: Environment;
   #antiEntropy: AntiEntropy | undefined;
 
@@ -56,6 +58,7 @@ export class NodeDirectory {
     this.#replicas = replicas;
     this.#settleMs = settleMs;
     this.#env = env;
+    this.#ages = new MemberAges(self, settleMs, env.clock);
     this.#rings = new OwnerRings(vnodes);
     const ring = this.#rings.make([nodeId]);
     this.versions = new HybridClock(env.clock);
@@ -137,6 +140,7 @@ export class NodeDirectory {
   restartAs(incarnation: number): void {
     this.#shard.clear();
     this.client.restartAs(incarnation);
+    this.#ages.restartAs(incarnation);
     this.#announcer.announceAll();
   }
 
@@ -157,6 +161,9 @@ export class NodeDirectory {
       if (after.get(nodeId)?.incarnation !== incarnation) this.#shard.dropNode(nodeId, incarnation);
     }
     const ring = this.#rings.make([...after.keys()]);
+    this.#ages.changed(after);
+    const sinceMs = Float64Array.from(ring.nodes, (nodeId) => this.#ages.sinceMs(nodeId));
+    this.client.setRing(ring, { sinceMs, settledMs: this.#env.clock.nowMs() - this.#settleMs });
     this.#memberIds = [...after.keys()];
     this.#owed?.membersChanged((nodeId) => after.has(nodeId));
     // Nodes start by the wall clocks of their machines. Where these differ, others are asked, which know less but nothing wrong.

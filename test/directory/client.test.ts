@@ -440,14 +440,14 @@ test('directory: a new node finds what others know that were owners before it an
   const client = new DirectoryClient(ring, resolve, 1, { ...own, rpc: newClient(t), env, formerRingMs: 1000 });
   t.true((await client.exists(keys)).includes(false), 'most have new owners');
   // In the order of the ring's nodes, which is that of their names.
-  for (const startedMs of [
+  for (const sinceMs of [
     [10, 20, 30, 40, 50, 60],
     [10, 20, 50, 40, 30, 60],
     [10, 20, 30, 30, 30, 30],
   ]) {
     for (const settledMs of [0, 15, 20]) {
-      client.setRing(ring, { startedMs, settledMs });
-      t.false((await client.exists(keys)).includes(false), `${startedMs} ${settledMs}`);
+      client.setRing(ring, { sinceMs, settledMs });
+      t.false((await client.exists(keys)).includes(false), `${sinceMs} ${settledMs}`);
     }
   }
   const found = await client.get(keys);

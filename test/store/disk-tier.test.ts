@@ -8,7 +8,7 @@ import {
 import { noMetrics } from '../../src/base/metrics-sink.js';
 import { DiskStore } from '../../src/disk/disk-store.js';
 import { HostRegion } from '../../src/memory/host-region.js';
-import { type NO_ORIGIN, PublishedPool, type PublishedPoolOptions } from '../../src/pool/published-pool.js';
+import { NO_ORIGIN, PublishedPool, type PublishedPoolOptions } from '../../src/pool/published-pool.js';
 import { DiskTier, type TierDisk } from '../../src/store/disk-tier.js';
 import { ManualClock } from '../clock.js';
 import { silentEnv } from '../disk/kill-support.js';
@@ -130,9 +130,10 @@ function delegates(disk: DiskStore): TierDisk {
     info: () => disk.info(),
     keysInSlices: () => disk.keysInSlices(),
     peekBatch: (keys) => disk.peekBatch(keys),
-    putPage: (key, page, checksum, release) => disk.putPage(key, page, checksum, release),
+    putPage: (key, page, checksum, release, origin) => disk.putPage(key, page, checksum, release, origin),
     readPages: (keys, targets) => disk.readPages(keys, targets),
     removalsWritten: () => disk.removalsWritten(),
+    removeOlder: (keys, voidBelow) => disk.removeOlder(keys, voidBelow),
     removeOther: (key, page) => disk.removeOther(key, page),
     skipped: (pages) => disk.skipped(pages),
     touchBatch: (keys) => disk.touchBatch(keys),
