@@ -39,9 +39,8 @@ export interface BatchPlacement {
   readonly offsets: Float64Array;
   /** -1 where the offset is. */
   readonly slots: Int32Array;
-  /** In the order of eviction. A key that the same batch published (again) later may be among them. */
+  /** In the order of eviction, and the slots that they had. The same batch may have published these keys, or used the slots, later. */
   readonly evicted: string[];
-  /** The slots that these had, in the same order; a later page of the batch may have one of them now. */
   readonly evictedSlots: Uint32Array;
 }
 
@@ -180,7 +179,7 @@ export class PoolAllocator {
    */
   publish(key: string, bytes: number, nowMs = 0): Placement | null {
     const { offsets, slots, evicted } = this.publishBatch([key], bytes, nowMs);
-    const offset = offsets[0] as number;
+    const [offset = -1] = offsets;
     return offset < 0 ? null : { offset, slot: slots[0] as number, evicted };
   }
 
@@ -214,10 +213,10 @@ export class PoolAllocator {
     const evictedAt = evictedCount === 0 ? 0 : this.core.exports.poolEvicted(handle) >>> 2;
     const evictedSlots = area.u32.slice(evictedAt, evictedAt + evictedCount);
     const evicted = this.takeSlots(keys, slots >>> 2, ends >>> 2, evictedSlots);
-    this.evictedLast = evicted;
     const placedOffsets = area.f64.slice(offsets >>> 3, (offsets >>> 3) + count);
     const placedSlots = new Int32Array(area.u32.buffer, slots, count).slice();
     for (let i = 0; i < count; i++) if ((placedOffsets[i] as number) < 0) placedSlots[i] = NO_SLOT;
+    this.evictedLast = evicted;
     return { offsets: placedOffsets, slots: placedSlots, evicted, evictedSlots };
   }
 

@@ -17,6 +17,7 @@ import { type DiskFolder, defaultIndexBytes, openDiskFolder } from './disk-folde
 import type { IndexEntry, Snapshot } from './journal.js';
 import { KeyReaders } from './key-readers.js';
 import { PageWriter } from './page-writer.js';
+import { byRange, RESTORE_SLICE_PAGES } from './restoring.js';
 import { readWaiting, type WriteQueue } from './write-queue.js';
 
 export { type DiskSizes, diskSizeFor } from './disk-folder.js';
@@ -373,7 +374,7 @@ export class DiskStore {
   async #restore(entries: readonly IndexEntry[]): Promise<void> {
     const { clock, log } = this.#env;
     const dropped: string[] = [];
-    for (const range of await this.#byRange(entries, dropped)) {
+    for (const range of await byRange(entries, dropped, { capacityBytes: this.#folder.file.capacityBytes, clock })) {
       const slice = range.sort((a, b) => a.offset - b.offset);
       for (const [i, isTaken] of this.#index.restore(slice).entries()) {
         if (!isTaken) dropped.push((slice[i] as IndexEntry).key);
@@ -389,22 +390,6 @@ export class DiskStore {
     if (dropped.length > 0)
       log.log('warn', 'disk tier: pages do not fit any more', { path: this.#path, pages: dropped.length });
     if (entries.length > 0) log.log('info', 'disk tier: pages found', { path: this.#path, pages: this.#index.size });
-  }
-
-  /** The entries by where they lie, in ranges of the file of equal length, so that no long list has to be sorted; `dropped` gets those where no page can be. */
-  async #byRange(entries: readonly IndexEntry[], dropped: string[]): Promise<IndexEntry[][]> {
-    const count = Math.ceil(entries.length / RESTORE_SLICE_PAGES);
-    const ranges: IndexEntry[][] = Array.from({ length: count }, () => []);
-    const rangeBytes = Math.ceil(this.#folder.file.capacityBytes / count);
-    for (let first = 0; first < entries.length; first += RESTORE_SLICE_PAGES) {
-      for (const entry of entries.slice(first, first + RESTORE_SLICE_PAGES)) {
-        const isAligned = entry.offset % DISK_ALIGNMENT_BYTES === 0;
-        if (isAligned) ranges[Math.min(count - 1, Math.floor(entry.offset / rangeBytes))]?.push(entry);
-        else dropped.push(entry.key);
-      }
-      await this.#env.clock.yield();
-    }
-    return ranges;
   }
 
   /** The page is written, or on its way, with these very bytes; counts as a use then. */
@@ -487,9 +472,6 @@ export class DiskStore {
     if (this.#closing !== undefined) throw new ClosedError('the disk store');
   }
 }
-
-/** Pages that are put back between two turns of the event loop. */
-const RESTORE_SLICE_PAGES = 1024;
 
 /** Nothing, until there is an index. */
 function snapshotOf(index: PageIndex | undefined): Snapshot {

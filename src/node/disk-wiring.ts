@@ -44,8 +44,8 @@ export function promoterOf(disk: DiskStore, pool: PublishedPool, pages: PageStor
   return new Promoter({
     disk,
     pool,
-    announce: (keys) => pages.announcePromoted(keys),
-    locationsOf: (keys) => pages.poolLocationsOf(keys),
+    announce: (keys) => pages.statements.announcePromoted(keys),
+    locationsOf: (keys) => pages.statements.poolLocationsOf(keys),
     clock: env.clock,
     metrics: env.metrics,
   });

@@ -215,7 +215,9 @@ export class MeshCacheStore {
       onGone: (keys) => copies.gone(keys),
     });
     listeners.onEvict = (keys) => pages.forget(keys);
-    runtime.announceFrom(pages);
+    const { statements } = pages;
+    const touch = (keys: readonly string[]) => pages.touch(keys);
+    runtime.announceFrom(statements, { touch, restate: (keys) => statements.restate(keys) });
     const promoter = disk === null ? null : promoterOf(disk, pool, pages, env);
     if (promoter !== null) runtime.promoteFrom(promoter);
     metrics.setGaugeProvider('meshcache_members', () => runtime.members().size);

@@ -166,9 +166,6 @@ export class NodeDirectory {
     this.client.setRing(ring, { sinceMs, settledMs: this.#env.clock.nowMs() - this.#settleMs });
     this.#memberIds = [...after.keys()];
     this.#owed?.membersChanged((nodeId) => after.has(nodeId));
-    // Nodes start by the wall clocks of their machines. Where these differ, others are asked, which know less but nothing wrong.
-    const startedMs = Float64Array.from(ring.nodes, (nodeId) => after.get(nodeId)?.incarnation ?? 0);
-    this.client.setRing(ring, { startedMs, settledMs: this.#env.clock.wallMs() - this.#settleMs });
     const incarnations = new Map([...after].map(([id, node]) => [id, node.incarnation]));
     this.#announcer.ownersChanged({ ring, incarnations });
     this.#upkeep.ownersChanged(ring);

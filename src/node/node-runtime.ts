@@ -148,13 +148,13 @@ export class NodeRuntime {
     return this.#stopping;
   }
 
-  /** @internal From now on, what `publications` has is announced to directory owners as they change, and others may ask about it. */
-  announceFrom(publications: Publications & PageNoticeHandler): void {
+  /** @internal From now on, what `publications` has is announced to directory owners as they change; others tell `notified` what became of it. */
+  announceFrom(publications: Publications, notified: PageNoticeHandler): void {
     const { ownDirectory, notices, rpcServer } = this.#running();
     ownDirectory.announceFrom(publications);
     // What a disk has kept from an earlier start is news to everybody.
     if (!publications.isEmpty) ownDirectory.announceAll();
-    notices.handle(rpcServer, publications);
+    notices.handle(rpcServer, notified);
   }
 
   /** @internal From now on other nodes may have pages brought from this node's disk into its pool. */

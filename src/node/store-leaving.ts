@@ -29,7 +29,7 @@ export function leavingOf(parts: {
   const drain = new Drain({
     nodeId: runtime.nodeId,
     wantedKeys: () => wanted.keys(),
-    lengthsOf: (keys) => pages.locationsOf(keys).map((location) => location?.length ?? null),
+    lengthsOf: (keys) => pages.statements.locationsOf(keys).map((location) => location?.length ?? null),
     otherNodes: () => [...runtime.members().keys()].filter((nodeId) => nodeId !== runtime.nodeId),
     handOver: (nodeId, keys, timeoutMs) => runtime.handovers.ask(nodeId, keys, timeoutMs),
     stopPublishing: () => pages.stopPublishing(),

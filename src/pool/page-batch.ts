@@ -1,5 +1,6 @@
 import { PageCopies } from '../memory/page-copies.js';
-import type { PageOrigin, PublishedPage } from './page-index.js';
+import type { PublishedPage } from './page-index.js';
+import { isAsGood, type PageOrigin } from './page-origin.js';
 
 /** Bytes of one page, which lie in `views` one after the other. */
 export interface PageBytes {
@@ -33,11 +34,6 @@ export class DistinctBatch {
     const byKey = new Map(this.keys.map((key, i) => [key, results[i] ?? null]));
     return this.#allKeys.map((key) => byKey.get(key) ?? null);
   }
-}
-
-/** Whether a page that is here does for one that is being set, of the same length, whatever their bytes: both are computed. */
-export function isAsGood(here: PageOrigin, origin: PageOrigin): boolean {
-  return here.kind === 'computed' && origin.kind === 'computed' && here.version > 0 && origin.version > 0;
 }
 
 /** The pages of a batch that may be the very ones that are here: of the same length, and to be summed. */

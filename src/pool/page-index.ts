@@ -1,18 +1,8 @@
 import { CALL_MAX_KEY_BYTES, KEY_MAX_BYTES, KEY_PREFIX_BYTES } from '../base/limits.js';
 import { PoolAllocator, type PoolAllocatorOptions, type PoolAllocatorStats } from '../core/index.js';
-import type { EntryKind } from '../types.js';
+import { NO_ORIGIN, type PageOrigin } from './page-origin.js';
 
-/** When and as what a page was set. */
-export interface PageOrigin {
-  /** By the hybrid clock of the cluster; 0: not known, and not compared. */
-  readonly version: number;
-  readonly kind: EntryKind;
-  /** It was copied from another node, not set on this one. */
-  readonly isCopy: boolean;
-}
-
-/** Of pages that nobody compares. */
-export const NO_ORIGIN: PageOrigin = { version: 0, kind: 'computed', isCopy: false };
+export { NO_ORIGIN, type PageOrigin } from './page-origin.js';
 
 /** Where a page is in its pool, and what it must hash to. */
 export interface PublishedPage extends PageOrigin {

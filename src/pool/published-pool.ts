@@ -1,6 +1,5 @@
-import { type Clock, systemClock, within } from '../base/clock.js';
+import { type Clock, systemClock } from '../base/clock.js';
 import { ArgumentError } from '../base/errors.js';
-import { POOL_FILL_WAIT_MS } from '../base/limits.js';
 import type { RandomSource } from '../base/random.js';
 import { Turns } from '../base/turns.js';
 import type { PoolAllocatorStats } from '../core/index.js';
@@ -9,17 +8,11 @@ import type { HostRegion } from '../memory/host-region.js';
 import { PageCopies } from '../memory/page-copies.js';
 import { NO_STAMP, STAMP_BYTES } from '../memory/page-stamp.js';
 import { type CopyThreads, nativeCopyThreads } from './copy-threads.js';
-import { DistinctBatch, isAsGood, isWhole, type PageBytes, SameLength } from './page-batch.js';
-import {
-  NO_ORIGIN,
-  PageIndex,
-  type PageOrigin,
-  type Placement,
-  type PublishedPage,
-  type Vacancy,
-  type Wish,
-} from './page-index.js';
+import { DistinctBatch, isWhole, type PageBytes, SameLength } from './page-batch.js';
+import { type Fill, PageFills } from './page-fills.js';
+import { NO_ORIGIN, PageIndex, type PageOrigin, type Placement, type PublishedPage, type Wish } from './page-index.js';
 import { type PageLease, PageLeases } from './page-leases.js';
+import { again, isAsGood } from './page-origin.js';
 import { type LocalRead, Reading } from './page-reading.js';
 import { PageStamps } from './page-stamps.js';
 
@@ -71,10 +64,8 @@ export class PublishedPool {
   readonly #onEvict: (keys: string[]) => void;
   readonly #copyThreads: CopyThreads;
   readonly #leases: PageLeases;
-  readonly #clock: Clock;
   readonly #turns = new Turns();
-  /** Keys whose pages are being filled from elsewhere, and when that has ended, with or without them. */
-  readonly #fills = new Map<string, Promise<void>>();
+  readonly #fills: PageFills;
   #isEnding = false;
 
   /** `capacity` bytes from `baseAddr` on must lie in one live `HostRegion`; `rkey` is what peers show to read them. */
@@ -107,7 +98,6 @@ export class PublishedPool {
     this.#onEvict = options.onEvict ?? (() => {});
     this.#copyThreads = options.copyThreads ?? nativeCopyThreads;
     const { clock = systemClock } = options;
-    this.#clock = clock;
     const settings = {
       capacityBytes: capacity,
       segmentBytes: Math.min(capacity, region.segmentBytes),
@@ -124,6 +114,14 @@ export class PublishedPool {
         : { ...settings, spaceMinBytes: STAMP_BYTES, onFreed: (slot) => stamps.destroy(slot) },
     );
     this.#leases = new PageLeases(this.#index);
+    this.#fills = new PageFills({
+      index: this.#index,
+      leases: this.#leases,
+      bytes: (offset, length) => this.#bytes(offset, length),
+      onFilled: (page) => this.#stamped(page),
+      onGone: (keys) => this.#tellGone(keys),
+      clock,
+    });
   }
 
   /** Pages that can be found. */
@@ -188,8 +186,8 @@ export class PublishedPool {
     pages: readonly PageBytes[],
     origin = NO_ORIGIN,
   ): Promise<(PublishedPage | null)[]> {
-    if (this.#fills.size > 0) {
-      await this.#awaitFills(keys);
+    if (!this.#fills.isIdle) {
+      await this.#fills.awaitFor(keys);
       if (this.#isEnding) return keys.map(() => null);
     }
     const isOffThread = this.#isForThreads(pages);
@@ -230,10 +228,12 @@ export class PublishedPool {
   async fillPages(
     keys: readonly string[],
     lengths: readonly number[],
-    fill: (targets: readonly (PageBytes | null)[]) => Promise<readonly (number | null)[]>,
+    fill: Fill,
     origins: readonly PageOrigin[] = [],
   ): Promise<(PageLease | null)[]> {
-    const { leases } = await this.#turns.run(() => ({ leases: this.#fillPages(keys, lengths, fill, origins) }));
+    const { leases } = await this.#turns.run(() => ({
+      leases: this.#isEnding ? keys.map(() => null) : this.#fills.fill(keys, lengths, fill, origins),
+    }));
     return leases;
   }
 
@@ -344,7 +344,7 @@ export class PublishedPool {
   async end(): Promise<void> {
     this.#isEnding = true;
     await this.#turns.ended();
-    await Promise.all(this.#fills.values());
+    await this.#fills.ended();
   }
 
   /**
@@ -355,11 +355,6 @@ export class PublishedPool {
     this.#isEnding = true;
     if (!this.#index.isFreed) this.#leases.endAll();
     this.#index.free();
-  }
-
-  async #awaitFills(keys: readonly string[]): Promise<void> {
-    const fills = keys.map((key) => this.#fills.get(key)).filter((fill) => fill !== undefined);
-    if (fills.length > 0) await within(this.#clock, POOL_FILL_WAIT_MS, Promise.all(fills));
   }
 
   async #publishOffThread(batch: DistinctBatch, origin: PageOrigin): Promise<(PublishedPage | null)[]> {
@@ -403,76 +398,6 @@ export class PublishedPool {
       this.#tellGone(new Set(vacancies.filter(({ index }) => here[index] !== null).map(({ key }) => key)));
       throw error;
     }
-  }
-
-  async #fillPages(
-    keys: readonly string[],
-    lengths: readonly number[],
-    fill: (targets: readonly (PageBytes | null)[]) => Promise<readonly (number | null)[]>,
-    origins: readonly PageOrigin[] = [],
-  ): Promise<(PageLease | null)[]> {
-    if (this.#isEnding) return keys.map(() => null);
-    // First of all: what is here is not to be evicted for the others.
-    const leases = this.lease(keys);
-    const wishes = keys.map((key, i): Wish => {
-      const isVacant = leases[i] === null && !this.#index.isHeld(key);
-      return { key, length: lengths[i] as number, here: null, intent: isVacant ? 'new' : 'nothing' };
-    });
-    const { vacancies, gone } = this.#index.place(wishes);
-    const targets: (PageBytes | null)[] = keys.map(() => null);
-    for (const { index, offset } of vacancies) {
-      const length = lengths[index] as number;
-      targets[index] = { views: [this.#bytes(offset, length)], length };
-    }
-    const filled = vacancies.length === 0 ? leases : this.#fillVacancies({ vacancies, targets, leases, origins }, fill);
-    try {
-      this.#tellGone(gone);
-    } finally {
-      await filled;
-    }
-    return filled;
-  }
-
-  /** Adds to `leases` those of the pages that have been filled. Ends them all when `fill` rejects. */
-  async #fillVacancies(
-    { vacancies, targets, leases, origins }: EmptyBatch,
-    fill: (targets: readonly (PageBytes | null)[]) => Promise<readonly (number | null)[]>,
-  ): Promise<(PageLease | null)[]> {
-    let end: () => void = () => {};
-    const ended = new Promise<void>((resolve) => {
-      end = resolve;
-    });
-    this.#index.holdUnfilled(
-      vacancies,
-      vacancies.map(({ index }) => origins[index] ?? NO_ORIGIN),
-    );
-    for (const { key } of vacancies) this.#fills.set(key, ended);
-    let sums: readonly (number | null)[] = [];
-    try {
-      sums = await fill(targets);
-      return leases;
-    } catch (error) {
-      if (!this.#index.isFreed) this.unlease(leases.filter((lease) => lease !== null));
-      throw error;
-    } finally {
-      for (const vacancy of vacancies) {
-        const { index, key } = vacancy;
-        const length = (targets[index] as PageBytes).length;
-        if (!this.#index.isFreed) leases[index] = this.#endFill(vacancy, length, sums[index] ?? null);
-        this.#fills.delete(key);
-      }
-      end();
-    }
-  }
-
-  #endFill(vacancy: Vacancy, length: number, checksum: number | null): PageLease | null {
-    const { key } = vacancy;
-    if (checksum === null) {
-      this.#index.abandonHeld(key);
-      return null;
-    }
-    const page = this.#stamped(this.#index.fillHeld(vacancy, length, checksum));
-    return page && this.#leases.take(key, page);
   }
 
   /** Decides for each page whether it stays, is copied in or is refused, and where it goes. */
@@ -567,22 +492,4 @@ export class PublishedPool {
 interface PlacedBatch extends Placement {
   /** One a vacancy. */
   readonly copies: PageCopies;
-}
-
-/** Pages of a call that are to be filled, and what there is of the others; targets, leases and origins are one a key. */
-interface EmptyBatch {
-  readonly vacancies: readonly Vacancy[];
-  readonly targets: readonly (PageBytes | null)[];
-  readonly leases: (PageLease | null)[];
-  readonly origins: readonly PageOrigin[];
-}
-
-/** What a page that is here has become by being set again with the same bytes: its own at least, named if it was or is. */
-function again(page: PageOrigin, origin: PageOrigin): PageOrigin {
-  const isNewer = origin.version > page.version && !isAsGood(page, origin);
-  return {
-    version: isNewer ? origin.version : page.version,
-    kind: origin.kind === 'named' ? 'named' : page.kind,
-    isCopy: page.isCopy && origin.isCopy,
-  };
 }

@@ -1,18 +1,17 @@
 import type { Clock } from '../base/clock.js';
 import { ClosedError } from '../base/errors.js';
 import type { HybridClock } from '../base/hybrid-clock.js';
-import { DROPPED_KEYS_MAX_COUNT, PAGE_MAX_BYTES, SET_ATTEMPTS_MAX_COUNT } from '../base/limits.js';
+import { PAGE_MAX_BYTES } from '../base/limits.js';
 import type { Logger } from '../base/log.js';
 import type { DirectoryClient } from '../directory/client.js';
-import { Removals } from '../directory/removals.js';
-import { Taken } from '../directory/taken.js';
 import type { Metrics } from '../metrics/metrics.js';
 import { reportPool } from '../pool/pool-metrics.js';
 import type { PageOrigin, PublishedPage, PublishedPool } from '../pool/published-pool.js';
 import type { LocalRange, Transport } from '../transport/transport.js';
-import { DataLocation, type EntryKind } from '../types.js';
+import type { DataLocation, EntryKind } from '../types.js';
 import type { DiskTier } from './disk-tier.js';
 import { type Slice, slicesOf } from './page-slices.js';
+import { PageStatements } from './page-statements.js';
 import { type Publishing, publishSlices } from './publishing.js';
 import { type Promotions, type RemoteRead, RemoteReads } from './remote-reads.js';
 import { countNotPublished, countSkippedWrites } from './skipped-writes.js';
@@ -75,18 +74,13 @@ export interface PageStoreStats {
 /**
  * The tiers behind one interface, by object key: one write and one read.
  *
- * Of each page the directory has one location of this node: in the pool, if it is there, else on the disk.
- * Accounting: every page of the pool is announced in the directory or its key is in `#unannounced`.
  * Buffers of the caller are in use from the call until its promise resolves, not longer.
  */
 export class PageStore {
   readonly #parts: PageStoreParts;
   readonly #remote: RemoteReads;
+  readonly #statements: PageStatements;
   #isPublishing = true;
-  /** Keys in the pool that no directory shard has taken yet; tried again when they are set again or announced. */
-  readonly #unannounced = new Set<string>();
-  /** Pages that this node was told to drop: a copy that was on its way must not come back. */
-  readonly #dropped = new Removals(DROPPED_KEYS_MAX_COUNT);
   readonly #hits = { local: 0, remote: 0, disk: 0 };
   #misses = 0;
   #readBytes = 0;
@@ -98,6 +92,7 @@ export class PageStore {
   constructor(parts: PageStoreParts) {
     this.#parts = parts;
     this.#remote = new RemoteReads({ ...parts, nodeId: parts.identity.nodeId });
+    this.#statements = new PageStatements(parts);
     reportPool(parts.pool, parts.metrics, { damagedPages: () => this.#localChecksumFailures });
   }
 
@@ -135,7 +130,7 @@ export class PageStore {
         this.#parts.onSet?.(sliceKeys);
         const outdated = this.#parts.disk?.writeThrough(sliceKeys, published);
         if (outdated !== undefined) announcements.push(outdated);
-        announcements.push(this.#announceSlice(sliceKeys, published, slice, { origin, results }));
+        announcements.push(this.#stateSlice(slice, { keys: sliceKeys, published, origin, results }));
       },
     };
     await (this.#parts.disk?.publish(publishing) ?? publishSlices(publishing, this.#parts));
@@ -157,6 +152,11 @@ export class PageStore {
     this.#parts.disk?.endWaits();
   }
 
+  /** What this node says of its pages, and is told of them. */
+  get statements(): PageStatements {
+    return this.#statements;
+  }
+
   /** Reads each page into the caller's memory; what false leaves there is undefined. */
   async get(keys: readonly string[], pages: readonly CallerPage[]): Promise<boolean[]> {
     this.#checkOpen();
@@ -171,7 +171,7 @@ export class PageStore {
     this.#checkOpen();
     const { clock, directory, metrics } = this.#parts;
     const startMs = clock.nowMs();
-    const location = this.locationsOf([key])[0] ?? (await directory.get([key]))[0] ?? null;
+    const location = this.#statements.locationsOf([key])[0] ?? (await directory.get([key]))[0] ?? null;
     if (location !== null && location.length <= PAGE_MAX_BYTES) return location.length;
     this.#misses++;
     metrics.recordReads('remote', { hits: 0, misses: 1, bytes: 0, seconds: (clock.nowMs() - startMs) / 1000 });
@@ -195,13 +195,12 @@ export class PageStore {
   /** Drops what this node published. */
   async clear(): Promise<void> {
     this.#checkOpen();
-    this.#unannounced.clear();
-    const { pool, disk, directory } = this.#parts;
+    const { pool, disk, onGone } = this.#parts;
     const inPool = pool.clear();
-    this.#parts.onGone?.(inPool);
+    onGone?.(inPool);
     const onDisk = disk?.clear();
-    await directory.delete(inPool, undefined, { withCopies: true });
-    await directory.delete((await onDisk) ?? [], undefined, { withCopies: true });
+    await this.#statements.retract(inPool);
+    await this.#statements.retract((await onDisk) ?? []);
   }
 
   /** Makes every node drop these pages. True: none can read the page any more. */
@@ -210,35 +209,11 @@ export class PageStore {
     return this.#parts.deleteEverywhere(keys, this.#parts.versions.next());
   }
 
-  /**
-   * Drops what is older than the version given for its key, with `isCopy` only copies of other nodes' pages. Resolves when a crash cannot bring
-   * it back.
-   */
-  async drop(keys: readonly string[], voidBelow: readonly number[], { isCopy = false } = {}): Promise<void> {
-    if (this.#closed) return;
-    const { pool, disk, versions } = this.#parts;
-    keys.forEach((key, i) => {
-      versions.see(voidBelow[i] as number);
-      this.#dropped.note(key, voidBelow[i] as number);
-    });
-    const gone = pool.removeOlder(keys, voidBelow, { isCopy });
-    for (const key of gone) this.#unannounced.delete(key);
-    this.#parts.onGone?.(gone);
-    this.#parts.metrics.count('meshcache_dropped_pages_total', gone.length);
-    if (!isCopy) await disk?.removeOlder(keys, voidBelow);
-  }
-
-  /** Whether this node was told that a page of that version is void. */
-  isVoid(key: string, version: number): boolean {
-    return version < this.#dropped.versionOf(key);
-  }
-
   /** Called with the keys of pages that the pool or the disk has just dropped: what is left of them is stated anew. */
   forget(keys: readonly string[]): void {
-    for (const key of keys) this.#unannounced.delete(key);
     this.#parts.disk?.dropped(keys);
     this.#parts.onGone?.(keys);
-    this.restate(keys).catch((error: unknown) => {
+    this.#statements.restate(keys).catch((error: unknown) => {
       this.#parts.log.log('error', 'the directory could not be told of pages that are gone', { error: String(error) });
     });
   }
@@ -251,69 +226,13 @@ export class PageStore {
     this.#parts.disk?.touchBatch(keys);
   }
 
-  get isEmpty(): boolean {
-    const { pool, disk } = this.#parts;
-    return pool.size === 0 && (disk === undefined || disk.info().entries === 0);
-  }
-
-  /** Keys of everything that this node has, some at a time; what comes or goes meanwhile may be left out. */
-  *keysInSlices(): Generator<readonly string[], void> {
-    const { pool, disk } = this.#parts;
-    if (this.#closed) return;
-    yield pool.keys();
-    for (const keys of disk?.keysInSlices() ?? []) {
-      if (this.#closed) return;
-      const inPool = pool.hasBatch(keys);
-      yield keys.filter((_, i) => inPool[i] === 0);
-    }
-  }
-
-  /**
-   * Other nodes were led to these pages and could not read them: those that are gone are dropped from
-   * the directory once more, for that word may have been lost, the others are put there anew.
-   */
-  async restate(keys: readonly string[]): Promise<void> {
-    if (this.#closed) return;
-    const gone: string[] = [];
-    const entries = new Map<string, DataLocation>();
-    this.locationsOf(keys).forEach((location, i) => {
-      if (location === null) gone.push(keys[i] as string);
-      else entries.set(keys[i] as string, location);
-    });
-    await Promise.all([this.#parts.directory.delete(gone), this.#announceAgain(entries)]);
-  }
-
-  /** The locations to announce for those of `keys` that this node has now. */
-  locationsOf(keys: readonly string[]): (DataLocation | null)[] {
-    const inPool = this.poolLocationsOf(keys);
-    const onDisk = this.#parts.disk?.peekBatch(keys);
-    return inPool.map((location, i) => {
-      const written = onDisk?.[i] ?? null;
-      return location ?? (written === null ? null : this.#diskLocationOf(written));
-    });
-  }
-
-  /** Puts pages of the pool into the directory that were brought there from the disk. */
-  async announcePromoted(keys: readonly string[]): Promise<void> {
-    if (this.#closed) return;
-    const entries = new Map<string, DataLocation>();
-    this.poolLocationsOf(keys).forEach((location, i) => {
-      if (location !== null) entries.set(keys[i] as string, location);
-    });
-    if (entries.size > 0) await this.#announceAgain(entries);
-  }
-
-  /** The locations of those of `keys` that the pool has now. */
-  poolLocationsOf(keys: readonly string[]): (DataLocation | null)[] {
-    return this.#parts.pool.peekBatch(keys).map((page) => (page === null ? null : this.#locationOf(page)));
-  }
-
   /**
    * Calls under way end early, as misses. Resolves when what waits for the disk is written, or its time is over, and nothing touches
    * the pool's memory any more.
    */
   async close(): Promise<void> {
     this.#closed = true;
+    this.#statements.close();
     this.#remote.close();
     await this.#parts.disk?.close();
     await this.#parts.pool.end();
@@ -328,128 +247,16 @@ export class PageStore {
     return !this.#closed && this.#isPublishing;
   }
 
-  #locationOf(page: PublishedPage): DataLocation {
-    const { pool, identity } = this.#parts;
-    return new DataLocation({
-      nodeId: identity.nodeId,
-      incarnation: identity.incarnation,
-      rdmaEndpoint: identity.dataEndpoint,
-      remoteAddr: pool.baseAddr + BigInt(page.offset),
-      rkey: pool.rkey,
-      length: page.length,
-      checksum: page.checksum,
-      ...originOf(page),
-      ...pool.stampOf(page),
-    });
-  }
-
-  #diskLocationOf(page: PublishedPage): DataLocation {
-    const { length, checksum } = page;
-    const { nodeId, incarnation, dataEndpoint: rdmaEndpoint } = this.#parts.identity;
-    return new DataLocation({
-      nodeId,
-      incarnation,
-      rdmaEndpoint,
-      remoteAddr: 0n,
-      rkey: 0,
-      length,
-      checksum,
-      ...originOf(page),
-      tier: 'disk',
-    });
-  }
-
-  /** Results of pages that no directory owner takes become false. */
-  async #announceSlice(
-    sliceKeys: readonly string[],
-    published: readonly (PublishedPage | null)[],
-    { start }: Slice,
-    { origin, results }: { readonly origin: PageOrigin; readonly results: boolean[] },
-  ): Promise<void> {
-    const entries = new Map<string, DataLocation>();
+  /** Tells the directory; results of pages that no owner takes become false. */
+  async #stateSlice({ start }: Slice, { keys, published, origin, results }: PublishedSlice): Promise<void> {
     published.forEach((page, j) => {
-      const key = sliceKeys[j] as string;
-      if (page === null) return;
-      results[start + j] = true;
-      const isStated = page.alreadyPresent && !this.#unannounced.has(key) && !page.isCopy;
-      const { version, kind } = page.alreadyPresent && origin.kind === 'computed' ? page : origin;
-      // A named entry is the newest from now on, even if its bytes are the same: another node may have set others meanwhile.
-      if (!isStated || kind === 'named') entries.set(key, this.#locationOf({ ...page, version, kind, isCopy: false }));
+      if (page !== null) results[start + j] = true;
     });
-    if (entries.size === 0) return;
-    const refused = await this.#announceSet(entries, origin);
-    sliceKeys.forEach((key, j) => {
+    const refused = await this.#statements.stateSet(keys, published, origin);
+    keys.forEach((key, j) => {
       if (refused.has(key)) results[start + j] = false;
     });
     countSkippedWrites(this.#parts.metrics, 'directory', refused.size);
-  }
-
-  /** Announces what has just been set, anew as long as owners know of something newer; returns the keys that are refused. */
-  async #announceSet(entries: ReadonlyMap<string, DataLocation>, origin: PageOrigin): Promise<Set<string>> {
-    const { pool, versions, keepsDuplicates } = this.#parts;
-    const unlessHeld = origin.kind === 'computed' && !keepsDuplicates;
-    const refused = new Set<string>();
-    let { version } = origin;
-    for (let left = entries, attempt = 1; ; attempt++) {
-      const announced = await this.#announce(left, { unlessHeld });
-      for (const key of announced.refused) refused.add(key);
-      await this.#dropHeld(announced.held, left);
-      const { outdated } = announced;
-      if (outdated.length === 0 || this.#closed) return refused;
-      const next = versions.next();
-      const renewed = attempt < SET_ATTEMPTS_MAX_COUNT ? pool.renew(outdated, version, next) : [];
-      const newest = pool.peekBatch(outdated);
-      outdated.forEach((key, i) => {
-        // What a later call has set here meanwhile has taken the page's place in the order of things.
-        if (!renewed.includes(key) && (newest[i]?.version ?? 0) <= version) refused.add(key);
-      });
-      version = next;
-      const locations = this.poolLocationsOf(renewed);
-      left = new Map(renewed.flatMap((key, i) => (locations[i] ? [[key, locations[i] as DataLocation] as const] : [])));
-      if (left.size === 0) return refused;
-    }
-  }
-
-  /** Another node has these, and they do as well. */
-  async #dropHeld(keys: readonly string[], entries: ReadonlyMap<string, DataLocation>): Promise<void> {
-    if (keys.length === 0 || this.#closed) return;
-    const { pool, disk, metrics } = this.#parts;
-    const voidBelow = keys.map((key) => (entries.get(key)?.version ?? 0) + 1);
-    this.#parts.onGone?.(pool.removeOlder(keys, voidBelow));
-    metrics.count('meshcache_duplicate_pages_total', keys.length);
-    await disk?.removeOlder(keys, voidBelow);
-  }
-
-  /** Announces pages that have been here; what is older than what the cluster has, or had, is dropped. */
-  async #announceAgain(entries: ReadonlyMap<string, DataLocation>): Promise<void> {
-    const { outdated } = await this.#announce(entries);
-    if (outdated.length === 0) return;
-    await this.drop(
-      outdated,
-      outdated.map((key) => (entries.get(key)?.version ?? 0) + 1),
-    );
-  }
-
-  /** Puts locations into the directory. */
-  async #announce(entries: ReadonlyMap<string, DataLocation>, { unlessHeld = false } = {}): Promise<Announced> {
-    const { directory } = this.#parts;
-    const announced: Announced = { refused: [], outdated: [], held: [] };
-    const keys = [...entries.keys()];
-    for (const key of keys) this.#unannounced.add(key);
-    const taken = await directory.state(keys, [...entries.values()], { unlessHeld });
-    if (this.#closed) return announced;
-    const now = this.locationsOf(keys);
-    const gone: string[] = [];
-    keys.forEach((key, i) => {
-      if (taken[i] === Taken.refused) announced.refused.push(key);
-      else if (taken[i] === Taken.outdated) announced.outdated.push(key);
-      else if (taken[i] === Taken.held) announced.held.push(key);
-      if (taken[i] !== Taken.refused || now[i]?.tier !== 'memory') this.#unannounced.delete(key);
-      if (now[i] === null) gone.push(key);
-    });
-    // Their deletes may have overtaken the put.
-    if (gone.length > 0) await directory.delete(gone);
-    return announced;
   }
 
   /** Copies what the own pool has; returns the indices of what is to be looked for elsewhere. */
@@ -579,18 +386,13 @@ export class PageStore {
   }
 }
 
-/** Keys by what became of their announcement; those not named are in the directory. */
-interface Announced {
-  /** No owner has taken it. */
-  readonly refused: string[];
-  /** An owner knows of something newer. */
-  readonly outdated: string[];
-  /** Another node has it. */
-  readonly held: string[];
-}
-
-function originOf({ version, kind, isCopy }: PageOrigin): PageOrigin {
-  return { version, kind, isCopy };
+/** What has just been published of a call; `published` is one a key. */
+interface PublishedSlice {
+  readonly keys: readonly string[];
+  readonly published: readonly (PublishedPage | null)[];
+  readonly origin: PageOrigin;
+  /** Of the whole call. */
+  readonly results: boolean[];
 }
 
 class KeysByOwner {

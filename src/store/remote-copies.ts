@@ -14,6 +14,7 @@ import { PageCopies } from '../memory/page-copies.js';
 import { nativeCopyThreads } from '../pool/copy-threads.js';
 import type { PageBytes, PageOrigin, PublishedPool } from '../pool/published-pool.js';
 import { slicesOf } from './page-slices.js';
+import type { PageStatements } from './page-statements.js';
 import type { CallerPage, PageStore } from './page-store.js';
 import { RemoteReads, type RemoteReadsParts } from './remote-reads.js';
 
@@ -23,7 +24,9 @@ export type CopyReason = 'handover' | 'hot';
 export type RemoteCopiesParts = Omit<RemoteReadsParts, 'directory'> & {
   readonly directory: Pick<DirectoryClient, 'find' | 'get' | 'discard'>;
   readonly pool: Pick<PublishedPool, 'capacity' | 'hasBatch' | 'fillPages' | 'unlease' | 'remove'>;
-  readonly pages: Pick<PageStore, 'announcePromoted' | 'forget' | 'isVoid'>;
+  readonly pages: Pick<PageStore, 'forget'> & {
+    readonly statements: Pick<PageStatements, 'announcePromoted' | 'isVoid'>;
+  };
   readonly clock: Clock;
   readonly log: Logger;
   readonly metrics: MetricsSink;
@@ -154,7 +157,7 @@ export class RemoteCopies {
       const origins = new Map<number, PageOrigin>();
       for (const { index, isRead, location } of reads) {
         const { version = 0, kind = 'computed' } = location ?? {};
-        if (isRead && !pages.isVoid(keys[index] as string, version))
+        if (isRead && !pages.statements.isVoid(keys[index] as string, version))
           origins.set(index, { version, kind, isCopy: true });
       }
       const read = [...origins.keys()];
@@ -166,7 +169,7 @@ export class RemoteCopies {
       if (this.#isClosed) return 0;
       const copied = read.filter((_, j) => isCopied[j] === true).map((i) => batch[i] as Wanted);
       for (const { key, length } of copied) this.#add(key, length);
-      await pages.announcePromoted(copied.map(({ key }) => key));
+      await pages.statements.announcePromoted(copied.map(({ key }) => key));
       return copied.length;
     } finally {
       region.free();

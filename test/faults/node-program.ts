@@ -170,9 +170,9 @@ class FaultNode {
     const note = (publications: Publications) => {
       this.#publications = publications;
     };
-    NodeRuntime.prototype.announceFrom = function (publications) {
+    NodeRuntime.prototype.announceFrom = function (publications, notified) {
       note(publications);
-      announceFrom.call(this, publications);
+      announceFrom.call(this, publications, notified);
     };
   }
 

@@ -57,7 +57,10 @@ function newCopies(
         onFound(some.flatMap((key, i) => (locationOf(key) === null ? [] : [[i, locationOf(key) as DataLocation]])));
       },
     },
-    pages: { announcePromoted: async (some) => void announced.push(...some), forget() {}, isVoid: () => false },
+    pages: {
+      forget() {},
+      statements: { announcePromoted: async (some) => void announced.push(...some), isVoid: () => false },
+    },
     verifyReads: true,
     quarantineMs: 0,
     clock: systemClock,

@@ -1,0 +1,29 @@
+import type { Clock } from '../base/clock.js';
+import { DISK_ALIGNMENT_BYTES } from '../base/limits.js';
+import type { IndexEntry } from './journal.js';
+
+/** Pages that are put back between two turns of the event loop. */
+export const RESTORE_SLICE_PAGES = 1024;
+
+/**
+ * The entries of an index by where their pages lie, in ranges of the file of equal length, so that no long list has to be sorted. `dropped` gets the
+ * keys of those that lie where no page can be.
+ */
+export async function byRange(
+  entries: readonly IndexEntry[],
+  dropped: string[],
+  { capacityBytes, clock }: { readonly capacityBytes: number; readonly clock: Pick<Clock, 'yield'> },
+): Promise<IndexEntry[][]> {
+  const count = Math.ceil(entries.length / RESTORE_SLICE_PAGES);
+  const ranges: IndexEntry[][] = Array.from({ length: count }, () => []);
+  const rangeBytes = Math.ceil(capacityBytes / count);
+  for (let first = 0; first < entries.length; first += RESTORE_SLICE_PAGES) {
+    for (const entry of entries.slice(first, first + RESTORE_SLICE_PAGES)) {
+      const isAligned = entry.offset % DISK_ALIGNMENT_BYTES === 0;
+      if (isAligned) ranges[Math.min(count - 1, Math.floor(entry.offset / rangeBytes))]?.push(entry);
+      else dropped.push(entry.key);
+    }
+    await clock.yield();
+  }
+  return ranges;
+}

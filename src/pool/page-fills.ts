@@ -1,0 +1,137 @@
+import { type Clock, within } from '../base/clock.js';
+import { POOL_FILL_WAIT_MS } from '../base/limits.js';
+import type { PageBytes } from './page-batch.js';
+import {
+  NO_ORIGIN,
+  type PageIndex,
+  type PageOrigin,
+  type PublishedPage,
+  type Vacancy,
+  type Wish,
+} from './page-index.js';
+import type { PageLease, PageLeases } from './page-leases.js';
+
+/** Puts pages where they are to be; one checksum a target, null for those without one and those that have failed. */
+export type Fill = (targets: readonly (PageBytes | null)[]) => Promise<readonly (number | null)[]>;
+
+export interface PageFillsParts {
+  readonly index: PageIndex;
+  readonly leases: PageLeases;
+  /** Bytes of the pool from an offset on. */
+  readonly bytes: (offset: number, length: number) => Uint8Array;
+  /** Told of each page that can be found from now on, before anybody else; returns it. */
+  readonly onFilled: (page: PublishedPage | null) => PublishedPage | null;
+  /** Told the keys of pages that have gone for want of room. */
+  readonly onGone: (keys: ReadonlySet<string>) => void;
+  readonly clock: Clock;
+}
+
+/** Pages of a call that are to be filled, and what there is of the others; targets, leases and origins are one a key. */
+interface EmptyBatch {
+  readonly vacancies: readonly Vacancy[];
+  readonly targets: readonly (PageBytes | null)[];
+  readonly leases: (PageLease | null)[];
+  readonly origins: readonly PageOrigin[];
+}
+
+/** Pages of one pool that are being filled from elsewhere: hidden and held until they are there or will not come. */
+export class PageFills {
+  readonly #parts: PageFillsParts;
+  /** Keys whose pages are being filled, and when that has ended, with or without them. */
+  readonly #fills = new Map<string, Promise<void>>();
+
+  constructor(parts: PageFillsParts) {
+    this.#parts = parts;
+  }
+
+  get isIdle(): boolean {
+    return this.#fills.size === 0;
+  }
+
+  /** Resolves when what is being filled now is no more. */
+  async ended(): Promise<void> {
+    await Promise.all(this.#fills.values());
+  }
+
+  /** Resolves when none of these is being filled any more, after POOL_FILL_WAIT_MS at the latest. */
+  async awaitFor(keys: readonly string[]): Promise<void> {
+    const fills = keys.map((key) => this.#fills.get(key)).filter((fill) => fill !== undefined);
+    if (fills.length > 0) await within(this.#parts.clock, POOL_FILL_WAIT_MS, Promise.all(fills));
+  }
+
+  /** See `PublishedPool.fillPages`. */
+  async fill(
+    keys: readonly string[],
+    lengths: readonly number[],
+    fill: Fill,
+    origins: readonly PageOrigin[] = [],
+  ): Promise<(PageLease | null)[]> {
+    // First of all: what is here is not to be evicted for the others.
+    const leases = this.#lease(keys);
+    const wishes = keys.map((key, i): Wish => {
+      const isVacant = leases[i] === null && !this.#parts.index.isHeld(key);
+      return { key, length: lengths[i] as number, here: null, intent: isVacant ? 'new' : 'nothing' };
+    });
+    const { vacancies, gone } = this.#parts.index.place(wishes);
+    const targets: (PageBytes | null)[] = keys.map(() => null);
+    for (const { index, offset } of vacancies) {
+      const length = lengths[index] as number;
+      targets[index] = { views: [this.#parts.bytes(offset, length)], length };
+    }
+    const filled = vacancies.length === 0 ? leases : this.#fillVacancies({ vacancies, targets, leases, origins }, fill);
+    try {
+      this.#parts.onGone(gone);
+    } finally {
+      await filled;
+    }
+    return filled;
+  }
+
+  /** Adds to `leases` those of the pages that have been filled. Ends them all when `fill` rejects. */
+  async #fillVacancies({ vacancies, targets, leases, origins }: EmptyBatch, fill: Fill): Promise<(PageLease | null)[]> {
+    let end: () => void = () => {};
+    const ended = new Promise<void>((resolve) => {
+      end = resolve;
+    });
+    this.#parts.index.holdUnfilled(
+      vacancies,
+      vacancies.map(({ index }) => origins[index] ?? NO_ORIGIN),
+    );
+    for (const { key } of vacancies) this.#fills.set(key, ended);
+    let sums: readonly (number | null)[] = [];
+    try {
+      sums = await fill(targets);
+      return leases;
+    } catch (error) {
+      if (!this.#parts.index.isFreed) this.#unlease(leases);
+      throw error;
+    } finally {
+      for (const vacancy of vacancies) {
+        const { index, key } = vacancy;
+        const length = (targets[index] as PageBytes).length;
+        if (!this.#parts.index.isFreed) leases[index] = this.#endFill(vacancy, length, sums[index] ?? null);
+        this.#fills.delete(key);
+      }
+      end();
+    }
+  }
+
+  #endFill(vacancy: Vacancy, length: number, checksum: number | null): PageLease | null {
+    const { key } = vacancy;
+    if (checksum === null) {
+      this.#parts.index.abandonHeld(key);
+      return null;
+    }
+    const page = this.#parts.onFilled(this.#parts.index.fillHeld(vacancy, length, checksum));
+    return page && this.#parts.leases.take(key, page);
+  }
+
+  #lease(keys: readonly string[]): (PageLease | null)[] {
+    const { index, leases } = this.#parts;
+    return index.peekBatch(keys).map((page, i) => page && leases.take(keys[i] as string, page));
+  }
+
+  #unlease(leases: readonly (PageLease | null)[]): void {
+    for (const lease of leases) if (lease !== null) this.#parts.leases.end(lease);
+  }
+}

@@ -1,0 +1,264 @@
+import type { HybridClock } from '../base/hybrid-clock.js';
+import { DROPPED_KEYS_MAX_COUNT, SET_ATTEMPTS_MAX_COUNT } from '../base/limits.js';
+import type { MetricsSink } from '../base/metrics-sink.js';
+import type { DirectoryClient } from '../directory/client.js';
+import { Removals } from '../directory/removals.js';
+import { Taken } from '../directory/taken.js';
+import type { PageOrigin, PublishedPage, PublishedPool } from '../pool/published-pool.js';
+import { DataLocation } from '../types.js';
+import type { DiskTier } from './disk-tier.js';
+
+export interface PageStatementsParts {
+  readonly pool: PublishedPool;
+  readonly disk?: DiskTier | undefined;
+  readonly directory: Pick<DirectoryClient, 'state' | 'delete'>;
+  readonly versions: HybridClock;
+  /** Computed pages are kept here although another node has them. */
+  readonly keepsDuplicates: boolean;
+  /** Told which pages may have left the pool. */
+  readonly onGone?: (keys: readonly string[]) => void;
+  readonly identity: { readonly nodeId: string; readonly incarnation: number; readonly dataEndpoint: string };
+  readonly metrics: MetricsSink;
+}
+
+/** Keys by what became of their announcement; those not named are in the directory. */
+interface Announced {
+  /** No owner has taken it. */
+  readonly refused: string[];
+  /** An owner knows of something newer. */
+  readonly outdated: string[];
+  /** Another node has it. */
+  readonly held: string[];
+}
+
+/**
+ * What this node tells the directory of its pages, and what it does about the answers: pages that are older than what the
+ * cluster has are dropped, and so are computed ones that another node has.
+ *
+ * Of each page the directory has one location of this node: in the pool, if it is there, else on the disk.
+ * Accounting: every page of the pool is announced in the directory or its key is in `#unannounced`.
+ */
+export class PageStatements {
+  readonly #parts: PageStatementsParts;
+  /** Keys in the pool that no directory shard has taken yet; tried again when they are set again or announced. */
+  readonly #unannounced = new Set<string>();
+  /** Pages that this node was told to drop: a copy that was on its way must not come back. */
+  readonly #dropped = new Removals(DROPPED_KEYS_MAX_COUNT);
+  #closed = false;
+
+  constructor(parts: PageStatementsParts) {
+    this.#parts = parts;
+  }
+
+  /** States pages that have just been set, one a key, null for those that were not; returns the keys that are refused. */
+  async stateSet(
+    keys: readonly string[],
+    published: readonly (PublishedPage | null)[],
+    origin: PageOrigin,
+  ): Promise<Set<string>> {
+    const entries = new Map<string, DataLocation>();
+    published.forEach((page, j) => {
+      const key = keys[j] as string;
+      if (page === null) return;
+      const isStated = page.alreadyPresent && !this.#unannounced.has(key) && !page.isCopy;
+      const { version, kind } = page.alreadyPresent && origin.kind === 'computed' ? page : origin;
+      // A named entry is the newest from now on, even if its bytes are the same: another node may have set others meanwhile.
+      if (!isStated || kind === 'named') entries.set(key, this.#locationOf({ ...page, version, kind, isCopy: false }));
+    });
+    return entries.size === 0 ? new Set() : this.#announceSet(entries, origin);
+  }
+
+  /** What this node had under these keys is gone, and so are the copies of it. */
+  async retract(keys: readonly string[]): Promise<void> {
+    for (const key of keys) this.#unannounced.delete(key);
+    await this.#parts.directory.delete(keys, undefined, { withCopies: true });
+  }
+
+  /**
+   * Drops what is older than the version given for its key, with `isCopy` only copies of other nodes' pages. Resolves when a crash cannot bring
+   * it back.
+   */
+  async drop(keys: readonly string[], voidBelow: readonly number[], { isCopy = false } = {}): Promise<void> {
+    if (this.#closed) return;
+    const { pool, disk, versions } = this.#parts;
+    keys.forEach((key, i) => {
+      versions.see(voidBelow[i] as number);
+      this.#dropped.note(key, voidBelow[i] as number);
+    });
+    const gone = pool.removeOlder(keys, voidBelow, { isCopy });
+    for (const key of gone) this.#unannounced.delete(key);
+    this.#parts.onGone?.(gone);
+    this.#parts.metrics.count('meshcache_dropped_pages_total', gone.length);
+    if (!isCopy) await disk?.removeOlder(keys, voidBelow);
+  }
+
+  /** Whether this node was told that a page of that version is void. */
+  isVoid(key: string, version: number): boolean {
+    return version < this.#dropped.versionOf(key);
+  }
+
+  /**
+   * Other nodes were led to these pages and could not read them: those that are gone are dropped from
+   * the directory once more, for that word may have been lost, the others are put there anew.
+   */
+  async restate(keys: readonly string[]): Promise<void> {
+    if (this.#closed) return;
+    const gone: string[] = [];
+    const entries = new Map<string, DataLocation>();
+    this.locationsOf(keys).forEach((location, i) => {
+      if (location === null) gone.push(keys[i] as string);
+      else entries.set(keys[i] as string, location);
+    });
+    await Promise.all([this.#parts.directory.delete(gone), this.#announceAgain(entries)]);
+  }
+
+  /** The locations to announce for those of `keys` that this node has now. */
+  locationsOf(keys: readonly string[]): (DataLocation | null)[] {
+    const inPool = this.poolLocationsOf(keys);
+    const onDisk = this.#parts.disk?.peekBatch(keys);
+    return inPool.map((location, i) => {
+      const written = onDisk?.[i] ?? null;
+      return location ?? (written === null ? null : this.#diskLocationOf(written));
+    });
+  }
+
+  /** Puts pages of the pool into the directory that were brought there from the disk. */
+  async announcePromoted(keys: readonly string[]): Promise<void> {
+    if (this.#closed) return;
+    const entries = new Map<string, DataLocation>();
+    this.poolLocationsOf(keys).forEach((location, i) => {
+      if (location !== null) entries.set(keys[i] as string, location);
+    });
+    if (entries.size > 0) await this.#announceAgain(entries);
+  }
+
+  /** The locations of those of `keys` that the pool has now. */
+  poolLocationsOf(keys: readonly string[]): (DataLocation | null)[] {
+    return this.#parts.pool.peekBatch(keys).map((page) => (page === null ? null : this.#locationOf(page)));
+  }
+
+  get isEmpty(): boolean {
+    const { pool, disk } = this.#parts;
+    return pool.size === 0 && (disk === undefined || disk.info().entries === 0);
+  }
+
+  /** Keys of everything that this node has, some at a time; what comes or goes meanwhile may be left out. */
+  *keysInSlices(): Generator<readonly string[], void> {
+    const { pool, disk } = this.#parts;
+    if (this.#closed) return;
+    yield pool.keys();
+    for (const keys of disk?.keysInSlices() ?? []) {
+      if (this.#closed) return;
+      const inPool = pool.hasBatch(keys);
+      yield keys.filter((_, i) => inPool[i] === 0);
+    }
+  }
+
+  /** From now on nothing is stated. */
+  close(): void {
+    this.#closed = true;
+  }
+
+  #locationOf(page: PublishedPage): DataLocation {
+    const { pool, identity } = this.#parts;
+    return new DataLocation({
+      nodeId: identity.nodeId,
+      incarnation: identity.incarnation,
+      rdmaEndpoint: identity.dataEndpoint,
+      remoteAddr: pool.baseAddr + BigInt(page.offset),
+      rkey: pool.rkey,
+      length: page.length,
+      checksum: page.checksum,
+      ...originOf(page),
+      ...pool.stampOf(page),
+    });
+  }
+
+  #diskLocationOf(page: PublishedPage): DataLocation {
+    const { length, checksum } = page;
+    const { nodeId, incarnation, dataEndpoint: rdmaEndpoint } = this.#parts.identity;
+    return new DataLocation({
+      nodeId,
+      incarnation,
+      rdmaEndpoint,
+      remoteAddr: 0n,
+      rkey: 0,
+      length,
+      checksum,
+      ...originOf(page),
+      tier: 'disk',
+    });
+  }
+
+  /** Announces what has just been set, anew as long as owners know of something newer; returns the keys that are refused. */
+  async #announceSet(entries: ReadonlyMap<string, DataLocation>, origin: PageOrigin): Promise<Set<string>> {
+    const { pool, versions, keepsDuplicates } = this.#parts;
+    const unlessHeld = origin.kind === 'computed' && !keepsDuplicates;
+    const refused = new Set<string>();
+    let { version } = origin;
+    for (let left = entries, attempt = 1; ; attempt++) {
+      const announced = await this.#announce(left, { unlessHeld });
+      for (const key of announced.refused) refused.add(key);
+      await this.#dropHeld(announced.held, left);
+      const { outdated } = announced;
+      if (outdated.length === 0 || this.#closed) return refused;
+      const next = versions.next();
+      const renewed = attempt < SET_ATTEMPTS_MAX_COUNT ? pool.renew(outdated, version, next) : [];
+      const newest = pool.peekBatch(outdated);
+      outdated.forEach((key, i) => {
+        // What a later call has set here meanwhile has taken the page's place in the order of things.
+        if (!renewed.includes(key) && (newest[i]?.version ?? 0) <= version) refused.add(key);
+      });
+      version = next;
+      const locations = this.poolLocationsOf(renewed);
+      left = new Map(renewed.flatMap((key, i) => (locations[i] ? [[key, locations[i] as DataLocation] as const] : [])));
+      if (left.size === 0) return refused;
+    }
+  }
+
+  /** Another node has these, and they do as well. */
+  async #dropHeld(keys: readonly string[], entries: ReadonlyMap<string, DataLocation>): Promise<void> {
+    if (keys.length === 0 || this.#closed) return;
+    const { pool, disk, metrics } = this.#parts;
+    const voidBelow = keys.map((key) => (entries.get(key)?.version ?? 0) + 1);
+    this.#parts.onGone?.(pool.removeOlder(keys, voidBelow));
+    metrics.count('meshcache_duplicate_pages_total', keys.length);
+    await disk?.removeOlder(keys, voidBelow);
+  }
+
+  /** Announces pages that have been here; what is older than what the cluster has, or had, is dropped. */
+  async #announceAgain(entries: ReadonlyMap<string, DataLocation>): Promise<void> {
+    const { outdated } = await this.#announce(entries);
+    if (outdated.length === 0) return;
+    await this.drop(
+      outdated,
+      outdated.map((key) => (entries.get(key)?.version ?? 0) + 1),
+    );
+  }
+
+  /** Puts locations into the directory. */
+  async #announce(entries: ReadonlyMap<string, DataLocation>, { unlessHeld = false } = {}): Promise<Announced> {
+    const { directory } = this.#parts;
+    const announced: Announced = { refused: [], outdated: [], held: [] };
+    const keys = [...entries.keys()];
+    for (const key of keys) this.#unannounced.add(key);
+    const taken = await directory.state(keys, [...entries.values()], { unlessHeld });
+    if (this.#closed) return announced;
+    const now = this.locationsOf(keys);
+    const gone: string[] = [];
+    keys.forEach((key, i) => {
+      if (taken[i] === Taken.refused) announced.refused.push(key);
+      else if (taken[i] === Taken.outdated) announced.outdated.push(key);
+      else if (taken[i] === Taken.held) announced.held.push(key);
+      if (taken[i] !== Taken.refused || now[i]?.tier !== 'memory') this.#unannounced.delete(key);
+      if (now[i] === null) gone.push(key);
+    });
+    // Their deletes may have overtaken the put.
+    if (gone.length > 0) await directory.delete(gone);
+    return announced;
+  }
+}
+
+function originOf({ version, kind, isCopy }: PageOrigin): PageOrigin {
+  return { version, kind, isCopy };
+}
