@@ -1,0 +1,238 @@
+// Regression: two nodes that set different contents under one key each went on reading their own, for ever; with different lengths a
+// third node found neither.
+import { type ChildProcess, fork } from 'node:child_process';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import test, { type ExecutionContext } from 'ava';
+import type { MeshCacheStore } from '../../src/node/meshcache-store.js';
+import { content, freePort, until } from '../support.js';
+import type { DyingNodeSetup } from './dying-node.js';
+import { createCluster, createStore, TestHostPool } from './store-fixture.js';
+
+const PAGE = 4096;
+const KEYS = Array.from({ length: 200 }, (_, i) => `key ${i}`);
+
+type Three = [MeshCacheStore, MeshCacheStore, MeshCacheStore];
+
+async function cluster(t: ExecutionContext, config: Record<string, unknown> = {}): Promise<Three> {
+  const stores = (await createCluster(3, config)) as Three;
+  t.teardown(() => Promise.all(stores.map((store) => store.close())));
+  return stores;
+}
+
+function folder(t: ExecutionContext): string {
+  const path = mkdtempSync(join(tmpdir(), 'meshcache-content-'));
+  t.teardown(() => rmSync(path, { recursive: true, force: true }));
+  return path;
+}
+
+async function setAll(store: MeshCacheStore, bytesOf: (i: number) => Uint8Array): Promise<void> {
+  const isSet = await Promise.all(KEYS.map((key, i) => store.set(key, bytesOf(i))));
+  if (!isSet.every(Boolean)) throw new Error('not all keys were set');
+}
+
+/** Of all keys those that a store does not read as these bytes. */
+async function wrongKeys(store: MeshCacheStore, bytesOf: (i: number) => Uint8Array | null): Promise<string[]> {
+  const got = await Promise.all(KEYS.map((key) => store.get(key)));
+  return KEYS.filter((_, i) => {
+    const [bytes, wanted] = [got[i] ?? null, bytesOf(i)];
+    return bytes === null || wanted === null ? bytes !== wanted : Buffer.compare(bytes, wanted) !== 0;
+  });
+}
+
+for (const [what, first, second] of [
+  ['the same length', PAGE, PAGE],
+  ['another length', PAGE, 3000],
+  ['very short contents', 3, 5],
+] as const) {
+  test(`one content: ${what}: whoever set last is read everywhere, at once`, async (t) => {
+    const stores = await cluster(t);
+    const [a, b] = stores;
+    const old = (i: number) => content(i, first);
+    const young = (i: number) => content(1000 + i, second);
+    await setAll(a, old);
+    for (const store of stores) t.deepEqual(await wrongKeys(store, old), []);
+    await setAll(b, young);
+    for (const store of stores) t.deepEqual(await wrongKeys(store, young), []);
+    t.is(a.stats().poolEntries, 0, 'the holder of the older content has dropped it');
+    // Setting what was there before makes it the newest again.
+    await setAll(a, old);
+    for (const store of stores) t.deepEqual(await wrongKeys(store, old), []);
+    t.is(b.stats().poolEntries, 0);
+    await setAll(b, young);
+    await setAll(b, young);
+    await setAll(a, young);
+    for (const store of stores) t.deepEqual(await wrongKeys(store, young), []);
+  });
+}
+
+test('one content: what was overwritten elsewhere is on no disk either, and does not come back with a restart', async (t) => {
+  const port = await freePort();
+  const path = folder(t);
+  const disk = { disk_enabled: true, disk_path: path, disk_size: '64mb' };
+  const config = { global_segment_size: 40 * PAGE };
+  let a = await createStore(port, { ...config, ...disk, node_id: 'a' });
+  const b = await createStore(port);
+  t.teardown(() => Promise.all([a.close(), b.close()]));
+  await until(() => a.stats().members === 2 && b.stats().members === 2);
+  const old = (i: number) => content(i, PAGE);
+  const young = (i: number) => content(1000 + i, PAGE);
+  for (const [i, key] of KEYS.entries()) t.true(await a.set(key, old(i)));
+  await until(() => (a.stats().disk?.entries ?? 0) === KEYS.length);
+  t.deepEqual(await wrongKeys(b, old), []);
+  await setAll(b, young);
+  for (const store of [a, b]) t.deepEqual(await wrongKeys(store, young), []);
+  t.is(a.stats().disk?.entries, 0);
+  await b.clear();
+  for (const store of [a, b]) t.deepEqual(await wrongKeys(store, () => null), []);
+  await a.close();
+  a = await createStore(port, { ...config, ...disk, node_id: 'a' });
+  await until(() => a.stats().members === 2 && b.stats().members === 2);
+  for (const store of [a, b]) t.deepEqual(await wrongKeys(store, () => null), []);
+});
+
+test('one content: what a disk has kept from an earlier start does not win over what was set meanwhile', async (t) => {
+  const port = await freePort();
+  const b = await createStore(port);
+  const disk = { disk_enabled: true, disk_path: folder(t), disk_size: '64mb', node_id: 'a' };
+  let a = await createStore(port, disk);
+  t.teardown(() => Promise.all([a.close(), b.close()]));
+  await until(() => b.stats().members === 2);
+  const old = (i: number) => content(i, PAGE);
+  const young = (i: number) => content(1000 + i, 2 * PAGE);
+  await setAll(a, old);
+  await until(() => (a.stats().disk?.entries ?? 0) === KEYS.length);
+  await a.close();
+  await until(() => b.stats().members === 1);
+  await setAll(b, young);
+  a = await createStore(port, disk);
+  await until(() => a.stats().members === 2 && b.stats().members === 2);
+  t.deepEqual(await wrongKeys(b, young), []);
+  // It learns that they are outdated when it announces them.
+  await until(async () => (await wrongKeys(a, young)).length === 0);
+  t.deepEqual(await wrongKeys(b, young), []);
+});
+
+test('one content: computed pages of two nodes are kept once, and each is whole', async (t) => {
+  const stores = await cluster(t);
+  const [a, b, c] = stores;
+  const count = 1000;
+  const keys = Array.from({ length: count }, (_, i) => `page ${i}`);
+  const pools = stores.map((_, n) => {
+    const pool = new TestHostPool(count, 512, 2);
+    pool.region.bytes().set(content(n, pool.region.length));
+    t.teardown(() => pool.region.free());
+    return pool;
+  }) as [TestHostPool, TestHostPool, TestHostPool];
+  for (const [n, store] of stores.entries()) await store.registerMemPoolHost(pools[n] as TestHostPool);
+  const indices = pools[0].indices(0, count);
+  const pageOf = (pool: TestHostPool, i: number) => Buffer.concat([pool.component(i, 0), pool.component(i, 1)]);
+  const [ours, theirs] = [pools[0], pools[1]].map((pool) => keys.map((_, i) => pageOf(pool, i))) as [
+    Buffer[],
+    Buffer[],
+  ];
+  const [byA, byB] = await Promise.all([a.batchSetV1(keys, indices), b.batchSetV1(keys, indices)]);
+  t.true([...byA, ...byB].every(Boolean));
+  t.is(a.stats().poolEntries + b.stats().poolEntries, count, 'none is lost, none is kept twice');
+  for (const [n, store] of stores.entries()) {
+    t.true((await store.batchGetV1(keys, indices)).every(Boolean));
+    const wrong = keys.filter((_, i) => {
+      const page = pageOf(pools[n] as TestHostPool, i);
+      return !page.equals(ours[i] as Buffer) && !page.equals(theirs[i] as Buffer);
+    });
+    t.deepEqual(wrong, []);
+  }
+  // Once more, one after the other: a page that a live node holds is not kept again.
+  t.true((await c.batchSetV1(keys, indices)).every(Boolean));
+  t.is(c.stats().poolEntries, 0);
+  t.is(await c.batchExists(keys), count);
+});
+
+test('one content: computed pages are kept twice when that is asked for', async (t) => {
+  const [a, b] = await cluster(t, { keep_duplicates: true });
+  const pools = [a, b].map(() => {
+    const pool = new TestHostPool(64, PAGE, 1);
+    t.teardown(() => pool.region.free());
+    return pool;
+  });
+  const keys = KEYS.slice(0, 64);
+  for (const [n, store] of [a, b].entries()) {
+    await store.registerMemPoolHost(pools[n] as TestHostPool);
+    t.true((await store.batchSetV1(keys, (pools[n] as TestHostPool).indices(0, 64))).every(Boolean));
+    t.is(store.stats().poolEntries, 64);
+  }
+});
+
+test('one content: a computed page of another length takes the place of the older one, and is counted', async (t) => {
+  const stores = await cluster(t);
+  const [a, b, c] = stores;
+  const keys = KEYS.slice(0, 64);
+  const lengths = [PAGE, 2 * PAGE];
+  for (const [n, store] of [a, b].entries()) {
+    const pool = new TestHostPool(64, lengths[n] as number, 1);
+    pool.region.bytes().set(content(n, pool.region.length));
+    t.teardown(() => pool.region.free());
+    await store.registerMemPoolHost(pool);
+    t.true((await store.batchSetV1(keys, pool.indices(0, 64))).every(Boolean));
+  }
+  for (const key of keys) t.is((await c.get(key))?.length, 2 * PAGE);
+  t.is(a.stats().poolEntries, 0);
+  const samples = await Promise.all(stores.map((store) => store.metrics.renderPrometheus()));
+  t.regex(samples.join('\n'), /meshcache_directory_length_conflicts_total\{[^}]*\} [1-9]/);
+});
+
+test('one content: delete takes entries away from every pool, disk and shard, whoever calls it', async (t) => {
+  const port = await freePort();
+  const disk = { disk_enabled: true, disk_path: folder(t), disk_size: '64mb' };
+  const a = await createStore(port, { ...disk, global_segment_size: 40 * PAGE });
+  const b = await createStore(port);
+  const c = await createStore(port);
+  const stores = [a, b, c];
+  t.teardown(() => Promise.all(stores.map((store) => store.close())));
+  await until(() => stores.every((store) => store.stats().members === 3));
+  for (const [i, key] of KEYS.entries()) t.true(await a.set(key, content(i, PAGE)));
+  await b.set('stays', content(1, PAGE));
+  t.true((await c.delete([...KEYS, 'nobody has it'])).every(Boolean));
+  for (const store of stores) t.deepEqual(await wrongKeys(store, () => null), []);
+  for (const store of stores) t.is(await store.batchExists(KEYS), 0);
+  t.is(a.stats().poolEntries + (a.stats().disk?.entries ?? 0), 0);
+  t.deepEqual(await a.get('stays'), content(1, PAGE));
+  // What is set afterwards is there.
+  await setAll(b, (i) => content(i, 100));
+  for (const store of stores) t.deepEqual(await wrongKeys(store, (i) => content(i, 100)), []);
+  t.deepEqual(await a.delete([]), []);
+});
+
+async function pausable(
+  t: ExecutionContext,
+  discoveryPort: number,
+  config: Record<string, unknown>,
+): Promise<ChildProcess> {
+  const child = fork(new URL('./node-dying-node.js', import.meta.url));
+  t.teardown(() => child.kill('SIGKILL'));
+  child.send({ discoveryPort, config, keys: KEYS, pageBytes: PAGE } satisfies DyingNodeSetup);
+  await new Promise((resolve) => child.once('message', resolve));
+  return child;
+}
+
+test.serial('one content: a node that pauses is told of deletions and overwriting as soon as it is back', async (t) => {
+  const port = await freePort();
+  const config = { member_ttl: 30, heartbeat_interval: 0.5 };
+  const [a, b] = [await createStore(port, config), await createStore(port, config)];
+  t.teardown(() => Promise.all([a.close(), b.close()]));
+  const holder = await pausable(t, port, config);
+  await until(() => a.stats().members === 3 && b.stats().members === 3);
+  t.deepEqual(await wrongKeys(a, (i) => content(i, PAGE)), []);
+  const [deleted, overwritten] = [KEYS.slice(0, 100), KEYS.slice(100)];
+  holder.kill('SIGSTOP');
+  t.false((await a.delete(deleted)).some(Boolean), 'a node that does not answer may still have them');
+  const isSet = await Promise.all(overwritten.map((key, i) => a.set(key, content(5000 + i, PAGE))));
+  holder.kill('SIGCONT');
+  t.true(isSet.every(Boolean));
+  const expected = (i: number) => (i < 100 ? null : content(5000 + i - 100, PAGE));
+  await until(async () => (await wrongKeys(b, expected)).length === 0);
+  await until(async () => (await a.delete(deleted)).every(Boolean));
+  t.deepEqual(await wrongKeys(a, expected), []);
+  t.deepEqual(await wrongKeys(b, expected), []);
+});
