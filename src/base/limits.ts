@@ -1,3 +1,13 @@
+import {
+  CALL_MAX_KEY_BYTES,
+  CALL_MAX_KEYS,
+  KEY_MAX_BYTES,
+  KEY_PREFIX_BYTES,
+  QUARANTINE_POOL_FRACTION,
+} from './core-limits.js';
+
+export * from './core-limits.js';
+
 /**
  * Every limit of the system in one place, unit last in the name. The relations between them are
  * checked when this module loads.
@@ -6,14 +16,6 @@ const KIB = 2 ** 10;
 const MIB = 2 ** 20;
 const GIB = 2 ** 30;
 
-/** A key's UTF-8 length, without the namespace. */
-export const KEY_MAX_BYTES = 64 * KIB;
-/** What a namespace puts in front of a key: 32 hexadecimal characters and a slash. */
-export const KEY_PREFIX_BYTES = 33;
-/** UTF-8 bytes of all keys of one call into the core; they are in its memory at once. */
-export const CALL_MAX_KEY_BYTES = 128 * MIB;
-/** Keys of one call; larger calls are refused. */
-export const CALL_MAX_KEYS = 1 << 20;
 /** A page's length. */
 export const PAGE_MAX_BYTES = 1 * GIB;
 
@@ -22,8 +24,6 @@ export const SEGMENT_MAX_BYTES = 2 * GIB;
 /** A node's pool. */
 export const POOL_MIN_BYTES = 64;
 export const POOL_MAX_BYTES = 16 * 1024 * GIB;
-/** Part of a pool that may wait for its quarantine to end. */
-export const QUARANTINE_POOL_FRACTION = 1 / 16;
 
 /** Bytes that a store copies before it lets other work have its turn. */
 export const COPY_SLICE_MAX_BYTES = 32 * MIB;
@@ -195,9 +195,6 @@ export const SHARD_FILLING_POLL_MS = 50;
 export const SHARD_FILLING_IN_FLIGHT_MAX_COUNT = 32;
 
 export const MEMBERS_MAX_COUNT = 4096;
-/** Points of one hash ring: nodes times vnodes. */
-export const RING_MAX_POINTS = 2 ** 24;
-export const NODE_ID_MAX_BYTES = 256;
 /** `host:port`: a domain name has at most 253 characters. */
 export const NODE_ENDPOINT_MAX_CHARACTERS = 320;
 

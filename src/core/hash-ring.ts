@@ -1,5 +1,5 @@
+import { NODE_ID_MAX_BYTES, RING_MAX_POINTS } from '../base/core-limits.js';
 import { ArgumentError, ClosedError } from '../base/errors.js';
-import { NODE_ID_MAX_BYTES, RING_MAX_POINTS } from '../base/limits.js';
 import { shown } from '../base/shown.js';
 import { type Core, type CoreOptions, defaultCore } from './core.js';
 

@@ -1,5 +1,5 @@
+import { CALL_MAX_KEY_BYTES, CALL_MAX_KEYS, KEY_MAX_BYTES, KEY_PREFIX_BYTES } from '../base/core-limits.js';
 import { ArgumentError } from '../base/errors.js';
-import { CALL_MAX_KEY_BYTES, CALL_MAX_KEYS, KEY_MAX_BYTES, KEY_PREFIX_BYTES } from '../base/limits.js';
 import type { CoreExports } from './exports.js';
 
 const FIRST_BYTES = 2 ** 16;

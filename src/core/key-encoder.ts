@@ -1,5 +1,5 @@
+import { KEY_MAX_BYTES } from '../base/core-limits.js';
 import { ArgumentError } from '../base/errors.js';
-import { KEY_MAX_BYTES } from '../base/limits.js';
 import { shown } from '../base/shown.js';
 import { type Core, type CoreOptions, defaultCore } from './core.js';
 

@@ -1,5 +1,5 @@
+import { QUARANTINE_POOL_FRACTION } from '../base/core-limits.js';
 import { ArgumentError, ClosedError, MeshCacheError } from '../base/errors.js';
-import { QUARANTINE_POOL_FRACTION } from '../base/limits.js';
 import { type Core, type CoreOptions, defaultCore } from './core.js';
 import { POLICY_NUMBERS, STATS_COUNT } from './exports.js';
 import type { KeyArea } from './key-area.js';
@@ -194,9 +194,7 @@ export class PoolAllocator {
     area.write(keys, PUBLISH_RESULT_BYTES);
     const count = keys.length;
     const sizes = area.results;
-    const offsets = sizes + 8 * count;
-    const slots = offsets + 8 * count;
-    const ends = slots + 4 * count;
+    const [offsets, slots, ends] = [sizes + 8 * count, sizes + 16 * count, sizes + 20 * count];
     const one = typeof bytes === 'number' ? checkBytes(bytes) : writeSizes(area, bytes);
     const evictedCount = this.core.exports.poolPublishBatch(
       handle,

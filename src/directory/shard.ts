@@ -296,8 +296,9 @@ export class DirectoryShard {
     const version = locations.version[i] as number;
     if (version > 0) {
       this.#newestVersion = Math.max(this.#newestVersion, version);
-      if (version < this.#removals.versionOf(key)) return Taken.outdated;
-      const verdict = this.#compare(key, locations, i, record);
+      const isVoid = version < this.#removals.versionOf(key);
+      const verdict = isVoid ? Taken.outdated : this.#compare(key, locations, i, record);
+      if (verdict === Taken.outdated) this.#dropOwn(key, locations, i, record);
       if (verdict === Taken.outdated || (verdict === Taken.held && unlessHeld)) return verdict;
     }
     const head = this.#lists.keys.get(key);
@@ -345,6 +346,15 @@ export class DirectoryShard {
     }
     const isComputed = ((locations.flags[i] as number) & NAMED) === 0;
     return isHeld && isComputed && !isOwn ? Taken.held : Taken.taken;
+  }
+
+  /** A statement that is not taken tells all the same that what the node had stated before is no more. */
+  #dropOwn(key: string, locations: LocationColumns, i: number, recordIndex: number): void {
+    const { nodeId, incarnation } = this.#lists.recordAt(recordIndex);
+    this.#unlinkAndNote(key, (record, slot) => {
+      const isOwn = record.nodeId === nodeId && record.incarnation === incarnation;
+      return isOwn && this.#lists.slab.generationOf(slot) <= (locations.generation[i] as number);
+    });
   }
 
   /**

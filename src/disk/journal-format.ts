@@ -21,21 +21,18 @@ export interface IndexEntry {
 export class JournalDamage extends DiskError {}
 
 /** See FORMAT.md, which draws all of this. */
-export const FORMAT_VERSION = 1;
+export const FORMAT_VERSION = 2;
 export const HEADER_BYTES = 32;
 export const BLOCK_HEADER_BYTES = 12;
 /** The first characters of every journal. */
 export const JOURNAL_MAGIC = 'MCIX';
 const STORE_ID = /^[0-9a-f]{32}$/;
 
-/** Without an origin; read, and not written any more. */
-const PLAIN_PUT = 1;
+const PUT = 1;
 const REMOVE = 2;
 const USE = 3;
 const CLEAR = 4;
-const PUT = 5;
 /** PUT and REMOVE without their key; the other two whole. */
-const PLAIN_PUT_FIXED_BYTES = 19;
 const PUT_FIXED_BYTES = 28;
 /** Bit of the flags of a PUT. */
 const NAMED = 1;
@@ -206,10 +203,8 @@ export class Replay {
 
   #applyOne(body: Buffer, at: number): number {
     switch (body[at]) {
-      case PLAIN_PUT:
-        return this.#applyPut(body, at, PLAIN_PUT_FIXED_BYTES);
       case PUT:
-        return this.#applyPut(body, at, PUT_FIXED_BYTES);
+        return this.#applyPut(body, at);
       case REMOVE: {
         const end = endOfKey(body, at, REMOVE_FIXED_BYTES);
         this.#removeKey(body.toString('utf8', at + REMOVE_FIXED_BYTES, end));
@@ -230,22 +225,21 @@ export class Replay {
     }
   }
 
-  #applyPut(body: Buffer, at: number, fixedBytes: number): number {
-    const end = endOfKey(body, at, fixedBytes);
-    const key = body.toString('utf8', at + fixedBytes, end);
-    const hasOrigin = fixedBytes === PUT_FIXED_BYTES;
-    const version = hasOrigin ? body.readDoubleLE(at + 19) : 0;
+  #applyPut(body: Buffer, at: number): number {
+    const end = endOfKey(body, at, PUT_FIXED_BYTES);
+    const key = body.toString('utf8', at + PUT_FIXED_BYTES, end);
+    const version = body.readDoubleLE(at + 19);
     if (!Number.isSafeInteger(version) || version < 0) throw badRecord(body, at);
-    const kind = hasOrigin && ((body[at + 27] as number) & NAMED) !== 0 ? 'named' : 'computed';
+    const kind: EntryKind = ((body[at + 27] as number) & NAMED) !== 0 ? 'named' : 'computed';
     const offset = body.readUIntLE(at + 5, 6);
     const before = this.#byOffset.get(offset);
     if (before !== undefined) this.#removeKey(before.key);
     this.#removeKey(key);
     const [length, checksum] = [body.readUInt32LE(at + 11), body.readUInt32LE(at + 15)];
-    this.#byOffset.set(offset, { key, offset, length, checksum, version, kind });
+    const origin = version > 0 || kind === 'named' ? { version, kind } : {};
+    this.#byOffset.set(offset, { key, offset, length, checksum, ...origin });
     this.#offsets.set(key, offset);
-    // Of a PUT, which it will be when the journal is rewritten.
-    this.#liveBytes += putRecordBytes(key);
+    this.#liveBytes += end - at;
     return end;
   }
 

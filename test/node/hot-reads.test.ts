@@ -69,18 +69,43 @@ test('hot reads: the third read makes a copy; then the owner is not read any mor
   t.deepEqual(reader.stats().hits, { local: 10, remote: HOT_READS_MIN_COUNT, disk: 0 });
 });
 
-test('hot reads: a copy is a location of its own, which its owner’s clear leaves alone and its node’s clear drops', async (t) => {
+test('hot reads: a copy is a location of its own, which its node’s clear drops', async (t) => {
+  const [owner, reader, other] = await cluster(t, 3);
+  const page = content(1, PAGE);
+  t.true(await owner.set('page', page));
+  await copyHere(t, reader, 'page', page);
+  t.true((await reader.runtime.directory.exists([...reader.keyEncoder.encodeKeys(['page'], 'kv')]))[0]);
+  await reader.clear();
+  t.is(await copiedBytes(reader), 0);
+  await read(t, other, 'page', page);
+});
+
+test('hot reads: a copy goes with its owner’s clear, and with other bytes under its key', async (t) => {
   const [owner, reader, other] = await cluster(t, 3);
   const page = content(1, PAGE);
   t.true(await owner.set('page', page));
   await copyHere(t, reader, 'page', page);
   await owner.clear();
-  t.is(owner.stats().poolEntries, 0);
-  await read(t, other, 'page', page);
-  t.is(servedPages(reader), 1, 'read from the copy');
-  await reader.clear();
+  t.deepEqual([owner.stats().poolEntries, reader.stats().poolEntries], [0, 0]);
+  for (const store of [owner, reader, other]) t.is(await store.get('page'), null);
   t.is(await copiedBytes(reader), 0);
-  t.is(await other.get('page'), null);
+  t.true(await owner.set('other', page));
+  await copyHere(t, reader, 'other', page);
+  const young = content(2, PAGE);
+  t.true(await other.set('other', young));
+  for (const store of [owner, reader, other]) await read(t, store, 'other', young);
+  t.is(await copiedBytes(reader), 0);
+});
+
+test('hot reads: a copy stays when its owner clears and another node has set the page, too', async (t) => {
+  const [owner, reader, other] = await cluster(t, 3);
+  const page = content(1, PAGE);
+  t.true(await owner.set('page', page));
+  await copyHere(t, reader, 'page', page);
+  t.true(await other.set('page', page));
+  await owner.clear();
+  for (const store of [owner, reader, other]) await read(t, store, 'page', page);
+  t.is(await copiedBytes(reader), PAGE);
 });
 
 test('hot reads: a copy that the program sets is its own page from then on', async (t) => {

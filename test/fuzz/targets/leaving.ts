@@ -46,7 +46,7 @@ class LeavingNode {
     const { drain } = leavingOf({
       runtime,
       pages: {
-        locationsOf: (keys: readonly string[]) => keys.map(() => ({ length: 9 })),
+        statements: { locationsOf: (keys: readonly string[]) => keys.map(() => ({ length: 9 })) },
         stopPublishing: () => this.stops++,
       },
       copies: { copy },

@@ -1,0 +1,17 @@
+/** Limits of what runs everywhere: in a file of their own, because checking the relations of all limits is more code than the core. */
+const KIB = 2 ** 10;
+const MIB = 2 ** 20;
+
+/** A key's UTF-8 length, without the namespace. */
+export const KEY_MAX_BYTES = 64 * KIB;
+/** What a namespace puts in front of a key: 32 hexadecimal characters and a slash. */
+export const KEY_PREFIX_BYTES = 33;
+/** UTF-8 bytes of all keys of one call into the core; they are in its memory at once. */
+export const CALL_MAX_KEY_BYTES = 128 * MIB;
+/** Keys of one call; larger calls are refused. */
+export const CALL_MAX_KEYS = 1 << 20;
+/** Part of a pool that may wait for its quarantine to end. */
+export const QUARANTINE_POOL_FRACTION = 1 / 16;
+/** Points of one hash ring: nodes times vnodes. */
+export const RING_MAX_POINTS = 2 ** 24;
+export const NODE_ID_MAX_BYTES = 256;

@@ -1,0 +1,182 @@
+import test from 'ava';
+import { seededRandom } from '../../src/base/random.js';
+import { Removals } from '../../src/directory/removals.js';
+import { DirectoryShard, type Displaced } from '../../src/directory/shard.js';
+import { Taken } from '../../src/directory/taken.js';
+import type { DataLocationInit, EntryKind } from '../../src/types.js';
+import { columnsOf, getOne, locationOf } from './support.js';
+
+const NODES = ['a', 'b', 'c', 'd', 'e', 'f'];
+
+function shardOf(options: { isLive?: (nodeId: string) => boolean } = {}) {
+  const displaced: Displaced[] = [];
+  const conflicts: string[] = [];
+  const shard = new DirectoryShard({
+    ...options,
+    onDisplaced: (each) => displaced.push(each),
+    onLengthConflict: (key) => conflicts.push(key),
+  });
+  const put = (init: Partial<DataLocationInit>, unlessHeld = false, key = 'k') =>
+    shard.put([key], columnsOf(locationOf(init)), { unlessHeld })[0];
+  return { shard, put, displaced, conflicts };
+}
+
+function named(nodeId: string, version: number, checksum: number, rest: Partial<DataLocationInit> = {}) {
+  return { nodeId, version, checksum, length: 10, kind: 'named' as EntryKind, generation: version, ...rest };
+}
+
+function computed(nodeId: string, version: number, checksum: number, rest: Partial<DataLocationInit> = {}) {
+  return { ...named(nodeId, version, checksum, rest), kind: 'computed' as EntryKind };
+}
+
+test('contents: of named contents the newest stays, in whatever order they come, and its holders alone', (t) => {
+  const seed = Number(process.env.MESHCACHE_TEST_SEED ?? Date.now() >>> 0);
+  t.log(`seed ${seed}`);
+  const random = seededRandom(seed);
+  const upTo = (limit: number): number => random.u32() % limit;
+  for (let round = 0; round < 300; round++) {
+    // What each node states, in its own order; several may have the same content or the same version.
+    const byNode = NODES.slice(0, 2 + upTo(3)).map((nodeId) => {
+      let version = 1 + upTo(5);
+      return Array.from({ length: 1 + upTo(3) }, () => {
+        version += 1 + upTo(3);
+        return named(nodeId, version, upTo(4), { length: 10 + upTo(2) });
+      });
+    });
+    const outcomes = [0, 1].map(() => {
+      const { shard, put } = shardOf();
+      const left = byNode.map((statements) => [...statements]);
+      while (left.some((statements) => statements.length > 0)) {
+        const next = left[upTo(left.length)]?.shift();
+        if (next !== undefined) put(next);
+      }
+      return shard;
+    }) as [DirectoryShard, DirectoryShard];
+    // Each node has the content that it stated last; nobody has what it overwrote itself.
+    const last = byNode.map((statements) => statements.at(-1) as ReturnType<typeof named>);
+    const all = byNode.flat();
+    const newest = all.reduce((best, each) =>
+      each.version > best.version || (each.version === best.version && each.nodeId > best.nodeId) ? each : best,
+    );
+    for (const shard of outcomes) {
+      const found = getOne(shard, 'k');
+      t.truthy(found, 'a key that is held is found');
+      const isNewest = found?.checksum === newest.checksum && found.length === newest.length;
+      t.true(isNewest, `round ${round}: ${found?.nodeId} ${found?.version} and not ${newest.nodeId} ${newest.version}`);
+      t.true(last.some((each) => each.nodeId === found?.nodeId && each.checksum === found.checksum));
+    }
+  }
+});
+
+test('contents: an older content is outdated, and the holders of the replaced one are told', (t) => {
+  const { shard, put, displaced } = shardOf();
+  t.is(put(named('a', 10, 1)), Taken.taken);
+  t.is(put(named('b', 12, 1)), Taken.taken, 'the same content is a further location');
+  t.deepEqual(displaced, []);
+  t.is(put(named('c', 11, 2)), Taken.outdated);
+  t.is(put(named('c', 13, 2)), Taken.taken);
+  t.deepEqual(displaced, [
+    { nodeId: 'a', key: 'k', voidBelow: 14, isCopy: false },
+    { nodeId: 'b', key: 'k', voidBelow: 14, isCopy: false },
+  ]);
+  t.is(shard.newestVersion, 13);
+  t.is(getOne(shard, 'k')?.nodeId, 'c');
+});
+
+test('contents: a version outlives the last location of its key, for two turns', (t) => {
+  const { shard, put } = shardOf();
+  put(named('b', 20, 2));
+  shard.delete(['k'], 'b', 1, 20);
+  t.is(getOne(shard, 'k'), null);
+  t.is(put(named('a', 10, 1)), Taken.outdated);
+  t.is(put(named('a', 20, 2)), Taken.taken, 'a copy of what was there');
+  shard.delete(['k'], 'a', 1, 20);
+  shard.turnRemovals();
+  t.is(put(named('a', 10, 1)), Taken.outdated);
+  shard.turnRemovals();
+  t.is(put(named('a', 10, 1)), Taken.taken);
+});
+
+test('contents: what was deleted everywhere does not come back, what is set later does', (t) => {
+  const { shard, put } = shardOf();
+  put(computed('a', 10, 1));
+  put(computed('b', 11, 2));
+  shard.removeAll(['k'], 12);
+  t.is(getOne(shard, 'k'), null);
+  t.is(put(computed('a', 10, 1)), Taken.outdated);
+  t.is(put(computed('a', 12, 1)), Taken.taken);
+});
+
+test('contents: computed ones of one length go together; a further one is held when that is asked for', (t) => {
+  const live = new Set(NODES);
+  const { put, displaced, conflicts } = shardOf({ isLive: (nodeId) => live.has(nodeId) });
+  t.is(put(computed('a', 10, 1), true), Taken.taken);
+  t.is(put(computed('b', 11, 2), true), Taken.held);
+  t.is(put(computed('a', 12, 3), true), Taken.taken, 'its own one');
+  t.is(put(computed('b', 13, 2)), Taken.taken);
+  t.is(put(computed('b', 14, 2), true), Taken.taken, 'it is there already');
+  live.clear();
+  live.add('c');
+  t.is(put(computed('c', 15, 4), true), Taken.taken, 'nobody who lives has it');
+  t.deepEqual([displaced, conflicts], [[], []]);
+  t.is(put(computed('d', 16, 5, { length: 11 })), Taken.taken);
+  t.deepEqual(displaced, [{ nodeId: 'c', key: 'k', voidBelow: 17, isCopy: false }]);
+  t.true(conflicts.includes('k'));
+});
+
+test('contents: locations without versions, as of other programs, are left alone', (t) => {
+  const { shard, put, displaced } = shardOf();
+  for (const [i, nodeId] of NODES.slice(0, 3).entries())
+    t.is(put(named(nodeId, 0, i, { generation: i + 1, length: i + 1 })), Taken.taken);
+  t.is(shard.stats().locations, 3);
+  t.deepEqual(displaced, []);
+});
+
+test('contents: copies go with the page that they were made of, unless another node has set it, too', (t) => {
+  const { shard, put, displaced } = shardOf();
+  put(named('a', 10, 1));
+  put(named('b', 10, 1, { isCopy: true }));
+  shard.delete(['k'], 'a', 1, 10);
+  shard.dropCopies(['k']);
+  t.is(getOne(shard, 'k'), null);
+  t.deepEqual(displaced, [{ nodeId: 'b', key: 'k', voidBelow: 11, isCopy: true }]);
+  put(named('a', 20, 1), false, 'l');
+  put(named('b', 20, 1, { isCopy: true }), false, 'l');
+  put(named('c', 21, 1), false, 'l');
+  shard.delete(['l'], 'a', 1, 20);
+  shard.dropCopies(['l']);
+  t.is(shard.stats().locations, 2);
+});
+
+test('contents: a stale location is dropped, not what its node has stated since', (t) => {
+  const { shard, put } = shardOf();
+  put(named('a', 10, 1));
+  const stale = locationOf(named('a', 10, 1));
+  put(named('a', 11, 2));
+  shard.discard(['k'], columnsOf(stale));
+  t.is(getOne(shard, 'k')?.checksum, 2);
+  shard.discard(['k'], columnsOf(locationOf(named('a', 11, 2, { incarnation: 2 }))));
+  t.is(getOne(shard, 'k')?.checksum, 2, 'another start of the node');
+  shard.discard(['k'], columnsOf(locationOf(named('a', 11, 2))));
+  t.is(getOne(shard, 'k'), null);
+});
+
+test('contents: the holder of a named page that is not listed any more is told to drop it', (t) => {
+  const { put, displaced } = shardOf();
+  for (const nodeId of NODES.slice(0, 4)) put(named(nodeId, 10, 1));
+  t.deepEqual(displaced, []);
+  put(named('f', 10, 1));
+  t.deepEqual(displaced, [{ nodeId: 'd', key: 'k', voidBelow: 11, isCopy: false }]);
+});
+
+test('removals: are bounded, the oldest are forgotten first', (t) => {
+  const removals = new Removals(100);
+  for (let i = 0; i < 1000; i++) removals.note(`k${i}`, 5);
+  t.is(removals.versionOf('k999'), 5);
+  t.is(removals.versionOf('k900'), 5);
+  t.is(removals.versionOf('k0'), 0);
+  removals.note('k999', 3);
+  t.is(removals.versionOf('k999'), 5, 'never lower');
+  removals.clear();
+  t.is(removals.versionOf('k999'), 0);
+});

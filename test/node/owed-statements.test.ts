@@ -1,0 +1,84 @@
+import test, { type ExecutionContext } from 'ava';
+import { OWED_STATEMENTS_MAX_KEYS, STATEMENT_RETRY_MAX_MS } from '../../src/base/limits.js';
+import type { LocationSource } from '../../src/directory/client.js';
+import { OwedStatements } from '../../src/node/owed-statements.js';
+import { ManualClock } from '../clock.js';
+import { locationOf } from '../directory/support.js';
+import { testEnvironment } from '../rpc/support.js';
+
+function bench(t: ExecutionContext) {
+  const clock = new ManualClock();
+  const here = new Set<string>();
+  const told: string[] = [];
+  const owner = { isDeaf: true };
+  const locationsOf = (keys: readonly string[]) => keys.map((key) => (here.has(key) ? locationOf() : null));
+  const take = async (keys: readonly string[], what: string): Promise<boolean> => {
+    if (keys.length === 0) return true;
+    if (!owner.isDeaf) told.push(...keys.map((key) => `${what} ${key}`));
+    return !owner.isDeaf;
+  };
+  const owed = new OwedStatements({
+    directory: {
+      announce: async (_ownerId: string, keys: readonly string[], _source: LocationSource) => take(keys, 'has'),
+      retract: async (_ownerId: string, keys: readonly string[], withCopies: boolean) =>
+        take(keys, withCopies ? 'has no, nor copies of' : 'has no'),
+    },
+    locationsOf,
+    restateAll: async (ownerId) => {
+      if (owner.isDeaf) throw new Error('deaf');
+      told.push(`everything to ${ownerId}`);
+    },
+    env: testEnvironment({ clock }),
+  });
+  t.teardown(() => owed.stop());
+  const pass = async (ms: number): Promise<void> => {
+    for (let left = ms; left > 0; left -= 250) {
+      clock.advance(250);
+      for (let i = 0; i < 10; i++) await clock.yield();
+    }
+  };
+  return { clock, here, told, owner, owed, pass };
+}
+
+test('owed statements: an owner is told what holds when it answers, not what held', async (t) => {
+  const { here, told, owner, owed, pass } = bench(t);
+  here.add('a');
+  owed.owe('o', ['a', 'b'], false);
+  owed.owe('o', ['c'], true);
+  await pass(60_000);
+  t.deepEqual(told, []);
+  here.delete('a');
+  here.add('b');
+  owner.isDeaf = false;
+  await pass(2 * STATEMENT_RETRY_MAX_MS);
+  t.deepEqual(told.sort(), ['has b', 'has no a', 'has no, nor copies of c']);
+  await pass(60_000);
+  t.is(told.length, 3, 'once');
+});
+
+test('owed statements: an owner that is owed too much is told of everything', async (t) => {
+  const { told, owner, owed, pass } = bench(t);
+  for (let i = 0; i <= OWED_STATEMENTS_MAX_KEYS; i += 1000)
+    owed.owe(
+      'o',
+      Array.from({ length: 1000 }, (_, j) => `${i + j}`),
+      false,
+    );
+  await pass(10_000);
+  owner.isDeaf = false;
+  await pass(2 * STATEMENT_RETRY_MAX_MS);
+  t.deepEqual(told, ['everything to o']);
+});
+
+test('owed statements: an owner that has left is owed nothing, and nothing is left when they are stopped', async (t) => {
+  const { clock, told, owner, owed, pass } = bench(t);
+  owed.owe('o', ['a'], false);
+  owed.owe('p', ['a'], false);
+  owed.membersChanged((nodeId) => nodeId === 'p');
+  owner.isDeaf = false;
+  await pass(2 * STATEMENT_RETRY_MAX_MS);
+  t.deepEqual(told, ['has no a']);
+  owed.owe('p', ['b'], false);
+  owed.stop();
+  t.is(clock.pendingCount, 0);
+});
