@@ -34,7 +34,7 @@ export interface DirectoryClientOptions {
   readonly versions?: HybridClock;
   /** See {@link DirectoryServerOptions}: for what the own shard displaces. */
   readonly displacedTold?: () => Promise<void>;
-  /** Told of keys whose statement an owner has not taken: it is to be told again what holds then. `withCopies`: see {@link DirectoryClient.delete}. */
+  /** Told of keys whose statement an owner has not answered: it is to be told again what holds then. `withCopies`: see {@link DirectoryClient.delete}. */
   readonly onOwed?: (ownerId: string, keys: readonly string[], withCopies: boolean) => void;
   /** Told of announced pages, and of the versions that they had, that are older than what the cluster has or had: they are to be dropped. */
   readonly onOutdated?: (keys: readonly string[], versions: readonly number[]) => void;
@@ -176,16 +176,15 @@ export class DirectoryClient {
     // All at once and not slice by slice: a delete that is called later must not get before any of it.
     await eachRequest(keys, keysByOwner(keys, [ring], this.#replicas), async (ownerId, request) => {
       const answer = await this.#channels.put(ownerId, pick(keys, request), columns.pick(request), unlessHeld);
-      const owed: string[] = [];
+      if (answer === undefined) this.#onOwed(ownerId, pick(keys, request), false);
       request.forEach((i, j) => {
-        const code = answer?.taken[j] ?? Taken.refused;
+        const code = answer?.taken[j];
+        const isFirst = ring.nodes[firstOwners?.[i] as number] === ownerId;
         if (code === Taken.taken) codes[i] = Taken.taken;
         else if (code === Taken.outdated) outdated.add(i);
-        else if (code === Taken.refused) owed.push(keys[i] as string);
-        else if (ring.nodes[firstOwners?.[i] as number] === ownerId) held.add(i);
-        else addTo(leftOut, ownerId, i);
+        else if (code === Taken.held && isFirst) held.add(i);
+        else if (code === Taken.held) addTo(leftOut, ownerId, i);
       });
-      if (owed.length > 0) this.#onOwed(ownerId, owed, false);
     });
     for (const i of outdated) codes[i] = Taken.outdated;
     await this.#settleHeld({ keys, columns, codes, outdated, held, leftOut });
@@ -201,6 +200,7 @@ export class DirectoryClient {
       const missing = indices.filter((i) => !held.has(i) && !outdated.has(i));
       if (missing.length === 0) continue;
       const answer = await this.#channels.put(ownerId, pick(keys, missing), columns.pick(missing), false);
+      if (answer === undefined) this.#onOwed(ownerId, pick(keys, missing), false);
       missing.forEach((i, j) => {
         if (answer?.taken[j] === Taken.taken) codes[i] = Taken.taken;
       });
@@ -324,10 +324,23 @@ export class DirectoryClient {
    * first batch that fails).
    */
   async announce(ownerId: string, keys: readonly string[], locations: LocationSource): Promise<boolean> {
+    return (await this.#announce(ownerId, keys, locations)) === 'taken';
+  }
+
+  /** Like {@link announce}, but false only when the owner does not answer: what it has no room for is not said again and again. */
+  async remind(ownerId: string, keys: readonly string[], locations: LocationSource): Promise<boolean> {
+    return (await this.#announce(ownerId, keys, locations)) !== 'unanswered';
+  }
+
+  async #announce(
+    ownerId: string,
+    keys: readonly string[],
+    locations: LocationSource,
+  ): Promise<'taken' | 'refused' | 'unanswered'> {
     this.#check(keys);
-    if (this.#isSilent) return true;
+    if (this.#isSilent) return 'taken';
     const all = keys.map((_, i) => i);
-    let complete = true;
+    let outcome: 'taken' | 'refused' = 'taken';
     for (const request of requestsOf(keys, all)) {
       const asked = pick(keys, request);
       const found = typeof locations === 'function' ? locations(asked) : pick(locations, request);
@@ -335,15 +348,15 @@ export class DirectoryClient {
       if (present.length === 0) continue;
       const batch = pick(found, present) as DataLocation[];
       const answer = await this.#channels.put(ownerId, pick(asked, present), this.#state(batch));
-      if (answer === undefined) return false;
+      if (answer === undefined) return 'unanswered';
       const { taken } = answer;
-      if (taken.includes(Taken.refused)) complete = false;
+      if (taken.includes(Taken.refused)) outcome = 'refused';
       const outdated = present.filter((_, j) => taken[j] === Taken.outdated);
       if (outdated.length === 0) continue;
       const versions = outdated.map((j) => found[j]?.version ?? 0);
       this.#onOutdated(pick(asked, outdated), versions);
     }
-    return complete;
+    return outcome;
   }
 
   /**

@@ -70,7 +70,7 @@ export class AntiEntropy {
     }
   }
 
-  /** States everything that this owner is to know at once, and that older statements are void. Rejects when it does not take all. */
+  /** States everything that this owner is to know at once, and that older statements are void. Rejects when it does not answer. */
   async restateTo(ownerId: string): Promise<void> {
     const { directory, publications } = this.#options;
     const { generation } = directory;
@@ -78,8 +78,8 @@ export class AntiEntropy {
     const share = (await this.#shares(ring)).find((each) => each.ownerId === ownerId);
     // It owns nothing any more.
     if (share === undefined) return;
-    const isTaken = await directory.announce(ownerId, share.keys, (some) => publications.locationsOf(some));
-    if (!isTaken) throw new MeshCacheError('ERR_UNREACHABLE', `${ownerId} has not taken all pages`);
+    const isTold = await directory.remind(ownerId, share.keys, (some) => publications.locationsOf(some));
+    if (!isTold) throw new MeshCacheError('ERR_UNREACHABLE', `${ownerId} does not answer`);
     await directory.renounce(ownerId, generation);
   }
 

@@ -122,7 +122,10 @@ export class MeshCacheStore {
     const env = { ...given, log: events };
     const reporting = new NodeReporting({ config, metrics, events, env });
     if (!config.verifyReads) {
-      env.log.log('warn', 'verify_reads is off: nothing but the quarantine keeps stale pages from being read');
+      env.log.log(
+        'warn',
+        'verify_reads is off: nothing but the quarantine keeps memory from being used again while it is read',
+      );
     }
     let region: HostRegion | undefined;
     let disk: DiskStore | null = null;

@@ -9,7 +9,7 @@ import type { DirectoryClient } from '../directory/client.js';
 import type { DataLocation } from '../types.js';
 
 export interface OwedStatementsOptions {
-  readonly directory: Pick<DirectoryClient, 'announce' | 'retract'>;
+  readonly directory: Pick<DirectoryClient, 'remind' | 'retract'>;
   /** Locations of the pages that this node has now; null for the others. */
   readonly locationsOf: (keys: readonly string[]) => (DataLocation | null)[];
   /** States everything to an owner that is owed more than can be remembered. */
@@ -127,7 +127,7 @@ export class OwedStatements {
         gone.filter(([, isWanted]) => isWanted === wanted).map(([key]) => key),
       ) as [string[], string[]];
       const taken = await Promise.all([
-        directory.announce(ownerId, present, locationsOf),
+        directory.remind(ownerId, present, locationsOf),
         directory.retract(ownerId, plain, false),
         directory.retract(ownerId, withCopies, true),
       ]);

@@ -19,7 +19,7 @@ function bench(t: ExecutionContext) {
   };
   const owed = new OwedStatements({
     directory: {
-      announce: async (_ownerId: string, keys: readonly string[], _source: LocationSource) => take(keys, 'has'),
+      remind: async (_ownerId: string, keys: readonly string[], _source: LocationSource) => take(keys, 'has'),
       retract: async (_ownerId: string, keys: readonly string[], withCopies: boolean) =>
         take(keys, withCopies ? 'has no, nor copies of' : 'has no'),
     },
