@@ -63,7 +63,7 @@ export class PageStatements {
       const isStated = page.alreadyPresent && !this.#unannounced.has(key) && !page.isCopy;
       const { version, kind } = page.alreadyPresent && origin.kind === 'computed' ? page : origin;
       // A named entry is the newest from now on, even if its bytes are the same: another node may have set others meanwhile.
-      if (!isStated || kind === 'named') entries.set(key, this.#locationOf({ ...page, version, kind, isCopy: false }));
+      if (!isStated || kind === 'named') entries.set(key, this.#locationOf(page, { version, kind, isCopy: false }));
     });
     return entries.size === 0 ? new Set() : this.#announceSet(entries, origin);
   }
@@ -159,8 +159,9 @@ export class PageStatements {
     this.#closed = true;
   }
 
-  #locationOf(page: PublishedPage): DataLocation {
+  #locationOf(page: PublishedPage, origin: PageOrigin = page): DataLocation {
     const { pool, identity } = this.#parts;
+    const { stamp, tail } = pool.stampOf(page);
     return new DataLocation({
       nodeId: identity.nodeId,
       incarnation: identity.incarnation,
@@ -169,13 +170,16 @@ export class PageStatements {
       rkey: pool.rkey,
       length: page.length,
       checksum: page.checksum,
-      ...originOf(page),
-      ...pool.stampOf(page),
+      version: origin.version,
+      kind: origin.kind,
+      isCopy: origin.isCopy,
+      stamp,
+      tail,
     });
   }
 
   #diskLocationOf(page: PublishedPage): DataLocation {
-    const { length, checksum } = page;
+    const { length, checksum, version, kind } = page;
     const { nodeId, incarnation, dataEndpoint: rdmaEndpoint } = this.#parts.identity;
     return new DataLocation({
       nodeId,
@@ -185,7 +189,8 @@ export class PageStatements {
       rkey: 0,
       length,
       checksum,
-      ...originOf(page),
+      version,
+      kind,
       tier: 'disk',
     });
   }
@@ -244,21 +249,19 @@ export class PageStatements {
     for (const key of keys) this.#unannounced.add(key);
     const taken = await directory.state(keys, [...entries.values()], { unlessHeld });
     if (this.#closed) return announced;
-    const now = this.locationsOf(keys);
+    const { pool, disk } = this.#parts;
+    const isInPool = pool.hasBatch(keys);
+    const isOnDisk = disk !== undefined && isInPool.includes(0) ? disk.peekBatch(keys) : [];
     const gone: string[] = [];
     keys.forEach((key, i) => {
       if (taken[i] === Taken.refused) announced.refused.push(key);
       else if (taken[i] === Taken.outdated) announced.outdated.push(key);
       else if (taken[i] === Taken.held) announced.held.push(key);
-      if (taken[i] !== Taken.refused || now[i]?.tier !== 'memory') this.#unannounced.delete(key);
-      if (now[i] === null) gone.push(key);
+      if (taken[i] !== Taken.refused || isInPool[i] === 0) this.#unannounced.delete(key);
+      if (isInPool[i] === 0 && (isOnDisk[i] ?? null) === null) gone.push(key);
     });
     // Their deletes may have overtaken the put.
     if (gone.length > 0) await directory.delete(gone);
     return announced;
   }
-}
-
-function originOf({ version, kind, isCopy }: PageOrigin): PageOrigin {
-  return { version, kind, isCopy };
 }
