@@ -4,6 +4,7 @@ import { Cluster, ClusterAgent } from '../../src/cli/cluster.js';
 import { runLoad } from '../../src/cli/load.js';
 import { loadReport } from '../../src/cli/load-report.js';
 import { conversationWorkload } from '../../src/cli/workload.js';
+import { staleDirectoryCase } from '../contract/stale-directory.js';
 import { freePort } from '../support.js';
 import { sentPackets } from './machine-state.js';
 import { devices, rdmaTest, suffix } from './soft-devices.js';
@@ -75,3 +76,15 @@ rdmaTest(`cluster: a node with RDMA and one without read from each other${suffix
     t.is(bytes >= keys.length * PAGE_BYTES, isRdma, `${name}: ${bytes} bytes over RDMA`);
   }
 });
+
+for (const verifyReads of [true, false]) {
+  rdmaTest(
+    `cluster: what is freed is not read over RDMA by a directory that is stuck, verify_reads ${verifyReads}${suffix}`,
+    async (t) => {
+      t.timeout(300_000);
+      const before = allSentPackets();
+      await staleDirectoryCase(t, { protocol: 'rdma', verify_reads: verifyReads });
+      t.true(allSentPackets() > before, 'they came over RDMA');
+    },
+  );
+}
