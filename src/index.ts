@@ -48,15 +48,18 @@ export {
 export type { Seniority } from './directory/known-rings.js';
 export type { LocationColumns, LocationNode } from './directory/location-columns.js';
 export type { OwnerRing } from './directory/owners.js';
-export { DirectoryServer } from './directory/server.js';
+export { DirectoryServer, type DirectoryServerOptions } from './directory/server.js';
 export {
   DirectoryShard,
   type DirectoryShardOptions,
   type DirectoryShardStats,
+  type Displaced,
   type Liveness,
 } from './directory/shard.js';
 export { DiscoveryClient, type DiscoveryClientOptions } from './discovery/client.js';
-export { DiscoveryServer, type DiscoveryServerOptions } from './discovery/server.js';
+export type { ClusterSettings, Refusal, SettingDifference, SettingValue } from './discovery/cluster-settings.js';
+export type { RefusedNode } from './discovery/refused-nodes.js';
+export { DiscoveryServer, type DiscoveryServerOptions, type MasterOwner } from './discovery/server.js';
 export {
   type DiskInfo,
   type DiskSizes,
@@ -82,10 +85,12 @@ export { MeshCacheStore } from './node/meshcache-store.js';
 export { NodeRuntime, type NodeRuntimeOptions } from './node/node-runtime.js';
 export { keyEncoderFor } from './node/store-namespace.js';
 export type { StoreStats } from './node/store-stats.js';
+export type { Fill } from './pool/page-fills.js';
 export {
   type LocalRead,
   type PageBytes,
   type PageLease,
+  type PageOrigin,
   type PublishedPage,
   PublishedPool,
   type PublishedPoolOptions,
@@ -110,6 +115,7 @@ export {
   DataLocation,
   type DataLocationInit,
   type DataProtocol,
+  type EntryKind,
   NodeInfo,
   type NodeInfoInit,
   type Tier,

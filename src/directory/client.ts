@@ -30,9 +30,9 @@ export interface DirectoryClientOptions {
   readonly env?: Environment;
   /** Deadline of one request; default RPC_CALL_TIMEOUT_MS. */
   readonly timeoutMs?: number;
-  /** Sees the versions that shards know of. Default: one of its own. */
+  /** @internal Sees the versions that shards know of. Default: one of its own. */
   readonly versions?: HybridClock;
-  /** See {@link DirectoryServerOptions}: for what the own shard displaces. */
+  /** See `DirectoryServerOptions`: for what the own shard displaces. */
   readonly displacedTold?: () => Promise<void>;
   /** Told of keys whose statement an owner has not answered: it is to be told again what holds then. `withCopies`: see {@link DirectoryClient.delete}. */
   readonly onOwed?: (ownerId: string, keys: readonly string[], withCopies: boolean) => void;
@@ -154,7 +154,7 @@ export class DirectoryClient {
   }
 
   /**
-   * {@link put}, with one {@link Taken} a key: `outdated` when any owner says so. With `unlessHeld`, `held` when the first owner
+   * {@link put}, with one `Taken` a key: `outdated` when any owner says so. With `unlessHeld`, `held` when the first owner
    * says so, and then no owner has the statement. The first owner decides alone, so that of several nodes that state the
    * same page at the same time one is taken.
    */

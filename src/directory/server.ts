@@ -5,6 +5,7 @@ import { isNodeId, isWhole } from './location-columns.js';
 import { DirectoryShard } from './shard.js';
 import { asFields, DirectoryMethod, type Fields, locationFields, readKeys, readLocations } from './wire.js';
 
+/** What a {@link DirectoryServer} takes. */
 export interface DirectoryServerOptions {
   readonly shard?: DirectoryShard;
   /** Resolves when the holders of what the shard has displaced so far have been told, or as long as anybody should wait for that. */

@@ -56,8 +56,8 @@ const SWEEP_KEYS_PER_PUT = 64;
  * At most DIRECTORY_LOCATIONS_MAX_COUNT locations a key, one a node. What a node says about a key is ordered by (incarnation,
  * generation): newer replaces older, never the other way round. Synchronous, no clock, no I/O.
  *
- * One key, one content: of two locations of different nodes that have versions and do not go together (see {@link #conflicts}) the newer one
- * stays, by (version, node id), whatever their order of arrival: so all replicas come to the same. A version outlives its location, see {@link Removals}.
+ * One key, one content: of two locations of different nodes that have versions and do not go together (see `#conflicts`) the newer one
+ * stays, by (version, node id), whatever their order of arrival: so all replicas come to the same. A version outlives its location, see `Removals`.
  */
 export class DirectoryShard {
   readonly #isLive: Liveness;
@@ -95,7 +95,7 @@ export class DirectoryShard {
   }
 
   /**
-   * Takes one location a key; `keys` are kept (strings of their own, not slices of larger ones). One {@link Taken} a key. With
+   * Takes one location a key; `keys` are kept (strings of their own, not slices of larger ones). One `Taken` a key. With
    * `unlessHeld`, a computed page that another live node has in the same length is not taken but `held`.
    */
   put(keys: readonly string[], locations: LocationColumns, { unlessHeld = false } = {}): Uint8Array {

@@ -29,7 +29,8 @@ export interface Refusal {
   readonly differences: readonly SettingDifference[];
 }
 
-type SettingValue = number | boolean;
+/** A setting that nodes must have alike. */
+export type SettingValue = number | boolean;
 
 const DIFFERENCES_MAX_COUNT = 16;
 
