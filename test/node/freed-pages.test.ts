@@ -84,10 +84,8 @@ for (const how of ['stopped', 'busy'] as const) {
         };
         fill(1);
         t.true((await setter.batchSet(keys, source.ptrs, source.sizes)).every(Boolean));
-        t.deepEqual(
-          await read(),
-          keys.map(() => 1),
-        );
+        // Without checksums a read that takes long is a miss.
+        await until(async () => (await read()).every((version) => version === 1));
         fill(2);
         const paused = pause();
         // Call by call: what waits behind the first calls to the owner is never sent once these have failed.
