@@ -11,7 +11,7 @@ import {
 import { Turns } from '../base/turns.js';
 import { crc32 } from '../memory/checksum.js';
 import { isWhole, type PageBytes } from '../pool/page-batch.js';
-import { NO_ORIGIN, PageIndex, type PublishedPage } from '../pool/page-index.js';
+import { NO_ORIGIN, PageIndex, type PageOrigin, type PublishedPage } from '../pool/page-index.js';
 import type { LocalRead } from '../pool/page-reading.js';
 import { type DiskFolder, defaultIndexBytes, openDiskFolder } from './disk-folder.js';
 import type { IndexEntry, Snapshot } from './journal.js';
@@ -160,7 +160,10 @@ export class DiskStore {
     this.#checkOpen();
     // Whatever becomes of the new page, the old one is not what was set last.
     this.removeOther(key, { length: page.length, checksum });
-    if (this.#isThere(key, page.length, checksum)) return 'present';
+    if (this.#isThere(key, page.length, checksum)) {
+      this.renew(key, { length: page.length, checksum, ...origin });
+      return 'present';
+    }
     return this.#writer.add({ key, page, checksum, origin, release, isCancelled: false, isTaken: false })
       ? 'queued'
       : 'skipped';
@@ -304,6 +307,27 @@ export class DiskStore {
       if (version !== undefined && version < (voidBelow[i] as number) && this.#remove(key)) wasWritten = true;
     });
     return wasWritten;
+  }
+
+  /**
+   * A page has been set again. What is written, or waits, with these very bytes has this origin from now on, so that it is not taken for
+   * older than it is after a restart.
+   */
+  renew(
+    key: string,
+    { length, checksum, version, kind }: Omit<PublishedPage, 'offset' | 'slot' | 'alreadyPresent' | 'isCopy'>,
+  ): void {
+    this.#checkOpen();
+    const isRenewed = (there: PageOrigin): boolean => version > there.version || kind !== there.kind;
+    const origin = { version, kind, isCopy: false };
+    const waiting = this.#queue.get(key);
+    if (waiting?.page.length === length && waiting.checksum === checksum && isRenewed(waiting.origin)) {
+      waiting.origin = origin;
+    }
+    const page = this.#index.peekBatch([key])[0] ?? null;
+    if (page?.length !== length || page.checksum !== checksum || !isRenewed(page)) return;
+    this.#index.setOrigin(page, origin);
+    this.#folder.journal.update({ key, offset: page.offset, length, checksum, ...origin });
   }
 
   /** Resolves when no crash can bring back what has been removed: that is written, or the whole index is given up. */

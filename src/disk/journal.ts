@@ -129,6 +129,12 @@ export class Journal {
     this.#liveBytes += putRecordBytes(entry.key);
   }
 
+  /** A page that is listed, and lies where it did, has been set again. */
+  update(entry: IndexEntry): void {
+    this.#record(() => this.#records.put(entry));
+    this.#rewriting?.put(entry.key);
+  }
+
   /** The page with this key, which is listed, is gone. */
   remove(key: string): void {
     this.#record(() => this.#records.remove(key));

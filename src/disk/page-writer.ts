@@ -245,7 +245,8 @@ export class PageWriter {
       this.failed(error);
       return;
     }
-    index.fillHeld(vacancy, page.length, checksum);
+    const listed = index.fillHeld(vacancy, page.length, checksum);
+    if (listed !== null) index.setOrigin(listed, origin);
     this.#writtenPages++;
   }
 

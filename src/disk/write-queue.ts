@@ -9,7 +9,8 @@ export interface QueuedPage {
   readonly key: string;
   readonly page: PageBytes;
   readonly checksum: number;
-  readonly origin: PageOrigin;
+  /** It may be set again before it is written. */
+  origin: PageOrigin;
   /** Called once: the bytes are not needed any more. */
   readonly release: () => void;
   /** It is not to be listed: removed, or another page took its key. */

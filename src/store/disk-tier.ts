@@ -25,6 +25,7 @@ export type TierDisk = Pick<
   | 'removalsWritten'
   | 'removeOlder'
   | 'removeOther'
+  | 'renew'
   | 'skipped'
   | 'touchBatch'
 >;
@@ -158,6 +159,11 @@ export class DiskTier implements Backlog {
   async removeOlder(keys: readonly string[], voidBelow: readonly number[]): Promise<void> {
     if (this.#disk.removeOlder(keys, voidBelow)) await this.#disk.removalsWritten();
     this.#writeWaiting();
+  }
+
+  /** Pages of the pool have got later versions. */
+  renew(keys: readonly string[]): void {
+    for (const [i, page] of this.#pool.peekBatch(keys).entries()) if (page) this.#disk.renew(keys[i] as string, page);
   }
 
   /** Removes everything; returns the keys of what was written. A crash cannot bring it back once it resolves. */

@@ -197,7 +197,7 @@ export class PageStatements {
 
   /** Announces what has just been set, anew as long as owners know of something newer; returns the keys that are refused. */
   async #announceSet(entries: ReadonlyMap<string, DataLocation>, origin: PageOrigin): Promise<Set<string>> {
-    const { pool, versions, keepsDuplicates } = this.#parts;
+    const { pool, disk, versions, keepsDuplicates } = this.#parts;
     const unlessHeld = origin.kind === 'computed' && !keepsDuplicates;
     const refused = new Set<string>();
     let { version } = origin;
@@ -209,6 +209,7 @@ export class PageStatements {
       if (outdated.length === 0 || this.#closed) return refused;
       const next = versions.next();
       const renewed = attempt < SET_ATTEMPTS_MAX_COUNT ? pool.renew(outdated, version, next) : [];
+      disk?.renew(renewed);
       const newest = pool.peekBatch(outdated);
       outdated.forEach((key, i) => {
         // What a later call has set here meanwhile has taken the page's place in the order of things.

@@ -357,3 +357,28 @@ test('disk store: a target that is no Uint8Array is refused, and is no failure o
   }
   t.is(store.info().failure, null);
 });
+
+test('disk store: a page that is set again with the same bytes has the later version, also after another start', async (t) => {
+  // Cause: the first version stayed on the disk; after a restart the directory knew of a later one, and the page was removed as outdated.
+  const path = folder(t);
+  const first = await open(t, path);
+  const bytes = content(1, PAGE);
+  const put = (key: string, version: number): string => {
+    const page = { views: [bytes], length: bytes.length };
+    return first.putPage(key, page, crc32(bytes), () => {}, { version, kind: 'named', isCopy: false });
+  };
+  put('written', 1);
+  await first.flush();
+  t.is(put('written', 2), 'present');
+  put('waits', 1);
+  t.is(put('waits', 2), 'present');
+  t.is(put('waits', 1), 'present', 'the later one stays');
+  await first.flush();
+  const versions = (store: DiskStore) => store.peekBatch(['written', 'waits']).map((page) => page?.version);
+  t.deepEqual(versions(first), [2, 2]);
+  const { length } = bytes;
+  first.renew('waits', { length, checksum: crc32(bytes), version: 3, kind: 'named' });
+  first.renew('written', { length, checksum: 0, version: 3, kind: 'named' });
+  await first.close();
+  t.deepEqual(versions(await open(t, path)), [2, 3]);
+});

@@ -135,6 +135,7 @@ function delegates(disk: DiskStore): TierDisk {
     removalsWritten: () => disk.removalsWritten(),
     removeOlder: (keys, voidBelow) => disk.removeOlder(keys, voidBelow),
     removeOther: (key, page) => disk.removeOther(key, page),
+    renew: (key, page) => disk.renew(key, page),
     skipped: (pages) => disk.skipped(pages),
     touchBatch: (keys) => disk.touchBatch(keys),
   };
