@@ -176,6 +176,11 @@ export class PageIndex {
     return this.#allocator.keysOf(slots);
   }
 
+  /** Of the page that has, or had last, this slot. */
+  checksumAt(slot: number): number | undefined {
+    return this.#checksumBySlot[slot];
+  }
+
   isHeld(key: string): boolean {
     return this.#holds.has(key);
   }

@@ -36,10 +36,10 @@ export class PageStamps {
   /** Takes the tail of a page whose bytes lie in the pool, and puts a new stamp in its place. */
   set(slot: number, offset: number, length: number): void {
     this.#reserve(slot);
-    const at = offset + imageBytes(length) - STAMP_BYTES;
+    const at = stampOffset(offset, length);
     const place = this.#bytes(at, STAMP_BYTES);
     this.#tails.set(place, slot * TAIL_STRIDE_BYTES);
-    const stamp = this.#draw();
+    const stamp = this.draw();
     writeStamp(place, 0, stamp);
     this.#stamp[slot] = stamp;
     this.#stampAt[slot] = at;
@@ -54,8 +54,27 @@ export class PageStamps {
     this.#stamp[slot] = NO_STAMP;
   }
 
+  /** Whether the slot is a page's that lies there and has its stamp. */
+  isOf(slot: number, offset: number, length: number): boolean {
+    return this.#stampAt[slot] === stampOffset(offset, length);
+  }
+
+  /** Of a slot that has one. */
   stampOf(slot: number): number {
     return this.#stamp[slot] ?? NO_STAMP;
+  }
+
+  /** A stamp that no page has. */
+  draw(): number {
+    for (;;) {
+      if (this.#drawnAt + STAMP_BYTES > this.#drawn.length) {
+        this.#drawn = this.#random.bytes(DRAW_COUNT * STAMP_BYTES);
+        this.#drawnAt = 0;
+      }
+      const stamp = readStamp(this.#drawn, this.#drawnAt);
+      this.#drawnAt += STAMP_BYTES;
+      if (stamp !== NO_STAMP) return stamp;
+    }
   }
 
   tailOf(slot: number, length: number): number {
@@ -66,18 +85,6 @@ export class PageStamps {
   tailBytesOf(slot: number, length: number): Uint8Array {
     const start = slot * TAIL_STRIDE_BYTES;
     return this.#tails.subarray(start, start + Math.min(length, STAMP_BYTES));
-  }
-
-  #draw(): number {
-    for (;;) {
-      if (this.#drawnAt + STAMP_BYTES > this.#drawn.length) {
-        this.#drawn = this.#random.bytes(DRAW_COUNT * STAMP_BYTES);
-        this.#drawnAt = 0;
-      }
-      const stamp = readStamp(this.#drawn, this.#drawnAt);
-      this.#drawnAt += STAMP_BYTES;
-      if (stamp !== NO_STAMP) return stamp;
-    }
   }
 
   #reserve(slot: number): void {
@@ -91,4 +98,8 @@ export class PageStamps {
     tails.set(this.#tails);
     [this.#stamp, this.#stampAt, this.#tails] = [stamp, stampAt, tails];
   }
+}
+
+function stampOffset(offset: number, length: number): number {
+  return offset + imageBytes(length) - STAMP_BYTES;
 }

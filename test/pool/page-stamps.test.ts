@@ -3,6 +3,7 @@ import { type RandomSource, seededRandom } from '../../src/base/random.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import { imageBytes, readStamp, STAMP_BYTES } from '../../src/memory/page-stamp.js';
 import { type PageLease, PublishedPool } from '../../src/pool/published-pool.js';
+import { HeldCopies } from './held-copies.js';
 import { pageBytes } from './page-bytes.js';
 
 interface Given {
@@ -90,7 +91,8 @@ test('page stamps: a page that others still read is freed at once, and they get 
   const { stamp } = pool.stampOf(here);
   t.not(stamp, 0);
   pool.remove('a');
-  t.is(pool.stampOf(here).stamp, 0);
+  t.not(pool.stampOf(here).stamp, 0);
+  t.not(pool.stampOf(here).stamp, stamp);
   t.deepEqual(new Uint8Array(Buffer.concat(views)), bytes);
 });
 
@@ -100,5 +102,30 @@ test('page stamps: a pool takes as many pages as without, whatever their size', 
     for (let i = 0; i < 4; i++) t.truthy(pool.publishBatch([`k${i}`], [page(new Uint8Array(length).fill(i))])[0]);
     t.is(pool.size, 4);
     t.is(pool.bytesUsed, 4 * length);
+  }
+});
+
+test('page stamps: a page that goes before its publisher has heard of it has a stamp that is nowhere', async (t) => {
+  // Cause: the next call in turn takes its place first. Its location then named no stamp, and was read as it lay there, or the other page's.
+  const bytes = 4096;
+  for (const nextBytes of [bytes, 100]) {
+    const region = HostRegion.allocate(bytes);
+    const copyThreads = new HeldCopies();
+    const pool = new PublishedPool(region.addr, bytes, 1, { stamps: seededRandom(1), copyThreads });
+    t.teardown(() => {
+      pool.free();
+      region.free();
+    });
+    const publish = async (key: string, length: number) => {
+      const [published] = await pool.publishPages([key], [page(seededRandom(length).bytes(length))]);
+      if (!published) throw new Error(`${key} has found no room`);
+      return { keys: pool.keys(), ...pool.stampOf(published) };
+    };
+    const both = Promise.all([publish('first', bytes), publish('next', nextBytes)]);
+    await copyThreads.finishAll();
+    const [first, next] = await both;
+    t.false(first.keys.includes('first'));
+    t.not(first.stamp, 0);
+    t.not(first.stamp, next.stamp);
   }
 });
