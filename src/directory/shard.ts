@@ -340,7 +340,9 @@ export class DirectoryShard {
     if (hasOlder) {
       this.#lists.unlinkWhere(key, (record, slot) => {
         if (record.nodeId === nodeId || !this.#conflicts(slot, locations, i)) return false;
-        this.#displace(key, record, { voidBelow: version + 1, isCopy: false });
+        // Not the version itself, where it can be helped: the holder may copy the page of that one later.
+        const isEven = this.#lists.slab.versionOf(slot) === version;
+        this.#displace(key, record, { voidBelow: isEven ? version + 1 : version, isCopy: false });
         return true;
       });
     }

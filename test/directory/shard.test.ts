@@ -1,7 +1,7 @@
 import test from 'ava';
 import { DIRECTORY_LOCATIONS_MAX_COUNT } from '../../src/base/limits.js';
 import { seededRandom, systemRandom } from '../../src/base/random.js';
-import { DirectoryShard } from '../../src/directory/shard.js';
+import { DirectoryShard, type Displaced } from '../../src/directory/shard.js';
 import { columnsOf, getOne, locationOf, putOne } from './support.js';
 
 test('shard: what was put is found, field by field', (t) => {
@@ -263,4 +263,17 @@ test('shard: last words of a node that has gone are dropped at the second look, 
   while (shard.sweep(50));
   t.deepEqual(shard.stats(), { keys: 100, locations: 100, droppedLocations: 0, refusedKeys: 0 });
   t.is(getOne(shard, 'joining 5')?.nodeId, 'joining');
+});
+
+test('shard: the holder of an older content is told to drop what is older than the new one, and that only', (t) => {
+  // Cause: the version of the new content was void, too; its holder could never copy that one again, not even when it was handed over.
+  const displaced: Displaced[] = [];
+  const shard = new DirectoryShard({ onDisplaced: (each) => displaced.push(each) });
+  putOne(shard, 'k', { nodeId: 'a', kind: 'named', version: 10, checksum: 1 });
+  putOne(shard, 'k', { nodeId: 'b', kind: 'named', version: 20, checksum: 2 });
+  t.deepEqual(displaced.splice(0), [{ nodeId: 'a', key: 'k', voidBelow: 20, isCopy: false }]);
+  // Two of one version: one of them goes, the same one everywhere.
+  putOne(shard, 'k', { nodeId: 'c', kind: 'named', version: 20, checksum: 3 });
+  t.deepEqual(displaced, [{ nodeId: 'b', key: 'k', voidBelow: 21, isCopy: false }]);
+  t.is(getOne(shard, 'k')?.nodeId, 'c');
 });
