@@ -157,8 +157,7 @@ export class RemoteCopies {
       const origins = new Map<number, PageOrigin>();
       for (const { index, isRead, location } of reads) {
         const { version = 0, kind = 'computed' } = location ?? {};
-        if (isRead && !pages.statements.isVoid(keys[index] as string, version))
-          origins.set(index, { version, kind, isCopy: true });
+        if (isRead) origins.set(index, { version, kind, isCopy: true });
       }
       const read = [...origins.keys()];
       const isCopied = await this.#publish(
@@ -176,18 +175,25 @@ export class RemoteCopies {
     }
   }
 
-  /** True for each that is in the pool by this: not what has found no room, nor what has been set there meanwhile. */
+  /**
+   * True for each that is in the pool by this: not what has found no room, what has been set there meanwhile, or what this node was told to
+   * drop since it was read.
+   */
   async #publish(
     keys: readonly string[],
     sources: readonly CallerPage[],
     origins: readonly PageOrigin[],
   ): Promise<boolean[]> {
-    const { pool } = this.#parts;
+    const { pool, pages } = this.#parts;
     let isVacant: boolean[] = [];
     const lengths = sources.map(({ length }) => length);
     const fill = (targets: readonly (PageBytes | null)[]) => {
-      isVacant = targets.map((target) => target !== null);
-      return copyInto(targets, sources);
+      // From here on a drop finds the pages in the pool.
+      const wanted = targets.map((target, i) => {
+        return pages.statements.isVoid(keys[i] as string, (origins[i] as PageOrigin).version) ? null : target;
+      });
+      isVacant = wanted.map((target) => target !== null);
+      return copyInto(wanted, sources);
     };
     const leases = await pool.fillPages(keys, lengths, fill, origins);
     pool.unlease(leases.filter((lease) => lease !== null));

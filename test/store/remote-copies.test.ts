@@ -5,23 +5,31 @@ import { noMetrics } from '../../src/base/metrics-sink.js';
 import { resolve } from '../../src/memory/address-space.js';
 import { crc32 } from '../../src/memory/checksum.js';
 import { HostRegion } from '../../src/memory/host-region.js';
+import { type CopyThreads, nativeCopyThreads } from '../../src/pool/copy-threads.js';
 import { PublishedPool } from '../../src/pool/published-pool.js';
 import { RemoteCopies } from '../../src/store/remote-copies.js';
 import type { ReadOp, Transport } from '../../src/transport/transport.js';
 import { DataLocation } from '../../src/types.js';
+import { HeldCopies, settled } from '../pool/held-copies.js';
 import { pageBytes } from '../pool/page-bytes.js';
-import { content } from '../support.js';
+import { content, until } from '../support.js';
 
 const PAGE = 4096;
 
 /** Copies into a pool of `poolPages` pages from an owner whose pages are `keys`, content {@link content} of their numbers. */
 function newCopies(
   t: ExecutionContext,
-  { poolPages = 64, keys = ['k0'], lengthOf = (_key: string): number => PAGE } = {},
+  {
+    poolPages = 64,
+    keys = ['k0'],
+    lengthOf = (_key: string): number => PAGE,
+    copyThreads = nativeCopyThreads as CopyThreads,
+  } = {},
 ) {
   const region = HostRegion.allocate(poolPages * PAGE);
-  const pool = new PublishedPool(region.addr, region.length, 7);
+  const pool = new PublishedPool(region.addr, region.length, 7, { copyThreads });
   const announced: string[] = [];
+  const dropped = new Set<string>();
   const atOwner = new Map(keys.map((key, i) => [key, content(i, lengthOf(key))]));
   const locationOf = (key: string): DataLocation | null => {
     const bytes = atOwner.get(key);
@@ -59,7 +67,7 @@ function newCopies(
     },
     pages: {
       forget() {},
-      statements: { announcePromoted: async (some) => void announced.push(...some), isVoid: () => false },
+      statements: { announcePromoted: async (some) => void announced.push(...some), isVoid: (key) => dropped.has(key) },
     },
     verifyReads: true,
     quarantineMs: 0,
@@ -77,7 +85,7 @@ function newCopies(
     const [page] = pool.peekBatch([key]);
     return page ? pageBytes(pool, page) : null;
   };
-  return { copies, pool, hooks, announced, atOwner, bytesAt };
+  return { copies, pool, hooks, announced, dropped, atOwner, bytesAt };
 }
 
 test('copies: a page is read, checked, published and announced; asked again, it is here', async (t) => {
@@ -131,4 +139,19 @@ test('copies: a length that no page has costs no other page', async (t) => {
   });
   t.deepEqual([...(await copies.copy(['empty', 'k0'], 'handover'))], [0, 1]);
   t.deepEqual(bytesAt('k0'), content(0, PAGE));
+});
+
+test('copies: a page that this node is told to drop after it was read, and before it is in the pool, does not come back', async (t) => {
+  // Cause: the copy waited for its turn in the pool, and nobody looked again whether it was still wanted.
+  const copyThreads = new HeldCopies();
+  const { copies, pool, hooks, announced, dropped } = newCopies(t, { copyThreads });
+  // Somebody else's copy has the turn.
+  hooks.onRead = () => void pool.publishPages(['other'], [{ views: [content(9, PAGE)], length: PAGE }]);
+  const copying = copies.copy(['k0'], 'hot');
+  await until(() => copyThreads.count > 0);
+  await settled();
+  dropped.add('k0');
+  await copyThreads.finishAll();
+  t.deepEqual([...(await copying)], [0]);
+  t.deepEqual(announced, []);
 });
