@@ -167,8 +167,8 @@ export const STATEMENT_RETRY_MAX_MS = 4_000;
 export const DROP_WAIT_MAX_MS = 1_000;
 /** Attempts to set a named page whose owners know of a newer one: each is newer than what they know. */
 export const SET_ATTEMPTS_MAX_COUNT = 4;
-/** Nodes that are told of a deletion at a time. */
-export const DELETIONS_IN_FLIGHT_MAX_COUNT = 64;
+/** Keys of one call that every node is told to delete at a time. */
+export const DELETION_SLICE_MAX_KEYS = 16_384;
 /** Keys whose pages a node was told to drop and remembers, so that a copy that was on its way does not come back. */
 export const DROPPED_KEYS_MAX_COUNT = 65_536;
 
@@ -407,6 +407,7 @@ relation(
   JOURNAL_LIVE_FRACTION + JOURNAL_REWRITE_FRACTION < 1,
   'a journal and the one that replaces it fit in the limit',
 );
+relation(DELETION_SLICE_MAX_KEYS <= DROPS_MAX_KEYS, 'what is deleted at a time can be remembered');
 relation(DROP_WAIT_MAX_MS * 2 <= RPC_CALL_TIMEOUT_MS, 'a put is answered before its deadline');
 relation(RPC_RETRY_AFTER_MS <= ANNOUNCE_RETRY_MAX_MS, 'the pause before announcing again may grow');
 relation(ANTI_ENTROPY_BATCH_MAX_KEYS <= DIRECTORY_REQUEST_MAX_KEYS, 'keys stated again fit in a request');

@@ -1,6 +1,6 @@
 import type { Environment } from '../base/environment.js';
 import { HybridClock } from '../base/hybrid-clock.js';
-import { RPC_CALL_TIMEOUT_MS } from '../base/limits.js';
+import { DELETION_SLICE_MAX_KEYS, RPC_CALL_TIMEOUT_MS } from '../base/limits.js';
 import type { Endpoint } from '../base/network.js';
 import { DirectoryClient } from '../directory/client.js';
 import { DirectoryServer } from '../directory/server.js';
@@ -125,12 +125,11 @@ export class NodeDirectory {
    * has. A member that does not answer in time is told again until it has, or has left.
    */
   async deleteEverywhere(keys: readonly string[], version: number): Promise<boolean[]> {
-    const drops = keys.map((key) => ({ key, voidBelow: version, reason: 'deleted' as const }));
-    const members = this.#memberIds;
-    for (const nodeId of members) this.#drops.tell(nodeId, drops);
-    await this.#drops.told(RPC_CALL_TIMEOUT_MS);
-    const owed = members.map((nodeId) => this.#drops.isOwedBy(nodeId, keys));
-    return keys.map((_, i) => owed.every((isOwed) => isOwed[i] === false));
+    const outcomes: boolean[] = [];
+    for (let start = 0; start < keys.length; start += DELETION_SLICE_MAX_KEYS) {
+      outcomes.push(...(await this.#deleteSlice(keys.slice(start, start + DELETION_SLICE_MAX_KEYS), version)));
+    }
+    return outcomes;
   }
 
   /**
@@ -180,6 +179,15 @@ export class NodeDirectory {
     this.#owed?.stop();
     this.#antiEntropy?.stop();
     await this.#announcer.stop();
+  }
+
+  async #deleteSlice(keys: readonly string[], version: number): Promise<boolean[]> {
+    const drops = keys.map((key) => ({ key, voidBelow: version, reason: 'deleted' as const }));
+    const members = this.#memberIds;
+    for (const nodeId of members) this.#drops.tell(nodeId, drops);
+    await this.#drops.told(RPC_CALL_TIMEOUT_MS);
+    const owed = members.map((nodeId) => this.#drops.isOwedBy(nodeId, keys));
+    return keys.map((_, i) => owed.every((isOwed) => isOwed[i] === false));
   }
 
   /** Before there is a store, there are no pages. */

@@ -37,10 +37,14 @@ export interface PageDropsOptions {
 
 /** What one node is still to be told. */
 interface Owed {
-  /** The latest of each key. */
+  /** One of each reason and key, see {@link idOf}; the longest owed first. */
   readonly drops: Map<string, PageDrop>;
-  /** Under way: ends when nothing is owed any more, or the node has not answered. */
-  attempt: Promise<void> | undefined;
+  /** There were more than can be remembered since the node last had all: which ones is not known. */
+  hasForgotten: boolean;
+  /** A message is under way, or will be with the end of this turn. */
+  isTelling: boolean;
+  /** Called when what is owed now has been taken, or has not. */
+  waiting: (() => void)[];
   failures: number;
   cancelRetry: (() => void) | undefined;
 }
@@ -78,65 +82,85 @@ export class PageDrops {
     if (this.#stopped) return;
     let owed = this.#owed.get(nodeId);
     if (owed === undefined) {
-      owed = { drops: new Map(), attempt: undefined, failures: 0, cancelRetry: undefined };
+      owed = {
+        drops: new Map(),
+        hasForgotten: false,
+        isTelling: false,
+        waiting: [],
+        failures: 0,
+        cancelRetry: undefined,
+      };
       this.#owed.set(nodeId, owed);
     }
     for (const drop of drops) {
-      owed.drops.delete(drop.key);
-      owed.drops.set(drop.key, drop);
+      const id = idOf(drop.reason, drop.key);
+      const before = owed.drops.get(id)?.voidBelow ?? 0;
+      owed.drops.delete(id);
+      owed.drops.set(id, { ...drop, voidBelow: Math.max(before, drop.voidBelow) });
     }
-    for (const key of owed.drops.keys()) {
+    for (const id of owed.drops.keys()) {
       if (owed.drops.size <= DROPS_MAX_KEYS) break;
-      owed.drops.delete(key);
+      owed.drops.delete(id);
+      owed.hasForgotten = true;
     }
     this.#fresh.add(nodeId);
-    if (owed.cancelRetry === undefined) owed.attempt ??= this.#attempt(nodeId, owed);
+    if (owed.cancelRetry === undefined && !owed.isTelling) void this.#attempt(nodeId, owed);
   }
 
   /**
    * Resolves when the nodes that {@link tell} has been called for since the last call of this have answered or failed to, at the latest
-   * after `waitMs`. Nodes that have not answered before either are not waited for.
+   * after `waitMs`; what they are told later is not waited for. Nor are nodes that have not answered before either.
    */
   async told(waitMs = DROP_WAIT_MAX_MS): Promise<void> {
     if (this.#fresh.size === 0) return;
-    const attempts = [...this.#fresh].flatMap((nodeId) => {
+    const answers = [...this.#fresh].flatMap((nodeId) => {
       const owed = this.#owed.get(nodeId);
-      return owed?.failures === 0 ? (owed.attempt ?? []) : [];
+      return owed?.failures === 0 ? new Promise<void>((resolve) => owed.waiting.push(resolve)) : [];
     });
     this.#fresh.clear();
-    if (attempts.length > 0) await within(this.#options.env.clock, waitMs, Promise.all(attempts));
+    if (answers.length > 0) await within(this.#options.env.clock, waitMs, Promise.all(answers));
   }
 
-  /** Whether the node still owes any of these: it has not answered. */
+  /** Whether it is not certain that the node has deleted these. */
   isOwedBy(nodeId: string, keys: readonly string[]): boolean[] {
-    const drops = this.#owed.get(nodeId)?.drops;
-    return keys.map((key) => drops?.has(key) === true);
+    const owed = this.#owed.get(nodeId);
+    return keys.map((key) => owed !== undefined && (owed.hasForgotten || owed.drops.has(idOf('deleted', key))));
   }
 
   stop(): void {
     this.#stopped = true;
-    for (const { cancelRetry } of this.#owed.values()) cancelRetry?.();
+    for (const owed of this.#owed.values()) {
+      owed.cancelRetry?.();
+      wake(owed.waiting);
+    }
     this.#owed.clear();
   }
 
   async #attempt(nodeId: string, owed: Owed): Promise<void> {
+    owed.isTelling = true;
     // What is told in this turn goes together.
     await Promise.resolve();
     while (owed.drops.size > 0 && !this.#stopped) {
-      if (await this.#send(nodeId, owed.drops)) owed.failures = 0;
-      else return this.#tryLater(nodeId, owed);
+      const waiting = owed.waiting;
+      owed.waiting = [];
+      const isTaken = await this.#send(nodeId, owed.drops);
+      wake(waiting);
+      if (!isTaken) return this.#tryLater(nodeId, owed);
+      owed.failures = 0;
     }
     this.#owed.delete(nodeId);
+    wake(owed.waiting);
   }
 
   #tryLater(nodeId: string, owed: Owed): void {
     const { clock, random } = this.#options.env;
-    owed.attempt = undefined;
+    owed.isTelling = false;
+    wake(owed.waiting);
     if (this.#stopped) return;
     const pauseMs = Math.min(STATEMENT_RETRY_MIN_MS * 2 ** owed.failures++, STATEMENT_RETRY_MAX_MS);
     owed.cancelRetry = clock.after(pauseMs * (0.75 + random.u32() / 2 ** 33), () => {
       owed.cancelRetry = undefined;
-      owed.attempt = this.#attempt(nodeId, owed);
+      void this.#attempt(nodeId, owed);
     });
   }
 
@@ -149,7 +173,8 @@ export class PageDrops {
         const batch = request.map((i) => some[i] as PageDrop);
         const isTaken = await this.#sendBatch(nodeId, batch, reason);
         // What has been told anew meanwhile stays.
-        if (isTaken) for (const drop of batch) if (drops.get(drop.key) === drop) drops.delete(drop.key);
+        const ids = isTaken ? batch.map(({ key }) => idOf(reason, key)) : [];
+        for (const [i, id] of ids.entries()) if (drops.get(id) === batch[i]) drops.delete(id);
         return isTaken;
       });
       if (outcomes.includes(false)) return false;
@@ -175,6 +200,15 @@ export class PageDrops {
       return false;
     }
   }
+}
+
+/** What is owed for one reason does not take the place of what is owed for another. */
+function idOf(reason: DropReason, key: string): string {
+  return `${REASONS.indexOf(reason)}${key}`;
+}
+
+function wake(waiting: (() => void)[]): void {
+  for (const resolve of waiting.splice(0)) resolve();
 }
 
 function readReason({ reason }: Fields): DropReason {

@@ -1,0 +1,93 @@
+import test, { type ExecutionContext } from 'ava';
+import { DROPS_MAX_KEYS, STATEMENT_RETRY_MAX_MS } from '../../src/base/limits.js';
+import { type DropReason, PageDrops } from '../../src/node/page-drops.js';
+import { RpcServer } from '../../src/rpc/server.js';
+import { ManualClock } from '../clock.js';
+import { newClient, testEnvironment } from '../rpc/support.js';
+import { content, freePort, until } from '../support.js';
+import { createStore } from './store-fixture.js';
+
+interface Told {
+  readonly keys: readonly string[];
+  readonly voidBelow: readonly number[];
+  readonly reason: DropReason;
+}
+
+/** The drops of node `a`, and node `b`, which answers when `answer` has resolved. */
+async function newPair(t: ExecutionContext, clock = new ManualClock()) {
+  const env = testEnvironment({ clock });
+  const server = new RpcServer({ host: '127.0.0.1', env: testEnvironment() });
+  const port = await server.start();
+  const told: Told[] = [];
+  const holder = { isReachable: true, answer: async (): Promise<void> => {} };
+  const options = { rpc: newClient(t), env, endpointOf: () => ({ host: '127.0.0.1', port }) };
+  new PageDrops({ ...options, nodeId: 'b' }).handle(server, async (keys, voidBelow, reason) => {
+    if (!holder.isReachable) throw new Error('not now');
+    told.push({ keys, voidBelow, reason });
+    await holder.answer();
+  });
+  const drops = new PageDrops({ ...options, nodeId: 'a' });
+  t.teardown(async () => {
+    drops.stop();
+    await server.stop();
+  });
+  return { drops, told, holder, clock };
+}
+
+test('page drops: what is owed for one reason stays owed when the key is to be dropped for another', async (t) => {
+  // Cause: the latest took the place of what was owed; of a deleted page only the copy was dropped, and the delete taken for done.
+  const { drops, told, holder, clock } = await newPair(t);
+  holder.isReachable = false;
+  drops.tell('b', [{ key: 'k', voidBelow: 20, reason: 'deleted' }]);
+  await drops.told();
+  drops.tell('b', [{ key: 'k', voidBelow: 10, reason: 'deleted' }]);
+  drops.tell('b', [{ key: 'k', voidBelow: 15, reason: 'copy' }]);
+  t.deepEqual(drops.isOwedBy('b', ['k', 'other']), [true, false]);
+  holder.isReachable = true;
+  clock.advance(2 * STATEMENT_RETRY_MAX_MS);
+  await until(() => !drops.isOwedBy('b', ['k'])[0]);
+  t.deepEqual(told, [
+    { keys: ['k'], voidBelow: [15], reason: 'copy' },
+    { keys: ['k'], voidBelow: [20], reason: 'deleted' },
+  ]);
+});
+
+test('page drops: who waits is not kept waiting by what is told later', async (t) => {
+  // Cause: all that was told before the last answer had come was waited for; under steady overwriting each put waited until its time was over.
+  const { drops, told, holder } = await newPair(t);
+  let count = 0;
+  const tell = (): void => drops.tell('b', [{ key: `k${count++}`, voidBelow: 1, reason: 'superseded' }]);
+  holder.answer = async () => {
+    if (count < 100) tell();
+  };
+  tell();
+  await drops.told();
+  t.true(told.length <= 2, `${told.length} messages`);
+  await until(() => told.length === 100);
+});
+
+test('page drops: a node that is owed more than can be remembered is not said to have dropped any of it', async (t) => {
+  const { drops, told, holder, clock } = await newPair(t);
+  holder.isReachable = false;
+  const keys = Array.from({ length: DROPS_MAX_KEYS + 1 }, (_, i) => `k${i}`);
+  drops.tell(
+    'b',
+    keys.map((key) => ({ key, voidBelow: 1, reason: 'deleted' as const })),
+  );
+  await drops.told();
+  t.deepEqual(drops.isOwedBy('b', ['k0', 'k1']), [true, true]);
+  holder.isReachable = true;
+  clock.advance(2 * STATEMENT_RETRY_MAX_MS);
+  await until(() => !drops.isOwedBy('b', ['k0'])[0]);
+  t.is(told.flatMap((each) => each.keys).length, DROPS_MAX_KEYS);
+});
+
+test.serial('page drops: of a call that deletes more keys than a node may owe all are gone', async (t) => {
+  // Cause: the first ones were forgotten before anybody was told of them, and were true.
+  const store = await createStore(await freePort());
+  t.teardown(() => store.close());
+  const keys = Array.from({ length: DROPS_MAX_KEYS + 1 }, (_, i) => `k${i}`);
+  t.true(await store.set('k0', content(1, 100)));
+  t.true((await store.delete(keys)).every((isGone) => isGone));
+  t.is(await store.get('k0'), null);
+});
