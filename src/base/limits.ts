@@ -150,6 +150,8 @@ export const DIRECTORY_SEARCH_LATE_MS = 250;
 export const DIRECTORY_SHARD_MAX_KEYS = 8_000_000;
 /** Nodes whose locations a reader wants only when there is no other. */
 export const DIRECTORY_AVOIDED_MAX_COUNT = 16;
+/** A read waits so long for directory owners to forget a location that it has found stale. */
+export const DISCARD_WAIT_MAX_MS = 100;
 /** Locations (nodes) of one key that a shard keeps. */
 export const DIRECTORY_LOCATIONS_MAX_COUNT = 4;
 /** Keys under which nothing is left, whose versions a shard remembers so that nothing older comes back: so many, twice, for one to two turns. */

@@ -1,5 +1,5 @@
-import type { Clock } from '../base/clock.js';
-import { DIRECTORY_AVOIDED_MAX_COUNT, READ_AGAIN_WITHIN_MS } from '../base/limits.js';
+import { type Clock, within } from '../base/clock.js';
+import { DIRECTORY_AVOIDED_MAX_COUNT, DISCARD_WAIT_MAX_MS, READ_AGAIN_WITHIN_MS } from '../base/limits.js';
 import type { Logger } from '../base/log.js';
 import type { MetricsSink } from '../base/metrics-sink.js';
 import type { DirectoryClient } from '../directory/client.js';
@@ -120,10 +120,12 @@ export class RemoteReads {
       return tier === 'memory' && location !== undefined && stale.get(index) === 'unreadable';
     });
     if (gone.length === 0 || this.#closed) return;
-    await this.#parts.directory.discard(
+    const told = this.#parts.directory.discard(
       gone.map(({ index }) => keys[index] as string),
       gone.map(({ location }) => location as DataLocation),
     );
+    // An owner that does not answer must not hold up the read: the node that has failed is avoided anyway.
+    await within(this.#parts.clock, DISCARD_WAIT_MAX_MS, told);
   }
 
   /** Reads under way end as they do; no new ones begin. */
