@@ -198,11 +198,12 @@ export class Promoter {
   async #fill(pages: readonly KeptPage[]): Promise<void> {
     const { disk, pool, metrics, announce } = this.#parts;
     const keys = pages.map(({ key }) => key);
-    const origins = disk.peekBatch(keys).map((page) => originOf(page));
+    const onDisk = disk.peekBatch(keys);
+    const origins = onDisk.map((page) => originOf(page));
     const lengths = pages.map(({ bytes }) => bytes);
     let leases: readonly (PageLease | null)[] = [];
     try {
-      leases = await pool.fillPages(keys, lengths, (targets) => this.#readFromDisk(pages, targets), origins);
+      leases = await pool.fillPages(keys, lengths, (targets) => this.#readFromDisk(pages, targets, onDisk), origins);
     } catch {
       for (const page of pages) page.failure = 'absent';
     }
@@ -224,12 +225,13 @@ export class Promoter {
   async #readFromDisk(
     pages: readonly KeptPage[],
     targets: readonly (PageBytes | null)[],
+    onDisk: readonly (DiskPage | null)[],
   ): Promise<readonly (number | null)[]> {
     const { disk, metrics } = this.#parts;
     const wanted = pages.filter((_, i) => targets[i] !== null);
+    const before = onDisk.filter((_, i) => targets[i] !== null);
     const keys = wanted.map(({ key }) => key);
     for (const page of wanted) page.failure = 'absent';
-    const before = disk.peekBatch(keys);
     const outcomes = await disk.readPages(
       keys,
       targets.filter((target) => target !== null),
