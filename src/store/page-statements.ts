@@ -210,11 +210,12 @@ export class PageStatements {
       const next = versions.next();
       const renewed = attempt < SET_ATTEMPTS_MAX_COUNT ? pool.renew(outdated, version, next) : [];
       disk?.renew(renewed);
+      const isRenewed = new Set(renewed);
       const newest = pool.peekBatch(outdated);
-      outdated.forEach((key, i) => {
-        // What a later call has set here meanwhile has taken the page's place in the order of things.
-        if (!renewed.includes(key) && (newest[i]?.version ?? 0) <= version) refused.add(key);
-      });
+      // What a later call has set here meanwhile has taken the page's place in the order of things.
+      const lost = outdated.filter((key, i) => !isRenewed.has(key) && (newest[i]?.version ?? 0) <= version);
+      for (const key of lost) refused.add(key);
+      await this.#dropUpTo(lost, version);
       version = next;
       const locations = this.poolLocationsOf(renewed);
       left = new Map(renewed.flatMap((key, i) => (locations[i] ? [[key, locations[i] as DataLocation] as const] : [])));
@@ -230,6 +231,15 @@ export class PageStatements {
     this.#parts.onGone?.(pool.removeOlder(keys, voidBelow));
     metrics.count('meshcache_duplicate_pages_total', keys.length);
     await disk?.removeOlder(keys, voidBelow);
+  }
+
+  /** Drops what has this version, or an older one. */
+  async #dropUpTo(keys: readonly string[], version: number): Promise<void> {
+    if (keys.length === 0) return;
+    await this.drop(
+      keys,
+      keys.map(() => version + 1),
+    );
   }
 
   /** Announces pages that have been here; what is older than what the cluster has, or had, is dropped. */

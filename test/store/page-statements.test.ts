@@ -1,0 +1,54 @@
+import test, { type ExecutionContext } from 'ava';
+import { systemClock } from '../../src/base/clock.js';
+import { HybridClock } from '../../src/base/hybrid-clock.js';
+import { noMetrics } from '../../src/base/metrics-sink.js';
+import { Taken } from '../../src/directory/taken.js';
+import { HostRegion } from '../../src/memory/host-region.js';
+import { PublishedPool } from '../../src/pool/published-pool.js';
+import { PageStatements } from '../../src/store/page-statements.js';
+import { content } from '../support.js';
+
+/** A pool and its statements, to which the directory says what `answer` is. */
+function newStatements(t: ExecutionContext, answer: number) {
+  const region = HostRegion.allocate(1 << 16);
+  const pool = new PublishedPool(region.addr, region.length, 1);
+  t.teardown(() => {
+    pool.free();
+    region.free();
+  });
+  const stated: number[] = [];
+  const versions = new HybridClock(systemClock);
+  const statements = new PageStatements({
+    pool,
+    directory: {
+      async state(keys, locations) {
+        stated.push(...locations.map(({ version }) => version));
+        return new Uint8Array(keys.length).fill(answer);
+      },
+      async delete() {},
+    },
+    versions,
+    keepsDuplicates: false,
+    identity: { nodeId: 'self', incarnation: 1, dataEndpoint: '' },
+    metrics: noMetrics,
+  });
+  const set = async (key: string, bytes: Uint8Array) => {
+    const origin = { version: versions.next(), kind: 'named' as const, isCopy: false };
+    const published = pool.publishBatch([key], [{ views: [bytes], length: bytes.length }], origin);
+    return [...(await statements.stateSet([key], published, origin))];
+  };
+  return { pool, stated, set };
+}
+
+test('page statements: what stays outdated however often it is set anew is refused, and not kept', async (t) => {
+  // Cause: the page stayed in the pool, where its own node went on reading it, though the cluster has another content.
+  const { pool, stated, set } = newStatements(t, Taken.outdated);
+  t.deepEqual(await set('k', content(1, 100)), ['k']);
+  t.true(stated.length > 1);
+  t.deepEqual(
+    stated,
+    [...new Set(stated)].toSorted((a, b) => a - b),
+    'each time as a newer one',
+  );
+  t.deepEqual(pool.keys(), []);
+});
