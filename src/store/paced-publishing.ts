@@ -42,6 +42,8 @@ interface Call extends Publishing {
   readonly untilMs: number;
   /** The number of clears before it. */
   readonly clears: number;
+  /** Keys of pages that it has put into the pool, and that nobody was told of yet: they were behind one that has found no room. */
+  readonly untold: Set<string>;
 }
 
 /**
@@ -71,8 +73,12 @@ export class PacedPublishing {
 
   publish(publishing: Publishing): Promise<void> {
     const untilMs = this.#parts.clock.nowMs() + DISK_WRITE_WAIT_MAX_MS;
-    const call: Call = { ...publishing, untilMs, clears: this.#clears };
-    return this.#turns.run(() => this.#publish(call));
+    const call: Call = { ...publishing, untilMs, clears: this.#clears, untold: new Set() };
+    return this.#turns.run(async () => {
+      await this.#publish(call);
+      // Nobody would find them, and set again they would be taken for announced.
+      if (!this.#isClosed) for (const key of call.untold) this.#parts.pool.remove(key);
+    });
   }
 
   /** The backlog has got smaller: the call that waits looks again. */
@@ -156,13 +162,17 @@ export class PacedPublishing {
         return last - start;
       }
       const leases = pool.lease(keys);
+      published.forEach((page, i) => {
+        if (page?.alreadyPresent === false) call.untold.add(keys[i] as string);
+      });
       const refused = pages.findIndex(
         (page, i) => leases[i] === null && this.#mayFindRoom(page, published[i] ?? null, attempt, call),
       );
       const count = refused < 0 ? keys.length : refused;
       try {
         // Nothing is between this and the lease: what is told of is in the pool.
-        if (count > 0) call.onPublished({ start, end: start + count }, published.slice(0, count));
+        if (count > 0)
+          call.onPublished({ start, end: start + count }, this.#told(keys, published.slice(0, count), call));
       } finally {
         pool.unlease(leases.filter((lease) => lease !== null));
       }
@@ -172,6 +182,14 @@ export class PacedPublishing {
       pauseMs = Math.min(pauseMs * 2, DISK_WRITE_RETRY_MAX_MS);
       if (!this.#mayGoOn(start, call)) return call.keys.length - start;
     }
+  }
+
+  /** A page that was published at an earlier attempt is new to those who are told of it now. */
+  #told(keys: readonly string[], published: readonly (PublishedPage | null)[], { untold }: Call) {
+    return published.map((page, i) => {
+      const isNew = untold.delete(keys[i] as string);
+      return isNew && page !== null ? { ...page, alreadyPresent: false } : page;
+    });
   }
 
   /** Whether it is worth trying again to publish a page that is not in the pool. */

@@ -334,3 +334,31 @@ async function counted(store: MeshCacheStore, name: string): Promise<number> {
   const line = text.split('\n').find((each) => each.startsWith(`${name}{`) || each.startsWith(`${name} `));
   return Number(line?.split(' ').at(-1));
 }
+
+test('disk write: computed pages of batches larger than the pool are found by other nodes', async (t) => {
+  // Cause: of a slice that found no room halfway, pages behind it were in the pool already. Published once more, they were taken for announced.
+  t.timeout(120_000);
+  const port = await freePort();
+  const other = await createStore(port);
+  t.teardown(() => other.close());
+  for (const [poolPages, count] of [
+    [2, 5],
+    [3, 5],
+    [4, 6],
+    [5, 7],
+    [6, 7],
+    [6, 13],
+  ] as const) {
+    const node = await diskNode(t, { poolBytes: poolPages * PAGE, port });
+    await until(() => node.stats().members === 2 && other.stats().members === 2);
+    const [source, target] = [new TestHostPool(count, PAGE, 1), new TestHostPool(count, PAGE, 1)];
+    await node.registerMemPoolHost(source);
+    await other.registerMemPoolHost(target);
+    for (let i = 0; i < count; i++) source.component(i, 0).set(content(i, PAGE));
+    const keys = Array.from({ length: count }, (_, i) => `${poolPages}-${count}-${i}`);
+    t.deepEqual(await node.batchSetV1(keys, source.indices(0, count)), repeat(count, true));
+    const found = await Promise.all(keys.map((key) => other.exists(key)));
+    t.deepEqual(found, repeat(count, true), `${poolPages} pages, ${count} keys`);
+    await node.close();
+  }
+});

@@ -1,0 +1,71 @@
+import test from 'ava';
+import { noMetrics } from '../../src/base/metrics-sink.js';
+import { HostRegion } from '../../src/memory/host-region.js';
+import { NO_ORIGIN, type PublishedPage, PublishedPool } from '../../src/pool/published-pool.js';
+import { PacedPublishing } from '../../src/store/paced-publishing.js';
+import { ManualClock } from '../clock.js';
+import { settled } from '../pool/held-copies.js';
+
+const PAGE = 4096;
+
+/** A pool of three pages, two of which are in quarantine; a call sets a page of two pages, and one behind it. */
+function newCall(t: { teardown(fn: () => void): void }) {
+  const region = HostRegion.allocate(3 * PAGE);
+  const clock = new ManualClock();
+  const quarantine = { quarantineMs: 1000, neverReuseEarly: true };
+  const pool = new PublishedPool(region.addr, region.length, 1, { clock, ...quarantine });
+  t.teardown(() => {
+    pool.free();
+    region.free();
+  });
+  const page = (length: number) => ({ views: [new Uint8Array(length).fill(length % 251)], length });
+  pool.publishBatch(['before'], [page(2 * PAGE)]);
+  pool.remove('before');
+  const backlog = {
+    maxBytes: 1 << 30,
+    hasRoomFor: () => true,
+    fits: () => true,
+    isMoving: () => true,
+    stallsInMs: () => 10_000,
+    letGo() {},
+  };
+  const paced = new PacedPublishing({ pool, backlog, clock, metrics: noMetrics });
+  const told: (PublishedPage | null)[] = [];
+  const done = paced.publish({
+    keys: ['large', 'behind'],
+    pages: [page(2 * PAGE), page(PAGE)],
+    origin: { ...NO_ORIGIN, version: 1 },
+    mayGoOn: () => true,
+    onPublished: (_, published) => void told.push(...published),
+  });
+  return { pool, paced, clock, told, done };
+}
+
+test('paced publishing: a page behind one that has found no room is new to those who are told of it', async (t) => {
+  // Cause: it was in the pool already, and taken for one that had been announced.
+  const { pool, clock, told, done } = newCall(t);
+  await settled();
+  t.deepEqual(told, []);
+  t.true(pool.has('behind'));
+  let isDone = false;
+  void done.then(() => {
+    isDone = true;
+  });
+  while (!isDone) {
+    clock.advance(100);
+    await settled();
+  }
+  t.deepEqual(
+    told.map((page) => page?.alreadyPresent),
+    [false, false],
+  );
+});
+
+test('paced publishing: what nobody was told of does not stay in the pool', async (t) => {
+  const { pool, paced, told, done } = newCall(t);
+  await settled();
+  paced.cleared();
+  await done;
+  t.deepEqual(told, []);
+  t.false(pool.has('behind'));
+});
