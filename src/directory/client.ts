@@ -239,8 +239,11 @@ export class DirectoryClient {
         // Of one node the later statement: an owner may have missed it.
         const before = isAvoided ? lastResort.get(i) : undefined;
         const isLater = before?.nodeId !== location?.nodeId || (before?.generation ?? 0) < (location?.generation ?? 0);
-        if (isAvoided && isLater) lastResort.set(i, location);
-        else if (location !== null) found.push([i, location]);
+        if (isAvoided) {
+          if (isLater) lastResort.set(i, location);
+        } else if (location !== null) {
+          found.push([i, location]);
+        }
         return location === null || isAvoided;
       });
       for (const [i] of found) lastResort.delete(i);
