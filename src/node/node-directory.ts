@@ -123,6 +123,9 @@ export class NodeDirectory {
   /**
    * Makes all members drop these pages, and forget where they are, in so far as they are older than the version. True: every member
    * has. A member that does not answer in time is told again until it has, or has left.
+   *
+   * What was set before the call may have a later version than this node's clock gives: the clock of who set it is ahead, and nothing has
+   * told this node of it. Members say so, and are told once more, with a version later than that. What is newer even then was set meanwhile.
    */
   async deleteEverywhere(keys: readonly string[], version: number): Promise<boolean[]> {
     const outcomes: boolean[] = [];
@@ -182,18 +185,39 @@ export class NodeDirectory {
   }
 
   async #deleteSlice(keys: readonly string[], version: number): Promise<boolean[]> {
-    const drops = keys.map((key) => ({ key, voidBelow: version, reason: 'deleted' as const }));
     const members = this.#memberIds;
-    for (const nodeId of members) this.#drops.tell(nodeId, drops);
-    await this.#drops.told(RPC_CALL_TIMEOUT_MS);
+    let newest = 0;
+    const onNewer = (newer: number) => {
+      newest = Math.max(newest, newer);
+    };
+    const tell = async (voidBelow: number): Promise<void> => {
+      const drops = keys.map((key) => ({ key, voidBelow, reason: 'deleted' as const, onNewer }));
+      for (const nodeId of members) this.#drops.tell(nodeId, drops);
+      await this.#drops.told(RPC_CALL_TIMEOUT_MS);
+    };
+    await tell(version);
+    if (newest > 0) {
+      this.versions.see(newest);
+      await tell(this.versions.next());
+    }
     const owed = members.map((nodeId) => this.#drops.isOwedBy(nodeId, keys));
     return keys.map((_, i) => owed.every((isOwed) => isOwed[i] === false));
   }
 
   /** Before there is a store, there are no pages. */
-  async #drop(keys: readonly string[], voidBelow: readonly number[], reason: DropReason): Promise<void> {
+  async #drop(keys: readonly string[], voidBelow: readonly number[], reason: DropReason): Promise<number> {
     if (reason === 'deleted') keys.forEach((key, i) => void this.#shard.removeAll([key], voidBelow[i] as number));
     await this.#publications?.drop(keys, voidBelow, { isCopy: reason === 'copy' });
+    return reason === 'deleted' ? this.#newestOf(keys) : 0;
+  }
+
+  /** The newest version of what this node has, or knows of, under these keys; 0: nothing. */
+  #newestOf(keys: readonly string[]): number {
+    const known = this.#shard.get(keys);
+    let newest = 0;
+    for (let i = 0; i < keys.length; i++) newest = Math.max(newest, known.locationAt(i)?.version ?? 0);
+    for (const page of this.#publications?.locationsOf(keys) ?? []) newest = Math.max(newest, page?.version ?? 0);
+    return newest;
   }
 
   #dropOutdated(keys: readonly string[], versions: readonly number[]): void {

@@ -18,14 +18,23 @@ export interface PageDrop {
   readonly voidBelow: number;
   /** `copy`: it is to go only if it was copied from another node. `deleted`: and the directory forgets the key. */
   readonly reason: DropReason;
+  /** Told when the node has answered that it still has, or knows of, something of that version, not older than `voidBelow`. */
+  readonly onNewer?: (version: number) => void;
 }
 
 /** Numbers of the wire. */
 const REASONS = ['superseded', 'copy', 'deleted'] as const;
 export type DropReason = (typeof REASONS)[number];
 
-/** What a node does when it is told. Resolves when the pages can be read from it no more, also after a crash. */
-export type DropHandler = (keys: readonly string[], voidBelow: readonly number[], reason: DropReason) => Promise<void>;
+/**
+ * What a node does when it is told. Resolves when the pages can be read from it no more, also after a crash. Of deleted keys: with the newest
+ * version of what the node still has, or knows of, under any of them; 0: nothing.
+ */
+export type DropHandler = (
+  keys: readonly string[],
+  voidBelow: readonly number[],
+  reason: DropReason,
+) => Promise<number>;
 
 export interface PageDropsOptions {
   readonly nodeId: string;
@@ -72,8 +81,8 @@ export class PageDrops {
     server.handle(METHOD, async (params) => {
       const fields = asFields(params);
       const keys = readKeys(fields, true);
-      await handler(keys, readVersions(fields, keys.length), readReason(fields));
-      return {};
+      const newest = await handler(keys, readVersions(fields, keys.length), readReason(fields));
+      return { newest_version: newest };
     });
   }
 
@@ -187,14 +196,15 @@ export class PageDrops {
     const keys = batch.map(({ key }) => key);
     const voidBelow = batch.map((drop) => drop.voidBelow);
     if (nodeId === ownId) {
-      await this.#handler?.(keys, voidBelow, reason);
+      tellOfNewer(batch, (await this.#handler?.(keys, voidBelow, reason)) ?? 0);
       return true;
     }
     const endpoint = endpointOf(nodeId);
     if (endpoint === undefined) return true;
     const versions = new Uint8Array(Float64Array.from(voidBelow).buffer);
     try {
-      await rpc.call(endpoint, METHOD, { ...keyFields(keys), void_below: versions, reason: REASONS.indexOf(reason) });
+      const request = { ...keyFields(keys), void_below: versions, reason: REASONS.indexOf(reason) };
+      tellOfNewer(batch, readNewest(asFields(await rpc.call(endpoint, METHOD, request))));
       return true;
     } catch {
       return false;
@@ -209,6 +219,15 @@ function idOf(reason: DropReason, key: string): string {
 
 function wake(waiting: (() => void)[]): void {
   for (const resolve of waiting.splice(0)) resolve();
+}
+
+function tellOfNewer(batch: readonly PageDrop[], newest: number): void {
+  for (const { voidBelow, onNewer } of batch) if (newest >= voidBelow) onNewer?.(newest);
+}
+
+function readNewest({ newest_version: newest }: Fields): number {
+  if (typeof newest !== 'number' || !isWhole(newest)) throw new ProtocolError('newest_version: not a whole number');
+  return newest;
 }
 
 function readReason({ reason }: Fields): DropReason {
