@@ -100,7 +100,9 @@ export class NodeDirectory {
   /** Answers for the own shard. */
   attach(server: RpcServer): void {
     new DirectoryServer({ shard: this.#shard, displacedTold: () => this.#drops.told() }).attach(server);
-    this.#drops.handle(server, (keys, voidBelow, reason) => this.#drop(keys, voidBelow, reason));
+    const drop = (keys: readonly string[], voidBelow: readonly number[], reason: DropReason) =>
+      this.#drop(keys, voidBelow, reason);
+    this.#drops.handle(server, drop, () => this.#announcer.announceAll());
     LostStatements.handle(server, (ownerId) => this.#announcer.announceTo(ownerId));
     ShardFilling.handle(server, (ownerId, incarnation) => this.#announcer.hasAnnounced(ownerId, incarnation));
   }
@@ -222,9 +224,16 @@ export class NodeDirectory {
 
   #dropOutdated(keys: readonly string[], versions: readonly number[]): void {
     const voidBelow = versions.map((version) => version + 1);
-    this.#publications?.drop(keys, voidBelow).catch((error: unknown) => {
+    this.#dropAndRetract(keys, voidBelow).catch((error: unknown) => {
       this.#env.log.log('error', 'outdated pages could not be dropped', { error: String(error) });
     });
+  }
+
+  /** An owner that has missed what made a page outdated hands it out. */
+  async #dropAndRetract(keys: readonly string[], voidBelow: readonly number[]): Promise<void> {
+    await this.#publications?.drop(keys, voidBelow);
+    const left = this.#publications?.locationsOf(keys) ?? [];
+    await this.client.delete(keys.filter((_, i) => (left[i] ?? null) === null));
   }
 
   /** The rest is in the metrics. */

@@ -10,6 +10,8 @@ import type { RpcClient } from '../rpc/client.js';
 import type { RpcServer } from '../rpc/server.js';
 
 const METHOD = 'pages.drop';
+/** Asks a node to state all its pages anew: it learns from the answers which ones it is to drop. */
+const RESTATE_METHOD = 'pages.restate';
 
 /** Of a page that is to be dropped. */
 export interface PageDrop {
@@ -61,7 +63,7 @@ interface Owed {
 /**
  * Tells nodes to drop pages that the cluster has done with: overwritten elsewhere, deleted, or copies of what was cleared. A node that
  * does not answer is told again until it has, or is no member any more; of one that owes more than DROPS_MAX_KEYS the first ones are
- * forgotten: it learns of these when it next states its pages.
+ * forgotten: once it answers, it is asked to state all its pages anew, and learns of these from the directory's answers.
  */
 export class PageDrops {
   readonly #options: PageDropsOptions;
@@ -76,8 +78,12 @@ export class PageDrops {
   }
 
   /** Answers other nodes, and takes what is for this one. Requests that are not well-formed are refused whole. */
-  handle(server: RpcServer, handler: DropHandler): void {
+  handle(server: RpcServer, handler: DropHandler, restateAll: () => void): void {
     this.#handler = handler;
+    server.handle(RESTATE_METHOD, () => {
+      restateAll();
+      return {};
+    });
     server.handle(METHOD, async (params) => {
       const fields = asFields(params);
       const keys = readKeys(fields, true);
@@ -157,6 +163,7 @@ export class PageDrops {
       if (!isTaken) return this.#tryLater(nodeId, owed);
       owed.failures = 0;
     }
+    if (owed.hasForgotten && !(await this.#askToRestate(nodeId))) return this.#tryLater(nodeId, owed);
     this.#owed.delete(nodeId);
     wake(owed.waiting);
   }
@@ -171,6 +178,17 @@ export class PageDrops {
       owed.cancelRetry = undefined;
       void this.#attempt(nodeId, owed);
     });
+  }
+
+  async #askToRestate(nodeId: string): Promise<boolean> {
+    const endpoint = this.#options.endpointOf(nodeId);
+    if (this.#stopped || endpoint === undefined) return true;
+    try {
+      await this.#options.rpc.call(endpoint, RESTATE_METHOD, {});
+      return true;
+    } catch {
+      return false;
+    }
   }
 
   /** Takes out of `drops` what was sent and taken. False: there is more, which has failed. */
@@ -195,14 +213,14 @@ export class PageDrops {
     const { rpc, endpointOf, nodeId: ownId } = this.#options;
     const keys = batch.map(({ key }) => key);
     const voidBelow = batch.map((drop) => drop.voidBelow);
-    if (nodeId === ownId) {
-      tellOfNewer(batch, (await this.#handler?.(keys, voidBelow, reason)) ?? 0);
-      return true;
-    }
     const endpoint = endpointOf(nodeId);
-    if (endpoint === undefined) return true;
     const versions = new Uint8Array(Float64Array.from(voidBelow).buffer);
     try {
+      if (nodeId === ownId) {
+        tellOfNewer(batch, (await this.#handler?.(keys, voidBelow, reason)) ?? 0);
+        return true;
+      }
+      if (endpoint === undefined) return true;
       const request = { ...keyFields(keys), void_below: versions, reason: REASONS.indexOf(reason) };
       tellOfNewer(batch, readNewest(asFields(await rpc.call(endpoint, METHOD, request))));
       return true;

@@ -1,5 +1,6 @@
 import test, { type ExecutionContext } from 'ava';
 import type { Clock } from '../../src/base/clock.js';
+import { DROPS_MAX_KEYS } from '../../src/base/limits.js';
 import type { MeshCacheStore } from '../../src/node/meshcache-store.js';
 import { patientClock } from '../patient-clock.js';
 import { content, freePort, until } from '../support.js';
@@ -53,4 +54,24 @@ test('delete: of two nodes in turn, each of which sets what the other one delete
     stores.map((store) => store.stats().poolEntries),
     [0, 0, 0],
   );
+});
+
+// Cause: members were told of as many keys as they may owe, the first were forgotten, and these counted as dropped.
+test('delete: more keys than a member may owe are all gone, and of those that are not none is true', async (t) => {
+  const stores = await trio(t, [0, 0]);
+  const [setter, deleter] = stores as [MeshCacheStore, MeshCacheStore];
+  const keys = Array.from({ length: DROPS_MAX_KEYS + 100 }, (_, i) => `key ${i}`);
+  const [first] = keys as [string];
+  t.true(await setter.set(first, content(1, PAGE_BYTES)));
+  const [deleted] = await deleter.delete(keys);
+  t.is(deleted, true);
+  t.is(await setter.get(first), null);
+});
+
+test('delete: two calls with the same keys at the same time are both true', async (t) => {
+  const stores = await trio(t, [0, 0]);
+  const [setter, deleter] = stores as [MeshCacheStore, MeshCacheStore];
+  t.true(await setter.set('key', content(1, PAGE_BYTES)));
+  t.deepEqual(await Promise.all([deleter.delete(['key']), deleter.delete(['key', 'key'])]), [[true], [true, true]]);
+  t.is(await setter.get('key'), null);
 });

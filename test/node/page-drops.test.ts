@@ -1,6 +1,6 @@
 import test, { type ExecutionContext } from 'ava';
 import { DROPS_MAX_KEYS, STATEMENT_RETRY_MAX_MS } from '../../src/base/limits.js';
-import { type DropReason, PageDrops } from '../../src/node/page-drops.js';
+import { type DropHandler, type DropReason, PageDrops } from '../../src/node/page-drops.js';
 import { RpcServer } from '../../src/rpc/server.js';
 import { ManualClock } from '../clock.js';
 import { newClient, testEnvironment } from '../rpc/support.js';
@@ -21,17 +21,20 @@ async function newPair(t: ExecutionContext, clock = new ManualClock()) {
   const told: Told[] = [];
   const holder = { isReachable: true, answer: async (): Promise<void> => {} };
   const options = { rpc: newClient(t), env, endpointOf: () => ({ host: '127.0.0.1', port }) };
-  new PageDrops({ ...options, nodeId: 'b' }).handle(server, async (keys, voidBelow, reason) => {
+  const restated: number[] = [];
+  const handler: DropHandler = async (keys, voidBelow, reason) => {
     if (!holder.isReachable) throw new Error('not now');
     told.push({ keys, voidBelow, reason });
     await holder.answer();
-  });
+    return 0;
+  };
+  new PageDrops({ ...options, nodeId: 'b' }).handle(server, handler, () => void restated.push(told.length));
   const drops = new PageDrops({ ...options, nodeId: 'a' });
   t.teardown(async () => {
     drops.stop();
     await server.stop();
   });
-  return { drops, told, holder, clock };
+  return { drops, told, holder, clock, restated };
 }
 
 test('page drops: what is owed for one reason stays owed when the key is to be dropped for another', async (t) => {
@@ -67,7 +70,7 @@ test('page drops: who waits is not kept waiting by what is told later', async (t
 });
 
 test('page drops: a node that is owed more than can be remembered is not said to have dropped any of it', async (t) => {
-  const { drops, told, holder, clock } = await newPair(t);
+  const { drops, told, holder, clock, restated } = await newPair(t);
   holder.isReachable = false;
   const keys = Array.from({ length: DROPS_MAX_KEYS + 1 }, (_, i) => `k${i}`);
   drops.tell(
@@ -80,6 +83,7 @@ test('page drops: a node that is owed more than can be remembered is not said to
   clock.advance(2 * STATEMENT_RETRY_MAX_MS);
   await until(() => !drops.isOwedBy('b', ['k0'])[0]);
   t.is(told.flatMap((each) => each.keys).length, DROPS_MAX_KEYS);
+  t.is(restated.length, 1, 'the rest it learns from the directory, once it has stated its pages');
 });
 
 test.serial('page drops: of a call that deletes more keys than a node may owe all are gone', async (t) => {
