@@ -6,7 +6,13 @@ import { CALLS, type CallKind } from './protocol.js';
  * connect and to answer (3 s); a page that does not come takes the time to connect and to stall (4 s), one that is on another
  * node's disk may take 5 s.
  */
-export const DEADLINE_MS: Readonly<Record<CallKind, number>> = { set: 6_000, get: 10_000, exists: 6_000, clear: 6_000 };
+export const DEADLINE_MS: Readonly<Record<CallKind, number>> = {
+  set: 6_000,
+  get: 10_000,
+  exists: 6_000,
+  clear: 6_000,
+  delete: 6_000,
+};
 /** Beyond the deadline, for the machine's sake. */
 export const GRACE_MS = 1_000;
 
@@ -27,8 +33,8 @@ interface Call {
  * processor is left out here.
  */
 export class CallWatch {
-  readonly longestMs: Record<CallKind, number> = { set: 0, get: 0, exists: 0, clear: 0 };
-  readonly calls: Record<CallKind, number> = { set: 0, get: 0, exists: 0, clear: 0 };
+  readonly longestMs: Record<CallKind, number> = { set: 0, get: 0, exists: 0, clear: 0, delete: 0 };
+  readonly calls: Record<CallKind, number> = { set: 0, get: 0, exists: 0, clear: 0, delete: 0 };
   readonly #open = new Set<Call>();
   readonly #onLate: (detail: string) => void;
   readonly #onStall: (ms: number) => void;

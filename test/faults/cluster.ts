@@ -36,7 +36,7 @@ export class FaultCluster {
   readonly #schedule: Schedule;
   readonly #options: ClusterOptions;
   /** Logs of the workload and disks. */
-  readonly #folder = OWN_FOLDER;
+  readonly folder = OWN_FOLDER;
   readonly #nodes = new Map<number, NodeProcess>();
   readonly #proxies = new Map<number, ChildProcess>();
   readonly #clockOffsetsMs = new Map<number, number>();
@@ -60,8 +60,8 @@ export class FaultCluster {
 
   async start(): Promise<void> {
     const { network } = this.#options;
-    rmSync(this.#folder, { recursive: true, force: true });
-    mkdirSync(this.#folder, { recursive: true });
+    rmSync(this.folder, { recursive: true, force: true });
+    mkdirSync(this.folder, { recursive: true });
     for (const node of this.#schedule.disks) this.#mountDisk(node);
     network.heal();
     network.setProxied(this.#schedule.proxied);
@@ -99,7 +99,7 @@ export class FaultCluster {
         node,
         nodes: this.#schedule.nodes,
         seed: this.#schedule.seed,
-        folder: this.#folder,
+        folder: this.folder,
         extraConfig: this.#configOf(node),
         clockOffsetMs: this.#clockOffsetsMs.get(node) ?? 0,
         canaries: canaries?.get(node) ?? [],
@@ -166,7 +166,7 @@ export class FaultCluster {
     for (const process of this.running()) await process.kill();
     for (const proxy of this.#proxies.values()) proxy.kill('SIGKILL');
     this.#options.network.heal();
-    removeFolder(this.#folder);
+    removeFolder(this.folder);
   }
 
   #setBarrier(node: number): void {
@@ -199,7 +199,7 @@ export class FaultCluster {
   }
 
   #diskOf(node: number): string {
-    return join(this.#folder, `disk-${node}`);
+    return join(this.folder, `disk-${node}`);
   }
 
   #mountDisk(node: number): void {

@@ -5,11 +5,12 @@ import { type Clock, systemClock } from '../../src/base/clock.js';
 import { KEY_PREFIX_BYTES } from '../../src/base/limits.js';
 import { stderrLogger } from '../../src/base/log.js';
 import { ClusterQuery } from '../../src/cli/cluster-query.js';
-import { DirectoryClient } from '../../src/directory/client.js';
 import { MeshCacheStore } from '../../src/node/meshcache-store.js';
 import { NodeRuntime } from '../../src/node/node-runtime.js';
 import { CallWatch, starvedMs } from './call-watch.js';
+import { OrderLog } from './order.js';
 import { PageHistory } from './pages.js';
+import { plant } from './planted.js';
 import type { Ask, FromNode, NodeSetup, Progress, Sample, Survivor, ToNode, Violation } from './protocol.js';
 import { Workload } from './workload.js';
 
@@ -64,6 +65,7 @@ class FaultNode {
   readonly #clock = new ShiftedClock();
   readonly #watch: CallWatch;
   readonly #history: PageHistory;
+  readonly #order: OrderLog;
   #store: MeshCacheStore | undefined;
   #workload: Workload | undefined;
   #publications: Publications | undefined;
@@ -76,12 +78,13 @@ class FaultNode {
       stall: (ms) => send({ kind: 'stall', ms }),
     });
     this.#history = new PageHistory(setup.folder, { seed: setup.seed, writer: setup.node });
+    this.#order = new OrderLog(setup.folder, setup.node);
   }
 
   async start(): Promise<void> {
     const { node, nodes, seed, canaries, extraConfig } = this.#setup;
     this.#noteWhatIsAnnounced();
-    if (canaries.includes('lost')) announceLess();
+    plant(canaries);
     const store = await MeshCacheStore.create(
       { tpRank: 0, tpSize: 1, ppRank: 0, ppSize: 1, isMlaModel: false, modelName: 'faults', extraConfig },
       { clock: this.#clock, log: stderrLogger('info') },
@@ -90,6 +93,7 @@ class FaultNode {
     this.#workload = new Workload({
       store,
       history: this.#history,
+      order: this.#order,
       watch: this.#watch,
       node,
       nodes,
@@ -115,7 +119,7 @@ class FaultNode {
       case 'survivors':
         return this.#survivors();
       case 'find':
-        return workload.find(ask.keys);
+        return workload.find(ask.keys).finally(() => this.#order.flush());
       case 'sample':
         return this.#sample();
       case 'jump':
@@ -155,6 +159,7 @@ class FaultNode {
     workload.free();
     this.#watch.stop();
     this.#history.close();
+    this.#order.close();
     if (this.#setup.canaries.includes('leak')) setInterval(() => {}, 1_000);
     return tookMs;
   }
@@ -222,17 +227,6 @@ class FaultNode {
     if (kind === 'threw' && /ClosedError/.test(detail)) return;
     send({ kind: 'violation', violation: { kind, node: this.#setup.node, detail } });
   }
-}
-
-/** A planted fault: some pages are announced nowhere, and that is called a success. */
-function announceLess(): void {
-  const put = DirectoryClient.prototype.put;
-  const isLost = (key: string) => key.endsWith('7');
-  DirectoryClient.prototype.put = async function (entries) {
-    const pairs = entries instanceof Map ? [...entries] : Object.entries(entries);
-    const taken = await put.call(this, new Map(pairs.filter(([key]) => !isLost(key))));
-    return pairs.map(([key]) => isLost(key) || taken.shift() === true);
-  };
 }
 
 process.once('disconnect', () => process.exit());

@@ -6,41 +6,58 @@ import { PageContent } from '../../src/cli/page-content.js';
 export const PAGE_MAX_BYTES = 64 * 1024;
 /** Written by every node, always with the same bytes, as the pages of content hashes are. */
 export const SHARED = 0xffff;
-/** Keys of one node, and keys that all share. */
+/** Overwritten by every node, with lengths by chance. */
+export const NAMED = 0xfffe;
+/** Keys of one node, and keys that all share or overwrite. */
 export const OWN_KEYS_COUNT = 160;
 export const SHARED_KEYS_COUNT = 48;
+export const NAMED_KEYS_COUNT = 40;
 
 /** Odd ones, too: they end within a word, a block, a packet. */
 const LENGTHS_BYTES = [256, 1021, 4096, 4096, 16_384, 16_385, 40_000, PAGE_MAX_BYTES];
 /** One key of so many has pages of another length with each version. */
 const CHANGING_ONE_IN = 8;
+/** Lengths of named pages are below this one. */
+const NAMED_MAX_BYTES = 12_000;
+/** A version of a named page is that of its writer's log times this, plus the writer. */
+const WRITERS_MAX_COUNT = 16;
+/** In a log: what the index of a named key has on top. */
+const NAMED_FLAG = 0x8000_0000;
 const MAGIC = 0x6d636668;
 const RECORD_BYTES = 8;
 
-/** A key of the workload: `writer` alone overwrites it, or it is {@link SHARED}. */
+/** A key of the workload: `writer` alone overwrites it, or it is {@link SHARED} or {@link NAMED}. */
 export interface PageKey {
   readonly writer: number;
   readonly index: number;
 }
 
 export function keyText({ writer, index }: PageKey): string {
+  if (writer === NAMED) return `named-${index}`;
   return writer === SHARED ? `shared-${index}` : `own-${writer}-${index}`;
+}
+
+/** The same as a number, for the {@link OrderLog}; undefined: its contents have no order, there is one. */
+export function keyNumber({ writer, index }: PageKey): number | undefined {
+  return writer === SHARED ? undefined : writer * 0x10000 + index;
 }
 
 /** Inverse of {@link keyText}; throws for others. */
 export function parseKey(text: string): PageKey {
-  const match = /^(?:shared|own-(\d+))-(\d+)$/.exec(text);
+  const match = /^(?:(shared)|(named)|own-(\d+))-(\d+)$/.exec(text);
   if (match === null) throw new Error(`not a key of the workload: ${text}`);
-  return { writer: match[1] === undefined ? SHARED : Number(match[1]), index: Number(match[2]) };
+  const writer = match[1] !== undefined ? SHARED : match[2] !== undefined ? NAMED : Number(match[3]);
+  return { writer, index: Number(match[4]) };
 }
 
 /** Whether all versions have the same length, so that a page can be read without asking for it. */
 export function hasFixedLength({ writer, index }: PageKey): boolean {
-  return writer === SHARED || index % CHANGING_ONE_IN !== 0;
+  return writer !== NAMED && (writer === SHARED || index % CHANGING_ONE_IN !== 0);
 }
 
 /** Of the page of this version, in bytes. */
 export function lengthOf(key: PageKey, version: number): number {
+  if (key.writer === NAMED) return 32 + ((Math.imul(version * 64 + key.index + 1, 0x9e3779b1) >>> 0) % NAMED_MAX_BYTES);
   const step = hasFixedLength(key) ? 0 : version;
   return LENGTHS_BYTES[(key.index * 5 + key.writer + step) % LENGTHS_BYTES.length] as number;
 }
@@ -49,7 +66,7 @@ export function lengthOf(key: PageKey, version: number): number {
  * What was ever set under each key, by all nodes of one run, and the bytes of each page.
  *
  *     page     u32 magic, writer, index, version, length, seed; then words that follow from key, version and seed
- *     log      of one writer, in a file: at version * 8: u32 index, length
+ *     log      of one writer, in a file: at version * 8: u32 index, length; the index of a named key with bit 31
  *
  * A version is in its writer's log before it is set, and stays there when the writer is killed. So whoever reads a page
  * knows without asking whether these very bytes were ever set under its key.
@@ -75,12 +92,14 @@ export class PageHistory {
     this.#nextVersion = Math.floor(fstatSync(this.#ownLog).size / RECORD_BYTES);
   }
 
-  /** A version that may be set under this key from now on: a new one of an own key, the only one of a shared key. */
+  /** A version that may be set under this key from now on: a new one of an own or named key, the only one of a shared key. */
   begin(key: PageKey): number {
-    if (key.writer === SHARED) return 0;
-    if (key.writer !== this.#writer) throw new Error(`${keyText(key)} is not this node's`);
-    const version = this.#nextVersion++;
-    this.#record.setUint32(0, key.index, true);
+    const { writer } = key;
+    if (writer === SHARED) return 0;
+    if (writer !== this.#writer && writer !== NAMED) throw new Error(`${keyText(key)} is not this node's`);
+    const logged = this.#nextVersion++;
+    const version = writer === NAMED ? logged * WRITERS_MAX_COUNT + this.#writer : logged;
+    this.#record.setUint32(0, loggedIndex(key), true);
     this.#record.setUint32(4, lengthOf(key, version), true);
     writeSync(this.#ownLog, this.#record);
     return version;
@@ -115,10 +134,13 @@ export class PageHistory {
 
   #wasBegun(key: PageKey, version: number, length: number): boolean {
     if (key.writer === SHARED) return version === 0 && length === lengthOf(key, 0);
-    const read = readSync(this.#logOf(key.writer), this.#record, 0, RECORD_BYTES, version * RECORD_BYTES);
+    const isNamed = key.writer === NAMED;
+    const writer = isNamed ? version % WRITERS_MAX_COUNT : key.writer;
+    const logged = isNamed ? Math.floor(version / WRITERS_MAX_COUNT) : version;
+    const read = readSync(this.#logOf(writer), this.#record, 0, RECORD_BYTES, logged * RECORD_BYTES);
     return (
       read === RECORD_BYTES &&
-      this.#record.getUint32(0, true) === key.index &&
+      this.#record.getUint32(0, true) === loggedIndex(key) &&
       this.#record.getUint32(4, true) === length
     );
   }
@@ -146,6 +168,15 @@ export class PageHistory {
   #path(writer: number): string {
     return join(this.#folder, `versions-${writer}`);
   }
+}
+
+function loggedIndex({ writer, index }: PageKey): number {
+  return (writer === NAMED ? index | NAMED_FLAG : index) >>> 0;
+}
+
+/** The version that a right page says to be; pages are longer than that. */
+export function versionOf(bytes: Uint8Array): number {
+  return new DataView(bytes.buffer, bytes.byteOffset, bytes.length).getUint32(12, true);
 }
 
 /** Versions of a key differ in every word, and so do the same versions of two keys but for chance. */

@@ -1,7 +1,7 @@
 /** What the suite and its node processes say to each other by the IPC channel. */
 
 /** Calls of the store that are watched. */
-export const CALLS = ['set', 'get', 'exists', 'clear'] as const;
+export const CALLS = ['set', 'get', 'exists', 'clear', 'delete'] as const;
 export type CallKind = (typeof CALLS)[number];
 
 export interface NodeSetup {
@@ -20,15 +20,29 @@ export interface NodeSetup {
 /**
  * `wrong`: a byte of a page that was read is changed · `foreign`: the whole right page of another key is given · `old`: a page is given that says
  * to be a version that was never set · `hang`: calls end far too late · `throw`: a call rejects · `crash`: the process ends by itself ·
- * `lost`: the directory is never told of some pages · `leak`: a timer is left behind.
+ * `lost`: the directory is never told of some pages · `leak`: a timer is left behind · `unstamped`: a page that is freed keeps its stamp ·
+ * `undropped`: a node keeps pages that it is told to drop · `unordered`: directory shards do not compare versions.
  */
-export const CANARIES = ['wrong', 'foreign', 'old', 'hang', 'throw', 'crash', 'lost', 'leak'] as const;
+export const CANARIES = [
+  'wrong',
+  'foreign',
+  'old',
+  'hang',
+  'throw',
+  'crash',
+  'lost',
+  'leak',
+  'unstamped',
+  'undropped',
+  'unordered',
+] as const;
 export type Canary = (typeof CANARIES)[number];
 
 /** Something that must never be. */
 export interface Violation {
   readonly kind:
     | 'wrong'
+    | 'order'
     | 'hang'
     | 'threw'
     | 'crash'

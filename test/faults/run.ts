@@ -9,7 +9,7 @@ import { type FaultCluster, removeLeftFolders } from './cluster.js';
 import { FaultNetwork, removeLeftNetworks, whyNoNetworks } from './network.js';
 import type { Canary, Violation } from './protocol.js';
 import { type Outcome, runScenario } from './scenario.js';
-import { FAULT_KINDS, type FaultKind, type Schedule, scheduleOf } from './schedule.js';
+import { FAULT_KINDS, type FaultKind, type Schedule, type ScheduleOptions, scheduleOf } from './schedule.js';
 import { SoakSamples } from './soak.js';
 
 const HELP = `node build/test/faults-run.js [options]
@@ -80,13 +80,13 @@ function schedules(): Schedule[] {
 }
 
 function report(outcome: Outcome, took: string): void {
-  const { seed, faults, counts, calls, longestMs, survivors, recoveryMs, starvedMs, violations } = outcome;
+  const { seed, faults, counts, calls, longestMs, survivors, recoveryMs, readsJudged, starvedMs, violations } = outcome;
   const { pagesSet, hits, misses, remoteHits, diskHits, checksumFailures } = counts;
   console.log(
     `seed ${seed}: ${took}, ${faults} faults, ${calls} calls, ${pagesSet} pages set, ${hits} read ` +
       `(${remoteHits} remote, ${diskHits} disk) and checked, ${misses} misses, ${checksumFailures} caught by checksum; ` +
-      `longest set ${longestMs.set}, get ${longestMs.get}, exists ${longestMs.exists}, clear ${longestMs.clear} ms; ` +
-      `${survivors} pages found everywhere after ${recoveryMs} ms; ` +
+      `longest set ${longestMs.set}, get ${longestMs.get}, exists ${longestMs.exists}, clear ${longestMs.clear}, delete ${longestMs.delete} ms; ` +
+      `${readsJudged} reads in order; ${survivors} pages found everywhere after ${recoveryMs} ms; ` +
       `waited for a processor ${(starvedMs / 1000).toFixed(1)} s; violations: ${violations.length}`,
   );
   for (const violation of violations) console.log(`  ${inWords(violation)}`);
@@ -139,7 +139,15 @@ const FOUND_AS: Readonly<Record<Canary, Violation['kind']>> = {
   crash: 'crash',
   lost: 'lost',
   leak: 'close',
+  unstamped: 'order',
+  undropped: 'order',
+  unordered: 'order',
 };
+
+/** Planted in all nodes, one in a run: its reads that are too old are then its own. */
+const PLANTED_ALONE = ['unstamped', 'undropped', 'unordered'] as const satisfies readonly Canary[];
+/** Long enough for the bound of old contents to pass a few times over. */
+const ORDER_CANARY = { seconds: 16, nodes: 4, kinds: ['stop'], gapMs: 700 } as const satisfies ScheduleOptions;
 
 /** True: each planted fault was found. */
 async function runCanaries(): Promise<boolean> {
@@ -161,7 +169,22 @@ async function runCanaries(): Promise<boolean> {
       isWell &&= found;
     }
   }
+  for (const canary of PLANTED_ALONE) isWell = (await isFoundAlone(canary)) && isWell;
   return isWell;
+}
+
+async function isFoundAlone(canary: (typeof PLANTED_ALONE)[number]): Promise<boolean> {
+  const { nodes } = ORDER_CANARY;
+  // Without copies on other nodes what a node frees must be gone at once.
+  const schedule = { ...scheduleOf(1, ORDER_CANARY), promotesHotReads: false };
+  const canaries = new Map(Array.from({ length: nodes }, (_, i) => [i + 1, [canary]]));
+  const outputFolder = join(OUTPUT, `canary-${canary}`);
+  const { violations } = await inNetwork(nodes, (network) =>
+    runScenario(schedule, { network, outputFolder, canaries }),
+  );
+  const found = violations.filter(({ kind }) => kind === FOUND_AS[canary]);
+  console.log(`canary ${canary}: ${found.length > 0 ? `found: ${found[0]?.detail}` : 'NOT FOUND'}`);
+  return found.length > 0;
 }
 
 async function runSoak(minutes: number): Promise<boolean> {

@@ -5,7 +5,9 @@ import { DEADLINE_MS, GRACE_MS, longest } from './call-watch.js';
 import { FaultCluster } from './cluster.js';
 import type { FaultNetwork } from './network.js';
 import type { NodeProcess } from './node-process.js';
+import { disagreements, ORDER_BOUND_MS, OrderJudge, orderEvents, sharedMs } from './order.js';
 import { ownStalls } from './own-stalls.js';
+import { keyText, NAMED, NAMED_KEYS_COUNT, OWN_KEYS_COUNT } from './pages.js';
 import type { CallKind, Canary, Progress, Survivor, Violation } from './protocol.js';
 import type { ProxyMode } from './proxy.js';
 import type { Fault, FaultKind, Schedule } from './schedule.js';
@@ -21,6 +23,8 @@ const REST_MAX_MS = Math.max(...Object.values(DEADLINE_MS)) + 2 * GRACE_MS;
 /** Between two attempts to find what was not found, and for one attempt. */
 const FIND_PAUSE_MS = 100;
 const FIND_MAX_MS = 60_000;
+/** On top of the bound of old contents. */
+const MARGIN_MS = 500;
 /** Of one kind on one node, that are reported; the log has them all. */
 const VIOLATIONS_MAX_COUNT = 10;
 
@@ -31,6 +35,8 @@ export interface Outcome {
   readonly recoveryMs: number;
   /** Pages that were still there, and had to be found from every node. */
   readonly survivors: number;
+  /** Of pages that have an order; each was held against what had been set, deleted and cleared before it. */
+  readonly readsJudged: number;
   readonly counts: Pick<
     Progress,
     'pagesSet' | 'setFailures' | 'hits' | 'misses' | 'remoteHits' | 'diskHits' | 'checksumFailures'
@@ -44,7 +50,7 @@ export interface Outcome {
 /** Faults after which the node is another process. */
 const RESTARTS: ReadonlySet<FaultKind> = new Set(['kill', 'restart', 'drain']);
 
-type Recovery = Pick<Outcome, 'survivors' | 'recoveryMs'>;
+type Recovery = Pick<Outcome, 'survivors' | 'recoveryMs'> & { readonly allowedMs: number };
 
 export interface ScenarioOptions {
   readonly network: FaultNetwork;
@@ -73,6 +79,8 @@ class Scenario {
   /** Of processes that have ended: what they had counted when they were last asked. */
   readonly #progress = new Map<NodeProcess, Progress>();
   readonly #startMs = performance.now();
+  /** From the begin to the end of each fault, by the clock that is shared. */
+  readonly #faultTimes: [number, number][] = [];
 
   constructor(schedule: Schedule, options: ScenarioOptions) {
     this.#schedule = schedule;
@@ -98,11 +106,14 @@ class Scenario {
     await this.#injectAll();
     const healedMs = performance.now();
     this.#log('healed');
-    const { survivors, recoveryMs } = await this.#recover(healedMs);
+    const { survivors, recoveryMs, allowedMs } = await this.#recover(healedMs);
+    const boundMs = Math.max(ORDER_BOUND_MS, allowedMs);
+    const readAgainMs = await this.#readAgain(boundMs);
     await this.#count();
     cluster.isWorking = false;
     await Promise.all(cluster.running().map((process) => process.close()));
-    return this.#outcome(survivors, recoveryMs);
+    const readsJudged = this.#judgeOrder(readAgainMs, boundMs);
+    return this.#outcome({ survivors, recoveryMs, readsJudged });
   }
 
   async end(): Promise<void> {
@@ -129,12 +140,15 @@ class Scenario {
   async #inject(fault: Fault): Promise<void> {
     const { kind, nodes, peers, amount, durationMs } = fault;
     this.#log('begin', fault);
+    const time: [number, number] = [sharedMs(), Number.POSITIVE_INFINITY];
+    this.#faultTimes.push(time);
     for (const node of nodes) if (RESTARTS.has(kind)) await this.#take(node);
     await Promise.all(nodes.map((node) => this.#begin(fault, node)));
     if (kind === 'partition') for (const peer of peers) this.#cluster.setHears(peer, nodes, false);
     await sleep(durationMs);
     if (kind === 'partition') for (const peer of peers) this.#cluster.setHears(peer, nodes, true);
     await Promise.all(nodes.map((node) => this.#finish(fault, node)));
+    time[1] = sharedMs();
     this.#log('end', { kind, nodes, amount });
   }
 
@@ -208,7 +222,44 @@ class Scenario {
       .filter(([key]) => !there.has(key))
       .map(([key, owners]) => `${key} of ${owners.join(' and ')}`);
     this.#log('recovered', { pages: first.size, recoveryMs, allowedMs: Math.round(allowedMs), gone });
-    return { survivors: first.size, recoveryMs };
+    return { survivors: first.size, recoveryMs, allowedMs };
+  }
+
+  /** Every node reads every key that has an order once more, when so much time has passed since the last statement; returns when that began. */
+  async #readAgain(boundMs: number): Promise<number> {
+    await sleep(boundMs + MARGIN_MS);
+    const writers = Array.from({ length: this.#schedule.nodes }, (_, i) => i + 1);
+    const keys = [
+      ...Array.from({ length: NAMED_KEYS_COUNT }, (_, index) => ({ writer: NAMED, index })),
+      ...writers.flatMap((writer) => Array.from({ length: OWN_KEYS_COUNT }, (_, index) => ({ writer, index }))),
+    ].map(keyText);
+    const sinceMs = sharedMs();
+    await Promise.all(this.#cluster.running().map((process) => this.#find(process, new Set(keys))));
+    return sinceMs;
+  }
+
+  /** Holds each read against everything that was set, deleted and cleared; returns how many there were. */
+  #judgeOrder(readAgainMs: number, boundMs: number): number {
+    const { faults, promotesHotReads } = this.#schedule;
+    const folder = this.#cluster.folder;
+    const judge = new OrderJudge(orderEvents(folder), {
+      faults: this.#faultTimes,
+      hasClockFaults: faults.some(({ kind }) => kind === 'clock'),
+      hasNoCopies: !promotesHotReads && !faults.some(({ kind }) => kind === 'drain'),
+      boundMs,
+    });
+    let count = 0;
+    for (const event of orderEvents(folder)) {
+      if (event.kind !== 'read') continue;
+      count++;
+      const problem = judge.problemOf(event);
+      if (problem !== undefined) this.#violated({ kind: 'order', node: event.node, detail: problem });
+    }
+    for (const [key, contents] of disagreements(orderEvents(folder), readAgainMs)) {
+      const detail = `in the end, nodes read different contents of key ${key}: ${[...contents].join(', ')}`;
+      this.#violated({ kind: 'order', node: 0, detail });
+    }
+    return count;
   }
 
   /** Takes out of `keys` what the node finds. */
@@ -260,7 +311,7 @@ class Scenario {
     await Promise.all(this.#cluster.running().map(({ node }) => this.#take(node)));
   }
 
-  #outcome(survivors: number, recoveryMs: number): Outcome {
+  #outcome(results: Pick<Outcome, 'survivors' | 'recoveryMs' | 'readsJudged'>): Outcome {
     const all = [...this.#progress.values()];
     const sum = (pick: (progress: Progress) => number) => all.reduce((total, each) => total + pick(each), 0);
     const counts = {
@@ -279,8 +330,7 @@ class Scenario {
       seed: this.#schedule.seed,
       violations: this.#violations,
       faults: this.#schedule.faults.length,
-      recoveryMs,
-      survivors,
+      ...results,
       counts,
       calls: sum(({ calls }) => Object.values(calls).reduce((total, each) => total + each, 0)),
       starvedMs: sum((each) => each.starvedMs),

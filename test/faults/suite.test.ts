@@ -7,7 +7,27 @@ import { fileURLToPath } from 'node:url';
 import test, { type ExecutionContext } from 'ava';
 import { until } from '../support.js';
 import { CallWatch, DEADLINE_MS } from './call-watch.js';
-import { hasFixedLength, keyText, lengthOf, PAGE_MAX_BYTES, PageHistory, parseKey, SHARED } from './pages.js';
+import {
+  disagreements,
+  ORDER_BOUND_MS,
+  type OrderEvent,
+  OrderJudge,
+  OrderLog,
+  type OrderOptions,
+  orderEvents,
+  sharedMs,
+} from './order.js';
+import {
+  hasFixedLength,
+  keyText,
+  lengthOf,
+  NAMED,
+  PAGE_MAX_BYTES,
+  PageHistory,
+  parseKey,
+  SHARED,
+  versionOf,
+} from './pages.js';
 import { TcpProxy } from './proxy.js';
 import { FAULT_KINDS, KINDS, scheduleOf } from './schedule.js';
 import { SoakSamples } from './soak.js';
@@ -96,6 +116,124 @@ test('faults: shared pages are the same from every writer', (t) => {
   });
   t.deepEqual(pages[0], pages[1]);
   t.is(other.problemOf(key, pages[0] as Uint8Array), undefined);
+});
+
+test('faults: named pages of two writers have versions of their own, and only those that were begun are right', (t) => {
+  const both = histories(t);
+  const key = { writer: NAMED, index: 5 };
+  t.deepEqual(parseKey(keyText(key)), key);
+  const page = new Uint8Array(PAGE_MAX_BYTES);
+  const versions = both.map((history) => history.begin(key));
+  t.is(new Set(versions).size, 2);
+  for (const history of both) {
+    for (const version of versions) {
+      const bytes = page.slice(0, history.fill(page, key, version));
+      t.is(history.problemOf(key, bytes), undefined);
+      t.is(versionOf(bytes), version);
+      t.regex(history.problemOf({ ...key, index: 6 }, bytes) ?? '', /never set/);
+      t.regex(history.problemOf({ writer: 1, index: 5 }, bytes) ?? '', /never set/);
+    }
+    const unset = page.slice(0, history.fill(page, key, Math.max(...versions) + 16));
+    t.regex(history.problemOf(key, unset) ?? '', /never set/);
+  }
+});
+
+/** Of one key; nodes are processes, and versions are times. */
+function event(kind: OrderEvent['kind'], node: number, times: [number, number], content = -1): OrderEvent {
+  const [beginMs, endMs] = times;
+  const versions = { lowVersion: beginMs * 2048, highVersion: endMs * 2048 };
+  return {
+    kind,
+    node,
+    process: node,
+    key: kind === 'clear' ? -1 : 7,
+    content,
+    beginMs,
+    endMs,
+    isTrue: true,
+    ...versions,
+  };
+}
+
+/** Which of `reads` were too old; a read is of a node, at a time, of a content. */
+function tooOld(
+  events: readonly OrderEvent[],
+  reads: readonly (readonly [node: number, atMs: number, content: number])[],
+  options?: OrderOptions,
+): number[] {
+  const judge = new OrderJudge(events, options);
+  return reads.flatMap(([node, atMs, content], i) => {
+    return judge.problemOf(event('read', node, [atMs, atMs + 1], content)) === undefined ? [] : [i];
+  });
+}
+
+test('order: a node reads nothing older than what it has set, from the moment on that its set was true', (t) => {
+  const events = [event('set', 1, [100, 110], 0), event('set', 2, [200, 210], 1)];
+  const reads = [
+    [2, 205, 0],
+    [2, 211, 0],
+    [2, 211, 1],
+    [1, 211, 0],
+    [3, 211, 0],
+  ] as const;
+  t.deepEqual(tooOld(events, reads), [1]);
+  t.deepEqual(tooOld([events[0] as OrderEvent, { ...(events[1] as OrderEvent), isTrue: false }], reads), []);
+  // Those at the same time may come in any order.
+  t.deepEqual(tooOld([event('set', 1, [100, 205], 0), events[1] as OrderEvent], reads), []);
+  // What was cut off has not ended.
+  t.deepEqual(tooOld([events[1] as OrderEvent], reads), []);
+});
+
+test('order: other nodes may read what is older until the bound has passed without faults', (t) => {
+  const events = [event('set', 1, [100, 110], 0), event('set', 2, [200, 210], 1)];
+  const dueMs = 210 + ORDER_BOUND_MS;
+  const reads = [dueMs - 1, dueMs + 1, dueMs + 3_000].map((atMs) => [3, atMs, 0] as const);
+  t.deepEqual(tooOld(events, reads), [1, 2]);
+  t.deepEqual(tooOld(events, reads, { faults: [[0, 2_000]] }), [2]);
+  t.deepEqual(tooOld(events, reads, { faults: [[0, Number.POSITIVE_INFINITY]] }), []);
+  t.deepEqual(tooOld(events, reads, { faults: [[dueMs + 2_000, dueMs + 2_500]] }), [1]);
+});
+
+test('order: without copies, what its only holder has overwritten, deleted or cleared is gone at once', (t) => {
+  const set = event('set', 1, [100, 110], 0);
+  const read = [[3, 211, 0]] as const;
+  for (const end of [event('set', 1, [200, 210], 1), event('delete', 1, [200, 210]), event('clear', 1, [200, 210])]) {
+    t.deepEqual(tooOld([set, end], read, { hasNoCopies: true }), [0], end.kind);
+    t.deepEqual(tooOld([set, end], read), [], end.kind);
+    t.deepEqual(tooOld([set, end], [[3, 211 + ORDER_BOUND_MS, 0]]), [0], end.kind);
+  }
+  t.deepEqual(tooOld([set, event('set', 2, [200, 210], 1)], read, { hasNoCopies: true }), []);
+  t.deepEqual(tooOld([set, event('clear', 2, [200, 210])], [[3, 1e6, 0]], { hasNoCopies: true }), []);
+});
+
+test('order: with wall clocks that are wrong, versions decide and not the time', (t) => {
+  const later = { ...event('set', 2, [200, 210], 1), lowVersion: 1, highVersion: 2 };
+  const events = [event('set', 1, [100, 110], 0), later];
+  t.deepEqual(tooOld(events, [[2, 211, 0]]), [0]);
+  t.deepEqual(tooOld(events, [[2, 211, 0]], { hasClockFaults: true }), []);
+  t.deepEqual(tooOld(events, [[1, 211, 1]], { hasClockFaults: true }), [0]);
+});
+
+test('order: what processes have noted is there, also of one that has not closed its log', (t) => {
+  const folder = mkdtempSync(join(tmpdir(), 'meshcache-order-'));
+  t.teardown(() => rmSync(folder, { recursive: true }));
+  const log = new OrderLog(folder, 3);
+  const { node: _node, process: _process, ...set } = event('set', 3, [1.25, 2.5], 11);
+  const read = { ...set, kind: 'read' as const, lowVersion: 0, highVersion: 0 };
+  log.note(read);
+  log.note(set);
+  const noted = [read, set].map((each) => ({ ...each, node: 3, process: process.pid }));
+  t.deepEqual([...orderEvents(folder)], noted);
+  for (let i = 0; i < 10_000; i++) log.note(read);
+  log.close();
+  t.is([...orderEvents(folder)].length, 10_002);
+  t.true(sharedMs() > 0);
+});
+
+test('order: nodes that read different contents in the end disagree', (t) => {
+  const reads = [event('read', 1, [5, 6], 0), event('read', 1, [15, 16], 1), event('read', 2, [15, 16], 2)];
+  t.deepEqual([...(disagreements(reads, 10).get(7) ?? [])], [1, 2]);
+  t.is(disagreements(reads.slice(0, 2), 10).size, 0);
 });
 
 test('faults: a call that does not end is told of once, one that ends in time never', async (t) => {

@@ -3,10 +3,14 @@ import { type RandomSource, seededRandom } from '../../src/base/random.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import type { MeshCacheStore } from '../../src/node/meshcache-store.js';
 import { type CallWatch, DEADLINE_MS, GRACE_MS } from './call-watch.js';
+import { type OrderEvent, type OrderLog, sharedMs } from './order.js';
 import {
   hasFixedLength,
+  keyNumber,
   keyText,
   lengthOf,
+  NAMED,
+  NAMED_KEYS_COUNT,
   OWN_KEYS_COUNT,
   PAGE_MAX_BYTES,
   type PageHistory,
@@ -14,6 +18,7 @@ import {
   parseKey,
   SHARED,
   SHARED_KEYS_COUNT,
+  versionOf,
 } from './pages.js';
 import type { CallKind, Canary, Violation } from './protocol.js';
 
@@ -22,10 +27,12 @@ const LOOPS_COUNT = 3;
 const BATCH_MAX_PAGES = 12;
 const PAUSE_MAX_MS = 40;
 const CLEAR_ONE_IN = 600;
+const DELETE_ONE_IN = 60;
 
 export interface WorkloadParts {
   readonly store: MeshCacheStore;
   readonly history: PageHistory;
+  readonly order: OrderLog;
   readonly watch: CallWatch;
   readonly node: number;
   readonly nodes: number;
@@ -115,9 +122,9 @@ export class Workload {
   }
 
   async #step(slots: Slots): Promise<void> {
-    const { store } = this.#parts;
     const dice = this.#below(100);
-    if (this.#below(CLEAR_ONE_IN) === 0) await this.#call('clear', () => store.clear());
+    if (this.#below(CLEAR_ONE_IN) === 0) await this.#clear();
+    else if (this.#below(DELETE_ONE_IN) === 0) await this.#delete();
     else if (dice < 30) await this.#set(slots);
     else if (dice < 82)
       await this.#read(
@@ -131,12 +138,54 @@ export class Workload {
   async #set(slots: Slots): Promise<void> {
     const { store, history } = this.#parts;
     const keys = this.#distinct(1 + this.#below(6), () => this.#keyToSet());
-    const sizes = keys.map((key, slot) => history.fill(slots.bytes(slot, PAGE_MAX_BYTES), key, history.begin(key)));
-    const set = await this.#call('set', () => store.batchSet(keys.map(keyText), slots.pointers(keys.length), sizes));
+    const versions = keys.map((key) => history.begin(key));
+    const sizes = keys.map((key, slot) =>
+      history.fill(slots.bytes(slot, PAGE_MAX_BYTES), key, versions[slot] as number),
+    );
+    const [key, pointer, size] = [keys[0] as PageKey, slots.pointers(1)[0] as bigint, sizes[0] as number];
+    const set = await this.#stated('set', keys, versions, () =>
+      keys.length === 1
+        ? store.set(keyText(key), pointer, size).then((isSet) => [isSet])
+        : store.batchSet(keys.map(keyText), slots.pointers(keys.length), sizes),
+    );
     for (const isSet of set) {
       if (isSet) this.#pagesSet++;
       else this.#setFailures++;
     }
+  }
+
+  async #delete(): Promise<void> {
+    const keys = this.#distinct(1 + this.#below(3), () => this.#keyToSet());
+    await this.#stated('delete', keys, [], () => this.#parts.store.delete(keys.map(keyText)));
+  }
+
+  async #clear(): Promise<void> {
+    await this.#stated('clear', [], [], async () => {
+      await this.#parts.store.clear();
+      return [];
+    });
+  }
+
+  /** Notes a call that changes something, and what it has returned for each key. */
+  async #stated(
+    kind: 'set' | 'delete' | 'clear',
+    keys: readonly PageKey[],
+    contents: readonly number[],
+    call: () => Promise<boolean[]>,
+  ): Promise<boolean[]> {
+    const { store, order } = this.#parts;
+    const { versions } = store.runtime;
+    const common = { kind, beginMs: sharedMs(), lowVersion: versions.next() };
+    const results = await this.#call(kind, call);
+    const event = (key: number, content: number, isTrue: boolean): Omit<OrderEvent, 'node' | 'process'> => {
+      return { ...common, key, content, isTrue, endMs: sharedMs(), highVersion: versions.next() };
+    };
+    if (kind === 'clear') order.note(event(-1, -1, true));
+    keys.forEach((key, i) => {
+      const number = keyNumber(key);
+      if (number !== undefined) order.note(event(number, contents[i] ?? -1, results[i] === true));
+    });
+    return results;
   }
 
   /** The pages that have the same length in all versions, in one call; returns the keys that were not read. */
@@ -144,18 +193,20 @@ export class Workload {
     const fixed = keys.filter(hasFixedLength);
     if (fixed.length === 0) return [...keys];
     const sizes = fixed.map((key) => lengthOf(key, 0));
+    const beginMs = sharedMs();
     const read = await this.#call('get', () =>
       this.#parts.store.batchGet(fixed.map(keyText), slots.pointers(fixed.length), sizes),
     );
     fixed.forEach((key, slot) => {
-      if (read[slot] === true) this.#check(key, slots.bytes(slot, sizes[slot] as number));
+      if (read[slot] === true) this.#check(key, slots.bytes(slot, sizes[slot] as number), beginMs);
     });
     return [...keys.filter((key) => !hasFixedLength(key)), ...fixed.filter((_, slot) => read[slot] !== true)];
   }
 
   async #readCopy(key: PageKey): Promise<boolean> {
+    const beginMs = sharedMs();
     const page = await this.#call('get', () => this.#parts.store.get(keyText(key)));
-    if (page !== null) this.#check(key, page);
+    if (page !== null) this.#check(key, page, beginMs);
     return page !== null;
   }
 
@@ -167,9 +218,14 @@ export class Workload {
     }
   }
 
-  #check(key: PageKey, bytes: Uint8Array): void {
-    const problem = this.#parts.history.problemOf(key, this.#tampered(key, bytes));
-    if (problem !== undefined) this.#parts.onViolation('wrong', `${keyText(key)}: ${problem}`);
+  #check(key: PageKey, bytes: Uint8Array, beginMs: number): void {
+    const { history, order, onViolation } = this.#parts;
+    const problem = history.problemOf(key, this.#tampered(key, bytes));
+    if (problem !== undefined) onViolation('wrong', `${keyText(key)}: ${problem}`);
+    const number = keyNumber(key);
+    if (problem !== undefined || number === undefined) return;
+    const times = { beginMs, endMs: sharedMs(), lowVersion: 0, highVersion: 0 };
+    order.note({ kind: 'read', key: number, content: versionOf(bytes), isTrue: true, ...times });
   }
 
   /** What a planted fault makes of a page. */
@@ -196,12 +252,16 @@ export class Workload {
 
   #anyKey(): PageKey {
     const { nodes } = this.#parts;
-    if (this.#below(6) === 0) return { writer: SHARED, index: this.#below(SHARED_KEYS_COUNT) };
+    const dice = this.#below(6);
+    if (dice === 0) return { writer: SHARED, index: this.#below(SHARED_KEYS_COUNT) };
+    if (dice < 3) return { writer: NAMED, index: this.#below(NAMED_KEYS_COUNT) };
     return { writer: 1 + this.#below(nodes), index: this.#below(OWN_KEYS_COUNT) };
   }
 
   #keyToSet(): PageKey {
-    if (this.#below(6) === 0) return { writer: SHARED, index: this.#below(SHARED_KEYS_COUNT) };
+    const dice = this.#below(6);
+    if (dice === 0) return { writer: SHARED, index: this.#below(SHARED_KEYS_COUNT) };
+    if (dice < 3) return { writer: NAMED, index: this.#below(NAMED_KEYS_COUNT) };
     return { writer: this.#parts.node, index: this.#below(OWN_KEYS_COUNT) };
   }
 
