@@ -119,12 +119,26 @@ export interface OrderOptions {
   readonly hasNoCopies?: boolean;
   /** Default {@link ORDER_BOUND_MS}. */
   readonly boundMs?: number;
+  /** Of a key, for people. */
+  readonly nameOf?: (key: number) => string;
 }
 
 /** Statements of one key that have returned true, and all of its contents. */
 interface KeyHistory {
   readonly contents: Map<number, OrderEvent>;
   readonly statements: OrderEvent[];
+}
+
+const RULES = {
+  'same node': 'a node reads nothing older than what it has set',
+  freed: 'its only holder had freed it',
+  bound: 'the bound has passed without faults',
+} as const;
+type Rule = keyof typeof RULES;
+
+export interface OrderProblem {
+  readonly rule: Rule;
+  readonly detail: string;
 }
 
 /** Knows all statements of one run, and finds reads of what was too old then. */
@@ -148,7 +162,7 @@ export class OrderJudge {
   }
 
   /** Why this must not have been read; undefined: it was new enough. */
-  problemOf(read: OrderEvent): string | undefined {
+  problemOf(read: OrderEvent): OrderProblem | undefined {
     const { contents, statements } = this.#historyOf(read.key);
     const set = contents.get(read.content);
     // It was cut off, or is under way still: newer than everything, for all that is known.
@@ -156,24 +170,24 @@ export class OrderJudge {
     for (const statement of statements) {
       if (!this.#isOlder(set, statement)) continue;
       const rule = this.#ruleBroken(set, statement, read);
-      if (rule !== undefined) return inWords(set, statement, read, rule);
+      if (rule !== undefined) return this.#problem(set, statement, read, rule);
     }
     for (const clear of this.#clears) {
       if (clear.process !== set.process || set.endMs >= clear.beginMs) continue;
       const rule = this.#ruleBroken(set, clear, read);
-      if (rule !== undefined) return inWords(set, clear, read, rule);
+      if (rule !== undefined) return this.#problem(set, clear, read, rule);
     }
     return undefined;
   }
 
   /** That `statement`, which has made the content of `set` void, was to be seen by that read. */
-  #ruleBroken(set: OrderEvent, statement: OrderEvent, read: OrderEvent): string | undefined {
+  #ruleBroken(set: OrderEvent, statement: OrderEvent, read: OrderEvent): Rule | undefined {
     if (statement.endMs >= read.beginMs) return undefined;
     // What a node clears may have been copied by others, which need not have heard of it.
-    if (statement.process === read.process && statement.kind !== 'clear') return 'the same node';
-    if (this.#options.hasNoCopies === true && statement.process === set.process) return 'freed by its only holder';
+    if (statement.process === read.process && statement.kind !== 'clear') return 'same node';
+    if (this.#options.hasNoCopies === true && statement.process === set.process) return 'freed';
     const agedMs = read.beginMs - Math.max(statement.endMs, this.#calmSinceMs(read.beginMs));
-    return agedMs > this.#boundMs ? `${Math.round(this.#boundMs)} ms without faults are over` : undefined;
+    return agedMs > this.#boundMs ? 'bound' : undefined;
   }
 
   #isOlder(set: OrderEvent, than: OrderEvent): boolean {
@@ -189,6 +203,17 @@ export class OrderJudge {
     return since;
   }
 
+  #problem(set: OrderEvent, statement: OrderEvent, read: OrderEvent, rule: Rule): OrderProblem {
+    const since = (ms: number) => `${Math.round(read.beginMs - ms)} ms`;
+    const name = this.#options.nameOf?.(read.key) ?? `key ${read.key}`;
+    const what = statement.kind === 'set' ? `set of content ${statement.content}` : statement.kind;
+    const detail =
+      `${name}: content ${read.content}, which node ${set.node} (${set.process}) has set until ${since(set.endMs)} before, was read by ` +
+      `process ${read.process}; node ${statement.node} (${statement.process}) has had a ${what} from ${since(statement.beginMs)} to ` +
+      `${since(statement.endMs)} before`;
+    return { rule, detail: `${detail}: ${RULES[rule]}` };
+  }
+
   #historyOf(key: number): KeyHistory {
     let history = this.#keys.get(key);
     if (history === undefined) {
@@ -197,16 +222,6 @@ export class OrderJudge {
     }
     return history;
   }
-}
-
-function inWords(set: OrderEvent, statement: OrderEvent, read: OrderEvent, rule: string): string {
-  const since = (ms: number) => `${Math.round(read.beginMs - ms)} ms`;
-  return (
-    `content ${read.content} of key ${read.key}, set by node ${set.node} (${set.process}) until ${since(set.endMs)} before, was read ` +
-    `although node ${statement.node} (${statement.process}) has had a ${statement.kind}` +
-    `${statement.kind === 'set' ? ` of content ${statement.content}` : ''} from ${since(statement.beginMs)} ` +
-    `to ${since(statement.endMs)} before: ${rule}`
-  );
 }
 
 /** Keys under which the reads that have begun since then have found different contents, with these. */

@@ -17,14 +17,18 @@ export const NAMED_KEYS_COUNT = 40;
 const LENGTHS_BYTES = [256, 1021, 4096, 4096, 16_384, 16_385, 40_000, PAGE_MAX_BYTES];
 /** One key of so many has pages of another length with each version. */
 const CHANGING_ONE_IN = 8;
-/** Lengths of named pages are below this one. */
+/** From this index on named pages have the same length in all versions, and are small. */
+export const FIXED_NAMED_FROM = 0x4000;
+/** Lengths of named pages are at most this, and of small ones. */
 const NAMED_MAX_BYTES = 12_000;
+const FIXED_NAMED_MAX_BYTES = 4_000;
 /** A version of a named page is that of its writer's log times this, plus the writer. */
 const WRITERS_MAX_COUNT = 16;
 /** In a log: what the index of a named key has on top. */
 const NAMED_FLAG = 0x8000_0000;
 const MAGIC = 0x6d636668;
 const RECORD_BYTES = 8;
+const HEADER_BYTES = 24;
 
 /** A key of the workload: `writer` alone overwrites it, or it is {@link SHARED} or {@link NAMED}. */
 export interface PageKey {
@@ -42,6 +46,11 @@ export function keyNumber({ writer, index }: PageKey): number | undefined {
   return writer === SHARED ? undefined : writer * 0x10000 + index;
 }
 
+/** {@link keyText} of a {@link keyNumber}. */
+export function keyName(number: number): string {
+  return keyText({ writer: Math.floor(number / 0x10000), index: number % 0x10000 });
+}
+
 /** Inverse of {@link keyText}; throws for others. */
 export function parseKey(text: string): PageKey {
   const match = /^(?:(shared)|(named)|own-(\d+))-(\d+)$/.exec(text);
@@ -52,14 +61,22 @@ export function parseKey(text: string): PageKey {
 
 /** Whether all versions have the same length, so that a page can be read without asking for it. */
 export function hasFixedLength({ writer, index }: PageKey): boolean {
-  return writer !== NAMED && (writer === SHARED || index % CHANGING_ONE_IN !== 0);
+  if (writer === NAMED) return index >= FIXED_NAMED_FROM;
+  return writer === SHARED || index % CHANGING_ONE_IN !== 0;
 }
 
 /** Of the page of this version, in bytes. */
 export function lengthOf(key: PageKey, version: number): number {
-  if (key.writer === NAMED) return 32 + ((Math.imul(version * 64 + key.index + 1, 0x9e3779b1) >>> 0) % NAMED_MAX_BYTES);
+  if (key.writer === NAMED) return namedLengthOf(key, version);
   const step = hasFixedLength(key) ? 0 : version;
   return LENGTHS_BYTES[(key.index * 5 + key.writer + step) % LENGTHS_BYTES.length] as number;
+}
+
+function namedLengthOf(key: PageKey, version: number): number {
+  const isFixed = hasFixedLength(key);
+  const step = isFixed ? 0 : version * 64;
+  const chance = Math.imul(step + key.index + 1, 0x9e3779b1) >>> 0;
+  return HEADER_BYTES + (chance % ((isFixed ? FIXED_NAMED_MAX_BYTES : NAMED_MAX_BYTES) - HEADER_BYTES));
 }
 
 /**

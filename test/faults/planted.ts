@@ -1,9 +1,12 @@
 import { DirectoryClient } from '../../src/directory/client.js';
+import { OwnerChannels } from '../../src/directory/owner-channels.js';
 import { DirectoryShard } from '../../src/directory/shard.js';
 import { Taken } from '../../src/directory/taken.js';
 import { PageStamps } from '../../src/pool/page-stamps.js';
 import { PageStatements } from '../../src/store/page-statements.js';
 import type { Canary } from './protocol.js';
+
+const UNDELIVERED_ONE_IN = 3;
 
 /** Plants faults in this process's own code, before its store is created. */
 export function plant(canaries: readonly Canary[]): void {
@@ -11,6 +14,7 @@ export function plant(canaries: readonly Canary[]): void {
   if (canaries.includes('unstamped')) PageStamps.prototype.destroy = () => {};
   if (canaries.includes('undropped')) PageStatements.prototype.drop = async () => {};
   if (canaries.includes('unordered')) forgetVersions();
+  if (canaries.includes('undelivered')) loseStatements();
 }
 
 /** Some pages are announced nowhere, and that is called a success. */
@@ -22,6 +26,16 @@ function announceLess(): void {
     const pick = <T>(from: readonly T[]) => told.map((i) => from[i] as T);
     const taken = [...(await state.call(this, pick(keys), pick(locations), options))];
     return Uint8Array.from(keys, (key) => (isLost(key) ? Taken.taken : (taken.shift() as number)));
+  };
+}
+
+/** Of the statements to other nodes' shards, some are not sent, and are called taken. */
+function loseStatements(): void {
+  const put = OwnerChannels.prototype.put;
+  let count = 0;
+  OwnerChannels.prototype.put = async function (ownerId, keys, columns, unlessHeld) {
+    if (++count % UNDELIVERED_ONE_IN !== 0) return put.call(this, ownerId, keys, columns, unlessHeld);
+    return { taken: new Uint8Array(keys.length).fill(Taken.taken), newestVersion: 0 };
   };
 }
 

@@ -7,7 +7,7 @@ import type { FaultNetwork } from './network.js';
 import type { NodeProcess } from './node-process.js';
 import { disagreements, ORDER_BOUND_MS, OrderJudge, orderEvents, sharedMs } from './order.js';
 import { ownStalls } from './own-stalls.js';
-import { keyText, NAMED, NAMED_KEYS_COUNT, OWN_KEYS_COUNT } from './pages.js';
+import { keyName, keyText, NAMED, NAMED_KEYS_COUNT, OWN_KEYS_COUNT } from './pages.js';
 import type { CallKind, Canary, Progress, Survivor, Violation } from './protocol.js';
 import type { ProxyMode } from './proxy.js';
 import type { Fault, FaultKind, Schedule } from './schedule.js';
@@ -247,16 +247,19 @@ class Scenario {
       hasClockFaults: faults.some(({ kind }) => kind === 'clock'),
       hasNoCopies: !promotesHotReads && !faults.some(({ kind }) => kind === 'drain'),
       boundMs,
+      nameOf: keyName,
     });
     let count = 0;
     for (const event of orderEvents(folder)) {
       if (event.kind !== 'read') continue;
       count++;
       const problem = judge.problemOf(event);
-      if (problem !== undefined) this.#violated({ kind: 'order', node: event.node, detail: problem });
+      if (problem === undefined) continue;
+      const kind = problem.rule === 'freed' ? 'freed' : 'order';
+      this.#violated({ kind, node: event.node, detail: problem.detail });
     }
     for (const [key, contents] of disagreements(orderEvents(folder), readAgainMs)) {
-      const detail = `in the end, nodes read different contents of key ${key}: ${[...contents].join(', ')}`;
+      const detail = `in the end, nodes read different contents of ${keyName(key)}: ${[...contents].join(', ')}`;
       this.#violated({ kind: 'order', node: 0, detail });
     }
     return count;
