@@ -55,8 +55,8 @@ export type NamedMessage =
   | { readonly kind: 'ready' }
   | { readonly kind: 'reply'; readonly ask: NamedAsk; readonly value: NamedCounts | NamedContents | null };
 
-const LOOPS_COUNT = 2;
-const BATCH_MAX_PAGES = 64;
+const LOOPS_COUNT = 3;
+const BATCH_MAX_PAGES = 256;
 const PROBLEMS_MAX_COUNT = 10;
 /** A process that does nothing but answer from memory must let its timers run. */
 const PAUSE_EVERY_STEPS = 16;

@@ -12,6 +12,7 @@ const WRITERS = [1, 2];
 const OTHERS = [3, 4, 5];
 const KEYS = 1_000;
 const CHURN_KEYS = 4_000;
+const CHURN_SET_PERCENT = 20;
 const PAUSE_MIN_MS = 1_000;
 const PAUSE_MAX_MS = 3_000;
 
@@ -121,8 +122,8 @@ test.serial(
     const between = randomOf(t);
     const config = { global_segment_size: '2mb', promote_hot_reads: false };
     const cluster = await clusterOf(t, { config, firstKey: FIXED_NAMED_FROM, keys: CHURN_KEYS });
-    for (const node of WRITERS) await cluster.start(node, 20);
-    const others: NamedNode[] = await Promise.all(OTHERS.map((node) => cluster.start(node, 20)));
+    for (const node of WRITERS) await cluster.start(node, CHURN_SET_PERCENT);
+    const others: NamedNode[] = await Promise.all(OTHERS.map((node) => cluster.start(node, CHURN_SET_PERCENT)));
     const untilMs = sharedMs() + SECONDS * 1000;
     const changes = { left: 0, killed: 0, joined: 0 };
     while (sharedMs() < untilMs) {
@@ -138,7 +139,7 @@ test.serial(
       }
       await sleep(between(0, 300));
       changes.joined++;
-      others[which] = await cluster.start(OTHERS[which] as number, 20);
+      others[which] = await cluster.start(OTHERS[which] as number, CHURN_SET_PERCENT);
       await sleep(between(0, 500));
     }
     await until(async () => {
