@@ -55,8 +55,11 @@ export type NamedMessage =
   | { readonly kind: 'ready' }
   | { readonly kind: 'reply'; readonly ask: NamedAsk; readonly value: NamedCounts | NamedContents | null };
 
-const LOOPS_COUNT = 3;
+const LOOPS_COUNT = 6;
 const BATCH_MAX_PAGES = 256;
+const SET_MAX_PAGES = 32;
+/** Of pages whose length is not known beforehand, in one step. */
+const COPIES_MAX_COUNT = 8;
 const PROBLEMS_MAX_COUNT = 10;
 /** A process that does nothing but answer from memory must let its timers run. */
 const PAUSE_EVERY_STEPS = 16;
@@ -106,7 +109,7 @@ class NamedAgent {
   }
 
   async #set(region: HostRegion): Promise<void> {
-    const keys = this.#someKeys(8);
+    const keys = this.#someKeys(SET_MAX_PAGES);
     const { versions: clock } = this.#store.runtime;
     const versions = keys.map((key) => this.#history.begin(key));
     const sizes = keys.map((key, i) => this.#history.fill(bytesOf(region, i), key, versions[i] as number));
@@ -135,7 +138,7 @@ class NamedAgent {
     await Promise.all(
       keys
         .filter((key) => !hasFixedLength(key))
-        .slice(0, 8)
+        .slice(0, COPIES_MAX_COUNT)
         .map((key) => this.#readCopy(key)),
     );
   }
