@@ -198,6 +198,7 @@ export class MeshCacheStore {
         if (config.promoteHotReads) hotReads.read(keys);
       },
       onRemoteFailures: (owner, keys) => runtime.notices.unreadable(owner, keys),
+      onVoid: (owner, key, voidBelow) => runtime.dropFrom(owner, key, voidBelow),
       identity: {
         nodeId: runtime.nodeId,
         get incarnation() {

@@ -137,6 +137,11 @@ export class NodeDirectory {
     return outcomes;
   }
 
+  /** Tells another node to drop a page that is older than this version: it was away when something newer was set. */
+  dropFrom(nodeId: string, key: string, voidBelow: number): void {
+    this.#drops.tell(nodeId, [{ key, voidBelow, reason: 'superseded' }]);
+  }
+
   /**
    * The other nodes had dropped this one, which goes on as another start of itself: what its shard was told before is out of
    * date, and told again by those who see it join; its own pages are announced to everybody.

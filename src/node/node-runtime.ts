@@ -127,6 +127,11 @@ export class NodeRuntime {
     return this.#running().ownDirectory.deleteEverywhere(keys, version);
   }
 
+  /** @internal See `NodeDirectory.dropFrom`. */
+  dropFrom(nodeId: string, key: string, voidBelow: number): void {
+    this.#running().ownDirectory.dropFrom(nodeId, key, voidBelow);
+  }
+
   /** Live nodes by id, this one included. */
   members(): ReadonlyMap<string, NodeInfo> {
     return this.#members;

@@ -42,7 +42,10 @@ export class PageStatements {
   readonly #parts: PageStatementsParts;
   /** Keys in the pool that no directory shard has taken yet; tried again when they are set again or announced. */
   readonly #unannounced = new Set<string>();
-  /** Pages that this node was told to drop: a copy that was on its way must not come back. */
+  /**
+   * Pages that this node was told to drop, and what it has set itself: nothing older is read or copied from other nodes, also when the page has left
+   * the pool and a shard is told of an older one by a node that was cut off.
+   */
   readonly #dropped = new Removals(DROPPED_KEYS_MAX_COUNT);
   #closed = false;
 
@@ -65,7 +68,10 @@ export class PageStatements {
       // A named entry is the newest from now on, even if its bytes are the same: another node may have set others meanwhile.
       if (!isStated || kind === 'named') entries.set(key, this.#locationOf(page, { version, kind, isCopy: false }));
     });
-    return entries.size === 0 ? new Set() : this.#announceSet(entries, origin);
+    if (entries.size === 0) return new Set();
+    const refused = await this.#announceSet(entries, origin);
+    if (origin.kind === 'named') this.#noteSet(entries, refused);
+    return refused;
   }
 
   /** What this node had under these keys is gone, and so are the copies of it. */
@@ -92,9 +98,14 @@ export class PageStatements {
     if (!isCopy) await disk?.removeOlder(keys, voidBelow);
   }
 
-  /** Whether this node was told that a page of that version is void. */
+  /** What is older than this version is void, for all that this node has been told and has set itself; 0: it knows nothing of the key. */
+  voidBelow(key: string): number {
+    return this.#dropped.versionOf(key);
+  }
+
+  /** Whether a page of that version is void. */
   isVoid(key: string, version: number): boolean {
-    return version < this.#dropped.versionOf(key);
+    return version < this.voidBelow(key);
   }
 
   /**
@@ -221,6 +232,15 @@ export class PageStatements {
       left = new Map(renewed.flatMap((key, i) => (locations[i] ? [[key, locations[i] as DataLocation] as const] : [])));
       if (left.size === 0) return refused;
     }
+  }
+
+  /** A statement that owners have answered with something newer was renewed: what is in the pool has its version. */
+  #noteSet(entries: ReadonlyMap<string, DataLocation>, refused: ReadonlySet<string>): void {
+    const keys = [...entries.keys()].filter((key) => !refused.has(key));
+    const pages = this.#closed ? [] : this.#parts.pool.peekBatch(keys);
+    keys.forEach((key, i) => {
+      this.#dropped.note(key, Math.max((entries.get(key) as DataLocation).version, pages[i]?.version ?? 0));
+    });
   }
 
   /** Another node has these, and they do as well. */

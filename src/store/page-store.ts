@@ -44,6 +44,8 @@ export interface PageStoreParts {
   readonly onRemoteHits: (nodeId: string, keys: string[]) => void;
   /** Told which pages of which owner were said to be there and could not be read. */
   readonly onRemoteFailures: (nodeId: string, keys: string[]) => void;
+  /** Told of a node that has what is void: older than that version. */
+  readonly onVoid?: (nodeId: string, key: string, voidBelow: number) => void;
   /** Told which pages of this node others say to have read. */
   readonly onTouched?: (keys: readonly string[]) => void;
   /** Told under which keys pages have been set here. */
@@ -91,8 +93,12 @@ export class PageStore {
 
   constructor(parts: PageStoreParts) {
     this.#parts = parts;
-    this.#remote = new RemoteReads({ ...parts, nodeId: parts.identity.nodeId });
     this.#statements = new PageStatements(parts);
+    this.#remote = new RemoteReads({
+      ...parts,
+      nodeId: parts.identity.nodeId,
+      voidBelow: (key) => this.#statements.voidBelow(key),
+    });
     reportPool(parts.pool, parts.metrics, { damagedPages: () => this.#localChecksumFailures });
   }
 
@@ -341,8 +347,9 @@ export class PageStore {
     const failedKeys = new KeysByOwner();
     let hits = 0;
     let bytes = 0;
-    for (const { index, nodeId, isRead } of remote) {
-      (isRead ? readKeys : failedKeys).add(nodeId, keys[index] as string);
+    for (const { index, nodeId, isRead, isVoid } of remote) {
+      // Its node is to drop the page, not to state it again.
+      if (isVoid !== true) (isRead ? readKeys : failedKeys).add(nodeId, keys[index] as string);
       if (!isRead) continue;
       results[index] = true;
       hits++;

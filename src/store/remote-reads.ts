@@ -18,6 +18,10 @@ export interface RemoteReadsParts {
   /** The data endpoint at which a location's owner is read; undefined when the owner is not alive. */
   readonly endpointOf: (location: DataLocation) => string | undefined;
   readonly promotions: Promotions;
+  /** Locations of a key with an older version than this are not read; 0: all are. Default: all are. */
+  readonly voidBelow?: (key: string) => number;
+  /** Told of such a location's node, which still has what is void. */
+  readonly onVoid?: (nodeId: string, key: string, voidBelow: number) => void;
   readonly nodeId: string;
   readonly verifyReads: boolean;
   readonly quarantineMs: number;
@@ -36,10 +40,12 @@ export interface RemoteRead {
   readonly isRead: boolean;
   /** Of what was read. */
   readonly location?: DataLocation;
+  /** It was not tried: this node knows of something newer. */
+  readonly isVoid?: boolean;
 }
 
 /** Why a page could not be read where the directory said that it was. */
-type Staleness = 'unreadable' | 'late' | 'owner_gone' | 'unreachable' | 'not_promoted';
+type Staleness = 'void' | 'unreadable' | 'late' | 'owner_gone' | 'unreachable' | 'not_promoted';
 
 /** Pages of one call, by their indices, that have not been where the directory said. */
 type StalePages = Map<number, Staleness>;
@@ -114,10 +120,11 @@ export class RemoteReads {
     return [...earlier, ...last.values()];
   }
 
-  /** The owner answered, and the page was not there: whoever named that location is told, before it is asked again. */
+  /** The owner answered, and the page was not there, or it is void: whoever named that location is told, before it is asked again. */
   async #discardStale(keys: readonly string[], missed: readonly RemoteRead[], stale: StalePages): Promise<void> {
-    const gone = missed.filter(({ index, tier, location }) => {
-      return tier === 'memory' && location !== undefined && stale.get(index) === 'unreadable';
+    const gone = missed.filter(({ index, tier, location, isVoid }) => {
+      const isUnreadable = tier === 'memory' && stale.get(index) === 'unreadable';
+      return location !== undefined && (isVoid === true || isUnreadable);
     });
     if (gone.length === 0 || this.#closed) return;
     const told = this.#parts.directory.discard(
@@ -152,7 +159,9 @@ export class RemoteReads {
         const found = answer.map(([j, location]) => [wanted[j] as number, location] as const);
         const own = found.filter(([, location]) => location.nodeId === nodeId);
         if (own.length > 0) onOwn(own.map(([index]) => index));
-        const elsewhere = found.filter(([, location]) => location.nodeId !== nodeId);
+        const others = found.filter(([, location]) => location.nodeId !== nodeId);
+        const [elsewhere, outdated] = this.#withoutVoid(others, call);
+        if (outdated.length > 0) reads.push(Promise.resolve(outdated));
         const inMemory = elsewhere.filter(([, { tier }]) => tier === 'memory');
         const onDisk = elsewhere.filter(([, { tier }]) => tier === 'disk');
         reads.push(this.#readFromMemory(inMemory, call), ...this.#readFromDisks(onDisk, call));
@@ -160,6 +169,24 @@ export class RemoteReads {
       [...call.failed.all].slice(0, DIRECTORY_AVOIDED_MAX_COUNT),
     );
     return (await Promise.all(reads)).flat();
+  }
+
+  /** What is to be read, and what is not: this node has set, or was told of, something newer. */
+  #withoutVoid(found: Found, { keys, stale }: Call): [Found, RemoteRead[]] {
+    const { voidBelow, onVoid } = this.#parts;
+    if (voidBelow === undefined) return [found, []];
+    const isVoid: RemoteRead[] = [];
+    const valid = found.filter(([index, location]) => {
+      const key = keys[index] as string;
+      const version = voidBelow(key);
+      if (location.version === 0 || location.version >= version) return true;
+      const { nodeId, tier } = location;
+      stale.set(index, 'void');
+      onVoid?.(nodeId, key, version);
+      isVoid.push({ index, nodeId, tier, isRead: false, location, isVoid: true });
+      return false;
+    });
+    return [valid, isVoid];
   }
 
   /** One read for each page that has the wanted length and whose owner lives. */

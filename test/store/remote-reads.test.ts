@@ -15,6 +15,7 @@ interface Node {
   readonly tier?: Tier;
   /** What a read there comes to; `dead`: false, and it does not answer any more. */
   readonly read?: 'ok' | 'unreadable' | 'dead';
+  readonly version?: number;
 }
 
 /** Reads of one page that these nodes have, the first ones rather than the last, and those that are avoided last of all. */
@@ -23,8 +24,17 @@ function newReads(t: { teardown(fn: () => void): void }, nodes: readonly Node[],
   let underWay = 0;
   const events: string[] = [];
   const dead = new Set<string>();
-  const locationOf = ({ nodeId, tier = 'memory' }: Node) =>
-    new DataLocation({ nodeId, rdmaEndpoint: nodeId, remoteAddr: 0n, rkey: 1, length: PAGE, checksum: 0, tier });
+  const locationOf = ({ nodeId, tier = 'memory', version = 0 }: Node) =>
+    new DataLocation({
+      nodeId,
+      rdmaEndpoint: nodeId,
+      remoteAddr: 0n,
+      rkey: 1,
+      length: PAGE,
+      checksum: 0,
+      tier,
+      version,
+    });
   const transport = {
     async batchRead(ops: readonly ReadOp[]) {
       underWay++;
@@ -52,7 +62,11 @@ function newReads(t: { teardown(fn: () => void): void }, nodes: readonly Node[],
       release() {},
     },
     directory: {
-      discard,
+      discard: async (_keys, locations) => {
+        if (locations.some(({ version }) => version > 0))
+          events.push(`discard ${locations.map(({ nodeId }) => nodeId)}`);
+        await discard();
+      },
       find: async (_keys, onFound, avoided = []) => {
         if (underWay > 0) throw new Error('looked for while a read may still write into the buffer');
         events.push(`find, not ${avoided.join()}`);
@@ -60,6 +74,8 @@ function newReads(t: { teardown(fn: () => void): void }, nodes: readonly Node[],
         if (wanted !== undefined) onFound([[0, locationOf(wanted)]]);
       },
     },
+    voidBelow: () => 10,
+    onVoid: (nodeId, _key, voidBelow) => events.push(`${nodeId} is to drop what is below ${voidBelow}`),
     verifyReads: true,
     quarantineMs: 0,
     clock: { ...systemClock, nowMs: () => nowMs },
@@ -112,4 +128,17 @@ test('remote reads: a directory owner that does not hear of a stale location doe
   const nodes: Node[] = [{ nodeId: 'a', read: 'unreadable' }, { nodeId: 'b' }];
   const { read } = newReads(t, nodes, 0, () => new Promise(() => {}));
   t.deepEqual(await read(), ['a false', 'b true']);
+});
+
+// Cause: a node that had set a page and evicted it read an older one after that, which a node that had been cut off had brought back.
+test('remote reads: what is older than what the node has set is not read, whoever names it; its node is told to drop it', async (t) => {
+  const memory = newReads(t, [
+    { nodeId: 'a', version: 9 },
+    { nodeId: 'b', version: 10 },
+  ]);
+  t.deepEqual(await memory.read(), ['a false', 'b true']);
+  t.deepEqual(memory.events, ['find, not ', 'a is to drop what is below 10', 'discard a', 'find, not a', 'b ok']);
+  const disk = newReads(t, [{ nodeId: 'a', version: 9, tier: 'disk' }]);
+  t.deepEqual(await disk.read(), ['a false']);
+  t.false(disk.events.includes('a promotes nothing'));
 });
