@@ -191,14 +191,14 @@ export class MeshCacheStore {
       transport: runtime.transport,
       endpointOf: (location) => runtime.dataEndpointOf(location),
       versions: runtime.versions,
-      deleteEverywhere: (keys, version) => runtime.deleteEverywhere(keys, version),
+      deleteEverywhere: (keys, version) => runtime.drops.deleteEverywhere(keys, version),
       keepsDuplicates: config.keepDuplicates,
       onRemoteHits(owner, keys) {
         runtime.notices.touched(owner, keys);
         if (config.promoteHotReads) hotReads.read(keys);
       },
       onRemoteFailures: (owner, keys) => runtime.notices.unreadable(owner, keys),
-      onVoid: (owner, key, voidBelow) => runtime.dropFrom(owner, key, voidBelow),
+      onVoid: (owner, key, voidBelow) => runtime.drops.dropFrom(owner, key, voidBelow),
       identity: {
         nodeId: runtime.nodeId,
         get incarnation() {

@@ -122,14 +122,9 @@ export class NodeRuntime {
     return this.#running().ownDirectory.versions;
   }
 
-  /** @internal See `NodeDirectory.deleteEverywhere`. */
-  deleteEverywhere(keys: readonly string[], version: number): Promise<boolean[]> {
-    return this.#running().ownDirectory.deleteEverywhere(keys, version);
-  }
-
-  /** @internal See `NodeDirectory.dropFrom`. */
-  dropFrom(nodeId: string, key: string, voidBelow: number): void {
-    this.#running().ownDirectory.dropFrom(nodeId, key, voidBelow);
+  /** @internal Makes other nodes drop pages. */
+  get drops(): Pick<NodeDirectory, 'deleteEverywhere' | 'dropFrom'> {
+    return this.#running().ownDirectory;
   }
 
   /** Live nodes by id, this one included. */
