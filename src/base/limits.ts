@@ -171,7 +171,9 @@ export const DROP_WAIT_MAX_MS = 1_000;
 export const SET_ATTEMPTS_MAX_COUNT = 4;
 /** Keys of one call that every node is told to delete at a time. */
 export const DELETION_SLICE_MAX_KEYS = 16_384;
-/** Keys whose pages a node was told to drop and remembers, so that a copy that was on its way does not come back. */
+/** Nodes that have gone and are remembered: one that returns is told what was set and dropped meanwhile. */
+export const GONE_NODES_MAX_COUNT = 1024;
+/** Keys whose pages a node has set, or was told to drop, and remembers, so that a copy that was on its way does not come back. */
 export const DROPPED_KEYS_MAX_COUNT = 65_536;
 
 /** In this time a node states all its pages to their directory owners again, at the least, unless it has more than the rate below allows. */

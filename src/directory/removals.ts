@@ -26,6 +26,12 @@ export class Removals {
     return this.#young.get(key) ?? this.#old.get(key) ?? 0;
   }
 
+  /** Every key with its version, what was noted last at the end. */
+  *entries(): Generator<readonly [key: string, version: number], void> {
+    for (const entry of this.#old) if (!this.#young.has(entry[0])) yield entry;
+    yield* this.#young;
+  }
+
   /** Forgets what was noted before the last turn. */
   turn(): void {
     this.#old = this.#young;

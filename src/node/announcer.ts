@@ -23,6 +23,8 @@ export interface Publications {
   locationsOf(keys: readonly string[]): (DataLocation | null)[];
   /** Drops pages that are older than these versions; see `PageStore.drop`. */
   drop(keys: readonly string[], voidBelow: readonly number[], options?: { readonly isCopy?: boolean }): Promise<void>;
+  /** What this node knows to be void: it has set something newer, or was told. */
+  voids(): Iterable<readonly [key: string, voidBelow: number]>;
 }
 
 /** Views that one pass may start from; with more changes during a pass, everybody is told everything again. */

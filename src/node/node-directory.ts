@@ -1,6 +1,6 @@
 import type { Environment } from '../base/environment.js';
 import { HybridClock } from '../base/hybrid-clock.js';
-import { DELETION_SLICE_MAX_KEYS, RPC_CALL_TIMEOUT_MS } from '../base/limits.js';
+import { DELETION_SLICE_MAX_KEYS, GONE_NODES_MAX_COUNT, RPC_CALL_TIMEOUT_MS } from '../base/limits.js';
 import type { Endpoint } from '../base/network.js';
 import { DirectoryClient } from '../directory/client.js';
 import { DirectoryServer } from '../directory/server.js';
@@ -37,6 +37,8 @@ export class NodeDirectory {
   readonly versions: HybridClock;
   readonly #drops: PageDrops;
   readonly #nodeId: string;
+  /** Nodes that were members and are not now. */
+  readonly #gone = new Set<string>();
   #memberIds: readonly string[];
   #owed: OwedStatements | undefined;
   #publications: Publications | undefined;
@@ -180,6 +182,29 @@ export class NodeDirectory {
     this.#upkeep.ownersChanged(ring);
     this.#rings.keepFor([this.client, this.#announcer, this.#upkeep]);
     this.#lost.membersChanged(before, after);
+    this.#tellReturned(before, after);
+  }
+
+  /**
+   * Nodes that were away learn what has been set and dropped meanwhile, as far as this node knows: they may have older pages, and the shards
+   * of those that were away with them may know of nothing newer.
+   */
+  #tellReturned(before: ReadonlyMap<string, NodeInfo>, after: ReadonlyMap<string, NodeInfo>): void {
+    const returned = [...after.values()].flatMap(({ nodeId, incarnation }) => {
+      const was = before.get(nodeId)?.incarnation;
+      const isBack = was === undefined ? this.#gone.delete(nodeId) : was !== incarnation;
+      return isBack && nodeId !== this.#nodeId ? [nodeId] : [];
+    });
+    for (const nodeId of before.keys()) if (!after.has(nodeId)) this.#gone.add(nodeId);
+    for (const nodeId of this.#gone) {
+      if (this.#gone.size <= GONE_NODES_MAX_COUNT) break;
+      this.#gone.delete(nodeId);
+    }
+    if (returned.length === 0) return;
+    const drops = Array.from(this.#publications?.voids() ?? [], ([key, voidBelow]) => {
+      return { key, voidBelow, reason: 'deleted' as const };
+    });
+    if (drops.length > 0) for (const nodeId of returned) this.#drops.tell(nodeId, drops);
   }
 
   async stop(): Promise<void> {

@@ -42,11 +42,13 @@ export class PageStatements {
   readonly #parts: PageStatementsParts;
   /** Keys in the pool that no directory shard has taken yet; tried again when they are set again or announced. */
   readonly #unannounced = new Set<string>();
+  /** Copies that this node was told to drop: one that was on its way must not come back. */
+  readonly #droppedCopies = new Removals(DROPPED_KEYS_MAX_COUNT);
   /**
    * Pages that this node was told to drop, and what it has set itself: nothing older is read or copied from other nodes, also when the page has left
    * the pool and a shard is told of an older one by a node that was cut off.
    */
-  readonly #dropped = new Removals(DROPPED_KEYS_MAX_COUNT);
+  readonly #voids = new Removals(DROPPED_KEYS_MAX_COUNT);
   #closed = false;
 
   constructor(parts: PageStatementsParts) {
@@ -89,7 +91,7 @@ export class PageStatements {
     const { pool, disk, versions } = this.#parts;
     keys.forEach((key, i) => {
       versions.see(voidBelow[i] as number);
-      this.#dropped.note(key, voidBelow[i] as number);
+      (isCopy ? this.#droppedCopies : this.#voids).note(key, voidBelow[i] as number);
     });
     const gone = pool.removeOlder(keys, voidBelow, { isCopy });
     for (const key of gone) this.#unannounced.delete(key);
@@ -100,12 +102,17 @@ export class PageStatements {
 
   /** What is older than this version is void, for all that this node has been told and has set itself; 0: it knows nothing of the key. */
   voidBelow(key: string): number {
-    return this.#dropped.versionOf(key);
+    return this.#voids.versionOf(key);
   }
 
-  /** Whether a page of that version is void. */
+  /** {@link voidBelow} of every key of which this node knows, the last ones at the end. */
+  voids(): Iterable<readonly [key: string, voidBelow: number]> {
+    return this.#voids.entries();
+  }
+
+  /** Whether a copy of a page of that version is void. */
   isVoid(key: string, version: number): boolean {
-    return version < this.voidBelow(key);
+    return version < Math.max(this.voidBelow(key), this.#droppedCopies.versionOf(key));
   }
 
   /**
@@ -239,7 +246,7 @@ export class PageStatements {
     const keys = [...entries.keys()].filter((key) => !refused.has(key));
     const pages = this.#closed ? [] : this.#parts.pool.peekBatch(keys);
     keys.forEach((key, i) => {
-      this.#dropped.note(key, Math.max((entries.get(key) as DataLocation).version, pages[i]?.version ?? 0));
+      this.#voids.note(key, Math.max((entries.get(key) as DataLocation).version, pages[i]?.version ?? 0));
     });
   }
 

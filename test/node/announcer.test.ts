@@ -48,6 +48,7 @@ function newAnnouncer(t: ExecutionContext, initial: RingView, keys: string[] = [
     },
     locationsOf: (some) => some.map(() => locationOf()),
     drop: async () => {},
+    voids: () => [],
   });
   t.teardown(() => announcer.stop());
   return { clock, directory, announcer, keys };

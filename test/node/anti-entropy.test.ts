@@ -26,6 +26,7 @@ async function newCluster(t: ExecutionContext, roundMs: number) {
       return here.size === 0;
     },
     drop: async () => {},
+    voids: () => [],
     locationsOf: (keys: readonly string[]) =>
       keys.map((key) => (here.has(key) ? locationOf({ generation: 0, incarnation: 0 }) : null)),
   };

@@ -57,6 +57,7 @@ test('lost statements: a node that was dropped by another one only, and knows no
     keysInSlices: () => [KEYS],
     isEmpty: false,
     drop: async () => {},
+    voids: () => [],
     locationsOf: (some) => some.map(() => locationOf({ nodeId: 'a', incarnation: 1, generation: 0 })),
   });
   a.see(a.self, b.self);
