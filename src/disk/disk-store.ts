@@ -17,7 +17,7 @@ import { type DiskFolder, defaultIndexBytes, openDiskFolder } from './disk-folde
 import type { IndexEntry, Snapshot } from './journal.js';
 import { KeyReaders } from './key-readers.js';
 import { PageWriter } from './page-writer.js';
-import { byRange, RESTORE_SLICE_PAGES } from './restoring.js';
+import { byRange, RESTORE_SLICE_PAGES, snapshotOf } from './restoring.js';
 import { readWaiting, type WriteQueue } from './write-queue.js';
 
 export { type DiskSizes, diskSizeFor } from './disk-folder.js';
@@ -59,6 +59,8 @@ export interface DiskInfo {
   /** What failed last, while nothing has been written since and it is not long ago; null when all is well. */
   readonly failure: string | null;
 }
+
+type RenewedPage = Pick<PublishedPage, 'length' | 'checksum' | 'version' | 'kind'>;
 
 /** What to do with a page that is to be written. */
 export type PutOutcome = 'queued' | 'present' | 'skipped';
@@ -309,21 +311,14 @@ export class DiskStore {
     return wasWritten;
   }
 
-  /**
-   * A page has been set again. What is written, or waits, with these very bytes has this origin from now on, so that it is not taken for
-   * older than it is after a restart.
-   */
-  renew(
-    key: string,
-    { length, checksum, version, kind }: Omit<PublishedPage, 'offset' | 'slot' | 'alreadyPresent' | 'isCopy'>,
-  ): void {
+  /** A page has been set again: what is written, or waits, with these very bytes is not taken for older than it is after a restart. */
+  renew(key: string, { length, checksum, version, kind }: RenewedPage): void {
     this.#checkOpen();
     const isRenewed = (there: PageOrigin): boolean => version > there.version || kind !== there.kind;
     const origin = { version, kind, isCopy: false };
     const waiting = this.#queue.get(key);
-    if (waiting?.page.length === length && waiting.checksum === checksum && isRenewed(waiting.origin)) {
-      waiting.origin = origin;
-    }
+    const isSame = waiting?.page.length === length && waiting.checksum === checksum;
+    if (isSame && isRenewed(waiting.origin)) waiting.origin = origin;
     const page = this.#index.peekBatch([key])[0] ?? null;
     if (page?.length !== length || page.checksum !== checksum || !isRenewed(page)) return;
     this.#index.setOrigin(page, origin);
@@ -495,16 +490,6 @@ export class DiskStore {
   #checkOpen(): void {
     if (this.#closing !== undefined) throw new ClosedError('the disk store');
   }
-}
-
-/** Nothing, until there is an index. */
-function snapshotOf(index: PageIndex | undefined): Snapshot {
-  const order = index?.order() ?? new Uint32Array();
-  return {
-    count: order.length,
-    keysAt: (from, to) => index?.keysOf(order.subarray(from, to)) ?? [],
-    entriesOf: (keys) => (index?.peekBatch(keys) ?? []).map((page, i) => page && { ...page, key: keys[i] as string }),
-  };
 }
 
 function checkKey(key: string): void {

@@ -1,6 +1,7 @@
 import type { Clock } from '../base/clock.js';
 import { DISK_ALIGNMENT_BYTES } from '../base/limits.js';
-import type { IndexEntry } from './journal.js';
+import type { PageIndex } from '../pool/page-index.js';
+import type { IndexEntry, Snapshot } from './journal.js';
 
 /** Pages that are put back between two turns of the event loop. */
 export const RESTORE_SLICE_PAGES = 1024;
@@ -26,4 +27,14 @@ export async function byRange(
     await clock.yield();
   }
   return ranges;
+}
+
+/** The pages of an index, for its journal: nothing, until there is an index. */
+export function snapshotOf(index: PageIndex | undefined): Snapshot {
+  const order = index?.order() ?? new Uint32Array();
+  return {
+    count: order.length,
+    keysAt: (from, to) => index?.keysOf(order.subarray(from, to)) ?? [],
+    entriesOf: (keys) => (index?.peekBatch(keys) ?? []).map((page, i) => page && { ...page, key: keys[i] as string }),
+  };
 }

@@ -267,14 +267,11 @@ export class PublishedPool {
     return length > STAMP_BYTES ? [this.#bytes(offset, length - STAMP_BYTES), tail] : [tail];
   }
 
-  /**
-   * What peers must know to read a page: zeros when the pool has no stamps. Of a page that has gone since it was published, a stamp that is
-   * nowhere: its slot has none now, or another page's.
-   */
+  /** What peers must know to read a page: zeros when the pool has no stamps. Of one that has gone since it was published, a stamp that is nowhere. */
   stampOf({ slot, offset, length, checksum }: PublishedPage): { readonly stamp: number; readonly tail: number } {
     if (this.#stamps === undefined) return { stamp: NO_STAMP, tail: 0 };
-    const isHere = this.#stamps.isOf(slot, offset, length) && this.#index.checksumAt(slot) === checksum;
-    if (!isHere) return { stamp: this.#stamps.draw(), tail: 0 };
+    const isHere = this.#stamps.isOf(slot, offset, length);
+    if (!isHere || this.#index.checksumAt(slot) !== checksum) return { stamp: this.#stamps.draw(), tail: 0 };
     return { stamp: this.#stamps.stampOf(slot), tail: this.#stamps.tailOf(slot, length) };
   }
 
