@@ -2,6 +2,8 @@ import type { Clock } from './clock.js';
 
 /** Versions that one node gives out in a millisecond without running ahead of its wall clock. */
 const VERSIONS_PER_MS = 2048;
+/** Far beyond what honest clocks give, and far enough below 2^53 that a later version is always a whole number of its own. */
+const VERSION_MAX = 2 ** 53 - 2 ** 45;
 
 /**
  * Versions of what is set: a hybrid logical clock (Kulkarni et al., 2014) in one number. A version is the wall clock in milliseconds
@@ -25,6 +27,11 @@ export class HybridClock {
 
   /** A version that another node has given out. */
   see(version: number): void {
-    if (version > this.#latest) this.#latest = version;
+    if (version > this.#latest && isVersion(version)) this.#latest = version;
   }
+}
+
+/** Whether a node can have given this out: a whole number, 0 for none. */
+export function isVersion(value: unknown): value is number {
+  return Number.isSafeInteger(value) && (value as number) >= 0 && (value as number) <= VERSION_MAX;
 }

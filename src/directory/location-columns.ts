@@ -1,4 +1,5 @@
 import { ArgumentError, ProtocolError } from '../base/errors.js';
+import { isVersion } from '../base/hybrid-clock.js';
 import { DIRECTORY_REQUEST_MAX_KEYS, NODE_ENDPOINT_MAX_CHARACTERS, NODE_ID_MAX_BYTES } from '../base/limits.js';
 import { DataLocation } from '../types.js';
 
@@ -179,7 +180,7 @@ export class LocationColumns {
     if (!isU32(checksum)) refuse('checksum', checksum);
     if (!isWhole(length)) refuse('length', length);
     if (!isWhole(location.generation)) refuse('generation', location.generation);
-    if (!isWhole(location.version)) refuse('version', location.version);
+    if (!isVersion(location.version)) refuse('version', location.version);
     if (!isStamp(location.stamp)) refuse('stamp', location.stamp);
     if (!isStamp(location.tail)) refuse('tail', location.tail);
     this.addr[i] = remoteAddr;
@@ -229,7 +230,7 @@ export class LocationColumns {
       if (node >= this.nodes.length && node !== NO_LOCATION) throw new ProtocolError(`locations: no node ${node}`);
       if (!isWhole(this.length[i])) throw new ProtocolError(`locations: length ${this.length[i]}`);
       if (!isWhole(this.generation[i])) throw new ProtocolError(`locations: generation ${this.generation[i]}`);
-      if (!isWhole(this.version[i])) throw new ProtocolError(`locations: version ${this.version[i]}`);
+      if (!isVersion(this.version[i])) throw new ProtocolError(`locations: version ${this.version[i]}`);
       if (!isStamp(this.stamp[i])) throw new ProtocolError(`locations: stamp ${this.stamp[i]}`);
       if (!isStamp(this.tail[i])) throw new ProtocolError(`locations: tail ${this.tail[i]}`);
       if ((this.flags[i] as number) > FLAGS_MAX) throw new ProtocolError(`locations: flags ${this.flags[i]}`);

@@ -154,10 +154,8 @@ export class OwnerChannels {
   /** False: the owner has not taken it. */
   async delete(ownerId: string, keys: readonly string[], dropped: Dropped): Promise<boolean> {
     if (this.#isLocal(ownerId)) {
-      this.#localShard?.delete(keys, dropped.nodeId, dropped.incarnation, dropped.generation);
-      if (!dropped.withCopies) return true;
-      this.#localShard?.dropCopies(keys);
-      await this.#displacedTold();
+      this.#localShard?.delete(keys, dropped, dropped);
+      if (dropped.withCopies) await this.#displacedTold();
       return true;
     }
     // An owner that has left keeps nothing.

@@ -52,14 +52,10 @@ export class DirectoryServer {
   }
 
   async #delete(fields: Fields): Promise<unknown> {
-    const { nodeId, incarnation, generation } = readStatements(fields);
+    const said = readStatements(fields);
     const withCopies = fields.with_copies === true;
-    const keys = readKeys(fields, withCopies);
-    this.#shard.delete(keys, nodeId, incarnation, generation);
-    if (withCopies) {
-      this.#shard.dropCopies(keys);
-      await this.#displacedTold();
-    }
+    this.#shard.delete(readKeys(fields, withCopies), said, { withCopies });
+    if (withCopies) await this.#displacedTold();
     return {};
   }
 

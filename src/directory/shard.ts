@@ -1,5 +1,13 @@
 import { DIRECTORY_LOCATIONS_MAX_COUNT, DIRECTORY_SHARD_MAX_KEYS, REMOVALS_MAX_KEYS } from '../base/limits.js';
-import { COPY, LocationColumns, type LocationNode, NAMED, NO_LOCATION } from './location-columns.js';
+import { LocationChoice } from './location-choice.js';
+import {
+  COPY,
+  LocationColumns,
+  type LocationNode,
+  type LocationStamp,
+  NAMED,
+  NO_LOCATION,
+} from './location-columns.js';
 import { LocationLists } from './location-lists.js';
 import { NO_SLOT } from './location-slab.js';
 import type { NodeRecord } from './node-records.js';
@@ -39,14 +47,6 @@ export interface DirectoryShardStats {
   readonly refusedKeys: number;
 }
 
-/** Whose locations somebody wants only when there are no others. */
-interface Wishes {
-  readonly asker: string;
-  readonly avoided: readonly string[];
-}
-
-const NOBODY: Wishes = { asker: '', avoided: [] };
-
 /** Keys that one `put` sweeps beyond its own number while dropped locations are left. */
 const SWEEP_KEYS_PER_PUT = 64;
 
@@ -65,14 +65,15 @@ export class DirectoryShard {
   readonly #onLengthConflict: (key: string) => void;
   readonly #maxKeys: number;
   readonly #lists = new LocationLists();
+  readonly #choice = new LocationChoice(this.#lists, (record) => this.#isLiveRecord(record));
   #refusedKeys = 0;
   #lengthConflicts = 0;
   readonly #removals = new Removals(REMOVALS_MAX_KEYS);
+  /** Of copies, of which the shard may be told after what they were copied from was cleared. */
+  readonly #copyRemovals = new Removals(REMOVALS_MAX_KEYS);
   #newestVersion = 0;
   /** Number of the current call, for what records remember of it. */
   #call = 0;
-  /** Turns from reader to reader, so that they spread over the nodes that have a page. */
-  #turn = 0;
   #sweep: Generator<string, void> | undefined;
   /** There may be locations below their record's floor. */
   #hasVoid = false;
@@ -121,7 +122,7 @@ export class DirectoryShard {
     const found = new LocationColumns(keys.length);
     this.#call++;
     for (let i = 0; i < keys.length; i++) {
-      const slot = this.#choose(keys[i] as string, { asker, avoided });
+      const slot = this.#choice.choose(keys[i] as string, asker, avoided);
       if (slot !== NO_SLOT) this.#copyOut(slot, found, i);
     }
     return found;
@@ -132,36 +133,26 @@ export class DirectoryShard {
     const found = new Uint8Array(keys.length);
     this.#call++;
     for (let i = 0; i < keys.length; i++) {
-      if (this.#choose(keys[i] as string, NOBODY) !== NO_SLOT) found[i] = 1;
+      if (this.#choice.choose(keys[i] as string) !== NO_SLOT) found[i] = 1;
     }
     return found;
   }
 
-  /** Drops what this start of this node has said about the keys up to `generation`, nothing that it said later. */
-  delete(keys: readonly string[], nodeId: string, incarnation: number, generation: number): void {
-    for (const key of keys) {
-      this.#unlinkAndNote(key, (record, slot) => {
-        const isSame = record.nodeId === nodeId && record.incarnation === incarnation;
-        return isSame && this.#lists.slab.generationOf(slot) <= generation;
-      });
-    }
-  }
-
-  /** Drops the copies of these keys, unless a live node is left that has set the page itself. */
-  dropCopies(keys: readonly string[]): void {
+  /**
+   * Drops what this start of this node has said about the keys up to `generation`, nothing that it said later; with `withCopies` the
+   * copies of it as well, also those of which the shard is told later, unless a live node is left that has set the page itself.
+   */
+  delete(keys: readonly string[], said: LocationStamp, { withCopies = false } = {}): void {
     this.#call++;
     for (const key of keys) {
-      let isSet = false;
-      for (let slot = this.#lists.keys.get(key) ?? NO_SLOT; slot !== NO_SLOT; slot = this.#lists.slab.nextOf(slot)) {
-        const isCopy = (this.#lists.slab.flagsOf(slot) & COPY) !== 0;
-        isSet ||= !isCopy && this.#isLiveRecord(this.#lists.recordAt(this.#lists.slab.nodeOf(slot)));
-      }
-      if (isSet) continue;
+      let version = 0;
       this.#unlinkAndNote(key, (record, slot) => {
-        if ((this.#lists.slab.flagsOf(slot) & COPY) === 0) return false;
-        this.#displace(key, record, { voidBelow: this.#lists.slab.versionOf(slot) + 1, isCopy: true });
-        return true;
+        const isOwn = record.nodeId === said.nodeId && record.incarnation === said.incarnation;
+        const isUnlinked = isOwn && this.#lists.slab.generationOf(slot) <= said.generation;
+        if (isUnlinked) version = this.#lists.slab.versionOf(slot);
+        return isUnlinked;
       });
+      if (withCopies) this.#dropCopies(key, version);
     }
   }
 
@@ -189,6 +180,7 @@ export class DirectoryShard {
   /** Time has passed: forgets versions of keys under which nothing has been for one to two turns. */
   turnRemovals(): void {
     this.#removals.turn();
+    this.#copyRemovals.turn();
   }
 
   /**
@@ -274,6 +266,7 @@ export class DirectoryShard {
   clear(): void {
     this.#lists.clear();
     this.#removals.clear();
+    this.#copyRemovals.clear();
     this.#sweep = undefined;
   }
 
@@ -287,6 +280,22 @@ export class DirectoryShard {
     };
   }
 
+  #dropCopies(key: string, version: number): void {
+    const { slab } = this.#lists;
+    let newest = version;
+    for (let slot = this.#lists.keys.get(key) ?? NO_SLOT; slot !== NO_SLOT; slot = slab.nextOf(slot)) {
+      const isCopy = (slab.flagsOf(slot) & COPY) !== 0;
+      if (!isCopy && this.#isLiveRecord(this.#lists.recordAt(slab.nodeOf(slot)))) return;
+      newest = Math.max(newest, slab.versionOf(slot));
+    }
+    if (newest > 0) this.#copyRemovals.note(key, newest + 1);
+    this.#unlinkAndNote(key, (record, slot) => {
+      if ((slab.flagsOf(slot) & COPY) === 0) return false;
+      this.#displace(key, record, { voidBelow: slab.versionOf(slot) + 1, isCopy: true });
+      return true;
+    });
+  }
+
   #putOne(
     key: string,
     locations: LocationColumns,
@@ -296,8 +305,9 @@ export class DirectoryShard {
     const version = locations.version[i] as number;
     if (version > 0) {
       this.#newestVersion = Math.max(this.#newestVersion, version);
-      const isVoid = version < this.#removals.versionOf(key);
-      const verdict = isVoid ? Taken.outdated : this.#compare(key, locations, i, record);
+      const isCopy = ((locations.flags[i] as number) & COPY) !== 0;
+      const voidBelow = Math.max(this.#removals.versionOf(key), isCopy ? this.#copyRemovals.versionOf(key) : 0);
+      const verdict = version < voidBelow ? Taken.outdated : this.#compare(key, locations, i, record);
       if (verdict === Taken.outdated) this.#dropOwn(key, locations, i, record);
       if (verdict === Taken.outdated || (verdict === Taken.held && unlessHeld)) return verdict;
     }
@@ -431,48 +441,6 @@ export class DirectoryShard {
     const record = this.#lists.recordAt(this.#lists.slab.nodeOf(slot));
     if (record.tableIndex === NO_LOCATION) record.tableIndex = found.nodes.push(record) - 1;
     found.node[i] = record.tableIndex;
-  }
-
-  /** The slot to hand out for a key; NO_SLOT: none is live. */
-  #choose(key: string, wishes: Wishes): number {
-    const head = this.#lists.keys.get(key);
-    if (head === undefined) return NO_SLOT;
-    let own = NO_SLOT;
-    let last = NO_SLOT;
-    let only = NO_SLOT;
-    let count = 0;
-    let tier = 0;
-    for (let slot = head; slot !== NO_SLOT; slot = this.#lists.slab.nextOf(slot)) {
-      const record = this.#lists.recordAt(this.#lists.slab.nodeOf(slot));
-      if (!this.#isLiveRecord(record)) continue;
-      if (record.nodeId === wishes.asker) {
-        own = slot;
-        continue;
-      }
-      if (wishes.avoided.includes(record.nodeId)) {
-        last = slot;
-        continue;
-      }
-      const slotTier = this.#lists.slab.tierOf(slot);
-      if (count > 0 && slotTier > tier) continue;
-      count = count > 0 && slotTier === tier ? count + 1 : 1;
-      only = slot;
-      tier = slotTier;
-    }
-    if (count === 0) return last === NO_SLOT ? own : last;
-    return count === 1 ? only : this.#inTurn(head, count, { ...wishes, tier });
-  }
-
-  #inTurn(head: number, count: number, { asker, avoided, tier }: Wishes & { readonly tier: number }): number {
-    this.#turn = (this.#turn + 1) >>> 0;
-    let left = this.#turn % count;
-    for (let slot = head; slot !== NO_SLOT; slot = this.#lists.slab.nextOf(slot)) {
-      const record = this.#lists.recordAt(this.#lists.slab.nodeOf(slot));
-      if (!this.#isLiveRecord(record) || this.#lists.slab.tierOf(slot) !== tier) continue;
-      if (record.nodeId === asker || avoided.includes(record.nodeId)) continue;
-      if (left-- === 0) return slot;
-    }
-    return NO_SLOT;
   }
 
   #isLiveRecord(record: NodeRecord): boolean {

@@ -1,6 +1,7 @@
 import { ProtocolError } from '../base/errors.js';
+import { isVersion } from '../base/hybrid-clock.js';
 import { decodeKeys, encodeKeys } from './key-column.js';
-import { isWhole, LocationColumns } from './location-columns.js';
+import { LocationColumns } from './location-columns.js';
 
 /**
  * Messages of the directory; PROTOCOL.md beside this file has them field by field. Whatever comes from a peer is checked
@@ -46,7 +47,7 @@ export interface PutAnswer {
 
 export function readPutAnswer(fields: Fields, count: number): PutAnswer {
   const newestVersion = fields.newest_version ?? 0;
-  if (!isWhole(newestVersion)) throw new ProtocolError('newest_version: not a whole number');
+  if (!isVersion(newestVersion)) throw new ProtocolError('newest_version: not a version');
   return { taken: readFlags(fields, 'taken', count), newestVersion };
 }
 

@@ -1,5 +1,6 @@
 import { isUtf8 } from 'node:buffer';
 import { ArgumentError, DiskError } from '../base/errors.js';
+import { isVersion } from '../base/hybrid-clock.js';
 import { JOURNAL_BLOCK_MAX_BYTES, KEY_MAX_BYTES, KEY_PREFIX_BYTES } from '../base/limits.js';
 import { crc32 } from '../memory/checksum.js';
 import type { EntryKind } from '../types.js';
@@ -229,7 +230,7 @@ export class Replay {
     const end = endOfKey(body, at, PUT_FIXED_BYTES);
     const key = body.toString('utf8', at + PUT_FIXED_BYTES, end);
     const version = body.readDoubleLE(at + 19);
-    if (!Number.isSafeInteger(version) || version < 0) throw badRecord(body, at);
+    if (!isVersion(version)) throw badRecord(body, at);
     const kind: EntryKind = ((body[at + 27] as number) & NAMED) !== 0 ? 'named' : 'computed';
     const offset = body.readUIntLE(at + 5, 6);
     const before = this.#byOffset.get(offset);

@@ -1,9 +1,9 @@
 import { within } from '../base/clock.js';
 import type { Environment } from '../base/environment.js';
 import { ProtocolError } from '../base/errors.js';
+import { isVersion } from '../base/hybrid-clock.js';
 import { DROP_WAIT_MAX_MS, DROPS_MAX_KEYS, STATEMENT_RETRY_MAX_MS, STATEMENT_RETRY_MIN_MS } from '../base/limits.js';
 import type { Endpoint } from '../base/network.js';
-import { isWhole } from '../directory/location-columns.js';
 import { eachRequestOf } from '../directory/owners.js';
 import { asFields, type Fields, keyFields, readKeys } from '../directory/wire.js';
 import type { RpcClient } from '../rpc/client.js';
@@ -244,7 +244,7 @@ function tellOfNewer(batch: readonly PageDrop[], newest: number): void {
 }
 
 function readNewest({ newest_version: newest }: Fields): number {
-  if (typeof newest !== 'number' || !isWhole(newest)) throw new ProtocolError('newest_version: not a whole number');
+  if (!isVersion(newest)) throw new ProtocolError('newest_version: not a version');
   return newest;
 }
 
@@ -258,6 +258,6 @@ function readVersions({ void_below: bytes }: Fields, count: number): number[] {
   if (!(bytes instanceof Uint8Array) || bytes.length !== count * 8)
     throw new ProtocolError('void_below: not 8 bytes a key');
   const versions = [...new Float64Array(new Uint8Array(bytes).buffer)];
-  if (!versions.every(isWhole)) throw new ProtocolError('void_below: not whole numbers');
+  if (!versions.every(isVersion)) throw new ProtocolError('void_below: not versions');
   return versions;
 }

@@ -49,10 +49,13 @@ export class PageStatements {
    * the pool and a shard is told of an older one by a node that was cut off.
    */
   readonly #voids = new Removals(DROPPED_KEYS_MAX_COUNT);
+  /** What this node has set since its start has a later version. */
+  readonly #startVersion: number;
   #closed = false;
 
   constructor(parts: PageStatementsParts) {
     this.#parts = parts;
+    this.#startVersion = parts.versions.next();
   }
 
   /** States pages that have just been set, one a key, null for those that were not; returns the keys that are refused. */
@@ -140,6 +143,20 @@ export class PageStatements {
     });
   }
 
+  /**
+   * Which of the pages are still good, as far as can be known: what lies here since before this start may have been overwritten or deleted
+   * while the node was away, so it is stated first, and is good when an owner of the directory takes it.
+   */
+  async confirm(keys: readonly string[]): Promise<boolean[]> {
+    const entries = new Map<string, DataLocation>();
+    this.locationsOf(keys).forEach((location, i) => {
+      if (location !== null && location.version < this.#startVersion) entries.set(keys[i] as string, location);
+    });
+    if (entries.size === 0) return keys.map(() => true);
+    const uncertain = new Set(await this.#announceAgain(entries));
+    return keys.map((key) => !uncertain.has(key));
+  }
+
   /** Puts pages of the pool into the directory that were brought there from the disk. */
   async announcePromoted(keys: readonly string[]): Promise<void> {
     if (this.#closed) return;
@@ -222,7 +239,7 @@ export class PageStatements {
     for (let left = entries, attempt = 1; ; attempt++) {
       const announced = await this.#announce(left, { unlessHeld });
       for (const key of announced.refused) refused.add(key);
-      await this.#dropHeld(announced.held, left);
+      this.#dropHeld(announced.held, left);
       const { outdated } = announced;
       if (outdated.length === 0 || this.#closed) return refused;
       const next = versions.next();
@@ -251,13 +268,14 @@ export class PageStatements {
   }
 
   /** Another node has these, and they do as well. */
-  async #dropHeld(keys: readonly string[], entries: ReadonlyMap<string, DataLocation>): Promise<void> {
+  #dropHeld(keys: readonly string[], entries: ReadonlyMap<string, DataLocation>): void {
     if (keys.length === 0 || this.#closed) return;
     const { pool, disk, metrics } = this.#parts;
     const voidBelow = keys.map((key) => (entries.get(key)?.version ?? 0) + 1);
     this.#parts.onGone?.(pool.removeOlder(keys, voidBelow));
     metrics.count('meshcache_duplicate_pages_total', keys.length);
-    await disk?.removeOlder(keys, voidBelow);
+    // Not waited for: after a crash the disk's page is stated anew, and is as good as the other node's. What fails, the disk tells.
+    disk?.removeOlder(keys, voidBelow).catch(() => {});
   }
 
   /** Drops what has this version, or an older one. */
@@ -269,14 +287,16 @@ export class PageStatements {
     );
   }
 
-  /** Announces pages that have been here; what is older than what the cluster has, or had, is dropped. */
-  async #announceAgain(entries: ReadonlyMap<string, DataLocation>): Promise<void> {
-    const { outdated } = await this.#announce(entries);
-    if (outdated.length === 0) return;
-    await this.drop(
-      outdated,
-      outdated.map((key) => (entries.get(key)?.version ?? 0) + 1),
-    );
+  /** Announces pages that have been here; what is older than what the cluster has, or had, is dropped. Returns the keys of those and of what is refused. */
+  async #announceAgain(entries: ReadonlyMap<string, DataLocation>): Promise<string[]> {
+    const { refused, outdated } = await this.#announce(entries);
+    if (outdated.length > 0) {
+      await this.drop(
+        outdated,
+        outdated.map((key) => (entries.get(key)?.version ?? 0) + 1),
+      );
+    }
+    return [...refused, ...outdated];
   }
 
   /** Puts locations into the directory. */

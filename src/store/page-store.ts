@@ -326,8 +326,8 @@ export class PageStore {
     const seconds = (clock.nowMs() - startMs) / 1000;
     await Promise.all(fromDisk);
     // The directory may not know of what is on the disk, and other nodes may not have answered.
-    const left = wanted.filter((i) => !results[i]);
-    if (disk !== undefined && left.length > 0) await this.#readDisk(keys, pages, left, results);
+    const left = disk === undefined ? [] : wanted.filter((i) => !results[i]);
+    if (left.length > 0) await this.#readDisk(keys, pages, await this.#confirmed(keys, left), results);
     const misses = wanted.reduce((count, i) => count + Number(!results[i]), 0);
     this.#hits.remote += hits;
     this.#misses += misses;
@@ -358,6 +358,11 @@ export class PageStore {
     readKeys.forEach(this.#parts.onRemoteHits);
     failedKeys.forEach(this.#parts.onRemoteFailures);
     return { hits, bytes };
+  }
+
+  async #confirmed(keys: readonly string[], wanted: readonly number[]): Promise<number[]> {
+    const isGood = await this.#statements.confirm(wanted.map((i) => keys[i] as string));
+    return wanted.filter((_, j) => isGood[j]);
   }
 
   /** Reads those pages of a call that the own disk has. */

@@ -76,8 +76,8 @@ test('contents: an older content is outdated, and the holders of the replaced on
   t.is(put(named('c', 11, 2)), Taken.outdated);
   t.is(put(named('c', 13, 2)), Taken.taken);
   t.deepEqual(displaced, [
-    { nodeId: 'a', key: 'k', voidBelow: 14, isCopy: false },
-    { nodeId: 'b', key: 'k', voidBelow: 14, isCopy: false },
+    { nodeId: 'a', key: 'k', voidBelow: 13, isCopy: false },
+    { nodeId: 'b', key: 'k', voidBelow: 13, isCopy: false },
   ]);
   t.is(shard.newestVersion, 13);
   t.is(getOne(shard, 'k')?.nodeId, 'c');
@@ -86,11 +86,11 @@ test('contents: an older content is outdated, and the holders of the replaced on
 test('contents: a version outlives the last location of its key, for two turns', (t) => {
   const { shard, put } = shardOf();
   put(named('b', 20, 2));
-  shard.delete(['k'], 'b', 1, 20);
+  shard.delete(['k'], { nodeId: 'b', incarnation: 1, generation: 20 });
   t.is(getOne(shard, 'k'), null);
   t.is(put(named('a', 10, 1)), Taken.outdated);
   t.is(put(named('a', 20, 2)), Taken.taken, 'a copy of what was there');
-  shard.delete(['k'], 'a', 1, 20);
+  shard.delete(['k'], { nodeId: 'a', incarnation: 1, generation: 20 });
   shard.turnRemovals();
   t.is(put(named('a', 10, 1)), Taken.outdated);
   shard.turnRemovals();
@@ -120,7 +120,7 @@ test('contents: computed ones of one length go together; a further one is held w
   t.is(put(computed('c', 15, 4), true), Taken.taken, 'nobody who lives has it');
   t.deepEqual([displaced, conflicts], [[], []]);
   t.is(put(computed('d', 16, 5, { length: 11 })), Taken.taken);
-  t.deepEqual(displaced, [{ nodeId: 'c', key: 'k', voidBelow: 17, isCopy: false }]);
+  t.deepEqual(displaced, [{ nodeId: 'c', key: 'k', voidBelow: 16, isCopy: false }]);
   t.true(conflicts.includes('k'));
 });
 
@@ -136,16 +136,25 @@ test('contents: copies go with the page that they were made of, unless another n
   const { shard, put, displaced } = shardOf();
   put(named('a', 10, 1));
   put(named('b', 10, 1, { isCopy: true }));
-  shard.delete(['k'], 'a', 1, 10);
-  shard.dropCopies(['k']);
+  shard.delete(['k'], { nodeId: 'a', incarnation: 1, generation: 10 }, { withCopies: true });
   t.is(getOne(shard, 'k'), null);
   t.deepEqual(displaced, [{ nodeId: 'b', key: 'k', voidBelow: 11, isCopy: true }]);
   put(named('a', 20, 1), false, 'l');
   put(named('b', 20, 1, { isCopy: true }), false, 'l');
   put(named('c', 21, 1), false, 'l');
-  shard.delete(['l'], 'a', 1, 20);
-  shard.dropCopies(['l']);
+  shard.delete(['l'], { nodeId: 'a', incarnation: 1, generation: 20 }, { withCopies: true });
   t.is(shard.stats().locations, 2);
+});
+
+test('contents: a copy that is stated after its page was cleared is outdated, one of what was set since is not', (t) => {
+  const { shard, put } = shardOf();
+  put(named('a', 10, 1));
+  put(named('b', 10, 1, { isCopy: true }));
+  shard.delete(['k'], { nodeId: 'a', incarnation: 1, generation: 10 }, { withCopies: true });
+  t.is(put(named('c', 10, 1, { isCopy: true })), Taken.outdated);
+  t.is(put(named('d', 10, 1)), Taken.taken, 'who has set it itself');
+  t.is(put(named('a', 20, 1)), Taken.taken);
+  t.is(put(named('c', 20, 1, { isCopy: true })), Taken.taken);
 });
 
 test('contents: a stale location is dropped, not what its node has stated since', (t) => {

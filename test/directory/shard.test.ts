@@ -30,9 +30,9 @@ test('shard: a newer statement of a node replaces its older one, never the other
 test('shard: a late delete does not touch what was put after it', (t) => {
   const shard = new DirectoryShard();
   putOne(shard, 'key', { generation: 8 });
-  shard.delete(['key'], 'n1', 1, 7);
+  shard.delete(['key'], { nodeId: 'n1', incarnation: 1, generation: 7 });
   t.is(getOne(shard, 'key')?.generation, 8);
-  shard.delete(['key'], 'n1', 1, 8);
+  shard.delete(['key'], { nodeId: 'n1', incarnation: 1, generation: 8 });
   t.is(getOne(shard, 'key'), null);
   t.deepEqual(shard.stats(), { keys: 0, locations: 0, droppedLocations: 0, refusedKeys: 0 });
 });
@@ -41,10 +41,10 @@ test('shard: a delete touches only the location of that node and that start of i
   const shard = new DirectoryShard();
   putOne(shard, 'key', { nodeId: 'n1', incarnation: 2 });
   putOne(shard, 'key', { nodeId: 'n2' });
-  shard.delete(['key'], 'n1', 1, 100);
-  shard.delete(['key'], 'n3', 1, 100);
+  shard.delete(['key'], { nodeId: 'n1', incarnation: 1, generation: 100 });
+  shard.delete(['key'], { nodeId: 'n3', incarnation: 1, generation: 100 });
   t.is(shard.stats().locations, 2);
-  shard.delete(['key'], 'n2', 1, 100);
+  shard.delete(['key'], { nodeId: 'n2', incarnation: 1, generation: 100 });
   t.is(getOne(shard, 'key')?.nodeId, 'n1');
 });
 
@@ -137,7 +137,7 @@ test('shard: new keys are refused when it is full, known ones are not', (t) => {
   t.deepEqual([...shard.put(['a', 'b', 'c'], columnsOf(locationOf(), locationOf(), locationOf()))], [1, 1, 0]);
   t.true(putOne(shard, 'a', { generation: 2 }));
   t.is(shard.stats().refusedKeys, 1);
-  shard.delete(['b'], 'n1', 1, 10);
+  shard.delete(['b'], { nodeId: 'n1', incarnation: 1, generation: 10 });
   t.true(putOne(shard, 'c'));
 });
 
@@ -208,7 +208,7 @@ test('shard: agrees with a naive model over random operations', (t) => {
       }
     } else if (dice < 98) {
       const [k, nodeId, incarnation, generation] = [key(), node(), 1 + (u32() % 3), u32() % 45];
-      shard.delete([k], nodeId, incarnation, generation);
+      shard.delete([k], { nodeId, incarnation, generation });
       const known = model.get(k)?.get(nodeId);
       if (known?.incarnation === incarnation && known.generation <= generation) model.get(k)?.delete(nodeId);
     } else {

@@ -37,7 +37,7 @@ function newStatements(t: ExecutionContext, answer: number) {
     const published = pool.publishBatch([key], [{ views: [bytes], length: bytes.length }], origin);
     return [...(await statements.stateSet([key], published, origin))];
   };
-  return { pool, stated, set };
+  return { pool, statements, stated, set };
 }
 
 test('page statements: what stays outdated however often it is set anew is refused, and not kept', async (t) => {
@@ -51,4 +51,26 @@ test('page statements: what stays outdated however often it is set anew is refus
     'each time as a newer one',
   );
   t.deepEqual(pool.keys(), []);
+});
+
+for (const [name, answer, isGood] of [
+  ['taken by an owner', Taken.taken, true],
+  ['older than what an owner knows', Taken.outdated, false],
+  ['of which no owner answers', Taken.refused, false],
+] as const) {
+  test(`page statements: a page of an earlier start, ${name}, is ${isGood ? 'good' : 'uncertain'}`, async (t) => {
+    const { pool, statements, stated } = newStatements(t, answer);
+    const page = { views: [content(1, 100)], length: 100 };
+    pool.publishBatch(['before'], [page], { version: 7, kind: 'named', isCopy: false });
+    t.deepEqual(await statements.confirm(['before', 'absent']), [isGood, true]);
+    t.deepEqual(stated, [7]);
+    t.deepEqual(pool.keys(), answer === Taken.outdated ? [] : ['before']);
+  });
+}
+
+test('page statements: what was set since the start is not asked for again', async (t) => {
+  const { statements, stated, set } = newStatements(t, Taken.taken);
+  await set('k', content(1, 100));
+  t.deepEqual(await statements.confirm(['k']), [true]);
+  t.is(stated.length, 1);
 });
