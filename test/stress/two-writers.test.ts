@@ -13,7 +13,7 @@ const OTHERS = [3, 4, 5];
 const KEYS = 1_000;
 /** So many that the pools of five nodes do not hold all of them. */
 const CHURN_KEYS = 3_000;
-const CHURN_SET_PERCENT = 20;
+const CHURN_SET_PERCENT = 10;
 const PAUSE_MIN_MS = 1_000;
 const PAUSE_MAX_MS = 3_000;
 
