@@ -122,10 +122,7 @@ export class MeshCacheStore {
     const env = { ...given, log: events };
     const reporting = new NodeReporting({ config, metrics, events, env });
     if (!config.verifyReads) {
-      env.log.log(
-        'warn',
-        'verify_reads is off: nothing but the quarantine keeps memory from being used again while it is read',
-      );
+      env.log.log('warn', 'verify_reads is off: only the quarantine keeps pages whole while they are read');
     }
     let region: HostRegion | undefined;
     let disk: DiskStore | null = null;
