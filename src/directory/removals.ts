@@ -12,12 +12,11 @@ export class Removals {
     this.#maxKeys = maxKeys;
   }
 
-  /** What has an older version than this is void. */
+  /** What has an older version than this is void. Keeps `key`: a string of its own, not a slice of a larger one. */
   note(key: string, version: number): void {
     if (version <= this.versionOf(key)) return;
     if (this.#young.size >= this.#maxKeys) this.turn();
-    // A copy: what was handed in may be a slice of a whole request's text.
-    this.#young.set(Buffer.from(key).toString(), version);
+    this.#young.set(key, version);
   }
 
   /** 0: nothing is known of the key. */

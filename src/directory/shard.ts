@@ -461,6 +461,8 @@ export class DirectoryShard {
         newest = Math.max(newest, this.#lists.slab.versionOf(slot));
       return isUnlinked;
     });
-    if (newest > 0 && this.#lists.keys.get(key) === undefined) this.#removals.note(key, newest);
+    if (newest === 0 || this.#lists.keys.get(key) !== undefined) return;
+    // A copy: what was handed in may be a slice of a whole request's text.
+    this.#removals.note(Buffer.from(key).toString(), newest);
   }
 }

@@ -245,6 +245,7 @@ export class PageStatements {
       const next = versions.next();
       const renewed = attempt < SET_ATTEMPTS_MAX_COUNT ? pool.renew(outdated, version, next) : [];
       disk?.renew(renewed);
+      if (origin.kind === 'named') for (const key of renewed) this.#voids.note(key, next);
       const isRenewed = new Set(renewed);
       const newest = pool.peekBatch(outdated);
       // What a later call has set here meanwhile has taken the page's place in the order of things.
@@ -258,13 +259,9 @@ export class PageStatements {
     }
   }
 
-  /** A statement that owners have answered with something newer was renewed: what is in the pool has its version. */
+  /** What was stated with a later version than given here has been noted before. */
   #noteSet(entries: ReadonlyMap<string, DataLocation>, refused: ReadonlySet<string>): void {
-    const keys = [...entries.keys()].filter((key) => !refused.has(key));
-    const pages = this.#closed ? [] : this.#parts.pool.peekBatch(keys);
-    keys.forEach((key, i) => {
-      this.#voids.note(key, Math.max((entries.get(key) as DataLocation).version, pages[i]?.version ?? 0));
-    });
+    for (const [key, { version }] of entries) if (!refused.has(key)) this.#voids.note(key, version);
   }
 
   /** Another node has these, and they do as well. */
