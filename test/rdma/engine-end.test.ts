@@ -79,8 +79,8 @@ rdmaTest(`engine: a wrong call of the addon throws and reads nothing${suffix}`, 
   });
   const engine = create(options, (report: { closed: boolean }) => report.closed && close());
   const any = engine as unknown as Record<string, (...args: unknown[]) => unknown>;
-  const op = [0, 1, 4096, -1, 1, 4096, 10];
-  for (const ops of [undefined, [], op, new Float32Array(7), Float64Array.from(op)]) {
+  const op = [0, 1, 4096, -1, 7, 1, 4096, 10];
+  for (const ops of [undefined, [], op, new Float32Array(8), Float64Array.from(op)]) {
     t.throws(() => any.submit?.(1, 1, ops, 1000), { instanceOf: TypeError }, 'there is no peer 0 yet');
   }
   t.is(engine.peer('192.0.2.1', 1), 0);
@@ -89,9 +89,10 @@ rdmaTest(`engine: a wrong call of the addon throws and reads nothing${suffix}`, 
     [1, 2 ** 32],
     [2, -1],
     [3, -2],
-    [4, 2],
-    [5, 0.5],
-    [6, Number.NaN],
+    [4, 2 ** 48],
+    [5, 2],
+    [6, 0.5],
+    [7, Number.NaN],
   ] as const) {
     t.throws(() => any.submit?.(1, 1, Float64Array.from(op).with(index, value), 1000), { instanceOf: TypeError });
   }
@@ -112,6 +113,6 @@ rdmaTest(`engine: a wrong call of the addon throws and reads nothing${suffix}`, 
     t.throws(() => engine.registerMr(4096, 4096, 1, ACCESS_REMOTE_READ)),
     { call: 'registerMr' },
   );
-  t.is(engine.stats().length, 15);
+  t.is(engine.stats().length, 16);
   engine.close();
 });
