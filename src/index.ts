@@ -46,7 +46,7 @@ export {
   type ResolveControl,
 } from './directory/client.js';
 export type { Seniority } from './directory/known-rings.js';
-export type { LocationColumns, LocationNode } from './directory/location-columns.js';
+export type { LocationColumns, LocationNode, LocationStamp } from './directory/location-columns.js';
 export type { OwnerRing } from './directory/owners.js';
 export { DirectoryServer, type DirectoryServerOptions } from './directory/server.js';
 export {
@@ -67,6 +67,7 @@ export {
   type DiskStoreOptions,
   diskSizeFor,
   type PutOutcome,
+  type RenewedPage,
 } from './disk/disk-store.js';
 export { HostRegion, type HostRegionOptions } from './memory/host-region.js';
 export { Metrics, type MetricsFormat, type MetricsOptions, type ReadSource } from './metrics/metrics.js';

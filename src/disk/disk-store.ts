@@ -60,7 +60,8 @@ export interface DiskInfo {
   readonly failure: string | null;
 }
 
-type RenewedPage = Pick<PublishedPage, 'length' | 'checksum' | 'version' | 'kind'>;
+/** A page whose version is another one now. */
+export type RenewedPage = Pick<PublishedPage, 'length' | 'checksum' | 'version' | 'kind'>;
 
 /** What to do with a page that is to be written. */
 export type PutOutcome = 'queued' | 'present' | 'skipped';
