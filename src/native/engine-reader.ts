@@ -19,6 +19,9 @@ export interface EngineReaderOptions {
 }
 
 const OK = OP_STATUS.indexOf('ok');
+/** The peer has answered, and what was asked for is not there. */
+const GONE: ReadonlySet<OpStatusName> = new Set(['refused', 'checksum', 'stale']);
+const IS_GONE = OP_STATUS.map((name) => GONE.has(name));
 /** Numbers of peers that are remembered here; the engine knows all of them. */
 const PEERS_MAX_COUNT = 4096;
 /** No peer has that memory registered: asking for it only shows whether the peer answers. */
@@ -132,8 +135,8 @@ export class ReaderBatch {
     this.#ops.addPiece(addr, length);
   }
 
-  /** Resolves when `results` are final: no device writes into any of the memory any more. Never rejects. */
-  async run(): Promise<boolean[]> {
+  /** Resolves when `results` are final: no device writes into any of the memory any more. Never rejects. `gone`: see `Transport.batchRead`. */
+  async run(gone?: Uint8Array): Promise<boolean[]> {
     if (this.#indices.length === 0) return this.results;
     const { clock, onFailure } = this.#reader.options;
     const startedMs = clock.nowMs();
@@ -144,8 +147,10 @@ export class ReaderBatch {
     }
     for (let op = 0; op < this.#indices.length; op++) {
       const status = statuses[op] as number;
-      if (status === OK) this.results[this.#indices[op] as number] = true;
+      const index = this.#indices[op] as number;
+      if (status === OK) this.results[index] = true;
       else onFailure?.(OP_STATUS[status] as OpStatusName);
+      if (IS_GONE[status] === true && gone !== undefined) gone[index] = 1;
     }
     this.#tellPeers(startedMs, statuses);
     return this.results;

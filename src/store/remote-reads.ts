@@ -40,6 +40,8 @@ export interface RemoteRead {
   readonly isRead: boolean;
   /** Of what was read. */
   readonly location?: DataLocation;
+  /** Its node has answered that it is not there. */
+  readonly isGone?: boolean;
   /** It was not tried: this node knows of something newer. */
   readonly isVoid?: boolean;
 }
@@ -110,7 +112,7 @@ export class RemoteReads {
         last.set(read.index, read);
       }
       const missed = reads.filter(({ isRead }) => !isRead);
-      await this.#discardStale(keys, missed, stale);
+      await this.#discardStale(keys, missed);
       for (const { nodeId } of missed) failed.all.add(nodeId);
       // Who is named although it had failed already is the only one that has the page.
       const isOver = ({ nodeId, tier }: RemoteRead) => before.has(nodeId) && isGivenUp(failed, nodeId, tier);
@@ -120,11 +122,10 @@ export class RemoteReads {
     return [...earlier, ...last.values()];
   }
 
-  /** The owner answered, and the page was not there, or it is void: whoever named that location is told, before it is asked again. */
-  async #discardStale(keys: readonly string[], missed: readonly RemoteRead[], stale: StalePages): Promise<void> {
-    const gone = missed.filter(({ index, tier, location, isVoid }) => {
-      const isUnreadable = tier === 'memory' && stale.get(index) === 'unreadable';
-      return location !== undefined && (isVoid === true || isUnreadable);
+  /** Whoever named these locations is told, before it is asked again. What failed for another reason may be where it was said to be. */
+  async #discardStale(keys: readonly string[], missed: readonly RemoteRead[]): Promise<void> {
+    const gone = missed.filter(({ isGone, isVoid, location }) => {
+      return location !== undefined && (isGone === true || isVoid === true);
     });
     if (gone.length === 0 || this.#closed) return;
     const told = this.#parts.directory.discard(
@@ -215,7 +216,8 @@ export class RemoteReads {
       return skipped;
     }
     const sinceMs = clock.nowMs();
-    const read = await transport.batchRead(ops).catch((error: unknown): boolean[] => {
+    const gone = new Uint8Array(ops.length);
+    const read = await transport.batchRead(ops, gone).catch((error: unknown): boolean[] => {
       // The caller's memory was freed under way; other reads of the call go on and are to be waited for.
       log.log('warn', 'pages could not be read', { error: String(error) });
       return [];
@@ -227,7 +229,7 @@ export class RemoteReads {
       if (isRead) images.finish(k);
       else stale.set(index, this.#failure(ops[k] as ReadOp, read[k] === true));
       if (stale.get(index) === 'unreachable' && !isRead) failed.dead.add(nodeId);
-      return { index, nodeId, tier: 'memory', isRead, location };
+      return { index, nodeId, tier: 'memory', isRead, location, ...(gone[k] === 1 ? { isGone: true } : {}) };
     });
     images.release();
     return [...skipped, ...reads];

@@ -82,8 +82,12 @@ export interface Transport {
   registerMr(addr: bigint, length: number): Mr;
   /** Resolves when no peer can start a read of it any more. */
   deregisterMr(mr: Mr): Promise<void>;
-  /** One result per operation, in order. Never rejects for an operation that failed; throws `ArgumentError` for local memory that is not live. */
-  batchRead(ops: readonly ReadOp[]): Promise<boolean[]>;
+  /**
+   * One result per operation, in order. Never rejects for an operation that failed; throws `ArgumentError` for local memory that is not live.
+   * `gone`, one element an operation, is set to 1 where the peer has answered, and what was asked for is not there: the memory is not
+   * registered, or stamp or checksum are others. Of an operation that ends false for any other reason it is not known.
+   */
+  batchRead(ops: readonly ReadOp[], gone?: Uint8Array): Promise<boolean[]>;
   /** `host:port` to advertise. */
   localEndpoint(): string;
   /** Where peers can read from, by protocol: an RDMA transport serves TCP too. */

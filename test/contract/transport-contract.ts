@@ -433,6 +433,35 @@ export function transportContract(test: TestFn, subject: TransportCase): void {
     },
   );
 
+  define('what a peer has answered that it is not there is told from what has failed', async (bench, t) => {
+    const server = await bench.server(MIB);
+    const reader = await bench.transport();
+    const target = bench.region(MIB);
+    const good = readOp(server, 0, target, 0, 100);
+    const [, damaged, freed, foreign] = [1, 2, 3, 4].map((part) => readOp(server, part * KIB, target, part * KIB, 100));
+    const ops: ReadOp[] = [
+      { ...good, checksum: crc32(server.region.bytes(0, 100)) },
+      { ...(damaged as ReadOp), checksum: 1 },
+      { ...(freed as ReadOp), stamp: 1 },
+      { ...(foreign as ReadOp), rkey: (server.mr.rkey ^ 1) >>> 0 },
+      { ...good, localAddr: target.addr + BigInt(8 * KIB), remoteEndpoint: 'nowhere' },
+    ];
+    const gone = new Uint8Array(ops.length);
+    t.deepEqual(await reader.batchRead(ops, gone), [true, false, false, false, false]);
+    t.deepEqual([...gone], [0, 1, 1, 1, 0]);
+    gone.fill(0);
+    const overTcp = ops.map((op) => ({
+      ...op,
+      remoteEndpoint: tcpEndpointText(formatEndpoint(server.transport.localEndpoints().tcp as Endpoint)),
+    }));
+    t.deepEqual(await reader.batchRead(overTcp, gone), [true, false, false, false, true]);
+    t.deepEqual([...gone], [0, 1, 1, 1, 0]);
+    await server.transport.close();
+    gone.fill(0);
+    t.deepEqual(await reader.batchRead(ops, gone), [false, false, false, false, false]);
+    t.deepEqual([...gone], [0, 0, 0, 0, 0]);
+  });
+
   define('what it advertises is where it can be read from, over TCP too', async (bench, t) => {
     const server = await bench.server(KIB);
     const endpoints = server.transport.localEndpoints();

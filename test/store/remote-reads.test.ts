@@ -13,8 +13,8 @@ const PAGE = 64;
 interface Node {
   readonly nodeId: string;
   readonly tier?: Tier;
-  /** What a read there comes to; `dead`: false, and it does not answer any more. */
-  readonly read?: 'ok' | 'unreadable' | 'dead';
+  /** What a read there comes to; `gone`: it has answered that the page is not there; `dead`: false, and it does not answer any more. */
+  readonly read?: 'ok' | 'gone' | 'unreadable' | 'dead';
   readonly version?: number;
 }
 
@@ -36,14 +36,15 @@ function newReads(t: { teardown(fn: () => void): void }, nodes: readonly Node[],
       version,
     });
   const transport = {
-    async batchRead(ops: readonly ReadOp[]) {
+    async batchRead(ops: readonly ReadOp[], gone?: Uint8Array) {
       underWay++;
       await systemClock.yield();
       nowMs += readMs;
       underWay--;
-      return ops.map(({ remoteEndpoint }) => {
+      return ops.map(({ remoteEndpoint }, i) => {
         const { read = 'ok' } = nodes.find(({ nodeId }) => nodeId === remoteEndpoint) as Node;
         if (read === 'dead') dead.add(remoteEndpoint);
+        if (read === 'gone' && gone !== undefined) gone[i] = 1;
         events.push(`${remoteEndpoint} ${read}`);
         return read === 'ok';
       });
@@ -63,8 +64,7 @@ function newReads(t: { teardown(fn: () => void): void }, nodes: readonly Node[],
     },
     directory: {
       discard: async (_keys, locations) => {
-        if (locations.some(({ version }) => version > 0))
-          events.push(`discard ${locations.map(({ nodeId }) => nodeId)}`);
+        events.push(`discard ${locations.map(({ nodeId }) => nodeId)}`);
         await discard();
       },
       find: async (_keys, onFound, avoided = []) => {
@@ -123,9 +123,21 @@ test('remote reads: what has taken long is not looked for anew', async (t) => {
   t.deepEqual(stalls.events, ['find, not ', 'a dead', 'find, not a', 'b dead']);
 });
 
+test('remote reads: a location is discarded when its node has answered that the page is not there, and for no other failure', async (t) => {
+  // Cause: pages behind a connection that broke, and was whole again when the call looked, were in no directory for minutes.
+  const gone = newReads(t, [{ nodeId: 'a', read: 'gone' }, { nodeId: 'b' }]);
+  t.deepEqual(await gone.read(), ['a false', 'b true']);
+  t.deepEqual(gone.events, ['find, not ', 'a gone', 'discard a', 'find, not a', 'b ok']);
+  for (const read of ['unreadable', 'dead'] as const) {
+    const { events, ...failing } = newReads(t, [{ nodeId: 'a', read }, { nodeId: 'b' }]);
+    t.deepEqual(await failing.read(), ['a false', 'b true']);
+    t.false(events.includes('discard a'));
+  }
+});
+
 test('remote reads: a directory owner that does not hear of a stale location does not hold up the read', async (t) => {
   // Cause: each round waited for all owners, for as long as a call may take.
-  const nodes: Node[] = [{ nodeId: 'a', read: 'unreadable' }, { nodeId: 'b' }];
+  const nodes: Node[] = [{ nodeId: 'a', read: 'gone' }, { nodeId: 'b' }];
   const { read } = newReads(t, nodes, 0, () => new Promise(() => {}));
   t.deepEqual(await read(), ['a false', 'b true']);
 });

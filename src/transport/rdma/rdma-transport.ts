@@ -116,7 +116,7 @@ export class RdmaTransport implements Transport {
     await Promise.all([this.#publications.remove(mr.rkey), this.#tcp.deregisterMr(mr)]);
   }
 
-  async batchRead(ops: readonly ReadOp[]): Promise<boolean[]> {
+  async batchRead(ops: readonly ReadOp[], gone?: Uint8Array): Promise<boolean[]> {
     for (const [index, op] of ops.entries()) checkReadOp(op, index, PAGE_MAX_BYTES);
     if (this.#closing !== undefined) {
       this.#failedHere += ops.length;
@@ -129,12 +129,19 @@ export class RdmaTransport implements Transport {
       else if (tcpHostAndPort(op.remoteEndpoint) !== undefined) overTcp.push(index);
       else byRdma.push(index);
     }
-    if (overTcp.length === 0) return this.#readByRdma(ops, byRdma);
+    if (overTcp.length === 0) return this.#readByRdma(ops, byRdma, gone);
+    const tcpGone = new Uint8Array(overTcp.length);
     const [results, tcpResults] = await Promise.all([
-      this.#readByRdma(ops, byRdma),
-      this.#tcp.batchRead(overTcp.map((index) => ops[index] as ReadOp)),
+      this.#readByRdma(ops, byRdma, gone),
+      this.#tcp.batchRead(
+        overTcp.map((index) => ops[index] as ReadOp),
+        tcpGone,
+      ),
     ]);
-    for (const [i, index] of overTcp.entries()) results[index] = tcpResults[i] as boolean;
+    for (const [i, index] of overTcp.entries()) {
+      results[index] = tcpResults[i] as boolean;
+      if (gone !== undefined) gone[index] = tcpGone[i] as number;
+    }
     return results;
   }
 
@@ -193,7 +200,7 @@ export class RdmaTransport implements Transport {
   }
 
   /** Reads those operations of `ops` that have these indices; the results of all others are false. */
-  async #readByRdma(ops: readonly ReadOp[], indices: readonly number[]): Promise<boolean[]> {
+  async #readByRdma(ops: readonly ReadOp[], indices: readonly number[], gone?: Uint8Array): Promise<boolean[]> {
     const destinations = this.#destinations.use();
     try {
       const ready: number[] = [];
@@ -215,7 +222,7 @@ export class RdmaTransport implements Transport {
         if (!batch.addOp(index, op.remoteEndpoint, op.rkey, Number(op.remoteAddr), op)) continue;
         for (const { addr, length } of rangesOf(op)) addRange(batch, addr, length, index);
       }
-      return await batch.run();
+      return await batch.run(gone);
     } finally {
       destinations.release();
     }

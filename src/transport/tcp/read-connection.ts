@@ -316,7 +316,7 @@ export class ReadConnection {
         env.metrics.count('meshcache_checksum_failures_total', 1, { source: 'remote' });
       }
     }
-    request.finish(op, outcome === 'read');
+    request.finish(op, outcome === 'read', outcome !== 'read');
   }
 
   /** A server that does not like the proofs ends the connection without a word. */

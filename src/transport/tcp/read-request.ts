@@ -8,11 +8,14 @@ export const NO_CHECKSUM = -1;
 export class ReadBatch {
   readonly results: boolean[];
   readonly done: Promise<boolean[]>;
+  readonly #gone: Uint8Array | undefined;
   readonly #opCount: number;
   #pendingOps: number;
   #resolve: (results: boolean[]) => void = () => {};
 
-  constructor(opCount: number) {
+  /** `gone`: see `Transport.batchRead`. */
+  constructor(opCount: number, gone?: Uint8Array) {
+    this.#gone = gone;
     this.results = new Array<boolean>(opCount).fill(false);
     this.#opCount = opCount;
     this.#pendingOps = opCount;
@@ -26,9 +29,10 @@ export class ReadBatch {
     return this.#opCount - this.#pendingOps;
   }
 
-  /** Ends one operation; the call ends with its last one. Each operation ends once. */
-  finish(opIndex: number, isRead: boolean): void {
+  /** Ends one operation; the call ends with its last one. Each operation ends once. `isGone`: the peer has answered, and it is not there. */
+  finish(opIndex: number, isRead: boolean, isGone = false): void {
     this.results[opIndex] = isRead;
+    if (isGone && this.#gone !== undefined) this.#gone[opIndex] = 1;
     if (--this.#pendingOps === 0) this.#resolve(this.results);
   }
 }
@@ -116,9 +120,9 @@ export class ReadRequest {
   }
 
   /** Ends an operation in its batch. */
-  finish(op: number, isRead: boolean): void {
+  finish(op: number, isRead: boolean, isGone = false): void {
     this.#isFinished[op] = true;
-    this.batch.finish(this.opIndices[op] as number, isRead);
+    this.batch.finish(this.opIndices[op] as number, isRead, isGone);
   }
 
   /** Ends as failed all operations that have not ended; returns how many. */

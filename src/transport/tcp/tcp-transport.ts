@@ -95,8 +95,8 @@ export class TcpTransport implements Transport {
     return this.#deregister(mr.rkey);
   }
 
-  async batchRead(ops: readonly ReadOp[]): Promise<boolean[]> {
-    const batch = new ReadBatch(ops.length);
+  async batchRead(ops: readonly ReadOp[], gone?: Uint8Array): Promise<boolean[]> {
+    const batch = new ReadBatch(ops.length, gone);
     const plans = planReads(ops, batch, this.#limits);
     this.#counters.failedOps += batch.finishedOps;
     for (const { endpoint, requests } of plans) {
