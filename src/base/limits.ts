@@ -155,7 +155,7 @@ export const DISCARD_WAIT_MAX_MS = 100;
 /** Locations (nodes) of one key that a shard keeps. */
 export const DIRECTORY_LOCATIONS_MAX_COUNT = 4;
 /** Keys under which nothing is left, whose versions a shard remembers so that nothing older comes back: so many, twice, for one to two turns. */
-export const REMOVALS_MAX_KEYS = 32_768;
+export const REMOVALS_MAX_KEYS = 65_536;
 export const REMOVALS_TURN_MS = 600_000;
 
 /** Keys that one directory owner has not taken and that a node remembers to tell it again; beyond that it tells it everything. */
@@ -174,7 +174,7 @@ export const DELETION_SLICE_MAX_KEYS = 16_384;
 /** Nodes that have gone and are remembered: one that returns is told what was set and dropped meanwhile. */
 export const GONE_NODES_MAX_COUNT = 1024;
 /** Keys whose pages a node has set, or was told to drop, and remembers, so that a copy that was on its way does not come back. */
-export const DROPPED_KEYS_MAX_COUNT = 32_768;
+export const DROPPED_KEYS_MAX_COUNT = 65_536;
 
 /** In this time a node states all its pages to their directory owners again, at the least, unless it has more than the rate below allows. */
 export const ANTI_ENTROPY_ROUND_MS = 300_000;

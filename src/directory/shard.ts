@@ -306,8 +306,8 @@ export class DirectoryShard {
     if (version > 0) {
       this.#newestVersion = Math.max(this.#newestVersion, version);
       const isCopy = ((locations.flags[i] as number) & COPY) !== 0;
-      const voidBelow = Math.max(this.#removals.versionOf(key), isCopy ? this.#copyRemovals.versionOf(key) : 0);
-      const verdict = version < voidBelow ? Taken.outdated : this.#compare(key, locations, i, record);
+      const isVoid = this.#removals.isVoid(key, version) || (isCopy && this.#copyRemovals.isVoid(key, version));
+      const verdict = isVoid ? Taken.outdated : this.#compare(key, locations, i, record);
       if (verdict === Taken.outdated) this.#dropOwn(key, locations, i, record);
       if (verdict === Taken.outdated || (verdict === Taken.held && unlessHeld)) return verdict;
     }
@@ -462,7 +462,6 @@ export class DirectoryShard {
       return isUnlinked;
     });
     if (newest === 0 || this.#lists.keys.get(key) !== undefined) return;
-    // A copy: what was handed in may be a slice of a whole request's text.
-    this.#removals.note(Buffer.from(key).toString(), newest);
+    this.#removals.note(key, newest);
   }
 }

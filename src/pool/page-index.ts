@@ -219,7 +219,8 @@ export class PageIndex {
     this.#describe(slot, checksum, origin);
     if (length < this.#spaceMinBytes) this.#shortLengths.set(slot, length);
     else this.#shortLengths.delete(slot);
-    return { offset, length, checksum, slot, alreadyPresent: false, ...origin };
+    const { version, kind, isCopy } = origin;
+    return { offset, length, checksum, slot, alreadyPresent: false, version, kind, isCopy };
   }
 
   /** A page that is there has been set again. */

@@ -48,7 +48,7 @@ export class PageStatements {
    * Pages that this node was told to drop, and what it has set itself: nothing older is read or copied from other nodes, also when the page has left
    * the pool and a shard is told of an older one by a node that was cut off.
    */
-  readonly #voids = new Removals(DROPPED_KEYS_MAX_COUNT);
+  readonly #voids = new Removals(DROPPED_KEYS_MAX_COUNT, { keepsKeys: true });
   /** What this node has set since its start has a later version. */
   readonly #startVersion: number;
   #closed = false;
@@ -103,19 +103,19 @@ export class PageStatements {
     if (!isCopy) await disk?.removeOlder(keys, voidBelow);
   }
 
-  /** What is older than this version is void, for all that this node has been told and has set itself; 0: it knows nothing of the key. */
-  voidBelow(key: string): number {
-    return this.#voids.versionOf(key);
+  /** Where a page of this version is void, for all that this node has been told and has set itself: what is older than the result. Else 0. */
+  voidBelow(key: string, version: number): number {
+    return this.#voids.laterThan(key, version);
   }
 
-  /** {@link voidBelow} of every key of which this node knows, the last ones at the end. */
+  /** Every key of which this node knows, and what is older than this version of it is void; the last ones at the end. */
   voids(): Iterable<readonly [key: string, voidBelow: number]> {
     return this.#voids.entries();
   }
 
   /** Whether a copy of a page of that version is void. */
   isVoid(key: string, version: number): boolean {
-    return version < Math.max(this.voidBelow(key), this.#droppedCopies.versionOf(key));
+    return this.#voids.isVoid(key, version) || this.#droppedCopies.isVoid(key, version);
   }
 
   /**
@@ -261,7 +261,9 @@ export class PageStatements {
 
   /** What was stated with a later version than given here has been noted before. */
   #noteSet(entries: ReadonlyMap<string, DataLocation>, refused: ReadonlySet<string>): void {
-    for (const [key, { version }] of entries) if (!refused.has(key)) this.#voids.note(key, version);
+    entries.forEach(({ version }, key) => {
+      if (!refused.has(key)) this.#voids.note(key, version);
+    });
   }
 
   /** Another node has these, and they do as well. */

@@ -97,7 +97,7 @@ export class PageStore {
     this.#remote = new RemoteReads({
       ...parts,
       nodeId: parts.identity.nodeId,
-      voidBelow: (key) => this.#statements.voidBelow(key),
+      voidBelow: (key, version) => this.#statements.voidBelow(key, version),
     });
     reportPool(parts.pool, parts.metrics, { damagedPages: () => this.#localChecksumFailures });
   }

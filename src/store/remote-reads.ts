@@ -18,8 +18,8 @@ export interface RemoteReadsParts {
   /** The data endpoint at which a location's owner is read; undefined when the owner is not alive. */
   readonly endpointOf: (location: DataLocation) => string | undefined;
   readonly promotions: Promotions;
-  /** Locations of a key with an older version than this are not read; 0: all are. Default: all are. */
-  readonly voidBelow?: (key: string) => number;
+  /** For a location of this version that is not to be read: what is older than the result is void. Else 0. Default: all are read. */
+  readonly voidBelow?: (key: string, version: number) => number;
   /** Told of such a location's node, which still has what is void. */
   readonly onVoid?: (nodeId: string, key: string, voidBelow: number) => void;
   readonly nodeId: string;
@@ -179,11 +179,11 @@ export class RemoteReads {
     const isVoid: RemoteRead[] = [];
     const valid = found.filter(([index, location]) => {
       const key = keys[index] as string;
-      const version = voidBelow(key);
-      if (location.version === 0 || location.version >= version) return true;
-      const { nodeId, tier } = location;
+      const { nodeId, tier, version } = location;
+      const below = version === 0 ? 0 : voidBelow(key, version);
+      if (below === 0) return true;
       stale.set(index, 'void');
-      onVoid?.(nodeId, key, version);
+      onVoid?.(nodeId, key, below);
       isVoid.push({ index, nodeId, tier, isRead: false, location, isVoid: true });
       return false;
     });

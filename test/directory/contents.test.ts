@@ -1,6 +1,6 @@
 import test from 'ava';
 import { seededRandom } from '../../src/base/random.js';
-import { Removals } from '../../src/directory/removals.js';
+import { digestOf, Removals } from '../../src/directory/removals.js';
 import { DirectoryShard, type Displaced } from '../../src/directory/shard.js';
 import { Taken } from '../../src/directory/taken.js';
 import type { DataLocationInit, EntryKind } from '../../src/types.js';
@@ -188,4 +188,75 @@ test('removals: are bounded, the oldest are forgotten first', (t) => {
   t.is(removals.versionOf('k999'), 5, 'never lower');
   removals.clear();
   t.is(removals.versionOf('k999'), 0);
+});
+
+test('removals: entries are the keys that are kept, each once with its newest version', (t) => {
+  const removals = new Removals(3, { keepsKeys: true });
+  removals.note('a', 1);
+  removals.note('b', 2);
+  removals.turn();
+  removals.note('a', 3);
+  removals.note('c', 4);
+  removals.note('c', 2);
+  t.deepEqual(
+    [...removals.entries()],
+    [
+      ['b', 2],
+      ['a', 3],
+      ['c', 4],
+    ],
+  );
+  removals.turn();
+  t.deepEqual(
+    [...removals.entries()].map(([key]) => key),
+    ['a', 'c'],
+  );
+});
+
+test('removals: only what is older than what was noted is void', (t) => {
+  const removals = new Removals(10);
+  t.false(removals.isVoid('a', 1));
+  removals.note('a', 5);
+  removals.note('b', 9);
+  t.deepEqual(
+    [4, 5, 6].map((version) => removals.isVoid('a', version)),
+    [true, false, false],
+  );
+  t.deepEqual(
+    [4, 5, 6].map((version) => removals.laterThan('a', version)),
+    [5, 0, 0],
+  );
+  t.false(removals.isVoid('c', 1));
+});
+
+// A digest that two keys share makes a miss of one of them: keys that are much alike must not.
+test('removals: the digests of a million keys that are much alike differ', (t) => {
+  const digests = new Float64Array(1_000_000);
+  for (let i = 0; i < digests.length; i++) {
+    const number = Math.floor(i / 4);
+    const key = [`${number}`, `page-${number}`.padEnd(64, 'x'), `${number}`.padStart(64, '0'), `\u{1f600}${number}_k`][
+      i % 4
+    ];
+    digests[i] = digestOf(key as string);
+  }
+  t.is(new Set(digests).size, digests.length);
+  t.true(digests.every((digest) => Number.isSafeInteger(digest) && digest >= 0));
+  const low = new Uint32Array(256);
+  for (const digest of digests) low[digest % 256] = (low[digest % 256] as number) + 1;
+  const expected = digests.length / 256;
+  t.true(
+    low.every((count) => Math.abs(count - expected) < 0.1 * expected),
+    'spread over the slots',
+  );
+});
+
+test('removals: long keys, also such that are not ASCII, are kept whole as long as there is room, and forgotten the oldest first', (t) => {
+  const removals = new Removals(100, { keepsKeys: true });
+  const keys = Array.from({ length: 40 }, (_, i) => `${i}-${'\u{1f600}é'.repeat(1_000)}`);
+  for (const key of keys) removals.note(key, 7);
+  const kept = [...removals.entries()].map(([key]) => key);
+  t.deepEqual(kept, keys.slice(-kept.length));
+  t.true(kept.length >= 7 && kept.length < 40, `${kept.length}`);
+  t.is(removals.versionOf(keys[39] as string), 7);
+  t.is(removals.versionOf(keys[0] as string), 0);
 });

@@ -74,7 +74,7 @@ function newReads(t: { teardown(fn: () => void): void }, nodes: readonly Node[],
         if (wanted !== undefined) onFound([[0, locationOf(wanted)]]);
       },
     },
-    voidBelow: () => 10,
+    voidBelow: (_key, version) => (version < 10 ? 10 : 0),
     onVoid: (nodeId, _key, voidBelow) => events.push(`${nodeId} is to drop what is below ${voidBelow}`),
     verifyReads: true,
     quarantineMs: 0,
