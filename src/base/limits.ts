@@ -169,6 +169,8 @@ export const STATEMENT_RETRY_MAX_MS = 4_000;
 export const DROP_WAIT_MAX_MS = 1_000;
 /** Attempts to set a named page whose owners know of a newer one: each is newer than what they know. */
 export const SET_ATTEMPTS_MAX_COUNT = 4;
+/** Attempts to read a page of unknown length: it may get another one before it is read. */
+export const COPY_ATTEMPTS_MAX_COUNT = 8;
 /** Keys of one call that every node is told to delete at a time. */
 export const DELETION_SLICE_MAX_KEYS = 16_384;
 /** Nodes that have gone and are remembered: one that returns is told what was set and dropped meanwhile. */

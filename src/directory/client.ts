@@ -156,31 +156,34 @@ export class DirectoryClient {
   /**
    * {@link put}, with one `Taken` a key: `outdated` when any owner says so. With `unlessHeld`, `held` when the first owner
    * says so, and then no owner has the statement. The first owner decides alone, so that of several nodes that state the
-   * same page at the same time one is taken.
+   * same page at the same time one is taken. With `byOthers`, what the own node takes counts only when it is alone, and one owner more is told:
+   * who was one before this node had joined, and may know more.
    */
   async state(
     keys: readonly string[],
     locations: readonly DataLocation[],
-    { unlessHeld = false } = {},
+    { unlessHeld = false, byOthers = false } = {},
   ): Promise<Uint8Array> {
     this.#check(keys);
     const columns = this.#state(locations);
     const codes = new Uint8Array(keys.length);
     if (this.#isSilent) return codes;
     const ring = this.#rings.current;
+    const replicas = byOthers ? this.#replicas + 1 : this.#replicas;
+    const countsOwn = !byOthers || ring.nodes.length === 1;
     const firstOwners = unlessHeld ? ownersOf(ring, keys, 1) : undefined;
     const outdated = new Set<number>();
     const held = new Set<number>();
     /** Owners that have left a page out, of which the first owner has not said that it is held. */
     const leftOut = new Map<string, number[]>();
     // All at once and not slice by slice: a delete that is called later must not get before any of it.
-    await eachRequest(keys, keysByOwner(keys, [ring], this.#replicas), async (ownerId, request) => {
+    await eachRequest(keys, keysByOwner(keys, [ring], replicas), async (ownerId, request) => {
       const answer = await this.#channels.put(ownerId, pick(keys, request), columns.pick(request), unlessHeld);
       if (answer === undefined) this.#onOwed(ownerId, pick(keys, request), false);
       request.forEach((i, j) => {
         const code = answer?.taken[j];
         const isFirst = ring.nodes[firstOwners?.[i] as number] === ownerId;
-        if (code === Taken.taken) codes[i] = Taken.taken;
+        if (code === Taken.taken && (countsOwn || ownerId !== this.#nodeId)) codes[i] = Taken.taken;
         else if (code === Taken.outdated) outdated.add(i);
         else if (code === Taken.held && isFirst) held.add(i);
         else if (code === Taken.held) addTo(leftOut, ownerId, i);

@@ -17,7 +17,7 @@ import { type DiskFolder, defaultIndexBytes, openDiskFolder } from './disk-folde
 import type { IndexEntry, Snapshot } from './journal.js';
 import { KeyReaders } from './key-readers.js';
 import { PageWriter } from './page-writer.js';
-import { byRange, RESTORE_SLICE_PAGES, snapshotOf } from './restoring.js';
+import { RESTORE_SLICE_PAGES, restorePages, snapshotOf } from './restoring.js';
 import { readWaiting, type WriteQueue } from './write-queue.js';
 
 export { type DiskSizes, diskSizeFor } from './disk-folder.js';
@@ -76,6 +76,8 @@ export type PutOutcome = 'queued' | 'present' | 'skipped';
  * Accounting: every page of the index that can be found is in the journal, or will be with the next flush.
  */
 export class DiskStore {
+  /** Of the pages that were found when it was opened; 0: none has one. */
+  readonly newestVersion: number;
   readonly #folder: DiskFolder;
   readonly #index: PageIndex;
   readonly #writer: PageWriter;
@@ -115,6 +117,7 @@ export class DiskStore {
   }
 
   private constructor(path: string, folder: DiskFolder, index: PageIndex, env: Environment, options: DiskStoreOptions) {
+    this.newestVersion = folder.entries.reduce((newest, { version = 0 }) => Math.max(newest, version), 0);
     this.#path = path;
     this.#folder = folder;
     this.#index = index;
@@ -390,21 +393,11 @@ export class DiskStore {
     await lock.release();
   }
 
-  /** Puts the pages back where they lie; those that do not fit any more, since the disk is smaller, are dropped. */
+  /** Pages that do not fit any more, since the disk is smaller, are dropped. */
   async #restore(entries: readonly IndexEntry[]): Promise<void> {
     const { clock, log } = this.#env;
-    const dropped: string[] = [];
-    for (const range of await byRange(entries, dropped, { capacityBytes: this.#folder.file.capacityBytes, clock })) {
-      const slice = range.sort((a, b) => a.offset - b.offset);
-      for (const [i, isTaken] of this.#index.restore(slice).entries()) {
-        if (!isTaken) dropped.push((slice[i] as IndexEntry).key);
-      }
-      await clock.yield();
-    }
-    for (let first = 0; first < entries.length; first += RESTORE_SLICE_PAGES) {
-      this.#index.touchBatch(entries.slice(first, first + RESTORE_SLICE_PAGES).map(({ key }) => key));
-      await clock.yield();
-    }
+    const { capacityBytes } = this.#folder.file;
+    const dropped = await restorePages(this.#index, entries, { capacityBytes, clock });
     // Last: from the first flush on, the journal may be rewritten by what is here.
     for (const key of dropped) this.#folder.journal.remove(key);
     if (dropped.length > 0)

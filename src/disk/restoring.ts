@@ -6,11 +6,32 @@ import type { IndexEntry, Snapshot } from './journal.js';
 /** Pages that are put back between two turns of the event loop. */
 export const RESTORE_SLICE_PAGES = 1024;
 
+/** Puts pages back into an index where they lie, in the order of their use; returns the keys of those that cannot be there. */
+export async function restorePages(
+  index: PageIndex,
+  entries: readonly IndexEntry[],
+  { capacityBytes, clock }: { readonly capacityBytes: number; readonly clock: Pick<Clock, 'yield'> },
+): Promise<string[]> {
+  const dropped: string[] = [];
+  for (const range of await byRange(entries, dropped, { capacityBytes, clock })) {
+    const slice = range.sort((a, b) => a.offset - b.offset);
+    for (const [i, isTaken] of index.restore(slice).entries()) {
+      if (!isTaken) dropped.push((slice[i] as IndexEntry).key);
+    }
+    await clock.yield();
+  }
+  for (let first = 0; first < entries.length; first += RESTORE_SLICE_PAGES) {
+    index.touchBatch(entries.slice(first, first + RESTORE_SLICE_PAGES).map(({ key }) => key));
+    await clock.yield();
+  }
+  return dropped;
+}
+
 /**
  * The entries of an index by where their pages lie, in ranges of the file of equal length, so that no long list has to be sorted. `dropped` gets the
  * keys of those that lie where no page can be.
  */
-export async function byRange(
+async function byRange(
   entries: readonly IndexEntry[],
   dropped: string[],
   { capacityBytes, clock }: { readonly capacityBytes: number; readonly clock: Pick<Clock, 'yield'> },

@@ -90,6 +90,11 @@ export class Announcer {
     this.#tellLater(ownerId, dueMs - nowMs);
   }
 
+  /** Whether every owner has answered what it had to be told of. */
+  get isComplete(): boolean {
+    return this.#views.length === 1 && this.#failures.size === 0 && this.#retries.size === 0;
+  }
+
   /** Whether this start of an owner has been told of every page that it had to be told of, since it became a member. */
   hasAnnounced(ownerId: string, incarnation: number): boolean {
     const isMember = this.#views.every(({ incarnations }) => incarnations.get(ownerId) === incarnation);

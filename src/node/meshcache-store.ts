@@ -179,6 +179,8 @@ export class MeshCacheStore {
       stamps: env.random,
       onEvict: (keys) => pages.forget(keys),
     });
+    // Also when the date was set back since: what is set from now on is newer than what lies on the disk.
+    runtime.versions.see(disk?.newestVersion ?? 0);
     const wanted = new WantedPages();
     const storeParts: PageStoreParts = {
       pool,
@@ -189,6 +191,7 @@ export class MeshCacheStore {
       endpointOf: (location) => runtime.dataEndpointOf(location),
       versions: runtime.versions,
       deleteEverywhere: (keys, version) => runtime.drops.deleteEverywhere(keys, version),
+      isAnnounced: () => runtime.drops.isAnnounced,
       keepsDuplicates: config.keepDuplicates,
       onRemoteHits(owner, keys) {
         runtime.notices.touched(owner, keys);
@@ -367,8 +370,11 @@ export class MeshCacheStore {
     return this.#turns.run(async () => {
       checkKeys('get', [key]);
       const objectKeys = this.keyEncoder.encodeKeys([key], MAIN_POOL);
-      if (target === undefined) return this.#getCopy(objectKeys);
-      return this.#getInto(objectKeys, target, size);
+      if (target === undefined) return this.#pages.getCopy(objectKeys[0] as string);
+      return withPage('get', target, size, async (page) => {
+        const [ok] = await this.#pages.get(objectKeys, [page]);
+        return ok === true;
+      });
     });
   }
 
@@ -479,19 +485,5 @@ export class MeshCacheStore {
   ): Promise<Record<string, boolean[]>> {
     const moved = prepared.map(async ({ name, objectKeys, pages }) => [name, await move(objectKeys, pages)] as const);
     return Object.fromEntries(await Promise.all(moved));
-  }
-
-  async #getCopy(objectKeys: readonly string[]): Promise<Uint8Array | null> {
-    const length = await this.#pages.lengthOf(objectKeys[0] as string);
-    if (length === null || this.#closing) return null;
-    const copy = new Uint8Array(length);
-    return (await this.#getInto(objectKeys, copy, undefined)) ? copy : null;
-  }
-
-  #getInto(objectKeys: readonly string[], target: bigint | Uint8Array, size: number | undefined): Promise<boolean> {
-    return withPage('get', target, size, async (page) => {
-      const [ok] = await this.#pages.get(objectKeys, [page]);
-      return ok === true;
-    });
   }
 }

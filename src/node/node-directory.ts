@@ -99,6 +99,11 @@ export class NodeDirectory {
     return this.#shard.stats().keys;
   }
 
+  /** Every owner has answered the statements of what this node has, and what they know to be outdated is dropped. */
+  get isAnnounced(): boolean {
+    return this.#announcer.isComplete;
+  }
+
   /** Answers for the own shard. */
   attach(server: RpcServer): void {
     new DirectoryServer({ shard: this.#shard, displacedTold: () => this.#drops.told() }).attach(server);

@@ -122,8 +122,8 @@ export class NodeRuntime {
     return this.#running().ownDirectory.versions;
   }
 
-  /** @internal Makes other nodes drop pages. */
-  get drops(): Pick<NodeDirectory, 'deleteEverywhere' | 'dropFrom'> {
+  /** @internal Makes other nodes drop pages, and knows whether they have told this one which of its own are outdated. */
+  get drops(): Pick<NodeDirectory, 'deleteEverywhere' | 'dropFrom' | 'isAnnounced'> {
     return this.#running().ownDirectory;
   }
 

@@ -249,7 +249,7 @@ function readNewest({ newest_version: newest }: Fields): number {
 }
 
 function readReason({ reason }: Fields): DropReason {
-  const name = REASONS[reason as number];
+  const name = typeof reason === 'number' ? REASONS[reason] : undefined;
   if (name !== undefined) return name;
   throw new ProtocolError('reason: not a number that is known');
 }

@@ -13,6 +13,8 @@ export interface PageStatementsParts {
   readonly disk?: DiskTier | undefined;
   readonly directory: Pick<DirectoryClient, 'state' | 'delete'>;
   readonly versions: HybridClock;
+  /** Owners have answered what of all that this node has is outdated, and it is dropped. */
+  readonly isAnnounced: () => boolean;
   /** Computed pages are kept here although another node has them. */
   readonly keepsDuplicates: boolean;
   /** Told which pages may have left the pool. */
@@ -145,15 +147,17 @@ export class PageStatements {
 
   /**
    * Which of the pages are still good, as far as can be known: what lies here since before this start may have been overwritten or deleted
-   * while the node was away, so it is stated first, and is good when an owner of the directory takes it.
+   * while the node was away. Until all of it has been announced it is stated first, and is good when another node, if there is any, takes it
+   * as an owner of the directory.
    */
   async confirm(keys: readonly string[]): Promise<boolean[]> {
+    if (this.#parts.isAnnounced()) return keys.map(() => true);
     const entries = new Map<string, DataLocation>();
     this.locationsOf(keys).forEach((location, i) => {
       if (location !== null && location.version < this.#startVersion) entries.set(keys[i] as string, location);
     });
     if (entries.size === 0) return keys.map(() => true);
-    const uncertain = new Set(await this.#announceAgain(entries));
+    const uncertain = new Set(await this.#announceAgain(entries, { byOthers: true }));
     return keys.map((key) => !uncertain.has(key));
   }
 
@@ -287,8 +291,8 @@ export class PageStatements {
   }
 
   /** Announces pages that have been here; what is older than what the cluster has, or had, is dropped. Returns the keys of those and of what is refused. */
-  async #announceAgain(entries: ReadonlyMap<string, DataLocation>): Promise<string[]> {
-    const { refused, outdated } = await this.#announce(entries);
+  async #announceAgain(entries: ReadonlyMap<string, DataLocation>, { byOthers = false } = {}): Promise<string[]> {
+    const { refused, outdated } = await this.#announce(entries, { byOthers });
     if (outdated.length > 0) {
       await this.drop(
         outdated,
@@ -299,12 +303,15 @@ export class PageStatements {
   }
 
   /** Puts locations into the directory. */
-  async #announce(entries: ReadonlyMap<string, DataLocation>, { unlessHeld = false } = {}): Promise<Announced> {
+  async #announce(
+    entries: ReadonlyMap<string, DataLocation>,
+    options: { readonly unlessHeld?: boolean; readonly byOthers?: boolean } = {},
+  ): Promise<Announced> {
     const { directory } = this.#parts;
     const announced: Announced = { refused: [], outdated: [], held: [] };
     const keys = [...entries.keys()];
     for (const key of keys) this.#unannounced.add(key);
-    const taken = await directory.state(keys, [...entries.values()], { unlessHeld });
+    const taken = await directory.state(keys, [...entries.values()], options);
     if (this.#closed) return announced;
     const { pool, disk } = this.#parts;
     const isInPool = pool.hasBatch(keys);

@@ -1,9 +1,10 @@
 import type { Clock } from '../base/clock.js';
 import { ClosedError } from '../base/errors.js';
 import type { HybridClock } from '../base/hybrid-clock.js';
-import { PAGE_MAX_BYTES } from '../base/limits.js';
+import { COPY_ATTEMPTS_MAX_COUNT, PAGE_MAX_BYTES, READ_AGAIN_WITHIN_MS } from '../base/limits.js';
 import type { Logger } from '../base/log.js';
 import type { DirectoryClient } from '../directory/client.js';
+import { HostRegion } from '../memory/host-region.js';
 import type { Metrics } from '../metrics/metrics.js';
 import { reportPool } from '../pool/pool-metrics.js';
 import type { PageOrigin, PublishedPage, PublishedPool } from '../pool/published-pool.js';
@@ -35,6 +36,8 @@ export interface PageStoreParts {
   readonly versions: HybridClock;
   /** Makes every node drop these pages where they are older than the version; true where all have. */
   readonly deleteEverywhere: (keys: readonly string[], version: number) => Promise<boolean[]>;
+  /** Owners of the directory have answered what of all that this node has is outdated. */
+  readonly isAnnounced: () => boolean;
   /** Computed pages are kept here although another node has them. */
   readonly keepsDuplicates: boolean;
   readonly transport: Transport;
@@ -172,13 +175,35 @@ export class PageStore {
     return results;
   }
 
-  /** Length in bytes of a page that this node or the directory has; null: neither has it, which counts as a miss. */
-  async lengthOf(key: string): Promise<number | null> {
+  /**
+   * A copy of the page, which is the caller's; null: a miss. One that has been set anew before it could be read, and may have another length, is
+   * looked for again, for READ_AGAIN_WITHIN_MS at most.
+   */
+  async getCopy(key: string): Promise<Uint8Array | null> {
     this.#checkOpen();
+    const { clock } = this.#parts;
+    const untilMs = clock.nowMs() + READ_AGAIN_WITHIN_MS;
+    let before: DataLocation | undefined;
+    for (let attempt = 0; attempt < COPY_ATTEMPTS_MAX_COUNT && clock.nowMs() <= untilMs; attempt++) {
+      const location = await this.#locate(key);
+      if (location === null || this.#closed || (before && isSameStatement(location, before))) return null;
+      const copy = new Uint8Array(location.length);
+      const region = HostRegion.wrap(copy);
+      const page = { ranges: [{ addr: region.addr, length: copy.length }], views: region.views(), length: copy.length };
+      const [isRead] = await this.get([key], [page]).finally(() => region.free());
+      if (isRead === true) return copy;
+      if (this.#closed) return null;
+      before = location;
+    }
+    return null;
+  }
+
+  /** Where this node or the directory has a page; null: neither has it, which counts as a miss. */
+  async #locate(key: string): Promise<DataLocation | null> {
     const { clock, directory, metrics } = this.#parts;
     const startMs = clock.nowMs();
     const location = this.#statements.locationsOf([key])[0] ?? (await directory.get([key]))[0] ?? null;
-    if (location !== null && location.length <= PAGE_MAX_BYTES) return location.length;
+    if (location !== null && location.length <= PAGE_MAX_BYTES) return location;
     this.#misses++;
     metrics.recordReads('remote', { hits: 0, misses: 1, bytes: 0, seconds: (clock.nowMs() - startMs) / 1000 });
     return null;
@@ -320,14 +345,14 @@ export class PageStore {
     const startMs = clock.nowMs();
     const fromDisk: Promise<void>[] = [];
     const remote = await this.#remote.read(keys, pages, wanted, (own) => {
-      fromDisk.push(this.#readDisk(keys, pages, own, results));
+      fromDisk.push(this.#readOwnDisk(keys, pages, own, results));
     });
     const { hits, bytes } = this.#takeRemote(keys, pages, remote, results);
     const seconds = (clock.nowMs() - startMs) / 1000;
     await Promise.all(fromDisk);
     // The directory may not know of what is on the disk, and other nodes may not have answered.
     const left = disk === undefined ? [] : wanted.filter((i) => !results[i]);
-    if (left.length > 0) await this.#readDisk(keys, pages, await this.#confirmed(keys, left), results);
+    if (left.length > 0) await this.#readOwnDisk(keys, pages, left, results);
     const misses = wanted.reduce((count, i) => count + Number(!results[i]), 0);
     this.#hits.remote += hits;
     this.#misses += misses;
@@ -360,23 +385,20 @@ export class PageStore {
     return { hits, bytes };
   }
 
-  async #confirmed(keys: readonly string[], wanted: readonly number[]): Promise<number[]> {
-    const isGood = await this.#statements.confirm(wanted.map((i) => keys[i] as string));
-    return wanted.filter((_, j) => isGood[j]);
-  }
-
-  /** Reads those pages of a call that the own disk has. */
-  async #readDisk(
+  /** Reads those pages of a call that the own disk has, and that are good as far as can be known. */
+  async #readOwnDisk(
     keys: readonly string[],
     pages: readonly CallerPage[],
     wanted: readonly number[],
     results: boolean[],
   ): Promise<void> {
     const { disk, clock, metrics } = this.#parts;
+    const isGood = await this.#statements.confirm(wanted.map((i) => keys[i] as string));
     if (disk === undefined || this.#closed) return;
     const startMs = clock.nowMs();
-    const isHere = disk.hasBatch(wanted.map((i) => keys[i] as string));
-    const here = wanted.filter((_, j) => isHere[j] === 1);
+    const good = wanted.filter((_, j) => isGood[j]);
+    const isHere = disk.hasBatch(good.map((i) => keys[i] as string));
+    const here = good.filter((_, j) => isHere[j] === 1);
     if (here.length === 0) return;
     const outcomes = await disk.readPages(
       here.map((i) => keys[i] as string),
@@ -396,6 +418,11 @@ export class PageStore {
     this.#readBytes += bytes;
     metrics.recordReads('disk', { hits, misses: 0, bytes, seconds: (clock.nowMs() - startMs) / 1000 });
   }
+}
+
+/** Whether nothing has been said of the page in between. */
+function isSameStatement(a: DataLocation, b: DataLocation): boolean {
+  return a.nodeId === b.nodeId && a.version === b.version && a.generation === b.generation && a.length === b.length;
 }
 
 /** What has just been published of a call; `published` is one a key. */

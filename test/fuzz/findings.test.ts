@@ -16,11 +16,13 @@ import { CommandFailure } from '../../src/cli/failure.js';
 import { formatStatus, nodeRow } from '../../src/cli/status.js';
 import { MeshCacheConfig } from '../../src/config.js';
 import { KeyEncoder } from '../../src/core/index.js';
+import { keyFields } from '../../src/directory/wire.js';
 import { decodeAnswer, decodeNode, encodeRoster, rosterAfter } from '../../src/discovery/wire.js';
 import { DiskStore } from '../../src/disk/disk-store.js';
 import { encodeHeader, JournalDamage, RecordWriter, Replay } from '../../src/disk/journal-format.js';
 import { ClusterReporter } from '../../src/node/cluster-reporter.js';
 import { drainTimeoutMs } from '../../src/node/drain.js';
+import { PageDrops } from '../../src/node/page-drops.js';
 import type { RpcClient } from '../../src/rpc/client.js';
 import { encodeHello } from '../../src/rpc/frame.js';
 import { MessageCodec } from '../../src/rpc/message.js';
@@ -30,6 +32,7 @@ import { freshCore } from '../core/binaries.js';
 import { entryOf, STORE_ID } from '../disk/journal-support.js';
 import { rawConnection, startServer, testEnvironment } from '../rpc/support.js';
 import { until } from '../support.js';
+import { Handlers } from './handlers.js';
 import { CA, CERT, KEY } from './tls-seeds.js';
 
 /** A map of a message, or an object of a file, that `String()` throws for. */
@@ -262,4 +265,20 @@ test('fuzz: a certificate whose end is no time is not valid', (t) => {
   t.notThrows(() => readTlsIdentity(files, wallMs));
   const expired = { instanceOf: ConfigError, message: /tls_cert_file.*expired/ };
   t.throws(() => readTlsIdentity({ ...files, certFile: join(folder, 'odd') }, wallMs), expired);
+});
+
+// It was looked up as it came: a name that every list has was a reason, and not one that any node knows.
+test('fuzz: a reason to drop pages that is no number is refused', async (t) => {
+  const handlers = new Handlers();
+  const options = { nodeId: 'me', rpc: {} as RpcClient, endpointOf: () => undefined, env: testEnvironment() };
+  const told: string[] = [];
+  const drop = async (_keys: readonly string[], _voidBelow: readonly number[], reason: string) => told.push(reason);
+  new PageDrops(options).handle(handlers.asServer(), drop, () => {});
+  const fields = { ...keyFields(['k']), void_below: new Uint8Array(8) };
+  for (const reason of ['toString', 'length', -1, 3, 0.5, null, undefined]) {
+    t.is(await handlers.call('pages.drop', { ...fields, reason }), undefined, String(reason));
+  }
+  t.deepEqual(told, []);
+  t.not(await handlers.call('pages.drop', { ...fields, reason: 1 }), undefined);
+  t.deepEqual(told, ['copy']);
 });

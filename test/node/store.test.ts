@@ -365,7 +365,7 @@ test.serial(
 
     t.true(await b.exists('lost'));
     t.is(await b.get('lost'), null);
-    t.is(await b.get('present'), null);
+    t.false(await b.get('present', new Uint8Array(1000)));
     await until(async () => !(await b.exists('lost')));
     await until(async () => (await b.get('present')) !== null);
     t.deepEqual(await b.get('present'), content(1, 1000));

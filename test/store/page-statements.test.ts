@@ -9,7 +9,7 @@ import { PageStatements } from '../../src/store/page-statements.js';
 import { content } from '../support.js';
 
 /** A pool and its statements, to which the directory says what `answer` is. */
-function newStatements(t: ExecutionContext, answer: number) {
+function newStatements(t: ExecutionContext, answer: number, isAnnounced = false) {
   const region = HostRegion.allocate(1 << 16);
   const pool = new PublishedPool(region.addr, region.length, 1);
   t.teardown(() => {
@@ -28,6 +28,7 @@ function newStatements(t: ExecutionContext, answer: number) {
       async delete() {},
     },
     versions,
+    isAnnounced: () => isAnnounced,
     keepsDuplicates: false,
     identity: { nodeId: 'self', incarnation: 1, dataEndpoint: '' },
     metrics: noMetrics,
@@ -67,6 +68,17 @@ for (const [name, answer, isGood] of [
     t.deepEqual(pool.keys(), answer === Taken.outdated ? [] : ['before']);
   });
 }
+
+test('page statements: when everything has been announced, no page is uncertain', async (t) => {
+  const { pool, statements, stated } = newStatements(t, Taken.refused, true);
+  pool.publishBatch(['before'], [{ views: [content(1, 100)], length: 100 }], {
+    version: 7,
+    kind: 'named',
+    isCopy: false,
+  });
+  t.deepEqual(await statements.confirm(['before']), [true]);
+  t.deepEqual(stated, []);
+});
 
 test('page statements: what was set since the start is not asked for again', async (t) => {
   const { statements, stated, set } = newStatements(t, Taken.taken);

@@ -4,7 +4,8 @@ import { DIRECTORY_AVOIDED_MAX_COUNT, DIRECTORY_LOCATIONS_MAX_COUNT } from '../.
 import { LocationColumns } from '../../../src/directory/location-columns.js';
 import { DirectoryServer } from '../../../src/directory/server.js';
 import { DirectoryShard } from '../../../src/directory/shard.js';
-import { DirectoryMethod, keyFields, locationFields, readKeys } from '../../../src/directory/wire.js';
+import { Taken } from '../../../src/directory/taken.js';
+import { DirectoryMethod, keyFields, locationFields, readKeys, readLocations } from '../../../src/directory/wire.js';
 import type { DataLocation } from '../../../src/types.js';
 import { check, type Fuzzer, unlessRefused } from '../fuzzer.js';
 import { Handlers } from '../handlers.js';
@@ -49,6 +50,19 @@ export const directoryServer: Fuzzer = {
         ['directory.get', wishes],
         ['directory.put', put],
         ['directory.renounce', { ...dropped, node_id: 'n5', generation: 1 }],
+      ],
+      [
+        ['directory.put', put],
+        ['directory.put', { ...other, unless_held: true }],
+        ['directory.discard', put],
+        ['directory.put', { ...other, unless_held: true }],
+        ['directory.get', wishes],
+      ],
+      [
+        ['directory.put', put],
+        ['directory.put', other],
+        ['directory.delete', { ...wireKeys, ...dropped, with_copies: true }],
+        ['directory.put', other],
       ],
     ];
     return calls.map((list) => valueInput(list as never));
@@ -99,11 +113,27 @@ class WatchedShard {
     if (method === DirectoryMethod.put) {
       const { taken } = answer.value as { taken: Uint8Array };
       check(
-        taken.length === keys.length && keys.every((key, i) => taken[i] === 0 || after.has(key)),
-        'taken, and gone',
+        taken.length === keys.length && keys.every((key, i) => !isThere(taken[i]) || after.has(key)),
+        'taken or held, and gone',
       );
     }
-    if (method === DirectoryMethod.delete) checkDropped(before, after, { of: [fields as never], keys: new Set(keys) });
+    if (method === DirectoryMethod.delete) {
+      checkDropped(before, after, (key, location) => {
+        if (!keys.includes(key)) return 'stays';
+        if (isOf(location, fields as never)) return 'goes';
+        return fields.with_copies === true && location.isCopy ? 'may go' : 'stays';
+      });
+    }
+    if (method === DirectoryMethod.discard) {
+      const stale = readLocations(fields, keys.length);
+      checkDropped(before, after, (key, location) => {
+        const isStale = keys.some((other, i) => {
+          const { nodeId, incarnation, generation } = stale.locationAt(i) ?? {};
+          return other === key && isOf(location, { node_id: nodeId, incarnation, generation } as Dropped);
+        });
+        return isStale ? 'goes' : 'stays';
+      });
+    }
     if (method === DirectoryMethod.renounce) this.#checkRenounced(before, fields as never);
   }
 
@@ -115,7 +145,9 @@ class WatchedShard {
     );
     this.#renounced.push(dropped);
     const after = this.#content();
-    checkDropped(before, after, { of: this.#renounced, keys: undefined });
+    checkDropped(before, after, (_, location) =>
+      this.#renounced.some((renounced) => isOf(location, renounced)) ? 'may go' : 'stays',
+    );
     check(!isNews || ![...after.values()].flat().some((location) => isOf(location, dropped)), 'a void statement stays');
   }
 
@@ -177,21 +209,24 @@ function checkFlags(keys: readonly string[], flags: Uint8Array, content: Content
   for (const [i, key] of keys.entries()) check(flags[i] === Number(content.has(key)), 'exists, and is not found');
 }
 
-/** Nothing but these statements has gone, of these keys or of all. Of `keys` all of them have. */
+/** Nothing has gone that `fate` says stays, and nothing is left that goes. */
 function checkDropped(
   before: Content,
   after: Content,
-  { of, keys }: { readonly of: readonly Dropped[]; readonly keys: ReadonlySet<string> | undefined },
+  fate: (key: string, location: DataLocation) => 'stays' | 'may go' | 'goes',
 ): void {
   for (const [key, locations] of before) {
     const left = after.get(key) ?? [];
     for (const location of locations) {
-      const mayGo = (keys?.has(key) ?? true) && of.some((dropped) => isOf(location, dropped));
       const isLeft = left.some((other) => isDeepStrictEqual(other, location));
-      check(isLeft || mayGo, 'another statement has gone');
-      check(!isLeft || !mayGo || keys === undefined, 'a deleted statement stays');
+      check(isLeft || fate(key, location) !== 'stays', 'another statement has gone');
+      check(!isLeft || fate(key, location) !== 'goes', 'a deleted statement stays');
     }
   }
+}
+
+function isThere(taken: number | undefined): boolean {
+  return taken === Taken.taken || taken === Taken.held;
 }
 
 function isOf({ nodeId, incarnation, generation }: DataLocation, dropped: Dropped): boolean {

@@ -1,12 +1,15 @@
+import { isVersion } from '../../../src/base/hybrid-clock.js';
 import { DIRECTORY_REQUEST_MAX_KEYS } from '../../../src/base/limits.js';
 import { LocationColumns } from '../../../src/directory/location-columns.js';
 import { keyFields, locationFields } from '../../../src/directory/wire.js';
+import { PageDrops } from '../../../src/node/page-drops.js';
 import { PageNotices } from '../../../src/node/page-notices.js';
 import { Promotions } from '../../../src/node/promotions.js';
 import type { RpcClient } from '../../../src/rpc/client.js';
 import { DataLocation } from '../../../src/types.js';
 import { check, type Fuzzer } from '../fuzzer.js';
 import { Handlers } from '../handlers.js';
+import { memoryEnvironment } from '../memory-environment.js';
 import { receivedValue, valueInput } from '../values.js';
 
 const ENDPOINT = { host: '192.0.2.9', port: 9 };
@@ -15,7 +18,7 @@ const KEYS = ['page-1', 'page-2', 'page-3'];
 /** A call to one of the methods by which nodes talk of pages: [method, params]. */
 export const nodeCalls: Fuzzer = {
   name: 'node-calls',
-  what: 'requests to promote and release pages, and notices of pages',
+  what: 'requests to promote, release and drop pages, and notices of pages',
   form: 'value',
   seeds: () => {
     const { key_lengths: lengths, key_text: text } = keyFields(KEYS);
@@ -25,6 +28,11 @@ export const nodeCalls: Fuzzer = {
       valueInput(['disk.release', fields]),
       valueInput(['pool.touch', { keys: KEYS }]),
       valueInput(['pool.restate', { keys: [] }]),
+      valueInput([
+        'pages.drop',
+        { ...fields, void_below: hex(new Uint8Array(Float64Array.of(0, 7, 2 ** 52).buffer)), reason: 2 },
+      ]),
+      valueInput(['pages.restate', {}]),
     ];
   },
   async run(input) {
@@ -48,6 +56,16 @@ export const nodeCalls: Fuzzer = {
         told.push(keys);
       },
     });
+    new PageDrops({ ...parts, env: memoryEnvironment() }).handle(
+      handlers.asServer(),
+      async (keys, voidBelow, reason) => {
+        check(voidBelow.length === keys.length && voidBelow.every(isVersion), 'no versions');
+        check(['superseded', 'copy', 'deleted'].includes(reason), `reason ${reason}`);
+        told.push(keys);
+        return 0;
+      },
+      () => told.push([]),
+    );
     const answer = await handlers.call(method, params);
     check(told.length === Number(answer !== undefined), 'refused, and yet done; or the other way round');
     for (const keys of told) {

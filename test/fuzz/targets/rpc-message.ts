@@ -75,7 +75,10 @@ export const rpcMessage: Fuzzer = {
     if (decoded === undefined) return;
     checkValue(decoded.value, 0);
     const again = codec.decode(codec.encode(decoded.value));
-    check(isDeepStrictEqual(again, decoded.value), 'what is encoded of a message decodes to another value');
+    check(
+      isDeepStrictEqual(again, withoutMinusZero(decoded.value)),
+      'what is encoded of a message decodes to another value',
+    );
   },
 };
 
@@ -92,4 +95,12 @@ function checkValue(value: unknown, depth: number): void {
   const prototype: unknown = Object.getPrototypeOf(value);
   check(prototype === Object.prototype || Array.isArray(value), 'decoded an object that is no plain one');
   for (const item of Object.values(value)) checkValue(item, depth + 1);
+}
+
+/** It is encoded as zero; nothing depends on its sign. */
+function withoutMinusZero(value: unknown): unknown {
+  if (typeof value !== 'object' || value === null) return Object.is(value, -0) ? 0 : value;
+  if (value instanceof Uint8Array) return value;
+  if (Array.isArray(value)) return value.map(withoutMinusZero);
+  return Object.fromEntries(Object.entries(value).map(([name, item]) => [name, withoutMinusZero(item)]));
 }
