@@ -176,7 +176,7 @@ export const DELETION_SLICE_MAX_KEYS = 16_384;
 /** Nodes that have gone and are remembered: one that returns is told what was set and dropped meanwhile. */
 export const GONE_NODES_MAX_COUNT = 1024;
 /** Keys whose pages a node has set, or was told to drop, and remembers, so that a copy that was on its way does not come back. */
-export const DROPPED_KEYS_MAX_COUNT = 65_536;
+export const DROPPED_KEYS_MAX_COUNT = 32_768;
 
 /** In this time a node states all its pages to their directory owners again, at the least, unless it has more than the rate below allows. */
 export const ANTI_ENTROPY_ROUND_MS = 300_000;
@@ -415,6 +415,7 @@ relation(
 );
 relation(DELETION_SLICE_MAX_KEYS <= DROPS_MAX_KEYS, 'what is deleted at a time can be remembered');
 relation(DROP_WAIT_MAX_MS * 2 <= RPC_CALL_TIMEOUT_MS, 'a put is answered before its deadline');
+relation(2 * DROPPED_KEYS_MAX_COUNT <= DROPS_MAX_KEYS, 'a node that returns is told of all drops that are remembered');
 relation(RPC_RETRY_AFTER_MS <= ANNOUNCE_RETRY_MAX_MS, 'the pause before announcing again may grow');
 relation(ANTI_ENTROPY_BATCH_MAX_KEYS <= DIRECTORY_REQUEST_MAX_KEYS, 'keys stated again fit in a request');
 relation(READ_FINISH_TIMEOUT_MS < CLOSE_TIMEOUT_MS, 'serving ends before it is made to');

@@ -53,6 +53,8 @@ export type LocationSource =
 
 /** Identities that one client remembers having stated locations for: its own, in tests a few more. */
 const IDENTITIES_MAX_COUNT = 64;
+/** Next nodes on the ring that were owners before others had joined, when not more than so many have joined between two of them. */
+const FORMER_OWNERS_COUNT = 2;
 /** Keys that `get`, `exists` and `delete` look up and ask about before they leave the thread to others. */
 const SLICE_KEYS = 16_384;
 
@@ -117,6 +119,10 @@ export class DirectoryClient {
     return this.#generation;
   }
 
+  get isSilent(): boolean {
+    return this.#isSilent;
+  }
+
   /** True: from now on nothing is stated; `put` is refused, `announce` has nothing to do. False: no longer. */
   setSilent(isSilent: boolean): void {
     this.#isSilent = isSilent;
@@ -156,8 +162,8 @@ export class DirectoryClient {
   /**
    * {@link put}, with one `Taken` a key: `outdated` when any owner says so. With `unlessHeld`, `held` when the first owner
    * says so, and then no owner has the statement. The first owner decides alone, so that of several nodes that state the
-   * same page at the same time one is taken. With `byOthers`, what the own node takes counts only when it is alone, and one owner more is told:
-   * who was one before this node had joined, and may know more.
+   * same page at the same time one is taken. With `byOthers`, nodes that were owners before others
+   * had joined are told as well, and taken is what another node takes when all of these have answered.
    */
   async state(
     keys: readonly string[],
@@ -169,8 +175,8 @@ export class DirectoryClient {
     const codes = new Uint8Array(keys.length);
     if (this.#isSilent) return codes;
     const ring = this.#rings.current;
-    const replicas = byOthers ? this.#replicas + 1 : this.#replicas;
-    const countsOwn = !byOthers || ring.nodes.length === 1;
+    const replicas = byOthers ? this.#replicas + FORMER_OWNERS_COUNT : this.#replicas;
+    const unanswered = new Set<number>();
     const firstOwners = unlessHeld ? ownersOf(ring, keys, 1) : undefined;
     const outdated = new Set<number>();
     const held = new Set<number>();
@@ -182,13 +188,15 @@ export class DirectoryClient {
       if (answer === undefined) this.#onOwed(ownerId, pick(keys, request), false);
       request.forEach((i, j) => {
         const code = answer?.taken[j];
+        if (byOthers && code === undefined) unanswered.add(i);
         const isFirst = ring.nodes[firstOwners?.[i] as number] === ownerId;
-        if (code === Taken.taken && (countsOwn || ownerId !== this.#nodeId)) codes[i] = Taken.taken;
+        if (code === Taken.taken && (!byOthers || ownerId !== this.#nodeId)) codes[i] = Taken.taken;
         else if (code === Taken.outdated) outdated.add(i);
         else if (code === Taken.held && isFirst) held.add(i);
         else if (code === Taken.held) addTo(leftOut, ownerId, i);
       });
     });
+    for (const i of unanswered) codes[i] = Taken.refused;
     for (const i of outdated) codes[i] = Taken.outdated;
     await this.#settleHeld({ keys, columns, codes, outdated, held, leftOut });
     return codes;

@@ -44,6 +44,7 @@ export function promoterOf(disk: DiskStore, pool: PublishedPool, pages: PageStor
   return new Promoter({
     disk,
     pool,
+    confirm: (keys) => pages.statements.confirm(keys),
     announce: (keys) => pages.statements.announcePromoted(keys),
     locationsOf: (keys) => pages.statements.poolLocationsOf(keys),
     clock: env.clock,

@@ -27,6 +27,7 @@ import type { Promoter } from '../store/promoter.js';
 import { RemoteCopies } from '../store/remote-copies.js';
 import { WantedPages } from '../store/wanted-pages.js';
 import { type DiskListeners, diskTierOf, openDisk, promoterOf } from './disk-wiring.js';
+import { earlierPages } from './earlier-pages.js';
 import { NodeReporting } from './node-reporting.js';
 import { NodeRuntime } from './node-runtime.js';
 import { packageVersion } from './package-version.js';
@@ -179,8 +180,6 @@ export class MeshCacheStore {
       stamps: env.random,
       onEvict: (keys) => pages.forget(keys),
     });
-    // Also when the date was set back since: what is set from now on is newer than what lies on the disk.
-    runtime.versions.see(disk?.newestVersion ?? 0);
     const wanted = new WantedPages();
     const storeParts: PageStoreParts = {
       pool,
@@ -191,7 +190,7 @@ export class MeshCacheStore {
       endpointOf: (location) => runtime.dataEndpointOf(location),
       versions: runtime.versions,
       deleteEverywhere: (keys, version) => runtime.drops.deleteEverywhere(keys, version),
-      isAnnounced: () => runtime.drops.isAnnounced,
+      isSettled: earlierPages(runtime, disk),
       keepsDuplicates: config.keepDuplicates,
       onRemoteHits(owner, keys) {
         runtime.notices.touched(owner, keys);

@@ -101,7 +101,7 @@ export class NodeDirectory {
 
   /** Every owner has answered the statements of what this node has, and what they know to be outdated is dropped. */
   get isAnnounced(): boolean {
-    return this.#announcer.isComplete;
+    return !this.client.isSilent && this.#announcer.isComplete;
   }
 
   /** Answers for the own shard. */

@@ -166,13 +166,16 @@ export class DiskTier implements Backlog {
     for (const [i, page] of this.#pool.peekBatch(keys).entries()) if (page) this.#disk.renew(keys[i] as string, page);
   }
 
-  /** Removes everything; returns the keys of what was written. A crash cannot bring it back once it resolves. */
-  async clear(): Promise<string[]> {
+  /** Removes everything; returns the keys of what was written. */
+  clear(): string[] {
     this.#paced?.cleared();
     for (const key of [...this.#waiting.keys()]) this.#endWait(key);
-    const keys = this.#disk.clear();
-    await this.#disk.removalsWritten();
-    return keys;
+    return this.#disk.clear();
+  }
+
+  /** Resolves when a crash cannot bring back what has been removed. */
+  removalsWritten(): Promise<void> {
+    return this.#disk.removalsWritten();
   }
 
   /** Writes what waits, here and in the queue, each within a deadline. Afterwards nothing here touches the pool. */

@@ -13,8 +13,8 @@ export interface PageStatementsParts {
   readonly disk?: DiskTier | undefined;
   readonly directory: Pick<DirectoryClient, 'state' | 'delete'>;
   readonly versions: HybridClock;
-  /** Owners have answered what of all that this node has is outdated, and it is dropped. */
-  readonly isAnnounced: () => boolean;
+  /** What is here since before this start is as good as everything else: all others have said what they know of it. */
+  readonly isSettled: () => boolean;
   /** Computed pages are kept here although another node has them. */
   readonly keepsDuplicates: boolean;
   /** Told which pages may have left the pool. */
@@ -81,7 +81,7 @@ export class PageStatements {
     return refused;
   }
 
-  /** What this node had under these keys is gone, and so are the copies of it. */
+  /** What this node had under these keys has just gone, and so do the copies of it. */
   async retract(keys: readonly string[]): Promise<void> {
     for (const key of keys) this.#unannounced.delete(key);
     await this.#parts.directory.delete(keys, undefined, { withCopies: true });
@@ -147,11 +147,10 @@ export class PageStatements {
 
   /**
    * Which of the pages are still good, as far as can be known: what lies here since before this start may have been overwritten or deleted
-   * while the node was away. Until all of it has been announced it is stated first, and is good when another node, if there is any, takes it
-   * as an owner of the directory.
+   * while the node was away. Until all that is settled it is stated first, and is good when other nodes take it as owners of the directory.
    */
   async confirm(keys: readonly string[]): Promise<boolean[]> {
-    if (this.#parts.isAnnounced()) return keys.map(() => true);
+    if (this.#parts.isSettled()) return keys.map(() => true);
     const entries = new Map<string, DataLocation>();
     this.locationsOf(keys).forEach((location, i) => {
       if (location !== null && location.version < this.#startVersion) entries.set(keys[i] as string, location);

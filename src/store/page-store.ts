@@ -36,8 +36,8 @@ export interface PageStoreParts {
   readonly versions: HybridClock;
   /** Makes every node drop these pages where they are older than the version; true where all have. */
   readonly deleteEverywhere: (keys: readonly string[], version: number) => Promise<boolean[]>;
-  /** Owners of the directory have answered what of all that this node has is outdated. */
-  readonly isAnnounced: () => boolean;
+  /** What is here since before this start is as good as everything else: all others have said what they know of it. */
+  readonly isSettled: () => boolean;
   /** Computed pages are kept here although another node has them. */
   readonly keepsDuplicates: boolean;
   readonly transport: Transport;
@@ -229,9 +229,9 @@ export class PageStore {
     const { pool, disk, onGone } = this.#parts;
     const inPool = pool.clear();
     onGone?.(inPool);
-    const onDisk = disk?.clear();
-    await this.#statements.retract(inPool);
-    await this.#statements.retract((await onDisk) ?? []);
+    const keys = [...new Set([...inPool, ...(disk?.clear() ?? [])])];
+    // Before anything is waited for: what is set meanwhile must not be taken back with it.
+    await Promise.all([this.#statements.retract(keys), disk?.removalsWritten()]);
   }
 
   /** Makes every node drop these pages. True: none can read the page any more. */
@@ -393,8 +393,9 @@ export class PageStore {
     results: boolean[],
   ): Promise<void> {
     const { disk, clock, metrics } = this.#parts;
+    if (disk === undefined) return;
     const isGood = await this.#statements.confirm(wanted.map((i) => keys[i] as string));
-    if (disk === undefined || this.#closed) return;
+    if (this.#closed) return;
     const startMs = clock.nowMs();
     const good = wanted.filter((_, j) => isGood[j]);
     const isHere = disk.hasBatch(good.map((i) => keys[i] as string));

@@ -41,6 +41,8 @@ export interface PromoterParts {
   readonly pool: Pick<PublishedPool, 'capacity' | 'peekBatch' | 'fillPages' | 'lease' | 'unlease'>;
   /** Announces pages of the pool in the directory; nobody waits for it. */
   readonly announce: (keys: readonly string[]) => Promise<void>;
+  /** Which pages of the disk are good, as far as can be known; the others are not brought. */
+  readonly confirm: (keys: readonly string[]) => Promise<boolean[]>;
   /** Of those that are in the pool; null for the others. */
   readonly locationsOf: (keys: readonly string[]) => (DataLocation | null)[];
   readonly clock: Clock;
@@ -105,12 +107,14 @@ export class Promoter {
    */
   async promote(reader: string, keys: readonly string[]): Promise<PromoteOutcome[]> {
     const untilMs = this.#parts.clock.nowMs() + PROMOTE_ANSWER_MAX_MS;
-    const distinct = [...new Set(keys)];
+    const all = [...new Set(keys)];
+    const isGood = await this.#parts.confirm(all);
+    const distinct = all.filter((_, i) => isGood[i]);
     let taken = this.#take(reader, distinct, !this.#roomTurns.isTaken);
     if (taken.isStuck) taken = await this.#roomTurns.run(() => this.#takeWhenRoom(reader, distinct, untilMs));
     await this.#arrived(taken, untilMs);
     const outcomes = this.#answer(reader, distinct, taken);
-    return keys.map((key) => outcomes.get(key) as PromoteOutcome);
+    return keys.map((key) => outcomes.get(key) ?? 'absent');
   }
 
   /** `reader` has read these, as often as it says so. */

@@ -13,6 +13,7 @@ import { HostRegion } from '../memory/host-region.js';
 import { PageCopies } from '../memory/page-copies.js';
 import { nativeCopyThreads } from '../pool/copy-threads.js';
 import type { PageBytes, PageOrigin, PublishedPool } from '../pool/published-pool.js';
+import type { DiskTier } from './disk-tier.js';
 import { slicesOf } from './page-slices.js';
 import type { PageStatements } from './page-statements.js';
 import type { CallerPage, PageStore } from './page-store.js';
@@ -24,6 +25,7 @@ export type CopyReason = 'handover' | 'hot';
 export type RemoteCopiesParts = Omit<RemoteReadsParts, 'directory'> & {
   readonly directory: Pick<DirectoryClient, 'find' | 'get' | 'discard'>;
   readonly pool: Pick<PublishedPool, 'capacity' | 'hasBatch' | 'fillPages' | 'unlease' | 'remove'>;
+  readonly disk?: Pick<DiskTier, 'removeOlder'> | undefined;
   readonly pages: Pick<PageStore, 'forget'> & {
     readonly statements: Pick<PageStatements, 'announcePromoted' | 'isVoid'>;
   };
@@ -166,6 +168,11 @@ export class RemoteCopies {
         [...origins.values()],
       );
       if (this.#isClosed) return 0;
+      await this.#removeOlder(
+        keys,
+        origins,
+        read.filter((_, j) => isCopied[j] === true),
+      );
       const copied = read.filter((_, j) => isCopied[j] === true).map((i) => batch[i] as Wanted);
       for (const { key, length } of copied) this.#add(key, length);
       await pages.statements.announcePromoted(copied.map(({ key }) => key));
@@ -198,6 +205,20 @@ export class RemoteCopies {
     const leases = await pool.fillPages(keys, lengths, fill, origins);
     pool.unlease(leases.filter((lease) => lease !== null));
     return leases.map((lease, i) => lease !== null && isVacant[i] === true);
+  }
+
+  /** What the own disk has had of these named pages since before they were set elsewhere must not come up when the copy has gone. */
+  async #removeOlder(
+    keys: readonly string[],
+    origins: ReadonlyMap<number, PageOrigin>,
+    copied: readonly number[],
+  ): Promise<void> {
+    const named = copied.filter((i) => origins.get(i)?.kind === 'named');
+    if (named.length === 0) return;
+    await this.#parts.disk?.removeOlder(
+      named.map((i) => keys[i] as string),
+      named.map((i) => origins.get(i)?.version ?? 0),
+    );
   }
 
   #add(key: string, length: number): void {

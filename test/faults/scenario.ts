@@ -250,6 +250,7 @@ class Scenario {
       nameOf: keyName,
     });
     let count = 0;
+    const troubled = new Set<number>();
     for (const event of orderEvents(folder)) {
       if (event.kind !== 'read') continue;
       count++;
@@ -257,11 +258,14 @@ class Scenario {
       if (problem === undefined) continue;
       const kind = problem.rule === 'freed' ? 'freed' : 'order';
       this.#violated({ kind, node: event.node, detail: problem.detail });
+      troubled.add(event.key);
     }
     for (const [key, contents] of disagreements(orderEvents(folder), readAgainMs)) {
       const detail = `in the end, nodes read different contents of ${keyName(key)}: ${[...contents].join(', ')}`;
       this.#violated({ kind: 'order', node: 0, detail });
+      troubled.add(key);
     }
+    for (const event of orderEvents(folder)) if (troubled.has(event.key)) this.#log('event', event);
     return count;
   }
 

@@ -243,6 +243,24 @@ test('one content: a computed page of another length takes the place of the olde
   t.regex(samples.join('\n'), /meshcache_directory_length_conflicts_total\{[^}]*\} [1-9]/);
 });
 
+// Cause: what the disk had was taken back from the directory when it was off the disk, and with it what had been set since: it was in the
+// pool, and no other node found it, nor was it told of newer contents.
+test('one content: what is set while clear is under way is found by all, and overwritten by others', async (t) => {
+  const port = await freePort();
+  const a = await createStore(port, { disk_enabled: true, disk_path: folder(t), disk_size: '64mb' });
+  const b = await createStore(port);
+  t.teardown(() => Promise.all([a.close(), b.close()]));
+  await until(() => a.stats().members === 2 && b.stats().members === 2);
+  await setAll(a, (i) => content(i, PAGE));
+  await until(() => (a.stats().disk?.entries ?? 0) === KEYS.length);
+  const clearing = a.clear();
+  await setAll(a, (i) => content(1000 + i, PAGE));
+  await clearing;
+  t.deepEqual(await wrongKeys(b, (i) => content(1000 + i, PAGE)), []);
+  await setAll(b, (i) => content(2000 + i, PAGE));
+  t.deepEqual(await wrongKeys(a, (i) => content(2000 + i, PAGE)), []);
+});
+
 test('one content: delete takes entries away from every pool, disk and shard, whoever calls it', async (t) => {
   const port = await freePort();
   const disk = { disk_enabled: true, disk_path: folder(t), disk_size: '64mb' };

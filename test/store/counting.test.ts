@@ -54,7 +54,7 @@ async function bench(t: ExecutionContext, overrides: Partial<PageStoreParts> = {
     onRemoteFailures() {},
     versions: new HybridClock(patientClock),
     deleteEverywhere: async (keys) => keys.map(() => true),
-    isAnnounced: () => true,
+    isSettled: () => true,
     keepsDuplicates: false,
     identity: { nodeId: 'self', incarnation: 1, dataEndpoint: '127.0.0.1:1' },
     verifyReads: true,

@@ -16,6 +16,8 @@ export interface OwnerOptions extends PublishedPoolOptions {
   readonly nodeId?: string;
   readonly poolPages: number;
   readonly diskPages: number;
+  /** Default: all are. */
+  readonly isGood?: (key: string) => boolean;
   readonly pageBytes?: number;
 }
 
@@ -32,6 +34,7 @@ export async function newOwner(t: ExecutionContext, options: OwnerOptions) {
   const promoter = new Promoter({
     disk,
     pool,
+    confirm: async (some) => some.map((key) => options.isGood?.(key) ?? true),
     announce: async (some) => {
       announced.push(...some);
     },

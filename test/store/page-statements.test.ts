@@ -9,7 +9,7 @@ import { PageStatements } from '../../src/store/page-statements.js';
 import { content } from '../support.js';
 
 /** A pool and its statements, to which the directory says what `answer` is. */
-function newStatements(t: ExecutionContext, answer: number, isAnnounced = false) {
+function newStatements(t: ExecutionContext, answer: number, isSettled = false) {
   const region = HostRegion.allocate(1 << 16);
   const pool = new PublishedPool(region.addr, region.length, 1);
   t.teardown(() => {
@@ -28,7 +28,7 @@ function newStatements(t: ExecutionContext, answer: number, isAnnounced = false)
       async delete() {},
     },
     versions,
-    isAnnounced: () => isAnnounced,
+    isSettled: () => isSettled,
     keepsDuplicates: false,
     identity: { nodeId: 'self', incarnation: 1, dataEndpoint: '' },
     metrics: noMetrics,
@@ -69,7 +69,7 @@ for (const [name, answer, isGood] of [
   });
 }
 
-test('page statements: when everything has been announced, no page is uncertain', async (t) => {
+test('page statements: when all others have said what they know, no page is uncertain', async (t) => {
   const { pool, statements, stated } = newStatements(t, Taken.refused, true);
   pool.publishBatch(['before'], [{ views: [content(1, 100)], length: 100 }], {
     version: 7,

@@ -18,6 +18,12 @@ test('promoter: pages come from disk into the pool, byte for byte, and are annou
   t.deepEqual([...disk.reads.values()], [1, 1, 1, 1], 'what is in the pool is not read again');
 });
 
+test('promoter: what may be out of date is absent, and is not brought', async (t) => {
+  const { promoter, pool, keys } = await newOwner(t, { poolPages: 8, diskPages: 4, isGood: (key) => key !== 'k2' });
+  t.is(summary(await promoter.promote('reader', keys)), 'pp-p');
+  t.deepEqual(pool.keys().toSorted(), ['k0', 'k1', 'k3']);
+});
+
 test('promoter: eight readers at once make the disk read each page once', async (t) => {
   const { promoter, keys, disk, readAt } = await newOwner(t, { poolPages: 64, diskPages: 16 });
   const { gate, open } = closedGate();
