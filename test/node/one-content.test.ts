@@ -5,6 +5,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
+import type { Clock } from '../../src/base/clock.js';
 import type { MeshCacheStore } from '../../src/node/meshcache-store.js';
 import { patientClock } from '../patient-clock.js';
 import { content, freePort, until } from '../support.js';
@@ -68,6 +69,25 @@ for (const [what, first, second] of [
   });
 }
 
+/** A node that has set all keys and has them on its disk, and has left; `start` starts it again. Beside it `b`, which stays. */
+async function diskOfBefore(t: ExecutionContext, bytesOf: (i: number) => Uint8Array) {
+  const port = await freePort();
+  const b = await createStore(port);
+  const disk = { disk_enabled: true, disk_path: folder(t), disk_size: '64mb', node_id: 'a' };
+  let a = await createStore(port, disk);
+  t.teardown(() => Promise.all([a.close(), b.close()]));
+  await until(() => b.stats().members === 2);
+  await setAll(a, bytesOf);
+  await until(() => (a.stats().disk?.entries ?? 0) === KEYS.length);
+  await a.close();
+  await until(() => b.stats().members === 1);
+  const start = async (clock?: Clock): Promise<MeshCacheStore> => {
+    a = await createStore(port, disk, clock);
+    return a;
+  };
+  return { b, start };
+}
+
 // Cause: the length was asked for, and had changed when the page was read: a copy of the wrong length was a miss.
 test('one content: a get without a size finds a page whose length changes all the time', async (t) => {
   const [a, b, c] = await cluster(t);
@@ -119,20 +139,10 @@ test('one content: what was overwritten elsewhere is on no disk either, and does
 });
 
 test('one content: what a disk has kept from an earlier start does not win over what was set meanwhile', async (t) => {
-  const port = await freePort();
-  const b = await createStore(port);
-  const disk = { disk_enabled: true, disk_path: folder(t), disk_size: '64mb', node_id: 'a' };
-  let a = await createStore(port, disk);
-  t.teardown(() => Promise.all([a.close(), b.close()]));
-  await until(() => b.stats().members === 2);
-  const old = (i: number) => content(i, PAGE);
+  const { b, start } = await diskOfBefore(t, (i) => content(i, PAGE));
   const young = (i: number) => content(1000 + i, 2 * PAGE);
-  await setAll(a, old);
-  await until(() => (a.stats().disk?.entries ?? 0) === KEYS.length);
-  await a.close();
-  await until(() => b.stats().members === 1);
   await setAll(b, young);
-  a = await createStore(port, disk);
+  const a = await start();
   await until(() => a.stats().members === 2 && b.stats().members === 2);
   t.deepEqual(await wrongKeys(b, young), []);
   // It learns that they are outdated when it announces them.
@@ -147,22 +157,13 @@ for (const [date, setBackMs] of [
   ['is set back by an hour', 3_600_000],
 ] as const) {
   test(`one content: a disk of an earlier start is not read before its pages are known to be good; the date ${date}`, async (t) => {
-    const port = await freePort();
-    const b = await createStore(port);
-    const disk = { disk_enabled: true, disk_path: folder(t), disk_size: '64mb', node_id: 'a' };
-    let a = await createStore(port, disk);
-    t.teardown(() => Promise.all([a.close(), b.close()]));
-    await until(() => b.stats().members === 2);
     const old = (i: number) => content(i, PAGE);
     const young = (i: number) => content(1000 + i, PAGE);
-    await setAll(a, old);
-    await until(() => (a.stats().disk?.entries ?? 0) === KEYS.length);
-    await a.close();
-    await until(() => b.stats().members === 1);
+    const { b, start } = await diskOfBefore(t, old);
     // Every second key: the others are as good as before.
     const isNew = (i: number) => i % 2 === 0;
     for (const [i, key] of KEYS.entries()) if (isNew(i)) t.true(await b.set(key, young(i)));
-    a = await createStore(port, disk, { ...patientClock, wallMs: () => patientClock.wallMs() - setBackMs });
+    const a = await start({ ...patientClock, wallMs: () => patientClock.wallMs() - setBackMs });
     const into = KEYS.map(() => new Uint8Array(PAGE));
     const isRead = await Promise.all(KEYS.map((key, i) => a.get(key, into[i] as Uint8Array)));
     const stale = KEYS.filter((_, i) => isRead[i] && isNew(i) && Buffer.compare(into[i] as Uint8Array, young(i)) !== 0);
