@@ -82,9 +82,9 @@ export type {
   NodeReport,
   NodeView,
 } from './metrics/node-report.js';
+export { keyEncoderFor } from './node/key-namespace.js';
 export { MeshCacheStore } from './node/meshcache-store.js';
 export { NodeRuntime, type NodeRuntimeOptions } from './node/node-runtime.js';
-export { keyEncoderFor } from './node/store-namespace.js';
 export type { StoreStats } from './node/store-stats.js';
 export type { Fill } from './pool/page-fills.js';
 export {

@@ -130,6 +130,21 @@ export const COUNTERS: Readonly<Record<string, CounterFamily>> = {
     help: 'Times that a port was closed for a moment, because strangers opened more connections than there is time to refuse',
     series: each('plane', ['rpc', 'data']),
   },
+  meshcache_client_requests_total: { help: 'Requests of attached processes, by client name', series: [] },
+  meshcache_client_errors_total: {
+    help: 'Requests of attached processes that were refused or have failed, by client name and reason',
+    series: [],
+  },
+  meshcache_client_reads_total: { help: 'Pages that attached processes asked for, by client name and result', series: [] },
+  meshcache_client_read_bytes_total: {
+    help: 'Bytes of pages that attached processes have read, by client name and way: into their memory, by staging memory, on the socket',
+    series: [],
+  },
+  meshcache_client_writes_total: { help: 'Pages that attached processes have set, by client name', series: [] },
+  meshcache_client_written_bytes_total: {
+    help: 'Bytes of pages that attached processes have set, by client name and way',
+    series: [],
+  },
   meshcache_transport_serving_restarts_total: {
     help: 'Times that the serving thread was started again',
     series: ALONE,
@@ -144,6 +159,11 @@ const OTHER_HELP: Readonly<Record<string, string>> = {
   meshcache_members: 'Live nodes that this node knows, itself included',
   meshcache_discovery_reachable: '1 while a discovery master answers, else 0',
   meshcache_discovery_head: '1 while this node runs a discovery master, else 0',
+
+  meshcache_clients: 'Processes that are attached to this node',
+  meshcache_clients_refused_total: 'Connections to the client socket, and descriptors, that were turned away',
+  meshcache_client_mapped_bytes: 'Bytes of memory of attached processes that this node has mapped, staging memory included',
+  meshcache_client_requests_in_flight: 'Requests of attached processes that have not been answered',
 
   meshcache_pool_used_bytes: 'Bytes of the pool that hold pages',
   meshcache_pool_capacity_bytes: 'Bytes of the pool',

@@ -6,6 +6,7 @@ import type { Logger } from '../base/log.js';
 import type { DirectoryClient } from '../directory/client.js';
 import { HostRegion } from '../memory/host-region.js';
 import type { Metrics } from '../metrics/metrics.js';
+import type { PageBytes } from '../pool/page-batch.js';
 import { reportPool } from '../pool/pool-metrics.js';
 import type { PageOrigin, PublishedPage, PublishedPool } from '../pool/published-pool.js';
 import type { LocalRange, Transport } from '../transport/transport.js';
@@ -18,11 +19,8 @@ import { type Promotions, type RemoteRead, RemoteReads } from './remote-reads.js
 import { countNotPublished, countSkippedWrites } from './skipped-writes.js';
 
 /** A page in the caller's memory: the pieces in which it lies, in order, as addresses and as bytes. */
-export interface CallerPage {
+export interface CallerPage extends PageBytes {
   readonly ranges: readonly LocalRange[];
-  readonly views: readonly Uint8Array[];
-  /** Bytes in all pieces together. */
-  readonly length: number;
 }
 
 export interface PageStoreParts {
@@ -180,6 +178,15 @@ export class PageStore {
    * looked for again, for READ_AGAIN_WITHIN_MS at most.
    */
   async getCopy(key: string): Promise<Uint8Array | null> {
+    const copy = await this.getCopyWithin(key, { maxBytes: PAGE_MAX_BYTES });
+    return copy === 'too-large' ? null : copy;
+  }
+
+  /** The same of a page of at most so many bytes. */
+  async getCopyWithin(
+    key: string,
+    { maxBytes }: { readonly maxBytes: number },
+  ): Promise<Uint8Array | 'too-large' | null> {
     this.#checkOpen();
     const { clock } = this.#parts;
     const untilMs = clock.nowMs() + READ_AGAIN_WITHIN_MS;
@@ -187,6 +194,7 @@ export class PageStore {
     for (let attempt = 0; attempt < COPY_ATTEMPTS_MAX_COUNT && clock.nowMs() <= untilMs; attempt++) {
       const location = await this.#locate(key);
       if (location === null || this.#closed || (before && isSameStatement(location, before))) return null;
+      if (location.length > maxBytes) return 'too-large';
       const copy = new Uint8Array(location.length);
       const region = HostRegion.wrap(copy);
       const page = { ranges: [{ addr: region.addr, length: copy.length }], views: region.views(), length: copy.length };
@@ -223,15 +231,17 @@ export class PageStore {
     return here;
   }
 
-  /** Drops what this node published. */
-  async clear(): Promise<void> {
+  /** Drops what this node published; given prefixes, only what is under keys that begin with one of them. */
+  async clear(prefixes?: readonly string[]): Promise<void> {
     this.#checkOpen();
     const { pool, disk, onGone } = this.#parts;
-    const inPool = pool.clear();
+    const isWanted = (key: string): boolean => prefixes?.some((prefix) => key.startsWith(prefix)) !== false;
+    const inPool = prefixes === undefined ? pool.clear() : pool.keys().filter(isWanted);
+    if (prefixes !== undefined) for (const key of inPool) pool.remove(key);
     onGone?.(inPool);
-    const keys = [...new Set([...inPool, ...(disk?.clear() ?? [])])];
+    const onDisk = (prefixes === undefined ? disk?.clear() : disk?.clearWhere(isWanted)) ?? [];
     // Before anything is waited for: what is set meanwhile must not be taken back with it.
-    await Promise.all([this.#statements.retract(keys), disk?.removalsWritten()]);
+    await Promise.all([this.#statements.retract([...new Set([...inPool, ...onDisk])]), disk?.removalsWritten()]);
   }
 
   /** Makes every node drop these pages. True: none can read the page any more. */
