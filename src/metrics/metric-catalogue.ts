@@ -135,7 +135,10 @@ export const COUNTERS: Readonly<Record<string, CounterFamily>> = {
     help: 'Requests of attached processes that were refused or have failed, by client name and reason',
     series: [],
   },
-  meshcache_client_reads_total: { help: 'Pages that attached processes asked for, by client name and result', series: [] },
+  meshcache_client_reads_total: {
+    help: 'Pages that attached processes asked for, by client name and result',
+    series: [],
+  },
   meshcache_client_read_bytes_total: {
     help: 'Bytes of pages that attached processes have read, by client name and way: into their memory, by staging memory, on the socket',
     series: [],
@@ -162,7 +165,8 @@ const OTHER_HELP: Readonly<Record<string, string>> = {
 
   meshcache_clients: 'Processes that are attached to this node',
   meshcache_clients_refused_total: 'Connections to the client socket, and descriptors, that were turned away',
-  meshcache_client_mapped_bytes: 'Bytes of memory of attached processes that this node has mapped, staging memory included',
+  meshcache_client_mapped_bytes:
+    'Bytes of memory of attached processes that this node has mapped, staging memory included',
   meshcache_client_requests_in_flight: 'Requests of attached processes that have not been answered',
 
   meshcache_pool_used_bytes: 'Bytes of the pool that hold pages',
