@@ -124,6 +124,11 @@ export const READ_IN_FLIGHT_MAX_BYTES = 64 * MIB;
 /** A data connection that delivers nothing for this long while something is due is given up. */
 export const READ_STALL_TIMEOUT_MS = 3_000;
 export const READ_CONNECT_TIMEOUT_MS = 1_000;
+/**
+ * An aborted read whose memory is next to be received into waits so long for more bytes of its peer; then the connection is closed,
+ * so that none can come.
+ */
+export const READ_ABORT_GRACE_MS = 100;
 export const READ_RETRY_AFTER_MS = 1_000;
 /** After so long a page that could not be read is not looked for on other nodes any more. */
 export const READ_AGAIN_WITHIN_MS = 5_000;
@@ -436,6 +441,7 @@ relation(
   READ_CONNECT_TIMEOUT_MS + READ_STALL_TIMEOUT_MS < READ_AGAIN_WITHIN_MS,
   'a peer that stalls leaves time for another',
 );
+relation(READ_ABORT_GRACE_MS < READ_STALL_TIMEOUT_MS, 'an aborted read ends before its peer counts as stalled');
 relation(READ_RETRY_AFTER_MS <= RDMA_RETRY_MAX_MS, 'the pause after a failed connection may grow');
 relation(PROMOTE_ROUND_MAX_KEYS <= DIRECTORY_REQUEST_MAX_KEYS, 'the keys to promote fit in a request');
 relation(WANTED_PAGES_MAX_CHARACTERS * 3 <= CALL_MAX_KEY_BYTES, 'the keys of wanted pages fit in a call');
