@@ -135,7 +135,7 @@ export class ClientServer {
         `configuration key "client_socket": ${path} is there and is no socket; choose another path`,
       );
     }
-    if (await isAnswering(path, this.#parts.env.network)) {
+    if (await isAnswering(path, this.#parts.env)) {
       throw new ConfigError(
         `configuration key "client_socket": another node serves clients at ${path}; choose another path, or end that node`,
       );
