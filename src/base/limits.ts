@@ -70,6 +70,8 @@ export const CLIENT_REGIONS_MAX_COUNT = 64;
 /** Staging memory of one client, and of all. */
 export const CLIENT_STAGING_MAX_BYTES = 256 * MIB;
 export const CLIENTS_STAGING_MAX_BYTES = 4 * GIB;
+/** What one request moves of a client's files that cannot be mapped: so much memory of the node's own it takes. */
+export const CLIENT_FILE_COPIES_MAX_BYTES = 256 * MIB;
 /** What a request without a deadline has, and the longest that is granted. */
 export const CLIENT_DEADLINE_MS = 30_000;
 export const CLIENT_HANDSHAKE_TIMEOUT_MS = 5_000;

@@ -5,7 +5,7 @@ import { HostRegion } from '../memory/host-region.js';
 import { prefixLength } from '../store/hybrid.js';
 import type { CallerPage } from '../store/page-store.js';
 import { type ClientNamespace, statOf } from './client-namespace.js';
-import { type ClientRegions, type HeldPages, RequestError } from './client-regions.js';
+import type { ClientRegions, HeldPages } from './client-regions.js';
 import type { ClientCounts, ClientWay } from './client-stats.js';
 import {
   type BytesResult,
@@ -23,6 +23,7 @@ import {
   STAGING_REGION,
   Status,
 } from './messages.js';
+import { RequestError } from './request-error.js';
 
 export interface ClientRequestsParts {
   readonly namespace: ClientNamespace;
@@ -101,9 +102,12 @@ export class ClientRequests {
     const { namespace, regions, counts } = this.#parts;
     const request = decodeRegionRequest(body, CLIENT_REQUEST_MAX_KEYS);
     const held = regions.hold(request, 'write');
-    const results = await released(held, () =>
-      namespace.pages.get(request.keys, held.pages, { pool: request.pool, signal }),
-    );
+    const { keys, pool } = request;
+    const results = await released(held, async () => {
+      const read = await namespace.pages.get(keys, held.pages, { pool, signal });
+      await held.store(read);
+      return read;
+    });
     counts.read(wayOf(request), held.pages, results);
     return flagsOf(results);
   }
@@ -113,7 +117,10 @@ export class ClientRequests {
     const request = decodeRegionRequest(body, CLIENT_REQUEST_MAX_KEYS);
     const held = regions.hold(request, 'read');
     const { keys, pool, isNamed } = request;
-    const results = await released(held, () => namespace.pages.set(keys, held.pages, { pool, isNamed }));
+    const results = await released(held, async () => {
+      await held.load();
+      return namespace.pages.set(keys, held.pages, { pool, isNamed });
+    });
     counts.written(wayOf(request), held.pages, results);
     return flagsOf(results);
   }
