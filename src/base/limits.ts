@@ -70,6 +70,14 @@ export const CLIENT_REGIONS_MAX_COUNT = 64;
 /** Staging memory of one client, and of all. */
 export const CLIENT_STAGING_MAX_BYTES = 256 * MIB;
 export const CLIENTS_STAGING_MAX_BYTES = 4 * GIB;
+/** A client in TypeScript: of a call; of attaching; what an answer may be later than its deadline; pauses before it attaches again. */
+export const CLIENT_TIMEOUT_MS = 5_000;
+export const CLIENT_CONNECT_TIMEOUT_MS = 1_000;
+export const CLIENT_ANSWER_GRACE_MS = 100;
+export const CLIENT_RECONNECT_MIN_MS = 50;
+export const CLIENT_RECONNECT_MAX_MS = 2_000;
+/** Pages that it sends or asks for in one request on the socket, unless a single one is larger. */
+export const BYTES_REQUEST_TARGET_BYTES = 16 * MIB;
 /** What one request moves of a client's files that cannot be mapped: so much memory of the node's own it takes. */
 export const CLIENT_FILE_COPIES_MAX_BYTES = 256 * MIB;
 /** What a request without a deadline has, and the longest that is granted. */

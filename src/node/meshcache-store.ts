@@ -16,10 +16,11 @@ import type { Promoter } from '../store/promoter.js';
 import { RemoteCopies } from '../store/remote-copies.js';
 import { StoreNamespace } from '../store/store-namespace.js';
 import { WantedPages } from '../store/wanted-pages.js';
+import { wholeNamespace } from '../store/whole-namespace.js';
 import { openClientSocket } from './client-wiring.js';
 import { type DiskListeners, diskTierOf, openDisk, promoterOf } from './disk-wiring.js';
 import { earlierPages } from './earlier-pages.js';
-import { encoderOf, modelPartOf, namespaceOf } from './key-namespace.js';
+import { encoderOf, modelPartOf } from './key-namespace.js';
 import { NodeReporting } from './node-reporting.js';
 import { NodeRuntime } from './node-runtime.js';
 import { packageVersion } from './package-version.js';
@@ -255,7 +256,7 @@ export class MeshCacheStore extends StoreNamespace {
    * cannot be.
    */
   namespace(namespace: Partial<KeyNamespace>): StoreNamespace {
-    const pages = new StoredPages(this.#pages, new KeyEncoder(namespaceOf(namespace)));
+    const pages = new StoredPages(this.#pages, new KeyEncoder(wholeNamespace(namespace)));
     const { metrics } = this;
     return new StoreNamespace({
       namespacePages: pages,
