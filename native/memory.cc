@@ -183,9 +183,7 @@ void Mapping::give_back() const {
   if (fd_ < 0) return;
   given_back_ = true;
   // Where there is no memory for that, the file stays mapped for as long as somebody holds the mapping.
-  constexpr int kKind = MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
-  const void* at = mmap(begin_, mapped_bytes_, PROT_READ | PROT_WRITE, kKind, -1, 0);
-  if (at != MAP_FAILED) keep_to_this_process(begin_, mapped_bytes_);
+  if (map_zero_pages(address_of(*this), mapped_bytes_)) keep_to_this_process(begin_, mapped_bytes_);
   close(fd_);
   fd_ = -1;
 }
