@@ -5,12 +5,13 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, cast, get_args
 
 #: A storage call that lasts this long stalls SGLang's control threads, which it joins for 10 s.
 TIMEOUT_BELOW_SECONDS = 10.0
 
-MODES = ("auto", "direct", "staged", "bytes")
+Mode = Literal["auto", "direct", "staged", "bytes"]
+MODES: tuple[str, ...] = get_args(Mode)
 
 #: Keys that SGLang reads itself and may leave in the configuration.
 FRAMEWORK_KEYS = frozenset(
@@ -42,7 +43,7 @@ class Settings:
     #: Seconds that one call may last, waiting included.
     timeout: float = 5.0
     #: How pages are moved: "auto", "direct", "staged" or "bytes".
-    mode: str = "auto"
+    mode: Mode = "auto"
     #: Refuse to start without a node. Otherwise, everything is a miss until the node is there.
     required: bool = False
     #: May a node that has stopped answering be ended, when only that makes sure that it writes nothing any more?
@@ -102,9 +103,9 @@ def _timeout(value: Any) -> float:
     )
 
 
-def _mode(value: Any) -> str:
+def _mode(value: Any) -> Mode:
     if isinstance(value, str) and value in MODES:
-        return value
+        return cast(Mode, value)
     raise ValueError(f"extra config: mode must be one of {', '.join(MODES)}, got {value!r}")
 
 
