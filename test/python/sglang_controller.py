@@ -1,7 +1,7 @@
-"""Drives a backend with the calls of SGLang's cache controller: a thread that asks, one that reads, and one that stores.
+"""Drives a backend with the calls of SGLang's cache controller: threads that ask, read, and store.
 
-A thread of the real controller ends with the first exception and is never started again. Here it notes the exception, which fails the
-test. All contents follow from keys, so that every page that is said to have been read is compared byte by byte.
+A thread of the real controller ends with the first exception and is never started again. Here it notes the exception,
+which fails the test. All contents follow from keys: every page that is said to have been read is compared byte by byte.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ BATCH = 128
 class Engine:
     """One engine: host pools, a backend, and the controller's threads.
 
-    ``layout`` of the host pool: the first half of its pages is where pages are stored from, the second half is where they are read to.
+    Pages are stored from the first half of each host pool, and read into the second half.
     """
 
     def __init__(self, extra: dict[str, Any], *, pages: int, half: int = 1024, window: int = 4, **changes: Any) -> None:

@@ -64,9 +64,10 @@ class FakeClient:
         for key, page in zip(keys, pages):
             data, spans = self.pages.get(self._key(key, pool)), self._spans(page)
             results.append(data is not None and len(data) == sum(length for _, length in spans))
+            at = 0
             for address, length in spans if results[-1] else []:
-                ctypes.memmove(address, data[:length], length)
-                data = data[length:]
+                ctypes.memmove(address, (data or b"")[at : at + length], length)
+                at += length
         return self._cut(results)
 
     def set_from(

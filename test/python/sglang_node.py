@@ -18,6 +18,8 @@ COMMAND = os.path.join(ROOT, "build", "dist", "cli.js")
 #: A node is ready within this time on a machine that has much else to do.
 START_SECONDS = 60.0
 
+PORT_ATTEMPTS = 5
+
 
 @functools.lru_cache(maxsize=None)
 def missing() -> str | None:
@@ -46,7 +48,16 @@ class Node:
         self.discovery = discovery or free_port()
         self._pool = pool
         self._process: subprocess.Popen[bytes] | None = None
-        self.start()
+        for attempt in range(PORT_ATTEMPTS):
+            try:
+                self.start()
+                return
+            except RuntimeError:
+                # Somebody else may have taken the port meanwhile.
+                if discovery != 0 or attempt == PORT_ATTEMPTS - 1:
+                    self.remove()
+                    raise
+                self.discovery = free_port()
 
     def start(self) -> None:
         """Starts it, and waits until it is ready."""
@@ -63,7 +74,7 @@ class Node:
         while not self._answers():
             status = self._process.poll()
             if status is not None or time.monotonic() > end:
-                self.stop()
+                self.kill()
                 with open(os.path.join(self.folder, "log"), encoding="utf8", errors="replace") as log:
                     raise RuntimeError(f"the node did not start, status {status}: {log.read()}")
             time.sleep(0.05)
@@ -76,19 +87,29 @@ class Node:
                 return False
         return True
 
+    def freeze(self) -> None:
+        """Stops it without ending it."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Lets it go on, if it is still there."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(signal.SIGCONT)
+
+    def has_ended(self) -> bool:
+        """Is its process gone?"""
+        return self._process is None or self._process.poll() is not None
+
     def kill(self) -> None:
         """Ends it as a crash does."""
         if self._process is not None:
-            self._process.send_signal(signal.SIGKILL)
+            self._process.kill()
             self._process.wait()
             self._process = None
         self._log.close()
 
-    def stop(self) -> None:
-        """Ends it, without leaving anything."""
-        self.kill()
-
     def remove(self) -> None:
         """Ends it and removes its folder."""
-        self.stop()
+        self.kill()
         shutil.rmtree(self.folder, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""How the SGLang backend turns indices, transfers and tensors into requests, with a client in the test's own process."""
+"""How the SGLang backend turns indices, transfers and tensors into requests, with a client in the same process."""
 
 from __future__ import annotations
 
@@ -240,7 +240,7 @@ class ConversionTest(unittest.TestCase):
         self.assertIs(storage.set(keys[2], source[2]), True)
         self.assertIs(storage.exists(keys[2]), True)
         targets = [support.Tensor(192, shared=False) for _ in range(4)]
-        found = storage.batch_get(keys + ["missing"], targets)
+        found: Any = storage.batch_get(keys + ["missing"], targets)
         self.assertEqual([one is None for one in found], [False, False, False, True])
         self.assertIs(found[1], targets[1])
         self.assertEqual([bytes(one.memory) for one in targets[:3]], [support.content(key, 192) for key in keys])

@@ -184,6 +184,32 @@ class FaultsTest(unittest.TestCase):
     def serves(engine: Engine, keys: list[str]) -> bool:
         return bool(engine.store(keys).get() == engine.ask(keys).get() == engine.read(keys).get() == len(keys))
 
+    def test_a_frozen_node_writes_nothing_late(self) -> None:
+        """Slots are used again as soon as a read has returned, while the node is frozen, and after that."""
+        node = Node()
+        self.addCleanup(node.remove)
+        engine = Engine({"client_socket": node.client_socket, "timeout": 1}, pages=256)
+        self.addCleanup(engine.detach)
+        keys = support.page_keys("frozen", BATCH)
+        self.assertTrue(eventually(lambda: self.serves(engine, keys)))
+        backend, slots = engine.backend, range(256, 256 + BATCH)
+        node.freeze()
+        started = time.monotonic()
+        flags = backend.batch_get_v1(keys, engine.kv.indices(slots))
+        self.assertLess(time.monotonic() - started, 1 + GRACE_SECONDS)
+        for slot, flag in zip(slots, flags):
+            self.assertIs(flag, False)
+            engine.kv.write(slot, support.content(str(slot), engine.kv.page_bytes))
+        node.thaw()
+        self.assertEqual(backend.batch_get_v1(["missing"], engine.kv.indices([0])), [False])
+        self.assertTrue(eventually(node.has_ended), "the client may end a node that is frozen")
+        for slot in slots:
+            self.assertEqual(engine.kv.read(slot), support.content(str(slot), engine.kv.page_bytes))
+        node.kill()
+        node.start()
+        self.assertTrue(eventually(lambda: self.serves(engine, keys)))
+        self.assertEqual(engine.errors, [])
+
     def test_required(self) -> None:
         node = Node()
         self.addCleanup(node.remove)

@@ -16,7 +16,7 @@ REPEAT_SECONDS = 30.0
 
 
 class Complaints:
-    """Warnings that may come with every request: each kind is logged once in a while, with the count of those between."""
+    """Warnings that may come with every request: each kind is logged once in a while, with a count of the rest."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -51,7 +51,7 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 def guarded(fallback: Callable[..., Any]) -> Callable[[Method], Method]:
-    """A method that never raises. ``fallback`` takes its arguments and gives what stands for "nothing was found, nothing was done"."""
+    """A method that never raises. ``fallback`` takes its arguments and gives what says that nothing was found or done."""
 
     def wrap(method: Method) -> Method:
         @functools.wraps(method)

@@ -25,7 +25,10 @@ def window(keys: Any) -> int:
 
 
 def prefixes(flags: Sequence[bool], trailing: int) -> list[int]:
-    """Lengths of the prefixes that a pool can restore, ascending. ``trailing`` 0: it needs all pages of a prefix, else so many last ones."""
+    """Lengths of the prefixes that a pool can restore, ascending.
+
+    ``trailing`` is how many last pages of a prefix the pool needs; 0: all of its pages.
+    """
     if trailing == 0:
         return list(range(1, leading(flags) + 1))
     found: list[int] = []
@@ -38,6 +41,6 @@ def prefixes(flags: Sequence[bool], trailing: int) -> list[int]:
 
 
 def common(one: Sequence[int], other: Sequence[int]) -> list[int]:
-    """Prefixes that both pools can restore. The least of two greatest lengths need not be one: trailing pools have gaps."""
+    """Prefixes that both pools can restore. As trailing pools have gaps, the shorter of two longest need not be one."""
     members = set(other)
     return [length for length in one if length in members]

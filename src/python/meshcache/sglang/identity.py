@@ -1,4 +1,4 @@
-"""What the engine's pages are kept under, so that no two different configurations share any, and what cannot work at all."""
+"""What the pages of an engine are kept under, so that different configurations share none, and what cannot work."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from .settings import Settings
 def head_parts(config: Any, pool: Any) -> list[str]:
     """What follows the key of a page in the keys of its parts, when heads are split; else nothing.
 
-    Engines of several tensor-parallel sizes share pages that are split as for the least common multiple of their sizes. An engine of just
-    that size keeps whole pages under the name of the one part that it has.
+    Engines of several tensor-parallel sizes share pages that are split as for the least common multiple of their sizes.
+    An engine of just that size keeps whole pages under the name of the one part that it has.
     """
     lcm = getattr(config, "tp_lcm_size", None)
     tp_rank, tp_size = _whole(config, "tp_rank", 0), _whole(config, "tp_size", 1)
@@ -40,8 +40,8 @@ def refuse(pool: Any, parts: Sequence[str], settings: Settings) -> None:
         return
     if attribute(pool, "layout") == "layer_first" and not attribute(pool, "stores_page_envelope"):
         raise ValueError(
-            'the host pool has the layout "layer_first", in which a page is scattered over all layers: start the server with '
-            "--hicache-mem-layout page_first --hicache-io-backend kernel, or page_first_direct with direct"
+            'the host pool has the layout "layer_first", in which a page is scattered over all layers: start the server '
+            "with --hicache-mem-layout page_first --hicache-io-backend kernel, or page_first_direct with direct"
         )
     if not settings.interface_v1 and (parts or isinstance(buffer, (list, tuple))):
         raise ValueError('heads that are split or of different sizes need "interface_v1": 1 in the extra config')
@@ -53,9 +53,10 @@ def refuse(pool: Any, parts: Sequence[str], settings: Settings) -> None:
 
 
 def namespace(config: Any, pool: Any, parts: Sequence[str], tag: str | None) -> Namespace:
-    """Of all pages of an engine. Data-parallel ranks share them: they compute the same pages from the same tokens.
+    """The namespace of an engine's pages. Data-parallel ranks share it: they compute the same pages from the same tokens.
 
-    Ranks of context parallelism do not: each holds its own slice of every page. The layout's text has a digest of the pool's geometry.
+    Ranks of context parallelism do not: each holds its own slice of every page. The layout's text ends with a digest of
+    the pool's geometry.
     """
     cp = f"cp={_whole(config, 'attn_cp_rank', 0)}/{_whole(config, 'attn_cp_size', 1)}"
     facts = [str(attribute(pool, "layout")), f"page={attribute(pool, 'page_size')}", cp]

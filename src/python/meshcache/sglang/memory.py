@@ -9,6 +9,7 @@ import ctypes
 import threading
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from operator import add
 from typing import Any
 
 from meshcache import Client, Region
@@ -77,7 +78,7 @@ class Memory:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._lock = threading.Lock()
-        # One tuple, replaced as a whole: starts, and for each start its end, region and tensor, which keeps the memory alive.
+        # Starts, and for each start its end, region and tensor, which keeps the memory alive. Replaced as a whole.
         self._ranges: tuple[list[int], list[tuple[int, Region, Any]]] = ([], [])
 
     @property
@@ -120,6 +121,12 @@ class Memory:
 
     def pieces(self, addresses: Sequence[int], lengths: Sequence[int]) -> list[Piece]:
         """The pieces at these addresses. Raises ``NotInMemory`` with the first address that is unknown."""
+        starts, ends = self._ranges
+        if len(starts) == 1 and addresses:
+            # The usual case: everything lies in one buffer.
+            start, (end, region, _) = starts[0], ends[0]
+            if min(addresses) >= start and max(map(add, addresses, lengths)) <= end:
+                return [(region, address - start, length) for address, length in zip(addresses, lengths)]
         pieces: list[Piece] = []
         for address, length in zip(addresses, lengths):
             piece = self._find(address, length)

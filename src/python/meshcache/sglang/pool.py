@@ -88,7 +88,8 @@ def geometry(pool: Any) -> str:
 def differs_by_rank(pool: Any, name: str) -> bool:
     """Does each tensor-parallel rank of an MLA model hold other data in this pool? Pools that are not known do.
 
-    The main pool of such a model is the same on every rank. States of linear attention and drafts with ordinary attention are not.
+    The main pool of such a model is the same on every rank. States of linear attention are not, nor are drafts with
+    ordinary attention.
     """
     classes = {kind.__name__ for kind in type(pool).__mro__}
     if classes & _SHARDED_CLASSES:
@@ -141,14 +142,17 @@ class HostPool:
             raise PoolError("the pool has no memory")
         if len(meta[0]) != len(meta[1]):
             raise PoolError(f"{len(meta[0])} pointers have {len(meta[1])} lengths")
-        # Components without bytes, such as states that a model does not have, are no pieces.
-        spans = [(address, length) for address, length in zip(meta[0], meta[1]) if length > 0]
-        each, rest = divmod(len(spans), pages * split)
+        addresses, lengths = meta[0], meta[1]
+        if lengths and min(lengths) <= 0:
+            # Components without bytes, such as states that a model does not have, are no pieces.
+            addresses = [address for address, length in zip(addresses, lengths) if length > 0]
+            lengths = [length for length in lengths if length > 0]
+        each, rest = divmod(len(addresses), pages * split)
         if each == 0 or rest != 0:
-            raise PoolError(f"{pages * split} entries cannot have {len(spans)} pieces")
+            raise PoolError(f"{pages * split} entries cannot have {len(addresses)} pieces")
         if each > MAX_PIECES:
             raise PoolError(f"a page has {each} pieces, at most {MAX_PIECES} can be moved: use a page-first layout")
-        pieces = self._located([span[0] for span in spans], [span[1] for span in spans])
+        pieces = self._located(addresses, lengths)
         return [pieces[at : at + each] for at in range(0, len(pieces), each)]
 
     def keys(self, keys: Sequence[str]) -> list[str]:
@@ -163,7 +167,7 @@ class HostPool:
         return [all(results[at : at + parts]) for at in range(0, len(results), parts)]
 
     def _located(self, addresses: Sequence[int], lengths: Sequence[int]) -> list[Piece]:
-        """The pieces of these addresses. A buffer that is met for the first time is looked for in the pool, then registered."""
+        """The pieces of these addresses. A buffer that is not known yet is looked for in the pool, then registered."""
         for _ in range(16):
             try:
                 return self._memory.pieces(addresses, lengths)

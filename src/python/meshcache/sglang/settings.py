@@ -53,7 +53,7 @@ class Settings:
 
     @staticmethod
     def parse(extra_config: Mapping[str, Any] | None) -> Settings:
-        """Settings of an extra configuration. Raises ``ValueError`` for unknown keys and values that are not allowed."""
+        """The settings in an extra configuration. Raises ``ValueError`` for unknown keys and for bad values."""
         config = dict(extra_config or {})
         for name in config:
             if name not in _OWN_KEYS and name not in FRAMEWORK_KEYS:

@@ -15,7 +15,7 @@ GIB = 1 << 30
 
 
 class TransferStats:
-    """Pages and bandwidth of each call since the last collection. Costs nothing when SGLang collects no storage metrics."""
+    """Pages and bandwidth of each call since the last collection. Nothing is kept when SGLang collects no metrics."""
 
     def __init__(self, enabled: bool) -> None:
         self._metrics = storage_metrics_class() if enabled else None

@@ -39,8 +39,9 @@ def _none_found(keys: Any = None, *_: Any, **__: Any) -> list[None]:
 class MeshCacheStorage(HiCacheStorage):  # type: ignore[misc]
     """HiCache pages in meshcache, moved straight between the engine's host pools and the node.
 
-    The constructor and ``register_mem_pool_host`` raise ``ValueError`` for what cannot work, which ends the server's start. Every other
-    method returns within its deadline and never raises: what fails is a miss. All methods may be called from several threads at once.
+    The constructor and ``register_mem_pool_host`` raise ``ValueError`` for what cannot work, which ends the server's
+    start. Every other method returns within its deadline and never raises: what fails is a miss. All methods may be
+    called from several threads at once.
     """
 
     def __init__(self, storage_config: Any, kwargs: Mapping[str, Any] | None = None) -> None:
@@ -114,7 +115,7 @@ class MeshCacheStorage(HiCacheStorage):  # type: ignore[misc]
 
     @guarded(lambda *_, **__: None)
     def register_mem_host_pool_v2(self, host_pool: Any, host_pool_name: Any) -> None:
-        """Takes a side pool: states, windows, indexes, drafts. A pool that cannot be used is logged, and its pages are misses."""
+        """Takes a side pool: states, windows, indexes, drafts. If it cannot be used, its pages are misses."""
         name = pool_name(host_pool_name)
         with self._lock:
             if self._memory is None:
@@ -135,7 +136,8 @@ class MeshCacheStorage(HiCacheStorage):  # type: ignore[misc]
             rank = f"{self._tp_rank}/{self._tp_size}"
             if name != "mamba":
                 logger.warning(
-                    "pool %s differs by tensor-parallel rank, and SGLang saves it on rank 0 only: prefixes that need it are not found",
+                    "pool %s differs by tensor-parallel rank, and SGLang saves it on rank 0 only: "
+                    "prefixes that need it are not found",
                     name,
                 )
         return hashlib.sha256(f"{geometry(pool)} {rank}".encode()).hexdigest()[:12]
@@ -306,7 +308,7 @@ class MeshCacheStorage(HiCacheStorage):  # type: ignore[misc]
 
     @guarded(_none_found)
     def batch_get(self, keys: list[str], target_locations: Any = None, target_sizes: Any = None) -> list[Any] | int:
-        """Pages into tensors: each, or None for what is not there. With addresses: how many pages from the first on were read."""
+        """Pages into tensors: each, or None for what is not there. With addresses: how many leading pages were read."""
         pages = self._tensor_pages()
         found = [None] * len(keys) if pages is None else pages.read(keys, target_locations, target_sizes)
         if target_locations is None or all(is_tensor(location) for location in target_locations):

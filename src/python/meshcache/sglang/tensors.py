@@ -1,4 +1,4 @@
-"""Pages in tensors of their own, as SGLang passes them without ``interface_v1``, and in memory named by address and length."""
+"""Pages in tensors of their own, as SGLang passes them without ``interface_v1``, and in memory named by address."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .stats import TransferStats
 
 
 def spans(location: Any, sizes: Any = None) -> list[Span] | None:
-    """The memory of one page: a tensor in one piece, an address with its length, or lists of these. None: it is none of them."""
+    """The memory of one page: a tensor in one piece, an address with its length, or lists of these. None: it is neither."""
     if is_tensor(location):
         contiguous = getattr(location, "is_contiguous", None)
         if not on_host(location) or (callable(contiguous) and not contiguous()):
@@ -38,7 +38,7 @@ def spans(location: Any, sizes: Any = None) -> list[Span] | None:
 
 
 def content(value: Any) -> bytes | None:
-    """The bytes of a tensor, or of anything with the buffer protocol. A tensor that is not in one piece is copied first."""
+    """The bytes of a tensor, or of a bytes-like object. A tensor that is not in one piece is copied first."""
     if isinstance(value, (bytes, bytearray, memoryview)):
         return bytes(value)
     if not is_tensor(value):
