@@ -9,6 +9,7 @@ export type { Endpoint, ListenOptions, Network } from './base/network.js';
 export type { RandomSource } from './base/random.js';
 export type { ClusterSecrets } from './base/secrets.js';
 export type { TlsIdentity, TlsTexts } from './base/tls.js';
+export type { ClientInfo } from './clients/client-server.js';
 export {
   EVICTION_POLICIES,
   type EvictionPolicy,
@@ -110,6 +111,7 @@ export type { RpcService } from './rpc/service.js';
 export type { HostIndices, HostMemPool } from './store/host-pool.js';
 export type { HybridHits, PoolTransfer } from './store/hybrid.js';
 export type { PageStoreStats } from './store/page-store.js';
+export { StoreNamespace } from './store/store-namespace.js';
 export { createTransport, type TransportConfig } from './transport/create-transport.js';
 export type { LocalRange, Mr, ReadOp, Transport, TransportStats } from './transport/transport.js';
 export {

@@ -72,6 +72,8 @@ export const CLIENT_REGIONS_MAX_COUNT = 64;
 /** Staging memory of one client, and of all. */
 export const CLIENT_STAGING_MAX_BYTES = 256 * MIB;
 export const CLIENTS_STAGING_MAX_BYTES = 4 * GIB;
+/** What one request moves of a client's files that cannot be mapped: so much memory of the node's own it takes. */
+export const CLIENT_FILE_COPIES_MAX_BYTES = 256 * MIB;
 /** What a request without a deadline has, and the longest that is granted. */
 export const CLIENT_DEADLINE_MS = 30_000;
 export const CLIENT_HANDSHAKE_TIMEOUT_MS = 5_000;
@@ -126,6 +128,11 @@ export const READ_IN_FLIGHT_MAX_BYTES = 64 * MIB;
 /** A data connection that delivers nothing for this long while something is due is given up. */
 export const READ_STALL_TIMEOUT_MS = 3_000;
 export const READ_CONNECT_TIMEOUT_MS = 1_000;
+/**
+ * An aborted read whose memory is next to be received into waits so long for more bytes of its peer; then the connection is closed,
+ * so that none can come.
+ */
+export const READ_ABORT_GRACE_MS = 100;
 export const READ_RETRY_AFTER_MS = 1_000;
 /** After so long a page that could not be read is not looked for on other nodes any more. */
 export const READ_AGAIN_WITHIN_MS = 5_000;
@@ -438,6 +445,7 @@ relation(
   READ_CONNECT_TIMEOUT_MS + READ_STALL_TIMEOUT_MS < READ_AGAIN_WITHIN_MS,
   'a peer that stalls leaves time for another',
 );
+relation(READ_ABORT_GRACE_MS < READ_STALL_TIMEOUT_MS, 'an aborted read ends before its peer counts as stalled');
 relation(READ_RETRY_AFTER_MS <= RDMA_RETRY_MAX_MS, 'the pause after a failed connection may grow');
 relation(PROMOTE_ROUND_MAX_KEYS <= DIRECTORY_REQUEST_MAX_KEYS, 'the keys to promote fit in a request');
 relation(WANTED_PAGES_MAX_CHARACTERS * 3 <= CALL_MAX_KEY_BYTES, 'the keys of wanted pages fit in a call');

@@ -14,19 +14,22 @@ import {
 import type { Logger } from '../base/log.js';
 import type { ByteBudget } from './byte-budget.js';
 import type { ClientNamespace } from './client-namespace.js';
-import { ClientRegions, RequestError } from './client-regions.js';
+import { ClientRegions } from './client-regions.js';
 import { ClientRequests } from './client-requests.js';
 import type { ClientCounts } from './client-stats.js';
 import { FrameReceiver } from './frame-receiver.js';
 import {
+  decodeFile,
   decodeHello,
   decodeNumber,
   encodeHeader,
+  type FileRequest,
   type FrameHeader,
   type HelloRequest,
   RequestType,
   Status,
 } from './messages.js';
+import { RequestError } from './request-error.js';
 
 /** What a client is on this node once it has said hello. */
 export interface AttachedClient {
@@ -44,6 +47,8 @@ export interface ClientConnectionParts {
   readonly log: Logger;
   /** Throws {@link RequestError}. */
   readonly attach: (hello: HelloRequest, connection: ClientConnection) => Promise<AttachedClient>;
+  /** Opens a file of the client's as a region. Throws {@link RequestError}. */
+  readonly openFile: (request: FileRequest, connection: ClientConnection) => Promise<void>;
   readonly statsOf: (connection: ClientConnection) => unknown;
   readonly bootToken: Buffer;
   /** Told once, when the connection is gone. */
@@ -111,6 +116,12 @@ export class ClientConnection {
   /** In the client's own PID namespace; 0 before HELLO. */
   get pid(): number {
     return this.#pid;
+  }
+
+  /** Descriptor of the socket; undefined when it has gone. */
+  get socketFd(): number | undefined {
+    const { _handle: handle } = this.#parts.socket as unknown as { readonly _handle: { readonly fd?: number } | null };
+    return handle?.fd !== undefined && handle.fd >= 0 ? handle.fd : undefined;
   }
 
   get counts(): ClientCounts | undefined {
@@ -301,7 +312,7 @@ export class ClientConnection {
       case RequestType.stats:
         return Buffer.from(JSON.stringify(this.#parts.statsOf(this)));
       case RequestType.file:
-        throw new RequestError(Status.unavailable, 'this node does not open files of its clients');
+        return this.#parts.openFile(decodeFile(body), this).then(() => NOTHING);
       default:
         return (this.#requests as ClientRequests).run(header.type as RequestType, body, signal);
     }

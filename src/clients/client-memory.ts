@@ -1,4 +1,4 @@
-import { closeSync, rmSync } from 'node:fs';
+import { closeSync, openSync, rmSync } from 'node:fs';
 import type { Environment } from '../base/environment.js';
 import { ProtocolError } from '../base/errors.js';
 import {
@@ -10,8 +10,9 @@ import {
 import { HostRegion } from '../memory/host-region.js';
 import { DescriptorListener, type DescriptorRecord } from '../native/descriptor-listener.js';
 import { loadNative } from '../native/loader.js';
+import { peerCredentials } from '../native/peer-credentials.js';
 import type { ClientConnection } from './client-connection.js';
-import { RequestError } from './client-regions.js';
+import { ClientFile, openDescriptor } from './client-files.js';
 import {
   Capability,
   DESCRIPTOR_RECORD_BYTES,
@@ -19,9 +20,11 @@ import {
   type DescriptorRequest,
   decodeDescriptorRequest,
   encodeDescriptorAnswer,
+  type FileRequest,
   STAGING_REGION,
   Status,
 } from './messages.js';
+import { RequestError } from './request-error.js';
 
 export interface ClientMemoryParts {
   /** Of the client socket. */
@@ -45,9 +48,40 @@ export class ClientMemory {
     this.#parts = parts;
   }
 
-  /** Bits of what this node can do for its clients. */
-  get capabilities(): number {
-    return this.#isAble ? Capability.descriptors | Capability.staging : 0;
+  /** Bits of what this node can do for a client. */
+  capabilitiesFor(client: ClientConnection): number {
+    const shared = this.#isAble ? Capability.descriptors | Capability.staging : 0;
+    return shared | (this.#fileOwner(client) === undefined ? 0 : Capability.files);
+  }
+
+  /** Opens what the client's process has under a number. Throws {@link RequestError}. */
+  async openFile(request: FileRequest, client: ClientConnection): Promise<void> {
+    const { regionId, isWritable, length, fd } = request;
+    if (regionId === STAGING_REGION) throw new RequestError(Status.badRequest, 'region 0 is the staging memory');
+    const owner = this.#fileOwner(client);
+    if (owner === undefined) throw new RequestError(Status.unavailable, 'files of this client cannot be opened');
+    client.regions.checkRoom(regionId);
+    const from = { pid: owner.pid ?? request.pid, fd };
+    const memory = this.#isAble
+      ? await mappedFile(from, length, isWritable)
+      : await ClientFile.open(from, length, { isWritable });
+    try {
+      client.regions.add(regionId, memory, isWritable);
+    } catch (error) {
+      memory.free();
+      throw error;
+    }
+  }
+
+  /**
+   * Whose descriptors may be opened: the process that the kernel says has connected, when it is of this node's user; without the addon that is not
+   * to be had, and the client's word counts where nobody else can connect. Undefined: nobody's.
+   */
+  #fileOwner({ socketFd }: ClientConnection): { readonly pid?: number } | undefined {
+    if (!this.#isAble) return (this.#parts.mode & 0o077) === 0 ? {} : undefined;
+    if (socketFd === undefined) return undefined;
+    const peer = peerCredentials(socketFd);
+    return peer !== undefined && peer.pid > 0 && peer.uid === process.geteuid?.() ? { pid: peer.pid } : undefined;
   }
 
   /** Staging memory that a client may have. */
@@ -97,8 +131,9 @@ export class ClientMemory {
   }
 
   /** How pages of the client go. */
-  modeOf(client: ClientConnection): 'direct' | 'staged' | 'bytes' {
+  modeOf(client: ClientConnection): 'direct' | 'staged' | 'file' | 'bytes' {
     const isStaged = this.#staging.has(client);
+    if (client.regions.fileCount > 0) return 'file';
     if (client.regions.count > (isStaged ? 1 : 0)) return 'direct';
     return isStaged ? 'staged' : 'bytes';
   }
@@ -158,5 +193,21 @@ export class ClientMemory {
     client.regions.add(STAGING_REGION, memory, true);
     this.#staging.set(client, memory);
     return memory;
+  }
+}
+
+async function mappedFile(
+  from: { readonly pid: number; readonly fd: number },
+  length: number,
+  isWritable: boolean,
+): Promise<HostRegion> {
+  const handle = await openDescriptor(from, isWritable);
+  try {
+    // The region takes a descriptor of its own: what a file handle has is closed with it.
+    return HostRegion.map(openSync(`/proc/self/fd/${handle.fd}`, isWritable ? 'r+' : 'r'), length, {
+      writable: isWritable,
+    });
+  } finally {
+    await handle.close();
   }
 }

@@ -1,23 +1,18 @@
 import { MeshCacheError } from '../base/errors.js';
-import { CLIENT_REGIONS_MAX_COUNT, PAGE_MAX_BYTES } from '../base/limits.js';
-import type { HostRegion } from '../memory/host-region.js';
+import { CLIENT_FILE_COPIES_MAX_BYTES, CLIENT_REGIONS_MAX_COUNT, PAGE_MAX_BYTES } from '../base/limits.js';
+import { HostRegion } from '../memory/host-region.js';
 import { checkDistinct } from '../store/host-pool.js';
 import type { CallerPage } from '../store/page-store.js';
 import type { LocalRange } from '../transport/transport.js';
+import { ClientFile, type FilePiece } from './client-files.js';
 import { type PieceColumns, type RegionRequest, Status } from './messages.js';
+import { RequestError } from './request-error.js';
 
-/** A request that is answered with a status that is not 0. */
-export class RequestError extends Error {
-  readonly status: Status;
-
-  constructor(status: Status, message: string) {
-    super(message);
-    this.status = status;
-  }
-}
+/** Memory of a client: mapped, or a file that is read and written. */
+export type ClientMemoryKind = HostRegion | ClientFile;
 
 interface ClientRegion {
-  readonly memory: HostRegion;
+  readonly memory: ClientMemoryKind;
   readonly isWritable: boolean;
   /** Requests that may touch it. */
   users: number;
@@ -35,8 +30,15 @@ export class ClientRegions {
   /** Bytes that are mapped for the client. */
   get mappedBytes(): number {
     let bytes = 0;
-    for (const { memory } of [...this.#regions.values(), ...this.#ending]) bytes += memory.length;
+    for (const { memory } of [...this.#regions.values(), ...this.#ending]) {
+      if (memory instanceof HostRegion) bytes += memory.length;
+    }
     return bytes;
+  }
+
+  /** Regions that are files. */
+  get fileCount(): number {
+    return [...this.#regions.values()].filter(({ memory }) => memory instanceof ClientFile).length;
   }
 
   get count(): number {
@@ -47,7 +49,7 @@ export class ClientRegions {
     return this.#regions.has(id);
   }
 
-  memoryOf(id: number): HostRegion | undefined {
+  memoryOf(id: number): ClientMemoryKind | undefined {
     return this.#regions.get(id)?.memory;
   }
 
@@ -61,7 +63,7 @@ export class ClientRegions {
   }
 
   /** The memory is this object's from now on. */
-  add(id: number, memory: HostRegion, isWritable: boolean): void {
+  add(id: number, memory: ClientMemoryKind, isWritable: boolean): void {
     this.checkRoom(id);
     this.#regions.set(id, { memory, isWritable, users: 0, isEnding: false, onReleased: [] });
   }
@@ -98,10 +100,21 @@ export class ClientRegions {
       regions.set(id, region);
     }
     const isIntact = () => [...regions.values()].every(({ memory }) => !memory.isDamaged());
-    const pages = keys.map((_, page) => ({ ...pageOf(page, pieces, regions), isIntact }));
-    if (use === 'write') checkPieces(pages);
-    for (const region of regions.values()) region.users++;
-    return new HeldPages(pages, () => this.#unhold(regions));
+    const copies = copiesOf(pieces, regions);
+    const filePieces: FilePiece[][] = keys.map(() => []);
+    try {
+      const placed = { pieces, regions, copies, filePieces };
+      const pages = keys.map((_, page) => ({ ...pageOf(page, placed), isIntact }));
+      if (use === 'write') checkPieces(pages);
+      for (const region of regions.values()) region.users++;
+      return new HeldPages(pages, filePieces, () => {
+        copies?.memory.free();
+        this.#unhold(regions);
+      });
+    } catch (error) {
+      copies?.memory.free();
+      throw error;
+    }
   }
 
   /** Ends the use of regions. Throws {@link RequestError} when the memory of one has gone meanwhile. */
@@ -143,11 +156,30 @@ export class ClientRegions {
 /** The pages of one request, whose regions stay while it is under way. */
 export class HeldPages {
   readonly pages: readonly CallerPage[];
+  /** One list a page. */
+  readonly #filePieces: readonly (readonly FilePiece[])[];
   readonly #release: () => void;
 
-  constructor(pages: readonly CallerPage[], release: () => void) {
+  constructor(pages: readonly CallerPage[], filePieces: readonly (readonly FilePiece[])[], release: () => void) {
     this.pages = pages;
+    this.#filePieces = filePieces;
     this.#release = release;
+  }
+
+  /** Fills what is to be set from files. Throws {@link RequestError} when one has been cut short. */
+  async load(): Promise<void> {
+    for (const { file, offset, view } of this.#filePieces.flat()) {
+      if (!(await file.read(offset, view)))
+        throw new RequestError(Status.regionGone, 'the file of a region was cut short');
+    }
+  }
+
+  /** Writes to files what has been read of those pages whose result is true. */
+  async store(results: readonly boolean[]): Promise<void> {
+    for (const [page, filePieces] of this.#filePieces.entries()) {
+      if (results[page] !== true) continue;
+      for (const { file, offset, view } of filePieces) if (!file.isDamaged()) await file.write(offset, view);
+    }
   }
 
   /** Once, when nothing touches the pages any more. Throws {@link RequestError} when memory of theirs has gone meanwhile. */
@@ -156,7 +188,36 @@ export class HeldPages {
   }
 }
 
-function pageOf(page: number, pieces: PieceColumns, regions: ReadonlyMap<number, ClientRegion>): CallerPage {
+/** Memory of this node's own for what lies in files: from `usedBytes` on it is free. */
+interface FileCopies {
+  readonly memory: HostRegion;
+  usedBytes: number;
+}
+
+/** Undefined when no piece lies in a file. Throws {@link RequestError}. */
+function copiesOf(pieces: PieceColumns, regions: ReadonlyMap<number, ClientRegion>): FileCopies | undefined {
+  let bytes = 0;
+  pieces.regionIds.forEach((id, row) => {
+    if (regions.get(id)?.memory instanceof ClientFile) bytes += pieces.lengths[row] as number;
+  });
+  if (bytes === 0) return undefined;
+  if (bytes > CLIENT_FILE_COPIES_MAX_BYTES) {
+    throw new RequestError(
+      Status.tooMuch,
+      `${bytes} bytes in files of the client; allowed are ${CLIENT_FILE_COPIES_MAX_BYTES} a request`,
+    );
+  }
+  return { memory: HostRegion.allocate(bytes), usedBytes: 0 };
+}
+
+interface PlacedPieces {
+  readonly pieces: PieceColumns;
+  readonly regions: ReadonlyMap<number, ClientRegion>;
+  readonly copies: FileCopies | undefined;
+  readonly filePieces: readonly FilePiece[][];
+}
+
+function pageOf(page: number, { pieces, regions, copies, filePieces }: PlacedPieces): CallerPage {
   const ranges: LocalRange[] = [];
   const views: Uint8Array[] = [];
   let pageBytes = 0;
@@ -170,8 +231,20 @@ function pageOf(page: number, pieces: PieceColumns, regions: ReadonlyMap<number,
         `page ${page}: ${length} bytes from offset ${offset} on; allowed are 1 or more within the ${memory.length} bytes of region ${id}`,
       );
     }
-    ranges.push({ addr: BigInt(memory.start + offset), length });
-    views.push(...memory.views(offset, length));
+    if (memory instanceof HostRegion) {
+      ranges.push({ addr: BigInt(memory.start + offset), length });
+      views.push(...memory.views(offset, length));
+    } else {
+      const own = copies as FileCopies;
+      ranges.push({ addr: BigInt(own.memory.start + own.usedBytes), length });
+      let at = offset;
+      for (const view of own.memory.views(own.usedBytes, length)) {
+        views.push(view);
+        (filePieces[page] as FilePiece[]).push({ file: memory, offset: at, view });
+        at += view.length;
+      }
+      own.usedBytes += length;
+    }
     pageBytes += length;
   }
   if (pageBytes > PAGE_MAX_BYTES) {

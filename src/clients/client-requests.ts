@@ -4,8 +4,8 @@ import { CLIENT_BODY_MAX_BYTES, CLIENT_REQUEST_MAX_KEYS, CLIENT_STAT_MAX_KEYS } 
 import { HostRegion } from '../memory/host-region.js';
 import { prefixLength } from '../store/hybrid.js';
 import type { CallerPage } from '../store/page-store.js';
-import type { ClientNamespace } from './client-namespace.js';
-import { type ClientRegions, type HeldPages, RequestError } from './client-regions.js';
+import { type ClientNamespace, statOf } from './client-namespace.js';
+import type { ClientRegions, HeldPages } from './client-regions.js';
 import type { ClientCounts, ClientWay } from './client-stats.js';
 import {
   type BytesResult,
@@ -23,6 +23,7 @@ import {
   STAGING_REGION,
   Status,
 } from './messages.js';
+import { RequestError } from './request-error.js';
 
 export interface ClientRequestsParts {
   readonly namespace: ClientNamespace;
@@ -84,7 +85,7 @@ export class ClientRequests {
     }
     const asked =
       parts.length === 1 ? keys.map((key) => key + parts[0]) : keys.flatMap((key) => parts.map((p) => key + p));
-    const found = await namespace.exists(asked, pool, signal);
+    const found = await namespace.pages.exists(asked, { pool, signal });
     const isThere =
       parts.length === 1
         ? found
@@ -101,7 +102,12 @@ export class ClientRequests {
     const { namespace, regions, counts } = this.#parts;
     const request = decodeRegionRequest(body, CLIENT_REQUEST_MAX_KEYS);
     const held = regions.hold(request, 'write');
-    const results = await released(held, () => namespace.get(request.keys, held.pages, { pool: request.pool, signal }));
+    const { keys, pool } = request;
+    const results = await released(held, async () => {
+      const read = await namespace.pages.get(keys, held.pages, { pool, signal });
+      await held.store(read);
+      return read;
+    });
     counts.read(wayOf(request), held.pages, results);
     return flagsOf(results);
   }
@@ -111,7 +117,10 @@ export class ClientRequests {
     const request = decodeRegionRequest(body, CLIENT_REQUEST_MAX_KEYS);
     const held = regions.hold(request, 'read');
     const { keys, pool, isNamed } = request;
-    const results = await released(held, () => namespace.set(keys, held.pages, { pool, isNamed }));
+    const results = await released(held, async () => {
+      await held.load();
+      return namespace.pages.set(keys, held.pages, { pool, isNamed });
+    });
     counts.written(wayOf(request), held.pages, results);
     return flagsOf(results);
   }
@@ -125,7 +134,9 @@ export class ClientRequests {
     while (results.length < keys.length) {
       const some = keys.slice(results.length, results.length + atOnce);
       const maxBytes = leftBytes;
-      const pages = await Promise.all(some.map((key) => namespace.getCopy(key, { pool, maxBytes, signal })));
+      const pages = await Promise.all(
+        some.map((key) => namespace.pages.getCopyWithin(key, { pool, maxBytes, signal })),
+      );
       let largestBytes = 1;
       for (const page of pages) {
         const fits = page !== null && page !== 'too-large' && page.length <= leftBytes;
@@ -155,7 +166,7 @@ export class ClientRequests {
         const addr = memory.addr + BigInt(page.byteOffset - body.byteOffset);
         return { ranges: [{ addr, length: page.length }], views: [page], length: page.length };
       });
-      const results = await namespace.set(keys, pages, { pool, isNamed });
+      const results = await namespace.pages.set(keys, pages, { pool, isNamed });
       counts.written('bytes', pages, results);
       return flagsOf(results);
     } finally {
@@ -165,17 +176,17 @@ export class ClientRequests {
 
   async #delete(body: Buffer): Promise<Buffer> {
     const { pool, keys } = decodeKeyRequest(body, CLIENT_REQUEST_MAX_KEYS, { hasFlags: false });
-    return flagsOf(await this.#parts.namespace.delete(keys, pool));
+    return flagsOf(await this.#parts.namespace.pages.delete(keys, { pool }));
   }
 
   async #clear(body: Buffer): Promise<Buffer> {
-    await this.#parts.namespace.clear(decodePools(body));
+    await this.#parts.namespace.pages.clear(decodePools(body));
     return Buffer.alloc(0);
   }
 
   async #stat(body: Buffer): Promise<Buffer> {
     const { pool, keys } = decodeKeyRequest(body, CLIENT_STAT_MAX_KEYS, { hasFlags: false });
-    return Buffer.from(JSON.stringify(await this.#parts.namespace.stat(keys, pool)));
+    return Buffer.from(JSON.stringify(await statOf(this.#parts.namespace, keys, pool)));
   }
 }
 

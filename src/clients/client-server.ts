@@ -17,9 +17,9 @@ import { ByteBudget } from './byte-budget.js';
 import { type AttachedClient, ClientConnection } from './client-connection.js';
 import { ClientMemory } from './client-memory.js';
 import type { ClientNamespace } from './client-namespace.js';
-import { RequestError } from './client-regions.js';
 import { ClientCounts, type ClientFigures, ClientNames } from './client-stats.js';
 import { CLIENT_PROTOCOL_VERSION, encodeHelloAnswer, type HelloRequest, Status, TOKEN_BYTES } from './messages.js';
+import { RequestError } from './request-error.js';
 import { isAnswering } from './socket-path.js';
 
 export interface ClientServerOptions {
@@ -135,7 +135,7 @@ export class ClientServer {
         `configuration key "client_socket": ${path} is there and is no socket; choose another path`,
       );
     }
-    if (await isAnswering(path, this.#parts.env.network)) {
+    if (await isAnswering(path, this.#parts.env)) {
       throw new ConfigError(
         `configuration key "client_socket": another node serves clients at ${path}; choose another path, or end that node`,
       );
@@ -179,6 +179,7 @@ export class ClientServer {
       log: env.log,
       bootToken: this.#bootToken,
       attach: (hello, client) => this.#attach(hello, client),
+      openFile: (request, client) => this.#memory.openFile(request, client),
       statsOf: (client) => ({ client: this.#infoOf(client), node: this.#parts.nodeStats() }),
       onClosed: (client) => this.#closed(client),
       onEnded: (client, reason) => this.#ended(client, reason),
@@ -208,7 +209,7 @@ export class ClientServer {
       counts: new ClientCounts(env.metrics, this.#names.shown(name)),
       answer: encodeHelloAnswer({
         version: CLIENT_PROTOCOL_VERSION,
-        capabilities: this.#memory.capabilities,
+        capabilities: this.#memory.capabilitiesFor(connection),
         bootToken: this.#bootToken,
         attachToken,
         pid: process.pid,

@@ -1,6 +1,8 @@
 import { accessSync, constants, lstatSync, mkdirSync } from 'node:fs';
 import { dirname, join } from 'node:path';
-import { type Network, systemNetwork } from '../base/network.js';
+import type { Clock } from '../base/clock.js';
+import { systemEnvironment } from '../base/environment.js';
+import type { Network } from '../base/network.js';
 
 /** Nodes of one user on one host that find a socket by themselves. */
 const NODES_MAX_COUNT = 64;
@@ -47,18 +49,20 @@ export async function freeClientSocket(
   return { path: undefined, reason: `${NODES_MAX_COUNT} nodes have one in ${dirname(defaultClientSocket(parts))}` };
 }
 
-/** Whether somebody takes connections at a socket. */
-export function isAnswering(path: string, network: Network = systemNetwork): Promise<boolean> {
+/** Whether somebody takes connections at a socket; one that does not answer at all counts, too. */
+export function isAnswering(
+  path: string,
+  { network, clock }: { readonly network: Network; readonly clock: Clock } = systemEnvironment(),
+): Promise<boolean> {
   return new Promise((resolve) => {
     const socket = network.connect({ path });
-    const end = (isThere: boolean) => () => {
+    const end = (isThere: boolean): void => {
+      cancelTimer();
       socket.destroy();
       resolve(isThere);
     };
-    socket.setTimeout(PROBE_TIMEOUT_MS, end(true));
-    socket.once('connect', end(true));
-    socket.once('error', (error: NodeJS.ErrnoException) =>
-      end(error.code !== 'ECONNREFUSED' && error.code !== 'ENOENT')(),
-    );
+    const cancelTimer = clock.after(PROBE_TIMEOUT_MS, () => end(true), { keepAlive: true });
+    socket.once('connect', () => end(true));
+    socket.once('error', ({ code }: NodeJS.ErrnoException) => end(code !== 'ECONNREFUSED' && code !== 'ENOENT'));
   });
 }

@@ -2,10 +2,10 @@ import { readFileSync } from 'node:fs';
 import type { Environment } from '../base/environment.js';
 import { ConfigError } from '../base/errors.js';
 import { CLIENT_HOLDERS_MAX_COUNT } from '../base/limits.js';
-import { ClientNamespace } from '../clients/client-namespace.js';
 import { ClientServer } from '../clients/client-server.js';
 import type { MeshCacheConfig } from '../config.js';
 import { KeyEncoder } from '../core/index.js';
+import { StoredPages } from '../store/namespace-pages.js';
 import type { PageStore } from '../store/page-store.js';
 import type { DataLocation } from '../types.js';
 import type { NodeRuntime } from './node-runtime.js';
@@ -38,7 +38,7 @@ export async function openClientSocket(
       packageVersion: packageVersion(),
       namespaceOf: (namespace) => {
         const encoder = namespace === undefined ? keyEncoder : new KeyEncoder(namespace);
-        return new ClientNamespace(pages, encoder, holdersOf);
+        return { pages: new StoredPages(pages, encoder), holdersOf };
       },
       nodeStats: () => {
         const { poolCapacityBytes, poolUsedBytes, poolEntries, members } = stats();

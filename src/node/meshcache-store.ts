@@ -10,15 +10,16 @@ import { HostRegion } from '../memory/host-region.js';
 import { Metrics } from '../metrics/metrics.js';
 import { PublishedPool } from '../pool/published-pool.js';
 import { HotReads } from '../store/hot-reads.js';
+import { StoredPages } from '../store/namespace-pages.js';
 import { PageStore, type PageStoreParts } from '../store/page-store.js';
 import type { Promoter } from '../store/promoter.js';
 import { RemoteCopies } from '../store/remote-copies.js';
+import { StoreNamespace } from '../store/store-namespace.js';
 import { WantedPages } from '../store/wanted-pages.js';
 import { openClientSocket } from './client-wiring.js';
 import { type DiskListeners, diskTierOf, openDisk, promoterOf } from './disk-wiring.js';
 import { earlierPages } from './earlier-pages.js';
 import { encoderOf, modelPartOf, namespaceOf } from './key-namespace.js';
-import { StoreNamespace } from './namespace.js';
 import { NodeReporting } from './node-reporting.js';
 import { NodeRuntime } from './node-runtime.js';
 import { packageVersion } from './package-version.js';
@@ -38,6 +39,8 @@ const CREATED = Symbol('created');
 export class MeshCacheStore extends StoreNamespace {
   readonly runtime: NodeRuntime;
   readonly metrics: Metrics;
+  /** Makes the keys of this store as they are in the directory: for those who look there themselves. */
+  readonly keyEncoder: KeyEncoder;
   readonly #pages: PageStore;
   readonly #pool: PublishedPool;
   readonly #region: HostRegion;
@@ -67,7 +70,13 @@ export class MeshCacheStore extends StoreNamespace {
   ) {
     if (created !== CREATED)
       throw new ArgumentError('MeshCacheStore has no public constructor; use `await MeshCacheStore.create(...)`');
-    super(parts);
+    const { pages, keyEncoder, turns, metrics } = parts;
+    super({
+      namespacePages: new StoredPages(pages, keyEncoder),
+      turns,
+      onLookup: (asked, found) => metrics.recordLookup(asked, found),
+    });
+    this.keyEncoder = keyEncoder;
     this.runtime = parts.runtime;
     this.metrics = parts.metrics;
     this.#pages = parts.pages;
@@ -248,8 +257,13 @@ export class MeshCacheStore extends StoreNamespace {
    * cannot be.
    */
   namespace(namespace: Partial<KeyNamespace>): StoreNamespace {
-    const keyEncoder = new KeyEncoder(namespaceOf(namespace));
-    return new StoreNamespace({ pages: this.#pages, keyEncoder, metrics: this.metrics, turns: this.#turns });
+    const pages = new StoredPages(this.#pages, new KeyEncoder(namespaceOf(namespace)));
+    const { metrics } = this;
+    return new StoreNamespace({
+      namespacePages: pages,
+      turns: this.#turns,
+      onLookup: (asked, found) => metrics.recordLookup(asked, found),
+    });
   }
 
   /** Path of the socket at which processes of this host attach; empty when there is none. */

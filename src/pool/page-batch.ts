@@ -16,6 +16,11 @@ export function isWhole({ views, length }: PageBytes): boolean {
   return views.reduce((sum, view) => sum + view.length, 0) === length;
 }
 
+/** Bytes of all pages together. */
+export function bytesOf(pages: readonly PageBytes[]): number {
+  return pages.reduce((sum, { length }) => sum + length, 0);
+}
+
 /** Each key of a batch once, with the page given for it last. */
 export class DistinctBatch {
   readonly keys: readonly string[];

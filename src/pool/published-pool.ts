@@ -8,7 +8,7 @@ import type { HostRegion } from '../memory/host-region.js';
 import { PageCopies } from '../memory/page-copies.js';
 import { NO_STAMP, STAMP_BYTES } from '../memory/page-stamp.js';
 import { type CopyThreads, nativeCopyThreads } from './copy-threads.js';
-import { DistinctBatch, isWhole, type PageBytes, type PlacedBatch, SameLength } from './page-batch.js';
+import { bytesOf, DistinctBatch, isWhole, type PageBytes, type PlacedBatch, SameLength } from './page-batch.js';
 import { type Fill, PageFills } from './page-fills.js';
 import { NO_ORIGIN, PageIndex, type PageOrigin, type PublishedPage, type Wish } from './page-index.js';
 import { type PageLease, PageLeases } from './page-leases.js';
@@ -438,8 +438,7 @@ export class PublishedPool {
     isVerified: boolean,
   ): LocalRead[] {
     const reading = this.#reading(targets, found, isVerified);
-    const damaged = reading.finish(reading.copies.run());
-    for (const i of damaged) this.remove(keys[i] as string);
+    for (const i of reading.finish(reading.copies.run())) this.remove(keys[i] as string);
     return reading.outcomes;
   }
 
@@ -474,8 +473,7 @@ export class PublishedPool {
   }
 
   #isForThreads(pages: readonly PageBytes[]): boolean {
-    const totalBytes = pages.reduce((sum, { length }) => sum + length, 0);
-    return this.#copyThreads.take(pages.length, totalBytes);
+    return this.#copyThreads.take(pages.length, bytesOf(pages));
   }
 
   /** A page that has just been filled, with its stamp in place: nobody has been told of it yet. */

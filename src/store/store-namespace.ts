@@ -1,8 +1,6 @@
 import { ArgumentError } from '../base/errors.js';
 import type { FairTurns } from '../base/fair-turns.js';
 import { shown } from '../base/shown.js';
-import type { KeyEncoder } from '../core/index.js';
-import type { Metrics } from '../metrics/metrics.js';
 import {
   checkDistinct,
   checkHostPool,
@@ -12,24 +10,26 @@ import {
   hostPoolPages,
   pointerPages,
   withPage,
-} from '../store/host-pool.js';
-import { checkTransfers, type HybridHits, hybridHits, type PoolTransfer, prefixLength } from '../store/hybrid.js';
-import type { CallerPage, PageStore } from '../store/page-store.js';
+} from './host-pool.js';
+import { checkTransfers, type HybridHits, hybridHits, type PoolTransfer, prefixLength } from './hybrid.js';
+import type { NamespacePages } from './namespace-pages.js';
+import type { CallerPage } from './page-store.js';
 
 /** The pool that `batchSetV1`, `batchGetV1`, `set` and `get` use. */
 const MAIN_POOL = 'kv';
 
 interface HostPages {
-  readonly objectKeys: readonly string[];
+  readonly pool: string;
+  readonly keys: readonly string[];
   readonly pages: readonly CallerPage[];
 }
 
-/** What a namespace works with; all but the encoder is shared by the namespaces of a node. */
+/** What a namespace works with. */
 export interface StoreNamespaceParts {
-  readonly pages: PageStore;
-  readonly keyEncoder: KeyEncoder;
-  readonly metrics: Metrics;
+  readonly namespacePages: NamespacePages;
   readonly turns: FairTurns;
+  /** Told of each lookup: keys asked for, and found from the first on without a gap. */
+  readonly onLookup?: (asked: number, found: number) => void;
 }
 
 /**
@@ -42,19 +42,16 @@ export interface StoreNamespaceParts {
  * touched, any call after the store's `close()` throws `ClosedError`.
  */
 export class StoreNamespace {
-  /** Makes the keys of this namespace as they are in the directory: for those who look there themselves. */
-  readonly keyEncoder: KeyEncoder;
-  readonly #pages: PageStore;
-  readonly #metrics: Metrics;
+  readonly #pages: NamespacePages;
   readonly #turns: FairTurns;
+  readonly #onLookup: (asked: number, found: number) => void;
   readonly #hostPools = new Map<string, HostMemPool>();
 
   /** @internal */
-  constructor({ pages, keyEncoder, metrics, turns }: StoreNamespaceParts) {
-    this.keyEncoder = keyEncoder;
-    this.#pages = pages;
-    this.#metrics = metrics;
+  constructor({ namespacePages, turns, onLookup = () => {} }: StoreNamespaceParts) {
+    this.#pages = namespacePages;
     this.#turns = turns;
+    this.#onLookup = onLookup;
   }
 
   /** The framework's main host buffer; a later one replaces it. */
@@ -74,8 +71,8 @@ export class StoreNamespace {
    */
   async batchSetV1(keys: string[], hostIndices: HostIndices): Promise<boolean[]> {
     return this.#turns.run(async () => {
-      const { objectKeys, pages } = this.#hostPages('batchSetV1', MAIN_POOL, keys, hostIndices);
-      return this.#pages.set(objectKeys, pages, 'computed');
+      const { pages } = this.#hostPages('batchSetV1', MAIN_POOL, keys, hostIndices);
+      return this.#pages.set(keys, pages, { pool: MAIN_POOL, isNamed: false });
     });
   }
 
@@ -86,9 +83,9 @@ export class StoreNamespace {
    */
   async batchGetV1(keys: string[], hostIndices: HostIndices): Promise<boolean[]> {
     return this.#turns.run(async () => {
-      const { objectKeys, pages } = this.#hostPages('batchGetV1', MAIN_POOL, keys, hostIndices);
+      const { pages } = this.#hostPages('batchGetV1', MAIN_POOL, keys, hostIndices);
       checkDistinct('batchGetV1', pages);
-      return this.#pages.get(objectKeys, pages);
+      return this.#pages.get(keys, pages, { pool: MAIN_POOL });
     });
   }
 
@@ -96,8 +93,8 @@ export class StoreNamespace {
   async batchExists(keys: string[]): Promise<number> {
     return this.#turns.run(async () => {
       checkKeys('batchExists', keys);
-      const found = prefixLength(await this.#pages.exists(this.keyEncoder.encodeKeys(keys, MAIN_POOL)));
-      this.#metrics.recordLookup(keys.length, found);
+      const found = prefixLength(await this.#pages.exists(keys, { pool: MAIN_POOL }));
+      this.#onLookup(keys.length, found);
       return found;
     });
   }
@@ -105,7 +102,9 @@ export class StoreNamespace {
   /** One result list a transfer, by its name. A transfer without keys moves nothing. */
   async batchSetV2(transfers: readonly PoolTransfer[]): Promise<Record<string, boolean[]>> {
     return this.#turns.run(() =>
-      this.#moveAll(this.#prepare('batchSetV2', transfers), (keys, pages) => this.#pages.set(keys, pages, 'computed')),
+      this.#moveAll(this.#prepare('batchSetV2', transfers), ({ keys, pages, pool }) =>
+        this.#pages.set(keys, pages, { pool, isNamed: false }),
+      ),
     );
   }
 
@@ -120,7 +119,7 @@ export class StoreNamespace {
         'batchGetV2',
         prepared.flatMap(({ pages }) => pages),
       );
-      return this.#moveAll(prepared, (keys, pages) => this.#pages.get(keys, pages));
+      return this.#moveAll(prepared, ({ keys, pages, pool }) => this.#pages.get(keys, pages, { pool }));
     });
   }
 
@@ -131,9 +130,7 @@ export class StoreNamespace {
       checkTransfers('batchExistsV2', transfers);
       const extra = transfers.filter((transfer) => transfer.name !== MAIN_POOL);
       const [kv, ...others] = await Promise.all(
-        [MAIN_POOL, ...extra.map((transfer) => transfer.name)].map((name) =>
-          this.#pages.exists(this.keyEncoder.encodeKeys(keys, name)),
-        ),
+        [MAIN_POOL, ...extra.map((transfer) => transfer.name)].map((pool) => this.#pages.exists(keys, { pool })),
       );
       const hits = hybridHits(
         prefixLength(kv as boolean[]),
@@ -143,7 +140,7 @@ export class StoreNamespace {
           trailingCount: transfer.hitPolicy === 'trailing_pages' ? Math.max(1, transfer.keys?.length ?? 0) : undefined,
         })),
       );
-      this.#metrics.recordLookup(keys.length, hits.kvHitPages);
+      this.#onLookup(keys.length, hits.kvHitPages);
       return hits;
     });
   }
@@ -152,9 +149,8 @@ export class StoreNamespace {
   async set(key: string, source: bigint | Uint8Array, size?: number): Promise<boolean> {
     return this.#turns.run(async () => {
       checkKeys('set', [key]);
-      const [objectKey] = this.keyEncoder.encodeKeys([key], MAIN_POOL);
       return withPage('set', source, size, async (page) => {
-        const [ok] = await this.#pages.set([objectKey as string], [page], 'named');
+        const [ok] = await this.#pages.set([key], [page], { pool: MAIN_POOL, isNamed: true });
         return ok === true;
       });
     });
@@ -167,10 +163,9 @@ export class StoreNamespace {
   async get(key: string, target?: bigint | Uint8Array, size?: number): Promise<Uint8Array | boolean | null> {
     return this.#turns.run(async () => {
       checkKeys('get', [key]);
-      const objectKeys = this.keyEncoder.encodeKeys([key], MAIN_POOL);
-      if (target === undefined) return this.#pages.getCopy(objectKeys[0] as string);
+      if (target === undefined) return this.#pages.getCopy(key, { pool: MAIN_POOL });
       return withPage('get', target, size, async (page) => {
-        const [ok] = await this.#pages.get(objectKeys, [page]);
+        const [ok] = await this.#pages.get([key], [page], { pool: MAIN_POOL });
         return ok === true;
       });
     });
@@ -184,7 +179,7 @@ export class StoreNamespace {
     return this.#turns.run(async () => {
       checkKeys('batchSet', keys);
       const pages = pointerPages('batchSet', keys.length, ptrs, sizes);
-      return this.#pages.set(this.keyEncoder.encodeKeys(keys, MAIN_POOL), pages, 'named');
+      return this.#pages.set(keys, pages, { pool: MAIN_POOL, isNamed: true });
     });
   }
 
@@ -194,7 +189,7 @@ export class StoreNamespace {
       checkKeys('batchGet', keys);
       const pages = pointerPages('batchGet', keys.length, ptrs, sizes);
       checkDistinct('batchGet', pages);
-      return this.#pages.get(this.keyEncoder.encodeKeys(keys, MAIN_POOL), pages);
+      return this.#pages.get(keys, pages, { pool: MAIN_POOL });
     });
   }
 
@@ -212,7 +207,7 @@ export class StoreNamespace {
   async delete(keys: readonly string[]): Promise<boolean[]> {
     return this.#turns.run(() => {
       checkKeys('delete', keys);
-      return this.#pages.delete(this.keyEncoder.encodeKeys(keys, MAIN_POOL));
+      return this.#pages.delete(keys, { pool: MAIN_POOL });
     });
   }
 
@@ -221,7 +216,7 @@ export class StoreNamespace {
    * made of it where nobody else has set the page. Of the pools of {@link batchSetV2}, those that this node has used since its start.
    */
   async clear(): Promise<void> {
-    return this.#turns.run(() => this.#pages.clear(this.keyEncoder.prefixesOf([MAIN_POOL])));
+    return this.#turns.run(() => this.#pages.clear([]));
   }
 
   #registerHostPool(method: string, pool: HostMemPool, name: string): Promise<void> {
@@ -238,22 +233,21 @@ export class StoreNamespace {
   #hostPages(method: string, name: string, keys: readonly string[], hostIndices: HostIndices): HostPages {
     checkKeys(method, keys);
     const pages = hostPoolPages(method, this.#hostPools.get(name), keys.length, hostIndices);
-    return { objectKeys: this.keyEncoder.encodeKeys(keys, name), pages };
+    return { pool: name, keys, pages };
   }
 
-  #prepare(method: string, transfers: readonly PoolTransfer[]): (HostPages & { readonly name: string })[] {
+  #prepare(method: string, transfers: readonly PoolTransfer[]): HostPages[] {
     checkTransfers(method, transfers);
-    return transfers.map(({ name, keys, hostIndices }) => ({
-      name,
-      ...(keys ? this.#hostPages(method, name, keys, hostIndices ?? []) : { objectKeys: [], pages: [] }),
-    }));
+    return transfers.map(({ name, keys, hostIndices }) =>
+      keys ? this.#hostPages(method, name, keys, hostIndices ?? []) : { pool: name, keys: [], pages: [] },
+    );
   }
 
   async #moveAll(
-    prepared: readonly (HostPages & { readonly name: string })[],
-    move: (objectKeys: readonly string[], pages: readonly CallerPage[]) => Promise<boolean[]>,
+    prepared: readonly HostPages[],
+    move: (pages: HostPages) => Promise<boolean[]>,
   ): Promise<Record<string, boolean[]>> {
-    const moved = prepared.map(async ({ name, objectKeys, pages }) => [name, await move(objectKeys, pages)] as const);
+    const moved = prepared.map(async (some) => [some.pool, await move(some)] as const);
     return Object.fromEntries(await Promise.all(moved));
   }
 }
