@@ -52,6 +52,8 @@ export const RPC_HANDSHAKE_TIMEOUT_MS = 2_000;
 export const CLIENTS_MAX_COUNT = 256;
 /** Names under which clients are counted each; all further ones together. */
 export const CLIENT_NAMES_MAX_COUNT = 32;
+/** Clients of a node that its report names each. */
+export const NODE_REPORT_CLIENTS_MAX_COUNT = 32;
 /** A body of the client socket, and what all clients may have under way of bodies above CLIENT_SMALL_BODY_BYTES. */
 export const CLIENT_BODY_MAX_BYTES = 64 * MIB;
 export const CLIENTS_BODIES_MAX_BYTES = 512 * MIB;

@@ -1,5 +1,6 @@
 import { CLIENT_NAMES_MAX_COUNT } from '../base/limits.js';
 import type { MetricsSink } from '../base/metrics-sink.js';
+import { clientSeries } from '../metrics/metric-catalogue.js';
 import { Status } from './messages.js';
 
 /** How pages go: into and out of the client's own memory, by staging memory, or on the socket. */
@@ -51,6 +52,8 @@ export class ClientCounts {
   constructor(metrics: MetricsSink, client: string) {
     this.#metrics = metrics;
     this.#client = client;
+    // So that the first increase of each is seen.
+    for (const [name, labels] of clientSeries(client)) metrics.count(name, 0, labels);
   }
 
   figures(): ClientFigures {

@@ -224,8 +224,7 @@ export class MeshCacheStore extends StoreNamespace {
       mayCopy: () => !leaving.drain.isDraining,
       clock: env.clock,
     });
-    reporting.attach(runtime, storeReporter(pool, disk, leaving.drain));
-    return new MeshCacheStore(CREATED, {
+    const store = new MeshCacheStore(CREATED, {
       runtime,
       metrics,
       pages,
@@ -238,6 +237,9 @@ export class MeshCacheStore extends StoreNamespace {
       leaving,
       turns: new FairTurns(env.clock),
     });
+    const clients = () => store.#clients;
+    reporting.attach(runtime, storeReporter({ pool, disk, drain: leaving.drain, clients }));
+    return store;
   }
 
   /** Resolves when an operator has had this node drained: it has left the cluster, and is to be closed. */
