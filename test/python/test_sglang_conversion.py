@@ -230,6 +230,15 @@ class ConversionTest(unittest.TestCase):
             half = rank % 2 * 64
             self.assertEqual(pool.read(1), both[half : half + 64] + both[128 + half : 128 + half + 64])
 
+    def test_a_page_without_one_part_of_its_heads_is_a_miss(self) -> None:
+        pool, keys = support.MHATokenToKVPoolHost(4, 128, layout="page_head"), support.page_keys("t", 2)
+        storage = self.storage(pool, tp_lcm_size=2, should_split_heads=True)
+        self.assertEqual(storage.batch_set_v1(keys, pool.indices([0, 1])), [True, True])
+        self.assertEqual(len(FakeClient.pages), 4)
+        del FakeClient.pages[next(key for key in FakeClient.pages if key[2].startswith(keys[1]))]
+        self.assertEqual(storage.batch_exists(keys), 1)
+        self.assertEqual(storage.batch_get_v1(keys, pool.indices([2, 3])), [True, False])
+
     def test_tensor_forms(self) -> None:
         pool = support.MHATokenToKVPoolHost(8, 96)
         storage, keys = self.storage(pool, {"interface_v1": 0}), support.page_keys("f", 3)

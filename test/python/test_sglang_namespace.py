@@ -80,6 +80,7 @@ class NamespaceTest(unittest.TestCase):
                 PoolName.MAMBA: support.MambaPoolHost(4, (16,)),
                 PoolName.DRAFT: support.MHATokenToKVPoolHost(4, 8),
             }
+            pools[PoolName.SWA] = support.MHATokenToKVPoolHost(4, 8)
             pools[PoolName.INDEXER] = support.HiddenPoolHost(4, (16,))
             for name, pool in pools.items():
                 storage.register_mem_host_pool_v2(pool, name)
