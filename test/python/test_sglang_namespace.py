@@ -90,6 +90,16 @@ class NamespaceTest(unittest.TestCase):
         shared = {name.partition(".")[0] for name in used[0] & used[1]}
         self.assertEqual(shared, {"indexer"})
 
+    def test_ranks_whose_heads_are_split_have_side_pools_of_their_own(self) -> None:
+        for rank in range(2):
+            changes = {"tp_rank": rank, "tp_size": 2, "tp_lcm_size": 4, "should_split_heads": True}
+            storage = MeshCacheStorage(support.storage_config(**changes), {})
+            storage.register_mem_pool_host(support.MHATokenToKVPoolHost(4, 64, layout="page_head"))
+            pool = support.MambaPoolHost(4, (16,))
+            storage.register_mem_host_pool_v2(pool, PoolName.MAMBA)
+            storage.batch_set_v2([PoolTransfer(PoolName.MAMBA, pool.indices([0]), keys=["a"])])
+        self.assertEqual(len(FakeClient.pages), 2)
+
     def test_side_pools_of_other_geometry_are_apart(self) -> None:
         names = set()
         for dtype in ("torch.float16", "torch.bfloat16"):

@@ -130,11 +130,12 @@ class MeshCacheStorage(HiCacheStorage):  # type: ignore[misc]
         logger.info("pool registered pool=%s page_size=%d", key_pool, pool.page_size)
 
     def _side_pool_digest(self, pool: Any, name: str) -> str:
-        """Keeps apart side pools of other layouts, and of other ranks where the main pool's namespace does not."""
-        rank = ""
-        if self._is_mla and self._tp_size > 1 and differs_by_rank(pool, name):
-            rank = f"{self._tp_rank}/{self._tp_size}"
-            if name != "mamba":
+        """Keeps apart side pools of other layouts and ranks: with MLA or split heads, the namespace has no rank."""
+        rank = f"{self._tp_rank}/{self._tp_size}"
+        if self._is_mla:
+            if self._tp_size == 1 or not differs_by_rank(pool, name):
+                rank = ""
+            elif name != "mamba":
                 logger.warning(
                     "pool %s differs by tensor-parallel rank, and SGLang saves it on rank 0 only: "
                     "prefixes that need it are not found",
