@@ -27,11 +27,20 @@ class Engine:
     Pages are stored from the first half of each host pool, and read into the second half.
     """
 
-    def __init__(self, extra: dict[str, Any], *, pages: int, half: int = 1024, window: int = 4, **changes: Any) -> None:
-        self.kv = support.MHATokenToKVPoolHost(2 * pages, half)
-        self.index = support.HiddenPoolHost(2 * pages, (96,))
-        self.swa = support.MHATokenToKVPoolHost(2 * pages, 128)
-        self.mamba = support.MambaPoolHost(2 * pages, (512, 64, 64))
+    def __init__(
+        self,
+        extra: dict[str, Any],
+        *,
+        pages: int,
+        half: int = 1024,
+        window: int = 4,
+        shared: bool = True,
+        **changes: Any,
+    ) -> None:
+        self.kv = support.MHATokenToKVPoolHost(2 * pages, half, shared=shared)
+        self.index = support.HiddenPoolHost(2 * pages, (96,), shared=shared)
+        self.swa = support.MHATokenToKVPoolHost(2 * pages, 128, shared=shared)
+        self.mamba = support.MambaPoolHost(2 * pages, (512, 64, 64), shared=shared)
         self.pages, self.window = pages, window
         self._extra, self._changes = extra, changes
         self._queues: dict[str, queue.Queue[Any]] = {name: queue.Queue() for name in ("ask", "read", "store")}

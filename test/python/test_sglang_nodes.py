@@ -73,10 +73,10 @@ class NodesTest(unittest.TestCase):
         self.assertTrue(eventually(lambda: engine.read(keys).get() == len(keys)), "pages cannot be read")
 
     def test_two_engines_on_two_nodes_share_pages(self) -> None:
-        for mode in ("auto", "staged", "bytes"):
-            with self.subTest(mode=mode):
-                one, other = (self.engine(node, extra={"mode": mode}) for node in self.nodes)
-                keys = support.page_keys(f"shared {mode}", 2 * BATCH + 7)
+        for mode, shared in [("auto", True), ("auto", False), ("staged", True), ("bytes", True)]:
+            with self.subTest(mode=mode, shared=shared):
+                one, other = (self.engine(node, extra={"mode": mode}, shared=shared) for node in self.nodes)
+                keys = support.page_keys(f"{mode} {shared}", 2 * BATCH + 7)
                 self.stored(one, keys)
                 self.readable(other, keys)
                 self.readable(one, keys)
