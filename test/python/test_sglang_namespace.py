@@ -92,7 +92,7 @@ class NamespaceTest(unittest.TestCase):
 
     def test_ranks_whose_heads_are_split_have_side_pools_of_their_own(self) -> None:
         for rank in range(2):
-            changes = {"tp_rank": rank, "tp_size": 2, "tp_lcm_size": 4, "should_split_heads": True}
+            changes: dict[str, Any] = {"tp_rank": rank, "tp_size": 2, "tp_lcm_size": 4, "should_split_heads": True}
             storage = MeshCacheStorage(support.storage_config(**changes), {})
             storage.register_mem_pool_host(support.MHATokenToKVPoolHost(4, 64, layout="page_head"))
             pool = support.MambaPoolHost(4, (16,))
