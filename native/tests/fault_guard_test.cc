@@ -75,6 +75,7 @@ void guard_something() {
   const int fd = temporary_file(kPage);
   const MappingRef mapping = mappings::map_file(fd, kPage, false);
   CHECK_EQ(volatile_read(mapping->begin()), 1);
+  mappings::forget(reinterpret_cast<uint64_t>(mapping->begin()));
 }
 
 void exit_42(int) { _exit(42); }
