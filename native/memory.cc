@@ -52,10 +52,15 @@ int status_of(int fd, struct stat& status) {
 
 // Size of the pages that the file is mapped with. Throws SystemError when it is no file that can be mapped so.
 size_t checked_page_bytes(int fd, size_t length, bool writable) {
+  // Asked first: on any other file system the next questions may be up to a process that never answers them (FUSE).
+  if (fcntl(fd, F_GET_SEALS) < 0) {
+    if (errno == EBADF) refuse_file(EBADF, std::string("the descriptor cannot be used: ") + std::strerror(EBADF));
+    refuse_file(EINVAL, "the file is not in memory: a memfd, or a file on tmpfs (/dev/shm) or hugetlbfs, can be mapped");
+  }
   struct stat status {};
   const int error = status_of(fd, status);
   if (error != 0) refuse_file(error, std::string("the descriptor cannot be used: ") + std::strerror(error));
-  if (!S_ISREG(status.st_mode)) refuse_file(EINVAL, "the descriptor is not one of a regular file or memfd");
+  if (!S_ISREG(status.st_mode)) refuse_file(EINVAL, "the descriptor is not one of a regular file");
   if (static_cast<uint64_t>(status.st_size) < length) {
     refuse_file(EINVAL, "the file has " + std::to_string(status.st_size) + " bytes, which is less than the length of " +
                             std::to_string(length));

@@ -126,7 +126,7 @@ export class HostRegion implements Disposable {
    * The other process may cut the file short. Accesses to what is not there any more find zeros, and writing there has no
    * effect on the file; {@link isDamaged} tells. Who copies out of such a region looks afterwards, before using the copy.
    *
-   * Throws {@link ArgumentError} without the native addon, when the file is not a regular file or memfd, is shorter than
+   * Throws {@link ArgumentError} without the native addon, when the file is not in memory (a memfd, tmpfs, hugetlbfs), is shorter than
    * `length`, or is not open for what is wanted, when `length` is no multiple of its huge pages, and when too
    * much is mapped already.
    */

@@ -16,7 +16,6 @@ import {
   writeFileSync,
   writeSync,
 } from 'node:fs';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { Worker } from 'node:worker_threads';
@@ -42,7 +41,7 @@ const withoutAddon = addon === null ? test : test.skip;
 
 /** A file with these bytes, in a folder of its own that goes with the test. */
 function file(t: ExecutionContext, bytes: Uint8Array): string {
-  const folder = mkdtempSync(join(tmpdir(), 'meshcache-mapped-'));
+  const folder = mkdtempSync('/dev/shm/meshcache-mapped-');
   t.teardown(() => rmSync(folder, { recursive: true, force: true }));
   const path = join(folder, 'client-memory');
   writeFileSync(path, bytes);
@@ -181,8 +180,8 @@ serialWithAddon(`mapped region: what cannot be mapped is refused, and its descri
     ['r+', 5001, true, /has 5000 bytes, which is less than the length of 5001/],
     ['r', 5000, true, /not open for reading and writing/],
     ['a', 5000, false, /not open for reading/],
-    ['r', 1, false, /regular file or memfd/, '/dev/null'],
-    ['r', 1, false, /regular file or memfd/, tmpdir()],
+    ['r', 1, false, /not in memory/, '/dev/null'],
+    ['r', 1, false, /not in memory/, process.execPath],
     ['r', 0, false, /length must be/],
     ['r', -1, false, /length must be/],
     ['r', 1.5, false, /length must be/],
