@@ -11,6 +11,7 @@ import { drainCommand } from './drain.js';
 import { CommandFailure, EXIT_FAILURE, EXIT_WRONG_USAGE } from './failure.js';
 import { nodeCommand } from './node.js';
 import { streamProgress } from './progress.js';
+import { pythonPathCommand } from './python-path.js';
 import { replayCommand } from './replay.js';
 import { statusCommand } from './status.js';
 import { printable } from './table.js';
@@ -31,7 +32,16 @@ function createProgram(context: CommandContext): Command {
     .version(packageVersion())
     .showHelpAfterError('(--help shows the options)')
     .addHelpText('after', '\nEvery command has --help with examples, and --json.');
-  const commands = [demoCommand, nodeCommand, statusCommand, drainCommand, replayCommand, benchCommand, doctorCommand];
+  const commands = [
+    demoCommand,
+    nodeCommand,
+    statusCommand,
+    drainCommand,
+    replayCommand,
+    benchCommand,
+    doctorCommand,
+    pythonPathCommand,
+  ];
   for (const create of commands) program.addCommand(create(context));
   for (const command of [program, ...program.commands]) {
     command.exitOverride().showHelpAfterError('(--help shows the options)');
