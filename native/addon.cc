@@ -14,6 +14,8 @@ Napi::Object constants(Napi::Env env) {
   values.Set("memoryShared", kMemoryShared);
   values.Set("accessRemoteRead", kContractAccessRemoteRead);
   values.Set("accessLocalWrite", kContractAccessLocalWrite);
+  values.Set("descriptorRecordMaxBytes", kDescriptorRecordMaxBytes);
+  values.Set("descriptorReplyMaxBytes", kDescriptorReplyMaxBytes);
   values.Set("opColumns", kOpColumns);
   values.Set("opStatus", kOpStatusNames);
   values.Set("rdmaStats", kRdmaStatNames);
@@ -28,6 +30,7 @@ Napi::Object initialise(Napi::Env env, Napi::Object exports) {
   export_checksum(env, exports);
   export_copies(env, exports);
   export_files(env, exports);
+  export_descriptors(env, exports);
   export_rdma(env, exports);
   return exports;
 }

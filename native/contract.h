@@ -6,13 +6,16 @@
 
 namespace meshcache {
 
-constexpr uint32_t kContractVersion = 2;
+constexpr uint32_t kContractVersion = 3;
 
 constexpr uint32_t kMemoryHugePages = 1;
 constexpr uint32_t kMemoryShared = 2;
 
 constexpr uint32_t kContractAccessRemoteRead = 1;
 constexpr uint32_t kContractAccessLocalWrite = 2;
+
+constexpr uint32_t kDescriptorRecordMaxBytes = 4096;
+constexpr uint32_t kDescriptorReplyMaxBytes = 256;
 
 constexpr uint32_t kOpColumns = 6;
 constexpr char kOpStatusNames[] =

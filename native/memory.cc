@@ -1,7 +1,10 @@
 #include "memory.h"
 
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -38,6 +41,37 @@ size_t round_up(size_t value, size_t unit) { return (value + unit - 1) / unit * 
 [[noreturn]] void fail(const char* call, int error, size_t length) {
   throw SystemError(call, error,
                     std::string(call) + " of " + std::to_string(length) + " bytes: " + std::strerror(error));
+}
+
+[[noreturn]] void refuse_file(int error, const std::string& why) { throw SystemError("map", error, why); }
+
+// The system call itself: glibc's function is of a newer version than the oldest that this is to run with.
+int status_of(int fd, struct stat& status) {
+  return syscall(SYS_fstat, fd, &status) == 0 ? 0 : errno;
+}
+
+// Size of the pages that the file is mapped with. Throws SystemError when it is no file that can be mapped so.
+size_t checked_page_bytes(int fd, size_t length, bool writable) {
+  struct stat status {};
+  const int error = status_of(fd, status);
+  if (error != 0) refuse_file(error, std::string("the descriptor cannot be used: ") + std::strerror(error));
+  if (!S_ISREG(status.st_mode)) refuse_file(EINVAL, "the descriptor is not one of a regular file or memfd");
+  if (static_cast<uint64_t>(status.st_size) < length) {
+    refuse_file(EINVAL, "the file has " + std::to_string(status.st_size) + " bytes, which is less than the length of " +
+                            std::to_string(length));
+  }
+  const int flags = fcntl(fd, F_GETFL);
+  const int access = flags & O_ACCMODE;
+  if (flags < 0 || (flags & O_PATH) != 0 || access == O_WRONLY) refuse_file(EACCES, "the file is not open for reading");
+  if (writable && access != O_RDWR) refuse_file(EACCES, "the file is not open for reading and writing");
+  struct statfs system {};
+  if (fstatfs(fd, &system) != 0) refuse_file(errno, "the file system of the file cannot be told");
+  if (static_cast<uint32_t>(system.f_type) != static_cast<uint32_t>(HUGETLBFS_MAGIC)) return system_page_bytes();
+  const auto huge = static_cast<size_t>(system.f_bsize);
+  if (length % huge != 0) {
+    refuse_file(EINVAL, "the file is of huge pages: the length must be a multiple of " + std::to_string(huge));
+  }
+  return huge;
 }
 
 // A file in memory that nobody can cut short under the mapping. Returns -1 with errno.
@@ -87,6 +121,12 @@ void touch(uint64_t addr) {
   __atomic_fetch_or(reinterpret_cast<uint8_t*>(addr), static_cast<uint8_t>(0), __ATOMIC_RELAXED);
 }
 
+// A child process has no use for it, and a core dump none for gigabytes of somebody's conversations.
+void keep_to_this_process(void* begin, size_t bytes) {
+  madvise(begin, bytes, MADV_DONTFORK);
+  madvise(begin, bytes, MADV_DONTDUMP);
+}
+
 }  // namespace
 
 Mapping::Mapping(size_t length, uint32_t flags) : length_(length) {
@@ -94,17 +134,62 @@ Mapping::Mapping(size_t length, uint32_t flags) : length_(length) {
   const bool shared = (flags & kMemoryShared) != 0;
   const bool huge = (flags & kMemoryHugePages) != 0;
   if (!huge || !map_huge(shared)) map_ordinary(shared, huge);
-  // A child process has no use for it, and a core dump none for gigabytes of somebody's conversations.
-  madvise(begin_, mapped_bytes_, MADV_DONTFORK);
-  madvise(begin_, mapped_bytes_, MADV_DONTDUMP);
+  keep_to_this_process(begin_, mapped_bytes_);
+}
+
+Mapping::Mapping(int fd, size_t length, bool writable) : length_(length), writable_(writable) {
+  if (length == 0 || length > kMaxLength) fail("mmap", length == 0 ? EINVAL : ENOMEM, length);
+  page_bytes_ = checked_page_bytes(fd, length, writable);
+  const size_t bytes = round_up(length, page_bytes_);
+  void* at = mmap(nullptr, bytes, writable ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED, fd, 0);
+  if (at == MAP_FAILED) fail("mmap", errno, length);
+  begin_ = static_cast<uint8_t*>(at);
+  mapped_bytes_ = bytes;
+  try {
+    guard_ = std::make_unique<FaultGuard>(begin_, bytes, page_bytes_);
+  } catch (...) {
+    unmap();
+    throw;
+  }
+  keep_to_this_process(begin_, mapped_bytes_);
+  fd_ = fd;
 }
 
 Mapping::~Mapping() {
-  if (begin_ != nullptr) munmap(begin_, mapped_bytes_);
+  if (begin_ != nullptr) unmap();
   if (fd_ >= 0) close(fd_);
 }
 
-// Pages of the hugetlb pool, which are reserved here: a mapping that succeeds has them all.
+void Mapping::unmap() {
+  guard_ = nullptr;
+  munmap(begin_, mapped_bytes_);
+}
+
+int Mapping::fd() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return fd_;
+}
+
+bool Mapping::is_damaged() const {
+  if (guard_ == nullptr) return false;
+  std::lock_guard<std::mutex> lock(mutex_);
+  struct stat status {};
+  if (fd_ >= 0 && (status_of(fd_, status) != 0 || static_cast<uint64_t>(status.st_size) < length_)) cut_short_ = true;
+  return cut_short_ || guard_->is_damaged();
+}
+
+void Mapping::give_back() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (fd_ < 0) return;
+  given_back_ = true;
+  // Where there is no memory for that, the file stays mapped for as long as somebody holds the mapping.
+  if (map_zero_pages(address_of(*this), mapped_bytes_)) keep_to_this_process(begin_, mapped_bytes_);
+  close(fd_);
+  fd_ = -1;
+}
+
+// Pages of the hugetlb pool, which are reserved here: a mapping that succeeds has them all. Another process that shares them
+// can still give pages of the file back, and the pool have none then: such memory is guarded.
 bool Mapping::map_huge(bool shared) {
   const size_t bytes = round_up(length_, kHugePageBytes);
   if (shared) {
@@ -121,7 +206,17 @@ bool Mapping::map_huge(bool shared) {
   begin_ = static_cast<uint8_t*>(at);
   mapped_bytes_ = bytes;
   page_bytes_ = kHugePageBytes;
-  return true;
+  if (!shared) return true;
+  try {
+    guard_ = std::make_unique<FaultGuard>(begin_, bytes, page_bytes_);
+    return true;
+  } catch (const SystemError&) {
+    unmap();
+    close(fd_);
+    begin_ = nullptr;
+    fd_ = -1;
+    return false;
+  }
 }
 
 void Mapping::map_ordinary(bool shared, bool transparent_huge_pages) {
@@ -162,7 +257,9 @@ void Mapping::map_ordinary(bool shared, bool transparent_huge_pages) {
 
 namespace mappings {
 
-MappingRef allocate(size_t length, uint32_t flags) {
+namespace {
+
+MappingRef add(const Mapping* made) {
   const auto unmap = [](const Mapping* mapping) {
     {
       std::lock_guard<std::mutex> lock(registry().mutex);
@@ -170,12 +267,18 @@ MappingRef allocate(size_t length, uint32_t flags) {
     }
     delete mapping;
   };
-  MappingRef mapping(new Mapping(length, flags), unmap);
+  MappingRef mapping(made, unmap);
   std::lock_guard<std::mutex> lock(registry().mutex);
   registry().existing.emplace(address_of(*mapping), mapping);
   registry().owned.emplace(address_of(*mapping), mapping);
   return mapping;
 }
+
+}  // namespace
+
+MappingRef allocate(size_t length, uint32_t flags) { return add(new Mapping(length, flags)); }
+
+MappingRef map_file(int fd, size_t length, bool writable) { return add(new Mapping(fd, length, writable)); }
 
 MappingRef at(uint64_t addr) {
   std::lock_guard<std::mutex> lock(registry().mutex);
@@ -199,12 +302,15 @@ MappingRef around(uint64_t addr, uint64_t length) {
 }
 
 bool forget(uint64_t addr) {
-  MappingRef last;  // let go when the lock is not held any more
-  std::lock_guard<std::mutex> lock(registry().mutex);
-  const auto found = registry().owned.find(addr);
-  if (found == registry().owned.end()) return false;
-  last = std::move(found->second);
-  registry().owned.erase(found);
+  MappingRef freed;  // let go when the lock is not held any more
+  {
+    std::lock_guard<std::mutex> lock(registry().mutex);
+    const auto found = registry().owned.find(addr);
+    if (found == registry().owned.end()) return false;
+    freed = std::move(found->second);
+    registry().owned.erase(found);
+  }
+  freed->give_back();
   return true;
 }
 

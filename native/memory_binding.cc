@@ -1,6 +1,7 @@
-// memoryAllocate, memoryViews, memoryFree, memoryPrefault, addressOf.
+// memoryAllocate, memoryMap, memoryViews, memoryIsDamaged, memoryFree, memoryPrefault, addressOf.
 #include <algorithm>
 #include <atomic>
+#include <climits>
 #include <cstring>
 #include <memory>
 #include <mutex>
@@ -22,18 +23,34 @@ namespace {
 constexpr uint64_t kPrefaultPieceBytes = uint64_t{16} << 20;
 constexpr size_t kMaxPrefaultThreads = 256;
 
+// The environment has it until it is freed.
+Napi::Value owned_memory(Napi::Env env, const MappingRef& mapping) {
+  Instance::of(env).own_memory(mapping);
+  Napi::Object result = Napi::Object::New(env);
+  result.Set("addr", static_cast<double>(reinterpret_cast<uint64_t>(mapping->begin())));
+  result.Set("pageBytes", static_cast<double>(mapping->page_bytes()));
+  result.Set("fd", mapping->fd());
+  return result;
+}
+
 Napi::Value allocate(const Napi::CallbackInfo& info) {
   const Napi::Env env = info.Env();
   const uint64_t length = address(info[0], "length");
   const uint32_t flags = uint32(info[1], "flags");
   try {
-    const MappingRef mapping = mappings::allocate(length, flags);
-    Instance::of(env).own_memory(mapping);
-    Napi::Object result = Napi::Object::New(env);
-    result.Set("addr", static_cast<double>(reinterpret_cast<uint64_t>(mapping->begin())));
-    result.Set("pageBytes", static_cast<double>(mapping->page_bytes()));
-    result.Set("fd", mapping->fd());
-    return result;
+    return owned_memory(env, mappings::allocate(length, flags));
+  } catch (const SystemError& error) {
+    throw native_failure(env, error.what(), error.call, error.errnum, "");
+  }
+}
+
+Napi::Value map_file(const Napi::CallbackInfo& info) {
+  const Napi::Env env = info.Env();
+  const auto fd = static_cast<int>(whole_number(info[0], "fd", INT_MAX));
+  const uint64_t length = address(info[1], "length");
+  if (!info[2].IsBoolean()) wrong_argument(env, "writable must be a boolean");
+  try {
+    return owned_memory(env, mappings::map_file(fd, length, info[2].As<Napi::Boolean>()));
   } catch (const SystemError& error) {
     throw native_failure(env, error.what(), error.call, error.errnum, "");
   }
@@ -63,6 +80,12 @@ Napi::Value views(const Napi::CallbackInfo& info) {
     }
   }
   return buffers;
+}
+
+Napi::Value is_damaged(const Napi::CallbackInfo& info) {
+  const MappingRef mapping = mappings::at(address(info[0], "addr"));
+  if (mapping == nullptr) no_such_memory(info.Env(), "memoryIsDamaged");
+  return Napi::Boolean::New(info.Env(), mapping->is_damaged());
 }
 
 void release(const Napi::CallbackInfo& info) {
@@ -99,6 +122,8 @@ struct Prefault {
   }
 
   bool take(uint64_t& from, uint64_t& to) {
+    // The pages that have taken the place of its own are of no use to anybody.
+    if (mapping != nullptr && mapping->is_given_back()) return false;
     std::lock_guard<std::mutex> lock(mutex);
     from = next;
     to = std::min(end, (from / kPrefaultPieceBytes + 1) * kPrefaultPieceBytes);
@@ -115,6 +140,7 @@ Napi::Value prefault(const Napi::CallbackInfo& info) {
   work->end = work->next + length;
   const size_t threads = std::clamp<size_t>(uint32(info[2], "threads"), 1, kMaxPrefaultThreads);
   work->mapping = mappings::around(work->next, length);
+  if (work->mapping != nullptr && !work->mapping->is_writable()) work->error = EACCES;
   const auto deferred = Napi::Promise::Deferred::New(env);
   Instance& instance = Instance::of(env);
   instance.run_on_own_thread([work, deferred, length, threads, &instance] {
@@ -139,6 +165,8 @@ Napi::Value address_of_view(const Napi::CallbackInfo& info) {
 
 void export_memory(Napi::Env env, Napi::Object exports) {
   exports.Set("memoryAllocate", Napi::Function::New(env, allocate, "memoryAllocate"));
+  exports.Set("memoryMap", Napi::Function::New(env, map_file, "memoryMap"));
+  exports.Set("memoryIsDamaged", Napi::Function::New(env, is_damaged, "memoryIsDamaged"));
   exports.Set("memoryViews", Napi::Function::New(env, views, "memoryViews"));
   exports.Set("memoryFree", Napi::Function::New(env, release, "memoryFree"));
   exports.Set("memoryPrefault", Napi::Function::New(env, prefault, "memoryPrefault"));

@@ -68,6 +68,12 @@ export interface MeshCacheConfigFields {
   readonly metricsDashboard: boolean;
   /** Bearer token that the metrics server asks for; without it everybody who reaches it may read. */
   readonly metricsToken: string | undefined;
+  /** Path of a Unix socket for processes of this host; undefined: none. */
+  readonly clientSocket: string | undefined;
+  /** Its permission bits. */
+  readonly clientSocketMode: number;
+  /** Its group, by name or number; undefined: that of the process. */
+  readonly clientSocketGroup: string | undefined;
   /** A new store waits until the other nodes have announced their pages to it. */
   readonly waitForDirectory: boolean;
   /** Must be the same on all nodes. */
@@ -180,6 +186,18 @@ function ownHost(): Field {
   };
 }
 
+/** Permission bits in octal digits, as chmod takes them. A number is one that YAML or JSON has made of them: 600 means 0600. */
+function permissions(byDefault: string): Field {
+  return {
+    parse(value) {
+      const digits = typeof value === 'string' || typeof value === 'number' ? String(value).trim() : '';
+      return /^0?[0-7]{3}$/.test(digits) ? Number.parseInt(digits, 8) : undefined;
+    },
+    allowed: 'permission bits in three octal digits, for example "0660"',
+    byDefault: Number.parseInt(byDefault, 8),
+  };
+}
+
 function choice(values: readonly string[], byDefault: string): Field {
   return {
     parse(value) {
@@ -251,6 +269,9 @@ const SCHEMA: Readonly<Record<string, Field>> = {
   metrics_port: integer(0, 65535, 31997),
   metrics_dashboard: flag(true),
   metrics_token: text('visible characters without spaces', undefined, /^\s*(?!\[secret\]\s*$)[\x21-\x7e]+\s*$/),
+  client_socket: text('the path of a Unix socket, of at most 100 bytes', undefined, /^\s*[^\0]{1,100}\s*$/),
+  client_socket_mode: permissions('0600'),
+  client_socket_group: text('the name or number of a group of this machine', undefined),
   wait_for_directory: flag(false),
   verify_reads: flag(true),
   reuse_quarantine_ms: decimal(0, 3_600_000, 1000, 'milliseconds'),
@@ -311,6 +332,9 @@ export class MeshCacheConfig implements MeshCacheConfigFields {
   declare readonly metricsPort: number;
   declare readonly metricsDashboard: boolean;
   declare readonly metricsToken: string | undefined;
+  declare readonly clientSocket: string | undefined;
+  declare readonly clientSocketMode: number;
+  declare readonly clientSocketGroup: string | undefined;
   declare readonly waitForDirectory: boolean;
   declare readonly verifyReads: boolean;
   declare readonly reuseQuarantineMs: number;

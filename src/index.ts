@@ -10,6 +10,13 @@ export type { RandomSource } from './base/random.js';
 export type { ClusterSecrets } from './base/secrets.js';
 export type { TlsIdentity, TlsTexts } from './base/tls.js';
 export {
+  MeshCacheClient,
+  type MeshCacheClientOptions,
+  type MeshCacheClientStats,
+} from './client/meshcache-client.js';
+export type { PageHolders } from './clients/client-namespace.js';
+export type { ClientInfo } from './clients/client-server.js';
+export {
   EVICTION_POLICIES,
   type EvictionPolicy,
   MeshCacheConfig,
@@ -82,9 +89,9 @@ export type {
   NodeReport,
   NodeView,
 } from './metrics/node-report.js';
+export { keyEncoderFor } from './node/key-namespace.js';
 export { MeshCacheStore } from './node/meshcache-store.js';
 export { NodeRuntime, type NodeRuntimeOptions } from './node/node-runtime.js';
-export { keyEncoderFor } from './node/store-namespace.js';
 export type { StoreStats } from './node/store-stats.js';
 export type { Fill } from './pool/page-fills.js';
 export {
@@ -110,6 +117,7 @@ export type { RpcService } from './rpc/service.js';
 export type { HostIndices, HostMemPool } from './store/host-pool.js';
 export type { HybridHits, PoolTransfer } from './store/hybrid.js';
 export type { PageStoreStats } from './store/page-store.js';
+export { StoreNamespace } from './store/store-namespace.js';
 export { createTransport, type TransportConfig } from './transport/create-transport.js';
 export type { LocalRange, Mr, ReadOp, Transport, TransportStats } from './transport/transport.js';
 export {

@@ -19,11 +19,13 @@ const LEVELS: Readonly<Record<string, number>> = {
   disk: 5,
   dashboard: 5,
   store: 6,
-  node: 7,
-  'index.ts': 8,
-  bench: 8,
-  sim: 8,
-  cli: 9,
+  clients: 7,
+  client: 8,
+  node: 8,
+  'index.ts': 9,
+  bench: 9,
+  sim: 9,
+  cli: 10,
 };
 
 /** Only these places may touch what the environment hands out everywhere else. */

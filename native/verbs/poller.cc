@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <pthread.h>
-#include <signal.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
@@ -13,6 +12,8 @@
 #include <cerrno>
 #include <cstring>
 #include <random>
+
+#include "../thread_signals.h"
 
 namespace meshcache {
 
@@ -174,19 +175,13 @@ void Engine::Impl::open() {
     if (epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event) != 0 && errno != EEXIST) fail("epoll_ctl", errno);
   }
 
-  // Signals are for the program's own threads.
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
+  const SignalsBlocked blocked;
   try {
     workers_ = std::make_unique<WorkerPool>(std::max(1u, options_.verify_threads));
     thread_ = std::thread([this] { run(); });
   } catch (const std::exception&) {
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
     fail("pthread_create", EAGAIN);
   }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 // Children before their parents.

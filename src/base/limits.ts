@@ -48,6 +48,49 @@ export const RPC_CALL_TIMEOUT_MS = 2_000;
 export const RPC_CONNECT_TIMEOUT_MS = 1_000;
 export const RPC_HANDSHAKE_TIMEOUT_MS = 2_000;
 
+/** Processes of this host that are attached to a node. */
+export const CLIENTS_MAX_COUNT = 256;
+/** Names under which clients are counted each; all further ones together. */
+export const CLIENT_NAMES_MAX_COUNT = 32;
+/** Clients of a node that its report names each. */
+export const NODE_REPORT_CLIENTS_MAX_COUNT = 32;
+/** A body of the client socket, and what all clients may have under way of bodies above CLIENT_SMALL_BODY_BYTES. */
+export const CLIENT_BODY_MAX_BYTES = 64 * MIB;
+export const CLIENTS_BODIES_MAX_BYTES = 512 * MIB;
+export const CLIENT_SMALL_BODY_BYTES = 64 * KIB;
+/** Requests of a client that have not been answered, and those of them that are being worked on. */
+export const CLIENT_IN_FLIGHT_MAX_COUNT = 1024;
+export const CLIENT_RUNNING_MAX_COUNT = 16;
+/** While more answers wait for a client to take them, nothing more is done for it. */
+export const CLIENT_OUTPUT_MAX_BYTES = 16 * MIB;
+export const CLIENT_REQUEST_MAX_KEYS = 65_536;
+/** Keys of one question for who has them. */
+export const CLIENT_STAT_MAX_KEYS = 256;
+/** Nodes that are named as having a page. */
+export const CLIENT_HOLDERS_MAX_COUNT = 8;
+export const CLIENT_REGIONS_MAX_COUNT = 64;
+/** Staging memory of one client, and of all. */
+export const CLIENT_STAGING_MAX_BYTES = 256 * MIB;
+export const CLIENTS_STAGING_MAX_BYTES = 4 * GIB;
+/** A client in TypeScript: of a call; of attaching; what an answer may be later than its deadline; pauses before it attaches again. */
+export const CLIENT_TIMEOUT_MS = 5_000;
+export const CLIENT_CONNECT_TIMEOUT_MS = 1_000;
+export const CLIENT_ANSWER_GRACE_MS = 100;
+export const CLIENT_RECONNECT_MIN_MS = 50;
+export const CLIENT_RECONNECT_MAX_MS = 2_000;
+/** Pages that it sends or asks for in one request on the socket, unless a single one is larger. */
+export const BYTES_REQUEST_TARGET_BYTES = 16 * MIB;
+/** What one request moves of a client's files that cannot be mapped: so much memory of the node's own it takes. */
+export const CLIENT_FILE_COPIES_MAX_BYTES = 256 * MIB;
+/** What a request without a deadline has, and the longest that is granted. */
+export const CLIENT_DEADLINE_MS = 30_000;
+export const CLIENT_HANDSHAKE_TIMEOUT_MS = 5_000;
+/** A client that takes nothing of its answers, or does not end a frame, for so long is disconnected. */
+export const CLIENT_STALL_TIMEOUT_MS = 30_000;
+/** Connections to the socket of descriptors, each for one record. */
+export const CLIENT_DESCRIPTOR_CONNECTIONS_MAX_COUNT = 64;
+export const CLIENT_DESCRIPTOR_TIMEOUT_MS = 2_000;
+
 /** Accepted connections of one server whose peers have not proved yet that they belong to the cluster; the oldest gives way. */
 export const HANDSHAKES_PENDING_MAX_COUNT = 1024;
 /**
@@ -93,6 +136,11 @@ export const READ_IN_FLIGHT_MAX_BYTES = 64 * MIB;
 /** A data connection that delivers nothing for this long while something is due is given up. */
 export const READ_STALL_TIMEOUT_MS = 3_000;
 export const READ_CONNECT_TIMEOUT_MS = 1_000;
+/**
+ * An aborted read whose memory is next to be received into waits so long for more bytes of its peer; then the connection is closed,
+ * so that none can come.
+ */
+export const READ_ABORT_GRACE_MS = 100;
 export const READ_RETRY_AFTER_MS = 1_000;
 /** After so long a page that could not be read is not looked for on other nodes any more. */
 export const READ_AGAIN_WITHIN_MS = 5_000;
@@ -397,12 +445,15 @@ relation(STRANGERS_PER_ADDRESS_BURST_COUNT < STRANGERS_BURST_COUNT, 'one address
 relation(PAGE_MAX_BYTES <= SEGMENT_MAX_BYTES, 'a page fits in a segment');
 relation(RPC_FRAME_MAX_BYTES <= RPC_BUFFERED_MAX_BYTES, 'an answer fits in what may wait for a peer');
 relation(DIRECTORY_REQUEST_MAX_KEY_BYTES * 2 <= RPC_FRAME_MAX_BYTES, 'a directory request fits in a frame');
+relation(CLIENT_REQUEST_MAX_KEYS <= CALL_MAX_KEYS, 'the keys of a client fit in a call');
+relation(CLIENT_BODY_MAX_BYTES <= CLIENTS_BODIES_MAX_BYTES, 'there is room for the body of a client');
 relation(KEY_MAX_BYTES + KEY_PREFIX_BYTES <= CALL_MAX_KEY_BYTES, 'a key fits in a call');
 relation(DIRECTORY_KEY_MAX_BYTES <= DIRECTORY_REQUEST_MAX_KEY_BYTES, 'a key fits in a directory request');
 relation(
   READ_CONNECT_TIMEOUT_MS + READ_STALL_TIMEOUT_MS < READ_AGAIN_WITHIN_MS,
   'a peer that stalls leaves time for another',
 );
+relation(READ_ABORT_GRACE_MS < READ_STALL_TIMEOUT_MS, 'an aborted read ends before its peer counts as stalled');
 relation(READ_RETRY_AFTER_MS <= RDMA_RETRY_MAX_MS, 'the pause after a failed connection may grow');
 relation(PROMOTE_ROUND_MAX_KEYS <= DIRECTORY_REQUEST_MAX_KEYS, 'the keys to promote fit in a request');
 relation(WANTED_PAGES_MAX_CHARACTERS * 3 <= CALL_MAX_KEY_BYTES, 'the keys of wanted pages fit in a call');

@@ -99,19 +99,43 @@ export function readDrainProgress(value: unknown, endpoint: Endpoint): DrainProg
   throw new CommandFailure(`${formatEndpoint(endpoint)} answers, but not as a node of this version`);
 }
 
+const CLIENT_COUNTS = [
+  'pid',
+  'requests',
+  'errors',
+  'in_flight',
+  'hits',
+  'misses',
+  'pages_written',
+  'read_bytes',
+  'written_bytes',
+  'mapped_bytes',
+] as const;
+
 const PROGRESS_COUNTS = ['wanted_pages', 'handed_pages', 'left_pages', 'disk_queue_bytes'] as const;
 
 /** What is printed and counted with is looked at; a node of an older version leaves fields out. */
 export function isStatus(answer: unknown): answer is NodeStatus {
   // With an error it would be taken for why there is no status.
   if (!isReportLike(answer) || 'error' in (answer as object)) return false;
-  const { pool, reads, disk, directory, rss_bytes } = answer as Record<string, unknown>;
+  const { pool, reads, disk, directory, clients, rss_bytes } = answer as Record<string, unknown>;
   return (
     hasNumbers(pool, ['entries', 'used_bytes', 'capacity_bytes', 'evictions']) &&
     hasNumbers(reads, ['local', 'remote', 'disk', 'misses']) &&
     hasNumbers(disk ?? undefined, ['entries', 'used_bytes', 'capacity_bytes']) &&
     hasNumbers(directory, ['keys']) &&
+    hasClients(clients) &&
     (rss_bytes === undefined || typeof rss_bytes === 'number')
+  );
+}
+
+function hasClients(clients: unknown): boolean {
+  if (clients === undefined) return true;
+  const { busiest } = clients as { readonly busiest?: unknown };
+  if (!hasNumbers(clients, ['attached']) || !Array.isArray(busiest)) return false;
+  return busiest.every(
+    (client) =>
+      hasNumbers(client ?? null, CLIENT_COUNTS) && typeof client.name === 'string' && typeof client.mode === 'string',
   );
 }
 

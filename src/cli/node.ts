@@ -2,6 +2,7 @@ import { Command } from 'commander';
 import { within } from '../base/clock.js';
 import { ConfigError, DiskError } from '../base/errors.js';
 import { NODE_CLOSE_TIMEOUT_MS } from '../base/limits.js';
+import { freeClientSocket } from '../clients/socket-path.js';
 import type { MeshCacheConfig } from '../config.js';
 import { MeshCacheStore } from '../node/meshcache-store.js';
 import {
@@ -20,6 +21,8 @@ import { jsonOption } from './options.js';
 
 export interface NodeOptions extends ConfigurationOptions {
   readonly json: boolean;
+  /** Path of the client socket; false: none; true: that of the run-time folder. */
+  readonly clientSocket: string | boolean;
 }
 
 /**
@@ -30,7 +33,7 @@ export async function runNode(options: NodeOptions, context: CommandContext): Pr
   // A closed terminal is no reason for a node to leave the cluster.
   process.on('SIGHUP', () => {});
   context.outliveReader();
-  const configuration = await readConfiguration(options);
+  const configuration = await withClientSocket(await readConfiguration(options), options.clientSocket);
   for (const warning of configuration.warnings) context.warn(warning);
   if (configuration.mapping.discovery_addr === undefined) {
     throw wrongUsage(
@@ -55,6 +58,12 @@ export async function runNode(options: NodeOptions, context: CommandContext): Pr
 export function nodeCommand(context: CommandContext): Command {
   return addConfigurationOptions(new Command('node'))
     .description('run one node until SIGTERM or SIGINT')
+    .option(
+      '--client-socket <path>',
+      'Unix socket for the processes of this host; without it one in the run-time folder, which is printed',
+      true,
+    )
+    .option('--no-client-socket', 'nobody attaches to this node')
     .addOption(jsonOption())
     .addHelpText(
       'after',
@@ -72,6 +81,23 @@ Ends with status 2 when the configuration is wrong or cannot be had on this mach
 \`meshcache doctor\` with the same options says what is wrong with them.`,
     )
     .action((options: NodeOptions) => runNode(options, context));
+}
+
+/** The configuration with a client socket: the one that it has, the one of the option, or a free one in the run-time folder. */
+async function withClientSocket(configuration: Configuration, option: string | boolean): Promise<Configuration> {
+  const { mapping, origins, warnings } = configuration;
+  if (typeof option === 'string') {
+    const given = new Map(origins).set('client_socket', '--client-socket');
+    return { ...configuration, mapping: { ...mapping, client_socket: option }, origins: given };
+  }
+  if (!option) return { ...configuration, mapping: { ...mapping, client_socket: null } };
+  if (mapping.client_socket !== undefined) return configuration;
+  const free = await freeClientSocket();
+  if (free.path !== undefined) return { ...configuration, mapping: { ...mapping, client_socket: free.path } };
+  return {
+    ...configuration,
+    warnings: [...warnings, `there is no client socket: ${free.reason}; --client-socket says where to have one`],
+  };
 }
 
 async function createStore(configuration: Configuration, config: MeshCacheConfig): Promise<MeshCacheStore> {
@@ -109,6 +135,7 @@ function readyLine(store: MeshCacheStore, config: MeshCacheConfig, json: boolean
     discovery_addr: config.discoveryAddr,
     data_endpoint: store.runtime.localRdmaEndpoint,
     metrics_endpoint: store.metricsEndpoint,
+    client_socket: store.clientSocket,
     is_meta: store.runtime.isMeta,
     pool_bytes: store.stats().poolCapacityBytes,
     disk_bytes: store.stats().disk?.capacityBytes ?? 0,
@@ -116,7 +143,8 @@ function readyLine(store: MeshCacheStore, config: MeshCacheConfig, json: boolean
   if (json) return JSON.stringify(ready);
   const url = metricsUrl(ready.metrics_endpoint);
   const dashboard = url === undefined ? '' : `, ${config.metricsDashboard ? 'dashboard' : 'metrics server'} at ${url}`;
-  return `node ${ready.node_id} (process ${ready.pid}) is ready: data at ${ready.data_endpoint}, discovery at ${ready.discovery_addr}${dashboard}`;
+  const clients = ready.client_socket === '' ? '' : `, clients at ${ready.client_socket}`;
+  return `node ${ready.node_id} (process ${ready.pid}) is ready: data at ${ready.data_endpoint}, discovery at ${ready.discovery_addr}${clients}${dashboard}`;
 }
 
 function aborted(signal: AbortSignal): Promise<undefined> {

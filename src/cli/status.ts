@@ -6,6 +6,7 @@ import { formatSize } from '../base/sizes.js';
 import { localAddressOf, systemHostNames } from '../discovery/local-address.js';
 import { ringShares } from '../node/ring-shares.js';
 import type { NodeInfo } from '../types.js';
+import { clientRows, furtherClients } from './clients-table.js';
 import { ClusterQuery, type NodeStatus } from './cluster-query.js';
 import { mastersOf, readConfiguration, securityOf } from './configuration.js';
 import { type CommandContext, printResult } from './context.js';
@@ -27,7 +28,12 @@ export type NodeRow = {
   readonly metrics_url: string;
 } & (
   | ({ readonly state: 'up' } & Omit<NodeStatus, 'node_id' | 'control_endpoint' | 'metrics_endpoint'>)
-  | { readonly state: 'unreachable'; readonly error: string; readonly pool?: undefined }
+  | {
+      readonly state: 'unreachable';
+      readonly error: string;
+      readonly pool?: undefined;
+      readonly clients?: undefined;
+    }
 );
 
 export interface StatusResult {
@@ -57,7 +63,7 @@ export async function clusterStatus(
 
 export function statusCommand(context: CommandContext): Command {
   return new Command('status')
-    .description('show the members of a running cluster, their shares of the ring, pools, disks and hit rates')
+    .description('show the members of a running cluster, their shares of the ring, pools, disks, hit rates and clients')
     .option('--discovery-addr <host:port>', 'a discovery master; several are comma-separated', discoveryEndpoints)
     .addOption(configOption())
     .option('--watch', 'show it again every 2 seconds until Ctrl-C', false)
@@ -178,12 +184,15 @@ export function formatStatus(result: StatusResult, columns?: number): string {
   const { nodes } = result;
   const up = nodes.filter((node) => node.state === 'up').length;
   const title = `${nodes.length} members at ${result.discovery_addr}, ${up} of them reachable${mastersOfNodes(nodes)}`;
-  const notes = [...remarks(nodes)].map(([text, nodeIds]) => printable(`${nodeIds.join(', ')}: ${text}`));
+  const clients = clientRows(nodes);
+  const notes = [...remarks(nodes)].map(([text, nodeIds]) => `${nodeIds.join(', ')}: ${text}`);
+  notes.push(...furtherClients(nodes));
   return [
     title,
     `\n\n${formatTableOrBlocks(nodes.map(tableRow), columns)}`,
+    clients.length > 0 ? `\n\n${formatTableOrBlocks(clients, columns)}` : '',
     notes.length > 0 ? '\n' : '',
-    ...notes.map((note) => `\n${note}`),
+    ...notes.map((note) => `\n${printable(note)}`),
   ].join('');
 }
 
@@ -218,7 +227,7 @@ function tableRow(node: NodeRow): Record<string, string> {
   const port = parseEndpoint(node.metrics_endpoint)?.port;
   const metrics = node.metrics_url || (port === undefined ? '-' : `${port}, only on that host`);
   if (node.state === 'unreachable') return { ...base, state: `unreachable: ${node.error}`, metrics };
-  const { pool, reads, directory } = node;
+  const { pool, reads, directory, clients } = node;
   const hits = reads === undefined ? 0 : reads.local + reads.remote + reads.disk;
   return {
     ...base,
@@ -234,6 +243,7 @@ function tableRow(node: NodeRow): Record<string, string> {
     hits: reads === undefined ? '-' : formatShare(hits, hits + reads.misses),
     remote: reads === undefined ? '-' : formatShare(reads.remote, hits),
     'from disk': reads === undefined ? '-' : formatShare(reads.disk, hits),
+    clients: clients === undefined ? '-' : formatCount(clients.attached),
     memory: node.rss_bytes === undefined ? '-' : formatSize(node.rss_bytes),
     metrics,
   };

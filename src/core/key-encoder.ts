@@ -79,6 +79,12 @@ export class KeyEncoder {
     return objectKeys;
   }
 
+  /** What the object keys begin with, of the pools that keys have been made of so far and of these. */
+  prefixesOf(pools: readonly string[] = []): string[] {
+    for (const pool of pools) if (!this.prefixes.has(pool)) this.addPrefix(pool);
+    return [...this.prefixes.values()];
+  }
+
   private addPrefix(pool: string): string {
     // Undefined is for the parts of the namespace that may be left out.
     checkText('pool', pool ?? null);

@@ -1,7 +1,8 @@
+import { closeSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
 import { ArgumentError } from '../base/errors.js';
 import { SEGMENT_MAX_BYTES } from '../base/limits.js';
-import { MEMORY_HUGE_PAGES, MEMORY_SHARED, type NativeAddon } from '../native/contract.js';
+import { MEMORY_HUGE_PAGES, MEMORY_SHARED, type NativeAddon, type NativeMemory } from '../native/contract.js';
 import { loadNative } from '../native/loader.js';
 import { addRegion, removeRegion, reserveAddresses } from './address-space.js';
 import { addressOf, nativeSegments } from './native-memory.js';
@@ -10,6 +11,9 @@ import { addressOf, nativeSegments } from './native-memory.js';
 const OS_PAGE_BYTES = 4096;
 /** More threads than this do not make the operating system provide memory any faster. */
 const PREFAULT_MAX_THREADS = 16;
+
+/** User-space addresses are below this. */
+const MAPPED_MAX_BYTES = 2 ** 47;
 
 /** Kind of memory, where the native addon provides it; without it they are ignored. */
 export interface HostRegionOptions {
@@ -24,7 +28,10 @@ interface RegionMemory {
   readonly segments: readonly Uint8Array[];
   readonly start: number;
   readonly length: number;
-  readonly kind: 'native' | 'shared' | 'wrapped';
+  readonly kind: 'native' | 'mapped' | 'shared' | 'wrapped';
+  /** Of the memfd of memory that other processes can map; -1: none. */
+  readonly fd: number;
+  readonly isWritable: boolean;
   /** Gives the memory back, as far as views do not hold it. */
   release(): void;
 }
@@ -57,24 +64,33 @@ export class HostRegion implements Disposable {
   readonly isNative: boolean;
   /** Whether other threads of the process can see the memory: it is the addon's, or a SharedArrayBuffer. */
   readonly isShared: boolean;
+  /** Whether the memory is a file of another process: {@link map}. */
+  readonly isMapped: boolean;
+  /** Whether the memory may be written into. Writing into a region that was mapped for reading kills the process. */
+  readonly isWritable: boolean;
   /** @internal One element: 1 while the region is live, 0 once it is freed. Other threads may watch it. */
   readonly liveFlag: Int32Array<SharedArrayBuffer>;
   #segments: readonly Uint8Array[];
   readonly #release: () => void;
   readonly #freeCallbacks = new Set<() => void>();
+  readonly #fd: number;
+  #wasDamaged = false;
 
-  private constructor({ segments, start, length, kind, release }: RegionMemory) {
+  private constructor({ segments, start, length, kind, fd, isWritable, release }: RegionMemory) {
     const first = segments[0] as Uint8Array;
     this.addr = BigInt(start);
     this.start = start;
     this.length = length;
     this.segmentBytes = first.length;
     this.isWrapped = kind === 'wrapped';
-    this.isNative = kind === 'native';
+    this.isMapped = kind === 'mapped';
+    this.isNative = kind === 'native' || this.isMapped;
+    this.isWritable = isWritable;
     this.isShared = this.isNative || first.buffer instanceof SharedArrayBuffer;
     this.liveFlag = new Int32Array(new SharedArrayBuffer(4)).fill(1);
     this.#segments = segments;
     this.#release = release;
+    this.#fd = fd;
     addRegion(this);
   }
 
@@ -102,6 +118,33 @@ export class HostRegion implements Disposable {
   }
 
   /**
+   * The first `length` bytes of the file behind the descriptor `fd`, which another process shares: both see what the other
+   * writes. The descriptor is the region's from now on, and closed with it, or when this throws.
+   *
+   * With `writable` the region may be written into, and the file must be open for reading and writing.
+   *
+   * The other process may cut the file short. Accesses to what is not there any more find zeros, and writing there has no
+   * effect on the file; {@link isDamaged} tells. Who copies out of such a region looks afterwards, before using the copy.
+   *
+   * Throws {@link ArgumentError} without the native addon, when the file is not a regular file or memfd, is shorter than
+   * `length`, or is not open for what is wanted, when `length` is no multiple of its huge pages, and when too
+   * much is mapped already.
+   */
+  static map(fd: number, length: number, options: { readonly writable: boolean }): HostRegion {
+    if (!Number.isInteger(fd) || fd < 0 || fd >= 2 ** 31 - 1) {
+      throw new ArgumentError(`HostRegion.map: fd must be an open descriptor, got ${String(fd)}`);
+    }
+    let isTaken = false;
+    try {
+      return new HostRegion(mappedMemory(fd, length, options, () => (isTaken = true)));
+    } catch (cause) {
+      if (!isTaken) closeQuietly(fd);
+      if (cause instanceof ArgumentError) throw cause;
+      throw new ArgumentError(`HostRegion.map: ${(cause as Error).message}`, { cause });
+    }
+  }
+
+  /**
    * Existing memory. It stays the caller's: it must not be resized or transferred before `free()`. The same
    * memory may be wrapped several times. Memory that is not a SharedArrayBuffer can be written into by
    * reads, but not be served to peers, and large pages in it are copied on the calling thread.
@@ -114,11 +157,29 @@ export class HostRegion implements Disposable {
     }
     const { addon } = loadNative();
     const start = addon === null ? syntheticStart('wrap', view.length) : addressOf(addon, view);
-    return new HostRegion({ segments: [view], start, length: view.length, kind: 'wrapped', release() {} });
+    return new HostRegion({ segments: [view], start, length: view.length, ...WRAPPED });
   }
 
   get isLive(): boolean {
     return this.#segments.length > 0;
+  }
+
+  /**
+   * Descriptor of the memfd of a region that was allocated with `shared`, while it is live: other processes map it. It
+   * stays the region's. -1 for all other regions.
+   */
+  get fd(): number {
+    return this.isLive ? this.#fd : -1;
+  }
+
+  /**
+   * Whether the file of a mapped region is shorter than the region, or was when an access noticed it: some bytes are not
+   * what anybody wrote. Never false again afterwards. When the region is freed: what was known then.
+   */
+  isDamaged(): boolean {
+    if (this.#wasDamaged || !this.isLive || !this.isNative) return this.#wasDamaged;
+    this.#wasDamaged = loadNative().addon?.memoryIsDamaged(this.start) ?? false;
+    return this.#wasDamaged;
   }
 
   /** One view for each segment, in order; empty once the region is freed. Who keeps them keeps the memory. */
@@ -163,10 +224,11 @@ export class HostRegion implements Disposable {
    * Makes the operating system provide all of the memory; the bytes stay as they are, whoever writes
    * meanwhile. With the addon several threads do it, beside the calling one; without it the calling thread does it
    * before this returns, in about a second a GiB. Rejects when the memory cannot be had. The region may be freed
-   * meanwhile.
+   * meanwhile. Throws {@link ArgumentError} for a region that is not writable.
    */
   async prefault(): Promise<void> {
     this.#checkRange(0, this.length);
+    if (!this.isWritable) throw new ArgumentError('HostRegion.prefault: the region is mapped for reading only');
     const { addon } = loadNative();
     const segments = this.#segments;
     if (addon === null || !this.isNative) {
@@ -202,6 +264,9 @@ export class HostRegion implements Disposable {
    * Gives the memory back. Its addresses are dead from now on, for reads and for peers; views handed
    * out before stay valid (they hold the memory). Idempotent. What a callback of {@link onFree} throws is
    * thrown when all is done.
+   *
+   * Memory that other processes share, mapped or allocated with `shared`, goes back at once when the callbacks have run,
+   * and its file is closed: views handed out before show zeros then, and may be written over.
    */
   free(): void {
     if (!this.isLive) return;
@@ -254,12 +319,42 @@ export class HostRegion implements Disposable {
 /** Segments that the addon is working on: they hold the memory although the region may be freed. */
 const beingPrefaulted = new Set<{ readonly segments: readonly Uint8Array[] }>();
 
+/** What all of these regions have in common. */
+const WRAPPED = { kind: 'wrapped', fd: -1, isWritable: true, release() {} } as const;
+
 function nativeMemory(addon: NativeAddon, length: number, options: HostRegionOptions): RegionMemory {
   const flags = (options.hugePages ? MEMORY_HUGE_PAGES : 0) | (options.shared ? MEMORY_SHARED : 0);
-  const { addr: start } = addon.memoryAllocate(length, flags);
-  const release = (): void => addon.memoryFree(start);
+  const memory = addon.memoryAllocate(length, flags);
+  return { ...viewsOf(addon, memory), length, kind: 'native', fd: memory.fd, isWritable: true };
+}
+
+/** Calls `taken` when the descriptor has become the memory's. */
+function mappedMemory(
+  fd: number,
+  length: number,
+  options: { readonly writable: boolean },
+  taken: () => void,
+): RegionMemory {
+  if (!Number.isSafeInteger(length) || length < 1 || length >= MAPPED_MAX_BYTES) {
+    throw new ArgumentError(
+      `HostRegion.map: length must be a whole number of 1 to ${MAPPED_MAX_BYTES - 1} bytes, got ${String(length)}`,
+    );
+  }
+  const writable: unknown = options?.writable;
+  if (typeof writable !== 'boolean') {
+    throw new ArgumentError(`HostRegion.map: options.writable must be true or false, got ${String(writable)}`);
+  }
+  const { addon, reason } = loadNative();
+  if (addon === null) throw new ArgumentError(`HostRegion.map: files are mapped by the native addon: ${reason}`);
+  const memory = addon.memoryMap(fd, length, writable);
+  taken();
+  return { ...viewsOf(addon, memory), length, kind: 'mapped', fd: -1, isWritable: writable };
+}
+
+function viewsOf(addon: NativeAddon, { addr }: NativeMemory): Pick<RegionMemory, 'segments' | 'start' | 'release'> {
+  const release = (): void => addon.memoryFree(addr);
   try {
-    return { segments: nativeSegments(addon, start), start, length, kind: 'native', release };
+    return { segments: nativeSegments(addon, addr), start: addr, release };
   } catch (error) {
     release();
     throw error;
@@ -271,13 +366,29 @@ function sharedMemory(length: number): RegionMemory {
   for (let at = 0; at < length; at += SEGMENT_MAX_BYTES) {
     segments.push(new Uint8Array(new SharedArrayBuffer(Math.min(SEGMENT_MAX_BYTES, length - at))));
   }
-  return { segments, start: syntheticStart('allocate', length), length, kind: 'shared', release() {} };
+  return {
+    segments,
+    start: syntheticStart('allocate', length),
+    length,
+    kind: 'shared',
+    fd: -1,
+    isWritable: true,
+    release() {},
+  };
 }
 
 function syntheticStart(method: string, length: number): number {
   const start = reserveAddresses(length);
   if (start === undefined) throw new ArgumentError(`HostRegion.${method}: no addresses left for ${length} bytes`);
   return start;
+}
+
+function closeQuietly(fd: number): void {
+  try {
+    closeSync(fd);
+  } catch {
+    // It is not open: that is what the caller is told anyway.
+  }
 }
 
 function touch(segment: Uint8Array): void {

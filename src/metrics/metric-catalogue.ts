@@ -10,6 +10,8 @@ export interface CounterFamily {
   readonly help: string;
   /** Its series that every node has, from the start and at 0, so that their first increase is seen. */
   readonly series: readonly Labels[];
+  /** Its series for each client of the node, without the label `client`: from when a client of that name attaches, and at 0. */
+  readonly clientSeries?: readonly Labels[];
 }
 
 /** All kinds of errors of the control plane, so that none is forgotten here. */
@@ -32,6 +34,19 @@ const RPC_ERROR_KINDS: Readonly<Record<RpcFault | 'bad_answer', true>> = {
 };
 
 const ALONE: readonly Labels[] = [{}];
+
+/** Why requests of clients end without being done: the names of all statuses but `ok`. */
+const CLIENT_ERROR_REASONS = [
+  'bad_request',
+  'no_region',
+  'region_gone',
+  'too_much',
+  'closing',
+  'refused',
+  'unavailable',
+  'failed',
+] as const;
+const CLIENT_WAYS = ['direct', 'staged', 'bytes'] as const;
 
 function each(label: string, values: readonly string[]): Labels[] {
   return values.map((value) => ({ [label]: value }));
@@ -130,6 +145,36 @@ export const COUNTERS: Readonly<Record<string, CounterFamily>> = {
     help: 'Times that a port was closed for a moment, because strangers opened more connections than there is time to refuse',
     series: each('plane', ['rpc', 'data']),
   },
+  meshcache_client_requests_total: {
+    help: 'Requests of attached processes, by client name',
+    series: [],
+    clientSeries: ALONE,
+  },
+  meshcache_client_errors_total: {
+    help: 'Requests of attached processes that were refused or have failed, by client name and reason',
+    series: [],
+    clientSeries: each('reason', CLIENT_ERROR_REASONS),
+  },
+  meshcache_client_reads_total: {
+    help: 'Pages that attached processes asked for, by client name and result',
+    series: [],
+    clientSeries: each('result', ['hit', 'miss']),
+  },
+  meshcache_client_read_bytes_total: {
+    help: 'Bytes of pages that attached processes have read, by client name and way: into their memory, by staging memory, on the socket',
+    series: [],
+    clientSeries: each('way', CLIENT_WAYS),
+  },
+  meshcache_client_writes_total: {
+    help: 'Pages that attached processes have set, by client name',
+    series: [],
+    clientSeries: ALONE,
+  },
+  meshcache_client_written_bytes_total: {
+    help: 'Bytes of pages that attached processes have set, by client name and way',
+    series: [],
+    clientSeries: each('way', CLIENT_WAYS),
+  },
   meshcache_transport_serving_restarts_total: {
     help: 'Times that the serving thread was started again',
     series: ALONE,
@@ -144,6 +189,12 @@ const OTHER_HELP: Readonly<Record<string, string>> = {
   meshcache_members: 'Live nodes that this node knows, itself included',
   meshcache_discovery_reachable: '1 while a discovery master answers, else 0',
   meshcache_discovery_head: '1 while this node runs a discovery master, else 0',
+
+  meshcache_clients: 'Processes that are attached to this node',
+  meshcache_clients_refused_total: 'Connections to the client socket, and descriptors, that were turned away',
+  meshcache_client_mapped_bytes:
+    'Bytes of memory of attached processes that this node has mapped, staging memory included',
+  meshcache_client_requests_in_flight: 'Requests of attached processes that have not been answered',
 
   meshcache_pool_used_bytes: 'Bytes of the pool that hold pages',
   meshcache_pool_capacity_bytes: 'Bytes of the pool',
@@ -208,6 +259,13 @@ const OTHER_HELP: Readonly<Record<string, string>> = {
   meshcache_rdma_lost_connections_total: 'RDMA connections that broke',
   meshcache_rdma_dropped_events_total: 'Events of the RDMA engine that were not told, because there were too many',
 };
+
+/** All series of one client: what is counted for it, by name and labels. */
+export function clientSeries(client: string): (readonly [name: string, labels: Labels])[] {
+  return Object.entries(COUNTERS).flatMap(([name, family]) =>
+    (family.clientSeries ?? []).map((labels) => [name, { client, ...labels }] as const),
+  );
+}
 
 /** Of a name that nobody has described, the name itself. */
 export function helpOf(name: string): string {

@@ -57,6 +57,40 @@ export interface HealthReport {
   readonly reasons: readonly string[];
 }
 
+/** A process that is attached to the client socket of a node. Counts are since it attached. */
+export interface ClientReport {
+  /** As it calls itself; several may have the same. */
+  readonly name: string;
+  /** In its own PID namespace. */
+  readonly pid: number;
+  /** How its pages go: `direct`, `staged` or `bytes`. */
+  readonly mode: string;
+  readonly requests: number;
+  /** Requests that were refused or have failed. */
+  readonly errors: number;
+  /** Requests that have not been answered. */
+  readonly in_flight: number;
+  /** Pages. */
+  readonly hits: number;
+  readonly misses: number;
+  readonly pages_written: number;
+  /** Of the pages that it has read and written. */
+  readonly read_bytes: number;
+  readonly written_bytes: number;
+  /** Memory that the node has mapped for it, staging memory included. */
+  readonly mapped_bytes: number;
+}
+
+/** The client socket of a node, and who is attached to it. */
+export interface ClientsReport {
+  /** Path of the socket, on the node's host. */
+  readonly socket: string;
+  /** All that are attached. */
+  readonly attached: number;
+  /** Those that have moved most bytes, the first of them first; at most NODE_REPORT_CLIENTS_MAX_COUNT. */
+  readonly busiest: readonly ClientReport[];
+}
+
 /** All that a node says of itself. */
 export interface NodeReport extends MetricsReport {
   readonly node_id: string;
@@ -100,6 +134,8 @@ export interface NodeReport extends MetricsReport {
     readonly evictions: number;
     readonly write_errors: number;
   } | null;
+  /** Absent without a client socket. */
+  readonly clients?: ClientsReport;
   readonly rss_bytes: number;
   /** The most recent ones, oldest first; at most NODE_EVENTS_MAX_COUNT. */
   readonly events: readonly NodeEvent[];

@@ -32,6 +32,21 @@ const isMapOf = (check: Check): Check => {
 const isLatency = isMapWith({ buckets: isListOf(isNumber) });
 const isEvent = isMapWith({ message: isScalar, fields: isMapOf(isScalar) });
 
+const isClient = isMapWith({
+  name: isText,
+  mode: isText,
+  pid: isNumber,
+  requests: isNumber,
+  errors: isNumber,
+  in_flight: isNumber,
+  hits: isNumber,
+  misses: isNumber,
+  pages_written: isNumber,
+  read_bytes: isNumber,
+  written_bytes: isNumber,
+  mapped_bytes: isNumber,
+});
+
 const REPORT: Shape = {
   vnodes: (value) => Number.isSafeInteger(value) && (value as number) >= 1 && (value as number) <= 4096,
   masters: isListOf(isText),
@@ -42,6 +57,7 @@ const REPORT: Shape = {
   transport: isMapWith({ wanted: isText, reason: isText }),
   health: (value) => isRecord(value) && isListOf(isText)(value.reasons),
   latency: isMapWith({ bounds_s: isListOf(isNumber), read: isMapOf(isLatency), write: isLatency }),
+  clients: isMapWith({ socket: isText, attached: isNumber, busiest: isListOf(isClient) }),
   events: isListOf((value) => isEvent(value) && isRecord((value as { fields?: unknown }).fields)),
 };
 

@@ -5,7 +5,7 @@
  */
 
 /** The addon exports the same number; another one is refused by the loader. */
-export const CONTRACT_VERSION = 2;
+export const CONTRACT_VERSION = 3;
 
 /** Bits of `flags` of {@link NativeAddon.memoryAllocate}. */
 export const MEMORY_HUGE_PAGES = 1;
@@ -14,6 +14,10 @@ export const MEMORY_SHARED = 2;
 /** Bits of `access` of {@link RdmaEngine.registerMr}. No peer can ever write. */
 export const ACCESS_REMOTE_READ = 1;
 export const ACCESS_LOCAL_WRITE = 2;
+
+/** Limits of {@link NativeAddon.createDescriptorListener}. */
+export const DESCRIPTOR_RECORD_MAX_BYTES = 4096;
+export const DESCRIPTOR_REPLY_MAX_BYTES = 256;
 
 /** Outcome of one read; the same numbers as `OpStatus` in `native/verbs/engine.h`. */
 export const OP_STATUS = [
@@ -48,7 +52,7 @@ export interface NativeMemory {
   readonly addr: number;
   /** Bytes of the pages behind it: 4096, or of huge pages. */
   readonly pageBytes: number;
-  /** Descriptor of the memfd; -1 when the memory is not shared with other processes. */
+  /** Descriptor of the memfd or file; -1 when the memory is not shared with other processes. */
   readonly fd: number;
 }
 
@@ -178,6 +182,55 @@ export interface RdmaEngine {
   close(): void;
 }
 
+/** Who the process at the other end of a Unix socket was when it connected. */
+export interface PeerCredentials {
+  /** In the PID namespace of this process; 0: it is not in there. */
+  readonly pid: number;
+  readonly uid: number;
+  readonly gid: number;
+}
+
+export interface NativeDescriptorListenerOptions {
+  /** The socket file is made there; nothing may be there before. */
+  readonly path: string;
+  /** Permission bits, which the file has before anybody can connect. */
+  readonly mode: number;
+  /** Group of the file; undefined: that of the process. */
+  readonly gid: number | undefined;
+  /** Of each record, at most {@link DESCRIPTOR_RECORD_MAX_BYTES}. */
+  readonly recordBytes: number;
+  readonly connectionsMaxCount: number;
+  /** For one connection, from accept to close. */
+  readonly timeoutMs: number;
+}
+
+/** One record as the addon gives it. */
+export interface NativeDescriptorRecord extends PeerCredentials {
+  readonly connection: number;
+  readonly record: Uint8Array;
+  /** -1: none. It is the receiver's. */
+  readonly fd: number;
+}
+
+/** Counters of a listener since it was made. */
+export interface DescriptorListenerStats {
+  /** Taken up, without those that were refused. */
+  readonly connections: number;
+  /** Closed at once, because there were too many. */
+  readonly refused: number;
+  /** Ended without one whole record, or with more than that and one descriptor. */
+  readonly malformed: number;
+  readonly timedOut: number;
+}
+
+export interface NativeDescriptorListener {
+  /** Sends 1 to {@link DESCRIPTOR_REPLY_MAX_BYTES} bytes, with `fd` if given, and closes the connection; in vain when that has ended. */
+  reply(connection: number, bytes: Uint8Array, fd: number | undefined): void;
+  stats(): DescriptorListenerStats;
+  /** Ends all connections, closes descriptors that were not given to `onRecords`, removes the socket file. Idempotent. */
+  close(): void;
+}
+
 export interface NativeAddon {
   readonly contractVersion: number;
   /** Whether this build has RDMA in it. */
@@ -188,8 +241,16 @@ export interface NativeAddon {
   /** Page-aligned, zero-filled memory. Huge pages are asked for and done without where there are none. Throws {@link NativeFailure}. */
   memoryAllocate(length: number, flags: number): NativeMemory;
   /**
-   * Array buffers over memory of {@link memoryAllocate}, `segmentBytes` each but the last, in any thread of the
-   * process. They keep the memory: it goes back to the system when it is freed and the last of them is gone.
+   * The first `length` bytes of a regular file or memfd, which other processes may change and cut short: accesses to what
+   * is not there any more find zeros. Takes the descriptor over, unless it throws {@link NativeFailure}.
+   */
+  memoryMap(fd: number, length: number, writable: boolean): NativeMemory;
+  /** Whether the file of the memory is or was shorter than the memory. False for memory that nobody can cut short. */
+  memoryIsDamaged(addr: number): boolean;
+  /**
+   * Array buffers over memory of {@link memoryAllocate} or {@link memoryMap}, `segmentBytes` each but the last, in any thread of the
+   * process. They keep the memory: it goes back to the system when it is freed and the last of them is gone. Memory that
+   * other processes have too goes back when it is freed: the views see zeros then, which may be written over.
    */
   memoryViews(addr: number, segmentBytes: number): ArrayBuffer[];
   memoryFree(addr: number): void;
@@ -213,6 +274,17 @@ export interface NativeAddon {
    * The descriptor must stay open until then.
    */
   preallocate(fd: number, offset: number, length: number): Promise<number>;
+
+  /**
+   * Listens for records on a Unix socket, on a thread of its own, which does not keep the process from ending. `onRecords` is
+   * called on the thread that made it. Throws {@link NativeFailure}.
+   */
+  createDescriptorListener(
+    options: NativeDescriptorListenerOptions,
+    onRecords: (records: readonly NativeDescriptorRecord[]) => void,
+  ): NativeDescriptorListener;
+  /** Of a connected Unix socket. Throws {@link NativeFailure}. */
+  peerCredentials(fd: number): PeerCredentials;
 
   rdmaProbe(): RdmaProbe;
   /** `onReport` is called on the thread that made it. Throws {@link NativeFailure}. */

@@ -6,6 +6,8 @@ import {
   ACCESS_LOCAL_WRITE,
   ACCESS_REMOTE_READ,
   CONTRACT_VERSION,
+  DESCRIPTOR_RECORD_MAX_BYTES,
+  DESCRIPTOR_REPLY_MAX_BYTES,
   MEMORY_HUGE_PAGES,
   MEMORY_SHARED,
   type NativeAddon,
@@ -22,6 +24,8 @@ export type NativeLoad =
 /** Functions that {@link NativeAddon} has. */
 const FUNCTIONS = [
   'memoryAllocate',
+  'memoryMap',
+  'memoryIsDamaged',
   'memoryViews',
   'memoryFree',
   'memoryPrefault',
@@ -30,6 +34,8 @@ const FUNCTIONS = [
   'copyPagesSync',
   'copyPages',
   'preallocate',
+  'createDescriptorListener',
+  'peerCredentials',
   'rdmaProbe',
   'createRdmaEngine',
 ] as const satisfies readonly (keyof NativeAddon)[];
@@ -40,6 +46,8 @@ const CONSTANTS: Readonly<Record<string, number | string>> = {
   memoryShared: MEMORY_SHARED,
   accessRemoteRead: ACCESS_REMOTE_READ,
   accessLocalWrite: ACCESS_LOCAL_WRITE,
+  descriptorRecordMaxBytes: DESCRIPTOR_RECORD_MAX_BYTES,
+  descriptorReplyMaxBytes: DESCRIPTOR_REPLY_MAX_BYTES,
   opColumns: OP_COLUMNS,
   opStatus: OP_STATUS.join(),
   rdmaStats: RDMA_STATS.join(),

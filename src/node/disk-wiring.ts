@@ -9,7 +9,7 @@ import type { PublishedPool } from '../pool/published-pool.js';
 import { DiskTier } from '../store/disk-tier.js';
 import type { PageStore } from '../store/page-store.js';
 import { Promoter } from '../store/promoter.js';
-import type { ModelPart } from './store-namespace.js';
+import type { ModelPart } from './key-namespace.js';
 
 /** Who is told of what the disk has dropped: the disk is there before they are. */
 export interface DiskListeners {

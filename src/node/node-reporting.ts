@@ -17,7 +17,7 @@ export interface NodeReportingParts {
 /** What the store says of itself. */
 export interface StoreReporter {
   /** What it adds to the report of the runtime. */
-  report(): Pick<NodeReport, 'pool' | 'disk'>;
+  report(): Pick<NodeReport, 'pool' | 'disk' | 'clients'>;
   /** What is wrong with it, in words for an operator. */
   troubles(): string[];
 }

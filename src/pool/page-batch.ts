@@ -1,5 +1,5 @@
 import { PageCopies } from '../memory/page-copies.js';
-import type { PublishedPage } from './page-index.js';
+import type { Placement, PublishedPage } from './page-index.js';
 import { isAsGood, type PageOrigin } from './page-origin.js';
 
 /** Bytes of one page, which lie in `views` one after the other. */
@@ -7,11 +7,18 @@ export interface PageBytes {
   readonly views: readonly Uint8Array[];
   /** Bytes in all views together. */
   readonly length: number;
+  /** Asked after a copy: false, the memory has gone meanwhile, and what was copied is not the page. Without it, memory does not go. */
+  readonly isIntact?: (() => boolean) | undefined;
 }
 
 /** Whether the bytes are as many as they were said to be: their memory may have been detached meanwhile. */
 export function isWhole({ views, length }: PageBytes): boolean {
   return views.reduce((sum, view) => sum + view.length, 0) === length;
+}
+
+/** Bytes of all pages together. */
+export function bytesOf(pages: readonly PageBytes[]): number {
+  return pages.reduce((sum, { length }) => sum + length, 0);
 }
 
 /** Each key of a batch once, with the page given for it last. */
@@ -34,6 +41,12 @@ export class DistinctBatch {
     const byKey = new Map(this.keys.map((key, i) => [key, results[i] ?? null]));
     return this.#allKeys.map((key) => byKey.get(key) ?? null);
   }
+}
+
+/** Where the pages of a batch go, and the copies that put them there. */
+export interface PlacedBatch extends Placement {
+  /** One a vacancy. */
+  readonly copies: PageCopies;
 }
 
 /** The pages of a batch that may be the very ones that are here: of the same length, and to be summed. */

@@ -8,9 +8,9 @@ import type { HostRegion } from '../memory/host-region.js';
 import { PageCopies } from '../memory/page-copies.js';
 import { NO_STAMP, STAMP_BYTES } from '../memory/page-stamp.js';
 import { type CopyThreads, nativeCopyThreads } from './copy-threads.js';
-import { DistinctBatch, isWhole, type PageBytes, SameLength } from './page-batch.js';
+import { bytesOf, DistinctBatch, isWhole, type PageBytes, type PlacedBatch, SameLength } from './page-batch.js';
 import { type Fill, PageFills } from './page-fills.js';
-import { NO_ORIGIN, PageIndex, type PageOrigin, type Placement, type PublishedPage, type Wish } from './page-index.js';
+import { NO_ORIGIN, PageIndex, type PageOrigin, type PublishedPage, type Wish } from './page-index.js';
 import { type PageLease, PageLeases } from './page-leases.js';
 import { again, isAsGood } from './page-origin.js';
 import { type LocalRead, Reading } from './page-reading.js';
@@ -167,8 +167,9 @@ export class PublishedPool {
     const sums = placed.copies.run();
     const results = [...placed.used];
     placed.vacancies.forEach((vacancy, i) => {
-      const { length } = batch.pages[vacancy.index] as PageBytes;
-      results[vacancy.index] = this.#stamped(this.#index.fill(vacancy, length, sums[i] as number, origin));
+      const page = batch.pages[vacancy.index] as PageBytes;
+      const filled = this.#index.fill(vacancy, page.length, sums[i] as number, origin);
+      results[vacancy.index] = this.#intact(vacancy.key, page, filled);
     });
     // Last, so that no entry is without its bytes whatever the callback does.
     this.#tellGone(placed.gone);
@@ -391,8 +392,9 @@ export class PublishedPool {
       const sums = await this.#copyThreads.copy(copies);
       if (this.#index.isFreed) return [];
       vacancies.forEach((vacancy, i) => {
-        const { length } = batch.pages[vacancy.index] as PageBytes;
-        results[vacancy.index] = this.#stamped(this.#index.fillHeld(vacancy, length, sums[i] as number));
+        const page = batch.pages[vacancy.index] as PageBytes;
+        const filled = this.#index.fillHeld(vacancy, page.length, sums[i] as number);
+        results[vacancy.index] = this.#intact(vacancy.key, page, filled);
       });
       return results;
     } catch (error) {
@@ -436,8 +438,7 @@ export class PublishedPool {
     isVerified: boolean,
   ): LocalRead[] {
     const reading = this.#reading(targets, found, isVerified);
-    const damaged = reading.finish(reading.copies.run());
-    for (const i of damaged) this.remove(keys[i] as string);
+    for (const i of reading.finish(reading.copies.run())) this.remove(keys[i] as string);
     return reading.outcomes;
   }
 
@@ -472,14 +473,20 @@ export class PublishedPool {
   }
 
   #isForThreads(pages: readonly PageBytes[]): boolean {
-    const totalBytes = pages.reduce((sum, { length }) => sum + length, 0);
-    return this.#copyThreads.take(pages.length, totalBytes);
+    return this.#copyThreads.take(pages.length, bytesOf(pages));
   }
 
   /** A page that has just been filled, with its stamp in place: nobody has been told of it yet. */
   #stamped<T extends PublishedPage | null>(page: T): T {
     if (page !== null) this.#stamps?.set(page.slot, page.offset, page.length);
     return page;
+  }
+
+  /** The same; null, and gone again before anybody can find it, when its source is not what was to be copied. */
+  #intact(key: string, source: PageBytes, page: PublishedPage | null): PublishedPage | null {
+    if (source.isIntact?.() !== false) return this.#stamped(page);
+    if (this.remove(key)) this.#tellGone(new Set([key]));
+    return null;
   }
 
   #tellGone(keys: ReadonlySet<string>): void {
@@ -489,9 +496,4 @@ export class PublishedPool {
   #bytes(offset: number, length: number): Uint8Array {
     return this.#region.bytes(this.#regionOffset + offset, length);
   }
-}
-
-interface PlacedBatch extends Placement {
-  /** One a vacancy. */
-  readonly copies: PageCopies;
 }

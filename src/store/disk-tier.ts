@@ -22,6 +22,7 @@ export type TierDisk = Pick<
   | 'peekBatch'
   | 'putPage'
   | 'readPages'
+  | 'remove'
   | 'removalsWritten'
   | 'removeOlder'
   | 'removeOther'
@@ -171,6 +172,14 @@ export class DiskTier implements Backlog {
     this.#paced?.cleared();
     for (const key of [...this.#waiting.keys()]) this.#endWait(key);
     return this.#disk.clear();
+  }
+
+  /** The same for keys that `isWanted` is true of. */
+  clearWhere(isWanted: (key: string) => boolean): string[] {
+    for (const key of [...this.#waiting.keys()].filter(isWanted)) this.#endWait(key);
+    const keys = [...this.#disk.keysInSlices()].flat().filter(isWanted);
+    for (const key of keys) this.#disk.remove(key);
+    return keys;
   }
 
   /** Resolves when a crash cannot bring back what has been removed. */

@@ -86,8 +86,13 @@ export interface Transport {
    * One result per operation, in order. Never rejects for an operation that failed; throws `ArgumentError` for local memory that is not live.
    * `gone`, one element an operation, is set to 1 where the peer has answered, and what was asked for is not there: the memory is not
    * registered, or stamp or checksum are others. Of an operation that ends false for any other reason it is not known.
+   *
+   * When `signal` is aborted, before the call or during it, operations that have not ended end false as soon as nothing can write into
+   * their local memory any more, and the promise resolves then. Over TCP that is within READ_ABORT_GRACE_MS. By RDMA nothing is begun
+   * after the abort, and what the devices have been given ends as it would without a signal: it cannot be called back. An abort does not
+   * make a peer count as unreachable. No listener stays on the signal.
    */
-  batchRead(ops: readonly ReadOp[], gone?: Uint8Array): Promise<boolean[]>;
+  batchRead(ops: readonly ReadOp[], gone?: Uint8Array, signal?: AbortSignal): Promise<boolean[]>;
   /** `host:port` to advertise. */
   localEndpoint(): string;
   /** Where peers can read from, by protocol: an RDMA transport serves TCP too. */

@@ -1,13 +1,21 @@
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import { systemEnvironment } from '../../src/base/environment.js';
 import { silentLogger } from '../../src/base/log.js';
+import type { MetricsSink } from '../../src/base/metrics-sink.js';
+import { CLIENT_WAYS, ClientCounts } from '../../src/clients/client-stats.js';
+import { Status } from '../../src/clients/messages.js';
 import { ConsistentHashRing, KeyEncoder } from '../../src/core/index.js';
 import { DirectoryClient } from '../../src/directory/client.js';
+import { clientSeries } from '../../src/metrics/metric-catalogue.js';
 import { Metrics } from '../../src/metrics/metrics.js';
 import type { MeshCacheStore } from '../../src/node/meshcache-store.js';
 import { RpcClient } from '../../src/rpc/client.js';
 import { RpcServer } from '../../src/rpc/server.js';
 import { DataLocation } from '../../src/types.js';
+import { AttachedClient } from '../attached-client.js';
 import { createCluster, createStore } from '../node/store-fixture.js';
 import { patientClock } from '../patient-clock.js';
 import { content, freePort, until } from '../support.js';
@@ -176,4 +184,60 @@ test('counting: directory owners that do not answer', async (t) => {
   t.is(await value({ metrics }, 'directory_failures_total', { request: 'exists' }), 1);
   t.is(await value({ metrics }, 'directory_failures_total', { request: 'put' }), 0);
   t.is(await value({ metrics }, 'directory_lookups_total', { result: 'missing' }), 3);
+});
+
+test('counting: what a client does is counted under its name; all series of a name are there from when it attaches', async (t) => {
+  const folder = mkdtempSync(join(tmpdir(), 'meshcache-counting-'));
+  t.teardown(() => rmSync(folder, { recursive: true, force: true }));
+  const client_socket = join(folder, 'node.sock');
+  const store = await alone(t, { client_socket });
+  t.is(await value(store, 'clients'), 0);
+  t.is(await value(store, 'client_requests_total'), undefined);
+  const engine = await AttachedClient.attach(client_socket, 'engine');
+  t.teardown(() => engine.close());
+  const other = await AttachedClient.attach(client_socket, 'other-engine');
+  t.teardown(() => other.close());
+  const text = await store.metrics.renderPrometheus();
+  for (const [name, labels] of clientSeries('engine')) t.is(sampleIn(text, name, labels), 0, name);
+  t.is(await value(store, 'clients'), 2);
+
+  const [page, second] = [content(1, 1000), content(2, 500)];
+  t.deepEqual(await engine.set({ page, second }), [true, true]);
+  await engine.get(['page', 'absent']);
+  const client = 'engine';
+  t.is(await engine.getNowhere('page'), Status.noRegion);
+  t.is(await value(store, 'client_requests_total', { client }), 3);
+  t.is(await value(store, 'client_writes_total', { client }), 2);
+  t.is(await value(store, 'client_written_bytes_total', { client, way: 'bytes' }), 1500);
+  t.is(await value(store, 'client_reads_total', { client, result: 'hit' }), 1);
+  t.is(await value(store, 'client_reads_total', { client, result: 'miss' }), 1);
+  t.is(await value(store, 'client_read_bytes_total', { client, way: 'bytes' }), 1000);
+  t.is(await value(store, 'client_read_bytes_total', { client }), 1000);
+  t.is(await value(store, 'client_errors_total', { client, reason: 'no_region' }), 1);
+  t.is(await value(store, 'client_errors_total', { client }), 1);
+  t.is(await value(store, 'client_requests_total', { client: 'other-engine' }), 0);
+
+  await engine.close();
+  await until(async () => (await value(store, 'clients')) === 1);
+  t.is(await value(store, 'client_requests_total', { client }), 3, 'what was counted stays');
+});
+
+test('counting: every status of an answer that is an error, and every way of pages, is a series', (t) => {
+  const sink = { series: new Set<string>() };
+  const metrics = {
+    count(name: string, _amount: number, labels: Labels) {
+      sink.series.add(`${name} ${JSON.stringify(Object.entries(labels).sort())}`);
+    },
+  } as MetricsSink;
+  const counts = new ClientCounts(metrics, 'engine');
+  const known = sink.series.size;
+  t.is(known, clientSeries('engine').length);
+  const pages = [{ length: 5 }, { length: 6 }];
+  counts.request();
+  for (const status of Object.values(Status)) if (status !== Status.ok) counts.failed(status);
+  for (const way of CLIENT_WAYS) {
+    counts.read(way, pages, [true, false]);
+    counts.written(way, pages, [true, true]);
+  }
+  t.is(sink.series.size, known);
 });

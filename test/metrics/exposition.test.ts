@@ -3,9 +3,10 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
-import { COUNTERS } from '../../src/metrics/metric-catalogue.js';
+import { COUNTERS, clientSeries } from '../../src/metrics/metric-catalogue.js';
 import { Metrics } from '../../src/metrics/metrics.js';
 import type { MeshCacheStore } from '../../src/node/meshcache-store.js';
+import { AttachedClient } from '../attached-client.js';
 import { missingProgram } from '../deploy/support.js';
 import { createStore } from '../node/store-fixture.js';
 import { content, freePort } from '../support.js';
@@ -25,20 +26,28 @@ function busyMetrics(t: ExecutionContext): Metrics {
   metrics.recordLookup(3, 2);
   for (const [name, { series }] of Object.entries(COUNTERS))
     for (const labels of series) metrics.count(name, 1, labels);
+  for (const [name, labels] of clientSeries('engine "1"')) metrics.count(name, 1, labels);
   metrics.setGaugeProvider('meshcache_transport_info', () => 1, { reason: 'line\nfeed, "quote", back\\slash' });
   metrics.setCounterProvider('meshcache_rdma_read_bytes_total', () => 2 ** 60);
   return metrics;
 }
 
-/** A store with a disk tier that has read and written. */
+/** A store with a disk tier and a client, both of which have read and written. */
 async function busyStore(t: ExecutionContext): Promise<MeshCacheStore> {
-  const path = mkdtempSync(join(tmpdir(), 'meshcache-metrics-'));
-  t.teardown(() => rmSync(path, { recursive: true, force: true }));
-  const store = await createStore(await freePort(), { disk_enabled: true, disk_path: path, disk_size: '8mb' });
+  const folder = mkdtempSync(join(tmpdir(), 'meshcache-metrics-'));
+  t.teardown(() => rmSync(folder, { recursive: true, force: true }));
+  const client_socket = join(folder, 'node.sock');
+  const disk = { disk_enabled: true, disk_path: join(folder, 'disk'), disk_size: '8mb' };
+  const store = await createStore(await freePort(), { ...disk, client_socket });
   t.teardown(() => store.close());
   await store.set('k', content(1, 1000));
   await store.get('k');
   await store.get('absent', new Uint8Array(10));
+  const client = await AttachedClient.attach(client_socket, 'engine');
+  t.teardown(() => client.close());
+  await client.set({ 'of a client': content(2, 1000) });
+  await client.get(['of a client', 'absent']);
+  await client.getNowhere('of a client');
   return store;
 }
 

@@ -1,17 +1,24 @@
 import { once } from 'node:events';
+import { mkdtempSync, rmSync } from 'node:fs';
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import { systemEnvironment } from '../../src/base/environment.js';
 import { ConfigError } from '../../src/base/errors.js';
+import { NODE_REPORT_CLIENTS_MAX_COUNT } from '../../src/base/limits.js';
 import { silentLogger } from '../../src/base/log.js';
 import { clusterStatus } from '../../src/cli/status.js';
 import { DiscoveryClient } from '../../src/discovery/client.js';
 import type { ClusterReport, HealthReport, NodeReport } from '../../src/metrics/node-report.js';
+import { isReportLike } from '../../src/metrics/report-checks.js';
 import type { MeshCacheStore } from '../../src/node/meshcache-store.js';
+import { clientsReport } from '../../src/node/store-reporting.js';
 import { RpcClient } from '../../src/rpc/client.js';
 import { RpcServer } from '../../src/rpc/server.js';
 import { NodeInfo } from '../../src/types.js';
+import { AttachedClient } from '../attached-client.js';
 import { patientClock } from '../patient-clock.js';
 import { content, freePort, until } from '../support.js';
 import * as fixture from './store-fixture.js';
@@ -188,4 +195,83 @@ test('reporting: who asks for the whole cluster gets the last events of each mem
   t.deepEqual((await ask({ events_max: 1 })).events, all.slice(-1));
   t.deepEqual((await ask({ events_max: 0 })).events, []);
   t.deepEqual((await ask({ events_max: 'many' })).events, all);
+});
+
+test('reporting: a node with a client socket tells who is attached; one without has no such section', async (t) => {
+  const folder = mkdtempSync(join(tmpdir(), 'meshcache-reporting-'));
+  t.teardown(() => rmSync(folder, { recursive: true, force: true }));
+  const client_socket = join(folder, 'node.sock');
+  const port = await freePort();
+  const [a, b] = [await createStore(port, { client_socket }), await createStore(port)];
+  closing(t, [a, b]);
+  await until(() => b.stats().members === 2);
+  const clientsOf = async (store: MeshCacheStore) => (await getJson<NodeReport>(store, '/api/node')).body.clients;
+  t.deepEqual(await clientsOf(a), { socket: client_socket, attached: 0, busiest: [] });
+  t.is(await clientsOf(b), undefined);
+
+  const idle = await AttachedClient.attach(client_socket, 'idle', 1);
+  const busy = await AttachedClient.attach(client_socket, 'busy', 2);
+  t.teardown(() => Promise.all([idle.close(), busy.close()]));
+  await busy.set({ page: content(1, 700) });
+  await busy.get(['page', 'absent']);
+  await busy.getNowhere('page');
+  const busiest = {
+    name: 'busy',
+    pid: 2,
+    mode: 'bytes',
+    requests: 3,
+    errors: 1,
+    in_flight: 0,
+    hits: 1,
+    misses: 1,
+    pages_written: 1,
+    read_bytes: 700,
+    written_bytes: 700,
+    mapped_bytes: 0,
+  };
+  const clients = await clientsOf(a);
+  t.is(clients?.attached, 2);
+  t.deepEqual(clients?.busiest[0], busiest);
+  t.like(clients?.busiest[1], { name: 'idle', pid: 1, requests: 0 });
+  const status = await clusterStatus([{ host: '127.0.0.1', port }]);
+  const seen = (store: MeshCacheStore) => status.nodes.find(({ node_id }) => node_id === store.runtime.nodeId)?.clients;
+  t.deepEqual(seen(a), clients);
+  t.is(seen(b), undefined);
+  await until(async () => {
+    const { body } = await getJson<ClusterReport>(b, '/api/cluster');
+    const other = body.nodes.find(({ node_id }) => node_id === a.runtime.nodeId);
+    return other?.state === 'up' && other.report.clients?.busiest[0]?.name === 'busy';
+  });
+});
+
+test('reporting: of many clients those that have moved most bytes are told, and how many there are', (t) => {
+  const client = { mode: 'bytes', in_flight: 0, regions: 0, mapped_bytes: 0, lookups: 0, found: 0, errors: 0 };
+  const counts = { hits: 0, misses: 0, pages_written: 0, bytes_by_way: { direct: 0, staged: 0, bytes: 0 } };
+  const all = Array.from({ length: 100 }, (_, i) => {
+    const bytes = (37 * i) % 100;
+    return { ...client, ...counts, name: `engine-${i}`, pid: i, requests: 1, read_bytes: bytes, written_bytes: 1 };
+  });
+  const { socket, attached, busiest } = clientsReport('/run/node.sock', all);
+  t.deepEqual([socket, attached], ['/run/node.sock', 100]);
+  const expected = Array.from({ length: NODE_REPORT_CLIENTS_MAX_COUNT }, (_, i) => 99 - i);
+  t.deepEqual(
+    busiest.map(({ read_bytes }) => read_bytes),
+    expected,
+  );
+});
+
+test('reporting: a report with clients that cannot be counted with is none', async (t) => {
+  t.true(isReportLike({}));
+  const client = { name: 'engine', mode: 'bytes', requests: 1 };
+  t.true(isReportLike({ clients: { socket: '/a', attached: 1, busiest: [client] } }));
+  for (const clients of [
+    null,
+    7,
+    [],
+    { attached: '1' },
+    { busiest: {} },
+    { busiest: [{ ...client, requests: 'x' }] },
+  ]) {
+    t.false(isReportLike({ clients }), JSON.stringify(clients));
+  }
 });

@@ -5,8 +5,8 @@ import test, { type ExecutionContext } from 'ava';
 import { ArgumentError } from '../../src/base/errors.js';
 import { silentLogger } from '../../src/base/log.js';
 import type { StorageConfig } from '../../src/config.js';
+import { keyEncoderFor } from '../../src/node/key-namespace.js';
 import { MeshCacheStore } from '../../src/node/meshcache-store.js';
-import { keyEncoderFor } from '../../src/node/store-namespace.js';
 import { sampleIn } from '../metrics/samples.js';
 import { content, freePort, until } from '../support.js';
 

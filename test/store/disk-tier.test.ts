@@ -132,6 +132,7 @@ function delegates(disk: DiskStore): TierDisk {
     peekBatch: (keys) => disk.peekBatch(keys),
     putPage: (key, page, checksum, release, origin) => disk.putPage(key, page, checksum, release, origin),
     readPages: (keys, targets) => disk.readPages(keys, targets),
+    remove: (key) => disk.remove(key),
     removalsWritten: () => disk.removalsWritten(),
     removeOlder: (keys, voidBelow) => disk.removeOlder(keys, voidBelow),
     removeOther: (key, page) => disk.removeOther(key, page),

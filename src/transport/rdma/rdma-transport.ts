@@ -116,9 +116,13 @@ export class RdmaTransport implements Transport {
     await Promise.all([this.#publications.remove(mr.rkey), this.#tcp.deregisterMr(mr)]);
   }
 
-  async batchRead(ops: readonly ReadOp[], gone?: Uint8Array): Promise<boolean[]> {
+  /**
+   * Operations by RDMA that are aborted before the engine has them end at once. The others end with their completions, or by the
+   * engine's own timeouts: what is posted to a device cannot be called back.
+   */
+  async batchRead(ops: readonly ReadOp[], gone?: Uint8Array, signal?: AbortSignal): Promise<boolean[]> {
     for (const [index, op] of ops.entries()) checkReadOp(op, index, PAGE_MAX_BYTES);
-    if (this.#closing !== undefined) {
+    if (this.#closing !== undefined || signal?.aborted === true) {
       this.#failedHere += ops.length;
       return new Array<boolean>(ops.length).fill(false);
     }
@@ -129,13 +133,14 @@ export class RdmaTransport implements Transport {
       else if (tcpHostAndPort(op.remoteEndpoint) !== undefined) overTcp.push(index);
       else byRdma.push(index);
     }
-    if (overTcp.length === 0) return this.#readByRdma(ops, byRdma, gone);
+    if (overTcp.length === 0) return this.#readByRdma(ops, byRdma, gone, signal);
     const tcpGone = new Uint8Array(overTcp.length);
     const [results, tcpResults] = await Promise.all([
-      this.#readByRdma(ops, byRdma, gone),
+      this.#readByRdma(ops, byRdma, gone, signal),
       this.#tcp.batchRead(
         overTcp.map((index) => ops[index] as ReadOp),
         tcpGone,
+        signal,
       ),
     ]);
     for (const [i, index] of overTcp.entries()) {
@@ -200,7 +205,12 @@ export class RdmaTransport implements Transport {
   }
 
   /** Reads those operations of `ops` that have these indices; the results of all others are false. */
-  async #readByRdma(ops: readonly ReadOp[], indices: readonly number[], gone?: Uint8Array): Promise<boolean[]> {
+  async #readByRdma(
+    ops: readonly ReadOp[],
+    indices: readonly number[],
+    gone: Uint8Array | undefined,
+    signal: AbortSignal | undefined,
+  ): Promise<boolean[]> {
     const destinations = this.#destinations.use();
     try {
       const ready: number[] = [];
@@ -214,6 +224,10 @@ export class RdmaTransport implements Transport {
       const batch = this.#reader.batch(ops.length);
       for (const index of ready) {
         const op = ops[index] as ReadOp;
+        if (signal?.aborted === true) {
+          this.#failedHere++;
+          continue;
+        }
         // Memory may have been freed while other memory was made room for.
         if (!rangesOf(op).every(({ addr, length }) => length === 0 || regionOf(Number(addr), length) !== null)) {
           this.#failedHere++;

@@ -24,6 +24,8 @@ export interface LandingEvents {
  * staging buffer and copied from there. The sum of an operation is taken over what has just landed,
  * while it is in the cache, and compared when its last byte is there.
  *
+ * The payload of an aborted request, or the rest of it, is received into the staging buffer and dropped.
+ *
  * The staging buffer may be shared by all connections of a thread: between the `recv` into it and
  * the copy out of it nothing else runs.
  */
@@ -33,6 +35,8 @@ export class Landing {
   #request: ReadRequest | undefined;
   /** Payload bytes still to come. */
   #restBytes = 0;
+  /** They are received into the staging buffer and dropped. */
+  #isDiscarding = false;
   /** The granted pieces, neighbours joined; the one being filled, and how much of it is. */
   #segments: Uint8Array[] = [];
   #starts: number[] = [];
@@ -59,6 +63,7 @@ export class Landing {
   begin(request: ReadRequest, response: ResponseHeader, header: Buffer): boolean {
     if (response.opCount !== request.opCount) return false;
     this.#request = request;
+    this.#isDiscarding = request.isAborted;
     this.#segments = [];
     this.#starts = [];
     this.#lengths = [];
@@ -67,12 +72,14 @@ export class Landing {
     let grantedBytes = 0;
     for (let i = 0; i < request.opCount; i++) {
       if (!isGranted(header, i)) continue;
-      this.#ops.push(i);
       grantedBytes += request.lengths[i] as number;
+      if (this.#isDiscarding) continue;
+      this.#ops.push(i);
       this.#addPieces(request, i);
     }
     if (grantedBytes !== response.payloadBytes) return false;
     this.#restBytes = grantedBytes;
+    if (this.#isDiscarding) return true;
     this.#finishRefused(request, header);
     this.#enterOp();
     return true;
@@ -80,6 +87,7 @@ export class Landing {
 
   /** Where the next bytes are to be received: of a piece itself, or the staging buffer. Not empty. */
   target(): Uint8Array {
+    if (this.#isDiscarding) return this.#staging.subarray(0, Math.min(this.#restBytes, this.#staging.length));
     const pieceRest = (this.#lengths[this.#piece] as number) - this.#filledBytes;
     if (pieceRest < DIRECT_MIN_BYTES) return this.#staging.subarray(0, this.#shortRunBytes(pieceRest));
     const segment = this.#segments[this.#piece] as Uint8Array;
@@ -100,9 +108,13 @@ export class Landing {
     this.#account(target, 0, count);
   }
 
-  /** Copies from `bytes[from]` up to `bytes[to]`, at most what is still to come; returns how many. */
+  /** Copies, or drops, from `bytes[from]` up to `bytes[to]`, at most what is still to come; returns how many. */
   accept(bytes: Uint8Array, from: number, to: number): number {
     const end = Math.min(to, from + this.#restBytes);
+    if (this.#isDiscarding) {
+      this.#restBytes -= end - from;
+      return end - from;
+    }
     for (let at = from; at < end; ) {
       const take = Math.min(end - at, (this.#lengths[this.#piece] as number) - this.#filledBytes);
       const start = (this.#starts[this.#piece] as number) + this.#filledBytes;
@@ -114,6 +126,12 @@ export class Landing {
     this.#restBytes -= end - from;
     this.#account(bytes, from, end);
     return end - from;
+  }
+
+  /** Drops the rest of the response as it comes. What {@link target} gave last must not be memory of the request. */
+  discard(): void {
+    this.#isDiscarding = true;
+    this.#segments = [];
   }
 
   /** Drops the response; nothing is handed out or written any more. */

@@ -4,6 +4,7 @@ import {
   DATA_CONNECTIONS_MAX_COUNT,
   HANDSHAKES_PENDING_MAX_COUNT,
   PAGE_MAX_BYTES,
+  READ_ABORT_GRACE_MS,
   READ_CONNECT_TIMEOUT_MS,
   READ_DRAIN_TIMEOUT_MS,
   READ_FINISH_TIMEOUT_MS,
@@ -31,6 +32,7 @@ export interface TcpLimits {
   readonly inFlightMaxCount: number;
   readonly stallTimeoutMs: number;
   readonly minBytesPerS: number;
+  readonly abortGraceMs: number;
   readonly connectTimeoutMs: number;
   readonly retryAfterMs: number;
   readonly connectionsMaxCount: number;
@@ -57,6 +59,7 @@ export function tcpLimits(overrides: Partial<TcpLimits> = {}): TcpLimits {
     inFlightMaxCount: READ_IN_FLIGHT_MAX_COUNT,
     stallTimeoutMs: READ_STALL_TIMEOUT_MS,
     minBytesPerS: READ_MIN_BYTES_PER_S,
+    abortGraceMs: READ_ABORT_GRACE_MS,
     connectTimeoutMs: READ_CONNECT_TIMEOUT_MS,
     retryAfterMs: READ_RETRY_AFTER_MS,
     connectionsMaxCount: DATA_CONNECTIONS_MAX_COUNT,

@@ -15,7 +15,7 @@ import {
   wantsAuthentication,
 } from './protocol.js';
 import type { ReadCounters } from './read-counters.js';
-import type { ReadRequest } from './read-request.js';
+import type { ReadBatch, ReadRequest } from './read-request.js';
 
 export interface ReadConnectionParts {
   readonly endpoint: Endpoint;
@@ -27,6 +27,8 @@ export interface ReadConnectionParts {
   readonly authFailures: AuthFailures;
   /** Called once, when the connection is gone. `isAtFault`: it was never usable, or failed with reads pending. */
   onClose(isAtFault: boolean, reason: string): void;
+  /** Called after that, with requests of which nothing has come and that another connection is to take. */
+  onMoved(requests: readonly ReadRequest[]): void;
 }
 
 /** What is received at once when a header is due: it, and the bytes after it, which are copied. */
@@ -41,6 +43,11 @@ const REQUEST_ID_LIMIT = 2 ** 32;
  *
  * When it fails it first destroys its socket, so that nothing is received any more, and then ends its
  * operations: who sees a result can reuse the memory.
+ *
+ * The socket takes the memory for the next bytes right after each receipt, long before they come, and does not give it
+ * back: an aborted request whose memory it has ends with the next receipt or, when there is none in time, with the
+ * connection. All other aborted requests end at once, and their payload is dropped when it comes. Over TLS it is the
+ * same: what is decrypted is copied into the memory that was taken before.
  */
 export class ReadConnection {
   readonly #parts: ReadConnectionParts;
@@ -69,6 +76,11 @@ export class ReadConnection {
   #oldestSinceMs = 0;
   #cancelTimer: (() => void) | undefined;
   #wasLate = false;
+  /** The next bytes are received into memory of the oldest request. */
+  #isHandedOut = false;
+  /** Set while that request is aborted and has not ended: ends the wait for the next bytes. */
+  #endGrace: (() => void) | undefined;
+  #isReferenced = true;
 
   /** Connects; requests may be submitted at once. */
   constructor(parts: ReadConnectionParts) {
@@ -117,27 +129,95 @@ export class ReadConnection {
       this.#parts.counters.failedOps += request.failRest();
       return;
     }
-    const isFirst = this.#queued.length + this.#sent.length === 0;
     this.#queued.push(request);
-    if (isFirst) this.#socket.ref();
+    this.#keepAlive(true);
     if (this.#state === 'open') this.#sendQueued();
   }
 
-  /** Ends everything at once; pending operations end false. Idempotent. */
+  /**
+   * Ends the operations of a batch, false: at once, or as soon as nothing is received into their memory any more. What has not been
+   * sent is not sent.
+   */
+  abort(batch: ReadBatch): void {
+    if (this.#state === 'closed') return;
+    const isOthers = (request: ReadRequest): boolean => request.batch !== batch;
+    for (const request of this.#queued) if (!isOthers(request)) this.#endAborted(request);
+    this.#queued = this.#queued.filter(isOthers);
+    for (const [i, request] of this.#sent.entries()) {
+      if (isOthers(request) || request.isAborted) continue;
+      if (i === 0 && this.#isHandedOut) this.#awaitReceipt();
+      else this.#endAborted(request);
+    }
+    this.#restIfUnwanted();
+  }
+
+  /** Ends everything; pending operations end false, at once or when the present turn is over. Idempotent. */
   close(reason: string): void {
+    this.#close(reason, { isGivenUp: false });
+  }
+
+  /** `isGivenUp`: the peer is not to blame, and requests of which nothing has come are not failed but moved. */
+  #close(reason: string, { isGivenUp }: { readonly isGivenUp: boolean }): void {
     if (this.#state === 'closed') return;
     const wasOpen = this.#state === 'open';
     this.#state = 'closed';
     this.#cancelTimer?.();
+    this.#endGrace?.();
     this.#socket.destroy();
     this.#landing.abandon();
-    const { counters, onClose } = this.#parts;
+    const { counters, onClose, onMoved, env } = this.#parts;
     counters.connections--;
+    const handedOut = this.#isHandedOut ? this.#sent[0] : undefined;
     const pending = [...this.#sent, ...this.#queued];
     this.#sent = [];
     this.#queued = [];
-    onClose(!wasOpen || pending.length > 0, reason);
-    for (const request of pending) counters.failedOps += request.failRest();
+    onClose(!isGivenUp && (!wasOpen || pending.length > 0), reason);
+    const moved = isGivenUp
+      ? pending.filter((request) => request !== handedOut && !request.isAborted && !request.wasMoved)
+      : [];
+    for (const request of moved) request.wasMoved = true;
+    for (const request of pending) {
+      if (request !== handedOut && !moved.includes(request)) counters.failedOps += request.failRest();
+    }
+    // A socket under TLS may be in the middle of handing out what it has decrypted, and goes on with that although it is destroyed.
+    if (handedOut !== undefined) env.clock.yield().then(() => (counters.failedOps += handedOut.failRest()));
+    if (moved.length > 0) onMoved(moved);
+  }
+
+  #endAborted(request: ReadRequest): void {
+    if (request === this.#sent[0] && this.#landing.restBytes > 0) this.#landing.discard();
+    this.#parts.counters.failedOps += request.abort();
+  }
+
+  /** Waits with the end of the oldest request, which is aborted, until its memory has been received into once more. */
+  #awaitReceipt(): void {
+    if (this.#endGrace !== undefined) return;
+    const { limits, env } = this.#parts;
+    let isOver = false;
+    const cancel = env.clock.after(limits.abortGraceMs, () => {
+      // This thread itself may have been busy for that long: look at what has arrived meanwhile first.
+      env.clock.yield().then(() => {
+        if (!isOver) this.#close('a read was aborted, and its peer sends nothing', { isGivenUp: true });
+      });
+    });
+    this.#endGrace = () => {
+      isOver = true;
+      cancel();
+      this.#endGrace = undefined;
+    };
+  }
+
+  #keepAlive(isWanted: boolean): void {
+    if (this.#isReferenced === isWanted) return;
+    this.#isReferenced = isWanted;
+    if (isWanted) this.#socket.ref();
+    else this.#socket.unref();
+  }
+
+  /** Lets the process end when nobody waits for anything of this connection. */
+  #restIfUnwanted(): void {
+    if (this.#state !== 'open' || this.#queued.length > 0) return;
+    if (this.#sent.every((request) => request.isAborted)) this.#keepAlive(false);
   }
 
   #late(reason: string): void {
@@ -166,13 +246,20 @@ export class ReadConnection {
 
   /** The buffer that the next bytes are received into. */
   #target(): Uint8Array {
-    return this.#landing.restBytes > 0 ? this.#landing.target() : this.#headerTarget;
+    const target = this.#landing.restBytes > 0 ? this.#landing.target() : this.#headerTarget;
+    this.#isHandedOut = target.buffer !== this.#parts.staging.buffer;
+    return target;
   }
 
   #received(bytes: Uint8Array, count: number): boolean {
     this.#lastProgressMs = this.#parts.env.clock.nowMs();
+    this.#isHandedOut = false;
     if (this.#landing.restBytes > 0 && bytes.buffer !== this.#parts.staging.buffer) {
       this.#landing.landed(bytes, count);
+      if (this.#endGrace !== undefined) {
+        this.#endGrace();
+        this.#endAborted(this.#sent[0] as ReadRequest);
+      }
       if (this.#landing.restBytes === 0) this.#answered();
     } else {
       this.#parse(bytes, count);
@@ -235,7 +322,7 @@ export class ReadConnection {
     this.#headerBytes = RESPONSE_HEADER_BYTES;
     this.#cancelTimer?.();
     this.#cancelTimer = undefined;
-    if (this.#queued.length === 0) this.#socket.unref();
+    this.#restIfUnwanted();
     this.#sendQueued();
   }
 
@@ -256,7 +343,7 @@ export class ReadConnection {
     this.#inFlightBytes -= request.totalBytes;
     this.#oldestSinceMs = this.#lastProgressMs;
     this.#sendQueued();
-    if (this.#sent.length === 0) this.#socket.unref();
+    this.#restIfUnwanted();
   }
 
   /** Sends as much as the window allows; a single request that exceeds it goes alone. */

@@ -5,6 +5,7 @@ import { STAGING_BYTES } from './landing.js';
 import type { TcpLimits } from './limits.js';
 import { ReadConnection } from './read-connection.js';
 import type { ReadCounters } from './read-counters.js';
+import type { ReadBatch, ReadRequest } from './read-request.js';
 
 interface Peer {
   connection: ReadConnection | undefined;
@@ -33,19 +34,18 @@ export class ReadPeers {
     this.#authFailures = new AuthFailures('data', env);
   }
 
-  /** The connection to use now; undefined while the peer is being skipped, and for what is no endpoint. */
-  connectionTo(endpointText: string): ReadConnection | undefined {
-    const known = this.#peers.get(endpointText);
-    if (known?.connection !== undefined) return usable(known);
-    if (known !== undefined && this.#env.clock.nowMs() < known.retryAtMs) return undefined;
-    const endpoint = parseEndpoint(endpointText);
-    if (endpoint === undefined || endpoint.port === 0) return undefined;
-    if (known === undefined && !this.#makeRoom()) return undefined;
-    const peer: Peer = known ?? { connection: undefined, retryAtMs: 0, isProbed: false };
-    if (known !== undefined) this.#counters.reconnects++;
-    this.#peers.set(endpointText, peer);
-    peer.connection = this.#connect(endpointText, endpoint, peer);
-    return usable(peer);
+  /** Sends requests to a peer. They end false at once while it is being skipped, and for what is no endpoint. */
+  submit(endpointText: string, requests: readonly ReadRequest[]): void {
+    const connection = this.#connectionTo(endpointText);
+    for (const request of requests) {
+      if (connection === undefined) this.#counters.failedOps += request.failRest();
+      else connection.submit(request);
+    }
+  }
+
+  /** Ends what a batch has asked a peer for; see `ReadConnection.abort`. */
+  abort(endpointText: string, batch: ReadBatch): void {
+    this.#peers.get(endpointText)?.connection?.abort(batch);
   }
 
   /** Whether it has failed so short a time ago that it is not tried. */
@@ -60,6 +60,21 @@ export class ReadPeers {
   close(): void {
     for (const { connection } of [...this.#peers.values()]) connection?.close('the transport is closed');
     this.#peers.clear();
+  }
+
+  /** The connection to use now; undefined while the peer is being skipped, and for what is no endpoint. */
+  #connectionTo(endpointText: string): ReadConnection | undefined {
+    const known = this.#peers.get(endpointText);
+    if (known?.connection !== undefined) return usable(known);
+    if (known !== undefined && this.#env.clock.nowMs() < known.retryAtMs) return undefined;
+    const endpoint = parseEndpoint(endpointText);
+    if (endpoint === undefined || endpoint.port === 0) return undefined;
+    if (known === undefined && !this.#makeRoom()) return undefined;
+    const peer: Peer = known ?? { connection: undefined, retryAtMs: 0, isProbed: false };
+    if (known !== undefined) this.#counters.reconnects++;
+    this.#peers.set(endpointText, peer);
+    peer.connection = this.#connect(endpointText, endpoint, peer);
+    return usable(peer);
   }
 
   #connect(endpointText: string, endpoint: Endpoint, peer: Peer): ReadConnection {
@@ -78,6 +93,7 @@ export class ReadPeers {
         peer.retryAtMs = clock.nowMs() + this.#limits.retryAfterMs;
         log.log('info', 'data connection failed', { peer: endpointText, reason });
       },
+      onMoved: (requests) => this.submit(endpointText, requests),
     });
   }
 

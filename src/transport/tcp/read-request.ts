@@ -71,6 +71,9 @@ export class ReadRequest {
   readonly #remoteAddrs: number[] = [];
   readonly #isFinished: boolean[] = [];
   totalBytes = 0;
+  /** It has been taken from one connection to another, which happens once. */
+  wasMoved = false;
+  #isAborted = false;
 
   constructor(batch: ReadBatch) {
     this.batch = batch;
@@ -78,6 +81,11 @@ export class ReadRequest {
 
   get opCount(): number {
     return this.opIndices.length;
+  }
+
+  /** All its operations have ended, and its payload is dropped as it comes. */
+  get isAborted(): boolean {
+    return this.#isAborted;
   }
 
   /** Adds an operation; its pieces follow by {@link addPiece}, then {@link endOp}. */
@@ -134,6 +142,13 @@ export class ReadRequest {
       failedOps++;
     }
     return failedOps;
+  }
+
+  /** Ends what has not ended, as {@link failRest} does, and lets go of the local memory: none of it may be about to be received into. */
+  abort(): number {
+    this.#isAborted = true;
+    this.pieceSegments.length = 0;
+    return this.failRest();
   }
 
   /** The frame that asks for them. */

@@ -1,3 +1,4 @@
+import { onAbort } from '../../base/abort.js';
 import { type Environment, systemEnvironment } from '../../base/environment.js';
 import { ArgumentError, ClosedError } from '../../base/errors.js';
 import { type Endpoint, formatEndpoint } from '../../base/network.js';
@@ -6,7 +7,7 @@ import { type Mr, type ReadOp, type Transport, type TransportStats, tcpHostAndPo
 import { type TcpLimits, tcpLimits } from './limits.js';
 import { ReadCounters } from './read-counters.js';
 import { ReadPeers } from './read-peers.js';
-import { planReads } from './read-planner.js';
+import { type PeerPlan, planReads } from './read-planner.js';
 import { ReadBatch } from './read-request.js';
 import { registrationOf } from './registrations.js';
 import { ServingThread } from './serving-thread.js';
@@ -95,19 +96,21 @@ export class TcpTransport implements Transport {
     return this.#deregister(mr.rkey);
   }
 
-  async batchRead(ops: readonly ReadOp[], gone?: Uint8Array): Promise<boolean[]> {
+  /**
+   * Aborted operations end at once but for those whose memory the socket has taken for the next bytes: these end when they come, or
+   * after READ_ABORT_GRACE_MS with the connection, whose other requests are sent again over another one.
+   */
+  async batchRead(ops: readonly ReadOp[], gone?: Uint8Array, signal?: AbortSignal): Promise<boolean[]> {
     const batch = new ReadBatch(ops.length, gone);
     const plans = planReads(ops, batch, this.#limits);
     this.#counters.failedOps += batch.finishedOps;
+    const isOver = this.#closing !== undefined || signal?.aborted === true;
     for (const { endpoint, requests } of plans) {
-      const connection =
-        this.#closing === undefined ? this.#peers.connectionTo(tcpHostAndPort(endpoint) ?? endpoint) : undefined;
-      for (const request of requests) {
-        if (connection === undefined) this.#counters.failedOps += request.failRest();
-        else connection.submit(request);
-      }
+      if (!isOver) this.#peers.submit(tcpHostAndPort(endpoint) ?? endpoint, requests);
+      else for (const request of requests) this.#counters.failedOps += request.failRest();
     }
-    return batch.done;
+    // What was aborted before is over, and no listener would hear of it.
+    return signal === undefined || signal.aborted ? batch.done : this.#untilAborted(batch, plans, signal);
   }
 
   localEndpoint(): string {
@@ -155,6 +158,13 @@ export class TcpTransport implements Transport {
     for (const unwatch of this.#freeWatches.values()) unwatch();
     this.#freeWatches.clear();
     await this.#serving.close();
+  }
+
+  #untilAborted(batch: ReadBatch, plans: readonly PeerPlan[], signal: AbortSignal): Promise<boolean[]> {
+    const stop = onAbort(signal, () => {
+      for (const { endpoint } of plans) this.#peers.abort(tcpHostAndPort(endpoint) ?? endpoint, batch);
+    });
+    return batch.done.finally(stop);
   }
 
   #deregister(rkey: number): Promise<void> {

@@ -294,7 +294,7 @@ const authTcpReader: Fuzzer = {
     const endpoint = { host: '192.0.2.9', port: 9 };
     const parts = { staging: new Uint8Array(STAGING_BYTES), counters: new ReadCounters(), limits, env };
     const authFailures = new AuthFailures('data', env);
-    const connection = new ReadConnection({ endpoint, ...parts, authFailures, onClose() {} });
+    const connection = new ReadConnection({ endpoint, ...parts, authFailures, onClose() {}, onMoved() {} });
     const batch = new ReadBatch(1);
     const request = new ReadRequest(batch);
     request.beginOp({ index: 0, rkey: 1, remoteAddr: START, length: PAGE.length, stamp: 0, checksum: NO_CHECKSUM });

@@ -29,6 +29,20 @@ const METRICS: MetricsReport = {
   skipped_writes: 0,
   event_loop_delay: { p50_s: 0, p99_s: 0, max_s: 0 },
 };
+const CLIENT = {
+  name: 'engine',
+  pid: 7,
+  mode: 'direct',
+  requests: 1,
+  errors: 0,
+  in_flight: 0,
+  hits: 1,
+  misses: 2,
+  pages_written: 3,
+  read_bytes: 4,
+  written_bytes: 5,
+  mapped_bytes: 6,
+};
 const REPORT: NodeReport = {
   ...METRICS,
   node_id: 'other',
@@ -58,6 +72,7 @@ const REPORT: NodeReport = {
     evictions: 0,
     write_errors: 0,
   },
+  clients: { socket: '/run/meshcache/node.sock', attached: 2, busiest: [CLIENT] },
   rss_bytes: 1,
   events: [{ id: 1, time_ms: 2, level: 'warn', message: 'm', fields: { a: 'b', c: 1, d: true } }],
 };

@@ -57,7 +57,16 @@ export const tcpReading: Fuzzer = {
     const counters = new ReadCounters();
     const endpoint = { host: '192.0.2.9', port: 9 };
     const authFailures = new AuthFailures('data', env);
-    const connection = new ReadConnection({ endpoint, staging, counters, limits, env, authFailures, onClose() {} });
+    const connection = new ReadConnection({
+      endpoint,
+      staging,
+      counters,
+      limits,
+      env,
+      authFailures,
+      onClose() {},
+      onMoved() {},
+    });
     const targets = REQUESTS.map((ops) => new Target(ops));
     for (const { request } of targets) connection.submit(request);
     const socket = env.network.connections[0] as MemorySocket;

@@ -1,0 +1,213 @@
+import { closeSync, openSync, rmSync } from 'node:fs';
+import type { Environment } from '../base/environment.js';
+import { ProtocolError } from '../base/errors.js';
+import {
+  CLIENT_DESCRIPTOR_CONNECTIONS_MAX_COUNT,
+  CLIENT_DESCRIPTOR_TIMEOUT_MS,
+  CLIENT_STAGING_MAX_BYTES,
+  CLIENTS_STAGING_MAX_BYTES,
+} from '../base/limits.js';
+import { HostRegion } from '../memory/host-region.js';
+import { DescriptorListener, type DescriptorRecord } from '../native/descriptor-listener.js';
+import { loadNative } from '../native/loader.js';
+import { peerCredentials } from '../native/peer-credentials.js';
+import type { ClientConnection } from './client-connection.js';
+import { ClientFile, openDescriptor } from './client-files.js';
+import {
+  Capability,
+  DESCRIPTOR_RECORD_BYTES,
+  DESCRIPTOR_SOCKET_SUFFIX,
+  type DescriptorRequest,
+  decodeDescriptorRequest,
+  encodeDescriptorAnswer,
+  type FileRequest,
+  STAGING_REGION,
+  Status,
+} from './messages.js';
+import { RequestError } from './request-error.js';
+
+export interface ClientMemoryParts {
+  /** Of the client socket. */
+  readonly path: string;
+  readonly mode: number;
+  readonly gid?: number | undefined;
+  readonly env: Environment;
+}
+
+/** Takes the memory of clients, as descriptors of the files that it is in, and gives them staging memory of this node's. */
+export class ClientMemory {
+  readonly #parts: ClientMemoryParts;
+  readonly #isAble = loadNative().addon !== null;
+  /** By attach token, in hexadecimal. */
+  readonly #clients = new Map<string, ClientConnection>();
+  readonly #tokens = new Map<ClientConnection, string>();
+  readonly #staging = new Map<ClientConnection, HostRegion>();
+  #listener: DescriptorListener | undefined;
+
+  constructor(parts: ClientMemoryParts) {
+    this.#parts = parts;
+  }
+
+  /** Bits of what this node can do for a client. */
+  capabilitiesFor(client: ClientConnection): number {
+    const shared = this.#isAble ? Capability.descriptors | Capability.staging : 0;
+    return shared | (this.#fileOwner(client) === undefined ? 0 : Capability.files);
+  }
+
+  /** Opens what the client's process has under a number. Throws {@link RequestError}. */
+  async openFile(request: FileRequest, client: ClientConnection): Promise<void> {
+    const { regionId, isWritable, length, fd } = request;
+    if (regionId === STAGING_REGION) throw new RequestError(Status.badRequest, 'region 0 is the staging memory');
+    const owner = this.#fileOwner(client);
+    if (owner === undefined) throw new RequestError(Status.unavailable, 'files of this client cannot be opened');
+    client.regions.checkRoom(regionId);
+    const from = { pid: owner.pid ?? request.pid, fd };
+    const memory = this.#isAble
+      ? await mappedFile(from, length, isWritable)
+      : await ClientFile.open(from, length, { isWritable });
+    try {
+      client.regions.add(regionId, memory, isWritable);
+    } catch (error) {
+      memory.free();
+      throw error;
+    }
+  }
+
+  /**
+   * Whose descriptors may be opened: the process that the kernel says has connected, when it is of this node's user; without the addon that is not
+   * to be had, and the client's word counts where nobody else can connect. Undefined: nobody's.
+   */
+  #fileOwner({ socketFd }: ClientConnection): { readonly pid?: number } | undefined {
+    if (!this.#isAble) return (this.#parts.mode & 0o077) === 0 ? {} : undefined;
+    if (socketFd === undefined) return undefined;
+    const peer = peerCredentials(socketFd);
+    return peer !== undefined && peer.pid > 0 && peer.uid === process.geteuid?.() ? { pid: peer.pid } : undefined;
+  }
+
+  /** Staging memory that a client may have. */
+  get stagingMaxBytes(): number {
+    return this.#isAble ? CLIENT_STAGING_MAX_BYTES : 0;
+  }
+
+  /** Connections and records that were turned away. */
+  get refusedCount(): number {
+    const stats = this.#listener?.stats;
+    return stats === undefined ? 0 : stats.refused + stats.malformed + stats.timedOut;
+  }
+
+  /** Throws when the socket of descriptors cannot be had. */
+  listen(): void {
+    if (!this.#isAble) return;
+    const { mode, gid } = this.#parts;
+    const path = this.#parts.path + DESCRIPTOR_SOCKET_SUFFIX;
+    // Whoever has the client socket has this one, too: what is there was left by a node that has ended in disorder.
+    rmSync(path, { force: true });
+    this.#listener = DescriptorListener.listen({
+      path,
+      mode,
+      ...(gid === undefined ? {} : { gid }),
+      recordBytes: DESCRIPTOR_RECORD_BYTES,
+      connectionsMaxCount: CLIENT_DESCRIPTOR_CONNECTIONS_MAX_COUNT,
+      timeoutMs: CLIENT_DESCRIPTOR_TIMEOUT_MS,
+      onRecord: (record) => this.#take(record),
+    });
+  }
+
+  close(): void {
+    this.#listener?.close();
+  }
+
+  /** Memory that is shown with this token is the client's from now on. */
+  attach(token: Uint8Array, client: ClientConnection): void {
+    const text = Buffer.from(token).toString('hex');
+    this.#clients.set(text, client);
+    this.#tokens.set(client, text);
+  }
+
+  detach(client: ClientConnection): void {
+    this.#clients.delete(this.#tokens.get(client) ?? '');
+    this.#tokens.delete(client);
+    this.#staging.delete(client);
+  }
+
+  /** How pages of the client go. */
+  modeOf(client: ClientConnection): 'direct' | 'staged' | 'file' | 'bytes' {
+    const isStaged = this.#staging.has(client);
+    if (client.regions.fileCount > 0) return 'file';
+    if (client.regions.count > (isStaged ? 1 : 0)) return 'direct';
+    return isStaged ? 'staged' : 'bytes';
+  }
+
+  #take(given: DescriptorRecord): void {
+    let fd = given.fd;
+    try {
+      const request = decodeDescriptorRequest(given.record);
+      const client = this.#clients.get(request.attachToken.toString('hex'));
+      if (client === undefined) throw new RequestError(Status.refused, 'nobody is attached by this token');
+      if (request.kind === 'staging') {
+        const memory = this.#stagingOf(client, request.length);
+        given.reply(encodeDescriptorAnswer(Status.ok, memory.length), memory.fd);
+      } else {
+        const descriptor = fd;
+        fd = -1;
+        this.#addRegion(client, request, descriptor);
+        given.reply(encodeDescriptorAnswer(Status.ok, request.length));
+      }
+    } catch (error) {
+      const status = error instanceof RequestError ? error.status : Status.badRequest;
+      const reason = error instanceof Error ? error.message : String(error);
+      const level = error instanceof RequestError || error instanceof ProtocolError ? 'info' : 'warn';
+      this.#parts.env.log.log(level, 'memory of a client was not taken', { client_pid: given.pid, reason });
+      given.reply(encodeDescriptorAnswer(status, 0));
+    } finally {
+      if (fd >= 0) closeSync(fd);
+    }
+  }
+
+  /** Throws {@link RequestError}, and `ArgumentError` for a descriptor that cannot be mapped; the descriptor is taken in any case. */
+  #addRegion(client: ClientConnection, { regionId, length, isWritable }: DescriptorRequest, fd: number): void {
+    let owned = fd;
+    try {
+      if (fd < 0) throw new RequestError(Status.badRequest, 'a region without a descriptor');
+      if (regionId === STAGING_REGION) throw new RequestError(Status.badRequest, 'region 0 is the staging memory');
+      client.regions.checkRoom(regionId);
+      owned = -1;
+      const memory = HostRegion.map(fd, length, { writable: isWritable });
+      client.regions.add(regionId, memory, isWritable);
+    } finally {
+      if (owned >= 0) closeSync(owned);
+    }
+  }
+
+  #stagingOf(client: ClientConnection, wantedBytes: number): HostRegion {
+    const there = this.#staging.get(client);
+    if (there !== undefined) return there;
+    const length = Math.min(wantedBytes, CLIENT_STAGING_MAX_BYTES);
+    if (length < 1) throw new RequestError(Status.badRequest, 'staging memory of 0 bytes');
+    let givenBytes = 0;
+    for (const memory of this.#staging.values()) givenBytes += memory.length;
+    if (givenBytes + length > CLIENTS_STAGING_MAX_BYTES) {
+      throw new RequestError(Status.tooMuch, `${givenBytes} bytes of staging memory are given out, there are no more`);
+    }
+    const memory = HostRegion.allocate(length, { shared: true });
+    client.regions.add(STAGING_REGION, memory, true);
+    this.#staging.set(client, memory);
+    return memory;
+  }
+}
+
+async function mappedFile(
+  from: { readonly pid: number; readonly fd: number },
+  length: number,
+  isWritable: boolean,
+): Promise<HostRegion> {
+  const handle = await openDescriptor(from, isWritable);
+  try {
+    // The region takes a descriptor of its own: what a file handle has is closed with it.
+    return HostRegion.map(openSync(`/proc/self/fd/${handle.fd}`, isWritable ? 'r+' : 'r'), length, {
+      writable: isWritable,
+    });
+  } finally {
+    await handle.close();
+  }
+}

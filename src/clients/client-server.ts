@@ -1,0 +1,281 @@
+import { chmodSync, chownSync, lstatSync, mkdirSync, unlinkSync } from 'node:fs';
+import type { Server, Socket } from 'node:net';
+import { dirname } from 'node:path';
+import { isMainThread } from 'node:worker_threads';
+import type { Environment } from '../base/environment.js';
+import { ConfigError } from '../base/errors.js';
+import {
+  CLIENT_BODY_MAX_BYTES,
+  CLIENT_IN_FLIGHT_MAX_COUNT,
+  CLIENT_REQUEST_MAX_KEYS,
+  CLIENTS_BODIES_MAX_BYTES,
+  CLIENTS_MAX_COUNT,
+  PAGE_MAX_BYTES,
+} from '../base/limits.js';
+import type { KeyNamespace } from '../core/index.js';
+import { ByteBudget } from './byte-budget.js';
+import { type AttachedClient, ClientConnection } from './client-connection.js';
+import { ClientMemory } from './client-memory.js';
+import type { ClientNamespace } from './client-namespace.js';
+import { ClientCounts, type ClientFigures, ClientNames } from './client-stats.js';
+import { CLIENT_PROTOCOL_VERSION, encodeHelloAnswer, type HelloRequest, Status, TOKEN_BYTES } from './messages.js';
+import { RequestError } from './request-error.js';
+import { isAnswering } from './socket-path.js';
+
+export interface ClientServerOptions {
+  /** Of the Unix socket. */
+  readonly path: string;
+  /** Permission bits of the socket. */
+  readonly mode: number;
+  /** Group of the socket; undefined: that of this process. */
+  readonly gid?: number | undefined;
+}
+
+export interface ClientServerParts {
+  readonly env: Environment;
+  readonly nodeId: string;
+  readonly packageVersion: string;
+  /** Undefined: the node's own. Throws `ArgumentError` for one that cannot be. */
+  readonly namespaceOf: (namespace: KeyNamespace | undefined) => ClientNamespace;
+  /** What the node tells a client of itself, beside what is counted for it. */
+  readonly nodeStats: () => Readonly<Record<string, unknown>>;
+}
+
+/** One client, as an operator sees it. */
+export interface ClientInfo extends ClientFigures {
+  readonly name: string;
+  readonly pid: number;
+  /** How its pages go. */
+  readonly mode: string;
+  readonly in_flight: number;
+  readonly regions: number;
+  readonly mapped_bytes: number;
+}
+
+const NAME = /^[A-Za-z0-9._\-:@/]{1,64}$/;
+
+/** The client socket of a node: processes of this host attach to it. `PROTOCOL.md` beside this file has what they say. */
+export class ClientServer {
+  readonly #options: ClientServerOptions;
+  readonly #parts: ClientServerParts;
+  readonly #server: Server;
+  readonly #memory: ClientMemory;
+  readonly #budget = new ByteBudget(CLIENTS_BODIES_MAX_BYTES);
+  readonly #names = new ClientNames();
+  readonly #connections = new Set<ClientConnection>();
+  /** Gone, with requests still under way. */
+  readonly #ending = new Map<ClientConnection, Promise<void>>();
+  readonly #onEnded = new Map<ClientConnection, () => void>();
+  readonly #bootToken: Buffer;
+  #refusedCount = 0;
+  #closing: Promise<void> | undefined;
+
+  /** Listens. Throws `ConfigError` when the path cannot be had. */
+  static async listen(options: ClientServerOptions, parts: ClientServerParts): Promise<ClientServer> {
+    const server = new ClientServer(options, parts);
+    await server.#listen();
+    return server;
+  }
+
+  private constructor(options: ClientServerOptions, parts: ClientServerParts) {
+    this.#options = options;
+    this.#parts = parts;
+    this.#bootToken = Buffer.from(parts.env.random.bytes(TOKEN_BYTES));
+    this.#server = parts.env.network.createServer({}, (socket) => this.#accept(socket));
+    this.#memory = new ClientMemory({ ...options, env: parts.env });
+    this.#reportMetrics();
+  }
+
+  get path(): string {
+    return this.#options.path;
+  }
+
+  clients(): ClientInfo[] {
+    return [...this.#connections].filter(({ counts }) => counts !== undefined).map((client) => this.#infoOf(client));
+  }
+
+  /** Ends all connections; resolves when nothing touches the memory of clients any more, and the sockets are gone. Idempotent. */
+  close(): Promise<void> {
+    this.#closing ??= this.#close();
+    return this.#closing;
+  }
+
+  async #close(): Promise<void> {
+    this.#memory.close();
+    for (const connection of [...this.#connections]) connection.close('the node is closing');
+    await new Promise<void>((resolve) => this.#server.close(() => resolve()));
+    await Promise.all(this.#ending.values());
+  }
+
+  async #listen(): Promise<void> {
+    const { path, mode, gid } = this.#options;
+    try {
+      mkdirSync(dirname(path), { recursive: true, mode: 0o755 });
+      await this.#takePath();
+      await this.#bind(path);
+      chmodSync(path, mode);
+      if (gid !== undefined) chownSync(path, -1, gid);
+      this.#memory.listen();
+    } catch (cause) {
+      this.#memory.close();
+      this.#server.close();
+      if (cause instanceof ConfigError) throw cause;
+      const reason = (cause as Error).message;
+      throw new ConfigError(`configuration key "client_socket": cannot listen at ${path}: ${reason}`, { cause });
+    }
+  }
+
+  /** The file of a node that has ended in disorder is removed; that of one that lives is not touched. */
+  async #takePath(): Promise<void> {
+    const { path } = this.#options;
+    const found = lstatSync(path, { throwIfNoEntry: false });
+    if (found === undefined) return;
+    if (!found.isSocket()) {
+      throw new ConfigError(
+        `configuration key "client_socket": ${path} is there and is no socket; choose another path`,
+      );
+    }
+    if (await isAnswering(path, this.#parts.env)) {
+      throw new ConfigError(
+        `configuration key "client_socket": another node serves clients at ${path}; choose another path, or end that node`,
+      );
+    }
+    unlinkSync(path);
+  }
+
+  #bind(path: string): Promise<void> {
+    return new Promise((resolve, reject) => {
+      this.#server.once('error', reject);
+      // Nobody else gets in before the permissions are what they are to be. Other threads cannot set this.
+      const before = isMainThread ? process.umask(0o177) : undefined;
+      try {
+        this.#server.listen({ path, exclusive: true }, () => {
+          this.#server.off('error', reject);
+          this.#server.on('error', (error) => this.#failed(error));
+          resolve();
+        });
+      } finally {
+        if (before !== undefined) process.umask(before);
+      }
+    });
+  }
+
+  #failed(error: Error): void {
+    this.#parts.env.log.log('error', 'the client socket has failed', { path: this.path, error: error.message });
+  }
+
+  #accept(socket: Socket): void {
+    if (this.#connections.size >= CLIENTS_MAX_COUNT || this.#closing !== undefined) {
+      this.#refusedCount++;
+      socket.on('error', () => {});
+      socket.destroy();
+      return;
+    }
+    const { env } = this.#parts;
+    const connection: ClientConnection = new ClientConnection({
+      socket,
+      budget: this.#budget,
+      clock: env.clock,
+      log: env.log,
+      bootToken: this.#bootToken,
+      attach: (hello, client) => this.#attach(hello, client),
+      openFile: (request, client) => this.#memory.openFile(request, client),
+      statsOf: (client) => ({ client: this.#infoOf(client), node: this.#parts.nodeStats() }),
+      onClosed: (client) => this.#closed(client),
+      onEnded: (client, reason) => this.#ended(client, reason),
+    });
+    this.#connections.add(connection);
+  }
+
+  async #attach(hello: HelloRequest, connection: ClientConnection): Promise<AttachedClient> {
+    const { minVersion, maxVersion, name, pid } = hello;
+    if (minVersion > CLIENT_PROTOCOL_VERSION || maxVersion < CLIENT_PROTOCOL_VERSION) {
+      const spoken = `this node speaks version ${CLIENT_PROTOCOL_VERSION} of the protocol`;
+      throw new RequestError(Status.refused, `${spoken}, the client ${minVersion} to ${maxVersion}`);
+    }
+    if (!NAME.test(name)) {
+      throw new RequestError(Status.refused, 'the name of a client has 1 to 64 characters of A-Z a-z 0-9 . _ - : @ /');
+    }
+    const namespace = this.#namespaceOf(hello.namespace);
+    // What it had under way before is over when it is answered: see PROTOCOL.md.
+    const before = [...this.#ending].filter(([client]) => client.pid === pid && client.name === name);
+    await Promise.all(before.map(([, ended]) => ended));
+    const { env, nodeId, packageVersion } = this.#parts;
+    const attachToken = Buffer.from(env.random.bytes(TOKEN_BYTES));
+    this.#memory.attach(attachToken, connection);
+    env.log.log('info', 'a client has attached', { client: name, client_pid: pid });
+    return {
+      namespace,
+      counts: new ClientCounts(env.metrics, this.#names.shown(name)),
+      answer: encodeHelloAnswer({
+        version: CLIENT_PROTOCOL_VERSION,
+        capabilities: this.#memory.capabilitiesFor(connection),
+        bootToken: this.#bootToken,
+        attachToken,
+        pid: process.pid,
+        requestMaxKeys: CLIENT_REQUEST_MAX_KEYS,
+        bodyMaxBytes: CLIENT_BODY_MAX_BYTES,
+        inFlightMaxCount: CLIENT_IN_FLIGHT_MAX_COUNT,
+        pageMaxBytes: PAGE_MAX_BYTES,
+        stagingMaxBytes: this.#memory.stagingMaxBytes,
+        nodeId,
+        packageVersion,
+      }),
+    };
+  }
+
+  #namespaceOf(namespace: KeyNamespace | undefined): ClientNamespace {
+    try {
+      return this.#parts.namespaceOf(namespace);
+    } catch (error) {
+      throw new RequestError(Status.refused, error instanceof Error ? error.message : String(error));
+    }
+  }
+
+  #closed(connection: ClientConnection): void {
+    this.#connections.delete(connection);
+    this.#memory.detach(connection);
+    this.#ending.set(connection, new Promise((resolve) => this.#onEnded.set(connection, resolve)));
+  }
+
+  #ended(connection: ClientConnection, reason: string): void {
+    this.#ending.delete(connection);
+    this.#onEnded.get(connection)?.();
+    this.#onEnded.delete(connection);
+    if (connection.counts === undefined) return;
+    this.#parts.env.log.log('info', 'a client has gone', {
+      client: connection.name,
+      client_pid: connection.pid,
+      reason,
+    });
+  }
+
+  #infoOf(client: ClientConnection): ClientInfo {
+    const { name, pid, regions, inFlightCount, counts } = client;
+    return {
+      name,
+      pid,
+      mode: this.#memory.modeOf(client),
+      in_flight: inFlightCount,
+      regions: regions.count,
+      mapped_bytes: regions.mappedBytes,
+      ...(counts as ClientCounts).figures(),
+    };
+  }
+
+  #reportMetrics(): void {
+    const { metrics } = this.#parts.env;
+    const sum = (of: (client: ClientConnection) => number) => () =>
+      [...this.#connections].reduce((total, client) => total + of(client), 0);
+    metrics.setGaugeProvider('meshcache_clients', () => this.#connections.size);
+    metrics.setGaugeProvider(
+      'meshcache_client_mapped_bytes',
+      sum(({ regions }) => regions.mappedBytes),
+    );
+    metrics.setGaugeProvider(
+      'meshcache_client_requests_in_flight',
+      sum(({ inFlightCount }) => inFlightCount),
+    );
+    metrics.setCounterProvider('meshcache_clients_refused_total', () => this.#refusedCount + this.#memory.refusedCount);
+  }
+}

@@ -1,0 +1,94 @@
+import { readFileSync } from 'node:fs';
+import type { Environment } from '../base/environment.js';
+import { ConfigError } from '../base/errors.js';
+import { CLIENT_HOLDERS_MAX_COUNT } from '../base/limits.js';
+import { ClientServer } from '../clients/client-server.js';
+import type { MeshCacheConfig } from '../config.js';
+import { KeyEncoder } from '../core/index.js';
+import { StoredPages } from '../store/namespace-pages.js';
+import type { PageStore } from '../store/page-store.js';
+import type { DataLocation } from '../types.js';
+import type { NodeRuntime } from './node-runtime.js';
+import { packageVersion } from './package-version.js';
+import type { StoreStats } from './store-stats.js';
+
+export interface ClientWiringParts {
+  readonly runtime: NodeRuntime;
+  readonly pages: PageStore;
+  /** Of the node's own namespace. */
+  readonly keyEncoder: KeyEncoder;
+  readonly stats: () => StoreStats;
+  readonly env: Environment;
+}
+
+/** The socket for processes of this host, if it is wanted. Throws `ConfigError`. */
+export async function openClientSocket(
+  config: MeshCacheConfig,
+  { runtime, pages, keyEncoder, stats, env }: ClientWiringParts,
+): Promise<ClientServer | undefined> {
+  const { clientSocket: path, clientSocketMode: mode, clientSocketGroup: group } = config;
+  if (path === undefined) return undefined;
+  const gid = group === undefined ? undefined : groupIdOf(group);
+  const holdersOf = (keys: readonly string[]) => pageHolders(runtime, pages, keys);
+  return ClientServer.listen(
+    { path, mode, gid },
+    {
+      env,
+      nodeId: runtime.nodeId,
+      packageVersion: packageVersion(),
+      namespaceOf: (namespace) => {
+        const encoder = namespace === undefined ? keyEncoder : new KeyEncoder(namespace);
+        return { pages: new StoredPages(pages, encoder), holdersOf };
+      },
+      nodeStats: () => {
+        const { poolCapacityBytes, poolUsedBytes, poolEntries, members } = stats();
+        return {
+          pool_capacity_bytes: poolCapacityBytes,
+          pool_used_bytes: poolUsedBytes,
+          pool_entries: poolEntries,
+          members,
+        };
+      },
+    },
+  );
+}
+
+/** All nodes that the directory knows to have a page, this one first; one list a key. */
+async function pageHolders(
+  runtime: NodeRuntime,
+  pages: PageStore,
+  keys: readonly string[],
+): Promise<(readonly DataLocation[])[]> {
+  const holders = pages.statements.locationsOf(keys).map((own) => (own === null ? [] : [own]));
+  const known = new Set([runtime.nodeId]);
+  let isMore = true;
+  for (let round = 0; isMore && round < CLIENT_HOLDERS_MAX_COUNT; round++) {
+    isMore = false;
+    const avoided = [...known];
+    await runtime.directory.find(
+      keys,
+      (found) => {
+        for (const [index, location] of found) {
+          const list = holders[index] as DataLocation[];
+          if (location.nodeId === runtime.nodeId || list.some(({ nodeId }) => nodeId === location.nodeId)) continue;
+          list.push(location);
+          known.add(location.nodeId);
+          isMore = true;
+        }
+      },
+      avoided,
+    );
+  }
+  return holders;
+}
+
+/** Of a number, or of a name in /etc/group. */
+function groupIdOf(group: string): number {
+  if (/^\d+$/.test(group)) return Number(group);
+  const lines = readFileSync('/etc/group', 'utf8').split('\n');
+  const line = lines.find((text) => text.startsWith(`${group}:`));
+  if (line !== undefined) return Number(line.split(':')[2]);
+  throw new ConfigError(
+    `configuration key "client_socket_group": there is no group ${JSON.stringify(group)} on this machine`,
+  );
+}

@@ -1,0 +1,85 @@
+import type { KeyEncoder } from '../core/index.js';
+import type { CallerPage, PageStore } from './page-store.js';
+
+/** Reads end early, as misses, when the signal is aborted; nothing touches their memory any more when they have resolved. */
+export interface ReadOptions {
+  readonly pool: string;
+  readonly signal?: AbortSignal | undefined;
+}
+
+/** How pages of one namespace are reached, by the program's own keys and the names of pools; one result a key. */
+export interface NamespacePages {
+  exists(keys: readonly string[], options: ReadOptions): Promise<boolean[]>;
+  /** What false leaves in the memory of a page is undefined. */
+  get(keys: readonly string[], pages: readonly CallerPage[], options: ReadOptions): Promise<boolean[]>;
+  /** A copy that is the caller's; null: a miss. */
+  getCopy(key: string, options: ReadOptions): Promise<Uint8Array | null>;
+  /** `isNamed`: the newest content wins; else any content is as good as another. */
+  set(
+    keys: readonly string[],
+    pages: readonly CallerPage[],
+    options: { readonly pool: string; readonly isNamed: boolean },
+  ): Promise<boolean[]>;
+  delete(keys: readonly string[], options: { readonly pool: string }): Promise<boolean[]>;
+  /** Drops what the node has of the namespace, in the pools that have been used there since its start, and in these. */
+  clear(pools: readonly string[]): Promise<void>;
+}
+
+/** The pool that is meant when none is named. */
+const MAIN_POOL = 'kv';
+
+/** The pages of a namespace in the store of this node. Throws `ArgumentError` for keys that cannot be. */
+export class StoredPages implements NamespacePages {
+  readonly keyEncoder: KeyEncoder;
+  readonly #pages: PageStore;
+
+  constructor(pages: PageStore, keyEncoder: KeyEncoder) {
+    this.#pages = pages;
+    this.keyEncoder = keyEncoder;
+  }
+
+  async exists(keys: readonly string[], { pool, signal }: ReadOptions): Promise<boolean[]> {
+    return this.#pages.exists(this.objectKeys(keys, pool), { signal });
+  }
+
+  async get(keys: readonly string[], pages: readonly CallerPage[], { pool, signal }: ReadOptions): Promise<boolean[]> {
+    return this.#pages.get(this.objectKeys(keys, pool), pages, { signal });
+  }
+
+  async getCopy(key: string, { pool, signal }: ReadOptions): Promise<Uint8Array | null> {
+    return this.#pages.getCopy(this.objectKeys([key], pool)[0] as string, { signal });
+  }
+
+  /** {@link getCopy} of a page of at most so many bytes. */
+  async getCopyWithin(
+    key: string,
+    { pool, signal, maxBytes }: ReadOptions & { readonly maxBytes: number },
+  ): Promise<Uint8Array | 'too-large' | null> {
+    return this.#pages.getCopyWithin(this.objectKeys([key], pool)[0] as string, { maxBytes, signal });
+  }
+
+  async set(
+    keys: readonly string[],
+    pages: readonly CallerPage[],
+    { pool, isNamed }: { readonly pool: string; readonly isNamed: boolean },
+  ): Promise<boolean[]> {
+    return this.#pages.set(this.objectKeys(keys, pool), pages, isNamed ? 'named' : 'computed');
+  }
+
+  async delete(keys: readonly string[], { pool }: { readonly pool: string }): Promise<boolean[]> {
+    return this.#pages.delete(this.objectKeys(keys, pool));
+  }
+
+  async clear(pools: readonly string[]): Promise<void> {
+    return this.#pages.clear(this.keyEncoder.prefixesOf([MAIN_POOL, ...pools.map(poolName)]));
+  }
+
+  /** The keys as they are in the directory. */
+  objectKeys(keys: readonly string[], pool: string): string[] {
+    return this.keyEncoder.encodeKeys(keys, poolName(pool));
+  }
+}
+
+function poolName(pool: string): string {
+  return pool === '' ? MAIN_POOL : pool;
+}

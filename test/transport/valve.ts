@@ -1,0 +1,95 @@
+import { once } from 'node:events';
+import net from 'node:net';
+import type { ExecutionContext } from 'ava';
+
+/** One connection through a {@link Valve}. */
+export class ValveConnection {
+  /** What the server has sent and the client has not been given. */
+  readonly #held: Buffer[] = [];
+  readonly #client: net.Socket;
+  #budgetBytes: number;
+  heldBytes = 0;
+  isClosed = false;
+
+  constructor(client: net.Socket, server: net.Socket, budgetBytes: number) {
+    this.#client = client;
+    this.#budgetBytes = budgetBytes;
+    for (const [from, to] of [
+      [client, server],
+      [server, client],
+    ] as const) {
+      from.setNoDelay(true);
+      from.on('error', () => {});
+      from.on('close', () => {
+        this.isClosed = true;
+        to.destroy();
+      });
+    }
+    client.on('data', (chunk) => server.write(chunk));
+    server.on('data', (chunk: Buffer) => {
+      this.#held.push(chunk);
+      this.heldBytes += chunk.length;
+      this.#flush();
+    });
+  }
+
+  /** What has been let through and the system has not taken yet. */
+  get waitingBytes(): number {
+    return this.#client.writableLength;
+  }
+
+  /** Nothing more reaches the client from now on. */
+  shut(): void {
+    this.#budgetBytes = 0;
+  }
+
+  /** Lets so many bytes more through. */
+  pass(bytes: number): void {
+    this.#budgetBytes += bytes;
+    this.#flush();
+  }
+
+  #flush(): void {
+    while (this.#held.length > 0 && this.#budgetBytes > 0) {
+      const chunk = this.#held.shift() as Buffer;
+      const piece = chunk.subarray(0, this.#budgetBytes);
+      if (piece.length < chunk.length) this.#held.unshift(chunk.subarray(piece.length));
+      this.#budgetBytes -= piece.length;
+      this.heldBytes -= piece.length;
+      if (!this.#client.destroyed) this.#client.write(piece);
+    }
+  }
+}
+
+/** Stands between a reader and a server, whatever they speak, and lets through what the server sends as a test wants it to. */
+export class Valve {
+  readonly connections: ValveConnection[] = [];
+  /** `host:port` of the valve. */
+  readonly endpoint: string;
+  /** What connections that are made from now on let through at first. */
+  budgetBytes = Number.POSITIVE_INFINITY;
+
+  static async open(t: ExecutionContext, serverEndpoint: string): Promise<Valve> {
+    const [host, port] = serverEndpoint.split(':') as [string, string];
+    const listener = net.createServer();
+    listener.listen(0, '127.0.0.1');
+    await once(listener, 'listening');
+    const valve = new Valve(`127.0.0.1:${(listener.address() as net.AddressInfo).port}`);
+    listener.on('connection', (client) => {
+      const server = net.connect({ host, port: Number(port) });
+      t.teardown(() => client.destroy());
+      t.teardown(() => server.destroy());
+      valve.connections.push(new ValveConnection(client, server, valve.budgetBytes));
+    });
+    t.teardown(() => listener.close());
+    return valve;
+  }
+
+  private constructor(endpoint: string) {
+    this.endpoint = endpoint;
+  }
+
+  get latest(): ValveConnection {
+    return this.connections.at(-1) as ValveConnection;
+  }
+}
