@@ -12,6 +12,7 @@ import { CommandFailure, EXIT_FAILURE, EXIT_WRONG_USAGE } from './failure.js';
 import { nodeCommand } from './node.js';
 import { deleteCommand, existsCommand, getCommand, pingCommand, putCommand, statCommand } from './page-commands.js';
 import { streamProgress } from './progress.js';
+import { pythonPathCommand } from './python-path.js';
 import { replayCommand } from './replay.js';
 import { statusCommand } from './status.js';
 import { printable } from './table.js';
@@ -34,7 +35,7 @@ function createProgram(context: CommandContext): Command {
     .addHelpText('after', '\nEvery command has --help with examples, and --json.');
   const ofNodes = [demoCommand, nodeCommand, statusCommand, drainCommand, replayCommand, benchCommand, doctorCommand];
   const ofPages = [pingCommand, putCommand, getCommand, existsCommand, deleteCommand, statCommand];
-  const commands = [...ofNodes, ...ofPages];
+  const commands = [...ofNodes, ...ofPages, pythonPathCommand];
   for (const create of commands) program.addCommand(create(context));
   for (const command of [program, ...program.commands]) {
     command.exitOverride().showHelpAfterError('(--help shows the options)');

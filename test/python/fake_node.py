@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import mmap
 import os
+import signal
 import socket
 import struct
 import sys
@@ -210,7 +211,8 @@ class Peer:
             self.held[request_id] = lambda: self.answer(type_, request_id, bytes(len(fields["keys"])))
         elif fault == "freeze":
             # Stopped as by SIGSTOP, with the request under way.
-            os.kill(os.getpid(), 19)
+            # To this thread, so that it goes no further before the process has stopped.
+            signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
             return False
         elif fault == "late-write":
             # Writes for so many milliseconds, whatever is cancelled meanwhile, then answers.
@@ -261,7 +263,7 @@ class Peer:
                     region = self.regions[piece["regionId"]]
                     region[piece["offset"] : piece["offset"] + piece["length"]] = bytes((count,)) * piece["length"]
         if dies:
-            os.kill(os.getpid(), 9)
+            os.kill(os.getpid(), signal.SIGKILL)
         if self.node.ending is not None:
             self.node.ending.set()
         try:

@@ -21,7 +21,7 @@ sys.path.insert(0, os.environ.get("MESHCACHE_PYTHON_PATH", str(ROOT / "src" / "p
 from meshcache import Client  # noqa: E402
 
 #: For what must happen at some time: long, as the machine may be busy.
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = float(os.environ.get("MESHCACHE_TEST_PATIENCE", "60"))
 
 
 def wait_for(what: str, condition: Callable[[], bool]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import logging
 import mmap
 import os
 import random
@@ -285,7 +286,7 @@ class Mistakes(NodeTest):
 class Life(NodeTest):
     def test_a_node_that_is_not_there_is_misses_until_it_comes(self) -> None:
         with self.assertRaisesRegex(NotAvailable, "node.sock"):
-            Client(self.path, required=True, logger=self.log)
+            Client(self.path, required=True, logger=logging.getLogger("meshcache.unused"))
         client = self.client(connect_timeout=1.0)
         pool = client.register(shared_memory(PAGE))
         self.assertEqual((client.get("a"), client.set("a", b"1"), client.exists_prefix(["a"])), (None, False, 0))

@@ -312,7 +312,7 @@ class Connection:
                         if sent > 0:
                             self.fail("the node does not take requests")
                         return False
-                    self._write_poll.poll(min(left, _SLICE_SECONDS) * 1000)
+                    self._wait_to_send(min(left, _SLICE_SECONDS))
                     if self.closed:
                         return False
             return True
@@ -325,6 +325,21 @@ class Connection:
             raise
         finally:
             self._send_lock.release()
+
+    def _wait_to_send(self, seconds: float) -> None:
+        """Waits for room in the socket. A node may take nothing before its answers are taken, so they are when nobody else does."""
+        if not self._read_role.acquire(blocking=False):
+            self._write_poll.poll(seconds * 1000)
+            return
+        try:
+            poll = select.poll()
+            poll.register(self._sock, select.POLLIN | select.POLLOUT)
+            poll.poll(seconds * 1000)
+            # What is there now, and no more.
+            self._read_until(None, 0.0, to_end=True)
+        finally:
+            self._read_role.release()
+            self._promote()
 
     def _read_until(self, call: Call | None, deadline: float, to_end: bool = False) -> None:
         """With the read role: hands out answers until the call has ended or its time is over."""

@@ -57,5 +57,5 @@ def default_socket() -> str:
     folder = os.environ.get("XDG_RUNTIME_DIR")
     if folder:
         return os.path.join(folder, "meshcache", "node.sock")
-    user = os.getuid()
+    user = os.geteuid()
     return "/run/meshcache/node.sock" if user == 0 else f"/tmp/meshcache-{user}/node.sock"
