@@ -1,7 +1,7 @@
 import { Command } from 'commander';
 import { within } from '../base/clock.js';
 import { ConfigError, DiskError } from '../base/errors.js';
-import { NODE_CLOSE_TIMEOUT_MS } from '../base/limits.js';
+import { CLIENT_SOCKET_PATH_MAX_BYTES, NODE_CLOSE_TIMEOUT_MS } from '../base/limits.js';
 import { freeClientSocket } from '../clients/socket-path.js';
 import type { MeshCacheConfig } from '../config.js';
 import { MeshCacheStore } from '../node/meshcache-store.js';
@@ -72,8 +72,14 @@ Examples:
   meshcache node --discovery-addr 10.0.0.1:31990 --pool 64gb
   meshcache node --discovery-addr 10.0.0.1:31990 --disk-path /mnt/nvme/meshcache --disk-size 500gb
   meshcache node --config node.json -o eviction_policy=s3fifo -o verify_reads=true
+  meshcache node --config node.json --client-socket /run/meshcache/node.sock -o client_socket_mode=0660 -o client_socket_group=llm
   MESHCACHE_DISCOVERY_ADDR=10.0.0.1:31990 meshcache node
 ${CONFIGURATION_HELP}
+
+Processes of this host attach to the client socket and share pages with the whole cluster. By default it is
+$XDG_RUNTIME_DIR/meshcache/node.sock; without that variable /run/meshcache/node.sock for root, /tmp/meshcache-<user id>/node.sock
+for others; node-2.sock for a second node, and so on. Only the user of the node can connect, unless client_socket_mode and
+client_socket_group let others in.
 
 Prints one line when the node is ready. On SIGTERM it leaves the cluster, writes what waits for the disk, and ends with status 0
 within 5 seconds; a second one ends it at once. Ends with status 0, too, when it has been drained: \`meshcache drain\`.
@@ -93,10 +99,14 @@ async function withClientSocket(configuration: Configuration, option: string | b
   if (!option) return { ...configuration, mapping: { ...mapping, client_socket: null } };
   if (mapping.client_socket !== undefined) return configuration;
   const free = await freeClientSocket();
-  if (free.path !== undefined) return { ...configuration, mapping: { ...mapping, client_socket: free.path } };
+  const isShort = Buffer.byteLength(free.path ?? '') <= CLIENT_SOCKET_PATH_MAX_BYTES;
+  if (free.path !== undefined && isShort)
+    return { ...configuration, mapping: { ...mapping, client_socket: free.path } };
+  const reason =
+    free.path === undefined ? free.reason : `${free.path} is longer than ${CLIENT_SOCKET_PATH_MAX_BYTES} bytes`;
   return {
     ...configuration,
-    warnings: [...warnings, `there is no client socket: ${free.reason}; --client-socket says where to have one`],
+    warnings: [...warnings, `there is no client socket: ${reason}; --client-socket says where to have one`],
   };
 }
 

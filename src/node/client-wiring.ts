@@ -31,7 +31,7 @@ export async function openClientSocket(
   const gid = group === undefined ? undefined : groupIdOf(group);
   const holdersOf = (keys: readonly string[]) => pageHolders(runtime, pages, keys);
   return ClientServer.listen(
-    { path, mode, gid },
+    { path, mode: Number.parseInt(mode, 8), gid },
     {
       env,
       nodeId: runtime.nodeId,
