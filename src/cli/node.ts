@@ -6,6 +6,12 @@ import { freeClientSocket } from '../clients/socket-path.js';
 import type { MeshCacheConfig } from '../config.js';
 import { MeshCacheStore } from '../node/meshcache-store.js';
 import {
+  addClientSocketOptions,
+  type ClientSocketOption,
+  isSocketPath,
+  withClientSocketOption,
+} from './client-socket.js';
+import {
   addConfigurationOptions,
   CONFIGURATION_HELP,
   type Configuration,
@@ -21,8 +27,7 @@ import { jsonOption } from './options.js';
 
 export interface NodeOptions extends ConfigurationOptions {
   readonly json: boolean;
-  /** Path of the client socket; false: none; true: that of the run-time folder. */
-  readonly clientSocket: string | boolean;
+  readonly clientSocket: ClientSocketOption;
 }
 
 /**
@@ -56,14 +61,8 @@ export async function runNode(options: NodeOptions, context: CommandContext): Pr
 }
 
 export function nodeCommand(context: CommandContext): Command {
-  return addConfigurationOptions(new Command('node'))
+  return addClientSocketOptions(addConfigurationOptions(new Command('node')))
     .description('run one node until SIGTERM or SIGINT')
-    .option(
-      '--client-socket <path>',
-      'Unix socket for the processes of this host; without it one in the run-time folder, which is printed',
-      true,
-    )
-    .option('--no-client-socket', 'nobody attaches to this node')
     .addOption(jsonOption())
     .addHelpText(
       'after',
@@ -89,19 +88,15 @@ Ends with status 2 when the configuration is wrong or cannot be had on this mach
     .action((options: NodeOptions) => runNode(options, context));
 }
 
-/** The configuration with a client socket: the one that it has, the one of the option, or a free one in the run-time folder. */
-async function withClientSocket(configuration: Configuration, option: string | boolean): Promise<Configuration> {
-  const { mapping, origins, warnings } = configuration;
-  if (typeof option === 'string') {
-    const given = new Map(origins).set('client_socket', '--client-socket');
-    return { ...configuration, mapping: { ...mapping, client_socket: option }, origins: given };
-  }
-  if (!option) return { ...configuration, mapping: { ...mapping, client_socket: null } };
+/** The configuration with a client socket: the one that it has, or a free one in the run-time folder. */
+async function withClientSocket(given: Configuration, option: ClientSocketOption): Promise<Configuration> {
+  const configuration = withClientSocketOption(given, option);
+  const { mapping, warnings } = configuration;
   if (mapping.client_socket !== undefined) return configuration;
   const free = await freeClientSocket();
-  const isShort = Buffer.byteLength(free.path ?? '') <= CLIENT_SOCKET_PATH_MAX_BYTES;
-  if (free.path !== undefined && isShort)
+  if (free.path !== undefined && isSocketPath(free.path)) {
     return { ...configuration, mapping: { ...mapping, client_socket: free.path } };
+  }
   const reason =
     free.path === undefined ? free.reason : `${free.path} is longer than ${CLIENT_SOCKET_PATH_MAX_BYTES} bytes`;
   return {

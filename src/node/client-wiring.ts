@@ -82,8 +82,8 @@ async function pageHolders(
   return holders;
 }
 
-/** Of a number, or of a name in /etc/group. */
-function groupIdOf(group: string): number {
+/** Of a number, or of a name in /etc/group. Throws `ConfigError`. */
+export function groupIdOf(group: string): number {
   if (/^\d+$/.test(group)) return Number(group);
   const lines = readFileSync('/etc/group', 'utf8').split('\n');
   const line = lines.find((text) => text.startsWith(`${group}:`));
