@@ -1,5 +1,12 @@
 import { ConfigError } from './base/errors.js';
-import { DISK_INDEX_MIN_BYTES, DISK_MAX_BYTES, DISK_MIN_BYTES, POOL_MAX_BYTES, POOL_MIN_BYTES } from './base/limits.js';
+import {
+  CLIENT_SOCKET_PATH_MAX_BYTES,
+  DISK_INDEX_MIN_BYTES,
+  DISK_MAX_BYTES,
+  DISK_MIN_BYTES,
+  POOL_MAX_BYTES,
+  POOL_MIN_BYTES,
+} from './base/limits.js';
 import { editDistance, toSnakeCase } from './base/names.js';
 import { type Endpoint, isEveryAddress, parseEndpoint } from './base/network.js';
 import { CLUSTER_SECRET_ALLOWED, ClusterSecrets } from './base/secrets.js';
@@ -70,8 +77,8 @@ export interface MeshCacheConfigFields {
   readonly metricsToken: string | undefined;
   /** Path of a Unix socket for processes of this host; undefined: none. */
   readonly clientSocket: string | undefined;
-  /** Its permission bits. */
-  readonly clientSocketMode: number;
+  /** Its permission bits, four octal digits. */
+  readonly clientSocketMode: string;
   /** Its group, by name or number; undefined: that of the process. */
   readonly clientSocketGroup: string | undefined;
   /** A new store waits until the other nodes have announced their pages to it. */
@@ -186,15 +193,41 @@ function ownHost(): Field {
   };
 }
 
-/** Permission bits in octal digits, as chmod takes them. A number is one that YAML or JSON has made of them: 600 means 0600. */
+/**
+ * Permission bits in octal digits, as chmod takes them. The owner's are 6 or 7 always: that refuses numbers which a YAML reader has
+ * made of 0600 or 0660, so that none of them is taken for other bits.
+ */
 function permissions(byDefault: string): Field {
   return {
     parse(value) {
       const digits = typeof value === 'string' || typeof value === 'number' ? String(value).trim() : '';
-      return /^0?[0-7]{3}$/.test(digits) ? Number.parseInt(digits, 8) : undefined;
+      return /^0?[67][0-7]{2}$/.test(digits) ? digits.padStart(4, '0') : undefined;
     },
-    allowed: 'permission bits in three octal digits, for example "0660"',
-    byDefault: Number.parseInt(byDefault, 8),
+    allowed: 'permission bits in octal digits, with those of the owner, as text: "0600", "0660", "0666"',
+    byDefault,
+  };
+}
+
+function socketPath(): Field {
+  return {
+    parse(value) {
+      const path = typeof value === 'string' ? value.trim() : '';
+      const bytes = Buffer.byteLength(path);
+      return bytes >= 1 && bytes <= CLIENT_SOCKET_PATH_MAX_BYTES && !path.includes('\0') ? path : undefined;
+    },
+    allowed: `the path of a Unix socket, of at most ${CLIENT_SOCKET_PATH_MAX_BYTES} bytes`,
+    byDefault: undefined,
+  };
+}
+
+function group(): Field {
+  return {
+    parse(value) {
+      const name = Number.isSafeInteger(value) || typeof value === 'string' ? String(value).trim() : '';
+      return /^[^\s:]+$/.test(name) && !name.startsWith('-') ? name : undefined;
+    },
+    allowed: 'the name or number of a group of this machine',
+    byDefault: undefined,
   };
 }
 
@@ -269,9 +302,9 @@ const SCHEMA: Readonly<Record<string, Field>> = {
   metrics_port: integer(0, 65535, 31997),
   metrics_dashboard: flag(true),
   metrics_token: text('visible characters without spaces', undefined, /^\s*(?!\[secret\]\s*$)[\x21-\x7e]+\s*$/),
-  client_socket: text('the path of a Unix socket, of at most 100 bytes', undefined, /^\s*[^\0]{1,100}\s*$/),
+  client_socket: socketPath(),
   client_socket_mode: permissions('0600'),
-  client_socket_group: text('the name or number of a group of this machine', undefined),
+  client_socket_group: group(),
   wait_for_directory: flag(false),
   verify_reads: flag(true),
   reuse_quarantine_ms: decimal(0, 3_600_000, 1000, 'milliseconds'),
@@ -333,7 +366,7 @@ export class MeshCacheConfig implements MeshCacheConfigFields {
   declare readonly metricsDashboard: boolean;
   declare readonly metricsToken: string | undefined;
   declare readonly clientSocket: string | undefined;
-  declare readonly clientSocketMode: number;
+  declare readonly clientSocketMode: string;
   declare readonly clientSocketGroup: string | undefined;
   declare readonly waitForDirectory: boolean;
   declare readonly verifyReads: boolean;

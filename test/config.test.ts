@@ -31,6 +31,9 @@ test('config: defaults are those of the contract', (t) => {
     evictionPolicy: 'lru',
     promoteHotReads: false,
     clusterSecret: undefined,
+    clientSocket: undefined,
+    clientSocketMode: '0600',
+    clientSocketGroup: undefined,
   });
 });
 
@@ -72,8 +75,48 @@ for (const [size, bytes] of [
   });
 }
 
+for (const [given, mode] of [
+  ['0660', '0660'],
+  ['660', '0660'],
+  [660, '0660'],
+  [' 0777 ', '0777'],
+] as const) {
+  test(`config: client_socket_mode ${JSON.stringify(given)} is ${mode}`, (t) => {
+    const config = MeshCacheConfig.fromExtraConfig({ discovery_addr: ADDR, client_socket_mode: given });
+    t.is(config.clientSocketMode, mode);
+  });
+}
+
+test('config: a client socket has a path that the kernel takes with .fds behind it, and a group by name or number', (t) => {
+  const longest = `/run/${'x'.repeat(95)}`;
+  const config = MeshCacheConfig.fromExtraConfig({
+    discovery_addr: ADDR,
+    client_socket: ` ${longest} `,
+    clientSocketGroup: 1001,
+  });
+  t.is(config.clientSocket, longest);
+  t.is(config.clientSocketGroup, '1001');
+  // In UTF-8 it is longer than in characters.
+  const client_socket = `/run/${'ü'.repeat(60)}`;
+  t.throws(() => MeshCacheConfig.fromExtraConfig({ discovery_addr: ADDR, client_socket }), {
+    instanceOf: ConfigError,
+    message: /"client_socket": got .*, allowed is the path of a Unix socket, of at most 100 bytes/,
+  });
+});
+
 const REFUSED: readonly [Record<string, unknown>, RegExp][] = [
   [{}, /"discovery_addr" is required/],
+  [{ discovery_addr: ADDR, client_socket: `/run/${'x'.repeat(96)}` }, /"client_socket": got .*, allowed is the path/],
+  [{ discovery_addr: ADDR, client_socket: '' }, /"client_socket": got "", allowed is the path/],
+  [{ discovery_addr: ADDR, client_socket: '/run/a\0b' }, /"client_socket"/],
+  [{ discovery_addr: ADDR, client_socket_group: 'a b' }, /"client_socket_group": got "a b", allowed is the name/],
+  // 384 and 432 are what YAML makes of 0600 and 0660.
+  ...['0o660', '66', '06600', '0680', '0060', '', true, -660, 384, 432, 438].map(
+    (mode): [Record<string, unknown>, RegExp] => [
+      { discovery_addr: ADDR, client_socket_mode: mode },
+      /"client_socket_mode": got .*, allowed is permission bits in octal digits, .*"0660"/,
+    ],
+  ),
   [{ discovery_addr: 'nowhere' }, /"discovery_addr": got "nowhere", allowed is host:port/],
   [{ discovery_addr: 'h:0' }, /"discovery_addr"/],
   [{ discovery_addr: 'h:65536' }, /"discovery_addr"/],

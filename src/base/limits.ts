@@ -48,6 +48,8 @@ export const RPC_CALL_TIMEOUT_MS = 2_000;
 export const RPC_CONNECT_TIMEOUT_MS = 1_000;
 export const RPC_HANDSHAKE_TIMEOUT_MS = 2_000;
 
+/** Of the path of a client socket: with a few bytes behind it, and a null, the path has to fit in the 108 that the kernel has for one. */
+export const CLIENT_SOCKET_PATH_MAX_BYTES = 100;
 /** Processes of this host that are attached to a node. */
 export const CLIENTS_MAX_COUNT = 256;
 /** Names under which clients are counted each; all further ones together. */

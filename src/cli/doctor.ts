@@ -1,4 +1,4 @@
-import { readFileSync, statfsSync } from 'node:fs';
+import { statfsSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { freemem, totalmem } from 'node:os';
 import { Command } from 'commander';
@@ -12,6 +12,7 @@ import { loadNative } from '../native/loader.js';
 import { systemRdmaHost } from '../native/rdma-host.js';
 import { MeshCacheStore } from '../node/meshcache-store.js';
 import type { NodeInfo } from '../types.js';
+import { addClientSocketOptions, type ClientSocketOption, withClientSocketOption } from './client-socket.js';
 import { ClusterQuery, NoMasterFailure } from './cluster-query.js';
 import {
   addConfigurationOptions,
@@ -23,6 +24,7 @@ import {
   securityOf,
 } from './configuration.js';
 import { type CommandContext, printResult } from './context.js';
+import { checkClientMemory, checkClientSocket } from './doctor-clients.js';
 import {
   checkConfiguration,
   checkMetrics,
@@ -44,6 +46,7 @@ import { CommandFailure, EXIT_FAILURE } from './failure.js';
 import type { Finding } from './finding.js';
 import { jsonOption } from './options.js';
 import { PageContent } from './page-content.js';
+import { processLimit } from './process-limit.js';
 
 type Check = () => Finding | Finding[] | Promise<Finding | Finding[]>;
 
@@ -113,13 +116,19 @@ function nodeChecks(configuration: Configuration): [string, Check][] {
   // Of a folder alone nothing else is known.
   const isNode = [...origins.values()].some((origin) => origin !== '--disk-path' && origin !== '--disk-size');
   if (isNode) {
+    const isWanted = mapping.client_socket !== null;
     const isAskedFor = ['protocol', 'device_name', 'device_names'].some((key) => mapping[key] !== undefined);
     checks.push(
       ['own address', () => checkOwnAddress(config)],
       ['metrics', () => checkMetrics(config)],
       ['pool', () => checkPool(config)],
       ['transport', () => checkTransport(config, { isAskedFor })],
+      ['client socket', () => checkClientSocket(config, isWanted)],
     );
+    if (isWanted) {
+      const parts = { native: loadNative(), host: systemRdmaHost };
+      checks.push(['client memory', () => checkClientMemory(config, parts)]);
+    }
   }
   if (config.diskEnabled) {
     const { diskPath, diskSize, diskIndexSize = 0 } = config;
@@ -150,7 +159,7 @@ function discoveryCheck(endpoint: Endpoint, configuration: Configuration): [stri
 }
 
 export function doctorCommand(context: CommandContext): Command {
-  return addConfigurationOptions(new Command('doctor'))
+  return addClientSocketOptions(addConfigurationOptions(new Command('doctor')))
     .description('check what works on this machine, and why the rest does not')
     .addOption(jsonOption())
     .addHelpText(
@@ -162,12 +171,13 @@ Examples:
   meshcache doctor --disk-path /mnt/nvme/meshcache --disk-size 500gb
   meshcache doctor --config node.json -o device_name=mlx5_0
 
-With the options of \`meshcache node\` it looks at what that node would find: address, ports, pool, transport, disk, discovery.
+With the options of \`meshcache node\` it looks at what that node would find: address, ports, pool, transport,
+client socket, disk, discovery.
 ${CONFIGURATION_HELP}
 
 Ends with status 1 when there is a problem; warnings do not count.`,
     )
-    .action(async (options: ConfigurationOptions & { json: boolean }) => {
+    .action(async (options: DoctorCommandOptions) => {
       const progress = context.progress();
       const onCheck = (subject: string): void => progress.update(`looking at: ${subject}`);
       const findings = await examineOptions(options, onCheck).finally(() => progress.end());
@@ -176,15 +186,22 @@ Ends with status 1 when there is a problem; warnings do not count.`,
     });
 }
 
+interface DoctorCommandOptions extends ConfigurationOptions {
+  readonly json: boolean;
+  readonly clientSocket: ClientSocketOption;
+}
+
 /** A file that cannot be read is something that was found out, and the machine is looked at all the same. */
-async function examineOptions(options: ConfigurationOptions, onCheck: (subject: string) => void): Promise<Finding[]> {
+async function examineOptions(options: DoctorCommandOptions, onCheck: (subject: string) => void): Promise<Finding[]> {
+  const read = async (given: ConfigurationOptions): Promise<Configuration> =>
+    withClientSocketOption(await readConfiguration(given), options.clientSocket);
   try {
-    return await examine({ configuration: await readConfiguration(options), onCheck });
+    return await examine({ configuration: await read(options), onCheck });
   } catch (error) {
     if (!(error instanceof CommandFailure) || options.config === undefined) throw error;
     const { config: _config, ...others } = options;
     const unreadable: Finding = { subject: 'configuration', state: 'problem', detail: error.message };
-    return [...(await examine({ configuration: await readConfiguration(others), onCheck })), unreadable];
+    return [...(await examine({ configuration: await read(others), onCheck })), unreadable];
   }
 }
 
@@ -356,18 +373,4 @@ async function checkClocks(query: ClusterQuery, members: readonly NodeInfo[]): P
     return [{ subject: 'clock', state: 'warning', detail, advice }];
   }
   return [];
-}
-
-/** A soft limit of this process, Linux only; infinity: unlimited. */
-function processLimit(name: string): number | undefined {
-  let limits: string;
-  try {
-    limits = readFileSync('/proc/self/limits', 'utf8');
-  } catch {
-    return undefined;
-  }
-  const line = limits.split('\n').find((text) => text.startsWith(name));
-  const value = line?.slice(name.length).trim().split(/\s+/)[0];
-  if (value === undefined) return undefined;
-  return value === 'unlimited' ? Number.POSITIVE_INFINITY : Number(value);
 }

@@ -1,10 +1,16 @@
 import { Command } from 'commander';
 import { within } from '../base/clock.js';
 import { ConfigError, DiskError } from '../base/errors.js';
-import { NODE_CLOSE_TIMEOUT_MS } from '../base/limits.js';
+import { CLIENT_SOCKET_PATH_MAX_BYTES, NODE_CLOSE_TIMEOUT_MS } from '../base/limits.js';
 import { freeClientSocket } from '../clients/socket-path.js';
 import type { MeshCacheConfig } from '../config.js';
 import { MeshCacheStore } from '../node/meshcache-store.js';
+import {
+  addClientSocketOptions,
+  type ClientSocketOption,
+  isSocketPath,
+  withClientSocketOption,
+} from './client-socket.js';
 import {
   addConfigurationOptions,
   CONFIGURATION_HELP,
@@ -21,8 +27,7 @@ import { jsonOption } from './options.js';
 
 export interface NodeOptions extends ConfigurationOptions {
   readonly json: boolean;
-  /** Path of the client socket; false: none; true: that of the run-time folder. */
-  readonly clientSocket: string | boolean;
+  readonly clientSocket: ClientSocketOption;
 }
 
 /**
@@ -56,14 +61,8 @@ export async function runNode(options: NodeOptions, context: CommandContext): Pr
 }
 
 export function nodeCommand(context: CommandContext): Command {
-  return addConfigurationOptions(new Command('node'))
+  return addClientSocketOptions(addConfigurationOptions(new Command('node')))
     .description('run one node until SIGTERM or SIGINT')
-    .option(
-      '--client-socket <path>',
-      'Unix socket for the processes of this host; without it one in the run-time folder, which is printed',
-      true,
-    )
-    .option('--no-client-socket', 'nobody attaches to this node')
     .addOption(jsonOption())
     .addHelpText(
       'after',
@@ -72,8 +71,14 @@ Examples:
   meshcache node --discovery-addr 10.0.0.1:31990 --pool 64gb
   meshcache node --discovery-addr 10.0.0.1:31990 --disk-path /mnt/nvme/meshcache --disk-size 500gb
   meshcache node --config node.json -o eviction_policy=s3fifo -o verify_reads=true
+  meshcache node --config node.json --client-socket /run/meshcache/node.sock -o client_socket_mode=0660 -o client_socket_group=llm
   MESHCACHE_DISCOVERY_ADDR=10.0.0.1:31990 meshcache node
 ${CONFIGURATION_HELP}
+
+Processes of this host attach to the client socket and share pages with the whole cluster. By default it is
+$XDG_RUNTIME_DIR/meshcache/node.sock; without that variable /run/meshcache/node.sock for root, /tmp/meshcache-<user id>/node.sock
+for others; node-2.sock for a second node, and so on. Only the user of the node can connect, unless client_socket_mode and
+client_socket_group let others in.
 
 Prints one line when the node is ready. On SIGTERM it leaves the cluster, writes what waits for the disk, and ends with status 0
 within 5 seconds; a second one ends it at once. Ends with status 0, too, when it has been drained: \`meshcache drain\`.
@@ -83,20 +88,20 @@ Ends with status 2 when the configuration is wrong or cannot be had on this mach
     .action((options: NodeOptions) => runNode(options, context));
 }
 
-/** The configuration with a client socket: the one that it has, the one of the option, or a free one in the run-time folder. */
-async function withClientSocket(configuration: Configuration, option: string | boolean): Promise<Configuration> {
-  const { mapping, origins, warnings } = configuration;
-  if (typeof option === 'string') {
-    const given = new Map(origins).set('client_socket', '--client-socket');
-    return { ...configuration, mapping: { ...mapping, client_socket: option }, origins: given };
-  }
-  if (!option) return { ...configuration, mapping: { ...mapping, client_socket: null } };
+/** The configuration with a client socket: the one that it has, or a free one in the run-time folder. */
+async function withClientSocket(given: Configuration, option: ClientSocketOption): Promise<Configuration> {
+  const configuration = withClientSocketOption(given, option);
+  const { mapping, warnings } = configuration;
   if (mapping.client_socket !== undefined) return configuration;
   const free = await freeClientSocket();
-  if (free.path !== undefined) return { ...configuration, mapping: { ...mapping, client_socket: free.path } };
+  if (free.path !== undefined && isSocketPath(free.path)) {
+    return { ...configuration, mapping: { ...mapping, client_socket: free.path } };
+  }
+  const reason =
+    free.path === undefined ? free.reason : `${free.path} is longer than ${CLIENT_SOCKET_PATH_MAX_BYTES} bytes`;
   return {
     ...configuration,
-    warnings: [...warnings, `there is no client socket: ${free.reason}; --client-socket says where to have one`],
+    warnings: [...warnings, `there is no client socket: ${reason}; --client-socket says where to have one`],
   };
 }
 

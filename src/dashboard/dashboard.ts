@@ -1,6 +1,7 @@
 import type { ClusterReport } from '../metrics/node-report.js';
 import type { Answer } from './api.js';
 import { ChartsView } from './charts-view.js';
+import { ClientsView } from './clients-view.js';
 import { Connection } from './connection.js';
 import { part, setAttribute, setHidden, setText } from './dom.js';
 import { EventLog } from './event-log.js';
@@ -25,6 +26,7 @@ export class Dashboard {
   readonly #headline = new HeadlineView(part('headline', HTMLElement));
   readonly #charts = new ChartsView(part('charts', HTMLElement));
   readonly #membersView: MembersView;
+  readonly #clients = new ClientsView(part('clients-section', HTMLElement), part('clients', HTMLElement));
   readonly #events = new EventsView(part('events', HTMLElement));
   readonly #health = new HealthView(part('health', HTMLElement));
   readonly #totals = new TotalsView(part('totals', HTMLElement));
@@ -84,6 +86,7 @@ export class Dashboard {
     this.#headline.update(up.length > 0 ? points : [], keys);
     this.#charts.update(points, this.#last.time_ms);
     this.#membersView.update(all, (id): readonly Point[] => this.#history.points(id), isLost);
+    this.#clients.update(shown);
     this.#health.update(shown, lostSinceMs);
     const counted = nodeId === null ? all.filter(({ state }) => state === 'up') : shown;
     this.#totals.update(counted.flatMap(({ report }) => (report === undefined ? [] : [report])));

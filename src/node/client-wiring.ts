@@ -31,7 +31,7 @@ export async function openClientSocket(
   const gid = group === undefined ? undefined : groupIdOf(group);
   const holdersOf = (keys: readonly string[]) => pageHolders(runtime, pages, keys);
   return ClientServer.listen(
-    { path, mode, gid },
+    { path, mode: Number.parseInt(mode, 8), gid },
     {
       env,
       nodeId: runtime.nodeId,
@@ -82,8 +82,8 @@ async function pageHolders(
   return holders;
 }
 
-/** Of a number, or of a name in /etc/group. */
-function groupIdOf(group: string): number {
+/** Of a number, or of a name in /etc/group. Throws `ConfigError`. */
+export function groupIdOf(group: string): number {
   if (/^\d+$/.test(group)) return Number(group);
   const lines = readFileSync('/etc/group', 'utf8').split('\n');
   const line = lines.find((text) => text.startsWith(`${group}:`));

@@ -1,4 +1,7 @@
 import { type ChildProcess, spawn } from 'node:child_process';
+import { chmodSync, mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { PATIENCE_MS } from '../support.js';
 
@@ -18,10 +21,16 @@ export interface CliSurroundings {
   readonly under?: readonly string[];
 }
 
+/** Where nodes have their client sockets, also those of other users: those of other tests, and of this machine, have theirs elsewhere. */
+const RUNTIME_FOLDER = mkdtempSync(join(tmpdir(), 'meshcache-run-'));
+chmodSync(RUNTIME_FOLDER, 0o1777);
+process.once('exit', () => rmSync(RUNTIME_FOLDER, { recursive: true, force: true }));
+
 /** A running `meshcache`; the caller ends it. */
 export function startCli(args: readonly string[], { env = {}, under = [] }: CliSurroundings = {}): ChildProcess {
   const [program, ...rest] = [...under, process.execPath, PROGRAM, ...args] as [string, ...string[]];
-  return spawn(program, rest, { stdio: ['ignore', 'pipe', 'pipe'], env: { ...process.env, ...env } });
+  const surroundings = { ...process.env, XDG_RUNTIME_DIR: RUNTIME_FOLDER, ...env };
+  return spawn(program, rest, { stdio: ['ignore', 'pipe', 'pipe'], env: surroundings });
 }
 
 /** Runs `meshcache` to its end. */

@@ -13,7 +13,7 @@ import {
   seriousFindings,
   startBrowser,
 } from './browser.js';
-import { FakeCluster, FakeNode } from './fake-cluster.js';
+import { FakeCluster, FakeNode, fakeClient } from './fake-cluster.js';
 
 const withBrowser = HAS_CHROMIUM ? test.serial : test.serial.skip;
 let browser: Browser;
@@ -45,6 +45,11 @@ function threeNodes(): FakeCluster {
   ]);
   const [first, second, third] = cluster.nodes;
   for (const node of cluster.nodes) node.ticks = 5_000;
+  const busiest = [
+    fakeClient('sglang-llama-3-70b-tp0'),
+    fakeClient('vllm@scheduler', { pid: 4712, mode: 'staged', errors: 2 }),
+  ];
+  first!.overrides = { clients: { socket: '/run/meshcache/node.sock', attached: 2, busiest } };
   first!.log({
     time_ms: cluster.timeMs - 65_000,
     level: 'info',
@@ -109,6 +114,7 @@ withBrowser(`dashboard: names and messages from outside are text, whatever they 
     data_protocol: evil,
     transport: { wanted: evil, reason: evil },
     version: evil,
+    clients: { socket: evil, attached: 1, busiest: [fakeClient(evil, { mode: evil })] },
   };
   const { server, url } = await serve(cluster);
   t.teardown(() => server.stop());
@@ -384,5 +390,55 @@ withBrowser(
       .getAttribute('aria-label');
     t.regex(words ?? '', /Now: read [\d.]+ \wB\/s, written [\d.]+ \wB\/s\.$/);
     t.deepEqual(await seriousFindings(page), []);
+  },
+);
+
+withBrowser(
+  `dashboard: attached processes are shown by node, and nothing of them where there are none${CHROMIUM_SUFFIX}`,
+  async (t) => {
+    const cluster = threeNodes();
+    const [first, second] = cluster.nodes;
+    const { server, url } = await serve(cluster);
+    t.teardown(() => server.stop());
+    const { page, complaints } = await openPage(browser, url);
+    t.teardown(() => page.close());
+    await poll(page, 2);
+    const section = page.locator('#clients-section');
+    const names = () => page.locator('.clients tbody th bdi').allTextContents();
+    t.true(await section.isVisible());
+    t.deepEqual(await names(), ['sglang-llama-3-70b-tp0', 'vllm@scheduler']);
+    t.deepEqual(await page.locator('[data-client="vllm@scheduler"] td').allTextContents(), [
+      'node-1',
+      'staged',
+      '12,345',
+      '3',
+      '93.0 %',
+      '58.1 MiB',
+      '31.3 MiB',
+      '2',
+      '64.0 GiB',
+    ]);
+    await page.getByLabel('Show', { exact: true }).selectOption('node=node-2');
+    t.true(await section.isHidden());
+    const many = Array.from({ length: 32 }, (_, i) => fakeClient(`engine-${i}`));
+    second!.overrides = { clients: { socket: '', attached: 40, busiest: many } };
+    await poll(page, 1);
+    t.true(await section.isVisible());
+    t.is((await names()).length, 32);
+    t.is((await names())[31], 'engine-31');
+    t.is(await section.locator('.note').textContent(), '8 more are attached, which have moved fewer bytes.');
+    await page.getByLabel('Show', { exact: true }).selectOption('cluster');
+    t.is((await names()).length, 34);
+
+    // The node's last report is not what is attached now.
+    second!.state = 'unreachable';
+    first!.overrides = { clients: { socket: '', attached: 1, busiest: [fakeClient('last', { hits: 0, misses: 0 })] } };
+    await poll(page, 1);
+    t.deepEqual(await names(), ['last']);
+    t.is(await page.locator('[data-client="last"] [data-label="Hit rate"]').textContent(), '–');
+    first!.overrides = {};
+    await poll(page, 1);
+    t.true(await section.isHidden());
+    t.deepEqual(complaints, []);
   },
 );

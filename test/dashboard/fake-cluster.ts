@@ -1,4 +1,5 @@
 import type {
+  ClientReport,
   ClusterNode,
   ClusterReport,
   HealthReport,
@@ -109,6 +110,25 @@ export class FakeNode {
     for (let t = 0; t < this.ticks; t++) sum += of(t);
     return sum;
   }
+}
+
+/** A client that is only told of. */
+export function fakeClient(name: string, more: Partial<ClientReport> = {}): ClientReport {
+  return {
+    name,
+    pid: 4711,
+    mode: 'direct',
+    requests: 12_345,
+    errors: 0,
+    in_flight: 3,
+    hits: 930,
+    misses: 70,
+    pages_written: 500,
+    read_bytes: 930 * PAGE_BYTES,
+    written_bytes: 500 * PAGE_BYTES,
+    mapped_bytes: 2 ** 36,
+    ...more,
+  };
 }
 
 /** A cluster that is only told of, as one of its nodes sees it. */

@@ -4,6 +4,7 @@ import { isStatus, readDrainProgress } from '../../../src/cli/cluster-query.js';
 import { formatProgress } from '../../../src/cli/drain.js';
 import { CommandFailure } from '../../../src/cli/failure.js';
 import { formatStatus, nodeRow } from '../../../src/cli/status.js';
+import { clientLines } from '../../../src/dashboard/clients.js';
 import { countsOf } from '../../../src/dashboard/counts.js';
 import { EventLog } from '../../../src/dashboard/event-log.js';
 import { Members } from '../../../src/dashboard/members.js';
@@ -127,6 +128,12 @@ export const clusterReports: Fuzzer = {
     check(shown.nodes.length === 2, 'lost on the way to the dashboard');
     const [members, events] = [new Members(), new EventLog()];
     members.update(shown);
+    for (const line of clientLines(members.list())) {
+      check(
+        Object.values(line).every((value) => typeof value === 'string' || value >= 0),
+        'a client that cannot be shown',
+      );
+    }
     for (const node of shown.nodes) {
       if (node.state !== 'up') continue;
       const counts = countsOf(node.report);

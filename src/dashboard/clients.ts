@@ -1,0 +1,57 @@
+import { amount } from './loose.js';
+import type { Member } from './members.js';
+
+/** Lines of a table that a browser keeps up every second. */
+export const CLIENT_LINES_MAX_COUNT = 100;
+
+/** A process that is attached to a node. */
+export interface ClientLine {
+  readonly nodeId: string;
+  readonly name: string;
+  readonly pid: number;
+  readonly mode: string;
+  readonly requests: number;
+  readonly inFlight: number;
+  readonly hits: number;
+  readonly misses: number;
+  readonly readBytes: number;
+  readonly writtenBytes: number;
+  readonly errors: number;
+  readonly mappedBytes: number;
+}
+
+/** Who is attached to the nodes that answer, by node, name and process; at most CLIENT_LINES_MAX_COUNT, those that have moved most bytes. */
+export function clientLines(members: readonly Member[]): ClientLine[] {
+  const all = members.flatMap(linesOf);
+  const moved = (line: ClientLine): number => line.readBytes + line.writtenBytes;
+  const busiest = all.sort((a, b) => moved(b) - moved(a)).slice(0, CLIENT_LINES_MAX_COUNT);
+  const compare = (a: string, b: string): number => a.localeCompare(b, 'en', { numeric: true });
+  return busiest.sort((a, b) => compare(a.nodeId, b.nodeId) || compare(a.name, b.name) || a.pid - b.pid);
+}
+
+/** Clients of these nodes that are attached beside the `lineCount` that are shown. */
+export function unlistedCount(members: readonly Member[], lineCount: number): number {
+  const attached = members.reduce(
+    (sum, { state, report }) => sum + (state === 'up' ? amount(report?.clients?.attached) : 0),
+    0,
+  );
+  return Math.max(0, attached - lineCount);
+}
+
+function linesOf({ nodeId, state, report }: Member): ClientLine[] {
+  if (state !== 'up') return [];
+  return (report?.clients?.busiest ?? []).map((client) => ({
+    nodeId,
+    name: String(client.name ?? ''),
+    pid: amount(client.pid),
+    mode: String(client.mode ?? ''),
+    requests: amount(client.requests),
+    inFlight: amount(client.in_flight),
+    hits: amount(client.hits),
+    misses: amount(client.misses),
+    readBytes: amount(client.read_bytes),
+    writtenBytes: amount(client.written_bytes),
+    errors: amount(client.errors),
+    mappedBytes: amount(client.mapped_bytes),
+  }));
+}
