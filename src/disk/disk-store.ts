@@ -343,6 +343,14 @@ export class DiskStore {
     return this.#index.clear();
   }
 
+  /** Removes what is written or waits under keys that `isWanted` is true of; returns those of what was written. */
+  clearWhere(isWanted: (key: string) => boolean): string[] {
+    const written = this.keys().filter(isWanted);
+    for (const key of this.#queue.keys().filter(isWanted)) this.#queue.cancel(key);
+    for (const key of written) this.#remove(key);
+    return written;
+  }
+
   /**
    * Writes what waits, for DISK_DRAIN_TIMEOUT_MS at the most, syncs and gives the directory back. Idempotent. Reads
    * under way end as they do. A disk that does not answer any more keeps the directory, and what it may still use.
