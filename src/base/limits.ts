@@ -97,6 +97,10 @@ export const CLIENT_CONNECT_TIMEOUT_MS = 1_000;
 export const CLIENT_ANSWER_GRACE_MS = 100;
 export const CLIENT_RECONNECT_MIN_MS = 50;
 export const CLIENT_RECONNECT_MAX_MS = 2_000;
+/** Requests that it has with the node at a time; further ones wait with the client. */
+export const CLIENT_SENT_MAX_COUNT = 64;
+/** How long its requests have to end when it is closed. */
+export const CLIENT_CLOSE_TIMEOUT_MS = 2_000;
 /** Pages that it sends or asks for in one request on the socket, unless a single one is larger. */
 export const BYTES_REQUEST_TARGET_BYTES = 16 * MIB;
 /** What one request moves of a client's files that cannot be mapped: so much memory of the node's own it takes. */
@@ -465,6 +469,11 @@ relation(PAGE_MAX_BYTES <= SEGMENT_MAX_BYTES, 'a page fits in a segment');
 relation(RPC_FRAME_MAX_BYTES <= RPC_BUFFERED_MAX_BYTES, 'an answer fits in what may wait for a peer');
 relation(DIRECTORY_REQUEST_MAX_KEY_BYTES * 2 <= RPC_FRAME_MAX_BYTES, 'a directory request fits in a frame');
 relation(CLIENT_REQUEST_MAX_KEYS <= CALL_MAX_KEYS, 'the keys of a client fit in a call');
+relation(
+  CLIENT_SENT_MAX_COUNT <= CLIENT_IN_FLIGHT_MAX_COUNT &&
+    CLIENT_SENT_MAX_COUNT * CLIENT_SMALL_BODY_BYTES <= CLIENT_SMALL_BODIES_MAX_BYTES,
+  'a node takes as much at once as a client sends',
+);
 relation(CLIENT_BODY_MAX_BYTES <= CLIENTS_BODIES_MAX_BYTES, 'there is room for the body of a client');
 relation(KEY_MAX_BYTES + KEY_PREFIX_BYTES <= CALL_MAX_KEY_BYTES, 'a key fits in a call');
 relation(DIRECTORY_KEY_MAX_BYTES <= DIRECTORY_REQUEST_MAX_KEY_BYTES, 'a key fits in a directory request');
