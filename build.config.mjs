@@ -1,6 +1,6 @@
 // Builds everything under build/: `node build.config.mjs [wasm] [native] [dist] [types] [test]`; without names: wasm and dist.
 import { execFileSync, spawnSync } from 'node:child_process';
-import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { cpSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { build, transform } from 'esbuild';
@@ -85,6 +85,21 @@ async function dashboardPage() {
     .replace('/* script */', () => textOf('.js').replaceAll('</script', '<\\/script'));
 }
 
+/** The Python client, with the version of this package: pip installs the folder. */
+function pythonPackage() {
+  const { version } = JSON.parse(readFileSync('package.json', 'utf8'));
+  rmSync('build/python', { recursive: true, force: true });
+  // What interpreters and checkers leave behind stays behind.
+  cpSync('src/python', 'build/python', { recursive: true, filter: (path) => !/__pycache__|_cache$/.test(path) });
+  const path = 'build/python/meshcache/_version.py';
+  // Pre-releases are written as PEP 440 has them: 1.2.0-rc.1 is 1.2.0rc1.
+  const pythonVersion = version.replace(/-([a-z]+)\.?(\d+)$/, '$1$2');
+  writeFileSync(
+    path,
+    readFileSync(path, 'utf8').replace(/"[^"]+"\n$/, () => `"${pythonVersion}"\n`),
+  );
+}
+
 const steps = {
   wasm() {
     mkdirSync('build/wasm', { recursive: true });
@@ -118,6 +133,7 @@ const steps = {
     await build(options);
     await compactCore();
     writeFileSync('build/dist/dashboard.html', await dashboardPage());
+    pythonPackage();
   },
 
   // Declarations of what the entry points reach, nothing else.

@@ -47,12 +47,6 @@ void change(Entry& entry, uint64_t begin, uint64_t end, uint64_t page_bytes) {
   entry.version++;
 }
 
-bool replace(uint64_t from, uint64_t to) {
-  void* const at = reinterpret_cast<void*>(from);
-  constexpr int kKind = MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
-  return mmap(at, to - from, PROT_READ | PROT_WRITE, kKind, -1, 0) == at;
-}
-
 // Whether the address is in a guarded range, and there is memory in its place now.
 bool repair(uint64_t addr) {
   // A child that was forked off has the table, but not the memory.
@@ -67,7 +61,8 @@ bool repair(uint64_t addr) {
     if (version % 2 != 0 || version != entry.version || addr < begin || addr >= end) continue;
     entry.damaged = true;
     // All of it where a part cannot be: one mapping more might be one too many.
-    return replace(addr - (addr - begin) % page_bytes, end) || replace(begin, end);
+    const uint64_t page = addr - (addr - begin) % page_bytes;
+    return map_zero_pages(page, end - page) || map_zero_pages(begin, end - begin);
   }
   return false;
 }
@@ -114,6 +109,12 @@ void install() {
 }
 
 }  // namespace
+
+// The system call itself: libraries that watch memory would take mmap() for a write into it.
+bool map_zero_pages(uint64_t begin, size_t bytes) {
+  constexpr int kKind = MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+  return syscall(SYS_mmap, begin, bytes, PROT_READ | PROT_WRITE, kKind, -1, 0) == static_cast<long>(begin);
+}
 
 FaultGuard::FaultGuard(const void* begin, size_t bytes, size_t page_bytes) : index_(0) {
   std::lock_guard<std::mutex> lock(writers());

@@ -28,6 +28,10 @@
 
 namespace meshcache {
 
+// Puts anonymous zero pages, which may be written into, in the place of what is mapped there. May be called by a handler of
+// signals. False with errno.
+bool map_zero_pages(uint64_t begin, size_t bytes);
+
 // One guarded range, until it is destroyed. Made and destroyed in any thread.
 class FaultGuard {
  public:

@@ -52,10 +52,15 @@ int status_of(int fd, struct stat& status) {
 
 // Size of the pages that the file is mapped with. Throws SystemError when it is no file that can be mapped so.
 size_t checked_page_bytes(int fd, size_t length, bool writable) {
+  // Asked first: on any other file system the next questions may be up to a process that never answers them (FUSE).
+  if (fcntl(fd, F_GET_SEALS) < 0) {
+    if (errno == EBADF) refuse_file(EBADF, std::string("the descriptor cannot be used: ") + std::strerror(EBADF));
+    refuse_file(EINVAL, "the file is not in memory: a memfd, or a file on tmpfs (/dev/shm) or hugetlbfs, can be mapped");
+  }
   struct stat status {};
   const int error = status_of(fd, status);
   if (error != 0) refuse_file(error, std::string("the descriptor cannot be used: ") + std::strerror(error));
-  if (!S_ISREG(status.st_mode)) refuse_file(EINVAL, "the descriptor is not one of a regular file or memfd");
+  if (!S_ISREG(status.st_mode)) refuse_file(EINVAL, "the descriptor is not one of a regular file");
   if (static_cast<uint64_t>(status.st_size) < length) {
     refuse_file(EINVAL, "the file has " + std::to_string(status.st_size) + " bytes, which is less than the length of " +
                             std::to_string(length));
@@ -183,9 +188,7 @@ void Mapping::give_back() const {
   if (fd_ < 0) return;
   given_back_ = true;
   // Where there is no memory for that, the file stays mapped for as long as somebody holds the mapping.
-  constexpr int kKind = MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
-  const void* at = mmap(begin_, mapped_bytes_, PROT_READ | PROT_WRITE, kKind, -1, 0);
-  if (at != MAP_FAILED) keep_to_this_process(begin_, mapped_bytes_);
+  if (map_zero_pages(address_of(*this), mapped_bytes_)) keep_to_this_process(begin_, mapped_bytes_);
   close(fd_);
   fd_ = -1;
 }

@@ -18,7 +18,7 @@ class Mapping {
   // `length` bytes or a little more, zeroed. Huge pages are done without where there are none. `flags`:
   // kMemoryHugePages, kMemoryShared. Throws SystemError.
   Mapping(size_t length, uint32_t flags);
-  // The first `length` bytes of a regular file that other processes have, and may change and cut short. Takes the
+  // The first `length` bytes of a memfd or a file on tmpfs or hugetlbfs that other processes have, and may change and cut short. Takes the
   // descriptor over, unless it throws SystemError.
   Mapping(int fd, size_t length, bool writable);
   ~Mapping();

@@ -9,6 +9,12 @@ export type { Endpoint, ListenOptions, Network } from './base/network.js';
 export type { RandomSource } from './base/random.js';
 export type { ClusterSecrets } from './base/secrets.js';
 export type { TlsIdentity, TlsTexts } from './base/tls.js';
+export {
+  MeshCacheClient,
+  type MeshCacheClientOptions,
+  type MeshCacheClientStats,
+} from './client/meshcache-client.js';
+export type { PageHolders } from './clients/client-namespace.js';
 export type { ClientInfo } from './clients/client-server.js';
 export {
   EVICTION_POLICIES,

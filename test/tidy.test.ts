@@ -20,6 +20,7 @@ const LEVELS: Readonly<Record<string, number>> = {
   dashboard: 5,
   store: 6,
   clients: 7,
+  client: 8,
   node: 8,
   'index.ts': 9,
   bench: 9,

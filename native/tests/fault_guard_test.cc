@@ -4,17 +4,20 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <thread>
 
 #include "../contract.h"
 #include "../memory.h"
+#include "../thread_signals.h"
 #include "check.h"
 #include "node.h"
 
@@ -72,6 +75,7 @@ void guard_something() {
   const int fd = temporary_file(kPage);
   const MappingRef mapping = mappings::map_file(fd, kPage, false);
   CHECK_EQ(volatile_read(mapping->begin()), 1);
+  mappings::forget(reinterpret_cast<uint64_t>(mapping->begin()));
 }
 
 void exit_42(int) { _exit(42); }
@@ -185,6 +189,47 @@ TEST(guard_threads, "guard: files are cut short under many threads that read and
   }
   ends = true;
   churn.join();
+}
+
+TEST(guard_blocked, "guard: threads that take no signals survive all the same") {
+  const int fd = temporary_file(2 * kPage);
+  const MappingRef mapping = mappings::map_file(fd, 2 * kPage, true);
+  CHECK_EQ(ftruncate(fd, 0), 0);
+  std::thread thread;
+  {
+    const SignalsBlocked blocked;
+    thread = std::thread([&mapping] { memset(mapping->begin(), 1, mapping->length()); });
+  }
+  thread.join();
+  CHECK(mapping->is_damaged());
+  CHECK_EQ(volatile_read(mapping->begin() + kPage), 1);
+  mappings::forget(reinterpret_cast<uint64_t>(mapping->begin()));
+}
+
+// Files of huge pages are there without any such page; what is in them is not.
+TEST(guard_huge, "guard: files of huge pages are mapped in whole ones, and cut short in whole ones") {
+  constexpr size_t kHuge = size_t{2} << 20;
+  const int fd = static_cast<int>(syscall(SYS_memfd_create, "meshcache-test", MFD_CLOEXEC | MFD_HUGETLB | (21u << 26)));
+  if (fd < 0) return;
+  CHECK_EQ(ftruncate(fd, 2 * kHuge), 0);
+  CHECK_EQ(error_of(fd, kHuge + kPage, true), EINVAL);
+  MappingRef mapping;
+  try {
+    mapping = mappings::map_file(fd, 2 * kHuge, true);
+  } catch (const SystemError& error) {
+    CHECK_EQ(error.errnum, ENOMEM);
+    printf(" (no huge pages)");
+    close(fd);
+    return;
+  }
+  CHECK_EQ(mapping->page_bytes(), kHuge);
+  memset(mapping->begin(), 1, 2 * kHuge);
+  CHECK_EQ(ftruncate(fd, kHuge), 0);
+  CHECK_EQ(volatile_read(mapping->begin() + kHuge + 12'345), 0);
+  CHECK_EQ(volatile_read(mapping->begin() + 12'345), 1);
+  CHECK(mapping->is_damaged());
+  mappings::forget(reinterpret_cast<uint64_t>(mapping->begin()));
+  CHECK_EQ(volatile_read(mapping->begin()), 0);
 }
 
 TEST(guard_exhausted, "guard: there is an end to the ranges that are guarded, and one that goes makes room") {

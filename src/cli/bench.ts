@@ -16,6 +16,7 @@ const BENCHMARKS: Readonly<Record<string, () => Promise<Benchmark>>> = {
   metrics: async () => (await import('../bench/metrics.js')).metricsBench,
   auth: async () => (await import('../bench/auth.js')).authBench,
   disk: async () => (await import('../bench/disk.js')).diskBench,
+  clients: async () => (await import('../bench/clients.js')).clientsBench,
   cluster: async () => (await import('../bench/cluster.js')).clusterBench,
 };
 

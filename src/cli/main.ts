@@ -10,7 +10,9 @@ import { doctorCommand } from './doctor.js';
 import { drainCommand } from './drain.js';
 import { CommandFailure, EXIT_FAILURE, EXIT_WRONG_USAGE } from './failure.js';
 import { nodeCommand } from './node.js';
+import { deleteCommand, existsCommand, getCommand, pingCommand, putCommand, statCommand } from './page-commands.js';
 import { streamProgress } from './progress.js';
+import { pythonPathCommand } from './python-path.js';
 import { replayCommand } from './replay.js';
 import { statusCommand } from './status.js';
 import { printable } from './table.js';
@@ -31,7 +33,9 @@ function createProgram(context: CommandContext): Command {
     .version(packageVersion())
     .showHelpAfterError('(--help shows the options)')
     .addHelpText('after', '\nEvery command has --help with examples, and --json.');
-  const commands = [demoCommand, nodeCommand, statusCommand, drainCommand, replayCommand, benchCommand, doctorCommand];
+  const ofNodes = [demoCommand, nodeCommand, statusCommand, drainCommand, replayCommand, benchCommand, doctorCommand];
+  const ofPages = [pingCommand, putCommand, getCommand, existsCommand, deleteCommand, statCommand];
+  const commands = [...ofNodes, ...ofPages, pythonPathCommand];
   for (const create of commands) program.addCommand(create(context));
   for (const command of [program, ...program.commands]) {
     command.exitOverride().showHelpAfterError('(--help shows the options)');

@@ -100,22 +100,27 @@ export class BodyWriter {
   }
 
   u8(value: number): this {
-    this.#bytes[this.#room(1)] = value;
+    // Growing replaces the bytes: room is made before they are looked at.
+    const at = this.#room(1);
+    this.#bytes[at] = value;
     return this;
   }
 
   u16(value: number): this {
-    this.#bytes.writeUInt16LE(value, this.#room(2));
+    const at = this.#room(2);
+    this.#bytes.writeUInt16LE(value, at);
     return this;
   }
 
   u32(value: number): this {
-    this.#bytes.writeUInt32LE(value, this.#room(4));
+    const at = this.#room(4);
+    this.#bytes.writeUInt32LE(value, at);
     return this;
   }
 
   u64(value: number): this {
-    this.#bytes.writeBigUInt64LE(BigInt(value), this.#room(8));
+    const at = this.#room(8);
+    this.#bytes.writeBigUInt64LE(BigInt(value), at);
     return this;
   }
 

@@ -1,19 +1,13 @@
 import type { Socket } from 'node:net';
 import type { Clock } from '../base/clock.js';
 import { ProtocolError } from '../base/errors.js';
-import {
-  CLIENT_BODY_MAX_BYTES,
-  CLIENT_DEADLINE_MS,
-  CLIENT_HANDSHAKE_TIMEOUT_MS,
-  CLIENT_IN_FLIGHT_MAX_COUNT,
-  CLIENT_OUTPUT_MAX_BYTES,
-  CLIENT_RUNNING_MAX_COUNT,
-  CLIENT_SMALL_BODY_BYTES,
-  CLIENT_STALL_TIMEOUT_MS,
-} from '../base/limits.js';
+import { CLIENT_SMALL_BODY_BYTES } from '../base/limits.js';
 import type { Logger } from '../base/log.js';
+import { BodyReader } from './body.js';
 import type { ByteBudget } from './byte-budget.js';
+import type { ClientLimits } from './client-limits.js';
 import type { ClientNamespace } from './client-namespace.js';
+import { ClientOutput } from './client-output.js';
 import { ClientRegions } from './client-regions.js';
 import { ClientRequests } from './client-requests.js';
 import type { ClientCounts } from './client-stats.js';
@@ -22,14 +16,13 @@ import {
   decodeFile,
   decodeHello,
   decodeNumber,
-  encodeHeader,
   type FileRequest,
   type FrameHeader,
   type HelloRequest,
   RequestType,
   Status,
 } from './messages.js';
-import { RequestError } from './request-error.js';
+import { RequestError, statusOf } from './request-error.js';
 
 /** What a client is on this node once it has said hello. */
 export interface AttachedClient {
@@ -41,6 +34,7 @@ export interface AttachedClient {
 
 export interface ClientConnectionParts {
   readonly socket: Socket;
+  readonly limits: ClientLimits;
   /** Memory of bodies that have not been worked off, of all clients. */
   readonly budget: ByteBudget;
   readonly clock: Clock;
@@ -50,6 +44,8 @@ export interface ClientConnectionParts {
   /** Opens a file of the client's as a region. Throws {@link RequestError}. */
   readonly openFile: (request: FileRequest, connection: ClientConnection) => Promise<void>;
   readonly statsOf: (connection: ClientConnection) => unknown;
+  /** Bytes of answers that all clients together have not taken. */
+  readonly allWaitingBytes: () => number;
   readonly bootToken: Buffer;
   /** Told once, when the connection is gone. */
   readonly onClosed: (connection: ClientConnection) => void;
@@ -68,6 +64,15 @@ interface Request {
 }
 
 const TYPES: ReadonlySet<number> = new Set(Object.values(RequestType));
+/** Requests that end early when they are cancelled, or their time is over. */
+const CANCELLABLE: ReadonlySet<number> = new Set([
+  RequestType.exists,
+  RequestType.get,
+  RequestType.set,
+  RequestType.getBytes,
+  RequestType.setBytes,
+  RequestType.delete,
+]);
 const NOTHING = Buffer.alloc(0);
 
 /** One client: takes its requests, has them done, a few at a time, and answers each when nothing touches its memory any more. */
@@ -75,6 +80,7 @@ export class ClientConnection {
   readonly regions = new ClientRegions();
   readonly #parts: ClientConnectionParts;
   readonly #receiver: FrameReceiver;
+  readonly #output: ClientOutput;
   #state: 'greeting' | 'attaching' | 'open' | 'closed' = 'greeting';
   #name = '';
   #pid = 0;
@@ -82,27 +88,37 @@ export class ClientConnection {
   #counts: ClientCounts | undefined;
   /** Received and not answered, oldest first. */
   readonly #inFlight = new Map<number, Request>();
+  #fenceCount = 0;
   readonly #queue: Request[] = [];
   #runningCount = 0;
+  #bytesRunningCount = 0;
+  /** Of bodies in flight that have not been taken from the budget. */
+  #smallBodiesBytes = 0;
   #reason = '';
   #isEnded = false;
-  #cancelTimer: () => void;
-  #takenBytes = 0;
-  #cancelStallTimer: () => void = () => {};
-  /** Gives back what is held for the body that is coming. */
-  #giveBack: () => void = () => {};
+  readonly #cancelHelloTimer: () => void;
+  #cancelFrameTimer: () => void = () => {};
+  #waitsForBudget = false;
+  /** Gives back what is held for the body that is coming; undefined: nothing is. */
+  #giveBack: (() => void) | undefined;
 
   constructor(parts: ClientConnectionParts) {
     this.#parts = parts;
-    const { socket, clock } = parts;
+    const { socket, clock, limits } = parts;
     this.#receiver = new FrameReceiver({
       check: (header) => this.#check(header),
       onBegin: ({ bodyBytes }) => this.#reserve(bodyBytes),
       onFrame: (header, body) => this.#onFrame(header, body),
     });
-    this.#cancelTimer = clock.after(CLIENT_HANDSHAKE_TIMEOUT_MS, () => this.close('no HELLO in time'));
-    socket.on('data', (chunk: Buffer) => this.#received(chunk));
-    socket.on('drain', () => this.#runQueue());
+    const { stallTimeoutMs } = limits;
+    const onStalled = (): void => this.close('the client does not take its answers');
+    this.#output = new ClientOutput({ socket, clock, stallTimeoutMs, onStalled });
+    this.#cancelHelloTimer = clock.after(limits.handshakeTimeoutMs, () => this.close('no HELLO in time'));
+    socket.on('data', (chunk: Buffer) => this.#guarded(() => this.#receiver.receive(chunk)));
+    socket.on('drain', () => {
+      this.#updateReading();
+      this.#runQueue();
+    });
     socket.on('error', (error) => this.close(error.message));
     socket.on('end', () => this.close('ended by the client'));
     socket.on('close', () => this.close('closed'));
@@ -124,6 +140,7 @@ export class ClientConnection {
     return handle?.fd !== undefined && handle.fd >= 0 ? handle.fd : undefined;
   }
 
+  /** Undefined before HELLO was answered. */
   get counts(): ClientCounts | undefined {
     return this.#counts;
   }
@@ -132,36 +149,53 @@ export class ClientConnection {
     return this.#inFlight.size;
   }
 
+  /** Bytes of answers that the client has not taken. */
+  get waitingBytes(): number {
+    return this.#output.waitingBytes;
+  }
+
+  get isClosed(): boolean {
+    return this.#state === 'closed';
+  }
+
   /** Ends the connection and what is under way; regions go when nothing touches them any more. Idempotent. */
   close(reason: string): void {
-    if (this.#state === 'closed') return;
+    if (this.isClosed) return;
     this.#state = 'closed';
     this.#reason = reason;
-    this.#cancelTimer();
-    this.#cancelStallTimer();
+    this.#cancelHelloTimer();
+    this.#cancelFrameTimer();
+    this.#output.close();
     this.#receiver.stop();
-    this.#giveBack();
+    this.#dropReservation();
     this.#parts.socket.destroy();
     for (const request of this.#queue.splice(0)) this.#settle(request);
     this.#parts.onClosed(this);
     for (const { abort } of this.#inFlight.values()) abort.abort();
-    void this.regions.removeAll();
+    this.regions.removeAll().catch((error: unknown) => {
+      this.#parts.log.log('error', 'memory of a client could not be let go of', { error: String(error) });
+    });
     this.#endWhenIdle();
   }
 
-  #received(chunk: Buffer): void {
-    if (this.#state === 'closed') return;
+  /** What `receive` throws ends the connection. */
+  #guarded(receive: () => void): void {
+    if (this.isClosed) return;
     try {
-      this.#receiver.receive(chunk);
+      receive();
     } catch (error) {
-      this.#violated(error instanceof Error ? error.message : String(error));
+      if (!(error instanceof ProtocolError)) {
+        this.#parts.log.log('error', 'a frame of a client has failed', { client: this.#name, error: String(error) });
+      }
+      this.#violated(statusOf(error)[1]);
     }
   }
 
   /** Throws for what ends the connection. */
   #check({ bodyBytes, type, status, requestId }: FrameHeader): void {
-    if (bodyBytes > CLIENT_BODY_MAX_BYTES) {
-      throw new ProtocolError(`a body of ${bodyBytes} bytes, allowed are ${CLIENT_BODY_MAX_BYTES}`);
+    const { bodyMaxBytes } = this.#parts.limits;
+    if (bodyBytes > bodyMaxBytes) {
+      throw new ProtocolError(`a body of ${bodyBytes} bytes, allowed are ${bodyMaxBytes}`);
     }
     if (!TYPES.has(type)) throw new ProtocolError(`a request of type ${type}`);
     if (status !== 0) throw new ProtocolError(`a request with status ${status}`);
@@ -170,37 +204,50 @@ export class ClientConnection {
     const isHello = type === RequestType.hello;
     if (this.#state === 'greeting' && !isHello) throw new ProtocolError('the first request is not HELLO');
     if (this.#state !== 'greeting' && isHello) throw new ProtocolError('a second HELLO');
+    if (isHello && bodyBytes > CLIENT_SMALL_BODY_BYTES) {
+      throw new ProtocolError(`a HELLO of ${bodyBytes} bytes, allowed are ${CLIENT_SMALL_BODY_BYTES}`);
+    }
   }
 
-  /** Memory for a body is to be had before it comes: the client is to send no more until there is some. */
+  /** Memory for a large body is to be had before it comes: the client is to send no more until there is some. */
   #reserve(bodyBytes: number): void {
-    const { socket, budget } = this.#parts;
-    let isGranted = false;
-    this.#giveBack = budget.take(bodyBytes, () => {
-      isGranted = true;
-      if (this.#state === 'closed') return;
-      socket.resume();
-      this.#watchInput();
+    if (bodyBytes <= CLIENT_SMALL_BODY_BYTES) {
+      this.#beginBody();
+      return;
+    }
+    this.#waitsForBudget = true;
+    let isWithin = true;
+    this.#giveBack = this.#parts.budget.take(bodyBytes, () => {
+      this.#waitsForBudget = false;
+      if (this.isClosed) return;
+      if (isWithin) this.#beginBody();
+      else this.#guarded(() => this.#beginBody());
     });
-    if (!isGranted) socket.pause();
+    isWithin = false;
+    this.#updateReading();
   }
 
-  /** Ends the connection when a frame that has begun does not go on for CLIENT_STALL_TIMEOUT_MS. */
-  #watchInput(): void {
-    const { socket, clock } = this.#parts;
-    const bytesRead = socket.bytesRead;
-    this.#cancelStallTimer();
-    this.#cancelStallTimer = clock.after(CLIENT_STALL_TIMEOUT_MS, () => {
-      if (!this.#receiver.isWithinFrame || socket.isPaused()) return;
-      if (socket.bytesRead > bytesRead) this.#watchInput();
-      else this.close('half a frame, and no more');
-    });
+  /** A frame that does not come to its end in time ends the connection: what it holds is wanted by others. */
+  #beginBody(): void {
+    const { clock, limits } = this.#parts;
+    this.#cancelFrameTimer();
+    this.#cancelFrameTimer = clock.after(limits.stallTimeoutMs, () => this.close('a frame has not ended in time'));
+    this.#receiver.begin();
+    this.#updateReading();
+  }
+
+  /** Nothing more is taken from a client for which there is no memory, or that does not take its answers. */
+  #updateReading(): void {
+    if (this.isClosed) return;
+    const { socket, limits } = this.#parts;
+    const isToWait = this.#waitsForBudget || this.#output.waitingBytes > limits.outputMaxBytes;
+    if (isToWait) socket.pause();
+    else if (socket.isPaused()) socket.resume();
   }
 
   #onFrame(header: FrameHeader, body: Buffer): void {
-    this.#cancelStallTimer();
+    this.#cancelFrameTimer();
     if (this.#state === 'greeting') {
-      this.#dropReservation();
       void this.#hello(header, body);
       return;
     }
@@ -210,77 +257,127 @@ export class ClientConnection {
       return;
     }
     this.#counts?.request();
-    if (header.type === RequestType.fence) {
+    if (header.type === RequestType.fence || (header.type === RequestType.ping && this.#state === 'open')) {
       this.#dropReservation();
-      this.#fence(header, body);
+      this.#answerNow(header, body);
       return;
     }
-    if (this.#inFlight.size >= CLIENT_IN_FLIGHT_MAX_COUNT) {
+    const tooMuch = this.#tooMuch(body);
+    if (tooMuch === undefined) {
+      this.#take(header, body);
+    } else {
       this.#dropReservation();
-      this.#fail(header, Status.tooMuch, `${CLIENT_IN_FLIGHT_MAX_COUNT} requests are in flight, no more are allowed`);
-      return;
+      this.#fail(header, Status.tooMuch, tooMuch);
     }
-    this.#take(header, body);
   }
 
   async #hello(header: FrameHeader, body: Buffer): Promise<void> {
     this.#state = 'attaching';
+    this.#cancelHelloTimer();
+    const request = this.#begin(header, body);
     try {
       const hello = decodeHello(body);
       this.#name = hello.name;
       this.#pid = hello.pid;
       const { namespace, counts, answer } = await this.#parts.attach(hello, this);
-      if (this.#isClosed()) return;
-      this.#cancelTimer();
+      if (this.isClosed) return;
       const { regions } = this;
       const { clock } = this.#parts;
       this.#counts = counts;
       this.#requests = new ClientRequests({ namespace, regions, counts, clock });
       this.#state = 'open';
+      // Those that have come meanwhile.
+      for (let left = this.#inFlight.size - 1; left > 0; left--) counts.request();
+      this.#settle(request);
       this.#answer(header, Status.ok, answer);
+      for (const answered of request.onAnswered) answered();
       this.#runQueue();
     } catch (error) {
-      if (this.#isClosed()) return;
+      if (this.isClosed) return;
       const [status, message] = statusOf(error);
-      this.#write(header, status, Buffer.from(message));
+      this.#output.write(header, status, Buffer.from(message));
       this.#parts.socket.end();
       this.close(message);
     }
   }
 
-  #isClosed(): boolean {
-    return this.#state === 'closed';
+  /** What is wrong with one more request; undefined: nothing. */
+  #tooMuch(body: Buffer): string | undefined {
+    const { inFlightMaxCount, smallBodiesMaxBytes } = this.#parts.limits;
+    if (this.#inFlight.size - this.#fenceCount >= inFlightMaxCount) {
+      return `${inFlightMaxCount} requests are in flight, no more are allowed`;
+    }
+    if (this.#giveBack === undefined && this.#smallBodiesBytes + body.length > smallBodiesMaxBytes) {
+      return `${this.#smallBodiesBytes} bytes of requests are in flight, allowed are ${smallBodiesMaxBytes}`;
+    }
+    return undefined;
   }
 
   #take(header: FrameHeader, body: Buffer): void {
-    const { clock } = this.#parts;
+    const { clock, limits } = this.#parts;
+    const deadlineMs = Math.min(header.deadlineMs === 0 ? limits.deadlineMs : header.deadlineMs, limits.deadlineMs);
     const abort = new AbortController();
-    const deadlineMs = Math.min(header.deadlineMs === 0 ? CLIENT_DEADLINE_MS : header.deadlineMs, CLIENT_DEADLINE_MS);
-    const onAnswered: (() => void)[] = [];
-    const giveBack = this.#giveBack;
-    this.#giveBack = () => {};
     const cancelDeadline = clock.after(deadlineMs, () => abort.abort());
-    const request: Request = { header, body, abort, cancelDeadline, giveBack, onAnswered };
-    this.#inFlight.set(header.requestId, request);
+    const request = this.#begin(header, body, { abort, cancelDeadline });
     this.#queue.push(request);
+    if (CANCELLABLE.has(header.type)) {
+      request.abort.signal.addEventListener('abort', () => this.#endQueued(request), { once: true });
+    }
     this.#runQueue();
   }
 
+  /** In flight from now on. */
+  #begin(
+    header: FrameHeader,
+    body: Buffer,
+    { abort, cancelDeadline }: Pick<Request, 'abort' | 'cancelDeadline'> = {
+      abort: new AbortController(),
+      cancelDeadline: () => {},
+    },
+  ): Request {
+    const giveBack = this.#giveBack ?? this.#holdSmall(body.length);
+    this.#giveBack = undefined;
+    const request: Request = { header, body, abort, cancelDeadline, giveBack, onAnswered: [] };
+    this.#inFlight.set(header.requestId, request);
+    return request;
+  }
+
+  #holdSmall(bytes: number): () => void {
+    this.#smallBodiesBytes += bytes;
+    return () => {
+      this.#smallBodiesBytes -= bytes;
+    };
+  }
+
   #dropReservation(): void {
-    this.#giveBack();
-    this.#giveBack = () => {};
+    this.#giveBack?.();
+    this.#giveBack = undefined;
   }
 
   #runQueue(): void {
-    while (this.#state === 'open' && this.#queue.length > 0 && this.#runningCount < CLIENT_RUNNING_MAX_COUNT) {
-      if (this.#parts.socket.writableLength > CLIENT_OUTPUT_MAX_BYTES) return;
-      void this.#run(this.#queue.shift() as Request);
+    const { limits } = this.#parts;
+    while (this.#state === 'open' && this.#runningCount < limits.runningMaxCount) {
+      if (this.#output.waitingBytes > limits.outputMaxBytes) return;
+      const isBytesFull = this.#bytesRunningCount >= limits.bytesRunningMaxCount;
+      const next = this.#queue.findIndex(({ header }) => !isBytesFull || header.type !== RequestType.getBytes);
+      if (next < 0) return;
+      void this.#run(...(this.#queue.splice(next, 1) as [Request]));
     }
+  }
+
+  /** It has been cancelled before it began: its end is not put off until others have ended. */
+  #endQueued(request: Request): void {
+    const index = this.#queue.indexOf(request);
+    if (this.#state !== 'open' || index < 0) return;
+    this.#queue.splice(index, 1);
+    void this.#run(request);
   }
 
   async #run(request: Request): Promise<void> {
     const { header, body, abort } = request;
+    const bytesCount = Number(header.type === RequestType.getBytes);
     this.#runningCount++;
+    this.#bytesRunningCount += bytesCount;
     let status: Status = Status.ok;
     let answer: Buffer = NOTHING;
     try {
@@ -289,13 +386,14 @@ export class ClientConnection {
       let message: string;
       [status, message] = statusOf(error);
       answer = Buffer.from(message);
-      if (status === Status.failed && !this.#isClosed()) {
+      if (status === Status.failed && !this.isClosed) {
         this.#parts.log.log('error', 'a request of a client has failed', { client: this.#name, error: String(error) });
       }
     }
     this.#runningCount--;
+    this.#bytesRunningCount -= bytesCount;
     this.#settle(request);
-    if (this.#isClosed()) {
+    if (this.isClosed) {
       this.#endWhenIdle();
       return;
     }
@@ -306,16 +404,23 @@ export class ClientConnection {
   }
 
   #execute(header: FrameHeader, body: Buffer, signal: AbortSignal): Promise<Buffer> | Buffer {
+    const { bootToken, statsOf, limits, allWaitingBytes } = this.#parts;
     switch (header.type) {
       case RequestType.ping:
-        return this.#parts.bootToken;
+        new BodyReader(body).end();
+        return bootToken;
       case RequestType.stats:
-        return Buffer.from(JSON.stringify(this.#parts.statsOf(this)));
+        new BodyReader(body).end();
+        return Buffer.from(JSON.stringify(statsOf(this)));
       case RequestType.file:
         return this.#parts.openFile(decodeFile(body), this).then(() => NOTHING);
-      default:
-        return (this.#requests as ClientRequests).run(header.type as RequestType, body, signal);
+      case RequestType.getBytes:
+        if (allWaitingBytes() > limits.allOutputMaxBytes) {
+          throw new RequestError(Status.tooMuch, 'too many bytes of answers wait for the clients of this node');
+        }
+        break;
     }
+    return (this.#requests as ClientRequests).run(header.type as RequestType, body, signal);
   }
 
   /** It is not in flight any more. */
@@ -325,26 +430,41 @@ export class ClientConnection {
     giveBack();
   }
 
-  #fence(header: FrameHeader, body: Buffer): void {
-    let id: number;
+  /** What has no part in the queue: FENCE and PING. */
+  #answerNow(header: FrameHeader, body: Buffer): void {
     try {
-      id = decodeNumber(body);
+      if (header.type === RequestType.fence) this.#fence(header, decodeNumber(body));
+      else this.#answer(header, Status.ok, this.#execute(header, body, AbortSignal.abort()) as Buffer);
     } catch (error) {
       this.#fail(header, ...statusOf(error));
+    }
+  }
+
+  /** `id` 0: of all that came before. */
+  #fence(header: FrameHeader, id: number): void {
+    const { inFlightMaxCount } = this.#parts.limits;
+    // Of the fences among those none is answered later: what they wait for is among those too.
+    const isFence = (request: Request): boolean => request.header.type === RequestType.fence;
+    const of = id === 0 ? [...this.#inFlight.values()].filter((r) => !isFence(r)) : [this.#inFlight.get(id)];
+    const before = of.filter((request) => request !== undefined);
+    if (before.length === 0) {
+      this.#answer(header, Status.ok, NOTHING);
       return;
     }
-    const before = id === 0 ? [...this.#inFlight.values()] : [this.#inFlight.get(id)].filter((r) => r !== undefined);
+    if (this.#fenceCount >= inFlightMaxCount) {
+      throw new RequestError(Status.tooMuch, `${inFlightMaxCount} fences are in flight, no more are allowed`);
+    }
+    const fence = this.#begin(header, NOTHING);
+    this.#fenceCount++;
     let leftCount = before.length;
     const answered = (): void => {
-      if (leftCount === 0) this.#answer(header, Status.ok, NOTHING);
+      if (--leftCount > 0) return;
+      this.#fenceCount--;
+      this.#settle(fence);
+      this.#answer(header, Status.ok, NOTHING);
+      for (const next of fence.onAnswered) next();
     };
-    for (const request of before) {
-      request.onAnswered.push(() => {
-        leftCount--;
-        answered();
-      });
-    }
-    answered();
+    for (const request of before) request.onAnswered.push(answered);
   }
 
   #fail(header: FrameHeader, status: Status, message: string): void {
@@ -353,56 +473,22 @@ export class ClientConnection {
   }
 
   #answer(header: FrameHeader, status: Status, body: Buffer): void {
-    if (this.#isClosed()) return;
-    this.#write(header, status, body);
-    if (this.#parts.socket.writableLength > 0) this.#watchOutput();
-  }
-
-  #write({ type, requestId }: Pick<FrameHeader, 'type' | 'requestId'>, status: Status, body: Buffer): void {
-    const { socket } = this.#parts;
-    const header = encodeHeader({ bodyBytes: body.length, type, status, requestId, deadlineMs: 0 });
-    if (body.length <= CLIENT_SMALL_BODY_BYTES) {
-      socket.write(body.length === 0 ? header : Buffer.concat([header, body]));
-      return;
-    }
-    socket.cork();
-    socket.write(header);
-    socket.write(body);
-    socket.uncork();
-  }
-
-  /** Ends the connection when the client takes nothing of its answers for CLIENT_STALL_TIMEOUT_MS. */
-  #watchOutput(): void {
-    const { socket, clock } = this.#parts;
-    this.#cancelTimer();
-    this.#takenBytes = socket.bytesWritten - socket.writableLength;
-    this.#cancelTimer = clock.after(CLIENT_STALL_TIMEOUT_MS, () => {
-      if (socket.writableLength === 0) return;
-      if (socket.bytesWritten - socket.writableLength > this.#takenBytes) this.#watchOutput();
-      else this.close('the client does not take its answers');
-    });
+    if (this.isClosed) return;
+    this.#output.write(header, status, body);
+    this.#updateReading();
   }
 
   #violated(message: string): void {
-    if (this.#state === 'closed') return;
+    if (this.isClosed) return;
     this.#counts?.failed(Status.badRequest);
-    this.#write({ type: 0, requestId: 0 }, Status.badRequest, Buffer.from(message));
+    this.#output.write({ type: 0, requestId: 0 }, Status.badRequest, Buffer.from(message));
     this.#parts.socket.end();
     this.close(message);
   }
 
   #endWhenIdle(): void {
-    if (this.#isEnded || this.#runningCount > 0 || this.#state !== 'closed') return;
+    if (this.#isEnded || this.#runningCount > 0 || !this.isClosed) return;
     this.#isEnded = true;
     this.#parts.onEnded(this, this.#reason);
   }
-}
-
-function statusOf(error: unknown): [status: Status, message: string] {
-  if (error instanceof RequestError) return [error.status, error.message];
-  if (error instanceof ProtocolError) return [Status.badRequest, error.message];
-  const code = (error as { readonly code?: unknown }).code;
-  if (code === 'ERR_ARGUMENT') return [Status.badRequest, (error as Error).message];
-  if (code === 'ERR_CLOSED') return [Status.closing, 'the node is closing'];
-  return [Status.failed, 'the node has failed; its log says more'];
 }

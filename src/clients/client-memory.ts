@@ -41,7 +41,8 @@ export class ClientMemory {
   /** By attach token, in hexadecimal. */
   readonly #clients = new Map<string, ClientConnection>();
   readonly #tokens = new Map<ClientConnection, string>();
-  readonly #staging = new Map<ClientConnection, HostRegion>();
+  /** Bytes of staging memory that are given out. */
+  #stagingBytes = 0;
   #listener: DescriptorListener | undefined;
 
   constructor(parts: ClientMemoryParts) {
@@ -127,12 +128,11 @@ export class ClientMemory {
   detach(client: ClientConnection): void {
     this.#clients.delete(this.#tokens.get(client) ?? '');
     this.#tokens.delete(client);
-    this.#staging.delete(client);
   }
 
   /** How pages of the client go. */
   modeOf(client: ClientConnection): 'direct' | 'staged' | 'file' | 'bytes' {
-    const isStaged = this.#staging.has(client);
+    const isStaged = client.regions.has(STAGING_REGION);
     if (client.regions.fileCount > 0) return 'file';
     if (client.regions.count > (isStaged ? 1 : 0)) return 'direct';
     return isStaged ? 'staged' : 'bytes';
@@ -180,18 +180,23 @@ export class ClientMemory {
   }
 
   #stagingOf(client: ClientConnection, wantedBytes: number): HostRegion {
-    const there = this.#staging.get(client);
-    if (there !== undefined) return there;
+    const there = client.regions.memoryOf(STAGING_REGION);
+    if (there instanceof HostRegion) return there;
     const length = Math.min(wantedBytes, CLIENT_STAGING_MAX_BYTES);
     if (length < 1) throw new RequestError(Status.badRequest, 'staging memory of 0 bytes');
-    let givenBytes = 0;
-    for (const memory of this.#staging.values()) givenBytes += memory.length;
-    if (givenBytes + length > CLIENTS_STAGING_MAX_BYTES) {
-      throw new RequestError(Status.tooMuch, `${givenBytes} bytes of staging memory are given out, there are no more`);
+    client.regions.checkRoom(STAGING_REGION);
+    if (this.#stagingBytes + length > CLIENTS_STAGING_MAX_BYTES) {
+      throw new RequestError(
+        Status.tooMuch,
+        `${this.#stagingBytes} bytes of staging memory are given out, allowed are ${CLIENTS_STAGING_MAX_BYTES}`,
+      );
     }
     const memory = HostRegion.allocate(length, { shared: true });
+    this.#stagingBytes += length;
+    memory.onFree(() => {
+      this.#stagingBytes -= length;
+    });
     client.regions.add(STAGING_REGION, memory, true);
-    this.#staging.set(client, memory);
     return memory;
   }
 }

@@ -1,10 +1,16 @@
 import type { Clock } from '../base/clock.js';
-import { MeshCacheError } from '../base/errors.js';
-import { CLIENT_BODY_MAX_BYTES, CLIENT_REQUEST_MAX_KEYS, CLIENT_STAT_MAX_KEYS } from '../base/limits.js';
+import {
+  CLIENT_BODY_MAX_BYTES,
+  CLIENT_EXISTS_MAX_KEY_BYTES,
+  CLIENT_REQUEST_MAX_KEYS,
+  CLIENT_REQUEST_MAX_PIECES,
+  CLIENT_SET_STEP_BYTES,
+  CLIENT_STAT_MAX_KEYS,
+} from '../base/limits.js';
 import { HostRegion } from '../memory/host-region.js';
 import { prefixLength } from '../store/hybrid.js';
 import type { CallerPage } from '../store/page-store.js';
-import { type ClientNamespace, statOf } from './client-namespace.js';
+import type { ClientNamespace } from './client-namespace.js';
 import type { ClientRegions, HeldPages } from './client-regions.js';
 import type { ClientCounts, ClientWay } from './client-stats.js';
 import {
@@ -20,6 +26,7 @@ import {
   LENGTH_NO_ROOM,
   type RegionRequest,
   RequestType,
+  type SetBytesRequest,
   STAGING_REGION,
   Status,
 } from './messages.js';
@@ -32,6 +39,7 @@ export interface ClientRequestsParts {
   readonly clock: Clock;
 }
 
+const REGION_LIMITS = { maxKeys: CLIENT_REQUEST_MAX_KEYS, maxPieces: CLIENT_REQUEST_MAX_PIECES };
 /** Pages that are read at once for one GET_BYTES. */
 const BYTES_READ_AT_ONCE_MAX_COUNT = 16;
 
@@ -44,8 +52,8 @@ export class ClientRequests {
   }
 
   /**
-   * The body of the answer. Resolves when nothing of this node touches the request's memory any more; `signal` makes that soon. Throws
-   * {@link RequestError}, and `ProtocolError` for a body that cannot be decoded.
+   * The body of the answer. Resolves when nothing of this node touches the request's memory any more; `signal` makes that soon: what
+   * has not begun by then is a miss, or not set. Throws {@link RequestError}, and `ProtocolError` for a body that cannot be decoded.
    */
   async run(type: RequestType, body: Buffer, signal: AbortSignal): Promise<Buffer> {
     switch (type) {
@@ -54,13 +62,13 @@ export class ClientRequests {
       case RequestType.get:
         return this.#get(body, signal);
       case RequestType.set:
-        return this.#set(body);
+        return this.#set(body, signal);
       case RequestType.getBytes:
         return this.#getBytes(body, signal);
       case RequestType.setBytes:
-        return this.#setBytes(body);
+        return this.#setBytes(body, signal);
       case RequestType.delete:
-        return this.#delete(body);
+        return this.#delete(body, signal);
       case RequestType.clear:
         return this.#clear(body);
       case RequestType.stat:
@@ -83,9 +91,10 @@ export class ClientRequests {
         `${keys.length} keys with ${parts.length} suffixes; allowed are ${CLIENT_REQUEST_MAX_KEYS} of both together`,
       );
     }
+    checkKeyBytes(keys, parts);
     const asked =
       parts.length === 1 ? keys.map((key) => key + parts[0]) : keys.flatMap((key) => parts.map((p) => key + p));
-    const found = await namespace.pages.exists(asked, { pool, signal });
+    const found = signal.aborted ? none(asked) : await namespace.exists(asked, pool, signal);
     const isThere =
       parts.length === 1
         ? found
@@ -100,11 +109,12 @@ export class ClientRequests {
 
   async #get(body: Buffer, signal: AbortSignal): Promise<Buffer> {
     const { namespace, regions, counts } = this.#parts;
-    const request = decodeRegionRequest(body, CLIENT_REQUEST_MAX_KEYS);
+    const request = decodeRegionRequest(body, REGION_LIMITS);
+    const { keys, pool, isNamed } = request;
+    if (isNamed) throw new RequestError(Status.badRequest, 'the flags of a GET are 0');
     const held = regions.hold(request, 'write');
-    const { keys, pool } = request;
     const results = await released(held, async () => {
-      const read = await namespace.pages.get(keys, held.pages, { pool, signal });
+      const read = signal.aborted ? none(keys) : await namespace.get(keys, held.pages, { pool, signal });
       await held.store(read);
       return read;
     });
@@ -112,36 +122,53 @@ export class ClientRequests {
     return flagsOf(results);
   }
 
-  async #set(body: Buffer): Promise<Buffer> {
-    const { namespace, regions, counts } = this.#parts;
-    const request = decodeRegionRequest(body, CLIENT_REQUEST_MAX_KEYS);
+  async #set(body: Buffer, signal: AbortSignal): Promise<Buffer> {
+    const { regions, counts } = this.#parts;
+    const request = decodeRegionRequest(body, REGION_LIMITS);
     const held = regions.hold(request, 'read');
-    const { keys, pool, isNamed } = request;
     const results = await released(held, async () => {
       await held.load();
-      return namespace.pages.set(keys, held.pages, { pool, isNamed });
+      return this.#publish(request, held.pages, signal);
     });
     counts.written(wayOf(request), held.pages, results);
     return flagsOf(results);
   }
 
+  /** A step at a time: large ones end soon when they are cancelled. */
+  async #publish(
+    { keys, pool, isNamed }: Pick<SetBytesRequest, 'keys' | 'pool' | 'isNamed'>,
+    pages: readonly CallerPage[],
+    signal: AbortSignal,
+  ): Promise<boolean[]> {
+    const results: boolean[] = [];
+    while (results.length < keys.length && !signal.aborted) {
+      const start = results.length;
+      let end = start;
+      for (let bytes = 0; end < keys.length && (end === start || bytes < CLIENT_SET_STEP_BYTES); end++) {
+        bytes += (pages[end] as CallerPage).length;
+      }
+      const some = await this.#parts.namespace.set(keys.slice(start, end), pages.slice(start, end), { pool, isNamed });
+      for (const isSet of some) results.push(isSet);
+    }
+    while (results.length < keys.length) results.push(false);
+    return results;
+  }
+
   async #getBytes(body: Buffer, signal: AbortSignal): Promise<Buffer> {
-    const { namespace, counts } = this.#parts;
+    const { counts } = this.#parts;
     const { pool, keys } = decodeKeyRequest(body, CLIENT_REQUEST_MAX_KEYS, { hasFlags: true });
     const results: BytesResult[] = [];
     let leftBytes = CLIENT_BODY_MAX_BYTES - 4 * keys.length;
     let atOnce = 1;
     while (results.length < keys.length) {
       const some = keys.slice(results.length, results.length + atOnce);
-      const maxBytes = leftBytes;
-      const pages = await Promise.all(
-        some.map((key) => namespace.pages.getCopyWithin(key, { pool, maxBytes, signal })),
-      );
       let largestBytes = 1;
-      for (const page of pages) {
+      for (const page of await this.#copies(some, leftBytes, { pool, signal })) {
         const fits = page !== null && page !== 'too-large' && page.length <= leftBytes;
         if (fits) leftBytes -= page.length;
-        results.push(page === null ? LENGTH_MISS : fits ? page : LENGTH_NO_ROOM);
+        // Alone in its answer, a page that does not fit never will.
+        const isMiss = page === null || (keys.length === 1 && !fits);
+        results.push(isMiss ? LENGTH_MISS : fits ? page : LENGTH_NO_ROOM);
         if (fits) largestBytes = Math.max(largestBytes, page.length);
       }
       // Where pages are large, few are read at once: what does not fit would be read in vain.
@@ -156,17 +183,39 @@ export class ClientRequests {
     return encodeBytesAnswer(results);
   }
 
-  async #setBytes(body: Buffer): Promise<Buffer> {
-    const { namespace, counts } = this.#parts;
-    const { pool, isNamed, keys, pages: bytes } = decodeSetBytes(body, CLIENT_REQUEST_MAX_KEYS);
-    if (keys.length === 0) return Buffer.alloc(0);
+  /** Copies of pages, which together have no more than `maxBytes` or one has; what is larger than its part is read alone. */
+  async #copies(
+    keys: readonly string[],
+    maxBytes: number,
+    { pool, signal }: { readonly pool: string; readonly signal: AbortSignal },
+  ): Promise<(Uint8Array | 'too-large' | null)[]> {
+    if (signal.aborted) return keys.map(() => null);
+    const { namespace } = this.#parts;
+    const share = Math.floor(maxBytes / keys.length);
+    const copies = await Promise.all(keys.map((key) => namespace.getCopy(key, { pool, maxBytes: share, signal })));
+    if (keys.length === 1) return copies;
+    let leftBytes = maxBytes;
+    for (const copy of copies) if (copy instanceof Uint8Array) leftBytes -= copy.length;
+    for (const [i, copy] of copies.entries()) {
+      if (copy !== 'too-large') continue;
+      const alone = await namespace.getCopy(keys[i] as string, { pool, maxBytes: leftBytes, signal });
+      copies[i] = alone;
+      if (alone instanceof Uint8Array) leftBytes -= alone.length;
+    }
+    return copies;
+  }
+
+  async #setBytes(body: Buffer, signal: AbortSignal): Promise<Buffer> {
+    const { counts } = this.#parts;
+    const request = decodeSetBytes(body, CLIENT_REQUEST_MAX_KEYS);
+    if (request.keys.length === 0) return Buffer.alloc(0);
     const memory = HostRegion.wrap(body);
     try {
-      const pages = bytes.map((page): CallerPage => {
+      const pages = request.pages.map((page): CallerPage => {
         const addr = memory.addr + BigInt(page.byteOffset - body.byteOffset);
         return { ranges: [{ addr, length: page.length }], views: [page], length: page.length };
       });
-      const results = await namespace.pages.set(keys, pages, { pool, isNamed });
+      const results = await this.#publish(request, pages, signal);
       counts.written('bytes', pages, results);
       return flagsOf(results);
     } finally {
@@ -174,35 +223,44 @@ export class ClientRequests {
     }
   }
 
-  async #delete(body: Buffer): Promise<Buffer> {
+  async #delete(body: Buffer, signal: AbortSignal): Promise<Buffer> {
     const { pool, keys } = decodeKeyRequest(body, CLIENT_REQUEST_MAX_KEYS, { hasFlags: false });
-    return flagsOf(await this.#parts.namespace.pages.delete(keys, { pool }));
+    return flagsOf(signal.aborted ? none(keys) : await this.#parts.namespace.delete(keys, pool));
   }
 
   async #clear(body: Buffer): Promise<Buffer> {
-    await this.#parts.namespace.pages.clear(decodePools(body));
+    await this.#parts.namespace.clear(decodePools(body));
     return Buffer.alloc(0);
   }
 
   async #stat(body: Buffer): Promise<Buffer> {
     const { pool, keys } = decodeKeyRequest(body, CLIENT_STAT_MAX_KEYS, { hasFlags: false });
-    return Buffer.from(JSON.stringify(await statOf(this.#parts.namespace, keys, pool)));
+    return Buffer.from(JSON.stringify(await this.#parts.namespace.stat(keys, pool)));
   }
 }
 
 /** Gives the regions back whatever happens; that their memory has gone is worse than any other failure. */
-async function released<T>(held: HeldPages, use: () => Promise<T>): Promise<T> {
+async function released<T>(held: HeldPages, use: () => Promise<T> | T): Promise<T> {
   try {
     return await use();
-  } catch (error) {
-    // What the store does not take is the client's mistake, nothing has been touched.
-    if (error instanceof MeshCacheError && error.code === 'ERR_ARGUMENT') {
-      throw new RequestError(Status.badRequest, error.message);
-    }
-    throw error;
   } finally {
     held.release();
   }
+}
+
+/** Keys with suffixes are asked for as one text each: how long these are together. */
+function checkKeyBytes(keys: readonly string[], suffixes: readonly string[]): void {
+  const bytesOf = (texts: readonly string[]): number => texts.reduce((sum, text) => sum + Buffer.byteLength(text), 0);
+  const bytes = suffixes.length * bytesOf(keys) + keys.length * bytesOf(suffixes);
+  if (bytes <= CLIENT_EXISTS_MAX_KEY_BYTES) return;
+  throw new RequestError(
+    Status.badRequest,
+    `keys of ${bytes} bytes with their suffixes; allowed are ${CLIENT_EXISTS_MAX_KEY_BYTES}`,
+  );
+}
+
+function none(keys: readonly string[]): boolean[] {
+  return keys.map(() => false);
 }
 
 function wayOf({ pieces: { regionIds } }: RegionRequest): ClientWay {

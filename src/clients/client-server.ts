@@ -4,17 +4,11 @@ import { dirname } from 'node:path';
 import { isMainThread } from 'node:worker_threads';
 import type { Environment } from '../base/environment.js';
 import { ConfigError } from '../base/errors.js';
-import {
-  CLIENT_BODY_MAX_BYTES,
-  CLIENT_IN_FLIGHT_MAX_COUNT,
-  CLIENT_REQUEST_MAX_KEYS,
-  CLIENTS_BODIES_MAX_BYTES,
-  CLIENTS_MAX_COUNT,
-  PAGE_MAX_BYTES,
-} from '../base/limits.js';
+import { CLIENT_REQUEST_MAX_KEYS, PAGE_MAX_BYTES } from '../base/limits.js';
 import type { KeyNamespace } from '../core/index.js';
 import { ByteBudget } from './byte-budget.js';
 import { type AttachedClient, ClientConnection } from './client-connection.js';
+import { type ClientLimits, clientLimits } from './client-limits.js';
 import { ClientMemory } from './client-memory.js';
 import type { ClientNamespace } from './client-namespace.js';
 import { ClientCounts, type ClientFigures, ClientNames } from './client-stats.js';
@@ -29,6 +23,8 @@ export interface ClientServerOptions {
   readonly mode: number;
   /** Group of the socket; undefined: that of this process. */
   readonly gid?: number | undefined;
+  /** Of tests: what is to replace the limits of production. */
+  readonly limits?: Partial<ClientLimits> | undefined;
 }
 
 export interface ClientServerParts {
@@ -60,9 +56,13 @@ export class ClientServer {
   readonly #parts: ClientServerParts;
   readonly #server: Server;
   readonly #memory: ClientMemory;
-  readonly #budget = new ByteBudget(CLIENTS_BODIES_MAX_BYTES);
+  readonly #limits: ClientLimits;
+  readonly #budget: ByteBudget;
   readonly #names = new ClientNames();
+  /** Oldest first. */
   readonly #connections = new Set<ClientConnection>();
+  /** Those of them that are not attached. */
+  readonly #greeting = new Set<ClientConnection>();
   /** Gone, with requests still under way. */
   readonly #ending = new Map<ClientConnection, Promise<void>>();
   readonly #onEnded = new Map<ClientConnection, () => void>();
@@ -80,6 +80,8 @@ export class ClientServer {
   private constructor(options: ClientServerOptions, parts: ClientServerParts) {
     this.#options = options;
     this.#parts = parts;
+    this.#limits = clientLimits(options.limits);
+    this.#budget = new ByteBudget(this.#limits.bodiesMaxBytes);
     this.#bootToken = Buffer.from(parts.env.random.bytes(TOKEN_BYTES));
     this.#server = parts.env.network.createServer({}, (socket) => this.#accept(socket));
     this.#memory = new ClientMemory({ ...options, env: parts.env });
@@ -91,7 +93,7 @@ export class ClientServer {
   }
 
   clients(): ClientInfo[] {
-    return [...this.#connections].filter(({ counts }) => counts !== undefined).map((client) => this.#infoOf(client));
+    return this.#attached().map((client) => this.#infoOf(client));
   }
 
   /** Ends all connections; resolves when nothing touches the memory of clients any more, and the sockets are gone. Idempotent. */
@@ -164,16 +166,26 @@ export class ClientServer {
     this.#parts.env.log.log('error', 'the client socket has failed', { path: this.path, error: error.message });
   }
 
+  #attached(): ClientConnection[] {
+    return [...this.#connections].filter((client) => !this.#greeting.has(client));
+  }
+
   #accept(socket: Socket): void {
-    if (this.#connections.size >= CLIENTS_MAX_COUNT || this.#closing !== undefined) {
-      this.#refusedCount++;
+    if (this.#closing !== undefined) {
       socket.on('error', () => {});
       socket.destroy();
       return;
     }
+    // Connections that say nothing are not to keep those out that do.
+    const [oldest] = this.#greeting;
+    if (oldest !== undefined && this.#greeting.size >= this.#limits.greetingMaxCount) {
+      this.#refusedCount++;
+      oldest.close('too many connections that are not attached');
+    }
     const { env } = this.#parts;
     const connection: ClientConnection = new ClientConnection({
       socket,
+      limits: this.#limits,
       budget: this.#budget,
       clock: env.clock,
       log: env.log,
@@ -181,10 +193,12 @@ export class ClientServer {
       attach: (hello, client) => this.#attach(hello, client),
       openFile: (request, client) => this.#memory.openFile(request, client),
       statsOf: (client) => ({ client: this.#infoOf(client), node: this.#parts.nodeStats() }),
+      allWaitingBytes: () => [...this.#connections].reduce((sum, { waitingBytes }) => sum + waitingBytes, 0),
       onClosed: (client) => this.#closed(client),
       onEnded: (client, reason) => this.#ended(client, reason),
     });
     this.#connections.add(connection);
+    this.#greeting.add(connection);
   }
 
   async #attach(hello: HelloRequest, connection: ClientConnection): Promise<AttachedClient> {
@@ -200,6 +214,13 @@ export class ClientServer {
     // What it had under way before is over when it is answered: see PROTOCOL.md.
     const before = [...this.#ending].filter(([client]) => client.pid === pid && client.name === name);
     await Promise.all(before.map(([, ended]) => ended));
+    if (connection.isClosed) throw new RequestError(Status.refused, 'the connection has ended');
+    const { clientsMaxCount, bodyMaxBytes, inFlightMaxCount } = this.#limits;
+    if (this.#attached().length >= clientsMaxCount) {
+      this.#refusedCount++;
+      throw new RequestError(Status.tooMuch, `${clientsMaxCount} clients are attached, no more are allowed`);
+    }
+    this.#greeting.delete(connection);
     const { env, nodeId, packageVersion } = this.#parts;
     const attachToken = Buffer.from(env.random.bytes(TOKEN_BYTES));
     this.#memory.attach(attachToken, connection);
@@ -214,8 +235,8 @@ export class ClientServer {
         attachToken,
         pid: process.pid,
         requestMaxKeys: CLIENT_REQUEST_MAX_KEYS,
-        bodyMaxBytes: CLIENT_BODY_MAX_BYTES,
-        inFlightMaxCount: CLIENT_IN_FLIGHT_MAX_COUNT,
+        bodyMaxBytes,
+        inFlightMaxCount,
         pageMaxBytes: PAGE_MAX_BYTES,
         stagingMaxBytes: this.#memory.stagingMaxBytes,
         nodeId,
@@ -234,6 +255,7 @@ export class ClientServer {
 
   #closed(connection: ClientConnection): void {
     this.#connections.delete(connection);
+    this.#greeting.delete(connection);
     this.#memory.detach(connection);
     this.#ending.set(connection, new Promise((resolve) => this.#onEnded.set(connection, resolve)));
   }
@@ -267,7 +289,7 @@ export class ClientServer {
     const { metrics } = this.#parts.env;
     const sum = (of: (client: ClientConnection) => number) => () =>
       [...this.#connections].reduce((total, client) => total + of(client), 0);
-    metrics.setGaugeProvider('meshcache_clients', () => this.#connections.size);
+    metrics.setGaugeProvider('meshcache_clients', () => this.#attached().length);
     metrics.setGaugeProvider(
       'meshcache_client_mapped_bytes',
       sum(({ regions }) => regions.mappedBytes),

@@ -3,11 +3,13 @@ import { decodeHeader, FRAME_HEADER_BYTES, type FrameHeader } from './messages.j
 export interface FrameReceiverParts {
   /** Throws for a header that cannot be right. */
   readonly check: (header: FrameHeader) => void;
-  /** Told of a frame whose body has not come whole with its header; memory for it has been taken. */
+  /** Told of a frame whose body has not come whole with its header: memory for it is taken by {@link FrameReceiver.begin}. */
   readonly onBegin: (header: FrameHeader) => void;
   /** `body` is the callee's. */
   readonly onFrame: (header: FrameHeader, body: Buffer) => void;
 }
+
+const NOTHING = Buffer.alloc(0);
 
 /** Makes frames of what comes from a socket in pieces of any size. */
 export class FrameReceiver {
@@ -16,7 +18,10 @@ export class FrameReceiver {
   #filledBytes = 0;
   /** Of the frame whose body is coming. */
   #header: FrameHeader | undefined;
-  #body = Buffer.alloc(0);
+  /** Undefined: there is no memory for it yet. */
+  #body: Buffer | undefined;
+  /** What has come before there was memory. */
+  #early: Buffer[] = [];
   #isStopped = false;
 
   constructor(parts: FrameReceiverParts) {
@@ -35,11 +40,19 @@ export class FrameReceiver {
     }
   }
 
+  /** Takes memory for the body that `onBegin` was told of, within it or later; throws what `check` throws for what came behind it. */
+  begin(): void {
+    if (this.#header === undefined || this.#body !== undefined) return;
+    this.#body = Buffer.allocUnsafeSlow(this.#header.bodyBytes);
+    for (const chunk of this.#early.splice(0)) this.receive(chunk);
+  }
+
   /** Nothing is given out any more. */
   stop(): void {
     this.#isStopped = true;
     this.#header = undefined;
-    this.#body = Buffer.alloc(0);
+    this.#body = undefined;
+    this.#early = [];
   }
 
   #receiveHeader(chunk: Buffer, at: number): number {
@@ -53,25 +66,28 @@ export class FrameReceiver {
     const restBytes = chunk.length - at - take;
     // Most bodies come with their headers: what has come is the callee's, no copy is needed.
     if (restBytes >= header.bodyBytes) {
-      this.#parts.onFrame(header, chunk.subarray(at + take, at + take + header.bodyBytes));
+      const body = header.bodyBytes === 0 ? NOTHING : chunk.subarray(at + take, at + take + header.bodyBytes);
+      this.#parts.onFrame(header, body);
       return take + header.bodyBytes;
     }
     this.#header = header;
-    this.#body = Buffer.allocUnsafeSlow(header.bodyBytes);
     this.#parts.onBegin(header);
     return take;
   }
 
   #receiveBody(chunk: Buffer, at: number): number {
-    const header = this.#header as FrameHeader;
+    const [header, body] = [this.#header as FrameHeader, this.#body];
+    if (body === undefined) {
+      this.#early.push(chunk.subarray(at));
+      return chunk.length - at;
+    }
     const take = Math.min(header.bodyBytes - this.#filledBytes, chunk.length - at);
-    chunk.copy(this.#body, this.#filledBytes, at, at + take);
+    chunk.copy(body, this.#filledBytes, at, at + take);
     this.#filledBytes += take;
     if (this.#filledBytes < header.bodyBytes) return take;
-    const body = this.#body;
     this.#filledBytes = 0;
     this.#header = undefined;
-    this.#body = Buffer.alloc(0);
+    this.#body = undefined;
     this.#parts.onFrame(header, body);
     return take;
   }

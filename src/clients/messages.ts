@@ -121,7 +121,9 @@ export function encodeHello(hello: HelloRequest): Buffer {
 export function decodeHello(body: Buffer): HelloRequest {
   const reader = new BodyReader(body);
   const magic = reader.u32();
-  if (magic !== HELLO_MAGIC) throw new ProtocolError(`HELLO begins with 0x${HELLO_MAGIC.toString(16)}`);
+  if (magic !== HELLO_MAGIC) {
+    throw new ProtocolError(`HELLO begins with 0x${HELLO_MAGIC.toString(16)}, got 0x${magic.toString(16)}`);
+  }
   const [minVersion, maxVersion, flags] = [reader.u16(), reader.u16(), reader.u32()];
   const name = reader.text16();
   const pid = reader.u32();
@@ -199,6 +201,9 @@ export interface PieceColumns {
   readonly regionIds: readonly number[];
 }
 
+/** Of one piece of a page in a message. */
+const PIECE_BYTES = 16;
+
 /** GET and SET. */
 export interface RegionRequest {
   readonly pool: string;
@@ -224,7 +229,10 @@ export function encodeRegionRequest({ pool, isNamed, keys, pieces }: RegionReque
   return writer.done();
 }
 
-export function decodeRegionRequest(body: Buffer, maxKeys: number): RegionRequest {
+export function decodeRegionRequest(
+  body: Buffer,
+  { maxKeys, maxPieces }: { readonly maxKeys: number; readonly maxPieces: number },
+): RegionRequest {
   const reader = new BodyReader(body);
   const pool = reader.text16();
   const isNamed = flag(reader.u8());
@@ -232,6 +240,8 @@ export function decodeRegionRequest(body: Buffer, maxKeys: number): RegionReques
   if (pieceCount === 0) throw new ProtocolError('pages of no pieces; 1 to 255 are allowed');
   const keys = reader.keys(maxKeys);
   const rows = keys.length * pieceCount;
+  if (rows > maxPieces) throw new ProtocolError(`${rows} pieces, allowed are ${maxPieces} a request`);
+  if (reader.restBytes < rows * PIECE_BYTES) throw new ProtocolError(`${rows} pieces in ${reader.restBytes} bytes`);
   const [offsets, lengths, regionIds] = [new Array<number>(rows), new Array<number>(rows), new Array<number>(rows)];
   for (let row = 0; row < rows; row++) {
     offsets[row] = reader.u64();
@@ -284,7 +294,7 @@ export function decodeKeyRequest(
 ): { readonly pool: string; readonly keys: string[] } {
   const reader = new BodyReader(body);
   const pool = reader.text16();
-  if (hasFlags) flag(reader.u8());
+  if (hasFlags && flag(reader.u8())) throw new ProtocolError('flags of 1; 0 is known');
   const keys = reader.keys(maxKeys);
   reader.end();
   return { pool, keys };

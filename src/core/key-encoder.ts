@@ -79,6 +79,16 @@ export class KeyEncoder {
     return objectKeys;
   }
 
+  /** Pools that keys have been made of. */
+  get poolCount(): number {
+    return this.prefixes.size;
+  }
+
+  /** Whether keys of the pool have been made. */
+  hasPool(pool: string): boolean {
+    return this.prefixes.has(pool);
+  }
+
   /** What the object keys begin with, of the pools that keys have been made of so far and of these. */
   prefixesOf(pools: readonly string[] = []): string[] {
     for (const pool of pools) if (!this.prefixes.has(pool)) this.addPrefix(pool);

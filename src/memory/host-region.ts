@@ -23,12 +23,6 @@ export interface HostRegionOptions {
   readonly shared?: boolean;
 }
 
-/** How a file is mapped. */
-export interface MapOptions {
-  /** Whether the region is to be written into: then the file must be open for reading and writing. */
-  readonly writable: boolean;
-}
-
 /** What a region is made of. */
 interface RegionMemory {
   readonly segments: readonly Uint8Array[];
@@ -127,14 +121,16 @@ export class HostRegion implements Disposable {
    * The first `length` bytes of the file behind the descriptor `fd`, which another process shares: both see what the other
    * writes. The descriptor is the region's from now on, and closed with it, or when this throws.
    *
+   * With `writable` the region may be written into, and the file must be open for reading and writing.
+   *
    * The other process may cut the file short. Accesses to what is not there any more find zeros, and writing there has no
    * effect on the file; {@link isDamaged} tells. Who copies out of such a region looks afterwards, before using the copy.
    *
-   * Throws {@link ArgumentError} without the native addon, when the file is not a regular file or memfd, is shorter than
+   * Throws {@link ArgumentError} without the native addon, when the file is not in memory (a memfd, tmpfs, hugetlbfs), is shorter than
    * `length`, or is not open for what is wanted, when `length` is no multiple of its huge pages, and when too
    * much is mapped already.
    */
-  static map(fd: number, length: number, options: MapOptions): HostRegion {
+  static map(fd: number, length: number, options: { readonly writable: boolean }): HostRegion {
     if (!Number.isInteger(fd) || fd < 0 || fd >= 2 ** 31 - 1) {
       throw new ArgumentError(`HostRegion.map: fd must be an open descriptor, got ${String(fd)}`);
     }
@@ -333,7 +329,12 @@ function nativeMemory(addon: NativeAddon, length: number, options: HostRegionOpt
 }
 
 /** Calls `taken` when the descriptor has become the memory's. */
-function mappedMemory(fd: number, length: number, options: MapOptions, taken: () => void): RegionMemory {
+function mappedMemory(
+  fd: number,
+  length: number,
+  options: { readonly writable: boolean },
+  taken: () => void,
+): RegionMemory {
   if (!Number.isSafeInteger(length) || length < 1 || length >= MAPPED_MAX_BYTES) {
     throw new ArgumentError(
       `HostRegion.map: length must be a whole number of 1 to ${MAPPED_MAX_BYTES - 1} bytes, got ${String(length)}`,

@@ -241,7 +241,7 @@ export interface NativeAddon {
   /** Page-aligned, zero-filled memory. Huge pages are asked for and done without where there are none. Throws {@link NativeFailure}. */
   memoryAllocate(length: number, flags: number): NativeMemory;
   /**
-   * The first `length` bytes of a regular file or memfd, which other processes may change and cut short: accesses to what
+   * The first `length` bytes of a memfd, or of a file on tmpfs or hugetlbfs, which other processes may change and cut short: accesses to what
    * is not there any more find zeros. Takes the descriptor over, unless it throws {@link NativeFailure}.
    */
   memoryMap(fd: number, length: number, writable: boolean): NativeMemory;

@@ -2,12 +2,13 @@ import { readFileSync } from 'node:fs';
 import type { Environment } from '../base/environment.js';
 import { ConfigError } from '../base/errors.js';
 import { CLIENT_HOLDERS_MAX_COUNT } from '../base/limits.js';
+import { ClientNamespace } from '../clients/client-namespace.js';
 import { ClientServer } from '../clients/client-server.js';
 import type { MeshCacheConfig } from '../config.js';
-import { KeyEncoder } from '../core/index.js';
 import { StoredPages } from '../store/namespace-pages.js';
 import type { PageStore } from '../store/page-store.js';
 import type { DataLocation } from '../types.js';
+import type { KeyEncoders } from './key-encoders.js';
 import type { NodeRuntime } from './node-runtime.js';
 import { packageVersion } from './package-version.js';
 import type { StoreStats } from './store-stats.js';
@@ -15,8 +16,7 @@ import type { StoreStats } from './store-stats.js';
 export interface ClientWiringParts {
   readonly runtime: NodeRuntime;
   readonly pages: PageStore;
-  /** Of the node's own namespace. */
-  readonly keyEncoder: KeyEncoder;
+  readonly keyEncoders: KeyEncoders;
   readonly stats: () => StoreStats;
   readonly env: Environment;
 }
@@ -24,7 +24,7 @@ export interface ClientWiringParts {
 /** The socket for processes of this host, if it is wanted. Throws `ConfigError`. */
 export async function openClientSocket(
   config: MeshCacheConfig,
-  { runtime, pages, keyEncoder, stats, env }: ClientWiringParts,
+  { runtime, pages, keyEncoders, stats, env }: ClientWiringParts,
 ): Promise<ClientServer | undefined> {
   const { clientSocket: path, clientSocketMode: mode, clientSocketGroup: group } = config;
   if (path === undefined) return undefined;
@@ -36,10 +36,7 @@ export async function openClientSocket(
       env,
       nodeId: runtime.nodeId,
       packageVersion: packageVersion(),
-      namespaceOf: (namespace) => {
-        const encoder = namespace === undefined ? keyEncoder : new KeyEncoder(namespace);
-        return { pages: new StoredPages(pages, encoder), holdersOf };
-      },
+      namespaceOf: (namespace) => new ClientNamespace(new StoredPages(pages, keyEncoders.of(namespace)), holdersOf),
       nodeStats: () => {
         const { poolCapacityBytes, poolUsedBytes, poolEntries, members } = stats();
         return {

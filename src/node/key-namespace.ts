@@ -1,7 +1,7 @@
 import { ArgumentError } from '../base/errors.js';
 import { shown } from '../base/shown.js';
 import { MeshCacheConfig, type StorageConfig, toBoolean, toNumber } from '../config.js';
-import { KeyEncoder, type KeyNamespace } from '../core/index.js';
+import { KeyEncoder } from '../core/index.js';
 
 /** Which part of a model a store is for: that of a {@link StorageConfig}, with text made into numbers. */
 export interface ModelPart {
@@ -11,18 +11,6 @@ export interface ModelPart {
   readonly ppSize: number;
   readonly isMlaModel: boolean;
 }
-
-const NAMESPACE_PARTS: ReadonlySet<string> = new Set([
-  'modelName',
-  'dtype',
-  'layout',
-  'tag',
-  'tpRank',
-  'tpSize',
-  'ppRank',
-  'ppSize',
-  'isMlaModel',
-]);
 
 const SIZE_MAX_COUNT = 0xffffffff;
 
@@ -52,20 +40,6 @@ export function keyEncoderFor(storage: StorageConfig): KeyEncoder {
 export function encoderOf({ modelName }: StorageConfig, part: ModelPart, config: MeshCacheConfig): KeyEncoder {
   const { dtype, layout, namespace: tag } = config;
   return new KeyEncoder({ modelName: modelName ?? undefined, dtype, layout, tag, ...part });
-}
-
-/** A whole namespace of the parts that are given. */
-export function namespaceOf(parts: Partial<KeyNamespace>): KeyNamespace {
-  if (typeof parts !== 'object' || parts === null) {
-    throw new ArgumentError(`namespace: must be an object, got ${shown(parts)}`);
-  }
-  const unknown = Object.keys(parts).find((name) => !NAMESPACE_PARTS.has(name));
-  if (unknown !== undefined) {
-    throw new ArgumentError(
-      `namespace: unknown part ${shown(unknown)}; allowed are ${[...NAMESPACE_PARTS].join(', ')}`,
-    );
-  }
-  return { tpRank: 0, tpSize: 1, ppRank: 0, ppSize: 1, isMlaModel: false, ...parts };
 }
 
 function rankOf(name: string, rank: unknown, size: unknown): [rank: number, size: number] {

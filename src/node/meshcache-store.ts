@@ -4,7 +4,7 @@ import { FairTurns } from '../base/fair-turns.js';
 import { formatEndpoint } from '../base/network.js';
 import type { ClientInfo, ClientServer } from '../clients/client-server.js';
 import { MeshCacheConfig, type StorageConfig } from '../config.js';
-import { KeyEncoder, type KeyNamespace } from '../core/index.js';
+import type { KeyEncoder, KeyNamespace } from '../core/index.js';
 import type { DiskStore } from '../disk/disk-store.js';
 import { HostRegion } from '../memory/host-region.js';
 import { Metrics } from '../metrics/metrics.js';
@@ -16,10 +16,12 @@ import type { Promoter } from '../store/promoter.js';
 import { RemoteCopies } from '../store/remote-copies.js';
 import { StoreNamespace } from '../store/store-namespace.js';
 import { WantedPages } from '../store/wanted-pages.js';
+import { wholeNamespace } from '../store/whole-namespace.js';
 import { openClientSocket } from './client-wiring.js';
 import { type DiskListeners, diskTierOf, openDisk, promoterOf } from './disk-wiring.js';
 import { earlierPages } from './earlier-pages.js';
-import { encoderOf, modelPartOf, namespaceOf } from './key-namespace.js';
+import { KeyEncoders } from './key-encoders.js';
+import { encoderOf, modelPartOf } from './key-namespace.js';
 import { NodeReporting } from './node-reporting.js';
 import { NodeRuntime } from './node-runtime.js';
 import { packageVersion } from './package-version.js';
@@ -49,6 +51,7 @@ export class MeshCacheStore extends StoreNamespace {
   readonly #reporting: NodeReporting;
   readonly #leaving: StoreLeaving;
   readonly #turns: FairTurns;
+  readonly #keyEncoders: KeyEncoders;
   #clients: ClientServer | undefined;
   #closing: Promise<void> | undefined;
 
@@ -61,6 +64,7 @@ export class MeshCacheStore extends StoreNamespace {
       pool: PublishedPool;
       region: HostRegion;
       keyEncoder: KeyEncoder;
+      keyEncoders: KeyEncoders;
       disk: DiskStore | null;
       promoter: Promoter | null;
       reporting: NodeReporting;
@@ -87,6 +91,7 @@ export class MeshCacheStore extends StoreNamespace {
     this.#reporting = parts.reporting;
     this.#leaving = parts.leaving;
     this.#turns = parts.turns;
+    this.#keyEncoders = parts.keyEncoders;
   }
 
   /**
@@ -100,7 +105,7 @@ export class MeshCacheStore extends StoreNamespace {
     const config = MeshCacheConfig.fromExtraConfig(storage?.extraConfig ?? {});
     const part = modelPartOf(storage);
     checkMemory(config.globalSegmentSize);
-    const keyEncoder = encoderOf(storage, part, config);
+    const keyEncoders = new KeyEncoders(encoderOf(storage, part, config));
     const nodeId = config.nodeId ?? NodeRuntime.generateNodeId();
     const metrics = new Metrics(nodeId, { version: packageVersion() });
     const given = systemEnvironment({ metrics, ...environment });
@@ -113,6 +118,7 @@ export class MeshCacheStore extends StoreNamespace {
     let region: HostRegion | undefined;
     let disk: DiskStore | null = null;
     let runtime: NodeRuntime | undefined;
+    let clients: ClientServer | undefined;
     // Told of what the disk drops, from when there is somebody to tell.
     const listeners: DiskListeners = { onEvict() {} };
     try {
@@ -123,7 +129,7 @@ export class MeshCacheStore extends StoreNamespace {
       await runtime.start();
       if (runtime.transport.protocol === 'rdma') await providePool(region, env);
       const store = MeshCacheStore.#assemble({
-        keyEncoder,
+        keyEncoders,
         config,
         env,
         metrics,
@@ -133,16 +139,18 @@ export class MeshCacheStore extends StoreNamespace {
         disk,
         listeners,
       });
-      store.#clients = await openClientSocket(config, {
+      clients = await openClientSocket(config, {
         runtime,
         pages: store.#pages,
-        keyEncoder,
+        keyEncoders,
         stats: () => store.stats(),
         env,
       });
+      store.#clients = clients;
       if (config.waitForDirectory) await runtime.waitForDirectory();
       return store;
     } catch (error) {
+      await clients?.close();
       await runtime?.stop();
       await disk?.close();
       region?.free();
@@ -152,7 +160,7 @@ export class MeshCacheStore extends StoreNamespace {
   }
 
   static #assemble(given: {
-    keyEncoder: KeyEncoder;
+    keyEncoders: KeyEncoders;
     config: MeshCacheConfig;
     env: Environment;
     metrics: Metrics;
@@ -162,7 +170,7 @@ export class MeshCacheStore extends StoreNamespace {
     disk: DiskStore | null;
     listeners: DiskListeners;
   }): MeshCacheStore {
-    const { keyEncoder, config, env, metrics, reporting, runtime, region, disk, listeners } = given;
+    const { keyEncoders, config, env, metrics, reporting, runtime, region, disk, listeners } = given;
     const { rkey } = runtime.transport.registerMr(region.addr, region.length);
     const pool = new PublishedPool(region.addr, region.length, rkey, {
       policy: config.evictionPolicy,
@@ -229,7 +237,8 @@ export class MeshCacheStore extends StoreNamespace {
       pages,
       pool,
       region,
-      keyEncoder,
+      keyEncoder: keyEncoders.own,
+      keyEncoders,
       disk,
       promoter,
       reporting,
@@ -257,7 +266,7 @@ export class MeshCacheStore extends StoreNamespace {
    * cannot be.
    */
   namespace(namespace: Partial<KeyNamespace>): StoreNamespace {
-    const pages = new StoredPages(this.#pages, new KeyEncoder(namespaceOf(namespace)));
+    const pages = new StoredPages(this.#pages, this.#keyEncoders.of(wholeNamespace(namespace)));
     const { metrics } = this;
     return new StoreNamespace({
       namespacePages: pages,

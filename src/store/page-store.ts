@@ -1,3 +1,4 @@
+import { unlessAborted } from '../base/abort.js';
 import type { Clock } from '../base/clock.js';
 import { ClosedError } from '../base/errors.js';
 import type { HybridClock } from '../base/hybrid-clock.js';
@@ -12,6 +13,7 @@ import type { PageOrigin, PublishedPage, PublishedPool } from '../pool/published
 import type { LocalRange, Transport } from '../transport/transport.js';
 import type { DataLocation, EntryKind } from '../types.js';
 import type { DiskTier } from './disk-tier.js';
+import { OwnDiskReads, type ReadingCall } from './own-disk-reads.js';
 import { type Slice, slicesOf } from './page-slices.js';
 import { PageStatements } from './page-statements.js';
 import { type Publishing, publishSlices } from './publishing.js';
@@ -21,6 +23,11 @@ import { countNotPublished, countSkippedWrites } from './skipped-writes.js';
 /** A page in the caller's memory: the pieces in which it lies, in order, as addresses and as bytes. */
 export interface CallerPage extends PageBytes {
   readonly ranges: readonly LocalRange[];
+}
+
+export interface ReadOptions {
+  /** When it is aborted the call ends as soon as nothing touches the caller's pages any more: what has been read by then counts. */
+  readonly signal?: AbortSignal | undefined;
 }
 
 export interface PageStoreParts {
@@ -83,8 +90,10 @@ export class PageStore {
   readonly #parts: PageStoreParts;
   readonly #remote: RemoteReads;
   readonly #statements: PageStatements;
+  /** Undefined without a disk. */
+  readonly #ownDisk: OwnDiskReads | undefined;
   #isPublishing = true;
-  readonly #hits = { local: 0, remote: 0, disk: 0 };
+  readonly #hits = { local: 0, remote: 0 };
   #misses = 0;
   #readBytes = 0;
   #pagesWritten = 0;
@@ -100,14 +109,19 @@ export class PageStore {
       nodeId: parts.identity.nodeId,
       voidBelow: (key, version) => this.#statements.voidBelow(key, version),
     });
+    if (parts.disk !== undefined) {
+      const { disk, clock, metrics } = parts;
+      const confirm = (keys: readonly string[]) => this.#statements.confirm(keys);
+      this.#ownDisk = new OwnDiskReads({ disk, confirm, clock, metrics });
+    }
     reportPool(parts.pool, parts.metrics, { damagedPages: () => this.#localChecksumFailures });
   }
 
   stats(): PageStoreStats {
     return {
-      hits: { ...this.#hits },
+      hits: { ...this.#hits, disk: this.#ownDisk?.hits ?? 0 },
       misses: this.#misses,
-      readBytes: this.#readBytes,
+      readBytes: this.#readBytes + (this.#ownDisk?.readBytes ?? 0),
       pagesWritten: this.#pagesWritten,
       writtenBytes: this.#writtenBytes,
       checksumFailures: this.#localChecksumFailures + this.#parts.transport.stats().checksumFailures,
@@ -164,69 +178,74 @@ export class PageStore {
     return this.#statements;
   }
 
-  /** Reads each page into the caller's memory; what false leaves there is undefined. */
-  async get(keys: readonly string[], pages: readonly CallerPage[]): Promise<boolean[]> {
+  /**
+   * Reads each page into the caller's memory; what false leaves there is undefined. After an abort no read is begun, and those under way
+   * end as `Transport.batchRead` says or, from the own pool and disk, when they are done. What is not read then is a miss.
+   */
+  async get(keys: readonly string[], pages: readonly CallerPage[], { signal }: ReadOptions = {}): Promise<boolean[]> {
     this.#checkOpen();
-    const results = new Array<boolean>(keys.length).fill(false);
-    const elsewhere = await this.#readLocal(keys, pages, results);
-    if (elsewhere.length > 0 && !this.#closed) await this.#readElsewhere(keys, pages, elsewhere, results);
-    return results;
+    const call: ReadingCall = { keys, pages, results: new Array<boolean>(keys.length).fill(false), signal };
+    const elsewhere = await this.#readLocal(call);
+    if (elsewhere.length > 0 && !this.#closed) await this.#readElsewhere(call, elsewhere);
+    return call.results;
   }
 
   /**
    * A copy of the page, which is the caller's; null: a miss. One that has been set anew before it could be read, and may have another length, is
    * looked for again, for READ_AGAIN_WITHIN_MS at most.
    */
-  async getCopy(key: string): Promise<Uint8Array | null> {
-    const copy = await this.getCopyWithin(key, { maxBytes: PAGE_MAX_BYTES });
+  async getCopy(key: string, options: ReadOptions = {}): Promise<Uint8Array | null> {
+    const copy = await this.getCopyWithin(key, { ...options, maxBytes: PAGE_MAX_BYTES });
     return copy === 'too-large' ? null : copy;
   }
 
   /** The same of a page of at most so many bytes. */
   async getCopyWithin(
     key: string,
-    { maxBytes }: { readonly maxBytes: number },
+    { signal, maxBytes }: ReadOptions & { readonly maxBytes: number },
   ): Promise<Uint8Array | 'too-large' | null> {
     this.#checkOpen();
     const { clock } = this.#parts;
     const untilMs = clock.nowMs() + READ_AGAIN_WITHIN_MS;
     let before: DataLocation | undefined;
     for (let attempt = 0; attempt < COPY_ATTEMPTS_MAX_COUNT && clock.nowMs() <= untilMs; attempt++) {
-      const location = await this.#locate(key);
+      const location = await this.#locate(key, signal);
       if (location === null || this.#closed || (before && isSameStatement(location, before))) return null;
       if (location.length > maxBytes) return 'too-large';
       const copy = new Uint8Array(location.length);
       const region = HostRegion.wrap(copy);
       const page = { ranges: [{ addr: region.addr, length: copy.length }], views: region.views(), length: copy.length };
-      const [isRead] = await this.get([key], [page]).finally(() => region.free());
+      const [isRead] = await this.get([key], [page], { signal }).finally(() => region.free());
       if (isRead === true) return copy;
-      if (this.#closed) return null;
+      if (this.#closed || signal?.aborted) return null;
       before = location;
     }
     return null;
   }
 
   /** Where this node or the directory has a page; null: neither has it, which counts as a miss. */
-  async #locate(key: string): Promise<DataLocation | null> {
+  async #locate(key: string, signal: AbortSignal | undefined): Promise<DataLocation | null> {
     const { clock, directory, metrics } = this.#parts;
     const startMs = clock.nowMs();
-    const location = this.#statements.locationsOf([key])[0] ?? (await directory.get([key]))[0] ?? null;
+    const inDirectory = async () => (signal?.aborted ? undefined : unlessAborted(directory.get([key]), signal));
+    const location = this.#statements.locationsOf([key])[0] ?? (await inDirectory())?.[0] ?? null;
     if (location !== null && location.length <= PAGE_MAX_BYTES) return location;
     this.#misses++;
     metrics.recordReads('remote', { hits: 0, misses: 1, bytes: 0, seconds: (clock.nowMs() - startMs) / 1000 });
     return null;
   }
 
-  /** Which pages this node or the directory has. Not a use. */
-  async exists(keys: readonly string[]): Promise<boolean[]> {
+  /** Which pages this node or the directory has; after an abort, which this node has. Not a use. */
+  async exists(keys: readonly string[], { signal }: ReadOptions = {}): Promise<boolean[]> {
     this.#checkOpen();
     const onDisk = this.#parts.disk?.hasBatch(keys);
     const here = Array.from(this.#parts.pool.hasBatch(keys), (flag, i) => flag === 1 || onDisk?.[i] === 1);
     const unknown = indicesWhere(here, (present) => !present);
-    if (unknown.length === 0) return here;
-    const found = await this.#parts.directory.exists(unknown.map((i) => keys[i] as string));
+    if (unknown.length === 0 || signal?.aborted) return here;
+    const asked = this.#parts.directory.exists(unknown.map((i) => keys[i] as string));
+    const found = await unlessAborted(asked, signal);
     unknown.forEach((i, j) => {
-      here[i] = found[j] === true;
+      here[i] = found?.[j] === true;
     });
     return here;
   }
@@ -275,6 +294,7 @@ export class PageStore {
     this.#closed = true;
     this.#statements.close();
     this.#remote.close();
+    this.#ownDisk?.close();
     await this.#parts.disk?.close();
     await this.#parts.pool.end();
   }
@@ -301,7 +321,7 @@ export class PageStore {
   }
 
   /** Copies what the own pool has; returns the indices of what is to be looked for elsewhere. */
-  async #readLocal(keys: readonly string[], pages: readonly CallerPage[], results: boolean[]): Promise<number[]> {
+  async #readLocal({ keys, pages, results, signal }: ReadingCall): Promise<number[]> {
     const { clock, pool, disk, metrics, verifyReads: isVerified } = this.#parts;
     const startMs = clock.nowMs();
     const elsewhere: number[] = [];
@@ -311,6 +331,10 @@ export class PageStore {
     for (const { start, end } of slicesOf(pages)) {
       if (start > 0) await clock.yield();
       if (this.#closed) break;
+      if (signal?.aborted) {
+        for (let i = start; i < end; i++) elsewhere.push(i);
+        continue;
+      }
       const outcomes = await pool.readPages(keys.slice(start, end), pages.slice(start, end), { isVerified });
       // What this call waited for may have been its end.
       if (this.#closed) break;
@@ -345,24 +369,26 @@ export class PageStore {
     this.forget([key]);
   }
 
-  async #readElsewhere(
-    keys: readonly string[],
-    pages: readonly CallerPage[],
-    wanted: readonly number[],
-    results: boolean[],
-  ): Promise<void> {
-    const { clock, disk, metrics } = this.#parts;
+  async #readElsewhere(call: ReadingCall, wanted: readonly number[]): Promise<void> {
+    const { clock, metrics } = this.#parts;
+    const { keys, pages, results, signal } = call;
     const startMs = clock.nowMs();
     const fromDisk: Promise<void>[] = [];
-    const remote = await this.#remote.read(keys, pages, wanted, (own) => {
-      fromDisk.push(this.#readOwnDisk(keys, pages, own, results));
+    const onOwn = (own: readonly number[]): void => {
+      if (this.#ownDisk !== undefined) fromDisk.push(this.#ownDisk.read(call, own));
+    };
+    // Whatever may write into the pages has ended before a failure is passed on.
+    const remote = await this.#remote.read(keys, pages, wanted, { onOwn, signal }).catch(async (error: unknown) => {
+      await Promise.allSettled(fromDisk);
+      throw error;
     });
     const { hits, bytes } = this.#takeRemote(keys, pages, remote, results);
     const seconds = (clock.nowMs() - startMs) / 1000;
+    await Promise.allSettled(fromDisk);
     await Promise.all(fromDisk);
     // The directory may not know of what is on the disk, and other nodes may not have answered.
-    const left = disk === undefined ? [] : wanted.filter((i) => !results[i]);
-    if (left.length > 0) await this.#readOwnDisk(keys, pages, left, results);
+    const left = this.#ownDisk === undefined ? [] : wanted.filter((i) => !results[i]);
+    if (left.length > 0) await this.#ownDisk?.read(call, left);
     const misses = wanted.reduce((count, i) => count + Number(!results[i]), 0);
     this.#hits.remote += hits;
     this.#misses += misses;
@@ -393,41 +419,6 @@ export class PageStore {
     readKeys.forEach(this.#parts.onRemoteHits);
     failedKeys.forEach(this.#parts.onRemoteFailures);
     return { hits, bytes };
-  }
-
-  /** Reads those pages of a call that the own disk has, and that are good as far as can be known. */
-  async #readOwnDisk(
-    keys: readonly string[],
-    pages: readonly CallerPage[],
-    wanted: readonly number[],
-    results: boolean[],
-  ): Promise<void> {
-    const { disk, clock, metrics } = this.#parts;
-    if (disk === undefined) return;
-    const isGood = await this.#statements.confirm(wanted.map((i) => keys[i] as string));
-    if (this.#closed) return;
-    const startMs = clock.nowMs();
-    const good = wanted.filter((_, j) => isGood[j]);
-    const isHere = disk.hasBatch(good.map((i) => keys[i] as string));
-    const here = good.filter((_, j) => isHere[j] === 1);
-    if (here.length === 0) return;
-    const outcomes = await disk.readPages(
-      here.map((i) => keys[i] as string),
-      here.map((i) => pages[i] as CallerPage),
-    );
-    let hits = 0;
-    let bytes = 0;
-    outcomes.forEach((outcome, j) => {
-      const i = here[j] as number;
-      if (outcome === 'damaged') metrics.count('meshcache_checksum_failures_total', 1, { source: 'disk' });
-      if (outcome !== 'read') return;
-      results[i] = true;
-      hits++;
-      bytes += (pages[i] as CallerPage).length;
-    });
-    this.#hits.disk += hits;
-    this.#readBytes += bytes;
-    metrics.recordReads('disk', { hits, misses: 0, bytes, seconds: (clock.nowMs() - startMs) / 1000 });
   }
 }
 

@@ -1,3 +1,4 @@
+import { unlessAborted } from '../base/abort.js';
 import type { Clock } from '../base/clock.js';
 import {
   PROMOTE_LEASE_MS,
@@ -27,8 +28,10 @@ export interface PromotedReadingParts {
   readonly release: (nodeId: string, keys: readonly string[]) => void;
   /** Reads pages where they are now, to where they are wanted; one result an entry. */
   readonly read: (entries: readonly PromotedEntry[]) => Promise<boolean[]>;
-  /** Whether the reader is being closed: what has not been read is a miss then. */
+  /** Whether the reader is being closed, or its call aborted: what has not been read is a miss then. */
   readonly isEnded: () => boolean;
+  /** Its abort ends the waits for the owner at once; reads under way are waited for. */
+  readonly signal?: AbortSignal | undefined;
   readonly clock: Clock;
 }
 
@@ -69,7 +72,11 @@ export class PromotedReading {
     let pauseMs = PROMOTE_RETRY_MIN_MS;
     let next = this.#ask();
     while (next !== undefined) {
-      const round = await next;
+      const round = await unlessAborted(next, this.#parts.signal);
+      if (round === undefined) {
+        this.#releaseLate(next);
+        break;
+      }
       const entries = this.#sort(round);
       if (isEnded()) {
         this.#release(entries);
@@ -135,6 +142,14 @@ export class PromotedReading {
     else if (elapsedMs < PROMOTE_LEASE_MS / 16) this.#roundKeys = Math.min(PROMOTE_ROUND_MAX_KEYS, this.#roundKeys * 2);
   }
 
+  /** What the owner promotes after the end is nobody's. */
+  #releaseLate(round: Promise<Round>): void {
+    round.then(
+      (late) => this.#release(this.#sort(late)),
+      () => {},
+    );
+  }
+
   #release(entries: readonly PromotedEntry[]): void {
     if (entries.length === 0) return;
     this.#parts.release(
@@ -143,9 +158,13 @@ export class PromotedReading {
     );
   }
 
-  #pause(pauseMs: number): Promise<void> {
-    return new Promise((resolve) => {
-      this.#parts.clock.after(pauseMs, resolve, { keepAlive: true });
+  async #pause(pauseMs: number): Promise<void> {
+    const { clock, signal } = this.#parts;
+    let cancel = () => {};
+    const over = new Promise<void>((resolve) => {
+      cancel = clock.after(pauseMs, resolve, { keepAlive: true });
     });
+    await unlessAborted(over, signal);
+    cancel();
   }
 }

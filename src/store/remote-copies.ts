@@ -153,7 +153,6 @@ export class RemoteCopies {
         keys,
         targets,
         keys.map((_, i) => i),
-        () => {},
       );
       if (this.#isClosed) return 0;
       const origins = new Map<number, PageOrigin>();

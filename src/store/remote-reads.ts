@@ -1,3 +1,4 @@
+import { unlessAborted } from '../base/abort.js';
 import { type Clock, within } from '../base/clock.js';
 import { DIRECTORY_AVOIDED_MAX_COUNT, DISCARD_WAIT_MAX_MS, READ_AGAIN_WITHIN_MS } from '../base/limits.js';
 import type { Logger } from '../base/log.js';
@@ -62,6 +63,13 @@ interface Call {
   readonly pages: readonly CallerPage[];
   readonly stale: StalePages;
   readonly failed: FailedNodes;
+  readonly signal: AbortSignal | undefined;
+}
+
+export interface RemoteReadOptions {
+  /** Told, as answers come, what only this node itself is said to have. */
+  readonly onOwn?: (indices: readonly number[]) => void;
+  readonly signal?: AbortSignal | undefined;
 }
 
 /** Nodes that have failed within one call. */
@@ -84,16 +92,18 @@ export class RemoteReads {
   }
 
   /**
-   * Reads those pages of a call that have these indices, all owners at once. `onOwn` is told, as answers come, what only this node itself is
-   * said to have. Resolves with what was found elsewhere: of a page that was tried on several nodes one result each. A page that could not
+   * Reads those pages of a call that have these indices, all owners at once. Resolves with what was found elsewhere: of a page that was tried on several nodes one result each. A page that could not
    * be read where the directory said, for its owner does not answer or it has gone to its owner's disk meanwhile, is looked for anew: on
    * other nodes that have it, too, if there are any; not when that has taken longer than READ_AGAIN_WITHIN_MS.
+   *
+   * After an abort of the signal nothing more is begun, and neither the directory nor promotions are waited for: only reads under way, as
+   * `Transport.batchRead` does. What the abort has kept from being read has no result, and is held against nobody.
    */
   async read(
     keys: readonly string[],
     pages: readonly CallerPage[],
     wanted: readonly number[],
-    onOwn: (indices: readonly number[]) => void,
+    { onOwn = () => {}, signal }: RemoteReadOptions = {},
   ): Promise<RemoteRead[]> {
     const { clock } = this.#parts;
     const untilMs = clock.nowMs() + READ_AGAIN_WITHIN_MS;
@@ -102,17 +112,19 @@ export class RemoteReads {
     const stale: StalePages = new Map();
     const failed: FailedNodes = { dead: new Set(), disks: new Set(), all: new Set() };
     let left = wanted;
-    for (let round = 0; round < ROUNDS_MAX_COUNT && left.length > 0 && !this.#closed; round++) {
+    for (let round = 0; round < ROUNDS_MAX_COUNT && left.length > 0 && !this.#isOver(signal); round++) {
       if (round > 0 && clock.nowMs() >= untilMs) break;
       const before = new Set(failed.all);
-      const reads = await this.#readOnce({ keys, pages, stale, failed }, left, round === 0 ? onOwn : () => {});
+      const call = { keys, pages, stale, failed, signal };
+      const tried = await this.#readOnce(call, left, round === 0 ? onOwn : () => {});
+      const reads = signal?.aborted ? tried.filter((read) => read.isRead || isKnown(read)) : tried;
       for (const read of reads) {
         const previous = last.get(read.index);
         if (previous !== undefined && previous.nodeId !== read.nodeId) earlier.push(previous);
         last.set(read.index, read);
       }
       const missed = reads.filter(({ isRead }) => !isRead);
-      await this.#discardStale(keys, missed);
+      await this.#discardStale(keys, missed, signal);
       for (const { nodeId } of missed) failed.all.add(nodeId);
       // Who is named although it had failed already is the only one that has the page.
       const isOver = ({ nodeId, tier }: RemoteRead) => before.has(nodeId) && isGivenUp(failed, nodeId, tier);
@@ -123,17 +135,19 @@ export class RemoteReads {
   }
 
   /** Whoever named these locations is told, before it is asked again. What failed for another reason may be where it was said to be. */
-  async #discardStale(keys: readonly string[], missed: readonly RemoteRead[]): Promise<void> {
-    const gone = missed.filter(({ isGone, isVoid, location }) => {
-      return location !== undefined && (isGone === true || isVoid === true);
-    });
-    if (gone.length === 0 || this.#closed) return;
+  async #discardStale(
+    keys: readonly string[],
+    missed: readonly RemoteRead[],
+    signal: AbortSignal | undefined,
+  ): Promise<void> {
+    const gone = missed.filter((read) => read.location !== undefined && isKnown(read));
+    if (gone.length === 0 || this.#isOver(signal)) return;
     const told = this.#parts.directory.discard(
       gone.map(({ index }) => keys[index] as string),
       gone.map(({ location }) => location as DataLocation),
     );
     // An owner that does not answer must not hold up the read: the node that has failed is avoided anyway.
-    await within(this.#parts.clock, DISCARD_WAIT_MAX_MS, told);
+    await unlessAborted(within(this.#parts.clock, DISCARD_WAIT_MAX_MS, told), signal);
   }
 
   /** Reads under way end as they do; no new ones begin. */
@@ -154,9 +168,11 @@ export class RemoteReads {
   ): Promise<RemoteRead[]> {
     const { directory, nodeId } = this.#parts;
     const reads: Promise<RemoteRead[]>[] = [];
-    await directory.find(
+    const found = directory.find(
       wanted.map((i) => call.keys[i] as string),
       (answer) => {
+        // Nobody waits for reads that begin after the abort: they would write into memory that is the caller's again.
+        if (call.signal?.aborted) return;
         const found = answer.map(([j, location]) => [wanted[j] as number, location] as const);
         const own = found.filter(([, location]) => location.nodeId === nodeId);
         if (own.length > 0) onOwn(own.map(([index]) => index));
@@ -169,6 +185,12 @@ export class RemoteReads {
       },
       [...call.failed.all].slice(0, DIRECTORY_AVOIDED_MAX_COUNT),
     );
+    try {
+      await unlessAborted(found, call.signal);
+    } finally {
+      // They may write into the pages until then, whatever becomes of the lookup.
+      await Promise.allSettled(reads);
+    }
     return (await Promise.all(reads)).flat();
   }
 
@@ -191,7 +213,7 @@ export class RemoteReads {
   }
 
   /** One read for each page that has the wanted length and whose owner lives. */
-  async #readFromMemory(located: Found, { pages, stale, failed }: Call): Promise<RemoteRead[]> {
+  async #readFromMemory(located: Found, { pages, stale, failed, signal }: Call): Promise<RemoteRead[]> {
     const { transport, log, clock, verifyReads: isVerified } = this.#parts;
     const images = new ImageReads({ isVerified, maxCount: located.length });
     const targets: Found[number][] = [];
@@ -211,13 +233,13 @@ export class RemoteReads {
       targets.push([index, location]);
     }
     const { ops } = images;
-    if (ops.length === 0 || this.#closed) {
+    if (ops.length === 0 || this.#isOver(signal)) {
       images.release();
       return skipped;
     }
     const sinceMs = clock.nowMs();
     const gone = new Uint8Array(ops.length);
-    const read = await transport.batchRead(ops, gone).catch((error: unknown): boolean[] => {
+    const read = await transport.batchRead(ops, gone, signal).catch((error: unknown): boolean[] => {
       // The caller's memory was freed under way; other reads of the call go on and are to be waited for.
       log.log('warn', 'pages could not be read', { error: String(error) });
       return [];
@@ -227,7 +249,7 @@ export class RemoteReads {
       const { nodeId } = location;
       const isRead = isInTime && read[k] === true;
       if (isRead) images.finish(k);
-      else stale.set(index, this.#failure(ops[k] as ReadOp, read[k] === true));
+      else if (!signal?.aborted || gone[k] === 1) stale.set(index, this.#failure(ops[k] as ReadOp, read[k] === true));
       if (stale.get(index) === 'unreachable' && !isRead) failed.dead.add(nodeId);
       return { index, nodeId, tier: 'memory', isRead, location, ...(gone[k] === 1 ? { isGone: true } : {}) };
     });
@@ -267,13 +289,14 @@ export class RemoteReads {
 
   async #readFromDisk(nodeId: string, indices: readonly number[], call: Call): Promise<RemoteRead[]> {
     const { promotions, clock } = this.#parts;
-    const { keys, pages, stale, failed } = call;
+    const { keys, pages, stale, failed, signal } = call;
     // What its owner does not keep there for this reader is asked for again; only the end counts.
     const promoted: Call = {
       keys,
       pages,
       stale: new Map(),
       failed: { dead: new Set(), disks: new Set(), all: new Set() },
+      signal,
     };
     const promotedLocations = new Map<number, DataLocation>();
     const reading = new PromotedReading(
@@ -289,13 +312,14 @@ export class RemoteReads {
           const isRead = new Map(reads.map((read) => [read.index, read.isRead]));
           return located.map(([index]) => isRead.get(index) === true);
         },
-        isEnded: () => this.#closed,
+        isEnded: () => this.#isOver(signal),
+        signal,
         clock,
       },
     );
     const results = await reading.run();
     indices.forEach((index, j) => {
-      if (results[j] === true) return;
+      if (results[j] === true || signal?.aborted) return;
       stale.set(index, promoted.stale.get(index) ?? 'not_promoted');
       failed.disks.add(nodeId);
     });
@@ -305,11 +329,20 @@ export class RemoteReads {
     });
   }
 
+  #isOver(signal: AbortSignal | undefined): boolean {
+    return this.#closed || signal?.aborted === true;
+  }
+
   /** Without checksums nothing but the quarantine keeps the bytes of a page that is freed during its read: what took more than half of it is a miss. */
   #isWithinQuarantine(elapsedMs: number): boolean {
     const { verifyReads, quarantineMs } = this.#parts;
     return verifyReads || quarantineMs === 0 || elapsedMs <= quarantineMs / 2;
   }
+}
+
+/** Whether a page is known not to be where the directory said. */
+function isKnown({ isGone, isVoid }: RemoteRead): boolean {
+  return isGone === true || isVoid === true;
 }
 
 /** Whether a page of this node there is not worth another attempt of the call. */

@@ -1,3 +1,4 @@
+import { getEventListeners } from 'node:events';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
@@ -585,6 +586,44 @@ export function transportContract(test: TestFn, subject: TransportCase): void {
     t.deepEqual(peer.lines, [], 'it is still blocked');
     writeFileSync(wake, '');
     t.is(await peer.nextLine(), 'awake');
+  });
+
+  define('once aborted reads have ended nothing is written any more, and others go on', async (bench, t) => {
+    const pageBytes = Math.min(MIB, subject.bytesPerS / 128);
+    const server = await bench.server(16 * pageBytes);
+    const reader = await bench.transport();
+    const target = bench.region(17 * pageBytes);
+    const other = readOp(server, 0, target, 16 * pageBytes, pageBytes);
+    const ops = Array.from({ length: 16 }, (_, i) => readOp(server, i * pageBytes, target, i * pageBytes, pageBytes));
+    t.deepEqual(await reader.batchRead([other], undefined, AbortSignal.abort()), [false]);
+    t.true(target.bytes().every((byte) => byte === 0));
+    for (let turns = 0; turns < 12; turns++) {
+      target.bytes().fill(0);
+      const abort = new AbortController();
+      const reading = reader.batchRead(ops, undefined, abort.signal);
+      const otherReading = reader.batchRead([other]);
+      for (let turn = 0; turn < turns; turn++) await systemClock.yield();
+      abort.abort();
+      const results = await reading;
+      results.forEach((isRead, i) => {
+        const bytes = target.bytes(i * pageBytes, pageBytes);
+        if (isRead)
+          t.true(
+            sameBytes(bytes, server.region.bytes(i * pageBytes, pageBytes)),
+            `operation ${i} after ${turns} turns`,
+          );
+      });
+      target.bytes(0, 16 * pageBytes).fill(0xee);
+      t.deepEqual(await otherReading, [true]);
+      t.true(sameBytes(target.bytes(16 * pageBytes, pageBytes), server.region.bytes(0, pageBytes)));
+      t.deepEqual(await reader.batchRead([other]), [true]);
+      t.true(
+        sameBytes(target.bytes(0, 16 * pageBytes), new Uint8Array(16 * pageBytes).fill(0xee)),
+        `after ${turns} turns`,
+      );
+      t.is(getEventListeners(abort.signal, 'abort').length, 0);
+    }
+    t.true(reader.isReachable(other.remoteEndpoint));
   });
 
   define('close ends reads in flight as misses; afterwards all reads are', async (bench, t) => {

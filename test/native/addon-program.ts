@@ -1,6 +1,9 @@
 /** What the tests of the addon do in another thread or another process. The first argument says what. */
+import { openSync, truncateSync } from 'node:fs';
 import { isMainThread, parentPort } from 'node:worker_threads';
+import { HostRegion } from '../../src/memory/host-region.js';
 import type { NativeAddon } from '../../src/native/contract.js';
+import { DescriptorListener } from '../../src/native/descriptor-listener.js';
 import { loadNative } from '../../src/native/loader.js';
 
 const MIB = 1024 * 1024;
@@ -25,6 +28,21 @@ function copyOnce(native: NativeAddon): Promise<Uint32Array> {
 }
 const held: ArrayBuffer[] = [];
 
+function listen(path: string): void {
+  const options = { mode: 0o600, recordBytes: 8, connectionsMaxCount: 4, timeoutMs: 60_000 };
+  DescriptorListener.listen({ ...options, path, onRecord() {} });
+}
+
+/** Reads what is there no more of a file that is mapped; returns whether that was noticed. */
+function mapAndCutShort(path: string): boolean {
+  const region = HostRegion.map(openSync(path, 'r+'), 8192, { writable: true });
+  truncateSync(path, 4096);
+  const byte = region.bytes()[5000];
+  region.bytes()[5000] = 1;
+  console.log(`read ${byte}`);
+  return region.isDamaged();
+}
+
 const programs: Record<string, (native: NativeAddon) => void> = {
   copy(native) {
     void copyOnce(native).then(() => console.log('copied'));
@@ -45,6 +63,37 @@ const programs: Record<string, (native: NativeAddon) => void> = {
     const { addr } = native.memoryAllocate(512 * MIB, 0);
     void native.memoryPrefault(addr, 512 * MIB, 3);
     parentPort?.postMessage('pre-faulting');
+  },
+
+  listen() {
+    listen(argument as string);
+    console.log('listening');
+  },
+
+  'listen-and-stay'() {
+    listen(argument as string);
+    setInterval(() => {}, 60_000);
+    parentPort?.postMessage('listening');
+  },
+
+  'bus-error'() {
+    process.on('SIGBUS', () => {
+      console.log('the handler before');
+      process.exit(0);
+    });
+    mapAndCutShort(argument as string);
+    process.kill(process.pid, 'SIGBUS');
+    setInterval(() => {}, 60_000);
+  },
+
+  'bus-error-by-default'() {
+    mapAndCutShort(argument as string);
+    process.kill(process.pid, 'SIGBUS');
+    setInterval(() => {}, 60_000);
+  },
+
+  'map-cut-short'() {
+    parentPort?.postMessage(mapAndCutShort(argument as string));
   },
 
   'leave-memory'(native) {

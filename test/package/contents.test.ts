@@ -48,7 +48,8 @@ test('package: the tarball has what a user needs, nothing else, in 2 MB', (t) =>
   t.true(size <= PACKED_MAX_BYTES, `${size} bytes packed`);
   const paths = files.map(({ path }) => path);
   const asked = ['package.json', 'README.md', 'LICENSE', 'CHANGELOG.md', 'SECURITY.md', 'build/wasm/meshcache.wasm'];
-  for (const path of [...asked, 'build/dist/cli.js', 'build/dist/dashboard.html']) t.true(paths.includes(path), path);
+  for (const path of [...asked, 'build/dist/cli.js', 'build/dist/dashboard.html', 'build/python/meshcache/_version.py'])
+    t.true(paths.includes(path), path);
   const allowed = [
     /^(package\.json|README\.md|LICENSE|CHANGELOG\.md|SECURITY\.md)$/,
     /^build\/dist\/[\w-]+\.(js|html)$/,

@@ -86,7 +86,7 @@ function newReads(t: { teardown(fn: () => void): void }, nodes: readonly Node[],
   t.teardown(() => region.free());
   const page: CallerPage = { ranges: [{ addr: region.addr, length: PAGE }], views: region.views(), length: PAGE };
   const read = async () => {
-    const results = await reads.read(['key'], [page], [0], () => {});
+    const results = await reads.read(['key'], [page], [0]);
     return results.map(({ nodeId, isRead }) => `${nodeId} ${isRead}`);
   };
   return { read, events };

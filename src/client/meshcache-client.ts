@@ -1,0 +1,135 @@
+import { type Environment, systemEnvironment } from '../base/environment.js';
+import { ArgumentError, MeshCacheError } from '../base/errors.js';
+import { FairTurns } from '../base/fair-turns.js';
+import { CLIENT_TIMEOUT_MS } from '../base/limits.js';
+import { shown } from '../base/shown.js';
+import type { PageHolders } from '../clients/client-namespace.js';
+import { encodeKeyRequest, RequestType } from '../clients/messages.js';
+import { defaultClientSocket, ownRuntimeFolder } from '../clients/socket-path.js';
+import type { KeyNamespace } from '../core/index.js';
+import { StoreNamespace } from '../store/store-namespace.js';
+import { wholeNamespace } from '../store/whole-namespace.js';
+import { Attachment } from './attachment.js';
+import { ClientPages } from './client-pages.js';
+
+/** How a program attaches to the node of its host. */
+export interface MeshCacheClientOptions {
+  /** Path of the node's client socket; default: `MESHCACHE_SOCKET` in the environment, else where the command `meshcache node` has it. */
+  readonly socket?: string;
+  /** Default: the namespace of the node's own configuration. What is left out of it counts as absent, ranks as 0 and sizes as 1. */
+  readonly namespace?: Partial<KeyNamespace>;
+  /** For logs and metrics of the node; default: `node-` and the process id. */
+  readonly name?: string;
+  /** Of a call, until it ends as a miss. */
+  readonly timeoutMs?: number;
+  /** `connect` rejects when there is no node; else everything is a miss until there is one. */
+  readonly required?: boolean;
+  /** `bytes`: pages go on the socket although the node could move them in this program's memory. Default `auto`. */
+  readonly mode?: 'auto' | 'bytes';
+}
+
+/** What a client has moved, and through which node. */
+export interface MeshCacheClientStats {
+  readonly isConnected: boolean;
+  /** Of the node; empty while there is none. */
+  readonly nodeId: string;
+  /** Bytes of pages that the node has moved in this program's memory, and that went on the socket. */
+  readonly directBytes: number;
+  readonly socketBytes: number;
+  /** What the node says of this client; null when it does not answer. */
+  readonly node: Readonly<Record<string, unknown>> | null;
+}
+
+const NAME = /^[A-Za-z0-9._\-:@/]{1,64}$/;
+
+/**
+ * A program that uses the cache through the node of its host, without being a node itself: the methods of {@link StoreNamespace}, by the
+ * node's client socket. Pages in memory of `HostRegion.allocate(length, { shared: true })` are moved by the node, where it can
+ * open it; all others go on the socket.
+ *
+ * When the node has gone everything is a miss, and `false`; the client attaches again by itself. A read into shared memory resolves
+ * only when the node touches that memory no more, also when that takes longer than the call's time: while the node is frozen.
+ */
+export class MeshCacheClient extends StoreNamespace {
+  readonly #attachment: Attachment;
+  readonly #pages: ClientPages;
+
+  private constructor(attachment: Attachment, pages: ClientPages, env: Environment) {
+    super({ namespacePages: pages, turns: new FairTurns(env.clock) });
+    this.#attachment = attachment;
+    this.#pages = pages;
+  }
+
+  /** Resolves when the first attempt to attach has ended. Throws `ArgumentError`, and with `required` `ERR_UNREACHABLE` when there is no node. */
+  static async connect(
+    options: MeshCacheClientOptions = {},
+    environment: Partial<Environment> = {},
+  ): Promise<MeshCacheClient> {
+    const { namespace, required = false, mode = 'auto', timeoutMs = CLIENT_TIMEOUT_MS } = options;
+    const name = options.name ?? `node-${process.pid}`;
+    if (typeof name !== 'string' || !NAME.test(name)) {
+      throw new ArgumentError(`connect: name must be 1 to 64 of A-Z a-z 0-9 . _ - : @ /, got ${shown(name)}`);
+    }
+    if (!(timeoutMs > 0 && timeoutMs < 2 ** 31)) {
+      throw new ArgumentError(`connect: timeoutMs must be above 0 and below 2^31, got ${shown(timeoutMs)}`);
+    }
+    if (mode !== 'auto' && mode !== 'bytes') {
+      throw new ArgumentError(`connect: mode must be auto or bytes, got ${shown(mode)}`);
+    }
+    const path = options.socket ?? (process.env.MESHCACHE_SOCKET || defaultClientSocket(ownRuntimeFolder()));
+    if (typeof path !== 'string' || path === '') {
+      throw new ArgumentError(`connect: socket must be the path of a node's client socket, got ${shown(path)}`);
+    }
+    const env = systemEnvironment(environment);
+    const attachment = new Attachment({
+      path,
+      name,
+      namespace: namespace === undefined ? undefined : wholeNamespace(namespace),
+      usesRegions: mode === 'auto',
+      env,
+    });
+    await attachment.connect();
+    if (required && attachment.link === undefined) {
+      attachment.close();
+      throw new MeshCacheError('ERR_UNREACHABLE', `no node at ${path}: ${attachment.lastReason}`, { retryable: true });
+    }
+    return new MeshCacheClient(attachment, new ClientPages({ attachment, timeoutMs, env }), env);
+  }
+
+  get isConnected(): boolean {
+    return this.#attachment.link !== undefined;
+  }
+
+  /** Whether the node answers. */
+  async ping(): Promise<boolean> {
+    return (await this.#pages.ask(RequestType.ping)) !== null;
+  }
+
+  /** Who has each page of the main pool; null: nobody that is known, or the node does not answer. At most 256 keys. */
+  async stat(keys: readonly string[]): Promise<(PageHolders | null)[]> {
+    const answer = await this.#pages.ask(RequestType.stat, encodeKeyRequest('', keys, { hasFlags: false }));
+    return answer === null ? keys.map(() => null) : (JSON.parse(answer.toString()) as (PageHolders | null)[]);
+  }
+
+  async stats(): Promise<MeshCacheClientStats> {
+    const answer = await this.#pages.ask(RequestType.stats);
+    const { direct, bytes } = this.#pages.moved;
+    return {
+      isConnected: this.isConnected,
+      nodeId: this.#attachment.link?.hello.nodeId ?? '',
+      directBytes: direct,
+      socketBytes: bytes,
+      node: answer === null ? null : (JSON.parse(answer.toString()) as Record<string, unknown>),
+    };
+  }
+
+  /** Detaches. Calls under way end as misses. Idempotent. */
+  async close(): Promise<void> {
+    this.#attachment.close();
+  }
+
+  /** Detaches: `await using client = …`. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.close();
+  }
+}

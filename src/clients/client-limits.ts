@@ -1,0 +1,52 @@
+import {
+  CLIENT_BODY_MAX_BYTES,
+  CLIENT_BYTES_RUNNING_MAX_COUNT,
+  CLIENT_DEADLINE_MS,
+  CLIENT_HANDSHAKE_TIMEOUT_MS,
+  CLIENT_IN_FLIGHT_MAX_COUNT,
+  CLIENT_OUTPUT_MAX_BYTES,
+  CLIENT_RUNNING_MAX_COUNT,
+  CLIENT_SMALL_BODIES_MAX_BYTES,
+  CLIENT_STALL_TIMEOUT_MS,
+  CLIENTS_BODIES_MAX_BYTES,
+  CLIENTS_GREETING_MAX_COUNT,
+  CLIENTS_MAX_COUNT,
+  CLIENTS_OUTPUT_MAX_BYTES,
+} from '../base/limits.js';
+
+/** The limits of the client socket; `base/limits.ts` says what each means. */
+export interface ClientLimits {
+  readonly clientsMaxCount: number;
+  readonly greetingMaxCount: number;
+  readonly bodyMaxBytes: number;
+  readonly bodiesMaxBytes: number;
+  readonly smallBodiesMaxBytes: number;
+  readonly inFlightMaxCount: number;
+  readonly runningMaxCount: number;
+  readonly bytesRunningMaxCount: number;
+  readonly outputMaxBytes: number;
+  readonly allOutputMaxBytes: number;
+  readonly deadlineMs: number;
+  readonly handshakeTimeoutMs: number;
+  readonly stallTimeoutMs: number;
+}
+
+/** The limits of production, with what `overrides` (of a test) replaces. */
+export function clientLimits(overrides: Partial<ClientLimits> = {}): ClientLimits {
+  return {
+    clientsMaxCount: CLIENTS_MAX_COUNT,
+    greetingMaxCount: CLIENTS_GREETING_MAX_COUNT,
+    bodyMaxBytes: CLIENT_BODY_MAX_BYTES,
+    bodiesMaxBytes: CLIENTS_BODIES_MAX_BYTES,
+    smallBodiesMaxBytes: CLIENT_SMALL_BODIES_MAX_BYTES,
+    inFlightMaxCount: CLIENT_IN_FLIGHT_MAX_COUNT,
+    runningMaxCount: CLIENT_RUNNING_MAX_COUNT,
+    bytesRunningMaxCount: CLIENT_BYTES_RUNNING_MAX_COUNT,
+    outputMaxBytes: CLIENT_OUTPUT_MAX_BYTES,
+    allOutputMaxBytes: CLIENTS_OUTPUT_MAX_BYTES,
+    deadlineMs: CLIENT_DEADLINE_MS,
+    handshakeTimeoutMs: CLIENT_HANDSHAKE_TIMEOUT_MS,
+    stallTimeoutMs: CLIENT_STALL_TIMEOUT_MS,
+    ...overrides,
+  };
+}

@@ -1,0 +1,50 @@
+"""What callers pass, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+from . import protocol
+
+
+def checked_keys(keys: Sequence[str], what: str = "keys") -> Sequence[str]:
+    """Strings in a sequence. Raises TypeError and ValueError."""
+    if isinstance(keys, (str, bytes)):
+        raise TypeError(f"{what} must be a sequence of strings, got a single {type(keys).__name__}")
+    if not isinstance(keys, (list, tuple)):
+        keys = list(keys)
+    try:
+        protocol.encode_keys(keys)
+    except TypeError as error:
+        raise TypeError(f"{what} must be strings: {error}") from None
+    return keys
+
+
+def checked_text(text: str, what: str) -> str:
+    """A string that fits into a request."""
+    if not isinstance(text, str):
+        raise TypeError(f"{what} must be a string, got {text!r}")
+    protocol.text16(text)
+    return text
+
+
+def flat_view(data: object) -> memoryview:
+    """The bytes of a page, not copied."""
+    try:
+        view = memoryview(cast(Any, data))
+    except TypeError:
+        raise TypeError(f"a page must have the buffer protocol, {type(data).__name__} has not") from None
+    if not view.c_contiguous:
+        raise ValueError("a page must be contiguous, in C order")
+    # An empty view of several dimensions cannot be cast.
+    return view.cast("B") if view.nbytes > 0 else memoryview(b"")
+
+
+def checked_timeout(timeout: float) -> float:
+    """Seconds that a call may last, at most some days."""
+    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)):
+        raise TypeError(f"timeout must be a number of seconds or None, got {timeout!r}")
+    if not timeout >= 0:
+        raise ValueError(f"timeout must be a number of seconds, 0 or more; got {timeout!r}")
+    return min(timeout, 1e6)

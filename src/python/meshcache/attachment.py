@@ -1,0 +1,199 @@
+"""A connection that a node has said HELLO on: its limits, the regions it knows, and its staging memory."""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import os
+import socket
+from time import monotonic
+
+from . import protocol
+from .connection import Connection
+from .node_process import NodeProcess
+from .protocol import Hello, Violation
+from .region import Region
+from .settings import Settings
+from .staging import Staging
+
+
+class AttachError(Exception):
+    """Why a node cannot be attached to now."""
+
+
+class Attachment:
+    """Everything that ends with one connection."""
+
+    def __init__(self, settings: Settings, connection: Connection, hello: Hello, process: NodeProcess | None) -> None:
+        self.connection = connection
+        self.hello = hello
+        self.process = process
+        self._settings = settings
+        #: Whether a node that does not answer may be ended, which bounds how long calls in direct mode are blocked.
+        self.may_end_node = process is not None and settings.end_frozen_node and process.may_be_ended
+        #: Set when nothing of the node touches the memory of this connection's requests any more.
+        self.fenced = False
+        #: Regions that the node moves pages into and out of itself.
+        self.direct: frozenset[int] = frozenset()
+        self.staging: Staging | None = None
+
+    @classmethod
+    def open(
+        cls, settings: Settings, connection: Connection, process: NodeProcess | None, deadline: float
+    ) -> Attachment:
+        """Says HELLO. Raises AttachError."""
+        body = protocol.hello_body(settings.name, os.getpid(), settings.namespace)
+        call = connection.submit(protocol.HELLO, body, deadline)
+        if call is None or not connection.wait(call, deadline):
+            raise AttachError(connection.reason or "the node does not answer")
+        if call.status != protocol.DONE:
+            raise AttachError(f"the node refuses: {call.body.decode(errors='replace')} (status {call.status})")
+        try:
+            hello = protocol.decode_hello(call.body)
+        except Violation as violation:
+            raise AttachError(str(violation)) from None
+        connection.set_limits(hello.max_in_flight, hello.max_body_bytes)
+        if process is not None and not process.is_called(hello.process_id):
+            process = None
+        return cls(settings, connection, hello, process)
+
+    @property
+    def may_go_direct(self) -> bool:
+        """Whether a region with a descriptor can be moved directly here."""
+        if self.process is None or self._settings.mode not in ("auto", "direct"):
+            return False
+        # Without a way to end a frozen node a call could be blocked for ever: only for those who have asked for it.
+        if not self.may_end_node and self._settings.mode != "direct":
+            return False
+        return bool(self.hello.capabilities & (protocol.CAN_TAKE_DESCRIPTORS | protocol.CAN_OPEN_FILES))
+
+    @property
+    def may_stage(self) -> bool:
+        """Whether the node gives staging memory, and it is wanted."""
+        return self._settings.mode in ("auto", "staged") and bool(
+            self.hello.capabilities & protocol.CAN_GIVE_STAGING and self.hello.max_staging_bytes > 0
+        )
+
+    def mode_without_regions(self) -> str:
+        """How pages of a region that can be shared would move."""
+        if self.may_go_direct:
+            return "direct"
+        if self.may_stage:
+            return "staged"
+        return "bytes" if self._settings.mode in ("auto", "bytes") else "none"
+
+    def add_region(self, region: Region, deadline: float) -> str:
+        """Makes a region known, by the best way there is. Returns why that is not direct, or an empty string."""
+        reason = self._add_direct(region, deadline)
+        if not reason:
+            self.direct |= {region.region_id}
+            region.mode = "direct"
+            return ""
+        if self.ensure_staging(deadline):
+            region.mode = "staged"
+        elif self._add_file(region, deadline):
+            self.direct |= {region.region_id}
+            region.mode = "direct"
+            reason = ""
+        else:
+            region.mode = "bytes" if self._settings.mode in ("auto", "bytes") else "none"
+        return reason
+
+    def drop_region(self, region: Region) -> None:
+        """The node does not know this region any more."""
+        self.direct -= {region.region_id}
+
+    def remove_region(self, region: Region, deadline: float) -> None:
+        """Tells the node to let go of a region, and waits for it."""
+        if region.region_id not in self.direct:
+            return
+        self.drop_region(region)
+        call = self.connection.submit(protocol.UNREGION, protocol.number_body(region.region_id), deadline)
+        if call is not None and not self.connection.wait(call, deadline):
+            self.connection.abandon(call)
+
+    def ensure_staging(self, deadline: float) -> bool:
+        """Has staging memory, asked for when there is none yet."""
+        if self.staging is None and self.may_stage:
+            wanted = min(self._settings.staging_bytes, self.hello.max_staging_bytes)
+            record = protocol.staging_record(self.hello.attach_token, wanted)
+            status, length, descriptor = self._exchange(record, None, deadline)
+            if descriptor is None:
+                return False
+            try:
+                if status == protocol.DONE and 0 < length <= wanted and os.fstat(descriptor).st_size >= length:
+                    self.staging = Staging(descriptor, length)
+                    return True
+            except (OSError, ValueError):
+                return False
+            os.close(descriptor)
+        return self.staging is not None
+
+    def _add_direct(self, region: Region, deadline: float) -> str:
+        if region.backing is None:
+            return "the memory is not a shared mapping of a file"
+        if self._settings.mode in ("staged", "bytes"):
+            return f"mode is {self._settings.mode}"
+        if self.process is None:
+            return "the node's process is out of sight"
+        if not self.may_go_direct:
+            return "the node could not be ended if it froze"
+        if not self.hello.capabilities & protocol.CAN_TAKE_DESCRIPTORS:
+            if self._settings.mode == "direct" and self._add_file(region, deadline):
+                return ""
+            return "the node does not take descriptors"
+        record = protocol.region_record(self.hello.attach_token, region.region_id, region.writable, region.file_length)
+        status, _, descriptor = self._exchange(record, region.backing.descriptor, deadline)
+        if descriptor is not None:
+            os.close(descriptor)
+        return "" if status == protocol.DONE else f"the node has refused the region (status {status})"
+
+    def _add_file(self, region: Region, deadline: float) -> bool:
+        if region.backing is None or self.process is None or not self.may_go_direct:
+            return False
+        if not self.hello.capabilities & protocol.CAN_OPEN_FILES or not self.process.shares_numbers:
+            return False
+        body = protocol.file_body(
+            region.region_id, region.writable, region.file_length, os.getpid(), region.backing.descriptor
+        )
+        call = self.connection.submit(protocol.FILE, body, deadline)
+        return call is not None and self.connection.wait(call, deadline) and call.status == protocol.DONE
+
+    def _exchange(self, record: bytes, descriptor: int | None, deadline: float) -> tuple[int, int, int | None]:
+        """One record at the socket of descriptors: status (-1: none), length, and the descriptor that came with it."""
+        received: list[int] = []
+        answer = b""
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+                sock.settimeout(max(0.001, deadline - monotonic()))
+                sock.connect(f"{self._settings.socket}.fds")
+                socket.send_fds(sock, [record], [] if descriptor is None else [descriptor])
+                while len(answer) < protocol.RECORD_ANSWER.size:
+                    sock.settimeout(max(0.001, deadline - monotonic()))
+                    data, descriptors = _receive(sock, protocol.RECORD_ANSWER.size - len(answer))
+                    received += descriptors
+                    if not data:
+                        break
+                    answer += data
+        except OSError:
+            pass
+        kept = received.pop(0) if received else None
+        for extra in received:
+            with contextlib.suppress(OSError):
+                os.close(extra)
+        if len(answer) < protocol.RECORD_ANSWER.size:
+            if kept is not None:
+                os.close(kept)
+            return -1, 0, None
+        status, _, length = protocol.RECORD_ANSWER.unpack(answer)
+        return status, length, kept
+
+
+def _receive(sock: socket.socket, size: int) -> tuple[bytes, list[int]]:
+    """As socket.recv_fds, with descriptors that are closed when another program is started."""
+    descriptors = array.array("i")
+    data, ancillary, _, _ = sock.recvmsg(size, socket.CMSG_SPACE(4 * descriptors.itemsize), socket.MSG_CMSG_CLOEXEC)
+    for level, kind, payload in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            descriptors.frombytes(payload[: len(payload) - len(payload) % descriptors.itemsize])
+    return data, list(descriptors)

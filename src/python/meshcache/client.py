@@ -1,0 +1,474 @@
+"""The client: what programs in Python use of a node."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+import os
+import stat as stat_module
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from time import monotonic
+from types import TracebackType
+from typing import Any, Final, cast
+
+from . import protocol
+from .arguments import checked_keys, checked_text, checked_timeout, flat_view
+from .attachment import Attachment
+from .counters import Counters
+from .errors import ClosedError, NotAvailable, RegionError
+from .link import Link
+from .memory import Backing, Memory, find_backing, is_writable, mapping_of
+from .namespace import Namespace
+from .pages import Pages, Piece, check_apart, pages_by_pieces
+from .region import Region
+from .requests import Requests
+from .settings import DEFAULT_STAGING_BYTES, Mode, Settings, default_socket
+from .transfer import Transfer
+
+#: The node's own statistics are waited for no longer than this.
+_STATS_SECONDS: Final = 1.0
+_client_ids = itertools.count(1)
+_counters_of: weakref.WeakSet[Counters] = weakref.WeakSet()
+
+
+class Client:
+    """Reads and writes pages of a node on this host. Threads may share it.
+
+    What is not there, or cannot be had in time, is a miss: False, None, 0. Only mistakes of the caller raise: TypeError,
+    ValueError and subclasses of `meshcache.Error`. A node that is not there, freezes or restarts is no such mistake.
+    """
+
+    def __init__(
+        self,
+        socket: str | os.PathLike[str] | None = None,
+        *,
+        namespace: Namespace | None = None,
+        name: str | None = None,
+        mode: Mode = "auto",
+        timeout: float = 5.0,
+        connect_timeout: float = 1.0,
+        required: bool = False,
+        end_frozen_node: bool = True,
+        fence_timeout: float = 1.0,
+        staging_bytes: int = DEFAULT_STAGING_BYTES,
+        logger: logging.Logger | None = None,
+    ) -> None:
+        """Attaches to the node at `socket` ($MESHCACHE_SOCKET, else the default of `meshcache node`), now or when there is one.
+
+        namespace        whose pages these are; None: the namespace in the node's own configuration
+        name             for the node's logs and metrics
+        mode             how pages of regions move. "direct": the node itself reads and writes the memory. "staged": through
+                         memory of the node. "bytes": on the socket. "auto": the first of these that is possible and safe
+        timeout          seconds that a call lasts at most, unless it says otherwise
+        required         raise NotAvailable when there is no node now
+        end_frozen_node  in direct mode, end the process of a node that has not let go of memory `fence_timeout` seconds after
+                         the deadline. Without this, "auto" does not go direct, and mode "direct" blocks until the node ends
+        """
+        self._closed = True
+        self._settings = Settings(
+            socket=default_socket() if socket is None else os.fspath(socket),
+            namespace=namespace,
+            name="python" if name is None else name,
+            mode=mode,
+            timeout=timeout,
+            connect_timeout=connect_timeout,
+            end_frozen_node=end_frozen_node,
+            fence_timeout=fence_timeout,
+            staging_bytes=staging_bytes,
+            logger=logging.getLogger("meshcache") if logger is None else logger,
+        )
+        self._id = next(_client_ids)
+        self._region_ids = itertools.count(1)
+        self._counters = Counters()
+        _counters_of.add(self._counters)
+        self._link = Link(self._settings, self._counters)
+        self._requests = Requests(self._settings, self._counters)
+        self._transfer = Transfer(self._link, self._requests, self._counters)
+        self._closed = False
+        self._link.start()
+        if required and not self.is_connected:
+            self.close()
+            raise NotAvailable(f"no node answers at {self._settings.socket}; start one with: meshcache node")
+
+    # Regions
+
+    def register(
+        self, memory: object, *, writable: bool | None = None, name: str = "", length: int | None = None
+    ) -> Region:
+        """Makes memory known, without a copy: any object with the buffer protocol, or a descriptor with a `length`.
+
+        `writable`: whether GET may write into it (default: if it can be written). The object stays in use until `unregister`.
+        """
+        self._check_open()
+        if isinstance(memory, int):
+            if length is None:
+                raise TypeError("a descriptor is registered with its length: register(fd, length=...)")
+            return self.register_fd(
+                memory, length, writable=is_writable(memory) if writable is None else writable, name=name
+            )
+        held = Memory(memory)
+        if length is not None and length != held.length:
+            raise ValueError(f"length is for descriptors; the memory has {held.length} bytes, not {length}")
+        if held.length < 1:
+            raise ValueError("a region has at least 1 byte")
+        if writable and held.readonly:
+            raise ValueError("the memory is read-only: register it with writable=False, for SET alone")
+        may_write = not held.readonly if writable is None else writable
+        backing = find_backing(held)
+        if backing is not None and may_write and not backing.writable:
+            os.close(backing.descriptor)
+            backing = None
+        return self._add_region(name, held.length, may_write, held, backing)
+
+    def register_fd(
+        self, fd: int, length: int, *, memory: object = None, writable: bool = True, name: str = ""
+    ) -> Region:
+        """Makes the first `length` bytes of a file or memfd known. `memory`: where the caller has mapped it, if it has.
+
+        The descriptor is copied: the caller may close it.
+        """
+        self._check_open()
+        try:
+            state = os.fstat(fd)
+        except OSError as error:
+            raise ValueError(f"{fd} is no open descriptor: {error}") from None
+        if not stat_module.S_ISREG(state.st_mode):
+            raise ValueError(f"descriptor {fd} is not that of a regular file or memfd")
+        if not 0 < length <= state.st_size:
+            raise ValueError(f"length must be 1 to {state.st_size}, the size of the file; got {length}")
+        if writable and not is_writable(fd):
+            raise ValueError(f"descriptor {fd} is not open for writing: register it with writable=False, for SET alone")
+        held: Memory | None = None
+        if memory is not None:
+            held = Memory(memory)
+            if held.length < length:
+                raise ValueError(f"the memory has {held.length} bytes, fewer than {length}")
+            mapping = mapping_of(held.address, length)
+            if mapping is None or mapping.inode != state.st_ino or mapping.offset != 0:
+                raise ValueError(f"the memory is not a shared mapping of the start of descriptor {fd}")
+        backing = Backing(os.dup(fd), 0, is_writable(fd))
+        return self._add_region(name, length, writable, held, backing)
+
+    def unregister(self, region: Region) -> None:
+        """Lets go of a region. Returns when the node has, or its time is over; no call may be using the region."""
+        if not isinstance(region, Region):
+            raise TypeError(f"a Region is needed, got {region!r}")
+        if region.client_id != self._id:
+            raise RegionError(f"{region!r} is not registered with this client")
+        self._link.remove_region(region, self._deadline(None))
+        region.release()
+
+    # Pages in regions
+
+    def get_into(
+        self, keys: Sequence[str], pages: Sequence[Sequence[Piece]], *, pool: str = "kv", timeout: float | None = None
+    ) -> list[bool]:
+        """Reads pages into regions. A page is its pieces, one after the other; True: the memory has exactly the page.
+
+        Of a page with False the memory is undefined. All memory is the caller's again when this returns.
+        """
+
+        def get(attachment: Attachment, keys: Sequence[str], pages: Pages, deadline: float) -> list[bool]:
+            return self._transfer.read(attachment, keys, pages, pool, deadline)
+
+        return self._move(keys, pages, pool, timeout, True, get)
+
+    def set_from(
+        self,
+        keys: Sequence[str],
+        pages: Sequence[Sequence[Piece]],
+        *,
+        pool: str = "kv",
+        named: bool = False,
+        timeout: float | None = None,
+    ) -> list[bool]:
+        """Writes pages from regions. `named`: a key may be set anew, and the newest wins; else it is computed from the content."""
+
+        def set_(attachment: Attachment, keys: Sequence[str], pages: Pages, deadline: float) -> list[bool]:
+            return self._transfer.write(attachment, keys, pages, pool, named, deadline)
+
+        return self._move(keys, pages, pool, timeout, False, set_)
+
+    # Pages as bytes
+
+    def get(self, key: str, *, pool: str = "kv", timeout: float | None = None) -> bytes | None:
+        """The page of a key, or None."""
+        return self.get_many([key], pool=pool, timeout=timeout)[0]
+
+    def get_many(self, keys: Sequence[str], *, pool: str = "kv", timeout: float | None = None) -> list[bytes | None]:
+        """The page of each key, or None."""
+        deadline = self._deadline(timeout)
+        keys = checked_keys(keys)
+        checked_text(pool, "pool")
+        pages: list[bytes | None] = [None] * len(keys)
+        attachment = self._attachment()
+        if attachment is None or not keys:
+            return pages
+        size = 0
+
+        def visit(index: int, page: memoryview) -> None:
+            nonlocal size
+            pages[index] = bytes(page)
+            size += len(page)
+
+        self._requests.get_bytes(attachment, keys, pool, deadline, visit)
+        misses = pages.count(None)
+        self._counters.add_all({"hits": len(keys) - misses, "misses": misses, "bytes_read_bytes": size})
+        return pages
+
+    def set(
+        self, key: str, data: object, *, named: bool = True, pool: str = "kv", timeout: float | None = None
+    ) -> bool:
+        """Sets a page: any object with the buffer protocol. `named` as in set_from, but True unless said otherwise."""
+        return self.set_many([key], [data], named=named, pool=pool, timeout=timeout)[0]
+
+    def set_many(
+        self,
+        items: Mapping[str, object] | Sequence[str],
+        datas: Sequence[object] | None = None,
+        *,
+        named: bool = True,
+        pool: str = "kv",
+        timeout: float | None = None,
+    ) -> list[bool]:
+        """Sets pages: a mapping of keys to pages, or keys and pages."""
+        deadline = self._deadline(timeout)
+        if isinstance(items, Mapping):
+            if datas is not None:
+                raise TypeError("set_many takes a mapping, or keys and pages; not both")
+            datas = list(items.values())
+            items = list(items)
+        keys = checked_keys(items)
+        checked_text(pool, "pool")
+        if datas is None or len(datas) != len(keys):
+            raise ValueError(f"{len(keys)} keys need as many pages, got {0 if datas is None else len(datas)}")
+        views = [flat_view(data) for data in datas]
+        attachment = self._attachment()
+        if attachment is None or not keys:
+            return [False] * len(keys)
+        sizes = [view.nbytes for view in views]
+        results = self._requests.set_bytes(attachment, keys, sizes, views.__getitem__, pool, named, deadline)
+        good = results.count(True)
+        size = sum(size for size, result in zip(sizes, results) if result)
+        self._counters.add_all({"sets": good, "sets_failed": len(keys) - good, "bytes_written_bytes": size})
+        return results
+
+    # Keys
+
+    def exists(self, key: str, *, pool: str = "kv", timeout: float | None = None) -> bool:
+        """Whether a page can be read now."""
+        return self.exists_many([key], pool=pool, timeout=timeout)[0]
+
+    def exists_many(
+        self, keys: Sequence[str], *, suffixes: Sequence[str] = (), pool: str = "kv", timeout: float | None = None
+    ) -> list[bool]:
+        """Which keys are there. With suffixes a key is there when key + suffix is, for each of them."""
+        return self._exists(keys, suffixes, pool, timeout, True)[1]
+
+    def exists_prefix(
+        self, keys: Sequence[str], *, suffixes: Sequence[str] = (), pool: str = "kv", timeout: float | None = None
+    ) -> int:
+        """How many keys are there from the first on, without a gap."""
+        return self._exists(keys, suffixes, pool, timeout, False)[0]
+
+    def delete(self, key: str, *, pool: str = "kv", timeout: float | None = None) -> bool:
+        """Removes a page from all nodes; True: none can read it any more."""
+        return self.delete_many([key], pool=pool, timeout=timeout)[0]
+
+    def delete_many(self, keys: Sequence[str], *, pool: str = "kv", timeout: float | None = None) -> list[bool]:
+        """Removes pages from all nodes."""
+        deadline = self._deadline(timeout)
+        keys = checked_keys(keys)
+        head = protocol.text16(checked_text(pool, "pool"))
+        attachment = self._attachment()
+        if attachment is None or not keys:
+            return [False] * len(keys)
+        return self._requests.per_key(attachment, protocol.DELETE, head, keys, deadline)
+
+    def clear(self, pools: Sequence[str] = (), *, timeout: float | None = None) -> bool:
+        """Drops what this node has of the namespace: in the pools that are in use, and in these."""
+        body = protocol.clear_body([checked_text(pool, "pool") for pool in checked_keys(pools)])
+        return self._ask(protocol.CLEAR, body, timeout) is not None
+
+    # The node
+
+    def ping(self, *, timeout: float | None = None) -> bool:
+        """Whether the node answers."""
+        attachment = self._attachment()
+        return attachment is not None and self._ask(protocol.PING, b"", timeout) == attachment.hello.boot_token
+
+    def stat(
+        self, keys: Sequence[str], *, pool: str = "kv", timeout: float | None = None
+    ) -> list[dict[str, Any] | None]:
+        """Length and holders of each page, or None."""
+        deadline = self._deadline(timeout)
+        keys = checked_keys(keys)
+        head = protocol.text16(checked_text(pool, "pool"))
+        results: list[dict[str, Any] | None] = [None] * len(keys)
+        attachment = self._attachment()
+        if attachment is None:
+            return results
+        sent = self._requests.send(
+            attachment, protocol.STAT, head, keys, lambda low, high: b"", deadline, max_keys=protocol.MAX_STAT_KEYS
+        )
+        for low, high, call in sent:
+            if self._requests.wait(attachment, call, deadline):
+                found = _json(call.body)
+                if isinstance(found, list) and len(found) == high - low:
+                    results[low:high] = [entry if isinstance(entry, dict) else None for entry in found]
+        return results
+
+    def stats(self) -> dict[str, Any]:
+        """What this client has counted, how pages move, and, as "node", what the node has counted for it (None without one)."""
+        body = self._ask(protocol.STATS, b"", min(_STATS_SECONDS, self._settings.timeout))
+        node = None if body is None else _json(body)
+        regions = [
+            {"name": region.name, "length": region.length, "mode": region.mode}
+            for region in list(self._link.regions.values())
+        ]
+        return {
+            "connected": self.is_connected,
+            "mode": self.mode,
+            "node_id": self.node_id,
+            "regions": regions,
+            **self._counters.read(),
+            "node": node if isinstance(node, dict) else None,
+        }
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a node now."""
+        return not self._closed and self._link.current() is not None
+
+    @property
+    def mode(self) -> str:
+        """How pages of the largest region move now: "direct", "staged", "bytes", or "none" without a node."""
+        return "none" if self._closed else self._link.mode
+
+    @property
+    def node_id(self) -> str | None:
+        """Name of the node, or None without one."""
+        attachment = None if self._closed else self._link.current()
+        return None if attachment is None else attachment.hello.node_id
+
+    def close(self) -> None:
+        """Ends the connection and lets go of all regions. Calls of other threads end, with misses."""
+        if self._closed:
+            return
+        self._closed = True
+        self._link.stop()
+        self._release_regions()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._link.stop(wait=False)
+            self._release_regions()
+
+    def _release_regions(self) -> None:
+        for region in list(self._link.regions.values()):
+            region.release()
+        self._link.regions.clear()
+
+    def _move(
+        self,
+        keys: Sequence[str],
+        pages: Sequence[Sequence[Piece]],
+        pool: str,
+        timeout: float | None,
+        writing: bool,
+        move: Callable[[Attachment, Sequence[str], Pages, float], list[bool]],
+    ) -> list[bool]:
+        deadline = self._deadline(timeout)
+        keys = checked_keys(keys)
+        checked_text(pool, "pool")
+        if len(pages) != len(keys):
+            raise ValueError(f"{len(keys)} keys need as many pages, got {len(pages)}")
+        groups = pages_by_pieces(pages)
+        if len(groups) > 1 and writing:
+            check_apart(self._id, pages)
+        plans = [
+            (indices, Pages(self._id, [pages[index] for index in indices], pieces, writing=writing))
+            for pieces, indices in groups.items()
+        ]
+        results = [False] * len(keys)
+        attachment = self._attachment()
+        if attachment is None:
+            return results
+        if len(plans) == 1:
+            return move(attachment, keys, plans[0][1], deadline)
+        for indices, plan in plans:
+            for index, result in zip(indices, move(attachment, [keys[index] for index in indices], plan, deadline)):
+                results[index] = result
+        return results
+
+    def _exists(
+        self, keys: Sequence[str], suffixes: Sequence[str], pool: str, timeout: float | None, per_key: bool
+    ) -> tuple[int, list[bool]]:
+        deadline = self._deadline(timeout)
+        keys = checked_keys(keys)
+        suffixes = checked_keys(suffixes, "suffixes")
+        checked_text(pool, "pool")
+        if len(suffixes) > protocol.MAX_SUFFIXES:
+            raise ValueError(f"{len(suffixes)} suffixes are too many: at most {protocol.MAX_SUFFIXES} are allowed")
+        attachment = self._attachment()
+        if attachment is None or not keys:
+            return 0, [False] * len(keys)
+        return self._requests.exists(attachment, keys, pool, suffixes, per_key, deadline)
+
+    def _ask(self, type_: int, body: bytes, timeout: float | None) -> bytes | None:
+        """One request that is not about keys; its answer when it is done."""
+        deadline = self._deadline(timeout)
+        attachment = self._attachment()
+        if attachment is None:
+            return None
+        call = attachment.connection.submit(type_, body, deadline)
+        if call is None or not self._requests.wait(attachment, call, deadline):
+            return None
+        return call.body
+
+    def _add_region(
+        self, name: str, length: int, writable: bool, memory: Memory | None, backing: Backing | None
+    ) -> Region:
+        region = Region(self._id, next(self._region_ids), name, length, writable, memory, backing)
+        self._link.add_region(region, monotonic() + self._settings.connect_timeout)
+        return region
+
+    def _attachment(self) -> Attachment | None:
+        if self._closed:
+            raise ClosedError("the client is closed; make another one")
+        return self._link.current()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError("the client is closed; make another one")
+
+    def _deadline(self, timeout: float | None) -> float:
+        if timeout is None:
+            return monotonic() + self._settings.timeout
+        return monotonic() + checked_timeout(timeout)
+
+
+def _json(body: bytes) -> object:
+    try:
+        return cast(object, json.loads(body))
+    except (ValueError, RecursionError):
+        return None
+
+
+def _after_fork() -> None:
+    for counters in list(_counters_of):
+        counters.after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,409 @@
+"""One connection to a node: requests of many threads, answers in any order."""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import threading
+from collections import deque
+from collections.abc import Callable
+from time import monotonic
+from typing import Final
+
+from . import protocol
+from .protocol import Violation
+from .receiver import Receiver
+
+PENDING: Final = 0
+ANSWERED: Final = 1
+LOST: Final = 2
+
+#: How long one wait for the socket lasts at most, so that a thread sees that another one has given the connection up.
+_SLICE_SECONDS: Final = 0.1
+#: A node that has said nothing for this long, with a request overdue, is taken to be frozen.
+_SILENCE_SECONDS: Final = 1.0
+
+
+class Call:
+    """A request under way. Only the thread that made it waits for it."""
+
+    __slots__ = ("abandoned", "body", "on_end", "request_id", "sent_at", "state", "status", "type", "waiting", "wake")
+
+    def __init__(self, type_: int) -> None:
+        self.type = type_
+        #: Called when an abandoned call is answered, or lost.
+        self.on_end: Callable[[], None] | None = None
+        self.state = PENDING
+        self.status = 0
+        self.body = b""
+        self.request_id = 0
+        self.sent_at = 0.0
+        self.waiting = False
+        self.abandoned = False
+        self.wake = threading.Lock()
+        self.wake.acquire()
+
+    def signal(self) -> None:
+        """Lets the thread that waits for this look again; more than once is once."""
+        with contextlib.suppress(RuntimeError):
+            self.wake.release()
+
+    def finish(self) -> None:
+        """After its state was set: `on_end` runs, or the waiting thread goes on."""
+        if self.on_end is not None:
+            self.on_end()
+        self.signal()
+
+
+class Connection:
+    """Requests and answers over a connected socket, which it owns.
+
+    There is no thread that only reads: of the threads that wait, one has the read role, and hands the others their answers.
+    When it has its own answer, it wakes another one, which takes the role over.
+    """
+
+    def __init__(self, sock: socket.socket, notify: Callable[[], None]) -> None:
+        sock.setblocking(False)
+        self._sock = sock
+        #: Called when the thread in the background should look: the connection is lost, or a call was abandoned.
+        self._notify = notify
+        self._lock = threading.Lock()
+        self._send_lock = threading.Lock()
+        self._read_role = threading.Lock()
+        self._receiver = Receiver(self._deliver)
+        self._read_poll = select.poll()
+        self._read_poll.register(sock, select.POLLIN)
+        self._write_poll = select.poll()
+        self._write_poll.register(sock, select.POLLOUT)
+        self._pending: dict[int, Call] = {}
+        self._room: deque[Call] = deque()
+        self._next_id = 1
+        self._max_in_flight = 1
+        self._abandoned = 0
+        self._heard_at = monotonic()
+        self.closed = False
+        self.reason = ""
+        #: The node has ended the connection, or the kernel for it.
+        self.ended_by_node = False
+        #: The node is taken to be frozen: requests are refused until it says something.
+        self.silent = False
+        self._is_draining = False
+
+    def fileno(self) -> int:
+        """Descriptor of the socket."""
+        return self._sock.fileno()
+
+    @property
+    def abandoned(self) -> int:
+        """Requests whose answers nobody waits for any more."""
+        return self._abandoned
+
+    def set_limits(self, max_in_flight: int, max_body_bytes: int) -> None:
+        """What the node has said in its answer to HELLO."""
+        self._max_in_flight = max_in_flight
+        self._receiver.max_body_bytes = max_body_bytes
+
+    def submit(self, type_: int, body: bytes, deadline: float, under_way: list[Call] | None = None) -> Call | None:
+        """Sends a request. None: nothing that a node could act on was sent.
+
+        `under_way` has the call from before the first byte is sent, whatever interrupts this.
+        """
+        call = Call(type_)
+        while not self._admit(call):
+            if not self._wait_for_room(deadline):
+                return None
+        if under_way is not None:
+            under_way.append(call)
+        left = deadline - monotonic()
+        # The node ends a request a little earlier than the caller does, so that its answer is here in time.
+        left_ms = int(min(left * 1000, 0xFFFFFFFF))
+        deadline_ms = max(1, min(left_ms - 1, left_ms * 9 // 10))
+        call.sent_at = monotonic()
+        if left > 0 and self._send(protocol.frame(type_, call.request_id, deadline_ms, body), deadline):
+            return call
+        self._forget(call)
+        if under_way is not None:
+            under_way.remove(call)
+        return None
+
+    def wait(self, call: Call, deadline: float) -> bool:
+        """Waits for a call; True when it is answered. False: its time is over, or the connection is (its state is LOST)."""
+        call.waiting = True
+        try:
+            while call.state == PENDING:
+                left = deadline - monotonic()
+                if self._read_role.acquire(blocking=False):
+                    try:
+                        self._read_until(call, deadline)
+                    finally:
+                        self._read_role.release()
+                    if call.state == PENDING:
+                        break
+                elif left <= 0:
+                    break
+                else:
+                    call.wake.acquire(timeout=min(left, threading.TIMEOUT_MAX))
+        finally:
+            call.waiting = False
+            self._promote()
+        if call.state == PENDING:
+            self._note_silence()
+        return call.state == ANSWERED
+
+    def cancel(self, call: Call, deadline: float) -> None:
+        """Tells the node to end a request as soon as it can."""
+        with self._lock:
+            request_id = self._take_id()
+        self._send(protocol.frame(protocol.CANCEL, request_id, 0, protocol.number_body(call.request_id)), deadline)
+
+    def abandon(self, call: Call, on_end: Callable[[], None] | None = None) -> None:
+        """Nobody waits for this call any more; whoever reads next takes its answer. Then, or now, `on_end` is called."""
+        with self._lock:
+            is_pending = call.state == PENDING and not call.abandoned
+            if is_pending:
+                call.abandoned = True
+                call.on_end = on_end
+                self._abandoned += 1
+        if is_pending:
+            self._notify()
+        elif on_end is not None:
+            on_end()
+
+    def serve(self, seconds: float) -> None:
+        """Takes answers that nobody waits for, when no other thread reads."""
+        if not self._read_role.acquire(blocking=False):
+            return
+        try:
+            self._read_until(None, monotonic() + seconds)
+        finally:
+            self._read_role.release()
+            self._promote()
+
+    def read_to_end(self) -> None:
+        """The node has closed: takes what it has said before that, and fails."""
+        if not self._read_role.acquire(timeout=_SLICE_SECONDS):
+            return
+        try:
+            self._read_until(None, monotonic() + _SLICE_SECONDS, to_end=True)
+        finally:
+            self._read_role.release()
+            self._promote()
+
+    def drain(self, deadline: float) -> None:
+        """Takes no more requests, and waits until those under way have been cancelled."""
+        with self._lock:
+            self._is_draining = True
+            calls = list(self._pending.values())
+        for call in calls:
+            self.cancel(call, deadline)
+        fence = self.submit(protocol.FENCE, protocol.number_body(0), deadline) if calls else None
+        if fence is not None:
+            self.wait(fence, deadline)
+
+    def fail(self, reason: str, *, ended_by_node: bool = False) -> None:
+        """Ends the connection. All calls are lost: of what the node does with them nothing is known."""
+        with self._lock:
+            self.ended_by_node |= ended_by_node
+            if self.closed:
+                return
+            self.closed = True
+            self.reason = reason
+            lost = [*self._pending.values(), *self._room]
+            self._pending.clear()
+            self._room.clear()
+            self._abandoned = 0
+            for call in lost:
+                call.state = LOST
+        for call in lost:
+            call.finish()
+        # The node sees the end, ends what is under way, and closes: see finish().
+        with contextlib.suppress(OSError):
+            self._sock.shutdown(socket.SHUT_WR)
+        self._notify()
+
+    def finish(self, deadline: float) -> None:
+        """After fail(): waits until the node has closed its side too, then lets go of the socket."""
+        with self._read_role, self._send_lock:
+            while not self.ended_by_node:
+                left = deadline - monotonic()
+                if left <= 0:
+                    break
+                self._read_poll.poll(left * 1000)
+                try:
+                    while len(self._sock.recv(1 << 16)) > 0:
+                        pass
+                    self.ended_by_node = True
+                except BlockingIOError:
+                    continue
+                except OSError:
+                    self.ended_by_node = True
+            self._sock.close()
+
+    def close_after_fork(self) -> None:
+        """In a child process: lets go of its copy, and leaves the connection to the parent."""
+        self.closed = True
+        self._sock.close()
+
+    def _admit(self, call: Call) -> bool:
+        with self._lock:
+            if self.closed or self.silent or len(self._pending) >= self._max_in_flight:
+                return False
+            if self._is_draining and call.type != protocol.FENCE:
+                return False
+            call.request_id = self._take_id()
+            self._pending[call.request_id] = call
+            return True
+
+    def _wait_for_room(self, deadline: float) -> bool:
+        """False: the deadline is over, or the connection is, or the node is silent."""
+        ticket = Call(0)
+        with self._lock:
+            if self.closed or self.silent or self._is_draining:
+                return False
+            if len(self._pending) < self._max_in_flight:
+                return True
+            self._room.append(ticket)
+        if self.wait(ticket, deadline):
+            return True
+        with self._lock:
+            with contextlib.suppress(ValueError):
+                self._room.remove(ticket)
+                return False
+            # It was given room in this moment: somebody else can use that.
+            self._give_room()
+        return False
+
+    def _give_room(self) -> None:
+        """With the lock: one request less is in flight."""
+        if self._room:
+            ticket = self._room.popleft()
+            ticket.state = ANSWERED
+            ticket.signal()
+
+    def _take_id(self) -> int:
+        request_id = self._next_id
+        while request_id in self._pending:
+            request_id = request_id % 0xFFFFFFFF + 1
+        self._next_id = request_id % 0xFFFFFFFF + 1
+        return request_id
+
+    def _forget(self, call: Call) -> None:
+        with self._lock:
+            self._pending.pop(call.request_id, None)
+            self._give_room()
+
+    def _send(self, data: bytes, deadline: float) -> bool:
+        """Sends all of it or, without harm, nothing; the connection ends when there is no other way."""
+        left = deadline - monotonic()
+        if not self._send_lock.acquire(timeout=max(0.0, min(left, threading.TIMEOUT_MAX))):
+            return False
+        sent = 0
+        try:
+            if self.closed:
+                return False
+            view = memoryview(data)
+            while sent < len(data):
+                try:
+                    sent += self._sock.send(view[sent:] if sent else data)
+                except BlockingIOError:
+                    left = deadline - monotonic()
+                    if left <= 0:
+                        if sent > 0:
+                            self.fail("the node does not take requests")
+                        return False
+                    self._wait_to_send(min(left, _SLICE_SECONDS))
+                    if self.closed:
+                        return False
+            return True
+        except OSError as error:
+            self.fail(str(error), ended_by_node=True)
+            return False
+        except BaseException:
+            if 0 < sent < len(data):
+                self.fail("interrupted")
+            raise
+        finally:
+            self._send_lock.release()
+
+    def _wait_to_send(self, seconds: float) -> None:
+        """Waits for room in the socket. A node may take nothing before its answers are taken, so they are when nobody else does."""
+        if not self._read_role.acquire(blocking=False):
+            self._write_poll.poll(seconds * 1000)
+            return
+        try:
+            poll = select.poll()
+            poll.register(self._sock, select.POLLIN | select.POLLOUT)
+            poll.poll(seconds * 1000)
+            # What is there now, and no more.
+            self._read_until(None, 0.0, to_end=True)
+        finally:
+            self._read_role.release()
+            self._promote()
+
+    def _read_until(self, call: Call | None, deadline: float, to_end: bool = False) -> None:
+        """With the read role: hands out answers until the call has ended or its time is over."""
+        try:
+            while not self.closed and (to_end or (self._abandoned > 0 if call is None else call.state == PENDING)):
+                left = deadline - monotonic()
+                if not self._read_poll.poll(max(0.0, min(left, _SLICE_SECONDS)) * 1000):
+                    if left <= 0:
+                        return
+                    continue
+                try:
+                    goes_on = self._receiver.receive(self._sock)
+                except BlockingIOError:
+                    continue
+                self._heard_at = monotonic()
+                self.silent = False
+                if not goes_on:
+                    self.fail("the node has closed the connection", ended_by_node=True)
+                elif left <= 0:
+                    return
+        except OSError as error:
+            self.fail(str(error), ended_by_node=True)
+        except Violation as violation:
+            self.fail(f"the node does not keep to the protocol: {violation}")
+        except BaseException:
+            # Part of an answer may be lost with this.
+            self.fail("interrupted")
+            raise
+
+    def _deliver(self, type_: int, status: int, request_id: int, body: bytes) -> None:
+        if request_id == 0:
+            raise Violation(f"status {status}: {body[:200].decode(errors='replace')}")
+        with self._lock:
+            call = self._pending.get(request_id)
+            if call is None or call.type != type_:
+                raise Violation(f"an answer of type {type_} to request {request_id}, which is not under way")
+            del self._pending[request_id]
+            self._abandoned -= call.abandoned
+            call.status = status
+            call.body = body
+            call.state = ANSWERED
+            self._give_room()
+        call.finish()
+
+    def _promote(self) -> None:
+        """Wakes a thread that waits, when nobody reads."""
+        if not (self._pending or self._room) or self._read_role.locked():
+            return
+        with self._lock:
+            for call in self._pending.values():
+                if call.waiting:
+                    call.signal()
+                    return
+            for call in self._room:
+                if call.waiting:
+                    call.signal()
+                    return
+
+    def _note_silence(self) -> None:
+        with self._lock:
+            oldest = next(iter(self._pending.values()), None)
+            if oldest is None or self.silent:
+                return
+            since = max(oldest.sent_at, self._heard_at)
+            self.silent = oldest.sent_at > 0 and monotonic() - since > _SILENCE_SECONDS
+        if self.silent:
+            self._notify()

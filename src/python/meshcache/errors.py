@@ -1,0 +1,19 @@
+"""What the client raises: mistakes of its caller, and a node that is required and not there. A miss is a value."""
+
+from __future__ import annotations
+
+
+class Error(Exception):
+    """Everything of this package that is not a TypeError or a ValueError."""
+
+
+class NotAvailable(Error):
+    """No node answers, and the client was made with `required=True`."""
+
+
+class ClosedError(Error):
+    """The client was used after `close()`."""
+
+
+class RegionError(Error, ValueError):
+    """A piece lies outside of its region, overlaps another one, or its region cannot be used for this."""

@@ -1,0 +1,338 @@
+"""Keeps a client attached to its node, and proves that an old connection's requests have ended."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import select
+import socket
+import threading
+import weakref
+from time import monotonic
+from typing import Final
+
+from .attachment import Attachment, AttachError
+from .connection import ANSWERED, LOST, PENDING, Call, Connection
+from .counters import Counters
+from .node_process import NodeProcess
+from .region import Region
+from .settings import Settings
+
+_FIRST_DELAY_SECONDS: Final = 0.05
+_LAST_DELAY_SECONDS: Final = 2.0
+#: A connection that has lasted for this long was a good one: the next one is made without delay.
+_GOOD_SECONDS: Final = 2.0
+#: How often answers that nobody waits for are looked at, and a node that is silent.
+_TICK_SECONDS: Final = 0.05
+_IDLE_SECONDS: Final = 10.0
+#: A silent node's connection is given up after this.
+_SILENT_SECONDS: Final = 2.0
+#: How often proof is looked for that a lost connection's requests have ended.
+_PROOF_SECONDS: Final = 0.01
+_READ_HANG_UP: Final = getattr(select, "POLLRDHUP", select.POLLHUP)
+
+_links: weakref.WeakSet[Link] = weakref.WeakSet()
+
+
+class Link:
+    """Owns the connection and the thread that makes it. `attachment` is None while there is no node."""
+
+    _thread: threading.Thread | None
+    _wake_read: int
+    _wake_write: int
+
+    def __init__(self, settings: Settings, counters: Counters) -> None:
+        self._settings = settings
+        self._counters = counters
+        self._random = random.Random()
+        self.attachment: Attachment | None = None
+        self.regions: dict[int, Region] = {}
+        self._boot_token = b""
+        self._last_problem = ""
+        self._stopping = False
+        self._reset()
+        _links.add(self)
+
+    def start(self) -> None:
+        """Starts the thread unless it runs, and waits until it has tried to attach once."""
+        with self._start_lock:
+            if self._thread is None and not self._stopping:
+                self._thread = threading.Thread(target=self._run, name="meshcache", daemon=True)
+                self._thread.start()
+        self._tried.wait(2 * self._settings.connect_timeout)
+
+    def current(self) -> Attachment | None:
+        """What requests go to now."""
+        attachment = self.attachment
+        if attachment is None:
+            if self._thread is None:
+                self.start()
+                return self.attachment
+            return None
+        return None if attachment.connection.closed else attachment
+
+    def stop(self, wait: bool = True) -> None:
+        """Ends the thread and the connection."""
+        attachment = self.attachment
+        if attachment is not None:
+            if wait:
+                attachment.connection.drain(monotonic() + self._settings.fence_timeout)
+            attachment.connection.fail("the client was closed")
+        self._stopping = True
+        self._notify()
+        thread = self._thread
+        if wait and thread is not None and thread is not threading.current_thread():
+            thread.join(2 * self._settings.connect_timeout + self._settings.fence_timeout)
+
+    def add_region(self, region: Region, deadline: float) -> None:
+        """Makes a region known to the node, now or when there is one."""
+        self.current()
+        with self._attach_lock:
+            self.regions[region.region_id] = region
+            attachment = self.attachment
+            if attachment is not None:
+                self._add_region(attachment, region, deadline)
+
+    def remove_region(self, region: Region, deadline: float) -> None:
+        """The node lets go of a region, if there is one."""
+        with self._attach_lock:
+            self.regions.pop(region.region_id, None)
+            attachment = self.attachment
+        if attachment is not None:
+            attachment.remove_region(region, deadline)
+
+    def fence(self, attachment: Attachment, calls: list[Call], deadline: float) -> None:
+        """Returns when nothing of the node touches the memory of these calls any more, however long that takes.
+
+        A node is taken to be frozen when it has proved nothing `fence_timeout` after the calls' deadline.
+        """
+        connection, process = attachment.connection, attachment.process
+        until = max(monotonic(), deadline) + self._settings.fence_timeout
+        if any(call.state == PENDING for call in calls):
+            self._counters.add("fences")
+        for call in calls:
+            if call.state == PENDING:
+                connection.cancel(call, until)
+        has_acted = False
+        while not self._is_fenced(attachment, calls):
+            if not has_acted and monotonic() >= until:
+                has_acted = True
+                self._end_frozen_node(attachment)
+            pending = next((call for call in calls if call.state == PENDING), None)
+            if pending is not None:
+                connection.wait(pending, monotonic() + _TICK_SECONDS)
+            elif process is not None:
+                process.wait(_PROOF_SECONDS)
+            else:
+                threading.Event().wait(_PROOF_SECONDS)
+
+    def _is_fenced(self, attachment: Attachment, calls: list[Call]) -> bool:
+        if all(call.state == ANSWERED or (call.state == LOST and attachment.fenced) for call in calls):
+            return True
+        return attachment.process is not None and attachment.process.wait(0)
+
+    def _end_frozen_node(self, attachment: Attachment) -> None:
+        process, log = attachment.process, self._settings.logger
+        if process is not None and attachment.may_end_node and self._settings.end_frozen_node:
+            log.error(
+                "node %s (process %d) is frozen: ending it, so that it does not write late", *self._names(attachment)
+            )
+            self._counters.add("nodes_ended")
+            process.end()
+        else:
+            log.error("node %s (process %d) is frozen: calls are blocked until it ends", *self._names(attachment))
+
+    @staticmethod
+    def _names(attachment: Attachment) -> tuple[str, int]:
+        return attachment.hello.node_id, attachment.process.pid if attachment.process is not None else 0
+
+    def _run(self) -> None:
+        delay = 0.0
+        while not self._stopping:
+            began = monotonic()
+            try:
+                attachment = self._attach()
+            except Exception:
+                self._settings.logger.exception("attaching has failed")
+                attachment = None
+            self._tried.set()
+            if attachment is not None:
+                self._watch(attachment)
+                self._lose(attachment)
+                if monotonic() - began >= _GOOD_SECONDS or delay == 0.0:
+                    # At once, and slowly only when that does not last either.
+                    delay = _FIRST_DELAY_SECONDS / 2
+                    continue
+            delay = min(_LAST_DELAY_SECONDS, max(_FIRST_DELAY_SECONDS, delay * 2))
+            self._sleep(delay * self._random.uniform(0.5, 1.0))
+
+    def _attach(self) -> Attachment | None:
+        settings = self._settings
+        deadline = monotonic() + settings.connect_timeout
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            sock.settimeout(settings.connect_timeout)
+            sock.connect(settings.socket)
+        except OSError as error:
+            sock.close()
+            self._problem(str(error))
+            return None
+        process = NodeProcess.behind(sock)
+        connection = Connection(sock, self._notify)
+        try:
+            attachment = Attachment.open(settings, connection, process, deadline)
+        except AttachError as error:
+            connection.fail(str(error))
+            connection.finish(0)
+            self._problem(str(error))
+            return None
+        self._fence_earlier(attachment)
+        with self._attach_lock:
+            deadline = monotonic() + settings.connect_timeout
+            for region in list(self.regions.values()):
+                self._add_region(attachment, region, deadline)
+            if connection.closed or self._stopping:
+                attachment.connection.fail("closed while attaching")
+                connection.finish(0)
+                self._problem(connection.reason)
+                return None
+            self.attachment = attachment
+        self._report(attachment)
+        return attachment
+
+    def _add_region(self, attachment: Attachment, region: Region, deadline: float) -> None:
+        if not region.registered:
+            return
+        reason = attachment.add_region(region, deadline)
+        if reason and self._settings.mode in ("auto", "direct"):
+            self._settings.logger.info("region %s goes %s: %s", region.name or region.region_id, region.mode, reason)
+
+    def _fence_earlier(self, attachment: Attachment) -> None:
+        """The node answers HELLO after the requests of this client's earlier connections have ended, if it was told of their end."""
+        for earlier in list(self._unfenced):
+            if earlier.connection.ended_by_node and earlier.hello.boot_token == attachment.hello.boot_token:
+                earlier.fenced = True
+            if earlier.fenced or earlier.process is None or earlier.process.wait(0):
+                self._unfenced.remove(earlier)
+
+    def _report(self, attachment: Attachment) -> None:
+        log, hello = self._settings.logger, attachment.hello
+        restarted = self._boot_token not in (b"", hello.boot_token)
+        what = "attached again" if self._boot_token else "attached"
+        also = ", which was started anew" if restarted else ""
+        log.info("%s to node %s%s at %s, pages go %s", what, hello.node_id, also, self._settings.socket, self.mode)
+        if self._boot_token:
+            self._counters.add("reconnects")
+        self._boot_token = hello.boot_token
+        self._last_problem = ""
+
+    @property
+    def mode(self) -> str:
+        """How pages of the largest region move now; without regions, how they would."""
+        attachment = self.current()
+        if attachment is None:
+            return "none"
+        regions = list(self.regions.values())
+        if not regions:
+            return attachment.mode_without_regions()
+        return max(regions, key=lambda region: region.length).mode
+
+    def _problem(self, problem: str) -> None:
+        """Says once that there is no node."""
+        if problem != self._last_problem and not self._stopping:
+            self._settings.logger.warning("no node at %s: %s; everything is a miss", self._settings.socket, problem)
+        self._last_problem = problem
+
+    def _watch(self, attachment: Attachment) -> None:
+        """Until the connection is lost: notices its end, and takes answers that nobody waits for."""
+        connection = attachment.connection
+        poll = select.poll()
+        poll.register(connection.fileno(), _READ_HANG_UP)
+        poll.register(self._wake_read, select.POLLIN)
+        silent_since: float | None = None
+        while not connection.closed and not self._stopping:
+            is_busy = connection.abandoned > 0 or connection.silent
+            events = dict(poll.poll((_TICK_SECONDS if is_busy else _IDLE_SECONDS) * 1000))
+            self._drain_wake()
+            if connection.closed:
+                return
+            if connection.fileno() in events:
+                connection.read_to_end()
+            elif connection.abandoned > 0:
+                connection.serve(_TICK_SECONDS)
+            if not connection.silent:
+                silent_since = None
+            elif silent_since is None:
+                silent_since = monotonic()
+            elif monotonic() - silent_since > _SILENT_SECONDS:
+                connection.fail("the node is silent")
+
+    def _lose(self, attachment: Attachment) -> None:
+        connection = attachment.connection
+        self.attachment = None
+        self._unfenced.append(attachment)
+        for region in list(self.regions.values()):
+            region.mode = "none"
+        if attachment.staging is not None:
+            attachment.staging.close()
+        connection.fail("closed")
+        connection.finish(monotonic() + self._settings.fence_timeout)
+        if not self._stopping:
+            self._counters.add("connections_lost")
+            log = self._settings.logger
+            log.warning("lost node %s: %s; everything is a miss", attachment.hello.node_id, connection.reason)
+
+    def _notify(self) -> None:
+        with contextlib.suppress(OSError):
+            os.write(self._wake_write, b"\0")
+
+    def _sleep(self, seconds: float) -> None:
+        poll = select.poll()
+        poll.register(self._wake_read, select.POLLIN)
+        until = monotonic() + seconds
+        while not self._stopping and monotonic() < until:
+            poll.poll((until - monotonic()) * 1000 + 1)
+            self._drain_wake()
+
+    def _drain_wake(self) -> None:
+        with contextlib.suppress(OSError):
+            os.read(self._wake_read, 4096)
+
+    def _reset(self) -> None:
+        """A fresh start: no thread, no connection, and locks that nobody holds."""
+        self._start_lock = threading.Lock()
+        self._attach_lock = threading.RLock()
+        self._tried = threading.Event()
+        self._thread = None
+        self._unfenced: list[Attachment] = []
+        self._wake_read, self._wake_write = os.pipe()
+        os.set_blocking(self._wake_read, False)
+        os.set_blocking(self._wake_write, False)
+
+    def _close_wake(self) -> None:
+        for descriptor in (self._wake_read, self._wake_write):
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+
+    def __del__(self) -> None:
+        self._close_wake()
+
+    def after_fork(self) -> None:
+        """In a child process: leaves the connection to the parent. The next call makes one for the child."""
+        attachment, self.attachment = self.attachment, None
+        if attachment is not None:
+            attachment.connection.close_after_fork()
+        self._close_wake()
+        self._reset()
+        self._boot_token = b""
+        for region in self.regions.values():
+            region.mode = "none"
+
+
+def _after_fork() -> None:
+    for link in list(_links):
+        link.after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork)

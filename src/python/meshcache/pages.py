@@ -1,0 +1,105 @@
+"""The pages of one call: checked, and laid out as requests have them."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+
+from .errors import RegionError
+from .protocol import MAX_PIECES, encode_pieces
+from .region import Region
+
+#: A part of a page: region, offset in it, bytes.
+Piece = tuple[Region, int, int]
+_MAX_PIECE_BYTES = 0xFFFFFFFF
+
+
+class Pages:
+    """Pages that have the same count of pieces, which are checked: they lie in regions of this client and, for GET, apart."""
+
+    __slots__ = ("count", "packed", "pages", "pieces", "regions")
+
+    def __init__(self, client_id: int, pages: Sequence[Sequence[Piece]], pieces: int, *, writing: bool) -> None:
+        """`writing`: pages are written into the regions, by GET. Raises TypeError and RegionError."""
+        self.pages = pages
+        self.pieces = pieces
+        self.count = len(pages)
+        self.regions: set[Region] = set()
+        # Two numbers a piece: offset in the file, and length + (region id << 32).
+        flat: list[int] = []
+        spans: list[tuple[int, int]] = []
+        known: Region | None = None
+        for page in pages:
+            for region, offset, length in page:
+                if region is not known:
+                    _check_region(region, client_id, writing)
+                    self.regions.add(region)
+                    known = region
+                    high, base, file_offset, end = (
+                        region.region_id << 32,
+                        region.base,
+                        region.file_offset,
+                        region.length,
+                    )
+                if type(offset) is not int or type(length) is not int:
+                    offset, length = operator.index(offset), operator.index(length)
+                if offset < 0 or length < 1 or offset + length > end or length > _MAX_PIECE_BYTES:
+                    raise RegionError(
+                        f"a piece of {length} bytes at {offset} does not lie in {region!r}; a piece has at least 1 byte"
+                    )
+                flat.append(file_offset + offset)
+                flat.append(high | length)
+                spans.append((base + offset, base + offset + length))
+        #: All pieces as requests have them, 16 bytes each.
+        self.packed = encode_pieces(flat)
+        if writing:
+            _check_apart(spans)
+
+    def size(self, index: int) -> int:
+        """Bytes of a page."""
+        return sum(length for _, _, length in self.pages[index])
+
+    def sizes(self) -> list[int]:
+        """Bytes of each page."""
+        if self.pieces == 1:
+            return [page[0][2] for page in self.pages]
+        return [self.size(index) for index in range(self.count)]
+
+
+def pages_by_pieces(pages: Sequence[Sequence[Piece]]) -> dict[int, list[int]]:
+    """Indices of pages by how many pieces they have; requests have one count for all. Raises ValueError."""
+    counts = set(map(len, pages))
+    for count in counts:
+        if not 1 <= count <= MAX_PIECES:
+            raise ValueError(f"a page has 1 to {MAX_PIECES} pieces, got {count}")
+    if len(counts) == 1:
+        return {counts.pop(): list(range(len(pages)))}
+    return {count: [index for index, page in enumerate(pages) if len(page) == count] for count in sorted(counts)}
+
+
+def check_apart(client_id: int, pages: Sequence[Sequence[Piece]]) -> None:
+    """Pieces of all pages of a GET lie apart, whatever their counts."""
+    spans = []
+    for page in pages:
+        for region, offset, length in page:
+            _check_region(region, client_id, True)
+            spans.append((region.base + offset, region.base + offset + length))
+    _check_apart(spans)
+
+
+def _check_region(region: object, client_id: int, writing: bool) -> None:
+    if not isinstance(region, Region):
+        raise TypeError(f"a piece is (region, offset, length); got {region!r} for its region")
+    if region.client_id != client_id:
+        raise RegionError(f"{region!r} is not registered with this client")
+    if writing and not region.writable:
+        raise RegionError(f"{region!r} is for reading only: GET cannot write into it")
+
+
+def _check_apart(spans: list[tuple[int, int]]) -> None:
+    spans.sort()
+    last = 0
+    for start, end in spans:
+        if start < last:
+            raise RegionError("pieces of a GET overlap; each page needs memory of its own")
+        last = end

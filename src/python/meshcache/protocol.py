@@ -1,0 +1,259 @@
+"""The bytes of the client socket: src/clients/PROTOCOL.md of the project, version 1."""
+
+from __future__ import annotations
+
+import struct
+import sys
+from array import array
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from .namespace import Namespace
+
+HELLO: Final = 1
+FILE: Final = 2
+UNREGION: Final = 3
+EXISTS: Final = 4
+GET: Final = 5
+SET: Final = 6
+GET_BYTES: Final = 7
+SET_BYTES: Final = 8
+FENCE: Final = 9
+CANCEL: Final = 10
+DELETE: Final = 11
+CLEAR: Final = 12
+STATS: Final = 13
+PING: Final = 14
+STAT: Final = 15
+
+DONE: Final = 0
+NO_REGION: Final = 2
+REGION_GONE: Final = 3
+TOO_MUCH: Final = 4
+CLOSING: Final = 5
+REFUSED: Final = 6
+
+CAN_TAKE_DESCRIPTORS: Final = 1
+CAN_GIVE_STAGING: Final = 2
+CAN_OPEN_FILES: Final = 4
+
+MISS: Final = 0xFFFFFFFF
+ASK_AGAIN: Final = 0xFFFFFFFE
+
+VERSION: Final = 1
+MAX_TEXT_BYTES: Final = 0xFFFF
+MAX_PIECES: Final = 255
+MAX_SUFFIXES: Final = 255
+MAX_STAT_KEYS: Final = 256
+HEADER: Final = struct.Struct("<IHHII")
+RECORD: Final = struct.Struct("<IHH16sIIQQ")
+RECORD_ANSWER: Final = struct.Struct("<IIQ")
+
+_HELLO_MAGIC: Final = 0x4348434D
+_RECORD_MAGIC: Final = 0x4446434D
+_RECORD_VERSION: Final = 1
+_RECORD_REGION: Final = 1
+_RECORD_STAGING: Final = 2
+_HELLO_ANSWER: Final = struct.Struct("<HHI16s16sIIIIQQ")
+_HELLO_FIELDS: Final = (
+    "version",
+    "zero",
+    "capabilities",
+    "boot_token",
+    "attach_token",
+    "process_id",
+    "max_keys",
+    "max_body_bytes",
+    "max_in_flight",
+    "max_page_bytes",
+    "max_staging_bytes",
+)
+_IS_BIG_ENDIAN: Final = sys.byteorder == "big"
+
+
+class Violation(Exception):
+    """The node has sent what the protocol does not allow."""
+
+
+@dataclass(frozen=True)
+class Hello:
+    """What a node says of itself in its answer to HELLO."""
+
+    version: int
+    capabilities: int
+    boot_token: bytes
+    attach_token: bytes
+    process_id: int
+    max_keys: int
+    max_body_bytes: int
+    max_in_flight: int
+    max_page_bytes: int
+    max_staging_bytes: int
+    node_id: str
+    package_version: str
+
+
+def frame(type_: int, request_id: int, deadline_ms: int, body: bytes) -> bytes:
+    """A request with its header."""
+    return HEADER.pack(len(body), type_, 0, request_id, deadline_ms) + body
+
+
+def text16(text: str) -> bytes:
+    """A string with its length; a ValueError when it has more than 65,535 bytes."""
+    data = text.encode()
+    if len(data) > MAX_TEXT_BYTES:
+        raise ValueError(f"a string of {len(data)} bytes is too long: at most {MAX_TEXT_BYTES} are allowed")
+    return len(data).to_bytes(2, "little") + data
+
+
+def _opt16(text: str | None) -> bytes:
+    return b"\0" if text is None else b"\1" + text16(text)
+
+
+def _numbers(kind: str, values: Sequence[int]) -> bytes:
+    numbers = array(kind, values)
+    if _IS_BIG_ENDIAN:
+        numbers.byteswap()
+    return numbers.tobytes()
+
+
+def encode_keys(keys: Sequence[str]) -> bytes:
+    """Keys as requests have them."""
+    joined = "".join(keys)
+    if joined.isascii():
+        lengths = list(map(len, keys))
+        data = joined.encode()
+    else:
+        encoded = [key.encode() for key in keys]
+        lengths = list(map(len, encoded))
+        data = b"".join(encoded)
+    try:
+        return len(lengths).to_bytes(4, "little") + _numbers("H", lengths) + data
+    except OverflowError:
+        raise ValueError(f"a key of {max(lengths)} bytes is too long: at most {MAX_TEXT_BYTES} are allowed") from None
+
+
+def encode_pieces(flat: Sequence[int]) -> bytes:
+    """Pieces as GET and SET have them. `flat` has two numbers a piece: its offset, and length + (region id << 32)."""
+    return _numbers("Q", flat)
+
+
+def encode_lengths(lengths: Sequence[int]) -> bytes:
+    """Lengths of pages as SET_BYTES has them."""
+    return struct.pack(f"<{len(lengths)}I", *lengths)
+
+
+def hello_body(name: str, process_id: int, namespace: Namespace | None) -> bytes:
+    """HELLO of a client."""
+    head = struct.pack("<IHHI", _HELLO_MAGIC, VERSION, VERSION, 0 if namespace is None else 1)
+    body = head + text16(name) + process_id.to_bytes(4, "little")
+    if namespace is None:
+        return body
+    texts = (namespace.model, namespace.dtype, namespace.layout, namespace.tag)
+    ranks = struct.pack(
+        "<4IB", namespace.tp_rank, namespace.tp_size, namespace.pp_rank, namespace.pp_size, namespace.is_mla
+    )
+    return body + b"".join(map(_opt16, texts)) + ranks
+
+
+def file_body(region_id: int, writable: bool, length: int, process_id: int, descriptor: int) -> bytes:
+    """FILE: a region that the node opens under /proc."""
+    return struct.pack("<IIQII", region_id, writable, length, process_id, descriptor)
+
+
+def number_body(number: int) -> bytes:
+    """UNREGION with a region id; FENCE and CANCEL with a request id."""
+    return number.to_bytes(4, "little")
+
+
+def exists_head(pool: str, suffixes: Sequence[str], per_key: bool) -> bytes:
+    """EXISTS before its keys."""
+    return text16(pool) + bytes((per_key, len(suffixes))) + b"".join(map(text16, suffixes))
+
+
+def transfer_head(pool: str, named: bool, pieces: int) -> bytes:
+    """GET and SET before their keys; the pieces follow them."""
+    return text16(pool) + bytes((named, pieces))
+
+
+def bytes_head(pool: str, named: bool = False) -> bytes:
+    """GET_BYTES and SET_BYTES before their keys."""
+    return text16(pool) + bytes((named,))
+
+
+def clear_body(pools: Sequence[str]) -> bytes:
+    """CLEAR with further pools."""
+    if len(pools) > MAX_TEXT_BYTES:
+        raise ValueError(f"{len(pools)} pools are too many: at most {MAX_TEXT_BYTES} are allowed")
+    return len(pools).to_bytes(2, "little") + b"".join(map(text16, pools))
+
+
+def region_record(attach_token: bytes, region_id: int, writable: bool, length: int) -> bytes:
+    """REGION at the socket of descriptors."""
+    return RECORD.pack(
+        _RECORD_MAGIC, _RECORD_VERSION, _RECORD_REGION, attach_token, region_id, int(writable), length, 0
+    )
+
+
+def staging_record(attach_token: bytes, length: int) -> bytes:
+    """STAGING at the socket of descriptors."""
+    return RECORD.pack(_RECORD_MAGIC, _RECORD_VERSION, _RECORD_STAGING, attach_token, 0, 0, length, 0)
+
+
+def decode_hello(body: bytes) -> Hello:
+    """The answer to HELLO, checked: a Violation says what cannot be."""
+    try:
+        fixed = _HELLO_ANSWER.unpack_from(body)
+        node_id, at = _decode_text16(body, _HELLO_ANSWER.size)
+        package_version, at = _decode_text16(body, at)
+    except (struct.error, UnicodeDecodeError) as error:
+        raise Violation(f"the answer to HELLO cannot be decoded: {error}") from None
+    numbers = dict(zip(_HELLO_FIELDS, fixed))
+    del numbers["zero"]
+    hello = Hello(**numbers, node_id=node_id, package_version=package_version)
+    if at != len(body) or hello.version != VERSION:
+        raise Violation(f"the answer to HELLO has version {hello.version} and {len(body)} bytes")
+    if min(hello.max_keys, hello.max_body_bytes, hello.max_in_flight, hello.max_page_bytes) < 1:
+        raise Violation("the answer to HELLO has a limit of 0")
+    return hello
+
+
+def _decode_text16(body: bytes, at: int) -> tuple[str, int]:
+    (length,) = struct.unpack_from("<H", body, at)
+    end = at + 2 + length
+    if end > len(body):
+        raise struct.error("it is cut short")
+    return body[at + 2 : end].decode(), end
+
+
+def decode_flags(body: bytes, count: int) -> list[bool]:
+    """A byte a key."""
+    if len(body) != count:
+        raise Violation(f"{len(body)} results for {count} keys")
+    return [flag == 1 for flag in body]
+
+
+def decode_exists(body: bytes, count: int, per_key: bool) -> tuple[int, list[bool]]:
+    """The answer to EXISTS: how many from the first on, and each when asked for."""
+    if len(body) != 4 + (count if per_key else 0):
+        raise Violation(f"EXISTS of {count} keys is answered with {len(body)} bytes")
+    prefix = int.from_bytes(body[:4], "little")
+    if prefix > count:
+        raise Violation(f"EXISTS of {count} keys finds {prefix}")
+    return prefix, decode_flags(body[4:], count) if per_key else []
+
+
+def decode_pages(body: bytes, count: int, visit: Callable[[int, int, memoryview], None]) -> None:
+    """The answer to GET_BYTES; `visit` gets index, length (or MISS or ASK_AGAIN) and bytes of every page."""
+    if len(body) < 4 * count:
+        raise Violation(f"GET_BYTES of {count} keys is answered with {len(body)} bytes")
+    lengths = struct.unpack_from(f"<{count}I", body)
+    if 4 * count + sum(length for length in lengths if length < ASK_AGAIN) != len(body):
+        raise Violation("the pages of GET_BYTES are not as long as they are said to be")
+    view = memoryview(body)
+    at = 4 * count
+    for index, length in enumerate(lengths):
+        end = at if length >= ASK_AGAIN else at + length
+        visit(index, length, view[at:end])
+        at = end

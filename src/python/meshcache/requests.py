@@ -1,0 +1,240 @@
+"""Requests about keys, cut into as many as the node's limits demand, and sent one behind the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from . import protocol
+from .attachment import Attachment
+from .connection import LOST, PENDING, Call
+from .counters import Counters
+from .protocol import Violation
+from .settings import Settings
+
+#: Keys from `low` to `high`, and their request.
+Sent = tuple[int, int, Call]
+Tail = Callable[[int, int], bytes]
+
+#: Bytes of the lengths that come with the pages of an answer to GET_BYTES.
+_LENGTH_BYTES: Final = 4
+
+
+def _no_tail(low: int, high: int) -> bytes:
+    return b""
+
+
+class Requests:
+    """Sends requests about keys, and reads their answers. Whatever a node answers, it raises nothing."""
+
+    def __init__(self, settings: Settings, counters: Counters) -> None:
+        self._settings = settings
+        self._counters = counters
+
+    def send(
+        self,
+        attachment: Attachment,
+        type_: int,
+        head: bytes,
+        keys: Sequence[str],
+        tail: Tail,
+        deadline: float,
+        under_way: list[Call] | None = None,
+        max_keys: int = 1 << 31,
+    ) -> list[Sent]:
+        """Sends all keys, in order; what could not be sent is missing in the result. `tail` gives what follows the keys."""
+        limits = attachment.hello
+        sent: list[Sent] = []
+        step = min(max_keys, limits.max_keys)
+        ranges = [(low, min(low + step, len(keys))) for low in range(0, len(keys), step)]
+        ranges.reverse()
+        while ranges:
+            low, high = ranges.pop()
+            body = head + protocol.encode_keys(keys[low:high]) + tail(low, high)
+            if len(body) > limits.max_body_bytes:
+                if high - low > 1:
+                    middle = (low + high) // 2
+                    ranges += ((middle, high), (low, middle))
+                continue
+            call = attachment.connection.submit(type_, body, deadline, under_way)
+            if call is None:
+                break
+            self._counters.add("requests")
+            sent.append((low, high, call))
+        return sent
+
+    def wait(self, attachment: Attachment, call: Call, deadline: float) -> bool:
+        """Waits for an answer of status 0. A request whose time is over is cancelled, and its answer left to others."""
+        if attachment.connection.wait(call, deadline):
+            return self.is_done(attachment, call)
+        if call.state == PENDING:
+            self._counters.add("timeouts")
+            attachment.connection.cancel(call, deadline)
+            attachment.connection.abandon(call)
+        return False
+
+    def is_done(self, attachment: Attachment, call: Call) -> bool:
+        """Whether an answer has status 0. Another one is counted, and said in the log at the level of debugging."""
+        if call.state in (PENDING, LOST):
+            return False
+        if call.status == protocol.DONE:
+            return True
+        text = call.body[:500].decode(errors="replace")
+        self._failed(attachment, f"request of type {call.type} has failed (status {call.status}): {text}")
+        return False
+
+    def flags(self, attachment: Attachment, call: Call, count: int) -> list[bool]:
+        """A byte a key; all False when the answer is none."""
+        if self.is_done(attachment, call):
+            try:
+                return protocol.decode_flags(call.body, count)
+            except Violation as violation:
+                self._failed(attachment, str(violation))
+        return [False] * count
+
+    def per_key(
+        self,
+        attachment: Attachment,
+        type_: int,
+        head: bytes,
+        keys: Sequence[str],
+        deadline: float,
+        tail: Tail = _no_tail,
+    ) -> list[bool]:
+        """A request that is answered with a byte a key."""
+        results = [False] * len(keys)
+        sent = self.send(attachment, type_, head, keys, tail, deadline)
+        for low, high, call in sent:
+            if self.wait(attachment, call, deadline):
+                results[low:high] = self.flags(attachment, call, high - low)
+        return results
+
+    def exists(
+        self,
+        attachment: Attachment,
+        keys: Sequence[str],
+        pool: str,
+        suffixes: Sequence[str],
+        per_key: bool,
+        deadline: float,
+    ) -> tuple[int, list[bool]]:
+        """How many keys are there from the first on, and, with `per_key`, which ones are."""
+        head = protocol.exists_head(pool, suffixes, per_key)
+        flags = [False] * len(keys) if per_key else []
+        prefix = 0
+        for low, high, call in self.send(attachment, protocol.EXISTS, head, keys, _no_tail, deadline):
+            if not self.wait(attachment, call, deadline):
+                continue
+            try:
+                found, found_flags = protocol.decode_exists(call.body, high - low, per_key)
+            except Violation as violation:
+                self._failed(attachment, str(violation))
+                continue
+            if prefix == low:
+                prefix += found
+            if per_key:
+                flags[low:high] = found_flags
+        return prefix, flags
+
+    def get_bytes(
+        self,
+        attachment: Attachment,
+        keys: Sequence[str],
+        pool: str,
+        deadline: float,
+        visit: Callable[[int, memoryview], None],
+        sizes: Sequence[int] | None = None,
+    ) -> None:
+        """Reads pages on the socket; `visit` gets index and bytes of those that are there. Sizes are those to be expected."""
+        head = protocol.bytes_head(pool)
+        room = attachment.hello.max_body_bytes
+        groups = [list(range(len(keys)))] if sizes is None else _groups_by_size(sizes, room)
+        while groups:
+            waves = [(group, self._send_group(attachment, head, keys, group, deadline)) for group in groups]
+            groups = []
+            for group, sent in waves:
+                for low, high, call in sent:
+                    if self.wait(attachment, call, deadline):
+                        groups += self._take_pages(attachment, group[low:high], call, visit)
+
+    def _send_group(
+        self, attachment: Attachment, head: bytes, keys: Sequence[str], group: list[int], deadline: float
+    ) -> list[Sent]:
+        wanted = [keys[index] for index in group]
+        return self.send(attachment, protocol.GET_BYTES, head, wanted, _no_tail, deadline)
+
+    def _take_pages(
+        self, attachment: Attachment, group: list[int], call: Call, visit: Callable[[int, memoryview], None]
+    ) -> list[list[int]]:
+        """Hands out the pages of an answer; returns which keys to ask for again, in fewer at once."""
+        again: list[int] = []
+
+        def take(index: int, length: int, page: memoryview) -> None:
+            if length == protocol.ASK_AGAIN:
+                again.append(group[index])
+            elif length != protocol.MISS:
+                visit(group[index], page)
+
+        try:
+            protocol.decode_pages(call.body, len(group), take)
+        except Violation as violation:
+            self._failed(attachment, str(violation))
+            return []
+        if len(group) == 1 or not again:
+            return []
+        if len(again) < len(group):
+            return [again]
+        return [again[: len(again) // 2], again[len(again) // 2 :]]
+
+    def set_bytes(
+        self,
+        attachment: Attachment,
+        keys: Sequence[str],
+        sizes: Sequence[int],
+        page: Callable[[int], bytes | memoryview],
+        pool: str,
+        named: bool,
+        deadline: float,
+    ) -> list[bool]:
+        """Writes pages on the socket. `page` gives the bytes of one of them."""
+        results = [False] * len(keys)
+        head = protocol.bytes_head(pool, named)
+        limits = attachment.hello
+        # Of the body, what is left when every key is as long as the longest.
+        key_bytes = max(map(len, keys)) * 4 + 2 + _LENGTH_BYTES
+        room = limits.max_body_bytes - len(head) - 4
+        calls: list[tuple[list[int], Sent]] = []
+        for group in _groups_by_size([size + key_bytes for size in sizes], room, limits.max_page_bytes + key_bytes):
+
+            def tail(low: int, high: int, group: list[int] = group) -> bytes:
+                indices = group[low:high]
+                return protocol.encode_lengths([sizes[index] for index in indices]) + b"".join(map(page, indices))
+
+            wanted = [keys[index] for index in group]
+            for sent in self.send(attachment, protocol.SET_BYTES, head, wanted, tail, deadline):
+                calls.append((group, sent))
+        for group, (low, high, call) in calls:
+            if self.wait(attachment, call, deadline):
+                for index, flag in zip(group[low:high], self.flags(attachment, call, high - low)):
+                    results[index] = flag
+        return results
+
+    def _failed(self, attachment: Attachment, problem: str) -> None:
+        self._counters.add("errors")
+        self._settings.logger.debug("node %s: %s", attachment.hello.node_id, problem)
+
+
+def _groups_by_size(sizes: Sequence[int], room: int, largest: int | None = None) -> list[list[int]]:
+    """Indices in groups that fit into one body together; what does not fit alone is in none."""
+    groups: list[list[int]] = []
+    used = room
+    for index, size in enumerate(sizes):
+        needed = size + _LENGTH_BYTES
+        if needed > room or (largest is not None and size > largest):
+            continue
+        if used + needed > room:
+            groups.append([])
+            used = 0
+        groups[-1].append(index)
+        used += needed
+    return groups

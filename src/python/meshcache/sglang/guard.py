@@ -1,0 +1,69 @@
+"""What keeps SGLang's control threads alive: a thread that meets an exception ends, and is never started again."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+logger = logging.getLogger("meshcache.sglang")
+
+#: The same complaint is logged once in this time.
+REPEAT_SECONDS = 30.0
+
+
+class Complaints:
+    """Warnings that may come with every request: each kind is logged once in a while, with a count of the rest."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._seen: dict[str, tuple[float, int]] = {}
+
+    def log(self, kind: str, text: str, error: Any = None) -> None:
+        """Logs a text unless its kind has been logged lately. ``error`` adds a traceback."""
+        now = self._clock()
+        with self._lock:
+            at, unsaid = self._seen.get(kind, (now - REPEAT_SECONDS, 0))
+            if now - at < REPEAT_SECONDS:
+                self._seen[kind] = (at, unsaid + 1)
+                return
+            self._seen[kind] = (now, 0)
+        more = f" ({unsaid} more of this kind)" if unsaid else ""
+        logger.warning("%s%s", text, more, exc_info=error)
+
+
+class Deadline:
+    """The end of one call, shared by all requests that it makes."""
+
+    def __init__(self, seconds: float) -> None:
+        self._end = time.monotonic() + seconds
+
+    def left(self) -> float:
+        """Seconds that are left; 0 when there are none."""
+        return max(0.0, self._end - time.monotonic())
+
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def guarded(fallback: Callable[..., Any]) -> Callable[[Method], Method]:
+    """A method that never raises. ``fallback`` takes its arguments and gives what says that nothing was found or done."""
+
+    def wrap(method: Method) -> Method:
+        @functools.wraps(method)
+        def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+            try:
+                return method(self, *args, **kwargs)
+            except Exception as error:
+                self.complaints.log(
+                    f"{method.__name__}: {type(error).__name__}", f"{method.__name__} failed: {error}", error
+                )
+                return fallback(*args, **kwargs)
+
+        return call  # type: ignore[return-value]
+
+    return wrap

@@ -1,0 +1,178 @@
+"""One host pool of the engine: how its pages are laid out, and which pieces of memory a page consists of."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+from .memory import Memory, NotInMemory, Piece, attribute
+
+#: Pieces of one page that a request can name.
+MAX_PIECES = 255
+
+KV = "kv"
+
+#: Everything of a pool that decides what the bytes of a page mean. What a pool does not have, counts as absent.
+_GEOMETRY = (
+    "layout",
+    "page_size",
+    "slot_page_size",
+    "size_per_token",
+    "item_bytes",
+    "layer_num",
+    "target_layer_num",
+    "num_mamba_layers",
+    "start_layer",
+    "end_layer",
+    "head_num",
+    "head_dim",
+    "v_head_dim",
+    "kv_cache_dim",
+    "kv_lora_rank",
+    "qk_rope_head_dim",
+    "dtype",
+    "conv_dtype",
+    "temporal_dtype",
+    "indexer_dtype",
+    "conv_state_shapes",
+    "temporal_state_shape",
+    "indexer_page_stride_size",
+    "dsa_kv_cache_store_fp8",
+    "stores_page_envelope",
+    "storage_format_tag",
+    "dcp_size",
+    "dcp_rank",
+)
+
+_SHARDED_CLASSES = frozenset({"MHATokenToKVPoolHost", "MHATokenToKOnlyPoolHost", "MambaPoolHost"})
+_REPLICATED_CLASSES = frozenset({"MLATokenToKVPoolHost", "DSAIndexerPoolHost", "DeepSeekV4PagedHostPool"})
+
+
+class PoolError(Exception):
+    """A transfer that does not fit its pool. Its pages are misses."""
+
+
+def pool_name(name: Any) -> str:
+    """The text of a pool's name, which SGLang gives as a text or as a member of its enumeration."""
+    return str(getattr(name, "value", name))
+
+
+def dtype_text(pool: Any) -> str:
+    """What the pool stores and, where that differs, what it means: all 8-bit floats are stored as uint8."""
+    stored = _short(attribute(pool, "dtype"))
+    meant = _short(attribute(attribute(pool, "device_pool"), "dtype"))
+    return stored if meant in ("", stored) else f"{stored}({meant})"
+
+
+def _short(dtype: Any) -> str:
+    return "" if dtype is None else str(dtype).rpartition(".")[2]
+
+
+def _plain(value: Any) -> Any:
+    """A value in a form whose text is the same in every process and for every release of torch."""
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return str(value)
+
+
+def geometry(pool: Any) -> str:
+    """A digest of everything that decides what the bytes of a page mean. Pools of equal digests can share pages."""
+    facts = [(name, _plain(attribute(pool, name))) for name in _GEOMETRY]
+    kinds = [type(pool).__name__, type(attribute(pool, "device_pool")).__name__, dtype_text(pool)]
+    return hashlib.sha256(repr((facts, kinds)).encode()).hexdigest()[:12]
+
+
+def differs_by_rank(pool: Any, name: str) -> bool:
+    """Does each tensor-parallel rank of an MLA model hold other data in this pool? Pools that are not known do.
+
+    The main pool of such a model is the same on every rank. States of linear attention are not, nor are drafts with
+    ordinary attention.
+    """
+    classes = {kind.__name__ for kind in type(pool).__mro__}
+    if classes & _SHARDED_CLASSES:
+        return True
+    if classes & _REPLICATED_CLASSES:
+        return False
+    return name != KV and name not in ("indexer", "draft_indexer", "swa") and not name.startswith("deepseek_v4_")
+
+
+def usable_key(key: Any) -> bool:
+    """Is it a key? SGLang fills lists of keys with placeholders where only the number of pages counts."""
+    return isinstance(key, str) and key != ""
+
+
+class HostPool:
+    """A registered pool: the name under which its pages are kept, and their pieces."""
+
+    def __init__(self, pool: Any, name: str, memory: Memory, *, key_pool: str, parts: Sequence[str] = ()) -> None:
+        self.pool = pool
+        self.name = name
+        #: The node's pool of these pages.
+        self.key_pool = key_pool
+        #: Heads of a page may be kept in parts of their own: what follows the page's key in the key of each part.
+        self.parts = tuple(parts)
+        self.page_size = max(1, int(attribute(pool, "page_size") or 1))
+        self._memory = memory
+        empty = memory.add_pool(pool, name) == 0
+        #: Does this rank keep no memory for the pool? Its pages lie in other pools, or another rank hands them over.
+        #: Asked once: a pool that the engine has destroyed must not be taken for one of these.
+        self.holds_nothing = bool(attribute(pool, "_is_dummy")) or (
+            empty and name == KV and not attribute(pool, "size_per_token")
+        )
+
+    @property
+    def is_logical(self) -> bool:
+        """Is this an anchor of indices whose pages have no bytes at all, on no rank?"""
+        return self.holds_nothing and not attribute(self.pool, "size_per_token")
+
+    def pieces(self, indices: Any, pages: int) -> list[list[Piece]]:
+        """The pieces of each page, or of each part of each page: one entry a key of ``keys``. Raises ``PoolError``."""
+        given = 0 if indices is None else len(indices)
+        if given != pages * self.page_size:
+            raise PoolError(f"{pages} pages of {self.page_size} tokens need as many indices, got {given}")
+        split = max(1, len(self.parts))
+        if split > 1:
+            meta = self.pool.get_split_heads_page_buffer_meta(indices, split)
+        else:
+            meta = self.pool.get_page_buffer_meta(indices)
+        if meta is None:
+            raise PoolError("the pool has no memory")
+        if len(meta[0]) != len(meta[1]):
+            raise PoolError(f"{len(meta[0])} pointers have {len(meta[1])} lengths")
+        addresses, lengths = meta[0], meta[1]
+        if lengths and min(lengths) <= 0:
+            # Components without bytes, such as states that a model does not have, are no pieces.
+            addresses = [address for address, length in zip(addresses, lengths) if length > 0]
+            lengths = [length for length in lengths if length > 0]
+        each, rest = divmod(len(addresses), pages * split)
+        if each == 0 or rest != 0:
+            raise PoolError(f"{pages * split} entries cannot have {len(addresses)} pieces")
+        if each > MAX_PIECES:
+            raise PoolError(f"a page has {each} pieces, at most {MAX_PIECES} can be moved: use a page-first layout")
+        pieces = self._located(addresses, lengths)
+        return [pieces[at : at + each] for at in range(0, len(pieces), each)]
+
+    def keys(self, keys: Sequence[str]) -> list[str]:
+        """The keys of the entries of these pages, in the order of ``pieces``."""
+        return [key + part for key in keys for part in self.parts] if self.parts else list(keys)
+
+    def per_page(self, results: Sequence[bool], pages: int) -> list[bool]:
+        """Results of entries as results of pages: a page is there when all of its parts are."""
+        parts = max(1, len(self.parts))
+        if len(results) != pages * parts:
+            return [False] * pages
+        return [all(results[at : at + parts]) for at in range(0, len(results), parts)]
+
+    def _located(self, addresses: Sequence[int], lengths: Sequence[int]) -> list[Piece]:
+        """The pieces of these addresses. A buffer that is not known yet is looked for in the pool, then registered."""
+        for _ in range(16):
+            try:
+                return self._memory.pieces(addresses, lengths)
+            except NotInMemory as missing:
+                address, length = missing.args
+                if not self._memory.add_owner_of(self.pool, self.name, address):
+                    raise PoolError(f"{length} bytes at {address:#x} are in no buffer of the pool") from None
+        raise PoolError("more buffers than are looked for in one call")

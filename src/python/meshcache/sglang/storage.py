@@ -1,0 +1,367 @@
+"""The storage backend that SGLang's dynamic backend factory loads."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from meshcache import Client
+
+from . import hits
+from .framework import HiCacheStorage, pool_transfer_result
+from .guard import Complaints, Deadline, guarded, logger
+from .identity import head_parts, namespace, refuse
+from .memory import Memory, Piece, attribute, is_tensor
+from .pool import KV, HostPool, PoolError, differs_by_rank, geometry, pool_name, usable_key
+from .settings import Settings
+from .stats import TransferStats
+from .tensors import TensorPages
+
+
+def _count(keys: Any) -> int:
+    try:
+        return len(keys)
+    except TypeError:
+        return 0
+
+
+def _misses(keys: Any = None, *_: Any, **__: Any) -> list[bool]:
+    return [False] * _count(keys)
+
+
+def _none_found(keys: Any = None, *_: Any, **__: Any) -> list[None]:
+    return [None] * _count(keys)
+
+
+class MeshCacheStorage(HiCacheStorage):  # type: ignore[misc]
+    """HiCache pages in meshcache, moved straight between the engine's host pools and the node.
+
+    The constructor and ``register_mem_pool_host`` raise ``ValueError`` for what cannot work, which ends the server's
+    start. Every other method returns within its deadline and never raises: what fails is a miss. All methods may be
+    called from several threads at once.
+    """
+
+    def __init__(self, storage_config: Any, kwargs: Mapping[str, Any] | None = None) -> None:
+        self.complaints = Complaints()
+        self._settings = Settings.parse(getattr(storage_config, "extra_config", None))
+        self._config = storage_config
+        self._is_mla = bool(getattr(storage_config, "is_mla_model", False))
+        self._tp_rank = int(getattr(storage_config, "tp_rank", 0) or 0)
+        self._tp_size = int(getattr(storage_config, "tp_size", 1) or 1)
+        if not getattr(storage_config, "model_name", None) and self._settings.tag is None:
+            raise ValueError(
+                "the server has no model name, so that its pages could be taken for those of another model: "
+                'start it with --served-model-name or set "tag" in the extra config'
+            )
+        if not self._settings.interface_v1:
+            logger.warning('pages are copied: the extra config has no "interface_v1": 1')
+        self._lock = threading.Lock()
+        self._client: Client | None = None
+        self._memory: Memory | None = None
+        # Replaced as a whole, so that readers need no lock.
+        self._pools: dict[str, HostPool] = {}
+        self._pools_before_anchor: dict[str, Any] = {}
+        self._stats = TransferStats(bool(getattr(storage_config, "enable_storage_metrics", False)))
+
+    # Registration
+
+    def register_mem_pool_host(self, mem_pool_host: Any) -> None:
+        """Takes the main pool and attaches to the node. Raises ``ValueError`` for pools whose pages cannot be moved."""
+        parts = head_parts(self._config, mem_pool_host)
+        refuse(mem_pool_host, parts, self._settings)
+        with self._lock:
+            kv = self._pools.get(KV)
+            if kv is not None and kv.pool is mem_pool_host:
+                return
+            waiting = {
+                **self._pools_before_anchor,
+                **{name: side.pool for name, side in self._pools.items() if name != KV},
+            }
+            self._detach()
+            self.mem_pool_host = mem_pool_host
+            client = Client(
+                self._settings.client_socket,
+                namespace=namespace(self._config, mem_pool_host, parts, self._settings.tag),
+                name=f"sglang-tp{self._tp_rank}of{self._tp_size}",
+                mode=self._settings.mode,
+                timeout=self._settings.timeout,
+                required=self._settings.required,
+                end_frozen_node=self._settings.end_frozen_node,
+                logger=logger,
+            )
+            try:
+                memory = Memory(client)
+                kv = HostPool(mem_pool_host, KV, memory, key_pool=KV, parts=parts)
+                if memory.regions == 0 and not kv.holds_nothing:
+                    raise ValueError(f"the pool {type(mem_pool_host).__name__} has no host memory that can be found")
+            except BaseException:
+                client.close()
+                raise
+            self._client, self._memory, self._pools = client, memory, {KV: kv}
+            self._pools_before_anchor = {}
+        logger.info(
+            "pool registered pool=%s layout=%s page_size=%d regions=%d geometry=%s",
+            KV,
+            attribute(mem_pool_host, "layout"),
+            kv.page_size,
+            memory.regions,
+            geometry(mem_pool_host),
+        )
+        for name, pool in waiting.items():
+            self.register_mem_host_pool_v2(pool, name)
+
+    @guarded(lambda *_, **__: None)
+    def register_mem_host_pool_v2(self, host_pool: Any, host_pool_name: Any) -> None:
+        """Takes a side pool: states, windows, indexes, drafts. If it cannot be used, its pages are misses."""
+        name = pool_name(host_pool_name)
+        with self._lock:
+            if self._memory is None:
+                self._pools_before_anchor[name] = host_pool
+                return
+            registered = self._pools.get(name)
+            if name == KV or (registered is not None and registered.pool is host_pool):
+                return
+            key_pool = f"{name}.{self._side_pool_digest(host_pool, name)}"
+            pool = HostPool(host_pool, name, self._memory, key_pool=key_pool)
+            self._pools = {**self._pools, name: pool}
+        logger.info("pool registered pool=%s page_size=%d", key_pool, pool.page_size)
+
+    def _side_pool_digest(self, pool: Any, name: str) -> str:
+        """Keeps apart side pools of other layouts and ranks: with MLA or split heads, the namespace has no rank."""
+        rank = f"{self._tp_rank}/{self._tp_size}"
+        if self._is_mla:
+            if self._tp_size == 1 or not differs_by_rank(pool, name):
+                rank = ""
+            elif name != "mamba":
+                logger.warning(
+                    "pool %s differs by tensor-parallel rank, and SGLang saves it on rank 0 only: "
+                    "prefixes that need it are not found",
+                    name,
+                )
+        return hashlib.sha256(f"{geometry(pool)} {rank}".encode()).hexdigest()[:12]
+
+    # Existence
+
+    @guarded(lambda *_, **__: 0)
+    def batch_exists(self, keys: list[str], extra_info: Any = None) -> int:
+        """How many pages, from the first on, are there without a gap."""
+        client, pool = self._client, self._pools.get(KV)
+        if client is None or pool is None or pool.is_logical:
+            return 0
+        known = self._leading_keys(keys)
+        if not known:
+            return 0
+        found = client.exists_prefix(known, suffixes=pool.parts, pool=pool.key_pool, timeout=self._settings.timeout)
+        return max(0, min(int(found), len(known)))
+
+    @guarded(lambda *_, **__: False)
+    def exists(self, key: str) -> bool:
+        """Is this page there?"""
+        return bool(self.batch_exists([key]) == 1)
+
+    def batch_exists_v2(self, keys: list[str], pool_transfers: Any = None, extra_info: Any = None) -> Any:
+        """The longest prefix that all pools can restore together, and all shorter ones."""
+        kv_pages, found, restorable = self._restorable(keys, pool_transfers)
+        return pool_transfer_result(kv_pages, found, restorable)
+
+    @guarded(lambda *_, **__: (0, {}, []))
+    def _restorable(self, keys: list[str], pool_transfers: Any) -> tuple[int, dict[Any, int], list[int]]:
+        deadline = Deadline(self._settings.timeout)
+        client, kv = self._client, self._pools.get(KV)
+        if client is None or kv is None:
+            return 0, {}, []
+        known = self._leading_keys(keys)
+        # A logical anchor has no bytes: what can be restored is up to the other pools.
+        pages = len(known) if kv.is_logical else hits.leading(self._flags(client, kv, known, deadline))
+        sides = [transfer for transfer in pool_transfers or [] if pool_name(transfer.name) != KV]
+        restorable = list(range(1, pages + 1)) if sides or not kv.is_logical else []
+        found: dict[Any, int] = {KV: pages} if restorable else {}
+        for transfer in sides:
+            if not restorable:
+                break
+            pool = self._pools.get(pool_name(transfer.name))
+            # Beyond the longest prefix that is still possible, nothing needs to be asked.
+            flags = [] if pool is None else self._flags(client, pool, known[: restorable[-1]], deadline)
+            trailing = hits.window(transfer.keys) if hits.is_trailing(transfer.hit_policy) else 0
+            possible = hits.prefixes(flags, trailing)
+            if possible:
+                found[transfer.name] = possible[-1]
+            restorable = hits.common(restorable, possible)
+        return (restorable[-1] if restorable else 0), found, restorable
+
+    def _flags(self, client: Client, pool: HostPool, keys: Sequence[str], deadline: Deadline) -> list[bool]:
+        left = deadline.left()
+        if not keys or left == 0:
+            return [False] * len(keys)
+        flags = client.exists_many(keys, suffixes=pool.parts, pool=pool.key_pool, timeout=left)
+        return list(flags) if len(flags) == len(keys) else [False] * len(keys)
+
+    @staticmethod
+    def _leading_keys(keys: Sequence[Any]) -> list[str]:
+        """The keys before the first placeholder."""
+        return list(keys[: hits.leading([usable_key(key) for key in keys])])
+
+    # Pages in the host pools
+
+    @guarded(_misses)
+    def batch_get_v1(self, keys: list[str], host_indices: Any, extra_info: Any = None) -> list[bool]:
+        """Reads pages of the main pool into its memory. True: the memory has exactly the page; else it is undefined."""
+        return self._move(KV, keys, host_indices, Deadline(self._settings.timeout), write=False)
+
+    @guarded(_misses)
+    def batch_set_v1(self, keys: list[str], host_indices: Any, extra_info: Any = None) -> list[bool]:
+        """Stores pages of the main pool from its memory."""
+        return self._move(KV, keys, host_indices, Deadline(self._settings.timeout), write=True)
+
+    @guarded(lambda *_, **__: {})
+    def batch_get_v2(self, transfers: Any, extra_info: Any = None) -> dict[Any, list[bool]]:
+        """Reads pages of several pools into their memory; one result a key for each pool."""
+        return self._move_all(transfers, write=False)
+
+    @guarded(lambda *_, **__: {})
+    def batch_set_v2(self, transfers: Any, extra_info: Any = None) -> dict[Any, list[bool]]:
+        """Stores pages of several pools from their memory; one result a key for each pool."""
+        return self._move_all(transfers, write=True)
+
+    def _move_all(self, transfers: Any, *, write: bool) -> dict[Any, list[bool]]:
+        deadline = Deadline(self._settings.timeout)
+        results: dict[Any, list[bool]] = {}
+        for transfer in transfers or []:
+            moved = self._move_transfer(transfer, deadline, write)
+            results[transfer.name] = results.get(transfer.name, []) + moved
+        return results
+
+    def _move_transfer(self, transfer: Any, deadline: Deadline, write: bool) -> list[bool]:
+        name = pool_name(transfer.name)
+        if transfer.keys is None:
+            # Without keys nothing can be moved, and an empty list would count as success.
+            pool = self._pools.get(name)
+            return [False] * max(1, _count(transfer.host_indices) // (pool.page_size if pool else 1))
+        moved: list[bool] = self._guarded_move(transfer.keys, name, transfer.host_indices, deadline, write)
+        return moved
+
+    @guarded(_misses)
+    def _guarded_move(self, keys: Any, name: str, indices: Any, deadline: Deadline, write: bool) -> list[bool]:
+        return self._move(name, keys, indices, deadline, write=write)
+
+    def _move(self, name: str, keys: Sequence[Any], indices: Any, deadline: Deadline, *, write: bool) -> list[bool]:
+        client, pool, count = self._client, self._pools.get(name), len(keys)
+        if client is None or pool is None:
+            self.complaints.log(f"unregistered {name}", f"pages of a pool that is not registered pool={name}")
+            return [False] * count
+        if pool.holds_nothing:
+            return [True] * count
+        if count == 0:
+            return []
+        try:
+            entries = pool.pieces(indices, count)
+        except PoolError as error:
+            self.complaints.log(f"pieces {name}", f"pages cannot be moved pool={name} pages={count}: {error}")
+            return [False] * count
+        if all(usable_key(key) for key in keys):
+            return self._call(client, pool, keys, entries, deadline, write)
+        parts = max(1, len(pool.parts))
+        real = [index for index, key in enumerate(keys) if usable_key(key)]
+        chosen = [entry for index in real for entry in entries[index * parts : (index + 1) * parts]]
+        moved = self._call(client, pool, [keys[index] for index in real], chosen, deadline, write)
+        results = [False] * count
+        for index, result in zip(real, moved):
+            results[index] = result
+        return results
+
+    def _call(
+        self,
+        client: Client,
+        pool: HostPool,
+        keys: Sequence[str],
+        entries: Sequence[Sequence[Piece]],
+        deadline: Deadline,
+        write: bool,
+    ) -> list[bool]:
+        left = deadline.left()
+        if not keys or left == 0:
+            return [False] * len(keys)
+        started = time.monotonic()
+        names = pool.keys(keys)
+        if write:
+            done = client.set_from(names, entries, pool=pool.key_pool, timeout=left)
+        else:
+            done = client.get_into(names, entries, pool=pool.key_pool, timeout=left)
+        results = pool.per_page(done, len(keys))
+        moved = sum(results)
+        size = sum(piece[2] for piece in entries[0]) * max(1, len(pool.parts))
+        self._stats.note(written=write, pages=moved, size=moved * size, seconds=time.monotonic() - started)
+        return results
+
+    # Pages in tensors of their own
+
+    @guarded(lambda *_, **__: None)
+    def get(self, key: str, target_location: Any = None, target_sizes: Any = None) -> Any:
+        """One page into a tensor, which is returned, or to an address (true or false). None: it is not there."""
+        pages = self._tensor_pages()
+        sizes = None if target_sizes is None else [target_sizes]
+        targets = None if target_location is None else [target_location]
+        found = None if pages is None else pages.read([key], targets, sizes)[0]
+        return found if targets is None or is_tensor(target_location) else found is not None
+
+    @guarded(_none_found)
+    def batch_get(self, keys: list[str], target_locations: Any = None, target_sizes: Any = None) -> list[Any] | int:
+        """Pages into tensors: each, or None for what is not there. With addresses: how many leading pages were read."""
+        pages = self._tensor_pages()
+        found = [None] * len(keys) if pages is None else pages.read(keys, target_locations, target_sizes)
+        if target_locations is None or all(is_tensor(location) for location in target_locations):
+            return found
+        return hits.leading([page is not None for page in found])
+
+    @guarded(lambda *_, **__: False)
+    def set(self, key: str, value: Any = None, target_location: Any = None, target_sizes: Any = None) -> bool:
+        """Stores one page: a tensor, or what is at an address."""
+        pages = self._tensor_pages()
+        values = None if value is None else [value]
+        sizes = None if target_sizes is None else [target_sizes]
+        return pages is not None and pages.write(
+            [key], values, None if target_location is None else [target_location], sizes
+        )
+
+    @guarded(lambda *_, **__: False)
+    def batch_set(
+        self, keys: list[str], values: Any = None, target_locations: Any = None, target_sizes: Any = None
+    ) -> bool:
+        """Stores pages. True: all of them."""
+        pages = self._tensor_pages()
+        return pages is not None and pages.write(keys, values, target_locations, target_sizes)
+
+    def _tensor_pages(self) -> TensorPages | None:
+        client, memory, pool = self._client, self._memory, self._pools.get(KV)
+        if client is None or memory is None or pool is None or pool.parts:
+            return None
+        return TensorPages(client, pool, memory, self._stats, self._settings.timeout)
+
+    # The rest
+
+    @guarded(lambda *_, **__: False)
+    def clear(self) -> bool:
+        """Drops what the node has of this engine's pages."""
+        client = self._client
+        if client is None:
+            return False
+        return bool(client.clear(tuple(pool.key_pool for pool in self._pools.values())))
+
+    @guarded(lambda *_, **__: None)
+    def get_stats(self) -> Any:
+        """A ``StorageMetrics`` of what was moved since the last call; None when SGLang collects none."""
+        return self._stats.collect()
+
+    @guarded(lambda *_, **__: None)
+    def close(self) -> None:
+        """Leaves the node. Everything is a miss from now on, until a pool is registered again."""
+        with self._lock:
+            self._detach()
+
+    def _detach(self) -> None:
+        client, self._client, self._memory, self._pools = self._client, None, None, {}
+        if client is not None:
+            client.close()

@@ -1,0 +1,154 @@
+"""Pages in tensors of their own, as SGLang passes them without ``interface_v1``, and in memory named by address."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from meshcache import Client
+
+from .memory import Memory, NotInMemory, Piece, Span, is_tensor, on_host, tensor_span
+from .pool import HostPool, usable_key
+from .stats import TransferStats
+
+
+def spans(location: Any, sizes: Any = None) -> list[Span] | None:
+    """The memory of one page: a tensor in one piece, an address with its length, or lists of these. None: it is neither."""
+    if is_tensor(location):
+        contiguous = getattr(location, "is_contiguous", None)
+        if not on_host(location) or (callable(contiguous) and not contiguous()):
+            return None
+        return [tensor_span(location)]
+    if isinstance(location, int) and isinstance(sizes, int):
+        return [(location, sizes)] if location > 0 and sizes > 0 else None
+    if isinstance(location, (list, tuple)) and location:
+        given: Sequence[Any] = sizes if isinstance(sizes, (list, tuple)) else [None] * len(location)
+        if len(given) != len(location):
+            return None
+        found: list[Span] = []
+        for item, size in zip(location, given):
+            part = spans(item, size)
+            if part is None:
+                return None
+            found += part
+        return found
+    return None
+
+
+def content(value: Any) -> bytes | None:
+    """The bytes of a tensor, or of a bytes-like object. A tensor that is not in one piece is copied first."""
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value)
+    if not is_tensor(value):
+        return None
+    make = getattr(value, "contiguous", None)
+    # Kept until its bytes have been taken: a copy has no other owner.
+    kept = make() if callable(make) else value
+    memory = spans(kept)
+    return None if memory is None else gathered(memory)
+
+
+def gathered(parts: Sequence[Span]) -> bytes:
+    """The bytes at these places, one after the other."""
+    return b"".join(ctypes.string_at(address, length) for address, length in parts if length > 0)
+
+
+def scattered(data: bytes, parts: Sequence[Span]) -> bool:
+    """Copies bytes to these places. False, and nothing is copied, unless the lengths agree exactly."""
+    if len(data) != sum(length for _, length in parts):
+        return False
+    at = 0
+    for address, length in parts:
+        ctypes.memmove(address, data[at : at + length], length)
+        at += length
+    return True
+
+
+def as_tensor(data: bytes) -> Any:
+    """A tensor of bytes; None without torch or without bytes."""
+    try:
+        import torch  # type: ignore
+    except ImportError:
+        return None
+    return torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else None
+
+
+class TensorPages:
+    """Reads and stores pages of the main pool that lie elsewhere than in the pool."""
+
+    def __init__(self, client: Client, pool: HostPool, memory: Memory, stats: TransferStats, timeout: float) -> None:
+        self._client = client
+        self._pool = pool
+        self._memory = memory
+        self._stats = stats
+        self._timeout = timeout
+
+    def read(self, keys: Sequence[Any], locations: Any, sizes: Any) -> list[Any]:
+        """For each key its location, filled, or None. Without locations: new tensors of bytes."""
+        missing: list[Any] = [None] * len(keys)
+        if self._pool.holds_nothing:
+            return list(locations) if locations is not None and len(locations) == len(keys) else missing
+        if not keys or not all(usable_key(key) for key in keys):
+            return missing
+        if locations is None:
+            pages = self._client.get_many(keys, pool=self._pool.key_pool, timeout=self._timeout)
+            return [None if page is None else as_tensor(page) for page in pages] if len(pages) == len(keys) else missing
+        targets = _all_spans(locations, sizes, len(keys))
+        if targets is None:
+            return missing
+        started = time.monotonic()
+        done = self._read_into(keys, targets)
+        if len(done) != len(keys):
+            return missing
+        size = sum(sum(length for _, length in target) for target, ok in zip(targets, done) if ok)
+        self._stats.note(written=False, pages=sum(done), size=size, seconds=time.monotonic() - started)
+        return [location if ok else None for location, ok in zip(locations, done)]
+
+    def _read_into(self, keys: Sequence[str], targets: Sequence[Sequence[Span]]) -> list[bool]:
+        entries = self._registered(targets)
+        if entries is not None:
+            return list(self._client.get_into(keys, entries, pool=self._pool.key_pool, timeout=self._timeout))
+        pages = self._client.get_many(keys, pool=self._pool.key_pool, timeout=self._timeout)
+        return [page is not None and scattered(page, target) for page, target in zip(pages, targets)]
+
+    def _registered(self, targets: Sequence[Sequence[Span]]) -> list[list[Piece]] | None:
+        """Pieces of registered regions, when all of this memory lies in them."""
+        if len({len(target) for target in targets}) != 1:
+            return None
+        try:
+            return [self._memory.pieces([span[0] for span in at], [span[1] for span in at]) for at in targets]
+        except NotInMemory:
+            return None
+
+    def write(self, keys: Sequence[Any], values: Any, locations: Any, sizes: Any) -> bool:
+        """Stores pages from tensors, or from these locations. True: all of them."""
+        if self._pool.holds_nothing:
+            return True
+        if not keys or not all(usable_key(key) for key in keys):
+            return False
+        if values is not None:
+            datas = [content(value) for value in values]
+        else:
+            datas = [gathered(source) for source in _all_spans(locations, sizes, len(keys)) or []]
+        full = [data for data in datas if data]
+        if len(full) != len(keys) or len(datas) != len(keys):
+            return False
+        started = time.monotonic()
+        done = self._client.set_many(keys, full, pool=self._pool.key_pool, timeout=self._timeout)
+        size = sum(len(data) for data, ok in zip(full, done) if ok)
+        self._stats.note(written=True, pages=sum(done), size=size, seconds=time.monotonic() - started)
+        return len(done) == len(keys) and all(done)
+
+
+def _all_spans(locations: Any, sizes: Any, count: int) -> list[list[Span]] | None:
+    if locations is None or len(locations) != count or (sizes is not None and len(sizes) != count):
+        return None
+    found: list[list[Span]] = []
+    for index, location in enumerate(locations):
+        memory = spans(location, None if sizes is None else sizes[index])
+        if memory is None:
+            return None
+        found.append(memory)
+    return found

@@ -1,0 +1,237 @@
+import { readFileSync } from 'node:fs';
+import test from 'ava';
+import {
+  type BytesResult,
+  decodeBytesAnswer,
+  decodeDescriptorRequest,
+  decodeExists,
+  decodeFile,
+  decodeHeader,
+  decodeHello,
+  decodeHelloAnswer,
+  decodeKeyRequest,
+  decodeNumber,
+  decodePools,
+  decodeRegionRequest,
+  decodeSetBytes,
+  encodeBytesAnswer,
+  encodeDescriptorAnswer,
+  encodeDescriptorRequest,
+  encodeExists,
+  encodeFile,
+  encodeHeader,
+  encodeHello,
+  encodeHelloAnswer,
+  encodeKeyRequest,
+  encodePools,
+  encodeRegionRequest,
+  encodeSetBytes,
+  FRAME_HEADER_BYTES,
+  LENGTH_MISS,
+  LENGTH_NO_ROOM,
+  RequestType,
+  type Status,
+} from '../../src/clients/messages.js';
+import { numberBody } from './test-client.js';
+
+interface Entry {
+  readonly name: string;
+  readonly kind: 'request' | 'answer' | 'record' | 'record-answer';
+  readonly type: string;
+  readonly requestId: number;
+  readonly status?: number;
+  readonly deadlineMs?: number;
+  // biome-ignore lint/suspicious/noExplicitAny: each entry has fields of its own.
+  readonly fields: any;
+  readonly hex: string;
+}
+
+const entries: Entry[] = JSON.parse(readFileSync('test/data/client-frames.json', 'utf8'));
+const TYPES: Readonly<Record<string, number>> = {
+  HELLO: RequestType.hello,
+  FILE: RequestType.file,
+  UNREGION: RequestType.unregion,
+  EXISTS: RequestType.exists,
+  GET: RequestType.get,
+  SET: RequestType.set,
+  GET_BYTES: RequestType.getBytes,
+  SET_BYTES: RequestType.setBytes,
+  FENCE: RequestType.fence,
+  CANCEL: RequestType.cancel,
+  DELETE: RequestType.delete,
+  CLEAR: RequestType.clear,
+  STATS: RequestType.stats,
+  PING: RequestType.ping,
+  STAT: RequestType.stat,
+};
+const NOTHING = Buffer.alloc(0);
+const LIMITS = { maxKeys: 100, maxPieces: 100 };
+const hex = (text: string): Buffer => Buffer.from(text, 'hex');
+const flags = (all: readonly boolean[]): Buffer => Buffer.from(all.map(Number));
+
+/** What the body is, as the fields say, and what is decoded of it; the latter is compared with `expected`. */
+interface Case {
+  readonly encoded: Buffer;
+  readonly decoded: unknown;
+  readonly expected: unknown;
+}
+
+function helloCase(body: Buffer, f: Entry['fields']): Case {
+  const ns = f.namespace;
+  const texts = ns && { modelName: ns.model, dtype: ns.dtype, layout: ns.layout, tag: ns.tag };
+  const given = texts && Object.fromEntries(Object.entries(texts).filter(([, text]) => text !== null));
+  const namespace = ns
+    ? { ...given, tpRank: ns.tpRank, tpSize: ns.tpSize, ppRank: ns.ppRank, ppSize: ns.ppSize, isMlaModel: ns.isMla }
+    : undefined;
+  const { oldestVersion: minVersion, newestVersion: maxVersion, clientName: name, processId: pid } = f;
+  const expected = { minVersion, maxVersion, name, pid, namespace };
+  return { encoded: encodeHello(expected), decoded: decodeHello(body), expected };
+}
+
+function regionCase(body: Buffer, f: Entry['fields']): Case {
+  const rows = f.pages.flat();
+  const pieces = {
+    pieceCount: f.pages[0].length,
+    offsets: rows.map((row: { offset: number }) => row.offset),
+    lengths: rows.map((row: { length: number }) => row.length),
+    regionIds: rows.map((row: { regionId: number }) => row.regionId),
+  };
+  const expected = { pool: f.pool, isNamed: f.named ?? false, keys: f.keys, pieces };
+  return { encoded: encodeRegionRequest(expected), decoded: decodeRegionRequest(body, LIMITS), expected };
+}
+
+function keyCase(body: Buffer, { pool, keys }: Entry['fields'], hasFlags: boolean): Case {
+  const expected = { pool, keys };
+  return {
+    encoded: encodeKeyRequest(pool, keys, { hasFlags }),
+    decoded: decodeKeyRequest(body, 100, { hasFlags }),
+    expected,
+  };
+}
+
+function requestCase(type: string, body: Buffer, f: Entry['fields']): Case {
+  switch (type) {
+    case 'HELLO':
+      return helloCase(body, f);
+    case 'FILE': {
+      const expected = {
+        regionId: f.regionId,
+        isWritable: f.writable,
+        length: f.length,
+        pid: f.processId,
+        fd: f.descriptor,
+      };
+      return { encoded: encodeFile(expected), decoded: decodeFile(body), expected };
+    }
+    case 'EXISTS': {
+      const expected = { pool: f.pool, wantsFlags: f.perKey, suffixes: f.suffixes, keys: f.keys };
+      return { encoded: encodeExists(expected), decoded: decodeExists(body, 100), expected };
+    }
+    case 'GET':
+    case 'SET':
+      return regionCase(body, f);
+    case 'GET_BYTES':
+      return keyCase(body, f, true);
+    case 'DELETE':
+    case 'STAT':
+      return keyCase(body, f, false);
+    case 'SET_BYTES': {
+      const expected = { pool: f.pool, isNamed: f.named, keys: f.keys, pages: f.pages.map(hex) };
+      return { encoded: encodeSetBytes(expected), decoded: decodeSetBytes(body, 100), expected };
+    }
+    case 'CLEAR':
+      return { encoded: encodePools(f.pools), decoded: decodePools(body), expected: f.pools };
+    case 'UNREGION':
+    case 'FENCE':
+    case 'CANCEL': {
+      const expected = f.of ?? f.regionId;
+      return { encoded: numberBody(expected), decoded: decodeNumber(body), expected };
+    }
+    default:
+      return { encoded: NOTHING, decoded: {}, expected: f };
+  }
+}
+
+function answerCase(type: string, body: Buffer, f: Entry['fields']): Case {
+  if (f.message !== undefined)
+    return { encoded: Buffer.from(f.message), decoded: body.toString(), expected: f.message };
+  if (f.json !== undefined) {
+    return { encoded: Buffer.from(JSON.stringify(f.json)), decoded: JSON.parse(body.toString()), expected: f.json };
+  }
+  if (f.results !== undefined)
+    return { encoded: flags(f.results), decoded: [...body].map(Boolean), expected: f.results };
+  if (type === 'HELLO') {
+    const expected = {
+      version: f.version,
+      capabilities: f.capabilities,
+      bootToken: hex(f.bootToken),
+      attachToken: hex(f.attachToken),
+      pid: f.processId,
+      requestMaxKeys: f.maxKeys,
+      bodyMaxBytes: f.maxBodyBytes,
+      inFlightMaxCount: f.maxInFlight,
+      pageMaxBytes: f.maxPageBytes,
+      stagingMaxBytes: f.maxStagingBytes,
+      nodeId: f.nodeId,
+      packageVersion: f.packageVersion,
+    };
+    return { encoded: encodeHelloAnswer(expected), decoded: decodeHelloAnswer(body), expected };
+  }
+  if (type === 'EXISTS') {
+    const encoded = Buffer.concat([numberBody(f.prefix), flags(f.flags ?? [])]);
+    const decoded = [body.readUInt32LE(), [...body.subarray(4)].map(Boolean)];
+    return { encoded, decoded, expected: [f.prefix, f.flags ?? []] };
+  }
+  if (type === 'GET_BYTES') {
+    const expected = f.pages.map(
+      (page: string): BytesResult => (page === 'miss' ? LENGTH_MISS : page === 'again' ? LENGTH_NO_ROOM : hex(page)),
+    );
+    return { encoded: encodeBytesAnswer(expected), decoded: decodeBytesAnswer(body, f.request.keys), expected };
+  }
+  if (type === 'PING') return { encoded: hex(f.bootToken), decoded: body.toString('hex'), expected: f.bootToken };
+  return { encoded: NOTHING, decoded: {}, expected: f };
+}
+
+for (const { name, kind, type, requestId, status = 0, deadlineMs = 0, fields, hex: text } of entries) {
+  const bytes = hex(text);
+  if (kind === 'record') {
+    test(`client frames: record: ${name}`, (t) => {
+      const { attachToken, regionId = 0, writable: isWritable = false, length } = fields;
+      const record = {
+        kind: type === 'REGION' ? ('region' as const) : ('staging' as const),
+        attachToken: hex(attachToken),
+        regionId,
+        isWritable,
+        length,
+      };
+      t.is(encodeDescriptorRequest(record).toString('hex'), text);
+      t.deepEqual(decodeDescriptorRequest(bytes), record);
+    });
+    continue;
+  }
+  if (kind === 'record-answer') {
+    test(`client frames: answer to a record: ${name}`, (t) => {
+      t.is(encodeDescriptorAnswer(status as Status, fields.length).toString('hex'), text);
+    });
+    continue;
+  }
+  test(`client frames: ${kind}: ${name}`, (t) => {
+    const header = decodeHeader(bytes);
+    const body = bytes.subarray(FRAME_HEADER_BYTES);
+    // An answer to a header that cannot be right has neither the type nor the id of a request.
+    if (requestId !== 0) t.is(header.type as number | undefined, TYPES[type]);
+    t.like(header, { bodyBytes: body.length, requestId, status, deadlineMs });
+    t.is(encodeHeader(header).toString('hex'), bytes.toString('hex', 0, FRAME_HEADER_BYTES));
+    const { encoded, decoded, expected } = (kind === 'request' ? requestCase : answerCase)(type, body, fields);
+    t.is(encoded.toString('hex'), body.toString('hex'));
+    t.deepEqual(decoded, expected);
+  });
+}
+
+test('client frames: every type of request has frames', (t) => {
+  for (const type of Object.keys(TYPES))
+    t.true(
+      entries.some((entry) => entry.type === type && entry.kind === 'request'),
+      type,
+    );
+});

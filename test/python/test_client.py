@@ -1,0 +1,381 @@
+"""The client with a fake node: every method, in every mode."""
+
+from __future__ import annotations
+
+import array
+import logging
+import mmap
+import os
+import random
+import subprocess
+import sys
+import threading
+import unittest
+from typing import Any
+
+from support import PATIENCE_SECONDS, ROOT, NodeTest, shared_memory, wait_for
+from meshcache import Client, ClosedError, Error, Namespace, NotAvailable, Region, RegionError
+
+PAGE = 4096
+
+#: Options of the fake node, settings of the client, and how pages go then.
+WAYS: tuple[tuple[dict[str, Any], dict[str, Any], str], ...] = (
+    ({"capabilities": 3}, {}, "direct"),
+    ({"capabilities": 4}, {}, "direct"),
+    ({"capabilities": 7}, {"mode": "direct", "end_frozen_node": False}, "direct"),
+    ({"capabilities": 3}, {"end_frozen_node": False}, "staged"),
+    ({"capabilities": 3}, {"mode": "staged", "staging_bytes": 8 * PAGE}, "staged"),
+    ({"capabilities": 2, "max_staging_bytes": 5 * PAGE}, {}, "staged"),
+    ({"capabilities": 2, "max_keys": 3}, {}, "staged"),
+    ({"capabilities": 3, "max_keys": 3, "max_in_flight": 2}, {}, "direct"),
+    ({"capabilities": 3, "max_body_bytes": 150}, {}, "direct"),
+    ({"capabilities": 0}, {}, "bytes"),
+    ({"capabilities": 7}, {"mode": "bytes"}, "bytes"),
+    ({"capabilities": 0, "max_body_bytes": 3 * PAGE, "max_in_flight": 2}, {}, "bytes"),
+    # The one that has made the socket is not the node: it must not be ended, so memory is not given to it.
+    ({"capabilities": 3, "process_id": 1}, {}, "staged"),
+)
+
+
+class Pages(NodeTest):
+    def test_pages_go_into_and_out_of_regions_in_every_mode(self) -> None:
+        for options, settings, mode in WAYS:
+            with self.subTest(options=options, settings=settings):
+                self.round_trip(options, settings, mode)
+
+    def round_trip(self, options: dict[str, Any], settings: dict[str, Any], mode: str) -> None:
+        node = self.node(**options)
+        client = self.client(**settings)
+        memory = shared_memory(64 * PAGE)
+        pool = client.register(memory, name="pool")
+        self.assertEqual((client.mode, pool.mode, client.node_id), (mode, mode, "fake-node"))
+        seed = random.randrange(1 << 32)
+        source = random.Random(seed)
+        contents = [source.randbytes(PAGE + 100) for _ in range(20)]
+        keys = [f"key-{index}" for index in range(20)]
+        pages = []
+        for index, content in enumerate(contents):
+            memory[index * PAGE : (index + 1) * PAGE] = content[:PAGE]
+            memory[40 * PAGE + index * 100 : 40 * PAGE + (index + 1) * 100] = content[PAGE:]
+            pages.append([(pool, index * PAGE, PAGE), (pool, 40 * PAGE + index * 100, 100)])
+        self.assertEqual(client.set_from(keys, pages), [True] * 20)
+        for key, content in zip(keys, contents):
+            self.assertEqual(
+                client.get(key), content if len(content) <= options.get("max_body_bytes", 1 << 26) else None
+            )
+        memory[:] = bytes(len(memory))
+        wanted = [*keys[:7], "not there", *keys[7:]]
+        pages.insert(7, [(pool, 50 * PAGE, PAGE), (pool, 51 * PAGE, 100)])
+        self.assertEqual(client.get_into(wanted, pages), [True] * 7 + [False] + [True] * 13, f"seed {seed}")
+        for index, content in enumerate(contents):
+            self.assertEqual(memory[index * PAGE : (index + 1) * PAGE], content[:PAGE])
+            self.assertEqual(memory[40 * PAGE + index * 100 : 40 * PAGE + (index + 1) * 100], content[PAGE:])
+        # Of another length than the region's page.
+        self.assertEqual(client.get_into(keys[:1], [[(pool, 0, PAGE)]]), [False])
+        stats = client.stats()
+        self.assertEqual((stats["mode"], stats["hits"] >= 20, stats["sets"]), (mode, True, 20))
+        self.assertEqual(stats[f"bytes_written_{mode}"], 20 * (PAGE + 100))
+        client.unregister(pool)
+        with self.assertRaises(RegionError):
+            client.get_into(keys[:1], [[(pool, 0, PAGE)]])
+        client.close()
+        node.kill()
+
+    def test_memory_without_a_file_is_staged_beside_memory_with_one(self) -> None:
+        self.node()
+        client = self.client()
+        shared, own = shared_memory(PAGE), bytearray(PAGE)
+        first, second = client.register(shared), client.register(own)
+        self.assertEqual((first.mode, second.mode), ("direct", "staged"))
+        shared[:] = b"s" * PAGE
+        own[:] = b"o" * PAGE
+        self.assertEqual(client.set_from(["both"], [[(first, 0, 10), (second, 0, 20)]]), [True])
+        self.assertEqual(client.get("both"), b"s" * 10 + b"o" * 20)
+        self.assertEqual(client.get_into(["both"], [[(second, 0, 10), (first, 0, 20)]]), [True])
+        self.assertEqual((bytes(own[:10]), shared[:20]), (b"s" * 10, b"o" * 20))
+
+    def test_pages_of_different_counts_of_pieces_go_in_one_call(self) -> None:
+        self.node()
+        client = self.client()
+        memory = shared_memory(PAGE)
+        memory[:9] = b"123456789"
+        pool = client.register(memory)
+        pages = [[(pool, 0, 1)], [(pool, 1, 2), (pool, 3, 1)], [(pool, 4, 5)]]
+        self.assertEqual(client.set_from(["a", "b", "c"], pages), [True] * 3)
+        self.assertEqual(client.get_many(["a", "b", "c", "d"]), [b"1", b"234", b"56789", None])
+        memory[:] = bytes(PAGE)
+        self.assertEqual(client.get_into(["a", "b", "c"], pages), [True] * 3)
+        self.assertEqual(memory[:9], b"123456789")
+
+    def test_regions_by_descriptor(self) -> None:
+        for capabilities, mode in ((3, "direct"), (2, "staged"), (0, "bytes")):
+            node = self.node(capabilities=capabilities)
+            client = self.client()
+            descriptor = os.memfd_create("pool")
+            os.ftruncate(descriptor, 4 * PAGE)
+            mapped = mmap.mmap(descriptor, 4 * PAGE)
+            with self.assertRaisesRegex(TypeError, "length"):
+                client.register(descriptor)
+            regions = [
+                client.register(descriptor, length=4 * PAGE),
+                client.register_fd(descriptor, 3 * PAGE),
+                client.register_fd(descriptor, 2 * PAGE, memory=mapped),
+            ]
+            os.close(descriptor)
+            for region in regions:
+                self.assertEqual(region.mode, mode)
+                mapped[:3] = b"abc"
+                self.assertEqual(client.set_from(["k"], [[(region, 0, 3)]]), [True])
+                self.assertEqual(client.get_into(["k"], [[(region, PAGE, 3)]]), [True])
+                self.assertEqual(mapped[PAGE : PAGE + 3], b"abc")
+                mapped[:] = bytes(4 * PAGE)
+            client.close()
+            node.kill()
+
+    def test_pages_as_bytes(self) -> None:
+        self.node(max_body_bytes=1000)
+        client = self.client()
+        self.assertTrue(client.set("a", b"abc"))
+        self.assertTrue(client.set("b", array.array("H", [1, 2]), named=False, pool="other"))
+        self.assertTrue(client.set("empty", b""))
+        self.assertEqual((client.get("a"), client.get("a", pool="other"), client.get("empty")), (b"abc", None, b""))
+        self.assertEqual(client.get("b", pool="other"), bytes(array.array("H", [1, 2])))
+        many = {f"k{index}": bytes((index,)) * 300 for index in range(10)}
+        self.assertEqual(client.set_many(many), [True] * 10)
+        # They do not fit into one answer.
+        self.assertEqual(client.get_many([*many, "no"]), [*many.values(), None])
+        self.assertEqual(client.set_many(["x", "too long"], [b"1", bytes(1000)]), [True, False])
+        self.assertEqual((client.set_many([], []), client.set_many({}), client.get_many([])), ([], [], []))
+
+    def test_keys(self) -> None:
+        self.node(max_keys=3)
+        client = self.client(namespace=Namespace(model="m", tp_rank=1, tp_size=2))
+        keys = [f"k{index}" for index in range(10)]
+        client.set_many(keys[:7], [b"1"] * 7)
+        client.set(keys[8], b"1")
+        self.assertEqual(client.exists_prefix(keys), 7)
+        self.assertEqual(client.exists_many(keys), [True] * 7 + [False, True, False])
+        self.assertEqual(
+            (client.exists("k0"), client.exists("k7"), client.exists("k0", pool="p")), (True, False, False)
+        )
+        client.set_many(["a-k", "a-v", "b-k"], [b"1"] * 3)
+        self.assertEqual(client.exists_many(["a", "b"], suffixes=["-k", "-v"]), [True, False])
+        self.assertEqual(client.exists_prefix(["a", "b"], suffixes=["-k"]), 2)
+        self.assertEqual(client.delete_many(keys[:5]), [True] * 5)
+        self.assertEqual((client.delete("k5"), client.exists_prefix(keys)), (True, 0))
+        holders = [{"node_id": "fake-node", "tier": "memory"}]
+        self.assertEqual(client.stat(["a-k", "no"]), [{"length": 1, "holders": holders}, None])
+        self.assertTrue(client.ping())
+        self.assertTrue(client.clear())
+        self.assertTrue(client.clear(["draft"]))
+        self.assertEqual(client.stats()["node"], {"pages": 0})
+        self.assertEqual((client.exists_prefix([]), client.exists_many([]), client.stat([])), (0, [], []))
+
+    def test_many_threads_at_once(self) -> None:
+        self.node(max_in_flight=4)
+        client = self.client()
+        memory = shared_memory(16 * PAGE)
+        pool = client.register(memory)
+        own = client.register(bytearray(16 * PAGE))
+        failures: list[str] = []
+
+        def work(thread: int) -> None:
+            source = random.Random(thread)
+            for turn in range(60):
+                content = source.randbytes(PAGE)
+                key = f"{thread}-{turn % 5}"
+                region = (pool, own)[turn % 2]
+                data = memoryview(memory if turn % 2 == 0 else bytes(0))
+                if region is pool:
+                    data[thread * PAGE : (thread + 1) * PAGE] = content
+                    good = client.set_from([key], [[(pool, thread * PAGE, PAGE)]]) == [True]
+                else:
+                    good = client.set(key, content)
+                if not good or client.get(key) != content:
+                    failures.append(f"get {key}")
+                if client.get_into([key], [[(region, thread * PAGE, PAGE)]]) != [True]:
+                    failures.append(f"get_into {key}")
+                if region is pool and data[thread * PAGE : (thread + 1) * PAGE] != content:
+                    failures.append(f"content {key}")
+                if client.exists_many([key, "no"]) != [True, False]:
+                    failures.append(f"exists {key}")
+
+        threads = [threading.Thread(target=work, args=(index,)) for index in range(12)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(failures, [])
+        self.assertEqual(client.stats()["timeouts"], 0)
+
+
+class Mistakes(NodeTest):
+    def test_mistakes_of_the_caller_raise(self) -> None:
+        self.node()
+        for client in (self.client(), Client(f"{self.path}.none", connect_timeout=0.1, logger=self.log)):
+            self.addCleanup(client.close)
+            memory = shared_memory(PAGE)
+            pool = client.register(memory)
+            read_only = client.register(bytes(PAGE))
+            second = client.register(memory)
+            self.assertFalse(read_only.writable)
+            other = Client(f"{self.path}.none", connect_timeout=0.1, logger=self.log)
+            self.addCleanup(other.close)
+            foreign = other.register(bytearray(PAGE))
+            get = client.get_into
+            wrong: list[tuple[type[Exception], str, Any]] = [
+                (TypeError, "sequence of strings", lambda: client.exists_many("key")),
+                (TypeError, "must be strings", lambda: client.exists_many([b"key"])),  # type: ignore[list-item]
+                (ValueError, "65536 bytes is too long", lambda: client.get("k" * 65536)),
+                (ValueError, "1 keys need as many pages", lambda: get(["a"], [])),
+                (ValueError, "1 to 255 pieces, got 0", lambda: get(["a"], [[]])),
+                (RegionError, "does not lie in", lambda: get(["a"], [[(pool, 1, PAGE)]])),
+                (RegionError, "does not lie in", lambda: get(["a"], [[(pool, -1, 1)]])),
+                (RegionError, "at least 1 byte", lambda: get(["a"], [[(pool, 0, 0)]])),
+                (RegionError, "overlap", lambda: get(["a"], [[(pool, 0, 10), (pool, 9, 10)]])),
+                (RegionError, "overlap", lambda: get(["a", "b"], [[(pool, 0, 10)], [(second, 9, 10)]])),
+                (RegionError, "overlap", lambda: get(["a", "b"], [[(pool, 0, 9)], [(pool, 20, 1), (pool, 8, 10)]])),
+                (RegionError, "for reading only", lambda: get(["a"], [[(read_only, 0, 10)]])),
+                (RegionError, "not registered with this client", lambda: get(["a"], [[(foreign, 0, 10)]])),
+                (TypeError, "region, offset, length", lambda: get(["a"], [[("pool", 0, 1)]])),  # type: ignore[list-item]
+                (TypeError, "", lambda: get(["a"], [[(pool, 0.5, 1)]])),  # type: ignore[list-item]
+                (TypeError, "buffer protocol", lambda: client.set("a", "text")),
+                (TypeError, "buffer protocol", lambda: client.register("text")),
+                (ValueError, "read-only", lambda: client.register(b"text", writable=True)),
+                (ValueError, "at least 1 byte", lambda: client.register(b"")),
+                (ValueError, "no open descriptor", lambda: client.register_fd(10**6, 1)),
+                (TypeError, "timeout", lambda: client.get("a", timeout="1")),  # type: ignore[arg-type]
+                (ValueError, "timeout", lambda: client.get("a", timeout=-1)),
+                (TypeError, "pool", lambda: client.get("a", pool=None)),  # type: ignore[arg-type]
+                (RegionError, "not registered", lambda: client.unregister(foreign)),
+            ]
+            for kind, text, call in wrong:
+                with self.subTest(text), self.assertRaisesRegex(kind, text):
+                    call()
+            self.assertTrue(issubclass(RegionError, Error) and issubclass(RegionError, ValueError))
+
+    def test_settings_are_checked(self) -> None:
+        for settings, kind in (
+            ({"mode": "fast"}, ValueError),
+            ({"timeout": 0}, ValueError),
+            ({"timeout": "1"}, TypeError),
+            ({"name": "with space"}, ValueError),
+            ({"name": "n" * 65}, ValueError),
+            ({"namespace": "m"}, TypeError),
+            ({"staging_bytes": 1}, ValueError),
+        ):
+            with self.subTest(settings=settings), self.assertRaises(kind):
+                Client(self.path, **settings)  # type: ignore[arg-type]
+        for ranks in ({"tp_rank": 1}, {"tp_size": 0}, {"pp_rank": -1}):
+            with self.subTest(ranks=ranks), self.assertRaises(ValueError):
+                Namespace(**ranks)  # type: ignore[arg-type]
+
+    def test_a_closed_client_says_so(self) -> None:
+        self.node()
+        client = self.client()
+        client.register(bytearray(8))
+        with client as same:
+            self.assertIs(same, client)
+        client.close()
+        for call in (lambda: client.get("a"), client.ping, lambda: client.register(bytearray(1))):
+            with self.assertRaises(ClosedError):
+                call()
+        self.assertEqual((client.is_connected, client.mode, client.node_id), (False, "none", None))
+
+
+class Life(NodeTest):
+    def test_a_node_that_is_not_there_is_misses_until_it_comes(self) -> None:
+        with self.assertRaisesRegex(NotAvailable, "node.sock"):
+            Client(self.path, required=True, logger=logging.getLogger("meshcache.unused"))
+        client = self.client(connect_timeout=1.0)
+        pool = client.register(shared_memory(PAGE))
+        self.assertEqual((client.get("a"), client.set("a", b"1"), client.exists_prefix(["a"])), (None, False, 0))
+        self.assertEqual(client.get_into(["a"], [[(pool, 0, 1)]]), [False])
+        self.assertEqual((client.ping(), client.stats()["node"], client.mode), (False, None, "none"))
+        self.node()
+        wait_for("the client attaches", lambda: client.is_connected)
+        self.assertEqual(pool.mode, "direct")
+        self.assertEqual(client.set_from(["a"], [[(pool, 0, 1)]]), [True])
+        problems = [line for line in self.lines if "no node at" in line]
+        self.assertTrue(0 < len(problems) == len(set(problems)), problems)
+
+    def test_a_node_that_refuses_is_none(self) -> None:
+        self.node(refuse_hello=True)
+        client = self.client()
+        self.assertFalse(client.is_connected)
+        self.wait_for_log("status 6")
+
+    def test_a_child_process_does_not_use_the_connection_of_its_parent(self) -> None:
+        self.node()
+        client = self.client()
+        memory = shared_memory(PAGE)
+        pool = client.register(memory)
+        client.set("a", b"1")
+        read, write = os.pipe()
+        child = os.fork()
+        if child == 0:
+            result = b"failed"
+            try:
+                memory[:1] = b"c"
+                good = client.set_from(["from child"], [[(pool, 0, 1)]]) == [True] and client.get("a") == b"1"
+                result = b"good" if good and pool.mode == "direct" else b"bad"
+                client.close()
+            finally:
+                os.write(write, result)
+                os._exit(0)
+        os.waitpid(child, 0)
+        self.assertEqual(os.read(read, 100), b"good")
+        os.close(read)
+        os.close(write)
+        self.assertEqual((client.get("from child"), client.get("a")), (b"c", b"1"))
+        self.assertEqual(client.stats()["connections_lost"], 0)
+
+    def test_the_interpreter_ends_with_a_client_that_is_open(self) -> None:
+        self.node()
+        program = (
+            "import sys, threading, meshcache\n"
+            f"client = meshcache.Client({self.path!r})\n"
+            "assert client.set('a', b'1')\n"
+            "held = bytearray(8); region = client.register(held)\n"
+            "threading.Thread(target=lambda: client.get('hold', timeout=1000), daemon=True).start()\n"
+            f"other = meshcache.Client({self.path + '.none'!r}, connect_timeout=0.1)\n"
+            "print('done')\n"
+        )
+        path = os.environ.get("MESHCACHE_PYTHON_PATH", str(ROOT / "src" / "python"))
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "PYTHONPATH": path},
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_SECONDS,
+        )
+        self.assertEqual((done.stdout, done.returncode), ("done\n", 0), done.stderr)
+
+    def test_a_client_that_nobody_holds_ends(self) -> None:
+        self.node()
+        client = Client(self.path, logger=self.log)
+        own = bytearray(8)
+        client.register(own)
+        before = threading.active_count()
+        del client
+        wait_for("its thread ends", lambda: threading.active_count() < before)
+        wait_for("its memory is free", lambda: is_free(own))
+
+
+def is_free(memory: bytearray) -> bool:
+    try:
+        memory.append(0)
+    except BufferError:
+        return False
+    return True
+
+
+class Regions(unittest.TestCase):
+    def test_a_region_says_what_it_is(self) -> None:
+        region = Region(1, 2, "pool", 10, True, None, None)
+        self.assertEqual(repr(region), "<Region pool: 10 bytes, none>")
+        self.assertTrue(region.registered)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,181 @@
+"""The bytes of the client socket, against the golden frames that all languages share."""
+
+from __future__ import annotations
+
+import json
+import unittest
+from typing import Any
+
+from support import ROOT
+from fake_node import TYPES, decode_request
+from meshcache import Namespace, protocol
+
+FRAMES: list[dict[str, Any]] = json.loads((ROOT / "test/data/client-frames.json").read_text())
+
+
+def namespace_of(fields: dict[str, Any] | None) -> Namespace | None:
+    if fields is None:
+        return None
+    ranks = (fields["tpRank"], fields["tpSize"], fields["ppRank"], fields["ppSize"])
+    return Namespace(fields["model"], fields["dtype"], fields["layout"], fields["tag"], *ranks, fields["isMla"])
+
+
+def flat_pieces(pages: list[list[dict[str, int]]]) -> list[int]:
+    flat = []
+    for page in pages:
+        for piece in page:
+            flat += [piece["offset"], piece["length"] | piece["regionId"] << 32]
+    return flat
+
+
+def encode(type_: str, fields: dict[str, Any]) -> bytes:
+    """The body of a request, by the codec of the client."""
+    keys = protocol.encode_keys(fields.get("keys", []))
+    pool = fields.get("pool", "")
+    match type_:
+        case "HELLO":
+            return protocol.hello_body(fields["clientName"], fields["processId"], namespace_of(fields["namespace"]))
+        case "FILE":
+            return protocol.file_body(
+                *(fields[n] for n in ("regionId", "writable", "length", "processId", "descriptor"))
+            )
+        case "UNREGION":
+            return protocol.number_body(fields["regionId"])
+        case "EXISTS":
+            return protocol.exists_head(pool, fields["suffixes"], fields["perKey"]) + keys
+        case "GET" | "SET":
+            head = protocol.transfer_head(pool, fields.get("named", False), len(fields["pages"][0]))
+            return head + keys + protocol.encode_pieces(flat_pieces(fields["pages"]))
+        case "GET_BYTES":
+            return protocol.bytes_head(pool) + keys
+        case "SET_BYTES":
+            pages = [bytes.fromhex(page) for page in fields["pages"]]
+            lengths = protocol.encode_lengths([len(page) for page in pages])
+            return protocol.bytes_head(pool, fields["named"]) + keys + lengths + b"".join(pages)
+        case "FENCE" | "CANCEL":
+            return protocol.number_body(fields["of"])
+        case "DELETE" | "STAT":
+            return protocol.text16(pool) + keys
+        case "CLEAR":
+            return protocol.clear_body(fields["pools"])
+        case "STATS" | "PING":
+            return b""
+    raise AssertionError(type_)
+
+
+def decode(type_: str, body: bytes, fields: dict[str, Any]) -> dict[str, Any]:
+    """The fields of an answer, by the codec of the client."""
+    request = fields.get("request", {})
+    match type_:
+        case "HELLO":
+            hello = protocol.decode_hello(body)
+            return {
+                "version": hello.version,
+                "capabilities": hello.capabilities,
+                "bootToken": hello.boot_token.hex(),
+                "attachToken": hello.attach_token.hex(),
+                "processId": hello.process_id,
+                "maxKeys": hello.max_keys,
+                "maxBodyBytes": hello.max_body_bytes,
+                "maxInFlight": hello.max_in_flight,
+                "maxPageBytes": hello.max_page_bytes,
+                "maxStagingBytes": hello.max_staging_bytes,
+                "nodeId": hello.node_id,
+                "packageVersion": hello.package_version,
+            }
+        case "EXISTS":
+            prefix, flags = protocol.decode_exists(body, request["keys"], request["perKey"])
+            return {"request": request, "prefix": prefix, **({"flags": flags} if request["perKey"] else {})}
+        case "GET" | "SET" | "SET_BYTES" | "DELETE":
+            return {"request": request, "results": protocol.decode_flags(body, request["keys"])}
+        case "GET_BYTES":
+            pages: list[str] = []
+            names = {protocol.MISS: "miss", protocol.ASK_AGAIN: "again"}
+            protocol.decode_pages(
+                body, request["keys"], lambda index, length, page: pages.append(names.get(length, page.hex()))
+            )
+            return {"request": request, "pages": pages}
+        case "PING":
+            return {"bootToken": body.hex()}
+        case "STATS" | "STAT":
+            return {"json": json.loads(body)}
+    assert body == b""
+    return {}
+
+
+class GoldenFrames(unittest.TestCase):
+    def test_every_type_has_frames(self) -> None:
+        for kind, names in (("request", set(TYPES)), ("answer", set(TYPES) - {"CANCEL"})):
+            self.assertEqual({frame["type"] for frame in FRAMES if frame["kind"] == kind}, names)
+        for kind in ("record", "record-answer"):
+            self.assertEqual({frame["type"] for frame in FRAMES if frame["kind"] == kind}, {"REGION", "STAGING"})
+
+    def test_requests_are_encoded(self) -> None:
+        for frame in (frame for frame in FRAMES if frame["kind"] == "request"):
+            with self.subTest(frame["name"]):
+                number = getattr(protocol, frame["type"])
+                body = encode(frame["type"], frame["fields"])
+                self.assertEqual(
+                    protocol.frame(number, frame["requestId"], frame["deadlineMs"], body).hex(), frame["hex"]
+                )
+
+    def test_requests_are_decoded_by_the_fake_node(self) -> None:
+        for frame in (frame for frame in FRAMES if frame["kind"] == "request"):
+            with self.subTest(frame["name"]):
+                data = bytes.fromhex(frame["hex"])
+                length, type_, status, request_id, deadline_ms = protocol.HEADER.unpack_from(data)
+                self.assertEqual((length, status), (len(data) - 16, 0))
+                self.assertEqual((TYPES[type_ - 1], request_id), (frame["type"], frame["requestId"]))
+                self.assertEqual(deadline_ms, frame["deadlineMs"])
+                self.assertEqual(decode_request(frame["type"], data[16:]), frame["fields"])
+
+    def test_answers_are_decoded(self) -> None:
+        for frame in (frame for frame in FRAMES if frame["kind"] == "answer"):
+            with self.subTest(frame["name"]):
+                data = bytes.fromhex(frame["hex"])
+                header = protocol.HEADER.unpack_from(data)
+                number = getattr(protocol, frame["type"])
+                self.assertEqual(header, (len(data) - 16, number, frame["status"], frame["requestId"], 0))
+                if frame["status"] == protocol.DONE:
+                    self.assertEqual(decode(frame["type"], data[16:], frame["fields"]), frame["fields"])
+                else:
+                    self.assertEqual({"message": data[16:].decode()}, frame["fields"])
+
+    def test_answers_of_another_length_are_violations(self) -> None:
+        checked = ("HELLO", "EXISTS", "GET", "SET", "SET_BYTES", "DELETE", "GET_BYTES")
+        for frame in (frame for frame in FRAMES if frame["kind"] == "answer" and frame["status"] == 0):
+            if frame["type"] not in checked:
+                continue
+            body = bytes.fromhex(frame["hex"])[16:]
+            for wrong in [body[:end] for end in range(len(body))] + [body + b"\0"]:
+                with self.subTest(frame["name"], size=len(wrong)), self.assertRaises(protocol.Violation):
+                    decode(frame["type"], wrong, frame["fields"])
+
+    def test_records_are_encoded(self) -> None:
+        for frame in (frame for frame in FRAMES if frame["kind"] == "record"):
+            with self.subTest(frame["name"]):
+                fields = frame["fields"]
+                token = bytes.fromhex(fields["attachToken"])
+                if frame["type"] == "REGION":
+                    record = protocol.region_record(token, fields["regionId"], fields["writable"], fields["length"])
+                else:
+                    record = protocol.staging_record(token, fields["length"])
+                self.assertEqual(record.hex(), frame["hex"])
+
+    def test_record_answers_are_decoded(self) -> None:
+        for frame in (frame for frame in FRAMES if frame["kind"] == "record-answer"):
+            with self.subTest(frame["name"]):
+                answer = protocol.RECORD_ANSWER.unpack(bytes.fromhex(frame["hex"]))
+                self.assertEqual(answer, (frame["status"], 0, frame["fields"]["length"]))
+
+    def test_what_does_not_fit_is_refused(self) -> None:
+        self.assertEqual(len(protocol.encode_keys(["k" * 65535])), 4 + 2 + 65535)
+        for keys in (["k" * 65536], ["é" * 32768], ["\ud800"]):
+            with self.assertRaises(ValueError):
+                protocol.encode_keys(keys)
+        with self.assertRaises(ValueError):
+            protocol.text16("p" * 65536)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,295 @@
+import { getEventListeners } from 'node:events';
+import test, { type ExecutionContext } from 'ava';
+import { systemClock } from '../../src/base/clock.js';
+import { systemEnvironment } from '../../src/base/environment.js';
+import { HybridClock } from '../../src/base/hybrid-clock.js';
+import { COPY_SLICE_MAX_BYTES, DISK_IN_FLIGHT_MAX_COUNT } from '../../src/base/limits.js';
+import { silentLogger } from '../../src/base/log.js';
+import { crc32 } from '../../src/memory/checksum.js';
+import { HostRegion } from '../../src/memory/host-region.js';
+import { Metrics } from '../../src/metrics/metrics.js';
+import { PublishedPool } from '../../src/pool/published-pool.js';
+import type { DiskTier } from '../../src/store/disk-tier.js';
+import { OwnDiskReads } from '../../src/store/own-disk-reads.js';
+import { type CallerPage, PageStore, type PageStoreParts } from '../../src/store/page-store.js';
+import type { PromoteOutcome } from '../../src/store/promoter.js';
+import { TcpTransport } from '../../src/transport/tcp/tcp-transport.js';
+import { DataLocation } from '../../src/types.js';
+import { sampleIn } from '../metrics/samples.js';
+import { patientClock } from '../patient-clock.js';
+import { content, until } from '../support.js';
+import { Valve } from '../transport/valve.js';
+
+const PAGE = 300_000;
+const PATTERN = 0xa5;
+const NEVER_MS = 3_600_000;
+
+/** A promise that the test settles. */
+function held<T>() {
+  let resolve: (value: T) => void = () => {};
+  const promise = new Promise<T>((settle) => {
+    resolve = settle;
+  });
+  return { promise, resolve };
+}
+
+/** A store whose pages `k0` and `k1` are on another node, which is read over real TCP through a valve. */
+async function bench(t: ExecutionContext, overrides: Partial<PageStoreParts> = {}) {
+  const env = systemEnvironment({ clock: patientClock, log: silentLogger });
+  const limits = { stallTimeoutMs: NEVER_MS, connectTimeoutMs: NEVER_MS, abortGraceMs: NEVER_MS };
+  const newTransport = () => TcpTransport.create({ host: '127.0.0.1', env, limits });
+  const [owner, transport] = [await newTransport(), await newTransport()];
+  const [source, target, pooled] = [2 * PAGE, 2 * PAGE, 4 * 4096].map((length) => HostRegion.allocate(length)) as [
+    HostRegion,
+    HostRegion,
+    HostRegion,
+  ];
+  source.bytes().set(content(3, 2 * PAGE));
+  const mr = owner.registerMr(source.addr, source.length);
+  const valve = await Valve.open(t, owner.localEndpoint());
+  const locationOf = (i: number) =>
+    new DataLocation({
+      nodeId: 'other',
+      incarnation: 1,
+      rdmaEndpoint: valve.endpoint,
+      remoteAddr: mr.addr + BigInt(i * PAGE),
+      rkey: mr.rkey,
+      length: PAGE,
+      checksum: crc32(source.bytes(i * PAGE, PAGE)),
+    });
+  const metrics = new Metrics('self');
+  const told: string[] = [];
+  const directory: PageStoreParts['directory'] = {
+    state: async (keys) => new Uint8Array(keys.length),
+    get: async (keys) => keys.map((key) => locationOf(Number(key.slice(1)))),
+    find: async (keys, onFound) => onFound(keys.map((key, i) => [i, locationOf(Number(key.slice(1)))])),
+    exists: async (keys) => keys.map(() => true),
+    delete: async () => {},
+    discard: async () => {
+      told.push('discarded');
+    },
+  };
+  const pool = new PublishedPool(pooled.addr, pooled.length, 1, {});
+  const store = new PageStore({
+    pool,
+    promotions: { ask: async (_node, keys) => keys.map(() => 'absent' as const), release() {} },
+    directory,
+    transport,
+    endpointOf: () => valve.endpoint,
+    onRemoteHits() {},
+    onRemoteFailures: () => told.push('failed'),
+    versions: new HybridClock(patientClock),
+    deleteEverywhere: async (keys) => keys.map(() => true),
+    isSettled: () => true,
+    keepsDuplicates: false,
+    identity: { nodeId: 'self', incarnation: 1, dataEndpoint: '127.0.0.1:1' },
+    verifyReads: true,
+    quarantineMs: 1000,
+    clock: patientClock,
+    log: silentLogger,
+    metrics,
+    ...overrides,
+  });
+  t.teardown(async () => {
+    await store.close();
+    await Promise.all([transport.close(), owner.close()]);
+    pool.free();
+    for (const region of [source, target, pooled]) region.free();
+    metrics.close();
+  });
+  const keys = ['k0', 'k1'];
+  const pages = keys.map((_, i): CallerPage => {
+    const ranges = [{ addr: target.addr + BigInt(i * PAGE), length: PAGE }];
+    return { ranges, views: [target.bytes(i * PAGE, PAGE)], length: PAGE };
+  });
+  const get = async (signal?: AbortSignal) => {
+    const results = await store.get(keys, pages, { signal });
+    if (signal !== undefined) target.bytes().fill(PATTERN);
+    return results;
+  };
+  /** What was aborted has left nothing behind: the pages are read, nobody was told of anything, and the memory was left alone until then. */
+  const isUnharmed = async (signal: AbortSignal) => {
+    for (let turns = 0; turns < 20; turns++) await systemClock.yield();
+    t.true(target.bytes().every((byte) => byte === PATTERN));
+    t.is(getEventListeners(signal, 'abort').length, 0);
+    t.deepEqual(told, []);
+    t.is(sampleIn(await metrics.renderPrometheus(), 'meshcache_stale_reads_total', {}) ?? 0, 0);
+    t.is(store.stats().misses, 2);
+    t.true(transport.isReachable(valve.endpoint));
+    t.deepEqual(await get(), [true, true]);
+    t.is(Buffer.compare(target.bytes(), source.bytes()), 0);
+    t.is(store.stats().hits.remote, 2);
+  };
+  return { store, transport, owner, valve, target, source, directory, locationOf, get, isUnharmed, keys, pages };
+}
+
+test('aborted reads: before the call nothing is looked for', async (t) => {
+  const b = await bench(t);
+  const find = b.directory.find;
+  b.directory.find = async () => t.fail('the directory was asked');
+  const signal = AbortSignal.abort();
+  t.deepEqual(await b.get(signal), [false, false]);
+  t.is(await b.store.getCopy('k0', { signal }), null);
+  t.deepEqual(await b.store.exists(b.keys, { signal }), [false, false]);
+  b.directory.find = find;
+  t.is(b.store.stats().misses, 3);
+  t.is(b.transport.stats().connections, 0);
+});
+
+test('aborted reads: a directory that does not answer is not waited for, and its late answer starts no read', async (t) => {
+  const b = await bench(t);
+  const { find, get, exists } = b.directory;
+  const answer = held<void>();
+  let asked = 0;
+  Object.assign(b.directory, {
+    find: async (...args: Parameters<typeof find>) => {
+      asked++;
+      await answer.promise;
+      await find(...args);
+    },
+    get: async (...args: Parameters<typeof get>) => answer.promise.then(() => get(...args)),
+    exists: async (...args: Parameters<typeof exists>) => answer.promise.then(() => exists(...args)),
+  });
+  const abort = new AbortController();
+  const reading = b.get(abort.signal);
+  const there = b.store.exists(b.keys, { signal: abort.signal });
+  await until(() => asked === 1);
+  abort.abort();
+  t.deepEqual(await reading, [false, false]);
+  t.deepEqual(await there, [false, false]);
+  answer.resolve();
+  Object.assign(b.directory, { find, get, exists });
+  await b.isUnharmed(abort.signal);
+  t.is(b.owner.stats().servedOps, 2, 'those that were not aborted');
+});
+
+test('aborted reads: the directory is not waited for by a copy', async (t) => {
+  const b = await bench(t);
+  const { get } = b.directory;
+  b.directory.get = () => new Promise(() => {});
+  const abort = new AbortController();
+  const copying = b.store.getCopy('k0', { signal: abort.signal });
+  abort.abort();
+  t.is(await copying, null);
+  t.is(getEventListeners(abort.signal, 'abort').length, 0);
+  b.directory.get = get;
+  t.deepEqual(await b.store.getCopy('k0', { signal: new AbortController().signal }), b.source.bytes(0, PAGE).slice());
+});
+
+test('aborted reads: a promotion is not waited for, and what it brings later is given back unread', async (t) => {
+  const promoted = held<void>();
+  let asked = 0;
+  const released: string[] = [];
+  const b = await bench(t, {
+    promotions: {
+      ask: async (_node, keys): Promise<PromoteOutcome[]> => {
+        asked++;
+        await promoted.promise;
+        return keys.map((key) => b.locationOf(Number(key.slice(1))));
+      },
+      release: (_node, keys) => released.push(...keys),
+    },
+  });
+  const { find } = b.directory;
+  b.directory.find = async (keys, onFound) =>
+    onFound(keys.map((key, i) => [i, new DataLocation({ ...b.locationOf(Number(key.slice(1))), tier: 'disk' })]));
+  const abort = new AbortController();
+  const reading = b.get(abort.signal);
+  await until(() => asked === 1);
+  abort.abort();
+  t.deepEqual(await reading, [false, false]);
+  promoted.resolve();
+  await until(() => released.length === 2);
+  b.directory.find = find;
+  await b.isUnharmed(abort.signal);
+  t.is(asked, 1);
+});
+
+test('aborted reads: an owner that trickles is left, what it sends later is dropped, and it is read again', async (t) => {
+  const b = await bench(t);
+  b.valve.budgetBytes = 2_000;
+  const abort = new AbortController();
+  const reading = b.get(abort.signal);
+  await until(() => b.valve.connections.length === 1 && b.valve.latest.heldBytes > PAGE);
+  b.valve.latest.pass(PAGE / 2);
+  await until(() => b.target.bytes(1000, 1)[0] !== 0);
+  abort.abort();
+  let hasEnded = false;
+  reading.then(() => {
+    hasEnded = true;
+  });
+  while (!hasEnded) {
+    b.valve.latest.pass(1_000);
+    await systemClock.yield();
+  }
+  t.deepEqual(await reading, [false, false]);
+  b.valve.latest.pass(Number.POSITIVE_INFINITY);
+  await b.isUnharmed(abort.signal);
+  t.is(b.valve.connections.length, 1);
+});
+
+test('aborted reads: slices of the own pool that have not been begun are misses', async (t) => {
+  const abort = new AbortController();
+  const clock = Object.assign(Object.create(patientClock), { yield: async () => abort.abort() });
+  const { store, pages } = await bench(t, { clock });
+  const large = { ...(pages[0] as CallerPage), length: COPY_SLICE_MAX_BYTES };
+  t.deepEqual(await store.get(['x', 'y', 'z'], [large, large, large], { signal: abort.signal }), [false, false, false]);
+  t.is(store.stats().misses, 3);
+});
+
+test('aborted reads: of the own disk no more pages are begun, and those that have been are waited for', async (t) => {
+  const metrics = new Metrics('self');
+  t.teardown(() => metrics.close());
+  const done = held<void>();
+  let begun = 0;
+  const disk: Pick<DiskTier, 'hasBatch' | 'readPages'> = {
+    hasBatch: (keys) => new Uint8Array(keys.length).fill(1),
+    readPages: async (keys) => {
+      begun += keys.length;
+      await done.promise;
+      return keys.map(() => 'read' as const);
+    },
+  };
+  const confirmed = held<boolean[]>();
+  let confirm = async (keys: readonly string[]) => keys.map(() => true);
+  const reads = new OwnDiskReads({ disk, confirm: (keys) => confirm(keys), clock: patientClock, metrics });
+  const keys = Array.from({ length: 100 }, (_, i) => `k${i}`);
+  const page: CallerPage = { ranges: [], views: [], length: 10 };
+  const newCall = (signal: AbortSignal) => ({
+    keys,
+    pages: keys.map(() => page),
+    results: keys.map(() => false),
+    signal,
+  });
+  const abort = new AbortController();
+  const call = newCall(abort.signal);
+  let hasEnded = false;
+  const all = keys.map((_, i) => i);
+  const reading = reads.read(call, all).then(() => {
+    hasEnded = true;
+  });
+  await until(() => begun > 0);
+  abort.abort();
+  for (let turns = 0; turns < 20; turns++) await systemClock.yield();
+  t.false(hasEnded, 'the disk may still write into the pages');
+  done.resolve();
+  await reading;
+  t.is(begun, DISK_IN_FLIGHT_MAX_COUNT);
+  t.is(call.results.filter(Boolean).length, DISK_IN_FLIGHT_MAX_COUNT);
+  t.is(reads.hits, DISK_IN_FLIGHT_MAX_COUNT);
+
+  const whole = newCall(new AbortController().signal);
+  await reads.read(whole, all);
+  t.true(whole.results.every(Boolean));
+
+  // Owners that do not confirm what is there.
+  confirm = () => confirmed.promise;
+  const before = begun;
+  const unconfirmed = new AbortController();
+  const waiting = reads.read(newCall(unconfirmed.signal), all);
+  unconfirmed.abort();
+  await waiting;
+  confirmed.resolve(keys.map(() => true));
+  for (let turns = 0; turns < 20; turns++) await systemClock.yield();
+  t.is(begun, before);
+});
