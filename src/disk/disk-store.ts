@@ -343,6 +343,13 @@ export class DiskStore {
     return this.#index.clear();
   }
 
+  /** Removes what is written or waits under keys that `isWanted` is true of; returns those of what was written. */
+  clearWhere(isWanted: (key: string) => boolean): string[] {
+    for (const key of this.#queue.keys()) if (isWanted(key)) this.#queue.cancel(key);
+    const written = this.keys().filter(isWanted);
+    return written.filter((key) => this.#remove(key));
+  }
+
   /**
    * Writes what waits, for DISK_DRAIN_TIMEOUT_MS at the most, syncs and gives the directory back. Idempotent. Reads
    * under way end as they do. A disk that does not answer any more keeps the directory, and what it may still use.

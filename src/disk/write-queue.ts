@@ -106,9 +106,14 @@ export class WriteQueue {
     if (!entry.isTaken) this.#drop(entry);
   }
 
+  /** Of the pages that wait, or are being written. */
+  keys(): string[] {
+    return [...this.#byKey.keys()];
+  }
+
   /** Returns how many they were. */
   cancelAll(): number {
-    const keys = [...this.#byKey.keys()];
+    const keys = this.keys();
     for (const key of keys) this.cancel(key);
     return keys.length;
   }

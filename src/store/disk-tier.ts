@@ -11,6 +11,7 @@ import { type Publishing, publishSlices } from './publishing.js';
 export type TierDisk = Pick<
   DiskStore,
   | 'clear'
+  | 'clearWhere'
   | 'close'
   | 'exists'
   | 'fits'
@@ -22,7 +23,6 @@ export type TierDisk = Pick<
   | 'peekBatch'
   | 'putPage'
   | 'readPages'
-  | 'remove'
   | 'removalsWritten'
   | 'removeOlder'
   | 'removeOther'
@@ -177,9 +177,7 @@ export class DiskTier implements Backlog {
   /** The same for keys that `isWanted` is true of. */
   clearWhere(isWanted: (key: string) => boolean): string[] {
     for (const key of [...this.#waiting.keys()].filter(isWanted)) this.#endWait(key);
-    const keys = [...this.#disk.keysInSlices()].flat().filter(isWanted);
-    for (const key of keys) this.#disk.remove(key);
-    return keys;
+    return this.#disk.clearWhere(isWanted);
   }
 
   /** Resolves when a crash cannot bring back what has been removed. */

@@ -122,6 +122,7 @@ function delegates(disk: DiskStore): TierDisk {
   return {
     isPaused: false,
     clear: () => disk.clear(),
+    clearWhere: (isWanted) => disk.clearWhere(isWanted),
     close: () => disk.close(),
     exists: (key) => disk.exists(key),
     fits: (length) => disk.fits(length),
@@ -132,7 +133,6 @@ function delegates(disk: DiskStore): TierDisk {
     peekBatch: (keys) => disk.peekBatch(keys),
     putPage: (key, page, checksum, release, origin) => disk.putPage(key, page, checksum, release, origin),
     readPages: (keys, targets) => disk.readPages(keys, targets),
-    remove: (key) => disk.remove(key),
     removalsWritten: () => disk.removalsWritten(),
     removeOlder: (keys, voidBelow) => disk.removeOlder(keys, voidBelow),
     removeOther: (key, page) => disk.removeOther(key, page),
