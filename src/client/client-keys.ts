@@ -1,10 +1,11 @@
 import { ArgumentError } from '../base/errors.js';
+import { CLIENT_POOL_NAME_MAX_BYTES } from '../base/limits.js';
 import { shown } from '../base/shown.js';
 import { TEXT_MAX_BYTES } from '../clients/body.js';
 import { checkKey } from '../core/key-encoder.js';
 
 /** Of a request beside keys and what is said of each: the name of the pool, flags, counts. */
-const FIXED_BYTES = TEXT_MAX_BYTES + 64;
+const FIXED_BYTES = CLIENT_POOL_NAME_MAX_BYTES + 64;
 /** The length of a key, and of a page. */
 const LENGTHS_BYTES = 6;
 
@@ -16,9 +17,9 @@ export interface KeySlice {
 
 /** Throws `ArgumentError` for what cannot be said on the client socket, or that the node would not take. */
 export function checkClientKeys(keys: readonly string[], pool: string): void {
-  if (!pool.isWellFormed() || Buffer.byteLength(pool) > TEXT_MAX_BYTES) {
+  if (!pool.isWellFormed() || Buffer.byteLength(pool) > CLIENT_POOL_NAME_MAX_BYTES) {
     throw new ArgumentError(
-      `the name of a pool must be well-formed text of at most ${TEXT_MAX_BYTES} bytes, got ${shown(pool)}`,
+      `the name of a pool must be well-formed text of at most ${CLIENT_POOL_NAME_MAX_BYTES} bytes, got ${shown(pool)}`,
     );
   }
   for (const key of keys) checkKey(key, TEXT_MAX_BYTES);

@@ -2,7 +2,12 @@ import { unlessAborted } from '../base/abort.js';
 import { within } from '../base/clock.js';
 import type { Environment } from '../base/environment.js';
 import { ArgumentError, ClosedError, MeshCacheError } from '../base/errors.js';
-import { BYTES_REQUEST_TARGET_BYTES, CLIENT_ANSWER_GRACE_MS, CLIENT_STAT_MAX_KEYS } from '../base/limits.js';
+import {
+  BYTES_REQUEST_TARGET_BYTES,
+  CLIENT_ANSWER_GRACE_MS,
+  CLIENT_REQUEST_MAX_PIECES,
+  CLIENT_STAT_MAX_KEYS,
+} from '../base/limits.js';
 import type { PageHolders } from '../clients/client-namespace.js';
 import {
   type BytesResult,
@@ -253,7 +258,8 @@ export class ClientPages implements NamespacePages {
     const { requestMaxKeys, bodyMaxBytes } = call.link.hello;
     for (const [pieceCount, all] of byPieceCount) {
       const wanted = all.map(({ index }) => keys[index] as string);
-      const limits = { maxCount: requestMaxKeys, maxBytes: bodyMaxBytes, besideKeyBytes: 16 * pieceCount };
+      const maxCount = Math.min(requestMaxKeys, Math.floor(CLIENT_REQUEST_MAX_PIECES / pieceCount));
+      const limits = { maxCount, maxBytes: bodyMaxBytes, besideKeyBytes: 16 * pieceCount };
       for (const { start, keys: someKeys } of keySlices(wanted, limits)) {
         const some = all.slice(start, start + someKeys.length);
         const body = encodeRegionRequest({ pool, isNamed, keys: someKeys, pieces: columnsOf(pieceCount, some) });
