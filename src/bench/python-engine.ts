@@ -21,6 +21,8 @@ export class PythonEngine {
   readonly #lines: Interface;
   #answered: ((line: string) => void) | undefined;
   #failed: ((error: Error) => void) | undefined;
+  /** Why there is no process any more. */
+  #failure: Error | undefined;
   #stderr = '';
 
   constructor(python: string) {
@@ -34,11 +36,18 @@ export class PythonEngine {
     });
     this.#lines = createInterface({ input: this.#child.stdout as NodeJS.ReadableStream });
     this.#lines.on('line', (line) => this.#answered?.(line));
-    this.#child.on('error', (error) => this.#failed?.(error));
-    this.#child.on('exit', () => this.#failed?.(new Error(`the Python process has ended: ${this.#stderr.trim()}`)));
+    const fail = (error: Error): void => {
+      this.#failure ??= error;
+      this.#failed?.(this.#failure);
+    };
+    this.#child.on('error', fail);
+    this.#child.on('close', () => fail(new Error(`the Python process has ended: ${this.#stderr.trim()}`)));
+    // That it reads no more is told by its end.
+    this.#child.stdin?.on('error', () => {});
   }
 
   async call(command: Readonly<Record<string, unknown>>): Promise<EngineAnswer> {
+    if (this.#failure !== undefined) throw this.#failure;
     const line = await new Promise<string>((resolve, reject) => {
       this.#answered = resolve;
       this.#failed = reject;

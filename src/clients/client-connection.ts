@@ -157,9 +157,10 @@ export class ClientConnection {
 
   /** The last answer tells that what has not been answered was never begun. */
   #closeWhenAnswered(): void {
-    if (this.#state !== 'finishing' || this.#inFlight.size > 0 || this.#parts.socket.writableEnded) return;
+    const { socket } = this.#parts;
+    if (this.#state !== 'finishing' || this.#inFlight.size > 0 || socket.writableEnded) return;
     this.#output.write({ type: 0, requestId: 0 }, Status.closing, Buffer.from(this.#reason));
-    this.#parts.socket.end(() => this.close(this.#reason));
+    socket.end(() => this.close(this.#reason));
   }
 
   /** Ends the connection and what is under way; regions go when nothing touches them any more. Idempotent. */
@@ -405,7 +406,6 @@ export class ClientConnection {
     else this.#fail(header, status, answer.toString());
     for (const answered of request.onAnswered) answered();
     this.#runQueue();
-    // Answered in full: whoever waits for memory to be free knows that it is.
     this.#closeWhenAnswered();
   }
 
