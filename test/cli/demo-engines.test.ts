@@ -1,11 +1,11 @@
 import { spawnSync } from 'node:child_process';
-import { mkdtempSync, rmSync } from 'node:fs';
+import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import type { EngineDemoResult } from '../../src/cli/demo-engines.js';
 import { loadNative } from '../../src/native/loader.js';
-import { runCli } from './run-cli.js';
+import { childrenOf, collect, isAlive, runCli, startCli, until } from './run-cli.js';
 
 const TIMEOUT_MS = 240_000;
 const SMALL = ['demo', '--engines', '--conversations', '8', '--page-bytes', '16kb', '--seed', '5', '--seconds', '200'];
@@ -82,3 +82,26 @@ test.serial('demo-engines: what cannot be had is refused', async (t) => {
     t.regex(run.stderr, message);
   }
 });
+
+for (const signal of ['SIGINT', 'SIGTERM', 'SIGKILL'] as const) {
+  withPython(`demo-engines: a run that ${signal} ends leaves no process behind${why}`, async (t) => {
+    t.timeout(TIMEOUT_MS);
+    const temporary = mkdtempSync(join(tmpdir(), 'meshcache-demo-test-'));
+    t.teardown(() => rmSync(temporary, { recursive: true, force: true }));
+    const args = ['demo', '--engines', '--nodes', '2', '--conversations', '5000', '--page-bytes', '4kb'];
+    const child = startCli(args, { env: { TMPDIR: temporary } });
+    const ended = collect(child);
+    let seen = '';
+    child.stderr?.on('data', (text: string) => {
+      seen += text;
+    });
+    await until(() => /turns/.test(seen));
+    const pids = childrenOf(child.pid!);
+    t.is(pids.length, 4, 'two nodes, two engines');
+    child.kill(signal);
+    const run = await ended;
+    t.is(run.status, signal === 'SIGKILL' ? null : 130, run.stderr);
+    await until(() => pids.every((pid) => !isAlive(pid)));
+    if (signal !== 'SIGKILL') t.deepEqual(readdirSync(temporary), []);
+  });
+}
