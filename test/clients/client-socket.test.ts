@@ -84,9 +84,9 @@ test('client socket: its permissions are those of the configuration', async (t) 
     for (const at of files) t.is(statSync(at).mode & 0o777, bits, at);
     await store.close();
   }
-  await t.throwsAsync(startNode(t, { client_socket: path, client_socket_group: 'no such group' }), {
+  await t.throwsAsync(startNode(t, { client_socket: path, client_socket_group: 'no-such-group' }), {
     instanceOf: ConfigError,
-    message: /"client_socket_group": there is no group "no such group"/,
+    message: /"client_socket_group": there is no group "no-such-group"/,
   });
 });
 
