@@ -58,6 +58,8 @@ export const BYTES_REQUEST_TARGET_BYTES = 16 * MIB;
 export const CLIENT_FILE_COPIES_MAX_BYTES = 256 * MIB;
 /** What a request without a deadline has, and the longest that is granted. */
 export const CLIENT_DEADLINE_MS = 30_000;
+/** What a node that closes waits for the answers of what its clients have under way. */
+export const CLIENT_FINISH_TIMEOUT_MS = 1_000;
 export const CLIENT_HANDSHAKE_TIMEOUT_MS = 5_000;
 /** A client that takes nothing of its answers for so long, or does not end a frame in that time, is disconnected. */
 export const CLIENT_STALL_TIMEOUT_MS = 30_000;

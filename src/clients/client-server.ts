@@ -2,12 +2,14 @@ import { chmodSync, chownSync, lstatSync, mkdirSync, unlinkSync } from 'node:fs'
 import type { Server, Socket } from 'node:net';
 import { dirname } from 'node:path';
 import { isMainThread } from 'node:worker_threads';
+import { within } from '../base/clock.js';
 import type { Environment } from '../base/environment.js';
 import { ConfigError } from '../base/errors.js';
-import { CLIENT_REQUEST_MAX_KEYS, PAGE_MAX_BYTES } from '../base/limits.js';
+import { CLIENT_FINISH_TIMEOUT_MS, CLIENT_REQUEST_MAX_KEYS, PAGE_MAX_BYTES } from '../base/limits.js';
 import type { KeyNamespace } from '../core/index.js';
+import type { AttachedClient } from './attached-client.js';
 import { ByteBudget } from './byte-budget.js';
-import { type AttachedClient, ClientConnection } from './client-connection.js';
+import { ClientConnection } from './client-connection.js';
 import { type ClientLimits, clientLimits } from './client-limits.js';
 import { ClientMemory } from './client-memory.js';
 import type { ClientNamespace } from './client-namespace.js';
@@ -104,8 +106,12 @@ export class ClientServer {
 
   async #close(): Promise<void> {
     this.#memory.close();
-    for (const connection of [...this.#connections]) connection.close('the node is closing');
-    await new Promise<void>((resolve) => this.#server.close(() => resolve()));
+    const reason = 'the node is closing';
+    const closed = new Promise<void>((resolve) => this.#server.close(() => resolve()));
+    for (const connection of [...this.#connections]) connection.finish(reason);
+    await within(this.#parts.env.clock, CLIENT_FINISH_TIMEOUT_MS, closed);
+    for (const connection of [...this.#connections]) connection.close(reason);
+    await closed;
     await Promise.all(this.#ending.values());
   }
 

@@ -1,4 +1,4 @@
-import { mkdtempSync, rmSync } from 'node:fs';
+import { existsSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test from 'ava';
@@ -212,7 +212,6 @@ test('client requests: a page that does not fit into any answer is a miss, one t
 });
 
 test('client requests: the node’s close ends clients, and removes both sockets', async (t) => {
-  const { existsSync } = await import('node:fs');
   const store = await startNode(t);
   const path = store.clientSocket;
   const client = await TestClient.attach(t, path);
