@@ -16,7 +16,7 @@ import { frame } from './test-client.js';
 const NAMESPACE = { tpRank: 0, tpSize: 1, ppRank: 0, ppSize: 1, isMlaModel: false };
 
 function seeded(log: (text: string) => void) {
-  const seed = systemRandom.u32();
+  const seed = Number(process.env.MESHCACHE_SEED ?? systemRandom.u32());
   log(`seed ${seed}`);
   return seededRandom(seed);
 }

@@ -130,7 +130,7 @@ function partsOf(socket: MemorySocket, onEnded: () => void): ClientConnectionPar
   const namespace = new ClientNamespace(new StoredPages(store, encoder), async (keys) => keys.map(() => []));
   return {
     socket: socket as unknown as ClientConnectionParts['socket'],
-    limits: clientLimits({ inFlightMaxCount: 4, smallBodiesMaxBytes: 1_000 }),
+    limits: clientLimits({ bodyMaxBytes: 100_000, inFlightMaxCount: 4, smallBodiesMaxBytes: 1_000 }),
     budget: new ByteBudget(2 ** 26),
     clock: env.clock,
     log: env.log,
