@@ -52,6 +52,10 @@ export const CLIENT_CONNECT_TIMEOUT_MS = 1_000;
 export const CLIENT_ANSWER_GRACE_MS = 100;
 export const CLIENT_RECONNECT_MIN_MS = 50;
 export const CLIENT_RECONNECT_MAX_MS = 2_000;
+/** Requests that it has with the node at a time; further ones wait with the client. */
+export const CLIENT_SENT_MAX_COUNT = 64;
+/** How long its requests have to end when it is closed. */
+export const CLIENT_CLOSE_TIMEOUT_MS = 2_000;
 /** Pages that it sends or asks for in one request on the socket, unless a single one is larger. */
 export const BYTES_REQUEST_TARGET_BYTES = 16 * MIB;
 /** What one request moves of a client's files that cannot be mapped: so much memory of the node's own it takes. */

@@ -1,4 +1,14 @@
-import { CLIENT_BODY_MAX_BYTES, CLIENT_REQUEST_MAX_KEYS, CLIENTS_BODIES_MAX_BYTES } from './client-limits.js';
+import {
+  CLIENT_BODY_MAX_BYTES,
+  CLIENT_CLOSE_TIMEOUT_MS,
+  CLIENT_FINISH_TIMEOUT_MS,
+  CLIENT_IN_FLIGHT_MAX_COUNT,
+  CLIENT_REQUEST_MAX_KEYS,
+  CLIENT_SENT_MAX_COUNT,
+  CLIENT_SMALL_BODIES_MAX_BYTES,
+  CLIENT_SMALL_BODY_BYTES,
+  CLIENTS_BODIES_MAX_BYTES,
+} from './client-limits.js';
 import {
   CALL_MAX_KEY_BYTES,
   CALL_MAX_KEYS,
@@ -405,6 +415,12 @@ relation(PAGE_MAX_BYTES <= SEGMENT_MAX_BYTES, 'a page fits in a segment');
 relation(RPC_FRAME_MAX_BYTES <= RPC_BUFFERED_MAX_BYTES, 'an answer fits in what may wait for a peer');
 relation(DIRECTORY_REQUEST_MAX_KEY_BYTES * 2 <= RPC_FRAME_MAX_BYTES, 'a directory request fits in a frame');
 relation(CLIENT_REQUEST_MAX_KEYS <= CALL_MAX_KEYS, 'the keys of a client fit in a call');
+relation(
+  CLIENT_SENT_MAX_COUNT <= CLIENT_IN_FLIGHT_MAX_COUNT &&
+    CLIENT_SENT_MAX_COUNT * CLIENT_SMALL_BODY_BYTES <= CLIENT_SMALL_BODIES_MAX_BYTES,
+  'a node takes as much at once as a client sends',
+);
+relation(CLIENT_FINISH_TIMEOUT_MS <= CLIENT_CLOSE_TIMEOUT_MS, 'a client that closes waits for a node that does');
 relation(CLIENT_BODY_MAX_BYTES <= CLIENTS_BODIES_MAX_BYTES, 'there is room for the body of a client');
 relation(KEY_MAX_BYTES + KEY_PREFIX_BYTES <= CALL_MAX_KEY_BYTES, 'a key fits in a call');
 relation(DIRECTORY_KEY_MAX_BYTES <= DIRECTORY_REQUEST_MAX_KEY_BYTES, 'a key fits in a directory request');

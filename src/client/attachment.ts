@@ -1,6 +1,7 @@
 import { readFileSync } from 'node:fs';
+import { within } from '../base/clock.js';
 import type { Environment } from '../base/environment.js';
-import { CLIENT_RECONNECT_MAX_MS, CLIENT_RECONNECT_MIN_MS } from '../base/limits.js';
+import { CLIENT_CLOSE_TIMEOUT_MS, CLIENT_RECONNECT_MAX_MS, CLIENT_RECONNECT_MIN_MS } from '../base/limits.js';
 import { Capability, encodeFile, RequestType, Status } from '../clients/messages.js';
 import type { KeyNamespace } from '../core/index.js';
 import type { HostRegion } from '../memory/host-region.js';
@@ -35,7 +36,7 @@ export class Attachment {
   #lastReason = '';
   #bootToken = '';
   #process: NodeProcess | undefined;
-  #isClosed = false;
+  #closing: Promise<void> | undefined;
   /** Ids of regions with the current link; undefined: the node does not take it. */
   #regions = new Map<HostRegion, Promise<number | undefined>>();
   readonly #unwatch = new Map<HostRegion, () => void>();
@@ -52,7 +53,7 @@ export class Attachment {
   }
 
   get isClosed(): boolean {
-    return this.#isClosed;
+    return this.#closing !== undefined;
   }
 
   /** Why there is no link. */
@@ -86,9 +87,10 @@ export class Attachment {
     return id;
   }
 
-  /** The node has lost its regions: they are registered anew when they are used next. */
-  forgetRegions(): void {
-    this.#regions.clear();
+  /** The node may not have this region any more: it is registered anew when it is used next. */
+  forgetRegion(region: HostRegion): void {
+    this.#unwatch.get(region)?.();
+    this.#forget(region);
   }
 
   /**
@@ -103,16 +105,25 @@ export class Attachment {
       };
       this.#onFenced.add(done);
       this.#lookAtProcess(done);
+      // Another link is the only one that tells.
+      if (this.isClosed) this.#retryLater();
     });
   }
 
-  /** Idempotent. */
-  close(): void {
-    this.#isClosed = true;
+  /** Has the requests under way end, for CLIENT_CLOSE_TIMEOUT_MS at most, and the link with them. Idempotent. */
+  close(): Promise<void> {
+    this.#closing ??= this.#close();
+    return this.#closing;
+  }
+
+  async #close(): Promise<void> {
     this.#cancelRetry();
     for (const unwatch of this.#unwatch.values()) unwatch();
     this.#unwatch.clear();
-    this.#link?.close('closed');
+    const link = this.#link;
+    if (link === undefined) return;
+    await within(this.#parts.env.clock, CLIENT_CLOSE_TIMEOUT_MS, link.end());
+    link.close('closed');
   }
 
   async #connect(): Promise<void> {
@@ -125,11 +136,10 @@ export class Attachment {
         env,
         onClosed: (closed, reason) => this.#lost(closed, reason),
       });
-      if (this.#isClosed) {
-        link.close('closed');
-        return;
-      }
-      this.#attached(link);
+      if (!this.isClosed) this.#attached(link);
+      else link.close('closed');
+      // The node has answered: what earlier links had under way is over.
+      for (const done of [...this.#onFenced]) done();
     } catch (error) {
       const reason = (error as Error).message;
       if (reason !== this.#lastReason) {
@@ -149,26 +159,27 @@ export class Attachment {
     this.#lastReason = '';
     this.#retryMs = CLIENT_RECONNECT_MIN_MS;
     this.#regions = new Map();
-    this.#process = processOf(link.hello.pid);
-    for (const done of [...this.#onFenced]) done();
+    this.#process = link.nodePid === undefined ? undefined : processOf(link.nodePid);
     env.log.log('info', 'attached to a node', { socket: path, node_id: link.hello.nodeId, restarted: isRestarted });
   }
 
   #lost(link: NodeLink, reason: string): void {
     if (this.#link !== link) return;
     this.#link = undefined;
-    if (this.#isClosed) return;
+    if (this.isClosed) return;
     this.#lastReason = reason;
     this.#parts.env.log.log('warn', 'the node has gone: everything is a miss', { socket: this.#parts.path, reason });
     this.#retryLater();
   }
 
   #retryLater(): void {
-    if (this.#isClosed) return;
+    const isWantedAnyway = this.#onFenced.size > 0;
+    if (this.isClosed && !isWantedAnyway) return;
     const { clock, random } = this.#parts.env;
     const delayMs = this.#retryMs * (0.5 + random.u32() / 2 ** 33);
     this.#retryMs = Math.min(CLIENT_RECONNECT_MAX_MS, 2 * this.#retryMs);
-    this.#cancelRetry = clock.after(delayMs, () => void this.connect());
+    this.#cancelRetry();
+    this.#cancelRetry = clock.after(delayMs, () => void this.connect(), { keepAlive: isWantedAnyway });
   }
 
   async #register(link: NodeLink, region: HostRegion): Promise<number | undefined> {
@@ -177,7 +188,12 @@ export class Attachment {
     const body = encodeFile({ regionId, isWritable: true, length, pid: process.pid, fd });
     const { answer } = link.request(RequestType.file, body, 0);
     const given = await answer;
-    if (given?.status === Status.ok) return regionId;
+    if (given?.status === Status.ok) {
+      if (region.isLive) return regionId;
+      // Its descriptor was closed meanwhile, and may have been that of another file when the node opened it.
+      this.#unregister(link, regionId);
+      return undefined;
+    }
     if (given !== null) {
       const reason = given.body.toString();
       this.#parts.env.log.log('warn', 'the node does not take memory: its pages go on the socket', { reason });
@@ -191,11 +207,14 @@ export class Attachment {
     this.#regions.delete(region);
     const link = this.#link;
     known?.then((id) => {
-      if (id === undefined || link === undefined) return;
-      const body = Buffer.alloc(4);
-      body.writeUInt32LE(id);
-      void link.request(RequestType.unregion, body, 0);
+      if (id !== undefined && link !== undefined) this.#unregister(link, id);
     });
+  }
+
+  #unregister(link: NodeLink, regionId: number): void {
+    const body = Buffer.alloc(4);
+    body.writeUInt32LE(regionId);
+    void link.request(RequestType.unregion, body, 0);
   }
 
   #lookAtProcess(ended: () => void): void {
