@@ -158,7 +158,9 @@ assert e.region(2, r, 4096)[0] == 1, 'a pipe'
 assert e.region(2, e.peer.fileno(), 4096)[0] == 1, 'a socket'
 assert e.region(2, os.open('/dev/zero', os.O_RDWR), 4096)[0] == 1, 'a device'
 assert e.region(2, os.open('/tmp', os.O_RDONLY), 4096)[0] == 1, 'a folder'
-file = tempfile.NamedTemporaryFile()
+on_disk = os.open('/proc/self/exe', os.O_RDONLY)
+assert e.region(2, on_disk, 4096, writable=False)[0] == 1, 'a file that is not in memory'
+file = tempfile.NamedTemporaryFile(dir='/dev/shm')
 file.truncate(MiB)
 readonly = os.open(file.name, os.O_RDONLY)
 assert e.region(2, readonly, MiB, writable=True)[0] == 1
