@@ -19,6 +19,7 @@ import { RequestError, statusOf } from '../../src/clients/request-error.js';
 import { KeyEncoder } from '../../src/core/index.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import { KeyEncoders } from '../../src/node/key-encoders.js';
+import { StoredPages } from '../../src/store/namespace-pages.js';
 import { testEnvironment } from '../rpc/support.js';
 import { until } from '../support.js';
 import { HeldStore, regionBody } from './client-fixture.js';
@@ -245,7 +246,7 @@ test('client requests: a SET of very many bytes ends between two steps when it i
   const regions = new ClientRegions();
   regions.add(1, HostRegion.allocate(32 * 2 ** 20), false);
   t.teardown(() => regions.removeAll());
-  const namespace = new ClientNamespace(store.pages, new KeyEncoder(NAMESPACE), async () => []);
+  const namespace = new ClientNamespace(new StoredPages(store.pages, new KeyEncoder(NAMESPACE)), async () => []);
   const env = testEnvironment();
   const counts = new ClientCounts(env.metrics, 'test');
   const requests = new ClientRequests({ namespace, regions, counts, clock: env.clock });
