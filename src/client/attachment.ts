@@ -22,6 +22,11 @@ interface NodeProcess {
   readonly startTime: string | undefined;
 }
 
+interface Fence {
+  readonly link: NodeLink;
+  readonly done: () => void;
+}
+
 /** How often it is looked whether a node that does not answer has ended. */
 const PROCESS_LOOK_MS = 50;
 
@@ -34,21 +39,23 @@ export class Attachment {
   #retryMs = CLIENT_RECONNECT_MIN_MS;
   #lastReason = '';
   #bootToken = '';
-  #process: NodeProcess | undefined;
   #isClosed = false;
   /** Ids of regions with the current link; undefined: the node does not take it. */
   #regions = new Map<HostRegion, Promise<number | undefined>>();
   readonly #unwatch = new Map<HostRegion, () => void>();
   #nextRegionId = 1;
-  /** Told when a link has been opened, or the node of the last one has ended. */
-  readonly #onFenced = new Set<() => void>();
+  /** The nodes of links. */
+  readonly #processes = new WeakMap<NodeLink, NodeProcess>();
+  /** Calls that wait for proof that what their link was asked for is over. */
+  readonly #fences = new Set<Fence>();
 
   constructor(parts: AttachmentParts) {
     this.#parts = parts;
   }
 
+  /** For new calls; undefined: there is none. */
   get link(): NodeLink | undefined {
-    return this.#link;
+    return this.#isClosed ? undefined : this.#link;
   }
 
   get isClosed(): boolean {
@@ -92,27 +99,33 @@ export class Attachment {
   }
 
   /**
-   * Resolves when nothing that was asked for by links before can touch this program's memory any more: the node has answered a new link, or
-   * its process has ended.
+   * Resolves when nothing that was asked for by a link, which has ended, can touch this program's memory any more: the same node has
+   * answered a new link, or its process has ended. Also after `close`, for which a new link is opened.
    */
-  fenced(): Promise<void> {
+  fenced(link: NodeLink): Promise<void> {
     return new Promise((resolve) => {
-      const done = (): void => {
-        this.#onFenced.delete(done);
-        resolve();
+      const fence: Fence = {
+        link,
+        done: () => {
+          this.#fences.delete(fence);
+          resolve();
+        },
       };
-      this.#onFenced.add(done);
-      this.#lookAtProcess(done);
+      this.#fences.add(fence);
+      this.#lookAtProcess(fence);
+      if (this.#isClosed) this.#retryLater();
     });
   }
 
-  /** Idempotent. */
+  /** Calls under way end as misses, and the link with the last of them. Idempotent. */
   close(): void {
+    if (this.#isClosed) return;
     this.#isClosed = true;
     this.#cancelRetry();
     for (const unwatch of this.#unwatch.values()) unwatch();
     this.#unwatch.clear();
-    this.#link?.close('closed');
+    this.#link?.end();
+    if (this.#fences.size > 0) this.#retryLater();
   }
 
   async #connect(): Promise<void> {
@@ -125,11 +138,9 @@ export class Attachment {
         env,
         onClosed: (closed, reason) => this.#lost(closed, reason),
       });
-      if (this.#isClosed) {
-        link.close('closed');
-        return;
-      }
-      this.#attached(link);
+      this.#fence(link);
+      if (this.#isClosed) link.close('closed');
+      else this.#attached(link);
     } catch (error) {
       const reason = (error as Error).message;
       if (reason !== this.#lastReason) {
@@ -137,6 +148,13 @@ export class Attachment {
       }
       this.#lastReason = reason;
       this.#retryLater();
+    }
+  }
+
+  /** The node answers a link when it has ended what links before were asked for, whose end it had seen. Another node knows nothing of that. */
+  #fence(link: NodeLink): void {
+    for (const { link: before, done } of [...this.#fences]) {
+      if (before.hello.bootToken.equals(link.hello.bootToken)) done();
     }
   }
 
@@ -149,8 +167,7 @@ export class Attachment {
     this.#lastReason = '';
     this.#retryMs = CLIENT_RECONNECT_MIN_MS;
     this.#regions = new Map();
-    this.#process = processOf(link.hello.pid);
-    for (const done of [...this.#onFenced]) done();
+    this.#processes.set(link, processOf(link.hello.pid));
     env.log.log('info', 'attached to a node', { socket: path, node_id: link.hello.nodeId, restarted: isRestarted });
   }
 
@@ -164,8 +181,9 @@ export class Attachment {
   }
 
   #retryLater(): void {
-    if (this.#isClosed) return;
+    if (this.#isClosed && this.#fences.size === 0) return;
     const { clock, random } = this.#parts.env;
+    this.#cancelRetry();
     const delayMs = this.#retryMs * (0.5 + random.u32() / 2 ** 33);
     this.#retryMs = Math.min(CLIENT_RECONNECT_MAX_MS, 2 * this.#retryMs);
     this.#cancelRetry = clock.after(delayMs, () => void this.connect());
@@ -175,10 +193,9 @@ export class Attachment {
     const regionId = this.#nextRegionId++;
     const { fd, length } = region;
     const body = encodeFile({ regionId, isWritable: true, length, pid: process.pid, fd });
-    const { answer } = link.request(RequestType.file, body, 0);
-    const given = await answer;
+    const given = await link.request(RequestType.file, body, 0)?.answer;
     if (given?.status === Status.ok) return regionId;
-    if (given !== null) {
+    if (given) {
       const reason = given.body.toString();
       this.#parts.env.log.log('warn', 'the node does not take memory: its pages go on the socket', { reason });
     }
@@ -198,12 +215,12 @@ export class Attachment {
     });
   }
 
-  #lookAtProcess(ended: () => void): void {
-    const known = this.#process;
+  #lookAtProcess(fence: Fence): void {
+    const known = this.#processes.get(fence.link);
     if (known?.startTime === undefined) return;
     const look = (): void => {
-      if (!this.#onFenced.has(ended)) return;
-      if (processOf(known.pid).startTime !== known.startTime) ended();
+      if (!this.#fences.has(fence)) return;
+      if (processOf(known.pid).startTime !== known.startTime) fence.done();
       else this.#parts.env.clock.after(PROCESS_LOOK_MS, look, { keepAlive: true });
     };
     look();
@@ -216,7 +233,8 @@ function processOf(pid: number): NodeProcess {
     const fields = readFileSync(`/proc/${pid}/stat`, 'latin1')
       .replace(/^.*\) /s, '')
       .split(' ');
-    const isEnded = fields[0] === 'Z' || fields[0] === 'X';
+    // Its first thread may have ended before the others.
+    const isEnded = (fields[0] === 'Z' || fields[0] === 'X') && Number(fields[17]) <= 1;
     return { pid, startTime: isEnded ? undefined : fields[19] };
   } catch {
     return { pid, startTime: undefined };

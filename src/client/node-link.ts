@@ -44,6 +44,7 @@ export class NodeLink {
   readonly #waiting: Map<number, Waiting>;
   #nextId = 2;
   #isClosed = false;
+  #isEnding = false;
 
   /** Connects and says hello. Rejects with an `Error` that says why it cannot be had. */
   static async open(parts: NodeLinkParts): Promise<NodeLink> {
@@ -75,7 +76,11 @@ export class NodeLink {
       try {
         receiver.receive(chunk);
       } catch (error) {
-        fail((error as Error).message);
+        failure ||= (error as Error).message;
+        // The node sees the end, and closes its side: only then a new link is proof that what was asked for here is over.
+        receiver.stop();
+        if (link !== undefined) link.#isEnding = true;
+        socket.end();
       }
     });
     socket.on('error', (error) => fail(error.message));
@@ -107,20 +112,24 @@ export class NodeLink {
     socket.unref();
   }
 
-  /** The id is for {@link cancel}; the answer is null when the connection has ended before it came. */
+  /**
+   * The id is for {@link cancel}; the answer is null when the connection has ended before it came. Undefined: nothing was sent, the
+   * connection has ended before.
+   */
   request(
     type: RequestType,
     body: Buffer,
     deadlineMs: number,
-  ): { readonly id: number; readonly answer: Promise<Answer | null> } {
+  ): { readonly id: number; readonly answer: Promise<Answer | null> } | undefined {
+    if (this.#isClosed || this.#isEnding) return undefined;
     const id = this.#newId();
-    if (this.#isClosed) return { id, answer: Promise.resolve(null) };
     const answer = new Promise<Answer | null>((resolve) => {
       if (this.#waiting.size === 0) this.#socket.ref();
       this.#waiting.set(id, {
         answered: (given) => {
           if (this.#waiting.size === 0) this.#socket.unref();
           resolve(given);
+          if (given !== null && this.#isEnding && this.#waiting.size === 0) this.close('closed');
         },
       });
     });
@@ -134,6 +143,14 @@ export class NodeLink {
     const body = Buffer.alloc(4);
     body.writeUInt32LE(id);
     this.#write({ type: RequestType.cancel, requestId: this.#newId(), deadlineMs: 0 }, body);
+  }
+
+  /** Takes no more requests, cancels those under way, and closes when they have been answered. */
+  end(): void {
+    if (this.#isEnding) return;
+    this.#isEnding = true;
+    for (const id of this.#waiting.keys()) this.cancel(id);
+    if (this.#waiting.size === 0) this.close('closed');
   }
 
   /** Idempotent. */
