@@ -89,7 +89,7 @@ export class NodeLink {
       check: ({ bodyBytes }) => {
         if (bodyBytes > CLIENT_BODY_MAX_BYTES) throw new Error(`an answer of ${bodyBytes} bytes`);
       },
-      onBegin() {},
+      onBegin: () => receiver.begin(),
       onFrame: ({ status, requestId }, body) => {
         const asked = waiting.get(requestId);
         waiting.delete(requestId);
@@ -101,7 +101,11 @@ export class NodeLink {
       try {
         receiver.receive(chunk);
       } catch (error) {
-        fail((error as Error).message);
+        failure ||= (error as Error).message;
+        // The node sees the end, and closes its side: only then a new link is proof that what was asked for here is over.
+        receiver.stop();
+        if (link !== undefined) link.#isEnding = true;
+        socket.end();
       }
     });
     socket.on('error', (error) => fail(error.message));

@@ -6,7 +6,7 @@ import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import type { ExecutionContext } from 'ava';
-import { type RandomSource, systemRandom } from '../../src/base/random.js';
+import type { RandomSource } from '../../src/base/random.js';
 import { freePort, PATIENCE_MS, until } from '../support.js';
 import { Valve } from '../transport/valve.js';
 import type { LateWritesNodeAsk, LateWritesNodeMessage, LateWritesNodeSetup } from './late-writes-node.js';
@@ -16,6 +16,8 @@ const ENGINE_PROGRAM = 'test/python/late_writes.py';
 /** Of what the valve holds, about a page. */
 const PART_MAX_BYTES = 100_000;
 const PAUSE_MAX_MS = 15;
+/** Longer than a node waits for the next bytes of a read that was aborted. */
+const LONG_PAUSE_MS = 200;
 
 /** A node in a process of its own, which is started anew as often as a test wants. */
 export class NodeProcess {
@@ -178,9 +180,16 @@ export class Engine {
   }
 }
 
+/** What lets bytes through. */
+export interface Throttle {
+  /** Nothing gets through. */
+  isShut: boolean;
+}
+
 /** The owner of the pages, a valve, and the node that engines are attached to. */
 export interface LateWritesCluster {
   readonly valve: Valve;
+  readonly throttle: Throttle;
   readonly node: NodeProcess;
   readonly clientSocket: string;
 }
@@ -189,25 +198,33 @@ export interface LateWritesCluster {
  * Lets bytes through in bursts, with pauses of random length: most bursts are a part of what is held, so that a read is in the midst of its
  * bytes, and every few let all of it through, so that reads succeed too.
  */
-function throttle(t: ExecutionContext, valve: Valve, random: RandomSource): void {
+function startThrottle(t: ExecutionContext, valve: Valve, random: RandomSource): Throttle {
+  const state: Throttle = { isShut: false };
   let timer: NodeJS.Timeout;
   const burst = (): void => {
+    timer = setTimeout(burst, random.u32() % 60 === 0 ? LONG_PAUSE_MS : 1 + (random.u32() % PAUSE_MAX_MS));
+    if (state.isShut) return;
     const isAll = random.u32() % 3 === 0;
     for (const connection of valve.connections) {
       const bytes = isAll ? connection.heldBytes : Math.min(connection.heldBytes, random.u32() % PART_MAX_BYTES);
       if (!connection.isClosed && bytes > 0) connection.pass(bytes);
     }
-    // Now and then longer than a node waits for the next bytes of a read that was aborted.
-    const pauseMs = random.u32() % 60 === 0 ? 200 : 1 + (random.u32() % PAUSE_MAX_MS);
-    timer = setTimeout(burst, pauseMs);
   };
   timer = setTimeout(burst, 0);
   t.teardown(() => clearTimeout(timer));
+  return state;
 }
 
+function fillByPython(ownerSocket: string): Promise<unknown> {
+  const args = [ENGINE_PROGRAM, JSON.stringify({ fill: ownerSocket })];
+  return promisify(execFile)('python3', args, { timeout: 2 * PATIENCE_MS });
+}
+
+/** `fill` sets pages at the owner; by default those that an {@link Engine} reads. */
 export async function startLateWritesCluster(
   t: ExecutionContext,
-  random: RandomSource = systemRandom,
+  random: RandomSource,
+  fill: (ownerSocket: string) => Promise<unknown> = fillByPython,
 ): Promise<LateWritesCluster> {
   const folder = mkdtempSync(join(tmpdir(), 'meshcache-late-'));
   t.teardown(() => rmSync(folder, { recursive: true, force: true }));
@@ -215,12 +232,10 @@ export async function startLateWritesCluster(
   const ownerSocket = join(folder, 'owner.sock');
   const clientSocket = join(folder, 'node.sock');
   const owner = await NodeProcess.start(t, { discoveryPort, clientSocket: ownerSocket });
-  const fill = [ENGINE_PROGRAM, JSON.stringify({ fill: ownerSocket })];
-  await promisify(execFile)('python3', fill, { timeout: 2 * PATIENCE_MS });
+  await fill(ownerSocket);
   const valve = await Valve.open(t, `127.0.0.1:${owner.dataPort}`);
   valve.budgetBytes = 4096;
   const detour = { from: owner.dataPort, to: Number(valve.endpoint.split(':')[1]) };
   const node = await NodeProcess.start(t, { discoveryPort, clientSocket, detour });
-  throttle(t, valve, random);
-  return { valve, node, clientSocket };
+  return { valve, throttle: startThrottle(t, valve, random), node, clientSocket };
 }
