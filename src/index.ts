@@ -80,6 +80,8 @@ export { HostRegion, type HostRegionOptions } from './memory/host-region.js';
 export { Metrics, type MetricsFormat, type MetricsOptions, type ReadSource } from './metrics/metrics.js';
 export { MetricsServer, type MetricsServerOptions, type MetricsSource } from './metrics/metrics-server.js';
 export type {
+  ClientReport,
+  ClientsReport,
   ClusterNode,
   ClusterReport,
   HealthReport,

@@ -1,4 +1,15 @@
 import {
+  CLIENT_BODY_MAX_BYTES,
+  CLIENT_CLOSE_TIMEOUT_MS,
+  CLIENT_FINISH_TIMEOUT_MS,
+  CLIENT_IN_FLIGHT_MAX_COUNT,
+  CLIENT_REQUEST_MAX_KEYS,
+  CLIENT_SENT_MAX_COUNT,
+  CLIENT_SMALL_BODIES_MAX_BYTES,
+  CLIENT_SMALL_BODY_BYTES,
+  CLIENTS_BODIES_MAX_BYTES,
+} from './client-limits.js';
+import {
   CALL_MAX_KEY_BYTES,
   CALL_MAX_KEYS,
   KEY_MAX_BYTES,
@@ -6,6 +17,7 @@ import {
   QUARANTINE_POOL_FRACTION,
 } from './core-limits.js';
 
+export * from './client-limits.js';
 export * from './core-limits.js';
 
 /**
@@ -47,68 +59,6 @@ export const RPC_CONNECTIONS_MAX_COUNT = 4096;
 export const RPC_CALL_TIMEOUT_MS = 2_000;
 export const RPC_CONNECT_TIMEOUT_MS = 1_000;
 export const RPC_HANDSHAKE_TIMEOUT_MS = 2_000;
-
-/** Of the path of a client socket: with a few bytes behind it, and a null, the path has to fit in the 108 that the kernel has for one. */
-export const CLIENT_SOCKET_PATH_MAX_BYTES = 100;
-/** Processes of this host that are attached to a node, and connections that have not said hello: of these the oldest goes. */
-export const CLIENTS_MAX_COUNT = 256;
-export const CLIENTS_GREETING_MAX_COUNT = 256;
-/** Names under which clients are counted each; all further ones together. */
-export const CLIENT_NAMES_MAX_COUNT = 32;
-/** Clients of a node that its report names each. */
-export const NODE_REPORT_CLIENTS_MAX_COUNT = 32;
-/** A body of the client socket, and what all clients may have under way of bodies above CLIENT_SMALL_BODY_BYTES. */
-export const CLIENT_BODY_MAX_BYTES = 64 * MIB;
-export const CLIENTS_BODIES_MAX_BYTES = 512 * MIB;
-export const CLIENT_SMALL_BODY_BYTES = 64 * KIB;
-/** Smaller bodies of requests of one client that have not been answered. */
-export const CLIENT_SMALL_BODIES_MAX_BYTES = 8 * MIB;
-/** Requests of a client that have not been answered, and those of them that are being worked on. */
-export const CLIENT_IN_FLIGHT_MAX_COUNT = 1024;
-export const CLIENT_RUNNING_MAX_COUNT = 16;
-/** Of those, requests whose answers are pages: each may be as large as a body. */
-export const CLIENT_BYTES_RUNNING_MAX_COUNT = 4;
-/** While more answers wait for a client to take them, nothing more is taken from it and done for it. */
-export const CLIENT_OUTPUT_MAX_BYTES = 16 * MIB;
-/** While more answers wait for all clients together, no more pages are sent on the socket. */
-export const CLIENTS_OUTPUT_MAX_BYTES = 1 * GIB;
-export const CLIENT_REQUEST_MAX_KEYS = 65_536;
-/** Pieces of the pages of a GET or SET. */
-export const CLIENT_REQUEST_MAX_PIECES = 65_536;
-/** Bytes of the keys of an EXISTS, each with each suffix. */
-export const CLIENT_EXISTS_MAX_KEY_BYTES = 64 * MIB;
-/** Pages of a SET are published so many bytes at a time; between them it can be cancelled. */
-export const CLIENT_SET_STEP_BYTES = 128 * MIB;
-/** Namespaces whose pools a node remembers, and pools of each. */
-export const NAMESPACES_KNOWN_MAX_COUNT = 1024;
-export const CLIENT_POOLS_MAX_COUNT = 256;
-export const CLIENT_POOL_NAME_MAX_BYTES = 256;
-/** Keys of one question for who has them. */
-export const CLIENT_STAT_MAX_KEYS = 256;
-/** Nodes that are named as having a page. */
-export const CLIENT_HOLDERS_MAX_COUNT = 8;
-export const CLIENT_REGIONS_MAX_COUNT = 64;
-/** Staging memory of one client, and of all. */
-export const CLIENT_STAGING_MAX_BYTES = 256 * MIB;
-export const CLIENTS_STAGING_MAX_BYTES = 4 * GIB;
-/** A client in TypeScript: of a call; of attaching; what an answer may be later than its deadline; pauses before it attaches again. */
-export const CLIENT_TIMEOUT_MS = 5_000;
-export const CLIENT_CONNECT_TIMEOUT_MS = 1_000;
-export const CLIENT_ANSWER_GRACE_MS = 100;
-export const CLIENT_RECONNECT_MIN_MS = 50;
-export const CLIENT_RECONNECT_MAX_MS = 2_000;
-/** Pages that it sends or asks for in one request on the socket, unless a single one is larger. */
-export const BYTES_REQUEST_TARGET_BYTES = 16 * MIB;
-/** What one request moves of a client's files that cannot be mapped: so much memory of the node's own it takes. */
-export const CLIENT_FILE_COPIES_MAX_BYTES = 256 * MIB;
-/** What a request without a deadline has, and the longest that is granted. */
-export const CLIENT_DEADLINE_MS = 30_000;
-export const CLIENT_HANDSHAKE_TIMEOUT_MS = 5_000;
-/** A client that takes nothing of its answers for so long, or does not end a frame in that time, is disconnected. */
-export const CLIENT_STALL_TIMEOUT_MS = 30_000;
-/** Connections to the socket of descriptors, each for one record. */
-export const CLIENT_DESCRIPTOR_CONNECTIONS_MAX_COUNT = 64;
-export const CLIENT_DESCRIPTOR_TIMEOUT_MS = 2_000;
 
 /** Accepted connections of one server whose peers have not proved yet that they belong to the cluster; the oldest gives way. */
 export const HANDSHAKES_PENDING_MAX_COUNT = 1024;
@@ -465,6 +415,12 @@ relation(PAGE_MAX_BYTES <= SEGMENT_MAX_BYTES, 'a page fits in a segment');
 relation(RPC_FRAME_MAX_BYTES <= RPC_BUFFERED_MAX_BYTES, 'an answer fits in what may wait for a peer');
 relation(DIRECTORY_REQUEST_MAX_KEY_BYTES * 2 <= RPC_FRAME_MAX_BYTES, 'a directory request fits in a frame');
 relation(CLIENT_REQUEST_MAX_KEYS <= CALL_MAX_KEYS, 'the keys of a client fit in a call');
+relation(
+  CLIENT_SENT_MAX_COUNT <= CLIENT_IN_FLIGHT_MAX_COUNT &&
+    CLIENT_SENT_MAX_COUNT * CLIENT_SMALL_BODY_BYTES <= CLIENT_SMALL_BODIES_MAX_BYTES,
+  'a node takes as much at once as a client sends',
+);
+relation(CLIENT_FINISH_TIMEOUT_MS <= CLIENT_CLOSE_TIMEOUT_MS, 'a client that closes waits for a node that does');
 relation(CLIENT_BODY_MAX_BYTES <= CLIENTS_BODIES_MAX_BYTES, 'there is room for the body of a client');
 relation(KEY_MAX_BYTES + KEY_PREFIX_BYTES <= CALL_MAX_KEY_BYTES, 'a key fits in a call');
 relation(DIRECTORY_KEY_MAX_BYTES <= DIRECTORY_REQUEST_MAX_KEY_BYTES, 'a key fits in a directory request');

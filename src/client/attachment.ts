@@ -1,6 +1,7 @@
 import { readFileSync } from 'node:fs';
+import { within } from '../base/clock.js';
 import type { Environment } from '../base/environment.js';
-import { CLIENT_RECONNECT_MAX_MS, CLIENT_RECONNECT_MIN_MS } from '../base/limits.js';
+import { CLIENT_CLOSE_TIMEOUT_MS, CLIENT_RECONNECT_MAX_MS, CLIENT_RECONNECT_MIN_MS } from '../base/limits.js';
 import { Capability, encodeFile, RequestType, Status } from '../clients/messages.js';
 import type { KeyNamespace } from '../core/index.js';
 import type { HostRegion } from '../memory/host-region.js';
@@ -22,6 +23,11 @@ interface NodeProcess {
   readonly startTime: string | undefined;
 }
 
+interface Fence {
+  readonly link: NodeLink;
+  readonly done: () => void;
+}
+
 /** How often it is looked whether a node that does not answer has ended. */
 const PROCESS_LOOK_MS = 50;
 
@@ -34,25 +40,27 @@ export class Attachment {
   #retryMs = CLIENT_RECONNECT_MIN_MS;
   #lastReason = '';
   #bootToken = '';
-  #process: NodeProcess | undefined;
-  #isClosed = false;
+  #closing: Promise<void> | undefined;
   /** Ids of regions with the current link; undefined: the node does not take it. */
   #regions = new Map<HostRegion, Promise<number | undefined>>();
   readonly #unwatch = new Map<HostRegion, () => void>();
   #nextRegionId = 1;
-  /** Told when a link has been opened, or the node of the last one has ended. */
-  readonly #onFenced = new Set<() => void>();
+  /** The nodes of links. */
+  readonly #processes = new WeakMap<NodeLink, NodeProcess>();
+  /** Calls that wait for proof that what their link was asked for is over. */
+  readonly #fences = new Set<Fence>();
 
   constructor(parts: AttachmentParts) {
     this.#parts = parts;
   }
 
+  /** For new calls; undefined: there is none. */
   get link(): NodeLink | undefined {
-    return this.#link;
+    return this.isClosed ? undefined : this.#link;
   }
 
   get isClosed(): boolean {
-    return this.#isClosed;
+    return this.#closing !== undefined;
   }
 
   /** Why there is no link. */
@@ -86,33 +94,47 @@ export class Attachment {
     return id;
   }
 
-  /** The node has lost its regions: they are registered anew when they are used next. */
-  forgetRegions(): void {
-    this.#regions.clear();
+  /** The node may not have this region any more: it is registered anew when it is used next. */
+  forgetRegion(region: HostRegion): void {
+    this.#unwatch.get(region)?.();
+    this.#forget(region);
   }
 
   /**
-   * Resolves when nothing that was asked for by links before can touch this program's memory any more: the node has answered a new link, or
-   * its process has ended.
+   * Resolves when nothing that was asked for by a link, which has ended, can touch this program's memory any more: the same node has
+   * answered a new link, or its process has ended. Also after `close`, for which a new link is opened.
    */
-  fenced(): Promise<void> {
+  fenced(link: NodeLink): Promise<void> {
     return new Promise((resolve) => {
-      const done = (): void => {
-        this.#onFenced.delete(done);
-        resolve();
+      const fence: Fence = {
+        link,
+        done: () => {
+          this.#fences.delete(fence);
+          resolve();
+        },
       };
-      this.#onFenced.add(done);
-      this.#lookAtProcess(done);
+      this.#fences.add(fence);
+      this.#lookAtProcess(fence);
+      // Another link is the only one that tells.
+      if (this.isClosed) this.#retryLater();
     });
   }
 
-  /** Idempotent. */
-  close(): void {
-    this.#isClosed = true;
+  /** Has the requests under way end, for CLIENT_CLOSE_TIMEOUT_MS at most, and the link with them. Idempotent. */
+  close(): Promise<void> {
+    this.#closing ??= this.#close();
+    return this.#closing;
+  }
+
+  async #close(): Promise<void> {
     this.#cancelRetry();
     for (const unwatch of this.#unwatch.values()) unwatch();
     this.#unwatch.clear();
-    this.#link?.close('closed');
+    if (this.#fences.size > 0) this.#retryLater();
+    const link = this.#link;
+    if (link === undefined) return;
+    await within(this.#parts.env.clock, CLIENT_CLOSE_TIMEOUT_MS, link.end());
+    link.close('closed');
   }
 
   async #connect(): Promise<void> {
@@ -125,11 +147,9 @@ export class Attachment {
         env,
         onClosed: (closed, reason) => this.#lost(closed, reason),
       });
-      if (this.#isClosed) {
-        link.close('closed');
-        return;
-      }
-      this.#attached(link);
+      this.#fence(link);
+      if (this.isClosed) link.close('closed');
+      else this.#attached(link);
     } catch (error) {
       const reason = (error as Error).message;
       if (reason !== this.#lastReason) {
@@ -137,6 +157,13 @@ export class Attachment {
       }
       this.#lastReason = reason;
       this.#retryLater();
+    }
+  }
+
+  /** The node answers a link when it has ended what links before were asked for, whose end it had seen. Another node knows nothing of that. */
+  #fence(link: NodeLink): void {
+    for (const { link: before, done } of [...this.#fences]) {
+      if (before.hello.bootToken.equals(link.hello.bootToken)) done();
     }
   }
 
@@ -149,26 +176,27 @@ export class Attachment {
     this.#lastReason = '';
     this.#retryMs = CLIENT_RECONNECT_MIN_MS;
     this.#regions = new Map();
-    this.#process = processOf(link.hello.pid);
-    for (const done of [...this.#onFenced]) done();
+    if (link.nodePid !== undefined) this.#processes.set(link, processOf(link.nodePid));
     env.log.log('info', 'attached to a node', { socket: path, node_id: link.hello.nodeId, restarted: isRestarted });
   }
 
   #lost(link: NodeLink, reason: string): void {
     if (this.#link !== link) return;
     this.#link = undefined;
-    if (this.#isClosed) return;
+    if (this.isClosed) return;
     this.#lastReason = reason;
     this.#parts.env.log.log('warn', 'the node has gone: everything is a miss', { socket: this.#parts.path, reason });
     this.#retryLater();
   }
 
   #retryLater(): void {
-    if (this.#isClosed) return;
+    const isWantedAnyway = this.#fences.size > 0;
+    if (this.isClosed && !isWantedAnyway) return;
     const { clock, random } = this.#parts.env;
     const delayMs = this.#retryMs * (0.5 + random.u32() / 2 ** 33);
     this.#retryMs = Math.min(CLIENT_RECONNECT_MAX_MS, 2 * this.#retryMs);
-    this.#cancelRetry = clock.after(delayMs, () => void this.connect());
+    this.#cancelRetry();
+    this.#cancelRetry = clock.after(delayMs, () => void this.connect(), { keepAlive: isWantedAnyway });
   }
 
   async #register(link: NodeLink, region: HostRegion): Promise<number | undefined> {
@@ -177,7 +205,12 @@ export class Attachment {
     const body = encodeFile({ regionId, isWritable: true, length, pid: process.pid, fd });
     const { answer } = link.request(RequestType.file, body, 0);
     const given = await answer;
-    if (given?.status === Status.ok) return regionId;
+    if (given?.status === Status.ok) {
+      if (region.isLive) return regionId;
+      // Its descriptor was closed meanwhile, and may have been that of another file when the node opened it.
+      this.#unregister(link, regionId);
+      return undefined;
+    }
     if (given !== null) {
       const reason = given.body.toString();
       this.#parts.env.log.log('warn', 'the node does not take memory: its pages go on the socket', { reason });
@@ -191,19 +224,22 @@ export class Attachment {
     this.#regions.delete(region);
     const link = this.#link;
     known?.then((id) => {
-      if (id === undefined || link === undefined) return;
-      const body = Buffer.alloc(4);
-      body.writeUInt32LE(id);
-      void link.request(RequestType.unregion, body, 0);
+      if (id !== undefined && link !== undefined) this.#unregister(link, id);
     });
   }
 
-  #lookAtProcess(ended: () => void): void {
-    const known = this.#process;
+  #unregister(link: NodeLink, regionId: number): void {
+    const body = Buffer.alloc(4);
+    body.writeUInt32LE(regionId);
+    void link.request(RequestType.unregion, body, 0);
+  }
+
+  #lookAtProcess(fence: Fence): void {
+    const known = this.#processes.get(fence.link);
     if (known?.startTime === undefined) return;
     const look = (): void => {
-      if (!this.#onFenced.has(ended)) return;
-      if (processOf(known.pid).startTime !== known.startTime) ended();
+      if (!this.#fences.has(fence)) return;
+      if (processOf(known.pid).startTime !== known.startTime) fence.done();
       else this.#parts.env.clock.after(PROCESS_LOOK_MS, look, { keepAlive: true });
     };
     look();
@@ -216,7 +252,8 @@ function processOf(pid: number): NodeProcess {
     const fields = readFileSync(`/proc/${pid}/stat`, 'latin1')
       .replace(/^.*\) /s, '')
       .split(' ');
-    const isEnded = fields[0] === 'Z' || fields[0] === 'X';
+    // Its first thread may have ended before the others.
+    const isEnded = (fields[0] === 'Z' || fields[0] === 'X') && Number(fields[17]) <= 1;
     return { pid, startTime: isEnded ? undefined : fields[19] };
   } catch {
     return { pid, startTime: undefined };

@@ -2,7 +2,13 @@ import { unlessAborted } from '../base/abort.js';
 import { within } from '../base/clock.js';
 import type { Environment } from '../base/environment.js';
 import { ArgumentError, ClosedError, MeshCacheError } from '../base/errors.js';
-import { BYTES_REQUEST_TARGET_BYTES, CLIENT_ANSWER_GRACE_MS } from '../base/limits.js';
+import {
+  BYTES_REQUEST_TARGET_BYTES,
+  CLIENT_ANSWER_GRACE_MS,
+  CLIENT_REQUEST_MAX_PIECES,
+  CLIENT_STAT_MAX_KEYS,
+} from '../base/limits.js';
+import type { PageHolders } from '../clients/client-namespace.js';
 import {
   type BytesResult,
   decodeBytesAnswer,
@@ -18,9 +24,11 @@ import {
   Status,
 } from '../clients/messages.js';
 import { regionOf } from '../memory/address-space.js';
+import type { HostRegion } from '../memory/host-region.js';
 import type { NamespacePages, ReadOptions } from '../store/namespace-pages.js';
 import type { CallerPage } from '../store/page-store.js';
 import type { Attachment } from './attachment.js';
+import { checkClientKeys, type KeySlice, keyBytesAtMost, keySlices } from './client-keys.js';
 import type { NodeLink } from './node-link.js';
 
 export interface ClientPagesParts {
@@ -43,13 +51,29 @@ interface Call {
   readonly signal: AbortSignal | undefined;
 }
 
-/** Pages of a call by the way that they go; indices in the call. */
+/** What the pages of a call are for. */
+interface Subject {
+  readonly keys: readonly string[];
+  readonly pages: readonly CallerPage[];
+  readonly pool: string;
+  readonly isNamed: boolean;
+}
+
+/** A page in memory that the node has; `index` is that in the call. */
+interface DirectPage {
+  readonly index: number;
+  readonly pieces: readonly Piece[];
+}
+
+/** Pages of a call by the way that they go. */
 interface Ways {
-  readonly direct: readonly { readonly index: number; readonly pieces: readonly Piece[] }[];
+  readonly direct: readonly DirectPage[];
+  /** Indices in the call. */
   readonly onSocket: readonly number[];
 }
 
 interface Piece {
+  readonly region: HostRegion;
   readonly regionId: number;
   readonly offset: number;
   readonly length: number;
@@ -66,8 +90,8 @@ export class ClientPages implements NamespacePages {
 
   async exists(keys: readonly string[], { pool, signal }: ReadOptions): Promise<boolean[]> {
     const results = new Array<boolean>(keys.length).fill(false);
-    const call = this.#begin(signal);
-    for (const [start, some] of this.#slices(call, keys)) {
+    const call = this.#begin(keys, pool, signal);
+    for (const { start, keys: some } of this.#slices(call, keys)) {
       const body = encodeExists({ pool, wantsFlags: true, suffixes: [], keys: some });
       const answer = await this.#ask(call, RequestType.exists, body);
       if (answer?.length === 4 + some.length) take(results, start, answer.subarray(4));
@@ -77,20 +101,21 @@ export class ClientPages implements NamespacePages {
 
   async get(keys: readonly string[], pages: readonly CallerPage[], { pool, signal }: ReadOptions): Promise<boolean[]> {
     const results = new Array<boolean>(keys.length).fill(false);
-    const call = this.#begin(signal);
+    const call = this.#begin(keys, pool, signal);
     if (call === undefined) return results;
+    const subject = { keys, pages, pool, isNamed: false };
     const { direct, onSocket } = await this.#waysOf(call, pages);
     await Promise.all([
-      this.#inRegions(call, RequestType.get, { keys, pool, isNamed: false }, direct, results),
-      this.#getOnSocket(call, { keys, pages, pool }, onSocket, results),
+      this.#inRegions(call, { type: RequestType.get, subject, direct, results }),
+      this.#getOnSocket(call, { subject, indices: onSocket, results }),
     ]);
     return results;
   }
 
   async getCopy(key: string, { pool, signal }: ReadOptions): Promise<Uint8Array | null> {
-    const [page] = await this.#getBytes(this.#begin(signal), [key], pool);
+    const [page] = await this.#getBytes(this.#begin([key], pool, signal), [key], pool);
     // What is returned must not be a view of a larger body.
-    return page instanceof Uint8Array ? Uint8Array.from(page) : null;
+    return page instanceof Uint8Array ? new Uint8Array(page) : null;
   }
 
   async set(
@@ -99,20 +124,21 @@ export class ClientPages implements NamespacePages {
     { pool, isNamed }: { readonly pool: string; readonly isNamed: boolean },
   ): Promise<boolean[]> {
     const results = new Array<boolean>(keys.length).fill(false);
-    const call = this.#begin(undefined);
+    const call = this.#begin(keys, pool);
     if (call === undefined) return results;
+    const subject = { keys, pages, pool, isNamed };
     const { direct, onSocket } = await this.#waysOf(call, pages);
     await Promise.all([
-      this.#inRegions(call, RequestType.set, { keys, pool, isNamed }, direct, results),
-      this.#setOnSocket(call, { keys, pages, pool, isNamed }, onSocket, results),
+      this.#inRegions(call, { type: RequestType.set, subject, direct, results }),
+      this.#setOnSocket(call, { subject, indices: onSocket, results }),
     ]);
     return results;
   }
 
   async delete(keys: readonly string[], { pool }: { readonly pool: string }): Promise<boolean[]> {
     const results = new Array<boolean>(keys.length).fill(false);
-    const call = this.#begin(undefined);
-    for (const [start, some] of this.#slices(call, keys)) {
+    const call = this.#begin(keys, pool);
+    for (const { start, keys: some } of this.#slices(call, keys)) {
       const answer = await this.#ask(call, RequestType.delete, encodeKeyRequest(pool, some, { hasFlags: false }));
       if (answer?.length === some.length) take(results, start, answer);
     }
@@ -121,78 +147,123 @@ export class ClientPages implements NamespacePages {
 
   /** Rejects with a `MeshCacheError` that can be tried again when the node does not answer: what was to go may still be there. */
   async clear(pools: readonly string[]): Promise<void> {
-    const answer = await this.#ask(this.#begin(undefined), RequestType.clear, encodePools(pools));
+    const answer = await this.#ask(this.#begin(), RequestType.clear, encodePools(pools));
     if (answer !== null) return;
     throw new MeshCacheError('ERR_UNREACHABLE', 'clear: the node does not answer; nothing may have been dropped', {
       retryable: true,
     });
   }
 
-  /** The body of an answer without arguments, or with keys of the main pool; null: there was none. */
-  ask(type: RequestType, body: Buffer = Buffer.alloc(0)): Promise<Buffer | null> {
-    return this.#ask(this.#begin(undefined), type, body);
+  /** Who has each page of the main pool; null: nobody that is known, or the node does not answer. */
+  async stat(keys: readonly string[]): Promise<(PageHolders | null)[]> {
+    const results: (PageHolders | null)[] = keys.map(() => null);
+    const call = this.#begin(keys, '');
+    for (const { start, keys: some } of this.#slices(call, keys, CLIENT_STAT_MAX_KEYS)) {
+      const answer = await this.#ask(call, RequestType.stat, encodeKeyRequest('', some, { hasFlags: false }));
+      if (answer === null) continue;
+      for (const [i, found] of (JSON.parse(answer.toString()) as (PageHolders | null)[]).entries()) {
+        results[start + i] = found;
+      }
+    }
+    return results;
   }
 
-  /** Undefined: there is no node. */
-  #begin(signal: AbortSignal | undefined): Call | undefined {
+  /** The body of the answer to a request that has none itself; null: there was none. */
+  ask(type: RequestType): Promise<Buffer | null> {
+    return this.#ask(this.#begin(), type, Buffer.alloc(0));
+  }
+
+  /** Undefined: there is no node, or the call has ended before it began. Throws `ArgumentError` and `ClosedError`. */
+  #begin(keys: readonly string[] = [], pool = '', signal?: AbortSignal): Call | undefined {
     const { attachment, timeoutMs, env } = this.#parts;
     if (attachment.isClosed) throw new ClosedError('the client');
+    checkClientKeys(keys, pool);
     const { link } = attachment;
     if (link === undefined || signal?.aborted === true) return undefined;
     return { link, untilMs: env.clock.nowMs() + timeoutMs, signal };
   }
 
-  *#slices(call: Call | undefined, keys: readonly string[]): Iterable<readonly [start: number, keys: string[]]> {
-    if (call === undefined) return;
-    const { requestMaxKeys } = call.link.hello;
-    for (let start = 0; start < keys.length; start += requestMaxKeys) {
-      yield [start, keys.slice(start, start + requestMaxKeys)];
-    }
+  /** Keys that go in one request each; none without a node. */
+  #slices(call: Call | undefined, keys: readonly string[], maxCount?: number): Iterable<KeySlice> {
+    if (call === undefined) return [];
+    const { requestMaxKeys, bodyMaxBytes } = call.link.hello;
+    return keySlices(keys, { maxCount: Math.min(requestMaxKeys, maxCount ?? requestMaxKeys), maxBytes: bodyMaxBytes });
   }
 
-  async #waysOf({ link }: Call, pages: readonly CallerPage[]): Promise<Ways> {
-    const direct: { index: number; pieces: Piece[] }[] = [];
+  async #waysOf(call: Call, pages: readonly CallerPage[]): Promise<Ways> {
+    const ids = await this.#regionIds(call, pages);
+    const direct: DirectPage[] = [];
     const onSocket: number[] = [];
     for (const [index, { ranges }] of pages.entries()) {
       const pieces: Piece[] = [];
       for (const { addr, length } of ranges) {
         const region = regionOf(Number(addr), length);
-        const regionId = region === null ? undefined : await this.#parts.attachment.regionId(link, region);
+        const regionId = region === null ? undefined : ids.get(region);
         if (region === null || regionId === undefined) break;
-        pieces.push({ regionId, offset: Number(addr) - region.start, length });
+        pieces.push({ region, regionId, offset: Number(addr) - region.start, length });
       }
-      const isDirect = pieces.length === ranges.length && pieces.length > 0 && pieces.length < 256;
+      const isDirect = pieces.length === ranges.length && pieces.length < 256;
       if (isDirect) direct.push({ index, pieces });
       else onSocket.push(index);
     }
     return { direct, onSocket };
   }
 
+  /** Of the regions that these pages are in, those that the node has, or takes while the call has time. */
+  async #regionIds(
+    { link, untilMs, signal }: Call,
+    pages: readonly CallerPage[],
+  ): Promise<ReadonlyMap<HostRegion, number>> {
+    const { attachment, env } = this.#parts;
+    const ids = new Map<HostRegion, number>();
+    const asked = new Map<HostRegion, Promise<unknown>>();
+    for (const { ranges } of pages) {
+      for (const { addr, length } of ranges) {
+        const region = regionOf(Number(addr), length);
+        if (region === null || asked.has(region)) continue;
+        const known = attachment.regionId(link, region).then((id) => {
+          if (id !== undefined) ids.set(region, id);
+        });
+        asked.set(region, known);
+      }
+    }
+    if (asked.size === 0) return ids;
+    const all = Promise.all(asked.values());
+    await unlessAborted(within(env.clock, untilMs - env.clock.nowMs(), all), signal);
+    // What is answered later does not count for this call.
+    return new Map(ids);
+  }
+
   /** Moves pages in registered memory. Resolves when the node touches none of it any more. */
   async #inRegions(
     call: Call,
-    type: typeof RequestType.get | typeof RequestType.set,
-    { keys, pool, isNamed }: { readonly keys: readonly string[]; readonly pool: string; readonly isNamed: boolean },
-    direct: Ways['direct'],
-    results: boolean[],
+    {
+      type,
+      subject: { keys, pool, isNamed },
+      direct,
+      results,
+    }: {
+      readonly type: typeof RequestType.get | typeof RequestType.set;
+      readonly subject: Subject;
+      readonly direct: readonly DirectPage[];
+      readonly results: boolean[];
+    },
   ): Promise<void> {
-    const byPieceCount = new Map<number, Ways['direct'][number][]>();
+    const byPieceCount = new Map<number, DirectPage[]>();
     for (const page of direct) {
       const same = byPieceCount.get(page.pieces.length);
       if (same === undefined) byPieceCount.set(page.pieces.length, [page]);
       else same.push(page);
     }
-    const { requestMaxKeys } = call.link.hello;
+    const { requestMaxKeys, bodyMaxBytes } = call.link.hello;
     for (const [pieceCount, all] of byPieceCount) {
-      for (let start = 0; start < all.length; start += requestMaxKeys) {
-        const some = all.slice(start, start + requestMaxKeys);
-        const body = encodeRegionRequest({
-          pool,
-          isNamed,
-          keys: some.map(({ index }) => keys[index] as string),
-          pieces: columnsOf(pieceCount, some),
-        });
-        const answer = await this.#ask(call, type, body, { isFenced: true });
+      const wanted = all.map(({ index }) => keys[index] as string);
+      const maxCount = Math.min(requestMaxKeys, Math.floor(CLIENT_REQUEST_MAX_PIECES / pieceCount));
+      const limits = { maxCount, maxBytes: bodyMaxBytes, besideKeyBytes: 16 * pieceCount };
+      for (const { start, keys: someKeys } of keySlices(wanted, limits)) {
+        const some = all.slice(start, start + someKeys.length);
+        const body = encodeRegionRequest({ pool, isNamed, keys: someKeys, pieces: columnsOf(pieceCount, some) });
+        const answer = await this.#ask(call, type, body, some);
         if (answer?.length !== some.length) continue;
         some.forEach(({ index, pieces }, i) => {
           results[index] = answer[i] === 1;
@@ -205,15 +276,13 @@ export class ClientPages implements NamespacePages {
   async #getOnSocket(
     call: Call,
     {
-      keys,
-      pages,
-      pool,
-    }: { readonly keys: readonly string[]; readonly pages: readonly CallerPage[]; readonly pool: string },
-    indices: readonly number[],
-    results: boolean[],
+      subject: { keys, pages, pool },
+      indices,
+      results,
+    }: { readonly subject: Subject; readonly indices: readonly number[]; readonly results: boolean[] },
   ): Promise<void> {
     for (let left = indices; left.length > 0; ) {
-      const some = left.slice(0, sliceCount(left, pages, call.link.hello.requestMaxKeys));
+      const some = left.slice(0, sliceCount(left, { keys, pages }, call.link.hello.requestMaxKeys));
       const wanted = some.map((index) => keys[index] as string);
       const found = await this.#getBytes(call, wanted, pool);
       const again: number[] = [];
@@ -233,29 +302,24 @@ export class ClientPages implements NamespacePages {
   async #setOnSocket(
     call: Call,
     {
-      keys,
-      pages,
-      pool,
-      isNamed,
-    }: {
-      readonly keys: readonly string[];
-      readonly pages: readonly CallerPage[];
-      readonly pool: string;
-      readonly isNamed: boolean;
-    },
-    indices: readonly number[],
-    results: boolean[],
+      subject: { keys, pages, pool, isNamed },
+      indices,
+      results,
+    }: { readonly subject: Subject; readonly indices: readonly number[]; readonly results: boolean[] },
   ): Promise<void> {
+    const { requestMaxKeys, bodyMaxBytes } = call.link.hello;
     for (let left = indices; left.length > 0; ) {
-      const some = left.slice(0, sliceCount(left, pages, call.link.hello.requestMaxKeys));
+      const some = left.slice(0, sliceCount(left, { keys, pages }, requestMaxKeys));
       left = left.slice(some.length);
+      // Larger than any body: only a single page is.
+      if (some.some((index) => (pages[index] as CallerPage).length > bodyMaxBytes)) continue;
       const body = encodeSetBytes({
         pool,
         isNamed,
         keys: some.map((index) => keys[index] as string),
         pages: some.map((index) => joined(pages[index] as CallerPage)),
       });
-      if (body.length > call.link.hello.bodyMaxBytes) continue;
+      if (body.length > bodyMaxBytes) continue;
       const answer = await this.#ask(call, RequestType.setBytes, body);
       if (answer?.length !== some.length) continue;
       some.forEach((index, i) => {
@@ -271,39 +335,45 @@ export class ClientPages implements NamespacePages {
   }
 
   /**
-   * The body of the answer; null: none that is good has come in time. `isFenced`: resolves only when the node cannot touch the memory of the
-   * request any more, however long that takes. Throws `ArgumentError` for what the node says that the caller has got wrong.
+   * The body of the answer; null: none that is good has come in time. `touched`: the pages that the node moves for this; it resolves only
+   * when the node cannot touch their memory any more, however long that takes. Throws `ArgumentError` for what the node says that the
+   * caller has got wrong.
    */
   async #ask(
     call: Call | undefined,
     type: RequestType,
     body: Buffer,
-    { isFenced = false } = {},
+    touched: readonly DirectPage[] = [],
   ): Promise<Buffer | null> {
     if (call === undefined) return null;
     const { env, attachment } = this.#parts;
     const leftMs = call.untilMs - env.clock.nowMs();
     if (leftMs <= 0 || call.signal?.aborted === true) return null;
-    const { id, answer } = call.link.request(type, body, leftMs);
+    const asked = call.link.request(type, body, leftMs);
+    if (asked === undefined) return null;
+    const { id, answer } = asked;
     const inTime = within(env.clock, leftMs + CLIENT_ANSWER_GRACE_MS, answer);
     const isAnswered = (await unlessAborted(inTime, call.signal)) === true;
     if (!isAnswered) {
       call.link.cancel(id);
-      if (!isFenced) return null;
+      if (touched.length === 0) return null;
     }
     const given = await answer;
     if (given === null) {
-      if (isFenced) await attachment.fenced();
+      if (touched.length > 0) await attachment.fenced(call.link);
       return null;
     }
     if (given.status === Status.ok) return given.body;
     if (given.status === Status.badRequest) throw new ArgumentError(given.body.toString());
-    if (given.status === Status.noRegion || given.status === Status.regionGone) attachment.forgetRegions();
+    if (given.status === Status.noRegion || given.status === Status.regionGone) {
+      const regions = new Set(touched.flatMap(({ pieces }) => pieces.map(({ region }) => region)));
+      for (const region of regions) attachment.forgetRegion(region);
+    }
     return null;
   }
 }
 
-function columnsOf(pieceCount: number, pages: Ways['direct']): PieceColumns {
+function columnsOf(pieceCount: number, pages: readonly DirectPage[]): PieceColumns {
   const all = pages.flatMap(({ pieces }) => pieces);
   return {
     pieceCount,
@@ -314,11 +384,15 @@ function columnsOf(pieceCount: number, pages: Ways['direct']): PieceColumns {
 }
 
 /** How many of these pages go in one body: at least one. */
-function sliceCount(indices: readonly number[], pages: readonly CallerPage[], maxCount: number): number {
+function sliceCount(
+  indices: readonly number[],
+  { keys, pages }: Pick<Subject, 'keys' | 'pages'>,
+  maxCount: number,
+): number {
   let bytes = 0;
   let count = 0;
   for (const index of indices) {
-    bytes += (pages[index] as CallerPage).length;
+    bytes += (pages[index] as CallerPage).length + keyBytesAtMost(keys[index] as string);
     if (count > 0 && (bytes > BYTES_REQUEST_TARGET_BYTES || count >= maxCount)) break;
     count++;
   }

@@ -4,9 +4,10 @@ import { FairTurns } from '../base/fair-turns.js';
 import { CLIENT_TIMEOUT_MS } from '../base/limits.js';
 import { shown } from '../base/shown.js';
 import type { PageHolders } from '../clients/client-namespace.js';
-import { encodeKeyRequest, RequestType } from '../clients/messages.js';
+import { RequestType } from '../clients/messages.js';
 import { defaultClientSocket, ownRuntimeFolder } from '../clients/socket-path.js';
-import type { KeyNamespace } from '../core/index.js';
+import { KeyEncoder, type KeyNamespace } from '../core/index.js';
+import { checkKeys } from '../store/host-pool.js';
 import { StoreNamespace } from '../store/store-namespace.js';
 import { wholeNamespace } from '../store/whole-namespace.js';
 import { Attachment } from './attachment.js';
@@ -49,6 +50,13 @@ const NAME = /^[A-Za-z0-9._\-:@/]{1,64}$/;
  *
  * When the node has gone everything is a miss, and `false`; the client attaches again by itself. A read into shared memory resolves
  * only when the node touches that memory no more, also when that takes longer than the call's time: while the node is frozen.
+ * On the socket a page has less than 64 MiB; larger ones are misses, and are not set. An idle client does not keep the process alive.
+ *
+ * @example
+ * await using client = await MeshCacheClient.connect({ namespace: { modelName: 'llama-3-8b' } });
+ * const memory = HostRegion.allocate(1 << 20, { shared: true });
+ * await client.batchSet(['page-1'], [memory.addr], [memory.length]);
+ * const isRead = await client.get('page-1', memory.addr, memory.length);
  */
 export class MeshCacheClient extends StoreNamespace {
   readonly #attachment: Attachment;
@@ -70,7 +78,7 @@ export class MeshCacheClient extends StoreNamespace {
     if (typeof name !== 'string' || !NAME.test(name)) {
       throw new ArgumentError(`connect: name must be 1 to 64 of A-Z a-z 0-9 . _ - : @ /, got ${shown(name)}`);
     }
-    if (!(timeoutMs > 0 && timeoutMs < 2 ** 31)) {
+    if (typeof timeoutMs !== 'number' || !(timeoutMs > 0 && timeoutMs < 2 ** 31)) {
       throw new ArgumentError(`connect: timeoutMs must be above 0 and below 2^31, got ${shown(timeoutMs)}`);
     }
     if (mode !== 'auto' && mode !== 'bytes') {
@@ -80,22 +88,26 @@ export class MeshCacheClient extends StoreNamespace {
     if (typeof path !== 'string' || path === '') {
       throw new ArgumentError(`connect: socket must be the path of a node's client socket, got ${shown(path)}`);
     }
+    const whole = namespace === undefined ? undefined : wholeNamespace(namespace);
+    // Refuses what the node would refuse.
+    if (whole !== undefined) new KeyEncoder(whole);
     const env = systemEnvironment(environment);
     const attachment = new Attachment({
       path,
       name,
-      namespace: namespace === undefined ? undefined : wholeNamespace(namespace),
+      namespace: whole,
       usesRegions: mode === 'auto',
       env,
     });
     await attachment.connect();
     if (required && attachment.link === undefined) {
-      attachment.close();
+      await attachment.close();
       throw new MeshCacheError('ERR_UNREACHABLE', `no node at ${path}: ${attachment.lastReason}`, { retryable: true });
     }
     return new MeshCacheClient(attachment, new ClientPages({ attachment, timeoutMs, env }), env);
   }
 
+  /** Whether there is a node at the socket, as far as is known. */
   get isConnected(): boolean {
     return this.#attachment.link !== undefined;
   }
@@ -105,12 +117,13 @@ export class MeshCacheClient extends StoreNamespace {
     return (await this.#pages.ask(RequestType.ping)) !== null;
   }
 
-  /** Who has each page of the main pool; null: nobody that is known, or the node does not answer. At most 256 keys. */
+  /** Who has each page of the main pool; null: nobody that is known, or the node does not answer. Not a use of the pages. */
   async stat(keys: readonly string[]): Promise<(PageHolders | null)[]> {
-    const answer = await this.#pages.ask(RequestType.stat, encodeKeyRequest('', keys, { hasFlags: false }));
-    return answer === null ? keys.map(() => null) : (JSON.parse(answer.toString()) as (PageHolders | null)[]);
+    checkKeys('stat', keys);
+    return this.#pages.stat(keys);
   }
 
+  /** What this client has moved, and what the node says of it. */
   async stats(): Promise<MeshCacheClientStats> {
     const answer = await this.#pages.ask(RequestType.stats);
     const { direct, bytes } = this.#pages.moved;
@@ -123,9 +136,12 @@ export class MeshCacheClient extends StoreNamespace {
     };
   }
 
-  /** Detaches. Calls under way end as misses. Idempotent. */
+  /**
+   * Detaches. Calls under way end as misses; this resolves when they have, within seconds. Where the node is frozen, a read into shared memory goes
+   * on after that, until the node is not any more. Any call afterwards throws `ClosedError`. Idempotent.
+   */
   async close(): Promise<void> {
-    this.#attachment.close();
+    await this.#attachment.close();
   }
 
   /** Detaches: `await using client = …`. */

@@ -1,6 +1,11 @@
 import type { Socket } from 'node:net';
 import type { Environment } from '../base/environment.js';
-import { CLIENT_BODY_MAX_BYTES, CLIENT_CONNECT_TIMEOUT_MS } from '../base/limits.js';
+import {
+  CLIENT_BODY_MAX_BYTES,
+  CLIENT_CONNECT_TIMEOUT_MS,
+  CLIENT_SENT_MAX_COUNT,
+  CLIENT_SMALL_BODY_BYTES,
+} from '../base/limits.js';
 import { FrameReceiver } from '../clients/frame-receiver.js';
 import {
   CLIENT_PROTOCOL_VERSION,
@@ -13,6 +18,7 @@ import {
   Status,
 } from '../clients/messages.js';
 import type { KeyNamespace } from '../core/index.js';
+import { peerCredentials } from '../native/peer-credentials.js';
 
 export interface NodeLinkParts {
   readonly path: string;
@@ -33,16 +39,36 @@ interface Waiting {
   readonly answered: (answer: Answer | null) => void;
 }
 
+/** A request that is sent when others have been answered. */
+interface Queued {
+  readonly type: RequestType;
+  readonly body: Buffer;
+  readonly untilMs: number;
+  readonly answered: (answer: Answer | null) => void;
+}
+
 const NOTHING = Buffer.alloc(0);
 const REQUEST_ID_LIMIT = 2 ** 32;
+/** For a request that the node has never been sent: nothing of it is under way there. */
+const NOT_SENT: Answer = { status: Status.closing, body: NOTHING };
 
-/** One connection to the client socket of a node: requests go out, each gets one answer, or null when the connection ends first. */
+/**
+ * One connection to the client socket of a node. Requests go out in the order in which they were made, CLIENT_SENT_MAX_COUNT at a time; each gets
+ * one answer, or null when the connection ends first.
+ */
 export class NodeLink {
   readonly hello: HelloAnswer;
+  /** Of the node, as this process sees it; undefined: it cannot be seen, or there is no addon. */
+  readonly nodePid: number | undefined;
   readonly #parts: NodeLinkParts;
   readonly #socket: Socket;
+  /** Sent and not answered. */
   readonly #waiting: Map<number, Waiting>;
-  #nextId = 2;
+  /** By id, oldest first. */
+  readonly #queue = new Map<number, Queued>();
+  readonly #onIdle: (() => void)[] = [];
+  #nextId = 1;
+  #isEnding = false;
   #isClosed = false;
 
   /** Connects and says hello. Rejects with an `Error` that says why it cannot be had. */
@@ -57,13 +83,13 @@ export class NodeLink {
       const all = [...waiting.values()];
       waiting.clear();
       for (const { answered } of all) answered(null);
-      link?.close(reason);
+      link?.close(failure);
     };
     const receiver = new FrameReceiver({
       check: ({ bodyBytes }) => {
         if (bodyBytes > CLIENT_BODY_MAX_BYTES) throw new Error(`an answer of ${bodyBytes} bytes`);
       },
-      onBegin() {},
+      onBegin: () => receiver.begin(),
       onFrame: ({ status, requestId }, body) => {
         const asked = waiting.get(requestId);
         waiting.delete(requestId);
@@ -75,7 +101,11 @@ export class NodeLink {
       try {
         receiver.receive(chunk);
       } catch (error) {
-        fail((error as Error).message);
+        failure ||= (error as Error).message;
+        // The node sees the end, and closes its side: only then a new link is proof that what was asked for here is over.
+        receiver.stop();
+        if (link !== undefined) link.#isEnding = true;
+        socket.end();
       }
     });
     socket.on('error', (error) => fail(error.message));
@@ -103,37 +133,46 @@ export class NodeLink {
     this.#parts = parts;
     this.#socket = socket;
     this.#waiting = waiting;
+    this.nodePid = peerPidOf(socket);
     // Only requests under way keep the process alive.
     socket.unref();
   }
 
-  /** The id is for {@link cancel}; the answer is null when the connection has ended before it came. */
+  /**
+   * The id is for {@link cancel}. `deadlineMs` 0: as long as the node grants. The answer is null when the connection has ended before it
+   * came; a request that has not been sent at all is answered with the status `closing`.
+   */
   request(
     type: RequestType,
     body: Buffer,
     deadlineMs: number,
   ): { readonly id: number; readonly answer: Promise<Answer | null> } {
     const id = this.#newId();
-    if (this.#isClosed) return { id, answer: Promise.resolve(null) };
+    if (this.#isClosed || this.#isEnding) return { id, answer: Promise.resolve(NOT_SENT) };
+    const untilMs = deadlineMs === 0 ? Number.POSITIVE_INFINITY : this.#parts.env.clock.nowMs() + deadlineMs;
     const answer = new Promise<Answer | null>((resolve) => {
-      if (this.#waiting.size === 0) this.#socket.ref();
-      this.#waiting.set(id, {
-        answered: (given) => {
-          if (this.#waiting.size === 0) this.#socket.unref();
-          resolve(given);
-        },
-      });
+      this.#queue.set(id, { type, body, untilMs, answered: resolve });
     });
-    this.#write({ type, requestId: id, deadlineMs: Math.max(1, Math.round(deadlineMs)) }, body);
+    this.#sendQueued();
     return { id, answer };
   }
 
   /** The request ends as soon as it can, and is answered then. */
   cancel(id: number): void {
+    this.#dropQueued(id);
     if (this.#isClosed || !this.#waiting.has(id)) return;
     const body = Buffer.alloc(4);
     body.writeUInt32LE(id);
     this.#write({ type: RequestType.cancel, requestId: this.#newId(), deadlineMs: 0 }, body);
+  }
+
+  /** Cancels all requests, and sends no more; resolves when each has been answered, or the connection has ended. */
+  async end(): Promise<void> {
+    this.#isEnding = true;
+    for (const id of this.#queue.keys()) this.#dropQueued(id);
+    if (this.#isClosed || this.#waiting.size === 0) return;
+    for (const id of this.#waiting.keys()) this.cancel(id);
+    await new Promise<void>((resolve) => this.#onIdle.push(resolve));
   }
 
   /** Idempotent. */
@@ -141,24 +180,74 @@ export class NodeLink {
     if (this.#isClosed) return;
     this.#isClosed = true;
     this.#socket.destroy();
+    for (const id of this.#queue.keys()) this.#dropQueued(id);
     const all = [...this.#waiting.values()];
     this.#waiting.clear();
     for (const { answered } of all) answered(null);
+    for (const idle of this.#onIdle.splice(0)) idle();
     this.#parts.onClosed(this, reason);
+  }
+
+  #sendQueued(): void {
+    const { clock } = this.#parts.env;
+    for (const [id, { type, body, untilMs, answered }] of this.#queue) {
+      if (this.#waiting.size >= this.#sentMaxCount) return;
+      const leftMs = untilMs - clock.nowMs();
+      if (leftMs <= 0) {
+        this.#dropQueued(id);
+        continue;
+      }
+      this.#queue.delete(id);
+      if (this.#waiting.size === 0) this.#socket.ref();
+      this.#waiting.set(id, { answered: (given) => this.#answered(given, answered) });
+      const deadlineMs = Number.isFinite(leftMs) ? Math.max(1, Math.round(leftMs)) : 0;
+      this.#write({ type, requestId: id, deadlineMs }, body);
+    }
+  }
+
+  #dropQueued(id: number): void {
+    const dropped = this.#queue.get(id);
+    this.#queue.delete(id);
+    dropped?.answered(NOT_SENT);
+  }
+
+  #answered(answer: Answer | null, resolve: (answer: Answer | null) => void): void {
+    resolve(answer);
+    this.#sendQueued();
+    if (this.#waiting.size > 0) return;
+    this.#socket.unref();
+    for (const idle of this.#onIdle.splice(0)) idle();
+  }
+
+  get #sentMaxCount(): number {
+    return Math.min(CLIENT_SENT_MAX_COUNT, this.hello.inFlightMaxCount);
   }
 
   #newId(): number {
     do this.#nextId = (this.#nextId + 1) % REQUEST_ID_LIMIT || 1;
-    while (this.#waiting.has(this.#nextId));
+    while (this.#waiting.has(this.#nextId) || this.#queue.has(this.#nextId));
     return this.#nextId;
   }
 
   #write(header: Pick<FrameHeader, 'type' | 'requestId' | 'deadlineMs'>, body: Buffer): void {
+    const head = encodeHeader({ ...header, bodyBytes: body.length, status: 0 });
+    if (body.length <= CLIENT_SMALL_BODY_BYTES) {
+      this.#socket.write(body.length === 0 ? head : Buffer.concat([head, body]));
+      return;
+    }
     this.#socket.cork();
-    this.#socket.write(encodeHeader({ ...header, bodyBytes: body.length, status: 0 }));
-    if (body.length > 0) this.#socket.write(body);
+    this.#socket.write(head);
+    this.#socket.write(body);
     this.#socket.uncork();
   }
+}
+
+/** The kernel knows the node by another number than the node itself when they are in different PID namespaces. */
+function peerPidOf(socket: Socket): number | undefined {
+  const { _handle: handle } = socket as unknown as { readonly _handle: { readonly fd?: number } | null };
+  if (handle?.fd === undefined || handle.fd < 0) return undefined;
+  const pid = peerCredentials(handle.fd)?.pid ?? 0;
+  return pid > 0 ? pid : undefined;
 }
 
 function helloAnswer(
@@ -177,6 +266,6 @@ function helloAnswer(
   });
   return new Promise((resolve) => {
     waiting.set(1, { answered: resolve });
-    socket.write(Buffer.concat([header, body.length === 0 ? NOTHING : body]));
+    socket.write(Buffer.concat([header, body]));
   });
 }

@@ -3,10 +3,10 @@ import type { Clock } from '../base/clock.js';
 import { ProtocolError } from '../base/errors.js';
 import { CLIENT_SMALL_BODY_BYTES } from '../base/limits.js';
 import type { Logger } from '../base/log.js';
+import type { AttachedClient } from './attached-client.js';
 import { BodyReader } from './body.js';
 import type { ByteBudget } from './byte-budget.js';
 import type { ClientLimits } from './client-limits.js';
-import type { ClientNamespace } from './client-namespace.js';
 import { ClientOutput } from './client-output.js';
 import { ClientRegions } from './client-regions.js';
 import { ClientRequests } from './client-requests.js';
@@ -23,14 +23,7 @@ import {
   Status,
 } from './messages.js';
 import { RequestError, statusOf } from './request-error.js';
-
-/** What a client is on this node once it has said hello. */
-export interface AttachedClient {
-  readonly namespace: ClientNamespace;
-  readonly counts: ClientCounts;
-  /** The body of the answer to HELLO. */
-  readonly answer: Buffer;
-}
+import { CANCELLABLE_TYPES, REQUEST_TYPES } from './request-types.js';
 
 export interface ClientConnectionParts {
   readonly socket: Socket;
@@ -63,16 +56,6 @@ interface Request {
   readonly onAnswered: (() => void)[];
 }
 
-const TYPES: ReadonlySet<number> = new Set(Object.values(RequestType));
-/** Requests that end early when they are cancelled, or their time is over. */
-const CANCELLABLE: ReadonlySet<number> = new Set([
-  RequestType.exists,
-  RequestType.get,
-  RequestType.set,
-  RequestType.getBytes,
-  RequestType.setBytes,
-  RequestType.delete,
-]);
 const NOTHING = Buffer.alloc(0);
 
 /** One client: takes its requests, has them done, a few at a time, and answers each when nothing touches its memory any more. */
@@ -81,7 +64,7 @@ export class ClientConnection {
   readonly #parts: ClientConnectionParts;
   readonly #receiver: FrameReceiver;
   readonly #output: ClientOutput;
-  #state: 'greeting' | 'attaching' | 'open' | 'closed' = 'greeting';
+  #state: 'greeting' | 'attaching' | 'open' | 'finishing' | 'closed' = 'greeting';
   #name = '';
   #pid = 0;
   #requests: ClientRequests | undefined;
@@ -158,6 +141,19 @@ export class ClientConnection {
     return this.#state === 'closed';
   }
 
+  /** Takes no more requests, ends those that are under way and answers them, and then ends the connection. Idempotent. */
+  finish(reason: string): void {
+    if (this.#state !== 'open' || this.#inFlight.size === 0) {
+      this.close(reason);
+      return;
+    }
+    this.#state = 'finishing';
+    this.#reason = reason;
+    this.#receiver.stop();
+    for (const { abort } of [...this.#inFlight.values()]) abort.abort();
+    this.#runQueue();
+  }
+
   /** Ends the connection and what is under way; regions go when nothing touches them any more. Idempotent. */
   close(reason: string): void {
     if (this.isClosed) return;
@@ -197,7 +193,7 @@ export class ClientConnection {
     if (bodyBytes > bodyMaxBytes) {
       throw new ProtocolError(`a body of ${bodyBytes} bytes, allowed are ${bodyMaxBytes}`);
     }
-    if (!TYPES.has(type)) throw new ProtocolError(`a request of type ${type}`);
+    if (!REQUEST_TYPES.has(type)) throw new ProtocolError(`a request of type ${type}`);
     if (status !== 0) throw new ProtocolError(`a request with status ${status}`);
     if (requestId === 0) throw new ProtocolError('a request with the id 0');
     if (this.#inFlight.has(requestId)) throw new ProtocolError(`the id ${requestId}, which is in use`);
@@ -320,7 +316,7 @@ export class ClientConnection {
     const cancelDeadline = clock.after(deadlineMs, () => abort.abort());
     const request = this.#begin(header, body, { abort, cancelDeadline });
     this.#queue.push(request);
-    if (CANCELLABLE.has(header.type)) {
+    if (CANCELLABLE_TYPES.has(header.type)) {
       request.abort.signal.addEventListener('abort', () => this.#endQueued(request), { once: true });
     }
     this.#runQueue();
@@ -356,7 +352,7 @@ export class ClientConnection {
 
   #runQueue(): void {
     const { limits } = this.#parts;
-    while (this.#state === 'open' && this.#runningCount < limits.runningMaxCount) {
+    while (this.#requests !== undefined && !this.isClosed && this.#runningCount < limits.runningMaxCount) {
       if (this.#output.waitingBytes > limits.outputMaxBytes) return;
       const isBytesFull = this.#bytesRunningCount >= limits.bytesRunningMaxCount;
       const next = this.#queue.findIndex(({ header }) => !isBytesFull || header.type !== RequestType.getBytes);
@@ -368,7 +364,7 @@ export class ClientConnection {
   /** It has been cancelled before it began: its end is not put off until others have ended. */
   #endQueued(request: Request): void {
     const index = this.#queue.indexOf(request);
-    if (this.#state !== 'open' || index < 0) return;
+    if (this.#requests === undefined || this.isClosed || index < 0) return;
     this.#queue.splice(index, 1);
     void this.#run(request);
   }
@@ -401,6 +397,9 @@ export class ClientConnection {
     else this.#fail(header, status, answer.toString());
     for (const answered of request.onAnswered) answered();
     this.#runQueue();
+    // Answered in full: whoever waits for memory to be free knows that it is.
+    if (this.#state === 'finishing' && this.#inFlight.size === 0)
+      this.#parts.socket.end(() => this.close(this.#reason));
   }
 
   #execute(header: FrameHeader, body: Buffer, signal: AbortSignal): Promise<Buffer> | Buffer {

@@ -1,13 +1,20 @@
-import { chmodSync, chownSync, lstatSync, mkdirSync, unlinkSync } from 'node:fs';
+import { chmodSync, chownSync, existsSync, lstatSync, mkdirSync, unlinkSync } from 'node:fs';
 import type { Server, Socket } from 'node:net';
 import { dirname } from 'node:path';
 import { isMainThread } from 'node:worker_threads';
+import { within } from '../base/clock.js';
 import type { Environment } from '../base/environment.js';
 import { ConfigError } from '../base/errors.js';
-import { CLIENT_REQUEST_MAX_KEYS, PAGE_MAX_BYTES } from '../base/limits.js';
+import {
+  CLIENT_FINISH_TIMEOUT_MS,
+  CLIENT_REQUEST_MAX_KEYS,
+  CLIENT_SOCKET_PATH_MAX_BYTES,
+  PAGE_MAX_BYTES,
+} from '../base/limits.js';
 import type { KeyNamespace } from '../core/index.js';
+import type { AttachedClient } from './attached-client.js';
 import { ByteBudget } from './byte-budget.js';
-import { type AttachedClient, ClientConnection } from './client-connection.js';
+import { ClientConnection } from './client-connection.js';
 import { type ClientLimits, clientLimits } from './client-limits.js';
 import { ClientMemory } from './client-memory.js';
 import type { ClientNamespace } from './client-namespace.js';
@@ -104,15 +111,26 @@ export class ClientServer {
 
   async #close(): Promise<void> {
     this.#memory.close();
-    for (const connection of [...this.#connections]) connection.close('the node is closing');
-    await new Promise<void>((resolve) => this.#server.close(() => resolve()));
+    const reason = 'the node is closing';
+    const closed = new Promise<void>((resolve) => this.#server.close(() => resolve()));
+    for (const connection of [...this.#connections]) connection.finish(reason);
+    await within(this.#parts.env.clock, CLIENT_FINISH_TIMEOUT_MS, closed);
+    for (const connection of [...this.#connections]) connection.close(reason);
+    await closed;
     await Promise.all(this.#ending.values());
   }
 
   async #listen(): Promise<void> {
     const { path, mode, gid } = this.#options;
+    const bytes = Buffer.byteLength(path);
+    // Node listens at the beginning of a path that is too long.
+    if (bytes > CLIENT_SOCKET_PATH_MAX_BYTES) {
+      throw new ConfigError(
+        `configuration key "client_socket": a path of ${bytes} bytes; allowed are ${CLIENT_SOCKET_PATH_MAX_BYTES}`,
+      );
+    }
     try {
-      mkdirSync(dirname(path), { recursive: true, mode: 0o755 });
+      makeFolder(dirname(path));
       await this.#takePath();
       await this.#bind(path);
       chmodSync(path, mode);
@@ -299,5 +317,16 @@ export class ClientServer {
       sum(({ inFlightCount }) => inFlightCount),
     );
     metrics.setCounterProvider('meshcache_clients_refused_total', () => this.#refusedCount + this.#memory.refusedCount);
+  }
+}
+
+/** With those above it. Node's own way to do so does not end where a file system denies that there can be such a folder (/proc). */
+function makeFolder(path: string): void {
+  if (existsSync(path)) return;
+  if (dirname(path) !== path) makeFolder(dirname(path));
+  try {
+    mkdirSync(path, { mode: 0o755 });
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
   }
 }

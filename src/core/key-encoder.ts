@@ -73,7 +73,7 @@ export class KeyEncoder {
     const objectKeys = new Array<string>(keys.length);
     for (let i = 0; i < keys.length; i++) {
       const key = keys[i] as string;
-      checkKey(key);
+      checkKey(key, KEY_MAX_BYTES);
       objectKeys[i] = prefix + key;
     }
     return objectKeys;
@@ -137,15 +137,15 @@ function tagged(tag: number, value: number, rest: Uint8Array): Uint8Array {
   return bytes;
 }
 
-/** Lone surrogates are found when the object key is written, or here when it is not going to be. */
-function checkKey(key: string): void {
+/** @internal Throws `ArgumentError` for a key that is no well-formed text of at most so many bytes of UTF-8. */
+export function checkKey(key: string, maxBytes: number): void {
   if (typeof key !== 'string' || !key.isWellFormed()) {
     throw new ArgumentError(`a key must be well-formed text, got ${shown(key)}`);
   }
   // UTF-8 needs at most three bytes for a UTF-16 unit: most keys are measured without encoding them.
-  if (key.length * 3 <= KEY_MAX_BYTES) return;
+  if (key.length * 3 <= maxBytes) return;
   const bytes = new TextEncoder().encode(key).length;
-  if (bytes > KEY_MAX_BYTES) throw new ArgumentError(`a key of ${bytes} bytes, ${KEY_MAX_BYTES} are allowed`);
+  if (bytes > maxBytes) throw new ArgumentError(`a key of ${bytes} bytes, ${maxBytes} are allowed`);
 }
 
 function checkText(name: string, value: unknown): void {

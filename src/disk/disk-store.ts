@@ -345,10 +345,9 @@ export class DiskStore {
 
   /** Removes what is written or waits under keys that `isWanted` is true of; returns those of what was written. */
   clearWhere(isWanted: (key: string) => boolean): string[] {
+    for (const key of this.#queue.keys()) if (isWanted(key)) this.#queue.cancel(key);
     const written = this.keys().filter(isWanted);
-    for (const key of this.#queue.keys().filter(isWanted)) this.#queue.cancel(key);
-    for (const key of written) this.#remove(key);
-    return written;
+    return written.filter((key) => this.#remove(key));
   }
 
   /**

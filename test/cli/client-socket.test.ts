@@ -1,4 +1,4 @@
-import { existsSync, mkdirSync, mkdtempSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
@@ -139,4 +139,12 @@ test.serial('client socket: one that cannot be had as it is configured ends the 
   const client = await AttachedClient.attach(taken, 'engine');
   await client.close();
   t.is((await serving.end('SIGTERM')).status, 0);
+});
+
+test.serial('client socket: nodes of a demo have none', async (t) => {
+  const folder = folderFor(t);
+  const env = { XDG_RUNTIME_DIR: folder, MESHCACHE_CLIENT_SOCKET: join(folder, 'of-the-environment.sock') };
+  const run = await runCli(['demo', '--nodes', '2', '--conversations', '5', '--page-bytes', '4kb', '--json'], { env });
+  t.is(run.status, 0, run.stderr);
+  t.deepEqual(readdirSync(folder), []);
 });

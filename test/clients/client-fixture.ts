@@ -9,6 +9,7 @@ import { ClientServer } from '../../src/clients/client-server.js';
 import { encodeRegionRequest, encodeSetBytes, RequestType } from '../../src/clients/messages.js';
 import { KeyEncoder } from '../../src/core/index.js';
 import type { MeshCacheStore } from '../../src/node/meshcache-store.js';
+import { StoredPages } from '../../src/store/namespace-pages.js';
 import type { CallerPage, PageStore } from '../../src/store/page-store.js';
 import { createStore } from '../node/store-fixture.js';
 import { testEnvironment } from '../rpc/support.js';
@@ -135,7 +136,7 @@ export async function startServer(
       env: { ...env, log: silentLogger },
       nodeId: 'node',
       packageVersion: '0',
-      namespaceOf: () => new ClientNamespace(store.pages, encoder, async (keys) => keys.map(() => [])),
+      namespaceOf: () => new ClientNamespace(new StoredPages(store.pages, encoder), async (keys) => keys.map(() => [])),
       nodeStats: () => ({}),
     },
   );

@@ -1,4 +1,4 @@
-import { mkdtempSync, rmSync } from 'node:fs';
+import { existsSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test from 'ava';
@@ -190,7 +190,7 @@ test('client requests: PING, STATS and FILE', async (t) => {
   const stats = JSON.parse((await client.ok(RequestType.stats)).toString());
   t.like(stats.client, { name: 'test', pid: 1, mode: 'bytes', requests: 2 });
   t.is(stats.node.pool_capacity_bytes, store.stats().poolCapacityBytes);
-  t.is((await client.request(RequestType.file, Buffer.alloc(24))).header.status, 7);
+  t.is((await client.request(RequestType.file, Buffer.alloc(24))).header.status, 1, 'region 0 is the staging memory');
   for (const type of [RequestType.ping, RequestType.stats]) {
     t.is((await client.request(type, Buffer.from('x'))).header.status, 1, 'they have no body');
   }
@@ -212,7 +212,6 @@ test('client requests: a page that does not fit into any answer is a miss, one t
 });
 
 test('client requests: the node’s close ends clients, and removes both sockets', async (t) => {
-  const { existsSync } = await import('node:fs');
   const store = await startNode(t);
   const path = store.clientSocket;
   const client = await TestClient.attach(t, path);
@@ -228,4 +227,29 @@ test('client requests: the node’s close ends clients, and removes both sockets
   t.false(existsSync(`${path}.fds`));
   t.deepEqual(store.clients(), []);
   await until(() => client.isClosed);
+});
+
+test('client requests: keys with suffixes are bounded together', async (t) => {
+  // Cause: a body of some MiB made texts of several GiB.
+  const client = await TestClient.attach(t, (await startNode(t)).clientSocket);
+  const keys = Array.from({ length: 40 }, (_, i) => `${i}`.padEnd(60_000, 'k'));
+  const suffixes = Array.from({ length: 255 }, (_, i) => `-${i}`);
+  const refused = await client.request(RequestType.exists, exists(keys, { suffixes }));
+  t.is(refused.header.status, 1);
+  t.regex(String(refused.body), /keys of \d+ bytes with their suffixes/);
+  const many = await client.request(RequestType.exists, exists(Array(300).fill('k'), { suffixes }));
+  t.regex(String(many.body), /300 keys with 255 suffixes/);
+  t.is((await client.ok(RequestType.exists, exists(keys, { suffixes: ['-k'] }))).length, 44);
+});
+
+test('client requests: pools are bounded', async (t) => {
+  const client = await TestClient.attach(t, (await startNode(t)).clientSocket, { namespace: NAMESPACE });
+  const statusOf = async (pool: string) =>
+    (await client.request(RequestType.exists, exists(['a'], { pool }))).header.status;
+  t.is(await statusOf('x'.repeat(257)), 1);
+  // The main one is among them.
+  for (let i = 0; i < 255; i++) t.is(await statusOf(`pool-${i}`), 0);
+  t.is(await statusOf('one more'), 4);
+  t.is(await statusOf('pool-7'), 0);
+  t.is((await client.request(RequestType.clear, encodePools(['one more']))).header.status, 4);
 });

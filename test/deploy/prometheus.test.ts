@@ -9,6 +9,7 @@ import { loadReport } from '../../src/cli/load-report.js';
 import { NodeFolders } from '../../src/cli/node-folders.js';
 import { conversationWorkload, uniquePages } from '../../src/cli/workload.js';
 import { diskSizeFor } from '../../src/disk/disk-store.js';
+import { AttachedClient } from '../attached-client.js';
 import { isAlive } from '../cli/run-cli.js';
 import { until } from '../support.js';
 import { deployFile, missingProgram, PrometheusServer, promtool } from './support.js';
@@ -149,6 +150,9 @@ withPrometheus(
     const disk = diskSizeFor(Math.ceil(pagesPerNode * 2), PAGE_BYTES);
     const folders = await NodeFolders.create(undefined, disk.maxBytes * NODES);
     t.teardown(() => folders.remove());
+    const sockets = mkdtempSync(join(tmpdir(), 'meshcache-deploy-'));
+    t.teardown(() => rmSync(sockets, { recursive: true, force: true }));
+    const socketOf = (index: number): string => join(sockets, `node-${index}.sock`);
     const cluster = await Cluster.start({
       nodes: NODES,
       pageBytes: PAGE_BYTES,
@@ -158,9 +162,13 @@ withPrometheus(
         global_segment_size: Math.ceil(Math.max(longest, pagesPerNode / 4)) * PAGE_BYTES,
         metrics_token: TOKEN,
       },
-      nodeConfig: (index) => folders.config(index, disk),
+      nodeConfig: (index) => ({ ...folders.config(index, disk), client_socket: socketOf(index) }),
     });
     t.teardown(() => cluster.close());
+    const clients = await Promise.all(
+      cluster.agents.map((_, index) => AttachedClient.attach(socketOf(index), `engine-${index}`)),
+    );
+    t.teardown(() => Promise.all(clients.map((client) => client.close())));
     const targets = cluster.agents.map(({ metricsEndpoint }) => metricsEndpoint);
     t.is(new Set(targets).size, NODES);
 
@@ -214,6 +222,20 @@ scrape_configs:
     t.is(hitRate.toFixed(4), (found / table.pages_asked).toFixed(4));
     t.is(await ofCluster('min(meshcache_members)'), NODES);
     t.is(await ofCluster('sum(meshcache_healthy)'), NODES);
+
+    // From here on clients count among what the nodes have read and written.
+    for (const [index, client] of clients.entries()) {
+      t.deepEqual(await client.set({ [`of client ${index}`]: new Uint8Array(PAGE_BYTES).fill(index) }), [true]);
+      await client.get([`of client ${index}`, 'absent']);
+      await client.getNowhere('absent');
+    }
+    const clientsEndedS = systemClock.wallMs() / 1000;
+    await until(() => scrapedSince(clientsEndedS));
+    t.is(await ofCluster('sum(meshcache_clients)'), NODES);
+    t.is(await ofCluster('count(count by (client) (meshcache_client_requests_total))'), NODES);
+    t.is(await ofCluster('sum(meshcache_client_reads_total{result="hit"})'), NODES);
+    t.is(await ofCluster('sum(meshcache_client_written_bytes_total)'), NODES * PAGE_BYTES);
+    t.is(await ofCluster('sum(meshcache_client_errors_total{reason="no_region"})'), NODES);
 
     // Families of counters are without `_total` in OpenMetrics only.
     t.deepEqual(

@@ -1,7 +1,7 @@
 import { spawnSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import { parseAllDocuments } from 'yaml';
 import { LOG_LEVELS } from '../../src/base/log.js';
@@ -42,7 +42,7 @@ interface PodTemplate {
     readonly enableServiceLinks: boolean;
     readonly terminationGracePeriodSeconds: number;
     readonly containers: Container[];
-    readonly volumes: { readonly name: string }[];
+    readonly volumes: { readonly name: string; readonly hostPath?: { readonly path: string; readonly type: string } }[];
   };
 }
 
@@ -95,11 +95,25 @@ test('deploy, systemd: RDMA may lock its memory and use its devices, and the nod
 
 test('deploy, systemd: a node has one name, a log, and is not started for ever', (t) => {
   const unit = settingsOf(readFileSync(UNIT, 'utf8'));
-  t.deepEqual(unit.get('Environment'), ['MESHCACHE_NODE_ID=%H', 'MESHCACHE_LOG=info']);
+  t.deepEqual(unit.get('Environment'), [
+    'MESHCACHE_NODE_ID=%H',
+    'MESHCACHE_LOG=info',
+    'MESHCACHE_CLIENT_SOCKET=/run/meshcache/node.sock',
+  ]);
   t.is(unit.get('StartLimitIntervalSec')?.[0], '10min');
   // All starts have to fall into the interval, else the limit is never reached.
   const eachS = Number(unit.get('RestartSec')?.[0]) + END_MAX_SECONDS;
   t.true(Number(unit.get('StartLimitBurst')?.[0]) * eachS < 600);
+});
+
+test('deploy, systemd: other processes reach the client socket, in a folder that systemd makes and takes away', (t) => {
+  const unit = settingsOf(readFileSync(UNIT, 'utf8'));
+  t.deepEqual(unit.get('RuntimeDirectory'), ['meshcache']);
+  t.deepEqual(unit.get('RuntimeDirectoryMode'), ['0755']);
+  t.false(unit.has('RuntimeDirectoryPreserve'), 'for a dynamic user the folder would be a private one');
+  const socket = unit.get('Environment')?.find((setting) => setting.startsWith('MESHCACHE_CLIENT_SOCKET='));
+  t.regex(socket ?? '', /=\/run\/meshcache\/[^/]+$/);
+  t.true(unit.get('RestrictAddressFamilies')?.[0]?.includes('AF_UNIX'));
 });
 
 test('deploy, systemd: its command is one that the program takes', async (t) => {
@@ -173,23 +187,30 @@ test('deploy, Kubernetes: every variable is a configuration key, every value is 
   const memoryBytes = parseSize((container.resources.requests.memory as string).replace('Gi', 'gb')) as number;
   t.true(config.globalSegmentSize + 2 ** 30 <= memoryBytes);
   t.true(container.volumeMounts.some(({ mountPath }) => mountPath === config.diskPath));
+  // Other pods have the same folder.
+  const sockets = container.volumeMounts.find(({ mountPath }) => mountPath === dirname(config.clientSocket as string));
+  const volume = DaemonSet.spec.template.spec.volumes.find(({ name }) => name === sockets?.name);
+  t.like(volume, { hostPath: { path: sockets?.mountPath, type: 'DirectoryOrCreate' } });
 });
 
 test('deploy, Kubernetes: its command is one that the program takes, and the probe finds it', async (t) => {
   const { ConfigMap, DaemonSet } = manifests(t);
   const [container] = DaemonSet.spec.template.spec.containers as [Container];
   t.deepEqual(container.command, ['meshcache']);
-  const disk = mkdtempSync(join(tmpdir(), 'meshcache-deploy-'));
-  t.teardown(() => rmSync(disk, { recursive: true, force: true }));
+  const folder = mkdtempSync(join(tmpdir(), 'meshcache-deploy-'));
+  t.teardown(() => rmSync(folder, { recursive: true, force: true }));
+  const [disk, client_socket] = [join(folder, 'disk'), join(folder, 'node.sock')];
   // What stands for a value that only the cluster knows, and what this machine has not.
   const here = { MESHCACHE_NODE_ID: 'machine-1', MESHCACHE_METRICS_TOKEN: 'token', MESHCACHE_DISK_PATH: disk };
   const env = {
     ...ConfigMap.data,
     ...Object.fromEntries(container.env.map(({ name }) => [name, '127.0.0.1'])),
-    ...{ ...here, MESHCACHE_DISK_SIZE: '8mb', MESHCACHE_METRICS_PORT: '0' },
+    ...{ ...here, MESHCACHE_DISK_SIZE: '8mb', MESHCACHE_METRICS_PORT: '0', MESHCACHE_CLIENT_SOCKET: client_socket },
   };
-  const ready = JSON.parse(await runAndEnd(t, container.args, env, probe)) as { node_id: string; disk_bytes: number };
+  const line = await runAndEnd(t, container.args, env, probe);
+  const ready = JSON.parse(line) as { node_id: string; disk_bytes: number; client_socket: string };
   t.is(ready.node_id, 'machine-1');
+  t.is(ready.client_socket, client_socket);
   t.true(ready.disk_bytes > 0);
 
   async function probe(line: string): Promise<void> {

@@ -1,6 +1,7 @@
 import type { Fuzzer } from './fuzzer.js';
 import { authentication } from './targets/auth.js';
 import { configFiles, traceFiles } from './targets/cli-files.js';
+import { clientConnection, clientMessages } from './targets/client-socket.js';
 import { commandLine, environmentVariables } from './targets/command-line.js';
 import { configuration, sizes } from './targets/config.js';
 import { keyColumns, locationColumns } from './targets/directory.js';
@@ -32,6 +33,8 @@ export const FUZZERS: readonly Fuzzer[] = [
   rpcClient,
   tcpServing,
   tcpReading,
+  clientMessages,
+  clientConnection,
   ...authentication,
   nodeRecords,
   locations,

@@ -147,6 +147,14 @@ class Pages(NodeTest):
         self.assertEqual(client.set_many(["x", "too long"], [b"1", bytes(1000)]), [True, False])
         self.assertEqual((client.set_many([], []), client.set_many({}), client.get_many([])), ([], [], []))
 
+    def test_requests_and_answers_that_both_fill_the_socket(self) -> None:
+        # The fake node takes no request before its answers are taken.
+        self.node(max_body_bytes=160_000)
+        client = self.client(timeout=PATIENCE_SECONDS / 2)
+        keys = [f"{index:050000}" for index in range(40)]
+        self.assertEqual(client.set_many(keys, [bytes(50_000)] * 40), [True] * 40)
+        self.assertEqual(client.get_many(keys), [bytes(50_000)] * 40)
+
     def test_keys(self) -> None:
         self.node(max_keys=3)
         client = self.client(namespace=Namespace(model="m", tp_rank=1, tp_size=2))

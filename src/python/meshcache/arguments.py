@@ -15,7 +15,10 @@ def checked_keys(keys: Sequence[str], what: str = "keys") -> Sequence[str]:
     if not isinstance(keys, (list, tuple)):
         keys = list(keys)
     try:
-        protocol.encode_keys(keys)
+        joined = "".join(keys)
+        # No key can be longer than all of them together; only where that is too long each of them is looked at.
+        if len(joined) > protocol.MAX_TEXT_BYTES or not joined.isascii():
+            protocol.encode_keys(keys)
     except TypeError as error:
         raise TypeError(f"{what} must be strings: {error}") from None
     return keys

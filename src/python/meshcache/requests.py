@@ -18,6 +18,8 @@ Tail = Callable[[int, int], bytes]
 
 #: Bytes of the lengths that come with the pages of an answer to GET_BYTES.
 _LENGTH_BYTES: Final = 4
+#: More bytes than any body has.
+_NEVER_FITS: Final = 1 << 62
 
 
 def _no_tail(low: int, high: int) -> bytes:
@@ -200,11 +202,15 @@ class Requests:
         results = [False] * len(keys)
         head = protocol.bytes_head(pool, named)
         limits = attachment.hello
-        # Of the body, what is left when every key is as long as the longest.
-        key_bytes = max(map(len, keys)) * 4 + 2 + _LENGTH_BYTES
+        # A character has at most 4 bytes; a key has its length beside it, and so has its page.
+        width = 1 if all(map(str.isascii, keys)) else 4
+        needed = [
+            size + len(key) * width + 2 if size <= limits.max_page_bytes else _NEVER_FITS
+            for key, size in zip(keys, sizes)
+        ]
         room = limits.max_body_bytes - len(head) - 4
         calls: list[tuple[list[int], Sent]] = []
-        for group in _groups_by_size([size + key_bytes for size in sizes], room, limits.max_page_bytes + key_bytes):
+        for group in _groups_by_size(needed, room):
 
             def tail(low: int, high: int, group: list[int] = group) -> bytes:
                 indices = group[low:high]
@@ -224,13 +230,13 @@ class Requests:
         self._settings.logger.debug("node %s: %s", attachment.hello.node_id, problem)
 
 
-def _groups_by_size(sizes: Sequence[int], room: int, largest: int | None = None) -> list[list[int]]:
+def _groups_by_size(sizes: Sequence[int], room: int) -> list[list[int]]:
     """Indices in groups that fit into one body together; what does not fit alone is in none."""
     groups: list[list[int]] = []
     used = room
     for index, size in enumerate(sizes):
         needed = size + _LENGTH_BYTES
-        if needed > room or (largest is not None and size > largest):
+        if needed > room:
             continue
         if used + needed > room:
             groups.append([])

@@ -1,0 +1,13 @@
+import { RequestType } from './messages.js';
+
+/** All of them. */
+export const REQUEST_TYPES: ReadonlySet<number> = new Set(Object.values(RequestType));
+/** Requests that end early when they are cancelled, or their time is over. */
+export const CANCELLABLE_TYPES: ReadonlySet<number> = new Set([
+  RequestType.exists,
+  RequestType.get,
+  RequestType.set,
+  RequestType.getBytes,
+  RequestType.setBytes,
+  RequestType.delete,
+]);

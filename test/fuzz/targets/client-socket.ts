@@ -1,0 +1,238 @@
+import { isDeepStrictEqual } from 'node:util';
+import { ProtocolError } from '../../../src/base/errors.js';
+import { ByteBudget } from '../../../src/clients/byte-budget.js';
+import { ClientConnection, type ClientConnectionParts } from '../../../src/clients/client-connection.js';
+import { clientLimits } from '../../../src/clients/client-limits.js';
+import { ClientNamespace } from '../../../src/clients/client-namespace.js';
+import { ClientCounts } from '../../../src/clients/client-stats.js';
+import {
+  decodeBytesAnswer,
+  decodeDescriptorRequest,
+  decodeExists,
+  decodeFile,
+  decodeHeader,
+  decodeHello,
+  decodeHelloAnswer,
+  decodeKeyRequest,
+  decodePools,
+  decodeRegionRequest,
+  decodeSetBytes,
+  encodeBytesAnswer,
+  encodeDescriptorRequest,
+  encodeExists,
+  encodeFile,
+  encodeHeader,
+  encodeHello,
+  encodeHelloAnswer,
+  encodeKeyRequest,
+  encodePools,
+  encodeRegionRequest,
+  encodeSetBytes,
+  FRAME_HEADER_BYTES,
+  RequestType,
+  Status,
+} from '../../../src/clients/messages.js';
+import { RequestError } from '../../../src/clients/request-error.js';
+import { KeyEncoder } from '../../../src/core/index.js';
+import { StoredPages } from '../../../src/store/namespace-pages.js';
+import type { PageStore } from '../../../src/store/page-store.js';
+import { check, type Fuzzer, unlessRefused } from '../fuzzer.js';
+import { memoryEnvironment } from '../memory-environment.js';
+import { MemorySocket, turn } from '../memory-socket.js';
+import { inPieces, piecesOf } from '../pieces.js';
+
+const NAMESPACE = { modelName: 'm', tag: 't', tpRank: 1, tpSize: 2, ppRank: 0, ppSize: 1, isMlaModel: false };
+const HELLO = encodeHello({ minVersion: 1, maxVersion: 1, name: 'fuzz', pid: 1 });
+const pieces = { pieceCount: 2, offsets: [0, 8, 16, 24], lengths: [8, 8, 8, 8], regionIds: [0, 1, 0, 1] };
+const BODIES: readonly Buffer[] = [
+  HELLO,
+  encodeHello({ minVersion: 1, maxVersion: 1, name: 'fuzz', pid: 1, namespace: NAMESPACE }),
+  encodeExists({ pool: 'kv', wantsFlags: true, suffixes: ['-k', '-v'], keys: ['a', 'ü', ''] }),
+  encodeRegionRequest({ pool: '', isNamed: false, keys: ['a', 'b'], pieces }),
+  encodeKeyRequest('kv', ['a', 'b'], { hasFlags: true }),
+  encodeKeyRequest('kv', ['a', 'b'], { hasFlags: false }),
+  encodeSetBytes({ pool: '', isNamed: true, keys: ['a', 'b'], pages: [Buffer.from('x'), Buffer.from('yz')] }),
+  encodePools(['kv', 'mamba']),
+  encodeFile({ regionId: 1, isWritable: true, length: 4096, pid: 2, fd: 3 }),
+  encodeBytesAnswer([Buffer.from('abc'), 0xffffffff]),
+  encodeDescriptorRequest({
+    kind: 'region',
+    attachToken: Buffer.alloc(16, 1),
+    regionId: 1,
+    isWritable: true,
+    length: 4096,
+  }),
+];
+const REGION_LIMITS = { maxKeys: 64, maxPieces: 256 };
+
+/** Each decoder, and what encodes what it has decoded. */
+const CODECS: readonly ((body: Buffer) => readonly [decoded: unknown, again: unknown])[] = [
+  twice(decodeHello, encodeHello),
+  twice((body) => decodeExists(body, 64), encodeExists),
+  twice((body) => decodeRegionRequest(body, REGION_LIMITS), encodeRegionRequest),
+  twice(
+    (body) => decodeKeyRequest(body, 64, { hasFlags: true }),
+    ({ pool, keys }) => encodeKeyRequest(pool, keys, { hasFlags: true }),
+  ),
+  twice(
+    (body) => decodeKeyRequest(body, 64, { hasFlags: false }),
+    ({ pool, keys }) => encodeKeyRequest(pool, keys, { hasFlags: false }),
+  ),
+  twice((body) => decodeSetBytes(body, 64), encodeSetBytes),
+  twice(decodePools, encodePools),
+  twice(decodeFile, encodeFile),
+  twice((body) => decodeBytesAnswer(body, 2), encodeBytesAnswer),
+  twice(decodeHelloAnswer, encodeHelloAnswer),
+  twice(decodeDescriptorRequest, encodeDescriptorRequest),
+];
+
+function twice<T>(decode: (body: Buffer) => T, encode: (value: T) => Buffer) {
+  return (body: Buffer): readonly [unknown, unknown] => {
+    const decoded = decode(body);
+    return [decoded, decode(Buffer.from(encode(decoded)))];
+  };
+}
+
+/** Bodies of the client socket; the first byte says for which decoder. */
+export const clientMessages: Fuzzer = {
+  name: 'client-messages',
+  what: 'messages of the client socket: decoding, and the same out of what is encoded of it',
+  form: 'bytes',
+  seeds: () => CODECS.flatMap((_, i) => BODIES.map((body) => Buffer.concat([Buffer.from([i]), body]))),
+  allocationMaxBytes: (inputBytes) => 64 * inputBytes + 65_536,
+  run(input) {
+    const codec = CODECS[(input[0] ?? 0) % CODECS.length] as (typeof CODECS)[0];
+    const done = unlessRefused([ProtocolError], () => codec(input.subarray(1)));
+    if (done === undefined) return;
+    const [decoded, again] = done.value;
+    check(isDeepStrictEqual(again, decoded), 'what is encoded of a message decodes to something else');
+  },
+};
+
+const env = memoryEnvironment();
+/** A store that has every page, at once. */
+const store = {
+  exists: async (keys: readonly string[]) => keys.map(() => true),
+  get: async (keys: readonly string[]) => keys.map(() => true),
+  set: async (keys: readonly string[]) => keys.map(() => true),
+  delete: async (keys: readonly string[]) => keys.map(() => true),
+  clear: async () => {},
+  getCopyWithin: async () => new Uint8Array(3),
+} as unknown as PageStore;
+const bootToken = Buffer.alloc(16, 7);
+
+function frame(type: number, requestId: number, body: Buffer = Buffer.alloc(0)): Buffer {
+  return Buffer.concat([encodeHeader({ bodyBytes: body.length, type, status: 0, requestId, deadlineMs: 0 }), body]);
+}
+
+function partsOf(socket: MemorySocket, onEnded: () => void): ClientConnectionParts {
+  const encoder = new KeyEncoder(NAMESPACE);
+  const namespace = new ClientNamespace(new StoredPages(store, encoder), async (keys) => keys.map(() => []));
+  return {
+    socket: socket as unknown as ClientConnectionParts['socket'],
+    limits: clientLimits({ bodyMaxBytes: 100_000, inFlightMaxCount: 4, smallBodiesMaxBytes: 1_000 }),
+    budget: new ByteBudget(2 ** 26),
+    clock: env.clock,
+    log: env.log,
+    attach: async () => ({ namespace, counts: new ClientCounts(env.metrics, 'fuzz'), answer: Buffer.from('hello') }),
+    openFile: async () => {
+      throw new RequestError(Status.unavailable, 'no files here');
+    },
+    statsOf: () => ({}),
+    allWaitingBytes: () => 0,
+    bootToken,
+    onClosed: () => {},
+    onEnded,
+  };
+}
+
+/** Whole requests of a stream, as PROTOCOL.md has them; undefined behind what ends the connection. */
+function requestIdsIn(stream: Buffer): { readonly ids: number[]; readonly isWhole: boolean } {
+  const ids: number[] = [];
+  let at = 0;
+  while (stream.length - at >= FRAME_HEADER_BYTES) {
+    const { bodyBytes, type, requestId } = decodeHeader(stream.subarray(at));
+    if (stream.length - at - FRAME_HEADER_BYTES < bodyBytes) return { ids, isWhole: false };
+    if (type !== RequestType.cancel) ids.push(requestId);
+    at += FRAME_HEADER_BYTES + bodyBytes;
+  }
+  return { ids, isWhole: at === stream.length };
+}
+
+/** A whole connection over a store that answers at once. */
+export const clientConnection: Fuzzer = {
+  name: 'client-connection',
+  what: 'a connection of the client socket: every whole request has one answer, or the connection ends; nothing is left of it',
+  form: 'bytes',
+  tokens: [
+    frame(RequestType.hello, 1, HELLO),
+    ...Object.values(RequestType).map((type) => frame(type, 2)),
+    ...BODIES,
+    Buffer.from([0xff, 0xff, 0xff, 0xff]),
+  ],
+  seeds: () => {
+    const bodyOf = new Map<number, Buffer>([
+      [RequestType.exists, BODIES[2] as Buffer],
+      [RequestType.get, BODIES[3] as Buffer],
+      [RequestType.set, BODIES[3] as Buffer],
+      [RequestType.getBytes, BODIES[4] as Buffer],
+      [RequestType.setBytes, BODIES[6] as Buffer],
+      [RequestType.delete, BODIES[5] as Buffer],
+      [RequestType.stat, BODIES[5] as Buffer],
+      [RequestType.clear, BODIES[7] as Buffer],
+      [RequestType.file, BODIES[8] as Buffer],
+      [RequestType.fence, Buffer.alloc(4)],
+      [RequestType.cancel, Buffer.from([3, 0, 0, 0])],
+      [RequestType.unregion, Buffer.from([1, 0, 0, 0])],
+      [RequestType.ping, Buffer.alloc(0)],
+      [RequestType.stats, Buffer.alloc(0)],
+    ]);
+    const frames = [...bodyOf].map(([type, body], i) => frame(type, i + 2, body));
+    return [0, 1, 7, 150].map((mode) => inPieces(mode, frame(RequestType.hello, 1, HELLO), ...frames));
+  },
+  allocationMaxBytes: (inputBytes) => 64 * inputBytes + 262_144,
+  async run(input) {
+    const { stream, pieces: parts } = piecesOf(input);
+    const socket = new MemorySocket();
+    let endedCount = 0;
+    const connection = new ClientConnection(partsOf(socket, () => endedCount++));
+    await socket.feed(parts);
+    for (let i = 0; i < 6; i++) await turn();
+    const answers = answersIn(socket.sent);
+    const { ids } = requestIdsIn(stream);
+    const expected = new Map<number, number>();
+    for (const id of ids) expected.set(id, (expected.get(id) ?? 0) + 1);
+    for (const { requestId, status } of answers) {
+      check(status <= 8, 'a status that there is not');
+      check(status !== 8, 'the node has failed');
+      if (requestId === 0) {
+        check(connection.isClosed, 'goes on after a violation');
+        continue;
+      }
+      const left = expected.get(requestId) ?? 0;
+      check(left > 0, 'an answer to a request that was none, or a second one');
+      expected.set(requestId, left - 1);
+    }
+    const unanswered = [...expected.values()].some((left) => left > 0);
+    check(connection.isClosed || !unanswered, 'a request was not answered');
+    check(connection.isClosed || connection.inFlightCount === 0, 'an answered request is in flight');
+    await socket.hangUp();
+    await turn();
+    check(connection.isClosed && endedCount === 1, 'a connection that has not ended, or twice');
+    check(connection.regions.mappedBytes === 0, 'memory of an ended connection');
+    check(env.clock.pendingCount === 0, 'a timer of an ended connection');
+  },
+};
+
+function answersIn(sent: Buffer) {
+  const answers = [];
+  let at = 0;
+  while (at < sent.length) {
+    check(sent.length - at >= FRAME_HEADER_BYTES, 'half an answer');
+    const header = decodeHeader(sent.subarray(at));
+    at += FRAME_HEADER_BYTES + header.bodyBytes;
+    check(at <= sent.length, 'half an answer');
+    answers.push(header);
+  }
+  return answers;
+}
