@@ -90,7 +90,7 @@ class ClientsBench {
     const discoveryAddr = `${LOOPBACK}:${await findFreePort(systemRandom)}`;
     const poolBytes = Math.ceil(workBytes * POOL_SLACK);
     const peer = new ServingProcess<PeerCommand, PeerAnswer>(new URL('./store-peer.js', import.meta.url));
-    const engine = new PythonEngine(python);
+    const engine = new PythonEngine(python, 'meshcache._bench');
     let store: MeshCacheStore | undefined;
     try {
       await peer.call({ kind: 'start', clusters: [{ discoveryAddr, config: {} }], poolBytes, workBytes });

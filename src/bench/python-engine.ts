@@ -15,53 +15,66 @@ export interface EngineAnswer {
   readonly modes?: Readonly<Record<string, string>>;
 }
 
+/** What a process in Python has answered to any command. */
+interface Answer {
+  readonly error?: string;
+}
+
 /** A process in Python that uses the package's client, as an engine does; one command at a time. */
 export class PythonEngine {
   readonly #child: ChildProcess;
   readonly #lines: Interface;
+  readonly #ended: Promise<void>;
   #answered: ((line: string) => void) | undefined;
   #failed: ((error: Error) => void) | undefined;
-  /** Why there is no process any more. */
-  #failure: Error | undefined;
+  #death: Error | undefined;
   #stderr = '';
 
-  constructor(python: string) {
+  /** `module`: the program, a module of the package. */
+  constructor(python: string, module: string) {
     const folder = fileURLToPath(new URL('../python', import.meta.url));
-    this.#child = spawn(python, ['-m', 'meshcache._bench'], {
+    this.#child = spawn(python, ['-m', module], {
       stdio: ['pipe', 'pipe', 'pipe'],
-      env: { ...process.env, PYTHONPATH: folder },
+      // Nothing is written beside the package.
+      env: { ...process.env, PYTHONPATH: folder, PYTHONDONTWRITEBYTECODE: '1' },
     });
     this.#child.stderr?.on('data', (text: Buffer) => {
       this.#stderr = (this.#stderr + text.toString()).slice(-4096);
     });
+    // A process that has ended is told of by its end.
+    this.#child.stdin?.on('error', () => {});
     this.#lines = createInterface({ input: this.#child.stdout as NodeJS.ReadableStream });
     this.#lines.on('line', (line) => this.#answered?.(line));
-    const fail = (error: Error): void => {
-      this.#failure ??= error;
-      this.#failed?.(this.#failure);
-    };
-    this.#child.on('error', fail);
-    this.#child.on('close', () => fail(new Error(`the Python process has ended: ${this.#stderr.trim()}`)));
-    // That it reads no more is told by its end.
-    this.#child.stdin?.on('error', () => {});
+    this.#ended = new Promise((resolve) => {
+      const end = (error: Error): void => {
+        this.#death = error;
+        this.#failed?.(error);
+        resolve();
+      };
+      this.#child.once('error', end);
+      this.#child.once('close', () => end(new Error(`the Python process has ended: ${this.#stderr.trim()}`)));
+    });
   }
 
-  async call(command: Readonly<Record<string, unknown>>): Promise<EngineAnswer> {
-    if (this.#failure !== undefined) throw this.#failure;
+  /** Rejects when the process answers with an error, or has ended: with what it wrote last. */
+  async call<T extends Answer = EngineAnswer>(command: Readonly<Record<string, unknown>>): Promise<T> {
+    if (this.#death !== undefined) throw this.#death;
     const line = await new Promise<string>((resolve, reject) => {
       this.#answered = resolve;
       this.#failed = reject;
       this.#child.stdin?.write(`${JSON.stringify(command)}\n`);
     });
-    const answer = JSON.parse(line) as EngineAnswer;
+    const answer = JSON.parse(line) as T;
     if (answer.error !== undefined) throw new Error(answer.error);
     return answer;
   }
 
-  end(): void {
+  /** Ends the process at once; resolves when it has ended. A call that is under way stays pending. */
+  end(): Promise<void> {
     this.#failed = undefined;
     this.#lines.close();
     this.#child.stdin?.end();
     this.#child.kill('SIGKILL');
+    return this.#ended;
   }
 }

@@ -25,6 +25,8 @@ export interface AgentStarted {
   readonly pid: number;
   /** `host:port` of its metrics server; empty when it has none. */
   readonly metricsEndpoint: string;
+  /** Discovery runs in this node. */
+  readonly isMeta: boolean;
 }
 
 export interface AgentStatus {
@@ -34,6 +36,8 @@ export interface AgentStatus {
   readonly evictions: number;
   readonly checksumFailures: number;
   readonly rssBytes: number;
+  /** Pages read, by where they were. */
+  readonly hits: { readonly local: number; readonly remote: number; readonly disk: number };
   readonly disk: AgentDisk | null;
 }
 

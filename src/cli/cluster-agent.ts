@@ -63,7 +63,8 @@ class Agent {
     const buffer = new HostBuffer(setup);
     await store.registerMemPoolHost(buffer);
     this.#runner = new RequestRunner(store, buffer, { pageBytes: setup.pageBytes, clock: systemClock });
-    return { nodeId: store.runtime.nodeId, pid: process.pid, metricsEndpoint: store.metricsEndpoint };
+    const { nodeId, isMeta } = store.runtime;
+    return { nodeId, pid: process.pid, metricsEndpoint: store.metricsEndpoint, isMeta };
   }
 
   /** The program that asks has a deadline of its own. */
@@ -82,6 +83,7 @@ class Agent {
       evictions: stats?.evictions ?? 0,
       checksumFailures: stats?.checksumFailures ?? 0,
       rssBytes: process.memoryUsage.rss(),
+      hits: stats?.hits ?? { local: 0, remote: 0, disk: 0 },
       disk: stats?.disk ?? null,
     };
   }

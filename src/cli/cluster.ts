@@ -31,37 +31,52 @@ export interface ClusterOptions {
 /** Node processes on loopback that find each other through a discovery address of their own. */
 export class Cluster {
   readonly discoveryAddr: string;
-  readonly agents: readonly ClusterAgent[];
+  readonly #options: ClusterOptions;
+  readonly #agents: ClusterAgent[];
 
-  private constructor(discoveryAddr: string, agents: readonly ClusterAgent[]) {
+  private constructor(discoveryAddr: string, options: ClusterOptions) {
     this.discoveryAddr = discoveryAddr;
-    this.agents = agents;
+    this.#options = options;
+    this.#agents = Array.from({ length: options.nodes }, (_, index) => new ClusterAgent(index, options));
+  }
+
+  /** In order; a node that was started anew has another one than before. */
+  get agents(): readonly ClusterAgent[] {
+    return this.#agents;
   }
 
   /** Resolves when every node sees all nodes. Throws {@link CommandFailure}; then nothing is left behind. */
   static async start(options: ClusterOptions): Promise<Cluster> {
     options.signal?.throwIfAborted();
     const discoveryAddr = `${LOOPBACK}:${await findFreePort(systemRandom)}`;
-    const config = { local_hostname: LOOPBACK, ...options.config, discovery_addr: discoveryAddr };
-    const agents = Array.from({ length: options.nodes }, (_, index) => new ClusterAgent(index, options));
-    const cluster = new Cluster(discoveryAddr, agents);
+    const cluster = new Cluster(discoveryAddr, options);
     options.signal?.addEventListener('abort', () => void cluster.close(), { once: true });
-    const { pageBytes, components } = options;
-    const setupOf = (index: number): AgentSetup => ({
-      config: { ...config, ...options.nodeConfig?.(index) },
-      pageBytes,
-      components,
-    });
     try {
       await within(systemClock, START_TIMEOUT_MS, 'the nodes did not come up', async () => {
-        await Promise.all(agents.map((agent, index) => agent.start(setupOf(index))));
-        await Promise.all(agents.map((agent) => agent.awaitMembers(options.nodes)));
+        await Promise.all(cluster.agents.map((agent) => agent.start(cluster.#setupOf(agent.index))));
+        await Promise.all(cluster.agents.map((agent) => agent.awaitMembers(options.nodes)));
       });
     } catch (error) {
       await cluster.close();
       throw error;
     }
     return cluster;
+  }
+
+  /** Ends a node as a crash does; resolves when its process is gone. Calls of its agent fail from now on. */
+  async kill(index: number): Promise<void> {
+    await (this.#agents[index] as ClusterAgent).kill();
+  }
+
+  /** Starts a node that was killed, with the configuration that it had; resolves when it sees all nodes. */
+  async restart(index: number): Promise<void> {
+    this.#options.signal?.throwIfAborted();
+    const agent = new ClusterAgent(index, this.#options);
+    this.#agents[index] = agent;
+    await within(systemClock, START_TIMEOUT_MS, `node ${index} did not come up again`, async () => {
+      await agent.start(this.#setupOf(index));
+      await agent.awaitMembers(this.#options.nodes);
+    });
   }
 
   /** Lets the nodes run on when this process ends; they stop on SIGTERM. */
@@ -72,6 +87,12 @@ export class Cluster {
   /** Idempotent; resolves when all processes have ended, which they are made to after some seconds; kept ones stay. */
   async close(): Promise<void> {
     await Promise.all(this.agents.map((agent) => agent.close()));
+  }
+
+  #setupOf(index: number): AgentSetup {
+    const { pageBytes, components, config, nodeConfig } = this.#options;
+    const all = { local_hostname: LOOPBACK, ...config, discovery_addr: this.discoveryAddr, ...nodeConfig?.(index) };
+    return { config: all, pageBytes, components };
   }
 }
 
@@ -89,6 +110,7 @@ export class ClusterAgent {
   readonly #exited: Promise<void>;
   #nextId = 1;
   #metricsEndpoint = '';
+  #isMeta = false;
   #stderrTail = '';
   #death: CommandFailure | undefined;
   #isKept = false;
@@ -117,9 +139,15 @@ export class ClusterAgent {
     return this.#metricsEndpoint;
   }
 
+  /** Whether discovery runs in this node. */
+  get isMeta(): boolean {
+    return this.#isMeta;
+  }
+
   async start(setup: AgentSetup): Promise<AgentStarted> {
     const started = (await this.#call({ kind: 'start', setup })) as AgentStarted;
     this.#metricsEndpoint = started.metricsEndpoint;
+    this.#isMeta = started.isMeta;
     return started;
   }
 
@@ -142,6 +170,12 @@ export class ClusterAgent {
     this.#child.disconnect();
     this.#child.stderr?.destroy();
     this.#child.unref();
+  }
+
+  /** Ends the process with SIGKILL; resolves when it is gone. */
+  async kill(): Promise<void> {
+    this.#child.kill('SIGKILL');
+    await this.#exited;
   }
 
   async close(): Promise<void> {

@@ -4,7 +4,8 @@ import { formatSize } from '../base/sizes.js';
 import { type DiskSizes, diskSizeFor } from '../disk/disk-store.js';
 import { Cluster } from './cluster.js';
 import type { CommandContext } from './context.js';
-import { CommandFailure } from './failure.js';
+import { printEngineDemo, runEngineDemo } from './demo-engines.js';
+import { CommandFailure, wrongUsage } from './failure.js';
 import { type LoadResult, runLoad } from './load.js';
 import { formatLoadReport, type LoadReport, loadReport, printLoadReport } from './load-report.js';
 import { metricsUrl } from './metrics-url.js';
@@ -42,6 +43,16 @@ export interface DemoResult extends LoadReport {
     readonly dashboards: readonly string[];
     readonly disk_path?: string;
   };
+}
+
+/** The same with engines in Python, whose pools of host memory come on top. */
+async function playEngines(options: DemoOptions, json: boolean, context: CommandContext): Promise<void> {
+  for (const name of ['keep', 'disk'] as const) {
+    if (options[name]) throw wrongUsage(`--${name} cannot be had with --engines: leave one of them out`);
+  }
+  const requests = conversationWorkload(options);
+  checkMemory((uniquePages(requests) + options.nodes * longestTurn(requests)) * options.pageBytes);
+  printEngineDemo(context, await runEngineDemo(requests, options, context), json);
 }
 
 /** Runs conversations against a cluster of processes on this machine; every page that is read is checked, byte for byte. */
@@ -109,6 +120,7 @@ export function demoCommand(context: CommandContext): Command {
     .option('--seed <number>', 'seed of the workload', wholeNumber(0, 2 ** 32 - 1), 1)
     .option('--keep', 'leave the cluster running afterwards', false)
     .option('--disk', 'small pools, and a disk tier of each node in a temporary folder', false)
+    .option('--engines', 'engines in Python use the nodes as SGLang does; one node is killed and started again', false)
     .addOption(jsonOption())
     .addHelpText(
       'after',
@@ -117,11 +129,14 @@ Examples:
   meshcache demo                         3 nodes, 1 MiB pages, less than a minute
   meshcache demo --nodes 5 --page-bytes 64kb
   meshcache demo --disk                  most pages come from disks
+  meshcache demo --engines               needs python3, and neither SGLang nor torch
   meshcache demo --keep                  then: meshcache status --discovery-addr ...
 
-On a terminal it says where the nodes' dashboards are. Ends with status 1 when a byte was wrong.`,
+On a terminal it says where the nodes' dashboards are. Ends with status 1 when a byte was wrong or, with --engines, when
+something was raised in Python.`,
     )
-    .action(async (options: DemoOptions & { json: boolean }) => {
+    .action(async (options: DemoOptions & { json: boolean; engines: boolean }) => {
+      if (options.engines) return playEngines(options, options.json, context);
       const result = await runDemo(options, context);
       printLoadReport(context, result, { json: options.json, asText: formatDemo });
     });
@@ -147,11 +162,15 @@ function tierSizes(
   { nodes, pageBytes }: DemoOptions,
 ): { readonly poolBytes: number; readonly disk: DiskSizes } {
   const pages = uniquePages(requests) / nodes;
-  const longest = requests.reduce((most, { keys }) => Math.max(most, keys.length), 0);
   return {
-    poolBytes: Math.ceil(Math.max(longest, pages * POOLED_SHARE)) * pageBytes,
+    poolBytes: Math.ceil(Math.max(longestTurn(requests), pages * POOLED_SHARE)) * pageBytes,
     disk: diskSizeFor(Math.ceil(pages * DISK_COPIES), pageBytes),
   };
+}
+
+/** Pages of the longest prompt. */
+function longestTurn(requests: readonly TurnRequest[]): number {
+  return requests.reduce((most, { keys }) => Math.max(most, keys.length), 0);
 }
 
 function checkMemory(neededBytes: number): void {

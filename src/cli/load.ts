@@ -60,6 +60,18 @@ export async function runLoad(
   };
 }
 
+/** Loads that were run one after the other, as one. */
+export function joinLoads(loads: readonly LoadResult[]): LoadResult {
+  const counts = noCounts();
+  for (const load of loads) addCounts(counts, load.counts);
+  return {
+    counts,
+    readLatenciesUs: sortedTogether(loads.map((load) => load.readLatenciesUs)),
+    lookupLatenciesUs: sortedTogether(loads.map((load) => load.lookupLatenciesUs)),
+    wallMs: loads.reduce((sum, load) => sum + load.wallMs, 0),
+  };
+}
+
 /** The value that `share` (0 to 1) of the sorted values do not exceed; NaN of none. */
 export function quantile(sorted: Float64Array, share: number): number {
   return sorted[Math.max(0, Math.ceil(share * sorted.length) - 1)] ?? Number.NaN;

@@ -23,6 +23,11 @@ interface NodeProcess {
   readonly startTime: string | undefined;
 }
 
+interface Fence {
+  readonly link: NodeLink;
+  readonly done: () => void;
+}
+
 /** How often it is looked whether a node that does not answer has ended. */
 const PROCESS_LOOK_MS = 50;
 
@@ -35,21 +40,23 @@ export class Attachment {
   #retryMs = CLIENT_RECONNECT_MIN_MS;
   #lastReason = '';
   #bootToken = '';
-  #process: NodeProcess | undefined;
   #closing: Promise<void> | undefined;
   /** Ids of regions with the current link; undefined: the node does not take it. */
   #regions = new Map<HostRegion, Promise<number | undefined>>();
   readonly #unwatch = new Map<HostRegion, () => void>();
   #nextRegionId = 1;
-  /** Told when a link has been opened, or the node of the last one has ended. */
-  readonly #onFenced = new Set<() => void>();
+  /** The nodes of links. */
+  readonly #processes = new WeakMap<NodeLink, NodeProcess>();
+  /** Calls that wait for proof that what their link was asked for is over. */
+  readonly #fences = new Set<Fence>();
 
   constructor(parts: AttachmentParts) {
     this.#parts = parts;
   }
 
+  /** For new calls; undefined: there is none. */
   get link(): NodeLink | undefined {
-    return this.#link;
+    return this.isClosed ? undefined : this.#link;
   }
 
   get isClosed(): boolean {
@@ -94,17 +101,20 @@ export class Attachment {
   }
 
   /**
-   * Resolves when nothing that was asked for by links before can touch this program's memory any more: the node has answered a new link, or
-   * its process has ended.
+   * Resolves when nothing that was asked for by a link, which has ended, can touch this program's memory any more: the same node has
+   * answered a new link, or its process has ended. Also after `close`, for which a new link is opened.
    */
-  fenced(): Promise<void> {
+  fenced(link: NodeLink): Promise<void> {
     return new Promise((resolve) => {
-      const done = (): void => {
-        this.#onFenced.delete(done);
-        resolve();
+      const fence: Fence = {
+        link,
+        done: () => {
+          this.#fences.delete(fence);
+          resolve();
+        },
       };
-      this.#onFenced.add(done);
-      this.#lookAtProcess(done);
+      this.#fences.add(fence);
+      this.#lookAtProcess(fence);
       // Another link is the only one that tells.
       if (this.isClosed) this.#retryLater();
     });
@@ -120,6 +130,7 @@ export class Attachment {
     this.#cancelRetry();
     for (const unwatch of this.#unwatch.values()) unwatch();
     this.#unwatch.clear();
+    if (this.#fences.size > 0) this.#retryLater();
     const link = this.#link;
     if (link === undefined) return;
     await within(this.#parts.env.clock, CLIENT_CLOSE_TIMEOUT_MS, link.end());
@@ -136,10 +147,9 @@ export class Attachment {
         env,
         onClosed: (closed, reason) => this.#lost(closed, reason),
       });
-      if (!this.isClosed) this.#attached(link);
-      else link.close('closed');
-      // The node has answered: what earlier links had under way is over.
-      for (const done of [...this.#onFenced]) done();
+      this.#fence(link);
+      if (this.isClosed) link.close('closed');
+      else this.#attached(link);
     } catch (error) {
       const reason = (error as Error).message;
       if (reason !== this.#lastReason) {
@@ -147,6 +157,13 @@ export class Attachment {
       }
       this.#lastReason = reason;
       this.#retryLater();
+    }
+  }
+
+  /** The node answers a link when it has ended what links before were asked for, whose end it had seen. Another node knows nothing of that. */
+  #fence(link: NodeLink): void {
+    for (const { link: before, done } of [...this.#fences]) {
+      if (before.hello.bootToken.equals(link.hello.bootToken)) done();
     }
   }
 
@@ -159,7 +176,7 @@ export class Attachment {
     this.#lastReason = '';
     this.#retryMs = CLIENT_RECONNECT_MIN_MS;
     this.#regions = new Map();
-    this.#process = link.nodePid === undefined ? undefined : processOf(link.nodePid);
+    if (link.nodePid !== undefined) this.#processes.set(link, processOf(link.nodePid));
     env.log.log('info', 'attached to a node', { socket: path, node_id: link.hello.nodeId, restarted: isRestarted });
   }
 
@@ -173,7 +190,7 @@ export class Attachment {
   }
 
   #retryLater(): void {
-    const isWantedAnyway = this.#onFenced.size > 0;
+    const isWantedAnyway = this.#fences.size > 0;
     if (this.isClosed && !isWantedAnyway) return;
     const { clock, random } = this.#parts.env;
     const delayMs = this.#retryMs * (0.5 + random.u32() / 2 ** 33);
@@ -217,12 +234,12 @@ export class Attachment {
     void link.request(RequestType.unregion, body, 0);
   }
 
-  #lookAtProcess(ended: () => void): void {
-    const known = this.#process;
+  #lookAtProcess(fence: Fence): void {
+    const known = this.#processes.get(fence.link);
     if (known?.startTime === undefined) return;
     const look = (): void => {
-      if (!this.#onFenced.has(ended)) return;
-      if (processOf(known.pid).startTime !== known.startTime) ended();
+      if (!this.#fences.has(fence)) return;
+      if (processOf(known.pid).startTime !== known.startTime) fence.done();
       else this.#parts.env.clock.after(PROCESS_LOOK_MS, look, { keepAlive: true });
     };
     look();
@@ -235,7 +252,8 @@ function processOf(pid: number): NodeProcess {
     const fields = readFileSync(`/proc/${pid}/stat`, 'latin1')
       .replace(/^.*\) /s, '')
       .split(' ');
-    const isEnded = fields[0] === 'Z' || fields[0] === 'X';
+    // Its first thread may have ended before the others.
+    const isEnded = (fields[0] === 'Z' || fields[0] === 'X') && Number(fields[17]) <= 1;
     return { pid, startTime: isEnded ? undefined : fields[19] };
   } catch {
     return { pid, startTime: undefined };

@@ -349,7 +349,9 @@ export class ClientPages implements NamespacePages {
     const { env, attachment } = this.#parts;
     const leftMs = call.untilMs - env.clock.nowMs();
     if (leftMs <= 0 || call.signal?.aborted === true) return null;
-    const { id, answer } = call.link.request(type, body, leftMs);
+    const asked = call.link.request(type, body, leftMs);
+    if (asked === undefined) return null;
+    const { id, answer } = asked;
     const inTime = within(env.clock, leftMs + CLIENT_ANSWER_GRACE_MS, answer);
     const isAnswered = (await unlessAborted(inTime, call.signal)) === true;
     if (!isAnswered) {
@@ -358,7 +360,7 @@ export class ClientPages implements NamespacePages {
     }
     const given = await answer;
     if (given === null) {
-      if (touched.length > 0) await attachment.fenced();
+      if (touched.length > 0) await attachment.fenced(call.link);
       return null;
     }
     if (given.status === Status.ok) return given.body;

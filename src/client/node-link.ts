@@ -101,7 +101,11 @@ export class NodeLink {
       try {
         receiver.receive(chunk);
       } catch (error) {
-        fail((error as Error).message);
+        failure ||= (error as Error).message;
+        // The node sees the end, and closes its side: only then a new link is proof that what was asked for here is over.
+        receiver.stop();
+        if (link !== undefined) link.#isEnding = true;
+        socket.end();
       }
     });
     socket.on('error', (error) => fail(error.message));

@@ -98,11 +98,11 @@ export class ClientMemory {
 
   /** Throws when the socket of descriptors cannot be had. */
   listen(): void {
-    if (!this.#isAble) return;
     const { mode, gid } = this.#parts;
     const path = this.#parts.path + DESCRIPTOR_SOCKET_SUFFIX;
     // Whoever has the client socket has this one, too: what is there was left by a node that has ended in disorder.
     rmSync(path, { force: true });
+    if (!this.#isAble) return;
     this.#listener = DescriptorListener.listen({
       path,
       mode,

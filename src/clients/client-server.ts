@@ -1,11 +1,16 @@
-import { chmodSync, chownSync, lstatSync, mkdirSync, unlinkSync } from 'node:fs';
+import { chmodSync, chownSync, existsSync, lstatSync, mkdirSync, unlinkSync } from 'node:fs';
 import type { Server, Socket } from 'node:net';
 import { dirname } from 'node:path';
 import { isMainThread } from 'node:worker_threads';
 import { within } from '../base/clock.js';
 import type { Environment } from '../base/environment.js';
 import { ConfigError } from '../base/errors.js';
-import { CLIENT_FINISH_TIMEOUT_MS, CLIENT_REQUEST_MAX_KEYS, PAGE_MAX_BYTES } from '../base/limits.js';
+import {
+  CLIENT_FINISH_TIMEOUT_MS,
+  CLIENT_REQUEST_MAX_KEYS,
+  CLIENT_SOCKET_PATH_MAX_BYTES,
+  PAGE_MAX_BYTES,
+} from '../base/limits.js';
 import type { KeyNamespace } from '../core/index.js';
 import type { AttachedClient } from './attached-client.js';
 import { ByteBudget } from './byte-budget.js';
@@ -117,8 +122,15 @@ export class ClientServer {
 
   async #listen(): Promise<void> {
     const { path, mode, gid } = this.#options;
+    const bytes = Buffer.byteLength(path);
+    // Node listens at the beginning of a path that is too long.
+    if (bytes > CLIENT_SOCKET_PATH_MAX_BYTES) {
+      throw new ConfigError(
+        `configuration key "client_socket": a path of ${bytes} bytes; allowed are ${CLIENT_SOCKET_PATH_MAX_BYTES}`,
+      );
+    }
     try {
-      mkdirSync(dirname(path), { recursive: true, mode: 0o755 });
+      makeFolder(dirname(path));
       await this.#takePath();
       await this.#bind(path);
       chmodSync(path, mode);
@@ -305,5 +317,16 @@ export class ClientServer {
       sum(({ inFlightCount }) => inFlightCount),
     );
     metrics.setCounterProvider('meshcache_clients_refused_total', () => this.#refusedCount + this.#memory.refusedCount);
+  }
+}
+
+/** With those above it. Node's own way to do so does not end where a file system denies that there can be such a folder (/proc). */
+function makeFolder(path: string): void {
+  if (existsSync(path)) return;
+  if (dirname(path) !== path) makeFolder(dirname(path));
+  try {
+    mkdirSync(path, { mode: 0o755 });
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
   }
 }

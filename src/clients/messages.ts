@@ -397,7 +397,9 @@ export function decodeNumber(body: Buffer): number {
 /** CLEAR. */
 export function decodePools(body: Buffer): string[] {
   const reader = new BodyReader(body);
-  const pools = Array.from({ length: reader.u16() }, () => reader.text16());
+  const pools: string[] = [];
+  // Not an array of so many at once: the count may be that of more than there is.
+  for (let left = reader.u16(); left > 0; left--) pools.push(reader.text16());
   reader.end();
   return pools;
 }

@@ -1,4 +1,4 @@
-import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test from 'ava';
@@ -8,7 +8,7 @@ import { Cluster } from '../../src/cli/cluster.js';
 import type { DemoResult } from '../../src/cli/demo.js';
 import type { ReplayResult } from '../../src/cli/replay.js';
 import type { StatusResult } from '../../src/cli/status.js';
-import { collect, firstLine, isAlive, runCli, startCli, until } from './run-cli.js';
+import { childrenOf, collect, firstLine, isAlive, runCli, startCli, until } from './run-cli.js';
 
 const SMALL = { nodes: 2, pageBytes: 4096, components: 2, config: { global_segment_size: '16mb' } } as const;
 const KEYS = Array.from({ length: 300 }, (_, i) => i.toString(16).padStart(16, '0').repeat(4));
@@ -258,11 +258,6 @@ async function replay(trace: string, ...options: string[]): Promise<ReplayResult
   const run = await runCli(['replay', trace, '--page-bytes', '4kb', '--json', ...options]);
   if (run.status !== 0) throw new Error(run.stderr);
   return JSON.parse(run.stdout) as ReplayResult;
-}
-
-function childrenOf(pid: number): number[] {
-  const text = readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8');
-  return text.trim().split(/\s+/).filter(Boolean).map(Number);
 }
 
 function writeTrace(name: string, requests: readonly (readonly number[])[]): string {

@@ -19,6 +19,7 @@ function reportOf(counts: Partial<RunCounts>): LoadReport {
     poolCapacityBytes: 1,
     checksumFailures: 2,
     rssBytes: 1024,
+    hits: { local: 0, remote: 0, disk: 0 },
     disk: null,
   };
   const statuses = [
@@ -88,6 +89,7 @@ test('load report: disks add up, and are left out where there are none', (t) => 
     evictions: 0,
     checksumFailures: 0,
     rssBytes: 1,
+    hits: { local: 0, remote: 0, disk: 0 },
   };
   const disk = {
     entries: 10,

@@ -3,20 +3,32 @@ import { ArgumentError, ProtocolError } from '../../src/base/errors.js';
 import { seededRandom, systemRandom } from '../../src/base/random.js';
 import { BodyReader, BodyWriter } from '../../src/clients/body.js';
 import { ByteBudget } from '../../src/clients/byte-budget.js';
+import { ClientNamespace } from '../../src/clients/client-namespace.js';
 import { ClientRegions } from '../../src/clients/client-regions.js';
+import { ClientRequests } from '../../src/clients/client-requests.js';
+import { ClientCounts } from '../../src/clients/client-stats.js';
 import { FrameReceiver } from '../../src/clients/frame-receiver.js';
-import { decodeExists, decodeRegionRequest, encodeExists, type FrameHeader } from '../../src/clients/messages.js';
+import {
+  decodeExists,
+  decodeRegionRequest,
+  encodeExists,
+  type FrameHeader,
+  RequestType,
+} from '../../src/clients/messages.js';
 import { RequestError, statusOf } from '../../src/clients/request-error.js';
 import { KeyEncoder } from '../../src/core/index.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import { KeyEncoders } from '../../src/node/key-encoders.js';
-import { regionBody } from './client-fixture.js';
+import { StoredPages } from '../../src/store/namespace-pages.js';
+import { testEnvironment } from '../rpc/support.js';
+import { until } from '../support.js';
+import { HeldStore, regionBody } from './client-fixture.js';
 import { frame } from './test-client.js';
 
 const NAMESPACE = { tpRank: 0, tpSize: 1, ppRank: 0, ppSize: 1, isMlaModel: false };
 
 function seeded(log: (text: string) => void) {
-  const seed = systemRandom.u32();
+  const seed = Number(process.env.MESHCACHE_SEED ?? systemRandom.u32());
   log(`seed ${seed}`);
   return seededRandom(seed);
 }
@@ -227,4 +239,31 @@ test('key encoders: one a namespace, and the own one is among them', (t) => {
   for (let i = 0; i < 1_024; i++) encoders.of({ ...NAMESPACE, tag: `tag-${i}` });
   t.not(encoders.of({ ...NAMESPACE, tag: 'x' }), other, 'that of longest ago is forgotten');
   t.is(encoders.of(undefined), own);
+});
+
+test('client requests: a SET of very many bytes ends between two steps when it is cancelled', async (t) => {
+  const store = new HeldStore();
+  const regions = new ClientRegions();
+  regions.add(1, HostRegion.allocate(32 * 2 ** 20), false);
+  t.teardown(() => regions.removeAll());
+  const namespace = new ClientNamespace(new StoredPages(store.pages, new KeyEncoder(NAMESPACE)), async () => []);
+  const env = testEnvironment();
+  const counts = new ClientCounts(env.metrics, 'test');
+  const requests = new ClientRequests({ namespace, regions, counts, clock: env.clock });
+  const keys = Array.from({ length: 10 }, (_, i) => `k${i}`);
+  const body = regionBody(
+    keys,
+    keys.map(() => [[1, 0, 32 * 2 ** 20]]),
+  );
+  const abort = new AbortController();
+  const answer = requests.run(RequestType.set, body, abort.signal);
+  await until(() => store.calls.length === 1);
+  t.is(store.calls[0]?.keys.length, 4);
+  store.calls[0]?.end([true, true, true, true]);
+  await until(() => store.calls.length === 2);
+  abort.abort();
+  store.calls[1]?.end([true, false, true, true]);
+  t.deepEqual([...(await answer)], [1, 1, 1, 1, 1, 0, 1, 1, 0, 0]);
+  t.is(store.calls.length, 2);
+  t.is(counts.figures().pages_written, 7);
 });

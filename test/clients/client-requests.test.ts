@@ -228,3 +228,28 @@ test('client requests: the node’s close ends clients, and removes both sockets
   t.deepEqual(store.clients(), []);
   await until(() => client.isClosed);
 });
+
+test('client requests: keys with suffixes are bounded together', async (t) => {
+  // Cause: a body of some MiB made texts of several GiB.
+  const client = await TestClient.attach(t, (await startNode(t)).clientSocket);
+  const keys = Array.from({ length: 40 }, (_, i) => `${i}`.padEnd(60_000, 'k'));
+  const suffixes = Array.from({ length: 255 }, (_, i) => `-${i}`);
+  const refused = await client.request(RequestType.exists, exists(keys, { suffixes }));
+  t.is(refused.header.status, 1);
+  t.regex(String(refused.body), /keys of \d+ bytes with their suffixes/);
+  const many = await client.request(RequestType.exists, exists(Array(300).fill('k'), { suffixes }));
+  t.regex(String(many.body), /300 keys with 255 suffixes/);
+  t.is((await client.ok(RequestType.exists, exists(keys, { suffixes: ['-k'] }))).length, 44);
+});
+
+test('client requests: pools are bounded', async (t) => {
+  const client = await TestClient.attach(t, (await startNode(t)).clientSocket, { namespace: NAMESPACE });
+  const statusOf = async (pool: string) =>
+    (await client.request(RequestType.exists, exists(['a'], { pool }))).header.status;
+  t.is(await statusOf('x'.repeat(257)), 1);
+  // The main one is among them.
+  for (let i = 0; i < 255; i++) t.is(await statusOf(`pool-${i}`), 0);
+  t.is(await statusOf('one more'), 4);
+  t.is(await statusOf('pool-7'), 0);
+  t.is((await client.request(RequestType.clear, encodePools(['one more']))).header.status, 4);
+});

@@ -84,9 +84,9 @@ test('client socket: its permissions are those of the configuration', async (t) 
     for (const at of files) t.is(statSync(at).mode & 0o777, bits, at);
     await store.close();
   }
-  await t.throwsAsync(startNode(t, { client_socket: path, client_socket_group: 'no such group' }), {
+  await t.throwsAsync(startNode(t, { client_socket: path, client_socket_group: 'no-such-group' }), {
     instanceOf: ConfigError,
-    message: /"client_socket_group": there is no group "no such group"/,
+    message: /"client_socket_group": there is no group "no-such-group"/,
   });
 });
 
@@ -208,7 +208,7 @@ test('client socket: a HELLO that cannot be is refused, and says why', async (t)
 });
 
 test('client socket: random bytes end connections, or requests, and nothing else', async (t) => {
-  const seed = systemRandom.u32();
+  const seed = Number(process.env.MESHCACHE_SEED ?? systemRandom.u32());
   t.log(`seed ${seed}`);
   const random = seededRandom(seed);
   const store = await startNode(t);
@@ -283,5 +283,9 @@ test('client socket: requests of one client do not keep another from its turn', 
   }
   isOver = true;
   await Promise.all(loops);
-  t.true(between.filter((count) => count > 16).length === 0, `requests of the other between: ${between.join()}`);
+  t.log(`at most ${Math.max(...between)}`);
+  t.true(
+    between.every((count) => count <= 16),
+    `requests of the other between: ${between.join()}`,
+  );
 });

@@ -8,9 +8,9 @@ const EXPORTS = {
   meshcache: [
     'ArgumentError AuthError ClosedError ConfigError ConsistentHashRing Core DataLocation DirectoryClient DirectoryServer',
     'DirectoryShard DiscoveryClient DiscoveryServer DiskError DiskStore EVICTION_POLICIES HostRegion KeyEncoder',
-    'MeshCacheConfig MeshCacheError MeshCacheStore Metrics MetricsServer NO_NODE NodeInfo NodeRuntime PoolAllocator',
-    'ProtocolError PublishedPool RdmaError RpcClient RpcServer createTransport defaultCore diskSizeFor keyEncoderFor',
-    'loadCore',
+    'MeshCacheClient MeshCacheConfig MeshCacheError MeshCacheStore Metrics MetricsServer NO_NODE NodeInfo NodeRuntime',
+    'PoolAllocator ProtocolError PublishedPool RdmaError RpcClient RpcServer StoreNamespace createTransport defaultCore',
+    'diskSizeFor keyEncoderFor loadCore',
   ],
   'meshcache/core': [
     'ArgumentError ClosedError ConsistentHashRing Core KeyEncoder MeshCacheError NO_NODE PoolAllocator defaultCore loadCore',

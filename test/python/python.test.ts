@@ -33,7 +33,7 @@ python(`python: the client passes its own tests${why}`, (t) => {
   run(t, PYTHON, ['-W', 'error::ResourceWarning', '-m', 'unittest', 'discover', '--start-directory', 'test/python']);
 });
 
-const TYPED = ['src/python/meshcache', 'src/python/backend.py'];
+const TYPED = ['src/python/meshcache', 'src/python/backend.py', 'examples/python/attach.py'];
 const hasMypy = succeeds('mypy', '--version');
 (hasMypy ? test : test.skip)(`python: types are strict${hasMypy ? '' : ' (skipped: no mypy)'}`, (t) => {
   run(t, 'mypy', ['--strict', '--cache-dir', '/dev/null', ...TYPED]);
@@ -41,7 +41,7 @@ const hasMypy = succeeds('mypy', '--version');
 
 const hasBlack = succeeds('black', '--version');
 (hasBlack ? test : test.skip)(`python: sources are formatted${hasBlack ? '' : ' (skipped: no black)'}`, (t) => {
-  run(t, 'black', ['--check', '--line-length', '120', 'src/python', 'test/python', 'test/data']);
+  run(t, 'black', ['--check', '--line-length', '120', 'src/python', 'test/python', 'test/data', 'examples']);
 });
 
 const canInstall = hasVenv ? test : test.skip;

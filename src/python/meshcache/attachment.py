@@ -33,6 +33,8 @@ class Attachment:
         self.may_end_node = process is not None and settings.end_frozen_node and process.may_be_ended
         #: Set when nothing of the node touches the memory of this connection's requests any more.
         self.fenced = False
+        #: Calls that give their memory back when that is set, or the process has ended, if not before.
+        self.moving: list[object] = []
         #: Regions that the node moves pages into and out of itself.
         self.direct: frozenset[int] = frozenset()
         self.staging: Staging | None = None

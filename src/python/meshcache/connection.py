@@ -222,22 +222,27 @@ class Connection:
             self._sock.shutdown(socket.SHUT_WR)
         self._notify()
 
-    def finish(self, deadline: float) -> None:
-        """After fail(): waits until the node has closed its side too, then lets go of the socket."""
+    def finish(self, deadline: float) -> bool:
+        """After fail(): waits until the node has closed its side too, and lets go of the socket then. False: it has not yet."""
         with self._read_role, self._send_lock:
             while not self.ended_by_node:
                 left = deadline - monotonic()
-                if left <= 0:
-                    break
-                self._read_poll.poll(left * 1000)
+                self._read_poll.poll(max(0.0, left) * 1000)
                 try:
                     while len(self._sock.recv(1 << 16)) > 0:
                         pass
                     self.ended_by_node = True
                 except BlockingIOError:
-                    continue
+                    if left <= 0:
+                        return False
                 except OSError:
                     self.ended_by_node = True
+            self._sock.close()
+            return True
+
+    def discard(self) -> None:
+        """After fail(): lets go of the socket, whether the node has closed its side or not."""
+        with self._read_role, self._send_lock:
             self._sock.close()
 
     def close_after_fork(self) -> None:

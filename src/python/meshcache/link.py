@@ -149,7 +149,7 @@ class Link:
 
     def _run(self) -> None:
         delay = 0.0
-        while not self._stopping:
+        while not self._is_over():
             began = monotonic()
             try:
                 attachment = self._attach()
@@ -166,9 +166,16 @@ class Link:
                     continue
             delay = min(_LAST_DELAY_SECONDS, max(_FIRST_DELAY_SECONDS, delay * 2))
             self._sleep(delay * self._random.uniform(0.5, 1.0))
+        for earlier in self._unfenced:
+            earlier.connection.discard()
+
+    def _is_over(self) -> bool:
+        """Whether the thread may end: also of a closed client calls may wait for proof."""
+        return self._stopping and not any(earlier.moving for earlier in self._unfenced)
 
     def _attach(self) -> Attachment | None:
         settings = self._settings
+        ended = self._ended()
         deadline = monotonic() + settings.connect_timeout
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
@@ -184,17 +191,21 @@ class Link:
             attachment = Attachment.open(settings, connection, process, deadline)
         except AttachError as error:
             connection.fail(str(error))
-            connection.finish(0)
+            connection.discard()
             self._problem(str(error))
             return None
-        self._fence_earlier(attachment)
+        if not self._fence_earlier(attachment, ended):
+            # It may have been answered while requests of an earlier connection were under way.
+            connection.fail("an earlier connection has not ended")
+            connection.discard()
+            return None
         with self._attach_lock:
             deadline = monotonic() + settings.connect_timeout
             for region in list(self.regions.values()):
                 self._add_region(attachment, region, deadline)
             if connection.closed or self._stopping:
                 attachment.connection.fail("closed while attaching")
-                connection.finish(0)
+                connection.discard()
                 self._problem(connection.reason)
                 return None
             self.attachment = attachment
@@ -208,13 +219,22 @@ class Link:
         if reason and self._settings.mode in ("auto", "direct"):
             self._settings.logger.info("region %s goes %s: %s", region.name or region.region_id, region.mode, reason)
 
-    def _fence_earlier(self, attachment: Attachment) -> None:
-        """The node answers HELLO after the requests of this client's earlier connections have ended, if it was told of their end."""
+    def _ended(self) -> list[Attachment]:
+        """Earlier attachments whose end the node has seen."""
+        return [earlier for earlier in self._unfenced if earlier.connection.finish(0)]
+
+    def _fence_earlier(self, attachment: Attachment, ended: list[Attachment]) -> bool:
+        """The node answers HELLO after the requests of this client's earlier connections have ended, if it had seen their end before.
+
+        False: it has not seen the end of one.
+        """
         for earlier in list(self._unfenced):
-            if earlier.connection.ended_by_node and earlier.hello.boot_token == attachment.hello.boot_token:
+            if earlier in ended and earlier.hello.boot_token == attachment.hello.boot_token:
                 earlier.fenced = True
             if earlier.fenced or earlier.process is None or earlier.process.wait(0):
+                earlier.connection.discard()
                 self._unfenced.remove(earlier)
+        return all(earlier.hello.boot_token != attachment.hello.boot_token for earlier in self._unfenced)
 
     def _report(self, attachment: Attachment) -> None:
         log, hello = self._settings.logger, attachment.hello
@@ -288,12 +308,18 @@ class Link:
             os.write(self._wake_write, b"\0")
 
     def _sleep(self, seconds: float) -> None:
+        """For so long, or until the node has seen the end of an earlier connection: it is not frozen then."""
+        silent = [earlier for earlier in self._unfenced if not earlier.connection.ended_by_node]
         poll = select.poll()
         poll.register(self._wake_read, select.POLLIN)
+        for earlier in silent:
+            poll.register(earlier.connection.fileno(), select.POLLIN)
         until = monotonic() + seconds
-        while not self._stopping and monotonic() < until:
+        while not self._is_over() and monotonic() < until:
             poll.poll((until - monotonic()) * 1000 + 1)
             self._drain_wake()
+            if any(earlier.connection.finish(0) for earlier in silent):
+                return
 
     def _drain_wake(self) -> None:
         with contextlib.suppress(OSError):
@@ -321,8 +347,8 @@ class Link:
     def after_fork(self) -> None:
         """In a child process: leaves the connection to the parent. The next call makes one for the child."""
         attachment, self.attachment = self.attachment, None
-        if attachment is not None:
-            attachment.connection.close_after_fork()
+        for earlier in [*self._unfenced, *([] if attachment is None else [attachment])]:
+            earlier.connection.close_after_fork()
         self._close_wake()
         self._reset()
         self._boot_token = b""

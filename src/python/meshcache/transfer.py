@@ -82,14 +82,18 @@ class Transfer:
         under_way: list[Call] = []
         results = [False] * len(keys)
         head = protocol.transfer_head(pool, named, pages.pieces)
+        attachment.moving.append(under_way)
         try:
             sent = self._requests.send(attachment, type_, head, keys, tail, deadline, under_way)
             for _, _, call in sent:
                 connection.wait(call, deadline)
         finally:
-            # Whatever ends the wait: the caller gets its memory back only when nothing touches it any more.
-            if any(call.state != ANSWERED for call in under_way):
-                self._link.fence(attachment, under_way, deadline)
+            try:
+                # Whatever ends the wait: the caller gets its memory back only when nothing touches it any more.
+                if any(call.state != ANSWERED for call in under_way):
+                    self._link.fence(attachment, under_way, deadline)
+            finally:
+                attachment.moving.pop()
         for low, high, call in sent:
             results[low:high] = self._requests.flags(attachment, call, high - low)
             if call.status in (protocol.NO_REGION, protocol.REGION_GONE):

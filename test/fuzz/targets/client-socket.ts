@@ -30,8 +30,11 @@ import {
   encodeSetBytes,
   FRAME_HEADER_BYTES,
   RequestType,
+  Status,
 } from '../../../src/clients/messages.js';
+import { RequestError } from '../../../src/clients/request-error.js';
 import { KeyEncoder } from '../../../src/core/index.js';
+import { StoredPages } from '../../../src/store/namespace-pages.js';
 import type { PageStore } from '../../../src/store/page-store.js';
 import { check, type Fuzzer, unlessRefused } from '../fuzzer.js';
 import { memoryEnvironment } from '../memory-environment.js';
@@ -124,14 +127,17 @@ function frame(type: number, requestId: number, body: Buffer = Buffer.alloc(0)):
 
 function partsOf(socket: MemorySocket, onEnded: () => void): ClientConnectionParts {
   const encoder = new KeyEncoder(NAMESPACE);
-  const namespace = new ClientNamespace(store, encoder, async (keys) => keys.map(() => []));
+  const namespace = new ClientNamespace(new StoredPages(store, encoder), async (keys) => keys.map(() => []));
   return {
     socket: socket as unknown as ClientConnectionParts['socket'],
-    limits: clientLimits({ inFlightMaxCount: 4, smallBodiesMaxBytes: 1_000 }),
+    limits: clientLimits({ bodyMaxBytes: 100_000, inFlightMaxCount: 4, smallBodiesMaxBytes: 1_000 }),
     budget: new ByteBudget(2 ** 26),
     clock: env.clock,
     log: env.log,
     attach: async () => ({ namespace, counts: new ClientCounts(env.metrics, 'fuzz'), answer: Buffer.from('hello') }),
+    openFile: async () => {
+      throw new RequestError(Status.unavailable, 'no files here');
+    },
     statsOf: () => ({}),
     allWaitingBytes: () => 0,
     bootToken,
