@@ -16,6 +16,7 @@ export {
 } from './client/meshcache-client.js';
 export type { PageHolders } from './clients/client-namespace.js';
 export type { ClientInfo } from './clients/client-server.js';
+export type { ClientWay } from './clients/client-stats.js';
 export {
   EVICTION_POLICIES,
   type EvictionPolicy,

@@ -143,10 +143,7 @@ export class ClientConnection {
 
   /** Takes no more requests, ends those that are under way and answers them, and then ends the connection. Idempotent. */
   finish(reason: string): void {
-    if (this.#state !== 'open') {
-      this.close(reason);
-      return;
-    }
+    if (this.#state !== 'open') return this.close(reason);
     this.#state = 'finishing';
     this.#reason = reason;
     this.#receiver.stop();
