@@ -143,8 +143,9 @@ export class ClientConnection {
 
   /** Takes no more requests, ends those that are under way and answers them, and then ends the connection. Idempotent. */
   finish(reason: string): void {
-    if (this.#state !== 'open') return this.close(reason);
-    this.#state = 'finishing';
+    if (this.#state === 'open') this.#state = 'finishing';
+    else this.close(reason);
+    if (this.isClosed) return;
     this.#reason = reason;
     this.#receiver.stop();
     for (const { abort } of [...this.#inFlight.values()]) abort.abort();

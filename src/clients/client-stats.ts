@@ -4,8 +4,9 @@ import { clientSeries } from '../metrics/metric-catalogue.js';
 import { Status } from './messages.js';
 
 /** How pages go: into and out of the client's own memory, by staging memory, or on the socket. */
-export const CLIENT_WAYS = ['direct', 'staged', 'bytes'] as const;
-export type ClientWay = (typeof CLIENT_WAYS)[number];
+export const CLIENT_WAYS: readonly ClientWay[] = ['direct', 'staged', 'bytes'];
+/** How a page goes between a node and a client. */
+export type ClientWay = 'direct' | 'staged' | 'bytes';
 
 /** What a node has counted for one client, or for all of one name. */
 export interface ClientFigures {
