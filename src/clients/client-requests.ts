@@ -54,11 +54,11 @@ export class ClientRequests {
       case RequestType.get:
         return this.#get(body, signal);
       case RequestType.set:
-        return this.#set(body);
+        return this.#set(body, signal);
       case RequestType.getBytes:
         return this.#getBytes(body, signal);
       case RequestType.setBytes:
-        return this.#setBytes(body);
+        return this.#setBytes(body, signal);
       case RequestType.delete:
         return this.#delete(body);
       case RequestType.clear:
@@ -112,14 +112,14 @@ export class ClientRequests {
     return flagsOf(results);
   }
 
-  async #set(body: Buffer): Promise<Buffer> {
+  async #set(body: Buffer, signal: AbortSignal): Promise<Buffer> {
     const { namespace, regions, counts } = this.#parts;
     const request = decodeRegionRequest(body, CLIENT_REQUEST_MAX_KEYS);
     const held = regions.hold(request, 'read');
     const { keys, pool, isNamed } = request;
     const results = await released(held, async () => {
       await held.load();
-      return namespace.pages.set(keys, held.pages, { pool, isNamed });
+      return namespace.pages.set(keys, held.pages, { pool, isNamed, signal });
     });
     counts.written(wayOf(request), held.pages, results);
     return flagsOf(results);
@@ -156,7 +156,7 @@ export class ClientRequests {
     return encodeBytesAnswer(results);
   }
 
-  async #setBytes(body: Buffer): Promise<Buffer> {
+  async #setBytes(body: Buffer, signal: AbortSignal): Promise<Buffer> {
     const { namespace, counts } = this.#parts;
     const { pool, isNamed, keys, pages: bytes } = decodeSetBytes(body, CLIENT_REQUEST_MAX_KEYS);
     if (keys.length === 0) return Buffer.alloc(0);
@@ -166,7 +166,7 @@ export class ClientRequests {
         const addr = memory.addr + BigInt(page.byteOffset - body.byteOffset);
         return { ranges: [{ addr, length: page.length }], views: [page], length: page.length };
       });
-      const results = await namespace.pages.set(keys, pages, { pool, isNamed });
+      const results = await namespace.pages.set(keys, pages, { pool, isNamed, signal });
       counts.written('bytes', pages, results);
       return flagsOf(results);
     } finally {
