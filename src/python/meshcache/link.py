@@ -172,13 +172,19 @@ class Link:
                     delay = _FIRST_DELAY_SECONDS / 2
                     continue
             delay = min(_LAST_DELAY_SECONDS, max(_FIRST_DELAY_SECONDS, delay * 2))
+            if self._is_waited_for():
+                # A node that lives must not be taken for frozen as nobody has asked it for proof.
+                delay = _FIRST_DELAY_SECONDS
             self._sleep(delay * self._random.uniform(0.5, 1.0))
         for earlier in self._unfenced:
             earlier.connection.discard()
 
     def _is_over(self) -> bool:
         """Whether the thread may end: also of a closed client calls may wait for proof."""
-        return self._stopping and not any(earlier.moving for earlier in self._unfenced)
+        return self._stopping and not self._is_waited_for()
+
+    def _is_waited_for(self) -> bool:
+        return any(earlier.moving for earlier in self._unfenced)
 
     def _attach(self) -> Attachment | None:
         settings = self._settings
