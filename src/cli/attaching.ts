@@ -161,6 +161,8 @@ async function passingNode({ mapping }: Configuration): Promise<FoundNode> {
         metrics_enabled: false,
         node_id: null,
         client_socket: socket,
+        // It is an owner of the directory at once: what it owns of it, it has to be told first.
+        wait_for_directory: true,
       },
     },
     { log: silentLogger },

@@ -178,7 +178,13 @@ async function pageOf(file: string | undefined, text: string | undefined): Promi
 async function fileBytes(file: string | undefined): Promise<Buffer> {
   if (file !== undefined && file !== '-') return readFile(file).catch(fileFailure);
   const chunks: Buffer[] = [];
-  for await (const chunk of process.stdin) chunks.push(chunk as Buffer);
+  let bytes = 0;
+  for await (const chunk of process.stdin) {
+    chunks.push(chunk as Buffer);
+    bytes += (chunk as Buffer).length;
+    // That it is too much is known: the rest may have no end.
+    if (bytes > PAGE_MAX_BYTES) break;
+  }
   return Buffer.concat(chunks);
 }
 

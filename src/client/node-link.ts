@@ -49,7 +49,7 @@ interface Queued {
 
 const NOTHING = Buffer.alloc(0);
 const REQUEST_ID_LIMIT = 2 ** 32;
-/** For a request that the node has never been sent: nothing of it is under way there. */
+/** For a request that the node has not been sent, or has not begun: nothing of it is under way there. */
 const NOT_SENT: Answer = { status: Status.closing, body: NOTHING };
 
 /**
@@ -80,12 +80,10 @@ export class NodeLink {
     const fail = (reason: string): void => {
       failure ||= reason;
       socket.destroy();
-      const all = [...waiting.values()];
-      waiting.clear();
-      for (const { answered } of all) answered(null);
-      link?.close(failure);
+      if (link === undefined) waiting.get(1)?.answered(null);
+      else link.close(failure);
     };
-    const receiver = new FrameReceiver({
+    const receiver: FrameReceiver = new FrameReceiver({
       check: ({ bodyBytes }) => {
         if (bodyBytes > CLIENT_BODY_MAX_BYTES) throw new Error(`an answer of ${bodyBytes} bytes`);
       },
@@ -93,8 +91,10 @@ export class NodeLink {
       onFrame: ({ status, requestId }, body) => {
         const asked = waiting.get(requestId);
         waiting.delete(requestId);
-        if (requestId === 0) failure ||= body.toString();
         asked?.answered({ status, body });
+        if (requestId !== 0) return;
+        failure ||= body.toString();
+        if (status === Status.closing) link?.close(failure, NOT_SENT);
       },
     });
     socket.on('data', (chunk: Buffer) => {
@@ -175,15 +175,15 @@ export class NodeLink {
     await new Promise<void>((resolve) => this.#onIdle.push(resolve));
   }
 
-  /** Idempotent. */
-  close(reason: string): void {
+  /** `unanswered`: for requests that have not been answered. Idempotent. */
+  close(reason: string, unanswered: Answer | null = null): void {
     if (this.#isClosed) return;
     this.#isClosed = true;
     this.#socket.destroy();
     for (const id of this.#queue.keys()) this.#dropQueued(id);
     const all = [...this.#waiting.values()];
     this.#waiting.clear();
-    for (const { answered } of all) answered(null);
+    for (const { answered } of all) answered(unanswered);
     for (const idle of this.#onIdle.splice(0)) idle();
     this.#parts.onClosed(this, reason);
   }
@@ -213,6 +213,7 @@ export class NodeLink {
 
   #answered(answer: Answer | null, resolve: (answer: Answer | null) => void): void {
     resolve(answer);
+    if (this.#isClosed) return;
     this.#sendQueued();
     if (this.#waiting.size > 0) return;
     this.#socket.unref();

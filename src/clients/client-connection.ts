@@ -143,7 +143,7 @@ export class ClientConnection {
 
   /** Takes no more requests, ends those that are under way and answers them, and then ends the connection. Idempotent. */
   finish(reason: string): void {
-    if (this.#state !== 'open' || this.#inFlight.size === 0) {
+    if (this.#state !== 'open') {
       this.close(reason);
       return;
     }
@@ -152,6 +152,15 @@ export class ClientConnection {
     this.#receiver.stop();
     for (const { abort } of [...this.#inFlight.values()]) abort.abort();
     this.#runQueue();
+    this.#closeWhenAnswered();
+  }
+
+  /** The last answer tells that what has not been answered was never begun. */
+  #closeWhenAnswered(): void {
+    const { socket } = this.#parts;
+    if (this.#state !== 'finishing' || this.#inFlight.size > 0 || socket.writableEnded) return;
+    this.#output.write({ type: 0, requestId: 0 }, Status.closing, Buffer.from(this.#reason));
+    socket.end(() => this.close(this.#reason));
   }
 
   /** Ends the connection and what is under way; regions go when nothing touches them any more. Idempotent. */
@@ -397,9 +406,7 @@ export class ClientConnection {
     else this.#fail(header, status, answer.toString());
     for (const answered of request.onAnswered) answered();
     this.#runQueue();
-    // Answered in full: whoever waits for memory to be free knows that it is.
-    if (this.#state === 'finishing' && this.#inFlight.size === 0)
-      this.#parts.socket.end(() => this.close(this.#reason));
+    this.#closeWhenAnswered();
   }
 
   #execute(header: FrameHeader, body: Buffer, signal: AbortSignal): Promise<Buffer> | Buffer {

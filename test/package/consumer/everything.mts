@@ -1,6 +1,7 @@
 import {
   ArgumentError,
   AuthError,
+  type ClientInfo,
   ClosedError,
   type ClusterReport,
   ConfigError,
@@ -18,6 +19,9 @@ import {
   HostRegion,
   KeyEncoder,
   loadCore,
+  MeshCacheClient,
+  type MeshCacheClientOptions,
+  type MeshCacheClientStats,
   MeshCacheConfig,
   MeshCacheError,
   MeshCacheStore,
@@ -26,6 +30,7 @@ import {
   NodeInfo,
   type NodeReport,
   NodeRuntime,
+  type PageHolders,
   PoolAllocator,
   type PoolTransfer,
   ProtocolError,
@@ -35,6 +40,7 @@ import {
   RpcClient,
   RpcServer,
   type StorageConfig,
+  StoreNamespace,
   type StoreStats,
   type Transport,
 } from 'meshcache';
@@ -97,6 +103,24 @@ export async function useStore(): Promise<StoreStats> {
   await store.clear();
   await store.close();
   return stats;
+}
+
+export async function useClient(store: MeshCacheStore): Promise<MeshCacheClientStats> {
+  const options: MeshCacheClientOptions = {
+    socket: store.clientSocket,
+    namespace: { modelName: 'llama-3-8b', tpRank: 1, tpSize: 2 },
+    timeoutMs: 500,
+    mode: 'auto',
+  };
+  await using client = await MeshCacheClient.connect(options);
+  for (const namespace of [store, store.namespace({ tag: 'weights-1' }), client] satisfies StoreNamespace[]) {
+    await namespace.set('a', Buffer.alloc(4));
+  }
+  const holders: (PageHolders | null)[] = await client.stat(['a']);
+  const names: string[] = store.clients().map(({ name, pid, mode }: ClientInfo) => `${name} ${pid} ${mode}`);
+  console.log(await client.ping(), client.isConnected, holders[0]?.holders[0]?.node_id, holders[0]?.length, names);
+  console.log(client instanceof StoreNamespace);
+  return client.stats();
 }
 
 export async function useParts(config: MeshCacheConfig): Promise<void> {
