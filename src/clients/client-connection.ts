@@ -284,10 +284,8 @@ export class ClientConnection {
       this.#pid = hello.pid;
       const { namespace, counts, answer } = await this.#parts.attach(hello, this);
       if (this.isClosed) return;
-      const { regions } = this;
-      const { clock } = this.#parts;
       this.#counts = counts;
-      this.#requests = new ClientRequests({ namespace, regions, counts, clock });
+      this.#requests = new ClientRequests({ namespace, regions: this.regions, counts, clock: this.#parts.clock });
       this.#state = 'open';
       // Those that have come meanwhile.
       for (let left = this.#inFlight.size - 1; left > 0; left--) counts.request();

@@ -49,7 +49,7 @@ export class ClientNamespace {
   set(
     keys: readonly string[],
     pages: readonly CallerPage[],
-    options: { readonly pool: string; readonly isNamed: boolean },
+    options: { readonly pool: string; readonly isNamed: boolean; readonly signal: AbortSignal },
   ): Promise<boolean[]> {
     return this.#in(options.pool, () => this.#pages.set(keys, pages, options));
   }

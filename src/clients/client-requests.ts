@@ -147,7 +147,11 @@ export class ClientRequests {
       for (let bytes = 0; end < keys.length && (end === start || bytes < CLIENT_SET_STEP_BYTES); end++) {
         bytes += (pages[end] as CallerPage).length;
       }
-      const some = await this.#parts.namespace.set(keys.slice(start, end), pages.slice(start, end), { pool, isNamed });
+      const some = await this.#parts.namespace.set(keys.slice(start, end), pages.slice(start, end), {
+        pool,
+        isNamed,
+        signal,
+      });
       for (const isSet of some) results.push(isSet);
     }
     while (results.length < keys.length) results.push(false);

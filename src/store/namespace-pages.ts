@@ -14,11 +14,11 @@ export interface NamespacePages {
   get(keys: readonly string[], pages: readonly CallerPage[], options: ReadOptions): Promise<boolean[]>;
   /** A copy that is the caller's; null: a miss. */
   getCopy(key: string, options: ReadOptions): Promise<Uint8Array | null>;
-  /** `isNamed`: the newest content wins; else any content is as good as another. */
+  /** `isNamed`: the newest content wins; else any content is as good as another. What has begun when the signal is aborted may take effect. */
   set(
     keys: readonly string[],
     pages: readonly CallerPage[],
-    options: { readonly pool: string; readonly isNamed: boolean },
+    options: ReadOptions & { readonly isNamed: boolean },
   ): Promise<boolean[]>;
   delete(keys: readonly string[], options: { readonly pool: string }): Promise<boolean[]>;
   /** Drops what the node has of the namespace, in the pools that have been used there since its start, and in these. */
@@ -61,9 +61,9 @@ export class StoredPages implements NamespacePages {
   async set(
     keys: readonly string[],
     pages: readonly CallerPage[],
-    { pool, isNamed }: { readonly pool: string; readonly isNamed: boolean },
+    { pool, isNamed, signal }: ReadOptions & { readonly isNamed: boolean },
   ): Promise<boolean[]> {
-    return this.#pages.set(this.objectKeys(keys, pool), pages, isNamed ? 'named' : 'computed');
+    return this.#pages.set(this.objectKeys(keys, pool), pages, isNamed ? 'named' : 'computed', { signal });
   }
 
   async delete(keys: readonly string[], { pool }: { readonly pool: string }): Promise<boolean[]> {

@@ -133,7 +133,12 @@ export class PageStore {
    * Publishes each page; true when it is in the pool and in the directory. Of a named entry it is the newest content then, anywhere. A
    * computed one that another node has is true, too, and not kept here.
    */
-  async set(keys: readonly string[], pages: readonly CallerPage[], kind: EntryKind): Promise<boolean[]> {
+  async set(
+    keys: readonly string[],
+    pages: readonly CallerPage[],
+    kind: EntryKind,
+    { signal }: { readonly signal?: AbortSignal | undefined } = {},
+  ): Promise<boolean[]> {
     this.#checkOpen();
     const startMs = this.#parts.clock.nowMs();
     const origin: PageOrigin = { version: this.#parts.versions.next(), kind, isCopy: false };
@@ -143,7 +148,7 @@ export class PageStore {
       keys,
       pages,
       origin,
-      mayGoOn: (pagesLeft) => this.#mayPublish(pagesLeft),
+      mayGoOn: (pagesLeft) => signal?.aborted !== true && this.#mayPublish(pagesLeft),
       onPublished: (slice, published) => {
         if (this.#closed) return;
         const sliceKeys = keys.slice(slice.start, slice.end);
@@ -155,7 +160,10 @@ export class PageStore {
       },
     };
     await (this.#parts.disk?.publish(publishing) ?? publishSlices(publishing, this.#parts));
-    await Promise.all(announcements);
+    // The pages are copied: whoever gives up waiting for the directory gets their memory back.
+    const announced = await unlessAborted(Promise.all(announcements), signal);
+    // Which owners have taken their pages is not known yet.
+    if (announced === undefined) return new Array<boolean>(keys.length).fill(false);
     const written = results.reduce((count, ok) => count + Number(ok), 0);
     if (written > 0) {
       const bytes = pages.reduce((sum, page, i) => sum + (results[i] === true ? page.length : 0), 0);

@@ -293,3 +293,22 @@ test('aborted reads: of the own disk no more pages are begun, and those that hav
   for (let turns = 0; turns < 20; turns++) await systemClock.yield();
   t.is(begun, before);
 });
+
+test('aborted sets: whoever gives up waiting for the directory has the memory back', async (t) => {
+  const b = await bench(t);
+  const asked = held<void>();
+  const answered = held<Uint8Array>();
+  b.directory.state = async () => {
+    asked.resolve();
+    return answered.promise;
+  };
+  const abort = new AbortController();
+  const page: CallerPage = { ...(b.pages[0] as CallerPage), length: 64, views: [b.target.bytes(0, 64)] };
+  const small = { ...page, ranges: [{ addr: b.target.addr, length: 64 }] };
+  const setting = b.store.set(['small'], [small], 'computed', { signal: abort.signal });
+  await asked.promise;
+  abort.abort();
+  t.deepEqual(await setting, [false]);
+  t.is(getEventListeners(abort.signal, 'abort').length, 0);
+  answered.resolve(new Uint8Array(1));
+});

@@ -137,7 +137,7 @@ late(`late writes: none when a node is killed, and one that is started anew serv
 });
 
 late(`late writes: none when a node closes the connection${suffix}`, async (t) => {
-  const { node, engine, faults } = await bench(t);
+  const { node, engine, faults } = await bench(t, { fenceTimeoutMs: 1_000 });
   let cuts = 0;
   await faults(3, async () => {
     cuts++;

@@ -17,6 +17,10 @@ from .settings import Settings
 from .staging import Staging
 
 
+#: Instead of a status: nobody is at the socket of descriptors; whoever is has not answered in time.
+UNREACHABLE, LATE = -1, -2
+
+
 class AttachError(Exception):
     """Why a node cannot be attached to now."""
 
@@ -38,6 +42,8 @@ class Attachment:
         #: Regions that the node moves pages into and out of itself.
         self.direct: frozenset[int] = frozenset()
         self.staging: Staging | None = None
+        #: A node that does not answer at the socket of descriptors in time is attached to anew, instead of done without what it is asked for.
+        self.insists = True
 
     @classmethod
     def open(
@@ -85,7 +91,7 @@ class Attachment:
         return "bytes" if self._settings.mode in ("auto", "bytes") else "none"
 
     def add_region(self, region: Region, deadline: float) -> str:
-        """Makes a region known, by the best way there is. Returns why that is not direct, or an empty string."""
+        """Makes a region known, by the best way there is. Returns why that is not direct, or an empty string. Raises AttachError."""
         reason = self._add_direct(region, deadline)
         if not reason:
             self.direct |= {region.region_id}
@@ -120,6 +126,8 @@ class Attachment:
             wanted = min(self._settings.staging_bytes, self.hello.max_staging_bytes)
             record = protocol.staging_record(self.hello.attach_token, wanted)
             status, length, descriptor = self._exchange(record, None, deadline)
+            if status == LATE and self.insists:
+                raise AttachError("the node did not give staging memory in time")
             if descriptor is None:
                 return False
             try:
@@ -148,6 +156,8 @@ class Attachment:
         status, _, descriptor = self._exchange(record, region.backing.descriptor, deadline)
         if descriptor is not None:
             os.close(descriptor)
+        if status == LATE and self.insists:
+            raise AttachError("the node did not take a descriptor in time")
         return "" if status == protocol.DONE else f"the node has refused the region (status {status})"
 
     def _add_file(self, region: Region, deadline: float) -> bool:
@@ -162,9 +172,10 @@ class Attachment:
         return call is not None and self.connection.wait(call, deadline) and call.status == protocol.DONE
 
     def _exchange(self, record: bytes, descriptor: int | None, deadline: float) -> tuple[int, int, int | None]:
-        """One record at the socket of descriptors: status (-1: none), length, and the descriptor that came with it."""
+        """One record at the socket of descriptors: status (UNREACHABLE, LATE), length, and the descriptor that came with it."""
         received: list[int] = []
         answer = b""
+        failure = UNREACHABLE
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
                 sock.settimeout(max(0.001, deadline - monotonic()))
@@ -177,6 +188,8 @@ class Attachment:
                     if not data:
                         break
                     answer += data
+        except TimeoutError:
+            failure = LATE
         except OSError:
             pass
         kept = received.pop(0) if received else None
@@ -186,7 +199,7 @@ class Attachment:
         if len(answer) < protocol.RECORD_ANSWER.size:
             if kept is not None:
                 os.close(kept)
-            return -1, 0, None
+            return failure, 0, None
         status, _, length = protocol.RECORD_ANSWER.unpack(answer)
         return status, length, kept
 

@@ -30,6 +30,8 @@ _IDLE_SECONDS: Final = 10.0
 _SILENT_SECONDS: Final = 2.0
 #: How often proof is looked for that a lost connection's requests have ended.
 _PROOF_SECONDS: Final = 0.01
+#: So often a node is attached to anew for that; then its regions go another way.
+_LATE_MAX_COUNT: Final = 3
 _READ_HANG_UP: Final = getattr(select, "POLLRDHUP", select.POLLHUP)
 
 _links: weakref.WeakSet[Link] = weakref.WeakSet()
@@ -51,6 +53,8 @@ class Link:
         self._boot_token = b""
         self._last_problem = ""
         self._stopping = False
+        #: Attempts in a row that have failed for what a node that does answer did not take in time.
+        self._late = 0
         self._reset()
         _links.add(self)
 
@@ -92,7 +96,10 @@ class Link:
             self.regions[region.region_id] = region
             attachment = self.attachment
             if attachment is not None:
-                self._add_region(attachment, region, deadline)
+                try:
+                    self._add_region(attachment, region, deadline)
+                except AttachError as error:
+                    attachment.connection.fail(str(error))
 
     def remove_region(self, region: Region, deadline: float) -> None:
         """The node lets go of a region, if there is one."""
@@ -165,13 +172,19 @@ class Link:
                     delay = _FIRST_DELAY_SECONDS / 2
                     continue
             delay = min(_LAST_DELAY_SECONDS, max(_FIRST_DELAY_SECONDS, delay * 2))
+            if self._is_waited_for():
+                # A node that lives must not be taken for frozen as nobody has asked it for proof.
+                delay = _FIRST_DELAY_SECONDS
             self._sleep(delay * self._random.uniform(0.5, 1.0))
         for earlier in self._unfenced:
             earlier.connection.discard()
 
     def _is_over(self) -> bool:
         """Whether the thread may end: also of a closed client calls may wait for proof."""
-        return self._stopping and not any(earlier.moving for earlier in self._unfenced)
+        return self._stopping and not self._is_waited_for()
+
+    def _is_waited_for(self) -> bool:
+        return any(earlier.moving for earlier in self._unfenced)
 
     def _attach(self) -> Attachment | None:
         settings = self._settings
@@ -201,8 +214,14 @@ class Link:
             return None
         with self._attach_lock:
             deadline = monotonic() + settings.connect_timeout
-            for region in list(self.regions.values()):
-                self._add_region(attachment, region, deadline)
+            attachment.insists = self._late < _LATE_MAX_COUNT
+            try:
+                for region in list(self.regions.values()):
+                    self._add_region(attachment, region, deadline)
+                self._late = 0
+            except AttachError as error:
+                self._late += 1
+                connection.fail(str(error))
             if connection.closed or self._stopping:
                 attachment.connection.fail("closed while attaching")
                 connection.discard()
