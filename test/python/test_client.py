@@ -43,6 +43,40 @@ class Pages(NodeTest):
             with self.subTest(options=options, settings=settings):
                 self.round_trip(options, settings, mode)
 
+    def test_the_forms_that_calls_may_have(self) -> None:
+        self.node(capabilities=3)
+        client = Client(self.path, namespace={"model_name": "m", "tag": "t"}, timeout=5.0)
+        self.addCleanup(client.close)
+        memory = shared_memory(4 * PAGE)
+        fd = os.memfd_create("forms")
+        self.addCleanup(os.close, fd)
+        os.ftruncate(fd, 4 * PAGE)
+        region = client.register(memory)
+        for other in (client.register((fd, 4 * PAGE)), client.register(fd, PAGE)):
+            self.assertEqual(other.mode, "direct")
+        memory[:PAGE] = b"a" * PAGE
+        self.assertEqual(client.set_from(["a", "b"], [(region, 0, PAGE), (region, 0, 8)]), [True, True])
+        self.assertEqual(client.get_into(["a"], [(region, PAGE, PAGE)]), [True])
+        self.assertEqual(memory[PAGE : 2 * PAGE], b"a" * PAGE)
+        self.assertEqual(client.exists(["a", "b", "c"]), 2)
+        self.assertIs(client.exists("a"), True)
+        self.assertEqual(client.delete(["a", "b"]), [True, True])
+        self.assertEqual(client.exists(["a"]), 0)
+        # Keys that are bytes are other keys.
+        self.assertTrue(client.set(b"k", b"bytes") and client.set("k", b"text"))
+        self.assertEqual((client.get(b"k"), client.get("k")), (b"bytes", b"text"))
+        self.assertEqual((client.exists([b"k", b"l"]), client.exists([b"l"])), (1, 0))
+        for wrong in (["a", b"b"], [b"a", "b"], [1]):
+            with self.assertRaises(TypeError):
+                client.exists(wrong)  # type: ignore[arg-type]
+        for piece in (None, ("x", 0, 1), (None, 0, 1), 7):
+            with self.assertRaises(TypeError):
+                client.get_into(["a"], [[piece]] if isinstance(piece, tuple) else [piece])  # type: ignore[list-item]
+        for namespace in ({"modle": "m"}, {"model": "m", "model_name": "m"}, "m"):
+            with self.assertRaises(TypeError):
+                Client(self.path, namespace=namespace)  # type: ignore[arg-type]
+        self.assertEqual(Namespace.of({"model_name": "m", "is_mla_model": True}), Namespace(model="m", is_mla=True))
+
     def round_trip(self, options: dict[str, Any], settings: dict[str, Any], mode: str) -> None:
         node = self.node(**options)
         client = self.client(**settings)
@@ -233,7 +267,7 @@ class Mistakes(NodeTest):
             get = client.get_into
             wrong: list[tuple[type[Exception], str, Any]] = [
                 (TypeError, "sequence of strings", lambda: client.exists_many("key")),
-                (TypeError, "must be strings", lambda: client.exists_many([b"key"])),  # type: ignore[list-item]
+                (TypeError, "must be strings", lambda: client.exists_many(["a", b"key"])),  # type: ignore[list-item]
                 (ValueError, "65536 bytes is too long", lambda: client.get("k" * 65536)),
                 (ValueError, "1 keys need as many pages", lambda: get(["a"], [])),
                 (ValueError, "1 to 255 pieces, got 0", lambda: get(["a"], [[]])),

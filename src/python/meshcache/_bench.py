@@ -53,7 +53,7 @@ class Engine:
                 done += self.move_bytes(client, some, first, page_bytes, is_get)
                 continue
             pages = self.pages(region, first, len(some), page_bytes)
-            done += sum(client.get_into(some, pages) if is_get else client.set_from(some, pages))
+            done += sum(client.get_into(some, pages) if is_get else client.set_from(some, pages, named=False))
         return {"seconds": time.perf_counter() - start, "missed": len(keys) - done}
 
     def move_bytes(self, client: Client, keys: list[str], first: int, page_bytes: int, is_get: bool) -> int:

@@ -24,6 +24,22 @@ def checked_keys(keys: Sequence[str], what: str = "keys") -> Sequence[str]:
     return keys
 
 
+#: Keys that are bytes are in pools of their own.
+_BYTES_POOL = "\0bytes"
+
+
+def keys_of(keys: Sequence[str] | Sequence[bytes], pool: str) -> tuple[Sequence[str], str]:
+    """Keys as requests have them, and their pool. Keys may be strings, or all be bytes, which are other keys. Raises TypeError and ValueError."""
+    checked_text(pool, "pool")
+    if not isinstance(keys, (str, bytes, list, tuple)):
+        keys = cast(Sequence[str], list(keys))
+    if isinstance(keys, (list, tuple)) and keys and isinstance(keys[0], bytes):
+        if not all(isinstance(key, bytes) for key in keys):
+            raise TypeError("keys must be strings, or all be bytes")
+        return checked_keys([cast(bytes, key).hex() for key in keys]), pool + _BYTES_POOL
+    return checked_keys(cast(Sequence[str], keys)), pool
+
+
 def checked_text(text: str, what: str) -> str:
     """A string that fits into a request."""
     if not isinstance(text, str):

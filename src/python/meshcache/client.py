@@ -11,17 +11,17 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
 from types import TracebackType
-from typing import Any, Final, cast
+from typing import Any, Final, cast, overload
 
 from . import protocol
-from .arguments import checked_keys, checked_text, checked_timeout, flat_view
+from .arguments import checked_keys, checked_text, checked_timeout, flat_view, keys_of
 from .attachment import Attachment
 from .counters import Counters
 from .errors import ClosedError, NotAvailable, RegionError
 from .link import Link
 from .memory import Backing, Memory, find_backing, is_writable, mapping_of
 from .namespace import Namespace
-from .pages import Pages, Piece, check_apart, pages_by_pieces
+from .pages import Pages, Piece, as_lists, check_apart, pages_by_pieces
 from .region import Region
 from .requests import Requests
 from .settings import DEFAULT_STAGING_BYTES, Mode, Settings, default_socket
@@ -44,7 +44,7 @@ class Client:
         self,
         socket: str | os.PathLike[str] | None = None,
         *,
-        namespace: Namespace | None = None,
+        namespace: Namespace | Mapping[str, Any] | None = None,
         name: str | None = None,
         mode: Mode = "auto",
         timeout: float = 5.0,
@@ -57,7 +57,8 @@ class Client:
     ) -> None:
         """Attaches to the node at `socket` ($MESHCACHE_SOCKET, else the default of `meshcache node`), now or when there is one.
 
-        namespace        whose pages these are; None: the namespace in the node's own configuration
+        namespace        whose pages these are, also as a mapping: {"model_name": ..., "tag": ...}; None: the namespace in the node's own
+                         configuration. Entries are named unless it says `computed`: the newest content wins
         name             for the node's logs and metrics
         mode             how pages of regions move. "direct": the node itself reads and writes the memory. "staged": through
                          memory of the node. "bytes": on the socket. "auto": the first of these that is possible and safe
@@ -69,7 +70,7 @@ class Client:
         self._closed = True
         self._settings = Settings(
             socket=default_socket() if socket is None else os.fspath(socket),
-            namespace=namespace,
+            namespace=Namespace.of(namespace),
             name="python" if name is None else name,
             mode=mode,
             timeout=timeout,
@@ -95,13 +96,17 @@ class Client:
     # Regions
 
     def register(
-        self, memory: object, *, writable: bool | None = None, name: str = "", length: int | None = None
+        self, memory: object, length: int | None = None, *, writable: bool | None = None, name: str = ""
     ) -> Region:
-        """Makes memory known, without a copy: any object with the buffer protocol, or a descriptor with a `length`.
+        """Makes memory known, without a copy: any object with the buffer protocol, or a descriptor and a length, also as (fd, length).
 
         `writable`: whether GET may write into it (default: if it can be written). The object stays in use until `unregister`.
         """
         self._check_open()
+        if isinstance(memory, tuple):
+            if len(memory) != 2 or length is not None or not all(isinstance(part, int) for part in memory):
+                raise TypeError(f"a descriptor is registered as (fd, length), got {memory!r}")
+            memory, length = memory
         if isinstance(memory, int):
             if length is None:
                 raise TypeError("a descriptor is registered with its length: register(fd, length=...)")
@@ -163,45 +168,54 @@ class Client:
     # Pages in regions
 
     def get_into(
-        self, keys: Sequence[str], pages: Sequence[Sequence[Piece]], *, pool: str = "kv", timeout: float | None = None
+        self,
+        keys: Sequence[str] | Sequence[bytes],
+        pages: Sequence[Piece] | Sequence[Sequence[Piece]],
+        *,
+        pool: str = "kv",
+        timeout: float | None = None,
     ) -> list[bool]:
-        """Reads pages into regions. A page is its pieces, one after the other; True: the memory has exactly the page.
+        """Reads pages into regions. A page is its pieces, one after the other, or a single one; True: the memory has exactly the page.
 
         Of a page with False the memory is undefined. All memory is the caller's again when this returns.
         """
 
-        def get(attachment: Attachment, keys: Sequence[str], pages: Pages, deadline: float) -> list[bool]:
+        def get(attachment: Attachment, keys: Sequence[str], pages: Pages, pool: str, deadline: float) -> list[bool]:
             return self._transfer.read(attachment, keys, pages, pool, deadline)
 
         return self._move(keys, pages, pool, timeout, True, get)
 
     def set_from(
         self,
-        keys: Sequence[str],
-        pages: Sequence[Sequence[Piece]],
+        keys: Sequence[str] | Sequence[bytes],
+        pages: Sequence[Piece] | Sequence[Sequence[Piece]],
         *,
         pool: str = "kv",
-        named: bool = False,
+        named: bool | None = None,
         timeout: float | None = None,
     ) -> list[bool]:
-        """Writes pages from regions. `named`: a key may be set anew, and the newest wins; else it is computed from the content."""
+        """Writes pages from regions. `named`: a key may be set anew, and the newest wins; else it is computed from the content. Default: as the
+        namespace says.
+        """
+        is_named = self._is_named(named)
 
-        def set_(attachment: Attachment, keys: Sequence[str], pages: Pages, deadline: float) -> list[bool]:
-            return self._transfer.write(attachment, keys, pages, pool, named, deadline)
+        def set_(attachment: Attachment, keys: Sequence[str], pages: Pages, pool: str, deadline: float) -> list[bool]:
+            return self._transfer.write(attachment, keys, pages, pool, is_named, deadline)
 
         return self._move(keys, pages, pool, timeout, False, set_)
 
     # Pages as bytes
 
-    def get(self, key: str, *, pool: str = "kv", timeout: float | None = None) -> bytes | None:
+    def get(self, key: str | bytes, *, pool: str = "kv", timeout: float | None = None) -> bytes | None:
         """The page of a key, or None."""
-        return self.get_many([key], pool=pool, timeout=timeout)[0]
+        return self.get_many(_alone(key), pool=pool, timeout=timeout)[0]
 
-    def get_many(self, keys: Sequence[str], *, pool: str = "kv", timeout: float | None = None) -> list[bytes | None]:
+    def get_many(
+        self, keys: Sequence[str] | Sequence[bytes], *, pool: str = "kv", timeout: float | None = None
+    ) -> list[bytes | None]:
         """The page of each key, or None."""
         deadline = self._deadline(timeout)
-        keys = checked_keys(keys)
-        checked_text(pool, "pool")
+        keys, pool = keys_of(keys, pool)
         pages: list[bytes | None] = [None] * len(keys)
         attachment = self._attachment()
         if attachment is None or not keys:
@@ -219,17 +233,23 @@ class Client:
         return pages
 
     def set(
-        self, key: str, data: object, *, named: bool = True, pool: str = "kv", timeout: float | None = None
+        self,
+        key: str | bytes,
+        data: object,
+        *,
+        named: bool | None = None,
+        pool: str = "kv",
+        timeout: float | None = None,
     ) -> bool:
-        """Sets a page: any object with the buffer protocol. `named` as in set_from, but True unless said otherwise."""
-        return self.set_many([key], [data], named=named, pool=pool, timeout=timeout)[0]
+        """Sets a page: any object with the buffer protocol. `named` as in set_from."""
+        return self.set_many(_alone(key), [data], named=named, pool=pool, timeout=timeout)[0]
 
     def set_many(
         self,
-        items: Mapping[str, object] | Sequence[str],
+        items: Mapping[str, object] | Mapping[bytes, object] | Sequence[str] | Sequence[bytes],
         datas: Sequence[object] | None = None,
         *,
-        named: bool = True,
+        named: bool | None = None,
         pool: str = "kv",
         timeout: float | None = None,
     ) -> list[bool]:
@@ -239,9 +259,8 @@ class Client:
             if datas is not None:
                 raise TypeError("set_many takes a mapping, or keys and pages; not both")
             datas = list(items.values())
-            items = list(items)
-        keys = checked_keys(items)
-        checked_text(pool, "pool")
+            items = cast(Sequence[str] | Sequence[bytes], list(items))
+        keys, pool = keys_of(items, pool)
         if datas is None or len(datas) != len(keys):
             raise ValueError(f"{len(keys)} keys need as many pages, got {0 if datas is None else len(datas)}")
         views = [flat_view(data) for data in datas]
@@ -249,7 +268,9 @@ class Client:
         if attachment is None or not keys:
             return [False] * len(keys)
         sizes = [view.nbytes for view in views]
-        results = self._requests.set_bytes(attachment, keys, sizes, views.__getitem__, pool, named, deadline)
+        results = self._requests.set_bytes(
+            attachment, keys, sizes, views.__getitem__, pool, self._is_named(named), deadline
+        )
         good = results.count(True)
         size = sum(size for size, result in zip(sizes, results) if result)
         self._counters.add_all({"sets": good, "sets_failed": len(keys) - good, "bytes_written_bytes": size})
@@ -257,35 +278,72 @@ class Client:
 
     # Keys
 
-    def exists(self, key: str, *, pool: str = "kv", timeout: float | None = None) -> bool:
-        """Whether a page can be read now."""
-        return self.exists_many([key], pool=pool, timeout=timeout)[0]
+    @overload
+    def exists(self, keys: str | bytes, *, pool: str = "kv", timeout: float | None = None) -> bool:
+        ...
+
+    @overload
+    def exists(self, keys: Sequence[str] | Sequence[bytes], *, pool: str = "kv", timeout: float | None = None) -> int:
+        ...
+
+    def exists(
+        self, keys: str | bytes | Sequence[str] | Sequence[bytes], *, pool: str = "kv", timeout: float | None = None
+    ) -> bool | int:
+        """How many keys are there from the first on, without a gap; of a single key, whether it is there."""
+        if isinstance(keys, (str, bytes)):
+            return self.exists_prefix(_alone(keys), pool=pool, timeout=timeout) == 1
+        return self.exists_prefix(keys, pool=pool, timeout=timeout)
 
     def exists_many(
-        self, keys: Sequence[str], *, suffixes: Sequence[str] = (), pool: str = "kv", timeout: float | None = None
+        self,
+        keys: Sequence[str] | Sequence[bytes],
+        *,
+        suffixes: Sequence[str] = (),
+        pool: str = "kv",
+        timeout: float | None = None,
     ) -> list[bool]:
         """Which keys are there. With suffixes a key is there when key + suffix is, for each of them."""
         return self._exists(keys, suffixes, pool, timeout, True)[1]
 
     def exists_prefix(
-        self, keys: Sequence[str], *, suffixes: Sequence[str] = (), pool: str = "kv", timeout: float | None = None
+        self,
+        keys: Sequence[str] | Sequence[bytes],
+        *,
+        suffixes: Sequence[str] = (),
+        pool: str = "kv",
+        timeout: float | None = None,
     ) -> int:
         """How many keys are there from the first on, without a gap."""
         return self._exists(keys, suffixes, pool, timeout, False)[0]
 
-    def delete(self, key: str, *, pool: str = "kv", timeout: float | None = None) -> bool:
-        """Removes a page from all nodes; True: none can read it any more."""
-        return self.delete_many([key], pool=pool, timeout=timeout)[0]
+    @overload
+    def delete(self, keys: str | bytes, *, pool: str = "kv", timeout: float | None = None) -> bool:  # type: ignore[misc]  # a string is a sequence of strings
+        ...
 
-    def delete_many(self, keys: Sequence[str], *, pool: str = "kv", timeout: float | None = None) -> list[bool]:
+    @overload
+    def delete(
+        self, keys: Sequence[str] | Sequence[bytes], *, pool: str = "kv", timeout: float | None = None
+    ) -> list[bool]:
+        ...
+
+    def delete(
+        self, keys: str | bytes | Sequence[str] | Sequence[bytes], *, pool: str = "kv", timeout: float | None = None
+    ) -> bool | list[bool]:
+        """Removes pages from all nodes; True: none can read it any more. One result a key; of a single key just that."""
+        if isinstance(keys, (str, bytes)):
+            return self.delete_many(_alone(keys), pool=pool, timeout=timeout)[0]
+        return self.delete_many(keys, pool=pool, timeout=timeout)
+
+    def delete_many(
+        self, keys: Sequence[str] | Sequence[bytes], *, pool: str = "kv", timeout: float | None = None
+    ) -> list[bool]:
         """Removes pages from all nodes."""
         deadline = self._deadline(timeout)
-        keys = checked_keys(keys)
-        head = protocol.text16(checked_text(pool, "pool"))
+        keys, pool = keys_of(keys, pool)
         attachment = self._attachment()
         if attachment is None or not keys:
             return [False] * len(keys)
-        return self._requests.per_key(attachment, protocol.DELETE, head, keys, deadline)
+        return self._requests.per_key(attachment, protocol.DELETE, protocol.text16(pool), keys, deadline)
 
     def clear(self, pools: Sequence[str] = (), *, timeout: float | None = None) -> bool:
         """Drops what this node has of the namespace: in the pools that are in use, and in these."""
@@ -300,12 +358,12 @@ class Client:
         return attachment is not None and self._ask(protocol.PING, b"", timeout) == attachment.hello.boot_token
 
     def stat(
-        self, keys: Sequence[str], *, pool: str = "kv", timeout: float | None = None
+        self, keys: Sequence[str] | Sequence[bytes], *, pool: str = "kv", timeout: float | None = None
     ) -> list[dict[str, Any] | None]:
         """Length and holders of each page, or None."""
         deadline = self._deadline(timeout)
-        keys = checked_keys(keys)
-        head = protocol.text16(checked_text(pool, "pool"))
+        keys, pool = keys_of(keys, pool)
+        head = protocol.text16(pool)
         results: list[dict[str, Any] | None] = [None] * len(keys)
         attachment = self._attachment()
         if attachment is None:
@@ -382,16 +440,16 @@ class Client:
 
     def _move(
         self,
-        keys: Sequence[str],
-        pages: Sequence[Sequence[Piece]],
+        keys: Sequence[str] | Sequence[bytes],
+        pages: Sequence[Piece] | Sequence[Sequence[Piece]],
         pool: str,
         timeout: float | None,
         writing: bool,
-        move: Callable[[Attachment, Sequence[str], Pages, float], list[bool]],
+        move: Callable[[Attachment, Sequence[str], Pages, str, float], list[bool]],
     ) -> list[bool]:
         deadline = self._deadline(timeout)
-        keys = checked_keys(keys)
-        checked_text(pool, "pool")
+        keys, pool = keys_of(keys, pool)
+        pages = as_lists(pages)
         if len(pages) != len(keys):
             raise ValueError(f"{len(keys)} keys need as many pages, got {len(pages)}")
         groups = pages_by_pieces(pages)
@@ -406,19 +464,25 @@ class Client:
         if attachment is None:
             return results
         if len(plans) == 1:
-            return move(attachment, keys, plans[0][1], deadline)
+            return move(attachment, keys, plans[0][1], pool, deadline)
         for indices, plan in plans:
-            for index, result in zip(indices, move(attachment, [keys[index] for index in indices], plan, deadline)):
+            for index, result in zip(
+                indices, move(attachment, [keys[index] for index in indices], plan, pool, deadline)
+            ):
                 results[index] = result
         return results
 
     def _exists(
-        self, keys: Sequence[str], suffixes: Sequence[str], pool: str, timeout: float | None, per_key: bool
+        self,
+        keys: Sequence[str] | Sequence[bytes],
+        suffixes: Sequence[str],
+        pool: str,
+        timeout: float | None,
+        per_key: bool,
     ) -> tuple[int, list[bool]]:
         deadline = self._deadline(timeout)
-        keys = checked_keys(keys)
+        keys, pool = keys_of(keys, pool)
         suffixes = checked_keys(suffixes, "suffixes")
-        checked_text(pool, "pool")
         if len(suffixes) > protocol.MAX_SUFFIXES:
             raise ValueError(f"{len(suffixes)} suffixes are too many: at most {protocol.MAX_SUFFIXES} are allowed")
         attachment = self._attachment()
@@ -449,6 +513,10 @@ class Client:
             raise ClosedError("the client is closed; make another one")
         return self._link.current()
 
+    def _is_named(self, named: bool | None) -> bool:
+        namespace = self._settings.namespace
+        return (namespace is None or not namespace.computed) if named is None else named
+
     def _check_open(self) -> None:
         if self._closed:
             raise ClosedError("the client is closed; make another one")
@@ -457,6 +525,12 @@ class Client:
         if timeout is None:
             return monotonic() + self._settings.timeout
         return monotonic() + checked_timeout(timeout)
+
+
+def _alone(key: str | bytes) -> Sequence[str] | Sequence[bytes]:
+    if isinstance(key, bytes):
+        return [key]
+    return [key]
 
 
 def _json(body: bytes) -> object:

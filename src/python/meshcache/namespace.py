@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
 
 
 @dataclass(frozen=True)
 class Namespace:
     """What must be equal for two clients to share pages. None leaves a part out.
 
-    With `is_mla` every tensor-parallel rank has the same pages, and `tp_rank` does not count.
+    With `is_mla` every tensor-parallel rank has the same pages, and `tp_rank` does not count. `computed` is no part of it: entries that are
+    set without saying otherwise are computed from their keys, so that any content is as good as another, instead of named.
     """
 
     model: str | None = None
@@ -21,6 +24,7 @@ class Namespace:
     pp_rank: int = 0
     pp_size: int = 1
     is_mla: bool = False
+    computed: bool = False
 
     def __post_init__(self) -> None:
         for name in ("model", "dtype", "layout", "tag"):
@@ -33,3 +37,24 @@ class Namespace:
                 raise TypeError(f"{kind}_rank and {kind}_size must be integers, got {rank!r} and {size!r}")
             if not 0 <= rank < size < 1 << 32:
                 raise ValueError(f"{kind}_rank must be below {kind}_size, from 0 on; got {rank} of {size}")
+
+    @classmethod
+    def of(cls, given: Namespace | Mapping[str, Any] | None) -> Namespace | None:
+        """A namespace as it is given: a mapping has the names of the fields; `model_name` and `is_mla_model` are taken, too. Raises TypeError."""
+        if given is None or isinstance(given, cls):
+            return given
+        if not isinstance(given, Mapping):
+            raise TypeError(f"namespace must be a Namespace, a mapping or None, got {given!r}")
+        known = {field.name for field in fields(cls)}
+        parts: dict[str, Any] = {}
+        for name, value in given.items():
+            field = _OTHER_NAMES.get(name, name)
+            if field not in known:
+                raise TypeError(f"a namespace has no part {name!r}; it has {', '.join(sorted(known))}")
+            if field in parts:
+                raise TypeError(f"{field} is given twice in the namespace")
+            parts[field] = value
+        return cls(**parts)
+
+
+_OTHER_NAMES = {"model_name": "model", "is_mla_model": "is_mla"}

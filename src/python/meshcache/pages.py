@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
+from typing import cast
 
 from .errors import RegionError
 from .protocol import MAX_PIECES, encode_pieces
@@ -28,7 +29,7 @@ class Pages:
         # Two numbers a piece: offset in the file, and length + (region id << 32).
         flat: list[int] = []
         spans: list[tuple[int, int]] = []
-        known: Region | None = None
+        known: object = self
         for page in pages:
             for region, offset, length in page:
                 if region is not known:
@@ -66,9 +67,19 @@ class Pages:
         return [self.size(index) for index in range(self.count)]
 
 
+def as_lists(pages: Sequence[Piece] | Sequence[Sequence[Piece]]) -> Sequence[Sequence[Piece]]:
+    """Pages as lists of pieces; where a key has one piece, it may stand for itself."""
+    if all(isinstance(page, tuple) and len(page) == 3 and isinstance(page[0], Region) for page in pages):
+        return [[cast(Piece, page)] for page in pages]
+    return cast(Sequence[Sequence[Piece]], pages)
+
+
 def pages_by_pieces(pages: Sequence[Sequence[Piece]]) -> dict[int, list[int]]:
-    """Indices of pages by how many pieces they have; requests have one count for all. Raises ValueError."""
-    counts = set(map(len, pages))
+    """Indices of pages by how many pieces they have; requests have one count for all. Raises TypeError and ValueError."""
+    try:
+        counts = set(map(len, pages))
+    except TypeError:
+        raise TypeError("a page is a list of pieces (region, offset, length)") from None
     for count in counts:
         if not 1 <= count <= MAX_PIECES:
             raise ValueError(f"a page has 1 to {MAX_PIECES} pieces, got {count}")

@@ -287,7 +287,7 @@ class MeshCacheStorage(HiCacheStorage):  # type: ignore[misc]
         started = time.monotonic()
         names = pool.keys(keys)
         if write:
-            done = client.set_from(names, entries, pool=pool.key_pool, timeout=left)
+            done = client.set_from(names, entries, named=False, pool=pool.key_pool, timeout=left)
         else:
             done = client.get_into(names, entries, pool=pool.key_pool, timeout=left)
         results = pool.per_page(done, len(keys))

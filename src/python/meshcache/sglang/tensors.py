@@ -136,7 +136,7 @@ class TensorPages:
         if len(full) != len(keys) or len(datas) != len(keys):
             return False
         started = time.monotonic()
-        done = self._client.set_many(keys, full, pool=self._pool.key_pool, timeout=self._timeout)
+        done = self._client.set_many(keys, full, named=False, pool=self._pool.key_pool, timeout=self._timeout)
         size = sum(len(data) for data, ok in zip(full, done) if ok)
         self._stats.note(written=True, pages=sum(done), size=size, seconds=time.monotonic() - started)
         return len(done) == len(keys) and all(done)
