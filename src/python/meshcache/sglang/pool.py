@@ -155,6 +155,12 @@ class HostPool:
         pieces = self._located(addresses, lengths)
         return [pieces[at : at + each] for at in range(0, len(pieces), each)]
 
+    def owns(self, address: int, length: int) -> bool:
+        """Do all of these bytes lie in one buffer of this pool, or of another pool that is known already?"""
+        if self._memory.holds(address, length):
+            return True
+        return self._memory.add_owner_of(self.pool, self.name, address) and self._memory.holds(address, length)
+
     def keys(self, keys: Sequence[str]) -> list[str]:
         """The keys of the entries of these pages, in the order of ``pieces``."""
         return [key + part for key in keys for part in self.parts] if self.parts else list(keys)
