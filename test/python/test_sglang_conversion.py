@@ -268,11 +268,46 @@ class ConversionTest(unittest.TestCase):
         into, _ = pool.get_page_buffer_meta(pool.indices([4, 5]))
         self.assertEqual(storage.batch_get(keys, into, sizes), 2)
         self.check(pool, [4, 5], keys)
-        other = support.Tensor(100)
-        self.assertIs(storage.get(keys[0], other.data_ptr(), 100), True)
-        self.assertEqual(bytes(other.memory), support.content(keys[0], 100))
-        self.assertIs(storage.get("missing", other.data_ptr(), 100), False)
-        self.assertIs(storage.set("b", None, other.data_ptr(), None), False)
+        self.assertIs(storage.get(keys[0], into[1], 100), True)
+        self.check(pool, [5], keys)
+        self.assertIs(storage.get("missing", into[1], 100), False)
+        self.assertIs(storage.set("b", None, into[1], None), False)
+
+    def test_addresses_outside_all_pools_are_misses(self) -> None:
+        """Only memory that stays mapped is named, so that a backend that touches it fails the test without a crash."""
+        pool, side = support.MLATokenToKVPoolHost(8, (100,)), support.HiddenPoolHost(8, (100,))
+        storage, keys = self.storage(pool), support.page_keys("o", 2)
+        storage.register_mem_host_pool_v2(side, "indexer")
+        other = support.Tensor(200)
+        start, (page, *_), (hidden, *_) = (
+            other.data_ptr(),
+            *(each.get_page_buffer_meta(each.indices([7]))[0] for each in (pool, side)),
+        )
+        with self.assertLogs("meshcache.sglang", "WARNING") as logged:
+            for address, length in [
+                (start, 100),
+                (page + 1, 100),
+                (page + 100, 10),
+                (hidden + 50, 51),
+                (page, 1 << 70),
+            ]:
+                self.assertIs(storage.set("b", None, address, length), False)
+                self.assertIs(storage.batch_set(["b"], None, [[address]], [[length]]), False)
+            self.assertIs(storage.set(keys[0], None, page, 100), True)
+            for address, length in [(start, 100), (page + 1, 100), (hidden + 50, 51)]:
+                self.assertIs(storage.get(keys[0], address, length), False)
+                self.assertEqual(storage.batch_get([keys[0]], [address], [length]), 0)
+        self.assertEqual(len(logged.output), 1, logged.output)
+        self.assertIn("bytes at 0x", logged.output[0])
+        self.assertEqual(len(FakeClient.pages), 1)
+        self.assertEqual(bytes(other.memory), bytes(200))
+        # Memory of side pools is as good, and a tensor vouches for itself.
+        pool.write(7, support.content(keys[0], 100))
+        self.assertIs(storage.set(keys[1], None, page, 100), True)
+        self.assertIs(storage.get(keys[1], hidden, 100), True)
+        self.check(side, [7], keys)
+        self.assertIsNotNone(storage.get(keys[1], support.View(other, 0, 100)))
+        self.assertEqual(bytes(other.memory)[:100], support.content(keys[0], 100))
 
     def test_metrics_are_of_the_exact_type_and_given_once(self) -> None:
         pool = support.MHATokenToKVPoolHost(8, 96)

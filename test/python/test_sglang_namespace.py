@@ -64,6 +64,44 @@ class NamespaceTest(unittest.TestCase):
             self.assertNotIn(namespace, seen, f"{configuration} and {seen.get(namespace)}")
             seen[namespace] = str(configuration)
 
+    def test_pools_that_tell_only_where_pages_are_differ_by_sizes(self) -> None:
+        def bare(pool: Any) -> Any:
+            for name in ("size_per_token", "layer_num", "start_layer", "end_layer", "head_num", "head_dim"):
+                vars(pool).pop(name, None)
+            return pool
+
+        def mha(half: int, pages: int = 4, **options: Any) -> Any:
+            return bare(support.MHATokenToKVPoolHost(pages, half, **options))
+
+        self.assertNotEqual(self.namespace(mha(64)), self.namespace(mha(32)))
+        self.assertEqual(self.namespace(mha(64)), self.namespace(mha(64, pages=9)))
+        one, other = (bare(support.AsymmetricMHATokenToKVPoolHost(4, sizes)) for sizes in [(64, 32), (32, 64)])
+        self.assertNotEqual(self.namespace(one), self.namespace(other), "the same sum")
+        one, other = (self.namespace(mha(half, layout="page_head"), tp_lcm_size=2) for half in (64, 32))
+        self.assertNotEqual(one, other, "heads that are split")
+
+    def test_heads_that_are_split_have_one_namespace_for_all_ranks(self) -> None:
+        wide, narrow = (support.MHATokenToKVPoolHost(4, 32 * n, heads=n, layout="page_head") for n in (4, 2))
+        self.assertEqual(
+            self.namespace(wide, tp_size=2, tp_lcm_size=4), self.namespace(narrow, tp_size=4, tp_rank=3, tp_lcm_size=4)
+        )
+
+    def test_pools_that_cannot_be_asked_for_sizes(self) -> None:
+        pool = support.MLATokenToKVPoolHost(4, (64,))
+        for answer in [None, ([], []), 5, ([1], ["many"])]:
+            with mock.patch.object(pool, "get_page_buffer_meta", return_value=answer):
+                self.assertNotEqual(self.namespace(pool), self.namespace(support.MLATokenToKVPoolHost(4, (64,))))
+        with mock.patch.object(pool, "get_page_buffer_meta", side_effect=RuntimeError("no memory yet")):
+            self.namespace(pool)
+
+    def test_ranks_without_memory_have_the_namespace_of_the_rank_that_has_it(self) -> None:
+        pools = [support.MLATokenToKVPoolHost(4, (64,)) for _ in range(2)]
+        for rank, pool in enumerate(pools):
+            vars(pool)["_is_dummy"] = rank > 0
+        pools[1].buffers = []
+        first, second = (self.namespace(p, tp_rank=r, tp_size=2, is_mla_model=True) for r, p in enumerate(pools))
+        self.assertEqual(first.layout, second.layout)
+
     def test_ranks_of_an_mla_model_share_the_main_pool(self) -> None:
         pools = [support.MLATokenToKVPoolHost(4, (64,)) for _ in range(2)]
         first, second = (self.namespace(p, tp_rank=r, tp_size=2, is_mla_model=True) for r, p in enumerate(pools))

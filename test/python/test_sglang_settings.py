@@ -24,6 +24,13 @@ class SettingsTest(unittest.TestCase):
         settings = Settings.parse({**given, "end_frozen_node": 0, "interface_v1": 1})
         self.assertEqual(settings, Settings("/run/x", "v2", 2.0, "staged", True, False, True))
 
+    def test_numbers_and_flags_may_be_texts(self) -> None:
+        self.assertEqual(Settings.parse({"timeout": "3"}).timeout, 3.0)
+        self.assertEqual(Settings.parse({"timeout": "0.5"}).timeout, 0.5)
+        for name in ("required", "end_frozen_node"):
+            for value, expected in [("true", True), ("1", True), ("True", True), ("false", False), ("0", False)]:
+                self.assertIs(getattr(Settings.parse({name: value}), name), expected, f"{name}={value}")
+
     def test_keys_of_the_framework_are_ignored(self) -> None:
         Settings.parse({"allocator": "shm", "prefetch_threshold": 1, "hicache_storage_pass_prefix_keys": True})
 
@@ -37,9 +44,17 @@ class SettingsTest(unittest.TestCase):
     def test_bad_values_are_refused(self) -> None:
         bad: list[tuple[str, Any]] = [("timeout", 0), ("timeout", 10), ("timeout", True), ("timeout", float("nan"))]
         bad += [("mode", "rdma"), ("required", "yes"), ("tag", ""), ("client_socket", 7), ("end_frozen_node", 2)]
+        bad += [("timeout", "10"), ("timeout", "soon"), ("timeout", "nan"), ("timeout", ""), ("timeout", 10**400)]
+        bad += [("required", ""), ("required", None), ("end_frozen_node", "2"), ("end_frozen_node", [])]
         for name, value in bad:
             with self.assertRaisesRegex(ValueError, f"extra config: {name} must be .*got"):
                 Settings.parse({name: value})
+
+    def test_refusals_say_what_is_allowed(self) -> None:
+        with self.assertRaisesRegex(ValueError, "timeout must be a number above 0 and below 10 .*got '3s'"):
+            Settings.parse({"timeout": "3s"})
+        with self.assertRaisesRegex(ValueError, "required must be true, false, 1 or 0, got 'yes'"):
+            Settings.parse({"required": "yes"})
 
 
 class RefusalTest(unittest.TestCase):

@@ -10,6 +10,7 @@ from meshcache import Namespace
 from .memory import attribute
 from .pool import dtype_text, geometry
 from .settings import Settings
+from .sizes import piece_sizes
 
 
 def head_parts(config: Any, pool: Any) -> list[str]:
@@ -67,6 +68,7 @@ def namespace(config: Any, pool: Any, parts: Sequence[str], tag: str | None) -> 
         facts.append(f"heads={int(attribute(pool, 'head_num') or 0) // len(parts)}x{attribute(pool, 'head_dim')}")
         first, last, count = (attribute(pool, name) for name in ("start_layer", "end_layer", "layer_num"))
         facts.append(f"layers={first}-{last}/{count} format={attribute(pool, 'storage_format_tag')}")
+        facts.append(f"bytes={sum(piece_sizes(pool) or ()) // len(parts)}")
     else:
         facts.append(geometry(pool))
     return Namespace(

@@ -119,6 +119,10 @@ class Memory:
                     return True
         return False
 
+    def holds(self, address: int, length: int) -> bool:
+        """Do all of these bytes lie in one region?"""
+        return self._find(address, length) is not None
+
     def pieces(self, addresses: Sequence[int], lengths: Sequence[int]) -> list[Piece]:
         """The pieces at these addresses. Raises ``NotInMemory`` with the first address that is unknown."""
         starts, ends = self._ranges

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .memory import Memory, NotInMemory, Piece, attribute
+from .sizes import piece_sizes
 
 #: Pieces of one page that a request can name.
 MAX_PIECES = 255
@@ -82,7 +83,7 @@ def geometry(pool: Any) -> str:
     """A digest of everything that decides what the bytes of a page mean. Pools of equal digests can share pages."""
     facts = [(name, _plain(attribute(pool, name))) for name in _GEOMETRY]
     kinds = [type(pool).__name__, type(attribute(pool, "device_pool")).__name__, dtype_text(pool)]
-    return hashlib.sha256(repr((facts, kinds)).encode()).hexdigest()[:12]
+    return hashlib.sha256(repr((facts, kinds, piece_sizes(pool))).encode()).hexdigest()[:12]
 
 
 def differs_by_rank(pool: Any, name: str) -> bool:
@@ -154,6 +155,12 @@ class HostPool:
             raise PoolError(f"a page has {each} pieces, at most {MAX_PIECES} can be moved: use a page-first layout")
         pieces = self._located(addresses, lengths)
         return [pieces[at : at + each] for at in range(0, len(pieces), each)]
+
+    def owns(self, address: int, length: int) -> bool:
+        """Do all of these bytes lie in one buffer of this pool, or of another pool that is known already?"""
+        if self._memory.holds(address, length):
+            return True
+        return self._memory.add_owner_of(self.pool, self.name, address) and self._memory.holds(address, length)
 
     def keys(self, keys: Sequence[str]) -> list[str]:
         """The keys of the entries of these pages, in the order of ``pieces``."""

@@ -66,7 +66,7 @@ class Settings:
             mode=_mode(config.get("mode", defaults.mode)),
             required=_flag(config, "required", defaults.required),
             end_frozen_node=_flag(config, "end_frozen_node", defaults.end_frozen_node),
-            interface_v1=bool(config.get("interface_v1", 0)),
+            interface_v1=_flag(config, "interface_v1", defaults.interface_v1),
         )
 
 
@@ -96,11 +96,22 @@ def _text(config: Mapping[str, Any], name: str) -> str | None:
 
 
 def _timeout(value: Any) -> float:
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < TIMEOUT_BELOW_SECONDS:
-        return float(value)
+    seconds = _number(value)
+    if seconds is not None and 0 < seconds < TIMEOUT_BELOW_SECONDS:
+        return seconds
     raise ValueError(
-        f"extra config: timeout must be above 0 and below {TIMEOUT_BELOW_SECONDS:g} seconds, got {value!r}"
+        f"extra config: timeout must be a number above 0 and below {TIMEOUT_BELOW_SECONDS:g} (seconds), got {value!r}"
     )
+
+
+def _number(value: Any) -> float | None:
+    """A number, which may be given as a text; None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        return None
+    try:
+        return float(value)
+    except (ValueError, OverflowError):
+        return None
 
 
 def _mode(value: Any) -> Mode:
@@ -111,6 +122,9 @@ def _mode(value: Any) -> Mode:
 
 def _flag(config: Mapping[str, Any], name: str, default: bool) -> bool:
     value = config.get(name, default)
-    if isinstance(value, bool) or (isinstance(value, int) and value in (0, 1)):
-        return bool(value)
-    raise ValueError(f"extra config: {name} must be true or false, got {value!r}")
+    plain = value.strip().lower() if isinstance(value, str) else value
+    # 1 and 1.0 equal True, 0 and 0.0 equal False.
+    for flag, forms in ((True, (True, "true", "1")), (False, (False, "false", "0"))):
+        if plain in forms:
+            return flag
+    raise ValueError(f"extra config: {name} must be true, false, 1 or 0, got {value!r}")

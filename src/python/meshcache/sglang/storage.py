@@ -300,7 +300,10 @@ class MeshCacheStorage(HiCacheStorage):  # type: ignore[misc]
 
     @guarded(lambda *_, **__: None)
     def get(self, key: str, target_location: Any = None, target_sizes: Any = None) -> Any:
-        """One page into a tensor, which is returned, or to an address (true or false). None: it is not there."""
+        """One page into a tensor, which is returned, or to an address (true or false). None: it is not there.
+
+        Addresses, here and below, must lie in the memory of registered pools.
+        """
         pages = self._tensor_pages()
         sizes = None if target_sizes is None else [target_sizes]
         targets = None if target_location is None else [target_location]
@@ -335,10 +338,12 @@ class MeshCacheStorage(HiCacheStorage):  # type: ignore[misc]
         return pages is not None and pages.write(keys, values, target_locations, target_sizes)
 
     def _tensor_pages(self) -> TensorPages | None:
-        client, memory, pool = self._client, self._memory, self._pools.get(KV)
+        client, memory, pools = self._client, self._memory, self._pools
+        pool = pools.get(KV)
         if client is None or memory is None or pool is None or pool.parts:
             return None
-        return TensorPages(client, pool, memory, self._stats, self._settings.timeout)
+        sides = [side for name, side in pools.items() if name != KV]
+        return TensorPages(client, pool, sides, memory, self._stats, self.complaints, self._settings.timeout)
 
     # The rest
 

@@ -4,32 +4,41 @@ from __future__ import annotations
 
 import ctypes
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from meshcache import Client
 
+from .guard import Complaints
 from .memory import Memory, NotInMemory, Piece, Span, is_tensor, on_host, tensor_span
 from .pool import HostPool, usable_key
 from .stats import TransferStats
 
 
-def spans(location: Any, sizes: Any = None) -> list[Span] | None:
-    """The memory of one page: a tensor in one piece, an address with its length, or lists of these. None: it is neither."""
+#: May these bytes be touched? Takes an address and a length.
+Known = Callable[[int, int], bool]
+
+
+def spans(location: Any, sizes: Any = None, known: Known | None = None) -> list[Span] | None:
+    """The memory of one page: a tensor in one piece, an address with its length, or lists of these. None: it is neither.
+
+    A tensor vouches for its memory. An address counts only when ``known`` says so.
+    """
     if is_tensor(location):
         contiguous = getattr(location, "is_contiguous", None)
         if not on_host(location) or (callable(contiguous) and not contiguous()):
             return None
         return [tensor_span(location)]
     if isinstance(location, int) and isinstance(sizes, int):
-        return [(location, sizes)] if location > 0 and sizes > 0 else None
+        usable = location > 0 and sizes > 0 and known is not None and known(location, sizes)
+        return [(location, sizes)] if usable else None
     if isinstance(location, (list, tuple)) and location:
         given: Sequence[Any] = sizes if isinstance(sizes, (list, tuple)) else [None] * len(location)
         if len(given) != len(location):
             return None
         found: list[Span] = []
         for item, size in zip(location, given):
-            part = spans(item, size)
+            part = spans(item, size, known)
             if part is None:
                 return None
             found += part
@@ -78,9 +87,20 @@ def as_tensor(data: bytes) -> Any:
 class TensorPages:
     """Reads and stores pages of the main pool that lie elsewhere than in the pool."""
 
-    def __init__(self, client: Client, pool: HostPool, memory: Memory, stats: TransferStats, timeout: float) -> None:
+    def __init__(
+        self,
+        client: Client,
+        pool: HostPool,
+        sides: Sequence[HostPool],
+        memory: Memory,
+        stats: TransferStats,
+        complaints: Complaints,
+        timeout: float,
+    ) -> None:
         self._client = client
         self._pool = pool
+        self._sides = sides
+        self._complaints = complaints
         self._memory = memory
         self._stats = stats
         self._timeout = timeout
@@ -95,7 +115,7 @@ class TensorPages:
         if locations is None:
             pages = self._client.get_many(keys, pool=self._pool.key_pool, timeout=self._timeout)
             return [None if page is None else as_tensor(page) for page in pages] if len(pages) == len(keys) else missing
-        targets = _all_spans(locations, sizes, len(keys))
+        targets = self._all_spans(locations, sizes, len(keys))
         if targets is None:
             return missing
         started = time.monotonic()
@@ -131,7 +151,7 @@ class TensorPages:
         if values is not None:
             datas = [content(value) for value in values]
         else:
-            datas = [gathered(source) for source in _all_spans(locations, sizes, len(keys)) or []]
+            datas = [gathered(source) for source in self._all_spans(locations, sizes, len(keys)) or []]
         full = [data for data in datas if data]
         if len(full) != len(keys) or len(datas) != len(keys):
             return False
@@ -141,14 +161,24 @@ class TensorPages:
         self._stats.note(written=True, pages=sum(done), size=size, seconds=time.monotonic() - started)
         return len(done) == len(keys) and all(done)
 
-
-def _all_spans(locations: Any, sizes: Any, count: int) -> list[list[Span]] | None:
-    if locations is None or len(locations) != count or (sizes is not None and len(sizes) != count):
-        return None
-    found: list[list[Span]] = []
-    for index, location in enumerate(locations):
-        memory = spans(location, None if sizes is None else sizes[index])
-        if memory is None:
+    def _all_spans(self, locations: Any, sizes: Any, count: int) -> list[list[Span]] | None:
+        if locations is None or len(locations) != count or (sizes is not None and len(sizes) != count):
             return None
-        found.append(memory)
-    return found
+        found: list[list[Span]] = []
+        for index, location in enumerate(locations):
+            memory = spans(location, None if sizes is None else sizes[index], self._known)
+            if memory is None:
+                return None
+            found.append(memory)
+        return found
+
+    def _known(self, address: int, length: int) -> bool:
+        """Is this the memory of a registered pool? Touching any other could end the process."""
+        if any(pool.owns(address, length) for pool in (self._pool, *self._sides)):
+            return True
+        self._complaints.log(
+            "unknown address",
+            f"pages at addresses cannot be moved: {length} bytes at {address:#x} are not wholly in one buffer of a "
+            "registered pool; pass a tensor, or register its pool",
+        )
+        return False
