@@ -52,11 +52,15 @@ int status_of(int fd, struct stat& status) {
 
 // Size of the pages that the file is mapped with. Throws SystemError when it is no file that can be mapped so.
 size_t checked_page_bytes(int fd, size_t length, bool writable) {
-  // Asked first: on any other file system the next questions may be up to a process that never answers them (FUSE).
+  const int flags = fcntl(fd, F_GETFL);
+  if (flags < 0) refuse_file(errno, std::string("the descriptor cannot be used: ") + std::strerror(errno));
+  const int access = flags & O_ACCMODE;
+  if ((flags & O_PATH) != 0 || access == O_WRONLY) refuse_file(EACCES, "the file is not open for reading");
+  // Before anything that is up to the file system: there may be a process behind it that never answers (FUSE).
   if (fcntl(fd, F_GET_SEALS) < 0) {
-    if (errno == EBADF) refuse_file(EBADF, std::string("the descriptor cannot be used: ") + std::strerror(EBADF));
     refuse_file(EINVAL, "the file is not in memory: a memfd, or a file on tmpfs (/dev/shm) or hugetlbfs, can be mapped");
   }
+  if (writable && access != O_RDWR) refuse_file(EACCES, "the file is not open for reading and writing");
   struct stat status {};
   const int error = status_of(fd, status);
   if (error != 0) refuse_file(error, std::string("the descriptor cannot be used: ") + std::strerror(error));
@@ -65,10 +69,6 @@ size_t checked_page_bytes(int fd, size_t length, bool writable) {
     refuse_file(EINVAL, "the file has " + std::to_string(status.st_size) + " bytes, which is less than the length of " +
                             std::to_string(length));
   }
-  const int flags = fcntl(fd, F_GETFL);
-  const int access = flags & O_ACCMODE;
-  if (flags < 0 || (flags & O_PATH) != 0 || access == O_WRONLY) refuse_file(EACCES, "the file is not open for reading");
-  if (writable && access != O_RDWR) refuse_file(EACCES, "the file is not open for reading and writing");
   struct statfs system {};
   if (fstatfs(fd, &system) != 0) refuse_file(errno, "the file system of the file cannot be told");
   if (static_cast<uint32_t>(system.f_type) != static_cast<uint32_t>(HUGETLBFS_MAGIC)) return system_page_bytes();

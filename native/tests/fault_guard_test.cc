@@ -28,7 +28,7 @@ constexpr size_t kPage = 4096;
 
 // An unlinked file of `bytes` full of ones.
 int temporary_file(size_t bytes) {
-  char path[] = "/tmp/meshcache-guard-XXXXXX";
+  char path[] = "/dev/shm/meshcache-guard-XXXXXX";
   const int fd = mkostemp(path, O_CLOEXEC);
   CHECK(fd >= 0);
   unlink(path);

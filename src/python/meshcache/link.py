@@ -82,8 +82,9 @@ class Link:
         if attachment is not None:
             if wait:
                 attachment.connection.drain(monotonic() + self._settings.fence_timeout)
-            attachment.connection.fail("the client was closed")
         self._stopping = True
+        if attachment is not None:
+            attachment.connection.fail("the client was closed")
         self._notify()
         thread = self._thread
         if wait and thread is not None and thread is not threading.current_thread():
