@@ -31,6 +31,10 @@ class SettingsTest(unittest.TestCase):
             for value, expected in [("true", True), ("1", True), ("True", True), ("false", False), ("0", False)]:
                 self.assertIs(getattr(Settings.parse({name: value}), name), expected, f"{name}={value}")
 
+    def test_the_interface_is_read_as_the_framework_reads_it(self) -> None:
+        for value in (0, None, False, "", 1, True, 2, "0", "1", "true"):
+            self.assertIs(Settings.parse({"interface_v1": value}).interface_v1, bool(value), repr(value))
+
     def test_keys_of_the_framework_are_ignored(self) -> None:
         Settings.parse({"allocator": "shm", "prefetch_threshold": 1, "hicache_storage_pass_prefix_keys": True})
 

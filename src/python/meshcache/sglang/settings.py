@@ -66,7 +66,8 @@ class Settings:
             mode=_mode(config.get("mode", defaults.mode)),
             required=_flag(config, "required", defaults.required),
             end_frozen_node=_flag(config, "end_frozen_node", defaults.end_frozen_node),
-            interface_v1=_flag(config, "interface_v1", defaults.interface_v1),
+            # SGLang decides by the truth of what is given, and the two must agree.
+            interface_v1=bool(config.get("interface_v1", 0)),
         )
 
 
