@@ -7,8 +7,8 @@ import select
 import socket
 import threading
 from collections import deque
-from collections.abc import Callable
-from time import monotonic
+from collections.abc import Callable, Iterator
+from time import monotonic, sleep
 from typing import Final
 
 from . import protocol
@@ -21,6 +21,8 @@ LOST: Final = 2
 
 #: How long one wait for the socket lasts at most, so that a thread sees that another one has given the connection up.
 _SLICE_SECONDS: Final = 0.1
+#: After this long, many slices, whoever still seems to use a closed connection was interrupted.
+_INTERRUPTED_SECONDS: Final = 5.0
 #: A node that has said nothing for this long, with a request overdue, is taken to be frozen.
 _SILENCE_SECONDS: Final = 1.0
 
@@ -28,12 +30,12 @@ _SILENCE_SECONDS: Final = 1.0
 class Call:
     """A request under way. Only the thread that made it waits for it."""
 
-    __slots__ = ("abandoned", "body", "on_end", "request_id", "sent_at", "state", "status", "type", "waiting", "wake")
+    __slots__ = ("abandoned", "body", "keep", "request_id", "sent_at", "state", "status", "type", "waiting", "wake")
 
-    def __init__(self, type_: int) -> None:
+    def __init__(self, type_: int, keep: object = None) -> None:
         self.type = type_
-        #: Called when an abandoned call is answered, or lost.
-        self.on_end: Callable[[], None] | None = None
+        #: What must live until this is answered, or lost.
+        self.keep = keep
         self.state = PENDING
         self.status = 0
         self.body = b""
@@ -48,12 +50,6 @@ class Call:
         """Lets the thread that waits for this look again; more than once is once."""
         with contextlib.suppress(RuntimeError):
             self.wake.release()
-
-    def finish(self) -> None:
-        """After its state was set: `on_end` runs, or the waiting thread goes on."""
-        if self.on_end is not None:
-            self.on_end()
-        self.signal()
 
 
 class Connection:
@@ -104,28 +100,36 @@ class Connection:
         self._max_in_flight = max_in_flight
         self._receiver.max_body_bytes = max_body_bytes
 
-    def submit(self, type_: int, body: bytes, deadline: float, under_way: list[Call] | None = None) -> Call | None:
+    def submit(
+        self, type_: int, body: bytes, deadline: float, under_way: list[Call] | None = None, keep: object = None
+    ) -> Call | None:
         """Sends a request. None: nothing that a node could act on was sent.
 
-        `under_way` has the call from before the first byte is sent, whatever interrupts this.
+        `under_way` has the call from before the first byte is sent, whatever interrupts this, and the call has what it keeps.
         """
-        call = Call(type_)
-        while not self._admit(call):
-            if not self._wait_for_room(deadline):
-                return None
-        if under_way is not None:
-            under_way.append(call)
-        left = deadline - monotonic()
-        # The node ends a request a little earlier than the caller does, so that its answer is here in time.
-        left_ms = int(min(left * 1000, 0xFFFFFFFF))
-        deadline_ms = max(1, min(left_ms - 1, left_ms * 9 // 10))
-        call.sent_at = monotonic()
-        if left > 0 and self._send(protocol.frame(type_, call.request_id, deadline_ms, body), deadline):
-            return call
-        self._forget(call)
-        if under_way is not None:
-            under_way.remove(call)
-        return None
+        call = Call(type_, keep)
+        try:
+            while not self._admit(call):
+                if not self._wait_for_room(deadline):
+                    return None
+            if under_way is not None:
+                under_way.append(call)
+            left = deadline - monotonic()
+            # The node ends a request a little earlier than the caller does, so that its answer is here in time.
+            left_ms = int(min(left * 1000, 0xFFFFFFFF))
+            deadline_ms = max(1, min(left_ms - 1, left_ms * 9 // 10))
+            call.sent_at = monotonic()
+            if left > 0 and self._send(protocol.frame(type_, call.request_id, deadline_ms, body), deadline):
+                return call
+            self._forget(call)
+            if under_way is not None:
+                under_way.remove(call)
+            return None
+        except BaseException:
+            if call.request_id > 0:
+                # Whether it was sent is not known: it may never be answered.
+                self.fail("interrupted")
+            raise
 
     def wait(self, call: Call, deadline: float) -> bool:
         """Waits for a call; True when it is answered. False: its time is over, or the connection is (its state is LOST)."""
@@ -133,11 +137,7 @@ class Connection:
         try:
             while call.state == PENDING:
                 left = deadline - monotonic()
-                if self._read_role.acquire(blocking=False):
-                    try:
-                        self._read_until(call, deadline)
-                    finally:
-                        self._read_role.release()
+                if self._read(lambda: self._read_until(call, deadline), promotes=False):
                     if call.state == PENDING:
                         break
                 elif left <= 0:
@@ -157,28 +157,30 @@ class Connection:
             request_id = self._take_id()
         self._send(protocol.frame(protocol.CANCEL, request_id, 0, protocol.number_body(call.request_id)), deadline)
 
-    def abandon(self, call: Call, on_end: Callable[[], None] | None = None) -> None:
-        """Nobody waits for this call any more; whoever reads next takes its answer. Then, or now, `on_end` is called."""
+    def abandon(self, call: Call) -> None:
+        """Nobody waits for this call any more; whoever reads next takes its answer."""
         with self._lock:
             is_pending = call.state == PENDING and not call.abandoned
             if is_pending:
                 call.abandoned = True
-                call.on_end = on_end
                 self._abandoned += 1
         if is_pending:
             self._notify()
-        elif on_end is not None:
-            on_end()
+
+    def pause(self, seconds: float) -> None:
+        """Waits for an answer to any call, when no other thread reads, but no longer than this."""
+
+        def read() -> None:
+            self._read_poll.poll(max(0.0, seconds) * 1000)
+            # What is there now, and no more.
+            self._read_until(None, 0.0, to_end=True)
+
+        if not self._read(read):
+            sleep(max(0.0, seconds))
 
     def serve(self, seconds: float) -> None:
         """Takes answers that nobody waits for, when no other thread reads."""
-        if not self._read_role.acquire(blocking=False):
-            return
-        try:
-            self._read_until(None, monotonic() + seconds)
-        finally:
-            self._read_role.release()
-            self._promote()
+        self._read(lambda: self._read_until(None, monotonic() + seconds))
 
     def read_to_end(self) -> None:
         """The node has closed: takes what it has said before that, and fails."""
@@ -215,8 +217,9 @@ class Connection:
             self._abandoned = 0
             for call in lost:
                 call.state = LOST
+                call.keep = None
         for call in lost:
-            call.finish()
+            call.signal()
         # The node sees the end, ends what is under way, and closes: see finish().
         with contextlib.suppress(OSError):
             self._sock.shutdown(socket.SHUT_WR)
@@ -224,7 +227,7 @@ class Connection:
 
     def finish(self, deadline: float) -> bool:
         """After fail(): waits until the node has closed its side too, and lets go of the socket then. False: it has not yet."""
-        with self._read_role, self._send_lock:
+        with self._last_use():
             while not self.ended_by_node:
                 left = deadline - monotonic()
                 self._read_poll.poll(max(0.0, left) * 1000)
@@ -242,8 +245,23 @@ class Connection:
 
     def discard(self) -> None:
         """After fail(): lets go of the socket, whether the node has closed its side or not."""
-        with self._read_role, self._send_lock:
+        with self._last_use():
             self._sock.close()
+
+    @contextlib.contextmanager
+    def _last_use(self) -> Iterator[None]:
+        """After fail(): waits until nobody reads or sends, except those who were interrupted as they began to."""
+        if not self._read_role.acquire(timeout=_INTERRUPTED_SECONDS):
+            self._read_role = threading.Lock()
+            self._read_role.acquire()
+        if not self._send_lock.acquire(timeout=_INTERRUPTED_SECONDS):
+            self._send_lock = threading.Lock()
+            self._send_lock.acquire()
+        try:
+            yield
+        finally:
+            self._send_lock.release()
+            self._read_role.release()
 
     def close_after_fork(self) -> None:
         """In a child process: lets go of its copy, and leaves the connection to the parent."""
@@ -301,50 +319,70 @@ class Connection:
     def _send(self, data: bytes, deadline: float) -> bool:
         """Sends all of it or, without harm, nothing; the connection ends when there is no other way."""
         left = deadline - monotonic()
-        if not self._send_lock.acquire(timeout=max(0.0, min(left, threading.TIMEOUT_MAX))):
-            return False
-        sent = 0
         try:
-            if self.closed:
+            if not self._send_lock.acquire(timeout=max(0.0, min(left, threading.TIMEOUT_MAX))):
                 return False
-            view = memoryview(data)
-            while sent < len(data):
-                try:
-                    sent += self._sock.send(view[sent:] if sent else data)
-                except BlockingIOError:
-                    left = deadline - monotonic()
-                    if left <= 0:
-                        if sent > 0:
-                            self.fail("the node does not take requests")
-                        return False
-                    self._wait_to_send(min(left, _SLICE_SECONDS))
-                    if self.closed:
-                        return False
-            return True
+            try:
+                return self._send_all(data, deadline)
+            finally:
+                self._send_lock.release()
         except OSError as error:
             self.fail(str(error), ended_by_node=True)
             return False
         except BaseException:
-            if 0 < sent < len(data):
-                self.fail("interrupted")
+            # What was sent is not known, nor whether the lock is given back.
+            self.fail("interrupted")
             raise
-        finally:
-            self._send_lock.release()
+
+    def _send_all(self, data: bytes, deadline: float) -> bool:
+        """With the lock for sending."""
+        if self.closed:
+            return False
+        sent = 0
+        view = memoryview(data)
+        while sent < len(data):
+            try:
+                sent += self._sock.send(view[sent:] if sent else data)
+            except BlockingIOError:
+                left = deadline - monotonic()
+                if left <= 0:
+                    if sent > 0:
+                        self.fail("the node does not take requests")
+                    return False
+                self._wait_to_send(min(left, _SLICE_SECONDS))
+                if self.closed:
+                    return False
+        return True
 
     def _wait_to_send(self, seconds: float) -> None:
         """Waits for room in the socket. A node may take nothing before its answers are taken, so they are when nobody else does."""
-        if not self._read_role.acquire(blocking=False):
-            self._write_poll.poll(seconds * 1000)
-            return
-        try:
+
+        def read() -> None:
             poll = select.poll()
             poll.register(self._sock, select.POLLIN | select.POLLOUT)
             poll.poll(seconds * 1000)
             # What is there now, and no more.
             self._read_until(None, 0.0, to_end=True)
-        finally:
-            self._read_role.release()
-            self._promote()
+
+        if not self._read(read):
+            self._write_poll.poll(seconds * 1000)
+
+    def _read(self, read: Callable[[], None], promotes: bool = True) -> bool:
+        """Takes the read role and reads. False: another thread has it."""
+        try:
+            if not self._read_role.acquire(blocking=False):
+                return False
+            try:
+                read()
+            finally:
+                self._read_role.release()
+                if promotes:
+                    self._promote()
+        except BaseException:
+            # The role may have been taken just before the interruption, and would not be given back.
+            self.fail("interrupted")
+            raise
+        return True
 
     def _read_until(self, call: Call | None, deadline: float, to_end: bool = False) -> None:
         """With the read role: hands out answers until the call has ended or its time is over."""
@@ -386,8 +424,9 @@ class Connection:
             call.status = status
             call.body = body
             call.state = ANSWERED
+            call.keep = None
             self._give_room()
-        call.finish()
+        call.signal()
 
     def _promote(self) -> None:
         """Wakes a thread that waits, when nobody reads."""

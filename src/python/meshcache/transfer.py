@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ctypes
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from time import monotonic
+from typing import Final
 
 from . import protocol
 from .attachment import Attachment
@@ -16,7 +17,10 @@ from .memory import Memory
 from .pages import Pages
 from .region import Region
 from .requests import Requests
-from .staging import Staging
+from .staging import Slot, Staging
+
+#: How long a call waits at a time for slots of other calls.
+_PAUSE_SECONDS: Final = 0.001
 
 
 class Transfer:
@@ -127,7 +131,7 @@ class Transfer:
         head = protocol.transfer_head(pool, named, 1)
         results = [False] * len(keys)
         sizes = pages.sizes()
-        under_way: deque[tuple[int, int, int, Call]] = deque()
+        under_way: deque[tuple[int, int, Slot, Call]] = deque()
         is_get = type_ == protocol.GET
 
         def copy(index: int, address: int) -> None:
@@ -140,11 +144,11 @@ class Transfer:
                 address += length
 
         def give_up() -> None:
-            """The slot is not used again before the node has answered, or the connection has ended."""
-            low, high, slot, call = under_way.popleft()
+            """The call keeps its slot until the node has answered, or the connection has ended."""
+            call = under_way.popleft()[3]
             if call.state == PENDING:
                 connection.cancel(call, monotonic() + 0.001)
-            connection.abandon(call, _freeing(staging.free, slot, sum(sizes[low:high])))
+            connection.abandon(call)
 
         def finish() -> None:
             low, high, slot, call = under_way[0]
@@ -156,39 +160,48 @@ class Transfer:
             flags = self._requests.flags(attachment, call, high - low)
             results[low:high] = flags
             if is_get:
-                address = staging.address + slot
+                address = staging.address + slot.offset
                 for index, flag in enumerate(flags, low):
                     if flag:
                         copy(index, address)
                     address += sizes[index]
-            staging.free(slot, sum(sizes[low:high]))
+
+        def allocate(size: int) -> Slot | None:
+            while True:
+                slot = staging.allocate(size)
+                # A slot that is free as the connection was lost may still be in use by the node.
+                if connection.closed or staging.closed:
+                    return None
+                if slot is not None:
+                    return slot
+                if under_way:
+                    finish()
+                elif monotonic() >= deadline:
+                    return None
+                else:
+                    # Slots of calls that were interrupted come back with answers that nobody else may read.
+                    connection.pause(min(_PAUSE_SECONDS, deadline - monotonic()))
 
         limits = attachment.hello
         batches = _batches(keys, sizes, limits.max_keys, limits.max_body_bytes, max(staging.length // 4, 1))
         try:
             for low, high in batches:
-                total = sum(sizes[low:high])
-                slot = staging.allocate(total, 0)
-                while slot is None and under_way:
-                    finish()
-                    slot = staging.allocate(total, 0)
-                if slot is None:
-                    slot = staging.allocate(total, deadline)
+                slot = allocate(sum(sizes[low:high]))
                 if slot is None:
                     break
                 flat: list[int] = []
-                at = slot
+                at = slot.offset
                 for index in range(low, high):
                     if not is_get:
                         copy(index, staging.address + at)
                     flat += (at, sizes[index])
                     at += sizes[index]
                 body = head + protocol.encode_keys(keys[low:high]) + protocol.encode_pieces(flat)
-                call = connection.submit(type_, body, deadline)
+                call = connection.submit(type_, body, deadline, keep=slot)
                 if call is None:
-                    staging.free(slot, total)
                     break
                 under_way.append((low, high, slot, call))
+                del slot
             while under_way:
                 finish()
         finally:
@@ -254,10 +267,6 @@ class Transfer:
             self._counters.add_all({"hits": good, "misses": len(results) - good, f"bytes_read_{way}": size})
         else:
             self._counters.add_all({"sets": good, "sets_failed": len(results) - good, f"bytes_written_{way}": size})
-
-
-def _freeing(free: Callable[[int, int], None], slot: int, size: int) -> Callable[[], None]:
-    return lambda: free(slot, size)
 
 
 def _batches(
