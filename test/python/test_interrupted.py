@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import random
 import signal
@@ -91,6 +92,24 @@ class InterruptedCalls(NodeTest):
                 count += self.interrupted(call, random_.uniform(1e-5, lasts))
             self.assertGreater(count, 0)
             self.assert_serves(client, call, seed)
+
+    def test_copies_into_slots(self) -> None:
+        seed = random.randrange(1 << 32)
+        print(f"seed {seed}")
+        random_ = random.Random(seed)
+        self.node(capabilities=2)
+        client = self.client(mode="staged", staging_bytes=8 * 4096, required=True)
+        region = client.register(bytearray(4096 * PAGES))
+        keys = [f"key-{index}" for index in range(PAGES)]
+        pages = [[(region, index * 4096, 4096)] for index in range(PAGES)]
+        for call in (client.set_from, client.get_into):
+            for _ in range(20):
+                effects = [unittest.mock.DEFAULT] * random_.randrange(PAGES) + [Interrupted()]
+                with unittest.mock.patch("ctypes.memmove", wraps=ctypes.memmove, side_effect=effects):
+                    self.assertRaises(Interrupted, call, keys, pages)
+            self.assertEqual(call(keys, pages), [True] * PAGES, f"seed {seed}")
+        self.assertEqual(client.stats()["connections_lost"], 0)
+        self.assert_serves(client, lambda: client.get_into(keys, pages), seed)
 
 
 class Slots(unittest.TestCase):
