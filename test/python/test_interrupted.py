@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import random
 import signal
 import time
 import unittest
+import unittest.mock
 from collections.abc import Callable
 
 from support import NodeTest, wait_for
-from meshcache import Client
+from meshcache import Client, link
 from meshcache.staging import Staging
 
 PAGE = 1 << 18
@@ -29,6 +31,11 @@ def interrupt(number: int, frame: object) -> None:
 class InterruptedCalls(NodeTest):
     def setUp(self) -> None:
         super().setUp()
+        # The client attaches again without long pauses, however often a connection is lost.
+        for name in ("_FIRST_DELAY_SECONDS", "_LAST_DELAY_SECONDS"):
+            patch = unittest.mock.patch.object(link, name, 0.002)
+            patch.start()
+            self.addCleanup(patch.stop)
         earlier = signal.signal(signal.SIGALRM, interrupt)
         self.addCleanup(signal.signal, signal.SIGALRM, earlier)
         self.addCleanup(signal.setitimer, signal.ITIMER_REAL, 0)
@@ -80,9 +87,29 @@ class InterruptedCalls(NodeTest):
             lasts = time.monotonic() - began
             count = 0
             for _ in range(ROUNDS):
+                # An interruption may cost the connection; without one there is nothing to interrupt.
+                wait_for(f"a connection, seed {seed}", lambda: client.ping())
                 count += self.interrupted(call, random_.uniform(1e-5, lasts))
             self.assertGreater(count, 0)
             self.assert_serves(client, call, seed)
+
+    def test_copies_into_slots(self) -> None:
+        seed = random.randrange(1 << 32)
+        print(f"seed {seed}")
+        random_ = random.Random(seed)
+        self.node(capabilities=2)
+        client = self.client(mode="staged", staging_bytes=8 * 4096, required=True)
+        region = client.register(bytearray(4096 * PAGES))
+        keys = [f"key-{index}" for index in range(PAGES)]
+        pages = [[(region, index * 4096, 4096)] for index in range(PAGES)]
+        for call in (client.set_from, client.get_into):
+            for _ in range(20):
+                effects = [unittest.mock.DEFAULT] * random_.randrange(PAGES) + [Interrupted()]
+                with unittest.mock.patch("ctypes.memmove", wraps=ctypes.memmove, side_effect=effects):
+                    self.assertRaises(Interrupted, call, keys, pages)
+            self.assertEqual(call(keys, pages), [True] * PAGES, f"seed {seed}")
+        self.assertEqual(client.stats()["connections_lost"], 0)
+        self.assert_serves(client, lambda: client.get_into(keys, pages), seed)
 
 
 class Slots(unittest.TestCase):
