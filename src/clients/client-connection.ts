@@ -285,7 +285,7 @@ export class ClientConnection {
       const { namespace, counts, answer } = await this.#parts.attach(hello, this);
       if (this.isClosed) return;
       this.#counts = counts;
-      this.#requests = new ClientRequests({ namespace, regions: this.regions, counts, clock: this.#parts.clock });
+      this.#requests = new ClientRequests({ namespace, regions: this.regions, counts });
       this.#state = 'open';
       // Those that have come meanwhile.
       for (let left = this.#inFlight.size - 1; left > 0; left--) counts.request();

@@ -1,4 +1,3 @@
-import type { Clock } from '../base/clock.js';
 import {
   CLIENT_BODY_MAX_BYTES,
   CLIENT_EXISTS_MAX_KEY_BYTES,
@@ -36,7 +35,6 @@ export interface ClientRequestsParts {
   readonly namespace: ClientNamespace;
   readonly regions: ClientRegions;
   readonly counts: ClientCounts;
-  readonly clock: Clock;
 }
 
 const REGION_LIMITS = { maxKeys: CLIENT_REQUEST_MAX_KEYS, maxPieces: CLIENT_REQUEST_MAX_PIECES };
