@@ -1,5 +1,84 @@
 import net from 'node:net';
 
+/**
+ * One connection, as the code here uses it: the events, names and meanings are those of `net.Socket`, which is one. Ordered, whole or
+ * ended: a byte arrives once and after all before it, or the connection ends.
+ */
+export interface Connection {
+  /** Of the peer; undefined once the connection has ended, and for a Unix socket. */
+  readonly remoteAddress?: string | undefined;
+  readonly remotePort?: number | undefined;
+  readonly destroyed: boolean;
+  /** Bytes that were written and that the system has not taken yet. */
+  readonly writableLength: number;
+  /** Whether more than the high-water mark waits: `drain` follows when the system has taken it all. */
+  readonly writableNeedDrain: boolean;
+  readonly writableEnded: boolean;
+  /** Bytes written so far, those that wait included. */
+  readonly bytesWritten: number;
+  /** The bytes must not change until they have been sent. False: as `writableNeedDrain`. */
+  write(bytes: Uint8Array): boolean;
+  /** What is written until `uncork` leaves together. */
+  cork(): void;
+  uncork(): void;
+  /** No more `data` (or bytes into `onread`) until `resume`; the peer is held up when the system's buffers are full. */
+  pause(): unknown;
+  resume(): unknown;
+  isPaused(): boolean;
+  /** Sends what was written, then the end of this side; `done` is called when that has been sent. */
+  end(done?: () => void): unknown;
+  end(bytes: Uint8Array): unknown;
+  /** Ends both sides now; `close` follows. */
+  destroy(): unknown;
+  /** Ends both sides when what was written has been sent. */
+  destroySoon(): void;
+  /** Ends both sides now, and leaves nothing behind: the peer sees a reset. */
+  resetAndDestroy(): unknown;
+  /** Whether the connection keeps the process alive. */
+  ref(): unknown;
+  unref(): unknown;
+  on(event: 'data', listener: (bytes: Buffer) => void): unknown;
+  /** `connect`: it can be written to (over TLS see `onConnected`); `end`: the peer sends nothing more; `close`: it is over, always the last. */
+  on(event: 'connect' | 'drain' | 'end' | 'close', listener: () => void): unknown;
+  /** `close` follows. */
+  on(event: 'error', listener: (error: Error) => void): unknown;
+  once(event: 'connect' | 'drain' | 'end' | 'close', listener: () => void): unknown;
+  once(event: 'error', listener: (error: Error) => void): unknown;
+}
+
+/** Where a connection goes: a port of a host, or a Unix socket of this host. */
+export type ConnectTarget = { readonly host: string; readonly port: number } | { readonly path: string };
+
+/** Received bytes go where `buffer` says, instead of into `data` events: `count` of them are at its start when `callback` is called. */
+export interface ReceiveInto {
+  readonly buffer: () => Uint8Array;
+  readonly callback: (count: number, buffer: Uint8Array) => boolean;
+}
+
+/** How to connect; as `net.connect` has them. */
+export type ConnectOptions = ConnectTarget & {
+  readonly noDelay?: boolean;
+  /** The system asks a silent peer whether it still lives, after `keepAliveInitialDelay` milliseconds of silence. */
+  readonly keepAlive?: boolean;
+  readonly keepAliveInitialDelay?: number;
+  readonly onread?: ReceiveInto;
+};
+
+/** A listening socket; the events, names and meanings are those of `net.Server`. */
+export interface Server {
+  /** Port 0: a free one. `listening` or `error` follows. `exclusive`: by this process itself, also where it is one of a cluster of Node's. */
+  listen(target: ConnectTarget & { readonly exclusive?: boolean }): unknown;
+  /** Where it listens; a Unix socket has its path; null: it does not. */
+  address(): { readonly address: string; readonly port: number } | string | null;
+  /** Accepts nothing more; `done` is called when every connection has ended. */
+  close(done?: () => void): unknown;
+  unref(): unknown;
+  on(event: 'listening' | 'close', listener: () => void): unknown;
+  on(event: 'error', listener: (error: Error) => void): unknown;
+  once(event: 'listening' | 'close', listener: () => void): unknown;
+  once(event: 'error', listener: (error: Error) => void): unknown;
+}
+
 /** As `net.createServer` has them. */
 export interface ListenOptions extends net.ServerOpts {
   /** Asked before anything else is done with a connection, also before TLS. False: it has been ended. */

@@ -1,0 +1,74 @@
+/** How to open a file. Without any of these it is opened for reading, and must be there. */
+export interface OpenOptions {
+  /** For reading and writing. */
+  readonly write?: boolean;
+  /** It is made when it is missing, with these permission bits. */
+  readonly create?: boolean;
+  readonly mode?: number;
+  /** With `create`: fails with EEXIST when it is there. */
+  readonly exclusive?: boolean;
+  /** Its bytes are dropped. */
+  readonly truncate?: boolean;
+  /** Past the system's cache: fails with EINVAL where that cannot be had. Memory, offsets and lengths must be aligned then. */
+  readonly direct?: boolean;
+  /** It must be a directory, which is neither read nor written. */
+  readonly directory?: boolean;
+}
+
+/** What there is at a path. */
+export interface FileStatus {
+  readonly sizeBytes: number;
+  /** Bytes of disk that it takes. */
+  readonly allocatedBytes: number;
+  /** Permission bits. */
+  readonly mode: number;
+  readonly isFile: boolean;
+  readonly isDirectory: boolean;
+  readonly isSocket: boolean;
+}
+
+/** An open file. Reads and writes at positions may overlap in time; buffers are in use until the promise is settled. */
+export interface OpenFile {
+  /** Of the system, for the native addon; -1: there is none. */
+  readonly fd: number;
+  /** Resolves with the number of bytes read into `views`, one after the other: fewer than they take only at the end of the file. */
+  read(views: readonly Uint8Array[], position: number): Promise<number>;
+  /** Resolves with the number of bytes written, which may be fewer: then the rest is to be written by another call. */
+  write(views: readonly Uint8Array[], position: number): Promise<number>;
+  /** Resolves when everything that was written before is on the disk, and would be there after a loss of power. */
+  datasync(): Promise<void>;
+  truncate(lengthBytes: number): Promise<void>;
+  status(): Promise<FileStatus>;
+  /**
+   * Gives the file disk space for all of its first `lengthBytes`. The code of the error is ENOSPC or EDQUOT when there is too
+   * little, EOPNOTSUPP or ENOSYS where it cannot be done.
+   */
+  reserve(lengthBytes: number): Promise<void>;
+  close(): Promise<void>;
+}
+
+/**
+ * The files of this host; a simulator or a test hands in its own. Errors are those of the system, with its `code` (ENOENT, EEXIST,
+ * ENOSPC, EIO, EROFS, EACCES, ...).
+ */
+export interface Files {
+  open(path: string, options?: OpenOptions): Promise<OpenFile>;
+  /** The whole file. */
+  readFile(path: string): Promise<Buffer>;
+  /** As `readFile`, while the caller waits: for what is read once, when a process starts. */
+  readFileSync(path: string): Buffer;
+  statusSync(path: string): FileStatus;
+  /** Replaces the whole file, or makes it. */
+  writeFile(path: string, bytes: Uint8Array | string): Promise<void>;
+  status(path: string): Promise<FileStatus>;
+  /** Bytes that this user may still write to the file system that `path` is on. */
+  freeBytes(path: string): Promise<number>;
+  /** Names; with `recursive` paths below it, of what is deeper, too. */
+  readdir(path: string, options?: { readonly recursive?: boolean }): Promise<string[]>;
+  mkdir(path: string, options?: { readonly recursive?: boolean }): Promise<void>;
+  rename(from: string, to: string): Promise<void>;
+  /** With `recursive` what is below it, too; with `force` it may be missing. */
+  rm(path: string, options?: { readonly recursive?: boolean; readonly force?: boolean }): Promise<void>;
+  symlink(target: string, path: string): Promise<void>;
+  readlink(path: string): Promise<string>;
+}

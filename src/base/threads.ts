@@ -1,0 +1,39 @@
+/** One side of a pair between two threads: messages arrive in order, each once, after they were posted. */
+export interface MessageEnd {
+  post(message: unknown): void;
+  /** From now on messages arrive there, those that have waited included; the end keeps the process alive from now on. */
+  onMessage(listener: (message: unknown) => void): void;
+  /** The next message that has been posted and has not arrived; undefined: there is none. */
+  receive(): unknown;
+  /** The other side closes, too. */
+  close(): void;
+  onClose(listener: () => void): void;
+}
+
+/** What runs on a thread of its own. */
+export interface ThreadProgram {
+  /** For those who look at the threads of the process. */
+  readonly name: string;
+  /** The module that a thread begins with; it gets `data` and its end of the messages. */
+  readonly script: URL;
+  /** What can be cloned, and memory that is shared. */
+  readonly data: unknown;
+  /** The same program on the calling thread, for an environment without threads. */
+  inline(data: unknown, messages: MessageEnd): void;
+}
+
+/** A running {@link ThreadProgram}. */
+export interface Thread {
+  readonly messages: MessageEnd;
+  /** Resolves when it has ended: with the message of the error that ended it, or with nothing. Never rejects. */
+  readonly ended: Promise<string | undefined>;
+  /** Ends it wherever it is; resolves when it has ended. */
+  terminate(): Promise<void>;
+}
+
+/** Threads beside the calling one; a simulator hands in an environment without any. */
+export interface Threads {
+  /** Whether other threads of the process may copy and sum pages; false: the calling one does. */
+  readonly canCopy: boolean;
+  start(program: ThreadProgram): Thread;
+}
