@@ -28,7 +28,7 @@ export function simTraceReport(result: SimTraceResult): Report {
       {
         title: 'Where pages were found',
         note: 'Shares of all pages asked for.',
-        blocks: [sources(result)],
+        blocks: nodes.map((count) => sources(result, count)),
       },
       {
         title: 'Hit rate over the trace’s time',
@@ -56,7 +56,7 @@ function highlights(result: SimTraceResult): ReportHighlight[] {
     {
       label: 'Best hit rate',
       value: best.prefix_hit_rate.toFixed(3),
-      note: `${nameOf(best)}, ${best.nodes === 1 ? '1 node' : `${best.nodes} nodes`} of ${formatCount(best.pool_pages)} pages`,
+      note: `${nameOf(best)}, ${nodesOf(best.nodes)} of ${formatCount(best.pool_pages)} pages`,
     },
     {
       label: 'Limit of any cache',
@@ -74,7 +74,7 @@ function highlights(result: SimTraceResult): ReportHighlight[] {
     found.push({
       label: 'Most moved between nodes',
       value: formatSize(busiest.moved_bytes),
-      note: `${nameOf(busiest)}, ${busiest.nodes} nodes of ${formatCount(busiest.pool_pages)} pages`,
+      note: `${nameOf(busiest)}, ${nodesOf(busiest.nodes)} of ${formatCount(busiest.pool_pages)} pages`,
     });
   }
   return found;
@@ -91,7 +91,7 @@ function poolChart(result: SimTraceResult, nodes: number): LineChart {
   const clairvoyant = bounds.map((bound): [number, number] => [bound.pool_pages, bound.clairvoyant_hit_rate]);
   return {
     kind: 'lines',
-    title: nodes === 1 ? '1 node' : `${nodes} nodes`,
+    title: nodesOf(nodes),
     x: { label: 'Pages in the pool of each node', format: formatCount, scale: 'log', ticks: pools },
     y: { label: 'Hit rate', format: rate },
     series: [
@@ -111,7 +111,7 @@ function timeCharts(
       const runs = result.runs.filter((run) => run.nodes === count && run.pool_pages === pages);
       return {
         kind: 'lines',
-        title: `${count === 1 ? '1 node' : `${count} nodes`} of ${formatCount(pages)} pages`,
+        title: `${nodesOf(count)} of ${formatCount(pages)} pages`,
         x: { label: 'Minutes', format: (minutes) => String(Number(minutes.toFixed(2))) },
         y: { label: 'Hit rate', format: rate },
         series: runs.map((run) => ({ name: nameOf(run), points: hitRates(run) })),
@@ -128,19 +128,20 @@ function hitRates({ series }: SimTraceRun): [number, number | null][] {
   });
 }
 
-function sources(result: SimTraceResult): BarChart {
+function sources(result: SimTraceResult, nodes: number): BarChart {
   const asked = Math.max(1, result.pages_asked);
-  const shown = result.runs.slice(0, BARS_MAX_COUNT);
+  const runs = result.runs.filter((run) => run.nodes === nodes);
+  const shown = runs.slice(0, BARS_MAX_COUNT);
   return {
     kind: 'bars',
-    title: 'Sources of hits',
-    ...(shown.length < result.runs.length ? { note: `The first ${shown.length} clusters.` } : {}),
+    title: `${nodesOf(nodes)}, by pages of a pool`,
+    ...(shown.length < runs.length ? { note: `The first ${shown.length} of ${runs.length} clusters.` } : {}),
     parts: ['own pool', 'another node’s pool', 'not found'],
     isLastRest: true,
-    isWide: true,
     bars: shown.map((run) => {
       const { local, remote } = run.hits;
-      return { name: fullNameOf(run), values: [local / asked, remote / asked, (asked - local - remote) / asked] };
+      const name = `${formatCount(run.pool_pages)}, ${nameOf(run)}`;
+      return { name, values: [local / asked, remote / asked, (asked - local - remote) / asked] };
     }),
     format: (value) => formatShare(value, 1),
   };
@@ -184,8 +185,8 @@ function nameOf({ policy, routing }: SimTraceRun): string {
   return routing === null ? policy : `${policy}, ${routing}`;
 }
 
-function fullNameOf(run: SimTraceRun): string {
-  return `${run.nodes} × ${formatCount(run.pool_pages)}, ${nameOf(run)}`;
+function nodesOf(count: number): string {
+  return count === 1 ? '1 node' : `${formatCount(count)} nodes`;
 }
 
 function groups<T>(values: readonly T[], nameOfOne: (value: T) => string): Map<string, T[]> {

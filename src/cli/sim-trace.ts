@@ -117,7 +117,10 @@ function share(part: number, whole: number): string {
 
 /** Comma-separated values, each once. */
 function listOf<T>(parse: (text: string) => T): (text: string) => T[] {
-  return (text) => [...new Set(text.split(',').map((part) => part.trim()))].map(parse);
+  return (text) => {
+    const values = text.split(',').map((part) => parse(part.trim()));
+    return [...new Map(values.map((value) => [JSON.stringify(value), value])).values()];
+  };
 }
 
 function oneOf<T extends string>(allowed: readonly T[]): (text: string) => T {

@@ -50,10 +50,10 @@ export class PlacementPool {
   /** Sets pages in order: one that is here counts as used, another one is placed. What is evicted for it may be a later one of the call. */
   set(given: readonly string[], nowMs: number): PoolChanges {
     const keys = [...new Set(given)];
+    const inPool = new Set<string>();
     const placed = new Set<string>();
     const evicted = new Set<string>();
     let evictions = 0;
-    let refused = 0;
     for (let start = 0; start < keys.length; ) {
       const isHere = this.#allocator.hasBatch(start === 0 ? keys : keys.slice(start));
       const end = start + runLength(isHere);
@@ -61,21 +61,25 @@ export class PlacementPool {
       start = end;
       if (isHere[0] === 1) {
         this.#allocator.touchBatch(run);
+        for (const key of run) inPool.add(key);
         continue;
       }
       const placement = this.#allocator.publishBatch(run, this.#pageBytes, nowMs);
       for (const key of placement.evicted) {
-        // A page of an earlier run of this call, unless it is one of this run that has not found room for long.
-        if (placed.delete(key)) refused++;
+        inPool.delete(key);
+        placed.delete(key);
         evicted.add(key);
       }
       evictions += placement.evicted.length;
       run.forEach((key, i) => {
-        if ((placement.offsets[i] as number) < 0) refused++;
-        else placed.add(key);
+        // Else it has found no room, or a later one of the run has taken it.
+        if ((placement.offsets[i] as number) < 0) return;
+        inPool.add(key);
+        placed.add(key);
+        evicted.delete(key);
       });
     }
-    for (const key of placed) evicted.delete(key);
+    const refused = given.reduce((count, key) => count + Number(!inPool.has(key)), 0);
     return { placed, evicted, evictions, refused };
   }
 

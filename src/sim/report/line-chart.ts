@@ -7,7 +7,7 @@ import { chartValues } from './table.js';
 const STYLES_COUNT = 8;
 /** In units of the picture, which are about pixels. */
 const HEIGHT = 236;
-const MARGIN = { top: 12, right: 16, bottom: 44, left: 54 };
+const MARGIN = { top: 12, right: 26, bottom: 44, left: 54 };
 const WIDTH = 460;
 const WIDE_WIDTH = 940;
 const TICK_LABELS_MAX_COUNT = { usual: 8, wide: 16 };
@@ -33,7 +33,7 @@ export function lineBlock(chart: LineChart): Markup {
   return markup`<figure class="card block${isWide ? ' wide' : ''}">
 <figcaption><h3>${title}</h3>${note === undefined ? undefined : markup`<p class="note">${note}</p>`}</figcaption>
 <ul class="legend">${series.map((line, i) => markup`<li>${sample(line, i)}${line.name}</li>`)}</ul>
-<div class="picture"><svg viewBox="0 0 ${frame.width} ${HEIGHT}" role="img" aria-label="${description(chart)}">
+<div class="picture" role="group" tabindex="0" aria-label="${title}"><svg viewBox="0 0 ${frame.width} ${HEIGHT}" role="img" aria-label="${description(chart)}">
 ${grid(chart, { xScale, yScale, frame, labelsMax: isWide ? TICK_LABELS_MAX_COUNT.wide : TICK_LABELS_MAX_COUNT.usual })}
 ${marks.map((mark, i) => markOf(mark, i, frame))}
 ${series.map((line, i) => lineOf(line, { index: i, chart, frame }))}
