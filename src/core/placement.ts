@@ -43,14 +43,16 @@ interface Report {
 }
 
 /**
- * Where the pages of a trace's requests come to lie in a cluster, and what is found there: hash ring, allocator and eviction policy are
- * those of real nodes; there is no network, and no time but the trace's. It works in every JavaScript environment with WebAssembly.
+ * Simulates where the pages of a trace come to lie in a cluster, and what later requests find there. The hash ring, the allocator and the
+ * eviction policies are those of real nodes. There is no network, and no time but the trace's. It works wherever WebAssembly does.
  *
- * One request after the other is served by the node that the routing says. The node reads the request's longest prefix that is anywhere in the
- * cluster, in calls of `batchPages`, from its own pool or the owner's, and sets the other pages into its own pool. A page that
- * another node has is dropped again after the call, as nodes do without `keep_duplicates`. So with a fixed quarantine of 0 the
- * counts are those of `meshcache replay --quarantine-ms 0` on real nodes: with one node exactly, with several but for
- * requests that overtake the news of an eviction. A quarantine goes by the trace's time here, and by the real time there.
+ * Requests are served one after the other, each by the node that the routing says. That node reads the longest prefix of the request that
+ * is anywhere in the cluster, in calls of `batchPages`, from its own pool or the owner's. It sets the other pages into its own pool. After
+ * the call it drops those that another node has, as real nodes do without `keep_duplicates`.
+ *
+ * Without a quarantine the counts equal those of `meshcache replay --quarantine-ms 0`: always with one node; with several nodes as long as no request
+ * overtakes what nodes tell each other. A quarantine goes by the trace's time here and by real time there. Disks,
+ * `promote_hot_reads` and `keep_duplicates` are not simulated.
  *
  *     const simulation = new PlacementSimulation({ nodes: 3, poolBytes: 1e9, pageBytes: 65536, policy: 'lru' });
  *     for (const request of trace) simulation.request(request);
