@@ -9,7 +9,8 @@ const STYLES_COUNT = 8;
 const HEIGHT = 236;
 const MARGIN = { top: 12, right: 26, bottom: 44, left: 54 };
 const WIDTH = 460;
-const WIDE_WIDTH = 940;
+const WIDE_WIDTH = 1180;
+const X_TICKS_COUNT = { usual: 5, wide: 12 };
 const TICK_LABELS_MAX_COUNT = { usual: 8, wide: 16 };
 /** Of more points no single one is drawn. */
 const DOTS_MAX_COUNT = 24;
@@ -28,7 +29,8 @@ export function lineBlock(chart: LineChart): Markup {
   const xs = series.flatMap(({ points }) => points.map(([x]) => x));
   const markXs = marks.flatMap(({ x, endX }) => (endX === undefined ? [x] : [x, endX]));
   const ys = series.flatMap(({ points }) => points.flatMap(([, y]) => (y === null ? [] : [y])));
-  const [xScale, yScale] = [scaleOf(chart.x, [...xs, ...markXs]), scaleOf(chart.y, ys)];
+  const xScale = scaleOf(chart.x, [...xs, ...markXs], isWide ? X_TICKS_COUNT.wide : X_TICKS_COUNT.usual);
+  const yScale = scaleOf(chart.y, ys);
   const frame = frameOf(xScale, yScale, isWide ? WIDE_WIDTH : WIDTH);
   return markup`<figure class="card block${isWide ? ' wide' : ''}">
 <figcaption><h3>${title}</h3>${note === undefined ? undefined : markup`<p class="note">${note}</p>`}</figcaption>

@@ -6,18 +6,16 @@ export interface Scale {
   place(value: number): number;
 }
 
-const TICKS_TARGET_COUNT = 5;
-
-/** A scale that has room for all values. */
-export function scaleOf(axis: Axis, values: readonly number[]): Scale {
-  return axis.scale === 'log' ? logScale(axis, values) : linearScale(axis, values);
+/** A scale that has room for all values, with about so many round ticks. */
+export function scaleOf(axis: Axis, values: readonly number[], ticksCount = 5): Scale {
+  return axis.scale === 'log' ? logScale(axis, values) : linearScale(axis, values, ticksCount);
 }
 
-function linearScale(axis: Axis, values: readonly number[]): Scale {
+function linearScale(axis: Axis, values: readonly number[], ticksCount: number): Scale {
   const min = lowest(values, axis.min ?? 0);
   const highestValue = highest(values, axis.max ?? Number.NEGATIVE_INFINITY);
   const max = highestValue > min ? highestValue : min + 1;
-  const step = roundStep((max - min) / TICKS_TARGET_COUNT);
+  const step = roundStep((max - min) / ticksCount);
   // A fixed end stays where it is; an open one is at the next line.
   const end = axis.max !== undefined && axis.max >= max ? axis.max : Math.ceil(max / step - 1e-9) * step;
   const ticks: number[] = [];

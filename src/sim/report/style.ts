@@ -43,7 +43,7 @@ h3 { font-size: 14px; font-weight: 600; }
 .legend li { display: flex; align-items: center; gap: 7px; }
 .sample { flex: none; width: 26px; height: 10px; }
 .picture { overflow-x: auto; margin-top: 4px; }
-.picture svg { display: block; width: 100%; min-width: 360px; height: auto; }
+.picture svg { display: block; width: 100%; min-width: 300px; height: auto; }
 .wide .picture svg { min-width: 680px; }
 .grid { stroke: var(--grid); stroke-width: 1; }
 .tick, .axis { fill: var(--muted); font-size: 11px; }
