@@ -1,12 +1,13 @@
 import { type Environment, systemEnvironment } from '../base/environment.js';
 import { MeshCacheError } from '../base/errors.js';
-import { DISCOVERY_SPREAD_GAP_MS, DISCOVERY_SPREAD_GAP_PER_MEMBER_MS, MEMBERS_MAX_COUNT } from '../base/limits.js';
+import { MEMBERS_MAX_COUNT } from '../base/limits.js';
 import { MessageCodec } from '../rpc/message.js';
 import { type RpcContext, RpcServer } from '../rpc/server.js';
 import type { NodeInfo } from '../types.js';
 import { type ClusterSettings, decodeSettings, differencesOf, encodeDifferences } from './cluster-settings.js';
 import { type MemberStatus, MemberTable } from './member-table.js';
 import { type RefusedNode, RefusedNodes } from './refused-nodes.js';
+import { SpreadGap } from './spread-gap.js';
 import { timingOf } from './timing.js';
 import {
   asMap,
@@ -81,7 +82,7 @@ export class DiscoveryServer {
   readonly #waiters = new Map<string, Waiter>();
   #startedMs = 0;
   #spread: Spread;
-  #lastSpreadMs = Number.NEGATIVE_INFINITY;
+  readonly #spreadGap = new SpreadGap();
   #cancelSpread: (() => void) | undefined;
   #cancelTick: (() => void) | undefined;
   #stopped = false;
@@ -230,15 +231,14 @@ export class DiscoveryServer {
     if (this.#stopped) return;
     this.#scheduleTick();
     if (this.#table.version === this.#spread.version || this.#cancelSpread !== undefined) return;
-    const gapMs = DISCOVERY_SPREAD_GAP_MS + this.#table.size * DISCOVERY_SPREAD_GAP_PER_MEMBER_MS;
-    const waitMs = this.#lastSpreadMs + gapMs - this.#env.clock.nowMs();
-    if (waitMs <= 0) this.#spreadNow();
+    const waitMs = this.#spreadGap.plan(this.#env.clock.nowMs(), this.#table.size);
+    if (waitMs === 0) this.#spreadNow();
     else this.#cancelSpread = this.#env.clock.after(waitMs, () => this.#spreadNow());
   }
 
   #spreadNow(): void {
     this.#cancelSpread = undefined;
-    this.#lastSpreadMs = this.#env.clock.nowMs();
+    this.#spreadGap.spread(this.#env.clock.nowMs());
     this.#spread = this.#encodeTable();
     for (const waiter of [...this.#waiters.values()]) waiter.answer();
   }
