@@ -143,9 +143,11 @@ export class MasterLink {
     const askedMs = env.clock.nowMs();
     const info = self();
     const said = settings === undefined ? {} : { settings: encodeSettings(settings) };
-    const answer = await this.#call(DiscoveryMethod.register, { node: info.toDict(), ...said }, 0).finally(() => {
-      this.#isRegistering = false;
-    });
+    const answer = await this.#call(DiscoveryMethod.register, { node: info.toDict(), rows: true, ...said }, 0).finally(
+      () => {
+        this.#isRegistering = false;
+      },
+    );
     this.#hasOutcome = true;
     this.#refusal = answer.refusal;
     if (answer.refusal !== undefined) {
@@ -172,7 +174,7 @@ export class MasterLink {
     const { clock } = this.#options.env;
     const askedMs = clock.nowMs();
     const identity = this.#identity();
-    const known = { master_id: this.#masterId, version: this.#version, changes: true };
+    const known = { master_id: this.#masterId, version: this.#version, changes: true, rows: true };
     const answer = await this.#call(DiscoveryMethod.heartbeat, { ...identity, ...known, wait_ms: waitMs }, waitMs);
     this.#mayBeKnown = false;
     if (answer.status === 'ok') {
