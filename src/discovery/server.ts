@@ -4,11 +4,11 @@ import { MEMBERS_MAX_COUNT } from '../base/limits.js';
 import { MessageCodec } from '../rpc/message.js';
 import { type RpcContext, RpcServer } from '../rpc/server.js';
 import type { NodeInfo } from '../types.js';
+import { ChangeGap } from './change-gap.js';
 import { type ClusterSettings, decodeSettings, differencesOf, encodeDifferences } from './cluster-settings.js';
 import { type MemberStatus, MemberTable } from './member-table.js';
 import { asMap, decodeNode } from './node-record.js';
 import { type RefusedNode, RefusedNodes } from './refused-nodes.js';
-import { SpreadGap } from './spread-gap.js';
 import { timingOf } from './timing.js';
 import {
   DiscoveryMethod,
@@ -84,7 +84,7 @@ export class DiscoveryServer {
   readonly #waiters = new Map<string, Waiter>();
   #startedMs = 0;
   #spread: Spread;
-  readonly #spreadGap = new SpreadGap();
+  readonly #spreadGap = new ChangeGap();
   #cancelSpread: (() => void) | undefined;
   #cancelTick: (() => void) | undefined;
   #stopped = false;
@@ -251,7 +251,7 @@ export class DiscoveryServer {
 
   #spreadNow(): void {
     this.#cancelSpread = undefined;
-    this.#spreadGap.spread(this.#env.clock.nowMs());
+    this.#spreadGap.acted(this.#env.clock.nowMs());
     this.#spread = this.#encodeTable();
     for (const waiter of [...this.#waiters.values()]) waiter.answer();
   }
