@@ -4,13 +4,15 @@ export { Core, type CoreOptions, type CoreSource, defaultCore, loadCore } from '
 export { ConsistentHashRing, NO_NODE } from './hash-ring.js';
 export type { FetchResponse, WasmInstance, WasmModule } from './host-types.js';
 export { type EncodedKeys, KeyEncoder, type KeyNamespace } from './key-encoder.js';
-export {
-  type BatchLookup,
-  type BatchPlacement,
-  type EvictionPolicy,
-  type PageLocation,
-  type Placement,
-  PoolAllocator,
-  type PoolAllocatorOptions,
-  type PoolAllocatorStats,
-} from './pool-allocator.js';
+export { PoolAllocator } from './pool-allocator.js';
+export type {
+  BatchLookup,
+  BatchPlacement,
+  EvictionPolicy,
+  PageLocation,
+  Placement,
+  PoolAllocatorOptions,
+  PoolAllocatorStats,
+  RequestHint,
+  RequestOptions,
+} from './pool-types.js';
