@@ -34,7 +34,8 @@ const GHOSTS_MIN: u32 = 16_384;
 /** What a call says of itself: see {@link Yield.begin}. */
 const HINT_MASK: u32 = 3;
 const CONTINUES: u32 = 4;
-const CALLER_SHIFT: u32 = 3;
+const BEGINS: u32 = 8;
+const CALLER_SHIFT: u32 = 4;
 
 /**
  * Evicts the page that is expected to yield the fewest hits for the time it stays. A page's class says how many
@@ -73,8 +74,8 @@ export class Yield {
   private call: u32;
   private hint: u32;
   private caller: usize;
-  private isContinued: bool;
-  private isFirst: bool;
+  /** No page was found yet in a call that may prove to begin a request: see {@link checkRepeat}. */
+  private mayRepeat: bool;
   /** Page that came before in the request, or NONE, and the call that had it. */
   private previous: u32;
   private previousCall: u32;
@@ -102,9 +103,8 @@ export class Yield {
     this.keysMax = 0;
     this.call = 0;
     this.hint = 0;
-    this.caller = this.callers.nobody();
-    this.isContinued = false;
-    this.isFirst = false;
+    this.caller = this.callers.at(0);
+    this.mayRepeat = false;
     this.previous = NONE;
     this.previousCall = 0;
     this.unpinned = NONE;
@@ -112,33 +112,28 @@ export class Yield {
   }
 
   /**
-   * A call of `keys` keys. `about`: hint in the lowest two bits; bit 2: it goes on with the last call's request; above,
-   * the caller's number and one, or 0.
+   * A call of `keys` keys. `about`: the hint in the lowest two bits; bit 2: it goes on with the request of the caller's last
+   * call; bit 3: it does not; neither: see {@link continues}. Above: the caller's number.
    */
   begin(keys: u32, about: u32, isWrite: bool): void {
     this.advance();
     this.keysMax = max(this.keysMax, keys);
     this.call = (this.call + 1) & CALL_MASK;
     this.hint = about & HINT_MASK;
-    const number = about >> CALLER_SHIFT;
-    const caller = number == 0 ? this.callers.nobody() : this.callers.at(number - 1);
+    const caller = this.callers.at(about >> CALLER_SHIFT);
     this.caller = caller;
     this.previous = callerSlot(caller);
     this.previousCall = callerSlotCall(caller);
     if (!this.isPrevious()) this.previous = NONE;
     const isTold = (about & CONTINUES) != 0;
-    this.isFirst = !isTold;
-    this.isContinued = isTold || (number != 0 && continues(caller, isWrite));
-    if (!this.isContinued) this.beginRequest();
-    else if (this.previous != NONE && (this.classOf(this.previous) & LAST) != 0) this.flip(this.previous);
+    const isContinued = isTold || ((about & BEGINS) == 0 && continues(caller, isWrite));
+    this.mayRepeat = isContinued && !isTold;
+    if (!isContinued) this.beginRequest();
     noteCall(caller, keys, isWrite);
   }
 
   end(): void {
-    const isKnown = this.isPrevious();
-    setCallerSlot(this.caller, isKnown ? this.previous : NONE, this.previousCall);
-    // A caller with a number may go on: its page is the last one only when its next request begins.
-    if (this.caller == this.callers.nobody() && isKnown) this.flip(this.previous);
+    setCallerSlot(this.caller, this.isPrevious() ? this.previous : NONE, this.previousCall);
   }
 
   /** Counts a hit on a page or a ghost that is about to be published anew; returns how many it has had, for `insert`. */
@@ -309,19 +304,18 @@ export class Yield {
     }
   }
 
+  /** Only now it is known that the caller's last page was the last one of its request. */
   private beginRequest(): void {
     this.requests++;
     setCallerFirst(this.caller, this.call);
-    const isDone = this.previous != NONE && this.caller != this.callers.nobody();
-    if (isDone) this.flip(this.previous);
+    if (this.previous != NONE) this.markLast(this.previous);
     this.previous = NONE;
   }
 
   /** No request has a page twice: a call that begins with a page of the request before begins a new one. */
   private checkRepeat(at: usize): void {
-    if (!this.isFirst) return;
-    this.isFirst = false;
-    if (!this.isContinued) return;
+    if (!this.mayRepeat) return;
+    this.mayRepeat = false;
     const age = (this.call - slotCall(at)) & CALL_MASK;
     if (age <= ((this.call - callerFirst(this.caller)) & CALL_MASK)) this.beginRequest();
   }
@@ -331,7 +325,7 @@ export class Yield {
     const at = this.slots.at(slot);
     setSlotFrequency(at, this.tick);
     setSlotQueue(at, (this.call << CLASS_BITS) | (hits << 3) | this.hint);
-    this.isFirst = false;
+    this.mayRepeat = false;
     this.waitingUnits += this.unitsOf(at);
     this.requested++;
     this.learnPages++;
@@ -366,12 +360,11 @@ export class Yield {
     return slotStatus(at) == LIVE && slotPins(at) == 0 && this.listOf(at) == list;
   }
 
-  /** Makes a page that was not the last of its request the last one, or the other way round. */
-  private flip(slot: u32): void {
+  private markLast(slot: u32): void {
     const at = this.slots.at(slot);
     const isPinned = slotPins(at) > 0;
     if (!isPinned) this.unlink(this.listOf(at), slot);
-    setSlotQueue(at, slotQueue(at) ^ LAST);
+    setSlotQueue(at, slotQueue(at) | LAST);
     if (!isPinned) this.link(slot, NONE);
   }
 
@@ -391,10 +384,6 @@ export class Yield {
       if (slotStatus(at) != status || slotPins(at) != 0 || this.listOf(at) != index) return false;
     }
     return true;
-  }
-
-  private classOf(slot: u32): u32 {
-    return slotClassOf(this.slots.at(slot));
   }
 
   @inline

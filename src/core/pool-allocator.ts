@@ -26,8 +26,9 @@ const SLOT_RESULT_BYTES = 4;
 const NO_SLOT = -1;
 const HINT_NUMBERS: Readonly<Record<RequestHint, number>> = { open: 1, closed: 2, 0: 0, 1: 1, 2: 2, 3: 3 };
 const CONTINUES = 4;
-const CALLER_STEP = 8;
-const CALLER_MAX = 2 ** 28;
+const BEGINS = 8;
+const CALLER_STEP = 16;
+const CALLER_MAX = 2 ** 28 - 1;
 
 const BROKEN_INVARIANTS = [
   'holds',
@@ -438,15 +439,16 @@ function writeSizes(area: KeyArea, bytes: ArrayLike<number>): number {
   return -1;
 }
 
-/** The number that tells the core of a call: [caller + 1 or 0: 29 bits][continues: 1 bit][hint: 2 bits] */
-function aboutOf({ hint = 0, caller, continues = false }: RequestOptions): number {
+/** The number that tells the core of a call: [caller: 28 bits][begins: 1 bit][continues: 1 bit][hint: 2 bits] */
+function aboutOf({ hint = 0, caller = 0, continues }: RequestOptions): number {
   if (!Object.hasOwn(HINT_NUMBERS, hint)) {
     throw new ArgumentError(`hint must be one of ${Object.keys(HINT_NUMBERS).join(', ')}, got ${String(hint)}`);
   }
-  if (caller !== undefined && !isInteger(caller, 0, CALLER_MAX)) {
+  if (!isInteger(caller, 0, CALLER_MAX)) {
     throw new ArgumentError(`caller must be an integer from 0 to ${CALLER_MAX}, got ${String(caller)}`);
   }
-  return HINT_NUMBERS[hint] + (continues ? CONTINUES : 0) + (caller === undefined ? 0 : (caller + 1) * CALLER_STEP);
+  const how = continues === undefined ? 0 : continues ? CONTINUES : BEGINS;
+  return HINT_NUMBERS[hint] + how + caller * CALLER_STEP;
 }
 
 function checkBytes(bytes: number): number {

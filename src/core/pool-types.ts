@@ -16,17 +16,19 @@ export type RequestHint = 'open' | 'closed' | 0 | 1 | 2 | 3;
 
 /**
  * What a call tells of the request that it is a part of; the policy `yield` makes use of it. The keys of a call are in the
- * order of a prefix, its head first. A call without `caller` and `continues` is a request of its own.
+ * order of a prefix, its head first.
  */
 export interface RequestOptions {
   readonly hint?: RequestHint;
   /**
-   * Number of the one who calls, from 0 to 2^28: of a connection, a thread or a process that is at one request at a time.
-   * A write after a read of the same caller goes on with that request, and so does a call after one of the same
-   * kind that was as long as the longest of this caller (a slice). Numbers that differ by a multiple of 64 are one caller.
+   * Number of the one who calls, from 0 (default) to 2^28 - 1: of a connection, a thread or a process that is at one request at
+   * a time. Numbers that differ by a multiple of 64 are one caller.
    */
   readonly caller?: number;
-  /** This call goes on with the request of the caller's last call, or, without `caller`, of the last call without one. */
+  /**
+   * Whether this call goes on with the request of the caller's last call. Default: a write after a read does, and so does a call after
+   * one of the same kind that was as long as the longest of that kind (a slice), unless its first page was in that request.
+   */
   readonly continues?: boolean;
 }
 
