@@ -3,7 +3,7 @@ import { ArgumentError } from '../base/errors.js';
 import { shown } from '../base/shown.js';
 import type { CoreOptions } from './core.js';
 import { POLICY_NUMBERS } from './exports.js';
-import type { EvictionPolicy } from './pool-allocator.js';
+import type { EvictionPolicy } from './pool-types.js';
 
 /** The eviction policies that a placement can be simulated with: all that pools have. */
 export const PLACEMENT_POLICIES = Object.freeze(Object.keys(POLICY_NUMBERS)) as readonly EvictionPolicy[];
