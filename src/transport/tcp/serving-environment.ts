@@ -2,7 +2,8 @@ import { AuthFailures } from '../../base/auth-failures.js';
 import { type Environment, systemEnvironment } from '../../base/environment.js';
 import { type Labels, noMetrics } from '../../base/metrics-sink.js';
 import { ClusterSecrets } from '../../base/secrets.js';
-import { TlsIdentity, tlsNetwork } from '../../base/tls.js';
+import { TlsIdentity } from '../../base/tls.js';
+import { tlsNetwork } from '../../base/tls-network.js';
 import type { ServingReport, ServingSetup } from './serving-messages.js';
 
 /** Counts go to the other thread together, this long after the first of them: a flood must not become one of messages. */
