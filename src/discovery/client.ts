@@ -1,4 +1,4 @@
-import { type Environment, systemEnvironment } from '../base/environment.js';
+import type { Environment } from '../base/environment.js';
 import { ConfigError, type MeshCacheError } from '../base/errors.js';
 import {
   DISCOVERY_LOG_INTERVAL_MS,
@@ -51,7 +51,7 @@ export interface DiscoveryClientOptions {
   readonly heartbeatInterval?: number;
   /** Seconds; default 6. */
   readonly memberTtl?: number;
-  readonly env?: Environment;
+  readonly env: Environment;
 }
 
 /**
@@ -88,10 +88,10 @@ export class DiscoveryClient {
   #stopping: Promise<void> | undefined;
 
   /** `addr`: one or several `host:port`, comma-separated. Throws `ConfigError`, and `ArgumentError` for a time that none can be. */
-  constructor(addr: string, nodeInfo: NodeInfo, options: DiscoveryClientOptions = {}) {
+  constructor(addr: string, nodeInfo: NodeInfo, options: DiscoveryClientOptions) {
     this.#self = nodeInfo;
     this.#options = options;
-    this.#env = options.env ?? systemEnvironment();
+    this.#env = options.env;
     this.#rpc = new RpcClient({ service: 'discovery', env: this.#env });
     this.#members = new Map([[nodeInfo.nodeId, nodeInfo]]);
     this.#env.metrics.setGaugeProvider('meshcache_discovery_reachable', () => Number(this.isReachable));

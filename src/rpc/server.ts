@@ -1,6 +1,6 @@
 import { AuthFailures } from '../base/auth-failures.js';
 import type { ConnectionRates } from '../base/connection-limits.js';
-import { type Environment, systemEnvironment } from '../base/environment.js';
+import type { Environment } from '../base/environment.js';
 import { ArgumentError, ClosedError, ConfigError } from '../base/errors.js';
 import {
   HANDSHAKES_PENDING_MAX_COUNT,
@@ -35,7 +35,7 @@ export interface RpcServerOptions {
   readonly service?: RpcService;
   /** @internal Of strangers; default: those of `limits.ts`. */
   readonly rates?: ConnectionRates;
-  readonly env?: Environment;
+  readonly env: Environment;
 }
 
 /** Load and errors of an {@link RpcServer}. */
@@ -95,7 +95,7 @@ export class RpcServer {
     this.#rates = options.rates;
     // Whoever holds the port is the master.
     this.#keepsPort = options.service === 'discovery';
-    this.#env = options.env ?? systemEnvironment();
+    this.#env = options.env;
     this.#authFailures = new AuthFailures('rpc', this.#env);
     this.#env.metrics.setGaugeProvider('meshcache_rpc_connections', () => this.#connections.size, {
       side: 'server',
