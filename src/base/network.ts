@@ -1,4 +1,3 @@
-import type { AuthFailures } from './auth-failures.js';
 import type { TlsIdentity } from './tls.js';
 
 /**
@@ -23,14 +22,17 @@ export interface Connection {
   write(bytes: Uint8Array): boolean;
   /** What is written until `uncork` leaves together. */
   cork(): void;
+  /** As often as `cork` was called: what was written since leaves. */
   uncork(): void;
   /** No more `data` until `resume`; the peer is held up when the system's buffers are full. */
   pause(): unknown;
   /** With `onread`, too: without it the end of the peer is not noticed. */
   resume(): unknown;
+  /** Whether `pause` was called, and not `resume` since. */
   isPaused(): boolean;
   /** Sends what was written, then the end of this side; `done` is called when that has been sent. */
   end(done?: () => void): unknown;
+  /** Writes, then ends this side. */
   end(bytes: Uint8Array): unknown;
   /** Ends both sides now; `close` follows. */
   destroy(): unknown;
@@ -38,21 +40,26 @@ export interface Connection {
   destroySoon(): void;
   /** Ends both sides now, and leaves nothing behind: the peer sees a reset. */
   resetAndDestroy(): unknown;
-  /** Whether the connection keeps the process alive. */
+  /** The connection keeps the process alive, as it does when it is new. */
   ref(): unknown;
+  /** The process may end while the connection is there. */
   unref(): unknown;
+  /** Received bytes, which are the listener's. */
   on(event: 'data', listener: (bytes: Buffer) => void): unknown;
-  /**
-   * `connect`: it can be written to; `secureConnect`: that, when it is `encrypted`, for which see {@link onConnected}; `drain`: all that
-   * was written has been taken; `end`: the peer sends nothing more; `close`: it is over, always the last.
-   */
+  /** Calls `listener` at every such event. */
   on(event: ConnectionEvent, listener: () => void): unknown;
   /** `close` follows. */
   on(event: 'error', listener: (error: NodeJS.ErrnoException) => void): unknown;
+  /** Calls `listener` at the next such event. */
   once(event: ConnectionEvent, listener: () => void): unknown;
+  /** As `on`, for the first one. */
   once(event: 'error', listener: (error: NodeJS.ErrnoException) => void): unknown;
 }
 
+/**
+ * `connect`: it can be written to; `secureConnect`: that, of one that is `encrypted`; `drain`: all that was written has been taken;
+ * `end`: the peer sends nothing more; `close`: it is over, always the last.
+ */
 export type ConnectionEvent = 'connect' | 'secureConnect' | 'drain' | 'end' | 'close';
 
 /** Where a connection goes: a port of a host, or a Unix socket of this host. */
@@ -91,11 +98,15 @@ export interface Server {
   close(done?: () => void): unknown;
   /** Ends connections that it has accepted and not handed out: handshakes of TLS under way. Without it there are none. */
   dropPending?(): void;
+  /** The process may end while the server listens. */
   unref(): unknown;
+  /** It listens. */
   on(event: 'listening', listener: () => void): unknown;
+  /** It cannot listen, or could not accept a connection. */
   on(event: 'error', listener: (error: NodeJS.ErrnoException) => void): unknown;
 }
 
+/** Where a server listens, which {@link Server.listen} says more of. */
 export type ListenTarget = ConnectTarget & { readonly exclusive?: boolean };
 
 /** As `net.createServer` has them. */
@@ -106,13 +117,15 @@ export interface ListenOptions extends TcpOptions {
 
 /** The connections that everything below the runtime uses; a test or a simulator hands in its own. */
 export interface Network {
+  /** A connection that is being made: `connect` or `error` follows. */
   connect(options: ConnectOptions): Connection;
+  /** A server that does not listen yet. */
   createServer(options: ListenOptions, onConnection: (connection: Connection) => void): Server;
   /**
    * This network with TLS on all of its connections: it talks only to peers whose certificate the authority of `identity` has signed,
-   * and tells `failures` of the others. Undefined: it has no TLS.
+   * and tells `refused` the addresses of the others. Undefined: it has no TLS.
    */
-  readonly overTls?: ((identity: TlsIdentity, failures: AuthFailures) => Network) | undefined;
+  readonly overTls?: ((identity: TlsIdentity, refused: (address: string) => void) => Network) | undefined;
 }
 
 /** Calls `fn` once the peer can be spoken to: over TLS it has shown its certificate by then. */

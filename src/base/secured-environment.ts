@@ -26,7 +26,8 @@ export function securedEnvironment(config: SecurityConfig, env: Environment): En
   if (tls === undefined) return secrets === env.secrets ? env : { ...env, secrets };
   if (env.network.overTls === undefined)
     throw new ConfigError('configuration key "tls_cert_file": the network of this environment has no TLS');
-  return { ...env, secrets, tls, network: env.network.overTls(tls, new AuthFailures('rpc', env)) };
+  const failures = new AuthFailures('rpc', env);
+  return { ...env, secrets, tls, network: env.network.overTls(tls, (address) => failures.record('tls', address)) };
 }
 
 /** Throws {@link ConfigError} for keys that exclude each other or lack one; reads nothing. */

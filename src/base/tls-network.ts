@@ -1,13 +1,12 @@
 import type net from 'node:net';
 import tls from 'node:tls';
-import type { AuthFailures } from './auth-failures.js';
 import { HANDSHAKES_PENDING_MAX_COUNT, TLS_HANDSHAKE_TIMEOUT_MS } from './limits.js';
 import type { Connection, ListenOptions, Network } from './network.js';
 import { PendingConnections } from './pending-connections.js';
 import type { TlsIdentity } from './tls.js';
 
-/** Sockets that speak TLS 1.3, and talk only to peers whose certificate is signed by the authority. `failures` hears of the others. */
-export function tlsNetwork(identity: TlsIdentity, failures: AuthFailures): Network {
+/** Sockets that speak TLS 1.3, and talk only to peers whose certificate is signed by the authority. `refused` hears the addresses of the others. */
+export function tlsNetwork(identity: TlsIdentity, refused: (address: string) => void): Network {
   const credentials = { ...identity.reveal(), minVersion: 'TLSv1.3' } as const;
   const secureContext = tls.createSecureContext(credentials);
   return {
@@ -26,12 +25,12 @@ export function tlsNetwork(identity: TlsIdentity, failures: AuthFailures): Netwo
       return socket;
     },
     createServer: ({ admit, ...options }, onConnection) =>
-      new TlsServer({ ...options, ...credentials }, { onConnection, failures, admit }),
+      new TlsServer({ ...options, ...credentials }, { onConnection, refused, admit }),
   };
 }
 
 interface TlsServerEvents {
-  readonly failures: AuthFailures;
+  readonly refused: (address: string) => void;
   readonly admit: ListenOptions['admit'];
   onConnection(connection: Connection): void;
 }
@@ -44,7 +43,7 @@ class TlsServer extends tls.Server {
 
   readonly #admit: TlsServerEvents['admit'];
 
-  constructor(options: tls.TlsOptions, { onConnection, failures, admit }: TlsServerEvents) {
+  constructor(options: tls.TlsOptions, { onConnection, refused, admit }: TlsServerEvents) {
     super({
       ...options,
       requestCert: true,
@@ -57,7 +56,7 @@ class TlsServer extends tls.Server {
       this.#settled(connectionName(socket));
       onConnection(socket);
     });
-    this.on('tlsClientError', (_, socket) => failures.record('tls', socket.remoteAddress ?? 'a peer that has gone'));
+    this.on('tlsClientError', (_, socket) => refused(socket.remoteAddress ?? 'a peer that has gone'));
   }
 
   dropPending(): void {

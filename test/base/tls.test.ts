@@ -4,13 +4,18 @@ import net from 'node:net';
 import tls from 'node:tls';
 import test, { type ExecutionContext } from 'ava';
 import { AuthFailures } from '../../src/base/auth-failures.js';
+import { systemEnvironment } from '../../src/base/environment.js';
 import { ConfigError } from '../../src/base/errors.js';
+import { Listener } from '../../src/base/listener.js';
+import { silentLogger } from '../../src/base/log.js';
+import { noMetrics } from '../../src/base/metrics-sink.js';
 import { type Connection, listenAt, onConnected, portOf } from '../../src/base/network.js';
 import { systemNetwork } from '../../src/base/system-network.js';
 import { readTlsIdentity, TlsIdentity } from '../../src/base/tls.js';
 import { tlsNetwork } from '../../src/base/tls-network.js';
 import { Authority, type CertificateFiles, noCertificates } from '../certificates.js';
 import { RecordingEnvironment } from '../contract/auth-contract.js';
+import { patientClock } from '../patient-clock.js';
 import { until } from '../support.js';
 
 function identityOf({ tlsCertFile, tlsKeyFile, tlsCaFile }: CertificateFiles): TlsIdentity {
@@ -21,7 +26,8 @@ function identityOf({ tlsCertFile, tlsKeyFile, tlsCaFile }: CertificateFiles): T
 /** A server that says `hello` to everybody whom it lets in. */
 async function greeter(t: ExecutionContext, files: CertificateFiles, admit?: (socket: Connection) => boolean) {
   const recording = new RecordingEnvironment();
-  const network = tlsNetwork(identityOf(files), new AuthFailures('rpc', recording.env));
+  const failures = new AuthFailures('rpc', recording.env);
+  const network = tlsNetwork(identityOf(files), (address) => failures.record('tls', address));
   let letIn = 0;
   const server = network.createServer(admit === undefined ? {} : { admit }, (socket) => {
     letIn++;
@@ -53,7 +59,7 @@ if (noCertificates === '') {
   });
   const [node, other, expired] = [authority.issue('node'), authority.issue('other'), authority.issue('expired', -1)];
   const foreign = stranger.issue('node');
-  const nobodyHears = new AuthFailures('rpc', new RecordingEnvironment().env);
+  const nobodyHears = (): void => {};
 
   test('tls: nodes whom the same authority has signed talk to each other', async (t) => {
     const server = await greeter(t, node);
@@ -129,6 +135,41 @@ if (noCertificates === '') {
     await new Promise<void>((resolve) => server.server.close(resolve));
     await Promise.all(closed);
     t.pass();
+  });
+
+  test('tls: a listener that pauses leaves handshakes alone, and ends them when it closes', async (t) => {
+    const refused: string[] = [];
+    let pauses = 0;
+    const listener = new Listener({
+      env: systemEnvironment({
+        clock: patientClock,
+        log: silentLogger,
+        network: tlsNetwork(identityOf(node), (address) => refused.push(address)),
+        metrics: { ...noMetrics, count: (name) => (pauses += Number(name === 'meshcache_listen_pauses_total')) },
+      }),
+      plane: 'rpc',
+      options: {},
+      rates: { perAddressPerS: 1, perAddressBurstCount: 1000, perS: 1, burstCount: 3, pauseMs: 3_600_000 },
+      onConnection: (socket) => socket.end(Buffer.from('hello')),
+      onRefused: () => {},
+      onError: (error) => t.fail(error.message),
+    });
+    const port = await listener.listen('127.0.0.1', 0);
+    const connect = async (): Promise<net.Socket> => {
+      const socket = net.connect(port, '127.0.0.1').on('error', () => {});
+      await Promise.race([once(socket, 'connect'), once(socket, 'close')]);
+      return socket;
+    };
+    const [early, silent] = [await connect(), await connect()];
+    const crowd: net.Socket[] = [];
+    while (pauses === 0) crowd.push(await connect());
+    const late = tls.connect({ socket: early, ...identityOf(other).reveal(), checkServerIdentity: () => undefined });
+    t.is(await heard(late), 'hello');
+    const silentEnds = heard(silent);
+    await listener.close();
+    t.is(await silentEnds, '');
+    t.deepEqual(refused, [], 'no handshake was waited for');
+    for (const socket of crowd) socket.destroy();
   });
 
   test('tls: files that cannot be used are refused by key and path', (t) => {

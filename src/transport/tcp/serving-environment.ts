@@ -37,5 +37,6 @@ export function servingEnvironment(
     secrets: secrets === undefined ? undefined : ClusterSecrets.of(secrets),
   });
   if (tls === undefined) return env;
-  return { ...env, network: tlsNetwork(new TlsIdentity(tls), new AuthFailures('data', env)) };
+  const failures = new AuthFailures('data', env);
+  return { ...env, network: tlsNetwork(new TlsIdentity(tls), (address) => failures.record('tls', address)) };
 }
