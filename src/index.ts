@@ -5,7 +5,19 @@ export type { Environment } from './base/environment.js';
 export * from './base/errors.js';
 export type { Logger, LogLevel } from './base/log.js';
 export type { Labels, MetricsSink } from './base/metrics-sink.js';
-export type { Endpoint, ListenOptions, Network } from './base/network.js';
+export type {
+  Connection,
+  ConnectionEvent,
+  ConnectOptions,
+  ConnectTarget,
+  Endpoint,
+  ListenOptions,
+  ListenTarget,
+  Network,
+  ReceiveInto,
+  Server,
+  TcpOptions,
+} from './base/network.js';
 export type { RandomSource } from './base/random.js';
 export type { ClusterSecrets } from './base/secrets.js';
 export type { TlsIdentity, TlsTexts } from './base/tls.js';
@@ -59,12 +71,7 @@ export {
   type WasmInstance,
   type WasmModule,
 } from './core/index.js';
-export {
-  DirectoryClient,
-  type DirectoryClientOptions,
-  type LocationSource,
-  type ResolveControl,
-} from './directory/client.js';
+export type { LocationSource, ResolveControl } from './directory/client.js';
 export type { Seniority } from './directory/known-rings.js';
 export type { LocationColumns, LocationNode, LocationStamp } from './directory/location-columns.js';
 export type { OwnerRing } from './directory/owners.js';
@@ -76,10 +83,9 @@ export {
   type Displaced,
   type Liveness,
 } from './directory/shard.js';
-export { DiscoveryClient, type DiscoveryClientOptions } from './discovery/client.js';
 export type { ClusterSettings, Refusal, SettingDifference, SettingValue } from './discovery/cluster-settings.js';
 export type { RefusedNode } from './discovery/refused-nodes.js';
-export { DiscoveryServer, type DiscoveryServerOptions, type MasterOwner } from './discovery/server.js';
+export type { MasterOwner } from './discovery/server.js';
 export {
   type DiskInfo,
   type DiskSizes,
@@ -105,6 +111,20 @@ export type {
   NodeView,
 } from './metrics/node-report.js';
 export { keyEncoderFor } from './node/key-namespace.js';
+export {
+  createTransport,
+  DirectoryClient,
+  type DirectoryClientOptions,
+  DiscoveryClient,
+  type DiscoveryClientOptions,
+  DiscoveryServer,
+  type DiscoveryServerOptions,
+  type EnvironmentOption,
+  RpcClient,
+  type RpcClientOptions,
+  RpcServer,
+  type RpcServerOptions,
+} from './node/machine-defaults.js';
 export { MeshCacheStore } from './node/meshcache-store.js';
 export { NodeRuntime, type NodeRuntimeOptions } from './node/node-runtime.js';
 export type { StoreStats } from './node/store-stats.js';
@@ -118,22 +138,15 @@ export {
   PublishedPool,
   type PublishedPoolOptions,
 } from './pool/published-pool.js';
-export { type RpcCallOptions, RpcClient } from './rpc/client.js';
+export type { RpcCallOptions } from './rpc/client.js';
 export type { FrameFault } from './rpc/frame.js';
-export {
-  type RpcContext,
-  type RpcFault,
-  type RpcHandler,
-  RpcServer,
-  type RpcServerOptions,
-  type RpcServerStats,
-} from './rpc/server.js';
+export type { RpcContext, RpcFault, RpcHandler, RpcServerStats } from './rpc/server.js';
 export type { RpcService } from './rpc/service.js';
 export type { HostIndices, HostMemPool } from './store/host-pool.js';
 export type { HybridHits, PoolTransfer } from './store/hybrid.js';
 export type { PageStoreStats } from './store/page-store.js';
 export { StoreNamespace } from './store/store-namespace.js';
-export { createTransport, type TransportConfig } from './transport/create-transport.js';
+export type { TransportConfig } from './transport/create-transport.js';
 export type { LocalRange, Mr, ReadOp, Transport, TransportStats } from './transport/transport.js';
 export {
   DataLocation,

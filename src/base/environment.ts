@@ -1,9 +1,10 @@
 import { type Clock, systemClock } from './clock.js';
 import { defaultLogger, type Logger } from './log.js';
 import { type MetricsSink, noMetrics } from './metrics-sink.js';
-import { type Network, systemNetwork } from './network.js';
+import type { Network } from './network.js';
 import { type RandomSource, systemRandom } from './random.js';
 import type { ClusterSecrets } from './secrets.js';
+import { systemNetwork } from './system-network.js';
 import type { TlsIdentity } from './tls.js';
 
 /** Everything a component takes from outside of itself. */

@@ -1,5 +1,6 @@
 import { accessSync, constants, lstatSync, readFileSync, type Stats, statSync } from 'node:fs';
 import { dirname, resolve } from 'node:path';
+import { systemEnvironment } from '../base/environment.js';
 import { ConfigError } from '../base/errors.js';
 import { CLIENT_REGIONS_MAX_COUNT, CLIENT_SOCKET_PATH_MAX_BYTES, CLIENTS_MAX_COUNT } from '../base/limits.js';
 import { formatSize } from '../base/sizes.js';
@@ -73,7 +74,7 @@ async function checkPath(path: string, isDefault: boolean): Promise<Finding> {
     const detail = `${path} is there and is no socket`;
     return { subject, state: 'problem', detail, advice: 'choose another path, or remove the file' };
   }
-  if (!(await isAnswering(path))) {
+  if (!(await isAnswering(path, systemEnvironment()))) {
     return { subject, state: 'ok', detail: `${path} was left by a node that has ended; a new one takes its place` };
   }
   if (isDefault) {

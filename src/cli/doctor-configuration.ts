@@ -1,6 +1,7 @@
 import { lookup } from 'node:dns/promises';
 import { createServer } from 'node:net';
 import { freemem, networkInterfaces, totalmem } from 'node:os';
+import { systemEnvironment } from '../base/environment.js';
 import { ConfigError } from '../base/errors.js';
 import { METRICS_PORTS_MAX_COUNT } from '../base/limits.js';
 import { type Endpoint, formatEndpoint } from '../base/network.js';
@@ -45,6 +46,7 @@ export function checkConfiguration(configuration: Configuration): ConfigurationC
     new DiscoveryClient(
       config.discoveryAddr,
       new NodeInfo({ nodeId: 'doctor', controlHost: '127.0.0.1', controlPort: 1 }),
+      { env: systemEnvironment() },
     );
     const detail = `${origins.size} ${origins.size === 1 ? 'key' : 'keys'} accepted, from ${[...new Set(origins.values())].join(', ')}`;
     if (isComplete) return { config, findings: [{ subject, state: 'ok', detail }, ...warnings] };

@@ -1,8 +1,6 @@
 import { accessSync, constants, lstatSync, mkdirSync } from 'node:fs';
 import { dirname, join } from 'node:path';
-import type { Clock } from '../base/clock.js';
-import { systemEnvironment } from '../base/environment.js';
-import type { Network } from '../base/network.js';
+import type { Environment } from '../base/environment.js';
 
 /** Nodes of one user on one host that find a socket by themselves. */
 const NODES_MAX_COUNT = 64;
@@ -27,6 +25,9 @@ export function defaultClientSocket({ runtimeFolder, uid }: RuntimeFolderParts, 
   return uid === 0 ? join('/run/meshcache', name) : join(`/tmp/meshcache-${uid}`, name);
 }
 
+/** What it takes to look for a node at a socket. */
+type ProbeEnvironment = Pick<Environment, 'clock' | 'network'>;
+
 /** The parts for this process. */
 export function ownRuntimeFolder(): RuntimeFolderParts {
   return { runtimeFolder: process.env.XDG_RUNTIME_DIR, uid: process.geteuid?.() ?? 0 };
@@ -34,6 +35,7 @@ export function ownRuntimeFolder(): RuntimeFolderParts {
 
 /** The first of the default sockets at which no node serves; the reason when there is none. Its folder is there then. */
 export async function freeClientSocket(
+  env: ProbeEnvironment,
   parts: RuntimeFolderParts = ownRuntimeFolder(),
 ): Promise<{ readonly path: string } | { readonly path: undefined; readonly reason: string }> {
   for (let nth = 1; nth <= NODES_MAX_COUNT; nth++) {
@@ -41,7 +43,7 @@ export async function freeClientSocket(
     try {
       mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
       accessSync(dirname(path), constants.W_OK);
-      if (lstatSync(path, { throwIfNoEntry: false }) === undefined || !(await isAnswering(path))) return { path };
+      if (lstatSync(path, { throwIfNoEntry: false }) === undefined || !(await isAnswering(path, env))) return { path };
     } catch (error) {
       return { path: undefined, reason: (error as Error).message };
     }
@@ -50,10 +52,7 @@ export async function freeClientSocket(
 }
 
 /** Whether somebody takes connections at a socket; one that does not answer at all counts, too. */
-export function isAnswering(
-  path: string,
-  { network, clock }: { readonly network: Network; readonly clock: Clock } = systemEnvironment(),
-): Promise<boolean> {
+export function isAnswering(path: string, { network, clock }: ProbeEnvironment): Promise<boolean> {
   return new Promise((resolve) => {
     const socket = network.connect({ path });
     const end = (isThere: boolean): void => {

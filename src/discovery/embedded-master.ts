@@ -1,4 +1,4 @@
-import { type Environment, systemEnvironment } from '../base/environment.js';
+import type { Environment } from '../base/environment.js';
 import { ConfigError } from '../base/errors.js';
 import { type Endpoint, formatEndpoint } from '../base/network.js';
 import { type HostNames, isOtherLoopback, localAddressOf, systemHostNames } from './local-address.js';
@@ -17,7 +17,7 @@ export interface EmbeddedMasterOptions {
   readonly isHostChosen?: boolean;
   /** The node of this process. */
   readonly owner?: MasterOwner;
-  readonly env?: Environment;
+  readonly env: Environment;
   readonly hostNames?: HostNames;
 }
 
@@ -45,10 +45,10 @@ export class EmbeddedMaster {
   #stopped = false;
 
   /** `masters`: the listed discovery addresses. */
-  constructor(masters: readonly Endpoint[], options: EmbeddedMasterOptions = {}) {
+  constructor(masters: readonly Endpoint[], options: EmbeddedMasterOptions) {
     this.#masters = masters;
     this.#options = options;
-    this.#env = options.env ?? systemEnvironment();
+    this.#env = options.env;
     this.#env.metrics.setGaugeProvider('meshcache_discovery_head', () => Number(this.isHead));
   }
 

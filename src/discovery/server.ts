@@ -1,4 +1,4 @@
-import { type Environment, systemEnvironment } from '../base/environment.js';
+import type { Environment } from '../base/environment.js';
 import { MeshCacheError } from '../base/errors.js';
 import { MEMBERS_MAX_COUNT } from '../base/limits.js';
 import { MessageCodec } from '../rpc/message.js';
@@ -34,7 +34,7 @@ export interface DiscoveryServerOptions {
   readonly heartbeatInterval?: number;
   /** Default: nobody, and all settings are taken. */
   readonly owner?: MasterOwner;
-  readonly env?: Environment;
+  readonly env: Environment;
 }
 
 /** A heartbeat that waits for news. */
@@ -90,8 +90,8 @@ export class DiscoveryServer {
   #stopped = false;
 
   /** Throws `ArgumentError` for a host, a port or a time that none can be. */
-  constructor(host: string, port: number, options: DiscoveryServerOptions = {}) {
-    this.#env = options.env ?? systemEnvironment();
+  constructor(host: string, port: number, options: DiscoveryServerOptions) {
+    this.#env = options.env;
     const { heartbeatIntervalMs, memberTtlMs } = timingOf(options);
     this.#heartbeatIntervalMs = heartbeatIntervalMs;
     this.#memberTtlMs = memberTtlMs;

@@ -1,12 +1,12 @@
 import { constants } from 'node:fs';
 import { access, type FileHandle, mkdir, open, readdir, readlink, rename, symlink, unlink } from 'node:fs/promises';
-import type { Server } from 'node:net';
 import { join } from 'node:path';
 import { type Clock, systemClock } from '../base/clock.js';
 import { DiskError } from '../base/errors.js';
 import { DISK_LOCK_PAUSE_MAX_MS, DISK_LOCK_PAUSE_MIN_MS, DISK_LOCK_TIMEOUT_MS } from '../base/limits.js';
-import { type Network, systemNetwork } from '../base/network.js';
+import { listenAt, type Network, type Server } from '../base/network.js';
 import { type RandomSource, systemRandom } from '../base/random.js';
+import { systemNetwork } from '../base/system-network.js';
 
 export interface DirectoryLockOptions {
   /** Told to whoever else wants the directory. */
@@ -93,7 +93,7 @@ class Entry {
 
   async #withdraw(): Promise<void> {
     await removeEntry(this.#path);
-    await new Promise((resolve) => this.#server.close(resolve));
+    await new Promise<void>((resolve) => this.#server.close(resolve));
   }
 }
 
@@ -243,7 +243,9 @@ class Entries {
       socket.on('error', () => {});
       socket.destroy();
     });
-    await listen(server, this.#addressOf(NEW_PREFIX + name));
+    // In this very process, also where it is one of a cluster of Node's. A connection that cannot be accepted is not the end of the lock.
+    await listenAt(server, { path: this.#addressOf(NEW_PREFIX + name), exclusive: true }, () => {});
+    server.unref();
     const path = join(this.#folder, name);
     const entry = new Entry(name, path, server);
     try {
@@ -292,20 +294,6 @@ async function removeEntry(path: string): Promise<void> {
 
 function numberOf(name: string): string {
   return ENTRY_NAME.exec(name)?.[2] ?? '';
-}
-
-function listen(server: Server, path: string): Promise<void> {
-  return new Promise((resolve, reject) => {
-    server.once('error', reject);
-    // In this very process, also where it is one of a cluster of Node's.
-    server.listen({ path, exclusive: true }, () => {
-      server.removeListener('error', reject);
-      // A connection that cannot be accepted is not the end of the lock.
-      server.on('error', () => {});
-      server.unref();
-      resolve();
-    });
-  });
 }
 
 function ifMissing(error: unknown): null {

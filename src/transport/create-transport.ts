@@ -1,6 +1,6 @@
 import { lookup } from 'node:dns/promises';
 import { constants } from 'node:os';
-import { type Environment, systemEnvironment } from '../base/environment.js';
+import type { Environment } from '../base/environment.js';
 import { ConfigError, RdmaError } from '../base/errors.js';
 import { formatEndpoint } from '../base/network.js';
 import { type SecurityConfig, securedEnvironment } from '../base/secured-environment.js';
@@ -57,7 +57,7 @@ export interface ChosenTransport {
  */
 export async function createTransport(
   config: TransportConfig,
-  env: Environment = systemEnvironment(),
+  env: Environment,
   rdmaHost?: RdmaHost,
 ): Promise<Transport> {
   return (await chooseTransport(config, securedEnvironment(config, env), rdmaHost)).transport;
@@ -66,7 +66,7 @@ export async function createTransport(
 /** {@link createTransport}, with the reason, in a {@link securedEnvironment} that is the caller's to make. */
 export async function chooseTransport(
   config: TransportConfig,
-  env: Environment = systemEnvironment(),
+  env: Environment,
   rdmaHost: RdmaHost = systemRdmaHost,
 ): Promise<ChosenTransport> {
   const plan: RdmaPlan =

@@ -11,7 +11,10 @@ export function nodeOf(nodeId: string, init: Partial<NodeInfoInit> = {}): NodeIn
   return new NodeInfo({ nodeId, controlHost: '127.0.0.1', controlPort: 7000, tcpPort: 7001, incarnation: 1, ...init });
 }
 
-export async function startMaster(t: ExecutionContext, options: DiscoveryServerOptions & { port?: number } = {}) {
+export async function startMaster(
+  t: ExecutionContext,
+  options: Partial<DiscoveryServerOptions> & { port?: number } = {},
+) {
   const master = new DiscoveryServer('127.0.0.1', options.port ?? 0, { env: testEnvironment(), ...options });
   const port = await master.start();
   t.teardown(() => master.stop());
@@ -19,7 +22,12 @@ export async function startMaster(t: ExecutionContext, options: DiscoveryServerO
 }
 
 /** A client, not started, that is stopped with the test; `seen` has every list it told. */
-export function newMember(t: ExecutionContext, addr: string, node: NodeInfo, options: DiscoveryClientOptions = {}) {
+export function newMember(
+  t: ExecutionContext,
+  addr: string,
+  node: NodeInfo,
+  options: Partial<DiscoveryClientOptions> = {},
+) {
   const seen: string[][] = [];
   const client = new DiscoveryClient(addr, node, {
     env: testEnvironment(),

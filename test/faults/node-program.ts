@@ -54,6 +54,10 @@ class ShiftedClock implements Clock {
   yield(): Promise<void> {
     return systemClock.yield();
   }
+
+  soon(fn: () => void): void {
+    systemClock.soon(fn);
+  }
 }
 
 function send(message: FromNode): void {

@@ -1,4 +1,5 @@
 import test, { type ExecutionContext } from 'ava';
+import { systemEnvironment } from '../../src/base/environment.js';
 import { HybridClock } from '../../src/base/hybrid-clock.js';
 import { COPY_SLICE_MAX_BYTES } from '../../src/base/limits.js';
 import { silentLogger } from '../../src/base/log.js';
@@ -22,7 +23,10 @@ async function bench(t: ExecutionContext, overrides: Partial<PageStoreParts> = {
   const region = HostRegion.allocate(4 * PAGE);
   const buffer = HostRegion.allocate(PAGE);
   const metrics = new Metrics('self');
-  const tcp = await TcpTransport.create({ host: '127.0.0.1' });
+  const tcp = await TcpTransport.create({
+    host: '127.0.0.1',
+    env: systemEnvironment({ clock: patientClock, log: silentLogger }),
+  });
   const locations = new Map<string, DataLocation>();
   const pool = new PublishedPool(region.addr, region.length, 1, { onEvict: (keys) => store.forget(keys) });
   const read = { results: [] as boolean[], isReachable: true, opCount: 0, meanwhile: () => {} };
