@@ -14,7 +14,7 @@ import { checkSecurity } from './base/secured-environment.js';
 import { formatSize, parseSize } from './base/sizes.js';
 
 /** What `eviction_policy` may be. */
-export const EVICTION_POLICIES = ['lru', 's3fifo'] as const;
+export const EVICTION_POLICIES = ['lru', 's3fifo', 'yield'] as const;
 /** One of {@link EVICTION_POLICIES}: which page goes when there is no room. */
 export type EvictionPolicy = (typeof EVICTION_POLICIES)[number];
 

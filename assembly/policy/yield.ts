@@ -35,7 +35,8 @@ const GHOSTS_MIN: u32 = 16_384;
 const HINT_MASK: u32 = 3;
 const CONTINUES: u32 = 4;
 const BEGINS: u32 = 8;
-const CALLER_SHIFT: u32 = 4;
+const ENDS_ELSEWHERE: u32 = 16;
+const CALLER_SHIFT: u32 = 5;
 
 /**
  * Evicts the page that is expected to yield the fewest hits for the time it stays. A page's class says how many
@@ -74,6 +75,7 @@ export class Yield {
   private call: u32;
   private hint: u32;
   private caller: usize;
+  private endsElsewhere: bool;
   /** No page was found yet in a call that may prove to begin a request: see {@link checkRepeat}. */
   private mayRepeat: bool;
   /** Page that came before in the request, or NONE, and the call that had it. */
@@ -104,6 +106,7 @@ export class Yield {
     this.call = 0;
     this.hint = 0;
     this.caller = this.callers.at(0);
+    this.endsElsewhere = false;
     this.mayRepeat = false;
     this.previous = NONE;
     this.previousCall = 0;
@@ -113,7 +116,8 @@ export class Yield {
 
   /**
    * A call of `keys` keys. `about`: the hint in the lowest two bits; bit 2: it goes on with the request of the caller's last
-   * call; bit 3: it does not; neither: see {@link continues}. Above: the caller's number.
+   * call; bit 3: it does not; neither: see {@link continues}. Bit 4: none of its pages is the last one of the request. Above: the
+   * caller's number.
    */
   begin(keys: u32, about: u32, isWrite: bool): void {
     this.advance();
@@ -122,6 +126,7 @@ export class Yield {
     this.hint = about & HINT_MASK;
     const caller = this.callers.at(about >> CALLER_SHIFT);
     this.caller = caller;
+    this.endsElsewhere = (about & ENDS_ELSEWHERE) != 0;
     this.previous = callerSlot(caller);
     this.previousCall = callerSlotCall(caller);
     if (!this.isPrevious()) this.previous = NONE;
@@ -133,7 +138,8 @@ export class Yield {
   }
 
   end(): void {
-    setCallerSlot(this.caller, this.isPrevious() ? this.previous : NONE, this.previousCall);
+    const isLast = !this.endsElsewhere && this.isPrevious();
+    setCallerSlot(this.caller, isLast ? this.previous : NONE, this.previousCall);
   }
 
   /** Counts a hit on a page or a ghost that is about to be published anew; returns how many it has had, for `insert`. */

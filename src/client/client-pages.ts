@@ -25,7 +25,7 @@ import {
 } from '../clients/messages.js';
 import { regionOf } from '../memory/address-space.js';
 import type { HostRegion } from '../memory/host-region.js';
-import type { NamespacePages, ReadOptions } from '../store/namespace-pages.js';
+import type { NamespacePages, PageOptions } from '../store/namespace-pages.js';
 import type { CallerPage } from '../store/page-store.js';
 import type { Attachment } from './attachment.js';
 import { checkClientKeys, type KeySlice, keyBytesAtMost, keySlices } from './client-keys.js';
@@ -88,7 +88,7 @@ export class ClientPages implements NamespacePages {
     this.#parts = parts;
   }
 
-  async exists(keys: readonly string[], { pool, signal }: ReadOptions): Promise<boolean[]> {
+  async exists(keys: readonly string[], { pool, signal }: PageOptions): Promise<boolean[]> {
     const results = new Array<boolean>(keys.length).fill(false);
     const call = this.#begin(keys, pool, signal);
     for (const { start, keys: some } of this.#slices(call, keys)) {
@@ -99,7 +99,7 @@ export class ClientPages implements NamespacePages {
     return results;
   }
 
-  async get(keys: readonly string[], pages: readonly CallerPage[], { pool, signal }: ReadOptions): Promise<boolean[]> {
+  async get(keys: readonly string[], pages: readonly CallerPage[], { pool, signal }: PageOptions): Promise<boolean[]> {
     const results = new Array<boolean>(keys.length).fill(false);
     const call = this.#begin(keys, pool, signal);
     if (call === undefined) return results;
@@ -112,7 +112,7 @@ export class ClientPages implements NamespacePages {
     return results;
   }
 
-  async getCopy(key: string, { pool, signal }: ReadOptions): Promise<Uint8Array | null> {
+  async getCopy(key: string, { pool, signal }: PageOptions): Promise<Uint8Array | null> {
     const [page] = await this.#getBytes(this.#begin([key], pool, signal), [key], pool);
     // What is returned must not be a view of a larger body.
     return page instanceof Uint8Array ? new Uint8Array(page) : null;

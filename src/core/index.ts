@@ -31,3 +31,4 @@ export type {
   RequestHint,
   RequestOptions,
 } from './pool-types.js';
+export { hintNumber } from './request-hints.js';

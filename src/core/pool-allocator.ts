@@ -10,9 +10,9 @@ import type {
   Placement,
   PoolAllocatorOptions,
   PoolAllocatorStats,
-  RequestHint,
   RequestOptions,
 } from './pool-types.js';
+import { hintNumber } from './request-hints.js';
 
 const POWER_OF_TWO_MAX = 2 ** 30;
 const SEGMENTS_MAX_COUNT = 2 ** 20;
@@ -24,11 +24,11 @@ const LOOKUP_RESULT_BYTES = 20;
 const RESTORE_RESULT_BYTES = 20;
 const SLOT_RESULT_BYTES = 4;
 const NO_SLOT = -1;
-const HINT_NUMBERS: Readonly<Record<RequestHint, number>> = { open: 1, closed: 2, 0: 0, 1: 1, 2: 2, 3: 3 };
 const CONTINUES = 4;
 const BEGINS = 8;
-const CALLER_STEP = 16;
-const CALLER_MAX = 2 ** 28 - 1;
+const ENDS_ELSEWHERE = 16;
+const CALLER_STEP = 32;
+const CALLER_MAX = 2 ** 27 - 1;
 
 const BROKEN_INVARIANTS = [
   'holds',
@@ -439,16 +439,13 @@ function writeSizes(area: KeyArea, bytes: ArrayLike<number>): number {
   return -1;
 }
 
-/** The number that tells the core of a call: [caller: 28 bits][begins: 1 bit][continues: 1 bit][hint: 2 bits] */
-function aboutOf({ hint = 0, caller = 0, continues }: RequestOptions): number {
-  if (!Object.hasOwn(HINT_NUMBERS, hint)) {
-    throw new ArgumentError(`hint must be one of ${Object.keys(HINT_NUMBERS).join(', ')}, got ${String(hint)}`);
-  }
+/** The number that tells the core of a call: [caller: 27 bits][ends elsewhere][begins][continues][hint: 2 bits] */
+function aboutOf({ hint, caller = 0, continues, endsElsewhere = false }: RequestOptions): number {
   if (!isInteger(caller, 0, CALLER_MAX)) {
     throw new ArgumentError(`caller must be an integer from 0 to ${CALLER_MAX}, got ${String(caller)}`);
   }
   const how = continues === undefined ? 0 : continues ? CONTINUES : BEGINS;
-  return HINT_NUMBERS[hint] + how + caller * CALLER_STEP;
+  return hintNumber(hint) + how + (endsElsewhere ? ENDS_ELSEWHERE : 0) + caller * CALLER_STEP;
 }
 
 function checkBytes(bytes: number): number {

@@ -21,7 +21,7 @@ export type RequestHint = 'open' | 'closed' | 0 | 1 | 2 | 3;
 export interface RequestOptions {
   readonly hint?: RequestHint;
   /**
-   * Number of the one who calls, from 0 (default) to 2^28 - 1: of a connection, a thread or a process that is at one request at
+   * Number of the one who calls, from 0 (default) to 2^27 - 1: of a connection, a thread or a process that is at one request at
    * a time. Numbers that differ by a multiple of 64 are one caller.
    */
   readonly caller?: number;
@@ -30,6 +30,8 @@ export interface RequestOptions {
    * one of the same kind that was as long as the longest of that kind (a slice), unless its first page was in that request.
    */
   readonly continues?: boolean;
+  /** The request's last pages are in other pools: none of this call counts as its last one. Default: false. */
+  readonly endsElsewhere?: boolean;
 }
 
 export interface PoolAllocatorOptions extends CoreOptions {

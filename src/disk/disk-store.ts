@@ -9,11 +9,13 @@ import {
   PAGE_MAX_BYTES,
 } from '../base/limits.js';
 import { Turns } from '../base/turns.js';
+import type { EvictionPolicy, RequestOptions } from '../core/index.js';
 import { crc32 } from '../memory/checksum.js';
 import { isWhole, type PageBytes } from '../pool/page-batch.js';
 import { NO_ORIGIN, PageIndex, type PageOrigin, type PublishedPage } from '../pool/page-index.js';
 import type { LocalRead } from '../pool/page-reading.js';
 import { type DiskFolder, defaultIndexBytes, openDiskFolder } from './disk-folder.js';
+import type { DiskInfo } from './disk-info.js';
 import type { IndexEntry, Snapshot } from './journal.js';
 import { KeyReaders } from './key-readers.js';
 import { PageWriter } from './page-writer.js';
@@ -21,6 +23,7 @@ import { RESTORE_SLICE_PAGES, restorePages, snapshotOf } from './restoring.js';
 import { readWaiting, type WriteQueue } from './write-queue.js';
 
 export { type DiskSizes, diskSizeFor } from './disk-folder.js';
+export type { DiskInfo } from './disk-info.js';
 
 /** What {@link DiskStore.open} takes beside path and size. */
 export interface DiskStoreOptions {
@@ -29,6 +32,8 @@ export interface DiskStoreOptions {
   /** Of who uses the directory: for the message to whoever else wants it. */
   readonly nodeId: string;
   readonly env?: Environment;
+  /** Which page goes when there is no room; default: `lru`. */
+  readonly policy?: EvictionPolicy;
   /** Pages that may wait to be written; further ones are skipped. */
   readonly queueMaxBytes?: number;
   /** What the index may take of `maxBytes`; default: a 32nd. Small pages with long keys need more to fill the disk. */
@@ -37,38 +42,19 @@ export interface DiskStoreOptions {
   readonly mode?: 'auto' | 'direct' | 'buffered';
 }
 
-/** What a disk tier holds, and what it has done since it was opened. */
-export interface DiskInfo {
-  /** Sum of the lengths of the pages. */
-  readonly usedBytes: number;
-  /** Bytes that pages can take. */
-  readonly capacityBytes: number;
-  readonly entries: number;
-  /** Of pages that wait to be written, or are being written. */
-  readonly queueBytes: number;
-  /** Pages that were not written: the queue was full, or writing had failed. */
-  readonly skippedPages: number;
-  /** Pages that could not be read, or not with their checksum: dropped, a miss. */
-  readonly corruptPages: number;
-  readonly evictions: number;
-  readonly writtenPages: number;
-  readonly writeErrors: number;
-  /** Pages that were read from the device. */
-  readonly readPages: number;
-  readonly ioMode: 'direct' | 'buffered';
-  /** What failed last, while nothing has been written since and it is not long ago; null when all is well. */
-  readonly failure: string | null;
-}
-
 /** A page whose version is another one now. */
 export type RenewedPage = Pick<PublishedPage, 'length' | 'checksum' | 'version' | 'kind'>;
+
+/** What a page that is to be written is known by, and the request that has set it. */
+export type PutOptions = PageOrigin & { readonly request?: RequestOptions | undefined };
 
 /** What to do with a page that is to be written. */
 export type PutOutcome = 'queued' | 'present' | 'skipped';
 
 /**
- * Pages in a directory of the disk: at most `maxBytes` there, everything included, the least recently used ones go first. What is
- * in it is found again when it is opened anew, in the same order of use; after a crash what was written a moment before may be missing.
+ * Pages in a directory of the disk: at most `maxBytes` there, everything included; the eviction policy says which ones go first. What is
+ * in it is found again when it is opened anew, in the same order of use; what else a policy knows of pages is not. After a crash what was
+ * written a moment before may be missing.
  *
  * A page is found when its bytes are written, and before that while they wait in memory. Before its place is given to another page, the journal
  * says that it is gone; and every read checks the checksum: what is stale or damaged all the same is a miss, and dropped.
@@ -105,7 +91,12 @@ export class DiskStore {
     const { nodeId, mode = 'auto', indexBytes = defaultIndexBytes(maxBytes) } = options;
     const folder = await openDiskFolder({ path, maxBytes, indexBytes, nodeId, mode, env, snapshot });
     const { capacityBytes } = folder.file;
-    index = new PageIndex({ capacityBytes, alignmentBytes: DISK_ALIGNMENT_BYTES, nowMs: () => env.clock.nowMs() });
+    index = new PageIndex({
+      capacityBytes,
+      policy: options.policy ?? 'lru',
+      alignmentBytes: DISK_ALIGNMENT_BYTES,
+      nowMs: () => env.clock.nowMs(),
+    });
     const store = new DiskStore(path, folder, index, env, options);
     try {
       await store.#restore(folder.entries);
@@ -153,7 +144,7 @@ export class DiskStore {
     const { length } = bytes;
     const checksum = crc32(bytes, 0);
     this.removeOther(key, { length, checksum });
-    if (this.#isThere(key, length, checksum)) return;
+    if (this.#isThere(key, { length, checksum })) return;
     if (this.hasRoomFor(length)) this.putPage(key, { views: [bytes.slice()], length }, checksum, () => {});
     else this.#writer.skip();
   }
@@ -162,15 +153,16 @@ export class DiskStore {
    * Writes a page in the background whose bytes have this checksum. With `queued` they are in use, and must not
    * change, until `release` is called; otherwise it is not called.
    */
-  putPage(key: string, page: PageBytes, checksum: number, release: () => void, origin = NO_ORIGIN): PutOutcome {
+  putPage(key: string, page: PageBytes, checksum: number, release: () => void, about?: PutOptions): PutOutcome {
     this.#checkOpen();
     // Whatever becomes of the new page, the old one is not what was set last.
     this.removeOther(key, { length: page.length, checksum });
-    if (this.#isThere(key, page.length, checksum)) {
+    const { request, ...origin }: PutOptions = about ?? NO_ORIGIN;
+    if (this.#isThere(key, { length: page.length, checksum, request })) {
       this.renew(key, { length: page.length, checksum, ...origin });
       return 'present';
     }
-    return this.#writer.add({ key, page, checksum, origin, release, isCancelled: false, isTaken: false })
+    return this.#writer.add({ key, page, checksum, origin, request, release, isCancelled: false, isTaken: false })
       ? 'queued'
       : 'skipped';
   }
@@ -221,11 +213,16 @@ export class DiskStore {
   }
 
   /**
-   * Reads pages, all at once; one outcome a key. Counts as a use of those that are here. What an outcome other than `read` leaves in a
+   * Reads pages, all at once; one outcome a key. Counts as a use of those that are here, in the order of the keys. What an outcome other than `read` leaves in a
    * target is undefined. The targets are in use until the promise has resolved.
    */
-  async readPages(keys: readonly string[], targets: readonly PageBytes[]): Promise<LocalRead[]> {
+  async readPages(
+    keys: readonly string[],
+    targets: readonly PageBytes[],
+    request?: RequestOptions,
+  ): Promise<LocalRead[]> {
     this.#checkOpen();
+    this.#index.touchBatch(keys, request);
     const all = Promise.all(keys.map((key, i) => this.#read(key, targets[i] as PageBytes)));
     this.#reading.add(all);
     try {
@@ -255,10 +252,10 @@ export class DiskStore {
     return this.#index.peekBatch(keys);
   }
 
-  /** Counts as a use of those that are here. */
-  touchBatch(keys: readonly string[]): void {
+  /** Counts as a use of those that are here, in the order of the keys. */
+  touchBatch(keys: readonly string[], request?: RequestOptions): void {
     this.#checkOpen();
-    this.#index.touchBatch(keys);
+    this.#index.touchBatch(keys, request);
     for (const page of this.#index.peekBatch(keys)) if (page !== null) this.#folder.journal.use(page.offset);
   }
 
@@ -413,10 +410,13 @@ export class DiskStore {
   }
 
   /** The page is written, or on its way, with these very bytes; counts as a use then. */
-  #isThere(key: string, length: number, checksum: number): boolean {
+  #isThere(
+    key: string,
+    { length, checksum, request }: { length: number; checksum: number; request?: RequestOptions | undefined },
+  ): boolean {
     const there = this.#there(key);
     if (there?.length !== length || there.checksum !== checksum) return false;
-    this.touchBatch([key]);
+    this.touchBatch([key], request);
     return true;
   }
 
@@ -441,7 +441,7 @@ export class DiskStore {
       const outcome = await this.#copyTurns.run(() => this.#readWaiting(key, target));
       if (outcome !== undefined) return outcome;
     }
-    const [found] = this.#index.lookupBatch([key]);
+    const [found] = this.#index.peekBatch([key]);
     if (found === undefined || found === null) return 'absent';
     if (found.length !== target.length || !isWhole(target)) return 'wrong-length';
     return this.#readWritten(key, found, target);

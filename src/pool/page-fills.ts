@@ -10,6 +10,9 @@ import {
   type Wish,
 } from './page-index.js';
 import type { PageLease, PageLeases } from './page-leases.js';
+import { FILLS_CALLER } from './request-callers.js';
+
+const FILLS = { caller: FILLS_CALLER };
 
 /** Puts pages where they are to be; one checksum a target, null for those without one and those that have failed. */
 export type Fill = (targets: readonly (PageBytes | null)[]) => Promise<readonly (number | null)[]>;
@@ -70,7 +73,7 @@ export class PageFills {
     const leases = this.#lease(keys);
     const wishes = keys.map((key, i): Wish => {
       const isVacant = leases[i] === null && !this.#parts.index.isHeld(key);
-      return { key, length: lengths[i] as number, here: null, intent: isVacant ? 'new' : 'nothing' };
+      return { key, length: lengths[i] as number, here: null, intent: isVacant ? 'new' : 'nothing', request: FILLS };
     });
     const { vacancies, gone } = this.#parts.index.place(wishes);
     const targets: (PageBytes | null)[] = keys.map(() => null);

@@ -63,6 +63,7 @@ export class NaiveYield {
   private call = 0;
   private hint = 0;
   private caller = newCaller();
+  private endsElsewhere = false;
   private mayRepeat = false;
   private previous: string | undefined;
   private previousCall = 0;
@@ -76,7 +77,11 @@ export class NaiveYield {
     this.learn();
   }
 
-  begin(keys: number, { hint = 0, caller = 0, continues }: RequestOptions, isWrite: boolean): void {
+  begin(
+    keys: number,
+    { hint = 0, caller = 0, continues, endsElsewhere = false }: RequestOptions,
+    isWrite: boolean,
+  ): void {
     this.advance();
     this.keysMax = Math.max(this.keysMax, keys);
     this.call++;
@@ -84,6 +89,7 @@ export class NaiveYield {
     const state = this.callers.get(caller % 64) ?? newCaller();
     this.callers.set(caller % 64, state);
     this.caller = state;
+    this.endsElsewhere = endsElsewhere;
     this.previous = state.last;
     this.previousCall = state.lastCall;
     if (!this.isPrevious()) this.previous = undefined;
@@ -98,7 +104,7 @@ export class NaiveYield {
   }
 
   end(): void {
-    this.caller.last = this.isPrevious() ? this.previous : undefined;
+    this.caller.last = !this.endsElsewhere && this.isPrevious() ? this.previous : undefined;
     this.caller.lastCall = this.previousCall;
   }
 

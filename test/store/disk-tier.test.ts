@@ -10,6 +10,7 @@ import { DiskStore } from '../../src/disk/disk-store.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import { NO_ORIGIN, PublishedPool, type PublishedPoolOptions } from '../../src/pool/published-pool.js';
 import { DiskTier, type TierDisk } from '../../src/store/disk-tier.js';
+import { RequestParts } from '../../src/store/request-calls.js';
 import { ManualClock } from '../clock.js';
 import { silentEnv } from '../disk/kill-support.js';
 import { temporaryFolder } from '../disk/mounts.js';
@@ -86,6 +87,7 @@ async function newTier(
       keys,
       pages,
       origin: NO_ORIGIN,
+      request: new RequestParts({}),
       mayGoOn: () => switches.mayGoOn,
       onPublished({ start, end }, published) {
         for (const [i, page] of published.entries()) results[start + i] = page !== null;
@@ -313,6 +315,7 @@ test('disk tier: a page that waits is overwritten and cleared like any other', a
       keys: ['k2'],
       pages: [{ views: [bytes], length: bytes.length }],
       origin: NO_ORIGIN,
+      request: new RequestParts({}),
       mayGoOn: () => true,
       onPublished: (_, published) => void tier.writeThrough(['k2'], published),
     });

@@ -3,6 +3,7 @@ import { noMetrics } from '../../src/base/metrics-sink.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import { NO_ORIGIN, type PublishedPage, PublishedPool } from '../../src/pool/published-pool.js';
 import { PacedPublishing } from '../../src/store/paced-publishing.js';
+import { RequestParts } from '../../src/store/request-calls.js';
 import { ManualClock } from '../clock.js';
 import { settled } from '../pool/held-copies.js';
 
@@ -35,6 +36,7 @@ function newCall(t: { teardown(fn: () => void): void }) {
     keys: ['large', 'behind'],
     pages: [page(2 * PAGE), page(PAGE)],
     origin: { ...NO_ORIGIN, version: 1 },
+    request: new RequestParts({}),
     mayGoOn: () => true,
     onPublished: (_, published) => void told.push(...published),
   });
