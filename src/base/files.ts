@@ -36,7 +36,7 @@ export interface OpenFile {
   readonly fd: number;
   /** Resolves with the number of bytes read into `views`, one after the other: fewer than they take only at the end of the file. */
   read(views: readonly Uint8Array[], position: number): Promise<number>;
-  /** Resolves with the number of bytes written, which may be fewer: then the rest is to be written by another call. */
+  /** Resolves with the number of bytes written, which may be fewer, but not 0: then the rest is to be written by another call. */
   write(views: readonly Uint8Array[], position: number): Promise<number>;
   /** Resolves when everything that was written before is on the disk, and would be there after a loss of power. */
   datasync(): Promise<void>;

@@ -6,6 +6,7 @@ import test, { type ExecutionContext } from 'ava';
 import { AuthFailures } from '../../src/base/auth-failures.js';
 import { ConfigError } from '../../src/base/errors.js';
 import { systemNetwork } from '../../src/base/network.js';
+import { systemFiles } from '../../src/base/system-files.js';
 import { onConnected, readTlsIdentity, TlsIdentity, tlsNetwork } from '../../src/base/tls.js';
 import { Authority, type CertificateFiles, noCertificates } from '../certificates.js';
 import { RecordingEnvironment } from '../contract/auth-contract.js';
@@ -132,7 +133,7 @@ if (noCertificates === '') {
   test('tls: files that cannot be used are refused by key and path', (t) => {
     const now = Date.now();
     const files = { certFile: node.tlsCertFile, keyFile: node.tlsKeyFile, caFile: node.tlsCaFile };
-    t.truthy(readTlsIdentity(files, now));
+    t.truthy(readTlsIdentity(files, { files: systemFiles, wallMs: now }));
     const cases: readonly (readonly [Partial<typeof files>, number, RegExp])[] = [
       [{ certFile: '/nowhere/node.pem' }, now, /"tls_cert_file": \/nowhere\/node\.pem cannot be read \(ENOENT\)/],
       [{ certFile: node.tlsKeyFile }, now, /"tls_cert_file": .* has no certificate/],
@@ -143,7 +144,10 @@ if (noCertificates === '') {
       [{ caFile: node.tlsKeyFile }, now, /"tls_ca_file": .* has no certificate/],
     ];
     for (const [change, wallMs, message] of cases) {
-      t.throws(() => readTlsIdentity({ ...files, ...change }, wallMs), { instanceOf: ConfigError, message });
+      t.throws(() => readTlsIdentity({ ...files, ...change }, { files: systemFiles, wallMs }), {
+        instanceOf: ConfigError,
+        message,
+      });
     }
   });
 } else {
