@@ -24,7 +24,6 @@ export interface FileStatus {
   readonly mode: number;
   readonly isFile: boolean;
   readonly isDirectory: boolean;
-  readonly isSocket: boolean;
 }
 
 /**

@@ -117,7 +117,6 @@ function statusOf(stats: Stats): FileStatus {
     mode: stats.mode & PERMISSION_BITS,
     isFile: stats.isFile(),
     isDirectory: stats.isDirectory(),
-    isSocket: stats.isSocket(),
   };
 }
 
