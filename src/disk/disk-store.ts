@@ -25,7 +25,7 @@ export { type DiskSizes, diskSizeFor } from './disk-folder.js';
 /** What {@link DiskStore.open} takes beside path and size. */
 export interface DiskStoreOptions {
   /** Told the keys of pages that have left without being asked to: for want of space, or because they were damaged. */
-  onEvict?(keys: string[]): void;
+  readonly onEvict?: (keys: string[]) => void;
   /** Of who uses the directory: for the message to whoever else wants it. */
   readonly nodeId: string;
   readonly env: Environment;
@@ -115,6 +115,7 @@ export class DiskStore {
     }
   }
 
+  /** @hidden By {@link open} only. */
   protected constructor(path: string, folder: DiskFolder, index: PageIndex, options: DiskStoreOptions) {
     const { env } = options;
     this.newestVersion = folder.entries.reduce((newest, { version = 0 }) => Math.max(newest, version), 0);
