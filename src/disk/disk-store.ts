@@ -1,5 +1,5 @@
 import { within } from '../base/clock.js';
-import { type Environment, systemEnvironment } from '../base/environment.js';
+import type { Environment } from '../base/environment.js';
 import { ArgumentError, ClosedError } from '../base/errors.js';
 import {
   DISK_ALIGNMENT_BYTES,
@@ -14,6 +14,7 @@ import { isWhole, type PageBytes } from '../pool/page-batch.js';
 import { NO_ORIGIN, PageIndex, type PageOrigin, type PublishedPage } from '../pool/page-index.js';
 import type { LocalRead } from '../pool/page-reading.js';
 import { type DiskFolder, defaultIndexBytes, openDiskFolder } from './disk-folder.js';
+import type { DiskInfo } from './disk-info.js';
 import type { IndexEntry, Snapshot } from './journal.js';
 import { KeyReaders } from './key-readers.js';
 import { PageWriter } from './page-writer.js';
@@ -21,43 +22,21 @@ import { RESTORE_SLICE_PAGES, restorePages, snapshotOf } from './restoring.js';
 import { readWaiting, type WriteQueue } from './write-queue.js';
 
 export { type DiskSizes, diskSizeFor } from './disk-folder.js';
+export type { DiskInfo } from './disk-info.js';
 
 /** What {@link DiskStore.open} takes beside path and size. */
 export interface DiskStoreOptions {
   /** Told the keys of pages that have left without being asked to: for want of space, or because they were damaged. */
-  onEvict?(keys: string[]): void;
+  readonly onEvict?: (keys: string[]) => void;
   /** Of who uses the directory: for the message to whoever else wants it. */
   readonly nodeId: string;
-  readonly env?: Environment;
+  readonly env: Environment;
   /** Pages that may wait to be written; further ones are skipped. */
   readonly queueMaxBytes?: number;
   /** What the index may take of `maxBytes`; default: a 32nd. Small pages with long keys need more to fill the disk. */
   readonly indexBytes?: number;
   /** Default `auto`: direct where the file system has it. */
   readonly mode?: 'auto' | 'direct' | 'buffered';
-}
-
-/** What a disk tier holds, and what it has done since it was opened. */
-export interface DiskInfo {
-  /** Sum of the lengths of the pages. */
-  readonly usedBytes: number;
-  /** Bytes that pages can take. */
-  readonly capacityBytes: number;
-  readonly entries: number;
-  /** Of pages that wait to be written, or are being written. */
-  readonly queueBytes: number;
-  /** Pages that were not written: the queue was full, or writing had failed. */
-  readonly skippedPages: number;
-  /** Pages that could not be read, or not with their checksum: dropped, a miss. */
-  readonly corruptPages: number;
-  readonly evictions: number;
-  readonly writtenPages: number;
-  readonly writeErrors: number;
-  /** Pages that were read from the device. */
-  readonly readPages: number;
-  readonly ioMode: 'direct' | 'buffered';
-  /** What failed last, while nothing has been written since and it is not long ago; null when all is well. */
-  readonly failure: string | null;
 }
 
 /** A page whose version is another one now. */
@@ -99,14 +78,13 @@ export class DiskStore {
    * process uses it, it cannot be written, there is too little space. What is damaged or of another version is set aside.
    */
   static async open(path: string, maxBytes: number, options: DiskStoreOptions): Promise<DiskStore> {
-    const env = options.env ?? systemEnvironment();
     let index: PageIndex | undefined;
     const snapshot = (): Snapshot => snapshotOf(index);
-    const { nodeId, mode = 'auto', indexBytes = defaultIndexBytes(maxBytes) } = options;
+    const { nodeId, env, mode = 'auto', indexBytes = defaultIndexBytes(maxBytes) } = options;
     const folder = await openDiskFolder({ path, maxBytes, indexBytes, nodeId, mode, env, snapshot });
     const { capacityBytes } = folder.file;
     index = new PageIndex({ capacityBytes, alignmentBytes: DISK_ALIGNMENT_BYTES, nowMs: () => env.clock.nowMs() });
-    const store = new DiskStore(path, folder, index, env, options);
+    const store = new this(path, folder, index, options);
     try {
       await store.#restore(folder.entries);
       return store;
@@ -116,7 +94,9 @@ export class DiskStore {
     }
   }
 
-  private constructor(path: string, folder: DiskFolder, index: PageIndex, env: Environment, options: DiskStoreOptions) {
+  /** @hidden By {@link open} only. */
+  protected constructor(path: string, folder: DiskFolder, index: PageIndex, options: DiskStoreOptions) {
+    const { env } = options;
     this.newestVersion = folder.entries.reduce((newest, { version = 0 }) => Math.max(newest, version), 0);
     this.#path = path;
     this.#folder = folder;
