@@ -3,6 +3,7 @@
 export type { Clock } from './base/clock.js';
 export type { Environment } from './base/environment.js';
 export * from './base/errors.js';
+export type { FileStatus, Files, OpenFile, OpenOptions } from './base/files.js';
 export type { Logger, LogLevel } from './base/log.js';
 export type { Labels, MetricsSink } from './base/metrics-sink.js';
 export type {
@@ -86,15 +87,7 @@ export {
 export type { ClusterSettings, Refusal, SettingDifference, SettingValue } from './discovery/cluster-settings.js';
 export type { RefusedNode } from './discovery/refused-nodes.js';
 export type { MasterOwner } from './discovery/server.js';
-export {
-  type DiskInfo,
-  type DiskSizes,
-  DiskStore,
-  type DiskStoreOptions,
-  diskSizeFor,
-  type PutOutcome,
-  type RenewedPage,
-} from './disk/disk-store.js';
+export { type DiskInfo, type DiskSizes, diskSizeFor, type PutOutcome, type RenewedPage } from './disk/disk-store.js';
 export { HostRegion, type HostRegionOptions } from './memory/host-region.js';
 export { Metrics, type MetricsFormat, type MetricsOptions, type ReadSource } from './metrics/metrics.js';
 export { MetricsServer, type MetricsServerOptions, type MetricsSource } from './metrics/metrics-server.js';
@@ -125,6 +118,7 @@ export {
   RpcServer,
   type RpcServerOptions,
 } from './node/machine-defaults.js';
+export { DiskStore, type DiskStoreOptions } from './node/machine-disk.js';
 export { MeshCacheStore } from './node/meshcache-store.js';
 export { NodeRuntime, type NodeRuntimeOptions } from './node/node-runtime.js';
 export type { StoreStats } from './node/store-stats.js';

@@ -1,9 +1,11 @@
 import { type Clock, systemClock } from './clock.js';
+import type { Files } from './files.js';
 import { defaultLogger, type Logger } from './log.js';
 import { type MetricsSink, noMetrics } from './metrics-sink.js';
 import type { Network } from './network.js';
 import { type RandomSource, systemRandom } from './random.js';
 import type { ClusterSecrets } from './secrets.js';
+import { systemFiles } from './system-files.js';
 import { systemNetwork } from './system-network.js';
 import type { TlsIdentity } from './tls.js';
 
@@ -12,6 +14,7 @@ export interface Environment {
   readonly clock: Clock;
   readonly random: RandomSource;
   readonly network: Network;
+  readonly files: Files;
   readonly log: Logger;
   readonly metrics: MetricsSink;
   /** With them every connection between nodes begins with mutual proof, and nobody else is talked to; see `securedEnvironment`. */
@@ -26,6 +29,7 @@ export function systemEnvironment(overrides: Partial<Environment> = {}): Environ
     clock: systemClock,
     random: systemRandom,
     network: systemNetwork,
+    files: systemFiles,
     log: defaultLogger(),
     metrics: noMetrics,
     ...overrides,

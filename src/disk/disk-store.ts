@@ -1,5 +1,5 @@
 import { within } from '../base/clock.js';
-import { type Environment, systemEnvironment } from '../base/environment.js';
+import type { Environment } from '../base/environment.js';
 import { ArgumentError, ClosedError } from '../base/errors.js';
 import {
   DISK_ALIGNMENT_BYTES,
@@ -28,10 +28,10 @@ export type { DiskInfo } from './disk-info.js';
 /** What {@link DiskStore.open} takes beside path and size. */
 export interface DiskStoreOptions {
   /** Told the keys of pages that have left without being asked to: for want of space, or because they were damaged. */
-  onEvict?(keys: string[]): void;
+  readonly onEvict?: (keys: string[]) => void;
   /** Of who uses the directory: for the message to whoever else wants it. */
   readonly nodeId: string;
-  readonly env?: Environment;
+  readonly env: Environment;
   /** Which page goes when there is no room; default: `lru`. */
   readonly policy?: EvictionPolicy;
   /** Pages that may wait to be written; further ones are skipped. */
@@ -85,10 +85,9 @@ export class DiskStore {
    * process uses it, it cannot be written, there is too little space. What is damaged or of another version is set aside.
    */
   static async open(path: string, maxBytes: number, options: DiskStoreOptions): Promise<DiskStore> {
-    const env = options.env ?? systemEnvironment();
     let index: PageIndex | undefined;
     const snapshot = (): Snapshot => snapshotOf(index);
-    const { nodeId, mode = 'auto', indexBytes = defaultIndexBytes(maxBytes) } = options;
+    const { nodeId, env, mode = 'auto', indexBytes = defaultIndexBytes(maxBytes) } = options;
     const folder = await openDiskFolder({ path, maxBytes, indexBytes, nodeId, mode, env, snapshot });
     const { capacityBytes } = folder.file;
     index = new PageIndex({
@@ -97,7 +96,7 @@ export class DiskStore {
       alignmentBytes: DISK_ALIGNMENT_BYTES,
       nowMs: () => env.clock.nowMs(),
     });
-    const store = new DiskStore(path, folder, index, env, options);
+    const store = new this(path, folder, index, options);
     try {
       await store.#restore(folder.entries);
       return store;
@@ -107,7 +106,9 @@ export class DiskStore {
     }
   }
 
-  private constructor(path: string, folder: DiskFolder, index: PageIndex, env: Environment, options: DiskStoreOptions) {
+  /** @hidden By {@link open} only. */
+  protected constructor(path: string, folder: DiskFolder, index: PageIndex, options: DiskStoreOptions) {
+    const { env } = options;
     this.newestVersion = folder.entries.reduce((newest, { version = 0 }) => Math.max(newest, version), 0);
     this.#path = path;
     this.#folder = folder;
