@@ -304,7 +304,8 @@ export class NodeRuntime {
     this.#stops.push(() => ownDirectory.stop());
     ownDirectory.attach(rpcServer);
     rpcServer.handle(STATUS_METHOD, async (params) => withLastEvents(await this.report(), params));
-    const notices = new PageNotices({ rpc: rpcClient, endpointOf });
+    const notices = new PageNotices({ rpc: rpcClient, endpointOf, env });
+    this.#stops.push(async () => notices.close());
     const promotions = new Promotions({ rpc: rpcClient, endpointOf, nodeId: this.nodeId });
     const handovers = new Handovers({ rpc: rpcClient, endpointOf });
 
