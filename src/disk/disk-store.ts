@@ -20,7 +20,7 @@ import type { IndexEntry, Snapshot } from './journal.js';
 import { KeyReaders } from './key-readers.js';
 import { PageWriter } from './page-writer.js';
 import { RESTORE_SLICE_PAGES, restorePages, snapshotOf } from './restoring.js';
-import { readWaiting, type WriteQueue } from './write-queue.js';
+import { type PutOptions, readWaiting, type WriteQueue } from './write-queue.js';
 
 export { type DiskSizes, diskSizeFor } from './disk-folder.js';
 export type { DiskInfo } from './disk-info.js';
@@ -44,9 +44,6 @@ export interface DiskStoreOptions {
 
 /** A page whose version is another one now. */
 export type RenewedPage = Pick<PublishedPage, 'length' | 'checksum' | 'version' | 'kind'>;
-
-/** What a page that is to be written is known by, and the request that has set it. */
-export type PutOptions = PageOrigin & { readonly request?: RequestOptions | undefined };
 
 /** What to do with a page that is to be written. */
 export type PutOutcome = 'queued' | 'present' | 'skipped';

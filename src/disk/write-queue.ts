@@ -5,6 +5,9 @@ import type { PageOrigin } from '../pool/page-index.js';
 import type { LocalRead } from '../pool/page-reading.js';
 import { alignedUp } from './alignment.js';
 
+/** What a page that is to be written is known by, and the request that has set it. */
+export type PutOptions = PageOrigin & { readonly request?: RequestOptions | undefined };
+
 /** A page on its way to disk. */
 export interface QueuedPage {
   readonly key: string;
