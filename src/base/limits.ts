@@ -341,6 +341,8 @@ export const PROMOTE_TIMEOUT_MS = 5_000;
 export const READ_REPORT_DELAY_MS = 2_000;
 /** Or as soon as so many keys wait for it. */
 export const READ_REPORT_FULL_KEYS = 512;
+/** A node that is drained waits so long for what others tell it of their reads, the way included. */
+export const READ_REPORTS_LATE_MAX_MS = 2_500;
 /** One message to an owner; a longer read is several. */
 export const READ_REPORT_MAX_KEYS = 1024;
 export const READ_REPORT_MAX_CHARACTERS = 1 * MIB;
@@ -447,6 +449,7 @@ relation(READ_ABORT_GRACE_MS < READ_STALL_TIMEOUT_MS, 'an aborted read ends befo
 relation(READ_RETRY_AFTER_MS <= RDMA_RETRY_MAX_MS, 'the pause after a failed connection may grow');
 relation(PROMOTE_ROUND_MAX_KEYS <= DIRECTORY_REQUEST_MAX_KEYS, 'the keys to promote fit in a request');
 relation(READ_REPORT_MAX_KEYS <= DIRECTORY_REQUEST_MAX_KEYS, 'the keys of reads to report fit in a request');
+relation(READ_REPORT_DELAY_MS < READ_REPORTS_LATE_MAX_MS, 'a node that is drained hears of reads before its start');
 relation(READ_REPORT_FULL_KEYS <= READ_REPORT_MAX_KEYS, 'as many keys as reports wait for fit in a message');
 relation(READ_REPORT_MAX_CHARACTERS * 3 <= RPC_FRAME_MAX_BYTES, 'the keys of reads to report fit in a frame');
 relation(READ_REPORT_MAX_CHARACTERS <= READ_REPORTS_WAITING_MAX_CHARACTERS, 'a message may wait');
