@@ -23,6 +23,7 @@ const LEVELS: Readonly<Record<string, number>> = {
   client: 8,
   node: 8,
   'index.ts': 9,
+  'machine-defaults.ts': 9,
   bench: 9,
   sim: 9,
   cli: 10,
