@@ -6,7 +6,7 @@ export interface MessageEnd {
   onMessage(listener: (message: unknown) => void): void;
   /** The next message that has been posted and has not arrived; undefined: there is none. */
   receive(): unknown;
-  /** The other side closes, too, when what was posted before has arrived there. */
+  /** The other side closes, too. What was posted just before may not arrive there any more. */
   close(): void;
   /** Called once, when either side has closed. */
   onClose(listener: () => void): void;

@@ -33,6 +33,7 @@ for (const [name, threads] of Object.entries(CASES)) {
     const { thread, received } = start(threads);
     for (let i = 0; i < 100; i++) thread.messages.post(i);
     t.deepEqual(received, [], 'nothing arrives while it is posted');
+    await until(() => received.length === 101);
     thread.messages.post('end');
     t.is(await thread.ended, undefined);
     t.deepEqual(received, ['hello', ...Array(100).keys()]);
