@@ -88,7 +88,7 @@ export {
   type NodeRuntimeOptions,
   PublishedPool,
   type PublishedPoolOptions,
-} from './machine-defaults.js';
+} from './node/machine-node.js';
 export { HostRegion, type HostRegionOptions } from './memory/host-region.js';
 export type { MetricsFormat, ReadSource } from './metrics/metrics.js';
 export type { MetricsSource } from './metrics/metrics-server.js';

@@ -9,7 +9,7 @@ import { CLIENT_WAYS, ClientCounts } from '../../src/clients/client-stats.js';
 import { Status } from '../../src/clients/messages.js';
 import { ConsistentHashRing, KeyEncoder } from '../../src/core/index.js';
 import { DirectoryClient } from '../../src/directory/client.js';
-import { Metrics } from '../../src/machine-defaults.js';
+import { Metrics } from '../../src/node/machine-node.js';
 import { clientSeries } from '../../src/metrics/metric-catalogue.js';
 import type { MeshCacheStore } from '../../src/node/meshcache-store.js';
 import { RpcClient } from '../../src/rpc/client.js';

@@ -3,7 +3,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
-import { Metrics } from '../../src/machine-defaults.js';
+import { Metrics } from '../../src/node/machine-node.js';
 import { COUNTERS, clientSeries } from '../../src/metrics/metric-catalogue.js';
 import type { MeshCacheStore } from '../../src/node/meshcache-store.js';
 import { AttachedClient } from '../attached-client.js';

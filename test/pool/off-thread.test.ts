@@ -1,6 +1,6 @@
 import test, { type ExecutionContext } from 'ava';
 import { seededRandom } from '../../src/base/random.js';
-import { PublishedPool, type PublishedPoolOptions } from '../../src/machine-defaults.js';
+import { PublishedPool, type PublishedPoolOptions } from '../../src/node/machine-node.js';
 import { crc32 } from '../../src/memory/checksum.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import { content } from '../support.js';

@@ -1,6 +1,6 @@
 import test, { type ExecutionContext } from 'ava';
 import { type RandomSource, seededRandom } from '../../src/base/random.js';
-import { PublishedPool } from '../../src/machine-defaults.js';
+import { PublishedPool } from '../../src/node/machine-node.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import { imageBytes, readStamp, STAMP_BYTES } from '../../src/memory/page-stamp.js';
 import type { PageLease } from '../../src/pool/published-pool.js';

@@ -5,7 +5,7 @@ import { systemEnvironment } from '../../src/base/environment.js';
 import { HybridClock } from '../../src/base/hybrid-clock.js';
 import { COPY_SLICE_MAX_BYTES, DISK_IN_FLIGHT_MAX_COUNT } from '../../src/base/limits.js';
 import { silentLogger } from '../../src/base/log.js';
-import { Metrics, PublishedPool } from '../../src/machine-defaults.js';
+import { Metrics, PublishedPool } from '../../src/node/machine-node.js';
 import { crc32 } from '../../src/memory/checksum.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import type { DiskTier } from '../../src/store/disk-tier.js';

@@ -3,7 +3,7 @@ import { HybridClock } from '../../src/base/hybrid-clock.js';
 import { COPY_SLICE_MAX_BYTES } from '../../src/base/limits.js';
 import { silentLogger } from '../../src/base/log.js';
 import { Taken } from '../../src/directory/taken.js';
-import { Metrics, PublishedPool } from '../../src/machine-defaults.js';
+import { Metrics, PublishedPool } from '../../src/node/machine-node.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import { type CallerPage, PageStore, type PageStoreParts } from '../../src/store/page-store.js';
 import { TcpTransport } from '../../src/transport/tcp/tcp-transport.js';

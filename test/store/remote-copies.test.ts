@@ -2,7 +2,7 @@ import test, { type ExecutionContext } from 'ava';
 import { systemClock } from '../../src/base/clock.js';
 import { silentLogger } from '../../src/base/log.js';
 import { noMetrics } from '../../src/base/metrics-sink.js';
-import { PublishedPool } from '../../src/machine-defaults.js';
+import { PublishedPool } from '../../src/node/machine-node.js';
 import { resolve } from '../../src/memory/address-space.js';
 import { crc32 } from '../../src/memory/checksum.js';
 import { HostRegion } from '../../src/memory/host-region.js';
