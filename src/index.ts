@@ -79,16 +79,6 @@ export {
   type PutOutcome,
   type RenewedPage,
 } from './disk/disk-store.js';
-export {
-  Metrics,
-  type MetricsOptions,
-  MetricsServer,
-  type MetricsServerOptions,
-  NodeRuntime,
-  type NodeRuntimeOptions,
-  PublishedPool,
-  type PublishedPoolOptions,
-} from './node/machine-node.js';
 export { HostRegion, type HostRegionOptions } from './memory/host-region.js';
 export type { MetricsFormat, ReadSource } from './metrics/metrics.js';
 export type { MetricsSource } from './metrics/metrics-server.js';
@@ -105,6 +95,16 @@ export type {
   NodeView,
 } from './metrics/node-report.js';
 export { keyEncoderFor } from './node/key-namespace.js';
+export {
+  Metrics,
+  type MetricsOptions,
+  MetricsServer,
+  type MetricsServerOptions,
+  NodeRuntime,
+  type NodeRuntimeOptions,
+  PublishedPool,
+  type PublishedPoolOptions,
+} from './node/machine-node.js';
 export { MeshCacheStore } from './node/meshcache-store.js';
 export type { StoreStats } from './node/store-stats.js';
 export type { Fill } from './pool/page-fills.js';

@@ -20,7 +20,8 @@ const WAYS: Readonly<Record<string, RegExp>> = {
   fetch: /(?<![.#\w])fetch\(|\bWebSocket\b/,
   globalThis: /\bglobalThis\b/,
   console: /\bconsole\./,
-  process: /(?<![#.\w])process\??\.\w/,
+  // Whatever else is called so has other members.
+  process: new RegExp(`(?<![#.\\w])process\\??\\.(?:${memberNames(process).join('|')})\\b`),
   waiting: /\bAtomics\.wait\b/,
   // The real machine by the names of this code.
   system:
@@ -164,4 +165,10 @@ function withoutComments(source: string): string {
     /("(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')|\/\*[\s\S]*?\*\/|(?<!:)\/\/[^\n]*/g,
     (_comment, text) => text ?? '',
   );
+}
+
+function memberNames(object: object): string[] {
+  const names: string[] = [];
+  for (const name in object) if (/^\w+$/.test(name)) names.push(name);
+  return names;
 }
