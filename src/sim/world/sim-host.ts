@@ -180,6 +180,7 @@ export class SimHost {
       processId: process.id,
       memoryBytes,
       parallelism,
+      hasDevices: false,
       allocate: (bytes: number) => process.allocate(bytes),
       observeLoop: () => QUIET_LOOP,
       freeMemoryBytes: () => Math.max(0, this.#memoryBytes - this.#takenBytes),
