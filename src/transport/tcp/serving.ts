@@ -30,7 +30,7 @@ export class Serving {
 
   constructor(parts: ServingParts) {
     this.#parts = parts;
-    const options = { noDelay: true, keepAlive: true, keepAliveInitialDelay: KEEP_ALIVE_DELAY_MS };
+    const options = { noDelay: true, keepAlive: true, keepAliveInitialDelay: KEEP_ALIVE_DELAY_MS, plane: 'data' };
     this.#listener = new Listener({
       env: parts.env,
       plane: 'data',
@@ -66,6 +66,13 @@ export class Serving {
     for (const connection of this.#connections.values()) connection.finish();
     await closed;
     cancel();
+  }
+
+  /** Ends every connection at once; resolves when the port is free. After {@link start}; idempotent. */
+  async end(): Promise<void> {
+    const closed = this.#listener.close();
+    for (const socket of this.#connections.keys()) socket.destroy();
+    await closed;
   }
 
   #accepted(socket: Connection): void {
