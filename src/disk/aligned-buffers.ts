@@ -35,4 +35,9 @@ export class AlignedBuffers {
     this.#memory ??= new WebAssembly.Memory({ initial: pages, maximum: pages, shared: true });
     return new Uint8Array(this.#memory.buffer, slot * this.#bufferBytes, this.#bufferBytes);
   }
+
+  /** Throws `InvariantError` unless each buffer is free or in the hands of one user. */
+  verify(): void {
+    this.#slots.verify();
+  }
 }

@@ -212,6 +212,12 @@ export class PageFile {
       () => `page file: cannot ${method} ${length} bytes at ${offset} of ${this.capacityBytes}`,
     );
   }
+
+  /** Throws `InvariantError` unless calls have distinct slots and buffers. */
+  verify(): void {
+    this.#slots.verify();
+    this.#buffers.verify();
+  }
 }
 
 interface Space {
