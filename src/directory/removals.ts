@@ -177,7 +177,7 @@ class Generation {
     }
     assertEqual('removals: keys', this.size, size);
     assertAtMost('removals: keys', size, this.#maxKeys);
-    assertAtMost('removals: bytes of text', this.#textEnd, this.#text.length);
+    if (this.#keepsKeys) assertAtMost('removals: bytes of text', this.#textEnd, this.#text.length);
     for (const key of this.keys()) {
       assert(this.versionOf(digestOf(key)) > 0, () => `removals: no version of ${JSON.stringify(key)}, which is kept`);
     }

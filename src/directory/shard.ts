@@ -467,7 +467,7 @@ export class DirectoryShard {
   }
 
   /**
-   * Throws `InvariantError` unless what is kept agrees with itself, and what is kept of one key goes together: no two locations of one start
+   * @internal Throws `InvariantError` unless what is kept agrees with itself, and what is kept of one key goes together: no two locations of one start
    * of a node, of different nodes' contents only those that do not conflict, and nothing that a removal has made void.
    */
   verify(): void {

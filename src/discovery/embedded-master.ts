@@ -175,7 +175,7 @@ export class EmbeddedMaster {
     if (this.#stopped) await server.stop();
   }
 
-  /** Throws `InvariantError` unless it has one seat an address, and the masters there agree with themselves. */
+  /** @internal Throws `InvariantError` unless it has one seat an address, and the masters there agree with themselves. */
   verify(): void {
     const addresses = new Set(this.#seats.map(({ endpoint }) => formatEndpoint(endpoint)));
     assertEqual('embedded master: seats', this.#seats.length, addresses.size);

@@ -286,7 +286,7 @@ export class DiscoveryServer {
     this.#changed();
   }
 
-  /** Throws `InvariantError` unless all that its members have to be told will be, and who is silent will be noticed. */
+  /** @internal Throws `InvariantError` unless all that its members have to be told will be, and who is silent will be noticed. */
   verify(): void {
     this.#table.verify();
     this.#refused.verify();

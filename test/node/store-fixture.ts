@@ -6,13 +6,13 @@ import type { HostMemPool } from '../../src/store/host-pool.js';
 import { patientClock } from '../patient-clock.js';
 import { freePort, until } from '../support.js';
 
-/** A store on loopback with a small pool; `extra` overrides its configuration. */
-export function createStore(
+/** A store on loopback with a small pool, which verifies itself before it is closed; `extra` overrides its configuration. */
+export async function createStore(
   discoveryPort: number,
   extra: Record<string, unknown> = {},
   clock: Clock = patientClock,
 ): Promise<MeshCacheStore> {
-  return MeshCacheStore.create(
+  const store = await MeshCacheStore.create(
     {
       tpRank: 0,
       tpSize: 1,
@@ -34,6 +34,15 @@ export function createStore(
     },
     { log: silentLogger, clock },
   );
+  const close = store.close.bind(store);
+  store.close = async () => {
+    try {
+      store.verify();
+    } finally {
+      await close();
+    }
+  };
+  return store;
 }
 
 /** `count` stores of one cluster, all of which see each other. */

@@ -265,6 +265,7 @@ export class RdmaTransport implements Transport {
     this.#env.metrics.count('meshcache_checksum_failures_total', 1, { source: 'remote' });
   }
 
+  /** @internal */
   verify(): void {
     this.#tcp.verify();
     this.#publications.verify();

@@ -184,6 +184,7 @@ export class TcpTransport implements Transport {
     }
   }
 
+  /** @internal */
   verify(): void {
     this.#peers.verify();
     for (const rkey of this.#freeWatches.keys()) {
