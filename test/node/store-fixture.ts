@@ -5,6 +5,7 @@ import { MeshCacheStore } from '../../src/node/meshcache-store.js';
 import type { HostMemPool } from '../../src/store/host-pool.js';
 import { patientClock } from '../patient-clock.js';
 import { freePort, until } from '../support.js';
+import { verifiedEnd } from '../verified.js';
 
 /** A store on loopback with a small pool, which verifies itself before it is closed; `extra` overrides its configuration. */
 export async function createStore(
@@ -35,13 +36,7 @@ export async function createStore(
     { log: silentLogger, clock },
   );
   const close = store.close.bind(store);
-  store.close = async () => {
-    try {
-      store.verify();
-    } finally {
-      await close();
-    }
-  };
+  store.close = () => verifiedEnd([store], close);
   return store;
 }
 
