@@ -51,6 +51,7 @@ export class MeshCacheStore extends StoreNamespace {
   readonly #promoter: Promoter | null;
   readonly #reporting: NodeReporting;
   readonly #leaving: StoreLeaving;
+  readonly #hotReads: HotReads;
   readonly #turns: FairTurns;
   readonly #keyEncoders: KeyEncoders;
   #clients: ClientServer | undefined;
@@ -70,6 +71,7 @@ export class MeshCacheStore extends StoreNamespace {
       promoter: Promoter | null;
       reporting: NodeReporting;
       leaving: StoreLeaving;
+      hotReads: HotReads;
       turns: FairTurns;
     },
   ) {
@@ -91,6 +93,7 @@ export class MeshCacheStore extends StoreNamespace {
     this.#promoter = parts.promoter;
     this.#reporting = parts.reporting;
     this.#leaving = parts.leaving;
+    this.#hotReads = parts.hotReads;
     this.#turns = parts.turns;
     this.#keyEncoders = parts.keyEncoders;
   }
@@ -247,6 +250,7 @@ export class MeshCacheStore extends StoreNamespace {
       promoter,
       reporting,
       leaving,
+      hotReads,
       turns: new FairTurns(env.clock),
     });
     const clients = () => store.#clients;
@@ -331,5 +335,19 @@ export class MeshCacheStore extends StoreNamespace {
     await this.#reporting.stop();
     this.#pool.free();
     this.#region.free();
+  }
+
+  /**
+   * @internal Throws `InvariantError` unless everything that this node keeps agrees with itself. Changes nothing, takes time in proportion to
+   * what it keeps, and is for tests and simulations.
+   */
+  verify(): void {
+    this.runtime.verify();
+    this.#pages.verify();
+    this.#disk?.verify();
+    this.#promoter?.verify();
+    this.#leaving.verify();
+    this.#hotReads.verify();
+    this.#clients?.verify();
   }
 }
