@@ -1,4 +1,4 @@
-import { assert, assertAtMost } from '../base/assert.js';
+import { assertAtMost } from '../base/assert.js';
 import { DIRECTORY_LOCATIONS_MAX_COUNT, DIRECTORY_SHARD_MAX_KEYS, REMOVALS_MAX_KEYS } from '../base/limits.js';
 import { LocationChoice } from './location-choice.js';
 import {
@@ -13,6 +13,7 @@ import { LocationLists } from './location-lists.js';
 import { NO_SLOT } from './location-slab.js';
 import type { NodeRecord } from './node-records.js';
 import { Removals } from './removals.js';
+import { verifyLocations } from './shard-invariants.js';
 import { Taken } from './taken.js';
 
 /** Whether this start of a node is a member now; asked once a node and call. */
@@ -475,34 +476,7 @@ export class DirectoryShard {
     this.#removals.verify();
     this.#copyRemovals.verify();
     assertAtMost('shard: keys', this.#lists.keys.size, this.#maxKeys);
-    for (const key of this.#lists.keys.keys()) this.#verifyKey(key);
-  }
-
-  #verifyKey(key: string): void {
-    const { slab } = this.#lists;
-    const slots: number[] = [];
-    for (let slot = this.#lists.keys.get(key) ?? NO_SLOT; slot !== NO_SLOT; slot = slab.nextOf(slot)) slots.push(slot);
-    assertAtMost(`shard: locations of ${JSON.stringify(key)}`, slots.length, DIRECTORY_LOCATIONS_MAX_COUNT);
-    for (const [i, slot] of slots.entries()) {
-      const version = slab.versionOf(slot);
-      const isCopy = (slab.flagsOf(slot) & COPY) !== 0;
-      const isVoid = this.#removals.isVoid(key, version) || (isCopy && this.#copyRemovals.isVoid(key, version));
-      assert(version === 0 || !isVoid, () => `shard: ${JSON.stringify(key)} has the void version ${version}`);
-      for (const other of slots.slice(0, i)) this.#verifyPair(key, slot, other);
-    }
-  }
-
-  #verifyPair(key: string, slot: number, other: number): void {
-    const { slab } = this.#lists;
-    const [a, b] = [slot, other].map((one) => this.#lists.recordAt(slab.nodeOf(one))) as [NodeRecord, NodeRecord];
-    if (a.nodeId === b.nodeId) {
-      assert(a.dropped || b.dropped, () => `shard: ${JSON.stringify(key)} has two locations of ${a.nodeId}`);
-      return;
-    }
-    if (slab.versionOf(slot) === 0 || slab.versionOf(other) === 0) return;
-    const isNamed = ((slab.flagsOf(slot) | slab.flagsOf(other)) & NAMED) !== 0;
-    const isSame =
-      slab.lengthOf(slot) === slab.lengthOf(other) && (!isNamed || slab.checksumOf(slot) === slab.checksumOf(other));
-    assert(isSame, () => `shard: ${JSON.stringify(key)} has different contents of ${a.nodeId} and ${b.nodeId}`);
+    const removals = { all: this.#removals, copies: this.#copyRemovals };
+    for (const key of this.#lists.keys.keys()) verifyLocations(key, this.#lists, removals);
   }
 }
