@@ -476,8 +476,7 @@ export class DirectoryShard {
     this.#removals.verify();
     this.#copyRemovals.verify();
     assertAtMost('shard: keys', this.#lists.keys.size, this.#maxKeys);
-    const isVoid = (key: string, version: number, isCopy: boolean): boolean =>
-      this.#removals.isVoid(key, version) || (isCopy && this.#copyRemovals.isVoid(key, version));
-    for (const key of this.#lists.keys.keys()) verifyLocations(key, this.#lists, isVoid);
+    const removals = { all: this.#removals, copies: this.#copyRemovals };
+    for (const key of this.#lists.keys.keys()) verifyLocations(key, this.#lists, removals);
   }
 }
