@@ -14,6 +14,7 @@ import { deleteCommand, existsCommand, getCommand, pingCommand, putCommand, stat
 import { streamProgress } from './progress.js';
 import { pythonPathCommand } from './python-path.js';
 import { replayCommand } from './replay.js';
+import { simCommand } from './sim.js';
 import { statusCommand } from './status.js';
 import { printable } from './table.js';
 
@@ -33,14 +34,19 @@ function createProgram(context: CommandContext): Command {
     .version(packageVersion())
     .showHelpAfterError('(--help shows the options)')
     .addHelpText('after', '\nEvery command has --help with examples, and --json.');
-  const ofNodes = [demoCommand, nodeCommand, statusCommand, drainCommand, replayCommand, benchCommand, doctorCommand];
+  const ofNodes = [demoCommand, nodeCommand, statusCommand, drainCommand, doctorCommand];
+  const ofLoads = [replayCommand, simCommand, benchCommand];
   const ofPages = [pingCommand, putCommand, getCommand, existsCommand, deleteCommand, statCommand];
-  const commands = [...ofNodes, ...ofPages, pythonPathCommand];
+  const commands = [...ofNodes, ...ofLoads, ...ofPages, pythonPathCommand];
   for (const create of commands) program.addCommand(create(context));
-  for (const command of [program, ...program.commands]) {
+  for (const command of withSubcommands(program)) {
     command.exitOverride().showHelpAfterError('(--help shows the options)');
   }
   return program;
+}
+
+function withSubcommands(command: Command): Command[] {
+  return [command, ...command.commands.flatMap(withSubcommands)];
 }
 
 /** The words of the command line; of an unknown command nothing but its name, for --help after it would hide that it is unknown. */

@@ -5,6 +5,21 @@ export { ConsistentHashRing, NO_NODE } from './hash-ring.js';
 export type { FetchResponse, WasmInstance, WasmModule } from './host-types.js';
 export { type EncodedKeys, KeyEncoder, type KeyNamespace } from './key-encoder.js';
 export {
+  type PlacementNode,
+  type PlacementOutcome,
+  type PlacementRequest,
+  PlacementSimulation,
+} from './placement.js';
+export { PlacementBounds } from './placement-bounds.js';
+export type { PlacementCounts, PlacementInterval } from './placement-counts.js';
+export {
+  PLACEMENT_POLICIES,
+  PLACEMENT_ROUTINGS,
+  type PlacementOptions,
+  type PlacementRouting,
+  type PlacementSettings,
+} from './placement-options.js';
+export {
   type BatchLookup,
   type BatchPlacement,
   type EvictionPolicy,

@@ -15,6 +15,7 @@ writeFileSync(TRACE, '{"timestamp": 0, "input_length": 1024, "output_length": 1,
 const COMMANDS: readonly (readonly [args: readonly string[], field: string])[] = [
   [['demo', '--nodes', '1', '--conversations', '2', '--page-bytes', '4kb'], 'wrong_bytes'],
   [['replay', TRACE, '--nodes', '1', '--page-bytes', '4kb'], 'prefix_hit_rate'],
+  [['sim', 'trace', TRACE], 'unbounded_hit_rate'],
   [['bench', 'ring', '--quick', '--rounds', '1'], 'rows'],
   [['doctor'], 'findings'],
 ];

@@ -4,8 +4,8 @@ import { runCli } from './run-cli.js';
 /** Every wrong call ends with status 2, says what was wrong on stderr, and prints nothing. */
 const WRONG: readonly (readonly [args: readonly string[], ...says: RegExp[]])[] = [
   [['dance'], /unknown command 'dance'/],
-  [['sim', '--help'], /unknown command 'sim'/],
-  [['help', 'sim'], /unknown command 'sim'/],
+  [['simulate', '--help'], /unknown command 'simulate'/],
+  [['help', 'simulate'], /unknown command 'simulate'/],
   [['demo', '--nodes', 'three'], /--nodes/, /'three'/, /whole number of 1 to 64/],
   [['demo', '--nodes', '0'], /--nodes/, /'0'/, /whole number of 1 to 64/],
   [['demo', '--nodes'], /--nodes/, /missing/],
@@ -26,6 +26,26 @@ const WRONG: readonly (readonly [args: readonly string[], ...says: RegExp[]])[] 
   [['replay', 't', '--quarantine-ms', 'long'], /--quarantine-ms/, /'long'/, /milliseconds/],
   [['replay', 't', '--requests', '0'], /--requests/, /'0'/],
   [['replay', 't', '--concurrency', '0'], /--concurrency/, /'0'/],
+  [['sim'], /Usage: meshcache sim/],
+  [['sim', 'dance'], /unknown command 'dance'/],
+  [['sim', 'trace'], /missing required argument 'trace'/],
+  [['sim', 'trace', 't', '--pool', '0'], /--pool/, /'0'/, /number of pages from 1 on/],
+  [['sim', 'trace', 't', '--pool', '1000,huge'], /--pool/, /'1000,huge'/, /or a number of pages such as 10000/],
+  [['sim', 'trace', 't', '--pool', '3kb', '--page-bytes', '4kb'], /--pool: 3 KiB have no room for a page of 4 KiB/],
+  [
+    ['sim', 'trace', 't', '--pool', '999999999999', '--page-bytes', '1gb'],
+    /--pool: \d+ TiB of a node, 16 TiB are allowed/,
+  ],
+  [['sim', 'trace', 't', '--nodes', '1,0'], /--nodes/, /'1,0'/, /whole number of 1 to 1024/],
+  [['sim', 'trace', 't', '--policy', 'lru,mru'], /--policy/, /'lru,mru'/, /Allowed are lru, s3fifo/],
+  [['sim', 'trace', 't', '--routing', 'random'], /--routing/, /round-robin, session, prefix/],
+  [['sim', 'trace', 't', '--report-delay-ms', 'late'], /--report-delay-ms/, /'late'/, /milliseconds, or never/],
+  [['sim', 'trace', 't', '--interval-s', '0'], /--interval-s/, /'0'/, /1 to 86400 seconds/],
+  [['sim', 'trace', 't', '--page-bytes', '1001'], /--page-bytes/, /'1001'/, /multiples of 8/],
+  [
+    ['sim', 'trace', 't', '--policy', 'lru', '--nodes', Array.from({ length: 400 }, (_, i) => i + 1).join()],
+    /1200 clusters to simulate, 1000 are allowed/,
+  ],
   [['node'], /--discovery-addr is missing/],
   [['node', '--discovery-addr', 'nowhere'], /--discovery-addr/, /'nowhere'/, /host:port/],
   [['node', '--discovery-addr', 'h:0'], /--discovery-addr/, /'h:0'/, /port of 1 to 65535/],
@@ -70,9 +90,9 @@ test.serial('usage: without a command the help is shown and the status is 2', as
   t.regex(run.stderr, /Usage: meshcache/);
 });
 
-for (const command of ['demo', 'node', 'status', 'drain', 'replay', 'bench', 'doctor']) {
+for (const command of ['demo', 'node', 'status', 'drain', 'replay', 'sim trace', 'bench', 'doctor']) {
   test.serial(`usage: ${command} --help shows options and examples`, async (t) => {
-    const run = await runCli([command, '--help']);
+    const run = await runCli([...command.split(' '), '--help']);
     t.is(run.status, 0);
     t.regex(run.stdout, new RegExp(`Usage: meshcache ${command}`));
     t.regex(run.stdout, /--json/);

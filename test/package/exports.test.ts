@@ -9,11 +9,12 @@ const EXPORTS = {
     'ArgumentError AuthError ClosedError ConfigError ConsistentHashRing Core DataLocation DirectoryClient DirectoryServer',
     'DirectoryShard DiscoveryClient DiscoveryServer DiskError DiskStore EVICTION_POLICIES HostRegion KeyEncoder',
     'MeshCacheClient MeshCacheConfig MeshCacheError MeshCacheStore Metrics MetricsServer NO_NODE NodeInfo NodeRuntime',
-    'PoolAllocator ProtocolError PublishedPool RdmaError RpcClient RpcServer StoreNamespace createTransport defaultCore',
-    'diskSizeFor keyEncoderFor loadCore',
+    'PLACEMENT_POLICIES PLACEMENT_ROUTINGS PlacementBounds PlacementSimulation PoolAllocator ProtocolError PublishedPool',
+    'RdmaError RpcClient RpcServer StoreNamespace createTransport defaultCore diskSizeFor keyEncoderFor loadCore',
   ],
   'meshcache/core': [
-    'ArgumentError ClosedError ConsistentHashRing Core KeyEncoder MeshCacheError NO_NODE PoolAllocator defaultCore loadCore',
+    'ArgumentError ClosedError ConsistentHashRing Core KeyEncoder MeshCacheError NO_NODE PLACEMENT_POLICIES PLACEMENT_ROUTINGS',
+    'PlacementBounds PlacementSimulation PoolAllocator defaultCore loadCore',
   ],
   'meshcache/native': ['HAS_RDMA RDMA_STEPS TransferEngine rdmaSupport'],
 };

@@ -1,0 +1,110 @@
+import type { Core } from './core.js';
+import type { PlacementSettings } from './placement-options.js';
+import { PoolAllocator } from './pool-allocator.js';
+
+/** What became of the pages of one write call. */
+export interface PoolChanges {
+  /** Keys of pages that are new in the pool. */
+  readonly placed: Set<string>;
+  /** Keys of pages that have left it, each once. */
+  readonly evicted: Set<string>;
+  readonly evictions: number;
+  /** Pages of the call that are not in the pool after it. */
+  readonly refused: number;
+}
+
+/** The pool of one simulated node: all of the simulation's calls to a {@link PoolAllocator} are here. */
+export class PlacementPool {
+  readonly #allocator: PoolAllocator;
+  readonly #pageBytes: number;
+
+  constructor(settings: PlacementSettings, { core, segmentBytes }: { core: Core; segmentBytes: number | undefined }) {
+    this.#pageBytes = settings.pageBytes;
+    this.#allocator = new PoolAllocator({
+      core,
+      capacityBytes: settings.poolBytes,
+      policy: settings.policy,
+      quarantineMs: settings.quarantineMs,
+      ...(segmentBytes === undefined ? {} : { segmentBytes }),
+    });
+  }
+
+  get pages(): number {
+    return this.#allocator.size;
+  }
+
+  get evictions(): number {
+    return this.#allocator.stats().evictions;
+  }
+
+  /** Pages that are here are read, in order. */
+  read(keys: readonly string[]): void {
+    this.#allocator.touchBatch(keys);
+  }
+
+  /** Another node reports that it has read these pages, in order; some may have gone. */
+  reported(keys: readonly string[]): void {
+    this.#allocator.touchBatch(keys);
+  }
+
+  /** Sets pages in order: one that is here counts as used, another one is placed. What is evicted for it may be a later one of the call. */
+  set(given: readonly string[], nowMs: number): PoolChanges {
+    const keys = [...new Set(given)];
+    const inPool = new Set<string>();
+    const placed = new Set<string>();
+    const evicted = new Set<string>();
+    let evictions = 0;
+    for (let start = 0; start < keys.length; ) {
+      const isHere = this.#allocator.hasBatch(start === 0 ? keys : keys.slice(start));
+      const end = start + runLength(isHere);
+      const run = start === 0 && end === keys.length ? keys : keys.slice(start, end);
+      start = end;
+      if (isHere[0] === 1) {
+        this.#allocator.touchBatch(run);
+        for (const key of run) inPool.add(key);
+        continue;
+      }
+      const placement = this.#allocator.publishBatch(run, this.#pageBytes, nowMs);
+      for (const key of placement.evicted) {
+        inPool.delete(key);
+        placed.delete(key);
+        evicted.add(key);
+      }
+      evictions += placement.evicted.length;
+      run.forEach((key, i) => {
+        // Else it has found no room, or a later one of the run has taken it.
+        if ((placement.offsets[i] as number) < 0) return;
+        inPool.add(key);
+        placed.add(key);
+        evicted.delete(key);
+      });
+    }
+    const refused = given.reduce((count, key) => count + Number(!inPool.has(key)), 0);
+    return { placed, evicted, evictions, refused };
+  }
+
+  /** Removes pages that another node has. */
+  drop(keys: readonly string[], nowMs: number): void {
+    this.#allocator.removeBatch(keys, nowMs);
+  }
+
+  /** Every key, for checks. */
+  keys(): string[] {
+    return this.#allocator.keys();
+  }
+
+  verify(): void {
+    this.#allocator.verify();
+  }
+
+  free(): void {
+    this.#allocator.free();
+  }
+}
+
+/** Elements from the first on that are like the first. */
+function runLength(flags: Uint8Array): number {
+  let length = 1;
+  while (length < flags.length && flags[length] === flags[0]) length++;
+  return length;
+}
