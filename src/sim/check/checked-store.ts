@@ -4,6 +4,7 @@ import type { MeshCacheStore } from '../../node/meshcache-store.js';
 import type { StoreNamespace } from '../../store/store-namespace.js';
 import type { CallKind } from './call-watch.js';
 import type { Checker } from './checker.js';
+import { PAGE_MIN_BYTES } from './page-bytes.js';
 import type { ProcessId, Statement } from './statements.js';
 
 export interface CheckedStoreOptions {
@@ -38,6 +39,8 @@ export class CheckedStore {
   readonly #options: CheckedStoreOptions;
   readonly #region: HostRegion;
   readonly #freeSlots: number[];
+  /** Calls that wait for slots, in order. */
+  readonly #waiting: (() => void)[] = [];
   readonly #namespaces = new Map<string, StoreNamespace>();
   #isClosing = false;
 
@@ -193,8 +196,10 @@ export class CheckedStore {
     call: () => Promise<boolean[]>,
   ): Promise<boolean[]> {
     const { slots, sizes, scope } = into;
-    const beginMs = this.#checker.nowMs();
     const none = keys.map(() => false);
+    // A read that delivers nothing must not find a page in place.
+    for (const slot of slots) this.#bytes(slot, PAGE_MIN_BYTES).fill(0);
+    const beginMs = this.#checker.nowMs();
     const read = await this.#call('get', none, call);
     if (read.length !== keys.length) {
       const detail = `a read of ${keys.length} keys gives ${read.length} results`;
@@ -236,12 +241,15 @@ export class CheckedStore {
   }
 
   async #withSlots<T>(count: number, work: (slots: number[]) => Promise<T>): Promise<T> {
-    if (count > this.#freeSlots.length) throw new Error(`there are no ${count} slots left`);
+    if (count > this.#options.slots)
+      throw new Error(`${count} pages in one call, there are ${this.#options.slots} slots`);
+    while (count > this.#freeSlots.length) await new Promise<void>((resolve) => this.#waiting.push(resolve));
     const slots = this.#freeSlots.splice(this.#freeSlots.length - count, count);
     try {
       return await work(slots);
     } finally {
       this.#freeSlots.push(...slots);
+      for (const resume of this.#waiting.splice(0)) resume();
     }
   }
 

@@ -1,8 +1,9 @@
 import { type RandomSource, seededRandom } from '../../base/random.js';
 import { EVICTION_POLICIES } from '../../config.js';
+import { PLACEMENT_ROUTINGS } from '../../core/index.js';
 import { FAULT_KINDS, type Fault, type FaultKind, type Join, shapeOf } from './faults.js';
 import { hostOf, type NetworkSettings, type Scenario, SETTLE_MS, type Shape } from './scenario.js';
-import { CONVERSATIONS, MIXED, type MixedWorkload, ROUTINGS, type Workload } from './workload.js';
+import { CONVERSATIONS, MIXED, type MixedWorkload, type Workload } from './workload.js';
 
 export interface RandomScenarioOptions {
   /** Of the workload; default: 10 to 40 s, by chance. */
@@ -112,7 +113,7 @@ function drawNetwork(draw: Draw): NetworkSettings {
 }
 
 function drawWorkload(draw: Draw, shape: Shape): Workload {
-  if (draw.oneIn(8)) return { ...CONVERSATIONS, routing: draw.of(ROUTINGS), pagesPerTurn: 1 + draw.below(8) };
+  if (draw.oneIn(8)) return { ...CONVERSATIONS, routing: draw.of(PLACEMENT_ROUTINGS), pagesPerTurn: 1 + draw.below(8) };
   const mixed: MixedWorkload = {
     ...MIXED,
     callers: 1 + draw.below(4),

@@ -1,3 +1,5 @@
+import type { PlacementRouting } from '../../core/index.js';
+
 /** Calls by chance, of all kinds, from every node. */
 export interface MixedWorkload {
   readonly kind: 'mixed';
@@ -23,14 +25,10 @@ export interface MixedWorkload {
   readonly namespaces: readonly string[];
 }
 
-export const ROUTINGS = ['round-robin', 'session', 'prefix'] as const;
-/** Which node serves a request: each in turn, that of its conversation, or that of its first pages. */
-export type Routing = (typeof ROUTINGS)[number];
-
 /** Conversations of growing prompts, each turn with the pages of all earlier ones. */
 export interface ConversationWorkload {
   readonly kind: 'conversations';
-  readonly routing: Routing;
+  readonly routing: PlacementRouting;
   /** New conversations a second, at random times. */
   readonly startsPerS: number;
   /** Turns of a conversation, on average. */
@@ -57,7 +55,7 @@ export interface TraceRequest {
 export interface TraceWorkload {
   readonly kind: 'trace';
   readonly requests: readonly TraceRequest[];
-  readonly routing: Routing;
+  readonly routing: PlacementRouting;
   /** So many times as fast. */
   readonly speed: number;
   readonly computeMsPerPage: number;

@@ -150,4 +150,3 @@ export class MixedCalls {
     return Math.floor((this.#parts.random.u32() / 2 ** 32) * count);
   }
 }
-
