@@ -3,6 +3,7 @@
 export type { Clock } from './base/clock.js';
 export type { Environment } from './base/environment.js';
 export * from './base/errors.js';
+export type { Host, HostAddress, HostMemory, LoopObservation } from './base/host.js';
 export type { Logger, LogLevel } from './base/log.js';
 export type { Labels, MetricsSink } from './base/metrics-sink.js';
 export type {
@@ -20,6 +21,7 @@ export type {
 } from './base/network.js';
 export type { RandomSource } from './base/random.js';
 export type { ClusterSecrets } from './base/secrets.js';
+export type { MessageEnd, Thread, ThreadProgram, Threads } from './base/threads.js';
 export type { TlsIdentity, TlsTexts } from './base/tls.js';
 export {
   MeshCacheClient,
@@ -83,9 +85,19 @@ export {
   type PutOutcome,
   type RenewedPage,
 } from './disk/disk-store.js';
+export {
+  Metrics,
+  type MetricsOptions,
+  MetricsServer,
+  type MetricsServerOptions,
+  NodeRuntime,
+  type NodeRuntimeOptions,
+  PublishedPool,
+  type PublishedPoolOptions,
+} from './machine-defaults.js';
 export { HostRegion, type HostRegionOptions } from './memory/host-region.js';
-export { Metrics, type MetricsFormat, type MetricsOptions, type ReadSource } from './metrics/metrics.js';
-export { MetricsServer, type MetricsServerOptions, type MetricsSource } from './metrics/metrics-server.js';
+export type { MetricsFormat, ReadSource } from './metrics/metrics.js';
+export type { MetricsSource } from './metrics/metrics-server.js';
 export type {
   ClientReport,
   ClientsReport,
@@ -114,17 +126,14 @@ export {
   type RpcServerOptions,
 } from './node/machine-defaults.js';
 export { MeshCacheStore } from './node/meshcache-store.js';
-export { NodeRuntime, type NodeRuntimeOptions } from './node/node-runtime.js';
 export type { StoreStats } from './node/store-stats.js';
 export type { Fill } from './pool/page-fills.js';
-export {
-  type LocalRead,
-  type PageBytes,
-  type PageLease,
-  type PageOrigin,
-  type PublishedPage,
-  PublishedPool,
-  type PublishedPoolOptions,
+export type {
+  LocalRead,
+  PageBytes,
+  PageLease,
+  PageOrigin,
+  PublishedPage,
 } from './pool/published-pool.js';
 export type { RpcCallOptions } from './rpc/client.js';
 export type { FrameFault } from './rpc/frame.js';

@@ -1,6 +1,7 @@
 import type { ExecutionContext } from 'ava';
 import type { Environment } from '../../src/base/environment.js';
 import { DiscoveryClient, type DiscoveryClientOptions } from '../../src/discovery/client.js';
+import type { HostNames } from '../../src/discovery/local-address.js';
 import { DiscoveryServer, type DiscoveryServerOptions } from '../../src/discovery/server.js';
 import { NodeInfo, type NodeInfoInit } from '../../src/types.js';
 import type { ManualClock } from '../clock.js';
@@ -19,6 +20,20 @@ export async function startMaster(
   const port = await master.start();
   t.teardown(() => master.stop());
   return { master, port, addr: `127.0.0.1:${port}` };
+}
+
+/** A host with these addresses, which finds those that `resolve` says. */
+export function hostOf(addresses: readonly string[], resolve: (name: string) => readonly string[]): HostNames {
+  return {
+    resolve: async (name) => resolve(name),
+    addresses: () =>
+      addresses.map((address) => ({
+        address,
+        family: address.includes(':') ? 'IPv6' : 'IPv4',
+        isInternal: false,
+        isLinkLocal: false,
+      })),
+  };
 }
 
 /** A client, not started, that is stopped with the test; `seen` has every list it told. */

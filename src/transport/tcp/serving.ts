@@ -68,6 +68,13 @@ export class Serving {
     cancel();
   }
 
+  /** Ends every connection at once; resolves when the port is free. After {@link start}; idempotent. */
+  async end(): Promise<void> {
+    const closed = this.#listener.close();
+    for (const socket of this.#connections.keys()) socket.destroy();
+    await closed;
+  }
+
   #accepted(socket: Connection): void {
     const { registrations, counters, limits, env } = this.#parts;
     const isFull = this.#connections.size >= limits.connectionsMaxCount;
