@@ -3,6 +3,7 @@
 export type { Clock } from './base/clock.js';
 export type { Environment } from './base/environment.js';
 export * from './base/errors.js';
+export type { FileStatus, Files, OpenFile, OpenOptions } from './base/files.js';
 export type { Host, HostAddress, HostMemory, LoopObservation } from './base/host.js';
 export type { Logger, LogLevel } from './base/log.js';
 export type { Labels, MetricsSink } from './base/metrics-sink.js';
@@ -76,15 +77,7 @@ export {
 export type { ClusterSettings, Refusal, SettingDifference, SettingValue } from './discovery/cluster-settings.js';
 export type { RefusedNode } from './discovery/refused-nodes.js';
 export type { MasterOwner } from './discovery/server.js';
-export {
-  type DiskInfo,
-  type DiskSizes,
-  DiskStore,
-  type DiskStoreOptions,
-  diskSizeFor,
-  type PutOutcome,
-  type RenewedPage,
-} from './disk/disk-store.js';
+export { type DiskInfo, type DiskSizes, diskSizeFor, type PutOutcome, type RenewedPage } from './disk/disk-store.js';
 export {
   Metrics,
   type MetricsOptions,
@@ -111,6 +104,7 @@ export type {
   NodeView,
 } from './metrics/node-report.js';
 export { keyEncoderFor } from './node/key-namespace.js';
+export { DiskStore, type DiskStoreOptions } from './node/machine-disk.js';
 export {
   createTransport,
   DirectoryClient,

@@ -1,10 +1,12 @@
 import { type Clock, systemClock } from './clock.js';
+import type { Files } from './files.js';
 import type { Host } from './host.js';
 import { defaultLogger, type Logger } from './log.js';
 import { type MetricsSink, noMetrics } from './metrics-sink.js';
 import type { Network } from './network.js';
 import { type RandomSource, systemRandom } from './random.js';
 import type { ClusterSecrets } from './secrets.js';
+import { systemFiles } from './system-files.js';
 import { systemHost } from './system-host.js';
 import { systemNetwork } from './system-network.js';
 import { systemThreads } from './system-threads.js';
@@ -16,6 +18,7 @@ export interface Environment {
   readonly clock: Clock;
   readonly random: RandomSource;
   readonly network: Network;
+  readonly files: Files;
   readonly threads: Threads;
   readonly host: Host;
   readonly log: Logger;
@@ -32,6 +35,7 @@ export function systemEnvironment(overrides: Partial<Environment> = {}): Environ
     clock: systemClock,
     random: systemRandom,
     network: systemNetwork,
+    files: systemFiles,
     threads: systemThreads,
     host: systemHost,
     log: defaultLogger(),

@@ -44,11 +44,11 @@ export function checkSecurity(config: SecurityConfig): void {
 
 function secretsOf(
   { clusterSecret, clusterSecretFile }: SecurityConfig,
-  { log }: Environment,
+  { files, log }: Environment,
 ): ClusterSecrets | undefined {
   let secrets = parsedSecrets(clusterSecret);
   if (clusterSecretFile !== undefined) {
-    const file = readSecretsFile(clusterSecretFile);
+    const file = readSecretsFile(clusterSecretFile, files);
     secrets = file.secrets;
     if (file.isReadableByOthers) {
       log.log('warn', 'every user of this machine can read the cluster_secret_file; chmod 600', {
@@ -75,6 +75,6 @@ function parsedSecrets(given: SecurityConfig['clusterSecret']): ClusterSecrets |
 
 function tlsOf({ tlsCertFile, tlsKeyFile, tlsCaFile }: SecurityConfig, env: Environment): TlsIdentity | undefined {
   if (tlsCertFile === undefined || tlsKeyFile === undefined || tlsCaFile === undefined) return undefined;
-  const files = { certFile: tlsCertFile, keyFile: tlsKeyFile, caFile: tlsCaFile };
-  return readTlsIdentity(files, env.clock.wallMs());
+  const paths = { certFile: tlsCertFile, keyFile: tlsKeyFile, caFile: tlsCaFile };
+  return readTlsIdentity(paths, { files: env.files, wallMs: env.clock.wallMs() });
 }

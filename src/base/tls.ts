@@ -1,7 +1,7 @@
 import { createPrivateKey, X509Certificate } from 'node:crypto';
-import { readFileSync } from 'node:fs';
 import { createSecureContext } from 'node:tls';
 import { ConfigError } from './errors.js';
+import type { Files } from './files.js';
 
 /** Paths of PEM files. */
 export interface TlsFiles {
@@ -41,28 +41,31 @@ export class TlsIdentity {
 }
 
 /**
- * Reads the files once; new certificates take effect with the next start. `wallMs`: the time now. Throws {@link ConfigError}
+ * Reads the files at `paths` once; new certificates take effect with the next start. `wallMs`: the time now. Throws {@link ConfigError}
  * that names the key for what cannot be read, is no certificate, is not valid now, or does not fit.
  */
-export function readTlsIdentity(files: TlsFiles, wallMs: number): TlsIdentity {
-  const cert = readText('tls_cert_file', files.certFile);
-  const key = readText('tls_key_file', files.keyFile);
-  const ca = readText('tls_ca_file', files.caFile);
-  const certificate = validCertificate('tls_cert_file', files.certFile, cert, wallMs);
-  validCertificate('tls_ca_file', files.caFile, ca, wallMs);
-  const fits = within('tls_key_file', files.keyFile, 'is no private key without a passphrase', () =>
+export function readTlsIdentity(
+  paths: TlsFiles,
+  { files, wallMs }: { readonly files: Files; readonly wallMs: number },
+): TlsIdentity {
+  const cert = readText('tls_cert_file', paths.certFile, files);
+  const key = readText('tls_key_file', paths.keyFile, files);
+  const ca = readText('tls_ca_file', paths.caFile, files);
+  const certificate = validCertificate('tls_cert_file', paths.certFile, cert, wallMs);
+  validCertificate('tls_ca_file', paths.caFile, ca, wallMs);
+  const fits = within('tls_key_file', paths.keyFile, 'is no private key without a passphrase', () =>
     certificate.checkPrivateKey(createPrivateKey(key)),
   );
-  if (!fits) throw fileError('tls_key_file', files.keyFile, `does not belong to the certificate in ${files.certFile}`);
-  within('tls_cert_file', files.certFile, 'is refused by OpenSSL, with its key and authority', () =>
+  if (!fits) throw fileError('tls_key_file', paths.keyFile, `does not belong to the certificate in ${paths.certFile}`);
+  within('tls_cert_file', paths.certFile, 'is refused by OpenSSL, with its key and authority', () =>
     createSecureContext({ cert, key, ca, minVersion: 'TLSv1.3' }),
   );
   return new TlsIdentity({ cert, key, ca });
 }
 
-function readText(key: string, path: string): string {
+function readText(key: string, path: string, files: Files): string {
   try {
-    return readFileSync(path, 'utf8');
+    return files.readFileSync(path).toString();
   } catch (cause) {
     const { code } = cause as NodeJS.ErrnoException;
     throw fileError(key, path, `cannot be read (${code}); it must be a PEM file that this process may read`, cause);

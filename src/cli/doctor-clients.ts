@@ -4,6 +4,7 @@ import { systemEnvironment } from '../base/environment.js';
 import { ConfigError } from '../base/errors.js';
 import { CLIENT_REGIONS_MAX_COUNT, CLIENT_SOCKET_PATH_MAX_BYTES, CLIENTS_MAX_COUNT } from '../base/limits.js';
 import { formatSize } from '../base/sizes.js';
+import { systemFiles } from '../base/system-files.js';
 import { defaultClientSocket, isAnswering, ownRuntimeFolder } from '../clients/socket-path.js';
 import type { MeshCacheConfig } from '../config.js';
 import type { NativeLoad } from '../native/loader.js';
@@ -95,7 +96,7 @@ function checkGroup(
   if (name === undefined) return { findings: [] };
   let gid: number;
   try {
-    gid = groupIdOf(name);
+    gid = groupIdOf(name, systemFiles);
   } catch (error) {
     if (!(error instanceof ConfigError)) throw error;
     const advice = 'make the group (`groupadd --system NAME`), or choose one of /etc/group';

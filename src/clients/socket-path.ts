@@ -1,9 +1,6 @@
-import { accessSync, constants, lstatSync, mkdirSync } from 'node:fs';
-import { dirname, join } from 'node:path';
+import { join } from 'node:path';
 import type { Environment } from '../base/environment.js';
 
-/** Nodes of one user on one host that find a socket by themselves. */
-const NODES_MAX_COUNT = 64;
 /** While a node that has ended in disorder is looked for at its socket. */
 const PROBE_TIMEOUT_MS = 1_000;
 
@@ -31,24 +28,6 @@ type ProbeEnvironment = Pick<Environment, 'clock' | 'network'>;
 /** The parts for this process. */
 export function ownRuntimeFolder(): RuntimeFolderParts {
   return { runtimeFolder: process.env.XDG_RUNTIME_DIR, uid: process.geteuid?.() ?? 0 };
-}
-
-/** The first of the default sockets at which no node serves; the reason when there is none. Its folder is there then. */
-export async function freeClientSocket(
-  env: ProbeEnvironment,
-  parts: RuntimeFolderParts = ownRuntimeFolder(),
-): Promise<{ readonly path: string } | { readonly path: undefined; readonly reason: string }> {
-  for (let nth = 1; nth <= NODES_MAX_COUNT; nth++) {
-    const path = defaultClientSocket(parts, nth);
-    try {
-      mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
-      accessSync(dirname(path), constants.W_OK);
-      if (lstatSync(path, { throwIfNoEntry: false }) === undefined || !(await isAnswering(path, env))) return { path };
-    } catch (error) {
-      return { path: undefined, reason: (error as Error).message };
-    }
-  }
-  return { path: undefined, reason: `${NODES_MAX_COUNT} nodes have one in ${dirname(defaultClientSocket(parts))}` };
 }
 
 /** Whether somebody takes connections at a socket; one that does not answer at all counts, too. */

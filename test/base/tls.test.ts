@@ -10,6 +10,7 @@ import { Listener } from '../../src/base/listener.js';
 import { silentLogger } from '../../src/base/log.js';
 import { noMetrics } from '../../src/base/metrics-sink.js';
 import { type Connection, listenAt, onConnected, portOf } from '../../src/base/network.js';
+import { systemFiles } from '../../src/base/system-files.js';
 import { systemNetwork } from '../../src/base/system-network.js';
 import { readTlsIdentity, TlsIdentity } from '../../src/base/tls.js';
 import { tlsNetwork } from '../../src/base/tls-network.js';
@@ -175,7 +176,7 @@ if (noCertificates === '') {
   test('tls: files that cannot be used are refused by key and path', (t) => {
     const now = Date.now();
     const files = { certFile: node.tlsCertFile, keyFile: node.tlsKeyFile, caFile: node.tlsCaFile };
-    t.truthy(readTlsIdentity(files, now));
+    t.truthy(readTlsIdentity(files, { files: systemFiles, wallMs: now }));
     const cases: readonly (readonly [Partial<typeof files>, number, RegExp])[] = [
       [{ certFile: '/nowhere/node.pem' }, now, /"tls_cert_file": \/nowhere\/node\.pem cannot be read \(ENOENT\)/],
       [{ certFile: node.tlsKeyFile }, now, /"tls_cert_file": .* has no certificate/],
@@ -186,7 +187,10 @@ if (noCertificates === '') {
       [{ caFile: node.tlsKeyFile }, now, /"tls_ca_file": .* has no certificate/],
     ];
     for (const [change, wallMs, message] of cases) {
-      t.throws(() => readTlsIdentity({ ...files, ...change }, wallMs), { instanceOf: ConfigError, message });
+      t.throws(() => readTlsIdentity({ ...files, ...change }, { files: systemFiles, wallMs }), {
+        instanceOf: ConfigError,
+        message,
+      });
     }
   });
 } else {
