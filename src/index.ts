@@ -3,11 +3,26 @@
 export type { Clock } from './base/clock.js';
 export type { Environment } from './base/environment.js';
 export * from './base/errors.js';
+export type { FileStatus, Files, OpenFile, OpenOptions } from './base/files.js';
+export type { Host, HostAddress, HostMemory, LoopObservation } from './base/host.js';
 export type { Logger, LogLevel } from './base/log.js';
 export type { Labels, MetricsSink } from './base/metrics-sink.js';
-export type { Endpoint, ListenOptions, Network } from './base/network.js';
+export type {
+  Connection,
+  ConnectionEvent,
+  ConnectOptions,
+  ConnectTarget,
+  Endpoint,
+  ListenOptions,
+  ListenTarget,
+  Network,
+  ReceiveInto,
+  Server,
+  TcpOptions,
+} from './base/network.js';
 export type { RandomSource } from './base/random.js';
 export type { ClusterSecrets } from './base/secrets.js';
+export type { MessageEnd, Thread, ThreadProgram, Threads } from './base/threads.js';
 export type { TlsIdentity, TlsTexts } from './base/tls.js';
 export {
   MeshCacheClient,
@@ -59,12 +74,7 @@ export {
   type WasmInstance,
   type WasmModule,
 } from './core/index.js';
-export {
-  DirectoryClient,
-  type DirectoryClientOptions,
-  type LocationSource,
-  type ResolveControl,
-} from './directory/client.js';
+export type { LocationSource, ResolveControl } from './directory/client.js';
 export type { Seniority } from './directory/known-rings.js';
 export type { LocationColumns, LocationNode, LocationStamp } from './directory/location-columns.js';
 export type { OwnerRing } from './directory/owners.js';
@@ -76,22 +86,23 @@ export {
   type Displaced,
   type Liveness,
 } from './directory/shard.js';
-export { DiscoveryClient, type DiscoveryClientOptions } from './discovery/client.js';
 export type { ClusterSettings, Refusal, SettingDifference, SettingValue } from './discovery/cluster-settings.js';
 export type { RefusedNode } from './discovery/refused-nodes.js';
-export { DiscoveryServer, type DiscoveryServerOptions, type MasterOwner } from './discovery/server.js';
+export type { MasterOwner } from './discovery/server.js';
+export { type DiskInfo, type DiskSizes, diskSizeFor, type PutOutcome, type RenewedPage } from './disk/disk-store.js';
 export {
-  type DiskInfo,
-  type DiskSizes,
-  DiskStore,
-  type DiskStoreOptions,
-  diskSizeFor,
-  type PutOutcome,
-  type RenewedPage,
-} from './disk/disk-store.js';
+  Metrics,
+  type MetricsOptions,
+  MetricsServer,
+  type MetricsServerOptions,
+  NodeRuntime,
+  type NodeRuntimeOptions,
+  PublishedPool,
+  type PublishedPoolOptions,
+} from './machine-defaults.js';
 export { HostRegion, type HostRegionOptions } from './memory/host-region.js';
-export { Metrics, type MetricsFormat, type MetricsOptions, type ReadSource } from './metrics/metrics.js';
-export { MetricsServer, type MetricsServerOptions, type MetricsSource } from './metrics/metrics-server.js';
+export type { MetricsFormat, ReadSource } from './metrics/metrics.js';
+export type { MetricsSource } from './metrics/metrics-server.js';
 export type {
   ClientReport,
   ClientsReport,
@@ -105,35 +116,40 @@ export type {
   NodeView,
 } from './metrics/node-report.js';
 export { keyEncoderFor } from './node/key-namespace.js';
-export { MeshCacheStore } from './node/meshcache-store.js';
-export { NodeRuntime, type NodeRuntimeOptions } from './node/node-runtime.js';
-export type { StoreStats } from './node/store-stats.js';
-export type { Fill } from './pool/page-fills.js';
+export { DiskStore, type DiskStoreOptions } from './node/machine-disk.js';
 export {
-  type LocalRead,
-  type PageBytes,
-  type PageLease,
-  type PageOrigin,
-  type PublishedPage,
-  PublishedPool,
-  type PublishedPoolOptions,
-} from './pool/published-pool.js';
-export { type RpcCallOptions, RpcClient } from './rpc/client.js';
-export type { FrameFault } from './rpc/frame.js';
-export {
-  type RpcContext,
-  type RpcFault,
-  type RpcHandler,
+  createTransport,
+  DirectoryClient,
+  type DirectoryClientOptions,
+  DiscoveryClient,
+  type DiscoveryClientOptions,
+  DiscoveryServer,
+  type DiscoveryServerOptions,
+  type EnvironmentOption,
+  RpcClient,
+  type RpcClientOptions,
   RpcServer,
   type RpcServerOptions,
-  type RpcServerStats,
-} from './rpc/server.js';
+} from './node/machine-defaults.js';
+export { MeshCacheStore } from './node/meshcache-store.js';
+export type { StoreStats } from './node/store-stats.js';
+export type { Fill } from './pool/page-fills.js';
+export type {
+  LocalRead,
+  PageBytes,
+  PageLease,
+  PageOrigin,
+  PublishedPage,
+} from './pool/published-pool.js';
+export type { RpcCallOptions } from './rpc/client.js';
+export type { FrameFault } from './rpc/frame.js';
+export type { RpcContext, RpcFault, RpcHandler, RpcServerStats } from './rpc/server.js';
 export type { RpcService } from './rpc/service.js';
 export type { HostIndices, HostMemPool } from './store/host-pool.js';
 export type { HybridHits, PoolTransfer } from './store/hybrid.js';
 export type { PageStoreStats } from './store/page-store.js';
 export { StoreNamespace } from './store/store-namespace.js';
-export { createTransport, type TransportConfig } from './transport/create-transport.js';
+export type { TransportConfig } from './transport/create-transport.js';
 export type { LocalRange, Mr, ReadOp, Transport, TransportStats } from './transport/transport.js';
 export {
   DataLocation,

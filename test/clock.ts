@@ -34,6 +34,10 @@ export class ManualClock implements Clock {
     return new Promise((resolve) => setImmediate(resolve));
   }
 
+  soon(fn: () => void): void {
+    process.nextTick(fn);
+  }
+
   /** As if the process had not run for `byMs`: what is due since runs too late, after that. */
   stall(byMs: number): void {
     this.#nowMs += byMs;

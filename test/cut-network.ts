@@ -1,12 +1,13 @@
 import net from 'node:net';
-import { type Network, systemNetwork } from '../src/base/network.js';
+import type { Connection, Network } from '../src/base/network.js';
+import { systemNetwork } from '../src/base/system-network.js';
 
 /**
  * The network between hosts of one machine (127.0.0.1, 127.0.0.2, ...) that can be cut: connections between two sides end, new
  * ones are never made, as if packets were dropped.
  */
 export class CutNetwork {
-  readonly #sockets = new Set<{ readonly from: string; readonly to: string; readonly socket: net.Socket }>();
+  readonly #sockets = new Set<{ readonly from: string; readonly to: string; readonly socket: Connection }>();
   #isCut: (from: string, to: string) => boolean = () => false;
 
   /** What the nodes of a host connect by. */
@@ -14,8 +15,8 @@ export class CutNetwork {
     return {
       createServer: systemNetwork.createServer,
       connect: (options) => {
-        const to = (options as net.TcpNetConnectOpts).host ?? '';
-        const socket = this.#isCut(from, to) ? new net.Socket() : systemNetwork.connect(options);
+        const to = 'host' in options ? options.host : '';
+        const socket: Connection = this.#isCut(from, to) ? new net.Socket() : systemNetwork.connect(options);
         const entry = { from, to, socket };
         this.#sockets.add(entry);
         socket.once('close', () => this.#sockets.delete(entry));

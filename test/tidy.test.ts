@@ -22,10 +22,11 @@ const LEVELS: Readonly<Record<string, number>> = {
   clients: 7,
   client: 8,
   node: 8,
-  'index.ts': 9,
-  bench: 9,
   sim: 9,
-  cli: 10,
+  'machine-defaults.ts': 9,
+  'index.ts': 10,
+  bench: 10,
+  cli: 11,
 };
 
 /** Only these places may touch what the environment hands out everywhere else. */

@@ -11,6 +11,8 @@ export interface Clock {
   after(delayMs: number, fn: () => void, options?: { keepAlive?: boolean }): () => void;
   /** Resolves after the input and output that is waiting has had its turn. */
   yield(): Promise<void>;
+  /** Calls `fn` once what runs now has ended, before any input or output and any timer. */
+  soon(fn: () => void): void;
 }
 
 export const systemClock: Clock = {
@@ -22,6 +24,7 @@ export const systemClock: Clock = {
     return () => clearTimeout(timer);
   },
   yield: () => new Promise((resolve) => setImmediate(resolve)),
+  soon: (fn) => process.nextTick(fn),
 };
 
 /** Waits for `work`, but no longer than `ms`, for which it keeps the process alive. False: the time was over first. Rejects as `work` does. */

@@ -1,19 +1,19 @@
-import net from 'node:net';
 import type { AuthFailurePlane } from './auth-failures.js';
 import { CONNECTION_RATES, ConnectionLimits, type ConnectionRates } from './connection-limits.js';
 import type { Environment } from './environment.js';
 import { AUTH_LOG_INTERVAL_MS } from './limits.js';
+import { type Connection, portOf, type Server, type TcpOptions } from './network.js';
 
 export interface ListenerParts {
   readonly env: Pick<Environment, 'clock' | 'log' | 'metrics' | 'network'>;
   /** What it is for: a label of its metric. */
   readonly plane: AuthFailurePlane;
-  readonly options: net.ServerOpts;
+  readonly options: TcpOptions;
   readonly rates?: ConnectionRates | undefined;
   /** Whether it never stops listening: the port must not be another's for a moment. */
   readonly keepsPort?: boolean;
-  /** The socket is the callee's. */
-  onConnection(socket: net.Socket): void;
+  /** The connection is the callee's. */
+  onConnection(connection: Connection): void;
   /** A connection was turned away before anything was read from it. */
   onRefused(): void;
   /** Later errors of the listening socket: a connection could not be accepted, or a pause could not be ended yet. */
@@ -28,7 +28,7 @@ export interface ListenerParts {
 export class Listener {
   readonly #parts: ListenerParts;
   readonly #limits: ConnectionLimits;
-  readonly #server: net.Server;
+  readonly #server: Server;
   #state: 'new' | 'starting' | 'open' | 'paused' | 'resuming' | 'ending' | 'closed' = 'new';
   #host = '';
   #port = 0;
@@ -42,7 +42,7 @@ export class Listener {
   constructor(parts: ListenerParts) {
     this.#parts = parts;
     this.#limits = new ConnectionLimits(parts.env.clock, parts.rates);
-    const admit = (socket: net.Socket): boolean => this.#admits(socket);
+    const admit = (connection: Connection): boolean => this.#admits(connection);
     this.#server = parts.env.network.createServer({ ...parts.options, admit }, parts.onConnection);
     this.#server.on('listening', () => this.#listening());
     this.#server.on('error', (error) => this.#failed(error));
@@ -68,7 +68,10 @@ export class Listener {
   close(): Promise<void> {
     this.#cancelPause?.();
     this.#closing ??= new Promise((resolve) => {
-      this.#end = () => this.#server.close(() => resolve());
+      this.#end = () => {
+        this.#server.dropPending?.();
+        this.#server.close(() => resolve());
+      };
       // A socket that is about to listen can be closed only when it does.
       if (this.#state === 'starting' || this.#state === 'resuming') {
         this.#state = 'ending';
@@ -80,14 +83,14 @@ export class Listener {
     return this.#closing;
   }
 
-  #admits(socket: net.Socket): boolean {
-    const address = socket.remoteAddress ?? '';
+  #admits(connection: Connection): boolean {
+    const address = connection.remoteAddress ?? '';
     const verdict = this.#state === 'open' ? this.#limits.admit(address) : 'refuse';
     if (verdict === 'accept') return true;
     this.#parts.onRefused();
-    socket.on('error', () => {});
+    connection.on('error', () => {});
     // Unlike an orderly end, a reset leaves nothing behind in the kernel.
-    socket.resetAndDestroy();
+    connection.resetAndDestroy();
     if (verdict === 'pause' && this.#parts.keepsPort !== true) this.#pause(address);
     return false;
   }
@@ -95,8 +98,8 @@ export class Listener {
   #pause(address: string): void {
     const { env, plane } = this.#parts;
     this.#state = 'paused';
-    // The one of the class: over TLS it has handshakes of members under way.
-    net.Server.prototype.close.call(this.#server);
+    // Handshakes of members may be under way: they go on.
+    this.#server.close();
     this.#resumeLater();
     env.metrics.count('meshcache_listen_pauses_total', 1, { plane });
     const nowMs = env.clock.nowMs();
@@ -123,7 +126,7 @@ export class Listener {
   }
 
   #listening(): void {
-    this.#port = (this.#server.address() as net.AddressInfo).port;
+    this.#port = portOf(this.#server);
     this.#settle?.();
     if (this.#state !== 'ending') {
       this.#state = 'open';

@@ -1,6 +1,6 @@
 import { isUtf8 } from 'node:buffer';
-import { readFileSync, statSync } from 'node:fs';
 import { ConfigError } from './errors.js';
+import type { Files } from './files.js';
 import { SECRET_MAX_CHARACTERS, SECRETS_MAX_COUNT } from './limits.js';
 
 /** What {@link ClusterSecrets.of} takes, for messages. */
@@ -56,16 +56,16 @@ export class ClusterSecrets {
 }
 
 /** The secrets in a file of one or two lines. Throws {@link ConfigError} that names the key and the path, never the content. */
-export function readSecretsFile(path: string): {
-  readonly secrets: ClusterSecrets;
-  readonly isReadableByOthers: boolean;
-} {
+export function readSecretsFile(
+  path: string,
+  files: Files,
+): { readonly secrets: ClusterSecrets; readonly isReadableByOthers: boolean } {
   const subject = `configuration key "cluster_secret_file": ${path}`;
   let bytes: Buffer;
   let mode: number;
   try {
-    bytes = readFileSync(path);
-    mode = statSync(path).mode;
+    bytes = files.readFileSync(path);
+    mode = files.statusSync(path).mode;
   } catch (cause) {
     const { code } = cause as NodeJS.ErrnoException;
     throw new ConfigError(`${subject} cannot be read (${code}); it must be a file that this process may read`, {

@@ -3,7 +3,7 @@ import type { Environment } from './environment.js';
 import { ConfigError } from './errors.js';
 import { SECRET_ADVISED_CHARACTERS } from './limits.js';
 import { CLUSTER_SECRET_ALLOWED, ClusterSecrets, readSecretsFile } from './secrets.js';
-import { readTlsIdentity, type TlsIdentity, tlsNetwork } from './tls.js';
+import { readTlsIdentity, type TlsIdentity } from './tls.js';
 
 /** The fields of a configuration that decide who may talk to a node; a `MeshCacheConfig` has them all. */
 export interface SecurityConfig {
@@ -17,14 +17,17 @@ export interface SecurityConfig {
 
 /**
  * `env` with the secrets and the TLS network that `config` asks for: what is made with it talks to nobody without them. Reads the
- * files. Throws {@link ConfigError} that names the key of one that cannot be used. TLS takes the place of the network of `env`.
+ * files. Throws {@link ConfigError} that names the key of one that cannot be used.
  */
 export function securedEnvironment(config: SecurityConfig, env: Environment): Environment {
   checkSecurity(config);
   const secrets = secretsOf(config, env) ?? env.secrets;
   const tls = tlsOf(config, env);
   if (tls === undefined) return secrets === env.secrets ? env : { ...env, secrets };
-  return { ...env, secrets, tls, network: tlsNetwork(tls, new AuthFailures('rpc', env)) };
+  if (env.network.overTls === undefined)
+    throw new ConfigError('configuration key "tls_cert_file": the network of this environment has no TLS');
+  const failures = new AuthFailures('rpc', env);
+  return { ...env, secrets, tls, network: env.network.overTls(tls, (address) => failures.record('tls', address)) };
 }
 
 /** Throws {@link ConfigError} for keys that exclude each other or lack one; reads nothing. */
@@ -41,11 +44,11 @@ export function checkSecurity(config: SecurityConfig): void {
 
 function secretsOf(
   { clusterSecret, clusterSecretFile }: SecurityConfig,
-  { log }: Environment,
+  { files, log }: Environment,
 ): ClusterSecrets | undefined {
   let secrets = parsedSecrets(clusterSecret);
   if (clusterSecretFile !== undefined) {
-    const file = readSecretsFile(clusterSecretFile);
+    const file = readSecretsFile(clusterSecretFile, files);
     secrets = file.secrets;
     if (file.isReadableByOthers) {
       log.log('warn', 'every user of this machine can read the cluster_secret_file; chmod 600', {
@@ -72,6 +75,6 @@ function parsedSecrets(given: SecurityConfig['clusterSecret']): ClusterSecrets |
 
 function tlsOf({ tlsCertFile, tlsKeyFile, tlsCaFile }: SecurityConfig, env: Environment): TlsIdentity | undefined {
   if (tlsCertFile === undefined || tlsKeyFile === undefined || tlsCaFile === undefined) return undefined;
-  const files = { certFile: tlsCertFile, keyFile: tlsKeyFile, caFile: tlsCaFile };
-  return readTlsIdentity(files, env.clock.wallMs());
+  const paths = { certFile: tlsCertFile, keyFile: tlsKeyFile, caFile: tlsCaFile };
+  return readTlsIdentity(paths, { files: env.files, wallMs: env.clock.wallMs() });
 }

@@ -4,7 +4,7 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { noMetrics } from '../base/metrics-sink.js';
-import { systemNetwork } from '../base/network.js';
+import { systemNetwork } from '../base/system-network.js';
 import { HostRegion } from '../memory/host-region.js';
 import { MeshCacheStore } from '../node/meshcache-store.js';
 import { type NodeTraffic, TrafficCount } from './cluster-traffic.js';

@@ -1,5 +1,4 @@
-import type { Socket } from 'node:net';
-import type { Network } from '../base/network.js';
+import type { Connection, Network } from '../base/network.js';
 import { FRAME_HEADER_BYTES, type Frame, FrameReader, FrameType } from '../rpc/frame.js';
 import { MessageCodec } from '../rpc/message.js';
 
@@ -55,7 +54,7 @@ export class TrafficCount {
     return structuredClone({ client: this.#client, server: this.#server });
   }
 
-  #readAlong(socket: Socket, sums: Sums): void {
+  #readAlong(socket: Connection, sums: Sums): void {
     const kindOf = new Map<number, TrafficKind>();
     const frame = (seen: Frame): void => {
       if (seen.type === FrameType.call) kindOf.set(seen.requestId, this.#kindOf(seen.message));
@@ -68,11 +67,11 @@ export class TrafficCount {
     const received = new FrameReader(sink);
     const sent = new FrameReader(sink);
     socket.on('data', (chunk: Buffer) => received.push(chunk));
-    const write = socket.write.bind(socket) as (bytes: Buffer) => boolean;
-    socket.write = ((bytes: Buffer) => {
+    const write = socket.write.bind(socket);
+    socket.write = (bytes: Buffer) => {
       sent.push(bytes);
       return write(bytes);
-    }) as Socket['write'];
+    };
   }
 
   #kindOf(message: Uint8Array): TrafficKind {

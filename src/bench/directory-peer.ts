@@ -3,6 +3,7 @@
  * every message with what it uses, and lives as long as its IPC channel.
  */
 
+import { systemEnvironment } from '../base/environment.js';
 import { DirectoryServer } from '../directory/server.js';
 import { DirectoryShard } from '../directory/shard.js';
 import { RpcServer } from '../rpc/server.js';
@@ -18,7 +19,7 @@ export interface DirectoryPeerAnswer {
 }
 
 const shard = new DirectoryShard();
-const rpc = new RpcServer({ host: '127.0.0.1' });
+const rpc = new RpcServer({ host: '127.0.0.1', env: systemEnvironment() });
 new DirectoryServer({ shard }).attach(rpc);
 
 function answer(port: number): DirectoryPeerAnswer {

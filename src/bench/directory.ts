@@ -1,5 +1,6 @@
 import { type ChildProcess, fork } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
+import { systemEnvironment } from '../base/environment.js';
 import type { RandomSource } from '../base/random.js';
 import { seededRandom } from '../base/random.js';
 import { ConsistentHashRing } from '../core/index.js';
@@ -31,7 +32,10 @@ export const directoryBench: Benchmark = async (options) => {
   const peer = await DirectoryPeer.start();
   const ring = new ConsistentHashRing(160);
   ring.setNodes([NODE_ID]);
-  const client = new DirectoryClient(ring, () => ({ host: '127.0.0.1', port: peer.port }), 1, { timeoutMs: 10_000 });
+  const client = new DirectoryClient(ring, () => ({ host: '127.0.0.1', port: peer.port }), 1, {
+    timeoutMs: 10_000,
+    env: systemEnvironment(),
+  });
   try {
     const put = await putAll(client, peer, keyCount, options);
     const rounds: { one: GetRound; four: GetRound }[] = [];

@@ -3,6 +3,7 @@ import { readdir, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
+import { systemEnvironment } from '../base/environment.js';
 import { formatSize } from '../base/sizes.js';
 import { DiskStore } from '../disk/disk-store.js';
 import { crc32 } from '../memory/checksum.js';
@@ -35,7 +36,11 @@ export async function memoryPerPage(
 ): Promise<MemoryCost> {
   const { pages, warmUpPages, progress } = options;
   const disk = (pages + warmUpPages) * DISK_BYTES_PER_SMALL_PAGE + 2 ** 20;
-  const store = await DiskStore.open(folder, disk, { nodeId: 'bench', queueMaxBytes: QUEUE_MAX_BYTES });
+  const store = await DiskStore.open(folder, disk, {
+    nodeId: 'bench',
+    env: systemEnvironment(),
+    queueMaxBytes: QUEUE_MAX_BYTES,
+  });
   try {
     const collectGarbage = garbageCollector();
     const puts = new SmallPages(store, progress);
@@ -68,7 +73,7 @@ export async function spaceWhileOverfilled(
   options: { readonly diskBytes: number; progress(text: string): void },
 ): Promise<SpaceCost> {
   const { diskBytes, progress } = options;
-  const store = await DiskStore.open(folder, diskBytes, { nodeId: 'bench' });
+  const store = await DiskStore.open(folder, diskBytes, { nodeId: 'bench', env: systemEnvironment() });
   const largest = new Uint8Array(Math.max(...MIXED_PAGE_BYTES)).fill(0x5d);
   let [writtenBytes, maxUsedBytes, samples, sampledMs] = [0, 0, 0, 0];
   const sample = async (): Promise<void> => {

@@ -1,4 +1,5 @@
 import { monitorEventLoopDelay } from 'node:perf_hooks';
+import { systemEnvironment } from '../base/environment.js';
 import { DISK_ALIGNMENT_BYTES, DISK_QUEUE_MAX_BYTES } from '../base/limits.js';
 import { DiskStore, diskSizeFor } from '../disk/disk-store.js';
 import { crc32 } from '../memory/checksum.js';
@@ -99,7 +100,7 @@ export class StoreContender implements DiskContender {
     const sources = keys.map((_, page) => this.#memory.sourceOf(page, pageBytes, at));
     const checksums = sources.map((bytes) => crc32(bytes, 0));
     const { maxBytes, indexBytes } = diskSizeFor(pages, pageBytes);
-    const store = await DiskStore.open(folder, maxBytes, { nodeId: 'bench', indexBytes });
+    const store = await DiskStore.open(folder, maxBytes, { nodeId: 'bench', env: systemEnvironment(), indexBytes });
     const put = (key: string, page: number): void => {
       const bytes = sources[page] as Uint8Array;
       if (this.variant === 'put') store.put(key, bytes);

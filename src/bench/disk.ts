@@ -2,6 +2,7 @@ import { rmSync } from 'node:fs';
 import { mkdir, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { systemEnvironment } from '../base/environment.js';
 import { seededRandom } from '../base/random.js';
 import { formatSize } from '../base/sizes.js';
 import { DiskStore } from '../disk/disk-store.js';
@@ -227,7 +228,7 @@ class DiskBench {
 
 /** Which mode a store gets on this file system. */
 async function ioModeOf(path: string): Promise<'direct' | 'buffered'> {
-  const store = await DiskStore.open(path, PROBE_BYTES, { nodeId: 'bench' });
+  const store = await DiskStore.open(path, PROBE_BYTES, { nodeId: 'bench', env: systemEnvironment() });
   const { ioMode } = store.info();
   await store.close();
   return ioMode;

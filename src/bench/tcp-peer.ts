@@ -2,6 +2,7 @@
  * The serving process of the TCP benchmark: a pool that a transport serves, and a plain socket server on the main thread. It
  * lives as long as its IPC channel.
  */
+import { systemEnvironment } from '../base/environment.js';
 import { HostRegion } from '../memory/host-region.js';
 import { TcpTransport } from '../transport/tcp/tcp-transport.js';
 import { servePlainly } from './plain-pair.js';
@@ -32,7 +33,7 @@ async function execute(command: TcpPeerCommand): Promise<TcpPeerAnswer> {
   if (command.kind === 'start') {
     pool = HostRegion.allocate(command.poolBytes);
     await pool.prefault();
-    const transport = await TcpTransport.create({ host: '127.0.0.1' });
+    const transport = await TcpTransport.create({ host: '127.0.0.1', env: systemEnvironment() });
     const { addr, rkey } = transport.registerMr(pool.addr, pool.length);
     const plainPort = await servePlainly(pool.bytes());
     return { endpoint: transport.localEndpoint(), addr: addr.toString(), rkey, plainPort };

@@ -1,3 +1,4 @@
+import { systemEnvironment } from '../base/environment.js';
 import { type RandomSource, seededRandom } from '../base/random.js';
 import { formatSize } from '../base/sizes.js';
 import { crc32 } from '../memory/checksum.js';
@@ -66,7 +67,7 @@ class TcpBench {
       peer,
       memory,
       target,
-      transport: await TcpTransport.create({ host: '127.0.0.1' }),
+      transport: await TcpTransport.create({ host: '127.0.0.1', env: systemEnvironment() }),
       plain: await PlainReader.connect(memory.plainPort),
       redis: await RedisPeer.start(),
     };

@@ -1,8 +1,10 @@
 import { accessSync, constants, lstatSync, readFileSync, type Stats, statSync } from 'node:fs';
 import { dirname, resolve } from 'node:path';
+import { systemEnvironment } from '../base/environment.js';
 import { ConfigError } from '../base/errors.js';
 import { CLIENT_REGIONS_MAX_COUNT, CLIENT_SOCKET_PATH_MAX_BYTES, CLIENTS_MAX_COUNT } from '../base/limits.js';
 import { formatSize } from '../base/sizes.js';
+import { systemFiles } from '../base/system-files.js';
 import { defaultClientSocket, isAnswering, ownRuntimeFolder } from '../clients/socket-path.js';
 import type { MeshCacheConfig } from '../config.js';
 import type { NativeLoad } from '../native/loader.js';
@@ -73,7 +75,7 @@ async function checkPath(path: string, isDefault: boolean): Promise<Finding> {
     const detail = `${path} is there and is no socket`;
     return { subject, state: 'problem', detail, advice: 'choose another path, or remove the file' };
   }
-  if (!(await isAnswering(path))) {
+  if (!(await isAnswering(path, systemEnvironment()))) {
     return { subject, state: 'ok', detail: `${path} was left by a node that has ended; a new one takes its place` };
   }
   if (isDefault) {
@@ -94,7 +96,7 @@ function checkGroup(
   if (name === undefined) return { findings: [] };
   let gid: number;
   try {
-    gid = groupIdOf(name);
+    gid = groupIdOf(name, systemFiles);
   } catch (error) {
     if (!(error instanceof ConfigError)) throw error;
     const advice = 'make the group (`groupadd --system NAME`), or choose one of /etc/group';

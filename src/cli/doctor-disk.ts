@@ -1,5 +1,6 @@
 import { mkdtemp, open, readdir, rm, stat, statfs } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
+import { systemEnvironment } from '../base/environment.js';
 import { DiskError } from '../base/errors.js';
 import { DISK_ALIGNMENT_BYTES, DISK_MIN_BYTES } from '../base/limits.js';
 import { silentLogger } from '../base/log.js';
@@ -12,6 +13,7 @@ import type { Finding } from './finding.js';
 const PROBE_BYTES = 16 * DISK_ALIGNMENT_BYTES;
 const BLOCK_BYTES = 512;
 const PROBE_NODE_ID = 'doctor';
+const ENV = systemEnvironment({ log: silentLogger });
 /** What a disk tier has in its folder. */
 const STORE_FILES = ['store.json', 'index', 'pages'] as const;
 const SET_ASIDE = 'set-aside';
@@ -146,7 +148,7 @@ async function storeBytes(folder: string): Promise<number> {
 async function checkPages(probe: string): Promise<Finding> {
   const subject = 'direct I/O';
   try {
-    const file = await PageFile.open(join(probe, 'pages'), { capacityBytes: PROBE_BYTES, log: silentLogger });
+    const file = await PageFile.open(join(probe, 'pages'), { capacityBytes: PROBE_BYTES, env: ENV });
     try {
       const page = new Uint8Array(PROBE_BYTES).fill(0x5d);
       await file.write(0, { views: [page], length: page.length });
@@ -170,7 +172,7 @@ async function checkPages(probe: string): Promise<Finding> {
 async function checkLock(folder: string): Promise<Finding> {
   const subject = 'disk lock';
   try {
-    const lock = await DirectoryLock.acquire(folder, { nodeId: PROBE_NODE_ID });
+    const lock = await DirectoryLock.acquire(folder, { nodeId: PROBE_NODE_ID, env: ENV });
     await lock.release();
     return { subject, state: 'ok', detail: 'no process uses the folder' };
   } catch (error) {

@@ -1,8 +1,8 @@
 import { Command } from 'commander';
 import { within } from '../base/clock.js';
+import { systemEnvironment } from '../base/environment.js';
 import { ConfigError, DiskError } from '../base/errors.js';
 import { CLIENT_SOCKET_PATH_MAX_BYTES, NODE_CLOSE_TIMEOUT_MS } from '../base/limits.js';
-import { freeClientSocket } from '../clients/socket-path.js';
 import type { MeshCacheConfig } from '../config.js';
 import { MeshCacheStore } from '../node/meshcache-store.js';
 import {
@@ -22,6 +22,7 @@ import {
 } from './configuration.js';
 import type { CommandContext } from './context.js';
 import { CommandFailure, EXIT_WRONG_USAGE, wrongUsage } from './failure.js';
+import { freeClientSocket } from './free-client-socket.js';
 import { metricsUrl } from './metrics-url.js';
 import { jsonOption } from './options.js';
 
@@ -93,7 +94,7 @@ async function withClientSocket(given: Configuration, option: ClientSocketOption
   const configuration = withClientSocketOption(given, option);
   const { mapping, warnings } = configuration;
   if (mapping.client_socket !== undefined) return configuration;
-  const free = await freeClientSocket();
+  const free = await freeClientSocket(systemEnvironment());
   if (free.path !== undefined && isSocketPath(free.path)) {
     return { ...configuration, mapping: { ...mapping, client_socket: free.path } };
   }

@@ -1,4 +1,3 @@
-import type { Socket } from 'node:net';
 import type { Environment } from '../base/environment.js';
 import {
   CLIENT_BODY_MAX_BYTES,
@@ -6,6 +5,7 @@ import {
   CLIENT_SENT_MAX_COUNT,
   CLIENT_SMALL_BODY_BYTES,
 } from '../base/limits.js';
+import type { Connection } from '../base/network.js';
 import { FrameReceiver } from '../clients/frame-receiver.js';
 import {
   CLIENT_PROTOCOL_VERSION,
@@ -18,7 +18,7 @@ import {
   Status,
 } from '../clients/messages.js';
 import type { KeyNamespace } from '../core/index.js';
-import { peerCredentials } from '../native/peer-credentials.js';
+import { credentialsOf } from '../native/peer-credentials.js';
 
 export interface NodeLinkParts {
   readonly path: string;
@@ -61,7 +61,7 @@ export class NodeLink {
   /** Of the node, as this process sees it; undefined: it cannot be seen, or there is no addon. */
   readonly nodePid: number | undefined;
   readonly #parts: NodeLinkParts;
-  readonly #socket: Socket;
+  readonly #socket: Connection;
   /** Sent and not answered. */
   readonly #waiting: Map<number, Waiting>;
   /** By id, oldest first. */
@@ -128,7 +128,7 @@ export class NodeLink {
     }
   }
 
-  private constructor(parts: NodeLinkParts, socket: Socket, waiting: Map<number, Waiting>, hello: HelloAnswer) {
+  private constructor(parts: NodeLinkParts, socket: Connection, waiting: Map<number, Waiting>, hello: HelloAnswer) {
     this.hello = hello;
     this.#parts = parts;
     this.#socket = socket;
@@ -244,15 +244,13 @@ export class NodeLink {
 }
 
 /** The kernel knows the node by another number than the node itself when they are in different PID namespaces. */
-function peerPidOf(socket: Socket): number | undefined {
-  const { _handle: handle } = socket as unknown as { readonly _handle: { readonly fd?: number } | null };
-  if (handle?.fd === undefined || handle.fd < 0) return undefined;
-  const pid = peerCredentials(handle.fd)?.pid ?? 0;
+function peerPidOf(socket: Connection): number | undefined {
+  const pid = credentialsOf(socket)?.pid ?? 0;
   return pid > 0 ? pid : undefined;
 }
 
 function helloAnswer(
-  socket: Socket,
+  socket: Connection,
   waiting: Map<number, Waiting>,
   { name, namespace }: NodeLinkParts,
 ): Promise<Answer | null> {

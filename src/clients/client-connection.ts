@@ -1,8 +1,9 @@
-import type { Socket } from 'node:net';
 import type { Clock } from '../base/clock.js';
 import { ProtocolError } from '../base/errors.js';
 import { CLIENT_SMALL_BODY_BYTES } from '../base/limits.js';
 import type { Logger } from '../base/log.js';
+import type { Connection } from '../base/network.js';
+import { credentialsOf, type PeerCredentials } from '../native/peer-credentials.js';
 import type { AttachedClient } from './attached-client.js';
 import { BodyReader } from './body.js';
 import type { ByteBudget } from './byte-budget.js';
@@ -26,7 +27,7 @@ import { RequestError, statusOf } from './request-error.js';
 import { CANCELLABLE_TYPES, REQUEST_TYPES } from './request-types.js';
 
 export interface ClientConnectionParts {
-  readonly socket: Socket;
+  readonly socket: Connection;
   readonly limits: ClientLimits;
   /** Memory of bodies that have not been worked off, of all clients. */
   readonly budget: ByteBudget;
@@ -117,10 +118,9 @@ export class ClientConnection {
     return this.#pid;
   }
 
-  /** Descriptor of the socket; undefined when it has gone. */
-  get socketFd(): number | undefined {
-    const { _handle: handle } = this.#parts.socket as unknown as { readonly _handle: { readonly fd?: number } | null };
-    return handle?.fd !== undefined && handle.fd >= 0 ? handle.fd : undefined;
+  /** Of the client's process, as the kernel knows it; undefined: it has gone, or there is no addon. */
+  get credentials(): PeerCredentials | undefined {
+    return credentialsOf(this.#parts.socket);
   }
 
   /** Undefined before HELLO was answered. */

@@ -10,7 +10,6 @@ import {
 import { HostRegion } from '../memory/host-region.js';
 import { DescriptorListener, type DescriptorRecord } from '../native/descriptor-listener.js';
 import { loadNative } from '../native/loader.js';
-import { peerCredentials } from '../native/peer-credentials.js';
 import type { ClientConnection } from './client-connection.js';
 import { ClientFile, openDescriptor } from './client-files.js';
 import {
@@ -78,10 +77,9 @@ export class ClientMemory {
    * Whose descriptors may be opened: the process that the kernel says has connected, when it is of this node's user; without the addon that is not
    * to be had, and the client's word counts where nobody else can connect. Undefined: nobody's.
    */
-  #fileOwner({ socketFd }: ClientConnection): { readonly pid?: number } | undefined {
+  #fileOwner(client: ClientConnection): { readonly pid?: number } | undefined {
     if (!this.#isAble) return (this.#parts.mode & 0o077) === 0 ? {} : undefined;
-    if (socketFd === undefined) return undefined;
-    const peer = peerCredentials(socketFd);
+    const peer = client.credentials;
     return peer !== undefined && peer.pid > 0 && peer.uid === process.geteuid?.() ? { pid: peer.pid } : undefined;
   }
 

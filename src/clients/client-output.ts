@@ -1,10 +1,10 @@
-import type { Socket } from 'node:net';
 import type { Clock } from '../base/clock.js';
 import { CLIENT_SMALL_BODY_BYTES } from '../base/limits.js';
+import type { Connection } from '../base/network.js';
 import { encodeHeader, type FrameHeader, type Status } from './messages.js';
 
 export interface ClientOutputParts {
-  readonly socket: Socket;
+  readonly socket: Connection;
   readonly clock: Clock;
   readonly stallTimeoutMs: number;
   /** Told when the client has taken nothing for that time. */

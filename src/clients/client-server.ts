@@ -1,5 +1,4 @@
 import { chmodSync, chownSync, existsSync, lstatSync, mkdirSync, unlinkSync } from 'node:fs';
-import type { Server, Socket } from 'node:net';
 import { dirname } from 'node:path';
 import { isMainThread } from 'node:worker_threads';
 import { within } from '../base/clock.js';
@@ -11,6 +10,7 @@ import {
   CLIENT_SOCKET_PATH_MAX_BYTES,
   PAGE_MAX_BYTES,
 } from '../base/limits.js';
+import { type Connection, listenAt, type Server } from '../base/network.js';
 import type { KeyNamespace } from '../core/index.js';
 import type { AttachedClient } from './attached-client.js';
 import { ByteBudget } from './byte-budget.js';
@@ -164,20 +164,13 @@ export class ClientServer {
   }
 
   #bind(path: string): Promise<void> {
-    return new Promise((resolve, reject) => {
-      this.#server.once('error', reject);
-      // Nobody else gets in before the permissions are what they are to be. Other threads cannot set this.
-      const before = isMainThread ? process.umask(0o177) : undefined;
-      try {
-        this.#server.listen({ path, exclusive: true }, () => {
-          this.#server.off('error', reject);
-          this.#server.on('error', (error) => this.#failed(error));
-          resolve();
-        });
-      } finally {
-        if (before !== undefined) process.umask(before);
-      }
-    });
+    // Nobody else gets in before the permissions are what they are to be. Other threads cannot set this.
+    const before = isMainThread ? process.umask(0o177) : undefined;
+    try {
+      return listenAt(this.#server, { path, exclusive: true }, (error) => this.#failed(error));
+    } finally {
+      if (before !== undefined) process.umask(before);
+    }
   }
 
   #failed(error: Error): void {
@@ -188,7 +181,7 @@ export class ClientServer {
     return [...this.#connections].filter((client) => !this.#greeting.has(client));
   }
 
-  #accept(socket: Socket): void {
+  #accept(socket: Connection): void {
     if (this.#closing !== undefined) {
       socket.on('error', () => {});
       socket.destroy();

@@ -1,5 +1,5 @@
 import type { Clock } from '../base/clock.js';
-import { type Environment, systemEnvironment } from '../base/environment.js';
+import type { Environment } from '../base/environment.js';
 import { ArgumentError } from '../base/errors.js';
 import { HybridClock } from '../base/hybrid-clock.js';
 import { DIRECTORY_KEY_MAX_BYTES, DIRECTORY_SEARCH_LATE_MS, RPC_CALL_TIMEOUT_MS } from '../base/limits.js';
@@ -27,7 +27,7 @@ export interface DirectoryClientOptions {
   readonly rpc?: RpcClient;
   /** The own node's shard. */
   readonly localShard?: DirectoryShard;
-  readonly env?: Environment;
+  readonly env: Environment;
   /** Deadline of one request; default RPC_CALL_TIMEOUT_MS. */
   readonly timeoutMs?: number;
   /** @internal Sees the versions that shards know of. Default: one of its own. */
@@ -82,11 +82,11 @@ export class DirectoryClient {
   #generation: number;
   #isSilent = false;
 
-  constructor(ring: OwnerRing, resolveControl: ResolveControl, replicas: number, options: DirectoryClientOptions = {}) {
+  constructor(ring: OwnerRing, resolveControl: ResolveControl, replicas: number, options: DirectoryClientOptions) {
     if (!Number.isSafeInteger(replicas) || replicas < 1)
       throw new ArgumentError(`replicas must be 1 or more: ${replicas}`);
     this.#replicas = replicas;
-    const env = options.env ?? systemEnvironment();
+    const env = options.env;
     this.#channels = new OwnerChannels({
       nodeId: options.nodeId ?? '',
       localShard: options.localShard,

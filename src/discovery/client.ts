@@ -1,4 +1,4 @@
-import { type Environment, systemEnvironment } from '../base/environment.js';
+import type { Environment } from '../base/environment.js';
 import { ConfigError, type MeshCacheError } from '../base/errors.js';
 import {
   DISCOVERY_LOG_INTERVAL_MS,
@@ -23,26 +23,26 @@ import { timingOf } from './timing.js';
 /** What a {@link DiscoveryClient} tells, and how often it speaks. */
 export interface DiscoveryClientOptions {
   /** Called with all members at a master's first answer, then when one has come, gone, or changed its start or address. */
-  onMembers?(members: Map<string, NodeInfo>): void;
+  readonly onMembers?: (members: Map<string, NodeInfo>) => void;
   /** Called at every failed attempt to reach a listed master. */
-  onUnreachable?(endpoint: Endpoint): void;
+  readonly onUnreachable?: (endpoint: Endpoint) => void;
   /**
    * A master that is not new had forgotten this node, which was cut off or could not run for longer than the time-to-live:
    * what it had announced to other nodes may be dropped there and is to be announced again.
    */
-  onForgotten?(): void;
+  readonly onForgotten?: () => void;
   /**
    * Every other node may have dropped this one: no master but its own has heard of it for the time-to-live, and one that was
    * there all the time does not know it. What it returns, of a new start, is registered from now on instead; by default it
    * goes on as it was. All that it has announced has to be announced again as that.
    */
-  onExpired?(): NodeInfo | undefined;
+  readonly onExpired?: () => NodeInfo | undefined;
   /** Another node with this one's id has started later and is the member now; or, after that, is not any more. */
-  onReplaced?(isReplaced: boolean): void;
+  readonly onReplaced?: (isReplaced: boolean) => void;
   /** The masters that there are to be, when they change: the listed addresses, and the seats of live hosts. */
-  onMasters?(masters: readonly Endpoint[]): void;
+  readonly onMasters?: (masters: readonly Endpoint[]) => void;
   /** Whether the master of that id runs in this process, so that its word says nothing of what others have heard. */
-  isOwnMaster?(masterId: string): boolean;
+  readonly isOwnMaster?: (masterId: string) => boolean;
   /** What all nodes must have alike: a master that has them differently refuses this node. Default: nothing is compared. */
   readonly settings?: ClusterSettings;
   /** Seats of masters; default: as many as addresses are listed. */
@@ -51,7 +51,7 @@ export interface DiscoveryClientOptions {
   readonly heartbeatInterval?: number;
   /** Seconds; default 6. */
   readonly memberTtl?: number;
-  readonly env?: Environment;
+  readonly env: Environment;
 }
 
 /**
@@ -88,10 +88,10 @@ export class DiscoveryClient {
   #stopping: Promise<void> | undefined;
 
   /** `addr`: one or several `host:port`, comma-separated. Throws `ConfigError`, and `ArgumentError` for a time that none can be. */
-  constructor(addr: string, nodeInfo: NodeInfo, options: DiscoveryClientOptions = {}) {
+  constructor(addr: string, nodeInfo: NodeInfo, options: DiscoveryClientOptions) {
     this.#self = nodeInfo;
     this.#options = options;
-    this.#env = options.env ?? systemEnvironment();
+    this.#env = options.env;
     this.#rpc = new RpcClient({ service: 'discovery', env: this.#env });
     this.#members = new Map([[nodeInfo.nodeId, nodeInfo]]);
     this.#env.metrics.setGaugeProvider('meshcache_discovery_reachable', () => Number(this.isReachable));

@@ -1,7 +1,7 @@
-import { type Environment, systemEnvironment } from '../base/environment.js';
+import type { Environment } from '../base/environment.js';
 import { ConfigError } from '../base/errors.js';
 import { type Endpoint, formatEndpoint } from '../base/network.js';
-import { type HostNames, isOtherLoopback, localAddressOf, systemHostNames } from './local-address.js';
+import { isOtherLoopback, localAddressOf } from './local-address.js';
 import { isSameEndpoints } from './masters.js';
 import type { RefusedNode } from './refused-nodes.js';
 import { DiscoveryServer, type MasterOwner } from './server.js';
@@ -17,8 +17,7 @@ export interface EmbeddedMasterOptions {
   readonly isHostChosen?: boolean;
   /** The node of this process. */
   readonly owner?: MasterOwner;
-  readonly env?: Environment;
-  readonly hostNames?: HostNames;
+  readonly env: Environment;
 }
 
 /** A master's address on this machine, and the master there if it is ours. */
@@ -45,10 +44,10 @@ export class EmbeddedMaster {
   #stopped = false;
 
   /** `masters`: the listed discovery addresses. */
-  constructor(masters: readonly Endpoint[], options: EmbeddedMasterOptions = {}) {
+  constructor(masters: readonly Endpoint[], options: EmbeddedMasterOptions) {
     this.#masters = masters;
     this.#options = options;
-    this.#env = options.env ?? systemEnvironment();
+    this.#env = options.env;
     this.#env.metrics.setGaugeProvider('meshcache_discovery_head', () => Number(this.isHead));
   }
 
@@ -59,10 +58,9 @@ export class EmbeddedMaster {
 
   /** Resolves when every listed port of this machine is taken, by this process or another one. Throws `ConfigError` when one cannot be had for another reason. */
   async start(): Promise<void> {
-    const names = this.#options.hostNames ?? systemHostNames;
     const { ownHost, isHostChosen } = this.#options;
     for (const endpoint of this.#masters) {
-      const listenHost = await localAddressOf(endpoint.host, names);
+      const listenHost = await localAddressOf(endpoint.host, this.#env.host);
       if (listenHost === undefined || (isHostChosen && isOtherLoopback(listenHost, ownHost))) continue;
       this.#seats.push({ endpoint, listenHost, isListed: true, server: undefined, saidFailure: false });
     }

@@ -1,4 +1,4 @@
-import { type Environment, systemEnvironment } from '../base/environment.js';
+import type { Environment } from '../base/environment.js';
 import { MeshCacheError } from '../base/errors.js';
 import { DISCOVERY_SPREAD_GAP_MS, DISCOVERY_SPREAD_GAP_PER_MEMBER_MS, MEMBERS_MAX_COUNT } from '../base/limits.js';
 import { MessageCodec } from '../rpc/message.js';
@@ -33,7 +33,7 @@ export interface DiscoveryServerOptions {
   readonly heartbeatInterval?: number;
   /** Default: nobody, and all settings are taken. */
   readonly owner?: MasterOwner;
-  readonly env?: Environment;
+  readonly env: Environment;
 }
 
 /** A heartbeat that waits for news. */
@@ -87,8 +87,8 @@ export class DiscoveryServer {
   #stopped = false;
 
   /** Throws `ArgumentError` for a host, a port or a time that none can be. */
-  constructor(host: string, port: number, options: DiscoveryServerOptions = {}) {
-    this.#env = options.env ?? systemEnvironment();
+  constructor(host: string, port: number, options: DiscoveryServerOptions) {
+    this.#env = options.env;
     const { heartbeatIntervalMs, memberTtlMs } = timingOf(options);
     this.#heartbeatIntervalMs = heartbeatIntervalMs;
     this.#memberTtlMs = memberTtlMs;

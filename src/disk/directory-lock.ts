@@ -1,19 +1,14 @@
-import { constants } from 'node:fs';
-import { access, type FileHandle, mkdir, open, readdir, readlink, rename, symlink, unlink } from 'node:fs/promises';
-import type { Server } from 'node:net';
-import { join } from 'node:path';
-import { type Clock, systemClock } from '../base/clock.js';
+import { basename, join } from 'node:path';
+import type { Environment } from '../base/environment.js';
 import { DiskError } from '../base/errors.js';
+import type { Files, OpenFile } from '../base/files.js';
 import { DISK_LOCK_PAUSE_MAX_MS, DISK_LOCK_PAUSE_MIN_MS, DISK_LOCK_TIMEOUT_MS } from '../base/limits.js';
-import { type Network, systemNetwork } from '../base/network.js';
-import { type RandomSource, systemRandom } from '../base/random.js';
+import { listenAt, type Server } from '../base/network.js';
 
 export interface DirectoryLockOptions {
   /** Told to whoever else wants the directory. */
   readonly nodeId: string;
-  readonly network?: Network;
-  readonly random?: RandomSource;
-  readonly clock?: Clock;
+  readonly env: Environment;
 }
 
 /** Within the directory: a folder with one socket for everybody who has the lock or wants it. */
@@ -74,16 +69,18 @@ class Entry {
   readonly name: string;
   readonly #path: string;
   readonly #server: Server;
+  readonly #files: Files;
   #withdrawn: Promise<void> | undefined;
 
-  constructor(name: string, path: string, server: Server) {
-    this.name = name;
+  constructor(path: string, server: Server, files: Files) {
+    this.name = basename(path);
     this.#path = path;
     this.#server = server;
+    this.#files = files;
   }
 
   mark(nodeId: string): Promise<void> {
-    return symlink(nodeId === '' ? '-' : nodeId, this.#path + OWNER_SUFFIX);
+    return this.#files.symlink(nodeId === '' ? '-' : nodeId, this.#path + OWNER_SUFFIX);
   }
 
   withdraw(): Promise<void> {
@@ -92,8 +89,8 @@ class Entry {
   }
 
   async #withdraw(): Promise<void> {
-    await removeEntry(this.#path);
-    await new Promise((resolve) => this.#server.close(resolve));
+    await removeEntry(this.#path, this.#files);
+    await new Promise<void>((resolve) => this.#server.close(resolve));
   }
 }
 
@@ -106,55 +103,46 @@ interface OtherEntry {
 class Entries {
   readonly #directory: string;
   readonly #folder: string;
-  readonly #handle: FileHandle;
+  readonly #opened: OpenFile;
   /** Leads to the folder, and is short. */
   readonly #address: string;
   readonly #nodeId: string;
-  readonly #network: Network;
-  readonly #random: RandomSource;
-  readonly #clock: Clock;
+  readonly #env: Environment;
 
   static async open(directory: string, options: DirectoryLockOptions): Promise<Entries> {
     const folder = join(directory, LOCK_FOLDER);
+    const { files } = options.env;
     try {
-      await mkdir(folder, { recursive: true });
-      const handle = await open(folder, constants.O_RDONLY | constants.O_DIRECTORY);
-      const short = `/proc/self/fd/${handle.fd}`;
-      const hasShort = await access(short).then(
+      await files.mkdir(folder, { recursive: true });
+      const opened = await files.open(folder, { directory: true });
+      const short = `/proc/self/fd/${opened.fd}`;
+      const hasShort = await files.status(short).then(
         () => true,
         () => false,
       );
-      return new Entries(directory, folder, handle, hasShort ? short : folder, options);
+      return new Entries(directory, opened, hasShort ? short : folder, options);
     } catch (cause) {
       throw cannotLock(directory, cause);
     }
   }
 
-  private constructor(
-    directory: string,
-    folder: string,
-    handle: FileHandle,
-    address: string,
-    { nodeId, network = systemNetwork, random = systemRandom, clock = systemClock }: DirectoryLockOptions,
-  ) {
+  private constructor(directory: string, opened: OpenFile, address: string, { nodeId, env }: DirectoryLockOptions) {
     this.#directory = directory;
-    this.#folder = folder;
-    this.#handle = handle;
+    this.#folder = join(directory, LOCK_FOLDER);
+    this.#opened = opened;
     this.#address = address;
     this.#nodeId = nodeId;
-    this.#network = network;
-    this.#random = random;
-    this.#clock = clock;
+    this.#env = env;
   }
 
   close(): Promise<void> {
-    return this.#handle.close();
+    return this.#opened.close();
   }
 
   /** An entry that has the lock. */
   async contend(): Promise<Entry> {
-    const giveUpAtMs = this.#clock.nowMs() + DISK_LOCK_TIMEOUT_MS;
-    while (this.#clock.nowMs() < giveUpAtMs) {
+    const giveUpAtMs = this.#env.clock.nowMs() + DISK_LOCK_TIMEOUT_MS;
+    while (this.#env.clock.nowMs() < giveUpAtMs) {
       const others = await this.#contenders();
       const own = others.length === 0 ? await this.#publish() : null;
       if (own !== null && (await this.#wins(own, giveUpAtMs))) return own;
@@ -168,7 +156,7 @@ class Entries {
   /** Whether the others have left the lock to this one; it is withdrawn otherwise. */
   async #wins(own: Entry, giveUpAtMs: number): Promise<boolean> {
     try {
-      while (this.#clock.nowMs() < giveUpAtMs) {
+      while (this.#env.clock.nowMs() < giveUpAtMs) {
         const others = await this.#contenders(own.name);
         if (others.length === 0) {
           await own.mark(this.#nodeId);
@@ -188,7 +176,7 @@ class Entries {
 
   /** Names of live entries, but for `own`, none of which has the lock: a `DiskError` says so when one has. */
   async #contenders(own?: string): Promise<string[]> {
-    const files = await readdir(this.#folder);
+    const files = await this.#env.files.readdir(this.#folder);
     const names = files.filter((name) => name !== own && ENTRY_NAME.test(name));
     const marked = new Set(files.filter((name) => name.endsWith(OWNER_SUFFIX)));
     const owner = await this.#firstOwner(names.filter((name) => marked.has(name + OWNER_SUFFIX)));
@@ -204,7 +192,7 @@ class Entries {
   /** What to say of the first of these entries that is alive and has the lock; null: none has. */
   async #firstOwner(names: readonly string[]): Promise<DiskError | null> {
     for (const name of names) {
-      const nodeId = await readlink(join(this.#folder, name + OWNER_SUFFIX)).catch(ifMissing);
+      const nodeId = await this.#env.files.readlink(join(this.#folder, name + OWNER_SUFFIX)).catch(ifMissing);
       if (nodeId === null || !(await this.#probe(name)).isAlive) continue;
       return new DiskError(
         `${this.#directory} is in use by process ${ENTRY_NAME.exec(name)?.[1]} (node ${nodeId}): each node needs a directory of its own; set another disk_path, or stop that process`,
@@ -216,13 +204,13 @@ class Entries {
   /** Removes the entry when it is dead. */
   async #probe(name: string): Promise<OtherEntry> {
     const isAlive = await this.#accepts(name);
-    if (!isAlive) await removeEntry(join(this.#folder, name));
+    if (!isAlive) await removeEntry(join(this.#folder, name), this.#env.files);
     return { name, isAlive };
   }
 
   #accepts(name: string): Promise<boolean> {
     return new Promise((resolve, reject) => {
-      const socket = this.#network.connect({ path: this.#addressOf(name) });
+      const socket = this.#env.network.connect({ path: this.#addressOf(name) });
       socket.on('connect', () => {
         socket.destroy();
         resolve(true);
@@ -238,16 +226,18 @@ class Entries {
 
   /** Makes an entry; null: who has the lock by now took it for a leftover. */
   async #publish(): Promise<Entry | null> {
-    const name = `${process.pid}-${Buffer.from(this.#random.bytes(8)).toString('hex')}`;
-    const server = this.#network.createServer({}, (socket) => {
+    const name = `${process.pid}-${Buffer.from(this.#env.random.bytes(8)).toString('hex')}`;
+    const server = this.#env.network.createServer({}, (socket) => {
       socket.on('error', () => {});
       socket.destroy();
     });
-    await listen(server, this.#addressOf(NEW_PREFIX + name));
+    // In this very process, also where it is one of a cluster of Node's. A connection that cannot be accepted is not the end of the lock.
+    await listenAt(server, { path: this.#addressOf(NEW_PREFIX + name), exclusive: true }, () => {});
+    server.unref();
     const path = join(this.#folder, name);
-    const entry = new Entry(name, path, server);
+    const entry = new Entry(path, server, this.#env.files);
     try {
-      await rename(join(this.#folder, NEW_PREFIX + name), path);
+      await this.#env.files.rename(join(this.#folder, NEW_PREFIX + name), path);
       return entry;
     } catch (error) {
       await entry.withdraw();
@@ -258,12 +248,14 @@ class Entries {
 
   /** Of those who were killed in the middle of something; whoever makes an entry at this moment begins again. */
   async #removeLeftovers(own: string): Promise<void> {
-    const names = await readdir(this.#folder);
+    const names = await this.#env.files.readdir(this.#folder);
     const isLeftover = (name: string): boolean => {
       if (name.startsWith(NEW_PREFIX)) return true;
       return name.endsWith(OWNER_SUFFIX) && name !== own + OWNER_SUFFIX;
     };
-    await Promise.all(names.filter(isLeftover).map((name) => unlink(join(this.#folder, name)).catch(ifMissing)));
+    await Promise.all(
+      names.filter(isLeftover).map((name) => this.#env.files.rm(join(this.#folder, name), { force: true })),
+    );
   }
 
   #addressOf(name: string): string {
@@ -277,35 +269,21 @@ class Entries {
   /** The more there are, the more each look of theirs costs. */
   #pause(others: number): Promise<void> {
     const span = DISK_LOCK_PAUSE_MAX_MS - DISK_LOCK_PAUSE_MIN_MS;
-    const pauseMs = (DISK_LOCK_PAUSE_MIN_MS + (this.#random.u32() % span)) * (1 + others);
-    return new Promise((resolve) => this.#clock.after(pauseMs, resolve, { keepAlive: true }));
+    const pauseMs = (DISK_LOCK_PAUSE_MIN_MS + (this.#env.random.u32() % span)) * (1 + others);
+    return new Promise((resolve) => this.#env.clock.after(pauseMs, resolve, { keepAlive: true }));
   }
 }
 
 /** The mark first: without its entry it says nothing. */
-async function removeEntry(path: string): Promise<void> {
+async function removeEntry(path: string, files: Files): Promise<void> {
   for (const each of [path + OWNER_SUFFIX, path]) {
     // One that cannot be removed is dead when its process is, and says nothing then.
-    await unlink(each).catch(() => {});
+    await files.rm(each).catch(() => {});
   }
 }
 
 function numberOf(name: string): string {
   return ENTRY_NAME.exec(name)?.[2] ?? '';
-}
-
-function listen(server: Server, path: string): Promise<void> {
-  return new Promise((resolve, reject) => {
-    server.once('error', reject);
-    // In this very process, also where it is one of a cluster of Node's.
-    server.listen({ path, exclusive: true }, () => {
-      server.removeListener('error', reject);
-      // A connection that cannot be accepted is not the end of the lock.
-      server.on('error', () => {});
-      server.unref();
-      resolve();
-    });
-  });
 }
 
 function ifMissing(error: unknown): null {

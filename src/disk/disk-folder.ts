@@ -1,7 +1,7 @@
-import { mkdir, open, readdir, readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import type { Environment } from '../base/environment.js';
 import { DiskError } from '../base/errors.js';
+import type { Files } from '../base/files.js';
 import {
   DISK_ALIGNMENT_BYTES,
   DISK_INDEX_BYTES_PER_PAGE,
@@ -70,7 +70,7 @@ export function diskSizeFor(pages: number, pageBytes: number): Required<DiskSize
  * little space.
  */
 export async function openDiskFolder(options: DiskFolderOptions): Promise<DiskFolder> {
-  const { path, maxBytes, indexBytes, nodeId } = options;
+  const { path, maxBytes, indexBytes, nodeId, env } = options;
   if (!Number.isSafeInteger(maxBytes) || maxBytes < DISK_MIN_BYTES) {
     throw new DiskError(`disk tier at ${path}: needs at least ${formatSize(DISK_MIN_BYTES)}, got ${String(maxBytes)}`);
   }
@@ -79,7 +79,7 @@ export async function openDiskFolder(options: DiskFolderOptions): Promise<DiskFo
       `disk tier at ${path}: its index may have ${formatSize(DISK_INDEX_MIN_BYTES)} to half of the disk, got ${String(indexBytes)} bytes`,
     );
   }
-  await makeFolder(path).catch((cause: unknown) => {
+  await makeFolder(path, env.files).catch((cause: unknown) => {
     throw new DiskError(
       `disk tier: ${path} cannot be made: ${messageOf(cause)}; choose a path that this user may write`,
       {
@@ -87,7 +87,7 @@ export async function openDiskFolder(options: DiskFolderOptions): Promise<DiskFo
       },
     );
   });
-  const lock = await DirectoryLock.acquire(path, { nodeId });
+  const lock = await DirectoryLock.acquire(path, { nodeId, env });
   try {
     return await openLocked(options, lock);
   } catch (cause) {
@@ -98,21 +98,21 @@ export async function openDiskFolder(options: DiskFolderOptions): Promise<DiskFo
 }
 
 /** Level by level: of several that are missing the error is that of the first one that cannot be made. */
-async function makeFolder(path: string): Promise<void> {
+async function makeFolder(path: string, files: Files): Promise<void> {
   try {
-    await mkdir(path);
+    await files.mkdir(path);
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException;
-    if (code === 'EEXIST' && (await stat(path)).isDirectory()) return;
+    if (code === 'EEXIST' && (await files.status(path)).isDirectory) return;
     if (code !== 'ENOENT' || dirname(path) === path) throw error;
-    await makeFolder(dirname(path));
-    await mkdir(path);
+    await makeFolder(dirname(path), files);
+    await files.mkdir(path);
   }
 }
 
 async function openLocked(options: DiskFolderOptions, lock: DirectoryLock): Promise<DiskFolder> {
   const { path, env, maxBytes, indexBytes, snapshot, mode } = options;
-  const journalOptions = { maxBytes: indexBytes, log: env.log, clock: env.clock, snapshot };
+  const journalOptions = { maxBytes: indexBytes, env, snapshot };
   const found = await openFound(path, journalOptions).catch(async (error: unknown) => {
     if (!(error instanceof JournalDamage)) throw error;
     await setAside(path, error.message, env);
@@ -120,7 +120,7 @@ async function openLocked(options: DiskFolderOptions, lock: DirectoryLock): Prom
   });
   let { journal, entries } = found ?? { journal: undefined, entries: [] };
   try {
-    const aside = await asideBytes(path);
+    const aside = await asideBytes(path, env.files);
     const spaceBytes = maxBytes - indexBytes - DISK_OVERHEAD_BYTES - aside;
     if (spaceBytes < maxBytes / 4)
       throw new DiskError(
@@ -130,10 +130,10 @@ async function openLocked(options: DiskFolderOptions, lock: DirectoryLock): Prom
     if (journal === undefined) {
       const storeId = Buffer.from(env.random.bytes(16)).toString('hex');
       // First: by it the other files are known to be a store's.
-      await writeStoreFile(path, storeId);
+      await writeStoreFile(path, storeId, env.files);
       journal = await Journal.create(join(path, INDEX_FILE), { ...journalOptions, storeId });
     }
-    const file = await PageFile.open(join(path, PAGES_FILE), { capacityBytes, mode, log: env.log });
+    const file = await PageFile.open(join(path, PAGES_FILE), { capacityBytes, mode, env });
     return { lock, file, journal, entries };
   } catch (error) {
     await journal?.close();
@@ -143,12 +143,14 @@ async function openLocked(options: DiskFolderOptions, lock: DirectoryLock): Prom
 
 /** The store that is there; null: there is none. Throws `JournalDamage` when it cannot be used, and `DiskError` for files of others. */
 async function openFound(path: string, options: Omit<JournalOptions, 'storeId'>) {
+  const { files } = options.env;
   const [, hasIndex, hasPages] = await Promise.all(
-    [STORE_FILE, INDEX_FILE, PAGES_FILE].map((name) => hasFile(path, name)),
+    [STORE_FILE, INDEX_FILE, PAGES_FILE].map((name) => hasFile(path, name, files)),
   );
-  const store = await readFile(join(path, STORE_FILE), 'utf8').catch(ifMissing);
+  const store = (await files.readFile(join(path, STORE_FILE)).catch(ifMissing))?.toString() ?? null;
   if (store === null) {
-    if (hasIndex && (await isJournal(join(path, INDEX_FILE)))) throw new JournalDamage(`${STORE_FILE} is missing`);
+    if (hasIndex && (await isJournal(join(path, INDEX_FILE), files)))
+      throw new JournalDamage(`${STORE_FILE} is missing`);
     if (hasIndex || hasPages)
       throw new DiskError(
         `disk tier: ${path} has a file ${hasIndex ? INDEX_FILE : PAGES_FILE} that is no store's: choose an empty directory, or move it away`,
@@ -165,13 +167,14 @@ async function openFound(path: string, options: Omit<JournalOptions, 'storeId'>)
   throw new JournalDamage(`${PAGES_FILE} is missing`);
 }
 
-async function isJournal(path: string): Promise<boolean> {
-  const handle = await open(path);
+async function isJournal(path: string, files: Files): Promise<boolean> {
+  const file = await files.open(path);
   try {
-    const { buffer } = await handle.read(Buffer.alloc(JOURNAL_MAGIC.length), 0, JOURNAL_MAGIC.length, 0);
-    return buffer.toString('latin1') === JOURNAL_MAGIC;
+    const start = Buffer.alloc(JOURNAL_MAGIC.length);
+    await file.read([start], 0);
+    return start.toString('latin1') === JOURNAL_MAGIC;
   } finally {
-    await handle.close();
+    await file.close();
   }
 }
 
@@ -190,23 +193,23 @@ function storeIdOf(text: string): string {
   return storeId;
 }
 
-async function writeStoreFile(path: string, storeId: string): Promise<void> {
+async function writeStoreFile(path: string, storeId: string, files: Files): Promise<void> {
   const temporary = join(path, `${STORE_FILE}.new`);
-  await writeFile(temporary, `${JSON.stringify({ format: FORMAT, store_id: storeId })}\n`);
-  await rename(temporary, join(path, STORE_FILE));
+  await files.writeFile(temporary, `${JSON.stringify({ format: FORMAT, store_id: storeId })}\n`);
+  await files.rename(temporary, join(path, STORE_FILE));
 }
 
 /** Pages without their index are of no use, and would take what the new store may have. */
-async function setAside(path: string, reason: string, { log, metrics }: Environment): Promise<void> {
+async function setAside(path: string, reason: string, { files, log, metrics }: Environment): Promise<void> {
   const aside = join(path, SET_ASIDE);
-  await rm(aside, { recursive: true, force: true });
-  await mkdir(aside);
-  for (const name of [STORE_FILE, INDEX_FILE]) await rename(join(path, name), join(aside, name)).catch(ifMissing);
+  await files.rm(aside, { recursive: true, force: true });
+  await files.mkdir(aside);
+  for (const name of [STORE_FILE, INDEX_FILE]) await files.rename(join(path, name), join(aside, name)).catch(ifMissing);
   const pages = join(path, PAGES_FILE);
-  const isFolder = (await stat(pages).catch(ifMissing))?.isDirectory() ?? false;
+  const isFolder = (await files.status(pages).catch(ifMissing))?.isDirectory ?? false;
   // A folder is somebody's.
-  if (isFolder) await rename(pages, join(aside, PAGES_FILE));
-  else await rm(pages, { force: true });
+  if (isFolder) await files.rename(pages, join(aside, PAGES_FILE));
+  else await files.rm(pages, { force: true });
   log.log('error', 'disk tier: what was there cannot be used and is set aside; starting with an empty one', {
     path,
     reason,
@@ -215,10 +218,10 @@ async function setAside(path: string, reason: string, { log, metrics }: Environm
   metrics.count('meshcache_disk_set_aside_total');
 }
 
-async function asideBytes(path: string): Promise<number> {
+async function asideBytes(path: string, files: Files): Promise<number> {
   const aside = join(path, SET_ASIDE);
-  const names = (await readdir(aside, { recursive: true }).catch(ifMissing)) ?? [];
-  const sizes = await Promise.all(names.map(async (name) => (await stat(join(aside, name))).size));
+  const names = (await files.readdir(aside, { recursive: true }).catch(ifMissing)) ?? [];
+  const sizes = await Promise.all(names.map(async (name) => (await files.status(join(aside, name))).sizeBytes));
   return sizes.reduce((sum, size) => sum + size, 0);
 }
 
@@ -228,9 +231,9 @@ function ifMissing(error: unknown): null {
 }
 
 /** Throws `JournalDamage` when something else is in its place. */
-async function hasFile(path: string, name: string): Promise<boolean> {
-  const found = await stat(join(path, name)).catch(ifMissing);
-  if (found !== null && !found.isFile()) throw new JournalDamage(`${name} is not a file`);
+async function hasFile(path: string, name: string, files: Files): Promise<boolean> {
+  const found = await files.status(join(path, name)).catch(ifMissing);
+  if (found !== null && !found.isFile) throw new JournalDamage(`${name} is not a file`);
   return found !== null;
 }
 

@@ -1,5 +1,5 @@
 import { within } from '../base/clock.js';
-import { type Environment, systemEnvironment } from '../base/environment.js';
+import type { Environment } from '../base/environment.js';
 import { ArgumentError, ClosedError } from '../base/errors.js';
 import {
   DISK_ALIGNMENT_BYTES,
@@ -28,7 +28,7 @@ export interface DiskStoreOptions {
   onEvict?(keys: string[]): void;
   /** Of who uses the directory: for the message to whoever else wants it. */
   readonly nodeId: string;
-  readonly env?: Environment;
+  readonly env: Environment;
   /** Pages that may wait to be written; further ones are skipped. */
   readonly queueMaxBytes?: number;
   /** What the index may take of `maxBytes`; default: a 32nd. Small pages with long keys need more to fill the disk. */
@@ -99,14 +99,13 @@ export class DiskStore {
    * process uses it, it cannot be written, there is too little space. What is damaged or of another version is set aside.
    */
   static async open(path: string, maxBytes: number, options: DiskStoreOptions): Promise<DiskStore> {
-    const env = options.env ?? systemEnvironment();
     let index: PageIndex | undefined;
     const snapshot = (): Snapshot => snapshotOf(index);
-    const { nodeId, mode = 'auto', indexBytes = defaultIndexBytes(maxBytes) } = options;
+    const { nodeId, env, mode = 'auto', indexBytes = defaultIndexBytes(maxBytes) } = options;
     const folder = await openDiskFolder({ path, maxBytes, indexBytes, nodeId, mode, env, snapshot });
     const { capacityBytes } = folder.file;
     index = new PageIndex({ capacityBytes, alignmentBytes: DISK_ALIGNMENT_BYTES, nowMs: () => env.clock.nowMs() });
-    const store = new DiskStore(path, folder, index, env, options);
+    const store = new this(path, folder, index, options);
     try {
       await store.#restore(folder.entries);
       return store;
@@ -116,7 +115,8 @@ export class DiskStore {
     }
   }
 
-  private constructor(path: string, folder: DiskFolder, index: PageIndex, env: Environment, options: DiskStoreOptions) {
+  protected constructor(path: string, folder: DiskFolder, index: PageIndex, options: DiskStoreOptions) {
+    const { env } = options;
     this.newestVersion = folder.entries.reduce((newest, { version = 0 }) => Math.max(newest, version), 0);
     this.#path = path;
     this.#folder = folder;

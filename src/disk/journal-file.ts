@@ -1,5 +1,6 @@
-import { type FileHandle, open } from 'node:fs/promises';
 import type { Clock } from '../base/clock.js';
+import type { Environment } from '../base/environment.js';
+import type { Files, OpenFile } from '../base/files.js';
 import {
   BLOCK_HEADER_BYTES,
   bodyLength,
@@ -16,6 +17,7 @@ const CHUNK_BYTES = 1 << 20;
 /** Between two looks at the clock. */
 const SLICE_RECORDS = 512;
 const SLICE_MS = 3;
+const NEW_FILE = { write: true, create: true, exclusive: true, mode: 0o600 } as const;
 
 export interface FoundJournal {
   readonly file: JournalFile;
@@ -25,18 +27,18 @@ export interface FoundJournal {
 
 /** A file that blocks are put at the end of. One call at a time. Rejects with the system's errors. */
 export class JournalFile {
-  readonly #handle: FileHandle;
+  readonly #file: OpenFile;
   #bytes: number;
 
-  private constructor(handle: FileHandle, bytes: number) {
-    this.#handle = handle;
+  private constructor(file: OpenFile, bytes: number) {
+    this.#file = file;
     this.#bytes = bytes;
   }
 
   /** A new file with nothing but a header; there must be none. */
-  static async create(path: string, storeId: string): Promise<JournalFile> {
+  static async create(path: string, storeId: string, files: Files): Promise<JournalFile> {
     const header = encodeHeader(storeId);
-    const file = new JournalFile(await open(path, 'wx', 0o600), 0);
+    const file = new JournalFile(await files.open(path, NEW_FILE), 0);
     try {
       await file.append(header);
     } catch (error) {
@@ -50,17 +52,21 @@ export class JournalFile {
    * An existing file, the pages that its records lead to, least recently used first, and what their records take. What a write that was cut short has left at its end is cut off. Throws
    * `JournalDamage`, and leaves the file as it is, when it cannot be used.
    */
-  static async open(path: string, storeId: string, clock: Clock): Promise<FoundJournal> {
-    const handle = await open(path, 'r+');
+  static async open(
+    path: string,
+    storeId: string,
+    { files, clock }: Pick<Environment, 'files' | 'clock'>,
+  ): Promise<FoundJournal> {
+    const file = await files.open(path, { write: true });
     try {
-      const { size } = await handle.stat();
-      const reader = new JournalReader(handle, size, clock);
+      const { sizeBytes } = await file.status();
+      const reader = new JournalReader(file, sizeBytes, clock);
       const bytes = await reader.read(storeId);
-      if (bytes < size) await handle.truncate(bytes);
+      if (bytes < sizeBytes) await file.truncate(bytes);
       const entries = await reader.entries();
-      return { file: new JournalFile(handle, bytes), entries, liveBytes: reader.liveBytes };
+      return { file: new JournalFile(file, bytes), entries, liveBytes: reader.liveBytes };
     } catch (error) {
-      await handle.close();
+      await file.close();
       throw error;
     }
   }
@@ -73,11 +79,10 @@ export class JournalFile {
   async append(block: Uint8Array): Promise<void> {
     try {
       for (let done = 0; done < block.length; ) {
-        const { bytesWritten } = await this.#handle.write(block, done, block.length - done, this.#bytes + done);
-        done += bytesWritten;
+        done += await this.#file.write([done === 0 ? block : block.subarray(done)], this.#bytes + done);
       }
     } catch (error) {
-      await this.#handle.truncate(this.#bytes).catch(() => {});
+      await this.#file.truncate(this.#bytes).catch(() => {});
       throw error;
     }
     this.#bytes += block.length;
@@ -85,18 +90,18 @@ export class JournalFile {
 
   /** Resolves when the bytes are on the medium. */
   sync(): Promise<void> {
-    return this.#handle.datasync();
+    return this.#file.datasync();
   }
 
   close(): Promise<void> {
-    return this.#handle.close();
+    return this.#file.close();
   }
 }
 
 /** Reads a journal once, from its beginning. */
 class JournalReader {
   readonly #replay = new Replay();
-  readonly #handle: FileHandle;
+  readonly #file: OpenFile;
   readonly #fileBytes: number;
   readonly #clock: Clock;
   #chunk: Buffer = Buffer.allocUnsafeSlow(CHUNK_BYTES);
@@ -104,8 +109,8 @@ class JournalReader {
   #chunkBytes = 0;
   #sliceStartMs: number;
 
-  constructor(handle: FileHandle, fileBytes: number, clock: Clock) {
-    this.#handle = handle;
+  constructor(file: OpenFile, fileBytes: number, clock: Clock) {
+    this.#file = file;
     this.#fileBytes = fileBytes;
     this.#clock = clock;
     this.#sliceStartMs = clock.nowMs();
@@ -166,14 +171,9 @@ class JournalReader {
     if (start < this.#chunkStart || start + length > this.#chunkStart + this.#chunkBytes) {
       if (length > this.#chunk.length) this.#chunk = Buffer.allocUnsafeSlow(length);
       this.#chunkStart = start;
-      this.#chunkBytes = 0;
       const wanted = Math.min(this.#chunk.length, this.#fileBytes - start);
-      while (this.#chunkBytes < wanted) {
-        const [from, count] = [start + this.#chunkBytes, wanted - this.#chunkBytes];
-        const { bytesRead } = await this.#handle.read(this.#chunk, this.#chunkBytes, count, from);
-        if (bytesRead === 0) throw new JournalDamage('the index has become shorter while it was read');
-        this.#chunkBytes += bytesRead;
-      }
+      this.#chunkBytes = await this.#file.read([this.#chunk.subarray(0, wanted)], start);
+      if (this.#chunkBytes < wanted) throw new JournalDamage('the index has become shorter while it was read');
       this.#sliceStartMs = this.#clock.nowMs();
     }
     return this.#chunk.subarray(start - this.#chunkStart, start - this.#chunkStart + length);

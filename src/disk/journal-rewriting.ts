@@ -1,5 +1,5 @@
-import { rename, rm } from 'node:fs/promises';
 import { DiskError } from '../base/errors.js';
+import type { Files } from '../base/files.js';
 import { JournalFile } from './journal-file.js';
 import { BLOCK_HEADER_BYTES, HEADER_BYTES, type IndexEntry, RecordWriter } from './journal-format.js';
 
@@ -24,6 +24,7 @@ export class JournalRewriting {
   readonly #path: string;
   readonly #storeId: string;
   readonly #snapshot: Snapshot;
+  readonly #files: Files;
   readonly #blocks: Uint8Array[] = [];
   #maxBytes: number;
   /** Their slots may be those of pages of the snapshot that have gone. */
@@ -34,11 +35,22 @@ export class JournalRewriting {
   /** `liveBytes`: what the records of the snapshot's pages take. */
   constructor(
     path: string,
-    { storeId, snapshot, liveBytes }: { storeId: string; snapshot: Snapshot; liveBytes: number },
+    {
+      storeId,
+      snapshot,
+      liveBytes,
+      files,
+    }: {
+      readonly storeId: string;
+      readonly snapshot: Snapshot;
+      readonly liveBytes: number;
+      readonly files: Files;
+    },
   ) {
     this.#path = path;
     this.#storeId = storeId;
     this.#snapshot = snapshot;
+    this.#files = files;
     this.#maxBytes = rewrittenBytes(liveBytes);
   }
 
@@ -70,8 +82,8 @@ export class JournalRewriting {
 
   /** Writes and syncs what there is up to now. Rejects with the system's error. */
   async write(): Promise<void> {
-    await rm(this.#path, { force: true });
-    this.#file = await JournalFile.create(this.#path, this.#storeId);
+    await this.#files.rm(this.#path, { force: true });
+    this.#file = await JournalFile.create(this.#path, this.#storeId, this.#files);
     const { count } = this.#snapshot;
     for (let start = 0; start < count; ) {
       const slice = shortened(this.#snapshot.keysAt(start, Math.min(count, start + SLICE_KEYS)));
@@ -88,14 +100,14 @@ export class JournalRewriting {
   /** Takes the place of `path`, whose last block must have been added. Returns the file, which is the caller's. */
   async replace(path: string): Promise<JournalFile> {
     await this.#appendBlocks();
-    await rename(this.#path, path);
+    await this.#files.rename(this.#path, path);
     return this.#file as JournalFile;
   }
 
   /** Leaves nothing behind. */
   async discard(): Promise<void> {
     await this.#file?.close();
-    await rm(this.#path, { force: true });
+    await this.#files.rm(this.#path, { force: true });
   }
 
   async #appendBlocks(): Promise<void> {

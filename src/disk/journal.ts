@@ -1,5 +1,4 @@
-import { rm, stat } from 'node:fs/promises';
-import { type Clock, systemClock } from '../base/clock.js';
+import type { Environment } from '../base/environment.js';
 import { ArgumentError, ClosedError, DiskError } from '../base/errors.js';
 import {
   DISK_ALIGNMENT_BYTES,
@@ -10,7 +9,6 @@ import {
   JOURNAL_USE_DELAY_MS,
   JOURNAL_USES_MAX_COUNT,
 } from '../base/limits.js';
-import type { Logger } from '../base/log.js';
 import { Turns } from '../base/turns.js';
 import { JournalFile } from './journal-file.js';
 import { type IndexEntry, putRecordBytes, RecordWriter } from './journal-format.js';
@@ -24,8 +22,7 @@ export interface JournalOptions {
   readonly storeId: string;
   /** What the journal takes on disk, at most, the file that replaces it while it is rewritten included. */
   readonly maxBytes: number;
-  readonly log: Logger;
-  readonly clock?: Clock;
+  readonly env: Pick<Environment, 'files' | 'clock' | 'log'>;
   /**
    * The pages that are listed now: called once for each rewriting, its entries slice by slice while other work goes on. It must
    * be in step with what the journal was told, and complete from the first flush on.
@@ -52,7 +49,7 @@ const BLOCK_FRACTION = 1 / 16;
 export class Journal {
   readonly #path: string;
   readonly #options: JournalOptions;
-  readonly #clock: Clock;
+  readonly #env: JournalOptions['env'];
   /** Of both files; each may take part of a block of the file system more. */
   readonly #budgetBytes: number;
   readonly #records: RecordWriter;
@@ -78,12 +75,12 @@ export class Journal {
   /** A new journal without pages; `DiskError` when there is one. */
   static async create(path: string, options: JournalOptions): Promise<Journal> {
     checkMaxBytes(options.maxBytes);
-    const isThere = await stat(path).then(
+    const isThere = await options.env.files.status(path).then(
       () => true,
       () => false,
     );
     if (isThere) throw new DiskError(`there is an index at ${path} already; open it, or move it away`);
-    const first = { storeId: options.storeId, snapshot: EMPTY, liveBytes: 0 };
+    const first = { storeId: options.storeId, snapshot: EMPTY, liveBytes: 0, files: options.env.files };
     const beginning = new JournalRewriting(`${path}.new`, first);
     try {
       await beginning.write();
@@ -100,8 +97,8 @@ export class Journal {
    */
   static async open(path: string, options: JournalOptions): Promise<{ journal: Journal; entries: IndexEntry[] }> {
     checkMaxBytes(options.maxBytes);
-    await rm(`${path}.new`, { force: true });
-    const { file, entries, liveBytes } = await JournalFile.open(path, options.storeId, options.clock ?? systemClock);
+    await options.env.files.rm(`${path}.new`, { force: true });
+    const { file, entries, liveBytes } = await JournalFile.open(path, options.storeId, options.env);
     const journal = new Journal(path, options, file);
     journal.#entries = entries.length;
     journal.#liveBytes = liveBytes;
@@ -111,7 +108,7 @@ export class Journal {
   private constructor(path: string, options: JournalOptions, file: JournalFile) {
     this.#path = path;
     this.#options = options;
-    this.#clock = options.clock ?? systemClock;
+    this.#env = options.env;
     this.#budgetBytes = options.maxBytes - 2 * DISK_ALIGNMENT_BYTES;
     this.#records = new RecordWriter(Math.min(JOURNAL_BLOCK_MAX_BYTES, this.#budgetBytes * BLOCK_FRACTION));
     this.#rewriteAtBytes = this.#budgetBytes * JOURNAL_REWRITE_FRACTION;
@@ -212,7 +209,7 @@ export class Journal {
   }
 
   #schedule(): void {
-    this.#cancelTimer ??= this.#clock.after(JOURNAL_USE_DELAY_MS, () => {
+    this.#cancelTimer ??= this.#env.clock.after(JOURNAL_USE_DELAY_MS, () => {
       this.#cancelTimer = undefined;
       this.#flushInBackground();
     });
@@ -262,7 +259,7 @@ export class Journal {
   /** What was not written is in a rewriting that is under way, or in the snapshot of a later one. */
   async #fail(error: unknown, blocks: readonly Buffer[], hadRemovals: boolean): Promise<never> {
     this.#failure = { error };
-    this.#options.log.log('warn', 'disk tier: the index cannot be written', { path: this.#path, error: String(error) });
+    this.#env.log.log('warn', 'disk tier: the index cannot be written', { path: this.#path, error: String(error) });
     if (hadRemovals) this.#hasRemovals = true;
     if (this.#rewriting === undefined) await this.#giveUp();
     else for (const block of blocks) this.#rewriting.add(block);
@@ -274,7 +271,7 @@ export class Journal {
     this.#forgetRecords();
     if (!this.#hasRemovals) return;
     this.#hasRemovals = false;
-    this.#givingUp = rm(this.#path, { force: true }).catch(() => {});
+    this.#givingUp = this.#env.files.rm(this.#path, { force: true }).catch(() => {});
     await this.#givingUp;
   }
 
@@ -311,6 +308,7 @@ export class Journal {
       storeId,
       snapshot: snapshot(),
       liveBytes: this.#liveBytes,
+      files: this.#env.files,
     });
     this.#rewriting = rewriting;
     this.#rewritten = this.#runRewriting(rewriting);

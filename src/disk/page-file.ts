@@ -1,6 +1,6 @@
-import { constants } from 'node:fs';
-import { type FileHandle, open } from 'node:fs/promises';
+import type { Environment } from '../base/environment.js';
 import { ArgumentError, ClosedError, DiskError } from '../base/errors.js';
+import type { OpenFile } from '../base/files.js';
 import {
   DISK_ALIGNMENT_BYTES,
   DISK_COPY_OFF_THREAD_MIN_BYTES,
@@ -8,14 +8,13 @@ import {
   DISK_PIECE_MAX_BYTES,
   DISK_STAGING_BUFFERS_COUNT,
 } from '../base/limits.js';
-import type { Logger } from '../base/log.js';
 import { addressOf, staysInPlace } from '../memory/native-memory.js';
 import { PageCopies } from '../memory/page-copies.js';
 import { loadNative } from '../native/loader.js';
 import { isWhole, type PageBytes } from '../pool/page-batch.js';
 import { AlignedBuffers } from './aligned-buffers.js';
 import { alignedUp, ZEROS } from './alignment.js';
-import { allocatedBytes, reserveSpace } from './reserved-space.js';
+import { reserveSpace } from './reserved-space.js';
 import { Slots } from './slots.js';
 
 export interface PageFileOptions {
@@ -23,11 +22,9 @@ export interface PageFileOptions {
   readonly capacityBytes: number;
   /** Default `auto`: direct I/O where the file system has it. */
   readonly mode?: 'auto' | 'direct' | 'buffered';
-  readonly log: Logger;
+  readonly env: Pick<Environment, 'files' | 'log'>;
 }
 
-/** Undefined where the system has no such thing. */
-const O_DIRECT = constants.O_DIRECT as number | undefined;
 /** Views of one call that every system takes. */
 const CALL_MAX_VIEWS = 1024;
 
@@ -54,7 +51,7 @@ export class PageFile {
   readonly mode: 'direct' | 'buffered';
   readonly capacityBytes: number;
   readonly #path: string;
-  readonly #handle: FileHandle;
+  readonly #file: OpenFile;
   readonly #slots = new Slots(DISK_IN_FLIGHT_MAX_COUNT);
   readonly #buffers = new AlignedBuffers({ bufferBytes: DISK_PIECE_MAX_BYTES, count: DISK_STAGING_BUFFERS_COUNT });
   readonly #underWay = new Set<Promise<unknown>>();
@@ -64,25 +61,25 @@ export class PageFile {
    * Opens the file, which is made when it is missing (for this user alone), and makes it `capacityBytes` long: see {@link reserveSpace}.
    * Throws `DiskError`, with the system's error as its cause: it cannot be written, there is too little space, no direct I/O for mode `direct`.
    */
-  static async open(path: string, { capacityBytes, mode = 'auto', log }: PageFileOptions): Promise<PageFile> {
+  static async open(path: string, { capacityBytes, mode = 'auto', env }: PageFileOptions): Promise<PageFile> {
     if (capacityBytes <= 0 || capacityBytes % DISK_ALIGNMENT_BYTES !== 0) {
       throw new Error(`page file: a capacity of ${capacityBytes} bytes is not a multiple of ${DISK_ALIGNMENT_BYTES}`);
     }
-    const space = { path, capacityBytes, log };
-    const direct = mode === 'buffered' ? null : await openHandle(space, 'direct');
+    const space = { path, capacityBytes, env };
+    const direct = mode === 'buffered' ? null : await openFile(space, 'direct');
     if (direct !== null) return new PageFile(direct, space, 'direct');
     if (mode === 'direct') {
       throw new DiskError(
         `${path}: there is no direct I/O on its file system; set another disk_path, or allow buffered I/O`,
       );
     }
-    const buffered = (await openHandle(space, 'buffered')) as FileHandle;
-    if (mode === 'auto') log.log('info', 'disk tier: no direct I/O on this file system, it is buffered', { path });
+    const buffered = (await openFile(space, 'buffered')) as OpenFile;
+    if (mode === 'auto') env.log.log('info', 'disk tier: no direct I/O on this file system, it is buffered', { path });
     return new PageFile(buffered, space, 'buffered');
   }
 
-  private constructor(handle: FileHandle, { path, capacityBytes }: Space, mode: 'direct' | 'buffered') {
-    this.#handle = handle;
+  private constructor(file: OpenFile, { path, capacityBytes }: Space, mode: 'direct' | 'buffered') {
+    this.#file = file;
     this.#path = path;
     this.capacityBytes = capacityBytes;
     this.mode = mode;
@@ -108,17 +105,17 @@ export class PageFile {
 
   /** Resolves when all that was written is on the device. Rejects with the system's error. */
   sync(): Promise<void> {
-    return this.#run(() => this.#handle.datasync());
+    return this.#run(() => this.#file.datasync());
   }
 
   /** Bytes that the file takes on disk now; some file systems count a little more than the pages, for their own blocks. */
   allocatedBytes(): Promise<number> {
-    return this.#run(() => allocatedBytes(this.#handle));
+    return this.#run(async () => (await this.#file.status()).allocatedBytes);
   }
 
   /** Waits for what was begun; nothing is begun any more. Idempotent. */
   close(): Promise<void> {
-    this.#closing ??= Promise.allSettled(this.#underWay).then(() => this.#handle.close());
+    this.#closing ??= Promise.allSettled(this.#underWay).then(() => this.#file.close());
     return this.#closing;
   }
 
@@ -154,10 +151,11 @@ export class PageFile {
     let checksum: number | undefined;
     for (const { at, views, length } of piecesOf('read', targets)) {
       if (this.#isInPlace(views, length)) {
-        await this.#readAll(views, offset + at);
+        await this.#readAll(views, length, offset + at);
       } else {
         const sum = await this.#buffers.use(async (buffer) => {
-          await this.#readAll([buffer.subarray(0, alignedUp(length))], offset + at);
+          const blocks = buffer.subarray(0, alignedUp(length));
+          await this.#readAll([blocks], blocks.length, offset + at);
           return scatter(buffer.subarray(0, length), views);
         });
         if (length === targets.length) checksum = sum;
@@ -187,20 +185,17 @@ export class PageFile {
 
   async #writeAll(views: readonly Uint8Array[], position: number): Promise<void> {
     for (let rest = views, at = position; rest.length > 0; ) {
-      const { bytesWritten } = await this.#handle.writev(rest, at);
+      const bytesWritten = await this.#file.write(rest, at);
       if (bytesWritten === 0) throw new DiskError(`${this.#path}: the system has written nothing at ${at}`);
       rest = withoutFirst(rest, bytesWritten);
       at += bytesWritten;
     }
   }
 
-  async #readAll(views: readonly Uint8Array[], position: number): Promise<void> {
-    for (let rest = views, at = position; rest.length > 0; ) {
-      const { bytesRead } = await this.#handle.readv(rest, at);
-      if (bytesRead === 0) throw new DiskError(`${this.#path}: the file ends at ${at}, it was cut by somebody else`);
-      rest = withoutFirst(rest, bytesRead);
-      at += bytesRead;
-    }
+  async #readAll(views: readonly Uint8Array[], length: number, position: number): Promise<void> {
+    const bytesRead = await this.#file.read(views, position);
+    if (bytesRead === length) return;
+    throw new DiskError(`${this.#path}: the file ends at ${position + bytesRead}, it was cut by somebody else`);
   }
 
   #checkRange(method: string, offset: number, { length }: PageBytes): void {
@@ -213,33 +208,32 @@ export class PageFile {
 interface Space {
   readonly path: string;
   readonly capacityBytes: number;
-  readonly log: Logger;
+  readonly env: PageFileOptions['env'];
 }
 
 /** Null: direct I/O is wanted, and there is none. */
-async function openHandle(space: Space, mode: 'direct' | 'buffered'): Promise<FileHandle | null> {
-  const { path } = space;
+async function openFile(space: Space, mode: 'direct' | 'buffered'): Promise<OpenFile | null> {
+  const { path, env } = space;
   const isDirect = mode === 'direct';
-  if (isDirect && O_DIRECT === undefined) return null;
-  let handle: FileHandle | undefined;
+  let file: OpenFile | undefined;
   try {
-    handle = await open(path, constants.O_RDWR | constants.O_CREAT | (isDirect ? (O_DIRECT ?? 0) : 0), 0o600);
-    if (!(await handle.stat()).isFile())
+    file = await env.files.open(path, { write: true, create: true, mode: 0o600, direct: isDirect });
+    if (!(await file.status()).isFile)
       throw new DiskError(`${path} is not a file: remove it, or set another disk_path`);
-    await reserveSpace(handle, space);
-    if (isDirect) await readFirstBlock(handle);
-    return handle;
+    await reserveSpace(file, space);
+    if (isDirect) await readFirstBlock(file);
+    return file;
   } catch (error) {
-    await handle?.close();
+    await file?.close();
     // This is how file systems say that they have no direct I/O: some when the file is opened, some when it is read.
     if (isDirect && codeOf(error) === 'EINVAL') return null;
     throw error instanceof DiskError ? error : cannotOpen(path, error);
   }
 }
 
-async function readFirstBlock(handle: FileHandle): Promise<void> {
+async function readFirstBlock(file: OpenFile): Promise<void> {
   const buffers = new AlignedBuffers({ bufferBytes: 64 * 1024, count: 1 });
-  await buffers.use((buffer) => handle.read(buffer, 0, DISK_ALIGNMENT_BYTES, 0));
+  await buffers.use((buffer) => file.read([buffer.subarray(0, DISK_ALIGNMENT_BYTES)], 0));
 }
 
 function cannotOpen(path: string, cause: unknown): DiskError {

@@ -1,4 +1,5 @@
 import { ArgumentError } from '../base/errors.js';
+import type { Connection } from '../base/network.js';
 import type { PeerCredentials } from './contract.js';
 import { loadNative } from './loader.js';
 
@@ -21,4 +22,16 @@ export function peerCredentials(fd: number): PeerCredentials | undefined {
       { cause },
     );
   }
+}
+
+/** As {@link peerCredentials}, for a connection; undefined also when it has ended, or has no descriptor because it is none of the system's. */
+export function credentialsOf(connection: Connection): PeerCredentials | undefined {
+  const fd = descriptorOf(connection);
+  return fd === undefined ? undefined : peerCredentials(fd);
+}
+
+/** Node hands out a socket's descriptor in no other way. */
+function descriptorOf(connection: Connection): number | undefined {
+  const { _handle: handle } = connection as { readonly _handle?: { readonly fd?: number } | null };
+  return handle?.fd !== undefined && handle.fd >= 0 ? handle.fd : undefined;
 }

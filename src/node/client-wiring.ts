@@ -1,6 +1,6 @@
-import { readFileSync } from 'node:fs';
 import type { Environment } from '../base/environment.js';
 import { ConfigError } from '../base/errors.js';
+import type { Files } from '../base/files.js';
 import { CLIENT_HOLDERS_MAX_COUNT } from '../base/limits.js';
 import { ClientNamespace } from '../clients/client-namespace.js';
 import { ClientServer } from '../clients/client-server.js';
@@ -28,7 +28,7 @@ export async function openClientSocket(
 ): Promise<ClientServer | undefined> {
   const { clientSocket: path, clientSocketMode: mode, clientSocketGroup: group } = config;
   if (path === undefined) return undefined;
-  const gid = group === undefined ? undefined : groupIdOf(group);
+  const gid = group === undefined ? undefined : groupIdOf(group, env.files);
   const holdersOf = (keys: readonly string[]) => pageHolders(runtime, pages, keys);
   return ClientServer.listen(
     { path, mode: Number.parseInt(mode, 8), gid },
@@ -80,9 +80,9 @@ async function pageHolders(
 }
 
 /** Of a number, or of a name in /etc/group. Throws `ConfigError`. */
-export function groupIdOf(group: string): number {
+export function groupIdOf(group: string, files: Files): number {
   if (/^\d+$/.test(group)) return Number(group);
-  const lines = readFileSync('/etc/group', 'utf8').split('\n');
+  const lines = files.readFileSync('/etc/group').toString().split('\n');
   const line = lines.find((text) => text.startsWith(`${group}:`));
   if (line !== undefined) return Number(line.split(':')[2]);
   throw new ConfigError(

@@ -8,6 +8,7 @@ import type { KeyEncoder, KeyNamespace } from '../core/index.js';
 import type { DiskStore } from '../disk/disk-store.js';
 import { HostRegion } from '../memory/host-region.js';
 import { Metrics } from '../metrics/metrics.js';
+import { copyThreadsOf } from '../pool/copy-threads.js';
 import { PublishedPool } from '../pool/published-pool.js';
 import { HotReads } from '../store/hot-reads.js';
 import { StoredPages } from '../store/namespace-pages.js';
@@ -40,9 +41,9 @@ const CREATED = Symbol('created');
  */
 export class MeshCacheStore extends StoreNamespace {
   readonly runtime: NodeRuntime;
-  readonly metrics: Metrics;
   /** Makes the keys of this store as they are in the directory: for those who look there themselves. */
   readonly keyEncoder: KeyEncoder;
+  readonly #metrics: Metrics;
   readonly #pages: PageStore;
   readonly #pool: PublishedPool;
   readonly #region: HostRegion;
@@ -82,7 +83,7 @@ export class MeshCacheStore extends StoreNamespace {
     });
     this.keyEncoder = keyEncoder;
     this.runtime = parts.runtime;
-    this.metrics = parts.metrics;
+    this.#metrics = parts.metrics;
     this.#pages = parts.pages;
     this.#pool = parts.pool;
     this.#region = parts.region;
@@ -104,11 +105,12 @@ export class MeshCacheStore extends StoreNamespace {
   static async create(storage: StorageConfig, environment: Partial<Environment> = {}): Promise<MeshCacheStore> {
     const config = MeshCacheConfig.fromExtraConfig(storage?.extraConfig ?? {});
     const part = modelPartOf(storage);
-    checkMemory(config.globalSegmentSize);
+    const machine = systemEnvironment(environment);
+    checkMemory(config.globalSegmentSize, machine.host);
     const keyEncoders = new KeyEncoders(encoderOf(storage, part, config));
-    const nodeId = config.nodeId ?? NodeRuntime.generateNodeId();
-    const metrics = new Metrics(nodeId, { version: packageVersion() });
-    const given = systemEnvironment({ metrics, ...environment });
+    const nodeId = config.nodeId ?? NodeRuntime.generateNodeId(machine.random);
+    const metrics = new Metrics(nodeId, { version: packageVersion(), clock: machine.clock, host: machine.host });
+    const given = { ...machine, metrics: environment.metrics ?? metrics };
     const events = new RecentEvents(given.log, given.clock);
     const env = { ...given, log: events };
     const reporting = new NodeReporting({ config, metrics, events, env });
@@ -124,7 +126,7 @@ export class MeshCacheStore extends StoreNamespace {
     try {
       await reporting.start();
       runtime = new NodeRuntime(config, { nodeId, metricsEndpoint: reporting.endpoint, env });
-      region = HostRegion.allocate(config.globalSegmentSize);
+      region = HostRegion.allocateFrom(env.host, config.globalSegmentSize);
       disk = await openDisk(part, config, { nodeId, env, listeners });
       await runtime.start();
       if (runtime.transport.protocol === 'rdma') await providePool(region, env);
@@ -172,12 +174,14 @@ export class MeshCacheStore extends StoreNamespace {
   }): MeshCacheStore {
     const { keyEncoders, config, env, metrics, reporting, runtime, region, disk, listeners } = given;
     const { rkey } = runtime.transport.registerMr(region.addr, region.length);
+    const copyThreads = copyThreadsOf(env.threads);
     const pool = new PublishedPool(region.addr, region.length, rkey, {
       policy: config.evictionPolicy,
       quarantineMs: config.reuseQuarantineMs,
       neverReuseEarly: !config.verifyReads,
       clock: env.clock,
       stamps: env.random,
+      copyThreads,
       onEvict: (keys) => pages.forget(keys),
     });
     const wanted = new WantedPages();
@@ -224,7 +228,7 @@ export class MeshCacheStore extends StoreNamespace {
     const promoter = disk === null ? null : promoterOf(disk, pool, pages, env);
     if (promoter !== null) runtime.promoteFrom(promoter);
     metrics.setGaugeProvider('meshcache_members', () => runtime.members().size);
-    const copies = new RemoteCopies({ ...storeParts, nodeId: runtime.nodeId, pages });
+    const copies = new RemoteCopies({ ...storeParts, nodeId: runtime.nodeId, pages, copyThreads });
     const leaving = leavingOf({ runtime, pages, copies, wanted, disk, env });
     const hotReads = new HotReads({
       copy: (keys) => copies.copy(keys, 'hot'),
@@ -250,6 +254,12 @@ export class MeshCacheStore extends StoreNamespace {
     return store;
   }
 
+  /** What this node counts; it observes the event loop from when somebody asks for this, or the metrics server runs. */
+  get metrics(): Metrics {
+    this.#metrics.observe();
+    return this.#metrics;
+  }
+
   /** Resolves when an operator has had this node drained: it has left the cluster, and is to be closed. */
   get drained(): Promise<void> {
     return this.#leaving.drain.drained;
@@ -267,7 +277,7 @@ export class MeshCacheStore extends StoreNamespace {
    */
   namespace(namespace: Partial<KeyNamespace>): StoreNamespace {
     const pages = new StoredPages(this.#pages, this.#keyEncoders.of(wholeNamespace(namespace)));
-    const { metrics } = this;
+    const metrics = this.#metrics;
     return new StoreNamespace({
       namespacePages: pages,
       turns: this.#turns,

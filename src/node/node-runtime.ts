@@ -1,14 +1,14 @@
-import { type Environment, systemEnvironment } from '../base/environment.js';
+import type { Environment } from '../base/environment.js';
 import { ArgumentError, ClosedError } from '../base/errors.js';
 import type { HybridClock } from '../base/hybrid-clock.js';
 import { type Endpoint, formatEndpoint, isEveryAddress } from '../base/network.js';
-import { type RandomSource, systemRandom } from '../base/random.js';
+import type { RandomSource } from '../base/random.js';
 import { securedEnvironment } from '../base/secured-environment.js';
 import type { MeshCacheConfig } from '../config.js';
 import type { DirectoryClient } from '../directory/client.js';
 import { DiscoveryClient } from '../discovery/client.js';
 import { EmbeddedMaster } from '../discovery/embedded-master.js';
-import { isHostOf, systemHostNames } from '../discovery/local-address.js';
+import { isHostOf } from '../discovery/local-address.js';
 import type { ClusterReport, NodeReport } from '../metrics/node-report.js';
 import { RpcClient } from '../rpc/client.js';
 import { type RpcHandler, RpcServer } from '../rpc/server.js';
@@ -34,7 +34,7 @@ export interface NodeRuntimeOptions {
   readonly nodeId?: string;
   /** Where this node's metrics server listens, for others to know. */
   readonly metricsEndpoint?: Endpoint | undefined;
-  readonly env?: Environment;
+  readonly env: Environment;
 }
 
 const LOGGED_IDS_MAX_COUNT = 8;
@@ -72,14 +72,14 @@ export class NodeRuntime {
   #reportStore: () => Promise<Record<string, unknown>> = async () => ({});
   #members: ReadonlyMap<string, NodeInfo> = new Map();
 
-  constructor(config: MeshCacheConfig, options: NodeRuntimeOptions = {}) {
+  constructor(config: MeshCacheConfig, options: NodeRuntimeOptions) {
     if (typeof config?.discoveryEndpoints !== 'function') {
       throw new ArgumentError(
         'a node runtime needs a MeshCacheConfig: `new NodeRuntime(new MeshCacheConfig({ ... }))`',
       );
     }
     this.config = config;
-    this.#env = securedEnvironment(config, options.env ?? systemEnvironment());
+    this.#env = securedEnvironment(config, options.env);
     this.#metricsEndpoint = options.metricsEndpoint;
     this.nodeId = options.nodeId ?? config.nodeId ?? NodeRuntime.generateNodeId(this.#env.random);
     this.#incarnation = Math.floor(this.#env.clock.wallMs());
@@ -95,7 +95,7 @@ export class NodeRuntime {
   }
 
   /** An id that no other node has: `node-` and 64 random bits. */
-  static generateNodeId(random: RandomSource = systemRandom): string {
+  static generateNodeId(random: RandomSource): string {
     return `node-${Buffer.from(random.bytes(8)).toString('hex')}`;
   }
 
@@ -257,7 +257,7 @@ export class NodeRuntime {
   /** The address that this node listens on and is reached at. */
   async #ownHost(): Promise<string> {
     const [first] = this.config.discoveryEndpoints();
-    return this.config.localHostname ?? (await ownAddressTowards(first as Endpoint));
+    return this.config.localHostname ?? (await ownAddressTowards(first as Endpoint, this.#env.host));
   }
 
   /** The data plane by RDMA is never on loopback, whose devices it does not have. */
@@ -388,7 +388,7 @@ export class NodeRuntime {
   /** Where this host's discovery master is when it has a seat: at the listed address of this host, or at the port of the first one. */
   async #masterSeat(host: string): Promise<Pick<NodeInfo, 'isListed' | 'masterAddr'>> {
     const listed = this.config.discoveryEndpoints();
-    const isHost = await Promise.all(listed.map((endpoint) => isHostOf(endpoint.host, host, systemHostNames)));
+    const isHost = await Promise.all(listed.map((endpoint) => isHostOf(endpoint.host, host, this.#env.host)));
     const own = listed[isHost.indexOf(true)];
     const { port } = listed[0] as Endpoint;
     return { isListed: own !== undefined, masterAddr: formatEndpoint(own ?? { host, port }) };
@@ -468,7 +468,7 @@ export class NodeRuntime {
       masters: parts.discovery.seats().map(formatEndpoint),
       members: this.#members.size,
       directory: { keys: parts.ownDirectory.keys },
-      rss_bytes: process.memoryUsage.rss(),
+      rss_bytes: this.#env.host.residentBytes(),
     };
   }
 }

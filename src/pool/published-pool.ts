@@ -1,4 +1,4 @@
-import { type Clock, systemClock } from '../base/clock.js';
+import type { Clock } from '../base/clock.js';
 import { ArgumentError } from '../base/errors.js';
 import type { RandomSource } from '../base/random.js';
 import { Turns } from '../base/turns.js';
@@ -7,7 +7,7 @@ import { regionOf, resolve } from '../memory/address-space.js';
 import type { HostRegion } from '../memory/host-region.js';
 import { PageCopies } from '../memory/page-copies.js';
 import { NO_STAMP, STAMP_BYTES } from '../memory/page-stamp.js';
-import { type CopyThreads, nativeCopyThreads } from './copy-threads.js';
+import type { CopyThreads } from './copy-threads.js';
 import { bytesOf, DistinctBatch, isWhole, type PageBytes, type PlacedBatch, SameLength } from './page-batch.js';
 import { type Fill, PageFills } from './page-fills.js';
 import { NO_ORIGIN, PageIndex, type PageOrigin, type PublishedPage, type Wish } from './page-index.js';
@@ -25,14 +25,14 @@ export interface PublishedPoolOptions {
   readonly quarantineMs?: number;
   /** Never shorten the quarantine; a page for which there is no room meanwhile is refused. */
   readonly neverReuseEarly?: boolean;
-  readonly clock?: Clock;
+  readonly clock: Clock;
   /**
    * @internal Gives each page a stamp, drawn from here: its location then names it, and a peer reads the page's image (see
    * `memory/page-stamp.ts`). Without it the pages lie in the pool as they are.
    */
   readonly stamps?: RandomSource;
-  /** @internal What copies large pages; the native addon's threads when it is left out. */
-  readonly copyThreads?: CopyThreads;
+  /** @internal What copies large pages. */
+  readonly copyThreads: CopyThreads;
 }
 
 export type { PageBytes } from './page-batch.js';
@@ -69,7 +69,7 @@ export class PublishedPool {
   #isEnding = false;
 
   /** `capacity` bytes from `baseAddr` on must lie in one live `HostRegion`; `rkey` is what peers show to read them. */
-  constructor(baseAddr: bigint, capacity: number, rkey: number, options: PublishedPoolOptions = {}) {
+  constructor(baseAddr: bigint, capacity: number, rkey: number, options: PublishedPoolOptions) {
     if (typeof baseAddr !== 'bigint' || !Number.isSafeInteger(capacity)) {
       throw new ArgumentError(
         `pool: needs an address (bigint) and a number of bytes, got ${typeof baseAddr}, ${capacity}`,
@@ -96,8 +96,8 @@ export class PublishedPool {
     this.#region = region;
     this.#regionOffset = regionOffset;
     this.#onEvict = options.onEvict ?? (() => {});
-    this.#copyThreads = options.copyThreads ?? nativeCopyThreads;
-    const { clock = systemClock } = options;
+    this.#copyThreads = options.copyThreads;
+    const { clock } = options;
     const settings = {
       capacityBytes: capacity,
       segmentBytes: Math.min(capacity, region.segmentBytes),

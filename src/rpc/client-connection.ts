@@ -1,4 +1,3 @@
-import type { Socket } from 'node:net';
 import { ClientHandshake, NONCE_BYTES, PROOF_BYTES } from '../base/auth.js';
 import { type AuthFailureReason, authError } from '../base/auth-failures.js';
 import type { Environment } from '../base/environment.js';
@@ -11,8 +10,7 @@ import {
   RPC_IN_FLIGHT_MAX_COUNT,
   RPC_SILENCE_MAX_MS,
 } from '../base/limits.js';
-import { type Endpoint, formatEndpoint } from '../base/network.js';
-import { onConnected } from '../base/tls.js';
+import { type Connection, type Endpoint, formatEndpoint, onConnected } from '../base/network.js';
 import {
   decodeHello,
   encodeHello,
@@ -75,7 +73,7 @@ export class ClientConnection {
   readonly #env: Environment;
   readonly #codec: MessageCodec;
   readonly #owner: ConnectionOwner;
-  readonly #socket: Socket;
+  readonly #socket: Connection;
   readonly #reader: FrameReader;
   readonly #writer: FrameWriter;
   readonly #calls = new Map<number, PendingCall>();
@@ -109,7 +107,7 @@ export class ClientConnection {
     this.#lastReceivedMs = this.#startedMs;
     this.#socket = env.network.connect({ host: endpoint.host, port: endpoint.port, noDelay: true, keepAlive: true });
     this.#socket.unref();
-    this.#writer = new FrameWriter(this.#socket);
+    this.#writer = new FrameWriter(this.#socket, env.clock);
     this.#reader = new FrameReader({
       opening: (bytes) => this.#opening(bytes),
       frame: (frame) => this.#frame(frame),

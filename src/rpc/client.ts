@@ -1,11 +1,18 @@
 import { AuthFailures } from '../base/auth-failures.js';
-import { type Environment, systemEnvironment } from '../base/environment.js';
+import type { Environment } from '../base/environment.js';
 import { AuthError, ClosedError, type ErrorCode, MeshCacheError } from '../base/errors.js';
 import { RPC_CALL_TIMEOUT_MS, RPC_RETRY_AFTER_MS } from '../base/limits.js';
 import { type Endpoint, formatEndpoint } from '../base/network.js';
 import { ClientConnection, type ConnectionEnd } from './client-connection.js';
 import { MessageCodec } from './message.js';
 import type { RpcService } from './service.js';
+
+/** What an {@link RpcClient} takes. */
+export interface RpcClientOptions {
+  readonly env: Environment;
+  /** What it calls for: a label of its metrics; default `control`. */
+  readonly service?: RpcService;
+}
 
 /** What one call may be told. */
 export interface RpcCallOptions {
@@ -56,9 +63,8 @@ export class RpcClient {
   readonly #broken = new Set<string>();
   #closed = false;
 
-  /** `service`: what it calls for, a label of its metrics; default `control`. */
-  constructor(options: { readonly env?: Environment; readonly service?: RpcService } = {}) {
-    this.#env = options.env ?? systemEnvironment();
+  constructor(options: RpcClientOptions) {
+    this.#env = options.env;
     this.#authFailures = new AuthFailures('rpc', this.#env);
     this.#env.metrics.setGaugeProvider('meshcache_rpc_connections', () => this.#connections.size, {
       side: 'client',

@@ -1,12 +1,15 @@
-import type { Socket } from 'node:net';
+import type { Clock } from '../base/clock.js';
+import type { Connection } from '../base/network.js';
 
-/** Writes frames to a socket; those of one tick leave together. */
+/** Writes frames to a connection; those that are written by what runs now leave together. */
 export class FrameWriter {
-  readonly #socket: Socket;
+  readonly #socket: Connection;
+  readonly #clock: Clock;
   #corked = false;
 
-  constructor(socket: Socket) {
+  constructor(socket: Connection, clock: Clock) {
     this.#socket = socket;
+    this.#clock = clock;
   }
 
   /** Bytes that the peer has not taken yet. */
@@ -20,7 +23,7 @@ export class FrameWriter {
     if (!this.#corked) {
       this.#corked = true;
       this.#socket.cork();
-      process.nextTick(() => {
+      this.#clock.soon(() => {
         this.#corked = false;
         this.#socket.uncork();
       });

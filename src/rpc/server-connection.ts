@@ -1,4 +1,3 @@
-import type { Socket } from 'node:net';
 import { NONCE_BYTES, PROOFS_BYTES, ServerHandshake } from '../base/auth.js';
 import type { AuthFailureReason } from '../base/auth-failures.js';
 import type { Environment } from '../base/environment.js';
@@ -14,6 +13,7 @@ import {
   RPC_PAUSE_AT_BYTES,
   RPC_STALL_TIMEOUT_MS,
 } from '../base/limits.js';
+import type { Connection } from '../base/network.js';
 import {
   decodeHello,
   encodeHello,
@@ -83,7 +83,7 @@ const ERROR_TEXT_MAX_CHARACTERS = 512;
 
 /** The server's side of one connection. Owns the socket; ends itself on any byte that is not of the protocol. */
 export class ServerConnection {
-  readonly #socket: Socket;
+  readonly #socket: Connection;
   readonly #owner: ServerConnectionOwner;
   readonly #reader: FrameReader;
   readonly #writer: FrameWriter;
@@ -100,18 +100,16 @@ export class ServerConnection {
   /** The peer has said hello, and proved itself where that is asked for. */
   #isOpen = false;
 
-  constructor(socket: Socket, owner: ServerConnectionOwner) {
+  constructor(socket: Connection, owner: ServerConnectionOwner) {
     this.#socket = socket;
     this.#owner = owner;
     this.#remote = `${socket.remoteAddress ?? ''}:${socket.remotePort ?? 0}`;
-    this.#writer = new FrameWriter(socket);
+    this.#writer = new FrameWriter(socket, owner.env.clock);
     this.#reader = new FrameReader({
       opening: (bytes) => this.#opening(bytes),
       frame: (frame) => this.#frame(frame),
     });
     this.#cancelTimer = owner.env.clock.after(RPC_HANDSHAKE_TIMEOUT_MS, () => this.#drop('handshake_timeout'));
-    socket.setNoDelay(true);
-    socket.setKeepAlive(true, 30_000);
     socket.on('data', (chunk: Buffer) => this.#received(chunk));
     socket.on('drain', () => this.#drained());
     socket.on('error', () => socket.destroy());

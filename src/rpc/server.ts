@@ -1,7 +1,6 @@
-import type { Socket } from 'node:net';
 import { AuthFailures } from '../base/auth-failures.js';
 import type { ConnectionRates } from '../base/connection-limits.js';
-import { type Environment, systemEnvironment } from '../base/environment.js';
+import type { Environment } from '../base/environment.js';
 import { ArgumentError, ClosedError, ConfigError } from '../base/errors.js';
 import {
   HANDSHAKES_PENDING_MAX_COUNT,
@@ -14,13 +13,16 @@ import {
   RPC_SERVER_IN_FLIGHT_MAX_COUNT,
 } from '../base/limits.js';
 import { Listener } from '../base/listener.js';
-import { formatEndpoint } from '../base/network.js';
+import { type Connection, formatEndpoint } from '../base/network.js';
 import { PendingConnections } from '../base/pending-connections.js';
 import { MessageCodec } from './message.js';
 import { type RpcFault, type RpcHandler, ServerConnection } from './server-connection.js';
 import type { RpcService } from './service.js';
 
 export type { RpcContext, RpcFault, RpcHandler } from './server-connection.js';
+
+/** Callers that vanish without a word are noticed by the kernel's probes after about this long. */
+const KEEP_ALIVE_DELAY_MS = 30_000;
 
 /** Where an {@link RpcServer} listens, and for how many. */
 export interface RpcServerOptions {
@@ -33,7 +35,7 @@ export interface RpcServerOptions {
   readonly service?: RpcService;
   /** @internal Of strangers; default: those of `limits.ts`. */
   readonly rates?: ConnectionRates;
-  readonly env?: Environment;
+  readonly env: Environment;
 }
 
 /** Load and errors of an {@link RpcServer}. */
@@ -93,7 +95,7 @@ export class RpcServer {
     this.#rates = options.rates;
     // Whoever holds the port is the master.
     this.#keepsPort = options.service === 'discovery';
-    this.#env = options.env ?? systemEnvironment();
+    this.#env = options.env;
     this.#authFailures = new AuthFailures('rpc', this.#env);
     this.#env.metrics.setGaugeProvider('meshcache_rpc_connections', () => this.#connections.size, {
       side: 'server',
@@ -117,7 +119,7 @@ export class RpcServer {
     const listener = new Listener({
       env: this.#env,
       plane: 'rpc',
-      options: { allowHalfOpen: false },
+      options: { noDelay: true, keepAlive: true, keepAliveInitialDelay: KEEP_ALIVE_DELAY_MS },
       rates: this.#rates,
       keepsPort: this.#keepsPort,
       onConnection: (socket) => this.#accept(socket),
@@ -173,7 +175,7 @@ export class RpcServer {
     connections.reduce((most, one) => (one.heldBytes > most.heldBytes ? one : most)).shed();
   }
 
-  #accept(socket: Socket): void {
+  #accept(socket: Connection): void {
     const hasRoom = this.#connections.size - this.#pending.count < this.#maxConnections;
     if (this.#stopped || !hasRoom) {
       if (!this.#stopped) this.#fault('too_many_connections');

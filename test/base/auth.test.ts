@@ -10,6 +10,7 @@ import { PendingConnections } from '../../src/base/pending-connections.js';
 import { seededRandom } from '../../src/base/random.js';
 import { ClusterSecrets, readSecretsFile } from '../../src/base/secrets.js';
 import { securedEnvironment } from '../../src/base/secured-environment.js';
+import { systemFiles } from '../../src/base/system-files.js';
 
 const folder = mkdtempSync(join(tmpdir(), 'meshcache-auth-'));
 test.after.always(() => rmSync(folder, { recursive: true, force: true }));
@@ -82,17 +83,23 @@ test('secrets: one or two texts, none empty; the same one twice is one', (t) => 
 });
 
 test('secrets: a file has one or two lines, and is refused by key and path without its content', (t) => {
-  t.deepEqual(readSecretsFile(file('one', 'first one\n')).secrets.reveal(), ['first one']);
-  t.deepEqual(readSecretsFile(file('two', 'first one\r\n\nsecond one')).secrets.reveal(), ['first one', 'second one']);
-  t.false(readSecretsFile(file('private', 'a', 0o640)).isReadableByOthers);
-  t.true(readSecretsFile(file('public', 'a', 0o644)).isReadableByOthers);
+  t.deepEqual(readSecretsFile(file('one', 'first one\n'), systemFiles).secrets.reveal(), ['first one']);
+  t.deepEqual(readSecretsFile(file('two', 'first one\r\n\nsecond one'), systemFiles).secrets.reveal(), [
+    'first one',
+    'second one',
+  ]);
+  t.false(readSecretsFile(file('private', 'a', 0o640), systemFiles).isReadableByOthers);
+  t.true(readSecretsFile(file('public', 'a', 0o644), systemFiles).isReadableByOthers);
   for (const path of [
     file('empty', '\n\n'),
     file('three', 'hush a\nhush b\nhush c'),
     join(folder, 'nothing'),
     folder,
   ]) {
-    const error = t.throws(() => readSecretsFile(path), { instanceOf: ConfigError, message: /"cluster_secret_file"/ });
+    const error = t.throws(() => readSecretsFile(path, systemFiles), {
+      instanceOf: ConfigError,
+      message: /"cluster_secret_file"/,
+    });
     t.true(error?.message.includes(path));
     t.notRegex(inspect(error), /hush/);
   }

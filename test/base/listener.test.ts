@@ -5,6 +5,7 @@ import type { ConnectionRates } from '../../src/base/connection-limits.js';
 import { systemEnvironment } from '../../src/base/environment.js';
 import { Listener } from '../../src/base/listener.js';
 import { noMetrics } from '../../src/base/metrics-sink.js';
+import type { Connection } from '../../src/base/network.js';
 import { patientClock } from '../patient-clock.js';
 import { until } from '../support.js';
 
@@ -12,7 +13,7 @@ const HOST = '127.0.0.1';
 const RATES: ConnectionRates = { perAddressPerS: 1, perAddressBurstCount: 4, perS: 20, burstCount: 5, pauseMs: 50 };
 
 async function listen(t: ExecutionContext, rates = RATES, keepsPort = false) {
-  const seen = { accepted: [] as net.Socket[], refused: 0, errors: [] as Error[], pauses: 0, logged: 0 };
+  const seen = { accepted: [] as Connection[], refused: 0, errors: [] as Error[], pauses: 0, logged: 0 };
   const listener = new Listener({
     env: systemEnvironment({
       clock: patientClock,
@@ -26,7 +27,7 @@ async function listen(t: ExecutionContext, rates = RATES, keepsPort = false) {
     onConnection(socket) {
       seen.accepted.push(socket);
       socket.on('error', () => {});
-      socket.pipe(socket);
+      socket.on('data', (bytes) => socket.write(bytes));
     },
     onRefused: () => seen.refused++,
     onError: (error) => seen.errors.push(error),

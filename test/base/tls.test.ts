@@ -4,11 +4,19 @@ import net from 'node:net';
 import tls from 'node:tls';
 import test, { type ExecutionContext } from 'ava';
 import { AuthFailures } from '../../src/base/auth-failures.js';
+import { systemEnvironment } from '../../src/base/environment.js';
 import { ConfigError } from '../../src/base/errors.js';
-import { systemNetwork } from '../../src/base/network.js';
-import { onConnected, readTlsIdentity, TlsIdentity, tlsNetwork } from '../../src/base/tls.js';
+import { Listener } from '../../src/base/listener.js';
+import { silentLogger } from '../../src/base/log.js';
+import { noMetrics } from '../../src/base/metrics-sink.js';
+import { type Connection, listenAt, onConnected, portOf } from '../../src/base/network.js';
+import { systemFiles } from '../../src/base/system-files.js';
+import { systemNetwork } from '../../src/base/system-network.js';
+import { readTlsIdentity, TlsIdentity } from '../../src/base/tls.js';
+import { tlsNetwork } from '../../src/base/tls-network.js';
 import { Authority, type CertificateFiles, noCertificates } from '../certificates.js';
 import { RecordingEnvironment } from '../contract/auth-contract.js';
+import { patientClock } from '../patient-clock.js';
 import { until } from '../support.js';
 
 function identityOf({ tlsCertFile, tlsKeyFile, tlsCaFile }: CertificateFiles): TlsIdentity {
@@ -17,23 +25,23 @@ function identityOf({ tlsCertFile, tlsKeyFile, tlsCaFile }: CertificateFiles): T
 }
 
 /** A server that says `hello` to everybody whom it lets in. */
-async function greeter(t: ExecutionContext, files: CertificateFiles, admit?: (socket: net.Socket) => boolean) {
+async function greeter(t: ExecutionContext, files: CertificateFiles, admit?: (socket: Connection) => boolean) {
   const recording = new RecordingEnvironment();
-  const network = tlsNetwork(identityOf(files), new AuthFailures('rpc', recording.env));
+  const failures = new AuthFailures('rpc', recording.env);
+  const network = tlsNetwork(identityOf(files), (address) => failures.record('tls', address));
   let letIn = 0;
   const server = network.createServer(admit === undefined ? {} : { admit }, (socket) => {
     letIn++;
     socket.on('error', () => {});
-    socket.end('hello');
+    socket.end(Buffer.from('hello'));
   });
   t.teardown(() => server.close());
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  return { port: (server.address() as net.AddressInfo).port, recording, server, letIn: () => letIn };
+  await listenAt(server, { host: '127.0.0.1', port: 0 }, (error) => t.fail(error.message));
+  return { port: portOf(server), recording, server, letIn: () => letIn };
 }
 
 /** All that a socket gets until it is closed. */
-async function heard(socket: net.Socket): Promise<string> {
+async function heard(socket: Connection): Promise<string> {
   let text = '';
   socket.on('data', (chunk) => {
     text += String(chunk);
@@ -52,7 +60,7 @@ if (noCertificates === '') {
   });
   const [node, other, expired] = [authority.issue('node'), authority.issue('other'), authority.issue('expired', -1)];
   const foreign = stranger.issue('node');
-  const nobodyHears = new AuthFailures('rpc', new RecordingEnvironment().env);
+  const nobodyHears = (): void => {};
 
   test('tls: nodes whom the same authority has signed talk to each other', async (t) => {
     const server = await greeter(t, node);
@@ -63,7 +71,7 @@ if (noCertificates === '') {
     });
     t.is(await heard(socket), 'hello');
     t.true(isConnected);
-    t.is((socket as tls.TLSSocket).getProtocol() ?? 'TLSv1.3', 'TLSv1.3');
+    t.true(socket.encrypted);
     t.is(server.recording.failures('rpc', 'tls'), 0);
   });
 
@@ -72,7 +80,7 @@ if (noCertificates === '') {
     const { tlsCaFile } = node;
     const at = { host: '127.0.0.1', port: server.port };
     const ca = readFileSync(tlsCaFile, 'utf8');
-    const clients: Record<string, () => net.Socket> = {
+    const clients: Record<string, () => Connection> = {
       'signed by another authority': () =>
         tlsNetwork(new TlsIdentity({ ...identityOf(foreign).reveal(), ca }), nobodyHears).connect(at),
       expired: () => tlsNetwork(identityOf(expired), nobodyHears).connect(at),
@@ -119,20 +127,56 @@ if (noCertificates === '') {
     t.is(server.recording.failures('rpc', 'tls'), 0, 'a refusal is no failed handshake');
   });
 
-  test('tls: a server closes at once, whatever handshakes have begun', async (t) => {
+  test('tls: a server closes at once when it drops the handshakes that have begun', async (t) => {
     const server = await greeter(t, node);
     const sockets = Array.from({ length: 5 }, () => net.connect(server.port, '127.0.0.1'));
     await Promise.all(sockets.map((socket) => once(socket, 'connect')));
     const closed = sockets.map(heard);
-    await new Promise((resolve) => server.server.close(resolve));
+    server.server.dropPending?.();
+    await new Promise<void>((resolve) => server.server.close(resolve));
     await Promise.all(closed);
     t.pass();
+  });
+
+  test('tls: a listener that pauses leaves handshakes alone, and ends them when it closes', async (t) => {
+    const refused: string[] = [];
+    let pauses = 0;
+    const listener = new Listener({
+      env: systemEnvironment({
+        clock: patientClock,
+        log: silentLogger,
+        network: tlsNetwork(identityOf(node), (address) => refused.push(address)),
+        metrics: { ...noMetrics, count: (name) => (pauses += Number(name === 'meshcache_listen_pauses_total')) },
+      }),
+      plane: 'rpc',
+      options: {},
+      rates: { perAddressPerS: 1, perAddressBurstCount: 1000, perS: 1, burstCount: 3, pauseMs: 3_600_000 },
+      onConnection: (socket) => socket.end(Buffer.from('hello')),
+      onRefused: () => {},
+      onError: (error) => t.fail(error.message),
+    });
+    const port = await listener.listen('127.0.0.1', 0);
+    const connect = async (): Promise<net.Socket> => {
+      const socket = net.connect(port, '127.0.0.1').on('error', () => {});
+      await Promise.race([once(socket, 'connect'), once(socket, 'close')]);
+      return socket;
+    };
+    const [early, silent] = [await connect(), await connect()];
+    const crowd: net.Socket[] = [];
+    while (pauses === 0) crowd.push(await connect());
+    const late = tls.connect({ socket: early, ...identityOf(other).reveal(), checkServerIdentity: () => undefined });
+    t.is(await heard(late), 'hello');
+    const silentEnds = heard(silent);
+    await listener.close();
+    t.is(await silentEnds, '');
+    t.deepEqual(refused, [], 'no handshake was waited for');
+    for (const socket of crowd) socket.destroy();
   });
 
   test('tls: files that cannot be used are refused by key and path', (t) => {
     const now = Date.now();
     const files = { certFile: node.tlsCertFile, keyFile: node.tlsKeyFile, caFile: node.tlsCaFile };
-    t.truthy(readTlsIdentity(files, now));
+    t.truthy(readTlsIdentity(files, { files: systemFiles, wallMs: now }));
     const cases: readonly (readonly [Partial<typeof files>, number, RegExp])[] = [
       [{ certFile: '/nowhere/node.pem' }, now, /"tls_cert_file": \/nowhere\/node\.pem cannot be read \(ENOENT\)/],
       [{ certFile: node.tlsKeyFile }, now, /"tls_cert_file": .* has no certificate/],
@@ -143,7 +187,10 @@ if (noCertificates === '') {
       [{ caFile: node.tlsKeyFile }, now, /"tls_ca_file": .* has no certificate/],
     ];
     for (const [change, wallMs, message] of cases) {
-      t.throws(() => readTlsIdentity({ ...files, ...change }, wallMs), { instanceOf: ConfigError, message });
+      t.throws(() => readTlsIdentity({ ...files, ...change }, { files: systemFiles, wallMs }), {
+        instanceOf: ConfigError,
+        message,
+      });
     }
   });
 } else {
@@ -153,9 +200,8 @@ if (noCertificates === '') {
 test('tls: without it a socket is connected when it is', async (t) => {
   const server = systemNetwork.createServer({}, (socket) => socket.end());
   t.teardown(() => server.close());
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const socket = systemNetwork.connect({ host: '127.0.0.1', port: (server.address() as net.AddressInfo).port });
+  await listenAt(server, { host: '127.0.0.1', port: 0 }, (error) => t.fail(error.message));
+  const socket = systemNetwork.connect({ host: '127.0.0.1', port: portOf(server) });
   await new Promise<void>((resolve) => onConnected(socket, resolve));
   socket.destroy();
   t.pass();

@@ -2,6 +2,7 @@ import { chmodSync, existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, wri
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
+import { systemEnvironment } from '../../src/base/environment.js';
 import { checkDisk } from '../../src/cli/doctor-disk.js';
 import type { Finding } from '../../src/cli/finding.js';
 import { DiskStore } from '../../src/disk/disk-store.js';
@@ -75,7 +76,7 @@ test('doctor, disk: where the smallest disk tier has no room, another folder is 
 
 test('doctor, disk: a store is found, its own space counts as free, and who uses it is named', async (t) => {
   const folder = newFolder(t);
-  const store = await DiskStore.open(folder, 8 * MIB, { nodeId: 'node-x' });
+  const store = await DiskStore.open(folder, 8 * MIB, { nodeId: 'node-x', env: systemEnvironment() });
   store.put('key', new Uint8Array(4096));
   await store.flush();
   const used = await look(folder);
@@ -86,7 +87,7 @@ test('doctor, disk: a store is found, its own space counts as free, and who uses
   t.like(free.get('disk lock'), { state: 'ok' });
   t.regex(free.get('disk store')?.detail ?? '', /^a store of /);
   t.regex(free.get('disk space')?.detail ?? '', /taken by the tier itself; 8 MiB wanted$/);
-  const again = await DiskStore.open(folder, 8 * MIB, { nodeId: 'node-x' });
+  const again = await DiskStore.open(folder, 8 * MIB, { nodeId: 'node-x', env: systemEnvironment() });
   t.true(again.exists('key'));
   await again.close();
 });
@@ -104,7 +105,9 @@ test('doctor, disk: files of others are a problem, and stay', async (t) => {
   const folder = newFolder(t);
   writeFileSync(join(folder, 'index'), 'an index of a book');
   t.like((await look(folder)).get('disk store'), { state: 'problem' });
-  await t.throwsAsync(DiskStore.open(folder, 8 * MIB, { nodeId: 'node-x' }), { message: /no store's/ });
+  await t.throwsAsync(DiskStore.open(folder, 8 * MIB, { nodeId: 'node-x', env: systemEnvironment() }), {
+    message: /no store's/,
+  });
   t.true(existsSync(join(folder, 'index')));
 });
 

@@ -26,6 +26,9 @@ class TurnedClock implements Clock {
     timer.fn();
   }
   async yield(): Promise<void> {}
+  soon(fn: () => void): void {
+    queueMicrotask(fn);
+  }
 }
 
 class Stream {

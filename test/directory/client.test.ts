@@ -100,7 +100,10 @@ test('directory: a delete carries the counter as it was at the call, whatever is
   });
   const port = await owner.start();
   t.teardown(() => owner.stop());
-  const client = new DirectoryClient(ring, () => ({ host: '127.0.0.1', port }), 1, { rpc: newClient(t) });
+  const client = new DirectoryClient(ring, () => ({ host: '127.0.0.1', port }), 1, {
+    rpc: newClient(t),
+    env: testEnvironment(),
+  });
   const open = locationOf({ generation: 0 });
   await client.put({ key: open });
   await Promise.all([client.delete(['key']), client.put({ key: open })]);
@@ -217,7 +220,7 @@ test('directory: wrong arguments are refused before anything is sent', async (t)
 test('directory: the own shard is asked without a socket, and first', async (t) => {
   const { nodes, ring, resolve } = await startNodes(t, ['n1', 'n2']);
   const localShard = nodes.get('n1')?.shard as never;
-  const options = { nodeId: 'n1', incarnation: 9, localShard, rpc: newClient(t) };
+  const options = { nodeId: 'n1', incarnation: 9, localShard, rpc: newClient(t), env: testEnvironment() };
   const client = new DirectoryClient(ring, resolve, 2, options);
   const entries = entriesOf(100, { nodeId: 'n1', incarnation: 0 });
   t.deepEqual(await client.put(entries), new Array(100).fill(true));
@@ -276,7 +279,7 @@ test('directory: malformed requests are refused whole, counted, and the shard is
   }
   t.is(env.counts.get('meshcache_rpc_errors_total bad_params'), bad.length);
   t.is(nodes.get('n1')?.shard.stats().keys, 0);
-  const client = new DirectoryClient(ring, resolve, 2, { rpc });
+  const client = new DirectoryClient(ring, resolve, 2, { rpc, env: testEnvironment() });
   t.deepEqual(await client.put({ a: locationOf() }), [true]);
 });
 
@@ -289,7 +292,10 @@ test('directory: an owner that answers nonsense is a miss', async (t) => {
   for (const method of ['get', 'exists']) liar.handle(`directory.${method}`, () => answers[next++ % answers.length]);
   const port = await liar.start();
   t.teardown(() => liar.stop());
-  const client = new DirectoryClient(ring, () => ({ host: '127.0.0.1', port }), 1, { rpc: newClient(t) });
+  const client = new DirectoryClient(ring, () => ({ host: '127.0.0.1', port }), 1, {
+    rpc: newClient(t),
+    env: testEnvironment(),
+  });
   for (let i = 0; i < answers.length; i++) t.deepEqual(await client.get(['a']), [null]);
   for (let i = 0; i < answers.length; i++) t.deepEqual(await client.exists(['a']), [false]);
 });
@@ -297,7 +303,7 @@ test('directory: an owner that answers nonsense is a miss', async (t) => {
 test('directory: calls by the thousand are queued and share requests, none is refused', async (t) => {
   // Cause: every call was a request of its own, and a connection refuses more than RPC_IN_FLIGHT_MAX_COUNT at once.
   const { nodes, ring, resolve } = await startNodes(t, ['n1']);
-  const client = new DirectoryClient(ring, resolve, 1, { rpc: newClient(t) });
+  const client = new DirectoryClient(ring, resolve, 1, { rpc: newClient(t), env: testEnvironment() });
   const keys = Array.from({ length: 3000 }, (_, i) => `key-${i}`);
   const puts = keys.map((key, i) =>
     client.put({ [key]: locationOf({ generation: 0, rkey: i, nodeId: `owner ${i % 3}` }) }),
@@ -316,7 +322,11 @@ test('directory: calls by the thousand are queued and share requests, none is re
 // Cause: such requests were sent one by one: with a node that does not answer, every read of its pages is one.
 test('directory: searches that avoid the same nodes share requests, and each gets its own answers', async (t) => {
   const { nodes, ring, resolve } = await startNodes(t, ['n1']);
-  const client = new DirectoryClient(ring, resolve, 1, { rpc: newClient(t), timeoutMs: 60_000 });
+  const client = new DirectoryClient(ring, resolve, 1, {
+    rpc: newClient(t),
+    env: testEnvironment(),
+    timeoutMs: 60_000,
+  });
   const keys = Array.from({ length: 1000 }, (_, i) => `key-${i}`);
   for (const nodeId of ['dead', 'slow']) {
     await client.put(new Map(keys.map((key, rkey) => [key, locationOf({ generation: 0, nodeId, rkey })])));
@@ -335,7 +345,11 @@ test('directory: searches that avoid the same nodes share requests, and each get
 // Cause: the first owner's word was taken although it knew only of a node that was to be avoided.
 test('directory: when an owner knows only of a node to be avoided the next one is asked', async (t) => {
   const { nodes, ring, resolve } = await startNodes(t, ['n1', 'n2']);
-  const client = new DirectoryClient(ring, resolve, 2, { rpc: newClient(t), timeoutMs: 60_000 });
+  const client = new DirectoryClient(ring, resolve, 2, {
+    rpc: newClient(t),
+    env: testEnvironment(),
+    timeoutMs: 60_000,
+  });
   const keys = Array.from({ length: 20 }, (_, i) => `key-${i}`);
   await client.put(new Map(keys.map((key) => [key, locationOf({ generation: 0, nodeId: 'dead' })])));
   for (const [i, key] of keys.entries()) {
@@ -356,7 +370,11 @@ test('directory: when an owner knows only of a node to be avoided the next one i
 // Cause: a second owner's word of the same statement was taken for that of another node: the page was read twice at the same time into one buffer.
 test('directory: what several owners know only of a node to be avoided is handed out once', async (t) => {
   const { ring, resolve } = await startNodes(t, ['n1', 'n2', 'n3']);
-  const client = new DirectoryClient(ring, resolve, 3, { rpc: newClient(t), timeoutMs: 60_000 });
+  const client = new DirectoryClient(ring, resolve, 3, {
+    rpc: newClient(t),
+    env: testEnvironment(),
+    timeoutMs: 60_000,
+  });
   const keys = Array.from({ length: 20 }, (_, i) => `key-${i}`);
   await client.put(new Map(keys.map((key) => [key, locationOf({ generation: 0, nodeId: 'dead' })])));
   const found: number[] = [];
@@ -369,7 +387,7 @@ test('directory: what several owners know only of a node to be avoided is handed
 
 test('directory: a delete does not get before a put that was called before it', async (t) => {
   const { nodes, ring, resolve } = await startNodes(t, ['n1']);
-  const client = new DirectoryClient(ring, resolve, 1, { rpc: newClient(t) });
+  const client = new DirectoryClient(ring, resolve, 1, { rpc: newClient(t), env: testEnvironment() });
   const keys = Array.from({ length: 20_000 }, (_, i) => `key-${i}`);
   const put = client.put(new Map(keys.map((key) => [key, locationOf({ generation: 0 })])));
   await client.delete(keys);
@@ -380,7 +398,7 @@ test('directory: a delete does not get before a put that was called before it', 
 test('directory: more keys, and longer ones, than a ring takes at once', async (t) => {
   // Cause: all keys of a call went into one getNodesBatch, which refuses more than CALL_MAX_KEYS or CALL_MAX_KEY_BYTES.
   const { ring, resolve, nodes } = await startNodes(t, ['n1', 'n2']);
-  const client = new DirectoryClient(ring, resolve, 1, { rpc: newClient(t) });
+  const client = new DirectoryClient(ring, resolve, 1, { rpc: newClient(t), env: testEnvironment() });
   const many = Array.from({ length: CALL_MAX_KEYS + 5 }, (_, i) => `${i}`);
   await client.put({ [many.at(-1) as string]: locationOf() });
   await client.delete(many);
@@ -448,7 +466,7 @@ test('directory: a new node finds what others know that were owners before it an
   two.setNodes(['n1', 'n2']);
   const entries = entriesOf(600);
   const keys = [...entries.keys()];
-  await new DirectoryClient(two, resolve, 1, { rpc: newClient(t) }).put(entries);
+  await new DirectoryClient(two, resolve, 1, { rpc: newClient(t), env: testEnvironment() }).put(entries);
   const own = { nodeId: 'new', localShard: nodes.get('new')?.shard as DirectoryShard };
   const env = testEnvironment({ clock });
   const client = new DirectoryClient(ring, resolve, 1, { ...own, rpc: newClient(t), env, formerRingMs: 1000 });

@@ -178,7 +178,11 @@ test('discovery: stop is quick and idempotent, with and without a master', async
 
 test('discovery: addresses that are none are refused with what is expected', (t) => {
   for (const addr of ['', 'host', 'host:0', 'host:99999', 'a:1,,b:2', 'a:1,b']) {
-    t.throws(() => new DiscoveryClient(addr, nodeOf('a')), { code: 'ERR_CONFIG', message: /host:port/ }, addr);
+    t.throws(
+      () => new DiscoveryClient(addr, nodeOf('a'), { env: testEnvironment() }),
+      { code: 'ERR_CONFIG', message: /host:port/ },
+      addr,
+    );
   }
 });
 

@@ -1,6 +1,7 @@
 import type { ExecutionContext } from 'ava';
 import type { Environment } from '../../src/base/environment.js';
 import { DiscoveryClient, type DiscoveryClientOptions } from '../../src/discovery/client.js';
+import type { HostNames } from '../../src/discovery/local-address.js';
 import { DiscoveryServer, type DiscoveryServerOptions } from '../../src/discovery/server.js';
 import { NodeInfo, type NodeInfoInit } from '../../src/types.js';
 import type { ManualClock } from '../clock.js';
@@ -11,15 +12,37 @@ export function nodeOf(nodeId: string, init: Partial<NodeInfoInit> = {}): NodeIn
   return new NodeInfo({ nodeId, controlHost: '127.0.0.1', controlPort: 7000, tcpPort: 7001, incarnation: 1, ...init });
 }
 
-export async function startMaster(t: ExecutionContext, options: DiscoveryServerOptions & { port?: number } = {}) {
+export async function startMaster(
+  t: ExecutionContext,
+  options: Partial<DiscoveryServerOptions> & { port?: number } = {},
+) {
   const master = new DiscoveryServer('127.0.0.1', options.port ?? 0, { env: testEnvironment(), ...options });
   const port = await master.start();
   t.teardown(() => master.stop());
   return { master, port, addr: `127.0.0.1:${port}` };
 }
 
+/** A host with these addresses, which finds those that `resolve` says. */
+export function hostOf(addresses: readonly string[], resolve: (name: string) => readonly string[]): HostNames {
+  return {
+    resolve: async (name) => resolve(name),
+    addresses: () =>
+      addresses.map((address) => ({
+        address,
+        family: address.includes(':') ? 'IPv6' : 'IPv4',
+        isInternal: false,
+        isLinkLocal: false,
+      })),
+  };
+}
+
 /** A client, not started, that is stopped with the test; `seen` has every list it told. */
-export function newMember(t: ExecutionContext, addr: string, node: NodeInfo, options: DiscoveryClientOptions = {}) {
+export function newMember(
+  t: ExecutionContext,
+  addr: string,
+  node: NodeInfo,
+  options: Partial<DiscoveryClientOptions> = {},
+) {
   const seen: string[][] = [];
   const client = new DiscoveryClient(addr, node, {
     env: testEnvironment(),

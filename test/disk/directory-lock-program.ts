@@ -4,14 +4,17 @@
  */
 import { appendFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { systemEnvironment } from '../../src/base/environment.js';
 import { DirectoryLock } from '../../src/disk/directory-lock.js';
+
+const env = systemEnvironment();
 
 const [what, folder = '', argument = ''] = process.argv.slice(2);
 
 if (what === 'churn') {
   for (let turn = 0; ; turn++) {
     const nodeId = `${process.pid}/${turn}`;
-    const lock = await DirectoryLock.acquire(folder, { nodeId }).catch(() => null);
+    const lock = await DirectoryLock.acquire(folder, { nodeId, env }).catch(() => null);
     if (lock === null) continue;
     appendFileSync(argument, `enter ${nodeId}\n`);
     await sleep(turn % 4);
@@ -21,7 +24,7 @@ if (what === 'churn') {
 }
 
 try {
-  const lock = await DirectoryLock.acquire(folder, { nodeId: argument });
+  const lock = await DirectoryLock.acquire(folder, { nodeId: argument, env });
   console.log('held');
   if (what === 'hold') process.stdin.resume().on('end', () => void lock.release());
 } catch (error) {

@@ -7,6 +7,7 @@ import { createInterface } from 'node:readline';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import test, { type ExecutionContext } from 'ava';
+import { systemEnvironment } from '../../src/base/environment.js';
 import { DiskError } from '../../src/base/errors.js';
 import type { Network } from '../../src/base/network.js';
 import { seededRandom } from '../../src/base/random.js';
@@ -16,6 +17,7 @@ import { temporaryFolder } from './mounts.js';
 
 const PROGRAM = fileURLToPath(new URL('./disk-directory-lock-program.js', import.meta.url));
 const MUCH = '2m';
+const env = systemEnvironment();
 
 interface Contender {
   readonly child: ChildProcess;
@@ -44,7 +46,7 @@ async function killed({ child }: Contender): Promise<void> {
 /** Takes and gives back. */
 async function isFree(folder: string): Promise<boolean> {
   try {
-    await (await DirectoryLock.acquire(folder, { nodeId: 'prober' })).release();
+    await (await DirectoryLock.acquire(folder, { nodeId: 'prober', env })).release();
     return true;
   } catch (error) {
     if (error instanceof DiskError) return false;
@@ -56,7 +58,7 @@ test('directory lock: another process is refused, and told who has it', async (t
   const folder = temporaryFolder(t);
   const holder = hold(t, folder, 'node-a');
   t.is(await holder.said, 'held');
-  await t.throwsAsync(DirectoryLock.acquire(folder, { nodeId: 'node-b' }), {
+  await t.throwsAsync(DirectoryLock.acquire(folder, { nodeId: 'node-b', env }), {
     instanceOf: DiskError,
     message: new RegExp(`is in use by process ${holder.child.pid} \\(node node-a\\): .* set another disk_path`),
   });
@@ -68,8 +70,8 @@ test('directory lock: another process is refused, and told who has it', async (t
 
 test('directory lock: the same process is refused, until it has been released', async (t) => {
   const folder = temporaryFolder(t);
-  const lock = await DirectoryLock.acquire(folder, { nodeId: 'one' });
-  await t.throwsAsync(DirectoryLock.acquire(folder, { nodeId: 'two' }), {
+  const lock = await DirectoryLock.acquire(folder, { nodeId: 'one', env });
+  await t.throwsAsync(DirectoryLock.acquire(folder, { nodeId: 'two', env }), {
     message: new RegExp(`process ${process.pid} \\(node one\\)`),
   });
   t.is(lock.release(), lock.release());
@@ -96,12 +98,12 @@ test('directory lock: a stopped process has it still', async (t) => {
   const holder = hold(t, folder, 'stopped');
   t.is(await holder.said, 'held');
   holder.child.kill('SIGSTOP');
-  await t.throwsAsync(DirectoryLock.acquire(folder, { nodeId: 'b' }), {
+  await t.throwsAsync(DirectoryLock.acquire(folder, { nodeId: 'b', env }), {
     instanceOf: DiskError,
     message: new RegExp(`in use by process ${holder.child.pid} \\(node stopped\\)`),
   });
   holder.child.kill('SIGCONT');
-  await t.throwsAsync(DirectoryLock.acquire(folder, { nodeId: 'b' }), { message: /node stopped/ });
+  await t.throwsAsync(DirectoryLock.acquire(folder, { nodeId: 'b', env }), { message: /node stopped/ });
 });
 
 test('directory lock: of 20 processes that want it at once exactly one gets it, also when one was killed before', async (t) => {
@@ -131,7 +133,7 @@ test.serial('directory lock: of 20 in one process that want it at once exactly o
   for (let round = 0; round < 20; round++) {
     const contend = async (i: number): Promise<DirectoryLock> => {
       await sleep(random.u32() % 8);
-      return DirectoryLock.acquire(folder, { nodeId: `node-${i}`, random });
+      return DirectoryLock.acquire(folder, { nodeId: `node-${i}`, env: { ...env, random } });
     };
     const outcomes = await Promise.allSettled(Array.from({ length: 20 }, (_, i) => contend(i)));
     const held = outcomes.flatMap((outcome) => (outcome.status === 'fulfilled' ? [outcome.value] : []));
@@ -213,8 +215,8 @@ test('directory lock: does not keep its process alive', async (t) => {
 test('directory lock: a path longer than an address of a socket', async (t) => {
   const folder = join(temporaryFolder(t), 'x'.repeat(100), 'ü'.repeat(100));
   mkdirSync(folder, { recursive: true });
-  const lock = await DirectoryLock.acquire(folder, { nodeId: 'deep' });
-  await t.throwsAsync(DirectoryLock.acquire(folder, { nodeId: 'b' }), { message: /node deep/ });
+  const lock = await DirectoryLock.acquire(folder, { nodeId: 'deep', env });
+  await t.throwsAsync(DirectoryLock.acquire(folder, { nodeId: 'b', env }), { message: /node deep/ });
   await lock.release();
   t.true(await isFree(folder));
 });
@@ -244,14 +246,14 @@ test('directory lock: where there can be no sockets, or no folder, it says so', 
     },
   };
   const message = /cannot be locked: listen EOPNOTSUPP; the lock is a Unix socket in it: set a disk_path on a local/;
-  await t.throwsAsync(DirectoryLock.acquire(folder, { nodeId: 'a', network: refusing }), {
+  await t.throwsAsync(DirectoryLock.acquire(folder, { nodeId: 'a', env: { ...env, network: refusing } }), {
     instanceOf: DiskError,
     message,
   });
   t.true(await isFree(folder));
   const other = temporaryFolder(t);
   writeFileSync(join(other, 'lock'), 'a file');
-  await t.throwsAsync(DirectoryLock.acquire(other, { nodeId: 'a' }), {
+  await t.throwsAsync(DirectoryLock.acquire(other, { nodeId: 'a', env }), {
     instanceOf: DiskError,
     message: /cannot be locked: EEXIST/,
   });

@@ -1,7 +1,7 @@
 import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { readdir, stat } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { basename, join } from 'node:path';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import test, { type ExecutionContext } from 'ava';
@@ -47,6 +47,34 @@ async function bytesIn(path: string): Promise<number> {
   }
   return sum;
 }
+
+test('disk store: its lock is in the network that it is given, and its files are those that it is given', async (t) => {
+  const path = folder(t);
+  const servers: string[] = [];
+  const opened: string[] = [];
+  const store = await open(t, path, 16 * MIB, {
+    env: {
+      ...env,
+      network: {
+        ...env.network,
+        createServer(...args) {
+          servers.push('lock');
+          return env.network.createServer(...args);
+        },
+      },
+      files: {
+        ...env.files,
+        open(file, options) {
+          opened.push(basename(file));
+          return env.files.open(file, options);
+        },
+      },
+    },
+  });
+  await store.close();
+  t.deepEqual(servers, ['lock']);
+  t.deepEqual(new Set(opened), new Set(['lock', 'index.new', 'pages']));
+});
 
 test('disk store: what was put is there, byte for byte, also after another start', async (t) => {
   const path = folder(t);

@@ -1,63 +1,65 @@
 import { execFileSync } from 'node:child_process';
 import { existsSync, mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
-import { type FileHandle, open } from 'node:fs/promises';
 import { join } from 'node:path';
-import test, { type ExecutionContext } from 'ava';
-import { entriesIn, entryOf, Twin, testFolder } from './journal-support.js';
+import test from 'ava';
+import type { Files, OpenFile } from '../../src/base/files.js';
+import { systemFiles } from '../../src/base/system-files.js';
+import { entriesIn, entryOf, journalEnv, Twin, testFolder } from './journal-support.js';
 
-/** Makes the writes fail for which `isBad` holds; each is asked about once. */
-async function failWrites(t: ExecutionContext, isBad: (bytes: Uint8Array) => boolean): Promise<void> {
-  const handle = await open(join(testFolder(t), 'any'), 'w');
-  const prototype = Object.getPrototypeOf(handle) as { write: FileHandle['write'] };
-  await handle.close();
-  const { write } = prototype;
-  prototype.write = function (this: FileHandle, ...args: unknown[]) {
-    const error = Object.assign(new Error('EIO: planted'), { code: 'EIO' });
-    if (isBad(args[0] as Uint8Array)) return Promise.reject(error);
-    return (write as (...all: unknown[]) => unknown).apply(this, args);
-  } as FileHandle['write'];
-  t.teardown(() => {
-    prototype.write = write;
-  });
+/** The system's files, whose writes fail for which `isBad` holds; each is asked about once. */
+class FailingFiles {
+  isBad: (bytes: Uint8Array) => boolean = () => false;
+  readonly env = { ...journalEnv, files: { ...systemFiles, open: (...args: OpenArguments) => this.#open(...args) } };
+
+  async #open(...args: OpenArguments): Promise<OpenFile> {
+    const file = await systemFiles.open(...args);
+    const { write } = file;
+    file.write = async (views, position) => {
+      if (this.isBad(Buffer.concat(views))) throw Object.assign(new Error('EIO: planted'), { code: 'EIO' });
+      return write.call(file, views, position);
+    };
+    return file;
+  }
 }
 
-test.serial(
-  'journal: a failed write breaks it until it is rewritten; what was said meanwhile is not lost',
-  async (t) => {
-    const path = join(testFolder(t), 'index');
-    const folder = testFolder(t);
-    const twin = await Twin.create(path);
-    twin.put(entryOf(1));
-    await twin.journal.flush();
-    let failures = 1;
-    await failWrites(t, () => failures-- > 0);
-    twin.put(entryOf(2));
-    const failing = t.throwsAsync(twin.journal.flush(), { code: 'EIO' });
-    await Promise.resolve();
-    twin.put(entryOf(9));
-    await failing;
-    t.deepEqual(await entriesIn(folder, readFileSync(path)), [entryOf(1)]);
-    twin.remove('page-9');
-    twin.put(entryOf(3));
-    twin.use(entryOf(1).offset);
-    await t.throwsAsync(twin.journal.flush(), { code: 'EIO' }, 'although writing would succeed now');
-    t.false(existsSync(path), 'it might have what has been removed');
-    await twin.journal.rewrite();
-    twin.put(entryOf(4));
-    await twin.journal.flush();
-    t.is(twin.journal.stats().entries, 4);
-    t.deepEqual(await entriesIn(folder, readFileSync(path)), twin.model.entries);
-    await twin.journal.close();
-  },
-);
+type OpenArguments = Parameters<Files['open']>;
 
-test.serial('journal: a write that fails while it is rewritten is mended by that', async (t) => {
+test('journal: a failed write breaks it until it is rewritten; what was said meanwhile is not lost', async (t) => {
   const path = join(testFolder(t), 'index');
-  const twin = await Twin.create(path);
+  const folder = testFolder(t);
+  const files = new FailingFiles();
+  const twin = await Twin.create(path, { env: files.env });
+  twin.put(entryOf(1));
+  await twin.journal.flush();
+  let failures = 1;
+  files.isBad = () => failures-- > 0;
+  twin.put(entryOf(2));
+  const failing = t.throwsAsync(twin.journal.flush(), { code: 'EIO' });
+  await Promise.resolve();
+  twin.put(entryOf(9));
+  await failing;
+  t.deepEqual(await entriesIn(folder, readFileSync(path)), [entryOf(1)]);
+  twin.remove('page-9');
+  twin.put(entryOf(3));
+  twin.use(entryOf(1).offset);
+  await t.throwsAsync(twin.journal.flush(), { code: 'EIO' }, 'although writing would succeed now');
+  t.false(existsSync(path), 'it might have what has been removed');
+  await twin.journal.rewrite();
+  twin.put(entryOf(4));
+  await twin.journal.flush();
+  t.is(twin.journal.stats().entries, 4);
+  t.deepEqual(await entriesIn(folder, readFileSync(path)), twin.model.entries);
+  await twin.journal.close();
+});
+
+test('journal: a write that fails while it is rewritten is mended by that', async (t) => {
+  const path = join(testFolder(t), 'index');
+  const files = new FailingFiles();
+  const twin = await Twin.create(path, { env: files.env });
   for (let page = 0; page < 2000; page++) twin.put(entryOf(page));
   await twin.journal.flush();
   let isPlanted = true;
-  await failWrites(t, (bytes) => isPlanted && Buffer.from(bytes).includes('page-7777'));
+  files.isBad = (bytes) => isPlanted && Buffer.from(bytes).includes('page-7777');
   const rewriting = twin.journal.rewrite();
   twin.put(entryOf(7777));
   await t.throwsAsync(twin.journal.flush(), { code: 'EIO' });
@@ -71,12 +73,13 @@ test.serial('journal: a write that fails while it is rewritten is mended by that
   await again.journal.close();
 });
 
-test.serial('journal: a rewriting that fails changes nothing, and is tried again later', async (t) => {
+test('journal: a rewriting that fails changes nothing, and is tried again later', async (t) => {
   const path = join(testFolder(t), 'index');
-  const twin = await Twin.create(path, { maxBytes: 200_000 });
+  const files = new FailingFiles();
+  const twin = await Twin.create(path, { env: files.env, maxBytes: 200_000 });
   const random = (i: number) => (below: number) => (i * 7919) % below;
   let isPlanted = true;
-  await failWrites(t, (bytes) => isPlanted && Buffer.from(bytes).includes('MCIX'));
+  files.isBad = (bytes) => isPlanted && Buffer.from(bytes).includes('MCIX');
   for (let i = 0; twin.journal.stats().bytes < 125_000; i++) {
     twin.replace(entryOf(random(i)(300)));
     await twin.journal.flush();
@@ -94,11 +97,12 @@ test.serial('journal: a rewriting that fails changes nothing, and is tried again
   await again.journal.close();
 });
 
-test.serial('journal: where no rewriting succeeds, flushing fails before the limit is exceeded', async (t) => {
+test('journal: where no rewriting succeeds, flushing fails before the limit is exceeded', async (t) => {
   const maxBytes = 200_000;
   const path = join(testFolder(t), 'index');
-  const twin = await Twin.create(path, { maxBytes });
-  await failWrites(t, (bytes) => Buffer.from(bytes).includes('MCIX'));
+  const files = new FailingFiles();
+  const twin = await Twin.create(path, { env: files.env, maxBytes });
+  files.isBad = (bytes) => Buffer.from(bytes).includes('MCIX');
   const filling = async () => {
     for (let i = 0; i < 20_000; i++) {
       twin.replace(entryOf(i % 300));
@@ -111,10 +115,11 @@ test.serial('journal: where no rewriting succeeds, flushing fails before the lim
   await t.throwsAsync(twin.journal.close(), { code: 'EIO' });
 });
 
-test.serial('journal: closing says what was not written, and closes all the same', async (t) => {
+test('journal: closing says what was not written, and closes all the same', async (t) => {
   const path = join(testFolder(t), 'index');
-  const twin = await Twin.create(path);
-  await failWrites(t, (bytes) => Buffer.from(bytes).includes('page-1'));
+  const files = new FailingFiles();
+  const twin = await Twin.create(path, { env: files.env });
+  files.isBad = (bytes) => Buffer.from(bytes).includes('page-1');
   twin.put(entryOf(1));
   await t.throwsAsync(twin.journal.close(), { code: 'EIO' });
   const again = await Twin.open(path);
@@ -123,7 +128,7 @@ test.serial('journal: closing says what was not written, and closes all the same
 });
 
 const isRoot = process.getuid?.() === 0;
-const testAsRoot = isRoot && process.platform === 'linux' ? test.serial : test.serial.skip;
+const testAsRoot = isRoot && process.platform === 'linux' ? test : test.skip;
 
 testAsRoot(`journal: a full file system (${isRoot ? 'tmpfs' : 'needs root for a tmpfs'})`, async (t) => {
   const folder = join(testFolder(t), 'small');

@@ -2,10 +2,12 @@ import { existsSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync 
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { ExecutionContext } from 'ava';
+import { systemEnvironment } from '../../src/base/environment.js';
 import { silentLogger } from '../../src/base/log.js';
 import { seededRandom } from '../../src/base/random.js';
 import { type IndexEntry, Journal, type JournalOptions, type Snapshot } from '../../src/disk/journal.js';
 
+export const journalEnv = systemEnvironment({ log: silentLogger });
 export const STORE_ID = '00112233445566778899aabbccddeeff';
 export const MAX_BYTES = 1 << 20;
 
@@ -132,7 +134,7 @@ export function optionsFor(model: IndexModel, options: Partial<JournalOptions> =
   return {
     storeId: STORE_ID,
     maxBytes: MAX_BYTES,
-    log: silentLogger,
+    env: journalEnv,
     snapshot: () => model.snapshot(),
     ...options,
   };

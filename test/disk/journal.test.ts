@@ -6,7 +6,7 @@ import { JOURNAL_USE_DELAY_MS, KEY_MAX_BYTES, KEY_PREFIX_BYTES } from '../../src
 import { Journal } from '../../src/disk/journal.js';
 import { ManualClock } from '../clock.js';
 import { until } from '../support.js';
-import { entriesIn, entryOf, IndexModel, optionsFor, seeded, Twin, testFolder } from './journal-support.js';
+import { entriesIn, entryOf, IndexModel, journalEnv, optionsFor, seeded, Twin, testFolder } from './journal-support.js';
 
 test('journal: pages and the order of their use are found again, whatever was done', async (t) => {
   const path = join(testFolder(t), 'index');
@@ -98,7 +98,7 @@ test('journal: a key that has no UTF-8 form or is too long is refused, and nothi
 test('journal: uses are written when a second has passed, without being asked to', async (t) => {
   const path = join(testFolder(t), 'index');
   const clock = new ManualClock();
-  const { journal } = await Twin.create(path, { clock });
+  const { journal } = await Twin.create(path, { env: { ...journalEnv, clock } });
   for (const page of [1, 2]) journal.put(entryOf(page));
   await journal.flush();
   const { bytes } = journal.stats();
@@ -116,7 +116,7 @@ test('journal: uses are written when a second has passed, without being asked to
 test('journal: a page is written when a second has passed, without being asked to', async (t) => {
   const path = join(testFolder(t), 'index');
   const clock = new ManualClock();
-  const { journal } = await Twin.create(path, { clock });
+  const { journal } = await Twin.create(path, { env: { ...journalEnv, clock } });
   const { bytes } = journal.stats();
   journal.put(entryOf(1));
   clock.advance(JOURNAL_USE_DELAY_MS);

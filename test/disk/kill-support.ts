@@ -71,7 +71,7 @@ export async function indexedIn(path: string): Promise<IndexEntry[] | null> {
     const copy = join(folder, 'index');
     copyFileSync(join(path, 'index'), copy);
     const snapshot = () => ({ count: 0, keysAt: () => [], entriesOf: () => [] });
-    const options = { storeId, maxBytes: JOURNAL_MIN_BYTES, log: silentLogger, snapshot };
+    const options = { storeId, maxBytes: JOURNAL_MIN_BYTES, env: silentEnv, snapshot };
     const { journal, entries } = await Journal.open(copy, options);
     await journal.close();
     return entries;

@@ -1,3 +1,4 @@
+import { systemEnvironment } from '../../src/base/environment.js';
 import { silentLogger } from '../../src/base/log.js';
 import { seededRandom } from '../../src/base/random.js';
 import { PageFile } from '../../src/disk/page-file.js';
@@ -28,7 +29,11 @@ export async function exercisePageFile(
 ): Promise<ExerciseResult> {
   const random = seededRandom(seed);
   const upTo = (limit: number): number => random.u32() % limit;
-  const file = await PageFile.open(path, { capacityBytes: SLOT_BYTES * SLOTS, mode, log: silentLogger });
+  const file = await PageFile.open(path, {
+    capacityBytes: SLOT_BYTES * SLOTS,
+    mode,
+    env: systemEnvironment({ log: silentLogger }),
+  });
   const failures: string[] = [];
   let pages = 0;
   const regions = Array.from({ length: SLOTS }, () => HostRegion.allocate(SLOT_BYTES + 2 * BLOCK));

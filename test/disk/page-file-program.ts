@@ -1,5 +1,6 @@
 /** `exercise PATH MODE SEED`: the exercise in a process of its own, e.g. without the addon. `hold PATH CAPACITY`: opens and closes it. */
 
+import { systemEnvironment } from '../../src/base/environment.js';
 import { silentLogger } from '../../src/base/log.js';
 import { PageFile } from '../../src/disk/page-file.js';
 import { loadNative } from '../../src/native/loader.js';
@@ -11,7 +12,10 @@ if (what === 'exercise') {
   const result = await exercisePageFile(path, argument as 'auto' | 'direct' | 'buffered', Number(seed));
   console.log(JSON.stringify({ ...result, hasAddon }));
 } else {
-  const file = await PageFile.open(path, { capacityBytes: Number(argument), log: silentLogger });
+  const file = await PageFile.open(path, {
+    capacityBytes: Number(argument),
+    env: systemEnvironment({ log: silentLogger }),
+  });
   const allocatedBytes = await file.allocatedBytes();
   await file.close();
   console.log(JSON.stringify({ mode: file.mode, allocatedBytes, hasAddon }));

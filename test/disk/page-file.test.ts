@@ -6,6 +6,7 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import test, { type ExecutionContext } from 'ava';
+import { systemEnvironment } from '../../src/base/environment.js';
 import { ClosedError, DiskError } from '../../src/base/errors.js';
 import { type Logger, silentLogger } from '../../src/base/log.js';
 import { PageFile } from '../../src/disk/page-file.js';
@@ -19,7 +20,7 @@ import { type ExerciseResult, exercisePageFile } from './page-file-exercise.js';
 
 const PROGRAM = fileURLToPath(new URL('./disk-page-file-program.js', import.meta.url));
 const MIB = 2 ** 20;
-const log = silentLogger;
+const env = systemEnvironment({ log: silentLogger });
 
 type Mode = 'auto' | 'direct' | 'buffered';
 
@@ -28,7 +29,7 @@ function page(bytes: Uint8Array): PageBytes {
 }
 
 async function opened(t: ExecutionContext, capacityBytes = 4 * MIB, mode: Mode = 'auto'): Promise<PageFile> {
-  const file = await PageFile.open(join(temporaryFolder(t), 'pages'), { capacityBytes, mode, log });
+  const file = await PageFile.open(join(temporaryFolder(t), 'pages'), { capacityBytes, mode, env });
   t.teardown(() => file.close());
   return file;
 }
@@ -82,7 +83,7 @@ for (const type of ['ext4', 'ext2', 'tmpfs'] as const) {
 test('page file: what is written lies at its offset, with zeros up to the next block', async (t) => {
   for (const mode of ['auto', 'buffered'] as const) {
     const path = join(temporaryFolder(t), 'pages');
-    const file = await PageFile.open(path, { capacityBytes: MIB, mode, log });
+    const file = await PageFile.open(path, { capacityBytes: MIB, mode, env });
     const region = HostRegion.allocate(16_384);
     t.teardown(() => region.free());
     region.bytes().fill(0xdd);
@@ -109,7 +110,7 @@ test('page file: what was written is there when it is opened again, in another m
     [2 * MIB, 'auto'],
   ];
   for (const [i, [capacityBytes, mode]] of steps.entries()) {
-    const file = await PageFile.open(path, { capacityBytes, mode, log });
+    const file = await PageFile.open(path, { capacityBytes, mode, env });
     if (i === 0) await file.write(4096, page(bytes));
     const target = new Uint8Array(10_000);
     t.is(await file.read(4096, page(target)), crc32(bytes));
@@ -127,7 +128,7 @@ for (const how of ['addon', 'program', 'sparse'] as const) {
     const capacityBytes = 8 * MIB;
     let allocatedBytes: number;
     if (how === 'addon') {
-      const file = await PageFile.open(path, { capacityBytes, log });
+      const file = await PageFile.open(path, { capacityBytes, env });
       allocatedBytes = await file.allocatedBytes();
       await file.close();
     } else {
@@ -146,11 +147,14 @@ withMounts(
     const folder = mounted(t, 'ext2', 16);
     const messages: string[] = [];
     const listening: Logger = { log: (level, message) => messages.push(`${level}: ${message}`) };
-    await t.throwsAsync(PageFile.open(join(folder, 'pages'), { capacityBytes: 64 * MIB, log }), {
+    await t.throwsAsync(PageFile.open(join(folder, 'pages'), { capacityBytes: 64 * MIB, env }), {
       instanceOf: DiskError,
       message: /needs 64 MiB more/,
     });
-    const file = await PageFile.open(join(folder, 'pages'), { capacityBytes: 8 * MIB, log: listening });
+    const file = await PageFile.open(join(folder, 'pages'), {
+      capacityBytes: 8 * MIB,
+      env: { ...env, log: listening },
+    });
     t.true((await file.allocatedBytes()) < 65_536);
     t.deepEqual(messages, ['info: disk tier: no space is reserved']);
     const region = HostRegion.allocate(MIB);
@@ -181,7 +185,7 @@ for (const how of ['with', 'without'] as const) {
       const path = join(folder, 'pages');
       const open = (capacityBytes: number) =>
         how === 'with'
-          ? PageFile.open(path, { capacityBytes, log }).then((file) => file.close())
+          ? PageFile.open(path, { capacityBytes, env }).then((file) => file.close())
           : runWithoutAddon(['open', path, String(capacityBytes)]);
       const error = await t.throwsAsync(async () => open(8 * MIB));
       t.regex(
@@ -200,9 +204,9 @@ for (const how of ['with', 'without'] as const) {
 withMounts(`page file: a read-only file system is an error that says so${mountSuffix}`, async (t) => {
   const folder = mounted(t, 'tmpfs', 4);
   const path = join(folder, 'pages');
-  await (await PageFile.open(path, { capacityBytes: MIB, log })).close();
+  await (await PageFile.open(path, { capacityBytes: MIB, env })).close();
   execFileSync('mount', ['-o', 'remount,ro', folder]);
-  const error = await t.throwsAsync(PageFile.open(path, { capacityBytes: MIB, log }), { instanceOf: DiskError });
+  const error = await t.throwsAsync(PageFile.open(path, { capacityBytes: MIB, env }), { instanceOf: DiskError });
   t.regex(error.message, /pages cannot be used: EROFS.*; its file system is read-only: mount it for writing/);
   t.is((error.cause as NodeJS.ErrnoException).code, 'EROFS');
 });
@@ -217,13 +221,13 @@ test('page file: what is not a file, or in no folder, is refused with what to do
     ['loop', /cannot be used: ELOOP.*; see what the system says/],
   ];
   for (const [name, message] of expected) {
-    await t.throwsAsync(PageFile.open(join(folder, name), { capacityBytes: 4096, log }), {
+    await t.throwsAsync(PageFile.open(join(folder, name), { capacityBytes: 4096, env }), {
       instanceOf: DiskError,
       message,
     });
   }
   execFileSync('mkfifo', [join(folder, 'pipe')]);
-  await t.throwsAsync(PageFile.open(join(folder, 'pipe'), { capacityBytes: 4096, log }), {
+  await t.throwsAsync(PageFile.open(join(folder, 'pipe'), { capacityBytes: 4096, env }), {
     instanceOf: DiskError,
     message: /pipe is not a file/,
   });
@@ -232,7 +236,7 @@ test('page file: what is not a file, or in no folder, is refused with what to do
 test('page file: a file that was cut by somebody else is an error where it ends, and what is before that is read', async (t) => {
   for (const mode of ['auto', 'buffered'] as const) {
     const path = join(temporaryFolder(t), 'pages');
-    const file = await PageFile.open(path, { capacityBytes: 4 * MIB, mode, log });
+    const file = await PageFile.open(path, { capacityBytes: 4 * MIB, mode, env });
     t.teardown(() => file.close());
     const bytes = content(3, MIB);
     await file.write(0, page(bytes));
@@ -329,7 +333,7 @@ test('page file: a range that is not in it, or not aligned, is a mistake of ours
     await t.throwsAsync(async () => file.write(offset, page(new Uint8Array(5000))), expected);
     await t.throwsAsync(async () => file.read(offset, page(new Uint8Array(5000))), expected);
   }
-  await t.throwsAsync(PageFile.open('unused', { capacityBytes: 5000, log }), { message: /not a multiple of 4096/ });
+  await t.throwsAsync(PageFile.open('unused', { capacityBytes: 5000, env }), { message: /not a multiple of 4096/ });
 });
 
 serialWithAddon(`page file: preallocating answers with the system's errors${suffix}`, async (t) => {

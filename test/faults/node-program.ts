@@ -1,3 +1,4 @@
+import { NodeRuntime } from '../../src/machine-defaults.js';
 // One node of the fault suite: a store under a workload that checks itself. Told what to do by its IPC channel, ends with it.
 
 import { readdirSync, readFileSync } from 'node:fs';
@@ -6,7 +7,6 @@ import { KEY_PREFIX_BYTES } from '../../src/base/limits.js';
 import { stderrLogger } from '../../src/base/log.js';
 import { ClusterQuery } from '../../src/cli/cluster-query.js';
 import { MeshCacheStore } from '../../src/node/meshcache-store.js';
-import { NodeRuntime } from '../../src/node/node-runtime.js';
 import { CallWatch, starvedMs } from './call-watch.js';
 import { OrderLog } from './order.js';
 import { PageHistory } from './pages.js';
@@ -53,6 +53,10 @@ class ShiftedClock implements Clock {
 
   yield(): Promise<void> {
     return systemClock.yield();
+  }
+
+  soon(fn: () => void): void {
+    systemClock.soon(fn);
   }
 }
 

@@ -9,6 +9,7 @@ import { DISK_MIN_BYTES, MEMBERS_MAX_COUNT, RPC_FRAME_MAX_BYTES } from '../../sr
 import { silentLogger } from '../../src/base/log.js';
 import { parseEndpoint } from '../../src/base/network.js';
 import { readSecretsFile } from '../../src/base/secrets.js';
+import { systemFiles } from '../../src/base/system-files.js';
 import { readTlsIdentity } from '../../src/base/tls.js';
 import { isStatus, readDrainProgress } from '../../src/cli/cluster-query.js';
 import { parseConfiguration, readConfiguration } from '../../src/cli/configuration.js';
@@ -249,8 +250,8 @@ test('fuzz: __proto__ in a configuration file is a key that there is not', async
 // Random bytes were decoded with replacements: files of other bytes were the same secret, most of whose letters were one.
 test('fuzz: a file of secrets that is no text is refused', (t) => {
   const folder = storeFolder(t, { text: 'geheim-grün-0123\n', bytes: Buffer.from('8e9fa0b1c2d3e4f5', 'hex') });
-  t.deepEqual(readSecretsFile(join(folder, 'text')).secrets.reveal(), ['geheim-grün-0123']);
-  t.throws(() => readSecretsFile(join(folder, 'bytes')), { instanceOf: ConfigError, message: /no text/ });
+  t.deepEqual(readSecretsFile(join(folder, 'text'), systemFiles).secrets.reveal(), ['geheim-grün-0123']);
+  t.throws(() => readSecretsFile(join(folder, 'bytes'), systemFiles), { instanceOf: ConfigError, message: /no text/ });
 });
 
 // Its times were compared so that one which is none was neither too early nor too late.
@@ -262,9 +263,9 @@ test('fuzz: a certificate whose end is no time is not valid', (t) => {
   const folder = storeFolder(t, { cert: CERT, odd, key: KEY, ca: CA });
   const files = { certFile: join(folder, 'cert'), keyFile: join(folder, 'key'), caFile: join(folder, 'ca') };
   const wallMs = Date.UTC(2030, 0, 1);
-  t.notThrows(() => readTlsIdentity(files, wallMs));
+  t.notThrows(() => readTlsIdentity(files, { files: systemFiles, wallMs }));
   const expired = { instanceOf: ConfigError, message: /tls_cert_file.*expired/ };
-  t.throws(() => readTlsIdentity({ ...files, certFile: join(folder, 'odd') }, wallMs), expired);
+  t.throws(() => readTlsIdentity({ ...files, certFile: join(folder, 'odd') }, { files: systemFiles, wallMs }), expired);
 });
 
 // It was looked up as it came: a name that every list has was a reason, and not one that any node knows.

@@ -1,20 +1,24 @@
 import { EventEmitter } from 'node:events';
-import type net from 'node:net';
 import { Duplex } from 'node:stream';
-import type { Network } from '../../src/base/network.js';
-
-type OnRead = NonNullable<net.TcpSocketConnectOpts['onread']>;
+import type {
+  Connection,
+  ConnectOptions,
+  ListenOptions,
+  Network,
+  ReceiveInto,
+  Server,
+} from '../../src/base/network.js';
 
 /** A socket without a system below it: what it is fed it receives at once, what it sends is there to be looked at. */
-export class MemorySocket extends Duplex {
+export class MemorySocket extends Duplex implements Connection {
   readonly remoteAddress = '192.0.2.1';
   readonly remotePort = 1024;
   readonly #sent: Buffer[] = [];
-  readonly #onRead: OnRead | undefined;
+  readonly #onRead: ReceiveInto | undefined;
   #target: Uint8Array | undefined;
   bytesWritten = 0;
 
-  constructor(onRead?: OnRead) {
+  constructor(onRead?: ReceiveInto) {
     super();
     this.#onRead = onRead;
   }
@@ -23,23 +27,15 @@ export class MemorySocket extends Duplex {
     return Buffer.concat(this.#sent);
   }
 
-  setNoDelay(): this {
-    return this;
-  }
-
-  setKeepAlive(): this {
-    return this;
-  }
-
-  setTimeout(): this {
-    return this;
-  }
-
   /** As the system's sockets have it: ends when what was written has been sent. */
   destroySoon(): void {
     if (this.writable) this.end();
     if (this.writableFinished) this.destroy();
     else this.once('finish', () => this.destroy());
+  }
+
+  resetAndDestroy(): void {
+    this.destroy();
   }
 
   ref(): this {
@@ -81,7 +77,7 @@ export class MemorySocket extends Duplex {
     await turn();
   }
 
-  #land(piece: Buffer, { callback }: OnRead): void {
+  #land(piece: Buffer, { callback }: ReceiveInto): void {
     for (let at = 0; at < piece.length && !this.destroyed; ) {
       const target = this.#target as Uint8Array;
       const count = Math.min(target.length, piece.length - at);
@@ -93,8 +89,7 @@ export class MemorySocket extends Duplex {
   }
 
   #nextTarget(): Uint8Array {
-    const { buffer } = this.#onRead as OnRead;
-    return typeof buffer === 'function' ? buffer() : buffer;
+    return (this.#onRead as ReceiveInto).buffer();
   }
 }
 
@@ -106,38 +101,42 @@ export function turn(): Promise<void> {
 /** A network of {@link MemorySocket}s: servers get theirs by `accept`, clients theirs are in `connections`. */
 export class MemoryNetwork implements Network {
   readonly connections: MemorySocket[] = [];
-  #onConnection: ((socket: net.Socket) => void) | undefined;
+  #onConnection: ((connection: Connection) => void) | undefined;
 
-  connect(options: net.NetConnectOpts): net.Socket {
-    const socket = new MemorySocket((options as net.TcpSocketConnectOpts).onread);
+  connect(options: ConnectOptions): MemorySocket {
+    const socket = new MemorySocket(options.onread);
     this.connections.push(socket);
-    return socket as unknown as net.Socket;
+    return socket;
   }
 
-  createServer(_options: net.ServerOpts, onConnection: (socket: net.Socket) => void): net.Server {
+  createServer(_options: ListenOptions, onConnection: (connection: Connection) => void): Server {
     this.#onConnection = onConnection;
-    return new MemoryServer() as unknown as net.Server;
+    return new MemoryServer();
   }
 
   accept(): MemorySocket {
     const socket = new MemorySocket();
-    this.#onConnection?.(socket as unknown as net.Socket);
+    this.#onConnection?.(socket);
     return socket;
   }
 }
 
-class MemoryServer extends EventEmitter {
+class MemoryServer extends EventEmitter implements Server {
   listen(): this {
     setImmediate(() => this.emit('listening'));
     return this;
   }
 
-  address(): { readonly port: number } {
-    return { port: 1 };
+  address(): { readonly address: string; readonly port: number } {
+    return { address: '192.0.2.2', port: 1 };
   }
 
   close(done?: () => void): this {
     if (done !== undefined) setImmediate(done);
+    return this;
+  }
+
+  unref(): this {
     return this;
   }
 }

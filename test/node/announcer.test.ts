@@ -39,7 +39,7 @@ class RecordingDirectory extends DirectoryClient {
 function newAnnouncer(t: ExecutionContext, initial: RingView, keys: string[] = [...KEYS]) {
   const clock = new ManualClock();
   const env = testEnvironment({ clock });
-  const directory = new RecordingDirectory(initial.ring, () => undefined, 1, { rpc: newClient(t) });
+  const directory = new RecordingDirectory(initial.ring, () => undefined, 1, { rpc: newClient(t), env });
   const announcer = new Announcer({ directory, replicas: 1, initial, env });
   announcer.announceFrom({
     keysInSlices: () => [[...keys]],

@@ -3,6 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { inspect } from 'node:util';
 import test, { type ExecutionContext } from 'ava';
+import { systemEnvironment } from '../../src/base/environment.js';
 import { ConfigError } from '../../src/base/errors.js';
 import type { Logger } from '../../src/base/log.js';
 import { HostRegion } from '../../src/memory/host-region.js';
@@ -86,7 +87,7 @@ class Cluster {
 
 /** The first page of `owner`'s pool, read past discovery and directory by a transport of these settings. */
 async function isReadBy(t: ExecutionContext, owner: MeshCacheStore, security: object): Promise<boolean> {
-  const reader = await createTransport({ protocol: 'tcp', tcpPort: 0, ...security });
+  const reader = await createTransport({ protocol: 'tcp', tcpPort: 0, ...security }, systemEnvironment());
   t.teardown(() => reader.close());
   const [target, source] = [HostRegion.allocate(1000), HostRegion.allocate(1000)];
   t.teardown(() => {

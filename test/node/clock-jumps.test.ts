@@ -29,6 +29,10 @@ class SetClock implements Clock {
   yield(): Promise<void> {
     return patientClock.yield();
   }
+
+  soon(fn: () => void): void {
+    patientClock.soon(fn);
+  }
 }
 
 function createStore(port: number, nodeId: string, clock: Clock): Promise<MeshCacheStore> {

@@ -1,8 +1,8 @@
 import test, { type ExecutionContext } from 'ava';
 import { seededRandom } from '../../src/base/random.js';
+import { PublishedPool, type PublishedPoolOptions } from '../../src/machine-defaults.js';
 import { crc32 } from '../../src/memory/checksum.js';
 import { HostRegion } from '../../src/memory/host-region.js';
-import { PublishedPool, type PublishedPoolOptions } from '../../src/pool/published-pool.js';
 import { content } from '../support.js';
 import { HeldCopies, settled } from './held-copies.js';
 import { pageBytes } from './page-bytes.js';

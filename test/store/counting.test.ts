@@ -1,11 +1,11 @@
 import test, { type ExecutionContext } from 'ava';
+import { systemEnvironment } from '../../src/base/environment.js';
 import { HybridClock } from '../../src/base/hybrid-clock.js';
 import { COPY_SLICE_MAX_BYTES } from '../../src/base/limits.js';
 import { silentLogger } from '../../src/base/log.js';
 import { Taken } from '../../src/directory/taken.js';
+import { Metrics, PublishedPool } from '../../src/machine-defaults.js';
 import { HostRegion } from '../../src/memory/host-region.js';
-import { Metrics } from '../../src/metrics/metrics.js';
-import { PublishedPool } from '../../src/pool/published-pool.js';
 import { type CallerPage, PageStore, type PageStoreParts } from '../../src/store/page-store.js';
 import { TcpTransport } from '../../src/transport/tcp/tcp-transport.js';
 import type { ReadOp, Transport } from '../../src/transport/transport.js';
@@ -22,7 +22,10 @@ async function bench(t: ExecutionContext, overrides: Partial<PageStoreParts> = {
   const region = HostRegion.allocate(4 * PAGE);
   const buffer = HostRegion.allocate(PAGE);
   const metrics = new Metrics('self');
-  const tcp = await TcpTransport.create({ host: '127.0.0.1' });
+  const tcp = await TcpTransport.create({
+    host: '127.0.0.1',
+    env: systemEnvironment({ clock: patientClock, log: silentLogger }),
+  });
   const locations = new Map<string, DataLocation>();
   const pool = new PublishedPool(region.addr, region.length, 1, { onEvict: (keys) => store.forget(keys) });
   const read = { results: [] as boolean[], isReachable: true, opCount: 0, meanwhile: () => {} };

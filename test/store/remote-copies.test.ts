@@ -2,11 +2,11 @@ import test, { type ExecutionContext } from 'ava';
 import { systemClock } from '../../src/base/clock.js';
 import { silentLogger } from '../../src/base/log.js';
 import { noMetrics } from '../../src/base/metrics-sink.js';
+import { PublishedPool } from '../../src/machine-defaults.js';
 import { resolve } from '../../src/memory/address-space.js';
 import { crc32 } from '../../src/memory/checksum.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import { type CopyThreads, nativeCopyThreads } from '../../src/pool/copy-threads.js';
-import { PublishedPool } from '../../src/pool/published-pool.js';
 import { RemoteCopies } from '../../src/store/remote-copies.js';
 import type { ReadOp, Transport } from '../../src/transport/transport.js';
 import { DataLocation } from '../../src/types.js';
@@ -72,6 +72,7 @@ function newCopies(
     verifyReads: true,
     quarantineMs: 0,
     clock: systemClock,
+    copyThreads,
     log: silentLogger,
     metrics: noMetrics,
   });

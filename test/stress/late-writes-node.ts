@@ -1,10 +1,10 @@
 // A node of its own process, with a client socket, for tests of late writes. It reads pages of one port through a valve at another. Ends
 // with its IPC channel.
 
-import type net from 'node:net';
 import { systemClock } from '../../src/base/clock.js';
 import { silentLogger } from '../../src/base/log.js';
-import { type Network, systemNetwork } from '../../src/base/network.js';
+import type { Connection, ConnectOptions, Network, Server } from '../../src/base/network.js';
+import { systemNetwork } from '../../src/base/system-network.js';
 import { MeshCacheStore } from '../../src/node/meshcache-store.js';
 
 export interface LateWritesNodeSetup {
@@ -25,19 +25,19 @@ export interface LateWritesNodeAsk {
 
 /** The sockets of clients, and the way to the valve. */
 class WatchedNetwork implements Network {
-  readonly clients = new Set<net.Socket>();
+  readonly clients = new Set<Connection>();
   readonly #detour: LateWritesNodeSetup['detour'];
 
   constructor(detour: LateWritesNodeSetup['detour']) {
     this.#detour = detour;
   }
 
-  connect(options: net.NetConnectOpts): net.Socket {
+  connect(options: ConnectOptions): Connection {
     const isThere = 'port' in options && options.port === this.#detour?.from;
     return systemNetwork.connect(isThere ? { ...options, port: this.#detour.to } : options);
   }
 
-  createServer(...[options, onConnection]: Parameters<Network['createServer']>): net.Server {
+  createServer(...[options, onConnection]: Parameters<Network['createServer']>): Server {
     const server = systemNetwork.createServer(options, (socket) => {
       // The address of a server at a path is the path.
       if (typeof server.address() === 'string') {

@@ -149,10 +149,11 @@ test('create transport: what peers do wrong shows in its metrics', async (t) => 
 });
 
 test('create transport: a port that is taken is refused', async (t) => {
-  const first = await createTransport({ protocol: 'tcp', tcpPort: 0 });
+  const env = systemEnvironment({ log: silentLogger });
+  const first = await createTransport({ protocol: 'tcp', tcpPort: 0 }, env);
   t.teardown(() => first.close());
   const tcpPort = Number(first.localEndpoint().split(':')[1]);
-  await t.throwsAsync(createTransport({ protocol: 'tcp', tcpPort }), { code: 'ERR_CONFIG' });
+  await t.throwsAsync(createTransport({ protocol: 'tcp', tcpPort }, env), { code: 'ERR_CONFIG' });
 });
 
 function addonWith(overrides: Partial<NativeAddon>): Partial<RdmaHost> {

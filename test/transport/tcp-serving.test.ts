@@ -1,9 +1,9 @@
 import { EventEmitter } from 'node:events';
-import type { Socket } from 'node:net';
 import test, { type ExecutionContext } from 'ava';
 import { systemClock } from '../../src/base/clock.js';
 import { systemEnvironment } from '../../src/base/environment.js';
 import { silentLogger } from '../../src/base/log.js';
+import type { Connection } from '../../src/base/network.js';
 import { systemRandom } from '../../src/base/random.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import { type TcpLimits, tcpLimits } from '../../src/transport/tcp/limits.js';
@@ -244,7 +244,7 @@ function fullConnection(t: ExecutionContext, parts: Partial<ServingConnectionPar
   registrations.add(registrationOf(region, 5, region.start, 1000));
   const socket = new FullSocket();
   const connection = new ServingConnection({
-    socket: socket as unknown as Socket,
+    socket: socket as unknown as Connection,
     registrations,
     counters: new ServingCounters(),
     limits: tcpLimits(),

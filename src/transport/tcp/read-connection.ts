@@ -1,9 +1,7 @@
-import type net from 'node:net';
 import { ClientHandshake, NONCE_BYTES, PROOF_BYTES } from '../../base/auth.js';
 import { type AuthFailureReason, type AuthFailures, authError } from '../../base/auth-failures.js';
 import type { Environment } from '../../base/environment.js';
-import { type Endpoint, formatEndpoint } from '../../base/network.js';
-import { onConnected } from '../../base/tls.js';
+import { type Connection, type Endpoint, formatEndpoint, onConnected } from '../../base/network.js';
 import { Landing, type LandingOutcome } from './landing.js';
 import type { TcpLimits } from './limits.js';
 import {
@@ -51,7 +49,7 @@ const REQUEST_ID_LIMIT = 2 ** 32;
  */
 export class ReadConnection {
   readonly #parts: ReadConnectionParts;
-  readonly #socket: net.Socket;
+  readonly #socket: Connection;
   readonly #landing: Landing;
   readonly #headerTarget: Uint8Array;
   /** The start of a part of the opening, or of a response header, that has not come whole yet. */

@@ -1,7 +1,7 @@
-import type net from 'node:net';
 import { NONCE_BYTES, PROOFS_BYTES, ServerHandshake } from '../../base/auth.js';
 import type { AuthFailureReason } from '../../base/auth-failures.js';
 import type { Clock } from '../../base/clock.js';
+import type { Connection } from '../../base/network.js';
 import type { RandomSource } from '../../base/random.js';
 import type { ClusterSecrets } from '../../base/secrets.js';
 import type { TcpLimits } from './limits.js';
@@ -25,7 +25,7 @@ import type { Registrations, ServedRange } from './registrations.js';
 import type { ServingCounters } from './serving-counters.js';
 
 export interface ServingConnectionParts {
-  readonly socket: net.Socket;
+  readonly socket: Connection;
   readonly registrations: Registrations;
   readonly counters: ServingCounters;
   readonly limits: TcpLimits;
@@ -278,7 +278,7 @@ class Payload {
   }
 
   /** The next pieces, `maxBytes` together at most. */
-  writeTo(socket: net.Socket, maxBytes: number): void {
+  writeTo(socket: Connection, maxBytes: number): void {
     for (let rest = maxBytes; rest > 0 && !this.isWritten; ) {
       const i = this.#next;
       const { buffer, byteOffset } = this.#segments[i] as Uint8Array;

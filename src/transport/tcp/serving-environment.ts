@@ -2,7 +2,8 @@ import { AuthFailures } from '../../base/auth-failures.js';
 import { type Environment, systemEnvironment } from '../../base/environment.js';
 import { type Labels, noMetrics } from '../../base/metrics-sink.js';
 import { ClusterSecrets } from '../../base/secrets.js';
-import { TlsIdentity, tlsNetwork } from '../../base/tls.js';
+import { TlsIdentity } from '../../base/tls.js';
+import { tlsNetwork } from '../../base/tls-network.js';
 import type { ServingReport, ServingSetup } from './serving-messages.js';
 
 /** Counts go to the other thread together, this long after the first of them: a flood must not become one of messages. */
@@ -36,5 +37,6 @@ export function servingEnvironment(
     secrets: secrets === undefined ? undefined : ClusterSecrets.of(secrets),
   });
   if (tls === undefined) return env;
-  return { ...env, network: tlsNetwork(new TlsIdentity(tls), new AuthFailures('data', env)) };
+  const failures = new AuthFailures('data', env);
+  return { ...env, network: tlsNetwork(new TlsIdentity(tls), (address) => failures.record('tls', address)) };
 }

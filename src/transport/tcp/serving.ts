@@ -1,10 +1,9 @@
-import type net from 'node:net';
 import { AuthFailures } from '../../base/auth-failures.js';
 import type { Environment } from '../../base/environment.js';
 import { READ_TLS_WRITE_MAX_BYTES } from '../../base/limits.js';
 import { Listener } from '../../base/listener.js';
+import type { Connection } from '../../base/network.js';
 import { PendingConnections } from '../../base/pending-connections.js';
-import { isEncrypted } from '../../base/tls.js';
 import type { TcpLimits } from './limits.js';
 import type { Registrations } from './registrations.js';
 import { ServingConnection } from './serving-connection.js';
@@ -24,10 +23,10 @@ const KEEP_ALIVE_DELAY_MS = 60_000;
 export class Serving {
   readonly #parts: ServingParts;
   readonly #listener: Listener;
-  readonly #connections = new Map<net.Socket, ServingConnection>();
+  readonly #connections = new Map<Connection, ServingConnection>();
   readonly #authFailures: AuthFailures;
   /** Of the connections, those whose readers have not proved themselves. */
-  readonly #pending: PendingConnections<net.Socket>;
+  readonly #pending: PendingConnections<Connection>;
 
   constructor(parts: ServingParts) {
     this.#parts = parts;
@@ -69,7 +68,14 @@ export class Serving {
     cancel();
   }
 
-  #accepted(socket: net.Socket): void {
+  /** Ends every connection at once; resolves when the port is free. After {@link start}; idempotent. */
+  async end(): Promise<void> {
+    const closed = this.#listener.close();
+    for (const socket of this.#connections.keys()) socket.destroy();
+    await closed;
+  }
+
+  #accepted(socket: Connection): void {
     const { registrations, counters, limits, env } = this.#parts;
     const isFull = this.#connections.size >= limits.connectionsMaxCount;
     if (isFull && this.#pending.count === 0) {
@@ -87,7 +93,7 @@ export class Serving {
       clock: env.clock,
       random: env.random,
       secrets: env.secrets,
-      writeMaxBytes: isEncrypted(socket) ? READ_TLS_WRITE_MAX_BYTES : Number.POSITIVE_INFINITY,
+      writeMaxBytes: socket.encrypted ? READ_TLS_WRITE_MAX_BYTES : Number.POSITIVE_INFINITY,
       onOpen: () => {
         this.#pending.delete(socket);
         this.#listener.proved(socket.remoteAddress ?? '');
@@ -98,12 +104,12 @@ export class Serving {
     this.#pending.add(socket);
   }
 
-  #ended(socket: net.Socket): void {
+  #ended(socket: Connection): void {
     if (this.#connections.delete(socket)) this.#parts.counters.add('connections', -1);
     this.#pending.delete(socket);
   }
 
-  #refuse(socket: net.Socket): void {
+  #refuse(socket: Connection): void {
     this.#parts.counters.add('refusedConnections', 1);
     socket.on('error', () => {});
     socket.destroy();

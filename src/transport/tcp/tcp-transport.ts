@@ -1,5 +1,5 @@
 import { onAbort } from '../../base/abort.js';
-import { type Environment, systemEnvironment } from '../../base/environment.js';
+import type { Environment } from '../../base/environment.js';
 import { ArgumentError, ClosedError } from '../../base/errors.js';
 import { type Endpoint, formatEndpoint } from '../../base/network.js';
 import { regionOf } from '../../memory/address-space.js';
@@ -17,7 +17,7 @@ export interface TcpTransportOptions {
   readonly host: string;
   /** Port to listen on; 0 (as when left out): a free one. */
   readonly port?: number;
-  readonly env?: Environment;
+  readonly env: Environment;
   /** For tests. */
   readonly limits?: Partial<TcpLimits>;
 }
@@ -49,7 +49,7 @@ export class TcpTransport implements Transport {
 
   /** Resolves when peers can connect. Throws `ConfigError` when the address cannot be listened on. */
   static async create(options: TcpTransportOptions): Promise<TcpTransport> {
-    const { host, port = 0, env = systemEnvironment() } = options;
+    const { host, port = 0, env } = options;
     const limits = tcpLimits(options.limits);
     const serving = await ServingThread.start({ host, port, limits, env });
     return new TcpTransport({ host, port: serving.port }, serving, { limits, env });

@@ -129,7 +129,7 @@ function partsOf(socket: MemorySocket, onEnded: () => void): ClientConnectionPar
   const encoder = new KeyEncoder(NAMESPACE);
   const namespace = new ClientNamespace(new StoredPages(store, encoder), async (keys) => keys.map(() => []));
   return {
-    socket: socket as unknown as ClientConnectionParts['socket'],
+    socket,
     limits: clientLimits({ bodyMaxBytes: 100_000, inFlightMaxCount: 4, smallBodiesMaxBytes: 1_000 }),
     budget: new ByteBudget(2 ** 26),
     clock: env.clock,

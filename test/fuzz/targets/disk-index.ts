@@ -1,4 +1,5 @@
 import { readFileSync } from 'node:fs';
+import { systemEnvironment } from '../../../src/base/environment.js';
 import { DiskError } from '../../../src/base/errors.js';
 import { KEY_MAX_BYTES, KEY_PREFIX_BYTES } from '../../../src/base/limits.js';
 import { JournalFile } from '../../../src/disk/journal-file.js';
@@ -35,7 +36,7 @@ const TOKENS = [
   'c328',
 ].map((hex) => Buffer.from(hex, 'hex'));
 const scratch = new Scratch();
-const clock = new ManualClock();
+const env = systemEnvironment({ clock: new ManualClock() });
 
 /** The body of a block whose checksums hold. */
 export const journalRecords: Fuzzer = {
@@ -82,7 +83,7 @@ export const journalFiles: Fuzzer = {
   async run(input) {
     const bytes = mended(Buffer.from(input.subarray(1)), input[0] ?? 0);
     const path = scratch.write('index', bytes);
-    const found = await unlessRejected([DiskError], () => JournalFile.open(path, STORE_ID, clock));
+    const found = await unlessRejected([DiskError], () => JournalFile.open(path, STORE_ID, env));
     if (found === undefined) {
       check(readFileSync(path).equals(bytes), 'refused, and not left as it was');
       return;
@@ -93,7 +94,7 @@ export const journalFiles: Fuzzer = {
     const kept = readFileSync(path);
     check(bytes.subarray(0, kept.length).equals(kept), 'changed otherwise than cut off');
     check(file.bytes === kept.length, 'of another length than it says');
-    const again = await JournalFile.open(path, STORE_ID, clock);
+    const again = await JournalFile.open(path, STORE_ID, env);
     await again.file.close();
     check(JSON.stringify(again.entries) === JSON.stringify(entries), 'other pages when it is opened once more');
   },

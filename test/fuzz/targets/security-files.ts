@@ -5,6 +5,7 @@ import { inspect, isDeepStrictEqual } from 'node:util';
 import { ConfigError } from '../../../src/base/errors.js';
 import { SECRET_MAX_CHARACTERS, SECRETS_MAX_COUNT } from '../../../src/base/limits.js';
 import { securedEnvironment } from '../../../src/base/secured-environment.js';
+import { systemFiles } from '../../../src/base/system-files.js';
 import { readTlsIdentity } from '../../../src/base/tls.js';
 import { check, type Fuzzer } from '../fuzzer.js';
 import { memoryEnvironment } from '../memory-environment.js';
@@ -101,7 +102,7 @@ export const tlsFiles: Fuzzer = {
     ) as [string, string, string];
     const said: string[] = [];
     try {
-      const identity = readTlsIdentity({ certFile, keyFile, caFile }, WALL_MS);
+      const identity = readTlsIdentity({ certFile, keyFile, caFile }, { files: systemFiles, wallMs: WALL_MS });
       said.push(inspect(identity), JSON.stringify({ identity }));
       check(isDeepStrictEqual(identity.reveal(), { cert, key, ca }), 'other texts than are in the files');
       for (const text of [cert, ca]) check(isValid(new X509Certificate(text)), 'a certificate that is not valid now');
