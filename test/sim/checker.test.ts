@@ -34,7 +34,12 @@ class History {
   readonly order: ReadOrder;
 
   constructor(options: Partial<ReadOrderOptions> = {}) {
-    this.order = new ReadOrder(this.statements, this.faults, { hasClockFaults: false, hasCopies: true, ...options });
+    this.order = new ReadOrder(this.statements, this.faults, {
+      hasClockFaults: false,
+      hasCopies: true,
+      replicas: 2,
+      ...options,
+    });
   }
 
   /** Versions are as a clock that is right gives them, and `skew` ahead of it. */
@@ -96,6 +101,30 @@ test('read order: without faults nothing old is read from the moment that a call
   history.faults.begin(20_100)(20_200);
   t.is(history.read(first, 3, 20_301), undefined, 'a fault has ended just now');
   t.is(history.read(first, 3, 30_201), 'bound');
+});
+
+test('read order: when as many nodes have ended as know what was set last, an older page may come back', (t) => {
+  for (const [deaths, rule] of [
+    [1, 'bound'],
+    [2, undefined],
+  ] as const) {
+    const history = new History();
+    history.faults.begin(0)(20_100);
+    const first = history.call('named', 1, [20_010, 20_020]);
+    history.call('named', 2, [20_030, 20_040]);
+    for (let node = 1; node <= deaths; node++) history.faults.died(node, 20_050);
+    t.is(history.read(first, 3, 30_201), rule);
+  }
+});
+
+test('read order: a page that others may have made their own stays when its process clears', (t) => {
+  const history = new History();
+  const first = history.call('computed', 1, [20_010, 20_020]);
+  history.call('computed', 2, [20_030, 20_040]);
+  history.clear(1, [20_050, 20_060]);
+  t.is(history.read(first, 3, 90_000), undefined);
+  history.call('delete', 3, [90_010, 90_020]);
+  t.is(history.read(first, 2, 90_030), 'calm');
 });
 
 test('read order: computed pages make nothing void, and are made void by other calls', (t) => {

@@ -24,6 +24,9 @@ export interface PageToSet {
   readonly bytes: number;
 }
 
+/** Told which content a read has brought. */
+export type OnContent = (name: string, content: number) => void;
+
 /** Keys of a namespace begin like this in the {@link Checker}; the store's own namespace has none of it. */
 export const SCOPE_SEPARATOR = '/';
 
@@ -95,13 +98,13 @@ export class CheckedStore {
     );
   }
 
-  /** Reads named pages whose lengths are known. */
-  async getNamed(pages: readonly PageToSet[], scope = ''): Promise<boolean[]> {
+  /** Reads named pages whose lengths are known; `onContent` is told what each was, by the key's name in the {@link Checker}. */
+  async getNamed(pages: readonly PageToSet[], scope = '', onContent?: OnContent): Promise<boolean[]> {
     const namespace = this.#namespaceOf(scope);
     const sizes = pages.map(({ bytes }) => bytes);
     const keys = pages.map(({ key }) => key);
     return this.#withSlots(pages.length, (slots) =>
-      this.#read(keys, { slots, sizes, scope }, () =>
+      this.#read(keys, { slots, sizes, scope, onContent }, () =>
         namespace.batchGet(
           keys,
           slots.map((slot) => this.#address(slot)),
@@ -192,10 +195,15 @@ export class CheckedStore {
 
   async #read(
     keys: readonly string[],
-    into: { readonly slots: readonly number[]; readonly sizes: readonly number[]; readonly scope: string },
+    into: {
+      readonly slots: readonly number[];
+      readonly sizes: readonly number[];
+      readonly scope: string;
+      readonly onContent?: OnContent | undefined;
+    },
     call: () => Promise<boolean[]>,
   ): Promise<boolean[]> {
-    const { slots, sizes, scope } = into;
+    const { slots, sizes, scope, onContent } = into;
     const none = keys.map(() => false);
     // A read that delivers nothing must not find a page in place.
     for (const slot of slots) this.#bytes(slot, PAGE_MIN_BYTES).fill(0);
@@ -208,7 +216,8 @@ export class CheckedStore {
     keys.forEach((key, i) => {
       if (read[i] !== true) return;
       const page = this.#bytes(slots[i] as number, sizes[i] as number);
-      this.#checker.read(scoped(scope, key), page, { ...this.id, beginMs });
+      const content = this.#checker.read(scoped(scope, key), page, { ...this.id, beginMs });
+      if (content !== undefined) onContent?.(scoped(scope, key), content);
     });
     return read;
   }

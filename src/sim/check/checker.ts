@@ -82,6 +82,7 @@ export class Checker {
 
   /** The process is no more: what it had under way has no end. */
   cut(id: ProcessId): void {
+    this.faults.died(id.node, this.nowMs());
     this.statements.cut(id, this.nowMs());
     this.watch.cut(id);
   }

@@ -1,6 +1,19 @@
 /** When faults happened: while one lasts, and for a while after it, less is promised. */
 export class FaultTimes {
   readonly #spans: { readonly fromMs: number; toMs: number }[] = [];
+  readonly #deaths: { readonly node: number; readonly atMs: number }[] = [];
+
+  /** A process of that node has ended, with all that it had in memory. */
+  died(node: number, atMs: number): void {
+    this.#deaths.push({ node, atMs });
+  }
+
+  /** Nodes of which a process has ended in that time. */
+  deathsCount(fromMs: number, toMs: number): number {
+    const nodes = new Set<number>();
+    for (const { node, atMs } of this.#deaths) if (atMs >= fromMs && atMs <= toMs) nodes.add(node);
+    return nodes.size;
+  }
 
   /** A fault begins; the result ends it. */
   begin(atMs: number): (atMs: number) => void {

@@ -31,6 +31,8 @@ export interface PageRead extends ProcessId {
 export interface ReadOrderOptions {
   /** Wall clocks are wrong at times: then statements of different nodes are ordered by their versions. */
   readonly hasClockFaults: boolean;
+  /** Directory owners of a key: when so many nodes end, nobody may be left who knows what was set last. */
+  readonly replicas: number;
   /** Pages are copied to other nodes: hot reads, drains. */
   readonly hasCopies: boolean;
 }
@@ -74,6 +76,7 @@ export class ReadOrder {
 
   #against(history: KeyHistory, set: Statement, by: Statement, read: PageRead): OrderProblem | undefined {
     if (by.kind === 'computed' || by.endMs >= read.beginMs || !this.#isOlder(set, by)) return undefined;
+    if (set.kind === 'computed' && isRenewed(history, set, by)) return undefined;
     const rule = this.#ruleBroken(set, by, read);
     if (rule === undefined) return undefined;
     const what = by.kind === 'named' ? `set content ${by.content}` : by.kind === 'delete' ? 'deleted it' : 'cleared';
@@ -90,7 +93,8 @@ export class ReadOrder {
     if (!this.#options.hasCopies && by.process === set.process && set.kind === 'named') return 'freed';
     const calmSinceMs = this.#faults.calmSinceMs(read.beginMs);
     if (calmSinceMs + ORDER_BOUND_MS <= Math.min(by.beginMs, set.beginMs)) return 'calm';
-    return read.beginMs - Math.max(by.endMs, calmSinceMs) > ORDER_BOUND_MS ? 'bound' : undefined;
+    if (read.beginMs - Math.max(by.endMs, calmSinceMs) <= ORDER_BOUND_MS) return undefined;
+    return this.#faults.deathsCount(by.beginMs, read.beginMs) < this.#options.replicas ? 'bound' : undefined;
   }
 
   #isOlder(set: Statement, than: Statement): boolean {
@@ -98,6 +102,19 @@ export class ReadOrder {
     if (this.#options.hasClockFaults) return set.highVersion < than.lowVersion;
     return set.endMs + MARGIN_MS < than.beginMs;
   }
+}
+
+/**
+ * Whether a page of `set` may have become another node's own before `by` was over: who sets a computed page finds any content of it good
+ * enough, also one that was copied or has not been dropped yet.
+ */
+function isRenewed({ sets }: KeyHistory, set: Statement, by: Statement): boolean {
+  for (const other of sets.values()) {
+    if (other === set || other.kind !== 'computed' || other.beginMs >= by.endMs || other.endMs <= set.beginMs) continue;
+    // A clear is about the pages of its own process, other calls are about all.
+    if (by.kind === 'clear' ? other.process !== by.process : other.endMs > by.beginMs) return true;
+  }
+  return false;
 }
 
 function ms(time: number): string {

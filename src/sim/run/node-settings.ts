@@ -1,7 +1,8 @@
-import { DISK_ALIGNMENT_BYTES, DISK_INDEX_BYTES_PER_PAGE, DISK_INDEX_MIN_BYTES, DISK_MIN_BYTES, DISK_OVERHEAD_BYTES } from '../../base/limits.js';
 import type { StorageConfig } from '../../config.js';
+import { diskSizeFor } from '../../disk/disk-folder.js';
 import { hasDisk, hostOf, type Scenario } from '../scenario/scenario.js';
 
+const MASTER_PORT = 6000;
 const CONTROL_PORT = 7000;
 const DATA_PORT = 8000;
 
@@ -15,14 +16,19 @@ export function nodeName(node: number): string {
 
 /** Where a node is reached, on its host. */
 export function controlPort(scenario: Scenario, node: number): number {
-  return CONTROL_PORT + ((node - 1) % scenario.ranksPerHost);
+  return CONTROL_PORT + rankOf(scenario, node);
+}
+
+/** The folder of a node's disk tier. */
+export function diskPath(node: number): string {
+  return `/disk/${nodeName(node)}`;
 }
 
 /** What a node's store is created with. */
 export function storageConfig(scenario: Scenario, node: number): StorageConfig {
   const { shape } = scenario;
   const masters = Array.from({ length: Math.min(shape.listedMasters, scenario.nodes) }, (_, i) => {
-    return `${hostName(hostOf(scenario, i + 1))}:${controlPort(scenario, i + 1)}`;
+    return `${hostName(hostOf(scenario, i + 1))}:${MASTER_PORT + rankOf(scenario, i + 1)}`;
   });
   const extraConfig: Record<string, unknown> = {
     protocol: 'tcp',
@@ -30,7 +36,7 @@ export function storageConfig(scenario: Scenario, node: number): StorageConfig {
     node_id: nodeName(node),
     local_hostname: hostName(hostOf(scenario, node)),
     control_port: controlPort(scenario, node),
-    tcp_port: DATA_PORT + ((node - 1) % scenario.ranksPerHost),
+    tcp_port: DATA_PORT + rankOf(scenario, node),
     global_segment_size: shape.poolPages * shape.pageBytes,
     // Nobody would look at it.
     metrics_enabled: false,
@@ -40,15 +46,17 @@ export function storageConfig(scenario: Scenario, node: number): StorageConfig {
   return { tpRank: 0, tpSize: 1, ppRank: 0, ppSize: 1, isMlaModel: false, modelName: 'simulated', extraConfig };
 }
 
-/** Room for the pages as they lie on a disk, and for their index. */
 function diskSettings({ shape }: Scenario, node: number): Record<string, unknown> {
-  const pages = shape.diskPages ?? 0;
-  const onDiskBytes = Math.ceil(shape.pageBytes / DISK_ALIGNMENT_BYTES) * DISK_ALIGNMENT_BYTES;
-  const indexBytes = Math.max(DISK_INDEX_MIN_BYTES, pages * DISK_INDEX_BYTES_PER_PAGE);
+  const { maxBytes, indexBytes } = diskSizeFor(shape.diskPages ?? 0, shape.pageBytes);
   return {
     disk_enabled: true,
-    disk_path: `/disk/${nodeName(node)}`,
-    disk_size: Math.max(DISK_MIN_BYTES, DISK_OVERHEAD_BYTES + indexBytes + pages * onDiskBytes),
+    disk_path: diskPath(node),
+    disk_size: maxBytes,
     disk_index_size: indexBytes,
   };
+}
+
+/** Of a node on its host, from 0 on. */
+function rankOf(scenario: Scenario, node: number): number {
+  return (node - 1) % scenario.ranksPerHost;
 }

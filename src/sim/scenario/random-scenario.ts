@@ -6,7 +6,7 @@ import { hostOf, type NetworkSettings, type Scenario, SETTLE_MS, type Shape } fr
 import { CONVERSATIONS, MIXED, type MixedWorkload, type Workload } from './workload.js';
 
 export interface RandomScenarioOptions {
-  /** Of the workload; default: 10 to 40 s, by chance. */
+  /** Of the workload; default: 8 to 30 s, by chance. */
   readonly durationMs?: number;
   /** Default: 2 to 6, seldom more. */
   readonly nodes?: number;
@@ -23,10 +23,10 @@ const RETURN_MS = 2_500;
 export function randomScenario(seed: number, options: RandomScenarioOptions = {}): Scenario {
   const draw = new Draw(seed);
   const nodes = options.nodes ?? (draw.oneIn(12) ? 7 + draw.below(10) : 2 + draw.below(5));
-  const durationMs = options.durationMs ?? 10_000 + 1_000 * draw.below(31);
+  const durationMs = options.durationMs ?? 8_000 + 1_000 * draw.below(23);
   const ranksPerHost = draw.oneIn(5) ? 2 : 1;
   const shape = drawShape(draw, nodes);
-  const workload = drawWorkload(draw, shape);
+  const workload = drawWorkload(draw, { shape, nodes, durationMs });
   const before = { seed, nodes, ranksPerHost, shape, network: drawNetwork(draw), durationMs, workload };
   const joins = drawJoins(draw, nodes, durationMs);
   const scenario: Scenario = { ...before, faults: [], joins, settleMs: SETTLE_MS };
@@ -112,12 +112,18 @@ function drawNetwork(draw: Draw): NetworkSettings {
   };
 }
 
-function drawWorkload(draw: Draw, shape: Shape): Workload {
+function drawWorkload(
+  draw: Draw,
+  { shape, nodes, durationMs }: Pick<Scenario, 'shape' | 'nodes' | 'durationMs'>,
+): Workload {
   if (draw.oneIn(8)) return { ...CONVERSATIONS, routing: draw.of(PLACEMENT_ROUTINGS), pagesPerTurn: 1 + draw.below(8) };
+  const callers = 1 + draw.below(4);
+  const calls = draw.of([300, 1_000, 1_000, 3_000]);
   const mixed: MixedWorkload = {
     ...MIXED,
-    callers: 1 + draw.below(4),
-    pauseMaxMs: draw.of([20, 80, 80, 300]),
+    callers,
+    // The mean pause is half of the longest.
+    pauseMaxMs: Math.max(1, Math.round((2 * durationMs * nodes * callers) / calls)),
     ownKeys: draw.of([0, 4, 40]),
     namedKeys: draw.of([1, 3, 20, 60]),
     computedKeys: draw.of([0, 3, 20, 60]),
