@@ -90,16 +90,6 @@ export type { ClusterSettings, Refusal, SettingDifference, SettingValue } from '
 export type { RefusedNode } from './discovery/refused-nodes.js';
 export type { MasterOwner } from './discovery/server.js';
 export { type DiskInfo, type DiskSizes, diskSizeFor, type PutOutcome, type RenewedPage } from './disk/disk-store.js';
-export {
-  Metrics,
-  type MetricsOptions,
-  MetricsServer,
-  type MetricsServerOptions,
-  NodeRuntime,
-  type NodeRuntimeOptions,
-  PublishedPool,
-  type PublishedPoolOptions,
-} from './machine-defaults.js';
 export { HostRegion, type HostRegionOptions } from './memory/host-region.js';
 export type { MetricsFormat, ReadSource } from './metrics/metrics.js';
 export type { MetricsSource } from './metrics/metrics-server.js';
@@ -116,7 +106,6 @@ export type {
   NodeView,
 } from './metrics/node-report.js';
 export { keyEncoderFor } from './node/key-namespace.js';
-export { DiskStore, type DiskStoreOptions } from './node/machine-disk.js';
 export {
   createTransport,
   DirectoryClient,
@@ -131,6 +120,17 @@ export {
   RpcServer,
   type RpcServerOptions,
 } from './node/machine-defaults.js';
+export { DiskStore, type DiskStoreOptions } from './node/machine-disk.js';
+export {
+  Metrics,
+  type MetricsOptions,
+  MetricsServer,
+  type MetricsServerOptions,
+  NodeRuntime,
+  type NodeRuntimeOptions,
+  PublishedPool,
+  type PublishedPoolOptions,
+} from './node/machine-node.js';
 export { MeshCacheStore } from './node/meshcache-store.js';
 export type { StoreStats } from './node/store-stats.js';
 export type { Fill } from './pool/page-fills.js';

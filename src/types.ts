@@ -5,6 +5,8 @@ import { shown } from './base/shown.js';
 
 /** How pages are read from another node. */
 export type DataProtocol = 'rdma' | 'tcp';
+/** Better ones first: the order in which a record has them. */
+const DATA_PROTOCOLS: readonly DataProtocol[] = ['rdma', 'tcp'];
 /** Where the owner has the page. */
 export type Tier = 'memory' | 'disk';
 /**
@@ -205,7 +207,7 @@ export class NodeInfo {
       rdmaPort: read.integer('rdma_port', 0, 65535, 0),
       tcpHost: read.text('tcp_host', read.text('control_host')),
       tcpPort: read.integer('tcp_port', 0, 65535, 0),
-      protocols: [...new Set(protocols)].filter((name): name is DataProtocol => name === 'rdma' || name === 'tcp'),
+      protocols: DATA_PROTOCOLS.filter((name) => protocols.includes(name)),
       metricsHost: read.text('metrics_host', ''),
       metricsPort: read.integer('metrics_port', 0, 65535, 0),
       incarnation: read.integer('incarnation', 0, Number.MAX_SAFE_INTEGER, 0),

@@ -38,7 +38,8 @@ export function systemEnvironment(overrides: Partial<Environment> = {}): Environ
     files: systemFiles,
     threads: systemThreads,
     host: systemHost,
-    log: defaultLogger(),
+    // One that nobody writes to does not touch stderr.
+    log: overrides.log ?? defaultLogger(),
     metrics: noMetrics,
     ...overrides,
   };

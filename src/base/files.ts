@@ -41,12 +41,14 @@ export interface OpenFile {
   datasync(): Promise<void>;
   /** Cuts the file, or lengthens it by zeros that take no disk space. */
   truncate(lengthBytes: number): Promise<void>;
+  /** As it is now. */
   status(): Promise<FileStatus>;
   /**
    * Gives the file disk space for all of its first `lengthBytes`, and makes a shorter one that long; what was not written reads as zeros. The code of the error is
    * ENOSPC or EDQUOT when there is too little, EOPNOTSUPP or ENOSYS where it cannot be done.
    */
   reserve(lengthBytes: number): Promise<void>;
+  /** What is under way ends as it does; nothing else may be called afterwards. Idempotent. */
   close(): Promise<void>;
 }
 
@@ -55,6 +57,7 @@ export interface OpenFile {
  * ENOSPC, EIO, EROFS, EACCES, ...).
  */
 export interface Files {
+  /** Whoever opens a file closes it. */
   open(path: string, options?: OpenOptions): Promise<OpenFile>;
   /** The whole file. */
   readFile(path: string): Promise<Buffer>;
@@ -70,6 +73,7 @@ export interface Files {
   freeBytes(path: string): Promise<number>;
   /** Names; with `recursive` paths below it, of what is deeper, too. */
   readdir(path: string, options?: { readonly recursive?: boolean }): Promise<string[]>;
+  /** With `recursive` those above it, too, and it may be there already. */
   mkdir(path: string, options?: { readonly recursive?: boolean }): Promise<void>;
   /** Replaces a file at `to` in one step: whoever opens it gets the one or the other. Also of sockets, which listen on at the new path. */
   rename(from: string, to: string): Promise<void>;

@@ -41,6 +41,8 @@ export interface Host {
   readonly memoryBytes: number;
   /** Threads that can run at once. */
   readonly parallelism: number;
+  /** Whether RDMA devices of the machine may be looked for. */
+  readonly hasDevices: boolean;
   /** New memory of `bytes` zeros for pages; undefined: the system is to be asked, as by `HostRegion.allocate`. Throws when there is none. */
   allocate(bytes: number): HostMemory | undefined;
   /** Begins to observe the event loop of this process, which does not keep the process alive. */

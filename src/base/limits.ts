@@ -244,9 +244,10 @@ export const DISCOVERY_REFUSED_MAX_COUNT = 64;
 export const DISCOVERY_REFUSED_KEPT_MS = 60_000;
 /** A node whose own master has answered waits so long for the other listed ones before its start is over. */
 export const DISCOVERY_OTHER_MASTERS_TIMEOUT_MS = 1_000;
-/** A changed membership is spread at once, but not more often than this and per member this much more. */
-export const DISCOVERY_SPREAD_GAP_MS = 20;
-export const DISCOVERY_SPREAD_GAP_PER_MEMBER_MS = 0.1;
+/** A changed membership is spread, and taken over, at once, but not more often than this and per member this much more; while changes go on, up to this much. */
+export const DISCOVERY_CHANGE_GAP_MS = 20;
+export const DISCOVERY_CHANGE_GAP_PER_MEMBER_MS = 0.1;
+export const DISCOVERY_CHANGE_GAP_MAX_PER_MEMBER_MS = 1;
 
 /** Offsets and space of pages on disk are multiples of this, for direct I/O. */
 export const DISK_ALIGNMENT_BYTES = 4096;

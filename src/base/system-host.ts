@@ -18,6 +18,7 @@ export const systemHost: Host = {
   get parallelism() {
     return availableParallelism();
   },
+  hasDevices: true,
   // It takes the native addon, which is not for this layer to know.
   allocate: () => undefined,
   observeLoop,

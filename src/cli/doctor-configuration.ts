@@ -10,7 +10,7 @@ import { systemHost } from '../base/system-host.js';
 import type { MeshCacheConfig } from '../config.js';
 import { DiscoveryClient } from '../discovery/client.js';
 import { localAddressOf } from '../discovery/local-address.js';
-import { NodeRuntime } from '../machine-defaults.js';
+import { NodeRuntime } from '../node/machine-node.js';
 import { ownAddressTowards } from '../node/own-address.js';
 import { NodeInfo } from '../types.js';
 import { type Configuration, parseConfiguration, withOrigin } from './configuration.js';

@@ -90,7 +90,7 @@ export class ClientServer {
     this.#limits = clientLimits(options.limits);
     this.#budget = new ByteBudget(this.#limits.bodiesMaxBytes);
     this.#bootToken = Buffer.from(parts.env.random.bytes(TOKEN_BYTES));
-    this.#server = parts.env.network.createServer({}, (socket) => this.#accept(socket));
+    this.#server = parts.env.network.createServer({ plane: 'client' }, (socket) => this.#accept(socket));
     this.#memory = new ClientMemory({ ...options, env: parts.env });
     this.#reportMetrics();
   }

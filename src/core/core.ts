@@ -2,6 +2,7 @@ import { MeshCacheError } from '../base/errors.js';
 import { type CoreExports, checkConstants } from './exports.js';
 import type { FetchResponse, WasmInstance, WasmModule } from './host-types.js';
 import { KeyArea } from './key-area.js';
+import { SharedRingPoints } from './ring-points.js';
 
 /** What {@link loadCore} takes: the bytes of `meshcache.wasm`, a response with them, or the compiled module. */
 export type CoreSource = ArrayBuffer | ArrayBufferView | FetchResponse | WasmModule;
@@ -21,6 +22,8 @@ export class Core {
   readonly exports: CoreExports;
   /** @internal Input and output of calls, shared by all objects of this core. */
   readonly area: KeyArea;
+  /** @internal */
+  readonly ringPoints: SharedRingPoints;
   private readonly abandoned: FinalizationRegistry<() => void>;
 
   /** Takes a fresh instance of `meshcache.wasm`. Throws `ERR_CORE` when it is of another version. */
@@ -28,6 +31,7 @@ export class Core {
     this.exports = instance.exports as unknown as CoreExports;
     checkConstants(this.exports);
     this.area = new KeyArea(this.exports);
+    this.ringPoints = new SharedRingPoints(this.exports, this.area);
     this.abandoned = new FinalizationRegistry((free) => free());
   }
 

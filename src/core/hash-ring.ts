@@ -2,6 +2,7 @@ import { NODE_ID_MAX_BYTES, RING_MAX_POINTS } from '../base/core-limits.js';
 import { ArgumentError, ClosedError } from '../base/errors.js';
 import { shown } from '../base/shown.js';
 import { type Core, type CoreOptions, defaultCore } from './core.js';
+import type { RingPoints } from './ring-points.js';
 
 /** Node index in batch results where there are no more nodes. */
 export const NO_NODE = 0xffffffff;
@@ -13,8 +14,8 @@ export const NO_NODE = 0xffffffff;
 export class ConsistentHashRing {
   readonly vnodes: number;
   private readonly core: Core;
-  private handle: number;
-  private nodeIds: readonly string[] = [];
+  /** What outlives the ring when nobody frees it; undefined inside: it was freed. */
+  private readonly held: { points: RingPoints | undefined };
 
   /** Throws `ArgumentError` when `vnodes` is not an integer from 1 on. */
   constructor(vnodes: number, options: CoreOptions = {}) {
@@ -23,70 +24,58 @@ export class ConsistentHashRing {
     }
     this.vnodes = vnodes;
     this.core = options.core ?? defaultCore();
-    const { exports } = this.core;
-    const handle = exports.ringNew(vnodes) >>> 0;
-    this.handle = handle;
-    this.core.freeWhenCollected(this, () => exports.ringFree(handle));
+    const { ringPoints } = this.core;
+    const held: typeof this.held = { points: ringPoints.hold(vnodes, []) };
+    this.held = held;
+    this.core.freeWhenCollected(this, () => {
+      if (held.points !== undefined) ringPoints.release(held.points);
+    });
   }
 
   /** The nodes in the order of the batch results' indices: by their UTF-8 bytes. */
   get nodes(): readonly string[] {
-    return this.nodeIds;
+    return this.held.points?.nodeIds ?? [];
   }
 
   /** Replaces the nodes; order and duplicates do not matter. Throws `ArgumentError` before anything has changed. */
   setNodes(nodeIds: readonly string[]): void {
-    this.checkOpen();
+    const former = this.points();
     const sorted = [...new Set(checkNodeIds(nodeIds))].sort(compareCodePoints);
     if (sorted.length * this.vnodes > RING_MAX_POINTS) {
       throw new ArgumentError(`${sorted.length} nodes of ${this.vnodes} vnodes, ${RING_MAX_POINTS} points are allowed`);
     }
-    const ids = sorted.map(encodeNodeId);
-    const area = this.core.area;
-    const pointBytes = 4;
-    area.layOut(
-      ids.length,
-      0,
-      ids.reduce((sum, id) => sum + id.length + pointBytes, 0),
-    );
-    const bytes = area.u8;
-    const lengths = area.u32;
-    let address = area.keys;
-    for (const [i, id] of ids.entries()) {
-      lengths[(area.lengths >>> 2) + i] = id.length;
-      bytes.set(id, address);
-      address += id.length + pointBytes;
-    }
-    this.core.exports.ringSetNodes(this.handle, area.keys, area.lengths, ids.length);
-    this.nodeIds = Object.freeze(sorted);
+    const { ringPoints } = this.core;
+    this.held.points = ringPoints.hold(this.vnodes, sorted);
+    ringPoints.release(former);
   }
 
   /** The owner; undefined: the ring is empty. */
   getNode(key: string): string | undefined {
-    this.checkOpen();
+    const { handle, nodeIds } = this.points();
     const area = this.core.area;
     area.writeOne(key);
-    return this.nodeIds[this.core.exports.ringOwner(this.handle, area.keys, area.keyBytes)];
+    return nodeIds[this.core.exports.ringOwner(handle, area.keys, area.keyBytes)];
   }
 
   /** Distinct nodes clockwise from the key, the owner first; at most the number of nodes. */
   getNodes(key: string, n: number): string[] {
     if (typeof n !== 'number') throw new ArgumentError(`the number of nodes must be a number, got ${shown(n)}`);
-    const indices = this.getNodesBatch([key], Math.min(n, this.nodeIds.length));
-    return Array.from(indices, (index) => this.nodeIds[index] as string);
+    const { nodeIds } = this.points();
+    const indices = this.getNodesBatch([key], Math.min(n, nodeIds.length));
+    return Array.from(indices, (index) => nodeIds[index] as string);
   }
 
   /** For each key `n` indices into {@link nodes}, distinct and clockwise, then {@link NO_NODE}; the array is the caller's. */
   getNodesBatch(keys: readonly string[], n: number): Uint32Array {
-    this.checkOpen();
+    const { handle, nodeIds } = this.points();
     if (!Number.isSafeInteger(n) || n < 0 || n > RING_MAX_POINTS) {
       throw new ArgumentError(`the number of nodes must be an integer from 0 on, got ${String(n)}`);
     }
     // What lies beyond the number of nodes is known without asking, and need not have room in WASM memory.
-    const asked = Math.min(n, Math.max(1, this.nodeIds.length));
+    const asked = Math.min(n, Math.max(1, nodeIds.length));
     const area = this.core.area;
     area.write(keys, asked * 4);
-    this.core.exports.ringOwnersBatch(this.handle, area.keys, area.lengths, keys.length, asked, area.results);
+    this.core.exports.ringOwnersBatch(handle, area.keys, area.lengths, keys.length, asked, area.results);
     const start = area.results >>> 2;
     const found = area.u32.slice(start, start + keys.length * asked);
     return asked === n ? found : widen(found, asked, n);
@@ -94,15 +83,17 @@ export class ConsistentHashRing {
 
   /** Gives its memory back; idempotent. Without it the memory goes when the object is collected. */
   free(): void {
-    if (this.handle === 0) return;
+    const { points } = this.held;
+    if (points === undefined) return;
     this.core.forget(this);
-    this.core.exports.ringFree(this.handle);
-    this.handle = 0;
-    this.nodeIds = [];
+    this.core.ringPoints.release(points);
+    this.held.points = undefined;
   }
 
-  private checkOpen(): void {
-    if (this.handle === 0) throw new ClosedError('the ring');
+  private points(): RingPoints {
+    const { points } = this.held;
+    if (points === undefined) throw new ClosedError('the ring');
+    return points;
   }
 }
 
@@ -124,14 +115,13 @@ function checkNodeIds(nodeIds: readonly string[]): readonly string[] {
     if (typeof id !== 'string' || !id.isWellFormed()) {
       throw new ArgumentError(`a node id must be well-formed text, got ${shown(id)}`);
     }
+    // Text has at least a third as many characters as bytes.
+    const bytes = id.length * 3 <= NODE_ID_MAX_BYTES ? 0 : new TextEncoder().encode(id).length;
+    if (bytes > NODE_ID_MAX_BYTES) {
+      throw new ArgumentError(`a node id of ${bytes} bytes, ${NODE_ID_MAX_BYTES} are allowed`);
+    }
   }
   return ids;
-}
-
-function encodeNodeId(id: string): Uint8Array {
-  const bytes = new TextEncoder().encode(id);
-  if (bytes.length <= NODE_ID_MAX_BYTES) return bytes;
-  throw new ArgumentError(`a node id of ${bytes.length} bytes, ${NODE_ID_MAX_BYTES} are allowed`);
 }
 
 /** Order of UTF-8 bytes, which is that of code points; JavaScript's own order differs beyond U+D7FF. */

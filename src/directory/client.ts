@@ -74,6 +74,8 @@ export class DirectoryClient {
   readonly #timeoutMs: number | undefined;
   /** Node id -> incarnation of what was put: whose locations `delete` removes. */
   readonly #identities = new Map<string, number>();
+  /** Owner -> the last statement that it was sent, since it was told last that all before are void. */
+  readonly #toldGenerations = new Map<string, number>();
   readonly #clock: Clock;
   readonly #metrics: MetricsSink;
   readonly #rings: KnownRings;
@@ -184,7 +186,7 @@ export class DirectoryClient {
     const leftOut = new Map<string, number[]>();
     // All at once and not slice by slice: a delete that is called later must not get before any of it.
     await eachRequest(keys, keysByOwner(keys, [ring], replicas), async (ownerId, request) => {
-      const answer = await this.#channels.put(ownerId, pick(keys, request), columns.pick(request), unlessHeld);
+      const answer = await this.#put(ownerId, pick(keys, request), columns.pick(request), unlessHeld);
       if (answer === undefined) this.#onOwed(ownerId, pick(keys, request), false);
       request.forEach((i, j) => {
         const code = answer?.taken[j];
@@ -210,7 +212,7 @@ export class DirectoryClient {
     for (const [ownerId, indices] of leftOut) {
       const missing = indices.filter((i) => !held.has(i) && !outdated.has(i));
       if (missing.length === 0) continue;
-      const answer = await this.#channels.put(ownerId, pick(keys, missing), columns.pick(missing), false);
+      const answer = await this.#put(ownerId, pick(keys, missing), columns.pick(missing), false);
       if (answer === undefined) this.#onOwed(ownerId, pick(keys, missing), false);
       missing.forEach((i, j) => {
         if (answer?.taken[j] === Taken.taken) codes[i] = Taken.taken;
@@ -361,7 +363,7 @@ export class DirectoryClient {
       const present = asked.map((_, j) => j).filter((j) => (found[j] ?? null) !== null);
       if (present.length === 0) continue;
       const batch = pick(found, present) as DataLocation[];
-      const answer = await this.#channels.put(ownerId, pick(asked, present), this.#state(batch));
+      const answer = await this.#put(ownerId, pick(asked, present), this.#state(batch));
       if (answer === undefined) return 'unanswered';
       const { taken } = answer;
       if (taken.includes(Taken.refused)) outcome = 'refused';
@@ -380,12 +382,24 @@ export class DirectoryClient {
   async renounce(ownerId: string, generation: number): Promise<void> {
     const [nodeId, incarnation] = [this.#nodeId, this.#incarnation];
     if (this.#isSilent) return;
-    await this.#channels.renounce(ownerId, { nodeId, incarnation, generation });
+    const isTold = await this.#channels.renounce(ownerId, { nodeId, incarnation, generation });
+    if (isTold && (this.#toldGenerations.get(ownerId) ?? 0) <= generation) this.#toldGenerations.delete(ownerId);
+  }
+
+  /** Whether this owner may know of something that the own node has stated. */
+  mayKnow(ownerId: string): boolean {
+    return this.#toldGenerations.has(ownerId);
   }
 
   /** Closes the connections, unless they belong to an RPC client that was handed in. Idempotent. */
   async close(): Promise<void> {
     await this.#channels.close();
+  }
+
+  #put(ownerId: string, keys: readonly string[], columns: LocationColumns, unlessHeld = false) {
+    // Also when no answer comes: it may have got there.
+    this.#toldGenerations.set(ownerId, this.#generation);
+    return this.#channels.put(ownerId, keys, columns, unlessHeld);
   }
 
   #check(keys: readonly string[]): void {

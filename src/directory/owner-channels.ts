@@ -204,10 +204,15 @@ export class OwnerChannels {
     return answer;
   }
 
-  async renounce(ownerId: string, of: Omit<Dropped, 'withCopies'>): Promise<void> {
+  /** False: the owner has not answered. */
+  async renounce(ownerId: string, of: Omit<Dropped, 'withCopies'>): Promise<boolean> {
     const { nodeId, incarnation, generation } = of;
-    if (this.#isLocal(ownerId)) this.#localShard?.renounce(nodeId, incarnation, generation);
-    else await this.#call(ownerId, 'renounce', { node_id: nodeId, incarnation, generation }, () => true);
+    if (this.#isLocal(ownerId)) {
+      this.#localShard?.renounce(nodeId, incarnation, generation);
+      return true;
+    }
+    const params = { node_id: nodeId, incarnation, generation };
+    return (await this.#call(ownerId, 'renounce', params, () => true)) ?? false;
   }
 
   async discard(ownerId: string, keys: readonly string[], columns: LocationColumns): Promise<void> {

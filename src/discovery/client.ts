@@ -12,6 +12,7 @@ import { shown } from '../base/shown.js';
 import { RpcClient } from '../rpc/client.js';
 import { MessageCodec } from '../rpc/message.js';
 import type { NodeInfo } from '../types.js';
+import { ChangeGap } from './change-gap.js';
 import { type ClusterSettings, describeDifferences, type Refusal, refusalError } from './cluster-settings.js';
 import { LostMasters } from './lost-masters.js';
 import { MasterLink } from './master-link.js';
@@ -74,6 +75,9 @@ export class DiscoveryClient {
   #masters: readonly Endpoint[];
   #cancelSilence: (() => void) | undefined;
   #members: Map<string, NodeInfo>;
+  readonly #mergeGap = new ChangeGap();
+  /** Cancels the next look at what the masters say, which is due soon. */
+  #cancelMerge: (() => void) | undefined;
   /** Ends `start`, which is under way; with an error it rejects. */
   #endStart: ((error?: ConfigError) => void) | undefined;
   #cancelStart: (() => void) | undefined;
@@ -162,6 +166,7 @@ export class DiscoveryClient {
 
   async #stop(): Promise<void> {
     this.#cancelSilence?.();
+    this.#cancelMerge?.();
     this.#endStart?.();
     await Promise.all([...this.#links.values()].map((link) => link.stop()));
     await this.#rpc.close();
@@ -179,6 +184,7 @@ export class DiscoveryClient {
       heartbeatIntervalMs,
       memberTtlMs,
       onChange: () => this.#changed(),
+      known: (nodeId) => this.#members.get(nodeId),
       onFailure: (error) => this.#failed(endpoint, error),
       isElsewhere: (masterId) => {
         const others = [...this.#links.values()].filter((other) => other !== link && other.view !== undefined);
@@ -249,6 +255,21 @@ export class DiscoveryClient {
       this.#saidUnreachableMs = undefined;
       this.#env.log.log('info', 'discovery master reached again', { node_id: this.#self.nodeId });
     }
+    if (this.#cancelMerge !== undefined) return;
+    const isStarting = this.#endStart !== undefined || !this.#hasAnswer;
+    const waitMs = isStarting ? 0 : this.#mergeGap.plan(this.#env.clock.nowMs(), this.#members.size);
+    if (waitMs === 0) this.#merge(views);
+    else this.#cancelMerge = this.#env.clock.after(waitMs, () => this.#mergeLater());
+  }
+
+  #mergeLater(): void {
+    this.#cancelMerge = undefined;
+    const views = this.#views();
+    if (this.#stopping === undefined && views.length > 0) this.#merge(views);
+  }
+
+  #merge(views: readonly MasterView[]): void {
+    this.#mergeGap.acted(this.#env.clock.nowMs());
     const merged = mergeMembers(this.#members, views, this.#self);
     const isChanged = !this.#hasAnswer || !isSameMembers(this.#members, merged);
     this.#hasAnswer = true;
@@ -320,8 +341,14 @@ export class DiscoveryClient {
     this.#env.metrics.count('meshcache_discovery_failures_total');
     this.#options.onUnreachable?.(endpoint);
     this.#endStartIfJoined();
-    if (this.isReachable) return;
     const nowMs = this.#env.clock.nowMs();
+    if (this.isReachable) {
+      const name = formatEndpoint(endpoint);
+      // It was tried for a day.
+      const isGivenUp = !this.#lost.isFormer(name, nowMs) && !this.#masters.some((one) => formatEndpoint(one) === name);
+      if (isGivenUp) this.#followMasters();
+      return;
+    }
     if (this.#saidUnreachableMs !== undefined && nowMs - this.#saidUnreachableMs < DISCOVERY_LOG_INTERVAL_MS) return;
     this.#saidUnreachableMs = nowMs;
     this.#env.log.log(

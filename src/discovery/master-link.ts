@@ -6,8 +6,9 @@ import type { RpcClient } from '../rpc/client.js';
 import type { MessageCodec } from '../rpc/message.js';
 import type { NodeInfo } from '../types.js';
 import { type ClusterSettings, encodeSettings, type Refusal } from './cluster-settings.js';
+import { isSameInfo } from './member-table.js';
 import type { MasterView } from './merge.js';
-import { DiscoveryMethod, decodeAnswer, type MasterAnswer, type Roster, rosterAfter } from './wire.js';
+import { DiscoveryMethod, decodeAnswer, type MasterAnswer, type Roster, type RosterNews, rosterAfter } from './wire.js';
 
 export interface MasterLinkOptions {
   readonly endpoint: Endpoint;
@@ -20,8 +21,10 @@ export interface MasterLinkOptions {
   readonly env: Environment;
   readonly heartbeatIntervalMs: number;
   readonly memberTtlMs: number;
-  /** Something may have changed: `view` is new, or there is none any more. */
+  /** `view` is another one, or there is none any more. */
   onChange(): void;
+  /** What is known of a node already: a record that says the same is not kept a second time. */
+  known?(nodeId: string): NodeInfo | undefined;
   /** The master could not be reached; called at every failed attempt. */
   onFailure(error: MeshCacheError): void;
   /** Whether this node is registered with the master of that id by another link, under another name of its host. */
@@ -143,9 +146,11 @@ export class MasterLink {
     const askedMs = env.clock.nowMs();
     const info = self();
     const said = settings === undefined ? {} : { settings: encodeSettings(settings) };
-    const answer = await this.#call(DiscoveryMethod.register, { node: info.toDict(), ...said }, 0).finally(() => {
-      this.#isRegistering = false;
-    });
+    const answer = await this.#call(DiscoveryMethod.register, { node: info.toDict(), rows: true, ...said }, 0).finally(
+      () => {
+        this.#isRegistering = false;
+      },
+    );
     this.#hasOutcome = true;
     this.#refusal = answer.refusal;
     if (answer.refusal !== undefined) {
@@ -163,7 +168,7 @@ export class MasterLink {
     if (isOfNow) onReplaced(false);
     if (isElsewhere(answer.masterId)) return this.#standBy(answer);
     this.#isRegistered = true;
-    this.#take(answer, askedMs);
+    this.#take(answer, askedMs, true);
     if (this.#isForgotten) onForgotten();
     this.#isForgotten = false;
   }
@@ -172,13 +177,14 @@ export class MasterLink {
     const { clock } = this.#options.env;
     const askedMs = clock.nowMs();
     const identity = this.#identity();
-    const known = { master_id: this.#masterId, version: this.#version, changes: true };
+    const known = { master_id: this.#masterId, version: this.#version, changes: true, rows: true };
     const answer = await this.#call(DiscoveryMethod.heartbeat, { ...identity, ...known, wait_ms: waitMs }, waitMs);
     this.#mayBeKnown = false;
     if (answer.status === 'ok') {
       if (!this.#isRegistered && this.#options.isElsewhere(answer.masterId)) return this.#standBy(answer);
+      const isNewView = !this.#isRegistered;
       this.#isRegistered = true;
-      this.#take(answer, askedMs);
+      this.#take(answer, askedMs, isNewView);
       // Whatever makes a master answer at once without news, it is not asked in a tight loop.
       const isEarly = waitMs > 0 && answer.roster === undefined && clock.nowMs() - askedMs < DISCOVERY_RETRY_MIN_MS;
       if (isEarly) await this.#pause(DISCOVERY_RETRY_MIN_MS);
@@ -205,18 +211,20 @@ export class MasterLink {
     return answer;
   }
 
-  #take(answer: MasterAnswer, askedMs: number): void {
+  /** `isNewView`: there was none before. */
+  #take(answer: MasterAnswer, askedMs: number, isNewView: boolean): void {
     if (this.#abort.signal.aborted) return;
     this.#heardMs = askedMs;
+    const wasMature = this.view?.isMature;
     this.#keep(answer);
-    this.#options.onChange();
+    if (isNewView || answer.roster !== undefined || this.view?.isMature !== wasMature) this.#options.onChange();
   }
 
   #keep({ masterId, version, ageMs, roster }: MasterAnswer): void {
     this.#retryMs = DISCOVERY_RETRY_MIN_MS;
     if (roster !== undefined) {
       const before = masterId === this.#masterId ? this.#roster : undefined;
-      const after = rosterAfter(before, roster, this.#version);
+      const after = rosterAfter(before, this.#shared(roster), this.#version);
       // No version that there is: the whole list comes next.
       this.#version = 0;
       if (after === undefined) throw new ProtocolError('discovery: changes of another list than this node has');
@@ -225,6 +233,17 @@ export class MasterLink {
     this.#masterId = masterId;
     this.#version = version;
     this.#ageMs = ageMs;
+  }
+
+  #shared(roster: RosterNews): RosterNews {
+    const { known } = this.#options;
+    if (known === undefined) return roster;
+    const members = new Map<string, NodeInfo>();
+    for (const [nodeId, info] of roster.members) {
+      const same = known(nodeId);
+      members.set(nodeId, same !== undefined && isSameInfo(same, info) ? same : info);
+    }
+    return { ...roster, members };
   }
 
   /** Another link speaks to this master; this one asks now and then whether it still has to. */

@@ -109,6 +109,7 @@ export class MemberTable {
 
 /** Same start at the same addresses. */
 export function isSameInfo(a: NodeInfo, b: NodeInfo): boolean {
+  if (a === b) return true;
   return (
     a.nodeId === b.nodeId &&
     a.incarnation === b.incarnation &&

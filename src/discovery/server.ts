@@ -1,20 +1,21 @@
 import type { Environment } from '../base/environment.js';
 import { MeshCacheError } from '../base/errors.js';
-import { DISCOVERY_SPREAD_GAP_MS, DISCOVERY_SPREAD_GAP_PER_MEMBER_MS, MEMBERS_MAX_COUNT } from '../base/limits.js';
+import { MEMBERS_MAX_COUNT } from '../base/limits.js';
 import { MessageCodec } from '../rpc/message.js';
 import { type RpcContext, RpcServer } from '../rpc/server.js';
 import type { NodeInfo } from '../types.js';
+import { ChangeGap } from './change-gap.js';
 import { type ClusterSettings, decodeSettings, differencesOf, encodeDifferences } from './cluster-settings.js';
 import { type MemberStatus, MemberTable } from './member-table.js';
+import { asMap, decodeNode } from './node-record.js';
 import { type RefusedNode, RefusedNodes } from './refused-nodes.js';
 import { timingOf } from './timing.js';
 import {
-  asMap,
   DiscoveryMethod,
   decodeIdentity,
-  decodeNode,
   encodeChanges,
   encodeRoster,
+  type MemberForm,
   type Roster,
   wholeField,
 } from './wire.js';
@@ -46,19 +47,21 @@ interface Waiter {
 interface Spread {
   readonly version: number;
   readonly roster: Roster;
-  /** The roster as it travels; by the version that somebody has, what has changed since. */
-  readonly encoded: Uint8Array;
-  readonly changes: Map<number, Uint8Array>;
+  /** The roster as it travels, by its form and the version that somebody has, 0: none. */
+  readonly encoded: Map<string, Uint8Array>;
 }
 
 /** What a heartbeat says that its sender has. */
 interface Known {
   readonly version: number;
   readonly takesChanges: boolean;
+  readonly form: MemberForm;
 }
 
-/** Versions for which what has changed since is kept encoded. */
-const CHANGES_KEPT_COUNT = 64;
+/** No list has this version. */
+const NO_VERSION = 0;
+/** Forms and versions for which the roster, or what has changed since, is kept encoded. */
+const ENCODED_KEPT_COUNT = 64;
 
 /** It looks this often who has expired: many times in a time-to-live, but no more often than is any use. */
 const TICKS_PER_TTL = 16;
@@ -81,7 +84,7 @@ export class DiscoveryServer {
   readonly #waiters = new Map<string, Waiter>();
   #startedMs = 0;
   #spread: Spread;
-  #lastSpreadMs = Number.NEGATIVE_INFINITY;
+  readonly #spreadGap = new ChangeGap();
   #cancelSpread: (() => void) | undefined;
   #cancelTick: (() => void) | undefined;
   #stopped = false;
@@ -101,7 +104,7 @@ export class DiscoveryServer {
     this.#rpc.handle(DiscoveryMethod.register, (params) => this.#register(params));
     this.#rpc.handle(DiscoveryMethod.heartbeat, (params, context) => this.#heartbeat(params, context));
     this.#rpc.handle(DiscoveryMethod.leave, (params) => this.#leave(params));
-    this.#rpc.handle(DiscoveryMethod.members, () => this.#answer('ok', null));
+    this.#rpc.handle(DiscoveryMethod.members, (params) => this.#answer('ok', nothingKnown(params)));
   }
 
   /** Tells this start of a master from all others. */
@@ -156,17 +159,21 @@ export class DiscoveryServer {
       throw new MeshCacheError('ERR_OVERLOADED', text, { retryable: true });
     }
     this.#changed();
-    return this.#answer(status, status === 'ok' ? null : undefined);
+    return this.#answer(status, status === 'ok' ? nothingKnown(fields) : undefined);
   }
 
   #heartbeat(params: unknown, context: RpcContext): unknown {
     const fields = asMap(params);
     const { nodeId, incarnation } = decodeIdentity(fields);
-    const known = { version: wholeField(fields, 'version'), takesChanges: fields.changes === true };
+    const known = {
+      ...nothingKnown(fields),
+      version: wholeField(fields, 'version'),
+      takesChanges: fields.changes === true,
+    };
     const waitMs = Math.min(wholeField(fields, 'wait_ms'), this.#heartbeatIntervalMs);
     const status = this.#table.heartbeat(nodeId, incarnation, this.#env.clock.nowMs());
     if (status !== 'ok') return this.#answer(status, undefined);
-    if (fields.master_id !== this.#masterId) return this.#answer('ok', null);
+    if (fields.master_id !== this.#masterId) return this.#answer('ok', nothingKnown(fields));
     if (known.version !== this.#spread.version || waitMs === 0) return this.#answer('ok', known);
     // That this master's list is complete now is news too.
     const toMaturityMs = this.#memberTtlMs - this.#ageMs();
@@ -182,7 +189,7 @@ export class DiscoveryServer {
         cancelTimer();
         signal.removeEventListener('abort', answer);
         if (this.#waiters.get(nodeId) === waiter) this.#waiters.delete(nodeId);
-        resolve(this.#answer('ok', masterId === this.#masterId ? known : null));
+        resolve(this.#answer('ok', masterId === this.#masterId ? known : { ...known, version: NO_VERSION }));
       };
       const waiter = { nodeId, answer };
       const cancelTimer = this.#env.clock.after(waitMs, answer);
@@ -198,8 +205,8 @@ export class DiscoveryServer {
     return {};
   }
 
-  /** With what the asker does not know yet: null, it knows nothing; undefined, it gets nothing. */
-  #answer(status: MemberStatus | 'refused', known: Known | null | undefined): object {
+  /** With what the asker does not know yet; undefined: it gets nothing. */
+  #answer(status: MemberStatus | 'refused', known: Known | undefined): object {
     return {
       status,
       master_id: this.#masterId,
@@ -209,17 +216,24 @@ export class DiscoveryServer {
     };
   }
 
-  #newsFor(known: Known | null): Uint8Array | null {
-    const { version, roster, encoded, changes } = this.#spread;
-    if (known === null) return encoded;
+  #newsFor(known: Known): Uint8Array | null {
+    const { version, roster, encoded } = this.#spread;
     if (known.version === version) return null;
-    const kept = known.takesChanges ? changes.get(known.version) : encoded;
+    const base = known.takesChanges ? known.version : NO_VERSION;
+    const name = `${known.form} ${base}`;
+    const kept = encoded.get(name);
     if (kept !== undefined) return kept;
-    const changed = known.version < version ? this.#table.changedSince(known.version) : undefined;
-    if (changed === undefined || changed.size * 2 > roster.members.size) return encoded;
-    const bytes = encodeChanges(this.#codec, roster, { base: known.version, changed });
-    if (changes.size < CHANGES_KEPT_COUNT) changes.set(known.version, bytes);
+    const bytes = this.#encodeFor(roster, base, known.form);
+    if (encoded.size < ENCODED_KEPT_COUNT) encoded.set(name, bytes);
     return bytes;
+  }
+
+  /** What has changed since that version; the whole roster where that is not known, or not shorter. */
+  #encodeFor(roster: Roster, base: number, form: MemberForm): Uint8Array {
+    const isKnown = base !== NO_VERSION && base < this.#spread.version;
+    const changed = isKnown ? this.#table.changedSince(base) : undefined;
+    if (changed === undefined || changed.size * 2 > roster.members.size) return encodeRoster(this.#codec, roster, form);
+    return encodeChanges(this.#codec, roster, { base, changed, form });
   }
 
   #ageMs(): number {
@@ -230,22 +244,21 @@ export class DiscoveryServer {
     if (this.#stopped) return;
     this.#scheduleTick();
     if (this.#table.version === this.#spread.version || this.#cancelSpread !== undefined) return;
-    const gapMs = DISCOVERY_SPREAD_GAP_MS + this.#table.size * DISCOVERY_SPREAD_GAP_PER_MEMBER_MS;
-    const waitMs = this.#lastSpreadMs + gapMs - this.#env.clock.nowMs();
-    if (waitMs <= 0) this.#spreadNow();
+    const waitMs = this.#spreadGap.plan(this.#env.clock.nowMs(), this.#table.size);
+    if (waitMs === 0) this.#spreadNow();
     else this.#cancelSpread = this.#env.clock.after(waitMs, () => this.#spreadNow());
   }
 
   #spreadNow(): void {
     this.#cancelSpread = undefined;
-    this.#lastSpreadMs = this.#env.clock.nowMs();
+    this.#spreadGap.acted(this.#env.clock.nowMs());
     this.#spread = this.#encodeTable();
     for (const waiter of [...this.#waiters.values()]) waiter.answer();
   }
 
   #encodeTable(): Spread {
     const roster = { members: this.#table.members(), gone: [...this.#table.departures] };
-    return { version: this.#table.version, roster, encoded: encodeRoster(this.#codec, roster), changes: new Map() };
+    return { version: this.#table.version, roster, encoded: new Map() };
   }
 
   #newId(): string {
@@ -284,4 +297,10 @@ export class DiscoveryServer {
     this.#table.expire(this.#env.clock.nowMs());
     this.#changed();
   }
+}
+
+/** What somebody knows who asks for the first time; the form of the answer is as the request says. */
+function nothingKnown(params: unknown): Known {
+  const isRows = (params as { readonly rows?: unknown } | null)?.rows === true;
+  return { version: NO_VERSION, takesChanges: false, form: isRows ? 'rows' : 'maps' };
 }

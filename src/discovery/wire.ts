@@ -1,31 +1,28 @@
 /**
  * Messages of discovery, methods of the control protocol:
  *
- *     discovery.register   { node, settings? }                                           -> answer
- *     discovery.heartbeat  { node_id, incarnation, master_id, version, wait_ms, changes } -> answer, after up to wait_ms
+ *     discovery.register   { node, settings?, rows? }                                    -> answer
+ *     discovery.heartbeat  { node_id, incarnation, master_id, version, wait_ms, changes, rows? } -> answer, after up to wait_ms
  *     discovery.leave      { node_id, incarnation }                                      -> {}
  *     discovery.members    {}                                                            -> answer
  *
  *     answer  { status, master_id, version, age_ms, roster?, refused_by?, differences? }
  *             with the status `refused`: the node of the master, and [[key, the asker's value, that node's value]]
  *     roster  binary: msgpack { members: [node], gone: [[node id, incarnation, has left?]], base?, removed? }, encoded once a
- *             version; with `base` (only for who asks for `changes`): what has changed since that version
+ *             version; with `base` (only for who asks for `changes`): what has changed since that version. Who asks with `rows`
+ *             gets `rows` instead of `members`: see `member-rows.ts`
  *     node    as `NodeInfo.toDict` has it
  *     settings  as `encodeSettings` has them
  */
 import { ProtocolError } from '../base/errors.js';
-import {
-  DISCOVERY_DEPARTURES_MAX_COUNT,
-  MEMBERS_MAX_COUNT,
-  NODE_ENDPOINT_MAX_CHARACTERS,
-  NODE_ID_MAX_BYTES,
-} from '../base/limits.js';
-import { parseEndpoint } from '../base/network.js';
+import { DISCOVERY_DEPARTURES_MAX_COUNT, MEMBERS_MAX_COUNT } from '../base/limits.js';
 import { shown } from '../base/shown.js';
 import type { MessageCodec } from '../rpc/message.js';
-import { NodeInfo } from '../types.js';
+import type { NodeInfo } from '../types.js';
 import { decodeDifferences, type Refusal } from './cluster-settings.js';
+import { decodeRow, encodeRow } from './member-rows.js';
 import type { Departure } from './member-table.js';
+import { asMap, checkNodeId, decodeNode } from './node-record.js';
 
 export const DiscoveryMethod = {
   register: 'discovery.register',
@@ -35,7 +32,6 @@ export const DiscoveryMethod = {
 } as const;
 
 const STATUSES = ['ok', 'unknown', 'replaced', 'full', 'refused'] as const;
-const HOST_MAX_CHARACTERS = 255;
 const MASTER_ID_MAX_CHARACTERS = 64;
 
 export interface Roster {
@@ -63,15 +59,18 @@ export interface MasterAnswer {
   readonly refusal: Refusal | undefined;
 }
 
-export function encodeRoster(codec: MessageCodec, roster: Roster): Uint8Array {
-  return codec.encode(rosterFields(roster));
+/** How members are written: as maps for who does not know rows. */
+export type MemberForm = 'maps' | 'rows';
+
+export function encodeRoster(codec: MessageCodec, roster: Roster, form: MemberForm): Uint8Array {
+  return codec.encode(rosterFields(roster, form));
 }
 
 /** Of `roster`, what is about `changed`, for who has the version `base`. */
 export function encodeChanges(
   codec: MessageCodec,
   roster: Roster,
-  { base, changed }: { readonly base: number; readonly changed: ReadonlySet<string> },
+  { base, changed, form }: { readonly base: number; readonly changed: ReadonlySet<string>; readonly form: MemberForm },
 ): Uint8Array {
   const ids = [...changed];
   const removed = ids.filter((nodeId) => !roster.members.has(nodeId));
@@ -82,7 +81,7 @@ export function encodeChanges(
     }),
   );
   const gone = roster.gone.filter(({ nodeId }) => changed.has(nodeId));
-  return codec.encode({ ...rosterFields({ members, gone }), base, removed });
+  return codec.encode({ ...rosterFields({ members, gone }, form), base, removed });
 }
 
 /** The list that follows from the one before; undefined: this is no news to who has that one, or makes it too long. */
@@ -97,12 +96,12 @@ export function rosterAfter(before: Roster | undefined, news: RosterNews, versio
   return { members, gone: departures.slice(-DISCOVERY_DEPARTURES_MAX_COUNT) };
 }
 
-function rosterFields(roster: Roster): { members: unknown[]; gone: unknown[] } {
-  const members = [...roster.members.values()].map((info) => info.toDict());
+function rosterFields(roster: Roster, form: MemberForm): Record<string, unknown> {
+  const infos = [...roster.members.values()];
   const gone = roster.gone.map(({ nodeId, incarnation, hasLeft }) =>
     hasLeft ? [nodeId, incarnation, true] : [nodeId, incarnation],
   );
-  return { members, gone };
+  return form === 'rows' ? { rows: infos.map(encodeRow), gone } : { members: infos.map((info) => info.toDict()), gone };
 }
 
 /** Throws `ProtocolError`. */
@@ -130,26 +129,9 @@ function isStatus(status: unknown): status is MasterAnswer['status'] {
   return (STATUSES as readonly unknown[]).includes(status);
 }
 
-/** Throws `ProtocolError` for a record that no member can have. */
-export function decodeNode(value: unknown): NodeInfo {
-  const info = NodeInfo.fromDict(asMap(value));
-  checkNodeId(info.nodeId);
-  for (const host of [info.controlHost, info.rdmaHost, info.tcpHost, info.metricsHost]) {
-    if (host.length > HOST_MAX_CHARACTERS) throw new ProtocolError('discovery: host name too long');
-  }
-  if (info.controlHost === '' || info.controlPort === 0) throw new ProtocolError('discovery: no control address');
-  if (info.masterAddr !== '') checkMasterAddr(info.masterAddr);
-  return info;
-}
-
 /** Which start of which node a message is from. */
 export function decodeIdentity(fields: Readonly<Record<string, unknown>>): Departure {
   return { nodeId: checkNodeId(fields.node_id), incarnation: wholeField(fields, 'incarnation') };
-}
-
-export function asMap(value: unknown): Readonly<Record<string, unknown>> {
-  if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value as Record<string, unknown>;
-  throw new ProtocolError('discovery: not a map');
 }
 
 export function wholeField(fields: Readonly<Record<string, unknown>>, name: string): number {
@@ -160,7 +142,9 @@ export function wholeField(fields: Readonly<Record<string, unknown>>, name: stri
 
 function decodeRoster(codec: MessageCodec, bytes: Uint8Array): RosterNews {
   const fields = asMap(codec.decode(bytes));
-  const { members, gone, removed = [] } = fields;
+  const { gone, removed = [] } = fields;
+  const isRows = fields.rows !== undefined;
+  const members = isRows ? fields.rows : fields.members;
   if (
     !Array.isArray(members) ||
     !Array.isArray(gone) ||
@@ -171,7 +155,7 @@ function decodeRoster(codec: MessageCodec, bytes: Uint8Array): RosterNews {
   ) {
     throw new ProtocolError('discovery: roster');
   }
-  const infos = members.map((member) => decodeNode(member));
+  const infos = members.map((member: unknown) => (isRows ? decodeRow(member) : decodeNode(member)));
   return {
     members: new Map(infos.map((info) => [info.nodeId, info])),
     gone: gone.map((entry: unknown) => {
@@ -182,15 +166,4 @@ function decodeRoster(codec: MessageCodec, bytes: Uint8Array): RosterNews {
     base: fields.base === undefined ? undefined : wholeField(fields, 'base'),
     removed: removed.map((nodeId: unknown) => checkNodeId(nodeId)),
   };
-}
-
-function checkMasterAddr(addr: string): void {
-  const endpoint = addr.length <= NODE_ENDPOINT_MAX_CHARACTERS ? parseEndpoint(addr) : undefined;
-  if (endpoint === undefined || endpoint.port === 0) throw new ProtocolError(`discovery: master_addr ${shown(addr)}`);
-}
-
-function checkNodeId(value: unknown): string {
-  const isId = typeof value === 'string' && value !== '' && Buffer.byteLength(value) <= NODE_ID_MAX_BYTES;
-  if (isId && !/\p{Cc}/u.test(value)) return value;
-  throw new ProtocolError('discovery: node_id');
 }

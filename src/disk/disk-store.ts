@@ -14,6 +14,7 @@ import { isWhole, type PageBytes } from '../pool/page-batch.js';
 import { NO_ORIGIN, PageIndex, type PageOrigin, type PublishedPage } from '../pool/page-index.js';
 import type { LocalRead } from '../pool/page-reading.js';
 import { type DiskFolder, defaultIndexBytes, openDiskFolder } from './disk-folder.js';
+import type { DiskInfo } from './disk-info.js';
 import type { IndexEntry, Snapshot } from './journal.js';
 import { KeyReaders } from './key-readers.js';
 import { PageWriter } from './page-writer.js';
@@ -21,11 +22,12 @@ import { RESTORE_SLICE_PAGES, restorePages, snapshotOf } from './restoring.js';
 import { readWaiting, type WriteQueue } from './write-queue.js';
 
 export { type DiskSizes, diskSizeFor } from './disk-folder.js';
+export type { DiskInfo } from './disk-info.js';
 
 /** What {@link DiskStore.open} takes beside path and size. */
 export interface DiskStoreOptions {
   /** Told the keys of pages that have left without being asked to: for want of space, or because they were damaged. */
-  onEvict?(keys: string[]): void;
+  readonly onEvict?: (keys: string[]) => void;
   /** Of who uses the directory: for the message to whoever else wants it. */
   readonly nodeId: string;
   readonly env: Environment;
@@ -35,29 +37,6 @@ export interface DiskStoreOptions {
   readonly indexBytes?: number;
   /** Default `auto`: direct where the file system has it. */
   readonly mode?: 'auto' | 'direct' | 'buffered';
-}
-
-/** What a disk tier holds, and what it has done since it was opened. */
-export interface DiskInfo {
-  /** Sum of the lengths of the pages. */
-  readonly usedBytes: number;
-  /** Bytes that pages can take. */
-  readonly capacityBytes: number;
-  readonly entries: number;
-  /** Of pages that wait to be written, or are being written. */
-  readonly queueBytes: number;
-  /** Pages that were not written: the queue was full, or writing had failed. */
-  readonly skippedPages: number;
-  /** Pages that could not be read, or not with their checksum: dropped, a miss. */
-  readonly corruptPages: number;
-  readonly evictions: number;
-  readonly writtenPages: number;
-  readonly writeErrors: number;
-  /** Pages that were read from the device. */
-  readonly readPages: number;
-  readonly ioMode: 'direct' | 'buffered';
-  /** What failed last, while nothing has been written since and it is not long ago; null when all is well. */
-  readonly failure: string | null;
 }
 
 /** A page whose version is another one now. */
@@ -115,6 +94,7 @@ export class DiskStore {
     }
   }
 
+  /** @hidden By {@link open} only. */
   protected constructor(path: string, folder: DiskFolder, index: PageIndex, options: DiskStoreOptions) {
     const { env } = options;
     this.newestVersion = folder.entries.reduce((newest, { version = 0 }) => Math.max(newest, version), 0);

@@ -91,7 +91,6 @@ export class AntiEntropy {
     const shares = await this.#shares(ring);
     const isOver = (): boolean => this.#stopped || directory.rings()[0] !== ring;
     const total = shares.reduce((sum, { keys }) => sum + keys.length, 0);
-    // Owners of nothing have their turn as well: they may remember what this node had.
     const turns = total + shares.length;
     const msPerTurn = Math.max(this.#roundMs / turns, 1000 / ANTI_ENTROPY_MAX_KEYS_PER_S);
     for (const { ownerId, keys } of shares) {
@@ -113,7 +112,10 @@ export class AntiEntropy {
     return shares.length > 0;
   }
 
-  /** Every owner by the ring and its keys, in an order that differs from node to node. */
+  /**
+   * Every owner by the ring and its keys, in an order that differs from node to node. Owners of nothing are among them when they may
+   * remember what this node had, and not else: in a cluster of more nodes than this one has pages most have never heard of any.
+   */
   async #shares(ring: OwnerRing | undefined): Promise<Share[]> {
     const { publications, replicas, env } = this.#options;
     if (ring === undefined) return [];
@@ -130,7 +132,8 @@ export class AntiEntropy {
         if (isOver()) return [];
       }
     }
-    return shuffled([...keysOf], env).map(([ownerId, keys]) => ({ ownerId, keys }));
+    const told = [...keysOf].filter(([ownerId, keys]) => keys.length > 0 || this.#options.directory.mayKnow(ownerId));
+    return shuffled(told, env).map(([ownerId, keys]) => ({ ownerId, keys }));
   }
 
   #pause(delayMs: number): Promise<void> {

@@ -61,8 +61,8 @@ export class RpcServer {
   readonly #host: string;
   readonly #port: number;
   readonly #maxConnections: number;
+  readonly #service: RpcService;
   readonly #rates: ConnectionRates | undefined;
-  readonly #keepsPort: boolean;
   readonly #env: Environment;
   readonly #codec = new MessageCodec();
   readonly #handlers = new Map<string, RpcHandler>();
@@ -93,13 +93,12 @@ export class RpcServer {
     this.#port = port;
     this.#maxConnections = options.maxConnections ?? RPC_CONNECTIONS_MAX_COUNT;
     this.#rates = options.rates;
-    // Whoever holds the port is the master.
-    this.#keepsPort = options.service === 'discovery';
+    this.#service = options.service ?? 'control';
     this.#env = options.env;
     this.#authFailures = new AuthFailures('rpc', this.#env);
     this.#env.metrics.setGaugeProvider('meshcache_rpc_connections', () => this.#connections.size, {
       side: 'server',
-      service: options.service ?? 'control',
+      service: this.#service,
     });
   }
 
@@ -119,9 +118,10 @@ export class RpcServer {
     const listener = new Listener({
       env: this.#env,
       plane: 'rpc',
-      options: { noDelay: true, keepAlive: true, keepAliveInitialDelay: KEEP_ALIVE_DELAY_MS },
+      options: { noDelay: true, keepAlive: true, keepAliveInitialDelay: KEEP_ALIVE_DELAY_MS, plane: this.#service },
       rates: this.#rates,
-      keepsPort: this.#keepsPort,
+      // Whoever holds the port is the master.
+      keepsPort: this.#service === 'discovery',
       onConnection: (socket) => this.#accept(socket),
       onRefused: () => this.#fault('too_many_connections'),
       onError: (error) => this.#env.log.log('error', 'control server failed', { error: error.message }),

@@ -100,6 +100,7 @@ function isOpenToStrangers({ tls, secrets }: Environment): boolean {
 
 async function planRdma(config: TransportConfig, env: Environment, rdmaHost: RdmaHost): Promise<RdmaPlan> {
   if (config.protocol !== 'rdma') return { addon: null, reason: 'as configured' };
+  if (!env.host.hasDevices) return { addon: null, reason: 'no RDMA: this host has no devices' };
   const host = withDevicesReadOnce(rdmaHost);
   const support = rdmaSupport({ host, bytes: config.globalSegmentSize });
   // A wrong name goes before a port that is down and memory that cannot be locked.

@@ -156,21 +156,25 @@ if (noCertificates === '') {
       onError: (error) => t.fail(error.message),
     });
     const port = await listener.listen('127.0.0.1', 0);
+    const clients: net.Socket[] = [];
+    t.teardown(() => {
+      for (const socket of clients) socket.destroy();
+      return listener.close();
+    });
     const connect = async (): Promise<net.Socket> => {
       const socket = net.connect(port, '127.0.0.1').on('error', () => {});
-      await Promise.race([once(socket, 'connect'), once(socket, 'close')]);
+      clients.push(socket);
+      await new Promise<unknown>((resolve) => socket.once('connect', resolve).once('close', resolve));
       return socket;
     };
     const [early, silent] = [await connect(), await connect()];
-    const crowd: net.Socket[] = [];
-    while (pauses === 0) crowd.push(await connect());
+    while (pauses === 0) await connect();
     const late = tls.connect({ socket: early, ...identityOf(other).reveal(), checkServerIdentity: () => undefined });
     t.is(await heard(late), 'hello');
     const silentEnds = heard(silent);
     await listener.close();
     t.is(await silentEnds, '');
     t.deepEqual(refused, [], 'no handshake was waited for');
-    for (const socket of crowd) socket.destroy();
   });
 
   test('tls: files that cannot be used are refused by key and path', (t) => {

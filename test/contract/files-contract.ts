@@ -311,11 +311,17 @@ export function filesContract(test: TestFn, name: string, begin: (t: ExecutionCo
     await Promise.all(made.map((file) => file.close()));
   });
 
-  test(`${name}: closed is closed, also twice`, async (t) => {
+  test(`${name}: closed is closed, also twice, when what was under way has ended`, async (t) => {
     const { files, folder } = begin(t);
     const path = join(folder, 'file');
     const file = await files.open(path, { write: true, create: true });
+    const bytes = content(5, 100_000);
+    await writeAll(file, [bytes], 0);
+    const target = new Uint8Array(bytes.length);
+    const reading = file.read([target], 0);
     await file.close();
+    t.is(await reading, bytes.length);
+    t.deepEqual(target, bytes);
     await file.close();
     await fails(t, 'EBADF', () => file.read([new Uint8Array(1)], 0));
     await fails(t, 'EBADF', () => file.write([new Uint8Array(1)], 0));

@@ -198,3 +198,39 @@ test('ring: memory that was freed is used again', (t) => {
   for (let i = 0; i < 50; i++) build();
   t.is(core.memoryBytes, memoryBytes);
 });
+
+test('ring: rings of the same nodes share their points, and each keeps its own when the other changes', (t) => {
+  const core = freshCore();
+  const { ringPoints } = core;
+  const [a, b] = [new ConsistentHashRing(8, { core }), new ConsistentHashRing(8, { core })];
+  a.setNodes(['x', 'y']);
+  b.setNodes(['y', 'x']);
+  t.is(ringPoints.count, 1);
+  const other = new ConsistentHashRing(9, { core });
+  other.setNodes(['x', 'y']);
+  t.is(ringPoints.count, 2);
+
+  const keys = sampleKeys(100);
+  const owners = ownersOf(a, keys);
+  b.setNodes(['z']);
+  t.deepEqual(ownersOf(a, keys), owners);
+  t.deepEqual(new Set(ownersOf(b, keys)), new Set(['z']));
+  b.free();
+  other.free();
+  t.is(ringPoints.count, 1);
+  t.deepEqual(ownersOf(a, keys), owners);
+  a.free();
+  a.free();
+  t.is(ringPoints.count, 0);
+});
+
+test('ring: lists of nodes that read alike one after the other are told apart', (t) => {
+  const core = freshCore();
+  const rings = [['ab', 'c'], ['a', 'bc'], ['abc'], ['1:a', 'b'], ['1', 'a1:b']].map((nodes) => {
+    const ring = new ConsistentHashRing(4, { core });
+    ring.setNodes(nodes);
+    return ring;
+  });
+  t.is(core.ringPoints.count, rings.length);
+  for (const ring of rings) t.true(ownersOf(ring, sampleKeys(50)).every((owner) => ring.nodes.includes(owner)));
+});

@@ -1,6 +1,6 @@
 import test from 'ava';
 import type { Browser } from 'playwright-core';
-import { Metrics, MetricsServer } from '../../src/machine-defaults.js';
+import { Metrics, MetricsServer } from '../../src/node/machine-node.js';
 import { CHROMIUM_SUFFIX, HAS_CHROMIUM } from '../browser/chromium.js';
 import {
   LOOKS,

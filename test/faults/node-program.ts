@@ -1,4 +1,4 @@
-import { NodeRuntime } from '../../src/machine-defaults.js';
+import { NodeRuntime } from '../../src/node/machine-node.js';
 // One node of the fault suite: a store under a workload that checks itself. Told what to do by its IPC channel, ends with it.
 
 import { readdirSync, readFileSync } from 'node:fs';

@@ -18,7 +18,8 @@ import { formatStatus, nodeRow } from '../../src/cli/status.js';
 import { MeshCacheConfig } from '../../src/config.js';
 import { KeyEncoder } from '../../src/core/index.js';
 import { keyFields } from '../../src/directory/wire.js';
-import { decodeAnswer, decodeNode, encodeRoster, rosterAfter } from '../../src/discovery/wire.js';
+import { decodeNode } from '../../src/discovery/node-record.js';
+import { decodeAnswer, encodeRoster, rosterAfter } from '../../src/discovery/wire.js';
 import { DiskStore } from '../../src/disk/disk-store.js';
 import { encodeHeader, JournalDamage, RecordWriter, Replay } from '../../src/disk/journal-format.js';
 import { ClusterReporter } from '../../src/node/cluster-reporter.js';
@@ -212,7 +213,7 @@ test('fuzz: an order to drain within a time that cannot be printed is refused li
 test('fuzz: a record of a member names each protocol once, and no host of any length', (t) => {
   const node = { node_id: 'n', control_host: 'h', control_port: 1 };
   const info = decodeNode({ ...node, protocols: ['tcp', 'rdma', 'smoke', ...new Array<string>(1000).fill('tcp')] });
-  t.deepEqual(info.protocols, ['tcp', 'rdma']);
+  t.deepEqual(info.protocols, ['rdma', 'tcp']);
   t.throws(() => decodeNode({ ...node, metrics_host: 'h'.repeat(256) }), { instanceOf: ProtocolError });
 });
 
@@ -231,7 +232,7 @@ test('fuzz: changes of the list of members do not make it longer than a list may
   t.is(rosterAfter(full, { ...change, members: membersOf(MEMBERS_MAX_COUNT, 1) }, 1), undefined);
   const codec = new MessageCodec();
   const gone = Array.from({ length: MEMBERS_MAX_COUNT + 1 }, () => ({ nodeId: 'n', incarnation: 1 }));
-  const roster = encodeRoster(codec, { members: new Map(), gone });
+  const roster = encodeRoster(codec, { members: new Map(), gone }, 'rows');
   const answer = { status: 'ok', master_id: 'm', version: 1, age_ms: 0, roster };
   t.throws(() => decodeAnswer(codec, answer), { instanceOf: ProtocolError });
 });

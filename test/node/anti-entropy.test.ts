@@ -91,3 +91,25 @@ test('anti-entropy: its rate follows from the time of a round', async (t) => {
   // 1,000 keys of two owners each in two seconds, in batches of 256.
   t.true(perSecond > 400 && perSecond < 1_500, `${perSecond} keys/s`);
 });
+
+test('anti-entropy: an owner of nothing is told so once, and then left alone', async (t) => {
+  const { directory, antiEntropy, here, nodes } = await newCluster(t, 50);
+  here.clear();
+  await directory.put(new Map([['gone', locationOf({ generation: 0, incarnation: 0 })]]));
+  const told = [...nodes.keys()].filter((ownerId) => directory.mayKnow(ownerId));
+  t.is(told.length, 2);
+  const renounced: string[] = [];
+  const renounce = directory.renounce.bind(directory);
+  directory.renounce = (ownerId, generation) => {
+    renounced.push(ownerId);
+    return renounce(ownerId, generation);
+  };
+  antiEntropy.start();
+  await until(() => renounced.length === 2);
+  t.deepEqual(renounced.toSorted(), told.toSorted());
+  await until(() => !told.some((ownerId) => directory.mayKnow(ownerId)));
+  // What is stated again is renounced again.
+  await directory.put(new Map([['gone', locationOf({ generation: 0, incarnation: 0 })]]));
+  await until(() => renounced.length === 4);
+  t.deepEqual(renounced.slice(2).toSorted(), told.toSorted());
+});

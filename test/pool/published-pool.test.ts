@@ -1,9 +1,9 @@
 import test, { type ExecutionContext } from 'ava';
 import fc from 'fast-check';
 import { ArgumentError } from '../../src/base/errors.js';
-import { PublishedPool, type PublishedPoolOptions } from '../../src/machine-defaults.js';
 import { crc32 } from '../../src/memory/checksum.js';
 import { HostRegion } from '../../src/memory/host-region.js';
+import { PublishedPool, type PublishedPoolOptions } from '../../src/node/machine-node.js';
 import { content } from '../support.js';
 import { pageBytes } from './page-bytes.js';
 

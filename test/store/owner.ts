@@ -1,9 +1,9 @@
 import type { ExecutionContext } from 'ava';
 import type { Clock } from '../../src/base/clock.js';
 import { noMetrics } from '../../src/base/metrics-sink.js';
-import { PublishedPool, type PublishedPoolOptions } from '../../src/machine-defaults.js';
 import { crc32 } from '../../src/memory/checksum.js';
 import { HostRegion } from '../../src/memory/host-region.js';
+import { PublishedPool, type PublishedPoolOptions } from '../../src/node/machine-node.js';
 import { type PromoteOutcome, Promoter } from '../../src/store/promoter.js';
 import { DataLocation } from '../../src/types.js';
 import { patientClock } from '../patient-clock.js';

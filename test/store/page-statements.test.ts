@@ -3,8 +3,8 @@ import { systemClock } from '../../src/base/clock.js';
 import { HybridClock } from '../../src/base/hybrid-clock.js';
 import { noMetrics } from '../../src/base/metrics-sink.js';
 import { Taken } from '../../src/directory/taken.js';
-import { PublishedPool } from '../../src/machine-defaults.js';
 import { HostRegion } from '../../src/memory/host-region.js';
+import { PublishedPool } from '../../src/node/machine-node.js';
 import { PageStatements } from '../../src/store/page-statements.js';
 import { content } from '../support.js';
 

@@ -30,7 +30,7 @@ export class Serving {
 
   constructor(parts: ServingParts) {
     this.#parts = parts;
-    const options = { noDelay: true, keepAlive: true, keepAliveInitialDelay: KEEP_ALIVE_DELAY_MS };
+    const options = { noDelay: true, keepAlive: true, keepAliveInitialDelay: KEEP_ALIVE_DELAY_MS, plane: 'data' };
     this.#listener = new Listener({
       env: parts.env,
       plane: 'data',

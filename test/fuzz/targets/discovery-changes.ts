@@ -2,9 +2,9 @@ import { isDeepStrictEqual } from 'node:util';
 import { ClosedError, MeshCacheError } from '../../../src/base/errors.js';
 import { DISCOVERY_DEPARTURES_MAX_COUNT, MEMBERS_MAX_COUNT } from '../../../src/base/limits.js';
 import { MasterLink } from '../../../src/discovery/master-link.js';
+import { asMap } from '../../../src/discovery/node-record.js';
 import { DiscoveryServer } from '../../../src/discovery/server.js';
 import {
-  asMap,
   DiscoveryMethod,
   decodeAnswer,
   type MasterAnswer,

@@ -1,8 +1,9 @@
 import { isDeepStrictEqual } from 'node:util';
 import { MeshCacheError, ProtocolError } from '../../../src/base/errors.js';
 import { MEMBERS_MAX_COUNT } from '../../../src/base/limits.js';
+import { asMap } from '../../../src/discovery/node-record.js';
 import { DiscoveryServer } from '../../../src/discovery/server.js';
-import { asMap, decodeAnswer, encodeRoster } from '../../../src/discovery/wire.js';
+import { decodeAnswer, encodeRoster } from '../../../src/discovery/wire.js';
 import { encodeHello, FrameType } from '../../../src/rpc/frame.js';
 import { MessageCodec } from '../../../src/rpc/message.js';
 import { NodeInfo } from '../../../src/types.js';
@@ -58,8 +59,11 @@ export const discoveryAnswers: Fuzzer = {
     if (answer?.roster === undefined) return;
     check(answer.roster.members.size <= MEMBERS_MAX_COUNT, 'too many members');
     for (const [nodeId, info] of answer.roster.members) check(nodeId === info.nodeId, 'listed under another name');
-    const again = decodeAnswer(codec, { ...asPlain(sent), roster: encodeRoster(codec, answer.roster) });
-    check(isDeepStrictEqual(again, answer), 'another answer out of its own list');
+    for (const form of ['maps', 'rows'] as const) {
+      const again = decodeAnswer(codec, { ...asPlain(sent), roster: encodeRoster(codec, answer.roster, form) });
+      const whole = { ...answer, roster: { ...answer.roster, base: undefined, removed: [] } };
+      check(isDeepStrictEqual(again, whole), `another answer out of its own list as ${form}`);
+    }
   },
 };
 

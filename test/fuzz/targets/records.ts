@@ -1,7 +1,7 @@
 import { isDeepStrictEqual } from 'node:util';
 import { ProtocolError } from '../../../src/base/errors.js';
 import { parseEndpoint } from '../../../src/base/network.js';
-import { decodeNode } from '../../../src/discovery/wire.js';
+import { decodeNode } from '../../../src/discovery/node-record.js';
 import { MessageCodec } from '../../../src/rpc/message.js';
 import { DataLocation, NodeInfo } from '../../../src/types.js';
 import { check, type Fuzzer, unlessRefused } from '../fuzzer.js';

@@ -1,0 +1,37 @@
+import { ProtocolError } from '../base/errors.js';
+import { NODE_ENDPOINT_MAX_CHARACTERS, NODE_ID_MAX_BYTES } from '../base/limits.js';
+import { parseEndpoint } from '../base/network.js';
+import { shown } from '../base/shown.js';
+import { NodeInfo } from '../types.js';
+
+const HOST_MAX_CHARACTERS = 255;
+
+/** Throws `ProtocolError` for a record that no member can have. */
+export function decodeNode(value: unknown): NodeInfo {
+  const info = NodeInfo.fromDict(asMap(value));
+  checkNodeId(info.nodeId);
+  for (const host of [info.controlHost, info.rdmaHost, info.tcpHost, info.metricsHost]) {
+    if (host.length > HOST_MAX_CHARACTERS) throw new ProtocolError('discovery: host name too long');
+  }
+  if (info.controlHost === '' || info.controlPort === 0) throw new ProtocolError('discovery: no control address');
+  if (info.masterAddr !== '') checkMasterAddr(info.masterAddr);
+  return info;
+}
+
+/** Throws `ProtocolError` for anything else. */
+export function asMap(value: unknown): Readonly<Record<string, unknown>> {
+  if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value as Record<string, unknown>;
+  throw new ProtocolError('discovery: not a map');
+}
+
+/** Throws `ProtocolError` for what is no node's id. */
+export function checkNodeId(value: unknown): string {
+  const isId = typeof value === 'string' && value !== '' && Buffer.byteLength(value) <= NODE_ID_MAX_BYTES;
+  if (isId && !/\p{Cc}/u.test(value)) return value;
+  throw new ProtocolError('discovery: node_id');
+}
+
+function checkMasterAddr(addr: string): void {
+  const endpoint = addr.length <= NODE_ENDPOINT_MAX_CHARACTERS ? parseEndpoint(addr) : undefined;
+  if (endpoint === undefined || endpoint.port === 0) throw new ProtocolError(`discovery: master_addr ${shown(addr)}`);
+}
