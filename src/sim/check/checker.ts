@@ -3,7 +3,7 @@ import { FaultTimes } from './fault-times.js';
 import { PageBytes } from './page-bytes.js';
 import { type PageRead, ReadOrder, type ReadOrderOptions } from './read-order.js';
 import { type ProcessId, Statements } from './statements.js';
-import type { ViolationKind, Violations } from './violations.js';
+import type { Violation, ViolationKind, Violations } from './violations.js';
 
 export interface CheckerOptions extends ReadOrderOptions {
   readonly seed: number;
@@ -71,12 +71,12 @@ export class Checker {
           : this.bytes.problemOf(bytes, history.number, content);
     if (problem !== undefined || content === undefined) {
       const detail = `${key}: ${bytes.length} bytes: ${problem}`;
-      this.violated('bytes', node, { rule: set === undefined ? 'unknown' : 'broken', detail });
+      this.violated('bytes', node, { rule: set === undefined ? 'unknown' : 'broken', detail, key });
       return undefined;
     }
     const read: PageRead = { node, process, content, beginMs, endMs: this.nowMs() };
     const broken = this.#order.problemOf(history, read);
-    if (broken !== undefined) this.violated('order', node, broken);
+    if (broken !== undefined) this.violated('order', node, { ...broken, key });
     return content;
   }
 
@@ -87,11 +87,7 @@ export class Checker {
     this.watch.cut(id);
   }
 
-  violated(
-    kind: ViolationKind,
-    node: number,
-    { rule, detail }: { readonly rule: string; readonly detail: string },
-  ): void {
-    this.violations.add({ kind, rule, atMs: this.nowMs(), node, detail });
+  violated(kind: ViolationKind, node: number, what: Omit<Violation, 'kind' | 'node' | 'atMs'>): void {
+    this.violations.add({ kind, ...what, atMs: this.nowMs(), node });
   }
 }

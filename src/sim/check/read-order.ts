@@ -81,7 +81,7 @@ export class ReadOrder {
     if (rule === undefined) return undefined;
     const what = by.kind === 'named' ? `set content ${by.content}` : by.kind === 'delete' ? 'deleted it' : 'cleared';
     const detail =
-      `${history.name}: node ${read.node} read content ${set.content} from ${ms(read.beginMs)} to ${ms(read.endMs)}, which node ${set.node} ` +
+      `${history.name}: node ${read.node} read ${set.kind} content ${set.content} from ${ms(read.beginMs)} to ${ms(read.endMs)}, which node ${set.node} ` +
       `(process ${set.process}) had set from ${ms(set.beginMs)} to ${ms(set.endMs)}; node ${by.node} (process ${by.process}) ${what} from ` +
       `${ms(by.beginMs)} to ${ms(by.endMs)}: ${ORDER_RULES[rule]}`;
     return { rule, detail };

@@ -67,9 +67,17 @@ export class Statements {
     return history;
   }
 
-  /** Keys of which anything is known. */
-  keys(): IterableIterator<string> {
-    return this.#keys.keys();
+  /** What was stated about a key, as text, by time. */
+  storyOf(key: string): string[] {
+    const { sets, acknowledged } = this.of(key);
+    const clears = this.#clears.filter(({ scope }) => key.startsWith(scope));
+    const all = [...new Set([...sets.values(), ...acknowledged, ...clears])].sort((a, b) => a.beginMs - b.beginMs);
+    return all.map((each) => {
+      const { kind, node, process, content, length, beginMs, endMs, isTrue, lowVersion, highVersion } = each;
+      const what = content < 0 ? kind : `${kind} ${content} (${length} bytes)`;
+      const when = `${beginMs.toFixed(3)} to ${endMs.toFixed(3)} ms`;
+      return `${when} node ${node} (process ${process}) ${what}: ${isTrue}, versions ${lowVersion} to ${highVersion}`;
+    });
   }
 
   /** All clears that have returned, in the order of their ends. */

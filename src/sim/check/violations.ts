@@ -24,6 +24,8 @@ export interface Violation {
   /** From 1 on; 0: the cluster. */
   readonly node: number;
   readonly detail: string;
+  /** Of which entry, if it is about one. */
+  readonly key?: string;
 }
 
 /** Of one kind and rule; further ones are counted only. */

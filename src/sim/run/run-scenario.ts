@@ -1,9 +1,10 @@
 import type { CallKind } from '../check/call-watch.js';
 import { type Violation, Violations } from '../check/violations.js';
 import type { Scenario } from '../scenario/scenario.js';
-import { formatJournalLine } from '../world/journal.js';
+import { formatJournalLine, type JournalLine } from '../world/journal.js';
 import { SimulatedFailure } from '../world/scheduler.js';
 import { World } from '../world/world.js';
+import { ExpectedErrors } from './expected-errors.js';
 import { Recovery, type RecoveryTimes } from './recovery.js';
 import type { Sample } from './series.js';
 import { type Route, SimCluster } from './sim-cluster.js';
@@ -63,6 +64,8 @@ export interface ScenarioResult {
   readonly recovery: RecoveryTimes | null;
   readonly traffic: readonly HostTraffic[];
   readonly series: readonly Sample[];
+  /** What was set, deleted and cleared of the entries that violations are about. */
+  readonly stories: Readonly<Record<string, readonly string[]>>;
   /** The last log records of all nodes, one text each. */
   readonly log: readonly string[];
 }
@@ -82,6 +85,7 @@ class ScenarioRun {
   readonly #options: RunOptions;
   readonly #world: World;
   readonly #violations: Violations;
+  readonly #expected: ExpectedErrors;
   readonly #cluster: SimCluster;
   #recovery: RecoveryTimes | null = null;
   #isOver = false;
@@ -90,20 +94,12 @@ class ScenarioRun {
     this.#scenario = scenario;
     this.#options = options;
     const { seed, network } = scenario;
+    this.#expected = new ExpectedErrors(scenario, () => this.#cluster.workSinceMs);
     this.#world = new World({
       seed,
       network,
       logMaxLines: options.logMaxLines ?? LOG_MAX_LINES,
-      onLog: ({ atMs, process, level, message }) => {
-        if (level !== 'error') return;
-        this.#violations.add({
-          kind: 'logged',
-          rule: message,
-          atMs,
-          node: Number(process.replace(/\D/g, '')),
-          detail: message,
-        });
-      },
+      onLog: (line) => this.#logged(line),
       ...(options.onEvent === undefined ? {} : { onEvent: options.onEvent }),
     });
     this.#violations = new Violations(() => {
@@ -157,6 +153,13 @@ class ScenarioRun {
     await cluster.close();
   }
 
+  #logged(line: JournalLine): void {
+    const { level, message, atMs, process } = line;
+    if (level !== 'error' || this.#expected.has(line)) return;
+    const node = Number(process.replace(/\D/g, ''));
+    this.#violations.add({ kind: 'logged', rule: message, atMs, node, detail: formatJournalLine(line) });
+  }
+
   #look(): void {
     const { checker, nodes } = this.#cluster;
     checker.watch.look();
@@ -207,6 +210,9 @@ class ScenarioRun {
       recovery: this.#recovery,
       traffic: this.#traffic(),
       series: series.samples,
+      stories: Object.fromEntries(
+        this.#violations.kept.flatMap(({ key }) => (key === undefined ? [] : [[key, checker.statements.storyOf(key)]])),
+      ),
       log: this.#world.journal.lines.map(formatJournalLine),
     };
   }

@@ -39,6 +39,8 @@ export class SimCluster {
   readonly series: Series;
   /** Pages of requests: asked for, read before the first miss; requests that a node took with it when it went away. */
   readonly requests = { count: 0, asked: 0, found: 0, lost: 0 };
+  /** The scenario's times count from here on. */
+  workSinceMs = 0;
   readonly #world: World;
   readonly #scenario: Scenario;
   readonly #route: Route;
@@ -88,6 +90,7 @@ export class SimCluster {
   async work(): Promise<void> {
     const { durationMs, faults, joins } = this.#scenario;
     const startMs = this.#world.nowMs;
+    this.workSinceMs = startMs;
     const until = (ms: number) => this.#sleep(Math.max(0, startMs + ms - this.#world.nowMs));
     for (const node of this.nodes) node.work();
     this.#source?.start();

@@ -134,7 +134,7 @@ export class SimNode {
     if (life !== this.#life) return;
     await this.#sleep(CLOSED_AFTER_MS);
     if (life !== this.#life) return;
-    const { timers, connections, servers, openFiles, memoryBytes } = process.counts;
+    const { timers, connections, openFiles, memoryBytes } = process.counts;
     if (timers + connections + openFiles + memoryBytes > 0) {
       const detail = `closed, and there are left: ${JSON.stringify(process.counts)}`;
       const rule = Object.entries(process.counts).find(([, count]) => count > 0)?.[0] ?? '';
