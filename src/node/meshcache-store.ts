@@ -18,6 +18,7 @@ import { RemoteCopies } from '../store/remote-copies.js';
 import { StoreNamespace } from '../store/store-namespace.js';
 import { WantedPages } from '../store/wanted-pages.js';
 import { wholeNamespace } from '../store/whole-namespace.js';
+import type { DataLocation } from '../types.js';
 import { openClientSocket } from './client-wiring.js';
 import { type DiskListeners, diskTierOf, openDisk, promoterOf } from './disk-wiring.js';
 import { earlierPages } from './earlier-pages.js';
@@ -297,6 +298,18 @@ export class MeshCacheStore extends StoreNamespace {
   /** The processes that are attached. */
   clients(): ClientInfo[] {
     return this.#clients?.clients() ?? [];
+  }
+
+  /** @internal What this node has now, in its pool or on its disk: each page as the directory is told of it. For simulations. */
+  *holdings(): Generator<readonly [objectKey: string, location: DataLocation], void> {
+    const { statements } = this.#pages;
+    for (const keys of statements.keysInSlices()) {
+      const locations = statements.locationsOf(keys);
+      for (let i = 0; i < keys.length; i++) {
+        const location = locations[i] ?? null;
+        if (location !== null) yield [keys[i] as string, location];
+      }
+    }
   }
 
   /** Counts of now, and counters since the store was created. */
