@@ -4,6 +4,7 @@ export type { Clock } from './base/clock.js';
 export type { Environment } from './base/environment.js';
 export * from './base/errors.js';
 export type { FileStatus, Files, OpenFile, OpenOptions } from './base/files.js';
+export type { Host, HostAddress, HostMemory, LoopObservation } from './base/host.js';
 export type { Logger, LogLevel } from './base/log.js';
 export type { Labels, MetricsSink } from './base/metrics-sink.js';
 export type {
@@ -21,6 +22,7 @@ export type {
 } from './base/network.js';
 export type { RandomSource } from './base/random.js';
 export type { ClusterSecrets } from './base/secrets.js';
+export type { MessageEnd, Thread, ThreadProgram, Threads } from './base/threads.js';
 export type { TlsIdentity, TlsTexts } from './base/tls.js';
 export {
   MeshCacheClient,
@@ -69,6 +71,8 @@ export {
   PoolAllocator,
   type PoolAllocatorOptions,
   type PoolAllocatorStats,
+  type RequestHint,
+  type RequestOptions,
   type WasmInstance,
   type WasmModule,
 } from './core/index.js';
@@ -87,10 +91,17 @@ export {
 export type { ClusterSettings, Refusal, SettingDifference, SettingValue } from './discovery/cluster-settings.js';
 export type { RefusedNode } from './discovery/refused-nodes.js';
 export type { MasterOwner } from './discovery/server.js';
-export { type DiskInfo, type DiskSizes, diskSizeFor, type PutOutcome, type RenewedPage } from './disk/disk-store.js';
+export {
+  type DiskInfo,
+  type DiskSizes,
+  diskSizeFor,
+  type PutOptions,
+  type PutOutcome,
+  type RenewedPage,
+} from './disk/disk-store.js';
 export { HostRegion, type HostRegionOptions } from './memory/host-region.js';
-export { Metrics, type MetricsFormat, type MetricsOptions, type ReadSource } from './metrics/metrics.js';
-export { MetricsServer, type MetricsServerOptions, type MetricsSource } from './metrics/metrics-server.js';
+export type { MetricsFormat, ReadSource } from './metrics/metrics.js';
+export type { MetricsSource } from './metrics/metrics-server.js';
 export type {
   ClientReport,
   ClientsReport,
@@ -119,18 +130,25 @@ export {
   type RpcServerOptions,
 } from './node/machine-defaults.js';
 export { DiskStore, type DiskStoreOptions } from './node/machine-disk.js';
-export { MeshCacheStore } from './node/meshcache-store.js';
-export { NodeRuntime, type NodeRuntimeOptions } from './node/node-runtime.js';
-export type { StoreStats } from './node/store-stats.js';
-export type { Fill } from './pool/page-fills.js';
 export {
-  type LocalRead,
-  type PageBytes,
-  type PageLease,
-  type PageOrigin,
-  type PublishedPage,
+  Metrics,
+  type MetricsOptions,
+  MetricsServer,
+  type MetricsServerOptions,
+  NodeRuntime,
+  type NodeRuntimeOptions,
   PublishedPool,
   type PublishedPoolOptions,
+} from './node/machine-node.js';
+export { MeshCacheStore } from './node/meshcache-store.js';
+export type { StoreStats } from './node/store-stats.js';
+export type { Fill } from './pool/page-fills.js';
+export type {
+  LocalRead,
+  PageBytes,
+  PageLease,
+  PageOrigin,
+  PublishedPage,
 } from './pool/published-pool.js';
 export type { RpcCallOptions } from './rpc/client.js';
 export type { FrameFault } from './rpc/frame.js';

@@ -1,6 +1,7 @@
-import { readdirSync, readFileSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { dirname, join, normalize } from 'node:path';
 import test from 'ava';
+import { ENTRY_POINTS, EXCEPTIONS, waysOut } from './outside.js';
 
 /** The layers of the design: a module imports from its own folder and from lower levels only. */
 const LEVELS: Readonly<Record<string, number>> = {
@@ -22,16 +23,11 @@ const LEVELS: Readonly<Record<string, number>> = {
   clients: 7,
   client: 8,
   node: 8,
+  sim: 9,
   'index.ts': 9,
   bench: 9,
-  sim: 9,
   cli: 10,
 };
-
-/** Only these places may touch what the environment hands out everywhere else. */
-const ENVIRONMENT_OWNERS = /^src\/(base|node|cli|bench|sim|dashboard)\//;
-const DIRECT_USE =
-  /\bDate\.now\(|\bsetTimeout\(|\bsetInterval\(|\bMath\.random\(|\bnet\.(connect|createServer|createConnection)\(/;
 
 interface Source {
   readonly path: string;
@@ -75,9 +71,58 @@ test('tidy: the core has no import from Node', (t) => {
   }
 });
 
-test('tidy: time, randomness and sockets come from the environment', (t) => {
-  for (const { path, text } of sources('src').filter((source) => !ENVIRONMENT_OWNERS.test(source.path))) {
-    t.notRegex(text, DIRECT_USE, path);
+test('tidy: below the entry points nothing leads out but the environment', (t) => {
+  for (const { path, text } of sources('src').filter((source) => !ENTRY_POINTS.test(source.path))) {
+    const allowed: readonly string[] = EXCEPTIONS[path]?.ways ?? [];
+    const ways = waysOut(text);
+    const taken = ways.filter((way) => !allowed.includes(way));
+    t.deepEqual(
+      taken,
+      [],
+      `${path} goes out by ${taken}: take it from the Environment, or state a reason in test/outside.ts`,
+    );
+    const unneeded = allowed.filter((way) => !ways.includes(way));
+    t.deepEqual(unneeded, [], `test/outside.ts: ${path} does not go out by ${unneeded} any more`);
+  }
+  for (const path of Object.keys(EXCEPTIONS)) t.true(existsSync(path), `test/outside.ts: there is no ${path}`);
+});
+
+test('tidy: every way out is seen', (t) => {
+  for (const [code, ...ways] of [
+    ['const now = Date.now();', 'Date'],
+    ['new Date()', 'Date'],
+    ['performance.now()', 'performance'],
+    ['setTimeout(fn, 1)', 'timers'],
+    ['await new Promise(setImmediate)', 'timers'],
+    ['AbortSignal.timeout(5)', 'timers'],
+    ['queueMicrotask(fn)', 'ticks'],
+    ['process.nextTick(fn)', 'process', 'ticks'],
+    ['process.pid', 'process'],
+    ['process?.env', 'process'],
+    ['Math.random()', 'Math.random'],
+    ["import { createHash, randomBytes } from 'node:crypto';", 'randomness'],
+    ['crypto.getRandomValues(bytes)', 'randomness'],
+    ["import type { Socket } from 'node:net';", 'node:net'],
+    ["import { readFile } from 'node:fs/promises';", 'node:fs'],
+    ["import os from 'os';", 'node:os'],
+    ["await import('node:worker_threads')", 'node:worker_threads'],
+    ["const { spawn } = require('child_process');", 'node:child_process'],
+    ["import { setTimeout as sleep } from 'node:timers/promises';", 'node:timers', 'timers'],
+    ["import Koa from 'koa';", 'koa'],
+    ['env = systemEnvironment()', 'system'],
+    ["await fetch('http://x')", 'fetch'],
+    ['new WeakRef(x)', 'collector'],
+  ] as const) {
+    t.deepEqual(waysOut(code), [...ways], code);
+  }
+  for (const code of [
+    '/** As `setTimeout`, by Date.now(). */',
+    'const x = 1; // process.pid, Math.random()',
+    "import { join } from 'node:path'; import { createHash } from 'node:crypto'; import { pack } from 'msgpackr/pack';",
+    'this.#process.close(); clock.after(5, fn); this.#fetch(pages); env.clock.nowMs();',
+    "throw new Error('this process may not: http://example.org');",
+  ]) {
+    t.deepEqual(waysOut(code), [], code);
   }
 });
 

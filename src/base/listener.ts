@@ -2,13 +2,13 @@ import type { AuthFailurePlane } from './auth-failures.js';
 import { CONNECTION_RATES, ConnectionLimits, type ConnectionRates } from './connection-limits.js';
 import type { Environment } from './environment.js';
 import { AUTH_LOG_INTERVAL_MS } from './limits.js';
-import { type Connection, portOf, type Server, type TcpOptions } from './network.js';
+import { type Connection, type ListenOptions, portOf, type Server } from './network.js';
 
 export interface ListenerParts {
   readonly env: Pick<Environment, 'clock' | 'log' | 'metrics' | 'network'>;
   /** What it is for: a label of its metric. */
   readonly plane: AuthFailurePlane;
-  readonly options: TcpOptions;
+  readonly options: Omit<ListenOptions, 'admit'>;
   readonly rates?: ConnectionRates | undefined;
   /** Whether it never stops listening: the port must not be another's for a moment. */
   readonly keepsPort?: boolean;
@@ -153,5 +153,10 @@ export class Listener {
       this.#state = 'paused';
       this.#resumeLater();
     }
+  }
+
+  /** Throws `InvariantError` unless its limits agree with themselves. */
+  verify(): void {
+    this.#limits.verify();
   }
 }

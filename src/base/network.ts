@@ -111,6 +111,8 @@ export type ListenTarget = ConnectTarget & { readonly exclusive?: boolean };
 
 /** As `net.createServer` has them. */
 export interface ListenOptions extends TcpOptions {
+  /** What its connections are for: a word for the statistics of a simulated network. The system's does not look at it. */
+  readonly plane?: string;
   /** Asked before anything else is done with a connection, also before TLS. False: it has been ended. */
   readonly admit?: (connection: Connection) => boolean;
 }

@@ -1,12 +1,14 @@
 /** One side of a pair between two threads: messages arrive in order, each once, after they were posted. */
 export interface MessageEnd {
+  /** Without effect when either side has closed. */
   post(message: unknown): void;
   /** From now on messages arrive there, those that have waited included; the end keeps the process alive from now on. */
   onMessage(listener: (message: unknown) => void): void;
   /** The next message that has been posted and has not arrived; undefined: there is none. */
   receive(): unknown;
-  /** The other side closes, too. */
+  /** The other side closes, too. What was posted just before may not arrive there any more. */
   close(): void;
+  /** Called once, when either side has closed. */
   onClose(listener: () => void): void;
 }
 
@@ -14,12 +16,15 @@ export interface MessageEnd {
 export interface ThreadProgram {
   /** For those who look at the threads of the process. */
   readonly name: string;
-  /** The module that a thread begins with; it gets `data` and its end of the messages. */
+  /** The module that a thread begins with; it gets `data` and its end of the messages. Its thread ends when nothing keeps it alive. */
   readonly script: URL;
   /** What can be cloned, and memory that is shared. */
   readonly data: unknown;
-  /** The same program on the calling thread, for an environment without threads. */
-  inline(data: unknown, messages: MessageEnd): void;
+  /**
+   * The same program on the calling thread, for an environment without threads. Resolves when it has ended, as it does by itself, or as
+   * soon as it can when `messages` are closed by the other side; rejects with the error that ended it.
+   */
+  inline(data: unknown, messages: MessageEnd): Promise<void>;
 }
 
 /** A running {@link ThreadProgram}. */

@@ -4,10 +4,11 @@ import { join } from 'node:path';
 import { type Command, InvalidArgumentError } from 'commander';
 import { silentLogger } from '../base/log.js';
 import { type Endpoint, formatEndpoint } from '../base/network.js';
+import { systemHost } from '../base/system-host.js';
 import { MeshCacheClient } from '../client/meshcache-client.js';
 import { defaultClientSocket, ownRuntimeFolder } from '../clients/socket-path.js';
 import type { KeyNamespace } from '../core/index.js';
-import { localAddressOf, systemHostNames } from '../discovery/local-address.js';
+import { localAddressOf } from '../discovery/local-address.js';
 import { MeshCacheStore } from '../node/meshcache-store.js';
 import { ClusterQuery } from './cluster-query.js';
 import { type Configuration, mastersOf, readConfiguration, securityOf } from './configuration.js';
@@ -133,7 +134,7 @@ async function socketHere(configuration: Configuration, masters: readonly Endpoi
   const query = new ClusterQuery(securityOf(configuration));
   try {
     for (const member of await query.members(masters)) {
-      if ((await localAddressOf(member.controlHost, systemHostNames)) === undefined) continue;
+      if ((await localAddressOf(member.controlHost, systemHost)) === undefined) continue;
       const status = await query.status(member);
       if (!('error' in status) && status.clients !== undefined) return status.clients.socket;
     }

@@ -6,10 +6,11 @@ import { ConfigError } from '../base/errors.js';
 import { METRICS_PORTS_MAX_COUNT } from '../base/limits.js';
 import { type Endpoint, formatEndpoint } from '../base/network.js';
 import { formatSize } from '../base/sizes.js';
+import { systemHost } from '../base/system-host.js';
 import type { MeshCacheConfig } from '../config.js';
 import { DiscoveryClient } from '../discovery/client.js';
-import { localAddressOf, systemHostNames } from '../discovery/local-address.js';
-import { NodeRuntime } from '../node/node-runtime.js';
+import { localAddressOf } from '../discovery/local-address.js';
+import { NodeRuntime } from '../node/machine-node.js';
 import { ownAddressTowards } from '../node/own-address.js';
 import { NodeInfo } from '../types.js';
 import { type Configuration, parseConfiguration, withOrigin } from './configuration.js';
@@ -67,7 +68,7 @@ export async function checkOwnAddress(config: MeshCacheConfig): Promise<Finding[
   const subject = 'own address';
   let host: string;
   try {
-    host = config.localHostname ?? (await ownAddressTowards(config.discoveryEndpoints()[0] as Endpoint));
+    host = config.localHostname ?? (await ownAddressTowards(config.discoveryEndpoints()[0] as Endpoint, systemHost));
   } catch (error) {
     return [{ subject, state: 'problem', detail: (error as Error).message }];
   }
@@ -95,7 +96,7 @@ async function checkClashes(config: MeshCacheConfig): Promise<Finding[]> {
     ...(config.metricsEnabled ? [['metrics_port', config.metricsPort]] : []),
   ] as [string, number][];
   for (const { host, port } of config.discoveryEndpoints()) {
-    if ((await localAddressOf(host, systemHostNames)) !== undefined) given.push(['discovery_addr', port]);
+    if ((await localAddressOf(host, systemHost)) !== undefined) given.push(['discovery_addr', port]);
   }
   return portClashes(given);
 }
@@ -170,7 +171,7 @@ export async function checkSilentDiscovery(endpoint: Endpoint, silence: string):
     const advice = 'check the name and the name server (`getent hosts NAME`), or give the address';
     return { subject, state: 'problem', detail: `${where}: the name ${host} does not resolve`, advice };
   }
-  const listenHost = await localAddressOf(host, systemHostNames);
+  const listenHost = await localAddressOf(host, systemHost);
   if (listenHost === undefined)
     return { subject, state: 'problem', detail: `no discovery master answers (${silence})`, advice: nodeThere };
   const failure = await listenFailure({ host: listenHost, port });

@@ -3,7 +3,8 @@ import { within } from '../base/clock.js';
 import { type Endpoint, formatEndpoint, parseEndpoint } from '../base/network.js';
 import type { SecurityConfig } from '../base/secured-environment.js';
 import { formatSize } from '../base/sizes.js';
-import { localAddressOf, systemHostNames } from '../discovery/local-address.js';
+import { systemHost } from '../base/system-host.js';
+import { localAddressOf } from '../discovery/local-address.js';
 import { ringShares } from '../node/ring-shares.js';
 import type { NodeInfo } from '../types.js';
 import { clientRows, furtherClients } from './clients-table.js';
@@ -144,7 +145,7 @@ async function statusBy(query: ClusterQuery, masters: readonly Endpoint[]): Prom
   const shares = ringShares(nodeIds, vnodesOf(answers));
   const nodes = await Promise.all(
     members.map(async (member, i) => {
-      const isHere = (await localAddressOf(member.controlHost, systemHostNames)) !== undefined;
+      const isHere = (await localAddressOf(member.controlHost, systemHost)) !== undefined;
       return nodeRow(member, answers[i] as NodeAnswer, { ringShare: shares.get(member.nodeId) ?? 0, isHere });
     }),
   );

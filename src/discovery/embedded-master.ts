@@ -1,7 +1,8 @@
+import { assertEqual } from '../base/assert.js';
 import type { Environment } from '../base/environment.js';
 import { ConfigError } from '../base/errors.js';
 import { type Endpoint, formatEndpoint } from '../base/network.js';
-import { type HostNames, isOtherLoopback, localAddressOf, systemHostNames } from './local-address.js';
+import { isOtherLoopback, localAddressOf } from './local-address.js';
 import { isSameEndpoints } from './masters.js';
 import type { RefusedNode } from './refused-nodes.js';
 import { DiscoveryServer, type MasterOwner } from './server.js';
@@ -18,7 +19,6 @@ export interface EmbeddedMasterOptions {
   /** The node of this process. */
   readonly owner?: MasterOwner;
   readonly env: Environment;
-  readonly hostNames?: HostNames;
 }
 
 /** A master's address on this machine, and the master there if it is ours. */
@@ -59,10 +59,9 @@ export class EmbeddedMaster {
 
   /** Resolves when every listed port of this machine is taken, by this process or another one. Throws `ConfigError` when one cannot be had for another reason. */
   async start(): Promise<void> {
-    const names = this.#options.hostNames ?? systemHostNames;
     const { ownHost, isHostChosen } = this.#options;
     for (const endpoint of this.#masters) {
-      const listenHost = await localAddressOf(endpoint.host, names);
+      const listenHost = await localAddressOf(endpoint.host, this.#env.host);
       if (listenHost === undefined || (isHostChosen && isOtherLoopback(listenHost, ownHost))) continue;
       this.#seats.push({ endpoint, listenHost, isListed: true, server: undefined, saidFailure: false });
     }
@@ -172,6 +171,13 @@ export class EmbeddedMaster {
     seat.server = server;
     this.#env.log.log('info', 'this node is a discovery master', { address: formatEndpoint(seat.endpoint) });
     if (this.#stopped) await server.stop();
+  }
+
+  /** @internal Throws `InvariantError` unless it has one seat an address, and the masters there agree with themselves. */
+  verify(): void {
+    const addresses = new Set(this.#seats.map(({ endpoint }) => formatEndpoint(endpoint)));
+    assertEqual('embedded master: seats', this.#seats.length, addresses.size);
+    for (const { server } of this.#seats) server?.verify();
   }
 }
 

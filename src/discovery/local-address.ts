@@ -1,26 +1,8 @@
-import { lookup } from 'node:dns/promises';
-import { networkInterfaces } from 'node:os';
+import type { Host } from '../base/host.js';
 import { isEveryAddress } from '../base/network.js';
 
-/** What tells whether a host is this machine; a test or a simulator hands in its own. */
-export interface HostNames {
-  /** The addresses of a host name (or of an address itself); empty when it is not known. */
-  resolve(host: string): Promise<readonly string[]>;
-  /** The addresses of this machine's interfaces. */
-  ownAddresses(): readonly string[];
-}
-
-export const systemHostNames: HostNames = {
-  async resolve(host) {
-    try {
-      return (await lookup(host, { all: true })).map(({ address }) => address);
-    } catch {
-      return [];
-    }
-  },
-  ownAddresses: () =>
-    Object.values(networkInterfaces()).flatMap((entries) => (entries ?? []).map((entry) => entry.address)),
-};
+/** What tells whether a listed host is this machine. */
+export type HostNames = Pick<Host, 'resolve' | 'addresses'>;
 
 /**
  * The address to listen on for a listed host when that is this machine; undefined when it is another one.
@@ -29,7 +11,7 @@ export const systemHostNames: HostNames = {
  * machines: then every address is listened on, for nodes here connect to the loopback one and all others do not.
  */
 export async function localAddressOf(host: string, names: HostNames): Promise<string | undefined> {
-  const addresses = names.ownAddresses();
+  const addresses = names.addresses().map(({ address }) => address);
   const own = new Set(addresses);
   const isOwn = (address: string): boolean => isLoopbackAddress(address) || own.has(address);
   if (isOwn(host)) return host;

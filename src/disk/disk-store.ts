@@ -19,11 +19,13 @@ import type { DiskInfo } from './disk-info.js';
 import type { IndexEntry, Snapshot } from './journal.js';
 import { KeyReaders } from './key-readers.js';
 import { PageWriter } from './page-writer.js';
+import type { PageSum, PutOptions, PutOutcome, RenewedPage } from './put-page.js';
 import { RESTORE_SLICE_PAGES, restorePages, snapshotOf } from './restoring.js';
-import { type PutOptions, readWaiting, type WriteQueue } from './write-queue.js';
+import { readWaiting, type WriteQueue } from './write-queue.js';
 
 export { type DiskSizes, diskSizeFor } from './disk-folder.js';
 export type { DiskInfo } from './disk-info.js';
+export type { PutOptions, PutOutcome, RenewedPage } from './put-page.js';
 
 /** What {@link DiskStore.open} takes beside path and size. */
 export interface DiskStoreOptions {
@@ -41,12 +43,6 @@ export interface DiskStoreOptions {
   /** Default `auto`: direct where the file system has it. */
   readonly mode?: 'auto' | 'direct' | 'buffered';
 }
-
-/** A page whose version is another one now. */
-export type RenewedPage = Pick<PublishedPage, 'length' | 'checksum' | 'version' | 'kind'>;
-
-/** What to do with a page that is to be written. */
-export type PutOutcome = 'queued' | 'present' | 'skipped';
 
 /**
  * Pages in a directory of the disk: at most `maxBytes` there, everything included; the eviction policy says which ones go first. What is
@@ -156,11 +152,11 @@ export class DiskStore {
     // Whatever becomes of the new page, the old one is not what was set last.
     this.removeOther(key, { length: page.length, checksum });
     const { request, ...origin }: PutOptions = about ?? NO_ORIGIN;
-    if (this.#isThere(key, { length: page.length, checksum, request })) {
+    if (this.#isThere(key, { length: page.length, checksum }, request)) {
       this.renew(key, { length: page.length, checksum, ...origin });
       return 'present';
     }
-    return this.#writer.add({ key, page, checksum, origin, request, release, isCancelled: false, isTaken: false })
+    return this.#writer.add({ key, page, checksum, origin, request, release, isCancelled: false })
       ? 'queued'
       : 'skipped';
   }
@@ -211,8 +207,8 @@ export class DiskStore {
   }
 
   /**
-   * Reads pages, all at once; one outcome a key. Counts as a use of those that are here, in the order of the keys. What an outcome other than `read` leaves in a
-   * target is undefined. The targets are in use until the promise has resolved.
+   * Reads pages, all at once; one outcome a key. Counts as a use of those that are here, in the order of the keys. What an outcome
+   * other than `read` leaves in a target is undefined. The targets are in use until the promise has resolved.
    */
   async readPages(
     keys: readonly string[],
@@ -292,7 +288,7 @@ export class DiskStore {
   }
 
   /** Removes what is written or waits under the key, unless it has these very bytes. True: it was written. */
-  removeOther(key: string, { length, checksum }: { readonly length: number; readonly checksum: number }): boolean {
+  removeOther(key: string, { length, checksum }: PageSum): boolean {
     this.#checkOpen();
     const there = this.#there(key);
     return there !== undefined && !(there.length === length && there.checksum === checksum) && this.#remove(key);
@@ -408,10 +404,7 @@ export class DiskStore {
   }
 
   /** The page is written, or on its way, with these very bytes; counts as a use then. */
-  #isThere(
-    key: string,
-    { length, checksum, request }: { length: number; checksum: number; request?: RequestOptions | undefined },
-  ): boolean {
+  #isThere(key: string, { length, checksum }: PageSum, request?: RequestOptions): boolean {
     const there = this.#there(key);
     if (there?.length !== length || there.checksum !== checksum) return false;
     this.touchBatch([key], request);
@@ -488,6 +481,16 @@ export class DiskStore {
 
   #checkOpen(): void {
     if (this.#closing !== undefined) throw new ClosedError('the disk store');
+  }
+
+  /** @internal Throws `InvariantError` unless index, queue, journal and file agree. Nothing to check once it is closed. */
+  verify(): void {
+    if (this.#index.isFreed) return;
+    this.#index.verify();
+    this.#writer.verify();
+    this.#readers.verify();
+    this.#folder.file.verify();
+    this.#folder.journal.verify();
   }
 }
 

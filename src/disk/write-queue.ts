@@ -1,12 +1,10 @@
+import { assert, assertAtMost, assertEqual } from '../base/assert.js';
 import type { RequestOptions } from '../core/index.js';
 import { PageCopies } from '../memory/page-copies.js';
 import { isWhole, type PageBytes } from '../pool/page-batch.js';
 import type { PageOrigin } from '../pool/page-index.js';
 import type { LocalRead } from '../pool/page-reading.js';
 import { alignedUp } from './alignment.js';
-
-/** What a page that is to be written is known by, and the request that has set it. */
-export type PutOptions = PageOrigin & { readonly request?: RequestOptions | undefined };
 
 /** A page on its way to disk. */
 export interface QueuedPage {
@@ -21,8 +19,6 @@ export interface QueuedPage {
   readonly release: () => void;
   /** It is not to be listed: removed, or another page took its key. */
   isCancelled: boolean;
-  /** It is being written, or was. */
-  isTaken: boolean;
 }
 
 /**
@@ -30,7 +26,7 @@ export interface QueuedPage {
  * latest one.
  *
  * Accounting: `bytes` is the sum over the pages that wait, which are in `#waiting` and not cancelled, and those that
- * were taken and have not ended.
+ * were taken and have not ended, which are in `#taken`.
  */
 export class WriteQueue {
   readonly maxBytes: number;
@@ -40,6 +36,8 @@ export class WriteQueue {
   #first = 0;
   /** Up to here what was taken is not kept. */
   #cleared = 0;
+  /** They may be cancelled. */
+  readonly #taken = new Set<QueuedPage>();
   readonly #byKey = new Map<string, QueuedPage>();
   #bytes = 0;
   #onIdle: (() => void)[] = [];
@@ -85,7 +83,7 @@ export class WriteQueue {
       if (entry.isCancelled) continue;
       bytes += alignedUp(entry.page.length);
       if (taken.length > 0 && bytes > maxBytes) break;
-      entry.isTaken = true;
+      this.#taken.add(entry);
       taken.push(entry);
     }
     // What was taken is not kept, and the rest not moved each time.
@@ -100,6 +98,7 @@ export class WriteQueue {
   /** What {@link take} gave is written, or will not be. */
   ended(entry: QueuedPage): void {
     if (this.#byKey.get(entry.key) === entry) this.#byKey.delete(entry.key);
+    this.#taken.delete(entry);
     this.#drop(entry);
   }
 
@@ -109,7 +108,7 @@ export class WriteQueue {
     if (entry === undefined) return;
     entry.isCancelled = true;
     this.#byKey.delete(key);
-    if (!entry.isTaken) this.#drop(entry);
+    if (!this.#taken.has(entry)) this.#drop(entry);
   }
 
   /** Of the pages that wait, or are being written. */
@@ -135,6 +134,39 @@ export class WriteQueue {
     release();
     if (!this.isEmpty) return;
     for (const resolve of this.#onIdle.splice(0)) resolve();
+  }
+
+  /** Pages that wait. */
+  get waitingCount(): number {
+    return this.#byKey.size - this.#liveTakenCount();
+  }
+
+  /** Pages that were taken and have not ended, by key; cancelled ones as well. */
+  takenKeys(): string[] {
+    return Array.from(this.#taken, ({ key }) => key);
+  }
+
+  /** Throws `InvariantError` unless the accounting of this class holds, and the latest page of each key is found by it. */
+  verify(): void {
+    const waiting = this.#waiting.slice(this.#first).filter((entry) => entry?.isCancelled === false) as QueuedPage[];
+    const all = [...waiting, ...this.#taken];
+    assertEqual('write queue: pages', new Set(all).size, all.length);
+    const bytes = all.reduce((sum, { page }) => sum + alignedUp(page.length), 0);
+    assertEqual('write queue: bytes', this.#bytes, bytes);
+    if (all.length > 1) assertAtMost('write queue: bytes of several pages', bytes, this.maxBytes);
+    const live = all.filter(({ isCancelled }) => !isCancelled);
+    for (const entry of live) {
+      const isFound = this.#byKey.get(entry.key) === entry;
+      assert(isFound, () => `write queue: ${JSON.stringify(entry.key)} is on its way and not found by its key`);
+    }
+    assertEqual('write queue: keys', this.#byKey.size, live.length);
+    assert(all.length > 0 || this.#onIdle.length === 0, 'write queue: empty, and somebody waits for that');
+  }
+
+  #liveTakenCount(): number {
+    let count = 0;
+    for (const { isCancelled } of this.#taken) if (!isCancelled) count++;
+    return count;
   }
 }
 

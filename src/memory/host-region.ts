@@ -1,6 +1,7 @@
 import { closeSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
 import { ArgumentError } from '../base/errors.js';
+import type { Host, HostMemory } from '../base/host.js';
 import { SEGMENT_MAX_BYTES } from '../base/limits.js';
 import { MEMORY_HUGE_PAGES, MEMORY_SHARED, type NativeAddon, type NativeMemory } from '../native/contract.js';
 import { loadNative } from '../native/loader.js';
@@ -113,8 +114,21 @@ export class HostRegion implements Disposable {
       return new HostRegion(addon === null ? sharedMemory(length) : nativeMemory(addon, length, options));
     } catch (cause) {
       if (cause instanceof ArgumentError) throw cause;
-      throw new ArgumentError(`HostRegion.allocate: there is no memory of ${length} bytes to be had`, { cause });
+      throw noMemory(length, cause);
     }
+  }
+
+  /** @internal The same, as `host` gives it: for a node's pool. */
+  static allocateFrom(host: Pick<Host, 'allocate'>, length: number): HostRegion {
+    let memory: HostMemory | undefined;
+    try {
+      memory = host.allocate(length);
+    } catch (cause) {
+      throw noMemory(length, cause);
+    }
+    if (memory === undefined) return HostRegion.allocate(length);
+    const { segments, start } = memory;
+    return new HostRegion({ ...GIVEN, segments, start, length, release: () => memory.release() });
   }
 
   /**
@@ -319,8 +333,15 @@ export class HostRegion implements Disposable {
 /** Segments that the addon is working on: they hold the memory although the region may be freed. */
 const beingPrefaulted = new Set<{ readonly segments: readonly Uint8Array[] }>();
 
+function noMemory(length: number, cause: unknown): ArgumentError {
+  return new ArgumentError(`HostRegion.allocate: there is no memory of ${length} bytes to be had`, { cause });
+}
+
 /** What all of these regions have in common. */
 const WRAPPED = { kind: 'wrapped', fd: -1, isWritable: true, release() {} } as const;
+
+/** Of memory that a host has given. */
+const GIVEN = { kind: 'shared', fd: -1, isWritable: true } as const;
 
 function nativeMemory(addon: NativeAddon, length: number, options: HostRegionOptions): RegionMemory {
   const flags = (options.hugePages ? MEMORY_HUGE_PAGES : 0) | (options.shared ? MEMORY_SHARED : 0);

@@ -3,7 +3,7 @@ import { promisify } from 'node:util';
 import { constants, gzip } from 'node:zlib';
 import type { Context } from 'koa';
 import { within } from '../base/clock.js';
-import { type Environment, systemEnvironment } from '../base/environment.js';
+import type { Environment } from '../base/environment.js';
 import { METRICS_MAX_CONNECTIONS, METRICS_REQUEST_TIMEOUT_MS } from '../base/limits.js';
 import { namesLocally, pagePolicy, SECURITY_HEADERS, TokenCheck } from './http-access.js';
 import type { MetricsFormat } from './metrics.js';
@@ -34,7 +34,7 @@ export interface MetricsServerOptions {
   readonly node?: NodeView;
   /** Ports that are not taken: what else on this host needs them. */
   readonly avoidPorts?: readonly number[];
-  readonly env?: Environment;
+  readonly env: Environment;
 }
 
 /** A whole body, compressed or not. */
@@ -90,7 +90,7 @@ export class HttpAnswers {
     this.#node = options.node;
     this.#token = new TokenCheck(options.token);
     this.#isTokenNeeded = options.token !== undefined;
-    this.#env = options.env ?? systemEnvironment();
+    this.#env = options.env;
     this.#routes = this.#routesOf(options);
     if (options.node !== undefined) {
       metrics.setGaugeProvider('meshcache_healthy', () => Number(this.#health().status === 'ok'));

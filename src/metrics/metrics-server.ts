@@ -1,7 +1,7 @@
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
 import Koa from 'koa';
-import { type Environment, systemEnvironment } from '../base/environment.js';
+import type { Environment } from '../base/environment.js';
 import { ArgumentError, ClosedError, ConfigError } from '../base/errors.js';
 import {
   METRICS_CONNECTION_MAX_REQUESTS,
@@ -33,7 +33,7 @@ export class MetricsServer {
   #stopped = false;
 
   /** `port` 0 takes any free one. Throws `ArgumentError` for a host or port that none can be. */
-  constructor(metrics: MetricsSource, host: string, port: number, options: MetricsServerOptions = {}) {
+  constructor(metrics: MetricsSource, host: string, port: number, options: MetricsServerOptions) {
     if (typeof host !== 'string' || host === '') {
       throw new ArgumentError(`host must be a host name or an address, got ${shown(host)}`);
     }
@@ -44,8 +44,8 @@ export class MetricsServer {
     this.#port = port;
     this.#avoidPorts = new Set(options.avoidPorts);
     this.#isTokenNeeded = options.token !== undefined;
-    this.#env = options.env ?? systemEnvironment();
-    this.#answers = new HttpAnswers(metrics, { ...options, env: this.#env });
+    this.#env = options.env;
+    this.#answers = new HttpAnswers(metrics, options);
   }
 
   /**

@@ -1,6 +1,7 @@
 import { Counter, Gauge, Histogram, Registry } from 'prom-client';
-import { type Clock, systemClock } from '../base/clock.js';
+import type { Clock } from '../base/clock.js';
 import { ArgumentError } from '../base/errors.js';
+import type { Host } from '../base/host.js';
 import type { Labels, MetricsSink } from '../base/metrics-sink.js';
 import { shown } from '../base/shown.js';
 import { COUNTERS, helpOf } from './metric-catalogue.js';
@@ -18,7 +19,9 @@ export type MetricsFormat = 'text' | 'openmetrics';
 export interface MetricsOptions {
   /** Of this package; shown by `meshcache_build_info`. */
   readonly version?: string;
-  readonly clock?: Clock;
+  readonly clock: Clock;
+  /** Whose event loop is observed. */
+  readonly host: Pick<Host, 'observeLoop'>;
 }
 
 interface Provided {
@@ -39,8 +42,8 @@ const CONTENT_TYPES: Readonly<Record<MetricsFormat, string>> = {
 };
 
 /**
- * One node's metrics: a registry of its own, every sample labelled with the node's id. It observes the event loop until it is
- * closed; that does not keep the process alive.
+ * One node's metrics: a registry of its own, every sample labelled with the node's id. It observes the event loop from {@link observe}
+ * on, or when it is first asked for its numbers, until it is closed; that does not keep the process alive.
  */
 export class Metrics implements MetricsSink {
   readonly nodeId: string;
@@ -51,7 +54,7 @@ export class Metrics implements MetricsSink {
   readonly #readSeconds: Histogram<'source'>;
   readonly #writeSeconds: Histogram;
 
-  constructor(nodeId: string, options: MetricsOptions = {}) {
+  constructor(nodeId: string, options: MetricsOptions) {
     if (typeof nodeId !== 'string') throw new ArgumentError(`the id of a node must be text, got ${shown(nodeId)}`);
     this.nodeId = nodeId;
     this.#registry.setDefaultLabels({ node_id: nodeId });
@@ -60,7 +63,7 @@ export class Metrics implements MetricsSink {
     for (const source of READ_SOURCES) this.#readSeconds.zero({ source });
     this.#writeSeconds = this.#histogram('meshcache_write_seconds', 'Time of one write call');
     this.setGaugeProvider('meshcache_build_info', () => 1, { version: options.version ?? 'unknown' });
-    this.#process = new ProcessMetrics(this.#registry, options.clock ?? systemClock);
+    this.#process = new ProcessMetrics(this.#registry, options.clock, options.host);
   }
 
   /** One page that was read (`hit`) or not; `seconds` is how long it took. Throws `ArgumentError`, nothing is counted then. */
@@ -131,8 +134,14 @@ export class Metrics implements MetricsSink {
     this.#setProvider('counter', fullName(name), { provider, labels });
   }
 
+  /** Begins to observe the event loop, for those who will ask. Idempotent; without effect after {@link close}. */
+  observe(): void {
+    this.#process.observe();
+  }
+
   /** Everything, as Prometheus or OpenMetrics read it. Never rejects because of a provider. */
   async renderPrometheus(format: MetricsFormat = 'text'): Promise<string> {
+    this.observe();
     const text = await this.#registry.metrics();
     return format === 'text' ? text : openMetricsOf(text);
   }
@@ -144,6 +153,7 @@ export class Metrics implements MetricsSink {
 
   /** The same numbers as {@link renderPrometheus} has, of what is counted here. */
   report(): Promise<MetricsReport> {
+    this.observe();
     return metricsReport(this.#registry, this.#process.eventLoopDelay());
   }
 

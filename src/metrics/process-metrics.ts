@@ -2,6 +2,7 @@ import { readdir } from 'node:fs/promises';
 import { performance } from 'node:perf_hooks';
 import { Counter, Gauge, type Registry } from 'prom-client';
 import type { Clock } from '../base/clock.js';
+import type { Host } from '../base/host.js';
 import { type EventLoopDelay, EventLoopWindow } from './event-loop-window.js';
 
 /** What Linux has of a process's open files; other systems have none. */
@@ -12,26 +13,38 @@ const OPEN_FILES = '/proc/self/fd';
  * cannot be ended.)
  */
 export class ProcessMetrics {
-  readonly #window: EventLoopWindow;
   readonly #registry: Registry;
+  readonly #clock: Clock;
+  readonly #host: Pick<Host, 'observeLoop'>;
+  /** Begun when somebody wants to know: with thousands of nodes in a process, observing for each would be all that it does. */
+  #window: EventLoopWindow | undefined;
+  #isClosed = false;
 
   /** Adds them to `registry`. */
-  constructor(registry: Registry, clock: Clock) {
+  constructor(registry: Registry, clock: Clock, host: Pick<Host, 'observeLoop'>) {
     this.#registry = registry;
-    this.#window = new EventLoopWindow(clock);
+    this.#clock = clock;
+    this.#host = host;
     this.#addTimes();
     this.#addMemory();
     this.#addEventLoop();
     this.#addVersion();
   }
 
+  /** Begins to observe the event loop. Idempotent; without effect after {@link close}. */
+  observe(): void {
+    if (!this.#isClosed) this.#window ??= new EventLoopWindow(this.#clock, this.#host);
+  }
+
+  /** All 0 before {@link observe}. */
   eventLoopDelay(): EventLoopDelay {
-    return this.#window.delay();
+    return this.#window?.delay() ?? { p50_s: 0, p99_s: 0, max_s: 0 };
   }
 
   /** Ends the observers; what they have seen stays. Idempotent. */
   close(): void {
-    this.#window.close();
+    this.#isClosed = true;
+    this.#window?.close();
   }
 
   #addTimes(): void {
@@ -70,13 +83,16 @@ export class ProcessMetrics {
   }
 
   #addEventLoop(): void {
-    const window = this.#window;
     const late = 'by which work on the event loop was late, over the last 10 to 20 s';
-    this.#gauge('nodejs_eventloop_lag_p50_seconds', `Median time ${late}`, () => window.delay().p50_s);
-    this.#gauge('nodejs_eventloop_lag_p99_seconds', `99th percentile of the time ${late}`, () => window.delay().p99_s);
-    this.#gauge('nodejs_eventloop_lag_max_seconds', `Longest time ${late}`, () => window.delay().max_s);
+    this.#gauge('nodejs_eventloop_lag_p50_seconds', `Median time ${late}`, () => this.eventLoopDelay().p50_s);
+    this.#gauge(
+      'nodejs_eventloop_lag_p99_seconds',
+      `99th percentile of the time ${late}`,
+      () => this.eventLoopDelay().p99_s,
+    );
+    this.#gauge('nodejs_eventloop_lag_max_seconds', `Longest time ${late}`, () => this.eventLoopDelay().max_s);
     const help = 'Part of the last 10 to 20 s in which the event loop was at work, 0 to 1';
-    this.#gauge('nodejs_eventloop_utilization_ratio', help, () => window.utilization());
+    this.#gauge('nodejs_eventloop_utilization_ratio', help, () => this.#window?.utilization() ?? 0);
   }
 
   #addVersion(): void {

@@ -8,6 +8,7 @@ import type { KeyEncoder, KeyNamespace } from '../core/index.js';
 import type { DiskStore } from '../disk/disk-store.js';
 import { HostRegion } from '../memory/host-region.js';
 import { Metrics } from '../metrics/metrics.js';
+import { copyThreadsOf } from '../pool/copy-threads.js';
 import { PublishedPool } from '../pool/published-pool.js';
 import { HotReads } from '../store/hot-reads.js';
 import { StoredPages } from '../store/namespace-pages.js';
@@ -17,6 +18,7 @@ import { RemoteCopies } from '../store/remote-copies.js';
 import { StoreNamespace } from '../store/store-namespace.js';
 import { WantedPages } from '../store/wanted-pages.js';
 import { wholeNamespace } from '../store/whole-namespace.js';
+import type { DataLocation } from '../types.js';
 import { openClientSocket } from './client-wiring.js';
 import { type DiskListeners, diskTierOf, openDisk, promoterOf } from './disk-wiring.js';
 import { earlierPages } from './earlier-pages.js';
@@ -41,9 +43,9 @@ const CREATED = Symbol('created');
  */
 export class MeshCacheStore extends StoreNamespace {
   readonly runtime: NodeRuntime;
-  readonly metrics: Metrics;
   /** Makes the keys of this store as they are in the directory: for those who look there themselves. */
   readonly keyEncoder: KeyEncoder;
+  readonly #metrics: Metrics;
   readonly #pages: PageStore;
   readonly #pool: PublishedPool;
   readonly #region: HostRegion;
@@ -51,6 +53,7 @@ export class MeshCacheStore extends StoreNamespace {
   readonly #promoter: Promoter | null;
   readonly #reporting: NodeReporting;
   readonly #leaving: StoreLeaving;
+  readonly #hotReads: HotReads;
   readonly #turns: FairTurns;
   readonly #keyEncoders: KeyEncoders;
   #clients: ClientServer | undefined;
@@ -70,6 +73,7 @@ export class MeshCacheStore extends StoreNamespace {
       promoter: Promoter | null;
       reporting: NodeReporting;
       leaving: StoreLeaving;
+      hotReads: HotReads;
       turns: FairTurns;
     },
   ) {
@@ -83,7 +87,7 @@ export class MeshCacheStore extends StoreNamespace {
     });
     this.keyEncoder = keyEncoder;
     this.runtime = parts.runtime;
-    this.metrics = parts.metrics;
+    this.#metrics = parts.metrics;
     this.#pages = parts.pages;
     this.#pool = parts.pool;
     this.#region = parts.region;
@@ -91,6 +95,7 @@ export class MeshCacheStore extends StoreNamespace {
     this.#promoter = parts.promoter;
     this.#reporting = parts.reporting;
     this.#leaving = parts.leaving;
+    this.#hotReads = parts.hotReads;
     this.#turns = parts.turns;
     this.#keyEncoders = parts.keyEncoders;
   }
@@ -105,11 +110,12 @@ export class MeshCacheStore extends StoreNamespace {
   static async create(storage: StorageConfig, environment: Partial<Environment> = {}): Promise<MeshCacheStore> {
     const config = MeshCacheConfig.fromExtraConfig(storage?.extraConfig ?? {});
     const part = modelPartOf(storage);
-    checkMemory(config.globalSegmentSize);
+    const machine = systemEnvironment(environment);
+    checkMemory(config.globalSegmentSize, machine.host);
     const keyEncoders = new KeyEncoders(encoderOf(storage, part, config));
-    const nodeId = config.nodeId ?? NodeRuntime.generateNodeId();
-    const metrics = new Metrics(nodeId, { version: packageVersion() });
-    const given = systemEnvironment({ metrics, ...environment });
+    const nodeId = config.nodeId ?? NodeRuntime.generateNodeId(machine.random);
+    const metrics = new Metrics(nodeId, { version: packageVersion(), clock: machine.clock, host: machine.host });
+    const given = { ...machine, metrics: environment.metrics ?? metrics };
     const events = new RecentEvents(given.log, given.clock);
     const env = { ...given, log: events };
     const reporting = new NodeReporting({ config, metrics, events, env });
@@ -125,7 +131,7 @@ export class MeshCacheStore extends StoreNamespace {
     try {
       await reporting.start();
       runtime = new NodeRuntime(config, { nodeId, metricsEndpoint: reporting.endpoint, env });
-      region = HostRegion.allocate(config.globalSegmentSize);
+      region = HostRegion.allocateFrom(env.host, config.globalSegmentSize);
       disk = await openDisk(part, config, { nodeId, env, listeners });
       await runtime.start();
       if (runtime.transport.protocol === 'rdma') await providePool(region, env);
@@ -173,12 +179,14 @@ export class MeshCacheStore extends StoreNamespace {
   }): MeshCacheStore {
     const { keyEncoders, config, env, metrics, reporting, runtime, region, disk, listeners } = given;
     const { rkey } = runtime.transport.registerMr(region.addr, region.length);
+    const copyThreads = copyThreadsOf(env.threads);
     const pool = new PublishedPool(region.addr, region.length, rkey, {
       policy: config.evictionPolicy,
       quarantineMs: config.reuseQuarantineMs,
       neverReuseEarly: !config.verifyReads,
       clock: env.clock,
       stamps: env.random,
+      copyThreads,
       onEvict: (keys) => pages.forget(keys),
     });
     const wanted = new WantedPages();
@@ -227,7 +235,7 @@ export class MeshCacheStore extends StoreNamespace {
     const promoter = disk === null ? null : promoterOf(disk, pool, pages, env);
     if (promoter !== null) runtime.promoteFrom(promoter);
     metrics.setGaugeProvider('meshcache_members', () => runtime.members().size);
-    const copies = new RemoteCopies({ ...storeParts, nodeId: runtime.nodeId, pages });
+    const copies = new RemoteCopies({ ...storeParts, nodeId: runtime.nodeId, pages, copyThreads });
     const leaving = leavingOf({ runtime, pages, copies, wanted, disk, env });
     const hotReads = new HotReads({
       copy: (keys) => copies.copy(keys, 'hot'),
@@ -246,11 +254,18 @@ export class MeshCacheStore extends StoreNamespace {
       promoter,
       reporting,
       leaving,
+      hotReads,
       turns: new FairTurns(env.clock),
     });
     const clients = () => store.#clients;
     reporting.attach(runtime, storeReporter({ pool, disk, drain: leaving.drain, clients }));
     return store;
+  }
+
+  /** What this node counts; it observes the event loop from when somebody asks for this, or the metrics server runs. */
+  get metrics(): Metrics {
+    this.#metrics.observe();
+    return this.#metrics;
   }
 
   /** Resolves when an operator has had this node drained: it has left the cluster, and is to be closed. */
@@ -270,7 +285,7 @@ export class MeshCacheStore extends StoreNamespace {
    */
   namespace(namespace: Partial<KeyNamespace>): StoreNamespace {
     const pages = new StoredPages(this.#pages, this.#keyEncoders.of(wholeNamespace(namespace)));
-    const { metrics } = this;
+    const metrics = this.#metrics;
     return new StoreNamespace({
       namespacePages: pages,
       turns: this.#turns,
@@ -286,6 +301,18 @@ export class MeshCacheStore extends StoreNamespace {
   /** The processes that are attached. */
   clients(): ClientInfo[] {
     return this.#clients?.clients() ?? [];
+  }
+
+  /** @internal What this node has now, in its pool or on its disk: each page as the directory is told of it. For simulations. */
+  *holdings(): Generator<readonly [objectKey: string, location: DataLocation], void> {
+    const { statements } = this.#pages;
+    for (const keys of statements.keysInSlices()) {
+      const locations = statements.locationsOf(keys);
+      for (let i = 0; i < keys.length; i++) {
+        const location = locations[i] ?? null;
+        if (location !== null) yield [keys[i] as string, location];
+      }
+    }
   }
 
   /** Counts of now, and counters since the store was created. */
@@ -324,5 +351,19 @@ export class MeshCacheStore extends StoreNamespace {
     await this.#reporting.stop();
     this.#pool.free();
     this.#region.free();
+  }
+
+  /**
+   * @internal Throws `InvariantError` unless everything that this node keeps agrees with itself. Changes nothing, takes time in proportion to
+   * what it keeps, and is for tests and simulations.
+   */
+  verify(): void {
+    this.runtime.verify();
+    this.#pages.verify();
+    this.#disk?.verify();
+    this.#promoter?.verify();
+    this.#leaving.verify();
+    this.#hotReads.verify();
+    this.#clients?.verify();
   }
 }

@@ -51,6 +51,7 @@ export class NodeReporting implements NodeView {
   /** Throws `ConfigError` when the metrics server cannot listen. */
   async start(): Promise<void> {
     if (this.#server === undefined) return;
+    this.#parts.metrics.observe();
     const port = await this.#server.start();
     this.#endpoint = { host: this.#parts.config.metricsHost, port };
   }

@@ -1,14 +1,14 @@
-import { type Environment, systemEnvironment } from '../base/environment.js';
+import type { Environment } from '../base/environment.js';
 import { ArgumentError, ClosedError } from '../base/errors.js';
 import type { HybridClock } from '../base/hybrid-clock.js';
 import { type Endpoint, formatEndpoint, isEveryAddress } from '../base/network.js';
-import { type RandomSource, systemRandom } from '../base/random.js';
+import type { RandomSource } from '../base/random.js';
 import { securedEnvironment } from '../base/secured-environment.js';
 import type { MeshCacheConfig } from '../config.js';
 import type { DirectoryClient } from '../directory/client.js';
 import { DiscoveryClient } from '../discovery/client.js';
 import { EmbeddedMaster } from '../discovery/embedded-master.js';
-import { isHostOf, systemHostNames } from '../discovery/local-address.js';
+import { isHostOf } from '../discovery/local-address.js';
 import type { ClusterReport, NodeReport } from '../metrics/node-report.js';
 import { RpcClient } from '../rpc/client.js';
 import { type RpcHandler, RpcServer } from '../rpc/server.js';
@@ -21,6 +21,7 @@ import { ClusterReporter, STATUS_METHOD } from './cluster-reporter.js';
 import { DataEndpoints } from './data-endpoints.js';
 import { discoveryTroubles } from './discovery-troubles.js';
 import { type CopyRequestHandler, Handovers } from './handovers.js';
+import { logMemberChange } from './member-log.js';
 import { NodeDirectory } from './node-directory.js';
 import { ownAddressTowards } from './own-address.js';
 import { packageVersion } from './package-version.js';
@@ -34,10 +35,8 @@ export interface NodeRuntimeOptions {
   readonly nodeId?: string;
   /** Where this node's metrics server listens, for others to know. */
   readonly metricsEndpoint?: Endpoint | undefined;
-  readonly env?: Environment;
+  readonly env: Environment;
 }
-
-const LOGGED_IDS_MAX_COUNT = 8;
 
 /** What there is between `start` and `stop`. */
 interface RunningParts {
@@ -45,6 +44,7 @@ interface RunningParts {
   readonly transport: Transport;
   readonly dataEndpoints: DataEndpoints;
   readonly rpcServer: RpcServer;
+  readonly rpcClient: RpcClient;
   readonly ownDirectory: NodeDirectory;
   readonly notices: PageNotices;
   readonly promotions: Promotions;
@@ -72,14 +72,14 @@ export class NodeRuntime {
   #reportStore: () => Promise<Record<string, unknown>> = async () => ({});
   #members: ReadonlyMap<string, NodeInfo> = new Map();
 
-  constructor(config: MeshCacheConfig, options: NodeRuntimeOptions = {}) {
+  constructor(config: MeshCacheConfig, options: NodeRuntimeOptions) {
     if (typeof config?.discoveryEndpoints !== 'function') {
       throw new ArgumentError(
         'a node runtime needs a MeshCacheConfig: `new NodeRuntime(new MeshCacheConfig({ ... }))`',
       );
     }
     this.config = config;
-    this.#env = securedEnvironment(config, options.env ?? systemEnvironment());
+    this.#env = securedEnvironment(config, options.env);
     this.#metricsEndpoint = options.metricsEndpoint;
     this.nodeId = options.nodeId ?? config.nodeId ?? NodeRuntime.generateNodeId(this.#env.random);
     this.#incarnation = Math.floor(this.#env.clock.wallMs());
@@ -95,7 +95,7 @@ export class NodeRuntime {
   }
 
   /** An id that no other node has: `node-` and 64 random bits. */
-  static generateNodeId(random: RandomSource = systemRandom): string {
+  static generateNodeId(random: RandomSource): string {
     return `node-${Buffer.from(random.bytes(8)).toString('hex')}`;
   }
 
@@ -257,7 +257,7 @@ export class NodeRuntime {
   /** The address that this node listens on and is reached at. */
   async #ownHost(): Promise<string> {
     const [first] = this.config.discoveryEndpoints();
-    return this.config.localHostname ?? (await ownAddressTowards(first as Endpoint));
+    return this.config.localHostname ?? (await ownAddressTowards(first as Endpoint, this.#env.host));
   }
 
   /** The data plane by RDMA is never on loopback, whose devices it does not have. */
@@ -361,6 +361,7 @@ export class NodeRuntime {
       transport,
       dataEndpoints: new DataEndpoints(transport, env.log),
       rpcServer,
+      rpcClient,
       ownDirectory,
       notices,
       promotions,
@@ -389,7 +390,7 @@ export class NodeRuntime {
   /** Where this host's discovery master is when it has a seat: at the listed address of this host, or at the port of the first one. */
   async #masterSeat(host: string): Promise<Pick<NodeInfo, 'isListed' | 'masterAddr'>> {
     const listed = this.config.discoveryEndpoints();
-    const isHost = await Promise.all(listed.map((endpoint) => isHostOf(endpoint.host, host, systemHostNames)));
+    const isHost = await Promise.all(listed.map((endpoint) => isHostOf(endpoint.host, host, this.#env.host)));
     const own = listed[isHost.indexOf(true)];
     const { port } = listed[0] as Endpoint;
     return { isListed: own !== undefined, masterAddr: formatEndpoint(own ?? { host, port }) };
@@ -437,17 +438,8 @@ export class NodeRuntime {
   #onMembers(members: ReadonlyMap<string, NodeInfo>): void {
     const before = this.#members;
     this.#members = new Map(members);
-    this.#logChange(before);
+    logMemberChange(this.#env.log, before, this.#members);
     this.#parts?.ownDirectory.membersChanged(before, this.#members);
-  }
-
-  #logChange(before: ReadonlyMap<string, NodeInfo>): void {
-    const isSame = (a: NodeInfo, b: NodeInfo | undefined) => a.incarnation === b?.incarnation;
-    const joined = [...this.#members.values()].filter((node) => !isSame(node, before.get(node.nodeId)));
-    const left = [...before.values()].filter((node) => !isSame(node, this.#members.get(node.nodeId)));
-    if (joined.length + left.length === 0) return;
-    const fields = { joined: namesOf(joined), left: namesOf(left), members: this.#members.size };
-    this.#env.log.log('info', 'members of the cluster have changed', fields);
   }
 
   #ownReport(): Record<string, unknown> {
@@ -469,8 +461,15 @@ export class NodeRuntime {
       masters: parts.discovery.seats().map(formatEndpoint),
       members: this.#members.size,
       directory: { keys: parts.ownDirectory.keys },
-      rss_bytes: process.memoryUsage.rss(),
+      rss_bytes: this.#env.host.residentBytes(),
     };
+  }
+
+  /** @internal Throws `InvariantError` unless every part of the node below its store agrees with itself. */
+  verify(): void {
+    if (this.#parts === undefined) return;
+    const { ownDirectory, rpcServer, rpcClient, transport, notices, discovery, master } = this.#parts;
+    for (const part of [ownDirectory, rpcServer, rpcClient, transport, notices, discovery, master]) part.verify();
   }
 }
 
@@ -479,13 +478,6 @@ function withLastEvents(report: NodeReport, params: unknown): NodeReport {
   const max = (params as { events_max?: unknown } | null)?.events_max;
   if (typeof max !== 'number' || !(max >= 0) || !Array.isArray(report.events)) return report;
   return { ...report, events: report.events.slice(Math.max(0, report.events.length - Math.floor(max))) };
-}
-
-/** Ids for a log line, undefined for none. */
-function namesOf(nodes: readonly NodeInfo[]): string | undefined {
-  const more = nodes.length - LOGGED_IDS_MAX_COUNT;
-  const ids = nodes.slice(0, LOGGED_IDS_MAX_COUNT).map((node) => node.nodeId);
-  return nodes.length === 0 ? undefined : ids.join(', ') + (more > 0 ? ` and ${more} more` : '');
 }
 
 function isLoopback(host: string): boolean {

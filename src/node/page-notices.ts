@@ -61,6 +61,11 @@ export class PageNotices {
       .finally(() => this.#underWay.delete(nodeId));
   }
 
+  /** Throws `InvariantError` unless the accounting of its parts holds. */
+  verify(): void {
+    this.#reports.verify();
+  }
+
   /** What owners have not been told of reads yet is dropped. */
   close(): void {
     this.#reports.close();

@@ -1,3 +1,4 @@
+import { assert, assertAtMost, assertEqual } from '../base/assert.js';
 import type { Clock } from '../base/clock.js';
 import {
   READ_REPORT_DELAY_MS,
@@ -84,6 +85,26 @@ export class ReadReports {
     this.#isClosed = true;
     for (const owner of this.#owners.values()) owner.cancelTimer?.();
     this.#owners.clear();
+  }
+
+  /** Throws `InvariantError` unless the accounting holds. Nothing to check once it is closed. */
+  verify(): void {
+    if (this.#isClosed) return;
+    let [keys, characters] = [0, 0];
+    for (const owner of this.#owners.values()) {
+      const count = owner.reads.reduce((sum, read) => sum + read.keys.length, 0);
+      assertEqual('read reports: keys that wait for an owner', owner.keys, count);
+      assert(
+        owner.isUnderWay || (owner.reads.length > 0 && owner.cancelTimer !== undefined),
+        'read reports: reads wait that nothing sends',
+      );
+      keys += count;
+      for (const read of owner.reads) characters += charactersOf(read.keys);
+    }
+    assertEqual('read reports: keys that wait', this.#waitingKeys, keys);
+    assertEqual('read reports: their characters', this.#waitingCharacters, characters);
+    assertAtMost('read reports: keys that wait', keys, READ_REPORTS_WAITING_MAX_KEYS);
+    assertAtMost('read reports: their characters', characters, READ_REPORTS_WAITING_MAX_CHARACTERS);
   }
 
   #ownerOf(nodeId: string): OwnerReads {
@@ -179,6 +200,10 @@ export class ReadReports {
   #count(result: 'told' | 'failed' | 'dropped', pages: number): void {
     this.#parts.metrics.count('meshcache_reported_reads_total', pages, { result });
   }
+}
+
+function charactersOf(keys: readonly string[]): number {
+  return keys.reduce((sum, key) => sum + key.length, 0);
 }
 
 /** Where the part of a read that goes in one message ends: one key or more. */

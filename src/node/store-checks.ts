@@ -1,6 +1,6 @@
-import { totalmem } from 'node:os';
 import type { Environment } from '../base/environment.js';
 import { ConfigError } from '../base/errors.js';
+import type { Host } from '../base/host.js';
 import { formatSize } from '../base/sizes.js';
 import type { HostRegion } from '../memory/host-region.js';
 
@@ -15,9 +15,9 @@ export async function providePool(region: HostRegion, { log }: Environment): Pro
 }
 
 /** Throws `ConfigError` for a pool that this machine has no memory for. */
-export function checkMemory(poolBytes: number): void {
-  if (poolBytes <= totalmem()) return;
+export function checkMemory(poolBytes: number, { memoryBytes }: Host): void {
+  if (poolBytes <= memoryBytes) return;
   throw new ConfigError(
-    `configuration key "global_segment_size": got ${formatSize(poolBytes)}, allowed is at most this machine's memory, ${formatSize(totalmem())}`,
+    `configuration key "global_segment_size": got ${formatSize(poolBytes)}, allowed is at most this machine's memory, ${formatSize(memoryBytes)}`,
   );
 }

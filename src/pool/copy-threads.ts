@@ -1,3 +1,4 @@
+import type { Threads } from '../base/threads.js';
 import { canCopyOffThread, type PageCopies } from '../memory/page-copies.js';
 
 /**
@@ -22,3 +23,11 @@ export const nativeCopyThreads: CopyThreads = {
   },
   copy: (copies) => copies.runOffThread(),
 };
+
+/** Everything is copied here. */
+const noCopyThreads: CopyThreads = { take: () => false, copy: async (copies) => copies.run() };
+
+/** What an environment with these threads copies pages with. */
+export function copyThreadsOf({ canCopy }: Threads): CopyThreads {
+  return canCopy ? nativeCopyThreads : noCopyThreads;
+}

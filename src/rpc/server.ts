@@ -1,3 +1,4 @@
+import { assert, assertAtMost } from '../base/assert.js';
 import { AuthFailures } from '../base/auth-failures.js';
 import type { ConnectionRates } from '../base/connection-limits.js';
 import type { Environment } from '../base/environment.js';
@@ -61,8 +62,8 @@ export class RpcServer {
   readonly #host: string;
   readonly #port: number;
   readonly #maxConnections: number;
+  readonly #service: RpcService;
   readonly #rates: ConnectionRates | undefined;
-  readonly #keepsPort: boolean;
   readonly #env: Environment;
   readonly #codec = new MessageCodec();
   readonly #handlers = new Map<string, RpcHandler>();
@@ -93,13 +94,12 @@ export class RpcServer {
     this.#port = port;
     this.#maxConnections = options.maxConnections ?? RPC_CONNECTIONS_MAX_COUNT;
     this.#rates = options.rates;
-    // Whoever holds the port is the master.
-    this.#keepsPort = options.service === 'discovery';
+    this.#service = options.service ?? 'control';
     this.#env = options.env;
     this.#authFailures = new AuthFailures('rpc', this.#env);
     this.#env.metrics.setGaugeProvider('meshcache_rpc_connections', () => this.#connections.size, {
       side: 'server',
-      service: options.service ?? 'control',
+      service: this.#service,
     });
   }
 
@@ -119,9 +119,10 @@ export class RpcServer {
     const listener = new Listener({
       env: this.#env,
       plane: 'rpc',
-      options: { noDelay: true, keepAlive: true, keepAliveInitialDelay: KEEP_ALIVE_DELAY_MS },
+      options: { noDelay: true, keepAlive: true, keepAliveInitialDelay: KEEP_ALIVE_DELAY_MS, plane: this.#service },
       rates: this.#rates,
-      keepsPort: this.#keepsPort,
+      // Whoever holds the port is the master.
+      keepsPort: this.#service === 'discovery',
       onConnection: (socket) => this.#accept(socket),
       onRefused: () => this.#fault('too_many_connections'),
       onError: (error) => this.#env.log.log('error', 'control server failed', { error: error.message }),
@@ -230,5 +231,29 @@ export class RpcServer {
     };
     const reason = reasons[error.code ?? ''] ?? error.message;
     return new ConfigError(`cannot listen on ${address}: ${reason}`, { cause: error });
+  }
+
+  /**
+   * @internal Throws `InvariantError` unless its counts are those of its connections. Of connections that have ended handlers may still be at
+   * it, and count.
+   */
+  verify(): void {
+    let count = 0;
+    let bytes = 0;
+    for (const connection of this.#connections) {
+      connection.verify();
+      count += connection.inFlight.count;
+      bytes += connection.inFlight.bytes;
+    }
+    assertAtMost('RPC server: calls of connections, and all', count, this.#inFlightCount);
+    assertAtMost('RPC server: bytes of calls of connections, and all', bytes, this.#inFlightBytes);
+    assert(
+      this.#inFlightCount > 0 || this.#inFlightBytes === 0,
+      () => `RPC server: ${this.#inFlightBytes} bytes of no calls`,
+    );
+    // A stranger that comes to a full server takes the place of another one.
+    assertAtMost('RPC server: connections', this.#connections.size, this.#maxConnections);
+    this.#pending.verify(this.#connections);
+    this.#listener?.verify();
   }
 }

@@ -1,3 +1,4 @@
+import { assertAtMost, assertEqual } from '../base/assert.js';
 import type { Clock } from '../base/clock.js';
 import {
   COPIES_POOL_FRACTION,
@@ -11,7 +12,7 @@ import { Turns } from '../base/turns.js';
 import type { DirectoryClient } from '../directory/client.js';
 import { HostRegion } from '../memory/host-region.js';
 import { PageCopies } from '../memory/page-copies.js';
-import { nativeCopyThreads } from '../pool/copy-threads.js';
+import type { CopyThreads } from '../pool/copy-threads.js';
 import type { PageBytes, PageOrigin, PublishedPool } from '../pool/published-pool.js';
 import type { DiskTier } from './disk-tier.js';
 import { slicesOf } from './page-slices.js';
@@ -30,6 +31,7 @@ export type RemoteCopiesParts = Omit<RemoteReadsParts, 'directory'> & {
     readonly statements: Pick<PageStatements, 'announcePromoted' | 'isVoid'>;
   };
   readonly clock: Clock;
+  readonly copyThreads: CopyThreads;
   readonly log: Logger;
   readonly metrics: MetricsSink;
 };
@@ -199,7 +201,7 @@ export class RemoteCopies {
         return pages.statements.isVoid(keys[i] as string, (origins[i] as PageOrigin).version) ? null : target;
       });
       isVacant = wanted.map((target) => target !== null);
-      return copyInto(wanted, sources);
+      return copyInto(this.#parts.copyThreads, wanted, sources);
     };
     const leases = await pool.fillPages(keys, lengths, fill, origins);
     pool.unlease(leases.filter((lease) => lease !== null));
@@ -247,10 +249,20 @@ export class RemoteCopies {
     if (removed.length > 0) pages.forget(removed);
     return true;
   }
+
+  /** Throws `InvariantError` unless the accounting of this class holds. */
+  verify(): void {
+    let bytes = 0;
+    for (const length of this.#copies.values()) bytes += length;
+    assertEqual('remote copies: bytes', this.#copiedBytes, bytes);
+    assertAtMost('remote copies: bytes', bytes, this.#maxBytes);
+    assertAtMost('remote copies: requests', this.#requests, COPY_REQUESTS_MAX_COUNT);
+  }
 }
 
 /** Copies each source to its target, if it has one; one checksum each, null for the others. */
 async function copyInto(
+  copyThreads: CopyThreads,
   targets: readonly (PageBytes | null)[],
   sources: readonly PageBytes[],
 ): Promise<(number | null)[]> {
@@ -262,8 +274,8 @@ async function copyInto(
     copies.add(source.views, (targets[i] as PageBytes).views);
     bytes += source.length;
   }
-  const isOffThread = nativeCopyThreads.take(vacant.length, bytes);
-  const sums = isOffThread ? await nativeCopyThreads.copy(copies) : copies.run();
+  const isOffThread = copyThreads.take(vacant.length, bytes);
+  const sums = isOffThread ? await copyThreads.copy(copies) : copies.run();
   const results = new Array<number | null>(targets.length).fill(null);
   vacant.forEach((i, j) => {
     results[i] = sums[j] as number;

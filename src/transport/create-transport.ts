@@ -1,7 +1,7 @@
-import { lookup } from 'node:dns/promises';
 import { constants } from 'node:os';
 import type { Environment } from '../base/environment.js';
 import { ConfigError, RdmaError } from '../base/errors.js';
+import type { Host } from '../base/host.js';
 import { formatEndpoint } from '../base/network.js';
 import { type SecurityConfig, securedEnvironment } from '../base/secured-environment.js';
 import type { NativeAddon, RailOptions } from '../native/contract.js';
@@ -72,7 +72,7 @@ export async function chooseTransport(
   const plan: RdmaPlan =
     config.protocol === 'rdma' && isOpenToStrangers(env)
       ? { addon: null, reason: 'no RDMA: TLS does not cover it, and without cluster_secret anybody could read by it' }
-      : await planRdma(config, rdmaHost);
+      : await planRdma(config, env, rdmaHost);
   const tcp = await TcpTransport.create({ host: config.localHostname ?? '127.0.0.1', port: config.tcpPort, env });
   const { transport, reason, advice } = await withRdma(plan, tcp, config, env);
   if (env.tls !== undefined && transport.protocol === 'rdma') {
@@ -98,13 +98,16 @@ function isOpenToStrangers({ tls, secrets }: Environment): boolean {
   return tls !== undefined && secrets === undefined;
 }
 
-async function planRdma(config: TransportConfig, rdmaHost: RdmaHost): Promise<RdmaPlan> {
+async function planRdma(config: TransportConfig, env: Environment, rdmaHost: RdmaHost): Promise<RdmaPlan> {
   if (config.protocol !== 'rdma') return { addon: null, reason: 'as configured' };
+  if (!env.host.hasDevices) return { addon: null, reason: 'no RDMA: this host has no devices' };
   const host = withDevicesReadOnce(rdmaHost);
   const support = rdmaSupport({ host, bytes: config.globalSegmentSize });
   // A wrong name goes before a port that is down and memory that cannot be locked.
   const isSelectable = support.usable || ['port', 'memlock', 'memory'].includes(support.step);
-  const selection = isSelectable ? selectRails(await wishesOf(config), host.devices(), { nameOf }) : undefined;
+  const selection = isSelectable
+    ? selectRails(await wishesOf(config, env.host), host.devices(), { nameOf })
+    : undefined;
   if (!support.usable)
     return { addon: null, reason: `no RDMA: ${support.reason}${wishText(config)}`, advice: support.advice };
   const { addon, reason } = host.load();
@@ -154,7 +157,7 @@ function isTakenPort(error: unknown, { rdmaPort = 0 }: TransportConfig): error i
   return error instanceof RdmaError && rdmaPort > 0 && error.errno === constants.errno.EADDRINUSE;
 }
 
-async function wishesOf(config: TransportConfig) {
+async function wishesOf(config: TransportConfig, host: Host) {
   const { deviceName, deviceNames, ibPort, gidIndex, rdmaPort: port, localHostname } = config;
   return {
     deviceName,
@@ -162,17 +165,9 @@ async function wishesOf(config: TransportConfig) {
     ibPort: ibPort === IB_PORT_BY_DEFAULT ? undefined : ibPort,
     gidIndex,
     port,
-    bindHost: localHostname === undefined ? undefined : await addressOf(localHostname),
+    // Undefined when nobody knows the name: TCP will refuse it.
+    bindHost: localHostname === undefined ? undefined : (await host.resolve(localHostname))[0],
   };
-}
-
-/** What a name stands for; undefined when nobody knows: TCP will refuse it. */
-async function addressOf(host: string): Promise<string | undefined> {
-  try {
-    return (await lookup(host)).address;
-  } catch {
-    return undefined;
-  }
 }
 
 function nameOf(wish: string): string {

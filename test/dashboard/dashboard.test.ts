@@ -1,7 +1,6 @@
 import test from 'ava';
 import type { Browser } from 'playwright-core';
-import { Metrics } from '../../src/metrics/metrics.js';
-import { MetricsServer } from '../../src/metrics/metrics-server.js';
+import { Metrics, MetricsServer } from '../../src/node/machine-node.js';
 import { CHROMIUM_SUFFIX, HAS_CHROMIUM } from '../browser/chromium.js';
 import {
   LOOKS,

@@ -1,14 +1,15 @@
 import test from 'ava';
+import { systemHost } from '../../src/base/system-host.js';
 import { EmbeddedMaster } from '../../src/discovery/embedded-master.js';
-import { type HostNames, localAddressOf } from '../../src/discovery/local-address.js';
+import { localAddressOf } from '../../src/discovery/local-address.js';
 import { testEnvironment } from '../rpc/support.js';
 import { freePort, until } from '../support.js';
-import { newMember, nodeOf } from './support.js';
+import { hostOf, newMember, nodeOf } from './support.js';
 
-const names: HostNames = {
-  resolve: async (host) => ({ 'head.example': ['10.1.1.1', '10.0.0.7'], 'other.example': ['10.1.1.1'] })[host] ?? [],
-  ownAddresses: () => ['10.0.0.7', 'fd00::7'],
-};
+const names = hostOf(
+  ['10.0.0.7', 'fd00::7'],
+  (name) => ({ 'head.example': ['10.1.1.1', '10.0.0.7'], 'other.example': ['10.1.1.1'] })[name] ?? [],
+);
 
 test('master: which listed hosts are this machine', async (t) => {
   const expected: Record<string, string | undefined> = {
@@ -29,10 +30,7 @@ test('master: which listed hosts are this machine', async (t) => {
 
 test('master: a name that is loopback here is listened on beyond loopback, an address or localhost is not', async (t) => {
   // Cause: /etc/hosts of Debian has 127.0.1.1 for the machine's own name, so that the head was alone on its loopback.
-  const of = (resolved: string[], own: string[]): HostNames => ({
-    resolve: async () => resolved,
-    ownAddresses: () => own,
-  });
+  const of = (resolved: string[], own: string[]) => hostOf(own, () => resolved);
   t.is(await localAddressOf('me', of(['127.0.1.1'], ['127.0.0.1', '10.0.0.7'])), '0.0.0.0');
   t.is(await localAddressOf('me', of(['::1'], ['127.0.0.1', '::1', 'fd00::7'])), '::');
   t.is(await localAddressOf('me', of(['127.0.1.1', '10.0.0.7'], ['127.0.0.1', '10.0.0.7'])), '10.0.0.7');
@@ -42,7 +40,7 @@ test('master: a name that is loopback here is listened on beyond loopback, an ad
 });
 
 async function newMaster(t: { teardown(fn: () => Promise<void>): void }, port: number, host = '127.0.0.1') {
-  const master = new EmbeddedMaster([{ host, port }], { env: testEnvironment(), hostNames: names });
+  const master = new EmbeddedMaster([{ host, port }], { env: testEnvironment({ host: { ...systemHost, ...names } }) });
   t.teardown(() => master.stop());
   await master.start();
   return master;

@@ -12,7 +12,7 @@ import { CutNetwork } from '../cut-network.js';
 import { patientClock } from '../patient-clock.js';
 import { newClient, testEnvironment } from '../rpc/support.js';
 import { freePort, until } from '../support.js';
-import { newMember, nodeOf, startMaster, turnUntil } from './support.js';
+import { hostOf, newMember, nodeOf, startMaster, turnUntil } from './support.js';
 
 const HEARTBEAT_S = 0.2;
 const TTL_S = 1;
@@ -56,10 +56,7 @@ test('masters: the same members give the same masters in any order, and who join
 
 test('masters: the host of a listed address has one master, by whatever name its nodes are reached', async (t) => {
   t.is(namesOf(onHosts(['head.example', 1, true], ['head.example', 2], ['b', 3])), '10.0.0.1:7 b:7');
-  const names = {
-    resolve: async (host: string) => (host === 'head.example' || host === '10.0.0.7' ? ['10.0.0.7'] : []),
-    ownAddresses: () => ['10.0.0.7'],
-  };
+  const names = hostOf(['10.0.0.7'], (name) => (name === 'head.example' || name === '10.0.0.7' ? ['10.0.0.7'] : []));
   t.true(await isHostOf('10.0.0.7', 'head.example', names));
   t.true(await isHostOf('head.example', '10.0.0.7', names));
   t.true(await isHostOf('localhost', '127.0.0.1', names));

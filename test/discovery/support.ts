@@ -1,11 +1,13 @@
 import type { ExecutionContext } from 'ava';
 import type { Environment } from '../../src/base/environment.js';
 import { DiscoveryClient, type DiscoveryClientOptions } from '../../src/discovery/client.js';
+import type { HostNames } from '../../src/discovery/local-address.js';
 import { DiscoveryServer, type DiscoveryServerOptions } from '../../src/discovery/server.js';
 import { NodeInfo, type NodeInfoInit } from '../../src/types.js';
 import type { ManualClock } from '../clock.js';
 import { testEnvironment } from '../rpc/support.js';
 import { PATIENCE_MS } from '../support.js';
+import { verifiedEnd } from '../verified.js';
 
 export function nodeOf(nodeId: string, init: Partial<NodeInfoInit> = {}): NodeInfo {
   return new NodeInfo({ nodeId, controlHost: '127.0.0.1', controlPort: 7000, tcpPort: 7001, incarnation: 1, ...init });
@@ -17,8 +19,22 @@ export async function startMaster(
 ) {
   const master = new DiscoveryServer('127.0.0.1', options.port ?? 0, { env: testEnvironment(), ...options });
   const port = await master.start();
-  t.teardown(() => master.stop());
+  t.teardown(() => verifiedEnd([master], () => master.stop()));
   return { master, port, addr: `127.0.0.1:${port}` };
+}
+
+/** A host with these addresses, which finds those that `resolve` says. */
+export function hostOf(addresses: readonly string[], resolve: (name: string) => readonly string[]): HostNames {
+  return {
+    resolve: async (name) => resolve(name),
+    addresses: () =>
+      addresses.map((address) => ({
+        address,
+        family: address.includes(':') ? 'IPv6' : 'IPv4',
+        isInternal: false,
+        isLinkLocal: false,
+      })),
+  };
 }
 
 /** A client, not started, that is stopped with the test; `seen` has every list it told. */
@@ -34,7 +50,7 @@ export function newMember(
     ...options,
     onMembers: (members) => seen.push([...members.keys()].sort()),
   });
-  t.teardown(() => client.stop());
+  t.teardown(() => verifiedEnd([client], () => client.stop()));
   return { client, seen, ids: () => [...client.members().keys()].sort().join() };
 }
 

@@ -1,3 +1,4 @@
+import { NodeRuntime } from '../../src/node/machine-node.js';
 // One node of the fault suite: a store under a workload that checks itself. Told what to do by its IPC channel, ends with it.
 
 import { readdirSync, readFileSync } from 'node:fs';
@@ -6,7 +7,6 @@ import { KEY_PREFIX_BYTES } from '../../src/base/limits.js';
 import { stderrLogger } from '../../src/base/log.js';
 import { ClusterQuery } from '../../src/cli/cluster-query.js';
 import { MeshCacheStore } from '../../src/node/meshcache-store.js';
-import { NodeRuntime } from '../../src/node/node-runtime.js';
 import { CallWatch, starvedMs } from './call-watch.js';
 import { OrderLog } from './order.js';
 import { PageHistory } from './pages.js';
@@ -117,14 +117,17 @@ class FaultNode {
       case 'rest':
         return workload.rest();
       case 'progress':
+        this.#verify();
         return this.#progress();
       case 'members':
         return [...store.runtime.members().keys()].sort();
       case 'survivors':
+        this.#verify();
         return this.#survivors();
       case 'find':
         return workload.find(ask.keys).finally(() => this.#order.flush());
       case 'sample':
+        this.#verify();
         return this.#sample();
       case 'jump':
         this.#clock.offsetMs += ask.ms;
@@ -133,6 +136,15 @@ class FaultNode {
         return this.#drain(ask.timeoutMs);
       case 'close':
         return this.#close();
+    }
+  }
+
+  /** What this node keeps has to agree with itself at any time. */
+  #verify(): void {
+    try {
+      this.#store?.verify();
+    } catch (error) {
+      this.#violation('invariant', String((error as Error).stack));
     }
   }
 
@@ -154,6 +166,7 @@ class FaultNode {
   /** Milliseconds that closing the store took. */
   async #close(): Promise<number> {
     const { store, workload } = this.#running();
+    this.#verify();
     const startMs = performance.now();
     // Calls under way end with the store.
     const rest = workload.rest();

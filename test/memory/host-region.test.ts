@@ -225,6 +225,39 @@ test('host region: memory that cannot be had is refused', (t) => {
   t.throws(() => HostRegion.allocate(2 ** 50), { code: 'ERR_ARGUMENT', message: /1125899906842624/ });
 });
 
+test('host region: memory that a host gives is where it says, and goes back to it', (t) => {
+  const start = 2 ** 52;
+  let released = 0;
+  const segments = [1024, 1024, 500].map((bytes) => new Uint8Array(new SharedArrayBuffer(bytes)));
+  const region = HostRegion.allocateFrom({ allocate: () => ({ segments, start, release: () => released++ }) }, 2548);
+  t.is(region.addr, 2n ** 52n);
+  t.deepEqual([region.length, region.segmentBytes], [2548, 1024]);
+  t.true(region.isShared && region.isWritable && !region.isNative && !region.isWrapped);
+  for (const view of region.views(1000, 1200)) view.fill(7);
+  t.is(segments[1]?.[1023], 7);
+  t.is(regionOf(start + 2000, 548), region);
+  region.free();
+  region.free();
+  t.is(released, 1);
+  t.is(regionOf(start, 1), null);
+});
+
+test('host region: a host that leaves it to the system, and one that has no memory', (t) => {
+  const region = HostRegion.allocateFrom({ allocate: () => undefined }, 100);
+  t.is(region.bytes().length, 100);
+  region.free();
+  const empty = {
+    allocate() {
+      throw new Error('ENOMEM');
+    },
+  };
+  const error = t.throws<Error>(() => HostRegion.allocateFrom(empty, 100), {
+    code: 'ERR_ARGUMENT',
+    message: /no memory of 100 bytes/,
+  });
+  t.deepEqual(error?.cause, new Error('ENOMEM'));
+});
+
 test('address space: lookups agree with a search through all regions', (t) => {
   const seed = Number(process.env.MESHCACHE_TEST_SEED ?? Date.now() >>> 0);
   t.log(`seed ${seed}`);

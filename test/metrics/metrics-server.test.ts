@@ -11,9 +11,9 @@ import {
 } from '../../src/base/limits.js';
 import type { LogFields } from '../../src/base/log.js';
 import { seededRandom, systemRandom } from '../../src/base/random.js';
-import { Metrics } from '../../src/metrics/metrics.js';
-import { MetricsServer, type MetricsServerOptions, type MetricsSource } from '../../src/metrics/metrics-server.js';
+import type { MetricsSource } from '../../src/metrics/metrics-server.js';
 import type { ClusterReport, HealthReport, NodeReport, NodeView } from '../../src/metrics/node-report.js';
+import { Metrics, MetricsServer, type MetricsServerOptions } from '../../src/node/machine-node.js';
 import { patientClock } from '../patient-clock.js';
 import { until } from '../support.js';
 

@@ -38,9 +38,13 @@ function bench(t: ExecutionContext) {
     },
   });
   t.teardown(() => reports.close());
-  const add = (owner: string, keys: readonly string[], hint: RequestHint = 0) => reports.add(owner, { keys, hint });
+  const add = (owner: string, keys: readonly string[], hint: RequestHint = 0) => {
+    reports.add(owner, { keys, hint });
+    reports.verify();
+  };
   const settled = async () => {
     for (let i = 0; i < 10; i++) await clock.yield();
+    reports.verify();
   };
   return { clock, messages, counts, reports, add, settled };
 }

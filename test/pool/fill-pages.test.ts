@@ -1,8 +1,8 @@
 import test, { type ExecutionContext } from 'ava';
 import { crc32, crc32Views } from '../../src/memory/checksum.js';
 import { HostRegion } from '../../src/memory/host-region.js';
+import { PublishedPool, type PublishedPoolOptions } from '../../src/node/machine-node.js';
 import type { PageBytes, PageLease } from '../../src/pool/published-pool.js';
-import { PublishedPool, type PublishedPoolOptions } from '../../src/pool/published-pool.js';
 import { content } from '../support.js';
 import { settled } from './held-copies.js';
 import { pageBytes } from './page-bytes.js';

@@ -1,8 +1,11 @@
 import test, { type ExecutionContext } from 'ava';
 import { seededRandom } from '../../src/base/random.js';
+import { systemThreads } from '../../src/base/system-threads.js';
 import { crc32 } from '../../src/memory/checksum.js';
 import { HostRegion } from '../../src/memory/host-region.js';
-import { PublishedPool, type PublishedPoolOptions } from '../../src/pool/published-pool.js';
+import { canCopyOffThread, PageCopies } from '../../src/memory/page-copies.js';
+import { PublishedPool, type PublishedPoolOptions } from '../../src/node/machine-node.js';
+import { copyThreadsOf } from '../../src/pool/copy-threads.js';
 import { content } from '../support.js';
 import { HeldCopies, settled } from './held-copies.js';
 import { pageBytes } from './page-bytes.js';
@@ -285,6 +288,7 @@ for (const policy of ['lru', 's3fifo'] as const) {
         await threads.finish();
       }
       if (reads.length > 20) await threads.finish();
+      pool.verify();
       for (const name of pool.keys()) {
         const [there] = pool.peekBatch([name]);
         const bytes = there ? pageBytes(pool, there) : new Uint8Array();
@@ -301,3 +305,16 @@ for (const policy of ['lru', 's3fifo'] as const) {
     t.true(usedBytes <= capacityBytes);
   });
 }
+
+test('pool off thread: where no other thread may copy, the calling one does, however much it is', async (t) => {
+  const copyThreads = copyThreadsOf({ canCopy: false, start: systemThreads.start });
+  t.false(copyThreads.take(1, 2 ** 40));
+  t.is(copyThreadsOf(systemThreads).take(1, 2 ** 40), canCopyOffThread());
+  const copies = new PageCopies();
+  const source = content(1, 2 ** 21);
+  const target = new Uint8Array(new SharedArrayBuffer(2 ** 21));
+  copies.add([source], [target]);
+  const copying = copyThreads.copy(copies);
+  t.is(Buffer.compare(target, source), 0, 'copied before anything else has its turn');
+  t.deepEqual([...(await copying)], [crc32(source)]);
+});

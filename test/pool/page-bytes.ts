@@ -1,4 +1,5 @@
-import type { PublishedPage, PublishedPool } from '../../src/pool/published-pool.js';
+import type { PublishedPool } from '../../src/node/machine-node.js';
+import type { PublishedPage } from '../../src/pool/published-pool.js';
 
 /** A copy of what a pool has of a page. */
 export function pageBytes(pool: PublishedPool, page: PublishedPage): Uint8Array {

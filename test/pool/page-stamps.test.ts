@@ -2,7 +2,8 @@ import test, { type ExecutionContext } from 'ava';
 import { type RandomSource, seededRandom } from '../../src/base/random.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import { imageBytes, readStamp, STAMP_BYTES } from '../../src/memory/page-stamp.js';
-import { type PageLease, PublishedPool } from '../../src/pool/published-pool.js';
+import { PublishedPool } from '../../src/node/machine-node.js';
+import type { PageLease } from '../../src/pool/published-pool.js';
 import { HeldCopies } from './held-copies.js';
 import { pageBytes } from './page-bytes.js';
 
@@ -73,6 +74,7 @@ for (const policy of ['lru', 's3fifo'] as const) {
         t.is(readStamp(region.bytes(), at) === each.stamp, isHere, `step ${step}: ${each.key}`);
         if (isHere) t.deepEqual(pageBytes(pool, here), each.bytes);
       }
+      pool.verify();
       if (given.length > 60) given.splice(0, 20);
     }
   });

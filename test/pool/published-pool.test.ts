@@ -3,7 +3,7 @@ import fc from 'fast-check';
 import { ArgumentError } from '../../src/base/errors.js';
 import { crc32 } from '../../src/memory/checksum.js';
 import { HostRegion } from '../../src/memory/host-region.js';
-import { PublishedPool, type PublishedPoolOptions } from '../../src/pool/published-pool.js';
+import { PublishedPool, type PublishedPoolOptions } from '../../src/node/machine-node.js';
 import { content } from '../support.js';
 import { pageBytes } from './page-bytes.js';
 
@@ -184,6 +184,7 @@ test('pool: after any sequence of batches, every page that is there has the byte
           t.deepEqual(pageBytes(pool, there), expected);
           t.is(there.checksum, crc32(expected));
         }
+        pool.verify();
       }
       pool.free();
       region.free();

@@ -8,7 +8,8 @@ import {
 import { noMetrics } from '../../src/base/metrics-sink.js';
 import { DiskStore } from '../../src/disk/disk-store.js';
 import { HostRegion } from '../../src/memory/host-region.js';
-import { NO_ORIGIN, PublishedPool, type PublishedPoolOptions } from '../../src/pool/published-pool.js';
+import { PublishedPool, type PublishedPoolOptions } from '../../src/node/machine-node.js';
+import { NO_ORIGIN } from '../../src/pool/published-pool.js';
 import { DiskTier, type TierDisk } from '../../src/store/disk-tier.js';
 import { RequestParts } from '../../src/store/request-calls.js';
 import { ManualClock } from '../clock.js';
@@ -110,6 +111,7 @@ async function newTier(
     return outcome === 'read';
   };
   t.teardown(async () => {
+    for (const one of [tier, pool, disk]) one.verify();
     resume();
     if (clock instanceof ManualClock) await disk.flush();
     await disk.close();

@@ -1,3 +1,4 @@
+import { regionOf } from '../../memory/address-space.js';
 import type { HostRegion } from '../../memory/host-region.js';
 import { nativeSegments } from '../../memory/native-memory.js';
 import { loadNative } from '../../native/loader.js';
@@ -56,7 +57,7 @@ export class Registrations {
   add(registration: Registration): void {
     if (!isLive(registration)) return;
     try {
-      const segments = registration.segments ?? segmentsAt(registration.regionStart);
+      const segments = registration.segments ?? segmentsAt(registration);
       this.#byRkey.set(registration.rkey, { ...registration, segments });
     } catch (error) {
       // Freed since the look at it: its memory is no longer known.
@@ -89,7 +90,10 @@ function isLive({ registeredFlag, liveFlag }: Registration): boolean {
 }
 
 /** This thread's views of memory of the addon. They keep it until the registration is removed. */
-function segmentsAt(regionStart: number): Uint8Array[] {
+function segmentsAt({ regionStart, start, length }: Registration): readonly Uint8Array[] {
+  // In the thread that the region was made in there is one of each view.
+  const region = regionOf(start, length);
+  if (region !== null) return region.segments;
   const { addon, reason } = loadNative();
   if (addon === null) throw new Error(`the serving thread has no native addon: ${reason}`);
   return nativeSegments(addon, regionStart);

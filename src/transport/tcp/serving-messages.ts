@@ -1,14 +1,11 @@
-import type { MessagePort } from 'node:worker_threads';
 import type { LogFields, LogLevel } from '../../base/log.js';
 import type { Labels } from '../../base/metrics-sink.js';
 import type { TlsTexts } from '../../base/tls.js';
 import type { TcpLimits } from './limits.js';
 import type { Registration } from './registrations.js';
 
-/** What the serving thread is started with. */
+/** What the serving thread is started with. Then it gets {@link ToServing} and sends {@link FromServing}. */
 export interface ServingSetup {
-  /** Carries {@link ToServing} one way and {@link FromServing} the other. */
-  readonly control: MessagePort;
   readonly counterMemory: SharedArrayBuffer;
   readonly host: string;
   readonly port: number;

@@ -1,7 +1,10 @@
-import { MessageChannel, type MessagePort, Worker } from 'node:worker_threads';
+import type { Environment } from '../../base/environment.js';
+import type { MessageEnd, Thread } from '../../base/threads.js';
 import type { FromServing, ServingReport, ServingSetup, ToServing } from './serving-messages.js';
+import { serve } from './serving-program.js';
 
-export interface ServingRunOptions extends Omit<ServingSetup, 'control'> {
+export interface ServingRunOptions extends ServingSetup {
+  readonly env: Environment;
   /** The thread starts no read of this range any more. */
   onDeregistered(rkey: number): void;
   onReport(report: ServingReport): void;
@@ -11,42 +14,31 @@ export interface ServingRunOptions extends Omit<ServingSetup, 'control'> {
 export class ServingRun {
   /** Resolves when the thread is gone and the port is free. Never rejects. */
   readonly ended: Promise<void>;
-  readonly #worker: Worker;
-  readonly #control: MessagePort;
+  readonly #thread: Thread;
   readonly #answer: Promise<number | string>;
   #isListening = false;
-  #hasEnded = false;
   #failure = '';
 
   /** What is sent is handled in order, also what is sent before the thread listens. */
-  constructor({ onDeregistered, onReport, ...setup }: ServingRunOptions) {
-    const { port1, port2 } = new MessageChannel();
-    const workerData: ServingSetup = { ...setup, control: port2 };
-    this.#control = port1;
-    this.#worker = new Worker(new URL('./tcp-serving-worker.js', import.meta.url), {
+  constructor({ env, onDeregistered, onReport, ...setup }: ServingRunOptions) {
+    this.#thread = env.threads.start({
       name: 'meshcache-tcp-serving',
-      workerData,
-      transferList: [port2],
-      // The host program's loaders and hooks are not for this thread.
-      execArgv: [],
+      script: new URL('./tcp-serving-worker.js', import.meta.url),
+      data: setup,
+      inline: (data: unknown, messages: MessageEnd) => serve(data as ServingSetup, messages, env),
     });
-    this.#worker.on('error', (error: Error) => {
-      this.#failure = error.message;
+    this.ended = this.#thread.ended.then((failure = '') => {
+      this.#failure = failure;
     });
-    const portClosed = new Promise((resolve) => this.#control.once('close', resolve));
-    const exited = new Promise<void>((resolve) => this.#worker.once('exit', () => resolve())).then(() => {
-      this.#hasEnded = true;
-      this.#control.close();
-    });
-    this.ended = Promise.all([portClosed, exited]).then(() => {});
     this.#answer = new Promise((resolve) => {
-      this.#control.on('message', (message: FromServing) => {
+      this.#thread.messages.onMessage((given) => {
+        const message = given as FromServing;
         if (message.type === 'listening') resolve(message.port);
         else if (message.type === 'refused') resolve(message.message);
         else if (message.type === 'deregistered') onDeregistered(message.rkey);
         else onReport(message);
       });
-      exited.then(() => resolve(this.#failure || 'the serving thread ended'));
+      this.ended.then(() => resolve(this.#failure || 'the serving thread ended'));
     });
   }
 
@@ -65,7 +57,7 @@ export class ServingRun {
 
   /** Without effect once the thread is gone. */
   send(message: ToServing): void {
-    if (!this.#hasEnded) this.#control.postMessage(message);
+    this.#thread.messages.post(message);
   }
 
   /** Lets the thread end its connections and itself. */
@@ -76,6 +68,6 @@ export class ServingRun {
 
   /** Ends the thread wherever it is; resolves when it has ended. */
   async terminate(): Promise<void> {
-    await this.#worker.terminate();
+    await this.#thread.terminate();
   }
 }

@@ -104,6 +104,7 @@ export class ServingThread {
   #begin(port: number): ServingRun {
     const { host, limits, env } = this.#options;
     const run = new ServingRun({
+      env,
       counterMemory: this.counters.memory,
       host,
       port,

@@ -1,3 +1,4 @@
+import { assertAtMost, assertEqual } from '../../base/assert.js';
 import { AuthFailures } from '../../base/auth-failures.js';
 import type { Environment } from '../../base/environment.js';
 import { READ_TLS_WRITE_MAX_BYTES } from '../../base/limits.js';
@@ -30,7 +31,7 @@ export class Serving {
 
   constructor(parts: ServingParts) {
     this.#parts = parts;
-    const options = { noDelay: true, keepAlive: true, keepAliveInitialDelay: KEEP_ALIVE_DELAY_MS };
+    const options = { noDelay: true, keepAlive: true, keepAliveInitialDelay: KEEP_ALIVE_DELAY_MS, plane: 'data' };
     this.#listener = new Listener({
       env: parts.env,
       plane: 'data',
@@ -66,6 +67,13 @@ export class Serving {
     for (const connection of this.#connections.values()) connection.finish();
     await closed;
     cancel();
+  }
+
+  /** Ends every connection at once; resolves when the port is free. After {@link start}; idempotent. */
+  async end(): Promise<void> {
+    const closed = this.#listener.close();
+    for (const socket of this.#connections.keys()) socket.destroy();
+    await closed;
   }
 
   #accepted(socket: Connection): void {
@@ -106,5 +114,14 @@ export class Serving {
     this.#parts.counters.add('refusedConnections', 1);
     socket.on('error', () => {});
     socket.destroy();
+  }
+
+  /** Throws `InvariantError` unless its connections are within their limits, and those that have proved nothing among them. */
+  verify(): void {
+    const { counters, limits } = this.#parts;
+    assertEqual('serving: connections', counters.value('connections'), this.#connections.size);
+    assertAtMost('serving: connections', this.#connections.size, limits.connectionsMaxCount);
+    this.#pending.verify(this.#connections);
+    this.#listener.verify();
   }
 }

@@ -1,0 +1,39 @@
+import type { Labels, MetricsSink } from '../../base/metrics-sink.js';
+
+/** Keeps the counts of one process, to be asked for. */
+export class CountedMetrics implements MetricsSink {
+  readonly #counts = new Map<string, number>();
+  readonly #providers = new Map<string, () => number>();
+
+  count(name: string, amount = 1, labels?: Labels): void {
+    const key = keyOf(name, labels);
+    this.#counts.set(key, (this.#counts.get(key) ?? 0) + amount);
+  }
+
+  setGaugeProvider(name: string, provider: () => number, labels?: Labels): void {
+    this.#providers.set(keyOf(name, labels), provider);
+  }
+
+  setCounterProvider(name: string, provider: () => number, labels?: Labels): void {
+    this.#providers.set(keyOf(name, labels), provider);
+  }
+
+  /** The count or gauge of these labels; without labels, of all that have the name together. */
+  value(name: string, labels?: Labels): number {
+    if (labels !== undefined) return this.#value(keyOf(name, labels));
+    let sum = 0;
+    const keys = new Set([...this.#counts.keys(), ...this.#providers.keys()]);
+    for (const key of keys) if (key === name || key.startsWith(`${name}{`)) sum += this.#value(key);
+    return sum;
+  }
+
+  #value(key: string): number {
+    return (this.#counts.get(key) ?? 0) + (this.#providers.get(key)?.() ?? 0);
+  }
+}
+
+/** As Prometheus writes it. */
+function keyOf(name: string, labels: Labels = {}): string {
+  const pairs = Object.entries(labels).map(([label, value]) => `${label}=${JSON.stringify(value)}`);
+  return pairs.length === 0 ? name : `${name}{${pairs.sort().join(',')}}`;
+}

@@ -1,0 +1,228 @@
+import { EventHeap, type EventOwner, type EventPlan, type SimEvent } from './event-heap.js';
+import type { EventLog } from './event-log.js';
+import { FailureWatch } from './failure-watch.js';
+
+/** When {@link Scheduler.run} is over; the first that holds. Without any, when nothing is left to do. */
+export interface RunLimits {
+  /** Virtual time; events of this very time still run. */
+  readonly untilMs?: number | undefined;
+  /** Asked after every event. */
+  readonly until?: (() => boolean) | undefined;
+}
+
+/** Why a run is over: `idle` is that no event is left. */
+export type RunEnd = 'time' | 'condition' | 'idle' | 'stopped';
+
+/** Called when all that an event has started has run, before the next event. Runs no code of programs. */
+export interface TurnEnd {
+  turnEnded(): void;
+}
+
+/** The simulated program has thrown, or has left a rejection unhandled; `cause` is what it threw. */
+export class SimulatedFailure extends Error {
+  readonly atMs: number;
+  /** Of the {@link EventOwner} whose event it was; 0: the world's own. */
+  readonly owner: number;
+
+  constructor(message: string, where: { readonly atMs: number; readonly owner: number; readonly cause: unknown }) {
+    super(message, { cause: where.cause });
+    this.name = 'SimulatedFailure';
+    this.atMs = where.atMs;
+    this.owner = where.owner;
+  }
+}
+
+/** Events that run one after the other while no virtual time passes, before that is taken for an endless loop. */
+const EVENTS_AT_ONCE_MAX_COUNT = 5_000_000;
+/** Events run in a turn of the real event loop, at most: a turn has a cost of its own. */
+const EVENTS_PER_TURN_COUNT = 1024;
+
+/**
+ * Virtual time. Runs one event after the other, each with all of the promise jobs that it leads to, and never waits: Node runs the
+ * promise jobs between two immediates, so each event has an immediate of its own, and many of them share a turn of the event loop.
+ */
+export class Scheduler {
+  readonly #heap = new EventHeap();
+  readonly #log: EventLog;
+  readonly #failures: FailureWatch;
+  readonly #turnEnds: TurnEnd[] = [];
+  readonly #slot = (): void => this.#runSlot();
+  #nowMs = 0;
+  #sequence = 0;
+  /** Immediates that are queued and have not run. */
+  #slots = 0;
+  #eventsAtOnce = 0;
+  #current: EventOwner | undefined;
+  #limits: RunLimits = {};
+  #end: { readonly resolve: (end: RunEnd) => void; readonly reject: (error: Error) => void } | undefined;
+  #isStopping = false;
+  #failure: SimulatedFailure | undefined;
+
+  constructor(log: EventLog) {
+    this.#log = log;
+    this.#failures = new FailureWatch((error) => this.fail(error));
+  }
+
+  get nowMs(): number {
+    return this.#nowMs;
+  }
+
+  /** Events that are to come. */
+  get waitingCount(): number {
+    return this.#heap.length;
+  }
+
+  /** Whose event runs now. */
+  get current(): EventOwner | undefined {
+    return this.#current;
+  }
+
+  /** The time of the next event. */
+  get nextMs(): number | undefined {
+    return this.#heap.first?.atMs;
+  }
+
+  /** A time that is over means now. */
+  schedule(atMs: number, plan: EventPlan): SimEvent {
+    const event: SimEvent = {
+      plan,
+      atMs: atMs > this.#nowMs ? atMs : this.#nowMs,
+      sequence: this.#sequence++,
+      index: -1,
+      isCancelled: false,
+    };
+    this.#heap.push(event);
+    return event;
+  }
+
+  /** Puts an event that its owner has held back in again, behind what is there for that time. */
+  reschedule(event: SimEvent, atMs: number): void {
+    if (event.isCancelled) return;
+    this.#heap.remove(event);
+    event.atMs = Math.max(atMs, this.#nowMs);
+    event.sequence = this.#sequence++;
+    this.#heap.push(event);
+  }
+
+  /** Harmless for one that has run. */
+  cancel(event: SimEvent): void {
+    event.isCancelled = true;
+    this.#heap.remove(event);
+  }
+
+  /** `what` is told once, before the next event. */
+  atTurnEnd(what: TurnEnd): void {
+    this.#turnEnds.push(what);
+  }
+
+  /** Runs `fn` as a part of an event of `owner`: what it throws is that owner's. */
+  runAs(owner: EventOwner, fn: () => void): void {
+    const before = this.#current;
+    this.#current = owner;
+    try {
+      fn();
+    } finally {
+      this.#current = before ?? owner;
+    }
+  }
+
+  /** Ends the run, which rejects with the first failure. */
+  fail(cause: unknown): void {
+    const text = cause instanceof Error ? cause.message : String(cause);
+    const owner = this.#current?.id ?? 0;
+    this.#failure ??= new SimulatedFailure(text, { atMs: this.#nowMs, owner, cause });
+  }
+
+  /** Ends the run after the present event. */
+  stop(): void {
+    this.#isStopping = true;
+  }
+
+  /** One at a time. Rejects with {@link SimulatedFailure}. */
+  run(limits: RunLimits): Promise<RunEnd> {
+    if (this.#end !== undefined) throw new Error('the world runs already');
+    if (limits.untilMs === undefined && limits.until === undefined) this.#limits = {};
+    else this.#limits = limits;
+    this.#isStopping = false;
+    this.#failures.begin();
+    return new Promise((resolve, reject) => {
+      this.#end = { resolve, reject };
+      this.#queueSlots();
+    });
+  }
+
+  #queueSlots(): void {
+    this.#slots += EVENTS_PER_TURN_COUNT;
+    for (let i = 0; i < EVENTS_PER_TURN_COUNT; i++) setImmediate(this.#slot);
+  }
+
+  #runSlot(): void {
+    this.#slots--;
+    if (this.#end === undefined) return;
+    this.#step();
+    if (this.#slots === 0 && this.#end !== undefined) this.#queueSlots();
+  }
+
+  #step(): void {
+    this.#endTurn();
+    if (this.#failure !== undefined) this.#fails(this.#failure);
+    else if (this.#isStopping) this.#ends('stopped');
+    else if (this.#limits.until?.() === true) this.#ends('condition');
+    else this.#runNext();
+  }
+
+  #endTurn(): void {
+    const turnEnds = this.#turnEnds;
+    if (turnEnds.length === 0) return;
+    for (let i = 0; i < turnEnds.length; i++) (turnEnds[i] as TurnEnd).turnEnded();
+    turnEnds.length = 0;
+  }
+
+  #runNext(): void {
+    const { untilMs = Number.POSITIVE_INFINITY } = this.#limits;
+    for (;;) {
+      const event = this.#heap.first;
+      if (event === undefined || event.atMs > untilMs) {
+        if (untilMs < Number.POSITIVE_INFINITY) this.#nowMs = Math.max(this.#nowMs, untilMs);
+        this.#ends(event === undefined ? 'idle' : 'time');
+        return;
+      }
+      this.#heap.remove(event);
+      if (event.atMs > this.#nowMs) {
+        this.#nowMs = event.atMs;
+        this.#eventsAtOnce = 0;
+      }
+      const { plan } = event;
+      if (plan.owner !== undefined && !plan.owner.mayRun(event)) continue;
+      this.#runEvent(plan);
+      return;
+    }
+  }
+
+  #runEvent(plan: EventPlan): void {
+    if (++this.#eventsAtOnce > EVENTS_AT_ONCE_MAX_COUNT) this.fail(new Error('time stands still: an endless loop'));
+    this.#current = plan.owner;
+    this.#log.event(this.#nowMs, plan.kind, plan.owner?.id ?? 0, plan.detail ?? 0);
+    try {
+      plan.run();
+    } catch (error) {
+      this.fail(error);
+    }
+  }
+
+  #ends(end: RunEnd): void {
+    const waiting = this.#end;
+    this.#end = undefined;
+    this.#current = undefined;
+    this.#failures.end();
+    waiting?.resolve(end);
+  }
+
+  #fails(error: SimulatedFailure): void {
+    const waiting = this.#end;
+    this.#end = undefined;
+    this.#current = undefined;
+    this.#failures.end();
+    waiting?.reject(error);
+  }
+}

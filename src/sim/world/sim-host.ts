@@ -1,0 +1,204 @@
+import type { Environment } from '../../base/environment.js';
+import type { Host, HostAddress, LoopObservation } from '../../base/host.js';
+import { type Endpoint, isEveryAddress } from '../../base/network.js';
+import type { DiskShape } from './disk-shape.js';
+import type { HostNetwork } from './host-network.js';
+import { forkedRandom } from './seeds.js';
+import { HostTime } from './sim-clock.js';
+import { SimDisk } from './sim-disk.js';
+import { SimProcess } from './sim-process.js';
+import type { World } from './world.js';
+
+/** A machine of a world. */
+export interface HostOptions {
+  /** Also its host name. */
+  readonly name: string;
+  /** Default: 10.x.y.z, by its number. */
+  readonly address?: string;
+  /** Hosts of one rack fail together, when a fault says so. Default: one rack for all. */
+  readonly rack?: string;
+  /** Default: 64 GiB, of which a simulation takes only what pools take. */
+  readonly memoryBytes?: number;
+  readonly parallelism?: number;
+  /** Of its network in each direction; default: the network's. */
+  readonly bytesPerS?: number;
+  readonly disk?: Partial<DiskShape>;
+  /** What it runs when it is started, and again after each restart: usually starts a node with the environment of the process. */
+  readonly boot?: (process: SimProcess) => void | Promise<void>;
+}
+
+/** How a host ends that is restarted. */
+export interface RestartOptions {
+  /** False: its disks are new and empty. Default: what had reached them is there, see {@link SimDisk.crash}. */
+  readonly keepsDisks?: boolean;
+}
+
+const MEMORY_BYTES = 64 * 2 ** 30;
+const QUIET_LOOP: LoopObservation = { count: 0, delayS: () => 0, utilization: () => 0, beginAnew() {}, end() {} };
+
+/** A simulated machine: its clocks, its disk, its place in the network, and the processes on it. */
+export class SimHost {
+  readonly name: string;
+  readonly rack: string;
+  readonly network: HostNetwork;
+  readonly time: HostTime;
+  readonly disk: SimDisk;
+  readonly processes = new Set<SimProcess>();
+  readonly #world: World;
+  readonly #options: HostOptions;
+  readonly #index: number;
+  #memoryBytes: number;
+  #takenBytes = 0;
+  #incarnation = 0;
+  #isUp = true;
+  #isFrozen = false;
+
+  /** @internal `World.host` makes them. */
+  constructor(world: World, options: HostOptions, index: number) {
+    this.#world = world;
+    this.#options = options;
+    this.#index = index;
+    this.name = options.name;
+    this.rack = options.rack ?? 'rack-1';
+    this.#memoryBytes = options.memoryBytes ?? MEMORY_BYTES;
+    const address = options.address ?? `10.${(index >> 16) & 255}.${(index >> 8) & 255}.${index & 255}`;
+    const identity = { index, name: this.name, rack: this.rack, addresses: [address] };
+    this.network = world.fabric.addHost(identity, options.bytesPerS);
+    // Different on every host, so that readings of two hosts cannot be mixed up unnoticed.
+    const monotonicMs = forkedRandom(world.options.seed, 'uptime', index).u32() % 1e7;
+    this.time = new HostTime(world.scheduler, { monotonicMs, wallMs: world.options.wallMs });
+    const random = forkedRandom(world.options.seed, 'disk', index);
+    this.disk = new SimDisk({ scheduler: world.scheduler, random, shape: options.disk ?? {} });
+  }
+
+  /** False: it has crashed, and was not restarted. */
+  get isUp(): boolean {
+    return this.#isUp;
+  }
+
+  get isFrozen(): boolean {
+    return this.#isFrozen;
+  }
+
+  get address(): string {
+    return this.network.address;
+  }
+
+  /** A new process, one of several on this host. Throws while the host is down. */
+  start(name = this.name): SimProcess {
+    if (!this.#isUp) throw new Error(`${this.name} is down`);
+    const incarnation = ++this.#incarnation;
+    const random = forkedRandom(this.#world.options.seed, 'process', this.#index, incarnation);
+    const process = new SimProcess(this.#world, this, { id: this.#world.takeProcessId(), name, random });
+    this.processes.add(process);
+    return process;
+  }
+
+  /** Of a new process. */
+  environment(): Environment {
+    return this.start().environment;
+  }
+
+  /** Starts a process and runs the host's `boot` in it; undefined: it has none. What `boot` throws or rejects with fails the run. */
+  boot(): SimProcess | undefined {
+    const { boot } = this.#options;
+    if (boot === undefined) return undefined;
+    const process = this.start();
+    process.schedule('boot', () => {
+      const booted = boot(process);
+      if (booted instanceof Promise) booted.catch((error: unknown) => this.#world.scheduler.fail(error));
+    });
+    return process;
+  }
+
+  /** Kills every process; the host goes on. */
+  killAll(): void {
+    for (const process of [...this.processes]) process.kill();
+  }
+
+  /** As when the power goes: everything on it is gone at once, and nobody hears of it. */
+  crash(): void {
+    if (!this.#isUp) return;
+    this.#isUp = false;
+    this.#isFrozen = false;
+    for (const process of [...this.processes]) process.vanish();
+    this.network.servers.clear();
+    this.network.isUp = false;
+    this.disk.crash();
+    this.#world.fabric.probeSilent(this.network);
+  }
+
+  /** The host is up again, with new processes: see `boot`. One that was up crashes first. */
+  restart({ keepsDisks = true }: RestartOptions = {}): SimProcess | undefined {
+    this.crash();
+    if (!keepsDisks) this.disk.replace();
+    this.#isUp = true;
+    this.network.isUp = true;
+    return this.boot();
+  }
+
+  /** It stands still, kernel and all; time goes on. With `isAsleep` its monotonic clock stands still, too. */
+  freeze({ isAsleep = false }: { readonly isAsleep?: boolean } = {}): void {
+    if (!this.#isUp || this.#isFrozen) return;
+    this.#isFrozen = true;
+    this.network.isUp = false;
+    if (isAsleep) this.time.suspend();
+    this.#world.fabric.probeSilent(this.network);
+  }
+
+  thaw(): void {
+    if (!this.#isFrozen) return;
+    this.#isFrozen = false;
+    this.network.isUp = this.#isUp;
+    this.time.resume();
+    for (const process of this.processes) process.replay();
+  }
+
+  /** What allocations of pages may take from now on, together; what is taken stays. */
+  setMemory(bytes: number): void {
+    this.#memoryBytes = bytes;
+  }
+
+  /** @internal Throws when there is none. */
+  takeMemory(bytes: number): void {
+    if (this.#takenBytes + bytes > this.#memoryBytes) throw new RangeError('Array buffer allocation failed');
+    this.#takenBytes += bytes;
+  }
+
+  /** @internal */
+  giveMemory(bytes: number): void {
+    this.#takenBytes -= bytes;
+  }
+
+  /** @internal The host as a process of it sees it. */
+  seenBy(process: SimProcess): Host {
+    const memoryBytes = this.#options.memoryBytes ?? MEMORY_BYTES;
+    const { parallelism = 8 } = this.#options;
+    const { fabric } = this.#world;
+    return {
+      name: this.name,
+      processId: process.id,
+      memoryBytes,
+      parallelism,
+      hasDevices: false,
+      allocate: (bytes: number) => process.allocate(bytes),
+      observeLoop: () => QUIET_LOOP,
+      freeMemoryBytes: () => Math.max(0, this.#memoryBytes - this.#takenBytes),
+      residentBytes: () => process.memoryBytes,
+      resolve: async (name: string) => fabric.resolve(name, this.network),
+      addresses: () => [LOOPBACK, ...this.network.addresses.map(shownAddress)],
+      addressTowards: async (target: Endpoint) => this.#addressTowards(target),
+    };
+  }
+
+  #addressTowards({ host }: Endpoint): string {
+    const isOwn = host.startsWith('127.') || host === '::1' || isEveryAddress(host);
+    return isOwn ? LOOPBACK.address : this.address;
+  }
+}
+
+const LOOPBACK: HostAddress = { address: '127.0.0.1', family: 'IPv4', isInternal: true, isLinkLocal: false };
+
+function shownAddress(address: string): HostAddress {
+  return { address, family: address.includes(':') ? 'IPv6' : 'IPv4', isInternal: false, isLinkLocal: false };
+}

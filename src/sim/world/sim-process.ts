@@ -1,0 +1,223 @@
+import type { Environment } from '../../base/environment.js';
+import type { HostMemory } from '../../base/host.js';
+import type { RandomSource } from '../../base/random.js';
+import { regionOf } from '../../memory/address-space.js';
+import { inlineThreads } from '../inline-threads.js';
+import type { EventOwner, SimEvent } from './event-heap.js';
+import type { HostNetwork } from './host-network.js';
+import { CountedMetrics } from './metric-counts.js';
+import type { Scheduler } from './scheduler.js';
+import { SimClock } from './sim-clock.js';
+import type { SimConnection } from './sim-connection.js';
+import { SimFiles } from './sim-files.js';
+import type { SimHost } from './sim-host.js';
+import { SimNetwork } from './sim-network.js';
+import type { SimServer } from './sim-server.js';
+import type { World } from './world.js';
+
+/** What a process has at a moment. After a fault is over, it should be what it was before. */
+export interface ProcessCounts {
+  readonly timers: number;
+  readonly connections: number;
+  readonly servers: number;
+  readonly openFiles: number;
+  readonly memoryBytes: number;
+}
+
+/**
+ * One run of a program on a simulated host, from its start to its death; the program is whatever is done with its
+ * {@link environment}. Once it is dead nothing of it runs any more: no timer, no event of a connection, and no promise that waits for
+ * one of them.
+ */
+export class SimProcess implements EventOwner {
+  /** In the event log. */
+  readonly id: number;
+  readonly name: string;
+  readonly host: SimHost;
+  readonly clock: SimClock;
+  readonly random: RandomSource;
+  readonly files: SimFiles;
+  readonly metrics = new CountedMetrics();
+  /** What its program gets; stands for the machine. */
+  readonly environment: Environment;
+  readonly connections = new Set<SimConnection>();
+  readonly servers = new Set<SimServer>();
+  readonly #world: World;
+  readonly #scheduler: Scheduler;
+  readonly #regions = new Map<number, number>();
+  #isAlive = true;
+  #isStopped = false;
+  /** Events of a process that does not run. */
+  #held: SimEvent[] = [];
+  #eventCostMs = 0;
+  #busyUntilMs = 0;
+
+  /** @internal `SimHost.start` makes them. */
+  constructor(
+    world: World,
+    host: SimHost,
+    identity: { readonly id: number; readonly name: string; readonly random: RandomSource },
+  ) {
+    this.#world = world;
+    this.#scheduler = world.scheduler;
+    this.host = host;
+    this.id = identity.id;
+    this.name = identity.name;
+    this.random = identity.random;
+    this.clock = new SimClock(world.scheduler, host.time, this, world.options.turnMs);
+    this.files = new SimFiles(this, host.disk);
+    this.environment = {
+      clock: this.clock,
+      random: this.random,
+      network: new SimNetwork(this, world.fabric),
+      files: this.files,
+      threads: inlineThreads(this.clock),
+      host: host.seenBy(this),
+      log: { log: (level, message, fields) => world.journal.add(this, level, message, fields) },
+      metrics: this.metrics,
+    };
+  }
+
+  get network(): HostNetwork {
+    return this.host.network;
+  }
+
+  get isAlive(): boolean {
+    return this.#isAlive;
+  }
+
+  /** Whether it is stopped, or its host is frozen. */
+  get isHeld(): boolean {
+    return this.#isStopped || this.host.isFrozen;
+  }
+
+  get counts(): ProcessCounts {
+    return {
+      timers: this.clock.timersCount,
+      connections: this.connections.size,
+      servers: this.servers.size,
+      openFiles: this.files.openCount,
+      memoryBytes: this.memoryBytes,
+    };
+  }
+
+  /** Of the memory that it has allocated for pages. */
+  get memoryBytes(): number {
+    let bytes = 0;
+    for (const length of this.#regions.values()) bytes += length;
+    return bytes;
+  }
+
+  /** It takes no time of the processor (0, the default), or so much for every event. */
+  set eventCostMs(ms: number) {
+    this.#eventCostMs = ms;
+  }
+
+  /** Runs `fn` as a part of its program, and resolves as `fn` does; never, when the process dies before that. */
+  run<T>(fn: () => T | Promise<T>): Promise<T> {
+    return new Promise((resolve, reject) => {
+      this.schedule('run', () => {
+        // An exception is the caller's, who waits for the outcome.
+        Promise.resolve().then(fn).then(resolve, reject);
+      });
+    });
+  }
+
+  /** As SIGKILL: the kernel closes what is open, and peers see their connections end. Idempotent. */
+  kill(): void {
+    if (!this.#isAlive) return;
+    this.#die();
+    for (const server of this.servers) server.closedByKernel();
+    for (const connection of this.connections) connection.closedByKernel();
+    this.#forget();
+  }
+
+  /** As SIGSTOP: the kernel goes on for it, up to what its buffers take. */
+  stop(): void {
+    this.#isStopped = true;
+  }
+
+  /** As SIGCONT. */
+  continue(): void {
+    this.#isStopped = false;
+    this.replay();
+  }
+
+  /** @internal Its host has gone: nobody is told. */
+  vanish(): void {
+    if (!this.#isAlive) return;
+    this.#die();
+    for (const server of this.servers) server.closedByKernel();
+    for (const connection of this.connections) connection.vanished();
+    this.#forget();
+  }
+
+  /** @internal What has waited runs, unless it is held still. */
+  replay(): void {
+    if (this.isHeld) return;
+    const held = this.#held;
+    this.#held = [];
+    for (const event of held) this.#scheduler.reschedule(event, this.#scheduler.nowMs);
+  }
+
+  mayRun(event: SimEvent): boolean {
+    if (!this.#isAlive) return false;
+    if (this.isHeld) {
+      this.#held.push(event);
+      return false;
+    }
+    if (this.#eventCostMs > 0 && !this.#hasTurn()) {
+      this.#scheduler.reschedule(event, this.#busyUntilMs);
+      return false;
+    }
+    return true;
+  }
+
+  /** @internal Without effect once it is dead. */
+  schedule(kind: string, run: () => void, delayMs = 0): void {
+    if (!this.#isAlive) return;
+    this.#scheduler.schedule(this.#scheduler.nowMs + delayMs, { kind, owner: this, run });
+  }
+
+  /** @internal Runs `fn` in this process: as a part of the present event, which is the kernel's, or as soon as the process runs. */
+  enter(kind: string, fn: () => void): void {
+    const mayEnter = this.#isAlive && !this.isHeld && this.#eventCostMs === 0 && this.#scheduler.current === undefined;
+    if (mayEnter) this.#scheduler.runAs(this, fn);
+    else this.schedule(kind, fn);
+  }
+
+  /** @internal Memory for pages, at addresses that are the same in every run. */
+  allocate(length: number): HostMemory {
+    this.host.takeMemory(length);
+    const start = this.#world.takeAddresses(length);
+    this.#regions.set(start, length);
+    const release = (): void => {
+      if (this.#regions.delete(start)) this.host.giveMemory(length);
+    };
+    return { segments: [new Uint8Array(new SharedArrayBuffer(length))], start, release };
+  }
+
+  #hasTurn(): boolean {
+    const { nowMs } = this.#scheduler;
+    if (nowMs < this.#busyUntilMs) return false;
+    this.#busyUntilMs = nowMs + this.#eventCostMs;
+    return true;
+  }
+
+  #die(): void {
+    this.#isAlive = false;
+    this.#held = [];
+    this.files.vanish();
+  }
+
+  #forget(): void {
+    this.connections.clear();
+    this.servers.clear();
+    this.host.processes.delete(this);
+    // Its regions would else keep their memory, and their addresses.
+    for (const [start, length] of [...this.#regions]) {
+      regionOf(start, length)?.free();
+      if (this.#regions.delete(start)) this.host.giveMemory(length);
+    }
+  }
+}

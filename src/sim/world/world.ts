@@ -1,0 +1,149 @@
+import type { LogLevel } from '../../base/log.js';
+import { EventLog } from './event-log.js';
+import { Fabric } from './fabric.js';
+import { Journal, type JournalLine } from './journal.js';
+import { NETWORK_SHAPE, type NetworkShape } from './link.js';
+import { type RunEnd, type RunLimits, Scheduler, SimulatedFailure } from './scheduler.js';
+import { type HostOptions, SimHost } from './sim-host.js';
+
+/** What a {@link World} is made of. */
+export interface WorldOptions {
+  /** A whole number; the same one makes the same run. */
+  readonly seed: number;
+  readonly network?: Partial<NetworkShape>;
+  /** Of the wall clocks at the start; default: 2030-01-01. */
+  readonly wallMs?: number;
+  /** What a turn of a program's event loop takes at least, when it lets others have theirs; default 0.01. */
+  readonly turnMs?: number;
+  /** Log records that are kept: at this level and above (default `info`), the last `logMaxLines` (default 1000). */
+  readonly logLevel?: LogLevel;
+  readonly logMaxLines?: number;
+  /** Told of each log record that is kept. */
+  readonly onLog?: (line: JournalLine) => void;
+  /** Told of each event, as a line of text: two runs that should be alike can be compared line by line. */
+  readonly onEvent?: (line: string) => void;
+}
+
+/** 2030-01-01T00:00:00Z */
+const WALL_MS = 1_893_456_000_000;
+/** Above all addresses that regions get elsewhere in this process. */
+const FIRST_ADDRESS = 2 ** 52;
+const ADDRESS_ALIGNMENT_BYTES = 2 ** 21;
+
+/**
+ * A simulated world: hosts with clocks, disks and processes, and the network between them, on virtual time and from one seed. What runs
+ * in it is production code that takes its surroundings from an `Environment`; a world hands it one, and the code cannot tell.
+ *
+ *     const world = new World({ seed: 1 });
+ *     const host = world.host({ name: 'node-1' });
+ *     const process = host.start();
+ *     const store = await world.complete(process.run(() => MeshCacheStore.create(config, process.environment)));
+ *     await world.runFor(60_000);
+ *     host.crash();
+ *
+ * Nothing happens between two runs. One world at a time may run in a Node process.
+ */
+export class World {
+  readonly options: Required<Pick<WorldOptions, 'seed' | 'wallMs' | 'turnMs'>>;
+  /** @internal */
+  readonly scheduler: Scheduler;
+  /** @internal */
+  readonly eventLog: EventLog;
+  readonly fabric: Fabric;
+  /** Log records of all processes. */
+  readonly journal: Journal;
+  readonly #hosts = new Map<string, SimHost>();
+  #nextAddress = FIRST_ADDRESS;
+  #processes = 0;
+
+  constructor(options: WorldOptions) {
+    const { seed, wallMs = WALL_MS, turnMs = 0.01, logLevel = 'info', logMaxLines = 1000 } = options;
+    this.options = { seed, wallMs, turnMs };
+    this.eventLog = new EventLog(options.onEvent);
+    this.scheduler = new Scheduler(this.eventLog);
+    const shape = { ...NETWORK_SHAPE, ...options.network };
+    this.fabric = new Fabric({ scheduler: this.scheduler, log: this.eventLog, seed, shape });
+    const journal = { maxLines: logMaxLines, minLevel: logLevel, onLine: options.onLog };
+    this.journal = new Journal(() => this.scheduler.nowMs, journal);
+  }
+
+  /** Virtual milliseconds since the beginning. */
+  get nowMs(): number {
+    return this.scheduler.nowMs;
+  }
+
+  get eventsCount(): number {
+    return this.eventLog.eventsCount;
+  }
+
+  /** Of all that has happened: runs with the same hash were alike. */
+  get hash(): string {
+    return this.eventLog.hash;
+  }
+
+  get hosts(): ReadonlyMap<string, SimHost> {
+    return this.#hosts;
+  }
+
+  /** A new host, which is up. It runs nothing until `boot()` or `start()`. */
+  host(options: HostOptions): SimHost {
+    const host = new SimHost(this, options, this.#hosts.size + 1);
+    this.#hosts.set(host.name, host);
+    return host;
+  }
+
+  /** Runs until one of the limits is reached or nothing is left to do. Rejects with {@link SimulatedFailure}. */
+  run(limits: RunLimits = {}): Promise<RunEnd> {
+    return this.scheduler.run(limits);
+  }
+
+  /** So much further. */
+  runFor(ms: number): Promise<RunEnd> {
+    return this.run({ untilMs: this.nowMs + ms });
+  }
+
+  /**
+   * Runs until `work` is settled, and hands on its outcome. Rejects when it is not settled within `maxMs` of virtual time (default: ten
+   * minutes), or when nothing is left to do.
+   */
+  async complete<T>(work: Promise<T>, maxMs = 600_000): Promise<T> {
+    let isSettled = false;
+    const settle = (): void => {
+      isSettled = true;
+    };
+    work.then(settle, settle);
+    const end = await this.run({ until: () => isSettled, untilMs: this.nowMs + maxMs });
+    if (!isSettled)
+      throw new Error(end === 'idle' ? 'nothing is left to do, and it has not ended' : `not ended within ${maxMs} ms`);
+    return work;
+  }
+
+  /** `fn` runs at this time, as the world's. */
+  at(atMs: number, fn: () => void): void {
+    this.scheduler.schedule(atMs, { kind: 'plan', owner: undefined, run: fn });
+  }
+
+  /** Ends the run after the present event. */
+  stop(): void {
+    this.scheduler.stop();
+  }
+
+  /** Ends every process, and gives back all memory. Idempotent. */
+  close(): void {
+    for (const host of this.#hosts.values()) host.crash();
+  }
+
+  /** @internal */
+  takeProcessId(): number {
+    return ++this.#processes;
+  }
+
+  /** @internal */
+  takeAddresses(length: number): number {
+    const start = this.#nextAddress;
+    this.#nextAddress += Math.ceil(length / ADDRESS_ALIGNMENT_BYTES + 1) * ADDRESS_ALIGNMENT_BYTES;
+    return start;
+  }
+}
+
+export { SimulatedFailure };

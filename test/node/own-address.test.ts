@@ -1,0 +1,51 @@
+import test from 'ava';
+import type { Host, HostAddress } from '../../src/base/host.js';
+import { systemHost } from '../../src/base/system-host.js';
+import { ownAddressTowards } from '../../src/node/own-address.js';
+
+const LOOPBACK: HostAddress = { address: '127.0.0.1', family: 'IPv4', isInternal: true, isLinkLocal: false };
+const LINK_LOCAL: HostAddress = { address: 'fe80::1', family: 'IPv6', isInternal: false, isLinkLocal: true };
+const GLOBAL: HostAddress = { address: 'fd00::7', family: 'IPv6', isInternal: false, isLinkLocal: false };
+const LAN: HostAddress = { address: '10.0.0.7', family: 'IPv4', isInternal: false, isLinkLocal: false };
+
+function hostWith(resolved: readonly string[], addresses: readonly HostAddress[]): Host {
+  return {
+    ...systemHost,
+    resolve: async () => resolved,
+    addresses: () => addresses,
+    addressTowards: async ({ host, port }) => `towards ${host} ${port}`,
+  };
+}
+
+test('own address: what the host sends from, to the first address of the name', async (t) => {
+  const host = hostWith(['10.0.0.1', '10.0.0.2'], [LOOPBACK, LAN]);
+  t.is(await ownAddressTowards({ host: 'head', port: 7 }, host), 'towards 10.0.0.1 7');
+  const loopback = hostWith(['127.0.0.1'], [LOOPBACK, LAN]);
+  for (const name of ['127.0.0.1', 'localhost']) {
+    t.is(await ownAddressTowards({ host: name, port: 7 }, loopback), 'towards 127.0.0.1 7', name);
+  }
+});
+
+test('own address: a name that is loopback here is one that others reach, IPv4 if there is one', async (t) => {
+  const target = { host: 'me', port: 7 };
+  t.is(await ownAddressTowards(target, hostWith(['127.0.1.1'], [LOOPBACK, LINK_LOCAL, GLOBAL, LAN])), '10.0.0.7');
+  t.is(await ownAddressTowards(target, hostWith(['127.0.1.1'], [LOOPBACK, LINK_LOCAL, GLOBAL])), 'fd00::7');
+  t.is(await ownAddressTowards(target, hostWith(['127.0.1.1'], [LOOPBACK, LINK_LOCAL])), '127.0.1.1');
+});
+
+test('own address: a name that nobody knows, and no route, name the key', async (t) => {
+  const expected = { code: 'ERR_CONFIG', message: /"head" \(configuration key "discovery_addr"\)/ };
+  await t.throwsAsync(ownAddressTowards({ host: 'head', port: 7 }, hostWith([], [LAN])), expected);
+  const unreachable = {
+    ...hostWith(['10.0.0.1'], [LAN]),
+    addressTowards: () => Promise.reject(new Error('ENETUNREACH')),
+  };
+  await t.throwsAsync(ownAddressTowards({ host: 'head', port: 7 }, unreachable), expected);
+});
+
+test('own address: the system sends to loopback from loopback', async (t) => {
+  t.is(await systemHost.addressTowards({ host: '127.0.0.1', port: 9 }), '127.0.0.1');
+  t.true((await systemHost.resolve('localhost')).some((address) => address === '127.0.0.1' || address === '::1'));
+  t.deepEqual(await systemHost.resolve('no-such-host.invalid'), []);
+  t.true(systemHost.addresses().some(({ isInternal }) => isInternal));
+});

@@ -1,0 +1,21 @@
+import test from 'ava';
+import { inlineThreads } from '../../src/sim/inline-threads.js';
+import { TcpTransport } from '../../src/transport/tcp/tcp-transport.js';
+import { transportContract } from '../contract/transport-contract.js';
+
+const host = '127.0.0.1';
+
+// The same serving program on the calling thread. What needs another process is left out: its serving is a thread's.
+transportContract(test, {
+  protocol: 'tcp',
+  host,
+  countsServed: true,
+  bytesPerS: 2 ** 29,
+  create: ({ port, env, retryAfterMs, stallTimeoutMs }) =>
+    TcpTransport.create({
+      host,
+      port,
+      env: { ...env, threads: inlineThreads(env.clock) },
+      limits: { retryAfterMs, stallTimeoutMs },
+    }),
+});
