@@ -16,6 +16,7 @@ import {
   KEY_MAX_BYTES,
   KEY_PREFIX_BYTES,
   QUARANTINE_POOL_FRACTION,
+  READ_REPORT_DELAY_MS,
 } from './core-limits.js';
 
 export * from './client-limits.js';
@@ -335,12 +336,7 @@ export const PROMOTE_RETRY_MAX_MS = 100;
 /** A reader that gets nothing promoted for this long gives up. */
 export const PROMOTE_TIMEOUT_MS = 5_000;
 
-/**
- * An owner is told of reads of its pages, which it does not see itself, so long after the first of them at the latest. The eviction policies bear
- * 5 s: on the conversation trace with 3 nodes of 10,000 pages `yield` hits .329 then, as with 2 s.
- */
-export const READ_REPORT_DELAY_MS = 2_000;
-/** Or as soon as so many keys wait for it. */
+/** An owner is told of reads of its pages as soon as so many keys wait for it; else READ_REPORT_DELAY_MS after the first. */
 export const READ_REPORT_FULL_KEYS = 512;
 /** A node that is drained waits so long for what others tell it of their reads, the way included. */
 export const READ_REPORTS_LATE_MAX_MS = 2_500;

@@ -1,7 +1,7 @@
 import { access, constants, writeFile } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { Command, InvalidArgumentError, Option } from 'commander';
-import { POOL_MAX_BYTES } from '../base/limits.js';
+import { POOL_MAX_BYTES, READ_REPORT_DELAY_MS } from '../base/limits.js';
 import { formatSize } from '../base/sizes.js';
 import { type EvictionPolicy, PLACEMENT_POLICIES, PLACEMENT_ROUTINGS, type PlacementRouting } from '../core/index.js';
 import { reportPage } from '../sim/report/page.js';
@@ -52,7 +52,7 @@ export function simTraceCommand(context: CommandContext): Command {
     .addOption(
       new Option('--report-delay-ms <ms>', 'until owners hear that others read their pages; or never')
         .argParser(reportDelay)
-        .default(0, '0'),
+        .default(READ_REPORT_DELAY_MS),
     )
     .option(
       '--quarantine-ms <ms>',

@@ -13,7 +13,7 @@ import {
 } from '../base/limits.js';
 import { type Connection, listenAt, type Server } from '../base/network.js';
 import type { KeyNamespace } from '../core/index.js';
-import { STORE_CALLERS_COUNT } from '../pool/request-callers.js';
+import { STORE_CALLERS_COUNT } from '../core/request-callers.js';
 import type { AttachedClient } from './attached-client.js';
 import { ByteBudget } from './byte-budget.js';
 import { ClientConnection } from './client-connection.js';

@@ -80,15 +80,11 @@ export class DiskStore {
   static async open(path: string, maxBytes: number, options: DiskStoreOptions): Promise<DiskStore> {
     let index: PageIndex | undefined;
     const snapshot = (): Snapshot => snapshotOf(index);
-    const { nodeId, env, mode = 'auto', indexBytes = defaultIndexBytes(maxBytes) } = options;
+    const { nodeId, env, policy = 'lru', mode = 'auto', indexBytes = defaultIndexBytes(maxBytes) } = options;
     const folder = await openDiskFolder({ path, maxBytes, indexBytes, nodeId, mode, env, snapshot });
     const { capacityBytes } = folder.file;
-    index = new PageIndex({
-      capacityBytes,
-      policy: options.policy ?? 'lru',
-      alignmentBytes: DISK_ALIGNMENT_BYTES,
-      nowMs: () => env.clock.nowMs(),
-    });
+    const nowMs = () => env.clock.nowMs();
+    index = new PageIndex({ capacityBytes, policy, alignmentBytes: DISK_ALIGNMENT_BYTES, nowMs });
     const store = new this(path, folder, index, options);
     try {
       await store.#restore(folder.entries);

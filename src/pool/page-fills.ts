@@ -1,6 +1,7 @@
 import { assert } from '../base/assert.js';
 import { type Clock, within } from '../base/clock.js';
 import { POOL_FILL_WAIT_MS } from '../base/limits.js';
+import { FILLS_CALLER } from '../core/request-callers.js';
 import type { PageBytes } from './page-batch.js';
 import {
   NO_ORIGIN,
@@ -11,7 +12,6 @@ import {
   type Wish,
 } from './page-index.js';
 import type { PageLease, PageLeases } from './page-leases.js';
-import { FILLS_CALLER } from './request-callers.js';
 
 const FILLS = { caller: FILLS_CALLER };
 
