@@ -81,6 +81,8 @@ export class Yield {
   private previousCall: u32;
   /** The page that came back last after its last pin. */
   private unpinned: u32;
+  /** List of the next victim, or NONE when it must be sought anew: lists have become empty or been filled, aged or valued. */
+  private victimList: u32;
 
   /** `unitBytes`: power of two that pages take space in multiples of. */
   constructor(slots: Records, capacityBytes: u64, unitBytes: u64) {
@@ -91,7 +93,7 @@ export class Yield {
     this.values = new PageValues(CLASSES);
     this.callers = new Callers();
     this.tickUnits = max<u64>(1, capacityBytes / unitBytes / TICKS_PER_TURNOVER);
-    this.tick = 0;
+    this.tick = 1;
     this.waitingUnits = 0;
     this.requests = 0;
     this.requested = 0;
@@ -108,6 +110,7 @@ export class Yield {
     this.previous = NONE;
     this.previousCall = 0;
     this.unpinned = NONE;
+    this.victimList = NONE;
     this.values.learn(this.pages, this.ghosts, 0);
   }
 
@@ -228,16 +231,10 @@ export class Yield {
     return this.ghosts.at(ctz(this.ghosts.classesIn(stage)) * STAGES + stage).head;
   }
 
-  /**
-   * The oldest page of the list of least value; or, when that is hardly worth less, of the list of least value among the
-   * oldest pages: they are the ones whose value is known least.
-   */
+  /** The oldest page of the list that is worth least, or NONE. */
   victim(): u32 {
-    const least = this.values.least();
-    if (least == NONE) return NONE;
-    const old = this.leastOfOldest();
-    const isOld = this.values.value(old) * 7 <= this.values.value(least) * 8;
-    return this.pages.at(isOld ? old : least).head;
+    if (this.victimList == NONE) this.victimList = this.leastList();
+    return this.victimList == NONE ? NONE : this.pages.at(this.victimList).head;
   }
 
   /** Writes all slots as u32, by the rank of their lists; returns the address after the last. */
@@ -259,6 +256,7 @@ export class Yield {
       if (!this.isListRight(this.pages.at(list), list, LIVE)) return false;
       if (!this.isListRight(this.ghosts.at(list), list, GHOST)) return false;
     }
+    if (this.victimList != NONE && this.victimList != this.leastList()) return false;
     return this.overdueGhost() == NONE;
   }
 
@@ -288,6 +286,7 @@ export class Yield {
       this.learnPages = 0;
       this.learnTick = this.tick;
       this.values.learn(this.pages, this.ghosts, this.requested / max<u64>(1, this.requests));
+      this.victimList = NONE;
     }
   }
 
@@ -301,6 +300,7 @@ export class Yield {
       this.pages.age(list);
       this.values.unmark(list);
       this.values.mark(list + 1);
+      this.victimList = NONE;
     }
   }
 
@@ -344,20 +344,30 @@ export class Yield {
     return slotStatus(at) == LIVE && slotCall(at) == this.previousCall;
   }
 
-  /** Puts a page that has its class and age into its list: before `newer` if that is in the same one, else at the end. */
+  /** Puts a page that has its class and the tick of now into its list: before `newer` if that is there, else at the end. */
   private link(slot: u32, newer: u32): void {
-    const list = this.listOf(this.slots.at(slot));
-    const isBefore = newer != NONE && newer != slot && this.isIn(list, newer);
-    if (this.pages.insert(list, slot, isBefore ? newer : NONE)) this.values.mark(list);
+    const at = this.slots.at(slot);
+    const isBefore = newer != NONE && newer != slot && this.isBeside(at, this.slots.at(newer));
+    this.insertInto(slotClassOf(at) * STAGES, slot, isBefore ? newer : NONE);
+  }
+
+  /** Whether a slot is a page in the list of the page at `at`, which has the tick of now. */
+  @inline
+  private isBeside(at: usize, other: usize): bool {
+    const isInList = slotStatus(other) == LIVE && slotPins(other) == 0;
+    return isInList && slotFrequency(other) == this.tick && slotClassOf(other) == slotClassOf(at);
+  }
+
+  private insertInto(list: u32, slot: u32, newer: u32): void {
+    if (!this.pages.insert(list, slot, newer)) return;
+    this.values.mark(list);
+    this.victimList = NONE;
   }
 
   private unlink(list: u32, slot: u32): void {
-    if (this.pages.remove(list, slot)) this.values.unmark(list);
-  }
-
-  private isIn(list: u32, slot: u32): bool {
-    const at = this.slots.at(slot);
-    return slotStatus(at) == LIVE && slotPins(at) == 0 && this.listOf(at) == list;
+    if (!this.pages.remove(list, slot)) return;
+    this.values.unmark(list);
+    this.victimList = NONE;
   }
 
   private markLast(slot: u32): void {
@@ -365,17 +375,23 @@ export class Yield {
     const isPinned = slotPins(at) > 0;
     if (!isPinned) this.unlink(this.listOf(at), slot);
     setSlotQueue(at, slotQueue(at) | LAST);
-    if (!isPinned) this.link(slot, NONE);
+    if (!isPinned) this.insertInto(this.listOf(at), slot, NONE);
   }
 
-  private leastOfOldest(): u32 {
+  /**
+   * The list of least value; or, when that is hardly worth less, the one of least value among the oldest pages: so
+   * little is known about these that their value must not keep them for ever.
+   */
+  private leastList(): u32 {
+    const least = this.values.least();
+    if (least == NONE) return NONE;
     const stage = this.pages.oldestStage();
-    let least: u32 = NONE;
+    let old: u32 = NONE;
     for (let bits = this.pages.classesIn(stage); bits != 0; bits &= bits - 1) {
       const list = ctz(bits) * STAGES + stage;
-      if (least == NONE || this.values.rank(list) < this.values.rank(least)) least = list;
+      if (old == NONE || this.values.rank(list) < this.values.rank(old)) old = list;
     }
-    return least;
+    return this.values.value(old) * 7 <= this.values.value(least) * 8 ? old : least;
   }
 
   private isListRight(list: List, index: u32, status: u32): bool {

@@ -52,7 +52,7 @@ export class NaiveYield {
   private ranked: number[] = [];
   private readonly callers = new Map<number, Caller>();
   private readonly tickUnits: number;
-  private tick = 0;
+  private tick = 1;
   private waitingUnits = 0;
   private requests = 0;
   private requested = 0;
