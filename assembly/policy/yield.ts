@@ -30,6 +30,7 @@ const LEARN_TICKS: u32 = 4;
 const HALVE_PAGES: u64 = 32_768;
 const HALVE_TICKS: u32 = 32 * <u32>TICKS_PER_TURNOVER;
 const GHOSTS_MIN: u32 = 16_384;
+const GHOSTS_A_PAGE: u32 = 2;
 
 /** What a call says of itself: see {@link Yield.begin}. */
 const HINT_MASK: u32 = 3;
@@ -60,16 +61,17 @@ export class Yield {
   private tick: u32;
   /** Space requested that the clock has not counted yet. */
   private waitingUnits: u64;
-  /** Requests, and pages in them; of late. */
+  /** Requests of late. */
   private requests: u64;
+  /** Pages requested so far; those up to `pagesBefore` are not of late. */
   private requested: u64;
+  private pagesBefore: u64;
+  /** Pages requested, and the tick, when it was done last. */
   private learnPages: u64;
   private learnTick: u32;
   private halvePages: u64;
   private halveTick: u32;
-  /** Most pages at once so far, and most keys of a call. */
-  private pagesMax: u32;
-  private keysMax: u32;
+  private ghostsMax: u32;
   /** The running call, or the last one: its number, hint, and caller. */
   private call: u32;
   private hint: u32;
@@ -97,12 +99,12 @@ export class Yield {
     this.waitingUnits = 0;
     this.requests = 0;
     this.requested = 0;
+    this.pagesBefore = 0;
     this.learnPages = 0;
     this.learnTick = 0;
     this.halvePages = 0;
     this.halveTick = 0;
-    this.pagesMax = 0;
-    this.keysMax = 0;
+    this.ghostsMax = GHOSTS_MIN;
     this.call = 0;
     this.hint = 0;
     this.caller = this.callers.at(0);
@@ -120,7 +122,7 @@ export class Yield {
    */
   begin(keys: u32, about: u32, isWrite: bool): void {
     this.advance();
-    this.keysMax = max(this.keysMax, keys);
+    this.ghostsMax = max(this.ghostsMax, keys);
     this.call = (this.call + 1) & CALL_MASK;
     this.hint = about & HINT_MASK;
     const caller = this.callers.at(about >> CALLER_SHIFT);
@@ -153,7 +155,7 @@ export class Yield {
     this.place(slot, hits);
     this.link(slot, this.previous);
     this.follow(slot);
-    this.pagesMax = max(this.pagesMax, this.pages.count);
+    this.ghostsMax = max(this.ghostsMax, GHOSTS_A_PAGE * this.pages.count);
   }
 
   use(slot: u32): void {
@@ -188,7 +190,7 @@ export class Yield {
     setSlotFrequency(at, this.tick);
     setSlotQueue(at, this.call << CLASS_BITS);
     this.link(slot, NONE);
-    this.pagesMax = max(this.pagesMax, this.pages.count);
+    this.ghostsMax = max(this.ghostsMax, GHOSTS_A_PAGE * this.pages.count);
   }
 
   /** The page becomes the newest one, without counting as used. */
@@ -226,7 +228,7 @@ export class Yield {
 
   /** The oldest ghost when there are too many; at least those stay that the longest call could ask for. */
   overdueGhost(): u32 {
-    if (this.ghosts.count <= max(max(GHOSTS_MIN, 2 * this.pagesMax), this.keysMax)) return NONE;
+    if (this.ghosts.count <= this.ghostsMax) return NONE;
     const stage = this.ghosts.oldestStage();
     return this.ghosts.at(ctz(this.ghosts.classesIn(stage)) * STAGES + stage).head;
   }
@@ -275,17 +277,17 @@ export class Yield {
       this.tick++;
       for (let stage = min<u32>(ctz(this.tick), STAGES - 2) + 1; stage-- > 0; ) this.age(stage);
     }
-    if (this.halvePages >= HALVE_PAGES && this.tick - this.halveTick >= HALVE_TICKS) {
-      this.halvePages = 0;
+    if (this.requested - this.halvePages >= HALVE_PAGES && this.tick - this.halveTick >= HALVE_TICKS) {
+      this.halvePages = this.requested;
       this.halveTick = this.tick;
       this.values.halve();
       this.requests >>= 1;
-      this.requested >>= 1;
+      this.pagesBefore = this.requested - ((this.requested - this.pagesBefore) >> 1);
     }
-    if (this.learnPages >= LEARN_PAGES && this.tick - this.learnTick >= LEARN_TICKS) {
-      this.learnPages = 0;
+    if (this.requested - this.learnPages >= LEARN_PAGES && this.tick - this.learnTick >= LEARN_TICKS) {
+      this.learnPages = this.requested;
       this.learnTick = this.tick;
-      this.values.learn(this.pages, this.ghosts, this.requested / max<u64>(1, this.requests));
+      this.values.learn(this.pages, this.ghosts, (this.requested - this.pagesBefore) / max<u64>(1, this.requests));
       this.victimList = NONE;
     }
   }
@@ -328,8 +330,6 @@ export class Yield {
     this.mayRepeat = false;
     this.waitingUnits += this.unitsOf(at);
     this.requested++;
-    this.learnPages++;
-    this.halvePages++;
   }
 
   private follow(slot: u32): void {
