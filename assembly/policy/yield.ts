@@ -81,8 +81,9 @@ export class Yield {
   /** Page that came before in the request, or NONE, and the call that had it. */
   private previous: u32;
   private previousCall: u32;
-  /** The page that came back last after its last pin. */
+  /** The page that came back last after its last pin, or NONE, and the call that had it. */
   private unpinned: u32;
+  private unpinnedCall: u32;
   /** List of the next victim, or NONE when it must be sought anew: lists have become empty or been filled, aged or valued. */
   private victimList: u32;
 
@@ -112,6 +113,7 @@ export class Yield {
     this.previous = NONE;
     this.previousCall = 0;
     this.unpinned = NONE;
+    this.unpinnedCall = 0;
     this.victimList = NONE;
     this.values.learn(this.pages, this.ghosts, 0);
   }
@@ -176,10 +178,12 @@ export class Yield {
   restore(slot: u32): void {
     const at = this.slots.at(slot);
     setSlotFrequency(at, this.tick);
+    const call = slotCall(at);
     const last = this.unpinned;
-    const isNext = last != NONE && slotCall(this.slots.at(last)) == slotCall(at);
+    const isNext = last != NONE && this.unpinnedCall == call && slotCall(this.slots.at(last)) == call;
     this.link(slot, isNext ? last : NONE);
     this.unpinned = slot;
+    this.unpinnedCall = call;
   }
 
   /** A page that was there before a restart: the newest one now, and of no request. */
