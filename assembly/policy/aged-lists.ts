@@ -117,12 +117,14 @@ export class AgedLists {
   }
 }
 
-/** The stage at `tick` of a slot that entered at `entryTick`. */
+/**
+ * The stage at `tick` of a slot that entered at `entryTick`, which is at least 1. It leaves stage j at the second multiple of
+ * 2^j after `entryTick - 1`, so that it is in the lowest stage for which at most one multiple has gone by.
+ */
+// @ts-ignore: decorator
+@inline
 export function stageAt(tick: u32, entryTick: u32): u32 {
-  let end = entryTick + 1;
-  for (let stage: u32 = 0; stage < LAST; stage++) {
-    if (tick < end) return stage;
-    end = ((end >> (stage + 1)) + 1) << (stage + 1);
-  }
-  return LAST;
+  const before = entryTick - 1;
+  const stage = 31 - clz(tick - before);
+  return min<u32>(LAST, (tick >> stage) - (before >> stage) > 1 ? stage + 1 : stage);
 }

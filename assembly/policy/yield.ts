@@ -30,6 +30,7 @@ const LEARN_TICKS: u32 = 4;
 const HALVE_PAGES: u64 = 32_768;
 const HALVE_TICKS: u32 = 32 * <u32>TICKS_PER_TURNOVER;
 const GHOSTS_MIN: u32 = 16_384;
+const GHOSTS_A_PAGE: u32 = 2;
 
 /** What a call says of itself: see {@link Yield.begin}. */
 const HINT_MASK: u32 = 3;
@@ -61,16 +62,17 @@ export class Yield {
   private tick: u32;
   /** Space requested that the clock has not counted yet. */
   private waitingUnits: u64;
-  /** Requests, and pages in them; of late. */
+  /** Requests of late. */
   private requests: u64;
+  /** Pages requested so far; those up to `pagesBefore` are not of late. */
   private requested: u64;
+  private pagesBefore: u64;
+  /** Pages requested, and the tick, when it was done last. */
   private learnPages: u64;
   private learnTick: u32;
   private halvePages: u64;
   private halveTick: u32;
-  /** Most pages at once so far, and most keys of a call. */
-  private pagesMax: u32;
-  private keysMax: u32;
+  private ghostsMax: u32;
   /** The running call, or the last one: its number, hint, and caller. */
   private call: u32;
   private hint: u32;
@@ -81,8 +83,11 @@ export class Yield {
   /** Page that came before in the request, or NONE, and the call that had it. */
   private previous: u32;
   private previousCall: u32;
-  /** The page that came back last after its last pin. */
+  /** The page that came back last after its last pin, or NONE, and the call that had it. */
   private unpinned: u32;
+  private unpinnedCall: u32;
+  /** List of the next victim, or NONE when it must be sought anew: lists have become empty or been filled, aged or valued. */
+  private victimList: u32;
 
   /** `unitBytes`: power of two that pages take space in multiples of. */
   constructor(slots: Records, capacityBytes: u64, unitBytes: u64) {
@@ -93,16 +98,16 @@ export class Yield {
     this.values = new PageValues(CLASSES);
     this.callers = new Callers();
     this.tickUnits = max<u64>(1, capacityBytes / unitBytes / TICKS_PER_TURNOVER);
-    this.tick = 0;
+    this.tick = 1;
     this.waitingUnits = 0;
     this.requests = 0;
     this.requested = 0;
+    this.pagesBefore = 0;
     this.learnPages = 0;
     this.learnTick = 0;
     this.halvePages = 0;
     this.halveTick = 0;
-    this.pagesMax = 0;
-    this.keysMax = 0;
+    this.ghostsMax = GHOSTS_MIN;
     this.call = 0;
     this.hint = 0;
     this.caller = this.callers.at(0);
@@ -111,6 +116,8 @@ export class Yield {
     this.previous = NONE;
     this.previousCall = 0;
     this.unpinned = NONE;
+    this.unpinnedCall = 0;
+    this.victimList = NONE;
     this.values.learn(this.pages, this.ghosts, 0);
   }
 
@@ -121,7 +128,7 @@ export class Yield {
    */
   begin(keys: u32, about: u32, isWrite: bool): void {
     this.advance();
-    this.keysMax = max(this.keysMax, keys);
+    this.ghostsMax = max(this.ghostsMax, keys);
     this.call = (this.call + 1) & CALL_MASK;
     this.hint = about & HINT_MASK;
     const caller = this.callers.at(about >> CALLER_SHIFT);
@@ -156,7 +163,7 @@ export class Yield {
     this.place(slot, hits);
     this.link(slot, this.previous);
     this.follow(slot);
-    this.pagesMax = max(this.pagesMax, this.pages.count);
+    this.ghostsMax = max(this.ghostsMax, GHOSTS_A_PAGE * this.pages.count);
   }
 
   use(slot: u32): void {
@@ -177,10 +184,12 @@ export class Yield {
   restore(slot: u32): void {
     const at = this.slots.at(slot);
     setSlotFrequency(at, this.tick);
+    const call = slotCall(at);
     const last = this.unpinned;
-    const isNext = last != NONE && slotCall(this.slots.at(last)) == slotCall(at);
+    const isNext = last != NONE && this.unpinnedCall == call && slotCall(this.slots.at(last)) == call;
     this.link(slot, isNext ? last : NONE);
     this.unpinned = slot;
+    this.unpinnedCall = call;
   }
 
   /** A page that was there before a restart: the newest one now, and of no request. */
@@ -191,7 +200,7 @@ export class Yield {
     setSlotFrequency(at, this.tick);
     setSlotQueue(at, this.call << CLASS_BITS);
     this.link(slot, NONE);
-    this.pagesMax = max(this.pagesMax, this.pages.count);
+    this.ghostsMax = max(this.ghostsMax, GHOSTS_A_PAGE * this.pages.count);
   }
 
   /** The page becomes the newest one, without counting as used. */
@@ -229,21 +238,15 @@ export class Yield {
 
   /** The oldest ghost when there are too many; at least those stay that the longest call could ask for. */
   overdueGhost(): u32 {
-    if (this.ghosts.count <= max(max(GHOSTS_MIN, 2 * this.pagesMax), this.keysMax)) return NONE;
+    if (this.ghosts.count <= this.ghostsMax) return NONE;
     const stage = this.ghosts.oldestStage();
     return this.ghosts.at(ctz(this.ghosts.classesIn(stage)) * STAGES + stage).head;
   }
 
-  /**
-   * The oldest page of the list of least value; or, when that is hardly worth less, of the list of least value among the
-   * oldest pages: they are the ones whose value is known least.
-   */
+  /** The oldest page of the list that is worth least, or NONE. */
   victim(): u32 {
-    const least = this.values.least();
-    if (least == NONE) return NONE;
-    const old = this.leastOfOldest();
-    const isOld = this.values.value(old) * 7 <= this.values.value(least) * 8;
-    return this.pages.at(isOld ? old : least).head;
+    if (this.victimList == NONE) this.victimList = this.leastList();
+    return this.victimList == NONE ? NONE : this.pages.at(this.victimList).head;
   }
 
   /** Writes all slots as u32, by the rank of their lists; returns the address after the last. */
@@ -265,6 +268,7 @@ export class Yield {
       if (!this.isListRight(this.pages.at(list), list, LIVE)) return false;
       if (!this.isListRight(this.ghosts.at(list), list, GHOST)) return false;
     }
+    if (this.victimList != NONE && this.victimList != this.leastList()) return false;
     return this.overdueGhost() == NONE;
   }
 
@@ -283,17 +287,18 @@ export class Yield {
       this.tick++;
       for (let stage = min<u32>(ctz(this.tick), STAGES - 2) + 1; stage-- > 0; ) this.age(stage);
     }
-    if (this.halvePages >= HALVE_PAGES && this.tick - this.halveTick >= HALVE_TICKS) {
-      this.halvePages = 0;
+    if (this.requested - this.halvePages >= HALVE_PAGES && this.tick - this.halveTick >= HALVE_TICKS) {
+      this.halvePages = this.requested;
       this.halveTick = this.tick;
       this.values.halve();
       this.requests >>= 1;
-      this.requested >>= 1;
+      this.pagesBefore = this.requested - ((this.requested - this.pagesBefore) >> 1);
     }
-    if (this.learnPages >= LEARN_PAGES && this.tick - this.learnTick >= LEARN_TICKS) {
-      this.learnPages = 0;
+    if (this.requested - this.learnPages >= LEARN_PAGES && this.tick - this.learnTick >= LEARN_TICKS) {
+      this.learnPages = this.requested;
       this.learnTick = this.tick;
-      this.values.learn(this.pages, this.ghosts, this.requested / max<u64>(1, this.requests));
+      this.values.learn(this.pages, this.ghosts, (this.requested - this.pagesBefore) / max<u64>(1, this.requests));
+      this.victimList = NONE;
     }
   }
 
@@ -307,6 +312,7 @@ export class Yield {
       this.pages.age(list);
       this.values.unmark(list);
       this.values.mark(list + 1);
+      this.victimList = NONE;
     }
   }
 
@@ -334,8 +340,6 @@ export class Yield {
     this.mayRepeat = false;
     this.waitingUnits += this.unitsOf(at);
     this.requested++;
-    this.learnPages++;
-    this.halvePages++;
   }
 
   private follow(slot: u32): void {
@@ -350,20 +354,30 @@ export class Yield {
     return slotStatus(at) == LIVE && slotCall(at) == this.previousCall;
   }
 
-  /** Puts a page that has its class and age into its list: before `newer` if that is in the same one, else at the end. */
+  /** Puts a page that has its class and the tick of now into its list: before `newer` if that is there, else at the end. */
   private link(slot: u32, newer: u32): void {
-    const list = this.listOf(this.slots.at(slot));
-    const isBefore = newer != NONE && newer != slot && this.isIn(list, newer);
-    if (this.pages.insert(list, slot, isBefore ? newer : NONE)) this.values.mark(list);
+    const at = this.slots.at(slot);
+    const isBefore = newer != NONE && newer != slot && this.isBeside(at, this.slots.at(newer));
+    this.insertInto(slotClassOf(at) * STAGES, slot, isBefore ? newer : NONE);
+  }
+
+  /** Whether a slot is a page in the list of the page at `at`, which has the tick of now. */
+  @inline
+  private isBeside(at: usize, other: usize): bool {
+    const isInList = slotStatus(other) == LIVE && slotPins(other) == 0;
+    return isInList && slotFrequency(other) == this.tick && slotClassOf(other) == slotClassOf(at);
+  }
+
+  private insertInto(list: u32, slot: u32, newer: u32): void {
+    if (!this.pages.insert(list, slot, newer)) return;
+    this.values.mark(list);
+    this.victimList = NONE;
   }
 
   private unlink(list: u32, slot: u32): void {
-    if (this.pages.remove(list, slot)) this.values.unmark(list);
-  }
-
-  private isIn(list: u32, slot: u32): bool {
-    const at = this.slots.at(slot);
-    return slotStatus(at) == LIVE && slotPins(at) == 0 && this.listOf(at) == list;
+    if (!this.pages.remove(list, slot)) return;
+    this.values.unmark(list);
+    this.victimList = NONE;
   }
 
   private markLast(slot: u32): void {
@@ -371,17 +385,23 @@ export class Yield {
     const isPinned = slotPins(at) > 0;
     if (!isPinned) this.unlink(this.listOf(at), slot);
     setSlotQueue(at, slotQueue(at) | LAST);
-    if (!isPinned) this.link(slot, NONE);
+    if (!isPinned) this.insertInto(this.listOf(at), slot, NONE);
   }
 
-  private leastOfOldest(): u32 {
+  /**
+   * The list of least value; or, when that is hardly worth less, the one of least value among the oldest pages: so
+   * little is known about these that their value must not keep them for ever.
+   */
+  private leastList(): u32 {
+    const least = this.values.least();
+    if (least == NONE) return NONE;
     const stage = this.pages.oldestStage();
-    let least: u32 = NONE;
+    let old: u32 = NONE;
     for (let bits = this.pages.classesIn(stage); bits != 0; bits &= bits - 1) {
       const list = ctz(bits) * STAGES + stage;
-      if (least == NONE || this.values.rank(list) < this.values.rank(least)) least = list;
+      if (old == NONE || this.values.rank(list) < this.values.rank(old)) old = list;
     }
-    return least;
+    return this.values.value(old) * 7 <= this.values.value(least) * 8 ? old : least;
   }
 
   private isListRight(list: List, index: u32, status: u32): bool {

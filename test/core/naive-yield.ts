@@ -11,7 +11,7 @@ interface Entry {
   hits: number;
   isLast: boolean;
   hint: number;
-  /** Of the list that it is in, or was in before it was pinned. */
+  /** Of the list that it is in, or would be in if it were not pinned. */
   stage: number;
   call: number;
   units: number;
@@ -45,6 +45,7 @@ const newCaller = (): Caller => ({
 export class NaiveYield {
   private readonly entries = new Map<string, Entry>();
   private readonly pages: string[][] = Array.from({ length: LISTS }, () => []);
+  private readonly pinned = new Set<Entry>();
   private readonly ghosts: string[][] = Array.from({ length: LISTS }, () => []);
   private readonly hits = new Array<number>(LISTS).fill(0);
   private readonly survived = new Array<number>(LISTS).fill(0);
@@ -52,7 +53,7 @@ export class NaiveYield {
   private ranked: number[] = [];
   private readonly callers = new Map<number, Caller>();
   private readonly tickUnits: number;
-  private tick = 0;
+  private tick = 1;
   private waitingUnits = 0;
   private requests = 0;
   private requested = 0;
@@ -67,7 +68,7 @@ export class NaiveYield {
   private mayRepeat = false;
   private previous: string | undefined;
   private previousCall = 0;
-  private unpinned: string | undefined;
+  private unpinned: { key: string; call: number } | undefined;
 
   constructor(
     capacityBytes: number,
@@ -157,21 +158,31 @@ export class NaiveYield {
   }
 
   pin(key: string): void {
+    const entry = this.entry(key);
     this.unlink(key);
-    this.entry(key).state = 'pinned';
+    entry.state = 'pinned';
+    this.pinned.add(entry);
   }
 
   restore(key: string): void {
     const entry = this.entry(key);
     Object.assign(entry, { state: 'page', stage: 0 });
-    const last = this.unpinned === undefined ? undefined : this.entries.get(this.unpinned);
-    this.link(key, last?.call === entry.call ? this.unpinned : undefined);
-    this.unpinned = key;
+    this.pinned.delete(entry);
+    const last = this.unpinned;
+    const isNext = last?.call === entry.call && this.entries.get(last.key)?.call === entry.call;
+    this.link(key, isNext ? last.key : undefined);
+    this.unpinned = { key, call: entry.call };
   }
 
   remove(key: string): void {
     this.unlink(key);
+    this.pinned.delete(this.entry(key));
     this.entries.delete(key);
+  }
+
+  /** Like {@link remove}, and leaves a ghost alone. */
+  removeIfPage(key: string): void {
+    if (this.entries.get(key)?.state === 'page') this.remove(key);
   }
 
   evict(key: string): void {
@@ -290,7 +301,9 @@ export class NaiveYield {
   }
 
   private age(list: number): void {
+    for (const entry of this.pinned) if (listOf(entry) === list) entry.stage++;
     for (const lists of [this.pages, this.ghosts]) {
+      if (at(lists, list).length === 0) continue;
       const keys = at(lists, list).splice(0);
       add(this.survived, list, keys.length);
       for (const key of keys) this.entry(key).stage++;
