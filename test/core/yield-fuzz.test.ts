@@ -137,6 +137,7 @@ function step(pair: Pair, word: number): void {
     hint: HINTS[((word >>> 21) & 7) % HINTS.length] as RequestHint,
     ...(caller < 3 ? { caller: caller * 65 } : {}),
     ...(said < 2 ? { continues: said === 0 } : {}),
+    endsElsewhere: said === 2 || said === 0,
   };
   const keys = Array.from({ length }, (_, i) => keyOf(conversation, first + i));
   // A key twice in a call, now and then.
