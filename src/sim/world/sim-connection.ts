@@ -255,6 +255,19 @@ export class SimConnection extends EventEmitter implements Connection, StreamEnd
     this.process.enter('failed', () => this.#destroy(systemError(code, `read ${code}`, { syscall: 'read' })));
   }
 
+  /** Nothing more arrives, in either direction, until it is no longer stalled. */
+  setStalled(isStalled: boolean): void {
+    if (this.#outgoing !== undefined) this.#outgoing.isStalled = isStalled;
+    if (this.#incoming !== undefined) this.#incoming.isStalled = isStalled;
+  }
+
+  /** Both ends see a reset once so many more bytes have arrived at one of them; 0: now. */
+  cutAfter(bytes: number): void {
+    if (bytes === 0) this.#outgoing?.cut();
+    this.#outgoing?.cutAfter(bytes);
+    this.#incoming?.cutAfter(bytes);
+  }
+
   /** Its process has died and the kernel closes it. */
   closedByKernel(): void {
     this.removeAllListeners();

@@ -165,6 +165,13 @@ export class Stream implements TurnEnd {
     this.#cutAfterBytes = bytes;
   }
 
+  /** Both ends see a reset. */
+  cut(): void {
+    const { sender, receiver } = this.#parts;
+    receiver.wasReset();
+    sender.wasReset();
+  }
+
   /** The receiver has taken the first of the inbox. */
   consumed(): void {
     const burst = this.inbox.shift() as Burst;
@@ -266,8 +273,8 @@ export class Stream implements TurnEnd {
       fabric.answerReset(this.#parts);
       return;
     }
-    if (burst.lengthBytes >= this.#cutAfterBytes) {
-      this.#cut(burst);
+    if (burst.lengthBytes > this.#cutAfterBytes) {
+      this.#cutWithin(burst);
       return;
     }
     this.#cutAfterBytes -= burst.lengthBytes;
@@ -275,14 +282,14 @@ export class Stream implements TurnEnd {
     receiver.arrived();
   }
 
-  #cut(burst: Burst): void {
+  #cutWithin(burst: Burst): void {
     burst.lengthBytes = this.#cutAfterBytes;
     burst.isEnd = false;
-    if (burst.lengthBytes > 0) this.inbox.push(burst);
-    const { sender, receiver } = this.#parts;
-    if (burst.lengthBytes > 0) receiver.arrived();
-    receiver.wasReset();
-    sender.wasReset();
+    if (burst.lengthBytes > 0) {
+      this.inbox.push(burst);
+      this.#parts.receiver.arrived();
+    }
+    this.cut();
   }
 
   #lose(burst: Burst): void {
