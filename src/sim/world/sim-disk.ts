@@ -105,8 +105,13 @@ export class SimDisk {
     this.#pending.clear();
     const outcome = this.crashOutcome ?? (OUTCOMES[below(this.#random, OUTCOMES.length)] as CrashOutcome);
     const random = this.#random;
-    this.#tree.crash((count) => (outcome === 'kept' ? count : outcome === 'lost' ? 0 : below(random, count + 1)));
-    for (const { content } of this.#tree.files()) content.crash(outcome, random);
+    this.#tree.crash(this.nowMs, (count) =>
+      outcome === 'kept' ? count : outcome === 'lost' ? 0 : below(random, count + 1),
+    );
+    for (const { content } of this.#tree.files()) {
+      content.age(this.nowMs - this.shape.writebackMs);
+      content.crash(outcome, random);
+    }
   }
 
   /** An empty disk takes its place. While its host is down. */

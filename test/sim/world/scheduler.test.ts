@@ -137,7 +137,7 @@ test.serial('scheduler: what an owner does not let run waits for it', async (t) 
   const { scheduler, seen } = begin();
   const held: SimEvent[] = [];
   let isHeld = true;
-  const owner = { id: 1, mayRun: (event: SimEvent) => !isHeld || (held.push(event), false) };
+  const owner = { id: 1, mayRun: (event: SimEvent) => !isHeld || held.push(event) < 0 };
   const run = (name: string) => ({ kind: name, owner, run: () => void seen.push(`${name}@${scheduler.nowMs}`) });
   for (const [i, name] of ['a', 'b', 'c'].entries()) {
     const event = scheduler.schedule(i + 1, run(name));
