@@ -80,6 +80,11 @@ export class SimConnection extends EventEmitter implements Connection, StreamEnd
     return this.#outgoing?.link.to;
   }
 
+  /** The other end; undefined while it is not connected. */
+  get peer(): SimConnection | undefined {
+    return this.#outgoing?.receiver as SimConnection | undefined;
+  }
+
   get outgoing(): Stream | undefined {
     return this.#outgoing;
   }
@@ -90,7 +95,7 @@ export class SimConnection extends EventEmitter implements Connection, StreamEnd
 
   /** The other end has gone, though nothing may have said so. */
   get isPeerGone(): boolean {
-    return this.#outgoing?.isReceiverGone === true;
+    return this.#outgoing?.receiver.isGone === true;
   }
 
   get destroyed(): boolean {

@@ -123,11 +123,11 @@ export class SimHost {
     if (!this.#isUp) return;
     this.#isUp = false;
     this.#isFrozen = false;
+    this.#world.fabric.probeSilent(this.network);
     for (const process of [...this.processes]) process.vanish();
     this.network.servers.clear();
     this.network.isUp = false;
     this.disk.crash();
-    this.#world.fabric.probeSilent(this.network);
   }
 
   /** The host is up again, with new processes: see `boot`. One that was up crashes first. */

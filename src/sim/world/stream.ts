@@ -96,8 +96,8 @@ export class Stream implements TurnEnd {
     return this.#parts.link;
   }
 
-  get isReceiverGone(): boolean {
-    return this.#parts.receiver.isGone;
+  get receiver(): StreamEnd {
+    return this.#parts.receiver;
   }
 
   /** Bytes that the system has not taken. */
@@ -372,7 +372,7 @@ export class Stream implements TurnEnd {
 }
 
 /** Where to hand received bytes over in two pieces; 0: in one. */
-export function splitAt(link: Link, lengthBytes: number, probability: number): number {
-  if (lengthBytes < 2 || !chance(link.random, probability)) return 0;
-  return 1 + (link.random.u32() % (lengthBytes - 1));
+export function splitAt({ to: { random } }: Link, lengthBytes: number, probability: number): number {
+  if (lengthBytes < 2 || !chance(random, probability)) return 0;
+  return 1 + (random.u32() % (lengthBytes - 1));
 }
