@@ -44,6 +44,7 @@ const CONSTANTS = 'numbers of errors only';
 const RDMA = 'RDMA of the real machine: only where the host of the environment has devices';
 const OPERATORS = 'HTTP for operators of the real machine: only with metrics_enabled';
 const ATTACHED = 'memory, descriptors and files that processes of the real machine share: only with client_socket';
+const SIMULATED = 'a simulated process, by the same name';
 const CLIENT = 'a process of the real machine that attaches to its node: an entry point';
 
 /** Files that may go ways out themselves. */
@@ -96,6 +97,17 @@ export const EXCEPTIONS: Readonly<Record<string, Exception>> = {
   'src/node/machine-node.ts': { ways: ['system'], because: PUBLIC },
   'src/node/meshcache-store.ts': { ways: ['system'], because: 'the entry point: MeshCacheStore.create' },
   'src/node/package-version.ts': { ways: ['node:fs'], because: OWN_CODE },
+  'src/sim/run/sim-node.ts': { ways: ['process'], because: SIMULATED },
+  'src/sim/world/failure-watch.ts': {
+    ways: ['process'],
+    because: 'what simulated code throws and nobody catches ends its run',
+  },
+  'src/sim/world/scheduler.ts': {
+    ways: ['timers'],
+    because: 'between two events of virtual time all promises have their turn',
+  },
+  'src/sim/world/sim-clock.ts': { ways: ['process', 'ticks'], because: 'ticks have no time, virtual or real' },
+  'src/sim/world/sim-host.ts': { ways: ['process'], because: SIMULATED },
   'src/transport/create-transport.ts': { ways: ['node:os', 'system'], because: RDMA },
   'src/transport/rdma/destinations.ts': { ways: ['node:os'], because: CONSTANTS },
   'src/transport/tcp/serving-environment.ts': {
@@ -103,50 +115,6 @@ export const EXCEPTIONS: Readonly<Record<string, Exception>> = {
     because: 'the environment of a serving thread: there is one only where the threads are of the system',
   },
 };
-
-/** Files whose ways out are being closed by other changes: these go when those come, and `MISSING` files are there then. */
-export const CLOSING: Readonly<Record<string, readonly string[]>> = {
-  'src/base/listener.ts': ['node:net'],
-  'src/base/network.ts': ['node:net', 'system'],
-  'src/base/secrets.ts': ['node:fs'],
-  'src/base/tls.ts': ['node:fs', 'node:net'],
-  'src/client/node-link.ts': ['node:net'],
-  'src/clients/client-connection.ts': ['node:net'],
-  'src/clients/client-output.ts': ['node:net'],
-  'src/clients/client-server.ts': ['node:net'],
-  'src/clients/socket-path.ts': ['node:fs', 'system'],
-  'src/directory/client.ts': ['system'],
-  'src/discovery/client.ts': ['system'],
-  'src/discovery/embedded-master.ts': ['system'],
-  'src/discovery/server.ts': ['system'],
-  'src/disk/directory-lock.ts': ['node:fs', 'node:net', 'process', 'system'],
-  'src/disk/disk-folder.ts': ['node:fs'],
-  'src/disk/disk-store.ts': ['system'],
-  'src/disk/journal-file.ts': ['node:fs'],
-  'src/disk/journal-rewriting.ts': ['node:fs'],
-  'src/disk/journal.ts': ['node:fs', 'system'],
-  'src/disk/page-file.ts': ['node:fs'],
-  'src/disk/reserved-space.ts': ['node:child_process', 'node:fs'],
-  'src/node/client-wiring.ts': ['node:fs'],
-  'src/rpc/client-connection.ts': ['node:net'],
-  'src/rpc/client.ts': ['system'],
-  'src/rpc/frame-writer.ts': ['node:net', 'process', 'ticks'],
-  'src/rpc/server-connection.ts': ['node:net'],
-  'src/rpc/server.ts': ['node:net', 'system'],
-  'src/transport/tcp/read-connection.ts': ['node:net'],
-  'src/transport/tcp/serving-connection.ts': ['node:net'],
-  'src/transport/tcp/serving.ts': ['node:net'],
-  'src/transport/tcp/tcp-transport.ts': ['system'],
-};
-export const MISSING: readonly string[] = [
-  'src/base/system-files.ts',
-  'src/base/system-network.ts',
-  'src/base/tls-network.ts',
-  'src/node/machine-defaults.ts',
-  'src/node/machine-disk.ts',
-];
-/** Ways of {@link EXCEPTIONS} that are not gone yet. */
-export const UNUSED: readonly string[] = ['src/base/clock.ts process', 'src/base/clock.ts ticks'];
 
 /** The ways out that a source goes, in the order of their names. */
 export function waysOut(source: string): string[] {

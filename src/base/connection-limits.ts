@@ -1,3 +1,4 @@
+import { assertAtMost } from './assert.js';
 import type { Clock } from './clock.js';
 import {
   STRANGERS_ADDRESSES_MAX_COUNT,
@@ -93,6 +94,14 @@ export class ConnectionLimits {
     fill(bucket, { perS, burstCount, nowMs });
     return bucket;
   }
+
+  /** Throws `InvariantError` unless nobody may have more connections than there ever may be, and no more addresses are kept. */
+  verify(): void {
+    const { burstCount, perAddressBurstCount } = this.#rates;
+    verifyBucket('all', this.#all, burstCount);
+    for (const [origin, bucket] of this.#addresses) verifyBucket(origin, bucket, perAddressBurstCount);
+    assertAtMost('connection limits: addresses', this.#addresses.size, STRANGERS_ADDRESSES_MAX_COUNT);
+  }
 }
 
 function fill(
@@ -102,6 +111,11 @@ function fill(
   const { perS, burstCount, nowMs } = by;
   bucket.tokens = Math.min(burstCount, bucket.tokens + ((nowMs - bucket.filledAtMs) / 1000) * perS);
   bucket.filledAtMs = nowMs;
+}
+
+function verifyBucket(whose: string, { tokens }: Bucket, burstCount: number): void {
+  assertAtMost(`connection limits: what is left for ${whose}`, tokens, burstCount);
+  assertAtMost(`connection limits: what ${whose} has taken`, burstCount - tokens, burstCount);
 }
 
 /** Who has one address of an IPv6 network of 64 bits has all of them. */

@@ -10,6 +10,7 @@ export type ErrorCode =
   | 'ERR_REMOTE'
   | 'ERR_OVERLOADED'
   | 'ERR_CORE'
+  | 'ERR_INVARIANT'
   | 'ERR_DISK'
   | 'ERR_RDMA';
 
@@ -65,6 +66,13 @@ export class AuthError extends MeshCacheError {
 export class ClosedError extends MeshCacheError {
   constructor(what: string, options?: ErrorOptions) {
     super('ERR_CLOSED', `${what} is closed`, options);
+  }
+}
+
+/** A bug of meshcache: parts of its own state that must agree do not, or one part of it broke the contract of another. */
+export class InvariantError extends MeshCacheError {
+  constructor(message: string, options?: ErrorOptions) {
+    super('ERR_INVARIANT', message, options);
   }
 }
 

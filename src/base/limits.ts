@@ -1,3 +1,4 @@
+import { assert } from './assert.js';
 import {
   CLIENT_BODY_MAX_BYTES,
   CLIENT_CLOSE_TIMEOUT_MS,
@@ -400,7 +401,7 @@ export const CLUSTER_REPORT_IN_FLIGHT_MAX_COUNT = 32;
 export const NODE_CLOSE_TIMEOUT_MS = 4_500;
 
 function relation(holds: boolean, text: string): void {
-  if (!holds) throw new Error(`limits: ${text} does not hold`);
+  assert(holds, () => `limits: ${text} does not hold`);
 }
 
 relation(HANDSHAKES_PENDING_MAX_COUNT < RPC_CONNECTIONS_MAX_COUNT, 'handshakes leave room for members');

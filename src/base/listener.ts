@@ -154,4 +154,9 @@ export class Listener {
       this.#resumeLater();
     }
   }
+
+  /** Throws `InvariantError` unless its limits agree with themselves. */
+  verify(): void {
+    this.#limits.verify();
+  }
 }

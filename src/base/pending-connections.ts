@@ -1,3 +1,5 @@
+import { assert, assertAtMost } from './assert.js';
+
 /**
  * Accepted connections whose peers have not shown yet that they belong here. There is room for so many; a further one takes the
  * place of the oldest, so that a flood of strangers leaves every member the time in which as many of them arrive.
@@ -39,5 +41,11 @@ export class PendingConnections<Connection> {
 
   dropAll(): void {
     while (this.#pending.size > 0) this.dropOldest();
+  }
+
+  /** Throws `InvariantError` unless they are within their limit and all of them among `connections`. */
+  verify(connections: { has(connection: Connection): boolean }): void {
+    assertAtMost('pending connections', this.#pending.size, this.#maxCount);
+    for (const one of this.#pending) assert(connections.has(one), 'pending connections: one that is none any more');
   }
 }

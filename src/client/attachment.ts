@@ -1,4 +1,5 @@
 import { readFileSync } from 'node:fs';
+import { assert } from '../base/assert.js';
 import { within } from '../base/clock.js';
 import type { Environment } from '../base/environment.js';
 import { CLIENT_CLOSE_TIMEOUT_MS, CLIENT_RECONNECT_MAX_MS, CLIENT_RECONNECT_MIN_MS } from '../base/limits.js';
@@ -243,6 +244,18 @@ export class Attachment {
       else this.#parts.env.clock.after(PROCESS_LOOK_MS, look, { keepAlive: true });
     };
     look();
+  }
+
+  /** Throws `InvariantError` unless this hears of the end of every region that is registered. */
+  verify(): void {
+    this.#link?.verify();
+    if (this.isClosed) return;
+    for (const region of this.#regions.keys()) {
+      assert(
+        this.#unwatch.has(region),
+        () => `attachment: the region at ${region.start} is registered and not watched`,
+      );
+    }
   }
 }
 

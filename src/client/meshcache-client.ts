@@ -148,4 +148,9 @@ export class MeshCacheClient extends StoreNamespace {
   async [Symbol.asyncDispose](): Promise<void> {
     await this.close();
   }
+
+  /** @internal Throws `InvariantError` unless its link and the memory that it has registered agree. */
+  verify(): void {
+    this.#attachment.verify();
+  }
 }

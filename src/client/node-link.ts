@@ -1,3 +1,4 @@
+import { assert, assertAtMost } from '../base/assert.js';
 import type { Environment } from '../base/environment.js';
 import {
   CLIENT_BODY_MAX_BYTES,
@@ -240,6 +241,17 @@ export class NodeLink {
     this.#socket.write(head);
     this.#socket.write(body);
     this.#socket.uncork();
+  }
+
+  /** Throws `InvariantError` unless no more is sent than the node takes, nothing waits that could be, and nothing once it is closed. */
+  verify(): void {
+    const [sent, queued] = [this.#waiting.size, this.#queue.size];
+    assertAtMost('node link: requests that are sent', sent, this.#sentMaxCount);
+    assert(queued === 0 || sent === this.#sentMaxCount, () => `node link: ${queued} requests wait, ${sent} are sent`);
+    assert(
+      !this.#isClosed || sent + queued === 0,
+      () => `node link: ${sent} requests are sent, ${queued} wait, closed`,
+    );
   }
 }
 

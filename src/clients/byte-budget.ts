@@ -1,31 +1,49 @@
-/** Bytes that several users share: who wants more than is left waits, first come, first served. */
+import { assert, assertEqual } from '../base/assert.js';
+
+interface Wish {
+  readonly bytes: number;
+  readonly grant: () => void;
+}
+
+/**
+ * Bytes that several users share: who wants more than is left waits, first come, first served.
+ *
+ * Accounting: what is left and what `#granted` has are all bytes together.
+ */
 export class ByteBudget {
+  readonly #bytes: number;
   #leftBytes: number;
-  readonly #waiting: { readonly bytes: number; readonly grant: () => void }[] = [];
+  readonly #waiting: Wish[] = [];
+  readonly #granted = new Set<Wish>();
 
   constructor(bytes: number) {
+    this.#bytes = bytes;
     this.#leftBytes = bytes;
   }
 
   /** Calls `grant`, at once or later. Returns what takes the wish back, or gives the bytes back; harmless when called again. */
   take(bytes: number, grant: () => void): () => void {
-    let state: 'waiting' | 'granted' | 'over' = 'waiting';
-    const entry = {
-      bytes,
-      grant: () => {
-        state = 'granted';
-        grant();
-      },
-    };
+    const wish = { bytes, grant };
     const giveBack = (): void => {
-      if (state === 'granted') this.#leftBytes += bytes;
-      else if (state === 'waiting') this.#waiting.splice(this.#waiting.indexOf(entry), 1);
-      state = 'over';
+      const index = this.#waiting.indexOf(wish);
+      if (index >= 0) this.#waiting.splice(index, 1);
+      if (this.#granted.delete(wish)) this.#leftBytes += bytes;
       this.#grantNext();
     };
-    this.#waiting.push(entry);
+    this.#waiting.push(wish);
     this.#grantNext();
     return giveBack;
+  }
+
+  /** Throws `InvariantError` unless the accounting of this class holds, and nobody waits for what is there. */
+  verify(): void {
+    let bytes = this.#leftBytes;
+    for (const wish of this.#granted) bytes += wish.bytes;
+    assertEqual('byte budget: bytes', this.#bytes, bytes);
+    assert(this.#leftBytes >= 0, () => `byte budget: ${this.#leftBytes} bytes are left`);
+    const [first] = this.#waiting;
+    const isShort = first === undefined || first.bytes > this.#leftBytes;
+    assert(isShort, () => `byte budget: ${first?.bytes} bytes are waited for, and ${this.#leftBytes} are left`);
   }
 
   #grantNext(): void {
@@ -36,6 +54,7 @@ export class ByteBudget {
     ) {
       this.#waiting.shift();
       this.#leftBytes -= first.bytes;
+      this.#granted.add(first);
       first.grant();
     }
   }

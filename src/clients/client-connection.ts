@@ -1,3 +1,4 @@
+import { assert } from '../base/assert.js';
 import type { Clock } from '../base/clock.js';
 import { ProtocolError } from '../base/errors.js';
 import { CLIENT_SMALL_BODY_BYTES } from '../base/limits.js';
@@ -25,6 +26,7 @@ import {
 } from './messages.js';
 import { RequestError, statusOf } from './request-error.js';
 import { CANCELLABLE_TYPES, REQUEST_TYPES } from './request-types.js';
+import { type ClientRequest, type RequestBeginning, RequestsInFlight } from './requests-in-flight.js';
 
 export interface ClientConnectionParts {
   readonly socket: Connection;
@@ -47,16 +49,6 @@ export interface ClientConnectionParts {
   readonly onEnded: (connection: ClientConnection, reason: string) => void;
 }
 
-interface Request {
-  readonly header: FrameHeader;
-  readonly body: Buffer;
-  readonly abort: AbortController;
-  readonly cancelDeadline: () => void;
-  readonly giveBack: () => void;
-  /** Fences that wait for it. */
-  readonly onAnswered: (() => void)[];
-}
-
 const NOTHING = Buffer.alloc(0);
 
 /** One client: takes its requests, has them done, a few at a time, and answers each when nothing touches its memory any more. */
@@ -70,14 +62,7 @@ export class ClientConnection {
   #pid = 0;
   #requests: ClientRequests | undefined;
   #counts: ClientCounts | undefined;
-  /** Received and not answered, oldest first. */
-  readonly #inFlight = new Map<number, Request>();
-  #fenceCount = 0;
-  readonly #queue: Request[] = [];
-  #runningCount = 0;
-  #bytesRunningCount = 0;
-  /** Of bodies in flight that have not been taken from the budget. */
-  #smallBodiesBytes = 0;
+  readonly #inFlight: RequestsInFlight;
   #reason = '';
   #isEnded = false;
   readonly #cancelHelloTimer: () => void;
@@ -88,6 +73,7 @@ export class ClientConnection {
 
   constructor(parts: ClientConnectionParts) {
     this.#parts = parts;
+    this.#inFlight = new RequestsInFlight(parts.limits);
     const { socket, clock, limits } = parts;
     this.#receiver = new FrameReceiver({
       check: (header) => this.#check(header),
@@ -129,7 +115,7 @@ export class ClientConnection {
   }
 
   get inFlightCount(): number {
-    return this.#inFlight.size;
+    return this.#inFlight.count;
   }
 
   /** Bytes of answers that the client has not taken. */
@@ -148,7 +134,7 @@ export class ClientConnection {
     if (this.isClosed) return;
     this.#reason = reason;
     this.#receiver.stop();
-    for (const { abort } of [...this.#inFlight.values()]) abort.abort();
+    for (const { abort } of this.#inFlight.all()) abort.abort();
     this.#runQueue();
     this.#closeWhenAnswered();
   }
@@ -156,7 +142,7 @@ export class ClientConnection {
   /** The last answer tells that what has not been answered was never begun. */
   #closeWhenAnswered(): void {
     const { socket } = this.#parts;
-    if (this.#state !== 'finishing' || this.#inFlight.size > 0 || socket.writableEnded) return;
+    if (this.#state !== 'finishing' || this.#inFlight.count > 0 || socket.writableEnded) return;
     this.#output.write({ type: 0, requestId: 0 }, Status.closing, Buffer.from(this.#reason));
     socket.end(() => this.close(this.#reason));
   }
@@ -172,9 +158,9 @@ export class ClientConnection {
     this.#receiver.stop();
     this.#dropReservation();
     this.#parts.socket.destroy();
-    for (const request of this.#queue.splice(0)) this.#settle(request);
+    this.#inFlight.dropWaiting();
     this.#parts.onClosed(this);
-    for (const { abort } of this.#inFlight.values()) abort.abort();
+    for (const { abort } of this.#inFlight.all()) abort.abort();
     this.regions.removeAll().catch((error: unknown) => {
       this.#parts.log.log('error', 'memory of a client could not be let go of', { error: String(error) });
     });
@@ -203,7 +189,7 @@ export class ClientConnection {
     if (!REQUEST_TYPES.has(type)) throw new ProtocolError(`a request of type ${type}`);
     if (status !== 0) throw new ProtocolError(`a request with status ${status}`);
     if (requestId === 0) throw new ProtocolError('a request with the id 0');
-    if (this.#inFlight.has(requestId)) throw new ProtocolError(`the id ${requestId}, which is in use`);
+    if (this.#inFlight.get(requestId) !== undefined) throw new ProtocolError(`the id ${requestId}, which is in use`);
     const isHello = type === RequestType.hello;
     if (this.#state === 'greeting' && !isHello) throw new ProtocolError('the first request is not HELLO');
     if (this.#state !== 'greeting' && isHello) throw new ProtocolError('a second HELLO');
@@ -265,7 +251,7 @@ export class ClientConnection {
       this.#answerNow(header, body);
       return;
     }
-    const tooMuch = this.#tooMuch(body);
+    const tooMuch = this.#inFlight.tooMuch(body, this.#giveBack !== undefined);
     if (tooMuch === undefined) {
       this.#take(header, body);
     } else {
@@ -277,7 +263,7 @@ export class ClientConnection {
   async #hello(header: FrameHeader, body: Buffer): Promise<void> {
     this.#state = 'attaching';
     this.#cancelHelloTimer();
-    const request = this.#begin(header, body);
+    const request = this.#begin({ header, body });
     try {
       const hello = decodeHello(body);
       this.#name = hello.name;
@@ -288,8 +274,8 @@ export class ClientConnection {
       this.#requests = new ClientRequests({ namespace, regions: this.regions, counts });
       this.#state = 'open';
       // Those that have come meanwhile.
-      for (let left = this.#inFlight.size - 1; left > 0; left--) counts.request();
-      this.#settle(request);
+      for (let left = this.#inFlight.count - 1; left > 0; left--) counts.request();
+      this.#inFlight.settle(request);
       this.#answer(header, Status.ok, answer);
       for (const answered of request.onAnswered) answered();
       this.#runQueue();
@@ -302,25 +288,13 @@ export class ClientConnection {
     }
   }
 
-  /** What is wrong with one more request; undefined: nothing. */
-  #tooMuch(body: Buffer): string | undefined {
-    const { inFlightMaxCount, smallBodiesMaxBytes } = this.#parts.limits;
-    if (this.#inFlight.size - this.#fenceCount >= inFlightMaxCount) {
-      return `${inFlightMaxCount} requests are in flight, no more are allowed`;
-    }
-    if (this.#giveBack === undefined && this.#smallBodiesBytes + body.length > smallBodiesMaxBytes) {
-      return `${this.#smallBodiesBytes} bytes of requests are in flight, allowed are ${smallBodiesMaxBytes}`;
-    }
-    return undefined;
-  }
-
   #take(header: FrameHeader, body: Buffer): void {
     const { clock, limits } = this.#parts;
     const deadlineMs = Math.min(header.deadlineMs === 0 ? limits.deadlineMs : header.deadlineMs, limits.deadlineMs);
     const abort = new AbortController();
     const cancelDeadline = clock.after(deadlineMs, () => abort.abort());
-    const request = this.#begin(header, body, { abort, cancelDeadline });
-    this.#queue.push(request);
+    const request = this.#begin({ header, body, abort, cancelDeadline });
+    this.#inFlight.wait(request);
     if (CANCELLABLE_TYPES.has(header.type)) {
       request.abort.signal.addEventListener('abort', () => this.#endQueued(request), { once: true });
     }
@@ -328,26 +302,10 @@ export class ClientConnection {
   }
 
   /** In flight from now on. */
-  #begin(
-    header: FrameHeader,
-    body: Buffer,
-    { abort, cancelDeadline }: Pick<Request, 'abort' | 'cancelDeadline'> = {
-      abort: new AbortController(),
-      cancelDeadline: () => {},
-    },
-  ): Request {
-    const giveBack = this.#giveBack ?? this.#holdSmall(body.length);
+  #begin(beginning: Omit<RequestBeginning, 'giveBack'>): ClientRequest {
+    const giveBack = this.#giveBack;
     this.#giveBack = undefined;
-    const request: Request = { header, body, abort, cancelDeadline, giveBack, onAnswered: [] };
-    this.#inFlight.set(header.requestId, request);
-    return request;
-  }
-
-  #holdSmall(bytes: number): () => void {
-    this.#smallBodiesBytes += bytes;
-    return () => {
-      this.#smallBodiesBytes -= bytes;
-    };
+    return this.#inFlight.begin(giveBack === undefined ? beginning : { ...beginning, giveBack });
   }
 
   #dropReservation(): void {
@@ -357,28 +315,23 @@ export class ClientConnection {
 
   #runQueue(): void {
     const { limits } = this.#parts;
-    while (this.#requests !== undefined && !this.isClosed && this.#runningCount < limits.runningMaxCount) {
+    while (this.#requests !== undefined && !this.isClosed) {
       if (this.#output.waitingBytes > limits.outputMaxBytes) return;
-      const isBytesFull = this.#bytesRunningCount >= limits.bytesRunningMaxCount;
-      const next = this.#queue.findIndex(({ header }) => !isBytesFull || header.type !== RequestType.getBytes);
-      if (next < 0) return;
-      void this.#run(...(this.#queue.splice(next, 1) as [Request]));
+      const next = this.#inFlight.runNext();
+      if (next === undefined) return;
+      void this.#run(next);
     }
   }
 
   /** It has been cancelled before it began: its end is not put off until others have ended. */
-  #endQueued(request: Request): void {
-    const index = this.#queue.indexOf(request);
-    if (this.#requests === undefined || this.isClosed || index < 0) return;
-    this.#queue.splice(index, 1);
-    void this.#run(request);
+  #endQueued(request: ClientRequest): void {
+    if (this.#requests === undefined || this.isClosed) return;
+    if (this.#inFlight.runNow(request)) void this.#run(request);
   }
 
-  async #run(request: Request): Promise<void> {
+  /** It runs by now. */
+  async #run(request: ClientRequest): Promise<void> {
     const { header, body, abort } = request;
-    const bytesCount = Number(header.type === RequestType.getBytes);
-    this.#runningCount++;
-    this.#bytesRunningCount += bytesCount;
     let status: Status = Status.ok;
     let answer: Buffer = NOTHING;
     try {
@@ -391,9 +344,7 @@ export class ClientConnection {
         this.#parts.log.log('error', 'a request of a client has failed', { client: this.#name, error: String(error) });
       }
     }
-    this.#runningCount--;
-    this.#bytesRunningCount -= bytesCount;
-    this.#settle(request);
+    this.#inFlight.ended(request);
     if (this.isClosed) {
       this.#endWhenIdle();
       return;
@@ -425,13 +376,6 @@ export class ClientConnection {
     return (this.#requests as ClientRequests).run(header.type as RequestType, body, signal);
   }
 
-  /** It is not in flight any more. */
-  #settle({ header, cancelDeadline, giveBack }: Request): void {
-    this.#inFlight.delete(header.requestId);
-    cancelDeadline();
-    giveBack();
-  }
-
   /** What has no part in the queue: FENCE and PING. */
   #answerNow(header: FrameHeader, body: Buffer): void {
     try {
@@ -446,23 +390,21 @@ export class ClientConnection {
   #fence(header: FrameHeader, id: number): void {
     const { inFlightMaxCount } = this.#parts.limits;
     // Of the fences among those none is answered later: what they wait for is among those too.
-    const isFence = (request: Request): boolean => request.header.type === RequestType.fence;
-    const of = id === 0 ? [...this.#inFlight.values()].filter((r) => !isFence(r)) : [this.#inFlight.get(id)];
+    const isFence = (request: ClientRequest): boolean => request.header.type === RequestType.fence;
+    const of = id === 0 ? this.#inFlight.all().filter((r) => !isFence(r)) : [this.#inFlight.get(id)];
     const before = of.filter((request) => request !== undefined);
     if (before.length === 0) {
       this.#answer(header, Status.ok, NOTHING);
       return;
     }
-    if (this.#fenceCount >= inFlightMaxCount) {
+    if (this.#inFlight.fenceCount >= inFlightMaxCount) {
       throw new RequestError(Status.tooMuch, `${inFlightMaxCount} fences are in flight, no more are allowed`);
     }
-    const fence = this.#begin(header, NOTHING);
-    this.#fenceCount++;
+    const fence = this.#begin({ header, body: NOTHING });
     let leftCount = before.length;
     const answered = (): void => {
       if (--leftCount > 0) return;
-      this.#fenceCount--;
-      this.#settle(fence);
+      this.#inFlight.settle(fence);
       this.#answer(header, Status.ok, NOTHING);
       for (const next of fence.onAnswered) next();
     };
@@ -489,8 +431,20 @@ export class ClientConnection {
   }
 
   #endWhenIdle(): void {
-    if (this.#isEnded || this.#runningCount > 0 || !this.isClosed) return;
+    if (this.#isEnded || this.#inFlight.runningCount > 0 || !this.isClosed) return;
     this.#isEnded = true;
     this.#parts.onEnded(this, this.#reason);
+  }
+
+  /** Throws `InvariantError` unless its requests and its regions agree with themselves. */
+  verify(): void {
+    this.#inFlight.verify();
+    this.regions.verify();
+    const isAny = this.#requests !== undefined || this.#inFlight.runningCount === 0;
+    assert(isAny, () => `client ${this.#name}: ${this.#inFlight.runningCount} requests run before it is attached`);
+    assert(
+      !this.isClosed || this.#giveBack === undefined,
+      () => `client ${this.#name}: closed, and memory is reserved`,
+    );
   }
 }

@@ -1,4 +1,5 @@
 import { closeSync, openSync, rmSync } from 'node:fs';
+import { assert, assertAtMost, assertEqual } from '../base/assert.js';
 import type { Environment } from '../base/environment.js';
 import { ProtocolError } from '../base/errors.js';
 import {
@@ -196,6 +197,19 @@ export class ClientMemory {
     });
     client.regions.add(STAGING_REGION, memory, true);
     return memory;
+  }
+
+  /** Throws `InvariantError` unless each client is found by its own token, and the staging memory of all is counted. */
+  verify(): void {
+    let stagingBytes = 0;
+    for (const [token, client] of this.#clients) {
+      assert(this.#tokens.get(client) === token, () => `client memory: ${client.name} is found by another token`);
+      stagingBytes += client.regions.memoryOf(STAGING_REGION)?.length ?? 0;
+    }
+    assertEqual('client memory: tokens', this.#tokens.size, this.#clients.size);
+    // That of clients that have gone counts until nothing touches it any more.
+    assertAtMost('client memory: staging bytes of clients, and all', stagingBytes, this.#stagingBytes);
+    assertAtMost('client memory: staging bytes', this.#stagingBytes, CLIENTS_STAGING_MAX_BYTES);
   }
 }
 

@@ -1,3 +1,4 @@
+import { assert, assertAtMost } from '../base/assert.js';
 import { MeshCacheError } from '../base/errors.js';
 import { CLIENT_FILE_COPIES_MAX_BYTES, CLIENT_REGIONS_MAX_COUNT, PAGE_MAX_BYTES } from '../base/limits.js';
 import { HostRegion } from '../memory/host-region.js';
@@ -150,6 +151,21 @@ export class ClientRegions {
     this.#ending.delete(region);
     region.memory.free();
     for (const released of region.onReleased) released();
+  }
+
+  /** Throws `InvariantError` unless regions that are let go of are in use, and all others stay. */
+  verify(): void {
+    assertAtMost('client regions', this.#regions.size, CLIENT_REGIONS_MAX_COUNT);
+    for (const [id, { users, isEnding, onReleased, memory }] of this.#regions) {
+      const isKept = users >= 0 && !isEnding && onReleased.length === 0 && memory.isLive;
+      assert(
+        isKept,
+        () => `client regions: region ${id} has ${users} users, ending ${isEnding}, live ${memory.isLive}`,
+      );
+    }
+    for (const { users, isEnding } of this.#ending) {
+      assert(users > 0 && isEnding, () => `client regions: one that was let go of stays for ${users} users`);
+    }
   }
 }
 

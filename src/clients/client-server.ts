@@ -1,6 +1,7 @@
 import { chmodSync, chownSync, existsSync, lstatSync, mkdirSync, unlinkSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { isMainThread } from 'node:worker_threads';
+import { assert, assertAtMost, assertEqual } from '../base/assert.js';
 import { within } from '../base/clock.js';
 import type { Environment } from '../base/environment.js';
 import { ConfigError } from '../base/errors.js';
@@ -310,6 +311,23 @@ export class ClientServer {
       sum(({ inFlightCount }) => inFlightCount),
     );
     metrics.setCounterProvider('meshcache_clients_refused_total', () => this.#refusedCount + this.#memory.refusedCount);
+  }
+
+  /** @internal Throws `InvariantError` unless the clients are counted, within their limits, and each agrees with itself. */
+  verify(): void {
+    for (const client of this.#connections) client.verify();
+    for (const client of this.#greeting) {
+      assert(this.#connections.has(client), 'client server: one that is to attach is connected no more');
+    }
+    for (const client of this.#ending.keys()) {
+      const isOver = !this.#connections.has(client) && this.#onEnded.has(client);
+      assert(isOver, () => `client server: ${client.name} has gone, and is connected or never ends`);
+    }
+    assertEqual('client server: clients that have gone', this.#onEnded.size, this.#ending.size);
+    assertAtMost('client server: clients that are to attach', this.#greeting.size, this.#limits.greetingMaxCount);
+    assertAtMost('client server: clients', this.#attached().length, this.#limits.clientsMaxCount);
+    this.#budget.verify();
+    this.#memory.verify();
   }
 }
 

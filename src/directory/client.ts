@@ -1,3 +1,4 @@
+import { assertAtMost } from '../base/assert.js';
 import type { Clock } from '../base/clock.js';
 import type { Environment } from '../base/environment.js';
 import { ArgumentError } from '../base/errors.js';
@@ -457,6 +458,13 @@ export class DirectoryClient {
         },
       });
     });
+  }
+
+  /** @internal Throws `InvariantError` unless its queues and tables agree with themselves; the own shard is its owner's to verify. */
+  verify(): void {
+    assertAtMost('directory client: identities', this.#identities.size, IDENTITIES_MAX_COUNT + 1);
+    this.#rings.verify();
+    this.#channels.verify();
   }
 }
 

@@ -1,3 +1,5 @@
+import { assert, assertEqual } from '../base/assert.js';
+
 /** A power of two. */
 const PART_COUNT = 64;
 const PART_MASK = PART_COUNT - 1;
@@ -38,6 +40,21 @@ export class KeyTable {
   /** All keys; keys that come or go meanwhile may be left out, none comes twice unless it was set anew. */
   *keys(): Generator<string, void> {
     for (const part of this.#parts) yield* part.keys();
+  }
+
+  /** Throws `InvariantError` unless every key is in its part, and the size is that of all parts. */
+  verify(): void {
+    let size = 0;
+    for (const [index, part] of this.#parts.entries()) {
+      size += part.size;
+      for (const key of part.keys()) {
+        assert(
+          partOf(key) === index,
+          () => `key table: ${JSON.stringify(key)} is in part ${index}, not ${partOf(key)}`,
+        );
+      }
+    }
+    assertEqual('key table: size', this.#size, size);
   }
 }
 

@@ -1,3 +1,4 @@
+import { assertAtMost } from '../base/assert.js';
 import type { Clock } from '../base/clock.js';
 import type { OwnerRing } from './owners.js';
 
@@ -63,5 +64,13 @@ export class KnownRings {
   /** All that may still be asked, the current one first. */
   all(): OwnerRing[] {
     return [this.#current, ...this.former];
+  }
+
+  /** Throws `InvariantError` unless the former rings are within their limit, in the order in which they are given up. */
+  verify(): void {
+    assertAtMost('known rings: former rings', this.#former.length, FORMER_RINGS_MAX_COUNT);
+    for (const [i, { untilMs }] of this.#former.entries()) {
+      assertAtMost('known rings: the end of a former ring and of the next', this.#former[i - 1]?.untilMs ?? 0, untilMs);
+    }
   }
 }

@@ -1,3 +1,4 @@
+import { assert, assertEqual } from '../base/assert.js';
 import { KeyTable } from './key-table.js';
 import type { LocationColumns } from './location-columns.js';
 import { LocationSlab, NO_SLOT } from './location-slab.js';
@@ -87,5 +88,35 @@ export class LocationLists {
     this.locations++;
     this.#fill(slot, locations, i, recordIndex);
     return slot;
+  }
+
+  /** Throws `InvariantError` unless the accounting of this class holds. Not within a call that holds records. */
+  verify(): void {
+    this.keys.verify();
+    const locationsOf: number[] = [];
+    let locations = 0;
+    let dropped = 0;
+    const count = (slot: number): void => {
+      const node = this.slab.nodeOf(slot);
+      const record = this.records.at(node) as NodeRecord | undefined;
+      assert(record !== undefined, () => `location lists: slot ${slot} names no record, but the free place ${node}`);
+      locationsOf[node] = (locationsOf[node] ?? 0) + 1;
+      locations++;
+      if (record.dropped) dropped++;
+    };
+    this.slab.verify(this.#slots(count));
+    this.records.verify(locationsOf);
+    assertEqual('location lists: locations', this.locations, locations);
+    assertEqual('location lists: locations of dropped nodes', this.droppedLocations, dropped);
+  }
+
+  /** The slots of all lists; `count` is called for each after it was looked at. */
+  *#slots(count: (slot: number) => void): Generator<number, void> {
+    for (const key of this.keys.keys()) {
+      for (let slot = this.keys.get(key) as number; slot !== NO_SLOT; slot = this.slab.nextOf(slot)) {
+        yield slot;
+        count(slot);
+      }
+    }
   }
 }

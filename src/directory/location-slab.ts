@@ -5,6 +5,7 @@
  *     record, 64 bytes   word 0..1 addr (low, high)   2..3 length f64   4..5 generation f64   6..7 version f64
  *                             8..9 stamp f64   10..11 tail f64   12 rkey   13 checksum   14 node << 3 | flags   15 next
  */
+import { assert, assertEqual } from '../base/assert.js';
 import { type LocationColumns, ON_DISK } from './location-columns.js';
 
 const CHUNK_BITS = 14;
@@ -140,5 +141,21 @@ export class LocationSlab {
   #double(slot: number, double: number): number {
     const { doubles } = this.#chunks[slot >>> CHUNK_BITS] as Chunk;
     return doubles[(slot & CHUNK_MASK) * RECORD_DOUBLES + double] as number;
+  }
+
+  /** Throws `InvariantError` unless each slot is either one of `listed`, once, or free, once. Ends also where lists go round in circles. */
+  verify(listed: Iterable<number>): void {
+    const seen = new Uint8Array(this.#used);
+    let count = 0;
+    const see = (slot: number, what: string): void => {
+      assert(slot < this.#used, () => `location slab: ${what} slot ${slot} of ${this.#used}`);
+      assert(seen[slot] === 0, () => `location slab: ${what} slot ${slot} comes twice`);
+      seen[slot] = 1;
+      count++;
+    };
+    for (const slot of listed) see(slot, 'listed');
+    for (let slot = this.#free; slot !== NO_SLOT; slot = this.nextOf(slot)) see(slot, 'free');
+    assertEqual('location slab: slots', this.#used, count);
+    assertEqual('location slab: chunks', this.#chunks.length, Math.ceil(this.#used / CHUNK_SLOTS));
   }
 }

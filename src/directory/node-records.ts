@@ -1,3 +1,4 @@
+import { assert, assertEqual } from '../base/assert.js';
 import { type LocationNode, NO_LOCATION } from './location-columns.js';
 
 /** One start of a node, as its locations refer to it. */
@@ -71,6 +72,32 @@ export class NodeRecords {
     this.#records[index] = { nodeId, incarnation, endpoint, ...unseen, ...uncalled };
     this.#indexOf.set(name, index);
     return index;
+  }
+
+  /**
+   * Throws `InvariantError` unless the places are those of records and free ones, each once, and the records that were not dropped are found by
+   * their names. `locationsOf`: how many locations name each place, counted anew. Not within a call that holds records.
+   */
+  verify(locationsOf: ArrayLike<number>): void {
+    const free = new Set(this.#free);
+    assertEqual('node records: free places', this.#free.length, free.size);
+    let found = 0;
+    for (const [index, record] of this.#records.entries()) {
+      const isFree = free.delete(index);
+      assert(
+        isFree === (record === undefined),
+        `node records: place ${index} is ${isFree ? '' : 'not '}listed as free`,
+      );
+      if (record === undefined) continue;
+      const { locations, dropped } = record;
+      assertEqual(`node records: locations of ${record.nodeId}`, locations, locationsOf[index] ?? 0);
+      assert(locations > 0, () => `node records: ${record.nodeId} at place ${index} has no locations`);
+      const isFound = this.#indexOf.get(nameOf(record)) === index;
+      assert(isFound !== dropped, () => `node records: ${record.nodeId}, dropped ${dropped}, found by name ${isFound}`);
+      found += Number(isFound);
+    }
+    assertEqual('node records: free places beyond the end', free.size, 0);
+    assertEqual('node records: names', this.#indexOf.size, found);
   }
 }
 

@@ -251,6 +251,13 @@ export class OwnerChannels {
     countFailure(this.#metrics, method);
     return undefined;
   }
+
+  /** Throws `InvariantError` unless each queue agrees with itself. */
+  verify(): void {
+    for (const queues of [this.#statements, this.#gets, this.#existences]) {
+      for (const queue of queues.values()) queue.verify();
+    }
+  }
 }
 
 const NOTHING_TAKEN: PutAnswer = { taken: new Uint8Array(0), newestVersion: 0 };

@@ -1,3 +1,5 @@
+import { assert, assertAtMost, assertEqual } from '../base/assert.js';
+
 /** Text of the keys that are kept, by the number of keys: longer ones fill it sooner. */
 const KEY_TEXT_BYTES = 128;
 const KEY_TEXT_MIN_BYTES = 64 * 1024;
@@ -82,6 +84,11 @@ export class Removals {
   #versionOf(digest: number): number {
     return this.#young.versionOf(digest) || this.#old.versionOf(digest);
   }
+
+  /** Throws `InvariantError` unless both tables agree with their counts, and nothing in them is newer than the newest that was noted. */
+  verify(): void {
+    for (const generation of [this.#young, this.#old]) generation.verify(this.#newest);
+  }
 }
 
 /** Digest -> version: a hash table with linear probing, at most half full, and the text of its keys in the order in which they came. */
@@ -156,6 +163,24 @@ class Generation {
 
   get #textEnd(): number {
     return this.size === 0 ? 0 : (this.#ends[this.size - 1] as number);
+  }
+
+  verify(newest: number): void {
+    let size = 0;
+    for (let slot = 0; 2 * slot < this.#cells.length; slot++) {
+      const version = this.versionAt(slot);
+      if (version === 0) continue;
+      size++;
+      const digest = this.#cells[2 * slot] as number;
+      assert(this.slotOf(digest) === slot, () => `removals: the digest ${digest} in slot ${slot} is not found there`);
+      assertAtMost('removals: a version beside the newest', version, newest);
+    }
+    assertEqual('removals: keys', this.size, size);
+    assertAtMost('removals: keys', size, this.#maxKeys);
+    if (this.#keepsKeys) assertAtMost('removals: bytes of text', this.#textEnd, this.#text.length);
+    for (const key of this.keys()) {
+      assert(this.versionOf(digestOf(key)) > 0, () => `removals: no version of ${JSON.stringify(key)}, which is kept`);
+    }
   }
 }
 

@@ -1,3 +1,4 @@
+import { assert, assertAtMost, assertEqual } from '../base/assert.js';
 import {
   DIRECTORY_QUEUE_MAX_KEYS,
   DIRECTORY_REQUEST_MAX_KEY_BYTES,
@@ -94,5 +95,15 @@ export class RequestQueue<B extends KeyBatch, A> {
       resolve(answer === undefined || together.length === 1 ? answer : this.#kind.part(answer, from, count));
       from += count;
     }
+  }
+
+  /** Throws `InvariantError` unless the keys that wait are counted, within the limit, and nothing waits that could be sent. */
+  verify(): void {
+    const keys = this.#waiting.reduce((sum, { batch }) => sum + batch.keys.length, 0);
+    assertEqual('request queue: waiting keys', this.#waitingKeys, keys);
+    assertAtMost('request queue: waiting keys', keys, DIRECTORY_QUEUE_MAX_KEYS);
+    assertAtMost('request queue: requests under way', this.#underWay, this.#atOnce);
+    const isBusy = this.#waiting.length === 0 || this.#underWay === this.#atOnce;
+    assert(isBusy, () => `request queue: ${this.#waiting.length} wait, and ${this.#underWay} are under way`);
   }
 }

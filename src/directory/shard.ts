@@ -1,3 +1,4 @@
+import { assertAtMost } from '../base/assert.js';
 import { DIRECTORY_LOCATIONS_MAX_COUNT, DIRECTORY_SHARD_MAX_KEYS, REMOVALS_MAX_KEYS } from '../base/limits.js';
 import { LocationChoice } from './location-choice.js';
 import {
@@ -12,6 +13,7 @@ import { LocationLists } from './location-lists.js';
 import { NO_SLOT } from './location-slab.js';
 import type { NodeRecord } from './node-records.js';
 import { Removals } from './removals.js';
+import { verifyLocations } from './shard-invariants.js';
 import { Taken } from './taken.js';
 
 /** Whether this start of a node is a member now; asked once a node and call. */
@@ -463,5 +465,18 @@ export class DirectoryShard {
     });
     if (newest === 0 || this.#lists.keys.get(key) !== undefined) return;
     this.#removals.note(key, newest);
+  }
+
+  /**
+   * @internal Throws `InvariantError` unless what is kept agrees with itself, and what is kept of one key goes together: no two locations of one start
+   * of a node, of different nodes' contents only those that do not conflict, and nothing that a removal has made void.
+   */
+  verify(): void {
+    this.#lists.verify();
+    this.#removals.verify();
+    this.#copyRemovals.verify();
+    assertAtMost('shard: keys', this.#lists.keys.size, this.#maxKeys);
+    const removals = { all: this.#removals, copies: this.#copyRemovals };
+    for (const key of this.#lists.keys.keys()) verifyLocations(key, this.#lists, removals);
   }
 }

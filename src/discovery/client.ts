@@ -1,3 +1,4 @@
+import { assert } from '../base/assert.js';
 import type { Environment } from '../base/environment.js';
 import { ConfigError, type MeshCacheError } from '../base/errors.js';
 import {
@@ -398,6 +399,20 @@ export class DiscoveryClient {
       this.#env.log.log('info', message, { node_id, incarnation });
     }
     this.#options.onReplaced?.(isReplaced);
+  }
+
+  /** @internal Throws `InvariantError` unless the own node is a member, and there is a link to every master. */
+  verify(): void {
+    this.#lost.verify();
+    this.#rpc.verify();
+    const { nodeId } = this.#self;
+    assert(this.#members.has(nodeId), () => `discovery client: ${nodeId}, the own node, is no member`);
+    for (const [id, info] of this.#members) {
+      assert(info.nodeId === id, () => `discovery client: ${info.nodeId} is kept as ${id}`);
+    }
+    for (const name of this.#masters.map(formatEndpoint)) {
+      assert(this.#links.has(name), () => `discovery client: no link to the master ${name}`);
+    }
   }
 }
 

@@ -1,3 +1,4 @@
+import { assertEqual } from '../base/assert.js';
 import type { Environment } from '../base/environment.js';
 import { ConfigError } from '../base/errors.js';
 import { type Endpoint, formatEndpoint } from '../base/network.js';
@@ -170,6 +171,13 @@ export class EmbeddedMaster {
     seat.server = server;
     this.#env.log.log('info', 'this node is a discovery master', { address: formatEndpoint(seat.endpoint) });
     if (this.#stopped) await server.stop();
+  }
+
+  /** @internal Throws `InvariantError` unless it has one seat an address, and the masters there agree with themselves. */
+  verify(): void {
+    const addresses = new Set(this.#seats.map(({ endpoint }) => formatEndpoint(endpoint)));
+    assertEqual('embedded master: seats', this.#seats.length, addresses.size);
+    for (const { server } of this.#seats) server?.verify();
   }
 }
 

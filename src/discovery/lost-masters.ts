@@ -1,3 +1,4 @@
+import { assertAtMost } from '../base/assert.js';
 import { DISCOVERY_FORMER_MASTERS_KEPT_MS, DISCOVERY_FORMER_MASTERS_MAX_COUNT } from '../base/limits.js';
 
 /**
@@ -47,5 +48,10 @@ export class LostMasters {
     if (nowMs - sinceMs < DISCOVERY_FORMER_MASTERS_KEPT_MS) return true;
     this.#former.delete(name);
     return false;
+  }
+
+  /** Throws `InvariantError` unless the former ones are within their limit. */
+  verify(): void {
+    assertAtMost('lost masters: former ones', this.#former.size, DISCOVERY_FORMER_MASTERS_MAX_COUNT);
   }
 }

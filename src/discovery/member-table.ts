@@ -1,3 +1,4 @@
+import { assert, assertAtMost, assertEqual } from '../base/assert.js';
 import { DISCOVERY_CHANGES_MAX_COUNT, DISCOVERY_DEPARTURES_MAX_COUNT, MEMBERS_MAX_COUNT } from '../base/limits.js';
 import type { NodeInfo } from '../types.js';
 
@@ -104,6 +105,20 @@ export class MemberTable {
     this.#version++;
     this.#changes.push(nodeId);
     if (this.#changes.length > DISCOVERY_CHANGES_MAX_COUNT) this.#changes.shift();
+  }
+
+  /** Throws `InvariantError` unless members, departures and changes agree with each other and are within their limits. */
+  verify(): void {
+    for (const [nodeId, { info }] of this.#members) {
+      assert(info.nodeId === nodeId, () => `member table: ${info.nodeId} is kept as ${nodeId}`);
+    }
+    const gone = new Set(this.#departures.map(({ nodeId }) => nodeId));
+    assertEqual('member table: departures', this.#departures.length, gone.size);
+    for (const nodeId of gone) assert(!this.#members.has(nodeId), () => `member table: ${nodeId} is here and has gone`);
+    assertAtMost('member table: members', this.#members.size, MEMBERS_MAX_COUNT);
+    assertAtMost('member table: departures', gone.size, DISCOVERY_DEPARTURES_MAX_COUNT);
+    const changes = Math.min(this.#version - 1, DISCOVERY_CHANGES_MAX_COUNT);
+    assertEqual('member table: changes', this.#changes.length, changes);
   }
 }
 

@@ -1,3 +1,4 @@
+import { assert, assertAtMost } from '../base/assert.js';
 import type { Environment } from '../base/environment.js';
 import { DISCOVERY_LOG_INTERVAL_MS, DISCOVERY_REFUSED_KEPT_MS, DISCOVERY_REFUSED_MAX_COUNT } from '../base/limits.js';
 import { formatEndpoint } from '../base/network.js';
@@ -63,5 +64,16 @@ export class RefusedNodes {
     const sinceMs = this.#env.clock.nowMs() - DISCOVERY_REFUSED_KEPT_MS;
     for (const [nodeId, { lastMs }] of this.#entries) if (lastMs < sinceMs) this.#entries.delete(nodeId);
     return [...this.#entries.values()].map(({ nodeId, address, differences }) => ({ nodeId, address, differences }));
+  }
+
+  /** Throws `InvariantError` unless they are within their limit, those refused last at the end. */
+  verify(): void {
+    assertAtMost('refused nodes', this.#entries.size, DISCOVERY_REFUSED_MAX_COUNT);
+    let before = Number.NEGATIVE_INFINITY;
+    for (const [nodeId, entry] of this.#entries) {
+      assert(entry.nodeId === nodeId, () => `refused nodes: ${entry.nodeId} is kept as ${nodeId}`);
+      assertAtMost(`refused nodes: when one was refused before ${nodeId}`, before, entry.lastMs);
+      before = entry.lastMs;
+    }
   }
 }

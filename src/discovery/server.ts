@@ -1,3 +1,4 @@
+import { assert, assertAtMost } from '../base/assert.js';
 import type { Environment } from '../base/environment.js';
 import { MeshCacheError } from '../base/errors.js';
 import { MEMBERS_MAX_COUNT } from '../base/limits.js';
@@ -296,6 +297,23 @@ export class DiscoveryServer {
     if (this.#stopped) return;
     this.#table.expire(this.#env.clock.nowMs());
     this.#changed();
+  }
+
+  /** @internal Throws `InvariantError` unless all that its members have to be told will be, and who is silent will be noticed. */
+  verify(): void {
+    this.#table.verify();
+    this.#refused.verify();
+    this.#rpc.verify();
+    for (const [nodeId, waiter] of this.#waiters) {
+      assert(waiter.nodeId === nodeId, () => `discovery server: ${waiter.nodeId} waits as ${nodeId}`);
+    }
+    const { version, encoded } = this.#spread;
+    assertAtMost('discovery server: the version that was spread, and the last one', version, this.#table.version);
+    assertAtMost('discovery server: rosters that are kept encoded', encoded.size, ENCODED_KEPT_COUNT);
+    if (this.#stopped) return;
+    const isTold = version === this.#table.version || this.#cancelSpread !== undefined;
+    assert(isTold, () => `discovery server: version ${this.#table.version} is not spread, and will not be`);
+    assert(this.#table.size === 0 || this.#cancelTick !== undefined, 'discovery server: nobody looks who is silent');
   }
 }
 

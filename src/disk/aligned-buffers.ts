@@ -1,3 +1,4 @@
+import { assert } from '../base/assert.js';
 import { Slots } from './slots.js';
 
 const WASM_PAGE_BYTES = 65_536;
@@ -15,7 +16,10 @@ export class AlignedBuffers {
 
   /** `bufferBytes`: a multiple of 64 KiB. */
   constructor({ bufferBytes, count }: { readonly bufferBytes: number; readonly count: number }) {
-    if (bufferBytes % WASM_PAGE_BYTES !== 0) throw new Error('aligned buffers: not a multiple of 64 KiB');
+    assert(
+      bufferBytes % WASM_PAGE_BYTES === 0,
+      () => `aligned buffers: ${bufferBytes} bytes are not a multiple of 64 KiB`,
+    );
     this.#bufferBytes = bufferBytes;
     this.#count = count;
     this.#slots = new Slots(count);
@@ -30,5 +34,10 @@ export class AlignedBuffers {
     const pages = (this.#bufferBytes * this.#count) / WASM_PAGE_BYTES;
     this.#memory ??= new WebAssembly.Memory({ initial: pages, maximum: pages, shared: true });
     return new Uint8Array(this.#memory.buffer, slot * this.#bufferBytes, this.#bufferBytes);
+  }
+
+  /** Throws `InvariantError` unless each buffer is free or in the hands of one user. */
+  verify(): void {
+    this.#slots.verify();
   }
 }

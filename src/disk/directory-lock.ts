@@ -226,7 +226,7 @@ class Entries {
 
   /** Makes an entry; null: who has the lock by now took it for a leftover. */
   async #publish(): Promise<Entry | null> {
-    const name = `${process.pid}-${Buffer.from(this.#env.random.bytes(8)).toString('hex')}`;
+    const name = `${this.#env.host.processId}-${Buffer.from(this.#env.random.bytes(8)).toString('hex')}`;
     const server = this.#env.network.createServer({ plane: 'lock' }, (socket) => {
       socket.on('error', () => {});
       socket.destroy();

@@ -1,7 +1,7 @@
 import { dirname, join } from 'node:path';
 import type { Environment } from '../base/environment.js';
 import { DiskError } from '../base/errors.js';
-import type { Files } from '../base/files.js';
+import type { Files, OpenOptions } from '../base/files.js';
 import {
   DISK_ALIGNMENT_BYTES,
   DISK_INDEX_BYTES_PER_PAGE,
@@ -193,10 +193,22 @@ function storeIdOf(text: string): string {
   return storeId;
 }
 
+/** On the disk when this resolves, name and all: what is damaged by a loss of power costs all pages. */
 async function writeStoreFile(path: string, storeId: string, files: Files): Promise<void> {
   const temporary = join(path, `${STORE_FILE}.new`);
   await files.writeFile(temporary, `${JSON.stringify({ format: FORMAT, store_id: storeId })}\n`);
+  await flush(temporary, files, { write: true });
   await files.rename(temporary, join(path, STORE_FILE));
+  await flush(path, files, { directory: true });
+}
+
+async function flush(path: string, files: Files, options: OpenOptions): Promise<void> {
+  const file = await files.open(path, options);
+  try {
+    await file.datasync();
+  } finally {
+    await file.close();
+  }
 }
 
 /** Pages without their index are of no use, and would take what the new store may have. */

@@ -150,9 +150,7 @@ export class DiskStore {
       this.renew(key, { length: page.length, checksum, ...origin });
       return 'present';
     }
-    return this.#writer.add({ key, page, checksum, origin, release, isCancelled: false, isTaken: false })
-      ? 'queued'
-      : 'skipped';
+    return this.#writer.add({ key, page, checksum, origin, release, isCancelled: false }) ? 'queued' : 'skipped';
   }
 
   /** Whether a page of that length would be queued now, and not skipped. */
@@ -470,6 +468,16 @@ export class DiskStore {
 
   #checkOpen(): void {
     if (this.#closing !== undefined) throw new ClosedError('the disk store');
+  }
+
+  /** @internal Throws `InvariantError` unless index, queue, journal and file agree. Nothing to check once it is closed. */
+  verify(): void {
+    if (this.#index.isFreed) return;
+    this.#index.verify();
+    this.#writer.verify();
+    this.#readers.verify();
+    this.#folder.file.verify();
+    this.#folder.journal.verify();
   }
 }
 

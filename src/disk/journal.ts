@@ -1,3 +1,4 @@
+import { assert, assertAtMost, assertEqual } from '../base/assert.js';
 import type { Environment } from '../base/environment.js';
 import { ArgumentError, ClosedError, DiskError } from '../base/errors.js';
 import {
@@ -342,10 +343,9 @@ export class Journal {
 
   /** By what is there: too low a count would fail every rewriting. */
   #recount(): void {
-    const { count, keysAt } = this.#options.snapshot();
-    this.#entries = count;
-    this.#liveBytes = 0;
-    for (const key of keysAt(0, count)) this.#liveBytes += key === undefined ? 0 : putRecordBytes(key);
+    const { entries, liveBytes } = counted(this.#options.snapshot());
+    this.#entries = entries;
+    this.#liveBytes = liveBytes;
   }
 
   async #replaceBy(rewriting: JournalRewriting): Promise<void> {
@@ -381,6 +381,26 @@ export class Journal {
   #checkOpen(): void {
     if (this.#closing !== undefined) throw new ClosedError('the index of the disk');
   }
+
+  /**
+   * Throws `InvariantError` unless its counts are those of the pages of a snapshot: for a store that removes a page before its key or its place
+   * is put anew, from the first flush on. Takes time in proportion to the pages.
+   */
+  verify(): void {
+    const { entries, liveBytes } = counted(this.#options.snapshot());
+    assertEqual('journal: pages', this.#entries, entries);
+    assertEqual('journal: bytes of their records', this.#liveBytes, liveBytes);
+    assertAtMost('journal: uses that wait', this.#uses.size, JOURNAL_USES_MAX_COUNT);
+    const kept = this.#uses.size + this.#records.bytes;
+    assert(this.#isRecording || kept === 0, () => `journal: broken, and keeps ${kept} bytes and uses`);
+  }
+}
+
+/** The pages of a snapshot, and what their records take. */
+function counted({ count, keysAt }: Snapshot): { readonly entries: number; readonly liveBytes: number } {
+  let liveBytes = 0;
+  for (const key of keysAt(0, count)) liveBytes += key === undefined ? 0 : putRecordBytes(key);
+  return { entries: count, liveBytes };
 }
 
 function checkMaxBytes(maxBytes: number): void {

@@ -1,3 +1,4 @@
+import { assert } from '../base/assert.js';
 import type { Environment } from '../base/environment.js';
 import { ArgumentError, ClosedError, DiskError } from '../base/errors.js';
 import type { OpenFile } from '../base/files.js';
@@ -62,9 +63,10 @@ export class PageFile {
    * Throws `DiskError`, with the system's error as its cause: it cannot be written, there is too little space, no direct I/O for mode `direct`.
    */
   static async open(path: string, { capacityBytes, mode = 'auto', env }: PageFileOptions): Promise<PageFile> {
-    if (capacityBytes <= 0 || capacityBytes % DISK_ALIGNMENT_BYTES !== 0) {
-      throw new Error(`page file: a capacity of ${capacityBytes} bytes is not a multiple of ${DISK_ALIGNMENT_BYTES}`);
-    }
+    assert(
+      capacityBytes > 0 && capacityBytes % DISK_ALIGNMENT_BYTES === 0,
+      () => `page file: a capacity of ${capacityBytes} bytes is not a multiple of ${DISK_ALIGNMENT_BYTES}`,
+    );
     const space = { path, capacityBytes, env };
     const direct = mode === 'buffered' ? null : await openFile(space, 'direct');
     if (direct !== null) return new PageFile(direct, space, 'direct');
@@ -200,8 +202,16 @@ export class PageFile {
 
   #checkRange(method: string, offset: number, { length }: PageBytes): void {
     const isAligned = Number.isSafeInteger(offset) && offset >= 0 && offset % DISK_ALIGNMENT_BYTES === 0;
-    if (isAligned && offset + length <= this.capacityBytes) return;
-    throw new Error(`page file: cannot ${method} ${length} bytes at ${offset} of ${this.capacityBytes}`);
+    assert(
+      isAligned && offset + length <= this.capacityBytes,
+      () => `page file: cannot ${method} ${length} bytes at ${offset} of ${this.capacityBytes}`,
+    );
+  }
+
+  /** Throws `InvariantError` unless calls have distinct slots and buffers. */
+  verify(): void {
+    this.#slots.verify();
+    this.#buffers.verify();
   }
 }
 

@@ -1,3 +1,4 @@
+import { assert, assertAtMost } from '../base/assert.js';
 import type { Environment } from '../base/environment.js';
 import {
   DISK_FAILURE_SHOWN_MS,
@@ -268,6 +269,20 @@ export class PageWriter {
     this.#evictions += keys.length;
     this.#parts.env.metrics.count('meshcache_disk_evictions_total', keys.length);
     this.#parts.onEvict(keys);
+  }
+
+  /** Throws `InvariantError` unless the accounting of this class holds, and nothing waits that could be written. */
+  verify(): void {
+    const { queue } = this;
+    queue.verify();
+    const taken = new Set(queue.takenKeys());
+    assertAtMost('page writer: writes under way', this.#writing, DISK_WRITES_IN_FLIGHT_MAX_COUNT);
+    assert(this.#writing > 0 === taken.size > 0, () => `page writer: ${this.#writing} writes of ${taken.size} pages`);
+    const isBusy = queue.waitingCount === 0 || this.#writing === DISK_WRITES_IN_FLIGHT_MAX_COUNT;
+    assert(isBusy, () => `page writer: ${queue.waitingCount} pages wait, and ${this.#writing} writes are under way`);
+    for (const key of this.#parts.index.unfilledKeys()) {
+      assert(taken.has(key), () => `page writer: ${JSON.stringify(key)} has a place and is not being written`);
+    }
   }
 }
 

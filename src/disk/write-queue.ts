@@ -1,3 +1,4 @@
+import { assert, assertAtMost, assertEqual } from '../base/assert.js';
 import { PageCopies } from '../memory/page-copies.js';
 import { isWhole, type PageBytes } from '../pool/page-batch.js';
 import type { PageOrigin } from '../pool/page-index.js';
@@ -15,8 +16,6 @@ export interface QueuedPage {
   readonly release: () => void;
   /** It is not to be listed: removed, or another page took its key. */
   isCancelled: boolean;
-  /** It is being written, or was. */
-  isTaken: boolean;
 }
 
 /**
@@ -24,7 +23,7 @@ export interface QueuedPage {
  * latest one.
  *
  * Accounting: `bytes` is the sum over the pages that wait, which are in `#waiting` and not cancelled, and those that
- * were taken and have not ended.
+ * were taken and have not ended, which are in `#taken`.
  */
 export class WriteQueue {
   readonly maxBytes: number;
@@ -34,6 +33,8 @@ export class WriteQueue {
   #first = 0;
   /** Up to here what was taken is not kept. */
   #cleared = 0;
+  /** They may be cancelled. */
+  readonly #taken = new Set<QueuedPage>();
   readonly #byKey = new Map<string, QueuedPage>();
   #bytes = 0;
   #onIdle: (() => void)[] = [];
@@ -79,7 +80,7 @@ export class WriteQueue {
       if (entry.isCancelled) continue;
       bytes += alignedUp(entry.page.length);
       if (taken.length > 0 && bytes > maxBytes) break;
-      entry.isTaken = true;
+      this.#taken.add(entry);
       taken.push(entry);
     }
     // What was taken is not kept, and the rest not moved each time.
@@ -94,6 +95,7 @@ export class WriteQueue {
   /** What {@link take} gave is written, or will not be. */
   ended(entry: QueuedPage): void {
     if (this.#byKey.get(entry.key) === entry) this.#byKey.delete(entry.key);
+    this.#taken.delete(entry);
     this.#drop(entry);
   }
 
@@ -103,7 +105,7 @@ export class WriteQueue {
     if (entry === undefined) return;
     entry.isCancelled = true;
     this.#byKey.delete(key);
-    if (!entry.isTaken) this.#drop(entry);
+    if (!this.#taken.has(entry)) this.#drop(entry);
   }
 
   /** Of the pages that wait, or are being written. */
@@ -129,6 +131,39 @@ export class WriteQueue {
     release();
     if (!this.isEmpty) return;
     for (const resolve of this.#onIdle.splice(0)) resolve();
+  }
+
+  /** Pages that wait. */
+  get waitingCount(): number {
+    return this.#byKey.size - this.#liveTakenCount();
+  }
+
+  /** Pages that were taken and have not ended, by key; cancelled ones as well. */
+  takenKeys(): string[] {
+    return Array.from(this.#taken, ({ key }) => key);
+  }
+
+  /** Throws `InvariantError` unless the accounting of this class holds, and the latest page of each key is found by it. */
+  verify(): void {
+    const waiting = this.#waiting.slice(this.#first).filter((entry) => entry?.isCancelled === false) as QueuedPage[];
+    const all = [...waiting, ...this.#taken];
+    assertEqual('write queue: pages', new Set(all).size, all.length);
+    const bytes = all.reduce((sum, { page }) => sum + alignedUp(page.length), 0);
+    assertEqual('write queue: bytes', this.#bytes, bytes);
+    if (all.length > 1) assertAtMost('write queue: bytes of several pages', bytes, this.maxBytes);
+    const live = all.filter(({ isCancelled }) => !isCancelled);
+    for (const entry of live) {
+      const isFound = this.#byKey.get(entry.key) === entry;
+      assert(isFound, () => `write queue: ${JSON.stringify(entry.key)} is on its way and not found by its key`);
+    }
+    assertEqual('write queue: keys', this.#byKey.size, live.length);
+    assert(all.length > 0 || this.#onIdle.length === 0, 'write queue: empty, and somebody waits for that');
+  }
+
+  #liveTakenCount(): number {
+    let count = 0;
+    for (const { isCancelled } of this.#taken) if (!isCancelled) count++;
+    return count;
   }
 }
 

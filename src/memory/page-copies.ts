@@ -1,3 +1,4 @@
+import { assert } from '../base/assert.js';
 import type { NativeAddon } from '../native/contract.js';
 import { loadNative } from '../native/loader.js';
 import { crc32 } from './checksum.js';
@@ -77,7 +78,7 @@ export class PageCopies {
     for (const source of sources) {
       for (let at = 0; at < source.length; ) {
         const target = targets[t];
-        if (target === undefined) throw new Error('page copies: the targets have fewer bytes than the sources');
+        assert(target !== undefined, 'page copies: the targets have fewer bytes than the sources');
         const take = Math.min(source.length - at, target.length - targetAt);
         if (take > 0) this.#addPiece(part(source, at, take), part(target, targetAt, take));
         at += take;

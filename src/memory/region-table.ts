@@ -1,3 +1,4 @@
+import { assert, assertAtMost, assertEqual } from '../base/assert.js';
 import type { HostRegion } from './host-region.js';
 
 /**
@@ -66,5 +67,20 @@ export class RegionTable {
       else high = middle;
     }
     return low;
+  }
+
+  /** Throws `InvariantError` unless the regions are sorted, and starts and reaches are theirs. */
+  verify(): void {
+    assertEqual('region table: starts', this.#starts.length, this.#regions.length);
+    assertEqual('region table: reaches', this.#reaches.length, this.#regions.length);
+    let reach = 0;
+    for (const [i, { start, length }] of this.#regions.entries()) {
+      assertEqual(`region table: start of region ${i}`, this.#starts[i] as number, start);
+      assertAtMost(`region table: start of region ${i}, and of the one before`, this.#starts[i - 1] ?? 0, start);
+      reach = Math.max(reach, start + length);
+      assertEqual(`region table: reach of region ${i}`, this.#reaches[i] as number, reach);
+    }
+    const last = this.#lastHit;
+    assert(last === null || this.#regions.includes(last), 'region table: the last hit is there no more');
   }
 }

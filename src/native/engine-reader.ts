@@ -1,3 +1,4 @@
+import { assert, assertAtMost } from '../base/assert.js';
 import type { Clock } from '../base/clock.js';
 import { parseEndpoint } from '../base/network.js';
 import { OP_STATUS, type OpStatusName } from './contract.js';
@@ -93,6 +94,13 @@ export class EngineReader {
       this.#probing.delete(endpoint);
       if (statuses !== undefined) this.backoff.ended(endpoint, startedMs, statuses);
     });
+  }
+
+  /** Throws `InvariantError` unless what is in flight is no less than nothing, and no more peers are remembered than may be. */
+  verify(): void {
+    assert(this.#inFlightBytes >= 0, () => `engine reader: ${this.#inFlightBytes} bytes are in flight`);
+    assertAtMost('engine reader: peers', this.#peers.size, PEERS_MAX_COUNT);
+    this.backoff.verify();
   }
 }
 

@@ -1,3 +1,4 @@
+import { assert, assertAtMost } from '../base/assert.js';
 import type { Clock } from '../base/clock.js';
 import { OP_STATUS, type OpStatusName } from './contract.js';
 
@@ -92,5 +93,16 @@ export class PeerBackoff {
       return;
     }
     this.#troubles.delete(this.#troubles.keys().next().value as string);
+  }
+
+  /** Throws `InvariantError` unless no more peers in trouble are remembered than may be, and each was in trouble. */
+  verify(): void {
+    assertAtMost('peer backoff: peers', this.#troubles.size, TROUBLED_MAX_COUNT);
+    for (const [peer, { failures, retryAtMs }] of this.#troubles) {
+      assert(
+        failures > 0 === retryAtMs > 0,
+        () => `peer backoff: ${peer} has failed ${failures} times, is tried at ${retryAtMs}`,
+      );
+    }
   }
 }

@@ -1,3 +1,4 @@
+import { assert, assertAtMost } from '../base/assert.js';
 import type { Environment } from '../base/environment.js';
 import {
   ANNOUNCE_ASKED_GAP_MS,
@@ -229,6 +230,21 @@ export class Announcer {
       this.#againWithout({ ring, incarnations: others });
     });
     this.#retries.set(ownerId, cancel);
+  }
+
+  /** Throws `InvariantError` unless its views are those of a pass, and every owner that has failed will be told again or was given up. */
+  verify(): void {
+    assertAtMost('announcer: views of the pass', this.#passViews, this.#views.length);
+    // While a pass runs on as many as there may be, two more stand for all that came since.
+    assertAtMost('announcer: views', this.#views.length, VIEWS_MAX_COUNT + 2);
+    assert(this.#passViews >= 1, () => `announcer: ${this.#passViews} views of the pass`);
+    assert(this.#passViews === 1 || this.#pass !== undefined, () => `announcer: ${this.#passViews} views of no pass`);
+    if (this.#stopped || this.#views.length > 1) return;
+    const { incarnations } = this.#views[0] as RingView;
+    for (const [ownerId, failures] of this.#failures) {
+      const isPending = this.#retries.has(ownerId) || failures > RETRIES_MAX_COUNT || !incarnations.has(ownerId);
+      assert(isPending, () => `announcer: ${ownerId} has failed ${failures} times and is not told again`);
+    }
   }
 }
 

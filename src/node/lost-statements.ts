@@ -1,3 +1,4 @@
+import { assert, assertAtMost } from '../base/assert.js';
 import type { Environment } from '../base/environment.js';
 import { ProtocolError } from '../base/errors.js';
 import { ANNOUNCE_RETRY_MAX_MS, MEMBERS_MAX_COUNT, NODE_ID_MAX_BYTES, RPC_RETRY_AFTER_MS } from '../base/limits.js';
@@ -84,6 +85,7 @@ export class LostStatements {
   }
 
   #pause(delayMs: number): Promise<void> {
+    if (this.#stopped) return Promise.resolve();
     return new Promise((resolve) => {
       const done = (): void => {
         cancel();
@@ -93,5 +95,14 @@ export class LostStatements {
       const cancel = this.#options.env.clock.after(delayMs, done);
       this.#cancels.add(done);
     });
+  }
+
+  /** Throws `InvariantError` unless no more is remembered than may be, and nothing waits once it is stopped. */
+  verify(): void {
+    assertAtMost('lost statements: nodes', this.#dropped.size, MEMBERS_MAX_COUNT);
+    assert(
+      !this.#stopped || this.#cancels.size === 0,
+      () => `lost statements: ${this.#cancels.size} pauses after the end`,
+    );
   }
 }

@@ -18,6 +18,7 @@ import { RemoteCopies } from '../store/remote-copies.js';
 import { StoreNamespace } from '../store/store-namespace.js';
 import { WantedPages } from '../store/wanted-pages.js';
 import { wholeNamespace } from '../store/whole-namespace.js';
+import type { DataLocation } from '../types.js';
 import { openClientSocket } from './client-wiring.js';
 import { type DiskListeners, diskTierOf, openDisk, promoterOf } from './disk-wiring.js';
 import { earlierPages } from './earlier-pages.js';
@@ -51,6 +52,7 @@ export class MeshCacheStore extends StoreNamespace {
   readonly #promoter: Promoter | null;
   readonly #reporting: NodeReporting;
   readonly #leaving: StoreLeaving;
+  readonly #hotReads: HotReads;
   readonly #turns: FairTurns;
   readonly #keyEncoders: KeyEncoders;
   #clients: ClientServer | undefined;
@@ -70,6 +72,7 @@ export class MeshCacheStore extends StoreNamespace {
       promoter: Promoter | null;
       reporting: NodeReporting;
       leaving: StoreLeaving;
+      hotReads: HotReads;
       turns: FairTurns;
     },
   ) {
@@ -91,6 +94,7 @@ export class MeshCacheStore extends StoreNamespace {
     this.#promoter = parts.promoter;
     this.#reporting = parts.reporting;
     this.#leaving = parts.leaving;
+    this.#hotReads = parts.hotReads;
     this.#turns = parts.turns;
     this.#keyEncoders = parts.keyEncoders;
   }
@@ -247,6 +251,7 @@ export class MeshCacheStore extends StoreNamespace {
       promoter,
       reporting,
       leaving,
+      hotReads,
       turns: new FairTurns(env.clock),
     });
     const clients = () => store.#clients;
@@ -295,6 +300,18 @@ export class MeshCacheStore extends StoreNamespace {
     return this.#clients?.clients() ?? [];
   }
 
+  /** @internal What this node has now, in its pool or on its disk: each page as the directory is told of it. For simulations. */
+  *holdings(): Generator<readonly [objectKey: string, location: DataLocation], void> {
+    const { statements } = this.#pages;
+    for (const keys of statements.keysInSlices()) {
+      const locations = statements.locationsOf(keys);
+      for (let i = 0; i < keys.length; i++) {
+        const location = locations[i] ?? null;
+        if (location !== null) yield [keys[i] as string, location];
+      }
+    }
+  }
+
   /** Counts of now, and counters since the store was created. */
   stats(): StoreStats {
     const members = this.runtime.members().size;
@@ -331,5 +348,19 @@ export class MeshCacheStore extends StoreNamespace {
     await this.#reporting.stop();
     this.#pool.free();
     this.#region.free();
+  }
+
+  /**
+   * @internal Throws `InvariantError` unless everything that this node keeps agrees with itself. Changes nothing, takes time in proportion to
+   * what it keeps, and is for tests and simulations.
+   */
+  verify(): void {
+    this.runtime.verify();
+    this.#pages.verify();
+    this.#disk?.verify();
+    this.#promoter?.verify();
+    this.#leaving.verify();
+    this.#hotReads.verify();
+    this.#clients?.verify();
   }
 }

@@ -1,3 +1,4 @@
+import { assert, assertAtMost } from '../base/assert.js';
 import type { Environment } from '../base/environment.js';
 import { HybridClock } from '../base/hybrid-clock.js';
 import { DELETION_SLICE_MAX_KEYS, GONE_NODES_MAX_COUNT, RPC_CALL_TIMEOUT_MS } from '../base/limits.js';
@@ -280,5 +281,21 @@ export class NodeDirectory {
       'two nodes have computed pages of different lengths under one key: give configurations that differ a namespace each',
       { key, node_id: this.#nodeId },
     );
+  }
+
+  /** Throws `InvariantError` unless the shard and all that keeps it in step with the members agree. */
+  verify(): void {
+    this.#shard.verify();
+    this.client.verify();
+    this.#announcer.verify();
+    this.#upkeep.verify();
+    this.#owed?.verify();
+    this.#drops.verify();
+    this.#lost.verify();
+    this.#rings.verify([this.client, this.#announcer, this.#upkeep]);
+    assertAtMost('node directory: nodes that have gone', this.#gone.size, GONE_NODES_MAX_COUNT);
+    for (const nodeId of this.#memberIds) {
+      assert(!this.#gone.has(nodeId), () => `node directory: ${nodeId} is a member and has gone`);
+    }
   }
 }

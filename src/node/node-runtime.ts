@@ -21,6 +21,7 @@ import { ClusterReporter, STATUS_METHOD } from './cluster-reporter.js';
 import { DataEndpoints } from './data-endpoints.js';
 import { discoveryTroubles } from './discovery-troubles.js';
 import { type CopyRequestHandler, Handovers } from './handovers.js';
+import { logMemberChange } from './member-log.js';
 import { NodeDirectory } from './node-directory.js';
 import { ownAddressTowards } from './own-address.js';
 import { packageVersion } from './package-version.js';
@@ -37,14 +38,13 @@ export interface NodeRuntimeOptions {
   readonly env: Environment;
 }
 
-const LOGGED_IDS_MAX_COUNT = 8;
-
 /** What there is between `start` and `stop`. */
 interface RunningParts {
   readonly chosen: ChosenTransport;
   readonly transport: Transport;
   readonly dataEndpoints: DataEndpoints;
   readonly rpcServer: RpcServer;
+  readonly rpcClient: RpcClient;
   readonly ownDirectory: NodeDirectory;
   readonly notices: PageNotices;
   readonly promotions: Promotions;
@@ -360,6 +360,7 @@ export class NodeRuntime {
       transport,
       dataEndpoints: new DataEndpoints(transport, env.log),
       rpcServer,
+      rpcClient,
       ownDirectory,
       notices,
       promotions,
@@ -436,17 +437,8 @@ export class NodeRuntime {
   #onMembers(members: ReadonlyMap<string, NodeInfo>): void {
     const before = this.#members;
     this.#members = new Map(members);
-    this.#logChange(before);
+    logMemberChange(this.#env.log, before, this.#members);
     this.#parts?.ownDirectory.membersChanged(before, this.#members);
-  }
-
-  #logChange(before: ReadonlyMap<string, NodeInfo>): void {
-    const isSame = (a: NodeInfo, b: NodeInfo | undefined) => a.incarnation === b?.incarnation;
-    const joined = [...this.#members.values()].filter((node) => !isSame(node, before.get(node.nodeId)));
-    const left = [...before.values()].filter((node) => !isSame(node, this.#members.get(node.nodeId)));
-    if (joined.length + left.length === 0) return;
-    const fields = { joined: namesOf(joined), left: namesOf(left), members: this.#members.size };
-    this.#env.log.log('info', 'members of the cluster have changed', fields);
   }
 
   #ownReport(): Record<string, unknown> {
@@ -471,6 +463,13 @@ export class NodeRuntime {
       rss_bytes: this.#env.host.residentBytes(),
     };
   }
+
+  /** @internal Throws `InvariantError` unless every part of the node below its store agrees with itself. */
+  verify(): void {
+    if (this.#parts === undefined) return;
+    const { ownDirectory, rpcServer, rpcClient, transport, discovery, master } = this.#parts;
+    for (const part of [ownDirectory, rpcServer, rpcClient, transport, discovery, master]) part.verify();
+  }
 }
 
 /** `events_max` of the params: how many events are wanted, the last ones. */
@@ -478,13 +477,6 @@ function withLastEvents(report: NodeReport, params: unknown): NodeReport {
   const max = (params as { events_max?: unknown } | null)?.events_max;
   if (typeof max !== 'number' || !(max >= 0) || !Array.isArray(report.events)) return report;
   return { ...report, events: report.events.slice(Math.max(0, report.events.length - Math.floor(max))) };
-}
-
-/** Ids for a log line, undefined for none. */
-function namesOf(nodes: readonly NodeInfo[]): string | undefined {
-  const more = nodes.length - LOGGED_IDS_MAX_COUNT;
-  const ids = nodes.slice(0, LOGGED_IDS_MAX_COUNT).map((node) => node.nodeId);
-  return nodes.length === 0 ? undefined : ids.join(', ') + (more > 0 ? ` and ${more} more` : '');
 }
 
 function isLoopback(host: string): boolean {

@@ -1,3 +1,4 @@
+import { assert, assertAtMost } from '../base/assert.js';
 import type { Environment } from '../base/environment.js';
 import {
   DIRECTORY_REQUEST_MAX_KEYS,
@@ -48,11 +49,10 @@ export class OwedStatements {
       this.#debts.set(ownerId, debt);
       this.#payLater(ownerId, debt);
     }
-    if (debt.isEverything) return;
-    for (const key of keys) debt.keys.set(key, withCopies || debt.keys.get(key) === true);
-    if (debt.keys.size <= OWED_STATEMENTS_MAX_KEYS) return;
-    debt.isEverything = true;
-    debt.keys.clear();
+    remember(
+      debt,
+      keys.map((key) => [key, withCopies]),
+    );
   }
 
   /** Owners that have left need not be told any more. */
@@ -132,9 +132,27 @@ export class OwedStatements {
         directory.retract(ownerId, withCopies, true),
       ]);
       if (!taken.includes(false)) continue;
-      for (const [key, isWanted] of batch) debt.keys.set(key, isWanted || debt.keys.get(key) === true);
+      remember(debt, batch);
       return false;
     }
     return true;
   }
+
+  /** Throws `InvariantError` unless of each owner no more is remembered than may be, and nothing once it is stopped. */
+  verify(): void {
+    for (const [ownerId, { keys, failures }] of this.#debts) {
+      assertAtMost(`owed statements: keys of ${ownerId}`, keys.size, OWED_STATEMENTS_MAX_KEYS);
+      assert(failures >= 0, () => `owed statements: ${failures} failures of ${ownerId}`);
+    }
+    assert(!this.#stopped || this.#debts.size === 0, () => `owed statements: ${this.#debts.size} owners after the end`);
+  }
+}
+
+/** More than may be remembered is everything. */
+function remember(debt: Debt, owed: readonly (readonly [key: string, withCopies: boolean])[]): void {
+  if (debt.isEverything) return;
+  for (const [key, withCopies] of owed) debt.keys.set(key, withCopies || debt.keys.get(key) === true);
+  if (debt.keys.size <= OWED_STATEMENTS_MAX_KEYS) return;
+  debt.isEverything = true;
+  debt.keys.clear();
 }

@@ -1,3 +1,4 @@
+import { assert } from '../base/assert.js';
 import { ConsistentHashRing } from '../core/index.js';
 import type { OwnerRing } from '../directory/owners.js';
 
@@ -37,6 +38,13 @@ export class OwnerRings {
       if (used.has(ring)) continue;
       ring.free();
       this.#live.delete(ring);
+    }
+  }
+
+  /** Throws `InvariantError` unless every ring that one of these uses, and that was made here, is not freed. */
+  verify(users: readonly RingUser[]): void {
+    for (const ring of users.flatMap((user) => user.rings())) {
+      assert(!(ring instanceof ConsistentHashRing) || this.#live.has(ring), 'owner rings: one that is used was freed');
     }
   }
 }

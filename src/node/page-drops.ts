@@ -1,3 +1,4 @@
+import { assert, assertAtMost } from '../base/assert.js';
 import { within } from '../base/clock.js';
 import type { Environment } from '../base/environment.js';
 import { ProtocolError } from '../base/errors.js';
@@ -50,8 +51,8 @@ export interface PageDropsOptions {
 interface Owed {
   /** One of each reason and key, see {@link idOf}; the longest owed first. */
   readonly drops: Map<string, PageDrop>;
-  /** There were more than can be remembered since the node last had all: which ones is not known. */
-  hasForgotten: boolean;
+  /** So many more than can be remembered, since the node was last asked to state its pages anew: which ones is not known. */
+  forgottenCount: number;
   /** A message is under way, or will be with the end of this turn. */
   isTelling: boolean;
   /** Called when what is owed now has been taken, or has not. */
@@ -99,7 +100,7 @@ export class PageDrops {
     if (owed === undefined) {
       owed = {
         drops: new Map(),
-        hasForgotten: false,
+        forgottenCount: 0,
         isTelling: false,
         waiting: [],
         failures: 0,
@@ -116,7 +117,7 @@ export class PageDrops {
     for (const id of owed.drops.keys()) {
       if (owed.drops.size <= DROPS_MAX_KEYS) break;
       owed.drops.delete(id);
-      owed.hasForgotten = true;
+      owed.forgottenCount++;
     }
     this.#fresh.add(nodeId);
     if (owed.cancelRetry === undefined && !owed.isTelling) void this.#attempt(nodeId, owed);
@@ -139,7 +140,7 @@ export class PageDrops {
   /** Whether it is not certain that the node has deleted these. */
   isOwedBy(nodeId: string, keys: readonly string[]): boolean[] {
     const owed = this.#owed.get(nodeId);
-    return keys.map((key) => owed !== undefined && (owed.hasForgotten || owed.drops.has(idOf('deleted', key))));
+    return keys.map((key) => owed !== undefined && (owed.forgottenCount > 0 || owed.drops.has(idOf('deleted', key))));
   }
 
   stop(): void {
@@ -155,15 +156,14 @@ export class PageDrops {
     owed.isTelling = true;
     // What is told in this turn goes together.
     await Promise.resolve();
-    while (owed.drops.size > 0 && !this.#stopped) {
+    while ((owed.drops.size > 0 || owed.forgottenCount > 0) && !this.#stopped) {
       const waiting = owed.waiting;
       owed.waiting = [];
-      const isTaken = await this.#send(nodeId, owed.drops);
+      const isTaken = owed.drops.size > 0 ? await this.#send(nodeId, owed.drops) : await this.#restate(nodeId, owed);
       wake(waiting);
       if (!isTaken) return this.#tryLater(nodeId, owed);
       owed.failures = 0;
     }
-    if (owed.hasForgotten && !(await this.#askToRestate(nodeId))) return this.#tryLater(nodeId, owed);
     this.#owed.delete(nodeId);
     wake(owed.waiting);
   }
@@ -180,11 +180,13 @@ export class PageDrops {
     });
   }
 
-  async #askToRestate(nodeId: string): Promise<boolean> {
+  /** Asks for what makes up for all that has been forgotten by now. False: it has failed. */
+  async #restate(nodeId: string, owed: Owed): Promise<boolean> {
     const endpoint = this.#options.endpointOf(nodeId);
-    if (this.#stopped || endpoint === undefined) return true;
+    const { forgottenCount } = owed;
     try {
-      await this.#options.rpc.call(endpoint, RESTATE_METHOD, {});
+      if (endpoint !== undefined) await this.#options.rpc.call(endpoint, RESTATE_METHOD, {});
+      owed.forgottenCount -= forgottenCount;
       return true;
     } catch {
       return false;
@@ -227,6 +229,24 @@ export class PageDrops {
     } catch {
       return false;
     }
+  }
+
+  /** Throws `InvariantError` unless each node that is owed something is being told or will be, of no more than may be remembered. */
+  verify(): void {
+    for (const [nodeId, { drops, isTelling, cancelRetry, waiting, failures }] of this.#owed) {
+      assertAtMost(`page drops: of ${nodeId}`, drops.size, DROPS_MAX_KEYS);
+      const isLater = cancelRetry !== undefined;
+      assert(isTelling !== isLater, () => `page drops: ${nodeId} is told now ${isTelling}, later ${isLater}`);
+      assert(isLater === false || failures > 0, () => `page drops: ${nodeId} is told again after ${failures} failures`);
+      assert(
+        isTelling || waiting.length === 0,
+        () => `page drops: ${waiting.length} wait for ${nodeId}, which is not told`,
+      );
+      for (const [id, { reason, key }] of drops) {
+        assert(id === idOf(reason, key), () => `page drops: ${reason} of ${JSON.stringify(key)} is kept as ${id}`);
+      }
+    }
+    assert(!this.#stopped || this.#owed.size === 0, () => `page drops: ${this.#owed.size} nodes after the end`);
   }
 }
 

@@ -1,3 +1,4 @@
+import { assert, assertAtMost } from '../base/assert.js';
 import type { Clock } from '../base/clock.js';
 import { REMOVALS_TURN_MS, SHARD_UPKEEP_INTERVAL_MS } from '../base/limits.js';
 import type { OwnerRing } from '../directory/owners.js';
@@ -104,5 +105,11 @@ export class ShardUpkeep {
     const nowMs = this.#options.clock.nowMs();
     this.#former = this.#former.filter(({ untilMs }) => untilMs > nowMs);
     return this.#former.map(({ ring }) => ring);
+  }
+
+  /** Throws `InvariantError` unless the former rings are within their limit, and what was kept for them is looked at again. */
+  verify(): void {
+    assertAtMost('shard upkeep: former rings', this.#former.length, FORMER_RINGS_MAX_COUNT);
+    assert(this.#stopped || this.#cancelTurn !== undefined, 'shard upkeep: no turn is due');
   }
 }

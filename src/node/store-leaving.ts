@@ -13,6 +13,8 @@ export interface StoreLeaving {
   readonly copies: RemoteCopies;
   /** Both end early. Resolves when nothing touches the pool any more; the runtime is stopped meanwhile. */
   close(): Promise<void>;
+  /** Throws `InvariantError` unless the copies of other nodes' pages and the pages that others want are counted. */
+  verify(): void;
 }
 
 /** Answers operators and nodes that are drained from now on. */
@@ -56,6 +58,10 @@ export function leavingOf(parts: {
     copies,
     async close() {
       await Promise.all([drain.close(), copies.close()]);
+    },
+    verify() {
+      copies.verify();
+      wanted.verify();
     },
   };
 }

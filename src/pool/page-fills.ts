@@ -1,3 +1,4 @@
+import { assert } from '../base/assert.js';
 import { type Clock, within } from '../base/clock.js';
 import { POOL_FILL_WAIT_MS } from '../base/limits.js';
 import type { PageBytes } from './page-batch.js';
@@ -133,5 +134,12 @@ export class PageFills {
 
   #unlease(leases: readonly (PageLease | null)[]): void {
     for (const lease of leases) if (lease !== null) this.#parts.leases.end(lease);
+  }
+
+  /** Throws `InvariantError` unless each page that is being filled is held. */
+  verify(): void {
+    for (const key of this.#fills.keys()) {
+      assert(this.#parts.index.isHeld(key), () => `page fills: ${JSON.stringify(key)} is being filled and not held`);
+    }
   }
 }

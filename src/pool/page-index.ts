@@ -1,3 +1,4 @@
+import { assert, assertEqual } from '../base/assert.js';
 import { CALL_MAX_KEY_BYTES, KEY_MAX_BYTES, KEY_PREFIX_BYTES } from '../base/limits.js';
 import { PoolAllocator, type PoolAllocatorOptions, type PoolAllocatorStats } from '../core/index.js';
 import { NO_ORIGIN, type PageOrigin } from './page-origin.js';
@@ -66,7 +67,7 @@ const NAMED = 1;
 const COPY = 2;
 
 /** Pages of one call into the core: they fit however long their keys are. */
-const RESTORE_CALL_PAGES = Math.floor(CALL_MAX_KEY_BYTES / (KEY_MAX_BYTES + KEY_PREFIX_BYTES));
+const CALL_PAGES = Math.floor(CALL_MAX_KEY_BYTES / (KEY_MAX_BYTES + KEY_PREFIX_BYTES));
 
 /**
  * Which pages a pool has, where, and with what checksums. It never touches their bytes.
@@ -121,8 +122,8 @@ export class PageIndex {
    */
   restore(pages: readonly RestoredPage[]): boolean[] {
     const taken: boolean[] = [];
-    for (let start = 0; start < pages.length; start += RESTORE_CALL_PAGES) {
-      const call = pages.slice(start, start + RESTORE_CALL_PAGES);
+    for (let start = 0; start < pages.length; start += CALL_PAGES) {
+      const call = pages.slice(start, start + CALL_PAGES);
       const keys = call.map(({ key }) => key);
       const lengths = call.map(({ length }) => length);
       const offsets = call.map(({ offset }) => offset);
@@ -376,6 +377,56 @@ export class PageIndex {
     versions.set(this.#versionBySlot);
     flags.set(this.#flagsBySlot);
     [this.#checksumBySlot, this.#versionBySlot, this.#flagsBySlot] = [checksums, versions, flags];
+  }
+
+  /** How often the key is held: calls of {@link hold} without one of {@link release}. */
+  holdsOf(key: string): number {
+    return this.#holds.get(key) ?? 0;
+  }
+
+  /** Keys of the pages whose bytes are on their way, also of those that were removed meanwhile. */
+  unfilledKeys(): IterableIterator<string> {
+    return this.#unfilled.keys();
+  }
+
+  /** Every page that can be found, with its key; no use. */
+  *pages(): Generator<readonly [key: string, page: PublishedPage], void> {
+    const order = this.order();
+    for (let start = 0; start < order.length; start += CALL_PAGES) {
+      const keys = this.keysOf(order.subarray(start, start + CALL_PAGES)).filter((key) => key !== undefined);
+      for (const [i, page] of this.peekBatch(keys).entries()) if (page !== null) yield [keys[i] as string, page];
+    }
+  }
+
+  /** Throws `InvariantError`, or `ERR_CORE` of the allocator, unless the accounting of this class holds. Nothing to check once it is freed. */
+  verify(): void {
+    if (this.isFreed) return;
+    this.#allocator.verify();
+    const slots = new Set<number>();
+    for (const [key, page] of this.pages()) {
+      assert(!slots.has(page.slot), () => `page index: two pages in slot ${page.slot}, one is ${JSON.stringify(key)}`);
+      slots.add(page.slot);
+      this.#verifyPage(key, page);
+    }
+    assertEqual('page index: pages that can be found', this.size, slots.size);
+    for (const key of this.#unfilled.keys()) {
+      assert(this.#holds.has(key), () => `page index: ${JSON.stringify(key)} is unfilled and not held`);
+    }
+    for (const [key, count] of this.#holds) {
+      assert(count > 0, () => `page index: ${count} holds of ${JSON.stringify(key)}`);
+    }
+    const held = this.#allocator.hasBatch([...this.#holds.keys()]).reduce((sum, flag) => sum + flag, 0);
+    assertEqual('page index: pages that are here and held', this.#allocator.stats().pinned, held);
+  }
+
+  #verifyPage(key: string, { slot, length }: PublishedPage): void {
+    const columns = Math.min(this.#checksumBySlot.length, this.#versionBySlot.length, this.#flagsBySlot.length);
+    assert(slot < columns, () => `page index: ${JSON.stringify(key)} is in slot ${slot} of ${columns}`);
+    const isShort = this.#shortLengths.has(slot);
+    assert(
+      !isShort || length < this.#spaceMinBytes,
+      () => `page index: ${JSON.stringify(key)} is short, of ${length} bytes`,
+    );
   }
 }
 

@@ -1,3 +1,4 @@
+import { assert, assertAtMost } from '../base/assert.js';
 import type { PageIndex, PublishedPage } from './page-index.js';
 
 /**
@@ -10,6 +11,9 @@ export interface PageLease {
   /** False once it has ended: the page's range may be reused. */
   readonly isLive: boolean;
 }
+
+/** What leases need of their index. */
+type LeasedIndex = Pick<PageIndex, 'hold' | 'release' | 'holdsOf' | 'peekBatch'>;
 
 class Lease implements PageLease {
   readonly key: string;
@@ -24,10 +28,10 @@ class Lease implements PageLease {
 
 /** The leases of one pool. Accounting: each live one is one hold of its key in the index. */
 export class PageLeases {
-  readonly #index: Pick<PageIndex, 'hold' | 'release'>;
+  readonly #index: LeasedIndex;
   readonly #byKey = new Map<string, Set<Lease>>();
 
-  constructor(index: Pick<PageIndex, 'hold' | 'release'>) {
+  constructor(index: LeasedIndex) {
     this.#index = index;
   }
 
@@ -59,5 +63,25 @@ export class PageLeases {
 
   endAll(): void {
     for (const key of [...this.#byKey.keys()]) this.endOf(key);
+  }
+
+  /** Throws `InvariantError` unless each lease is live, is a hold of its key, and is of the page that is found under it. */
+  verify(): void {
+    const keys = [...this.#byKey.keys()];
+    const pages = this.#index.peekBatch(keys);
+    for (const [i, key] of keys.entries()) {
+      const leases = this.#byKey.get(key) as ReadonlySet<Lease>;
+      const [holds, { slot, offset } = { slot: -1, offset: -1 }] = [this.#index.holdsOf(key), pages[i] ?? undefined];
+      assert(leases.size > 0, () => `page leases: none of ${JSON.stringify(key)}, which is kept`);
+      assertAtMost(`page leases: of ${JSON.stringify(key)}, and its holds`, leases.size, holds);
+      for (const lease of leases) {
+        assert(
+          lease.isLive && lease.key === key,
+          () => `page leases: an ended lease of ${JSON.stringify(key)} is kept`,
+        );
+        const isHere = lease.page.slot === slot && lease.page.offset === offset;
+        assert(isHere, () => `page leases: the page of ${JSON.stringify(key)} at ${lease.page.offset} is at ${offset}`);
+      }
+    }
   }
 }

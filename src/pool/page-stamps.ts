@@ -1,3 +1,4 @@
+import { assert, assertEqual } from '../base/assert.js';
 import type { RandomSource } from '../base/random.js';
 import { imageBytes, NO_STAMP, readStamp, STAMP_BYTES, writeStamp } from '../memory/page-stamp.js';
 
@@ -97,6 +98,23 @@ export class PageStamps {
     stampAt.set(this.#stampAt);
     tails.set(this.#tails);
     [this.#stamp, this.#stampAt, this.#tails] = [stamp, stampAt, tails];
+  }
+
+  /** Throws `InvariantError` unless each of `pages` has its stamp in place, and no other slot has one. */
+  verify(pages: Iterable<{ readonly slot: number; readonly offset: number; readonly length: number }>): void {
+    let count = 0;
+    for (const { slot, offset, length } of pages) {
+      count++;
+      const at = this.#stampAt[slot] ?? NOWHERE;
+      assertEqual(`page stamps: offset of the stamp of slot ${slot}`, at, stampOffset(offset, length));
+      const stamp = this.stampOf(slot);
+      assert(stamp !== NO_STAMP, () => `page stamps: slot ${slot} has none`);
+      assertEqual(`page stamps: stamp of slot ${slot}`, stamp, readStamp(this.#bytes(at, STAMP_BYTES), 0));
+    }
+    let kept = 0;
+    for (const at of this.#stampAt) if (at !== NOWHERE) kept++;
+    assertEqual('page stamps: slots with one', kept, count);
+    assertEqual('page stamps: slots with a tail', this.#tails.length / TAIL_STRIDE_BYTES, this.#stampAt.length);
   }
 }
 

@@ -3,8 +3,7 @@ import { ArgumentError } from '../base/errors.js';
 import type { RandomSource } from '../base/random.js';
 import { Turns } from '../base/turns.js';
 import type { PoolAllocatorStats } from '../core/index.js';
-import { regionOf, resolve } from '../memory/address-space.js';
-import type { HostRegion } from '../memory/host-region.js';
+import { resolve } from '../memory/address-space.js';
 import { PageCopies } from '../memory/page-copies.js';
 import { NO_STAMP, STAMP_BYTES } from '../memory/page-stamp.js';
 import type { CopyThreads } from './copy-threads.js';
@@ -15,6 +14,7 @@ import { type PageLease, PageLeases } from './page-leases.js';
 import { again, isAsGood } from './page-origin.js';
 import { type LocalRead, Reading } from './page-reading.js';
 import { PageStamps } from './page-stamps.js';
+import { PoolMemory } from './pool-memory.js';
 
 /** What a {@link PublishedPool} takes beside its memory. */
 export interface PublishedPoolOptions {
@@ -56,9 +56,7 @@ export class PublishedPool {
   readonly baseAddr: bigint;
   readonly capacity: number;
   readonly rkey: number;
-  readonly #region: HostRegion;
-  /** Offset of the pool's start in its region. */
-  readonly #regionOffset: number;
+  readonly #memory: PoolMemory;
   readonly #index: PageIndex;
   readonly #stamps: PageStamps | undefined;
   readonly #onEvict: (keys: string[]) => void;
@@ -70,43 +68,28 @@ export class PublishedPool {
 
   /** `capacity` bytes from `baseAddr` on must lie in one live `HostRegion`; `rkey` is what peers show to read them. */
   constructor(baseAddr: bigint, capacity: number, rkey: number, options: PublishedPoolOptions) {
-    if (typeof baseAddr !== 'bigint' || !Number.isSafeInteger(capacity)) {
-      throw new ArgumentError(
-        `pool: needs an address (bigint) and a number of bytes, got ${typeof baseAddr}, ${capacity}`,
-      );
-    }
+    const memory = new PoolMemory(baseAddr, capacity);
     if (!Number.isSafeInteger(rkey) || rkey < 0 || rkey > 0xffffffff) {
       throw new ArgumentError(
         `pool: rkey must be the rkey of a registered region, a whole number, got ${String(rkey)}`,
       );
     }
-    const region = regionOf(Number(baseAddr), capacity);
-    if (region === null) {
-      throw new ArgumentError(
-        `pool: ${capacity} bytes from address ${baseAddr} on are not within a live HostRegion; allocate or wrap one first`,
-      );
-    }
-    const regionOffset = Number(baseAddr - region.addr);
-    if (regionOffset % region.segmentBytes !== 0 && region.segmentBytes < region.length) {
-      throw new ArgumentError(`pool: starts ${regionOffset} bytes into a region of several segments; start it at one`);
-    }
     this.baseAddr = baseAddr;
     this.capacity = capacity;
     this.rkey = rkey;
-    this.#region = region;
-    this.#regionOffset = regionOffset;
+    this.#memory = memory;
     this.#onEvict = options.onEvict ?? (() => {});
     this.#copyThreads = options.copyThreads;
     const { clock } = options;
     const settings = {
       capacityBytes: capacity,
-      segmentBytes: Math.min(capacity, region.segmentBytes),
+      segmentBytes: memory.segmentBytes,
       policy: options.policy ?? 'lru',
       quarantineMs: options.quarantineMs ?? 0,
       neverReuseEarly: options.neverReuseEarly ?? false,
       nowMs: () => clock.nowMs(),
     };
-    const stamps = options.stamps && new PageStamps((offset, length) => this.#bytes(offset, length), options.stamps);
+    const stamps = options.stamps && new PageStamps((offset, length) => memory.bytes(offset, length), options.stamps);
     this.#stamps = stamps;
     this.#index = new PageIndex(
       stamps === undefined
@@ -117,7 +100,7 @@ export class PublishedPool {
     this.#fills = new PageFills({
       index: this.#index,
       leases: this.#leases,
-      bytes: (offset, length) => this.#bytes(offset, length),
+      bytes: (offset, length) => memory.bytes(offset, length),
       onFilled: (page) => this.#stamped(page),
       onGone: (keys) => this.#tellGone(keys),
       clock,
@@ -263,9 +246,9 @@ export class PublishedPool {
 
   /** The page's bytes, one view after the other: valid until control goes back to the event loop or a hold of the page ends, not to be written. */
   viewsOf({ offset, length, slot }: PublishedPage): Uint8Array[] {
-    if (this.#stamps === undefined) return [this.#bytes(offset, length)];
+    if (this.#stamps === undefined) return [this.#memory.bytes(offset, length)];
     const tail = this.#stamps.tailBytesOf(slot, length);
-    return length > STAMP_BYTES ? [this.#bytes(offset, length - STAMP_BYTES), tail] : [tail];
+    return length > STAMP_BYTES ? [this.#memory.bytes(offset, length - STAMP_BYTES), tail] : [tail];
   }
 
   /** What peers must know to read a page: zeros when the pool has no stamps. Of one that has gone since it was published, a stamp that is nowhere. */
@@ -426,7 +409,7 @@ export class PublishedPool {
     const copies = new PageCopies();
     for (const { index, offset } of placement.vacancies) {
       const page = batch.pages[index] as PageBytes;
-      copies.add(page.views, [this.#bytes(offset, page.length)]);
+      copies.add(page.views, [this.#memory.bytes(offset, page.length)]);
     }
     return { ...placement, copies };
   }
@@ -493,7 +476,16 @@ export class PublishedPool {
     if (keys.size > 0) this.#onEvict([...keys]);
   }
 
-  #bytes(offset: number, length: number): Uint8Array {
-    return this.#region.bytes(this.#regionOffset + offset, length);
+  /** @internal Throws `InvariantError` unless its index, leases, fills and stamps agree. Nothing to check once it is freed. */
+  verify(): void {
+    if (this.#index.isFreed) return;
+    this.#index.verify();
+    this.#leases.verify();
+    this.#fills.verify();
+    this.#stamps?.verify(pagesOf(this.#index));
   }
+}
+
+function* pagesOf(index: PageIndex): Generator<PublishedPage, void> {
+  for (const [, page] of index.pages()) yield page;
 }

@@ -1,3 +1,4 @@
+import { assert, assertAtMost, assertEqual } from '../base/assert.js';
 import { ClientHandshake, NONCE_BYTES, PROOF_BYTES } from '../base/auth.js';
 import { type AuthFailureReason, authError } from '../base/auth-failures.js';
 import type { Environment } from '../base/environment.js';
@@ -327,6 +328,21 @@ export class ClientConnection {
     if (this.#ended) return;
     const error = new MeshCacheError('ERR_UNREACHABLE', `${this.#name}: ${reason}`, { retryable: true, cause });
     this.end(error);
+  }
+
+  /** Throws `InvariantError` unless what it keeps of its calls agrees, and nothing is left once it has ended. */
+  verify(): void {
+    if (this.#ended) {
+      assertEqual(`${this.#name}: calls of a connection that has ended`, this.#calls.size, 0);
+      return;
+    }
+    let keepAlive = 0;
+    for (const call of this.#calls.values()) keepAlive += Number(call.keepAlive);
+    assertEqual(`${this.#name}: calls that keep the process alive`, this.#keepAliveCount, keepAlive);
+    assertAtMost(`${this.#name}: calls under way`, this.#calls.size, RPC_IN_FLIGHT_MAX_COUNT);
+    const queuedBytes = this.#queued.reduce((sum, { length }) => sum + length, 0);
+    assertEqual(`${this.#name}: bytes that wait for its opening`, this.#queuedBytes, queuedBytes);
+    assert(!this.#ready || queuedBytes === 0, () => `${this.#name}: open, and ${queuedBytes} bytes wait`);
   }
 }
 

@@ -1,3 +1,4 @@
+import { assert, assertAtMost } from '../base/assert.js';
 import { AuthFailures } from '../base/auth-failures.js';
 import type { Environment } from '../base/environment.js';
 import { AuthError, ClosedError, type ErrorCode, MeshCacheError } from '../base/errors.js';
@@ -149,6 +150,14 @@ export class RpcClient {
       retryAtMs: nowMs + RPC_RETRY_AFTER_MS,
       wasSlow: end.wasSilent || end.failedAfterMs >= SLOW_FAILURE_MS,
     });
+  }
+
+  /** @internal Throws `InvariantError` unless its connections agree with themselves, and no more failures are remembered than may be. */
+  verify(): void {
+    for (const connection of this.#connections.values()) connection.verify();
+    assertAtMost('RPC client: failures', this.#failures.size, FAILURES_MAX_COUNT);
+    assertAtMost('RPC client: broken connections', this.#broken.size, FAILURES_MAX_COUNT);
+    assert(!this.#closed || this.#connections.size === 0, 'RPC client: connections after the end');
   }
 }
 

@@ -1,3 +1,4 @@
+import { assertAtMost, assertEqual } from '../base/assert.js';
 import { NONCE_BYTES, PROOFS_BYTES, ServerHandshake } from '../base/auth.js';
 import type { AuthFailureReason } from '../base/auth-failures.js';
 import type { Environment } from '../base/environment.js';
@@ -363,6 +364,20 @@ export class ServerConnection {
     // Their handlers may still be at it; until they end, what they hold counts.
     for (const context of this.#calls.values()) context.abort();
     this.#owner.ended(this);
+  }
+
+  /** Calls that are being answered, and the bytes of their requests. */
+  get inFlight(): { readonly count: number; readonly bytes: number } {
+    return { count: this.#calls.size, bytes: this.#inFlightBytes };
+  }
+
+  /** Throws `InvariantError` unless the bytes of its calls are counted, within their limits. */
+  verify(): void {
+    let bytes = 0;
+    for (const context of this.#calls.values()) bytes += context.bytes;
+    assertEqual(`${this.#remote}: bytes of calls`, this.#inFlightBytes, bytes);
+    assertAtMost(`${this.#remote}: bytes of calls`, bytes, RPC_IN_FLIGHT_MAX_BYTES);
+    assertAtMost(`${this.#remote}: calls`, this.#calls.size, RPC_IN_FLIGHT_MAX_COUNT);
   }
 }
 

@@ -1,3 +1,4 @@
+import { assert, assertAtMost } from '../base/assert.js';
 import { AuthFailures } from '../base/auth-failures.js';
 import type { ConnectionRates } from '../base/connection-limits.js';
 import type { Environment } from '../base/environment.js';
@@ -230,5 +231,29 @@ export class RpcServer {
     };
     const reason = reasons[error.code ?? ''] ?? error.message;
     return new ConfigError(`cannot listen on ${address}: ${reason}`, { cause: error });
+  }
+
+  /**
+   * @internal Throws `InvariantError` unless its counts are those of its connections. Of connections that have ended handlers may still be at
+   * it, and count.
+   */
+  verify(): void {
+    let count = 0;
+    let bytes = 0;
+    for (const connection of this.#connections) {
+      connection.verify();
+      count += connection.inFlight.count;
+      bytes += connection.inFlight.bytes;
+    }
+    assertAtMost('RPC server: calls of connections, and all', count, this.#inFlightCount);
+    assertAtMost('RPC server: bytes of calls of connections, and all', bytes, this.#inFlightBytes);
+    assert(
+      this.#inFlightCount > 0 || this.#inFlightBytes === 0,
+      () => `RPC server: ${this.#inFlightBytes} bytes of no calls`,
+    );
+    // A stranger that comes to a full server takes the place of another one.
+    assertAtMost('RPC server: connections', this.#connections.size, this.#maxConnections);
+    this.#pending.verify(this.#connections);
+    this.#listener?.verify();
   }
 }

@@ -1,3 +1,4 @@
+import { assert, assertEqual } from '../base/assert.js';
 import { type Clock, within } from '../base/clock.js';
 import { DISK_HELD_POOL_FRACTION, DISK_STALL_MS, DISK_WAITING_CLOSE_TIMEOUT_MS } from '../base/limits.js';
 import type { MetricsSink } from '../base/metrics-sink.js';
@@ -61,8 +62,8 @@ export class DiskTier implements Backlog {
   /** Pages for which the queue had no room, in the order of being set: written when it has, if the pool still has them. Null: not leased. */
   readonly #waiting = new Map<string, PageLease | null>();
   #heldBytes = 0;
-  /** Pages that the queue has. */
-  #queuedCount = 0;
+  /** Of the pages that the queue has. */
+  readonly #queued = new Set<PageLease>();
   /** When the disk last ended a write, or was given the first one. */
   #movedAtMs = 0;
   #onNoneWaiting: () => void = () => {};
@@ -99,7 +100,7 @@ export class DiskTier implements Backlog {
   }
 
   stallsInMs(): number {
-    return this.#queuedCount === 0 ? Number.POSITIVE_INFINITY : this.#movedAtMs + DISK_STALL_MS - this.#clock.nowMs();
+    return this.#queued.size === 0 ? Number.POSITIVE_INFINITY : this.#movedAtMs + DISK_STALL_MS - this.#clock.nowMs();
   }
 
   letGo(): void {
@@ -230,7 +231,7 @@ export class DiskTier implements Backlog {
   #queue(lease: PageLease): void {
     const { key, page } = lease;
     const release = (): void => {
-      this.#queuedCount--;
+      this.#queued.delete(lease);
       this.#movedAtMs = this.#clock.nowMs();
       this.#endHold(lease);
       this.#writeWaiting();
@@ -242,7 +243,8 @@ export class DiskTier implements Backlog {
       this.#pool.unlease([lease]);
       return;
     }
-    if (this.#queuedCount++ === 0) this.#movedAtMs = this.#clock.nowMs();
+    if (this.#queued.size === 0) this.#movedAtMs = this.#clock.nowMs();
+    this.#queued.add(lease);
     this.#heldBytes += page.length;
   }
 
@@ -281,5 +283,18 @@ export class DiskTier implements Backlog {
       if (lease) this.#queue(lease);
     }
     this.#onNoneWaiting();
+  }
+
+  /** Throws `InvariantError` unless the accounting of this class holds; the disk is its owner's to verify. */
+  verify(): void {
+    let bytes = 0;
+    for (const lease of [...this.#queued, ...this.#waiting.values()]) bytes += lease?.page.length ?? 0;
+    assertEqual('disk tier: bytes that are held', this.#heldBytes, bytes);
+    const isLeased = this.#paced !== undefined || [...this.#waiting.values()].every((lease) => lease === null);
+    assert(isLeased, 'disk tier: pages wait with a lease, and publishing does not wait for the disk');
+    for (const [key, lease] of this.#waiting) {
+      const isOwn = lease === null || (lease.key === key && !this.#queued.has(lease));
+      assert(isOwn, () => `disk tier: the lease with which ${JSON.stringify(key)} waits is of another page`);
+    }
   }
 }

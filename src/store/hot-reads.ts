@@ -1,3 +1,4 @@
+import { assert, assertAtMost, assertEqual } from '../base/assert.js';
 import type { Clock } from '../base/clock.js';
 import {
   COPY_REQUEST_MAX_KEYS,
@@ -92,5 +93,20 @@ export class HotReads {
       this.#waiting.clear();
       this.#isAsking = false;
     }
+  }
+
+  /** Throws `InvariantError` unless the characters of the keys are counted, and all is within its limits. */
+  verify(): void {
+    let characters = 0;
+    for (const [key, { timesMs }] of this.#reads) {
+      characters += key.length;
+      assertAtMost(`hot reads: reads of ${JSON.stringify(key)}`, timesMs.length, HOT_READS_MIN_COUNT);
+    }
+    assertEqual('hot reads: characters', this.#keyCharacters, characters);
+    assertAtMost('hot reads: characters', characters, HOT_READS_MAX_KEY_CHARACTERS);
+    assertAtMost('hot reads: keys', this.#reads.size, this.#maxKeys);
+    assertAtMost('hot reads: keys that wait', this.#waiting.size, COPY_REQUEST_MAX_KEYS);
+    const isBusy = this.#waiting.size === 0 || this.#isAsking;
+    assert(isBusy, () => `hot reads: ${this.#waiting.size} keys wait, and nothing is under way`);
   }
 }

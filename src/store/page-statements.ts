@@ -1,3 +1,4 @@
+import { assert } from '../base/assert.js';
 import type { HybridClock } from '../base/hybrid-clock.js';
 import { DROPPED_KEYS_MAX_COUNT, SET_ATTEMPTS_MAX_COUNT } from '../base/limits.js';
 import type { MetricsSink } from '../base/metrics-sink.js';
@@ -44,6 +45,8 @@ export class PageStatements {
   readonly #parts: PageStatementsParts;
   /** Keys in the pool that no directory shard has taken yet; tried again when they are set again or announced. */
   readonly #unannounced = new Set<string>();
+  /** Announcements under way: their keys are in `#unannounced`, in the pool or not. */
+  #announcing = 0;
   /** Copies that this node was told to drop: one that was on its way must not come back. */
   readonly #droppedCopies = new Removals(DROPPED_KEYS_MAX_COUNT);
   /**
@@ -132,6 +135,7 @@ export class PageStatements {
       if (location === null) gone.push(keys[i] as string);
       else entries.set(keys[i] as string, location);
     });
+    for (const key of gone) this.#unannounced.delete(key);
     await Promise.all([this.#parts.directory.delete(gone), this.#announceAgain(entries)]);
   }
 
@@ -310,7 +314,13 @@ export class PageStatements {
     const announced: Announced = { refused: [], outdated: [], held: [] };
     const keys = [...entries.keys()];
     for (const key of keys) this.#unannounced.add(key);
-    const taken = await directory.state(keys, [...entries.values()], options);
+    this.#announcing++;
+    let taken: Uint8Array;
+    try {
+      taken = await directory.state(keys, [...entries.values()], options);
+    } finally {
+      this.#announcing--;
+    }
     if (this.#closed) return announced;
     const { pool, disk } = this.#parts;
     const isInPool = pool.hasBatch(keys);
@@ -326,5 +336,16 @@ export class PageStatements {
     // Their deletes may have overtaken the put.
     if (gone.length > 0) await directory.delete(gone);
     return announced;
+  }
+
+  /** Throws `InvariantError` unless what no shard has taken is in the pool, or being announced, and what is void is kept consistently. */
+  verify(): void {
+    this.#voids.verify();
+    this.#droppedCopies.verify();
+    if (this.#closed || this.#announcing > 0) return;
+    const keys = [...this.#unannounced];
+    for (const [i, flag] of this.#parts.pool.hasBatch(keys).entries()) {
+      assert(flag === 1, () => `page statements: ${JSON.stringify(keys[i])} is to be announced, and not in the pool`);
+    }
   }
 }

@@ -428,6 +428,13 @@ export class PageStore {
     failedKeys.forEach(this.#parts.onRemoteFailures);
     return { hits, bytes };
   }
+
+  /** Throws `InvariantError` unless the pool, what was said of its pages, and what waits for the disk agree. */
+  verify(): void {
+    this.#parts.pool.verify();
+    this.#parts.disk?.verify();
+    this.#statements.verify();
+  }
 }
 
 /** Whether nothing has been said of the page in between. */

@@ -1,3 +1,4 @@
+import { assert, assertAtMost, assertEqual } from '../base/assert.js';
 import type { Clock } from '../base/clock.js';
 import {
   PROMOTE_ANSWER_MAX_MS,
@@ -361,6 +362,31 @@ export class Promoter {
         resolve();
       });
     });
+  }
+
+  /** Throws `InvariantError` unless the accounting of this class holds, and every page that is kept will be let go of. */
+  verify(): void {
+    let bytes = 0;
+    for (const [key, page] of this.#kept) {
+      bytes += page.bytes;
+      const name = (): string => `promoter: the page ${JSON.stringify(page.key)}`;
+      assert(page.key === key, () => `${name()} is kept as ${JSON.stringify(key)}`);
+      if (page.arrival !== undefined) {
+        assert(this.#fetches.has(page.arrival), () => `${name()} is on its way, and nothing fetches it`);
+        continue;
+      }
+      assert(!this.#isClosed, () => `${name()} is kept after the end`);
+      assert(page.lease !== null, () => `${name()} is kept, neither leased nor on its way`);
+      assert(
+        page.holders.size > 0 && this.#cancelTimer !== undefined,
+        () => `${name()} is kept for nobody, or for ever`,
+      );
+      for (const [reader, { answers }] of page.holders) {
+        assert(answers >= 0, () => `${name()} has ${answers} answers to ${reader}`);
+      }
+    }
+    assertEqual('promoter: bytes', this.#keptBytes, bytes);
+    if (this.#kept.size > 1) assertAtMost('promoter: bytes of several pages', bytes, this.#maxBytes);
   }
 }
 

@@ -1,3 +1,4 @@
+import { assertAtMost, assertEqual } from '../base/assert.js';
 import type { Clock } from '../base/clock.js';
 import {
   COPIES_POOL_FRACTION,
@@ -247,6 +248,15 @@ export class RemoteCopies {
     }
     if (removed.length > 0) pages.forget(removed);
     return true;
+  }
+
+  /** Throws `InvariantError` unless the accounting of this class holds. */
+  verify(): void {
+    let bytes = 0;
+    for (const length of this.#copies.values()) bytes += length;
+    assertEqual('remote copies: bytes', this.#copiedBytes, bytes);
+    assertAtMost('remote copies: bytes', bytes, this.#maxBytes);
+    assertAtMost('remote copies: requests', this.#requests, COPY_REQUESTS_MAX_COUNT);
   }
 }
 

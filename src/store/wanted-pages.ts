@@ -1,3 +1,4 @@
+import { assertAtMost, assertEqual } from '../base/assert.js';
 import { WANTED_PAGES_MAX_CHARACTERS, WANTED_PAGES_MAX_COUNT } from '../base/limits.js';
 
 /**
@@ -27,5 +28,14 @@ export class WantedPages {
 
   #forget(key: string): void {
     if (this.#keys.delete(key)) this.#characters -= key.length;
+  }
+
+  /** Throws `InvariantError` unless the characters of the keys are counted, and both are within their limits. */
+  verify(): void {
+    let characters = 0;
+    for (const key of this.#keys) characters += key.length;
+    assertEqual('wanted pages: characters', this.#characters, characters);
+    assertAtMost('wanted pages: characters', characters, WANTED_PAGES_MAX_CHARACTERS);
+    assertAtMost('wanted pages: keys', this.#keys.size, WANTED_PAGES_MAX_COUNT);
   }
 }

@@ -107,4 +107,6 @@ export interface Transport {
   stats(): TransportStats;
   /** Idempotent; ends within seconds; pending reads end false. */
   close(): Promise<void>;
+  /** @internal Throws `InvariantError` unless what it keeps of connections, requests and memory agrees. */
+  verify(): void;
 }

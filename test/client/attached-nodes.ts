@@ -8,6 +8,7 @@ import { MeshCacheClient, type MeshCacheClientOptions } from '../../src/client/m
 import { HostRegion, type HostRegionOptions } from '../../src/memory/host-region.js';
 import { firstLine, startCli } from '../cli/run-cli.js';
 import { freePort } from '../support.js';
+import { verifiedEnd } from '../verified.js';
 
 /** Longer than any machine stalls: for calls that are to succeed. */
 export const PATIENT_TIMEOUT_MS = 60_000;
@@ -22,7 +23,7 @@ export async function attach(
     { socket, timeoutMs: PATIENT_TIMEOUT_MS, ...options },
     { log: silentLogger },
   );
-  t.teardown(() => client.close());
+  t.teardown(() => verifiedEnd([client], () => client.close()));
   return client;
 }
 

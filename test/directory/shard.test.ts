@@ -223,6 +223,7 @@ test('shard: agrees with a naive model over random operations', (t) => {
     const expected = model.get(k);
     if (found === null) t.is(expected?.size ?? 0, 0, `seed ${seed} step ${step}`);
     else t.is(expected?.get(found.nodeId)?.rkey, found.rkey, `seed ${seed} step ${step}`);
+    if (step % 16 === 0) shard.verify();
   }
   shard.sweep(Number.POSITIVE_INFINITY);
   const locations = [...model.values()].reduce((sum, stated) => sum + stated.size, 0);

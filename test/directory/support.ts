@@ -7,6 +7,7 @@ import { DirectoryShard, type Liveness } from '../../src/directory/shard.js';
 import { RpcServer } from '../../src/rpc/server.js';
 import { DataLocation, type DataLocationInit } from '../../src/types.js';
 import { testEnvironment } from '../rpc/support.js';
+import { verifiedEnd } from '../verified.js';
 
 export function locationOf(init: Partial<DataLocationInit> = {}): DataLocation {
   return new DataLocation({
@@ -56,7 +57,7 @@ export async function startNodes(
     const rpc = new RpcServer({ host: '127.0.0.1', env });
     new DirectoryServer({ shard }).attach(rpc);
     const port = await rpc.start();
-    t.teardown(() => rpc.stop());
+    t.teardown(() => verifiedEnd([rpc, shard], () => rpc.stop()));
     nodes.set(nodeId, { nodeId, shard, rpc, endpoint: { host: '127.0.0.1', port } });
   }
   const ring = new ConsistentHashRing(160);

@@ -7,6 +7,7 @@ import { NodeInfo, type NodeInfoInit } from '../../src/types.js';
 import type { ManualClock } from '../clock.js';
 import { testEnvironment } from '../rpc/support.js';
 import { PATIENCE_MS } from '../support.js';
+import { verifiedEnd } from '../verified.js';
 
 export function nodeOf(nodeId: string, init: Partial<NodeInfoInit> = {}): NodeInfo {
   return new NodeInfo({ nodeId, controlHost: '127.0.0.1', controlPort: 7000, tcpPort: 7001, incarnation: 1, ...init });
@@ -18,7 +19,7 @@ export async function startMaster(
 ) {
   const master = new DiscoveryServer('127.0.0.1', options.port ?? 0, { env: testEnvironment(), ...options });
   const port = await master.start();
-  t.teardown(() => master.stop());
+  t.teardown(() => verifiedEnd([master], () => master.stop()));
   return { master, port, addr: `127.0.0.1:${port}` };
 }
 
@@ -49,7 +50,7 @@ export function newMember(
     ...options,
     onMembers: (members) => seen.push([...members.keys()].sort()),
   });
-  t.teardown(() => client.stop());
+  t.teardown(() => verifiedEnd([client], () => client.stop()));
   return { client, seen, ids: () => [...client.members().keys()].sort().join() };
 }
 

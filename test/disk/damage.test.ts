@@ -62,7 +62,9 @@ async function checkDamaged(path: string, { pages, seed }: Template): Promise<Ou
     }
     if (store.info().corruptPages !== evicted.length) throw new Error(`${evicted.length} damaged pages are told`);
     for (let i = 0; i < 20; i++) store.put(`new ${i}`, pageOf(i, 1000 * (i + 1)));
+    store.verify();
     await inTime('flush', store.flush());
+    store.verify();
     await checkNew(store);
     if ((await bytesOnDisk(path)) > MAX_BYTES) throw new Error(`${await bytesOnDisk(path)} bytes are on disk`);
     await inTime('close', store.close());

@@ -7,6 +7,7 @@ import type { ExecutionContext } from 'ava';
 import { DiskStore } from '../../src/disk/disk-store.js';
 import { patientClock } from '../patient-clock.js';
 import { content } from '../support.js';
+import { verifiedEnd } from '../verified.js';
 import { bytesOnDisk, inTime, silentEnv } from './kill-support.js';
 import { mounted, mountSuffix, withMounts } from './mounts.js';
 
@@ -18,7 +19,7 @@ const RECOVERY_MS = 45_000;
 
 async function open(t: ExecutionContext, path: string, maxBytes: number): Promise<DiskStore> {
   const store = await DiskStore.open(path, maxBytes, { nodeId: 'n1', env: silentEnv });
-  t.teardown(() => store.close());
+  t.teardown(() => verifiedEnd([store], () => store.close()));
   return store;
 }
 
@@ -27,6 +28,7 @@ async function putAll(store: DiskStore, from: number, to: number): Promise<void>
   for (let i = from; i < to; i++) {
     store.put(`k${i}`, content(i, PAGE));
     await inTime('flush', store.flush());
+    store.verify();
   }
 }
 

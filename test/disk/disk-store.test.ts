@@ -11,6 +11,7 @@ import { seededRandom, systemRandom } from '../../src/base/random.js';
 import { DiskStore, type DiskStoreOptions, diskSizeFor } from '../../src/disk/disk-store.js';
 import { crc32 } from '../../src/memory/checksum.js';
 import { content } from '../support.js';
+import { verifiedEnd } from '../verified.js';
 import { unhurriedClock } from './kill-support.js';
 
 const KIB = 2 ** 10;
@@ -32,7 +33,7 @@ async function open(
   options: Partial<DiskStoreOptions> = {},
 ): Promise<DiskStore> {
   const store = await DiskStore.open(path, maxBytes, { nodeId: 'n1', env, ...options });
-  t.teardown(() => store.close());
+  t.teardown(() => verifiedEnd([store], () => store.close()));
   return store;
 }
 
@@ -156,6 +157,7 @@ test('disk store: never more on disk than allowed while ten times as much is wri
     const length = 1 + (random.u32() % 200_000);
     store.put(`k${i}`, content(i, length));
     written += length;
+    store.verify();
     if (i % 16 > 0) continue;
     await store.flush();
     largest = Math.max(largest, await bytesIn(path));

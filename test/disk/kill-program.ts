@@ -32,6 +32,7 @@ const store = await DiskStore.open(path, maxBytes, { nodeId: 'killed', env });
 say('open');
 for (let version = firstVersion; version < firstVersion + steps; version++) {
   await carryOut(store, version);
+  if (version % 16 === 0) store.verify();
   if (store.info().queueBytes > WAITING_MAX_BYTES) await store.flush();
 }
 say('closing');

@@ -40,6 +40,7 @@ async function check(path: string, seed: number, tally: Tally): Promise<void> {
     const keys = store.keys();
     if (JSON.stringify(keys) !== JSON.stringify(entries.map(({ key }) => key)))
       throw new Error('other keys than indexed');
+    store.verify();
     const [usedBytes, count] = store.stats();
     const sum = entries.reduce((bytes, { length }) => bytes + length, 0);
     if (usedBytes !== sum || count !== keys.length) throw new Error(`${usedBytes} bytes of ${count}, should be ${sum}`);

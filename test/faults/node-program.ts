@@ -117,14 +117,17 @@ class FaultNode {
       case 'rest':
         return workload.rest();
       case 'progress':
+        this.#verify();
         return this.#progress();
       case 'members':
         return [...store.runtime.members().keys()].sort();
       case 'survivors':
+        this.#verify();
         return this.#survivors();
       case 'find':
         return workload.find(ask.keys).finally(() => this.#order.flush());
       case 'sample':
+        this.#verify();
         return this.#sample();
       case 'jump':
         this.#clock.offsetMs += ask.ms;
@@ -133,6 +136,15 @@ class FaultNode {
         return this.#drain(ask.timeoutMs);
       case 'close':
         return this.#close();
+    }
+  }
+
+  /** What this node keeps has to agree with itself at any time. */
+  #verify(): void {
+    try {
+      this.#store?.verify();
+    } catch (error) {
+      this.#violation('invariant', String((error as Error).stack));
     }
   }
 
@@ -154,6 +166,7 @@ class FaultNode {
   /** Milliseconds that closing the store took. */
   async #close(): Promise<number> {
     const { store, workload } = this.#running();
+    this.#verify();
     const startMs = performance.now();
     // Calls under way end with the store.
     const rest = workload.rest();

@@ -1,4 +1,5 @@
 import { DirectoryClient } from '../../src/directory/client.js';
+import { LocationSlab } from '../../src/directory/location-slab.js';
 import { OwnerChannels } from '../../src/directory/owner-channels.js';
 import { DirectoryShard } from '../../src/directory/shard.js';
 import { Taken } from '../../src/directory/taken.js';
@@ -11,6 +12,7 @@ const UNDELIVERED_ONE_IN = 3;
 /** Plants faults in this process's own code, before its store is created. */
 export function plant(canaries: readonly Canary[]): void {
   if (canaries.includes('lost')) announceLess();
+  if (canaries.includes('unfreed')) LocationSlab.prototype.free = () => {};
   if (canaries.includes('unstamped')) PageStamps.prototype.destroy = () => {};
   if (canaries.includes('undropped')) PageStatements.prototype.drop = async () => {};
   if (canaries.includes('unordered')) forgetVersions();

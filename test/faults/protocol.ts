@@ -22,7 +22,8 @@ export interface NodeSetup {
  * to be a version that was never set · `hang`: calls end far too late · `throw`: a call rejects · `crash`: the process ends by itself ·
  * `lost`: the directory is never told of some pages · `leak`: a timer is left behind · `unstamped`: a page that is freed keeps its stamp ·
  * `undropped`: a node keeps pages that it is told to drop · `unordered`: directory shards do not compare versions ·
- * `undelivered`: directory shards are not told of some pages, so that what is freed is looked for where it was: stamps are there for that.
+ * `undelivered`: directory shards are not told of some pages, so that what is freed is looked for where it was: stamps are there for that ·
+ * `unfreed`: a directory shard does not get back the places of locations that go.
  */
 export const CANARIES = [
   'wrong',
@@ -37,6 +38,7 @@ export const CANARIES = [
   'undropped',
   'unordered',
   'undelivered',
+  'unfreed',
 ] as const;
 export type Canary = (typeof CANARIES)[number];
 
@@ -56,7 +58,9 @@ export interface Violation {
     | 'stall'
     | 'membership'
     | 'idle'
-    | 'growth';
+    | 'growth'
+    /** What a node keeps does not agree with itself. */
+    | 'invariant';
   readonly node: number;
   readonly detail: string;
 }

@@ -124,7 +124,7 @@ async function runAll(all: readonly Schedule[]): Promise<boolean> {
 const PLANTED: ReadonlyMap<number, readonly Canary[]> = new Map([
   [1, ['hang', 'leak']],
   [2, ['wrong']],
-  [3, ['foreign', 'throw']],
+  [3, ['foreign', 'throw', 'unfreed']],
   [4, ['old', 'lost']],
   [5, ['crash']],
 ]);
@@ -139,6 +139,7 @@ const FOUND_AS: Readonly<Partial<Record<Canary, Violation['kind']>>> = {
   crash: 'crash',
   lost: 'lost',
   leak: 'close',
+  unfreed: 'invariant',
 };
 
 /** Planted in all nodes, in runs of their own: what must be found there, and what must not be. */

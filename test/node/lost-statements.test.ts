@@ -2,6 +2,7 @@ import test, { type ExecutionContext } from 'ava';
 import { RPC_RETRY_AFTER_MS } from '../../src/base/limits.js';
 import { LostStatements } from '../../src/node/lost-statements.js';
 import { NodeDirectory } from '../../src/node/node-directory.js';
+import type { RpcClient } from '../../src/rpc/client.js';
 import { RpcServer } from '../../src/rpc/server.js';
 import { NodeInfo } from '../../src/types.js';
 import { ManualClock } from '../clock.js';
@@ -102,4 +103,26 @@ test('lost statements: only who is back as the same start is asked, again until 
   t.is(attempts, 3);
   lost.membersChanged(asMembers(two), asMembers(two));
   t.is(attempts, 3);
+});
+
+test('lost statements: once they are stopped, nothing is waited for', async (t) => {
+  // Cause: a call that failed after the stop was followed by the pause before the next one.
+  const clock = new ManualClock();
+  let fail: () => void = () => {};
+  const call = () => new Promise<never>((_, reject) => (fail = () => reject(new Error('too late'))));
+  const lost = new LostStatements({
+    nodeId: 'self',
+    rpc: { call } as unknown as RpcClient,
+    env: testEnvironment({ clock }),
+    endpointOf: () => ({ host: '192.0.2.9', port: 9 }),
+    isLive: () => true,
+  });
+  const other = asMembers(infoOf('other', 9));
+  lost.membersChanged(other, asMembers());
+  lost.membersChanged(asMembers(), other);
+  lost.stop();
+  fail();
+  await clock.yield();
+  t.notThrows(() => lost.verify());
+  t.is(clock.pendingCount, 0);
 });

@@ -19,7 +19,7 @@ async function newPair(t: ExecutionContext, clock = new ManualClock()) {
   const server = new RpcServer({ host: '127.0.0.1', env: testEnvironment() });
   const port = await server.start();
   const told: Told[] = [];
-  const holder = { isReachable: true, answer: async (): Promise<void> => {} };
+  const holder = { isReachable: true, answer: async (): Promise<void> => {}, onRestate: (): void => {} };
   const options = { rpc: newClient(t), env, endpointOf: () => ({ host: '127.0.0.1', port }) };
   const restated: number[] = [];
   const handler: DropHandler = async (keys, voidBelow, reason) => {
@@ -28,7 +28,11 @@ async function newPair(t: ExecutionContext, clock = new ManualClock()) {
     await holder.answer();
     return 0;
   };
-  new PageDrops({ ...options, nodeId: 'b' }).handle(server, handler, () => void restated.push(told.length));
+  const restate = (): void => {
+    restated.push(told.length);
+    holder.onRestate();
+  };
+  new PageDrops({ ...options, nodeId: 'b' }).handle(server, handler, restate);
   const drops = new PageDrops({ ...options, nodeId: 'a' });
   t.teardown(async () => {
     drops.stop();
@@ -84,6 +88,24 @@ test('page drops: a node that is owed more than can be remembered is not said to
   await until(() => !drops.isOwedBy('b', ['k0'])[0]);
   t.is(told.flatMap((each) => each.keys).length, DROPS_MAX_KEYS);
   t.is(restated.length, 1, 'the rest it learns from the directory, once it has stated its pages');
+});
+
+test('page drops: what is told while a node is asked to state its pages anew is sent to it', async (t) => {
+  // Cause: the answer ended all that was owed; a delete that was called meanwhile was true, and the node still had the page.
+  const { drops, told, holder, clock } = await newPair(t);
+  holder.isReachable = false;
+  const keys = Array.from({ length: DROPS_MAX_KEYS + 1 }, (_, i) => `k${i}`);
+  drops.tell(
+    'b',
+    keys.map((key) => ({ key, voidBelow: 1, reason: 'deleted' as const })),
+  );
+  await drops.told();
+  holder.isReachable = true;
+  holder.onRestate = () => drops.tell('b', [{ key: 'late', voidBelow: 1, reason: 'deleted' }]);
+  clock.advance(2 * STATEMENT_RETRY_MAX_MS);
+  await until(() => !drops.isOwedBy('b', ['late'])[0]);
+  t.true(told.some((each) => each.keys.includes('late')));
+  drops.verify();
 });
 
 test.serial('page drops: of a call that deletes more keys than a node may owe all are gone', async (t) => {

@@ -5,14 +5,15 @@ import { MeshCacheStore } from '../../src/node/meshcache-store.js';
 import type { HostMemPool } from '../../src/store/host-pool.js';
 import { patientClock } from '../patient-clock.js';
 import { freePort, until } from '../support.js';
+import { verifiedEnd } from '../verified.js';
 
-/** A store on loopback with a small pool; `extra` overrides its configuration. */
-export function createStore(
+/** A store on loopback with a small pool, which verifies itself before it is closed; `extra` overrides its configuration. */
+export async function createStore(
   discoveryPort: number,
   extra: Record<string, unknown> = {},
   clock: Clock = patientClock,
 ): Promise<MeshCacheStore> {
-  return MeshCacheStore.create(
+  const store = await MeshCacheStore.create(
     {
       tpRank: 0,
       tpSize: 1,
@@ -34,6 +35,9 @@ export function createStore(
     },
     { log: silentLogger, clock },
   );
+  const close = store.close.bind(store);
+  store.close = () => verifiedEnd([store], close);
+  return store;
 }
 
 /** `count` stores of one cluster, all of which see each other. */

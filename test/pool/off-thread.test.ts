@@ -288,6 +288,7 @@ for (const policy of ['lru', 's3fifo'] as const) {
         await threads.finish();
       }
       if (reads.length > 20) await threads.finish();
+      pool.verify();
       for (const name of pool.keys()) {
         const [there] = pool.peekBatch([name]);
         const bytes = there ? pageBytes(pool, there) : new Uint8Array();

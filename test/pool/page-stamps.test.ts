@@ -74,6 +74,7 @@ for (const policy of ['lru', 's3fifo'] as const) {
         t.is(readStamp(region.bytes(), at) === each.stamp, isHere, `step ${step}: ${each.key}`);
         if (isHere) t.deepEqual(pageBytes(pool, here), each.bytes);
       }
+      pool.verify();
       if (given.length > 60) given.splice(0, 20);
     }
   });

@@ -184,6 +184,7 @@ test('pool: after any sequence of batches, every page that is there has the byte
           t.deepEqual(pageBytes(pool, there), expected);
           t.is(there.checksum, crc32(expected));
         }
+        pool.verify();
       }
       pool.free();
       region.free();

@@ -6,6 +6,7 @@ import type { Labels } from '../../src/base/metrics-sink.js';
 import { RpcClient } from '../../src/rpc/client.js';
 import { RpcServer } from '../../src/rpc/server.js';
 import { patientClock } from '../patient-clock.js';
+import { verifiedEnd } from '../verified.js';
 
 /** An environment without log output whose counters can be read. */
 export function testEnvironment(overrides: Partial<Environment> = {}): Environment & {
@@ -28,13 +29,13 @@ export async function startServer(t: ExecutionContext, env: Environment = testEn
   const server = new RpcServer({ host: '127.0.0.1', env });
   server.handle('echo', (params) => params);
   const port = await server.start();
-  t.teardown(() => server.stop());
+  t.teardown(() => verifiedEnd([server], () => server.stop()));
   return { server, endpoint: { host: '127.0.0.1', port } };
 }
 
 export function newClient(t: ExecutionContext, env: Environment = testEnvironment()): RpcClient {
   const client = new RpcClient({ env });
-  t.teardown(() => client.close());
+  t.teardown(() => verifiedEnd([client], () => client.close()));
   return client;
 }
 

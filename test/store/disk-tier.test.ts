@@ -109,6 +109,7 @@ async function newTier(
     return outcome === 'read';
   };
   t.teardown(async () => {
+    for (const one of [tier, pool, disk]) one.verify();
     resume();
     if (clock instanceof ManualClock) await disk.flush();
     await disk.close();

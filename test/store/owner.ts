@@ -8,6 +8,7 @@ import { type PromoteOutcome, Promoter } from '../../src/store/promoter.js';
 import { DataLocation } from '../../src/types.js';
 import { patientClock } from '../patient-clock.js';
 import { content } from '../support.js';
+import { verifiedEnd } from '../verified.js';
 import { DiskPages } from './disk-pages.js';
 
 export const PAGE = 4096;
@@ -56,7 +57,8 @@ export async function newOwner(t: ExecutionContext, options: OwnerOptions) {
     metrics: noMetrics,
   });
   t.teardown(async () => {
-    await promoter.close();
+    await verifiedEnd([promoter, pool], () => promoter.close());
+    promoter.verify();
     await pool.end();
     pool.free();
     region.free();

@@ -1,5 +1,6 @@
 import test, { type ExecutionContext } from 'ava';
 import { systemClock } from '../../src/base/clock.js';
+import { InvariantError } from '../../src/base/errors.js';
 import { HybridClock } from '../../src/base/hybrid-clock.js';
 import { noMetrics } from '../../src/base/metrics-sink.js';
 import { Taken } from '../../src/directory/taken.js';
@@ -85,4 +86,18 @@ test('page statements: what was set since the start is not asked for again', asy
   await set('k', content(1, 100));
   t.deepEqual(await statements.confirm(['k']), [true]);
   t.is(stated.length, 1);
+});
+
+test('page statements: what no owner has taken is forgotten when it leaves the pool', async (t) => {
+  // Cause: a node that reached no owner kept the key of every page that it had evicted since, for good.
+  const { pool, statements, set } = newStatements(t, Taken.refused);
+  t.deepEqual(await set('k', content(1, 100)), ['k']);
+  statements.verify();
+  pool.remove('k');
+  t.throws(() => statements.verify(), {
+    instanceOf: InvariantError,
+    message: /"k" is to be announced, and not in the pool/,
+  });
+  await statements.restate(['k']);
+  t.notThrows(() => statements.verify());
 });

@@ -10,6 +10,7 @@ import { type CopyThreads, nativeCopyThreads } from '../../src/pool/copy-threads
 import { RemoteCopies } from '../../src/store/remote-copies.js';
 import type { ReadOp, Transport } from '../../src/transport/transport.js';
 import { DataLocation } from '../../src/types.js';
+import { assertFound, losing } from '../planted.js';
 import { HeldCopies, settled } from '../pool/held-copies.js';
 import { pageBytes } from '../pool/page-bytes.js';
 import { content, until } from '../support.js';
@@ -155,4 +156,12 @@ test('copies: a page that this node is told to drop after it was read, and befor
   await copyThreads.finishAll();
   t.deepEqual([...(await copying)], [0]);
   t.deepEqual(announced, []);
+});
+
+test.serial('verify: remote copies', async (t) => {
+  const { copies } = newCopies(t, { keys: ['k0', 'k1'] });
+  await copies.copy(['k0', 'k1'], 'handover');
+  await assertFound(t, copies, /remote copies: bytes: \d+ by what is kept, \d+ when counted/, () =>
+    losing(Map.prototype, 'delete', () => copies.set(['k0'])),
+  );
 });

@@ -1,4 +1,5 @@
 import { constants } from 'node:os';
+import { assert, assertEqual } from '../../base/assert.js';
 import type { Clock } from '../../base/clock.js';
 import { ClosedError, type RdmaError } from '../../base/errors.js';
 import { RDMA_DESTINATION_WINDOW_BYTES, RDMA_LOG_INTERVAL_MS, READ_RETRY_AFTER_MS } from '../../base/limits.js';
@@ -148,6 +149,21 @@ export class Destinations {
     for (const window of windows) this.#windows.delete(window);
     const released = windows.map(({ handle }) => this.#options.channel.deregisterMr(handle));
     Promise.all(released).then(() => this.#held.delete(memory));
+  }
+
+  /** Throws `InvariantError` unless the windows in the order of their use are those of the regions, each once, with no less than no users. */
+  verify(): void {
+    let count = 0;
+    for (const [region, { windows }] of this.#byRegion) {
+      for (const [number, window] of windows) {
+        count++;
+        const name = (): string => `RDMA destinations: window ${number} of the region at ${region.start}`;
+        assert(window.number === number, () => `${name()} is kept as ${window.number}`);
+        assert(this.#windows.has(window), () => `${name()} is not in the order of use`);
+        assert(window.users >= 0, () => `${name()} has ${window.users} users`);
+      }
+    }
+    assertEqual('RDMA destinations: windows', this.#windows.size, count);
   }
 }
 

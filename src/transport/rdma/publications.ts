@@ -1,3 +1,4 @@
+import { assert } from '../../base/assert.js';
 import type { HostRegion } from '../../memory/host-region.js';
 import { ACCESS_LOCAL_WRITE, ACCESS_REMOTE_READ } from '../../native/contract.js';
 import type { EngineChannel } from '../../native/engine-channel.js';
@@ -56,5 +57,13 @@ export class Publications {
   close(): void {
     for (const { unwatch } of this.#byRkey.values()) unwatch();
     this.#byRkey.clear();
+  }
+
+  /** Throws `InvariantError` unless what is published lies in live regions. */
+  verify(): void {
+    for (const [rkey, { region, start, end }] of this.#byRkey) {
+      const isWithin = region.isLive && start >= region.start && end <= region.start + region.length;
+      assert(isWithin, () => `RDMA publications: rkey ${rkey}, from ${start} to ${end}, is in no live region`);
+    }
   }
 }

@@ -264,6 +264,14 @@ export class RdmaTransport implements Transport {
     if (status !== 'checksum') return;
     this.#env.metrics.count('meshcache_checksum_failures_total', 1, { source: 'remote' });
   }
+
+  /** @internal */
+  verify(): void {
+    this.#tcp.verify();
+    this.#publications.verify();
+    this.#destinations.verify();
+    this.#reader.verify();
+  }
 }
 
 /** The local memory of an operation. */

@@ -1,3 +1,4 @@
+import { assert, assertEqual } from '../../base/assert.js';
 import { crc32 } from '../../memory/checksum.js';
 import { isGranted, type ResponseHeader } from './protocol.js';
 import { NO_CHECKSUM, type ReadRequest } from './read-request.js';
@@ -221,5 +222,18 @@ export class Landing {
     if (op === undefined) return;
     this.#opRestBytes = this.#request?.lengths[op] ?? 0;
     if (this.#opRestBytes === 0) this.#endOp();
+  }
+
+  /** Throws `InvariantError` unless the pieces, and the operations, that are not filled have as many bytes as are still to come. */
+  verify(): void {
+    assert(this.#restBytes >= 0, () => `landing: ${this.#restBytes} bytes are to come`);
+    const request = this.#request;
+    if (request === undefined || this.#isDiscarding) return;
+    const pieces = this.#lengths.slice(this.#piece).reduce((sum, length) => sum + length, 0) - this.#filledBytes;
+    assertEqual('landing: bytes to come, by pieces', this.#restBytes, pieces);
+    const later = this.#ops.slice(this.#op + 1).reduce((sum, op) => sum + (request.lengths[op] as number), 0);
+    assertEqual('landing: bytes to come, by operations', this.#restBytes, this.#opRestBytes + later);
+    assertEqual('landing: pieces', this.#segments.length, this.#lengths.length);
+    assertEqual('landing: places of pieces', this.#starts.length, this.#lengths.length);
   }
 }

@@ -1,3 +1,4 @@
+import { assert, assertAtMost, assertEqual } from '../../base/assert.js';
 import { ClientHandshake, NONCE_BYTES, PROOF_BYTES } from '../../base/auth.js';
 import { type AuthFailureReason, type AuthFailures, authError } from '../../base/auth-failures.js';
 import type { Environment } from '../../base/environment.js';
@@ -419,5 +420,29 @@ export class ReadConnection {
   #violated(reason: string): void {
     this.#parts.counters.protocolErrors++;
     this.close(reason);
+  }
+
+  /** Throws `InvariantError` unless what is in flight is counted, within the window, and nothing waits that could be sent. */
+  verify(): void {
+    const peer = formatEndpoint(this.#parts.endpoint);
+    if (this.#state === 'closed') {
+      assertEqual(`${peer}: requests of a connection that has ended`, this.#sent.length + this.#queued.length, 0);
+      return;
+    }
+    const { inFlightMaxCount, inFlightMaxBytes } = this.#parts.limits;
+    const bytes = this.#sent.reduce((sum, { totalBytes }) => sum + totalBytes, 0);
+    assertEqual(`${peer}: bytes in flight`, this.#inFlightBytes, bytes);
+    assertEqual(`${peer}: ids of requests in flight`, new Set(this.#sentIds).size, this.#sent.length);
+    assertAtMost(`${peer}: requests in flight`, this.#sent.length, inFlightMaxCount);
+    if (this.#sent.length > 1) assertAtMost(`${peer}: bytes of several requests in flight`, bytes, inFlightMaxBytes);
+    const [next] = this.#queued;
+    const isFull =
+      this.#sent.length === inFlightMaxCount ||
+      (this.#sent.length > 0 && bytes + (next?.totalBytes ?? 0) > inFlightMaxBytes);
+    const isBusy = next === undefined || this.#state !== 'open' || isFull;
+    assert(isBusy, () => `${peer}: ${this.#queued.length} requests wait, and ${this.#sent.length} are in flight`);
+    this.#landing.verify();
+    const isWanted = this.#landing.restBytes === 0 || this.#sent.length > 0;
+    assert(isWanted, () => `${peer}: ${this.#landing.restBytes} bytes are due for no request`);
   }
 }

@@ -1,3 +1,4 @@
+import { assertAtMost, assertEqual } from '../../base/assert.js';
 import { AuthFailures } from '../../base/auth-failures.js';
 import type { Environment } from '../../base/environment.js';
 import { type Endpoint, parseEndpoint } from '../../base/network.js';
@@ -106,6 +107,17 @@ export class ReadPeers {
       return true;
     }
     return false;
+  }
+
+  /** Throws `InvariantError` unless its connections are counted, no more are kept than may be, and each agrees with itself. */
+  verify(): void {
+    let connections = 0;
+    for (const { connection } of this.#peers.values()) {
+      connection?.verify();
+      connections += Number(connection !== undefined);
+    }
+    assertEqual('read peers: connections', this.#counters.connections, connections);
+    assertAtMost('read peers', this.#peers.size, this.#limits.connectionsMaxCount);
   }
 }
 

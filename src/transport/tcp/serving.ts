@@ -1,3 +1,4 @@
+import { assertAtMost, assertEqual } from '../../base/assert.js';
 import { AuthFailures } from '../../base/auth-failures.js';
 import type { Environment } from '../../base/environment.js';
 import { READ_TLS_WRITE_MAX_BYTES } from '../../base/limits.js';
@@ -113,5 +114,14 @@ export class Serving {
     this.#parts.counters.add('refusedConnections', 1);
     socket.on('error', () => {});
     socket.destroy();
+  }
+
+  /** Throws `InvariantError` unless its connections are within their limits, and those that have proved nothing among them. */
+  verify(): void {
+    const { counters, limits } = this.#parts;
+    assertEqual('serving: connections', counters.value('connections'), this.#connections.size);
+    assertAtMost('serving: connections', this.#connections.size, limits.connectionsMaxCount);
+    this.#pending.verify(this.#connections);
+    this.#listener.verify();
   }
 }

@@ -1,4 +1,5 @@
 import { onAbort } from '../../base/abort.js';
+import { assert } from '../../base/assert.js';
 import type { Environment } from '../../base/environment.js';
 import { ArgumentError, ClosedError } from '../../base/errors.js';
 import { type Endpoint, formatEndpoint } from '../../base/network.js';
@@ -180,6 +181,17 @@ export class TcpTransport implements Transport {
       if (rkey === 0 || this.#usedRkeys.has(rkey)) continue;
       this.#usedRkeys.add(rkey);
       return rkey;
+    }
+  }
+
+  /** @internal */
+  verify(): void {
+    this.#peers.verify();
+    for (const rkey of this.#freeWatches.keys()) {
+      assert(
+        this.#usedRkeys.has(rkey),
+        () => `TCP transport: memory is registered with rkey ${rkey}, which was not given out`,
+      );
     }
   }
 }

@@ -135,6 +135,7 @@ const authRpcServer: Fuzzer = {
       check(calls === 0 && server.stats().calls === before, 'a call of who has proved nothing');
     }
     await socket.hangUp();
+    server.verify();
     check(server.stats().connections === 0, 'an ended connection is still counted');
     check(rpcEnv.clock.pendingCount === 0, 'a timer of an ended connection');
   },

@@ -197,7 +197,9 @@ export const clientConnection: Fuzzer = {
     let endedCount = 0;
     const connection = new ClientConnection(partsOf(socket, () => endedCount++));
     await socket.feed(parts);
+    connection.verify();
     for (let i = 0; i < 6; i++) await turn();
+    connection.verify();
     const answers = answersIn(socket.sent);
     const { ids } = requestIdsIn(stream);
     const expected = new Map<number, number>();
@@ -219,6 +221,7 @@ export const clientConnection: Fuzzer = {
     await socket.hangUp();
     await turn();
     check(connection.isClosed && endedCount === 1, 'a connection that has not ended, or twice');
+    connection.verify();
     check(connection.regions.mappedBytes === 0, 'memory of an ended connection');
     check(env.clock.pendingCount === 0, 'a timer of an ended connection');
   },

@@ -59,5 +59,6 @@ export const directoryAnswers: Fuzzer = {
     check(typeof isTaken === 'boolean', 'taken or not');
     await client.delete(KEYS);
     await client.renounce('owner', client.generation);
+    client.verify();
   },
 };

@@ -99,6 +99,7 @@ class WatchedShard {
   async call(method: unknown, params: unknown): Promise<void> {
     const [before, statsBefore] = [this.#content(), this.#shard.stats()];
     const answer = await this.#handlers.call(method, params);
+    this.#shard.verify();
     const after = this.#content();
     const isAsking = method === DirectoryMethod.get || method === DirectoryMethod.exists;
     if (answer === undefined || isAsking) {

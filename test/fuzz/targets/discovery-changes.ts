@@ -152,6 +152,7 @@ export const discoveryDeltas: Fuzzer = {
       if (Array.isArray(step)) await follower.tell(step as unknown[]);
       await turn();
       await follower.follow();
+      server.verify();
     }
     await follower.stop();
     await server.stop();

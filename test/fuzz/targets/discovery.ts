@@ -106,6 +106,7 @@ export const discoveryServer: Fuzzer = {
       if (typeof step === 'number') env.clock.advance(Math.min(10_000, Math.max(0, step || 0)));
       if (!Array.isArray(step) || !METHODS.includes(step[0] as string)) continue;
       await socket.feed([rpcFrame(FrameType.call, ++calls, [step[0], step[1]])]);
+      server.verify();
     }
     // Heartbeats wait for at most one interval.
     env.clock.advance(2_000);
@@ -122,6 +123,7 @@ export const discoveryServer: Fuzzer = {
       env.clock.advance(500);
       await turn();
     }
+    server.verify();
     check(server.members().size === 0, 'a silent member stays');
     await server.stop();
   },

@@ -62,6 +62,7 @@ function layOut(path: string, input: Buffer): void {
 async function use(store: DiskStore): Promise<void> {
   try {
     const { entries, usedBytes, capacityBytes } = store.info();
+    store.verify();
     const keys = store.keys();
     check(
       keys.length === entries && usedBytes <= capacityBytes,
@@ -72,6 +73,7 @@ async function use(store: DiskStore): Promise<void> {
     store.put('new page', page);
     await store.flush();
     const read = await store.get('new page');
+    store.verify();
     check(read !== null && Buffer.compare(read, page) === 0, 'a new page is not found');
   } finally {
     await store.close();

@@ -47,6 +47,7 @@ export const rpcClient: Fuzzer = {
     const { stream, pieces } = piecesOf(input);
     await socket.feed(pieces);
     await turn();
+    client.verify();
     const expected = expectedOf(stream);
     check(socket.destroyed === expected.isDropped, socket.destroyed ? 'gave up a good peer' : 'goes on with a bad one');
     for (let i = 0; i < CALLS; i++) {
@@ -56,6 +57,7 @@ export const rpcClient: Fuzzer = {
     await socket.hangUp();
     await Promise.all(calls);
     await client.close();
+    client.verify();
     check(env.network.connections.length === 1, 'connected again by itself');
     check(env.clock.pendingCount === 0, 'a timer of an ended connection');
   },

@@ -47,11 +47,13 @@ export const rpcServer: Fuzzer = {
     await socket.feed(pieces);
     await turn();
     const isDropped = socket.destroyed;
+    server.verify();
     check(
       isDropped === expected.isDropped,
       isDropped ? 'dropped although nothing was wrong' : 'goes on after a violation',
     );
     await socket.hangUp();
+    server.verify();
     const faults = faultCount(server) - before;
     check(faults === expected.faults, `${faults} faults counted, ${expected.faults} there were`);
     if (!isDropped) checkAnswers(socket.sent, expected.answers);

@@ -73,6 +73,7 @@ export const tcpReading: Fuzzer = {
     socket.connected();
     await socket.feed(pieces);
     await turn();
+    connection.verify();
     const expected = expectedOf(stream);
     check(
       socket.destroyed === expected.isViolated,
@@ -80,6 +81,7 @@ export const tcpReading: Fuzzer = {
     );
     check(expected.isRefused || counters.protocolErrors === Number(expected.isViolated), 'a violation counted wrongly');
     await socket.hangUp();
+    connection.verify();
     for (const [i, target] of targets.entries()) {
       const results = await target.batch.done;
       check(

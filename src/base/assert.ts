@@ -1,0 +1,20 @@
+import { InvariantError } from './errors.js';
+
+/**
+ * Throws `InvariantError` unless `holds`: for bugs of our own, never for input or I/O. `message` names the structure, what must be so, and
+ * the numbers; as a function it is made only when it is needed.
+ */
+export function assert(holds: boolean, message: string | (() => string)): asserts holds {
+  if (!holds) throw new InvariantError(typeof message === 'string' ? message : message());
+}
+
+/** The same for a number that is kept, and what it is when it is counted anew. */
+export function assertEqual(what: string, kept: number, counted: number): void {
+  if (kept !== counted) throw new InvariantError(`${what}: ${kept} by what is kept, ${counted} when counted anew`);
+}
+
+/** The same for a number that has a limit. */
+export function assertAtMost(what: string, value: number, max: number): void {
+  // Also for what is no number.
+  if (!(value <= max)) throw new InvariantError(`${what}: ${value}, allowed are ${max}`);
+}

@@ -1,0 +1,161 @@
+import { assert, assertEqual } from '../base/assert.js';
+import type { ClientLimits } from './client-limits.js';
+import { type FrameHeader, RequestType } from './messages.js';
+
+/** A request that was received and not answered. */
+export interface ClientRequest {
+  readonly header: FrameHeader;
+  readonly body: Buffer;
+  readonly abort: AbortController;
+  readonly cancelDeadline: () => void;
+  /** Gives back the memory that was reserved for its body. */
+  readonly giveBack: () => void;
+  /** Of its body, when no memory was reserved for it. */
+  readonly smallBytes: number;
+  /** Fences that wait for it. */
+  readonly onAnswered: (() => void)[];
+}
+
+/** What a request begins with; `giveBack` is left out where no memory was reserved for its body. */
+export type RequestBeginning = Pick<ClientRequest, 'header' | 'body'> &
+  Partial<Pick<ClientRequest, 'abort' | 'cancelDeadline' | 'giveBack'>>;
+
+/**
+ * The requests of one client that were received and not answered: a few run, the others wait for their turn; HELLO and fences do neither.
+ *
+ * Accounting: those that wait and those that run are in flight; `#smallBodiesBytes` is the sum over the bodies in flight for which no memory
+ * was reserved.
+ */
+export class RequestsInFlight {
+  readonly #limits: ClientLimits;
+  /** By id, oldest first. */
+  readonly #byId = new Map<number, ClientRequest>();
+  readonly #waiting: ClientRequest[] = [];
+  readonly #running = new Set<ClientRequest>();
+  #fenceCount = 0;
+  #bytesRunningCount = 0;
+  #smallBodiesBytes = 0;
+
+  constructor(limits: ClientLimits) {
+    this.#limits = limits;
+  }
+
+  get count(): number {
+    return this.#byId.size;
+  }
+
+  get runningCount(): number {
+    return this.#running.size;
+  }
+
+  get fenceCount(): number {
+    return this.#fenceCount;
+  }
+
+  get(id: number): ClientRequest | undefined {
+    return this.#byId.get(id);
+  }
+
+  /** Oldest first. */
+  all(): ClientRequest[] {
+    return [...this.#byId.values()];
+  }
+
+  /** What is wrong with one more request; undefined: nothing. `isReserved`: there is memory for its body. */
+  tooMuch(body: Buffer, isReserved: boolean): string | undefined {
+    const { inFlightMaxCount, smallBodiesMaxBytes } = this.#limits;
+    if (this.#byId.size - this.#fenceCount >= inFlightMaxCount) {
+      return `${inFlightMaxCount} requests are in flight, no more are allowed`;
+    }
+    if (!isReserved && this.#smallBodiesBytes + body.length > smallBodiesMaxBytes) {
+      return `${this.#smallBodiesBytes} bytes of requests are in flight, allowed are ${smallBodiesMaxBytes}`;
+    }
+    return undefined;
+  }
+
+  /** In flight from now on. */
+  begin({ header, body, abort, cancelDeadline, giveBack }: RequestBeginning): ClientRequest {
+    const request: ClientRequest = {
+      header,
+      body,
+      abort: abort ?? new AbortController(),
+      cancelDeadline: cancelDeadline ?? (() => {}),
+      giveBack: giveBack ?? (() => {}),
+      smallBytes: giveBack === undefined ? body.length : 0,
+      onAnswered: [],
+    };
+    this.#byId.set(header.requestId, request);
+    this.#smallBodiesBytes += request.smallBytes;
+    if (isFence(request)) this.#fenceCount++;
+    return request;
+  }
+
+  /** It is not in flight any more. */
+  settle(request: ClientRequest): void {
+    if (!this.#byId.delete(request.header.requestId)) return;
+    this.#smallBodiesBytes -= request.smallBytes;
+    if (isFence(request)) this.#fenceCount--;
+    request.cancelDeadline();
+    request.giveBack();
+  }
+
+  /** It runs when it is its turn. */
+  wait(request: ClientRequest): void {
+    this.#waiting.push(request);
+  }
+
+  /** The next one runs from now on; undefined: none waits, or may run now. */
+  runNext(): ClientRequest | undefined {
+    if (this.#running.size >= this.#limits.runningMaxCount) return undefined;
+    const isBytesFull = this.#bytesRunningCount >= this.#limits.bytesRunningMaxCount;
+    const next = this.#waiting.find((request) => !isBytesFull || !isForBytes(request));
+    if (next !== undefined) this.runNow(next);
+    return next;
+  }
+
+  /** It runs from now on, whatever else does. False: it did not wait. */
+  runNow(request: ClientRequest): boolean {
+    const index = this.#waiting.indexOf(request);
+    if (index < 0) return false;
+    this.#waiting.splice(index, 1);
+    this.#running.add(request);
+    this.#bytesRunningCount += Number(isForBytes(request));
+    return true;
+  }
+
+  /** It has run, and is not in flight any more. */
+  ended(request: ClientRequest): void {
+    if (this.#running.delete(request)) this.#bytesRunningCount -= Number(isForBytes(request));
+    this.settle(request);
+  }
+
+  /** Those that wait are never begun. */
+  dropWaiting(): void {
+    for (const request of this.#waiting.splice(0)) this.settle(request);
+  }
+
+  /** Throws `InvariantError` unless the accounting of this class holds. */
+  verify(): void {
+    for (const request of [...this.#waiting, ...this.#running]) {
+      const { requestId } = request.header;
+      const isInFlight = this.#byId.get(requestId) === request;
+      assert(isInFlight, () => `requests in flight: ${requestId} waits or runs, and is not in flight`);
+    }
+    const active = new Set([...this.#waiting, ...this.#running]);
+    assertEqual('requests in flight: those that wait or run', this.#waiting.length + this.#running.size, active.size);
+    const all = this.all();
+    const smallBytes = all.reduce((sum, request) => sum + request.smallBytes, 0);
+    assertEqual('requests in flight: bytes of small bodies', this.#smallBodiesBytes, smallBytes);
+    assertEqual('requests in flight: fences', this.#fenceCount, all.filter(isFence).length);
+    const bytesRunning = [...this.#running].filter(isForBytes).length;
+    assertEqual('requests in flight: those that run for bytes', this.#bytesRunningCount, bytesRunning);
+  }
+}
+
+function isFence({ header }: ClientRequest): boolean {
+  return header.type === RequestType.fence;
+}
+
+function isForBytes({ header }: ClientRequest): boolean {
+  return header.type === RequestType.getBytes;
+}

@@ -1,0 +1,294 @@
+import { ClosedError } from '../../base/errors.js';
+import { HostRegion } from '../../memory/host-region.js';
+import type { MeshCacheStore } from '../../node/meshcache-store.js';
+import type { StoreNamespace } from '../../store/store-namespace.js';
+import type { CallKind } from './call-watch.js';
+import type { Checker } from './checker.js';
+import { PAGE_MIN_BYTES } from './page-bytes.js';
+import type { ProcessId, Statement } from './statements.js';
+
+export interface CheckedStoreOptions {
+  /** Pages that the calls under way have together, at most. */
+  readonly slots: number;
+  /** Room of a slot: the longest page. */
+  readonly slotBytes: number;
+  /** Of computed pages: all are as long. */
+  readonly pageBytes: number;
+  /** Pieces that a computed page consists of: K and V, say. */
+  readonly components?: number;
+}
+
+/** A named page to be set. */
+export interface PageToSet {
+  readonly key: string;
+  readonly bytes: number;
+}
+
+/** Told which content a read has brought. */
+export type OnContent = (name: string, content: number) => void;
+
+/** Keys of a namespace begin like this in the {@link Checker}; the store's own namespace has none of it. */
+export const SCOPE_SEPARATOR = '/';
+
+/**
+ * Calls of one store, each noted and checked: what is set says whose it is, what is read is held against what was set.
+ *
+ * Calls of a store that is closed meanwhile end as misses.
+ */
+export class CheckedStore {
+  readonly id: ProcessId;
+  readonly store: MeshCacheStore;
+  readonly #checker: Checker;
+  readonly #options: CheckedStoreOptions;
+  readonly #region: HostRegion;
+  readonly #freeSlots: number[];
+  /** Calls that wait for slots, in order. */
+  readonly #waiting: (() => void)[] = [];
+  readonly #namespaces = new Map<string, StoreNamespace>();
+  #isClosing = false;
+
+  constructor(store: MeshCacheStore, id: ProcessId, checker: Checker, options: CheckedStoreOptions) {
+    this.store = store;
+    this.id = id;
+    this.#checker = checker;
+    this.#options = options;
+    this.#region = HostRegion.wrap(new SharedArrayBuffer(options.slots * options.slotBytes));
+    this.#freeSlots = Array.from({ length: options.slots }, (_, i) => options.slots - 1 - i);
+  }
+
+  /** Before the first call with this scope: '' is the store's own namespace, others are tags. */
+  async open(scope: string): Promise<void> {
+    const namespace = scope === '' ? this.store : this.store.namespace({ tag: scope });
+    this.#namespaces.set(scope, namespace);
+    await namespace.registerMemPoolHost({
+      region: this.#region,
+      getPageBufferMeta: (indices) => this.#pageMeta(indices),
+    });
+  }
+
+  /** Sets named pages, one call for all; true for each that is set. */
+  async setNamed(pages: readonly PageToSet[], scope = ''): Promise<boolean[]> {
+    const namespace = this.#namespaceOf(scope);
+    const keys = pages.map(({ key }) => key);
+    return this.#withSlots(pages.length, (slots) =>
+      this.#stated({ kind: 'named', scope, pages }, (statements) => {
+        this.#fillAll(slots, pages, scope, statements);
+        const sizes = pages.map(({ bytes }) => bytes);
+        return pages.length === 1
+          ? namespace.set(keys[0] as string, this.#address(slots[0] as number), sizes[0]).then((set) => [set])
+          : namespace.batchSet(
+              keys,
+              slots.map((slot) => this.#address(slot)),
+              sizes,
+            );
+      }),
+    );
+  }
+
+  /** Sets computed pages, one call for all. */
+  async setComputed(keys: readonly string[], scope = ''): Promise<boolean[]> {
+    const namespace = this.#namespaceOf(scope);
+    const { pageBytes: bytes } = this.#options;
+    const pages = keys.map((key) => ({ key, bytes }));
+    return this.#withSlots(keys.length, (slots) =>
+      this.#stated({ kind: 'computed', scope, pages }, (statements) => {
+        this.#fillAll(slots, pages, scope, statements);
+        return namespace.batchSetV1([...keys], slots);
+      }),
+    );
+  }
+
+  /** Reads named pages whose lengths are known; `onContent` is told what each was, by the key's name in the {@link Checker}. */
+  async getNamed(pages: readonly PageToSet[], scope = '', onContent?: OnContent): Promise<boolean[]> {
+    const namespace = this.#namespaceOf(scope);
+    const sizes = pages.map(({ bytes }) => bytes);
+    const keys = pages.map(({ key }) => key);
+    return this.#withSlots(pages.length, (slots) =>
+      this.#read(keys, { slots, sizes, scope, onContent }, () =>
+        namespace.batchGet(
+          keys,
+          slots.map((slot) => this.#address(slot)),
+          sizes,
+        ),
+      ),
+    );
+  }
+
+  /** Reads computed pages. */
+  async getComputed(keys: readonly string[], scope = ''): Promise<boolean[]> {
+    const namespace = this.#namespaceOf(scope);
+    const sizes = keys.map(() => this.#options.pageBytes);
+    return this.#withSlots(keys.length, (slots) =>
+      this.#read(keys, { slots, sizes, scope }, () => namespace.batchGetV1([...keys], slots)),
+    );
+  }
+
+  /** Reads a page of unknown length; its content, undefined for a miss. */
+  async getCopy(key: string, scope = ''): Promise<number | undefined> {
+    const beginMs = this.#checker.nowMs();
+    const page = await this.#call('get', null, () => this.#namespaceOf(scope).get(key));
+    return page === null ? undefined : this.#checker.read(scoped(scope, key), page, { ...this.id, beginMs });
+  }
+
+  /** How many of the keys exist, from the first on. */
+  async exists(keys: readonly string[], scope = ''): Promise<number> {
+    const found = await this.#call('exists', 0, () => this.#namespaceOf(scope).batchExists([...keys]));
+    if (!(found >= 0 && found <= keys.length)) {
+      const detail = `batchExists of ${keys.length} keys gives ${found}`;
+      this.#checker.violated('answer', this.id.node, { rule: 'exists', detail });
+    }
+    return found;
+  }
+
+  async delete(keys: readonly string[], scope = ''): Promise<boolean[]> {
+    const pages = keys.map((key) => ({ key, bytes: 0 }));
+    return this.#stated({ kind: 'delete', scope, pages }, () => this.#namespaceOf(scope).delete(keys));
+  }
+
+  /** Of one namespace; '' is all that the node has. */
+  async clear(scope = ''): Promise<void> {
+    const { statements } = this.#checker;
+    const begin = { ...this.id, atMs: this.#checker.nowMs(), version: this.#version() };
+    const statement = statements.beginClear({ ...begin, scope: scope === '' ? '' : scoped(scope, '') });
+    const isTrue = await this.#call('clear', false, async () => {
+      await this.#namespaceOf(scope).clear();
+      return true;
+    });
+    statements.end(statement, undefined, { atMs: this.#checker.nowMs(), version: this.#version(), isTrue });
+  }
+
+  /** From now on calls may end because the store is being closed. */
+  closing(): void {
+    this.#isClosing = true;
+  }
+
+  /** When no call is under way. */
+  free(): void {
+    this.#region.free();
+  }
+
+  async #stated(
+    what: {
+      readonly kind: 'named' | 'computed' | 'delete';
+      readonly scope: string;
+      readonly pages: readonly PageToSet[];
+    },
+    call: (statements: readonly Statement[]) => Promise<boolean[]>,
+  ): Promise<boolean[]> {
+    const { kind, scope, pages } = what;
+    const { statements } = this.#checker;
+    const begin = { ...this.id, kind, atMs: this.#checker.nowMs(), version: this.#version() };
+    const names = pages.map(({ key }) => scoped(scope, key));
+    const begun = pages.map(({ bytes }, i) => statements.begin({ ...begin, key: names[i] as string, length: bytes }));
+    const failed: (boolean | undefined)[] = pages.map(() => undefined);
+    const results = await this.#call(kind === 'delete' ? 'delete' : 'set', failed, () => call(begun));
+    if (results.length !== pages.length) {
+      const detail = `${kind} of ${pages.length} keys gives ${results.length} results`;
+      this.#checker.violated('answer', this.id.node, { rule: kind, detail });
+    }
+    const end = { atMs: this.#checker.nowMs(), version: this.#version() };
+    begun.forEach((each, i) => {
+      statements.end(each, names[i], { ...end, isTrue: results[i] });
+    });
+    return results.map((result) => result === true);
+  }
+
+  async #read(
+    keys: readonly string[],
+    into: {
+      readonly slots: readonly number[];
+      readonly sizes: readonly number[];
+      readonly scope: string;
+      readonly onContent?: OnContent | undefined;
+    },
+    call: () => Promise<boolean[]>,
+  ): Promise<boolean[]> {
+    const { slots, sizes, scope, onContent } = into;
+    const none = keys.map(() => false);
+    // A read that delivers nothing must not find a page in place.
+    for (const slot of slots) this.#bytes(slot, PAGE_MIN_BYTES).fill(0);
+    const beginMs = this.#checker.nowMs();
+    const read = await this.#call('get', none, call);
+    if (read.length !== keys.length) {
+      const detail = `a read of ${keys.length} keys gives ${read.length} results`;
+      this.#checker.violated('answer', this.id.node, { rule: 'get', detail });
+    }
+    keys.forEach((key, i) => {
+      if (read[i] !== true) return;
+      const page = this.#bytes(slots[i] as number, sizes[i] as number);
+      const content = this.#checker.read(scoped(scope, key), page, { ...this.id, beginMs });
+      if (content !== undefined) onContent?.(scoped(scope, key), content);
+    });
+    return read;
+  }
+
+  async #call<T>(kind: CallKind, otherwise: T, call: () => Promise<T>): Promise<T> {
+    const end = this.#checker.watch.begin(kind, this.id);
+    try {
+      return await call();
+    } catch (error) {
+      if (!(this.#isClosing && error instanceof ClosedError)) {
+        const { name, stack } = error as Error;
+        this.#checker.violated('threw', this.id.node, { rule: `${kind}: ${name}`, detail: String(stack ?? error) });
+      }
+      return otherwise;
+    } finally {
+      end();
+    }
+  }
+
+  #version(): number {
+    // A node that has stopped gives out none.
+    if (this.#isClosing) return Number.POSITIVE_INFINITY;
+    return this.store.runtime.versions.next();
+  }
+
+  #namespaceOf(scope: string): StoreNamespace {
+    const namespace = this.#namespaces.get(scope);
+    if (namespace === undefined) throw new Error(`the scope ${scope} was not opened`);
+    return namespace;
+  }
+
+  async #withSlots<T>(count: number, work: (slots: number[]) => Promise<T>): Promise<T> {
+    if (count > this.#options.slots)
+      throw new Error(`${count} pages in one call, there are ${this.#options.slots} slots`);
+    while (count > this.#freeSlots.length) await new Promise<void>((resolve) => this.#waiting.push(resolve));
+    const slots = this.#freeSlots.splice(this.#freeSlots.length - count, count);
+    try {
+      return await work(slots);
+    } finally {
+      this.#freeSlots.push(...slots);
+      for (const resume of this.#waiting.splice(0)) resume();
+    }
+  }
+
+  #fillAll(slots: readonly number[], pages: readonly PageToSet[], scope: string, of: readonly Statement[]): void {
+    pages.forEach(({ key, bytes }, i) => {
+      const { number } = this.#checker.statements.of(scoped(scope, key));
+      this.#checker.bytes.fill(this.#bytes(slots[i] as number, bytes), number, of[i]?.content ?? -1);
+    });
+  }
+
+  #bytes(slot: number, length: number): Uint8Array {
+    return this.#region.bytes(slot * this.#options.slotBytes, length);
+  }
+
+  #address(slot: number): bigint {
+    return this.#region.addr + BigInt(slot * this.#options.slotBytes);
+  }
+
+  #pageMeta(indices: ArrayLike<number | bigint>): { ptrs: bigint[]; sizes: number[] } {
+    const { pageBytes, components = 1 } = this.#options;
+    const pieceBytes = pageBytes / components;
+    const ptrs: bigint[] = [];
+    for (let i = 0; i < indices.length; i++) {
+      const address = this.#address(Number(indices[i]));
+      for (let piece = 0; piece < components; piece++) ptrs.push(address + BigInt(piece * pieceBytes));
+    }
+    return { ptrs, sizes: ptrs.map(() => pieceBytes) };
+  }
+}
+
+function scoped(scope: string, key: string): string {
+  return scope === '' ? key : `${scope}${SCOPE_SEPARATOR}${key}`;
+}

@@ -1,0 +1,122 @@
+import type { FaultTimes } from './fault-times.js';
+import type { KeyHistory, ProcessId, Statement, Statements } from './statements.js';
+
+/** So long after the last fault no node reads anything older than what was set, deleted or cleared since. */
+export const ORDER_BOUND_MS = 10_000;
+/** Statements of different nodes that are closer than this have no order: wall clocks count milliseconds. */
+const MARGIN_MS = 5;
+
+/** Why a page must not have been read. */
+export const ORDER_RULES = {
+  'same-node': 'a node reads nothing older than what it has set or deleted itself',
+  freed: 'its only holder had freed it before the read began',
+  calm: 'there had been no fault for long, so every node had dropped it before that call returned',
+  bound: 'the bound has passed without faults',
+  unset: 'it was set after the read had ended',
+} as const;
+export type OrderRule = keyof typeof ORDER_RULES;
+
+export interface OrderProblem {
+  readonly rule: OrderRule;
+  readonly detail: string;
+}
+
+/** A read that has brought a page. */
+export interface PageRead extends ProcessId {
+  readonly content: number;
+  readonly beginMs: number;
+  readonly endMs: number;
+}
+
+export interface ReadOrderOptions {
+  /** Wall clocks are wrong at times: then statements of different nodes are ordered by their versions. */
+  readonly hasClockFaults: boolean;
+  /** Directory owners of a key: when so many nodes end, nobody may be left who knows what was set last. */
+  readonly replicas: number;
+  /** Pages are copied to other nodes: hot reads, drains. */
+  readonly hasCopies: boolean;
+}
+
+/**
+ * Holds reads against what was set, deleted and cleared before they began.
+ *
+ * A page is void when a call that began after the page's own `set` had ended has returned true: a `set` of a named entry, a `delete`, or a
+ * `clear` by the process that had set the page. Computed pages make nothing void: any content is right. By the {@link ORDER_RULES} a void
+ * page is not read any more.
+ */
+export class ReadOrder {
+  readonly #statements: Statements;
+  readonly #faults: FaultTimes;
+  readonly #options: ReadOrderOptions;
+
+  constructor(statements: Statements, faults: FaultTimes, options: ReadOrderOptions) {
+    this.#statements = statements;
+    this.#faults = faults;
+    this.#options = options;
+  }
+
+  /** Undefined: the content was good enough for a read of that time. */
+  problemOf(history: KeyHistory, read: PageRead): OrderProblem | undefined {
+    const set = history.sets.get(read.content);
+    if (set === undefined || set.beginMs > read.endMs) {
+      return { rule: 'unset', detail: `${history.name}: content ${read.content}: ${ORDER_RULES.unset}` };
+    }
+    const { acknowledged } = history;
+    for (let i = acknowledged.length - 1; i >= 0; i--) {
+      const problem = this.#against(history, set, acknowledged[i] as Statement, read);
+      if (problem !== undefined) return problem;
+    }
+    for (const clear of this.#statements.clears) {
+      if (clear.process !== set.process || !history.name.startsWith(clear.scope)) continue;
+      const problem = this.#against(history, set, clear, read);
+      if (problem !== undefined) return problem;
+    }
+    return undefined;
+  }
+
+  #against(history: KeyHistory, set: Statement, by: Statement, read: PageRead): OrderProblem | undefined {
+    if (by.kind === 'computed' || by.endMs >= read.beginMs || !this.#isOlder(set, by)) return undefined;
+    if (set.kind === 'computed' && isRenewed(history, set, by)) return undefined;
+    const rule = this.#ruleBroken(set, by, read);
+    if (rule === undefined) return undefined;
+    const what = by.kind === 'named' ? `set content ${by.content}` : by.kind === 'delete' ? 'deleted it' : 'cleared';
+    const detail =
+      `${history.name}: node ${read.node} read ${set.kind} content ${set.content} from ${ms(read.beginMs)} to ${ms(read.endMs)}, which node ${set.node} ` +
+      `(process ${set.process}) had set from ${ms(set.beginMs)} to ${ms(set.endMs)}; node ${by.node} (process ${by.process}) ${what} from ` +
+      `${ms(by.beginMs)} to ${ms(by.endMs)}: ${ORDER_RULES[rule]}`;
+    return { rule, detail };
+  }
+
+  #ruleBroken(set: Statement, by: Statement, read: PageRead): OrderRule | undefined {
+    // What a node clears may have been copied by others, which need not have heard of it.
+    if (by.process === read.process && by.kind !== 'clear') return 'same-node';
+    if (!this.#options.hasCopies && by.process === set.process && set.kind === 'named') return 'freed';
+    const calmSinceMs = this.#faults.calmSinceMs(read.beginMs);
+    if (calmSinceMs + ORDER_BOUND_MS <= Math.min(by.beginMs, set.beginMs)) return 'calm';
+    if (read.beginMs - Math.max(by.endMs, calmSinceMs) <= ORDER_BOUND_MS) return undefined;
+    return this.#faults.deathsCount(by.beginMs, read.beginMs) < this.#options.replicas ? 'bound' : undefined;
+  }
+
+  #isOlder(set: Statement, than: Statement): boolean {
+    if (set.process === than.process) return set.endMs < than.beginMs;
+    if (this.#options.hasClockFaults) return set.highVersion < than.lowVersion;
+    return set.endMs + MARGIN_MS < than.beginMs;
+  }
+}
+
+/**
+ * Whether a page of `set` may have become another node's own before `by` was over: who sets a computed page finds any content of it good
+ * enough, also one that was copied or has not been dropped yet.
+ */
+function isRenewed({ sets }: KeyHistory, set: Statement, by: Statement): boolean {
+  for (const other of sets.values()) {
+    if (other === set || other.kind !== 'computed' || other.beginMs >= by.endMs || other.endMs <= set.beginMs) continue;
+    // A clear is about the pages of its own process, other calls are about all.
+    if (by.kind === 'clear' ? other.process !== by.process : other.endMs > by.beginMs) return true;
+  }
+  return false;
+}
+
+function ms(time: number): string {
+  return Number.isFinite(time) ? `${time.toFixed(3)} ms` : 'never';
+}

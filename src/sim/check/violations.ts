@@ -1,0 +1,66 @@
+/** What a run may do wrong. */
+export const VIOLATION_KINDS = {
+  bytes: 'a read returned true with bytes that were never set under its key',
+  order: 'a read brought a page that had been overwritten, deleted or cleared',
+  answer: 'a call returned what it never may',
+  late: 'a call took longer than its bound',
+  threw: 'a call threw, or a program did',
+  lost: 'a page that a node has was not found from another one in time',
+  disagree: 'nodes read different contents of a named entry in the end',
+  invariant: 'verify() of a store found it broken',
+  leak: 'something was left when stores had closed',
+  logged: 'an error was logged that says that something is wrong with the program',
+  start: 'a node did not start',
+  idle: 'the workload did nothing',
+} as const;
+export type ViolationKind = keyof typeof VIOLATION_KINDS;
+
+export interface Violation {
+  readonly kind: ViolationKind;
+  /** Which rule of its kind was broken; runs with the same kind and rule have failed alike. */
+  readonly rule: string;
+  /** Virtual time. */
+  readonly atMs: number;
+  /** From 1 on; 0: the cluster. */
+  readonly node: number;
+  readonly detail: string;
+  /** Of which entry, if it is about one. */
+  readonly key?: string;
+}
+
+/** Of one kind and rule; further ones are counted only. */
+const KEPT_MAX_COUNT = 10;
+
+export class Violations {
+  readonly #kept: Violation[] = [];
+  readonly #counts = new Map<string, number>();
+  readonly #onViolation: (violation: Violation) => void;
+
+  constructor(onViolation: (violation: Violation) => void = () => {}) {
+    this.#onViolation = onViolation;
+  }
+
+  add(violation: Violation): void {
+    const like = likeness(violation);
+    const count = (this.#counts.get(like) ?? 0) + 1;
+    this.#counts.set(like, count);
+    if (count <= KEPT_MAX_COUNT) this.#kept.push(violation);
+    this.#onViolation(violation);
+  }
+
+  /** The first ones of each kind and rule, by time. */
+  get kept(): readonly Violation[] {
+    return this.#kept;
+  }
+
+  get count(): number {
+    let sum = 0;
+    for (const count of this.#counts.values()) sum += count;
+    return sum;
+  }
+}
+
+/** The same for violations that count as alike when a scenario is made smaller. */
+export function likeness({ kind, rule }: Pick<Violation, 'kind' | 'rule'>): string {
+  return rule === '' ? kind : `${kind}/${rule}`;
+}

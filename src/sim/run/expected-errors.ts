@@ -1,0 +1,35 @@
+import type { FaultKind } from '../scenario/faults.js';
+import { nodesOfHosts, type Scenario } from '../scenario/scenario.js';
+import type { JournalLine } from '../world/journal.js';
+import { nodeName } from './node-settings.js';
+
+/** Errors that nodes log, rightly, when their host has had such a fault. */
+const EXPECTED: readonly (readonly [RegExp, readonly FaultKind[]])[] = [
+  [/^disk tier: reading or writing fails/, ['diskfull', 'diskerror', 'bitrot', 'diskslow']],
+  [/^disk tier: .* set aside/, ['bitrot', 'diskerror', 'diskfull']],
+];
+
+/** Says which errors of a run say that something is wrong with the program. */
+export class ExpectedErrors {
+  readonly #scenario: Scenario;
+  readonly #startMs: () => number;
+
+  /** `startMs`: when the scenario's times began. */
+  constructor(scenario: Scenario, startMs: () => number) {
+    this.#scenario = scenario;
+    this.#startMs = startMs;
+  }
+
+  has({ process, message, atMs }: JournalLine): boolean {
+    return EXPECTED.some(
+      ([pattern, kinds]) =>
+        pattern.test(message) &&
+        this.#scenario.faults.some(
+          (fault) =>
+            kinds.includes(fault.kind) &&
+            fault.atMs + this.#startMs() <= atMs &&
+            nodesOfHosts(this.#scenario, fault.nodes).some((node) => nodeName(node) === process),
+        ),
+    );
+  }
+}

@@ -1,0 +1,62 @@
+import type { StorageConfig } from '../../config.js';
+import { diskSizeFor } from '../../disk/disk-folder.js';
+import { hasDisk, hostOf, type Scenario } from '../scenario/scenario.js';
+
+const MASTER_PORT = 6000;
+const CONTROL_PORT = 7000;
+const DATA_PORT = 8000;
+
+export function hostName(host: number): string {
+  return `host-${host}`;
+}
+
+export function nodeName(node: number): string {
+  return `node-${node}`;
+}
+
+/** Where a node is reached, on its host. */
+export function controlPort(scenario: Scenario, node: number): number {
+  return CONTROL_PORT + rankOf(scenario, node);
+}
+
+/** The folder of a node's disk tier. */
+export function diskPath(node: number): string {
+  return `/disk/${nodeName(node)}`;
+}
+
+/** What a node's store is created with. */
+export function storageConfig(scenario: Scenario, node: number): StorageConfig {
+  const { shape } = scenario;
+  const masters = Array.from({ length: Math.min(shape.listedMasters, scenario.nodes) }, (_, i) => {
+    return `${hostName(hostOf(scenario, i + 1))}:${MASTER_PORT + rankOf(scenario, i + 1)}`;
+  });
+  const extraConfig: Record<string, unknown> = {
+    protocol: 'tcp',
+    discovery_addr: masters.join(','),
+    node_id: nodeName(node),
+    local_hostname: hostName(hostOf(scenario, node)),
+    control_port: controlPort(scenario, node),
+    tcp_port: DATA_PORT + rankOf(scenario, node),
+    global_segment_size: shape.poolPages * shape.pageBytes,
+    // Nobody would look at it.
+    metrics_enabled: false,
+    ...(hasDisk(scenario, node) ? diskSettings(scenario, node) : {}),
+    ...shape.config,
+  };
+  return { tpRank: 0, tpSize: 1, ppRank: 0, ppSize: 1, isMlaModel: false, modelName: 'simulated', extraConfig };
+}
+
+function diskSettings({ shape }: Scenario, node: number): Record<string, unknown> {
+  const { maxBytes, indexBytes } = diskSizeFor(shape.diskPages ?? 0, shape.pageBytes);
+  return {
+    disk_enabled: true,
+    disk_path: diskPath(node),
+    disk_size: maxBytes,
+    disk_index_size: indexBytes,
+  };
+}
+
+/** Of a node on its host, from 0 on. */
+function rankOf(scenario: Scenario, node: number): number {
+  return (node - 1) % scenario.ranksPerHost;
+}

@@ -1,0 +1,159 @@
+import type { Checker } from '../check/checker.js';
+import { ORDER_BOUND_MS } from '../check/read-order.js';
+import type { World } from '../world/world.js';
+import type { SimNode } from './sim-node.js';
+import { type Survivor, Survivors } from './survivors.js';
+
+export interface RecoveryParts {
+  readonly world: World;
+  readonly nodes: readonly SimNode[];
+  readonly checker: Checker;
+  readonly scopes: readonly string[];
+  /** After the last fault, until every page is found from everywhere. */
+  readonly settleMs: number;
+}
+
+/** How a cluster came to itself; times since the last fault. */
+export interface RecoveryTimes {
+  /** Every node knows all others. */
+  readonly membersMs: number | null;
+  /** Every page that some node had was found from every node. */
+  readonly foundMs: number | null;
+  /** Pages that were there then. */
+  readonly pages: number;
+}
+
+/** Between two attempts to find what was not found. */
+const PAUSE_MS = 100;
+const BATCH_PAGES = 64;
+/** On top of the bound of old contents. */
+const MARGIN_MS = 500;
+const SHOWN_COUNT = 10;
+
+/** What the nodes have is found from every node, and in the end all read the same. */
+export class Recovery {
+  readonly #parts: RecoveryParts;
+  readonly #survivors: Survivors;
+
+  constructor(parts: RecoveryParts) {
+    this.#parts = parts;
+    this.#survivors = new Survivors(parts.scopes);
+  }
+
+  /** Right after the last fault, when the workload has come to rest. What is lost is a violation. */
+  async run(healedMs: number): Promise<RecoveryTimes> {
+    const { world, settleMs } = this.#parts;
+    const leftMs = () => settleMs - (world.nowMs - healedMs);
+    let membersMs: number | null = null;
+    while (!this.#allKnowAll() && leftMs() > 0) await this.#sleep(PAUSE_MS);
+    if (this.#allKnowAll()) membersMs = world.nowMs - healedMs;
+    const first = this.#survivors.of(this.#up());
+    let there = first;
+    const missing = new Map(this.#up().map((node) => [node, new Set(first.keys())]));
+    for (;;) {
+      for (const [node, ids] of missing) await this.#find(node, ids, there);
+      if ([...missing.values()].every((ids) => ids.size === 0)) break;
+      there = this.#survivors.of(this.#up());
+      for (const ids of missing.values()) for (const id of ids) if (!there.has(id)) ids.delete(id);
+      if (leftMs() <= 0) break;
+      await this.#sleep(PAUSE_MS);
+    }
+    const foundMs = world.nowMs - healedMs;
+    this.#judge(missing, there, membersMs);
+    const isFound = [...missing.values()].every((ids) => ids.size === 0);
+    return { membersMs, foundMs: isFound ? foundMs : null, pages: first.size };
+  }
+
+  /** Every node reads everything once more, when the bound of old contents has passed. */
+  async readAgain(): Promise<void> {
+    const { checker } = this.#parts;
+    await this.#sleep(ORDER_BOUND_MS + MARGIN_MS);
+    const contents = new Map<string, Set<number>>();
+    const there = this.#survivors.of(this.#up());
+    for (const node of this.#up()) {
+      await this.#find(node, new Set(there.keys()), there, (name, content) => {
+        const known = contents.get(name);
+        if (known === undefined) contents.set(name, new Set([content]));
+        else known.add(content);
+      });
+    }
+    for (const [name, different] of contents) {
+      const { sets } = checker.statements.of(name);
+      // Of computed pages any content is right.
+      if (different.size < 2 || [...sets.values()].some(({ kind }) => kind === 'computed')) continue;
+      const detail = `${name}: nodes read the contents ${[...different].join(', ')}`;
+      checker.violated('disagree', 0, { rule: '', detail });
+    }
+  }
+
+  #judge(
+    missing: ReadonlyMap<SimNode, ReadonlySet<string>>,
+    there: ReadonlyMap<string, Survivor>,
+    membersMs: number | null,
+  ): void {
+    const { checker, settleMs } = this.#parts;
+    if (membersMs === null) {
+      const known = this.#up().map(
+        ({ name, store }) => `${name}: ${[...(store?.runtime.members().keys() ?? [])].sort().join(' ')}`,
+      );
+      const detail = `${settleMs} ms after the last fault, nodes do not know each other: ${known.join('; ')}`;
+      checker.violated('lost', 0, { rule: 'members', detail });
+    }
+    for (const [{ number }, ids] of missing) {
+      if (ids.size === 0) continue;
+      const shown = [...ids].slice(0, SHOWN_COUNT).map((id) => `${id} of ${there.get(id)?.holders.join(' and ')}`);
+      const detail = `${ids.size} pages that are there were not found within ${settleMs} ms: ${shown.join(', ')}`;
+      checker.violated('lost', number, { rule: 'pages', detail });
+    }
+  }
+
+  /** Takes out of `ids` what the node finds. */
+  async #find(
+    node: SimNode,
+    ids: Set<string>,
+    there: ReadonlyMap<string, Survivor>,
+    onContent?: (name: string, content: number) => void,
+  ): Promise<void> {
+    await node.run(async ({ checked }) => {
+      for (const scope of this.#parts.scopes) {
+        const left = [...ids].flatMap((id) => {
+          const survivor = there.get(id);
+          return survivor?.scope === scope ? [{ id, ...survivor }] : [];
+        });
+        while (left.length > 0) {
+          const batch = distinctKeys(left, BATCH_PAGES);
+          const read = await checked.getNamed(batch, scope, onContent);
+          batch.forEach(({ id }, i) => {
+            if (read[i] === true) ids.delete(id);
+          });
+        }
+      }
+    });
+  }
+
+  #allKnowAll(): boolean {
+    const up = this.#up();
+    return up.every(({ store }) => up.every(({ name }) => store?.runtime.members().has(name) === true));
+  }
+
+  #up(): SimNode[] {
+    return this.#parts.nodes.filter(({ isUp }) => isUp);
+  }
+
+  #sleep(ms: number): Promise<void> {
+    const { world } = this.#parts;
+    return new Promise((resolve) => world.at(world.nowMs + ms, resolve));
+  }
+}
+
+/** Takes out so many pages of different keys; one length of a key at a time. */
+function distinctKeys<T extends Survivor>(from: T[], count: number): T[] {
+  const taken = new Map<string, T>();
+  const left = from.filter((page) => {
+    if (taken.size >= count || taken.has(page.key)) return true;
+    taken.set(page.key, page);
+    return false;
+  });
+  from.splice(0, from.length, ...left);
+  return [...taken.values()];
+}

@@ -1,0 +1,227 @@
+import type { CallKind } from '../check/call-watch.js';
+import { type Violation, Violations } from '../check/violations.js';
+import type { Scenario } from '../scenario/scenario.js';
+import { formatJournalLine, type JournalLine } from '../world/journal.js';
+import { SimulatedFailure } from '../world/scheduler.js';
+import { World } from '../world/world.js';
+import { ExpectedErrors } from './expected-errors.js';
+import { Recovery, type RecoveryTimes } from './recovery.js';
+import type { Sample } from './series.js';
+import { type Route, SimCluster } from './sim-cluster.js';
+import type { SimNodeParts } from './sim-node.js';
+
+export interface RunOptions {
+  /** Stops at this virtual time, for a look: see {@link ScenarioResult.log}. */
+  readonly untilMs?: number;
+  /** Which node serves a request of a workload that has requests; default: as its `routing` says. */
+  readonly route?: Route;
+  /** Between two samples of the series; default: a 60th of the duration. */
+  readonly sampleMs?: number;
+  /** Log records kept; default 200. */
+  readonly logMaxLines?: number;
+  /** Stops at the first violation. */
+  readonly stopsAtViolation?: boolean;
+  /** What makes a store, instead of `MeshCacheStore.create`. */
+  readonly createStore?: SimNodeParts['createStore'];
+  /** Told of each event, as a line. */
+  readonly onEvent?: (line: string) => void;
+}
+
+/** What a host has sent, by plane. */
+export interface HostTraffic {
+  readonly host: string;
+  readonly plane: string;
+  readonly messages: number;
+  readonly bytes: number;
+}
+
+export interface ScenarioResult {
+  readonly seed: number;
+  /** Of the event log: runs with the same hash did the same. */
+  readonly hash: string;
+  readonly events: number;
+  readonly virtualMs: number;
+  readonly violations: readonly Violation[];
+  /** All, also those that are left out as like others. */
+  readonly violationsCount: number;
+  readonly counts: {
+    readonly calls: Readonly<Record<CallKind, number>>;
+    readonly longestMs: Readonly<Record<CallKind, number>>;
+    /** Reads that brought a page, each checked. */
+    readonly readsChecked: number;
+    readonly hits: { readonly local: number; readonly remote: number; readonly disk: number };
+    readonly misses: number;
+    readonly evictions: number;
+    readonly starts: number;
+    readonly requests: {
+      readonly count: number;
+      readonly asked: number;
+      readonly found: number;
+      readonly lost: number;
+    };
+  };
+  /** Null: the run ended before. */
+  readonly recovery: RecoveryTimes | null;
+  readonly traffic: readonly HostTraffic[];
+  readonly series: readonly Sample[];
+  /** What was set, deleted and cleared of the entries that violations are about. */
+  readonly stories: Readonly<Record<string, readonly string[]>>;
+  /** The last log records of all nodes, one text each. */
+  readonly log: readonly string[];
+}
+
+const SAMPLES_COUNT = 60;
+const LOG_MAX_LINES = 200;
+/** Between two looks at calls under way and at the structures of the stores. */
+const LOOK_MS = 1_000;
+
+/** Runs a scenario from the start of its nodes to their end. The same scenario gives the same result. */
+export async function runScenario(scenario: Scenario, options: RunOptions = {}): Promise<ScenarioResult> {
+  return new ScenarioRun(scenario, options).run();
+}
+
+class ScenarioRun {
+  readonly #scenario: Scenario;
+  readonly #options: RunOptions;
+  readonly #world: World;
+  readonly #violations: Violations;
+  readonly #expected: ExpectedErrors;
+  readonly #cluster: SimCluster;
+  #recovery: RecoveryTimes | null = null;
+  #isOver = false;
+
+  constructor(scenario: Scenario, options: RunOptions) {
+    this.#scenario = scenario;
+    this.#options = options;
+    const { seed, network } = scenario;
+    this.#expected = new ExpectedErrors(scenario, () => this.#cluster.workSinceMs);
+    this.#world = new World({
+      seed,
+      network,
+      logMaxLines: options.logMaxLines ?? LOG_MAX_LINES,
+      onLog: (line) => this.#logged(line),
+      ...(options.onEvent === undefined ? {} : { onEvent: options.onEvent }),
+    });
+    this.#violations = new Violations(() => {
+      if (options.stopsAtViolation) this.#world.stop();
+    });
+    const { route, createStore } = options;
+    this.#cluster = new SimCluster({ world: this.#world, scenario, violations: this.#violations, route, createStore });
+  }
+
+  async run(): Promise<ScenarioResult> {
+    const world = this.#world;
+    try {
+      const over = this.#main().then(() => {
+        this.#isOver = true;
+      });
+      over.catch(() => {});
+      this.#repeat(this.#options.sampleMs ?? this.#scenario.durationMs / SAMPLES_COUNT, () =>
+        this.#cluster.series.sample(),
+      );
+      this.#repeat(LOOK_MS, () => this.#look());
+      const end = await world.run({ until: () => this.#isOver, untilMs: this.#options.untilMs });
+      if (end === 'idle') this.#failed('hang', 'nothing is left to do, and the run is not over');
+      if (this.#isOver) await over;
+    } catch (error) {
+      const cause = error instanceof SimulatedFailure ? (error.cause ?? error) : error;
+      this.#failed((cause as Error).name, String((cause as Error).stack ?? cause));
+    }
+    const result = this.#result();
+    world.close();
+    return result;
+  }
+
+  async #main(): Promise<void> {
+    const { scenario, cluster, world } = { scenario: this.#scenario, cluster: this.#cluster, world: this.#world };
+    const started = cluster.checker.faults.begin(world.nowMs);
+    await cluster.start();
+    started(world.nowMs);
+    await cluster.work();
+    const healedMs = world.nowMs;
+    await cluster.rest();
+    const recovery = new Recovery({
+      world,
+      nodes: cluster.nodes,
+      checker: cluster.checker,
+      scopes: cluster.scopes,
+      settleMs: scenario.settleMs,
+    });
+    this.#recovery = await recovery.run(healedMs);
+    await recovery.readAgain();
+    cluster.series.sample();
+    await cluster.close();
+  }
+
+  #logged(line: JournalLine): void {
+    const { level, message, atMs, process } = line;
+    if (level !== 'error' || this.#expected.has(line)) return;
+    const node = Number(process.replace(/\D/g, ''));
+    this.#violations.add({ kind: 'logged', rule: message, atMs, node, detail: formatJournalLine(line) });
+  }
+
+  #look(): void {
+    const { checker, nodes } = this.#cluster;
+    checker.watch.look();
+    for (const { store, number } of nodes) {
+      const verify = (store as { verify?(): void } | undefined)?.verify;
+      try {
+        verify?.call(store);
+      } catch (error) {
+        const { message, stack } = error as Error;
+        checker.violated('invariant', number, { rule: message.slice(0, 60), detail: String(stack) });
+      }
+    }
+  }
+
+  #repeat(ms: number, act: () => void): void {
+    const turn = (): void => {
+      if (this.#isOver) return;
+      act();
+      this.#world.at(this.#world.nowMs + ms, turn);
+    };
+    this.#world.at(this.#world.nowMs + ms, turn);
+  }
+
+  #failed(rule: string, detail: string): void {
+    this.#violations.add({ kind: 'threw', rule, atMs: this.#world.nowMs, node: 0, detail });
+  }
+
+  #result(): ScenarioResult {
+    const { checker, nodes, series, requests } = this.#cluster;
+    const { local, remote, disk, misses, evictions } = series.totals();
+    return {
+      seed: this.#scenario.seed,
+      hash: this.#world.hash,
+      events: this.#world.eventsCount,
+      virtualMs: this.#world.nowMs,
+      violations: this.#violations.kept,
+      violationsCount: this.#violations.count,
+      counts: {
+        calls: { ...checker.watch.counts },
+        longestMs: { ...checker.watch.longestMs },
+        readsChecked: checker.readsCount,
+        hits: { local, remote, disk },
+        misses,
+        evictions,
+        starts: nodes.reduce((sum, { starts }) => sum + starts, 0),
+        requests: { ...requests },
+      },
+      recovery: this.#recovery,
+      traffic: this.#traffic(),
+      series: series.samples,
+      stories: Object.fromEntries(
+        this.#violations.kept.flatMap(({ key }) => (key === undefined ? [] : [[key, checker.statements.storyOf(key)]])),
+      ),
+      log: this.#world.journal.lines.map(formatJournalLine),
+    };
+  }
+
+  #traffic(): HostTraffic[] {
+    return [...this.#world.hosts.values()].flatMap(({ name: host, network }) =>
+      [...network.traffic].map(([plane, { sentMessages: messages, sentBytes: bytes }]) => {
+        return { host, plane, messages, bytes };
+      }),
+    );
+  }
+}

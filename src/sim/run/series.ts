@@ -1,0 +1,109 @@
+import type { World } from '../world/world.js';
+import type { SimNode } from './sim-node.js';
+
+/** What a cluster does in one stretch of time, from the end of the last one to `atMs`. */
+export interface Sample {
+  readonly atMs: number;
+  /** Pages read, by where they came from, and not found. */
+  readonly local: number;
+  readonly remote: number;
+  readonly disk: number;
+  readonly misses: number;
+  /** Pages of requests: asked for, and read before the first miss. */
+  readonly asked: number;
+  readonly found: number;
+  readonly evictions: number;
+  /** Sent by all hosts, by plane. */
+  readonly controlBytes: number;
+  readonly dataBytes: number;
+  /** At `atMs`: nodes that are up, pairs of them that know each other, of all pairs. */
+  readonly up: number;
+  readonly knowing: number;
+  /** Of all pools. */
+  readonly poolPages: number;
+  readonly diskPages: number;
+  /** Of all processes. */
+  readonly timers: number;
+  readonly connections: number;
+}
+
+interface Totals {
+  local: number;
+  remote: number;
+  disk: number;
+  misses: number;
+  evictions: number;
+}
+
+const NOTHING: Totals = { local: 0, remote: 0, disk: 0, misses: 0, evictions: 0 };
+
+/** Samples a cluster at intervals, and adds up what stores have counted before they went away. */
+export class Series {
+  readonly samples: Sample[] = [];
+  readonly #world: World;
+  readonly #nodes: readonly SimNode[];
+  readonly #requests: { readonly asked: number; readonly found: number };
+  /** By process. */
+  readonly #counted = new Map<number, Totals>();
+  #last = { ...NOTHING, asked: 0, found: 0, controlBytes: 0, dataBytes: 0 };
+
+  constructor(world: World, nodes: readonly SimNode[], requests: { readonly asked: number; readonly found: number }) {
+    this.#world = world;
+    this.#nodes = nodes;
+    this.#requests = requests;
+  }
+
+  /** Since the beginning, of all processes. */
+  totals(): Totals {
+    const sum = { ...NOTHING };
+    for (const { store, process } of this.#nodes) {
+      if (store === undefined || process === undefined) continue;
+      const { hits, misses, evictions } = store.stats();
+      this.#counted.set(process.id, { ...hits, misses, evictions });
+    }
+    for (const each of this.#counted.values()) {
+      for (const name of Object.keys(sum) as (keyof Totals)[]) sum[name] += each[name];
+    }
+    return sum;
+  }
+
+  sample(): void {
+    const { asked, found } = this.#requests;
+    const now = { ...this.totals(), asked, found, ...this.#traffic() };
+    const before = this.#last;
+    this.#last = now;
+    const up = this.#nodes.filter(({ isUp }) => isUp);
+    const stats = up.flatMap(({ store }) => (store === undefined ? [] : [store.stats()]));
+    const counts = up.flatMap(({ process }) => (process === undefined ? [] : [process.counts]));
+    const sum = (values: readonly number[]) => values.reduce((total, value) => total + value, 0);
+    this.samples.push({
+      atMs: this.#world.nowMs,
+      local: now.local - before.local,
+      remote: now.remote - before.remote,
+      disk: now.disk - before.disk,
+      misses: now.misses - before.misses,
+      asked: now.asked - before.asked,
+      found: now.found - before.found,
+      evictions: now.evictions - before.evictions,
+      controlBytes: now.controlBytes - before.controlBytes,
+      dataBytes: now.dataBytes - before.dataBytes,
+      up: up.length,
+      knowing: sum(up.map(({ store }) => up.filter(({ name }) => store?.runtime.members().has(name)).length)),
+      poolPages: sum(stats.map(({ poolEntries }) => poolEntries)),
+      diskPages: sum(stats.map(({ disk }) => disk?.entries ?? 0)),
+      timers: sum(counts.map(({ timers }) => timers)),
+      connections: sum(counts.map(({ connections }) => connections)),
+    });
+  }
+
+  #traffic(): { controlBytes: number; dataBytes: number } {
+    let [controlBytes, dataBytes] = [0, 0];
+    for (const { network } of this.#world.hosts.values()) {
+      for (const [plane, { sentBytes }] of network.traffic) {
+        if (plane === 'data') dataBytes += sentBytes;
+        else controlBytes += sentBytes;
+      }
+    }
+    return { controlBytes, dataBytes };
+  }
+}

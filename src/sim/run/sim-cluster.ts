@@ -1,0 +1,173 @@
+import { defaultCore } from '../../core/core.js';
+import type { PlacementRouting, PlacementSettings } from '../../core/index.js';
+import { placementRouter } from '../../core/placement-routing.js';
+import { Checker } from '../check/checker.js';
+import type { Violations } from '../check/violations.js';
+import { hasClockFaults, hasCopies, hostOf, type Scenario } from '../scenario/scenario.js';
+import { MixedKeys } from '../workload/mixed-keys.js';
+import { ConversationRequests, type RequestSource, type SimRequest, TraceRequests } from '../workload/requests.js';
+import { forkedRandom } from '../world/seeds.js';
+import type { SimHost } from '../world/sim-host.js';
+import type { World } from '../world/world.js';
+import { FaultInjection } from './fault-injection.js';
+import { hostName } from './node-settings.js';
+import { Operator } from './operator.js';
+import { Series } from './series.js';
+import { SimNode, type SimNodeParts } from './sim-node.js';
+
+/** Decides which node serves a request: its number, from 1 on. */
+export type Route = (request: SimRequest, nodes: readonly SimNode[]) => number;
+
+export interface SimClusterParts {
+  readonly world: World;
+  readonly scenario: Scenario;
+  readonly violations: Violations;
+  readonly route?: Route | undefined;
+  readonly createStore?: SimNodeParts['createStore'];
+}
+
+const HOST_MEMORY_BYTES = 64 * 2 ** 30;
+/** Of a request's pages, so many decide by which prefix it is routed. */
+const ROUTING_PAGES = 2;
+const VNODES = 160;
+
+/** The hosts and nodes of a scenario, and what they do. */
+export class SimCluster {
+  readonly nodes: readonly SimNode[];
+  readonly checker: Checker;
+  readonly faults: FaultInjection;
+  readonly series: Series;
+  /** Pages of requests: asked for, read before the first miss; requests that a node took with it when it went away. */
+  readonly requests = { count: 0, asked: 0, found: 0, lost: 0 };
+  /** The scenario's times count from here on. */
+  workSinceMs = 0;
+  readonly #world: World;
+  readonly #scenario: Scenario;
+  readonly #route: Route;
+  readonly #source: RequestSource | undefined;
+
+  constructor({ world, scenario, violations, route, createStore }: SimClusterParts) {
+    this.#world = world;
+    this.#scenario = scenario;
+    const { seed, workload } = scenario;
+    this.checker = new Checker({
+      seed,
+      nowMs: () => world.nowMs,
+      frozenMs: ({ node }, sinceMs) => this.nodes[node - 1]?.frozenMs(sinceMs) ?? 0,
+      violations,
+      hasClockFaults: hasClockFaults(scenario),
+      hasCopies: hasCopies(scenario),
+      replicas: Math.min(scenario.nodes, Number(scenario.shape.config.directory_replicas ?? 2)),
+      callBoundsMs: callBounds(scenario),
+    });
+    const hosts = this.#hosts();
+    const keys = workload.kind === 'mixed' ? new MixedKeys(workload, scenario.shape) : undefined;
+    this.nodes = Array.from({ length: scenario.nodes }, (_, i) => {
+      const host = hosts[hostOf(scenario, i + 1) - 1] as SimHost;
+      const mayFail = () => this.faults.isTroubled(host);
+      return new SimNode({ world, host, scenario, node: i + 1, checker: this.checker, keys, mayFail, createStore });
+    });
+    const operator = new Operator(world, scenario);
+    this.faults = new FaultInjection({
+      world,
+      nodes: this.nodes,
+      checker: this.checker,
+      drain: (node, timeoutMs) => operator.drain(node, timeoutMs),
+      hostMemoryBytes: HOST_MEMORY_BYTES,
+    });
+    this.series = new Series(world, this.nodes, this.requests);
+    this.#route = route ?? routeBy(scenario);
+    this.#source = this.#requestSource();
+  }
+
+  /** Starts the nodes that are there from the beginning. */
+  async start(): Promise<void> {
+    const late = new Set(this.#scenario.joins.flatMap(({ nodes }) => nodes));
+    await Promise.all(this.nodes.filter(({ number }) => !late.has(number)).map((node) => node.start()));
+  }
+
+  /** Nodes work, faults happen and nodes join; resolves when all of that is over and every node is up. */
+  async work(): Promise<void> {
+    const { durationMs, faults, joins } = this.#scenario;
+    const startMs = this.#world.nowMs;
+    this.workSinceMs = startMs;
+    const until = (ms: number) => this.#sleep(Math.max(0, startMs + ms - this.#world.nowMs));
+    for (const node of this.nodes) node.work();
+    this.#source?.start();
+    await Promise.all([
+      until(durationMs),
+      ...faults.map((fault) => until(fault.atMs).then(() => this.faults.inject(fault))),
+      ...joins.map(async ({ atMs, nodes }) => {
+        await until(atMs);
+        const ended = this.checker.faults.begin(this.#world.nowMs);
+        await Promise.all(nodes.map((node) => this.nodes[node - 1]?.start()));
+        ended(this.#world.nowMs);
+      }),
+    ]);
+  }
+
+  /** Resolves when no call is under way. */
+  async rest(): Promise<void> {
+    this.#source?.stop();
+    await Promise.all(this.nodes.map((node) => node.rest()));
+  }
+
+  async close(): Promise<void> {
+    await Promise.all(this.nodes.map((node) => node.close()));
+  }
+
+  /** The namespaces that the workload uses. */
+  get scopes(): readonly string[] {
+    const { workload } = this.#scenario;
+    return workload.kind === 'mixed' ? ['', ...workload.namespaces] : [''];
+  }
+
+  #hosts(): SimHost[] {
+    const { nodes } = this.#scenario;
+    return Array.from({ length: hostOf(this.#scenario, nodes) }, (_, i) => {
+      return this.#world.host({ name: hostName(i + 1), memoryBytes: HOST_MEMORY_BYTES });
+    });
+  }
+
+  #requestSource(): RequestSource | undefined {
+    const { workload, seed } = this.#scenario;
+    const world = this.#world;
+    const parts = {
+      after: (delayMs: number, fn: () => void) => world.at(world.nowMs + Math.max(0, delayMs), fn),
+      send: (request: SimRequest) => this.#send(request),
+      random: forkedRandom(seed, 'requests'),
+    };
+    if (workload.kind === 'trace') return new TraceRequests(workload, parts);
+    return workload.kind === 'conversations' ? new ConversationRequests(workload, parts) : undefined;
+  }
+
+  async #send(request: SimRequest): Promise<undefined> {
+    const chosen = this.nodes[this.#route(request, this.nodes) - 1];
+    // A router knows which nodes are up.
+    const node = chosen?.isUp ? chosen : this.nodes.find(({ isUp }) => isUp);
+    this.requests.count++;
+    const outcome = await node?.serve(request.keys);
+    if (outcome === undefined) {
+      this.requests.lost++;
+      return;
+    }
+    this.requests.asked += outcome.asked;
+    this.requests.found += outcome.found;
+  }
+
+  #sleep(ms: number): Promise<void> {
+    return new Promise((resolve) => this.#world.at(this.#world.nowMs + ms, resolve));
+  }
+}
+
+/** A call that waits for a disk takes as long as that may take. */
+function callBounds({ shape }: Scenario): { readonly set?: number } {
+  return shape.diskPages !== null && shape.config.disk_write !== 'skip' ? { set: 36_000 } : {};
+}
+
+function routeBy({ workload, nodes }: Scenario): Route {
+  const routing: PlacementRouting = 'routing' in workload ? workload.routing : 'round-robin';
+  const settings = { nodes, routing, routingPages: ROUTING_PAGES, vnodes: VNODES } as PlacementSettings;
+  const router = placementRouter(settings, defaultCore());
+  return (request) => router.route(request) + 1;
+}

@@ -1,0 +1,53 @@
+import { KEY_PREFIX_BYTES } from '../../base/limits.js';
+import { KeyEncoder } from '../../core/index.js';
+import { wholeNamespace } from '../../store/whole-namespace.js';
+import type { PageToSet } from '../check/checked-store.js';
+import type { SimNode } from './sim-node.js';
+
+/** A page that some nodes have. */
+export interface Survivor extends PageToSet {
+  readonly scope: string;
+  /** Where it is, for people. */
+  readonly holders: string[];
+}
+
+/** Finds out what nodes have in their pools and on their disks, by keys as the workload names them. */
+export class Survivors {
+  readonly #scopes: readonly string[];
+  #scopeByPrefix: ReadonlyMap<string, string> | undefined;
+
+  /** Tags of the namespaces; '' is the stores' own. */
+  constructor(scopes: readonly string[]) {
+    this.#scopes = scopes;
+  }
+
+  /** Pages by scope, key and length: a key may have pages of several lengths. */
+  of(nodes: readonly SimNode[]): Map<string, Survivor> {
+    const found = new Map<string, Survivor>();
+    for (const node of nodes) {
+      const { store } = node;
+      if (store === undefined) continue;
+      this.#scopeByPrefix ??= this.#prefixes(store.keyEncoder);
+      for (const [objectKey, { length, tier, version }] of store.holdings()) {
+        const scope = this.#scopeByPrefix.get(objectKey.slice(0, KEY_PREFIX_BYTES));
+        if (scope === undefined) continue;
+        const key = objectKey.slice(KEY_PREFIX_BYTES);
+        const id = `${scope}/${key} ${length}`;
+        const holder = `${node.name} (${tier}, version ${version})`;
+        const known = found.get(id);
+        if (known === undefined) found.set(id, { scope, key, bytes: length, holders: [holder] });
+        else known.holders.push(holder);
+      }
+    }
+    return found;
+  }
+
+  #prefixes(own: KeyEncoder): Map<string, string> {
+    const prefixOf = (encoder: KeyEncoder) => (encoder.encodeKeys(['-'])[0] as string).slice(0, KEY_PREFIX_BYTES);
+    return new Map(
+      this.#scopes.map((scope) => {
+        return [prefixOf(scope === '' ? own : new KeyEncoder(wholeNamespace({ tag: scope }))), scope];
+      }),
+    );
+  }
+}

@@ -1,0 +1,219 @@
+import { type RandomSource, seededRandom } from '../../base/random.js';
+import { EVICTION_POLICIES } from '../../config.js';
+import { PLACEMENT_ROUTINGS } from '../../core/index.js';
+import { FAULT_KINDS, type Fault, type FaultKind, type Join, shapeOf } from './faults.js';
+import { hostOf, type NetworkSettings, type Scenario, SETTLE_MS, type Shape } from './scenario.js';
+import { CONVERSATIONS, MIXED, type MixedWorkload, type Workload } from './workload.js';
+
+export interface RandomScenarioOptions {
+  /** Of the workload; default: 8 to 30 s, by chance. */
+  readonly durationMs?: number;
+  /** Default: 2 to 6, seldom more. */
+  readonly nodes?: number;
+  /** Default: all, or some of them by chance. */
+  readonly kinds?: readonly FaultKind[];
+}
+
+/** Without faults in the first and the last moments of a run, which has nothing to lose and no time to notice then. */
+const QUIET_MS = 500;
+/** A node that was down has so long to be itself again before it gets the next fault of the group. */
+const RETURN_MS = 2_500;
+
+/** A scenario by chance; the same seed gives the same one. */
+export function randomScenario(seed: number, options: RandomScenarioOptions = {}): Scenario {
+  const draw = new Draw(seed);
+  const nodes = options.nodes ?? (draw.oneIn(12) ? 7 + draw.below(10) : 2 + draw.below(5));
+  const durationMs = options.durationMs ?? 8_000 + 1_000 * draw.below(23);
+  const ranksPerHost = draw.oneIn(5) ? 2 : 1;
+  const shape = drawShape(draw, nodes);
+  const workload = drawWorkload(draw, { shape, nodes, durationMs });
+  const before = { seed, nodes, ranksPerHost, shape, network: drawNetwork(draw), durationMs, workload };
+  const joins = drawJoins(draw, nodes, durationMs);
+  const scenario: Scenario = { ...before, faults: [], joins, settleMs: SETTLE_MS };
+  return { ...scenario, faults: drawFaults(draw, scenario, options.kinds ?? drawKinds(draw)) };
+}
+
+/** Values by chance. */
+class Draw {
+  readonly #random: RandomSource;
+
+  constructor(seed: number) {
+    this.#random = seededRandom(seed);
+    // The first numbers of seeds that follow each other are alike.
+    this.#random.u32();
+  }
+
+  unit(): number {
+    return this.#random.u32() / 2 ** 32;
+  }
+
+  below(count: number): number {
+    return Math.floor(this.unit() * count);
+  }
+
+  oneIn(count: number): boolean {
+    return this.below(count) === 0;
+  }
+
+  of<T>(values: readonly T[]): T {
+    return values[this.below(values.length)] as T;
+  }
+
+  some<T>(from: readonly T[], count: number): T[] {
+    const left = [...from];
+    const taken: T[] = [];
+    while (taken.length < count && left.length > 0) taken.push(...left.splice(this.below(left.length), 1));
+    return taken;
+  }
+
+  /** Evenly on a logarithmic scale, where there is room for it. */
+  between([least, most]: readonly [number, number]): number {
+    const unit = this.unit();
+    return least > 0 ? least * (most / least) ** unit : least + (most - least) * unit;
+  }
+}
+
+function drawShape(draw: Draw, nodes: number): Shape {
+  const pageBytes = draw.of([64, 256, 1024, 1024, 4096, 1000]);
+  // Pools that nothing stays in, pools that everything fits in, and those between.
+  const poolPages = draw.of([4, 8, 24, 64, 64, 150, 400]);
+  const all = Array.from({ length: nodes }, (_, i) => i + 1);
+  const config: Record<string, string | number | boolean> = {};
+  config.eviction_policy = draw.of(EVICTION_POLICIES);
+  config.directory_replicas = draw.of([1, 2, 2, 2, 3]);
+  config.reuse_quarantine_ms = draw.of([0, 100, 1000, 1000]);
+  if (draw.oneIn(5)) config.verify_reads = false;
+  if (draw.oneIn(2)) config.promote_hot_reads = true;
+  if (draw.oneIn(4)) config.keep_duplicates = true;
+  if (draw.oneIn(3)) config.disk_write = 'skip';
+  if (draw.oneIn(4)) config.wait_for_directory = true;
+  if (draw.oneIn(3)) config.max_masters = draw.of([1, 2, 5]);
+  if (draw.oneIn(3)) config.cluster_secret = 'a secret of the simulated cluster';
+  if (draw.oneIn(4)) config.vnodes = draw.of([1, 16]);
+  if (draw.oneIn(4)) {
+    config.heartbeat_interval = 0.5;
+    config.member_ttl = 1.5;
+  }
+  return {
+    poolPages,
+    pageBytes,
+    diskPages: draw.oneIn(2) ? null : draw.of([40, 120, 400]),
+    diskNodes: draw.some(all, 1 + draw.below(nodes)).sort((a, b) => a - b),
+    config,
+    listedMasters: draw.oneIn(4) ? 1 : Math.min(3, nodes),
+  };
+}
+
+function drawNetwork(draw: Draw): NetworkSettings {
+  return {
+    latencyMs: draw.of([0.02, 0.05, 0.05, 0.5, 5]),
+    bytesPerS: draw.of([1e6, 1e8, 3e9, 3e9]),
+    tailProbability: draw.of([0, 0.001, 0.01, 0.05]),
+  };
+}
+
+function drawWorkload(
+  draw: Draw,
+  { shape, nodes, durationMs }: Pick<Scenario, 'shape' | 'nodes' | 'durationMs'>,
+): Workload {
+  if (draw.oneIn(8)) return { ...CONVERSATIONS, routing: draw.of(PLACEMENT_ROUTINGS), pagesPerTurn: 1 + draw.below(8) };
+  const callers = 1 + draw.below(4);
+  const calls = draw.of([300, 1_000, 1_000, 3_000]);
+  const mixed: MixedWorkload = {
+    ...MIXED,
+    callers,
+    // The mean pause is half of the longest.
+    pauseMaxMs: Math.max(1, Math.round((2 * durationMs * nodes * callers) / calls)),
+    ownKeys: draw.of([0, 4, 40]),
+    namedKeys: draw.of([1, 3, 20, 60]),
+    computedKeys: draw.of([0, 3, 20, 60]),
+    mixedKeys: draw.of([0, 0, 2, 6]),
+    batchMaxPages: Math.max(1, Math.min(draw.of([1, 4, 12, 12, 40]), shape.poolPages * 2)),
+    deleteOneIn: draw.of([0, 20, 60, 60]),
+    clearOneIn: draw.of([0, 100, 600, 600]),
+    setShare: draw.of([0.1, 0.3, 0.3, 0.6]),
+    hotShare: draw.of([0, 0.2, 0.8]),
+    namespaces: draw.oneIn(3) ? ['b'] : [],
+  };
+  return mixed;
+}
+
+function drawJoins(draw: Draw, nodes: number, durationMs: number): Join[] {
+  if (nodes < 3 || !draw.oneIn(4)) return [];
+  const late = Array.from({ length: nodes }, (_, i) => i + 1).slice(1 + draw.below(nodes - 1));
+  return [{ atMs: Math.round(durationMs * draw.unit() * 0.6), nodes: late }];
+}
+
+/** All of them, or a few: faults of one kind wear out what many kinds would only touch. */
+function drawKinds(draw: Draw): FaultKind[] {
+  const all = Object.keys(FAULT_KINDS) as FaultKind[];
+  if (draw.oneIn(10)) return [];
+  return draw.oneIn(2) ? all : draw.some(all, 1 + draw.below(4));
+}
+
+function drawFaults(draw: Draw, scenario: Scenario, kinds: readonly FaultKind[]): Fault[] {
+  const { nodes, shape, durationMs } = scenario;
+  const able = kinds.filter((kind) => shapeOf(kind).needs !== 'disk' || shape.diskPages !== null);
+  if (able.length === 0) return [];
+  const faults: Fault[] = [];
+  const endMs = durationMs - QUIET_MS;
+  const gapMs = draw.of([500, 1_500, 1_500, 4_000]);
+  const all = Array.from({ length: nodes }, (_, i) => i + 1);
+  for (let atMs = QUIET_MS; ; ) {
+    atMs += Math.round(gapMs * (0.2 + 1.6 * draw.unit()));
+    if (atMs >= endMs) return faults;
+    const fault = drawFault(draw, scenario, { atMs, endMs, all, kinds: able });
+    if (!isBusy(scenario, fault, faults)) faults.push(fault);
+  }
+}
+
+function drawFault(
+  draw: Draw,
+  scenario: Scenario,
+  given: {
+    readonly atMs: number;
+    readonly endMs: number;
+    readonly all: readonly number[];
+    readonly kinds: readonly FaultKind[];
+  },
+): Fault {
+  const { atMs, endMs, all } = given;
+  const kind = drawKind(draw, given.kinds);
+  const { durationMs: range, amount: amounts, peers: between, needs } = shapeOf(kind);
+  const durationMs = Math.min(Math.round(draw.between(range)), endMs - atMs);
+  const sign = (kind === 'clockjump' || kind === 'clockdrift') && draw.oneIn(2) ? -1 : 1;
+  const amount = amounts === undefined ? 0 : sign * Math.round(draw.between(amounts));
+  const { diskNodes = all } = scenario.shape;
+  const many = kind === 'partition' || kind === 'rack' ? 1 + draw.below(Math.ceil(all.length / 2)) : 1;
+  const nodes = draw.some(needs === 'disk' ? diskNodes : all, many).sort((a, b) => a - b);
+  const others = all.filter((node) => !nodes.some((each) => hostOf(scenario, each) === hostOf(scenario, node)));
+  const peers =
+    kind === 'oneway' ? draw.some(others, 1 + draw.below(others.length)) : between === 'others' ? others : [];
+  return { kind, atMs, durationMs, nodes, peers: [...peers].sort((a, b) => a - b), amount };
+}
+
+function drawKind(draw: Draw, kinds: readonly FaultKind[]): FaultKind {
+  const total = kinds.reduce((sum, kind) => sum + shapeOf(kind).weight, 0);
+  let left = draw.below(total);
+  return kinds.find((kind) => {
+    left -= shapeOf(kind).weight;
+    return left < 0;
+  }) as FaultKind;
+}
+
+/** Whether one of the hosts has a fault that excludes this one. */
+function isBusy(scenario: Scenario, fault: Fault, before: readonly Fault[]): boolean {
+  const hosts = new Set(fault.nodes.map((node) => hostOf(scenario, node)));
+  return before.some(
+    ({ kind, atMs, durationMs, nodes }) =>
+      atMs + durationMs + RETURN_MS >= fault.atMs &&
+      nodes.some((node) => hosts.has(hostOf(scenario, node))) &&
+      excludes(kind, fault.kind),
+  );
+}
+
+/** A node that is started while its disk is full or fails refuses to start, and rightly so. */
+function excludes(a: FaultKind, b: FaultKind): boolean {
+  const groups = [shapeOf(a).group, shapeOf(b).group];
+  return groups[0] === groups[1] || (groups.includes('process') && groups.includes('disk'));
+}

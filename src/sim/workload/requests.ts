@@ -1,0 +1,122 @@
+import type { RandomSource } from '../../base/random.js';
+import type { ConversationWorkload, TraceWorkload } from '../scenario/workload.js';
+import type { RequestOutcome } from './request-serving.js';
+
+/** A request on its way to a node. */
+export interface SimRequest {
+  /** One key a page; requests with equal keys have equal prefixes. */
+  readonly keys: readonly string[];
+  /** The conversation that it belongs to; undefined: not told. */
+  readonly session: string | number | undefined;
+}
+
+export interface RequestSourceParts {
+  /** Calls `fn` after so much virtual time. */
+  readonly after: (delayMs: number, fn: () => void) => void;
+  /** Resolves when the request has been served; undefined: its node went away with it. May never resolve. */
+  readonly send: (request: SimRequest) => Promise<RequestOutcome | undefined>;
+  readonly random: RandomSource;
+}
+
+/** Makes requests until it is stopped. */
+export interface RequestSource {
+  start(): void;
+  stop(): void;
+}
+
+/** As long as the chained content hashes that such keys stand for. */
+const KEY_CHARACTERS = 64;
+
+/** The key of a page: a name, as long as a content hash. */
+export function pageKey(name: string): string {
+  return name.padEnd(KEY_CHARACTERS, '.');
+}
+
+/** Requests at the times of a trace; the pages of a trace's id are the same in all of them. */
+export class TraceRequests implements RequestSource {
+  readonly #workload: TraceWorkload;
+  readonly #parts: RequestSourceParts;
+  #next = 0;
+  #startMs = 0;
+  #isRunning = false;
+
+  constructor(workload: TraceWorkload, parts: RequestSourceParts) {
+    this.#workload = workload;
+    this.#parts = parts;
+  }
+
+  start(): void {
+    this.#isRunning = true;
+    this.#startMs = this.#workload.requests[0]?.timestampMs ?? 0;
+    this.#plan(this.#startMs);
+  }
+
+  stop(): void {
+    this.#isRunning = false;
+  }
+
+  /** The next request; `nowMs` is the trace's time. */
+  #plan(nowMs: number): void {
+    const request = this.#workload.requests[this.#next];
+    if (request === undefined || !this.#isRunning) return;
+    this.#parts.after((request.timestampMs - nowMs) / this.#workload.speed, () => {
+      if (!this.#isRunning) return;
+      this.#next++;
+      const keys = request.hashIds.map((id) => pageKey(`trace-${id}`));
+      void this.#parts.send({ keys, session: request.session });
+      this.#plan(request.timestampMs);
+    });
+  }
+}
+
+/** Conversations: each turn has the pages of all earlier ones and some more. */
+export class ConversationRequests implements RequestSource {
+  readonly #workload: ConversationWorkload;
+  readonly #parts: RequestSourceParts;
+  #conversations = 0;
+  #isRunning = false;
+
+  constructor(workload: ConversationWorkload, parts: RequestSourceParts) {
+    this.#workload = workload;
+    this.#parts = parts;
+  }
+
+  start(): void {
+    this.#isRunning = true;
+    this.#plan();
+  }
+
+  stop(): void {
+    this.#isRunning = false;
+  }
+
+  #plan(): void {
+    this.#parts.after(this.#exponential(1000 / this.#workload.startsPerS), () => {
+      if (!this.#isRunning) return;
+      const session = this.#conversations++;
+      const shared = Array.from({ length: this.#workload.sharedPages }, (_, i) => pageKey(`system-${i}`));
+      void this.#converse(session, shared);
+      this.#plan();
+    });
+  }
+
+  async #converse(session: number, keys: string[]): Promise<void> {
+    const { turns, pagesPerTurn, thinkMs } = this.#workload;
+    while (this.#isRunning) {
+      const added = 1 + Math.floor(this.#exponential(pagesPerTurn));
+      for (let i = 0; i < added; i++) keys.push(pageKey(`conversation-${session}-${keys.length}`));
+      await this.#parts.send({ keys: [...keys], session });
+      if (this.#unit() * turns < 1) return;
+      await new Promise<void>((resolve) => this.#parts.after(this.#exponential(thinkMs), resolve));
+    }
+  }
+
+  /** Rounded, so that engines whose logarithms differ in the last bit agree. */
+  #exponential(mean: number): number {
+    return Math.round(-Math.log(1 - this.#unit()) * mean * 1024) / 1024;
+  }
+
+  #unit(): number {
+    return this.#parts.random.u32() / 2 ** 32;
+  }
+}

@@ -1,0 +1,137 @@
+import { once } from 'node:events';
+import net from 'node:net';
+import test from 'ava';
+import { silentLogger } from '../../src/base/log.js';
+import { Attachment } from '../../src/client/attachment.js';
+import { MeshCacheClient } from '../../src/client/meshcache-client.js';
+import { NodeLink } from '../../src/client/node-link.js';
+import { ByteBudget } from '../../src/clients/byte-budget.js';
+import { ClientConnection, type ClientConnectionParts } from '../../src/clients/client-connection.js';
+import { clientLimits } from '../../src/clients/client-limits.js';
+import { ClientMemory } from '../../src/clients/client-memory.js';
+import { ClientRegions } from '../../src/clients/client-regions.js';
+import { Capability, type FrameHeader, RequestType } from '../../src/clients/messages.js';
+import { type ClientRequest, RequestsInFlight } from '../../src/clients/requests-in-flight.js';
+import { HostRegion } from '../../src/memory/host-region.js';
+import { ManualClock } from '../clock.js';
+import { assertAsks, assertFound, lose, losing } from '../planted.js';
+import { testEnvironment } from '../rpc/support.js';
+import { startServer } from './client-fixture.js';
+
+const BODY = Buffer.alloc(10);
+
+function begin(requests: RequestsInFlight, requestId: number, type: RequestType = RequestType.get): ClientRequest {
+  const header: FrameHeader = { bodyBytes: BODY.length, type, status: 0, requestId, deadlineMs: 0 };
+  return requests.begin({ header, body: BODY });
+}
+
+test.serial('verify: byte budget', async (t) => {
+  const budget = new ByteBudget(100);
+  const giveBack = budget.take(60, () => {});
+  budget.take(60, () => {});
+  await assertFound(t, budget, /byte budget: bytes: 100 by what is kept, 160/, () =>
+    losing(Set.prototype, 'delete', giveBack, { result: true }),
+  );
+});
+
+test.serial('verify: requests in flight', async (t) => {
+  const limits = clientLimits();
+  const forgotten = new RequestsInFlight(limits);
+  await assertFound(t, forgotten, /requests in flight: 1 waits or runs, and is not in flight/, () => {
+    const request = begin(forgotten, 1);
+    forgotten.wait(request);
+    forgotten.settle(request);
+  });
+  const unended = new RequestsInFlight(limits);
+  await assertFound(t, unended, /requests in flight: 1 waits or runs/, () => {
+    const request = begin(unended, 1);
+    unended.wait(request);
+    unended.runNext();
+    losing(Set.prototype, 'delete', () => unended.ended(request));
+  });
+  const uncounted = new RequestsInFlight(limits);
+  await assertFound(t, uncounted, /requests in flight: bytes of small bodies: 10 by what is kept, 0/, () =>
+    losing(Map.prototype, 'set', () => begin(uncounted, 1)),
+  );
+  const fence = new RequestsInFlight(limits);
+  begin(fence, 1);
+  await assertFound(t, fence, /requests in flight: fences: 1 by what is kept, 0/, () => {
+    const request = begin(fence, 2, RequestType.fence);
+    Object.assign(request.header, { type: RequestType.get });
+  });
+});
+
+test.serial('verify: client regions', async (t) => {
+  const regions = new ClientRegions();
+  const memory = HostRegion.allocate(4096);
+  regions.add(1, memory, true);
+  await assertFound(t, regions, /client regions: region 1 has 0 users, ending false, live false/, () => memory.free());
+});
+
+test.serial('verify: client memory, client connection', async (t) => {
+  const memory = new ClientMemory({ path: '', mode: 0o600, env: testEnvironment() });
+  const client = { name: 'client', regions: new ClientRegions() } as unknown as ClientConnection;
+  memory.attach(Buffer.from('token'), client);
+  await assertFound(t, memory, /client memory: client is found by another token/, () =>
+    losing(Map.prototype, 'delete', () => memory.detach(client), { when: (_, [key]) => typeof key === 'string' }),
+  );
+  const socket = {
+    on() {},
+    pause() {},
+    resume() {},
+    isPaused: () => false,
+  } as unknown as ClientConnectionParts['socket'];
+  const connection = new ClientConnection({
+    socket,
+    limits: clientLimits(),
+    budget: new ByteBudget(100),
+    clock: new ManualClock(),
+    log: silentLogger,
+  } as unknown as ClientConnectionParts);
+  assertAsks(t, connection, [RequestsInFlight, ClientRegions]);
+});
+
+test.serial('verify: client server, attached client', async (t) => {
+  const { server, path } = await startServer(t);
+  const client = await MeshCacheClient.connect({ socket: path, required: true }, { log: silentLogger });
+  t.teardown(() => client.close());
+  assertAsks(t, server, [ClientConnection, ByteBudget, ClientMemory]);
+  assertAsks(t, client, [Attachment, NodeLink]);
+  // A connection that ends is taken out of two sets: out of the second one it is not.
+  let deletes = 0;
+  const found = lose(Set.prototype, 'delete', {
+    when: (_, [value]) => value instanceof ClientConnection && value.name === '' && ++deletes === 2,
+  });
+  const socket = net.connect(path);
+  socket.end();
+  await once(socket, 'close').finally(found);
+  t.throws(() => server.verify(), { message: 'client server: one that is to attach is connected no more' });
+});
+
+test.serial('verify: node link, attachment', async (t) => {
+  const { path } = await startServer(t);
+  const parts = { path, name: 'planted', namespace: undefined, env: testEnvironment() };
+  const link = await NodeLink.open({ ...parts, onClosed() {} });
+  t.teardown(() => link.close('the test has ended'));
+  void link.request(RequestType.stats, Buffer.alloc(0), 0);
+  await assertFound(t, link, /node link: requests that are sent: 1, allowed are 0/, () => {
+    Object.assign(link.hello, { inFlightMaxCount: 0 });
+  });
+  const attachment = new Attachment({ ...parts, usesRegions: true });
+  await attachment.connect();
+  t.teardown(() => attachment.close());
+  const region = {
+    fd: 1_000_000,
+    length: 4096,
+    start: 4096,
+    isLive: true,
+    onFree: () => () => {},
+  } as unknown as HostRegion;
+  await assertFound(t, attachment, /attachment: the region at 4096 is registered and not watched/, () => {
+    const used = Object.assign(attachment.link as NodeLink, {});
+    Object.assign(used.hello, { capabilities: Capability.files });
+    losing(Map.prototype, 'set', () => void attachment.regionId(used, region), {
+      when: (_, [key, value]) => key === region && typeof value === 'function',
+    });
+  });
+});

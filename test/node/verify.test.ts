@@ -1,0 +1,208 @@
+import { join } from 'node:path';
+import test from 'ava';
+import type { Clock } from '../../src/base/clock.js';
+import { MEMBERS_MAX_COUNT, OWED_STATEMENTS_MAX_KEYS } from '../../src/base/limits.js';
+import { ClientServer } from '../../src/clients/client-server.js';
+import { DirectoryClient } from '../../src/directory/client.js';
+import { DirectoryShard } from '../../src/directory/shard.js';
+import { DiscoveryClient } from '../../src/discovery/client.js';
+import { EmbeddedMaster } from '../../src/discovery/embedded-master.js';
+import { DiskStore } from '../../src/disk/disk-store.js';
+import { Announcer } from '../../src/node/announcer.js';
+import { LostStatements } from '../../src/node/lost-statements.js';
+import { NodeDirectory } from '../../src/node/node-directory.js';
+import { NodeRuntime } from '../../src/node/node-runtime.js';
+import { OwedStatements } from '../../src/node/owed-statements.js';
+import { OwnerRings } from '../../src/node/owner-rings.js';
+import { PageDrops } from '../../src/node/page-drops.js';
+import { ShardUpkeep } from '../../src/node/shard-upkeep.js';
+import { PublishedPool } from '../../src/pool/published-pool.js';
+import { RpcClient } from '../../src/rpc/client.js';
+import { RpcServer } from '../../src/rpc/server.js';
+import { DiskTier } from '../../src/store/disk-tier.js';
+import { HotReads } from '../../src/store/hot-reads.js';
+import { PageStatements } from '../../src/store/page-statements.js';
+import { PageStore } from '../../src/store/page-store.js';
+import { Promoter } from '../../src/store/promoter.js';
+import { RemoteCopies } from '../../src/store/remote-copies.js';
+import { WantedPages } from '../../src/store/wanted-pages.js';
+import { TcpTransport } from '../../src/transport/tcp/tcp-transport.js';
+import { NodeInfo } from '../../src/types.js';
+import { ManualClock } from '../clock.js';
+import { temporaryFolder } from '../disk/mounts.js';
+import { assertAsks, assertFound, lose, losing } from '../planted.js';
+import { testEnvironment } from '../rpc/support.js';
+import { freePort } from '../support.js';
+import { createStore } from './store-fixture.js';
+
+const ENDPOINT = { host: '192.0.2.9', port: 9 };
+const FAILING = { call: async () => Promise.reject(new Error('not now')) } as unknown as RpcClient;
+
+/** A clock that loses timers once it is told to. */
+class LosingClock extends ManualClock {
+  isLosing = false;
+
+  override after(delayMs: number, fn: () => void): () => void {
+    return this.isLosing ? (undefined as never) : super.after(delayMs, fn);
+  }
+}
+
+function infoOf(nodeId: string, incarnation = 1): NodeInfo {
+  return new NodeInfo({ nodeId, controlHost: ENDPOINT.host, controlPort: ENDPOINT.port, incarnation });
+}
+
+const asMembers = (...nodes: NodeInfo[]): Map<string, NodeInfo> => new Map(nodes.map((node) => [node.nodeId, node]));
+
+async function settled(clock: Clock): Promise<void> {
+  for (let i = 0; i < 20; i++) await clock.yield();
+}
+
+test.serial('verify: announcer', async (t) => {
+  const clock = new LosingClock();
+  const env = testEnvironment({ clock });
+  const rings = new OwnerRings(16);
+  const viewOf = (...ids: string[]) => ({ ring: rings.make(ids), incarnations: new Map(ids.map((id) => [id, 1])) });
+  const initial = viewOf('a');
+  const directory = new DirectoryClient(initial.ring, () => undefined, 1, { rpc: FAILING, env });
+  directory.announce = async () => false;
+  const announcer = new Announcer({ directory, replicas: 1, initial, env });
+  announcer.announceFrom({
+    keysInSlices: () => [['k0', 'k1', 'k2', 'k3']],
+    isEmpty: false,
+    locationsOf: (keys) => keys.map(() => null),
+    drop: async () => {},
+    voids: () => [],
+  });
+  await assertFound(t, announcer, /announcer: b has failed 1 times and is not told again/, async () => {
+    const isRetry = (_: unknown, [key, value]: readonly unknown[]): boolean => {
+      return key === 'b' && typeof value === 'function';
+    };
+    const found = lose(Map.prototype, 'set', { when: isRetry });
+    announcer.ownersChanged(viewOf('b'));
+    await settled(clock).finally(found);
+  });
+  await announcer.stop();
+});
+
+test.serial('verify: owed statements', async (t) => {
+  const owed = new OwedStatements({
+    directory: { remind: async () => false, retract: async () => false },
+    locationsOf: (keys) => keys.map(() => null),
+    restateAll: async () => {},
+    env: testEnvironment({ clock: new ManualClock() }),
+  });
+  const keys = Array.from({ length: OWED_STATEMENTS_MAX_KEYS + 1 }, (_, i) => `${i}`);
+  await assertFound(t, owed, /owed statements: keys of o: 65537, allowed are 65536/, () =>
+    losing(Map.prototype, 'clear', () => owed.owe('o', keys, false)),
+  );
+  owed.stop();
+});
+
+test.serial('verify: lost statements', async (t) => {
+  const lost = new LostStatements({
+    nodeId: 'self',
+    rpc: FAILING,
+    env: testEnvironment({ clock: new ManualClock() }),
+    endpointOf: () => ENDPOINT,
+    isLive: () => true,
+  });
+  const gone = Array.from({ length: MEMBERS_MAX_COUNT + 1 }, (_, i) => infoOf(`n${i}`));
+  await assertFound(t, lost, /lost statements: nodes: \d+, allowed are/, () =>
+    losing(Map.prototype, 'delete', () => lost.membersChanged(asMembers(...gone), asMembers())),
+  );
+  lost.stop();
+});
+
+test.serial('verify: page drops', async (t) => {
+  const clock = new LosingClock();
+  const drops = new PageDrops({
+    nodeId: 'a',
+    rpc: FAILING,
+    env: testEnvironment({ clock }),
+    endpointOf: () => ENDPOINT,
+  });
+  await assertFound(t, drops, /page drops: b is told now false, later false/, async () => {
+    clock.isLosing = true;
+    drops.tell('b', [{ key: 'k', voidBelow: 1, reason: 'copy' }]);
+    await settled(clock);
+  });
+  drops.stop();
+});
+
+test.serial('verify: shard upkeep, owner rings', async (t) => {
+  const clock = new ManualClock();
+  const rings = new OwnerRings(16);
+  const options = { shard: new DirectoryShard(), nodeId: 'a', replicas: 1, pruneDelayMs: 1000, clock };
+  const upkeep = new ShardUpkeep(options);
+  upkeep.start();
+  await assertFound(t, upkeep, /shard upkeep: former rings: 19, allowed are 16/, () =>
+    losing(Array.prototype, 'splice', () => {
+      for (let i = 0; i < 20; i++) upkeep.ownersChanged(rings.make(['a']));
+    }),
+  );
+  const whole = { verify: () => rings.verify([upkeep]) };
+  await assertFound(t, whole, /owner rings: one that is used was freed/, () => rings.keepFor([]));
+  upkeep.stop();
+});
+
+test.serial('verify: node directory', async (t) => {
+  const [self, other] = [infoOf('self'), infoOf('other')];
+  const newDirectory = (): NodeDirectory =>
+    new NodeDirectory({
+      self,
+      vnodes: 16,
+      replicas: 1,
+      settleMs: 1000,
+      endpointOf: () => ENDPOINT,
+      isLive: () => true,
+      rpc: FAILING,
+      env: testEnvironment({ clock: new ManualClock() }),
+    });
+  const directory = newDirectory();
+  directory.announceFrom({
+    keysInSlices: () => [],
+    isEmpty: true,
+    locationsOf: (keys) => keys.map(() => null),
+    drop: async () => {},
+    voids: () => [],
+  });
+  assertAsks(t, directory, [
+    DirectoryShard,
+    DirectoryClient,
+    Announcer,
+    ShardUpkeep,
+    OwedStatements,
+    PageDrops,
+    LostStatements,
+    OwnerRings,
+  ]);
+  await assertFound(t, directory, /node directory: other is a member and has gone/, () => {
+    directory.membersChanged(asMembers(self, other), asMembers(self));
+    losing(Set.prototype, 'delete', () => directory.membersChanged(asMembers(self), asMembers(self, other)));
+  });
+  await directory.stop();
+});
+
+test.serial('verify: store', async (t) => {
+  const folder = temporaryFolder(t);
+  const store = await createStore(await freePort(), {
+    disk_enabled: true,
+    disk_path: join(folder, 'disk'),
+    disk_size: '16mb',
+    client_socket: join(folder, 'socket'),
+  });
+  t.teardown(() => store.close());
+  assertAsks(t, store, [
+    NodeRuntime,
+    PageStore,
+    DiskStore,
+    Promoter,
+    RemoteCopies,
+    WantedPages,
+    HotReads,
+    ClientServer,
+  ]);
+  // Those of the runtime and of the pages.
+  assertAsks(t, store, [NodeDirectory, RpcServer, RpcClient, TcpTransport, DiscoveryClient, EmbeddedMaster]);
+  assertAsks(t, store, [PublishedPool, DiskTier, PageStatements]);
+});

@@ -1,0 +1,129 @@
+import test, { type ExecutionContext } from 'ava';
+import { HybridClock } from '../../src/base/hybrid-clock.js';
+import { WANTED_PAGES_MAX_COUNT } from '../../src/base/limits.js';
+import { noMetrics } from '../../src/base/metrics-sink.js';
+import { Removals } from '../../src/directory/removals.js';
+import { HostRegion } from '../../src/memory/host-region.js';
+import { PublishedPool } from '../../src/node/machine-node.js';
+import { DiskTier, type TierDisk } from '../../src/store/disk-tier.js';
+import { HotReads } from '../../src/store/hot-reads.js';
+import { PageStatements } from '../../src/store/page-statements.js';
+import { Promoter } from '../../src/store/promoter.js';
+import { WantedPages } from '../../src/store/wanted-pages.js';
+import { ManualClock } from '../clock.js';
+import { locationOf } from '../directory/support.js';
+import { assertAsks, assertFound, lose, losing } from '../planted.js';
+import { content } from '../support.js';
+
+const PAGE = 4096;
+
+/** A pool with pages `a` and `b`. */
+function newPool(t: ExecutionContext): PublishedPool {
+  const region = HostRegion.allocate(64 * PAGE);
+  const pool = new PublishedPool(region.addr, region.length, 1);
+  t.teardown(() => {
+    pool.free();
+    region.free();
+  });
+  for (const key of ['a', 'b']) pool.publishBatch([key], [{ views: [content(1, PAGE)], length: PAGE }]);
+  return pool;
+}
+
+test.serial('verify: wanted pages', async (t) => {
+  const wanted = new WantedPages();
+  wanted.read(['a', 'bc']);
+  await assertFound(t, wanted, /wanted pages: characters: 3 by what is kept, 1/, () =>
+    losing(Set.prototype, 'add', () => wanted.read(['bc'])),
+  );
+  const unbounded = new WantedPages();
+  await assertFound(t, unbounded, /wanted pages: (keys|characters)/, () => {
+    const keys = Array.from({ length: WANTED_PAGES_MAX_COUNT + 1 }, (_, i) => `${i}`);
+    losing(Set.prototype, 'delete', () => unbounded.read(keys));
+  });
+});
+
+test.serial('verify: hot reads', async (t) => {
+  const reads = new HotReads({ copy: async () => {}, mayCopy: () => true, clock: new ManualClock() });
+  reads.read(['a', 'b']);
+  await assertFound(t, reads, /hot reads: characters: 3 by what is kept, 2/, () =>
+    losing(Map.prototype, 'delete', () => reads.read(['a'])),
+  );
+});
+
+test.serial('verify: promoter', async (t) => {
+  const newPromoter = async () => {
+    const pool = newPool(t);
+    const promoter = new Promoter({
+      pool,
+      disk: { peekBatch: (keys) => keys.map(() => null), readPages: async () => [] },
+      announce: async () => {},
+      confirm: async (keys) => keys.map(() => true),
+      locationsOf: (keys) => keys.map(() => locationOf()),
+      clock: new ManualClock(),
+      metrics: noMetrics,
+    });
+    await promoter.promote('reader', ['a', 'b']);
+    return { pool, promoter };
+  };
+  const isPage = (_: unknown, [key]: readonly unknown[]): boolean => key === 'a';
+  const { promoter: undeleted } = await newPromoter();
+  await assertFound(t, undeleted, /the page "a" is kept, neither leased nor on its way/, () =>
+    losing(Map.prototype, 'delete', () => undeleted.release('reader', ['a']), { when: isPage }),
+  );
+  const { promoter: unkept, pool: unkeptPool } = await newPromoter();
+  await assertFound(t, unkept, /promoter: bytes: 12288 by what is kept, 8192/, async () => {
+    const isKeyOf = (_: unknown, [key]: readonly unknown[]): boolean => key === 'c';
+    unkeptPool.publishBatch(['c'], [{ views: [content(1, PAGE)], length: PAGE }]);
+    const found = lose(Map.prototype, 'set', { when: isKeyOf });
+    await unkept.promote('reader', ['c']).finally(found);
+  });
+});
+
+test.serial('verify: page statements', async (t) => {
+  const pool = newPool(t);
+  const statements = new PageStatements({
+    pool,
+    directory: { state: async (keys) => new Uint8Array(keys.length), delete: async () => {} },
+    versions: new HybridClock(new ManualClock()),
+    isSettled: () => true,
+    keepsDuplicates: true,
+    identity: { nodeId: 'self', incarnation: 1, dataEndpoint: '' },
+    metrics: noMetrics,
+  });
+  await statements.announcePromoted(['a', 'b']);
+  assertAsks(t, statements, [Removals]);
+  await assertFound(t, statements, /"a" is to be announced, and not in the pool/, () =>
+    losing(Set.prototype, 'delete', () => {
+      pool.remove('a');
+      void statements.restate(['a']);
+    }),
+  );
+});
+
+test.serial('verify: disk tier', async (t) => {
+  const pool = newPool(t);
+  const releases: (() => void)[] = [];
+  const disk = {
+    removeOther: () => false,
+    hasRoomFor: () => releases.length < 1,
+    fits: () => true,
+    exists: () => false,
+    skipped() {},
+    isPaused: false,
+    putPage(_key: string, _page: unknown, _checksum: number, release: () => void) {
+      releases.push(release);
+      return 'queued';
+    },
+  } as unknown as TierDisk;
+  const tier = new DiskTier({ disk, pool, whenBehind: 'wait', clock: new ManualClock(), metrics: noMetrics });
+  tier.writeThrough(['a', 'b'], pool.peekBatch(['a', 'b']));
+  await assertFound(t, tier, /disk tier: bytes that are held: 4096 by what is kept, 8192/, () =>
+    losing(Map.prototype, 'delete', () => tier.dropped(['b'])),
+  );
+  const other = new DiskTier({ disk, pool, whenBehind: 'wait', clock: new ManualClock(), metrics: noMetrics });
+  releases.length = 0;
+  other.writeThrough(['a'], pool.peekBatch(['a']));
+  await assertFound(t, other, /disk tier: bytes that are held: 0 by what is kept, 4096/, () =>
+    losing(Set.prototype, 'delete', () => releases[0]?.()),
+  );
+});
