@@ -265,3 +265,42 @@ test.serial('disks: what was written half a minute ago has reached the disk by i
   host.restart();
   t.deepEqual(host.start().environment.files.readFileSync(PATH), Buffer.alloc(1000, 1));
 });
+
+test.serial(
+  'disks: what goes past the system is aligned, takes the time of the disk, and is there a second later',
+  async (t) => {
+    const { world, host, process } = begin();
+    const { files } = process.environment;
+    const run = <T>(fn: () => Promise<T>): Promise<T> => world.complete(process.run(fn));
+    const file = await run(() => files.open(PATH, { write: true, create: true, direct: true }));
+    await t.throwsAsync(
+      run(() => file.write([new Uint8Array(512)], 100)),
+      { code: 'EINVAL' },
+    );
+    await t.throwsAsync(
+      run(() => file.write([new Uint8Array(100)], 512)),
+      { code: 'EINVAL' },
+    );
+    await t.throwsAsync(
+      run(() => file.read([new Uint8Array(100)], 512)),
+      { code: 'EINVAL' },
+    );
+    await run(() => files.writeFile('/other', ''));
+    await run(async () => (await files.open('/other')).datasync());
+    const startedMs = world.nowMs;
+    await run(() => write(file, new Uint8Array(15_000 * 512).fill(1)));
+    t.true(world.nowMs - startedMs > 5);
+    await world.runFor(1_001);
+    host.disk.crashOutcome = 'lost';
+    host.restart();
+    t.true(
+      host
+        .start()
+        .environment.files.readFileSync(PATH)
+        .every((byte) => byte === 1),
+    );
+    const without = world.host({ name: 'b', disk: { hasDirect: false } }).start();
+    const open = () => without.environment.files.open(PATH, { write: true, create: true, direct: true });
+    await t.throwsAsync(world.complete(without.run(open)), { code: 'EINVAL' });
+  },
+);
