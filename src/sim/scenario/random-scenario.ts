@@ -34,6 +34,11 @@ export function randomScenario(seed: number, options: RandomScenarioOptions = {}
   return { ...scenario, faults: drawFaults(draw, scenario, options.kinds ?? drawKinds(draw)) };
 }
 
+/** Faults of these kinds for a scenario, by its seed, instead of those that it has. */
+export function withRandomFaults(scenario: Scenario, kinds: readonly FaultKind[]): Scenario {
+  return { ...scenario, faults: drawFaults(new Draw(scenario.seed), scenario, kinds) };
+}
+
 /** Values by chance. */
 class Draw {
   readonly #random: RandomSource;
