@@ -7,6 +7,8 @@ import { nodeName } from './node-settings.js';
 const EXPECTED: readonly (readonly [RegExp, readonly FaultKind[]])[] = [
   [/^disk tier: reading or writing fails/, ['diskfull', 'diskerror', 'bitrot', 'diskslow']],
   [/^disk tier: .* set aside/, ['bitrot', 'diskerror', 'diskfull']],
+  // A node whose clock went back looks older than its own last start, until that is forgotten.
+  [/^another node with the same node_id has started later/, ['clockjump', 'clockdrift', 'clockstop']],
 ];
 
 /** Says which errors of a run say that something is wrong with the program. */
