@@ -5,7 +5,7 @@ import { type EvictionPolicy, PLACEMENT_POLICIES, PLACEMENT_ROUTINGS, type Place
 import { reportPage } from '../sim/report/page.js';
 import { type CommandContext, printResult } from './context.js';
 import { wrongUsage } from './failure.js';
-import { type DiskSize, decimalNumber, jsonOption, pageBytes, poolBytes, wholeNumber } from './options.js';
+import { type DiskSize, decimalNumber, jsonOption, listOf, pageBytes, poolBytes, wholeNumber } from './options.js';
 import { checkWritable, writePage } from './report-file.js';
 import { simTraceReport } from './sim-trace-report.js';
 import { runSimTrace, type SimTraceOptions, type SimTraceResult, shapesOf } from './sim-trace-run.js';
@@ -112,14 +112,6 @@ function formatSimTrace(result: SimTraceResult): string {
 
 function share(part: number, whole: number): string {
   return (whole === 0 ? 0 : part / whole).toFixed(4);
-}
-
-/** Comma-separated values, each once. */
-function listOf<T>(parse: (text: string) => T): (text: string) => T[] {
-  return (text) => {
-    const values = text.split(',').map((part) => parse(part.trim()));
-    return [...new Map(values.map((value) => [JSON.stringify(value), value])).values()];
-  };
 }
 
 function oneOf<T extends string>(allowed: readonly T[]): (text: string) => T {
