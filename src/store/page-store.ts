@@ -149,6 +149,7 @@ export class PageStore {
       pages,
       origin,
       mayGoOn: (pagesLeft) => signal?.aborted !== true && this.#mayPublish(pagesLeft),
+      onTakenBack: (gone) => this.forget(gone),
       onPublished: (slice, published) => {
         if (this.#closed) return;
         const sliceKeys = keys.slice(slice.start, slice.end);

@@ -88,6 +88,7 @@ async function newTier(
       pages,
       origin: NO_ORIGIN,
       mayGoOn: () => switches.mayGoOn,
+      onTakenBack() {},
       onPublished({ start, end }, published) {
         for (const [i, page] of published.entries()) results[start + i] = page !== null;
         tier.writeThrough(keys.slice(start, end), published);
@@ -316,6 +317,7 @@ test('disk tier: a page that waits is overwritten and cleared like any other', a
       pages: [{ views: [bytes], length: bytes.length }],
       origin: NO_ORIGIN,
       mayGoOn: () => true,
+      onTakenBack() {},
       onPublished: (_, published) => void tier.writeThrough(['k2'], published),
     });
   for (let i = 0; i < 50; i++) await publish(content(100 + i, PAGE));
