@@ -44,6 +44,7 @@ const CONSTANTS = 'numbers of errors only';
 const RDMA = 'RDMA of the real machine: only where the host of the environment has devices';
 const OPERATORS = 'HTTP for operators of the real machine: only with metrics_enabled';
 const ATTACHED = 'memory, descriptors and files that processes of the real machine share: only with client_socket';
+const SIMULATED = 'a simulated process, by the same name';
 const CLIENT = 'a process of the real machine that attaches to its node: an entry point';
 
 /** Files that may go ways out themselves. */
@@ -96,6 +97,17 @@ export const EXCEPTIONS: Readonly<Record<string, Exception>> = {
   'src/node/machine-node.ts': { ways: ['system'], because: PUBLIC },
   'src/node/meshcache-store.ts': { ways: ['system'], because: 'the entry point: MeshCacheStore.create' },
   'src/node/package-version.ts': { ways: ['node:fs'], because: OWN_CODE },
+  'src/sim/run/sim-node.ts': { ways: ['process'], because: SIMULATED },
+  'src/sim/world/failure-watch.ts': {
+    ways: ['process'],
+    because: 'what simulated code throws and nobody catches ends its run',
+  },
+  'src/sim/world/scheduler.ts': {
+    ways: ['timers'],
+    because: 'between two events of virtual time all promises have their turn',
+  },
+  'src/sim/world/sim-clock.ts': { ways: ['process', 'ticks'], because: 'ticks have no time, virtual or real' },
+  'src/sim/world/sim-host.ts': { ways: ['process'], because: SIMULATED },
   'src/transport/create-transport.ts': { ways: ['node:os', 'system'], because: RDMA },
   'src/transport/rdma/destinations.ts': { ways: ['node:os'], because: CONSTANTS },
   'src/transport/tcp/serving-environment.ts': {

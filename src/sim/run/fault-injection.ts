@@ -67,11 +67,11 @@ export class FaultInjection {
         this.#each(nodes, (node) => node.freeze());
         return this.#later(nodes, (node) => node.thaw());
       case 'memory':
-        this.#each(hosts, (host) => host.setMemory(NO_MEMORY_BYTES));
+        this.#each(hosts, (host) => host.limitMemory(NO_MEMORY_BYTES));
         this.#each(nodes, (node) => node.kill());
         // As a supervisor does it.
         for (const node of nodes) void node.start();
-        return this.#later(hosts, (host) => host.setMemory(this.#parts.hostMemoryBytes));
+        return this.#later(hosts, (host) => host.limitMemory(this.#parts.hostMemoryBytes));
       default:
         return this.#trouble(fault, hosts);
     }

@@ -49,7 +49,6 @@ export class SimProcess implements EventOwner {
   #isStopped = false;
   /** Events of a process that does not run. */
   #held: SimEvent[] = [];
-  #eventCostMs = 0;
   #busyUntilMs = 0;
 
   /** @internal `SimHost.start` makes them. */
@@ -108,11 +107,6 @@ export class SimProcess implements EventOwner {
     return bytes;
   }
 
-  /** It takes no time of the processor (0, the default), or so much for every event. */
-  set eventCostMs(ms: number) {
-    this.#eventCostMs = ms;
-  }
-
   /** Runs `fn` as a part of its program, and resolves as `fn` does; never, when the process dies before that. */
   run<T>(fn: () => T | Promise<T>): Promise<T> {
     return new Promise((resolve, reject) => {
@@ -166,7 +160,7 @@ export class SimProcess implements EventOwner {
       this.#held.push(event);
       return false;
     }
-    if (this.#eventCostMs > 0 && !this.#hasTurn()) {
+    if (this.host.eventCostMs > 0 && !this.#hasTurn()) {
       this.#scheduler.reschedule(event, this.#busyUntilMs);
       return false;
     }
@@ -181,7 +175,8 @@ export class SimProcess implements EventOwner {
 
   /** @internal Runs `fn` in this process: as a part of the present event, which is the kernel's, or as soon as the process runs. */
   enter(kind: string, fn: () => void): void {
-    const mayEnter = this.#isAlive && !this.isHeld && this.#eventCostMs === 0 && this.#scheduler.current === undefined;
+    const mayEnter =
+      this.#isAlive && !this.isHeld && this.host.eventCostMs === 0 && this.#scheduler.current === undefined;
     if (mayEnter) this.#scheduler.runAs(this, fn);
     else this.schedule(kind, fn);
   }
@@ -200,7 +195,7 @@ export class SimProcess implements EventOwner {
   #hasTurn(): boolean {
     const { nowMs } = this.#scheduler;
     if (nowMs < this.#busyUntilMs) return false;
-    this.#busyUntilMs = nowMs + this.#eventCostMs;
+    this.#busyUntilMs = nowMs + this.host.eventCostMs;
     return true;
   }
 

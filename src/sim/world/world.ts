@@ -52,6 +52,8 @@ export class World {
   readonly fabric: Fabric;
   /** Log records of all processes. */
   readonly journal: Journal;
+  /** @internal How many faults of one kind there are on the same hosts. */
+  readonly faultsUnderWay = new Map<string, number>();
   readonly #hosts = new Map<string, SimHost>();
   #nextAddress = FIRST_ADDRESS;
   #processes = 0;
