@@ -124,7 +124,7 @@ function drawWorkload(
 ): Workload {
   if (draw.oneIn(8)) return { ...CONVERSATIONS, routing: draw.of(PLACEMENT_ROUTINGS), pagesPerTurn: 1 + draw.below(8) };
   const callers = 1 + draw.below(4);
-  const calls = draw.of([300, 1_000, 1_000, 3_000]);
+  const calls = draw.of([200, 500, 1_000, 2_000]);
   const mixed: MixedWorkload = {
     ...MIXED,
     callers,
