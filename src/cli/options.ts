@@ -3,7 +3,7 @@ import { DISK_MAX_BYTES, DISK_MIN_BYTES, PAGE_MAX_BYTES, POOL_MAX_BYTES, POOL_MI
 import { toSnakeCase } from '../base/names.js';
 import { type Endpoint, parseEndpoint } from '../base/network.js';
 import { formatSize, parseSize } from '../base/sizes.js';
-import { EVICTION_POLICIES } from '../config.js';
+import { DEFAULT_EVICTION_POLICY, EVICTION_POLICIES } from '../config.js';
 import { wrongUsage } from './failure.js';
 
 /*
@@ -119,7 +119,9 @@ export function configOption(): Option {
 
 /** `--policy`. */
 export function policyOption(): Option {
-  return new Option('--policy <name>', 'eviction policy of the pools').choices([...EVICTION_POLICIES]).default('lru');
+  return new Option('--policy <name>', 'eviction policy of the pools')
+    .choices([...EVICTION_POLICIES])
+    .default(DEFAULT_EVICTION_POLICY);
 }
 
 /** `--json`, the same for every command. */

@@ -154,7 +154,7 @@ export class PacedPublishing {
       const last = attempt === 0 ? end : start + 1;
       const keys = call.keys.slice(start, last);
       const pages = call.pages.slice(start, last);
-      const published = await pool.publishPages(keys, pages, call.origin);
+      const published = await pool.publishPages(keys, pages, call.origin, call.request.next());
       if (this.#isClosed) return last - start;
       if (call.clears !== this.#clears) {
         // The clear came before them, unless they went with it.

@@ -4,6 +4,7 @@ import { HostRegion } from '../../src/memory/host-region.js';
 import { PublishedPool } from '../../src/node/machine-node.js';
 import { NO_ORIGIN, type PublishedPage } from '../../src/pool/published-pool.js';
 import { PacedPublishing } from '../../src/store/paced-publishing.js';
+import { RequestParts } from '../../src/store/request-calls.js';
 import { ManualClock } from '../clock.js';
 import { settled } from '../pool/held-copies.js';
 
@@ -37,6 +38,7 @@ function newCall(t: { teardown(fn: () => void): void }) {
     keys: ['large', 'behind'],
     pages: [page(2 * PAGE), page(PAGE)],
     origin: { ...NO_ORIGIN, version: 1 },
+    request: new RequestParts({}),
     mayGoOn: () => true,
     onPublished: (_, published) => void told.push(...published),
     onTakenBack: (keys) => void takenBack.push(...keys),
