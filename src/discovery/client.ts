@@ -414,7 +414,7 @@ export class DiscoveryClient {
     for (const [id, info] of this.#members) {
       assert(info.nodeId === id, () => `discovery client: ${info.nodeId} is kept as ${id}`);
     }
-    const views = this.#views();
+    const views = [...this.#links.values()].flatMap(({ view }) => view ?? []);
     const isMerged = this.#hasAnswer && this.#cancelMerge === undefined && views.some(({ isMature }) => isMature);
     if (isMerged && this.#stopping === undefined) {
       const whole = mergeMembers(this.#members, views, this.#self);
