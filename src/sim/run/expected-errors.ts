@@ -5,8 +5,10 @@ import { nodeName } from './node-settings.js';
 
 /** Errors that nodes log, rightly, when their host has had such a fault. */
 const EXPECTED: readonly (readonly [RegExp, readonly FaultKind[]])[] = [
-  [/^disk tier: reading or writing fails/, ['diskfull', 'diskerror', 'bitrot', 'diskslow']],
-  [/^disk tier: .* set aside/, ['bitrot', 'diskerror', 'diskfull']],
+  [/^disk tier: reading or writing fails/, ['diskfull', 'diskerror', 'diskreadonly', 'bitrot', 'diskslow']],
+  [/^disk tier: .* set aside/, ['bitrot', 'diskerror', 'diskreadonly', 'diskfull']],
+  // A node whose clock went back looks older than its own last start, until that is forgotten.
+  [/^another node with the same node_id has started later/, ['clockjump', 'clockdrift', 'clockstop']],
 ];
 
 /** Says which errors of a run say that something is wrong with the program. */

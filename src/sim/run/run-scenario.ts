@@ -72,8 +72,9 @@ export interface ScenarioResult {
 
 const SAMPLES_COUNT = 60;
 const LOG_MAX_LINES = 200;
-/** Between two looks at calls under way and at the structures of the stores. */
+/** Between two looks at calls under way, and at the structures of the stores. */
 const LOOK_MS = 1_000;
+const VERIFY_MS = 5_000;
 
 /** Runs a scenario from the start of its nodes to their end. The same scenario gives the same result. */
 export async function runScenario(scenario: Scenario, options: RunOptions = {}): Promise<ScenarioResult> {
@@ -119,7 +120,8 @@ class ScenarioRun {
       this.#repeat(this.#options.sampleMs ?? this.#scenario.durationMs / SAMPLES_COUNT, () =>
         this.#cluster.series.sample(),
       );
-      this.#repeat(LOOK_MS, () => this.#look());
+      this.#repeat(LOOK_MS, () => this.#cluster.checker.watch.look());
+      this.#repeat(VERIFY_MS, () => this.#verify());
       const end = await world.run({ until: () => this.#isOver, untilMs: this.#options.untilMs });
       if (end === 'idle') this.#failed('hang', 'nothing is left to do, and the run is not over');
       if (this.#isOver) await over;
@@ -150,6 +152,7 @@ class ScenarioRun {
     this.#recovery = await recovery.run(healedMs);
     await recovery.readAgain();
     cluster.series.sample();
+    this.#verify();
     await cluster.close();
   }
 
@@ -160,13 +163,11 @@ class ScenarioRun {
     this.#violations.add({ kind: 'logged', rule: message, atMs, node, detail: formatJournalLine(line) });
   }
 
-  #look(): void {
+  #verify(): void {
     const { checker, nodes } = this.#cluster;
-    checker.watch.look();
     for (const { store, number } of nodes) {
-      const verify = (store as { verify?(): void } | undefined)?.verify;
       try {
-        verify?.call(store);
+        store?.verify();
       } catch (error) {
         const { message, stack } = error as Error;
         checker.violated('invariant', number, { rule: message.slice(0, 60), detail: String(stack) });

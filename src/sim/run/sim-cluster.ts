@@ -26,7 +26,6 @@ export interface SimClusterParts {
   readonly createStore?: SimNodeParts['createStore'];
 }
 
-const HOST_MEMORY_BYTES = 64 * 2 ** 30;
 /** Of a request's pages, so many decide by which prefix it is routed. */
 const ROUTING_PAGES = 2;
 const VNODES = 160;
@@ -73,7 +72,6 @@ export class SimCluster {
       nodes: this.nodes,
       checker: this.checker,
       drain: (node, timeoutMs) => operator.drain(node, timeoutMs),
-      hostMemoryBytes: HOST_MEMORY_BYTES,
     });
     this.series = new Series(world, this.nodes, this.requests);
     this.#route = route ?? routeBy(scenario);
@@ -125,7 +123,7 @@ export class SimCluster {
   #hosts(): SimHost[] {
     const { nodes } = this.#scenario;
     return Array.from({ length: hostOf(this.#scenario, nodes) }, (_, i) => {
-      return this.#world.host({ name: hostName(i + 1), memoryBytes: HOST_MEMORY_BYTES });
+      return this.#world.host({ name: hostName(i + 1) });
     });
   }
 

@@ -109,7 +109,7 @@ export class SimNode {
     this.#life++;
     const { checker } = this.#parts;
     if (this.#process !== undefined) checker.cut({ node: this.number, process: this.#process.id });
-    this.thawed();
+    this.goesOn();
     this.#process = undefined;
     this.#running = undefined;
     this.#starting = undefined;
@@ -134,8 +134,7 @@ export class SimNode {
     if (life !== this.#life) return;
     await this.#sleep(CLOSED_AFTER_MS);
     if (life !== this.#life) return;
-    const { timers, connections, openFiles, memoryBytes } = process.counts;
-    if (timers + connections + openFiles + memoryBytes > 0) {
+    if (Object.values(process.counts).some((count) => count > 0)) {
       const detail = `closed, and there are left: ${JSON.stringify(process.counts)}`;
       const rule = Object.entries(process.counts).find(([, count]) => count > 0)?.[0] ?? '';
       checker.violated('leak', this.number, { rule, detail });
@@ -146,15 +145,20 @@ export class SimNode {
 
   freeze(): void {
     this.#process?.stop();
-    this.#frozen.push({ fromMs: this.#parts.world.nowMs, toMs: Number.POSITIVE_INFINITY });
+    this.stands();
   }
 
   thaw(): void {
     this.#process?.continue();
-    this.thawed();
+    this.goesOn();
   }
 
-  thawed(): void {
+  /** From now on its time does not count. */
+  stands(): void {
+    this.#frozen.push({ fromMs: this.#parts.world.nowMs, toMs: Number.POSITIVE_INFINITY });
+  }
+
+  goesOn(): void {
     const last = this.#frozen.at(-1);
     if (last !== undefined) last.toMs = Math.min(last.toMs, this.#parts.world.nowMs);
   }
