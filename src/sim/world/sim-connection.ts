@@ -440,7 +440,7 @@ export class SimConnection extends EventEmitter implements Connection, StreamEnd
   }
 
   #forget(): void {
-    if (this.#incoming !== undefined) this.#incoming.inbox.length = 0;
+    this.#incoming?.inbox.splice(0);
     this.network.connections.delete(this);
     this.process.connections.delete(this);
   }

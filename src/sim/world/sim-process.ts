@@ -37,8 +37,9 @@ export class SimProcess implements EventOwner {
   readonly clock: SimClock;
   readonly random: RandomSource;
   readonly files: SimFiles;
+  /** What its program counts. */
   readonly metrics = new CountedMetrics();
-  /** What its program gets; stands for the machine. */
+  /** What its program gets; stands for the machine. A store that is to count by itself is given it with `metrics: undefined`. */
   readonly environment: Environment;
   readonly connections = new Set<SimConnection>();
   readonly servers = new Set<SimServer>();

@@ -49,6 +49,7 @@ export class World {
   readonly scheduler: Scheduler;
   /** @internal */
   readonly eventLog: EventLog;
+  /** The network between the hosts: its links, and what can be wrong with them. */
   readonly fabric: Fabric;
   /** Log records of all processes. */
   readonly journal: Journal;

@@ -130,7 +130,9 @@ test.serial('disks: names that were not committed come back in their order', asy
         await files.rm('/moved');
       }),
     );
+    host.disk.crashOutcome = seed === 1 ? 'lost' : undefined;
     host.restart();
+    if (seed === 1) t.is(host.start().environment.files.readFileSync('/kept').toString(), 'kept');
     const names = [...host.disk.tree.root.entries.keys()].filter((name) => name !== 'tmp').sort();
     t.true(
       [['kept'], ['moved'], ['kept', 'moved']].some((each) => each.join() === names.join()),
@@ -304,3 +306,18 @@ test.serial(
     await t.throwsAsync(world.complete(without.run(open)), { code: 'EINVAL' });
   },
 );
+
+test.serial('disks: what was under way when the host died has no effect on what comes after', async (t) => {
+  const { world, host, process } = begin();
+  const { files } = process.environment;
+  const file = await world.complete(process.run(() => files.open(PATH, { write: true, create: true })));
+  await world.complete(process.run(() => write(file, new Uint8Array(1000))));
+  await world.complete(process.run(() => file.datasync()));
+  const late: string[] = [];
+  file.truncate(0).then(() => late.push('truncated'));
+  files.rm(PATH).then(() => late.push('removed'));
+  host.restart();
+  await world.runFor(1_000);
+  t.is(host.start().environment.files.readFileSync(PATH).length, 1000);
+  t.deepEqual(late, []);
+});

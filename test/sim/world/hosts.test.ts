@@ -61,9 +61,18 @@ test.serial('hosts: nothing of a killed process runs again, and its peers see th
   await world.runFor(1000);
   const { value } = counter;
   t.true(value > 90);
+  const ran: string[] = [];
+  b.clock.after(100, () => ran.push('timer'));
+  b.clock.yield().then(() => ran.push('yield'));
+  b.files.readdir('/').then(() => ran.push('files'));
+  const late = b.environment.network.connect({ host: 'a', port: PORT });
+  late.on('error', () => ran.push('error'));
+  late.on('close', () => ran.push('close'));
   b.kill();
+  b.clock.after(1, () => ran.push('timer of the dead'));
   await world.runFor(1000);
   t.is(counter.value, value);
+  t.deepEqual(ran, []);
   t.deepEqual(seen, ['connect', 'end', 'close']);
   t.false(b.isAlive);
   t.deepEqual(b.counts, { ...b.counts, connections: 0, servers: 0, openFiles: 0, memoryBytes: 0 });

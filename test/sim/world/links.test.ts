@@ -1,8 +1,12 @@
 import test from 'ava';
 import { type Connection, type ListenOptions, listenAt } from '../../../src/base/network.js';
+import { type FaultKind, scheduleFaults } from '../../../src/sim/world/faults.js';
 import type { NetworkShape } from '../../../src/sim/world/link.js';
+import { randomFaults } from '../../../src/sim/world/random-faults.js';
+import { below, forkedRandom } from '../../../src/sim/world/seeds.js';
 import type { SimHost } from '../../../src/sim/world/sim-host.js';
 import { World } from '../../../src/sim/world/world.js';
+import { content } from '../../support.js';
 
 const PORT = 1000;
 const EXACT: Partial<NetworkShape> = {
@@ -133,6 +137,18 @@ test.serial('links: latency has a tail', async (t) => {
   t.true((delays[990] as number) >= 100);
 });
 
+test.serial('links: a message that is faster than the one before it waits for that, and is not lost', async (t) => {
+  const { world, connect, received } = await begin({ jitter: 5 });
+  const connection = await connect('a', 'b');
+  const atMs = world.nowMs;
+  for (let i = 0; i < 100; i++) {
+    connection.write(new Uint8Array(10));
+    await world.runFor(1);
+  }
+  await world.run({ until: () => received('b').bytes === 1_000 });
+  t.true(world.nowMs - atMs < 170);
+});
+
 test.serial('links: a partition holds everything back, and what was lost is sent again', async (t) => {
   const { world, host, connect, received } = await begin();
   const connection = await connect('a', 'b');
@@ -156,7 +172,8 @@ test.serial('links: a partition of one direction leaves the other alone', async 
   await world.runFor(50);
   const rule = { from: new Set([host('b').network]), to: new Set([host('a').network]), trouble: { isBlocked: true } };
   const heal = world.fabric.addRule(rule);
-  connection.write(new Uint8Array(5000));
+  connection.on('drain', () => t.fail('a drain that nobody waits for'));
+  t.true(connection.write(new Uint8Array(5000)));
   accepted('b')[0]?.write(new Uint8Array(10));
   await world.runFor(5_000);
   // What the window lets through, as nothing is acknowledged.
@@ -249,4 +266,52 @@ test.serial('links: only whoever is connected to a host that has ended hears of 
   t.deepEqual(toC.codes, []);
   t.is(host('b').network.connections.size, 0);
   t.is(accepted('c').length, 1);
+});
+
+test.serial('links: whatever happens to messages, bytes arrive once and in order, or not at all', async (t) => {
+  for (let seed = 1; seed <= 8; seed++) {
+    const random = forkedRandom(seed, 'order');
+    const { world, host, connect, accepted } = await begin({
+      jitter: 5,
+      tailProbability: 0.2,
+      tailFactor: 20,
+      bytesPerS: 1e7,
+    });
+    const connection = await connect('a', 'b');
+    await world.run({ until: () => accepted('b').length > 0 });
+    const pieces: Buffer[] = [];
+    accepted('b')[0]?.on('data', (bytes) => pieces.push(Buffer.from(bytes)));
+    const kinds: FaultKind[] = [
+      'partition',
+      'mute',
+      'deaf',
+      'loss',
+      'stall',
+      'freeze',
+      'stop',
+      'slow',
+      'throttle',
+      'delay',
+    ];
+    const shape = {
+      hosts: ['a', 'b'],
+      fromMs: world.nowMs,
+      untilMs: world.nowMs + 20_000,
+      count: 10,
+      maxDurationMs: 2_000,
+      kinds,
+    };
+    scheduleFaults(world, randomFaults(random, shape));
+    const sent = content(seed, 200_000);
+    for (let at = 0; at < sent.length; ) {
+      const length = Math.min(sent.length - at, 1 + below(random, 3_000));
+      connection.write(sent.subarray(at, at + length));
+      at += length;
+      await world.runFor(below(random, 300));
+    }
+    await world.runFor(300_000);
+    t.true(Buffer.concat(pieces).equals(sent), `seed ${seed}: ${Buffer.concat(pieces).length} bytes`);
+    t.deepEqual(connection.codes, []);
+    t.false(host('a').isFrozen);
+  }
 });
