@@ -8,7 +8,7 @@
  */
 import './abort';
 import { digestHigh, digestLow, xxh3, xxh64 } from './hash';
-import { POLICY_LRU, POLICY_S3FIFO } from './policy/policy';
+import { POLICY_LRU, POLICY_S3FIFO, POLICY_YIELD } from './policy/policy';
 import { Pool } from './pool';
 import { NONE } from './records';
 import { Ring } from './ring';
@@ -16,10 +16,10 @@ import { LIVE, slotBytes, slotOffset, slotStamp, slotStatus } from './slot';
 import { verifyPool } from './verify';
 
 /** Compared with `src/core/exports.ts` at load: raised whenever the meaning of an export changes. */
-export const CORE_VERSION: i32 = 1;
+export const CORE_VERSION: i32 = 2;
 export const NO_INDEX: i32 = <i32>NONE;
 export const STATS_COUNT: i32 = 10;
-export { POLICY_LRU, POLICY_S3FIFO };
+export { POLICY_LRU, POLICY_S3FIFO, POLICY_YIELD };
 
 export function allocate(bytes: usize): usize {
   return heap.alloc(bytes);
@@ -101,6 +101,7 @@ export function poolSetQuarantine(pool: Pool, quarantineMs: f64, maxBytes: f64, 
  * Publishes each key with `sizes[i]` (f64), or, if `sizes` is 0, with `bytes`. Output per key: `offsets` (f64, -1:
  * not there at the end of the call), `slots` (i32; what the key took, or -1) and `evictedEnds` (u32:
  * how many entries of the evicted list its turn ends with; a slot may be evicted and taken again).
+ * `about`, here and in other calls: what the policy is told of the call, see `Yield.begin`.
  * Returns the length of the list at `poolEvicted`.
  */
 export function poolPublishBatch(
@@ -111,11 +112,13 @@ export function poolPublishBatch(
   sizes: usize,
   bytes: f64,
   nowMs: f64,
+  about: u32,
   offsets: usize,
   slots: usize,
   evictedEnds: usize,
 ): u32 {
   pool.begin(nowMs);
+  pool.policy.begin(count, about, true);
   const firstStamp = pool.stamp;
   for (let i: u32 = 0; i < count; i++) {
     const keyBytes = load<u32>(lengths + (<usize>i << 2));
@@ -125,6 +128,7 @@ export function poolPublishBatch(
     store<u32>(slots + (<usize>i << 2), pool.publish(digestLow, digestHigh, <u64>size));
     store<u32>(evictedEnds + (<usize>i << 2), pool.evictedCount);
   }
+  pool.policy.end();
   for (let i: u32 = 0; i < count; i++) {
     const slot = load<u32>(slots + (<usize>i << 2));
     store<f64>(offsets + (<usize>i << 3), slot == NONE ? -1 : offsetIfStamped(pool, slot, firstStamp + i));
@@ -169,17 +173,19 @@ export function poolEvictNext(pool: Pool, nowMs: f64): u32 {
   return pool.evictNext();
 }
 
-/** Uses each page in order. Output per key: `offsets` and `sizes` (f64, -1: miss), `slots` (i32, -1: miss). */
+/** With `isUse`, uses each page in order. Output per key: `offsets` and `sizes` (f64, -1: miss), `slots` (i32, -1: miss). */
 export function poolLookupBatch(
   pool: Pool,
   keys: usize,
   lengths: usize,
   count: u32,
   isUse: bool,
+  about: u32,
   offsets: usize,
   sizes: usize,
   slots: usize,
 ): void {
+  if (isUse) pool.policy.begin(count, about, false);
   for (let i: u32 = 0; i < count; i++) {
     const slot = nextPage(pool, keys, lengths, i);
     keys += load<u32>(lengths + (<usize>i << 2));
@@ -193,6 +199,7 @@ export function poolLookupBatch(
     store<f64>(offsets + (<usize>i << 3), byteOffset(pool, slot));
     store<f64>(sizes + (<usize>i << 3), <f64>slotBytes(pool.slots.at(slot)));
   }
+  if (isUse) pool.policy.end();
 }
 
 /** One byte a key: 1 when it is there. No use. */
@@ -204,8 +211,9 @@ export function poolHasBatch(pool: Pool, keys: usize, lengths: usize, count: u32
 }
 
 /** Uses each page in order; returns how many were there. */
-export function poolTouchBatch(pool: Pool, keys: usize, lengths: usize, count: u32): u32 {
+export function poolTouchBatch(pool: Pool, keys: usize, lengths: usize, count: u32, about: u32): u32 {
   let there: u32 = 0;
+  pool.policy.begin(count, about, false);
   for (let i: u32 = 0; i < count; i++) {
     const slot = nextPage(pool, keys, lengths, i);
     keys += load<u32>(lengths + (<usize>i << 2));
@@ -213,7 +221,17 @@ export function poolTouchBatch(pool: Pool, keys: usize, lengths: usize, count: u
     pool.use(slot);
     there++;
   }
+  pool.policy.end();
   return there;
+}
+
+/** Makes each page the newest one in turn, which is no use. */
+export function poolRenewBatch(pool: Pool, keys: usize, lengths: usize, count: u32): void {
+  for (let i: u32 = 0; i < count; i++) {
+    const slot = nextPage(pool, keys, lengths, i);
+    keys += load<u32>(lengths + (<usize>i << 2));
+    if (slot != NONE) pool.renew(slot);
+  }
 }
 
 /** `slots` (i32): which slot each key had, or -1. */

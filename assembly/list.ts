@@ -30,6 +30,35 @@ export class List {
     this.count++;
   }
 
+  /** `newer` is in the list. */
+  insertBefore(index: u32, newer: u32): void {
+    const newerRecord = this.records.at(newer);
+    const previous = load<u32>(newerRecord, PREVIOUS);
+    const record = this.records.at(index);
+    store<u32>(record, previous, PREVIOUS);
+    store<u32>(record, newer, NEXT);
+    store<u32>(newerRecord, index, PREVIOUS);
+    if (previous == NONE) this.head = index;
+    else store<u32>(this.records.at(previous), index, NEXT);
+    this.count++;
+  }
+
+  /** Moves all of another list, which is not empty, behind the last one of this list. */
+  appendAll(other: List): void {
+    const tail = this.tail;
+    if (tail == NONE) {
+      this.head = other.head;
+    } else {
+      store<u32>(this.records.at(tail), other.head, NEXT);
+      store<u32>(this.records.at(other.head), tail, PREVIOUS);
+    }
+    this.tail = other.tail;
+    this.count += other.count;
+    other.head = NONE;
+    other.tail = NONE;
+    other.count = 0;
+  }
+
   remove(index: u32): void {
     const record = this.records.at(index);
     const previous = load<u32>(record, PREVIOUS);

@@ -78,7 +78,7 @@ export class Pool {
     this.slots = slots;
     this.table = new Table(slots);
     this.allocator = new Allocator(capacityBytes / alignmentBytes, segmentBytes / alignmentBytes);
-    this.policy = new Policy(policyKind, slots, capacityBytes);
+    this.policy = new Policy(policyKind, slots, capacityBytes, alignmentBytes);
     this.alignmentBytes = alignmentBytes;
     this.quarantineMs = 0;
     this.quarantineMaxUnits = 0;
@@ -116,20 +116,22 @@ export class Pool {
   publish(low: u64, high: u64, bytes: u64): u32 {
     const stamp = this.stamp++;
     const present = this.table.find(low, high);
-    if (present != NONE && slotStatus(this.slots.at(present)) != GHOST) {
-      const isPinned = slotPins(this.slots.at(present)) > 0;
+    const wasGhost = present != NONE && slotStatus(this.slots.at(present)) == GHOST;
+    if (present != NONE && slotPins(this.slots.at(present)) > 0) {
       this.remove(present);
-      if (isPinned) return NONE;
+      return NONE;
     }
+    const known = present == NONE ? 0 : this.policy.recall(present);
+    if (present != NONE && !wasGhost) this.remove(present);
     const block = this.place(this.unitsOf(bytes));
     if (block == NONE) return NONE;
     // Only now: making room may have meant forgetting this very ghost. Its slot was not given to anybody since.
-    const isGhost = present != NONE && slotStatus(this.slots.at(present)) == GHOST;
+    const isGhost = wasGhost && slotStatus(this.slots.at(present)) == GHOST;
     if (isGhost) this.policy.forgetGhost(present);
     const slot = isGhost ? present : this.slots.add();
     this.describe(slot, block, low, high, bytes, stamp);
     if (!isGhost) this.table.insert(low, high, slot);
-    this.policy.insert(slot, isGhost);
+    this.policy.insert(slot, known, isGhost);
     return slot;
   }
 
@@ -150,7 +152,7 @@ export class Pool {
     const slot = this.slots.add();
     this.describe(slot, block, low, high, bytes, stamp);
     this.table.insert(low, high, slot);
-    this.policy.insert(slot, false);
+    this.policy.adopt(slot);
     return slot;
   }
 
@@ -171,7 +173,13 @@ export class Pool {
 
   @inline
   use(slot: u32): void {
-    if (slotPins(this.slots.at(slot)) == 0) this.policy.use(slot);
+    this.policy.use(slot, slotPins(this.slots.at(slot)) > 0);
+  }
+
+  /** Like a use, but nothing is learned from it. */
+  @inline
+  renew(slot: u32): void {
+    this.policy.renew(slot, slotPins(this.slots.at(slot)) > 0);
   }
 
   /** Takes a live page out of the index; its range waits for its pins, then in quarantine. */
@@ -309,7 +317,7 @@ export class Pool {
     if (!isKept) return this.forget(slot);
     setSlotStatus(this.slots.at(slot), GHOST);
     for (let ghost = this.policy.overdueGhost(); ghost != NONE; ghost = this.policy.overdueGhost()) {
-      this.policy.forgetGhost(ghost);
+      this.policy.expireGhost(ghost);
       this.forget(ghost);
     }
   }

@@ -2,8 +2,8 @@
  * Records of one fixed size, addressed by a small index that is reused (last freed, first reused).
  * They live in chunks that never move, so growing copies nothing but the short list of chunks.
  *
- *     directory:  [chunk 0][chunk 1]...        one address each
- *     chunk:      CHUNK_RECORDS records, aligned to a cache line
+ *     directory:  [chunk 0][chunk 1]...        one address each, of the first record
+ *     chunk:      CHUNK_RECORDS records, aligned to a cache line; before them the address that was allocated
  *
  * The first four bytes of a free record hold the index of the next free one.
  */
@@ -41,7 +41,7 @@ export class Records {
   @inline
   at(index: u32): usize {
     const chunk = load<usize>(this.directory + ((<usize>index >> CHUNK_SHIFT) << alignof<usize>()));
-    return ((chunk + (CACHE_LINE - 1)) & ~(CACHE_LINE - 1)) + (<usize>index & CHUNK_MASK) * this.recordBytes;
+    return chunk + (<usize>index & CHUNK_MASK) * this.recordBytes;
   }
 
   /** Index of a record whose content is undefined. */
@@ -65,7 +65,7 @@ export class Records {
 
   dispose(): void {
     for (let i: u32 = 0; i < this.chunks; i++) {
-      heap.free(load<usize>(this.directory + (<usize>i << alignof<usize>())));
+      heap.free(load<usize>(load<usize>(this.directory + (<usize>i << alignof<usize>())) - sizeof<usize>()));
     }
     heap.free(this.directory);
     heap.free(changetype<usize>(this));
@@ -76,7 +76,9 @@ export class Records {
       this.directoryCapacity *= 2;
       this.directory = heap.realloc(this.directory, this.directoryCapacity * sizeof<usize>());
     }
-    const chunk = heap.alloc(<usize>(CHUNK_RECORDS * this.recordBytes) + CACHE_LINE - 1);
+    const allocated = heap.alloc(<usize>(CHUNK_RECORDS * this.recordBytes) + sizeof<usize>() + CACHE_LINE - 1);
+    const chunk = (allocated + sizeof<usize>() + CACHE_LINE - 1) & ~(CACHE_LINE - 1);
+    store<usize>(chunk - sizeof<usize>(), allocated);
     store<usize>(this.directory + (<usize>this.chunks << alignof<usize>()), chunk);
     this.chunks++;
   }

@@ -14,7 +14,9 @@ import { checkSecurity } from './base/secured-environment.js';
 import { formatSize, parseSize } from './base/sizes.js';
 
 /** What `eviction_policy` may be. */
-export const EVICTION_POLICIES = ['lru', 's3fifo'] as const;
+export const EVICTION_POLICIES = ['lru', 's3fifo', 'yield'] as const;
+/** What `eviction_policy` is when it is left out: README.md has the figures. */
+export const DEFAULT_EVICTION_POLICY: EvictionPolicy = 'yield';
 /** One of {@link EVICTION_POLICIES}: which page goes when there is no room. */
 export type EvictionPolicy = (typeof EVICTION_POLICIES)[number];
 
@@ -237,7 +239,7 @@ function choice(values: readonly string[], byDefault: string): Field {
       const word = typeof value === 'string' ? value.trim().toLowerCase() : '';
       return values.includes(word) ? word : undefined;
     },
-    allowed: values.join(' or '),
+    allowed: values.join(', ').replace(/, (?=[^,]*$)/, ' or '),
     byDefault,
   };
 }
@@ -308,7 +310,7 @@ const SCHEMA: Readonly<Record<string, Field>> = {
   wait_for_directory: flag(false),
   verify_reads: flag(true),
   reuse_quarantine_ms: decimal(0, 3_600_000, 1000, 'milliseconds'),
-  eviction_policy: choice(EVICTION_POLICIES, 'lru'),
+  eviction_policy: choice(EVICTION_POLICIES, DEFAULT_EVICTION_POLICY),
   promote_hot_reads: flag(false),
   keep_duplicates: flag(false),
   cluster_secret: secrets(),

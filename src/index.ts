@@ -71,6 +71,8 @@ export {
   PoolAllocator,
   type PoolAllocatorOptions,
   type PoolAllocatorStats,
+  type RequestHint,
+  type RequestOptions,
   type WasmInstance,
   type WasmModule,
 } from './core/index.js';
@@ -89,7 +91,14 @@ export {
 export type { ClusterSettings, Refusal, SettingDifference, SettingValue } from './discovery/cluster-settings.js';
 export type { RefusedNode } from './discovery/refused-nodes.js';
 export type { MasterOwner } from './discovery/server.js';
-export { type DiskInfo, type DiskSizes, diskSizeFor, type PutOutcome, type RenewedPage } from './disk/disk-store.js';
+export {
+  type DiskInfo,
+  type DiskSizes,
+  diskSizeFor,
+  type PutOptions,
+  type PutOutcome,
+  type RenewedPage,
+} from './disk/disk-store.js';
 export { HostRegion, type HostRegionOptions } from './memory/host-region.js';
 export type { MetricsFormat, ReadSource } from './metrics/metrics.js';
 export type { MetricsSource } from './metrics/metrics-server.js';

@@ -28,7 +28,7 @@ test('config: defaults are those of the contract', (t) => {
     metricsDashboard: true,
     verifyReads: true,
     reuseQuarantineMs: 1000,
-    evictionPolicy: 'lru',
+    evictionPolicy: 'yield',
     promoteHotReads: false,
     clusterSecret: undefined,
     clientSocket: undefined,
@@ -131,7 +131,7 @@ const REFUSED: readonly [Record<string, unknown>, RegExp][] = [
   [{ discovery_addr: ADDR, vnodes: '12.5' }, /"vnodes"/],
   [{ discovery_addr: ADDR, vnodes: Number.NaN }, /"vnodes"/],
   [{ discovery_addr: ADDR, verify_reads: 'maybe' }, /"verify_reads": got "maybe", allowed is true or false/],
-  [{ discovery_addr: ADDR, eviction_policy: 'fifo' }, /"eviction_policy": got "fifo", allowed is lru or s3fifo/],
+  [{ discovery_addr: ADDR, eviction_policy: 'fifo' }, /"eviction_policy": got "fifo", allowed is lru, s3fifo or yield/],
   [{ discovery_addr: ADDR, protocol: 'udp' }, /"protocol": got "udp", allowed is rdma or tcp/],
   [
     { discovery_addr: ADDR, member_ttl: 3, heartbeat_interval: 2 },

@@ -15,3 +15,8 @@ export const QUARANTINE_POOL_FRACTION = 1 / 16;
 /** Points of one hash ring: nodes times vnodes. */
 export const RING_MAX_POINTS = 2 ** 24;
 export const NODE_ID_MAX_BYTES = 256;
+/**
+ * An owner is told of reads of its pages, which it does not see itself, so long after the first of them at the latest. The eviction policies bear
+ * 5 s: on the conversation trace with 3 nodes of 10,000 pages `yield` hits .329 then, as with 2 s.
+ */
+export const READ_REPORT_DELAY_MS = 2_000;

@@ -16,6 +16,7 @@ import {
   KEY_MAX_BYTES,
   KEY_PREFIX_BYTES,
   QUARANTINE_POOL_FRACTION,
+  READ_REPORT_DELAY_MS,
 } from './core-limits.js';
 
 export * from './client-limits.js';
@@ -335,6 +336,17 @@ export const PROMOTE_RETRY_MAX_MS = 100;
 /** A reader that gets nothing promoted for this long gives up. */
 export const PROMOTE_TIMEOUT_MS = 5_000;
 
+/** An owner is told of reads of its pages as soon as so many keys wait for it; else READ_REPORT_DELAY_MS after the first. */
+export const READ_REPORT_FULL_KEYS = 512;
+/** A node that is drained waits so long for what others tell it of their reads, the way included. */
+export const READ_REPORTS_LATE_MAX_MS = 2_500;
+/** One message to an owner; a longer read is several. */
+export const READ_REPORT_MAX_KEYS = 1024;
+export const READ_REPORT_MAX_CHARACTERS = 1 * MIB;
+/** What waits for all owners; the oldest reads are dropped. */
+export const READ_REPORTS_WAITING_MAX_KEYS = 65_536;
+export const READ_REPORTS_WAITING_MAX_CHARACTERS = 8 * MIB;
+
 /** Pages of a node that it remembers to have been read by others: they are handed over when it is drained. */
 export const WANTED_PAGES_MAX_COUNT = 16_384;
 /** Of their keys together. */
@@ -433,6 +445,11 @@ relation(
 relation(READ_ABORT_GRACE_MS < READ_STALL_TIMEOUT_MS, 'an aborted read ends before its peer counts as stalled');
 relation(READ_RETRY_AFTER_MS <= RDMA_RETRY_MAX_MS, 'the pause after a failed connection may grow');
 relation(PROMOTE_ROUND_MAX_KEYS <= DIRECTORY_REQUEST_MAX_KEYS, 'the keys to promote fit in a request');
+relation(READ_REPORT_MAX_KEYS <= DIRECTORY_REQUEST_MAX_KEYS, 'the keys of reads to report fit in a request');
+relation(READ_REPORT_DELAY_MS < READ_REPORTS_LATE_MAX_MS, 'a node that is drained hears of reads before its start');
+relation(READ_REPORT_FULL_KEYS <= READ_REPORT_MAX_KEYS, 'as many keys as reports wait for fit in a message');
+relation(READ_REPORT_MAX_CHARACTERS * 3 <= RPC_FRAME_MAX_BYTES, 'the keys of reads to report fit in a frame');
+relation(READ_REPORT_MAX_CHARACTERS <= READ_REPORTS_WAITING_MAX_CHARACTERS, 'a message may wait');
 relation(WANTED_PAGES_MAX_CHARACTERS * 3 <= CALL_MAX_KEY_BYTES, 'the keys of wanted pages fit in a call');
 relation(COPY_REQUEST_MAX_KEYS <= DIRECTORY_REQUEST_MAX_KEYS, 'the keys to copy fit in a request');
 relation(PROMOTE_ANSWER_MAX_MS * 2 <= RPC_CALL_TIMEOUT_MS, 'a request to promote is answered before its deadline');

@@ -3,7 +3,7 @@ import { DISK_MAX_BYTES, DISK_MIN_BYTES, PAGE_MAX_BYTES, POOL_MAX_BYTES, POOL_MI
 import { toSnakeCase } from '../base/names.js';
 import { type Endpoint, parseEndpoint } from '../base/network.js';
 import { formatSize, parseSize } from '../base/sizes.js';
-import { EVICTION_POLICIES } from '../config.js';
+import { DEFAULT_EVICTION_POLICY, EVICTION_POLICIES } from '../config.js';
 import { wrongUsage } from './failure.js';
 
 /*
@@ -119,10 +119,20 @@ export function configOption(): Option {
 
 /** `--policy`. */
 export function policyOption(): Option {
-  return new Option('--policy <name>', 'eviction policy of the pools').choices([...EVICTION_POLICIES]).default('lru');
+  return new Option('--policy <name>', 'eviction policy of the pools')
+    .choices([...EVICTION_POLICIES])
+    .default(DEFAULT_EVICTION_POLICY);
 }
 
 /** `--json`, the same for every command. */
 export function jsonOption(): Option {
   return new Option('--json', 'print the result as one JSON object').default(false);
+}
+
+/** Comma-separated values, each once. */
+export function listOf<T>(parse: (text: string) => T): (text: string) => T[] {
+  return (text) => {
+    const values = text.split(',').map((part) => parse(part.trim()));
+    return [...new Map(values.map((value) => [JSON.stringify(value), value])).values()];
+  };
 }

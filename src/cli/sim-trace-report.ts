@@ -44,6 +44,7 @@ export function simTraceReport(result: SimTraceResult): Report {
         name: 'Owners hear of remote reads',
         value: result.report_delay_ms === null ? 'never' : `after ${result.report_delay_ms} ms`,
       },
+      { name: 'Ends of conversations told', value: `${Math.round(100 * result.ends_told)} %` },
       { name: 'Quarantine of evicted ranges', value: `${result.quarantine_ms} ms` },
       { name: 'Pages that routing by prefix goes by', value: String(result.routing_pages) },
     ],

@@ -5,6 +5,7 @@ import {
   PlacementBounds,
   type PlacementCounts,
   type PlacementInterval,
+  type PlacementRequest,
   type PlacementRouting,
   PlacementSimulation,
 } from '../core/index.js';
@@ -13,6 +14,7 @@ import { CommandFailure } from './failure.js';
 import type { DiskSize as SizeOfPool } from './options.js';
 import { formatCount } from './table.js';
 import { readTrace, type TraceRequest } from './trace.js';
+import { withEndsTold } from './trace-ends.js';
 
 /** Requests between two looks at whether the program is to end. */
 const TURN_REQUESTS = 500;
@@ -27,6 +29,8 @@ export interface SimTraceOptions {
   /** Infinity: owners never hear of reads by other nodes. */
   readonly reportDelayMs: number;
   readonly quarantineMs: number;
+  /** Of the ends of conversations, those that are told with the hint `closed`: 0 to 1. */
+  readonly endsTold: number;
   readonly intervalS: number;
   /** Requests from the trace's start on; undefined: all. */
   readonly requests?: number;
@@ -83,6 +87,7 @@ export interface SimTraceResult {
   readonly page_bytes: number;
   readonly report_delay_ms: number | null;
   readonly quarantine_ms: number;
+  readonly ends_told: number;
   readonly routing_pages: number;
   readonly interval_s: number;
   /** With room for everything. */
@@ -102,7 +107,7 @@ export async function runSimTrace(
   const progress = context.progress();
   try {
     progress.update('reading the trace');
-    const requests = await readRequests(trace, options.requests, context);
+    const requests = withEndsTold(await readRequests(trace, options.requests, context), options.endsTold);
     const bounds = new PlacementBounds(requests);
     const rate = (hits: number) => (bounds.pagesAsked === 0 ? 0 : rounded(hits / bounds.pagesAsked));
     const shapes = shapesOf(options);
@@ -121,6 +126,7 @@ export async function runSimTrace(
       page_bytes: options.pageBytes,
       report_delay_ms: Number.isFinite(options.reportDelayMs) ? options.reportDelayMs : null,
       quarantine_ms: options.quarantineMs,
+      ends_told: options.endsTold,
       routing_pages: options.routingPages,
       interval_s: options.intervalS,
       unbounded_hit_rate: rate(bounds.unboundedHits()),
@@ -151,7 +157,7 @@ async function runShape(
     context,
     rate,
   }: {
-    readonly requests: readonly TraceRequest[];
+    readonly requests: readonly PlacementRequest[];
     readonly options: SimTraceOptions;
     readonly context: CommandContext;
     readonly rate: (hits: number) => number;

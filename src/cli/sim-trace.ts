@@ -1,11 +1,11 @@
 import { Command, InvalidArgumentError, Option } from 'commander';
-import { POOL_MAX_BYTES } from '../base/limits.js';
+import { POOL_MAX_BYTES, READ_REPORT_DELAY_MS } from '../base/limits.js';
 import { formatSize } from '../base/sizes.js';
 import { type EvictionPolicy, PLACEMENT_POLICIES, PLACEMENT_ROUTINGS, type PlacementRouting } from '../core/index.js';
 import { reportPage } from '../sim/report/page.js';
 import { type CommandContext, printResult } from './context.js';
 import { wrongUsage } from './failure.js';
-import { type DiskSize, decimalNumber, jsonOption, pageBytes, poolBytes, wholeNumber } from './options.js';
+import { type DiskSize, decimalNumber, jsonOption, listOf, pageBytes, poolBytes, wholeNumber } from './options.js';
 import { checkWritable, writePage } from './report-file.js';
 import { simTraceReport } from './sim-trace-report.js';
 import { runSimTrace, type SimTraceOptions, type SimTraceResult, shapesOf } from './sim-trace-run.js';
@@ -51,7 +51,7 @@ export function simTraceCommand(context: CommandContext): Command {
     .addOption(
       new Option('--report-delay-ms <ms>', 'until owners hear that others read their pages; or never')
         .argParser(reportDelay)
-        .default(0, '0'),
+        .default(READ_REPORT_DELAY_MS),
     )
     .option(
       '--quarantine-ms <ms>',
@@ -59,6 +59,7 @@ export function simTraceCommand(context: CommandContext): Command {
       decimalNumber(0, 3_600_000, 'milliseconds'),
       0,
     )
+    .option('--ends-told <share>', 'part of the ends of conversations that callers tell: 0 to 1', shareOfAll, 0)
     .option('--interval-s <seconds>', 'time of the trace that one point of the charts stands for', seconds, 60)
     .option('--requests <count>', "requests from the trace's start on (default: all)", wholeNumber(1, 1e9))
     .option('--html <file>', 'write the result as one HTML page, too')
@@ -70,6 +71,7 @@ Examples:
   meshcache sim trace trace.jsonl
   meshcache sim trace trace.jsonl --pool 1000,5859,10000,30000 --policy lru --json
   meshcache sim trace trace.jsonl --nodes 1,3,16 --routing round-robin,prefix --html report.html
+  meshcache sim trace trace.jsonl --policy yield --ends-told 0.9
   meshcache sim trace trace.jsonl --pool 16gb,64gb --page-bytes 4mb --nodes 8 --report-delay-ms 5000
 
 Nothing is started: requests go one after the other to pools that hold no bytes, by the code of real nodes.
@@ -114,14 +116,6 @@ function share(part: number, whole: number): string {
   return (whole === 0 ? 0 : part / whole).toFixed(4);
 }
 
-/** Comma-separated values, each once. */
-function listOf<T>(parse: (text: string) => T): (text: string) => T[] {
-  return (text) => {
-    const values = text.split(',').map((part) => parse(part.trim()));
-    return [...new Map(values.map((value) => [JSON.stringify(value), value])).values()];
-  };
-}
-
 function oneOf<T extends string>(allowed: readonly T[]): (text: string) => T {
   return (text) => {
     const found = allowed.find((name) => name === text);
@@ -142,6 +136,10 @@ function poolOfNode(text: string): DiskSize {
 
 function reportDelay(text: string): number {
   return text === 'never' ? Number.POSITIVE_INFINITY : decimalNumber(0, 3_600_000, 'milliseconds, or never')(text);
+}
+
+function shareOfAll(text: string): number {
+  return decimalNumber(0, 1, 'of them all')(text);
 }
 
 function seconds(text: string): number {

@@ -11,6 +11,7 @@ import {
 import type { PageHolders } from '../clients/client-namespace.js';
 import {
   type BytesResult,
+  Capability,
   decodeBytesAnswer,
   encodeExists,
   encodeKeyRequest,
@@ -22,11 +23,14 @@ import {
   type PieceColumns,
   RequestType,
   Status,
+  type ToldFlags,
 } from '../clients/messages.js';
+import { hintNumber } from '../core/index.js';
 import { regionOf } from '../memory/address-space.js';
 import type { HostRegion } from '../memory/host-region.js';
-import type { NamespacePages, ReadOptions } from '../store/namespace-pages.js';
+import type { NamespacePages, PageOptions } from '../store/namespace-pages.js';
 import type { CallerPage } from '../store/page-store.js';
+import { RequestParts } from '../store/request-calls.js';
 import type { Attachment } from './attachment.js';
 import { checkClientKeys, type KeySlice, keyBytesAtMost, keySlices } from './client-keys.js';
 import type { NodeLink } from './node-link.js';
@@ -57,6 +61,8 @@ interface Subject {
   readonly pages: readonly CallerPage[];
   readonly pool: string;
   readonly isNamed: boolean;
+  /** What is told with each request of the call. */
+  readonly told: RequestParts;
 }
 
 /** A page in memory that the node has; `index` is that in the call. */
@@ -88,7 +94,7 @@ export class ClientPages implements NamespacePages {
     this.#parts = parts;
   }
 
-  async exists(keys: readonly string[], { pool, signal }: ReadOptions): Promise<boolean[]> {
+  async exists(keys: readonly string[], { pool, signal }: PageOptions): Promise<boolean[]> {
     const results = new Array<boolean>(keys.length).fill(false);
     const call = this.#begin(keys, pool, signal);
     for (const { start, keys: some } of this.#slices(call, keys)) {
@@ -99,11 +105,15 @@ export class ClientPages implements NamespacePages {
     return results;
   }
 
-  async get(keys: readonly string[], pages: readonly CallerPage[], { pool, signal }: ReadOptions): Promise<boolean[]> {
+  async get(
+    keys: readonly string[],
+    pages: readonly CallerPage[],
+    { pool, signal, ...told }: PageOptions,
+  ): Promise<boolean[]> {
     const results = new Array<boolean>(keys.length).fill(false);
     const call = this.#begin(keys, pool, signal);
     if (call === undefined) return results;
-    const subject = { keys, pages, pool, isNamed: false };
+    const subject = { keys, pages, pool, isNamed: false, told: new RequestParts(told) };
     const { direct, onSocket } = await this.#waysOf(call, pages);
     await Promise.all([
       this.#inRegions(call, { type: RequestType.get, subject, direct, results }),
@@ -112,8 +122,9 @@ export class ClientPages implements NamespacePages {
     return results;
   }
 
-  async getCopy(key: string, { pool, signal }: ReadOptions): Promise<Uint8Array | null> {
-    const [page] = await this.#getBytes(this.#begin([key], pool, signal), [key], pool);
+  async getCopy(key: string, { pool, signal, ...told }: PageOptions): Promise<Uint8Array | null> {
+    const call = this.#begin([key], pool, signal);
+    const [page] = await this.#getBytes(call, { keys: [key], pool, told: new RequestParts(told) });
     // What is returned must not be a view of a larger body.
     return page instanceof Uint8Array ? new Uint8Array(page) : null;
   }
@@ -121,12 +132,12 @@ export class ClientPages implements NamespacePages {
   async set(
     keys: readonly string[],
     pages: readonly CallerPage[],
-    { pool, isNamed }: { readonly pool: string; readonly isNamed: boolean },
+    { pool, isNamed, ...told }: PageOptions & { readonly isNamed: boolean },
   ): Promise<boolean[]> {
     const results = new Array<boolean>(keys.length).fill(false);
     const call = this.#begin(keys, pool);
     if (call === undefined) return results;
-    const subject = { keys, pages, pool, isNamed };
+    const subject = { keys, pages, pool, isNamed, told: new RequestParts(told) };
     const { direct, onSocket } = await this.#waysOf(call, pages);
     await Promise.all([
       this.#inRegions(call, { type: RequestType.set, subject, direct, results }),
@@ -239,7 +250,7 @@ export class ClientPages implements NamespacePages {
     call: Call,
     {
       type,
-      subject: { keys, pool, isNamed },
+      subject: { keys, pool, isNamed, told },
       direct,
       results,
     }: {
@@ -262,7 +273,9 @@ export class ClientPages implements NamespacePages {
       const limits = { maxCount, maxBytes: bodyMaxBytes, besideKeyBytes: 16 * pieceCount };
       for (const { start, keys: someKeys } of keySlices(wanted, limits)) {
         const some = all.slice(start, start + someKeys.length);
-        const body = encodeRegionRequest({ pool, isNamed, keys: someKeys, pieces: columnsOf(pieceCount, some) });
+        const pieces = columnsOf(pieceCount, some);
+        const flags = { isNamed, ...toldFlags(call, told) };
+        const body = encodeRegionRequest({ pool, keys: someKeys, pieces, ...flags });
         const answer = await this.#ask(call, type, body, some);
         if (answer?.length !== some.length) continue;
         some.forEach(({ index, pieces }, i) => {
@@ -276,7 +289,7 @@ export class ClientPages implements NamespacePages {
   async #getOnSocket(
     call: Call,
     {
-      subject: { keys, pages, pool },
+      subject: { keys, pages, pool, told },
       indices,
       results,
     }: { readonly subject: Subject; readonly indices: readonly number[]; readonly results: boolean[] },
@@ -284,7 +297,7 @@ export class ClientPages implements NamespacePages {
     for (let left = indices; left.length > 0; ) {
       const some = left.slice(0, sliceCount(left, { keys, pages }, call.link.hello.requestMaxKeys));
       const wanted = some.map((index) => keys[index] as string);
-      const found = await this.#getBytes(call, wanted, pool);
+      const found = await this.#getBytes(call, { keys: wanted, pool, told });
       const again: number[] = [];
       some.forEach((index, i) => {
         const page = found[i] ?? LENGTH_MISS;
@@ -302,7 +315,7 @@ export class ClientPages implements NamespacePages {
   async #setOnSocket(
     call: Call,
     {
-      subject: { keys, pages, pool, isNamed },
+      subject: { keys, pages, pool, isNamed, told },
       indices,
       results,
     }: { readonly subject: Subject; readonly indices: readonly number[]; readonly results: boolean[] },
@@ -316,6 +329,7 @@ export class ClientPages implements NamespacePages {
       const body = encodeSetBytes({
         pool,
         isNamed,
+        ...toldFlags(call, told),
         keys: some.map((index) => keys[index] as string),
         pages: some.map((index) => joined(pages[index] as CallerPage)),
       });
@@ -329,8 +343,13 @@ export class ClientPages implements NamespacePages {
     }
   }
 
-  async #getBytes(call: Call | undefined, keys: readonly string[], pool: string): Promise<readonly BytesResult[]> {
-    const answer = await this.#ask(call, RequestType.getBytes, encodeKeyRequest(pool, keys, { hasFlags: true }));
+  async #getBytes(
+    call: Call | undefined,
+    { keys, pool, told }: Pick<Subject, 'keys' | 'pool' | 'told'>,
+  ): Promise<readonly BytesResult[]> {
+    if (call === undefined) return [];
+    const body = encodeKeyRequest(pool, keys, { hasFlags: true, ...toldFlags(call, told) });
+    const answer = await this.#ask(call, RequestType.getBytes, body);
     return answer === null ? [] : decodeBytesAnswer(answer, keys.length);
   }
 
@@ -371,6 +390,13 @@ export class ClientPages implements NamespacePages {
     }
     return null;
   }
+}
+
+/** What is told with the next request of a call; nothing to a node that does not know of it. */
+function toldFlags({ link }: Call, parts: RequestParts): ToldFlags {
+  if ((link.hello.capabilities & Capability.hints) === 0) return {};
+  const { hint, continues = false } = parts.next();
+  return { hint: hintNumber(hint), continues };
 }
 
 function columnsOf(pieceCount: number, pages: readonly DirectPage[]): PieceColumns {

@@ -5,6 +5,8 @@ import type { ClientCounts } from './client-stats.js';
 export interface AttachedClient {
   readonly namespace: ClientNamespace;
   readonly counts: ClientCounts;
+  /** Its number among the callers of the store. */
+  readonly caller: number;
   /** The body of the answer to HELLO. */
   readonly answer: Buffer;
 }

@@ -268,10 +268,10 @@ export class ClientConnection {
       const hello = decodeHello(body);
       this.#name = hello.name;
       this.#pid = hello.pid;
-      const { namespace, counts, answer } = await this.#parts.attach(hello, this);
+      const { namespace, counts, caller, answer } = await this.#parts.attach(hello, this);
       if (this.isClosed) return;
       this.#counts = counts;
-      this.#requests = new ClientRequests({ namespace, regions: this.regions, counts });
+      this.#requests = new ClientRequests({ namespace, regions: this.regions, counts, caller });
       this.#state = 'open';
       // Those that have come meanwhile.
       for (let left = this.#inFlight.count - 1; left > 0; left--) counts.request();

@@ -52,7 +52,7 @@ export class ClientMemory {
   /** Bits of what this node can do for a client. */
   capabilitiesFor(client: ClientConnection): number {
     const shared = this.#isAble ? Capability.descriptors | Capability.staging : 0;
-    return shared | (this.#fileOwner(client) === undefined ? 0 : Capability.files);
+    return Capability.hints | shared | (this.#fileOwner(client) === undefined ? 0 : Capability.files);
   }
 
   /** Opens what the client's process has under a number. Throws {@link RequestError}. */

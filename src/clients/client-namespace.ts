@@ -1,5 +1,6 @@
 import { ArgumentError } from '../base/errors.js';
 import { CLIENT_POOL_NAME_MAX_BYTES, CLIENT_POOLS_MAX_COUNT } from '../base/limits.js';
+import type { RequestOptions } from '../core/index.js';
 import type { StoredPages } from '../store/namespace-pages.js';
 import type { CallerPage } from '../store/page-store.js';
 import type { DataLocation, Tier } from '../types.js';
@@ -33,15 +34,15 @@ export class ClientNamespace {
   get(
     keys: readonly string[],
     pages: readonly CallerPage[],
-    { pool, signal }: { readonly pool: string; readonly signal: AbortSignal },
+    options: RequestOptions & { readonly pool: string; readonly signal: AbortSignal },
   ): Promise<boolean[]> {
-    return this.#in(pool, () => this.#pages.get(keys, pages, { pool, signal }));
+    return this.#in(options.pool, () => this.#pages.get(keys, pages, options));
   }
 
   /** A copy that is the caller's; null: a miss. */
   getCopy(
     key: string,
-    options: { readonly pool: string; readonly maxBytes: number; readonly signal: AbortSignal },
+    options: RequestOptions & { readonly pool: string; readonly maxBytes: number; readonly signal: AbortSignal },
   ): Promise<Uint8Array | 'too-large' | null> {
     return this.#in(options.pool, () => this.#pages.getCopyWithin(key, options));
   }
@@ -49,7 +50,7 @@ export class ClientNamespace {
   set(
     keys: readonly string[],
     pages: readonly CallerPage[],
-    options: { readonly pool: string; readonly isNamed: boolean; readonly signal: AbortSignal },
+    options: RequestOptions & { readonly pool: string; readonly isNamed: boolean; readonly signal: AbortSignal },
   ): Promise<boolean[]> {
     return this.#in(options.pool, () => this.#pages.set(keys, pages, options));
   }

@@ -6,9 +6,11 @@ import {
   CLIENT_SET_STEP_BYTES,
   CLIENT_STAT_MAX_KEYS,
 } from '../base/limits.js';
+import type { RequestOptions } from '../core/index.js';
 import { HostRegion } from '../memory/host-region.js';
 import { prefixLength } from '../store/hybrid.js';
 import type { CallerPage } from '../store/page-store.js';
+import { RequestParts } from '../store/request-calls.js';
 import type { ClientNamespace } from './client-namespace.js';
 import type { ClientRegions, HeldPages } from './client-regions.js';
 import type { ClientCounts, ClientWay } from './client-stats.js';
@@ -28,6 +30,7 @@ import {
   type SetBytesRequest,
   STAGING_REGION,
   Status,
+  type ToldFlags,
 } from './messages.js';
 import { RequestError } from './request-error.js';
 
@@ -35,6 +38,8 @@ export interface ClientRequestsParts {
   readonly namespace: ClientNamespace;
   readonly regions: ClientRegions;
   readonly counts: ClientCounts;
+  /** The client's number among the callers of the store. */
+  readonly caller: number;
 }
 
 const REGION_LIMITS = { maxKeys: CLIENT_REQUEST_MAX_KEYS, maxPieces: CLIENT_REQUEST_MAX_PIECES };
@@ -106,13 +111,14 @@ export class ClientRequests {
   }
 
   async #get(body: Buffer, signal: AbortSignal): Promise<Buffer> {
-    const { namespace, regions, counts } = this.#parts;
+    const { namespace, regions, counts, caller } = this.#parts;
     const request = decodeRegionRequest(body, REGION_LIMITS);
     const { keys, pool, isNamed } = request;
-    if (isNamed) throw new RequestError(Status.badRequest, 'the flags of a GET are 0');
+    if (isNamed) throw new RequestError(Status.badRequest, 'bit 0 of the flags of a GET is 0');
     const held = regions.hold(request, 'write');
     const results = await released(held, async () => {
-      const read = signal.aborted ? none(keys) : await namespace.get(keys, held.pages, { pool, signal });
+      const options = { ...told(request), caller, pool, signal };
+      const read = signal.aborted ? none(keys) : await namespace.get(keys, held.pages, options);
       await held.store(read);
       return read;
     });
@@ -134,10 +140,13 @@ export class ClientRequests {
 
   /** A step at a time: large ones end soon when they are cancelled. */
   async #publish(
-    { keys, pool, isNamed }: Pick<SetBytesRequest, 'keys' | 'pool' | 'isNamed'>,
+    request: Omit<SetBytesRequest, 'pages'>,
     pages: readonly CallerPage[],
     signal: AbortSignal,
   ): Promise<boolean[]> {
+    const { keys, pool, isNamed } = request;
+    const { namespace, caller } = this.#parts;
+    const parts = new RequestParts({ ...told(request), caller });
     const results: boolean[] = [];
     while (results.length < keys.length && !signal.aborted) {
       const start = results.length;
@@ -145,7 +154,8 @@ export class ClientRequests {
       for (let bytes = 0; end < keys.length && (end === start || bytes < CLIENT_SET_STEP_BYTES); end++) {
         bytes += (pages[end] as CallerPage).length;
       }
-      const some = await this.#parts.namespace.set(keys.slice(start, end), pages.slice(start, end), {
+      const some = await namespace.set(keys.slice(start, end), pages.slice(start, end), {
+        ...parts.next(),
         pool,
         isNamed,
         signal,
@@ -157,15 +167,17 @@ export class ClientRequests {
   }
 
   async #getBytes(body: Buffer, signal: AbortSignal): Promise<Buffer> {
-    const { counts } = this.#parts;
-    const { pool, keys } = decodeKeyRequest(body, CLIENT_REQUEST_MAX_KEYS, { hasFlags: true });
+    const { counts, caller } = this.#parts;
+    const request = decodeKeyRequest(body, CLIENT_REQUEST_MAX_KEYS, { hasFlags: true });
+    const { pool, keys } = request;
+    const parts = new RequestParts({ ...told(request), caller });
     const results: BytesResult[] = [];
     let leftBytes = CLIENT_BODY_MAX_BYTES - 4 * keys.length;
     let atOnce = 1;
     while (results.length < keys.length) {
       const some = keys.slice(results.length, results.length + atOnce);
       let largestBytes = 1;
-      for (const page of await this.#copies(some, leftBytes, { pool, signal })) {
+      for (const page of await this.#copies(some, leftBytes, { pool, parts, signal })) {
         const fits = page !== null && page !== 'too-large' && page.length <= leftBytes;
         if (fits) leftBytes -= page.length;
         // Alone in its answer, a page that does not fit never will.
@@ -189,18 +201,20 @@ export class ClientRequests {
   async #copies(
     keys: readonly string[],
     maxBytes: number,
-    { pool, signal }: { readonly pool: string; readonly signal: AbortSignal },
+    { pool, parts, signal }: { readonly pool: string; readonly parts: RequestParts; readonly signal: AbortSignal },
   ): Promise<(Uint8Array | 'too-large' | null)[]> {
     if (signal.aborted) return keys.map(() => null);
     const { namespace } = this.#parts;
     const share = Math.floor(maxBytes / keys.length);
-    const copies = await Promise.all(keys.map((key) => namespace.getCopy(key, { pool, maxBytes: share, signal })));
+    const copies = await Promise.all(
+      keys.map((key) => namespace.getCopy(key, { ...parts.next(), pool, maxBytes: share, signal })),
+    );
     if (keys.length === 1) return copies;
     let leftBytes = maxBytes;
     for (const copy of copies) if (copy instanceof Uint8Array) leftBytes -= copy.length;
     for (const [i, copy] of copies.entries()) {
       if (copy !== 'too-large') continue;
-      const alone = await namespace.getCopy(keys[i] as string, { pool, maxBytes: leftBytes, signal });
+      const alone = await namespace.getCopy(keys[i] as string, { ...parts.next(), pool, maxBytes: leftBytes, signal });
       copies[i] = alone;
       if (alone instanceof Uint8Array) leftBytes -= alone.length;
     }
@@ -263,6 +277,11 @@ function checkKeyBytes(keys: readonly string[], suffixes: readonly string[]): vo
 
 function none(keys: readonly string[]): boolean[] {
   return keys.map(() => false);
+}
+
+/** What a client tells of its request: whether it goes on, only when it does. */
+function told({ hint = 0, continues = false }: ToldFlags): RequestOptions {
+  return continues ? { hint, continues } : { hint };
 }
 
 function wayOf({ pieces: { regionIds } }: RegionRequest): ClientWay {

@@ -13,6 +13,7 @@ import {
 } from '../base/limits.js';
 import { type Connection, listenAt, type Server } from '../base/network.js';
 import type { KeyNamespace } from '../core/index.js';
+import { STORE_CALLERS_COUNT } from '../core/request-callers.js';
 import type { AttachedClient } from './attached-client.js';
 import { ByteBudget } from './byte-budget.js';
 import { ClientConnection } from './client-connection.js';
@@ -76,6 +77,7 @@ export class ClientServer {
   readonly #onEnded = new Map<ClientConnection, () => void>();
   readonly #bootToken: Buffer;
   #refusedCount = 0;
+  #lastCaller = 0;
   #closing: Promise<void> | undefined;
 
   /** Listens. Throws `ConfigError` when the path cannot be had. */
@@ -240,6 +242,7 @@ export class ClientServer {
     return {
       namespace,
       counts: new ClientCounts(env.metrics, this.#names.shown(name)),
+      caller: this.#nextCaller(),
       answer: encodeHelloAnswer({
         version: CLIENT_PROTOCOL_VERSION,
         capabilities: this.#memory.capabilitiesFor(connection),
@@ -255,6 +258,12 @@ export class ClientServer {
         packageVersion,
       }),
     };
+  }
+
+  /** Clients have the numbers from 1 on, in turn: 0 is the node's own program. */
+  #nextCaller(): number {
+    this.#lastCaller = (this.#lastCaller % (STORE_CALLERS_COUNT - 1)) + 1;
+    return this.#lastCaller;
   }
 
   #namespaceOf(namespace: KeyNamespace | undefined): ClientNamespace {

@@ -56,7 +56,7 @@ export const Status = {
 export type Status = (typeof Status)[keyof typeof Status];
 
 /** Bits of what a node can do for a client. */
-export const Capability = { descriptors: 1, staging: 2, files: 4 } as const;
+export const Capability = { descriptors: 1, staging: 2, files: 4, hints: 8 } as const;
 
 export interface FrameHeader {
   readonly bodyBytes: number;
@@ -204,22 +204,45 @@ export interface PieceColumns {
 /** Of one piece of a page in a message. */
 const PIECE_BYTES = 16;
 
-/** GET and SET. */
-export interface RegionRequest {
-  readonly pool: string;
+/** What GET, SET, GET_BYTES and SET_BYTES tell of the request that they are a part of. */
+export interface ToldFlags {
+  /** Number of a `RequestHint`; default: 0. */
+  readonly hint?: 0 | 1 | 2 | 3;
+  /** It goes on with the request of the client's last one of these; default: not. */
+  readonly continues?: boolean;
+}
+
+/** What they have in their flags. */
+export interface RequestFlags extends ToldFlags {
   /** SET: the newest content wins, instead of: any content is as good. */
   readonly isNamed: boolean;
+}
+
+const FLAG_NAMED = 1;
+const HINT_SHIFT = 1;
+const FLAG_CONTINUES = 8;
+const FLAGS_MAX = 15;
+
+function requestFlags({ isNamed, hint = 0, continues = false }: RequestFlags): number {
+  return (isNamed ? FLAG_NAMED : 0) | (hint << HINT_SHIFT) | (continues ? FLAG_CONTINUES : 0);
+}
+
+function decodeFlags(flags: number): Required<RequestFlags> {
+  if (flags > FLAGS_MAX) throw new ProtocolError(`flags of ${flags}; 0 to ${FLAGS_MAX} are known`);
+  const hint = ((flags >> HINT_SHIFT) & 3) as 0 | 1 | 2 | 3;
+  return { isNamed: (flags & FLAG_NAMED) !== 0, hint, continues: (flags & FLAG_CONTINUES) !== 0 };
+}
+
+/** GET and SET. */
+export interface RegionRequest extends RequestFlags {
+  readonly pool: string;
   readonly keys: string[];
   readonly pieces: PieceColumns;
 }
 
-export function encodeRegionRequest({ pool, isNamed, keys, pieces }: RegionRequest): Buffer {
+export function encodeRegionRequest({ pool, keys, pieces, ...flags }: RegionRequest): Buffer {
   const writer = new BodyWriter(64 + 90 * keys.length);
-  writer
-    .text16(pool)
-    .u8(isNamed ? 1 : 0)
-    .u8(pieces.pieceCount)
-    .keys(keys);
+  writer.text16(pool).u8(requestFlags(flags)).u8(pieces.pieceCount).keys(keys);
   for (let row = 0; row < keys.length * pieces.pieceCount; row++) {
     writer
       .u64(pieces.offsets[row] as number)
@@ -235,7 +258,7 @@ export function decodeRegionRequest(
 ): RegionRequest {
   const reader = new BodyReader(body);
   const pool = reader.text16();
-  const isNamed = flag(reader.u8());
+  const flags = decodeFlags(reader.u8());
   const pieceCount = reader.u8();
   if (pieceCount === 0) throw new ProtocolError('pages of no pieces; 1 to 255 are allowed');
   const keys = reader.keys(maxKeys);
@@ -249,7 +272,7 @@ export function decodeRegionRequest(
     regionIds[row] = reader.u32();
   }
   reader.end();
-  return { pool, isNamed, keys, pieces: { pieceCount, offsets, lengths, regionIds } };
+  return { pool, ...flags, keys, pieces: { pieceCount, offsets, lengths, regionIds } };
 }
 
 /** EXISTS. */
@@ -281,9 +304,13 @@ export function decodeExists(body: Buffer, maxKeys: number): ExistsRequest {
 }
 
 /** GET_BYTES, DELETE and STAT: a pool and keys. GET_BYTES has a byte of flags between them. */
-export function encodeKeyRequest(pool: string, keys: readonly string[], { hasFlags }: { hasFlags: boolean }): Buffer {
+export function encodeKeyRequest(
+  pool: string,
+  keys: readonly string[],
+  { hasFlags, hint = 0, continues = false }: { hasFlags: boolean } & ToldFlags,
+): Buffer {
   const writer = new BodyWriter(64 + 70 * keys.length).text16(pool);
-  if (hasFlags) writer.u8(0);
+  if (hasFlags) writer.u8(requestFlags({ isNamed: false, hint, continues }));
   return writer.keys(keys).done();
 }
 
@@ -291,30 +318,27 @@ export function decodeKeyRequest(
   body: Buffer,
   maxKeys: number,
   { hasFlags }: { hasFlags: boolean },
-): { readonly pool: string; readonly keys: string[] } {
+): { readonly pool: string; readonly keys: string[] } & Required<ToldFlags> {
   const reader = new BodyReader(body);
   const pool = reader.text16();
-  if (hasFlags && flag(reader.u8())) throw new ProtocolError('flags of 1; 0 is known');
+  const { isNamed, hint, continues } = decodeFlags(hasFlags ? reader.u8() : 0);
+  if (isNamed) throw new ProtocolError('bit 0 of the flags of a GET_BYTES is 0');
   const keys = reader.keys(maxKeys);
   reader.end();
-  return { pool, keys };
+  return { pool, keys, hint, continues };
 }
 
 /** SET_BYTES; the pages are views of the body. */
-export interface SetBytesRequest {
+export interface SetBytesRequest extends RequestFlags {
   readonly pool: string;
-  readonly isNamed: boolean;
   readonly keys: string[];
   readonly pages: readonly Uint8Array[];
 }
 
-export function encodeSetBytes({ pool, isNamed, keys, pages }: SetBytesRequest): Buffer {
+export function encodeSetBytes({ pool, keys, pages, ...flags }: SetBytesRequest): Buffer {
   const pageBytes = pages.reduce((sum, page) => sum + page.length, 0);
   const writer = new BodyWriter(64 + 80 * keys.length + pageBytes);
-  writer
-    .text16(pool)
-    .u8(isNamed ? 1 : 0)
-    .keys(keys);
+  writer.text16(pool).u8(requestFlags(flags)).keys(keys);
   for (const page of pages) writer.u32(page.length);
   for (const page of pages) writer.bytes(page);
   return writer.done();
@@ -323,13 +347,13 @@ export function encodeSetBytes({ pool, isNamed, keys, pages }: SetBytesRequest):
 export function decodeSetBytes(body: Buffer, maxKeys: number): SetBytesRequest {
   const reader = new BodyReader(body);
   const pool = reader.text16();
-  const isNamed = flag(reader.u8());
+  const flags = decodeFlags(reader.u8());
   const keys = reader.keys(maxKeys);
   const lengths = keys.map(() => reader.u32());
   if (lengths.includes(0)) throw new ProtocolError('a page of 0 bytes; 1 or more are allowed');
   const pages = lengths.map((length) => reader.bytes(length));
   reader.end();
-  return { pool, isNamed, keys, pages };
+  return { pool, ...flags, keys, pages };
 }
 
 /** One element a key of a GET_BYTES: the page, or why there is none. */

@@ -1,5 +1,5 @@
 import { MeshCacheError } from '../base/errors.js';
-import type { EvictionPolicy } from './pool-allocator.js';
+import type { EvictionPolicy } from './pool-types.js';
 
 /**
  * The whole contract with the WASM module (`assembly/index.ts` documents each call). Addresses and handles are
@@ -12,6 +12,7 @@ export interface CoreExports {
   readonly STATS_COUNT: WebAssembly.Global;
   readonly POLICY_LRU: WebAssembly.Global;
   readonly POLICY_S3FIFO: WebAssembly.Global;
+  readonly POLICY_YIELD: WebAssembly.Global;
   allocate(bytes: number): number;
   release(address: number): void;
   hashBatch(keys: number, lengths: number, count: number, seedLow: number, seedHigh: number, out: number): void;
@@ -31,6 +32,7 @@ export interface CoreExports {
     sizes: number,
     bytes: number,
     nowMs: number,
+    about: number,
     offsets: number,
     slots: number,
     evictedEnds: number,
@@ -52,12 +54,14 @@ export interface CoreExports {
     lengths: number,
     count: number,
     isUse: number,
+    about: number,
     offsets: number,
     sizes: number,
     slots: number,
   ): void;
   poolHasBatch(pool: number, keys: number, lengths: number, count: number, out: number): void;
-  poolTouchBatch(pool: number, keys: number, lengths: number, count: number): number;
+  poolTouchBatch(pool: number, keys: number, lengths: number, count: number, about: number): number;
+  poolRenewBatch(pool: number, keys: number, lengths: number, count: number): void;
   poolRemoveBatch(pool: number, keys: number, lengths: number, count: number, nowMs: number, slots: number): void;
   poolPin(pool: number, key: number, bytes: number): number;
   poolUnpin(pool: number, key: number, bytes: number): number;
@@ -70,17 +74,18 @@ export interface CoreExports {
 }
 
 /** Eviction policies by their numbers in the WASM module. */
-export const POLICY_NUMBERS: Readonly<Record<EvictionPolicy, number>> = { lru: 0, s3fifo: 1 };
+export const POLICY_NUMBERS: Readonly<Record<EvictionPolicy, number>> = { lru: 0, s3fifo: 1, yield: 2 };
 
 /** Numbers that `poolStats` writes. */
 export const STATS_COUNT = 10;
 
 const CONSTANTS = {
-  CORE_VERSION: 1,
+  CORE_VERSION: 2,
   NO_INDEX: -1,
   STATS_COUNT,
   POLICY_LRU: POLICY_NUMBERS.lru,
   POLICY_S3FIFO: POLICY_NUMBERS.s3fifo,
+  POLICY_YIELD: POLICY_NUMBERS.yield,
 } as const;
 
 /** Refuses (ERR_CORE) a module that is not the one this code was written for. */

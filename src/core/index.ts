@@ -19,13 +19,16 @@ export {
   type PlacementRouting,
   type PlacementSettings,
 } from './placement-options.js';
-export {
-  type BatchLookup,
-  type BatchPlacement,
-  type EvictionPolicy,
-  type PageLocation,
-  type Placement,
-  PoolAllocator,
-  type PoolAllocatorOptions,
-  type PoolAllocatorStats,
-} from './pool-allocator.js';
+export { PoolAllocator } from './pool-allocator.js';
+export type {
+  BatchLookup,
+  BatchPlacement,
+  EvictionPolicy,
+  PageLocation,
+  Placement,
+  PoolAllocatorOptions,
+  PoolAllocatorStats,
+  RequestHint,
+  RequestOptions,
+} from './pool-types.js';
+export { hintNumber } from './request-hints.js';

@@ -1,9 +1,9 @@
-import { RING_MAX_POINTS } from '../base/core-limits.js';
+import { READ_REPORT_DELAY_MS, RING_MAX_POINTS } from '../base/core-limits.js';
 import { ArgumentError } from '../base/errors.js';
 import { shown } from '../base/shown.js';
 import type { CoreOptions } from './core.js';
 import { POLICY_NUMBERS } from './exports.js';
-import type { EvictionPolicy } from './pool-allocator.js';
+import type { EvictionPolicy } from './pool-types.js';
 
 /** The eviction policies that a placement can be simulated with: all that pools have. */
 export const PLACEMENT_POLICIES = Object.freeze(Object.keys(POLICY_NUMBERS)) as readonly EvictionPolicy[];
@@ -32,8 +32,8 @@ export interface PlacementOptions extends CoreOptions {
   /** With `prefix` routing: so many of a request's first pages decide where it goes. Default: 2. */
   readonly routingPages?: number;
   /**
-   * After this time an owner hears that another node has read its pages, which then count as used. 0 (default): at once;
-   * Infinity: never.
+   * After this time an owner hears that another node has read its pages, which then count as used. Default: READ_REPORT_DELAY_MS,
+   * as real nodes do it; 0: at once; Infinity: never.
    */
   readonly reportDelayMs?: number;
   /** Milliseconds of the trace for which the range of an evicted page is withheld; at most a sixteenth of the pool is. Default: 0. */
@@ -63,7 +63,7 @@ export function placementSettings(options: PlacementOptions): PlacementSettings 
     policy: options.policy ?? 'lru',
     routing: options.routing ?? 'round-robin',
     routingPages: options.routingPages ?? 2,
-    reportDelayMs: options.reportDelayMs ?? 0,
+    reportDelayMs: options.reportDelayMs ?? READ_REPORT_DELAY_MS,
     quarantineMs: options.quarantineMs ?? 0,
     batchPages: options.batchPages ?? 128,
     intervalMs: options.intervalMs ?? 60_000,

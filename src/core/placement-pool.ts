@@ -1,6 +1,8 @@
 import type { Core } from './core.js';
 import type { PlacementSettings } from './placement-options.js';
 import { PoolAllocator } from './pool-allocator.js';
+import type { RequestHint, RequestOptions } from './pool-types.js';
+import { REPORTS_CALLER } from './request-callers.js';
 
 /** What became of the pages of one write call. */
 export interface PoolChanges {
@@ -13,7 +15,10 @@ export interface PoolChanges {
   readonly refused: number;
 }
 
-/** The pool of one simulated node: all of the simulation's calls to a {@link PoolAllocator} are here. */
+/**
+ * The pool of one simulated node: all of the simulation's calls to a {@link PoolAllocator} are here. It is told the same of requests as a
+ * store tells its pool.
+ */
 export class PlacementPool {
   readonly #allocator: PoolAllocator;
   readonly #pageBytes: number;
@@ -37,34 +42,37 @@ export class PlacementPool {
     return this.#allocator.stats().evictions;
   }
 
-  /** Pages that are here are read, in order. */
-  read(keys: readonly string[]): void {
-    this.#allocator.touchBatch(keys);
+  /** One read call of the node's program; those that are here count as used, in order. */
+  read(keys: readonly string[], hint: RequestHint): void {
+    this.#allocator.touchBatch(keys, { hint });
   }
 
   /** Another node reports that it has read these pages, in order; some may have gone. */
-  reported(keys: readonly string[]): void {
-    this.#allocator.touchBatch(keys);
+  reported(keys: readonly string[], hint: RequestHint): void {
+    this.#allocator.touchBatch(keys, { hint, caller: REPORTS_CALLER, continues: false, endsElsewhere: true });
   }
 
   /** Sets pages in order: one that is here counts as used, another one is placed. What is evicted for it may be a later one of the call. */
-  set(given: readonly string[], nowMs: number): PoolChanges {
+  set(given: readonly string[], { hint, nowMs }: { hint: RequestHint; nowMs: number }): PoolChanges {
     const keys = [...new Set(given)];
     const inPool = new Set<string>();
     const placed = new Set<string>();
     const evicted = new Set<string>();
     let evictions = 0;
+    let part: RequestOptions = { hint };
     for (let start = 0; start < keys.length; ) {
       const isHere = this.#allocator.hasBatch(start === 0 ? keys : keys.slice(start));
       const end = start + runLength(isHere);
       const run = start === 0 && end === keys.length ? keys : keys.slice(start, end);
       start = end;
       if (isHere[0] === 1) {
-        this.#allocator.touchBatch(run);
+        this.#allocator.touchBatch(run, part);
         for (const key of run) inPool.add(key);
+        part = { hint, continues: true };
         continue;
       }
-      const placement = this.#allocator.publishBatch(run, this.#pageBytes, nowMs);
+      const placement = this.#allocator.publishBatch(run, this.#pageBytes, nowMs, part);
+      part = { hint, continues: true };
       for (const key of placement.evicted) {
         inPool.delete(key);
         placed.delete(key);

@@ -5,6 +5,8 @@ import { type PlacementCounts, type PlacementInterval, PlacementSeries } from '.
 import { type PlacementOptions, type PlacementSettings, placementSettings } from './placement-options.js';
 import { PlacementPool } from './placement-pool.js';
 import { type PlacementRouter, placementRouter } from './placement-routing.js';
+import type { RequestHint } from './pool-types.js';
+import { hintNumber } from './request-hints.js';
 
 /** One request of a trace, as the Mooncake format has it. */
 export interface PlacementRequest {
@@ -14,6 +16,8 @@ export interface PlacementRequest {
   readonly hashIds: readonly number[];
   /** Its conversation, for routing by session. Left out: the pages tell. */
   readonly session?: string | number | undefined;
+  /** What its caller tells with every read and write; the policy `yield` learns what it means. Default: 0, nothing. */
+  readonly hint?: RequestHint | undefined;
 }
 
 /** What became of one request. */
@@ -40,6 +44,7 @@ interface Report {
   readonly dueMs: number;
   readonly owner: number;
   readonly keys: readonly string[];
+  readonly hint: RequestHint;
 }
 
 /**
@@ -50,8 +55,8 @@ interface Report {
  * is anywhere in the cluster, in calls of `batchPages`, from its own pool or the owner's. It sets the other pages into its own pool. After
  * the call it drops those that another node has, as real nodes do without `keep_duplicates`.
  *
- * Without a quarantine the counts equal those of `meshcache replay --quarantine-ms 0`: always with one node; with several nodes as long as no request
- * overtakes what nodes tell each other. A quarantine goes by the trace's time here and by real time there. Disks,
+ * Without a quarantine the counts equal those of `meshcache replay --quarantine-ms 0`: always with one node; nearly with several, where requests
+ * come without pauses there, and may overtake what nodes tell each other. A quarantine goes by the trace's time here and by real time there. Disks,
  * `promote_hot_reads` and `keep_duplicates` are not simulated.
  *
  *     const simulation = new PlacementSimulation({ nodes: 3, poolBytes: 1e9, pageBytes: 65536, policy: 'lru' });
@@ -83,19 +88,20 @@ export class PlacementSimulation {
     this.#requestsOfNode = new Array<number>(settings.nodes).fill(0);
   }
 
-  /** Serves the next request. Throws `ArgumentError`, before anything has changed, for a time or an id that is no number. */
-  request({ timestampMs, hashIds, session }: PlacementRequest): PlacementOutcome {
+  /** Serves the next request. Throws `ArgumentError`, before anything has changed, for a time or an id that is no number, or a hint that is none. */
+  request({ timestampMs, hashIds, session, hint = 0 }: PlacementRequest): PlacementOutcome {
     if (!Number.isFinite(timestampMs)) {
       throw new ArgumentError(`timestampMs must be a finite number, got ${shown(timestampMs)}`);
     }
+    hintNumber(hint);
     const keys = hashIds.map(keyOf);
     const nowMs = Math.max(this.#nowMs, timestampMs);
     this.#nowMs = nowMs;
     this.#deliverReports(nowMs);
     const node = this.#router.route({ keys, session });
     const prefixHits = this.#prefixHits(keys);
-    const remoteHits = this.#read(node, keys.slice(0, prefixHits));
-    this.#set(node, keys.slice(prefixHits));
+    const remoteHits = this.#read(node, keys.slice(0, prefixHits), hint);
+    this.#set(node, keys.slice(prefixHits), hint);
     const counts = this.#series.at(nowMs);
     counts.requests++;
     counts.pagesAsked += keys.length;
@@ -150,33 +156,31 @@ export class PlacementSimulation {
   }
 
   /** Returns how many of the pages, all of which are somewhere, other nodes had. */
-  #read(node: number, keys: readonly string[]): number {
+  #read(node: number, keys: readonly string[], hint: RequestHint): number {
     let remote = 0;
     for (const batch of this.#batches(keys)) {
+      this.#pools[node]?.read(batch, hint);
       const keysOfOwner = new Map<number, string[]>();
       for (const key of batch) {
         const owner = this.#owners.get(key) as number;
+        if (owner === node) continue;
         const others = keysOfOwner.get(owner);
         if (others === undefined) keysOfOwner.set(owner, [key]);
         else others.push(key);
       }
       for (const [owner, pages] of keysOfOwner) {
-        if (owner === node) {
-          this.#pools[node]?.read(pages);
-        } else {
-          remote += pages.length;
-          this.#report(owner, pages);
-        }
+        remote += pages.length;
+        this.#report(owner, pages, hint);
       }
     }
     return remote;
   }
 
-  #set(node: number, keys: readonly string[]): void {
+  #set(node: number, keys: readonly string[], hint: RequestHint): void {
     const pool = this.#pools[node] as PlacementPool;
     const counts = this.#series.at(this.#nowMs);
     for (const batch of this.#batches(keys)) {
-      const { placed, evicted, evictions, refused } = pool.set(batch, this.#nowMs);
+      const { placed, evicted, evictions, refused } = pool.set(batch, { hint, nowMs: this.#nowMs });
       for (const key of evicted) if (this.#owners.get(key) === node) this.#owners.delete(key);
       const duplicates: string[] = [];
       for (const key of placed) {
@@ -199,11 +203,11 @@ export class PlacementSimulation {
     }
   }
 
-  #report(owner: number, keys: readonly string[]): void {
+  #report(owner: number, keys: readonly string[], hint: RequestHint): void {
     const { reportDelayMs } = this.settings;
-    if (reportDelayMs === 0) this.#pools[owner]?.reported(keys);
+    if (reportDelayMs === 0) this.#pools[owner]?.reported(keys, hint);
     else if (reportDelayMs < Number.POSITIVE_INFINITY) {
-      this.#reports.push({ dueMs: this.#nowMs + reportDelayMs, owner, keys });
+      this.#reports.push({ dueMs: this.#nowMs + reportDelayMs, owner, keys, hint });
     }
   }
 
@@ -214,7 +218,7 @@ export class PlacementSimulation {
     const late = this.#reports.findIndex(({ dueMs }) => dueMs > nowMs);
     const due = late < 0 ? this.#reports : this.#reports.slice(0, late);
     this.#reports = late < 0 ? [] : this.#reports.slice(late);
-    for (const { owner, keys } of due) this.#pools[owner]?.reported(keys);
+    for (const { owner, keys, hint } of due) this.#pools[owner]?.reported(keys, hint);
   }
 }
 

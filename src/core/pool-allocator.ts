@@ -1,84 +1,18 @@
 import { QUARANTINE_POOL_FRACTION } from '../base/core-limits.js';
 import { ArgumentError, ClosedError, MeshCacheError } from '../base/errors.js';
-import { type Core, type CoreOptions, defaultCore } from './core.js';
+import { type Core, defaultCore } from './core.js';
 import { POLICY_NUMBERS, STATS_COUNT } from './exports.js';
 import type { KeyArea } from './key-area.js';
-
-/**
- * Which page goes when there is no room: the least recently used one, or by S3-FIFO, which keeps what is used once
- * from pushing out the rest.
- */
-export type EvictionPolicy = 'lru' | 's3fifo';
-
-export interface PoolAllocatorOptions extends CoreOptions {
-  readonly capacityBytes: number;
-  readonly policy?: EvictionPolicy;
-  /** How long a range is withheld after its page has gone; 0 (default): not at all. */
-  readonly quarantineMs?: number;
-  /** More than this is not withheld: the oldest range is reused early. Default: a sixteenth of the capacity. */
-  readonly quarantineMaxBytes?: number;
-  /** The quarantine is never cut short: when it is at its limit, nothing more is evicted and publishing is refused. */
-  readonly neverReuseEarly?: boolean;
-  /** No page crosses a multiple of this; a multiple of the alignment. Default: the capacity. */
-  readonly segmentBytes?: number;
-  /** Power of two that offsets and the space taken are multiples of; default 1: space is taken to the byte. */
-  readonly alignmentBytes?: number;
-}
-
-/** Where a page now lies, and which pages went for it. */
-export interface Placement {
-  readonly offset: number;
-  /** Small number that is the page's own while it is in the pool, and is reused afterwards. */
-  readonly slot: number;
-  readonly evicted: string[];
-}
-
-/** Where the pages of a batch have been put, one element a key. */
-export interface BatchPlacement {
-  /** -1: refused, or gone again by the end of the batch. */
-  readonly offsets: Float64Array;
-  /** -1 where the offset is. */
-  readonly slots: Int32Array;
-  /** In the order of eviction, and the slots that they had. The same batch may have published these keys, or used the slots, later. */
-  readonly evicted: string[];
-  readonly evictedSlots: Uint32Array;
-}
-
-/** Where one page is: its offset in the pool, bytes, and the number of its slot. */
-export interface PageLocation {
-  readonly offset: number;
-  readonly bytes: number;
-  readonly slot: number;
-}
-
-/** Where the pages of a batch are, one element a key. */
-export interface BatchLookup {
-  /** -1: miss; so in all three. */
-  readonly offsets: Float64Array;
-  readonly bytes: Float64Array;
-  readonly slots: Int32Array;
-}
-
-/**
- * used + free + quarantined + padding = capacity. Quarantined includes the ranges of removed pages that are still
- * pinned.
- */
-export interface PoolAllocatorStats {
-  readonly entries: number;
-  /** Sum of the pages' lengths as asked for. */
-  readonly usedBytes: number;
-  readonly freeBytes: number;
-  readonly quarantinedBytes: number;
-  /** Lost to the alignment. */
-  readonly paddingBytes: number;
-  readonly capacityBytes: number;
-  readonly evictions: number;
-  /** Ranges reused before their quarantine was over. */
-  readonly earlyReuses: number;
-  /** Pages that are pinned. */
-  readonly pinned: number;
-  readonly largestFreeBytes: number;
-}
+import type {
+  BatchLookup,
+  BatchPlacement,
+  PageLocation,
+  Placement,
+  PoolAllocatorOptions,
+  PoolAllocatorStats,
+  RequestOptions,
+} from './pool-types.js';
+import { hintNumber } from './request-hints.js';
 
 const POWER_OF_TWO_MAX = 2 ** 30;
 const SEGMENTS_MAX_COUNT = 2 ** 20;
@@ -90,6 +24,11 @@ const LOOKUP_RESULT_BYTES = 20;
 const RESTORE_RESULT_BYTES = 20;
 const SLOT_RESULT_BYTES = 4;
 const NO_SLOT = -1;
+const CONTINUES = 4;
+const BEGINS = 8;
+const ENDS_ELSEWHERE = 16;
+const CALLER_STEP = 32;
+const CALLER_MAX = 2 ** 27 - 1;
 
 const BROKEN_INVARIANTS = [
   'holds',
@@ -109,7 +48,7 @@ const BROKEN_INVARIANTS = [
  * which pages go for them. Keys are compared by their XXH3-128. Time is passed in, in milliseconds from any start.
  *
  * Pinned pages are never evicted. They leave the order of eviction and come back as most recently used (S3-FIFO: last
- * in their queue) with their last unpin. A pinned page that is removed or replaced is not found any more, but its range
+ * in their queue; yield: as old as a page used now) with their last unpin. A pinned page that is removed or replaced is not found any more, but its range
  * stays untouched until the last unpin, and its key cannot be published until then.
  */
 export class PoolAllocator {
@@ -187,9 +126,15 @@ export class PoolAllocator {
    * Publishes the keys one after the other, as {@link publish} does; `bytes` is one length for all, or one a key. A page
    * that a later key of the batch evicted or replaced has offset -1, and, if evicted, is among `evicted`.
    */
-  publishBatch(keys: readonly string[], bytes: number | ArrayLike<number>, nowMs = 0): BatchPlacement {
+  publishBatch(
+    keys: readonly string[],
+    bytes: number | ArrayLike<number>,
+    nowMs = 0,
+    request: RequestOptions = {},
+  ): BatchPlacement {
     const handle = this.open();
     checkTime(nowMs);
+    const about = aboutOf(request);
     const area = this.core.area;
     area.write(keys, PUBLISH_RESULT_BYTES);
     const count = keys.length;
@@ -204,6 +149,7 @@ export class PoolAllocator {
       one < 0 ? sizes : 0,
       one,
       nowMs,
+      about,
       offsets,
       slots,
       ends,
@@ -221,7 +167,7 @@ export class PoolAllocator {
   /**
    * Puts pages back where they lay, e.g. after a restart: `bytes` and `offsets` are one a key, the offsets multiples of
    * the alignment and strictly ascending, also from call to call. Nothing is evicted or replaced. The pages enter the
-   * order of eviction as new ones, as they come; {@link touchBatch} afterwards brings them into that of their real use.
+   * order of eviction as new ones, as they come; {@link renewBatch} afterwards brings them into that of their real use.
    * Returns the slots; -1: not taken, because the range is not free or not inside one segment, or the key is there.
    * Throws `ArgumentError`, having taken none, also when a page was ever published or removed in this pool.
    */
@@ -271,13 +217,13 @@ export class PoolAllocator {
   }
 
   /** Uses the pages in the order of the keys. */
-  lookupBatch(keys: readonly string[]): BatchLookup {
-    return this.locate(keys, true);
+  lookupBatch(keys: readonly string[], request: RequestOptions = {}): BatchLookup {
+    return this.locate(keys, aboutOf(request));
   }
 
   /** Like {@link lookupBatch}, without a use. */
   peekBatch(keys: readonly string[]): BatchLookup {
-    return this.locate(keys, false);
+    return this.locate(keys, null);
   }
 
   /** No use. */
@@ -294,12 +240,24 @@ export class PoolAllocator {
     return area.u8.slice(area.results, area.results + keys.length);
   }
 
-  /** Uses the pages in the order of the keys; returns how many were there. */
-  touchBatch(keys: readonly string[]): number {
+  /**
+   * Uses the pages in the order of the keys, as {@link lookupBatch} does, for reads that were done elsewhere; returns how
+   * many were there.
+   */
+  touchBatch(keys: readonly string[], request: RequestOptions = {}): number {
+    const handle = this.open();
+    const about = aboutOf(request);
+    const area = this.core.area;
+    area.write(keys, 0);
+    return this.core.exports.poolTouchBatch(handle, area.keys, area.lengths, keys.length, about);
+  }
+
+  /** Makes each page the most recently used one in turn, without counting as a use: for restored pages, oldest first. */
+  renewBatch(keys: readonly string[]): void {
     const handle = this.open();
     const area = this.core.area;
     area.write(keys, 0);
-    return this.core.exports.poolTouchBatch(handle, area.keys, area.lengths, keys.length);
+    this.core.exports.poolRenewBatch(handle, area.keys, area.lengths, keys.length);
   }
 
   /** False: it was not there. */
@@ -433,7 +391,8 @@ export class PoolAllocator {
     return above;
   }
 
-  private locate(keys: readonly string[], isUse: boolean): BatchLookup {
+  /** `about`: null when it is no use. */
+  private locate(keys: readonly string[], about: number | null): BatchLookup {
     const handle = this.open();
     const area = this.core.area;
     area.write(keys, LOOKUP_RESULT_BYTES);
@@ -441,7 +400,8 @@ export class PoolAllocator {
     const offsets = area.results;
     const sizes = offsets + 8 * count;
     const slots = sizes + 8 * count;
-    this.core.exports.poolLookupBatch(handle, area.keys, area.lengths, count, isUse ? 1 : 0, offsets, sizes, slots);
+    const isUse = about === null ? 0 : 1;
+    this.core.exports.poolLookupBatch(handle, area.keys, area.lengths, count, isUse, about ?? 0, offsets, sizes, slots);
     return {
       offsets: area.f64.slice(offsets >>> 3, (offsets >>> 3) + count),
       bytes: area.f64.slice(sizes >>> 3, (sizes >>> 3) + count),
@@ -477,6 +437,15 @@ function writeSizes(area: KeyArea, bytes: ArrayLike<number>): number {
   const start = area.results >>> 3;
   for (let i = 0; i < bytes.length; i++) sizes[start + i] = checkBytes(bytes[i] as number);
   return -1;
+}
+
+/** The number that tells the core of a call: [caller: 27 bits][ends elsewhere][begins][continues][hint: 2 bits] */
+function aboutOf({ hint, caller = 0, continues, endsElsewhere = false }: RequestOptions): number {
+  if (!isInteger(caller, 0, CALLER_MAX)) {
+    throw new ArgumentError(`caller must be an integer from 0 to ${CALLER_MAX}, got ${String(caller)}`);
+  }
+  const how = continues === undefined ? 0 : continues ? CONTINUES : BEGINS;
+  return hintNumber(hint) + how + (endsElsewhere ? ENDS_ELSEWHERE : 0) + caller * CALLER_STEP;
 }
 
 function checkBytes(bytes: number): number {

@@ -9,6 +9,7 @@ import {
   PAGE_MAX_BYTES,
 } from '../base/limits.js';
 import { Turns } from '../base/turns.js';
+import type { EvictionPolicy, RequestOptions } from '../core/index.js';
 import { crc32 } from '../memory/checksum.js';
 import { isWhole, type PageBytes } from '../pool/page-batch.js';
 import { NO_ORIGIN, PageIndex, type PageOrigin, type PublishedPage } from '../pool/page-index.js';
@@ -18,11 +19,13 @@ import type { DiskInfo } from './disk-info.js';
 import type { IndexEntry, Snapshot } from './journal.js';
 import { KeyReaders } from './key-readers.js';
 import { PageWriter } from './page-writer.js';
+import type { PageSum, PutOptions, PutOutcome, RenewedPage } from './put-page.js';
 import { RESTORE_SLICE_PAGES, restorePages, snapshotOf } from './restoring.js';
 import { readWaiting, type WriteQueue } from './write-queue.js';
 
 export { type DiskSizes, diskSizeFor } from './disk-folder.js';
 export type { DiskInfo } from './disk-info.js';
+export type { PutOptions, PutOutcome, RenewedPage } from './put-page.js';
 
 /** What {@link DiskStore.open} takes beside path and size. */
 export interface DiskStoreOptions {
@@ -31,6 +34,8 @@ export interface DiskStoreOptions {
   /** Of who uses the directory: for the message to whoever else wants it. */
   readonly nodeId: string;
   readonly env: Environment;
+  /** Which page goes when there is no room; default: `lru`. */
+  readonly policy?: EvictionPolicy;
   /** Pages that may wait to be written; further ones are skipped. */
   readonly queueMaxBytes?: number;
   /** What the index may take of `maxBytes`; default: a 32nd. Small pages with long keys need more to fill the disk. */
@@ -39,15 +44,10 @@ export interface DiskStoreOptions {
   readonly mode?: 'auto' | 'direct' | 'buffered';
 }
 
-/** A page whose version is another one now. */
-export type RenewedPage = Pick<PublishedPage, 'length' | 'checksum' | 'version' | 'kind'>;
-
-/** What to do with a page that is to be written. */
-export type PutOutcome = 'queued' | 'present' | 'skipped';
-
 /**
- * Pages in a directory of the disk: at most `maxBytes` there, everything included, the least recently used ones go first. What is
- * in it is found again when it is opened anew, in the same order of use; after a crash what was written a moment before may be missing.
+ * Pages in a directory of the disk: at most `maxBytes` there, everything included; the eviction policy says which ones go first. What is
+ * in it is found again when it is opened anew, in the same order of use; what else a policy knows of pages is not. After a crash what was
+ * written a moment before may be missing.
  *
  * A page is found when its bytes are written, and before that while they wait in memory. Before its place is given to another page, the journal
  * says that it is gone; and every read checks the checksum: what is stale or damaged all the same is a miss, and dropped.
@@ -80,10 +80,11 @@ export class DiskStore {
   static async open(path: string, maxBytes: number, options: DiskStoreOptions): Promise<DiskStore> {
     let index: PageIndex | undefined;
     const snapshot = (): Snapshot => snapshotOf(index);
-    const { nodeId, env, mode = 'auto', indexBytes = defaultIndexBytes(maxBytes) } = options;
+    const { nodeId, env, policy = 'lru', mode = 'auto', indexBytes = defaultIndexBytes(maxBytes) } = options;
     const folder = await openDiskFolder({ path, maxBytes, indexBytes, nodeId, mode, env, snapshot });
     const { capacityBytes } = folder.file;
-    index = new PageIndex({ capacityBytes, alignmentBytes: DISK_ALIGNMENT_BYTES, nowMs: () => env.clock.nowMs() });
+    const nowMs = () => env.clock.nowMs();
+    index = new PageIndex({ capacityBytes, policy, alignmentBytes: DISK_ALIGNMENT_BYTES, nowMs });
     const store = new this(path, folder, index, options);
     try {
       await store.#restore(folder.entries);
@@ -133,7 +134,7 @@ export class DiskStore {
     const { length } = bytes;
     const checksum = crc32(bytes, 0);
     this.removeOther(key, { length, checksum });
-    if (this.#isThere(key, length, checksum)) return;
+    if (this.#isThere(key, { length, checksum })) return;
     if (this.hasRoomFor(length)) this.putPage(key, { views: [bytes.slice()], length }, checksum, () => {});
     else this.#writer.skip();
   }
@@ -142,15 +143,18 @@ export class DiskStore {
    * Writes a page in the background whose bytes have this checksum. With `queued` they are in use, and must not
    * change, until `release` is called; otherwise it is not called.
    */
-  putPage(key: string, page: PageBytes, checksum: number, release: () => void, origin = NO_ORIGIN): PutOutcome {
+  putPage(key: string, page: PageBytes, checksum: number, release: () => void, about?: PutOptions): PutOutcome {
     this.#checkOpen();
     // Whatever becomes of the new page, the old one is not what was set last.
     this.removeOther(key, { length: page.length, checksum });
-    if (this.#isThere(key, page.length, checksum)) {
+    const { request, ...origin }: PutOptions = about ?? NO_ORIGIN;
+    if (this.#isThere(key, { length: page.length, checksum }, request)) {
       this.renew(key, { length: page.length, checksum, ...origin });
       return 'present';
     }
-    return this.#writer.add({ key, page, checksum, origin, release, isCancelled: false }) ? 'queued' : 'skipped';
+    return this.#writer.add({ key, page, checksum, origin, request, release, isCancelled: false })
+      ? 'queued'
+      : 'skipped';
   }
 
   /** Whether a page of that length would be queued now, and not skipped. */
@@ -199,11 +203,16 @@ export class DiskStore {
   }
 
   /**
-   * Reads pages, all at once; one outcome a key. Counts as a use of those that are here. What an outcome other than `read` leaves in a
-   * target is undefined. The targets are in use until the promise has resolved.
+   * Reads pages, all at once; one outcome a key. Counts as a use of those that are here, in the order of the keys. What an outcome
+   * other than `read` leaves in a target is undefined. The targets are in use until the promise has resolved.
    */
-  async readPages(keys: readonly string[], targets: readonly PageBytes[]): Promise<LocalRead[]> {
+  async readPages(
+    keys: readonly string[],
+    targets: readonly PageBytes[],
+    request?: RequestOptions,
+  ): Promise<LocalRead[]> {
     this.#checkOpen();
+    this.#index.touchBatch(keys, request);
     const all = Promise.all(keys.map((key, i) => this.#read(key, targets[i] as PageBytes)));
     this.#reading.add(all);
     try {
@@ -233,10 +242,10 @@ export class DiskStore {
     return this.#index.peekBatch(keys);
   }
 
-  /** Counts as a use of those that are here. */
-  touchBatch(keys: readonly string[]): void {
+  /** Counts as a use of those that are here, in the order of the keys. */
+  touchBatch(keys: readonly string[], request?: RequestOptions): void {
     this.#checkOpen();
-    this.#index.touchBatch(keys);
+    this.#index.touchBatch(keys, request);
     for (const page of this.#index.peekBatch(keys)) if (page !== null) this.#folder.journal.use(page.offset);
   }
 
@@ -275,7 +284,7 @@ export class DiskStore {
   }
 
   /** Removes what is written or waits under the key, unless it has these very bytes. True: it was written. */
-  removeOther(key: string, { length, checksum }: { readonly length: number; readonly checksum: number }): boolean {
+  removeOther(key: string, { length, checksum }: PageSum): boolean {
     this.#checkOpen();
     const there = this.#there(key);
     return there !== undefined && !(there.length === length && there.checksum === checksum) && this.#remove(key);
@@ -391,10 +400,10 @@ export class DiskStore {
   }
 
   /** The page is written, or on its way, with these very bytes; counts as a use then. */
-  #isThere(key: string, length: number, checksum: number): boolean {
+  #isThere(key: string, { length, checksum }: PageSum, request?: RequestOptions): boolean {
     const there = this.#there(key);
     if (there?.length !== length || there.checksum !== checksum) return false;
-    this.touchBatch([key]);
+    this.touchBatch([key], request);
     return true;
   }
 
@@ -419,7 +428,7 @@ export class DiskStore {
       const outcome = await this.#copyTurns.run(() => this.#readWaiting(key, target));
       if (outcome !== undefined) return outcome;
     }
-    const [found] = this.#index.lookupBatch([key]);
+    const [found] = this.#index.peekBatch([key]);
     if (found === undefined || found === null) return 'absent';
     if (found.length !== target.length || !isWhole(target)) return 'wrong-length';
     return this.#readWritten(key, found, target);

@@ -206,7 +206,9 @@ export class PageWriter {
     const { journal } = folder;
     if (env.clock.nowMs() < this.#retryAtMs) return [];
     const wanted = entries.filter(({ isCancelled, key }) => !isCancelled && this.#makeIndexRoom(key));
-    const wishes = wanted.map(({ key, page }): Wish => ({ key, length: page.length, here: null, intent: 'new' }));
+    const wishes = wanted.map(({ key, page, request }): Wish => {
+      return { key, length: page.length, here: null, intent: 'new', request };
+    });
     const { vacancies, gone } = index.place(wishes);
     // What had its place for a moment only was never listed.
     for (const { key } of wishes) gone.delete(key);

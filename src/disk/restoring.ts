@@ -21,7 +21,7 @@ export async function restorePages(
     await clock.yield();
   }
   for (let first = 0; first < entries.length; first += RESTORE_SLICE_PAGES) {
-    index.touchBatch(entries.slice(first, first + RESTORE_SLICE_PAGES).map(({ key }) => key));
+    index.renewBatch(entries.slice(first, first + RESTORE_SLICE_PAGES).map(({ key }) => key));
     await clock.yield();
   }
   return dropped;

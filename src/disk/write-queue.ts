@@ -1,4 +1,5 @@
 import { assert, assertAtMost, assertEqual } from '../base/assert.js';
+import type { RequestOptions } from '../core/index.js';
 import { PageCopies } from '../memory/page-copies.js';
 import { isWhole, type PageBytes } from '../pool/page-batch.js';
 import type { PageOrigin } from '../pool/page-index.js';
@@ -12,6 +13,8 @@ export interface QueuedPage {
   readonly checksum: number;
   /** It may be set again before it is written. */
   origin: PageOrigin;
+  /** That the page is a part of. */
+  readonly request?: RequestOptions | undefined;
   /** Called once: the bytes are not needed any more. */
   readonly release: () => void;
   /** It is not to be listed: removed, or another page took its key. */

@@ -88,6 +88,20 @@ export const COUNTERS: Readonly<Record<string, CounterFamily>> = {
     help: 'Pages of other nodes copied into the own pool: handed over by a node that was drained; read often',
     series: each('reason', ['handover', 'hot']),
   },
+  meshcache_reported_reads_total: {
+    help:
+      'Pages read from other nodes, by whether their owners were told, so that they keep what is read: told; could not be reached; ' +
+      'dropped because too many waited',
+    series: each('result', ['told', 'failed', 'dropped']),
+  },
+  meshcache_hinted_calls_total: {
+    help: 'Reads and writes that told what becomes of their conversation, by hint',
+    series: each('hint', ['open', 'closed', 'other']),
+  },
+  meshcache_hinted_pages_total: {
+    help: 'Pages of the calls that told a hint, read or set',
+    series: each('hint', ['open', 'closed', 'other']),
+  },
   meshcache_lookup_pages_total: {
     help: 'Pages of batchExists: found from the first on without a gap, and the others',
     series: each('result', ['found', 'missing']),

@@ -28,6 +28,7 @@ export async function openDisk(
   const disk = await DiskStore.open(path, config.diskSize, {
     nodeId,
     env,
+    policy: config.evictionPolicy,
     queueMaxBytes: Math.min(DISK_QUEUE_MAX_BYTES, Math.floor(config.globalSegmentSize * DISK_QUEUE_POOL_FRACTION)),
     ...(config.diskIndexSize === undefined ? {} : { indexBytes: config.diskIndexSize }),
     onEvict: (keys) => listeners.onEvict(keys),

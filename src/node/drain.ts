@@ -41,6 +41,8 @@ export interface DrainParts {
   /** Bytes of each page in the own pool or on the own disk; null for those that are not. */
   readonly lengthsOf: (keys: readonly string[]) => readonly (number | null)[];
   readonly otherNodes: () => readonly string[];
+  /** Others tell what they have read as much as so long after it. */
+  readonly reportsLateMs: number;
   /** Has a node copy pages of this one; 1 for each that it has then, all 0 after `timeoutMs`. */
   readonly handOver: (nodeId: string, keys: readonly string[], timeoutMs: number) => Promise<Uint8Array>;
   readonly stopPublishing: () => void;
@@ -146,7 +148,8 @@ export class Drain {
   }
 
   async #handOver(untilMs: number): Promise<void> {
-    const { wantedKeys, lengthsOf } = this.#parts;
+    const { wantedKeys, lengthsOf, otherNodes, reportsLateMs } = this.#parts;
+    if (otherNodes().length > 0) await this.#pause(Math.max(0, Math.min(reportsLateMs, this.#leftMs(untilMs))));
     const keys = wantedKeys();
     const lengths = lengthsOf(keys);
     const requests = requestsOf(keys, lengths);

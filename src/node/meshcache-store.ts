@@ -27,6 +27,7 @@ import { encoderOf, modelPartOf } from './key-namespace.js';
 import { NodeReporting } from './node-reporting.js';
 import { NodeRuntime } from './node-runtime.js';
 import { packageVersion } from './package-version.js';
+import type { ReportedRead } from './read-reports.js';
 import { RecentEvents } from './recent-events.js';
 import { checkMemory, providePool } from './store-checks.js';
 import { leavingOf, type StoreLeaving } from './store-leaving.js';
@@ -200,8 +201,8 @@ export class MeshCacheStore extends StoreNamespace {
       deleteEverywhere: (keys, version) => runtime.drops.deleteEverywhere(keys, version),
       isSettled: earlierPages(runtime, disk),
       keepsDuplicates: config.keepDuplicates,
-      onRemoteHits(owner, keys) {
-        runtime.notices.touched(owner, keys);
+      onRemoteHits(owner, keys, hint) {
+        runtime.notices.touched(owner, keys, hint);
         if (config.promoteHotReads) hotReads.read(keys);
       },
       onRemoteFailures: (owner, keys) => runtime.notices.unreadable(owner, keys),
@@ -227,7 +228,9 @@ export class MeshCacheStore extends StoreNamespace {
     });
     listeners.onEvict = (keys) => pages.forget(keys);
     const { statements } = pages;
-    const touch = (keys: readonly string[]) => pages.touch(keys);
+    const touch = (reads: readonly ReportedRead[]) => {
+      for (const { keys, hint } of reads) pages.touch(keys, hint);
+    };
     runtime.announceFrom(statements, { touch, restate: (keys) => statements.restate(keys) });
     const promoter = disk === null ? null : promoterOf(disk, pool, pages, env);
     if (promoter !== null) runtime.promoteFrom(promoter);

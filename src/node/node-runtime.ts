@@ -304,7 +304,8 @@ export class NodeRuntime {
     this.#stops.push(() => ownDirectory.stop());
     ownDirectory.attach(rpcServer);
     rpcServer.handle(STATUS_METHOD, async (params) => withLastEvents(await this.report(), params));
-    const notices = new PageNotices({ rpc: rpcClient, endpointOf });
+    const notices = new PageNotices({ rpc: rpcClient, endpointOf, env });
+    this.#stops.push(async () => notices.close());
     const promotions = new Promotions({ rpc: rpcClient, endpointOf, nodeId: this.nodeId });
     const handovers = new Handovers({ rpc: rpcClient, endpointOf });
 
@@ -467,8 +468,8 @@ export class NodeRuntime {
   /** @internal Throws `InvariantError` unless every part of the node below its store agrees with itself. */
   verify(): void {
     if (this.#parts === undefined) return;
-    const { ownDirectory, rpcServer, rpcClient, transport, discovery, master } = this.#parts;
-    for (const part of [ownDirectory, rpcServer, rpcClient, transport, discovery, master]) part.verify();
+    const { ownDirectory, rpcServer, rpcClient, transport, notices, discovery, master } = this.#parts;
+    for (const part of [ownDirectory, rpcServer, rpcClient, transport, notices, discovery, master]) part.verify();
   }
 }
 

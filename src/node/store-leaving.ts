@@ -1,5 +1,5 @@
 import type { Environment } from '../base/environment.js';
-import { DRAIN_LINGER_MAX_MS, DRAIN_LINGER_MIN_MS } from '../base/limits.js';
+import { DRAIN_LINGER_MAX_MS, DRAIN_LINGER_MIN_MS, READ_REPORTS_LATE_MAX_MS } from '../base/limits.js';
 import type { DiskStore } from '../disk/disk-store.js';
 import type { PageStore } from '../store/page-store.js';
 import type { RemoteCopies } from '../store/remote-copies.js';
@@ -33,6 +33,7 @@ export function leavingOf(parts: {
     wantedKeys: () => wanted.keys(),
     lengthsOf: (keys) => pages.statements.locationsOf(keys).map((location) => location?.length ?? null),
     otherNodes: () => [...runtime.members().keys()].filter((nodeId) => nodeId !== runtime.nodeId),
+    reportsLateMs: READ_REPORTS_LATE_MAX_MS,
     handOver: (nodeId, keys, timeoutMs) => runtime.handovers.ask(nodeId, keys, timeoutMs),
     stopPublishing: () => pages.stopPublishing(),
     diskQueueBytes: () => disk?.info().queueBytes ?? 0,

@@ -1,6 +1,7 @@
+import type { RequestOptions } from '../core/index.js';
 import { PageCopies } from '../memory/page-copies.js';
 import type { Placement, PublishedPage } from './page-index.js';
-import { isAsGood, type PageOrigin } from './page-origin.js';
+import { isAsGood, NO_ORIGIN, type PageOrigin } from './page-origin.js';
 
 /** Bytes of one page, which lie in `views` one after the other. */
 export interface PageBytes {
@@ -21,13 +22,24 @@ export function bytesOf(pages: readonly PageBytes[]): number {
   return pages.reduce((sum, { length }) => sum + length, 0);
 }
 
+/** Of all pages of a batch. */
+export interface BatchOptions {
+  readonly origin?: PageOrigin | undefined;
+  /** The request that the batch is, or is a part of. */
+  readonly request?: RequestOptions | undefined;
+}
+
 /** Each key of a batch once, with the page given for it last. */
 export class DistinctBatch {
   readonly keys: readonly string[];
   readonly pages: readonly PageBytes[];
+  readonly origin: PageOrigin;
+  readonly request: RequestOptions | undefined;
   readonly #allKeys: readonly string[];
 
-  constructor(keys: readonly string[], pages: readonly PageBytes[]) {
+  constructor(keys: readonly string[], pages: readonly PageBytes[], { origin, request }: BatchOptions = {}) {
+    this.origin = origin ?? NO_ORIGIN;
+    this.request = request;
     const lastIndex = new Map(keys.map((key, i) => [key, i]));
     const indices = lastIndex.size < keys.length ? [...lastIndex.values()] : undefined;
     this.keys = indices === undefined ? keys : [...lastIndex.keys()];

@@ -1,6 +1,7 @@
 import { assert } from '../base/assert.js';
 import { type Clock, within } from '../base/clock.js';
 import { POOL_FILL_WAIT_MS } from '../base/limits.js';
+import { FILLS_CALLER } from '../core/request-callers.js';
 import type { PageBytes } from './page-batch.js';
 import {
   NO_ORIGIN,
@@ -11,6 +12,8 @@ import {
   type Wish,
 } from './page-index.js';
 import type { PageLease, PageLeases } from './page-leases.js';
+
+const FILLS = { caller: FILLS_CALLER };
 
 /** Puts pages where they are to be; one checksum a target, null for those without one and those that have failed. */
 export type Fill = (targets: readonly (PageBytes | null)[]) => Promise<readonly (number | null)[]>;
@@ -71,7 +74,7 @@ export class PageFills {
     const leases = this.#lease(keys);
     const wishes = keys.map((key, i): Wish => {
       const isVacant = leases[i] === null && !this.#parts.index.isHeld(key);
-      return { key, length: lengths[i] as number, here: null, intent: isVacant ? 'new' : 'nothing' };
+      return { key, length: lengths[i] as number, here: null, intent: isVacant ? 'new' : 'nothing', request: FILLS };
     });
     const { vacancies, gone } = this.#parts.index.place(wishes);
     const targets: (PageBytes | null)[] = keys.map(() => null);

@@ -1,6 +1,11 @@
 import { assert, assertEqual } from '../base/assert.js';
 import { CALL_MAX_KEY_BYTES, KEY_MAX_BYTES, KEY_PREFIX_BYTES } from '../base/limits.js';
-import { PoolAllocator, type PoolAllocatorOptions, type PoolAllocatorStats } from '../core/index.js';
+import {
+  PoolAllocator,
+  type PoolAllocatorOptions,
+  type PoolAllocatorStats,
+  type RequestOptions,
+} from '../core/index.js';
 import { NO_ORIGIN, type PageOrigin } from './page-origin.js';
 
 export { NO_ORIGIN, type PageOrigin } from './page-origin.js';
@@ -34,6 +39,8 @@ export interface Wish {
   readonly here: PublishedPage | null;
   /** Whether that one is to be used, or a new one to take its place; with 'nothing' it is left alone. */
   readonly intent: 'use' | 'new' | 'nothing';
+  /** The request that the page is a part of: the same object for all pages of that part. */
+  readonly request?: RequestOptions | undefined;
 }
 
 /** A new page's range, which has no bytes yet. */
@@ -61,6 +68,8 @@ export interface PageIndexOptions extends PoolAllocatorOptions {
   /** Told the slot of a page that can be found and is about to go, or has just gone, whatever the reason; before {@link PageIndex} does anything else. */
   readonly onFreed?: (slot: number) => void;
 }
+
+const NO_REQUEST: RequestOptions = {};
 
 /** Flags of a slot. */
 const NAMED = 1;
@@ -116,7 +125,7 @@ export class PageIndex {
 
   /**
    * Puts pages back as they were before a restart, offsets strictly ascending, into an index that has never had any but
-   * restored ones; {@link touchBatch} afterwards brings them into the order of their use. False for those not taken:
+   * restored ones; {@link renewBatch} afterwards brings them into the order of their use. False for those not taken:
    * the range is not free or out of bounds, or the key is there. Throws `ArgumentError` for offsets that do not ascend or
    * are no multiples of the alignment, and for an index that is not new; some of the pages may be there then.
    */
@@ -138,8 +147,8 @@ export class PageIndex {
   }
 
   /** Counts as a use. */
-  lookupBatch(keys: readonly string[]): (PublishedPage | null)[] {
-    return this.#pages(keys, this.#allocator.lookupBatch(keys));
+  lookupBatch(keys: readonly string[], request?: RequestOptions): (PublishedPage | null)[] {
+    return this.#pages(keys, this.#allocator.lookupBatch(keys, request));
   }
 
   /** Like {@link lookupBatch}, without counting as a use. */
@@ -154,8 +163,14 @@ export class PageIndex {
     return flags;
   }
 
-  touchBatch(keys: readonly string[]): void {
-    this.#allocator.touchBatch(keys);
+  /** Uses the pages that are here, in the order of the keys. */
+  touchBatch(keys: readonly string[], request?: RequestOptions): void {
+    this.#allocator.touchBatch(keys, request);
+  }
+
+  /** Makes each page the newest one in turn, without a use. */
+  renewBatch(keys: readonly string[]): void {
+    this.#allocator.renewBatch(keys);
   }
 
   /** Keys of the pages that can be found, next victim first. */
@@ -195,14 +210,23 @@ export class PageIndex {
     const indexOf = new Map(wishes.map(({ key }, i) => [key, i]));
     const vacancies = new Map<number, Vacancy>();
     const gone = new Set<string>();
+    let last: RequestOptions | undefined;
     // Run by run, so that pages which are here and new ones are used in the order of the keys.
     for (let start = 0, end = 0; start < wishes.length; start = end) {
       const intent = intents[start];
+      const request = wishes[start]?.request ?? NO_REQUEST;
       end = start + 1;
-      while (end < wishes.length && intents[end] === intent) end++;
-      if (intent === 'use') this.touchBatch(wishes.slice(start, end).map(({ key }) => key));
-      if (intent !== 'new') continue;
-      for (const key of this.#placeRun(wishes, { start, end }, vacancies)) {
+      while (end < wishes.length && intents[end] === intent && (wishes[end]?.request ?? NO_REQUEST) === request) end++;
+      if (intent === 'nothing') continue;
+      const part = request === last ? { ...request, continues: true } : request;
+      last = request;
+      const run = { start, end, part };
+      if (intent === 'use') {
+        const keys = wishes.slice(start, end).map(({ key }) => key);
+        this.touchBatch(keys, part);
+        continue;
+      }
+      for (const key of this.#placeRun(wishes, run, vacancies)) {
         gone.add(key);
         const index = indexOf.get(key) ?? -1;
         if (index >= end && intents[index] === 'use') intents[index] = 'new';
@@ -310,12 +334,13 @@ export class PageIndex {
   }
 
   /** Returns the keys of pages that are gone. */
-  #placeRun(wishes: readonly Wish[], { start, end }: Run, vacancies: Map<number, Vacancy>): Set<string> {
+  #placeRun(wishes: readonly Wish[], { start, end, part }: Run, vacancies: Map<number, Vacancy>): Set<string> {
     const run = wishes.slice(start, end);
     const keys = run.map(({ key }) => key);
     const lengths = Float64Array.from(run, ({ length }) => Math.max(length, this.#spaceMinBytes));
     for (const { here } of run) if (here !== null) this.#onFreed(here.slot);
-    const { offsets, slots, evicted, evictedSlots } = this.#allocator.publishBatch(keys, lengths, this.#nowMs());
+    const nowMs = this.#nowMs();
+    const { offsets, slots, evicted, evictedSlots } = this.#allocator.publishBatch(keys, lengths, nowMs, part);
     this.#freeing(evictedSlots);
     const gone = new Set(evicted);
     run.forEach(({ key, here }, j) => {
@@ -430,8 +455,9 @@ export class PageIndex {
   }
 }
 
-/** Indices of a batch, the end excluded. */
+/** Wishes of one intent and request by their indices, the end excluded, and what the allocator is told of their request. */
 interface Run {
   readonly start: number;
   readonly end: number;
+  readonly part: RequestOptions;
 }

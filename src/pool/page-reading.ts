@@ -1,4 +1,5 @@
 import { PageCopies } from '../memory/page-copies.js';
+import { isWhole, type PageBytes } from './page-batch.js';
 import type { PublishedPage } from './page-index.js';
 
 /** What became of a page that was to be copied out of the pool. */
@@ -25,10 +26,19 @@ export class Reading {
     this.copies = new PageCopies({ isSummed: isVerified });
   }
 
-  addHit(index: number, sources: readonly Uint8Array[], targets: readonly Uint8Array[]): void {
-    this.hits.push(index);
-    this.copies.add(sources, targets);
-    this.outcomes.push('read');
+  /** The next page of the batch is to be copied to `target`; `viewsOf` tells where a page's bytes are. */
+  add(target: PageBytes, viewsOf: (page: PublishedPage) => readonly Uint8Array[]): void {
+    const index = this.outcomes.length;
+    const page = this.#found[index] ?? null;
+    if (page === null) {
+      this.outcomes.push('absent');
+    } else if (page.length === target.length && isWhole(target)) {
+      this.hits.push(index);
+      this.copies.add(viewsOf(page), target.views);
+      this.outcomes.push('read');
+    } else {
+      this.outcomes.push('wrong-length');
+    }
   }
 
   /** Takes the checksums of the hits; returns the indices of the damaged ones. */

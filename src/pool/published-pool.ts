@@ -2,16 +2,16 @@ import type { Clock } from '../base/clock.js';
 import { ArgumentError } from '../base/errors.js';
 import type { RandomSource } from '../base/random.js';
 import { Turns } from '../base/turns.js';
-import type { PoolAllocatorStats } from '../core/index.js';
+import type { EvictionPolicy, PoolAllocatorStats, RequestOptions } from '../core/index.js';
 import { resolve } from '../memory/address-space.js';
 import { PageCopies } from '../memory/page-copies.js';
 import { NO_STAMP, STAMP_BYTES } from '../memory/page-stamp.js';
 import type { CopyThreads } from './copy-threads.js';
 import { bytesOf, DistinctBatch, isWhole, type PageBytes, type PlacedBatch, SameLength } from './page-batch.js';
 import { type Fill, PageFills } from './page-fills.js';
-import { NO_ORIGIN, PageIndex, type PageOrigin, type PublishedPage, type Wish } from './page-index.js';
+import { NO_ORIGIN, PageIndex, type PublishedPage, type Wish } from './page-index.js';
 import { type PageLease, PageLeases } from './page-leases.js';
-import { again, isAsGood } from './page-origin.js';
+import { again, isAsGood, type PageOrigin } from './page-origin.js';
 import { type LocalRead, Reading } from './page-reading.js';
 import { PageStamps } from './page-stamps.js';
 import { PoolMemory } from './pool-memory.js';
@@ -20,7 +20,7 @@ import { PoolMemory } from './pool-memory.js';
 export interface PublishedPoolOptions {
   /** Called with the keys of pages that have left the pool without being asked to. */
   readonly onEvict?: (keys: string[]) => void;
-  readonly policy?: 'lru' | 's3fifo';
+  readonly policy?: EvictionPolicy;
   /** Milliseconds for which a freed range is not reused; 0 reuses it at once. */
   readonly quarantineMs?: number;
   /** Never shorten the quarantine; a page for which there is no room meanwhile is refused. */
@@ -142,11 +142,16 @@ export class PublishedPool {
    * call blocks for as long as the copying takes: callers slice large batches. Null also for a key whose page other
    * threads are copying at the moment. A computed page that is here already with the same length is as good as another one, and stays.
    */
-  publishBatch(keys: readonly string[], pages: readonly PageBytes[], origin = NO_ORIGIN): (PublishedPage | null)[] {
-    const batch = new DistinctBatch(keys, pages);
+  publishBatch(
+    keys: readonly string[],
+    pages: readonly PageBytes[],
+    origin = NO_ORIGIN,
+    request?: RequestOptions,
+  ): (PublishedPage | null)[] {
+    const batch = new DistinctBatch(keys, pages, { origin, request });
     const here = this.peekBatch(batch.keys);
     const candidates = new SameLength(here, batch.pages, origin);
-    const placed = this.#place(batch, here, candidates.sums(candidates.copies.run()), origin);
+    const placed = this.#place(batch, here, candidates.sums(candidates.copies.run()));
     const sums = placed.copies.run();
     const results = [...placed.used];
     placed.vacancies.forEach((vacancy, i) => {
@@ -169,18 +174,19 @@ export class PublishedPool {
     keys: readonly string[],
     pages: readonly PageBytes[],
     origin = NO_ORIGIN,
+    request?: RequestOptions,
   ): Promise<(PublishedPage | null)[]> {
     if (!this.#fills.isIdle) {
       await this.#fills.awaitFor(keys);
       if (this.#isEnding) return keys.map(() => null);
     }
     const isOffThread = this.#isForThreads(pages);
-    if (!isOffThread && !this.#turns.isTaken) return this.publishBatch(keys, pages, origin);
+    if (!isOffThread && !this.#turns.isTaken) return this.publishBatch(keys, pages, origin, request);
     return this.#turns.run(() => {
       if (this.#isEnding) return keys.map(() => null);
       return isOffThread
-        ? this.#publishOffThread(new DistinctBatch(keys, pages), origin)
-        : this.publishBatch(keys, pages, origin);
+        ? this.#publishOffThread(new DistinctBatch(keys, pages, { origin, request }))
+        : this.publishBatch(keys, pages, origin, request);
     });
   }
 
@@ -192,9 +198,9 @@ export class PublishedPool {
   async readPages(
     keys: readonly string[],
     targets: readonly PageBytes[],
-    { isVerified }: { readonly isVerified: boolean },
+    { isVerified, request }: { readonly isVerified: boolean; readonly request?: RequestOptions | undefined },
   ): Promise<LocalRead[]> {
-    const found = this.lookupBatch(keys);
+    const found = this.lookupBatch(keys, request);
     const hits = targets.filter(({ length }, i) => found[i]?.length === length);
     if (hits.length === 0 || !this.#isForThreads(hits)) return this.#readHere(keys, targets, found, isVerified);
     return this.#turns.run(() =>
@@ -213,7 +219,7 @@ export class PublishedPool {
     keys: readonly string[],
     lengths: readonly number[],
     fill: Fill,
-    origins: readonly PageOrigin[] = [],
+    origins?: readonly PageOrigin[],
   ): Promise<(PageLease | null)[]> {
     const { leases } = await this.#turns.run(() => ({
       leases: this.#isEnding ? keys.map(() => null) : this.#fills.fill(keys, lengths, fill, origins),
@@ -235,8 +241,8 @@ export class PublishedPool {
   }
 
   /** Where each page lies, in order; null for those that are not here. Counts as a use. */
-  lookupBatch(keys: readonly string[]): (PublishedPage | null)[] {
-    return this.#index.lookupBatch(keys);
+  lookupBatch(keys: readonly string[], request?: RequestOptions): (PublishedPage | null)[] {
+    return this.#index.lookupBatch(keys, request);
   }
 
   /** Like {@link lookupBatch}, without counting as a use. */
@@ -275,9 +281,9 @@ export class PublishedPool {
     return this.#index.hasBatch(keys);
   }
 
-  /** Counts as a use of those that are here. */
-  touchBatch(keys: readonly string[]): void {
-    this.#index.touchBatch(keys);
+  /** Counts as a use of those that are here, in the order of the keys. */
+  touchBatch(keys: readonly string[], request?: RequestOptions): void {
+    this.#index.touchBatch(keys, request);
   }
 
   /** Asked-for removal: `onEvict` is not called. A page whose bytes are on their way is removed, too, and false. */
@@ -343,14 +349,14 @@ export class PublishedPool {
     this.#index.free();
   }
 
-  async #publishOffThread(batch: DistinctBatch, origin: PageOrigin): Promise<(PublishedPage | null)[]> {
+  async #publishOffThread(batch: DistinctBatch): Promise<(PublishedPage | null)[]> {
     const before = this.peekBatch(batch.keys);
-    const candidates = new SameLength(before, batch.pages, origin);
+    const candidates = new SameLength(before, batch.pages, batch.origin);
     const sums = candidates.isEmpty ? [] : candidates.sums(await this.#copyThreads.copy(candidates.copies));
     if (this.#index.isFreed) return batch.spread([]);
     const here = this.peekBatch(batch.keys);
-    const placed = this.#place(batch, here, sums, origin);
-    const filled = this.#fillOffThread(batch, here, placed, origin);
+    const placed = this.#place(batch, here, sums);
+    const filled = this.#fillOffThread(batch, here, placed);
     try {
       // While the bytes are on their way: other nodes are to forget early what is being overwritten.
       this.#tellGone(placed.gone);
@@ -364,12 +370,11 @@ export class PublishedPool {
     batch: DistinctBatch,
     here: readonly (PublishedPage | null)[],
     { used, vacancies, copies }: PlacedBatch,
-    origin: PageOrigin,
   ): Promise<(PublishedPage | null)[]> {
     const results = [...used];
     this.#index.holdUnfilled(
       vacancies,
-      vacancies.map(() => origin),
+      vacancies.map(() => batch.origin),
     );
     try {
       const sums = await this.#copyThreads.copy(copies);
@@ -392,8 +397,8 @@ export class PublishedPool {
     batch: DistinctBatch,
     here: readonly (PublishedPage | null)[],
     sums: readonly (number | undefined)[],
-    origin: PageOrigin,
   ): PlacedBatch {
+    const { origin, request } = batch;
     const wishes = batch.keys.map((key, i): Wish => {
       const page = batch.pages[i] as PageBytes;
       const there = here[i] ?? null;
@@ -402,7 +407,13 @@ export class PublishedPool {
       // Whoever has it leased loses it: nobody waits for a lease to publish other bytes.
       if (there !== null && !isSame) this.#leases.endOf(key);
       const isPossible = isWhole(page) && !this.#index.isHeld(key);
-      return { key, length: page.length, here: there, intent: isSame ? 'use' : isPossible ? 'new' : 'nothing' };
+      return {
+        key,
+        length: page.length,
+        here: there,
+        intent: isSame ? 'use' : isPossible ? 'new' : 'nothing',
+        request,
+      };
     });
     const placement = this.#index.place(wishes);
     for (const page of placement.used) if (page !== null) this.#index.setOrigin(page, again(page, origin));
@@ -446,12 +457,7 @@ export class PublishedPool {
 
   #reading(targets: readonly PageBytes[], found: readonly (PublishedPage | null)[], isVerified: boolean): Reading {
     const reading = new Reading(found, isVerified);
-    targets.forEach((target, i) => {
-      const page = found[i] ?? null;
-      if (page === null) reading.outcomes.push('absent');
-      else if (page.length === target.length && isWhole(target)) reading.addHit(i, this.viewsOf(page), target.views);
-      else reading.outcomes.push('wrong-length');
-    });
+    for (const target of targets) reading.add(target, (page) => this.viewsOf(page));
     return reading;
   }
 

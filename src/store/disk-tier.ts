@@ -2,11 +2,13 @@ import { assert, assertEqual } from '../base/assert.js';
 import { type Clock, within } from '../base/clock.js';
 import { DISK_HELD_POOL_FRACTION, DISK_STALL_MS, DISK_WAITING_CLOSE_TIMEOUT_MS } from '../base/limits.js';
 import type { MetricsSink } from '../base/metrics-sink.js';
+import type { RequestOptions } from '../core/index.js';
 import type { DiskInfo, DiskStore } from '../disk/disk-store.js';
 import type { PageBytes } from '../pool/page-batch.js';
 import type { LocalRead, PageLease, PublishedPage, PublishedPool } from '../pool/published-pool.js';
 import { type Backlog, PacedPublishing } from './paced-publishing.js';
 import { type Publishing, publishSlices } from './publishing.js';
+import type { RequestParts } from './request-calls.js';
 
 /** What a tier needs of its disk. */
 export type TierDisk = Pick<
@@ -41,6 +43,14 @@ export interface DiskTierParts {
   readonly metrics: MetricsSink;
 }
 
+/** A page that is to be queued. */
+interface WaitingPage {
+  /** Null: the pool may evict it. */
+  lease: PageLease | null;
+  /** The request that has set it. */
+  readonly request: RequestOptions | undefined;
+}
+
 /**
  * The disk behind a pool: what is published is written through in the background, and found there when the pool has let go of it.
  *
@@ -59,8 +69,8 @@ export class DiskTier implements Backlog {
   readonly #clock: Clock;
   /** Undefined: publishing does not wait for the disk. */
   readonly #paced: PacedPublishing | undefined;
-  /** Pages for which the queue had no room, in the order of being set: written when it has, if the pool still has them. Null: not leased. */
-  readonly #waiting = new Map<string, PageLease | null>();
+  /** Pages for which the queue had no room, in the order of being set: written when it has, if the pool still has them. */
+  readonly #waiting = new Map<string, WaitingPage>();
   #heldBytes = 0;
   /** Of the pages that the queue has. */
   readonly #queued = new Set<PageLease>();
@@ -104,9 +114,10 @@ export class DiskTier implements Backlog {
   }
 
   letGo(): void {
-    for (const [key, lease] of this.#waiting) {
-      if (lease === null) continue;
-      this.#waiting.set(key, null);
+    for (const waiting of this.#waiting.values()) {
+      if (waiting.lease === null) continue;
+      const { lease } = waiting;
+      waiting.lease = null;
       this.#endHold(lease);
     }
   }
@@ -120,13 +131,17 @@ export class DiskTier implements Backlog {
    * written. What lies on disk with other bytes is gone: the promise resolves when a crash cannot bring it back; undefined when
    * there was none.
    */
-  writeThrough(keys: readonly string[], published: readonly (PublishedPage | null)[]): Promise<void> | undefined {
+  writeThrough(
+    keys: readonly string[],
+    published: readonly (PublishedPage | null)[],
+    request?: RequestParts,
+  ): Promise<void> | undefined {
     let isOutdated = false;
     this.#pool.lease(keys).forEach((lease, i) => {
       const page = lease?.page ?? published[i] ?? null;
       // First, for the new page may find no room, or be gone already: then the old one must not come up.
       if (page !== null && this.#disk.removeOther(keys[i] as string, page)) isOutdated = true;
-      if (lease !== null) this.#write(lease);
+      if (lease !== null) this.#write(lease, request?.next());
       // Others have taken its place already.
       else if (page !== null && !this.#disk.exists(keys[i] as string)) this.#disk.skipped(1);
     });
@@ -144,12 +159,12 @@ export class DiskTier implements Backlog {
   }
 
   /** Pages that were used in the pool count as used here. */
-  touchBatch(keys: readonly string[]): void {
-    if (keys.length > 0) this.#disk.touchBatch(keys);
+  touchBatch(keys: readonly string[], request?: RequestOptions): void {
+    if (keys.length > 0) this.#disk.touchBatch(keys, request);
   }
 
-  readPages(keys: readonly string[], targets: readonly PageBytes[]): Promise<LocalRead[]> {
-    return this.#disk.readPages(keys, targets);
+  readPages(keys: readonly string[], targets: readonly PageBytes[], request?: RequestOptions): Promise<LocalRead[]> {
+    return this.#disk.readPages(keys, targets, request);
   }
 
   /** Keys of all pages, some at a time. */
@@ -206,20 +221,20 @@ export class DiskTier implements Backlog {
     if (lost.length > 0) this.#disk.skipped(lost.length);
   }
 
-  #write(lease: PageLease): void {
+  #write(lease: PageLease, request: RequestOptions | undefined): void {
     const { key, page } = lease;
     if (!this.#disk.fits(page.length)) {
       this.#endWait(key);
       this.#disk.skipped(1);
       this.#pool.unlease([lease]);
-    } else if (this.#waiting.get(key)?.isLive) {
+    } else if (this.#waiting.get(key)?.lease?.isLive) {
       // With these very bytes: the lease of others would have ended.
       this.#pool.unlease([lease]);
     } else {
       this.#endWait(key);
       // What the disk has or is about to have under the key are these very bytes: others have been removed.
-      if (this.#mayQueueNow(page.length) || this.#disk.exists(key)) this.#queue(lease);
-      else this.#wait(lease);
+      if (this.#mayQueueNow(page.length) || this.#disk.exists(key)) this.#queue(lease, request);
+      else this.#wait(lease, request);
     }
   }
 
@@ -228,7 +243,7 @@ export class DiskTier implements Backlog {
     return (this.#paced === undefined || this.#waiting.size === 0) && this.#disk.hasRoomFor(length);
   }
 
-  #queue(lease: PageLease): void {
+  #queue(lease: PageLease, request: RequestOptions | undefined): void {
     const { key, page } = lease;
     const release = (): void => {
       this.#queued.delete(lease);
@@ -238,8 +253,8 @@ export class DiskTier implements Backlog {
     };
     const { length, checksum, version, kind } = page;
     const bytes = { views: this.#pool.viewsOf(page), length };
-    const origin = { version, kind, isCopy: false };
-    if (this.#disk.putPage(key, bytes, checksum, release, origin) !== 'queued') {
+    const about = { version, kind, isCopy: false, request };
+    if (this.#disk.putPage(key, bytes, checksum, release, about) !== 'queued') {
       this.#pool.unlease([lease]);
       return;
     }
@@ -248,20 +263,20 @@ export class DiskTier implements Backlog {
     this.#heldBytes += page.length;
   }
 
-  #wait(lease: PageLease): void {
+  #wait(lease: PageLease, request: RequestOptions | undefined): void {
     const { key, page } = lease;
     const isHeld = this.#paced !== undefined && this.isMoving() && this.hasRoomFor(page.length);
-    this.#waiting.set(key, isHeld ? lease : null);
+    this.#waiting.set(key, { lease: isHeld ? lease : null, request });
     if (isHeld) this.#heldBytes += page.length;
     else this.#pool.unlease([lease]);
   }
 
   /** False: it did not wait. */
   #endWait(key: string): boolean {
-    const lease = this.#waiting.get(key);
-    if (lease === undefined) return false;
+    const waiting = this.#waiting.get(key);
+    if (waiting === undefined) return false;
     this.#waiting.delete(key);
-    if (lease !== null) this.#endHold(lease);
+    if (waiting.lease !== null) this.#endHold(waiting.lease);
     return true;
   }
 
@@ -274,13 +289,13 @@ export class DiskTier implements Backlog {
   #writeWaiting(): void {
     if (this.#isClosed) return;
     if (!this.isMoving()) this.letGo();
-    for (const key of this.#waiting.keys()) {
+    for (const [key, { request }] of this.#waiting) {
       const [page] = this.#pool.peekBatch([key]);
       if (page && !this.#disk.hasRoomFor(page.length)) return;
       // Of what is there now: a lease that it waited with may have ended.
       const [lease] = this.#pool.lease([key]);
       this.#endWait(key);
-      if (lease) this.#queue(lease);
+      if (lease) this.#queue(lease, request);
     }
     this.#onNoneWaiting();
   }
@@ -288,11 +303,12 @@ export class DiskTier implements Backlog {
   /** Throws `InvariantError` unless the accounting of this class holds; the disk is its owner's to verify. */
   verify(): void {
     let bytes = 0;
-    for (const lease of [...this.#queued, ...this.#waiting.values()]) bytes += lease?.page.length ?? 0;
+    const waiting = Array.from(this.#waiting.values(), ({ lease }) => lease);
+    for (const lease of [...this.#queued, ...waiting]) bytes += lease?.page.length ?? 0;
     assertEqual('disk tier: bytes that are held', this.#heldBytes, bytes);
-    const isLeased = this.#paced !== undefined || [...this.#waiting.values()].every((lease) => lease === null);
+    const isLeased = this.#paced !== undefined || waiting.every((lease) => lease === null);
     assert(isLeased, 'disk tier: pages wait with a lease, and publishing does not wait for the disk');
-    for (const [key, lease] of this.#waiting) {
+    for (const [key, { lease }] of this.#waiting) {
       const isOwn = lease === null || (lease.key === key && !this.#queued.has(lease));
       assert(isOwn, () => `disk tier: the lease with which ${JSON.stringify(key)} waits is of another page`);
     }

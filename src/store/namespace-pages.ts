@@ -1,24 +1,24 @@
-import type { KeyEncoder } from '../core/index.js';
+import type { KeyEncoder, RequestOptions } from '../core/index.js';
 import type { CallerPage, PageStore } from './page-store.js';
 
 /** Reads end early, as misses, when the signal is aborted; nothing touches their memory any more when they have resolved. */
-export interface ReadOptions {
+export interface PageOptions extends RequestOptions {
   readonly pool: string;
   readonly signal?: AbortSignal | undefined;
 }
 
 /** How pages of one namespace are reached, by the program's own keys and the names of pools; one result a key. */
 export interface NamespacePages {
-  exists(keys: readonly string[], options: ReadOptions): Promise<boolean[]>;
+  exists(keys: readonly string[], options: PageOptions): Promise<boolean[]>;
   /** What false leaves in the memory of a page is undefined. */
-  get(keys: readonly string[], pages: readonly CallerPage[], options: ReadOptions): Promise<boolean[]>;
+  get(keys: readonly string[], pages: readonly CallerPage[], options: PageOptions): Promise<boolean[]>;
   /** A copy that is the caller's; null: a miss. */
-  getCopy(key: string, options: ReadOptions): Promise<Uint8Array | null>;
+  getCopy(key: string, options: PageOptions): Promise<Uint8Array | null>;
   /** `isNamed`: the newest content wins; else any content is as good as another. What has begun when the signal is aborted may take effect. */
   set(
     keys: readonly string[],
     pages: readonly CallerPage[],
-    options: ReadOptions & { readonly isNamed: boolean },
+    options: PageOptions & { readonly isNamed: boolean },
   ): Promise<boolean[]>;
   delete(keys: readonly string[], options: { readonly pool: string }): Promise<boolean[]>;
   /** Drops what the node has of the namespace, in the pools that have been used there since its start, and in these. */
@@ -38,32 +38,33 @@ export class StoredPages implements NamespacePages {
     this.keyEncoder = keyEncoder;
   }
 
-  async exists(keys: readonly string[], { pool, signal }: ReadOptions): Promise<boolean[]> {
+  async exists(keys: readonly string[], { pool, signal }: PageOptions): Promise<boolean[]> {
     return this.#pages.exists(this.objectKeys(keys, pool), { signal });
   }
 
-  async get(keys: readonly string[], pages: readonly CallerPage[], { pool, signal }: ReadOptions): Promise<boolean[]> {
-    return this.#pages.get(this.objectKeys(keys, pool), pages, { signal });
+  async get(keys: readonly string[], pages: readonly CallerPage[], options: PageOptions): Promise<boolean[]> {
+    const { pool, ...call } = options;
+    return this.#pages.get(this.objectKeys(keys, pool), pages, call);
   }
 
-  async getCopy(key: string, { pool, signal }: ReadOptions): Promise<Uint8Array | null> {
-    return this.#pages.getCopy(this.objectKeys([key], pool)[0] as string, { signal });
+  async getCopy(key: string, { pool, ...call }: PageOptions): Promise<Uint8Array | null> {
+    return this.#pages.getCopy(this.objectKeys([key], pool)[0] as string, call);
   }
 
   /** {@link getCopy} of a page of at most so many bytes. */
   async getCopyWithin(
     key: string,
-    { pool, signal, maxBytes }: ReadOptions & { readonly maxBytes: number },
+    { pool, ...call }: PageOptions & { readonly maxBytes: number },
   ): Promise<Uint8Array | 'too-large' | null> {
-    return this.#pages.getCopyWithin(this.objectKeys([key], pool)[0] as string, { maxBytes, signal });
+    return this.#pages.getCopyWithin(this.objectKeys([key], pool)[0] as string, call);
   }
 
   async set(
     keys: readonly string[],
     pages: readonly CallerPage[],
-    { pool, isNamed, signal }: ReadOptions & { readonly isNamed: boolean },
+    { pool, isNamed, ...call }: PageOptions & { readonly isNamed: boolean },
   ): Promise<boolean[]> {
-    return this.#pages.set(this.objectKeys(keys, pool), pages, isNamed ? 'named' : 'computed', { signal });
+    return this.#pages.set(this.objectKeys(keys, pool), pages, isNamed ? 'named' : 'computed', call);
   }
 
   async delete(keys: readonly string[], { pool }: { readonly pool: string }): Promise<boolean[]> {

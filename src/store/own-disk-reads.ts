@@ -5,6 +5,7 @@ import type { Metrics } from '../metrics/metrics.js';
 import type { LocalRead } from '../pool/published-pool.js';
 import type { DiskTier } from './disk-tier.js';
 import type { CallerPage } from './page-store.js';
+import type { RequestCall, RequestParts } from './request-calls.js';
 
 export interface OwnDiskReadsParts {
   readonly disk: Pick<DiskTier, 'hasBatch' | 'readPages'>;
@@ -20,6 +21,7 @@ export interface ReadingCall {
   readonly pages: readonly CallerPage[];
   /** True for each page that has been read. */
   readonly results: boolean[];
+  readonly request: RequestCall;
   readonly signal?: AbortSignal | undefined;
 }
 
@@ -43,7 +45,7 @@ export class OwnDiskReads {
    * Reads those pages of a call with these indices that the disk has, and that are good as far as can be known. After an abort of the call's
    * signal no page is begun; those that have been begun, at most DISK_IN_FLIGHT_MAX_COUNT, cannot be called back and are waited for.
    */
-  async read({ keys, pages, results, signal }: ReadingCall, wanted: readonly number[]): Promise<void> {
+  async read({ keys, pages, results, request, signal }: ReadingCall, wanted: readonly number[]): Promise<void> {
     const { disk, confirm, clock, metrics } = this.#parts;
     if (signal?.aborted) return;
     const isGood = await unlessAborted(confirm(wanted.map((i) => keys[i] as string)), signal);
@@ -56,7 +58,7 @@ export class OwnDiskReads {
     const outcomes = await this.#readPages(
       here.map((i) => keys[i] as string),
       here.map((i) => pages[i] as CallerPage),
-      signal,
+      { parts: request.disk, signal },
     );
     let hits = 0;
     let bytes = 0;
@@ -77,16 +79,16 @@ export class OwnDiskReads {
   async #readPages(
     keys: readonly string[],
     pages: readonly CallerPage[],
-    signal: AbortSignal | undefined,
+    { parts, signal }: { readonly parts: RequestParts; readonly signal: AbortSignal | undefined },
   ): Promise<LocalRead[]> {
     const { disk } = this.#parts;
-    if (signal === undefined || keys.length === 1) return disk.readPages(keys, pages);
+    if (signal === undefined || keys.length === 1) return disk.readPages(keys, pages, parts.next());
     const outcomes = new Array<LocalRead>(keys.length).fill('absent');
     let next = 0;
     const readNext = async (): Promise<void> => {
       while (next < keys.length && !signal.aborted && !this.#closed) {
         const i = next++;
-        const [outcome] = await disk.readPages([keys[i] as string], [pages[i] as CallerPage]);
+        const [outcome] = await disk.readPages([keys[i] as string], [pages[i] as CallerPage], parts.next());
         outcomes[i] = outcome as LocalRead;
       }
     };

@@ -4,6 +4,8 @@ import { ClosedError } from '../base/errors.js';
 import type { HybridClock } from '../base/hybrid-clock.js';
 import { COPY_ATTEMPTS_MAX_COUNT, PAGE_MAX_BYTES, READ_AGAIN_WITHIN_MS } from '../base/limits.js';
 import type { Logger } from '../base/log.js';
+import type { RequestHint, RequestOptions } from '../core/index.js';
+import { REPORTS_CALLER } from '../core/request-callers.js';
 import type { DirectoryClient } from '../directory/client.js';
 import { HostRegion } from '../memory/host-region.js';
 import type { Metrics } from '../metrics/metrics.js';
@@ -18,6 +20,7 @@ import { type Slice, slicesOf } from './page-slices.js';
 import { PageStatements } from './page-statements.js';
 import { type Publishing, publishSlices } from './publishing.js';
 import { type Promotions, type RemoteRead, RemoteReads } from './remote-reads.js';
+import { type HintFigures, RequestCalls } from './request-calls.js';
 import { countNotPublished, countSkippedWrites } from './skipped-writes.js';
 
 /** A page in the caller's memory: the pieces in which it lies, in order, as addresses and as bytes. */
@@ -25,7 +28,8 @@ export interface CallerPage extends PageBytes {
   readonly ranges: readonly LocalRange[];
 }
 
-export interface ReadOptions {
+/** What a call tells of its request, and how it ends early. */
+export interface CallOptions extends RequestOptions {
   /** When it is aborted the call ends as soon as nothing touches the caller's pages any more: what has been read by then counts. */
   readonly signal?: AbortSignal | undefined;
 }
@@ -48,8 +52,8 @@ export interface PageStoreParts {
   readonly transport: Transport;
   /** The data endpoint at which a location's owner is read; undefined when the owner is not alive. */
   readonly endpointOf: (location: DataLocation) => string | undefined;
-  /** Told which pages of which owner were read: a one-sided read is not noticed by the owner itself. */
-  readonly onRemoteHits: (nodeId: string, keys: string[]) => void;
+  /** Told which pages of which owner a call has read, in its order: a one-sided read is not noticed by the owner itself. */
+  readonly onRemoteHits: (nodeId: string, keys: string[], hint: RequestHint) => void;
   /** Told which pages of which owner were said to be there and could not be read. */
   readonly onRemoteFailures: (nodeId: string, keys: string[]) => void;
   /** Told of a node that has what is void: older than that version. */
@@ -79,6 +83,8 @@ export interface PageStoreStats {
   readonly checksumFailures: number;
   /** Reads of pages that their owner had freed: caught by the stamp, and counted as misses unless another node had the page. */
   readonly staleReads: number;
+  /** Calls that told a hint. */
+  readonly hinted: HintFigures;
 }
 
 /**
@@ -90,6 +96,7 @@ export class PageStore {
   readonly #parts: PageStoreParts;
   readonly #remote: RemoteReads;
   readonly #statements: PageStatements;
+  readonly #calls: RequestCalls;
   /** Undefined without a disk. */
   readonly #ownDisk: OwnDiskReads | undefined;
   #isPublishing = true;
@@ -104,6 +111,7 @@ export class PageStore {
   constructor(parts: PageStoreParts) {
     this.#parts = parts;
     this.#statements = new PageStatements(parts);
+    this.#calls = new RequestCalls(parts.metrics);
     this.#remote = new RemoteReads({
       ...parts,
       nodeId: parts.identity.nodeId,
@@ -126,6 +134,7 @@ export class PageStore {
       writtenBytes: this.#writtenBytes,
       checksumFailures: this.#localChecksumFailures + this.#parts.transport.stats().checksumFailures,
       staleReads: this.#parts.transport.stats().staleOps,
+      hinted: this.#calls.figures(),
     };
   }
 
@@ -137,9 +146,10 @@ export class PageStore {
     keys: readonly string[],
     pages: readonly CallerPage[],
     kind: EntryKind,
-    { signal }: { readonly signal?: AbortSignal | undefined } = {},
+    { signal, ...told }: CallOptions = {},
   ): Promise<boolean[]> {
     this.#checkOpen();
+    const request = this.#calls.begin(told, keys.length);
     const startMs = this.#parts.clock.nowMs();
     const origin: PageOrigin = { version: this.#parts.versions.next(), kind, isCopy: false };
     const results = new Array<boolean>(keys.length).fill(false);
@@ -148,18 +158,20 @@ export class PageStore {
       keys,
       pages,
       origin,
+      request: request.pool,
       mayGoOn: (pagesLeft) => signal?.aborted !== true && this.#mayPublish(pagesLeft),
+      onTakenBack: (gone) => this.forget(gone),
       onPublished: (slice, published) => {
         if (this.#closed) return;
         const sliceKeys = keys.slice(slice.start, slice.end);
         countNotPublished(pages.slice(slice.start, slice.end), published, this.#parts);
         this.#parts.onSet?.(sliceKeys);
-        const outdated = this.#parts.disk?.writeThrough(sliceKeys, published);
+        const outdated = this.#parts.disk?.writeThrough(sliceKeys, published, request.disk);
         if (outdated !== undefined) announcements.push(outdated);
         announcements.push(this.#stateSlice(slice, { keys: sliceKeys, published, origin, results }));
       },
     };
-    await (this.#parts.disk?.publish(publishing) ?? publishSlices(publishing, this.#parts));
+    await (this.#parts.disk?.publish(publishing) ?? publishSlices(publishing, this.#parts)).finally(request.end);
     // The pages are copied: whoever gives up waiting for the directory gets their memory back.
     const announced = await unlessAborted(Promise.all(announcements), signal);
     // Which owners have taken their pages is not known yet.
@@ -190,10 +202,15 @@ export class PageStore {
    * Reads each page into the caller's memory; what false leaves there is undefined. After an abort no read is begun, and those under way
    * end as `Transport.batchRead` says or, from the own pool and disk, when they are done. What is not read then is a miss.
    */
-  async get(keys: readonly string[], pages: readonly CallerPage[], { signal }: ReadOptions = {}): Promise<boolean[]> {
+  async get(
+    keys: readonly string[],
+    pages: readonly CallerPage[],
+    { signal, ...told }: CallOptions = {},
+  ): Promise<boolean[]> {
     this.#checkOpen();
-    const call: ReadingCall = { keys, pages, results: new Array<boolean>(keys.length).fill(false), signal };
-    const elsewhere = await this.#readLocal(call);
+    const request = this.#calls.begin(told, keys.length);
+    const call: ReadingCall = { keys, pages, results: new Array<boolean>(keys.length).fill(false), request, signal };
+    const elsewhere = await this.#readLocal(call).finally(request.end);
     if (elsewhere.length > 0 && !this.#closed) await this.#readElsewhere(call, elsewhere);
     return call.results;
   }
@@ -202,7 +219,7 @@ export class PageStore {
    * A copy of the page, which is the caller's; null: a miss. One that has been set anew before it could be read, and may have another length, is
    * looked for again, for READ_AGAIN_WITHIN_MS at most.
    */
-  async getCopy(key: string, options: ReadOptions = {}): Promise<Uint8Array | null> {
+  async getCopy(key: string, options: CallOptions = {}): Promise<Uint8Array | null> {
     const copy = await this.getCopyWithin(key, { ...options, maxBytes: PAGE_MAX_BYTES });
     return copy === 'too-large' ? null : copy;
   }
@@ -210,9 +227,10 @@ export class PageStore {
   /** The same of a page of at most so many bytes. */
   async getCopyWithin(
     key: string,
-    { signal, maxBytes }: ReadOptions & { readonly maxBytes: number },
+    { maxBytes, ...options }: CallOptions & { readonly maxBytes: number },
   ): Promise<Uint8Array | 'too-large' | null> {
     this.#checkOpen();
+    const { signal } = options;
     const { clock } = this.#parts;
     const untilMs = clock.nowMs() + READ_AGAIN_WITHIN_MS;
     let before: DataLocation | undefined;
@@ -223,7 +241,7 @@ export class PageStore {
       const copy = new Uint8Array(location.length);
       const region = HostRegion.wrap(copy);
       const page = { ranges: [{ addr: region.addr, length: copy.length }], views: region.views(), length: copy.length };
-      const [isRead] = await this.get([key], [page], { signal }).finally(() => region.free());
+      const [isRead] = await this.get([key], [page], options).finally(() => region.free());
       if (isRead === true) return copy;
       if (this.#closed || signal?.aborted) return null;
       before = location;
@@ -244,7 +262,7 @@ export class PageStore {
   }
 
   /** Which pages this node or the directory has; after an abort, which this node has. Not a use. */
-  async exists(keys: readonly string[], { signal }: ReadOptions = {}): Promise<boolean[]> {
+  async exists(keys: readonly string[], { signal }: Pick<CallOptions, 'signal'> = {}): Promise<boolean[]> {
     this.#checkOpen();
     const onDisk = this.#parts.disk?.hasBatch(keys);
     const here = Array.from(this.#parts.pool.hasBatch(keys), (flag, i) => flag === 1 || onDisk?.[i] === 1);
@@ -286,12 +304,14 @@ export class PageStore {
     });
   }
 
-  /** Other nodes have read these pages. */
-  touch(keys: readonly string[]): void {
+  /** Another node has read these pages, for one request of its own. */
+  touch(keys: readonly string[], hint: RequestHint = 0): void {
     if (this.#closed) return;
+    // The last page of the other node's request is mostly one that it sets next.
+    const request = { hint, caller: REPORTS_CALLER, continues: false, endsElsewhere: true };
     this.#parts.onTouched?.(keys);
-    this.#parts.pool.touchBatch(keys);
-    this.#parts.disk?.touchBatch(keys);
+    this.#parts.pool.touchBatch(keys, request);
+    this.#parts.disk?.touchBatch(keys, request);
   }
 
   /**
@@ -329,7 +349,7 @@ export class PageStore {
   }
 
   /** Copies what the own pool has; returns the indices of what is to be looked for elsewhere. */
-  async #readLocal({ keys, pages, results, signal }: ReadingCall): Promise<number[]> {
+  async #readLocal({ keys, pages, results, request, signal }: ReadingCall): Promise<number[]> {
     const { clock, pool, disk, metrics, verifyReads: isVerified } = this.#parts;
     const startMs = clock.nowMs();
     const elsewhere: number[] = [];
@@ -343,10 +363,13 @@ export class PageStore {
         for (let i = start; i < end; i++) elsewhere.push(i);
         continue;
       }
-      const outcomes = await pool.readPages(keys.slice(start, end), pages.slice(start, end), { isVerified });
+      const sliceKeys = keys.slice(start, end);
+      const told = { isVerified, request: request.pool.next() };
+      const outcomes = await pool.readPages(sliceKeys, pages.slice(start, end), told);
       // What this call waited for may have been its end.
       if (this.#closed) break;
-      disk?.touchBatch(keys.slice(start, end).filter((_, j) => outcomes[j] === 'read'));
+      const read = disk && sliceKeys.filter((_, j) => outcomes[j] === 'read');
+      if (read !== undefined && read.length > 0) disk?.touchBatch(read, request.disk.next());
       outcomes.forEach((outcome, j) => {
         const i = start + j;
         if (outcome === 'absent') {
@@ -390,7 +413,7 @@ export class PageStore {
       await Promise.allSettled(fromDisk);
       throw error;
     });
-    const { hits, bytes } = this.#takeRemote(keys, pages, remote, results);
+    const { hits, bytes } = this.#takeRemote(call, remote);
     const seconds = (clock.nowMs() - startMs) / 1000;
     await Promise.allSettled(fromDisk);
     await Promise.all(fromDisk);
@@ -407,16 +430,15 @@ export class PageStore {
 
   /** Takes the results of what was read from other nodes, and tells these. */
   #takeRemote(
-    keys: readonly string[],
-    pages: readonly CallerPage[],
+    { keys, pages, results, request }: ReadingCall,
     remote: readonly RemoteRead[],
-    results: boolean[],
   ): { readonly hits: number; readonly bytes: number } {
     const readKeys = new KeysByOwner();
     const failedKeys = new KeysByOwner();
     let hits = 0;
     let bytes = 0;
-    for (const { index, nodeId, isRead, isVoid } of remote) {
+    // Answers came in any order.
+    for (const { index, nodeId, isRead, isVoid } of [...remote].sort((a, b) => a.index - b.index)) {
       // Its node is to drop the page, not to state it again.
       if (isVoid !== true) (isRead ? readKeys : failedKeys).add(nodeId, keys[index] as string);
       if (!isRead) continue;
@@ -424,8 +446,9 @@ export class PageStore {
       hits++;
       bytes += (pages[index] as CallerPage).length;
     }
-    readKeys.forEach(this.#parts.onRemoteHits);
-    failedKeys.forEach(this.#parts.onRemoteFailures);
+    const { onRemoteHits, onRemoteFailures } = this.#parts;
+    readKeys.forEach((nodeId, read) => void onRemoteHits(nodeId, read, request.hint ?? 0));
+    failedKeys.forEach(onRemoteFailures);
     return { hits, bytes };
   }
 

@@ -1,6 +1,7 @@
 import { ArgumentError } from '../base/errors.js';
 import type { FairTurns } from '../base/fair-turns.js';
 import { shown } from '../base/shown.js';
+import type { RequestOptions } from '../core/index.js';
 import {
   checkDistinct,
   checkHostPool,
@@ -14,6 +15,7 @@ import {
 import { checkTransfers, type HybridHits, hybridHits, type PoolTransfer, prefixLength } from './hybrid.js';
 import type { NamespacePages } from './namespace-pages.js';
 import type { CallerPage } from './page-store.js';
+import { checkRequest } from './request-calls.js';
 
 /** The pool that `batchSetV1`, `batchGetV1`, `set` and `get` use. */
 const MAIN_POOL = 'kv';
@@ -40,6 +42,9 @@ export interface StoreNamespaceParts {
  * call's promise has resolved; nothing reads or writes it afterwards. A miss is `false`, `null` or a
  * shorter prefix, never an exception; wrong arguments throw `ArgumentError` before anything is
  * touched, any call after the store's `close()` throws `ClosedError`.
+ *
+ * Reads and writes take what they tell of their request last: a hint, and who calls. The keys of a call are in the order of a prefix, its
+ * head first. The eviction policy `yield` learns from both; for the others they are counted, and that is all.
  */
 export class StoreNamespace {
   readonly #pages: NamespacePages;
@@ -69,10 +74,11 @@ export class StoreNamespace {
    * the pool and known to the directory. The buffers belong to the call until it resolves. Throws `ArgumentError`
    * before anything is touched.
    */
-  async batchSetV1(keys: string[], hostIndices: HostIndices): Promise<boolean[]> {
+  async batchSetV1(keys: string[], hostIndices: HostIndices, request: RequestOptions = {}): Promise<boolean[]> {
     return this.#turns.run(async () => {
+      checkRequest('batchSetV1', request);
       const { pages } = this.#hostPages('batchSetV1', MAIN_POOL, keys, hostIndices);
-      return this.#pages.set(keys, pages, { pool: MAIN_POOL, isNamed: false });
+      return this.#pages.set(keys, pages, { ...request, pool: MAIN_POOL, isNamed: false });
     });
   }
 
@@ -81,11 +87,12 @@ export class StoreNamespace {
    * holds exactly the bytes that were set, anything else is a miss. The buffers belong to the call until it resolves.
    * Throws `ArgumentError` before anything is touched.
    */
-  async batchGetV1(keys: string[], hostIndices: HostIndices): Promise<boolean[]> {
+  async batchGetV1(keys: string[], hostIndices: HostIndices, request: RequestOptions = {}): Promise<boolean[]> {
     return this.#turns.run(async () => {
+      checkRequest('batchGetV1', request);
       const { pages } = this.#hostPages('batchGetV1', MAIN_POOL, keys, hostIndices);
       checkDistinct('batchGetV1', pages);
-      return this.#pages.get(keys, pages, { pool: MAIN_POOL });
+      return this.#pages.get(keys, pages, { ...request, pool: MAIN_POOL });
     });
   }
 
@@ -100,26 +107,34 @@ export class StoreNamespace {
   }
 
   /** One result list a transfer, by its name. A transfer without keys moves nothing. */
-  async batchSetV2(transfers: readonly PoolTransfer[]): Promise<Record<string, boolean[]>> {
-    return this.#turns.run(() =>
-      this.#moveAll(this.#prepare('batchSetV2', transfers), ({ keys, pages, pool }) =>
-        this.#pages.set(keys, pages, { pool, isNamed: false }),
-      ),
-    );
+  async batchSetV2(
+    transfers: readonly PoolTransfer[],
+    request: RequestOptions = {},
+  ): Promise<Record<string, boolean[]>> {
+    return this.#turns.run(() => {
+      checkRequest('batchSetV2', request);
+      return this.#moveAll(this.#prepare('batchSetV2', transfers), ({ keys, pages, pool }) =>
+        this.#pages.set(keys, pages, { ...request, pool, isNamed: false }),
+      );
+    });
   }
 
   /**
    * Reads the pages of several pools; one array a transfer, by the names of the pools, as {@link batchGetV1} gives
    * it.
    */
-  async batchGetV2(transfers: readonly PoolTransfer[]): Promise<Record<string, boolean[]>> {
+  async batchGetV2(
+    transfers: readonly PoolTransfer[],
+    request: RequestOptions = {},
+  ): Promise<Record<string, boolean[]>> {
     return this.#turns.run(async () => {
+      checkRequest('batchGetV2', request);
       const prepared = this.#prepare('batchGetV2', transfers);
       checkDistinct(
         'batchGetV2',
         prepared.flatMap(({ pages }) => pages),
       );
-      return this.#moveAll(prepared, ({ keys, pages, pool }) => this.#pages.get(keys, pages, { pool }));
+      return this.#moveAll(prepared, ({ keys, pages, pool }) => this.#pages.get(keys, pages, { ...request, pool }));
     });
   }
 
@@ -145,29 +160,42 @@ export class StoreNamespace {
     });
   }
 
+  set(key: string, data: Uint8Array, request?: RequestOptions): Promise<boolean>;
+  set(key: string, ptr: bigint, size: number, request?: RequestOptions): Promise<boolean>;
+  set(key: string, source: bigint | Uint8Array, size?: number): Promise<boolean>;
   /** Publishes one entry from memory at `ptr`, or from `data`. */
-  async set(key: string, source: bigint | Uint8Array, size?: number): Promise<boolean> {
+  async set(key: string, source: bigint | Uint8Array, ...rest: SizeAndRequest): Promise<boolean> {
     return this.#turns.run(async () => {
       checkKeys('set', [key]);
+      const { size, request } = sizeAndRequest('set', rest);
       return withPage('set', source, size, async (page) => {
-        const [ok] = await this.#pages.set([key], [page], { pool: MAIN_POOL, isNamed: true });
+        const [ok] = await this.#pages.set([key], [page], { ...request, pool: MAIN_POOL, isNamed: true });
         return ok === true;
       });
     });
   }
 
-  get(key: string): Promise<Uint8Array | null>;
-  get(key: string, into: Uint8Array): Promise<boolean>;
-  get(key: string, ptr: bigint, size: number): Promise<boolean>;
+  get(key: string, request?: RequestOptions): Promise<Uint8Array | null>;
+  get(key: string, into: Uint8Array, request?: RequestOptions): Promise<boolean>;
+  get(key: string, ptr: bigint, size: number, request?: RequestOptions): Promise<boolean>;
   /** Reads one entry; a size other than the stored length is a miss. */
-  async get(key: string, target?: bigint | Uint8Array, size?: number): Promise<Uint8Array | boolean | null> {
+  async get(
+    key: string,
+    target?: bigint | Uint8Array | RequestOptions,
+    ...rest: SizeAndRequest
+  ): Promise<Uint8Array | boolean | null> {
     return this.#turns.run(async () => {
       checkKeys('get', [key]);
-      if (target === undefined) return this.#pages.getCopy(key, { pool: MAIN_POOL });
-      return withPage('get', target, size, async (page) => {
-        const [ok] = await this.#pages.get([key], [page], { pool: MAIN_POOL });
-        return ok === true;
-      });
+      if (target !== undefined && !isTold(target)) {
+        const { size, request } = sizeAndRequest('get', rest);
+        return withPage('get', target, size, async (page) => {
+          const [ok] = await this.#pages.get([key], [page], { ...request, pool: MAIN_POOL });
+          return ok === true;
+        });
+      }
+      const request = target ?? {};
+      checkRequest('get', request);
+      return this.#pages.getCopy(key, { ...request, pool: MAIN_POOL });
     });
   }
 
@@ -175,21 +203,33 @@ export class StoreNamespace {
    * Publishes what lies at `ptrs`, in registered or {@link HostRegion} memory, of `sizes` bytes; true as by {@link
    * batchSetV1}.
    */
-  async batchSet(keys: string[], ptrs: ArrayLike<bigint>, sizes: ArrayLike<number>): Promise<boolean[]> {
+  async batchSet(
+    keys: string[],
+    ptrs: ArrayLike<bigint>,
+    sizes: ArrayLike<number>,
+    request: RequestOptions = {},
+  ): Promise<boolean[]> {
     return this.#turns.run(async () => {
+      checkRequest('batchSet', request);
       checkKeys('batchSet', keys);
       const pages = pointerPages('batchSet', keys.length, ptrs, sizes);
-      return this.#pages.set(keys, pages, { pool: MAIN_POOL, isNamed: true });
+      return this.#pages.set(keys, pages, { ...request, pool: MAIN_POOL, isNamed: true });
     });
   }
 
   /** Reads to `ptrs`; true as by {@link batchGetV1}. Another size than was set is a miss. */
-  async batchGet(keys: string[], ptrs: ArrayLike<bigint>, sizes: ArrayLike<number>): Promise<boolean[]> {
+  async batchGet(
+    keys: string[],
+    ptrs: ArrayLike<bigint>,
+    sizes: ArrayLike<number>,
+    request: RequestOptions = {},
+  ): Promise<boolean[]> {
     return this.#turns.run(async () => {
+      checkRequest('batchGet', request);
       checkKeys('batchGet', keys);
       const pages = pointerPages('batchGet', keys.length, ptrs, sizes);
       checkDistinct('batchGet', pages);
-      return this.#pages.get(keys, pages, { pool: MAIN_POOL });
+      return this.#pages.get(keys, pages, { ...request, pool: MAIN_POOL });
     });
   }
 
@@ -250,4 +290,21 @@ export class StoreNamespace {
     const moved = prepared.map(async (some) => [some.pool, await move(some)] as const);
     return Object.fromEntries(await Promise.all(moved));
   }
+}
+
+/** What comes after the memory of one page: its size, where the memory is an address, and what is told of the request. */
+type SizeAndRequest = [size?: number | RequestOptions, request?: RequestOptions];
+
+function sizeAndRequest(
+  method: string,
+  [first, second]: SizeAndRequest,
+): { readonly size: number | undefined; readonly request: RequestOptions } {
+  const request = (isTold(first) ? first : second) ?? {};
+  checkRequest(method, request);
+  return { size: isTold(first) ? undefined : first, request };
+}
+
+/** Told of a request, and no memory. */
+function isTold(value: unknown): value is RequestOptions {
+  return typeof value === 'object' && value !== null && Object.getPrototypeOf(value) === Object.prototype;
 }

@@ -2,6 +2,7 @@ import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'no
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test from 'ava';
+import { withEndsTold } from '../../src/cli/trace-ends.js';
 import { conversationWorkload } from '../../src/cli/workload.js';
 import { EVICTION_POLICIES } from '../../src/config.js';
 import { PLACEMENT_POLICIES } from '../../src/core/index.js';
@@ -161,6 +162,33 @@ test.serial('sim trace: owners that never hear of remote reads lose pages that a
     return runs[0]?.prefix_hit_rate ?? 0;
   };
   t.true((await rateOf('0')) > (await rateOf('never')));
+});
+
+test.serial('sim trace: told which conversations end, yield keeps more of the others', async (t) => {
+  const args = ['sim', 'trace', TRACE, '--pool', '400', '--policy', 'yield', '--page-bytes', '4kb'];
+  const rateOf = async (share: string) => {
+    const { runs } = await jsonOf<SimResult>([...args, '--ends-told', share]);
+    return runs[0]?.prefix_hit_rate ?? 0;
+  };
+  const [none, half, all] = [await rateOf('0'), await rateOf('0.5'), await rateOf('1')];
+  t.true(none < half && half < all, `${none} ${half} ${all}`);
+});
+
+test('sim trace: a conversation ends where nothing goes on with its last pages', (t) => {
+  const requestsOf = (...pages: number[][]) => pages.map((hashIds, i) => ({ timestampMs: i, hashIds }));
+  const hintsOf = (share: number, ...pages: number[][]) =>
+    withEndsTold(requestsOf(...pages), share).map(({ hint }) => hint);
+  // The second leaves out the last page of the first, which was not full; all have page 0.
+  t.deepEqual(hintsOf(1, [0, 1, 2], [0, 1, 3, 4], [0, 5], [0, 5, 6], [0]), [
+    undefined,
+    'closed',
+    undefined,
+    'closed',
+    'closed',
+  ]);
+  const ends = hintsOf(0.75, ...Array.from({ length: 100 }, (_, i) => [0, i + 1]));
+  t.is(ends.filter((hint) => hint === 'closed').length, 75);
+  t.true(hintsOf(0, [0, 1]).every((hint) => hint === undefined));
 });
 
 test.serial('sim trace: --html writes one page, whatever the name of the trace is', async (t) => {

@@ -39,6 +39,7 @@ const WRONG: readonly (readonly [args: readonly string[], ...says: RegExp[]])[] 
   [['sim', 'trace', 't', '--nodes', '1,0'], /--nodes/, /'1,0'/, /whole number of 1 to 1024/],
   [['sim', 'trace', 't', '--policy', 'lru,mru'], /--policy/, /'lru,mru'/, /Allowed are lru, s3fifo/],
   [['sim', 'trace', 't', '--routing', 'random'], /--routing/, /round-robin, session, prefix/],
+  [['sim', 'trace', 't', '--ends-told', '90%'], /--ends-told/, /'90%'/, /Allowed is 0 to 1/],
   [['sim', 'trace', 't', '--report-delay-ms', 'late'], /--report-delay-ms/, /'late'/, /milliseconds, or never/],
   [['sim', 'trace', 't', '--interval-s', '0'], /--interval-s/, /'0'/, /1 to 86400 seconds/],
   [['sim', 'trace', 't', '--page-bytes', '1001'], /--page-bytes/, /'1001'/, /multiples of 8/],

@@ -96,14 +96,19 @@ function regionCase(body: Buffer, f: Entry['fields']): Case {
     lengths: rows.map((row: { length: number }) => row.length),
     regionIds: rows.map((row: { regionId: number }) => row.regionId),
   };
-  const expected = { pool: f.pool, isNamed: f.named ?? false, keys: f.keys, pieces };
+  const expected = { pool: f.pool, isNamed: f.named ?? false, ...told(f), keys: f.keys, pieces };
   return { encoded: encodeRegionRequest(expected), decoded: decodeRegionRequest(body, LIMITS), expected };
 }
 
-function keyCase(body: Buffer, { pool, keys }: Entry['fields'], hasFlags: boolean): Case {
-  const expected = { pool, keys };
+function told({ hint = 0, continues = false }: Entry['fields']) {
+  return { hint, continues };
+}
+
+function keyCase(body: Buffer, f: Entry['fields'], hasFlags: boolean): Case {
+  const { pool, keys } = f;
+  const expected = { pool, keys, ...told(f) };
   return {
-    encoded: encodeKeyRequest(pool, keys, { hasFlags }),
+    encoded: encodeKeyRequest(pool, keys, { hasFlags, ...told(f) }),
     decoded: decodeKeyRequest(body, 100, { hasFlags }),
     expected,
   };
@@ -136,7 +141,7 @@ function requestCase(type: string, body: Buffer, f: Entry['fields']): Case {
     case 'STAT':
       return keyCase(body, f, false);
     case 'SET_BYTES': {
-      const expected = { pool: f.pool, isNamed: f.named, keys: f.keys, pages: f.pages.map(hex) };
+      const expected = { pool: f.pool, isNamed: f.named, ...told(f), keys: f.keys, pages: f.pages.map(hex) };
       return { encoded: encodeSetBytes(expected), decoded: decodeSetBytes(body, 100), expected };
     }
     case 'CLEAR':

@@ -186,7 +186,7 @@ assert other.region(5, fd, MiB, token=e.token)[0] == 0
 assert other.move(GET, ['a'], [(5, 0, 4096)])[0] == 2
 assert e.move(GET, ['a'], [(5, 0, 4096)]) == (0, b'\\1')
 assert e.request(GET, e.rows(['a'], [(1, 0, 4096)], flags=1))[0] == 1
-assert e.request(GET, e.rows(['a'], [(1, 0, 4096)], flags=2))[0] == 1
+assert e.request(GET, e.rows(['a'], [(1, 0, 4096)], flags=16))[0] == 1
 assert e.request(GET, e.rows(['a'], [], pieces=0))[0] == 1
 assert e.request(GET, e.rows(['a'], [(1, 0, 4096)]) + b'x')[0] == 1
 assert e.request(GET, e.rows(['a'] * 300, [(1, 0, 1)] * 300 * 255, pieces=255))[0] == 1, 'too many pieces'

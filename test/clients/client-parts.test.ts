@@ -249,7 +249,7 @@ test('client requests: a SET of very many bytes ends between two steps when it i
   const namespace = new ClientNamespace(new StoredPages(store.pages, new KeyEncoder(NAMESPACE)), async () => []);
   const env = testEnvironment();
   const counts = new ClientCounts(env.metrics, 'test');
-  const requests = new ClientRequests({ namespace, regions, counts });
+  const requests = new ClientRequests({ namespace, regions, counts, caller: 1 });
   const keys = Array.from({ length: 10 }, (_, i) => `k${i}`);
   const body = regionBody(
     keys,

@@ -3,9 +3,9 @@ import { Core, loadCore, MeshCacheError } from '../../src/core/index.js';
 import { BINARIES, readBinary } from './binaries.js';
 
 const EXPORTS = [
-  'CORE_VERSION NO_INDEX POLICY_LRU POLICY_S3FIFO STATS_COUNT allocate digestBatch hashBatch memory',
+  'CORE_VERSION NO_INDEX POLICY_LRU POLICY_S3FIFO POLICY_YIELD STATS_COUNT allocate digestBatch hashBatch memory',
   'poolClear poolCount poolEvictNext poolEvicted poolFree poolHasBatch poolLookupBatch poolNew poolOrder poolPin',
-  'poolPublishBatch poolRemoveBatch poolRestoreBatch poolSetQuarantine poolStats poolTouchBatch poolUnpin',
+  'poolPublishBatch poolRemoveBatch poolRenewBatch poolRestoreBatch poolSetQuarantine poolStats poolTouchBatch poolUnpin',
   'poolVerify release ringFree ringNew ringOwner ringOwnersBatch ringSetNodes',
 ].join(' ');
 

@@ -93,10 +93,14 @@ function pools(api: Api, core: CoreApi.Core): GoldenVectors['pools'] {
     { capacityBytes, policy: 's3fifo' },
     { capacityBytes, segmentBytes: 2 ** 18, quarantineMs: 20, alignmentBytes: 64 },
     { capacityBytes, policy: 's3fifo', quarantineMs: 5, neverReuseEarly: true, alignmentBytes: 4096 },
+    { capacityBytes, policy: 'yield', alignmentBytes: 64 },
+    { capacityBytes, policy: 'yield', segmentBytes: 2 ** 18, quarantineMs: 20, alignmentBytes: 4096 },
   ];
   return options.map((option) => {
     const pool = new api.PoolAllocator({ ...option, core });
     const steps = Array.from({ length: 300 }, (_, i) => step(pool, i, mix(i + option.capacityBytes)));
+    // Learning begins after 1,024 pages.
+    if (option.policy === 'yield') for (let i = 0; i < 300; i++) steps.push(request(pool, 300 + i, mix(i)));
     pool.verify();
     const result = { options: option, steps, keys: pool.keys(), stats: pool.stats() };
     pool.free();
@@ -122,6 +126,25 @@ function step(pool: CoreApi.PoolAllocator, nowMs: number, word: number): string 
       return `publish ${key} ${bytes}: ${offset} ${pool.lastEvicted.join(' ')}`.trimEnd();
     }
   }
+}
+
+/** One call of a caller, of a part of a conversation, and what came of it. */
+function request(pool: CoreApi.PoolAllocator, nowMs: number, word: number): string {
+  const conversation = (word >>> 4) % 24;
+  const first = (word >>> 9) % 6;
+  const keys = Array.from({ length: 1 + ((word >>> 12) % 12) }, (_, i) => `c${conversation}.${first + i}`);
+  const about: CoreApi.RequestOptions = {
+    hint: ([0, 0, 'open', 'closed', 3] as const)[(word >>> 16) % 5] ?? 0,
+    caller: (word >>> 19) % 3,
+    ...(word % 11 === 0 ? { continues: word % 2 === 0 } : {}),
+  };
+  if (word % 8 === 0) return `touch ${keys[0]} ${keys.length}: ${pool.touchBatch(keys, about)}`;
+  if (word % 8 < 4) {
+    const found = Array.from(pool.lookupBatch(keys, about).slots);
+    return `read ${keys[0]} ${keys.length}: ${found.filter((slot) => slot >= 0).length}`;
+  }
+  const { evicted } = pool.publishBatch(keys, 5000 + ((word >>> 21) % 9000), nowMs, about);
+  return `write ${keys[0]} ${keys.length}: ${evicted.join(' ')}`.trimEnd();
 }
 
 function mix(value: number): number {

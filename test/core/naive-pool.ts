@@ -1,4 +1,5 @@
-import type { PoolAllocatorOptions, PoolAllocatorStats } from '../../src/core/index.js';
+import type { PoolAllocatorOptions, PoolAllocatorStats, RequestOptions } from '../../src/core/index.js';
+import { NaiveYield } from './naive-yield.js';
 
 interface Range {
   readonly offset: number;
@@ -16,9 +17,20 @@ interface Waiting extends Range {
 
 /** Order of eviction in plain arrays; the pages of the pool are looked at for their lengths only. */
 interface Order {
-  insert(key: string, bytes: number): void;
-  restore(key: string): void;
+  /** A call that uses or inserts pages. */
+  begin?(keys: number, request: RequestOptions, isWrite: boolean): void;
+  end?(): void;
+  /** What is known of a page that is about to be published, for `insert`. */
+  recall?(key: string): number;
+  insert(key: string, bytes: number, known: number): void;
+  /** A page that was there before a restart; default: `insert`. */
+  adopt?(key: string, bytes: number): void;
+  /** Also of a pinned page, if the order has `pin`. */
   use(key: string): void;
+  /** Default: `remove`. */
+  pin?(key: string): void;
+  restore(key: string): void;
+  /** Of a pinned page only if the order has `pin`. */
   remove(key: string): void;
   evict(key: string): void;
   victim(): string | undefined;
@@ -142,21 +154,17 @@ export class NaivePool {
   private earlyReuses = 0;
 
   constructor(private readonly options: Fields) {
-    this.order = options.policy === 'lru' ? new NaiveLru() : new NaiveS3Fifo(options.capacityBytes);
+    const { policy, capacityBytes, alignmentBytes } = options;
+    if (policy === 'lru') this.order = new NaiveLru();
+    else if (policy === 's3fifo') this.order = new NaiveS3Fifo(capacityBytes);
+    else this.order = new NaiveYield(capacityBytes, alignmentBytes);
   }
 
   publish(key: string, bytes: number, nowMs: number, answer: PublishAnswer): void {
     this.begin(nowMs);
-    const size = this.sizeOf(bytes);
-    const isRefusedAtOnce = this.held.has(key) || this.removePage(key) === 'held';
-    if (isRefusedAtOnce || size > this.options.segmentBytes) {
-      expect(answer.offset === -1 && answer.evicted.length === 0, 'a publish that must be refused at once was not');
-      return;
-    }
-    for (const victim of answer.evicted) this.evict(victim, size);
-    this.releaseEarly(answer.earlyReuses);
-    if (answer.offset === -1) this.judgeRefusal(size);
-    else this.place(key, { offset: answer.offset, size, bytes, pins: 0 });
+    this.order.begin?.(1, {}, true);
+    this.publishIn(key, bytes, answer);
+    this.order.end?.();
   }
 
   /** Whether it is taken. */
@@ -168,6 +176,8 @@ export class NaivePool {
     const isFree = this.ranges().every((range) => range.offset >= end || range.offset + range.size <= offset);
     if (!isInside || !isFree || this.pages.has(key)) return false;
     this.place(key, { offset, size, bytes, pins: 0 });
+    if (this.order.adopt) this.order.adopt(key, bytes);
+    else this.order.insert(key, bytes, 0);
     return true;
   }
 
@@ -182,9 +192,10 @@ export class NaivePool {
   /** Undefined: miss. */
   lookup(key: string): { offset: number; bytes: number } | undefined {
     const page = this.pages.get(key);
-    if (page === undefined) return undefined;
-    if (page.pins === 0) this.order.use(key);
-    return { offset: page.offset, bytes: page.bytes };
+    this.order.begin?.(1, {}, false);
+    if (page !== undefined && (page.pins === 0 || this.order.pin)) this.order.use(key);
+    this.order.end?.();
+    return page && { offset: page.offset, bytes: page.bytes };
   }
 
   has(key: string): boolean {
@@ -199,7 +210,9 @@ export class NaivePool {
   pin(key: string): boolean {
     const page = this.pages.get(key);
     if (page === undefined) return false;
-    if (page.pins++ === 0) this.order.remove(key);
+    if (page.pins++ > 0) return true;
+    if (this.order.pin) this.order.pin(key);
+    else this.order.remove(key);
     return true;
   }
 
@@ -244,6 +257,25 @@ export class NaivePool {
     }
   }
 
+  private publishIn(key: string, bytes: number, answer: PublishAnswer): void {
+    const size = this.sizeOf(bytes);
+    const isPinned = this.held.has(key) || (this.pages.get(key)?.pins ?? 0) > 0;
+    const known = isPinned ? 0 : (this.order.recall?.(key) ?? 0);
+    if (!this.held.has(key)) this.removePage(key);
+    if (isPinned || size > this.options.segmentBytes) {
+      expect(answer.offset === -1 && answer.evicted.length === 0, 'a publish that must be refused at once was not');
+      return;
+    }
+    for (const victim of answer.evicted) this.evict(victim, size);
+    this.releaseEarly(answer.earlyReuses);
+    if (answer.offset === -1) {
+      this.judgeRefusal(size);
+      return;
+    }
+    this.place(key, { offset: answer.offset, size, bytes, pins: 0 });
+    this.order.insert(key, bytes, known);
+  }
+
   private begin(nowMs: number): void {
     this.nowMs = nowMs;
     while (this.waiting[0] !== undefined && this.waiting[0].releaseMs <= nowMs) this.waiting.shift();
@@ -260,6 +292,7 @@ export class NaivePool {
     this.pages.delete(key);
     if (page.pins > 0) {
       this.held.set(key, page);
+      if (this.order.pin) this.order.remove(key);
       return 'held';
     }
     this.order.remove(key);
@@ -328,7 +361,6 @@ export class NaivePool {
       expect(isApart, `${page.offset}..${end} overlaps ${other.offset}..${other.offset + other.size}`);
     }
     this.pages.set(key, page);
-    this.order.insert(key, page.bytes);
   }
 
   private ranges(): Range[] {

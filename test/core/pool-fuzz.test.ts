@@ -6,7 +6,7 @@ import { NaivePool } from './naive-pool.js';
 
 /** All operations of a run of this file; 10 million in a long one. */
 const OPERATIONS = Number(process.env.MESHCACHE_FUZZ_OPERATIONS ?? 120_000);
-const POLICIES: readonly EvictionPolicy[] = ['lru', 's3fifo'];
+const POLICIES: readonly EvictionPolicy[] = ['lru', 's3fifo', 'yield'];
 const OPERATIONS_A_RUN = 400;
 const RUNS = Math.ceil(OPERATIONS / OPERATIONS_A_RUN / (BINARIES.length * POLICIES.length));
 const VERIFY_EVERY = 16;

@@ -140,7 +140,7 @@ request(
 answer(
     "hello is answered",
     "HELLO",
-    pack("<HHI", 1, 0, 7)
+    pack("<HHI", 1, 0, 15)
     + BOOT
     + ATTACH
     + pack("<IIIIQQ", 77, 8192, 67108864, 256, 33554432, 1073741824)
@@ -148,7 +148,7 @@ answer(
     + text16("0.1.0"),
     {
         "version": 1,
-        "capabilities": 7,
+        "capabilities": 15,
         "bootToken": BOOT.hex(),
         "attachToken": ATTACH.hex(),
         "processId": 77,
@@ -236,6 +236,31 @@ request(
     text16("kv") + b"\1\1" + keys("page-0") + pack("<QII", 1, 2, 3),
     {"pool": "kv", "named": True, "keys": ["page-0"], "pages": [[{"offset": 1, "length": 2, "regionId": 3}]]},
 )
+request(
+    "get, the rest of a request of a conversation that is over",
+    "GET",
+    text16("kv") + bytes((2 << 1 | 8, 1)) + keys("page-0") + pack("<QII", 1, 2, 3),
+    {
+        "pool": "kv",
+        "hint": 2,
+        "continues": True,
+        "keys": ["page-0"],
+        "pages": [[{"offset": 1, "length": 2, "regionId": 3}]],
+    },
+)
+request(
+    "set of named contents, with a hint of the caller's own",
+    "SET",
+    text16("kv") + bytes((1 | 3 << 1, 1)) + keys("page-0") + pack("<QII", 1, 2, 3),
+    {
+        "pool": "kv",
+        "named": True,
+        "hint": 3,
+        "continues": False,
+        "keys": ["page-0"],
+        "pages": [[{"offset": 1, "length": 2, "regionId": 3}]],
+    },
+)
 answer("set is answered", "SET", b"\1\1\0", {"request": {"keys": 3}, "results": [True, True, False]})
 answer("too much at once", "SET", b"256 in flight", {"message": "256 in flight"}, status=4)
 
@@ -258,6 +283,18 @@ request(
     "SET_BYTES",
     text16("") + b"\1" + keys("a") + pack("<I", 1) + b"\xff",
     {"pool": "", "named": True, "keys": ["a"], "pages": ["ff"]},
+)
+request(
+    "get bytes of a conversation that goes on",
+    "GET_BYTES",
+    text16("kv") + bytes((1 << 1,)) + keys("a"),
+    {"pool": "kv", "hint": 1, "continues": False, "keys": ["a"]},
+)
+request(
+    "set bytes, the rest of a request",
+    "SET_BYTES",
+    text16("kv") + b"\10" + keys("a") + pack("<I", 1) + b"\xff",
+    {"pool": "kv", "named": False, "hint": 0, "continues": True, "keys": ["a"], "pages": ["ff"]},
 )
 answer("set bytes is answered", "SET_BYTES", b"\1\0", {"request": {"keys": 2}, "results": [True, False]})
 

@@ -1,4 +1,5 @@
 import { type RandomSource, seededRandom } from '../../src/base/random.js';
+import { EVICTION_POLICIES, type EvictionPolicy } from '../../src/config.js';
 
 /** What a fault needs of the node that it happens to. */
 interface Kind {
@@ -66,7 +67,7 @@ export interface Schedule {
   /** The first so many nodes are listed as discovery addresses. */
   readonly listedMasters: number;
   readonly replicas: number;
-  readonly evictionPolicy: 'lru' | 's3fifo';
+  readonly evictionPolicy: EvictionPolicy;
   readonly isAuthenticated: boolean;
   /** Nodes copy what they read often. */
   readonly promotesHotReads: boolean;
@@ -101,7 +102,7 @@ export function scheduleOf(seed: number, options: ScheduleOptions): Schedule {
   const cluster = {
     listedMasters: random.u32() % 4 === 0 ? 1 : Math.min(3, nodes),
     replicas: random.u32() % 4 === 0 ? 3 : 2,
-    evictionPolicy: random.u32() % 3 === 0 ? ('s3fifo' as const) : ('lru' as const),
+    evictionPolicy: EVICTION_POLICIES[random.u32() % EVICTION_POLICIES.length] as EvictionPolicy,
     isAuthenticated: random.u32() % 2 === 0,
     promotesHotReads: random.u32() % 2 === 0,
     proxied: hasProxies ? some(random, all, Math.min(2, nodes)) : [],

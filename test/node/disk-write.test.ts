@@ -1,6 +1,7 @@
 import { execFileSync } from 'node:child_process';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
+import { EVICTION_POLICIES } from '../../src/config.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import type { MeshCacheStore } from '../../src/node/meshcache-store.js';
 import type { NodeInfo } from '../../src/types.js';
@@ -64,7 +65,7 @@ async function missing(store: MeshCacheStore, sizes: readonly number[]): Promise
   return missed;
 }
 
-for (const eviction_policy of ['lru', 's3fifo']) {
+for (const eviction_policy of EVICTION_POLICIES) {
   test(`disk write: batches larger than the pool, pools of 1 to 8 pages, ${eviction_policy}: every page is found`, async (t) => {
     t.timeout(120_000);
     for (const [poolPages, count] of [

@@ -205,6 +205,7 @@ function newDrain(parts: Partial<DrainParts>): Drain {
     wantedKeys: () => ['page'],
     lengthsOf: (keys) => keys.map(() => PAGE_BYTES),
     otherNodes: () => ['one', 'two'],
+    reportsLateMs: 0,
     handOver: async (_node, keys) => new Uint8Array(keys.length),
     stopPublishing() {},
     diskQueueBytes: () => 0,

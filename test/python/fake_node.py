@@ -95,27 +95,37 @@ def _exists(reader: Reader) -> dict[str, Any]:
     return {"pool": pool, "perKey": flags == 1, "suffixes": suffixes, "keys": reader.keys()}
 
 
+def _told(flags: int) -> dict[str, Any]:
+    """What the flags tell beside `named`; nothing when the client tells nothing."""
+    if flags > 15:
+        raise ValueError(f"flags of {flags}")
+    return {} if flags < 2 else {"hint": flags >> 1 & 3, "continues": flags & 8 != 0}
+
+
 def _transfer(reader: Reader, is_set: bool) -> dict[str, Any]:
     pool, flags, pieces = reader.text16(), reader.number(1), reader.number(1)
+    if flags & 1 and not is_set:
+        raise ValueError("GET is not named")
     keys = reader.keys()
     pages = [
         [{"offset": reader.number(8), "length": reader.number(4), "regionId": reader.number(4)} for _ in range(pieces)]
         for _ in keys
     ]
-    return {"pool": pool, **({"named": flags == 1} if is_set else {}), "keys": keys, "pages": pages}
+    return {"pool": pool, **({"named": flags & 1 == 1} if is_set else {}), **_told(flags), "keys": keys, "pages": pages}
 
 
 def _get_bytes(reader: Reader) -> dict[str, Any]:
-    pool = reader.text16()
-    if reader.number(1) != 0:
-        raise ValueError("GET_BYTES has no flags")
-    return {"pool": pool, "keys": reader.keys()}
+    pool, flags = reader.text16(), reader.number(1)
+    if flags & 1:
+        raise ValueError("GET_BYTES is not named")
+    return {"pool": pool, **_told(flags), "keys": reader.keys()}
 
 
 def _set_bytes(reader: Reader) -> dict[str, Any]:
     pool, flags, keys = reader.text16(), reader.number(1), reader.keys()
     lengths = [reader.number(4) for _ in keys]
-    return {"pool": pool, "named": flags == 1, "keys": keys, "pages": [reader.take(length).hex() for length in lengths]}
+    fields = {"pool": pool, "named": flags & 1 == 1, **_told(flags), "keys": keys}
+    return fields | {"pages": [reader.take(length).hex() for length in lengths]}
 
 
 DECODERS: dict[str, Callable[[Reader], dict[str, Any]]] = {

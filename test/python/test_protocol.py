@@ -32,6 +32,7 @@ def encode(type_: str, fields: dict[str, Any]) -> bytes:
     """The body of a request, by the codec of the client."""
     keys = protocol.encode_keys(fields.get("keys", []))
     pool = fields.get("pool", "")
+    flags = protocol.flags_of(*(fields.get(name, False) for name in ("named", "hint", "continues")))
     match type_:
         case "HELLO":
             return protocol.hello_body(fields["clientName"], fields["processId"], namespace_of(fields["namespace"]))
@@ -44,14 +45,14 @@ def encode(type_: str, fields: dict[str, Any]) -> bytes:
         case "EXISTS":
             return protocol.exists_head(pool, fields["suffixes"], fields["perKey"]) + keys
         case "GET" | "SET":
-            head = protocol.transfer_head(pool, fields.get("named", False), len(fields["pages"][0]))
+            head = protocol.transfer_head(pool, flags, len(fields["pages"][0]))
             return head + keys + protocol.encode_pieces(flat_pieces(fields["pages"]))
         case "GET_BYTES":
-            return protocol.bytes_head(pool) + keys
+            return protocol.bytes_head(pool, flags) + keys
         case "SET_BYTES":
             pages = [bytes.fromhex(page) for page in fields["pages"]]
             lengths = protocol.encode_lengths([len(page) for page in pages])
-            return protocol.bytes_head(pool, fields["named"]) + keys + lengths + b"".join(pages)
+            return protocol.bytes_head(pool, flags) + keys + lengths + b"".join(pages)
         case "FENCE" | "CANCEL":
             return protocol.number_body(fields["of"])
         case "DELETE" | "STAT":

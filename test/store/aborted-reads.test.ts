@@ -12,6 +12,7 @@ import type { DiskTier } from '../../src/store/disk-tier.js';
 import { OwnDiskReads } from '../../src/store/own-disk-reads.js';
 import { type CallerPage, PageStore, type PageStoreParts } from '../../src/store/page-store.js';
 import type { PromoteOutcome } from '../../src/store/promoter.js';
+import { RequestCalls } from '../../src/store/request-calls.js';
 import { TcpTransport } from '../../src/transport/tcp/tcp-transport.js';
 import { DataLocation } from '../../src/types.js';
 import { sampleIn } from '../metrics/samples.js';
@@ -258,6 +259,7 @@ test('aborted reads: of the own disk no more pages are begun, and those that hav
     keys,
     pages: keys.map(() => page),
     results: keys.map(() => false),
+    request: new RequestCalls(metrics).begin({}, keys.length),
     signal,
   });
   const abort = new AbortController();

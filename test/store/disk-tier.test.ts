@@ -11,6 +11,7 @@ import { HostRegion } from '../../src/memory/host-region.js';
 import { PublishedPool, type PublishedPoolOptions } from '../../src/node/machine-node.js';
 import { NO_ORIGIN } from '../../src/pool/published-pool.js';
 import { DiskTier, type TierDisk } from '../../src/store/disk-tier.js';
+import { RequestParts } from '../../src/store/request-calls.js';
 import { ManualClock } from '../clock.js';
 import { silentEnv } from '../disk/kill-support.js';
 import { temporaryFolder } from '../disk/mounts.js';
@@ -87,7 +88,9 @@ async function newTier(
       keys,
       pages,
       origin: NO_ORIGIN,
+      request: new RequestParts({}),
       mayGoOn: () => switches.mayGoOn,
+      onTakenBack() {},
       onPublished({ start, end }, published) {
         for (const [i, page] of published.entries()) results[start + i] = page !== null;
         tier.writeThrough(keys.slice(start, end), published);
@@ -315,7 +318,9 @@ test('disk tier: a page that waits is overwritten and cleared like any other', a
       keys: ['k2'],
       pages: [{ views: [bytes], length: bytes.length }],
       origin: NO_ORIGIN,
+      request: new RequestParts({}),
       mayGoOn: () => true,
+      onTakenBack() {},
       onPublished: (_, published) => void tier.writeThrough(['k2'], published),
     });
   for (let i = 0; i < 50; i++) await publish(content(100 + i, PAGE));

@@ -4,6 +4,7 @@ import { HostRegion } from '../../src/memory/host-region.js';
 import { PublishedPool } from '../../src/node/machine-node.js';
 import { NO_ORIGIN, type PublishedPage } from '../../src/pool/published-pool.js';
 import { PacedPublishing } from '../../src/store/paced-publishing.js';
+import { RequestParts } from '../../src/store/request-calls.js';
 import { ManualClock } from '../clock.js';
 import { settled } from '../pool/held-copies.js';
 
@@ -32,14 +33,17 @@ function newCall(t: { teardown(fn: () => void): void }) {
   };
   const paced = new PacedPublishing({ pool, backlog, clock, metrics: noMetrics });
   const told: (PublishedPage | null)[] = [];
+  const takenBack: string[] = [];
   const done = paced.publish({
     keys: ['large', 'behind'],
     pages: [page(2 * PAGE), page(PAGE)],
     origin: { ...NO_ORIGIN, version: 1 },
+    request: new RequestParts({}),
     mayGoOn: () => true,
     onPublished: (_, published) => void told.push(...published),
+    onTakenBack: (keys) => void takenBack.push(...keys),
   });
-  return { pool, paced, clock, told, done };
+  return { pool, paced, clock, told, takenBack, done };
 }
 
 test('paced publishing: a page behind one that has found no room is new to those who are told of it', async (t) => {
@@ -63,10 +67,12 @@ test('paced publishing: a page behind one that has found no room is new to those
 });
 
 test('paced publishing: what nobody was told of does not stay in the pool', async (t) => {
-  const { pool, paced, told, done } = newCall(t);
+  const { pool, paced, told, takenBack, done } = newCall(t);
   await settled();
   paced.cleared();
   await done;
   t.deepEqual(told, []);
   t.false(pool.has('behind'));
+  // Cause: whose place it had taken was still said to be here, and counted.
+  t.deepEqual(takenBack, ['behind']);
 });

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any, Final, Literal, cast
 
 from . import protocol
 
@@ -58,6 +58,20 @@ def flat_view(data: object) -> memoryview:
         raise ValueError("a page must be contiguous, in C order")
     # An empty view of several dimensions cannot be cast.
     return view.cast("B") if view.nbytes > 0 else memoryview(b"")
+
+
+#: What becomes of the conversation that pages belong to: it goes on, or is over; 0: not told. 1 and 2 are the same as numbers; 3 is
+#: for callers who have something else to tell.
+Hint = Literal["open", "closed", 0, 1, 2, 3]
+_HINTS: Final[dict[object, int]] = {"open": 1, "closed": 2, 0: 0, 1: 1, 2: 2, 3: 3}
+
+
+def hint_number(hint: Hint) -> int:
+    """A hint as requests have it."""
+    number = _HINTS.get(hint) if type(hint) in (int, str) else None
+    if number is None:
+        raise ValueError(f'hint must be "open", "closed", 0, 1, 2 or 3; got {hint!r}')
+    return number
 
 
 def checked_timeout(timeout: float) -> float:

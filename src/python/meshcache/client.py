@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Final, cast, overload
 
 from . import protocol
-from .arguments import checked_keys, checked_text, checked_timeout, flat_view, keys_of
+from .arguments import Hint, checked_keys, checked_text, checked_timeout, flat_view, hint_number, keys_of
 from .attachment import Attachment
 from .counters import Counters
 from .errors import ClosedError, NotAvailable, RegionError
@@ -23,7 +23,7 @@ from .memory import Backing, Memory, find_backing, is_writable, mapping_of
 from .namespace import Namespace
 from .pages import Pages, Piece, as_lists, check_apart, pages_by_pieces
 from .region import Region
-from .requests import Requests
+from .requests import Requests, Told
 from .settings import DEFAULT_STAGING_BYTES, Mode, Settings, default_socket
 from .transfer import Transfer
 
@@ -173,17 +173,17 @@ class Client:
         pages: Sequence[Piece] | Sequence[Sequence[Piece]],
         *,
         pool: str = "kv",
+        hint: Hint = 0,
         timeout: float | None = None,
     ) -> list[bool]:
         """Reads pages into regions. A page is its pieces, one after the other, or a single one; True: the memory has exactly the page.
 
         Of a page with False the memory is undefined. All memory is the caller's again when this returns.
+
+        `hint`, here and below: "closed" says that the conversation of these pages is over, "open" that it goes on, so that the node
+        evicts the former first; other values are for meanings of the caller's own, which the node learns as well.
         """
-
-        def get(attachment: Attachment, keys: Sequence[str], pages: Pages, pool: str, deadline: float) -> list[bool]:
-            return self._transfer.read(attachment, keys, pages, pool, deadline)
-
-        return self._move(keys, pages, pool, timeout, True, get)
+        return self._move(keys, pages, pool, timeout, True, self._transfer.read, hint=hint)
 
     def set_from(
         self,
@@ -192,30 +192,33 @@ class Client:
         *,
         pool: str = "kv",
         named: bool | None = None,
+        hint: Hint = 0,
         timeout: float | None = None,
     ) -> list[bool]:
         """Writes pages from regions. `named`: a key may be set anew, and the newest wins; else it is computed from the content. Default: as the
         namespace says.
         """
         is_named = self._is_named(named)
-
-        def set_(attachment: Attachment, keys: Sequence[str], pages: Pages, pool: str, deadline: float) -> list[bool]:
-            return self._transfer.write(attachment, keys, pages, pool, is_named, deadline)
-
-        return self._move(keys, pages, pool, timeout, False, set_)
+        return self._move(keys, pages, pool, timeout, False, self._transfer.write, named=is_named, hint=hint)
 
     # Pages as bytes
 
-    def get(self, key: str | bytes, *, pool: str = "kv", timeout: float | None = None) -> bytes | None:
+    def get(self, key: str | bytes, *, pool: str = "kv", hint: Hint = 0, timeout: float | None = None) -> bytes | None:
         """The page of a key, or None."""
-        return self.get_many(_alone(key), pool=pool, timeout=timeout)[0]
+        return self.get_many(_alone(key), pool=pool, hint=hint, timeout=timeout)[0]
 
     def get_many(
-        self, keys: Sequence[str] | Sequence[bytes], *, pool: str = "kv", timeout: float | None = None
+        self,
+        keys: Sequence[str] | Sequence[bytes],
+        *,
+        pool: str = "kv",
+        hint: Hint = 0,
+        timeout: float | None = None,
     ) -> list[bytes | None]:
         """The page of each key, or None."""
         deadline = self._deadline(timeout)
         keys, pool = keys_of(keys, pool)
+        told = Told(pool, hint=hint_number(hint))
         pages: list[bytes | None] = [None] * len(keys)
         attachment = self._attachment()
         if attachment is None or not keys:
@@ -227,7 +230,7 @@ class Client:
             pages[index] = bytes(page)
             size += len(page)
 
-        self._requests.get_bytes(attachment, keys, pool, deadline, visit)
+        self._requests.get_bytes(attachment, keys, told, deadline, visit)
         misses = pages.count(None)
         self._counters.add_all({"hits": len(keys) - misses, "misses": misses, "bytes_read_bytes": size})
         return pages
@@ -239,10 +242,11 @@ class Client:
         *,
         named: bool | None = None,
         pool: str = "kv",
+        hint: Hint = 0,
         timeout: float | None = None,
     ) -> bool:
         """Sets a page: any object with the buffer protocol. `named` as in set_from."""
-        return self.set_many(_alone(key), [data], named=named, pool=pool, timeout=timeout)[0]
+        return self.set_many(_alone(key), [data], named=named, pool=pool, hint=hint, timeout=timeout)[0]
 
     def set_many(
         self,
@@ -251,6 +255,7 @@ class Client:
         *,
         named: bool | None = None,
         pool: str = "kv",
+        hint: Hint = 0,
         timeout: float | None = None,
     ) -> list[bool]:
         """Sets pages: a mapping of keys to pages, or keys and pages."""
@@ -261,6 +266,7 @@ class Client:
             datas = list(items.values())
             items = cast(Sequence[str] | Sequence[bytes], list(items))
         keys, pool = keys_of(items, pool)
+        told = Told(pool, named=self._is_named(named), hint=hint_number(hint))
         if datas is None or len(datas) != len(keys):
             raise ValueError(f"{len(keys)} keys need as many pages, got {0 if datas is None else len(datas)}")
         views = [flat_view(data) for data in datas]
@@ -268,9 +274,7 @@ class Client:
         if attachment is None or not keys:
             return [False] * len(keys)
         sizes = [view.nbytes for view in views]
-        results = self._requests.set_bytes(
-            attachment, keys, sizes, views.__getitem__, pool, self._is_named(named), deadline
-        )
+        results = self._requests.set_bytes(attachment, keys, sizes, views.__getitem__, told, deadline)
         good = results.count(True)
         size = sum(size for size, result in zip(sizes, results) if result)
         self._counters.add_all({"sets": good, "sets_failed": len(keys) - good, "bytes_written_bytes": size})
@@ -369,7 +373,13 @@ class Client:
         if attachment is None:
             return results
         sent = self._requests.send(
-            attachment, protocol.STAT, head, keys, lambda low, high: b"", deadline, max_keys=protocol.MAX_STAT_KEYS
+            attachment,
+            protocol.STAT,
+            lambda: head,
+            keys,
+            lambda low, high: b"",
+            deadline,
+            max_keys=protocol.MAX_STAT_KEYS,
         )
         for low, high, call in sent:
             if self._requests.wait(attachment, call, deadline):
@@ -445,10 +455,14 @@ class Client:
         pool: str,
         timeout: float | None,
         writing: bool,
-        move: Callable[[Attachment, Sequence[str], Pages, str, float], list[bool]],
+        move: Callable[[Attachment, Sequence[str], Pages, Told, float], list[bool]],
+        *,
+        named: bool = False,
+        hint: Hint,
     ) -> list[bool]:
         deadline = self._deadline(timeout)
         keys, pool = keys_of(keys, pool)
+        told = Told(pool, named=named, hint=hint_number(hint))
         pages = as_lists(pages)
         if len(pages) != len(keys):
             raise ValueError(f"{len(keys)} keys need as many pages, got {len(pages)}")
@@ -464,10 +478,10 @@ class Client:
         if attachment is None:
             return results
         if len(plans) == 1:
-            return move(attachment, keys, plans[0][1], pool, deadline)
+            return move(attachment, keys, plans[0][1], told, deadline)
         for indices, plan in plans:
             for index, result in zip(
-                indices, move(attachment, [keys[index] for index in indices], plan, pool, deadline)
+                indices, move(attachment, [keys[index] for index in indices], plan, told, deadline)
             ):
                 results[index] = result
         return results

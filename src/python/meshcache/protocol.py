@@ -37,6 +37,7 @@ REFUSED: Final = 6
 CAN_TAKE_DESCRIPTORS: Final = 1
 CAN_GIVE_STAGING: Final = 2
 CAN_OPEN_FILES: Final = 4
+CAN_TAKE_HINTS: Final = 8
 
 MISS: Final = 0xFFFFFFFF
 ASK_AGAIN: Final = 0xFFFFFFFE
@@ -172,14 +173,19 @@ def exists_head(pool: str, suffixes: Sequence[str], per_key: bool) -> bytes:
     return text16(pool) + bytes((per_key, len(suffixes))) + b"".join(map(text16, suffixes))
 
 
-def transfer_head(pool: str, named: bool, pieces: int) -> bytes:
+def flags_of(named: bool, hint: int = 0, continues: bool = False) -> int:
+    """The flags of GET, SET, GET_BYTES and SET_BYTES. `continues`: with the request of the client's last one of these."""
+    return named | hint << 1 | continues << 3
+
+
+def transfer_head(pool: str, flags: int, pieces: int) -> bytes:
     """GET and SET before their keys; the pieces follow them."""
-    return text16(pool) + bytes((named, pieces))
+    return text16(pool) + bytes((flags, pieces))
 
 
-def bytes_head(pool: str, named: bool = False) -> bytes:
+def bytes_head(pool: str, flags: int = 0) -> bytes:
     """GET_BYTES and SET_BYTES before their keys."""
-    return text16(pool) + bytes((named,))
+    return text16(pool) + bytes((flags,))
 
 
 def clear_body(pools: Sequence[str]) -> bytes:

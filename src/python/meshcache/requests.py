@@ -9,7 +9,7 @@ from . import protocol
 from .attachment import Attachment
 from .connection import LOST, PENDING, Call
 from .counters import Counters
-from .protocol import Violation
+from .protocol import Hello, Violation
 from .settings import Settings
 
 #: Keys from `low` to `high`, and their request.
@@ -20,6 +20,30 @@ Tail = Callable[[int, int], bytes]
 _LENGTH_BYTES: Final = 4
 #: More bytes than any body has.
 _NEVER_FITS: Final = 1 << 62
+
+
+class Told:
+    """What the requests of one call tell beside their keys: the first one may begin a request of the program, the others go on with it."""
+
+    def __init__(self, pool: str, *, named: bool = False, hint: int = 0) -> None:
+        self.pool = pool
+        self._named = named
+        self._hint = hint
+        self._has_begun = False
+
+    def transfer(self, hello: Hello, pieces: int) -> bytes:
+        """GET and SET before their keys."""
+        return protocol.transfer_head(self.pool, self._flags(hello), pieces)
+
+    def bytes(self, hello: Hello) -> bytes:
+        """GET_BYTES and SET_BYTES before their keys."""
+        return protocol.bytes_head(self.pool, self._flags(hello))
+
+    def _flags(self, hello: Hello) -> int:
+        if not hello.capabilities & protocol.CAN_TAKE_HINTS:
+            return protocol.flags_of(self._named)
+        continues, self._has_begun = self._has_begun, True
+        return protocol.flags_of(self._named, self._hint, continues)
 
 
 def _no_tail(low: int, high: int) -> bytes:
@@ -37,28 +61,32 @@ class Requests:
         self,
         attachment: Attachment,
         type_: int,
-        head: bytes,
+        head: Callable[[], bytes],
         keys: Sequence[str],
         tail: Tail,
         deadline: float,
         under_way: list[Call] | None = None,
         max_keys: int = 1 << 31,
     ) -> list[Sent]:
-        """Sends all keys, in order; what could not be sent is missing in the result. `tail` gives what follows the keys."""
+        """Sends all keys, in order; what could not be sent is missing in the result. `head` gives what is before the
+        keys of a request, and `tail` what follows them.
+        """
         limits = attachment.hello
         sent: list[Sent] = []
         step = min(max_keys, limits.max_keys)
         ranges = [(low, min(low + step, len(keys))) for low in range(0, len(keys), step)]
         ranges.reverse()
+        next_head = head()
         while ranges:
             low, high = ranges.pop()
-            body = head + protocol.encode_keys(keys[low:high]) + tail(low, high)
+            body = next_head + protocol.encode_keys(keys[low:high]) + tail(low, high)
             if len(body) > limits.max_body_bytes:
                 if high - low > 1:
                     middle = (low + high) // 2
                     ranges += ((middle, high), (low, middle))
                 continue
             call = attachment.connection.submit(type_, body, deadline, under_way)
+            next_head = head() if ranges else b""
             if call is None:
                 break
             self._counters.add("requests")
@@ -105,7 +133,7 @@ class Requests:
     ) -> list[bool]:
         """A request that is answered with a byte a key."""
         results = [False] * len(keys)
-        sent = self.send(attachment, type_, head, keys, tail, deadline)
+        sent = self.send(attachment, type_, lambda: head, keys, tail, deadline)
         for low, high, call in sent:
             if self.wait(attachment, call, deadline):
                 results[low:high] = self.flags(attachment, call, high - low)
@@ -124,7 +152,7 @@ class Requests:
         head = protocol.exists_head(pool, suffixes, per_key)
         flags = [False] * len(keys) if per_key else []
         prefix = 0
-        for low, high, call in self.send(attachment, protocol.EXISTS, head, keys, _no_tail, deadline):
+        for low, high, call in self.send(attachment, protocol.EXISTS, lambda: head, keys, _no_tail, deadline):
             if not self.wait(attachment, call, deadline):
                 continue
             try:
@@ -142,17 +170,16 @@ class Requests:
         self,
         attachment: Attachment,
         keys: Sequence[str],
-        pool: str,
+        told: Told,
         deadline: float,
         visit: Callable[[int, memoryview], None],
         sizes: Sequence[int] | None = None,
     ) -> None:
         """Reads pages on the socket; `visit` gets index and bytes of those that are there. Sizes are those to be expected."""
-        head = protocol.bytes_head(pool)
         room = attachment.hello.max_body_bytes
         groups = [list(range(len(keys)))] if sizes is None else _groups_by_size(sizes, room)
         while groups:
-            waves = [(group, self._send_group(attachment, head, keys, group, deadline)) for group in groups]
+            waves = [(group, self._send_group(attachment, told, keys, group, deadline)) for group in groups]
             groups = []
             for group, sent in waves:
                 for low, high, call in sent:
@@ -160,9 +187,13 @@ class Requests:
                         groups += self._take_pages(attachment, group[low:high], call, visit)
 
     def _send_group(
-        self, attachment: Attachment, head: bytes, keys: Sequence[str], group: list[int], deadline: float
+        self, attachment: Attachment, told: Told, keys: Sequence[str], group: list[int], deadline: float
     ) -> list[Sent]:
         wanted = [keys[index] for index in group]
+
+        def head() -> bytes:
+            return told.bytes(attachment.hello)
+
         return self.send(attachment, protocol.GET_BYTES, head, wanted, _no_tail, deadline)
 
     def _take_pages(
@@ -194,21 +225,23 @@ class Requests:
         keys: Sequence[str],
         sizes: Sequence[int],
         page: Callable[[int], bytes | memoryview],
-        pool: str,
-        named: bool,
+        told: Told,
         deadline: float,
     ) -> list[bool]:
         """Writes pages on the socket. `page` gives the bytes of one of them."""
         results = [False] * len(keys)
-        head = protocol.bytes_head(pool, named)
         limits = attachment.hello
+
+        def head() -> bytes:
+            return told.bytes(limits)
+
         # A character has at most 4 bytes; a key has its length beside it, and so has its page.
         width = 1 if all(map(str.isascii, keys)) else 4
         needed = [
             size + len(key) * width + 2 if size <= limits.max_page_bytes else _NEVER_FITS
             for key, size in zip(keys, sizes)
         ]
-        room = limits.max_body_bytes - len(head) - 4
+        room = limits.max_body_bytes - len(protocol.bytes_head(told.pool)) - 4
         calls: list[tuple[list[int], Sent]] = []
         for group in _groups_by_size(needed, room):
 

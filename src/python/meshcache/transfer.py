@@ -16,7 +16,7 @@ from .link import Link
 from .memory import Memory
 from .pages import Pages
 from .region import Region
-from .requests import Requests
+from .requests import Requests, Told
 from .staging import Slot, Staging
 
 #: How long a call waits at a time for slots of other calls.
@@ -31,15 +31,17 @@ class Transfer:
         self._requests = requests
         self._counters = counters
 
-    def read(self, attachment: Attachment, keys: Sequence[str], pages: Pages, pool: str, deadline: float) -> list[bool]:
+    def read(
+        self, attachment: Attachment, keys: Sequence[str], pages: Pages, told: Told, deadline: float
+    ) -> list[bool]:
         """Reads pages into their regions."""
-        return self._move(attachment, protocol.GET, keys, pages, pool, False, deadline)
+        return self._move(attachment, protocol.GET, keys, pages, told, deadline)
 
     def write(
-        self, attachment: Attachment, keys: Sequence[str], pages: Pages, pool: str, named: bool, deadline: float
+        self, attachment: Attachment, keys: Sequence[str], pages: Pages, told: Told, deadline: float
     ) -> list[bool]:
         """Writes pages from their regions."""
-        return self._move(attachment, protocol.SET, keys, pages, pool, named, deadline)
+        return self._move(attachment, protocol.SET, keys, pages, told, deadline)
 
     def _move(
         self,
@@ -47,25 +49,24 @@ class Transfer:
         type_: int,
         keys: Sequence[str],
         pages: Pages,
-        pool: str,
-        named: bool,
+        told: Told,
         deadline: float,
     ) -> list[bool]:
         modes = {region.mode for region in pages.regions}
         if "none" in modes:
             return [False] * len(keys)
         if all(region.region_id in attachment.direct for region in pages.regions):
-            return self._direct(attachment, type_, keys, pages, pool, named, deadline)
+            return self._direct(attachment, type_, keys, pages, told, deadline)
         held = {region: region.hold() for region in pages.regions}
         memories = {region: memory for region, memory in held.items() if memory is not None}
         if len(memories) < len(held):
             return [False] * len(keys)
         staging = attachment.staging
         if "bytes" not in modes and staging is not None and max(pages.sizes()) <= staging.length:
-            return self._staged(attachment, staging, type_, keys, pages, pool, named, deadline, memories)
+            return self._staged(attachment, staging, type_, keys, pages, told, deadline, memories)
         if type_ == protocol.GET:
-            return self._get_bytes(attachment, keys, pages, pool, deadline, memories)
-        return self._set_bytes(attachment, keys, pages, pool, named, deadline, memories)
+            return self._get_bytes(attachment, keys, pages, told, deadline, memories)
+        return self._set_bytes(attachment, keys, pages, told, deadline, memories)
 
     def _direct(
         self,
@@ -73,8 +74,7 @@ class Transfer:
         type_: int,
         keys: Sequence[str],
         pages: Pages,
-        pool: str,
-        named: bool,
+        told: Told,
         deadline: float,
     ) -> list[bool]:
         connection = attachment.connection
@@ -85,7 +85,10 @@ class Transfer:
 
         under_way: list[Call] = []
         results = [False] * len(keys)
-        head = protocol.transfer_head(pool, named, pages.pieces)
+
+        def head() -> bytes:
+            return told.transfer(attachment.hello, pages.pieces)
+
         attachment.moving.append(under_way)
         try:
             sent = self._requests.send(attachment, type_, head, keys, tail, deadline, under_way)
@@ -121,14 +124,12 @@ class Transfer:
         type_: int,
         keys: Sequence[str],
         pages: Pages,
-        pool: str,
-        named: bool,
+        told: Told,
         deadline: float,
         memories: dict[Region, Memory],
     ) -> list[bool]:
         """In several requests that overlap, so that copies run while the node works."""
         connection = attachment.connection
-        head = protocol.transfer_head(pool, named, 1)
         results = [False] * len(keys)
         sizes = pages.sizes()
         under_way: deque[tuple[int, int, Slot, Call]] = deque()
@@ -196,6 +197,7 @@ class Transfer:
                         copy(index, staging.address + at)
                     flat += (at, sizes[index])
                     at += sizes[index]
+                head = told.transfer(limits, 1)
                 body = head + protocol.encode_keys(keys[low:high]) + protocol.encode_pieces(flat)
                 call = connection.submit(type_, body, deadline, keep=slot)
                 if call is None:
@@ -215,7 +217,7 @@ class Transfer:
         attachment: Attachment,
         keys: Sequence[str],
         pages: Pages,
-        pool: str,
+        told: Told,
         deadline: float,
         memories: dict[Region, Memory],
     ) -> list[bool]:
@@ -232,7 +234,7 @@ class Transfer:
                 at += length
             results[index] = True
 
-        self._requests.get_bytes(attachment, keys, pool, deadline, visit, sizes)
+        self._requests.get_bytes(attachment, keys, told, deadline, visit, sizes)
         self._count(protocol.GET, "bytes", results, pages)
         return results
 
@@ -241,8 +243,7 @@ class Transfer:
         attachment: Attachment,
         keys: Sequence[str],
         pages: Pages,
-        pool: str,
-        named: bool,
+        told: Told,
         deadline: float,
         memories: dict[Region, Memory],
     ) -> list[bool]:
@@ -252,7 +253,7 @@ class Transfer:
                 for region, offset, length in pages.pages[index]
             )
 
-        results = self._requests.set_bytes(attachment, keys, pages.sizes(), page, pool, named, deadline)
+        results = self._requests.set_bytes(attachment, keys, pages.sizes(), page, told, deadline)
         self._count(protocol.SET, "bytes", results, pages)
         return results
 

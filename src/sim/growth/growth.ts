@@ -13,6 +13,12 @@ export interface GrowthOptions {
   readonly onPhase?: ((phase: GrowthPhase) => void) | undefined;
 }
 
+/** What the simulation itself takes of the real machine; only the report looks at it. */
+export interface Machine {
+  realMs(): number;
+  heapBytes(): number;
+}
+
 /** What one change of a cluster has cost, until everybody knew it and everything was found again. */
 export interface GrowthPhase {
   readonly nodes: number;
@@ -54,12 +60,11 @@ export class Growth {
   readonly #world: World;
   readonly #nodes: readonly GrowthNode[];
   readonly #phases: GrowthPhase[] = [];
-  readonly #clock: () => number;
+  readonly #machine: Machine;
 
-  /** `realMs`: the real clock, which only the report looks at. */
-  constructor(options: GrowthOptions, realMs: () => number) {
+  constructor(options: GrowthOptions, machine: Machine) {
     this.#options = options;
-    this.#clock = realMs;
+    this.#machine = machine;
     this.#world = new World({ seed: options.seed, logLevel: 'error' });
     this.#nodes = Array.from({ length: options.nodes }, (_, i) => {
       const host = this.#world.host({ name: hostNameOf(i + 1), memoryBytes: 64 * 2 ** 30 });
@@ -90,7 +95,7 @@ export class Growth {
   async #phase(name: GrowthPhase['name'], change: () => Promise<unknown>): Promise<void> {
     const { nodes, onPhase } = this.#options;
     const startMs = this.#world.nowMs;
-    const realMs = this.#clock();
+    const realMs = this.#machine.realMs();
     const events = this.#world.eventsCount;
     const before = this.#nodes.map((node) => trafficOf(node));
     await this.#world.complete(change(), 24 * 3_600_000);
@@ -107,8 +112,8 @@ export class Growth {
       messages: shareOf(spent.map(({ messages }) => messages)),
       bytes: shareOf(spent.map(({ bytes }) => bytes)),
       eventsPerNode: (this.#world.eventsCount - events) / nodes,
-      heapMbPerNode: process.memoryUsage().heapUsed / nodes / 2 ** 20,
-      realS: (this.#clock() - realMs) / 1000,
+      heapMbPerNode: this.#machine.heapBytes() / nodes / 2 ** 20,
+      realS: (this.#machine.realMs() - realMs) / 1000,
     };
     this.#phases.push(phase);
     onPhase?.(phase);

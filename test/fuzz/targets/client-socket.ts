@@ -48,7 +48,7 @@ const BODIES: readonly Buffer[] = [
   HELLO,
   encodeHello({ minVersion: 1, maxVersion: 1, name: 'fuzz', pid: 1, namespace: NAMESPACE }),
   encodeExists({ pool: 'kv', wantsFlags: true, suffixes: ['-k', '-v'], keys: ['a', 'ü', ''] }),
-  encodeRegionRequest({ pool: '', isNamed: false, keys: ['a', 'b'], pieces }),
+  encodeRegionRequest({ pool: '', isNamed: false, hint: 2, continues: true, keys: ['a', 'b'], pieces }),
   encodeKeyRequest('kv', ['a', 'b'], { hasFlags: true }),
   encodeKeyRequest('kv', ['a', 'b'], { hasFlags: false }),
   encodeSetBytes({ pool: '', isNamed: true, keys: ['a', 'b'], pages: [Buffer.from('x'), Buffer.from('yz')] }),
@@ -72,7 +72,7 @@ const CODECS: readonly ((body: Buffer) => readonly [decoded: unknown, again: unk
   twice((body) => decodeRegionRequest(body, REGION_LIMITS), encodeRegionRequest),
   twice(
     (body) => decodeKeyRequest(body, 64, { hasFlags: true }),
-    ({ pool, keys }) => encodeKeyRequest(pool, keys, { hasFlags: true }),
+    ({ pool, keys, hint, continues }) => encodeKeyRequest(pool, keys, { hasFlags: true, hint, continues }),
   ),
   twice(
     (body) => decodeKeyRequest(body, 64, { hasFlags: false }),
@@ -134,7 +134,10 @@ function partsOf(socket: MemorySocket, onEnded: () => void): ClientConnectionPar
     budget: new ByteBudget(2 ** 26),
     clock: env.clock,
     log: env.log,
-    attach: async () => ({ namespace, counts: new ClientCounts(env.metrics, 'fuzz'), answer: Buffer.from('hello') }),
+    attach: async () => {
+      const counts = new ClientCounts(env.metrics, 'fuzz');
+      return { namespace, counts, caller: 1, answer: Buffer.from('hello') };
+    },
     openFile: async () => {
       throw new RequestError(Status.unavailable, 'no files here');
     },

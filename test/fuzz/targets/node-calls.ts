@@ -29,6 +29,16 @@ export const nodeCalls: Fuzzer = {
       valueInput(['pool.touch', { keys: KEYS }]),
       valueInput(['pool.restate', { keys: [] }]),
       valueInput([
+        'pool.touch',
+        {
+          keys: ['page-1', 'page-2', 'page-3'],
+          reads: [
+            [2, 1],
+            [1, 0],
+          ],
+        },
+      ]),
+      valueInput([
         'pages.drop',
         { ...fields, void_below: hex(new Uint8Array(Float64Array.of(0, 7, 2 ** 52).buffer)), reason: 2 },
       ]),
@@ -41,7 +51,8 @@ export const nodeCalls: Fuzzer = {
     const [method, params] = received.value as unknown[];
     const handlers = new Handlers();
     const told: (readonly string[])[] = [];
-    const parts = { rpc: {} as RpcClient, endpointOf: () => ENDPOINT, nodeId: 'me' };
+    const env = memoryEnvironment();
+    const parts = { rpc: {} as RpcClient, endpointOf: () => ENDPOINT, nodeId: 'me', env };
     new Promotions(parts).handle(handlers.asServer(), {
       async promote(reader, keys) {
         check(reader !== '' && typeof reader === 'string', 'a reader without a name');
@@ -51,12 +62,18 @@ export const nodeCalls: Fuzzer = {
       release: (_reader, keys) => void told.push(keys),
     });
     new PageNotices(parts).handle(handlers.asServer(), {
-      touch: (keys) => void told.push(keys),
+      touch(reads) {
+        check(
+          reads.every(({ hint }) => [0, 1, 2, 3].includes(hint as number)),
+          'a hint that is none',
+        );
+        told.push(reads.flatMap(({ keys }) => keys));
+      },
       async restate(keys) {
         told.push(keys);
       },
     });
-    new PageDrops({ ...parts, env: memoryEnvironment() }).handle(
+    new PageDrops(parts).handle(
       handlers.asServer(),
       async (keys, voidBelow, reason) => {
         check(voidBelow.length === keys.length && voidBelow.every(isVersion), 'no versions');

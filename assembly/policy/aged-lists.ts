@@ -1,0 +1,130 @@
+import { List } from '../list';
+import { NONE, Records } from '../records';
+
+/** Ages of pages, see {@link AgedLists}. */
+export const STAGES: u32 = 16;
+const LAST: u32 = STAGES - 1;
+
+/**
+ * Slots by class and age: a list for each pair, numbered `class * STAGES + stage`, oldest slot first. A slot enters
+ * stage 0. At tick t, each stage up to the number of trailing zero bits of t moves to the next one, so that a slot
+ * stays in stage j for about 2^j ticks, and in the last one for ever. Whole lists move: ageing costs nothing per slot.
+ */
+@unmanaged
+export class AgedLists {
+  private lists: usize;
+  private classes: u32;
+  /** By stage: a bit for each class whose list is not empty. */
+  private classBits: usize;
+  /** A bit for each stage that has a slot. */
+  private stageBits: u32;
+  count: u32;
+
+  constructor(slots: Records, classes: u32) {
+    const lists = classes * STAGES;
+    this.lists = heap.alloc(<usize>lists << alignof<usize>());
+    for (let i: u32 = 0; i < lists; i++) store<List>(this.lists + (<usize>i << alignof<usize>()), new List(slots));
+    this.classes = classes;
+    this.classBits = heap.alloc(<usize>STAGES << 2);
+    memory.fill(this.classBits, 0, <usize>STAGES << 2);
+    this.stageBits = 0;
+    this.count = 0;
+  }
+
+  @inline
+  at(list: u32): List {
+    return load<List>(this.lists + (<usize>list << alignof<usize>()));
+  }
+
+  /** The classes that have a slot in this stage, one bit each. */
+  @inline
+  classesIn(stage: u32): u32 {
+    return load<u32>(this.classBits + (<usize>stage << 2));
+  }
+
+  /** The highest stage that has a slot; there must be one. */
+  @inline
+  oldestStage(): u32 {
+    return 31 - clz(this.stageBits);
+  }
+
+  /** The slot becomes the newest of the list, or, with `newer`, goes before that slot of it. True: the list was empty. */
+  insert(list: u32, slot: u32, newer: u32 = NONE): bool {
+    const slots = this.at(list);
+    if (newer == NONE) slots.append(slot);
+    else slots.insertBefore(slot, newer);
+    this.count++;
+    if (slots.count > 1) return false;
+    this.setBit(list);
+    return true;
+  }
+
+  /** True: the list is empty now. */
+  remove(list: u32, slot: u32): bool {
+    const slots = this.at(list);
+    slots.remove(slot);
+    this.count--;
+    if (slots.count > 0) return false;
+    this.clearBit(list);
+    return true;
+  }
+
+  /** All slots of the list become the newest of the next stage. */
+  age(list: u32): void {
+    const from = this.at(list);
+    if (from.count == 0) return;
+    this.at(list + 1).appendAll(from);
+    this.clearBit(list);
+    this.setBit(list + 1);
+  }
+
+  /** Whether all lists and bits agree. */
+  isConsistent(): bool {
+    let count: u32 = 0;
+    for (let list: u32 = 0; list < this.classes * STAGES; list++) {
+      const slots = this.at(list);
+      if (!slots.isConsistent()) return false;
+      const isMarked = (this.classesIn(list % STAGES) & (1 << (list / STAGES))) != 0;
+      if (isMarked != slots.count > 0) return false;
+      count += slots.count;
+    }
+    for (let stage: u32 = 0; stage < STAGES; stage++) {
+      if ((this.stageBits & (1 << stage)) != 0 != (this.classesIn(stage) != 0)) return false;
+    }
+    return count == this.count;
+  }
+
+  dispose(): void {
+    for (let i: u32 = 0; i < this.classes * STAGES; i++) this.at(i).dispose();
+    heap.free(this.lists);
+    heap.free(this.classBits);
+    heap.free(changetype<usize>(this));
+  }
+
+  private setBit(list: u32): void {
+    const stage = list % STAGES;
+    const at = this.classBits + (<usize>stage << 2);
+    store<u32>(at, load<u32>(at) | (1 << (list / STAGES)));
+    this.stageBits |= 1 << stage;
+  }
+
+  private clearBit(list: u32): void {
+    const stage = list % STAGES;
+    const at = this.classBits + (<usize>stage << 2);
+    const bits = load<u32>(at) & ~(1 << (list / STAGES));
+    store<u32>(at, bits);
+    if (bits == 0) this.stageBits &= ~(1 << stage);
+  }
+}
+
+/**
+ * The stage at `tick` of a slot that entered at `entryTick`, which is at least 1. It leaves stage j at the second multiple of
+ * 2^j after `entryTick - 1`, so that it is in the lowest stage for which at most one multiple has gone by.
+ */
+// @ts-ignore: decorator
+@inline
+export function stageAt(tick: u32, entryTick: u32): u32 {
+  const before = entryTick - 1;
+  const stage = 31 - clz(tick - before);
+  return min<u32>(LAST, (tick >> stage) - (before >> stage) > 1 ? stage + 1 : stage);
+}

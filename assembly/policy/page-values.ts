@@ -1,0 +1,272 @@
+import { NONE } from '../records';
+import { AgedLists, STAGES } from './aged-lists';
+
+/** Classes differ in the lowest bits by the caller's hint: the others of a group are the evidence for a hint that is rare. */
+const HINTS: u32 = 4;
+/** One, in fixed point with 16 bits: probabilities. */
+const ONE: u64 = 1 << 16;
+/** Evidence that a list's own figures are weighed against: at least so many pages at risk. */
+const MIN_PRIOR_PAGES: u64 = 20;
+const PRIOR_REQUESTS: u64 = 8;
+
+/**
+ * What keeping a page yields, learned for each class and stage: of the pages at risk in a stage (those that left it and
+ * half of those in it, evicted ones included), how many were hit there. The value of a list is the best ratio of hits
+ * to page ticks over all times that its pages could be kept for. Integers only, so that all machines decide alike.
+ *
+ *     by list:   [hits: u64][survived: u64][value: u64][rank: u32][unused: u32]
+ */
+@unmanaged
+export class PageValues {
+  private classes: u32;
+  private lists: usize;
+  /** Numbers of all lists, the least value first. */
+  private order: usize;
+  /** A bit for each list that has pages, at its rank. */
+  private rankBits: usize;
+  /** By group of classes and stage: [hits: u64][risk: u64] */
+  private sums: usize;
+  /** Of the group that is at work, by stage: [chance of a hit: u64] */
+  private prior: usize;
+  /** Runs of stages that pages are best kept to the end of, the latest first: [gain: u64][cost: u64][alive: u64] */
+  private spans: usize;
+
+  constructor(classes: u32) {
+    const lists = <usize>(classes * STAGES);
+    this.classes = classes;
+    this.lists = heap.alloc(lists << 5);
+    memory.fill(this.lists, 0, lists << 5);
+    this.order = heap.alloc(lists << 2);
+    for (let i: u32 = 0; i < <u32>lists; i++) store<u32>(this.order + (<usize>i << 2), i);
+    this.rankBits = heap.alloc(lists >> 3);
+    memory.fill(this.rankBits, 0, lists >> 3);
+    this.sums = heap.alloc(<usize>((classes / HINTS + 1) * STAGES) << 4);
+    this.prior = heap.alloc(STAGES * 8);
+    this.spans = heap.alloc(STAGES * 24);
+  }
+
+  @inline
+  countHit(list: u32): void {
+    const at = this.at(list);
+    store<u64>(at, load<u64>(at) + 1);
+  }
+
+  /** So many pages, or memories of pages, left the list without a hit. */
+  @inline
+  countSurvived(list: u32, pages: u32): void {
+    const at = this.at(list);
+    store<u64>(at, load<u64>(at, 8) + pages, 8);
+  }
+
+  @inline
+  value(list: u32): u64 {
+    return load<u64>(this.at(list), 16);
+  }
+
+  @inline
+  rank(list: u32): u32 {
+    return load<u32>(this.at(list), 24);
+  }
+
+  /** The list at this rank; rank 0 has the least value. */
+  @inline
+  atRank(rank: u32): u32 {
+    return load<u32>(this.order + (<usize>rank << 2));
+  }
+
+  /** The list has pages now. */
+  @inline
+  mark(list: u32): void {
+    const rank = this.rank(list);
+    const at = this.rankBits + ((<usize>rank >> 6) << 3);
+    store<u64>(at, load<u64>(at) | (<u64>1 << (rank & 63)));
+  }
+
+  @inline
+  unmark(list: u32): void {
+    const rank = this.rank(list);
+    const at = this.rankBits + ((<usize>rank >> 6) << 3);
+    store<u64>(at, load<u64>(at) & ~(<u64>1 << (rank & 63)));
+  }
+
+  /** The list with pages that has the least value, or NONE. */
+  least(): u32 {
+    for (let word: u32 = 0; word < (this.classes * STAGES) >> 6; word++) {
+      const bits = load<u64>(this.rankBits + (<usize>word << 3));
+      if (bits != 0) return this.atRank((word << 6) + <u32>ctz(bits));
+    }
+    return NONE;
+  }
+
+  /** Old evidence counts half from now on. */
+  halve(): void {
+    for (let list: u32 = 0; list < this.classes * STAGES; list++) {
+      const at = this.at(list);
+      store<u64>(at, load<u64>(at) >> 1);
+      store<u64>(at, load<u64>(at, 8) >> 1, 8);
+    }
+  }
+
+  /** Works out all values and ranks anew; `pages` and `ghosts` have one list each for every list here. */
+  learn(pages: AgedLists, ghosts: AgedLists, pagesOfRequest: u64): void {
+    const weight = max(MIN_PRIOR_PAGES, PRIOR_REQUESTS * pagesOfRequest);
+    this.sum(pages, ghosts);
+    for (let first: u32 = 0; first < this.classes; first += HINTS) {
+      this.setPrior(first / HINTS, weight);
+      let unseen: u32 = NONE;
+      for (let one = first; one < first + HINTS; one++) {
+        const isSeen = this.isSeen(one, pages, ghosts);
+        if (isSeen || unseen == NONE) this.setValues(one, weight, pages, ghosts);
+        else this.copyValues(unseen, one);
+        if (!isSeen) unseen = one;
+      }
+    }
+    this.sort();
+    memory.fill(this.rankBits, 0, (<usize>(this.classes * STAGES)) >> 3);
+    for (let list: u32 = 0; list < this.classes * STAGES; list++) if (pages.at(list).count > 0) this.mark(list);
+  }
+
+  /** Whether ranks, order and marks agree. */
+  isConsistent(pages: AgedLists): bool {
+    let before: u64 = 0;
+    for (let rank: u32 = 0; rank < this.classes * STAGES; rank++) {
+      const list = this.atRank(rank);
+      if (this.rank(list) != rank || this.value(list) < before) return false;
+      before = this.value(list);
+      const bits = load<u64>(this.rankBits + ((<usize>rank >> 6) << 3));
+      if (((bits >> (rank & 63)) & 1) != 0 != pages.at(list).count > 0) return false;
+    }
+    return true;
+  }
+
+  dispose(): void {
+    heap.free(this.lists);
+    heap.free(this.order);
+    heap.free(this.rankBits);
+    heap.free(this.sums);
+    heap.free(this.prior);
+    heap.free(this.spans);
+    heap.free(changetype<usize>(this));
+  }
+
+  @inline
+  private at(list: u32): usize {
+    return this.lists + (<usize>list << 5);
+  }
+
+  @inline
+  private hits(list: u32): u64 {
+    return load<u64>(this.at(list));
+  }
+
+  /** Twice the pages at risk. */
+  @inline
+  private risk(list: u32, pages: AgedLists, ghosts: AgedLists): u64 {
+    return 2 * (this.hits(list) + load<u64>(this.at(list), 8)) + pages.at(list).count + ghosts.at(list).count;
+  }
+
+  /** Sums of hits and risk by stage: of each group of classes, and, after these, of all. */
+  private sum(pages: AgedLists, ghosts: AgedLists): void {
+    const groups = this.classes / HINTS;
+    memory.fill(this.sums, 0, <usize>((groups + 1) * STAGES) << 4);
+    for (let list: u32 = 0; list < this.classes * STAGES; list++) {
+      const risk = this.risk(list, pages, ghosts);
+      if (risk == 0) continue;
+      const stage = list % STAGES;
+      this.addSum((list / STAGES / HINTS) * STAGES + stage, this.hits(list), risk);
+      this.addSum(groups * STAGES + stage, this.hits(list), risk);
+    }
+  }
+
+  private addSum(index: u32, hits: u64, risk: u64): void {
+    const at = this.sums + (<usize>index << 4);
+    store<u64>(at, load<u64>(at) + hits);
+    store<u64>(at, load<u64>(at, 8) + risk, 8);
+  }
+
+  /** Chance of a hit by stage for a class of the group that nothing is known about. */
+  private setPrior(group: u32, weight: u64): void {
+    const all = this.sums + (<usize>((this.classes / HINTS) * STAGES) << 4);
+    for (let stage: u32 = 0; stage < STAGES; stage++) {
+      const at = all + (<usize>stage << 4);
+      const ofAll = ((load<u64>(at) + 2) * 2 * ONE) / (load<u64>(at, 8) + 40);
+      const groupAt = this.sums + (<usize>(group * STAGES + stage) << 4);
+      const chance = (load<u64>(groupAt) * 2 * ONE + 2 * weight * ofAll) / (load<u64>(groupAt, 8) + 2 * weight);
+      store<u64>(this.prior + (<usize>stage << 3), chance);
+    }
+  }
+
+  private isSeen(one: u32, pages: AgedLists, ghosts: AgedLists): bool {
+    for (let list = one * STAGES; list < (one + 1) * STAGES; list++) {
+      if (this.risk(list, pages, ghosts) > 0) return true;
+    }
+    return false;
+  }
+
+  private copyValues(from: u32, to: u32): void {
+    for (let stage: u32 = 0; stage < STAGES; stage++) {
+      store<u64>(this.at(to * STAGES + stage), this.value(from * STAGES + stage), 16);
+    }
+  }
+
+  /**
+   * From the oldest stage down: a stage's own ratio of hits to page ticks, joined with that of the stages after it as
+   * long as these are worth more, gives the best ratio from that stage on.
+   */
+  private setValues(one: u32, weight: u64, pages: AgedLists, ghosts: AgedLists): void {
+    let span = this.spans;
+    for (let stage: u32 = STAGES; stage-- > 0; ) {
+      const list = one * STAGES + stage;
+      const prior = load<u64>(this.prior + (<usize>stage << 3));
+      const risk = this.risk(list, pages, ghosts) + 2 * weight;
+      // Pages that are hit leave in the middle of the stage, on average.
+      let gain = (this.hits(list) * 2 * ONE + 2 * weight * prior) / risk;
+      let cost = stageQuarterTicks(stage) * (ONE - (gain >> 1));
+      let alive = ONE - gain;
+      while (span > this.spans) {
+        const nextGain = load<u64>(span - 24);
+        const nextCost = load<u64>(span - 16);
+        if (nextGain * cost <= gain * nextCost) break;
+        gain += (alive * nextGain) >> 16;
+        cost += (alive * nextCost) >> 16;
+        alive = (alive * load<u64>(span - 8)) >> 16;
+        span -= 24;
+      }
+      store<u64>(span, gain);
+      store<u64>(span, cost, 8);
+      store<u64>(span, alive, 16);
+      span += 24;
+      store<u64>(this.at(list), (gain << 32) / cost, 16);
+    }
+  }
+
+  /** By value, older stages first among equals. Insertion sort: the order changes little from time to time. */
+  private sort(): void {
+    for (let i: u32 = 1; i < this.classes * STAGES; i++) {
+      const list = this.atRank(i);
+      let rank = i;
+      for (; rank > 0 && this.isBefore(list, this.atRank(rank - 1)); rank--) {
+        store<u32>(this.order + (<usize>rank << 2), this.atRank(rank - 1));
+      }
+      store<u32>(this.order + (<usize>rank << 2), list);
+    }
+    for (let i: u32 = 0; i < this.classes * STAGES; i++) store<u32>(this.at(this.atRank(i)), i, 24);
+  }
+
+  @inline
+  private isBefore(a: u32, b: u32): bool {
+    const valueA = this.value(a);
+    const valueB = this.value(b);
+    if (valueA != valueB) return valueA < valueB;
+    const stageA = a % STAGES;
+    const stageB = b % STAGES;
+    return stageA != stageB ? stageA > stageB : a < b;
+  }
+}
+
+/** Length of a stage for the pages in it, on average. The first is entered at any time of its tick. */
+// @ts-ignore: decorator
+@inline
+function stageQuarterTicks(stage: u32): u64 {
+  return stage == 0 ? 2 : 3 << (<u64>stage);
+}

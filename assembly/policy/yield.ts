@@ -1,0 +1,437 @@
+import { List } from '../list';
+import { NONE, Records } from '../records';
+import {
+  GHOST,
+  LIVE,
+  setSlotFrequency,
+  setSlotQueue,
+  slotBytes,
+  slotFrequency,
+  slotPins,
+  slotQueue,
+  slotStatus,
+} from '../slot';
+import { AgedLists, STAGES, stageAt } from './aged-lists';
+import { callerFirst, Callers, callerSlot, callerSlotCall, continues, noteCall, setCallerFirst, setCallerSlot } from './callers';
+import { PageValues } from './page-values';
+
+/** A class is `hits * 8 + isLast * 4 + hint`. */
+const CLASSES: u32 = 24;
+const HITS_MAX: u32 = 2;
+const LAST: u32 = 4;
+const CLASS_BITS: u32 = 5;
+const CLASS_MASK: u32 = (1 << CLASS_BITS) - 1;
+/** Calls are counted modulo this. */
+const CALL_MASK: u32 = 0xffffffff >> CLASS_BITS;
+
+const TICKS_PER_TURNOVER: u64 = 64;
+const LEARN_PAGES: u64 = 1024;
+const LEARN_TICKS: u32 = 4;
+const HALVE_PAGES: u64 = 32_768;
+const HALVE_TICKS: u32 = 32 * <u32>TICKS_PER_TURNOVER;
+const GHOSTS_MIN: u32 = 16_384;
+const GHOSTS_A_PAGE: u32 = 2;
+
+/** What a call says of itself: see {@link Yield.begin}. */
+const HINT_MASK: u32 = 3;
+const CONTINUES: u32 = 4;
+const BEGINS: u32 = 8;
+const ENDS_ELSEWHERE: u32 = 16;
+const CALLER_SHIFT: u32 = 5;
+
+/**
+ * Evicts the page that is expected to yield the fewest hits for the time it stays. A page's class says how many
+ * requests found it known, whether it was the last of its request, and the caller's hint. By class and age, the policy counts how
+ * many pages were hit, evicted ones included, which it remembers as ghosts (`page-values.ts`).
+ *
+ * The clock counts the space of the pages requested: a tick is 1/64 of the capacity. A hit on a large page saves as much more
+ * work as the page takes more space, so that hits per page and tick compare pages of all sizes.
+ *
+ * A call is a request, or a part of one (`callers.ts`), its keys in the order of a prefix. Each page goes before the
+ * one that came before it in the request, so that a request is evicted from its end: a prefix without its head is useless.
+ */
+@unmanaged
+export class Yield {
+  private slots: Records;
+  pages: AgedLists;
+  ghosts: AgedLists;
+  private values: PageValues;
+  private callers: Callers;
+  private unitShift: u64;
+  private tickUnits: u64;
+  private tick: u32;
+  /** Space requested that the clock has not counted yet. */
+  private waitingUnits: u64;
+  /** Requests of late. */
+  private requests: u64;
+  /** Pages requested so far; those up to `pagesBefore` are not of late. */
+  private requested: u64;
+  private pagesBefore: u64;
+  /** Pages requested, and the tick, when it was done last. */
+  private learnPages: u64;
+  private learnTick: u32;
+  private halvePages: u64;
+  private halveTick: u32;
+  private ghostsMax: u32;
+  /** The running call, or the last one: its number, hint, and caller. */
+  private call: u32;
+  private hint: u32;
+  private caller: usize;
+  private endsElsewhere: bool;
+  /** No page was found yet in a call that may prove to begin a request: see {@link checkRepeat}. */
+  private mayRepeat: bool;
+  /** Page that came before in the request, or NONE, and the call that had it. */
+  private previous: u32;
+  private previousCall: u32;
+  /** The page that came back last after its last pin, or NONE, and the call that had it. */
+  private unpinned: u32;
+  private unpinnedCall: u32;
+  /** List of the next victim, or NONE when it must be sought anew: lists have become empty or been filled, aged or valued. */
+  private victimList: u32;
+
+  /** `unitBytes`: power of two that pages take space in multiples of. */
+  constructor(slots: Records, capacityBytes: u64, unitBytes: u64) {
+    this.slots = slots;
+    this.unitShift = ctz(unitBytes);
+    this.pages = new AgedLists(slots, CLASSES);
+    this.ghosts = new AgedLists(slots, CLASSES);
+    this.values = new PageValues(CLASSES);
+    this.callers = new Callers();
+    this.tickUnits = max<u64>(1, capacityBytes / unitBytes / TICKS_PER_TURNOVER);
+    this.tick = 1;
+    this.waitingUnits = 0;
+    this.requests = 0;
+    this.requested = 0;
+    this.pagesBefore = 0;
+    this.learnPages = 0;
+    this.learnTick = 0;
+    this.halvePages = 0;
+    this.halveTick = 0;
+    this.ghostsMax = GHOSTS_MIN;
+    this.call = 0;
+    this.hint = 0;
+    this.caller = this.callers.at(0);
+    this.endsElsewhere = false;
+    this.mayRepeat = false;
+    this.previous = NONE;
+    this.previousCall = 0;
+    this.unpinned = NONE;
+    this.unpinnedCall = 0;
+    this.victimList = NONE;
+    this.values.learn(this.pages, this.ghosts, 0);
+  }
+
+  /**
+   * A call of `keys` keys. `about`: the hint in the lowest two bits; bit 2: it goes on with the request of the caller's last
+   * call; bit 3: it does not; neither: see {@link continues}. Bit 4: none of its pages is the last one of the request. Above: the
+   * caller's number.
+   */
+  begin(keys: u32, about: u32, isWrite: bool): void {
+    this.advance();
+    this.ghostsMax = max(this.ghostsMax, keys);
+    this.call = (this.call + 1) & CALL_MASK;
+    this.hint = about & HINT_MASK;
+    const caller = this.callers.at(about >> CALLER_SHIFT);
+    this.caller = caller;
+    this.endsElsewhere = (about & ENDS_ELSEWHERE) != 0;
+    this.previous = callerSlot(caller);
+    this.previousCall = callerSlotCall(caller);
+    if (!this.isPrevious()) this.previous = NONE;
+    const isTold = (about & CONTINUES) != 0;
+    const isContinued = isTold || ((about & BEGINS) == 0 && continues(caller, isWrite));
+    this.mayRepeat = isContinued && !isTold;
+    if (!isContinued) this.beginRequest();
+    noteCall(caller, keys, isWrite);
+  }
+
+  end(): void {
+    const isLast = !this.endsElsewhere && this.isPrevious();
+    setCallerSlot(this.caller, isLast ? this.previous : NONE, this.previousCall);
+  }
+
+  /** Counts a hit on a page or a ghost that is about to be published anew; returns how many it has had, for `insert`. */
+  recall(slot: u32): u32 {
+    const at = this.slots.at(slot);
+    const hits = slotClassOf(at) >> 3;
+    if (slotCall(at) == this.call) return hits;
+    this.checkRepeat(at);
+    this.values.countHit(this.listOf(at));
+    return min(HITS_MAX, hits + 1);
+  }
+
+  insert(slot: u32, hits: u32): void {
+    this.place(slot, hits);
+    this.link(slot, this.previous);
+    this.follow(slot);
+    this.ghostsMax = max(this.ghostsMax, GHOSTS_A_PAGE * this.pages.count);
+  }
+
+  use(slot: u32): void {
+    const at = this.slots.at(slot);
+    if (slotCall(at) == this.call) return;
+    this.checkRepeat(at);
+    const list = this.listOf(at);
+    this.values.countHit(list);
+    const isPinned = slotPins(at) > 0;
+    if (!isPinned) this.unlink(list, slot);
+    this.place(slot, min(HITS_MAX, (slotClassOf(at) >> 3) + 1));
+    if (isPinned) return;
+    this.link(slot, this.previous);
+    this.follow(slot);
+  }
+
+  /** After a pin. Pages of a request come back in its order, so that they are placed as they were. */
+  restore(slot: u32): void {
+    const at = this.slots.at(slot);
+    setSlotFrequency(at, this.tick);
+    const call = slotCall(at);
+    const last = this.unpinned;
+    const isNext = last != NONE && this.unpinnedCall == call && slotCall(this.slots.at(last)) == call;
+    this.link(slot, isNext ? last : NONE);
+    this.unpinned = slot;
+    this.unpinnedCall = call;
+  }
+
+  /** A page that was there before a restart: the newest one now, and of no request. */
+  adopt(slot: u32): void {
+    const at = this.slots.at(slot);
+    this.waitingUnits += this.unitsOf(at);
+    this.advance();
+    setSlotFrequency(at, this.tick);
+    setSlotQueue(at, this.call << CLASS_BITS);
+    this.link(slot, NONE);
+    this.ghostsMax = max(this.ghostsMax, GHOSTS_A_PAGE * this.pages.count);
+  }
+
+  /** The page becomes the newest one, without counting as used. */
+  renew(slot: u32): void {
+    const at = this.slots.at(slot);
+    this.waitingUnits += this.unitsOf(at);
+    this.advance();
+    const isPinned = slotPins(at) > 0;
+    if (!isPinned) this.unlink(this.listOf(at), slot);
+    setSlotFrequency(at, this.tick);
+    if (!isPinned) this.link(slot, NONE);
+  }
+
+  remove(slot: u32): void {
+    this.unlink(this.listOf(this.slots.at(slot)), slot);
+  }
+
+  /** Always a ghost: of the same class and stage. */
+  evict(slot: u32): void {
+    const list = this.listOf(this.slots.at(slot));
+    this.unlink(list, slot);
+    this.ghosts.insert(list, slot);
+  }
+
+  forgetGhost(slot: u32): void {
+    this.ghosts.remove(this.listOf(this.slots.at(slot)), slot);
+  }
+
+  /** Like {@link forgetGhost}, of a ghost that is too old: its page would have had no hit. */
+  expireGhost(slot: u32): void {
+    const list = this.listOf(this.slots.at(slot));
+    this.values.countSurvived(list, 1);
+    this.ghosts.remove(list, slot);
+  }
+
+  /** The oldest ghost when there are too many; at least those stay that the longest call could ask for. */
+  overdueGhost(): u32 {
+    if (this.ghosts.count <= this.ghostsMax) return NONE;
+    const stage = this.ghosts.oldestStage();
+    return this.ghosts.at(ctz(this.ghosts.classesIn(stage)) * STAGES + stage).head;
+  }
+
+  /** The oldest page of the list that is worth least, or NONE. */
+  victim(): u32 {
+    if (this.victimList == NONE) this.victimList = this.leastList();
+    return this.victimList == NONE ? NONE : this.pages.at(this.victimList).head;
+  }
+
+  /** Writes all slots as u32, by the rank of their lists; returns the address after the last. */
+  writeOrder(out: usize): usize {
+    for (let rank: u32 = 0; rank < CLASSES * STAGES; rank++) {
+      const list = this.pages.at(this.values.atRank(rank));
+      for (let slot = list.head; slot != NONE; slot = list.next(slot)) {
+        store<u32>(out, slot);
+        out += 4;
+      }
+    }
+    return out;
+  }
+
+  /** Whether lists, ranks and slots agree. */
+  isConsistent(): bool {
+    if (!this.pages.isConsistent() || !this.ghosts.isConsistent() || !this.values.isConsistent(this.pages)) return false;
+    for (let list: u32 = 0; list < CLASSES * STAGES; list++) {
+      if (!this.isListRight(this.pages.at(list), list, LIVE)) return false;
+      if (!this.isListRight(this.ghosts.at(list), list, GHOST)) return false;
+    }
+    if (this.victimList != NONE && this.victimList != this.leastList()) return false;
+    return this.overdueGhost() == NONE;
+  }
+
+  dispose(): void {
+    this.pages.dispose();
+    this.ghosts.dispose();
+    this.values.dispose();
+    this.callers.dispose();
+    heap.free(changetype<usize>(this));
+  }
+
+  /** Lets the clock run for what was requested, and learns when it is time to. */
+  private advance(): void {
+    while (this.waitingUnits >= this.tickUnits) {
+      this.waitingUnits -= this.tickUnits;
+      this.tick++;
+      for (let stage = min<u32>(ctz(this.tick), STAGES - 2) + 1; stage-- > 0; ) this.age(stage);
+    }
+    if (this.requested - this.halvePages >= HALVE_PAGES && this.tick - this.halveTick >= HALVE_TICKS) {
+      this.halvePages = this.requested;
+      this.halveTick = this.tick;
+      this.values.halve();
+      this.requests >>= 1;
+      this.pagesBefore = this.requested - ((this.requested - this.pagesBefore) >> 1);
+    }
+    if (this.requested - this.learnPages >= LEARN_PAGES && this.tick - this.learnTick >= LEARN_TICKS) {
+      this.learnPages = this.requested;
+      this.learnTick = this.tick;
+      this.values.learn(this.pages, this.ghosts, (this.requested - this.pagesBefore) / max<u64>(1, this.requests));
+      this.victimList = NONE;
+    }
+  }
+
+  private age(stage: u32): void {
+    for (let bits = this.pages.classesIn(stage) | this.ghosts.classesIn(stage); bits != 0; bits &= bits - 1) {
+      const list = ctz(bits) * STAGES + stage;
+      const pages = this.pages.at(list).count;
+      this.values.countSurvived(list, pages + this.ghosts.at(list).count);
+      this.ghosts.age(list);
+      if (pages == 0) continue;
+      this.pages.age(list);
+      this.values.unmark(list);
+      this.values.mark(list + 1);
+      this.victimList = NONE;
+    }
+  }
+
+  /** Only now it is known that the caller's last page was the last one of its request. */
+  private beginRequest(): void {
+    this.requests++;
+    setCallerFirst(this.caller, this.call);
+    if (this.previous != NONE) this.markLast(this.previous);
+    this.previous = NONE;
+  }
+
+  /** No request has a page twice: a call that begins with a page of the request before begins a new one. */
+  private checkRepeat(at: usize): void {
+    if (!this.mayRepeat) return;
+    this.mayRepeat = false;
+    const age = (this.call - slotCall(at)) & CALL_MASK;
+    if (age <= ((this.call - callerFirst(this.caller)) & CALL_MASK)) this.beginRequest();
+  }
+
+  /** Gives the slot its class and age of now. */
+  private place(slot: u32, hits: u32): void {
+    const at = this.slots.at(slot);
+    setSlotFrequency(at, this.tick);
+    setSlotQueue(at, (this.call << CLASS_BITS) | (hits << 3) | this.hint);
+    this.mayRepeat = false;
+    this.waitingUnits += this.unitsOf(at);
+    this.requested++;
+  }
+
+  private follow(slot: u32): void {
+    this.previous = slot;
+    this.previousCall = this.call;
+  }
+
+  /** Whether the previous page is still the one that it was. */
+  private isPrevious(): bool {
+    if (this.previous == NONE) return false;
+    const at = this.slots.at(this.previous);
+    return slotStatus(at) == LIVE && slotCall(at) == this.previousCall;
+  }
+
+  /** Puts a page that has its class and the tick of now into its list: before `newer` if that is there, else at the end. */
+  private link(slot: u32, newer: u32): void {
+    const at = this.slots.at(slot);
+    const isBefore = newer != NONE && newer != slot && this.isBeside(at, this.slots.at(newer));
+    this.insertInto(slotClassOf(at) * STAGES, slot, isBefore ? newer : NONE);
+  }
+
+  /** Whether a slot is a page in the list of the page at `at`, which has the tick of now. */
+  @inline
+  private isBeside(at: usize, other: usize): bool {
+    const isInList = slotStatus(other) == LIVE && slotPins(other) == 0;
+    return isInList && slotFrequency(other) == this.tick && slotClassOf(other) == slotClassOf(at);
+  }
+
+  private insertInto(list: u32, slot: u32, newer: u32): void {
+    if (!this.pages.insert(list, slot, newer)) return;
+    this.values.mark(list);
+    this.victimList = NONE;
+  }
+
+  private unlink(list: u32, slot: u32): void {
+    if (!this.pages.remove(list, slot)) return;
+    this.values.unmark(list);
+    this.victimList = NONE;
+  }
+
+  private markLast(slot: u32): void {
+    const at = this.slots.at(slot);
+    const isPinned = slotPins(at) > 0;
+    if (!isPinned) this.unlink(this.listOf(at), slot);
+    setSlotQueue(at, slotQueue(at) | LAST);
+    if (!isPinned) this.insertInto(this.listOf(at), slot, NONE);
+  }
+
+  /**
+   * The list of least value; or, when that is hardly worth less, the one of least value among the oldest pages: so
+   * little is known about these that their value must not keep them for ever.
+   */
+  private leastList(): u32 {
+    const least = this.values.least();
+    if (least == NONE) return NONE;
+    const stage = this.pages.oldestStage();
+    let old: u32 = NONE;
+    for (let bits = this.pages.classesIn(stage); bits != 0; bits &= bits - 1) {
+      const list = ctz(bits) * STAGES + stage;
+      if (old == NONE || this.values.rank(list) < this.values.rank(old)) old = list;
+    }
+    return this.values.value(old) * 7 <= this.values.value(least) * 8 ? old : least;
+  }
+
+  private isListRight(list: List, index: u32, status: u32): bool {
+    for (let slot = list.head; slot != NONE; slot = list.next(slot)) {
+      const at = this.slots.at(slot);
+      if (slotStatus(at) != status || slotPins(at) != 0 || this.listOf(at) != index) return false;
+    }
+    return true;
+  }
+
+  @inline
+  private unitsOf(at: usize): u64 {
+    return max<u64>(1, (slotBytes(at) + (<u64>1 << this.unitShift) - 1) >> this.unitShift);
+  }
+
+  @inline
+  private listOf(at: usize): u32 {
+    return slotClassOf(at) * STAGES + stageAt(this.tick, slotFrequency(at));
+  }
+}
+
+// The policy's two fields of a slot: `frequency` is the tick of its last use, `queue` has [call: 27 bits][class: 5 bits].
+
+// @ts-ignore: decorator
+@inline
+function slotClassOf(at: usize): u32 {
+  return slotQueue(at) & CLASS_MASK;
+}
+// @ts-ignore: decorator
+@inline
+function slotCall(at: usize): u32 {
+  return slotQueue(at) >> CLASS_BITS;
+}

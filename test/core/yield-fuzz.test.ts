@@ -1,0 +1,202 @@
+import test from 'ava';
+import fc from 'fast-check';
+import { PoolAllocator, type RequestHint, type RequestOptions } from '../../src/core/index.js';
+import { BINARIES, freshCore } from './binaries.js';
+import { NaiveYield } from './naive-yield.js';
+
+/** Requests of a run of this file; a hundred times as many in a long one. */
+const REQUESTS = Number(process.env.MESHCACHE_FUZZ_REQUESTS ?? 8000);
+const REQUESTS_A_RUN = 400;
+const RUNS = Math.ceil(REQUESTS / REQUESTS_A_RUN / BINARIES.length);
+const PAGE_BYTES = 100;
+const HINTS: readonly RequestHint[] = [0, 0, 0, 'open', 'closed', 3];
+
+/** A pool of so many pages of one size, so that the model needs no allocator: both must decide alike at every step. */
+class Pair {
+  readonly pool: PoolAllocator;
+  private readonly model: NaiveYield;
+  private readonly pins = new Map<string, number>();
+  private readonly pages = new Set<string>();
+  evictions = 0;
+  private readonly published = new Set<string>();
+
+  constructor(
+    private readonly capacity: number,
+    core: ReturnType<typeof freshCore>,
+  ) {
+    const capacityBytes = capacity * PAGE_BYTES;
+    this.pool = new PoolAllocator({ capacityBytes, policy: 'yield', core });
+    this.model = new NaiveYield(capacityBytes, 1);
+  }
+
+  publish(keys: readonly string[], request: RequestOptions): void {
+    const evicted: string[] = [];
+    this.model.begin(keys.length, request, true);
+    for (const key of keys) this.publishOne(key, evicted);
+    this.model.end();
+    const found = this.pool.publishBatch(keys, PAGE_BYTES, 0, request);
+    same(found.evicted.join(), evicted.join(), 'evicted');
+    this.evictions += evicted.length;
+  }
+
+  read(keys: readonly string[], request: RequestOptions, isReport: boolean): void {
+    this.model.begin(keys.length, request, false);
+    const here = keys.filter((key) => this.pages.has(key));
+    for (const key of here) this.model.use(key);
+    this.model.end();
+    const found = isReport
+      ? this.pool.touchBatch(keys, request)
+      : this.pool.lookupBatch(keys, request).offsets.filter((offset) => offset >= 0).length;
+    same(found, here.length, 'found');
+  }
+
+  pin(key: string): void {
+    const isHere = this.pages.has(key);
+    same(this.pool.pin(key), isHere, `pin ${key}`);
+    if (!isHere) return;
+    const pins = this.pins.get(key) ?? 0;
+    if (pins === 0) this.model.pin(key);
+    this.pins.set(key, pins + 1);
+  }
+
+  unpin(key: string): void {
+    const pins = this.pins.get(key) ?? 0;
+    same(this.pool.unpin(key), pins > 0, `unpin ${key}`);
+    if (pins === 0) return;
+    if (pins > 1) this.pins.set(key, pins - 1);
+    else this.pins.delete(key);
+    if (pins === 1) this.model.restore(key);
+  }
+
+  remove(key: string): void {
+    if (this.pins.has(key)) return;
+    same(this.pool.remove(key), this.pages.delete(key), `remove ${key}`);
+    this.model.removeIfPage(key);
+  }
+
+  renew(keys: readonly string[]): void {
+    for (const key of keys) if (this.pages.has(key)) this.model.renew(key);
+    this.pool.renewBatch(keys);
+  }
+
+  evictNext(): void {
+    const victim = this.model.victim();
+    same(this.pool.evictNext(), victim ?? null, 'evicted next');
+    if (victim !== undefined) this.drop(victim);
+  }
+
+  check(): void {
+    this.pool.verify();
+    const ordered = this.pool.keys().slice(0, this.pages.size - this.pins.size);
+    same(ordered.join(), this.model.keys().join(), 'order');
+  }
+
+  private publishOne(key: string, evicted: string[]): void {
+    if (this.pins.has(key)) throw new Error('pinned pages are not published here');
+    const known = this.model.recall(key);
+    if (this.pages.delete(key)) this.model.removeIfPage(key);
+    if (this.pages.size === this.capacity) {
+      const victim = this.model.victim();
+      if (victim === undefined) return;
+      evicted.push(victim);
+      this.drop(victim);
+    }
+    this.model.insert(key, PAGE_BYTES, known);
+    this.pages.add(key);
+    this.published.add(key);
+  }
+
+  private drop(victim: string): void {
+    this.model.evict(victim);
+    this.pages.delete(victim);
+  }
+
+  /** Different keys that were published. */
+  get distinct(): number {
+    return this.published.size;
+  }
+
+  isPinned(key: string): boolean {
+    return this.pins.has(key);
+  }
+}
+
+function same(found: unknown, expected: unknown, what: string): void {
+  if (found !== expected) throw new Error(`${what}: ${String(found)}, the model has ${String(expected)}`);
+}
+
+/** A step in 30 bits: what is done, to which conversation, and from which page on. */
+function step(pair: Pair, word: number): void {
+  const kind = word & 15;
+  const conversation = (word >>> 4) & 31;
+  const first = (word >>> 9) & 7;
+  const length = 1 + ((word >>> 12) & 15);
+  const caller = (word >>> 16) & 3;
+  const said = (word >>> 18) & 7;
+  const request: RequestOptions = {
+    hint: HINTS[((word >>> 21) & 7) % HINTS.length] as RequestHint,
+    ...(caller < 3 ? { caller: caller * 65 } : {}),
+    ...(said < 2 ? { continues: said === 0 } : {}),
+    endsElsewhere: said === 2 || said === 0,
+  };
+  const keys = Array.from({ length }, (_, i) => keyOf(conversation, first + i));
+  // A key twice in a call, now and then.
+  if (kind === 1) keys.push(keys[0] as string);
+  const key = keys[0] as string;
+  if (kind < 6) {
+    const free = keys.filter((one) => !pair.isPinned(one));
+    pair.publish(free, request);
+  } else if (kind < 9) pair.read(keys, request, false);
+  else if (kind === 9) pair.read(keys, request, true);
+  else if (kind === 10) pair.pin(key);
+  else if (kind < 13) pair.unpin(key);
+  else if (kind === 13) pair.remove(key);
+  else if (kind === 14) pair.renew(keys);
+  else pair.evictNext();
+}
+
+/** The first three pages are the same for all conversations. */
+function keyOf(conversation: number, index: number): string {
+  return index < 3 ? `s${index}` : `c${conversation}.${index}`;
+}
+
+for (const name of BINARIES) {
+  test(`pool: yield decides as the naive model over random requests (${name})`, (t) => {
+    const core = freshCore(name);
+    const words = fc.array(fc.nat({ max: 2 ** 30 - 1 }), { minLength: 50, maxLength: 2 * REQUESTS_A_RUN, size: 'max' });
+    const sum = { steps: 0, evictions: 0 };
+    const property = fc.property(fc.constantFrom(1, 7, 30, 100, 200), words, (capacity, steps) => {
+      const pair = new Pair(capacity, core);
+      try {
+        for (const [i, word] of steps.entries()) {
+          step(pair, word);
+          if (i % 16 === 0) pair.check();
+        }
+        pair.check();
+        sum.steps += steps.length;
+        sum.evictions += pair.evictions;
+      } finally {
+        pair.pool.free();
+      }
+    });
+    // Without shrinking, which takes minutes here; the seed is in the message.
+    t.notThrows(() => fc.assert(property, { numRuns: RUNS, endOnFailure: true, includeErrorInReport: true }));
+    t.log(JSON.stringify(sum));
+    t.true(sum.evictions > sum.steps, 'the steps reach what they are there for');
+  });
+
+  test(`pool: yield decides as the naive model when ghosts expire and old counts are halved (${name})`, (t) => {
+    const pair = new Pair(16, freshCore(name));
+    // More keys than ghosts, in conversations that go on three times; 2,048 ticks are 512 pages.
+    for (let i = 0; i < 9000; i++) {
+      const turn = i % 3;
+      const conversation = turn === 0 ? i : i - turn - 3 * ((i * 7) % 5);
+      const keys = Array.from({ length: 4 + 3 * turn }, (_, j) => `c${conversation}.${j}`);
+      if (turn > 0) pair.read(keys.slice(0, 4), {}, false);
+      pair.publish(keys.slice(turn > 0 ? 4 : 0), i % 11 === 0 ? { hint: 'closed' } : {});
+      if (i % 1500 === 0) pair.check();
+    }
+    pair.check();
+    t.true(pair.distinct > 16_384 + 16);
+  });
+}
