@@ -7,7 +7,7 @@ import { World } from '../world/world.js';
 import { ExpectedErrors } from './expected-errors.js';
 import { Recovery, type RecoveryTimes } from './recovery.js';
 import type { Sample } from './series.js';
-import { type Route, SimCluster } from './sim-cluster.js';
+import { type Route, SimCluster, type SimProgram } from './sim-cluster.js';
 import type { SimNodeParts } from './sim-node.js';
 
 export interface RunOptions {
@@ -15,6 +15,8 @@ export interface RunOptions {
   readonly untilMs?: number;
   /** Which node serves a request of a workload that has requests; default: as its `routing` says. */
   readonly route?: Route;
+  /** Works with the stores beside the workload, which may be of the kind `none`. */
+  readonly program?: SimProgram;
   /** Between two samples of the series; default: a 60th of the duration. */
   readonly sampleMs?: number;
   /** Log records kept; default 200. */
@@ -106,17 +108,25 @@ class ScenarioRun {
     this.#violations = new Violations(() => {
       if (options.stopsAtViolation) this.#world.stop();
     });
-    const { route, createStore } = options;
-    this.#cluster = new SimCluster({ world: this.#world, scenario, violations: this.#violations, route, createStore });
+    const { route, program, createStore } = options;
+    this.#cluster = new SimCluster({
+      world: this.#world,
+      scenario,
+      violations: this.#violations,
+      route,
+      program,
+      createStore,
+    });
   }
 
   async run(): Promise<ScenarioResult> {
     const world = this.#world;
     try {
-      const over = this.#main().then(() => {
+      const isOver = (): void => {
         this.#isOver = true;
-      });
-      over.catch(() => {});
+      };
+      const over = this.#main();
+      over.then(isOver, isOver);
       this.#repeat(this.#options.sampleMs ?? this.#scenario.durationMs / SAMPLES_COUNT, () =>
         this.#cluster.series.sample(),
       );
