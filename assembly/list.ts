@@ -19,6 +19,7 @@ export class List {
     this.count = 0;
   }
 
+  @inline
   append(index: u32): void {
     const record = this.records.at(index);
     const tail = this.tail;
@@ -31,6 +32,7 @@ export class List {
   }
 
   /** `newer` is in the list. */
+  @inline
   insertBefore(index: u32, newer: u32): void {
     const newerRecord = this.records.at(newer);
     const previous = load<u32>(newerRecord, PREVIOUS);
@@ -59,6 +61,7 @@ export class List {
     other.count = 0;
   }
 
+  @inline
   remove(index: u32): void {
     const record = this.records.at(index);
     const previous = load<u32>(record, PREVIOUS);

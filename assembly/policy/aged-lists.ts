@@ -49,6 +49,7 @@ export class AgedLists {
   }
 
   /** The slot becomes the newest of the list, or, with `newer`, goes before that slot of it. True: the list was empty. */
+  @inline
   insert(list: u32, slot: u32, newer: u32 = NONE): bool {
     const slots = this.at(list);
     if (newer == NONE) slots.append(slot);
@@ -60,6 +61,7 @@ export class AgedLists {
   }
 
   /** True: the list is empty now. */
+  @inline
   remove(list: u32, slot: u32): bool {
     const slots = this.at(list);
     slots.remove(slot);

@@ -44,6 +44,7 @@ export class Policy {
   }
 
   /** `known`: what `recall` said, or 0. `wasGhost`: the slot was kept at its eviction, and `forgetGhost` was called just now. */
+  @inline
   insert(slot: u32, known: u32, wasGhost: bool): void {
     if (this.kind == POLICY_LRU) this.lru.insert(slot);
     else if (this.kind == POLICY_S3FIFO) this.s3fifo.insert(slot, wasGhost);
@@ -80,6 +81,7 @@ export class Policy {
   }
 
   /** True: keep the slot, without its range, as a ghost. */
+  @inline
   evict(slot: u32): bool {
     if (this.kind == POLICY_S3FIFO) return this.s3fifo.evict(slot);
     if (this.kind == POLICY_LRU) {
@@ -96,12 +98,14 @@ export class Policy {
   }
 
   /** Like {@link forgetGhost}, of an overdue one. */
+  @inline
   expireGhost(slot: u32): void {
     if (this.kind == POLICY_YIELD) this.yields.expireGhost(slot);
     else this.forgetGhost(slot);
   }
 
   /** A ghost to forget because there are too many, or NONE. */
+  @inline
   overdueGhost(): u32 {
     if (this.kind == POLICY_S3FIFO) return this.s3fifo.overdueGhost();
     return this.kind == POLICY_YIELD ? this.yields.overdueGhost() : NONE;
@@ -113,6 +117,7 @@ export class Policy {
   }
 
   /** The page that is due to go, or NONE; it stays in the order until `evict`. */
+  @inline
   victim(): u32 {
     if (this.kind == POLICY_LRU) return this.lru.victim();
     return this.kind == POLICY_S3FIFO ? this.s3fifo.victim() : this.yields.victim();

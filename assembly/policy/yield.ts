@@ -26,7 +26,7 @@ const CALL_MASK: u32 = 0xffffffff >> CLASS_BITS;
 
 const TICKS_PER_TURNOVER: u64 = 64;
 const LEARN_PAGES: u64 = 1024;
-const LEARN_TICKS: u32 = 4;
+const LEARN_TICKS: u32 = 8;
 const HALVE_PAGES: u64 = 32_768;
 const HALVE_TICKS: u32 = 32 * <u32>TICKS_PER_TURNOVER;
 const GHOSTS_MIN: u32 = 16_384;
@@ -150,6 +150,7 @@ export class Yield {
   }
 
   /** Counts a hit on a page or a ghost that is about to be published anew; returns how many it has had, for `insert`. */
+  @inline
   recall(slot: u32): u32 {
     const at = this.slots.at(slot);
     const hits = slotClassOf(at) >> 3;
@@ -159,6 +160,7 @@ export class Yield {
     return min(HITS_MAX, hits + 1);
   }
 
+  @inline
   insert(slot: u32, hits: u32): void {
     this.place(slot, hits);
     this.link(slot, this.previous);
@@ -219,6 +221,7 @@ export class Yield {
   }
 
   /** Always a ghost: of the same class and stage. */
+  @inline
   evict(slot: u32): void {
     const list = this.listOf(this.slots.at(slot));
     this.unlink(list, slot);
@@ -230,6 +233,7 @@ export class Yield {
   }
 
   /** Like {@link forgetGhost}, of a ghost that is too old: its page would have had no hit. */
+  @inline
   expireGhost(slot: u32): void {
     const list = this.listOf(this.slots.at(slot));
     this.values.countSurvived(list, 1);
@@ -237,6 +241,7 @@ export class Yield {
   }
 
   /** The oldest ghost when there are too many; at least those stay that the longest call could ask for. */
+  @inline
   overdueGhost(): u32 {
     if (this.ghosts.count <= this.ghostsMax) return NONE;
     const stage = this.ghosts.oldestStage();
@@ -244,6 +249,7 @@ export class Yield {
   }
 
   /** The oldest page of the list that is worth least, or NONE. */
+  @inline
   victim(): u32 {
     if (this.victimList == NONE) this.victimList = this.leastList();
     return this.victimList == NONE ? NONE : this.pages.at(this.victimList).head;
@@ -333,6 +339,7 @@ export class Yield {
   }
 
   /** Gives the slot its class and age of now. */
+  @inline
   private place(slot: u32, hits: u32): void {
     const at = this.slots.at(slot);
     setSlotFrequency(at, this.tick);
@@ -342,6 +349,7 @@ export class Yield {
     this.requested++;
   }
 
+  @inline
   private follow(slot: u32): void {
     this.previous = slot;
     this.previousCall = this.call;
@@ -355,6 +363,7 @@ export class Yield {
   }
 
   /** Puts a page that has its class and the tick of now into its list: before `newer` if that is there, else at the end. */
+  @inline
   private link(slot: u32, newer: u32): void {
     const at = this.slots.at(slot);
     const isBefore = newer != NONE && newer != slot && this.isBeside(at, this.slots.at(newer));
@@ -368,12 +377,14 @@ export class Yield {
     return isInList && slotFrequency(other) == this.tick && slotClassOf(other) == slotClassOf(at);
   }
 
+  @inline
   private insertInto(list: u32, slot: u32, newer: u32): void {
     if (!this.pages.insert(list, slot, newer)) return;
     this.values.mark(list);
     this.victimList = NONE;
   }
 
+  @inline
   private unlink(list: u32, slot: u32): void {
     if (!this.pages.remove(list, slot)) return;
     this.values.unmark(list);

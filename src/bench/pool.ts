@@ -1,6 +1,6 @@
 import { type RandomSource, seededRandom } from '../base/random.js';
 import { formatSize } from '../base/sizes.js';
-import { type EvictionPolicy, PoolAllocator } from '../core/index.js';
+import { type Core, type EvictionPolicy, loadCore, PoolAllocator } from '../core/index.js';
 import { hexKeyBatches, timePerOperationNs } from './core-keys.js';
 import { median } from './median.js';
 import type { Benchmark, BenchOptions, BenchReport } from './report.js';
@@ -9,7 +9,12 @@ const BATCH_KEYS = 128;
 const FULL_ENTRIES = [30_000, 1_000_000] as const;
 const QUICK_ENTRIES = [1000] as const;
 const PAGE_BYTES = 4_497_408;
-const POLICIES: readonly EvictionPolicy[] = ['lru', 's3fifo'];
+/** The first is what the others are compared with. */
+const POLICIES: readonly EvictionPolicy[] = ['lru', 's3fifo', 'yield'];
+/** Keys of a round, at most: they are made anew for each. */
+const ROUND_KEYS = 2 ** 18;
+/** How often as many keys as there are pages are published before measuring: pages and ghosts are full then. */
+const FILLS = 4;
 
 const SEGMENT_BYTES = 2 ** 30;
 const FULL_POOL_BYTES = 8 * 2 ** 30;
@@ -48,11 +53,9 @@ const LOADS: readonly Load[] = [
 /** The pool core without bytes: how many keys a second it places, evicting, and how much of the space it fills. */
 export const poolBench: Benchmark = async (options) => {
   const rows: Row[] = [];
-  for (const policy of POLICIES) {
-    for (const entries of options.quick ? QUICK_ENTRIES : FULL_ENTRIES) {
-      options.progress(`${policy}, ${entries} entries`);
-      rows.push(measureSpeed(policy, entries, options));
-    }
+  for (const entries of options.quick ? QUICK_ENTRIES : FULL_ENTRIES) {
+    options.progress(`${entries} entries`);
+    rows.push(...(await measureSpeed(entries, options)));
   }
   const poolBytes = options.quick ? QUICK_POOL_BYTES : FULL_POOL_BYTES;
   for (const policy of POLICIES) {
@@ -65,7 +68,9 @@ export const poolBench: Benchmark = async (options) => {
     title: 'pool: publish (allocate, index, evict) and look up, no bytes copied',
     rows,
     notes: [
-      `Speed: 64-character string keys in batches of ${BATCH_KEYS}, one page size, every publish evicts; medians of ${options.rounds} rounds.`,
+      `Speed: new 64-character string keys in batches of ${BATCH_KEYS}, one page size, every publish evicts; medians of ` +
+        `${options.rounds} rounds, the policies in turn in each; ratio: to ${POLICIES[0]} in the same round. Memory: of the ` +
+        'core (index, allocator, order, ghosts), without the strings of the keys.',
       `Utilisation: bytes asked for and held / capacity, mean and least, once the pool of ${formatSize(poolBytes)} (segments of ` +
         `${formatSize(SEGMENT_BYTES)}) has been written over ${TURNOVERS / 2} times; plain: publishing only, in_use: one use of ` +
         'a random page before each publish.',
@@ -73,37 +78,77 @@ export const poolBench: Benchmark = async (options) => {
   };
 };
 
-function measureSpeed(policy: EvictionPolicy, entries: number, options: BenchOptions): Row {
-  const batches = hexKeyBatches(Math.ceil((2 * entries) / BATCH_KEYS), BATCH_KEYS, 1);
-  const count = batches.length * BATCH_KEYS;
-  const pool = new PoolAllocator({ capacityBytes: entries * PAGE_BYTES, policy });
-  const publishNs: number[] = [];
-  const lookupNs: number[] = [];
-  // Twice as many keys as fit: when a round comes to a key, it has been evicted since the last one.
-  for (let round = 0; round <= options.rounds; round++) {
-    const publish = timePerOperationNs(count, () => {
-      for (const keys of batches) pool.publishBatch(keys, PAGE_BYTES);
-    });
-    const present = batches.slice(-Math.floor(entries / BATCH_KEYS));
-    const lookup = timePerOperationNs(present.length * BATCH_KEYS, () => {
-      for (const keys of present) pool.lookupBatch(keys);
-    });
-    // The first round fills the pool and warms up.
-    if (round === 0) continue;
-    publishNs.push(publish);
-    lookupNs.push(lookup);
+interface Contender {
+  readonly policy: EvictionPolicy;
+  readonly core: Core;
+  readonly pool: PoolAllocator;
+  readonly startBytes: number;
+  readonly publishNs: number[];
+  readonly lookupNs: number[];
+}
+
+async function measureSpeed(entries: number, { rounds }: BenchOptions): Promise<Row[]> {
+  const contenders = await Promise.all(POLICIES.map((policy) => newContender(policy, entries)));
+  const count = Math.ceil(Math.min(entries, ROUND_KEYS) / BATCH_KEYS);
+  const fills = Math.ceil((FILLS * entries) / (count * BATCH_KEYS));
+  for (let round = 0; round < fills + rounds; round++) {
+    const batches = hexKeyBatches(count, BATCH_KEYS, round + 1);
+    for (let i = 0; i < contenders.length; i++) {
+      const contender = contenders[(i + round) % contenders.length] as Contender;
+      // What the one before left to collect is not charged to this one.
+      await new Promise((resolve) => setImmediate(resolve));
+      publishAndLookUp(contender, batches, round >= fills);
+    }
   }
-  pool.free();
-  const publish = median(publishNs);
-  const lookup = median(lookupNs);
-  return {
-    load: `${entries} entries`,
-    policy,
-    publish_ns: Number(publish.toFixed(0)),
-    publish_m_per_s: Number((1e3 / publish).toFixed(2)),
-    lookup_ns: Number(lookup.toFixed(0)),
-    lookup_m_per_s: Number((1e3 / lookup).toFixed(2)),
-  };
+  const first = contenders[0] as Contender;
+  return contenders.map((contender) => {
+    const { policy, core, pool, startBytes, publishNs, lookupNs } = contender;
+    const bytes = core.memoryBytes - startBytes;
+    const { entries: pages } = pool.stats();
+    pool.verify();
+    pool.free();
+    return {
+      load: `${entries} entries`,
+      policy,
+      publish_ns: Number(median(publishNs).toFixed(0)),
+      publish_ratio: ratio(publishNs, first.publishNs),
+      lookup_ns: Number(median(lookupNs).toFixed(0)),
+      lookup_ratio: ratio(lookupNs, first.lookupNs),
+      bytes_per_page: Number((bytes / pages).toFixed(0)),
+    };
+  });
+}
+
+/** In a core of its own, whose memory is its alone. */
+async function newContender(policy: EvictionPolicy, entries: number): Promise<Contender> {
+  const core = await loadCore();
+  const startBytes = core.memoryBytes;
+  const pool = new PoolAllocator({ capacityBytes: entries * PAGE_BYTES, policy, core });
+  return { policy, core, pool, startBytes, publishNs: [], lookupNs: [] };
+}
+
+function publishAndLookUp(contender: Contender, batches: readonly string[][], isCounted: boolean): void {
+  const { pool, publishNs, lookupNs } = contender;
+  const count = batches.length * BATCH_KEYS;
+  const publish = timePerOperationNs(count, () => {
+    for (const keys of batches) pool.publishBatch(keys, PAGE_BYTES);
+  });
+  // Policies differ in which pages they keep: as many are looked up as are there.
+  const there = batches.flat().filter((key) => pool.has(key));
+  const present = Array.from({ length: Math.floor(there.length / BATCH_KEYS) }, (_, i) =>
+    there.slice(i * BATCH_KEYS, (i + 1) * BATCH_KEYS),
+  );
+  const lookup = timePerOperationNs(present.length * BATCH_KEYS, () => {
+    for (const keys of present) pool.lookupBatch(keys);
+  });
+  if (!isCounted) return;
+  publishNs.push(publish);
+  lookupNs.push(lookup);
+}
+
+/** Median of the ratios of rounds. */
+function ratio(times: readonly number[], others: readonly number[]): number {
+  return Number(median(times.map((time, i) => time / (others[i] as number))).toFixed(2));
 }
 
 function measureUtilisation(policy: EvictionPolicy, load: Load, poolBytes: number): Row {

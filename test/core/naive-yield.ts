@@ -294,7 +294,7 @@ export class NaiveYield {
       this.requests = half(this.requests);
       this.requested = half(this.requested);
     }
-    if (this.learned.pages >= 1024 && this.tick - this.learned.tick >= 4) {
+    if (this.learned.pages >= 1024 && this.tick - this.learned.tick >= 8) {
       this.learned = { pages: 0, tick: this.tick };
       this.learn();
     }

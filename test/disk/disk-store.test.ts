@@ -8,6 +8,7 @@ import test, { type ExecutionContext } from 'ava';
 import { systemEnvironment } from '../../src/base/environment.js';
 import { silentLogger } from '../../src/base/log.js';
 import { seededRandom, systemRandom } from '../../src/base/random.js';
+import type { RequestOptions } from '../../src/core/index.js';
 import { DiskStore, type DiskStoreOptions, diskSizeFor } from '../../src/disk/disk-store.js';
 import { crc32 } from '../../src/memory/checksum.js';
 import { content } from '../support.js';
@@ -142,6 +143,39 @@ test('disk store: the least recently used page goes first, and its key is told; 
   t.deepEqual(evicted, ['p1', 'p3', 'p4']);
   t.false(second.exists('p1'));
   t.is(second.info().evictions, 3);
+});
+
+test('disk store: with yield a request goes from its end, and what is left has its order after a restart', async (t) => {
+  const path = folder(t);
+  const { maxBytes: size, indexBytes } = diskSizeFor(20, PAGE);
+  const options = { indexBytes, policy: 'yield' } as const;
+  const first = await open(t, path, size, options);
+  const capacity = Math.floor(first.info().capacityBytes / PAGE);
+  const put = (store: DiskStore, key: string, request: RequestOptions) => {
+    const bytes = content(1, PAGE);
+    const about = { version: 0, kind: 'computed', isCopy: false, request } as const;
+    t.is(
+      store.putPage(key, { views: [bytes], length: PAGE }, crc32(bytes, 0), () => {}, about),
+      'queued',
+    );
+  };
+  for (let i = 0; i < capacity; i++) put(first, `p${i}`, { caller: 1, continues: i > 0 });
+  await first.flush();
+  // Read together, so that it is a request of its own.
+  const targets = [0, 1].map(() => ({ views: [new Uint8Array(PAGE)], length: PAGE }));
+  t.deepEqual(await first.readPages(['p3', 'p5'], targets, { caller: 2, hint: 'open' }), ['read', 'read']);
+  for (let i = 0; i < 3; i++) put(first, `q${i}`, { caller: 3, continues: i > 0 });
+  await first.flush();
+  const left = new Set(first.keys());
+  t.deepEqual(
+    [capacity - 1, capacity - 2, capacity - 3, 0, 3, 5].map((i) => left.has(`p${i}`)),
+    [false, false, false, true, true, true],
+  );
+  const order = first.keys();
+  await first.close();
+  const second = await open(t, path, size, options);
+  t.deepEqual(new Set(second.keys()), new Set(order));
+  t.true(second.keys().indexOf('p0') < second.keys().indexOf('q0'));
 });
 
 test('disk store: never more on disk than allowed while ten times as much is written', async (t) => {

@@ -9,6 +9,7 @@ import { parseEndpoint } from '../../src/base/network.js';
 import { Drain, type DrainParts, type DrainProgress } from '../../src/node/drain.js';
 import type { MeshCacheStore } from '../../src/node/meshcache-store.js';
 import { WantedPages } from '../../src/store/wanted-pages.js';
+import { ManualClock } from '../clock.js';
 import { newClient } from '../rpc/support.js';
 import { content, freePort, until } from '../support.js';
 import { createCluster, createStore } from './store-fixture.js';
@@ -196,6 +197,36 @@ test('drain: keys that others name are remembered within limits, the latest ones
   wanted.read(Array.from({ length: WANTED_PAGES_MAX_COUNT + 5 }, (_, i) => `short ${i}`));
   t.is(wanted.keys().length, WANTED_PAGES_MAX_COUNT);
   t.is(wanted.keys().at(-1), 'short 5');
+});
+
+test('drain: what others report late is known before the pages are chosen', async (t) => {
+  const clock = new ManualClock();
+  const wanted: string[] = [];
+  const handed: string[] = [];
+  const drain = newDrain({
+    wantedKeys: () => wanted,
+    reportsLateMs: 2_500,
+    async handOver(_node, keys) {
+      handed.push(...keys);
+      return new Uint8Array(keys.length).fill(1);
+    },
+    env: { clock, log: silentLogger },
+  });
+  drain.start(30_000);
+  clock.advance(2_499);
+  wanted.push('late');
+  clock.advance(1);
+  await until(() => drain.progress().state !== 'handing_over');
+  t.deepEqual(handed, ['late']);
+  // With nobody else there nothing is waited for.
+  const alone = newDrain({
+    otherNodes: () => [],
+    reportsLateMs: 2_500,
+    env: { clock: new ManualClock(), log: silentLogger },
+  });
+  alone.start(30_000);
+  await until(() => alone.progress().state !== 'handing_over');
+  t.pass();
 });
 
 /** Of a node with one page, which two others are to take. */

@@ -1,13 +1,15 @@
 import test from 'ava';
-import { ArgumentError } from '../../src/core/index.js';
+import { ArgumentError, type EvictionPolicy, type RequestOptions } from '../../src/core/index.js';
 import { PageIndex, type PublishedPage, type RestoredPage } from '../../src/pool/page-index.js';
+import { RequestParts } from '../../src/store/request-calls.js';
 import { freshCore } from '../core/binaries.js';
 
 const PAGE_BYTES = 4096;
 
-function indexOf(pages: number): PageIndex {
+function indexOf(pages: number, policy: EvictionPolicy = 'lru'): PageIndex {
   return new PageIndex({
     capacityBytes: pages * PAGE_BYTES,
+    policy,
     alignmentBytes: PAGE_BYTES,
     core: freshCore(),
     nowMs: () => 0,
@@ -66,4 +68,68 @@ test('page index: a million pages are restored, however many a call of the core 
   t.true(found.every((page, i) => page?.offset === some[i]?.offset && page?.checksum === some[i]?.checksum));
   t.is(index.evictNext(), 'k0');
   index.free();
+});
+
+/** Keys in the order in which they go. */
+function evictAll(index: PageIndex): string[] {
+  const keys: string[] = [];
+  for (let key = index.evictNext(); key !== null; key = index.evictNext()) keys.push(key);
+  return keys;
+}
+
+test('page index: a request goes from its end, however it was cut into calls and runs', (t) => {
+  const keys = Array.from({ length: 9 }, (_, i) => `k${i}`);
+  for (const cuts of [[9], [4, 5], [1, 1, 7], [3, 3, 3]]) {
+    const index = indexOf(20, 'yield');
+    const place = (some: readonly string[], request: RequestOptions) => {
+      const here = index.peekBatch(some);
+      const placed = index.place(
+        some.map((key, i) => ({
+          key,
+          length: PAGE_BYTES,
+          here: here[i] ?? null,
+          intent: here[i] ? 'use' : 'new',
+          request,
+        })),
+      );
+      for (const vacancy of placed.vacancies) index.fill(vacancy, PAGE_BYTES, 0);
+    };
+    // One page in the middle is there already: with it every call is three runs.
+    place(['k4'], {});
+    const parts = new RequestParts({ continues: false });
+    let start = 0;
+    for (const count of cuts) {
+      place(keys.slice(start, start + count), parts.next());
+      start += count;
+    }
+    const evicted = evictAll(index).filter((key) => key !== 'k4');
+    t.deepEqual(evicted, keys.filter((key) => key !== 'k4').reverse(), `${cuts}`);
+  }
+});
+
+test('page index: pages of two requests in one call are each placed with their own', (t) => {
+  const index = indexOf(20, 'yield');
+  const [a, b] = [{ caller: 1 }, { caller: 2 }];
+  const wish = (key: string, request: RequestOptions) => ({
+    key,
+    length: PAGE_BYTES,
+    here: null,
+    intent: 'new' as const,
+    request,
+  });
+  const { vacancies } = index.place([wish('a0', a), wish('a1', a), wish('b0', b), wish('b1', b), wish('a2', a)]);
+  for (const vacancy of vacancies) index.fill(vacancy, PAGE_BYTES, 0);
+  const evicted = evictAll(index);
+  t.deepEqual(
+    evicted.filter((key) => key.startsWith('b')),
+    ['b1', 'b0'],
+  );
+  t.true(evicted.indexOf('a1') < evicted.indexOf('a0'));
+});
+
+test('page index: what is restored and renewed has not been used', (t) => {
+  const used = indexOf(4, 'yield');
+  used.restore([pageAt(0), pageAt(1), pageAt(2), pageAt(3)]);
+  used.renewBatch(['k2', 'k0', 'k3', 'k1']);
+  t.deepEqual(evictAll(used), ['k2', 'k0', 'k3', 'k1']);
 });

@@ -162,6 +162,8 @@ class Peer:
         self.staging: int | None = None
         #: Requests that are held: by id, what their end does.
         self.held: dict[int, Callable[[], None]] = {}
+        #: Keys, hint and whether it continues, of each request for pages.
+        self.told: list[tuple[int, int, bool]] = []
         self.ignores_cancel = False
         self.lock = threading.Lock()
 
@@ -207,6 +209,8 @@ class Peer:
         self.finish(type_, request_id, fields)
 
     def finish(self, type_: int, request_id: int, fields: dict[str, Any]) -> None:
+        if TYPES[type_ - 1] in ("GET", "SET", "GET_BYTES", "SET_BYTES"):
+            self.told.append((len(fields["keys"]), fields.get("hint", 0), fields.get("continues", False)))
         body = getattr(self, TYPES[type_ - 1].lower())(fields)
         if isinstance(body, int):
             self.answer(type_, request_id, b"refused", body)
@@ -374,7 +378,7 @@ class Peer:
         return b""
 
     def stats(self, fields: dict[str, Any]) -> bytes | int:
-        return json.dumps({"pages": len(self.node.pages)}).encode()
+        return json.dumps({"pages": len(self.node.pages), "told": self.told}).encode()
 
     def ping(self, fields: dict[str, Any]) -> bytes | int:
         return self.node.boot_token

@@ -141,6 +141,43 @@ class Pages(NodeTest):
         self.assertEqual(client.get_into(["a", "b", "c"], pages), [True] * 3)
         self.assertEqual(memory[:9], b"123456789")
 
+    def test_hints_are_told_to_nodes_that_know_them(self) -> None:
+        ways = ((11, {}), (10, {"staging_bytes": 8 * PAGE}), (8, {}), (3, {}), (0, {}))
+        for capabilities, settings in ways:
+            with self.subTest(capabilities=capabilities):
+                node = self.node(capabilities=capabilities, max_keys=2)
+                client = self.client(**settings)
+                memory = shared_memory(4 * PAGE)
+                region = client.register(memory)
+                keys = ["a", "b", "c"]
+                pieces = [(region, 100 * index, 100) for index in range(3)]
+                self.assertEqual(client.set_from(keys, pieces, hint="closed"), [True] * 3)
+                self.assertEqual(client.get_into(keys, pieces, hint=1), [True] * 3)
+                self.assertEqual(len(client.get_many(keys)), 3)
+                self.assertIsNotNone(client.get("a", hint="open"))
+                self.assertEqual(client.set_many({"x": b"1", "y": b"2"}, hint=3), [True] * 2)
+                self.assertTrue(client.set("z", b"3", hint=0))
+                expected = [(2, 2, False), (1, 2, True), (2, 1, False), (1, 1, True), (2, 0, False), (1, 0, True)]
+                expected += [(1, 1, False), (2, 3, False), (1, 0, False)]
+                if not capabilities & 8:
+                    expected = [(keys, 0, False) for keys, _, _ in expected]
+                # One answer may overtake another; requests do not.
+                self.assertEqual([tuple(told) for told in client.stats()["node"]["told"]], expected)
+                client.close()
+                node.kill()
+
+    def test_hints_that_are_none_are_refused(self) -> None:
+        self.node()
+        client = self.client()
+        for wrong in ("over", 4, -1, True, None, 1.0, ["open"]):
+            with self.subTest(wrong=wrong), self.assertRaisesRegex(ValueError, '"open", "closed", 0, 1, 2 or 3'):
+                client.get("a", hint=wrong)  # type: ignore[arg-type]
+            with self.assertRaisesRegex(ValueError, "hint"):
+                client.set("a", b"1", hint=wrong)  # type: ignore[arg-type]
+            with self.assertRaisesRegex(ValueError, "hint"):
+                client.get_into([], [], hint=wrong)  # type: ignore[arg-type]
+        self.assertIsNone(client.get("a"))
+
     def test_regions_by_descriptor(self) -> None:
         for capabilities, mode in ((3, "direct"), (2, "staged"), (0, "bytes")):
             node = self.node(capabilities=capabilities)
