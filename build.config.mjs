@@ -13,6 +13,7 @@ const entries = {
   index: 'src/index.ts',
   core: 'src/core/index.ts',
   native: 'src/native/index.ts',
+  sim: 'src/sim/index.ts',
   cli: 'src/cli/main.ts',
   'cluster-agent': 'src/cli/cluster-agent.ts',
   'tcp-serving-worker': 'src/transport/tcp/serving-worker.ts',
@@ -140,13 +141,15 @@ const steps = {
   types() {
     rmSync('build/types', { recursive: true, force: true });
     run('node_modules/typescript/bin/tsc', '--project', 'tsconfig.types.json');
-    const reached = declarationsFrom(['index', 'core/index', 'native/index'].map((name) => `build/types/${name}.d.ts`));
+    const reached = declarationsFrom(
+      ['index', 'core/index', 'native/index', 'sim/index'].map((name) => `build/types/${name}.d.ts`),
+    );
     for (const file of readdirSync('build/types', { recursive: true })) {
       const path = join('build/types', file);
       if (file.endsWith('.d.ts') && !reached.has(path)) rmSync(path);
     }
     // Whoever uses them need not list `node` among the types of the program; the core does without.
-    for (const path of ['build/types/index.d.ts', 'build/types/native/index.d.ts']) {
+    for (const path of ['build/types/index.d.ts', 'build/types/native/index.d.ts', 'build/types/sim/index.d.ts']) {
       writeFileSync(path, `/// <reference types="node" />\n${readFileSync(path, 'utf8')}`);
     }
   },
@@ -157,7 +160,7 @@ const steps = {
     const tests = readdirSync('test', { recursive: true })
       .filter((file) => file.endsWith('.ts'))
       .map((file) => [file.replace(/\.ts$/, '').replaceAll('/', '-'), join('test', file)]);
-    const { index: _index, core: _core, native: _native, ...programs } = entries;
+    const { index: _index, core: _core, native: _native, sim: _sim, ...programs } = entries;
     await build({ ...common, entryPoints: { ...programs, ...Object.fromEntries(tests) }, outdir: 'build/test' });
     writeFileSync('build/test/dashboard.html', await dashboardPage());
   },

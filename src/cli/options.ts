@@ -128,3 +128,11 @@ export function policyOption(): Option {
 export function jsonOption(): Option {
   return new Option('--json', 'print the result as one JSON object').default(false);
 }
+
+/** Comma-separated values, each once. */
+export function listOf<T>(parse: (text: string) => T): (text: string) => T[] {
+  return (text) => {
+    const values = text.split(',').map((part) => parse(part.trim()));
+    return [...new Map(values.map((value) => [JSON.stringify(value), value])).values()];
+  };
+}

@@ -1,13 +1,12 @@
-import { access, constants, writeFile } from 'node:fs/promises';
-import { dirname } from 'node:path';
 import { Command, InvalidArgumentError, Option } from 'commander';
 import { POOL_MAX_BYTES, READ_REPORT_DELAY_MS } from '../base/limits.js';
 import { formatSize } from '../base/sizes.js';
 import { type EvictionPolicy, PLACEMENT_POLICIES, PLACEMENT_ROUTINGS, type PlacementRouting } from '../core/index.js';
 import { reportPage } from '../sim/report/page.js';
 import { type CommandContext, printResult } from './context.js';
-import { CommandFailure, wrongUsage } from './failure.js';
-import { type DiskSize, decimalNumber, jsonOption, pageBytes, poolBytes, wholeNumber } from './options.js';
+import { wrongUsage } from './failure.js';
+import { type DiskSize, decimalNumber, jsonOption, listOf, pageBytes, poolBytes, wholeNumber } from './options.js';
+import { checkWritable, writePage } from './report-file.js';
 import { simTraceReport } from './sim-trace-report.js';
 import { runSimTrace, type SimTraceOptions, type SimTraceResult, shapesOf } from './sim-trace-run.js';
 import { formatCount, formatTable } from './table.js';
@@ -117,14 +116,6 @@ function share(part: number, whole: number): string {
   return (whole === 0 ? 0 : part / whole).toFixed(4);
 }
 
-/** Comma-separated values, each once. */
-function listOf<T>(parse: (text: string) => T): (text: string) => T[] {
-  return (text) => {
-    const values = text.split(',').map((part) => parse(part.trim()));
-    return [...new Map(values.map((value) => [JSON.stringify(value), value])).values()];
-  };
-}
-
 function oneOf<T extends string>(allowed: readonly T[]): (text: string) => T {
   return (text) => {
     const found = allowed.find((name) => name === text);
@@ -171,17 +162,4 @@ function checkShapes(options: SimTraceOptions): void {
       throw wrongUsage(`--pool: ${formatSize(pool_bytes)} of a node, ${formatSize(POOL_MAX_BYTES)} are allowed`);
     }
   }
-}
-
-/** Before the work begins: a wrong name should not cost its result. */
-async function checkWritable(file: string): Promise<void> {
-  await access(dirname(file), constants.W_OK).catch((cause: Error) => {
-    throw new CommandFailure(`cannot write the report ${file}: ${cause.message}`, undefined, { cause });
-  });
-}
-
-async function writePage(file: string, page: string): Promise<void> {
-  await writeFile(file, page).catch((cause: Error) => {
-    throw new CommandFailure(`cannot write the report ${file}: ${cause.message}`, undefined, { cause });
-  });
 }

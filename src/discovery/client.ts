@@ -1,4 +1,4 @@
-import { assert } from '../base/assert.js';
+import { assert, assertEqual } from '../base/assert.js';
 import type { Environment } from '../base/environment.js';
 import { ConfigError, type MeshCacheError } from '../base/errors.js';
 import {
@@ -7,7 +7,6 @@ import {
   DISCOVERY_OTHER_MASTERS_TIMEOUT_MS,
   DISCOVERY_START_TIMEOUT_MS,
 } from '../base/limits.js';
-import type { MetricsSink } from '../base/metrics-sink.js';
 import { type Endpoint, formatEndpoint, isEveryAddress, parseEndpoint } from '../base/network.js';
 import { shown } from '../base/shown.js';
 import { RpcClient } from '../rpc/client.js';
@@ -18,7 +17,7 @@ import { type ClusterSettings, describeDifferences, type Refusal, refusalError }
 import { LostMasters } from './lost-masters.js';
 import { MasterLink } from './master-link.js';
 import { chooseMasters, isSameEndpoints, type MasterRule, seatsOf } from './masters.js';
-import { type Departure, isSameInfo } from './member-table.js';
+import { countChanges, isSame, MemberMerging, silentHosts } from './member-merging.js';
 import { type MasterView, mergeMembers } from './merge.js';
 import { timingOf } from './timing.js';
 
@@ -77,6 +76,7 @@ export class DiscoveryClient {
   #cancelSilence: (() => void) | undefined;
   #members: Map<string, NodeInfo>;
   readonly #mergeGap = new ChangeGap();
+  readonly #merging = new MemberMerging();
   /** Cancels the next look at what the masters say, which is due soon. */
   #cancelMerge: (() => void) | undefined;
   /** Ends `start`, which is under way; with an error it rejects. */
@@ -271,11 +271,15 @@ export class DiscoveryClient {
 
   #merge(views: readonly MasterView[]): void {
     this.#mergeGap.acted(this.#env.clock.nowMs());
-    const merged = mergeMembers(this.#members, views, this.#self);
-    const isChanged = !this.#hasAnswer || !isSameMembers(this.#members, merged);
+    const { merged, changed } = this.#merging.merge(this.#members, this.#links, this.#self);
+    const before = this.#members;
+    const ids = changed ?? new Set([...before.keys(), ...merged.keys()]);
+    const others = [...ids].filter((nodeId) => !isSame(before.get(nodeId), merged.get(nodeId)));
+    const isChanged = !this.#hasAnswer || others.length > 0;
     this.#hasAnswer = true;
-    if (isChanged) countChanges(this.#env.metrics, this.#members, merged);
-    const lost = isChanged ? silentHosts(this.#members, merged, views) : undefined;
+    countChanges(this.#env.metrics, others, { before, after: merged });
+    const hasLost = others.some((nodeId) => !merged.has(nodeId));
+    const lost = hasLost ? silentHosts(before, merged, views) : undefined;
     this.#members = merged;
     if (isChanged) this.#options.onMembers?.(new Map(merged));
     this.#followMasters(lost);
@@ -410,6 +414,15 @@ export class DiscoveryClient {
     for (const [id, info] of this.#members) {
       assert(info.nodeId === id, () => `discovery client: ${info.nodeId} is kept as ${id}`);
     }
+    const views = [...this.#links.values()].flatMap(({ view }) => view ?? []);
+    const isMerged = this.#hasAnswer && this.#cancelMerge === undefined && views.some(({ isMature }) => isMature);
+    if (isMerged && this.#stopping === undefined) {
+      const whole = mergeMembers(this.#members, views, this.#self);
+      assertEqual('discovery client: members, and those of the views', this.#members.size, whole.size);
+      for (const [id, info] of whole) {
+        assert(isSame(info, this.#members.get(id)), () => `discovery client: ${id} is not as the views have it`);
+      }
+    }
     for (const name of this.#masters.map(formatEndpoint)) {
       assert(this.#links.has(name), () => `discovery client: no link to the master ${name}`);
     }
@@ -436,49 +449,4 @@ function parseMasters(addr: string): Endpoint[] {
     throw new ConfigError(`${distinct.size} discovery addresses, at most ${DISCOVERY_MASTERS_MAX_COUNT} are allowed`);
   }
   return [...distinct.values()];
-}
-
-/** Hosts, and addresses of their masters, that had nodes before and have none after, and these have not said good-bye. */
-function silentHosts(
-  before: ReadonlyMap<string, NodeInfo>,
-  after: ReadonlyMap<string, NodeInfo>,
-  views: readonly MasterView[],
-): ReadonlySet<string> {
-  const hosts = new Set<string>();
-  for (const [nodeId, { controlHost, masterAddr, incarnation }] of before) {
-    if (after.has(nodeId)) continue;
-    const isGone = (gone: Departure): boolean =>
-      gone.hasLeft === true && gone.nodeId === nodeId && gone.incarnation >= incarnation;
-    if (!views.some((view) => view.gone.some(isGone))) hosts.add(controlHost).add(masterAddr);
-  }
-  for (const { controlHost, masterAddr } of after.values()) {
-    hosts.delete(controlHost);
-    hosts.delete(masterAddr);
-  }
-  return hosts;
-}
-
-function countChanges(
-  metrics: MetricsSink,
-  before: ReadonlyMap<string, NodeInfo>,
-  after: ReadonlyMap<string, NodeInfo>,
-): void {
-  for (const [nodeId, info] of after) {
-    const former = before.get(nodeId);
-    if (former !== undefined && isSameInfo(former, info)) continue;
-    const change = former === undefined ? 'joined' : 'changed';
-    metrics.count('meshcache_member_changes_total', 1, { change });
-  }
-  for (const nodeId of before.keys()) {
-    if (!after.has(nodeId)) metrics.count('meshcache_member_changes_total', 1, { change: 'left' });
-  }
-}
-
-function isSameMembers(a: ReadonlyMap<string, NodeInfo>, b: ReadonlyMap<string, NodeInfo>): boolean {
-  if (a.size !== b.size) return false;
-  for (const [nodeId, info] of a) {
-    const other = b.get(nodeId);
-    if (other === undefined || !isSameInfo(info, other)) return false;
-  }
-  return true;
 }

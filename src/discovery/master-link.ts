@@ -48,6 +48,8 @@ export class MasterLink {
   #masterId = '';
   #version = 0;
   #roster: Roster | undefined;
+  /** Of whose records the roster has others since {@link takeChanged}; undefined: it is another one as a whole. */
+  #changed: Set<string> | undefined;
   #ageMs = 0;
   #isRegistering = false;
   #isRegistered = false;
@@ -74,6 +76,13 @@ export class MasterLink {
   get view(): MasterView | undefined {
     if (this.#roster === undefined || !this.#isRegistered) return undefined;
     return { ...this.#roster, isMature: this.#ageMs >= this.#options.memberTtlMs };
+  }
+
+  /** Ids of those who have come, gone or changed in the view since the last call; undefined: it is not known of whom that is true. */
+  takeChanged(): ReadonlySet<string> | undefined {
+    const changed = this.#changed;
+    this.#changed = new Set();
+    return changed;
   }
 
   /** Tells this start of the master from others; empty before its first answer. */
@@ -229,6 +238,8 @@ export class MasterLink {
       this.#version = 0;
       if (after === undefined) throw new ProtocolError('discovery: changes of another list than this node has');
       this.#roster = after;
+      if (before === undefined || roster.base === undefined) this.#changed = undefined;
+      else for (const nodeId of [...roster.members.keys(), ...roster.removed]) this.#changed?.add(nodeId);
     }
     this.#masterId = masterId;
     this.#version = version;

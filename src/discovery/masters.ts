@@ -15,8 +15,8 @@ interface Candidate {
   readonly isListed: boolean;
   /** Start of the host's oldest node. */
   readonly startMs: number;
-  /** Undefined: nobody who is known knows it. */
-  readonly endpoint: Endpoint | undefined;
+  /** Says where its master is. */
+  readonly first: NodeInfo;
 }
 
 /**
@@ -44,11 +44,13 @@ export function seatsOf(
   );
   // A host that is reached by two names has one seat.
   const seats = new Map<string, Endpoint | undefined>();
-  for (const { host, endpoint } of candidates) {
+  for (const { host, first, isListed } of candidates) {
+    if (seats.size >= maxMasters) break;
+    const endpoint = masterOf(first, isListed, listed);
     const name = endpoint === undefined ? host : formatEndpoint(endpoint);
     if (!seats.has(name) && !dead.has(name)) seats.set(name, endpoint);
   }
-  return [...seats.values()].slice(0, maxMasters).filter((endpoint) => endpoint !== undefined);
+  return [...seats.values()].filter((endpoint) => endpoint !== undefined);
 }
 
 /** The masters to speak to: the listed addresses, whether they live or not, and the seats (see {@link seatsOf}). */
@@ -76,8 +78,7 @@ function candidateOf(nodes: readonly NodeInfo[], listed: readonly Endpoint[]): C
     );
   const [first] = ranked as [(typeof ranked)[number]];
   const startMs = nodes.reduce((min, { incarnation }) => Math.min(min, incarnation), first.info.incarnation);
-  const host = first.info.controlHost;
-  return { host, isListed: first.isListed, startMs, endpoint: masterOf(first.info, first.isListed, listed) };
+  return { host: first.info.controlHost, isListed: first.isListed, startMs, first: first.info };
 }
 
 function isListed({ isListed, masterAddr, controlHost }: NodeInfo, listed: readonly Endpoint[]): boolean {

@@ -37,3 +37,26 @@ export function mergeMembers(
   merged.set(self.nodeId, self);
   return merged;
 }
+
+/**
+ * What {@link mergeMembers} gives when only the records of `changed` are others in the views than when `merged` was made; a mature view
+ * must be among them, as then.
+ */
+export function mergeChanged(
+  merged: ReadonlyMap<string, NodeInfo>,
+  changed: Iterable<string>,
+  { views, self }: { readonly views: readonly MasterView[]; readonly self: NodeInfo },
+): Map<string, NodeInfo> {
+  const members = new Map(merged);
+  for (const nodeId of changed) {
+    let newest: NodeInfo | undefined;
+    for (const view of views) {
+      const info = view.members.get(nodeId);
+      if (info !== undefined && (newest === undefined || info.incarnation >= newest.incarnation)) newest = info;
+    }
+    if (nodeId === self.nodeId) newest = self;
+    if (newest === undefined) members.delete(nodeId);
+    else members.set(nodeId, newest);
+  }
+  return members;
+}

@@ -134,6 +134,8 @@ async function openLocked(options: DiskFolderOptions, lock: DirectoryLock): Prom
       journal = await Journal.create(join(path, INDEX_FILE), { ...journalOptions, storeId });
     }
     const file = await PageFile.open(join(path, PAGES_FILE), { capacityBytes, mode, env });
+    // Before the index tells of pages: a loss of power must not leave it without their file.
+    await flush(path, env.files, { directory: true });
     return { lock, file, journal, entries };
   } catch (error) {
     await journal?.close();

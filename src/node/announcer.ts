@@ -162,7 +162,7 @@ export class Announcer {
       const before = this.#views.slice(0, -1);
       const target = this.#views.at(-1) as RingView;
       this.#passViews = this.#views.length;
-      const outcomes = new Map<string, boolean>();
+      const outcomes = this.#outcomesSoFar();
       for (const keys of this.#publications?.keysInSlices() ?? []) {
         for (const gained of gainedKeysInSlices(before, target, this.#replicas, keys)) {
           await Promise.all(
@@ -179,6 +179,15 @@ export class Announcer {
       this.#passViews = 1;
       this.#passEnded(outcomes);
     }
+  }
+
+  /** Who failed and is told again by this pass has been told all, if there is nothing left to tell. */
+  #outcomesSoFar(): Map<string, boolean> {
+    const outcomes = new Map<string, boolean>();
+    for (const [ownerId, failures] of this.#failures) {
+      if (failures <= RETRIES_MAX_COUNT && !this.#retries.has(ownerId)) outcomes.set(ownerId, true);
+    }
+    return outcomes;
   }
 
   #passEnded(outcomes: ReadonlyMap<string, boolean>): void {

@@ -77,7 +77,7 @@ export class PacedPublishing {
     return this.#turns.run(async () => {
       await this.#publish(call);
       // Nobody would find them, and set again they would be taken for announced.
-      if (!this.#isClosed) for (const key of call.untold) this.#parts.pool.remove(key);
+      this.#takeBack([...call.untold], call);
     });
   }
 
@@ -158,7 +158,10 @@ export class PacedPublishing {
       if (this.#isClosed) return last - start;
       if (call.clears !== this.#clears) {
         // The clear came before them, unless they went with it.
-        keys.forEach((key, i) => void (published[i]?.alreadyPresent === false && pool.remove(key)));
+        this.#takeBack(
+          keys.filter((_, i) => published[i]?.alreadyPresent === false),
+          call,
+        );
         return last - start;
       }
       const leases = pool.lease(keys);
@@ -182,6 +185,12 @@ export class PacedPublishing {
       pauseMs = Math.min(pauseMs * 2, DISK_WRITE_RETRY_MAX_MS);
       if (!this.#mayGoOn(start, call)) return call.keys.length - start;
     }
+  }
+
+  #takeBack(keys: readonly string[], { onTakenBack }: Call): void {
+    if (this.#isClosed) return;
+    const gone = keys.filter((key) => this.#parts.pool.remove(key));
+    if (gone.length > 0) onTakenBack(gone);
   }
 
   /** A page that was published at an earlier attempt is new to those who are told of it now. */

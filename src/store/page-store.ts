@@ -160,6 +160,7 @@ export class PageStore {
       origin,
       request: request.pool,
       mayGoOn: (pagesLeft) => signal?.aborted !== true && this.#mayPublish(pagesLeft),
+      onTakenBack: (gone) => this.forget(gone),
       onPublished: (slice, published) => {
         if (this.#closed) return;
         const sliceKeys = keys.slice(slice.start, slice.end);

@@ -13,6 +13,8 @@ export interface Publishing {
   readonly mayGoOn: (pagesLeft: number) => boolean;
   /** Told of each slice as soon as it is in the pool; null for pages that have found no room. */
   readonly onPublished: (slice: Slice, published: readonly (PublishedPage | null)[]) => void;
+  /** Told of pages that have taken the places of others, and are gone again although nobody was told of them. */
+  readonly onTakenBack: (keys: readonly string[]) => void;
 }
 
 /** Publishes as fast as the pool copies; other work has its turn between slices. */

@@ -1,4 +1,3 @@
-import { NodeRuntime } from '../../src/node/machine-node.js';
 // One node of the fault suite: a store under a workload that checks itself. Told what to do by its IPC channel, ends with it.
 
 import { readdirSync, readFileSync } from 'node:fs';
@@ -13,9 +12,6 @@ import { PageHistory } from './pages.js';
 import { plant } from './planted.js';
 import type { Ask, FromNode, NodeSetup, Progress, Sample, Survivor, ToNode, Violation } from './protocol.js';
 import { Workload } from './workload.js';
-
-/** What this node has, as it tells the directory. */
-type Publications = Parameters<NodeRuntime['announceFrom']>[0];
 
 /** A clock whose wall time can be put wrong, and whose timers are counted. */
 class ShiftedClock implements Clock {
@@ -72,7 +68,6 @@ class FaultNode {
   readonly #order: OrderLog;
   #store: MeshCacheStore | undefined;
   #workload: Workload | undefined;
-  #publications: Publications | undefined;
 
   constructor(setup: NodeSetup) {
     this.#setup = setup;
@@ -87,7 +82,6 @@ class FaultNode {
 
   async start(): Promise<void> {
     const { node, nodes, seed, canaries, extraConfig } = this.#setup;
-    this.#noteWhatIsAnnounced();
     plant(canaries);
     const store = await MeshCacheStore.create(
       { tpRank: 0, tpSize: 1, ppRank: 0, ppSize: 1, isMlaModel: false, modelName: 'faults', extraConfig },
@@ -186,27 +180,9 @@ class FaultNode {
     return { store: this.#store, workload: this.#workload };
   }
 
-  /** The store hands to its runtime what there is to announce: the one place where keys come out of a node. */
-  #noteWhatIsAnnounced(): void {
-    const announceFrom = NodeRuntime.prototype.announceFrom;
-    const note = (publications: Publications) => {
-      this.#publications = publications;
-    };
-    NodeRuntime.prototype.announceFrom = function (publications, notified) {
-      note(publications);
-      announceFrom.call(this, publications, notified);
-    };
-  }
-
   #survivors(): Survivor[] {
-    const survivors: Survivor[] = [];
-    for (const keys of this.#publications?.keysInSlices() ?? []) {
-      this.#publications?.locationsOf(keys).forEach((location, i) => {
-        if (location === null) return;
-        survivors.push({ key: (keys[i] as string).slice(KEY_PREFIX_BYTES), tier: location.tier });
-      });
-    }
-    return survivors;
+    const { store } = this.#running();
+    return Array.from(store.holdings(), ([key, { tier }]) => ({ key: key.slice(KEY_PREFIX_BYTES), tier }));
   }
 
   #progress(): Progress {

@@ -220,7 +220,7 @@ test('disk write: without verification a set waits for the quarantine of freed m
 });
 
 test('disk write: with skip nothing waits, and pages that were lost are counted', async (t) => {
-  const store = await diskNode(t, { poolBytes: 4 * PAGE, disk_write: 'skip' });
+  const store = await diskNode(t, { poolBytes: 4 * PAGE, disk_write: 'skip', eviction_policy: 'lru' });
   const { keys, ptrs, sizes } = batchOf(t, repeat(6, PAGE));
   t.deepEqual(await store.batchSet(keys, ptrs, sizes), [false, false, true, true, true, true]);
   t.is(await counted(store, 'meshcache_disk_write_wait_seconds_total'), 0);

@@ -2,6 +2,7 @@ import test from 'ava';
 import * as core from '../../src/core/index.js';
 import * as main from '../../src/index.js';
 import * as native from '../../src/native/index.js';
+import * as sim from '../../src/sim/index.js';
 
 /** What is exported at run time: adding here is a feature, taking away breaks users. */
 const EXPORTS = {
@@ -17,12 +18,17 @@ const EXPORTS = {
     'PlacementBounds PlacementSimulation PoolAllocator defaultCore loadCore',
   ],
   'meshcache/native': ['HAS_RDMA RDMA_STEPS TransferEngine rdmaSupport'],
+  'meshcache/sim': [
+    'CALL_BOUNDS_MS CONVERSATIONS FAULT_KINDS MIXED NETWORK_SHAPE SCENARIO SimulatedFailure TRACE VIOLATION_KINDS World',
+    'formatJournalLine randomScenario runScenario scenarioOf shrink withRandomFaults',
+  ],
 };
 
 for (const [name, exported] of Object.entries({
   meshcache: main,
   'meshcache/core': core,
   'meshcache/native': native,
+  'meshcache/sim': sim,
 })) {
   test(`package: ${name} exports exactly what is documented`, (t) => {
     t.is(Object.keys(exported).sort().join(' '), EXPORTS[name as keyof typeof EXPORTS].join(' '));

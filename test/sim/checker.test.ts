@@ -52,13 +52,13 @@ class History {
     const id = { node, process };
     const begin = { ...id, kind, key: 'key', length: 64, atMs: beginMs, version: beginMs + skew };
     const statement = this.statements.begin(begin);
-    this.statements.end(statement, 'key', { atMs: endMs, version: endMs + skew, isTrue });
+    this.statements.end(statement, 'key', { atMs: endMs, version: endMs + skew, members: 3, isTrue });
     return statement;
   }
 
   clear(node: number, [beginMs, endMs]: readonly [number, number], scope = ''): void {
     const clear = this.statements.beginClear({ node, process: node, atMs: beginMs, version: beginMs, scope });
-    this.statements.end(clear, undefined, { atMs: endMs, version: endMs, isTrue: true });
+    this.statements.end(clear, undefined, { atMs: endMs, version: endMs, members: 3, isTrue: true });
   }
 
   read({ content }: Statement, node: number, beginMs: number): string | undefined {

@@ -90,6 +90,7 @@ async function newTier(
       origin: NO_ORIGIN,
       request: new RequestParts({}),
       mayGoOn: () => switches.mayGoOn,
+      onTakenBack() {},
       onPublished({ start, end }, published) {
         for (const [i, page] of published.entries()) results[start + i] = page !== null;
         tier.writeThrough(keys.slice(start, end), published);
@@ -319,6 +320,7 @@ test('disk tier: a page that waits is overwritten and cleared like any other', a
       origin: NO_ORIGIN,
       request: new RequestParts({}),
       mayGoOn: () => true,
+      onTakenBack() {},
       onPublished: (_, published) => void tier.writeThrough(['k2'], published),
     });
   for (let i = 0; i < 50; i++) await publish(content(100 + i, PAGE));

@@ -33,6 +33,7 @@ function newCall(t: { teardown(fn: () => void): void }) {
   };
   const paced = new PacedPublishing({ pool, backlog, clock, metrics: noMetrics });
   const told: (PublishedPage | null)[] = [];
+  const takenBack: string[] = [];
   const done = paced.publish({
     keys: ['large', 'behind'],
     pages: [page(2 * PAGE), page(PAGE)],
@@ -40,8 +41,9 @@ function newCall(t: { teardown(fn: () => void): void }) {
     request: new RequestParts({}),
     mayGoOn: () => true,
     onPublished: (_, published) => void told.push(...published),
+    onTakenBack: (keys) => void takenBack.push(...keys),
   });
-  return { pool, paced, clock, told, done };
+  return { pool, paced, clock, told, takenBack, done };
 }
 
 test('paced publishing: a page behind one that has found no room is new to those who are told of it', async (t) => {
@@ -65,10 +67,12 @@ test('paced publishing: a page behind one that has found no room is new to those
 });
 
 test('paced publishing: what nobody was told of does not stay in the pool', async (t) => {
-  const { pool, paced, told, done } = newCall(t);
+  const { pool, paced, told, takenBack, done } = newCall(t);
   await settled();
   paced.cleared();
   await done;
   t.deepEqual(told, []);
   t.false(pool.has('behind'));
+  // Cause: whose place it had taken was still said to be here, and counted.
+  t.deepEqual(takenBack, ['behind']);
 });

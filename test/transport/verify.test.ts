@@ -12,7 +12,7 @@ import { Destinations } from '../../src/transport/rdma/destinations.js';
 import { Publications } from '../../src/transport/rdma/publications.js';
 import { RdmaTransport } from '../../src/transport/rdma/rdma-transport.js';
 import { Landing, STAGING_BYTES } from '../../src/transport/tcp/landing.js';
-import { tcpLimits } from '../../src/transport/tcp/limits.js';
+import { type TcpLimits, tcpLimits } from '../../src/transport/tcp/limits.js';
 import { ReadConnection } from '../../src/transport/tcp/read-connection.js';
 import { ReadCounters } from '../../src/transport/tcp/read-counters.js';
 import { ReadPeers } from '../../src/transport/tcp/read-peers.js';
@@ -31,12 +31,33 @@ import { HELLO, responseHeader } from './raw-peer.js';
 
 const LENGTH = 64;
 
-function newRequest(): ReadRequest {
+function newRequest(length = LENGTH): ReadRequest {
   const request = new ReadRequest(new ReadBatch(1));
-  request.beginOp({ index: 0, rkey: 1, remoteAddr: 4096, length: LENGTH, stamp: 0, checksum: NO_CHECKSUM });
-  request.addPiece(new Uint8Array(LENGTH), 0, LENGTH);
+  request.beginOp({ index: 0, rkey: 1, remoteAddr: 4096, length, stamp: 0, checksum: NO_CHECKSUM });
+  request.addPiece(new Uint8Array(length), 0, length);
   request.endOp();
   return request;
+}
+
+/** A connection that has these requests to send, and its peer's hello. */
+async function newConnection(requests: readonly ReadRequest[], limits: TcpLimits) {
+  const env = memoryEnvironment();
+  const connection = new ReadConnection({
+    endpoint: { host: '192.0.2.9', port: 9 },
+    staging: new Uint8Array(STAGING_BYTES),
+    limits,
+    env,
+    counters: new ReadCounters(),
+    authFailures: new AuthFailures('data', env),
+    onClose() {},
+    onMoved() {},
+  });
+  for (const request of requests) connection.submit(request);
+  const socket = env.network.connections[0] as MemorySocket;
+  socket.connected();
+  await socket.feed([HELLO]);
+  await turn();
+  return { connection, env, socket };
 }
 
 /** Registers memory with an engine that there is none of. */
@@ -70,24 +91,9 @@ test.serial('verify: landing', async (t) => {
 });
 
 test.serial('verify: read connection, read peers', async (t) => {
-  const env = memoryEnvironment();
   const limits = tcpLimits({ inFlightMaxCount: 1 });
-  const connection = new ReadConnection({
-    endpoint: { host: '192.0.2.9', port: 9 },
-    staging: new Uint8Array(STAGING_BYTES),
-    limits,
-    env,
-    counters: new ReadCounters(),
-    authFailures: new AuthFailures('data', env),
-    onClose() {},
-    onMoved() {},
-  });
   const requests = [newRequest(), newRequest()] as const;
-  for (const request of requests) connection.submit(request);
-  const socket = env.network.connections[0] as MemorySocket;
-  socket.connected();
-  await socket.feed([HELLO]);
-  await turn();
+  const { connection, env } = await newConnection(requests, limits);
   assertAsks(t, connection, [Landing]);
   await assertFound(t, connection, /192.0.2.9:9: bytes in flight: 64 by what is kept, 65/, () => {
     requests[0].totalBytes++;
@@ -104,6 +110,19 @@ test.serial('verify: read connection, read peers', async (t) => {
   assertAsks(t, peers, [ReadConnection]);
   await assertFound(t, peers, /read peers: connections: 2 by what is kept, 1/, () => counters.connections++);
   peers.close();
+});
+
+test('tcp reading: what has waited behind a request that is aborted is sent at once', async (t) => {
+  // Cause: it had room in the window by then, and went out with the next answer only.
+  const [first, large, small] = [newRequest(60), newRequest(60), newRequest(20)];
+  const { connection, socket } = await newConnection([first, large, small], tcpLimits({ inFlightMaxBytes: 100 }));
+  const requestsSent = (): number => socket.sent.toString('latin1').split('MCRQ').length - 1;
+  t.is(requestsSent(), 1);
+  connection.abort(large.batch);
+  t.notThrows(() => connection.verify());
+  await turn();
+  t.is(requestsSent(), 2);
+  connection.close('the test has ended');
 });
 
 test.serial('verify: serving', async (t) => {

@@ -6,14 +6,14 @@ export type CallKind = (typeof CALL_KINDS)[number];
 /**
  * How long each call may take, in milliseconds. Two owners may have to be asked for a location, one after the other, each within the time to
  * connect and to answer (3 s); a page that does not come takes the time to connect and to stall (4 s), one that is on another
- * node's disk may take 5 s.
+ * node's disk may take 5 s. A second more, for networks that are slow.
  */
 export const CALL_BOUNDS_MS: Readonly<Record<CallKind, number>> = {
-  set: 6_000,
-  get: 10_000,
-  exists: 6_000,
-  delete: 6_000,
-  clear: 6_000,
+  set: 7_000,
+  get: 11_000,
+  exists: 7_000,
+  delete: 7_000,
+  clear: 7_000,
 };
 
 interface Call extends ProcessId {

@@ -154,7 +154,12 @@ export class CheckedStore {
       await this.#namespaceOf(scope).clear();
       return true;
     });
-    statements.end(statement, undefined, { atMs: this.#checker.nowMs(), version: this.#version(), isTrue });
+    statements.end(statement, undefined, {
+      atMs: this.#checker.nowMs(),
+      version: this.#version(),
+      members: this.#members(),
+      isTrue,
+    });
   }
 
   /** From now on calls may end because the store is being closed. */
@@ -186,7 +191,7 @@ export class CheckedStore {
       const detail = `${kind} of ${pages.length} keys gives ${results.length} results`;
       this.#checker.violated('answer', this.id.node, { rule: kind, detail });
     }
-    const end = { atMs: this.#checker.nowMs(), version: this.#version() };
+    const end = { atMs: this.#checker.nowMs(), version: this.#version(), members: this.#members() };
     begun.forEach((each, i) => {
       statements.end(each, names[i], { ...end, isTrue: results[i] });
     });
@@ -241,6 +246,10 @@ export class CheckedStore {
     // A node that has stopped gives out none.
     if (this.#isClosing) return Number.POSITIVE_INFINITY;
     return this.store.runtime.versions.next();
+  }
+
+  #members(): number {
+    return this.#isClosing ? 1 : this.store.runtime.members().size;
   }
 
   #namespaceOf(scope: string): StoreNamespace {

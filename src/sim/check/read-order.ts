@@ -62,11 +62,17 @@ export class ReadOrder {
       return { rule: 'unset', detail: `${history.name}: content ${read.content}: ${ORDER_RULES.unset}` };
     }
     const { acknowledged } = history;
+    // What had ended before the page was set is not newer than it, whatever clocks say.
     for (let i = acknowledged.length - 1; i >= 0; i--) {
-      const problem = this.#against(history, set, acknowledged[i] as Statement, read);
+      const by = acknowledged[i] as Statement;
+      if (by.endMs <= set.beginMs) break;
+      const problem = this.#against(history, set, by, read);
       if (problem !== undefined) return problem;
     }
-    for (const clear of this.#statements.clears) {
+    const { clears } = this.#statements;
+    for (let i = clears.length - 1; i >= 0; i--) {
+      const clear = clears[i] as Statement;
+      if (clear.endMs <= set.beginMs) break;
       if (clear.process !== set.process || !history.name.startsWith(clear.scope)) continue;
       const problem = this.#against(history, set, clear, read);
       if (problem !== undefined) return problem;
@@ -94,7 +100,8 @@ export class ReadOrder {
     const calmSinceMs = this.#faults.calmSinceMs(read.beginMs);
     if (calmSinceMs + ORDER_BOUND_MS <= Math.min(by.beginMs, set.beginMs)) return 'calm';
     if (read.beginMs - Math.max(by.endMs, calmSinceMs) <= ORDER_BOUND_MS) return undefined;
-    return this.#faults.deathsCount(by.beginMs, read.beginMs) < this.#options.replicas ? 'bound' : undefined;
+    const witnesses = Math.min(this.#options.replicas, by.members);
+    return this.#faults.deathsCount(by.beginMs, read.beginMs) < witnesses ? 'bound' : undefined;
   }
 
   #isOlder(set: Statement, than: Statement): boolean {

@@ -20,6 +20,8 @@ export interface Statement extends ProcessId {
   endMs: number;
   /** A version given out just after; Infinity before that. */
   highVersion: number;
+  /** Nodes that its node knew then, itself included: no others can have been told. */
+  members: number;
   /** What the call has returned. `undefined`: nothing, so it may take effect or not, and later than it ended. */
   isTrue: boolean | undefined;
 }
@@ -45,6 +47,7 @@ export interface StatementStart extends ProcessId {
 export interface StatementEnd {
   readonly atMs: number;
   readonly version: number;
+  readonly members: number;
   readonly isTrue: boolean | undefined;
 }
 
@@ -97,11 +100,12 @@ export class Statements {
     return this.#begin({ ...by, kind: 'clear', content: -1, length: 0 });
   }
 
-  end(statement: Statement, key: string | undefined, { atMs, version, isTrue }: StatementEnd): void {
+  end(statement: Statement, key: string | undefined, { atMs, version, members, isTrue }: StatementEnd): void {
     if (!this.#open.delete(statement)) return;
     statement.endMs = atMs;
     statement.highVersion = version;
     statement.isTrue = isTrue;
+    statement.members = members;
     if (isTrue !== true) return;
     if (statement.kind === 'clear') this.#clears.push(statement);
     else if (key !== undefined) this.of(key).acknowledged.push(statement);
@@ -129,6 +133,7 @@ export class Statements {
       lowVersion,
       endMs: Number.POSITIVE_INFINITY,
       highVersion: Number.POSITIVE_INFINITY,
+      members: 1,
       isTrue: undefined,
     };
     this.#open.add(statement);

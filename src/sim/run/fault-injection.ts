@@ -1,6 +1,6 @@
 import type { Checker } from '../check/checker.js';
 import { type Fault, type FaultKind, RESTARTS } from '../scenario/faults.js';
-import type { LinkTrouble } from '../world/link.js';
+import { applyFault, type FaultKind as HostFaultKind } from '../world/faults.js';
 import type { SimHost } from '../world/sim-host.js';
 import type { World } from '../world/world.js';
 import type { SimNode } from './sim-node.js';
@@ -11,12 +11,36 @@ export interface FaultInjectionParts {
   readonly checker: Checker;
   /** Drains a node as an operator does; resolves when it has left, or when it is not able to. */
   readonly drain: (node: SimNode, timeoutMs: number) => Promise<void>;
-  /** Memory of a host on which no pool has room. */
-  readonly hostMemoryBytes: number;
 }
 
-/** Of all bytes that a host has, too few for any pool. */
-const NO_MEMORY_BYTES = 0;
+/** What the world knows of hosts in trouble, for each kind; `amount` is in the unit of the kind here. */
+const OF_HOSTS: Partial<
+  Record<FaultKind, (amount: number) => readonly { readonly kind: HostFaultKind; readonly amount?: number }[]>
+> = {
+  sleep: () => [{ kind: 'sleep' }],
+  memory: () => [{ kind: 'memory' }],
+  isolate: () => [{ kind: 'partition' }],
+  partition: () => [{ kind: 'partition' }],
+  oneway: () => [{ kind: 'deaf' }],
+  loss: (percent) => [{ kind: 'loss', amount: percent / 100 }],
+  delay: (amount) => [{ kind: 'delay', amount }],
+  slow: (amount) => [{ kind: 'throttle', amount }],
+  stall: () => [{ kind: 'stall' }],
+  reset: (amount) => [{ kind: 'reset', amount }],
+  refuse: () => [{ kind: 'refuse' }],
+  busy: (us) => [{ kind: 'slow', amount: us / 1000 }],
+  diskfull: () => [{ kind: 'disk-full' }],
+  diskreadonly: () => [{ kind: 'disk-read-only' }],
+  diskslow: (amount) => [{ kind: 'disk-slow', amount }],
+  diskerror: (percent) => [
+    { kind: 'disk-errors', amount: percent / 100 },
+    { kind: 'disk-flush-errors', amount: percent / 100 },
+  ],
+  bitrot: (amount) => [{ kind: 'disk-rot', amount }],
+  clockjump: (amount) => [{ kind: 'clock-jump', amount }],
+  clockdrift: (amount) => [{ kind: 'clock-drift', amount }],
+  clockstop: () => [{ kind: 'clock-stop' }],
+};
 
 /** Lets faults happen to a running cluster. */
 export class FaultInjection {
@@ -52,7 +76,8 @@ export class FaultInjection {
   async #begin(fault: Fault, nodes: readonly SimNode[], hosts: readonly SimHost[]): Promise<() => void> {
     switch (fault.kind) {
       case 'kill':
-        return this.#each(nodes, (node) => node.kill());
+        for (const node of nodes) node.kill();
+        return () => {};
       case 'power':
       case 'replace':
       case 'rack':
@@ -64,100 +89,51 @@ export class FaultInjection {
         await Promise.all(nodes.map((node) => this.#parts.drain(node, fault.amount).then(() => node.close())));
         return () => {};
       case 'freeze':
-        this.#each(nodes, (node) => node.freeze());
-        return this.#later(nodes, (node) => node.thaw());
+        for (const node of nodes) node.freeze();
+        return () => {
+          for (const node of nodes) node.thaw();
+        };
       case 'memory':
-        this.#each(hosts, (host) => host.setMemory(NO_MEMORY_BYTES));
-        this.#each(nodes, (node) => node.kill());
+        this.#apply(fault, hosts);
+        for (const node of nodes) node.kill();
         // As a supervisor does it.
         for (const node of nodes) void node.start();
-        return this.#later(hosts, (host) => host.setMemory(this.#parts.hostMemoryBytes));
+        return () => {};
       default:
-        return this.#trouble(fault, hosts);
+        return this.#apply(fault, hosts);
     }
   }
 
-  /** What happens to hosts while their processes go on. */
-  #trouble({ kind, peers, amount }: Fault, hosts: readonly SimHost[]): () => void {
-    switch (kind) {
-      case 'isolate':
-      case 'partition':
-        return this.#links(hosts, this.#others(hosts, kind === 'isolate' ? [] : peers), { isBlocked: true });
-      case 'oneway':
-        return this.#oneWay(this.#of(peers).hosts, hosts, { isBlocked: true });
-      case 'loss':
-        return this.#links(hosts, this.#others(hosts), { lossProbability: amount / 100 });
-      case 'delay':
-        return this.#links(hosts, this.#others(hosts), { addedLatencyMs: amount });
-      case 'slow':
-        return this.#links(hosts, this.#others(hosts), { bytesPerS: amount });
-      case 'refuse':
-        this.#each(hosts, ({ network }) => {
-          network.isRefusing = true;
-        });
-        return this.#later(hosts, ({ network }) => {
-          network.isRefusing = false;
-        });
-      case 'diskfull':
-        this.#each(hosts, ({ disk }) => {
-          disk.isFull = true;
-        });
-        return this.#later(hosts, ({ disk }) => {
-          disk.isFull = false;
-        });
-      case 'diskslow':
-        this.#each(hosts, ({ disk }) => {
-          disk.slowness = amount;
-        });
-        return this.#later(hosts, ({ disk }) => {
-          disk.slowness = 1;
-        });
-      case 'diskerror':
-        return this.#diskErrors(hosts);
-      case 'bitrot':
-        return this.#each(hosts, ({ disk }) => disk.rot(amount));
-      case 'clockjump':
-        return this.#each(hosts, ({ time }) => time.jump(amount));
-      case 'clockdrift':
-        this.#each(hosts, ({ time }) => time.setDrift(amount));
-        return this.#later(hosts, ({ time }) => time.setDrift(0));
-      case 'clockstop':
-        this.#each(hosts, ({ time }) => time.stopWall());
-        return this.#later(hosts, ({ time }) => time.startWall());
-      default:
-        return () => {};
+  /** What happens to hosts, and ends by itself. */
+  #apply(fault: Fault, hosts: readonly SimHost[]): () => void {
+    const { world, nodes } = this.#parts;
+    const { atMs, durationMs } = fault;
+    const targets = hosts.map(({ name }) => name);
+    const peers = this.#of(fault.peers).hosts.map(({ name }) => name);
+    for (const { kind, amount } of OF_HOSTS[fault.kind]?.(fault.amount) ?? []) {
+      applyFault(world, {
+        atMs,
+        kind,
+        targets,
+        durationMs,
+        ...(peers.length === 0 ? {} : { peers }),
+        ...(amount === undefined ? {} : { amount }),
+      });
     }
+    if (fault.kind !== 'sleep') return () => {};
+    const asleep = nodes.filter(({ host }) => hosts.includes(host));
+    for (const node of asleep) node.stands();
+    return () => {
+      for (const node of asleep) node.goesOn();
+    };
   }
 
   #powerOff(hosts: readonly SimHost[], keepsDisks: boolean): () => void {
     for (const host of hosts) host.crash();
     for (const node of this.#parts.nodes) if (hosts.includes(node.host)) node.gone();
-    return this.#later(hosts, (host) => void host.restart({ keepsDisks }));
-  }
-
-  #diskErrors(hosts: readonly SimHost[]): () => void {
-    this.#each(hosts, ({ disk }) => Object.assign(disk.errorProbability, { read: 0.5, write: 0.5, flush: 0.5 }));
-    return this.#later(hosts, ({ disk }) => void Object.assign(disk.errorProbability, { read: 0, write: 0, flush: 0 }));
-  }
-
-  /** Both ways. */
-  #links(some: readonly SimHost[], others: readonly SimHost[], trouble: LinkTrouble): () => void {
-    const undos = [this.#oneWay(some, others, trouble), this.#oneWay(others, some, trouble)];
     return () => {
-      for (const undo of undos) undo();
+      for (const host of hosts) host.restart({ keepsDisks });
     };
-  }
-
-  #oneWay(from: readonly SimHost[], to: readonly SimHost[], trouble: LinkTrouble): () => void {
-    const [senders, receivers] = [from, to].map((hosts) => new Set(hosts.map(({ network }) => network)));
-    if (senders === undefined || receivers === undefined || senders.size * receivers.size === 0) return () => {};
-    return this.#parts.world.fabric.addRule({ from: senders, to: receivers, trouble });
-  }
-
-  /** The hosts of these nodes that are not among `hosts`; of all nodes, when there are none. */
-  #others(hosts: readonly SimHost[], nodes: readonly number[] = []): SimHost[] {
-    const all = nodes.length === 0 ? [...new Set(this.#parts.nodes.map(({ host }) => host))] : this.#of(nodes).hosts;
-    return all.filter((host) => !hosts.includes(host));
   }
 
   #of(numbers: readonly number[]): { nodes: SimNode[]; hosts: SimHost[] } {
@@ -169,17 +145,6 @@ export class FaultInjection {
   #downAmong(kind: FaultKind, nodes: readonly SimNode[], hosts: readonly SimHost[]): SimNode[] {
     const isOfHost = kind === 'power' || kind === 'replace' || kind === 'rack';
     return isOfHost ? this.#parts.nodes.filter(({ host }) => hosts.includes(host)) : [...nodes];
-  }
-
-  #each<T>(of: readonly T[], act: (one: T) => void): () => void {
-    for (const one of of) act(one);
-    return () => {};
-  }
-
-  #later<T>(of: readonly T[], act: (one: T) => void): () => void {
-    return () => {
-      for (const one of of) act(one);
-    };
   }
 
   #sleep(ms: number): Promise<void> {

@@ -7,7 +7,7 @@ import { World } from '../world/world.js';
 import { ExpectedErrors } from './expected-errors.js';
 import { Recovery, type RecoveryTimes } from './recovery.js';
 import type { Sample } from './series.js';
-import { type Route, SimCluster } from './sim-cluster.js';
+import { type Route, SimCluster, type SimProgram } from './sim-cluster.js';
 import type { SimNodeParts } from './sim-node.js';
 
 export interface RunOptions {
@@ -15,6 +15,8 @@ export interface RunOptions {
   readonly untilMs?: number;
   /** Which node serves a request of a workload that has requests; default: as its `routing` says. */
   readonly route?: Route;
+  /** Works with the stores beside the workload, which may be of the kind `none`. */
+  readonly program?: SimProgram;
   /** Between two samples of the series; default: a 60th of the duration. */
   readonly sampleMs?: number;
   /** Log records kept; default 200. */
@@ -72,8 +74,9 @@ export interface ScenarioResult {
 
 const SAMPLES_COUNT = 60;
 const LOG_MAX_LINES = 200;
-/** Between two looks at calls under way and at the structures of the stores. */
+/** Between two looks at calls under way, and at the structures of the stores. */
 const LOOK_MS = 1_000;
+const VERIFY_MS = 5_000;
 
 /** Runs a scenario from the start of its nodes to their end. The same scenario gives the same result. */
 export async function runScenario(scenario: Scenario, options: RunOptions = {}): Promise<ScenarioResult> {
@@ -105,21 +108,30 @@ class ScenarioRun {
     this.#violations = new Violations(() => {
       if (options.stopsAtViolation) this.#world.stop();
     });
-    const { route, createStore } = options;
-    this.#cluster = new SimCluster({ world: this.#world, scenario, violations: this.#violations, route, createStore });
+    const { route, program, createStore } = options;
+    this.#cluster = new SimCluster({
+      world: this.#world,
+      scenario,
+      violations: this.#violations,
+      route,
+      program,
+      createStore,
+    });
   }
 
   async run(): Promise<ScenarioResult> {
     const world = this.#world;
     try {
-      const over = this.#main().then(() => {
+      const isOver = (): void => {
         this.#isOver = true;
-      });
-      over.catch(() => {});
+      };
+      const over = this.#main();
+      over.then(isOver, isOver);
       this.#repeat(this.#options.sampleMs ?? this.#scenario.durationMs / SAMPLES_COUNT, () =>
         this.#cluster.series.sample(),
       );
-      this.#repeat(LOOK_MS, () => this.#look());
+      this.#repeat(LOOK_MS, () => this.#cluster.checker.watch.look());
+      this.#repeat(VERIFY_MS, () => this.#verify());
       const end = await world.run({ until: () => this.#isOver, untilMs: this.#options.untilMs });
       if (end === 'idle') this.#failed('hang', 'nothing is left to do, and the run is not over');
       if (this.#isOver) await over;
@@ -150,6 +162,7 @@ class ScenarioRun {
     this.#recovery = await recovery.run(healedMs);
     await recovery.readAgain();
     cluster.series.sample();
+    this.#verify();
     await cluster.close();
   }
 
@@ -160,13 +173,11 @@ class ScenarioRun {
     this.#violations.add({ kind: 'logged', rule: message, atMs, node, detail: formatJournalLine(line) });
   }
 
-  #look(): void {
+  #verify(): void {
     const { checker, nodes } = this.#cluster;
-    checker.watch.look();
     for (const { store, number } of nodes) {
-      const verify = (store as { verify?(): void } | undefined)?.verify;
       try {
-        verify?.call(store);
+        store?.verify();
       } catch (error) {
         const { message, stack } = error as Error;
         checker.violated('invariant', number, { rule: message.slice(0, 60), detail: String(stack) });

@@ -18,15 +18,18 @@ import { SimNode, type SimNodeParts } from './sim-node.js';
 /** Decides which node serves a request: its number, from 1 on. */
 export type Route = (request: SimRequest, nodes: readonly SimNode[]) => number;
 
+/** What a program of one's own does with a cluster while faults happen; the run goes on until it resolves. */
+export type SimProgram = (cluster: SimCluster) => Promise<void>;
+
 export interface SimClusterParts {
   readonly world: World;
   readonly scenario: Scenario;
   readonly violations: Violations;
   readonly route?: Route | undefined;
+  readonly program?: SimProgram | undefined;
   readonly createStore?: SimNodeParts['createStore'];
 }
 
-const HOST_MEMORY_BYTES = 64 * 2 ** 30;
 /** Of a request's pages, so many decide by which prefix it is routed. */
 const ROUTING_PAGES = 2;
 const VNODES = 160;
@@ -45,8 +48,11 @@ export class SimCluster {
   readonly #scenario: Scenario;
   readonly #route: Route;
   readonly #source: RequestSource | undefined;
+  readonly #program: SimProgram | undefined;
 
-  constructor({ world, scenario, violations, route, createStore }: SimClusterParts) {
+  /** @internal `runScenario` makes them. */
+  constructor({ world, scenario, violations, route, program, createStore }: SimClusterParts) {
+    this.#program = program;
     this.#world = world;
     this.#scenario = scenario;
     const { seed, workload } = scenario;
@@ -73,7 +79,6 @@ export class SimCluster {
       nodes: this.nodes,
       checker: this.checker,
       drain: (node, timeoutMs) => operator.drain(node, timeoutMs),
-      hostMemoryBytes: HOST_MEMORY_BYTES,
     });
     this.series = new Series(world, this.nodes, this.requests);
     this.#route = route ?? routeBy(scenario);
@@ -91,11 +96,12 @@ export class SimCluster {
     const { durationMs, faults, joins } = this.#scenario;
     const startMs = this.#world.nowMs;
     this.workSinceMs = startMs;
-    const until = (ms: number) => this.#sleep(Math.max(0, startMs + ms - this.#world.nowMs));
+    const until = (ms: number) => this.sleep(Math.max(0, startMs + ms - this.#world.nowMs));
     for (const node of this.nodes) node.work();
     this.#source?.start();
     await Promise.all([
       until(durationMs),
+      this.#program?.(this),
       ...faults.map((fault) => until(fault.atMs).then(() => this.faults.inject(fault))),
       ...joins.map(async ({ atMs, nodes }) => {
         await until(atMs);
@@ -125,7 +131,7 @@ export class SimCluster {
   #hosts(): SimHost[] {
     const { nodes } = this.#scenario;
     return Array.from({ length: hostOf(this.#scenario, nodes) }, (_, i) => {
-      return this.#world.host({ name: hostName(i + 1), memoryBytes: HOST_MEMORY_BYTES });
+      return this.#world.host({ name: hostName(i + 1) });
     });
   }
 
@@ -155,9 +161,15 @@ export class SimCluster {
     this.requests.found += outcome.found;
   }
 
-  #sleep(ms: number): Promise<void> {
-    return new Promise((resolve) => this.#world.at(this.#world.nowMs + ms, resolve));
+  /** Virtual time. */
+  get nowMs(): number {
+    return this.#world.nowMs;
   }
+
+  /** Resolves after so much virtual time. */
+  readonly sleep = (ms: number): Promise<void> => {
+    return new Promise((resolve) => this.#world.at(this.#world.nowMs + ms, resolve));
+  };
 }
 
 /** A call that waits for a disk takes as long as that may take. */

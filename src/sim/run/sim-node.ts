@@ -1,5 +1,4 @@
-import type { MeshCacheStore } from '../../node/meshcache-store.js';
-import { MeshCacheStore as Store } from '../../node/meshcache-store.js';
+import { MeshCacheStore } from '../../node/meshcache-store.js';
 import { CheckedStore } from '../check/checked-store.js';
 import type { Checker } from '../check/checker.js';
 import type { ProcessId } from '../check/statements.js';
@@ -38,7 +37,7 @@ export interface SimNodeParts {
 }
 
 /** What runs while a node is up. */
-interface Running {
+export interface SimNodeRunning {
   readonly id: ProcessId;
   readonly process: SimProcess;
   readonly store: MeshCacheStore;
@@ -56,7 +55,7 @@ export class SimNode {
   readonly #parts: SimNodeParts;
   readonly #frozen: { readonly fromMs: number; toMs: number }[] = [];
   #process: SimProcess | undefined;
-  #running: Running | undefined;
+  #running: SimNodeRunning | undefined;
   #isWorking = false;
   /** Counts what makes the outcome of a start, or of anything else that takes time, one of an earlier life. */
   #life = 0;
@@ -109,7 +108,7 @@ export class SimNode {
     this.#life++;
     const { checker } = this.#parts;
     if (this.#process !== undefined) checker.cut({ node: this.number, process: this.#process.id });
-    this.thawed();
+    this.goesOn();
     this.#process = undefined;
     this.#running = undefined;
     this.#starting = undefined;
@@ -134,8 +133,7 @@ export class SimNode {
     if (life !== this.#life) return;
     await this.#sleep(CLOSED_AFTER_MS);
     if (life !== this.#life) return;
-    const { timers, connections, openFiles, memoryBytes } = process.counts;
-    if (timers + connections + openFiles + memoryBytes > 0) {
+    if (Object.values(process.counts).some((count) => count > 0)) {
       const detail = `closed, and there are left: ${JSON.stringify(process.counts)}`;
       const rule = Object.entries(process.counts).find(([, count]) => count > 0)?.[0] ?? '';
       checker.violated('leak', this.number, { rule, detail });
@@ -146,15 +144,20 @@ export class SimNode {
 
   freeze(): void {
     this.#process?.stop();
-    this.#frozen.push({ fromMs: this.#parts.world.nowMs, toMs: Number.POSITIVE_INFINITY });
+    this.stands();
   }
 
   thaw(): void {
     this.#process?.continue();
-    this.thawed();
+    this.goesOn();
   }
 
-  thawed(): void {
+  /** From now on its time does not count. */
+  stands(): void {
+    this.#frozen.push({ fromMs: this.#parts.world.nowMs, toMs: Number.POSITIVE_INFINITY });
+  }
+
+  goesOn(): void {
     const last = this.#frozen.at(-1);
     if (last !== undefined) last.toMs = Math.min(last.toMs, this.#parts.world.nowMs);
   }
@@ -188,7 +191,7 @@ export class SimNode {
   }
 
   /** Runs `fn` as a part of its program; undefined when it is down, or goes down meanwhile. */
-  async run<T>(fn: (running: Running) => Promise<T>): Promise<T | undefined> {
+  async run<T>(fn: (running: SimNodeRunning) => Promise<T>): Promise<T | undefined> {
     const running = this.#running;
     if (running === undefined) return undefined;
     return Promise.race([running.process.run(() => fn(running)), this.#ended]);
@@ -225,11 +228,11 @@ export class SimNode {
     }
   }
 
-  async #create(process: SimProcess): Promise<Running> {
+  async #create(process: SimProcess): Promise<SimNodeRunning> {
     const { scenario, node, checker, keys, createStore } = this.#parts;
     const { shape, workload, seed, nodes } = scenario;
     const config = storageConfig(scenario, node);
-    const store = await (createStore?.(config, process) ?? Store.create(config, process.environment));
+    const store = await (createStore?.(config, process) ?? MeshCacheStore.create(config, process.environment));
     const id = { node, process: process.id };
     const checked = new CheckedStore(store, id, checker, {
       slots: SLOTS_COUNT,

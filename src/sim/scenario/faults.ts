@@ -28,6 +28,10 @@ export const FAULT_KINDS = {
   drain: { group: 'process', weight: 1, durationMs: [50, 2_000], amount: [500, 4_000] },
   /** The process stands still, for shorter and for longer than members are waited for. */
   freeze: { group: 'process', weight: 3, durationMs: [200, 9_000] },
+  /** The host stands still, its kernel and its monotonic clock too, as a virtual machine that is moved. */
+  sleep: { group: 'process', weight: 1, durationMs: [200, 9_000] },
+  /** Microseconds that each event of the host's programs takes. */
+  busy: { group: 'process', weight: 1, durationMs: [1_000, 5_000], amount: [100, 5_000] },
   /** The host cannot give memory for a pool to a process that is started; the process is killed, and tries again at the end. */
   memory: { group: 'process', weight: 1, durationMs: [500, 4_000] },
   /** Nothing goes between the host and all others. */
@@ -42,9 +46,9 @@ export const FAULT_KINDS = {
   delay: { group: 'network', weight: 2, durationMs: [1_000, 6_000], amount: [5, 800] },
   /** Bytes a second of the host. */
   slow: { group: 'network', weight: 2, durationMs: [1_000, 6_000], amount: [200, 200_000] },
-  /** Connections of the host stay open and new ones are accepted, but nothing goes through. */
+  /** The connections that the host has stay open, but nothing goes through. */
   stall: { group: 'network', weight: 2, durationMs: [500, 6_000] },
-  /** Each new connection of the host is reset after so many bytes. */
+  /** The connections that the host has are reset after so many bytes. */
   reset: { group: 'network', weight: 2, durationMs: [300, 3_000], amount: [1, 100_000] },
   /** The host refuses new connections. */
   refuse: { group: 'network', weight: 1, durationMs: [300, 3_000] },
@@ -52,8 +56,9 @@ export const FAULT_KINDS = {
   diskfull: { group: 'disk', weight: 2, durationMs: [1_000, 6_000], needs: 'disk' },
   /** Reads and writes of the disk take so many times as long. */
   diskslow: { group: 'disk', weight: 2, durationMs: [1_000, 6_000], amount: [10, 3_000], needs: 'disk' },
-  /** Reads and writes of the disk fail. */
-  diskerror: { group: 'disk', weight: 1, durationMs: [500, 4_000], needs: 'disk' },
+  /** Percent of the disk's reads, writes and flushes fail. */
+  diskerror: { group: 'disk', weight: 1, durationMs: [500, 4_000], amount: [5, 100], needs: 'disk' },
+  diskreadonly: { group: 'disk', weight: 1, durationMs: [500, 4_000], needs: 'disk' },
   /** So many bits of the disk's files turn over. */
   bitrot: { group: 'disk', weight: 2, durationMs: [0, 0], amount: [1, 200], needs: 'disk' },
   /** The wall clock jumps so many milliseconds, back or forth, and stays so. */

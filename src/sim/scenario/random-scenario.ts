@@ -1,3 +1,4 @@
+import { DIRECTORY_LOCATIONS_MAX_COUNT as LOCATIONS_MAX_COUNT } from '../../base/limits.js';
 import { type RandomSource, seededRandom } from '../../base/random.js';
 import { EVICTION_POLICIES } from '../../config.js';
 import { PLACEMENT_ROUTINGS } from '../../core/index.js';
@@ -31,6 +32,11 @@ export function randomScenario(seed: number, options: RandomScenarioOptions = {}
   const joins = drawJoins(draw, nodes, durationMs);
   const scenario: Scenario = { ...before, faults: [], joins, settleMs: SETTLE_MS };
   return { ...scenario, faults: drawFaults(draw, scenario, options.kinds ?? drawKinds(draw)) };
+}
+
+/** Faults of these kinds for a scenario, by its seed, instead of those that it has. */
+export function withRandomFaults(scenario: Scenario, kinds: readonly FaultKind[]): Scenario {
+  return { ...scenario, faults: drawFaults(new Draw(scenario.seed), scenario, kinds) };
 }
 
 /** Values by chance. */
@@ -118,7 +124,7 @@ function drawWorkload(
 ): Workload {
   if (draw.oneIn(8)) return { ...CONVERSATIONS, routing: draw.of(PLACEMENT_ROUTINGS), pagesPerTurn: 1 + draw.below(8) };
   const callers = 1 + draw.below(4);
-  const calls = draw.of([300, 1_000, 1_000, 3_000]);
+  const calls = draw.of([200, 500, 1_000, 2_000]);
   const mixed: MixedWorkload = {
     ...MIXED,
     callers,
@@ -127,7 +133,7 @@ function drawWorkload(
     ownKeys: draw.of([0, 4, 40]),
     namedKeys: draw.of([1, 3, 20, 60]),
     computedKeys: draw.of([0, 3, 20, 60]),
-    mixedKeys: draw.of([0, 0, 2, 6]),
+    mixedKeys: nodes > LOCATIONS_MAX_COUNT ? 0 : draw.of([0, 0, 2, 6]),
     batchMaxPages: Math.max(1, Math.min(draw.of([1, 4, 12, 12, 40]), shape.poolPages * 2)),
     deleteOneIn: draw.of([0, 20, 60, 60]),
     clearOneIn: draw.of([0, 100, 600, 600]),

@@ -64,7 +64,7 @@ export const SCENARIO: Scenario = {
 };
 
 /** A whole scenario of what is given. Throws `ArgumentError` for what cannot be. */
-export function scenarioOf(given: Partial<Omit<Scenario, 'shape' | 'network'>> & ScenarioParts): Scenario {
+export function scenarioOf(given: ScenarioInit): Scenario {
   const scenario: Scenario = {
     ...SCENARIO,
     ...given,
@@ -75,7 +75,10 @@ export function scenarioOf(given: Partial<Omit<Scenario, 'shape' | 'network'>> &
   return scenario;
 }
 
-interface ScenarioParts {
+/** What is left out is as in {@link SCENARIO}. */
+export type ScenarioInit = Partial<Omit<Scenario, 'shape' | 'network'>> & ScenarioParts;
+
+export interface ScenarioParts {
   readonly shape?: Partial<Shape>;
   readonly network?: Partial<NetworkSettings>;
 }

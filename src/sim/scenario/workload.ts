@@ -70,8 +70,8 @@ export type Workload = MixedWorkload | ConversationWorkload | TraceWorkload | No
 
 export const MIXED: MixedWorkload = {
   kind: 'mixed',
-  callers: 3,
-  pauseMaxMs: 80,
+  callers: 2,
+  pauseMaxMs: 500,
   ownKeys: 40,
   namedKeys: 20,
   computedKeys: 20,

@@ -9,6 +9,10 @@ export interface DiskShape {
   readonly memoryLatencyMs: number;
   /** What was written is flushed by itself so much later. */
   readonly writebackMs: number;
+  /** The same for what was written past the system's cache, and is in that of the disk. */
+  readonly directWritebackMs: number;
+  /** Whether files can be opened past the system's cache. */
+  readonly hasDirect: boolean;
 }
 
 export const DISK_SHAPE: DiskShape = {
@@ -18,4 +22,6 @@ export const DISK_SHAPE: DiskShape = {
   latencyMs: 0.08,
   memoryLatencyMs: 0.01,
   writebackMs: 30_000,
+  directWritebackMs: 1_000,
+  hasDirect: true,
 };

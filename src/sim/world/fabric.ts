@@ -63,7 +63,8 @@ export class Fabric {
   /** Throws for a name or an address that another host has. */
   addHost(identity: Pick<HostNetwork, 'index' | 'name' | 'rack' | 'addresses'>, bytesPerS?: number): HostNetwork {
     const rate = bytesPerS ?? this.shape.bytesPerS;
-    const host = new HostNetwork(identity, { up: rate, down: rate });
+    const random = forkedRandom(this.#seed, 'network', identity.index);
+    const host = new HostNetwork({ ...identity, random }, { up: rate, down: rate });
     for (const address of host.addresses) {
       if (this.#hosts.has(address)) throw new Error(`two hosts with the address ${address}`);
       this.#hosts.set(address, host);
@@ -84,7 +85,7 @@ export class Fabric {
     const key = from.index * HOST_INDEX_LIMIT + to.index;
     let link = this.#links.get(key);
     if (link === undefined) {
-      link = new Link(from, to, this.shape, forkedRandom(this.#seed, 'link', from.index, to.index));
+      link = new Link(from, to, this.shape);
       link.setTroubles(this.#troublesOf(link));
       this.#links.set(key, link);
     }
@@ -95,20 +96,17 @@ export class Fabric {
   addRule(rule: LinkRule): () => void {
     this.#rules.add(rule);
     this.#rulesChanged(rule);
-    if (rule.trouble.isBlocked === true) for (const host of rule.from) this.probeSilent(host);
+    if (rule.trouble.isBlocked === true) {
+      for (const host of rule.from) this.#probe(host, (connection) => rule.to.has(connection.network));
+    }
     return () => {
       if (this.#rules.delete(rule)) this.#rulesChanged(rule);
     };
   }
 
-  /** Peers of a host that has gone silent ask whether it lives, where they were told to. */
+  /** Peers of a host that goes silent, and before its connections vanish, ask whether it lives, where they were told to. */
   probeSilent(host: HostNetwork): void {
-    for (const link of this.#links.values()) {
-      if (link.to !== host && link.from !== host) continue;
-      for (const connection of link.from.connections) {
-        if (connection.peerNetwork === link.to && connection.keepAliveMs !== undefined) this.#probe(connection, 0);
-      }
-    }
+    this.#probe(host, () => true);
   }
 
   /** Listens; returns where, or the error. */
@@ -330,7 +328,16 @@ export class Fabric {
     connection.process.enter('connected', () => connection.opened('connect'));
   }
 
-  #probe(connection: SimConnection, misses: number): void {
+  /** Has both ends of those connections of a host look whether there is still a way. */
+  #probe(host: HostNetwork, isConcerned: (peer: SimConnection) => boolean): void {
+    for (const connection of host.connections) {
+      const { peer } = connection;
+      if (peer === undefined || !isConcerned(peer)) continue;
+      for (const end of [peer, connection]) if (end.keepAliveMs !== undefined) this.#probeLater(end, 0);
+    }
+  }
+
+  #probeLater(connection: SimConnection, misses: number): void {
     const waitsMs = misses === 0 ? (connection.keepAliveMs as number) : 1000;
     this.scheduler.schedule(this.scheduler.nowMs + waitsMs, {
       kind: 'probe',
@@ -342,7 +349,7 @@ export class Fabric {
         const back = this.link(link.to, link.from);
         if (!link.isOpen || !back.isOpen || !link.to.isUp) {
           if (misses >= 10) connection.failed('ETIMEDOUT');
-          else this.#probe(connection, misses + 1);
+          else this.#probeLater(connection, misses + 1);
         } else if (connection.isPeerGone) {
           connection.wasReset();
         }

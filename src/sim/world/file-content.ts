@@ -37,6 +37,8 @@ interface Epoch {
  */
 export class FileContent {
   sizeBytes = 0;
+  /** It is written past the system's cache. */
+  isDirect = false;
   #reservedBytes = 0;
   readonly #blocks = new Map<number, Uint8Array>();
   #epochs: Epoch[] = [];

@@ -114,7 +114,8 @@ export class FileTree {
   }
 
   /** Of the changes that are not on the disk, the last are undone: from number `kept` on, which gets their count. */
-  crash(keptOf: (count: number) => number): void {
+  crash(nowMs: number, keptOf: (count: number) => number): void {
+    this.#age(nowMs);
     const changes = this.#changes;
     this.#changes = [];
     const kept = keptOf(changes.length);
@@ -132,8 +133,12 @@ export class FileTree {
   }
 
   #changed(nowMs: number, undo: () => void): void {
-    while ((this.#changes[0]?.atMs ?? nowMs) < nowMs - COMMIT_MS) this.#changes.shift();
+    this.#age(nowMs);
     this.#changes.push({ atMs: nowMs, undo });
+  }
+
+  #age(nowMs: number): void {
+    while ((this.#changes[0]?.atMs ?? nowMs) < nowMs - COMMIT_MS) this.#changes.shift();
   }
 }
 

@@ -1,3 +1,4 @@
+import type { RandomSource } from '../../base/random.js';
 import { Lane } from './link.js';
 import type { SimConnection } from './sim-connection.js';
 import type { SimServer } from './sim-server.js';
@@ -21,6 +22,8 @@ export class HostNetwork {
   readonly rack: string;
   /** The first is the one that it sends from. */
   readonly addresses: readonly string[];
+  /** Draws what becomes of the messages that it sends, and how those come that it receives. */
+  readonly random: RandomSource;
   readonly uplink: Lane;
   readonly downlink: Lane;
   /** Its kernel answers. */
@@ -33,9 +36,10 @@ export class HostNetwork {
   #nextPort = FIRST_FREE_PORT;
 
   constructor(
-    identity: Pick<HostNetwork, 'index' | 'name' | 'rack' | 'addresses'>,
+    identity: Pick<HostNetwork, 'index' | 'name' | 'rack' | 'addresses' | 'random'>,
     bytesPerS: { readonly up: number; readonly down: number },
   ) {
+    this.random = identity.random;
     this.index = identity.index;
     this.name = identity.name;
     this.rack = identity.rack;

@@ -1,4 +1,3 @@
-import type { RandomSource } from '../../base/random.js';
 import type { HostNetwork } from './host-network.js';
 import { chance, fraction } from './seeds.js';
 
@@ -85,7 +84,6 @@ export class Link {
   readonly from: HostNetwork;
   readonly to: HostNetwork;
   readonly #shape: NetworkShape;
-  readonly #random: RandomSource;
   readonly #baseLatencyMs: number;
   #lane: Lane | undefined;
   #latencyFactor = 1;
@@ -93,11 +91,10 @@ export class Link {
   #lossProbability = 0;
   #isBlocked = false;
 
-  constructor(from: HostNetwork, to: HostNetwork, shape: NetworkShape, random: RandomSource) {
+  constructor(from: HostNetwork, to: HostNetwork, shape: NetworkShape) {
     this.from = from;
     this.to = to;
     this.#shape = shape;
-    this.#random = random;
     const { latencyMs, loopbackLatencyMs, loopbackBytesPerS } = shape;
     if (from === to) {
       this.#baseLatencyMs = loopbackLatencyMs;
@@ -110,10 +107,6 @@ export class Link {
   /** Whether messages get through now, as far as the network goes. */
   get isOpen(): boolean {
     return !this.#isBlocked;
-  }
-
-  get random(): RandomSource {
-    return this.#random;
   }
 
   /** Of all the troubles that there are on this link. */
@@ -149,11 +142,12 @@ export class Link {
 
   #drawnLatencyMs(): number {
     const { jitter, tailProbability, tailFactor } = this.#shape;
-    let latencyMs = this.latencyMs * (1 + jitter * fraction(this.#random));
-    if (chance(this.#random, tailProbability)) {
-      latencyMs *= tailFactor * Math.min(100, 1 / (1 - fraction(this.#random)));
+    const { random } = this.from;
+    let latencyMs = this.latencyMs * (1 + jitter * fraction(random));
+    if (chance(random, tailProbability)) {
+      latencyMs *= tailFactor * Math.min(100, 1 / (1 - fraction(random)));
     }
-    if (chance(this.#random, this.#lossProbability)) latencyMs += RESEND_MS + 2 * this.latencyMs;
+    if (chance(random, this.#lossProbability)) latencyMs += RESEND_MS + 2 * this.latencyMs;
     return latencyMs;
   }
 }

@@ -32,8 +32,9 @@ export class CountedMetrics implements MetricsSink {
   }
 }
 
-/** As Prometheus writes it. */
+/** As Prometheus writes it; labels in the order in which they are given, which is the same everywhere in the code. */
 function keyOf(name: string, labels: Labels = {}): string {
-  const pairs = Object.entries(labels).map(([label, value]) => `${label}=${JSON.stringify(value)}`);
-  return pairs.length === 0 ? name : `${name}{${pairs.sort().join(',')}}`;
+  let pairs = '';
+  for (const label in labels) pairs += `${pairs === '' ? '' : ','}${label}="${labels[label]}"`;
+  return pairs === '' ? name : `${name}{${pairs}}`;
 }

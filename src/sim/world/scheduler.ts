@@ -45,7 +45,9 @@ export class Scheduler {
   readonly #heap = new EventHeap();
   readonly #log: EventLog;
   readonly #failures: FailureWatch;
-  readonly #turnEnds: TurnEnd[] = [];
+  /** The first `#turnEndsCount` of them are to be told. */
+  readonly #turnEnds: (TurnEnd | undefined)[] = [];
+  #turnEndsCount = 0;
   readonly #slot = (): void => this.#runSlot();
   #nowMs = 0;
   #sequence = 0;
@@ -112,7 +114,7 @@ export class Scheduler {
 
   /** `what` is told once, before the next event. */
   atTurnEnd(what: TurnEnd): void {
-    this.#turnEnds.push(what);
+    this.#turnEnds[this.#turnEndsCount++] = what;
   }
 
   /** Runs `fn` as a part of an event of `owner`: what it throws is that owner's. */
@@ -172,10 +174,11 @@ export class Scheduler {
   }
 
   #endTurn(): void {
-    const turnEnds = this.#turnEnds;
-    if (turnEnds.length === 0) return;
-    for (let i = 0; i < turnEnds.length; i++) (turnEnds[i] as TurnEnd).turnEnded();
-    turnEnds.length = 0;
+    for (let i = 0; i < this.#turnEndsCount; i++) {
+      this.#turnEnds[i]?.turnEnded();
+      this.#turnEnds[i] = undefined;
+    }
+    this.#turnEndsCount = 0;
   }
 
   #runNext(): void {

@@ -80,6 +80,11 @@ export class SimConnection extends EventEmitter implements Connection, StreamEnd
     return this.#outgoing?.link.to;
   }
 
+  /** The other end; undefined while it is not connected. */
+  get peer(): SimConnection | undefined {
+    return this.#outgoing?.receiver as SimConnection | undefined;
+  }
+
   get outgoing(): Stream | undefined {
     return this.#outgoing;
   }
@@ -90,7 +95,7 @@ export class SimConnection extends EventEmitter implements Connection, StreamEnd
 
   /** The other end has gone, though nothing may have said so. */
   get isPeerGone(): boolean {
-    return this.#outgoing?.isReceiverGone === true;
+    return this.#outgoing?.receiver.isGone === true;
   }
 
   get destroyed(): boolean {
@@ -253,6 +258,19 @@ export class SimConnection extends EventEmitter implements Connection, StreamEnd
 
   failed(code: string): void {
     this.process.enter('failed', () => this.#destroy(systemError(code, `read ${code}`, { syscall: 'read' })));
+  }
+
+  /** Nothing more arrives, in either direction, until it is no longer stalled. */
+  setStalled(isStalled: boolean): void {
+    if (this.#outgoing !== undefined) this.#outgoing.isStalled = isStalled;
+    if (this.#incoming !== undefined) this.#incoming.isStalled = isStalled;
+  }
+
+  /** Both ends see a reset once so many more bytes have arrived at one of them; 0: now. */
+  cutAfter(bytes: number): void {
+    if (bytes === 0) this.#outgoing?.cut();
+    this.#outgoing?.cutAfter(bytes);
+    this.#incoming?.cutAfter(bytes);
   }
 
   /** Its process has died and the kernel closes it. */
@@ -422,7 +440,7 @@ export class SimConnection extends EventEmitter implements Connection, StreamEnd
   }
 
   #forget(): void {
-    if (this.#incoming !== undefined) this.#incoming.inbox.length = 0;
+    this.#incoming?.inbox.splice(0);
     this.network.connections.delete(this);
     this.process.connections.delete(this);
   }

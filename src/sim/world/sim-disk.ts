@@ -91,7 +91,7 @@ export class SimDisk {
   /** Until `delete`, a crash may tear it. */
   begin(write: PendingWrite): void {
     this.#pending.add(write);
-    write.content.age(this.nowMs - this.shape.writebackMs);
+    this.#age(write.content);
   }
 
   ended(write: PendingWrite): void {
@@ -105,8 +105,13 @@ export class SimDisk {
     this.#pending.clear();
     const outcome = this.crashOutcome ?? (OUTCOMES[below(this.#random, OUTCOMES.length)] as CrashOutcome);
     const random = this.#random;
-    this.#tree.crash((count) => (outcome === 'kept' ? count : outcome === 'lost' ? 0 : below(random, count + 1)));
-    for (const { content } of this.#tree.files()) content.crash(outcome, random);
+    this.#tree.crash(this.nowMs, (count) =>
+      outcome === 'kept' ? count : outcome === 'lost' ? 0 : below(random, count + 1),
+    );
+    for (const { content } of this.#tree.files()) {
+      this.#age(content);
+      content.crash(outcome, random);
+    }
   }
 
   /** An empty disk takes its place. While its host is down. */
@@ -119,6 +124,11 @@ export class SimDisk {
     const files = this.#tree.files().filter(({ content }) => content.sizeBytes > 0);
     for (let i = 0; i < bits && files.length > 0; i++)
       files[below(this.#random, files.length)]?.content.rot(this.#random);
+  }
+
+  #age(content: FileContent): void {
+    const { writebackMs, directWritebackMs } = this.shape;
+    content.age(this.nowMs - (content.isDirect ? directWritebackMs : writebackMs));
   }
 
   #doneMs({ readBytes, writeBytes }: { readonly readBytes?: number; readonly writeBytes?: number }): number {

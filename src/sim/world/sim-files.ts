@@ -28,7 +28,11 @@ export class SimFiles implements Files {
 
   open(path: string, options: OpenOptions = {}): Promise<OpenFile> {
     return this.does('open', () => {
-      const file = new SimOpenFile(this, this.#opened(path, options), { path, isWritable: options.write === true });
+      const file = new SimOpenFile(this, this.#opened(path, options), {
+        path,
+        isWritable: options.write === true,
+        isDirect: options.direct === true,
+      });
       this.open_.add(file);
       return file;
     });
@@ -220,8 +224,8 @@ export class SimFiles implements Files {
     if (directory) throw fileError('ENOTDIR', 'open', path);
     if (inode.kind !== 'file') throw fileError('ENXIO', 'open', path);
     if (write) this.#checkWritable('open', path);
-    // There is no way past the system's memory: programs are told so, and go on without.
-    if (options.direct) throw fileError('EINVAL', 'open', path);
+    if (options.direct && !this.disk.shape.hasDirect) throw fileError('EINVAL', 'open', path);
+    if (write) inode.content.isDirect = options.direct === true;
     if (truncate && write) inode.content.truncate(0, nowMs);
     return inode;
   }

@@ -47,7 +47,9 @@ export class SimHost {
   readonly #world: World;
   readonly #options: HostOptions;
   readonly #index: number;
-  #memoryBytes: number;
+  readonly #memoryBytes: number;
+  #memoryLimitBytes: number | undefined;
+  #eventCostMs = 0;
   #takenBytes = 0;
   #incarnation = 0;
   #isUp = true;
@@ -121,11 +123,11 @@ export class SimHost {
     if (!this.#isUp) return;
     this.#isUp = false;
     this.#isFrozen = false;
+    this.#world.fabric.probeSilent(this.network);
     for (const process of [...this.processes]) process.vanish();
     this.network.servers.clear();
     this.network.isUp = false;
     this.disk.crash();
-    this.#world.fabric.probeSilent(this.network);
   }
 
   /** The host is up again, with new processes: see `boot`. One that was up crashes first. */
@@ -154,14 +156,36 @@ export class SimHost {
     for (const process of this.processes) process.replay();
   }
 
-  /** What allocations of pages may take from now on, together; what is taken stays. */
-  setMemory(bytes: number): void {
-    this.#memoryBytes = bytes;
+  /** As SIGSTOP to every process. */
+  stopAll(): void {
+    for (const process of this.processes) process.stop();
+  }
+
+  continueAll(): void {
+    for (const process of this.processes) process.continue();
+  }
+
+  /** Every event of a program takes so long from now on; 0, as at first: none. */
+  setEventCost(ms: number): void {
+    this.#eventCostMs = ms;
+  }
+
+  get eventCostMs(): number {
+    return this.#eventCostMs;
+  }
+
+  /** Of the host's memory, what allocations of pages may take from now on; undefined: all. What is taken stays. */
+  limitMemory(bytes: number | undefined): void {
+    this.#memoryLimitBytes = bytes;
+  }
+
+  get freeMemoryBytes(): number {
+    return Math.max(0, Math.min(this.#memoryBytes, this.#memoryLimitBytes ?? this.#memoryBytes) - this.#takenBytes);
   }
 
   /** @internal Throws when there is none. */
   takeMemory(bytes: number): void {
-    if (this.#takenBytes + bytes > this.#memoryBytes) throw new RangeError('Array buffer allocation failed');
+    if (bytes > this.freeMemoryBytes) throw new RangeError('Array buffer allocation failed');
     this.#takenBytes += bytes;
   }
 
@@ -172,18 +196,17 @@ export class SimHost {
 
   /** @internal The host as a process of it sees it. */
   seenBy(process: SimProcess): Host {
-    const memoryBytes = this.#options.memoryBytes ?? MEMORY_BYTES;
     const { parallelism = 8 } = this.#options;
     const { fabric } = this.#world;
     return {
       name: this.name,
       processId: process.id,
-      memoryBytes,
+      memoryBytes: this.#memoryBytes,
       parallelism,
       hasDevices: false,
       allocate: (bytes: number) => process.allocate(bytes),
       observeLoop: () => QUIET_LOOP,
-      freeMemoryBytes: () => Math.max(0, this.#memoryBytes - this.#takenBytes),
+      freeMemoryBytes: () => this.freeMemoryBytes,
       residentBytes: () => process.memoryBytes,
       resolve: async (name: string) => fabric.resolve(name, this.network),
       addresses: () => [LOOPBACK, ...this.network.addresses.map(shownAddress)],

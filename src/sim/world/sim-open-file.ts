@@ -4,6 +4,8 @@ import { fileError } from './file-error.js';
 import type { DirectoryInode, FileInode } from './file-tree.js';
 import { type SimFiles, statusOf } from './sim-files.js';
 
+const DIRECT_ALIGNMENT_BYTES = 512;
+
 /** An open file of a simulated process. */
 export class SimOpenFile implements OpenFile {
   readonly fd = -1;
@@ -11,21 +13,24 @@ export class SimOpenFile implements OpenFile {
   readonly #inode: FileInode | DirectoryInode;
   readonly #path: string;
   readonly #isWritable: boolean;
+  readonly #isDirect: boolean;
   #isOpen = true;
 
   constructor(
     files: SimFiles,
     inode: FileInode | DirectoryInode,
-    how: { readonly path: string; readonly isWritable: boolean },
+    how: { readonly path: string; readonly isWritable: boolean; readonly isDirect: boolean },
   ) {
     this.#files = files;
     this.#inode = inode;
     this.#path = how.path;
     this.#isWritable = how.isWritable;
+    this.#isDirect = how.isDirect;
   }
 
   async read(views: readonly Uint8Array[], position: number): Promise<number> {
     const content = this.#content('read');
+    this.#checkAligned('read', views, position);
     const readBytes = Math.max(0, Math.min(lengthOf(views), content.sizeBytes - position));
     return this.#files.transfers({ kind: 'read', readBytes }, () => {
       this.#checkDisk('read');
@@ -37,6 +42,7 @@ export class SimOpenFile implements OpenFile {
 
   async write(views: readonly Uint8Array[], position: number): Promise<number> {
     const content = this.#changeable('write');
+    this.#checkAligned('write', views, position);
     const { disk } = this.#files;
     const length = lengthOf(views);
     let isApplied = false;
@@ -53,8 +59,9 @@ export class SimOpenFile implements OpenFile {
       },
     };
     disk.begin(pending);
-    // Flushing pays for the bytes.
-    return this.#files.transfers({ kind: 'write' }, () => {
+    // What goes to the system's memory pays for its bytes when it is flushed.
+    const what = this.#isDirect ? { kind: 'write', writeBytes: length } : { kind: 'write' };
+    return this.#files.transfers(what, () => {
       disk.ended(pending);
       this.#checkDisk('write');
       if (disk.isReadOnly) throw this.#error('EROFS', 'write');
@@ -69,7 +76,7 @@ export class SimOpenFile implements OpenFile {
     const content = this.#inode.kind === 'file' ? this.#content('fdatasync') : undefined;
     this.#checkOpen('fdatasync');
     const { disk } = this.#files;
-    const writeBytes = content?.unflushedBytes ?? 0;
+    const writeBytes = this.#isDirect ? 0 : (content?.unflushedBytes ?? 0);
     const end = content?.beginFlush();
     return this.#files.transfers({ kind: 'flush', writeBytes }, () => {
       const hasFailed = disk.fails('flush');
@@ -124,6 +131,15 @@ export class SimOpenFile implements OpenFile {
 
   #checkOpen(call: string): void {
     if (!this.#isOpen) throw this.#error('EBADF', call);
+  }
+
+  /** The memory's own alignment cannot be seen here. */
+  #checkAligned(call: string, views: readonly Uint8Array[], position: number): void {
+    if (!this.#isDirect) return;
+    const isAligned = [position, ...views.map((view) => view.length)].every(
+      (bytes) => bytes % DIRECT_ALIGNMENT_BYTES === 0,
+    );
+    if (!isAligned) throw this.#error('EINVAL', call);
   }
 
   #checkDisk(operation: 'read' | 'write'): void {

@@ -37,8 +37,9 @@ export class SimProcess implements EventOwner {
   readonly clock: SimClock;
   readonly random: RandomSource;
   readonly files: SimFiles;
+  /** What its program counts. */
   readonly metrics = new CountedMetrics();
-  /** What its program gets; stands for the machine. */
+  /** What its program gets; stands for the machine. A store that is to count by itself is given it with `metrics: undefined`. */
   readonly environment: Environment;
   readonly connections = new Set<SimConnection>();
   readonly servers = new Set<SimServer>();
@@ -49,7 +50,6 @@ export class SimProcess implements EventOwner {
   #isStopped = false;
   /** Events of a process that does not run. */
   #held: SimEvent[] = [];
-  #eventCostMs = 0;
   #busyUntilMs = 0;
 
   /** @internal `SimHost.start` makes them. */
@@ -108,11 +108,6 @@ export class SimProcess implements EventOwner {
     return bytes;
   }
 
-  /** It takes no time of the processor (0, the default), or so much for every event. */
-  set eventCostMs(ms: number) {
-    this.#eventCostMs = ms;
-  }
-
   /** Runs `fn` as a part of its program, and resolves as `fn` does; never, when the process dies before that. */
   run<T>(fn: () => T | Promise<T>): Promise<T> {
     return new Promise((resolve, reject) => {
@@ -166,7 +161,7 @@ export class SimProcess implements EventOwner {
       this.#held.push(event);
       return false;
     }
-    if (this.#eventCostMs > 0 && !this.#hasTurn()) {
+    if (this.host.eventCostMs > 0 && !this.#hasTurn()) {
       this.#scheduler.reschedule(event, this.#busyUntilMs);
       return false;
     }
@@ -181,7 +176,8 @@ export class SimProcess implements EventOwner {
 
   /** @internal Runs `fn` in this process: as a part of the present event, which is the kernel's, or as soon as the process runs. */
   enter(kind: string, fn: () => void): void {
-    const mayEnter = this.#isAlive && !this.isHeld && this.#eventCostMs === 0 && this.#scheduler.current === undefined;
+    const mayEnter =
+      this.#isAlive && !this.isHeld && this.host.eventCostMs === 0 && this.#scheduler.current === undefined;
     if (mayEnter) this.#scheduler.runAs(this, fn);
     else this.schedule(kind, fn);
   }
@@ -200,7 +196,7 @@ export class SimProcess implements EventOwner {
   #hasTurn(): boolean {
     const { nowMs } = this.#scheduler;
     if (nowMs < this.#busyUntilMs) return false;
-    this.#busyUntilMs = nowMs + this.#eventCostMs;
+    this.#busyUntilMs = nowMs + this.host.eventCostMs;
     return true;
   }
 

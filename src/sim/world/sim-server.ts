@@ -30,7 +30,6 @@ export class SimServer extends EventEmitter implements Server {
     this.process = parts.process;
     this.options = parts.options;
     this.#onConnection = onConnection;
-    this.process.servers.add(this);
   }
 
   /** What the traffic of its connections counts as. */
@@ -66,6 +65,7 @@ export class SimServer extends EventEmitter implements Server {
         return;
       }
       this.#bound = bound;
+      this.process.servers.add(this);
       this.emit('listening');
     });
     return this;
@@ -123,6 +123,7 @@ export class SimServer extends EventEmitter implements Server {
     const isPath = typeof this.#bound === 'string';
     if (this.#bound !== null && !(isPath && leavesPath)) this.#fabric.unbind(this, this.#bound);
     this.#bound = null;
+    this.process.servers.delete(this);
   }
 
   #closedWhenUnused(): void {

@@ -96,8 +96,8 @@ export class Stream implements TurnEnd {
     return this.#parts.link;
   }
 
-  get isReceiverGone(): boolean {
-    return this.#parts.receiver.isGone;
+  get receiver(): StreamEnd {
+    return this.#parts.receiver;
   }
 
   /** Bytes that the system has not taken. */
@@ -163,6 +163,13 @@ export class Stream implements TurnEnd {
   /** Both ends see a reset when so many more bytes have arrived. */
   cutAfter(bytes: number): void {
     this.#cutAfterBytes = bytes;
+  }
+
+  /** Both ends see a reset. */
+  cut(): void {
+    const { sender, receiver } = this.#parts;
+    receiver.wasReset();
+    sender.wasReset();
   }
 
   /** The receiver has taken the first of the inbox. */
@@ -266,8 +273,8 @@ export class Stream implements TurnEnd {
       fabric.answerReset(this.#parts);
       return;
     }
-    if (burst.lengthBytes >= this.#cutAfterBytes) {
-      this.#cut(burst);
+    if (burst.lengthBytes > this.#cutAfterBytes) {
+      this.#cutWithin(burst);
       return;
     }
     this.#cutAfterBytes -= burst.lengthBytes;
@@ -275,14 +282,14 @@ export class Stream implements TurnEnd {
     receiver.arrived();
   }
 
-  #cut(burst: Burst): void {
+  #cutWithin(burst: Burst): void {
     burst.lengthBytes = this.#cutAfterBytes;
     burst.isEnd = false;
-    if (burst.lengthBytes > 0) this.inbox.push(burst);
-    const { sender, receiver } = this.#parts;
-    if (burst.lengthBytes > 0) receiver.arrived();
-    receiver.wasReset();
-    sender.wasReset();
+    if (burst.lengthBytes > 0) {
+      this.inbox.push(burst);
+      this.#parts.receiver.arrived();
+    }
+    this.cut();
   }
 
   #lose(burst: Burst): void {
@@ -365,7 +372,7 @@ export class Stream implements TurnEnd {
 }
 
 /** Where to hand received bytes over in two pieces; 0: in one. */
-export function splitAt(link: Link, lengthBytes: number, probability: number): number {
-  if (lengthBytes < 2 || !chance(link.random, probability)) return 0;
-  return 1 + (link.random.u32() % (lengthBytes - 1));
+export function splitAt({ to: { random } }: Link, lengthBytes: number, probability: number): number {
+  if (lengthBytes < 2 || !chance(random, probability)) return 0;
+  return 1 + (random.u32() % (lengthBytes - 1));
 }

@@ -49,9 +49,12 @@ export class World {
   readonly scheduler: Scheduler;
   /** @internal */
   readonly eventLog: EventLog;
+  /** The network between the hosts: its links, and what can be wrong with them. */
   readonly fabric: Fabric;
   /** Log records of all processes. */
   readonly journal: Journal;
+  /** @internal How many faults of one kind there are on the same hosts. */
+  readonly faultsUnderWay = new Map<string, number>();
   readonly #hosts = new Map<string, SimHost>();
   #nextAddress = FIRST_ADDRESS;
   #processes = 0;

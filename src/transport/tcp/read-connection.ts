@@ -147,6 +147,8 @@ export class ReadConnection {
       if (i === 0 && this.#isHandedOut) this.#awaitReceipt();
       else this.#endAborted(request);
     }
+    // What was not sent may have kept others waiting that fit in the window.
+    if (this.#state === 'open') this.#sendQueued();
     this.#restIfUnwanted();
   }
 

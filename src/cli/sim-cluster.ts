@@ -1,0 +1,228 @@
+import { readFile } from 'node:fs/promises';
+import { Command, InvalidArgumentError, Option } from 'commander';
+import { PLACEMENT_ROUTINGS, type PlacementRouting } from '../core/index.js';
+import { reportPage } from '../sim/report/page.js';
+import { runScenario, type ScenarioResult } from '../sim/run/run-scenario.js';
+import { shrink } from '../sim/run/shrink.js';
+import { FAULT_KINDS, type FaultKind } from '../sim/scenario/faults.js';
+import { randomScenario, withRandomFaults } from '../sim/scenario/random-scenario.js';
+import { type Scenario, scenarioOf } from '../sim/scenario/scenario.js';
+import { CONVERSATIONS, MIXED, TRACE, type Workload } from '../sim/scenario/workload.js';
+import { type CommandContext, printResult } from './context.js';
+import { CommandFailure, wrongUsage } from './failure.js';
+import { decimalNumber, jsonOption, keyValue, pageBytes, wholeNumber } from './options.js';
+import { checkWritable, writePage } from './report-file.js';
+import { formatSimCluster, formatViolations, seedLine } from './sim-cluster-output.js';
+import { simClusterReport } from './sim-cluster-report.js';
+import { readTrace } from './trace.js';
+
+interface SimClusterOptions {
+  readonly seed: number;
+  readonly seeds?: number;
+  readonly random?: boolean;
+  readonly scenario?: string;
+  readonly nodes?: number;
+  readonly ranks: number;
+  readonly duration?: number;
+  readonly workload: 'mixed' | 'conversations' | 'none';
+  readonly trace?: string;
+  readonly requests?: number;
+  readonly speed: number;
+  readonly routing: PlacementRouting;
+  readonly poolPages: number;
+  readonly pageBytes: number;
+  readonly diskPages?: number;
+  readonly latencyMs?: number;
+  readonly option: Readonly<Record<string, string>>;
+  readonly faults: readonly FaultKind[];
+  readonly until?: number;
+  readonly shrink?: boolean;
+  readonly html?: string;
+  readonly json: boolean;
+}
+
+/** What `--json` prints of one run. */
+export interface SimClusterRun {
+  readonly scenario: Scenario;
+  readonly result: ScenarioResult;
+  readonly wallS: number;
+}
+
+const ALL_KINDS = Object.keys(FAULT_KINDS) as FaultKind[];
+const NODES_MAX_COUNT = 4096;
+const LOG_MAX_LINES = 200;
+
+export function simClusterCommand(context: CommandContext): Command {
+  return new Command('cluster')
+    .description('run whole nodes on virtual time, with faults, and check every read')
+    .option('--seed <number>', 'the same seed makes the same run', wholeNumber(0, 2 ** 32 - 1), 1)
+    .option('--seeds <count>', 'scenarios by chance, of so many seeds from --seed on', wholeNumber(1, 1e9))
+    .option('--random', 'the scenario by chance of --seed')
+    .option('--scenario <file>', 'a scenario as JSON, as --json and --shrink print it')
+    .option('--nodes <count>', 'nodes (default: 3)', wholeNumber(1, NODES_MAX_COUNT))
+    .option('--ranks <count>', 'nodes of one host', wholeNumber(1, 64), 1)
+    .option('--duration <seconds>', 'virtual time of the workload (default: 30)', decimalNumber(0.1, 1e6, 'seconds'))
+    .addOption(
+      new Option('--workload <kind>', 'what the nodes do').choices(['mixed', 'conversations', 'none']).default('mixed'),
+    )
+    .option('--trace <file>', 'requests of a Mooncake-format trace instead')
+    .option('--requests <count>', "requests from the trace's start on (default: all)", wholeNumber(1, 1e9))
+    .option('--speed <factor>', 'so many times as fast as the trace', decimalNumber(0.001, 1e6, ''), 1)
+    .addOption(
+      new Option('--routing <name>', 'how requests find a node').choices([...PLACEMENT_ROUTINGS]).default('session'),
+    )
+    .option('--pool-pages <count>', 'pages of each pool', wholeNumber(1, 1e7), 64)
+    .option('--page-bytes <size>', 'bytes of a page', pageBytes, 1024)
+    .option('--disk-pages <count>', 'pages of each disk tier (default: none)', wholeNumber(1, 1e7))
+    .option('--latency-ms <ms>', 'from host to host (default: 0.05)', decimalNumber(0, 10_000, 'milliseconds'))
+    .option('--option <key=value>', 'a setting of every node, as MeshCacheConfig has it; may be repeated', keyValue, {})
+    .addOption(
+      new Option('--faults <kinds>', `all, none, or some of: ${ALL_KINDS.join(', ')}`)
+        .argParser(faultKinds)
+        .default([], 'none'),
+    )
+    .option(
+      '--until <seconds>',
+      'stop at this virtual time, and print the log until then',
+      decimalNumber(0, 1e6, 'seconds'),
+    )
+    .option('--shrink', 'make a scenario that fails smaller while it fails alike')
+    .option('--html <file>', 'write the result as one HTML page, too')
+    .addOption(jsonOption())
+    .addHelpText(
+      'after',
+      `
+Examples:
+  meshcache sim cluster --nodes 3 --duration 60 --faults all --seed 7
+  meshcache sim cluster --seeds 300
+  meshcache sim cluster --random --seed 210 --shrink --json > small.json
+  meshcache sim cluster --scenario small.json --until 12.5
+  meshcache sim cluster --nodes 16 --trace trace.jsonl --pool-pages 2000 --html report.html
+
+Nodes are those of real clusters; clocks, network, disks and hosts are simulated. The hash that is printed is the same for the same
+scenario on every machine. The exit status is 1 when a promise of the README was broken.`,
+    )
+    .action(async (options: SimClusterOptions) => {
+      if (options.html !== undefined) await checkWritable(options.html);
+      if (options.seeds !== undefined) await runSeeds(options, options.seeds, context);
+      else await runOne(options, context);
+    });
+}
+
+async function runSeeds(options: SimClusterOptions, count: number, context: CommandContext): Promise<void> {
+  const failed: { readonly seed: number; readonly violations: ScenarioResult['violations'] }[] = [];
+  const startMs = context.clock.nowMs();
+  let [events, virtualMs] = [0, 0];
+  for (let seed = options.seed; seed < options.seed + count && !context.signal.aborted; seed++) {
+    const result = await runScenario(byChance(seed, options));
+    events += result.events;
+    virtualMs += result.virtualMs;
+    if (result.violationsCount === 0) continue;
+    failed.push({ seed, violations: result.violations });
+    if (!options.json) context.print(`${seedLine(seed, result)}\n${formatViolations(result.violations, 3)}`);
+  }
+  const wallS = (context.clock.nowMs() - startMs) / 1000;
+  const summary = { seeds: count, from: options.seed, failed, events, virtual_s: virtualMs / 1000, wall_s: wallS };
+  const text =
+    `${count} seeds from ${options.seed} on: ${failed.length} failed; ${(virtualMs / 1000).toFixed(0)} virtual seconds, ` +
+    `${events} events in ${wallS.toFixed(1)} s`;
+  printResult(context, summary, { json: options.json, asText: () => text });
+  if (failed.length > 0) context.setExitStatus(1);
+}
+
+async function runOne(options: SimClusterOptions, context: CommandContext): Promise<void> {
+  const startMs = context.clock.nowMs();
+  let scenario = await scenarioFrom(options);
+  const untilMs = options.until === undefined ? {} : { untilMs: options.until * 1000 };
+  const runOptions = { ...untilMs, logMaxLines: LOG_MAX_LINES };
+  if (options.shrink) {
+    const shrunk = await shrink(scenario, {
+      onSmaller: ({ nodes, faults, durationMs }) =>
+        context.tell(`${nodes} nodes, ${faults.length} faults, ${durationMs} ms: fails alike`),
+    });
+    if (shrunk === undefined) throw new CommandFailure('the scenario does not fail: there is nothing to make smaller');
+    scenario = shrunk.scenario;
+  }
+  const result = await runScenario(scenario, runOptions);
+  const run: SimClusterRun = { scenario, result, wallS: (context.clock.nowMs() - startMs) / 1000 };
+  if (options.html !== undefined) await writePage(options.html, reportPage(simClusterReport(run)));
+  const withLog = options.until !== undefined || result.violationsCount > 0;
+  printResult(context, run, { json: options.json, asText: (each) => formatSimCluster(each, { withLog }) });
+  if (result.violationsCount > 0) context.setExitStatus(1);
+}
+
+function byChance(seed: number, { nodes, duration, faults }: SimClusterOptions): Scenario {
+  return randomScenario(seed, {
+    ...(nodes === undefined ? {} : { nodes }),
+    ...(duration === undefined ? {} : { durationMs: duration * 1000 }),
+    ...(faults.length === 0 ? {} : { kinds: faults }),
+  });
+}
+
+async function scenarioFrom(options: SimClusterOptions): Promise<Scenario> {
+  if (options.scenario !== undefined) return readScenario(options.scenario);
+  if (options.random) return byChance(options.seed, options);
+  const { seed, nodes = 3, ranks, duration = 30, poolPages, diskPages, latencyMs, option, faults } = options;
+  const workload = await workloadFrom(options);
+  const durationMs = workload.kind === 'trace' ? traceMs(workload, options) : duration * 1000;
+  const scenario = scenarioOf({
+    seed,
+    nodes,
+    ranksPerHost: ranks,
+    durationMs,
+    workload,
+    shape: {
+      poolPages,
+      pageBytes: options.pageBytes,
+      diskPages: diskPages ?? null,
+      config: option,
+      listedMasters: Math.min(3, nodes),
+    },
+    ...(latencyMs === undefined ? {} : { network: { latencyMs } }),
+  });
+  return faults.length === 0 ? scenario : withRandomFaults(scenario, faults);
+}
+
+async function workloadFrom({ workload, trace, requests, speed, routing }: SimClusterOptions): Promise<Workload> {
+  if (trace === undefined) {
+    if (workload === 'conversations') return { ...CONVERSATIONS, routing };
+    return workload === 'mixed' ? MIXED : { kind: 'none' };
+  }
+  const read: { timestampMs: number; hashIds: readonly number[] }[] = [];
+  for await (const { timestampMs, hashIds } of readTrace(trace)) {
+    if (requests !== undefined && read.length >= requests) break;
+    read.push({ timestampMs, hashIds });
+  }
+  if (read.length === 0) throw new CommandFailure(`the trace ${trace} has no requests`);
+  return { ...TRACE, requests: read, speed, routing };
+}
+
+/** Of the whole trace, unless less is asked for. */
+function traceMs({ requests, speed }: Extract<Workload, { kind: 'trace' }>, { duration }: SimClusterOptions): number {
+  const lastMs = ((requests.at(-1)?.timestampMs ?? 0) - (requests[0]?.timestampMs ?? 0)) / speed + 1_000;
+  return duration === undefined ? lastMs : Math.min(lastMs, duration * 1000);
+}
+
+async function readScenario(file: string): Promise<Scenario> {
+  const text = await readFile(file, 'utf8').catch((cause: Error) => {
+    throw new CommandFailure(`cannot read the scenario ${file}: ${cause.message}`, undefined, { cause });
+  });
+  try {
+    const given = JSON.parse(text) as Partial<SimClusterRun> & Scenario;
+    // What --json prints has it beside the result.
+    return scenarioOf(given.scenario ?? given);
+  } catch (cause) {
+    throw wrongUsage(`--scenario ${file}: ${(cause as Error).message}`);
+  }
+}
+
+function faultKinds(text: string): FaultKind[] {
+  if (text === 'none') return [];
+  if (text === 'all') return ALL_KINDS;
+  return text.split(',').map((name) => {
+    const kind = ALL_KINDS.find((each) => each === name.trim());
+    if (kind === undefined)
+      throw new InvalidArgumentError(`Allowed are all, none, or some of ${ALL_KINDS.join(', ')}.`);
+    return kind;
+  });
+}

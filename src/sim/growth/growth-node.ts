@@ -1,0 +1,108 @@
+import { HostRegion } from '../../memory/host-region.js';
+import { MeshCacheStore } from '../../node/meshcache-store.js';
+import type { SimHost } from '../world/sim-host.js';
+import type { SimProcess } from '../world/sim-process.js';
+
+const MASTER_PORT = 6000;
+const MASTERS_COUNT = 3;
+/** The bytes stand for those of real pages: the control plane, which is what is measured, does not see them. */
+const PAGE_BYTES = 64;
+
+/** One node of a cluster whose size is what is looked at: a store on a host of its own, with pages of its own. */
+export class GrowthNode {
+  readonly number: number;
+  readonly keys: readonly string[];
+  readonly host: SimHost;
+  #process: SimProcess | undefined;
+  #store: MeshCacheStore | undefined;
+
+  constructor(host: SimHost, { number, pages }: { readonly number: number; readonly pages: number }) {
+    this.host = host;
+    this.number = number;
+    this.keys = Array.from({ length: pages }, (_, i) => `page ${i} of node ${number}`.padEnd(64, '.'));
+  }
+
+  get store(): MeshCacheStore | undefined {
+    return this.#store;
+  }
+
+  get isUp(): boolean {
+    return this.#store !== undefined;
+  }
+
+  /** Members that this node knows, itself included. */
+  get members(): number {
+    return this.#store?.runtime.members().size ?? 0;
+  }
+
+  /** Resolves when the node is a member, with its pages set. */
+  async start(): Promise<void> {
+    const process = this.host.start();
+    this.#process = process;
+    await process.run(async () => {
+      const store = await MeshCacheStore.create(this.#config(), process.environment);
+      await this.#setPages(store);
+      this.#store = store;
+    });
+  }
+
+  /** As if its process had been killed. */
+  kill(): void {
+    this.#process?.kill();
+    this.#process = undefined;
+    this.#store = undefined;
+  }
+
+  /** Says good-bye and ends. */
+  async close(): Promise<void> {
+    const store = this.#store;
+    this.#store = undefined;
+    await this.#process?.run(() => store?.close());
+    this.#process?.kill();
+    this.#process = undefined;
+  }
+
+  /** How many of the keys this node finds before the first that it does not. */
+  async found(keys: string[]): Promise<number> {
+    const store = this.#store;
+    if (store === undefined) return 0;
+    return (await this.#process?.run(() => store.batchExists(keys))) ?? 0;
+  }
+
+  /** As a serving engine sets what it has computed: with one page of memory for all of them. */
+  async #setPages(store: MeshCacheStore): Promise<void> {
+    const region = HostRegion.allocate(PAGE_BYTES);
+    try {
+      await store.registerMemPoolHost({
+        region,
+        getPageBufferMeta: ({ length }) => ({
+          ptrs: new Array<bigint>(length).fill(region.addr),
+          sizes: new Array<number>(length).fill(PAGE_BYTES),
+        }),
+      });
+      const slots = this.keys.map(() => 0);
+      await store.batchSetV1([...this.keys], slots);
+    } finally {
+      region.free();
+    }
+  }
+
+  #config() {
+    const masters = Array.from({ length: MASTERS_COUNT }, (_, i) => `${hostNameOf(i + 1)}:${MASTER_PORT}`);
+    const extraConfig = {
+      protocol: 'tcp',
+      discovery_addr: masters.join(','),
+      node_id: `node-${this.number}`,
+      local_hostname: this.host.name,
+      control_port: 7000,
+      tcp_port: 8000,
+      global_segment_size: Math.max(64, 2 * this.keys.length) * PAGE_BYTES,
+      metrics_enabled: false,
+    };
+    return { tpRank: 0, tpSize: 1, ppRank: 0, ppSize: 1, isMlaModel: false, modelName: 'growth', extraConfig };
+  }
+}
+
+export function hostNameOf(number: number): string {
+  return `host-${number}`;
+}

@@ -1,0 +1,194 @@
+import { forkedRandom, fraction } from '../world/seeds.js';
+import { World } from '../world/world.js';
+import { GrowthNode, hostNameOf } from './growth-node.js';
+
+export interface GrowthOptions {
+  readonly nodes: number;
+  readonly seed: number;
+  /** That every node sets when it has joined. */
+  readonly pagesPerNode: number;
+  /** Virtual time of the phase in which nothing happens. */
+  readonly restS: number;
+  /** Called when a phase is over. */
+  readonly onPhase?: ((phase: GrowthPhase) => void) | undefined;
+}
+
+/** What the simulation itself takes of the real machine; only the report looks at it. */
+export interface Machine {
+  realMs(): number;
+  heapBytes(): number;
+}
+
+/** What one change of a cluster has cost, until everybody knew it and everything was found again. */
+export interface GrowthPhase {
+  readonly nodes: number;
+  readonly name: 'join' | 'rest' | 'kill' | 'return' | 'rolling restart';
+  /** Virtual seconds: of the phase, until all live nodes knew all live nodes, and until all pages of live nodes were found. */
+  readonly seconds: number;
+  readonly knownS: number | null;
+  readonly foundS: number | null;
+  /** For each node, in the mean; with the most of any one node, which is a master. */
+  readonly messages: Share;
+  readonly bytes: Share;
+  /** Events of the simulated world: messages, timers, ticks of a node's event loop. */
+  readonly eventsPerNode: number;
+  /** Heap of this process, of all simulated nodes, when the phase was over. */
+  readonly heapMbPerNode: number;
+  /** Real seconds that the phase took. */
+  readonly realS: number;
+}
+
+export interface Share {
+  readonly perNode: number;
+  readonly most: number;
+}
+
+/** Nodes that start within this stretch start at once. */
+const START_STRETCH_MS = 1_000;
+const LOOK_EVERY_MS = 250;
+const LOOK_MAX_MS = 300_000;
+/** Nodes that are asked for pages, and pages that they are asked for. */
+const READERS_COUNT = 8;
+const READ_KEYS_COUNT = 256;
+/** Part of the nodes that are restarted together in a rolling restart, and the pause after each such wave. */
+const WAVE_FRACTION = 1 / 50;
+const WAVE_PAUSE_MS = 1_000;
+
+/** A cluster of many nodes on virtual time: all join at once, rest, a tenth is killed and comes back, all are restarted in waves. */
+export class Growth {
+  readonly #options: GrowthOptions;
+  readonly #world: World;
+  readonly #nodes: readonly GrowthNode[];
+  readonly #phases: GrowthPhase[] = [];
+  readonly #machine: Machine;
+
+  constructor(options: GrowthOptions, machine: Machine) {
+    this.#options = options;
+    this.#machine = machine;
+    this.#world = new World({ seed: options.seed, logLevel: 'error' });
+    this.#nodes = Array.from({ length: options.nodes }, (_, i) => {
+      const host = this.#world.host({ name: hostNameOf(i + 1), memoryBytes: 64 * 2 ** 30 });
+      return new GrowthNode(host, { number: i + 1, pages: options.pagesPerNode });
+    });
+  }
+
+  /** Of all that has happened. */
+  get hash(): string {
+    return this.#world.hash;
+  }
+
+  async run(): Promise<readonly GrowthPhase[]> {
+    const random = forkedRandom(this.#options.seed, 'growth');
+    const tenth = this.#nodes.filter((node) => node.number > 3 && node.number % 10 === 0);
+    await this.#phase('join', () => this.#startAll(this.#nodes, random));
+    await this.#phase('rest', () => this.#sleep(this.#options.restS * 1000));
+    await this.#phase('kill', async () => {
+      for (const node of tenth) node.kill();
+    });
+    await this.#phase('return', () => this.#startAll(tenth, random));
+    await this.#phase('rolling restart', () => this.#restartAll());
+    await this.#world.complete(Promise.all(this.#nodes.map((node) => node.close())));
+    this.#world.close();
+    return this.#phases;
+  }
+
+  async #phase(name: GrowthPhase['name'], change: () => Promise<unknown>): Promise<void> {
+    const { nodes, onPhase } = this.#options;
+    const startMs = this.#world.nowMs;
+    const realMs = this.#machine.realMs();
+    const events = this.#world.eventsCount;
+    const before = this.#nodes.map((node) => trafficOf(node));
+    await this.#world.complete(change(), 24 * 3_600_000);
+    const changedMs = this.#world.nowMs;
+    const knownMs = await this.#until(() => this.#isKnown());
+    const foundMs = await this.#until(() => this.#isFound());
+    const spent = this.#nodes.map((node, i) => difference(trafficOf(node), before[i] as Traffic));
+    const phase: GrowthPhase = {
+      nodes,
+      name,
+      seconds: (this.#world.nowMs - startMs) / 1000,
+      knownS: knownMs === null ? null : Math.max(0, knownMs - changedMs) / 1000,
+      foundS: foundMs === null ? null : Math.max(0, foundMs - changedMs) / 1000,
+      messages: shareOf(spent.map(({ messages }) => messages)),
+      bytes: shareOf(spent.map(({ bytes }) => bytes)),
+      eventsPerNode: (this.#world.eventsCount - events) / nodes,
+      heapMbPerNode: this.#machine.heapBytes() / nodes / 2 ** 20,
+      realS: (this.#machine.realMs() - realMs) / 1000,
+    };
+    this.#phases.push(phase);
+    onPhase?.(phase);
+  }
+
+  async #startAll(nodes: readonly GrowthNode[], random: ReturnType<typeof forkedRandom>): Promise<void> {
+    await Promise.all(
+      nodes.map(async (node) => {
+        await this.#sleep(fraction(random) * START_STRETCH_MS);
+        await node.start();
+      }),
+    );
+  }
+
+  async #restartAll(): Promise<void> {
+    const wave = Math.max(1, Math.round(this.#nodes.length * WAVE_FRACTION));
+    for (let start = 0; start < this.#nodes.length; start += wave) {
+      const nodes = this.#nodes.slice(start, start + wave);
+      await Promise.all(nodes.map((node) => node.close()));
+      await Promise.all(nodes.map((node) => node.start()));
+      await this.#sleep(WAVE_PAUSE_MS);
+    }
+  }
+
+  /** When that was so first, by looks at intervals; null: not in time. */
+  async #until(test: () => boolean | Promise<boolean>): Promise<number | null> {
+    const untilMs = this.#world.nowMs + LOOK_MAX_MS;
+    while (this.#world.nowMs < untilMs) {
+      if (await this.#world.complete(Promise.resolve(test()))) return this.#world.nowMs;
+      await this.#world.runFor(LOOK_EVERY_MS);
+    }
+    return null;
+  }
+
+  #isKnown(): boolean {
+    const live = this.#nodes.filter(({ isUp }) => isUp);
+    return live.every(({ members }) => members === live.length);
+  }
+
+  /** Pages of some nodes, by other nodes; which ones changes with the time. */
+  async #isFound(): Promise<boolean> {
+    const live = this.#nodes.filter(({ isUp }) => isUp);
+    const random = forkedRandom(this.#options.seed, `readers ${this.#world.nowMs}`);
+    const pick = <T>(items: readonly T[]): T => items[random.u32() % items.length] as T;
+    const keys = Array.from({ length: READ_KEYS_COUNT }, () => pick(pick(live).keys));
+    const readers = Array.from({ length: READERS_COUNT }, () => pick(live));
+    const found = await Promise.all(readers.map((node) => node.found(keys)));
+    return found.every((count) => count === keys.length);
+  }
+
+  #sleep(ms: number): Promise<void> {
+    return new Promise((resolve) => this.#world.at(this.#world.nowMs + ms, resolve));
+  }
+}
+
+interface Traffic {
+  readonly messages: number;
+  readonly bytes: number;
+}
+
+/** Sent and received on all planes. */
+function trafficOf(node: GrowthNode): Traffic {
+  let messages = 0;
+  let bytes = 0;
+  for (const plane of node.host.network.traffic.values()) {
+    messages += plane.sentMessages + plane.receivedMessages;
+    bytes += plane.sentBytes + plane.receivedBytes;
+  }
+  return { messages, bytes };
+}
+
+function difference(after: Traffic, before: Traffic): Traffic {
+  return { messages: after.messages - before.messages, bytes: after.bytes - before.bytes };
+}
+
+function shareOf(values: readonly number[]): Share {
+  return { perNode: values.reduce((sum, value) => sum + value, 0) / values.length, most: Math.max(...values) };
+}
