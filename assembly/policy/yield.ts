@@ -23,6 +23,8 @@ const CLASS_BITS: u32 = 5;
 const CLASS_MASK: u32 = (1 << CLASS_BITS) - 1;
 /** Calls are counted modulo this. */
 const CALL_MASK: u32 = 0xffffffff >> CLASS_BITS;
+/** The latest calls, of which is remembered what they go on with: a power of two. */
+const CHAINED_CALLS: u32 = 64;
 
 const TICKS_PER_TURNOVER: u64 = 64;
 const LEARN_PAGES: u64 = 1024;
@@ -80,6 +82,8 @@ export class Yield {
   private endsElsewhere: bool;
   /** No page was found yet in a call that may prove to begin a request: see {@link checkRepeat}. */
   private mayRepeat: bool;
+  /** [call: u32][call that it goes on with, or itself: u32], at the call's number modulo CHAINED_CALLS. */
+  private chained: usize;
   /** Page that came before in the request, or NONE, and the call that had it. */
   private previous: u32;
   private previousCall: u32;
@@ -116,6 +120,8 @@ export class Yield {
     this.previous = NONE;
     this.previousCall = 0;
     this.unpinned = NONE;
+    this.chained = heap.alloc(CHAINED_CALLS << 3);
+    memory.fill(this.chained, 0xff, CHAINED_CALLS << 3);
     this.unpinnedCall = 0;
     this.victimList = NONE;
     this.values.learn(this.pages, this.ghosts, 0);
@@ -140,6 +146,7 @@ export class Yield {
     const isTold = (about & CONTINUES) != 0;
     const isContinued = isTold || ((about & BEGINS) == 0 && continues(caller, isWrite));
     this.mayRepeat = isContinued && !isTold;
+    this.chain(isContinued ? this.previousCall : this.call);
     if (!isContinued) this.beginRequest();
     noteCall(caller, keys, isWrite);
   }
@@ -182,14 +189,14 @@ export class Yield {
     this.follow(slot);
   }
 
-  /** After a pin. Pages of a request come back in its order, so that they are placed as they were. */
+  /** After a pin. Pages of a request come back in its order, from one call and those that go on with it, and are placed as they were. */
   restore(slot: u32): void {
     const at = this.slots.at(slot);
     setSlotFrequency(at, this.tick);
     const call = slotCall(at);
     const last = this.unpinned;
-    const isNext = last != NONE && this.unpinnedCall == call && slotCall(this.slots.at(last)) == call;
-    this.link(slot, isNext ? last : NONE);
+    const isThere = last != NONE && slotCall(this.slots.at(last)) == this.unpinnedCall;
+    this.link(slot, isThere && this.continues(call, this.unpinnedCall) ? last : NONE);
     this.unpinned = slot;
     this.unpinnedCall = call;
   }
@@ -283,6 +290,7 @@ export class Yield {
     this.ghosts.dispose();
     this.values.dispose();
     this.callers.dispose();
+    heap.free(this.chained);
     heap.free(changetype<usize>(this));
   }
 
@@ -326,8 +334,28 @@ export class Yield {
   private beginRequest(): void {
     this.requests++;
     setCallerFirst(this.caller, this.call);
+    this.chain(this.call);
     if (this.previous != NONE) this.markLast(this.previous);
     this.previous = NONE;
+  }
+
+  /** Remembers which call the running one goes on with; itself: none. */
+  @inline
+  private chain(before: u32): void {
+    store<u32>(this.chained + (<usize>(this.call & (CHAINED_CALLS - 1)) << 3), this.call);
+    store<u32>(this.chained + (<usize>(this.call & (CHAINED_CALLS - 1)) << 3), before, 4);
+  }
+
+  /** Whether a call is another one, or goes on with its request, as far as is remembered. */
+  private continues(call: u32, other: u32): bool {
+    for (let i: u32 = 0; i < CHAINED_CALLS; i++) {
+      if (call == other) return true;
+      const at = this.chained + (<usize>(call & (CHAINED_CALLS - 1)) << 3);
+      const before = load<u32>(at, 4);
+      if (load<u32>(at) != call || before == call) return false;
+      call = before;
+    }
+    return false;
   }
 
   /** No request has a page twice: a call that begins with a page of the request before begins a new one. */

@@ -66,6 +66,7 @@ export class NaiveYield {
   private caller = newCaller();
   private endsElsewhere = false;
   private mayRepeat = false;
+  private readonly goesOnWith = new Map<number, number>();
   private previous: string | undefined;
   private previousCall = 0;
   private unpinned: { key: string; call: number } | undefined;
@@ -98,6 +99,7 @@ export class NaiveYield {
     const isSlice = state.isWrite === isWrite ? state.keys >= longest : isWrite;
     const isContinued = continues ?? (state.last !== undefined && isSlice);
     this.mayRepeat = isContinued && continues === undefined;
+    this.goesOnWith.set(this.call, isContinued ? this.previousCall : this.call);
     if (!isContinued) this.beginRequest();
     state.keys = keys;
     state.isWrite = isWrite;
@@ -169,7 +171,8 @@ export class NaiveYield {
     Object.assign(entry, { state: 'page', stage: 0 });
     this.pinned.delete(entry);
     const last = this.unpinned;
-    const isNext = last?.call === entry.call && this.entries.get(last.key)?.call === entry.call;
+    const isThere = last !== undefined && this.entries.get(last.key)?.call === last.call;
+    const isNext = isThere && this.continues(entry.call, last.call);
     this.link(key, isNext ? last.key : undefined);
     this.unpinned = { key, call: entry.call };
   }
@@ -225,8 +228,21 @@ export class NaiveYield {
   private beginRequest(): void {
     this.requests++;
     this.caller.firstCall = this.call;
+    this.goesOnWith.set(this.call, this.call);
     if (this.previous !== undefined) this.markLast(this.previous);
     this.previous = undefined;
+  }
+
+  /** Of the last 64 calls it is known what they go on with. */
+  private continues(call: number, other: number): boolean {
+    let current = call;
+    for (let i = 0; i < 64; i++) {
+      if (current === other) return true;
+      const before = current > this.call - 64 ? this.goesOnWith.get(current) : undefined;
+      if (before === undefined || before === current) return false;
+      current = before;
+    }
+    return false;
   }
 
   /** Counts it; returns the hits that the page has had now. */

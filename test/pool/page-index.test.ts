@@ -77,38 +77,36 @@ function evictAll(index: PageIndex): string[] {
   return keys;
 }
 
-test('page index: a request goes from its end, however it was cut into calls and runs', (t) => {
-  const keys = Array.from({ length: 9 }, (_, i) => `k${i}`);
-  for (const cuts of [[9], [4, 5], [1, 1, 7], [3, 3, 3]]) {
-    const index = indexOf(20, 'yield');
-    const place = (some: readonly string[], request: RequestOptions) => {
-      const here = index.peekBatch(some);
-      const placed = index.place(
-        some.map((key, i) => ({
-          key,
-          length: PAGE_BYTES,
-          here: here[i] ?? null,
-          intent: here[i] ? 'use' : 'new',
-          request,
-        })),
-      );
-      for (const vacancy of placed.vacancies) index.fill(vacancy, PAGE_BYTES, 0);
-    };
-    // One page in the middle is there already: with it every call is three runs.
-    place(['k4'], {});
-    const parts = new RequestParts({ continues: false });
-    let start = 0;
-    for (const count of cuts) {
-      place(keys.slice(start, start + count), parts.next());
-      start += count;
+for (const isHeld of [false, true]) {
+  test(`page index: a request goes from its end, however it was cut into calls${isHeld ? ', held while it is filled' : ''}`, (t) => {
+    const keys = Array.from({ length: 9 }, (_, i) => `k${i}`);
+    for (const cuts of [[9], [4, 5], [1, 1, 7], [3, 3, 3]]) {
+      const index = indexOf(2000, 'yield');
+      const place = (some: readonly string[], request: RequestOptions) => {
+        const { vacancies } = index.place(
+          some.map((key) => ({ key, length: PAGE_BYTES, here: null, intent: 'new', request })),
+        );
+        if (isHeld) index.holdUnfilled(vacancies);
+        for (const vacancy of vacancies) {
+          if (isHeld) index.fillHeld(vacancy, PAGE_BYTES, 0);
+          else index.fill(vacancy, PAGE_BYTES, 0);
+        }
+      };
+      place(['before'], {});
+      const parts = new RequestParts({ continues: false });
+      let start = 0;
+      for (const count of cuts) {
+        place(keys.slice(start, start + count), parts.next());
+        start += count;
+      }
+      const evicted = evictAll(index).filter((key) => key !== 'before');
+      t.deepEqual(evicted, [...keys].reverse(), `${cuts}`);
     }
-    const evicted = evictAll(index).filter((key) => key !== 'k4');
-    t.deepEqual(evicted, keys.filter((key) => key !== 'k4').reverse(), `${cuts}`);
-  }
-});
+  });
+}
 
 test('page index: pages of two requests in one call are each placed with their own', (t) => {
-  const index = indexOf(20, 'yield');
+  const index = indexOf(2000, 'yield');
   const [a, b] = [{ caller: 1 }, { caller: 2 }];
   const wish = (key: string, request: RequestOptions) => ({
     key,
@@ -128,7 +126,7 @@ test('page index: pages of two requests in one call are each placed with their o
 });
 
 test('page index: what is restored and renewed has not been used', (t) => {
-  const used = indexOf(4, 'yield');
+  const used = indexOf(2000, 'yield');
   used.restore([pageAt(0), pageAt(1), pageAt(2), pageAt(3)]);
   used.renewBatch(['k2', 'k0', 'k3', 'k1']);
   t.deepEqual(evictAll(used), ['k2', 'k0', 'k3', 'k1']);
