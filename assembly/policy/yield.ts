@@ -82,6 +82,8 @@ export class Yield {
   private endsElsewhere: bool;
   /** No page was found yet in a call that may prove to begin a request: see {@link checkRepeat}. */
   private mayRepeat: bool;
+  /** The running call was said to go on with a request. */
+  private isTold: bool;
   /** [call: u32][call that it goes on with, or itself: u32], at the call's number modulo CHAINED_CALLS. */
   private chained: usize;
   /** Page that came before in the request, or NONE, and the call that had it. */
@@ -117,6 +119,7 @@ export class Yield {
     this.caller = this.callers.at(0);
     this.endsElsewhere = false;
     this.mayRepeat = false;
+    this.isTold = false;
     this.previous = NONE;
     this.previousCall = 0;
     this.unpinned = NONE;
@@ -144,6 +147,7 @@ export class Yield {
     this.previousCall = callerSlotCall(caller);
     if (!this.isPrevious()) this.previous = NONE;
     const isTold = (about & CONTINUES) != 0;
+    this.isTold = isTold;
     const isContinued = isTold || ((about & BEGINS) == 0 && continues(caller, isWrite));
     this.mayRepeat = isContinued && !isTold;
     this.chain(isContinued ? this.previousCall : this.call);
@@ -161,7 +165,7 @@ export class Yield {
   recall(slot: u32): u32 {
     const at = this.slots.at(slot);
     const hits = slotClassOf(at) >> 3;
-    if (slotCall(at) == this.call) return hits;
+    if (this.isRepeated(at)) return hits;
     this.checkRepeat(at);
     this.values.countHit(this.listOf(at));
     return min(HITS_MAX, hits + 1);
@@ -177,7 +181,7 @@ export class Yield {
 
   use(slot: u32): void {
     const at = this.slots.at(slot);
-    if (slotCall(at) == this.call) return;
+    if (this.isRepeated(at)) return;
     this.checkRepeat(at);
     const list = this.listOf(at);
     this.values.countHit(list);
@@ -344,6 +348,13 @@ export class Yield {
   private chain(before: u32): void {
     store<u32>(this.chained + (<usize>(this.call & (CHAINED_CALLS - 1)) << 3), this.call);
     store<u32>(this.chained + (<usize>(this.call & (CHAINED_CALLS - 1)) << 3), before, 4);
+  }
+
+  /** Whether the call, or what it was said to go on with, has had the page already: a part of a request may be tried again. */
+  @inline
+  private isRepeated(at: usize): bool {
+    const call = slotCall(at);
+    return call == this.call || (this.isTold && this.continues(this.call, call));
   }
 
   /** Whether a call is another one, or goes on with its request, as far as is remembered. */

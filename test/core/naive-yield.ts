@@ -66,6 +66,7 @@ export class NaiveYield {
   private caller = newCaller();
   private endsElsewhere = false;
   private mayRepeat = false;
+  private isTold = false;
   private readonly goesOnWith = new Map<number, number>();
   private previous: string | undefined;
   private previousCall = 0;
@@ -99,6 +100,7 @@ export class NaiveYield {
     const isSlice = state.isWrite === isWrite ? state.keys >= longest : isWrite;
     const isContinued = continues ?? (state.last !== undefined && isSlice);
     this.mayRepeat = isContinued && continues === undefined;
+    this.isTold = continues === true;
     this.goesOnWith.set(this.call, isContinued ? this.previousCall : this.call);
     if (!isContinued) this.beginRequest();
     state.keys = keys;
@@ -114,7 +116,7 @@ export class NaiveYield {
   recall(key: string): number {
     const entry = this.entries.get(key);
     if (entry === undefined) return 0;
-    if (entry.call === this.call) return entry.hits;
+    if (this.isRepeated(entry)) return entry.hits;
     return this.hit(entry);
   }
 
@@ -140,7 +142,7 @@ export class NaiveYield {
 
   use(key: string): void {
     const entry = this.entry(key);
-    if (entry.call === this.call) return;
+    if (this.isRepeated(entry)) return;
     const hits = this.hit(entry);
     this.unlink(key);
     Object.assign(entry, { hits, isLast: false, hint: this.hint, stage: 0, call: this.call });
@@ -231,6 +233,10 @@ export class NaiveYield {
     this.goesOnWith.set(this.call, this.call);
     if (this.previous !== undefined) this.markLast(this.previous);
     this.previous = undefined;
+  }
+
+  private isRepeated({ call }: Entry): boolean {
+    return call === this.call || (this.isTold && this.continues(this.call, call));
   }
 
   /** Of the last 64 calls it is known what they go on with. */
