@@ -43,6 +43,9 @@ const newCaller = (): Caller => ({
  * Numbers stay below 2^53, so that they are exact.
  */
 export class NaiveYield {
+  /** Ghosts that had to go for younger ones, and how often old counts were halved. */
+  expired = 0;
+  halvings = 0;
   private readonly entries = new Map<string, Entry>();
   private readonly pages: string[][] = Array.from({ length: LISTS }, () => []);
   private readonly pinned = new Set<Entry>();
@@ -273,6 +276,7 @@ export class NaiveYield {
     const list = this.ghosts.findIndex((keys, i) => i % STAGES === oldest && keys.length > 0);
     this.entries.delete(at(this.ghosts, list).shift() as string);
     add(this.survived, list, 1);
+    this.expired++;
   }
 
   private advance(): void {
@@ -284,6 +288,7 @@ export class NaiveYield {
     }
     if (this.halved.pages >= 32_768 && this.tick - this.halved.tick >= 2048) {
       this.halved = { pages: 0, tick: this.tick };
+      this.halvings++;
       for (const counts of [this.hits, this.survived]) for (const i of counts.keys()) counts[i] = half(at(counts, i));
       this.requests = half(this.requests);
       this.requested = half(this.requested);
