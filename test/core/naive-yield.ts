@@ -62,8 +62,7 @@ export class NaiveYield {
   private requested = 0;
   private learned = { pages: 0, tick: 0 };
   private halved = { pages: 0, tick: 0 };
-  private pagesMax = 0;
-  private keysMax = 0;
+  private ghostsMax = GHOSTS_MIN;
   private call = 0;
   private hint = 0;
   private caller = newCaller();
@@ -82,7 +81,7 @@ export class NaiveYield {
 
   begin(keys: number, { hint = 0, caller = 0, continues }: RequestOptions, isWrite: boolean): void {
     this.advance();
-    this.keysMax = Math.max(this.keysMax, keys);
+    this.ghostsMax = Math.max(this.ghostsMax, keys, count(this.pages) + GHOSTS_MIN);
     this.call++;
     this.hint = HINTS[hint];
     const state = this.callers.get(caller % 64) ?? newCaller();
@@ -121,7 +120,6 @@ export class NaiveYield {
     this.note(entry);
     this.link(key, this.previous);
     this.follow(key);
-    this.pagesMax = Math.max(this.pagesMax, count(this.pages));
   }
 
   adopt(key: string, bytes: number): void {
@@ -130,7 +128,6 @@ export class NaiveYield {
     this.advance();
     this.entries.set(key, entry);
     this.link(key, undefined);
-    this.pagesMax = Math.max(this.pagesMax, count(this.pages));
   }
 
   use(key: string): void {
@@ -187,7 +184,7 @@ export class NaiveYield {
     this.unlink(key);
     entry.state = 'ghost';
     at(this.ghosts, listOf(entry)).push(key);
-    while (count(this.ghosts) > Math.max(GHOSTS_MIN, 2 * this.pagesMax, this.keysMax)) this.expireGhost();
+    while (count(this.ghosts) > this.ghostsMax) this.expireGhost();
   }
 
   victim(): string | undefined {
