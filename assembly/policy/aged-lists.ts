@@ -12,6 +12,7 @@ const LAST: u32 = STAGES - 1;
  */
 @unmanaged
 export class AgedLists {
+  /** The lists themselves, one after the other. */
   private lists: usize;
   private classes: u32;
   /** By stage: a bit for each class whose list is not empty. */
@@ -22,8 +23,12 @@ export class AgedLists {
 
   constructor(slots: Records, classes: u32) {
     const lists = classes * STAGES;
-    this.lists = heap.alloc(<usize>lists << alignof<usize>());
-    for (let i: u32 = 0; i < lists; i++) store<List>(this.lists + (<usize>i << alignof<usize>()), new List(slots));
+    this.lists = heap.alloc(<usize>lists * offsetof<List>());
+    const empty = new List(slots);
+    for (let i: u32 = 0; i < lists; i++) {
+      memory.copy(changetype<usize>(this.at(i)), changetype<usize>(empty), offsetof<List>());
+    }
+    empty.dispose();
     this.classes = classes;
     this.classBits = heap.alloc(<usize>STAGES << 2);
     memory.fill(this.classBits, 0, <usize>STAGES << 2);
@@ -33,7 +38,7 @@ export class AgedLists {
 
   @inline
   at(list: u32): List {
-    return load<List>(this.lists + (<usize>list << alignof<usize>()));
+    return changetype<List>(this.lists + <usize>list * offsetof<List>());
   }
 
   /** The classes that have a slot in this stage, one bit each. */
@@ -97,7 +102,6 @@ export class AgedLists {
   }
 
   dispose(): void {
-    for (let i: u32 = 0; i < this.classes * STAGES; i++) this.at(i).dispose();
     heap.free(this.lists);
     heap.free(this.classBits);
     heap.free(changetype<usize>(this));

@@ -31,8 +31,8 @@ const LEARN_PAGES: u64 = 1024;
 const LEARN_TICKS: u32 = 8;
 const HALVE_PAGES: u64 = 32_768;
 const HALVE_TICKS: u32 = 32 * <u32>TICKS_PER_TURNOVER;
+/** So many more ghosts than pages. */
 const GHOSTS_MIN: u32 = 16_384;
-const GHOSTS_A_PAGE: u32 = 2;
 
 /** What a call says of itself: see {@link Yield.begin}. */
 const HINT_MASK: u32 = 3;
@@ -137,7 +137,8 @@ export class Yield {
    */
   begin(keys: u32, about: u32, isWrite: bool): void {
     this.advance();
-    this.ghostsMax = max(this.ghostsMax, keys);
+    // At least as many ghosts as the call could ask for: else it would push out the ones that its last keys are about to find.
+    this.ghostsMax = max(this.ghostsMax, max(keys, this.pages.count + GHOSTS_MIN));
     this.call = (this.call + 1) & CALL_MASK;
     this.hint = about & HINT_MASK;
     const caller = this.callers.at(about >> CALLER_SHIFT);
@@ -176,7 +177,6 @@ export class Yield {
     this.place(slot, hits);
     this.link(slot, this.previous);
     this.follow(slot);
-    this.ghostsMax = max(this.ghostsMax, GHOSTS_A_PAGE * this.pages.count);
   }
 
   use(slot: u32): void {
@@ -213,7 +213,6 @@ export class Yield {
     setSlotFrequency(at, this.tick);
     setSlotQueue(at, this.call << CLASS_BITS);
     this.link(slot, NONE);
-    this.ghostsMax = max(this.ghostsMax, GHOSTS_A_PAGE * this.pages.count);
   }
 
   /** The page becomes the newest one, without counting as used. */
@@ -231,10 +230,10 @@ export class Yield {
     this.unlink(this.listOf(this.slots.at(slot)), slot);
   }
 
-  /** Always a ghost: of the same class and stage. */
+  /** The slot that {@link victim} just named: it is always kept, as a ghost of the same class and stage. */
   @inline
   evict(slot: u32): void {
-    const list = this.listOf(this.slots.at(slot));
+    const list = this.victimList;
     this.unlink(list, slot);
     this.ghosts.insert(list, slot);
   }

@@ -51,6 +51,8 @@ export function plainStorage(
       local_hostname: '127.0.0.1',
       protocol: 'tcp',
       global_segment_size: poolBytes,
+      // A pool that is filled to the last page: the next ones take the places of the earliest.
+      eviction_policy: 'lru',
       metrics_enabled: false,
       ...extra,
     },

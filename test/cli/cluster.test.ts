@@ -156,7 +156,17 @@ test.serial('replay: one node without quarantine hits exactly what an exact LRU 
   const requests = syntheticTrace(seed, 400);
   const trace = writeTrace('lru.jsonl', requests);
   for (const pages of [50, 200]) {
-    const result = await replay(trace, '--nodes', '1', '--pool', `${pages}p`, '--quarantine-ms', '0');
+    const result = await replay(
+      trace,
+      '--nodes',
+      '1',
+      '--pool',
+      `${pages}p`,
+      '--quarantine-ms',
+      '0',
+      '--policy',
+      'lru',
+    );
     t.is(result.wrong_bytes, 0);
     t.is(result.prefix_hits, exactLruHits(requests, pages), `seed ${seed}, ${pages} pages`);
     t.is(result.requests, requests.length);
@@ -185,6 +195,7 @@ test.serial('replay: a small pool with a disk behind it hits what an exact LRU o
   const disks = mkdtempSync(join(folder, 'disks-'));
   // A pool whose part that may wait for the disk takes a whole request.
   const options = ['--nodes', '1', '--pool', '240p', '--disk', '1000p', '--disk-path', disks, '--quarantine-ms', '0'];
+  options.push('--policy', 'lru');
   const result = await replay(trace, ...options);
   t.is(result.wrong_bytes, 0);
   const exact = exactLruHits(requests, 1_000) / requests.flat().length;

@@ -90,18 +90,27 @@ for (const policy of EVICTION_POLICIES) {
   });
 }
 
-test.serial('sim trace: counts are nearly those of a replay on three real nodes', async (t) => {
-  const shape = [...small, '--policy', 'lru', '--nodes', '3'];
-  const real = await jsonOf<Counts>(['replay', TRACE, '--pool', '200p', ...shape]);
-  const { runs, pages_asked } = await jsonOf<SimResult>(['sim', 'trace', TRACE, '--pool', '200', ...shape]);
-  const [simulated] = runs.map(countsOf) as [Counts];
-  t.true(real.evictions > 0 && real.hits.remote > 0);
-  // On a busy machine a request may overtake what other nodes are told of the one before it.
-  const allowed = pages_asked * 0.02;
-  for (const pick of [(c: Counts) => c.hits.local, (c: Counts) => c.hits.remote, (c: Counts) => c.evictions]) {
-    t.true(Math.abs(pick(real) - pick(simulated)) <= allowed, `${JSON.stringify([real, simulated])}`);
-  }
-});
+test.serial(
+  'sim trace: counts of three real nodes lie where those with early and without reports of reads are',
+  async (t) => {
+    const shape = [...small, '--policy', 'lru', '--nodes', '3'];
+    const real = await jsonOf<Counts & { readonly pages_asked: number }>(['replay', TRACE, '--pool', '200p', ...shape]);
+    const simulated: Counts[] = [];
+    for (const delay of ['0', 'never']) {
+      const args = ['sim', 'trace', TRACE, '--pool', '200', '--report-delay-ms', delay, ...shape];
+      simulated.push(...(await jsonOf<SimResult>(args)).runs.map(countsOf));
+    }
+    t.true(real.evictions > 0 && real.hits.remote > 0);
+    // Owners are told of reads within two seconds of real time, in which a replay gets far; and on a busy machine a request may
+    // overtake what other nodes are told of the one before it.
+    const allowed = real.pages_asked * 0.02;
+    for (const pick of [(c: Counts) => c.hits.local, (c: Counts) => c.hits.remote, (c: Counts) => c.evictions]) {
+      const values = simulated.map(pick);
+      const isBetween = pick(real) >= Math.min(...values) - allowed && pick(real) <= Math.max(...values) + allowed;
+      t.true(isBetween, JSON.stringify([real, simulated]));
+    }
+  },
+);
 
 test.serial('sim trace: runs every combination once, with bounds and series', async (t) => {
   const args = [

@@ -43,6 +43,9 @@ const newCaller = (): Caller => ({
  * Numbers stay below 2^53, so that they are exact.
  */
 export class NaiveYield {
+  /** Ghosts that had to go for younger ones, and how often old counts were halved. */
+  expired = 0;
+  halvings = 0;
   private readonly entries = new Map<string, Entry>();
   private readonly pages: string[][] = Array.from({ length: LISTS }, () => []);
   private readonly pinned = new Set<Entry>();
@@ -59,8 +62,7 @@ export class NaiveYield {
   private requested = 0;
   private learned = { pages: 0, tick: 0 };
   private halved = { pages: 0, tick: 0 };
-  private pagesMax = 0;
-  private keysMax = 0;
+  private ghostsMax = GHOSTS_MIN;
   private call = 0;
   private hint = 0;
   private caller = newCaller();
@@ -86,7 +88,7 @@ export class NaiveYield {
     isWrite: boolean,
   ): void {
     this.advance();
-    this.keysMax = Math.max(this.keysMax, keys);
+    this.ghostsMax = Math.max(this.ghostsMax, keys, count(this.pages) + GHOSTS_MIN);
     this.call++;
     this.hint = HINTS[hint];
     const state = this.callers.get(caller % 64) ?? newCaller();
@@ -128,7 +130,6 @@ export class NaiveYield {
     this.note(entry);
     this.link(key, this.previous);
     this.follow(key);
-    this.pagesMax = Math.max(this.pagesMax, count(this.pages));
   }
 
   adopt(key: string, bytes: number): void {
@@ -137,7 +138,6 @@ export class NaiveYield {
     this.advance();
     this.entries.set(key, entry);
     this.link(key, undefined);
-    this.pagesMax = Math.max(this.pagesMax, count(this.pages));
   }
 
   use(key: string): void {
@@ -195,7 +195,7 @@ export class NaiveYield {
     this.unlink(key);
     entry.state = 'ghost';
     at(this.ghosts, listOf(entry)).push(key);
-    while (count(this.ghosts) > Math.max(GHOSTS_MIN, 2 * this.pagesMax, this.keysMax)) this.expireGhost();
+    while (count(this.ghosts) > this.ghostsMax) this.expireGhost();
   }
 
   victim(): string | undefined {
@@ -301,6 +301,7 @@ export class NaiveYield {
     const list = this.ghosts.findIndex((keys, i) => i % STAGES === oldest && keys.length > 0);
     this.entries.delete(at(this.ghosts, list).shift() as string);
     add(this.survived, list, 1);
+    this.expired++;
   }
 
   private advance(): void {
@@ -312,6 +313,7 @@ export class NaiveYield {
     }
     if (this.halved.pages >= 32_768 && this.tick - this.halved.tick >= 2048) {
       this.halved = { pages: 0, tick: this.tick };
+      this.halvings++;
       for (const counts of [this.hits, this.survived]) for (const i of counts.keys()) counts[i] = half(at(counts, i));
       this.requests = half(this.requests);
       this.requested = half(this.requested);

@@ -75,7 +75,8 @@ test('disk store: its lock is in the network that it is given, and its files are
   });
   await store.close();
   t.deepEqual(servers, ['lock']);
-  t.deepEqual(new Set(opened), new Set(['lock', 'index.new', 'pages']));
+  // The folder is opened to flush its names.
+  t.deepEqual([...new Set(opened)].sort(), ['index.new', 'lock', 'pages', 'store.json.new', basename(path)].sort());
 });
 
 test('disk store: what was put is there, byte for byte, also after another start', async (t) => {
@@ -170,7 +171,7 @@ test('disk store: with yield the pages of a request go from its end', async (t) 
   const keys = first.keys();
   await first.close();
   const second = await open(t, path, 16 * MIB, { policy: 'yield' });
-  t.deepEqual(new Set(second.keys()), new Set(keys));
+  t.deepEqual(second.keys().sort(), [...keys].sort());
 });
 
 test('disk store: never more on disk than allowed while ten times as much is written', async (t) => {

@@ -1,0 +1,87 @@
+import type { Scenario } from '../../src/sim/scenario/scenario.js';
+
+/** Scenarios that once failed, with the cause. They must not fail again. */
+export const REGRESSIONS: readonly { readonly name: string; readonly scenario: Scenario }[] = [
+  {
+    // It was written and renamed, and not flushed: torn, it cost the disk tier all of its pages.
+    name: 'a loss of power does not damage the file that a disk tier is known by',
+    scenario: {
+      seed: 6000320,
+      nodes: 2,
+      ranksPerHost: 1,
+      shape: { poolPages: 64, pageBytes: 256, diskPages: 40, diskNodes: [1, 2], config: {}, listedMasters: 2 },
+      network: { latencyMs: 0.05, bytesPerS: 3000000000, tailProbability: 0.001 },
+      durationMs: 17000,
+      workload: {
+        kind: 'mixed',
+        callers: 1,
+        pauseMaxMs: 1088,
+        ownKeys: 0,
+        namedKeys: 1,
+        computedKeys: 0,
+        mixedKeys: 0,
+        batchMaxPages: 1,
+        deleteOneIn: 0,
+        clearOneIn: 600,
+        setShare: 0.6,
+        hotShare: 0,
+        namespaces: ['b'],
+      },
+      faults: [{ kind: 'power', atMs: 13862, durationMs: 953, nodes: [2], peers: [], amount: 0 }],
+      joins: [],
+      settleMs: 10000,
+    },
+  },
+  {
+    // It stayed among those that failed when its keys had gone before the next attempt, so nodes waited for its share of the directory in vain.
+    name: 'a directory owner that failed and is owed nothing more has been told all',
+    scenario: {
+      seed: 301,
+      nodes: 5,
+      ranksPerHost: 1,
+      shape: {
+        poolPages: 8,
+        pageBytes: 1024,
+        diskPages: null,
+        diskNodes: [2, 3, 5],
+        config: {
+          eviction_policy: 'yield',
+          directory_replicas: 2,
+          reuse_quarantine_ms: 1000,
+          promote_hot_reads: true,
+          disk_write: 'skip',
+          heartbeat_interval: 0.5,
+          member_ttl: 1.5,
+        },
+        listedMasters: 3,
+      },
+      network: { latencyMs: 0.02, bytesPerS: 3000000000, tailProbability: 0.01 },
+      durationMs: 14000,
+      workload: {
+        kind: 'mixed',
+        callers: 3,
+        pauseMaxMs: 210,
+        ownKeys: 4,
+        namedKeys: 1,
+        computedKeys: 3,
+        mixedKeys: 0,
+        batchMaxPages: 12,
+        deleteOneIn: 0,
+        clearOneIn: 100,
+        setShare: 0.6,
+        hotShare: 0,
+        namespaces: [],
+      },
+      faults: [
+        { kind: 'restart', atMs: 1778, durationMs: 562, nodes: [3], peers: [], amount: 0 },
+        { kind: 'memory', atMs: 3547, durationMs: 1358, nodes: [1], peers: [], amount: 0 },
+        { kind: 'kill', atMs: 6674, durationMs: 1140, nodes: [4], peers: [], amount: 0 },
+        { kind: 'partition', atMs: 9440, durationMs: 671, nodes: [2, 4], peers: [1, 3, 5], amount: 0 },
+        { kind: 'clockstop', atMs: 11654, durationMs: 1846, nodes: [1], peers: [], amount: 0 },
+        { kind: 'loss', atMs: 13274, durationMs: 226, nodes: [3], peers: [], amount: 4 },
+      ],
+      joins: [{ atMs: 324, nodes: [4, 5] }],
+      settleMs: 10000,
+    },
+  },
+];
