@@ -74,7 +74,7 @@ test('disk store: its lock is in the network that it is given, and its files are
   });
   await store.close();
   t.deepEqual(servers, ['lock']);
-  t.deepEqual(new Set(opened), new Set(['lock', 'index.new', 'pages']));
+  t.deepEqual(new Set(opened), new Set(['lock', 'store.json.new', basename(path), 'index.new', 'pages']));
 });
 
 test('disk store: what was put is there, byte for byte, also after another start', async (t) => {
