@@ -31,4 +31,3 @@ export type {
   RequestHint,
   RequestOptions,
 } from './pool-types.js';
-export { hintNumber } from './request-hints.js';
