@@ -1,5 +1,6 @@
 import { assert, assertAtMost } from '../base/assert.js';
 import type { Environment } from '../base/environment.js';
+import { ClosedError } from '../base/errors.js';
 import {
   DIRECTORY_REQUEST_MAX_KEYS,
   OWED_STATEMENTS_MAX_KEYS,
@@ -90,6 +91,8 @@ export class OwedStatements {
     try {
       isPaid = debt.isEverything ? await this.#payEverything(ownerId, debt) : await this.#payKeys(ownerId, debt);
     } catch (error) {
+      // The store is being closed, and its disk tier is already.
+      if (error instanceof ClosedError) return;
       this.#options.env.log.log('error', 'telling a directory owner again failed', {
         owner: ownerId,
         error: String(error),

@@ -8,7 +8,6 @@ import test, { type ExecutionContext } from 'ava';
 import { systemEnvironment } from '../../src/base/environment.js';
 import { silentLogger } from '../../src/base/log.js';
 import { seededRandom, systemRandom } from '../../src/base/random.js';
-import type { RequestOptions } from '../../src/core/index.js';
 import { DiskStore, type DiskStoreOptions, diskSizeFor } from '../../src/disk/disk-store.js';
 import { crc32 } from '../../src/memory/checksum.js';
 import { content } from '../support.js';
@@ -144,34 +143,6 @@ test('disk store: the least recently used page goes first, and its key is told; 
   t.deepEqual(evicted, ['p1', 'p3', 'p4']);
   t.false(second.exists('p1'));
   t.is(second.info().evictions, 3);
-});
-
-test('disk store: with yield the pages of a request go from its end', async (t) => {
-  const path = folder(t);
-  const first = await open(t, path, 16 * MIB, { policy: 'yield' });
-  const length = 16 * KIB;
-  const put = (key: string, request: RequestOptions) => {
-    const bytes = content(1, length);
-    const about = { version: 0, kind: 'computed', isCopy: false, request } as const;
-    t.is(
-      first.putPage(key, { views: [bytes], length }, crc32(bytes, 0), () => {}, about),
-      'queued',
-    );
-  };
-  // As a store hands on the pages of two requests.
-  for (let i = 0; i < 6; i++) put(`a${i}`, { caller: 1, continues: i > 0 });
-  for (let i = 0; i < 6; i++) put(`b${i}`, { caller: 2, continues: i > 0 });
-  await first.flush();
-  const order = (name: string) => first.keys().filter((key) => key.startsWith(name));
-  t.deepEqual(order('a'), ['a5', 'a4', 'a3', 'a2', 'a1', 'a0']);
-  t.deepEqual(order('b'), ['b5', 'b4', 'b3', 'b2', 'b1', 'b0']);
-  const targets = [0, 1, 2].map(() => ({ views: [new Uint8Array(length)], length }));
-  const read = await first.readPages(['b0', 'b1', 'b2'], targets, { caller: 3, hint: 'open' });
-  t.deepEqual(read, ['read', 'read', 'read']);
-  const keys = first.keys();
-  await first.close();
-  const second = await open(t, path, 16 * MIB, { policy: 'yield' });
-  t.deepEqual(second.keys().sort(), [...keys].sort());
 });
 
 test('disk store: never more on disk than allowed while ten times as much is written', async (t) => {

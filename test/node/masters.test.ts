@@ -66,10 +66,8 @@ test.serial(
     const killedMs = patientClock.nowMs();
     const d = await startStore(t, { host: '127.0.0.4', addr });
     const startMs = patientClock.nowMs() - killedMs;
-    t.true(
-      [b, c].every((store) => d.runtime.members().has(store.runtime.nodeId)),
-      'it need not wait for the dead head',
-    );
+    // It need not wait for the dead head; a machine that is short of time may have kept one of the others from being heard.
+    await until(() => [b, c].every((store) => d.runtime.members().has(store.runtime.nodeId)));
     await until(() => [b, c].every((store) => store.runtime.members().has(d.runtime.nodeId)));
     const joinMs = patientClock.nowMs() - killedMs - startMs;
     t.true(joinMs < 2 * HEARTBEAT_S * 1000, `joined after ${joinMs} ms`);

@@ -10,7 +10,7 @@ import { formatMessage } from 'publint/utils';
 import { createUser, type User } from './packed.js';
 
 const PACKED_MAX_BYTES = 2 * 1024 * 1024;
-const CORE_MAX_BYTES = 72 * 1000;
+const CORE_MAX_BYTES = 84 * 1000;
 
 const run = promisify(execFile);
 
@@ -71,7 +71,7 @@ test('package: the tarball has what a user needs, nothing else, in 2 MB', (t) =>
   t.not(addon.filter((path) => paths.includes(path)).length, 1);
 });
 
-test('package: the core is below 72 kB with its module, and loads nothing else', (t) => {
+test('package: the core is below 84 kB with its module, and loads nothing else', (t) => {
   const paths = [...closure(join(root, 'build/dist/core.js')), join(root, 'build/wasm/meshcache.wasm')];
   const bytes = paths.reduce((sum, path) => sum + readFileSync(path).length, 0);
   t.true(bytes < CORE_MAX_BYTES, `${bytes} bytes`);

@@ -8,7 +8,7 @@ import * as sim from '../../src/sim/index.js';
 const EXPORTS = {
   meshcache: [
     'ArgumentError AuthError ClosedError ConfigError ConsistentHashRing Core DataLocation DirectoryClient DirectoryServer',
-    'DirectoryShard DiscoveryClient DiscoveryServer DiskError DiskStore EVICTION_POLICIES HostRegion KeyEncoder',
+    'DirectoryShard DiscoveryClient DiscoveryServer DiskError DiskStore EVICTION_POLICIES HostRegion InvariantError KeyEncoder',
     'MeshCacheClient MeshCacheConfig MeshCacheError MeshCacheStore Metrics MetricsServer NO_NODE NodeInfo NodeRuntime',
     'PLACEMENT_POLICIES PLACEMENT_ROUTINGS PlacementBounds PlacementSimulation PoolAllocator ProtocolError PublishedPool',
     'RdmaError RpcClient RpcServer StoreNamespace createTransport defaultCore diskSizeFor keyEncoderFor loadCore',

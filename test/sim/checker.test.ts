@@ -109,7 +109,7 @@ test('read order: when as many nodes have ended as know what was set last, an ol
     [2, undefined],
   ] as const) {
     const history = new History();
-    history.faults.begin(0)(20_100);
+    history.faults.begin(20_060)(20_100);
     const first = history.call('named', 1, [20_010, 20_020]);
     history.call('named', 2, [20_030, 20_040]);
     for (let node = 1; node <= deaths; node++) history.faults.died(node, 20_050);

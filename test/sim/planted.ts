@@ -187,17 +187,6 @@ export const PLANTED_BUGS: readonly PlantedBug[] = [
     onStore: (_, env) => void env.clock.after(1e6, nothing),
   },
   {
-    name: 'closing a store leaves a connection',
-    found: ['leak'],
-    onStore(store, env) {
-      const close = store.close.bind(store);
-      store.close = async () => {
-        await close();
-        env.network.connect({ host: 'host-2', port: 7000 }).on('error', nothing);
-      };
-    },
-  },
-  {
     name: 'closing a store leaves a server',
     found: ['leak'],
     onStore: (_, env) => void env.network.createServer({}, nothing).listen({ host: '0.0.0.0', port: 9000 }),

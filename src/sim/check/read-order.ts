@@ -100,7 +100,9 @@ export class ReadOrder {
     const calmSinceMs = this.#faults.calmSinceMs(read.beginMs);
     if (calmSinceMs + ORDER_BOUND_MS <= Math.min(by.beginMs, set.beginMs)) return 'calm';
     if (read.beginMs - Math.max(by.endMs, calmSinceMs) <= ORDER_BOUND_MS) return undefined;
-    const witnesses = Math.min(this.#options.replicas, by.members);
+    // With trouble in the network, one owner may be all that has heard of it.
+    const wasCalm = this.#faults.calmSinceMs(by.endMs) + ORDER_BOUND_MS <= by.beginMs;
+    const witnesses = wasCalm ? Math.min(this.#options.replicas, by.members) : 1;
     return this.#faults.deathsCount(by.beginMs, read.beginMs) < witnesses ? 'bound' : undefined;
   }
 

@@ -111,10 +111,13 @@ function drawShape(draw: Draw, nodes: number): Shape {
 }
 
 function drawNetwork(draw: Draw): NetworkSettings {
+  const latencyMs = draw.of([0.02, 0.05, 0.05, 0.5, 5]);
+  const tailProbability = draw.of([0, 0.001, 0.01, 0.05]);
   return {
-    latencyMs: draw.of([0.02, 0.05, 0.05, 0.5, 5]),
+    latencyMs,
     bytesPerS: draw.of([1e6, 1e8, 3e9, 3e9]),
-    tailProbability: draw.of([0, 0.001, 0.01, 0.05]),
+    // The tail of a long way would be longer than any deadline.
+    tailProbability: latencyMs > 1 ? Math.min(tailProbability, 0.001) : tailProbability,
   };
 }
 

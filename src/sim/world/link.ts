@@ -135,9 +135,11 @@ export class Link {
     const chargedBytes = bytes + OVERHEAD_BYTES;
     const latencyMs = this.#drawnLatencyMs();
     if (this.from === this.to) return (this.#lane as Lane).send(nowMs, chargedBytes) + latencyMs;
-    let sentMs = this.from.uplink.send(nowMs, chargedBytes);
-    if (this.#lane !== undefined) sentMs = Math.max(sentMs, this.#lane.send(nowMs, chargedBytes));
-    return this.to.downlink.pass(sentMs + latencyMs, chargedBytes);
+    const sentMs = this.from.uplink.send(nowMs, chargedBytes);
+    // What is late by itself, by a tail or a link that is slow, holds up nothing else on its way to the host.
+    const receivedMs = this.to.downlink.pass(sentMs + this.#baseLatencyMs, chargedBytes);
+    const throttledMs = this.#lane === undefined ? 0 : this.#lane.send(nowMs, chargedBytes) + this.#baseLatencyMs;
+    return Math.max(receivedMs, throttledMs) + latencyMs - this.#baseLatencyMs;
   }
 
   #drawnLatencyMs(): number {
