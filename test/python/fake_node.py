@@ -21,6 +21,8 @@ TYPES = "HELLO FILE UNREGION EXISTS GET SET GET_BYTES SET_BYTES FENCE CANCEL DEL
 HEADER = struct.Struct("<IHHII")
 OPTIONS: dict[str, Any] = {
     "capabilities": 3,
+    # STATS has what the requests for pages told.
+    "shows_told": False,
     "max_keys": 8192,
     "max_body_bytes": 1 << 26,
     "max_in_flight": 256,
@@ -378,7 +380,8 @@ class Peer:
         return b""
 
     def stats(self, fields: dict[str, Any]) -> bytes | int:
-        return json.dumps({"pages": len(self.node.pages), "told": self.told}).encode()
+        told = {"told": self.told} if self.node.options["shows_told"] else {}
+        return json.dumps({"pages": len(self.node.pages), **told}).encode()
 
     def ping(self, fields: dict[str, Any]) -> bytes | int:
         return self.node.boot_token

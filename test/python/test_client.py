@@ -145,7 +145,7 @@ class Pages(NodeTest):
         ways = ((11, {}), (10, {"staging_bytes": 8 * PAGE}), (8, {}), (3, {}), (0, {}))
         for capabilities, settings in ways:
             with self.subTest(capabilities=capabilities):
-                node = self.node(capabilities=capabilities, max_keys=2)
+                node = self.node(capabilities=capabilities, max_keys=2, shows_told=True)
                 client = self.client(**settings)
                 memory = shared_memory(4 * PAGE)
                 region = client.register(memory)
