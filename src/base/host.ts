@@ -28,6 +28,7 @@ export interface LoopObservation {
   delayS(percent: number): number;
   /** Part of the time in which the event loop was at work, 0 to 1. */
   utilization(): number;
+  /** Counts and delays begin at nothing again. */
   beginAnew(): void;
   /** Takes no more samples. Idempotent. */
   end(): void;
@@ -53,6 +54,7 @@ export interface Host {
   residentBytes(): number;
   /** The addresses of a host name (or of an address itself), as the system orders them; empty when it is not known. */
   resolve(name: string): Promise<readonly string[]>;
+  /** Those of its interfaces, loopback included. */
   addresses(): readonly HostAddress[];
   /** The own address that the system would send to `target` from, which is an address and no name. Rejects where there is no route. */
   addressTowards(target: Endpoint): Promise<string>;

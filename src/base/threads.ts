@@ -40,5 +40,6 @@ export interface Thread {
 export interface Threads {
   /** Whether other threads of the process may copy and sum pages; false: the calling one does. */
   readonly canCopy: boolean;
+  /** Starts a thread for the program. */
   start(program: ThreadProgram): Thread;
 }

@@ -7,6 +7,7 @@ import type { Checker } from './checker.js';
 import { PAGE_MIN_BYTES } from './page-bytes.js';
 import type { ProcessId, Statement } from './statements.js';
 
+/** Memory that a {@link CheckedStore} moves pages through. */
 export interface CheckedStoreOptions {
   /** Pages that the calls under way have together, at most. */
   readonly slots: number;
@@ -27,7 +28,7 @@ export interface PageToSet {
 /** Told which content a read has brought. */
 export type OnContent = (name: string, content: number) => void;
 
-/** Keys of a namespace begin like this in the {@link Checker}; the store's own namespace has none of it. */
+/** Keys of a namespace begin like this in the `Checker`; the store's own namespace has none of it. */
 export const SCOPE_SEPARATOR = '/';
 
 /**
@@ -98,7 +99,7 @@ export class CheckedStore {
     );
   }
 
-  /** Reads named pages whose lengths are known; `onContent` is told what each was, by the key's name in the {@link Checker}. */
+  /** Reads named pages whose lengths are known; `onContent` is told what each was, by the key's name in the `Checker`. */
   async getNamed(pages: readonly PageToSet[], scope = '', onContent?: OnContent): Promise<boolean[]> {
     const namespace = this.#namespaceOf(scope);
     const sizes = pages.map(({ bytes }) => bytes);
@@ -140,6 +141,7 @@ export class CheckedStore {
     return found;
   }
 
+  /** Deletes pages everywhere; true for each that is gone from all nodes. */
   async delete(keys: readonly string[], scope = ''): Promise<boolean[]> {
     const pages = keys.map((key) => ({ key, bytes: 0 }));
     return this.#stated({ kind: 'delete', scope, pages }, () => this.#namespaceOf(scope).delete(keys));

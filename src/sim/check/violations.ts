@@ -13,8 +13,10 @@ export const VIOLATION_KINDS = {
   start: 'a node did not start',
   idle: 'the workload did nothing',
 } as const;
+/** What kind of promise. */
 export type ViolationKind = keyof typeof VIOLATION_KINDS;
 
+/** A promise that was broken: when, by whom, and what was seen. */
 export interface Violation {
   readonly kind: ViolationKind;
   /** Which rule of its kind was broken; runs with the same kind and rule have failed alike. */

@@ -10,6 +10,7 @@ import type { Sample } from './series.js';
 import { type Route, SimCluster, type SimProgram } from './sim-cluster.js';
 import type { SimNodeParts } from './sim-node.js';
 
+/** What {@link runScenario} takes beside the scenario. */
 export interface RunOptions {
   /** Stops at this virtual time, for a look: see {@link ScenarioResult.log}. */
   readonly untilMs?: number;
@@ -37,6 +38,7 @@ export interface HostTraffic {
   readonly bytes: number;
 }
 
+/** What has happened in a run. */
 export interface ScenarioResult {
   readonly seed: number;
   /** Of the event log: runs with the same hash did the same. */

@@ -4,6 +4,7 @@ import { SCENARIO, type Scenario } from '../scenario/scenario.js';
 import type { MixedWorkload } from '../scenario/workload.js';
 import { type RunOptions, runScenario, type ScenarioResult } from './run-scenario.js';
 
+/** How long to go on, and who hears of it. */
 export interface ShrinkOptions extends Omit<RunOptions, 'untilMs'> {
   /** What must happen still; default: what the first violation is like. */
   readonly like?: Pick<Violation, 'kind' | 'rule'>;
@@ -15,6 +16,7 @@ export interface ShrinkOptions extends Omit<RunOptions, 'untilMs'> {
   readonly onSmaller?: (scenario: Scenario, result: ScenarioResult) => void;
 }
 
+/** A smaller scenario that fails alike. */
 export interface Shrunk {
   readonly scenario: Scenario;
   readonly result: ScenarioResult;

@@ -118,6 +118,7 @@ export class SimCluster {
     await Promise.all(this.nodes.map((node) => node.rest()));
   }
 
+  /** Closes all stores. */
   async close(): Promise<void> {
     await Promise.all(this.nodes.map((node) => node.close()));
   }

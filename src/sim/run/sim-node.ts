@@ -142,11 +142,13 @@ export class SimNode {
     this.kill();
   }
 
+  /** Its process stands still until {@link thaw}; time goes on. */
   freeze(): void {
     this.#process?.stop();
     this.stands();
   }
 
+  /** Its process runs again. */
   thaw(): void {
     this.#process?.continue();
     this.goesOn();
@@ -157,6 +159,7 @@ export class SimNode {
     this.#frozen.push({ fromMs: this.#parts.world.nowMs, toMs: Number.POSITIVE_INFINITY });
   }
 
+  /** Its calls go on. */
   goesOn(): void {
     const last = this.#frozen.at(-1);
     if (last !== undefined) last.toMs = Math.min(last.toMs, this.#parts.world.nowMs);

@@ -69,6 +69,7 @@ export const FAULT_KINDS = {
   clockstop: { group: 'clock', weight: 1, durationMs: [500, 10_000] },
 } as const satisfies Record<string, FaultKindShape>;
 
+/** Name of a kind of fault. */
 export type FaultKind = keyof typeof FAULT_KINDS;
 
 /** A kind's shape, its optional parts included. */

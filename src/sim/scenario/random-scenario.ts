@@ -6,6 +6,7 @@ import { FAULT_KINDS, type Fault, type FaultKind, type Join, shapeOf } from './f
 import { hostOf, type NetworkSettings, type Scenario, SETTLE_MS, type Shape } from './scenario.js';
 import { CONVERSATIONS, MIXED, type MixedWorkload, type Workload } from './workload.js';
 
+/** What is not left to chance. */
 export interface RandomScenarioOptions {
   /** Of the workload; default: 8 to 30 s, by chance. */
   readonly durationMs?: number;

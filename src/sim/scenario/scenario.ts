@@ -50,6 +50,7 @@ export interface Scenario {
 /** Pages are found within this after the last fault. */
 export const SETTLE_MS = 10_000;
 
+/** What a scenario is where nothing else is said. */
 export const SCENARIO: Scenario = {
   seed: 1,
   nodes: 3,
@@ -78,6 +79,7 @@ export function scenarioOf(given: ScenarioInit): Scenario {
 /** What is left out is as in {@link SCENARIO}. */
 export type ScenarioInit = Partial<Omit<Scenario, 'shape' | 'network'>> & ScenarioParts;
 
+/** Parts of a scenario; the rest is as {@link SCENARIO} has it. */
 export interface ScenarioParts {
   readonly shape?: Partial<Shape>;
   readonly network?: Partial<NetworkSettings>;

@@ -66,8 +66,10 @@ export interface NoWorkload {
   readonly kind: 'none';
 }
 
+/** What the nodes of a scenario do. */
 export type Workload = MixedWorkload | ConversationWorkload | TraceWorkload | NoWorkload;
 
+/** Mixed calls where nothing else is said. */
 export const MIXED: MixedWorkload = {
   kind: 'mixed',
   callers: 2,
@@ -84,6 +86,7 @@ export const MIXED: MixedWorkload = {
   namespaces: [],
 };
 
+/** Conversations where nothing else is said. */
 export const CONVERSATIONS: ConversationWorkload = {
   kind: 'conversations',
   routing: 'session',

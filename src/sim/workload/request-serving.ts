@@ -28,6 +28,7 @@ export class RequestServing {
     this.#parts = parts;
   }
 
+  /** Serves one request; its keys in the order of the prefix. */
   async serve(keys: readonly string[]): Promise<RequestOutcome> {
     const { store, batchPages, computeMsPerPage } = this.#parts;
     const existing = await store.exists(keys);

@@ -14,6 +14,7 @@ export interface EventPlan {
   readonly owner: EventOwner | undefined;
   /** A number that says more, for the log: bytes of a message, say. */
   readonly detail?: number;
+  /** What happens then. */
   run(): void;
 }
 

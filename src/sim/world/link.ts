@@ -25,6 +25,7 @@ export interface NetworkShape {
   readonly ofWritesAbove: number;
 }
 
+/** A network of one rack, where nothing else is said. */
 export const NETWORK_SHAPE: NetworkShape = {
   latencyMs: 0.05,
   jitter: 0.2,

@@ -2,7 +2,7 @@ import { EventHeap, type EventOwner, type EventPlan, type SimEvent } from './eve
 import type { EventLog } from './event-log.js';
 import { FailureWatch } from './failure-watch.js';
 
-/** When {@link Scheduler.run} is over; the first that holds. Without any, when nothing is left to do. */
+/** When `Scheduler.run` is over; the first that holds. Without any, when nothing is left to do. */
 export interface RunLimits {
   /** Virtual time; events of this very time still run. */
   readonly untilMs?: number | undefined;
@@ -21,7 +21,7 @@ export interface TurnEnd {
 /** The simulated program has thrown, or has left a rejection unhandled; `cause` is what it threw. */
 export class SimulatedFailure extends Error {
   readonly atMs: number;
-  /** Of the {@link EventOwner} whose event it was; 0: the world's own. */
+  /** Of the `EventOwner` whose event it was; 0: the world's own. */
   readonly owner: number;
 
   constructor(message: string, where: { readonly atMs: number; readonly owner: number; readonly cause: unknown }) {

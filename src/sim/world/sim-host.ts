@@ -148,6 +148,7 @@ export class SimHost {
     this.#world.fabric.probeSilent(this.network);
   }
 
+  /** Its processes run again. */
   thaw(): void {
     if (!this.#isFrozen) return;
     this.#isFrozen = false;
@@ -161,6 +162,7 @@ export class SimHost {
     for (const process of this.processes) process.stop();
   }
 
+  /** Its processes run again that were stopped. */
   continueAll(): void {
     for (const process of this.processes) process.continue();
   }
