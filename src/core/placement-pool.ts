@@ -11,7 +11,7 @@ export interface PoolChanges {
   /** Keys of pages that have left it, each once. */
   readonly evicted: Set<string>;
   readonly evictions: number;
-  /** Pages of the call that are not in the pool after it. */
+  /** Pages of the call that have found no room. */
   readonly refused: number;
 }
 
@@ -87,7 +87,9 @@ export class PlacementPool {
         evicted.delete(key);
       });
     }
-    const refused = given.reduce((count, key) => count + Number(!inPool.has(key)), 0);
+    // Evicted at once for a page that was there before: the policy's choice. Else the call is too large.
+    const isTaken = (key: string) => inPool.has(key) || (evicted.has(key) && this.pages > inPool.size);
+    const refused = given.reduce((count, key) => count + Number(!isTaken(key)), 0);
     return { placed, evicted, evictions, refused };
   }
 

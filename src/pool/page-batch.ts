@@ -22,6 +22,9 @@ export function bytesOf(pages: readonly PageBytes[]): number {
   return pages.reduce((sum, { length }) => sum + length, 0);
 }
 
+/** Of a page that has been evicted: no page has this slot, so that whoever is told of the page finds it gone. */
+const NO_PLACE = { slot: -1, offset: 0 };
+
 /** Of all pages of a batch. */
 export interface BatchOptions {
   readonly origin?: PageOrigin | undefined;
@@ -47,6 +50,18 @@ export class DistinctBatch {
     this.#allKeys = keys;
   }
 
+  /** Results of the pages that get no bytes: of those that were here, and of those that are evicted already. `sums`: of all copies of the batch. */
+  resultsWithoutBytes({ used, vacancies, evictedAtOnce }: PlacedBatch, sums: Uint32Array): (PublishedPage | null)[] {
+    const results = [...used];
+    evictedAtOnce.forEach((index, i) => {
+      const { length, isIntact } = this.pages[index] as PageBytes;
+      const checksum = sums[vacancies.length + i] as number;
+      const isRead = isIntact?.() !== false;
+      if (isRead) results[index] = { ...this.origin, ...NO_PLACE, length, checksum, alreadyPresent: false };
+    });
+    return results;
+  }
+
   /** Results of the distinct keys as results of all that were given. */
   spread(results: readonly (PublishedPage | null)[]): (PublishedPage | null)[] {
     if (this.keys === this.#allKeys) return this.keys.map((_, i) => results[i] ?? null);
@@ -57,7 +72,7 @@ export class DistinctBatch {
 
 /** Where the pages of a batch go, and the copies that put them there. */
 export interface PlacedBatch extends Placement {
-  /** One a vacancy. */
+  /** One a vacancy; then one that only takes the checksum for each page that was evicted at once. */
   readonly copies: PageCopies;
 }
 

@@ -57,6 +57,11 @@ export interface Placement {
   readonly used: readonly (PublishedPage | null)[];
   /** For the new pages that have found room, and have not been evicted again by a later one of the batch. */
   readonly vacancies: readonly Vacancy[];
+  /**
+   * Indices of the wishes whose page, used or new, a later one of the batch has evicted, and not another page: the policy expects more of pages that were
+   * here before. Empty when there are none of those, nothing but pinned pages: the batch is too large.
+   */
+  readonly evictedAtOnce: readonly number[];
   /** Keys of pages that have gone: evicted, or replaced by one that has found no room. */
   readonly gone: Set<string>;
 }
@@ -209,6 +214,7 @@ export class PageIndex {
     const intents = wishes.map(({ intent }) => intent);
     const indexOf = new Map(wishes.map(({ key }, i) => [key, i]));
     const vacancies = new Map<number, Vacancy>();
+    const evictedAtOnce = new Set<number>();
     const gone = new Set<string>();
     let last: RequestOptions | undefined;
     // Run by run, so that pages which are here and new ones are used in the order of the keys.
@@ -226,17 +232,30 @@ export class PageIndex {
         this.touchBatch(keys, part);
         continue;
       }
-      for (const key of this.#placeRun(wishes, run, vacancies)) {
+      const { placed, evicted, lost } = this.#placeRun(wishes, run);
+      for (const key of lost) gone.add(key);
+      for (const key of evicted) {
         gone.add(key);
         const index = indexOf.get(key) ?? -1;
         if (index >= end && intents[index] === 'use') intents[index] = 'new';
-        if (index >= start || index < 0) continue;
+        if (index < 0 || index >= end || intents[index] === 'nothing') continue;
         vacancies.delete(index);
-        intents[index] = 'nothing';
+        evictedAtOnce.add(index);
+      }
+      for (const vacancy of placed) {
+        vacancies.set(vacancy.index, vacancy);
+        // It was the page before it that was evicted.
+        evictedAtOnce.delete(vacancy.index);
       }
     }
-    const used = wishes.map(({ here }, i) => (intents[i] === 'use' ? here : null));
-    return { used, vacancies: [...vacancies.values()], gone };
+    const used = wishes.map(({ here }, i) => (intents[i] === 'use' && !evictedAtOnce.has(i) ? here : null));
+    const ofBatch = vacancies.size + used.reduce((count, page) => count + Number(page !== null), 0);
+    return {
+      used,
+      vacancies: [...vacancies.values()],
+      evictedAtOnce: evictedAtOnce.size > 0 && this.#evictable() > ofBatch ? [...evictedAtOnce] : [],
+      gone,
+    };
   }
 
   /** Makes a new page, whose bytes are there now, one that is found. */
@@ -333,8 +352,8 @@ export class PageIndex {
     this.#allocator.free();
   }
 
-  /** Returns the keys of pages that are gone. */
-  #placeRun(wishes: readonly Wish[], { start, end, part }: Run, vacancies: Map<number, Vacancy>): Set<string> {
+  /** Returns what the new pages have got that are here now, the keys that were evicted, and those whose old page is lost to a new one that has found no room. */
+  #placeRun(wishes: readonly Wish[], { start, end, part }: Run) {
     const run = wishes.slice(start, end);
     const keys = run.map(({ key }) => key);
     const lengths = Float64Array.from(run, ({ length }) => Math.max(length, this.#spaceMinBytes));
@@ -342,13 +361,14 @@ export class PageIndex {
     const nowMs = this.#nowMs();
     const { offsets, slots, evicted, evictedSlots } = this.#allocator.publishBatch(keys, lengths, nowMs, part);
     this.#freeing(evictedSlots);
-    const gone = new Set(evicted);
+    const placed: Vacancy[] = [];
+    const lost: string[] = [];
     run.forEach(({ key, here }, j) => {
       const [offset, slot] = [offsets[j] as number, slots[j] as number];
-      if (offset >= 0) vacancies.set(start + j, { index: start + j, key, offset, slot });
-      else if (here !== null) gone.add(key);
+      if (offset >= 0) placed.push({ index: start + j, key, offset, slot });
+      else if (here !== null) lost.push(key);
     });
-    return gone;
+    return { placed, evicted, lost };
   }
 
   #pages(
@@ -382,6 +402,11 @@ export class PageIndex {
 
   #freeing(slots: ArrayLike<number>): void {
     for (let i = 0; i < slots.length; i++) if ((slots[i] as number) >= 0) this.#onFreed(slots[i] as number);
+  }
+
+  #evictable(): number {
+    const { entries, pinned } = this.#allocator.stats();
+    return entries - pinned;
   }
 
   #liveUnfilled(): number {

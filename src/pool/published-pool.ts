@@ -139,8 +139,9 @@ export class PublishedPool {
 
   /**
    * Publishes in order; one result a key. Of a key given twice the last page counts, for both. The
-   * call blocks for as long as the copying takes: callers slice large batches. Null also for a key whose page other
-   * threads are copying at the moment. A computed page that is here already with the same length is as good as another one, and stays.
+   * call blocks for as long as the copying takes: callers slice large batches. Null: no room, or a key whose page other
+   * threads are copying at the moment. A page that a later one of the batch has evicted is described as it was, with a slot and an offset that are not its own any
+   * more. A computed page that is here already with the same length is as good as another one, and stays.
    */
   publishBatch(
     keys: readonly string[],
@@ -153,7 +154,7 @@ export class PublishedPool {
     const candidates = new SameLength(here, batch.pages, origin);
     const placed = this.#place(batch, here, candidates.sums(candidates.copies.run()));
     const sums = placed.copies.run();
-    const results = [...placed.used];
+    const results = batch.resultsWithoutBytes(placed, sums);
     placed.vacancies.forEach((vacancy, i) => {
       const page = batch.pages[vacancy.index] as PageBytes;
       const filled = this.#index.fill(vacancy, page.length, sums[i] as number, origin);
@@ -369,9 +370,9 @@ export class PublishedPool {
   async #fillOffThread(
     batch: DistinctBatch,
     here: readonly (PublishedPage | null)[],
-    { used, vacancies, copies }: PlacedBatch,
+    placed: PlacedBatch,
   ): Promise<(PublishedPage | null)[]> {
-    const results = [...used];
+    const { vacancies, copies } = placed;
     this.#index.holdUnfilled(
       vacancies,
       vacancies.map(() => batch.origin),
@@ -379,6 +380,7 @@ export class PublishedPool {
     try {
       const sums = await this.#copyThreads.copy(copies);
       if (this.#index.isFreed) return [];
+      const results = batch.resultsWithoutBytes(placed, sums);
       vacancies.forEach((vacancy, i) => {
         const page = batch.pages[vacancy.index] as PageBytes;
         const filled = this.#index.fillHeld(vacancy, page.length, sums[i] as number);
@@ -422,6 +424,7 @@ export class PublishedPool {
       const page = batch.pages[index] as PageBytes;
       copies.add(page.views, [this.#memory.bytes(offset, page.length)]);
     }
+    for (const index of placement.evictedAtOnce) copies.add((batch.pages[index] as PageBytes).views, null);
     return { ...placement, copies };
   }
 

@@ -140,7 +140,8 @@ export class PageStore {
 
   /**
    * Publishes each page; true when it is in the pool and in the directory. Of a named entry it is the newest content then, anywhere. A
-   * computed one that another node has is true, too, and not kept here.
+   * computed one that another node has is true, too, and not kept here. So is a page that is evicted before the call has ended, for others of the
+   * call or of other calls: nobody finds it any more, nor what it has replaced.
    */
   async set(
     keys: readonly string[],

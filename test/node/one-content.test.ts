@@ -6,6 +6,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import type { Clock } from '../../src/base/clock.js';
+import { HostRegion } from '../../src/memory/host-region.js';
 import type { MeshCacheStore } from '../../src/node/meshcache-store.js';
 import { patientClock } from '../patient-clock.js';
 import { content, freePort, until } from '../support.js';
@@ -68,6 +69,33 @@ for (const [what, first, second] of [
     for (const store of stores) t.deepEqual(await wrongKeys(store, young), []);
   });
 }
+
+test('one content: a newer content that goes within the call that has set it takes the older one with it', async (t) => {
+  const [a, b, c] = await cluster(t, { eviction_policy: 's3fifo', global_segment_size: '1mb' });
+  const shared = KEYS.slice(90, 100);
+  for (const key of shared) t.true(await a.set(key, content(1, PAGE)));
+  const old = Array.from({ length: 150 }, (_, i) => `old ${i}`);
+  const region = HostRegion.allocate(KEYS.length * PAGE);
+  t.teardown(() => region.free());
+  const batchOf = (keys: string[]): [string[], bigint[], number[]] => [
+    keys,
+    keys.map((_, i) => region.addr + BigInt(i * PAGE)),
+    keys.map(() => PAGE),
+  ];
+  t.false((await b.batchSet(...batchOf(old))).includes(false));
+  for (let i = 0; i < 4; i++) t.false((await b.batchGet(...batchOf(old))).includes(false));
+  region.bytes(0, region.length).fill(2);
+  t.deepEqual(new Set(await b.batchSet(...batchOf(KEYS))), new Set([true]));
+  const left = await Promise.all(shared.map((key) => c.get(key)));
+  t.true(left.includes(null), 'some have gone at once, or this shows nothing');
+  for (const bytes of left) if (bytes !== null) t.deepEqual(bytes, new Uint8Array(PAGE).fill(2));
+  const hasOld = await Promise.all(old.map((key) => b.exists(key)));
+  t.true(hasOld.includes(true), 'not for want of room');
+  t.deepEqual(
+    await Promise.all(shared.map((key) => c.exists(key))),
+    left.map((bytes) => bytes !== null),
+  );
+});
 
 /** A node that has set all keys and has them on its disk, and has left; `start` starts it again. Beside it `b`, which stays. */
 async function diskOfBefore(t: ExecutionContext, bytesOf: (i: number) => Uint8Array) {

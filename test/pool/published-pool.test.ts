@@ -97,6 +97,49 @@ test('pool: a page that cannot be placed is null; the old one of its key is gone
   t.deepEqual(evicted, ['k']);
 });
 
+for (const policy of ['s3fifo', 'yield'] as const) {
+  test(`pool: pages of a batch that go before those that were here are described, and are not here: ${policy}`, async (t) => {
+    const evicted = new Set<string>();
+    const { pool } = setUp(t, 64, {
+      policy,
+      onEvict: (keys) => {
+        for (const key of keys) evicted.add(key);
+      },
+    });
+    const page = (seed: number) => ({ views: [content(seed, PAGE)], length: PAGE });
+    const numbers = (count: number, from: number) => Array.from({ length: count }, (_, i) => from + i);
+    const old = numbers(40, 0).map((i) => `old ${i}`);
+    pool.publishBatch(old, numbers(40, 0).map(page));
+    for (let i = 0; i < 200; i++) pool.lookupBatch(old);
+    const origin = { version: 7, kind: 'named', isCopy: false } as const;
+    for (const [publish, from] of [
+      [pool.publishBatch.bind(pool), 1000],
+      [pool.publishPages.bind(pool), 2000],
+    ] as const) {
+      const fresh = numbers(60, from);
+      const keys = fresh.map((i) => `new ${i}`);
+      const results = await publish(keys, fresh.map(page), origin);
+      const isHere = [...pool.hasBatch(keys)];
+      t.true(isHere.includes(0) && isHere.includes(1) && pool.hasBatch(old).includes(1));
+      results.forEach((result, i) => {
+        t.like(result, { ...origin, length: PAGE, checksum: crc32(content(from + i, PAGE)), alreadyPresent: false });
+        t.is(result?.slot === -1, isHere[i] === 0);
+        t.is(evicted.has(keys[i] as string), isHere[i] === 0);
+      });
+    }
+    // Beside nothing else there is no room for them.
+    pool.clear();
+    const many = numbers(80, 3000);
+    const results = pool.publishBatch(many.map(String), many.map(page));
+    t.deepEqual(
+      results.map((result) => result !== null),
+      many.map((i) => pool.has(String(i))),
+    );
+    t.is(pool.size, results.filter((result) => result !== null).length);
+    pool.verify();
+  });
+}
+
 // Pages of a batch that were here already were once used before its new ones, whatever the order of the keys.
 test('pool: batches of new and present pages leave the exact order of an LRU', (t) => {
   const capacity = 8;
