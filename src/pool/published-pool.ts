@@ -138,10 +138,9 @@ export class PublishedPool {
   }
 
   /**
-   * Publishes in order; one result a key. Of a key given twice the last page counts, for both. The
-   * call blocks for as long as the copying takes: callers slice large batches. Null: no room, or a key whose page other
-   * threads are copying at the moment. A page that a later one of the batch has evicted is described as it was, with a slot and an offset that are not its own any
-   * more. A computed page that is here already with the same length is as good as another one, and stays.
+   * Publishes in order; one result a key. Of a key given twice the last page counts, for both. The call blocks for as long as the copying
+   * takes: callers slice large batches. Null: no room, or a key whose page other threads are copying at the moment. A page that a later one of
+   * the batch has evicted is described, without a place. A computed page that is here already with the same length is as good as another one, and stays.
    */
   publishBatch(
     keys: readonly string[],
