@@ -10,6 +10,7 @@ const NODES_MAX_COUNT = 4096;
 interface SimGrowthOptions {
   readonly nodes: readonly number[];
   readonly pages: number;
+  readonly named: boolean;
   readonly seed: number;
   readonly rest: number;
   readonly json: boolean;
@@ -19,6 +20,7 @@ interface SimGrowthOptions {
 export interface SimGrowthResult {
   readonly seed: number;
   readonly pages_per_node: number;
+  readonly named: boolean;
   readonly clusters: readonly {
     readonly nodes: number;
     readonly hash: string;
@@ -33,6 +35,7 @@ export function simGrowthCommand(context: CommandContext): Command {
     )
     .option('--nodes <counts>', 'numbers of nodes, comma-separated', listOf(wholeNumber(4, NODES_MAX_COUNT)), [10, 100])
     .option('--pages <count>', 'pages that each node sets', wholeNumber(1, 65_536), 64)
+    .option('--named', 'pages are named entries, of one content each, instead of computed ones', false)
     .option('--seed <number>', 'the same seed makes the same run', wholeNumber(0, 2 ** 32 - 1), 1)
     .option('--rest <seconds>', 'virtual time in which nothing happens', wholeNumber(1, 86_400), 60)
     .addOption(jsonOption())
@@ -50,14 +53,25 @@ Messages and bytes are those of both directions, in the mean of all nodes and of
       const clusters: SimGrowthResult['clusters'][number][] = [];
       const machine = { realMs: () => systemClock.nowMs(), heapBytes: () => process.memoryUsage().heapUsed };
       for (const nodes of options.nodes) {
-        const parts = { nodes, seed: options.seed, pagesPerNode: options.pages, restS: options.rest };
+        const parts = {
+          nodes,
+          seed: options.seed,
+          pagesPerNode: options.pages,
+          isNamed: options.named,
+          restS: options.rest,
+        };
         const onPhase = ({ name, realS }: GrowthPhase) =>
           context.tell(`${nodes} nodes, ${name}: simulated in ${realS.toFixed(1)} s`);
         const growth = new Growth({ ...parts, onPhase }, machine);
         const phases = await growth.run();
         clusters.push({ nodes, hash: growth.hash, phases });
       }
-      const result: SimGrowthResult = { seed: options.seed, pages_per_node: options.pages, clusters };
+      const result: SimGrowthResult = {
+        seed: options.seed,
+        pages_per_node: options.pages,
+        named: options.named,
+        clusters,
+      };
       printResult(context, result, { json: options.json, asText: formatGrowth });
     });
 }

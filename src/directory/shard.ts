@@ -158,11 +158,15 @@ export class DirectoryShard {
     }
   }
 
-  /** Drops every location that is older than `version`, and takes none that is: nobody is told. */
+  /** Drops every location that is older than `version`, and takes none that is. */
   removeAll(keys: readonly string[], version: number): void {
     this.#newestVersion = Math.max(this.#newestVersion, version);
     for (const key of keys) {
-      this.#lists.unlinkWhere(key, (_, slot) => this.#lists.slab.versionOf(slot) < version);
+      this.#lists.unlinkWhere(key, (record, slot) => {
+        if (this.#lists.slab.versionOf(slot) >= version) return false;
+        this.#displace(key, record, { voidBelow: version, isCopy: false });
+        return true;
+      });
       this.#removals.note(key, version);
     }
   }

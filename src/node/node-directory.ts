@@ -4,6 +4,7 @@ import { HybridClock } from '../base/hybrid-clock.js';
 import { DELETION_SLICE_MAX_KEYS, GONE_NODES_MAX_COUNT, RPC_CALL_TIMEOUT_MS } from '../base/limits.js';
 import type { Endpoint } from '../base/network.js';
 import { DirectoryClient } from '../directory/client.js';
+import { keysByOwner, type OwnerRing } from '../directory/owners.js';
 import { DirectoryServer } from '../directory/server.js';
 import { DirectoryShard } from '../directory/shard.js';
 import type { RpcClient } from '../rpc/client.js';
@@ -188,14 +189,14 @@ export class NodeDirectory {
     this.#upkeep.ownersChanged(ring);
     this.#rings.keepFor([this.client, this.#announcer, this.#upkeep]);
     this.#lost.membersChanged(before, after);
-    this.#tellReturned(before, after);
+    this.#tellReturned(before, after, ring);
   }
 
   /**
-   * Nodes that were away learn what has been set and dropped meanwhile, as far as this node knows: they may have older pages, and the shards
-   * of those that were away with them may know of nothing newer.
+   * Nodes that were away learn what has been set and dropped meanwhile, as far as this node knows: each of the keys that it owns now. The shards of
+   * those that were away together may know of nothing newer than what they have; the holders of that hear of it from them.
    */
-  #tellReturned(before: ReadonlyMap<string, NodeInfo>, after: ReadonlyMap<string, NodeInfo>): void {
+  #tellReturned(before: ReadonlyMap<string, NodeInfo>, after: ReadonlyMap<string, NodeInfo>, ring: OwnerRing): void {
     const returned = [...after.values()].flatMap(({ nodeId, incarnation }) => {
       const was = before.get(nodeId)?.incarnation;
       const isBack = was === undefined ? this.#gone.delete(nodeId) : was !== incarnation;
@@ -207,10 +208,19 @@ export class NodeDirectory {
       this.#gone.delete(nodeId);
     }
     if (returned.length === 0) return;
-    const drops = Array.from(this.#publications?.voids() ?? [], ([key, voidBelow]) => {
-      return { key, voidBelow, reason: 'deleted' as const };
-    });
-    if (drops.length > 0) for (const nodeId of returned) this.#drops.tell(nodeId, drops);
+    const voids = [...(this.#publications?.voids() ?? [])];
+    const keysOf = keysByOwner(
+      voids.map(([key]) => key),
+      [ring],
+      this.#replicas,
+    );
+    for (const nodeId of returned) {
+      const drops = (keysOf.get(nodeId) ?? []).map((i) => {
+        const [key, voidBelow] = voids[i] as (typeof voids)[number];
+        return { key, voidBelow, reason: 'deleted' as const };
+      });
+      if (drops.length > 0) this.#drops.tell(nodeId, drops);
+    }
   }
 
   async stop(): Promise<void> {

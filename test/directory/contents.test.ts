@@ -98,11 +98,19 @@ test('contents: a version outlives the last location of its key, for two turns',
 });
 
 test('contents: what was deleted everywhere does not come back, what is set later does', (t) => {
-  const { shard, put } = shardOf();
+  const { shard, put, displaced } = shardOf();
   put(computed('a', 10, 1));
   put(computed('b', 11, 2));
   shard.removeAll(['k'], 12);
   t.is(getOne(shard, 'k'), null);
+  t.deepEqual(
+    displaced.map(({ nodeId, voidBelow }) => [nodeId, voidBelow]),
+    [
+      ['a', 12],
+      ['b', 12],
+    ],
+    'who holds it may not have heard of the deletion itself',
+  );
   t.is(put(computed('a', 10, 1)), Taken.outdated);
   t.is(put(computed('a', 12, 1)), Taken.taken);
 });

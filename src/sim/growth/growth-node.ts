@@ -8,17 +8,26 @@ const MASTERS_COUNT = 3;
 /** The bytes stand for those of real pages: the control plane, which is what is measured, does not see them. */
 const PAGE_BYTES = 64;
 
+export interface GrowthNodeOptions {
+  readonly number: number;
+  readonly pages: number;
+  /** Its pages are named entries, else computed ones. */
+  readonly isNamed: boolean;
+}
+
 /** One node of a cluster whose size is what is looked at: a store on a host of its own, with pages of its own. */
 export class GrowthNode {
   readonly number: number;
   readonly keys: readonly string[];
   readonly host: SimHost;
+  readonly #isNamed: boolean;
   #process: SimProcess | undefined;
   #store: MeshCacheStore | undefined;
 
-  constructor(host: SimHost, { number, pages }: { readonly number: number; readonly pages: number }) {
+  constructor(host: SimHost, { number, pages, isNamed }: GrowthNodeOptions) {
     this.host = host;
     this.number = number;
+    this.#isNamed = isNamed;
     this.keys = Array.from({ length: pages }, (_, i) => `page ${i} of node ${number}`.padEnd(64, '.'));
   }
 
@@ -69,7 +78,7 @@ export class GrowthNode {
     return (await this.#process?.run(() => store.batchExists(keys))) ?? 0;
   }
 
-  /** As a serving engine sets what it has computed: with one page of memory for all of them. */
+  /** With one page of memory for all of them. */
   async #setPages(store: MeshCacheStore): Promise<void> {
     const region = HostRegion.allocate(PAGE_BYTES);
     try {
@@ -81,7 +90,13 @@ export class GrowthNode {
         }),
       });
       const slots = this.keys.map(() => 0);
-      await store.batchSetV1([...this.keys], slots);
+      if (this.#isNamed)
+        await store.batchSet(
+          [...this.keys],
+          slots.map(() => region.addr),
+          slots.map(() => PAGE_BYTES),
+        );
+      else await store.batchSetV1([...this.keys], slots);
     } finally {
       region.free();
     }

@@ -7,6 +7,8 @@ export interface GrowthOptions {
   readonly seed: number;
   /** That every node sets when it has joined. */
   readonly pagesPerNode: number;
+  /** They are named entries, of one content each; default: computed pages. */
+  readonly isNamed?: boolean | undefined;
   /** Virtual time of the phase in which nothing happens. */
   readonly restS: number;
   /** Called when a phase is over. */
@@ -68,7 +70,7 @@ export class Growth {
     this.#world = new World({ seed: options.seed, logLevel: 'error' });
     this.#nodes = Array.from({ length: options.nodes }, (_, i) => {
       const host = this.#world.host({ name: hostNameOf(i + 1), memoryBytes: 64 * 2 ** 30 });
-      return new GrowthNode(host, { number: i + 1, pages: options.pagesPerNode });
+      return new GrowthNode(host, { number: i + 1, pages: options.pagesPerNode, isNamed: options.isNamed === true });
     });
   }
 
