@@ -1,5 +1,5 @@
 import { assertAtMost } from '../base/assert.js';
-import { DIRECTORY_LOCATIONS_MAX_COUNT, DIRECTORY_SHARD_MAX_KEYS, REMOVALS_MAX_KEYS } from '../base/limits.js';
+import { DIRECTORY_LOCATIONS_PER_KEY_COUNT, DIRECTORY_SHARD_MAX_KEYS, REMOVALS_MAX_KEYS } from '../base/limits.js';
 import { LocationChoice } from './location-choice.js';
 import {
   COPY,
@@ -35,7 +35,7 @@ export interface DirectoryShardOptions {
   readonly onLengthConflict?: (key: string) => void;
   /** Default: every node is live. */
   readonly isLive?: Liveness;
-  /** Keys that the shard takes; default DIRECTORY_SHARD_MAX_KEYS. */
+  /** Keys that the shard takes; default DIRECTORY_SHARD_MAX_KEYS. Of locations, DIRECTORY_LOCATIONS_PER_KEY_COUNT times as many. */
   readonly maxKeys?: number;
 }
 
@@ -45,7 +45,7 @@ export interface DirectoryShardStats {
   readonly locations: number;
   /** Locations of dropped nodes that still take space. */
   readonly droppedLocations: number;
-  /** New keys refused because the shard was full. */
+  /** Keys refused, or further locations of them, because the shard was full. */
   readonly refusedKeys: number;
 }
 
@@ -55,8 +55,9 @@ const SWEEP_KEYS_PER_PUT = 64;
 /**
  * The part of the directory that one node keeps: for each key the nodes that hold its page, and where.
  *
- * At most DIRECTORY_LOCATIONS_MAX_COUNT locations a key, one a node. What a node says about a key is ordered by (incarnation,
- * generation): newer replaces older, never the other way round. Synchronous, no clock, no I/O.
+ * One location a node, of all nodes that hold the page: one that is not listed would not be told of a newer content, a deletion or a
+ * clear. What a node says about a key is ordered by (incarnation, generation): newer replaces older, never the other way round.
+ * Synchronous, no clock, no I/O.
  *
  * One key, one content: of two locations of different nodes that have versions and do not go together (see `#conflicts`) the newer one
  * stays, by (version, node id), whatever their order of arrival: so all replicas come to the same. A version outlives its location, see `Removals`.
@@ -314,13 +315,18 @@ export class DirectoryShard {
       if (verdict === Taken.outdated || (verdict === Taken.held && unlessHeld)) return verdict;
     }
     const head = this.#lists.keys.get(key);
-    if (head !== undefined) return this.#putBeside(key, head, locations, i, record) ? Taken.taken : Taken.refused;
-    if (this.#lists.keys.size >= this.#maxKeys) {
+    if (head !== undefined) return this.#putBeside(head, locations, i, record) ? Taken.taken : Taken.refused;
+    if (this.#lists.keys.size >= this.#maxKeys || !this.#hasRoom()) {
       this.#refusedKeys++;
       return Taken.refused;
     }
     this.#lists.begin(key, locations, i, record);
     return Taken.taken;
+  }
+
+  /** For one more location. */
+  #hasRoom(): boolean {
+    return this.#lists.locations < this.#maxKeys * DIRECTORY_LOCATIONS_PER_KEY_COUNT;
   }
 
   /**
@@ -391,11 +397,10 @@ export class DirectoryShard {
   }
 
   /** The key has locations: finds this node's, or a place for it. The list's order is that of the nodes' first statements. */
-  #putBeside(key: string, head: number, locations: LocationColumns, i: number, recordIndex: number): boolean {
+  #putBeside(head: number, locations: LocationColumns, i: number, recordIndex: number): boolean {
     const record = this.#lists.recordAt(recordIndex);
     let dropped = NO_SLOT;
     let last = head;
-    let count = 0;
     for (let slot = head; slot !== NO_SLOT; slot = this.#lists.slab.nextOf(slot)) {
       const other = this.#lists.recordAt(this.#lists.slab.nodeOf(slot));
       if (other.dropped) {
@@ -410,32 +415,17 @@ export class DirectoryShard {
         return true;
       }
       last = slot;
-      count++;
     }
     if (dropped !== NO_SLOT) {
       this.#lists.replace(dropped, locations, i, recordIndex);
-    } else if (count < DIRECTORY_LOCATIONS_MAX_COUNT) {
-      this.#lists.append(last, locations, i, recordIndex);
-    } else {
-      const least = this.#leastUseful(head);
-      const other = this.#lists.recordAt(this.#lists.slab.nodeOf(least));
-      const isNamed = (this.#lists.slab.flagsOf(least) & NAMED) !== 0;
-      // A holder that is not listed would not hear of a newer content.
-      if (isNamed) this.#displace(key, other, { voidBelow: this.#lists.slab.versionOf(least) + 1, isCopy: false });
-      this.#lists.replace(least, locations, i, recordIndex);
+      return true;
     }
+    if (!this.#hasRoom()) {
+      this.#refusedKeys++;
+      return false;
+    }
+    this.#lists.append(last, locations, i, recordIndex);
     return true;
-  }
-
-  /** Of a full list: one that is not live, else the last: the first is most often who has set the page, and the others have copied it. */
-  #leastUseful(head: number): number {
-    let last = head;
-    for (let slot = head; slot !== NO_SLOT; slot = this.#lists.slab.nextOf(slot)) {
-      const record = this.#lists.recordAt(this.#lists.slab.nodeOf(slot));
-      if (!this.#isLive(record.nodeId, record.incarnation)) return slot;
-      last = slot;
-    }
-    return last;
   }
 
   #copyOut(slot: number, found: LocationColumns, i: number): void {
@@ -476,6 +466,7 @@ export class DirectoryShard {
     this.#removals.verify();
     this.#copyRemovals.verify();
     assertAtMost('shard: keys', this.#lists.keys.size, this.#maxKeys);
+    assertAtMost('shard: locations', this.#lists.locations, this.#maxKeys * DIRECTORY_LOCATIONS_PER_KEY_COUNT);
     const removals = { all: this.#removals, copies: this.#copyRemovals };
     for (const key of this.#lists.keys.keys()) verifyLocations(key, this.#lists, removals);
   }

@@ -170,14 +170,6 @@ test('contents: a stale location is dropped, not what its node has stated since'
   t.is(getOne(shard, 'k'), null);
 });
 
-test('contents: the holder of a named page that is not listed any more is told to drop it', (t) => {
-  const { put, displaced } = shardOf();
-  for (const nodeId of NODES.slice(0, 4)) put(named(nodeId, 10, 1));
-  t.deepEqual(displaced, []);
-  put(named('f', 10, 1));
-  t.deepEqual(displaced, [{ nodeId: 'd', key: 'k', voidBelow: 11, isCopy: false }]);
-});
-
 test('removals: are bounded, the oldest are forgotten first', (t) => {
   const removals = new Removals(100);
   for (let i = 0; i < 1000; i++) removals.note(`k${i}`, 5);
