@@ -1,5 +1,6 @@
 import { assertAtMost } from '../base/assert.js';
 import { DIRECTORY_LOCATIONS_PER_KEY_COUNT, DIRECTORY_SHARD_MAX_KEYS, REMOVALS_MAX_KEYS } from '../base/limits.js';
+import { conflicts, isEitherNamed, isOutlived } from './contents.js';
 import { LocationChoice } from './location-choice.js';
 import {
   COPY,
@@ -59,7 +60,7 @@ const SWEEP_KEYS_PER_PUT = 64;
  * clear. What a node says about a key is ordered by (incarnation, generation): newer replaces older, never the other way round.
  * Synchronous, no clock, no I/O.
  *
- * One key, one content: of two locations of different nodes that have versions and do not go together (see `#conflicts`) the newer one
+ * One key, one content: of two locations of different nodes that have versions and do not go together (see `conflicts`) the newer one
  * stays, by (version, node id), whatever their order of arrival: so all replicas come to the same. A version outlives its location, see `Removals`.
  */
 export class DirectoryShard {
@@ -315,7 +316,7 @@ export class DirectoryShard {
       if (verdict === Taken.outdated || (verdict === Taken.held && unlessHeld)) return verdict;
     }
     const head = this.#lists.keys.get(key);
-    if (head !== undefined) return this.#putBeside(head, locations, i, record) ? Taken.taken : Taken.refused;
+    if (head !== undefined) return this.#putBeside(key, head, locations, i, record) ? Taken.taken : Taken.refused;
     if (this.#lists.keys.size >= this.#maxKeys || !this.#hasRoom()) {
       this.#refusedKeys++;
       return Taken.refused;
@@ -342,10 +343,11 @@ export class DirectoryShard {
     for (let slot = this.#lists.keys.get(key) ?? NO_SLOT; slot !== NO_SLOT; slot = this.#lists.slab.nextOf(slot)) {
       const other = this.#lists.recordAt(this.#lists.slab.nodeOf(slot));
       if (other.nodeId === nodeId) {
+        if (isOutlived(this.#lists.slab, slot, locations, i)) return Taken.outdated;
         isOwn ||= !other.dropped;
-      } else if (this.#conflicts(slot, locations, i)) {
+      } else if (conflicts(this.#lists.slab, slot, locations, i)) {
         const otherVersion = this.#lists.slab.versionOf(slot);
-        if (!this.#isNamed(slot, locations, i)) {
+        if (!isEitherNamed(this.#lists.slab, slot, locations, i)) {
           this.#lengthConflicts++;
           this.#onLengthConflict(key);
         }
@@ -356,8 +358,8 @@ export class DirectoryShard {
       }
     }
     if (hasOlder) {
-      this.#lists.unlinkWhere(key, (record, slot) => {
-        if (record.nodeId === nodeId || !this.#conflicts(slot, locations, i)) return false;
+      this.#unlinkAndNote(key, (record, slot) => {
+        if (record.nodeId === nodeId || !conflicts(this.#lists.slab, slot, locations, i)) return false;
         // Not the version itself, where it can be helped: the holder may copy the page of that one later.
         const isEven = this.#lists.slab.versionOf(slot) === version;
         this.#displace(key, record, { voidBelow: isEven ? version + 1 : version, isCopy: false });
@@ -377,41 +379,30 @@ export class DirectoryShard {
     });
   }
 
-  /**
-   * Whether two contents of one key do not go together: of a named entry there is one; computed ones may differ in their bytes,
-   * not in their length. Locations without versions go together with everything.
-   */
-  #conflicts(slot: number, locations: LocationColumns, i: number): boolean {
-    if (this.#lists.slab.versionOf(slot) === 0) return false;
-    if (this.#lists.slab.lengthOf(slot) !== locations.length[i]) return true;
-    return this.#isNamed(slot, locations, i) && this.#lists.slab.checksumOf(slot) !== locations.checksum[i];
-  }
-
-  /** Either of the two. */
-  #isNamed(slot: number, locations: LocationColumns, i: number): boolean {
-    return ((this.#lists.slab.flagsOf(slot) | (locations.flags[i] as number)) & NAMED) !== 0;
-  }
-
   #displace(key: string, record: NodeRecord, how: Pick<Displaced, 'voidBelow' | 'isCopy'>): void {
     if (this.#isLiveRecord(record)) this.#onDisplaced({ nodeId: record.nodeId, key, ...how });
   }
 
   /** The key has locations: finds this node's, or a place for it. The list's order is that of the nodes' first statements. */
-  #putBeside(head: number, locations: LocationColumns, i: number, recordIndex: number): boolean {
+  #putBeside(key: string, head: number, locations: LocationColumns, i: number, recordIndex: number): boolean {
     const record = this.#lists.recordAt(recordIndex);
     let dropped = NO_SLOT;
     let last = head;
     for (let slot = head; slot !== NO_SLOT; slot = this.#lists.slab.nextOf(slot)) {
       const other = this.#lists.recordAt(this.#lists.slab.nodeOf(slot));
       if (other.dropped) {
-        dropped = slot;
+        // What is remembered of a named one is noted when it is swept.
+        if ((this.#lists.slab.flagsOf(slot) & NAMED) === 0) dropped = slot;
       } else if (other.nodeId === record.nodeId) {
         if (other.incarnation > record.incarnation) return false;
         const isOlder =
           other.incarnation === record.incarnation &&
           this.#lists.slab.generationOf(slot) > (locations.generation[i] as number);
         if (isOlder) return false;
+        const { slab } = this.#lists;
+        const named = (slab.flagsOf(slot) & NAMED) === 0 ? 0 : slab.versionOf(slot);
         this.#lists.replace(slot, locations, i, recordIndex);
+        if (named > 0) this.#noteNamed(key, named);
         return true;
       }
       last = slot;
@@ -444,17 +435,33 @@ export class DirectoryShard {
     return record.isLive;
   }
 
-  /** `unlinkWhere`; the version of a named entry of which nothing is left is remembered. */
+  /** `unlinkWhere`, and {@link #noteNamed} of the newest named location that is gone by it. */
   #unlinkAndNote(key: string, test: (record: NodeRecord, slot: number) => boolean): void {
+    const { slab } = this.#lists;
     let newest = 0;
     this.#lists.unlinkWhere(key, (record, slot) => {
       const isUnlinked = test(record, slot);
-      if (isUnlinked && (this.#lists.slab.flagsOf(slot) & NAMED) !== 0)
-        newest = Math.max(newest, this.#lists.slab.versionOf(slot));
+      if (isUnlinked && (slab.flagsOf(slot) & NAMED) !== 0) newest = Math.max(newest, slab.versionOf(slot));
       return isUnlinked;
     });
-    if (newest === 0 || this.#lists.keys.get(key) !== undefined) return;
-    this.#removals.note(key, newest);
+    if (newest > 0) this.#noteNamed(key, newest);
+  }
+
+  /**
+   * A named location of this version is gone. When no other is left, its version is remembered, and what is older goes: computed pages, which go
+   * together with each other whatever was set between them, would not tell that some of them are void.
+   */
+  #noteNamed(key: string, version: number): void {
+    const { slab } = this.#lists;
+    for (let slot = this.#lists.keys.get(key) ?? NO_SLOT; slot !== NO_SLOT; slot = slab.nextOf(slot)) {
+      if ((slab.flagsOf(slot) & NAMED) !== 0) return;
+    }
+    this.#removals.note(key, version);
+    this.#lists.unlinkWhere(key, (record, slot) => {
+      if (slab.versionOf(slot) === 0 || slab.versionOf(slot) >= version) return false;
+      this.#displace(key, record, { voidBelow: version, isCopy: false });
+      return true;
+    });
   }
 
   /**
