@@ -20,7 +20,7 @@ import { Taken } from './taken.js';
 /** Whether this start of a node is a member now; asked once a node and call. */
 export type Liveness = (nodeId: string, incarnation: number) => boolean;
 
-/** A page that its holder, which is live, is to drop: older than this version, and if `isCopy` only as a copy. */
+/** A page that its holder, which is live or not known yet, is to drop: older than this version, and if `isCopy` only as a copy. */
 export interface Displaced {
   readonly nodeId: string;
   readonly key: string;
@@ -380,7 +380,8 @@ export class DirectoryShard {
   }
 
   #displace(key: string, record: NodeRecord, how: Pick<Displaced, 'voidBelow' | 'isCopy'>): void {
-    if (this.#isLiveRecord(record)) this.#onDisplaced({ nodeId: record.nodeId, key, ...how });
+    // Not whether it is live: who has just joined states its pages before all others know of it, and would never hear.
+    if (!record.dropped) this.#onDisplaced({ nodeId: record.nodeId, key, ...how });
   }
 
   /** The key has locations: finds this node's, or a place for it. The list's order is that of the nodes' first statements. */
