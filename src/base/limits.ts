@@ -167,12 +167,14 @@ export const DIRECTORY_REQUESTS_IN_FLIGHT_MAX_COUNT = 4;
 export const DIRECTORY_SEARCH_LATE_MS = 250;
 /** Keys that one shard holds; new ones are refused beyond it. */
 export const DIRECTORY_SHARD_MAX_KEYS = 8_000_000;
+/** Locations that a shard has room for, for each key that it may hold: one key may have many, all have so many on average at most. */
+export const DIRECTORY_LOCATIONS_PER_KEY_COUNT = 4;
 /** Nodes whose locations a reader wants only when there is no other. */
 export const DIRECTORY_AVOIDED_MAX_COUNT = 16;
 /** A read waits so long for directory owners to forget a location that it has found stale. */
 export const DISCARD_WAIT_MAX_MS = 100;
-/** Locations (nodes) of one key that a shard keeps. */
-export const DIRECTORY_LOCATIONS_MAX_COUNT = 4;
+/** Locations of one key that readers are handed in turn; there may be more. */
+export const DIRECTORY_CHOICE_MAX_COUNT = 16;
 /** Keys under which nothing is left, whose versions a shard remembers so that nothing older comes back: so many, twice, for one to two turns. */
 export const REMOVALS_MAX_KEYS = 65_536;
 export const REMOVALS_TURN_MS = 600_000;

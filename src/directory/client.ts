@@ -3,7 +3,12 @@ import type { Clock } from '../base/clock.js';
 import type { Environment } from '../base/environment.js';
 import { ArgumentError } from '../base/errors.js';
 import { HybridClock } from '../base/hybrid-clock.js';
-import { DIRECTORY_KEY_MAX_BYTES, DIRECTORY_SEARCH_LATE_MS, RPC_CALL_TIMEOUT_MS } from '../base/limits.js';
+import {
+  DIRECTORY_KEY_MAX_BYTES,
+  DIRECTORY_SEARCH_LATE_MS,
+  RPC_CALL_TIMEOUT_MS,
+  RPC_CONNECT_TIMEOUT_MS,
+} from '../base/limits.js';
 import type { MetricsSink } from '../base/metrics-sink.js';
 import type { RpcClient } from '../rpc/client.js';
 import type { DataLocation } from '../types.js';
@@ -442,9 +447,9 @@ export class DirectoryClient {
   async #ask(keys: readonly string[], ask: (ownerId: string, request: number[]) => Promise<number[]>): Promise<void> {
     this.#check(keys);
     await this.#inSlices(keys, async (slice, start) => {
-      // Owners that are silent cost a deadline each, one rank after the other.
+      // Owners that are silent cost a deadline each, one rank after the other; with former ones it is no more than with two silent owners.
       const startedMs = this.#clock.nowMs();
-      const formerUntilMs = startedMs + 2 * (this.#timeoutMs ?? RPC_CALL_TIMEOUT_MS);
+      const formerUntilMs = startedMs + RPC_CONNECT_TIMEOUT_MS + (this.#timeoutMs ?? RPC_CALL_TIMEOUT_MS);
       await askOwners(slice, {
         replicas: this.#replicas,
         rings: this.#rings,

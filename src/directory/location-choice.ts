@@ -1,3 +1,4 @@
+import { DIRECTORY_CHOICE_MAX_COUNT } from '../base/limits.js';
 import type { LocationLists } from './location-lists.js';
 import { NO_SLOT } from './location-slab.js';
 import type { NodeRecord } from './node-records.js';
@@ -21,8 +22,8 @@ export class LocationChoice {
   }
 
   /**
-   * The slot of one live location of a key, NO_SLOT where none is: in memory rather than on disk; several of these take turns. Of the
-   * nodes `avoided` only when there is no other, of the node `asker` only when there is not even that.
+   * The slot of one live location of a key, NO_SLOT where none is: in memory rather than on disk; the first DIRECTORY_CHOICE_MAX_COUNT of these
+   * take turns. Of the nodes `avoided` only when there is no other, of the node `asker` only when there is not even that.
    */
   choose(key: string, asker = '', avoided: readonly string[] = []): number {
     const head = this.#lists.keys.get(key);
@@ -48,6 +49,7 @@ export class LocationChoice {
       count = count > 0 && slotTier === tier ? count + 1 : 1;
       only = slot;
       tier = slotTier;
+      if (tier === 0 && count === DIRECTORY_CHOICE_MAX_COUNT) break;
     }
     if (count === 0) return last === NO_SLOT ? own : last;
     return count === 1 ? only : this.#inTurn(head, count, { asker, avoided, tier });

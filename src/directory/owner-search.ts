@@ -35,9 +35,9 @@ export async function askOwners(keys: readonly string[], search: OwnerSearch): P
   const owners = ownersOf(ring, keys, replicas);
   const rowOf = (i: number): Uint32Array => owners.subarray(i * replicas, (i + 1) * replicas);
   const own = ownNode === undefined ? -1 : nodes.indexOf(ownNode);
-  const askByRank = async (wanted: readonly number[]): Promise<readonly number[]> => {
+  const askByRank = async (wanted: readonly number[], goesOn = () => true): Promise<readonly number[]> => {
     let missing = wanted;
-    for (let rank = own < 0 ? 0 : -1; rank < replicas && missing.length > 0; rank++) {
+    for (let rank = own < 0 ? 0 : -1; rank < replicas && missing.length > 0 && goesOn(); rank++) {
       missing = await askRound(keys, missing, search, (i) => {
         const row = rowOf(i);
         const owner = rank < 0 ? (row.includes(own) ? own : NO_OWNER) : (row[rank] as number);
@@ -54,7 +54,7 @@ export async function askOwners(keys: readonly string[], search: OwnerSearch): P
     left = await askRound(keys, left, search, (i) => further.get(i)?.[round]);
   }
   const again = left.filter((i) => further.has(i));
-  if (again.length > 0 && search.isLate() && search.asksFormer()) await askByRank(again);
+  if (again.length > 0 && search.isLate()) await askByRank(again, () => search.asksFormer());
 }
 
 /** Asks about each key whom `ownerOf` names, if anybody; returns the keys that have not been found. */

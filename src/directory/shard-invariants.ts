@@ -1,5 +1,4 @@
-import { assert, assertAtMost } from '../base/assert.js';
-import { DIRECTORY_LOCATIONS_MAX_COUNT } from '../base/limits.js';
+import { assert } from '../base/assert.js';
 import { COPY, NAMED } from './location-columns.js';
 import type { LocationLists } from './location-lists.js';
 import { type LocationSlab, NO_SLOT } from './location-slab.js';
@@ -11,12 +10,11 @@ export interface ShardRemovals {
   readonly copies: Removals;
 }
 
-/** Throws `InvariantError` unless the locations of one key are not too many, none of them is void, and each two go together. */
+/** Throws `InvariantError` unless no location of the key is void, and each two go together. */
 export function verifyLocations(key: string, lists: LocationLists, removals: ShardRemovals): void {
   const { slab } = lists;
   const slots: number[] = [];
   for (let slot = lists.keys.get(key) ?? NO_SLOT; slot !== NO_SLOT; slot = slab.nextOf(slot)) slots.push(slot);
-  assertAtMost(`shard: locations of ${JSON.stringify(key)}`, slots.length, DIRECTORY_LOCATIONS_MAX_COUNT);
   for (const [i, slot] of slots.entries()) {
     const version = slab.versionOf(slot);
     const isCopy = (slab.flagsOf(slot) & COPY) !== 0;

@@ -1,5 +1,6 @@
 import { assertAtMost } from '../base/assert.js';
-import { DIRECTORY_LOCATIONS_MAX_COUNT, DIRECTORY_SHARD_MAX_KEYS, REMOVALS_MAX_KEYS } from '../base/limits.js';
+import { DIRECTORY_LOCATIONS_PER_KEY_COUNT, DIRECTORY_SHARD_MAX_KEYS, REMOVALS_MAX_KEYS } from '../base/limits.js';
+import { conflicts, isEitherNamed, isOutlived } from './contents.js';
 import { LocationChoice } from './location-choice.js';
 import {
   COPY,
@@ -19,7 +20,7 @@ import { Taken } from './taken.js';
 /** Whether this start of a node is a member now; asked once a node and call. */
 export type Liveness = (nodeId: string, incarnation: number) => boolean;
 
-/** A page that its holder, which is live, is to drop: older than this version, and if `isCopy` only as a copy. */
+/** A page that its holder, which is live or not known yet, is to drop: older than this version, and if `isCopy` only as a copy. */
 export interface Displaced {
   readonly nodeId: string;
   readonly key: string;
@@ -35,7 +36,7 @@ export interface DirectoryShardOptions {
   readonly onLengthConflict?: (key: string) => void;
   /** Default: every node is live. */
   readonly isLive?: Liveness;
-  /** Keys that the shard takes; default DIRECTORY_SHARD_MAX_KEYS. */
+  /** Keys that the shard takes; default DIRECTORY_SHARD_MAX_KEYS. Of locations, DIRECTORY_LOCATIONS_PER_KEY_COUNT times as many. */
   readonly maxKeys?: number;
 }
 
@@ -45,7 +46,7 @@ export interface DirectoryShardStats {
   readonly locations: number;
   /** Locations of dropped nodes that still take space. */
   readonly droppedLocations: number;
-  /** New keys refused because the shard was full. */
+  /** Keys refused, or further locations of them, because the shard was full. */
   readonly refusedKeys: number;
 }
 
@@ -55,10 +56,11 @@ const SWEEP_KEYS_PER_PUT = 64;
 /**
  * The part of the directory that one node keeps: for each key the nodes that hold its page, and where.
  *
- * At most DIRECTORY_LOCATIONS_MAX_COUNT locations a key, one a node. What a node says about a key is ordered by (incarnation,
- * generation): newer replaces older, never the other way round. Synchronous, no clock, no I/O.
+ * One location a node, of all nodes that hold the page: one that is not listed would not be told of a newer content, a deletion or a
+ * clear. What a node says about a key is ordered by (incarnation, generation): newer replaces older, never the other way round.
+ * Synchronous, no clock, no I/O.
  *
- * One key, one content: of two locations of different nodes that have versions and do not go together (see `#conflicts`) the newer one
+ * One key, one content: of two locations of different nodes that have versions and do not go together (see `conflicts`) the newer one
  * stays, by (version, node id), whatever their order of arrival: so all replicas come to the same. A version outlives its location, see `Removals`.
  */
 export class DirectoryShard {
@@ -319,12 +321,17 @@ export class DirectoryShard {
     }
     const head = this.#lists.keys.get(key);
     if (head !== undefined) return this.#putBeside(key, head, locations, i, record) ? Taken.taken : Taken.refused;
-    if (this.#lists.keys.size >= this.#maxKeys) {
+    if (this.#lists.keys.size >= this.#maxKeys || !this.#hasRoom()) {
       this.#refusedKeys++;
       return Taken.refused;
     }
     this.#lists.begin(key, locations, i, record);
     return Taken.taken;
+  }
+
+  /** For one more location. */
+  #hasRoom(): boolean {
+    return this.#lists.locations < this.#maxKeys * DIRECTORY_LOCATIONS_PER_KEY_COUNT;
   }
 
   /**
@@ -340,10 +347,11 @@ export class DirectoryShard {
     for (let slot = this.#lists.keys.get(key) ?? NO_SLOT; slot !== NO_SLOT; slot = this.#lists.slab.nextOf(slot)) {
       const other = this.#lists.recordAt(this.#lists.slab.nodeOf(slot));
       if (other.nodeId === nodeId) {
+        if (isOutlived(this.#lists.slab, slot, locations, i)) return Taken.outdated;
         isOwn ||= !other.dropped;
-      } else if (this.#conflicts(slot, locations, i)) {
+      } else if (conflicts(this.#lists.slab, slot, locations, i)) {
         const otherVersion = this.#lists.slab.versionOf(slot);
-        if (!this.#isNamed(slot, locations, i)) {
+        if (!isEitherNamed(this.#lists.slab, slot, locations, i)) {
           this.#lengthConflicts++;
           this.#onLengthConflict(key);
         }
@@ -354,8 +362,8 @@ export class DirectoryShard {
       }
     }
     if (hasOlder) {
-      this.#lists.unlinkWhere(key, (record, slot) => {
-        if (record.nodeId === nodeId || !this.#conflicts(slot, locations, i)) return false;
+      this.#unlinkAndNote(key, (record, slot) => {
+        if (record.nodeId === nodeId || !conflicts(this.#lists.slab, slot, locations, i)) return false;
         // Not the version itself, where it can be helped: the holder may copy the page of that one later.
         const isEven = this.#lists.slab.versionOf(slot) === version;
         this.#displace(key, record, { voidBelow: isEven ? version + 1 : version, isCopy: false });
@@ -375,23 +383,9 @@ export class DirectoryShard {
     });
   }
 
-  /**
-   * Whether two contents of one key do not go together: of a named entry there is one; computed ones may differ in their bytes,
-   * not in their length. Locations without versions go together with everything.
-   */
-  #conflicts(slot: number, locations: LocationColumns, i: number): boolean {
-    if (this.#lists.slab.versionOf(slot) === 0) return false;
-    if (this.#lists.slab.lengthOf(slot) !== locations.length[i]) return true;
-    return this.#isNamed(slot, locations, i) && this.#lists.slab.checksumOf(slot) !== locations.checksum[i];
-  }
-
-  /** Either of the two. */
-  #isNamed(slot: number, locations: LocationColumns, i: number): boolean {
-    return ((this.#lists.slab.flagsOf(slot) | (locations.flags[i] as number)) & NAMED) !== 0;
-  }
-
   #displace(key: string, record: NodeRecord, how: Pick<Displaced, 'voidBelow' | 'isCopy'>): void {
-    if (this.#isLiveRecord(record)) this.#onDisplaced({ nodeId: record.nodeId, key, ...how });
+    // Not whether it is live: who has just joined states its pages before all others know of it, and would never hear.
+    if (!record.dropped) this.#onDisplaced({ nodeId: record.nodeId, key, ...how });
   }
 
   /** The key has locations: finds this node's, or a place for it. The list's order is that of the nodes' first statements. */
@@ -399,47 +393,35 @@ export class DirectoryShard {
     const record = this.#lists.recordAt(recordIndex);
     let dropped = NO_SLOT;
     let last = head;
-    let count = 0;
     for (let slot = head; slot !== NO_SLOT; slot = this.#lists.slab.nextOf(slot)) {
       const other = this.#lists.recordAt(this.#lists.slab.nodeOf(slot));
       if (other.dropped) {
-        dropped = slot;
+        // What is remembered of a named one is noted when it is swept.
+        if ((this.#lists.slab.flagsOf(slot) & NAMED) === 0) dropped = slot;
       } else if (other.nodeId === record.nodeId) {
         if (other.incarnation > record.incarnation) return false;
         const isOlder =
           other.incarnation === record.incarnation &&
           this.#lists.slab.generationOf(slot) > (locations.generation[i] as number);
         if (isOlder) return false;
+        const { slab } = this.#lists;
+        const named = (slab.flagsOf(slot) & NAMED) === 0 ? 0 : slab.versionOf(slot);
         this.#lists.replace(slot, locations, i, recordIndex);
+        if (named > 0) this.#noteNamed(key, named);
         return true;
       }
       last = slot;
-      count++;
     }
     if (dropped !== NO_SLOT) {
       this.#lists.replace(dropped, locations, i, recordIndex);
-    } else if (count < DIRECTORY_LOCATIONS_MAX_COUNT) {
-      this.#lists.append(last, locations, i, recordIndex);
-    } else {
-      const least = this.#leastUseful(head);
-      const other = this.#lists.recordAt(this.#lists.slab.nodeOf(least));
-      const isNamed = (this.#lists.slab.flagsOf(least) & NAMED) !== 0;
-      // A holder that is not listed would not hear of a newer content.
-      if (isNamed) this.#displace(key, other, { voidBelow: this.#lists.slab.versionOf(least) + 1, isCopy: false });
-      this.#lists.replace(least, locations, i, recordIndex);
+      return true;
     }
+    if (!this.#hasRoom()) {
+      this.#refusedKeys++;
+      return false;
+    }
+    this.#lists.append(last, locations, i, recordIndex);
     return true;
-  }
-
-  /** Of a full list: one that is not live, else the last: the first is most often who has set the page, and the others have copied it. */
-  #leastUseful(head: number): number {
-    let last = head;
-    for (let slot = head; slot !== NO_SLOT; slot = this.#lists.slab.nextOf(slot)) {
-      const record = this.#lists.recordAt(this.#lists.slab.nodeOf(slot));
-      if (!this.#isLive(record.nodeId, record.incarnation)) return slot;
-      last = slot;
-    }
-    return last;
   }
 
   #copyOut(slot: number, found: LocationColumns, i: number): void {
@@ -458,17 +440,33 @@ export class DirectoryShard {
     return record.isLive;
   }
 
-  /** `unlinkWhere`; the version of a named entry of which nothing is left is remembered. */
+  /** `unlinkWhere`, and {@link #noteNamed} of the newest named location that is gone by it. */
   #unlinkAndNote(key: string, test: (record: NodeRecord, slot: number) => boolean): void {
+    const { slab } = this.#lists;
     let newest = 0;
     this.#lists.unlinkWhere(key, (record, slot) => {
       const isUnlinked = test(record, slot);
-      if (isUnlinked && (this.#lists.slab.flagsOf(slot) & NAMED) !== 0)
-        newest = Math.max(newest, this.#lists.slab.versionOf(slot));
+      if (isUnlinked && (slab.flagsOf(slot) & NAMED) !== 0) newest = Math.max(newest, slab.versionOf(slot));
       return isUnlinked;
     });
-    if (newest === 0 || this.#lists.keys.get(key) !== undefined) return;
-    this.#removals.note(key, newest);
+    if (newest > 0) this.#noteNamed(key, newest);
+  }
+
+  /**
+   * A named location of this version is gone. When no other is left, its version is remembered, and what is older goes: computed pages, which go
+   * together with each other whatever was set between them, would not tell that some of them are void.
+   */
+  #noteNamed(key: string, version: number): void {
+    const { slab } = this.#lists;
+    for (let slot = this.#lists.keys.get(key) ?? NO_SLOT; slot !== NO_SLOT; slot = slab.nextOf(slot)) {
+      if ((slab.flagsOf(slot) & NAMED) !== 0) return;
+    }
+    this.#removals.note(key, version);
+    this.#lists.unlinkWhere(key, (record, slot) => {
+      if (slab.versionOf(slot) === 0 || slab.versionOf(slot) >= version) return false;
+      this.#displace(key, record, { voidBelow: version, isCopy: false });
+      return true;
+    });
   }
 
   /**
@@ -480,6 +478,7 @@ export class DirectoryShard {
     this.#removals.verify();
     this.#copyRemovals.verify();
     assertAtMost('shard: keys', this.#lists.keys.size, this.#maxKeys);
+    assertAtMost('shard: locations', this.#lists.locations, this.#maxKeys * DIRECTORY_LOCATIONS_PER_KEY_COUNT);
     const removals = { all: this.#removals, copies: this.#copyRemovals };
     for (const key of this.#lists.keys.keys()) verifyLocations(key, this.#lists, removals);
   }

@@ -243,7 +243,8 @@ const OTHER_HELP: Readonly<Record<string, string>> = {
   meshcache_directory_owed_keys: 'Keys that directory owners have not taken yet, and that they are told again',
   meshcache_directory_length_conflicts_total:
     'Computed pages stated with another length than another node has under their key: configurations that share a namespace and should not',
-  meshcache_directory_refused_keys_total: 'Keys that this node’s directory shard had no room for',
+  meshcache_directory_refused_keys_total:
+    'Keys, or further locations of keys, that this node’s directory shard had no room for',
   meshcache_rpc_connections: 'Open control-plane connections, by side and by what they are for',
 
   meshcache_transport_connections: 'Open data connections, both ways',

@@ -68,7 +68,7 @@ export class NodeDirectory {
     this.versions = new HybridClock(env.clock);
     this.#nodeId = nodeId;
     this.#memberIds = [nodeId];
-    this.#drops = new PageDrops({ nodeId, rpc, env, endpointOf });
+    this.#drops = new PageDrops({ nodeId, rpc, env, endpointOf, joinMs: 2 * settleMs });
     this.#shard = new DirectoryShard({
       isLive,
       onDisplaced: ({ nodeId: holder, key, voidBelow, isCopy }) => {

@@ -43,8 +43,10 @@ export interface PageDropsOptions {
   readonly nodeId: string;
   readonly rpc: RpcClient;
   readonly env: Environment;
-  /** Undefined: the node is no member, and need not be told. */
+  /** Undefined: the node is no member. */
   readonly endpointOf: (nodeId: string) => Endpoint | undefined;
+  /** A node that is no member is one after so long, or need not be told: nodes that join state pages before all others know of them. */
+  readonly joinMs: number;
 }
 
 /** What one node is still to be told. */
@@ -58,12 +60,14 @@ interface Owed {
   /** Called when what is owed now has been taken, or has not. */
   waiting: (() => void)[];
   failures: number;
+  /** Since then the node is no member; undefined: it was one at the last attempt. */
+  strangerSinceMs: number | undefined;
   cancelRetry: (() => void) | undefined;
 }
 
 /**
  * Tells nodes to drop pages that the cluster has done with: overwritten elsewhere, deleted, or copies of what was cleared. A node that
- * does not answer is told again until it has, or is no member any more; of one that owes more than DROPS_MAX_KEYS the first ones are
+ * does not answer is told again until it has, or has been no member for a while; of one that owes more than DROPS_MAX_KEYS the first ones are
  * forgotten: once it answers, it is asked to state all its pages anew, and learns of these from the directory's answers.
  */
 export class PageDrops {
@@ -104,6 +108,7 @@ export class PageDrops {
         isTelling: false,
         waiting: [],
         failures: 0,
+        strangerSinceMs: undefined,
         cancelRetry: undefined,
       };
       this.#owed.set(nodeId, owed);
@@ -137,9 +142,9 @@ export class PageDrops {
     if (answers.length > 0) await within(this.#options.env.clock, waitMs, Promise.all(answers));
   }
 
-  /** Whether it is not certain that the node has deleted these. */
+  /** Whether it is not certain that the node, which is a member, has deleted these. */
   isOwedBy(nodeId: string, keys: readonly string[]): boolean[] {
-    const owed = this.#owed.get(nodeId);
+    const owed = this.#isMember(nodeId) ? this.#owed.get(nodeId) : undefined;
     return keys.map((key) => owed !== undefined && (owed.forgottenCount > 0 || owed.drops.has(idOf('deleted', key))));
   }
 
@@ -157,6 +162,7 @@ export class PageDrops {
     // What is told in this turn goes together.
     await Promise.resolve();
     while ((owed.drops.size > 0 || owed.forgottenCount > 0) && !this.#stopped) {
+      if (this.#hasLeft(nodeId, owed)) break;
       const waiting = owed.waiting;
       owed.waiting = [];
       const isTaken = owed.drops.size > 0 ? await this.#send(nodeId, owed.drops) : await this.#restate(nodeId, owed);
@@ -166,6 +172,17 @@ export class PageDrops {
     }
     this.#owed.delete(nodeId);
     wake(owed.waiting);
+  }
+
+  #isMember(nodeId: string): boolean {
+    return nodeId === this.#options.nodeId || this.#options.endpointOf(nodeId) !== undefined;
+  }
+
+  #hasLeft(nodeId: string, owed: Owed): boolean {
+    const { env, joinMs } = this.#options;
+    if (this.#isMember(nodeId)) owed.strangerSinceMs = undefined;
+    else owed.strangerSinceMs ??= env.clock.nowMs();
+    return owed.strangerSinceMs !== undefined && env.clock.nowMs() - owed.strangerSinceMs > joinMs;
   }
 
   #tryLater(nodeId: string, owed: Owed): void {
@@ -184,8 +201,9 @@ export class PageDrops {
   async #restate(nodeId: string, owed: Owed): Promise<boolean> {
     const endpoint = this.#options.endpointOf(nodeId);
     const { forgottenCount } = owed;
+    if (endpoint === undefined) return false;
     try {
-      if (endpoint !== undefined) await this.#options.rpc.call(endpoint, RESTATE_METHOD, {});
+      await this.#options.rpc.call(endpoint, RESTATE_METHOD, {});
       owed.forgottenCount -= forgottenCount;
       return true;
     } catch {
@@ -222,7 +240,7 @@ export class PageDrops {
         tellOfNewer(batch, (await this.#handler?.(keys, voidBelow, reason)) ?? 0);
         return true;
       }
-      if (endpoint === undefined) return true;
+      if (endpoint === undefined) return false;
       const request = { ...keyFields(keys), void_below: versions, reason: REASONS.indexOf(reason) };
       tellOfNewer(batch, readNewest(asFields(await rpc.call(endpoint, METHOD, request))));
       return true;

@@ -164,14 +164,14 @@ export class PageStatements {
     return keys.map((key) => !uncertain.has(key));
   }
 
-  /** Puts pages of the pool into the directory that were brought there from the disk. */
-  async announcePromoted(keys: readonly string[]): Promise<void> {
-    if (this.#closed) return;
+  /** Puts pages of the pool into the directory that were brought there from the disk or from other nodes. Returns the keys that no owner has taken. */
+  async announcePromoted(keys: readonly string[]): Promise<string[]> {
+    if (this.#closed) return [];
     const entries = new Map<string, DataLocation>();
     this.poolLocationsOf(keys).forEach((location, i) => {
       if (location !== null) entries.set(keys[i] as string, location);
     });
-    if (entries.size > 0) await this.#announceAgain(entries);
+    return entries.size > 0 ? this.#announceAgain(entries) : [];
   }
 
   /** The locations of those of `keys` that the pool has now. */

@@ -41,7 +41,7 @@ export interface PromoterParts {
   readonly disk: PromotableDisk;
   readonly pool: Pick<PublishedPool, 'capacity' | 'peekBatch' | 'fillPages' | 'lease' | 'unlease'>;
   /** Announces pages of the pool in the directory; nobody waits for it. */
-  readonly announce: (keys: readonly string[]) => Promise<void>;
+  readonly announce: (keys: readonly string[]) => Promise<unknown>;
   /** Which pages of the disk are good, as far as can be known; the others are not brought. */
   readonly confirm: (keys: readonly string[]) => Promise<boolean[]>;
   /** Of those that are in the pool; null for the others. */

@@ -25,7 +25,7 @@ export type CopyReason = 'handover' | 'hot';
 
 export type RemoteCopiesParts = Omit<RemoteReadsParts, 'directory'> & {
   readonly directory: Pick<DirectoryClient, 'find' | 'get' | 'discard'>;
-  readonly pool: Pick<PublishedPool, 'capacity' | 'hasBatch' | 'fillPages' | 'unlease' | 'remove'>;
+  readonly pool: Pick<PublishedPool, 'capacity' | 'hasBatch' | 'fillPages' | 'unlease' | 'remove' | 'removeOlder'>;
   readonly disk?: Pick<DiskTier, 'removeOlder'> | undefined;
   readonly pages: Pick<PageStore, 'forget'> & {
     readonly statements: Pick<PageStatements, 'announcePromoted' | 'isVoid'>;
@@ -49,6 +49,7 @@ interface Wanted {
  * Accounting: `#copies` has the bytes of every page that was copied and that the pool may still have, the earliest first; together at
  * most COPIES_POOL_FRACTION of the pool. For a page that is read often the earliest go; one that is handed over, the less wanted
  * ones last, is refused instead. A page that the program sets here is no copy any more.
+ * A copy that no directory owner has taken is dropped again: nobody would tell this node of what becomes of its page.
  * Copies are not written to the own disk: each is a second location of its page, which has one to lose.
  */
 export class RemoteCopies {
@@ -176,11 +177,25 @@ export class RemoteCopies {
       );
       const copied = read.filter((_, j) => isCopied[j] === true).map((i) => batch[i] as Wanted);
       for (const { key, length } of copied) this.#add(key, length);
-      await pages.statements.announcePromoted(copied.map(({ key }) => key));
-      return copied.length;
+      const untaken = new Set(await pages.statements.announcePromoted(copied.map(({ key }) => key)));
+      if (untaken.size > 0) this.#dropUntaken(batch, origins, untaken);
+      return copied.length - untaken.size;
     } finally {
       region.free();
     }
+  }
+
+  #dropUntaken(batch: readonly Wanted[], origins: ReadonlyMap<number, PageOrigin>, untaken: ReadonlySet<string>): void {
+    const { pool, pages } = this.#parts;
+    const some = [...origins].filter(([i]) => untaken.has((batch[i] as Wanted).key));
+    const keys = some.map(([i]) => (batch[i] as Wanted).key);
+    const removed = pool.removeOlder(
+      keys,
+      some.map(([, { version }]) => version + 1),
+      { isCopy: true },
+    );
+    for (const key of removed) this.#forget(key);
+    if (removed.length > 0) pages.forget(removed);
   }
 
   /**

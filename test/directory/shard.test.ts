@@ -1,5 +1,5 @@
 import test from 'ava';
-import { DIRECTORY_LOCATIONS_MAX_COUNT } from '../../src/base/limits.js';
+import { DIRECTORY_CHOICE_MAX_COUNT, DIRECTORY_LOCATIONS_PER_KEY_COUNT } from '../../src/base/limits.js';
 import { seededRandom, systemRandom } from '../../src/base/random.js';
 import { DirectoryShard, type Displaced } from '../../src/directory/shard.js';
 import { columnsOf, getOne, locationOf, putOne } from './support.js';
@@ -111,25 +111,42 @@ test('shard: liveness is that of the start which stated the location', (t) => {
   t.is(getOne(shard, 'key')?.incarnation, 2);
 });
 
-test('shard: a full list gives up a dead location first', (t) => {
-  const dead = new Set<string>();
-  const shard = new DirectoryShard({ isLive: (nodeId) => !dead.has(nodeId) });
-  for (let i = 0; i < DIRECTORY_LOCATIONS_MAX_COUNT; i++) putOne(shard, 'key', { nodeId: `n${i}` });
-  dead.add('n2');
-  t.true(putOne(shard, 'key', { nodeId: 'new' }));
-  t.is(shard.stats().locations, DIRECTORY_LOCATIONS_MAX_COUNT);
-  dead.clear();
-  const seen = new Set(Array.from({ length: 20 }, () => getOne(shard, 'key')?.nodeId));
-  t.false(seen.has('n2'));
-  t.true(seen.has('new'));
+test('shard: every node that holds a page is listed, and told of what becomes of it', (t) => {
+  // Cause: of more than four holders one was forgotten, and read what had been set anew or cleared for as long as it had it.
+  const displaced: Displaced[] = [];
+  const shard = new DirectoryShard({ onDisplaced: (each) => displaced.push(each) });
+  const others = Array.from({ length: 3 * DIRECTORY_CHOICE_MAX_COUNT }, (_, i) => `n${i}`);
+  const told = (): string[] => displaced.splice(0).map(({ nodeId }) => nodeId);
+  putOne(shard, 'named', { nodeId: 'own', version: 5, checksum: 1 });
+  for (const nodeId of others) putOne(shard, 'named', { nodeId, version: 5, checksum: 1, isCopy: true });
+  putOne(shard, 'named', { nodeId: 'new', version: 6, checksum: 2, kind: 'named' });
+  t.deepEqual(told(), ['own', ...others]);
+  putOne(shard, 'cleared', { nodeId: 'own', version: 5 });
+  for (const nodeId of others) putOne(shard, 'cleared', { nodeId, version: 5, isCopy: true });
+  shard.delete(['cleared'], { nodeId: 'own', incarnation: 1, generation: 1 }, { withCopies: true });
+  t.deepEqual(told(), others);
+  t.is(shard.stats().locations, 1);
+  shard.verify();
 });
 
-test('shard: who has announced a key first stays in a list that is full of copies', (t) => {
+test('shard: of many locations the first ones take turns, and the last one is handed out when those have gone', (t) => {
   const shard = new DirectoryShard();
-  for (let i = 0; i < DIRECTORY_LOCATIONS_MAX_COUNT * 2; i++) putOne(shard, 'key', { nodeId: `n${i}` });
-  const seen = new Set(Array.from({ length: 20 }, () => getOne(shard, 'key')?.nodeId));
-  t.true(seen.has('n0'));
-  t.true(seen.has(`n${DIRECTORY_LOCATIONS_MAX_COUNT * 2 - 1}`), 'and the latest is there');
+  const nodeIds = Array.from({ length: 2 * DIRECTORY_CHOICE_MAX_COUNT }, (_, i) => `n${i}`);
+  for (const nodeId of nodeIds) putOne(shard, 'key', { nodeId });
+  const asked = () => [...new Set(nodeIds.map(() => getOne(shard, 'key')?.nodeId))].sort();
+  t.deepEqual(asked(), nodeIds.slice(0, DIRECTORY_CHOICE_MAX_COUNT).sort());
+  const last = nodeIds.pop();
+  shard.dropNodes(({ nodeId }) => nodeId === last);
+  t.deepEqual(asked(), [last]);
+});
+
+test('shard: further locations of a key are refused when there is no room, and counted', (t) => {
+  const shard = new DirectoryShard({ maxKeys: 1 });
+  for (let i = 0; i < DIRECTORY_LOCATIONS_PER_KEY_COUNT; i++) t.true(putOne(shard, 'key', { nodeId: `n${i}` }));
+  t.false(putOne(shard, 'key', { nodeId: 'new' }));
+  t.true(putOne(shard, 'key', { nodeId: 'n0', generation: 2 }), 'one that is there may be stated anew');
+  t.is(shard.stats().refusedKeys, 1);
+  shard.verify();
 });
 
 test('shard: new keys are refused when it is full, known ones are not', (t) => {

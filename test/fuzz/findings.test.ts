@@ -272,7 +272,13 @@ test('fuzz: a certificate whose end is no time is not valid', (t) => {
 // It was looked up as it came: a name that every list has was a reason, and not one that any node knows.
 test('fuzz: a reason to drop pages that is no number is refused', async (t) => {
   const handlers = new Handlers();
-  const options = { nodeId: 'me', rpc: {} as RpcClient, endpointOf: () => undefined, env: testEnvironment() };
+  const options = {
+    nodeId: 'me',
+    rpc: {} as RpcClient,
+    endpointOf: () => undefined,
+    joinMs: 0,
+    env: testEnvironment(),
+  };
   const told: string[] = [];
   const drop = async (_keys: readonly string[], _voidBelow: readonly number[], reason: string) => told.push(reason);
   new PageDrops(options).handle(handlers.asServer(), drop, () => {});

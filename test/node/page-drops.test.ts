@@ -7,6 +7,8 @@ import { newClient, testEnvironment } from '../rpc/support.js';
 import { content, freePort, until } from '../support.js';
 import { createStore } from './store-fixture.js';
 
+const JOIN_MS = 10_000;
+
 interface Told {
   readonly keys: readonly string[];
   readonly voidBelow: readonly number[];
@@ -19,8 +21,14 @@ async function newPair(t: ExecutionContext, clock = new ManualClock()) {
   const server = new RpcServer({ host: '127.0.0.1', env: testEnvironment() });
   const port = await server.start();
   const told: Told[] = [];
-  const holder = { isReachable: true, answer: async (): Promise<void> => {}, onRestate: (): void => {} };
-  const options = { rpc: newClient(t), env, endpointOf: () => ({ host: '127.0.0.1', port }) };
+  const holder = {
+    isReachable: true,
+    isMember: true,
+    answer: async (): Promise<void> => {},
+    onRestate: (): void => {},
+  };
+  const endpointOf = () => (holder.isMember ? { host: '127.0.0.1', port } : undefined);
+  const options = { rpc: newClient(t), env, endpointOf, joinMs: JOIN_MS };
   const restated: number[] = [];
   const handler: DropHandler = async (keys, voidBelow, reason) => {
     if (!holder.isReachable) throw new Error('not now');
@@ -57,6 +65,33 @@ test('page drops: what is owed for one reason stays owed when the key is to be d
     { keys: ['k'], voidBelow: [15], reason: 'copy' },
     { keys: ['k'], voidBelow: [20], reason: 'deleted' },
   ]);
+});
+
+test('page drops: a node that joins is told when it is known, one that has left is not', async (t) => {
+  // Cause: it had stated pages before the owner knew of it as a member; that they were void it never heard.
+  const { drops, told, holder, clock } = await newPair(t);
+  holder.isMember = false;
+  drops.tell('b', [{ key: 'k', voidBelow: 20, reason: 'superseded' }]);
+  await drops.told();
+  t.deepEqual(drops.isOwedBy('b', ['k']), [false], 'nobody waits for it');
+  holder.isMember = true;
+  clock.advance(STATEMENT_RETRY_MAX_MS);
+  await until(() => told.length === 1);
+  holder.isMember = false;
+  drops.tell('b', [{ key: 'l', voidBelow: 20, reason: 'superseded' }]);
+  await drops.told();
+  for (let attempt = 0; attempt * STATEMENT_RETRY_MAX_MS <= 2 * JOIN_MS; attempt++) {
+    clock.advance(2 * STATEMENT_RETRY_MAX_MS);
+    await new Promise((resolve) => setImmediate(resolve));
+  }
+  holder.isMember = true;
+  drops.tell('b', [{ key: 'm', voidBelow: 20, reason: 'superseded' }]);
+  await until(() => told.length > 1);
+  t.deepEqual(
+    told.map(({ keys }) => keys),
+    [['k'], ['m']],
+  );
+  drops.verify();
 });
 
 test('page drops: who waits is not kept waiting by what is told later', async (t) => {

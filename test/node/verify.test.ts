@@ -120,6 +120,7 @@ test.serial('verify: page drops', async (t) => {
     rpc: FAILING,
     env: testEnvironment({ clock }),
     endpointOf: () => ENDPOINT,
+    joinMs: 0,
   });
   await assertFound(t, drops, /page drops: b is told now false, later false/, async () => {
     clock.isLosing = true;

@@ -31,6 +31,8 @@ function newCopies(
   const pool = new PublishedPool(region.addr, region.length, 7, { copyThreads });
   const announced: string[] = [];
   const dropped = new Set<string>();
+  const untaken = new Set<string>();
+  const forgotten: string[] = [];
   const atOwner = new Map(keys.map((key, i) => [key, content(i, lengthOf(key))]));
   const locationOf = (key: string): DataLocation | null => {
     const bytes = atOwner.get(key);
@@ -67,8 +69,14 @@ function newCopies(
       },
     },
     pages: {
-      forget() {},
-      statements: { announcePromoted: async (some) => void announced.push(...some), isVoid: (key) => dropped.has(key) },
+      forget: (some) => void forgotten.push(...some),
+      statements: {
+        async announcePromoted(some) {
+          announced.push(...some);
+          return some.filter((key) => untaken.has(key));
+        },
+        isVoid: (key) => dropped.has(key),
+      },
     },
     verifyReads: true,
     quarantineMs: 0,
@@ -87,7 +95,7 @@ function newCopies(
     const [page] = pool.peekBatch([key]);
     return page ? pageBytes(pool, page) : null;
   };
-  return { copies, pool, hooks, announced, dropped, atOwner, bytesAt };
+  return { copies, pool, hooks, announced, dropped, untaken, forgotten, atOwner, bytesAt };
 }
 
 test('copies: a page is read, checked, published and announced; asked again, it is here', async (t) => {
@@ -97,6 +105,17 @@ test('copies: a page is read, checked, published and announced; asked again, it 
   t.deepEqual(announced, ['k0', 'k1']);
   t.deepEqual([...(await copies.copy(['k1'], 'handover'))], [1]);
   t.is(announced.length, 2);
+});
+
+// Cause: nobody told this node when the page was cleared, or set anew, and it went on reading its copy.
+test('copies: a copy that no directory owner has taken is dropped again, what the program has set meanwhile is not', async (t) => {
+  const { copies, pool, hooks, untaken, forgotten, bytesAt } = newCopies(t, { keys: ['k0', 'k1', 'k2'] });
+  for (const key of ['k0', 'k1']) untaken.add(key);
+  hooks.onRead = () => void pool.publishBatch(['k1'], [{ views: [content(99, PAGE)], length: PAGE }]);
+  t.deepEqual([...(await copies.copy(['k0', 'k1', 'k2'], 'hot'))], [0, 1, 1]);
+  t.deepEqual(bytesAt('k1'), content(99, PAGE));
+  t.deepEqual(forgotten, ['k0']);
+  t.is(copies.copiedBytes, PAGE);
 });
 
 // Cause: a copy was published like a page that is set, and took the place of what had been set while it was read.

@@ -50,14 +50,18 @@ export class Recovery {
     const first = this.#survivors.of(this.#up());
     let there = first;
     const missing = new Map(this.#up().map((node) => [node, new Set(first.keys())]));
-    for (;;) {
-      for (const [node, ids] of missing) await this.#find(node, ids, there);
-      if ([...missing.values()].every((ids) => ids.size === 0)) break;
-      there = this.#survivors.of(this.#up());
-      for (const ids of missing.values()) for (const id of ids) if (!there.has(id)) ids.delete(id);
-      if (leftMs() <= 0) break;
-      await this.#sleep(PAUSE_MS);
-    }
+    // All at once: each has deadlines of its own to wait for, as of connections that died in the faults.
+    const finding = Array.from(missing, async ([node, ids]) => {
+      for (;;) {
+        await this.#find(node, ids, there);
+        if (ids.size === 0) return;
+        there = this.#survivors.of(this.#up());
+        for (const id of ids) if (!there.has(id)) ids.delete(id);
+        if (ids.size === 0 || leftMs() <= 0) return;
+        await this.#sleep(PAUSE_MS);
+      }
+    });
+    await Promise.all(finding);
     const foundMs = world.nowMs - healedMs;
     this.#judge(missing, there, membersMs);
     const isFound = [...missing.values()].every((ids) => ids.size === 0);

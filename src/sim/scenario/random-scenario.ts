@@ -1,4 +1,3 @@
-import { DIRECTORY_LOCATIONS_MAX_COUNT as LOCATIONS_MAX_COUNT } from '../../base/limits.js';
 import { type RandomSource, seededRandom } from '../../base/random.js';
 import { EVICTION_POLICIES } from '../../config.js';
 import { PLACEMENT_ROUTINGS } from '../../core/index.js';
@@ -137,7 +136,7 @@ function drawWorkload(
     ownKeys: draw.of([0, 4, 40]),
     namedKeys: draw.of([1, 3, 20, 60]),
     computedKeys: draw.of([0, 3, 20, 60]),
-    mixedKeys: nodes > LOCATIONS_MAX_COUNT ? 0 : draw.of([0, 0, 2, 6]),
+    mixedKeys: draw.of([0, 0, 2, 6]),
     batchMaxPages: Math.max(1, Math.min(draw.of([1, 4, 12, 12, 40]), shape.poolPages * 2)),
     deleteOneIn: draw.of([0, 20, 60, 60]),
     clearOneIn: draw.of([0, 100, 600, 600]),

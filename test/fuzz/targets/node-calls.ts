@@ -73,7 +73,7 @@ export const nodeCalls: Fuzzer = {
         told.push(keys);
       },
     });
-    new PageDrops(parts).handle(
+    new PageDrops({ ...parts, joinMs: 0 }).handle(
       handlers.asServer(),
       async (keys, voidBelow, reason) => {
         check(voidBelow.length === keys.length && voidBelow.every(isVersion), 'no versions');
