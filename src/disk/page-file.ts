@@ -23,7 +23,7 @@ export interface PageFileOptions {
   readonly capacityBytes: number;
   /** Default `auto`: direct I/O where the file system has it. */
   readonly mode?: 'auto' | 'direct' | 'buffered';
-  readonly env: Pick<Environment, 'files' | 'log'>;
+  readonly env: Pick<Environment, 'files' | 'log' | 'threads'>;
 }
 
 /** Views of one call that every system takes. */
@@ -53,6 +53,8 @@ export class PageFile {
   readonly capacityBytes: number;
   readonly #path: string;
   readonly #file: OpenFile;
+  /** Whether other threads may copy. */
+  readonly #canCopy: boolean;
   readonly #slots = new Slots(DISK_IN_FLIGHT_MAX_COUNT);
   readonly #buffers = new AlignedBuffers({ bufferBytes: DISK_PIECE_MAX_BYTES, count: DISK_STAGING_BUFFERS_COUNT });
   readonly #underWay = new Set<Promise<unknown>>();
@@ -80,8 +82,9 @@ export class PageFile {
     return new PageFile(buffered, space, 'buffered');
   }
 
-  private constructor(file: OpenFile, { path, capacityBytes }: Space, mode: 'direct' | 'buffered') {
+  private constructor(file: OpenFile, { path, capacityBytes, env }: Space, mode: 'direct' | 'buffered') {
     this.#file = file;
+    this.#canCopy = env.threads.canCopy;
     this.#path = path;
     this.capacityBytes = capacityBytes;
     this.mode = mode;
@@ -141,7 +144,7 @@ export class PageFile {
         const head = this.#wholeBlocksInPlace(views);
         await this.#buffers.use(async (buffer) => {
           const restBytes = length - head.length;
-          await copy(withoutFirst(views, head.length), buffer.subarray(0, restBytes), { isSummed: false });
+          await this.#copy(withoutFirst(views, head.length), buffer.subarray(0, restBytes));
           const rest = buffer.subarray(0, alignedUp(restBytes)).fill(0, restBytes);
           await this.#writeAll(head.length > 0 ? [head, rest] : [rest], offset + at);
         });
@@ -158,12 +161,12 @@ export class PageFile {
         const sum = await this.#buffers.use(async (buffer) => {
           const blocks = buffer.subarray(0, alignedUp(length));
           await this.#readAll([blocks], blocks.length, offset + at);
-          return scatter(buffer.subarray(0, length), views);
+          return this.#scatter(buffer.subarray(0, length), views);
         });
         if (length === targets.length) checksum = sum;
       }
     }
-    return checksum ?? checksumOf(targets);
+    return checksum ?? this.#checksumOf(targets);
   }
 
   /** The whole blocks that a piece begins with and that direct I/O takes as they are: most of a page whose last bytes lie elsewhere. */
@@ -198,6 +201,30 @@ export class PageFile {
     const bytesRead = await this.#file.read(views, position);
     if (bytesRead === length) return;
     throw new DiskError(`${this.#path}: the file ends at ${position + bytesRead}, it was cut by somebody else`);
+  }
+
+  async #copy(sources: readonly Uint8Array[], target: Uint8Array): Promise<void> {
+    const copies = new PageCopies({ isSummed: false });
+    copies.add(sources, [target]);
+    await this.#sumOf(copies, target.length);
+  }
+
+  #scatter(source: Uint8Array, targets: readonly Uint8Array[]): Promise<number> {
+    const copies = new PageCopies();
+    copies.add([source], targets);
+    return this.#sumOf(copies, source.length);
+  }
+
+  #checksumOf({ views, length }: PageBytes): Promise<number> {
+    const copies = new PageCopies();
+    copies.add(views, null);
+    return this.#sumOf(copies, length);
+  }
+
+  async #sumOf(copies: PageCopies, bytes: number): Promise<number> {
+    const isForOthers = this.#canCopy && bytes >= DISK_COPY_OFF_THREAD_MIN_BYTES;
+    const sums = isForOthers ? await copies.runOffThread() : copies.run();
+    return sums[0] as number;
   }
 
   #checkRange(method: string, offset: number, { length }: PageBytes): void {
@@ -295,31 +322,4 @@ function withoutFirst(views: readonly Uint8Array[], count: number): Uint8Array[]
     skip = Math.max(0, skip - view.length);
   }
   return rest;
-}
-
-async function copy(
-  sources: readonly Uint8Array[],
-  target: Uint8Array,
-  options: { readonly isSummed: boolean },
-): Promise<void> {
-  const copies = new PageCopies(options);
-  copies.add(sources, [target]);
-  await sumOf(copies, target.length);
-}
-
-function scatter(source: Uint8Array, targets: readonly Uint8Array[]): Promise<number> {
-  const copies = new PageCopies();
-  copies.add([source], targets);
-  return sumOf(copies, source.length);
-}
-
-function checksumOf({ views, length }: PageBytes): Promise<number> {
-  const copies = new PageCopies();
-  copies.add(views, null);
-  return sumOf(copies, length);
-}
-
-async function sumOf(copies: PageCopies, bytes: number): Promise<number> {
-  const sums = bytes < DISK_COPY_OFF_THREAD_MIN_BYTES ? copies.run() : await copies.runOffThread();
-  return sums[0] as number;
 }

@@ -1,21 +1,25 @@
-import test, { type ExecutionContext } from 'ava';
+import test from 'ava';
 import { seededRandom, systemRandom } from '../../src/base/random.js';
 import { DiscoveryClient, type DiscoveryClientOptions } from '../../src/discovery/client.js';
 import { EmbeddedMaster } from '../../src/discovery/embedded-master.js';
 import { isHostOf } from '../../src/discovery/local-address.js';
 import { chooseMasters, seatsOf } from '../../src/discovery/masters.js';
+import { DiscoveryServer } from '../../src/discovery/server.js';
 import { decodeAnswer, encodeChanges, encodeRoster, type Roster, rosterAfter } from '../../src/discovery/wire.js';
+import { RpcClient } from '../../src/rpc/client.js';
 import { MessageCodec } from '../../src/rpc/message.js';
+import type { SimProcess } from '../../src/sim/world/sim-process.js';
 import type { NodeInfo } from '../../src/types.js';
 import { ManualClock } from '../clock.js';
-import { CutNetwork } from '../cut-network.js';
-import { patientClock } from '../patient-clock.js';
 import { newClient, testEnvironment } from '../rpc/support.js';
-import { freePort, until } from '../support.js';
+import { simulated, type TestWorld } from '../simulated.js';
+import { verifiedEnd } from '../verified.js';
 import { hostOf, newMember, nodeOf, startMaster, turnUntil } from './support.js';
 
 const HEARTBEAT_S = 0.2;
 const TTL_S = 1;
+const PORT = 18_515;
+const SECOND_PORT = 18_516;
 const listed = [{ host: '10.0.0.1', port: 7 }];
 
 function onHosts(...hosts: [host: string, incarnation: number, isListed?: boolean][]): NodeInfo[] {
@@ -64,9 +68,10 @@ test('masters: the host of a listed address has one master, by whatever name its
   t.false(await isHostOf('10.0.0.8', '10.0.0.7', names));
 });
 
-/** A node as its runtime wires it, on a host of its own. */
+/** A node as its runtime wires it, in a process of its own on a host; stopped with the world. */
 class Member {
   readonly host: string;
+  readonly process: SimProcess;
   readonly master: EmbeddedMaster;
   readonly client: DiscoveryClient;
   self: NodeInfo;
@@ -77,17 +82,19 @@ class Member {
   readonly seen: string[][] = [];
 
   constructor(
+    world: TestWorld,
     readonly id: string,
     addr: string,
     {
-      network = new CutNetwork(),
       maxMasters = 3,
       ttlS = TTL_S,
       ...init
-    }: { network?: CutNetwork; maxMasters?: number; ttlS?: number; host: string; incarnation?: number },
+    }: { maxMasters?: number; ttlS?: number; host: string; incarnation?: number },
   ) {
     this.host = init.host;
-    const env = testEnvironment({ network: network.of(init.host) });
+    this.process = world.process(init.host);
+    world.atEnd(this.process, () => verifiedEnd([this.client], () => this.stop()));
+    const env = this.process.environment;
     const timing = { heartbeatInterval: HEARTBEAT_S, memberTtl: ttlS };
     const endpoints = addr
       .split(',')
@@ -95,7 +102,7 @@ class Member {
     this.master = new EmbeddedMaster(endpoints, { ...timing, ownHost: this.host, isHostChosen: true, env });
     const own = endpoints.find(({ host }) => host === this.host);
     const seat = { isListed: own !== undefined, masterAddr: `${this.host}:${(own ?? endpoints[0])?.port}` };
-    this.self = nodeOf(id, { controlHost: this.host, incarnation: init.incarnation ?? Date.now(), ...seat });
+    this.self = nodeOf(id, { controlHost: this.host, incarnation: init.incarnation ?? env.clock.wallMs(), ...seat });
     const options: DiscoveryClientOptions = {
       ...timing,
       maxMasters,
@@ -142,124 +149,141 @@ class Member {
 }
 
 async function startMembers(
-  t: ExecutionContext,
+  world: TestWorld,
   addr: string,
   hosts: string[],
-  options: { network?: CutNetwork; maxMasters?: number; ttlS?: number } = {},
+  options: { maxMasters?: number; ttlS?: number } = {},
 ) {
   const members: Member[] = [];
   for (const [i, host] of hosts.entries()) {
-    const member = new Member('abcdefgh'[i] as string, addr, { ...options, host, incarnation: Date.now() + i });
-    t.teardown(() => member.stop());
+    const incarnation = world.operator.clock.wallMs() + i;
+    const member = new Member(world, 'abcdefgh'[i] as string, addr, { ...options, host, incarnation });
     members.push(await member.start());
   }
   const all = members.map(({ id }) => id).join();
-  await until(() => members.every(({ ids }) => ids === all));
+  await world.until(() => members.every(({ ids }) => ids === all));
   return members;
 }
 
+/** A master without a node; stopped with the world. */
+function newMaster(world: TestWorld, process: SimProcess, port: number): DiscoveryServer {
+  const timing = { heartbeatInterval: HEARTBEAT_S, memberTtl: TTL_S };
+  const master = new DiscoveryServer(process.host.address, port, { ...timing, env: process.environment });
+  world.atEnd(process, () => verifiedEnd([master], () => master.stop()));
+  return master;
+}
+
 /** The nodes that a master knows, asked from outside; undefined: there is none. */
-async function knownAt(t: ExecutionContext, host: string, port: number): Promise<string | undefined> {
+async function knownAt({ operator }: TestWorld, host: string, port: number): Promise<string | undefined> {
+  const rpc = new RpcClient({ env: operator.environment });
   try {
-    const answer = await newClient(t).call({ host, port }, 'discovery.members', {});
+    const answer = await rpc.call({ host, port }, 'discovery.members', {});
     const { roster } = decodeAnswer(new MessageCodec(), answer);
     return [...(roster?.members.keys() ?? [])].sort().join();
   } catch {
     return undefined;
+  } finally {
+    await rpc.close();
   }
 }
 
-test('masters: further hosts get masters up to the limit, and every node is with all of them', async (t) => {
-  const port = await freePort();
-  await startMembers(t, `127.0.0.1:${port}`, ['127.0.0.1', '127.0.0.2', '127.0.0.3', '127.0.0.4', '127.0.0.2']);
-  for (const host of ['127.0.0.1', '127.0.0.2', '127.0.0.3']) {
-    await until(async () => (await knownAt(t, host, port)) === 'a,b,c,d,e');
-  }
-  t.is(await knownAt(t, '127.0.0.4', port), undefined);
-});
+simulated(
+  'masters: further hosts get masters up to the limit, and every node is with all of them',
+  async (t, world) => {
+    await startMembers(world, `10.0.0.1:${PORT}`, ['10.0.0.1', '10.0.0.2', '10.0.0.3', '10.0.0.4', '10.0.0.2']);
+    for (const host of ['10.0.0.1', '10.0.0.2', '10.0.0.3']) {
+      await world.until(async () => (await knownAt(world, host, PORT)) === 'a,b,c,d,e');
+    }
+    t.is(await knownAt(world, '10.0.0.4', PORT), undefined);
+  },
+);
 
-test('masters: when a host goes, the next one gets its master; another node of the host takes the seat before that', async (t) => {
-  const port = await freePort();
-  const hosts = ['127.0.0.1', '127.0.0.2', '127.0.0.2', '127.0.0.3'];
-  const members = await startMembers(t, `127.0.0.1:${port}`, hosts, { maxMasters: 2 });
-  const [, b, c] = members as [Member, Member, Member];
-  await until(async () => (await knownAt(t, '127.0.0.2', port)) === 'a,b,c,d');
-  t.true(b.master.isHead);
-  await b.stop();
-  await until(async () => c.master.isHead && (await knownAt(t, '127.0.0.2', port)) === 'a,c,d');
-  t.is(await knownAt(t, '127.0.0.3', port), undefined);
-  await c.stop();
-  await until(async () => (await knownAt(t, '127.0.0.3', port)) === 'a,d');
-  await until(() => members.filter((one) => one !== b && one !== c).every(({ ids }) => ids === 'a,d'));
-});
+simulated(
+  'masters: when a host goes, the next one gets its master; another node of the host takes the seat before that',
+  async (t, world) => {
+    const hosts = ['10.0.0.1', '10.0.0.2', '10.0.0.2', '10.0.0.3'];
+    const members = await startMembers(world, `10.0.0.1:${PORT}`, hosts, { maxMasters: 2 });
+    const [, b, c] = members as [Member, Member, Member];
+    await world.until(async () => (await knownAt(world, '10.0.0.2', PORT)) === 'a,b,c,d');
+    t.true(b.master.isHead);
+    await b.stop();
+    await world.until(async () => c.master.isHead && (await knownAt(world, '10.0.0.2', PORT)) === 'a,c,d');
+    t.is(await knownAt(world, '10.0.0.3', PORT), undefined);
+    await c.stop();
+    await world.until(async () => (await knownAt(world, '10.0.0.3', PORT)) === 'a,d');
+    await world.until(() => members.filter((one) => one !== b && one !== c).every(({ ids }) => ids === 'a,d'));
+  },
+);
 
-test('masters: the head dies and comes back; no member is lost, a node joins meanwhile, the head is filled within a heartbeat', async (t) => {
-  const port = await freePort();
-  const second = await freePort();
-  const addr = `127.0.0.1:${port},127.0.0.2:${second}`;
-  const members = await startMembers(t, addr, ['127.0.0.1', '127.0.0.2', '127.0.0.3', '127.0.0.4']);
-  const [a, b, c, d] = members as [Member, Member, Member, Member];
-  await until(async () => (await knownAt(t, '127.0.0.3', port)) === 'a,b,c,d');
-  await a.master.stop();
-  const joiningMs = patientClock.nowMs();
-  const e = await new Member('e', addr, { host: '127.0.0.5' }).start();
-  t.teardown(() => e.stop());
-  await until(() => [a, b, c, d, e].every(({ ids }) => ids === 'a,b,c,d,e'));
-  const joinMs = patientClock.nowMs() - joiningMs;
-  t.true(joinMs < 2 * HEARTBEAT_S * 1000, `${joinMs} ms to join`);
-  // Longer than the time-to-live, so that the pauses between attempts are as long as they get.
-  await until(() => patientClock.nowMs() - joiningMs > 1.5 * TTL_S * 1000);
-  const { master } = await startMaster(t, { port, heartbeatInterval: HEARTBEAT_S, memberTtl: TTL_S });
-  const backMs = patientClock.nowMs();
-  await until(() => master.members().size === 5);
-  const fillMs = patientClock.nowMs() - backMs;
-  t.true(fillMs < HEARTBEAT_S * 1000 + 100, `${fillMs} ms to fill`);
-  await until(() => patientClock.nowMs() - backMs > 1.5 * TTL_S * 1000);
-  for (const member of [a, b, c, d]) {
-    const complete = member.seen.findIndex((ids) => ids.length === 4);
-    t.false(
-      member.seen.slice(complete).some((ids) => ids.length < 4),
-      member.id,
+simulated(
+  'masters: the head dies and comes back; no member is lost, a node joins meanwhile, the head is filled within a heartbeat',
+  async (t, world) => {
+    const addr = `10.0.0.1:${PORT},10.0.0.2:${SECOND_PORT}`;
+    const members = await startMembers(world, addr, ['10.0.0.1', '10.0.0.2', '10.0.0.3', '10.0.0.4']);
+    const [a, b, c, d] = members as [Member, Member, Member, Member];
+    await world.until(async () => (await knownAt(world, '10.0.0.3', PORT)) === 'a,b,c,d');
+    await a.master.stop();
+    const joiningMs = world.nowMs;
+    const e = await new Member(world, 'e', addr, { host: '10.0.0.5' }).start();
+    await world.until(() => [a, b, c, d, e].every(({ ids }) => ids === 'a,b,c,d,e'));
+    const joinMs = world.nowMs - joiningMs;
+    t.true(joinMs < 2 * HEARTBEAT_S * 1000, `${joinMs} ms to join`);
+    // Longer than the time-to-live, so that the pauses between attempts are as long as they get.
+    await world.until(() => world.nowMs - joiningMs > 1.5 * TTL_S * 1000);
+    const master = newMaster(world, a.process, PORT);
+    await master.start();
+    const backMs = world.nowMs;
+    await world.until(() => master.members().size === 5);
+    const fillMs = world.nowMs - backMs;
+    t.true(fillMs < HEARTBEAT_S * 1000, `${fillMs} ms to fill`);
+    await world.until(() => world.nowMs - backMs > 1.5 * TTL_S * 1000);
+    for (const member of [a, b, c, d]) {
+      const complete = member.seen.findIndex((ids) => ids.length === 4);
+      t.false(
+        member.seen.slice(complete).some((ids) => ids.length < 4),
+        member.id,
+      );
+      t.is(member.ids, 'a,b,c,d,e');
+      t.is(member.forgotten + member.expired, 0);
+    }
+  },
+);
+
+simulated(
+  'masters: a host that is cut off is dropped, and comes back as newly started on both sides',
+  async (t, world) => {
+    const hosts = ['10.0.0.1', '10.0.0.2', '10.0.0.3'];
+    const members = await startMembers(world, `10.0.0.1:${PORT}`, hosts);
+    const [a, b, c] = members as [Member, Member, Member];
+    await world.until(async () => (await knownAt(world, '10.0.0.3', PORT)) === 'a,b,c');
+    world.isolate('10.0.0.3');
+    await world.until(() => a.ids === 'a,b' && b.ids === 'a,b' && c.ids === 'c');
+    const before = c.self.incarnation;
+    world.heal();
+    await world.until(() => members.every(({ ids }) => ids === 'a,b,c'));
+    await world.until(() =>
+      members.every(({ client }) => client.members().get('c')?.incarnation === c.self.incarnation),
     );
-    t.is(member.ids, 'a,b,c,d,e');
-    t.is(member.forgotten + member.expired, 0);
-  }
-});
+    t.true(c.self.incarnation > before);
+    t.deepEqual(
+      members.map(({ expired }) => expired),
+      [0, 0, 1],
+    );
+  },
+);
 
-test('masters: a host that is cut off is dropped, and comes back as newly started on both sides', async (t) => {
-  const port = await freePort();
-  const network = new CutNetwork();
-  const hosts = ['127.0.0.1', '127.0.0.2', '127.0.0.3'];
-  const members = await startMembers(t, `127.0.0.1:${port}`, hosts, { network });
+simulated('masters: who cannot reach one master of several stays a member everywhere', async (t, world) => {
+  const members = await startMembers(world, `10.0.0.1:${PORT}`, ['10.0.0.1', '10.0.0.2', '10.0.0.3']);
   const [a, b, c] = members as [Member, Member, Member];
-  await until(async () => (await knownAt(t, '127.0.0.3', port)) === 'a,b,c');
-  network.isolate('127.0.0.3');
-  await until(() => a.ids === 'a,b' && b.ids === 'a,b' && c.ids === 'c');
-  const before = c.self.incarnation;
-  network.heal();
-  await until(() => members.every(({ ids }) => ids === 'a,b,c'));
-  await until(() => members.every(({ client }) => client.members().get('c')?.incarnation === c.self.incarnation));
-  t.true(c.self.incarnation > before);
-  t.deepEqual(
-    members.map(({ expired }) => expired),
-    [0, 0, 1],
-  );
-});
-
-test('masters: who cannot reach one master of several stays a member everywhere', async (t) => {
-  const port = await freePort();
-  const network = new CutNetwork();
-  const members = await startMembers(t, `127.0.0.1:${port}`, ['127.0.0.1', '127.0.0.2', '127.0.0.3'], { network });
-  const [a, b, c] = members as [Member, Member, Member];
-  await until(async () => (await knownAt(t, '127.0.0.3', port)) === 'a,b,c');
-  network.cutOneWay('127.0.0.2', '127.0.0.1');
-  await until(async () => (await knownAt(t, '127.0.0.1', port)) === 'a,c');
+  await world.until(async () => (await knownAt(world, '10.0.0.3', PORT)) === 'a,b,c');
+  world.cutOneWay('10.0.0.2', '10.0.0.1');
+  await world.until(async () => (await knownAt(world, '10.0.0.1', PORT)) === 'a,c');
   t.deepEqual(
     [a, b, c].map(({ ids }) => ids),
     ['a,b,c', 'a,b,c', 'a,b,c'],
   );
-  network.heal();
-  await until(async () => (await knownAt(t, '127.0.0.1', port)) === 'a,b,c');
+  world.heal();
+  await world.until(async () => (await knownAt(world, '10.0.0.1', PORT)) === 'a,b,c');
   t.false(
     [a, b, c].some(
       ({ seen, expired }) => expired > 0 || seen.slice(seen.findIndex((ids) => ids.length === 3)).length > 1,
@@ -303,155 +327,154 @@ test('masters: nodes with different discovery addresses choose the same seats', 
   }
 });
 
-/** As if these hosts had lost their power: nobody hears a word of them any more. */
-async function lose(network: CutNetwork, ...members: Member[]): Promise<void> {
-  network.isolate(...members.map(({ host }) => host));
-  await Promise.all(members.map((member) => member.stop()));
+/** The connections of these hosts end, and nobody hears a word of them any more. */
+async function lose(world: TestWorld, ...members: Member[]): Promise<void> {
+  const hosts = members.map(({ host }) => world.hosts.get(host));
+  for (const host of hosts) host?.killAll();
+  await world.sleep(1);
+  for (const host of hosts) host?.crash();
 }
 
-async function isMasterOf(t: ExecutionContext, host: string, port: number, members: readonly Member[]) {
+async function isMasterOf(world: TestWorld, host: string, port: number, members: readonly Member[]) {
   const all = members.map(({ id }) => id).sort();
-  return (await knownAt(t, host, port)) === all.join();
+  return (await knownAt(world, host, port)) === all.join();
 }
 
-test('masters: both listed hosts are lost; the living fill the seats, and nodes join by any of them and by a listed one that is back', async (t) => {
-  const port = await freePort();
-  const second = await freePort();
-  const network = new CutNetwork();
-  const addr = `127.0.0.1:${port},127.0.0.2:${second}`;
-  const hosts = ['127.0.0.1', '127.0.0.2', '127.0.0.3', '127.0.0.4', '127.0.0.5', '127.0.0.6'];
-  const [a, b, ...living] = (await startMembers(t, addr, hosts, { network })) as [Member, Member, ...Member[]];
-  await until(() => isMasterOf(t, '127.0.0.3', port, [a, b, ...living]));
-  t.true(living.every(({ seats }) => seats === '127.0.0.1,127.0.0.2,127.0.0.3'));
-  const lostMs = patientClock.nowMs();
-  await lose(network, a, b);
-  for (const host of ['127.0.0.3', '127.0.0.4', '127.0.0.5']) {
-    await until(() => isMasterOf(t, host, port, living));
-  }
-  const filledMs = patientClock.nowMs() - lostMs;
-  t.true(filledMs < 2 * TTL_S * 1000, `${filledMs} ms to fill the seats`);
-  t.true(living.every(({ seats }) => seats === '127.0.0.3,127.0.0.4,127.0.0.5'));
-  t.is(await knownAt(t, '127.0.0.6', port), undefined);
+simulated(
+  'masters: both listed hosts are lost; the living fill the seats, and nodes join by any of them and by a listed one that is back',
+  async (t, world) => {
+    const addr = `10.0.0.1:${PORT},10.0.0.2:${SECOND_PORT}`;
+    const hosts = ['10.0.0.1', '10.0.0.2', '10.0.0.3', '10.0.0.4', '10.0.0.5', '10.0.0.6'];
+    const [a, b, ...living] = (await startMembers(world, addr, hosts)) as [Member, Member, ...Member[]];
+    await world.until(() => isMasterOf(world, '10.0.0.3', PORT, [a, b, ...living]));
+    t.true(living.every(({ seats }) => seats === '10.0.0.1,10.0.0.2,10.0.0.3'));
+    const lostMs = world.nowMs;
+    await lose(world, a, b);
+    for (const host of ['10.0.0.3', '10.0.0.4', '10.0.0.5']) {
+      await world.until(() => isMasterOf(world, host, PORT, living));
+    }
+    const filledMs = world.nowMs - lostMs;
+    t.true(filledMs < 2 * TTL_S * 1000, `${filledMs} ms to fill the seats`);
+    t.true(living.every(({ seats }) => seats === '10.0.0.3,10.0.0.4,10.0.0.5'));
+    t.is(await knownAt(world, '10.0.0.6', PORT), undefined);
 
-  for (const [i, host] of ['127.0.0.4', '127.0.0.5'].entries()) {
-    const newcomer = new Member(`n${i}`, `${host}:${port}`, { network, host: `127.0.0.${7 + i}` });
-    t.teardown(() => newcomer.stop());
-    living.push(await newcomer.start());
-    await until(() => living.every(({ ids }) => ids === living[0]?.ids && ids.includes(newcomer.id)));
-  }
-  network.heal();
-  const back = new Member('b2', addr, { network, host: '127.0.0.2' });
-  t.teardown(() => back.stop());
-  living.push(await back.start());
-  await until(() => living.every(({ seats }) => seats === '127.0.0.2,127.0.0.3,127.0.0.4'));
-  await until(async () => (await knownAt(t, '127.0.0.5', port)) === undefined);
-  const last = new Member('last', `127.0.0.2:${second}`, { network, host: '127.0.0.10' });
-  t.teardown(() => last.stop());
-  living.push(await last.start());
-  await until(() => living.every(({ ids, seats }) => ids === living[0]?.ids && seats === back.seats));
-  t.is(last.ids.split(',').length, living.length);
-  t.is(
-    living.reduce((sum, { expired }) => sum + expired, 0),
-    0,
-  );
-});
+    for (const [i, host] of ['10.0.0.4', '10.0.0.5'].entries()) {
+      const newcomer = new Member(world, `n${i}`, `${host}:${PORT}`, { host: `10.0.0.${7 + i}` });
+      living.push(await newcomer.start());
+      await world.until(() => living.every(({ ids }) => ids === living[0]?.ids && ids.includes(newcomer.id)));
+    }
+    world.hosts.get('10.0.0.2')?.restart();
+    const back = new Member(world, 'b2', addr, { host: '10.0.0.2' });
+    living.push(await back.start());
+    await world.until(() => living.every(({ seats }) => seats === '10.0.0.2,10.0.0.3,10.0.0.4'));
+    await world.until(async () => (await knownAt(world, '10.0.0.5', PORT)) === undefined);
+    const last = new Member(world, 'last', `10.0.0.2:${SECOND_PORT}`, { host: '10.0.0.10' });
+    living.push(await last.start());
+    await world.until(() => living.every(({ ids, seats }) => ids === living[0]?.ids && seats === back.seats));
+    t.is(last.ids.split(',').length, living.length);
+    t.is(
+      living.reduce((sum, { expired }) => sum + expired, 0),
+      0,
+    );
+  },
+);
 
-test('masters: all masters are lost at once; the next hosts take the seats, and nobody is lost', async (t) => {
-  const port = await freePort();
-  const network = new CutNetwork();
-  const addr = `127.0.0.1:${port}`;
-  const hosts = ['127.0.0.1', '127.0.0.2', '127.0.0.3', '127.0.0.4', '127.0.0.5'];
-  const members = await startMembers(t, addr, hosts, { network, maxMasters: 2 });
-  const [a, b, ...living] = members as [Member, Member, ...Member[]];
-  await until(() => isMasterOf(t, '127.0.0.2', port, members));
-  const lostMs = patientClock.nowMs();
-  await lose(network, a, b);
-  for (const host of ['127.0.0.3', '127.0.0.4']) await until(() => isMasterOf(t, host, port, living));
-  const filledMs = patientClock.nowMs() - lostMs;
-  t.true(filledMs < 2 * TTL_S * 1000, `${filledMs} ms to fill the seats`);
-  await until(() => living.every(({ ids, seats }) => ids === 'c,d,e' && seats === '127.0.0.3,127.0.0.4'));
-  t.false(
-    living.some(({ seen }) => seen.slice(seen.findIndex((ids) => ids.length === 5)).some((ids) => ids.length < 3)),
-  );
-  t.is(await knownAt(t, '127.0.0.5', port), undefined);
-});
+simulated(
+  'masters: all masters are lost at once; the next hosts take the seats, and nobody is lost',
+  async (t, world) => {
+    const addr = `10.0.0.1:${PORT}`;
+    const hosts = ['10.0.0.1', '10.0.0.2', '10.0.0.3', '10.0.0.4', '10.0.0.5'];
+    const members = await startMembers(world, addr, hosts, { maxMasters: 2 });
+    const [a, b, ...living] = members as [Member, Member, ...Member[]];
+    await world.until(() => isMasterOf(world, '10.0.0.2', PORT, members));
+    const lostMs = world.nowMs;
+    await lose(world, a, b);
+    for (const host of ['10.0.0.3', '10.0.0.4']) await world.until(() => isMasterOf(world, host, PORT, living));
+    const filledMs = world.nowMs - lostMs;
+    t.true(filledMs < 2 * TTL_S * 1000, `${filledMs} ms to fill the seats`);
+    await world.until(() => living.every(({ ids, seats }) => ids === 'c,d,e' && seats === '10.0.0.3,10.0.0.4'));
+    t.false(
+      living.some(({ seen }) => seen.slice(seen.findIndex((ids) => ids.length === 5)).some((ids) => ids.length < 3)),
+    );
+    t.is(await knownAt(world, '10.0.0.5', PORT), undefined);
+  },
+);
 
-test('masters: a listed one that is silent for less than the time-to-live keeps its seat', async (t) => {
-  const port = await freePort();
-  const network = new CutNetwork();
-  const hosts = ['127.0.0.1', '127.0.0.2', '127.0.0.3'];
+simulated('masters: a listed one that is silent for less than the time-to-live keeps its seat', async (t, world) => {
+  const hosts = ['10.0.0.1', '10.0.0.2', '10.0.0.3'];
   // Longer than an attempt to connect, which does not notice that the network is back.
   const ttlS = 3;
   // With one seat nobody else can say that the master lives.
   for (const maxMasters of [1, 2]) {
-    const members = await startMembers(t, `127.0.0.1:${port}`, hosts, { network, maxMasters, ttlS });
-    await until(() => maxMasters === 1 || isMasterOf(t, '127.0.0.2', port, members));
+    const members = await startMembers(world, `10.0.0.1:${PORT}`, hosts, { maxMasters, ttlS });
+    await world.until(() => maxMasters === 1 || isMasterOf(world, '10.0.0.2', PORT, members));
     const before = members.map(({ masterChanges }) => masterChanges);
-    const cutMs = patientClock.nowMs();
-    network.isolate('127.0.0.1');
-    await until(() => patientClock.nowMs() - cutMs > (ttlS * 1000) / 3);
-    network.heal();
-    await until(() => isMasterOf(t, '127.0.0.1', port, members));
-    await until(() => patientClock.nowMs() - cutMs > 1.3 * ttlS * 1000);
+    const cutMs = world.nowMs;
+    world.isolate('10.0.0.1');
+    await world.until(() => world.nowMs - cutMs > (ttlS * 1000) / 3);
+    world.heal();
+    await world.until(() => isMasterOf(world, '10.0.0.1', PORT, members));
+    await world.until(() => world.nowMs - cutMs > 1.3 * ttlS * 1000);
     t.deepEqual(
       members.map(({ masterChanges }) => masterChanges),
       before,
     );
-    t.is(await knownAt(t, '127.0.0.3', port), undefined);
+    t.is(await knownAt(world, '10.0.0.3', PORT), undefined);
     for (const member of members) await member.stop();
   }
 });
 
-test('masters: both sides of a partition fill the seats, and agree again after it although no listed address lives', async (t) => {
-  const port = await freePort();
-  const network = new CutNetwork();
-  const addr = `127.0.0.1:${port}`;
-  const hosts = ['127.0.0.1', '127.0.0.2', '127.0.0.3', '127.0.0.4', '127.0.0.5'];
-  const members = await startMembers(t, addr, hosts, { network, maxMasters: 2 });
-  const [a, ...living] = members as [Member, ...Member[]];
-  await lose(network, a);
-  await until(() => living.every(({ ids, seats }) => ids === 'b,c,d,e' && seats === '127.0.0.2,127.0.0.3'));
-  const [b, c, d, e] = living as [Member, Member, Member, Member];
-  for (const host of ['127.0.0.2', '127.0.0.3']) await until(() => isMasterOf(t, host, port, living));
-  // The side of the masters, and one that has none.
-  network.isolate('127.0.0.4', '127.0.0.5');
-  await until(() => b.ids + c.ids === 'b,cb,c' && d.ids + e.ids === 'd,ed,e');
-  for (const host of ['127.0.0.4', '127.0.0.5']) await until(() => isMasterOf(t, host, port, [d, e]));
-  network.heal();
-  await until(() => living.every(({ ids, seats }) => ids === 'b,c,d,e' && seats === b.seats));
-  const seats = b.seats.split(',');
-  t.is(seats.length, 2);
-  for (const host of seats) await until(() => isMasterOf(t, host, port, living));
-  for (const { host } of living) {
-    if (!seats.includes(host)) await until(async () => (await knownAt(t, host, port)) === undefined);
-  }
-});
+simulated(
+  'masters: both sides of a partition fill the seats, and agree again after it although no listed address lives',
+  async (t, world) => {
+    const addr = `10.0.0.1:${PORT}`;
+    const hosts = ['10.0.0.1', '10.0.0.2', '10.0.0.3', '10.0.0.4', '10.0.0.5'];
+    const members = await startMembers(world, addr, hosts, { maxMasters: 2 });
+    const [a, ...living] = members as [Member, ...Member[]];
+    await lose(world, a);
+    await world.until(() => living.every(({ ids, seats }) => ids === 'b,c,d,e' && seats === '10.0.0.2,10.0.0.3'));
+    const [b, c, d, e] = living as [Member, Member, Member, Member];
+    for (const host of ['10.0.0.2', '10.0.0.3']) await world.until(() => isMasterOf(world, host, PORT, living));
+    // The side of the masters, and one that has none.
+    world.isolate('10.0.0.4', '10.0.0.5');
+    await world.until(() => b.ids + c.ids === 'b,cb,c' && d.ids + e.ids === 'd,ed,e');
+    for (const host of ['10.0.0.4', '10.0.0.5']) await world.until(() => isMasterOf(world, host, PORT, [d, e]));
+    world.heal();
+    await world.until(() => living.every(({ ids, seats }) => ids === 'b,c,d,e' && seats === b.seats));
+    const seats = b.seats.split(',');
+    t.is(seats.length, 2);
+    for (const host of seats) await world.until(() => isMasterOf(world, host, PORT, living));
+    for (const { host } of living) {
+      if (!seats.includes(host)) await world.until(async () => (await knownAt(world, host, PORT)) === undefined);
+    }
+  },
+);
 
-test('masters: a node that has never heard of a master does not become one', async (t) => {
-  const port = await freePort();
-  const alone = new Member('a', `127.0.0.1:${port}`, { host: '127.0.0.2' });
-  t.teardown(() => alone.stop());
+simulated('masters: a node that has never heard of a master does not become one', async (t, world) => {
+  const alone = new Member(world, 'a', `10.0.0.1:${PORT}`, { host: '10.0.0.2' });
   void alone.start();
-  const startedMs = patientClock.nowMs();
-  await until(() => patientClock.nowMs() - startedMs > 2 * TTL_S * 1000);
+  const startedMs = world.nowMs;
+  await world.until(() => world.nowMs - startedMs > 2 * TTL_S * 1000);
   t.false(alone.master.isHead);
   t.false(alone.client.isReachable);
 });
 
-test('masters: the older of two nodes with one id is told, and is the member again when the other has left', async (t) => {
-  const port = await freePort();
-  const addr = `127.0.0.1:${port}`;
-  const [a, b] = (await startMembers(t, addr, ['127.0.0.1', '127.0.0.2'])) as [Member, Member];
-  const newer = new Member('b', addr, { host: '127.0.0.3', incarnation: b.self.incarnation + 5000 });
-  await newer.start();
-  await until(() => b.client.isReplaced && a.client.members().get('b')?.controlHost === '127.0.0.3');
-  t.false(newer.client.isReplaced);
-  await newer.stop();
-  await until(() => !b.client.isReplaced && a.client.members().get('b')?.controlHost === '127.0.0.2');
-  // More often when one master hears of it later than another.
-  t.is(b.replaced[0], true);
-  t.is(b.replaced.at(-1), false);
-});
+simulated(
+  'masters: the older of two nodes with one id is told, and is the member again when the other has left',
+  async (t, world) => {
+    const addr = `10.0.0.1:${PORT}`;
+    const [a, b] = (await startMembers(world, addr, ['10.0.0.1', '10.0.0.2'])) as [Member, Member];
+    const newer = new Member(world, 'b', addr, { host: '10.0.0.3', incarnation: b.self.incarnation + 5000 });
+    await newer.start();
+    await world.until(() => b.client.isReplaced && a.client.members().get('b')?.controlHost === '10.0.0.3');
+    t.false(newer.client.isReplaced);
+    await newer.stop();
+    await world.until(() => !b.client.isReplaced && a.client.members().get('b')?.controlHost === '10.0.0.2');
+    // More often when one master hears of it later than another.
+    t.is(b.replaced[0], true);
+    t.is(b.replaced.at(-1), false);
+  },
+);
 
 test('masters: one that could not run drops nobody for that, and starts over when that was too long', async (t) => {
   // Cause: it looked only at what its next timer was late by, and took silence before it for that of the members.
@@ -482,20 +505,19 @@ test('masters: one that could not run drops nobody for that, and starts over whe
   t.is(forgotten, 0);
 });
 
-test('masters: one that is listed by two names is spoken to once', async (t) => {
-  const env = testEnvironment();
-  const { port } = await startMaster(t, { env, heartbeatInterval: HEARTBEAT_S, memberTtl: TTL_S });
-  const a = newMember(t, `127.0.0.1:${port},localhost:${port}`, nodeOf('a'), {
-    heartbeatInterval: HEARTBEAT_S,
-    memberTtl: TTL_S,
-  });
-  await a.client.start();
-  const startedMs = patientClock.nowMs();
-  const calls = () => env.counts.get('meshcache_rpc_served_calls_total') ?? 0;
+simulated('masters: one that is listed by two names is spoken to once', async (t, world) => {
+  const process = world.process('10.0.0.1');
+  await newMaster(world, process, PORT).start();
+  const options = { heartbeatInterval: HEARTBEAT_S, memberTtl: TTL_S, env: process.environment };
+  const a = new DiscoveryClient(`10.0.0.1:${PORT},head:${PORT}`, nodeOf('a'), options);
+  world.atEnd(process, () => verifiedEnd([a], () => a.stop()));
+  await a.start();
+  const startedMs = world.nowMs;
+  const calls = () => process.metrics.value('meshcache_rpc_served_calls_total');
   const before = calls();
-  await until(() => patientClock.nowMs() - startedMs > 1500);
-  const perInterval = (calls() - before) / ((patientClock.nowMs() - startedMs) / 1000 / HEARTBEAT_S);
-  t.true(perInterval < 3, `${perInterval} calls a heartbeat interval`);
+  await world.until(() => world.nowMs - startedMs > 1500);
+  const perInterval = (calls() - before) / ((world.nowMs - startedMs) / 1000 / HEARTBEAT_S);
+  t.true(perInterval > 0 && perInterval < 3, `${perInterval} calls a heartbeat interval`);
 });
 
 for (const form of ['maps', 'rows'] as const) {

@@ -9,11 +9,14 @@ import test, { type ExecutionContext } from 'ava';
 import { systemEnvironment } from '../../src/base/environment.js';
 import { ClosedError, DiskError } from '../../src/base/errors.js';
 import { type Logger, silentLogger } from '../../src/base/log.js';
+import { systemThreads } from '../../src/base/system-threads.js';
 import { PageFile } from '../../src/disk/page-file.js';
 import { crc32 } from '../../src/memory/checksum.js';
 import { HostRegion } from '../../src/memory/host-region.js';
+import { PageCopies } from '../../src/memory/page-copies.js';
 import type { PageBytes } from '../../src/pool/page-batch.js';
 import { addon, serialWithAddon, suffix } from '../native/addon.js';
+import { lose } from '../planted.js';
 import { content } from '../support.js';
 import { mounted, mountSuffix, temporaryFolder, withMounts } from './mounts.js';
 import { type ExerciseResult, exercisePageFile } from './page-file-exercise.js';
@@ -355,5 +358,29 @@ serialWithAddon(`page file: preallocating answers with the system's errors${suff
     ['0', 0, 1],
   ] as [number, number, number][]) {
     t.throws(() => addon.preallocate(...args), { instanceOf: TypeError });
+  }
+});
+
+// Cause: large pages were copied by threads of the system whatever the environment: virtual time does not wait for them, so that a simulated
+// disk did not answer any more.
+test.serial('page file: where the environment has no threads that copy, none is asked to', async (t) => {
+  let asked = 0;
+  const count = (): boolean => {
+    asked++;
+    return false;
+  };
+  t.teardown(lose(PageCopies.prototype, 'runOffThread', { when: count }));
+  for (const canCopy of [true, false]) {
+    asked = 0;
+    const path = join(temporaryFolder(t), 'pages');
+    const threads = { ...systemThreads, canCopy };
+    const file = await PageFile.open(path, { capacityBytes: 4 * MIB, mode: 'buffered', env: { ...env, threads } });
+    t.teardown(() => file.close());
+    const bytes = content(1, MIB);
+    await file.write(0, page(bytes));
+    const read = new Uint8Array(MIB);
+    t.is(await file.read(0, page(read)), crc32(bytes));
+    t.deepEqual(read, bytes);
+    t.is(asked > 0, canCopy);
   }
 });

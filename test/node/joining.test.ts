@@ -1,13 +1,13 @@
-import test, { type ExecutionContext } from 'ava';
+import type { ExecutionContext } from 'ava';
 import { SHARD_FILLING_TIMEOUT_MS } from '../../src/base/limits.js';
 import { ConsistentHashRing } from '../../src/core/index.js';
 import { keyFields, readFlags } from '../../src/directory/wire.js';
 import type { MeshCacheStore } from '../../src/node/meshcache-store.js';
+import { RpcClient } from '../../src/rpc/client.js';
 import type { NodeInfo } from '../../src/types.js';
-import { newClient } from '../rpc/support.js';
-import { content, freePort, until } from '../support.js';
-import { startStore } from './master-cluster.js';
-import { createStore } from './store-fixture.js';
+import { simulated, type TestWorld } from '../simulated.js';
+import { content } from '../support.js';
+import { PORT, startStore } from './simulated-stores.js';
 
 const PAGES_COUNT = 600;
 const PAGE_BYTES = 256;
@@ -15,17 +15,20 @@ const KEYS = Array.from({ length: PAGES_COUNT }, (_, i) => `page ${i}`);
 const SETTINGS = { directory_replicas: 1, global_segment_size: '2mb' };
 
 /** Nodes that have set all pages, each its share; `join` adds one and resolves with what `create()` resolves with. */
-async function filledCluster(t: ExecutionContext, count: number, extra: Record<string, unknown> = {}) {
-  const port = await freePort();
+async function filledCluster(
+  t: ExecutionContext,
+  world: TestWorld,
+  count: number,
+  extra: Record<string, unknown> = {},
+) {
   const stores: MeshCacheStore[] = [];
-  t.teardown(() => Promise.all(stores.map((store) => store.close())));
   const join = async (more: Record<string, unknown> = {}): Promise<MeshCacheStore> => {
-    const store = await createStore(port, { ...SETTINGS, ...extra, ...more });
+    const store = await startStore(world, { config: { ...SETTINGS, ...extra, ...more } });
     stores.push(store);
     return store;
   };
   for (let i = 0; i < count; i++) await join();
-  await until(() => stores.every((store) => store.stats().members === count));
+  await world.until(() => stores.every((store) => store.stats().members === count));
   const set = KEYS.map((key, i) => (stores[i % count] as MeshCacheStore).set(key, content(i, PAGE_BYTES)));
   t.false((await Promise.all(set)).includes(false));
   return { stores, join };
@@ -43,71 +46,81 @@ async function foundBy(store: MeshCacheStore): Promise<{ existing: number; read:
 const ALL = { existing: PAGES_COUNT, read: PAGES_COUNT };
 
 for (const verify_reads of [true, false]) {
-  test.serial(`joining: the fourth of four nodes finds all pages at once, verify_reads ${verify_reads}`, async (t) => {
-    // Cause: it owned keys whose entries it had not been told yet, and knew no former owners to ask.
-    const { join } = await filledCluster(t, 3, { verify_reads, reuse_quarantine_ms: 60_000 });
-    t.deepEqual(await foundBy(await join()), ALL);
-  });
+  simulated(
+    `joining: the fourth of four nodes finds all pages at once, verify_reads ${verify_reads}`,
+    async (t, world) => {
+      // Cause: it owned keys whose entries it had not been told yet, and knew no former owners to ask.
+      const { join } = await filledCluster(t, world, 3, { verify_reads, reuse_quarantine_ms: 60_000 });
+      t.deepEqual(await foundBy(await join()), ALL);
+    },
+  );
 }
 
-test.serial('joining: nodes that join at the same time find all pages at once, and so do the others', async (t) => {
-  const { stores, join } = await filledCluster(t, 3);
-  for (let round = 0; round < 3; round++) {
-    const found = await Promise.all(Array.from({ length: 3 }, async () => foundBy(await join())));
-    t.deepEqual(found, [ALL, ALL, ALL], `round ${round}`);
-    for (const store of stores) t.deepEqual(await foundBy(store), ALL, `round ${round}`);
-  }
-});
+simulated(
+  'joining: nodes that join at the same time find all pages at once, and so do the others',
+  async (t, world) => {
+    const { stores, join } = await filledCluster(t, world, 3);
+    for (let round = 0; round < 3; round++) {
+      const found = await Promise.all(Array.from({ length: 3 }, async () => foundBy(await join())));
+      t.deepEqual(found, [ALL, ALL, ALL], `round ${round}`);
+      for (const store of stores) t.deepEqual(await foundBy(store), ALL, `round ${round}`);
+    }
+  },
+);
 
-test.serial('joining: a node that runs a master itself hears of the others before it has started', async (t) => {
+simulated('joining: a node that runs a master itself hears of the others before it has started', async (t, world) => {
   // Cause: its own master, which knew nobody yet, answered first.
-  const port = await freePort();
-  const addr = `127.0.0.1:${port},127.0.0.2:${port}`;
-  const start = (host: string) => startStore(t, { host, addr, config: SETTINGS });
-  const stores = [await start('127.0.0.1'), await start('127.0.0.1')];
-  await until(() => stores.every((store) => store.stats().members === 2));
+  const addr = `10.0.0.1:${PORT},10.0.0.2:${PORT}`;
+  const start = (host: string) => startStore(world, { host, addr, config: SETTINGS });
+  const stores = [await start('10.0.0.1'), await start('10.0.0.1')];
+  await world.until(() => stores.every((store) => store.stats().members === 2));
   const set = KEYS.map((key, i) => (stores[i % 2] as MeshCacheStore).set(key, content(i, PAGE_BYTES)));
   t.false((await Promise.all(set)).includes(false));
-  const other = await start('127.0.0.2');
+  const other = await start('10.0.0.2');
   t.is(other.stats().members, 3);
   t.deepEqual(await foundBy(other), ALL);
 });
 
 /** Of the pages' keys that the node owns, those that its own shard knows. */
-async function knownTo(t: ExecutionContext, store: MeshCacheStore): Promise<{ owned: number; known: number }> {
+async function knownTo({ operator }: TestWorld, store: MeshCacheStore): Promise<{ owned: number; known: number }> {
   const { nodeId, config } = store.runtime;
   const ring = new ConsistentHashRing(config.vnodes);
   ring.setNodes([...store.runtime.members().keys()]);
   const owned = store.keyEncoder.encodeKeys(KEYS).filter((key) => ring.getNode(key) === nodeId);
   const self = store.runtime.members().get(nodeId) as NodeInfo;
   const endpoint = { host: self.controlHost, port: self.controlPort };
-  const answer = await newClient(t).call(endpoint, 'directory.exists', keyFields(owned));
+  const rpc = new RpcClient({ env: operator.environment });
+  const answer = await rpc.call(endpoint, 'directory.exists', keyFields(owned));
+  await rpc.close();
   const flags = readFlags(answer as Record<string, unknown>, 'found', owned.length);
   return { owned: owned.length, known: flags.reduce((sum, flag) => sum + flag, 0) };
 }
 
-test.serial('joining: with wait_for_directory a node resolves when its shard is complete', async (t) => {
-  const { join } = await filledCluster(t, 3);
+simulated('joining: with wait_for_directory a node resolves when its shard is complete', async (t, world) => {
+  const { join } = await filledCluster(t, world, 3);
   const store = await join({ wait_for_directory: 'true' });
-  const { owned, known } = await knownTo(t, store);
+  const { owned, known } = await knownTo(world, store);
   t.true(owned > 0);
   t.is(known, owned);
   t.deepEqual(await foundBy(store), ALL);
 });
 
-test.serial('joining: with wait_for_directory nodes that join at the same time do not wait for ever', async (t) => {
-  const { join } = await filledCluster(t, 3);
-  for (let round = 0; round < 2; round++) {
-    const found = await Promise.all(
-      Array.from({ length: 3 }, async () => foundBy(await join({ wait_for_directory: true }))),
-    );
-    t.deepEqual(found, [ALL, ALL, ALL], `round ${round}`);
-  }
-});
+simulated(
+  'joining: with wait_for_directory nodes that join at the same time do not wait for ever',
+  async (t, world) => {
+    const { join } = await filledCluster(t, world, 3);
+    for (let round = 0; round < 2; round++) {
+      const found = await Promise.all(
+        Array.from({ length: 3 }, async () => foundBy(await join({ wait_for_directory: true }))),
+      );
+      t.deepEqual(found, [ALL, ALL, ALL], `round ${round}`);
+    }
+  },
+);
 
-test.serial('joining: with wait_for_directory the first node of a cluster starts at once', async (t) => {
-  const startedMs = performance.now();
-  const { stores } = await filledCluster(t, 1, { wait_for_directory: true });
+simulated('joining: with wait_for_directory the first node of a cluster starts at once', async (t, world) => {
+  const startedMs = world.nowMs;
+  const { stores } = await filledCluster(t, world, 1, { wait_for_directory: true });
   t.is(stores.length, 1);
-  t.true(performance.now() - startedMs < SHARD_FILLING_TIMEOUT_MS);
+  t.true(world.nowMs - startedMs < SHARD_FILLING_TIMEOUT_MS);
 });
