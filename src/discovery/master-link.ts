@@ -8,7 +8,14 @@ import type { NodeInfo } from '../types.js';
 import { type ClusterSettings, encodeSettings, type Refusal } from './cluster-settings.js';
 import { isSameInfo } from './member-table.js';
 import type { MasterView } from './merge.js';
-import { DiscoveryMethod, decodeAnswer, type MasterAnswer, type Roster, type RosterNews, rosterAfter } from './wire.js';
+import {
+  DiscoveryMethod,
+  decodeAnswer,
+  type MasterAnswer,
+  type OwnRoster,
+  type RosterNews,
+  rosterAfter,
+} from './wire.js';
 
 export interface MasterLinkOptions {
   readonly endpoint: Endpoint;
@@ -47,7 +54,7 @@ export class MasterLink {
   readonly #abort = new AbortController();
   #masterId = '';
   #version = 0;
-  #roster: Roster | undefined;
+  #roster: OwnRoster | undefined;
   /** Of whose records the roster has others since {@link takeChanged}; undefined: it is another one as a whole. */
   #changed: Set<string> | undefined;
   #ageMs = 0;
@@ -72,10 +79,19 @@ export class MasterLink {
     return this.#options.endpoint;
   }
 
-  /** What the master said last; undefined while it does not answer. */
+  /** What the master said last, until it says something else; undefined while it does not answer. */
   get view(): MasterView | undefined {
-    if (this.#roster === undefined || !this.#isRegistered) return undefined;
-    return { ...this.#roster, isMature: this.#ageMs >= this.#options.memberTtlMs };
+    if (this.#roster === undefined || !this.hasView) return undefined;
+    const { members, gone } = this.#roster;
+    return { members, gone, isMature: this.#isMature };
+  }
+
+  get hasView(): boolean {
+    return this.#roster !== undefined && this.#isRegistered;
+  }
+
+  get #isMature(): boolean {
+    return this.#ageMs >= this.#options.memberTtlMs;
   }
 
   /** Ids of those who have come, gone or changed in the view since the last call; undefined: it is not known of whom that is true. */
@@ -224,9 +240,9 @@ export class MasterLink {
   #take(answer: MasterAnswer, askedMs: number, isNewView: boolean): void {
     if (this.#abort.signal.aborted) return;
     this.#heardMs = askedMs;
-    const wasMature = this.view?.isMature;
+    const wasMature = this.#isMature;
     this.#keep(answer);
-    if (isNewView || answer.roster !== undefined || this.view?.isMature !== wasMature) this.#options.onChange();
+    if (isNewView || answer.roster !== undefined || this.#isMature !== wasMature) this.#options.onChange();
   }
 
   #keep({ masterId, version, ageMs, roster }: MasterAnswer): void {
@@ -249,12 +265,11 @@ export class MasterLink {
   #shared(roster: RosterNews): RosterNews {
     const { known } = this.#options;
     if (known === undefined) return roster;
-    const members = new Map<string, NodeInfo>();
     for (const [nodeId, info] of roster.members) {
       const same = known(nodeId);
-      members.set(nodeId, same !== undefined && isSameInfo(same, info) ? same : info);
+      if (same !== undefined && isSameInfo(same, info)) roster.members.set(nodeId, same);
     }
-    return { ...roster, members };
+    return roster;
   }
 
   /** Another link speaks to this master; this one asks now and then whether it still has to. */
