@@ -1,3 +1,4 @@
+import { Cancellation } from '../base/cancellation.js';
 import type { Environment } from '../base/environment.js';
 import { MeshCacheError, ProtocolError } from '../base/errors.js';
 import { DISCOVERY_LEAVE_TIMEOUT_MS, DISCOVERY_RETRY_MIN_MS, RPC_CALL_TIMEOUT_MS } from '../base/limits.js';
@@ -51,7 +52,7 @@ export interface MasterLinkOptions {
 /** Keeps this node registered with one master, and what that master says. Runs from `start` to `stop`. */
 export class MasterLink {
   readonly #options: MasterLinkOptions;
-  readonly #abort = new AbortController();
+  readonly #abort = new Cancellation();
   #masterId = '';
   #version = 0;
   #roster: OwnRoster | undefined;
@@ -151,14 +152,14 @@ export class MasterLink {
 
   async #run(): Promise<void> {
     const { clock } = this.#options.env;
-    while (!this.#abort.signal.aborted) {
+    while (!this.#abort.aborted) {
       const startedMs = clock.nowMs();
       try {
         if (this.#isRegistered) await this.#heartbeat(this.#options.heartbeatIntervalMs);
         else if (this.#mayBeKnown) await this.#heartbeat(0);
         else await this.#register();
       } catch (error) {
-        if (this.#abort.signal.aborted) return;
+        if (this.#abort.aborted) return;
         await this.#failed(error, clock.nowMs() - startedMs);
       }
     }
@@ -179,7 +180,7 @@ export class MasterLink {
     this.#hasOutcome = true;
     this.#refusal = answer.refusal;
     if (answer.refusal !== undefined) {
-      if (!this.#abort.signal.aborted) this.#options.onRefused?.(answer.refusal);
+      if (!this.#abort.aborted) this.#options.onRefused?.(answer.refusal);
       await this.#pause(heartbeatIntervalMs);
       return;
     }
@@ -202,8 +203,16 @@ export class MasterLink {
     const { clock } = this.#options.env;
     const askedMs = clock.nowMs();
     const identity = this.#identity();
-    const known = { master_id: this.#masterId, version: this.#version, changes: true, rows: true };
-    const answer = await this.#call(DiscoveryMethod.heartbeat, { ...identity, ...known, wait_ms: waitMs }, waitMs);
+    const params = {
+      node_id: identity.node_id,
+      incarnation: identity.incarnation,
+      master_id: this.#masterId,
+      version: this.#version,
+      changes: true,
+      rows: true,
+      wait_ms: waitMs,
+    };
+    const answer = await this.#call(DiscoveryMethod.heartbeat, params, waitMs);
     this.#mayBeKnown = false;
     if (answer.status === 'ok') {
       if (!this.#isRegistered && this.#options.isElsewhere(answer.masterId)) return this.#standBy(answer);
@@ -227,7 +236,7 @@ export class MasterLink {
     const { rpc, endpoint, codec } = this.#options;
     const value = await rpc.call(endpoint, method, params, {
       timeoutMs: waitMs + RPC_CALL_TIMEOUT_MS,
-      signal: this.#abort.signal,
+      signal: this.#abort,
       probe: true,
       keepAlive: waitMs === 0,
     });
@@ -238,7 +247,7 @@ export class MasterLink {
 
   /** `isNewView`: there was none before. */
   #take(answer: MasterAnswer, askedMs: number, isNewView: boolean): void {
-    if (this.#abort.signal.aborted) return;
+    if (this.#abort.aborted) return;
     this.#heardMs = askedMs;
     const wasMature = this.#isMature;
     this.#keep(answer);
@@ -298,7 +307,7 @@ export class MasterLink {
 
   /** Ends early when the link is stopped. */
   #pause(delayMs: number): Promise<void> {
-    const { signal } = this.#abort;
+    const signal = this.#abort;
     return new Promise((resolve) => {
       const done = (): void => {
         cancel();
