@@ -40,7 +40,7 @@ export class ConsistentHashRing {
   /** Replaces the nodes; order and duplicates do not matter. Throws `ArgumentError` before anything has changed. */
   setNodes(nodeIds: readonly string[]): void {
     const former = this.points();
-    const sorted = [...new Set(checkNodeIds(nodeIds))].sort(compareCodePoints);
+    const sorted = sortedDistinct(checkNodeIds(nodeIds));
     if (sorted.length * this.vnodes > RING_MAX_POINTS) {
       throw new ArgumentError(`${sorted.length} nodes of ${this.vnodes} vnodes, ${RING_MAX_POINTS} points are allowed`);
     }
@@ -122,6 +122,16 @@ function checkNodeIds(nodeIds: readonly string[]): readonly string[] {
     }
   }
   return ids;
+}
+
+/** A list that is so already, as that of a former ring with some ids more or less, is only looked through. */
+function sortedDistinct(nodeIds: readonly string[]): readonly string[] {
+  for (let i = 1; i < nodeIds.length; i++) {
+    if (compareCodePoints(nodeIds[i - 1] as string, nodeIds[i] as string) >= 0) {
+      return [...new Set(nodeIds)].sort(compareCodePoints);
+    }
+  }
+  return nodeIds;
 }
 
 /** Order of UTF-8 bytes, which is that of code points; JavaScript's own order differs beyond U+D7FF. */

@@ -146,7 +146,7 @@ export class DirectoryClient {
    * Calls from now on go by this ring. It may also be changed in place. With `seniority`, what no owner knows is for a while asked
    * of those, too, that owned it before others had joined: also by a node that has just joined itself and has seen no former ring.
    */
-  setRing(ring: OwnerRing, seniority?: Seniority): void {
+  setRing(ring: OwnerRing, seniority?: () => Seniority): void {
     this.#rings.set(ring, seniority);
   }
 

@@ -24,7 +24,7 @@ export class KnownRings {
   readonly #keptMs: number;
   #current: OwnerRing;
   #former: FormerRing[] = [];
-  #seniority: Seniority | undefined;
+  #seniority: (() => Seniority) | undefined;
   #changedMs = Number.NEGATIVE_INFINITY;
 
   /** `keptMs`: how long former rings are kept. */
@@ -38,7 +38,8 @@ export class KnownRings {
     return this.#current;
   }
 
-  set(ring: OwnerRing, seniority?: Seniority): void {
+  /** `seniority` is asked when it is needed, and answers for this ring. */
+  set(ring: OwnerRing, seniority?: () => Seniority): void {
     const nowMs = this.#clock.nowMs();
     if (ring !== this.#current && this.#keptMs > 0) {
       this.#former.push({ ring: this.#current, untilMs: nowMs + this.#keptMs });
@@ -58,7 +59,7 @@ export class KnownRings {
 
   /** That of the current ring, for as long after it was set as a former one is kept. */
   get seniority(): Seniority | undefined {
-    return this.#clock.nowMs() < this.#changedMs + this.#keptMs ? this.#seniority : undefined;
+    return this.#clock.nowMs() < this.#changedMs + this.#keptMs ? this.#seniority?.() : undefined;
   }
 
   /** All that may still be asked, the current one first. */

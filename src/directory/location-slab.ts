@@ -1,6 +1,7 @@
 /**
- * Storage of locations without an object for each: records in chunks of fixed size, so that growing copies nothing, each of one
- * cache line. A slot is an index over all chunks; slots of one key form a list through `next`.
+ * Storage of locations without an object for each: records of one cache line, in chunks of fixed size, so that growing copies nothing. Only
+ * the first chunk starts small and doubles: most shards of a large cluster never fill it. A slot is an index over all chunks; slots of one
+ * key form a list through `next`.
  *
  *     record, 64 bytes   word 0..1 addr (low, high)   2..3 length f64   4..5 generation f64   6..7 version f64
  *                             8..9 stamp f64   10..11 tail f64   12 rkey   13 checksum   14 node << 3 | flags   15 next
@@ -11,6 +12,8 @@ import { type LocationColumns, ON_DISK } from './location-columns.js';
 const CHUNK_BITS = 14;
 const CHUNK_SLOTS = 1 << CHUNK_BITS;
 const CHUNK_MASK = CHUNK_SLOTS - 1;
+/** Of the first chunk, at first. */
+const FIRST_SLOTS = 128;
 const RECORD_WORDS = 16;
 const RECORD_DOUBLES = RECORD_WORDS / 2;
 const BYTES_PER_WORD = 4;
@@ -114,12 +117,21 @@ export class LocationSlab {
       return slot;
     }
     const slot = this.#used++;
-    if (slot >>> CHUNK_BITS === this.#chunks.length) {
-      const memory = new ArrayBuffer(CHUNK_SLOTS * RECORD_WORDS * BYTES_PER_WORD);
-      this.#chunks.push({ words: new Uint32Array(memory), doubles: new Float64Array(memory) });
-    }
+    if (slot >>> CHUNK_BITS === this.#chunks.length)
+      this.#chunks.push(newChunk(slot === 0 ? FIRST_SLOTS : CHUNK_SLOTS));
+    else if (slot < CHUNK_SLOTS) this.#growFirst(slot);
     this.setNext(slot, NO_SLOT);
     return slot;
+  }
+
+  /** Makes room for the slot, the next one of the first chunk. */
+  #growFirst(slot: number): void {
+    const { words } = this.#chunks[0] as Chunk;
+    const slots = words.length / RECORD_WORDS;
+    if (slot < slots) return;
+    const larger = newChunk(2 * slots);
+    larger.words.set(words);
+    this.#chunks[0] = larger;
   }
 
   free(slot: number): void {
@@ -158,4 +170,9 @@ export class LocationSlab {
     assertEqual('location slab: slots', this.#used, count);
     assertEqual('location slab: chunks', this.#chunks.length, Math.ceil(this.#used / CHUNK_SLOTS));
   }
+}
+
+function newChunk(slots: number): Chunk {
+  const memory = new ArrayBuffer(slots * RECORD_WORDS * BYTES_PER_WORD);
+  return { words: new Uint32Array(memory), doubles: new Float64Array(memory) };
 }

@@ -1,10 +1,12 @@
 import { NO_OWNER, type OwnerRing, ownersOf } from './owners.js';
 
+/** Node id -> incarnation. */
+export type Incarnations = Pick<ReadonlyMap<string, number>, 'size' | 'has' | 'get'>;
+
 /** A ring and which start of each of its nodes it was made of. */
 export interface RingView {
   readonly ring: OwnerRing;
-  /** Node id -> incarnation. */
-  readonly incarnations: ReadonlyMap<string, number>;
+  readonly incarnations: Incarnations;
 }
 
 /** Keys of one step: few enough to leave the thread free within a millisecond or two. */
@@ -43,21 +45,17 @@ export function* gainedKeysInSlices(
   keys: readonly string[],
 ): Generator<Map<string, string[]>, void> {
   const views = 'ring' in before ? [before] : before;
-  const sameNodes = views.map((view) => unchangedNodes(view, after));
+  const formerOwners = views.map((view) => new FormerOwners(view, after));
   for (let start = 0; start < keys.length; start += SLICE_KEYS) {
     const slice = keys.slice(start, start + SLICE_KEYS);
-    const oldOwners = views.map((view) => ownersOf(view.ring, slice, replicas));
+    for (const former of formerOwners) former.look(slice, replicas);
     const newOwners = ownersOf(after.ring, slice, replicas);
     const gained = new Map<string, string[]>();
     for (let at = 0; at < newOwners.length; at++) {
       const owner = newOwners[at] as number;
       if (owner === NO_OWNER) continue;
       const row = Math.floor(at / replicas);
-      const hadIt = oldOwners.every((owners, v) => {
-        const former = (sameNodes[v] as Uint32Array)[owner] as number;
-        return former !== NO_OWNER && hasOwner(owners, row * replicas, replicas, former);
-      });
-      if (hadIt) continue;
+      if (formerOwners.every((former) => former.hadIt(row, owner))) continue;
       const ownerId = after.ring.nodes[owner] as string;
       const some = gained.get(ownerId);
       if (some === undefined) gained.set(ownerId, [slice[row] as string]);
@@ -67,16 +65,36 @@ export function* gainedKeysInSlices(
   }
 }
 
-/** For each node of `after` its index in `before`; NO_OWNER for new and restarted ones. */
-function unchangedNodes(before: RingView, after: RingView): Uint32Array {
-  const oldIndices = new Map(before.ring.nodes.map((nodeId, i) => [nodeId, i]));
-  return Uint32Array.from(after.ring.nodes, (nodeId) => {
-    const isSameStart = before.incarnations.get(nodeId) === after.incarnations.get(nodeId);
-    return isSameStart ? (oldIndices.get(nodeId) ?? NO_OWNER) : NO_OWNER;
-  });
-}
+/** Who owned keys by an earlier view. Looks at those nodes only that own some of the keys: there may be few, of many nodes. */
+class FormerOwners {
+  readonly #before: RingView;
+  readonly #after: RingView;
+  /** Of the keys that were looked up last. */
+  #owners: Uint32Array = new Uint32Array(0);
+  #replicas = 0;
+  /** By index in the later ring. */
+  readonly #isSameStart: (boolean | undefined)[] = [];
 
-function hasOwner(owners: Uint32Array, start: number, count: number, wanted: number): boolean {
-  for (let i = start; i < start + count; i++) if (owners[i] === wanted) return true;
-  return false;
+  constructor(before: RingView, after: RingView) {
+    this.#before = before;
+    this.#after = after;
+  }
+
+  look(keys: readonly string[], replicas: number): void {
+    this.#owners = ownersOf(this.#before.ring, keys, replicas);
+    this.#replicas = replicas;
+  }
+
+  /** Whether that node of the later ring owned that key, too: the same start of it, for a new one has an empty shard. */
+  hadIt(row: number, owner: number): boolean {
+    const ownerId = this.#after.ring.nodes[owner] as string;
+    this.#isSameStart[owner] ??= this.#before.incarnations.get(ownerId) === this.#after.incarnations.get(ownerId);
+    if (!this.#isSameStart[owner]) return false;
+    const { nodes } = this.#before.ring;
+    for (let at = row * this.#replicas; at < (row + 1) * this.#replicas; at++) {
+      const former = this.#owners[at] as number;
+      if (former !== NO_OWNER && nodes[former] === ownerId) return true;
+    }
+    return false;
+  }
 }

@@ -16,15 +16,18 @@ import { ChangeGap } from './change-gap.js';
 import { type ClusterSettings, describeDifferences, type Refusal, refusalError } from './cluster-settings.js';
 import { LostMasters } from './lost-masters.js';
 import { MasterLink } from './master-link.js';
-import { chooseMasters, isSameEndpoints, type MasterRule, seatsOf } from './masters.js';
+import { isSameEndpoints, MasterChoice, type MasterRule, seatsOf } from './masters.js';
 import { countChanges, isSame, MemberMerging, silentHosts } from './member-merging.js';
 import { type MasterView, mergeMembers } from './merge.js';
 import { timingOf } from './timing.js';
 
 /** What a {@link DiscoveryClient} tells, and how often it speaks. */
 export interface DiscoveryClientOptions {
-  /** Called with all members at a master's first answer, then when one has come, gone, or changed its start or address. */
-  readonly onMembers?: (members: Map<string, NodeInfo>) => void;
+  /**
+   * Called with all members, a map that stays as it is, at a master's first answer, then when one has come, gone, or changed its start or
+   * address; `changed`: the ids of these.
+   */
+  readonly onMembers?: (members: ReadonlyMap<string, NodeInfo>, changed: readonly string[]) => void;
   /** Called at every failed attempt to reach a listed master. */
   readonly onUnreachable?: (endpoint: Endpoint) => void;
   /**
@@ -73,8 +76,10 @@ export class DiscoveryClient {
   readonly #links = new Map<string, MasterLink>();
   readonly #lost = new LostMasters();
   #masters: readonly Endpoint[];
+  readonly #choice: MasterChoice;
   #cancelSilence: (() => void) | undefined;
-  #members: Map<string, NodeInfo>;
+  /** Another map after each change. */
+  #members: ReadonlyMap<string, NodeInfo>;
   readonly #mergeGap = new ChangeGap();
   readonly #merging = new MemberMerging();
   /** Cancels the next look at what the masters say, which is due soon. */
@@ -103,6 +108,7 @@ export class DiscoveryClient {
     const listed = parseMasters(addr);
     this.#rule = { listed, maxMasters: options.maxMasters ?? listed.length };
     this.#masters = listed;
+    this.#choice = new MasterChoice(this.#rule);
     for (const endpoint of listed) this.#link(endpoint);
   }
 
@@ -134,7 +140,8 @@ export class DiscoveryClient {
 
   /** Whether a master answers. */
   get isReachable(): boolean {
-    return [...this.#links.values()].some((link) => link.view !== undefined);
+    for (const link of this.#links.values()) if (link.hasView) return true;
+    return false;
   }
 
   /** Whether a master at a listed address answers. */
@@ -200,10 +207,13 @@ export class DiscoveryClient {
     return link;
   }
 
-  /** Speaks to the masters that follow from the members of now. `lost`: hosts that have just gone without a good-bye. */
-  #followMasters(lost: ReadonlySet<string> = new Set()): void {
+  /**
+   * Speaks to the masters that follow from the members of now. `changed`: which of these are others than at the last call; `lost`: hosts
+   * that have just gone without a good-bye.
+   */
+  #followMasters(changed: readonly string[] = [], lost: ReadonlySet<string> = new Set()): void {
     const nowMs = this.#env.clock.nowMs();
-    const masters = chooseMasters(this.#members.values(), this.#rule, this.#lost.dead);
+    const masters = this.#choice.follow(this.#members, changed, this.#lost.dead);
     const names = new Set(masters.map(formatEndpoint));
     for (const [name, link] of this.#links) {
       if (names.has(name) || link.view !== undefined) continue;
@@ -239,7 +249,7 @@ export class DiscoveryClient {
       node_id: renewed.nodeId,
       silent_ms: Math.round(this.#env.clock.nowMs() - heardMs),
     });
-    this.#options.onMembers?.(new Map(this.#members));
+    this.#options.onMembers?.(this.#members, [renewed.nodeId]);
     return false;
   }
 
@@ -279,10 +289,10 @@ export class DiscoveryClient {
     this.#hasAnswer = true;
     countChanges(this.#env.metrics, others, { before, after: merged });
     const hasLost = others.some((nodeId) => !merged.has(nodeId));
-    const lost = hasLost ? silentHosts(before, merged, views) : undefined;
+    const lost = hasLost ? silentHosts(others, { before, after: merged, views }) : undefined;
     this.#members = merged;
-    if (isChanged) this.#options.onMembers?.(new Map(merged));
-    this.#followMasters(lost);
+    if (isChanged) this.#options.onMembers?.(merged, others);
+    this.#followMasters(others, lost);
     this.#endStartIfJoined();
   }
 

@@ -1,3 +1,4 @@
+import { Cancellation } from '../base/cancellation.js';
 import type { Environment } from '../base/environment.js';
 import { MeshCacheError, ProtocolError } from '../base/errors.js';
 import { DISCOVERY_LEAVE_TIMEOUT_MS, DISCOVERY_RETRY_MIN_MS, RPC_CALL_TIMEOUT_MS } from '../base/limits.js';
@@ -8,7 +9,14 @@ import type { NodeInfo } from '../types.js';
 import { type ClusterSettings, encodeSettings, type Refusal } from './cluster-settings.js';
 import { isSameInfo } from './member-table.js';
 import type { MasterView } from './merge.js';
-import { DiscoveryMethod, decodeAnswer, type MasterAnswer, type Roster, type RosterNews, rosterAfter } from './wire.js';
+import {
+  DiscoveryMethod,
+  decodeAnswer,
+  type MasterAnswer,
+  type OwnRoster,
+  type RosterNews,
+  rosterAfter,
+} from './wire.js';
 
 export interface MasterLinkOptions {
   readonly endpoint: Endpoint;
@@ -44,10 +52,10 @@ export interface MasterLinkOptions {
 /** Keeps this node registered with one master, and what that master says. Runs from `start` to `stop`. */
 export class MasterLink {
   readonly #options: MasterLinkOptions;
-  readonly #abort = new AbortController();
+  readonly #abort = new Cancellation();
   #masterId = '';
   #version = 0;
-  #roster: Roster | undefined;
+  #roster: OwnRoster | undefined;
   /** Of whose records the roster has others since {@link takeChanged}; undefined: it is another one as a whole. */
   #changed: Set<string> | undefined;
   #ageMs = 0;
@@ -72,10 +80,19 @@ export class MasterLink {
     return this.#options.endpoint;
   }
 
-  /** What the master said last; undefined while it does not answer. */
+  /** What the master said last, until it says something else; undefined while it does not answer. */
   get view(): MasterView | undefined {
-    if (this.#roster === undefined || !this.#isRegistered) return undefined;
-    return { ...this.#roster, isMature: this.#ageMs >= this.#options.memberTtlMs };
+    if (this.#roster === undefined || !this.hasView) return undefined;
+    const { members, gone } = this.#roster;
+    return { members, gone, isMature: this.#isMature };
+  }
+
+  get hasView(): boolean {
+    return this.#roster !== undefined && this.#isRegistered;
+  }
+
+  get #isMature(): boolean {
+    return this.#ageMs >= this.#options.memberTtlMs;
   }
 
   /** Ids of those who have come, gone or changed in the view since the last call; undefined: it is not known of whom that is true. */
@@ -135,14 +152,14 @@ export class MasterLink {
 
   async #run(): Promise<void> {
     const { clock } = this.#options.env;
-    while (!this.#abort.signal.aborted) {
+    while (!this.#abort.aborted) {
       const startedMs = clock.nowMs();
       try {
         if (this.#isRegistered) await this.#heartbeat(this.#options.heartbeatIntervalMs);
         else if (this.#mayBeKnown) await this.#heartbeat(0);
         else await this.#register();
       } catch (error) {
-        if (this.#abort.signal.aborted) return;
+        if (this.#abort.aborted) return;
         await this.#failed(error, clock.nowMs() - startedMs);
       }
     }
@@ -163,7 +180,7 @@ export class MasterLink {
     this.#hasOutcome = true;
     this.#refusal = answer.refusal;
     if (answer.refusal !== undefined) {
-      if (!this.#abort.signal.aborted) this.#options.onRefused?.(answer.refusal);
+      if (!this.#abort.aborted) this.#options.onRefused?.(answer.refusal);
       await this.#pause(heartbeatIntervalMs);
       return;
     }
@@ -186,8 +203,16 @@ export class MasterLink {
     const { clock } = this.#options.env;
     const askedMs = clock.nowMs();
     const identity = this.#identity();
-    const known = { master_id: this.#masterId, version: this.#version, changes: true, rows: true };
-    const answer = await this.#call(DiscoveryMethod.heartbeat, { ...identity, ...known, wait_ms: waitMs }, waitMs);
+    const params = {
+      node_id: identity.node_id,
+      incarnation: identity.incarnation,
+      master_id: this.#masterId,
+      version: this.#version,
+      changes: true,
+      rows: true,
+      wait_ms: waitMs,
+    };
+    const answer = await this.#call(DiscoveryMethod.heartbeat, params, waitMs);
     this.#mayBeKnown = false;
     if (answer.status === 'ok') {
       if (!this.#isRegistered && this.#options.isElsewhere(answer.masterId)) return this.#standBy(answer);
@@ -211,7 +236,7 @@ export class MasterLink {
     const { rpc, endpoint, codec } = this.#options;
     const value = await rpc.call(endpoint, method, params, {
       timeoutMs: waitMs + RPC_CALL_TIMEOUT_MS,
-      signal: this.#abort.signal,
+      signal: this.#abort,
       probe: true,
       keepAlive: waitMs === 0,
     });
@@ -222,11 +247,11 @@ export class MasterLink {
 
   /** `isNewView`: there was none before. */
   #take(answer: MasterAnswer, askedMs: number, isNewView: boolean): void {
-    if (this.#abort.signal.aborted) return;
+    if (this.#abort.aborted) return;
     this.#heardMs = askedMs;
-    const wasMature = this.view?.isMature;
+    const wasMature = this.#isMature;
     this.#keep(answer);
-    if (isNewView || answer.roster !== undefined || this.view?.isMature !== wasMature) this.#options.onChange();
+    if (isNewView || answer.roster !== undefined || this.#isMature !== wasMature) this.#options.onChange();
   }
 
   #keep({ masterId, version, ageMs, roster }: MasterAnswer): void {
@@ -249,12 +274,11 @@ export class MasterLink {
   #shared(roster: RosterNews): RosterNews {
     const { known } = this.#options;
     if (known === undefined) return roster;
-    const members = new Map<string, NodeInfo>();
     for (const [nodeId, info] of roster.members) {
       const same = known(nodeId);
-      members.set(nodeId, same !== undefined && isSameInfo(same, info) ? same : info);
+      if (same !== undefined && isSameInfo(same, info)) roster.members.set(nodeId, same);
     }
-    return { ...roster, members };
+    return roster;
   }
 
   /** Another link speaks to this master; this one asks now and then whether it still has to. */
@@ -283,7 +307,7 @@ export class MasterLink {
 
   /** Ends early when the link is stopped. */
   #pause(delayMs: number): Promise<void> {
-    const { signal } = this.#abort;
+    const signal = this.#abort;
     return new Promise((resolve) => {
       const done = (): void => {
         cancel();

@@ -32,6 +32,10 @@ export function seatsOf(
   { listed, maxMasters }: MasterRule,
   dead: ReadonlySet<string> = new Set(),
 ): Endpoint[] {
+  return takeSeats(members, { listed, maxMasters }, dead).endpoints;
+}
+
+function takeSeats(members: Iterable<NodeInfo>, { listed, maxMasters }: MasterRule, dead: ReadonlySet<string>): Seats {
   const byHost = new Map<string, NodeInfo[]>();
   for (const info of members) {
     const nodes = byHost.get(info.controlHost);
@@ -44,20 +48,77 @@ export function seatsOf(
   );
   // A host that is reached by two names has one seat.
   const seats = new Map<string, Endpoint | undefined>();
-  for (const { host, first, isListed } of candidates) {
-    if (seats.size >= maxMasters) break;
+  const hosts = new Set(candidates.flatMap(({ host, isListed }) => (isListed ? [host] : [])));
+  let lastStartMs = Number.POSITIVE_INFINITY;
+  for (const { host, first, isListed, startMs } of candidates) {
+    hosts.add(host);
     const endpoint = masterOf(first, isListed, listed);
     const name = endpoint === undefined ? host : formatEndpoint(endpoint);
     if (!seats.has(name) && !dead.has(name)) seats.set(name, endpoint);
+    if (seats.size < maxMasters) continue;
+    lastStartMs = isListed ? Number.NEGATIVE_INFINITY : startMs;
+    break;
   }
-  return [...seats.values()].filter((endpoint) => endpoint !== undefined);
+  return { endpoints: [...seats.values()].filter((endpoint) => endpoint !== undefined), hosts, lastStartMs };
 }
 
 /** The masters to speak to: the listed addresses, whether they live or not, and the seats (see {@link seatsOf}). */
 export function chooseMasters(members: Iterable<NodeInfo>, rule: MasterRule, dead?: ReadonlySet<string>): Endpoint[] {
-  const names = new Set(rule.listed.map(formatEndpoint));
-  const further = seatsOf(members, rule, dead).filter((endpoint) => !names.has(formatEndpoint(endpoint)));
-  return [...rule.listed, ...further];
+  return withListed(rule, seatsOf(members, rule, dead));
+}
+
+/**
+ * {@link chooseMasters} of members that change. In a large cluster nearly every change is behind all seats, of a host whose nodes have
+ * started later than those of the hosts that have one: then nothing is looked through.
+ */
+export class MasterChoice {
+  readonly #rule: MasterRule;
+  #seats: Seats | undefined;
+  #masters: readonly Endpoint[];
+  #members: ReadonlyMap<string, NodeInfo> = new Map();
+
+  constructor(rule: MasterRule) {
+    this.#rule = rule;
+    this.#masters = rule.listed;
+  }
+
+  /** `changed`: ids of those of `members`, a map that stays as it is, that are others than at the call before. */
+  follow(
+    members: ReadonlyMap<string, NodeInfo>,
+    changed: readonly string[],
+    dead: ReadonlySet<string>,
+  ): readonly Endpoint[] {
+    const before = this.#members;
+    this.#members = members;
+    const isBehind = (info: NodeInfo | undefined): boolean =>
+      info === undefined || (this.#seats !== undefined && isBehindAll(info, this.#seats, this.#rule.listed));
+    const isSame =
+      dead.size === 0 && changed.every((nodeId) => isBehind(before.get(nodeId)) && isBehind(members.get(nodeId)));
+    if (this.#seats !== undefined && isSame) return this.#masters;
+    const seats = takeSeats(members.values(), this.#rule, dead);
+    this.#masters = withListed(this.#rule, seats.endpoints);
+    this.#seats = dead.size === 0 ? seats : undefined;
+    return this.#masters;
+  }
+}
+
+function withListed({ listed }: MasterRule, seats: readonly Endpoint[]): Endpoint[] {
+  const names = new Set(listed.map(formatEndpoint));
+  return [...listed, ...seats.filter((endpoint) => !names.has(formatEndpoint(endpoint)))];
+}
+
+/** Who has a seat, and where the search for them ended. */
+interface Seats {
+  readonly endpoints: Endpoint[];
+  /** Hosts that were looked at for a seat, and all listed ones. */
+  readonly hosts: ReadonlySet<string>;
+  /** A host that is not listed and has started later comes behind all of these. */
+  readonly lastStartMs: number;
+}
+
+/** Whether the node makes no difference to the seats, be it there or not: its host comes behind the last that was looked at. */
+function isBehindAll(info: NodeInfo, { hosts, lastStartMs }: Seats, listed: readonly Endpoint[]): boolean {
+  return !hosts.has(info.controlHost) && !isListed(info, listed) && info.incarnation > lastStartMs;
 }
 
 export function isSameEndpoints(a: readonly Endpoint[], b: readonly Endpoint[]): boolean {

@@ -39,17 +39,22 @@ export class MemberMerging {
 
 /** Hosts, and addresses of their masters, that had nodes before and have none after, and these have not said good-bye. */
 export function silentHosts(
-  before: ReadonlyMap<string, NodeInfo>,
-  after: ReadonlyMap<string, NodeInfo>,
-  views: readonly MasterView[],
+  changed: readonly string[],
+  {
+    before,
+    after,
+    views,
+  }: Record<'before' | 'after', ReadonlyMap<string, NodeInfo>> & { readonly views: readonly MasterView[] },
 ): ReadonlySet<string> {
   const hosts = new Set<string>();
-  for (const [nodeId, { controlHost, masterAddr, incarnation }] of before) {
-    if (after.has(nodeId)) continue;
+  for (const nodeId of changed) {
+    const lost = before.get(nodeId);
+    if (lost === undefined || after.has(nodeId)) continue;
     const isGone = (gone: Departure): boolean =>
-      gone.hasLeft === true && gone.nodeId === nodeId && gone.incarnation >= incarnation;
-    if (!views.some((view) => view.gone.some(isGone))) hosts.add(controlHost).add(masterAddr);
+      gone.hasLeft === true && gone.nodeId === nodeId && gone.incarnation >= lost.incarnation;
+    if (!views.some((view) => view.gone.some(isGone))) hosts.add(lost.controlHost).add(lost.masterAddr);
   }
+  if (hosts.size === 0) return hosts;
   for (const { controlHost, masterAddr } of after.values()) {
     hosts.delete(controlHost);
     hosts.delete(masterAddr);

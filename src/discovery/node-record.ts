@@ -26,9 +26,24 @@ export function asMap(value: unknown): Readonly<Record<string, unknown>> {
 
 /** Throws `ProtocolError` for what is no node's id. */
 export function checkNodeId(value: unknown): string {
-  const isId = typeof value === 'string' && value !== '' && Buffer.byteLength(value) <= NODE_ID_MAX_BYTES;
-  if (isId && !/\p{Cc}/u.test(value)) return value;
+  const isId = typeof value === 'string' && value !== '' && bytesOf(value) <= NODE_ID_MAX_BYTES;
+  if (isId && !hasControls(value)) return value;
   throw new ProtocolError('discovery: node_id');
+}
+
+/** At least the bytes of its UTF-8; exactly where that matters. */
+function bytesOf(text: string): number {
+  const maxBytes = 3 * text.length;
+  return maxBytes <= NODE_ID_MAX_BYTES ? maxBytes : Buffer.byteLength(text);
+}
+
+/** As `\p{Cc}` finds them; every heartbeat and every member of a list has an id that is looked at. */
+function hasControls(text: string): boolean {
+  for (let i = 0; i < text.length; i++) {
+    const unit = text.charCodeAt(i);
+    if (unit < 0x20 || (unit >= 0x7f && unit < 0xa0)) return true;
+  }
+  return false;
 }
 
 function checkMasterAddr(addr: string): void {

@@ -1,4 +1,5 @@
 import { assert, assertAtMost } from '../base/assert.js';
+import type { CancelSignal } from '../base/cancellation.js';
 import type { Environment } from '../base/environment.js';
 import { MeshCacheError } from '../base/errors.js';
 import { MEMBERS_MAX_COUNT } from '../base/limits.js';
@@ -166,11 +167,8 @@ export class DiscoveryServer {
   #heartbeat(params: unknown, context: RpcContext): unknown {
     const fields = asMap(params);
     const { nodeId, incarnation } = decodeIdentity(fields);
-    const known = {
-      ...nothingKnown(fields),
-      version: wholeField(fields, 'version'),
-      takesChanges: fields.changes === true,
-    };
+    const { form } = nothingKnown(fields);
+    const known = { version: wholeField(fields, 'version'), takesChanges: fields.changes === true, form };
     const waitMs = Math.min(wholeField(fields, 'wait_ms'), this.#heartbeatIntervalMs);
     const status = this.#table.heartbeat(nodeId, incarnation, this.#env.clock.nowMs());
     if (status !== 'ok') return this.#answer(status, undefined);
@@ -182,7 +180,7 @@ export class DiscoveryServer {
   }
 
   /** Answers when there is news, at the latest after `waitMs`; of one node only the last heartbeat waits. */
-  #wait(nodeId: string, known: Known, waitMs: number, signal: AbortSignal): Promise<unknown> {
+  #wait(nodeId: string, known: Known, waitMs: number, signal: CancelSignal): Promise<unknown> {
     this.#waiters.get(nodeId)?.answer();
     const masterId = this.#masterId;
     return new Promise((resolve) => {

@@ -40,8 +40,13 @@ export interface Roster {
   readonly gone: readonly Departure[];
 }
 
+/** A list that its holder changes. */
+export interface OwnRoster extends Roster {
+  readonly members: Map<string, NodeInfo>;
+}
+
 /** A whole list, or what has changed since the version `base`: members that have come or changed, ids of those that are gone. */
-export interface RosterNews extends Roster {
+export interface RosterNews extends OwnRoster {
   readonly base: number | undefined;
   readonly removed: readonly string[];
 }
@@ -84,16 +89,26 @@ export function encodeChanges(
   return codec.encode({ ...rosterFields({ members, gone }, form), base, removed });
 }
 
-/** The list that follows from the one before; undefined: this is no news to who has that one, or makes it too long. */
-export function rosterAfter(before: Roster | undefined, news: RosterNews, version: number): Roster | undefined {
+/**
+ * The list that follows from the one before, which is used up; undefined: this is no news to who has that one, or makes it too long, and
+ * that one is as it was.
+ */
+export function rosterAfter(before: OwnRoster | undefined, news: RosterNews, version: number): OwnRoster | undefined {
   if (news.base === undefined) return news;
   if (before === undefined || news.base !== version) return undefined;
-  const members = new Map(before.members);
+  const { members } = before;
+  if (sizeAfter(members, news) > MEMBERS_MAX_COUNT) return undefined;
   for (const nodeId of news.removed) members.delete(nodeId);
   for (const [nodeId, info] of news.members) members.set(nodeId, info);
-  if (members.size > MEMBERS_MAX_COUNT) return undefined;
   const departures = [...before.gone, ...news.gone].filter(({ nodeId }) => !members.has(nodeId));
   return { members, gone: departures.slice(-DISCOVERY_DEPARTURES_MAX_COUNT) };
+}
+
+function sizeAfter(members: ReadonlyMap<string, NodeInfo>, news: RosterNews): number {
+  let size = members.size;
+  for (const nodeId of new Set(news.removed)) if (members.has(nodeId) && !news.members.has(nodeId)) size--;
+  for (const nodeId of news.members.keys()) if (!members.has(nodeId)) size++;
+  return size;
 }
 
 function rosterFields(roster: Roster, form: MemberForm): Record<string, unknown> {

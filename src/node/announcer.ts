@@ -9,7 +9,7 @@ import {
 } from '../base/limits.js';
 import type { DirectoryClient } from '../directory/client.js';
 import { NO_OWNER, type OwnerRing } from '../directory/owners.js';
-import { gainedKeysInSlices, type RingView } from '../directory/reannounce.js';
+import { gainedKeysInSlices, type Incarnations, type RingView } from '../directory/reannounce.js';
 import type { DataLocation } from '../types.js';
 
 /** The owners before there were any. */
@@ -234,9 +234,7 @@ export class Announcer {
       this.#retries.delete(ownerId);
       const { ring, incarnations } = this.#views.at(-1) as RingView;
       if (!incarnations.has(ownerId)) return;
-      const others = new Map(incarnations);
-      others.delete(ownerId);
-      this.#againWithout({ ring, incarnations: others });
+      this.#againWithout({ ring, incarnations: without(incarnations, ownerId) });
     });
     this.#retries.set(ownerId, cancel);
   }
@@ -255,6 +253,14 @@ export class Announcer {
       assert(isPending, () => `announcer: ${ownerId} has failed ${failures} times and is not told again`);
     }
   }
+}
+
+function without(incarnations: Incarnations, ownerId: string): Incarnations {
+  return {
+    size: incarnations.size - 1,
+    has: (nodeId) => nodeId !== ownerId && incarnations.has(nodeId),
+    get: (nodeId) => (nodeId === ownerId ? undefined : incarnations.get(nodeId)),
+  };
 }
 
 function noOwners(keys: readonly string[], n: number): Uint32Array {

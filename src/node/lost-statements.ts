@@ -5,7 +5,7 @@ import { ANNOUNCE_RETRY_MAX_MS, MEMBERS_MAX_COUNT, NODE_ID_MAX_BYTES, RPC_RETRY_
 import type { Endpoint } from '../base/network.js';
 import type { RpcClient } from '../rpc/client.js';
 import type { RpcServer } from '../rpc/server.js';
-import type { NodeInfo } from '../types.js';
+import type { MemberChange } from './member-log.js';
 
 const METHOD = 'directory.announce';
 /** A node that does not answer is asked so often; after that anti-entropy has to do. */
@@ -47,11 +47,12 @@ export class LostStatements {
     });
   }
 
-  membersChanged(before: ReadonlyMap<string, NodeInfo>, after: ReadonlyMap<string, NodeInfo>): void {
-    for (const { nodeId, incarnation } of before.values()) {
-      if (after.has(nodeId)) continue;
+  membersChanged({ before, after, changed }: MemberChange): void {
+    for (const nodeId of changed) {
+      const lost = before.get(nodeId);
+      if (lost === undefined || after.has(nodeId)) continue;
       this.#dropped.delete(nodeId);
-      this.#dropped.set(nodeId, incarnation);
+      this.#dropped.set(nodeId, lost.incarnation);
     }
     for (const [nodeId, incarnation] of this.#dropped) {
       const isBack = after.get(nodeId)?.incarnation === incarnation;

@@ -34,13 +34,17 @@ export class MemberAges {
     this.#known.clear();
   }
 
-  /** These are the members from now on. */
-  changed(members: ReadonlyMap<string, NodeInfo>): void {
-    for (const nodeId of this.#known.keys()) if (!members.has(nodeId)) this.#known.delete(nodeId);
-    for (const { nodeId, incarnation } of members.values()) {
-      if (this.#known.get(nodeId)?.incarnation === incarnation) continue;
-      this.#known.set(nodeId, { incarnation, sinceMs: this.#sinceMsOf(incarnation) });
+  /** These are the members from now on; others than `changed` are as before. */
+  changed(members: ReadonlyMap<string, NodeInfo>, changed: Iterable<string>): void {
+    for (const nodeId of changed) {
+      const incarnation = members.get(nodeId)?.incarnation;
+      if (incarnation === undefined) this.#known.delete(nodeId);
+      else if (this.#known.get(nodeId)?.incarnation !== incarnation) {
+        this.#known.set(nodeId, { incarnation, sinceMs: this.#sinceMsOf(incarnation) });
+      }
     }
+    // Since the own node goes on as another start, nobody is known.
+    if (this.#known.size !== members.size) this.changed(members, members.keys());
   }
 
   /** Milliseconds of the own clock; of no member: now. */

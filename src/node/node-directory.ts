@@ -5,6 +5,7 @@ import { DELETION_SLICE_MAX_KEYS, GONE_NODES_MAX_COUNT, RPC_CALL_TIMEOUT_MS } fr
 import type { Endpoint } from '../base/network.js';
 import { DirectoryClient } from '../directory/client.js';
 import { keysByOwner, type OwnerRing } from '../directory/owners.js';
+import type { Incarnations } from '../directory/reannounce.js';
 import { DirectoryServer } from '../directory/server.js';
 import { DirectoryShard } from '../directory/shard.js';
 import type { RpcClient } from '../rpc/client.js';
@@ -14,6 +15,7 @@ import { Announcer, type Publications } from './announcer.js';
 import { AntiEntropy } from './anti-entropy.js';
 import { LostStatements } from './lost-statements.js';
 import { MemberAges } from './member-ages.js';
+import type { MemberChange } from './member-log.js';
 import { OwedStatements } from './owed-statements.js';
 import { OwnerRings } from './owner-rings.js';
 import { type DropReason, PageDrops } from './page-drops.js';
@@ -41,7 +43,7 @@ export class NodeDirectory {
   readonly #nodeId: string;
   /** Nodes that were members and are not now. */
   readonly #gone = new Set<string>();
-  #memberIds: readonly string[];
+  #members: ReadonlyMap<string, NodeInfo>;
   #owed: OwedStatements | undefined;
   #publications: Publications | undefined;
   #hasLengthConflict = false;
@@ -67,7 +69,7 @@ export class NodeDirectory {
     const ring = this.#rings.make([nodeId]);
     this.versions = new HybridClock(env.clock);
     this.#nodeId = nodeId;
-    this.#memberIds = [nodeId];
+    this.#members = new Map([[nodeId, self]]);
     this.#drops = new PageDrops({ nodeId, rpc, env, endpointOf, joinMs: 2 * settleMs });
     this.#shard = new DirectoryShard({
       isLive,
@@ -174,35 +176,41 @@ export class NodeDirectory {
   }
 
   /** Goes by the new members from now on. */
-  membersChanged(before: ReadonlyMap<string, NodeInfo>, after: ReadonlyMap<string, NodeInfo>): void {
-    for (const { nodeId, incarnation } of before.values()) {
-      if (after.get(nodeId)?.incarnation !== incarnation) this.#shard.dropNode(nodeId, incarnation);
+  membersChanged(change: MemberChange): void {
+    const { before, after, changed } = change;
+    for (const nodeId of changed) {
+      const incarnation = before.get(nodeId)?.incarnation;
+      const isGone = incarnation !== undefined && after.get(nodeId)?.incarnation !== incarnation;
+      if (isGone) this.#shard.dropNode(nodeId, incarnation);
     }
-    const ring = this.#rings.make([...after.keys()]);
-    this.#ages.changed(after);
-    const sinceMs = Float64Array.from(ring.nodes, (nodeId) => this.#ages.sinceMs(nodeId));
-    this.client.setRing(ring, { sinceMs, settledMs: this.#env.clock.nowMs() - this.#settleMs });
-    this.#memberIds = [...after.keys()];
+    const ring = this.#rings.next(changed, (nodeId) => after.has(nodeId));
+    this.#ages.changed(after, changed);
+    const settledMs = this.#env.clock.nowMs() - this.#settleMs;
+    this.client.setRing(ring, () => {
+      return { sinceMs: Float64Array.from(ring.nodes, (nodeId) => this.#ages.sinceMs(nodeId)), settledMs };
+    });
+    this.#members = after;
     this.#owed?.membersChanged((nodeId) => after.has(nodeId));
-    const incarnations = new Map([...after].map(([id, node]) => [id, node.incarnation]));
-    this.#announcer.ownersChanged({ ring, incarnations });
+    this.#announcer.ownersChanged({ ring, incarnations: incarnationsOf(after) });
     this.#upkeep.ownersChanged(ring);
     this.#rings.keepFor([this.client, this.#announcer, this.#upkeep]);
-    this.#lost.membersChanged(before, after);
-    this.#tellReturned(before, after, ring);
+    this.#lost.membersChanged(change);
+    this.#tellReturned(change, ring);
   }
 
   /**
    * Nodes that were away learn what has been set and dropped meanwhile, as far as this node knows: each of the keys that it owns now. The shards of
    * those that were away together may know of nothing newer than what they have; the holders of that hear of it from them.
    */
-  #tellReturned(before: ReadonlyMap<string, NodeInfo>, after: ReadonlyMap<string, NodeInfo>, ring: OwnerRing): void {
-    const returned = [...after.values()].flatMap(({ nodeId, incarnation }) => {
+  #tellReturned({ before, after, changed }: MemberChange, ring: OwnerRing): void {
+    const returned = changed.filter((nodeId) => {
+      const incarnation = after.get(nodeId)?.incarnation;
+      if (incarnation === undefined) return false;
       const was = before.get(nodeId)?.incarnation;
       const isBack = was === undefined ? this.#gone.delete(nodeId) : was !== incarnation;
-      return isBack && nodeId !== this.#nodeId ? [nodeId] : [];
+      return isBack && nodeId !== this.#nodeId;
     });
-    for (const nodeId of before.keys()) if (!after.has(nodeId)) this.#gone.add(nodeId);
+    for (const nodeId of changed) if (before.has(nodeId) && !after.has(nodeId)) this.#gone.add(nodeId);
     for (const nodeId of this.#gone) {
       if (this.#gone.size <= GONE_NODES_MAX_COUNT) break;
       this.#gone.delete(nodeId);
@@ -233,7 +241,7 @@ export class NodeDirectory {
   }
 
   async #deleteSlice(keys: readonly string[], version: number): Promise<boolean[]> {
-    const members = this.#memberIds;
+    const members = [...this.#members.keys()];
     let newest = 0;
     const onNewer = (newer: number) => {
       newest = Math.max(newest, newer);
@@ -304,8 +312,16 @@ export class NodeDirectory {
     this.#lost.verify();
     this.#rings.verify([this.client, this.#announcer, this.#upkeep]);
     assertAtMost('node directory: nodes that have gone', this.#gone.size, GONE_NODES_MAX_COUNT);
-    for (const nodeId of this.#memberIds) {
+    for (const nodeId of this.#members.keys()) {
       assert(!this.#gone.has(nodeId), () => `node directory: ${nodeId} is a member and has gone`);
     }
   }
+}
+
+function incarnationsOf(members: ReadonlyMap<string, NodeInfo>): Incarnations {
+  return {
+    size: members.size,
+    has: (nodeId) => members.has(nodeId),
+    get: (nodeId) => members.get(nodeId)?.incarnation,
+  };
 }

@@ -323,7 +323,7 @@ export class NodeRuntime {
     this.#stops.push(() => master.stop());
     const discovery = new DiscoveryClient(config.discoveryAddr, self, {
       ...timing,
-      onMembers: (members) => this.#onMembers(members),
+      onMembers: (members, changed) => this.#onMembers(members, changed),
       onUnreachable: () => void master.tryTakeOver(),
       onForgotten: () => ownDirectory.announceAll(),
       onExpired: () => {
@@ -435,11 +435,12 @@ export class NodeRuntime {
     void master.mastersChanged(masters);
   }
 
-  #onMembers(members: ReadonlyMap<string, NodeInfo>): void {
+  #onMembers(members: ReadonlyMap<string, NodeInfo>, changed: readonly string[]): void {
     const before = this.#members;
-    this.#members = new Map(members);
-    logMemberChange(this.#env.log, before, this.#members);
-    this.#parts?.ownDirectory.membersChanged(before, this.#members);
+    this.#members = members;
+    const change = { before, after: members, changed };
+    logMemberChange(this.#env.log, change);
+    this.#parts?.ownDirectory.membersChanged(change);
   }
 
   #ownReport(): Record<string, unknown> {

@@ -14,6 +14,8 @@ export interface RingUser {
 export class OwnerRings {
   readonly #vnodes: number;
   readonly #live = new Set<ConsistentHashRing>();
+  /** Of the last one, in its order. */
+  #nodeIds: readonly string[] = [];
 
   constructor(vnodes: number) {
     this.#vnodes = vnodes;
@@ -28,7 +30,15 @@ export class OwnerRings {
     const ring = new ConsistentHashRing(this.#vnodes);
     ring.setNodes(nodeIds);
     this.#live.add(ring);
+    this.#nodeIds = ring.nodes;
     return ring;
+  }
+
+  /** With the nodes of the last one, but for those of `changed` that are not wanted any more, and with those that are now. */
+  next(changed: readonly string[], isWanted: (nodeId: string) => boolean): ConsistentHashRing {
+    const others = new Set(changed);
+    const kept = this.#nodeIds.filter((nodeId) => !others.has(nodeId));
+    return this.make(kept.concat(changed.filter(isWanted)));
   }
 
   /** Frees every ring that none of these uses. */

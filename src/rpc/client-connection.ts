@@ -1,6 +1,7 @@
 import { assert, assertAtMost, assertEqual } from '../base/assert.js';
 import { ClientHandshake, NONCE_BYTES, PROOF_BYTES } from '../base/auth.js';
 import { type AuthFailureReason, authError } from '../base/auth-failures.js';
+import type { CancelSignal } from '../base/cancellation.js';
 import type { Environment } from '../base/environment.js';
 import { ArgumentError, type ErrorCode, MeshCacheError } from '../base/errors.js';
 import {
@@ -39,7 +40,7 @@ export interface OneCall {
   readonly method: string;
   readonly params: unknown;
   readonly timeoutMs: number;
-  readonly signal?: AbortSignal | undefined;
+  readonly signal?: CancelSignal | undefined;
   /** False: waiting for the answer does not keep the process alive. */
   readonly keepAlive: boolean;
 }

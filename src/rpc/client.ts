@@ -1,5 +1,6 @@
 import { assert, assertAtMost } from '../base/assert.js';
 import { AuthFailures } from '../base/auth-failures.js';
+import type { CancelSignal } from '../base/cancellation.js';
 import type { Environment } from '../base/environment.js';
 import { AuthError, ClosedError, type ErrorCode, MeshCacheError } from '../base/errors.js';
 import { RPC_CALL_TIMEOUT_MS, RPC_RETRY_AFTER_MS } from '../base/limits.js';
@@ -20,7 +21,7 @@ export interface RpcCallOptions {
   /** Deadline of this call; default RPC_CALL_TIMEOUT_MS. */
   readonly timeoutMs?: number;
   /** Aborting rejects the call with ERR_CLOSED and tells the peer. */
-  readonly signal?: AbortSignal | undefined;
+  readonly signal?: CancelSignal | undefined;
   /** Tries to connect even when the endpoint could not be reached a moment ago. */
   readonly probe?: boolean;
   /** False: the process may end while the call waits (long polls); default true. */

@@ -136,6 +136,10 @@ export class FrameReader {
         this.#keep(rest, bytes ?? FRAME_HEADER_BYTES);
         return;
       }
+      if (bytes === rest.length) {
+        this.#deliver(rest);
+        return;
+      }
       this.#deliver(rest.subarray(0, bytes));
       rest = rest.subarray(bytes);
     }

@@ -1,6 +1,7 @@
 import { assertAtMost, assertEqual } from '../base/assert.js';
 import { NONCE_BYTES, PROOFS_BYTES, ServerHandshake } from '../base/auth.js';
 import type { AuthFailureReason } from '../base/auth-failures.js';
+import { Cancellation, type CancelSignal } from '../base/cancellation.js';
 import type { Environment } from '../base/environment.js';
 import { type ErrorCode, MeshCacheError } from '../base/errors.js';
 import {
@@ -34,7 +35,7 @@ export interface RpcContext {
   /** `host:port` of the caller. */
   readonly remote: string;
   /** Aborted when the caller gives up or its connection ends. */
-  readonly signal: AbortSignal;
+  readonly signal: CancelSignal;
 }
 
 /** `params` is a plain object. What is returned (or resolved) must be made of what messages carry: see PROTOCOL.md. */
@@ -386,7 +387,7 @@ class CallContext implements RpcContext {
   readonly remote: string;
   /** Of the request. */
   readonly bytes: number;
-  #controller: AbortController | undefined;
+  #cancellation: Cancellation | undefined;
   #aborted = false;
 
   constructor(remote: string, bytes: number) {
@@ -394,16 +395,16 @@ class CallContext implements RpcContext {
     this.bytes = bytes;
   }
 
-  get signal(): AbortSignal {
-    if (this.#controller === undefined) {
-      this.#controller = new AbortController();
-      if (this.#aborted) this.#controller.abort();
+  get signal(): CancelSignal {
+    if (this.#cancellation === undefined) {
+      this.#cancellation = new Cancellation();
+      if (this.#aborted) this.#cancellation.abort();
     }
-    return this.#controller.signal;
+    return this.#cancellation;
   }
 
   abort(): void {
     this.#aborted = true;
-    this.#controller?.abort();
+    this.#cancellation?.abort();
   }
 }

@@ -478,7 +478,7 @@ test('directory: a new node finds what others know that were owners before it an
     [10, 20, 30, 30, 30, 30],
   ]) {
     for (const settledMs of [0, 15, 20]) {
-      client.setRing(ring, { sinceMs, settledMs });
+      client.setRing(ring, () => ({ sinceMs, settledMs }));
       t.false((await client.exists(keys)).includes(false), `${sinceMs} ${settledMs}`);
     }
   }

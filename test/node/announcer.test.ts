@@ -129,7 +129,13 @@ test('announcer: passes that fail while members come and go do not use up the at
   for (let n = 0; n < 20; n++) {
     // Each time 'b' is a new start, which knows nothing.
     const view = viewOf('a', 'b');
-    announcer.ownersChanged({ ring: view.ring, incarnations: new Map([...view.incarnations, ['b', n]]) });
+    announcer.ownersChanged({
+      ring: view.ring,
+      incarnations: new Map([
+        ['a', 1],
+        ['b', n],
+      ]),
+    });
     await until(() => attempts === n + 1 && announcer.rings().length === 1);
   }
   t.is(clock.pendingCount, 1);

@@ -1,6 +1,7 @@
 import test, { type ExecutionContext } from 'ava';
 import { RPC_RETRY_AFTER_MS } from '../../src/base/limits.js';
 import { LostStatements } from '../../src/node/lost-statements.js';
+import type { MemberChange } from '../../src/node/member-log.js';
 import { NodeDirectory } from '../../src/node/node-directory.js';
 import type { RpcClient } from '../../src/rpc/client.js';
 import { RpcServer } from '../../src/rpc/server.js';
@@ -16,6 +17,9 @@ function infoOf(nodeId: string, controlPort: number, incarnation = 1): NodeInfo 
   return new NodeInfo({ nodeId, controlHost: '127.0.0.1', controlPort, protocols: ['tcp'], incarnation });
 }
 
+const changeOf = (before: Map<string, NodeInfo>, after: Map<string, NodeInfo>): MemberChange => {
+  return { before, after, changed: [...new Set([...before.keys(), ...after.keys()])] };
+};
 const asMembers = (...nodes: NodeInfo[]): Map<string, NodeInfo> => new Map(nodes.map((node) => [node.nodeId, node]));
 
 /** The directory part of a node, behind a server of its own. */
@@ -45,7 +49,7 @@ async function newNode(t: ExecutionContext, nodeId: string) {
   const see = (...nodes: NodeInfo[]): void => {
     const before = members;
     members = asMembers(...nodes);
-    directory.membersChanged(before, members);
+    directory.membersChanged(changeOf(before, members));
   };
   return { self, directory, see };
 }
@@ -90,10 +94,10 @@ test('lost statements: only who is back as the same start is asked, again until 
   });
   t.teardown(() => lost.stop());
   const [one, two] = [infoOf('one', port), infoOf('two', port)];
-  lost.membersChanged(asMembers(one, two), asMembers());
-  lost.membersChanged(asMembers(), asMembers(infoOf('one', port, 2)));
+  lost.membersChanged(changeOf(asMembers(one, two), asMembers()));
+  lost.membersChanged(changeOf(asMembers(), asMembers(infoOf('one', port, 2))));
   t.is(attempts, 0, 'a new start announces by itself');
-  lost.membersChanged(asMembers(), asMembers(two));
+  lost.membersChanged(changeOf(asMembers(), asMembers(two)));
   for (const pauseMs of [RPC_RETRY_AFTER_MS, 2 * RPC_RETRY_AFTER_MS]) {
     await until(() => clock.pendingCount === 1);
     clock.advance(pauseMs);
@@ -101,7 +105,7 @@ test('lost statements: only who is back as the same start is asked, again until 
   await until(() => asked.length === 1);
   t.deepEqual(asked, ['self']);
   t.is(attempts, 3);
-  lost.membersChanged(asMembers(two), asMembers(two));
+  lost.membersChanged(changeOf(asMembers(two), asMembers(two)));
   t.is(attempts, 3);
 });
 
@@ -118,8 +122,8 @@ test('lost statements: once they are stopped, nothing is waited for', async (t) 
     isLive: () => true,
   });
   const other = asMembers(infoOf('other', 9));
-  lost.membersChanged(other, asMembers());
-  lost.membersChanged(asMembers(), other);
+  lost.membersChanged(changeOf(other, asMembers()));
+  lost.membersChanged(changeOf(asMembers(), other));
   lost.stop();
   fail();
   await clock.yield();

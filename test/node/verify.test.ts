@@ -10,6 +10,7 @@ import { EmbeddedMaster } from '../../src/discovery/embedded-master.js';
 import { DiskStore } from '../../src/disk/disk-store.js';
 import { Announcer } from '../../src/node/announcer.js';
 import { LostStatements } from '../../src/node/lost-statements.js';
+import type { MemberChange } from '../../src/node/member-log.js';
 import { NodeDirectory } from '../../src/node/node-directory.js';
 import { NodeRuntime } from '../../src/node/node-runtime.js';
 import { OwedStatements } from '../../src/node/owed-statements.js';
@@ -51,6 +52,9 @@ function infoOf(nodeId: string, incarnation = 1): NodeInfo {
   return new NodeInfo({ nodeId, controlHost: ENDPOINT.host, controlPort: ENDPOINT.port, incarnation });
 }
 
+const changeOf = (before: Map<string, NodeInfo>, after: Map<string, NodeInfo>): MemberChange => {
+  return { before, after, changed: [...new Set([...before.keys(), ...after.keys()])] };
+};
 const asMembers = (...nodes: NodeInfo[]): Map<string, NodeInfo> => new Map(nodes.map((node) => [node.nodeId, node]));
 
 async function settled(clock: Clock): Promise<void> {
@@ -108,7 +112,7 @@ test.serial('verify: lost statements', async (t) => {
   });
   const gone = Array.from({ length: MEMBERS_MAX_COUNT + 1 }, (_, i) => infoOf(`n${i}`));
   await assertFound(t, lost, /lost statements: nodes: \d+, allowed are/, () =>
-    losing(Map.prototype, 'delete', () => lost.membersChanged(asMembers(...gone), asMembers())),
+    losing(Map.prototype, 'delete', () => lost.membersChanged(changeOf(asMembers(...gone), asMembers()))),
   );
   lost.stop();
 });
@@ -178,8 +182,8 @@ test.serial('verify: node directory', async (t) => {
     OwnerRings,
   ]);
   await assertFound(t, directory, /node directory: other is a member and has gone/, () => {
-    directory.membersChanged(asMembers(self, other), asMembers(self));
-    losing(Set.prototype, 'delete', () => directory.membersChanged(asMembers(self), asMembers(self, other)));
+    directory.membersChanged(changeOf(asMembers(self, other), asMembers(self)));
+    losing(Set.prototype, 'delete', () => directory.membersChanged(changeOf(asMembers(self), asMembers(self, other))));
   });
   await directory.stop();
 });

@@ -1,4 +1,5 @@
 import test from 'ava';
+import type { CancelSignal } from '../../src/base/cancellation.js';
 import { MeshCacheError } from '../../src/base/errors.js';
 import { RPC_CALL_TIMEOUT_MS, RPC_IN_FLIGHT_MAX_COUNT, RPC_RETRY_AFTER_MS } from '../../src/base/limits.js';
 import { RpcClient } from '../../src/rpc/client.js';
@@ -82,7 +83,7 @@ test('rpc: a request longer than a frame may be is refused before it is sent', a
 test('rpc: a call ends at its deadline and the handler is told', async (t) => {
   const clock = new ManualClock();
   const { server, endpoint } = await startServer(t);
-  let told: AbortSignal | undefined;
+  let told: CancelSignal | undefined;
   server.handle('never', (_, { signal }) => {
     told = signal;
     return new Promise(() => {});

@@ -42,9 +42,8 @@ export class EventLog {
     this.#onLine?.(`${atMs.toFixed(6)} ${kind} ${owner} ${detail}`);
   }
 
-  /** Bytes that came with the latest event: a few of them stand for all. */
-  bytes(bytes: Uint8Array): void {
-    const { length } = bytes;
+  /** The first `length` bytes came with the latest event: a few of them stand for all. */
+  bytes(bytes: Uint8Array, length = bytes.length): void {
     this.#word(length);
     const step = Math.max(1, (length >>> 3) | 0);
     for (let at = 0; at < length; at += step) this.#word(bytes[at] as number);

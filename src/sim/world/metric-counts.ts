@@ -6,7 +6,7 @@ export class CountedMetrics implements MetricsSink {
   readonly #providers = new Map<string, () => number>();
 
   count(name: string, amount = 1, labels?: Labels): void {
-    const key = keyOf(name, labels);
+    const key = labels === undefined ? name : keyOf(name, labels);
     this.#counts.set(key, (this.#counts.get(key) ?? 0) + amount);
   }
 

@@ -53,6 +53,7 @@ export class SimConnection extends EventEmitter implements Connection, StreamEnd
   #endsWhenFinished = false;
   #onFinished: (() => void)[] = [];
   #isDestroyed = false;
+  readonly #flowNow = (): void => this.#flow();
 
   constructor(parts: ConnectionParts) {
     super();
@@ -239,7 +240,7 @@ export class SimConnection extends EventEmitter implements Connection, StreamEnd
   arrived(): void {
     if (!this.#isOpen || this.#isFlowDue || !this.#mayHandOver()) return;
     this.#isFlowDue = true;
-    this.process.enter('readable', () => this.#flow());
+    this.process.enter('readable', this.#flowNow);
   }
 
   wasReset(): void {
@@ -253,7 +254,7 @@ export class SimConnection extends EventEmitter implements Connection, StreamEnd
     }
     if (!this.#isOpen || this.#isFlowDue || !this.#isReading) return;
     this.#isFlowDue = true;
-    this.process.enter('readable', () => this.#flow());
+    this.process.enter('readable', this.#flowNow);
   }
 
   failed(code: string): void {
@@ -336,7 +337,7 @@ export class SimConnection extends EventEmitter implements Connection, StreamEnd
     const hasMore = this.#resetCode !== undefined || (this.#incoming?.inbox.length ?? 0) > 0;
     if (!this.#isOpen || this.#isDestroyed || this.#isFlowDue || !hasMore) return;
     this.#isFlowDue = true;
-    this.process.schedule('readable', () => this.#flow());
+    this.process.schedule('readable', this.#flowNow);
   }
 
   /** Whether Node reads from the system, into its own buffer if need be: then a reset is noticed at once. */
@@ -396,7 +397,8 @@ export class SimConnection extends EventEmitter implements Connection, StreamEnd
     const restBytes = burst.lengthBytes - from;
     const split = from === 0 ? splitAt(incoming.link, restBytes, this.#splitProbability) : 0;
     this.#handedBytes += split === 0 ? restBytes : split;
-    this.emit('data', burst.bytes.subarray(from, this.#handedBytes));
+    const isWhole = from === 0 && this.#handedBytes === burst.bytes.length;
+    this.emit('data', isWhole ? burst.bytes : burst.bytes.subarray(from, this.#handedBytes));
   }
 
   #receiveInto({ buffer, callback }: ReceiveInto, burst: Burst): void {

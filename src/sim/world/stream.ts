@@ -1,4 +1,4 @@
-import type { SimEvent } from './event-heap.js';
+import type { EventPlan, SimEvent } from './event-heap.js';
 import type { Fabric } from './fabric.js';
 import type { Link } from './link.js';
 import type { TurnEnd } from './scheduler.js';
@@ -16,15 +16,31 @@ export interface StreamEnd {
   failed(code: string): void;
 }
 
-/** What arrives at once. */
-export interface Burst {
+/** What arrives at once, and, as the plan of an event, its arrival. */
+export class Burst implements EventPlan {
+  readonly kind = 'arrive';
+  readonly owner = undefined;
   readonly sequence: number;
-  bytes: Buffer;
-  lengthBytes: number;
+  bytes: Buffer = NOTHING;
+  lengthBytes = 0;
   /** What the network is charged. */
-  chargedBytes: number;
+  chargedBytes = 0;
   /** The end of the stream, behind the bytes. */
-  isEnd: boolean;
+  isEnd = false;
+  readonly #stream: Stream;
+
+  constructor(stream: Stream, sequence: number) {
+    this.#stream = stream;
+    this.sequence = sequence;
+  }
+
+  get detail(): number {
+    return this.lengthBytes;
+  }
+
+  run(): void {
+    this.#stream.arrive(this);
+  }
 }
 
 interface Piece {
@@ -224,7 +240,11 @@ export class Stream implements TurnEnd {
     const burst = hasRoom ? last : this.#openBurst();
     const neededBytes = burst.lengthBytes + bytes.length;
     if (neededBytes > burst.bytes.length) {
-      const larger = Buffer.allocUnsafe(Math.max(BURST_MIN_BYTES, 2 * burst.bytes.length, neededBytes));
+      // Mostly one write is all.
+      const isFirst = burst.lengthBytes === 0;
+      const larger = Buffer.allocUnsafe(
+        isFirst ? neededBytes : Math.max(BURST_MIN_BYTES, 2 * burst.bytes.length, neededBytes),
+      );
       larger.set(burst.bytes.subarray(0, burst.lengthBytes));
       burst.bytes = larger;
     }
@@ -235,7 +255,7 @@ export class Stream implements TurnEnd {
 
   #openBurst(): Burst {
     if (this.#open.length === 0) this.#parts.fabric.scheduler.atTurnEnd(this);
-    const burst = { sequence: this.#nextSequence++, bytes: NOTHING, lengthBytes: 0, chargedBytes: 0, isEnd: false };
+    const burst = new Burst(this, this.#nextSequence++);
     this.#open.push(burst);
     return burst;
   }
@@ -249,15 +269,11 @@ export class Stream implements TurnEnd {
     const { scheduler } = fabric;
     const atMs = Math.max(this.#lastArrivalMs, link.arrivalMs(scheduler.nowMs, burst.chargedBytes));
     this.#lastArrivalMs = atMs;
-    scheduler.schedule(atMs, {
-      kind: 'arrive',
-      owner: undefined,
-      detail: burst.lengthBytes,
-      run: () => this.#arrive(burst),
-    });
+    scheduler.schedule(atMs, burst);
   }
 
-  #arrive(burst: Burst): void {
+  /** @internal One of its bursts is there. */
+  arrive(burst: Burst): void {
     const { fabric, link, receiver, plane } = this.#parts;
     if (burst.sequence !== this.#expectedSequence || !link.to.isUp || this.isStalled) {
       this.#lose(burst);
@@ -265,7 +281,7 @@ export class Stream implements TurnEnd {
     }
     this.#expectedSequence++;
     this.#retryMs = RETRY_MIN_MS;
-    fabric.log.bytes(burst.bytes.subarray(0, burst.lengthBytes));
+    fabric.log.bytes(burst.bytes, burst.lengthBytes);
     const traffic = link.to.trafficOf(plane);
     traffic.receivedMessages++;
     traffic.receivedBytes += burst.chargedBytes;

@@ -25,7 +25,8 @@ export class ReadPeers {
   readonly #limits: TcpLimits;
   readonly #env: Environment;
   readonly #authFailures: AuthFailures;
-  readonly #staging = new Uint8Array(STAGING_BYTES);
+  /** Of all connections; undefined before there is one. */
+  #staging: Uint8Array | undefined;
   readonly #peers = new Map<string, Peer>();
 
   constructor(counters: ReadCounters, limits: TcpLimits, env: Environment) {
@@ -80,6 +81,7 @@ export class ReadPeers {
 
   #connect(endpointText: string, endpoint: Endpoint, peer: Peer): ReadConnection {
     const { clock, log } = this.#env;
+    this.#staging ??= new Uint8Array(STAGING_BYTES);
     return new ReadConnection({
       endpoint,
       staging: this.#staging,

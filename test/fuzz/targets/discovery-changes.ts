@@ -8,6 +8,7 @@ import {
   DiscoveryMethod,
   decodeAnswer,
   type MasterAnswer,
+  type OwnRoster,
   type Roster,
   rosterAfter,
 } from '../../../src/discovery/wire.js';
@@ -164,7 +165,7 @@ class Follower {
   readonly #socket: MemorySocket;
   #calls = 0;
   #last: MasterAnswer | undefined;
-  #roster: Roster | undefined;
+  #roster: OwnRoster | undefined;
 
   constructor(env: MemoryEnvironment) {
     this.#socket = env.network.accept();
