@@ -338,7 +338,8 @@ export class Yield {
     this.requests++;
     setCallerFirst(this.caller, this.call);
     this.chain(this.call);
-    if (this.previous != NONE) this.markLast(this.previous);
+    // Pages may have gone since the call began, for one that then found no room.
+    if (this.isPrevious()) this.markLast(this.previous);
     this.previous = NONE;
   }
 
