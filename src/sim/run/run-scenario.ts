@@ -1,10 +1,12 @@
+import { MeshCacheConfig } from '../../config.js';
 import type { CallKind } from '../check/call-watch.js';
 import { type Violation, Violations } from '../check/violations.js';
-import type { Scenario } from '../scenario/scenario.js';
+import { type Scenario, scenarioOf } from '../scenario/scenario.js';
 import { formatJournalLine, type JournalLine } from '../world/journal.js';
 import { SimulatedFailure } from '../world/scheduler.js';
 import { World } from '../world/world.js';
 import { ExpectedErrors } from './expected-errors.js';
+import { storageConfig } from './node-settings.js';
 import { Recovery, type RecoveryTimes } from './recovery.js';
 import type { Sample } from './series.js';
 import { type Route, SimCluster, type SimProgram } from './sim-cluster.js';
@@ -80,9 +82,14 @@ const LOG_MAX_LINES = 200;
 const LOOK_MS = 1_000;
 const VERIFY_MS = 5_000;
 
-/** Runs a scenario from the start of its nodes to their end. The same scenario gives the same result. */
+/**
+ * Runs a scenario from the start of its nodes to their end. The same scenario gives the same result. Rejects with `ArgumentError` for a
+ * scenario that cannot be, and with `ConfigError` for settings that nodes refuse.
+ */
 export async function runScenario(scenario: Scenario, options: RunOptions = {}): Promise<ScenarioResult> {
-  return new ScenarioRun(scenario, options).run();
+  const whole = scenarioOf(scenario);
+  MeshCacheConfig.fromExtraConfig(storageConfig(whole, 1).extraConfig);
+  return new ScenarioRun(whole, options).run();
 }
 
 class ScenarioRun {
