@@ -22,6 +22,12 @@ test.serial('run: a node that never starts ends the run', async (t) => {
   t.is(violations.at(-1)?.kind, 'threw');
 });
 
+test.serial('run: one at a time', async (t) => {
+  const first = runScenario(scenarioOf(SMALL));
+  await t.throwsAsync(runScenario(scenarioOf(SMALL)), { message: /one at a time/ });
+  t.is((await first).violationsCount, 0);
+});
+
 test.serial('shrink: settings that go with others are left out only with these', async (t) => {
   const config = { heartbeat_interval: 0.2, member_ttl: 0.6 };
   const shrunk = await shrink(scenarioOf({ ...SMALL, shape: { config } }), {

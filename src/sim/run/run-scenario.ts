@@ -84,7 +84,7 @@ const VERIFY_MS = 5_000;
 
 /**
  * Runs a scenario from the start of its nodes to their end. The same scenario gives the same result. Rejects with `ArgumentError` for a
- * scenario that cannot be, and with `ConfigError` for settings that nodes refuse.
+ * scenario that cannot be, with `ConfigError` for settings that nodes refuse, and while another run goes on in this process.
  */
 export async function runScenario(scenario: Scenario, options: RunOptions = {}): Promise<ScenarioResult> {
   const whole = scenarioOf(scenario);
@@ -130,18 +130,20 @@ class ScenarioRun {
 
   async run(): Promise<ScenarioResult> {
     const world = this.#world;
+    const isOver = (): void => {
+      this.#isOver = true;
+    };
+    const over = this.#main();
+    over.then(isOver, isOver);
+    this.#repeat(this.#options.sampleMs ?? this.#scenario.durationMs / SAMPLES_COUNT, () =>
+      this.#cluster.series.sample(),
+    );
+    this.#repeat(LOOK_MS, () => this.#cluster.checker.watch.look());
+    this.#repeat(VERIFY_MS, () => this.#verify());
+    // Throws when another world runs: that says nothing about this one.
+    const running = world.run({ until: () => this.#isOver, untilMs: this.#options.untilMs });
     try {
-      const isOver = (): void => {
-        this.#isOver = true;
-      };
-      const over = this.#main();
-      over.then(isOver, isOver);
-      this.#repeat(this.#options.sampleMs ?? this.#scenario.durationMs / SAMPLES_COUNT, () =>
-        this.#cluster.series.sample(),
-      );
-      this.#repeat(LOOK_MS, () => this.#cluster.checker.watch.look());
-      this.#repeat(VERIFY_MS, () => this.#verify());
-      const end = await world.run({ until: () => this.#isOver, untilMs: this.#options.untilMs });
+      const end = await running;
       if (end === 'idle') this.#failed('hang', 'nothing is left to do, and the run is not over');
       if (this.#isOver) await over;
     } catch (error) {
