@@ -146,7 +146,7 @@ async function runSeeds(options: SimClusterOptions, count: number, context: Comm
     virtualMs += result.virtualMs;
     if (result.violationsCount === 0) continue;
     failed.push({ seed, violations: result.violations });
-    if (!options.json) context.print(`${seedLine(seed, result)}\n${formatViolations(result.violations, 3)}`);
+    if (!options.json) context.print(`${seedLine(seed, result, options)}\n${formatViolations(result.violations, 3)}`);
   }
   const wallS = (context.clock.nowMs() - startMs) / 1000;
   const summary = { seeds: count, from: options.seed, failed, events, virtual_s: virtualMs / 1000, wall_s: wallS };
