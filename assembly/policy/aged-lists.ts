@@ -124,13 +124,14 @@ export class AgedLists {
 }
 
 /**
- * The stage at `tick` of a slot that entered at `entryTick`, which is at least 1. It leaves stage j at the second multiple of
- * 2^j after `entryTick - 1`, so that it is in the lowest stage for which at most one multiple has gone by.
+ * The stage at `tick` of a slot that entered at `entryTick`; both are modulo 2^32, and less than that apart. It leaves stage j at the
+ * second multiple of 2^j after `entryTick - 1`, so that it is in the lowest stage for which at most one multiple has gone by.
  */
 // @ts-ignore: decorator
 @inline
 export function stageAt(tick: u32, entryTick: u32): u32 {
   const before = entryTick - 1;
   const stage = 31 - clz(tick - before);
-  return min<u32>(LAST, (tick >> stage) - (before >> stage) > 1 ? stage + 1 : stage);
+  const multiples = ((tick >> stage) - (before >> stage)) & (0xffffffff >> stage);
+  return min<u32>(LAST, multiples > 1 ? stage + 1 : stage);
 }

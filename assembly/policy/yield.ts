@@ -21,6 +21,11 @@ const HITS_MAX: u32 = 2;
 const LAST: u32 = 4;
 const CLASS_BITS: u32 = 5;
 const CLASS_MASK: u32 = (1 << CLASS_BITS) - 1;
+/**
+ * The clock starts so many ticks before it wraps, which a small pool gets to within years: a wrap is ordinary, and tests see it.
+ * All stages begin at a multiple of their length.
+ */
+const TICKS_BEFORE_WRAP: u32 = 1 << (STAGES - 1);
 /** Calls are counted modulo this. */
 const CALL_MASK: u32 = 0xffffffff >> CLASS_BITS;
 /** The latest calls, of which is remembered what they go on with: a power of two. */
@@ -61,6 +66,7 @@ export class Yield {
   private callers: Callers;
   private unitShift: u64;
   private tickUnits: u64;
+  /** Modulo 2^32. */
   private tick: u32;
   /** Space requested that the clock has not counted yet. */
   private waitingUnits: u64;
@@ -104,15 +110,15 @@ export class Yield {
     this.values = new PageValues(CLASSES);
     this.callers = new Callers();
     this.tickUnits = max<u64>(1, capacityBytes / unitBytes / TICKS_PER_TURNOVER);
-    this.tick = 1;
+    this.tick = 1 - TICKS_BEFORE_WRAP;
     this.waitingUnits = 0;
     this.requests = 0;
     this.requested = 0;
     this.pagesBefore = 0;
     this.learnPages = 0;
-    this.learnTick = 0;
+    this.learnTick = 0 - TICKS_BEFORE_WRAP;
     this.halvePages = 0;
-    this.halveTick = 0;
+    this.halveTick = 0 - TICKS_BEFORE_WRAP;
     this.ghostsMax = GHOSTS_MIN;
     this.call = 0;
     this.hint = 0;
@@ -338,7 +344,8 @@ export class Yield {
     this.requests++;
     setCallerFirst(this.caller, this.call);
     this.chain(this.call);
-    if (this.previous != NONE) this.markLast(this.previous);
+    // Pages may have gone since the call began, for one that then found no room.
+    if (this.isPrevious()) this.markLast(this.previous);
     this.previous = NONE;
   }
 

@@ -87,3 +87,14 @@ export interface Files {
   /** The target of a link; EINVAL for anything else. */
   readlink(path: string): Promise<string>;
 }
+
+/** What is left of views, one after the other, without their first bytes. */
+export function withoutFirst(views: readonly Uint8Array[], count: number): Uint8Array[] {
+  const rest: Uint8Array[] = [];
+  let skip = count;
+  for (const view of views) {
+    if (skip < view.length) rest.push(skip > 0 ? view.subarray(skip) : view);
+    skip = Math.max(0, skip - view.length);
+  }
+  return rest;
+}

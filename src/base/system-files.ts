@@ -16,7 +16,7 @@ import {
   writeFile,
 } from 'node:fs/promises';
 import { promisify } from 'node:util';
-import type { FileStatus, Files, OpenFile, OpenOptions } from './files.js';
+import { type FileStatus, type Files, type OpenFile, type OpenOptions, withoutFirst } from './files.js';
 
 /** `blocks` of a file's status are of this size, whatever those of the file system are. */
 const STAT_BLOCK_BYTES = 512;
@@ -126,16 +126,6 @@ async function removeOne(path: string, isForced: boolean): Promise<void> {
   } catch (error) {
     if (!isForced || (error as NodeJS.ErrnoException).code !== 'ENOENT') throw error;
   }
-}
-
-function withoutFirst(views: readonly Uint8Array[], count: number): Uint8Array[] {
-  const rest: Uint8Array[] = [];
-  let skip = count;
-  for (const view of views) {
-    if (skip < view.length) rest.push(skip > 0 ? view.subarray(skip) : view);
-    skip = Math.max(0, skip - view.length);
-  }
-  return rest;
 }
 
 /** What the program has said. */

@@ -1,6 +1,6 @@
 import { Argument, Command } from 'commander';
 import type { Benchmark, BenchReport } from '../bench/report.js';
-import { type CommandContext, printResult } from './context.js';
+import { type CommandContext, printResult, untilInterrupted } from './context.js';
 import { jsonOption, wholeNumber } from './options.js';
 import { formatTable } from './table.js';
 
@@ -77,7 +77,7 @@ async function runBench(what: string, options: BenchCommandOptions, context: Com
       ...(options.flood === undefined ? {} : { floodPerS: options.flood }),
       progress: (text) => progress.update(text),
     });
-    return await Promise.race([report, interruption(context.signal)]);
+    return await untilInterrupted(report, context);
   } finally {
     progress.end();
   }
@@ -85,13 +85,6 @@ async function runBench(what: string, options: BenchCommandOptions, context: Com
 
 function clusterSizes(text: string): number[] {
   return text.split(',').map(wholeNumber(2, 250));
-}
-
-/** A benchmark does not know of signals: the program ends with it under way. */
-function interruption(signal: AbortSignal): Promise<never> {
-  return new Promise((_, reject) => {
-    signal.addEventListener('abort', () => reject(signal.reason), { once: true });
-  });
 }
 
 function formatReport(report: BenchReport): string {

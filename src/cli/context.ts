@@ -29,3 +29,12 @@ export function printResult<T>(
 ): void {
   context.print(json ? JSON.stringify(result) : asText(result));
 }
+
+/** As `work`, which knows nothing of signals: rejects after one, and the program ends with it under way. */
+export async function untilInterrupted<T>(work: Promise<T>, { signal }: CommandContext): Promise<T> {
+  signal.throwIfAborted();
+  const interrupted = new Promise<never>((_, reject) => {
+    signal.addEventListener('abort', () => reject(signal.reason), { once: true });
+  });
+  return Promise.race([work, interrupted]);
+}

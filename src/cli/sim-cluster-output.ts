@@ -61,9 +61,19 @@ export function formatViolations(violations: readonly Violation[], maxCount: num
     .join('\n');
 }
 
-/** A seed that has failed, and how to see it again. */
-export function seedLine(seed: number, { violationsCount, hash }: ScenarioResult): string {
-  return `seed ${seed}: ${violationsCount} violations, hash ${hash}: meshcache sim cluster --random --seed ${seed}`;
+/** A seed that has failed, and how to see it again; `given`: what was not left to chance. */
+export function seedLine(
+  seed: number,
+  { violationsCount, hash }: ScenarioResult,
+  given: { readonly nodes?: number; readonly duration?: number; readonly faults: readonly string[] },
+): string {
+  const { nodes, duration, faults } = given;
+  const options = [
+    ...(nodes === undefined ? [] : [` --nodes ${nodes}`]),
+    ...(duration === undefined ? [] : [` --duration ${duration}`]),
+    ...(faults.length === 0 ? [] : [` --faults ${faults.join(',')}`]),
+  ].join('');
+  return `seed ${seed}: ${violationsCount} violations, hash ${hash}: meshcache sim cluster --random --seed ${seed}${options}`;
 }
 
 function trafficRows({ traffic }: ScenarioResult): Record<string, string | number>[] {

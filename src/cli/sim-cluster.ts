@@ -8,7 +8,7 @@ import { FAULT_KINDS, type FaultKind } from '../sim/scenario/faults.js';
 import { randomScenario, withRandomFaults } from '../sim/scenario/random-scenario.js';
 import { type Scenario, scenarioOf } from '../sim/scenario/scenario.js';
 import { CONVERSATIONS, MIXED, TRACE, type Workload } from '../sim/scenario/workload.js';
-import { type CommandContext, printResult } from './context.js';
+import { type CommandContext, printResult, untilInterrupted } from './context.js';
 import { CommandFailure, wrongUsage } from './failure.js';
 import { decimalNumber, jsonOption, keyValue, pageBytes, wholeNumber } from './options.js';
 import { checkWritable, writePage } from './report-file.js';
@@ -50,15 +50,41 @@ export interface SimClusterRun {
 
 const ALL_KINDS = Object.keys(FAULT_KINDS) as FaultKind[];
 const NODES_MAX_COUNT = 4096;
+/** Options that say what a scenario is like, where it is not by chance. */
+const SHAPING: readonly (keyof SimClusterOptions)[] = [
+  'ranks',
+  'workload',
+  'trace',
+  'requests',
+  'speed',
+  'routing',
+  'poolPages',
+  'pageBytes',
+  'diskPages',
+  'latencyMs',
+  'option',
+];
 const LOG_MAX_LINES = 200;
 
 export function simClusterCommand(context: CommandContext): Command {
   return new Command('cluster')
     .description('run whole nodes on virtual time, with faults, and check every read')
     .option('--seed <number>', 'the same seed makes the same run', wholeNumber(0, 2 ** 32 - 1), 1)
-    .option('--seeds <count>', 'scenarios by chance, of so many seeds from --seed on', wholeNumber(1, 1e9))
-    .option('--random', 'the scenario by chance of --seed')
-    .option('--scenario <file>', 'a scenario as JSON, as --json and --shrink print it')
+    .addOption(
+      new Option('--seeds <count>', 'scenarios by chance, of so many seeds from --seed on')
+        .argParser(wholeNumber(1, 1e9))
+        .conflicts([...SHAPING, 'random', 'scenario', 'until', 'shrink', 'html']),
+    )
+    .addOption(new Option('--random', 'the scenario by chance of --seed').conflicts([...SHAPING, 'scenario']))
+    .addOption(
+      new Option('--scenario <file>', 'a scenario as JSON, as --json and --shrink print it').conflicts([
+        ...SHAPING,
+        'seed',
+        'nodes',
+        'duration',
+        'faults',
+      ]),
+    )
     .option('--nodes <count>', 'nodes (default: 3)', wholeNumber(1, NODES_MAX_COUNT))
     .option('--ranks <count>', 'nodes of one host', wholeNumber(1, 64), 1)
     .option('--duration <seconds>', 'virtual time of the workload (default: 30)', decimalNumber(0.1, 1e6, 'seconds'))
@@ -104,8 +130,9 @@ scenario on every machine. The exit status is 1 when a promise of the README was
     )
     .action(async (options: SimClusterOptions) => {
       if (options.html !== undefined) await checkWritable(options.html);
-      if (options.seeds !== undefined) await runSeeds(options, options.seeds, context);
-      else await runOne(options, context);
+      const { seeds } = options;
+      const run = seeds === undefined ? runOne(options, context) : runSeeds(options, seeds, context);
+      await untilInterrupted(run, context);
     });
 }
 
@@ -113,13 +140,13 @@ async function runSeeds(options: SimClusterOptions, count: number, context: Comm
   const failed: { readonly seed: number; readonly violations: ScenarioResult['violations'] }[] = [];
   const startMs = context.clock.nowMs();
   let [events, virtualMs] = [0, 0];
-  for (let seed = options.seed; seed < options.seed + count && !context.signal.aborted; seed++) {
+  for (let seed = options.seed; seed < options.seed + count; seed++) {
     const result = await runScenario(byChance(seed, options));
     events += result.events;
     virtualMs += result.virtualMs;
     if (result.violationsCount === 0) continue;
     failed.push({ seed, violations: result.violations });
-    if (!options.json) context.print(`${seedLine(seed, result)}\n${formatViolations(result.violations, 3)}`);
+    if (!options.json) context.print(`${seedLine(seed, result, options)}\n${formatViolations(result.violations, 3)}`);
   }
   const wallS = (context.clock.nowMs() - startMs) / 1000;
   const summary = { seeds: count, from: options.seed, failed, events, virtual_s: virtualMs / 1000, wall_s: wallS };
@@ -208,9 +235,9 @@ async function readScenario(file: string): Promise<Scenario> {
     throw new CommandFailure(`cannot read the scenario ${file}: ${cause.message}`, undefined, { cause });
   });
   try {
-    const given = JSON.parse(text) as Partial<SimClusterRun> & Scenario;
+    const given = JSON.parse(text) as (Partial<SimClusterRun> & Scenario) | null;
     // What --json prints has it beside the result.
-    return scenarioOf(given.scenario ?? given);
+    return scenarioOf((given?.scenario ?? given) as Scenario);
   } catch (cause) {
     throw wrongUsage(`--scenario ${file}: ${(cause as Error).message}`);
   }

@@ -1,7 +1,7 @@
 import { Command } from 'commander';
 import { systemClock } from '../base/clock.js';
 import { Growth, type GrowthPhase } from '../sim/growth/growth.js';
-import { type CommandContext, printResult } from './context.js';
+import { type CommandContext, printResult, untilInterrupted } from './context.js';
 import { jsonOption, listOf, wholeNumber } from './options.js';
 import { formatTable } from './table.js';
 
@@ -63,7 +63,7 @@ Messages and bytes are those of both directions, in the mean of all nodes and of
         const onPhase = ({ name, realS }: GrowthPhase) =>
           context.tell(`${nodes} nodes, ${name}: simulated in ${realS.toFixed(1)} s`);
         const growth = new Growth({ ...parts, onPhase }, machine);
-        const phases = await growth.run();
+        const phases = await untilInterrupted(growth.run(), context);
         clusters.push({ nodes, hash: growth.hash, phases });
       }
       const result: SimGrowthResult = {

@@ -141,9 +141,9 @@ export async function runSimTrace(
 /** Clusters to simulate. One node has no routing. */
 export function shapesOf(options: SimTraceOptions): Shape[] {
   return options.nodes.flatMap((nodes) =>
-    options.pool.flatMap((size) =>
+    poolsOf(options).flatMap((pool) =>
       (nodes === 1 ? [null] : options.routing).flatMap((routing) =>
-        options.policy.map((policy) => ({ nodes, ...poolOf(size, options.pageBytes), policy, routing })),
+        options.policy.map((policy) => ({ nodes, ...pool, policy, routing })),
       ),
     ),
   );
@@ -223,11 +223,16 @@ function seriesOf(intervals: readonly PlacementInterval[]): SimTraceSeries {
 
 function boundsOf(options: SimTraceOptions, hitRate: (pages: number) => number): SimTraceBound[] {
   return options.nodes.flatMap((nodes) =>
-    options.pool.map((size) => {
-      const { pool_pages } = poolOf(size, options.pageBytes);
+    poolsOf(options).map(({ pool_pages }) => {
       return { nodes, pool_pages, clairvoyant_hit_rate: hitRate(nodes * pool_pages) };
     }),
   );
+}
+
+/** Sizes that have room for equally many pages are one. */
+function poolsOf({ pool, pageBytes }: SimTraceOptions): readonly Pick<Shape, 'pool_pages' | 'pool_bytes'>[] {
+  const pools = pool.map((size) => poolOf(size, pageBytes));
+  return [...new Map(pools.map((each) => [each.pool_pages, each])).values()];
 }
 
 function poolOf(size: SizeOfPool, pageBytes: number): { readonly pool_pages: number; readonly pool_bytes: number } {

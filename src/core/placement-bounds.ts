@@ -1,3 +1,5 @@
+import { ArgumentError } from '../base/errors.js';
+import { shown } from '../base/shown.js';
 import type { PlacementRequest } from './placement.js';
 
 /** Position of a use that never comes. */
@@ -54,9 +56,13 @@ export class PlacementBounds {
 
   /**
    * The same for a cache of so many pages that knows the future: for a new page the one goes whose next use is farthest away, which may be
-   * the new one itself (MIN with bypass). Of the pages of one request the last ones go first.
+   * the new one itself (MIN with bypass). Of the pages of one request the last ones go first. Throws `ArgumentError` for a capacity that is no
+   * whole number from 0 on.
    */
   clairvoyantHits(capacityPages: number): number {
+    if (!Number.isSafeInteger(capacityPages) || capacityPages < 0) {
+      throw new ArgumentError(`capacityPages must be a whole number from 0 on, got ${shown(capacityPages)}`);
+    }
     const isHere = new Uint8Array(this.uniquePages);
     const uses = new FarthestFirst(this.pagesAsked);
     let count = 0;

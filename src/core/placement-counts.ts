@@ -29,7 +29,7 @@ export interface PlacementInterval extends PlacementCounts {
 export type OpenCounts = { -readonly [Name in keyof PlacementCounts]: number };
 
 /** Of nothing. */
-export function noPlacementCounts(): OpenCounts {
+function noPlacementCounts(): OpenCounts {
   return {
     requests: 0,
     pagesAsked: 0,

@@ -94,6 +94,7 @@ export class PlacementSimulation {
       throw new ArgumentError(`timestampMs must be a finite number, got ${shown(timestampMs)}`);
     }
     hintNumber(hint);
+    if (!Array.isArray(hashIds)) throw new ArgumentError(`hashIds must be a list of integers, got ${shown(hashIds)}`);
     const keys = hashIds.map(keyOf);
     const nowMs = Math.max(this.#nowMs, timestampMs);
     this.#nowMs = nowMs;

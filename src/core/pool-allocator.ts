@@ -12,6 +12,7 @@ import type {
   PoolAllocatorStats,
   RequestOptions,
 } from './pool-types.js';
+import { CALLER_MAX } from './request-callers.js';
 import { hintNumber } from './request-hints.js';
 
 const POWER_OF_TWO_MAX = 2 ** 30;
@@ -28,7 +29,6 @@ const CONTINUES = 4;
 const BEGINS = 8;
 const ENDS_ELSEWHERE = 16;
 const CALLER_STEP = 32;
-const CALLER_MAX = 2 ** 27 - 1;
 
 const BROKEN_INVARIANTS = [
   'holds',

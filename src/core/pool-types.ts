@@ -22,7 +22,7 @@ export interface RequestOptions {
   readonly hint?: RequestHint;
   /**
    * Number of the one who calls, from 0 (default) to 2^27 - 1: of a connection, a thread or a process that is at one request at
-   * a time. Numbers that differ by a multiple of 64 are one caller.
+   * a time. Numbers that differ by a multiple of 64 (for a store, of 32) are one caller. An attached client is one caller, whatever it says.
    */
   readonly caller?: number;
   /**
@@ -30,7 +30,7 @@ export interface RequestOptions {
    * one of the same kind that was as long as the longest of that kind (a slice), unless its first page was in that request.
    */
   readonly continues?: boolean;
-  /** The request's last pages are in other pools: none of this call counts as its last one. Default: false. */
+  /** The request's last pages are in other pools: none of this call counts as its last one. Default: false. Stores do not look at it. */
   readonly endsElsewhere?: boolean;
 }
 

@@ -3,6 +3,8 @@
  * remembers 64 of them, by the lowest six bits.
  */
 
+/** The largest number that a caller may have. */
+export const CALLER_MAX = 2 ** 27 - 1;
 /** Of the store's callers; larger numbers fall on these. */
 export const STORE_CALLERS_COUNT = 32;
 /** Of calls that come while their caller has another one under way, from STORE_CALLERS_COUNT on. */

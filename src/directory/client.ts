@@ -20,6 +20,7 @@ import { askOwners } from './owner-search.js';
 import { addTo, eachRequest, keysByOwner, type OwnerRing, ownersOf, requestsOf } from './owners.js';
 import type { DirectoryShard } from './shard.js';
 import { Taken } from './taken.js';
+import { ToldOwners } from './told-owners.js';
 
 export type { ResolveControl } from './owner-channels.js';
 
@@ -80,8 +81,7 @@ export class DirectoryClient {
   readonly #timeoutMs: number | undefined;
   /** Node id -> incarnation of what was put: whose locations `delete` removes. */
   readonly #identities = new Map<string, number>();
-  /** Owner -> the last statement that it was sent, since it was told last that all before are void. */
-  readonly #toldGenerations = new Map<string, number>();
+  readonly #told = new ToldOwners();
   readonly #clock: Clock;
   readonly #metrics: MetricsSink;
   readonly #rings: KnownRings;
@@ -389,12 +389,12 @@ export class DirectoryClient {
     const [nodeId, incarnation] = [this.#nodeId, this.#incarnation];
     if (this.#isSilent) return;
     const isTold = await this.#channels.renounce(ownerId, { nodeId, incarnation, generation });
-    if (isTold && (this.#toldGenerations.get(ownerId) ?? 0) <= generation) this.#toldGenerations.delete(ownerId);
+    if (isTold) this.#told.renounced(ownerId, generation);
   }
 
   /** Whether this owner may know of something that the own node has stated. */
   mayKnow(ownerId: string): boolean {
-    return this.#toldGenerations.has(ownerId);
+    return this.#told.has(ownerId);
   }
 
   /** Closes the connections, unless they belong to an RPC client that was handed in. Idempotent. */
@@ -404,7 +404,7 @@ export class DirectoryClient {
 
   #put(ownerId: string, keys: readonly string[], columns: LocationColumns, unlessHeld = false) {
     // Also when no answer comes: it may have got there.
-    this.#toldGenerations.set(ownerId, this.#generation);
+    this.#told.told(ownerId, this.#generation);
     return this.#channels.put(ownerId, keys, columns, unlessHeld);
   }
 
@@ -468,6 +468,7 @@ export class DirectoryClient {
   /** @internal Throws `InvariantError` unless its queues and tables agree with themselves; the own shard is its owner's to verify. */
   verify(): void {
     assertAtMost('directory client: identities', this.#identities.size, IDENTITIES_MAX_COUNT + 1);
+    this.#told.verify();
     this.#rings.verify();
     this.#channels.verify();
   }

@@ -23,6 +23,8 @@ const INDEX_FILE = 'index';
 const PAGES_FILE = 'pages';
 /** What could not be used, without its pages; the latest one only. */
 const SET_ASIDE = 'set-aside';
+/** Codes of a file system that cannot do it at all. */
+const CANNOT_FLUSH: ReadonlySet<string> = new Set(['EINVAL', 'ENOSYS', 'ENOTSUP', 'EOPNOTSUPP']);
 
 export interface DiskFolderOptions {
   readonly path: string;
@@ -135,7 +137,7 @@ async function openLocked(options: DiskFolderOptions, lock: DirectoryLock): Prom
     }
     const file = await PageFile.open(join(path, PAGES_FILE), { capacityBytes, mode, env });
     // Before the index tells of pages: a loss of power must not leave it without their file.
-    await flush(path, env.files, { directory: true });
+    await flushNames(path, env.files);
     return { lock, file, journal, entries };
   } catch (error) {
     await journal?.close();
@@ -201,7 +203,14 @@ async function writeStoreFile(path: string, storeId: string, files: Files): Prom
   await files.writeFile(temporary, `${JSON.stringify({ format: FORMAT, store_id: storeId })}\n`);
   await flush(temporary, files, { write: true });
   await files.rename(temporary, join(path, STORE_FILE));
-  await flush(path, files, { directory: true });
+  await flushNames(path, files);
+}
+
+/** The names of the files in a directory; where its file system cannot flush directories (CIFS, FUSE), it writes them when it likes. */
+async function flushNames(path: string, files: Files): Promise<void> {
+  await flush(path, files, { directory: true }).catch((error: NodeJS.ErrnoException) => {
+    if (!CANNOT_FLUSH.has(error.code ?? '')) throw error;
+  });
 }
 
 async function flush(path: string, files: Files, options: OpenOptions): Promise<void> {

@@ -1,7 +1,7 @@
 import { assert } from '../base/assert.js';
 import type { Environment } from '../base/environment.js';
 import { ArgumentError, ClosedError, DiskError } from '../base/errors.js';
-import type { OpenFile } from '../base/files.js';
+import { type OpenFile, withoutFirst } from '../base/files.js';
 import {
   DISK_ALIGNMENT_BYTES,
   DISK_COPY_OFF_THREAD_MIN_BYTES,
@@ -312,14 +312,4 @@ function piecesOf(method: string, page: PageBytes): Piece[] {
     }
   }
   return pieces;
-}
-
-function withoutFirst(views: readonly Uint8Array[], count: number): Uint8Array[] {
-  const rest: Uint8Array[] = [];
-  let skip = count;
-  for (const view of views) {
-    if (skip < view.length) rest.push(skip > 0 ? view.subarray(skip) : view);
-    skip = Math.max(0, skip - view.length);
-  }
-  return rest;
 }

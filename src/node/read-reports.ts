@@ -163,7 +163,7 @@ export class ReadReports {
       if (taken.length > 0 && (keys > READ_REPORT_MAX_KEYS || characters > READ_REPORT_MAX_CHARACTERS)) break;
       taken.push(read);
     }
-    for (const _ of taken) this.#shift(owner);
+    for (const read of owner.reads.splice(0, taken.length)) this.#add(owner, read, -1);
     return taken;
   }
 
@@ -186,9 +186,11 @@ export class ReadReports {
   }
 
   #dropAboveLimits(): void {
-    for (const owner of this.#owners.values()) {
-      while (this.#isAboveLimits() && owner.reads.length > 0) this.#count('dropped', this.#shift(owner));
+    for (const [nodeId, owner] of this.#owners) {
       if (!this.#isAboveLimits()) return;
+      while (this.#isAboveLimits() && owner.reads.length > 0) this.#count('dropped', this.#shift(owner));
+      // There may be nothing left to tell.
+      this.#goOn(nodeId, owner);
     }
   }
 

@@ -2,7 +2,7 @@ import { ArgumentError } from '../base/errors.js';
 import type { MetricsSink } from '../base/metrics-sink.js';
 import { shown } from '../base/shown.js';
 import type { RequestOptions } from '../core/index.js';
-import { CONCURRENT_CALLERS_COUNT, STORE_CALLERS_COUNT } from '../core/request-callers.js';
+import { CALLER_MAX, CONCURRENT_CALLERS_COUNT, STORE_CALLERS_COUNT } from '../core/request-callers.js';
 import { hintNumber } from '../core/request-hints.js';
 
 /** Calls that told a hint, and the pages that they asked for or set. */
@@ -15,8 +15,6 @@ export interface HintedCalls {
 export type HintFigures = Readonly<Record<'open' | 'closed' | 'other', HintedCalls>>;
 
 const HINT_NAMES = [undefined, 'open', 'closed', 'other'] as const;
-
-const CALLER_MAX = 2 ** 27 - 1;
 
 /** Refuses what a caller cannot tell of its request. Throws `ArgumentError`. */
 export function checkRequest(method: string, request: RequestOptions): void {

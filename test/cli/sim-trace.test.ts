@@ -72,6 +72,21 @@ function countsOf({ prefix_hits, hits: { local, remote }, pages_set, set_failure
 
 const small = ['--page-bytes', '4kb', '--quarantine-ms', '0'];
 
+test('sim trace: pools with room for equally many pages are one', async (t) => {
+  const args = ['--pool', '16,1mb,1048000b,32', '--page-bytes', '64kb', '--policy', 'lru'];
+  const { bounds, runs } = await jsonOf<{ bounds: unknown[]; runs: { pool_pages: number }[] }>([
+    'sim',
+    'trace',
+    TRACE,
+    ...args,
+  ]);
+  t.deepEqual(
+    runs.map(({ pool_pages }) => pool_pages),
+    [16, 15, 32],
+  );
+  t.is(bounds.length, 3);
+});
+
 test('sim trace: every policy that nodes have can be simulated', (t) => {
   t.deepEqual([...PLACEMENT_POLICIES].sort(), [...EVICTION_POLICIES].sort());
 });

@@ -231,7 +231,7 @@ export class NaiveYield {
     this.requests++;
     this.caller.firstCall = this.call;
     this.goesOnWith.set(this.call, this.call);
-    if (this.previous !== undefined) this.markLast(this.previous);
+    if (this.previous !== undefined && this.isPrevious()) this.markLast(this.previous);
     this.previous = undefined;
   }
 

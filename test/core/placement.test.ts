@@ -207,7 +207,10 @@ test('placement: options and requests that cannot be are refused', (t) => {
   }
   const simulation = new PlacementSimulation(options);
   t.throws(() => simulation.request({ timestampMs: Number.NaN, hashIds: [1] }), { instanceOf: ArgumentError });
-  t.throws(() => simulation.request({ timestampMs: 0, hashIds: [1, 1.5] }), { instanceOf: ArgumentError });
+  for (const hashIds of [[1, 1.5], undefined, '12']) {
+    const request = { timestampMs: 0, hashIds } as PlacementRequest;
+    t.throws(() => simulation.request(request), { instanceOf: ArgumentError });
+  }
   t.is(simulation.counts().requests, 0);
   simulation.free();
   simulation.free();
@@ -223,6 +226,12 @@ test('placement bounds: as a naive cache that knows the future has them', (t) =>
     t.is(bounds.unboundedHits(), simulate(trace, { poolPages: bounds.uniquePages }).counts.prefixHits);
     t.is(bounds.clairvoyantHits(bounds.uniquePages), bounds.unboundedHits());
   }
+});
+
+test('placement bounds: a capacity that cannot be is refused', (t) => {
+  const bounds = new PlacementBounds([{ hashIds: [1, 2] }]);
+  for (const pages of [Number.NaN, -1, 0.5])
+    t.throws(() => bounds.clairvoyantHits(pages), { instanceOf: ArgumentError });
 });
 
 test('placement bounds: of a trace without pages they are zero', (t) => {

@@ -54,6 +54,18 @@ test('yield: a request is evicted from its end, also when it was said in slices'
   }
 });
 
+test('yield: a page that goes for one that then finds no room is not the last of its request', (t) => {
+  const pool = poolOf(4);
+  const keys = pagesOf('a', 0, 4);
+  pool.publishBatch(keys, PAGE_BYTES);
+  pool.pin('a.1');
+  const { offsets, evicted } = pool.publishBatch(['large', 'a.0'], [4 * PAGE_BYTES, PAGE_BYTES]);
+  t.is(offsets[0], -1);
+  t.deepEqual(evicted, ['a.3', 'a.2', 'a.0']);
+  pool.verify();
+  t.deepEqual(pool.keys(), ['a.0', 'a.1']);
+});
+
 test('yield: a page that is pinned and released keeps its place among those of its request', (t) => {
   const pool = poolOf(20);
   const keys = pagesOf('a', 0, 10);

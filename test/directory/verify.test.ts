@@ -11,6 +11,7 @@ import type { OwnerRing } from '../../src/directory/owners.js';
 import { Removals } from '../../src/directory/removals.js';
 import { type RequestKind, RequestQueue } from '../../src/directory/request-queue.js';
 import { DirectoryShard } from '../../src/directory/shard.js';
+import { ToldOwners } from '../../src/directory/told-owners.js';
 import type { RpcClient } from '../../src/rpc/client.js';
 import { ManualClock } from '../clock.js';
 import { assertAsks, assertFound, losing } from '../planted.js';
@@ -158,5 +159,5 @@ test.serial('verify: known rings, directory client', async (t) => {
     );
   });
   const fresh = new DirectoryClient(RING, () => ENDPOINT, 1, { nodeId: 'me', rpc: NEVER, env: testEnvironment() });
-  assertAsks(t, fresh, [KnownRings, OwnerChannels]);
+  assertAsks(t, fresh, [KnownRings, OwnerChannels, ToldOwners]);
 });

@@ -6,6 +6,7 @@ import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import test, { type ExecutionContext } from 'ava';
 import { systemEnvironment } from '../../src/base/environment.js';
+import type { OpenFile, OpenOptions } from '../../src/base/files.js';
 import { silentLogger } from '../../src/base/log.js';
 import { seededRandom, systemRandom } from '../../src/base/random.js';
 import { DiskStore, type DiskStoreOptions, diskSizeFor } from '../../src/disk/disk-store.js';
@@ -76,6 +77,23 @@ test('disk store: its lock is in the network that it is given, and its files are
   t.deepEqual(servers, ['lock']);
   // The folder is opened to flush its names.
   t.deepEqual([...new Set(opened)].sort(), ['index.new', 'lock', 'pages', 'store.json.new', basename(path)].sort());
+});
+
+test('disk store: a file system that cannot flush directories is good enough', async (t) => {
+  const withFlush = (code: string) => ({
+    ...env,
+    files: {
+      ...env.files,
+      async open(path: string, options?: OpenOptions): Promise<OpenFile> {
+        const file = await env.files.open(path, options);
+        if (options?.directory) file.datasync = () => Promise.reject(Object.assign(new Error(code), { code }));
+        return file;
+      },
+    },
+  });
+  const store = await open(t, folder(t), 16 * MIB, { env: withFlush('EINVAL') });
+  await store.close();
+  await t.throwsAsync(open(t, folder(t), 16 * MIB, { env: withFlush('EIO') }), { message: /EIO/ });
 });
 
 test('disk store: what was put is there, byte for byte, also after another start', async (t) => {

@@ -167,6 +167,19 @@ test('read reports: long keys count by their length', (t) => {
   t.is(reports.waitingKeys, 8);
 });
 
+test('read reports: an owner all of whose reads were dropped is forgotten', (t) => {
+  const { clock, messages, counts, add } = bench(t);
+  const long = 'x'.repeat(READ_REPORT_MAX_CHARACTERS);
+  const owners = READ_REPORTS_WAITING_MAX_CHARACTERS / READ_REPORT_MAX_CHARACTERS + 1;
+  for (let i = 0; i < owners; i++) add(`owner-${i}`, [long]);
+  t.is(counts.dropped, 1);
+  clock.advance(READ_REPORT_DELAY_MS);
+  t.deepEqual(
+    messages.map(({ owner }) => owner),
+    Array.from({ length: owners - 1 }, (_, i) => `owner-${i + 1}`),
+  );
+});
+
 test('read reports: nothing is told after the end', (t) => {
   const { clock, messages, reports, add } = bench(t);
   add('a', ['k']);

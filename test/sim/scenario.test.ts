@@ -1,8 +1,10 @@
 import test from 'ava';
+import { ArgumentError } from '../../src/base/errors.js';
 import { MeshCacheConfig } from '../../src/config.js';
 import { FAULT_KINDS, type FaultKind } from '../../src/sim/scenario/faults.js';
 import { randomScenario } from '../../src/sim/scenario/random-scenario.js';
-import { hasDisk, scenarioOf } from '../../src/sim/scenario/scenario.js';
+import { hasDisk, type ScenarioInit, scenarioOf } from '../../src/sim/scenario/scenario.js';
+import { TRACE } from '../../src/sim/scenario/workload.js';
 
 const SEEDS = Array.from({ length: 400 }, (_, i) => i + 1);
 
@@ -34,4 +36,20 @@ test('scenario: what cannot be is refused by name', (t) => {
   t.throws(() => scenarioOf({ shape: { pageBytes: 30 } }), { message: /shape.pageBytes: got 30/ });
   const fault = { kind: 'kill', atMs: 1, durationMs: 1, nodes: [4], peers: [], amount: 0 } as const;
   t.throws(() => scenarioOf({ nodes: 3, faults: [fault] }), { message: /faults: nodes.*1 to 3/ });
+  // As files have them, which nobody has checked.
+  const wrong: readonly (readonly [unknown, RegExp])[] = [
+    [null, /keys: got null/],
+    [{ duration: 5 }, /keys: got "duration", allowed is .*durationMs/],
+    [{ shape: { pages: 5 } }, /keys of shape: got "pages"/],
+    [{ network: { latencyMs: 'far' } }, /network.latencyMs: got "far"/],
+    [{ seed: 0.5 }, /seed: got 0.5/],
+    [{ workload: { kind: 'dance' } }, /workload.kind: got "dance"/],
+    [{ workload: { kind: 'mixed' } }, /workload.callers: got undefined/],
+    [{ workload: { ...TRACE, requests: [{ timestampMs: 1, hashIds: 'x' }] } }, /workload.requests/],
+    [{ faults: [{ ...fault, nodes: [1], peers: undefined }] }, /faults: peers: got undefined/],
+    [{ joins: [{ nodes: [1] }] }, /joins: atMs: got undefined/],
+  ];
+  for (const [given, message] of wrong) {
+    t.throws(() => scenarioOf(given as ScenarioInit), { instanceOf: ArgumentError, message });
+  }
 });

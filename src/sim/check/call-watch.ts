@@ -1,7 +1,6 @@
 import type { ProcessId } from './statements.js';
 
-export const CALL_KINDS = ['set', 'get', 'exists', 'delete', 'clear'] as const;
-export type CallKind = (typeof CALL_KINDS)[number];
+export type CallKind = 'set' | 'get' | 'exists' | 'delete' | 'clear';
 
 /**
  * How long each call may take, in milliseconds. Two owners may have to be asked for a location, one after the other, each within the time to

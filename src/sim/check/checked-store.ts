@@ -29,7 +29,7 @@ export interface PageToSet {
 export type OnContent = (name: string, content: number) => void;
 
 /** Keys of a namespace begin like this in the `Checker`; the store's own namespace has none of it. */
-export const SCOPE_SEPARATOR = '/';
+const SCOPE_SEPARATOR = '/';
 
 /**
  * Calls of one store, each noted and checked: what is set says whose it is, what is read is held against what was set.

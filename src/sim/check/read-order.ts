@@ -7,7 +7,7 @@ export const ORDER_BOUND_MS = 10_000;
 const MARGIN_MS = 5;
 
 /** Why a page must not have been read. */
-export const ORDER_RULES = {
+const ORDER_RULES = {
   'same-node': 'a node reads nothing older than what it has set or deleted itself',
   freed: 'its only holder had freed it before the read began',
   calm: 'there had been no fault for long, so every node had dropped it before that call returned',

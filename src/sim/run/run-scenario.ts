@@ -1,10 +1,12 @@
+import { MeshCacheConfig } from '../../config.js';
 import type { CallKind } from '../check/call-watch.js';
 import { type Violation, Violations } from '../check/violations.js';
-import type { Scenario } from '../scenario/scenario.js';
+import { type Scenario, scenarioOf } from '../scenario/scenario.js';
 import { formatJournalLine, type JournalLine } from '../world/journal.js';
 import { SimulatedFailure } from '../world/scheduler.js';
 import { World } from '../world/world.js';
 import { ExpectedErrors } from './expected-errors.js';
+import { storageConfig } from './node-settings.js';
 import { Recovery, type RecoveryTimes } from './recovery.js';
 import type { Sample } from './series.js';
 import { type Route, SimCluster, type SimProgram } from './sim-cluster.js';
@@ -80,9 +82,14 @@ const LOG_MAX_LINES = 200;
 const LOOK_MS = 1_000;
 const VERIFY_MS = 5_000;
 
-/** Runs a scenario from the start of its nodes to their end. The same scenario gives the same result. */
+/**
+ * Runs a scenario from the start of its nodes to their end. The same scenario gives the same result. Rejects with `ArgumentError` for a
+ * scenario that cannot be, with `ConfigError` for settings that nodes refuse, and while another run goes on in this process.
+ */
 export async function runScenario(scenario: Scenario, options: RunOptions = {}): Promise<ScenarioResult> {
-  return new ScenarioRun(scenario, options).run();
+  const whole = scenarioOf(scenario);
+  MeshCacheConfig.fromExtraConfig(storageConfig(whole, 1).extraConfig);
+  return new ScenarioRun(whole, options).run();
 }
 
 class ScenarioRun {
@@ -123,18 +130,20 @@ class ScenarioRun {
 
   async run(): Promise<ScenarioResult> {
     const world = this.#world;
+    const isOver = (): void => {
+      this.#isOver = true;
+    };
+    const over = this.#main();
+    over.then(isOver, isOver);
+    this.#repeat(this.#options.sampleMs ?? this.#scenario.durationMs / SAMPLES_COUNT, () =>
+      this.#cluster.series.sample(),
+    );
+    this.#repeat(LOOK_MS, () => this.#cluster.checker.watch.look());
+    this.#repeat(VERIFY_MS, () => this.#verify());
+    // Throws when another world runs: that says nothing about this one.
+    const running = world.run({ until: () => this.#isOver, untilMs: this.#options.untilMs });
     try {
-      const isOver = (): void => {
-        this.#isOver = true;
-      };
-      const over = this.#main();
-      over.then(isOver, isOver);
-      this.#repeat(this.#options.sampleMs ?? this.#scenario.durationMs / SAMPLES_COUNT, () =>
-        this.#cluster.series.sample(),
-      );
-      this.#repeat(LOOK_MS, () => this.#cluster.checker.watch.look());
-      this.#repeat(VERIFY_MS, () => this.#verify());
-      const end = await world.run({ until: () => this.#isOver, untilMs: this.#options.untilMs });
+      const end = await running;
       if (end === 'idle') this.#failed('hang', 'nothing is left to do, and the run is not over');
       if (this.#isOver) await over;
     } catch (error) {

@@ -1,3 +1,4 @@
+import { ConfigError } from '../../base/errors.js';
 import { likeness, type Violation } from '../check/violations.js';
 import type { Fault } from '../scenario/faults.js';
 import { SCENARIO, type Scenario } from '../scenario/scenario.js';
@@ -38,8 +39,8 @@ export async function shrink(scenario: Scenario, options: ShrinkOptions = {}): P
     for (let i = 0; i < seedsCount && runs < runsMaxCount; i++) {
       const tried = { ...candidate, seed: (candidate.seed + i * SEED_STEP) >>> 0 };
       runs++;
-      const result = await runScenario(tried, runOptions);
-      if (!fails(result, like)) continue;
+      const result = await resultOf(tried, runOptions);
+      if (result === undefined || !fails(result, like)) continue;
       smallest = { scenario: tried, result, runs };
       onSmaller?.(tried, result);
       return true;
@@ -61,6 +62,16 @@ export async function shrink(scenario: Scenario, options: ShrinkOptions = {}): P
     }
   }
   return { ...smallest, runs };
+}
+
+/** Undefined: nodes refuse settings without those that were left out. */
+async function resultOf(scenario: Scenario, options: RunOptions): Promise<ScenarioResult | undefined> {
+  try {
+    return await runScenario(scenario, options);
+  } catch (error) {
+    if (error instanceof ConfigError) return undefined;
+    throw error;
+  }
 }
 
 function fails({ violations }: ScenarioResult, like: Pick<Violation, 'kind' | 'rule'>): boolean {

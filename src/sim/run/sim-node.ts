@@ -17,6 +17,8 @@ const BATCH_PAGES = 64;
 const SLOTS_COUNT = 256;
 /** A node that did not start, or ended by itself, is started again after this. */
 const RESTART_AFTER_MS = 1_000;
+/** So many starts fail one after the other, and should not have: then the node is given up, and the run with it. */
+const FAILED_STARTS_MAX_COUNT = 10;
 /** What a closed store has left is gone by then. */
 const CLOSED_AFTER_MS = 100;
 
@@ -52,6 +54,8 @@ export class SimNode {
   readonly host: SimHost;
   /** Starts so far. */
   starts = 0;
+  /** Of these, the last ones that failed and should not have. */
+  #failedStarts = 0;
   readonly #parts: SimNodeParts;
   readonly #frozen: { readonly fromMs: number; toMs: number }[] = [];
   #process: SimProcess | undefined;
@@ -91,7 +95,7 @@ export class SimNode {
     return this.#running !== undefined;
   }
 
-  /** Starts it until it is up, again when that fails. Resolves then, or when it is killed meanwhile. */
+  /** Starts it until it is up, again when that fails. Resolves then, or when it is killed meanwhile; rejects when it is given up. */
   start(): Promise<void> {
     this.#starting ??= this.#start(++this.#life);
     return this.#starting;
@@ -108,6 +112,7 @@ export class SimNode {
     this.#life++;
     const { checker } = this.#parts;
     if (this.#process !== undefined) checker.cut({ node: this.number, process: this.#process.id });
+    this.#running?.checked.free();
     this.goesOn();
     this.#process = undefined;
     this.#running = undefined;
@@ -119,27 +124,12 @@ export class SimNode {
   async close(): Promise<void> {
     const running = this.#running;
     if (running === undefined) return this.kill();
-    const { process, store, checked, calls } = running;
-    const life = this.#life;
-    const { checker } = this.#parts;
     this.#running = undefined;
-    const closed = process.run(async () => {
-      checked.closing();
-      const rested = calls?.rest();
-      await store.close();
-      await rested;
-    });
-    await Promise.race([this.#whileAlive(closed), this.#ended]);
-    if (life !== this.#life) return;
-    await this.#sleep(CLOSED_AFTER_MS);
-    if (life !== this.#life) return;
-    if (Object.values(process.counts).some((count) => count > 0)) {
-      const detail = `closed, and there are left: ${JSON.stringify(process.counts)}`;
-      const rule = Object.entries(process.counts).find(([, count]) => count > 0)?.[0] ?? '';
-      checker.violated('leak', this.number, { rule, detail });
+    try {
+      if (await this.#closed(running)) this.kill();
+    } finally {
+      running.checked.free();
     }
-    checked.free();
-    this.kill();
   }
 
   /** Its process stands still until {@link thaw}; time goes on. */
@@ -200,6 +190,27 @@ export class SimNode {
     return Promise.race([running.process.run(() => fn(running)), this.#ended]);
   }
 
+  /** Closes the store, and looks at what is left then. False: the process was killed meanwhile. */
+  async #closed({ process, store, checked, calls }: SimNodeRunning): Promise<boolean> {
+    const life = this.#life;
+    const closed = process.run(async () => {
+      checked.closing();
+      const rested = calls?.rest();
+      await store.close();
+      await rested;
+    });
+    await Promise.race([this.#whileAlive(closed), this.#ended]);
+    if (life !== this.#life) return false;
+    await this.#sleep(CLOSED_AFTER_MS);
+    if (life !== this.#life) return false;
+    const [rule] = Object.entries(process.counts).find(([, count]) => count > 0) ?? [];
+    if (rule !== undefined) {
+      const detail = `closed, and there are left: ${JSON.stringify(process.counts)}`;
+      this.#parts.checker.violated('leak', this.number, { rule, detail });
+    }
+    return true;
+  }
+
   async #start(life: number): Promise<void> {
     while (life === this.#life && !this.isUp) {
       await this.#startOnce(life);
@@ -222,12 +233,15 @@ export class SimNode {
       const created = await Promise.race([running, this.#ended]);
       if (life !== this.#life || created === undefined) return;
       this.#running = created;
+      this.#failedStarts = 0;
       if (this.#isWorking) this.work();
     } catch (error) {
       if (life !== this.#life) return;
       const { name, stack } = error as Error;
-      if (!mayFail()) checker.violated('start', node, { rule: name, detail: `${scenario.seed}: ${stack}` });
       process.kill();
+      if (mayFail()) return;
+      checker.violated('start', node, { rule: name, detail: `${scenario.seed}: ${stack}` });
+      if (++this.#failedStarts === FAILED_STARTS_MAX_COUNT) throw error;
     }
   }
 

@@ -1,6 +1,7 @@
 import { type RandomSource, seededRandom } from '../../base/random.js';
 import { EVICTION_POLICIES } from '../../config.js';
 import { PLACEMENT_ROUTINGS } from '../../core/index.js';
+import { below, fraction } from '../world/seeds.js';
 import { FAULT_KINDS, type Fault, type FaultKind, type Join, shapeOf } from './faults.js';
 import { hostOf, type NetworkSettings, type Scenario, SETTLE_MS, type Shape } from './scenario.js';
 import { CONVERSATIONS, MIXED, type MixedWorkload, type Workload } from './workload.js';
@@ -50,11 +51,11 @@ class Draw {
   }
 
   unit(): number {
-    return this.#random.u32() / 2 ** 32;
+    return fraction(this.#random);
   }
 
   below(count: number): number {
-    return Math.floor(this.unit() * count);
+    return below(this.#random, count);
   }
 
   oneIn(count: number): boolean {

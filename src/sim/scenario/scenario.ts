@@ -1,7 +1,5 @@
-import { ArgumentError } from '../../base/errors.js';
-import { shown } from '../../base/shown.js';
-import { PAGE_MIN_BYTES } from '../check/page-bytes.js';
-import { FAULT_KINDS, type Fault, type Join, shapeOf } from './faults.js';
+import { type Fault, type Join, shapeOf } from './faults.js';
+import { checkNames, checkScenario } from './scenario-check.js';
 import { MIXED, type Workload } from './workload.js';
 
 /** How each node is. */
@@ -64,8 +62,11 @@ export const SCENARIO: Scenario = {
   settleMs: SETTLE_MS,
 };
 
-/** A whole scenario of what is given. Throws `ArgumentError` for what cannot be. */
+/** A whole scenario of what is given. Throws `ArgumentError` for what cannot be, and for names that a scenario does not have. */
 export function scenarioOf(given: ScenarioInit): Scenario {
+  checkNames('keys', given, Object.keys(SCENARIO));
+  checkNames('keys of shape', given.shape ?? {}, [...Object.keys(SCENARIO.shape), 'diskNodes']);
+  checkNames('keys of network', given.network ?? {}, Object.keys(SCENARIO.network));
   const scenario: Scenario = {
     ...SCENARIO,
     ...given,
@@ -83,30 +84,6 @@ export type ScenarioInit = Partial<Omit<Scenario, 'shape' | 'network'>> & Scenar
 export interface ScenarioParts {
   readonly shape?: Partial<Shape>;
   readonly network?: Partial<NetworkSettings>;
-}
-
-function checkScenario({ nodes, ranksPerHost, shape, durationMs, faults, joins }: Scenario): void {
-  check('nodes', nodes, Number.isSafeInteger(nodes) && nodes >= 1, 'a whole number from 1 on');
-  const ranks = 'a whole number from 1 on';
-  check('ranksPerHost', ranksPerHost, Number.isSafeInteger(ranksPerHost) && ranksPerHost >= 1, ranks);
-  check('durationMs', durationMs, durationMs > 0, 'a number above 0');
-  const { poolPages, pageBytes } = shape;
-  check('shape.poolPages', poolPages, poolPages >= 1, 'a number from 1 on');
-  const isPage = Number.isSafeInteger(pageBytes) && pageBytes >= PAGE_MIN_BYTES && pageBytes % 8 === 0;
-  check('shape.pageBytes', pageBytes, isPage, `a multiple of 8 from ${PAGE_MIN_BYTES} on`);
-  const isNode = (node: number) => Number.isSafeInteger(node) && node >= 1 && node <= nodes;
-  for (const { nodes: some } of joins) check('joins', some, some.every(isNode), `nodes of 1 to ${nodes}`);
-  for (const fault of faults) {
-    const { kind, nodes: some, peers, atMs, durationMs: lastsMs } = fault;
-    check('faults: kind', kind, Object.hasOwn(FAULT_KINDS, kind), Object.keys(FAULT_KINDS).join(', '));
-    check('faults: nodes', some, some.length > 0 && some.every(isNode), `nodes of 1 to ${nodes}`);
-    check('faults: peers', peers, peers.every(isNode), `nodes of 1 to ${nodes}`);
-    check('faults: atMs', atMs, atMs >= 0 && lastsMs >= 0, 'numbers from 0 on');
-  }
-}
-
-function check(name: string, value: unknown, isAllowed: boolean, allowed: string): void {
-  if (!isAllowed) throw new ArgumentError(`scenario: ${name}: got ${shown(value)}, allowed is ${allowed}`);
 }
 
 /** The host of a node, from 1 on. */

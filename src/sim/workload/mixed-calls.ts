@@ -2,6 +2,7 @@ import type { Clock } from '../../base/clock.js';
 import type { RandomSource } from '../../base/random.js';
 import type { CheckedStore } from '../check/checked-store.js';
 import type { MixedWorkload } from '../scenario/workload.js';
+import { below } from '../world/seeds.js';
 import type { KeyKind, MixedKey, MixedKeys } from './mixed-keys.js';
 
 export interface MixedCallsParts {
@@ -147,6 +148,6 @@ export class MixedCalls {
   }
 
   #below(count: number): number {
-    return Math.floor((this.#parts.random.u32() / 2 ** 32) * count);
+    return below(this.#parts.random, count);
   }
 }

@@ -1,5 +1,6 @@
 import type { RandomSource } from '../../base/random.js';
 import type { ConversationWorkload, TraceWorkload } from '../scenario/workload.js';
+import { fraction } from '../world/seeds.js';
 import type { RequestOutcome } from './request-serving.js';
 
 /** A request on its way to a node. */
@@ -117,6 +118,6 @@ export class ConversationRequests implements RequestSource {
   }
 
   #unit(): number {
-    return this.#parts.random.u32() / 2 ** 32;
+    return fraction(this.#parts.random);
   }
 }

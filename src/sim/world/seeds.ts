@@ -8,7 +8,7 @@ export function forkedRandom(seed: number, ...purpose: readonly (number | string
   return seededRandom(forkedSeed(seed, ...purpose));
 }
 
-export function forkedSeed(seed: number, ...purpose: readonly (number | string)[]): number {
+function forkedSeed(seed: number, ...purpose: readonly (number | string)[]): number {
   let state = seed >>> 0;
   for (const part of purpose) {
     const text = String(part);

@@ -119,7 +119,7 @@ export class SimDisk {
     this.#tree = new FileTree();
   }
 
-  /** Flips so many bits of what is there, each in some file that has a name `matching`. */
+  /** Flips so many bits of what is there, each in some file. */
   rot(bits: number): void {
     const files = this.#tree.files().filter(({ content }) => content.sizeBytes > 0);
     for (let i = 0; i < bits && files.length > 0; i++)

@@ -15,7 +15,7 @@ const DIRECTORY_BYTES = 4096;
 export class SimFiles implements Files {
   readonly process: SimProcess;
   readonly disk: SimDisk;
-  readonly open_ = new Set<SimOpenFile>();
+  readonly openFiles = new Set<SimOpenFile>();
 
   constructor(process: SimProcess, disk: SimDisk) {
     this.process = process;
@@ -23,7 +23,7 @@ export class SimFiles implements Files {
   }
 
   get openCount(): number {
-    return this.open_.size;
+    return this.openFiles.size;
   }
 
   open(path: string, options: OpenOptions = {}): Promise<OpenFile> {
@@ -33,7 +33,7 @@ export class SimFiles implements Files {
         isWritable: options.write === true,
         isDirect: options.direct === true,
       });
-      this.open_.add(file);
+      this.openFiles.add(file);
       return file;
     });
   }
@@ -167,7 +167,7 @@ export class SimFiles implements Files {
 
   /** @internal Its process has died. */
   vanish(): void {
-    this.open_.clear();
+    this.openFiles.clear();
   }
 
   /** @internal What the system does out of its memory; the outcome is known a moment later. */

@@ -113,7 +113,7 @@ export class SimOpenFile implements OpenFile {
   async close(): Promise<void> {
     if (!this.#isOpen) return;
     this.#isOpen = false;
-    this.#files.open_.delete(this);
+    this.#files.openFiles.delete(this);
     await this.#files.does('close', () => {});
   }
 

@@ -2,11 +2,11 @@ import test from 'ava';
 import { type Connection, type ListenOptions, listenAt } from '../../../src/base/network.js';
 import { type FaultKind, scheduleFaults } from '../../../src/sim/world/faults.js';
 import type { NetworkShape } from '../../../src/sim/world/link.js';
-import { randomFaults } from '../../../src/sim/world/random-faults.js';
 import { below, forkedRandom } from '../../../src/sim/world/seeds.js';
 import type { SimHost } from '../../../src/sim/world/sim-host.js';
 import { World } from '../../../src/sim/world/world.js';
 import { content } from '../../support.js';
+import { randomFaults } from './random-faults.js';
 
 const PORT = 1000;
 const EXACT: Partial<NetworkShape> = {

@@ -1,11 +1,11 @@
 import test, { type ExecutionContext } from 'ava';
 import type { MeshCacheStore } from '../../../src/node/meshcache-store.js';
 import { scheduleFaults } from '../../../src/sim/world/faults.js';
-import { randomFaults } from '../../../src/sim/world/random-faults.js';
 import { forkedRandom } from '../../../src/sim/world/seeds.js';
 import type { SimProcess } from '../../../src/sim/world/sim-process.js';
 import { World } from '../../../src/sim/world/world.js';
 import { content } from '../../support.js';
+import { randomFaults } from './random-faults.js';
 import { simulatedStore } from './stores.js';
 
 const NAMES = ['host-1', 'host-2', 'host-3'];

@@ -1,6 +1,6 @@
-import type { RandomSource } from '../../base/random.js';
-import { FAULT_KINDS, type Fault, type FaultKind } from './faults.js';
-import { below, chance, fraction } from './seeds.js';
+import type { RandomSource } from '../../../src/base/random.js';
+import { FAULT_KINDS, type Fault, type FaultKind } from '../../../src/sim/world/faults.js';
+import { below, chance, fraction } from '../../../src/sim/world/seeds.js';
 
 /** What faults there may be. */
 export interface FaultShape {
