@@ -62,7 +62,10 @@ export function formatViolations(violations: readonly Violation[], maxCount: num
 }
 
 /** A seed that has failed, and how to see it again. */
-export function seedLine(seed: number, { violationsCount, hash }: ScenarioResult): string {
+export function seedLine(
+  seed: number,
+  { violationsCount, hash }: Pick<ScenarioResult, 'violationsCount' | 'hash'>,
+): string {
   return `seed ${seed}: ${violationsCount} violations, hash ${hash}: meshcache sim cluster --random --seed ${seed}`;
 }
 
