@@ -17,7 +17,7 @@ export interface RecoveryParts {
 export interface RecoveryTimes {
   /** Every node knows all others. */
   readonly membersMs: number | null;
-  /** Every page that some node had was found from every node. */
+  /** Every page that some node had was found from every node; of very many, from some nodes each. */
   readonly foundMs: number | null;
   /** Pages that were there then. */
   readonly pages: number;
