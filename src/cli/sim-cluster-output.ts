@@ -61,19 +61,30 @@ export function formatViolations(violations: readonly Violation[], maxCount: num
     .join('\n');
 }
 
-/** A seed that has failed, and how to see it again; `given`: what was not left to chance. */
+/** What was not left to chance of a scenario by chance. */
+export interface GivenOfChance {
+  readonly nodes?: number;
+  readonly duration?: number;
+  readonly faults: readonly string[];
+}
+
+/** The same as words of a command. */
+export function wordsOf({ nodes, duration, faults }: GivenOfChance): string[] {
+  return [
+    ...(nodes === undefined ? [] : ['--nodes', `${nodes}`]),
+    ...(duration === undefined ? [] : ['--duration', `${duration}`]),
+    ...(faults.length === 0 ? [] : ['--faults', faults.join(',')]),
+  ];
+}
+
+/** A seed that has failed, and how to see it again. */
 export function seedLine(
   seed: number,
-  { violationsCount, hash }: ScenarioResult,
-  given: { readonly nodes?: number; readonly duration?: number; readonly faults: readonly string[] },
+  { violationsCount, hash }: Pick<ScenarioResult, 'violationsCount' | 'hash'>,
+  given: GivenOfChance,
 ): string {
-  const { nodes, duration, faults } = given;
-  const options = [
-    ...(nodes === undefined ? [] : [` --nodes ${nodes}`]),
-    ...(duration === undefined ? [] : [` --duration ${duration}`]),
-    ...(faults.length === 0 ? [] : [` --faults ${faults.join(',')}`]),
-  ].join('');
-  return `seed ${seed}: ${violationsCount} violations, hash ${hash}: meshcache sim cluster --random --seed ${seed}${options}`;
+  const command = ['meshcache sim cluster --random --seed', seed, ...wordsOf(given)].join(' ');
+  return `seed ${seed}: ${violationsCount} violations, hash ${hash}: ${command}`;
 }
 
 function trafficRows({ traffic }: ScenarioResult): Record<string, string | number>[] {

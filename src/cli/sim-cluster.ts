@@ -11,14 +11,16 @@ import { CONVERSATIONS, MIXED, TRACE, type Workload } from '../sim/scenario/work
 import { type CommandContext, printResult, untilInterrupted } from './context.js';
 import { CommandFailure, wrongUsage } from './failure.js';
 import { decimalNumber, jsonOption, keyValue, pageBytes, wholeNumber } from './options.js';
+import { outputOfSelf } from './own-process.js';
 import { checkWritable, writePage } from './report-file.js';
-import { formatSimCluster, formatViolations, seedLine } from './sim-cluster-output.js';
+import { formatSimCluster, formatViolations, seedLine, wordsOf } from './sim-cluster-output.js';
 import { simClusterReport } from './sim-cluster-report.js';
 import { readTrace } from './trace.js';
 
 interface SimClusterOptions {
   readonly seed: number;
   readonly seeds?: number;
+  readonly jobs: number;
   readonly random?: boolean;
   readonly scenario?: string;
   readonly nodes?: number;
@@ -48,6 +50,22 @@ export interface SimClusterRun {
   readonly wallS: number;
 }
 
+interface FailedSeed extends Pick<ScenarioResult, 'hash' | 'violations'> {
+  readonly seed: number;
+  /** Of violations, also those that are left out. */
+  readonly count: number;
+}
+
+/** Of some seeds, as `--seeds` with `--json` prints it among other things. */
+interface SeedsResult {
+  readonly events: number;
+  readonly virtual_s: number;
+  readonly failed: readonly FailedSeed[];
+}
+
+/** That one process takes at once: its start is a small part of their time, and the processes end about together. */
+const JOB_MAX_SEEDS = 25;
+const JOBS_MAX_COUNT = 256;
 const ALL_KINDS = Object.keys(FAULT_KINDS) as FaultKind[];
 const NODES_MAX_COUNT = 4096;
 /** Options that say what a scenario is like, where it is not by chance. */
@@ -75,6 +93,7 @@ export function simClusterCommand(context: CommandContext): Command {
         .argParser(wholeNumber(1, 1e9))
         .conflicts([...SHAPING, 'random', 'scenario', 'until', 'shrink', 'html']),
     )
+    .option('--jobs <count>', 'processes that run the --seeds', wholeNumber(1, JOBS_MAX_COUNT), 1)
     .addOption(new Option('--random', 'the scenario by chance of --seed').conflicts([...SHAPING, 'scenario']))
     .addOption(
       new Option('--scenario <file>', 'a scenario as JSON, as --json and --shrink print it').conflicts([
@@ -120,7 +139,7 @@ export function simClusterCommand(context: CommandContext): Command {
       `
 Examples:
   meshcache sim cluster --nodes 3 --duration 60 --faults all --seed 7
-  meshcache sim cluster --seeds 300
+  meshcache sim cluster --seeds 300 --jobs 2
   meshcache sim cluster --random --seed 210 --shrink --json > small.json
   meshcache sim cluster --scenario small.json --until 12.5
   meshcache sim cluster --nodes 16 --trace trace.jsonl --pool-pages 2000 --html report.html
@@ -137,24 +156,57 @@ scenario on every machine. The exit status is 1 when a promise of the README was
 }
 
 async function runSeeds(options: SimClusterOptions, count: number, context: CommandContext): Promise<void> {
-  const failed: { readonly seed: number; readonly violations: ScenarioResult['violations'] }[] = [];
   const startMs = context.clock.nowMs();
-  let [events, virtualMs] = [0, 0];
-  for (let seed = options.seed; seed < options.seed + count; seed++) {
-    const result = await runScenario(byChance(seed, options));
-    events += result.events;
-    virtualMs += result.virtualMs;
-    if (result.violationsCount === 0) continue;
-    failed.push({ seed, violations: result.violations });
-    if (!options.json) context.print(`${seedLine(seed, result, options)}\n${formatViolations(result.violations, 3)}`);
-  }
+  const failed: FailedSeed[] = [];
+  let [events, virtualS] = [0, 0];
+  const add = (part: SeedsResult): void => {
+    events += part.events;
+    virtualS += part.virtual_s;
+    failed.push(...part.failed);
+    if (options.json) return;
+    for (const { seed, hash, count, violations } of part.failed) {
+      context.print(`${seedLine(seed, { hash, violationsCount: count }, options)}\n${formatViolations(violations, 3)}`);
+    }
+  };
+  if (options.jobs > 1) await runJobs(options, count, { add, signal: context.signal });
+  else for (let i = 0; i < count && !context.signal.aborted; i++) add(await runSeed(options.seed + i, options));
+  failed.sort((a, b) => a.seed - b.seed);
   const wallS = (context.clock.nowMs() - startMs) / 1000;
-  const summary = { seeds: count, from: options.seed, failed, events, virtual_s: virtualMs / 1000, wall_s: wallS };
+  const summary = { seeds: count, from: options.seed, failed, events, virtual_s: virtualS, wall_s: wallS };
   const text =
-    `${count} seeds from ${options.seed} on: ${failed.length} failed; ${(virtualMs / 1000).toFixed(0)} virtual seconds, ` +
+    `${count} seeds from ${options.seed} on: ${failed.length} failed; ${virtualS.toFixed(0)} virtual seconds, ` +
     `${events} events in ${wallS.toFixed(1)} s`;
   printResult(context, summary, { json: options.json, asText: () => text });
   if (failed.length > 0) context.setExitStatus(1);
+}
+
+async function runSeed(seed: number, options: SimClusterOptions): Promise<SeedsResult> {
+  const { events, virtualMs, hash, violations, violationsCount: count } = await runScenario(byChance(seed, options));
+  return { events, virtual_s: virtualMs / 1000, failed: count === 0 ? [] : [{ seed, hash, count, violations }] };
+}
+
+/** Runs the seeds in processes that each take the next few of them, until none is left. */
+async function runJobs(
+  options: SimClusterOptions,
+  count: number,
+  { add, signal }: { readonly add: (part: SeedsResult) => void; readonly signal: AbortSignal },
+): Promise<void> {
+  const { seed: from, jobs } = options;
+  const share = Math.max(1, Math.min(JOB_MAX_SEEDS, Math.ceil(count / jobs)));
+  let next = 0;
+  const work = async (): Promise<void> => {
+    while (next < count && !signal.aborted) {
+      const start = next;
+      next += share;
+      const seeds = ['--seed', `${from + start}`, '--seeds', `${Math.min(share, count - start)}`];
+      add(
+        JSON.parse(
+          await outputOfSelf(['sim', 'cluster', '--json', ...seeds, ...wordsOf(options)], signal),
+        ) as SeedsResult,
+      );
+    }
+  };
+  await Promise.all(Array.from({ length: jobs }, work));
 }
 
 async function runOne(options: SimClusterOptions, context: CommandContext): Promise<void> {

@@ -3,9 +3,13 @@ import { systemClock } from '../base/clock.js';
 import { Growth, type GrowthPhase } from '../sim/growth/growth.js';
 import { type CommandContext, printResult, untilInterrupted } from './context.js';
 import { jsonOption, listOf, wholeNumber } from './options.js';
+import { hasLargeHeap, largeHeap, runSelf } from './own-process.js';
 import { formatTable } from './table.js';
 
 const NODES_MAX_COUNT = 4096;
+/** From so many nodes on a process of its own is worth its start. */
+const LARGE_NODES_COUNT = 50;
+const HEAP_MB_PER_NODE = 12;
 
 interface SimGrowthOptions {
   readonly nodes: readonly number[];
@@ -44,12 +48,17 @@ export function simGrowthCommand(context: CommandContext): Command {
       `
 Examples:
   meshcache sim growth
-  NODE_OPTIONS=--max-old-space-size=12000 meshcache sim growth --nodes 10,100,1000
+  meshcache sim growth --nodes 10,100,1000
 
-All nodes run in this process, on virtual time: 1,000 of them take some minutes and gigabytes.
+All nodes run in one process, on virtual time: 1,000 of them take some minutes and 10 GB of memory.
 Messages and bytes are those of both directions, in the mean of all nodes and of the busiest one, a master.`,
     )
     .action(async (options: SimGrowthOptions) => {
+      const mostNodes = Math.max(...options.nodes);
+      if (mostNodes >= LARGE_NODES_COUNT && !hasLargeHeap()) {
+        context.setExitStatus(await runSelf(process.argv.slice(2), largeHeap(HEAP_MB_PER_NODE * mostNodes)));
+        return;
+      }
       const clusters: SimGrowthResult['clusters'][number][] = [];
       const machine = { realMs: () => systemClock.nowMs(), heapBytes: () => process.memoryUsage().heapUsed };
       for (const nodes of options.nodes) {

@@ -6,6 +6,8 @@ import {
   DIRECTORY_REQUEST_MAX_KEYS,
 } from '../base/limits.js';
 
+const LENGTH_BYTES = 4;
+
 /**
  * Keys as they travel: their UTF-8 lengths (u32 little endian each) and their text, one behind the other.
  *
@@ -19,23 +21,23 @@ export interface KeyColumn {
 
 /** Throws `ArgumentError` for a key that is not well-formed text: it has no UTF-8 of its own. */
 export function encodeKeys(keys: readonly string[]): KeyColumn {
-  const lengths = new Uint32Array(keys.length);
-  const joined = keys.join('');
+  const lengths = Buffer.allocUnsafe(LENGTH_BYTES * keys.length);
+  const joined = keys.length === 1 ? (keys[0] as string) : keys.join('');
   const text = Buffer.allocUnsafe(Buffer.byteLength(joined));
   if (text.length === joined.length) {
     text.write(joined, 0, 'latin1');
-    for (let i = 0; i < keys.length; i++) lengths[i] = (keys[i] as string).length;
+    for (let i = 0; i < keys.length; i++) lengths.writeUInt32LE((keys[i] as string).length, LENGTH_BYTES * i);
   } else {
     let at = 0;
     for (let i = 0; i < keys.length; i++) {
       const key = keys[i] as string;
       if (!key.isWellFormed()) throw new ArgumentError(`a key must be well-formed text, got ${JSON.stringify(key)}`);
       const written = text.write(key, at, 'utf8');
-      lengths[i] = written;
+      lengths.writeUInt32LE(written, LENGTH_BYTES * i);
       at += written;
     }
   }
-  return { lengths: new Uint8Array(lengths.buffer), text };
+  return { lengths, text };
 }
 
 /**
@@ -66,20 +68,21 @@ export function decodeKeys(column: KeyColumn, owned: boolean): string[] {
   return keys;
 }
 
-function checkedLengths({ lengths, text }: KeyColumn): Uint32Array {
-  const count = lengths.length / 4;
+function checkedLengths({ lengths: bytes, text }: KeyColumn): readonly number[] {
+  const count = bytes.length / LENGTH_BYTES;
   if (!Number.isInteger(count) || count > DIRECTORY_REQUEST_MAX_KEYS) throw new ProtocolError(`keys: ${count} of them`);
   if (text.length > DIRECTORY_REQUEST_MAX_KEY_BYTES) throw new ProtocolError(`keys: ${text.length} bytes`);
-  // A copy for the alignment; `slice` of a Buffer would be a view.
-  const aligned = new Uint32Array(new Uint8Array(lengths).buffer);
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  const lengths = new Array<number>(count);
   let sum = 0;
   for (let i = 0; i < count; i++) {
-    const length = aligned[i] as number;
+    const length = view.getUint32(LENGTH_BYTES * i, true);
     if (length > DIRECTORY_KEY_MAX_BYTES) throw new ProtocolError(`keys: one of ${length} bytes`);
+    lengths[i] = length;
     sum += length;
   }
   if (sum !== text.length) throw new ProtocolError(`keys: ${sum} bytes announced, ${text.length} there`);
-  return aligned;
+  return lengths;
 }
 
 function isContinuation(byte: number | undefined): boolean {

@@ -9,8 +9,8 @@ const UNIT_MAX_BYTES = 3;
 /**
  * Up to which versions keys are void, remembered for a while after nothing is left under them: so that an older content,
  * stated late by a node that was away, does not come back. Bounded: two generations of at most `maxKeys` keys; the older one is forgotten
- * when the younger is full, or {@link turn} says that time has passed. All memory is taken when something is noted for the first time, and
- * the garbage collector sees nothing of it: 64 to 128 bytes for each of `maxKeys`, and 264 more if keys are kept.
+ * when the younger is full, or {@link turn} says that time has passed. A generation takes all its memory when something is first noted in it, and
+ * the garbage collector sees nothing of it: in all 64 to 128 bytes for each of `maxKeys`, and 264 more if keys are kept.
  *
  * Keys are told apart by {@link digestOf}. Two keys of the same digest share the later version, and a page that is taken for void is
  * a miss, no more: that befalls one in 10^10 keys that are asked about.
@@ -29,7 +29,7 @@ export class Removals {
 
   /** What has an older version than this is void; a version is above 0. */
   note(key: string, version: number): void {
-    if (this.#newest === 0) for (const generation of [this.#young, this.#old]) generation.allocate();
+    this.#young.allocate();
     const digest = digestOf(key);
     let slot = this.#young.slotOf(digest);
     const known = this.#young.versionAt(slot);
@@ -166,12 +166,14 @@ class Generation {
   }
 
   verify(newest: number): void {
+    const cells = this.#cells;
+    const slots = cells.length / 2;
     let size = 0;
-    for (let slot = 0; 2 * slot < this.#cells.length; slot++) {
-      const version = this.versionAt(slot);
+    for (let slot = 0; slot < slots; slot++) {
+      const version = cells[2 * slot + 1] as number;
       if (version === 0) continue;
       size++;
-      const digest = this.#cells[2 * slot] as number;
+      const digest = cells[2 * slot] as number;
       assert(this.slotOf(digest) === slot, () => `removals: the digest ${digest} in slot ${slot} is not found there`);
       assertAtMost('removals: a version beside the newest', version, newest);
     }

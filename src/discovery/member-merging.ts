@@ -15,7 +15,7 @@ export class MemberMerging {
     members: ReadonlyMap<string, NodeInfo>,
     links: ReadonlyMap<string, MasterLink>,
     self: NodeInfo,
-  ): { readonly merged: Map<string, NodeInfo>; readonly changed: ReadonlySet<string> | undefined } {
+  ): { readonly merged: ReadonlyMap<string, NodeInfo>; readonly changed: ReadonlySet<string> | undefined } {
     const views: MasterView[] = [];
     const changes: (ReadonlySet<string> | undefined)[] = [];
     let basis = '';

@@ -40,14 +40,14 @@ export function mergeMembers(
 
 /**
  * What {@link mergeMembers} gives when only the records of `changed` are others in the views than when `merged` was made; a mature view
- * must be among them, as then.
+ * must be among them, as then. The same map when nothing is different: mostly one master says what another has said already.
  */
 export function mergeChanged(
   merged: ReadonlyMap<string, NodeInfo>,
   changed: Iterable<string>,
   { views, self }: { readonly views: readonly MasterView[]; readonly self: NodeInfo },
-): Map<string, NodeInfo> {
-  const members = new Map(merged);
+): ReadonlyMap<string, NodeInfo> {
+  let members: Map<string, NodeInfo> | undefined;
   for (const nodeId of changed) {
     let newest: NodeInfo | undefined;
     for (const view of views) {
@@ -55,8 +55,10 @@ export function mergeChanged(
       if (info !== undefined && (newest === undefined || info.incarnation >= newest.incarnation)) newest = info;
     }
     if (nodeId === self.nodeId) newest = self;
+    if (merged.get(nodeId) === newest) continue;
+    members ??= new Map(merged);
     if (newest === undefined) members.delete(nodeId);
     else members.set(nodeId, newest);
   }
-  return members;
+  return members ?? merged;
 }

@@ -1,6 +1,7 @@
 import test from 'ava';
 import { seedLine } from '../../src/cli/sim-cluster-output.js';
 import type { ScenarioResult } from '../../src/sim/run/run-scenario.js';
+import { runCli } from './run-cli.js';
 
 test('sim cluster: the line of a seed that has failed is the command that replays it', (t) => {
   const result = { violationsCount: 2, hash: 'abc' } as ScenarioResult;
@@ -8,4 +9,12 @@ test('sim cluster: the line of a seed that has failed is the command that replay
   t.is(seedLine(7, result, { faults: [] }), replay);
   const given = { nodes: 4, duration: 8.5, faults: ['kill', 'power'] };
   t.is(seedLine(7, result, given), `${replay} --nodes 4 --duration 8.5 --faults kill,power`);
+});
+
+test('sim cluster: several processes find what one finds', async (t) => {
+  const words = ['sim', 'cluster', '--json', '--seed', '7', '--seeds', '3', '--duration', '2'];
+  const [one, two] = await Promise.all([runCli(words), runCli([...words, '--jobs', '2'])]);
+  const found = [one, two].map(({ stdout }) => ({ ...JSON.parse(stdout), wall_s: 0 }));
+  t.deepEqual(found[1], found[0]);
+  t.true(found[0].events > 100);
 });

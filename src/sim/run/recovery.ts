@@ -17,7 +17,7 @@ export interface RecoveryParts {
 export interface RecoveryTimes {
   /** Every node knows all others. */
   readonly membersMs: number | null;
-  /** Every page that some node had was found from every node. */
+  /** Every page that some node had was found from every node; of very many, from some nodes each. */
   readonly foundMs: number | null;
   /** Pages that were there then. */
   readonly pages: number;
@@ -26,6 +26,8 @@ export interface RecoveryTimes {
 /** Between two attempts to find what was not found. */
 const PAUSE_MS = 100;
 const BATCH_PAGES = 64;
+/** Of pages by nodes, in each of the two passes. */
+const READS_MAX_COUNT = 65_536;
 /** On top of the bound of old contents. */
 const MARGIN_MS = 500;
 const SHOWN_COUNT = 10;
@@ -49,7 +51,10 @@ export class Recovery {
     if (this.#allKnowAll()) membersMs = world.nowMs - healedMs;
     const first = this.#survivors.of(this.#up());
     let there = first;
-    const missing = new Map(this.#up().map((node) => [node, new Set(first.keys())]));
+    const up = this.#up();
+    const missing = new Map(
+      up.map((node, index) => [node, shareOf(first.keys(), first.size, { index, nodes: up.length })]),
+    );
     // All at once: each has deadlines of its own to wait for, as of connections that died in the faults.
     const finding = Array.from(missing, async ([node, ids]) => {
       for (;;) {
@@ -74,8 +79,9 @@ export class Recovery {
     await this.#sleep(ORDER_BOUND_MS + MARGIN_MS);
     const contents = new Map<string, Set<number>>();
     const there = this.#survivors.of(this.#up());
-    for (const node of this.#up()) {
-      await this.#find(node, new Set(there.keys()), there, (name, content) => {
+    const up = this.#up();
+    for (const [index, node] of up.entries()) {
+      await this.#find(node, shareOf(there.keys(), there.size, { index, nodes: up.length }), there, (name, content) => {
         const known = contents.get(name);
         if (known === undefined) contents.set(name, new Set([content]));
         else known.add(content);
@@ -124,8 +130,7 @@ export class Recovery {
           const survivor = there.get(id);
           return survivor?.scope === scope ? [{ id, ...survivor }] : [];
         });
-        while (left.length > 0) {
-          const batch = distinctKeys(left, BATCH_PAGES);
+        for (const batch of batchesOf(left, BATCH_PAGES)) {
           const read = await checked.getNamed(batch, scope, onContent);
           batch.forEach(({ id }, i) => {
             if (read[i] === true) ids.delete(id);
@@ -150,14 +155,32 @@ export class Recovery {
   }
 }
 
-/** Takes out so many pages of different keys; one length of a key at a time. */
-function distinctKeys<T extends Survivor>(from: T[], count: number): T[] {
-  const taken = new Map<string, T>();
-  const left = from.filter((page) => {
-    if (taken.size >= count || taken.has(page.key)) return true;
-    taken.set(page.key, page);
-    return false;
-  });
-  from.splice(0, from.length, ...left);
-  return [...taken.values()];
+/** At most so many pages at a time, of different keys: one length of a key at a time. */
+function* batchesOf<T extends Survivor>(pages: readonly T[], count: number): Generator<T[], void> {
+  let at = 0;
+  let waiting: T[] = [];
+  while (waiting.length > 0 || at < pages.length) {
+    const taken = new Map<string, T>();
+    const candidates = waiting;
+    waiting = [];
+    for (let i = 0; i < candidates.length || (at < pages.length && taken.size < count); i++) {
+      const page = candidates[i] ?? (pages[at++] as T);
+      if (taken.size >= count || taken.has(page.key)) waiting.push(page);
+      else taken.set(page.key, page);
+    }
+    yield [...taken.values()];
+  }
+}
+
+/**
+ * Of all pages those that one of the nodes looks for: all, unless that were too many reads. Then each node looks for some, and each page is
+ * looked for by as many nodes as the reads allow, by one at the least.
+ */
+function shareOf(
+  ids: Iterable<string>,
+  pages: number,
+  { index, nodes }: { index: number; nodes: number },
+): Set<string> {
+  const step = Math.min(nodes, Math.max(1, Math.ceil((pages * nodes) / READS_MAX_COUNT)));
+  return new Set([...ids].filter((_, i) => (i + index) % step === 0));
 }

@@ -81,6 +81,8 @@ const LOG_MAX_LINES = 200;
 /** Between two looks at calls under way, and at the structures of the stores. */
 const LOOK_MS = 1_000;
 const VERIFY_MS = 5_000;
+/** Each look at the structures takes time in proportion to the pages: in a trace, which is long, with more than these the looks are rarer. */
+const VERIFIED_PAGES_COUNT = 2_048;
 
 /**
  * Runs a scenario from the start of its nodes to their end. The same scenario gives the same result. Rejects with `ArgumentError` for a
@@ -139,7 +141,7 @@ class ScenarioRun {
       this.#cluster.series.sample(),
     );
     this.#repeat(LOOK_MS, () => this.#cluster.checker.watch.look());
-    this.#repeat(VERIFY_MS, () => this.#verify());
+    this.#repeat(this.#verifyMs, () => this.#verify());
     // Throws when another world runs: that says nothing about this one.
     const running = world.run({ until: () => this.#isOver, untilMs: this.#options.untilMs });
     try {
@@ -203,6 +205,13 @@ class ScenarioRun {
       this.#world.at(this.#world.nowMs + ms, turn);
     };
     this.#world.at(this.#world.nowMs + ms, turn);
+  }
+
+  get #verifyMs(): number {
+    const { nodes, shape, workload } = this.#scenario;
+    if (workload.kind !== 'trace') return VERIFY_MS;
+    const pages = nodes * (shape.poolPages + (shape.diskPages ?? 0));
+    return VERIFY_MS * Math.max(1, Math.ceil(pages / VERIFIED_PAGES_COUNT));
   }
 
   #failed(rule: string, detail: string): void {
