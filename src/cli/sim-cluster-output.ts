@@ -2,6 +2,7 @@ import { formatSize } from '../base/sizes.js';
 import type { Violation } from '../sim/check/violations.js';
 import type { ScenarioResult } from '../sim/run/run-scenario.js';
 import type { SimClusterRun } from './sim-cluster.js';
+import type { FailedSeed } from './sim-cluster-seeds.js';
 import { formatCount, formatPairs, formatShare, formatTable } from './table.js';
 
 /** Violations that are shown of one run. */
@@ -62,7 +63,7 @@ export function formatViolations(violations: readonly Violation[], maxCount: num
 }
 
 /** A seed that has failed, and how to see it again. */
-export function seedLine(seed: number, { violationsCount, hash }: ScenarioResult): string {
+export function seedLine({ seed, violationsCount, hash }: FailedSeed): string {
   return `seed ${seed}: ${violationsCount} violations, hash ${hash}: meshcache sim cluster --random --seed ${seed}`;
 }
 

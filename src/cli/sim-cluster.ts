@@ -14,11 +14,13 @@ import { decimalNumber, jsonOption, keyValue, pageBytes, wholeNumber } from './o
 import { checkWritable, writePage } from './report-file.js';
 import { formatSimCluster, formatViolations, seedLine } from './sim-cluster-output.js';
 import { simClusterReport } from './sim-cluster-report.js';
+import { type FailedSeed, runSeedsHere, runSeedsInJobs } from './sim-cluster-seeds.js';
 import { readTrace } from './trace.js';
 
 interface SimClusterOptions {
   readonly seed: number;
   readonly seeds?: number;
+  readonly jobs: number;
   readonly random?: boolean;
   readonly scenario?: string;
   readonly nodes?: number;
@@ -57,6 +59,7 @@ export function simClusterCommand(context: CommandContext): Command {
     .description('run whole nodes on virtual time, with faults, and check every read')
     .option('--seed <number>', 'the same seed makes the same run', wholeNumber(0, 2 ** 32 - 1), 1)
     .option('--seeds <count>', 'scenarios by chance, of so many seeds from --seed on', wholeNumber(1, 1e9))
+    .option('--jobs <count>', 'processes that run seeds at the same time', wholeNumber(1, 256), 1)
     .option('--random', 'the scenario by chance of --seed')
     .option('--scenario <file>', 'a scenario as JSON, as --json and --shrink print it')
     .option('--nodes <count>', 'nodes (default: 3)', wholeNumber(1, NODES_MAX_COUNT))
@@ -94,7 +97,7 @@ export function simClusterCommand(context: CommandContext): Command {
       `
 Examples:
   meshcache sim cluster --nodes 3 --duration 60 --faults all --seed 7
-  meshcache sim cluster --seeds 300
+  meshcache sim cluster --seeds 300 --jobs 2
   meshcache sim cluster --random --seed 210 --shrink --json > small.json
   meshcache sim cluster --scenario small.json --until 12.5
   meshcache sim cluster --nodes 16 --trace trace.jsonl --pool-pages 2000 --html report.html
@@ -110,24 +113,33 @@ scenario on every machine. The exit status is 1 when a promise of the README was
 }
 
 async function runSeeds(options: SimClusterOptions, count: number, context: CommandContext): Promise<void> {
-  const failed: { readonly seed: number; readonly violations: ScenarioResult['violations'] }[] = [];
+  const { seed: from, json, jobs } = options;
+  const { signal } = context;
   const startMs = context.clock.nowMs();
-  let [events, virtualMs] = [0, 0];
-  for (let seed = options.seed; seed < options.seed + count && !context.signal.aborted; seed++) {
-    const result = await runScenario(byChance(seed, options));
-    events += result.events;
-    virtualMs += result.virtualMs;
-    if (result.violationsCount === 0) continue;
-    failed.push({ seed, violations: result.violations });
-    if (!options.json) context.print(`${seedLine(seed, result)}\n${formatViolations(result.violations, 3)}`);
-  }
+  const onFailed = (failed: FailedSeed): void => {
+    if (!json) context.print(`${seedLine(failed)}\n${formatViolations(failed.violations, 3)}`);
+  };
+  const run = { from, count, signal, onFailed };
+  const outcome =
+    jobs === 1
+      ? await runSeedsHere(run, (seed) => runScenario(byChance(seed, options)))
+      : await runSeedsInJobs(run, { jobs, args: chanceArgs(options) });
   const wallS = (context.clock.nowMs() - startMs) / 1000;
-  const summary = { seeds: count, from: options.seed, failed, events, virtual_s: virtualMs / 1000, wall_s: wallS };
+  const summary = { seeds: count, from, ...outcome, wall_s: wallS };
   const text =
-    `${count} seeds from ${options.seed} on: ${failed.length} failed; ${(virtualMs / 1000).toFixed(0)} virtual seconds, ` +
-    `${events} events in ${wallS.toFixed(1)} s`;
-  printResult(context, summary, { json: options.json, asText: () => text });
-  if (failed.length > 0) context.setExitStatus(1);
+    `${count} seeds from ${from} on: ${outcome.failed.length} failed; ${outcome.virtual_s.toFixed(0)} virtual seconds, ` +
+    `${outcome.events} events in ${wallS.toFixed(1)} s`;
+  printResult(context, summary, { json, asText: () => text });
+  if (outcome.failed.length > 0) context.setExitStatus(1);
+}
+
+/** What {@link byChance} goes by, for another process. */
+function chanceArgs({ nodes, duration, faults }: SimClusterOptions): string[] {
+  return [
+    ...(nodes === undefined ? [] : ['--nodes', String(nodes)]),
+    ...(duration === undefined ? [] : ['--duration', String(duration)]),
+    ...(faults.length === 0 ? [] : ['--faults', faults.join(',')]),
+  ];
 }
 
 async function runOne(options: SimClusterOptions, context: CommandContext): Promise<void> {

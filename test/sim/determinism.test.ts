@@ -31,3 +31,27 @@ if (other.missing !== '') {
     for (const seed of SEEDS) t.is(hashOf(own, seed), hashOf(other, seed), `seed ${seed}`);
   });
 }
+
+test('sim: seeds come out alike in one process and in several', (t) => {
+  const outcomeOf = (jobs: number) => {
+    const args = [
+      CLI,
+      'sim',
+      'cluster',
+      '--seeds',
+      '12',
+      '--nodes',
+      '2',
+      '--duration',
+      '1',
+      '--jobs',
+      String(jobs),
+      '--json',
+    ];
+    const { wall_s: _, ...outcome } = JSON.parse(execFileSync(own.program, args, { encoding: 'utf8' })) as {
+      wall_s: number;
+    };
+    return outcome;
+  };
+  t.deepEqual(outcomeOf(2), outcomeOf(1));
+});
