@@ -37,8 +37,17 @@ export async function openDisk(
   return disk;
 }
 
-export function diskTierOf(disk: DiskStore, pool: PublishedPool, config: MeshCacheConfig, env: Environment): DiskTier {
-  return new DiskTier({ disk, pool, whenBehind: config.diskWrite, clock: env.clock, metrics: env.metrics });
+/** `onWrittenLate`: see `DiskTierParts`. */
+export function diskTierOf(
+  parts: {
+    readonly disk: DiskStore;
+    readonly pool: PublishedPool;
+    readonly onWrittenLate: (keys: readonly string[]) => void;
+  },
+  config: MeshCacheConfig,
+  { clock, metrics }: Environment,
+): DiskTier {
+  return new DiskTier({ ...parts, whenBehind: config.diskWrite, clock, metrics });
 }
 
 export function promoterOf(disk: DiskStore, pool: PublishedPool, pages: PageStore, env: Environment): Promoter {

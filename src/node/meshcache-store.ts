@@ -190,9 +190,10 @@ export class MeshCacheStore extends StoreNamespace {
       onEvict: (keys) => pages.forget(keys),
     });
     const wanted = new WantedPages();
+    const onWrittenLate = (keys: readonly string[]) => pages.forget(keys);
     const storeParts: PageStoreParts = {
       pool,
-      disk: disk === null ? undefined : diskTierOf(disk, pool, config, env),
+      disk: disk === null ? undefined : diskTierOf({ disk, pool, onWrittenLate }, config, env),
       promotions: runtime.promotions,
       directory: runtime.directory,
       transport: runtime.transport,

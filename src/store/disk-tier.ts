@@ -39,6 +39,8 @@ export interface DiskTierParts {
   readonly pool: PublishedPool;
   /** What publishing does when more waits for the disk than may: waits for it, or goes on, and pages that are evicted first are skipped. */
   readonly whenBehind: 'wait' | 'skip';
+  /** Told of pages that were written after the pool had let go of them: until then they were nowhere. */
+  readonly onWrittenLate?: (keys: readonly string[]) => void;
   readonly clock: Clock;
   readonly metrics: MetricsSink;
 }
@@ -67,6 +69,7 @@ export class DiskTier implements Backlog {
   readonly #disk: TierDisk;
   readonly #pool: PublishedPool;
   readonly #clock: Clock;
+  readonly #onWrittenLate: (keys: readonly string[]) => void;
   /** Undefined: publishing does not wait for the disk. */
   readonly #paced: PacedPublishing | undefined;
   /** Pages for which the queue had no room, in the order of being set: written when it has, if the pool still has them. */
@@ -79,10 +82,11 @@ export class DiskTier implements Backlog {
   #onNoneWaiting: () => void = () => {};
   #isClosed = false;
 
-  constructor({ disk, pool, whenBehind, clock, metrics }: DiskTierParts) {
+  constructor({ disk, pool, whenBehind, onWrittenLate = () => {}, clock, metrics }: DiskTierParts) {
     this.#disk = disk;
     this.#pool = pool;
     this.#clock = clock;
+    this.#onWrittenLate = onWrittenLate;
     this.maxBytes = pool.capacity * DISK_HELD_POOL_FRACTION;
     this.#paced = whenBehind === 'wait' ? new PacedPublishing({ pool, backlog: this, clock, metrics }) : undefined;
   }
@@ -248,8 +252,11 @@ export class DiskTier implements Backlog {
     const release = (): void => {
       this.#queued.delete(lease);
       this.#movedAtMs = this.#clock.nowMs();
+      const isLate = !lease.isLive;
       this.#endHold(lease);
       this.#writeWaiting();
+      if (isLate && !this.#isClosed && !this.#waiting.has(key) && this.#disk.hasBatch([key])[0] === 1)
+        this.#onWrittenLate([key]);
     };
     const { length, checksum, version, kind } = page;
     const bytes = { views: this.#pool.viewsOf(page), length };

@@ -1,3 +1,4 @@
+import { READ_CONNECT_TIMEOUT_MS, READ_RETRY_AFTER_MS, READ_STALL_TIMEOUT_MS } from '../../base/limits.js';
 import type { Checker } from '../check/checker.js';
 import { ORDER_BOUND_MS } from '../check/read-order.js';
 import type { World } from '../world/world.js';
@@ -11,6 +12,8 @@ export interface RecoveryParts {
   readonly scopes: readonly string[];
   /** After the last fault, until every page is found from everywhere. */
   readonly settleMs: number;
+  /** How much longer it may take for so many pages. */
+  readonly promotingMs: (pages: number) => number;
 }
 
 /** How a cluster came to itself; times since the last fault. */
@@ -28,6 +31,11 @@ const PAUSE_MS = 100;
 const BATCH_PAGES = 64;
 /** Of pages by nodes, in each of the two passes. */
 const READS_MAX_COUNT = 65_536;
+/**
+ * A node looks for at least so long, however long the calls of the workload have taken to end after the last fault: that a connection has died
+ * silently, only the first read over it can find out, and the peer is left alone for a while then.
+ */
+const SEARCH_MIN_MS = READ_CONNECT_TIMEOUT_MS + READ_STALL_TIMEOUT_MS + READ_RETRY_AFTER_MS + PAUSE_MS;
 /** On top of the bound of old contents. */
 const MARGIN_MS = 500;
 const SHOWN_COUNT = 10;
@@ -44,13 +52,15 @@ export class Recovery {
 
   /** Right after the last fault, when the workload has come to rest. What is lost is a violation. */
   async run(healedMs: number): Promise<RecoveryTimes> {
-    const { world, settleMs } = this.#parts;
-    const leftMs = () => settleMs - (world.nowMs - healedMs);
+    const { world, settleMs, promotingMs } = this.#parts;
+    let untilMs = healedMs + settleMs;
+    const leftMs = () => untilMs - world.nowMs;
     let membersMs: number | null = null;
     while (!this.#allKnowAll() && leftMs() > 0) await this.#sleep(PAUSE_MS);
     if (this.#allKnowAll()) membersMs = world.nowMs - healedMs;
     const first = this.#survivors.of(this.#up());
     let there = first;
+    untilMs = Math.max(untilMs, world.nowMs + SEARCH_MIN_MS) + promotingMs(first.size);
     const up = this.#up();
     const missing = new Map(
       up.map((node, index) => [node, shareOf(first.keys(), first.size, { index, nodes: up.length })]),

@@ -1,6 +1,7 @@
 import { defaultCore } from '../../core/core.js';
 import type { PlacementRouting, PlacementSettings } from '../../core/index.js';
 import { placementRouter } from '../../core/placement-routing.js';
+import { CALL_BOUNDS_MS, type CallKind } from '../check/call-watch.js';
 import { Checker } from '../check/checker.js';
 import type { Violations } from '../check/violations.js';
 import { hasClockFaults, hasCopies, hostOf, type Scenario } from '../scenario/scenario.js';
@@ -12,6 +13,7 @@ import type { World } from '../world/world.js';
 import { FaultInjection } from './fault-injection.js';
 import { hostName } from './node-settings.js';
 import { Operator } from './operator.js';
+import { promotingMs } from './promoting.js';
 import { Series } from './series.js';
 import { SimNode, type SimNodeParts } from './sim-node.js';
 
@@ -173,9 +175,15 @@ export class SimCluster {
   };
 }
 
+/** Pages of the larger calls. */
+const CALL_PAGES_COUNT = 64;
+
 /** A call that waits for a disk takes as long as that may take. */
-function callBounds({ shape }: Scenario): { readonly set?: number } {
-  return shape.diskPages !== null && shape.config.disk_write !== 'skip' ? { set: 36_000 } : {};
+function callBounds(scenario: Scenario): Partial<Record<CallKind, number>> {
+  const { shape } = scenario;
+  const waitsForDisk = shape.diskPages !== null && shape.config.disk_write !== 'skip';
+  const get = CALL_BOUNDS_MS.get + promotingMs(scenario, CALL_PAGES_COUNT);
+  return waitsForDisk ? { set: 36_000, get } : { get };
 }
 
 function routeBy({ workload, nodes }: Scenario): Route {

@@ -1,0 +1,17 @@
+import { PROMOTE_RETRY_MAX_MS, QUARANTINE_POOL_FRACTION } from '../../base/limits.js';
+import type { Scenario } from '../scenario/scenario.js';
+
+const QUARANTINE_MS = 1_000;
+
+/**
+ * How much longer it may take until every node has read so many pages, in milliseconds, with `verify_reads` off: a page on a disk needs memory
+ * of its pool before others can read it, for each reader anew. What is freed for it rests for the whole quarantine, as nothing else keeps pages
+ * whole under readers, and no more than QUARANTINE_POOL_FRACTION of the pool may rest at a time, or one page; a reader asks again in pauses,
+ * once until it is freed and once when it has rested.
+ */
+export function promotingMs({ shape, nodes }: Scenario, pages: number): number {
+  if (shape.config.verify_reads !== false || shape.diskPages === null) return 0;
+  const quarantineMs = Number(shape.config.reuse_quarantine_ms ?? QUARANTINE_MS);
+  const places = Math.max(1, Math.floor(shape.poolPages * QUARANTINE_POOL_FRACTION));
+  return (pages * (nodes - 1) * (quarantineMs + 2 * PROMOTE_RETRY_MAX_MS)) / places;
+}
