@@ -71,9 +71,14 @@ export class TestWorld extends World {
     }
   }
 
-  /** Runs `end` when the test is over, in reverse order, unless the process is dead by then: nothing of it would resolve. */
+  /** Runs `end` when the test is over, in reverse order, as the last thing in the world. */
+  teardown(end: () => unknown): void {
+    this.#ends.push(end);
+  }
+
+  /** {@link teardown}, unless the process is dead by then: nothing of it would resolve. */
   atEnd(process: SimProcess, end: () => unknown): void {
-    this.#ends.push(() => (process.isAlive ? process.run(end) : undefined));
+    this.teardown(() => (process.isAlive ? process.run(end) : undefined));
   }
 
   /** From now on these hosts and all others that there are reach only those of their own side. */
@@ -110,14 +115,14 @@ export class TestWorld extends World {
 
 /**
  * A test in a simulated world, on virtual time: the machine's pace has no part in it, and it goes the same way each time. MESHCACHE_TEST_SEED
- * makes it go another way. In the end nothing may be left of what it has started.
+ * makes it go another way. `t.teardown` is the world's. In the end nothing may be left of what it has started.
  */
 export function simulated(title: string, body: (t: ExecutionContext, world: TestWorld) => Promise<void>): void {
   // There may be one world at a time.
   test.serial(title, async (t) => {
     const world = new TestWorld();
     try {
-      await world.finish(body(t, world));
+      await world.finish(body(inWorld(t, world), world));
       await world.finish(world.end());
       await world.runFor(QUIET_AFTER_MS);
       for (const { processes } of world.hosts.values()) {
@@ -128,4 +133,9 @@ export function simulated(title: string, body: (t: ExecutionContext, world: Test
       world.close();
     }
   });
+}
+
+function inWorld(t: ExecutionContext, world: TestWorld): ExecutionContext {
+  const teardown = (end: () => unknown): void => world.teardown(end);
+  return new Proxy(t, { get: (target, name) => (name === 'teardown' ? teardown : Reflect.get(target, name)) });
 }
