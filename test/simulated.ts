@@ -7,6 +7,8 @@ import { PATIENCE_MS } from './support.js';
 const POLL_MS = 5;
 /** Longer than what is closed leaves anything to be done, connections of the kernel included. */
 const QUIET_AFTER_MS = 60_000;
+/** Virtual time that a test may take. */
+const TEST_MAX_MS = 600_000;
 const OPERATOR = '10.1.0.1';
 const NOTHING: ProcessCounts = { timers: 0, connections: 0, servers: 0, openFiles: 0, memoryBytes: 0 };
 
@@ -16,6 +18,8 @@ export class TestWorld extends World {
   readonly operator: SimProcess;
   readonly #ends: (() => unknown)[] = [];
   readonly #rules: (() => void)[] = [];
+  /** The machine works, and the world stands still. */
+  #outside: Promise<unknown> | undefined;
 
   constructor() {
     super({ seed: Number(process.env.MESHCACHE_TEST_SEED ?? 1) });
@@ -40,9 +44,41 @@ export class TestWorld extends World {
     return new Promise((resolve) => this.at(this.nowMs + ms, resolve));
   }
 
-  /** Runs `end` when the test is over, in reverse order, unless the process is dead by then: nothing of it would resolve. */
+  /** Resolves as `work` does, which waits for the real machine: virtual time stands still meanwhile. */
+  outside<T>(work: Promise<T>): Promise<T> {
+    this.#outside = work;
+    return work;
+  }
+
+  /** Runs until `work`, which is the test's, is settled, and hands on its outcome. */
+  async finish(work: Promise<void>): Promise<void> {
+    let isSettled = false;
+    const settle = (): void => {
+      isSettled = true;
+    };
+    work.then(settle, settle);
+    const untilMs = this.nowMs + TEST_MAX_MS;
+    for (;;) {
+      await this.run({ until: () => isSettled || this.#outside !== undefined, untilMs });
+      if (isSettled) return work;
+      if (this.#outside === undefined) throw new Error(`not ended within ${TEST_MAX_MS} ms`);
+      // One may lead to the next.
+      while (this.#outside !== undefined) {
+        const outside: Promise<unknown> = this.#outside;
+        this.#outside = undefined;
+        await outside.catch(() => {});
+      }
+    }
+  }
+
+  /** Runs `end` when the test is over, in reverse order, as the last thing in the world. */
+  teardown(end: () => unknown): void {
+    this.#ends.push(end);
+  }
+
+  /** {@link teardown}, unless the process is dead by then: nothing of it would resolve. */
   atEnd(process: SimProcess, end: () => unknown): void {
-    this.#ends.push(() => (process.isAlive ? process.run(end) : undefined));
+    this.teardown(() => (process.isAlive ? process.run(end) : undefined));
   }
 
   /** From now on these hosts and all others that there are reach only those of their own side. */
@@ -79,15 +115,15 @@ export class TestWorld extends World {
 
 /**
  * A test in a simulated world, on virtual time: the machine's pace has no part in it, and it goes the same way each time. MESHCACHE_TEST_SEED
- * makes it go another way. In the end nothing may be left of what it has started.
+ * makes it go another way. `t.teardown` is the world's. In the end nothing may be left of what it has started.
  */
 export function simulated(title: string, body: (t: ExecutionContext, world: TestWorld) => Promise<void>): void {
   // There may be one world at a time.
   test.serial(title, async (t) => {
     const world = new TestWorld();
     try {
-      await world.complete(body(t, world));
-      await world.complete(world.end());
+      await world.finish(body(inWorld(t, world), world));
+      await world.finish(world.end());
       await world.runFor(QUIET_AFTER_MS);
       for (const { processes } of world.hosts.values()) {
         for (const { name, counts } of processes) t.deepEqual(counts, NOTHING, `what ${name} has left behind`);
@@ -97,4 +133,9 @@ export function simulated(title: string, body: (t: ExecutionContext, world: Test
       world.close();
     }
   });
+}
+
+function inWorld(t: ExecutionContext, world: TestWorld): ExecutionContext {
+  const teardown = (end: () => unknown): void => world.teardown(end);
+  return new Proxy(t, { get: (target, name) => (name === 'teardown' ? teardown : Reflect.get(target, name)) });
 }

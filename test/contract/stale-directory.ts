@@ -2,18 +2,23 @@ import type { ExecutionContext } from 'ava';
 import { HostRegion } from '../../src/memory/host-region.js';
 import type { MeshCacheStore } from '../../src/node/meshcache-store.js';
 import type { DataLocation } from '../../src/types.js';
-import { createStore } from '../node/store-fixture.js';
-import { content, freePort, until } from '../support.js';
+import { content } from '../support.js';
 
 const LENGTHS = [1, 5, 6, 7, 4096, 5000, 100_000];
 const KEYS = LENGTHS.map((length) => `page of ${length}`);
 const PTR_ALIGN = 128 * 1024;
 const POOL_BYTES = 1024 * 1024;
 
+/** What the case runs on: stores of one cluster over some transport. */
+export interface StoresOfCase {
+  readonly createStore: (config: Readonly<Record<string, unknown>>) => Promise<MeshCacheStore>;
+  readonly until: (condition: () => boolean | Promise<boolean>) => Promise<void>;
+}
+
 type Found = Parameters<MeshCacheStore['runtime']['directory']['find']>[1];
 
 /** Ways in which a page is freed; each resolves when a reader must not get the old bytes any more. */
-const WAYS: Readonly<Record<string, (owner: MeshCacheStore) => Promise<unknown>>> = {
+const WAYS: Readonly<Record<string, (owner: MeshCacheStore, until: StoresOfCase['until']) => Promise<unknown>>> = {
   overwritten: (owner) => setAll(owner, KEYS, 2),
   'overwritten with other lengths': (owner) => Promise.all(KEYS.map((key, i) => owner.set(key, content(i, 300 + i)))),
   cleared: (owner) => owner.clear(),
@@ -26,14 +31,20 @@ const WAYS: Readonly<Record<string, (owner: MeshCacheStore) => Promise<unknown>>
     );
   },
   deleted: (owner) => owner.delete(KEYS),
-  evicted: (owner) => evictAll(owner, 0),
-  'evicted, and its place used again many times': (owner) => evictAll(owner, 100),
+  evicted: (owner, until) => evictAll(owner, until, 0),
+  'evicted, and its place used again many times': (owner, until) => evictAll(owner, until, 100),
 };
 
 /** Sets so many fillers, and more until none of the pages is left: while what is freed is in quarantine, fillers find no room. */
-async function evictAll(owner: MeshCacheStore, fillers: number): Promise<void> {
+async function evictAll(owner: MeshCacheStore, until: StoresOfCase['until'], fillers: number): Promise<void> {
+  let count = 0;
+  const fill = () => owner.set(`filler ${count}`, content(count++, 50_000));
+  while (count < fillers) await fill();
   const isLeft = async () => (await Promise.all(KEYS.map((key) => owner.exists(key)))).some(Boolean);
-  for (let i = 0; i < fillers || (await isLeft()); i++) await owner.set(`filler ${i}`, content(i, 50_000));
+  await until(async () => {
+    await fill();
+    return !(await isLeft());
+  });
 }
 
 function setAll(store: MeshCacheStore, keys: readonly string[], seed: number): Promise<boolean[]> {
@@ -44,14 +55,9 @@ function setAll(store: MeshCacheStore, keys: readonly string[], seed: number): P
  * A reader whose directory is stuck: it goes on naming the locations of before, whatever its owner does. No read may succeed
  * by them once their pages are freed, and every one does before.
  */
-export async function staleDirectoryCase(
-  t: ExecutionContext,
-  config: Readonly<Record<string, unknown>>,
-): Promise<void> {
-  const port = await freePort();
-  const all = { global_segment_size: POOL_BYTES, ...config };
-  const owner = await createStore(port, all);
-  const reader = await createStore(port, all);
+export async function staleDirectoryCase(t: ExecutionContext, { createStore, until }: StoresOfCase): Promise<void> {
+  const owner = await createStore({ global_segment_size: POOL_BYTES });
+  const reader = await createStore({ global_segment_size: POOL_BYTES });
   const target = HostRegion.allocate(KEYS.length * PTR_ALIGN);
   const ptrs = KEYS.map((_, i) => target.addr + BigInt(i * PTR_ALIGN));
   try {
@@ -79,7 +85,7 @@ export async function staleDirectoryCase(
           `${way}: ${length} bytes`,
         );
       }
-      await free(owner);
+      await free(owner, until);
       for (let round = 0; round < 3; round++) {
         t.deepEqual(
           await reader.batchGet(KEYS, ptrs, LENGTHS),

@@ -7,25 +7,26 @@ import { DiscoveryServer } from '../../src/discovery/server.js';
 import { encodeHello } from '../../src/rpc/frame.js';
 import { RpcServer } from '../../src/rpc/server.js';
 import { ManualClock } from '../clock.js';
-import { patientClock } from '../patient-clock.js';
 import { newClient, rawConnection, testEnvironment } from '../rpc/support.js';
+import { simulated } from '../simulated.js';
 import { freePort, until } from '../support.js';
 import { loggedEnvironment, newMember, nodeOf, startMaster, turnUntil } from './support.js';
 
-test('discovery: members see each other come and go at once', async (t) => {
-  const { addr } = await startMaster(t);
-  const a = newMember(t, addr, nodeOf('a'));
-  const b = newMember(t, addr, nodeOf('b'));
+simulated('discovery: members see each other come and go at once', async (t, world) => {
+  const { environment: env } = world.process();
+  const { addr } = await startMaster(t, { env });
+  const a = newMember(t, addr, nodeOf('a'), { env });
+  const b = newMember(t, addr, nodeOf('b'), { env });
   await a.client.start();
   t.is(a.ids(), 'a');
-  const startedMs = patientClock.nowMs();
+  const startedMs = world.nowMs;
   await b.client.start();
   t.is(b.ids(), 'a,b');
-  await until(() => a.ids() === 'a,b');
+  await world.until(() => a.ids() === 'a,b');
   t.deepEqual(a.client.members().get('b')?.toDict(), nodeOf('b').toDict());
   await b.client.stop();
-  await until(() => a.ids() === 'a');
-  t.true(patientClock.nowMs() - startedMs < 1_500, 'well within a heartbeat interval');
+  await world.until(() => a.ids() === 'a');
+  t.true(world.nowMs - startedMs < 1_500, 'well within a heartbeat interval');
   t.deepEqual(a.seen, [['a'], ['a', 'b'], ['a']]);
 });
 
@@ -121,21 +122,22 @@ test('discovery: without a master at start it goes on alone, says so once, and c
   await turnUntil(clock, () => master.members().has('a'));
 });
 
-test('discovery: with several masters any may die, and a node joins through those that live', async (t) => {
-  const one = await startMaster(t);
-  const two = await startMaster(t);
+simulated('discovery: with several masters any may die, and a node joins through those that live', async (t, world) => {
+  const { environment: env } = world.process();
+  const one = await startMaster(t, { env });
+  const two = await startMaster(t, { env });
   const addr = `${one.addr}, ${two.addr}`;
-  const a = newMember(t, addr, nodeOf('a'));
-  const b = newMember(t, addr, nodeOf('b'));
+  const a = newMember(t, addr, nodeOf('a'), { env });
+  const b = newMember(t, addr, nodeOf('b'), { env });
   await Promise.all([a.client.start(), b.client.start()]);
-  await until(
+  await world.until(
     () => a.ids() === 'a,b' && b.ids() === 'a,b' && two.master.members().size === 2 && one.master.members().size === 2,
   );
   await one.master.stop();
-  const c = newMember(t, addr, nodeOf('c'));
+  const c = newMember(t, addr, nodeOf('c'), { env });
   await c.client.start();
   t.is(c.ids(), 'a,b,c');
-  await until(() => a.ids() === 'a,b,c' && b.ids() === 'a,b,c');
+  await world.until(() => a.ids() === 'a,b,c' && b.ids() === 'a,b,c');
   t.false(a.seen.slice(1).some((ids) => ids.length < 2));
 });
 
@@ -153,23 +155,25 @@ test('discovery: a node that a master has forgotten is told, one that a new mast
   await turnUntil(clock, () => forgotten === 1);
 });
 
-test('discovery: every failed attempt is reported, so that the head can be replaced', async (t) => {
-  const { master, addr } = await startMaster(t);
+simulated('discovery: every failed attempt is reported, so that the head can be replaced', async (t, world) => {
+  const { environment: env } = world.process();
+  const { master, addr } = await startMaster(t, { env });
   const endpoints: number[] = [];
-  const a = newMember(t, addr, nodeOf('a'), { onUnreachable: ({ port }) => endpoints.push(port) });
+  const a = newMember(t, addr, nodeOf('a'), { env, onUnreachable: ({ port }) => endpoints.push(port) });
   await a.client.start();
   t.deepEqual(endpoints, []);
   await master.stop();
-  await until(() => endpoints.length >= 2);
+  await world.until(() => endpoints.length >= 2);
 });
 
-test('discovery: stop is quick and idempotent, with and without a master', async (t) => {
-  const { master, addr } = await startMaster(t);
-  const a = newMember(t, addr, nodeOf('a'));
+simulated('discovery: stop is quick and idempotent, with and without a master', async (t, world) => {
+  const { environment: env } = world.process();
+  const { master, addr } = await startMaster(t, { env });
+  const a = newMember(t, addr, nodeOf('a'), { env });
   await a.client.start();
   await Promise.all([a.client.stop(), a.client.stop()]);
-  await until(() => master.members().size === 0);
-  const alone = newMember(t, `127.0.0.1:${await freePort()}`, nodeOf('b'));
+  await world.until(() => master.members().size === 0);
+  const alone = newMember(t, '127.0.0.1:7', nodeOf('b'), { env });
   const starting = alone.client.start();
   await alone.client.stop();
   await starting;

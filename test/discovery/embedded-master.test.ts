@@ -1,10 +1,14 @@
 import test from 'ava';
-import { systemHost } from '../../src/base/system-host.js';
+import { DiscoveryClient } from '../../src/discovery/client.js';
 import { EmbeddedMaster } from '../../src/discovery/embedded-master.js';
 import { localAddressOf } from '../../src/discovery/local-address.js';
-import { testEnvironment } from '../rpc/support.js';
-import { freePort, until } from '../support.js';
-import { hostOf, newMember, nodeOf } from './support.js';
+import type { SimProcess } from '../../src/sim/world/sim-process.js';
+import { simulated, type TestWorld } from '../simulated.js';
+import { verifiedEnd } from '../verified.js';
+import { hostOf, nodeOf } from './support.js';
+
+const HOST = '10.0.0.7';
+const PORT = 18_515;
 
 const names = hostOf(
   ['10.0.0.7', 'fd00::7'],
@@ -39,17 +43,28 @@ test('master: a name that is loopback here is listened on beyond loopback, an ad
   t.is(await localAddressOf('127.0.1.1', of([], ['127.0.0.1', '10.0.0.7'])), '127.0.1.1');
 });
 
-async function newMaster(t: { teardown(fn: () => Promise<void>): void }, port: number, host = '127.0.0.1') {
-  const master = new EmbeddedMaster([{ host, port }], { env: testEnvironment({ host: { ...systemHost, ...names } }) });
-  t.teardown(() => master.stop());
-  await master.start();
-  return master;
+const idsOf = (member: DiscoveryClient): string => [...member.members().keys()].sort().join();
+
+async function startMember(world: TestWorld, process: SimProcess, id: string, onUnreachable = () => {}) {
+  const options = { env: process.environment, onUnreachable };
+  const member = new DiscoveryClient(`${HOST}:${PORT}`, nodeOf(id), options);
+  world.atEnd(process, () => verifiedEnd([member], () => member.stop()));
+  await member.start();
+  return member;
 }
 
-test('master: whoever gets the port is head, and another one takes over when it stops', async (t) => {
-  const port = await freePort();
-  const first = await newMaster(t, port);
-  const second = await newMaster(t, port);
+/** In a process of `HOST`, where the master is to be at `host`; stopped with the world. */
+async function newMaster(world: TestWorld, host = HOST) {
+  const process = world.process(HOST);
+  const master = new EmbeddedMaster([{ host, port: PORT }], { env: process.environment });
+  world.atEnd(process, () => master.stop());
+  await master.start();
+  return { process, master };
+}
+
+simulated('master: whoever gets the port is head, and another one takes over when it stops', async (t, world) => {
+  const { master: first } = await newMaster(world);
+  const { master: second } = await newMaster(world);
   t.true(first.isHead);
   t.false(second.isHead);
   await second.tryTakeOver();
@@ -60,40 +75,36 @@ test('master: whoever gets the port is head, and another one takes over when it 
   t.true(second.isHead);
 });
 
-test('master: nodes elsewhere are never head', async (t) => {
-  const master = await newMaster(t, await freePort(), '10.0.0.8');
+simulated('master: nodes elsewhere are never head', async (t, world) => {
+  const { master } = await newMaster(world, '10.0.0.8');
   t.false(master.isHead);
   await master.tryTakeOver();
   t.false(master.isHead);
 });
 
-test('master: one that has been stopped does not come back', async (t) => {
-  const port = await freePort();
-  const master = await newMaster(t, port);
+simulated('master: one that has been stopped does not come back', async (t, world) => {
+  const { master } = await newMaster(world);
   await master.stop();
   await master.tryTakeOver();
   t.false(master.isHead);
-  t.true((await newMaster(t, port)).isHead);
+  t.true((await newMaster(world)).master.isHead);
 });
 
-test('master: when the head goes, a client’s node becomes head and everybody stays a member', async (t) => {
-  const port = await freePort();
-  const nodes: { master: EmbeddedMaster; member: ReturnType<typeof newMember> }[] = [];
+simulated('master: when the head goes, a client’s node becomes head and everybody stays a member', async (t, world) => {
+  const nodes: { master: EmbeddedMaster; member: DiscoveryClient }[] = [];
   for (const id of ['a', 'b', 'c']) {
-    const master = await newMaster(t, port);
-    const member = newMember(t, `127.0.0.1:${port}`, nodeOf(id), { onUnreachable: () => void master.tryTakeOver() });
-    await member.client.start();
+    const { process, master } = await newMaster(world);
+    const member = await startMember(world, process, id, () => void master.tryTakeOver());
     nodes.push({ master, member });
   }
   const [a, b, c] = nodes as [(typeof nodes)[number], (typeof nodes)[number], (typeof nodes)[number]];
   t.true(a.master.isHead);
-  await until(() => nodes.every(({ member }) => member.ids() === 'a,b,c'));
-  await a.member.client.stop();
+  await world.until(() => nodes.every(({ member }) => idsOf(member) === 'a,b,c'));
+  await a.member.stop();
   await a.master.stop();
-  await until(() => b.master.isHead || c.master.isHead);
+  await world.until(() => b.master.isHead || c.master.isHead);
   t.false(b.master.isHead && c.master.isHead);
-  await until(() => b.member.ids() === 'b,c' && c.member.ids() === 'b,c');
-  const d = newMember(t, `127.0.0.1:${port}`, nodeOf('d'));
-  await d.client.start();
-  await until(() => [b.member, c.member, d].every((member) => member.ids() === 'b,c,d'));
+  await world.until(() => idsOf(b.member) === 'b,c' && idsOf(c.member) === 'b,c');
+  const d = await startMember(world, world.process('10.0.0.9'), 'd');
+  await world.until(() => [b.member, c.member, d].every((member) => idsOf(member) === 'b,c,d'));
 });

@@ -1,21 +1,21 @@
-import test, { type ExecutionContext } from 'ava';
+import type { ExecutionContext } from 'ava';
 import { DirectoryClient } from '../../src/directory/client.js';
 import { AntiEntropy } from '../../src/node/anti-entropy.js';
 import { columnsOf, getOne, locationOf, putOne, startNodes } from '../directory/support.js';
-import { newClient, testEnvironment } from '../rpc/support.js';
-import { until } from '../support.js';
+import { newClient } from '../rpc/support.js';
+import { simulated, type TestWorld } from '../simulated.js';
 
 const KEYS = Array.from({ length: 1000 }, (_, i) => `key-${i}`);
 
-async function newCluster(t: ExecutionContext, roundMs: number) {
-  const env = testEnvironment();
+async function newCluster(t: ExecutionContext, world: TestWorld, roundMs: number) {
+  const { environment: env, metrics } = world.process();
   const { nodes, ring, resolve } = await startNodes(t, ['n1', 'n2', 'n3'], { env });
   const local = nodes.get('n1')?.shard;
   if (local === undefined) throw new Error('no shard');
   const directory = new DirectoryClient(ring, resolve, 2, {
     nodeId: 'n1',
     incarnation: 1,
-    rpc: newClient(t),
+    rpc: newClient(t, env),
     localShard: local,
     env,
   });
@@ -33,11 +33,11 @@ async function newCluster(t: ExecutionContext, roundMs: number) {
   const antiEntropy = new AntiEntropy({ directory, publications, replicas: 2, env, roundMs });
   t.teardown(() => antiEntropy.stop());
   const ownersOf = (key: string) => [...ring.getNodes(key, 2)].map((id) => nodes.get(id)?.shard);
-  return { env, directory, antiEntropy, here, nodes, ownersOf };
+  return { metrics, directory, antiEntropy, here, nodes, ownersOf };
 }
 
-test('anti-entropy: what owners have lost is stated again, what is gone is forgotten there', async (t) => {
-  const { directory, antiEntropy, here, nodes, ownersOf } = await newCluster(t, 200);
+simulated('anti-entropy: what owners have lost is stated again, what is gone is forgotten there', async (t, world) => {
+  const { directory, antiEntropy, here, nodes, ownersOf } = await newCluster(t, world, 200);
   t.true(
     (await directory.put(new Map(KEYS.map((key) => [key, locationOf({ generation: 0, incarnation: 0 })])))).every(
       Boolean,
@@ -49,8 +49,10 @@ test('anti-entropy: what owners have lost is stated again, what is gone is forgo
   for (const key of gone) here.delete(key);
   for (const { shard } of nodes.values()) putOne(shard, 'gone 0', { nodeId: 'other' });
   antiEntropy.start();
-  await until(() => KEYS.slice(100).every((key) => ownersOf(key).every((shard) => shard?.exists([key])[0] === 1)));
-  await until(() => {
+  await world.until(() =>
+    KEYS.slice(100).every((key) => ownersOf(key).every((shard) => shard?.exists([key])[0] === 1)),
+  );
+  await world.until(() => {
     for (const { shard } of nodes.values()) for (const _ of shard.dropVoid(100));
     return gone.every((key) => ownersOf(key).every((shard) => shard?.exists([key])[0] === 0));
   });
@@ -62,38 +64,41 @@ test('anti-entropy: what owners have lost is stated again, what is gone is forgo
     );
 });
 
-test('anti-entropy: an owner that has not taken everything is not told that the rest is void', async (t) => {
-  const { directory, antiEntropy, nodes, env } = await newCluster(t, 100);
-  await directory.put(new Map(KEYS.map((key) => [key, locationOf({ generation: 0, incarnation: 0 })])));
-  const shard = nodes.get('n2')?.shard;
-  if (shard === undefined) return t.fail();
-  const kept = shard.stats().keys;
-  // Newer statements, which no statement of this client gets past, and one old one.
-  shard.put(KEYS, columnsOf(...KEYS.map(() => locationOf({ generation: 1e9 }))));
-  putOne(shard, 'old', { generation: 1 });
-  antiEntropy.start();
-  const restated = () => env.counts.get('meshcache_restated_keys_total') ?? 0;
-  await until(() => restated() > 4 * KEYS.length);
-  for (const _ of shard.dropVoid(100));
-  t.not(getOne(shard, 'old'), null);
-  t.true(shard.stats().keys >= kept);
-});
+simulated(
+  'anti-entropy: an owner that has not taken everything is not told that the rest is void',
+  async (t, world) => {
+    const { directory, antiEntropy, nodes, metrics } = await newCluster(t, world, 100);
+    await directory.put(new Map(KEYS.map((key) => [key, locationOf({ generation: 0, incarnation: 0 })])));
+    const shard = nodes.get('n2')?.shard;
+    if (shard === undefined) return t.fail();
+    const kept = shard.stats().keys;
+    // Newer statements, which no statement of this client gets past, and one old one.
+    shard.put(KEYS, columnsOf(...KEYS.map(() => locationOf({ generation: 1e9 }))));
+    putOne(shard, 'old', { generation: 1 });
+    antiEntropy.start();
+    const restated = () => metrics.value('meshcache_restated_keys_total');
+    await world.until(() => restated() > 4 * KEYS.length);
+    for (const _ of shard.dropVoid(100));
+    t.not(getOne(shard, 'old'), null);
+    t.true(shard.stats().keys >= kept);
+  },
+);
 
-test('anti-entropy: its rate follows from the time of a round', async (t) => {
-  const { antiEntropy, env } = await newCluster(t, 2_000);
-  const restated = () => env.counts.get('meshcache_restated_keys_total') ?? 0;
+simulated('anti-entropy: its rate follows from the time of a round', async (t, world) => {
+  const { antiEntropy, metrics } = await newCluster(t, world, 2_000);
+  const restated = () => metrics.value('meshcache_restated_keys_total');
   antiEntropy.start();
-  await until(() => restated() > 0);
-  const startedMs = env.clock.nowMs();
+  await world.until(() => restated() > 0);
+  const startedMs = world.nowMs;
   const before = restated();
-  await until(() => env.clock.nowMs() - startedMs > 1_500);
-  const perSecond = ((restated() - before) / (env.clock.nowMs() - startedMs)) * 1000;
+  await world.until(() => world.nowMs - startedMs > 1_500);
+  const perSecond = ((restated() - before) / (world.nowMs - startedMs)) * 1000;
   // 1,000 keys of two owners each in two seconds, in batches of 256.
   t.true(perSecond > 400 && perSecond < 1_500, `${perSecond} keys/s`);
 });
 
-test('anti-entropy: an owner of nothing is told so once, and then left alone', async (t) => {
-  const { directory, antiEntropy, here, nodes } = await newCluster(t, 50);
+simulated('anti-entropy: an owner of nothing is told so once, and then left alone', async (t, world) => {
+  const { directory, antiEntropy, here, nodes } = await newCluster(t, world, 50);
   here.clear();
   await directory.put(new Map([['gone', locationOf({ generation: 0, incarnation: 0 })]]));
   const told = [...nodes.keys()].filter((ownerId) => directory.mayKnow(ownerId));
@@ -105,11 +110,11 @@ test('anti-entropy: an owner of nothing is told so once, and then left alone', a
     return renounce(ownerId, generation);
   };
   antiEntropy.start();
-  await until(() => renounced.length === 2);
+  await world.until(() => renounced.length === 2);
   t.deepEqual(renounced.toSorted(), told.toSorted());
-  await until(() => !told.some((ownerId) => directory.mayKnow(ownerId)));
+  await world.until(() => !told.some((ownerId) => directory.mayKnow(ownerId)));
   // What is stated again is renounced again.
   await directory.put(new Map([['gone', locationOf({ generation: 0, incarnation: 0 })]]));
-  await until(() => renounced.length === 4);
+  await world.until(() => renounced.length === 4);
   t.deepEqual(renounced.slice(2).toSorted(), told.toSorted());
 });

@@ -1,70 +1,73 @@
-import test, { type ExecutionContext } from 'ava';
-import type { Clock } from '../../src/base/clock.js';
 import { DROPS_MAX_KEYS } from '../../src/base/limits.js';
 import type { MeshCacheStore } from '../../src/node/meshcache-store.js';
-import { patientClock } from '../patient-clock.js';
-import { content, freePort, until } from '../support.js';
-import { createStore } from './store-fixture.js';
+import { simulated, type TestWorld } from '../simulated.js';
+import { content } from '../support.js';
+import { PAGE_BYTES, startStore } from './simulated-stores.js';
 
-const PAGE_BYTES = 4096;
-
-/** The machine's clock, but for the date. */
-function clockAheadBy(aheadMs: number): Clock {
-  return { ...patientClock, wallMs: () => patientClock.wallMs() + aheadMs };
-}
-
-async function trio(t: ExecutionContext, aheadMs: readonly number[]) {
-  const port = await freePort();
+/** A cluster whose hosts have their dates so far ahead. */
+async function trio(world: TestWorld, aheadMs: readonly number[]): Promise<MeshCacheStore[]> {
   const stores: MeshCacheStore[] = [];
-  for (const ms of aheadMs) stores.push(await createStore(port, {}, clockAheadBy(ms)));
-  t.teardown(() => Promise.all(stores.map((store) => store.close())));
-  await until(() => stores.every((store) => store.stats().members === aheadMs.length));
+  for (const [i, ms] of aheadMs.entries()) {
+    const { host } = world.process(`10.0.0.${i + 1}`);
+    host.time.jump(ms);
+    stores.push(await startStore(world, { host: host.address }));
+  }
+  await world.until(() => stores.every((store) => store.stats().members === aheadMs.length));
   return stores;
 }
 
 // Cause: pages older than the deleting node's own clock were dropped, and others left, for good; the answer was true all the same.
-test('delete: what a node with its clock ahead has set is gone when another one has deleted it', async (t) => {
-  const stores = await trio(t, [5_000, 0, 0]);
-  const [ahead, other] = stores as [MeshCacheStore, MeshCacheStore];
-  const keys = Array.from({ length: 20 }, (_, i) => `key ${i}`);
-  for (const [i, key] of keys.entries()) t.true(await ahead.set(key, content(i, PAGE_BYTES)));
-  t.deepEqual(
-    await other.delete(keys),
-    keys.map(() => true),
-  );
-  for (const store of stores) t.deepEqual(await Promise.all(keys.map((key) => store.get(key))), Array(20).fill(null));
-  t.is(ahead.stats().poolEntries, 0);
-  for (const [i, key] of keys.entries()) t.true(await other.set(key, content(100 + i, PAGE_BYTES)));
-  for (const store of stores) t.deepEqual(await store.get('key 7'), content(107, PAGE_BYTES));
-});
+simulated(
+  'delete: what a node with its clock ahead has set is gone when another one has deleted it',
+  async (t, world) => {
+    const stores = await trio(world, [5_000, 0, 0]);
+    const [ahead, other] = stores as [MeshCacheStore, MeshCacheStore];
+    const keys = Array.from({ length: 20 }, (_, i) => `key ${i}`);
+    for (const [i, key] of keys.entries()) t.true(await ahead.set(key, content(i, PAGE_BYTES)));
+    t.deepEqual(
+      await other.delete(keys),
+      keys.map(() => true),
+    );
+    for (const store of stores) t.deepEqual(await Promise.all(keys.map((key) => store.get(key))), Array(20).fill(null));
+    t.is(ahead.stats().poolEntries, 0);
+    for (const [i, key] of keys.entries()) t.true(await other.set(key, content(100 + i, PAGE_BYTES)));
+    for (const store of stores) t.deepEqual(await store.get('key 7'), content(107, PAGE_BYTES));
+  },
+);
 
-test('delete: of two nodes in turn, each of which sets what the other one deletes, none keeps a page', async (t) => {
-  const stores = await trio(t, [0, 0, 0]);
-  for (let i = 0; i < 300; i++) {
-    const [setter, deleter] = [stores[i % 3], stores[(i + 1) % 3]] as [MeshCacheStore, MeshCacheStore];
-    t.true(await setter.set(`key ${i}`, content(i, PAGE_BYTES)));
-    t.deepEqual(await deleter.delete([`key ${i}`]), [true]);
-  }
-  t.deepEqual(
-    stores.map((store) => store.stats().poolEntries),
-    [0, 0, 0],
-  );
-});
+simulated(
+  'delete: of two nodes in turn, each of which sets what the other one deletes, none keeps a page',
+  async (t, world) => {
+    const stores = await trio(world, [0, 0, 0]);
+    for (let i = 0; i < 300; i++) {
+      const [setter, deleter] = [stores[i % 3], stores[(i + 1) % 3]] as [MeshCacheStore, MeshCacheStore];
+      t.true(await setter.set(`key ${i}`, content(i, PAGE_BYTES)));
+      t.deepEqual(await deleter.delete([`key ${i}`]), [true]);
+    }
+    t.deepEqual(
+      stores.map((store) => store.stats().poolEntries),
+      [0, 0, 0],
+    );
+  },
+);
 
 // Cause: members were told of as many keys as they may owe, the first were forgotten, and these counted as dropped.
-test('delete: more keys than a member may owe are all gone, and of those that are not none is true', async (t) => {
-  const stores = await trio(t, [0, 0]);
-  const [setter, deleter] = stores as [MeshCacheStore, MeshCacheStore];
-  const keys = Array.from({ length: DROPS_MAX_KEYS + 100 }, (_, i) => `key ${i}`);
-  const [first] = keys as [string];
-  t.true(await setter.set(first, content(1, PAGE_BYTES)));
-  const [deleted] = await deleter.delete(keys);
-  t.is(deleted, true);
-  t.is(await setter.get(first), null);
-});
+simulated(
+  'delete: more keys than a member may owe are all gone, and of those that are not none is true',
+  async (t, world) => {
+    const stores = await trio(world, [0, 0]);
+    const [setter, deleter] = stores as [MeshCacheStore, MeshCacheStore];
+    const keys = Array.from({ length: DROPS_MAX_KEYS + 100 }, (_, i) => `key ${i}`);
+    const [first] = keys as [string];
+    t.true(await setter.set(first, content(1, PAGE_BYTES)));
+    const [deleted] = await deleter.delete(keys);
+    t.is(deleted, true);
+    t.is(await setter.get(first), null);
+  },
+);
 
-test('delete: two calls with the same keys at the same time are both true', async (t) => {
-  const stores = await trio(t, [0, 0]);
+simulated('delete: two calls with the same keys at the same time are both true', async (t, world) => {
+  const stores = await trio(world, [0, 0]);
   const [setter, deleter] = stores as [MeshCacheStore, MeshCacheStore];
   t.true(await setter.set('key', content(1, PAGE_BYTES)));
   t.deepEqual(await Promise.all([deleter.delete(['key']), deleter.delete(['key', 'key'])]), [[true], [true, true]]);

@@ -1,144 +1,138 @@
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
-import test, { type ExecutionContext } from 'ava';
+import test from 'ava';
 import { systemClock } from '../../src/base/clock.js';
 import { WANTED_PAGES_MAX_CHARACTERS, WANTED_PAGES_MAX_COUNT } from '../../src/base/limits.js';
 import { silentLogger } from '../../src/base/log.js';
 import { parseEndpoint } from '../../src/base/network.js';
 import { Drain, type DrainParts, type DrainProgress } from '../../src/node/drain.js';
 import type { MeshCacheStore } from '../../src/node/meshcache-store.js';
+import { RpcClient } from '../../src/rpc/client.js';
 import { WantedPages } from '../../src/store/wanted-pages.js';
 import { ManualClock } from '../clock.js';
-import { newClient } from '../rpc/support.js';
-import { content, freePort, until } from '../support.js';
-import { createCluster, createStore } from './store-fixture.js';
+import { simulated, type TestWorld } from '../simulated.js';
+import { content, until } from '../support.js';
+import { type SimStore, startCluster, startStore } from './simulated-stores.js';
 
 const PAGE_BYTES = 32 * 1024;
 
-test('drain: what others read stays readable without one miss; the node publishes nothing and leaves', async (t) => {
-  const [leaving, ...others] = (await createCluster(3)) as [MeshCacheStore, MeshCacheStore, MeshCacheStore];
-  t.teardown(() => Promise.all([leaving, ...others].map((store) => store.close())));
-  const keys = await setPages(leaving, 60);
-  const wanted = keys.slice(0, 40);
-  for (const store of others) t.deepEqual(await missesOf(store, wanted), []);
+simulated(
+  'drain: what others read stays readable without one miss; the node publishes nothing and leaves',
+  async (t, world) => {
+    const [leaving, ...others] = (await startCluster(world, 3)) as [SimStore, SimStore, SimStore];
+    const keys = await setPages(leaving, 60);
+    const wanted = keys.slice(0, 40);
+    for (const store of others) t.deepEqual(await missesOf(store, wanted), []);
 
-  // The readers go on all the time, on past the end of the node.
-  let isOver = false;
-  t.teardown(() => {
+    // The readers go on all the time, on past the end of the node.
+    let isOver = false;
+    t.teardown(() => {
+      isOver = true;
+    });
+    const misses: string[] = [];
+    let reads = 0;
+    const reading = Promise.all(
+      others.map(async (store) => {
+        while (!isOver) {
+          misses.push(...(await missesOf(store, wanted)));
+          reads += wanted.length;
+          // Reads of the own pool wait for nothing.
+          await world.sleep(20);
+        }
+      }),
+    );
+    const first = await drain(world, leaving);
+    t.is(first.node_id, leaving.runtime.nodeId);
+    t.false(await leaving.set('late', content(99, PAGE_BYTES)), 'nothing is published any more');
+    await leaving.drained;
+    await world.until(() => others.every((store) => store.stats().members === 2));
+    await leaving.close();
+    const after = reads;
+    await world.until(() => reads > after + 4 * wanted.length);
     isOver = true;
-  });
-  const misses: string[] = [];
-  let reads = 0;
-  const reading = Promise.all(
-    others.map(async (store) => {
-      while (!isOver) {
-        misses.push(...(await missesOf(store, wanted)));
-        reads += wanted.length;
-        // Reads of the own pool wait for nothing.
-        await new Promise((resolve) => setImmediate(resolve));
-      }
-    }),
-  );
-  const first = await drain(t, leaving);
-  t.is(first.node_id, leaving.runtime.nodeId);
-  t.false(await leaving.set('late', content(99, PAGE_BYTES)), 'nothing is published any more');
-  await leaving.drained;
-  await until(() => others.every((store) => store.stats().members === 2));
-  await leaving.close();
-  const after = reads;
-  await until(() => reads > after + 4 * wanted.length);
-  isOver = true;
-  await reading;
-  t.deepEqual(misses, []);
-  t.log(`${reads} reads, none missed`);
-  for (const store of others) t.is(await store.batchExists(wanted), wanted.length);
-  t.is(await others[0].batchExists([keys.at(-1) as string]), 0, 'nobody had read it: gone with its node');
-});
+    await reading;
+    t.deepEqual(misses, []);
+    t.log(`${reads} reads, none missed`);
+    for (const store of others) t.is(await store.batchExists(wanted), wanted.length);
+    t.is(await others[0].batchExists([keys.at(-1) as string]), 0, 'nobody had read it: gone with its node');
+  },
+);
 
-test('drain: says how far it is; asking again changes nothing; a wrong time is refused', async (t) => {
-  const [leaving, other] = (await createCluster(2)) as [MeshCacheStore, MeshCacheStore];
-  t.teardown(() => Promise.all([leaving, other].map((store) => store.close())));
+simulated('drain: says how far it is; asking again changes nothing; a wrong time is refused', async (t, world) => {
+  const [leaving, other] = (await startCluster(world, 2)) as [SimStore, SimStore];
   const keys = await setPages(leaving, 30);
   t.deepEqual(await missesOf(other, keys), []);
-  await until(async () => (await leaving.runtime.report()).health !== undefined);
-  await t.throwsAsync(drain(t, leaving, { timeout_ms: -1 }), { code: 'ERR_ARGUMENT', message: /0 to 3600000, got -1/ });
+  await world.until(async () => (await leaving.runtime.report()).health !== undefined);
+  await t.throwsAsync(drain(world, leaving, { timeout_ms: -1 }), {
+    code: 'ERR_ARGUMENT',
+    message: /0 to 3600000, got -1/,
+  });
   t.is((await leaving.runtime.report()).health.status, 'ok', 'a refused order changes nothing');
-  await drain(t, leaving);
+  await drain(world, leaving);
   t.regex((await leaving.runtime.report()).health.reasons.join(), /being drained/);
   await leaving.drained;
-  const last = await drain(t, leaving);
+  const last = await drain(world, leaving);
   t.like(last, { state: 'drained', wanted_pages: 30, handed_pages: 30, left_pages: 0, disk_queue_bytes: 0 });
   t.is(other.stats().poolEntries, 30);
   t.deepEqual(await missesOf(leaving, keys), [], 'its own program still reads what is there');
 });
 
-test('drain: copies take at most a quarter of a pool; what finds no room is left, and told', async (t) => {
-  const [leaving, other] = (await createCluster(2, { global_segment_size: '4mb' })) as [MeshCacheStore, MeshCacheStore];
-  t.teardown(() => Promise.all([leaving, other].map((store) => store.close())));
+simulated('drain: copies take at most a quarter of a pool; what finds no room is left, and told', async (t, world) => {
+  const [leaving, other] = (await startCluster(world, 2, { global_segment_size: '4mb' })) as [SimStore, SimStore];
   const keys = await setPages(leaving, 100);
   t.deepEqual(await missesOf(other, keys), []);
-  await drain(t, leaving);
+  await drain(world, leaving);
   await leaving.drained;
-  const last = await drain(t, leaving);
+  const last = await drain(world, leaving);
   t.is(last.wanted_pages, 100);
   t.is(last.handed_pages + last.left_pages, 100);
   t.true(last.handed_pages > 0 && last.handed_pages <= 2 ** 20 / PAGE_BYTES, `${last.handed_pages}`);
   t.true(other.stats().poolUsedBytes <= 2 ** 20 + PAGE_BYTES, `${other.stats().poolUsedBytes}`);
 });
 
-test('drain: nobody else there, or nothing that others want: the node leaves all the same', async (t) => {
-  const [alone] = (await createCluster(1)) as [MeshCacheStore];
-  t.teardown(() => alone.close());
+simulated('drain: nobody else there, or nothing that others want: the node leaves all the same', async (t, world) => {
+  const [alone] = (await startCluster(world, 1)) as [SimStore];
   await setPages(alone, 3);
-  await drain(t, alone, { timeout_ms: 0 });
+  await drain(world, alone, { timeout_ms: 0 });
   await alone.drained;
   t.pass();
 });
 
-test('drain: what waits for the disk is written, and found by the next start', async (t) => {
-  const folder = mkdtempSync(join(tmpdir(), 'meshcache-drain-'));
-  t.teardown(() => rmSync(folder, { recursive: true, force: true }));
-  const port = await freePort();
-  const disk = { disk_enabled: true, disk_path: folder, disk_size: '64mb' };
-  const leaving = await createStore(port, disk);
+simulated('drain: what waits for the disk is written, and found by the next start', async (t, world) => {
+  const setup = { host: '10.0.0.1', config: { disk_enabled: true, disk_path: '/cache', disk_size: '64mb' } };
+  const leaving = await startStore(world, setup);
   const keys = await setPages(leaving, 50);
-  await drain(t, leaving);
+  await drain(world, leaving);
   await leaving.drained;
   t.is(leaving.stats().disk?.queueBytes, 0);
   await leaving.close();
-  const again = await createStore(port, disk);
-  t.teardown(() => again.close());
+  const again = await startStore(world, setup);
   t.deepEqual(await missesOf(again, keys), []);
 });
 
 // Its pages were not read by anybody there yet, so that they were lost with it.
-test('drain: what a node has taken over it hands on when it is drained in its turn', async (t) => {
-  const stores = await createCluster(3);
-  t.teardown(() => Promise.all(stores.map((store) => store.close())));
-  const [first, second, last] = stores as [MeshCacheStore, MeshCacheStore, MeshCacheStore];
+simulated('drain: what a node has taken over it hands on when it is drained in its turn', async (t, world) => {
+  const stores = await startCluster(world, 3);
+  const [first, second, last] = stores as [SimStore, SimStore, SimStore];
   const keys = await setPages(first, 40);
   t.deepEqual(await missesOf(second, keys), []);
   for (const leaving of [first, second]) {
-    await drain(t, leaving);
+    await drain(world, leaving);
     await leaving.drained;
-    await until(() => !last.runtime.members().has(leaving.runtime.nodeId));
+    await world.until(() => !last.runtime.members().has(leaving.runtime.nodeId));
     await leaving.close();
   }
   t.deepEqual(await missesOf(last, keys), []);
 });
 
 // The drain went on by itself, and its timers kept the process alive.
-test('drain: close() under way ends it at once; drained resolves', async (t) => {
-  const [leaving, other] = (await createCluster(2, { heartbeat_interval: 5, member_ttl: 60 })) as [
-    MeshCacheStore,
-    MeshCacheStore,
+simulated('drain: close() under way ends it at once; drained resolves', async (t, world) => {
+  const [leaving, other] = (await startCluster(world, 2, { heartbeat_interval: 5, member_ttl: 60 })) as [
+    SimStore,
+    SimStore,
   ];
-  t.teardown(() => Promise.all([leaving, other].map((store) => store.close())));
   const keys = await setPages(leaving, 30);
   t.deepEqual(await missesOf(other, keys), []);
-  await drain(t, leaving);
-  await until(async () => (await drain(t, leaving)).state === 'leaving');
+  await drain(world, leaving);
+  await world.until(async () => (await drain(world, leaving)).state === 'leaving');
   let isDrained = false;
   void leaving.drained.then(() => {
     isDrained = true;
@@ -264,8 +258,12 @@ async function missesOf(store: MeshCacheStore, keys: readonly string[]): Promise
 }
 
 /** As an operator does it: over the control plane. */
-async function drain(t: ExecutionContext, store: MeshCacheStore, params: object = {}): Promise<DrainProgress> {
-  const rpc = newClient(t);
+async function drain({ operator }: TestWorld, store: MeshCacheStore, params: object = {}): Promise<DrainProgress> {
+  const rpc = new RpcClient({ env: operator.environment });
   const { control_endpoint } = (await store.runtime.report()) as { control_endpoint: string };
-  return (await rpc.call(parseEndpoint(control_endpoint)!, 'node.drain', params)) as DrainProgress;
+  try {
+    return (await rpc.call(parseEndpoint(control_endpoint)!, 'node.drain', params)) as DrainProgress;
+  } finally {
+    await rpc.close();
+  }
 }

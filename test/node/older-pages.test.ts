@@ -3,14 +3,14 @@ import { PageStatements } from '../../src/store/page-statements.js';
 import type { DataLocation } from '../../src/types.js';
 import { simulated } from '../simulated.js';
 import { content } from '../support.js';
-import { PAGE_BYTES, PORT, startCluster, startStore } from './simulated-stores.js';
+import { PAGE_BYTES, PORT, type SimStore, startCluster, startStore } from './simulated-stores.js';
 
 // Cause: a node that was cut off when the page was overwritten states it again to owners that were cut off, too.
 simulated(
   'reads: a node that has set a page and lost it reads no older one, and its holder drops that',
   async (t, world) => {
     const stores = await startCluster(world, 2);
-    const [writer, holder] = stores as [MeshCacheStore, MeshCacheStore];
+    const [writer, holder] = stores as [SimStore, SimStore];
     t.true(await holder.set('key', content(1, PAGE_BYTES)));
     // Versions of two nodes are in the order of real time from one millisecond to the next.
     await world.sleep(2);
@@ -37,7 +37,7 @@ simulated(
     const addr = `${hosts[0]}:${PORT},${hosts[2]}:${PORT}`;
     const stores: MeshCacheStore[] = [];
     for (const host of hosts) stores.push(await startStore(world, { host, addr }));
-    const [writer, reader, holder] = stores as [MeshCacheStore, MeshCacheStore, MeshCacheStore];
+    const [writer, reader, holder] = stores as [SimStore, SimStore, SimStore];
     const areAll = (count: number) => world.until(() => stores.every((store) => store.stats().members === count));
     await areAll(4);
     const keys = Array.from({ length: 60 }, (_, i) => `key ${i}`);

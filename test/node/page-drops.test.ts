@@ -4,8 +4,9 @@ import { type DropHandler, type DropReason, PageDrops } from '../../src/node/pag
 import { RpcServer } from '../../src/rpc/server.js';
 import { ManualClock } from '../clock.js';
 import { newClient, testEnvironment } from '../rpc/support.js';
-import { content, freePort, until } from '../support.js';
-import { createStore } from './store-fixture.js';
+import { simulated } from '../simulated.js';
+import { content, until } from '../support.js';
+import { startStore } from './simulated-stores.js';
 
 const JOIN_MS = 10_000;
 
@@ -143,10 +144,9 @@ test('page drops: what is told while a node is asked to state its pages anew is 
   drops.verify();
 });
 
-test.serial('page drops: of a call that deletes more keys than a node may owe all are gone', async (t) => {
+simulated('page drops: of a call that deletes more keys than a node may owe all are gone', async (t, world) => {
   // Cause: the first ones were forgotten before anybody was told of them, and were true.
-  const store = await createStore(await freePort());
-  t.teardown(() => store.close());
+  const store = await startStore(world);
   const keys = Array.from({ length: DROPS_MAX_KEYS + 1 }, (_, i) => `k${i}`);
   t.true(await store.set('k0', content(1, 100)));
   t.true((await store.delete(keys)).every((isGone) => isGone));

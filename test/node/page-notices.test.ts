@@ -6,10 +6,10 @@ import type { ReportedRead } from '../../src/node/read-reports.js';
 import type { RpcClient } from '../../src/rpc/client.js';
 import type { RpcHandler, RpcServer } from '../../src/rpc/server.js';
 import { ManualClock } from '../clock.js';
-import { metricOf } from '../metrics/metric-of.js';
 import { testEnvironment } from '../rpc/support.js';
-import { content, until } from '../support.js';
-import { createCluster } from './store-fixture.js';
+import { simulated } from '../simulated.js';
+import { content } from '../support.js';
+import { startCluster } from './simulated-stores.js';
 
 /** A node that is told, and one that tells it, with nothing but the messages between them. */
 function bench() {
@@ -123,17 +123,20 @@ test('page notices: what does not fit together is refused whole', (t) => {
   t.deepEqual(reads, []);
 });
 
-test('page notices: an owner keeps what others read, a while after they have', async (t) => {
+simulated('page notices: an owner keeps what others read, a while after they have', async (t, world) => {
   const pageBytes = 2 ** 18;
-  const stores = await createCluster(2, { global_segment_size: '4mb', eviction_policy: 'lru', reuse_quarantine_ms: 0 });
-  t.teardown(() => Promise.all(stores.map((store) => store.close())));
+  const stores = await startCluster(world, 2, {
+    global_segment_size: '4mb',
+    eviction_policy: 'lru',
+    reuse_quarantine_ms: 0,
+  });
   const [owner, reader] = stores as [(typeof stores)[0], (typeof stores)[0]];
   const fill = async (first: number, count: number) => {
     for (let i = first; i < first + count; i++) t.true(await owner.set(`page ${i}`, content(i, pageBytes)));
   };
   await fill(0, 12);
   for (const i of [0, 1]) t.deepEqual(await reader.get(`page ${i}`, { hint: 'open' }), content(i, pageBytes));
-  await until(async () => (await metricOf(reader, 'meshcache_reported_reads_total', { result: 'told' })) === 2);
+  await world.until(async () => (await reader.metric('meshcache_reported_reads_total', { result: 'told' })) === 2);
   await fill(12, 10);
   t.deepEqual(await Promise.all([0, 1, 2, 3].map((i) => owner.exists(`page ${i}`))), [true, true, false, false]);
 });

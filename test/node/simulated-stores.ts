@@ -1,6 +1,7 @@
 import type { Environment } from '../../src/base/environment.js';
 import { MeshCacheStore } from '../../src/node/meshcache-store.js';
 import type { SimProcess } from '../../src/sim/world/sim-process.js';
+import { metricOf } from '../metrics/metric-of.js';
 import type { TestWorld } from '../simulated.js';
 import { content } from '../support.js';
 import { verifiedEnd } from '../verified.js';
@@ -11,6 +12,12 @@ export const PAGE_BYTES = 4096;
 export const PORT = 31_990;
 /** Where the discovery master of a cluster is, unless a test says something else. */
 const HEAD = '10.0.0.1';
+
+/** A store, its process, and what its metrics say. */
+export type SimStore = MeshCacheStore & {
+  readonly process: SimProcess;
+  readonly metric: (name: string, labels?: Readonly<Record<string, string>>) => Promise<number>;
+};
 
 export interface StoreSetup {
   /** Address of its host; default: a host of its own. */
@@ -24,33 +31,10 @@ export interface StoreSetup {
 }
 
 /** A store in a process of its own, which verifies itself before it is closed, with the world at the latest. */
-export async function startStore(world: TestWorld, setup: StoreSetup = {}): Promise<MeshCacheStore> {
-  return (await startNode(world, setup)).store;
-}
-
-/** `count` stores of one cluster, all of which see each other. */
-export async function startCluster(
+export async function startStore(
   world: TestWorld,
-  count: number,
-  config: Readonly<Record<string, unknown>> = {},
-): Promise<MeshCacheStore[]> {
-  const stores: MeshCacheStore[] = [];
-  for (let i = 0; i < count; i++) stores.push(await startStore(world, { config }));
-  await world.until(() => stores.every((store) => store.stats().members === count));
-  return stores;
-}
-
-/** A store that has set `keys` and then only lives, with its process, which a test kills or stops. */
-export async function startHolder(
-  world: TestWorld,
-  { keys, ...setup }: StoreSetup & { readonly keys: readonly string[] },
-): Promise<{ readonly process: SimProcess; readonly nodeId: string }> {
-  const { process, store } = await startNode(world, setup);
-  for (const [i, key] of keys.entries()) await store.set(key, content(i, PAGE_BYTES));
-  return { process, nodeId: store.runtime.nodeId };
-}
-
-async function startNode(world: TestWorld, { host, addr = `${HEAD}:${PORT}`, config, env }: StoreSetup) {
+  { host, addr = `${HEAD}:${PORT}`, config, env }: StoreSetup = {},
+): Promise<SimStore> {
   const process = world.process(host);
   const extraConfig = {
     discovery_addr: addr,
@@ -70,5 +54,29 @@ async function startNode(world: TestWorld, { host, addr = `${HEAD}:${PORT}`, con
   const close = store.close.bind(store);
   store.close = () => verifiedEnd([store], close);
   world.atEnd(process, () => store.close());
-  return { process, store };
+  // Among its metrics are some of the machine.
+  const metric: SimStore['metric'] = (name, labels) => world.outside(metricOf(store, name, labels));
+  return Object.assign(store, { process, metric });
+}
+
+/** `count` stores of one cluster, all of which see each other. */
+export async function startCluster(
+  world: TestWorld,
+  count: number,
+  config: Readonly<Record<string, unknown>> = {},
+): Promise<SimStore[]> {
+  const stores: SimStore[] = [];
+  for (let i = 0; i < count; i++) stores.push(await startStore(world, { config }));
+  await world.until(() => stores.every((store) => store.stats().members === count));
+  return stores;
+}
+
+/** A store that has set `keys` and then only lives, with its process, which a test kills or stops. */
+export async function startHolder(
+  world: TestWorld,
+  { keys, ...setup }: StoreSetup & { readonly keys: readonly string[] },
+): Promise<{ readonly process: SimProcess; readonly nodeId: string }> {
+  const store = await startStore(world, setup);
+  for (const [i, key] of keys.entries()) await store.set(key, content(i, PAGE_BYTES));
+  return { process: store.process, nodeId: store.runtime.nodeId };
 }

@@ -1,9 +1,14 @@
-import test from 'ava';
 import { staleDirectoryCase } from '../contract/stale-directory.js';
+import { simulated } from '../simulated.js';
+import { startStore } from './simulated-stores.js';
 
 for (const verifyReads of [true, false]) {
-  test(`stale directory: over TCP, verify_reads ${verifyReads}: what is freed is not read, however it was freed`, async (t) => {
-    t.timeout(120_000);
-    await staleDirectoryCase(t, { verify_reads: verifyReads });
-  });
+  simulated(
+    `stale directory: over TCP, verify_reads ${verifyReads}: what is freed is not read, however it was freed`,
+    (t, world) =>
+      staleDirectoryCase(t, {
+        createStore: (config) => startStore(world, { config: { ...config, verify_reads: verifyReads } }),
+        until: (condition) => world.until(condition),
+      }),
+  );
 }

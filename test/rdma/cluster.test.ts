@@ -5,7 +5,8 @@ import { runLoad } from '../../src/cli/load.js';
 import { loadReport } from '../../src/cli/load-report.js';
 import { conversationWorkload } from '../../src/cli/workload.js';
 import { staleDirectoryCase } from '../contract/stale-directory.js';
-import { freePort } from '../support.js';
+import { createStore } from '../node/store-fixture.js';
+import { freePort, until } from '../support.js';
 import { sentPackets } from './machine-state.js';
 import { devices, rdmaTest, suffix } from './soft-devices.js';
 
@@ -83,7 +84,9 @@ for (const verifyReads of [true, false]) {
     async (t) => {
       t.timeout(300_000);
       const before = allSentPackets();
-      await staleDirectoryCase(t, { protocol: 'rdma', verify_reads: verifyReads });
+      const port = await freePort();
+      const ours = { protocol: 'rdma', verify_reads: verifyReads };
+      await staleDirectoryCase(t, { createStore: (config) => createStore(port, { ...config, ...ours }), until });
       t.true(allSentPackets() > before, 'they came over RDMA');
     },
   );
