@@ -28,7 +28,8 @@ class HostDate {
 simulated(
   'clock: dates that jump by a day, forth and back, change nothing: no member is lost, no read missed',
   async (t, world) => {
-    const stores = await startCluster(world, 3);
+    // Another master would make up for one that loses members.
+    const stores = await startCluster(world, 3, { max_masters: 1 });
     const clocks = ['10.0.0.1', '10.0.0.2', '10.0.0.3'].map((host) => new HostDate(world, host));
     const incarnations = () => stores.map(({ runtime }) => runtime.incarnation);
     const before = incarnations();

@@ -1,7 +1,8 @@
 import test from 'ava';
-import { patientClock } from '../patient-clock.js';
+import { simulated } from '../simulated.js';
 import { content, freePort, until } from '../support.js';
-import { PAGE_BYTES, startProcess, startStore, TTL_S } from './master-cluster.js';
+import { PAGE_BYTES, PORT, startHolder, startStore, TTL_S } from './simulated-stores.js';
+import { createStore } from './store-fixture.js';
 
 const healthOf = async (endpoint: { host: string; port: number } | undefined): Promise<string> => {
   const response = await fetch(`http://${endpoint?.host}:${endpoint?.port}/healthz`);
@@ -11,10 +12,15 @@ const healthOf = async (endpoint: { host: string; port: number } | undefined): P
 test.serial(
   'settings: create() of a node that differs rejects, and the cluster says whom it has refused',
   async (t) => {
-    const addr = `127.0.0.1:${await freePort()}`;
+    const port = await freePort();
+    const start = async (host: string, config: Readonly<Record<string, unknown>> = {}) => {
+      const store = await createStore(port, { local_hostname: host, ...config });
+      t.teardown(() => store.close());
+      return store;
+    };
     const metrics = { metrics_enabled: true, metrics_port: 0 };
-    const a = await startStore(t, { host: '127.0.0.1', addr, config: { node_id: 'head', ...metrics } });
-    const b = await startStore(t, { host: '127.0.0.2', addr });
+    const a = await start('127.0.0.1', { node_id: 'head', ...metrics });
+    const b = await start('127.0.0.2');
     await until(() => a.stats().members === 2);
     const wrong: Readonly<Record<string, unknown>>[] = [
       { vnodes: 100 },
@@ -23,9 +29,9 @@ test.serial(
     ];
     for (const [i, config] of wrong.entries()) {
       const [[key, value]] = Object.entries(config) as [[string, unknown]];
-      const setup = { host: '127.0.0.3', addr, config: { node_id: `wrong-${i}`, ...config } };
-      const error = await t.throwsAsync(startStore(t, setup), { code: 'ERR_CONFIG' });
-      for (const part of [`"${key}"`, `got ${value}`, '"head"', addr]) {
+      const refused = start('127.0.0.3', { node_id: `wrong-${i}`, ...config });
+      const error = await t.throwsAsync(refused, { code: 'ERR_CONFIG' });
+      for (const part of [`"${key}"`, `got ${value}`, '"head"', `127.0.0.1:${port}`]) {
         t.true(error?.message.includes(part), `${part}: ${error?.message}`);
       }
       const trouble = new RegExp(`node wrong-${i} at 127.0.0.3:\\d+ is refused as a member: ${key} is .* there`);
@@ -38,7 +44,7 @@ test.serial(
     t.is(a.stats().members, 2);
     t.true(await b.set('key', content(1, PAGE_BYTES)));
     t.deepEqual(await a.get('key'), content(1, PAGE_BYTES));
-    await startStore(t, { host: '127.0.0.3', addr, config: { reuse_quarantine_ms: 5, promote_hot_reads: true } });
+    await start('127.0.0.3', { reuse_quarantine_ms: 5, promote_hot_reads: true });
     await until(() => a.stats().members === 3);
   },
 );
@@ -48,41 +54,44 @@ function metricsOf({ metrics_endpoint }: { metrics_endpoint: string }) {
   return { host, port: Number(port) };
 }
 
-test.serial(
+simulated(
   'settings: a head that comes back with others is refused and refuses; each side goes on and says so',
-  async (t) => {
-    const port = await freePort();
-    const addr = `127.0.0.1:${port}`;
-    const head = await startProcess(t, { host: '127.0.0.1', addr, keys: [] });
-    const b = await startStore(t, { host: '127.0.0.2', addr });
-    const c = await startStore(t, { host: '127.0.0.3', addr });
-    await until(() => b.stats().members === 3 && c.stats().members === 3);
-    head.child.kill('SIGKILL');
-    const back = await startStore(t, { host: '127.0.0.1', addr, config: { node_id: 'back', vnodes: 100 } });
-    const refused = /refused by the discovery master at 127\.0\.0\.1:\d+, node back: vnodes is 160 here and 100 there/;
-    await until(() => [b, c].every((store) => refused.test(store.runtime.troubles().join('; '))));
-    await until(() => back.runtime.troubles().filter((text) => text.includes('is refused as a member')).length === 2);
-    const startedMs = patientClock.nowMs();
-    await until(() => b.stats().members === 2 && c.stats().members === 2);
-    await until(() => patientClock.nowMs() - startedMs > 2 * TTL_S * 1000);
+  async (t, world) => {
+    const addr = `10.0.0.1:${PORT}`;
+    const head = await startHolder(world, { host: '10.0.0.1', addr, keys: [] });
+    const b = await startStore(world, { host: '10.0.0.2', addr });
+    const c = await startStore(world, { host: '10.0.0.3', addr });
+    await world.until(() => b.stats().members === 3 && c.stats().members === 3);
+    head.process.kill();
+    const back = await startStore(world, { host: '10.0.0.1', addr, config: { node_id: 'back', vnodes: 100 } });
+    const refused = /refused by the discovery master at 10\.0\.0\.1:\d+, node back: vnodes is 160 here and 100 there/;
+    await world.until(() => [b, c].every((store) => refused.test(store.runtime.troubles().join('; '))));
+    await world.until(
+      () => back.runtime.troubles().filter((text) => text.includes('is refused as a member')).length === 2,
+    );
+    const startedMs = world.nowMs;
+    await world.until(() => b.stats().members === 2 && c.stats().members === 2);
+    await world.until(() => world.nowMs - startedMs > 2 * TTL_S * 1000);
     t.is(back.stats().members, 1);
     for (const store of [b, c]) t.false(store.runtime.members().has('back'));
     t.true(await b.set('key', content(1, PAGE_BYTES)));
     t.deepEqual(await c.get('key'), content(1, PAGE_BYTES));
     t.is(await back.get('key'), null);
     await back.close();
-    await until(() => [b, c].every((store) => store.runtime.troubles().length === 0));
+    await world.until(() => [b, c].every((store) => store.runtime.troubles().length === 0));
   },
 );
 
-test.serial('settings: a node on a listed host is refused at its start although its own master takes it', async (t) => {
-  // Cause: the own master's answer ended the start, before the other listed one could say anything.
-  const port = await freePort();
-  const addr = `127.0.0.1:${port},127.0.0.2:${port}`;
-  const a = await startStore(t, { host: '127.0.0.1', addr });
-  const wrong = { host: '127.0.0.2', addr, config: { vnodes: 100 } };
-  await t.throwsAsync(startStore(t, wrong), { code: 'ERR_CONFIG', message: /"vnodes": got 100/ });
-  t.is(a.stats().members, 1);
-  const right = await startStore(t, { host: '127.0.0.2', addr });
-  t.is(right.stats().members, 2, 'it knows the cluster when it has started');
-});
+simulated(
+  'settings: a node on a listed host is refused at its start although its own master takes it',
+  async (t, world) => {
+    // Cause: the own master's answer ended the start, before the other listed one could say anything.
+    const addr = `10.0.0.1:${PORT},10.0.0.2:${PORT}`;
+    const a = await startStore(world, { host: '10.0.0.1', addr });
+    const wrong = { host: '10.0.0.2', addr, config: { vnodes: 100 } };
+    await t.throwsAsync(startStore(world, wrong), { code: 'ERR_CONFIG', message: /"vnodes": got 100/ });
+    t.is(a.stats().members, 1);
+    const right = await startStore(world, { host: '10.0.0.2', addr });
+    t.is(right.stats().members, 2, 'it knows the cluster when it has started');
+  },
+);
