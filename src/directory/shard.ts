@@ -270,11 +270,9 @@ export class DirectoryShard {
     for (const key of keys) this.#lists.unlinkWhere(key, () => true);
   }
 
-  /** Forgets all keys. */
+  /** Forgets where all pages are; what is void stays void. */
   clear(): void {
     this.#lists.clear();
-    this.#removals.clear();
-    this.#copyRemovals.clear();
     this.#sweep = undefined;
   }
 

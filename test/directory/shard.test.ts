@@ -184,11 +184,13 @@ test('shard: dropping a start of a node leaves its newer one, and it may come ba
   t.is(getOne(shard, 'old')?.generation, 9);
 });
 
-test('shard: clear forgets everything', (t) => {
+test('shard: clear forgets all locations, and not what is void', (t) => {
   const shard = new DirectoryShard();
   putOne(shard, 'key');
+  shard.removeAll(['deleted'], 5);
   shard.dropNode('n1');
   shard.clear();
+  t.false(putOne(shard, 'deleted', { version: 4 }));
   t.deepEqual(shard.stats(), { keys: 0, locations: 0, droppedLocations: 0, refusedKeys: 0 });
   putOne(shard, 'key');
   t.truthy(getOne(shard, 'key'));

@@ -59,6 +59,11 @@ export class HostTime {
     this.#stoppedWallMs = undefined;
   }
 
+  /** A process starts: no two do so in the same millisecond of a wall clock, and the starts of a node are told apart by that. */
+  processStarts(): void {
+    if (this.#stoppedWallMs !== undefined) this.#stoppedWallMs++;
+  }
+
   /** The monotonic clock stands still, as that of a machine that sleeps; the wall clock is right again after `resume`. */
   suspend(): void {
     this.#rebase();

@@ -89,6 +89,7 @@ export class SimHost {
   /** A new process, one of several on this host. Throws while the host is down. */
   start(name = this.name): SimProcess {
     if (!this.#isUp) throw new Error(`${this.name} is down`);
+    this.time.processStarts();
     const incarnation = ++this.#incarnation;
     const random = forkedRandom(this.#world.options.seed, 'process', this.#index, incarnation);
     const process = new SimProcess(this.#world, this, { id: this.#world.takeProcessId(), name, random });
