@@ -7,21 +7,24 @@ const VERSION_MAX = 2 ** 53 - 2 ** 45;
 
 /**
  * Versions of what is set: a hybrid logical clock (Kulkarni et al., 2014) in one number. A version is the wall clock in milliseconds
- * times 2^11 or, when that is not later, one more than the latest version that this node has given out or seen. So whatever a node
+ * times 2^11, and a number of the node's own below 2^10, or, when that is not later, one more than the latest version that this node has given out or seen. So whatever a node
  * sets after it has seen a version is newer than it, however wrong its wall clock is; and with clocks in step, versions of
  * different nodes are in the order of real time. Whole numbers, exact until the year 2109.
  */
 export class HybridClock {
   readonly #clock: Pick<Clock, 'wallMs'>;
+  readonly #firstOfMs: number;
   #latest = 0;
 
-  constructor(clock: Pick<Clock, 'wallMs'>) {
+  /** `nodeNumber`: whole numbers that differ from node to node keep those from giving out one version twice, in one millisecond. */
+  constructor(clock: Pick<Clock, 'wallMs'>, nodeNumber = 0) {
     this.#clock = clock;
+    this.#firstOfMs = nodeNumber % (VERSIONS_PER_MS / 2);
   }
 
   /** Later than every version given out or seen. */
   next(): number {
-    this.#latest = Math.max(this.#latest + 1, Math.floor(this.#clock.wallMs()) * VERSIONS_PER_MS);
+    this.#latest = Math.max(this.#latest + 1, Math.floor(this.#clock.wallMs()) * VERSIONS_PER_MS + this.#firstOfMs);
     return this.#latest;
   }
 

@@ -36,6 +36,7 @@ export class Removals {
     if (version <= (known || this.#old.versionOf(digest))) return;
     if (known === 0 && !this.#young.hasRoomFor(key)) {
       this.turn();
+      this.#young.allocate();
       slot = this.#young.slotOf(digest);
     }
     if (version > this.#newest) this.#newest = version;

@@ -6,6 +6,7 @@ import type { Endpoint } from '../base/network.js';
 import { DirectoryClient } from '../directory/client.js';
 import { keysByOwner, type OwnerRing } from '../directory/owners.js';
 import type { Incarnations } from '../directory/reannounce.js';
+import { digestOf } from '../directory/removals.js';
 import { DirectoryServer } from '../directory/server.js';
 import { DirectoryShard } from '../directory/shard.js';
 import type { RpcClient } from '../rpc/client.js';
@@ -67,7 +68,7 @@ export class NodeDirectory {
     this.#ages = new MemberAges(self, settleMs, env.clock);
     this.#rings = new OwnerRings(vnodes);
     const ring = this.#rings.make([nodeId]);
-    this.versions = new HybridClock(env.clock);
+    this.versions = new HybridClock(env.clock, digestOf(nodeId));
     this.#nodeId = nodeId;
     this.#members = new Map([[nodeId, self]]);
     this.#drops = new PageDrops({ nodeId, rpc, env, endpointOf, joinMs: 2 * settleMs });

@@ -28,6 +28,16 @@ test('hybrid clock: of two nodes whose dates agree, what is set later is newer; 
     t.true(b.next() > first);
     wallMs += 1;
   }
-  const last = new HybridClock({ wallMs: () => Date.UTC(2109, 0, 1) });
+  const last = new HybridClock({ wallMs: () => Date.UTC(2109, 0, 1) }, Number.MAX_SAFE_INTEGER);
   t.true(Number.isSafeInteger(last.next()));
+});
+
+test('hybrid clock: two nodes do not give out one version in the same millisecond', (t) => {
+  let wallMs = 1_700_000_000_000;
+  const [a, b] = [new HybridClock({ wallMs: () => wallMs }, 2 ** 52 + 1), new HybridClock({ wallMs: () => wallMs }, 2)];
+  for (let i = 0; i < 100; i++, wallMs++) {
+    const [first, second] = [a.next(), b.next()];
+    t.is(second, first + 1);
+    t.true(Math.floor(first / 2048) === wallMs);
+  }
 });
