@@ -25,9 +25,9 @@ import { timingOf } from './timing.js';
 export interface DiscoveryClientOptions {
   /**
    * Called with all members, a map that stays as it is, at a master's first answer, then when one has come, gone, or changed its start or
-   * address; `changed`: the ids of these.
+   * address; `changed`: the ids of these. Declared as a method, so that a program's own may take a `Map`.
    */
-  readonly onMembers?: (members: ReadonlyMap<string, NodeInfo>, changed: readonly string[]) => void;
+  onMembers?(members: ReadonlyMap<string, NodeInfo>, changed: readonly string[]): void;
   /** Called at every failed attempt to reach a listed master. */
   readonly onUnreachable?: (endpoint: Endpoint) => void;
   /**
