@@ -16,7 +16,7 @@ import { formatSize, parseSize } from './base/sizes.js';
 /** What `eviction_policy` may be. */
 export const EVICTION_POLICIES = ['lru', 's3fifo', 'yield'] as const;
 /** What `eviction_policy` is when it is left out: README.md has the figures. */
-export const DEFAULT_EVICTION_POLICY: EvictionPolicy = 'yield';
+export const DEFAULT_EVICTION_POLICY: EvictionPolicy = 'lru';
 /** One of {@link EVICTION_POLICIES}: which page goes when there is no room. */
 export type EvictionPolicy = (typeof EVICTION_POLICIES)[number];
 

@@ -28,7 +28,7 @@ test('config: defaults are those of the contract', (t) => {
     metricsDashboard: true,
     verifyReads: true,
     reuseQuarantineMs: 1000,
-    evictionPolicy: 'yield',
+    evictionPolicy: 'lru',
     promoteHotReads: false,
     clusterSecret: undefined,
     clientSocket: undefined,

@@ -1,3 +1,5 @@
+import { ArgumentError } from '../../base/errors.js';
+import { shown } from '../../base/shown.js';
 import { defaultCore } from '../../core/core.js';
 import type { PlacementRouting, PlacementSettings } from '../../core/index.js';
 import { placementRouter } from '../../core/placement-routing.js';
@@ -151,9 +153,15 @@ export class SimCluster {
   }
 
   async #send(request: SimRequest): Promise<undefined> {
-    const chosen = this.nodes[this.#route(request, this.nodes) - 1];
+    const number = this.#route(request, this.nodes);
+    const chosen = this.nodes[number - 1];
+    if (chosen === undefined) {
+      throw new ArgumentError(
+        `route must return the number of a node, 1 to ${this.nodes.length}, got ${shown(number)}`,
+      );
+    }
     // A router knows which nodes are up.
-    const node = chosen?.isUp ? chosen : this.nodes.find(({ isUp }) => isUp);
+    const node = chosen.isUp ? chosen : this.nodes.find(({ isUp }) => isUp);
     this.requests.count++;
     const outcome = await node?.serve(request.keys);
     if (outcome === undefined) {
