@@ -17,19 +17,19 @@ export function largeHeap(heapMb: number): readonly string[] {
   return [`${YOUNG_FLAG}=${YOUNG_MB}`, `--max-old-space-size=${Math.max(HEAP_MIN_MB, heapMb)}`];
 }
 
-/** Runs this program in a process of its own, which writes where this one does. Resolves with its exit status. */
-export function runSelf(words: readonly string[], flags: readonly string[]): Promise<number> {
+/** Runs this program in a process of its own, which writes where this one does. Resolves with its exit status. Aborting ends it. */
+export function runSelf(words: readonly string[], flags: readonly string[], signal: AbortSignal): Promise<number> {
   return new Promise((resolve, reject) => {
-    const child = spawn(process.execPath, [...flags, ownPath(), ...words], { stdio: 'inherit' });
+    const child = spawn(process.execPath, [...flags, ownPath(), ...words], { stdio: 'inherit', signal });
     child.on('error', reject);
-    child.on('exit', (code, signal) => {
+    child.on('exit', (code, by) => {
       if (code !== null) resolve(code);
-      else reject(new CommandFailure(`the process that did the work was ended by ${signal}`));
+      else reject(new CommandFailure(`the process that did the work was ended by ${by}`));
     });
   });
 }
 
-/** As {@link runSelf}; resolves with what it has printed. Aborting ends it. */
+/** As {@link runSelf}; resolves with what it has printed. */
 export function outputOfSelf(words: readonly string[], signal: AbortSignal): Promise<string> {
   return new Promise((resolve, reject) => {
     const child = spawn(process.execPath, [ownPath(), ...words], { stdio: ['ignore', 'pipe', 'inherit'], signal });

@@ -56,7 +56,8 @@ Messages and bytes are those of both directions, in the mean of all nodes and of
     .action(async (options: SimGrowthOptions) => {
       const mostNodes = Math.max(...options.nodes);
       if (mostNodes >= LARGE_NODES_COUNT && !hasLargeHeap()) {
-        context.setExitStatus(await runSelf(process.argv.slice(2), largeHeap(HEAP_MB_PER_NODE * mostNodes)));
+        const run = runSelf(process.argv.slice(2), largeHeap(HEAP_MB_PER_NODE * mostNodes), context.signal);
+        context.setExitStatus(await untilInterrupted(run, context));
         return;
       }
       const clusters: SimGrowthResult['clusters'][number][] = [];
