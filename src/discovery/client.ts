@@ -25,9 +25,9 @@ import { timingOf } from './timing.js';
 export interface DiscoveryClientOptions {
   /**
    * Called with all members, a map that stays as it is, at a master's first answer, then when one has come, gone, or changed its start or
-   * address; `changed`: the ids of these. Declared as a method, so that a program's own may take a `Map`.
+   * address; `changed`: the ids of these.
    */
-  onMembers?(members: ReadonlyMap<string, NodeInfo>, changed: readonly string[]): void;
+  readonly onMembers?: (members: Map<string, NodeInfo>, changed: readonly string[]) => void;
   /** Called at every failed attempt to reach a listed master. */
   readonly onUnreachable?: (endpoint: Endpoint) => void;
   /**
@@ -79,7 +79,7 @@ export class DiscoveryClient {
   readonly #choice: MasterChoice;
   #cancelSilence: (() => void) | undefined;
   /** Another map after each change. */
-  #members: ReadonlyMap<string, NodeInfo>;
+  #members: Map<string, NodeInfo>;
   readonly #mergeGap = new ChangeGap();
   readonly #merging = new MemberMerging();
   /** Cancels the next look at what the masters say, which is due soon. */

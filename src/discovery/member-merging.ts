@@ -12,10 +12,10 @@ export class MemberMerging {
 
   /** `links`: by `host:port`; `changed`: ids, some of which may be as before; undefined: any. */
   merge(
-    members: ReadonlyMap<string, NodeInfo>,
+    members: Map<string, NodeInfo>,
     links: ReadonlyMap<string, MasterLink>,
     self: NodeInfo,
-  ): { readonly merged: ReadonlyMap<string, NodeInfo>; readonly changed: ReadonlySet<string> | undefined } {
+  ): { readonly merged: Map<string, NodeInfo>; readonly changed: ReadonlySet<string> | undefined } {
     const views: MasterView[] = [];
     const changes: (ReadonlySet<string> | undefined)[] = [];
     let basis = '';

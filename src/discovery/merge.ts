@@ -43,10 +43,10 @@ export function mergeMembers(
  * must be among them, as then. The same map when nothing is different: mostly one master says what another has said already.
  */
 export function mergeChanged(
-  merged: ReadonlyMap<string, NodeInfo>,
+  merged: Map<string, NodeInfo>,
   changed: Iterable<string>,
   { views, self }: { readonly views: readonly MasterView[]; readonly self: NodeInfo },
-): ReadonlyMap<string, NodeInfo> {
+): Map<string, NodeInfo> {
   let members: Map<string, NodeInfo> | undefined;
   for (const nodeId of changed) {
     let newest: NodeInfo | undefined;
