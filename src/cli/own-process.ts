@@ -1,4 +1,4 @@
-import { spawn } from 'node:child_process';
+import { type ChildProcess, spawn } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import { CommandFailure } from './failure.js';
 
@@ -19,24 +19,26 @@ export function largeHeap(heapMb: number): readonly string[] {
 
 /** Runs this program in a process of its own, which writes where this one does. Resolves with its exit status. Aborting ends it. */
 export function runSelf(words: readonly string[], flags: readonly string[], signal: AbortSignal): Promise<number> {
-  return new Promise((resolve, reject) => {
-    const child = spawn(process.execPath, [...flags, ownPath(), ...words], { stdio: 'inherit', signal });
-    child.on('error', reject);
-    child.on('exit', (code, by) => {
-      if (code !== null) resolve(code);
-      else reject(new CommandFailure(`the process that did the work was ended by ${by}`));
-    });
-  });
+  return endOf(spawn(process.execPath, [...flags, ownPath(), ...words], { stdio: 'inherit', signal }));
 }
 
 /** As {@link runSelf}; resolves with what it has printed. */
-export function outputOfSelf(words: readonly string[], signal: AbortSignal): Promise<string> {
+export async function outputOfSelf(words: readonly string[], signal: AbortSignal): Promise<string> {
+  const child = spawn(process.execPath, [ownPath(), ...words], { stdio: ['ignore', 'pipe', 'inherit'], signal });
+  const parts: Buffer[] = [];
+  child.stdout.on('data', (part: Buffer) => parts.push(part));
+  await endOf(child);
+  return Buffer.concat(parts).toString();
+}
+
+/** Resolves with the exit status when all that the process has written is here. */
+function endOf(child: ChildProcess): Promise<number> {
   return new Promise((resolve, reject) => {
-    const child = spawn(process.execPath, [ownPath(), ...words], { stdio: ['ignore', 'pipe', 'inherit'], signal });
-    const parts: Buffer[] = [];
-    child.stdout.on('data', (part: Buffer) => parts.push(part));
     child.on('error', reject);
-    child.on('close', () => resolve(Buffer.concat(parts).toString()));
+    child.on('close', (code, by) => {
+      if (code !== null) resolve(code);
+      else reject(new CommandFailure(`the process that did the work was ended by ${by}`));
+    });
   });
 }
 
