@@ -105,7 +105,9 @@ export class PageStatements {
     for (const key of gone) this.#unannounced.delete(key);
     this.#parts.onGone?.(gone);
     this.#parts.metrics.count('meshcache_dropped_pages_total', gone.length);
-    if (!isCopy) await disk?.removeOlder(keys, voidBelow);
+    const removed = isCopy ? undefined : disk?.removeOlder(keys, voidBelow);
+    this.#restateFromDisk(gone);
+    await removed;
   }
 
   /** Where a page of this version is void, for all that this node has been told and has set itself: what is older than the result. Else 0. */
@@ -291,6 +293,16 @@ export class PageStatements {
       keys,
       keys.map(() => version + 1),
     );
+  }
+
+  /**
+   * The directory has forgotten these pages of the pool: what the disk has under their keys, which they had hidden, is stated. Not waited for: the
+   * owners may be waiting for the drop that this is a part of.
+   */
+  #restateFromDisk(keys: readonly string[]): void {
+    const onDisk = this.#parts.disk?.peekBatch(keys) ?? [];
+    const left = keys.filter((_, i) => (onDisk[i] ?? null) !== null);
+    if (left.length > 0) this.restate(left).catch(() => {});
   }
 
   /** Announces pages that have been here; what is older than what the cluster has, or had, is dropped. Returns the keys of those and of what is refused. */

@@ -191,6 +191,30 @@ simulated('hot reads: an evicted copy is forgotten, and none is written to the d
 });
 
 simulated(
+  'hot reads: what a node has on its own disk is found again when its copy in memory goes',
+  async (t, world) => {
+    const [holder, other] = await cluster(world, 2);
+    const small = { global_segment_size: '1mb', reuse_quarantine_ms: 0 };
+    const disk = { disk_enabled: true, disk_path: '/cache', disk_size: '64mb' };
+    const owner = await startStore(world, { config: { ...HOT, ...small, ...disk } });
+    await world.until(() => [holder, other].every((store) => store.stats().members === 3));
+    const page = content(1, PAGE);
+    t.true(await owner.set('page', page));
+    await copyHere(t, world, holder, 'page', page);
+    const sets = 2 ** 20 / PAGE;
+    for (let i = 0; i < sets; i++) t.true(await owner.set(`own ${i}`, content(100 + i, PAGE)));
+    await world.until(() => owner.stats().disk?.entries === sets + 1);
+    // From there into the memory of the node that has it on its disk.
+    await copyHere(t, world, owner, 'page', page);
+    t.is(await copiedBytes(owner), PAGE);
+    await holder.clear();
+    t.deepEqual([await copiedBytes(owner), await copiedBytes(holder)], [0, 0]);
+    await world.until(async () => (await other.get('page')) !== null);
+    await read(t, other, 'page', page);
+  },
+);
+
+simulated(
   'hot reads: every page read has bytes that were set under its key, while owners overwrite and evict',
   async (t, world) => {
     const seed = Number(process.env.MESHCACHE_TEST_SEED ?? Date.now() >>> 0);
