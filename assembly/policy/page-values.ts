@@ -90,12 +90,15 @@ export class PageValues {
   }
 
   /** The list with pages that has the least value, or NONE. */
+  @inline
   least(): u32 {
-    for (let word: u32 = 0; word < (this.classes * STAGES) >> 6; word++) {
-      const bits = load<u64>(this.rankBits + (<usize>word << 3));
-      if (bits != 0) return this.atRank((word << 6) + <u32>ctz(bits));
-    }
-    return NONE;
+    return this.from(0);
+  }
+
+  /** The list with pages that comes after this one by value, or NONE. */
+  @inline
+  next(list: u32): u32 {
+    return this.from(this.rank(list) + 1);
   }
 
   /** Old evidence counts half from now on. */
@@ -121,6 +124,8 @@ export class PageValues {
         if (!isSeen) unseen = one;
       }
     }
+
+    this.raisePrefixes();
     this.sort();
     memory.fill(this.rankBits, 0, (<usize>(this.classes * STAGES)) >> 3);
     for (let list: u32 = 0; list < this.classes * STAGES; list++) if (pages.at(list).count > 0) this.mark(list);
@@ -147,6 +152,18 @@ export class PageValues {
     heap.free(this.prior);
     heap.free(this.spans);
     heap.free(changetype<usize>(this));
+  }
+
+  /** The list with pages of the lowest rank from this one on, or NONE. */
+  private from(rank: u32): u32 {
+    const words = (this.classes * STAGES) >> 6;
+    let mask = ~<u64>0 << (rank & 63);
+    for (let word = rank >> 6; word < words; word++) {
+      const bits = load<u64>(this.rankBits + (<usize>word << 3)) & mask;
+      if (bits != 0) return this.atRank((word << 6) + <u32>ctz(bits));
+      mask = ~<u64>0;
+    }
+    return NONE;
   }
 
   @inline
@@ -237,6 +254,23 @@ export class PageValues {
       store<u64>(span, alive, 16);
       span += 24;
       store<u64>(this.at(list), (gain << 32) / cost, 16);
+    }
+  }
+
+  /**
+   * Pages that were hit more often come before the others of their request: without them those cannot be used. So they are worth as much at
+   * least, of the same hint and stage. Between the values themselves it is often the other way round: of conversations that have
+   * gone on for long many have come to their end.
+   */
+  private raisePrefixes(): void {
+    // A class with one hit more, of pages that were not the last ones.
+    const step: u32 = 2 * HINTS;
+    for (let one: u32 = step; one < this.classes; one++) {
+      if ((one & HINTS) != 0) continue;
+      for (let stage: u32 = 0; stage < STAGES; stage++) {
+        const at = this.at(one * STAGES + stage);
+        store<u64>(at, max(load<u64>(at, 16), this.value((one - step) * STAGES + stage)), 16);
+      }
     }
   }
 

@@ -12,6 +12,7 @@ import {
   slotStatus,
 } from '../slot';
 import { AgedLists, STAGES, stageAt } from './aged-lists';
+import { CallChain } from './call-chain';
 import { callerFirst, Callers, callerSlot, callerSlotCall, continues, noteCall, setCallerFirst, setCallerSlot } from './callers';
 import { PageValues } from './page-values';
 
@@ -28,10 +29,10 @@ const CLASS_MASK: u32 = (1 << CLASS_BITS) - 1;
 const TICKS_BEFORE_WRAP: u32 = 1 << (STAGES - 1);
 /** Calls are counted modulo this. */
 const CALL_MASK: u32 = 0xffffffff >> CLASS_BITS;
-/** The latest calls, of which is remembered what they go on with: a power of two. */
-const CHAINED_CALLS: u32 = 64;
 
 const TICKS_PER_TURNOVER: u64 = 64;
+/** The clock waits so long for the end of a request that is said in several calls. */
+const REQUEST_TICKS_MAX: u64 = 16 * TICKS_PER_TURNOVER;
 const LEARN_PAGES: u64 = 1024;
 const LEARN_TICKS: u32 = 8;
 const HALVE_PAGES: u64 = 32_768;
@@ -90,15 +91,14 @@ export class Yield {
   private mayRepeat: bool;
   /** The running call was said to go on with a request. */
   private isTold: bool;
-  /** [call: u32][call that it goes on with, or itself: u32], at the call's number modulo CHAINED_CALLS. */
-  private chained: usize;
+  private chain: CallChain;
   /** Page that came before in the request, or NONE, and the call that had it. */
   private previous: u32;
   private previousCall: u32;
   /** The page that came back last after its last pin, or NONE, and the call that had it. */
   private unpinned: u32;
   private unpinnedCall: u32;
-  /** List of the next victim, or NONE when it must be sought anew: lists have become empty or been filled, aged or valued. */
+  /** List of the next victim, or NONE when it must be sought anew: lists have lost their oldest page, or been filled, aged or valued. */
   private victimList: u32;
 
   /** `unitBytes`: power of two that pages take space in multiples of. */
@@ -109,6 +109,7 @@ export class Yield {
     this.ghosts = new AgedLists(slots, CLASSES);
     this.values = new PageValues(CLASSES);
     this.callers = new Callers();
+    this.chain = new CallChain();
     this.tickUnits = max<u64>(1, capacityBytes / unitBytes / TICKS_PER_TURNOVER);
     this.tick = 1 - TICKS_BEFORE_WRAP;
     this.waitingUnits = 0;
@@ -129,8 +130,6 @@ export class Yield {
     this.previous = NONE;
     this.previousCall = 0;
     this.unpinned = NONE;
-    this.chained = heap.alloc(CHAINED_CALLS << 3);
-    memory.fill(this.chained, 0xff, CHAINED_CALLS << 3);
     this.unpinnedCall = 0;
     this.victimList = NONE;
     this.values.learn(this.pages, this.ghosts, 0);
@@ -142,7 +141,9 @@ export class Yield {
    * caller's number.
    */
   begin(keys: u32, about: u32, isWrite: bool): void {
-    this.advance();
+    const isTold = (about & CONTINUES) != 0;
+    // All pages of a request are of one age, so that the last ones go first also when it is longer than the pool. Who never ends one must not stop the clock.
+    if (!isTold || this.waitingUnits >= this.tickUnits * REQUEST_TICKS_MAX) this.advance();
     // At least as many ghosts as the call could ask for: else it would push out the ones that its last keys are about to find.
     this.ghostsMax = max(this.ghostsMax, max(keys, this.pages.count + GHOSTS_MIN));
     this.call = (this.call + 1) & CALL_MASK;
@@ -152,18 +153,17 @@ export class Yield {
     this.endsElsewhere = (about & ENDS_ELSEWHERE) != 0;
     this.previous = callerSlot(caller);
     this.previousCall = callerSlotCall(caller);
-    if (!this.isPrevious()) this.previous = NONE;
-    const isTold = (about & CONTINUES) != 0;
+    if (!this.isPrevious(LIVE) && !this.isPrevious(GHOST)) this.previous = NONE;
     this.isTold = isTold;
     const isContinued = isTold || ((about & BEGINS) == 0 && continues(caller, isWrite));
     this.mayRepeat = isContinued && !isTold;
-    this.chain(isContinued ? this.previousCall : this.call);
+    this.chain.note(this.call, isContinued ? this.previousCall : this.call);
     if (!isContinued) this.beginRequest();
     noteCall(caller, keys, isWrite);
   }
 
   end(): void {
-    const isLast = !this.endsElsewhere && this.isPrevious();
+    const isLast = !this.endsElsewhere && (this.isPrevious(LIVE) || this.isPrevious(GHOST));
     setCallerSlot(this.caller, isLast ? this.previous : NONE, this.previousCall);
   }
 
@@ -206,7 +206,7 @@ export class Yield {
     const call = slotCall(at);
     const last = this.unpinned;
     const isThere = last != NONE && slotCall(this.slots.at(last)) == this.unpinnedCall;
-    this.link(slot, isThere && this.continues(call, this.unpinnedCall) ? last : NONE);
+    this.link(slot, isThere && this.chain.continues(call, this.unpinnedCall) ? last : NONE);
     this.unpinned = slot;
     this.unpinnedCall = call;
   }
@@ -241,6 +241,9 @@ export class Yield {
   evict(slot: u32): void {
     const list = this.victimList;
     this.unlink(list, slot);
+    // The next one of the list that is as old is due as well.
+    const next = this.pages.at(list).head;
+    if (next != NONE && slotFrequency(this.slots.at(next)) == slotFrequency(this.slots.at(slot))) this.victimList = list;
     this.ghosts.insert(list, slot);
   }
 
@@ -299,7 +302,7 @@ export class Yield {
     this.ghosts.dispose();
     this.values.dispose();
     this.callers.dispose();
-    heap.free(this.chained);
+    this.chain.dispose();
     heap.free(changetype<usize>(this));
   }
 
@@ -343,36 +346,17 @@ export class Yield {
   private beginRequest(): void {
     this.requests++;
     setCallerFirst(this.caller, this.call);
-    this.chain(this.call);
+    this.chain.note(this.call, this.call);
     // Pages may have gone since the call began, for one that then found no room.
-    if (this.isPrevious()) this.markLast(this.previous);
+    if (this.isPrevious(LIVE)) this.markLast(this.previous);
     this.previous = NONE;
-  }
-
-  /** Remembers which call the running one goes on with; itself: none. */
-  @inline
-  private chain(before: u32): void {
-    store<u32>(this.chained + (<usize>(this.call & (CHAINED_CALLS - 1)) << 3), this.call);
-    store<u32>(this.chained + (<usize>(this.call & (CHAINED_CALLS - 1)) << 3), before, 4);
   }
 
   /** Whether the call, or what it was said to go on with, has had the page already: a part of a request may be tried again. */
   @inline
   private isRepeated(at: usize): bool {
     const call = slotCall(at);
-    return call == this.call || (this.isTold && this.continues(this.call, call));
-  }
-
-  /** Whether a call is another one, or goes on with its request, as far as is remembered. */
-  private continues(call: u32, other: u32): bool {
-    for (let i: u32 = 0; i < CHAINED_CALLS; i++) {
-      if (call == other) return true;
-      const at = this.chained + (<usize>(call & (CHAINED_CALLS - 1)) << 3);
-      const before = load<u32>(at, 4);
-      if (load<u32>(at) != call || before == call) return false;
-      call = before;
-    }
-    return false;
+    return call == this.call || (this.isTold && this.chain.continues(this.call, call));
   }
 
   /** No request has a page twice: a call that begins with a page of the request before begins a new one. */
@@ -400,19 +384,28 @@ export class Yield {
     this.previousCall = this.call;
   }
 
-  /** Whether the previous page is still the one that it was. */
-  private isPrevious(): bool {
+  /** Whether the previous page is still the one that it was, in that status. */
+  private isPrevious(status: u32): bool {
     if (this.previous == NONE) return false;
     const at = this.slots.at(this.previous);
-    return slotStatus(at) == LIVE && slotCall(at) == this.previousCall;
+    return slotStatus(at) == status && slotCall(at) == this.previousCall;
   }
 
-  /** Puts a page that has its class and the tick of now into its list: before `newer` if that is there, else at the end. */
+  /**
+   * Puts a page that has its class and the tick of now into its list: before `newer` if that is there, as the first to go if that has been
+   * evicted, else at the end.
+   */
   @inline
   private link(slot: u32, newer: u32): void {
     const at = this.slots.at(slot);
-    const isBefore = newer != NONE && newer != slot && this.isBeside(at, this.slots.at(newer));
-    this.insertInto(slotClassOf(at) * STAGES, slot, isBefore ? newer : NONE);
+    const list = slotClassOf(at) * STAGES;
+    let before = NONE;
+    if (newer != NONE && newer != slot) {
+      const other = this.slots.at(newer);
+      if (slotStatus(other) == GHOST) before = this.pages.at(list).head;
+      else if (this.isBeside(at, other)) before = newer;
+    }
+    this.insertInto(list, slot, before);
   }
 
   /** Whether a slot is a page in the list of the page at `at`, which has the tick of now. */
@@ -431,9 +424,8 @@ export class Yield {
 
   @inline
   private unlink(list: u32, slot: u32): void {
-    if (!this.pages.remove(list, slot)) return;
-    this.values.unmark(list);
-    this.victimList = NONE;
+    if (this.pages.at(list).head == slot) this.victimList = NONE;
+    if (this.pages.remove(list, slot)) this.values.unmark(list);
   }
 
   private markLast(slot: u32): void {
@@ -445,19 +437,29 @@ export class Yield {
   }
 
   /**
-   * The list of least value; or, when that is hardly worth less, the one of least value among the oldest pages: so
-   * little is known about these that their value must not keep them for ever.
+   * The list of the next victim: of all that are hardly worth more than the least one, the one whose oldest page has waited longest. Where
+   * nothing is learned that tells pages apart, that is the least recently used one.
    */
   private leastList(): u32 {
     const least = this.values.least();
     if (least == NONE) return NONE;
-    const stage = this.pages.oldestStage();
-    let old: u32 = NONE;
-    for (let bits = this.pages.classesIn(stage); bits != 0; bits &= bits - 1) {
-      const list = ctz(bits) * STAGES + stage;
-      if (old == NONE || this.values.rank(list) < this.values.rank(old)) old = list;
+    const limit = this.values.value(least) * 8;
+    let oldest = least;
+    let longest = this.ageOfHead(least);
+    for (let list = this.values.next(least); list != NONE; list = this.values.next(list)) {
+      if (this.values.value(list) * 7 > limit) break;
+      const age = this.ageOfHead(list);
+      if (age <= longest) continue;
+      longest = age;
+      oldest = list;
     }
-    return this.values.value(old) * 7 <= this.values.value(least) * 8 ? old : least;
+    return oldest;
+  }
+
+  /** Ticks since the oldest page of the list was used. */
+  @inline
+  private ageOfHead(list: u32): u32 {
+    return this.tick - slotFrequency(this.slots.at(this.pages.at(list).head));
   }
 
   private isListRight(list: List, index: u32, status: u32): bool {

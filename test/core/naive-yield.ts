@@ -13,6 +13,8 @@ interface Entry {
   hint: number;
   /** Of the list that it is in, or would be in if it were not pinned. */
   stage: number;
+  /** Of its last use. */
+  tick: number;
   call: number;
   units: number;
   state: 'page' | 'pinned' | 'ghost';
@@ -87,7 +89,7 @@ export class NaiveYield {
     { hint = 0, caller = 0, continues, endsElsewhere = false }: RequestOptions,
     isWrite: boolean,
   ): void {
-    this.advance();
+    if (continues !== true || this.waitingUnits >= 1024 * this.tickUnits) this.advance();
     this.ghostsMax = Math.max(this.ghostsMax, keys, count(this.pages) + GHOSTS_MIN);
     this.call++;
     this.hint = HINTS[hint];
@@ -97,7 +99,7 @@ export class NaiveYield {
     this.endsElsewhere = endsElsewhere;
     this.previous = state.last;
     this.previousCall = state.lastCall;
-    if (!this.isPrevious()) this.previous = undefined;
+    if (!this.isPrevious('page', 'pinned', 'ghost')) this.previous = undefined;
     const longest = state.longest[isWrite ? 1 : 0];
     const isSlice = state.isWrite === isWrite ? state.keys >= longest : isWrite;
     const isContinued = continues ?? (state.last !== undefined && isSlice);
@@ -111,7 +113,7 @@ export class NaiveYield {
   }
 
   end(): void {
-    this.caller.last = !this.endsElsewhere && this.isPrevious() ? this.previous : undefined;
+    this.caller.last = !this.endsElsewhere && this.isPrevious('page', 'pinned', 'ghost') ? this.previous : undefined;
     this.caller.lastCall = this.previousCall;
   }
 
@@ -136,6 +138,7 @@ export class NaiveYield {
     const entry = { ...this.newEntry(bytes, 0), hint: 0 };
     this.waitingUnits += entry.units;
     this.advance();
+    entry.tick = this.tick;
     this.entries.set(key, entry);
     this.link(key, undefined);
   }
@@ -145,7 +148,7 @@ export class NaiveYield {
     if (this.isRepeated(entry)) return;
     const hits = this.hit(entry);
     this.unlink(key);
-    Object.assign(entry, { hits, isLast: false, hint: this.hint, stage: 0, call: this.call });
+    Object.assign(entry, { hits, isLast: false, hint: this.hint, stage: 0, tick: this.tick, call: this.call });
     this.note(entry);
     if (entry.state === 'pinned') return;
     this.link(key, this.previous);
@@ -157,7 +160,7 @@ export class NaiveYield {
     this.waitingUnits += entry.units;
     this.advance();
     this.unlink(key);
-    entry.stage = 0;
+    Object.assign(entry, { stage: 0, tick: this.tick });
     if (entry.state === 'page') this.link(key, undefined);
   }
 
@@ -170,7 +173,7 @@ export class NaiveYield {
 
   restore(key: string): void {
     const entry = this.entry(key);
-    Object.assign(entry, { state: 'page', stage: 0 });
+    Object.assign(entry, { state: 'page', stage: 0, tick: this.tick });
     this.pinned.delete(entry);
     const last = this.unpinned;
     const isThere = last !== undefined && this.entries.get(last.key)?.call === last.call;
@@ -199,14 +202,11 @@ export class NaiveYield {
   }
 
   victim(): string | undefined {
-    const least = this.ranked.find((list) => at(this.pages, list).length > 0);
-    if (least === undefined) return undefined;
-    const oldest = Math.max(
-      ...this.ranked.filter((list) => at(this.pages, list).length > 0).map((list) => list % STAGES),
-    );
-    const old = this.ranked.find((list) => list % STAGES === oldest && at(this.pages, list).length > 0) as number;
-    const isOld = at(this.values, old) * 7 <= at(this.values, least) * 8;
-    return at(this.pages, isOld ? old : least)[0];
+    const filled = this.ranked.filter((list) => at(this.pages, list).length > 0);
+    const limit = 8 * at(this.values, filled[0] ?? 0);
+    const heads = filled.filter((list) => 7 * at(this.values, list) <= limit).map((list) => at(this.pages, list)[0]);
+    const oldest = Math.min(...heads.map((key) => this.entry(key as string).tick));
+    return heads.find((key) => this.entry(key as string).tick === oldest);
   }
 
   keys(): string[] {
@@ -219,19 +219,19 @@ export class NaiveYield {
 
   private newEntry(bytes: number, hits: number): Entry {
     const units = Math.max(1, Math.ceil(bytes / this.unitBytes));
-    return { hits, isLast: false, hint: this.hint, stage: 0, call: this.call, units, state: 'page' };
+    return { hits, isLast: false, hint: this.hint, stage: 0, tick: this.tick, call: this.call, units, state: 'page' };
   }
 
-  private isPrevious(): boolean {
+  private isPrevious(...states: readonly Entry['state'][]): boolean {
     const entry = this.previous === undefined ? undefined : this.entries.get(this.previous);
-    return entry !== undefined && entry.state !== 'ghost' && entry.call === this.previousCall;
+    return entry !== undefined && states.includes(entry.state) && entry.call === this.previousCall;
   }
 
   private beginRequest(): void {
     this.requests++;
     this.caller.firstCall = this.call;
     this.goesOnWith.set(this.call, this.call);
-    if (this.previous !== undefined && this.isPrevious()) this.markLast(this.previous);
+    if (this.previous !== undefined && this.isPrevious('page', 'pinned')) this.markLast(this.previous);
     this.previous = undefined;
   }
 
@@ -282,7 +282,8 @@ export class NaiveYield {
 
   private link(key: string, newer: string | undefined): void {
     const list = at(this.pages, listOf(this.entry(key)));
-    const index = newer === undefined ? -1 : list.indexOf(newer);
+    const isFirst = newer !== undefined && newer !== key && this.entries.get(newer)?.state === 'ghost';
+    const index = newer === undefined ? -1 : isFirst ? 0 : list.indexOf(newer);
     list.splice(index < 0 ? list.length : index, 0, key);
   }
 
@@ -355,6 +356,11 @@ export class NaiveYield {
         return Math.floor((at(this.hits, i) * 2 * ONE + 2 * weight * prior) / (at(risk, i) + 2 * weight));
       });
       for (const [stage, value] of valuesOf(chances).entries()) this.values[one * STAGES + stage] = value;
+    }
+    // Without the pages that come before it, which have had more hits, none is of use.
+    for (let i = 8 * STAGES; i < LISTS; i++) {
+      const isLast = Math.floor(i / STAGES / 4) % 2 === 1;
+      if (!isLast) this.values[i] = Math.max(at(this.values, i), at(this.values, i - 8 * STAGES));
     }
     this.ranked = Array.from({ length: LISTS }, (_, i) => i).sort(
       (a, b) => at(this.values, a) - at(this.values, b) || (b % STAGES) - (a % STAGES) || a - b,

@@ -54,6 +54,46 @@ test('yield: a request is evicted from its end, also when it was said in slices'
   }
 });
 
+test('yield: of a request that is longer than the pool the head stays', (t) => {
+  const keys = pagesOf('a', 0, 64);
+  for (const slice of [64, 16, 1]) {
+    const pool = poolOf(16);
+    pool.publishBatch(pagesOf('b', 0, 4), PAGE_BYTES);
+    for (let i = 0; i < keys.length; i += slice) {
+      pool.publishBatch(keys.slice(i, i + slice), PAGE_BYTES, 0, { continues: i > 0 });
+    }
+    t.true(prefixOf(pool, keys) >= 11, `slices of ${slice}: ${prefixOf(pool, keys)}`);
+    pool.verify();
+  }
+});
+
+test('yield: where conversations are alike as many pages are found as with LRU', (t) => {
+  const found = (policy: EvictionPolicy, pages: number): number => {
+    const random = seededRandom(1);
+    const upTo = (limit: number): number => random.u32() % limit;
+    const pool = poolOf(pages, policy);
+    const conversations: { name: string; turns: number; left: number }[] = [];
+    let hits = 0;
+    let asked = 0;
+    for (let i = 0; i < 6_000; i++) {
+      const isNew = conversations.length < 200 || upTo(4) === 0;
+      const one = isNew ? { name: `${i}`, turns: 0, left: 1 + upTo(6) } : conversations[upTo(conversations.length)];
+      if (one === undefined) throw new Error('no conversation');
+      if (isNew) conversations.push(one);
+      one.turns++;
+      const keys = pagesOf(one.name, 0, 3 * one.turns);
+      asked += keys.length;
+      hits += serve(pool, keys, PAGE_BYTES);
+      if (--one.left === 0) conversations.splice(conversations.indexOf(one), 1);
+    }
+    return hits / asked;
+  };
+  for (const pages of [300, 1_000, 2_000]) {
+    const [byYield, byLru] = [found('yield', pages), found('lru', pages)];
+    t.true(byYield > byLru - 0.005, `${pages} pages: ${byYield.toFixed(4)}, with LRU ${byLru.toFixed(4)}`);
+  }
+});
+
 test('yield: a page that goes for one that then finds no room is not the last of its request', (t) => {
   const pool = poolOf(4);
   const keys = pagesOf('a', 0, 4);
