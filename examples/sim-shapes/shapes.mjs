@@ -22,7 +22,7 @@ for (const [name, { shape, flushMs }] of Object.entries(shapes)) {
     faults: [{ kind: 'power', atMs: 1_000 + flushMs, durationMs: 5_000, nodes: [2], peers: [], amount: 0 }],
   });
   let found = 0;
-  await runScenario(scenario, {
+  const { violations } = await runScenario(scenario, {
     async program(cluster) {
       const [first, second] = cluster.nodes;
       const beganMs = cluster.nowMs;
@@ -35,5 +35,6 @@ for (const [name, { shape, flushMs }] of Object.entries(shapes)) {
       });
     },
   });
+  if (violations.length > 0) throw new Error(violations[0].detail);
   console.log(`${name}: ${found} of ${PAGES_COUNT} pages`);
 }

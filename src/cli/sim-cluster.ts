@@ -29,7 +29,7 @@ interface SimClusterOptions {
   readonly workload: 'mixed' | 'conversations' | 'none';
   readonly trace?: string;
   readonly requests?: number;
-  readonly speed: number;
+  readonly speed?: number;
   readonly routing: PlacementRouting;
   readonly poolPages: number;
   readonly pageBytes: number;
@@ -58,6 +58,7 @@ interface FailedSeed extends Pick<ScenarioResult, 'hash' | 'violations'> {
 
 /** Of some seeds, as `--seeds` with `--json` prints it among other things. */
 interface SeedsResult {
+  readonly seeds: number;
   readonly events: number;
   readonly virtual_s: number;
   readonly failed: readonly FailedSeed[];
@@ -111,8 +112,8 @@ export function simClusterCommand(context: CommandContext): Command {
       new Option('--workload <kind>', 'what the nodes do').choices(['mixed', 'conversations', 'none']).default('mixed'),
     )
     .option('--trace <file>', 'requests of a Mooncake-format trace instead')
-    .option('--requests <count>', "requests from the trace's start on (default: all)", wholeNumber(1, 1e9))
-    .option('--speed <factor>', 'so many times as fast as the trace', decimalNumber(0.001, 1e6, ''), 1)
+    .option('--requests <count>', "of --trace: requests from the trace's start on (default: all)", wholeNumber(1, 1e9))
+    .option('--speed <factor>', 'of --trace: so many times as fast (default: 1)', decimalNumber(0.001, 1e6, ''))
     .addOption(
       new Option('--routing <name>', 'how requests find a node').choices([...PLACEMENT_ROUTINGS]).default('session'),
     )
@@ -158,18 +159,24 @@ scenario on every machine. The exit status is 1 when a promise of the README was
 async function runSeeds(options: SimClusterOptions, count: number, context: CommandContext): Promise<void> {
   const startMs = context.clock.nowMs();
   const failed: FailedSeed[] = [];
-  let [events, virtualS] = [0, 0];
+  let [events, virtualS, doneCount] = [0, 0, 0];
+  // Processes that do a part of the seeds for another one print JSON, and say nothing else.
+  const progress = options.json ? undefined : context.progress();
   const add = (part: SeedsResult): void => {
+    doneCount += part.seeds;
+    progress?.update(`${doneCount} of ${count} seeds, ${failed.length + part.failed.length} failed`);
     events += part.events;
     virtualS += part.virtual_s;
     failed.push(...part.failed);
     if (options.json) return;
+    if (part.failed.length > 0) progress?.end();
     for (const { seed, hash, count, violations } of part.failed) {
       context.print(`${seedLine(seed, { hash, violationsCount: count }, options)}\n${formatViolations(violations, 3)}`);
     }
   };
   if (options.jobs > 1) await runJobs(options, count, { add, signal: context.signal });
   else for (let i = 0; i < count && !context.signal.aborted; i++) add(await runSeed(options.seed + i, options));
+  progress?.end();
   failed.sort((a, b) => a.seed - b.seed);
   const wallS = (context.clock.nowMs() - startMs) / 1000;
   const summary = { seeds: count, from: options.seed, failed, events, virtual_s: virtualS, wall_s: wallS };
@@ -182,7 +189,8 @@ async function runSeeds(options: SimClusterOptions, count: number, context: Comm
 
 async function runSeed(seed: number, options: SimClusterOptions): Promise<SeedsResult> {
   const { events, virtualMs, hash, violations, violationsCount: count } = await runScenario(byChance(seed, options));
-  return { events, virtual_s: virtualMs / 1000, failed: count === 0 ? [] : [{ seed, hash, count, violations }] };
+  const failed = count === 0 ? [] : [{ seed, hash, count, violations }];
+  return { seeds: 1, events, virtual_s: virtualMs / 1000, failed };
 }
 
 /** Runs the seeds in processes that each take the next few of them, until none is left. */
@@ -264,6 +272,7 @@ async function scenarioFrom(options: SimClusterOptions): Promise<Scenario> {
 
 async function workloadFrom({ workload, trace, requests, speed, routing }: SimClusterOptions): Promise<Workload> {
   if (trace === undefined) {
+    if (requests !== undefined || speed !== undefined) throw wrongUsage('--requests and --speed are of a --trace');
     if (workload === 'conversations') return { ...CONVERSATIONS, routing };
     return workload === 'mixed' ? MIXED : { kind: 'none' };
   }
@@ -273,7 +282,7 @@ async function workloadFrom({ workload, trace, requests, speed, routing }: SimCl
     read.push({ timestampMs, hashIds });
   }
   if (read.length === 0) throw new CommandFailure(`the trace ${trace} has no requests`);
-  return { ...TRACE, requests: read, speed, routing };
+  return { ...TRACE, requests: read, speed: speed ?? TRACE.speed, routing };
 }
 
 /** Of the whole trace, unless less is asked for. */

@@ -18,3 +18,14 @@ test('sim cluster: several processes find what one finds', async (t) => {
   t.deepEqual(found[1], found[0]);
   t.true(found[0].events > 100);
 });
+
+test('sim cluster: options of a trace are refused without one', async (t) => {
+  for (const words of [
+    ['--speed', '2'],
+    ['--requests', '5'],
+  ]) {
+    const { status, stderr } = await runCli(['sim', 'cluster', ...words]);
+    t.is(status, 2, stderr);
+    t.regex(stderr, /--requests and --speed are of a --trace/);
+  }
+});

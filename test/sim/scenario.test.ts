@@ -4,7 +4,7 @@ import { MeshCacheConfig } from '../../src/config.js';
 import { FAULT_KINDS, type FaultKind } from '../../src/sim/scenario/faults.js';
 import { randomScenario } from '../../src/sim/scenario/random-scenario.js';
 import { hasDisk, type ScenarioInit, scenarioOf } from '../../src/sim/scenario/scenario.js';
-import { TRACE } from '../../src/sim/scenario/workload.js';
+import { MIXED, TRACE } from '../../src/sim/scenario/workload.js';
 
 const SEEDS = Array.from({ length: 400 }, (_, i) => i + 1);
 
@@ -48,6 +48,11 @@ test('scenario: what cannot be is refused by name', (t) => {
     [{ workload: { ...TRACE, requests: [{ timestampMs: 1, hashIds: 'x' }] } }, /workload.requests/],
     [{ faults: [{ ...fault, nodes: [1], peers: undefined }] }, /faults: peers: got undefined/],
     [{ joins: [{ nodes: [1] }] }, /joins: atMs: got undefined/],
+    [{ joins: [{ at: 1, nodes: [1] }] }, /joins: got "at"/],
+    [{ workload: { ...MIXED, caller: 3 } }, /keys of workload: got "caller", allowed is .*callers/],
+    [{ faults: [{ ...fault, nodes: [1], percent: 5 }] }, /faults: got "percent", allowed is .*amount/],
+    [{ faults: [{ ...fault, kind: 'loss', nodes: [1] }] }, /amount of loss: got 0/],
+    [{ shape: { config: { discovery_addr: 'a:1' } } }, /shape.config: got "discovery_addr"/],
   ];
   for (const [given, message] of wrong) {
     t.throws(() => scenarioOf(given as ScenarioInit), { instanceOf: ArgumentError, message });

@@ -300,6 +300,7 @@ export class CheckedStore {
   }
 }
 
-function scoped(scope: string, key: string): string {
+/** The name of a key in the `Checker`. */
+export function scoped(scope: string, key: string): string {
   return scope === '' ? key : `${scope}${SCOPE_SEPARATOR}${key}`;
 }

@@ -61,6 +61,11 @@ export class Statements {
   readonly #open = new Set<Statement>();
   #contentsCount = 0;
 
+  /** Whether anything was stated or read under that key. */
+  has(key: string): boolean {
+    return this.#keys.has(key);
+  }
+
   of(key: string): KeyHistory {
     let history = this.#keys.get(key);
     if (history === undefined) {

@@ -47,7 +47,7 @@ export class Recovery {
 
   constructor(parts: RecoveryParts) {
     this.#parts = parts;
-    this.#survivors = new Survivors(parts.scopes);
+    this.#survivors = new Survivors(parts.scopes, (name) => parts.checker.statements.has(name));
   }
 
   /** Right after the last fault, when the workload has come to rest. What is lost is a violation. */

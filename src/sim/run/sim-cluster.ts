@@ -22,7 +22,10 @@ import { SimNode, type SimNodeParts } from './sim-node.js';
 /** Decides which node serves a request: its number, from 1 on. */
 export type Route = (request: SimRequest, nodes: readonly SimNode[]) => number;
 
-/** What a program of one's own does with a cluster while faults happen; the run goes on until it resolves. */
+/**
+ * What a program of one's own does with a cluster while faults happen; the run goes on until it resolves. What it sets by a node's `checked` is
+ * checked like all else; pages that it sets by `store`, past the checker, are its own business, under keys that `checked` has not.
+ */
 export type SimProgram = (cluster: SimCluster) => Promise<void>;
 
 export interface SimClusterParts {

@@ -1,7 +1,7 @@
 import { KEY_PREFIX_BYTES } from '../../base/limits.js';
 import { KeyEncoder } from '../../core/index.js';
 import { wholeNamespace } from '../../store/whole-namespace.js';
-import type { PageToSet } from '../check/checked-store.js';
+import { type PageToSet, scoped } from '../check/checked-store.js';
 import type { SimNode } from './sim-node.js';
 
 /** A page that some nodes have. */
@@ -14,11 +14,13 @@ export interface Survivor extends PageToSet {
 /** Finds out what nodes have in their pools and on their disks, by keys as the workload names them. */
 export class Survivors {
   readonly #scopes: readonly string[];
+  readonly #isStated: (name: string) => boolean;
   #scopeByPrefix: ReadonlyMap<string, string> | undefined;
 
-  /** Tags of the namespaces; '' is the stores' own. */
-  constructor(scopes: readonly string[]) {
+  /** `scopes`: tags of the namespaces; '' is the stores' own. What was not stated to the checker is left out: programs may set pages past it. */
+  constructor(scopes: readonly string[], isStated: (name: string) => boolean) {
     this.#scopes = scopes;
+    this.#isStated = isStated;
   }
 
   /** Pages by scope, key and length: a key may have pages of several lengths. */
@@ -32,6 +34,7 @@ export class Survivors {
         const scope = this.#scopeByPrefix.get(objectKey.slice(0, KEY_PREFIX_BYTES));
         if (scope === undefined) continue;
         const key = objectKey.slice(KEY_PREFIX_BYTES);
+        if (!this.#isStated(scoped(scope, key))) continue;
         const id = `${scope}/${key} ${length}`;
         const holder = `${node.name} (${tier}, version ${version})`;
         const known = found.get(id);

@@ -2,7 +2,7 @@ import { ArgumentError } from '../../base/errors.js';
 import { shown } from '../../base/shown.js';
 import { PLACEMENT_ROUTINGS } from '../../core/index.js';
 import { PAGE_MIN_BYTES } from '../check/page-bytes.js';
-import { FAULT_KINDS, type Fault, type Join } from './faults.js';
+import { FAULT_KINDS, type Fault, type Join, shapeOf } from './faults.js';
 import type { Scenario } from './scenario.js';
 import { CONVERSATIONS, MIXED, TRACE, type Workload } from './workload.js';
 
@@ -13,6 +13,21 @@ const WORKLOADS: { readonly [Kind in Workload['kind']]: Workload } = {
   trace: { ...TRACE, requests: [] },
   none: { kind: 'none' },
 };
+
+const FAULT_NAMES = ['kind', 'atMs', 'durationMs', 'nodes', 'peers', 'amount'];
+const JOIN_NAMES = ['atMs', 'nodes'];
+/** Settings that follow from the rest of a scenario. */
+const OWN_SETTINGS = [
+  'discovery_addr',
+  'node_id',
+  'local_hostname',
+  'control_port',
+  'tcp_port',
+  'global_segment_size',
+  'disk_enabled',
+  'disk_path',
+  'disk_size',
+];
 
 /** Throws `ArgumentError` for a scenario that cannot be. It may have been read from a file, and be anything. */
 export function checkScenario(scenario: Scenario): void {
@@ -46,12 +61,16 @@ function checkShape(shape: Scenario['shape'], nodes: number): void {
   checkNodes('shape.diskNodes', diskNodes, nodes);
   checkWhole('shape.listedMasters', listedMasters, 1);
   check('shape.config', config, typeof config === 'object' && config !== null, 'settings by their keys');
+  for (const name of Object.keys(config)) {
+    check('shape.config', name, !OWN_SETTINGS.includes(name), `any setting but ${OWN_SETTINGS.join(', ')}`);
+  }
 }
 
 function checkWorkload(workload: Workload): void {
   const kinds = Object.keys(WORKLOADS);
   check('workload.kind', workload?.kind, kinds.includes(workload?.kind), kinds.join(', '));
   const fields = workload as unknown as Readonly<Record<string, unknown>>;
+  checkNames('keys of workload', workload, Object.keys(WORKLOADS[workload.kind]));
   for (const [name, usual] of Object.entries(WORKLOADS[workload.kind])) {
     if (typeof usual === 'number') checkNumber(`workload.${name}`, fields[name]);
     if (Array.isArray(usual)) check(`workload.${name}`, fields[name], Array.isArray(fields[name]), 'a list');
@@ -69,13 +88,13 @@ function checkWorkload(workload: Workload): void {
 }
 
 function checkJoin(join: Join, nodes: number): void {
-  check('joins', join, typeof join === 'object' && join !== null, '{ atMs, nodes }');
+  checkNames('joins', join, JOIN_NAMES);
   checkNumber('joins: atMs', join.atMs);
   checkNodes('joins: nodes', join.nodes, nodes);
 }
 
 function checkFault(fault: Fault, nodes: number): void {
-  check('faults', fault, typeof fault === 'object' && fault !== null, 'objects');
+  checkNames('faults', fault, FAULT_NAMES);
   const { kind, amount } = fault;
   check('faults: kind', kind, Object.hasOwn(FAULT_KINDS, kind), Object.keys(FAULT_KINDS).join(', '));
   checkNumber('faults: atMs', fault.atMs);
@@ -84,6 +103,8 @@ function checkFault(fault: Fault, nodes: number): void {
   check('faults: nodes', fault.nodes, fault.nodes.length > 0, `nodes of 1 to ${nodes}`);
   checkNodes('faults: peers', fault.peers, nodes);
   check('faults: amount', amount, isNumber(amount), 'a number');
+  const isEffective = shapeOf(kind).amount === undefined || amount !== 0;
+  check(`faults: amount of ${kind}`, amount, isEffective, 'any other number: with 0 nothing happens');
 }
 
 function checkNodes(name: string, value: readonly number[], nodes: number): void {
