@@ -10,6 +10,7 @@ import { findFreePort, LOOPBACK } from './free-port.js';
 interface Client {
   pipeline(): Pipeline;
   flushall(): Promise<unknown>;
+  getBuffer(key: string): Promise<Buffer | null>;
   ping(): Promise<unknown>;
   on(event: 'error', listener: () => void): void;
   disconnect(): void;
@@ -79,6 +80,13 @@ export class RedisPeer {
       }
       await pipeline.exec();
     }
+  }
+
+  /** One value, in a request of its own. Throws when it is missing. */
+  async one(page: number): Promise<Buffer> {
+    const value = await this.#client.getBuffer(String(page));
+    if (value === null) throw new Error('redis: a value is missing');
+    return value;
   }
 
   /** The values of one batch, asked for `atATime` in a pipeline. Throws when one is missing. */

@@ -12,6 +12,7 @@ const BENCHMARKS: Readonly<Record<string, () => Promise<Benchmark>>> = {
   directory: async () => (await import('../bench/directory.js')).directoryBench,
   rdma: async () => (await import('../bench/rdma.js')).rdmaBench,
   memory: async () => (await import('../bench/memory.js')).memoryBench,
+  small: async () => (await import('../bench/small.js')).smallBench,
   store: async () => (await import('../bench/store.js')).storeBench,
   metrics: async () => (await import('../bench/metrics.js')).metricsBench,
   auth: async () => (await import('../bench/auth.js')).authBench,
