@@ -155,6 +155,11 @@ export class DirectoryClient {
     return this.#rings.all();
   }
 
+  /** The first owner of each key by the current ring, as its number in it. */
+  firstOwners(keys: readonly string[]): Uint32Array {
+    return ownersOf(this.#rings.current, keys, 1);
+  }
+
   /**
    * States where pages are; those without a generation get the next one. True: at least one owner has taken it. In the
    * order of the entries.

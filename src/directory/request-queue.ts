@@ -28,8 +28,8 @@ interface Waiting<B, A> {
 }
 
 /**
- * Requests to one owner: a few are under way at once, the others wait their turn and neighbours of a kind then share a
- * message. Order: what was asked first is sent first.
+ * Requests to one owner: what is asked by what runs now shares messages, as far as it is of a kind. A few are under way at once, the others wait their
+ * turn and are joined likewise. Order: what was asked first is sent first.
  */
 export class RequestQueue<B extends KeyBatch, A> {
   readonly #kind: RequestKind<B, A>;
@@ -38,15 +38,17 @@ export class RequestQueue<B extends KeyBatch, A> {
   #waiting: Waiting<B, A>[] = [];
   #waitingKeys = 0;
   #underWay = 0;
+  /** What waits is looked at when all that runs now has asked. */
+  #isDue = false;
 
   constructor(kind: RequestKind<B, A>, atOnce: number) {
     this.#kind = kind;
     this.#atOnce = atOnce;
   }
 
-  /** Nothing is under way, so nothing waits either. */
+  /** Nothing is under way, and nothing waits. */
   get isIdle(): boolean {
-    return this.#underWay === 0;
+    return this.#underWay === 0 && this.#waiting.length === 0;
   }
 
   /** `batch` fits in one request. Undefined also when more than DIRECTORY_QUEUE_MAX_KEYS keys would wait. Never rejects. */
@@ -55,7 +57,12 @@ export class RequestQueue<B extends KeyBatch, A> {
     return new Promise((resolve) => {
       this.#waiting.push({ batch, resolve });
       this.#waitingKeys += batch.keys.length;
-      this.#next();
+      if (this.#isDue) return;
+      this.#isDue = true;
+      queueMicrotask(() => {
+        this.#isDue = false;
+        this.#next();
+      });
     });
   }
 
@@ -103,7 +110,7 @@ export class RequestQueue<B extends KeyBatch, A> {
     assertEqual('request queue: waiting keys', this.#waitingKeys, keys);
     assertAtMost('request queue: waiting keys', keys, DIRECTORY_QUEUE_MAX_KEYS);
     assertAtMost('request queue: requests under way', this.#underWay, this.#atOnce);
-    const isBusy = this.#waiting.length === 0 || this.#underWay === this.#atOnce;
+    const isBusy = this.#waiting.length === 0 || this.#isDue || this.#underWay === this.#atOnce;
     assert(isBusy, () => `request queue: ${this.#waiting.length} wait, and ${this.#underWay} are under way`);
   }
 }

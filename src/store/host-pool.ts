@@ -82,15 +82,13 @@ export function hostPoolPages(
     );
   }
   const componentCount = ptrs.length / keyCount;
-  return Array.from({ length: keyCount }, (_, page) =>
-    callerPage(
-      method,
-      Array.from({ length: componentCount }, (_, c): LocalRange => {
-        const at = page * componentCount + c;
-        return { addr: ptrs[at] as bigint, length: sizes[at] as number };
-      }),
-    ),
-  );
+  const pages: CallerPage[] = [];
+  for (let end = componentCount, at = 0; at < ptrs.length; end += componentCount) {
+    const ranges: LocalRange[] = [];
+    for (; at < end; at++) ranges.push({ addr: ptrs[at] as bigint, length: sizes[at] as number });
+    pages.push(callerPage(method, ranges));
+  }
+  return pages;
 }
 
 /** One page per pointer. Throws before anything is touched. */

@@ -15,6 +15,7 @@ import type { PageOrigin, PublishedPage, PublishedPool } from '../pool/published
 import type { LocalRange, Transport } from '../transport/transport.js';
 import type { DataLocation, EntryKind } from '../types.js';
 import type { DiskTier } from './disk-tier.js';
+import { JoinedReads } from './joined-reads.js';
 import { OwnDiskReads, type ReadingCall } from './own-disk-reads.js';
 import { type Slice, slicesOf } from './page-slices.js';
 import { PageStatements } from './page-statements.js';
@@ -40,7 +41,7 @@ export interface PageStoreParts {
   readonly disk?: DiskTier | undefined;
   /** Asks other nodes for what is on their disks. */
   readonly promotions: Promotions;
-  readonly directory: Pick<DirectoryClient, 'state' | 'get' | 'find' | 'exists' | 'delete' | 'discard'>;
+  readonly directory: Pick<DirectoryClient, 'state' | 'get' | 'find' | 'exists' | 'delete' | 'discard' | 'firstOwners'>;
   /** What is set gets its versions from here. */
   readonly versions: HybridClock;
   /** Makes every node drop these pages where they are older than the version; true where all have. */
@@ -95,6 +96,7 @@ export interface PageStoreStats {
 export class PageStore {
   readonly #parts: PageStoreParts;
   readonly #remote: RemoteReads;
+  readonly #joined: JoinedReads;
   readonly #statements: PageStatements;
   readonly #calls: RequestCalls;
   /** Undefined without a disk. */
@@ -117,6 +119,8 @@ export class PageStore {
       nodeId: parts.identity.nodeId,
       voidBelow: (key, version) => this.#statements.voidBelow(key, version),
     });
+    const firstOwners = (keys: readonly string[]) => parts.directory.firstOwners(keys);
+    this.#joined = new JoinedReads({ reads: this.#remote, firstOwners, clock: parts.clock });
     if (parts.disk !== undefined) {
       const { disk, clock, metrics } = parts;
       const confirm = (keys: readonly string[]) => this.#statements.confirm(keys);
@@ -410,7 +414,7 @@ export class PageStore {
       if (this.#ownDisk !== undefined) fromDisk.push(this.#ownDisk.read(call, own));
     };
     // Whatever may write into the pages has ended before a failure is passed on.
-    const remote = await this.#remote.read(keys, pages, wanted, { onOwn, signal }).catch(async (error: unknown) => {
+    const remote = await this.#joined.read(keys, pages, wanted, { onOwn, signal }).catch(async (error: unknown) => {
       await Promise.allSettled(fromDisk);
       throw error;
     });

@@ -64,11 +64,14 @@ interface Call {
   readonly stale: StalePages;
   readonly failed: FailedNodes;
   readonly signal: AbortSignal | undefined;
+  readonly onRead: ((read: RemoteRead) => void) | undefined;
 }
 
 export interface RemoteReadOptions {
   /** Told, as answers come, what only this node itself is said to have. */
   readonly onOwn?: (indices: readonly number[]) => void;
+  /** Told of each page that is read at the first attempt, as soon as it is: nodes that are slow hold up only their own. */
+  readonly onRead?: (read: RemoteRead) => void;
   readonly signal?: AbortSignal | undefined;
 }
 
@@ -103,7 +106,7 @@ export class RemoteReads {
     keys: readonly string[],
     pages: readonly CallerPage[],
     wanted: readonly number[],
-    { onOwn = () => {}, signal }: RemoteReadOptions = {},
+    { onOwn = () => {}, onRead, signal }: RemoteReadOptions = {},
   ): Promise<RemoteRead[]> {
     const { clock } = this.#parts;
     const untilMs = clock.nowMs() + READ_AGAIN_WITHIN_MS;
@@ -115,7 +118,7 @@ export class RemoteReads {
     for (let round = 0; round < ROUNDS_MAX_COUNT && left.length > 0 && !this.#isOver(signal); round++) {
       if (round > 0 && clock.nowMs() >= untilMs) break;
       const before = new Set(failed.all);
-      const call = { keys, pages, stale, failed, signal };
+      const call = { keys, pages, stale, failed, signal, onRead: round === 0 ? onRead : undefined };
       const tried = await this.#readOnce(call, left, round === 0 ? onOwn : () => {});
       const reads = signal?.aborted ? tried.filter((read) => read.isRead || isKnown(read)) : tried;
       for (const read of reads) {
@@ -181,7 +184,9 @@ export class RemoteReads {
         if (outdated.length > 0) reads.push(Promise.resolve(outdated));
         const inMemory = elsewhere.filter(([, { tier }]) => tier === 'memory');
         const onDisk = elsewhere.filter(([, { tier }]) => tier === 'disk');
-        reads.push(this.#readFromMemory(inMemory, call), ...this.#readFromDisks(onDisk, call));
+        for (const some of call.onRead === undefined ? [inMemory] : byOwner(inMemory))
+          reads.push(this.#readFromMemory(some, call));
+        reads.push(...this.#readFromDisks(onDisk, call));
       },
       [...call.failed.all].slice(0, DIRECTORY_AVOIDED_MAX_COUNT),
     );
@@ -213,7 +218,7 @@ export class RemoteReads {
   }
 
   /** One read for each page that has the wanted length and whose owner lives. */
-  async #readFromMemory(located: Found, { pages, stale, failed, signal }: Call): Promise<RemoteRead[]> {
+  async #readFromMemory(located: Found, { pages, stale, failed, signal, onRead }: Call): Promise<RemoteRead[]> {
     const { transport, log, clock, verifyReads: isVerified } = this.#parts;
     const images = new ImageReads({ isVerified, maxCount: located.length });
     const targets: Found[number][] = [];
@@ -251,7 +256,16 @@ export class RemoteReads {
       if (isRead) images.finish(k);
       else if (!signal?.aborted || gone[k] === 1) stale.set(index, this.#failure(ops[k] as ReadOp, read[k] === true));
       if (stale.get(index) === 'unreachable' && !isRead) failed.dead.add(nodeId);
-      return { index, nodeId, tier: 'memory', isRead, location, ...(gone[k] === 1 ? { isGone: true } : {}) };
+      const outcome: RemoteRead = {
+        index,
+        nodeId,
+        tier: 'memory',
+        isRead,
+        location,
+        ...(gone[k] === 1 ? { isGone: true } : {}),
+      };
+      if (isRead) onRead?.(outcome);
+      return outcome;
     });
     images.release();
     return [...skipped, ...reads];
@@ -289,7 +303,7 @@ export class RemoteReads {
 
   async #readFromDisk(nodeId: string, indices: readonly number[], call: Call): Promise<RemoteRead[]> {
     const { promotions, clock } = this.#parts;
-    const { keys, pages, stale, failed, signal } = call;
+    const { keys, pages, stale, failed, signal, onRead } = call;
     // What its owner does not keep there for this reader is asked for again; only the end counts.
     const promoted: Call = {
       keys,
@@ -297,6 +311,7 @@ export class RemoteReads {
       stale: new Map(),
       failed: { dead: new Set(), disks: new Set(), all: new Set() },
       signal,
+      onRead: undefined,
     };
     const promotedLocations = new Map<number, DataLocation>();
     const reading = new PromotedReading(
@@ -325,7 +340,15 @@ export class RemoteReads {
     });
     return indices.map((index, j): RemoteRead => {
       const location = promotedLocations.get(index);
-      return { index, nodeId, tier: 'disk', isRead: results[j] === true, ...(location ? { location } : {}) };
+      const outcome: RemoteRead = {
+        index,
+        nodeId,
+        tier: 'disk',
+        isRead: results[j] === true,
+        ...(location ? { location } : {}),
+      };
+      if (outcome.isRead) onRead?.(outcome);
+      return outcome;
     });
   }
 
@@ -338,6 +361,17 @@ export class RemoteReads {
     const { verifyReads, quarantineMs } = this.#parts;
     return verifyReads || quarantineMs === 0 || elapsedMs <= quarantineMs / 2;
   }
+}
+
+function byOwner(found: Found): Iterable<Found> {
+  const groups = new Map<string, Found[number][]>();
+  for (const each of found) {
+    const { nodeId } = each[1];
+    const group = groups.get(nodeId);
+    if (group === undefined) groups.set(nodeId, [each]);
+    else group.push(each);
+  }
+  return groups.values();
 }
 
 /** Whether a page is known not to be where the directory said. */

@@ -119,7 +119,11 @@ test.serial('verify: request queue, owner channels', async (t) => {
   };
   const queue = new RequestQueue(kind, 1);
   const waiting = { keys: ['b', 'c'] };
-  for (const batch of [{ keys: ['a'] }, waiting]) void queue.ask(batch);
+  void queue.ask({ keys: ['a'] });
+  await Promise.resolve();
+  // One request is under way, and no more may be.
+  void queue.ask(waiting);
+  await Promise.resolve();
   await assertFound(t, queue, /waiting keys: 2 by what is kept, 3/, () => waiting.keys.push('d'));
   const channels = new OwnerChannels({
     nodeId: 'me',

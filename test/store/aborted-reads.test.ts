@@ -60,6 +60,7 @@ async function bench(t: ExecutionContext, overrides: Partial<PageStoreParts> = {
   const metrics = new Metrics('self');
   const told: string[] = [];
   const directory: PageStoreParts['directory'] = {
+    firstOwners: (keys: readonly string[]) => new Uint32Array(keys.length),
     state: async (keys) => new Uint8Array(keys.length),
     get: async (keys) => keys.map((key) => locationOf(Number(key.slice(1)))),
     find: async (keys, onFound) => onFound(keys.map((key, i) => [i, locationOf(Number(key.slice(1)))])),

@@ -42,6 +42,7 @@ async function bench(t: ExecutionContext, overrides: Partial<PageStoreParts> = {
     pool,
     promotions: { ask: async (_node, keys) => keys.map(() => 'absent' as const), release() {} },
     directory: {
+      firstOwners: (keys: readonly string[]) => new Uint32Array(keys.length),
       state: async (keys) => new Uint8Array(keys.length).fill(Taken.taken),
       discard: async () => {},
       get: async (keys) => keys.map((key) => locations.get(key) ?? null),
