@@ -89,6 +89,7 @@ export interface MeshCacheConfigFields {
   readonly verifyReads: boolean;
   /** Must be the same on all nodes when `verifyReads` is off. */
   readonly reuseQuarantineMs: number;
+  readonly locationReuseMs: number;
   readonly evictionPolicy: EvictionPolicy;
   /** Pages of other nodes that this one reads often are copied into its pool. */
   readonly promoteHotReads: boolean;
@@ -310,6 +311,7 @@ const SCHEMA: Readonly<Record<string, Field>> = {
   wait_for_directory: flag(false),
   verify_reads: flag(true),
   reuse_quarantine_ms: decimal(0, 3_600_000, 1000, 'milliseconds'),
+  location_reuse_ms: decimal(0, 60_000, 1000, 'milliseconds'),
   eviction_policy: choice(EVICTION_POLICIES, DEFAULT_EVICTION_POLICY),
   promote_hot_reads: flag(false),
   keep_duplicates: flag(false),
@@ -373,6 +375,7 @@ export class MeshCacheConfig implements MeshCacheConfigFields {
   declare readonly waitForDirectory: boolean;
   declare readonly verifyReads: boolean;
   declare readonly reuseQuarantineMs: number;
+  declare readonly locationReuseMs: number;
   declare readonly evictionPolicy: EvictionPolicy;
   declare readonly promoteHotReads: boolean;
   declare readonly keepDuplicates: boolean;

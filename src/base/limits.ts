@@ -161,6 +161,8 @@ export const DIRECTORY_REQUEST_MAX_KEY_BYTES = 4 * MIB;
 export const DIRECTORY_KEY_MAX_BYTES = KEY_MAX_BYTES + 1 * KIB;
 /** Keys that wait for one owner; further requests fail, as if it did not answer. */
 export const DIRECTORY_QUEUE_MAX_KEYS = 2 * CALL_MAX_KEYS;
+/** Answers of the directory that one node may use again: some 400 bytes each. */
+export const KNOWN_LOCATIONS_MAX_COUNT = 16_384;
 /** Pages of a read that is joined with others of the same turn of the event loop. */
 export const JOINED_READ_MAX_PAGES = 16;
 /** Requests of one call that are under way to one owner. */

@@ -20,7 +20,7 @@ export type PeerCommand =
       readonly workBytes: number;
     }
   /** Drops what was published before; answers when every page is set. */
-  | { readonly kind: 'publish'; readonly pageBytes: number; readonly pages: number };
+  | { readonly kind: 'publish'; readonly pageBytes: number; readonly pages: number; readonly isComputed?: boolean };
 
 export interface PeerAnswer {
   readonly error?: string;
@@ -99,15 +99,23 @@ export function isStamped(bytes: Uint8Array, page: number): boolean {
   return true;
 }
 
-/** Sets one stamped page under each key; rejects when one could not be set. */
-export async function publishPages(store: MeshCacheStore, keys: readonly string[], pageBytes: number): Promise<void> {
+/** Sets one stamped page under each key, as named entries or as computed pages; rejects when one could not be set. */
+export async function publishPages(
+  store: MeshCacheStore,
+  keys: readonly string[],
+  pageBytes: number,
+  { isComputed = false } = {},
+): Promise<void> {
   const batchPages = Math.max(1, Math.floor(SET_MAX_BYTES / pageBytes));
   using source = HostRegion.allocate(batchPages * pageBytes);
+  if (isComputed) await store.registerMemPoolHost(destinationPool(source, pageBytes));
   for (let first = 0; first < keys.length; first += batchPages) {
     const batch = keys.slice(first, first + batchPages);
     for (let i = 0; i < batch.length; i++) stampPage(source.bytes(i * pageBytes, pageBytes), first + i);
     const ptrs = batch.map((_, i) => source.addr + BigInt(i * pageBytes));
-    const results = await store.batchSet(batch, ptrs, Array(batch.length).fill(pageBytes) as number[]);
+    const results = isComputed
+      ? await store.batchSetV1([...batch], [...batch.keys()])
+      : await store.batchSet(batch, ptrs, Array(batch.length).fill(pageBytes) as number[]);
     const failed = results.filter((isSet) => !isSet).length;
     if (failed > 0) throw new Error(`${failed} pages of ${pageBytes} bytes could not be set`);
   }

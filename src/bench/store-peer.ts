@@ -20,11 +20,11 @@ async function execute(command: PeerCommand): Promise<PeerAnswer> {
     return { plainPort: await servePlainly(plainPool.bytes()) };
   }
   if (plainPool === undefined) throw new Error('publish before start');
-  const { pageBytes, pages } = command;
+  const { pageBytes, pages, isComputed = false } = command;
   for (let page = 0; page < pages; page++) stampPage(plainPool.bytes(page * pageBytes, pageBytes), page);
   for (const store of stores) {
     await store.clear();
-    await publishPages(store, benchKeys(pageBytes, pages), pageBytes);
+    await publishPages(store, benchKeys(pageBytes, pages), pageBytes, { isComputed });
   }
   return {};
 }

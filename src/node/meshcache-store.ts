@@ -216,6 +216,7 @@ export class MeshCacheStore extends StoreNamespace {
         dataEndpoint: runtime.localRdmaEndpoint,
       },
       verifyReads: config.verifyReads,
+      locationReuseMs: config.locationReuseMs,
       quarantineMs: config.reuseQuarantineMs,
       clock: env.clock,
       log: env.log,

@@ -16,6 +16,7 @@ import type { LocalRange, Transport } from '../transport/transport.js';
 import type { DataLocation, EntryKind } from '../types.js';
 import type { DiskTier } from './disk-tier.js';
 import { JoinedReads } from './joined-reads.js';
+import { KnownLocations } from './known-locations.js';
 import { OwnDiskReads, type ReadingCall } from './own-disk-reads.js';
 import { type Slice, slicesOf } from './page-slices.js';
 import { PageStatements } from './page-statements.js';
@@ -68,6 +69,8 @@ export interface PageStoreParts {
   readonly identity: { readonly nodeId: string; readonly incarnation: number; readonly dataEndpoint: string };
   readonly verifyReads: boolean;
   readonly quarantineMs: number;
+  /** So long an answer of the directory may be used again; 0 or left out: never. */
+  readonly locationReuseMs?: number;
   readonly clock: Clock;
   readonly log: Logger;
   readonly metrics: Metrics;
@@ -114,8 +117,11 @@ export class PageStore {
     this.#parts = parts;
     this.#statements = new PageStatements(parts);
     this.#calls = new RequestCalls(parts.metrics);
+    // Without checksums nothing but the stamp would tell that a location is stale.
+    const reuseMs = parts.verifyReads ? (parts.locationReuseMs ?? 0) : 0;
     this.#remote = new RemoteReads({
       ...parts,
+      knownLocations: new KnownLocations(parts.clock, reuseMs),
       nodeId: parts.identity.nodeId,
       voidBelow: (key, version) => this.#statements.voidBelow(key, version),
     });

@@ -7,6 +7,7 @@ import type { DirectoryClient } from '../directory/client.js';
 import type { ReadOp, Transport } from '../transport/transport.js';
 import type { DataLocation, Tier } from '../types.js';
 import { ImageReads } from './image-reads.js';
+import type { KnownLocations } from './known-locations.js';
 import type { CallerPage } from './page-store.js';
 import { PromotedReading, type PromotedReadingParts } from './promoted-reading.js';
 
@@ -24,6 +25,8 @@ export interface RemoteReadsParts {
   /** Told of such a location's node, which still has what is void. */
   readonly onVoid?: (nodeId: string, key: string, voidBelow: number) => void;
   readonly nodeId: string;
+  /** Answers of the directory that can be used again. Default: none. */
+  readonly knownLocations?: KnownLocations | undefined;
   readonly verifyReads: boolean;
   readonly quarantineMs: number;
   readonly clock: Clock;
@@ -64,6 +67,8 @@ interface Call {
   readonly stale: StalePages;
   readonly failed: FailedNodes;
   readonly signal: AbortSignal | undefined;
+  /** Nothing has failed yet. */
+  readonly isFirstRound: boolean;
   readonly onRead: ((read: RemoteRead) => void) | undefined;
 }
 
@@ -118,7 +123,15 @@ export class RemoteReads {
     for (let round = 0; round < ROUNDS_MAX_COUNT && left.length > 0 && !this.#isOver(signal); round++) {
       if (round > 0 && clock.nowMs() >= untilMs) break;
       const before = new Set(failed.all);
-      const call = { keys, pages, stale, failed, signal, onRead: round === 0 ? onRead : undefined };
+      const call = {
+        keys,
+        pages,
+        stale,
+        failed,
+        signal,
+        isFirstRound: round === 0,
+        onRead: round === 0 ? onRead : undefined,
+      };
       const tried = await this.#readOnce(call, left, round === 0 ? onOwn : () => {});
       const reads = signal?.aborted ? tried.filter((read) => read.isRead || isKnown(read)) : tried;
       for (const read of reads) {
@@ -169,27 +182,32 @@ export class RemoteReads {
     wanted: readonly number[],
     onOwn: (indices: readonly number[]) => void,
   ): Promise<RemoteRead[]> {
-    const { directory, nodeId } = this.#parts;
+    const { directory, nodeId, knownLocations } = this.#parts;
     const reads: Promise<RemoteRead[]>[] = [];
-    const found = directory.find(
-      wanted.map((i) => call.keys[i] as string),
-      (answer) => {
-        // Nobody waits for reads that begin after the abort: they would write into memory that is the caller's again.
-        if (call.signal?.aborted) return;
-        const found = answer.map(([j, location]) => [wanted[j] as number, location] as const);
-        const own = found.filter(([, location]) => location.nodeId === nodeId);
-        if (own.length > 0) onOwn(own.map(([index]) => index));
-        const others = found.filter(([, location]) => location.nodeId !== nodeId);
-        const [elsewhere, outdated] = this.#withoutVoid(others, call);
-        if (outdated.length > 0) reads.push(Promise.resolve(outdated));
-        const inMemory = elsewhere.filter(([, { tier }]) => tier === 'memory');
-        const onDisk = elsewhere.filter(([, { tier }]) => tier === 'disk');
-        for (const some of call.onRead === undefined ? [inMemory] : byOwner(inMemory))
-          reads.push(this.#readFromMemory(some, call));
-        reads.push(...this.#readFromDisks(onDisk, call));
-      },
-      [...call.failed.all].slice(0, DIRECTORY_AVOIDED_MAX_COUNT),
-    );
+    const known = call.isFirstRound && knownLocations !== undefined ? knownAmong(knownLocations, call, wanted) : [];
+    const unknown = known.length === 0 ? wanted : without(wanted, known);
+    if (known.length > 0) reads.push(...this.#readFound(known, call));
+    const found =
+      unknown.length === 0
+        ? Promise.resolve()
+        : directory.find(
+            unknown.map((i) => call.keys[i] as string),
+            (answer) => {
+              // Nobody waits for reads that begin after the abort: they would write into memory that is the caller's again.
+              if (call.signal?.aborted) return;
+              const found = answer.map(([j, location]) => [unknown[j] as number, location] as const);
+              for (const [index, location] of found) knownLocations?.note(call.keys[index] as string, location);
+              const own = found.filter(([, location]) => location.nodeId === nodeId);
+              if (own.length > 0) onOwn(own.map(([index]) => index));
+              reads.push(
+                ...this.#readFound(
+                  found.filter(([, location]) => location.nodeId !== nodeId),
+                  call,
+                ),
+              );
+            },
+            [...call.failed.all].slice(0, DIRECTORY_AVOIDED_MAX_COUNT),
+          );
     try {
       await unlessAborted(found, call.signal);
     } finally {
@@ -197,6 +215,17 @@ export class RemoteReads {
       await Promise.allSettled(reads);
     }
     return (await Promise.all(reads)).flat();
+  }
+
+  /** Reads what other nodes are said to have. */
+  #readFound(found: Found, call: Call): Promise<RemoteRead[]>[] {
+    const [elsewhere, outdated] = this.#withoutVoid(found, call);
+    const inMemory = elsewhere.filter(([, { tier }]) => tier === 'memory');
+    const onDisk = elsewhere.filter(([, { tier }]) => tier === 'disk');
+    // One read for all of them, unless the pages of each node are to be told of as soon as they are here.
+    const parts = call.onRead === undefined ? [inMemory] : byOwner(inMemory);
+    const reads = Array.from(parts, (some) => this.#readFromMemory(some, call));
+    return [Promise.resolve([...outdated]), ...reads, ...this.#readFromDisks(onDisk, call)];
   }
 
   /** What is to be read, and what is not: this node has set, or was told of, something newer. */
@@ -218,7 +247,7 @@ export class RemoteReads {
   }
 
   /** One read for each page that has the wanted length and whose owner lives. */
-  async #readFromMemory(located: Found, { pages, stale, failed, signal, onRead }: Call): Promise<RemoteRead[]> {
+  async #readFromMemory(located: Found, { keys, pages, stale, failed, signal, onRead }: Call): Promise<RemoteRead[]> {
     const { transport, log, clock, verifyReads: isVerified } = this.#parts;
     const images = new ImageReads({ isVerified, maxCount: located.length });
     const targets: Found[number][] = [];
@@ -253,8 +282,12 @@ export class RemoteReads {
     const reads = targets.map(([index, location], k): RemoteRead => {
       const { nodeId } = location;
       const isRead = isInTime && read[k] === true;
-      if (isRead) images.finish(k);
-      else if (!signal?.aborted || gone[k] === 1) stale.set(index, this.#failure(ops[k] as ReadOp, read[k] === true));
+      if (isRead) {
+        images.finish(k);
+      } else {
+        this.#parts.knownLocations?.forget(keys[index] as string);
+        if (!signal?.aborted || gone[k] === 1) stale.set(index, this.#failure(ops[k] as ReadOp, read[k] === true));
+      }
       if (stale.get(index) === 'unreachable' && !isRead) failed.dead.add(nodeId);
       const outcome: RemoteRead = {
         index,
@@ -311,6 +344,7 @@ export class RemoteReads {
       stale: new Map(),
       failed: { dead: new Set(), disks: new Set(), all: new Set() },
       signal,
+      isFirstRound: false,
       onRead: undefined,
     };
     const promotedLocations = new Map<number, DataLocation>();
@@ -361,6 +395,24 @@ export class RemoteReads {
     const { verifyReads, quarantineMs } = this.#parts;
     return verifyReads || quarantineMs === 0 || elapsedMs <= quarantineMs / 2;
   }
+}
+
+/** What the directory has answered of these a moment ago. */
+function knownAmong(
+  known: KnownLocations,
+  { keys, pages }: Call,
+  wanted: readonly number[],
+): (readonly [number, DataLocation])[] {
+  return wanted.flatMap((index) => {
+    const location = known.get(keys[index] as string);
+    // Another length is another page, of which the directory is to be asked.
+    return location?.length === pages[index]?.length && location !== undefined ? [[index, location] as const] : [];
+  });
+}
+
+function without(wanted: readonly number[], found: Found): number[] {
+  const indices = new Set(found.map(([index]) => index));
+  return wanted.filter((index) => !indices.has(index));
 }
 
 function byOwner(found: Found): Iterable<Found> {
