@@ -59,7 +59,8 @@ export class RequestQueue<B extends KeyBatch, A> {
       this.#waitingKeys += batch.keys.length;
       if (this.#isDue) return;
       this.#isDue = true;
-      queueMicrotask(() => {
+      // After what has been ready to run before this, which may ask as well.
+      void Promise.resolve().then(() => {
         this.#isDue = false;
         this.#next();
       });

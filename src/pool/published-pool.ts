@@ -201,7 +201,6 @@ export class PublishedPool {
     { isVerified, request }: { readonly isVerified: boolean; readonly request?: RequestOptions | undefined },
   ): Promise<LocalRead[]> {
     const found = this.lookupBatch(keys, request);
-    if (found.every((page) => page === null)) return keys.map((): LocalRead => 'absent');
     const hits = targets.filter(({ length }, i) => found[i]?.length === length);
     if (hits.length === 0 || !this.#isForThreads(hits)) return this.#readHere(keys, targets, found, isVerified);
     return this.#turns.run(() =>

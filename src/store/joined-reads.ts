@@ -16,6 +16,7 @@ interface JoinedCall {
   readonly pages: readonly CallerPage[];
   readonly wanted: readonly number[];
   readonly onOwn: (indices: readonly number[]) => void;
+  readonly locationOf: RemoteReadOptions['locationOf'];
   readonly reads: RemoteRead[];
   /** Pages that have not been read. */
   left: number;
@@ -42,13 +43,13 @@ export class JoinedReads {
     keys: readonly string[],
     pages: readonly CallerPage[],
     wanted: readonly number[],
-    { onOwn = () => {}, signal }: RemoteReadOptions,
+    { onOwn = () => {}, locationOf, signal }: RemoteReadOptions,
   ): Promise<RemoteRead[]> {
     if (signal !== undefined || wanted.length > JOINED_READ_MAX_PAGES) {
-      return this.#parts.reads.read(keys, pages, wanted, { onOwn, signal });
+      return this.#parts.reads.read(keys, pages, wanted, { onOwn, locationOf, signal });
     }
     return new Promise((resolve, reject) => {
-      this.#waiting.push({ keys, pages, wanted, onOwn, reads: [], left: wanted.length, resolve, reject });
+      this.#waiting.push({ keys, pages, wanted, onOwn, locationOf, reads: [], left: wanted.length, resolve, reject });
       if (this.#waiting.length === 1) this.#parts.clock.soon(() => this.#readWaiting());
     });
   }
@@ -74,8 +75,8 @@ export class JoinedReads {
     }
   }
 
-  #readAlone({ keys, pages, wanted, onOwn, resolve, reject }: JoinedCall): void {
-    this.#parts.reads.read(keys, pages, wanted, { onOwn }).then(resolve, reject);
+  #readAlone({ keys, pages, wanted, onOwn, locationOf, resolve, reject }: JoinedCall): void {
+    this.#parts.reads.read(keys, pages, wanted, { onOwn, locationOf }).then(resolve, reject);
   }
 
   /** Never rejects. */
@@ -96,6 +97,7 @@ export class JoinedReads {
     const onOwn = (indices: readonly number[]): void => {
       for (const j of indices) (callOf[j] as JoinedCall).onOwn([indexOf[j] as number]);
     };
+    const locationOf = (j: number) => (callOf[j] as JoinedCall).locationOf?.(indexOf[j] as number);
     const note = (read: RemoteRead): JoinedCall => {
       const call = callOf[read.index] as JoinedCall;
       call.reads.push({ ...read, index: indexOf[read.index] as number });
@@ -109,7 +111,7 @@ export class JoinedReads {
     };
     const all = keys.map((_, j) => j);
     try {
-      const reads = await this.#parts.reads.read(keys, pages, all, { onOwn, onRead });
+      const reads = await this.#parts.reads.read(keys, pages, all, { onOwn, locationOf, onRead });
       for (const read of reads) if (known[read.index] === 0) note(read);
       for (const call of calls) call.resolve(call.reads);
     } catch (error) {

@@ -3,6 +3,7 @@ import type { Clock } from '../base/clock.js';
 import { DISK_IN_FLIGHT_MAX_COUNT } from '../base/limits.js';
 import type { Metrics } from '../metrics/metrics.js';
 import type { LocalRead } from '../pool/published-pool.js';
+import type { DataLocation } from '../types.js';
 import type { DiskTier } from './disk-tier.js';
 import type { CallerPage } from './page-store.js';
 import type { RequestCall, RequestParts } from './request-calls.js';
@@ -22,6 +23,8 @@ export interface ReadingCall {
   /** True for each page that has been read. */
   readonly results: boolean[];
   readonly request: RequestCall;
+  /** Of a call for one page: where the directory has just said that it is. */
+  readonly located?: DataLocation | undefined;
   readonly signal?: AbortSignal | undefined;
 }
 

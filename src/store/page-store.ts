@@ -2,20 +2,21 @@ import { unlessAborted } from '../base/abort.js';
 import type { Clock } from '../base/clock.js';
 import { ClosedError } from '../base/errors.js';
 import type { HybridClock } from '../base/hybrid-clock.js';
-import { COPY_ATTEMPTS_MAX_COUNT, PAGE_MAX_BYTES, READ_AGAIN_WITHIN_MS } from '../base/limits.js';
+import { PAGE_MAX_BYTES } from '../base/limits.js';
 import type { Logger } from '../base/log.js';
 import type { RequestHint, RequestOptions } from '../core/index.js';
 import { REPORTS_CALLER } from '../core/request-callers.js';
 import type { DirectoryClient } from '../directory/client.js';
-import { HostRegion } from '../memory/host-region.js';
 import type { Metrics } from '../metrics/metrics.js';
 import type { PageBytes } from '../pool/page-batch.js';
 import { reportPool } from '../pool/pool-metrics.js';
 import type { PageOrigin, PublishedPage, PublishedPool } from '../pool/published-pool.js';
 import type { LocalRange, Transport } from '../transport/transport.js';
 import type { DataLocation, EntryKind } from '../types.js';
+import { CopiedReads } from './copied-reads.js';
 import type { DiskTier } from './disk-tier.js';
 import { JoinedReads } from './joined-reads.js';
+import { KeysByOwner } from './keys-by-owner.js';
 import { KnownLocations } from './known-locations.js';
 import { OwnDiskReads, type ReadingCall } from './own-disk-reads.js';
 import { type Slice, slicesOf } from './page-slices.js';
@@ -100,6 +101,7 @@ export class PageStore {
   readonly #parts: PageStoreParts;
   readonly #remote: RemoteReads;
   readonly #joined: JoinedReads;
+  readonly #copied: CopiedReads;
   readonly #statements: PageStatements;
   readonly #calls: RequestCalls;
   /** Undefined without a disk. */
@@ -126,6 +128,12 @@ export class PageStore {
       voidBelow: (key, version) => this.#statements.voidBelow(key, version),
     });
     const firstOwners = (keys: readonly string[]) => parts.directory.firstOwners(keys);
+    this.#copied = new CopiedReads({
+      locate: (key, signal) => this.#locate(key, signal),
+      read: async (key, page, options, located) => (await this.#get([key], [page], options, located))[0] === true,
+      isClosed: () => this.#closed,
+      clock: parts.clock,
+    });
     this.#joined = new JoinedReads({ reads: this.#remote, firstOwners, clock: parts.clock });
     if (parts.disk !== undefined) {
       const { disk, clock, metrics } = parts;
@@ -213,14 +221,27 @@ export class PageStore {
    * Reads each page into the caller's memory; what false leaves there is undefined. After an abort no read is begun, and those under way
    * end as `Transport.batchRead` says or, from the own pool and disk, when they are done. What is not read then is a miss.
    */
-  async get(
+  get(keys: readonly string[], pages: readonly CallerPage[], options: CallOptions = {}): Promise<boolean[]> {
+    return this.#get(keys, pages, options, undefined);
+  }
+
+  /** `located`: of one page, where the directory has just said that it is. */
+  async #get(
     keys: readonly string[],
     pages: readonly CallerPage[],
-    { signal, ...told }: CallOptions = {},
+    { signal, ...told }: CallOptions,
+    located: DataLocation | undefined,
   ): Promise<boolean[]> {
     this.#checkOpen();
     const request = this.#calls.begin(told, keys.length);
-    const call: ReadingCall = { keys, pages, results: new Array<boolean>(keys.length).fill(false), request, signal };
+    const call: ReadingCall = {
+      keys,
+      pages,
+      results: new Array<boolean>(keys.length).fill(false),
+      request,
+      located,
+      signal,
+    };
     const elsewhere = await this.#readLocal(call).finally(request.end);
     if (elsewhere.length > 0 && !this.#closed) await this.#readElsewhere(call, elsewhere);
     return call.results;
@@ -238,26 +259,10 @@ export class PageStore {
   /** The same of a page of at most so many bytes. */
   async getCopyWithin(
     key: string,
-    { maxBytes, ...options }: CallOptions & { readonly maxBytes: number },
+    options: CallOptions & { readonly maxBytes: number },
   ): Promise<Uint8Array | 'too-large' | null> {
     this.#checkOpen();
-    const { signal } = options;
-    const { clock } = this.#parts;
-    const untilMs = clock.nowMs() + READ_AGAIN_WITHIN_MS;
-    let before: DataLocation | undefined;
-    for (let attempt = 0; attempt < COPY_ATTEMPTS_MAX_COUNT && clock.nowMs() <= untilMs; attempt++) {
-      const location = await this.#locate(key, signal);
-      if (location === null || this.#closed || (before && isSameStatement(location, before))) return null;
-      if (location.length > maxBytes) return 'too-large';
-      const copy = new Uint8Array(location.length);
-      const region = HostRegion.wrap(copy);
-      const page = { ranges: [{ addr: region.addr, length: copy.length }], views: region.views(), length: copy.length };
-      const [isRead] = await this.get([key], [page], options).finally(() => region.free());
-      if (isRead === true) return copy;
-      if (this.#closed || signal?.aborted) return null;
-      before = location;
-    }
-    return null;
+    return this.#copied.get(key, options);
   }
 
   /** Where this node or the directory has a page; null: neither has it, which counts as a miss. */
@@ -413,17 +418,20 @@ export class PageStore {
 
   async #readElsewhere(call: ReadingCall, wanted: readonly number[]): Promise<void> {
     const { clock, metrics } = this.#parts;
-    const { keys, pages, results, signal } = call;
+    const { keys, pages, results, signal, located } = call;
+    const locationOf = located === undefined ? undefined : () => located;
     const startMs = clock.nowMs();
     const fromDisk: Promise<void>[] = [];
     const onOwn = (own: readonly number[]): void => {
       if (this.#ownDisk !== undefined) fromDisk.push(this.#ownDisk.read(call, own));
     };
     // Whatever may write into the pages has ended before a failure is passed on.
-    const remote = await this.#joined.read(keys, pages, wanted, { onOwn, signal }).catch(async (error: unknown) => {
-      await Promise.allSettled(fromDisk);
-      throw error;
-    });
+    const remote = await this.#joined
+      .read(keys, pages, wanted, { onOwn, locationOf, signal })
+      .catch(async (error: unknown) => {
+        await Promise.allSettled(fromDisk);
+        throw error;
+      });
     const { hits, bytes } = this.#takeRemote(call, remote);
     const seconds = (clock.nowMs() - startMs) / 1000;
     await Promise.allSettled(fromDisk);
@@ -471,11 +479,6 @@ export class PageStore {
   }
 }
 
-/** Whether nothing has been said of the page in between. */
-function isSameStatement(a: DataLocation, b: DataLocation): boolean {
-  return a.nodeId === b.nodeId && a.version === b.version && a.generation === b.generation && a.length === b.length;
-}
-
 /** What has just been published of a call; `published` is one a key. */
 interface PublishedSlice {
   readonly keys: readonly string[];
@@ -483,20 +486,6 @@ interface PublishedSlice {
   readonly origin: PageOrigin;
   /** Of the whole call. */
   readonly results: boolean[];
-}
-
-class KeysByOwner {
-  readonly #keys = new Map<string, string[]>();
-
-  add(nodeId: string, key: string): void {
-    const keys = this.#keys.get(nodeId);
-    if (keys === undefined) this.#keys.set(nodeId, [key]);
-    else keys.push(key);
-  }
-
-  forEach(use: (nodeId: string, keys: string[]) => void): void {
-    for (const [nodeId, keys] of this.#keys) use(nodeId, keys);
-  }
 }
 
 function indicesWhere<T>(values: readonly T[], test: (value: T) => boolean): number[] {

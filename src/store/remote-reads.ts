@@ -69,12 +69,15 @@ interface Call {
   readonly signal: AbortSignal | undefined;
   /** Nothing has failed yet. */
   readonly isFirstRound: boolean;
+  readonly locationOf: RemoteReadOptions['locationOf'];
   readonly onRead: ((read: RemoteRead) => void) | undefined;
 }
 
 export interface RemoteReadOptions {
   /** Told, as answers come, what only this node itself is said to have. */
   readonly onOwn?: (indices: readonly number[]) => void;
+  /** Where the directory has just said that a page is, by its index; it is not asked at first. */
+  readonly locationOf?: ((index: number) => DataLocation | undefined) | undefined;
   /** Told of each page that is read at the first attempt, as soon as it is: nodes that are slow hold up only their own. */
   readonly onRead?: (read: RemoteRead) => void;
   readonly signal?: AbortSignal | undefined;
@@ -111,7 +114,7 @@ export class RemoteReads {
     keys: readonly string[],
     pages: readonly CallerPage[],
     wanted: readonly number[],
-    { onOwn = () => {}, onRead, signal }: RemoteReadOptions = {},
+    { onOwn = () => {}, locationOf, onRead, signal }: RemoteReadOptions = {},
   ): Promise<RemoteRead[]> {
     const { clock } = this.#parts;
     const untilMs = clock.nowMs() + READ_AGAIN_WITHIN_MS;
@@ -130,6 +133,7 @@ export class RemoteReads {
         failed,
         signal,
         isFirstRound: round === 0,
+        locationOf,
         onRead: round === 0 ? onRead : undefined,
       };
       const tried = await this.#readOnce(call, left, round === 0 ? onOwn : () => {});
@@ -184,7 +188,7 @@ export class RemoteReads {
   ): Promise<RemoteRead[]> {
     const { directory, nodeId, knownLocations } = this.#parts;
     const reads: Promise<RemoteRead[]>[] = [];
-    const known = call.isFirstRound && knownLocations !== undefined ? knownAmong(knownLocations, call, wanted) : [];
+    const known = call.isFirstRound ? knownAmong(this.#parts, call, wanted) : [];
     const unknown = known.length === 0 ? wanted : without(wanted, known);
     if (known.length > 0) reads.push(...this.#readFound(known, call));
     const found =
@@ -345,6 +349,7 @@ export class RemoteReads {
       failed: { dead: new Set(), disks: new Set(), all: new Set() },
       signal,
       isFirstRound: false,
+      locationOf: undefined,
       onRead: undefined,
     };
     const promotedLocations = new Map<number, DataLocation>();
@@ -397,16 +402,17 @@ export class RemoteReads {
   }
 }
 
-/** What the directory has answered of these a moment ago. */
+/** What the directory has answered of these a moment ago; of the own node's pages it may know more now. */
 function knownAmong(
-  known: KnownLocations,
-  { keys, pages }: Call,
+  { knownLocations, nodeId }: Pick<RemoteReadsParts, 'knownLocations' | 'nodeId'>,
+  { keys, pages, locationOf }: Call,
   wanted: readonly number[],
 ): (readonly [number, DataLocation])[] {
   return wanted.flatMap((index) => {
-    const location = known.get(keys[index] as string);
-    // Another length is another page, of which the directory is to be asked.
-    return location?.length === pages[index]?.length && location !== undefined ? [[index, location] as const] : [];
+    const location = locationOf?.(index) ?? knownLocations?.get(keys[index] as string);
+    // Another length is another page.
+    const isUsable = location !== undefined && location.nodeId !== nodeId && location.length === pages[index]?.length;
+    return isUsable ? [[index, location] as const] : [];
   });
 }
 

@@ -98,3 +98,15 @@ simulated('known locations: named entries are looked up each time', async (t, wo
     t.is(await lookups(), before + 1);
   }
 });
+
+simulated('known locations: many reads of pages of unknown length at once are a few messages', async (t, world) => {
+  const { owner, reader } = await cluster(t, world);
+  const keys = Array.from({ length: 500 }, (_, i) => `named ${i}`);
+  for (const [i, key] of keys.entries()) t.true(await owner.set(key, content(i, 64)));
+  const calls = () => reader.metric('meshcache_rpc_calls_total', { result: 'ok' });
+  const before = await calls();
+  const pages = await Promise.all(keys.map((key) => reader.get(key)));
+  for (const [i, page] of pages.entries()) t.deepEqual(page, content(i, 64));
+  // Heartbeats and reports are among them.
+  t.true((await calls()) - before <= 10, `${(await calls()) - before} calls`);
+});
