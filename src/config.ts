@@ -311,7 +311,7 @@ const SCHEMA: Readonly<Record<string, Field>> = {
   wait_for_directory: flag(false),
   verify_reads: flag(true),
   reuse_quarantine_ms: decimal(0, 3_600_000, 1000, 'milliseconds'),
-  location_reuse_ms: decimal(0, 60_000, 1000, 'milliseconds'),
+  location_reuse_ms: decimal(0, 10_000, 1000, 'milliseconds'),
   eviction_policy: choice(EVICTION_POLICIES, DEFAULT_EVICTION_POLICY),
   promote_hot_reads: flag(false),
   keep_duplicates: flag(false),

@@ -161,10 +161,13 @@ export const DIRECTORY_REQUEST_MAX_KEY_BYTES = 4 * MIB;
 export const DIRECTORY_KEY_MAX_BYTES = KEY_MAX_BYTES + 1 * KIB;
 /** Keys that wait for one owner; further requests fail, as if it did not answer. */
 export const DIRECTORY_QUEUE_MAX_KEYS = 2 * CALL_MAX_KEYS;
-/** Answers of the directory that one node may use again: some 400 bytes each. */
+/** Answers of the directory that one node may use again, and the longest keys among them: a kilobyte each at the most. */
 export const KNOWN_LOCATIONS_MAX_COUNT = 16_384;
-/** Pages of a read that is joined with others of the same turn of the event loop. */
+export const KNOWN_LOCATION_KEY_MAX_CHARACTERS = 256;
+/** Pages and bytes of a read that is joined with others of the same turn of the event loop, and pages of such reads together. */
 export const JOINED_READ_MAX_PAGES = 16;
+export const JOINED_READ_MAX_BYTES = 1 * MIB;
+export const JOINED_READS_MAX_PAGES = 256;
 /** Requests of one call that are under way to one owner. */
 export const DIRECTORY_REQUESTS_IN_FLIGHT_MAX_COUNT = 4;
 /** A search that has taken longer asks the owners again, after the former ones. */

@@ -106,7 +106,7 @@ class SmallBench {
     const configs = {
       batchGetV1: { location_reuse_ms: 0 },
       'batchGetV1, secret': { location_reuse_ms: 0, cluster_secret: SECRET },
-      'batchGetV1, again': { location_reuse_ms: 60_000 },
+      'batchGetV1, again': { location_reuse_ms: 10_000 },
     };
     const clusters: BenchCluster[] = [];
     for (const config of Object.values(configs)) {

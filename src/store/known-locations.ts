@@ -1,6 +1,6 @@
 import { assertAtMost } from '../base/assert.js';
 import type { Clock } from '../base/clock.js';
-import { KNOWN_LOCATIONS_MAX_COUNT } from '../base/limits.js';
+import { KNOWN_LOCATION_KEY_MAX_CHARACTERS, KNOWN_LOCATIONS_MAX_COUNT } from '../base/limits.js';
 import { NO_STAMP } from '../memory/page-stamp.js';
 import type { DataLocation } from '../types.js';
 
@@ -12,8 +12,9 @@ interface KnownLocation {
 /**
  * Locations that the directory has answered with a moment ago: reading such a page again saves the lookup.
  *
- * Only of computed pages in memory that have a stamp. A page that has gone since then has lost its stamp before its memory is used again, so that reading it is a miss, after
- * which the directory is asked. Named entries are left out: their directory owners may know of a newer content although the node that has the older one could not be told.
+ * Only of computed pages in the memory of a node that has set them. A page that has gone since then has lost its stamp before its memory is used again, so that reading it is a
+ * miss, after which the directory is asked. Named entries and copies are left out: of a newer content, or the clear of the original, the directory may know although their node
+ * could not be told.
  */
 export class KnownLocations {
   readonly #clock: Clock;
@@ -40,7 +41,9 @@ export class KnownLocations {
   note(key: string, location: DataLocation): void {
     if (this.#maxMs <= 0) return;
     this.#known.delete(key);
-    if (location.kind !== 'computed' || location.tier !== 'memory' || location.stamp === NO_STAMP) return;
+    const { kind, tier, stamp, isCopy } = location;
+    const isUsable = kind === 'computed' && tier === 'memory' && stamp !== NO_STAMP && !isCopy;
+    if (!isUsable || key.length > KNOWN_LOCATION_KEY_MAX_CHARACTERS) return;
     const nowMs = this.#clock.nowMs();
     for (const [oldest, { untilMs }] of this.#known) {
       if (untilMs > nowMs && this.#known.size < KNOWN_LOCATIONS_MAX_COUNT) break;

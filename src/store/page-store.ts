@@ -100,6 +100,7 @@ export interface PageStoreStats {
 export class PageStore {
   readonly #parts: PageStoreParts;
   readonly #remote: RemoteReads;
+  readonly #knownLocations: KnownLocations;
   readonly #joined: JoinedReads;
   readonly #copied: CopiedReads;
   readonly #statements: PageStatements;
@@ -120,10 +121,10 @@ export class PageStore {
     this.#statements = new PageStatements(parts);
     this.#calls = new RequestCalls(parts.metrics);
     // Without checksums nothing but the stamp would tell that a location is stale.
-    const reuseMs = parts.verifyReads ? (parts.locationReuseMs ?? 0) : 0;
+    this.#knownLocations = new KnownLocations(parts.clock, parts.verifyReads ? (parts.locationReuseMs ?? 0) : 0);
     this.#remote = new RemoteReads({
       ...parts,
-      knownLocations: new KnownLocations(parts.clock, reuseMs),
+      knownLocations: this.#knownLocations,
       nodeId: parts.identity.nodeId,
       voidBelow: (key, version) => this.#statements.voidBelow(key, version),
     });
@@ -476,6 +477,7 @@ export class PageStore {
     this.#parts.pool.verify();
     this.#parts.disk?.verify();
     this.#statements.verify();
+    this.#knownLocations.verify();
   }
 }
 

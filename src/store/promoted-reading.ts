@@ -152,10 +152,8 @@ export class PromotedReading {
 
   #release(entries: readonly PromotedEntry[]): void {
     if (entries.length === 0) return;
-    this.#parts.release(
-      this.#nodeId,
-      entries.map(({ index }) => this.#keys[index] as string),
-    );
+    // A key that was asked for twice in a round was answered once.
+    this.#parts.release(this.#nodeId, [...new Set(entries.map(({ index }) => this.#keys[index] as string))]);
   }
 
   async #pause(pauseMs: number): Promise<void> {

@@ -70,7 +70,15 @@ interface Call {
   /** Nothing has failed yet. */
   readonly isFirstRound: boolean;
   readonly locationOf: RemoteReadOptions['locationOf'];
-  readonly onRead: ((read: RemoteRead) => void) | undefined;
+  readonly progress: RoundProgress | undefined;
+}
+
+/** What is told of a round while it is under way. */
+export interface RoundProgress {
+  /** The page has been read, or could not be: nodes that are slow hold up only their own pages. */
+  onTried(read: RemoteRead): void;
+  /** The directory has named all that it knows of: pages without a location are misses. */
+  onSearched(found: ReadonlySet<number>): void;
 }
 
 export interface RemoteReadOptions {
@@ -78,8 +86,8 @@ export interface RemoteReadOptions {
   readonly onOwn?: (indices: readonly number[]) => void;
   /** Where the directory has just said that a page is, by its index; it is not asked at first. */
   readonly locationOf?: ((index: number) => DataLocation | undefined) | undefined;
-  /** Told of each page that is read at the first attempt, as soon as it is: nodes that are slow hold up only their own. */
-  readonly onRead?: (read: RemoteRead) => void;
+  /** There is one round, and its progress is told. */
+  readonly round?: RoundProgress | undefined;
   readonly signal?: AbortSignal | undefined;
 }
 
@@ -114,7 +122,7 @@ export class RemoteReads {
     keys: readonly string[],
     pages: readonly CallerPage[],
     wanted: readonly number[],
-    { onOwn = () => {}, locationOf, onRead, signal }: RemoteReadOptions = {},
+    { onOwn = () => {}, locationOf, round: progress, signal }: RemoteReadOptions = {},
   ): Promise<RemoteRead[]> {
     const { clock } = this.#parts;
     const untilMs = clock.nowMs() + READ_AGAIN_WITHIN_MS;
@@ -123,7 +131,8 @@ export class RemoteReads {
     const stale: StalePages = new Map();
     const failed: FailedNodes = { dead: new Set(), disks: new Set(), all: new Set() };
     let left = wanted;
-    for (let round = 0; round < ROUNDS_MAX_COUNT && left.length > 0 && !this.#isOver(signal); round++) {
+    const rounds = progress === undefined ? ROUNDS_MAX_COUNT : 1;
+    for (let round = 0; round < rounds && left.length > 0 && !this.#isOver(signal); round++) {
       if (round > 0 && clock.nowMs() >= untilMs) break;
       const before = new Set(failed.all);
       const call = {
@@ -134,7 +143,7 @@ export class RemoteReads {
         signal,
         isFirstRound: round === 0,
         locationOf,
-        onRead: round === 0 ? onRead : undefined,
+        progress,
       };
       const tried = await this.#readOnce(call, left, round === 0 ? onOwn : () => {});
       const reads = signal?.aborted ? tried.filter((read) => read.isRead || isKnown(read)) : tried;
@@ -186,34 +195,21 @@ export class RemoteReads {
     wanted: readonly number[],
     onOwn: (indices: readonly number[]) => void,
   ): Promise<RemoteRead[]> {
-    const { directory, nodeId, knownLocations } = this.#parts;
     const reads: Promise<RemoteRead[]>[] = [];
     const known = call.isFirstRound ? knownAmong(this.#parts, call, wanted) : [];
     const unknown = known.length === 0 ? wanted : without(wanted, known);
+    const found = new Set(known.map(([index]) => index));
     if (known.length > 0) reads.push(...this.#readFound(known, call));
-    const found =
-      unknown.length === 0
-        ? Promise.resolve()
-        : directory.find(
-            unknown.map((i) => call.keys[i] as string),
-            (answer) => {
-              // Nobody waits for reads that begin after the abort: they would write into memory that is the caller's again.
-              if (call.signal?.aborted) return;
-              const found = answer.map(([j, location]) => [unknown[j] as number, location] as const);
-              for (const [index, location] of found) knownLocations?.note(call.keys[index] as string, location);
-              const own = found.filter(([, location]) => location.nodeId === nodeId);
-              if (own.length > 0) onOwn(own.map(([index]) => index));
-              reads.push(
-                ...this.#readFound(
-                  found.filter(([, location]) => location.nodeId !== nodeId),
-                  call,
-                ),
-              );
-            },
-            [...call.failed.all].slice(0, DIRECTORY_AVOIDED_MAX_COUNT),
-          );
+    const searching = this.#search(call, unknown, (located) => {
+      for (const [index] of located) found.add(index);
+      const own = located.filter(([, location]) => location.nodeId === this.#parts.nodeId);
+      if (own.length > 0) onOwn(own.map(([index]) => index));
+      const others = located.filter(([, location]) => location.nodeId !== this.#parts.nodeId);
+      reads.push(...this.#readFound(others, call));
+    });
     try {
-      await unlessAborted(found, call.signal);
+      await unlessAborted(searching, call.signal);
+      call.progress?.onSearched(found);
     } finally {
       // They may write into the pages until then, whatever becomes of the lookup.
       await Promise.allSettled(reads);
@@ -221,15 +217,37 @@ export class RemoteReads {
     return (await Promise.all(reads)).flat();
   }
 
+  /** Asks the directory about the pages with these indices. */
+  async #search(call: Call, unknown: readonly number[], onFound: (found: Found) => void): Promise<void> {
+    const { directory, knownLocations } = this.#parts;
+    if (unknown.length === 0) return;
+    const keys = unknown.map((i) => call.keys[i] as string);
+    const avoided = [...call.failed.all].slice(0, DIRECTORY_AVOIDED_MAX_COUNT);
+    const onAnswer = (answer: Found): void => {
+      // Nobody waits for reads that begin after the abort: they would write into memory that is the caller's again.
+      if (call.signal?.aborted) return;
+      for (const [j, location] of answer) knownLocations?.note(keys[j] as string, location);
+      onFound(answer.map(([j, location]) => [unknown[j] as number, location] as const));
+    };
+    await directory.find(keys, onAnswer, avoided);
+  }
+
   /** Reads what other nodes are said to have. */
   #readFound(found: Found, call: Call): Promise<RemoteRead[]>[] {
+    const { progress } = call;
     const [elsewhere, outdated] = this.#withoutVoid(found, call);
     const inMemory = elsewhere.filter(([, { tier }]) => tier === 'memory');
     const onDisk = elsewhere.filter(([, { tier }]) => tier === 'disk');
     // One read for all of them, unless the pages of each node are to be told of as soon as they are here.
-    const parts = call.onRead === undefined ? [inMemory] : byOwner(inMemory);
-    const reads = Array.from(parts, (some) => this.#readFromMemory(some, call));
-    return [Promise.resolve([...outdated]), ...reads, ...this.#readFromDisks(onDisk, call)];
+    const parts = progress === undefined ? [inMemory] : byOwner(inMemory);
+    const fromMemory = Array.from(parts, (some) => this.#readFromMemory(some, call));
+    const reads = [Promise.resolve([...outdated]), ...fromMemory, ...this.#readFromDisks(onDisk, call)];
+    if (progress === undefined) return reads;
+    return reads.map(async (part) => {
+      const results = await part;
+      for (const read of results) progress.onTried(read);
+      return results;
+    });
   }
 
   /** What is to be read, and what is not: this node has set, or was told of, something newer. */
@@ -251,7 +269,7 @@ export class RemoteReads {
   }
 
   /** One read for each page that has the wanted length and whose owner lives. */
-  async #readFromMemory(located: Found, { keys, pages, stale, failed, signal, onRead }: Call): Promise<RemoteRead[]> {
+  async #readFromMemory(located: Found, { keys, pages, stale, failed, signal }: Call): Promise<RemoteRead[]> {
     const { transport, log, clock, verifyReads: isVerified } = this.#parts;
     const images = new ImageReads({ isVerified, maxCount: located.length });
     const targets: Found[number][] = [];
@@ -301,7 +319,6 @@ export class RemoteReads {
         location,
         ...(gone[k] === 1 ? { isGone: true } : {}),
       };
-      if (isRead) onRead?.(outcome);
       return outcome;
     });
     images.release();
@@ -340,7 +357,7 @@ export class RemoteReads {
 
   async #readFromDisk(nodeId: string, indices: readonly number[], call: Call): Promise<RemoteRead[]> {
     const { promotions, clock } = this.#parts;
-    const { keys, pages, stale, failed, signal, onRead } = call;
+    const { keys, pages, stale, failed, signal } = call;
     // What its owner does not keep there for this reader is asked for again; only the end counts.
     const promoted: Call = {
       keys,
@@ -350,7 +367,7 @@ export class RemoteReads {
       signal,
       isFirstRound: false,
       locationOf: undefined,
-      onRead: undefined,
+      progress: undefined,
     };
     const promotedLocations = new Map<number, DataLocation>();
     const reading = new PromotedReading(
@@ -386,7 +403,6 @@ export class RemoteReads {
         isRead: results[j] === true,
         ...(location ? { location } : {}),
       };
-      if (outcome.isRead) onRead?.(outcome);
       return outcome;
     });
   }
@@ -404,14 +420,18 @@ export class RemoteReads {
 
 /** What the directory has answered of these a moment ago; of the own node's pages it may know more now. */
 function knownAmong(
-  { knownLocations, nodeId }: Pick<RemoteReadsParts, 'knownLocations' | 'nodeId'>,
+  { knownLocations, nodeId, endpointOf }: RemoteReadsParts,
   { keys, pages, locationOf }: Call,
   wanted: readonly number[],
 ): (readonly [number, DataLocation])[] {
   return wanted.flatMap((index) => {
     const location = locationOf?.(index) ?? knownLocations?.get(keys[index] as string);
-    // Another length is another page.
-    const isUsable = location !== undefined && location.nodeId !== nodeId && location.length === pages[index]?.length;
+    // Another length is another page; and of a node that was started again since then the directory knows more.
+    const isUsable =
+      location !== undefined &&
+      location.nodeId !== nodeId &&
+      location.length === pages[index]?.length &&
+      endpointOf(location) !== undefined;
     return isUsable ? [[index, location] as const] : [];
   });
 }

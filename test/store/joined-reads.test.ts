@@ -27,10 +27,10 @@ function joined() {
     });
   const firstOwners = (keys: readonly string[]) => Uint32Array.from(keys, (key) => Number(key.at(-1)));
   const reads = new JoinedReads({ reads: { read }, firstOwners, clock: systemClock });
-  const get = (keys: readonly string[], wanted = keys.map((_, i) => i), options: RemoteReadOptions = {}) =>
+  const get = (keys: readonly string[], wanted = keys.map((_, i) => i), options: RemoteReadOptions = {}, page = PAGE) =>
     reads.read(
       keys,
-      keys.map(() => PAGE),
+      keys.map(() => page),
       wanted,
       options,
     );
@@ -52,46 +52,90 @@ test('joined reads: calls of one turn and one owner are one read, those of other
     asked.map(({ keys }) => keys),
     [['a1', 'c1'], ['b2'], ['d3']],
   );
-  for (const { keys, end } of asked) end(keys.map((_, i) => found(i, i === 0)));
-  t.deepEqual(await Promise.all(calls), [[found(0)], [found(0)], [found(0, false)], [found(0)]]);
+  for (const { keys, options, end } of asked) {
+    const reads = keys.map((_, i) => found(i));
+    for (const read of reads) options.round?.onTried(read);
+    end(reads);
+  }
+  t.deepEqual(
+    await Promise.all(calls),
+    calls.map(() => [found(0)]),
+  );
   void get(['e1']);
   await turn();
   t.is(asked.length, 4, 'the next turn is another read');
 });
 
-test('joined reads: a call ends when its own pages are there, the others when all is known', async (t) => {
+test('joined reads: a call ends when its own pages are there, or are known to be misses', async (t) => {
   const { asked, get } = joined();
   const ended: string[] = [];
   const early = get(['a1', 'b1']).then((reads) => ended.push('early') && reads);
-  const late = get(['c1']).then((reads) => ended.push('late') && reads);
+  const missing = get(['c1']).then((reads) => ended.push('missing') && reads);
+  const late = get(['d1']).then((reads) => ended.push('late') && reads);
   await turn();
   const [{ options, end }] = asked as [Asked];
-  options.onRead?.(found(1));
+  options.round?.onTried(found(1));
   await turn();
   t.deepEqual(ended, []);
-  options.onRead?.(found(0));
+  options.round?.onTried(found(0));
   t.deepEqual(await early, [found(1), found(0)]);
-  t.deepEqual(ended, ['early']);
-  // Tried on two nodes, and read at the second attempt.
-  end([found(2, false), found(0), found(1), found(2)]);
-  t.deepEqual(await late, [found(0, false), found(0)]);
+  options.round?.onSearched(new Set([0, 1, 3]));
+  t.deepEqual(await missing, []);
+  t.deepEqual(ended, ['early', 'missing']);
+  end([found(0), found(1)]);
+  t.deepEqual(await late, [], 'with another length, it was not tried');
+  t.is(asked.length, 1);
 });
 
-test('joined reads: what is on the own disk is told to the call whose it is, and a failure to all', async (t) => {
+test('joined reads: a page that was not where it was said to be is looked for anew, alone', async (t) => {
+  const { asked, get } = joined();
+  const slow = get(['a1']);
+  const stale = get(['x', 'b1', 'c1'], [1, 2]);
+  await turn();
+  const [{ options, end }] = asked as [Asked];
+  options.round?.onTried(found(1, false));
+  options.round?.onTried(found(2));
+  t.deepEqual(
+    asked.map(({ keys }) => keys),
+    [['a1', 'b1', 'c1'], ['b1']],
+    'without waiting for others',
+  );
+  asked[1]?.end([found(1)]);
+  t.deepEqual(await stale, [found(1, false), found(2), found(1)]);
+  options.round?.onTried(found(0));
+  end([found(0)]);
+  t.deepEqual(await slow, [found(0)]);
+});
+
+test('joined reads: a page that is on the own disk is told to the call whose it is, which waits for nobody', async (t) => {
   const { asked, get } = joined();
   const own: string[] = [];
-  const a = get(['a1'], [0], { onOwn: (indices) => own.push(`a ${indices}`) });
+  void get(['a1'], [0], { onOwn: (indices) => own.push(`a ${indices}`) });
   const b = get(['x', 'b1'], [1], { onOwn: (indices) => own.push(`b ${indices}`) });
   await turn();
+  const [{ options }] = asked as [Asked];
+  options.onOwn?.([1]);
+  t.deepEqual(own, ['b 1']);
+  t.deepEqual(await b, []);
+});
+
+test('joined reads: when they fail together, each is read alone', async (t) => {
+  const { asked, get } = joined();
+  const calls = [get(['a1']), get(['b1']), get(['c1'])];
+  await turn();
   const [{ options, fail }] = asked as [Asked];
-  options.onOwn?.([1, 0]);
-  t.deepEqual(own, ['b 1', 'a 0']);
-  const failed = Promise.allSettled([a, b]);
+  options.round?.onTried(found(2));
   fail(new Error('planted'));
+  await turn();
   t.deepEqual(
-    (await failed).map(({ status }) => status),
-    ['rejected', 'rejected'],
+    asked.map(({ keys }) => keys),
+    [['a1', 'b1', 'c1'], ['a1'], ['b1']],
   );
+  asked[1]?.fail(new Error('its own'));
+  asked[2]?.end([found(0)]);
+  await t.throwsAsync(calls[0] as Promise<unknown>, { message: 'its own' });
+  t.deepEqual(await calls[1], [found(0)]);
+  t.deepEqual(await calls[2], [found(0)]);
 });
 
 test('joined reads: calls of many pages and those that may be aborted are read alone, and at once', async (t) => {
@@ -99,6 +143,7 @@ test('joined reads: calls of many pages and those that may be aborted are read a
   const { signal } = new AbortController();
   void get(['a1'], [0], { signal });
   void get(Array.from({ length: 100 }, () => 'b1'));
-  t.is(asked.length, 2);
+  void get(['c1'], [0], {}, { ...PAGE, length: 2 ** 24 });
+  t.is(asked.length, 3);
   t.is(asked[0]?.options.signal, signal);
 });
