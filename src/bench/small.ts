@@ -1,23 +1,10 @@
-import { systemRandom } from '../base/random.js';
 import { formatSize } from '../base/sizes.js';
 import { HostRegion } from '../memory/host-region.js';
-import { MeshCacheStore } from '../node/meshcache-store.js';
-import { findFreePort, LOOPBACK } from './free-port.js';
 import { median } from './median.js';
 import { RedisPeer } from './redis.js';
 import type { BenchOptions, BenchReport } from './report.js';
-import { ServingProcess } from './serving-process.js';
-import {
-  awaitMembers,
-  type BenchCluster,
-  benchKeys,
-  benchStorage,
-  destinationPool,
-  isStamped,
-  type PeerAnswer,
-  type PeerCommand,
-  stampPage,
-} from './store-pages.js';
+import { benchKeys, destinationPool, isStamped, stampPage } from './store-pages.js';
+import { StorePair } from './store-pair.js';
 
 const PAGE_SIZES_BYTES = [4 * 2 ** 10, 64 * 2 ** 10] as const;
 const FULL_WORK_BYTES = 64 * 2 ** 20;
@@ -25,13 +12,17 @@ const QUICK_WORK_BYTES = 4 * 2 ** 20;
 const FULL_PAGES = 4_096;
 const QUICK_PAGES = 256;
 /** The peer's pool beside the pages: rounding of the allocator, and quarantine of the pages of the size before. */
-const POOL_SLACK = 4;
-const READER_POOL_BYTES = 2 ** 20;
+const POOL_SLACK = 8;
 const IN_FLIGHT_COUNT = 64;
 const BATCH_PAGES = 128;
 /** Of the reads one after the other; the others read all pages. */
 const ALONE_READS_COUNT = 1_000;
-const SECRET = 'the secret of the benchmark';
+/** Readers by their names, each in a cluster with these settings. */
+const CONFIGS = {
+  batchGetV1: { location_reuse_ms: 0 },
+  'batchGetV1, secret': { location_reuse_ms: 0, cluster_secret: 'the secret of the benchmark' },
+  'batchGetV1, again': { location_reuse_ms: 10_000 },
+};
 
 /** One way to read single pages of the other process. */
 interface SmallReader {
@@ -75,27 +66,20 @@ export async function smallBench(options: BenchOptions): Promise<BenchReport> {
   }
 }
 
-type StorePeer = ServingProcess<PeerCommand, PeerAnswer>;
-/** Each reads what the peer's node of its cluster has. */
-type Stores = readonly (readonly [name: string, store: MeshCacheStore])[];
-
 class SmallBench {
   readonly #options: BenchOptions;
-  readonly #peer: StorePeer;
-  readonly #stores: Stores;
+  readonly #pair: StorePair;
   readonly #destination: HostRegion;
   readonly #redis: RedisPeer | string;
 
   private constructor(parts: {
     options: BenchOptions;
-    peer: StorePeer;
-    stores: Stores;
+    pair: StorePair;
     destination: HostRegion;
     redis: RedisPeer | string;
   }) {
     this.#options = parts.options;
-    this.#peer = parts.peer;
-    this.#stores = parts.stores;
+    this.#pair = parts.pair;
     this.#destination = parts.destination;
     this.#redis = parts.redis;
   }
@@ -103,32 +87,10 @@ class SmallBench {
   static async start(options: BenchOptions): Promise<SmallBench> {
     const workBytes = options.quick ? QUICK_WORK_BYTES : FULL_WORK_BYTES;
     options.progress('starting two processes');
-    const configs = {
-      batchGetV1: { location_reuse_ms: 0 },
-      'batchGetV1, secret': { location_reuse_ms: 0, cluster_secret: SECRET },
-      'batchGetV1, again': { location_reuse_ms: 10_000 },
-    };
-    const clusters: BenchCluster[] = [];
-    for (const config of Object.values(configs)) {
-      clusters.push({ discoveryAddr: `${LOOPBACK}:${await findFreePort(systemRandom)}`, config });
-    }
-    const peer: StorePeer = new ServingProcess(new URL('./store-peer.js', import.meta.url));
-    const stores: [string, MeshCacheStore][] = [];
-    try {
-      await peer.call({ kind: 'start', clusters, poolBytes: workBytes * POOL_SLACK * 2, workBytes });
-      for (const [i, { discoveryAddr, config }] of clusters.entries()) {
-        const store = await MeshCacheStore.create(benchStorage(discoveryAddr, READER_POOL_BYTES, config));
-        stores.push([Object.keys(configs)[i] as string, store]);
-        await awaitMembers(store, 2);
-      }
-      const destination = HostRegion.allocate(workBytes);
-      await destination.prefault();
-      return new SmallBench({ options, peer, stores, destination, redis: await RedisPeer.start() });
-    } catch (error) {
-      for (const [, store] of stores) await store.close();
-      peer.end();
-      throw error;
-    }
+    const pair = await StorePair.start(Object.values(CONFIGS), { poolBytes: workBytes * POOL_SLACK, workBytes });
+    const destination = HostRegion.allocate(workBytes);
+    await destination.prefault();
+    return new SmallBench({ options, pair, destination, redis: await RedisPeer.start() });
   }
 
   notes(): string[] {
@@ -141,7 +103,7 @@ class SmallBench {
     // Half of them are the reader's own to look up, and left out.
     const published = Math.min(2 * (quick ? QUICK_PAGES : FULL_PAGES), this.#destination.length / pageBytes);
     progress(`publishing ${published} pages of ${page}`);
-    await this.#peer.call({ kind: 'publish', pageBytes, pages: published, isComputed: true });
+    await this.#pair.peer.call({ kind: 'publish', pageBytes, pages: published, isComputed: true });
     await this.#fillRedis(pageBytes, published);
     const readers = await this.#readers(pageBytes, published);
     const figures = readers.map((): Figures => ({ inFlightPerS: [], p50Us: [], p99Us: [], batchPerS: [], cpuUs: [] }));
@@ -161,9 +123,8 @@ class SmallBench {
 
   async close(): Promise<void> {
     if (typeof this.#redis !== 'string') await this.#redis.close();
-    for (const [, store] of this.#stores) await store.close();
+    await this.#pair.close();
     this.#destination.free();
-    this.#peer.end();
   }
 
   /** The last one is what the others are compared with. */
@@ -171,7 +132,8 @@ class SmallBench {
     const keys = benchKeys(pageBytes, published);
     const bytesOf = (page: number) => this.#destination.bytes(page * pageBytes, pageBytes);
     const readers: { readonly reader: SmallReader; readonly pages: readonly number[] }[] = [];
-    for (const [name, store] of this.#stores) {
+    for (const [i, store] of this.#pair.readers.entries()) {
+      const name = Object.keys(CONFIGS)[i] as string;
       await store.registerMemPoolHost(destinationPool(this.#destination, pageBytes));
       const { directory, nodeId } = store.runtime;
       const [ring] = directory.rings();

@@ -1,25 +1,13 @@
-import { systemRandom } from '../base/random.js';
 import { formatSize } from '../base/sizes.js';
 import { HostRegion } from '../memory/host-region.js';
-import { MeshCacheStore } from '../node/meshcache-store.js';
+import type { MeshCacheStore } from '../node/meshcache-store.js';
 import type { ReadOp } from '../transport/transport.js';
 import { type Contender, race } from './contenders.js';
-import { findFreePort, LOOPBACK } from './free-port.js';
 import { PlainReader } from './plain-pair.js';
 import { fastestPipeline, RedisPeer } from './redis.js';
 import type { BenchOptions, BenchReport } from './report.js';
-import { ServingProcess } from './serving-process.js';
-import {
-  awaitMembers,
-  type BenchCluster,
-  benchKeys,
-  benchStorage,
-  destinationPool,
-  isStamped,
-  type PeerAnswer,
-  type PeerCommand,
-  stampPage,
-} from './store-pages.js';
+import { benchKeys, destinationPool, isStamped, stampPage } from './store-pages.js';
+import { StorePair } from './store-pair.js';
 
 const BATCH_PAGES = 128;
 const PAGE_SIZES_BYTES = [64 * 2 ** 10, 2 ** 20, 4 * 2 ** 20] as const;
@@ -27,7 +15,6 @@ const FULL_WORK_BYTES = 2 ** 30;
 const QUICK_WORK_BYTES = 16 * 2 ** 20;
 /** The peer's pool beside the pages: rounding of the allocator, and quarantine of the pages of the size before. */
 const POOL_SLACK = 1.25;
-const READER_POOL_BYTES = 2 ** 20;
 /**
  * Each reader in a cluster of its own with the other process, so that neither is in the other's way. Without quarantine a
  * reader that does not verify never gives up, and what is cleared makes room for the next pages at once; nothing is freed
@@ -62,10 +49,8 @@ export async function storeBench(options: BenchOptions): Promise<BenchReport> {
   }
 }
 
-type StorePeer = ServingProcess<PeerCommand, PeerAnswer>;
-
 class StoreBench {
-  readonly #peer: StorePeer;
+  readonly #pair: StorePair;
   readonly #verifying: MeshCacheStore;
   readonly #trusting: MeshCacheStore;
   readonly #destination: HostRegion;
@@ -73,45 +58,24 @@ class StoreBench {
   readonly #redis: RedisPeer | string;
 
   private constructor(parts: {
-    peer: StorePeer;
-    verifying: MeshCacheStore;
-    trusting: MeshCacheStore;
+    pair: StorePair;
     destination: HostRegion;
     plain: PlainReader;
     redis: RedisPeer | string;
   }) {
-    this.#peer = parts.peer;
-    this.#verifying = parts.verifying;
-    this.#trusting = parts.trusting;
+    this.#pair = parts.pair;
+    [this.#verifying, this.#trusting] = parts.pair.readers as [MeshCacheStore, MeshCacheStore];
     this.#destination = parts.destination;
     this.#plain = parts.plain;
     this.#redis = parts.redis;
   }
 
   static async start(workBytes: number): Promise<StoreBench> {
-    const clusters: BenchCluster[] = [];
-    for (const config of CONFIGS) {
-      clusters.push({ discoveryAddr: `${LOOPBACK}:${await findFreePort(systemRandom)}`, config });
-    }
-    const peer: StorePeer = new ServingProcess(new URL('./store-peer.js', import.meta.url));
-    const stores: MeshCacheStore[] = [];
-    try {
-      const poolBytes = Math.ceil(workBytes * POOL_SLACK);
-      const { plainPort } = await peer.call({ kind: 'start', clusters, poolBytes, workBytes });
-      for (const { discoveryAddr, config } of clusters) {
-        stores.push(await MeshCacheStore.create(benchStorage(discoveryAddr, READER_POOL_BYTES, config)));
-      }
-      for (const store of stores) await awaitMembers(store, 2);
-      const [verifying, trusting] = stores as [MeshCacheStore, MeshCacheStore];
-      const destination = HostRegion.allocate(workBytes);
-      await destination.prefault();
-      const plain = await PlainReader.connect(plainPort as number);
-      return new StoreBench({ peer, verifying, trusting, destination, plain, redis: await RedisPeer.start() });
-    } catch (error) {
-      for (const store of stores) await store.close();
-      peer.end();
-      throw error;
-    }
+    const pair = await StorePair.start(CONFIGS, { poolBytes: Math.ceil(workBytes * POOL_SLACK), workBytes });
+    const destination = HostRegion.allocate(workBytes);
+    await destination.prefault();
+    const plain = await PlainReader.connect(pair.plainPort);
+    return new StoreBench({ pair, destination, plain, redis: await RedisPeer.start() });
   }
 
   notes(): string[] {
@@ -123,7 +87,7 @@ class StoreBench {
   async measure(pageBytes: number, options: BenchOptions): Promise<BenchReport['rows'][number][]> {
     const pages = Math.floor(this.#destination.length / pageBytes);
     options.progress(`publishing ${pages} pages of ${formatSize(pageBytes)}`);
-    await this.#peer.call({ kind: 'publish', pageBytes, pages });
+    await this.#pair.peer.call({ kind: 'publish', pageBytes, pages });
     await this.#fillRedis(pageBytes, pages);
     const keys = benchKeys(pageBytes, pages);
     const contenders = await this.#contenders(keys, pageBytes);
@@ -141,10 +105,8 @@ class StoreBench {
   async close(): Promise<void> {
     this.#plain.close();
     if (typeof this.#redis !== 'string') await this.#redis.close();
-    await this.#verifying.close();
-    await this.#trusting.close();
+    await this.#pair.close();
     this.#destination.free();
-    this.#peer.end();
   }
 
   /** The first one is what the others are compared with. */
