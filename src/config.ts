@@ -1,4 +1,5 @@
 import { ConfigError } from './base/errors.js';
+import { EVICTION_POLICIES, type EvictionPolicy } from './base/eviction-policy.js';
 import {
   CLIENT_SOCKET_PATH_MAX_BYTES,
   DISK_INDEX_MIN_BYTES,
@@ -13,12 +14,9 @@ import { CLUSTER_SECRET_ALLOWED, ClusterSecrets } from './base/secrets.js';
 import { checkSecurity } from './base/secured-environment.js';
 import { formatSize, parseSize } from './base/sizes.js';
 
-/** What `eviction_policy` may be. */
-export const EVICTION_POLICIES = ['lru', 's3fifo', 'yield'] as const;
+export { EVICTION_POLICIES, type EvictionPolicy };
 /** What `eviction_policy` is when it is left out: README.md has the figures. */
 export const DEFAULT_EVICTION_POLICY: EvictionPolicy = 'lru';
-/** One of {@link EVICTION_POLICIES}: which page goes when there is no room. */
-export type EvictionPolicy = (typeof EVICTION_POLICIES)[number];
 
 /** What `disk_write` may be. */
 export const DISK_WRITE_MODES = ['wait', 'skip'] as const;

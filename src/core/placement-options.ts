@@ -1,12 +1,11 @@
 import { READ_REPORT_DELAY_MS, RING_MAX_POINTS } from '../base/core-limits.js';
 import { ArgumentError } from '../base/errors.js';
+import { EVICTION_POLICIES, type EvictionPolicy } from '../base/eviction-policy.js';
 import { shown } from '../base/shown.js';
 import type { CoreOptions } from './core.js';
-import { POLICY_NUMBERS } from './exports.js';
-import type { EvictionPolicy } from './pool-types.js';
 
 /** The eviction policies that a placement can be simulated with: all that pools have. */
-export const PLACEMENT_POLICIES = Object.freeze(Object.keys(POLICY_NUMBERS)) as readonly EvictionPolicy[];
+export const PLACEMENT_POLICIES: readonly EvictionPolicy[] = EVICTION_POLICIES;
 
 /**
  * Which node serves a request: each in turn, `session` the one that served the conversation's last request, `prefix` the

@@ -1,11 +1,7 @@
+import type { EvictionPolicy } from '../base/eviction-policy.js';
 import type { CoreOptions } from './core.js';
 
-/**
- * Which page goes when there is no room: the least recently used one; or by S3-FIFO, which keeps what is used once
- * from pushing out the rest; or, with `yield`, the one of which the fewest hits are expected, learned from what pages like
- * it have had.
- */
-export type EvictionPolicy = 'lru' | 's3fifo' | 'yield';
+export type { EvictionPolicy };
 
 /**
  * What a caller knows about the future of a request's pages, one of 0 to 3. What each means is learned from what becomes of

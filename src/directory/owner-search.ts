@@ -3,7 +3,7 @@ import { addTo, eachRequest, NO_OWNER, type OwnerRing, ownersOf } from './owners
 
 /** Former owners of one key that are asked about it, and former rings that are looked at for them, the latest first. */
 const FORMER_OWNERS_MAX_COUNT = 6;
-const FORMER_RINGS_MAX_COUNT = 4;
+const FORMER_RINGS_ASKED_COUNT = 4;
 /** Nodes from a key on among which its owners before others had joined are looked for. */
 const NEXT_NODES_COUNT = 32;
 
@@ -110,7 +110,7 @@ function furtherOwners(
     }
   }
   const changed = [current, ...former.reverse()].filter((other) => other !== ring);
-  for (const other of changed.slice(0, FORMER_RINGS_MAX_COUNT)) {
+  for (const other of changed.slice(0, FORMER_RINGS_ASKED_COUNT)) {
     const owners = ownersOf(other, leftKeys, replicas);
     for (const [row, i] of left.entries()) {
       add(
