@@ -44,7 +44,7 @@ interface Figures {
 
 /**
  * Reads of single pages from another process: many at a time, one after the other, and batches, beside redis with ioredis. Each page is
- * checked in a round before the counted ones. All lookups cross to the other process.
+ * checked in a round before the counted ones. All lookups cross to the other process, but for what is read again.
  */
 export async function smallBench(options: BenchOptions): Promise<BenchReport> {
   const bench = await SmallBench.start(options);

@@ -94,10 +94,10 @@ export async function eachRequestOf<T>(keys: readonly string[], task: (request: 
   return results;
 }
 
-export function addTo(groups: Map<string, number[]>, ownerId: string, index: number): void {
+export function addTo<T>(groups: Map<string, T[]>, ownerId: string, item: T): void {
   const group = groups.get(ownerId);
-  if (group === undefined) groups.set(ownerId, [index]);
-  else group.push(index);
+  if (group === undefined) groups.set(ownerId, [item]);
+  else group.push(item);
 }
 
 function keysByOwnerOf(ring: OwnerRing, keys: readonly string[], replicas: number): Map<string, number[]> {

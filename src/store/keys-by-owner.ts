@@ -1,11 +1,11 @@
+import { addTo } from '../directory/owners.js';
+
 /** Keys of pages by the nodes that have them, in the order in which they were added. */
 export class KeysByOwner {
   readonly #keys = new Map<string, string[]>();
 
   add(nodeId: string, key: string): void {
-    const keys = this.#keys.get(nodeId);
-    if (keys === undefined) this.#keys.set(nodeId, [key]);
-    else keys.push(key);
+    addTo(this.#keys, nodeId, key);
   }
 
   forEach(use: (nodeId: string, keys: string[]) => void): void {

@@ -28,6 +28,11 @@ export class KnownLocations {
     this.#maxMs = maxMs;
   }
 
+  /** Nothing is known: calls for many pages need not look for each. */
+  get isEmpty(): boolean {
+    return this.#known.size === 0;
+  }
+
   /** Undefined: not known, or not any more. */
   get(key: string): DataLocation | undefined {
     const known = this.#known.get(key);

@@ -4,6 +4,7 @@ import { DIRECTORY_AVOIDED_MAX_COUNT, DISCARD_WAIT_MAX_MS, READ_AGAIN_WITHIN_MS 
 import type { Logger } from '../base/log.js';
 import type { MetricsSink } from '../base/metrics-sink.js';
 import type { DirectoryClient } from '../directory/client.js';
+import { addTo } from '../directory/owners.js';
 import type { ReadOp, Transport } from '../transport/transport.js';
 import type { DataLocation, Tier } from '../types.js';
 import { ImageReads } from './image-reads.js';
@@ -311,15 +312,7 @@ export class RemoteReads {
         if (!signal?.aborted || gone[k] === 1) stale.set(index, this.#failure(ops[k] as ReadOp, read[k] === true));
       }
       if (stale.get(index) === 'unreachable' && !isRead) failed.dead.add(nodeId);
-      const outcome: RemoteRead = {
-        index,
-        nodeId,
-        tier: 'memory',
-        isRead,
-        location,
-        ...(gone[k] === 1 ? { isGone: true } : {}),
-      };
-      return outcome;
+      return { index, nodeId, tier: 'memory', isRead, location, ...(gone[k] === 1 ? { isGone: true } : {}) };
     });
     images.release();
     return [...skipped, ...reads];
@@ -347,9 +340,7 @@ export class RemoteReads {
         skipped.push({ index, nodeId, tier: 'disk', isRead: false });
         continue;
       }
-      const indices = byOwner.get(nodeId);
-      if (indices === undefined) byOwner.set(nodeId, [index]);
-      else indices.push(index);
+      addTo(byOwner, nodeId, index);
     }
     const reads = [...byOwner].map(([nodeId, indices]) => this.#readFromDisk(nodeId, indices, call));
     return [Promise.resolve(skipped), ...reads];
@@ -396,14 +387,7 @@ export class RemoteReads {
     });
     return indices.map((index, j): RemoteRead => {
       const location = promotedLocations.get(index);
-      const outcome: RemoteRead = {
-        index,
-        nodeId,
-        tier: 'disk',
-        isRead: results[j] === true,
-        ...(location ? { location } : {}),
-      };
-      return outcome;
+      return { index, nodeId, tier: 'disk', isRead: results[j] === true, ...(location ? { location } : {}) };
     });
   }
 
@@ -424,6 +408,7 @@ function knownAmong(
   { keys, pages, locationOf }: Call,
   wanted: readonly number[],
 ): (readonly [number, DataLocation])[] {
+  if (locationOf === undefined && knownLocations?.isEmpty !== false) return [];
   return wanted.flatMap((index) => {
     const location = locationOf?.(index) ?? knownLocations?.get(keys[index] as string);
     // Another length is another page; and of a node that was started again since then the directory knows more.
@@ -443,12 +428,7 @@ function without(wanted: readonly number[], found: Found): number[] {
 
 function byOwner(found: Found): Iterable<Found> {
   const groups = new Map<string, Found[number][]>();
-  for (const each of found) {
-    const { nodeId } = each[1];
-    const group = groups.get(nodeId);
-    if (group === undefined) groups.set(nodeId, [each]);
-    else group.push(each);
-  }
+  for (const each of found) addTo(groups, each[1].nodeId, each);
   return groups.values();
 }
 
