@@ -29,7 +29,7 @@ import { hintNumber } from '../core/request-hints.js';
 import { regionOf } from '../memory/address-space.js';
 import type { HostRegion } from '../memory/host-region.js';
 import type { NamespacePages, PageOptions } from '../store/namespace-pages.js';
-import type { CallerPage } from '../store/page-store.js';
+import type { CallerPage } from '../store/caller-page.js';
 import { RequestParts } from '../store/request-calls.js';
 import type { Attachment } from './attachment.js';
 import { checkClientKeys, type KeySlice, keyBytesAtMost, keySlices } from './client-keys.js';

@@ -2,7 +2,7 @@ import { ArgumentError } from '../base/errors.js';
 import { CLIENT_POOL_NAME_MAX_BYTES, CLIENT_POOLS_MAX_COUNT } from '../base/limits.js';
 import type { RequestOptions } from '../core/index.js';
 import type { StoredPages } from '../store/namespace-pages.js';
-import type { CallerPage } from '../store/page-store.js';
+import type { CallerPage } from '../store/caller-page.js';
 import type { DataLocation, Tier } from '../types.js';
 import { Status } from './messages.js';
 import { RequestError } from './request-error.js';

@@ -9,7 +9,7 @@ import {
 import type { RequestOptions } from '../core/index.js';
 import { HostRegion } from '../memory/host-region.js';
 import { prefixLength } from '../store/hybrid.js';
-import type { CallerPage } from '../store/page-store.js';
+import type { CallerPage } from '../store/caller-page.js';
 import { RequestParts } from '../store/request-calls.js';
 import type { ClientNamespace } from './client-namespace.js';
 import type { ClientRegions, HeldPages } from './client-regions.js';

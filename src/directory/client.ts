@@ -14,6 +14,7 @@ import type { RpcClient } from '../rpc/client.js';
 import type { DataLocation } from '../types.js';
 import { countLookups, reportShard } from './directory-metrics.js';
 import { KnownRings, type Seniority } from './known-rings.js';
+import { LocatedPages } from './located-pages.js';
 import { LocationColumns } from './location-columns.js';
 import { OwnerChannels, type ResolveControl } from './owner-channels.js';
 import { askOwners } from './owner-search.js';
@@ -241,42 +242,46 @@ export class DirectoryClient {
   }
 
   /**
-   * Hands out what {@link get} finds as each owner answers, by the keys' indices: what the own shard knows at once, so that
-   * its pages can be read while other owners are being asked. Each index comes once or, when nothing is found, never.
+   * Hands out what {@link get} finds as each owner answers: what the own shard knows at once, so that its pages can be read while
+   * other owners are being asked. Each key comes once or, when nothing is found, never.
    * Locations of nodes that are `avoided` come only when there are no others: at most DIRECTORY_AVOIDED_MAX_COUNT of them.
    */
   async find(
     keys: readonly string[],
-    onFound: (found: readonly (readonly [index: number, location: DataLocation])[]) => void,
+    onFound: (found: LocatedPages) => void,
     avoided: readonly string[] = [],
   ): Promise<void> {
     let foundCount = 0;
     const lastResort = new Map<number, DataLocation>();
     await this.#ask(keys, async (ownerId, request) => {
-      const locationAt = await this.#channels.get(ownerId, { keys: pick(keys, request), avoided });
-      if (locationAt === undefined) return request;
-      const found: [number, DataLocation][] = [];
-      const missing = request.filter((i, j) => {
-        const location = locationAt(j);
-        // The next owner may know of another node.
-        const isAvoided = location !== null && avoided.includes(location.nodeId);
-        // Of one node the later statement: an owner may have missed it.
-        const before = isAvoided ? lastResort.get(i) : undefined;
-        const isLater = before?.nodeId !== location?.nodeId || (before?.generation ?? 0) < (location?.generation ?? 0);
-        if (isAvoided) {
-          if (isLater) lastResort.set(i, location);
-        } else if (location !== null) {
-          found.push([i, location]);
+      const answer = await this.#channels.to(ownerId).get({ keys: pick(keys, request), avoided });
+      if (answer === undefined) return request;
+      const { columns, from } = answer;
+      const indices: number[] = [];
+      const rows: number[] = [];
+      const missing: number[] = [];
+      for (let j = 0; j < request.length; j++) {
+        const i = request[j] as number;
+        const row = from + j;
+        if (!columns.has(row)) {
+          missing.push(i);
+        } else if (avoided.length > 0 && avoided.includes(nodeIdAt(columns, row) as string)) {
+          keepLater(lastResort, i, columns.locationAt(row) as DataLocation);
+          // The next owner may know of another node.
+          missing.push(i);
+        } else {
+          indices.push(i);
+          rows.push(row);
         }
-        return location === null || isAvoided;
-      });
-      for (const [i] of found) lastResort.delete(i);
-      foundCount += found.length;
-      if (found.length > 0) onFound(found);
+      }
+      if (rows.length === 0) return missing;
+      if (lastResort.size > 0) for (const i of indices) lastResort.delete(i);
+      foundCount += rows.length;
+      onFound(new LocatedPages(indices, rows, columns));
       return missing;
     });
     foundCount += lastResort.size;
-    if (lastResort.size > 0) onFound([...lastResort]);
+    if (lastResort.size > 0) onFound(LocatedPages.of([...lastResort]));
     countLookups(this.#metrics, keys.length, foundCount);
   }
 
@@ -284,7 +289,7 @@ export class DirectoryClient {
   async exists(keys: readonly string[]): Promise<boolean[]> {
     const results = new Array<boolean>(keys.length).fill(false);
     await this.#ask(keys, async (ownerId, request) => {
-      const found = await this.#channels.exists(ownerId, pick(keys, request));
+      const found = await this.#channels.to(ownerId).exists(pick(keys, request));
       if (found === undefined) return request;
       return request.filter((i, j) => {
         results[i] = found[j] === 1;
@@ -307,8 +312,9 @@ export class DirectoryClient {
     await this.#inSlices(keys, async (slice) => {
       await eachRequest(slice, keysByOwner(slice, this.rings(), this.#replicas), async (ownerId, request) => {
         const picked = pick(slice, request);
+        const channel = this.#channels.to(ownerId);
         const of = identities.map(([nodeId, incarnation]) => ({ nodeId, incarnation, generation, withCopies }));
-        const done = await Promise.all(of.map((dropped) => this.#channels.delete(ownerId, picked, dropped)));
+        const done = await Promise.all(of.map((dropped) => channel.delete(picked, dropped)));
         if (done.includes(false)) this.#onOwed(ownerId, picked, withCopies);
       });
     });
@@ -323,11 +329,12 @@ export class DirectoryClient {
       generation: this.#generation,
       withCopies,
     };
+    const channel = this.#channels.to(ownerId);
     const done = await Promise.all(
       requestsOf(
         keys,
         keys.map((_, i) => i),
-      ).map((request) => this.#channels.delete(ownerId, pick(keys, request), dropped)),
+      ).map((request) => channel.delete(pick(keys, request), dropped)),
     );
     return !done.includes(false);
   }
@@ -340,8 +347,7 @@ export class DirectoryClient {
     this.#check(keys);
     const columns = LocationColumns.of(locations, { nodeId: '', incarnation: 0, generation: 0 });
     await eachRequest(keys, keysByOwner(keys, this.rings(), this.#replicas), async (ownerId, request) => {
-      const [some, picked] = [pick(keys, request), columns.pick(request)];
-      await this.#channels.discard(ownerId, some, picked);
+      await this.#channels.to(ownerId).discard(pick(keys, request), columns.pick(request));
     });
   }
 
@@ -393,7 +399,7 @@ export class DirectoryClient {
   async renounce(ownerId: string, generation: number): Promise<void> {
     const [nodeId, incarnation] = [this.#nodeId, this.#incarnation];
     if (this.#isSilent) return;
-    const isTold = await this.#channels.renounce(ownerId, { nodeId, incarnation, generation });
+    const isTold = await this.#channels.to(ownerId).renounce({ nodeId, incarnation, generation });
     if (isTold) this.#told.renounced(ownerId, generation);
   }
 
@@ -461,7 +467,7 @@ export class DirectoryClient {
         isLate: () => this.#clock.nowMs() - startedMs > DIRECTORY_SEARCH_LATE_MS,
         asksFormer: () => this.#clock.nowMs() < formerUntilMs,
         ownNode: this.#localShard === undefined ? undefined : this.#nodeId,
-        isReachable: (ownerId) => this.#channels.isReachable(ownerId),
+        isReachable: (ownerId) => this.#channels.to(ownerId).isReachable(),
         ask: async (ownerId, request) => {
           const indices = request.map((i) => start + i);
           return (await ask(ownerId, indices)).map((i) => i - start);
@@ -489,6 +495,18 @@ interface HeldOutcome {
   readonly leftOut: ReadonlyMap<string, readonly number[]>;
 }
 
-function pick<T>(items: readonly T[], indices: readonly number[]): T[] {
+function nodeIdAt({ node, nodes }: LocationColumns, row: number): string | undefined {
+  return nodes[node[row] as number]?.nodeId;
+}
+
+/** Of one node the later statement: an owner may have missed it. */
+function keepLater(kept: Map<number, DataLocation>, i: number, location: DataLocation): void {
+  const before = kept.get(i);
+  if (before?.nodeId !== location.nodeId || before.generation < location.generation) kept.set(i, location);
+}
+
+/** The items at these indices; all of them, in order, are the list itself. */
+function pick<T>(items: readonly T[], indices: readonly number[]): readonly T[] {
+  if (indices.length === items.length && indices.every((index, i) => index === i)) return items;
   return indices.map((i) => items[i] as T);
 }

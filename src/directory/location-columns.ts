@@ -130,24 +130,44 @@ export class LocationColumns {
     const picked = new LocationColumns(indices.length, this.nodes);
     for (let j = 0; j < indices.length; j++) {
       const i = indices[j] as number;
-      picked.addrWords[j * 2] = this.addrWords[i * 2] as number;
-      picked.addrWords[j * 2 + 1] = this.addrWords[i * 2 + 1] as number;
-      picked.length[j] = this.length[i] as number;
-      picked.generation[j] = this.generation[i] as number;
-      picked.version[j] = this.version[i] as number;
-      picked.stamp[j] = this.stamp[i] as number;
-      picked.tail[j] = this.tail[i] as number;
-      picked.rkey[j] = this.rkey[i] as number;
-      picked.checksum[j] = this.checksum[i] as number;
+      picked.#copyNumbers(j, this, i);
       picked.node[j] = this.node[i] as number;
-      picked.flags[j] = this.flags[i] as number;
     }
     return picked;
+  }
+
+  /** Takes what `from` has at position `i`, a location, to position `to`. */
+  copy(to: number, from: LocationColumns, i: number): void {
+    this.#copyNumbers(to, from, i);
+    this.node[to] = this.#indexOf(from.nodes[from.node[i] as number] as LocationNode);
+  }
+
+  #copyNumbers(to: number, from: LocationColumns, i: number): void {
+    this.addrWords[to * 2] = from.addrWords[i * 2] as number;
+    this.addrWords[to * 2 + 1] = from.addrWords[i * 2 + 1] as number;
+    this.length[to] = from.length[i] as number;
+    this.generation[to] = from.generation[i] as number;
+    this.version[to] = from.version[i] as number;
+    this.stamp[to] = from.stamp[i] as number;
+    this.tail[to] = from.tail[i] as number;
+    this.rkey[to] = from.rkey[i] as number;
+    this.checksum[to] = from.checksum[i] as number;
+    this.flags[to] = from.flags[i] as number;
   }
 
   /** The node table as it travels. */
   nodesToWire(): [string, number, string][] {
     return this.nodes.map(({ nodeId, incarnation, endpoint }) => [nodeId, incarnation, endpoint]);
+  }
+
+  /** Whether there is a location at a position. */
+  has(i: number): boolean {
+    return this.nodes[this.node[i] as number] !== undefined;
+  }
+
+  /** The address at a position; one above 2^53, which is no memory that anybody has, is not exact. */
+  addressAt(i: number): number {
+    return (this.addrWords[i * 2] as number) + (this.addrWords[i * 2 + 1] as number) * 2 ** 32;
   }
 
   /** The location at a position, null where there is none. */

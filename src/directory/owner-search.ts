@@ -33,14 +33,16 @@ export async function askOwners(keys: readonly string[], search: OwnerSearch): P
   const ring = search.rings.current;
   const { nodes } = ring;
   const owners = ownersOf(ring, keys, replicas);
-  const rowOf = (i: number): Uint32Array => owners.subarray(i * replicas, (i + 1) * replicas);
+  const isOwner = (i: number, node: number): boolean => {
+    for (let at = i * replicas; at < (i + 1) * replicas; at++) if (owners[at] === node) return true;
+    return false;
+  };
   const own = ownNode === undefined ? -1 : nodes.indexOf(ownNode);
   const askByRank = async (wanted: readonly number[], goesOn = () => true): Promise<readonly number[]> => {
     let missing = wanted;
     for (let rank = own < 0 ? 0 : -1; rank < replicas && missing.length > 0 && goesOn(); rank++) {
       missing = await askRound(keys, missing, search, (i) => {
-        const row = rowOf(i);
-        const owner = rank < 0 ? (row.includes(own) ? own : NO_OWNER) : (row[rank] as number);
+        const owner = rank >= 0 ? (owners[i * replicas + rank] as number) : isOwner(i, own) ? own : NO_OWNER;
         return owner === NO_OWNER || (rank >= 0 && owner === own) ? undefined : nodes[owner];
       });
     }
@@ -48,13 +50,23 @@ export async function askOwners(keys: readonly string[], search: OwnerSearch): P
   };
   let left = await askByRank(keys.map((_, i) => i));
   if (left.length === 0 || !search.asksFormer()) return;
-  const further = furtherOwners(keys, left, search, (i) => Array.from(rowOf(i), (owner) => nodes[owner]), ring);
+  const further = furtherOwners(keys, left, search, (i) => namesOf(owners, i, replicas, nodes), ring);
   for (let round = 0; round < FORMER_OWNERS_MAX_COUNT && further.size > 0 && left.length > 0; round++) {
     if (!search.asksFormer()) return;
     left = await askRound(keys, left, search, (i) => further.get(i)?.[round]);
   }
   const again = left.filter((i) => further.has(i));
   if (again.length > 0 && search.isLate()) await askByRank(again, () => search.asksFormer());
+}
+
+/** The nodes of a row of `count` owners; undefined where there are no more. */
+function namesOf(
+  owners: Uint32Array,
+  row: number,
+  count: number,
+  nodes: readonly string[],
+): readonly (string | undefined)[] {
+  return Array.from(owners.subarray(row * count, (row + 1) * count), (owner) => nodes[owner]);
 }
 
 /** Asks about each key whom `ownerOf` names, if anybody; returns the keys that have not been found. */
@@ -115,7 +127,7 @@ function furtherOwners(
     for (const [row, i] of left.entries()) {
       add(
         i,
-        Array.from(owners.subarray(row * replicas, (row + 1) * replicas), (owner) => other.nodes[owner]),
+        namesOf(owners, row, replicas, other.nodes),
       );
     }
   }

@@ -197,7 +197,7 @@ export class MeshCacheStore extends StoreNamespace {
       promotions: runtime.promotions,
       directory: runtime.directory,
       transport: runtime.transport,
-      endpointOf: (location) => runtime.dataEndpointOf(location),
+      endpointOf: (node) => runtime.dataEndpointOf(node),
       versions: runtime.versions,
       deleteEverywhere: (keys, version) => runtime.drops.deleteEverywhere(keys, version),
       isSettled: earlierPages(runtime, disk),

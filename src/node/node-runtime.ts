@@ -6,6 +6,7 @@ import type { RandomSource } from '../base/random.js';
 import { securedEnvironment } from '../base/secured-environment.js';
 import type { MeshCacheConfig } from '../config.js';
 import type { DirectoryClient } from '../directory/client.js';
+import type { LocationNode } from '../directory/location-columns.js';
 import { DiscoveryClient } from '../discovery/client.js';
 import { EmbeddedMaster } from '../discovery/embedded-master.js';
 import { isHostOf } from '../discovery/local-address.js';
@@ -15,7 +16,7 @@ import { type RpcHandler, RpcServer } from '../rpc/server.js';
 import type { Promoter } from '../store/promoter.js';
 import { type ChosenTransport, chooseTransport } from '../transport/create-transport.js';
 import type { Transport } from '../transport/transport.js';
-import { type DataLocation, NodeInfo } from '../types.js';
+import { NodeInfo } from '../types.js';
 import type { Publications } from './announcer.js';
 import { ClusterReporter, STATUS_METHOD } from './cluster-reporter.js';
 import { DataEndpoints } from './data-endpoints.js';
@@ -229,9 +230,9 @@ export class NodeRuntime {
   }
 
   /** Where to read a location's owner, by the best protocol that both speak; undefined when it is not alive. */
-  dataEndpointOf(location: DataLocation): string | undefined {
-    const owner = this.#members.get(location.nodeId);
-    if (owner === undefined || owner.incarnation !== location.incarnation) return undefined;
+  dataEndpointOf({ nodeId, incarnation }: LocationNode): string | undefined {
+    const owner = this.#members.get(nodeId);
+    if (owner === undefined || owner.incarnation !== incarnation) return undefined;
     return this.#running().dataEndpoints.of(owner);
   }
 

@@ -1,10 +1,9 @@
 import { ArgumentError } from '../base/errors.js';
 import { CALL_MAX_KEYS, PAGE_MAX_BYTES } from '../base/limits.js';
 import { shown } from '../base/shown.js';
-import { resolve } from '../memory/address-space.js';
+import { regionOf } from '../memory/address-space.js';
 import { HostRegion } from '../memory/host-region.js';
-import type { LocalRange } from '../transport/transport.js';
-import type { CallerPage } from './page-store.js';
+import { type CallerPage, RegionPage, ScatteredPage } from './caller-page.js';
 
 /** A framework's host KV buffer. Page i of a call starts at `hostIndices[i * pageSize]`. */
 export interface HostMemPool {
@@ -81,13 +80,9 @@ export function hostPoolPages(
         'it must give as many of both, the same number for every page',
     );
   }
-  const componentCount = ptrs.length / keyCount;
-  const pages: CallerPage[] = [];
-  for (let end = componentCount, at = 0; at < ptrs.length; end += componentCount) {
-    const ranges: LocalRange[] = [];
-    for (; at < end; at++) ranges.push({ addr: ptrs[at] as bigint, length: sizes[at] as number });
-    pages.push(callerPage(method, ranges));
-  }
+  const rangeCount = ptrs.length / keyCount;
+  const pages = new Array<CallerPage>(keyCount);
+  for (let i = 0; i < keyCount; i++) pages[i] = callerPage(method, { ptrs, sizes }, i * rangeCount, rangeCount);
   return pages;
 }
 
@@ -103,9 +98,9 @@ export function pointerPages(
       `${method}: got ${keyCount} keys, ${ptrs?.length} pointers and ${sizes?.length} sizes; the numbers must be the same`,
     );
   }
-  return Array.from({ length: keyCount }, (_, i) =>
-    callerPage(method, [{ addr: ptrs[i] as bigint, length: sizes[i] as number }]),
-  );
+  const pages = new Array<CallerPage>(keyCount);
+  for (let i = 0; i < keyCount; i++) pages[i] = regionPage(method, ptrs[i], sizes[i]);
+  return pages;
 }
 
 /** Runs `use` with the page at a pointer or in a caller's array, which gets an address for that time. */
@@ -135,6 +130,7 @@ export async function withPage<T>(
 
 /** Refuses destinations of one call that share a byte: the pages would overwrite each other, and all would seem right. */
 export function checkDistinct(method: string, pages: readonly CallerPage[]): void {
+  if (isAscending(pages)) return;
   const starts: number[] = [];
   const ends: number[] = [];
   for (const { ranges } of pages) {
@@ -144,8 +140,6 @@ export function checkDistinct(method: string, pages: readonly CallerPage[]): voi
     }
   }
   const order = starts.map((_, i) => i);
-  const isAscending = starts.every((start, i) => i === 0 || start >= (ends[i - 1] as number));
-  if (isAscending) return;
   order.sort((a, b) => (starts[a] as number) - (starts[b] as number));
   for (let k = 1; k < order.length; k++) {
     const [before, after] = [order[k - 1] as number, order[k] as number];
@@ -156,31 +150,55 @@ export function checkDistinct(method: string, pages: readonly CallerPage[]): voi
   }
 }
 
-function callerPage(method: string, ranges: readonly LocalRange[]): CallerPage {
-  const views: Uint8Array[] = [];
-  let pageBytes = 0;
-  for (const { addr, length } of ranges) {
-    if (!Number.isSafeInteger(length) || length < 1 || length > PAGE_MAX_BYTES) {
-      throw new ArgumentError(
-        `${method}: a size must be a whole number of 1 to ${PAGE_MAX_BYTES} bytes, got ${String(length)}`,
-      );
-    }
-    if (typeof addr !== 'bigint') {
-      throw new ArgumentError(`${method}: a pointer must be a bigint, got ${typeof addr}`);
-    }
-    const found = addr >= 0n && addr <= Number.MAX_SAFE_INTEGER ? resolve(Number(addr), length) : null;
-    if (found === null) {
-      throw new ArgumentError(
-        `${method}: ${length} bytes from address ${addr} on are not within a live HostRegion; allocate or wrap that memory first`,
-      );
-    }
-    views.push(...found);
-    pageBytes += length;
+/** Whether each page lies in one range behind that of the page before, as most do: then none overlap. */
+function isAscending(pages: readonly CallerPage[]): boolean {
+  let end = 0;
+  for (const page of pages) {
+    if (!(page instanceof RegionPage) || page.addr < end) return false;
+    end = page.addr + page.length;
   }
-  if (pageBytes > PAGE_MAX_BYTES) {
-    throw new ArgumentError(`${method}: a page of ${pageBytes} bytes is larger than the ${PAGE_MAX_BYTES} allowed`);
+  return true;
+}
+
+/** The page in `count` pieces, from the one at `first` on. */
+function callerPage(
+  method: string,
+  { ptrs, sizes }: { readonly ptrs: ArrayLike<bigint>; readonly sizes: ArrayLike<number> },
+  first: number,
+  count: number,
+): CallerPage {
+  if (count === 1) return regionPage(method, ptrs[first], sizes[first]);
+  const ranges: RegionPage[] = [];
+  let bytes = 0;
+  for (let at = first; at < first + count; at++) {
+    const range = regionPage(method, ptrs[at], sizes[at]);
+    ranges.push(range);
+    bytes += range.length;
   }
-  return { ranges, views, length: pageBytes };
+  if (bytes > PAGE_MAX_BYTES) {
+    throw new ArgumentError(`${method}: a page of ${bytes} bytes is larger than the ${PAGE_MAX_BYTES} allowed`);
+  }
+  return new ScatteredPage(ranges, bytes);
+}
+
+function regionPage(method: string, ptr: bigint | undefined, size: number | undefined): RegionPage {
+  if (!Number.isSafeInteger(size) || (size as number) < 1 || (size as number) > PAGE_MAX_BYTES) {
+    throw new ArgumentError(
+      `${method}: a size must be a whole number of 1 to ${PAGE_MAX_BYTES} bytes, got ${String(size)}`,
+    );
+  }
+  if (typeof ptr !== 'bigint') {
+    throw new ArgumentError(`${method}: a pointer must be a bigint, got ${typeof ptr}`);
+  }
+  // Of addresses beyond 2^53 none is that of a region, whatever becomes of them as numbers.
+  const addr = Number(ptr);
+  const region = regionOf(addr, size as number);
+  if (region === null) {
+    throw new ArgumentError(
+      `${method}: ${size} bytes from address ${ptr} on are not within a live HostRegion; allocate or wrap that memory first`,
+    );
+  }
+  return new RegionPage(region, addr, size as number);
 }
 
 function describe(value: unknown): string {

@@ -1,8 +1,8 @@
+import type { LocatedPages } from '../directory/located-pages.js';
 import { HostRegion } from '../memory/host-region.js';
-import { imageBytes, imageChecksum, NO_STAMP, STAMP_BYTES, writeTail } from '../memory/page-stamp.js';
-import type { LocalRange, ReadOp } from '../transport/transport.js';
-import type { DataLocation } from '../types.js';
-import type { CallerPage } from './page-store.js';
+import { imageBytes, imageChecksum, NO_STAMP, STAMP_BYTES } from '../memory/page-stamp.js';
+import type { ReadOp } from '../transport/transport.js';
+import { type CallerPage, RegionPage, restoreTail } from './caller-page.js';
 
 /** Where the stamps of pages that are shorter than one land. */
 const SCRATCH_STRIDE_BYTES = 8;
@@ -17,7 +17,7 @@ export class ImageReads {
   readonly #isVerified: boolean;
   readonly #maxCount: number;
   readonly #pages: CallerPage[] = [];
-  readonly #locations: DataLocation[] = [];
+  readonly #tails: number[] = [];
   #scratch: HostRegion | undefined;
 
   /** `isVerified`: the images must have their checksums. At most `maxCount` pages. */
@@ -26,30 +26,47 @@ export class ImageReads {
     this.#maxCount = maxCount;
   }
 
-  /** The location is in memory and has the page's length. */
-  add(remoteEndpoint: string, location: DataLocation, page: CallerPage): void {
-    const { remoteAddr, rkey, stamp } = location;
+  /** The page at position `k`, which is in memory there and has this page's length. */
+  add(remoteEndpoint: string, { rows, columns }: LocatedPages, k: number, page: CallerPage): void {
+    const row = rows[k] as number;
+    const stamp = columns.stamp[row] as number;
+    const tail = columns.tail[row] as number;
     const isStamped = stamp !== NO_STAMP;
-    const ranges = isStamped && page.length < STAMP_BYTES ? [this.#scratchRange()] : page.ranges;
+    const { length } = page;
+    let checksum: number | undefined;
+    if (this.#isVerified) {
+      const sum = columns.checksum[row] as number;
+      checksum = isStamped ? imageChecksum({ length, checksum: sum, stamp, tail }) : sum;
+    }
+    let localAddr: ReadOp['localAddr'];
+    let scatter: ReadOp['scatter'];
+    if (isStamped && length < STAMP_BYTES) {
+      localAddr = this.#scratchAddr();
+    } else if (page instanceof RegionPage) {
+      localAddr = page.addr;
+    } else {
+      const { ranges } = page;
+      localAddr = ranges[0]?.addr ?? 0;
+      if (ranges.length > 1) scatter = ranges;
+    }
     this.#pages.push(page);
-    this.#locations.push(location);
+    this.#tails.push(isStamped ? tail : -1);
     this.ops.push({
       remoteEndpoint,
-      localAddr: (ranges[0] as LocalRange).addr,
-      remoteAddr,
-      rkey,
-      length: isStamped ? imageBytes(page.length) : page.length,
-      ...(ranges.length > 1 ? { scatter: ranges } : {}),
-      ...(this.#isVerified ? { checksum: isStamped ? imageChecksum(location) : location.checksum } : {}),
-      ...(isStamped ? { stamp } : {}),
+      localAddr,
+      remoteAddr: columns.addressAt(row),
+      rkey: columns.rkey[row] as number,
+      length: isStamped ? imageBytes(length) : length,
+      scatter,
+      checksum,
+      stamp: isStamped ? stamp : undefined,
     });
   }
 
   /** Operation `i` has ended true: from now on the caller's memory holds the page. */
   finish(i: number): void {
-    const { stamp, tail } = this.#locations[i] as DataLocation;
-    const { views, length } = this.#pages[i] as CallerPage;
-    if (stamp !== NO_STAMP) writeTail(views, length, tail);
+    const tail = this.#tails[i] as number;
+    if (tail >= 0) restoreTail(this.#pages[i] as CallerPage, tail);
   }
 
   release(): void {
@@ -57,8 +74,8 @@ export class ImageReads {
     this.#scratch = undefined;
   }
 
-  #scratchRange(): LocalRange {
+  #scratchAddr(): number {
     this.#scratch ??= HostRegion.wrap(new SharedArrayBuffer(this.#maxCount * SCRATCH_STRIDE_BYTES));
-    return { addr: this.#scratch.addr + BigInt(this.ops.length * SCRATCH_STRIDE_BYTES), length: STAMP_BYTES };
+    return this.#scratch.start + this.ops.length * SCRATCH_STRIDE_BYTES;
   }
 }

@@ -1,7 +1,8 @@
 import type { Clock } from '../base/clock.js';
 import { JOINED_READ_MAX_BYTES, JOINED_READ_MAX_PAGES, JOINED_READS_MAX_PAGES } from '../base/limits.js';
-import type { CallerPage } from './page-store.js';
-import type { RemoteRead, RemoteReadOptions, RemoteReads } from './remote-reads.js';
+import type { CallerPage } from './caller-page.js';
+import { RemoteOutcome } from './remote-outcome.js';
+import type { RemoteReads, RemoteRequest } from './remote-reads.js';
 
 export interface JoinedReadsParts {
   readonly reads: Pick<RemoteReads, 'read'>;
@@ -12,15 +13,11 @@ export interface JoinedReadsParts {
 
 /** A call that waits for the end of the turn, or is being read together with others. */
 interface JoinedCall {
-  readonly keys: readonly string[];
-  readonly pages: readonly CallerPage[];
-  readonly wanted: readonly number[];
-  readonly onOwn: (indices: readonly number[]) => void;
-  readonly locationOf: RemoteReadOptions['locationOf'];
-  readonly reads: RemoteRead[];
+  readonly request: RemoteRequest;
+  readonly outcome: RemoteOutcome;
   /** Indices of pages of which nothing is known yet. */
   readonly open: Set<number>;
-  resolve(reads: RemoteRead[]): void;
+  resolve(outcome: RemoteOutcome): void;
   reject(error: unknown): void;
 }
 
@@ -40,19 +37,11 @@ export class JoinedReads {
   }
 
   /** See `RemoteReads.read`. Calls for much, and those that may be aborted, are read alone. */
-  read(
-    keys: readonly string[],
-    pages: readonly CallerPage[],
-    wanted: readonly number[],
-    { onOwn = () => {}, locationOf, signal }: RemoteReadOptions,
-  ): Promise<RemoteRead[]> {
-    const bytes = wanted.reduce((sum, i) => sum + (pages[i] as CallerPage).length, 0);
-    const isSmall = wanted.length > 0 && wanted.length <= JOINED_READ_MAX_PAGES && bytes <= JOINED_READ_MAX_BYTES;
-    if (!isSmall || signal !== undefined) {
-      return this.#parts.reads.read(keys, pages, wanted, { onOwn, locationOf, signal });
-    }
+  read(request: RemoteRequest): Promise<RemoteOutcome> {
+    if (!isSmall(request)) return this.#parts.reads.read(request);
     return new Promise((resolve, reject) => {
-      this.#waiting.push({ keys, pages, wanted, onOwn, locationOf, reads: [], open: new Set(wanted), resolve, reject });
+      const open = new Set(request.wanted);
+      this.#waiting.push({ request, outcome: new RemoteOutcome(), open, resolve, reject });
       if (this.#waiting.length === 1) this.#parts.clock.soon(() => this.#readWaiting());
     });
   }
@@ -73,79 +62,123 @@ export class JoinedReads {
   /** Those that are read together: of one owner, and no more than JOINED_READS_MAX_PAGES pages. */
   #groups(calls: readonly JoinedCall[]): JoinedCall[][] {
     if (calls.length === 1) return [[...calls]];
-    const owners = this.#parts.firstOwners(calls.map(({ keys, wanted }) => keys[wanted[0] as number] as string));
+    const owners = this.#parts.firstOwners(calls.map(({ request: { keys, wanted } }) => keys[wanted[0] as number] as string));
     const groups: JoinedCall[][] = [];
     const latest = new Map<number, { readonly group: JoinedCall[]; pages: number }>();
     calls.forEach((call, i) => {
       const owner = owners[i] as number;
       let last = latest.get(owner);
-      if (last === undefined || last.pages + call.wanted.length > JOINED_READS_MAX_PAGES) {
+      const count = call.request.wanted.length;
+      if (last === undefined || last.pages + count > JOINED_READS_MAX_PAGES) {
         last = { group: [], pages: 0 };
         latest.set(owner, last);
         groups.push(last.group);
       }
       last.group.push(call);
-      last.pages += call.wanted.length;
+      last.pages += count;
     });
     return groups;
   }
 
-  /** Reads those pages of a call, all that it wants when left out, and ends it. */
-  #readAlone(call: JoinedCall, wanted = call.wanted): void {
-    const { keys, pages, onOwn, locationOf, reads } = call;
-    const isFirst = wanted === call.wanted;
-    this.#parts.reads
-      .read(keys, pages, wanted, isFirst ? { onOwn, locationOf } : { onOwn })
-      .then((further) => call.resolve([...reads, ...further]), call.reject);
+  /** Reads a call, or what is left of it, and ends it. */
+  #readAlone(call: JoinedCall, request = call.request): void {
+    this.#parts.reads.read(request).then((further) => {
+      call.outcome.addAll(further);
+      call.resolve(call.outcome);
+    }, call.reject);
+  }
+
+  /** The same for pages that have been looked for once: on other nodes, and wherever the directory says now. */
+  #readAgain(call: JoinedCall, wanted: readonly number[]): void {
+    const { keys, pages, onOwn } = call.request;
+    this.#readAlone(call, { keys, pages, wanted, onOwn });
   }
 
   /** Never rejects. */
   async #readTogether(calls: readonly JoinedCall[]): Promise<void> {
-    const keys: string[] = [];
-    const pages: CallerPage[] = [];
-    /** By index in `keys`: whose it is, and its index there. */
-    const callOf: JoinedCall[] = [];
-    const indexOf: number[] = [];
-    for (const call of calls) {
-      for (const i of call.wanted) {
-        keys.push(call.keys[i] as string);
-        pages.push(call.pages[i] as CallerPage);
-        callOf.push(call);
-        indexOf.push(i);
-      }
-    }
+    const group = new JoinedGroup(calls);
+    const { keys } = group;
     const settle = (j: number): void => {
-      const call = callOf[j] as JoinedCall;
-      if (call.open.delete(indexOf[j] as number) && call.open.size === 0) this.#end(call);
+      const call = group.callOf[j] as JoinedCall;
+      if (call.open.delete(group.indexOf[j] as number) && call.open.size === 0) this.#end(call);
     };
     const onOwn = (indices: readonly number[]): void => {
       for (const j of indices) {
-        (callOf[j] as JoinedCall).onOwn([indexOf[j] as number]);
+        (group.callOf[j] as JoinedCall).request.onOwn?.([group.indexOf[j] as number]);
         settle(j);
       }
     };
-    const locationOf = (j: number) => (callOf[j] as JoinedCall).locationOf?.(indexOf[j] as number);
-    const onTried = (read: RemoteRead): void => {
-      (callOf[read.index] as JoinedCall).reads.push({ ...read, index: indexOf[read.index] as number });
-      settle(read.index);
+    const onTried = (part: RemoteOutcome): void => {
+      for (const read of part.reads) {
+        for (let k = 0; k < read.indices.length; k++) {
+          const j = read.indices[k] as number;
+          (group.callOf[j] as JoinedCall).outcome.addReadAs(group.indexOf[j] as number, read, k);
+          settle(j);
+        }
+      }
+      for (const miss of part.missed) {
+        const j = miss.index;
+        (group.callOf[j] as JoinedCall).outcome.missed.push({ ...miss, index: group.indexOf[j] as number });
+        settle(j);
+      }
     };
-    const onSearched = (found: ReadonlySet<number>): void => {
-      for (let j = 0; j < keys.length; j++) if (!found.has(j)) settle(j);
+    const onSearched = (isFound: Uint8Array): void => {
+      for (let j = 0; j < keys.length; j++) if (isFound[j] === 0) settle(j);
     };
-    const all = keys.map((_, j) => j);
     try {
-      await this.#parts.reads.read(keys, pages, all, { onOwn, locationOf, round: { onTried, onSearched } });
+      await this.#parts.reads.read({ ...group.request(), onOwn, round: { onTried, onSearched } });
       for (let j = 0; j < keys.length; j++) settle(j);
     } catch {
       // One that fails by itself is told so; the others are none of its business.
-      for (const call of calls) if (call.open.size > 0) this.#readAlone(call, [...call.open]);
+      for (const call of calls) if (call.open.size > 0) this.#readAgain(call, [...call.open]);
     }
   }
 
   /** All of its pages have been looked for. */
   #end(call: JoinedCall): void {
-    const failed = call.reads.filter(({ isRead }) => !isRead).map(({ index }) => index);
-    if (failed.length === 0) call.resolve(call.reads);
-    else this.#readAlone(call, failed);
+    const missed = call.outcome.missed.map(({ index }) => index);
+    if (missed.length === 0) call.resolve(call.outcome);
+    else this.#readAgain(call, missed);
   }
+}
+
+/** The wanted pages of several calls as one request. */
+class JoinedGroup {
+  readonly keys: string[] = [];
+  /** By index in `keys`: whose it is, and its index there. */
+  readonly callOf: JoinedCall[] = [];
+  readonly indexOf: number[] = [];
+  readonly #pages: CallerPage[] = [];
+  #isLocated = false;
+
+  constructor(calls: readonly JoinedCall[]) {
+    for (const call of calls) {
+      const { keys, pages, wanted, locationOf } = call.request;
+      if (locationOf !== undefined) this.#isLocated = true;
+      for (const i of wanted) {
+        this.keys.push(keys[i] as string);
+        this.#pages.push(pages[i] as CallerPage);
+        this.callOf.push(call);
+        this.indexOf.push(i);
+      }
+    }
+  }
+
+  request(): RemoteRequest {
+    const { keys, callOf, indexOf } = this;
+    const locationOf = (j: number) => (callOf[j] as JoinedCall).request.locationOf?.(indexOf[j] as number);
+    return {
+      keys,
+      pages: this.#pages,
+      wanted: keys.map((_, j) => j),
+      locationOf: this.#isLocated ? locationOf : undefined,
+    };
+  }
+}
+
+function isSmall({ pages, wanted, signal }: RemoteRequest): boolean {
+  if (signal !== undefined || wanted.length === 0 || wanted.length > JOINED_READ_MAX_PAGES) return false;
+  let bytes = 0;
+  for (const i of wanted) bytes += (pages[i] as CallerPage).length;
+  return bytes <= JOINED_READ_MAX_BYTES;
 }

@@ -1,11 +1,14 @@
 import { assertAtMost } from '../base/assert.js';
 import type { Clock } from '../base/clock.js';
 import { KNOWN_LOCATION_KEY_MAX_CHARACTERS, KNOWN_LOCATIONS_MAX_COUNT } from '../base/limits.js';
+import type { LocatedPages } from '../directory/located-pages.js';
+import { COPY, type LocationColumns, NAMED, ON_DISK } from '../directory/location-columns.js';
 import { NO_STAMP } from '../memory/page-stamp.js';
-import type { DataLocation } from '../types.js';
 
-interface KnownLocation {
-  readonly location: DataLocation;
+/** The location at one row of an answer. */
+export interface KnownLocation {
+  readonly columns: LocationColumns;
+  readonly row: number;
   readonly untilMs: number;
 }
 
@@ -34,27 +37,34 @@ export class KnownLocations {
   }
 
   /** Undefined: not known, or not any more. */
-  get(key: string): DataLocation | undefined {
+  get(key: string): KnownLocation | undefined {
     const known = this.#known.get(key);
     if (known === undefined) return undefined;
-    if (this.#clock.nowMs() < known.untilMs) return known.location;
+    if (this.#clock.nowMs() < known.untilMs) return known;
     this.#known.delete(key);
     return undefined;
   }
 
-  /** The directory has just answered with this. */
-  note(key: string, location: DataLocation): void {
+  /** The directory has just answered with these; `keys` are those of the call, by the indices of the pages. */
+  note(keys: readonly string[], found: LocatedPages): void {
     if (this.#maxMs <= 0) return;
-    this.#known.delete(key);
-    const { kind, tier, stamp, isCopy } = location;
-    const isUsable = kind === 'computed' && tier === 'memory' && stamp !== NO_STAMP && !isCopy;
-    if (!isUsable || key.length > KNOWN_LOCATION_KEY_MAX_CHARACTERS) return;
-    const nowMs = this.#clock.nowMs();
-    for (const [oldest, { untilMs }] of this.#known) {
-      if (untilMs > nowMs && this.#known.size < KNOWN_LOCATIONS_MAX_COUNT) break;
-      this.#known.delete(oldest);
+    const positions: number[] = [];
+    for (let k = 0; k < found.count; k++) {
+      const key = keys[found.indices[k] as number] as string;
+      this.#known.delete(key);
+      if (isUsable(found, k) && key.length <= KNOWN_LOCATION_KEY_MAX_CHARACTERS) positions.push(k);
     }
-    this.#known.set(key, { location, untilMs: nowMs + this.#maxMs });
+    if (positions.length === 0) return;
+    const untilMs = this.#clock.nowMs() + this.#maxMs;
+    // A few rows must not keep the memory of many.
+    const isSparse = positions.length * 2 < found.columns.count;
+    const columns = isSparse ? found.columns.pick(positions.map((k) => found.rows[k] as number)) : found.columns;
+    this.#makeRoom(positions.length);
+    for (let j = 0; j < positions.length && this.#known.size < KNOWN_LOCATIONS_MAX_COUNT; j++) {
+      const k = positions[j] as number;
+      const row = isSparse ? j : (found.rows[k] as number);
+      this.#known.set(keys[found.indices[k] as number] as string, { columns, row, untilMs });
+    }
   }
 
   /** The page was not there. */
@@ -62,8 +72,22 @@ export class KnownLocations {
     this.#known.delete(key);
   }
 
+  /** Forgets what is not used any more, and the oldest for `count` new ones. */
+  #makeRoom(count: number): void {
+    const nowMs = this.#clock.nowMs();
+    for (const [oldest, { untilMs }] of this.#known) {
+      if (untilMs > nowMs && this.#known.size + count <= KNOWN_LOCATIONS_MAX_COUNT) break;
+      this.#known.delete(oldest);
+    }
+  }
+
   /** Throws `InvariantError` unless no more are kept than may be. */
   verify(): void {
     assertAtMost('known locations', this.#known.size, KNOWN_LOCATIONS_MAX_COUNT);
   }
+}
+
+function isUsable({ rows, columns }: LocatedPages, k: number): boolean {
+  const row = rows[k] as number;
+  return ((columns.flags[row] as number) & (ON_DISK | NAMED | COPY)) === 0 && columns.stamp[row] !== NO_STAMP;
 }

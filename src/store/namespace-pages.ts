@@ -1,5 +1,6 @@
 import type { KeyEncoder, RequestOptions } from '../core/index.js';
-import type { CallerPage, PageStore } from './page-store.js';
+import type { CallerPage } from './caller-page.js';
+import type { PageStore } from './page-store.js';
 
 /** Reads end early, as misses, when the signal is aborted; nothing touches their memory any more when they have resolved. */
 export interface PageOptions extends RequestOptions {

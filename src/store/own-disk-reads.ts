@@ -5,7 +5,7 @@ import type { Metrics } from '../metrics/metrics.js';
 import type { LocalRead } from '../pool/published-pool.js';
 import type { DataLocation } from '../types.js';
 import type { DiskTier } from './disk-tier.js';
-import type { CallerPage } from './page-store.js';
+import type { CallerPage } from './caller-page.js';
 import type { RequestCall, RequestParts } from './request-calls.js';
 
 export interface OwnDiskReadsParts {

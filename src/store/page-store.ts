@@ -7,12 +7,13 @@ import type { Logger } from '../base/log.js';
 import type { RequestHint, RequestOptions } from '../core/index.js';
 import { REPORTS_CALLER } from '../core/request-callers.js';
 import type { DirectoryClient } from '../directory/client.js';
+import type { LocationNode } from '../directory/location-columns.js';
 import type { Metrics } from '../metrics/metrics.js';
-import type { PageBytes } from '../pool/page-batch.js';
 import { reportPool } from '../pool/pool-metrics.js';
 import type { PageOrigin, PublishedPage, PublishedPool } from '../pool/published-pool.js';
-import type { LocalRange, Transport } from '../transport/transport.js';
+import type { Transport } from '../transport/transport.js';
 import type { DataLocation, EntryKind } from '../types.js';
+import type { CallerPage } from './caller-page.js';
 import { CopiedReads } from './copied-reads.js';
 import type { DiskTier } from './disk-tier.js';
 import { JoinedReads } from './joined-reads.js';
@@ -22,14 +23,10 @@ import { OwnDiskReads, type ReadingCall } from './own-disk-reads.js';
 import { type Slice, slicesOf } from './page-slices.js';
 import { PageStatements } from './page-statements.js';
 import { type Publishing, publishSlices } from './publishing.js';
-import { type Promotions, type RemoteRead, RemoteReads } from './remote-reads.js';
+import { indicesByNode, type RemoteOutcome } from './remote-outcome.js';
+import { type Promotions, RemoteReads } from './remote-reads.js';
 import { type HintFigures, RequestCalls } from './request-calls.js';
 import { countNotPublished, countSkippedWrites } from './skipped-writes.js';
-
-/** A page in the caller's memory: the pieces in which it lies, in order, as addresses and as bytes. */
-export interface CallerPage extends PageBytes {
-  readonly ranges: readonly LocalRange[];
-}
 
 /** What a call tells of its request, and how it ends early. */
 export interface CallOptions extends RequestOptions {
@@ -53,8 +50,8 @@ export interface PageStoreParts {
   /** Computed pages are kept here although another node has them. */
   readonly keepsDuplicates: boolean;
   readonly transport: Transport;
-  /** The data endpoint at which a location's owner is read; undefined when the owner is not alive. */
-  readonly endpointOf: (location: DataLocation) => string | undefined;
+  /** The data endpoint at which that start of a node is read; undefined when it is not alive. */
+  readonly endpointOf: (node: LocationNode) => string | undefined;
   /** Told which pages of which owner a call has read, in its order: a one-sided read is not noticed by the owner itself. */
   readonly onRemoteHits: (nodeId: string, keys: string[], hint: RequestHint) => void;
   /** Told which pages of which owner were said to be there and could not be read. */
@@ -243,7 +240,12 @@ export class PageStore {
       located,
       signal,
     };
-    const elsewhere = await this.#readLocal(call).finally(request.end);
+    let elsewhere: readonly number[];
+    try {
+      elsewhere = await this.#readLocal(call);
+    } finally {
+      request.end();
+    }
     if (elsewhere.length > 0 && !this.#closed) await this.#readElsewhere(call, elsewhere);
     return call.results;
   }
@@ -428,7 +430,7 @@ export class PageStore {
     };
     // Whatever may write into the pages has ended before a failure is passed on.
     const remote = await this.#joined
-      .read(keys, pages, wanted, { onOwn, locationOf, signal })
+      .read({ keys, pages, wanted, onOwn, locationOf, signal })
       .catch(async (error: unknown) => {
         await Promise.allSettled(fromDisk);
         throw error;
@@ -451,23 +453,29 @@ export class PageStore {
   /** Takes the results of what was read from other nodes, and tells these. */
   #takeRemote(
     { keys, pages, results, request }: ReadingCall,
-    remote: readonly RemoteRead[],
+    { reads, missed }: RemoteOutcome,
   ): { readonly hits: number; readonly bytes: number } {
-    const readKeys = new KeysByOwner();
-    const failedKeys = new KeysByOwner();
+    const { onRemoteHits, onRemoteFailures } = this.#parts;
     let hits = 0;
     let bytes = 0;
-    // Answers came in any order.
-    for (const { index, nodeId, isRead, isVoid } of [...remote].sort((a, b) => a.index - b.index)) {
-      // Its node is to drop the page, not to state it again.
-      if (isVoid !== true) (isRead ? readKeys : failedKeys).add(nodeId, keys[index] as string);
-      if (!isRead) continue;
-      results[index] = true;
-      hits++;
-      bytes += (pages[index] as CallerPage).length;
+    for (const [nodeId, indices] of indicesByNode(reads)) {
+      for (const index of indices) {
+        results[index] = true;
+        bytes += (pages[index] as CallerPage).length;
+      }
+      hits += indices.length;
+      onRemoteHits(
+        nodeId,
+        indices.map((index) => keys[index] as string),
+        request.hint ?? 0,
+      );
     }
-    const { onRemoteHits, onRemoteFailures } = this.#parts;
-    readKeys.forEach((nodeId, read) => void onRemoteHits(nodeId, read, request.hint ?? 0));
+    if (missed.length === 0) return { hits, bytes };
+    const failedKeys = new KeysByOwner();
+    for (const { index, nodeId, isVoid } of [...missed].sort((a, b) => a.index - b.index)) {
+      // The node of a void page is to drop it, not to state it again.
+      if (isVoid !== true) failedKeys.add(nodeId, keys[index] as string);
+    }
     failedKeys.forEach(onRemoteFailures);
     return { hits, bytes };
   }

@@ -17,7 +17,8 @@ import type { PageBytes, PageOrigin, PublishedPool } from '../pool/published-poo
 import type { DiskTier } from './disk-tier.js';
 import { slicesOf } from './page-slices.js';
 import type { PageStatements } from './page-statements.js';
-import type { CallerPage, PageStore } from './page-store.js';
+import { type CallerPage, RegionPage } from './caller-page.js';
+import type { PageStore } from './page-store.js';
 import { RemoteReads, type RemoteReadsParts } from './remote-reads.js';
 
 /** Why a page of another node is copied. */
@@ -152,16 +153,14 @@ export class RemoteCopies {
     try {
       const targets = targetsIn(region, batch);
       const keys = batch.map(({ key }) => key);
-      const reads = await this.#reads.read(
-        keys,
-        targets,
-        keys.map((_, i) => i),
-      );
+      const { reads } = await this.#reads.read({ keys, pages: targets, wanted: keys.map((_, i) => i) });
       if (this.#isClosed) return 0;
       const origins = new Map<number, PageOrigin>();
-      for (const { index, isRead, location } of reads) {
-        const { version = 0, kind = 'computed' } = location ?? {};
-        if (isRead) origins.set(index, { version, kind, isCopy: true });
+      for (const { indices, rows, columns } of reads) {
+        indices.forEach((index, k) => {
+          const { version = 0, kind = 'computed' } = columns.locationAt(rows[k] as number) ?? {};
+          origins.set(index, { version, kind, isCopy: true });
+        });
       }
       const read = [...origins.keys()];
       const isCopied = await this.#publish(
@@ -299,12 +298,11 @@ async function copyInto(
 }
 
 function targetsIn(region: HostRegion, batch: readonly Wanted[]): CallerPage[] {
-  let offset = 0;
+  let addr = region.start;
   return batch.map(({ length }) => {
-    const range = { addr: region.addr + BigInt(offset), length };
-    const views = region.views(offset, length);
-    offset += length;
-    return { ranges: [range], views, length };
+    const page = new RegionPage(region, addr, length);
+    addr += length;
+    return page;
   });
 }
 

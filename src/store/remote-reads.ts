@@ -1,90 +1,50 @@
 import { unlessAborted } from '../base/abort.js';
-import { type Clock, within } from '../base/clock.js';
+import { within } from '../base/clock.js';
 import { DIRECTORY_AVOIDED_MAX_COUNT, DISCARD_WAIT_MAX_MS, READ_AGAIN_WITHIN_MS } from '../base/limits.js';
-import type { Logger } from '../base/log.js';
 import type { MetricsSink } from '../base/metrics-sink.js';
 import type { DirectoryClient } from '../directory/client.js';
-import { addTo } from '../directory/owners.js';
-import type { ReadOp, Transport } from '../transport/transport.js';
-import type { DataLocation, Tier } from '../types.js';
-import { ImageReads } from './image-reads.js';
-import type { KnownLocations } from './known-locations.js';
-import type { CallerPage } from './page-store.js';
-import { PromotedReading, type PromotedReadingParts } from './promoted-reading.js';
+import { LocatedPages } from '../directory/located-pages.js';
+import { LocationColumns, ON_DISK } from '../directory/location-columns.js';
+import type { DataLocation } from '../types.js';
+import type { CallerPage } from './caller-page.js';
+import { DiskReads, type Promotions } from './disk-reads.js';
+import { MemoryReads, type MemoryReadsParts } from './memory-reads.js';
+import { ReadTroubles } from './read-troubles.js';
+import { Attempts, isKnownMissing, type MissedRead, RemoteOutcome } from './remote-outcome.js';
 
-/** Asks other nodes to bring pages from their disks into their pools. */
-export type Promotions = Pick<PromotedReadingParts, 'ask' | 'release'>;
+export type { Promotions } from './disk-reads.js';
 
-export interface RemoteReadsParts {
+export interface RemoteReadsParts extends MemoryReadsParts {
   readonly directory: Pick<DirectoryClient, 'find' | 'discard'>;
-  readonly transport: Transport;
-  /** The data endpoint at which a location's owner is read; undefined when the owner is not alive. */
-  readonly endpointOf: (location: DataLocation) => string | undefined;
   readonly promotions: Promotions;
   /** For a location of this version that is not to be read: what is older than the result is void. Else 0. Default: all are read. */
   readonly voidBelow?: (key: string, version: number) => number;
-  /** Told of such a location's node, which still has what is void. */
+  /** Called with the node of such a location, which still has what is void. */
   readonly onVoid?: (nodeId: string, key: string, voidBelow: number) => void;
   readonly nodeId: string;
-  /** Answers of the directory that can be used again. Default: none. */
-  readonly knownLocations?: KnownLocations | undefined;
-  readonly verifyReads: boolean;
-  readonly quarantineMs: number;
-  readonly clock: Clock;
-  readonly log: Logger;
   readonly metrics: MetricsSink;
 }
-
-/** What became of one page that was found on another node. */
-export interface RemoteRead {
-  /** In the call's keys. */
-  readonly index: number;
-  readonly nodeId: string;
-  /** Where the directory said that it lies. */
-  readonly tier: Tier;
-  readonly isRead: boolean;
-  /** Of what was read. */
-  readonly location?: DataLocation;
-  /** Its node has answered that it is not there. */
-  readonly isGone?: boolean;
-  /** It was not tried: this node knows of something newer. */
-  readonly isVoid?: boolean;
-}
-
-/** Why a page could not be read where the directory said that it was. */
-type Staleness = 'void' | 'unreadable' | 'late' | 'owner_gone' | 'unreachable' | 'not_promoted';
-
-/** Pages of one call, by their indices, that have not been where the directory said. */
-type StalePages = Map<number, Staleness>;
 
 /** Times that a page is looked for in the directory. */
 const ROUNDS_MAX_COUNT = 3;
 
-type Found = readonly (readonly [index: number, location: DataLocation])[];
-
-interface Call {
-  readonly keys: readonly string[];
-  readonly pages: readonly CallerPage[];
-  readonly stale: StalePages;
-  readonly failed: FailedNodes;
-  readonly signal: AbortSignal | undefined;
-  /** Nothing has failed yet. */
-  readonly isFirstRound: boolean;
-  readonly locationOf: RemoteReadOptions['locationOf'];
-  readonly progress: RoundProgress | undefined;
-}
-
 /** What is told of a round while it is under way. */
 export interface RoundProgress {
-  /** The page has been read, or could not be: nodes that are slow hold up only their own pages. */
-  onTried(read: RemoteRead): void;
-  /** The directory has named all that it knows of: pages without a location are misses. */
-  onSearched(found: ReadonlySet<number>): void;
+  /** Called with pages that have been read or could not be: nodes that are slow hold up only their own pages. */
+  onTried(part: RemoteOutcome): void;
+  /** Called when the directory has named all that it knows of: pages for which `isFound` has no 1 are misses. */
+  onSearched(isFound: Uint8Array): void;
 }
 
-export interface RemoteReadOptions {
-  /** Told, as answers come, what only this node itself is said to have. */
-  readonly onOwn?: (indices: readonly number[]) => void;
+/** Pages that are to be read from other nodes. */
+export interface RemoteRequest {
+  readonly keys: readonly string[];
+  /** One a key. */
+  readonly pages: readonly CallerPage[];
+  /** Indices of the pages that are wanted. */
+  readonly wanted: readonly number[];
+  /** Called, as answers come, with what only this node itself is said to have. */
+  readonly onOwn?: ((indices: readonly number[]) => void) | undefined;
   /** Where the directory has just said that a page is, by its index; it is not asked at first. */
   readonly locationOf?: ((index: number) => DataLocation | undefined) | undefined;
   /** There is one round, and its progress is told. */
@@ -92,85 +52,89 @@ export interface RemoteReadOptions {
   readonly signal?: AbortSignal | undefined;
 }
 
-/** Nodes that have failed within one call. */
-interface FailedNodes {
-  /** Could not be reached, or are no members any more: not tried again, so that each costs the call one deadline. */
-  readonly dead: Set<string>;
-  /** Did not bring pages from their disks: not asked for that again. */
-  readonly disks: Set<string>;
-  /** All, for whatever reason; others are preferred. */
-  readonly all: Set<string>;
+/** A request with what has come of it so far. */
+interface Call extends RemoteRequest {
+  readonly troubles: ReadTroubles;
+}
+
+/** The located pages of a round, by how they are read. */
+interface RoundPlan {
+  /** Only this node itself is said to have them. */
+  readonly own: readonly number[];
+  readonly inMemory: LocatedPages;
+  readonly onDisk: LocatedPages;
+  /** This node has set, or was told of, something newer. */
+  readonly outdated: readonly MissedRead[];
 }
 
 /** Reads pages from the nodes that the directory names, out of their pools; what is on their disks comes there first. */
 export class RemoteReads {
   readonly #parts: RemoteReadsParts;
+  readonly #memory: MemoryReads;
+  readonly #disks: DiskReads;
   #closed = false;
 
   constructor(parts: RemoteReadsParts) {
+    const { promotions, endpointOf, clock } = parts;
     this.#parts = parts;
+    this.#memory = new MemoryReads(parts);
+    const isClosed = () => this.#closed;
+    this.#disks = new DiskReads({ memory: this.#memory, promotions, endpointOf, isClosed, clock });
   }
 
   /**
-   * Reads those pages of a call that have these indices, all owners at once. Resolves with what was found elsewhere: of a page that was tried on several nodes one result each. A page that could not
+   * Reads the wanted pages, all owners at once. Resolves with what was found elsewhere. A page that could not
    * be read where the directory said, for its owner does not answer or it has gone to its owner's disk meanwhile, is looked for anew: on
    * other nodes that have it, too, if there are any; not when that has taken longer than READ_AGAIN_WITHIN_MS.
    *
    * After an abort of the signal nothing more is begun, and neither the directory nor promotions are waited for: only reads under way, as
    * `Transport.batchRead` does. What the abort has kept from being read has no result, and is held against nobody.
    */
-  async read(
-    keys: readonly string[],
-    pages: readonly CallerPage[],
-    wanted: readonly number[],
-    { onOwn = () => {}, locationOf, round: progress, signal }: RemoteReadOptions = {},
-  ): Promise<RemoteRead[]> {
-    const { clock } = this.#parts;
+  async read(request: RemoteRequest): Promise<RemoteOutcome> {
+    const { clock, metrics } = this.#parts;
+    const { signal } = request;
     const untilMs = clock.nowMs() + READ_AGAIN_WITHIN_MS;
-    const last = new Map<number, RemoteRead>();
-    const earlier: RemoteRead[] = [];
-    const stale: StalePages = new Map();
-    const failed: FailedNodes = { dead: new Set(), disks: new Set(), all: new Set() };
-    let left = wanted;
-    const rounds = progress === undefined ? ROUNDS_MAX_COUNT : 1;
-    for (let round = 0; round < rounds && left.length > 0 && !this.#isOver(signal); round++) {
-      if (round > 0 && clock.nowMs() >= untilMs) break;
-      const before = new Set(failed.all);
-      const call = {
-        keys,
-        pages,
-        stale,
-        failed,
-        signal,
-        isFirstRound: round === 0,
-        locationOf,
-        progress,
-      };
-      const tried = await this.#readOnce(call, left, round === 0 ? onOwn : () => {});
-      const reads = signal?.aborted ? tried.filter((read) => read.isRead || isKnown(read)) : tried;
-      for (const read of reads) {
-        const previous = last.get(read.index);
-        if (previous !== undefined && previous.nodeId !== read.nodeId) earlier.push(previous);
-        last.set(read.index, read);
-      }
-      const missed = reads.filter(({ isRead }) => !isRead);
-      await this.#discardStale(keys, missed, signal);
-      for (const { nodeId } of missed) failed.all.add(nodeId);
-      // Who is named although it had failed already is the only one that has the page.
-      const isOver = ({ nodeId, tier }: RemoteRead) => before.has(nodeId) && isGivenUp(failed, nodeId, tier);
-      left = missed.filter((read) => !isOver(read)).map(({ index }) => index);
+    const troubles = new ReadTroubles();
+    const call: Call = { ...request, troubles };
+    const first = await this.#readOnce(call, request.wanted, true);
+    // Most calls are over.
+    if (first.missed.length === 0 && troubles.isEmpty) return first;
+    const attempts = new Attempts();
+    let left = await this.#afterRound(call, attempts, first, new Set());
+    const rounds = request.round === undefined ? ROUNDS_MAX_COUNT : 1;
+    for (let round = 1; round < rounds && left.length > 0 && !this.#isOver(signal); round++) {
+      if (clock.nowMs() >= untilMs) break;
+      const before = troubles.nodes();
+      left = await this.#afterRound(call, attempts, await this.#readOnce(call, left, false), before);
     }
-    if (stale.size > 0) this.#count(stale);
-    return [...earlier, ...last.values()];
+    // Reads that the end of the store has cut short say nothing about the directory.
+    if (!this.#closed) troubles.count(metrics);
+    return attempts.outcome();
+  }
+
+  /** Takes what came of a round, before which pages had been missed on these nodes; returns what is to be looked for anew. */
+  async #afterRound(
+    { keys, troubles, signal }: Call,
+    attempts: Attempts,
+    { reads, missed: tried }: Pick<RemoteOutcome, 'reads' | 'missed'>,
+    before: ReadonlySet<string>,
+  ): Promise<number[]> {
+    const missed = signal?.aborted ? tried.filter(isKnownMissing) : tried;
+    attempts.add({ reads, missed });
+    await this.#discardStale(keys, missed, signal);
+    for (const { nodeId } of missed) troubles.noteNode(nodeId);
+    // Who is named although it had failed already is the only one that has the page.
+    const isOver = ({ nodeId, tier }: MissedRead) => before.has(nodeId) && troubles.isGivenUp(nodeId, tier);
+    return missed.filter((miss) => !isOver(miss)).map(({ index }) => index);
   }
 
   /** Whoever named these locations is told, before it is asked again. What failed for another reason may be where it was said to be. */
   async #discardStale(
     keys: readonly string[],
-    missed: readonly RemoteRead[],
+    missed: readonly MissedRead[],
     signal: AbortSignal | undefined,
   ): Promise<void> {
-    const gone = missed.filter((read) => read.location !== undefined && isKnown(read));
+    const gone = missed.filter((miss) => miss.location !== undefined && isKnownMissing(miss));
     if (gone.length === 0 || this.#isOver(signal)) return;
     const told = this.#parts.directory.discard(
       gone.map(({ index }) => keys[index] as string),
@@ -183,261 +147,186 @@ export class RemoteReads {
   /** Reads under way end as they do; no new ones begin. */
   close(): void {
     this.#closed = true;
+    this.#memory.close();
   }
 
-  /** Reads that the end of the store has cut short say nothing about the directory. */
-  #count(stale: StalePages): void {
-    if (this.#closed) return;
-    for (const reason of stale.values()) this.#parts.metrics.count('meshcache_stale_reads_total', 1, { reason });
-  }
-
-  async #readOnce(
-    call: Call,
-    wanted: readonly number[],
-    onOwn: (indices: readonly number[]) => void,
-  ): Promise<RemoteRead[]> {
-    const reads: Promise<RemoteRead[]>[] = [];
-    const known = call.isFirstRound ? knownAmong(this.#parts, call, wanted) : [];
-    const unknown = known.length === 0 ? wanted : without(wanted, known);
-    const found = new Set(known.map(([index]) => index));
-    if (known.length > 0) reads.push(...this.#readFound(known, call));
-    const searching = this.#search(call, unknown, (located) => {
-      for (const [index] of located) found.add(index);
-      const own = located.filter(([, location]) => location.nodeId === this.#parts.nodeId);
-      if (own.length > 0) onOwn(own.map(([index]) => index));
-      const others = located.filter(([, location]) => location.nodeId !== this.#parts.nodeId);
-      reads.push(...this.#readFound(others, call));
-    });
+  /** Looks for these pages, and reads each as soon as it is found. */
+  async #readOnce(call: Call, wanted: readonly number[], isFirst: boolean): Promise<RemoteOutcome> {
+    const { knownLocations } = this.#parts;
+    const { keys, round: progress, signal } = call;
+    const reads: Promise<RemoteOutcome>[] = [];
+    const isFound = progress === undefined ? undefined : new Uint8Array(keys.length);
+    const onFound = (located: LocatedPages): void => {
+      if (isFound !== undefined) for (const index of located.indices) isFound[index] = 1;
+      this.#readFound(located, call, isFirst, reads);
+    };
+    const known = isFirst ? this.#knownAmong(call, wanted) : undefined;
+    const unknown = known === undefined ? wanted : without(wanted, known.indices);
+    if (known !== undefined) onFound(known);
     try {
-      await unlessAborted(searching, call.signal);
-      call.progress?.onSearched(found);
+      const searching = this.#search(call, unknown, (located) => {
+        // Nobody waits for reads that begin after the abort: they would write into memory that is the caller's again.
+        if (signal?.aborted) return;
+        knownLocations?.note(keys, located);
+        onFound(located);
+      });
+      await unlessAborted(searching, signal);
+      if (isFound !== undefined) progress?.onSearched(isFound);
     } finally {
       // They may write into the pages until then, whatever becomes of the lookup.
-      await Promise.allSettled(reads);
+      if (reads.length > 1) await Promise.allSettled(reads);
+      else await reads[0]?.catch(() => {});
     }
-    return (await Promise.all(reads)).flat();
+    if (reads.length === 1) return reads[0] as Promise<RemoteOutcome>;
+    const outcome = new RemoteOutcome();
+    for (const part of await Promise.all(reads)) outcome.addAll(part);
+    return outcome;
   }
 
   /** Asks the directory about the pages with these indices. */
-  async #search(call: Call, unknown: readonly number[], onFound: (found: Found) => void): Promise<void> {
-    const { directory, knownLocations } = this.#parts;
+  async #search(call: Call, unknown: readonly number[], onFound: (located: LocatedPages) => void): Promise<void> {
     if (unknown.length === 0) return;
-    const keys = unknown.map((i) => call.keys[i] as string);
-    const avoided = [...call.failed.all].slice(0, DIRECTORY_AVOIDED_MAX_COUNT);
-    const onAnswer = (answer: Found): void => {
-      // Nobody waits for reads that begin after the abort: they would write into memory that is the caller's again.
-      if (call.signal?.aborted) return;
-      for (const [j, location] of answer) knownLocations?.note(keys[j] as string, location);
-      onFound(answer.map(([j, location]) => [unknown[j] as number, location] as const));
-    };
-    await directory.find(keys, onAnswer, avoided);
-  }
-
-  /** Reads what other nodes are said to have. */
-  #readFound(found: Found, call: Call): Promise<RemoteRead[]>[] {
-    const { progress } = call;
-    const [elsewhere, outdated] = this.#withoutVoid(found, call);
-    const inMemory = elsewhere.filter(([, { tier }]) => tier === 'memory');
-    const onDisk = elsewhere.filter(([, { tier }]) => tier === 'disk');
-    // One read for all of them, unless the pages of each node are to be told of as soon as they are here.
-    const parts = progress === undefined ? [inMemory] : byOwner(inMemory);
-    const fromMemory = Array.from(parts, (some) => this.#readFromMemory(some, call));
-    const reads = [Promise.resolve([...outdated]), ...fromMemory, ...this.#readFromDisks(onDisk, call)];
-    if (progress === undefined) return reads;
-    return reads.map(async (part) => {
-      const results = await part;
-      for (const read of results) progress.onTried(read);
-      return results;
-    });
-  }
-
-  /** What is to be read, and what is not: this node has set, or was told of, something newer. */
-  #withoutVoid(found: Found, { keys, stale }: Call): [Found, RemoteRead[]] {
-    const { voidBelow, onVoid } = this.#parts;
-    if (voidBelow === undefined) return [found, []];
-    const isVoid: RemoteRead[] = [];
-    const valid = found.filter(([index, location]) => {
-      const key = keys[index] as string;
-      const { nodeId, tier, version } = location;
-      const below = version === 0 ? 0 : voidBelow(key, version);
-      if (below === 0) return true;
-      stale.set(index, 'void');
-      onVoid?.(nodeId, key, below);
-      isVoid.push({ index, nodeId, tier, isRead: false, location, isVoid: true });
-      return false;
-    });
-    return [valid, isVoid];
-  }
-
-  /** One read for each page that has the wanted length and whose owner lives. */
-  async #readFromMemory(located: Found, { keys, pages, stale, failed, signal }: Call): Promise<RemoteRead[]> {
-    const { transport, log, clock, verifyReads: isVerified } = this.#parts;
-    const images = new ImageReads({ isVerified, maxCount: located.length });
-    const targets: Found[number][] = [];
-    const skipped: RemoteRead[] = [];
-    for (const [index, location] of located) {
-      const { nodeId } = location;
-      const page = pages[index] as CallerPage;
-      if (location.length !== page.length || location.tier !== 'memory' || page.ranges.length === 0) continue;
-      const endpoint = this.#parts.endpointOf(location);
-      if (endpoint === undefined || failed.dead.has(nodeId)) {
-        stale.set(index, endpoint === undefined ? 'owner_gone' : 'unreachable');
-        failed.dead.add(nodeId);
-        skipped.push({ index, nodeId, tier: 'memory', isRead: false });
-        continue;
-      }
-      images.add(endpoint, location, page);
-      targets.push([index, location]);
-    }
-    const { ops } = images;
-    if (ops.length === 0 || this.#isOver(signal)) {
-      images.release();
-      return skipped;
-    }
-    const sinceMs = clock.nowMs();
-    const gone = new Uint8Array(ops.length);
-    const read = await transport.batchRead(ops, gone, signal).catch((error: unknown): boolean[] => {
-      // The caller's memory was freed under way; other reads of the call go on and are to be waited for.
-      log.log('warn', 'pages could not be read', { error: String(error) });
-      return [];
-    });
-    const isInTime = this.#isWithinQuarantine(clock.nowMs() - sinceMs);
-    const reads = targets.map(([index, location], k): RemoteRead => {
-      const { nodeId } = location;
-      const isRead = isInTime && read[k] === true;
-      if (isRead) {
-        images.finish(k);
-      } else {
-        this.#parts.knownLocations?.forget(keys[index] as string);
-        if (!signal?.aborted || gone[k] === 1) stale.set(index, this.#failure(ops[k] as ReadOp, read[k] === true));
-      }
-      if (stale.get(index) === 'unreachable' && !isRead) failed.dead.add(nodeId);
-      return { index, nodeId, tier: 'memory', isRead, location, ...(gone[k] === 1 ? { isGone: true } : {}) };
-    });
-    images.release();
-    return [...skipped, ...reads];
-  }
-
-  /** Why an operation has not brought its page. */
-  #failure({ remoteEndpoint }: ReadOp, isLate: boolean): Staleness {
-    if (isLate) return 'late';
-    return this.#parts.transport.isReachable(remoteEndpoint) ? 'unreadable' : 'unreachable';
-  }
-
-  #readFromDisks(found: Found, call: Call): Promise<RemoteRead[]>[] {
-    const { stale, failed } = call;
-    const byOwner = new Map<string, number[]>();
-    const skipped: RemoteRead[] = [];
-    for (const [index, location] of found) {
-      const { nodeId } = location;
-      if (location.length !== (call.pages[index] as CallerPage).length) continue;
-      const isGone = this.#parts.endpointOf(location) === undefined;
-      if (isGone) {
-        stale.set(index, 'owner_gone');
-        failed.dead.add(nodeId);
-      }
-      if (isGone || isGivenUp(failed, nodeId, 'disk')) {
-        skipped.push({ index, nodeId, tier: 'disk', isRead: false });
-        continue;
-      }
-      addTo(byOwner, nodeId, index);
-    }
-    const reads = [...byOwner].map(([nodeId, indices]) => this.#readFromDisk(nodeId, indices, call));
-    return [Promise.resolve(skipped), ...reads];
-  }
-
-  async #readFromDisk(nodeId: string, indices: readonly number[], call: Call): Promise<RemoteRead[]> {
-    const { promotions, clock } = this.#parts;
-    const { keys, pages, stale, failed, signal } = call;
-    // What its owner does not keep there for this reader is asked for again; only the end counts.
-    const promoted: Call = {
-      keys,
-      pages,
-      stale: new Map(),
-      failed: { dead: new Set(), disks: new Set(), all: new Set() },
-      signal,
-      isFirstRound: false,
-      locationOf: undefined,
-      progress: undefined,
-    };
-    const promotedLocations = new Map<number, DataLocation>();
-    const reading = new PromotedReading(
-      nodeId,
-      indices.map((index) => keys[index] as string),
-      {
-        ask: (owner, some) => promotions.ask(owner, some),
-        release: (owner, some) => promotions.release(owner, some),
-        read: async (entries) => {
-          const located = entries.map(({ index: j, location }) => [indices[j] as number, location] as const);
-          const reads = await this.#readFromMemory(located, promoted);
-          for (const { index, location } of reads) if (location !== undefined) promotedLocations.set(index, location);
-          const isRead = new Map(reads.map((read) => [read.index, read.isRead]));
-          return located.map(([index]) => isRead.get(index) === true);
-        },
-        isEnded: () => this.#isOver(signal),
-        signal,
-        clock,
+    const { keys, troubles } = call;
+    const avoided = troubles.isEmpty ? [] : [...troubles.nodes()].slice(0, DIRECTORY_AVOIDED_MAX_COUNT);
+    if (unknown.length === keys.length) return this.#parts.directory.find(keys, onFound, avoided);
+    const asked = unknown.map((i) => keys[i] as string);
+    await this.#parts.directory.find(
+      asked,
+      ({ indices, rows, columns }) => {
+        const own = indices.map((j) => unknown[j] as number);
+        onFound(new LocatedPages(own, rows, columns));
       },
+      avoided,
     );
-    const results = await reading.run();
-    indices.forEach((index, j) => {
-      if (results[j] === true || signal?.aborted) return;
-      stale.set(index, promoted.stale.get(index) ?? 'not_promoted');
-      failed.disks.add(nodeId);
-    });
-    return indices.map((index, j): RemoteRead => {
-      const location = promotedLocations.get(index);
-      return { index, nodeId, tier: 'disk', isRead: results[j] === true, ...(location ? { location } : {}) };
-    });
+  }
+
+  /** Begins to read what the nodes are said to have. */
+  #readFound(located: LocatedPages, call: Call, isFirst: boolean, reads: Promise<RemoteOutcome>[]): void {
+    const { round: progress } = call;
+    const { own, inMemory, onDisk, outdated } = this.#plan(located, call);
+    if (own.length > 0 && isFirst) call.onOwn?.(own);
+    const add = (read: Promise<RemoteOutcome>): void => {
+      reads.push(progress === undefined ? read : told(read, progress));
+    };
+    if (outdated.length > 0) {
+      const outcome = new RemoteOutcome();
+      outcome.missed.push(...outdated);
+      add(Promise.resolve(outcome));
+    }
+    // One read for all of them, unless the pages of each node are to be told of as soon as they are here.
+    const parts = progress === undefined ? [inMemory] : byNode(inMemory);
+    for (const part of parts) if (part.count > 0) add(this.#memory.read(part, call));
+    if (onDisk.count > 0) for (const read of this.#disks.read(onDisk, call)) add(read);
+  }
+
+  /** Sorts pages by how they are read. */
+  #plan(located: LocatedPages, { keys, troubles }: Call): RoundPlan {
+    const { voidBelow, onVoid, nodeId: ownId } = this.#parts;
+    const { columns, rows, indices } = located;
+    const own: number[] = [];
+    const inMemory: number[] = [];
+    const onDisk: number[] = [];
+    const outdated: MissedRead[] = [];
+    for (let k = 0; k < rows.length; k++) {
+      const row = rows[k] as number;
+      const index = indices[k] as number;
+      const { nodeId } = located.nodeAt(k);
+      const version = columns.version[row] as number;
+      const isOnDisk = ((columns.flags[row] as number) & ON_DISK) !== 0;
+      const key = keys[index] as string;
+      if (nodeId === ownId) {
+        own.push(index);
+        continue;
+      }
+      const below = version === 0 || voidBelow === undefined ? 0 : voidBelow(key, version);
+      if (below === 0) {
+        (isOnDisk ? onDisk : inMemory).push(k);
+        continue;
+      }
+      troubles.note(index, 'void');
+      onVoid?.(nodeId, key, below);
+      const tier = isOnDisk ? 'disk' : 'memory';
+      outdated.push({ index, nodeId, tier, location: located.locationAt(k), isVoid: true });
+    }
+    const isAllInMemory = inMemory.length === rows.length;
+    return {
+      own,
+      inMemory: isAllInMemory ? located : located.pick(inMemory),
+      onDisk: onDisk.length === 0 ? NONE : located.pick(onDisk),
+      outdated,
+    };
+  }
+
+  /** What the directory has answered a moment ago of the wanted pages; of the own node's pages it may know more now. */
+  #knownAmong({ keys, pages, locationOf }: Call, wanted: readonly number[]): LocatedPages | undefined {
+    const { knownLocations } = this.#parts;
+    if (locationOf !== undefined) {
+      const pairs = wanted.flatMap((index) => {
+        const location = locationOf(index);
+        return location === undefined ? [] : [[index, location] as const];
+      });
+      if (pairs.length > 0) return this.#usable(LocatedPages.of(pairs), pages);
+    }
+    if (knownLocations === undefined || knownLocations.isEmpty) return undefined;
+    const indices: number[] = [];
+    let known: LocationColumns | undefined;
+    for (const index of wanted) {
+      const found = knownLocations.get(keys[index] as string);
+      if (found === undefined) continue;
+      known ??= new LocationColumns(wanted.length);
+      known.copy(indices.length, found.columns, found.row);
+      indices.push(index);
+    }
+    if (known === undefined) return undefined;
+    const rows = indices.map((_, row) => row);
+    return this.#usable(new LocatedPages(indices, rows, known), pages);
+  }
+
+  /** Those that can be read. Another length is another page; and of a node that was started again since then the directory knows more. */
+  #usable(known: LocatedPages, pages: readonly CallerPage[]): LocatedPages | undefined {
+    const { nodeId, endpointOf } = this.#parts;
+    const { columns, rows, indices } = known;
+    const isNodeUsable = columns.nodes.map((node) => node.nodeId !== nodeId && endpointOf(node) !== undefined);
+    const positions: number[] = [];
+    for (let k = 0; k < rows.length; k++) {
+      const row = rows[k] as number;
+      if (isNodeUsable[columns.node[row] as number] !== true) continue;
+      if (columns.length[row] === pages[indices[k] as number]?.length) positions.push(k);
+    }
+    if (positions.length === 0) return undefined;
+    return positions.length === rows.length ? known : known.pick(positions);
   }
 
   #isOver(signal: AbortSignal | undefined): boolean {
     return this.#closed || signal?.aborted === true;
   }
-
-  /** Without checksums nothing but the quarantine keeps the bytes of a page that is freed during its read: what took more than half of it is a miss. */
-  #isWithinQuarantine(elapsedMs: number): boolean {
-    const { verifyReads, quarantineMs } = this.#parts;
-    return verifyReads || quarantineMs === 0 || elapsedMs <= quarantineMs / 2;
-  }
 }
 
-/** What the directory has answered of these a moment ago; of the own node's pages it may know more now. */
-function knownAmong(
-  { knownLocations, nodeId, endpointOf }: RemoteReadsParts,
-  { keys, pages, locationOf }: Call,
-  wanted: readonly number[],
-): (readonly [number, DataLocation])[] {
-  if (locationOf === undefined && knownLocations?.isEmpty !== false) return [];
-  return wanted.flatMap((index) => {
-    const location = locationOf?.(index) ?? knownLocations?.get(keys[index] as string);
-    // Another length is another page; and of a node that was started again since then the directory knows more.
-    const isUsable =
-      location !== undefined &&
-      location.nodeId !== nodeId &&
-      location.length === pages[index]?.length &&
-      endpointOf(location) !== undefined;
-    return isUsable ? [[index, location] as const] : [];
-  });
+const NONE = new LocatedPages([], [], new LocationColumns(0));
+
+async function told(read: Promise<RemoteOutcome>, progress: RoundProgress): Promise<RemoteOutcome> {
+  const part = await read;
+  progress.onTried(part);
+  return part;
 }
 
-function without(wanted: readonly number[], found: Found): number[] {
-  const indices = new Set(found.map(([index]) => index));
+function without(wanted: readonly number[], found: readonly number[]): readonly number[] {
+  if (found.length === wanted.length) return [];
+  const indices = new Set(found);
   return wanted.filter((index) => !indices.has(index));
 }
 
-function byOwner(found: Found): Iterable<Found> {
-  const groups = new Map<string, Found[number][]>();
-  for (const each of found) addTo(groups, each[1].nodeId, each);
-  return groups.values();
-}
-
-/** Whether a page is known not to be where the directory said. */
-function isKnown({ isGone, isVoid }: RemoteRead): boolean {
-  return isGone === true || isVoid === true;
-}
-
-/** Whether a page of this node there is not worth another attempt of the call. */
-function isGivenUp({ dead, disks }: FailedNodes, nodeId: string, tier: Tier): boolean {
-  return dead.has(nodeId) || (tier === 'disk' && disks.has(nodeId));
+/** The pages of each node apart. */
+function byNode(located: LocatedPages): readonly LocatedPages[] {
+  const { columns, rows } = located;
+  const groups = new Map<string, number[]>();
+  const first = columns.node[rows[0] as number];
+  if (rows.every((row) => columns.node[row] === first)) return [located];
+  for (let k = 0; k < rows.length; k++) {
+    const { nodeId } = located.nodeAt(k);
+    const group = groups.get(nodeId);
+    if (group === undefined) groups.set(nodeId, [k]);
+    else group.push(k);
+  }
+  return Array.from(groups.values(), (positions) => located.pick(positions));
 }

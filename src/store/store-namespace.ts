@@ -14,7 +14,7 @@ import {
 } from './host-pool.js';
 import { checkTransfers, type HybridHits, hybridHits, type PoolTransfer, prefixLength } from './hybrid.js';
 import type { NamespacePages } from './namespace-pages.js';
-import type { CallerPage } from './page-store.js';
+import type { CallerPage } from './caller-page.js';
 import { checkRequest } from './request-calls.js';
 
 /** The pool that `batchSetV1`, `batchGetV1`, `set` and `get` use. */

@@ -1,7 +1,7 @@
 import { ArgumentError } from '../base/errors.js';
 import { regionOf } from '../memory/address-space.js';
 import type { HostRegion } from '../memory/host-region.js';
-import type { LocalRange, ReadOp } from './transport.js';
+import type { Address, LocalRange, ReadOp } from './transport.js';
 
 /**
  * The region that the bytes of an operation go to; undefined when it has a scatter list, whose ranges are checked.
@@ -30,8 +30,9 @@ export function checkReadOp(op: ReadOp, index: number, maxBytes: number): HostRe
 }
 
 /** The live region that has the range. Throws `ArgumentError` when there is none. */
-export function destinationRegion(addr: bigint, length: number, index: number): HostRegion {
-  const region = typeof addr === 'bigint' && Number.isInteger(length) ? regionOf(Number(addr), length) : null;
+export function destinationRegion(addr: Address, length: number, index: number): HostRegion {
+  const isAddress = typeof addr === 'bigint' || Number.isSafeInteger(addr);
+  const region = isAddress && Number.isInteger(length) ? regionOf(Number(addr), length) : null;
   if (region !== null) return region;
   throw new ArgumentError(
     `batchRead: operation ${index}: ${String(length)} bytes from local address ${String(addr)} on are not within a live HostRegion`,

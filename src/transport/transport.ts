@@ -12,9 +12,12 @@ export interface Mr {
   readonly lkey: number;
 }
 
+/** An address of host memory: below 2^53, so that a number holds it exactly. */
+export type Address = bigint | number;
+
 /** A piece of local memory. */
 export interface LocalRange {
-  readonly addr: bigint;
+  readonly addr: Address;
   /** Bytes. */
   readonly length: number;
 }
@@ -24,17 +27,17 @@ export interface ReadOp {
   /** `host:port` of the peer's data plane, of the transport's own protocol; or `tcp://host:port`. */
   readonly remoteEndpoint: string;
   /** Where the bytes go: `length` bytes of one live `HostRegion`, unless `scatter` is given. */
-  readonly localAddr: bigint;
-  readonly remoteAddr: bigint;
+  readonly localAddr: Address;
+  readonly remoteAddr: Address;
   readonly rkey: number;
   /** Bytes. */
   readonly length: number;
   /** Pieces of local memory that take the bytes in this order; their lengths add up to `length`. */
-  readonly scatter?: readonly LocalRange[];
+  readonly scatter?: readonly LocalRange[] | undefined;
   /** CRC-32 that the bytes must have once they have landed; another one makes the result false. */
-  readonly checksum?: number;
+  readonly checksum?: number | undefined;
   /** What the last STAMP_BYTES bytes must be once they have landed (see `memory/page-stamp.ts`), looked at before the checksum; another one makes the result false. */
-  readonly stamp?: number;
+  readonly stamp?: number | undefined;
 }
 
 /** How a read over TCP is asked for, whatever the transport's own protocol: `tcp://host:port`. */

@@ -10,7 +10,8 @@ import { encodeRegionRequest, encodeSetBytes, RequestType } from '../../src/clie
 import { KeyEncoder } from '../../src/core/index.js';
 import type { MeshCacheStore } from '../../src/node/meshcache-store.js';
 import { StoredPages } from '../../src/store/namespace-pages.js';
-import type { CallerPage, PageStore } from '../../src/store/page-store.js';
+import type { CallerPage } from '../../src/store/caller-page.js';
+import type { PageStore } from '../../src/store/page-store.js';
 import { createStore } from '../node/store-fixture.js';
 import { testEnvironment } from '../rpc/support.js';
 import { freePort, until } from '../support.js';

@@ -1,7 +1,7 @@
 import test from 'ava';
 import { systemClock } from '../../src/base/clock.js';
 import { JoinedReads } from '../../src/store/joined-reads.js';
-import type { CallerPage } from '../../src/store/page-store.js';
+import type { CallerPage } from '../../src/store/caller-page.js';
 import type { RemoteRead, RemoteReadOptions } from '../../src/store/remote-reads.js';
 
 const PAGE: CallerPage = { ranges: [], views: [], length: 8 };

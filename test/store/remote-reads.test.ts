@@ -3,7 +3,7 @@ import { systemClock } from '../../src/base/clock.js';
 import { silentLogger } from '../../src/base/log.js';
 import { noMetrics } from '../../src/base/metrics-sink.js';
 import { HostRegion } from '../../src/memory/host-region.js';
-import type { CallerPage } from '../../src/store/page-store.js';
+import type { CallerPage } from '../../src/store/caller-page.js';
 import { RemoteReads } from '../../src/store/remote-reads.js';
 import type { ReadOp, Transport } from '../../src/transport/transport.js';
 import { DataLocation, type Tier } from '../../src/types.js';

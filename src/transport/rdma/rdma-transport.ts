@@ -18,7 +18,7 @@ import { EngineReader, type ReaderBatch } from '../../native/engine-reader.js';
 import { EventLog } from '../../native/event-log.js';
 import { checkReadOp, destinationRegion, isSendable } from '../read-checks.js';
 import type { TcpTransport, TcpTransportStats } from '../tcp/tcp-transport.js';
-import { type LocalRange, type Mr, type ReadOp, type Transport, tcpHostAndPort } from '../transport.js';
+import { type Address, type LocalRange, type Mr, type ReadOp, type Transport, tcpHostAndPort } from '../transport.js';
 import { Destinations, type DestinationUse, windowRestBytes } from './destinations.js';
 import { Publications } from './publications.js';
 
@@ -280,7 +280,7 @@ function rangesOf({ localAddr: addr, length, scatter }: ReadOp): readonly LocalR
 }
 
 /** Adds local memory to an operation, window by window as it is registered. */
-function addRange(batch: ReaderBatch, addr: bigint, length: number, index: number): void {
+function addRange(batch: ReaderBatch, addr: Address, length: number, index: number): void {
   if (length === 0) return;
   const region = destinationRegion(addr, length, index);
   let at = Number(addr);
