@@ -1,3 +1,4 @@
+import { CLUSTER_SECRET_ALLOWED, ClusterSecrets } from './base/cluster-secrets.js';
 import { ConfigError } from './base/errors.js';
 import { EVICTION_POLICIES, type EvictionPolicy } from './base/eviction-policy.js';
 import {
@@ -10,7 +11,6 @@ import {
 } from './base/limits.js';
 import { editDistance, toSnakeCase } from './base/names.js';
 import { type Endpoint, isEveryAddress, parseEndpoint } from './base/network.js';
-import { CLUSTER_SECRET_ALLOWED, ClusterSecrets } from './base/secrets.js';
 import { checkSecurity } from './base/secured-environment.js';
 import { formatSize, parseSize } from './base/sizes.js';
 

@@ -1,6 +1,7 @@
 /** The public Node API. */
 
 export type { Clock } from './base/clock.js';
+export type { ClusterSecrets } from './base/cluster-secrets.js';
 export type { Environment } from './base/environment.js';
 export * from './base/errors.js';
 export type { FileStatus, Files, OpenFile, OpenOptions } from './base/files.js';
@@ -21,9 +22,8 @@ export type {
   TcpOptions,
 } from './base/network.js';
 export type { RandomSource } from './base/random.js';
-export type { ClusterSecrets } from './base/secrets.js';
 export type { MessageEnd, Thread, ThreadProgram, Threads } from './base/threads.js';
-export type { TlsIdentity, TlsTexts } from './base/tls.js';
+export type { TlsIdentity, TlsTexts } from './base/tls-identity.js';
 export {
   MeshCacheClient,
   type MeshCacheClientOptions,

@@ -49,10 +49,10 @@ const CLIENT = 'a process of the real machine that attaches to its node: an entr
 
 /** Files that may go ways out themselves. */
 export const EXCEPTIONS: Readonly<Record<string, Exception>> = {
-  'src/base/clock.ts': { ways: ['Date', 'performance', 'process', 'system', 'ticks', 'timers'], because: REAL },
-  'src/base/environment.ts': { ways: ['system'], because: 'the system environment itself' },
-  'src/base/log.ts': { ways: ['Date', 'process', 'system'], because: REAL },
-  'src/base/random.ts': { ways: ['randomness', 'system'], because: REAL },
+  'src/base/system-clock.ts': { ways: ['Date', 'performance', 'process', 'system', 'ticks', 'timers'], because: REAL },
+  'src/base/system-environment.ts': { ways: ['system'], because: 'the system environment itself' },
+  'src/base/system-log.ts': { ways: ['Date', 'process', 'system'], because: REAL },
+  'src/base/system-random.ts': { ways: ['randomness', 'system'], because: REAL },
   'src/base/system-files.ts': { ways: ['node:child_process', 'node:fs', 'system'], because: REAL },
   'src/base/system-host.ts': {
     ways: ['node:dgram', 'node:dns', 'node:os', 'node:perf_hooks', 'performance', 'process', 'system'],

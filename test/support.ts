@@ -1,4 +1,4 @@
-import { systemRandom } from '../src/base/random.js';
+import { systemRandom } from '../src/base/system-random.js';
 import { findFreePort } from '../src/bench/free-port.js';
 
 /** A port that was free a moment ago, and that no system hands out by itself: while it is free no connection takes it. */

@@ -15,18 +15,6 @@ export interface Clock {
   soon(fn: () => void): void;
 }
 
-export const systemClock: Clock = {
-  nowMs: () => performance.now(),
-  wallMs: () => Date.now(),
-  after(delayMs, fn, options) {
-    const timer = setTimeout(fn, delayMs);
-    if (!options?.keepAlive) timer.unref();
-    return () => clearTimeout(timer);
-  },
-  yield: () => new Promise((resolve) => setImmediate(resolve)),
-  soon: (fn) => process.nextTick(fn),
-};
-
 /** Waits for `work`, but no longer than `ms`, for which it keeps the process alive. False: the time was over first. Rejects as `work` does. */
 export async function within(clock: Clock, ms: number, work: Promise<unknown>): Promise<boolean> {
   let stopWaiting = () => {};

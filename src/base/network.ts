@@ -1,4 +1,4 @@
-import type { TlsIdentity } from './tls.js';
+import type { TlsIdentity } from './tls-identity.js';
 
 /**
  * One connection, as the code here uses it: the events, names and meanings are those of `net.Socket`, which is one. Ordered, whole or

@@ -1,5 +1,3 @@
-import { randomBytes } from 'node:crypto';
-
 /** Source of randomness; a simulator or a test hands in a seeded one. */
 export interface RandomSource {
   /** So many random bytes, the caller's. */
@@ -7,12 +5,6 @@ export interface RandomSource {
   /** Uniform in [0, 2^32). */
   u32(): number;
 }
-
-/** Cryptographically strong, from the operating system. */
-export const systemRandom: RandomSource = {
-  bytes: (count) => new Uint8Array(randomBytes(count)),
-  u32: () => randomBytes(4).readUInt32LE(0),
-};
 
 /**
  * Reproducible generator (SplitMix32 by its published constants) for workloads and tests.

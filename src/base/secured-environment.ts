@@ -1,9 +1,11 @@
 import { AuthFailures } from './auth-failures.js';
+import { CLUSTER_SECRET_ALLOWED, ClusterSecrets } from './cluster-secrets.js';
 import type { Environment } from './environment.js';
 import { ConfigError } from './errors.js';
 import { SECRET_ADVISED_CHARACTERS } from './limits.js';
-import { CLUSTER_SECRET_ALLOWED, ClusterSecrets, readSecretsFile } from './secrets.js';
-import { readTlsIdentity, type TlsIdentity } from './tls.js';
+import { readSecretsFile } from './secrets.js';
+import { readTlsIdentity } from './tls.js';
+import type { TlsIdentity } from './tls-identity.js';
 
 /** The fields of a configuration that decide who may talk to a node; a `MeshCacheConfig` has them all. */
 export interface SecurityConfig {

@@ -3,7 +3,7 @@ import tls from 'node:tls';
 import { HANDSHAKES_PENDING_MAX_COUNT, TLS_HANDSHAKE_TIMEOUT_MS } from './limits.js';
 import type { Connection, ListenOptions, Network } from './network.js';
 import { PendingConnections } from './pending-connections.js';
-import type { TlsIdentity } from './tls.js';
+import type { TlsIdentity } from './tls-identity.js';
 
 /** Sockets that speak TLS 1.3, and talk only to peers whose certificate is signed by the authority. `refused` hears the addresses of the others. */
 export function tlsNetwork(identity: TlsIdentity, refused: (address: string) => void): Network {

@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto';
-import { systemRandom } from '../base/random.js';
 import { formatSize } from '../base/sizes.js';
+import { systemRandom } from '../base/system-random.js';
 import { HostRegion } from '../memory/host-region.js';
 import { MeshCacheStore } from '../node/meshcache-store.js';
 import type { AuthCluster, AuthPeerAnswer, AuthPeerCommand } from './auth-peer.js';

@@ -1,8 +1,8 @@
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { systemRandom } from '../base/random.js';
 import { formatSize } from '../base/sizes.js';
+import { systemRandom } from '../base/system-random.js';
 import { HostRegion } from '../memory/host-region.js';
 import { MeshCacheStore } from '../node/meshcache-store.js';
 import { type Contender, race } from './contenders.js';

@@ -3,7 +3,7 @@
  * every message with what it uses, and lives as long as its IPC channel.
  */
 
-import { systemEnvironment } from '../base/environment.js';
+import { systemEnvironment } from '../base/system-environment.js';
 import { DirectoryServer } from '../directory/server.js';
 import { DirectoryShard } from '../directory/shard.js';
 import { RpcServer } from '../rpc/server.js';

@@ -1,8 +1,8 @@
 import { type ChildProcess, fork } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
-import { systemEnvironment } from '../base/environment.js';
 import type { RandomSource } from '../base/random.js';
 import { seededRandom } from '../base/random.js';
+import { systemEnvironment } from '../base/system-environment.js';
 import { ConsistentHashRing } from '../core/index.js';
 import { DirectoryClient } from '../directory/client.js';
 import { DataLocation } from '../types.js';

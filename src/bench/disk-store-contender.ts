@@ -1,6 +1,6 @@
 import { monitorEventLoopDelay } from 'node:perf_hooks';
-import { systemEnvironment } from '../base/environment.js';
 import { DISK_ALIGNMENT_BYTES, DISK_QUEUE_MAX_BYTES } from '../base/limits.js';
+import { systemEnvironment } from '../base/system-environment.js';
 import { DiskStore, diskSizeFor } from '../disk/disk-store.js';
 import { crc32 } from '../memory/checksum.js';
 import { HostRegion } from '../memory/host-region.js';

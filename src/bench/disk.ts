@@ -2,9 +2,9 @@ import { rmSync } from 'node:fs';
 import { mkdir, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { systemEnvironment } from '../base/environment.js';
 import { seededRandom } from '../base/random.js';
 import { formatSize } from '../base/sizes.js';
+import { systemEnvironment } from '../base/system-environment.js';
 import { DiskStore } from '../disk/disk-store.js';
 import {
   type DiskContender,

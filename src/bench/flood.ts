@@ -1,7 +1,7 @@
 import net from 'node:net';
 import { ClientHandshake, NONCE_BYTES } from '../base/auth.js';
-import { systemRandom } from '../base/random.js';
-import { ClusterSecrets } from '../base/secrets.js';
+import { ClusterSecrets } from '../base/cluster-secrets.js';
+import { systemRandom } from '../base/system-random.js';
 import * as rpc from '../rpc/frame.js';
 import * as data from '../transport/tcp/protocol.js';
 import { LOOPBACK } from './free-port.js';

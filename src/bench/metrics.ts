@@ -1,5 +1,5 @@
-import { systemRandom } from '../base/random.js';
 import { formatSize } from '../base/sizes.js';
+import { systemRandom } from '../base/system-random.js';
 import { HostRegion } from '../memory/host-region.js';
 import { MeshCacheStore } from '../node/meshcache-store.js';
 import { round3 } from './contenders.js';

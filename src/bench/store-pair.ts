@@ -1,4 +1,4 @@
-import { systemRandom } from '../base/random.js';
+import { systemRandom } from '../base/system-random.js';
 import { MeshCacheStore } from '../node/meshcache-store.js';
 import { findFreePort, LOOPBACK } from './free-port.js';
 import { ServingProcess } from './serving-process.js';

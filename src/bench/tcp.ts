@@ -1,6 +1,6 @@
-import { systemEnvironment } from '../base/environment.js';
 import { type RandomSource, seededRandom } from '../base/random.js';
 import { formatSize } from '../base/sizes.js';
+import { systemEnvironment } from '../base/system-environment.js';
 import { crc32 } from '../memory/checksum.js';
 import { HostRegion } from '../memory/host-region.js';
 import { TcpTransport } from '../transport/tcp/tcp-transport.js';

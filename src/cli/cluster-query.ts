@@ -1,8 +1,8 @@
-import { systemEnvironment } from '../base/environment.js';
 import { AuthError } from '../base/errors.js';
 import { silentLogger } from '../base/log.js';
 import { type Endpoint, formatEndpoint } from '../base/network.js';
 import { type SecurityConfig, securedEnvironment } from '../base/secured-environment.js';
+import { systemEnvironment } from '../base/system-environment.js';
 import { isNodeId, isWhole } from '../directory/location-columns.js';
 import { DiscoveryMethod, decodeAnswer } from '../discovery/wire.js';
 import type { NodeReport } from '../metrics/node-report.js';

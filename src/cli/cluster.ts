@@ -1,7 +1,8 @@
 import { type ChildProcess, fork } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
-import { type Clock, systemClock } from '../base/clock.js';
-import { systemRandom } from '../base/random.js';
+import type { Clock } from '../base/clock.js';
+import { systemClock } from '../base/system-clock.js';
+import { systemRandom } from '../base/system-random.js';
 import { findFreePort, LOOPBACK } from '../bench/free-port.js';
 import type { AgentCommand, AgentReply, AgentSetup, AgentStarted, AgentStatus, RunResult } from './agent-protocol.js';
 import { CommandFailure } from './failure.js';

@@ -1,9 +1,9 @@
 import { accessSync, constants, lstatSync, readFileSync, type Stats, statSync } from 'node:fs';
 import { dirname, resolve } from 'node:path';
-import { systemEnvironment } from '../base/environment.js';
 import { ConfigError } from '../base/errors.js';
 import { CLIENT_REGIONS_MAX_COUNT, CLIENT_SOCKET_PATH_MAX_BYTES, CLIENTS_MAX_COUNT } from '../base/limits.js';
 import { formatSize } from '../base/sizes.js';
+import { systemEnvironment } from '../base/system-environment.js';
 import { systemFiles } from '../base/system-files.js';
 import { defaultClientSocket, isAnswering, ownRuntimeFolder } from '../clients/socket-path.js';
 import type { MeshCacheConfig } from '../config.js';

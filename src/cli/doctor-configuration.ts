@@ -1,11 +1,11 @@
 import { lookup } from 'node:dns/promises';
 import { createServer } from 'node:net';
 import { freemem, networkInterfaces, totalmem } from 'node:os';
-import { systemEnvironment } from '../base/environment.js';
 import { ConfigError } from '../base/errors.js';
 import { METRICS_PORTS_MAX_COUNT } from '../base/limits.js';
 import { type Endpoint, formatEndpoint } from '../base/network.js';
 import { formatSize } from '../base/sizes.js';
+import { systemEnvironment } from '../base/system-environment.js';
 import { systemHost } from '../base/system-host.js';
 import type { MeshCacheConfig } from '../config.js';
 import { DiscoveryClient } from '../discovery/client.js';

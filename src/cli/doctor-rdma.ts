@@ -1,8 +1,8 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { systemEnvironment } from '../base/environment.js';
 import { type LogFields, silentLogger } from '../base/log.js';
 import { formatSize } from '../base/sizes.js';
+import { systemEnvironment } from '../base/system-environment.js';
 import type { MeshCacheConfig } from '../config.js';
 import { HostRegion } from '../memory/host-region.js';
 import type { NativeLoad } from '../native/loader.js';

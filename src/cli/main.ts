@@ -1,7 +1,7 @@
 #!/usr/bin/env node
 import { Command, CommanderError } from 'commander';
-import { systemClock } from '../base/clock.js';
 import { ConfigError } from '../base/errors.js';
+import { systemClock } from '../base/system-clock.js';
 import { packageVersion } from '../node/package-version.js';
 import { benchCommand } from './bench.js';
 import type { CommandContext } from './context.js';

@@ -1,5 +1,5 @@
 import { Command } from 'commander';
-import { systemClock } from '../base/clock.js';
+import { systemClock } from '../base/system-clock.js';
 import { Growth, type GrowthPhase } from '../sim/growth/growth.js';
 import { type CommandContext, printResult, untilInterrupted } from './context.js';
 import { jsonOption, listOf, wholeNumber } from './options.js';

@@ -1,8 +1,9 @@
-import { type Environment, systemEnvironment } from '../base/environment.js';
+import type { Environment } from '../base/environment.js';
 import { ArgumentError, MeshCacheError } from '../base/errors.js';
 import { FairTurns } from '../base/fair-turns.js';
 import { CLIENT_TIMEOUT_MS } from '../base/limits.js';
 import { shown } from '../base/shown.js';
+import { systemEnvironment } from '../base/system-environment.js';
 import type { PageHolders } from '../clients/client-namespace.js';
 import { RequestType } from '../clients/messages.js';
 import { defaultClientSocket, ownRuntimeFolder } from '../clients/socket-path.js';

@@ -1,5 +1,6 @@
 /** What users make themselves, without an environment of their own: it takes the real machine then. Everything below takes what it is given. */
-import { type Environment, systemEnvironment } from '../base/environment.js';
+import type { Environment } from '../base/environment.js';
+import { systemEnvironment } from '../base/system-environment.js';
 import {
   DirectoryClient as DirectoryClientOf,
   type DirectoryClientOptions as DirectoryClientOptionsOf,

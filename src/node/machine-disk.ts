@@ -1,4 +1,5 @@
-import { type Environment, systemEnvironment } from '../base/environment.js';
+import type { Environment } from '../base/environment.js';
+import { systemEnvironment } from '../base/system-environment.js';
 import { DiskStore as DiskStoreOf, type DiskStoreOptions as DiskStoreOptionsOf } from '../disk/disk-store.js';
 
 /** What {@link DiskStore.open} takes beside path and size. */

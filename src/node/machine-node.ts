@@ -1,8 +1,11 @@
 /** The parts of a node that users make themselves, without an environment of their own: they take the real machine then. */
-import { type Clock, systemClock } from '../base/clock.js';
-import { type Environment, systemEnvironment } from '../base/environment.js';
-import { type RandomSource, systemRandom } from '../base/random.js';
+import type { Clock } from '../base/clock.js';
+import type { Environment } from '../base/environment.js';
+import type { RandomSource } from '../base/random.js';
+import { systemClock } from '../base/system-clock.js';
+import { systemEnvironment } from '../base/system-environment.js';
 import { systemHost } from '../base/system-host.js';
+import { systemRandom } from '../base/system-random.js';
 import type { MeshCacheConfig } from '../config.js';
 import { Metrics as MetricsOf, type MetricsOptions as MetricsOptionsOf } from '../metrics/metrics.js';
 import {

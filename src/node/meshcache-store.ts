@@ -1,7 +1,8 @@
-import { type Environment, systemEnvironment } from '../base/environment.js';
+import type { Environment } from '../base/environment.js';
 import { ArgumentError } from '../base/errors.js';
 import { FairTurns } from '../base/fair-turns.js';
 import { formatEndpoint } from '../base/network.js';
+import { systemEnvironment } from '../base/system-environment.js';
 import type { ClientInfo, ClientServer } from '../clients/client-server.js';
 import { MeshCacheConfig, type StorageConfig } from '../config.js';
 import type { KeyEncoder, KeyNamespace } from '../core/index.js';

@@ -4,12 +4,13 @@ import { join } from 'node:path';
 import { inspect } from 'node:util';
 import test from 'ava';
 import { ClientHandshake, ServerHandshake } from '../../src/base/auth.js';
-import { systemEnvironment } from '../../src/base/environment.js';
+import { ClusterSecrets } from '../../src/base/cluster-secrets.js';
 import { ConfigError } from '../../src/base/errors.js';
 import { PendingConnections } from '../../src/base/pending-connections.js';
 import { seededRandom } from '../../src/base/random.js';
-import { ClusterSecrets, readSecretsFile } from '../../src/base/secrets.js';
+import { readSecretsFile } from '../../src/base/secrets.js';
 import { securedEnvironment } from '../../src/base/secured-environment.js';
+import { systemEnvironment } from '../../src/base/system-environment.js';
 import { systemFiles } from '../../src/base/system-files.js';
 
 const folder = mkdtempSync(join(tmpdir(), 'meshcache-auth-'));

@@ -2,10 +2,10 @@ import { once } from 'node:events';
 import net from 'node:net';
 import test, { type ExecutionContext } from 'ava';
 import type { ConnectionRates } from '../../src/base/connection-limits.js';
-import { systemEnvironment } from '../../src/base/environment.js';
 import { Listener } from '../../src/base/listener.js';
 import { noMetrics } from '../../src/base/metrics-sink.js';
 import type { Connection } from '../../src/base/network.js';
+import { systemEnvironment } from '../../src/base/system-environment.js';
 import { patientClock } from '../patient-clock.js';
 import { until } from '../support.js';
 

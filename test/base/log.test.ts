@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import type { Readable } from 'node:stream';
 import { fileURLToPath } from 'node:url';
 import test from 'ava';
-import { stderrLogger } from '../../src/base/log.js';
+import { stderrLogger } from '../../src/base/system-log.js';
 
 const PROGRAM = fileURLToPath(new URL('./base-logging-program.js', import.meta.url));
 

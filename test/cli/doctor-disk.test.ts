@@ -2,7 +2,7 @@ import { chmodSync, existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, wri
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
-import { systemEnvironment } from '../../src/base/environment.js';
+import { systemEnvironment } from '../../src/base/system-environment.js';
 import { checkDisk } from '../../src/cli/doctor-disk.js';
 import type { Finding } from '../../src/cli/finding.js';
 import { DiskStore } from '../../src/disk/disk-store.js';

@@ -1,5 +1,5 @@
 import test from 'ava';
-import { systemClock } from '../../src/base/clock.js';
+import { systemClock } from '../../src/base/system-clock.js';
 import { noCounts, type RunCounts } from '../../src/cli/agent-protocol.js';
 import type { CommandContext } from '../../src/cli/context.js';
 import { formatLoadReport, type LoadReport, loadReport, printLoadReport } from '../../src/cli/load-report.js';

@@ -1,5 +1,5 @@
 import test from 'ava';
-import { systemClock } from '../../src/base/clock.js';
+import { systemClock } from '../../src/base/system-clock.js';
 import { noCounts, type RunResult } from '../../src/cli/agent-protocol.js';
 import { type LoadTarget, quantile, runLoad } from '../../src/cli/load.js';
 

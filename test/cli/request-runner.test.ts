@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import test from 'ava';
-import { systemClock } from '../../src/base/clock.js';
+import { systemClock } from '../../src/base/system-clock.js';
 import { HostBuffer, type PageStore, RequestRunner } from '../../src/cli/request-runner.js';
 
 const PAGE_BYTES = 4096;

@@ -1,5 +1,6 @@
 import type { ExecutionContext } from 'ava';
-import { seededRandom, systemRandom } from '../../src/base/random.js';
+import { seededRandom } from '../../src/base/random.js';
+import { systemRandom } from '../../src/base/system-random.js';
 import { MeshCacheClient } from '../../src/client/meshcache-client.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import { serialWithAddon, suffix } from '../native/addon.js';

@@ -1,6 +1,7 @@
 import test from 'ava';
 import { ArgumentError, ProtocolError } from '../../src/base/errors.js';
-import { seededRandom, systemRandom } from '../../src/base/random.js';
+import { seededRandom } from '../../src/base/random.js';
+import { systemRandom } from '../../src/base/system-random.js';
 import { BodyReader, BodyWriter } from '../../src/clients/body.js';
 import { ByteBudget } from '../../src/clients/byte-budget.js';
 import { ClientNamespace } from '../../src/clients/client-namespace.js';

@@ -1,8 +1,8 @@
 /** A serving process for the contract tests: shares a region, says where, and does what it is told by a line on stdin. */
 import { existsSync, writeSync } from 'node:fs';
 import { createInterface } from 'node:readline';
-import { systemEnvironment } from '../../src/base/environment.js';
 import { silentLogger } from '../../src/base/log.js';
+import { systemEnvironment } from '../../src/base/system-environment.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import { createTransport } from '../../src/transport/create-transport.js';
 import type { DataProtocol } from '../../src/types.js';

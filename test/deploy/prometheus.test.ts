@@ -2,7 +2,7 @@ import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'no
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test from 'ava';
-import { systemClock } from '../../src/base/clock.js';
+import { systemClock } from '../../src/base/system-clock.js';
 import { Cluster } from '../../src/cli/cluster.js';
 import { runLoad } from '../../src/cli/load.js';
 import { loadReport } from '../../src/cli/load-report.js';

@@ -1,5 +1,5 @@
 import test from 'ava';
-import { systemClock } from '../../src/base/clock.js';
+import { systemClock } from '../../src/base/system-clock.js';
 import { ConsistentHashRing } from '../../src/core/index.js';
 import { pruneShard } from '../../src/directory/prune.js';
 import { gainedKeys, gainedKeysInSlices, type RingView } from '../../src/directory/reannounce.js';

@@ -1,6 +1,7 @@
 import test from 'ava';
 import { DIRECTORY_CHOICE_MAX_COUNT, DIRECTORY_LOCATIONS_PER_KEY_COUNT } from '../../src/base/limits.js';
-import { seededRandom, systemRandom } from '../../src/base/random.js';
+import { seededRandom } from '../../src/base/random.js';
+import { systemRandom } from '../../src/base/system-random.js';
 import { DirectoryShard, type Displaced } from '../../src/directory/shard.js';
 import { columnsOf, getOne, locationOf, putOne } from './support.js';
 

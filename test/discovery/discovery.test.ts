@@ -1,7 +1,8 @@
 import net from 'node:net';
 import test, { type ExecutionContext } from 'ava';
 import { DISCOVERY_START_TIMEOUT_MS } from '../../src/base/limits.js';
-import { seededRandom, systemRandom } from '../../src/base/random.js';
+import { seededRandom } from '../../src/base/random.js';
+import { systemRandom } from '../../src/base/system-random.js';
 import { DiscoveryClient } from '../../src/discovery/client.js';
 import { DiscoveryServer } from '../../src/discovery/server.js';
 import { encodeHello } from '../../src/rpc/frame.js';

@@ -1,5 +1,6 @@
 import test from 'ava';
-import { seededRandom, systemRandom } from '../../src/base/random.js';
+import { seededRandom } from '../../src/base/random.js';
+import { systemRandom } from '../../src/base/system-random.js';
 import { DiscoveryClient, type DiscoveryClientOptions } from '../../src/discovery/client.js';
 import { EmbeddedMaster } from '../../src/discovery/embedded-master.js';
 import { isHostOf } from '../../src/discovery/local-address.js';

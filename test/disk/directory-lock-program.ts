@@ -4,7 +4,7 @@
  */
 import { appendFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { systemEnvironment } from '../../src/base/environment.js';
+import { systemEnvironment } from '../../src/base/system-environment.js';
 import { DirectoryLock } from '../../src/disk/directory-lock.js';
 
 const env = systemEnvironment();

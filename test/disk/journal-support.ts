@@ -2,9 +2,9 @@ import { existsSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync 
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { ExecutionContext } from 'ava';
-import { systemEnvironment } from '../../src/base/environment.js';
 import { silentLogger } from '../../src/base/log.js';
 import { seededRandom } from '../../src/base/random.js';
+import { systemEnvironment } from '../../src/base/system-environment.js';
 import { type IndexEntry, Journal, type JournalOptions, type Snapshot } from '../../src/disk/journal.js';
 
 export const journalEnv = systemEnvironment({ log: silentLogger });

@@ -2,8 +2,9 @@
  * `PATH MAX_BYTES SEED VERSION STEPS`: opens the store, carries out steps of the workload from VERSION on, closes it. Says `opening`, `open`,
  * `closing` and `closed` as it comes to them.
  */
-import { systemEnvironment } from '../../src/base/environment.js';
+
 import { silentLogger } from '../../src/base/log.js';
+import { systemEnvironment } from '../../src/base/system-environment.js';
 import { DiskStore } from '../../src/disk/disk-store.js';
 import { pageOf, stepOf, versionIn } from './kill-workload.js';
 

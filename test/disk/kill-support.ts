@@ -5,10 +5,11 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { ExecutionContext } from 'ava';
 import type { Clock } from '../../src/base/clock.js';
-import { type Environment, systemEnvironment } from '../../src/base/environment.js';
+import type { Environment } from '../../src/base/environment.js';
 import { JOURNAL_MIN_BYTES } from '../../src/base/limits.js';
 import { silentLogger } from '../../src/base/log.js';
 import { seededRandom } from '../../src/base/random.js';
+import { systemEnvironment } from '../../src/base/system-environment.js';
 import { type IndexEntry, Journal } from '../../src/disk/journal.js';
 import { patientClock } from '../patient-clock.js';
 

@@ -1,6 +1,6 @@
-import { systemEnvironment } from '../../src/base/environment.js';
 import { silentLogger } from '../../src/base/log.js';
 import { seededRandom } from '../../src/base/random.js';
+import { systemEnvironment } from '../../src/base/system-environment.js';
 import { PageFile } from '../../src/disk/page-file.js';
 import { crc32Views } from '../../src/memory/checksum.js';
 import { HostRegion } from '../../src/memory/host-region.js';

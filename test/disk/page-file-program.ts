@@ -1,7 +1,7 @@
 /** `exercise PATH MODE SEED`: the exercise in a process of its own, e.g. without the addon. `hold PATH CAPACITY`: opens and closes it. */
 
-import { systemEnvironment } from '../../src/base/environment.js';
 import { silentLogger } from '../../src/base/log.js';
+import { systemEnvironment } from '../../src/base/system-environment.js';
 import { PageFile } from '../../src/disk/page-file.js';
 import { loadNative } from '../../src/native/loader.js';
 import { exercisePageFile } from './page-file-exercise.js';

@@ -1,8 +1,8 @@
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
-import { systemEnvironment } from '../../src/base/environment.js';
 import { DISK_ALIGNMENT_BYTES } from '../../src/base/limits.js';
 import { silentLogger } from '../../src/base/log.js';
+import { systemEnvironment } from '../../src/base/system-environment.js';
 import { AlignedBuffers } from '../../src/disk/aligned-buffers.js';
 import { DiskStore } from '../../src/disk/disk-store.js';
 import { Journal } from '../../src/disk/journal.js';

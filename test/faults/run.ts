@@ -3,7 +3,7 @@ import { mkdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
-import { systemRandom } from '../../src/base/random.js';
+import { systemRandom } from '../../src/base/system-random.js';
 import { DEADLINE_MS, GRACE_MS, longest } from './call-watch.js';
 import { type FaultCluster, removeLeftFolders } from './cluster.js';
 import { FaultNetwork, removeLeftNetworks, whyNoNetworks } from './network.js';

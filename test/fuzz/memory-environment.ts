@@ -1,6 +1,7 @@
-import { type Environment, systemEnvironment } from '../../src/base/environment.js';
+import type { Environment } from '../../src/base/environment.js';
 import { silentLogger } from '../../src/base/log.js';
 import { seededRandom } from '../../src/base/random.js';
+import { systemEnvironment } from '../../src/base/system-environment.js';
 import { ManualClock } from '../clock.js';
 import { MemoryNetwork } from './memory-socket.js';
 

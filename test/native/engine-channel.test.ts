@@ -1,5 +1,5 @@
 import test from 'ava';
-import { systemEnvironment } from '../../src/base/environment.js';
+import { systemEnvironment } from '../../src/base/system-environment.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import { ACCESS_LOCAL_WRITE, OP_STATUS, type RdmaEvent } from '../../src/native/contract.js';
 import { EngineChannel } from '../../src/native/engine-channel.js';

@@ -1,6 +1,6 @@
 import test from 'ava';
-import { systemEnvironment } from '../../src/base/environment.js';
 import { silentLogger } from '../../src/base/log.js';
+import { systemEnvironment } from '../../src/base/system-environment.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import { HAS_RDMA } from '../../src/native/index.js';
 import { loadNative } from '../../src/native/loader.js';

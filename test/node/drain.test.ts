@@ -1,8 +1,8 @@
 import test from 'ava';
-import { systemClock } from '../../src/base/clock.js';
 import { WANTED_PAGES_MAX_CHARACTERS, WANTED_PAGES_MAX_COUNT } from '../../src/base/limits.js';
 import { silentLogger } from '../../src/base/log.js';
 import { parseEndpoint } from '../../src/base/network.js';
+import { systemClock } from '../../src/base/system-clock.js';
 import { Drain, type DrainParts, type DrainProgress } from '../../src/node/drain.js';
 import type { MeshCacheStore } from '../../src/node/meshcache-store.js';
 import { RpcClient } from '../../src/rpc/client.js';

@@ -1,6 +1,6 @@
 import test from 'ava';
-import { systemEnvironment } from '../../src/base/environment.js';
 import { noMetrics } from '../../src/base/metrics-sink.js';
+import { systemEnvironment } from '../../src/base/system-environment.js';
 import {
   ConsistentHashRing,
   createTransport,

@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto';
-import { systemClock } from '../../src/base/clock.js';
+import { systemClock } from '../../src/base/system-clock.js';
 import { Cluster, ClusterAgent } from '../../src/cli/cluster.js';
 import { runLoad } from '../../src/cli/load.js';
 import { loadReport } from '../../src/cli/load-report.js';

@@ -1,7 +1,8 @@
 import type { ExecutionContext } from 'ava';
-import { systemClock } from '../../src/base/clock.js';
-import { type Environment, systemEnvironment } from '../../src/base/environment.js';
+import type { Environment } from '../../src/base/environment.js';
 import { silentLogger } from '../../src/base/log.js';
+import { systemClock } from '../../src/base/system-clock.js';
+import { systemEnvironment } from '../../src/base/system-environment.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import {
   type MrHandle,

@@ -1,8 +1,8 @@
 import test, { type ExecutionContext } from 'ava';
-import { systemEnvironment } from '../../src/base/environment.js';
+import { ClusterSecrets } from '../../src/base/cluster-secrets.js';
 import { silentLogger } from '../../src/base/log.js';
 import { formatEndpoint } from '../../src/base/network.js';
-import { ClusterSecrets } from '../../src/base/secrets.js';
+import { systemEnvironment } from '../../src/base/system-environment.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import type { NativeAddon, RailOptions } from '../../src/native/contract.js';
 import { loadNative } from '../../src/native/loader.js';

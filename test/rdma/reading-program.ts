@@ -3,8 +3,8 @@
  * the source's address and port, its memory, its rkey, and what to do: `stay`, `exit` or `return`.
  */
 import { isMainThread, parentPort } from 'node:worker_threads';
-import { systemEnvironment } from '../../src/base/environment.js';
 import { silentLogger } from '../../src/base/log.js';
+import { systemEnvironment } from '../../src/base/system-environment.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import { TransferEngine } from '../../src/native/transfer-engine.js';
 

@@ -3,8 +3,8 @@
  * {@link ServedRegion} as JSON. With an IPC channel it lives as long as that, and does what it is told by messages.
  */
 
-import { systemEnvironment } from '../../src/base/environment.js';
 import { silentLogger } from '../../src/base/log.js';
+import { systemEnvironment } from '../../src/base/system-environment.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import { TransferEngine } from '../../src/native/transfer-engine.js';
 import { tiled } from './bytes.js';

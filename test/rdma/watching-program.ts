@@ -3,9 +3,9 @@
  * argument is {@link WatchOptions} as JSON; each line that it writes is a {@link WatchEvent} as JSON.
  */
 import { readFileSync } from 'node:fs';
-import { systemClock } from '../../src/base/clock.js';
-import { systemEnvironment } from '../../src/base/environment.js';
-import { stderrLogger } from '../../src/base/log.js';
+import { systemClock } from '../../src/base/system-clock.js';
+import { systemEnvironment } from '../../src/base/system-environment.js';
+import { stderrLogger } from '../../src/base/system-log.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import { type ReadRequest, TransferEngine } from '../../src/native/transfer-engine.js';
 import { isSame, tiled } from './bytes.js';

@@ -1,6 +1,7 @@
 import test, { type ExecutionContext } from 'ava';
 import { RPC_BUFFERED_MAX_BYTES, RPC_FRAME_MAX_BYTES, RPC_HANDSHAKE_TIMEOUT_MS } from '../../src/base/limits.js';
-import { seededRandom, systemRandom } from '../../src/base/random.js';
+import { seededRandom } from '../../src/base/random.js';
+import { systemRandom } from '../../src/base/system-random.js';
 import {
   encodeHello,
   FRAME_HEADER_BYTES,

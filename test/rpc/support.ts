@@ -1,8 +1,9 @@
 import net from 'node:net';
 import type { ExecutionContext } from 'ava';
-import { type Environment, systemEnvironment } from '../../src/base/environment.js';
+import type { Environment } from '../../src/base/environment.js';
 import { silentLogger } from '../../src/base/log.js';
 import type { Labels } from '../../src/base/metrics-sink.js';
+import { systemEnvironment } from '../../src/base/system-environment.js';
 import { RpcClient } from '../../src/rpc/client.js';
 import { RpcServer } from '../../src/rpc/server.js';
 import { patientClock } from '../patient-clock.js';

@@ -1,5 +1,5 @@
 import test from 'ava';
-import { systemClock } from '../../src/base/clock.js';
+import { systemClock } from '../../src/base/system-clock.js';
 import { systemThreads } from '../../src/base/system-threads.js';
 import type { Thread, Threads } from '../../src/base/threads.js';
 import { inlineThreads } from '../../src/sim/inline-threads.js';

@@ -1,10 +1,10 @@
 import { getEventListeners } from 'node:events';
 import test, { type ExecutionContext } from 'ava';
-import { systemClock } from '../../src/base/clock.js';
-import { systemEnvironment } from '../../src/base/environment.js';
 import { HybridClock } from '../../src/base/hybrid-clock.js';
 import { COPY_SLICE_MAX_BYTES, DISK_IN_FLIGHT_MAX_COUNT } from '../../src/base/limits.js';
 import { silentLogger } from '../../src/base/log.js';
+import { systemClock } from '../../src/base/system-clock.js';
+import { systemEnvironment } from '../../src/base/system-environment.js';
 import { crc32 } from '../../src/memory/checksum.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import { Metrics, PublishedPool } from '../../src/node/machine-node.js';

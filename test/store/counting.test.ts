@@ -1,8 +1,8 @@
 import test, { type ExecutionContext } from 'ava';
-import { systemEnvironment } from '../../src/base/environment.js';
 import { HybridClock } from '../../src/base/hybrid-clock.js';
 import { COPY_SLICE_MAX_BYTES } from '../../src/base/limits.js';
 import { silentLogger } from '../../src/base/log.js';
+import { systemEnvironment } from '../../src/base/system-environment.js';
 import { Taken } from '../../src/directory/taken.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import { Metrics, PublishedPool } from '../../src/node/machine-node.js';

@@ -1,5 +1,5 @@
 import test from 'ava';
-import { systemClock } from '../../src/base/clock.js';
+import { systemClock } from '../../src/base/system-clock.js';
 import { JoinedReads } from '../../src/store/joined-reads.js';
 import type { CallerPage } from '../../src/store/page-store.js';
 import type { RemoteRead, RemoteReadOptions } from '../../src/store/remote-reads.js';

@@ -1,8 +1,8 @@
 import test, { type ExecutionContext } from 'ava';
-import { systemClock } from '../../src/base/clock.js';
 import { InvariantError } from '../../src/base/errors.js';
 import { HybridClock } from '../../src/base/hybrid-clock.js';
 import { noMetrics } from '../../src/base/metrics-sink.js';
+import { systemClock } from '../../src/base/system-clock.js';
 import { Taken } from '../../src/directory/taken.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import { PublishedPool } from '../../src/node/machine-node.js';

@@ -1,7 +1,7 @@
 import test, { type ExecutionContext } from 'ava';
-import { systemClock } from '../../src/base/clock.js';
 import { silentLogger } from '../../src/base/log.js';
 import { noMetrics } from '../../src/base/metrics-sink.js';
+import { systemClock } from '../../src/base/system-clock.js';
 import { resolve } from '../../src/memory/address-space.js';
 import { crc32 } from '../../src/memory/checksum.js';
 import { HostRegion } from '../../src/memory/host-region.js';

@@ -1,7 +1,7 @@
 import test from 'ava';
-import { systemClock } from '../../src/base/clock.js';
 import { silentLogger } from '../../src/base/log.js';
 import { noMetrics } from '../../src/base/metrics-sink.js';
+import { systemClock } from '../../src/base/system-clock.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import type { CallerPage } from '../../src/store/page-store.js';
 import { RemoteReads } from '../../src/store/remote-reads.js';

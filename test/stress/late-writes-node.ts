@@ -1,9 +1,9 @@
 // A node of its own process, with a client socket, for tests of late writes. It reads pages of one port through a valve at another. Ends
 // with its IPC channel.
 
-import { systemClock } from '../../src/base/clock.js';
 import { silentLogger } from '../../src/base/log.js';
 import type { Connection, ConnectOptions, Network, Server } from '../../src/base/network.js';
+import { systemClock } from '../../src/base/system-clock.js';
 import { systemNetwork } from '../../src/base/system-network.js';
 import { MeshCacheStore } from '../../src/node/meshcache-store.js';
 

@@ -2,8 +2,8 @@
 // has set and read. Ends when its IPC channel does.
 
 import { setTimeout as sleep } from 'node:timers/promises';
-import { systemClock } from '../../src/base/clock.js';
 import { seededRandom } from '../../src/base/random.js';
+import { systemClock } from '../../src/base/system-clock.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import type { MeshCacheStore } from '../../src/node/meshcache-store.js';
 import { type OrderEvent, OrderLog, sharedMs } from '../faults/order.js';

@@ -1,7 +1,7 @@
 import test from 'ava';
-import { systemEnvironment } from '../../src/base/environment.js';
 import { silentLogger } from '../../src/base/log.js';
 import { type Labels, noMetrics } from '../../src/base/metrics-sink.js';
+import { systemEnvironment } from '../../src/base/system-environment.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import type { NativeAddon, RdmaProbe } from '../../src/native/contract.js';
 import type { RdmaHost } from '../../src/native/rdma-host.js';

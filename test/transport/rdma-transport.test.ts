@@ -1,7 +1,7 @@
 import test, { type ExecutionContext } from 'ava';
-import { systemEnvironment } from '../../src/base/environment.js';
 import type { LogFields } from '../../src/base/log.js';
 import { noMetrics } from '../../src/base/metrics-sink.js';
+import { systemEnvironment } from '../../src/base/system-environment.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import { ACCESS_LOCAL_WRITE, ACCESS_REMOTE_READ } from '../../src/native/contract.js';
 import { DataEndpoints } from '../../src/node/data-endpoints.js';

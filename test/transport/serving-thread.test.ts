@@ -1,7 +1,8 @@
 import test, { type ExecutionContext } from 'ava';
-import { type Clock, systemClock } from '../../src/base/clock.js';
-import { systemEnvironment } from '../../src/base/environment.js';
+import type { Clock } from '../../src/base/clock.js';
 import { noMetrics } from '../../src/base/metrics-sink.js';
+import { systemClock } from '../../src/base/system-clock.js';
+import { systemEnvironment } from '../../src/base/system-environment.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import { type TcpLimits, tcpLimits } from '../../src/transport/tcp/limits.js';
 import { type Registration, registrationOf } from '../../src/transport/tcp/registrations.js';

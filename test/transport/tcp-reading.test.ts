@@ -1,8 +1,9 @@
 import type net from 'node:net';
 import test, { type ExecutionContext } from 'ava';
-import { type Clock, systemClock } from '../../src/base/clock.js';
-import { systemEnvironment } from '../../src/base/environment.js';
+import type { Clock } from '../../src/base/clock.js';
 import { silentLogger } from '../../src/base/log.js';
+import { systemClock } from '../../src/base/system-clock.js';
+import { systemEnvironment } from '../../src/base/system-environment.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import type { TcpLimits } from '../../src/transport/tcp/limits.js';
 import { TcpTransport } from '../../src/transport/tcp/tcp-transport.js';

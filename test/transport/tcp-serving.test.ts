@@ -1,10 +1,10 @@
 import { EventEmitter } from 'node:events';
 import test, { type ExecutionContext } from 'ava';
-import { systemClock } from '../../src/base/clock.js';
-import { systemEnvironment } from '../../src/base/environment.js';
 import { silentLogger } from '../../src/base/log.js';
 import type { Connection } from '../../src/base/network.js';
-import { systemRandom } from '../../src/base/random.js';
+import { systemClock } from '../../src/base/system-clock.js';
+import { systemEnvironment } from '../../src/base/system-environment.js';
+import { systemRandom } from '../../src/base/system-random.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import { type TcpLimits, tcpLimits } from '../../src/transport/tcp/limits.js';
 import { Registrations, registrationOf } from '../../src/transport/tcp/registrations.js';

@@ -1,9 +1,9 @@
 import { NONCE_BYTES, PROOFS_BYTES, ServerHandshake } from '../../base/auth.js';
 import type { AuthFailureReason } from '../../base/auth-failures.js';
 import type { Clock } from '../../base/clock.js';
+import type { ClusterSecrets } from '../../base/cluster-secrets.js';
 import type { Connection } from '../../base/network.js';
 import type { RandomSource } from '../../base/random.js';
-import type { ClusterSecrets } from '../../base/secrets.js';
 import type { TcpLimits } from './limits.js';
 import {
   decodeRequestHeader,

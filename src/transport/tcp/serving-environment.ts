@@ -1,8 +1,9 @@
 import { AuthFailures } from '../../base/auth-failures.js';
-import { type Environment, systemEnvironment } from '../../base/environment.js';
+import { ClusterSecrets } from '../../base/cluster-secrets.js';
+import type { Environment } from '../../base/environment.js';
 import { type Labels, noMetrics } from '../../base/metrics-sink.js';
-import { ClusterSecrets } from '../../base/secrets.js';
-import { TlsIdentity } from '../../base/tls.js';
+import { systemEnvironment } from '../../base/system-environment.js';
+import { TlsIdentity } from '../../base/tls-identity.js';
 import { tlsNetwork } from '../../base/tls-network.js';
 import type { ServingReport, ServingSetup } from './serving-messages.js';
 

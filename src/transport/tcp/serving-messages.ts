@@ -1,6 +1,6 @@
 import type { LogFields, LogLevel } from '../../base/log.js';
 import type { Labels } from '../../base/metrics-sink.js';
-import type { TlsTexts } from '../../base/tls.js';
+import type { TlsTexts } from '../../base/tls-identity.js';
 import type { TcpLimits } from './limits.js';
 import type { Registration } from './registrations.js';
 

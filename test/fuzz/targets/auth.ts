@@ -4,9 +4,9 @@
  */
 import { createHmac } from 'node:crypto';
 import { AuthFailures } from '../../../src/base/auth-failures.js';
+import { ClusterSecrets } from '../../../src/base/cluster-secrets.js';
 import { MeshCacheError } from '../../../src/base/errors.js';
 import type { RandomSource } from '../../../src/base/random.js';
-import { ClusterSecrets } from '../../../src/base/secrets.js';
 import { RpcClient } from '../../../src/rpc/client.js';
 import { encodeHello, FrameType } from '../../../src/rpc/frame.js';
 import { RpcServer } from '../../../src/rpc/server.js';

@@ -1,9 +1,9 @@
 import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { systemEnvironment } from '../../../src/base/environment.js';
 import { DiskError } from '../../../src/base/errors.js';
 import { DISK_MIN_BYTES } from '../../../src/base/limits.js';
 import { silentLogger } from '../../../src/base/log.js';
+import { systemEnvironment } from '../../../src/base/system-environment.js';
 import { DiskStore } from '../../../src/disk/disk-store.js';
 import { encodeHeader, RecordWriter } from '../../../src/disk/journal-format.js';
 import { entryOf, STORE_ID } from '../../disk/journal-support.js';

@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
-import { systemEnvironment } from '../../../src/base/environment.js';
 import { DiskError } from '../../../src/base/errors.js';
 import { KEY_MAX_BYTES, KEY_PREFIX_BYTES } from '../../../src/base/limits.js';
+import { systemEnvironment } from '../../../src/base/system-environment.js';
 import { JournalFile } from '../../../src/disk/journal-file.js';
 import {
   BLOCK_HEADER_BYTES,

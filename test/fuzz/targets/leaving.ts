@@ -1,6 +1,6 @@
-import { systemEnvironment } from '../../../src/base/environment.js';
 import { COPY_REQUEST_MAX_KEYS, DRAIN_LINGER_MAX_MS, DRAIN_TIMEOUT_MAX_MS } from '../../../src/base/limits.js';
 import { silentLogger } from '../../../src/base/log.js';
+import { systemEnvironment } from '../../../src/base/system-environment.js';
 import { keyFields } from '../../../src/directory/wire.js';
 import type { DrainProgress } from '../../../src/node/drain.js';
 import { type CopyRequestHandler, Handovers } from '../../../src/node/handovers.js';

@@ -1,5 +1,5 @@
 import { connect } from 'node:net';
-import { systemEnvironment } from '../../../src/base/environment.js';
+import { systemEnvironment } from '../../../src/base/system-environment.js';
 import type { MetricsSource } from '../../../src/metrics/metrics-server.js';
 import type { ClusterReport, NodeReport, NodeView } from '../../../src/metrics/node-report.js';
 import { MetricsServer } from '../../../src/node/machine-node.js';
