@@ -1,13 +1,12 @@
 /** The public Node API. */
 
-export type { Clock } from './base/clock.js';
-export type { ClusterSecrets } from './base/cluster-secrets.js';
-export type { Environment } from './base/environment.js';
-export * from './base/errors.js';
-export type { FileStatus, Files, OpenFile, OpenOptions } from './base/files.js';
-export type { Host, HostAddress, HostMemory, LoopObservation } from './base/host.js';
-export type { Logger, LogLevel } from './base/log.js';
-export type { Labels, MetricsSink } from './base/metrics-sink.js';
+export type { Clock } from './base/environment/clock.js';
+export type { ClusterSecrets } from './base/environment/cluster-secrets.js';
+export type { Environment } from './base/environment/environment.js';
+export type { FileStatus, Files, OpenFile, OpenOptions } from './base/environment/files.js';
+export type { Host, HostAddress, HostMemory, LoopObservation } from './base/environment/host.js';
+export type { Logger, LogLevel } from './base/environment/log.js';
+export type { Labels, MetricsSink } from './base/environment/metrics-sink.js';
 export type {
   Connection,
   ConnectionEvent,
@@ -20,10 +19,11 @@ export type {
   ReceiveInto,
   Server,
   TcpOptions,
-} from './base/network.js';
-export type { RandomSource } from './base/random.js';
-export type { MessageEnd, Thread, ThreadProgram, Threads } from './base/threads.js';
-export type { TlsIdentity, TlsTexts } from './base/tls-identity.js';
+} from './base/environment/network.js';
+export type { RandomSource } from './base/environment/random.js';
+export type { MessageEnd, Thread, ThreadProgram, Threads } from './base/environment/threads.js';
+export type { TlsIdentity, TlsTexts } from './base/environment/tls-identity.js';
+export * from './base/errors.js';
 export {
   MeshCacheClient,
   type MeshCacheClientOptions,

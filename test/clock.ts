@@ -1,4 +1,4 @@
-import type { Clock } from '../src/base/clock.js';
+import type { Clock } from '../src/base/environment/clock.js';
 
 /** A clock that stands still until a test turns it. Timers run within `advance`, in the order in which they are due. */
 export class ManualClock implements Clock {

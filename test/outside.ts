@@ -49,19 +49,25 @@ const CLIENT = 'a process of the real machine that attaches to its node: an entr
 
 /** Files that may go ways out themselves. */
 export const EXCEPTIONS: Readonly<Record<string, Exception>> = {
-  'src/base/system-clock.ts': { ways: ['Date', 'performance', 'process', 'system', 'ticks', 'timers'], because: REAL },
-  'src/base/system-environment.ts': { ways: ['system'], because: 'the system environment itself' },
-  'src/base/system-log.ts': { ways: ['Date', 'process', 'system'], because: REAL },
-  'src/base/system-random.ts': { ways: ['randomness', 'system'], because: REAL },
-  'src/base/system-files.ts': { ways: ['node:child_process', 'node:fs', 'system'], because: REAL },
-  'src/base/system-host.ts': {
+  'src/system/system-clock.ts': {
+    ways: ['Date', 'performance', 'process', 'system', 'ticks', 'timers'],
+    because: REAL,
+  },
+  'src/system/system-environment.ts': { ways: ['system'], because: 'the system environment itself' },
+  'src/system/system-log.ts': { ways: ['Date', 'process', 'system'], because: REAL },
+  'src/system/system-random.ts': { ways: ['randomness', 'system'], because: REAL },
+  'src/system/system-files.ts': { ways: ['node:child_process', 'node:fs', 'system'], because: REAL },
+  'src/system/system-host.ts': {
     ways: ['node:dgram', 'node:dns', 'node:os', 'node:perf_hooks', 'performance', 'process', 'system'],
     because: REAL,
   },
-  'src/base/system-network.ts': { ways: ['node:net', 'system'], because: REAL },
-  'src/base/system-threads.ts': { ways: ['node:worker_threads', 'system'], because: REAL },
-  'src/base/tls-network.ts': { ways: ['node:net', 'node:tls'], because: REAL },
-  'src/base/tls.ts': { ways: ['Date', 'node:tls'], because: 'computes: dates of certificates, and whether they fit' },
+  'src/system/system-network.ts': { ways: ['node:net', 'system'], because: REAL },
+  'src/system/system-threads.ts': { ways: ['node:worker_threads', 'system'], because: REAL },
+  'src/system/tls-network.ts': { ways: ['node:net', 'node:tls'], because: REAL },
+  'src/net/tls-files.ts': {
+    ways: ['Date', 'node:tls'],
+    because: 'computes: dates of certificates, and whether they fit',
+  },
   'src/client/attachment.ts': { ways: ['node:fs', 'process'], because: CLIENT },
   'src/client/meshcache-client.ts': { ways: ['process', 'system'], because: CLIENT },
   'src/client/node-link.ts': { ways: ['process'], because: CLIENT },

@@ -1,5 +1,5 @@
-import type { Clock } from '../src/base/clock.js';
-import { systemClock } from '../src/base/system-clock.js';
+import type { Clock } from '../src/base/environment/clock.js';
+import { systemClock } from '../src/system/system-clock.js';
 
 const STEP_MS = 10;
 /** What may lie between two steps of a thread that can run; the rest of a longer gap does not count. */

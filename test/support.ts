@@ -1,5 +1,5 @@
-import { systemRandom } from '../src/base/system-random.js';
 import { findFreePort } from '../src/bench/free-port.js';
+import { systemRandom } from '../src/system/system-random.js';
 
 /** A port that was free a moment ago, and that no system hands out by itself: while it is free no connection takes it. */
 export function freePort(): Promise<number> {

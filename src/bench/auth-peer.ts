@@ -2,8 +2,9 @@
  * The other processes of the authentication benchmark: one has nodes with pages in their pools, another one floods these. It lives
  * as long as its IPC channel.
  */
-import { stderrLogger } from '../base/system-log.js';
+
 import { MeshCacheStore } from '../node/meshcache-store.js';
+import { stderrLogger } from '../system/system-log.js';
 import { Flood, type FloodOptions, type FloodStats } from './flood.js';
 import { serveCommands } from './serving-process.js';
 import { benchKeys, benchStorage, publishPages } from './store-pages.js';

@@ -1,8 +1,8 @@
 import { randomBytes } from 'node:crypto';
 import { formatSize } from '../base/sizes.js';
-import { systemRandom } from '../base/system-random.js';
 import { HostRegion } from '../memory/host-region.js';
 import { MeshCacheStore } from '../node/meshcache-store.js';
+import { systemRandom } from '../system/system-random.js';
 import type { AuthCluster, AuthPeerAnswer, AuthPeerCommand } from './auth-peer.js';
 import { BenchCertificate } from './certificates.js';
 import { type Contender, race, round3 } from './contenders.js';

@@ -1,4 +1,4 @@
-import { systemRandom } from '../base/system-random.js';
+import { systemRandom } from '../system/system-random.js';
 import type { ClusterAnswer, ClusterCommand } from './cluster-peer.js';
 import { findFreePort } from './free-port.js';
 import { ServingProcess } from './serving-process.js';

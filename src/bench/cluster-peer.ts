@@ -3,10 +3,10 @@
  * have, and what that has cost. It lives as long as its IPC channel.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
-import { noMetrics } from '../base/metrics-sink.js';
-import { systemNetwork } from '../base/system-network.js';
+import { noMetrics } from '../base/environment/metrics-sink.js';
 import { HostRegion } from '../memory/host-region.js';
 import { MeshCacheStore } from '../node/meshcache-store.js';
+import { systemNetwork } from '../system/system-network.js';
 import { type NodeTraffic, TrafficCount } from './cluster-traffic.js';
 import { serveCommands } from './serving-process.js';
 import { benchKeys, isStamped, plainStorage, stampPage } from './store-pages.js';

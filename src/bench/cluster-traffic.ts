@@ -1,4 +1,4 @@
-import type { Connection, Network } from '../base/network.js';
+import type { Connection, Network } from '../base/environment/network.js';
 import { FRAME_HEADER_BYTES, type Frame, FrameReader, FrameType } from '../rpc/frame.js';
 import { MessageCodec } from '../rpc/message.js';
 

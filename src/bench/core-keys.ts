@@ -1,4 +1,4 @@
-import { seededRandom } from '../base/random.js';
+import { seededRandom } from '../base/environment/random.js';
 
 const SETTLING_PART = 1 / 4;
 

@@ -3,10 +3,10 @@
  * every message with what it uses, and lives as long as its IPC channel.
  */
 
-import { systemEnvironment } from '../base/system-environment.js';
 import { DirectoryServer } from '../directory/server.js';
 import { DirectoryShard } from '../directory/shard.js';
 import { RpcServer } from '../rpc/server.js';
+import { systemEnvironment } from '../system/system-environment.js';
 
 export interface DirectoryPeerAnswer {
   readonly error?: string;

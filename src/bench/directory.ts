@@ -1,10 +1,10 @@
 import { type ChildProcess, fork } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
-import type { RandomSource } from '../base/random.js';
-import { seededRandom } from '../base/random.js';
-import { systemEnvironment } from '../base/system-environment.js';
+import type { RandomSource } from '../base/environment/random.js';
+import { seededRandom } from '../base/environment/random.js';
 import { ConsistentHashRing } from '../core/index.js';
 import { DirectoryClient } from '../directory/client.js';
+import { systemEnvironment } from '../system/system-environment.js';
 import { DataLocation } from '../types.js';
 import type { DirectoryPeerAnswer } from './directory-peer.js';
 import { median } from './median.js';

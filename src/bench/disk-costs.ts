@@ -4,10 +4,10 @@ import { join } from 'node:path';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import { formatSize } from '../base/sizes.js';
-import { systemEnvironment } from '../base/system-environment.js';
 import { DiskStore } from '../disk/disk-store.js';
 import { crc32 } from '../memory/checksum.js';
 import { HostRegion } from '../memory/host-region.js';
+import { systemEnvironment } from '../system/system-environment.js';
 import { awaitRoom, LoopDelay } from './disk-store-contender.js';
 
 const SMALL_PAGE_BYTES = 4096;

@@ -1,9 +1,9 @@
 import { monitorEventLoopDelay } from 'node:perf_hooks';
 import { DISK_ALIGNMENT_BYTES, DISK_QUEUE_MAX_BYTES } from '../base/limits.js';
-import { systemEnvironment } from '../base/system-environment.js';
 import { DiskStore, diskSizeFor } from '../disk/disk-store.js';
 import { crc32 } from '../memory/checksum.js';
 import { HostRegion } from '../memory/host-region.js';
+import { systemEnvironment } from '../system/system-environment.js';
 import { type DiskContender, type DiskRun, type DiskWork, inFlight, timed } from './disk-contenders.js';
 import { stampPage } from './store-pages.js';
 

@@ -2,10 +2,10 @@ import { rmSync } from 'node:fs';
 import { mkdir, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { seededRandom } from '../base/random.js';
+import { seededRandom } from '../base/environment/random.js';
 import { formatSize } from '../base/sizes.js';
-import { systemEnvironment } from '../base/system-environment.js';
 import { DiskStore } from '../disk/disk-store.js';
+import { systemEnvironment } from '../system/system-environment.js';
 import {
   type DiskContender,
   type DiskWork,

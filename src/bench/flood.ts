@@ -1,8 +1,8 @@
 import net from 'node:net';
-import { ClientHandshake, NONCE_BYTES } from '../base/auth.js';
-import { ClusterSecrets } from '../base/cluster-secrets.js';
-import { systemRandom } from '../base/system-random.js';
+import { ClusterSecrets } from '../base/environment/cluster-secrets.js';
+import { ClientHandshake, NONCE_BYTES } from '../net/auth.js';
 import * as rpc from '../rpc/frame.js';
+import { systemRandom } from '../system/system-random.js';
 import * as data from '../transport/tcp/protocol.js';
 import { LOOPBACK } from './free-port.js';
 

@@ -1,6 +1,6 @@
 import { createServer } from 'node:net';
+import type { RandomSource } from '../base/environment/random.js';
 import { MeshCacheError } from '../base/errors.js';
-import type { RandomSource } from '../base/random.js';
 
 export const LOOPBACK = '127.0.0.1';
 

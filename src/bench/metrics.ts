@@ -1,7 +1,7 @@
 import { formatSize } from '../base/sizes.js';
-import { systemRandom } from '../base/system-random.js';
 import { HostRegion } from '../memory/host-region.js';
 import { MeshCacheStore } from '../node/meshcache-store.js';
+import { systemRandom } from '../system/system-random.js';
 import { round3 } from './contenders.js';
 import { findFreePort, LOOPBACK } from './free-port.js';
 import { median } from './median.js';

@@ -1,4 +1,4 @@
-import { type RandomSource, seededRandom } from '../base/random.js';
+import { type RandomSource, seededRandom } from '../base/environment/random.js';
 import { formatSize } from '../base/sizes.js';
 import { type Core, type EvictionPolicy, loadCore, PoolAllocator } from '../core/index.js';
 import { hexKeyBatches, timePerOperationNs } from './core-keys.js';

@@ -1,8 +1,8 @@
 import { formatSize } from '../base/sizes.js';
-import { systemRandom } from '../base/system-random.js';
 import { HostRegion } from '../memory/host-region.js';
 import { TransferEngine } from '../native/transfer-engine.js';
 import { MeshCacheStore } from '../node/meshcache-store.js';
+import { systemRandom } from '../system/system-random.js';
 import { findProgram } from './find-program.js';
 import { findFreePort } from './free-port.js';
 import { type IbReadBwResult, runIbReadBw } from './ib-read-bw.js';

@@ -2,7 +2,7 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { systemRandom } from '../base/system-random.js';
+import { systemRandom } from '../system/system-random.js';
 import type { Contender } from './contenders.js';
 import { findFreePort, LOOPBACK } from './free-port.js';
 

@@ -1,5 +1,5 @@
-import { systemRandom } from '../base/system-random.js';
 import { MeshCacheStore } from '../node/meshcache-store.js';
+import { systemRandom } from '../system/system-random.js';
 import { findFreePort, LOOPBACK } from './free-port.js';
 import { ServingProcess } from './serving-process.js';
 import { awaitMembers, type BenchCluster, benchStorage, type PeerAnswer, type PeerCommand } from './store-pages.js';

@@ -2,8 +2,9 @@
  * The serving process of the TCP benchmark: a pool that a transport serves, and a plain socket server on the main thread. It
  * lives as long as its IPC channel.
  */
-import { systemEnvironment } from '../base/system-environment.js';
+
 import { HostRegion } from '../memory/host-region.js';
+import { systemEnvironment } from '../system/system-environment.js';
 import { TcpTransport } from '../transport/tcp/tcp-transport.js';
 import { servePlainly } from './plain-pair.js';
 import { serveCommands } from './serving-process.js';

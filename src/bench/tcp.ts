@@ -1,8 +1,8 @@
-import { type RandomSource, seededRandom } from '../base/random.js';
+import { type RandomSource, seededRandom } from '../base/environment/random.js';
 import { formatSize } from '../base/sizes.js';
-import { systemEnvironment } from '../base/system-environment.js';
 import { crc32 } from '../memory/checksum.js';
 import { HostRegion } from '../memory/host-region.js';
+import { systemEnvironment } from '../system/system-environment.js';
 import { TcpTransport } from '../transport/tcp/tcp-transport.js';
 import type { ReadOp } from '../transport/transport.js';
 import { type Contender, race } from './contenders.js';

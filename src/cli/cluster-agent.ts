@@ -2,8 +2,9 @@
  * One node process of a cluster on this machine, started by cluster.ts with an IPC channel. It lives as long as that channel, so that nothing
  * is left behind however the program that started it ends; after `keep` it lives until SIGTERM.
  */
-import { systemClock } from '../base/system-clock.js';
+
 import { MeshCacheStore } from '../node/meshcache-store.js';
+import { systemClock } from '../system/system-clock.js';
 import type { AgentCommand, AgentReply, AgentSetup, AgentStarted, AgentStatus } from './agent-protocol.js';
 import { HostBuffer, RequestRunner } from './request-runner.js';
 

@@ -1,16 +1,16 @@
+import { silentLogger } from '../base/environment/log.js';
+import { type Endpoint, formatEndpoint } from '../base/environment/network.js';
 import { AuthError } from '../base/errors.js';
-import { silentLogger } from '../base/log.js';
-import { type Endpoint, formatEndpoint } from '../base/network.js';
-import { type SecurityConfig, securedEnvironment } from '../base/secured-environment.js';
-import { systemEnvironment } from '../base/system-environment.js';
 import { isNodeId, isWhole } from '../directory/location-columns.js';
 import { DiscoveryMethod, decodeAnswer } from '../discovery/wire.js';
 import type { NodeReport } from '../metrics/node-report.js';
 import { isReportLike } from '../metrics/report-checks.js';
+import { type SecurityConfig, securedEnvironment } from '../net/secured-environment.js';
 import { STATUS_METHOD } from '../node/cluster-reporter.js';
 import { DRAIN_METHOD, DRAIN_STATES, type DrainProgress, type DrainState } from '../node/drain.js';
 import { RpcClient } from '../rpc/client.js';
 import { MessageCodec } from '../rpc/message.js';
+import { systemEnvironment } from '../system/system-environment.js';
 import type { NodeInfo } from '../types.js';
 import { CommandFailure } from './failure.js';
 

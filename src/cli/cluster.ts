@@ -1,9 +1,9 @@
 import { type ChildProcess, fork } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
-import type { Clock } from '../base/clock.js';
-import { systemClock } from '../base/system-clock.js';
-import { systemRandom } from '../base/system-random.js';
+import type { Clock } from '../base/environment/clock.js';
 import { findFreePort, LOOPBACK } from '../bench/free-port.js';
+import { systemClock } from '../system/system-clock.js';
+import { systemRandom } from '../system/system-random.js';
 import type { AgentCommand, AgentReply, AgentSetup, AgentStarted, AgentStatus, RunResult } from './agent-protocol.js';
 import { CommandFailure } from './failure.js';
 

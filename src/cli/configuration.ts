@@ -1,11 +1,11 @@
 import { readFile } from 'node:fs/promises';
 import type { Command } from 'commander';
+import { isLogLevel, LOG_LEVELS } from '../base/environment/log.js';
+import { type Endpoint, formatEndpoint } from '../base/environment/network.js';
 import { ConfigError } from '../base/errors.js';
-import { isLogLevel, LOG_LEVELS } from '../base/log.js';
 import { editDistance, toSnakeCase } from '../base/names.js';
-import { type Endpoint, formatEndpoint } from '../base/network.js';
-import type { SecurityConfig } from '../base/secured-environment.js';
 import { CONFIG_KEYS, MeshCacheConfig } from '../config.js';
+import type { SecurityConfig } from '../net/secured-environment.js';
 import { wrongUsage } from './failure.js';
 import { discoveryEndpoints, diskBytes, keyValue, poolBytes } from './options.js';
 

@@ -1,4 +1,4 @@
-import type { Clock } from '../base/clock.js';
+import type { Clock } from '../base/environment/clock.js';
 import type { Progress } from './progress.js';
 
 /** What a command gets from the program around it. */

@@ -3,8 +3,6 @@ import { dirname, resolve } from 'node:path';
 import { ConfigError } from '../base/errors.js';
 import { CLIENT_REGIONS_MAX_COUNT, CLIENT_SOCKET_PATH_MAX_BYTES, CLIENTS_MAX_COUNT } from '../base/limits.js';
 import { formatSize } from '../base/sizes.js';
-import { systemEnvironment } from '../base/system-environment.js';
-import { systemFiles } from '../base/system-files.js';
 import { defaultClientSocket, isAnswering, ownRuntimeFolder } from '../clients/socket-path.js';
 import type { MeshCacheConfig } from '../config.js';
 import type { NativeLoad } from '../native/loader.js';
@@ -12,6 +10,8 @@ import { LOCKED_MEMORY_ADVICE, lockableBytes, lockedMemoryText } from '../native
 import type { RdmaHost } from '../native/rdma-host.js';
 import { rdmaSupport } from '../native/rdma-support.js';
 import { groupIdOf } from '../node/client-wiring.js';
+import { systemEnvironment } from '../system/system-environment.js';
+import { systemFiles } from '../system/system-files.js';
 import { isSocketPath } from './client-socket.js';
 import type { Finding } from './finding.js';
 import { processLimit } from './process-limit.js';

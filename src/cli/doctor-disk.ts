@@ -1,13 +1,13 @@
 import { mkdtemp, open, readdir, rm, stat, statfs } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
+import { silentLogger } from '../base/environment/log.js';
 import { DiskError } from '../base/errors.js';
 import { DISK_ALIGNMENT_BYTES, DISK_MIN_BYTES } from '../base/limits.js';
-import { silentLogger } from '../base/log.js';
 import { formatSize } from '../base/sizes.js';
-import { systemEnvironment } from '../base/system-environment.js';
 import { DirectoryLock } from '../disk/directory-lock.js';
 import { JOURNAL_MAGIC } from '../disk/journal.js';
 import { PageFile } from '../disk/page-file.js';
+import { systemEnvironment } from '../system/system-environment.js';
 import type { Finding } from './finding.js';
 
 const PROBE_BYTES = 16 * DISK_ALIGNMENT_BYTES;

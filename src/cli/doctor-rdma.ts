@@ -1,8 +1,7 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { type LogFields, silentLogger } from '../base/log.js';
+import { type LogFields, silentLogger } from '../base/environment/log.js';
 import { formatSize } from '../base/sizes.js';
-import { systemEnvironment } from '../base/system-environment.js';
 import type { MeshCacheConfig } from '../config.js';
 import { HostRegion } from '../memory/host-region.js';
 import type { NativeLoad } from '../native/loader.js';
@@ -11,6 +10,7 @@ import type { RdmaDevice, RdmaGid, RdmaPort } from '../native/rdma-devices.js';
 import { type RdmaHost, systemRdmaHost } from '../native/rdma-host.js';
 import { rdmaSupport } from '../native/rdma-support.js';
 import { TransferEngine } from '../native/transfer-engine.js';
+import { systemEnvironment } from '../system/system-environment.js';
 import { createTransport } from '../transport/create-transport.js';
 import type { Finding } from './finding.js';
 

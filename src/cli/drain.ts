@@ -1,7 +1,7 @@
 import { Command } from 'commander';
+import { type Endpoint, formatEndpoint, parseEndpoint } from '../base/environment/network.js';
 import { MeshCacheError } from '../base/errors.js';
 import { DRAIN_TIMEOUT_MAX_MS, DRAIN_TIMEOUT_MS } from '../base/limits.js';
-import { type Endpoint, formatEndpoint, parseEndpoint } from '../base/network.js';
 import type { DrainProgress } from '../node/drain.js';
 import { ClusterQuery } from './cluster-query.js';
 import { mastersOf, readConfiguration, securityOf } from './configuration.js';

@@ -1,6 +1,6 @@
 import { accessSync, constants, lstatSync, mkdirSync } from 'node:fs';
 import { dirname } from 'node:path';
-import type { Environment } from '../base/environment.js';
+import type { Environment } from '../base/environment/environment.js';
 import { defaultClientSocket, isAnswering, ownRuntimeFolder } from '../clients/socket-path.js';
 
 /** Nodes of one user on one host that find a socket by themselves. */

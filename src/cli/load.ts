@@ -1,4 +1,4 @@
-import type { Clock } from '../base/clock.js';
+import type { Clock } from '../base/environment/clock.js';
 import { addCounts, noCounts, type RunCounts, type RunResult } from './agent-protocol.js';
 
 /** Requests that one message carries when their order allows it. */

@@ -1,8 +1,8 @@
 #!/usr/bin/env node
 import { Command, CommanderError } from 'commander';
 import { ConfigError } from '../base/errors.js';
-import { systemClock } from '../base/system-clock.js';
 import { packageVersion } from '../node/package-version.js';
+import { systemClock } from '../system/system-clock.js';
 import { benchCommand } from './bench.js';
 import type { CommandContext } from './context.js';
 import { demoCommand } from './demo.js';

@@ -1,4 +1,4 @@
-import { formatEndpoint, isEveryAddress, parseEndpoint } from '../base/network.js';
+import { formatEndpoint, isEveryAddress, parseEndpoint } from '../base/environment/network.js';
 import { isLoopbackAddress } from '../discovery/local-address.js';
 
 /**

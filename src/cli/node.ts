@@ -1,10 +1,10 @@
 import { Command } from 'commander';
-import { within } from '../base/clock.js';
+import { within } from '../base/environment/clock.js';
 import { ConfigError, DiskError } from '../base/errors.js';
 import { CLIENT_SOCKET_PATH_MAX_BYTES, NODE_CLOSE_TIMEOUT_MS } from '../base/limits.js';
-import { systemEnvironment } from '../base/system-environment.js';
 import type { MeshCacheConfig } from '../config.js';
 import { MeshCacheStore } from '../node/meshcache-store.js';
+import { systemEnvironment } from '../system/system-environment.js';
 import {
   addClientSocketOptions,
   type ClientSocketOption,

@@ -1,7 +1,7 @@
 import { InvalidArgumentError, Option } from 'commander';
+import { type Endpoint, parseEndpoint } from '../base/environment/network.js';
 import { DISK_MAX_BYTES, DISK_MIN_BYTES, PAGE_MAX_BYTES, POOL_MAX_BYTES, POOL_MIN_BYTES } from '../base/limits.js';
 import { toSnakeCase } from '../base/names.js';
-import { type Endpoint, parseEndpoint } from '../base/network.js';
 import { formatSize, parseSize } from '../base/sizes.js';
 import { DEFAULT_EVICTION_POLICY, EVICTION_POLICIES } from '../config.js';
 import { wrongUsage } from './failure.js';

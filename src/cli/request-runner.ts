@@ -1,4 +1,4 @@
-import type { Clock } from '../base/clock.js';
+import type { Clock } from '../base/environment/clock.js';
 import { HostRegion } from '../memory/host-region.js';
 import { noCounts, type RunCounts, type RunResult } from './agent-protocol.js';
 import { PageContent } from './page-content.js';

@@ -1,6 +1,6 @@
 import { Command } from 'commander';
-import { systemClock } from '../base/system-clock.js';
 import { Growth, type GrowthPhase } from '../sim/growth/growth.js';
+import { systemClock } from '../system/system-clock.js';
 import { type CommandContext, printResult, untilInterrupted } from './context.js';
 import { jsonOption, listOf, wholeNumber } from './options.js';
 import { hasLargeHeap, largeHeap, runSelf } from './own-process.js';

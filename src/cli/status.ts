@@ -1,11 +1,11 @@
 import { Command } from 'commander';
-import { within } from '../base/clock.js';
-import { type Endpoint, formatEndpoint, parseEndpoint } from '../base/network.js';
-import type { SecurityConfig } from '../base/secured-environment.js';
+import { within } from '../base/environment/clock.js';
+import { type Endpoint, formatEndpoint, parseEndpoint } from '../base/environment/network.js';
 import { formatSize } from '../base/sizes.js';
-import { systemHost } from '../base/system-host.js';
 import { localAddressOf } from '../discovery/local-address.js';
+import type { SecurityConfig } from '../net/secured-environment.js';
 import { ringShares } from '../node/ring-shares.js';
+import { systemHost } from '../system/system-host.js';
 import type { NodeInfo } from '../types.js';
 import { clientRows, furtherClients } from './clients-table.js';
 import { ClusterQuery, type NodeStatus } from './cluster-query.js';

@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto';
-import { type RandomSource, seededRandom } from '../base/random.js';
+import { type RandomSource, seededRandom } from '../base/environment/random.js';
 
 /** One turn of a conversation as a serving process sees it: all pages of the prompt, in order. */
 export interface TurnRequest {

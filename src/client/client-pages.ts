@@ -1,6 +1,6 @@
-import { unlessAborted } from '../base/abort.js';
-import { within } from '../base/clock.js';
-import type { Environment } from '../base/environment.js';
+import { unlessAborted } from '../base/concurrency/abort.js';
+import { within } from '../base/environment/clock.js';
+import type { Environment } from '../base/environment/environment.js';
 import { ArgumentError, ClosedError, MeshCacheError } from '../base/errors.js';
 import {
   BYTES_REQUEST_TARGET_BYTES,

@@ -1,9 +1,9 @@
 import { assert } from '../base/assert.js';
-import type { Clock } from '../base/clock.js';
+import type { Clock } from '../base/environment/clock.js';
+import type { Logger } from '../base/environment/log.js';
+import type { Connection } from '../base/environment/network.js';
 import { ProtocolError } from '../base/errors.js';
 import { CLIENT_SMALL_BODY_BYTES } from '../base/limits.js';
-import type { Logger } from '../base/log.js';
-import type { Connection } from '../base/network.js';
 import { credentialsOf, type PeerCredentials } from '../native/peer-credentials.js';
 import type { AttachedClient } from './attached-client.js';
 import { BodyReader } from './body.js';

@@ -1,6 +1,6 @@
 import { closeSync, openSync, rmSync } from 'node:fs';
 import { assert, assertAtMost, assertEqual } from '../base/assert.js';
-import type { Environment } from '../base/environment.js';
+import type { Environment } from '../base/environment/environment.js';
 import { ProtocolError } from '../base/errors.js';
 import {
   CLIENT_DESCRIPTOR_CONNECTIONS_MAX_COUNT,

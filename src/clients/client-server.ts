@@ -2,8 +2,9 @@ import { chmodSync, chownSync, existsSync, lstatSync, mkdirSync, unlinkSync } fr
 import { dirname } from 'node:path';
 import { isMainThread } from 'node:worker_threads';
 import { assert, assertAtMost, assertEqual } from '../base/assert.js';
-import { within } from '../base/clock.js';
-import type { Environment } from '../base/environment.js';
+import { within } from '../base/environment/clock.js';
+import type { Environment } from '../base/environment/environment.js';
+import { type Connection, listenAt, type Server } from '../base/environment/network.js';
 import { ConfigError } from '../base/errors.js';
 import {
   CLIENT_FINISH_TIMEOUT_MS,
@@ -11,7 +12,6 @@ import {
   CLIENT_SOCKET_PATH_MAX_BYTES,
   PAGE_MAX_BYTES,
 } from '../base/limits.js';
-import { type Connection, listenAt, type Server } from '../base/network.js';
 import type { KeyNamespace } from '../core/index.js';
 import { STORE_CALLERS_COUNT } from '../core/request-callers.js';
 import type { AttachedClient } from './attached-client.js';

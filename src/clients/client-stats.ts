@@ -1,5 +1,5 @@
+import type { MetricsSink } from '../base/environment/metrics-sink.js';
 import { CLIENT_NAMES_MAX_COUNT } from '../base/limits.js';
-import type { MetricsSink } from '../base/metrics-sink.js';
 import { clientSeries } from '../metrics/metric-catalogue.js';
 import { Status } from './messages.js';
 

@@ -1,8 +1,8 @@
-import type { Environment } from '../base/environment.js';
-import type { HybridClock } from '../base/hybrid-clock.js';
+import type { HybridClock } from '../base/concurrency/hybrid-clock.js';
+import type { Environment } from '../base/environment/environment.js';
+import type { MetricsSink } from '../base/environment/metrics-sink.js';
+import type { Endpoint } from '../base/environment/network.js';
 import { DIRECTORY_REQUESTS_IN_FLIGHT_MAX_COUNT } from '../base/limits.js';
-import type { MetricsSink } from '../base/metrics-sink.js';
-import type { Endpoint } from '../base/network.js';
 import { RpcClient } from '../rpc/client.js';
 import type { DataLocation } from '../types.js';
 import { countFailure } from './directory-metrics.js';

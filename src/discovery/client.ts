@@ -1,5 +1,6 @@
 import { assert, assertEqual } from '../base/assert.js';
-import type { Environment } from '../base/environment.js';
+import type { Environment } from '../base/environment/environment.js';
+import { type Endpoint, formatEndpoint, isEveryAddress, parseEndpoint } from '../base/environment/network.js';
 import { ConfigError, type MeshCacheError } from '../base/errors.js';
 import {
   DISCOVERY_LOG_INTERVAL_MS,
@@ -7,7 +8,6 @@ import {
   DISCOVERY_OTHER_MASTERS_TIMEOUT_MS,
   DISCOVERY_START_TIMEOUT_MS,
 } from '../base/limits.js';
-import { type Endpoint, formatEndpoint, isEveryAddress, parseEndpoint } from '../base/network.js';
 import { shown } from '../base/shown.js';
 import { RpcClient } from '../rpc/client.js';
 import { MessageCodec } from '../rpc/message.js';

@@ -1,8 +1,8 @@
-import { Cancellation } from '../base/cancellation.js';
-import type { Environment } from '../base/environment.js';
+import { Cancellation } from '../base/concurrency/cancellation.js';
+import type { Environment } from '../base/environment/environment.js';
+import type { Endpoint } from '../base/environment/network.js';
 import { MeshCacheError, ProtocolError } from '../base/errors.js';
 import { DISCOVERY_LEAVE_TIMEOUT_MS, DISCOVERY_RETRY_MIN_MS, RPC_CALL_TIMEOUT_MS } from '../base/limits.js';
-import type { Endpoint } from '../base/network.js';
 import type { RpcClient } from '../rpc/client.js';
 import type { MessageCodec } from '../rpc/message.js';
 import type { NodeInfo } from '../types.js';

@@ -1,4 +1,4 @@
-import { type Endpoint, formatEndpoint, parseEndpoint } from '../base/network.js';
+import { type Endpoint, formatEndpoint, parseEndpoint } from '../base/environment/network.js';
 import type { NodeInfo } from '../types.js';
 
 /** What a node's configuration says of masters. */

@@ -1,4 +1,4 @@
-import type { MetricsSink } from '../base/metrics-sink.js';
+import type { MetricsSink } from '../base/environment/metrics-sink.js';
 import type { NodeInfo } from '../types.js';
 import type { MasterLink } from './master-link.js';
 import { type Departure, isSameInfo } from './member-table.js';

@@ -7,8 +7,9 @@
  * `protocols` are bits, 1 for tcp and 2 for rdma. A host that is the control host is null, and a `master_addr` on it its port. Values at the
  * end that are those of a record without them are left out; a reader ignores what it does not know behind them.
  */
+
+import { formatEndpoint, parseEndpoint } from '../base/environment/network.js';
 import { ProtocolError } from '../base/errors.js';
-import { formatEndpoint, parseEndpoint } from '../base/network.js';
 import type { DataProtocol, NodeInfo } from '../types.js';
 import { decodeNode } from './node-record.js';
 

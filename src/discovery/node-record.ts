@@ -1,6 +1,6 @@
+import { parseEndpoint } from '../base/environment/network.js';
 import { ProtocolError } from '../base/errors.js';
 import { NODE_ENDPOINT_MAX_CHARACTERS, NODE_ID_MAX_BYTES } from '../base/limits.js';
-import { parseEndpoint } from '../base/network.js';
 import { shown } from '../base/shown.js';
 import { NodeInfo } from '../types.js';
 

@@ -1,6 +1,6 @@
 import { assert, assertAtMost } from '../base/assert.js';
-import type { CancelSignal } from '../base/cancellation.js';
-import type { Environment } from '../base/environment.js';
+import type { CancelSignal } from '../base/concurrency/cancellation.js';
+import type { Environment } from '../base/environment/environment.js';
 import { MeshCacheError } from '../base/errors.js';
 import { MEMBERS_MAX_COUNT } from '../base/limits.js';
 import { MessageCodec } from '../rpc/message.js';

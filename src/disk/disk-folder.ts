@@ -1,7 +1,7 @@
 import { dirname, join } from 'node:path';
-import type { Environment } from '../base/environment.js';
+import type { Environment } from '../base/environment/environment.js';
+import type { Files, OpenOptions } from '../base/environment/files.js';
 import { DiskError } from '../base/errors.js';
-import type { Files, OpenOptions } from '../base/files.js';
 import {
   DISK_ALIGNMENT_BYTES,
   DISK_INDEX_BYTES_PER_PAGE,

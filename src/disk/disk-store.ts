@@ -1,5 +1,6 @@
-import { within } from '../base/clock.js';
-import type { Environment } from '../base/environment.js';
+import { Turns } from '../base/concurrency/turns.js';
+import { within } from '../base/environment/clock.js';
+import type { Environment } from '../base/environment/environment.js';
 import { ArgumentError, ClosedError } from '../base/errors.js';
 import {
   DISK_ALIGNMENT_BYTES,
@@ -8,7 +9,6 @@ import {
   DISK_QUEUE_MAX_BYTES,
   PAGE_MAX_BYTES,
 } from '../base/limits.js';
-import { Turns } from '../base/turns.js';
 import type { EvictionPolicy, RequestOptions } from '../core/index.js';
 import { crc32 } from '../memory/checksum.js';
 import { isWhole, type PageBytes } from '../pool/page-batch.js';

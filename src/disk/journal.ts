@@ -1,5 +1,6 @@
 import { assert, assertAtMost, assertEqual } from '../base/assert.js';
-import type { Environment } from '../base/environment.js';
+import { Turns } from '../base/concurrency/turns.js';
+import type { Environment } from '../base/environment/environment.js';
 import { ArgumentError, ClosedError, DiskError } from '../base/errors.js';
 import {
   DISK_ALIGNMENT_BYTES,
@@ -10,7 +11,6 @@ import {
   JOURNAL_USE_DELAY_MS,
   JOURNAL_USES_MAX_COUNT,
 } from '../base/limits.js';
-import { Turns } from '../base/turns.js';
 import { JournalFile } from './journal-file.js';
 import { type IndexEntry, putRecordBytes, RecordWriter } from './journal-format.js';
 import { JournalRewriting, rewrittenBytes, type Snapshot } from './journal-rewriting.js';

@@ -1,7 +1,7 @@
 import { assert } from '../base/assert.js';
-import type { Environment } from '../base/environment.js';
+import type { Environment } from '../base/environment/environment.js';
+import { type OpenFile, withoutFirst } from '../base/environment/files.js';
 import { ArgumentError, ClosedError, DiskError } from '../base/errors.js';
-import { type OpenFile, withoutFirst } from '../base/files.js';
 import {
   DISK_ALIGNMENT_BYTES,
   DISK_COPY_OFF_THREAD_MIN_BYTES,

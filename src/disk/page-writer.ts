@@ -1,5 +1,5 @@
 import { assert, assertAtMost } from '../base/assert.js';
-import type { Environment } from '../base/environment.js';
+import type { Environment } from '../base/environment/environment.js';
 import {
   DISK_FAILURE_SHOWN_MS,
   DISK_FULL_EVICTIONS_MAX_COUNT,

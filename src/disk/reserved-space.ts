@@ -1,8 +1,8 @@
 import { dirname } from 'node:path';
 import { getSystemErrorName } from 'node:util';
-import type { Environment } from '../base/environment.js';
+import type { Environment } from '../base/environment/environment.js';
+import type { OpenFile } from '../base/environment/files.js';
 import { DiskError } from '../base/errors.js';
-import type { OpenFile } from '../base/files.js';
 import { formatSize } from '../base/sizes.js';
 import { loadNative } from '../native/loader.js';
 

@@ -1,4 +1,4 @@
-import type { Clock } from '../base/clock.js';
+import type { Clock } from '../base/environment/clock.js';
 import { DISK_ALIGNMENT_BYTES } from '../base/limits.js';
 import type { PageIndex } from '../pool/page-index.js';
 import type { IndexEntry, Snapshot } from './journal.js';

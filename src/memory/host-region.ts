@@ -1,7 +1,7 @@
 import { closeSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
+import type { Host, HostMemory } from '../base/environment/host.js';
 import { ArgumentError } from '../base/errors.js';
-import type { Host, HostMemory } from '../base/host.js';
 import { SEGMENT_MAX_BYTES } from '../base/limits.js';
 import { MEMORY_HUGE_PAGES, MEMORY_SHARED, type NativeAddon, type NativeMemory } from '../native/contract.js';
 import { loadNative } from '../native/loader.js';

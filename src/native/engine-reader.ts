@@ -1,6 +1,6 @@
 import { assert, assertAtMost } from '../base/assert.js';
-import type { Clock } from '../base/clock.js';
-import { parseEndpoint } from '../base/network.js';
+import type { Clock } from '../base/environment/clock.js';
+import { parseEndpoint } from '../base/environment/network.js';
 import { OP_STATUS, type OpStatusName } from './contract.js';
 import type { EngineChannel } from './engine-channel.js';
 import { OpBatch, type OpChecks } from './op-batch.js';

@@ -1,6 +1,6 @@
-import type { Environment } from '../base/environment.js';
+import type { Environment } from '../base/environment/environment.js';
+import type { LogLevel } from '../base/environment/log.js';
 import { RDMA_LOG_INTERVAL_MS } from '../base/limits.js';
-import type { LogLevel } from '../base/log.js';
 import type { RdmaEvent } from './contract.js';
 import { errnoName } from './failure.js';
 

@@ -1,5 +1,5 @@
 import { assert, assertAtMost } from '../base/assert.js';
-import type { Clock } from '../base/clock.js';
+import type { Clock } from '../base/environment/clock.js';
 import { OP_STATUS, type OpStatusName } from './contract.js';
 
 export interface PeerBackoffOptions {

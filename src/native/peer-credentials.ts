@@ -1,5 +1,5 @@
+import type { Connection } from '../base/environment/network.js';
 import { ArgumentError } from '../base/errors.js';
-import type { Connection } from '../base/network.js';
 import type { PeerCredentials } from './contract.js';
 import { loadNative } from './loader.js';
 

@@ -1,9 +1,9 @@
-import { CLUSTER_SECRET_ALLOWED, ClusterSecrets } from '../base/cluster-secrets.js';
-import type { Environment } from '../base/environment.js';
+import { CLUSTER_SECRET_ALLOWED, ClusterSecrets } from '../base/environment/cluster-secrets.js';
+import type { Environment } from '../base/environment/environment.js';
+import { formatEndpoint, parseEndpoint } from '../base/environment/network.js';
 import { ArgumentError, ClosedError, ConfigError, RdmaError } from '../base/errors.js';
 import { RDMA_RETRY_MAX_MS, READ_MIN_BYTES_PER_S, READ_RETRY_AFTER_MS } from '../base/limits.js';
-import { formatEndpoint, parseEndpoint } from '../base/network.js';
-import { systemEnvironment } from '../base/system-environment.js';
+import { systemEnvironment } from '../system/system-environment.js';
 import { ACCESS_LOCAL_WRITE, ACCESS_REMOTE_READ, type RailOptions, type RdmaEngineOptions } from './contract.js';
 import { EngineChannel, type EngineStats } from './engine-channel.js';
 import { engineOptions } from './engine-options.js';

@@ -1,5 +1,5 @@
 import { assert, assertAtMost } from '../base/assert.js';
-import type { Environment } from '../base/environment.js';
+import type { Environment } from '../base/environment/environment.js';
 import {
   ANNOUNCE_ASKED_GAP_MS,
   ANNOUNCE_AT_ONCE_NODES_COUNT,

@@ -1,4 +1,4 @@
-import type { Environment } from '../base/environment.js';
+import type { Environment } from '../base/environment/environment.js';
 import { MeshCacheError } from '../base/errors.js';
 import {
   ANTI_ENTROPY_BATCH_MAX_KEYS,

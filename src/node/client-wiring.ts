@@ -1,6 +1,6 @@
-import type { Environment } from '../base/environment.js';
+import type { Environment } from '../base/environment/environment.js';
+import type { Files } from '../base/environment/files.js';
 import { ConfigError } from '../base/errors.js';
-import type { Files } from '../base/files.js';
 import { CLIENT_HOLDERS_MAX_COUNT } from '../base/limits.js';
 import { ClientNamespace } from '../clients/client-namespace.js';
 import { ClientServer } from '../clients/client-server.js';

@@ -1,11 +1,11 @@
-import type { Clock } from '../base/clock.js';
+import type { Clock } from '../base/environment/clock.js';
+import { formatEndpoint } from '../base/environment/network.js';
 import {
   CLUSTER_REPORT_EVENTS_MAX_COUNT,
   CLUSTER_REPORT_IN_FLIGHT_MAX_COUNT,
   CLUSTER_REPORT_MAX_AGE_MS,
   CLUSTER_REPORT_TIMEOUT_MS,
 } from '../base/limits.js';
-import { formatEndpoint } from '../base/network.js';
 import type { ClusterNode, ClusterReport, NodeReport } from '../metrics/node-report.js';
 import { isReportLike } from '../metrics/report-checks.js';
 import type { RpcClient } from '../rpc/client.js';

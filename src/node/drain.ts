@@ -1,4 +1,4 @@
-import type { Environment } from '../base/environment.js';
+import type { Environment } from '../base/environment/environment.js';
 import { ArgumentError } from '../base/errors.js';
 import {
   COPY_CALL_TIMEOUT_MS,

@@ -1,6 +1,6 @@
+import type { Endpoint } from '../base/environment/network.js';
 import { ArgumentError, ProtocolError } from '../base/errors.js';
 import { COPY_REQUEST_MAX_KEYS } from '../base/limits.js';
-import type { Endpoint } from '../base/network.js';
 import { asFields, keyFields, readFlags, readKeys } from '../directory/wire.js';
 import type { RpcClient } from '../rpc/client.js';
 import type { RpcServer } from '../rpc/server.js';

@@ -1,8 +1,8 @@
 import { assert, assertAtMost } from '../base/assert.js';
-import type { Environment } from '../base/environment.js';
+import type { Environment } from '../base/environment/environment.js';
+import type { Endpoint } from '../base/environment/network.js';
 import { ProtocolError } from '../base/errors.js';
 import { ANNOUNCE_RETRY_MAX_MS, MEMBERS_MAX_COUNT, NODE_ID_MAX_BYTES, RPC_RETRY_AFTER_MS } from '../base/limits.js';
-import type { Endpoint } from '../base/network.js';
 import type { RpcClient } from '../rpc/client.js';
 import type { RpcServer } from '../rpc/server.js';
 import type { MemberChange } from './member-log.js';

@@ -1,6 +1,5 @@
 /** What users make themselves, without an environment of their own: it takes the real machine then. Everything below takes what it is given. */
-import type { Environment } from '../base/environment.js';
-import { systemEnvironment } from '../base/system-environment.js';
+import type { Environment } from '../base/environment/environment.js';
 import {
   DirectoryClient as DirectoryClientOf,
   type DirectoryClientOptions as DirectoryClientOptionsOf,
@@ -17,6 +16,7 @@ import {
 } from '../discovery/server.js';
 import { RpcClient as RpcClientOf, type RpcClientOptions as RpcClientOptionsOf } from '../rpc/client.js';
 import { RpcServer as RpcServerOf, type RpcServerOptions as RpcServerOptionsOf } from '../rpc/server.js';
+import { systemEnvironment } from '../system/system-environment.js';
 import { createTransport as createTransportOf, type TransportConfig } from '../transport/create-transport.js';
 import type { Transport } from '../transport/transport.js';
 import type { NodeInfo } from '../types.js';

@@ -1,6 +1,6 @@
-import type { Environment } from '../base/environment.js';
-import { systemEnvironment } from '../base/system-environment.js';
+import type { Environment } from '../base/environment/environment.js';
 import { DiskStore as DiskStoreOf, type DiskStoreOptions as DiskStoreOptionsOf } from '../disk/disk-store.js';
+import { systemEnvironment } from '../system/system-environment.js';
 
 /** What {@link DiskStore.open} takes beside path and size. */
 export interface DiskStoreOptions extends Omit<DiskStoreOptionsOf, 'env'> {

@@ -1,11 +1,7 @@
 /** The parts of a node that users make themselves, without an environment of their own: they take the real machine then. */
-import type { Clock } from '../base/clock.js';
-import type { Environment } from '../base/environment.js';
-import type { RandomSource } from '../base/random.js';
-import { systemClock } from '../base/system-clock.js';
-import { systemEnvironment } from '../base/system-environment.js';
-import { systemHost } from '../base/system-host.js';
-import { systemRandom } from '../base/system-random.js';
+import type { Clock } from '../base/environment/clock.js';
+import type { Environment } from '../base/environment/environment.js';
+import type { RandomSource } from '../base/environment/random.js';
 import type { MeshCacheConfig } from '../config.js';
 import { Metrics as MetricsOf, type MetricsOptions as MetricsOptionsOf } from '../metrics/metrics.js';
 import {
@@ -18,6 +14,10 @@ import {
   PublishedPool as PublishedPoolOf,
   type PublishedPoolOptions as PublishedPoolOptionsOf,
 } from '../pool/published-pool.js';
+import { systemClock } from '../system/system-clock.js';
+import { systemEnvironment } from '../system/system-environment.js';
+import { systemHost } from '../system/system-host.js';
+import { systemRandom } from '../system/system-random.js';
 import { NodeRuntime as NodeRuntimeOf, type NodeRuntimeOptions as NodeRuntimeOptionsOf } from './node-runtime.js';
 
 /** What a {@link NodeRuntime} takes beside its configuration. */

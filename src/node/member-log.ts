@@ -1,4 +1,4 @@
-import type { Logger } from '../base/log.js';
+import type { Logger } from '../base/environment/log.js';
 import type { NodeInfo } from '../types.js';
 
 const LOGGED_IDS_MAX_COUNT = 8;

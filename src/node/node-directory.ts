@@ -1,8 +1,8 @@
 import { assert, assertAtMost } from '../base/assert.js';
-import type { Environment } from '../base/environment.js';
-import { HybridClock } from '../base/hybrid-clock.js';
+import { HybridClock } from '../base/concurrency/hybrid-clock.js';
+import type { Environment } from '../base/environment/environment.js';
+import type { Endpoint } from '../base/environment/network.js';
 import { DELETION_SLICE_MAX_KEYS, GONE_NODES_MAX_COUNT, RPC_CALL_TIMEOUT_MS } from '../base/limits.js';
-import type { Endpoint } from '../base/network.js';
 import { DirectoryClient } from '../directory/client.js';
 import { keysByOwner, type OwnerRing } from '../directory/owners.js';
 import type { Incarnations } from '../directory/reannounce.js';

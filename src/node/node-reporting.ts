@@ -1,5 +1,5 @@
-import type { Environment } from '../base/environment.js';
-import type { Endpoint } from '../base/network.js';
+import type { Environment } from '../base/environment/environment.js';
+import type { Endpoint } from '../base/environment/network.js';
 import type { MeshCacheConfig } from '../config.js';
 import type { Metrics } from '../metrics/metrics.js';
 import { MetricsServer } from '../metrics/metrics-server.js';

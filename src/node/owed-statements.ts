@@ -1,5 +1,5 @@
 import { assert, assertAtMost } from '../base/assert.js';
-import type { Environment } from '../base/environment.js';
+import type { Environment } from '../base/environment/environment.js';
 import { ClosedError } from '../base/errors.js';
 import {
   DIRECTORY_REQUEST_MAX_KEYS,

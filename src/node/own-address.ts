@@ -1,6 +1,6 @@
+import type { Host } from '../base/environment/host.js';
+import type { Endpoint } from '../base/environment/network.js';
 import { ConfigError } from '../base/errors.js';
-import type { Host } from '../base/host.js';
-import type { Endpoint } from '../base/network.js';
 import { isLoopbackAddress } from '../discovery/local-address.js';
 
 /** The own address on the route to `target`: what the system would send from. */

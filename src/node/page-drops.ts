@@ -1,10 +1,10 @@
 import { assert, assertAtMost } from '../base/assert.js';
-import { within } from '../base/clock.js';
-import type { Environment } from '../base/environment.js';
+import { isVersion } from '../base/concurrency/hybrid-clock.js';
+import { within } from '../base/environment/clock.js';
+import type { Environment } from '../base/environment/environment.js';
+import type { Endpoint } from '../base/environment/network.js';
 import { ProtocolError } from '../base/errors.js';
-import { isVersion } from '../base/hybrid-clock.js';
 import { DROP_WAIT_MAX_MS, DROPS_MAX_KEYS, STATEMENT_RETRY_MAX_MS, STATEMENT_RETRY_MIN_MS } from '../base/limits.js';
-import type { Endpoint } from '../base/network.js';
 import { eachRequestOf } from '../directory/owners.js';
 import { asFields, type Fields, keyFields, readKeys } from '../directory/wire.js';
 import type { RpcClient } from '../rpc/client.js';

@@ -1,8 +1,8 @@
-import type { Clock } from '../base/clock.js';
+import type { Clock } from '../base/environment/clock.js';
+import type { MetricsSink } from '../base/environment/metrics-sink.js';
+import type { Endpoint } from '../base/environment/network.js';
 import { ProtocolError } from '../base/errors.js';
 import { DIRECTORY_REQUEST_MAX_KEYS } from '../base/limits.js';
-import type { MetricsSink } from '../base/metrics-sink.js';
-import type { Endpoint } from '../base/network.js';
 import type { RequestHint } from '../core/index.js';
 import { hintNumber } from '../core/request-hints.js';
 import type { RpcClient } from '../rpc/client.js';

@@ -1,5 +1,5 @@
+import type { Endpoint } from '../base/environment/network.js';
 import { MeshCacheError, ProtocolError } from '../base/errors.js';
-import type { Endpoint } from '../base/network.js';
 import { isNodeId, LocationColumns } from '../directory/location-columns.js';
 import {
   asFields,

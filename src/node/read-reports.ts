@@ -1,5 +1,6 @@
 import { assert, assertAtMost, assertEqual } from '../base/assert.js';
-import type { Clock } from '../base/clock.js';
+import type { Clock } from '../base/environment/clock.js';
+import type { MetricsSink } from '../base/environment/metrics-sink.js';
 import {
   READ_REPORT_DELAY_MS,
   READ_REPORT_FULL_KEYS,
@@ -8,7 +9,6 @@ import {
   READ_REPORTS_WAITING_MAX_CHARACTERS,
   READ_REPORTS_WAITING_MAX_KEYS,
 } from '../base/limits.js';
-import type { MetricsSink } from '../base/metrics-sink.js';
 import type { RequestHint } from '../core/index.js';
 
 /** Pages of one owner that one call of another node has read, in the order of the call. */

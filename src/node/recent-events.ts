@@ -1,6 +1,6 @@
-import type { Clock } from '../base/clock.js';
+import type { Clock } from '../base/environment/clock.js';
+import type { LogFields, Logger, LogLevel } from '../base/environment/log.js';
 import { NODE_EVENTS_MAX_COUNT } from '../base/limits.js';
-import type { LogFields, Logger, LogLevel } from '../base/log.js';
 import type { NodeEvent } from '../metrics/node-report.js';
 
 /** Passes every record on to `target`, and keeps the last ones above debug for those who look at the node. */

@@ -1,4 +1,5 @@
-import type { Environment } from '../base/environment.js';
+import type { Environment } from '../base/environment/environment.js';
+import type { Endpoint } from '../base/environment/network.js';
 import { ProtocolError } from '../base/errors.js';
 import {
   NODE_ID_MAX_BYTES,
@@ -6,7 +7,6 @@ import {
   SHARD_FILLING_POLL_MS,
   SHARD_FILLING_TIMEOUT_MS,
 } from '../base/limits.js';
-import type { Endpoint } from '../base/network.js';
 import type { RpcClient } from '../rpc/client.js';
 import type { RpcServer } from '../rpc/server.js';
 import type { NodeInfo } from '../types.js';

@@ -1,5 +1,5 @@
 import { assert, assertAtMost } from '../base/assert.js';
-import type { Clock } from '../base/clock.js';
+import type { Clock } from '../base/environment/clock.js';
 import { REMOVALS_TURN_MS, SHARD_UPKEEP_INTERVAL_MS } from '../base/limits.js';
 import type { OwnerRing } from '../directory/owners.js';
 import { pruneShard } from '../directory/prune.js';

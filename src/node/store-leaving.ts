@@ -1,4 +1,4 @@
-import type { Environment } from '../base/environment.js';
+import type { Environment } from '../base/environment/environment.js';
 import { DRAIN_LINGER_MAX_MS, DRAIN_LINGER_MIN_MS, READ_REPORTS_LATE_MAX_MS } from '../base/limits.js';
 import type { DiskStore } from '../disk/disk-store.js';
 import type { PageStore } from '../store/page-store.js';

@@ -1,5 +1,5 @@
-import type { Clock } from '../base/clock.js';
-import type { MessageEnd, Thread, ThreadProgram, Threads } from '../base/threads.js';
+import type { Clock } from '../base/environment/clock.js';
+import type { MessageEnd, Thread, ThreadProgram, Threads } from '../base/environment/threads.js';
 
 /**
  * Threads whose programs run on the calling thread, in turns of `clock`: messages arrive one a turn, in the order in which they were

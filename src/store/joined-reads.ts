@@ -1,4 +1,4 @@
-import type { Clock } from '../base/clock.js';
+import type { Clock } from '../base/environment/clock.js';
 import { JOINED_READ_MAX_BYTES, JOINED_READ_MAX_PAGES, JOINED_READS_MAX_PAGES } from '../base/limits.js';
 import type { CallerPage } from './page-store.js';
 import type { RemoteRead, RemoteReadOptions, RemoteReads } from './remote-reads.js';

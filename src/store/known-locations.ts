@@ -1,5 +1,5 @@
 import { assertAtMost } from '../base/assert.js';
-import type { Clock } from '../base/clock.js';
+import type { Clock } from '../base/environment/clock.js';
 import { KNOWN_LOCATION_KEY_MAX_CHARACTERS, KNOWN_LOCATIONS_MAX_COUNT } from '../base/limits.js';
 import { NO_STAMP } from '../memory/page-stamp.js';
 import type { DataLocation } from '../types.js';

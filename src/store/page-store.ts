@@ -1,9 +1,9 @@
-import { unlessAborted } from '../base/abort.js';
-import type { Clock } from '../base/clock.js';
+import { unlessAborted } from '../base/concurrency/abort.js';
+import type { HybridClock } from '../base/concurrency/hybrid-clock.js';
+import type { Clock } from '../base/environment/clock.js';
+import type { Logger } from '../base/environment/log.js';
 import { ClosedError } from '../base/errors.js';
-import type { HybridClock } from '../base/hybrid-clock.js';
 import { PAGE_MAX_BYTES } from '../base/limits.js';
-import type { Logger } from '../base/log.js';
 import type { RequestHint, RequestOptions } from '../core/index.js';
 import { REPORTS_CALLER } from '../core/request-callers.js';
 import type { DirectoryClient } from '../directory/client.js';

@@ -1,8 +1,8 @@
-import { unlessAborted } from '../base/abort.js';
-import { type Clock, within } from '../base/clock.js';
+import { unlessAborted } from '../base/concurrency/abort.js';
+import { type Clock, within } from '../base/environment/clock.js';
+import type { Logger } from '../base/environment/log.js';
+import type { MetricsSink } from '../base/environment/metrics-sink.js';
 import { DIRECTORY_AVOIDED_MAX_COUNT, DISCARD_WAIT_MAX_MS, READ_AGAIN_WITHIN_MS } from '../base/limits.js';
-import type { Logger } from '../base/log.js';
-import type { MetricsSink } from '../base/metrics-sink.js';
 import type { DirectoryClient } from '../directory/client.js';
 import { addTo } from '../directory/owners.js';
 import type { ReadOp, Transport } from '../transport/transport.js';

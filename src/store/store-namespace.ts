@@ -1,5 +1,5 @@
+import type { FairTurns } from '../base/concurrency/fair-turns.js';
 import { ArgumentError } from '../base/errors.js';
-import type { FairTurns } from '../base/fair-turns.js';
 import { shown } from '../base/shown.js';
 import type { RequestOptions } from '../core/index.js';
 import {

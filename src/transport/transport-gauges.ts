@@ -1,4 +1,4 @@
-import type { MetricsSink } from '../base/metrics-sink.js';
+import type { MetricsSink } from '../base/environment/metrics-sink.js';
 import { RDMA_STATS, type RdmaStatName } from '../native/contract.js';
 import type { DataProtocol } from '../types.js';
 import { RdmaTransport } from './rdma/rdma-transport.js';

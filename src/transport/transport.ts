@@ -1,4 +1,4 @@
-import type { Endpoint } from '../base/network.js';
+import type { Endpoint } from '../base/environment/network.js';
 import type { DataProtocol } from '../types.js';
 
 const TCP_SCHEME = 'tcp://';

@@ -1,5 +1,5 @@
 import test from 'ava';
-import { FairTurns } from '../../src/base/fair-turns.js';
+import { FairTurns } from '../../src/base/concurrency/fair-turns.js';
 import { FAIR_TURN_MS } from '../../src/base/limits.js';
 import { ManualClock } from '../clock.js';
 

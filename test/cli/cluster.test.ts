@@ -2,13 +2,13 @@ import { mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test from 'ava';
-import { seededRandom } from '../../src/base/random.js';
-import { systemRandom } from '../../src/base/system-random.js';
+import { seededRandom } from '../../src/base/environment/random.js';
 import { findFreePort } from '../../src/bench/free-port.js';
 import { Cluster } from '../../src/cli/cluster.js';
 import type { DemoResult } from '../../src/cli/demo.js';
 import type { ReplayResult } from '../../src/cli/replay.js';
 import type { StatusResult } from '../../src/cli/status.js';
+import { systemRandom } from '../../src/system/system-random.js';
 import { childrenOf, collect, firstLine, isAlive, runCli, startCli, until } from './run-cli.js';
 
 const SMALL = { nodes: 2, pageBytes: 4096, components: 2, config: { global_segment_size: '16mb' } } as const;

@@ -1,5 +1,5 @@
 import test from 'ava';
-import { seededRandom } from '../../src/base/random.js';
+import { seededRandom } from '../../src/base/environment/random.js';
 import { ExactLru } from '../../src/cli/exact-lru.js';
 
 /** The same rule with a Map, which keeps the order of insertion. */

@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import test from 'ava';
-import { seededRandom } from '../../src/base/random.js';
+import { seededRandom } from '../../src/base/environment/random.js';
 import { PageContent } from '../../src/cli/page-content.js';
 
 const PAGE_BYTES = 200_000;

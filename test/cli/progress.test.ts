@@ -1,5 +1,5 @@
 import test from 'ava';
-import type { Clock } from '../../src/base/clock.js';
+import type { Clock } from '../../src/base/environment/clock.js';
 import { streamProgress } from '../../src/cli/progress.js';
 
 class TurnedClock implements Clock {

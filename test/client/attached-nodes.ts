@@ -3,7 +3,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { ExecutionContext } from 'ava';
-import { silentLogger } from '../../src/base/log.js';
+import { silentLogger } from '../../src/base/environment/log.js';
 import { MeshCacheClient, type MeshCacheClientOptions } from '../../src/client/meshcache-client.js';
 import { HostRegion, type HostRegionOptions } from '../../src/memory/host-region.js';
 import { firstLine, startCli } from '../cli/run-cli.js';

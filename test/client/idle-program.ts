@@ -1,4 +1,4 @@
-import { silentLogger } from '../../src/base/log.js';
+import { silentLogger } from '../../src/base/environment/log.js';
 import { MeshCacheClient } from '../../src/client/meshcache-client.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 

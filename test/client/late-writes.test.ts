@@ -1,8 +1,8 @@
 import type { ExecutionContext } from 'ava';
-import { seededRandom } from '../../src/base/random.js';
-import { systemRandom } from '../../src/base/system-random.js';
+import { seededRandom } from '../../src/base/environment/random.js';
 import { MeshCacheClient } from '../../src/client/meshcache-client.js';
 import { HostRegion } from '../../src/memory/host-region.js';
+import { systemRandom } from '../../src/system/system-random.js';
 import { serialWithAddon, suffix } from '../native/addon.js';
 import { startLateWritesCluster } from '../stress/late-writes-cluster.js';
 import { content, PATIENCE_MS, until } from '../support.js';

@@ -2,7 +2,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { ExecutionContext } from 'ava';
-import { silentLogger } from '../../src/base/log.js';
+import { silentLogger } from '../../src/base/environment/log.js';
 import type { ClientLimits } from '../../src/clients/client-limits.js';
 import { ClientNamespace } from '../../src/clients/client-namespace.js';
 import { ClientServer } from '../../src/clients/client-server.js';

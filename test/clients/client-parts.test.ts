@@ -1,7 +1,6 @@
 import test from 'ava';
+import { seededRandom } from '../../src/base/environment/random.js';
 import { ArgumentError, ProtocolError } from '../../src/base/errors.js';
-import { seededRandom } from '../../src/base/random.js';
-import { systemRandom } from '../../src/base/system-random.js';
 import { BodyReader, BodyWriter } from '../../src/clients/body.js';
 import { ByteBudget } from '../../src/clients/byte-budget.js';
 import { ClientNamespace } from '../../src/clients/client-namespace.js';
@@ -21,6 +20,7 @@ import { KeyEncoder } from '../../src/core/index.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import { KeyEncoders } from '../../src/node/key-encoders.js';
 import { StoredPages } from '../../src/store/namespace-pages.js';
+import { systemRandom } from '../../src/system/system-random.js';
 import { testEnvironment } from '../rpc/support.js';
 import { until } from '../support.js';
 import { HeldStore, regionBody } from './client-fixture.js';

@@ -4,10 +4,10 @@ import { chmodSync, existsSync, mkdirSync, readdirSync, statSync, writeFileSync 
 import net from 'node:net';
 import { join } from 'node:path';
 import test from 'ava';
+import { seededRandom } from '../../src/base/environment/random.js';
 import { ConfigError } from '../../src/base/errors.js';
-import { seededRandom } from '../../src/base/random.js';
-import { systemRandom } from '../../src/base/system-random.js';
 import { encodeExists, encodeKeyRequest, RequestType } from '../../src/clients/messages.js';
+import { systemRandom } from '../../src/system/system-random.js';
 import { noPython, PythonProcess } from '../native/python-process.js';
 import { createStore } from '../node/store-fixture.js';
 import { freePort, until } from '../support.js';

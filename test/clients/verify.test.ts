@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import net from 'node:net';
 import test from 'ava';
-import { silentLogger } from '../../src/base/log.js';
+import { silentLogger } from '../../src/base/environment/log.js';
 import { Attachment } from '../../src/client/attachment.js';
 import { MeshCacheClient } from '../../src/client/meshcache-client.js';
 import { NodeLink } from '../../src/client/node-link.js';

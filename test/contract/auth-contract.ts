@@ -2,11 +2,11 @@ import { createHmac, randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import net from 'node:net';
 import type { ExecutionContext, TestFn } from 'ava';
-import type { AuthPlane } from '../../src/base/auth.js';
-import { ClusterSecrets } from '../../src/base/cluster-secrets.js';
-import type { Environment } from '../../src/base/environment.js';
+import { ClusterSecrets } from '../../src/base/environment/cluster-secrets.js';
+import type { Environment } from '../../src/base/environment/environment.js';
 import { STRANGERS_PER_ADDRESS_BURST_COUNT, STRANGERS_PER_ADDRESS_PER_S } from '../../src/base/limits.js';
-import { systemEnvironment } from '../../src/base/system-environment.js';
+import type { AuthPlane } from '../../src/net/auth.js';
+import { systemEnvironment } from '../../src/system/system-environment.js';
 import { patientClock } from '../patient-clock.js';
 import { until } from '../support.js';
 

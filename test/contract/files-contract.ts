@@ -1,6 +1,6 @@
 import { join } from 'node:path';
 import type { ExecutionContext, TestFn } from 'ava';
-import type { Files, OpenFile, OpenOptions } from '../../src/base/files.js';
+import type { Files, OpenFile, OpenOptions } from '../../src/base/environment/files.js';
 import { content } from '../support.js';
 
 /** An empty folder, and the files that it is in. */

@@ -1,9 +1,9 @@
 /** A serving process for the contract tests: shares a region, says where, and does what it is told by a line on stdin. */
 import { existsSync, writeSync } from 'node:fs';
 import { createInterface } from 'node:readline';
-import { silentLogger } from '../../src/base/log.js';
-import { systemEnvironment } from '../../src/base/system-environment.js';
+import { silentLogger } from '../../src/base/environment/log.js';
 import { HostRegion } from '../../src/memory/host-region.js';
+import { systemEnvironment } from '../../src/system/system-environment.js';
 import { createTransport } from '../../src/transport/create-transport.js';
 import type { DataProtocol } from '../../src/types.js';
 

@@ -1,5 +1,5 @@
 import test from 'ava';
-import { seededRandom } from '../../src/base/random.js';
+import { seededRandom } from '../../src/base/environment/random.js';
 import { ArgumentError, ClosedError, PoolAllocator, type PoolAllocatorOptions } from '../../src/core/index.js';
 import { BINARIES, freshCore } from './binaries.js';
 

@@ -1,6 +1,6 @@
 import { existsSync, readFileSync } from 'node:fs';
 import test from 'ava';
-import { seededRandom } from '../../src/base/random.js';
+import { seededRandom } from '../../src/base/environment/random.js';
 import { type EvictionPolicy, PoolAllocator, type RequestHint, type RequestOptions } from '../../src/core/index.js';
 import { freshCore } from './binaries.js';
 

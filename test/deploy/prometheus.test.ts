@@ -2,13 +2,13 @@ import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'no
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test from 'ava';
-import { systemClock } from '../../src/base/system-clock.js';
 import { Cluster } from '../../src/cli/cluster.js';
 import { runLoad } from '../../src/cli/load.js';
 import { loadReport } from '../../src/cli/load-report.js';
 import { NodeFolders } from '../../src/cli/node-folders.js';
 import { conversationWorkload, uniquePages } from '../../src/cli/workload.js';
 import { diskSizeFor } from '../../src/disk/disk-store.js';
+import { systemClock } from '../../src/system/system-clock.js';
 import { AttachedClient } from '../attached-client.js';
 import { isAlive } from '../cli/run-cli.js';
 import { until } from '../support.js';

@@ -1,5 +1,5 @@
 import test from 'ava';
-import { seededRandom } from '../../src/base/random.js';
+import { seededRandom } from '../../src/base/environment/random.js';
 import { digestOf, Removals } from '../../src/directory/removals.js';
 import { DirectoryShard, type Displaced } from '../../src/directory/shard.js';
 import { Taken } from '../../src/directory/taken.js';

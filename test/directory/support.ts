@@ -1,5 +1,5 @@
 import type { ExecutionContext } from 'ava';
-import type { Environment } from '../../src/base/environment.js';
+import type { Environment } from '../../src/base/environment/environment.js';
 import { ConsistentHashRing } from '../../src/core/index.js';
 import { LocationColumns } from '../../src/directory/location-columns.js';
 import { DirectoryServer } from '../../src/directory/server.js';

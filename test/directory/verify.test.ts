@@ -1,5 +1,5 @@
 import test from 'ava';
-import { HybridClock } from '../../src/base/hybrid-clock.js';
+import { HybridClock } from '../../src/base/concurrency/hybrid-clock.js';
 import { DirectoryClient } from '../../src/directory/client.js';
 import { KeyTable } from '../../src/directory/key-table.js';
 import { KnownRings } from '../../src/directory/known-rings.js';

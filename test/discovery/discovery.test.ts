@@ -1,12 +1,12 @@
 import net from 'node:net';
 import test, { type ExecutionContext } from 'ava';
+import { seededRandom } from '../../src/base/environment/random.js';
 import { DISCOVERY_START_TIMEOUT_MS } from '../../src/base/limits.js';
-import { seededRandom } from '../../src/base/random.js';
-import { systemRandom } from '../../src/base/system-random.js';
 import { DiscoveryClient } from '../../src/discovery/client.js';
 import { DiscoveryServer } from '../../src/discovery/server.js';
 import { encodeHello } from '../../src/rpc/frame.js';
 import { RpcServer } from '../../src/rpc/server.js';
+import { systemRandom } from '../../src/system/system-random.js';
 import { ManualClock } from '../clock.js';
 import { newClient, rawConnection, testEnvironment } from '../rpc/support.js';
 import { simulated } from '../simulated.js';

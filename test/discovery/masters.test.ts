@@ -1,6 +1,5 @@
 import test from 'ava';
-import { seededRandom } from '../../src/base/random.js';
-import { systemRandom } from '../../src/base/system-random.js';
+import { seededRandom } from '../../src/base/environment/random.js';
 import { DiscoveryClient, type DiscoveryClientOptions } from '../../src/discovery/client.js';
 import { EmbeddedMaster } from '../../src/discovery/embedded-master.js';
 import { isHostOf } from '../../src/discovery/local-address.js';
@@ -17,6 +16,7 @@ import {
 import { RpcClient } from '../../src/rpc/client.js';
 import { MessageCodec } from '../../src/rpc/message.js';
 import type { SimProcess } from '../../src/sim/world/sim-process.js';
+import { systemRandom } from '../../src/system/system-random.js';
 import type { NodeInfo } from '../../src/types.js';
 import { ManualClock } from '../clock.js';
 import { newClient, testEnvironment } from '../rpc/support.js';

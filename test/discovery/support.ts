@@ -1,5 +1,5 @@
 import type { ExecutionContext } from 'ava';
-import type { Environment } from '../../src/base/environment.js';
+import type { Environment } from '../../src/base/environment/environment.js';
 import { DiscoveryClient, type DiscoveryClientOptions } from '../../src/discovery/client.js';
 import type { HostNames } from '../../src/discovery/local-address.js';
 import { DiscoveryServer, type DiscoveryServerOptions } from '../../src/discovery/server.js';

@@ -4,8 +4,8 @@
  */
 import { appendFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { systemEnvironment } from '../../src/base/system-environment.js';
 import { DirectoryLock } from '../../src/disk/directory-lock.js';
+import { systemEnvironment } from '../../src/system/system-environment.js';
 
 const env = systemEnvironment();
 

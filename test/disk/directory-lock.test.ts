@@ -7,11 +7,11 @@ import { createInterface } from 'node:readline';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import test, { type ExecutionContext } from 'ava';
+import type { Network } from '../../src/base/environment/network.js';
+import { seededRandom } from '../../src/base/environment/random.js';
 import { DiskError } from '../../src/base/errors.js';
-import type { Network } from '../../src/base/network.js';
-import { seededRandom } from '../../src/base/random.js';
-import { systemEnvironment } from '../../src/base/system-environment.js';
 import { DirectoryLock } from '../../src/disk/directory-lock.js';
+import { systemEnvironment } from '../../src/system/system-environment.js';
 import { until } from '../support.js';
 import { temporaryFolder } from './mounts.js';
 

@@ -2,10 +2,10 @@ import { existsSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync 
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { ExecutionContext } from 'ava';
-import { silentLogger } from '../../src/base/log.js';
-import { seededRandom } from '../../src/base/random.js';
-import { systemEnvironment } from '../../src/base/system-environment.js';
+import { silentLogger } from '../../src/base/environment/log.js';
+import { seededRandom } from '../../src/base/environment/random.js';
 import { type IndexEntry, Journal, type JournalOptions, type Snapshot } from '../../src/disk/journal.js';
+import { systemEnvironment } from '../../src/system/system-environment.js';
 
 export const journalEnv = systemEnvironment({ log: silentLogger });
 export const STORE_ID = '00112233445566778899aabbccddeeff';

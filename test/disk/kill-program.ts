@@ -3,9 +3,9 @@
  * `closing` and `closed` as it comes to them.
  */
 
-import { silentLogger } from '../../src/base/log.js';
-import { systemEnvironment } from '../../src/base/system-environment.js';
+import { silentLogger } from '../../src/base/environment/log.js';
 import { DiskStore } from '../../src/disk/disk-store.js';
+import { systemEnvironment } from '../../src/system/system-environment.js';
 import { pageOf, stepOf, versionIn } from './kill-workload.js';
 
 const [path = '', ...numbers] = process.argv.slice(2);

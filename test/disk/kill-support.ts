@@ -4,13 +4,13 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { ExecutionContext } from 'ava';
-import type { Clock } from '../../src/base/clock.js';
-import type { Environment } from '../../src/base/environment.js';
+import type { Clock } from '../../src/base/environment/clock.js';
+import type { Environment } from '../../src/base/environment/environment.js';
+import { silentLogger } from '../../src/base/environment/log.js';
+import { seededRandom } from '../../src/base/environment/random.js';
 import { JOURNAL_MIN_BYTES } from '../../src/base/limits.js';
-import { silentLogger } from '../../src/base/log.js';
-import { seededRandom } from '../../src/base/random.js';
-import { systemEnvironment } from '../../src/base/system-environment.js';
 import { type IndexEntry, Journal } from '../../src/disk/journal.js';
+import { systemEnvironment } from '../../src/system/system-environment.js';
 import { patientClock } from '../patient-clock.js';
 
 const HANG_MS = 60_000;

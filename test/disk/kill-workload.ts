@@ -1,4 +1,4 @@
-import { seededRandom } from '../../src/base/random.js';
+import { seededRandom } from '../../src/base/environment/random.js';
 import { content } from '../support.js';
 
 /** What step `version` of the workload with this seed does. */

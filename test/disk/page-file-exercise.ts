@@ -1,10 +1,10 @@
-import { silentLogger } from '../../src/base/log.js';
-import { seededRandom } from '../../src/base/random.js';
-import { systemEnvironment } from '../../src/base/system-environment.js';
+import { silentLogger } from '../../src/base/environment/log.js';
+import { seededRandom } from '../../src/base/environment/random.js';
 import { PageFile } from '../../src/disk/page-file.js';
 import { crc32Views } from '../../src/memory/checksum.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import type { PageBytes } from '../../src/pool/page-batch.js';
+import { systemEnvironment } from '../../src/system/system-environment.js';
 import { content } from '../support.js';
 
 const BLOCK = 4096;

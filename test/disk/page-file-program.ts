@@ -1,9 +1,9 @@
 /** `exercise PATH MODE SEED`: the exercise in a process of its own, e.g. without the addon. `hold PATH CAPACITY`: opens and closes it. */
 
-import { silentLogger } from '../../src/base/log.js';
-import { systemEnvironment } from '../../src/base/system-environment.js';
+import { silentLogger } from '../../src/base/environment/log.js';
 import { PageFile } from '../../src/disk/page-file.js';
 import { loadNative } from '../../src/native/loader.js';
+import { systemEnvironment } from '../../src/system/system-environment.js';
 import { exercisePageFile } from './page-file-exercise.js';
 
 const [what, path = '', argument = '', seed = ''] = process.argv.slice(2);

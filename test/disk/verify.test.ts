@@ -1,8 +1,7 @@
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
+import { silentLogger } from '../../src/base/environment/log.js';
 import { DISK_ALIGNMENT_BYTES } from '../../src/base/limits.js';
-import { silentLogger } from '../../src/base/log.js';
-import { systemEnvironment } from '../../src/base/system-environment.js';
 import { AlignedBuffers } from '../../src/disk/aligned-buffers.js';
 import { DiskStore } from '../../src/disk/disk-store.js';
 import { Journal } from '../../src/disk/journal.js';
@@ -12,6 +11,7 @@ import { PageWriter, type PageWriterParts } from '../../src/disk/page-writer.js'
 import { Slots } from '../../src/disk/slots.js';
 import { type QueuedPage, WriteQueue } from '../../src/disk/write-queue.js';
 import { NO_ORIGIN, PageIndex } from '../../src/pool/page-index.js';
+import { systemEnvironment } from '../../src/system/system-environment.js';
 import { ManualClock } from '../clock.js';
 import { assertAsks, assertFound, lose, losing } from '../planted.js';
 import { content } from '../support.js';

@@ -1,12 +1,12 @@
 // One node of the fault suite: a store under a workload that checks itself. Told what to do by its IPC channel, ends with it.
 
 import { readdirSync, readFileSync } from 'node:fs';
-import type { Clock } from '../../src/base/clock.js';
+import type { Clock } from '../../src/base/environment/clock.js';
 import { KEY_PREFIX_BYTES } from '../../src/base/limits.js';
-import { systemClock } from '../../src/base/system-clock.js';
-import { stderrLogger } from '../../src/base/system-log.js';
 import { ClusterQuery } from '../../src/cli/cluster-query.js';
 import { MeshCacheStore } from '../../src/node/meshcache-store.js';
+import { systemClock } from '../../src/system/system-clock.js';
+import { stderrLogger } from '../../src/system/system-log.js';
 import { CallWatch, starvedMs } from './call-watch.js';
 import { OrderLog } from './order.js';
 import { PageHistory } from './pages.js';

@@ -1,5 +1,5 @@
 import test from 'ava';
-import { seededRandom } from '../../src/base/random.js';
+import { seededRandom } from '../../src/base/environment/random.js';
 import { regionOf, resolve } from '../../src/memory/address-space.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import { loadNative } from '../../src/native/loader.js';

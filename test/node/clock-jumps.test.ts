@@ -75,14 +75,15 @@ simulated(
 
 test('clock: the date is asked for only where it is shown, or tells one start of a node, or one content of a key, from another', (t) => {
   const allowed = [
-    'base/clock.ts',
-    'base/hybrid-clock.ts',
-    'base/log.ts',
-    'base/secured-environment.ts',
+    'base/concurrency/hybrid-clock.ts',
+    'base/environment/clock.ts',
     'directory/client.ts',
+    'net/secured-environment.ts',
     'node/cluster-reporter.ts',
     'node/node-runtime.ts',
     'node/recent-events.ts',
+    'system/system-clock.ts',
+    'system/system-log.ts',
   ];
   const asking = readdirSync('src', { recursive: true, encoding: 'utf8' })
     .filter((file) => file.endsWith('.ts') && !/^(cli|bench|dashboard|sim)\//.test(file))

@@ -1,5 +1,5 @@
 // A node of its own process that sets some pages and then does nothing but live, until it is killed.
-import { systemClock } from '../../src/base/system-clock.js';
+import { systemClock } from '../../src/system/system-clock.js';
 import { content } from '../support.js';
 import { createStore } from './store-fixture.js';
 

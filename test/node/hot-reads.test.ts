@@ -1,6 +1,6 @@
 import type { ExecutionContext } from 'ava';
+import { seededRandom } from '../../src/base/environment/random.js';
 import { COPIES_POOL_FRACTION, HOT_READS_MIN_COUNT } from '../../src/base/limits.js';
-import { seededRandom } from '../../src/base/random.js';
 import type { Transport } from '../../src/transport/transport.js';
 import { simulated, type TestWorld } from '../simulated.js';
 import { content } from '../support.js';

@@ -1,6 +1,5 @@
 import test from 'ava';
-import { noMetrics } from '../../src/base/metrics-sink.js';
-import { systemEnvironment } from '../../src/base/system-environment.js';
+import { noMetrics } from '../../src/base/environment/metrics-sink.js';
 import {
   ConsistentHashRing,
   createTransport,
@@ -12,6 +11,7 @@ import {
   RpcClient,
   RpcServer,
 } from '../../src/index.js';
+import { systemEnvironment } from '../../src/system/system-environment.js';
 import { nodeOf } from '../discovery/support.js';
 
 test('machine defaults: parts that are given no environment work on the real machine', async (t) => {

@@ -1,6 +1,6 @@
 import test from 'ava';
+import { noMetrics } from '../../src/base/environment/metrics-sink.js';
 import { DIRECTORY_REQUEST_MAX_KEYS, READ_REPORT_DELAY_MS } from '../../src/base/limits.js';
-import { noMetrics } from '../../src/base/metrics-sink.js';
 import { PageNotices } from '../../src/node/page-notices.js';
 import type { ReportedRead } from '../../src/node/read-reports.js';
 import type { RpcClient } from '../../src/rpc/client.js';

@@ -1,4 +1,4 @@
-import type { Environment } from '../../src/base/environment.js';
+import type { Environment } from '../../src/base/environment/environment.js';
 import { MeshCacheStore } from '../../src/node/meshcache-store.js';
 import type { SimProcess } from '../../src/sim/world/sim-process.js';
 import { metricOf } from '../metrics/metric-of.js';

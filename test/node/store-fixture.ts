@@ -1,5 +1,5 @@
-import type { Clock } from '../../src/base/clock.js';
-import { silentLogger } from '../../src/base/log.js';
+import type { Clock } from '../../src/base/environment/clock.js';
+import { silentLogger } from '../../src/base/environment/log.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import { MeshCacheStore } from '../../src/node/meshcache-store.js';
 import type { HostMemPool } from '../../src/store/host-pool.js';

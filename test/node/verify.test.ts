@@ -1,6 +1,6 @@
 import { join } from 'node:path';
 import test from 'ava';
-import type { Clock } from '../../src/base/clock.js';
+import type { Clock } from '../../src/base/environment/clock.js';
 import { MEMBERS_MAX_COUNT, OWED_STATEMENTS_MAX_KEYS } from '../../src/base/limits.js';
 import { ClientServer } from '../../src/clients/client-server.js';
 import { DirectoryClient } from '../../src/directory/client.js';

@@ -1,5 +1,5 @@
 import test, { type ExecutionContext } from 'ava';
-import { type RandomSource, seededRandom } from '../../src/base/random.js';
+import { type RandomSource, seededRandom } from '../../src/base/environment/random.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import { imageBytes, readStamp, STAMP_BYTES } from '../../src/memory/page-stamp.js';
 import { PublishedPool } from '../../src/node/machine-node.js';

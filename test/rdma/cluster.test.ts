@@ -1,9 +1,9 @@
 import { createHash } from 'node:crypto';
-import { systemClock } from '../../src/base/system-clock.js';
 import { Cluster, ClusterAgent } from '../../src/cli/cluster.js';
 import { runLoad } from '../../src/cli/load.js';
 import { loadReport } from '../../src/cli/load-report.js';
 import { conversationWorkload } from '../../src/cli/workload.js';
+import { systemClock } from '../../src/system/system-clock.js';
 import { staleDirectoryCase } from '../contract/stale-directory.js';
 import { createStore } from '../node/store-fixture.js';
 import { freePort, until } from '../support.js';

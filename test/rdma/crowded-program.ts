@@ -2,8 +2,9 @@
  * Reads by RDMA, in turn, into as many regions as the arguments say, of so many bytes each, and writes `{"read", "right"}`: how
  * many reads succeeded, and how many brought the right bytes.
  */
-import { systemEnvironment } from '../../src/base/system-environment.js';
+
 import { HostRegion } from '../../src/memory/host-region.js';
+import { systemEnvironment } from '../../src/system/system-environment.js';
 import { createTransport } from '../../src/transport/create-transport.js';
 import { content } from '../support.js';
 

@@ -1,8 +1,6 @@
 import type { ExecutionContext } from 'ava';
-import type { Environment } from '../../src/base/environment.js';
-import { silentLogger } from '../../src/base/log.js';
-import { systemClock } from '../../src/base/system-clock.js';
-import { systemEnvironment } from '../../src/base/system-environment.js';
+import type { Environment } from '../../src/base/environment/environment.js';
+import { silentLogger } from '../../src/base/environment/log.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import {
   type MrHandle,
@@ -10,6 +8,8 @@ import {
   TransferEngine,
   type TransferEngineOptions,
 } from '../../src/native/transfer-engine.js';
+import { systemClock } from '../../src/system/system-clock.js';
+import { systemEnvironment } from '../../src/system/system-environment.js';
 import { tiled } from './bytes.js';
 import { knownHost } from './known-host.js';
 import { type ServingOptions, ServingProcess } from './serving-process.js';

@@ -1,13 +1,13 @@
 import test, { type ExecutionContext } from 'ava';
-import { ClusterSecrets } from '../../src/base/cluster-secrets.js';
-import { silentLogger } from '../../src/base/log.js';
-import { formatEndpoint } from '../../src/base/network.js';
-import { systemEnvironment } from '../../src/base/system-environment.js';
+import { ClusterSecrets } from '../../src/base/environment/cluster-secrets.js';
+import { silentLogger } from '../../src/base/environment/log.js';
+import { formatEndpoint } from '../../src/base/environment/network.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import type { NativeAddon, RailOptions } from '../../src/native/contract.js';
 import { loadNative } from '../../src/native/loader.js';
 import { selectRails } from '../../src/native/rail-selection.js';
 import { rdmaSupport } from '../../src/native/rdma-support.js';
+import { systemEnvironment } from '../../src/system/system-environment.js';
 import { RdmaTransport } from '../../src/transport/rdma/rdma-transport.js';
 import { TcpTransport } from '../../src/transport/tcp/tcp-transport.js';
 import { tcpEndpointText } from '../../src/transport/transport.js';

@@ -3,10 +3,10 @@
  * the source's address and port, its memory, its rkey, and what to do: `stay`, `exit` or `return`.
  */
 import { isMainThread, parentPort } from 'node:worker_threads';
-import { silentLogger } from '../../src/base/log.js';
-import { systemEnvironment } from '../../src/base/system-environment.js';
+import { silentLogger } from '../../src/base/environment/log.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import { TransferEngine } from '../../src/native/transfer-engine.js';
+import { systemEnvironment } from '../../src/system/system-environment.js';
 
 const LENGTH = 1 << 20;
 const IN_FLIGHT = 8;

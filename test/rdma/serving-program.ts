@@ -3,10 +3,10 @@
  * {@link ServedRegion} as JSON. With an IPC channel it lives as long as that, and does what it is told by messages.
  */
 
-import { silentLogger } from '../../src/base/log.js';
-import { systemEnvironment } from '../../src/base/system-environment.js';
+import { silentLogger } from '../../src/base/environment/log.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import { TransferEngine } from '../../src/native/transfer-engine.js';
+import { systemEnvironment } from '../../src/system/system-environment.js';
 import { tiled } from './bytes.js';
 import { knownHost } from './known-host.js';
 import type { ServedRegion, ServingCommand, ServingOptions } from './serving-process.js';

@@ -3,11 +3,11 @@
  * argument is {@link WatchOptions} as JSON; each line that it writes is a {@link WatchEvent} as JSON.
  */
 import { readFileSync } from 'node:fs';
-import { systemClock } from '../../src/base/system-clock.js';
-import { systemEnvironment } from '../../src/base/system-environment.js';
-import { stderrLogger } from '../../src/base/system-log.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import { type ReadRequest, TransferEngine } from '../../src/native/transfer-engine.js';
+import { systemClock } from '../../src/system/system-clock.js';
+import { systemEnvironment } from '../../src/system/system-environment.js';
+import { stderrLogger } from '../../src/system/system-log.js';
 import { isSame, tiled } from './bytes.js';
 import { knownHost } from './known-host.js';
 import { staysUntouched } from './watch.js';

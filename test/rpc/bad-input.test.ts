@@ -1,7 +1,6 @@
 import test, { type ExecutionContext } from 'ava';
+import { seededRandom } from '../../src/base/environment/random.js';
 import { RPC_BUFFERED_MAX_BYTES, RPC_FRAME_MAX_BYTES, RPC_HANDSHAKE_TIMEOUT_MS } from '../../src/base/limits.js';
-import { seededRandom } from '../../src/base/random.js';
-import { systemRandom } from '../../src/base/system-random.js';
 import {
   encodeHello,
   FRAME_HEADER_BYTES,
@@ -11,6 +10,7 @@ import {
   writeFrameHeader,
 } from '../../src/rpc/frame.js';
 import { MessageCodec } from '../../src/rpc/message.js';
+import { systemRandom } from '../../src/system/system-random.js';
 import { ManualClock } from '../clock.js';
 import { until } from '../support.js';
 import { newClient, rawConnection, startServer, testEnvironment } from './support.js';

@@ -1,5 +1,5 @@
 import test from 'ava';
-import type { CancelSignal } from '../../src/base/cancellation.js';
+import type { CancelSignal } from '../../src/base/concurrency/cancellation.js';
 import { MeshCacheError } from '../../src/base/errors.js';
 import { RPC_CALL_TIMEOUT_MS, RPC_IN_FLIGHT_MAX_COUNT, RPC_RETRY_AFTER_MS } from '../../src/base/limits.js';
 import { RpcClient } from '../../src/rpc/client.js';

@@ -1,11 +1,11 @@
 import net from 'node:net';
 import type { ExecutionContext } from 'ava';
-import type { Environment } from '../../src/base/environment.js';
-import { silentLogger } from '../../src/base/log.js';
-import type { Labels } from '../../src/base/metrics-sink.js';
-import { systemEnvironment } from '../../src/base/system-environment.js';
+import type { Environment } from '../../src/base/environment/environment.js';
+import { silentLogger } from '../../src/base/environment/log.js';
+import type { Labels } from '../../src/base/environment/metrics-sink.js';
 import { RpcClient } from '../../src/rpc/client.js';
 import { RpcServer } from '../../src/rpc/server.js';
+import { systemEnvironment } from '../../src/system/system-environment.js';
 import { patientClock } from '../patient-clock.js';
 import { verifiedEnd } from '../verified.js';
 

@@ -1,6 +1,6 @@
 import { createRequire, syncBuiltinESMExports } from 'node:module';
-import type { Environment } from '../../src/base/environment.js';
-import type { Files } from '../../src/base/files.js';
+import type { Environment } from '../../src/base/environment/environment.js';
+import type { Files } from '../../src/base/environment/files.js';
 import { READ_STALL_TIMEOUT_MS, RPC_CALL_TIMEOUT_MS, RPC_SILENCE_MAX_MS } from '../../src/base/limits.js';
 import { DirectoryClient } from '../../src/directory/client.js';
 import { LocationLists } from '../../src/directory/location-lists.js';

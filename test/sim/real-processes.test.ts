@@ -3,7 +3,7 @@ import { type ChildProcess, fork } from 'node:child_process';
 import { once } from 'node:events';
 import { isDeepStrictEqual } from 'node:util';
 import test, { type ExecutionContext } from 'ava';
-import { seededRandom } from '../../src/base/random.js';
+import { seededRandom } from '../../src/base/environment/random.js';
 import type { StorageConfig } from '../../src/config.js';
 import { MeshCacheStore } from '../../src/node/meshcache-store.js';
 import { World } from '../../src/sim/world/world.js';

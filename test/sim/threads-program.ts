@@ -1,6 +1,6 @@
 import { isMainThread } from 'node:worker_threads';
-import { startOfThread } from '../../src/base/system-threads.js';
-import type { MessageEnd } from '../../src/base/threads.js';
+import type { MessageEnd } from '../../src/base/environment/threads.js';
+import { startOfThread } from '../../src/system/system-threads.js';
 
 /** Echoes what it gets, after saying hello. `data`: one element, 1 when more may be received at once. */
 export async function echo(data: unknown, messages: MessageEnd): Promise<void> {

@@ -1,8 +1,8 @@
 import test from 'ava';
-import { systemClock } from '../../src/base/system-clock.js';
-import { systemThreads } from '../../src/base/system-threads.js';
-import type { Thread, Threads } from '../../src/base/threads.js';
+import type { Thread, Threads } from '../../src/base/environment/threads.js';
 import { inlineThreads } from '../../src/sim/inline-threads.js';
+import { systemClock } from '../../src/system/system-clock.js';
+import { systemThreads } from '../../src/system/system-threads.js';
 import { ManualClock } from '../clock.js';
 import { until } from '../support.js';
 import { echo } from './threads-program.js';

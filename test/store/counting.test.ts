@@ -1,12 +1,12 @@
 import test, { type ExecutionContext } from 'ava';
-import { HybridClock } from '../../src/base/hybrid-clock.js';
+import { HybridClock } from '../../src/base/concurrency/hybrid-clock.js';
+import { silentLogger } from '../../src/base/environment/log.js';
 import { COPY_SLICE_MAX_BYTES } from '../../src/base/limits.js';
-import { silentLogger } from '../../src/base/log.js';
-import { systemEnvironment } from '../../src/base/system-environment.js';
 import { Taken } from '../../src/directory/taken.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import { Metrics, PublishedPool } from '../../src/node/machine-node.js';
 import { type CallerPage, PageStore, type PageStoreParts } from '../../src/store/page-store.js';
+import { systemEnvironment } from '../../src/system/system-environment.js';
 import { TcpTransport } from '../../src/transport/tcp/tcp-transport.js';
 import type { ReadOp, Transport } from '../../src/transport/transport.js';
 import { DataLocation } from '../../src/types.js';

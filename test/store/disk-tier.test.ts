@@ -1,11 +1,11 @@
 import test, { type ExecutionContext } from 'ava';
+import { noMetrics } from '../../src/base/environment/metrics-sink.js';
 import {
   DISK_HELD_POOL_FRACTION,
   DISK_QUEUE_POOL_FRACTION,
   DISK_STALL_MS,
   DISK_WRITE_WAIT_MAX_MS,
 } from '../../src/base/limits.js';
-import { noMetrics } from '../../src/base/metrics-sink.js';
 import { DiskStore } from '../../src/disk/disk-store.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import { PublishedPool, type PublishedPoolOptions } from '../../src/node/machine-node.js';

@@ -1,8 +1,8 @@
 import test from 'ava';
-import { systemClock } from '../../src/base/system-clock.js';
 import { JoinedReads } from '../../src/store/joined-reads.js';
 import type { CallerPage } from '../../src/store/page-store.js';
 import type { RemoteRead, RemoteReadOptions } from '../../src/store/remote-reads.js';
+import { systemClock } from '../../src/system/system-clock.js';
 
 const PAGE: CallerPage = { ranges: [], views: [], length: 8 };
 

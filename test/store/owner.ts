@@ -1,6 +1,6 @@
 import type { ExecutionContext } from 'ava';
-import type { Clock } from '../../src/base/clock.js';
-import { noMetrics } from '../../src/base/metrics-sink.js';
+import type { Clock } from '../../src/base/environment/clock.js';
+import { noMetrics } from '../../src/base/environment/metrics-sink.js';
 import { crc32 } from '../../src/memory/checksum.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import { PublishedPool, type PublishedPoolOptions } from '../../src/node/machine-node.js';

@@ -1,5 +1,5 @@
 import test from 'ava';
-import { noMetrics } from '../../src/base/metrics-sink.js';
+import { noMetrics } from '../../src/base/environment/metrics-sink.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import { PublishedPool } from '../../src/node/machine-node.js';
 import { NO_ORIGIN, type PublishedPage } from '../../src/pool/published-pool.js';

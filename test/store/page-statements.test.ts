@@ -1,12 +1,12 @@
 import test, { type ExecutionContext } from 'ava';
+import { HybridClock } from '../../src/base/concurrency/hybrid-clock.js';
+import { noMetrics } from '../../src/base/environment/metrics-sink.js';
 import { InvariantError } from '../../src/base/errors.js';
-import { HybridClock } from '../../src/base/hybrid-clock.js';
-import { noMetrics } from '../../src/base/metrics-sink.js';
-import { systemClock } from '../../src/base/system-clock.js';
 import { Taken } from '../../src/directory/taken.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import { PublishedPool } from '../../src/node/machine-node.js';
 import { PageStatements } from '../../src/store/page-statements.js';
+import { systemClock } from '../../src/system/system-clock.js';
 import { content } from '../support.js';
 
 /** A pool and its statements, to which the directory says what `answer` is. */

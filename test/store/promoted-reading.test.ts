@@ -1,6 +1,6 @@
 import test from 'ava';
+import { seededRandom } from '../../src/base/environment/random.js';
 import { PROMOTE_LEASE_MS, PROMOTE_ROUND_MAX_KEYS, PROMOTE_TIMEOUT_MS } from '../../src/base/limits.js';
-import { seededRandom } from '../../src/base/random.js';
 import { type PromotedEntry, PromotedReading, type PromotedReadingParts } from '../../src/store/promoted-reading.js';
 import type { PromoteOutcome } from '../../src/store/promoter.js';
 import { DataLocation } from '../../src/types.js';

@@ -1,10 +1,10 @@
 import test from 'ava';
-import { silentLogger } from '../../src/base/log.js';
-import { noMetrics } from '../../src/base/metrics-sink.js';
-import { systemClock } from '../../src/base/system-clock.js';
+import { silentLogger } from '../../src/base/environment/log.js';
+import { noMetrics } from '../../src/base/environment/metrics-sink.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import type { CallerPage } from '../../src/store/page-store.js';
 import { RemoteReads } from '../../src/store/remote-reads.js';
+import { systemClock } from '../../src/system/system-clock.js';
 import type { ReadOp, Transport } from '../../src/transport/transport.js';
 import { DataLocation, type Tier } from '../../src/types.js';
 

@@ -1,7 +1,7 @@
 import test, { type ExecutionContext } from 'ava';
-import { HybridClock } from '../../src/base/hybrid-clock.js';
+import { HybridClock } from '../../src/base/concurrency/hybrid-clock.js';
+import { noMetrics } from '../../src/base/environment/metrics-sink.js';
 import { WANTED_PAGES_MAX_COUNT } from '../../src/base/limits.js';
-import { noMetrics } from '../../src/base/metrics-sink.js';
 import { Removals } from '../../src/directory/removals.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import { PublishedPool } from '../../src/node/machine-node.js';

@@ -6,7 +6,7 @@ import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import type { ExecutionContext } from 'ava';
-import type { RandomSource } from '../../src/base/random.js';
+import type { RandomSource } from '../../src/base/environment/random.js';
 import { freePort, PATIENCE_MS, until } from '../support.js';
 import { Valve } from '../transport/valve.js';
 import type { LateWritesNodeAsk, LateWritesNodeMessage, LateWritesNodeSetup } from './late-writes-node.js';

@@ -1,11 +1,11 @@
 // A node of its own process, with a client socket, for tests of late writes. It reads pages of one port through a valve at another. Ends
 // with its IPC channel.
 
-import { silentLogger } from '../../src/base/log.js';
-import type { Connection, ConnectOptions, Network, Server } from '../../src/base/network.js';
-import { systemClock } from '../../src/base/system-clock.js';
-import { systemNetwork } from '../../src/base/system-network.js';
+import { silentLogger } from '../../src/base/environment/log.js';
+import type { Connection, ConnectOptions, Network, Server } from '../../src/base/environment/network.js';
 import { MeshCacheStore } from '../../src/node/meshcache-store.js';
+import { systemClock } from '../../src/system/system-clock.js';
+import { systemNetwork } from '../../src/system/system-network.js';
 
 export interface LateWritesNodeSetup {
   readonly discoveryPort: number;

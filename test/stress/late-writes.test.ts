@@ -1,6 +1,6 @@
 import test, { type ExecutionContext } from 'ava';
-import { seededRandom } from '../../src/base/random.js';
-import { systemRandom } from '../../src/base/system-random.js';
+import { seededRandom } from '../../src/base/environment/random.js';
+import { systemRandom } from '../../src/system/system-random.js';
 import { suffix as noAddon } from '../native/addon.js';
 import { noPython } from '../native/python-process.js';
 import { PATIENCE_MS } from '../support.js';

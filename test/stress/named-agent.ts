@@ -2,10 +2,10 @@
 // has set and read. Ends when its IPC channel does.
 
 import { setTimeout as sleep } from 'node:timers/promises';
-import { seededRandom } from '../../src/base/random.js';
-import { systemClock } from '../../src/base/system-clock.js';
+import { seededRandom } from '../../src/base/environment/random.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import type { MeshCacheStore } from '../../src/node/meshcache-store.js';
+import { systemClock } from '../../src/system/system-clock.js';
 import { type OrderEvent, OrderLog, sharedMs } from '../faults/order.js';
 import {
   hasFixedLength,

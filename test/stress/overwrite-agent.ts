@@ -1,9 +1,9 @@
 // A node process of the overwrite test: `owner` publishes new pages as fast as it can into a pool that holds few of
 // them, `reader` reads the newest ones and checks every byte. Ends when its IPC channel does.
 
-import { systemClock } from '../../src/base/system-clock.js';
 import { PageContent } from '../../src/cli/page-content.js';
 import { HostRegion } from '../../src/memory/host-region.js';
+import { systemClock } from '../../src/system/system-clock.js';
 import { createStore } from '../node/store-fixture.js';
 
 export interface OverwriteSetup {

@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import test, { type ExecutionContext } from 'ava';
-import { seededRandom } from '../../src/base/random.js';
-import { systemRandom } from '../../src/base/system-random.js';
+import { seededRandom } from '../../src/base/environment/random.js';
+import { systemRandom } from '../../src/system/system-random.js';
 import { ORDER_BOUND_MS, orderEvents, sharedMs } from '../faults/order.js';
 import { FIXED_NAMED_FROM } from '../faults/pages.js';
 import { PATIENCE_MS, until } from '../support.js';

@@ -1,10 +1,10 @@
 import test from 'ava';
-import { silentLogger } from '../../src/base/log.js';
-import { type Labels, noMetrics } from '../../src/base/metrics-sink.js';
-import { systemEnvironment } from '../../src/base/system-environment.js';
+import { silentLogger } from '../../src/base/environment/log.js';
+import { type Labels, noMetrics } from '../../src/base/environment/metrics-sink.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import type { NativeAddon, RdmaProbe } from '../../src/native/contract.js';
 import type { RdmaHost } from '../../src/native/rdma-host.js';
+import { systemEnvironment } from '../../src/system/system-environment.js';
 import { createTransport, type TransportConfig } from '../../src/transport/create-transport.js';
 import type { DataProtocol } from '../../src/types.js';
 import { FakeFabric, fakeDevice, nativeFailure } from '../native/fake-rdma.js';

@@ -1,9 +1,9 @@
 import test, { type ExecutionContext } from 'ava';
-import type { Clock } from '../../src/base/clock.js';
-import { noMetrics } from '../../src/base/metrics-sink.js';
-import { systemClock } from '../../src/base/system-clock.js';
-import { systemEnvironment } from '../../src/base/system-environment.js';
+import type { Clock } from '../../src/base/environment/clock.js';
+import { noMetrics } from '../../src/base/environment/metrics-sink.js';
 import { HostRegion } from '../../src/memory/host-region.js';
+import { systemClock } from '../../src/system/system-clock.js';
+import { systemEnvironment } from '../../src/system/system-environment.js';
 import { type TcpLimits, tcpLimits } from '../../src/transport/tcp/limits.js';
 import { type Registration, registrationOf } from '../../src/transport/tcp/registrations.js';
 import { ServingThread } from '../../src/transport/tcp/serving-thread.js';

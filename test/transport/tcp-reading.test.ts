@@ -1,10 +1,10 @@
 import type net from 'node:net';
 import test, { type ExecutionContext } from 'ava';
-import type { Clock } from '../../src/base/clock.js';
-import { silentLogger } from '../../src/base/log.js';
-import { systemClock } from '../../src/base/system-clock.js';
-import { systemEnvironment } from '../../src/base/system-environment.js';
+import type { Clock } from '../../src/base/environment/clock.js';
+import { silentLogger } from '../../src/base/environment/log.js';
 import { HostRegion } from '../../src/memory/host-region.js';
+import { systemClock } from '../../src/system/system-clock.js';
+import { systemEnvironment } from '../../src/system/system-environment.js';
 import type { TcpLimits } from '../../src/transport/tcp/limits.js';
 import { TcpTransport } from '../../src/transport/tcp/tcp-transport.js';
 import type { ReadOp } from '../../src/transport/transport.js';

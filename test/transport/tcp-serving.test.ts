@@ -1,11 +1,11 @@
 import { EventEmitter } from 'node:events';
 import test, { type ExecutionContext } from 'ava';
-import { silentLogger } from '../../src/base/log.js';
-import type { Connection } from '../../src/base/network.js';
-import { systemClock } from '../../src/base/system-clock.js';
-import { systemEnvironment } from '../../src/base/system-environment.js';
-import { systemRandom } from '../../src/base/system-random.js';
+import { silentLogger } from '../../src/base/environment/log.js';
+import type { Connection } from '../../src/base/environment/network.js';
 import { HostRegion } from '../../src/memory/host-region.js';
+import { systemClock } from '../../src/system/system-clock.js';
+import { systemEnvironment } from '../../src/system/system-environment.js';
+import { systemRandom } from '../../src/system/system-random.js';
 import { type TcpLimits, tcpLimits } from '../../src/transport/tcp/limits.js';
 import { Registrations, registrationOf } from '../../src/transport/tcp/registrations.js';
 import { ServingConnection, type ServingConnectionParts } from '../../src/transport/tcp/serving-connection.js';

@@ -1,5 +1,5 @@
 import test from 'ava';
-import { securedEnvironment } from '../../src/base/secured-environment.js';
+import { securedEnvironment } from '../../src/net/secured-environment.js';
 import { TcpTransport } from '../../src/transport/tcp/tcp-transport.js';
 import { Authority, noCertificates } from '../certificates.js';
 import { PeerProcess } from '../contract/peer-process.js';

@@ -1,13 +1,13 @@
 import test from 'ava';
-import { AuthFailures } from '../../src/base/auth-failures.js';
-import { Listener } from '../../src/base/listener.js';
-import { PendingConnections } from '../../src/base/pending-connections.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import { RegionTable } from '../../src/memory/region-table.js';
 import { OP_STATUS } from '../../src/native/contract.js';
 import type { EngineChannel } from '../../src/native/engine-channel.js';
 import { EngineReader } from '../../src/native/engine-reader.js';
 import { PeerBackoff } from '../../src/native/peer-backoff.js';
+import { AuthFailures } from '../../src/net/auth-failures.js';
+import { Listener } from '../../src/net/listener.js';
+import { PendingConnections } from '../../src/net/pending-connections.js';
 import { Destinations } from '../../src/transport/rdma/destinations.js';
 import { Publications } from '../../src/transport/rdma/publications.js';
 import { RdmaTransport } from '../../src/transport/rdma/rdma-transport.js';

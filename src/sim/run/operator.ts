@@ -1,4 +1,4 @@
-import { securedEnvironment } from '../../base/secured-environment.js';
+import { securedEnvironment } from '../../net/secured-environment.js';
 import { DRAIN_METHOD } from '../../node/drain.js';
 import { RpcClient } from '../../rpc/client.js';
 import type { Scenario } from '../scenario/scenario.js';

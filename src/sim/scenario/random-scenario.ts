@@ -1,4 +1,4 @@
-import { type RandomSource, seededRandom } from '../../base/random.js';
+import { type RandomSource, seededRandom } from '../../base/environment/random.js';
 import { EVICTION_POLICIES } from '../../config.js';
 import { PLACEMENT_ROUTINGS } from '../../core/index.js';
 import { below, fraction } from '../world/seeds.js';

@@ -1,5 +1,5 @@
-import type { Clock } from '../../base/clock.js';
-import type { RandomSource } from '../../base/random.js';
+import type { Clock } from '../../base/environment/clock.js';
+import type { RandomSource } from '../../base/environment/random.js';
 import type { CheckedStore } from '../check/checked-store.js';
 import type { MixedWorkload } from '../scenario/workload.js';
 import { below } from '../world/seeds.js';

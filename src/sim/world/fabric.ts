@@ -1,4 +1,4 @@
-import { type ConnectOptions, isEveryAddress, type ListenTarget } from '../../base/network.js';
+import { type ConnectOptions, isEveryAddress, type ListenTarget } from '../../base/environment/network.js';
 import type { EventLog } from './event-log.js';
 import { HostNetwork } from './host-network.js';
 import { Link, type LinkTrouble, type NetworkShape } from './link.js';

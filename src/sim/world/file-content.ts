@@ -1,4 +1,4 @@
-import type { RandomSource } from '../../base/random.js';
+import type { RandomSource } from '../../base/environment/random.js';
 import { below, chance } from './seeds.js';
 
 /** What becomes of writes that had not been flushed when a host died. */

@@ -1,4 +1,4 @@
-import type { RandomSource } from '../../base/random.js';
+import type { RandomSource } from '../../base/environment/random.js';
 import { Lane } from './link.js';
 import type { SimConnection } from './sim-connection.js';
 import type { SimServer } from './sim-server.js';

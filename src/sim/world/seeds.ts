@@ -1,4 +1,4 @@
-import { type RandomSource, seededRandom } from '../../base/random.js';
+import { type RandomSource, seededRandom } from '../../base/environment/random.js';
 
 /**
  * A generator of its own for every purpose, named by numbers and words: what one draws changes nothing for the others, so that a run

@@ -1,5 +1,5 @@
 import { EventEmitter } from 'node:events';
-import type { Connection, ReceiveInto } from '../../base/network.js';
+import type { Connection, ReceiveInto } from '../../base/environment/network.js';
 import type { HostNetwork } from './host-network.js';
 import type { SimProcess } from './sim-process.js';
 import { type Burst, type Stream, type StreamEnd, splitAt } from './stream.js';

@@ -1,4 +1,4 @@
-import type { RandomSource } from '../../base/random.js';
+import type { RandomSource } from '../../base/environment/random.js';
 import { DISK_SHAPE, type DiskShape } from './disk-shape.js';
 import type { CrashOutcome, FileContent } from './file-content.js';
 import { FileTree } from './file-tree.js';

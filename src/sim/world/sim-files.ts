@@ -1,4 +1,4 @@
-import type { FileStatus, Files, OpenFile, OpenOptions } from '../../base/files.js';
+import type { FileStatus, Files, OpenFile, OpenOptions } from '../../base/environment/files.js';
 import { FileContent } from './file-content.js';
 import { fileError } from './file-error.js';
 import type { DirectoryInode, FileInode, Inode, Place } from './file-tree.js';

@@ -1,6 +1,6 @@
-import type { Environment } from '../../base/environment.js';
-import type { Host, HostAddress, LoopObservation } from '../../base/host.js';
-import { type Endpoint, isEveryAddress } from '../../base/network.js';
+import type { Environment } from '../../base/environment/environment.js';
+import type { Host, HostAddress, LoopObservation } from '../../base/environment/host.js';
+import { type Endpoint, isEveryAddress } from '../../base/environment/network.js';
 import type { DiskShape } from './disk-shape.js';
 import type { HostNetwork } from './host-network.js';
 import { forkedRandom } from './seeds.js';

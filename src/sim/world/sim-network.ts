@@ -1,4 +1,4 @@
-import type { Connection, ConnectOptions, ListenOptions, Network, Server } from '../../base/network.js';
+import type { Connection, ConnectOptions, ListenOptions, Network, Server } from '../../base/environment/network.js';
 import type { Fabric } from './fabric.js';
 import type { SimProcess } from './sim-process.js';
 import { SimServer } from './sim-server.js';

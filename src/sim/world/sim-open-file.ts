@@ -1,4 +1,4 @@
-import type { FileStatus, OpenFile } from '../../base/files.js';
+import type { FileStatus, OpenFile } from '../../base/environment/files.js';
 import type { FileContent } from './file-content.js';
 import { fileError } from './file-error.js';
 import type { DirectoryInode, FileInode } from './file-tree.js';

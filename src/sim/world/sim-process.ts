@@ -1,6 +1,6 @@
-import type { Environment } from '../../base/environment.js';
-import type { HostMemory } from '../../base/host.js';
-import type { RandomSource } from '../../base/random.js';
+import type { Environment } from '../../base/environment/environment.js';
+import type { HostMemory } from '../../base/environment/host.js';
+import type { RandomSource } from '../../base/environment/random.js';
 import { regionOf } from '../../memory/address-space.js';
 import { inlineThreads } from '../inline-threads.js';
 import type { EventOwner, SimEvent } from './event-heap.js';

@@ -1,5 +1,5 @@
 import { EventEmitter } from 'node:events';
-import { isEveryAddress, type ListenOptions, type ListenTarget, type Server } from '../../base/network.js';
+import { isEveryAddress, type ListenOptions, type ListenTarget, type Server } from '../../base/environment/network.js';
 import type { Fabric } from './fabric.js';
 import type { SimConnection } from './sim-connection.js';
 import type { SimProcess } from './sim-process.js';

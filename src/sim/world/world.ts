@@ -1,4 +1,4 @@
-import type { LogLevel } from '../../base/log.js';
+import type { LogLevel } from '../../base/environment/log.js';
 import { EventLog } from './event-log.js';
 import { Fabric } from './fabric.js';
 import { Journal, type JournalLine } from './journal.js';

@@ -1,4 +1,3 @@
-import { CONNECTION_RATES, type ConnectionRates } from '../../base/connection-limits.js';
 import {
   CLOSE_TIMEOUT_MS,
   DATA_CONNECTIONS_MAX_COUNT,
@@ -17,6 +16,7 @@ import {
   READ_RETRY_AFTER_MS,
   READ_STALL_TIMEOUT_MS,
 } from '../../base/limits.js';
+import { CONNECTION_RATES, type ConnectionRates } from '../../net/connection-limits.js';
 
 /** A serving thread that fails is started again so many times in a row, after a delay that doubles each time. */
 const SERVING_RESTARTS_MAX_COUNT = 8;

@@ -1,8 +1,8 @@
 import { assert, assertAtMost, assertEqual } from '../../base/assert.js';
-import { ClientHandshake, NONCE_BYTES, PROOF_BYTES } from '../../base/auth.js';
-import { type AuthFailureReason, type AuthFailures, authError } from '../../base/auth-failures.js';
-import type { Environment } from '../../base/environment.js';
-import { type Connection, type Endpoint, formatEndpoint, onConnected } from '../../base/network.js';
+import type { Environment } from '../../base/environment/environment.js';
+import { type Connection, type Endpoint, formatEndpoint, onConnected } from '../../base/environment/network.js';
+import { ClientHandshake, NONCE_BYTES, PROOF_BYTES } from '../../net/auth.js';
+import { type AuthFailureReason, type AuthFailures, authError } from '../../net/auth-failures.js';
 import { Landing, type LandingOutcome } from './landing.js';
 import type { TcpLimits } from './limits.js';
 import {

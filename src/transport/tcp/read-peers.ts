@@ -1,7 +1,7 @@
 import { assertAtMost, assertEqual } from '../../base/assert.js';
-import { AuthFailures } from '../../base/auth-failures.js';
-import type { Environment } from '../../base/environment.js';
-import { type Endpoint, parseEndpoint } from '../../base/network.js';
+import type { Environment } from '../../base/environment/environment.js';
+import { type Endpoint, parseEndpoint } from '../../base/environment/network.js';
+import { AuthFailures } from '../../net/auth-failures.js';
 import { STAGING_BYTES } from './landing.js';
 import type { TcpLimits } from './limits.js';
 import { ReadConnection } from './read-connection.js';

@@ -1,9 +1,9 @@
-import { NONCE_BYTES, PROOFS_BYTES, ServerHandshake } from '../../base/auth.js';
-import type { AuthFailureReason } from '../../base/auth-failures.js';
-import type { Clock } from '../../base/clock.js';
-import type { ClusterSecrets } from '../../base/cluster-secrets.js';
-import type { Connection } from '../../base/network.js';
-import type { RandomSource } from '../../base/random.js';
+import type { Clock } from '../../base/environment/clock.js';
+import type { ClusterSecrets } from '../../base/environment/cluster-secrets.js';
+import type { Connection } from '../../base/environment/network.js';
+import type { RandomSource } from '../../base/environment/random.js';
+import { NONCE_BYTES, PROOFS_BYTES, ServerHandshake } from '../../net/auth.js';
+import type { AuthFailureReason } from '../../net/auth-failures.js';
 import type { TcpLimits } from './limits.js';
 import {
   decodeRequestHeader,

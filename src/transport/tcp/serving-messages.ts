@@ -1,6 +1,6 @@
-import type { LogFields, LogLevel } from '../../base/log.js';
-import type { Labels } from '../../base/metrics-sink.js';
-import type { TlsTexts } from '../../base/tls-identity.js';
+import type { LogFields, LogLevel } from '../../base/environment/log.js';
+import type { Labels } from '../../base/environment/metrics-sink.js';
+import type { TlsTexts } from '../../base/environment/tls-identity.js';
 import type { TcpLimits } from './limits.js';
 import type { Registration } from './registrations.js';
 

@@ -1,6 +1,6 @@
-import type { Environment } from '../../base/environment.js';
+import type { Environment } from '../../base/environment/environment.js';
+import { formatEndpoint } from '../../base/environment/network.js';
 import { ConfigError } from '../../base/errors.js';
-import { formatEndpoint } from '../../base/network.js';
 import type { TcpLimits } from './limits.js';
 import type { Registration } from './registrations.js';
 import { ServingCounters } from './serving-counters.js';

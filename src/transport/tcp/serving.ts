@@ -1,10 +1,10 @@
 import { assertAtMost, assertEqual } from '../../base/assert.js';
-import { AuthFailures } from '../../base/auth-failures.js';
-import type { Environment } from '../../base/environment.js';
+import type { Environment } from '../../base/environment/environment.js';
+import type { Connection } from '../../base/environment/network.js';
 import { READ_TLS_WRITE_MAX_BYTES } from '../../base/limits.js';
-import { Listener } from '../../base/listener.js';
-import type { Connection } from '../../base/network.js';
-import { PendingConnections } from '../../base/pending-connections.js';
+import { AuthFailures } from '../../net/auth-failures.js';
+import { Listener } from '../../net/listener.js';
+import { PendingConnections } from '../../net/pending-connections.js';
 import type { TcpLimits } from './limits.js';
 import type { Registrations } from './registrations.js';
 import { ServingConnection } from './serving-connection.js';

@@ -1,8 +1,8 @@
-import { onAbort } from '../../base/abort.js';
 import { assert } from '../../base/assert.js';
-import type { Environment } from '../../base/environment.js';
+import { onAbort } from '../../base/concurrency/abort.js';
+import type { Environment } from '../../base/environment/environment.js';
+import { type Endpoint, formatEndpoint } from '../../base/environment/network.js';
 import { ArgumentError, ClosedError } from '../../base/errors.js';
-import { type Endpoint, formatEndpoint } from '../../base/network.js';
 import { regionOf } from '../../memory/address-space.js';
 import { type Mr, type ReadOp, type Transport, type TransportStats, tcpHostAndPort } from '../transport.js';
 import { type TcpLimits, tcpLimits } from './limits.js';

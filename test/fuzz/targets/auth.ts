@@ -3,10 +3,10 @@
  * belongs, the bytes of an input are added (exclusive or) to the right one, so that zeros prove and anything else does not.
  */
 import { createHmac } from 'node:crypto';
-import { AuthFailures } from '../../../src/base/auth-failures.js';
-import { ClusterSecrets } from '../../../src/base/cluster-secrets.js';
+import { ClusterSecrets } from '../../../src/base/environment/cluster-secrets.js';
+import type { RandomSource } from '../../../src/base/environment/random.js';
 import { MeshCacheError } from '../../../src/base/errors.js';
-import type { RandomSource } from '../../../src/base/random.js';
+import { AuthFailures } from '../../../src/net/auth-failures.js';
 import { RpcClient } from '../../../src/rpc/client.js';
 import { encodeHello, FrameType } from '../../../src/rpc/frame.js';
 import { RpcServer } from '../../../src/rpc/server.js';

@@ -1,7 +1,6 @@
 import { readFileSync } from 'node:fs';
 import { DiskError } from '../../../src/base/errors.js';
 import { KEY_MAX_BYTES, KEY_PREFIX_BYTES } from '../../../src/base/limits.js';
-import { systemEnvironment } from '../../../src/base/system-environment.js';
 import { JournalFile } from '../../../src/disk/journal-file.js';
 import {
   BLOCK_HEADER_BYTES,
@@ -17,6 +16,7 @@ import {
   Replay,
 } from '../../../src/disk/journal-format.js';
 import { crc32 } from '../../../src/memory/checksum.js';
+import { systemEnvironment } from '../../../src/system/system-environment.js';
 import { ManualClock } from '../../clock.js';
 import { entryOf, STORE_ID } from '../../disk/journal-support.js';
 import { check, type Fuzzer, unlessRefused, unlessRejected } from '../fuzzer.js';

@@ -1,12 +1,12 @@
+import { silentLogger } from '../../../src/base/environment/log.js';
 import { COPY_REQUEST_MAX_KEYS, DRAIN_LINGER_MAX_MS, DRAIN_TIMEOUT_MAX_MS } from '../../../src/base/limits.js';
-import { silentLogger } from '../../../src/base/log.js';
-import { systemEnvironment } from '../../../src/base/system-environment.js';
 import { keyFields } from '../../../src/directory/wire.js';
 import type { DrainProgress } from '../../../src/node/drain.js';
 import { type CopyRequestHandler, Handovers } from '../../../src/node/handovers.js';
 import { leavingOf } from '../../../src/node/store-leaving.js';
 import type { RpcClient } from '../../../src/rpc/client.js';
 import type { RpcHandler } from '../../../src/rpc/server.js';
+import { systemEnvironment } from '../../../src/system/system-environment.js';
 import { ManualClock } from '../../clock.js';
 import { check, type Fuzzer } from '../fuzzer.js';
 import { Handlers } from '../handlers.js';

@@ -1,4 +1,4 @@
-import { isVersion } from '../../../src/base/hybrid-clock.js';
+import { isVersion } from '../../../src/base/concurrency/hybrid-clock.js';
 import { DIRECTORY_REQUEST_MAX_KEYS } from '../../../src/base/limits.js';
 import { LocationColumns } from '../../../src/directory/location-columns.js';
 import { keyFields, locationFields } from '../../../src/directory/wire.js';

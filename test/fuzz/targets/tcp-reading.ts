@@ -1,5 +1,5 @@
-import { AuthFailures } from '../../../src/base/auth-failures.js';
 import { crc32 } from '../../../src/memory/checksum.js';
+import { AuthFailures } from '../../../src/net/auth-failures.js';
 import { STAGING_BYTES } from '../../../src/transport/tcp/landing.js';
 import { tcpLimits } from '../../../src/transport/tcp/limits.js';
 import { ReadConnection } from '../../../src/transport/tcp/read-connection.js';

@@ -1,4 +1,4 @@
-import { seededRandom } from '../../../src/base/random.js';
+import { seededRandom } from '../../../src/base/environment/random.js';
 import { tcpLimits } from '../../../src/transport/tcp/limits.js';
 import { type Registration, Registrations } from '../../../src/transport/tcp/registrations.js';
 import { ServingConnection } from '../../../src/transport/tcp/serving-connection.js';

@@ -1,5 +1,5 @@
 import test from 'ava';
-import type { OpenFile } from '../../../src/base/files.js';
+import type { OpenFile } from '../../../src/base/environment/files.js';
 import { type CrashOutcome, FileContent } from '../../../src/sim/world/file-content.js';
 import { below, forkedRandom } from '../../../src/sim/world/seeds.js';
 import type { SimHost } from '../../../src/sim/world/sim-host.js';

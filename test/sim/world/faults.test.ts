@@ -1,5 +1,5 @@
 import test from 'ava';
-import { type Connection, listenAt } from '../../../src/base/network.js';
+import { type Connection, listenAt } from '../../../src/base/environment/network.js';
 import { applyFault, FAULT_KINDS, type Fault, type FaultKind, scheduleFaults } from '../../../src/sim/world/faults.js';
 import { forkedRandom } from '../../../src/sim/world/seeds.js';
 import type { SimProcess } from '../../../src/sim/world/sim-process.js';

@@ -1,5 +1,5 @@
 import test from 'ava';
-import { type Connection, type ListenOptions, listenAt } from '../../../src/base/network.js';
+import { type Connection, type ListenOptions, listenAt } from '../../../src/base/environment/network.js';
 import { type FaultKind, scheduleFaults } from '../../../src/sim/world/faults.js';
 import type { NetworkShape } from '../../../src/sim/world/link.js';
 import { below, forkedRandom } from '../../../src/sim/world/seeds.js';

@@ -1,4 +1,4 @@
-import type { RandomSource } from '../../../src/base/random.js';
+import type { RandomSource } from '../../../src/base/environment/random.js';
 import { FAULT_KINDS, type Fault, type FaultKind } from '../../../src/sim/world/faults.js';
 import { below, chance, fraction } from '../../../src/sim/world/seeds.js';
 

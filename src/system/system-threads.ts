@@ -1,5 +1,5 @@
 import { MessageChannel, type MessagePort, receiveMessageOnPort, Worker, workerData } from 'node:worker_threads';
-import type { MessageEnd, Thread, ThreadProgram, Threads } from './threads.js';
+import type { MessageEnd, Thread, ThreadProgram, Threads } from '../base/environment/threads.js';
 
 /** What a thread is started with. */
 interface ThreadStart {

@@ -1,4 +1,4 @@
-import { assert, assertAtMost } from './assert.js';
+import { assert, assertAtMost } from '../base/assert.js';
 
 /**
  * Accepted connections whose peers have not shown yet that they belong here. There is room for so many; a further one takes the

@@ -2,9 +2,9 @@ import dgram from 'node:dgram';
 import { lookup } from 'node:dns/promises';
 import { availableParallelism, freemem, hostname, networkInterfaces, totalmem } from 'node:os';
 import { monitorEventLoopDelay, performance } from 'node:perf_hooks';
-import type { Host, HostAddress, LoopObservation } from './host.js';
-import { EVENT_LOOP_SAMPLE_MS } from './limits.js';
-import type { Endpoint } from './network.js';
+import type { Host, HostAddress, LoopObservation } from '../base/environment/host.js';
+import type { Endpoint } from '../base/environment/network.js';
+import { EVENT_LOOP_SAMPLE_MS } from '../base/limits.js';
 
 /** The real machine and process. */
 export const systemHost: Host = {

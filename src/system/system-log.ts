@@ -1,4 +1,4 @@
-import { isLogLevel, LOG_LEVELS, type Logger, type LogLevel } from './log.js';
+import { isLogLevel, LOG_LEVELS, type Logger, type LogLevel } from '../base/environment/log.js';
 
 /**
  * Writes one line per record to stderr, at `minLevel` and above. When the terminal or the reader of stderr is gone, lines are

@@ -9,9 +9,9 @@
  *     proof = HMAC-SHA-256(secret, "meshcache auth 1 <plane> <role>" 00 | client's greeting | server's greeting)
  */
 import { createHmac, timingSafeEqual } from 'node:crypto';
-import type { ClusterSecrets } from './cluster-secrets.js';
-import { SECRETS_MAX_COUNT } from './limits.js';
-import type { RandomSource } from './random.js';
+import type { ClusterSecrets } from '../base/environment/cluster-secrets.js';
+import type { RandomSource } from '../base/environment/random.js';
+import { SECRETS_MAX_COUNT } from '../base/limits.js';
 
 /** What is behind the connection: a proof for one plane is none for the other. */
 export type AuthPlane = 'rpc' | 'data';

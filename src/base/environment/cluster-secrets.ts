@@ -1,4 +1,4 @@
-import { SECRET_MAX_CHARACTERS, SECRETS_MAX_COUNT } from './limits.js';
+import { SECRET_MAX_CHARACTERS, SECRETS_MAX_COUNT } from '../limits.js';
 
 /** What {@link ClusterSecrets.of} takes, for messages. */
 export const CLUSTER_SECRET_ALLOWED = `text of 1 to ${SECRET_MAX_CHARACTERS} characters, or a list of 1 or ${SECRETS_MAX_COUNT} of them`;

@@ -1,9 +1,9 @@
 import type net from 'node:net';
 import tls from 'node:tls';
-import { HANDSHAKES_PENDING_MAX_COUNT, TLS_HANDSHAKE_TIMEOUT_MS } from './limits.js';
-import type { Connection, ListenOptions, Network } from './network.js';
-import { PendingConnections } from './pending-connections.js';
-import type { TlsIdentity } from './tls-identity.js';
+import type { Connection, ListenOptions, Network } from '../base/environment/network.js';
+import type { TlsIdentity } from '../base/environment/tls-identity.js';
+import { HANDSHAKES_PENDING_MAX_COUNT, TLS_HANDSHAKE_TIMEOUT_MS } from '../base/limits.js';
+import { PendingConnections } from '../net/pending-connections.js';
 
 /** Sockets that speak TLS 1.3, and talk only to peers whose certificate is signed by the authority. `refused` hears the addresses of the others. */
 export function tlsNetwork(identity: TlsIdentity, refused: (address: string) => void): Network {

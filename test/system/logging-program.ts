@@ -1,7 +1,7 @@
 /*
  * A program with the logger and nothing else: it logs once, and when it is told to, again and again; ends with status 0.
  */
-import { stderrLogger } from '../../src/base/system-log.js';
+import { stderrLogger } from '../../src/system/system-log.js';
 
 const LINES = 10;
 

@@ -1,5 +1,5 @@
 import net from 'node:net';
-import type { Network } from './network.js';
+import type { Network } from '../base/environment/network.js';
 import { tlsNetwork } from './tls-network.js';
 
 /** The network of this machine. Its connections are `net.Socket`s and its servers `net.Server`s. */

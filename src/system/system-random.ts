@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto';
-import type { RandomSource } from './random.js';
+import type { RandomSource } from '../base/environment/random.js';
 
 /** Cryptographically strong, from the operating system. */
 export const systemRandom: RandomSource = {

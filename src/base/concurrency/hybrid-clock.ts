@@ -1,4 +1,4 @@
-import type { Clock } from './clock.js';
+import type { Clock } from '../environment/clock.js';
 
 /** Versions that one node gives out in a millisecond without running ahead of its wall clock. */
 const VERSIONS_PER_MS = 2048;

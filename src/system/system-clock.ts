@@ -1,4 +1,4 @@
-import type { Clock } from './clock.js';
+import type { Clock } from '../base/environment/clock.js';
 
 /** The time of the real machine. */
 export const systemClock: Clock = {

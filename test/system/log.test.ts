@@ -3,9 +3,9 @@ import { once } from 'node:events';
 import type { Readable } from 'node:stream';
 import { fileURLToPath } from 'node:url';
 import test from 'ava';
-import { stderrLogger } from '../../src/base/system-log.js';
+import { stderrLogger } from '../../src/system/system-log.js';
 
-const PROGRAM = fileURLToPath(new URL('./base-logging-program.js', import.meta.url));
+const PROGRAM = fileURLToPath(new URL('./system-logging-program.js', import.meta.url));
 
 test('log: a program goes on when nobody reads its stderr any more', async (t) => {
   const child = spawn(process.execPath, [PROGRAM], { stdio: ['ignore', 'pipe', 'pipe', 'ipc'] });

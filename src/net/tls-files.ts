@@ -1,8 +1,8 @@
 import { createPrivateKey, X509Certificate } from 'node:crypto';
 import { createSecureContext } from 'node:tls';
-import { ConfigError } from './errors.js';
-import type { Files } from './files.js';
-import { TlsIdentity } from './tls-identity.js';
+import type { Files } from '../base/environment/files.js';
+import { TlsIdentity } from '../base/environment/tls-identity.js';
+import { ConfigError } from '../base/errors.js';
 
 /** Paths of PEM files. */
 export interface TlsFiles {

@@ -1,11 +1,11 @@
+import { CLUSTER_SECRET_ALLOWED, ClusterSecrets } from '../base/environment/cluster-secrets.js';
+import type { Environment } from '../base/environment/environment.js';
+import type { TlsIdentity } from '../base/environment/tls-identity.js';
+import { ConfigError } from '../base/errors.js';
+import { SECRET_ADVISED_CHARACTERS } from '../base/limits.js';
 import { AuthFailures } from './auth-failures.js';
-import { CLUSTER_SECRET_ALLOWED, ClusterSecrets } from './cluster-secrets.js';
-import type { Environment } from './environment.js';
-import { ConfigError } from './errors.js';
-import { SECRET_ADVISED_CHARACTERS } from './limits.js';
-import { readSecretsFile } from './secrets.js';
-import { readTlsIdentity } from './tls.js';
-import type { TlsIdentity } from './tls-identity.js';
+import { readSecretsFile } from './secrets-file.js';
+import { readTlsIdentity } from './tls-files.js';
 
 /** The fields of a configuration that decide who may talk to a node; a `MeshCacheConfig` has them all. */
 export interface SecurityConfig {

@@ -1,8 +1,8 @@
+import type { Environment } from '../base/environment/environment.js';
+import { type Connection, type ListenOptions, portOf, type Server } from '../base/environment/network.js';
+import { AUTH_LOG_INTERVAL_MS } from '../base/limits.js';
 import type { AuthFailurePlane } from './auth-failures.js';
 import { CONNECTION_RATES, ConnectionLimits, type ConnectionRates } from './connection-limits.js';
-import type { Environment } from './environment.js';
-import { AUTH_LOG_INTERVAL_MS } from './limits.js';
-import { type Connection, type ListenOptions, portOf, type Server } from './network.js';
 
 export interface ListenerParts {
   readonly env: Pick<Environment, 'clock' | 'log' | 'metrics' | 'network'>;

@@ -1,5 +1,5 @@
-import type { Environment } from './environment.js';
-import { noMetrics } from './metrics-sink.js';
+import type { Environment } from '../base/environment/environment.js';
+import { noMetrics } from '../base/environment/metrics-sink.js';
 import { systemClock } from './system-clock.js';
 import { systemFiles } from './system-files.js';
 import { systemHost } from './system-host.js';

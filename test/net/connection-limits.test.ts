@@ -1,6 +1,6 @@
 import test from 'ava';
-import { ConnectionLimits, type ConnectionRates } from '../../src/base/connection-limits.js';
 import { STRANGERS_ADDRESSES_MAX_COUNT } from '../../src/base/limits.js';
+import { ConnectionLimits, type ConnectionRates } from '../../src/net/connection-limits.js';
 import { ManualClock } from '../clock.js';
 
 const RATES: ConnectionRates = { perAddressPerS: 10, perAddressBurstCount: 4, perS: 20, burstCount: 16, pauseMs: 100 };

@@ -1,11 +1,11 @@
 import { once } from 'node:events';
 import net from 'node:net';
 import test, { type ExecutionContext } from 'ava';
-import type { ConnectionRates } from '../../src/base/connection-limits.js';
-import { Listener } from '../../src/base/listener.js';
-import { noMetrics } from '../../src/base/metrics-sink.js';
-import type { Connection } from '../../src/base/network.js';
-import { systemEnvironment } from '../../src/base/system-environment.js';
+import { noMetrics } from '../../src/base/environment/metrics-sink.js';
+import type { Connection } from '../../src/base/environment/network.js';
+import type { ConnectionRates } from '../../src/net/connection-limits.js';
+import { Listener } from '../../src/net/listener.js';
+import { systemEnvironment } from '../../src/system/system-environment.js';
 import { patientClock } from '../patient-clock.js';
 import { until } from '../support.js';
 

@@ -1,5 +1,5 @@
-import type { Clock } from './clock.js';
-import { FAIR_TURN_MS } from './limits.js';
+import type { Clock } from '../environment/clock.js';
+import { FAIR_TURN_MS } from '../limits.js';
 
 /**
  * Lets timers and I/O have their turn between calls that resolve without any I/O. Awaited one after the other, such calls never leave

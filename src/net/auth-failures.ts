@@ -1,6 +1,6 @@
-import type { Environment } from './environment.js';
-import { AuthError } from './errors.js';
-import { AUTH_LOG_INTERVAL_MS } from './limits.js';
+import type { Environment } from '../base/environment/environment.js';
+import { AuthError } from '../base/errors.js';
+import { AUTH_LOG_INTERVAL_MS } from '../base/limits.js';
 
 /** Why two nodes do not talk; a label of `meshcache_auth_failures_total`. */
 export type AuthFailureReason = 'missing' | 'unexpected' | 'wrong' | 'refused' | 'tls';

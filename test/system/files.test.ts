@@ -1,5 +1,5 @@
 import test from 'ava';
-import { systemFiles } from '../../src/base/system-files.js';
+import { systemFiles } from '../../src/system/system-files.js';
 import { filesContract } from '../contract/files-contract.js';
 import { temporaryFolder } from '../disk/mounts.js';
 

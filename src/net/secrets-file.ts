@@ -1,8 +1,8 @@
 import { isUtf8 } from 'node:buffer';
-import { ClusterSecrets } from './cluster-secrets.js';
-import { ConfigError } from './errors.js';
-import type { Files } from './files.js';
-import { SECRET_MAX_CHARACTERS, SECRETS_MAX_COUNT } from './limits.js';
+import { ClusterSecrets } from '../base/environment/cluster-secrets.js';
+import type { Files } from '../base/environment/files.js';
+import { ConfigError } from '../base/errors.js';
+import { SECRET_MAX_CHARACTERS, SECRETS_MAX_COUNT } from '../base/limits.js';
 
 /** Mode bits that let others than the owner and its group read. */
 const READABLE_BY_OTHERS = 0o004;

@@ -1,5 +1,5 @@
-import { assertAtMost } from './assert.js';
-import type { Clock } from './clock.js';
+import { assertAtMost } from '../base/assert.js';
+import type { Clock } from '../base/environment/clock.js';
 import {
   STRANGERS_ADDRESSES_MAX_COUNT,
   STRANGERS_BURST_COUNT,
@@ -7,7 +7,7 @@ import {
   STRANGERS_PER_ADDRESS_BURST_COUNT,
   STRANGERS_PER_ADDRESS_PER_S,
   STRANGERS_PER_S,
-} from './limits.js';
+} from '../base/limits.js';
 
 /** What `limits.ts` says of strangers; a test has other ones. */
 export interface ConnectionRates {

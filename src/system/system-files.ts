@@ -16,7 +16,13 @@ import {
   writeFile,
 } from 'node:fs/promises';
 import { promisify } from 'node:util';
-import { type FileStatus, type Files, type OpenFile, type OpenOptions, withoutFirst } from './files.js';
+import {
+  type FileStatus,
+  type Files,
+  type OpenFile,
+  type OpenOptions,
+  withoutFirst,
+} from '../base/environment/files.js';
 
 /** `blocks` of a file's status are of this size, whatever those of the file system are. */
 const STAT_BLOCK_BYTES = 512;

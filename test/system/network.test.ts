@@ -1,6 +1,6 @@
 import test from 'ava';
-import { systemFiles } from '../../src/base/system-files.js';
-import { systemNetwork } from '../../src/base/system-network.js';
+import { systemFiles } from '../../src/system/system-files.js';
+import { systemNetwork } from '../../src/system/system-network.js';
 import { networkContract } from '../contract/network-contract.js';
 import { temporaryFolder } from '../disk/mounts.js';
 import { patientClock } from '../patient-clock.js';
