@@ -1,8 +1,8 @@
 import { availableParallelism } from 'node:os';
 import { crc32 as zlibCrc32 } from 'node:zlib';
-import { MEMORY_HUGE_PAGES, type NativeAddon } from '../native/contract.js';
+import { MEMORY_HUGE_PAGES, type NativeAddon } from '../native/addon/contract.js';
+import { loadNative } from '../native/addon/loader.js';
 import { rdmaSupport, TransferEngine } from '../native/index.js';
-import { loadNative } from '../native/loader.js';
 import { median } from './median.js';
 import type { Benchmark, BenchOptions, BenchReport } from './report.js';
 

@@ -5,10 +5,10 @@ import { CLIENT_REGIONS_MAX_COUNT, CLIENT_SOCKET_PATH_MAX_BYTES, CLIENTS_MAX_COU
 import { formatSize } from '../base/sizes.js';
 import { defaultClientSocket, isAnswering, ownRuntimeFolder } from '../clients/socket-path.js';
 import type { MeshCacheConfig } from '../config.js';
-import type { NativeLoad } from '../native/loader.js';
-import { LOCKED_MEMORY_ADVICE, lockableBytes, lockedMemoryText } from '../native/locked-memory.js';
-import type { RdmaHost } from '../native/rdma-host.js';
-import { rdmaSupport } from '../native/rdma-support.js';
+import type { NativeLoad } from '../native/addon/loader.js';
+import { LOCKED_MEMORY_ADVICE, lockableBytes, lockedMemoryText } from '../native/devices/locked-memory.js';
+import type { RdmaHost } from '../native/devices/rdma-host.js';
+import { rdmaSupport } from '../native/devices/rdma-support.js';
 import { groupIdOf } from '../node/client-wiring.js';
 import { systemEnvironment } from '../system/system-environment.js';
 import { systemFiles } from '../system/system-files.js';

@@ -19,7 +19,7 @@ import {
   Status,
 } from '../clients/messages.js';
 import type { KeyNamespace } from '../core/index.js';
-import { credentialsOf } from '../native/peer-credentials.js';
+import { credentialsOf } from '../native/unix-sockets/peer-credentials.js';
 
 export interface NodeLinkParts {
   readonly path: string;

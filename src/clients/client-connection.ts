@@ -4,7 +4,7 @@ import type { Logger } from '../base/environment/log.js';
 import type { Connection } from '../base/environment/network.js';
 import { ProtocolError } from '../base/errors.js';
 import { CLIENT_SMALL_BODY_BYTES } from '../base/limits.js';
-import { credentialsOf, type PeerCredentials } from '../native/peer-credentials.js';
+import { credentialsOf, type PeerCredentials } from '../native/unix-sockets/peer-credentials.js';
 import type { AttachedClient } from './attached-client.js';
 import { BodyReader } from './body.js';
 import type { ByteBudget } from './byte-budget.js';

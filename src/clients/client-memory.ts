@@ -9,8 +9,8 @@ import {
   CLIENTS_STAGING_MAX_BYTES,
 } from '../base/limits.js';
 import { HostRegion } from '../memory/host-region.js';
-import { DescriptorListener, type DescriptorRecord } from '../native/descriptor-listener.js';
-import { loadNative } from '../native/loader.js';
+import { loadNative } from '../native/addon/loader.js';
+import { DescriptorListener, type DescriptorRecord } from '../native/unix-sockets/descriptor-listener.js';
 import type { ClientConnection } from './client-connection.js';
 import { ClientFile, openDescriptor } from './client-files.js';
 import {

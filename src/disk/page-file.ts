@@ -11,7 +11,7 @@ import {
 } from '../base/limits.js';
 import { addressOf, staysInPlace } from '../memory/native-memory.js';
 import { PageCopies } from '../memory/page-copies.js';
-import { loadNative } from '../native/loader.js';
+import { loadNative } from '../native/addon/loader.js';
 import { isWhole, type PageBytes } from '../pool/page-batch.js';
 import { AlignedBuffers } from './aligned-buffers.js';
 import { alignedUp, ZEROS } from './alignment.js';

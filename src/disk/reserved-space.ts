@@ -4,7 +4,7 @@ import type { Environment } from '../base/environment/environment.js';
 import type { OpenFile } from '../base/environment/files.js';
 import { DiskError } from '../base/errors.js';
 import { formatSize } from '../base/sizes.js';
-import { loadNative } from '../native/loader.js';
+import { loadNative } from '../native/addon/loader.js';
 
 /** The file system cannot reserve space, or there is nothing here that could ask it to. */
 const CANNOT_RESERVE = new Set(['EOPNOTSUPP', 'ENOTSUP', 'ENOSYS', 'EINVAL', 'ENODEV']);

@@ -1,5 +1,5 @@
 import type { MetricsSink } from '../base/environment/metrics-sink.js';
-import { RDMA_STATS, type RdmaStatName } from '../native/contract.js';
+import { RDMA_STATS, type RdmaStatName } from '../native/addon/contract.js';
 import type { DataProtocol } from '../types.js';
 import { RdmaTransport } from './rdma/rdma-transport.js';
 import type { Transport, TransportStats } from './transport.js';

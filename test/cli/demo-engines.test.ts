@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import type { EngineDemoResult } from '../../src/cli/demo-engines.js';
-import { loadNative } from '../../src/native/loader.js';
+import { loadNative } from '../../src/native/addon/loader.js';
 import { childrenOf, collect, isAlive, runCli, startCli, until } from './run-cli.js';
 
 const TIMEOUT_MS = 240_000;

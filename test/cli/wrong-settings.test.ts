@@ -8,7 +8,7 @@ import test from 'ava';
 import { checkTransport } from '../../src/cli/doctor-rdma.js';
 import type { Finding } from '../../src/cli/finding.js';
 import { MeshCacheConfig } from '../../src/config.js';
-import { loadNative } from '../../src/native/loader.js';
+import { loadNative } from '../../src/native/addon/loader.js';
 import { FakeFabric } from '../native/fake-rdma.js';
 import { freePort } from '../support.js';
 import { type CliSurroundings, collect, firstLine, runCli, startCli, until } from './run-cli.js';

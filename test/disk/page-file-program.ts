@@ -2,7 +2,7 @@
 
 import { silentLogger } from '../../src/base/environment/log.js';
 import { PageFile } from '../../src/disk/page-file.js';
-import { loadNative } from '../../src/native/loader.js';
+import { loadNative } from '../../src/native/addon/loader.js';
 import { systemEnvironment } from '../../src/system/system-environment.js';
 import { exercisePageFile } from './page-file-exercise.js';
 

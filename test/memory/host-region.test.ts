@@ -2,7 +2,7 @@ import test from 'ava';
 import { seededRandom } from '../../src/base/environment/random.js';
 import { regionOf, resolve } from '../../src/memory/address-space.js';
 import { HostRegion } from '../../src/memory/host-region.js';
-import { loadNative } from '../../src/native/loader.js';
+import { loadNative } from '../../src/native/addon/loader.js';
 import { content } from '../support.js';
 
 const SEGMENT_BYTES = 2 ** 31;

@@ -2,9 +2,9 @@
 import { openSync, truncateSync } from 'node:fs';
 import { isMainThread, parentPort } from 'node:worker_threads';
 import { HostRegion } from '../../src/memory/host-region.js';
-import type { NativeAddon } from '../../src/native/contract.js';
-import { DescriptorListener } from '../../src/native/descriptor-listener.js';
-import { loadNative } from '../../src/native/loader.js';
+import type { NativeAddon } from '../../src/native/addon/contract.js';
+import { loadNative } from '../../src/native/addon/loader.js';
+import { DescriptorListener } from '../../src/native/unix-sockets/descriptor-listener.js';
 
 const MIB = 1024 * 1024;
 const LENGTH = 64 * MIB;

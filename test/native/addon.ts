@@ -1,6 +1,6 @@
 import test from 'ava';
-import type { NativeAddon } from '../../src/native/contract.js';
-import { loadNative } from '../../src/native/loader.js';
+import type { NativeAddon } from '../../src/native/addon/contract.js';
+import { loadNative } from '../../src/native/addon/loader.js';
 
 /** What the addon exports beside the contract, for tests and benchmarks. */
 export interface TestedAddon extends NativeAddon {

@@ -23,8 +23,8 @@ import {
   DescriptorListener,
   type DescriptorListenerOptions,
   type DescriptorRecord,
-} from '../../src/native/descriptor-listener.js';
-import { peerCredentials } from '../../src/native/peer-credentials.js';
+} from '../../src/native/unix-sockets/descriptor-listener.js';
+import { peerCredentials } from '../../src/native/unix-sockets/peer-credentials.js';
 import { PATIENCE_MS, until } from '../support.js';
 // One after the other: they count the descriptors of the process.
 import { serialWithAddon, suffix } from './addon.js';

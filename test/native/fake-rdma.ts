@@ -15,9 +15,9 @@ import {
   type RdmaProbe,
   type RdmaReport,
   type RdmaStatName,
-} from '../../src/native/contract.js';
-import type { RdmaDevice } from '../../src/native/rdma-devices.js';
-import type { RdmaHost } from '../../src/native/rdma-host.js';
+} from '../../src/native/addon/contract.js';
+import type { RdmaDevice } from '../../src/native/devices/rdma-devices.js';
+import type { RdmaHost } from '../../src/native/devices/rdma-host.js';
 
 /** Bytes that a read moves before other things have their turn. */
 const STEP_BYTES = 2 ** 20;

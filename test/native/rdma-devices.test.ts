@@ -1,5 +1,5 @@
 import test from 'ava';
-import { normalAddress, readRdmaDevices } from '../../src/native/rdma-devices.js';
+import { normalAddress, readRdmaDevices } from '../../src/native/devices/rdma-devices.js';
 import { fakeSysfs, usualGids } from './fake-sysfs.js';
 
 test('RDMA devices: none where the kernel has no such folder', (t) => {

@@ -2,9 +2,9 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test from 'ava';
-import { lockableBytes, lockedMemory, lockedMemoryText } from '../../src/native/locked-memory.js';
-import { deviceFilesProblem, type RdmaHost } from '../../src/native/rdma-host.js';
-import { type RdmaStep, rdmaSupport } from '../../src/native/rdma-support.js';
+import { lockableBytes, lockedMemory, lockedMemoryText } from '../../src/native/devices/locked-memory.js';
+import { deviceFilesProblem, type RdmaHost } from '../../src/native/devices/rdma-host.js';
+import { type RdmaStep, rdmaSupport } from '../../src/native/devices/rdma-support.js';
 import { FakeFabric, fakeDevice } from './fake-rdma.js';
 
 const fabric = new FakeFabric();

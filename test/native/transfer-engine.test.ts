@@ -1,8 +1,8 @@
 import test from 'ava';
 import { silentLogger } from '../../src/base/environment/log.js';
 import { HostRegion } from '../../src/memory/host-region.js';
+import { loadNative } from '../../src/native/addon/loader.js';
 import { HAS_RDMA } from '../../src/native/index.js';
-import { loadNative } from '../../src/native/loader.js';
 import { TransferEngine, type TransferEngineOptions } from '../../src/native/transfer-engine.js';
 import { systemEnvironment } from '../../src/system/system-environment.js';
 import { content } from '../support.js';

@@ -20,7 +20,7 @@ import type { Host } from '../../src/base/environment/host.js';
 import { noMetrics } from '../../src/base/environment/metrics-sink.js';
 import { seededRandom } from '../../src/base/environment/random.js';
 import { defaultCore } from '../../src/core/index.js';
-import { loadNative } from '../../src/native/loader.js';
+import { loadNative } from '../../src/native/addon/loader.js';
 import { MeshCacheStore } from '../../src/node/meshcache-store.js';
 import { inlineThreads } from '../../src/sim/inline-threads.js';
 import { ManualClock } from '../clock.js';

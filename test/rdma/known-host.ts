@@ -1,5 +1,5 @@
-import type { RdmaDevice } from '../../src/native/rdma-devices.js';
-import { type RdmaHost, systemRdmaHost } from '../../src/native/rdma-host.js';
+import type { RdmaDevice } from '../../src/native/devices/rdma-devices.js';
+import { type RdmaHost, systemRdmaHost } from '../../src/native/devices/rdma-host.js';
 
 let known: readonly RdmaDevice[] | undefined;
 

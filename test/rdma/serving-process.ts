@@ -1,7 +1,7 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
-import type { EngineStats } from '../../src/native/engine-channel.js';
+import type { EngineStats } from '../../src/native/engine/engine-channel.js';
 import type { TransferEngineOptions } from '../../src/native/transfer-engine.js';
 
 export interface ServingOptions extends Pick<TransferEngineOptions, 'bindHost' | 'bindPort' | 'deviceNames'> {

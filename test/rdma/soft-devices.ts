@@ -1,5 +1,5 @@
 import test from 'ava';
-import { rdmaSupport } from '../../src/native/rdma-support.js';
+import { rdmaSupport } from '../../src/native/devices/rdma-support.js';
 import { knownHost } from './known-host.js';
 
 /** An RDMA device of this machine that tests may use. */

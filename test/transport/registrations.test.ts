@@ -1,6 +1,6 @@
 import test from 'ava';
 import { HostRegion } from '../../src/memory/host-region.js';
-import { loadNative } from '../../src/native/loader.js';
+import { loadNative } from '../../src/native/addon/loader.js';
 import { Registrations, registrationOf } from '../../src/transport/tcp/registrations.js';
 import { content } from '../support.js';
 

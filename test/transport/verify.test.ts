@@ -1,10 +1,10 @@
 import test from 'ava';
 import { HostRegion } from '../../src/memory/host-region.js';
 import { RegionTable } from '../../src/memory/region-table.js';
-import { OP_STATUS } from '../../src/native/contract.js';
-import type { EngineChannel } from '../../src/native/engine-channel.js';
-import { EngineReader } from '../../src/native/engine-reader.js';
-import { PeerBackoff } from '../../src/native/peer-backoff.js';
+import { OP_STATUS } from '../../src/native/addon/contract.js';
+import type { EngineChannel } from '../../src/native/engine/engine-channel.js';
+import { EngineReader } from '../../src/native/engine/engine-reader.js';
+import { PeerBackoff } from '../../src/native/engine/peer-backoff.js';
 import { AuthFailures } from '../../src/net/auth-failures.js';
 import { Listener } from '../../src/net/listener.js';
 import { PendingConnections } from '../../src/net/pending-connections.js';

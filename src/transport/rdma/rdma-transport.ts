@@ -10,11 +10,17 @@ import {
 } from '../../base/limits.js';
 import { regionOf } from '../../memory/address-space.js';
 import type { HostRegion } from '../../memory/host-region.js';
-import type { NativeAddon, OpStatusName, RailOptions, RdmaEngineOptions, RdmaEvent } from '../../native/contract.js';
-import { EngineChannel, type EngineStats } from '../../native/engine-channel.js';
-import { engineOptions } from '../../native/engine-options.js';
-import { EngineReader, type ReaderBatch } from '../../native/engine-reader.js';
-import { EventLog } from '../../native/event-log.js';
+import type {
+  NativeAddon,
+  OpStatusName,
+  RailOptions,
+  RdmaEngineOptions,
+  RdmaEvent,
+} from '../../native/addon/contract.js';
+import { EngineChannel, type EngineStats } from '../../native/engine/engine-channel.js';
+import { engineOptions } from '../../native/engine/engine-options.js';
+import { EngineReader, type ReaderBatch } from '../../native/engine/engine-reader.js';
+import { EventLog } from '../../native/engine/event-log.js';
 import type { AuthFailureReason } from '../../net/auth-failures.js';
 import { checkReadOp, destinationRegion, isSendable } from '../read-checks.js';
 import type { TcpTransport, TcpTransportStats } from '../tcp/tcp-transport.js';

@@ -1,6 +1,6 @@
 import { accessSync, constants, readdirSync } from 'node:fs';
 import { freemem } from 'node:os';
-import { loadNative, type NativeLoad } from './loader.js';
+import { loadNative, type NativeLoad } from '../addon/loader.js';
 import { type LockedMemory, lockedMemory } from './locked-memory.js';
 import { type RdmaDevice, readRdmaDevices } from './rdma-devices.js';
 

@@ -1,7 +1,7 @@
 import { getSystemErrorName } from 'node:util';
-import { RdmaError } from '../base/errors.js';
-import type { NativeFailure } from './contract.js';
-import { LOCKED_MEMORY_ADVICE, lockedMemory, lockedMemoryText } from './locked-memory.js';
+import { RdmaError } from '../../base/errors.js';
+import type { NativeFailure } from '../addon/contract.js';
+import { LOCKED_MEMORY_ADVICE, lockedMemory, lockedMemoryText } from '../devices/locked-memory.js';
 
 /** What to do about an errno of a call of the RDMA libraries; the first line that fits. */
 const ADVICE: readonly (readonly [call: RegExp, errnos: readonly string[], advice: string])[] = [

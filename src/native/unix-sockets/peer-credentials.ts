@@ -1,9 +1,9 @@
-import type { Connection } from '../base/environment/network.js';
-import { ArgumentError } from '../base/errors.js';
-import type { PeerCredentials } from './contract.js';
-import { loadNative } from './loader.js';
+import type { Connection } from '../../base/environment/network.js';
+import { ArgumentError } from '../../base/errors.js';
+import type { PeerCredentials } from '../addon/contract.js';
+import { loadNative } from '../addon/loader.js';
 
-export type { PeerCredentials } from './contract.js';
+export type { PeerCredentials } from '../addon/contract.js';
 
 /**
  * Who the process at the other end of a connected Unix socket was when it connected; `fd` is the socket's descriptor.

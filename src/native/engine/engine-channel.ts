@@ -1,4 +1,4 @@
-import { ClosedError } from '../base/errors.js';
+import { ClosedError } from '../../base/errors.js';
 import {
   type NativeAddon,
   RDMA_STATS,
@@ -7,7 +7,7 @@ import {
   type RdmaEvent,
   type RdmaReport,
   type RdmaStatName,
-} from './contract.js';
+} from '../addon/contract.js';
 import { rdmaError } from './failure.js';
 import type { OpBatch } from './op-batch.js';
 

@@ -1,15 +1,15 @@
 import { closeSync } from 'node:fs';
-import { ArgumentError } from '../base/errors.js';
+import { ArgumentError } from '../../base/errors.js';
 import {
   DESCRIPTOR_RECORD_MAX_BYTES,
   DESCRIPTOR_REPLY_MAX_BYTES,
   type DescriptorListenerStats,
   type NativeDescriptorListener,
   type NativeDescriptorRecord,
-} from './contract.js';
-import { loadNative } from './loader.js';
+} from '../addon/contract.js';
+import { loadNative } from '../addon/loader.js';
 
-export type { DescriptorListenerStats } from './contract.js';
+export type { DescriptorListenerStats } from '../addon/contract.js';
 
 /** One record that a process has sent, with the descriptor that came with it. */
 export interface DescriptorRecord {

@@ -1,5 +1,5 @@
-import { ConfigError } from '../base/errors.js';
-import type { RailOptions } from './contract.js';
+import { ConfigError } from '../../base/errors.js';
+import type { RailOptions } from '../addon/contract.js';
 import { isLinkLocal, normalAddress, type RdmaDevice, type RdmaPort } from './rdma-devices.js';
 
 /** What was asked for; what is left out is chosen. */

@@ -1,5 +1,5 @@
 import { readFileSync } from 'node:fs';
-import { formatSize } from '../base/sizes.js';
+import { formatSize } from '../../base/sizes.js';
 
 /** How much memory this process may lock; RDMA locks what it reads and writes. */
 export interface LockedMemory {

@@ -1,4 +1,4 @@
-import { OP_COLUMNS } from './contract.js';
+import { OP_COLUMNS } from '../addon/contract.js';
 
 /** What stands for "no checksum asked for". */
 const NO_CHECKSUM = -1;

@@ -10,8 +10,8 @@ import {
   RDMA_SPIN_US,
   RDMA_VERIFY_THREADS_MAX_COUNT,
   READ_STALL_TIMEOUT_MS,
-} from '../base/limits.js';
-import type { RailOptions, RdmaEngineOptions } from './contract.js';
+} from '../../base/limits.js';
+import type { RailOptions, RdmaEngineOptions } from '../addon/contract.js';
 
 /** What each half of a token is made of; both sides of a connection have to know the secret. */
 const REQUEST_LABEL = 'meshcache rdma 1 request';

@@ -1,7 +1,7 @@
-import type { Environment } from '../base/environment/environment.js';
-import type { LogLevel } from '../base/environment/log.js';
-import { RDMA_LOG_INTERVAL_MS } from '../base/limits.js';
-import type { RdmaEvent } from './contract.js';
+import type { Environment } from '../../base/environment/environment.js';
+import type { LogLevel } from '../../base/environment/log.js';
+import { RDMA_LOG_INTERVAL_MS } from '../../base/limits.js';
+import type { RdmaEvent } from '../addon/contract.js';
 import { errnoName } from './failure.js';
 
 /** Kinds and peers that are remembered; the oldest is forgotten for a new one. */

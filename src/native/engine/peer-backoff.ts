@@ -1,6 +1,6 @@
-import { assert, assertAtMost } from '../base/assert.js';
-import type { Clock } from '../base/environment/clock.js';
-import { OP_STATUS, type OpStatusName } from './contract.js';
+import { assert, assertAtMost } from '../../base/assert.js';
+import type { Clock } from '../../base/environment/clock.js';
+import { OP_STATUS, type OpStatusName } from '../addon/contract.js';
 
 export interface PeerBackoffOptions {
   readonly clock: Clock;

@@ -1,7 +1,7 @@
-import { assert, assertAtMost } from '../base/assert.js';
-import type { Clock } from '../base/environment/clock.js';
-import { parseEndpoint } from '../base/environment/network.js';
-import { OP_STATUS, type OpStatusName } from './contract.js';
+import { assert, assertAtMost } from '../../base/assert.js';
+import type { Clock } from '../../base/environment/clock.js';
+import { parseEndpoint } from '../../base/environment/network.js';
+import { OP_STATUS, type OpStatusName } from '../addon/contract.js';
 import type { EngineChannel } from './engine-channel.js';
 import { OpBatch, type OpChecks } from './op-batch.js';
 import { PeerBackoff } from './peer-backoff.js';
