@@ -88,7 +88,12 @@ export {
   type Displaced,
   type Liveness,
 } from './directory/shard.js';
-export type { ClusterSettings, Refusal, SettingDifference, SettingValue } from './discovery/cluster-settings.js';
+export type {
+  ClusterSettings,
+  Refusal,
+  SettingDifference,
+  SettingValue,
+} from './discovery/messages/cluster-settings.js';
 export type { RefusedNode } from './discovery/refused-nodes.js';
 export type { MasterOwner } from './discovery/server.js';
 export {

@@ -1,6 +1,6 @@
 import type { DiscoveryClient } from '../discovery/client.js';
-import { describeDifferences } from '../discovery/cluster-settings.js';
 import type { EmbeddedMaster } from '../discovery/embedded-master.js';
+import { describeDifferences } from '../discovery/messages/cluster-settings.js';
 
 const REFUSED_SHOWN_MAX_COUNT = 8;
 

@@ -1,7 +1,7 @@
 import test from 'ava';
 import { formatEndpoint } from '../../src/base/environment/network.js';
 import { seededRandom } from '../../src/base/environment/random.js';
-import { chooseMasters, MasterChoice } from '../../src/discovery/masters.js';
+import { chooseMasters, MasterChoice } from '../../src/discovery/masters/masters.js';
 import type { NodeInfo } from '../../src/types.js';
 import { nodeOf } from './support.js';
 

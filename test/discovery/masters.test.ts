@@ -3,8 +3,7 @@ import { seededRandom } from '../../src/base/environment/random.js';
 import { DiscoveryClient, type DiscoveryClientOptions } from '../../src/discovery/client.js';
 import { EmbeddedMaster } from '../../src/discovery/embedded-master.js';
 import { isHostOf } from '../../src/discovery/local-address.js';
-import { chooseMasters, seatsOf } from '../../src/discovery/masters.js';
-import { DiscoveryServer } from '../../src/discovery/server.js';
+import { chooseMasters, seatsOf } from '../../src/discovery/masters/masters.js';
 import {
   decodeAnswer,
   encodeChanges,
@@ -12,7 +11,8 @@ import {
   type OwnRoster,
   type Roster,
   rosterAfter,
-} from '../../src/discovery/wire.js';
+} from '../../src/discovery/messages/wire.js';
+import { DiscoveryServer } from '../../src/discovery/server.js';
 import { RpcClient } from '../../src/rpc/client.js';
 import { MessageCodec } from '../../src/rpc/message.js';
 import type { SimProcess } from '../../src/sim/world/sim-process.js';

@@ -1,7 +1,7 @@
 import test from 'ava';
 import { MEMBERS_MAX_COUNT } from '../../src/base/limits.js';
-import { MemberTable } from '../../src/discovery/member-table.js';
-import { type MasterView, mergeMembers } from '../../src/discovery/merge.js';
+import { type MasterView, mergeMembers } from '../../src/discovery/masters/merge.js';
+import { MemberTable } from '../../src/discovery/members/member-table.js';
 import type { NodeInfo } from '../../src/types.js';
 import { nodeOf } from './support.js';
 

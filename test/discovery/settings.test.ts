@@ -11,7 +11,7 @@ import {
   differencesOf,
   encodeDifferences,
   encodeSettings,
-} from '../../src/discovery/cluster-settings.js';
+} from '../../src/discovery/messages/cluster-settings.js';
 import { RefusedNodes } from '../../src/discovery/refused-nodes.js';
 import { MessageCodec } from '../../src/rpc/message.js';
 import { RpcServer } from '../../src/rpc/server.js';

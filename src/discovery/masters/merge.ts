@@ -1,5 +1,5 @@
-import type { NodeInfo } from '../types.js';
-import type { Roster } from './wire.js';
+import type { NodeInfo } from '../../types.js';
+import type { Roster } from '../messages/wire.js';
 
 /** What one master said last. */
 export interface MasterView extends Roster {

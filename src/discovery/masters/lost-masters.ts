@@ -1,5 +1,5 @@
-import { assertAtMost } from '../base/assert.js';
-import { DISCOVERY_FORMER_MASTERS_KEPT_MS, DISCOVERY_FORMER_MASTERS_MAX_COUNT } from '../base/limits.js';
+import { assertAtMost } from '../../base/assert.js';
+import { DISCOVERY_FORMER_MASTERS_KEPT_MS, DISCOVERY_FORMER_MASTERS_MAX_COUNT } from '../../base/limits.js';
 
 /**
  * Masters that one node has lost, by `host:port`. Time is passed in (monotonic milliseconds).

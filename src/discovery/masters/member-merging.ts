@@ -1,7 +1,7 @@
-import type { MetricsSink } from '../base/environment/metrics-sink.js';
-import type { NodeInfo } from '../types.js';
+import type { MetricsSink } from '../../base/environment/metrics-sink.js';
+import type { NodeInfo } from '../../types.js';
+import { type Departure, isSameInfo } from '../members/member-table.js';
 import type { MasterLink } from './master-link.js';
-import { type Departure, isSameInfo } from './member-table.js';
 import { type MasterView, mergeChanged, mergeMembers } from './merge.js';
 
 /** Merges the members that masters tell of, by what has changed in their views since the last time where that is known. */

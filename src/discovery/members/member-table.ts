@@ -1,6 +1,6 @@
-import { assert, assertAtMost, assertEqual } from '../base/assert.js';
-import { DISCOVERY_CHANGES_MAX_COUNT, DISCOVERY_DEPARTURES_MAX_COUNT, MEMBERS_MAX_COUNT } from '../base/limits.js';
-import type { NodeInfo } from '../types.js';
+import { assert, assertAtMost, assertEqual } from '../../base/assert.js';
+import { DISCOVERY_CHANGES_MAX_COUNT, DISCOVERY_DEPARTURES_MAX_COUNT, MEMBERS_MAX_COUNT } from '../../base/limits.js';
+import type { NodeInfo } from '../../types.js';
 
 export type MemberStatus = 'ok' | 'unknown' | 'replaced' | 'full';
 

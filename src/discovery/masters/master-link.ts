@@ -1,14 +1,13 @@
-import { Cancellation } from '../base/concurrency/cancellation.js';
-import type { Environment } from '../base/environment/environment.js';
-import type { Endpoint } from '../base/environment/network.js';
-import { MeshCacheError, ProtocolError } from '../base/errors.js';
-import { DISCOVERY_LEAVE_TIMEOUT_MS, DISCOVERY_RETRY_MIN_MS, RPC_CALL_TIMEOUT_MS } from '../base/limits.js';
-import type { RpcClient } from '../rpc/client.js';
-import type { MessageCodec } from '../rpc/message.js';
-import type { NodeInfo } from '../types.js';
-import { type ClusterSettings, encodeSettings, type Refusal } from './cluster-settings.js';
-import { isSameInfo } from './member-table.js';
-import type { MasterView } from './merge.js';
+import { Cancellation } from '../../base/concurrency/cancellation.js';
+import type { Environment } from '../../base/environment/environment.js';
+import type { Endpoint } from '../../base/environment/network.js';
+import { MeshCacheError, ProtocolError } from '../../base/errors.js';
+import { DISCOVERY_LEAVE_TIMEOUT_MS, DISCOVERY_RETRY_MIN_MS, RPC_CALL_TIMEOUT_MS } from '../../base/limits.js';
+import type { RpcClient } from '../../rpc/client.js';
+import type { MessageCodec } from '../../rpc/message.js';
+import type { NodeInfo } from '../../types.js';
+import { isSameInfo } from '../members/member-table.js';
+import { type ClusterSettings, encodeSettings, type Refusal } from '../messages/cluster-settings.js';
 import {
   DiscoveryMethod,
   decodeAnswer,
@@ -16,7 +15,8 @@ import {
   type OwnRoster,
   type RosterNews,
   rosterAfter,
-} from './wire.js';
+} from '../messages/wire.js';
+import type { MasterView } from './merge.js';
 
 export interface MasterLinkOptions {
   readonly endpoint: Endpoint;

@@ -14,15 +14,15 @@
  *     node    as `NodeInfo.toDict` has it
  *     settings  as `encodeSettings` has them
  */
-import { ProtocolError } from '../base/errors.js';
-import { DISCOVERY_DEPARTURES_MAX_COUNT, MEMBERS_MAX_COUNT } from '../base/limits.js';
-import { shown } from '../base/shown.js';
-import type { MessageCodec } from '../rpc/message.js';
-import type { NodeInfo } from '../types.js';
+import { ProtocolError } from '../../base/errors.js';
+import { DISCOVERY_DEPARTURES_MAX_COUNT, MEMBERS_MAX_COUNT } from '../../base/limits.js';
+import { shown } from '../../base/shown.js';
+import type { MessageCodec } from '../../rpc/message.js';
+import type { NodeInfo } from '../../types.js';
+import { decodeRow, encodeRow } from '../members/member-rows.js';
+import type { Departure } from '../members/member-table.js';
+import { asMap, checkNodeId, decodeNode } from '../members/node-record.js';
 import { decodeDifferences, type Refusal } from './cluster-settings.js';
-import { decodeRow, encodeRow } from './member-rows.js';
-import type { Departure } from './member-table.js';
-import { asMap, checkNodeId, decodeNode } from './node-record.js';
 
 export const DiscoveryMethod = {
   register: 'discovery.register',

@@ -1,5 +1,5 @@
-import { type Endpoint, formatEndpoint, parseEndpoint } from '../base/environment/network.js';
-import type { NodeInfo } from '../types.js';
+import { type Endpoint, formatEndpoint, parseEndpoint } from '../../base/environment/network.js';
+import type { NodeInfo } from '../../types.js';
 
 /** What a node's configuration says of masters. */
 export interface MasterRule {

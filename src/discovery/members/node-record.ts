@@ -1,8 +1,8 @@
-import { parseEndpoint } from '../base/environment/network.js';
-import { ProtocolError } from '../base/errors.js';
-import { NODE_ENDPOINT_MAX_CHARACTERS, NODE_ID_MAX_BYTES } from '../base/limits.js';
-import { shown } from '../base/shown.js';
-import { NodeInfo } from '../types.js';
+import { parseEndpoint } from '../../base/environment/network.js';
+import { ProtocolError } from '../../base/errors.js';
+import { NODE_ENDPOINT_MAX_CHARACTERS, NODE_ID_MAX_BYTES } from '../../base/limits.js';
+import { shown } from '../../base/shown.js';
+import { NodeInfo } from '../../types.js';
 
 const HOST_MAX_CHARACTERS = 255;
 

@@ -8,9 +8,9 @@
  * end that are those of a record without them are left out; a reader ignores what it does not know behind them.
  */
 
-import { formatEndpoint, parseEndpoint } from '../base/environment/network.js';
-import { ProtocolError } from '../base/errors.js';
-import type { DataProtocol, NodeInfo } from '../types.js';
+import { formatEndpoint, parseEndpoint } from '../../base/environment/network.js';
+import { ProtocolError } from '../../base/errors.js';
+import type { DataProtocol, NodeInfo } from '../../types.js';
 import { decodeNode } from './node-record.js';
 
 const PROTOCOL_BITS: readonly (readonly [DataProtocol, number])[] = [

@@ -1,6 +1,6 @@
-import { ConfigError, ProtocolError } from '../base/errors.js';
-import { shown } from '../base/shown.js';
-import type { MeshCacheConfigFields } from '../config.js';
+import { ConfigError, ProtocolError } from '../../base/errors.js';
+import { shown } from '../../base/shown.js';
+import type { MeshCacheConfigFields } from '../../config.js';
 
 /**
  * The settings that all nodes of a cluster must have alike. Ring points and replicas say which nodes know of a page: nodes
