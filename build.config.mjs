@@ -16,7 +16,7 @@ const entries = {
   sim: 'src/sim/index.ts',
   cli: 'src/cli/main.ts',
   'cluster-agent': 'src/cli/cluster-agent.ts',
-  'tcp-serving-worker': 'src/transport/tcp/serving-worker.ts',
+  'tcp-serving-worker': 'src/transport/tcp/serving/serving-worker.ts',
   'store-peer': 'src/bench/store-peer.ts',
   'auth-peer': 'src/bench/auth-peer.ts',
   'tcp-peer': 'src/bench/tcp-peer.ts',

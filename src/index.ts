@@ -163,8 +163,8 @@ export type { HostIndices, HostMemPool } from './store/host-pool.js';
 export type { HybridHits, PoolTransfer } from './store/hybrid.js';
 export type { PageStoreStats } from './store/page-store.js';
 export { StoreNamespace } from './store/store-namespace.js';
+export type { LocalRange, Mr, ReadOp, Transport, TransportStats } from './transport/contract/transport.js';
 export type { TransportConfig } from './transport/create-transport.js';
-export type { LocalRange, Mr, ReadOp, Transport, TransportStats } from './transport/transport.js';
 export {
   DataLocation,
   type DataLocationInit,

@@ -3,7 +3,7 @@ import { ClusterSecrets } from '../base/environment/cluster-secrets.js';
 import { ClientHandshake, NONCE_BYTES } from '../net/auth.js';
 import * as rpc from '../rpc/frame.js';
 import { systemRandom } from '../system/system-random.js';
-import * as data from '../transport/tcp/protocol.js';
+import * as data from '../transport/tcp/protocol/protocol.js';
 import { LOOPBACK } from './free-port.js';
 
 /** What strangers do once they are connected. */

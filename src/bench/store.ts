@@ -1,7 +1,7 @@
 import { formatSize } from '../base/sizes.js';
 import { HostRegion } from '../memory/host-region.js';
 import type { MeshCacheStore } from '../node/meshcache-store.js';
-import type { ReadOp } from '../transport/transport.js';
+import type { ReadOp } from '../transport/contract/transport.js';
 import { type Contender, race } from './contenders.js';
 import { PlainReader } from './plain-pair.js';
 import { fastestPipeline, RedisPeer } from './redis.js';

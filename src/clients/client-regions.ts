@@ -4,7 +4,7 @@ import { CLIENT_FILE_COPIES_MAX_BYTES, CLIENT_REGIONS_MAX_COUNT, PAGE_MAX_BYTES 
 import { HostRegion } from '../memory/host-region.js';
 import { checkDistinct } from '../store/host-pool.js';
 import type { CallerPage } from '../store/page-store.js';
-import type { LocalRange } from '../transport/transport.js';
+import type { LocalRange } from '../transport/contract/transport.js';
 import { ClientFile, type FilePiece } from './client-files.js';
 import { type PieceColumns, type RegionRequest, Status } from './messages.js';
 import { RequestError } from './request-error.js';

@@ -1,7 +1,7 @@
 import type { Logger } from '../base/environment/log.js';
 import { formatEndpoint } from '../base/environment/network.js';
 import { MEMBERS_MAX_COUNT } from '../base/limits.js';
-import { type Transport, tcpEndpointText } from '../transport/transport.js';
+import { type Transport, tcpEndpointText } from '../transport/contract/transport.js';
 import type { NodeInfo } from '../types.js';
 
 /**

@@ -17,8 +17,8 @@ import {
 import { RpcClient as RpcClientOf, type RpcClientOptions as RpcClientOptionsOf } from '../rpc/client.js';
 import { RpcServer as RpcServerOf, type RpcServerOptions as RpcServerOptionsOf } from '../rpc/server.js';
 import { systemEnvironment } from '../system/system-environment.js';
+import type { Transport } from '../transport/contract/transport.js';
 import { createTransport as createTransportOf, type TransportConfig } from '../transport/create-transport.js';
-import type { Transport } from '../transport/transport.js';
 import type { NodeInfo } from '../types.js';
 
 /** Where time, randomness, connections and the rest come from. */

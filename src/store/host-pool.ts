@@ -3,7 +3,7 @@ import { CALL_MAX_KEYS, PAGE_MAX_BYTES } from '../base/limits.js';
 import { shown } from '../base/shown.js';
 import { resolve } from '../memory/address-space.js';
 import { HostRegion } from '../memory/host-region.js';
-import type { LocalRange } from '../transport/transport.js';
+import type { LocalRange } from '../transport/contract/transport.js';
 import type { CallerPage } from './page-store.js';
 
 /** A framework's host KV buffer. Page i of a call starts at `hostIndices[i * pageSize]`. */

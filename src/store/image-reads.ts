@@ -1,6 +1,6 @@
 import { HostRegion } from '../memory/host-region.js';
 import { imageBytes, imageChecksum, NO_STAMP, STAMP_BYTES, writeTail } from '../memory/page-stamp.js';
-import type { LocalRange, ReadOp } from '../transport/transport.js';
+import type { LocalRange, ReadOp } from '../transport/contract/transport.js';
 import type { DataLocation } from '../types.js';
 import type { CallerPage } from './page-store.js';
 

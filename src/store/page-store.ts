@@ -11,7 +11,7 @@ import type { Metrics } from '../metrics/metrics.js';
 import type { PageBytes } from '../pool/page-batch.js';
 import { reportPool } from '../pool/pool-metrics.js';
 import type { PageOrigin, PublishedPage, PublishedPool } from '../pool/published-pool.js';
-import type { LocalRange, Transport } from '../transport/transport.js';
+import type { LocalRange, Transport } from '../transport/contract/transport.js';
 import type { DataLocation, EntryKind } from '../types.js';
 import { CopiedReads } from './copied-reads.js';
 import type { DiskTier } from './disk-tier.js';

@@ -5,7 +5,7 @@ import type { MetricsSink } from '../base/environment/metrics-sink.js';
 import { DIRECTORY_AVOIDED_MAX_COUNT, DISCARD_WAIT_MAX_MS, READ_AGAIN_WITHIN_MS } from '../base/limits.js';
 import type { DirectoryClient } from '../directory/client.js';
 import { addTo } from '../directory/owners.js';
-import type { ReadOp, Transport } from '../transport/transport.js';
+import type { ReadOp, Transport } from '../transport/contract/transport.js';
 import type { DataLocation, Tier } from '../types.js';
 import { ImageReads } from './image-reads.js';
 import type { KnownLocations } from './known-locations.js';

@@ -9,9 +9,9 @@ import { type RdmaHost, systemRdmaHost, withDevicesReadOnce } from '../native/de
 import { rdmaSupport } from '../native/devices/rdma-support.js';
 import { type SecurityConfig, securedEnvironment } from '../net/secured-environment.js';
 import type { DataProtocol } from '../types.js';
+import type { Transport } from './contract/transport.js';
 import { RdmaTransport } from './rdma/rdma-transport.js';
 import { TcpTransport } from './tcp/tcp-transport.js';
-import type { Transport } from './transport.js';
 import { reportTransport } from './transport-gauges.js';
 
 /** The fields of a node's configuration that decide on its data transport; a `MeshCacheConfig` has them all. */

@@ -12,7 +12,7 @@ import { HostRegion } from '../../src/memory/host-region.js';
 import { readStamp, STAMP_BYTES } from '../../src/memory/page-stamp.js';
 import { systemClock } from '../../src/system/system-clock.js';
 import { systemEnvironment } from '../../src/system/system-environment.js';
-import { type Mr, type ReadOp, type Transport, tcpEndpointText } from '../../src/transport/transport.js';
+import { type Mr, type ReadOp, type Transport, tcpEndpointText } from '../../src/transport/contract/transport.js';
 import type { DataProtocol } from '../../src/types.js';
 import { patientClock } from '../patient-clock.js';
 import { content, until } from '../support.js';

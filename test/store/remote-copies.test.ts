@@ -8,7 +8,7 @@ import { PublishedPool } from '../../src/node/machine-node.js';
 import { type CopyThreads, nativeCopyThreads } from '../../src/pool/copy-threads.js';
 import { RemoteCopies } from '../../src/store/remote-copies.js';
 import { systemClock } from '../../src/system/system-clock.js';
-import type { ReadOp, Transport } from '../../src/transport/transport.js';
+import type { ReadOp, Transport } from '../../src/transport/contract/transport.js';
 import { DataLocation } from '../../src/types.js';
 import { assertFound, losing } from '../planted.js';
 import { HeldCopies, settled } from '../pool/held-copies.js';

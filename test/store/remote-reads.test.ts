@@ -5,7 +5,7 @@ import { HostRegion } from '../../src/memory/host-region.js';
 import type { CallerPage } from '../../src/store/page-store.js';
 import { RemoteReads } from '../../src/store/remote-reads.js';
 import { systemClock } from '../../src/system/system-clock.js';
-import type { ReadOp, Transport } from '../../src/transport/transport.js';
+import type { ReadOp, Transport } from '../../src/transport/contract/transport.js';
 import { DataLocation, type Tier } from '../../src/types.js';
 
 const PAGE = 64;

@@ -4,9 +4,9 @@ import { noMetrics } from '../../src/base/environment/metrics-sink.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import { systemClock } from '../../src/system/system-clock.js';
 import { systemEnvironment } from '../../src/system/system-environment.js';
-import { type TcpLimits, tcpLimits } from '../../src/transport/tcp/limits.js';
-import { type Registration, registrationOf } from '../../src/transport/tcp/registrations.js';
-import { ServingThread } from '../../src/transport/tcp/serving-thread.js';
+import { type TcpLimits, tcpLimits } from '../../src/transport/tcp/protocol/limits.js';
+import { type Registration, registrationOf } from '../../src/transport/tcp/serving/registrations.js';
+import { ServingThread } from '../../src/transport/tcp/serving/serving-thread.js';
 import { content, until } from '../support.js';
 import { HELLO, RawReader, RESPONSE_BYTES, requestFrame, responseHeader } from './raw-peer.js';
 

@@ -1,7 +1,7 @@
 import test from 'ava';
 import { HostRegion } from '../../src/memory/host-region.js';
+import type { Mr } from '../../src/transport/contract/transport.js';
 import { TcpTransport } from '../../src/transport/tcp/tcp-transport.js';
-import type { Mr } from '../../src/transport/transport.js';
 import { authContract } from '../contract/auth-contract.js';
 import { requestFrame } from './raw-peer.js';
 

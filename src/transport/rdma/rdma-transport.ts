@@ -22,9 +22,9 @@ import { engineOptions } from '../../native/engine/engine-options.js';
 import { EngineReader, type ReaderBatch } from '../../native/engine/engine-reader.js';
 import { EventLog } from '../../native/engine/event-log.js';
 import type { AuthFailureReason } from '../../net/auth-failures.js';
-import { checkReadOp, destinationRegion, isSendable } from '../read-checks.js';
+import { checkReadOp, destinationRegion, isSendable } from '../contract/read-checks.js';
+import { type LocalRange, type Mr, type ReadOp, type Transport, tcpHostAndPort } from '../contract/transport.js';
 import type { TcpTransport, TcpTransportStats } from '../tcp/tcp-transport.js';
-import { type LocalRange, type Mr, type ReadOp, type Transport, tcpHostAndPort } from '../transport.js';
 import { Destinations, type DestinationUse, windowRestBytes } from './destinations.js';
 import { Publications } from './publications.js';
 

@@ -1,10 +1,10 @@
 import { crc32 } from '../../../src/memory/checksum.js';
 import { AuthFailures } from '../../../src/net/auth-failures.js';
-import { STAGING_BYTES } from '../../../src/transport/tcp/landing.js';
-import { tcpLimits } from '../../../src/transport/tcp/limits.js';
-import { ReadConnection } from '../../../src/transport/tcp/read-connection.js';
-import { ReadCounters } from '../../../src/transport/tcp/read-counters.js';
-import { NO_CHECKSUM, ReadBatch, ReadRequest } from '../../../src/transport/tcp/read-request.js';
+import { tcpLimits } from '../../../src/transport/tcp/protocol/limits.js';
+import { STAGING_BYTES } from '../../../src/transport/tcp/reading/landing.js';
+import { ReadConnection } from '../../../src/transport/tcp/reading/read-connection.js';
+import { ReadCounters } from '../../../src/transport/tcp/reading/read-counters.js';
+import { NO_CHECKSUM, ReadBatch, ReadRequest } from '../../../src/transport/tcp/reading/read-request.js';
 import { content } from '../../support.js';
 import { HELLO, responseHeader } from '../../transport/raw-peer.js';
 import { check, type Fuzzer } from '../fuzzer.js';

@@ -1,8 +1,8 @@
 import { seededRandom } from '../../../src/base/environment/random.js';
-import { tcpLimits } from '../../../src/transport/tcp/limits.js';
-import { type Registration, Registrations } from '../../../src/transport/tcp/registrations.js';
-import { ServingConnection } from '../../../src/transport/tcp/serving-connection.js';
-import { ServingCounters } from '../../../src/transport/tcp/serving-counters.js';
+import { tcpLimits } from '../../../src/transport/tcp/protocol/limits.js';
+import { type Registration, Registrations } from '../../../src/transport/tcp/serving/registrations.js';
+import { ServingConnection } from '../../../src/transport/tcp/serving/serving-connection.js';
+import { ServingCounters } from '../../../src/transport/tcp/serving/serving-counters.js';
 import { ManualClock } from '../../clock.js';
 import { content } from '../../support.js';
 import { HELLO, requestFrame, responseHeader } from '../../transport/raw-peer.js';

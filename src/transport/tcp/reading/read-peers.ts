@@ -1,9 +1,9 @@
-import { assertAtMost, assertEqual } from '../../base/assert.js';
-import type { Environment } from '../../base/environment/environment.js';
-import { type Endpoint, parseEndpoint } from '../../base/environment/network.js';
-import { AuthFailures } from '../../net/auth-failures.js';
+import { assertAtMost, assertEqual } from '../../../base/assert.js';
+import type { Environment } from '../../../base/environment/environment.js';
+import { type Endpoint, parseEndpoint } from '../../../base/environment/network.js';
+import { AuthFailures } from '../../../net/auth-failures.js';
+import type { TcpLimits } from '../protocol/limits.js';
 import { STAGING_BYTES } from './landing.js';
-import type { TcpLimits } from './limits.js';
 import { ReadConnection } from './read-connection.js';
 import type { ReadCounters } from './read-counters.js';
 import type { ReadBatch, ReadRequest } from './read-request.js';

@@ -1,5 +1,5 @@
-import type { Endpoint } from '../base/environment/network.js';
-import type { DataProtocol } from '../types.js';
+import type { Endpoint } from '../../base/environment/network.js';
+import type { DataProtocol } from '../../types.js';
 
 const TCP_SCHEME = 'tcp://';
 

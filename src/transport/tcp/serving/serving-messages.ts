@@ -1,7 +1,7 @@
-import type { LogFields, LogLevel } from '../../base/environment/log.js';
-import type { Labels } from '../../base/environment/metrics-sink.js';
-import type { TlsTexts } from '../../base/environment/tls-identity.js';
-import type { TcpLimits } from './limits.js';
+import type { LogFields, LogLevel } from '../../../base/environment/log.js';
+import type { Labels } from '../../../base/environment/metrics-sink.js';
+import type { TlsTexts } from '../../../base/environment/tls-identity.js';
+import type { TcpLimits } from '../protocol/limits.js';
 import type { Registration } from './registrations.js';
 
 /** What the serving thread is started with. Then it gets {@link ToServing} and sends {@link FromServing}. */

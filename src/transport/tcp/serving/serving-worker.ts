@@ -1,5 +1,5 @@
 /** The module that the serving thread begins with. */
-import { startOfThread } from '../../system/system-threads.js';
+import { startOfThread } from '../../../system/system-threads.js';
 import { servingEnvironment } from './serving-environment.js';
 import type { FromServing, ServingSetup } from './serving-messages.js';
 import { serve } from './serving-program.js';

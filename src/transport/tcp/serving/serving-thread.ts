@@ -1,7 +1,7 @@
-import type { Environment } from '../../base/environment/environment.js';
-import { formatEndpoint } from '../../base/environment/network.js';
-import { ConfigError } from '../../base/errors.js';
-import type { TcpLimits } from './limits.js';
+import type { Environment } from '../../../base/environment/environment.js';
+import { formatEndpoint } from '../../../base/environment/network.js';
+import { ConfigError } from '../../../base/errors.js';
+import type { TcpLimits } from '../protocol/limits.js';
 import type { Registration } from './registrations.js';
 import { ServingCounters } from './serving-counters.js';
 import { ServingRun } from './serving-run.js';

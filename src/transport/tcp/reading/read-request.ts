@@ -1,5 +1,5 @@
-import { NO_STAMP, STAMP_BYTES } from '../../memory/page-stamp.js';
-import { encodeRequest } from './protocol.js';
+import { NO_STAMP, STAMP_BYTES } from '../../../memory/page-stamp.js';
+import { encodeRequest } from '../protocol/protocol.js';
 
 /** What stands for "no checksum asked for"; a CRC-32 is never negative. */
 export const NO_CHECKSUM = -1;

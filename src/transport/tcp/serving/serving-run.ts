@@ -1,5 +1,5 @@
-import type { Environment } from '../../base/environment/environment.js';
-import type { MessageEnd, Thread } from '../../base/environment/threads.js';
+import type { Environment } from '../../../base/environment/environment.js';
+import type { MessageEnd, Thread } from '../../../base/environment/threads.js';
 import type { FromServing, ServingReport, ServingSetup, ToServing } from './serving-messages.js';
 import { serve } from './serving-program.js';
 

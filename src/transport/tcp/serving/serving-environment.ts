@@ -1,10 +1,10 @@
-import { ClusterSecrets } from '../../base/environment/cluster-secrets.js';
-import type { Environment } from '../../base/environment/environment.js';
-import { type Labels, noMetrics } from '../../base/environment/metrics-sink.js';
-import { TlsIdentity } from '../../base/environment/tls-identity.js';
-import { AuthFailures } from '../../net/auth-failures.js';
-import { systemEnvironment } from '../../system/system-environment.js';
-import { tlsNetwork } from '../../system/tls-network.js';
+import { ClusterSecrets } from '../../../base/environment/cluster-secrets.js';
+import type { Environment } from '../../../base/environment/environment.js';
+import { type Labels, noMetrics } from '../../../base/environment/metrics-sink.js';
+import { TlsIdentity } from '../../../base/environment/tls-identity.js';
+import { AuthFailures } from '../../../net/auth-failures.js';
+import { systemEnvironment } from '../../../system/system-environment.js';
+import { tlsNetwork } from '../../../system/tls-network.js';
 import type { ServingReport, ServingSetup } from './serving-messages.js';
 
 /** Counts go to the other thread together, this long after the first of them: a flood must not become one of messages. */

@@ -1,10 +1,10 @@
-import type { Clock } from '../../base/environment/clock.js';
-import type { ClusterSecrets } from '../../base/environment/cluster-secrets.js';
-import type { Connection } from '../../base/environment/network.js';
-import type { RandomSource } from '../../base/environment/random.js';
-import { NONCE_BYTES, PROOFS_BYTES, ServerHandshake } from '../../net/auth.js';
-import type { AuthFailureReason } from '../../net/auth-failures.js';
-import type { TcpLimits } from './limits.js';
+import type { Clock } from '../../../base/environment/clock.js';
+import type { ClusterSecrets } from '../../../base/environment/cluster-secrets.js';
+import type { Connection } from '../../../base/environment/network.js';
+import type { RandomSource } from '../../../base/environment/random.js';
+import { NONCE_BYTES, PROOFS_BYTES, ServerHandshake } from '../../../net/auth.js';
+import type { AuthFailureReason } from '../../../net/auth-failures.js';
+import type { TcpLimits } from '../protocol/limits.js';
 import {
   decodeRequestHeader,
   encodeHello,
@@ -20,7 +20,7 @@ import {
   type RequestHeader,
   setPayloadBytes,
   wantsAuthentication,
-} from './protocol.js';
+} from '../protocol/protocol.js';
 import type { Registrations, ServedRange } from './registrations.js';
 import type { ServingCounters } from './serving-counters.js';
 

@@ -1,8 +1,8 @@
-import type { HostRegion } from '../../memory/host-region.js';
-import { NO_STAMP } from '../../memory/page-stamp.js';
-import { checkReadOp, destinationRegion, isSendable } from '../read-checks.js';
-import type { LocalRange, ReadOp } from '../transport.js';
-import type { TcpLimits } from './limits.js';
+import type { HostRegion } from '../../../memory/host-region.js';
+import { NO_STAMP } from '../../../memory/page-stamp.js';
+import { checkReadOp, destinationRegion, isSendable } from '../../contract/read-checks.js';
+import type { LocalRange, ReadOp } from '../../contract/transport.js';
+import type { TcpLimits } from '../protocol/limits.js';
 import { NO_CHECKSUM, type ReadBatch, ReadRequest } from './read-request.js';
 
 /** The requests of one peer, in the order in which they are to be sent. */

@@ -1,6 +1,6 @@
-import { assert, assertEqual } from '../../base/assert.js';
-import { crc32 } from '../../memory/checksum.js';
-import { isGranted, type ResponseHeader } from './protocol.js';
+import { assert, assertEqual } from '../../../base/assert.js';
+import { crc32 } from '../../../memory/checksum.js';
+import { isGranted, type ResponseHeader } from '../protocol/protocol.js';
 import { NO_CHECKSUM, type ReadRequest } from './read-request.js';
 
 /** Largest piece handed to one `recv`; with a checksum to take, the bytes must still be in the cache afterwards. */

@@ -1,5 +1,5 @@
-import type { Environment } from '../../base/environment/environment.js';
-import type { MessageEnd } from '../../base/environment/threads.js';
+import type { Environment } from '../../../base/environment/environment.js';
+import type { MessageEnd } from '../../../base/environment/threads.js';
 import { Registrations } from './registrations.js';
 import { Serving } from './serving.js';
 import { ServingCounters } from './serving-counters.js';

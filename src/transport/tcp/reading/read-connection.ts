@@ -1,10 +1,9 @@
-import { assert, assertAtMost, assertEqual } from '../../base/assert.js';
-import type { Environment } from '../../base/environment/environment.js';
-import { type Connection, type Endpoint, formatEndpoint, onConnected } from '../../base/environment/network.js';
-import { ClientHandshake, NONCE_BYTES, PROOF_BYTES } from '../../net/auth.js';
-import { type AuthFailureReason, type AuthFailures, authError } from '../../net/auth-failures.js';
-import { Landing, type LandingOutcome } from './landing.js';
-import type { TcpLimits } from './limits.js';
+import { assert, assertAtMost, assertEqual } from '../../../base/assert.js';
+import type { Environment } from '../../../base/environment/environment.js';
+import { type Connection, type Endpoint, formatEndpoint, onConnected } from '../../../base/environment/network.js';
+import { ClientHandshake, NONCE_BYTES, PROOF_BYTES } from '../../../net/auth.js';
+import { type AuthFailureReason, type AuthFailures, authError } from '../../../net/auth-failures.js';
+import type { TcpLimits } from '../protocol/limits.js';
 import {
   decodeResponseHeader,
   encodeHello,
@@ -12,7 +11,8 @@ import {
   mayBecomeHello,
   RESPONSE_HEADER_BYTES,
   wantsAuthentication,
-} from './protocol.js';
+} from '../protocol/protocol.js';
+import { Landing, type LandingOutcome } from './landing.js';
 import type { ReadCounters } from './read-counters.js';
 import type { ReadBatch, ReadRequest } from './read-request.js';
 

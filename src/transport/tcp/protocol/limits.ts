@@ -15,8 +15,8 @@ import {
   READ_REQUEST_TARGET_BYTES,
   READ_RETRY_AFTER_MS,
   READ_STALL_TIMEOUT_MS,
-} from '../../base/limits.js';
-import { CONNECTION_RATES, type ConnectionRates } from '../../net/connection-limits.js';
+} from '../../../base/limits.js';
+import { CONNECTION_RATES, type ConnectionRates } from '../../../net/connection-limits.js';
 
 /** A serving thread that fails is started again so many times in a row, after a delay that doubles each time. */
 const SERVING_RESTARTS_MAX_COUNT = 8;

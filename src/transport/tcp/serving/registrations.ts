@@ -1,7 +1,7 @@
-import { regionOf } from '../../memory/address-space.js';
-import type { HostRegion } from '../../memory/host-region.js';
-import { nativeSegments } from '../../memory/native-memory.js';
-import { loadNative } from '../../native/addon/loader.js';
+import { regionOf } from '../../../memory/address-space.js';
+import type { HostRegion } from '../../../memory/host-region.js';
+import { nativeSegments } from '../../../memory/native-memory.js';
+import { loadNative } from '../../../native/addon/loader.js';
 
 /**
  * A registered range as it crosses from the transport's thread to the serving thread. The flags are shared

@@ -4,8 +4,8 @@
  * Decoders never throw: what is not of the protocol is undefined, and the connection ends.
  */
 
-import { READ_REQUEST_MAX_OPS } from '../../base/limits.js';
-import { FLAG_AUTHENTICATION } from '../../net/auth.js';
+import { READ_REQUEST_MAX_OPS } from '../../../base/limits.js';
+import { FLAG_AUTHENTICATION } from '../../../net/auth.js';
 
 /** "MCTP", "MCRQ", "MCRS" as they stand in the stream. */
 const HELLO_MAGIC = 0x5054434d;

@@ -1,6 +1,6 @@
-import { ArgumentError } from '../base/errors.js';
-import { regionOf } from '../memory/address-space.js';
-import type { HostRegion } from '../memory/host-region.js';
+import { ArgumentError } from '../../base/errors.js';
+import { regionOf } from '../../memory/address-space.js';
+import type { HostRegion } from '../../memory/host-region.js';
 import type { LocalRange, ReadOp } from './transport.js';
 
 /**
