@@ -4,9 +4,9 @@ import { silentLogger } from '../base/environment/log.js';
 import { DiskError } from '../base/errors.js';
 import { DISK_ALIGNMENT_BYTES, DISK_MIN_BYTES } from '../base/limits.js';
 import { formatSize } from '../base/sizes.js';
-import { DirectoryLock } from '../disk/directory-lock.js';
-import { JOURNAL_MAGIC } from '../disk/journal.js';
-import { PageFile } from '../disk/page-file.js';
+import { DirectoryLock } from '../disk/folder/directory-lock.js';
+import { JOURNAL_MAGIC } from '../disk/journal/journal.js';
+import { PageFile } from '../disk/page-file/page-file.js';
 import { systemEnvironment } from '../system/system-environment.js';
 import type { Finding } from './finding.js';
 

@@ -4,7 +4,7 @@
  */
 import { appendFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { DirectoryLock } from '../../src/disk/directory-lock.js';
+import { DirectoryLock } from '../../src/disk/folder/directory-lock.js';
 import { systemEnvironment } from '../../src/system/system-environment.js';
 
 const env = systemEnvironment();

@@ -10,7 +10,7 @@ import test, { type ExecutionContext } from 'ava';
 import type { Network } from '../../src/base/environment/network.js';
 import { seededRandom } from '../../src/base/environment/random.js';
 import { DiskError } from '../../src/base/errors.js';
-import { DirectoryLock } from '../../src/disk/directory-lock.js';
+import { DirectoryLock } from '../../src/disk/folder/directory-lock.js';
 import { systemEnvironment } from '../../src/system/system-environment.js';
 import { until } from '../support.js';
 import { temporaryFolder } from './mounts.js';

@@ -2,7 +2,7 @@ import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import test from 'ava';
 import { JOURNAL_MIN_BYTES } from '../../src/base/limits.js';
-import type { IndexEntry } from '../../src/disk/journal.js';
+import type { IndexEntry } from '../../src/disk/journal/journal.js';
 import {
   bytesOnDisk,
   type CrashedFiles,

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import type { ExecutionContext } from 'ava';
 import { silentLogger } from '../../src/base/environment/log.js';
 import { seededRandom } from '../../src/base/environment/random.js';
-import { type IndexEntry, Journal, type JournalOptions, type Snapshot } from '../../src/disk/journal.js';
+import { type IndexEntry, Journal, type JournalOptions, type Snapshot } from '../../src/disk/journal/journal.js';
 import { systemEnvironment } from '../../src/system/system-environment.js';
 
 export const journalEnv = systemEnvironment({ log: silentLogger });

@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import test from 'ava';
 import { ArgumentError, ClosedError, DiskError } from '../../src/base/errors.js';
 import { JOURNAL_USE_DELAY_MS, KEY_MAX_BYTES, KEY_PREFIX_BYTES } from '../../src/base/limits.js';
-import { Journal } from '../../src/disk/journal.js';
+import { Journal } from '../../src/disk/journal/journal.js';
 import { ManualClock } from '../clock.js';
 import { until } from '../support.js';
 import { entriesIn, entryOf, IndexModel, journalEnv, optionsFor, seeded, Twin, testFolder } from './journal-support.js';

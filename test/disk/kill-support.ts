@@ -9,7 +9,7 @@ import type { Environment } from '../../src/base/environment/environment.js';
 import { silentLogger } from '../../src/base/environment/log.js';
 import { seededRandom } from '../../src/base/environment/random.js';
 import { JOURNAL_MIN_BYTES } from '../../src/base/limits.js';
-import { type IndexEntry, Journal } from '../../src/disk/journal.js';
+import { type IndexEntry, Journal } from '../../src/disk/journal/journal.js';
 import { systemEnvironment } from '../../src/system/system-environment.js';
 import { patientClock } from '../patient-clock.js';
 

@@ -17,7 +17,7 @@ import { keyFields } from '../../src/directory/wire.js';
 import { decodeNode } from '../../src/discovery/members/node-record.js';
 import { decodeAnswer, encodeRoster, rosterAfter } from '../../src/discovery/messages/wire.js';
 import { DiskStore } from '../../src/disk/disk-store.js';
-import { encodeHeader, JournalDamage, RecordWriter, Replay } from '../../src/disk/journal-format.js';
+import { encodeHeader, JournalDamage, RecordWriter, Replay } from '../../src/disk/journal/journal-format.js';
 import { readSecretsFile } from '../../src/net/secrets-file.js';
 import { readTlsIdentity } from '../../src/net/tls-files.js';
 import { ClusterReporter } from '../../src/node/cluster-reporter.js';

@@ -4,7 +4,7 @@ import { silentLogger } from '../../../src/base/environment/log.js';
 import { DiskError } from '../../../src/base/errors.js';
 import { DISK_MIN_BYTES } from '../../../src/base/limits.js';
 import { DiskStore } from '../../../src/disk/disk-store.js';
-import { encodeHeader, RecordWriter } from '../../../src/disk/journal-format.js';
+import { encodeHeader, RecordWriter } from '../../../src/disk/journal/journal-format.js';
 import { systemEnvironment } from '../../../src/system/system-environment.js';
 import { entryOf, STORE_ID } from '../../disk/journal-support.js';
 import { check, type Fuzzer, unlessRejected } from '../fuzzer.js';

@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { DiskError } from '../../../src/base/errors.js';
 import { KEY_MAX_BYTES, KEY_PREFIX_BYTES } from '../../../src/base/limits.js';
-import { JournalFile } from '../../../src/disk/journal-file.js';
+import { JournalFile } from '../../../src/disk/journal/journal-file.js';
 import {
   BLOCK_HEADER_BYTES,
   bodyLength,
@@ -14,7 +14,7 @@ import {
   putRecordBytes,
   RecordWriter,
   Replay,
-} from '../../../src/disk/journal-format.js';
+} from '../../../src/disk/journal/journal-format.js';
 import { crc32 } from '../../../src/memory/checksum.js';
 import { systemEnvironment } from '../../../src/system/system-environment.js';
 import { ManualClock } from '../../clock.js';

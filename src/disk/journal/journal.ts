@@ -1,7 +1,7 @@
-import { assert, assertAtMost, assertEqual } from '../base/assert.js';
-import { Turns } from '../base/concurrency/turns.js';
-import type { Environment } from '../base/environment/environment.js';
-import { ArgumentError, ClosedError, DiskError } from '../base/errors.js';
+import { assert, assertAtMost, assertEqual } from '../../base/assert.js';
+import { Turns } from '../../base/concurrency/turns.js';
+import type { Environment } from '../../base/environment/environment.js';
+import { ArgumentError, ClosedError, DiskError } from '../../base/errors.js';
 import {
   DISK_ALIGNMENT_BYTES,
   JOURNAL_BLOCK_MAX_BYTES,
@@ -10,7 +10,7 @@ import {
   JOURNAL_REWRITE_FRACTION,
   JOURNAL_USE_DELAY_MS,
   JOURNAL_USES_MAX_COUNT,
-} from '../base/limits.js';
+} from '../../base/limits.js';
 import { JournalFile } from './journal-file.js';
 import { type IndexEntry, putRecordBytes, RecordWriter } from './journal-format.js';
 import { JournalRewriting, rewrittenBytes, type Snapshot } from './journal-rewriting.js';

@@ -1,10 +1,10 @@
 import { dirname } from 'node:path';
 import { getSystemErrorName } from 'node:util';
-import type { Environment } from '../base/environment/environment.js';
-import type { OpenFile } from '../base/environment/files.js';
-import { DiskError } from '../base/errors.js';
-import { formatSize } from '../base/sizes.js';
-import { loadNative } from '../native/addon/loader.js';
+import type { Environment } from '../../base/environment/environment.js';
+import type { OpenFile } from '../../base/environment/files.js';
+import { DiskError } from '../../base/errors.js';
+import { formatSize } from '../../base/sizes.js';
+import { loadNative } from '../../native/addon/loader.js';
 
 /** The file system cannot reserve space, or there is nothing here that could ask it to. */
 const CANNOT_RESERVE = new Set(['EOPNOTSUPP', 'ENOTSUP', 'ENOSYS', 'EINVAL', 'ENODEV']);

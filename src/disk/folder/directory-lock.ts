@@ -1,9 +1,9 @@
 import { basename, join } from 'node:path';
-import type { Environment } from '../base/environment/environment.js';
-import type { Files, OpenFile } from '../base/environment/files.js';
-import { listenAt, type Server } from '../base/environment/network.js';
-import { DiskError } from '../base/errors.js';
-import { DISK_LOCK_PAUSE_MAX_MS, DISK_LOCK_PAUSE_MIN_MS, DISK_LOCK_TIMEOUT_MS } from '../base/limits.js';
+import type { Environment } from '../../base/environment/environment.js';
+import type { Files, OpenFile } from '../../base/environment/files.js';
+import { listenAt, type Server } from '../../base/environment/network.js';
+import { DiskError } from '../../base/errors.js';
+import { DISK_LOCK_PAUSE_MAX_MS, DISK_LOCK_PAUSE_MIN_MS, DISK_LOCK_TIMEOUT_MS } from '../../base/limits.js';
 
 export interface DirectoryLockOptions {
   /** Told to whoever else wants the directory. */

@@ -1,6 +1,6 @@
-import type { Clock } from '../base/environment/clock.js';
-import type { Environment } from '../base/environment/environment.js';
-import type { Files, OpenFile } from '../base/environment/files.js';
+import type { Clock } from '../../base/environment/clock.js';
+import type { Environment } from '../../base/environment/environment.js';
+import type { Files, OpenFile } from '../../base/environment/files.js';
 import {
   BLOCK_HEADER_BYTES,
   bodyLength,

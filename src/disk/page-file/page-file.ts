@@ -1,18 +1,18 @@
-import { assert } from '../base/assert.js';
-import type { Environment } from '../base/environment/environment.js';
-import { type OpenFile, withoutFirst } from '../base/environment/files.js';
-import { ArgumentError, ClosedError, DiskError } from '../base/errors.js';
+import { assert } from '../../base/assert.js';
+import type { Environment } from '../../base/environment/environment.js';
+import { type OpenFile, withoutFirst } from '../../base/environment/files.js';
+import { ArgumentError, ClosedError, DiskError } from '../../base/errors.js';
 import {
   DISK_ALIGNMENT_BYTES,
   DISK_COPY_OFF_THREAD_MIN_BYTES,
   DISK_IN_FLIGHT_MAX_COUNT,
   DISK_PIECE_MAX_BYTES,
   DISK_STAGING_BUFFERS_COUNT,
-} from '../base/limits.js';
-import { addressOf, staysInPlace } from '../memory/native-memory.js';
-import { PageCopies } from '../memory/page-copies.js';
-import { loadNative } from '../native/addon/loader.js';
-import { isWhole, type PageBytes } from '../pool/page-batch.js';
+} from '../../base/limits.js';
+import { addressOf, staysInPlace } from '../../memory/native-memory.js';
+import { PageCopies } from '../../memory/page-copies.js';
+import { loadNative } from '../../native/addon/loader.js';
+import { isWhole, type PageBytes } from '../../pool/page-batch.js';
 import { AlignedBuffers } from './aligned-buffers.js';
 import { alignedUp, ZEROS } from './alignment.js';
 import { reserveSpace } from './reserved-space.js';

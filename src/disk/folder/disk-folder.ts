@@ -1,7 +1,7 @@
 import { dirname, join } from 'node:path';
-import type { Environment } from '../base/environment/environment.js';
-import type { Files, OpenOptions } from '../base/environment/files.js';
-import { DiskError } from '../base/errors.js';
+import type { Environment } from '../../base/environment/environment.js';
+import type { Files, OpenOptions } from '../../base/environment/files.js';
+import { DiskError } from '../../base/errors.js';
 import {
   DISK_ALIGNMENT_BYTES,
   DISK_INDEX_BYTES_PER_PAGE,
@@ -9,13 +9,13 @@ import {
   DISK_INDEX_MIN_BYTES,
   DISK_MIN_BYTES,
   DISK_OVERHEAD_BYTES,
-} from '../base/limits.js';
-import { shown } from '../base/shown.js';
-import { formatSize } from '../base/sizes.js';
-import { alignedUp } from './alignment.js';
+} from '../../base/limits.js';
+import { shown } from '../../base/shown.js';
+import { formatSize } from '../../base/sizes.js';
+import { type IndexEntry, JOURNAL_MAGIC, Journal, JournalDamage, type JournalOptions } from '../journal/journal.js';
+import { alignedUp } from '../page-file/alignment.js';
+import { PageFile } from '../page-file/page-file.js';
 import { DirectoryLock } from './directory-lock.js';
-import { type IndexEntry, JOURNAL_MAGIC, Journal, JournalDamage, type JournalOptions } from './journal.js';
-import { PageFile } from './page-file.js';
 
 const FORMAT = 1;
 const STORE_FILE = 'store.json';

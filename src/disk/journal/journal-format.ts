@@ -1,9 +1,9 @@
 import { isUtf8 } from 'node:buffer';
-import { isVersion } from '../base/concurrency/hybrid-clock.js';
-import { ArgumentError, DiskError } from '../base/errors.js';
-import { JOURNAL_BLOCK_MAX_BYTES, KEY_MAX_BYTES, KEY_PREFIX_BYTES } from '../base/limits.js';
-import { crc32 } from '../memory/checksum.js';
-import type { EntryKind } from '../types.js';
+import { isVersion } from '../../base/concurrency/hybrid-clock.js';
+import { ArgumentError, DiskError } from '../../base/errors.js';
+import { JOURNAL_BLOCK_MAX_BYTES, KEY_MAX_BYTES, KEY_PREFIX_BYTES } from '../../base/limits.js';
+import { crc32 } from '../../memory/checksum.js';
+import type { EntryKind } from '../../types.js';
 
 /** One page of the disk index. */
 export interface IndexEntry {

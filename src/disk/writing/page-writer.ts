@@ -1,5 +1,5 @@
-import { assert, assertAtMost } from '../base/assert.js';
-import type { Environment } from '../base/environment/environment.js';
+import { assert, assertAtMost } from '../../base/assert.js';
+import type { Environment } from '../../base/environment/environment.js';
 import {
   DISK_FAILURE_SHOWN_MS,
   DISK_FULL_EVICTIONS_MAX_COUNT,
@@ -7,11 +7,11 @@ import {
   DISK_RETRY_AFTER_MS,
   DISK_WRITE_TARGET_BYTES,
   DISK_WRITES_IN_FLIGHT_MAX_COUNT,
-} from '../base/limits.js';
-import type { PageBytes } from '../pool/page-batch.js';
-import type { PageIndex, Vacancy, Wish } from '../pool/page-index.js';
-import { alignedUp, ZEROS } from './alignment.js';
-import type { DiskFolder } from './disk-folder.js';
+} from '../../base/limits.js';
+import type { PageBytes } from '../../pool/page-batch.js';
+import type { PageIndex, Vacancy, Wish } from '../../pool/page-index.js';
+import type { DiskFolder } from '../folder/disk-folder.js';
+import { alignedUp, ZEROS } from '../page-file/alignment.js';
 import { type QueuedPage, WriteQueue } from './write-queue.js';
 
 export interface PageWriterParts {

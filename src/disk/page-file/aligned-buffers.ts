@@ -1,4 +1,4 @@
-import { assert } from '../base/assert.js';
+import { assert } from '../../base/assert.js';
 import { Slots } from './slots.js';
 
 const WASM_PAGE_BYTES = 65_536;

@@ -1,10 +1,10 @@
-import { assert, assertAtMost, assertEqual } from '../base/assert.js';
-import type { RequestOptions } from '../core/index.js';
-import { PageCopies } from '../memory/page-copies.js';
-import { isWhole, type PageBytes } from '../pool/page-batch.js';
-import type { PageOrigin } from '../pool/page-index.js';
-import type { LocalRead } from '../pool/page-reading.js';
-import { alignedUp } from './alignment.js';
+import { assert, assertAtMost, assertEqual } from '../../base/assert.js';
+import type { RequestOptions } from '../../core/index.js';
+import { PageCopies } from '../../memory/page-copies.js';
+import { isWhole, type PageBytes } from '../../pool/page-batch.js';
+import type { PageOrigin } from '../../pool/page-index.js';
+import type { LocalRead } from '../../pool/page-reading.js';
+import { alignedUp } from '../page-file/alignment.js';
 
 /** A page on its way to disk. */
 export interface QueuedPage {

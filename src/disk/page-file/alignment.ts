@@ -1,4 +1,4 @@
-import { DISK_ALIGNMENT_BYTES } from '../base/limits.js';
+import { DISK_ALIGNMENT_BYTES } from '../../base/limits.js';
 
 /** What so many bytes take on disk. */
 export function alignedUp(bytes: number): number {

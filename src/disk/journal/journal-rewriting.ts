@@ -1,5 +1,5 @@
-import type { Files } from '../base/environment/files.js';
-import { DiskError } from '../base/errors.js';
+import type { Files } from '../../base/environment/files.js';
+import { DiskError } from '../../base/errors.js';
 import { JournalFile } from './journal-file.js';
 import { BLOCK_HEADER_BYTES, HEADER_BYTES, type IndexEntry, RecordWriter } from './journal-format.js';
 

@@ -1,4 +1,4 @@
-import { assert, assertEqual } from '../base/assert.js';
+import { assert, assertEqual } from '../../base/assert.js';
 
 /** Numbers from 0 on, each of them in the hands of one user at a time. Who finds none waits, in the order of asking. */
 export class Slots {
