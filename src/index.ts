@@ -29,9 +29,9 @@ export {
   type MeshCacheClientOptions,
   type MeshCacheClientStats,
 } from './client/meshcache-client.js';
-export type { PageHolders } from './clients/client-namespace.js';
 export type { ClientInfo } from './clients/client-server.js';
-export type { ClientWay } from './clients/client-stats.js';
+export type { PageHolders } from './clients/requests/client-namespace.js';
+export type { ClientWay } from './clients/requests/client-stats.js';
 export {
   EVICTION_POLICIES,
   type EvictionPolicy,

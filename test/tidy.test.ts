@@ -1,7 +1,7 @@
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { dirname, join, normalize } from 'node:path';
 import test from 'ava';
-import { ENTRY_POINTS, EXCEPTIONS, waysOut } from './outside.js';
+import { ENTRY_POINTS, EXCEPTIONS, waysOut } from './_support/outside.js';
 
 /** The layers of the design: a module imports from its own folder and from lower levels only. */
 const LEVELS: Readonly<Record<string, number>> = {
@@ -25,6 +25,8 @@ const LEVELS: Readonly<Record<string, number>> = {
   clients: 9,
   client: 10,
   node: 10,
+  processes: 10,
+  command: 10,
   sim: 11,
   'index.ts': 11,
   bench: 11,
@@ -81,12 +83,12 @@ test('tidy: below the entry points nothing leads out but the environment', (t) =
     t.deepEqual(
       taken,
       [],
-      `${path} goes out by ${taken}: take it from the Environment, or state a reason in test/outside.ts`,
+      `${path} goes out by ${taken}: take it from the Environment, or state a reason in test/_support/outside.ts`,
     );
     const unneeded = allowed.filter((way) => !ways.includes(way));
-    t.deepEqual(unneeded, [], `test/outside.ts: ${path} does not go out by ${unneeded} any more`);
+    t.deepEqual(unneeded, [], `test/_support/outside.ts: ${path} does not go out by ${unneeded} any more`);
   }
-  for (const path of Object.keys(EXCEPTIONS)) t.true(existsSync(path), `test/outside.ts: there is no ${path}`);
+  for (const path of Object.keys(EXCEPTIONS)) t.true(existsSync(path), `test/_support/outside.ts: there is no ${path}`);
 });
 
 test('tidy: every way out is seen', (t) => {

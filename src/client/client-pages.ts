@@ -8,7 +8,7 @@ import {
   CLIENT_REQUEST_MAX_PIECES,
   CLIENT_STAT_MAX_KEYS,
 } from '../base/limits.js';
-import type { PageHolders } from '../clients/client-namespace.js';
+import type { PageHolders } from '../clients/requests/client-namespace.js';
 import {
   type BytesResult,
   Capability,
@@ -24,7 +24,7 @@ import {
   RequestType,
   Status,
   type ToldFlags,
-} from '../clients/messages.js';
+} from '../clients/wire/messages.js';
 import { hintNumber } from '../core/request-hints.js';
 import { regionOf } from '../memory/address-space.js';
 import type { HostRegion } from '../memory/host-region.js';

@@ -7,7 +7,7 @@ import {
   CLIENT_SENT_MAX_COUNT,
   CLIENT_SMALL_BODY_BYTES,
 } from '../base/limits.js';
-import { FrameReceiver } from '../clients/frame-receiver.js';
+import { FrameReceiver } from '../clients/wire/frame-receiver.js';
 import {
   CLIENT_PROTOCOL_VERSION,
   decodeHelloAnswer,
@@ -17,7 +17,7 @@ import {
   type HelloAnswer,
   RequestType,
   Status,
-} from '../clients/messages.js';
+} from '../clients/wire/messages.js';
 import type { KeyNamespace } from '../core/index.js';
 import { credentialsOf } from '../native/unix-sockets/peer-credentials.js';
 

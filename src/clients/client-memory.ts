@@ -12,7 +12,7 @@ import { HostRegion } from '../memory/host-region.js';
 import { loadNative } from '../native/addon/loader.js';
 import { DescriptorListener, type DescriptorRecord } from '../native/unix-sockets/descriptor-listener.js';
 import type { ClientConnection } from './client-connection.js';
-import { ClientFile, openDescriptor } from './client-files.js';
+import { ClientFile, openDescriptor } from './requests/client-files.js';
 import {
   Capability,
   DESCRIPTOR_RECORD_BYTES,
@@ -23,8 +23,8 @@ import {
   type FileRequest,
   STAGING_REGION,
   Status,
-} from './messages.js';
-import { RequestError } from './request-error.js';
+} from './wire/messages.js';
+import { RequestError } from './wire/request-error.js';
 
 export interface ClientMemoryParts {
   /** Of the client socket. */

@@ -14,16 +14,16 @@ import {
 } from '../base/limits.js';
 import type { KeyNamespace } from '../core/index.js';
 import { STORE_CALLERS_COUNT } from '../core/request-callers.js';
-import type { AttachedClient } from './attached-client.js';
 import { ByteBudget } from './byte-budget.js';
 import { ClientConnection } from './client-connection.js';
 import { type ClientLimits, clientLimits } from './client-limits.js';
 import { ClientMemory } from './client-memory.js';
-import type { ClientNamespace } from './client-namespace.js';
-import { ClientCounts, type ClientFigures, ClientNames } from './client-stats.js';
-import { CLIENT_PROTOCOL_VERSION, encodeHelloAnswer, type HelloRequest, Status, TOKEN_BYTES } from './messages.js';
-import { RequestError } from './request-error.js';
+import type { AttachedClient } from './requests/attached-client.js';
+import type { ClientNamespace } from './requests/client-namespace.js';
+import { ClientCounts, type ClientFigures, ClientNames } from './requests/client-stats.js';
 import { isAnswering } from './socket-path.js';
+import { CLIENT_PROTOCOL_VERSION, encodeHelloAnswer, type HelloRequest, Status, TOKEN_BYTES } from './wire/messages.js';
+import { RequestError } from './wire/request-error.js';
 
 export interface ClientServerOptions {
   /** Of the Unix socket. */

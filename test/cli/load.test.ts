@@ -1,6 +1,6 @@
 import test from 'ava';
-import { noCounts, type RunResult } from '../../src/cli/agent-protocol.js';
-import { type LoadTarget, quantile, runLoad } from '../../src/cli/load.js';
+import { noCounts, type RunResult } from '../../src/cli/cluster/agent-protocol.js';
+import { type LoadTarget, quantile, runLoad } from '../../src/cli/load/load.js';
 import { systemClock } from '../../src/system/system-clock.js';
 
 /** A target whose runs end when the test says so. */

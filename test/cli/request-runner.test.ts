@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import test from 'ava';
-import { HostBuffer, type PageStore, RequestRunner } from '../../src/cli/request-runner.js';
+import { HostBuffer, type PageStore, RequestRunner } from '../../src/cli/cluster/request-runner.js';
 import { systemClock } from '../../src/system/system-clock.js';
 
 const PAGE_BYTES = 4096;

@@ -7,8 +7,8 @@ import type { Environment } from '../../src/base/environment/environment.js';
 import { STRANGERS_PER_ADDRESS_BURST_COUNT, STRANGERS_PER_ADDRESS_PER_S } from '../../src/base/limits.js';
 import type { AuthPlane } from '../../src/net/auth.js';
 import { systemEnvironment } from '../../src/system/system-environment.js';
-import { patientClock } from '../patient-clock.js';
-import { until } from '../support.js';
+import { patientClock } from '../_support/patient-clock.js';
+import { until } from '../_support/support.js';
 
 const NONCE_BYTES = 32;
 const PROOFS_BYTES = 64;

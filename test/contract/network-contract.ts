@@ -9,7 +9,7 @@ import {
   portOf,
   type Server,
 } from '../../src/base/environment/network.js';
-import { content } from '../support.js';
+import { content } from '../_support/support.js';
 
 /** A network, and where servers listen in it. */
 export interface NetworkPlace {

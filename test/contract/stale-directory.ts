@@ -2,7 +2,7 @@ import type { ExecutionContext } from 'ava';
 import { HostRegion } from '../../src/memory/host-region.js';
 import type { MeshCacheStore } from '../../src/node/meshcache-store.js';
 import type { DataLocation } from '../../src/types.js';
-import { content } from '../support.js';
+import { content } from '../_support/support.js';
 
 const LENGTHS = [1, 5, 6, 7, 4096, 5000, 100_000];
 const KEYS = LENGTHS.map((length) => `page of ${length}`);

@@ -14,8 +14,8 @@ import { systemClock } from '../../src/system/system-clock.js';
 import { systemEnvironment } from '../../src/system/system-environment.js';
 import { type Mr, type ReadOp, type Transport, tcpEndpointText } from '../../src/transport/contract/transport.js';
 import type { DataProtocol } from '../../src/types.js';
-import { patientClock } from '../patient-clock.js';
-import { content, until } from '../support.js';
+import { patientClock } from '../_support/patient-clock.js';
+import { content, until } from '../_support/support.js';
 import { type PeerProcess, peerByte } from './peer-process.js';
 
 const KIB = 1024;

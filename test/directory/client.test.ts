@@ -5,9 +5,9 @@ import { DirectoryClient } from '../../src/directory/client.js';
 import { LocationColumns } from '../../src/directory/location-columns.js';
 import type { DirectoryShard } from '../../src/directory/shard.js';
 import type { DataLocation } from '../../src/types.js';
-import { ManualClock } from '../clock.js';
-import { newClient, testEnvironment } from '../rpc/support.js';
-import { locationOf, putOne, startNodes } from './support.js';
+import { ManualClock } from '../_support/clock.js';
+import { locationOf, putOne, startNodes } from '../_support/directory/locations.js';
+import { newClient, testEnvironment } from '../_support/rpc/server.js';
 
 const NODES = ['n1', 'n2', 'n3'];
 

@@ -4,7 +4,7 @@ import { pruneShard } from '../../src/directory/prune.js';
 import { gainedKeys, gainedKeysInSlices, type RingView } from '../../src/directory/reannounce.js';
 import { DirectoryShard } from '../../src/directory/shard.js';
 import { systemClock } from '../../src/system/system-clock.js';
-import { putOne } from './support.js';
+import { putOne } from '../_support/directory/locations.js';
 
 const KEYS = Array.from({ length: 5000 }, (_, i) => `key-${i}`);
 

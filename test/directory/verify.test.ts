@@ -13,10 +13,10 @@ import { type RequestKind, RequestQueue } from '../../src/directory/request-queu
 import { DirectoryShard } from '../../src/directory/shard.js';
 import { ToldOwners } from '../../src/directory/told-owners.js';
 import type { RpcClient } from '../../src/rpc/client.js';
-import { ManualClock } from '../clock.js';
-import { assertAsks, assertFound, losing } from '../planted.js';
-import { testEnvironment } from '../rpc/support.js';
-import { columnsOf, locationOf, putOne } from './support.js';
+import { ManualClock } from '../_support/clock.js';
+import { columnsOf, locationOf, putOne } from '../_support/directory/locations.js';
+import { assertAsks, assertFound, losing } from '../_support/planted.js';
+import { testEnvironment } from '../_support/rpc/server.js';
 
 const NODE = { nodeId: 'n', incarnation: 1, endpoint: 'h:1' };
 const RING: OwnerRing = { nodes: ['owner'], getNodesBatch: (keys, n) => new Uint32Array(keys.length * n) };

@@ -7,11 +7,11 @@ import { DiscoveryServer } from '../../src/discovery/server.js';
 import { encodeHello } from '../../src/rpc/frame.js';
 import { RpcServer } from '../../src/rpc/server.js';
 import { systemRandom } from '../../src/system/system-random.js';
-import { ManualClock } from '../clock.js';
-import { newClient, rawConnection, testEnvironment } from '../rpc/support.js';
-import { simulated } from '../simulated.js';
-import { freePort, until } from '../support.js';
-import { loggedEnvironment, newMember, nodeOf, startMaster, turnUntil } from './support.js';
+import { ManualClock } from '../_support/clock.js';
+import { loggedEnvironment, newMember, nodeOf, startMaster, turnUntil } from '../_support/discovery/masters.js';
+import { newClient, rawConnection, testEnvironment } from '../_support/rpc/server.js';
+import { simulated } from '../_support/simulated.js';
+import { freePort, until } from '../_support/support.js';
 
 simulated('discovery: members see each other come and go at once', async (t, world) => {
   const { environment: env } = world.process();

@@ -3,7 +3,7 @@ import { formatEndpoint } from '../../src/base/environment/network.js';
 import { seededRandom } from '../../src/base/environment/random.js';
 import { chooseMasters, MasterChoice } from '../../src/discovery/masters/masters.js';
 import type { NodeInfo } from '../../src/types.js';
-import { nodeOf } from './support.js';
+import { nodeOf } from '../_support/discovery/masters.js';
 
 const LISTED = ['h0', 'h1'].map((host) => ({ host, port: 6000 }));
 

@@ -18,11 +18,11 @@ import { MessageCodec } from '../../src/rpc/message.js';
 import type { SimProcess } from '../../src/sim/world/sim-process.js';
 import { systemRandom } from '../../src/system/system-random.js';
 import type { NodeInfo } from '../../src/types.js';
-import { ManualClock } from '../clock.js';
-import { newClient, testEnvironment } from '../rpc/support.js';
-import { simulated, type TestWorld } from '../simulated.js';
-import { verifiedEnd } from '../verified.js';
-import { hostOf, newMember, nodeOf, startMaster, turnUntil } from './support.js';
+import { ManualClock } from '../_support/clock.js';
+import { hostOf, newMember, nodeOf, startMaster, turnUntil } from '../_support/discovery/masters.js';
+import { newClient, testEnvironment } from '../_support/rpc/server.js';
+import { simulated, type TestWorld } from '../_support/simulated.js';
+import { verifiedEnd } from '../_support/verified.js';
 
 const HEARTBEAT_S = 0.2;
 const TTL_S = 1;

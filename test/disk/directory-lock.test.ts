@@ -12,8 +12,8 @@ import { seededRandom } from '../../src/base/environment/random.js';
 import { DiskError } from '../../src/base/errors.js';
 import { DirectoryLock } from '../../src/disk/folder/directory-lock.js';
 import { systemEnvironment } from '../../src/system/system-environment.js';
-import { until } from '../support.js';
-import { temporaryFolder } from './mounts.js';
+import { temporaryFolder } from '../_support/disk/mounts.js';
+import { until } from '../_support/support.js';
 
 const PROGRAM = fileURLToPath(new URL('./disk-directory-lock-program.js', import.meta.url));
 const MUCH = '2m';

@@ -12,9 +12,9 @@ import { DiskStore, type DiskStoreOptions, diskSizeFor } from '../../src/disk/di
 import { crc32 } from '../../src/memory/checksum.js';
 import { systemEnvironment } from '../../src/system/system-environment.js';
 import { systemRandom } from '../../src/system/system-random.js';
-import { content } from '../support.js';
-import { verifiedEnd } from '../verified.js';
-import { unhurriedClock } from './kill-support.js';
+import { unhurriedClock } from '../_support/disk/kill-support.js';
+import { content } from '../_support/support.js';
+import { verifiedEnd } from '../_support/verified.js';
 
 const KIB = 2 ** 10;
 const MIB = 2 ** 20;

@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import { type IndexEntry, Journal, JournalDamage } from '../../src/disk/journal/journal.js';
 import { crc32 } from '../../src/memory/checksum.js';
-import { entriesIn, entryOf, IndexModel, optionsFor, Twin, testFolder } from './journal-support.js';
+import { entriesIn, entryOf, IndexModel, optionsFor, Twin, testFolder } from '../_support/disk/journals.js';
 
 interface Moment {
   readonly bytes: number;

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import test from 'ava';
 import type { Files, OpenFile } from '../../src/base/environment/files.js';
 import { systemFiles } from '../../src/system/system-files.js';
-import { entriesIn, entryOf, journalEnv, Twin, testFolder } from './journal-support.js';
+import { entriesIn, entryOf, journalEnv, Twin, testFolder } from '../_support/disk/journals.js';
 
 /** The system's files, whose writes fail for which `isBad` holds; each is asked about once. */
 class FailingFiles {

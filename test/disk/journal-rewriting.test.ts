@@ -13,7 +13,7 @@ import {
   seeded,
   Twin,
   testFolder,
-} from './journal-support.js';
+} from '../_support/disk/journals.js';
 
 /** Enough for several slices of a rewriting. */
 const PAGES = 1600;

@@ -15,11 +15,11 @@ import { PageCopies } from '../../src/memory/page-copies.js';
 import type { PageBytes } from '../../src/pool/page-batch.js';
 import { systemEnvironment } from '../../src/system/system-environment.js';
 import { systemThreads } from '../../src/system/system-threads.js';
-import { addon, serialWithAddon, suffix } from '../native/addon.js';
-import { lose } from '../planted.js';
-import { content } from '../support.js';
-import { mounted, mountSuffix, temporaryFolder, withMounts } from './mounts.js';
-import { type ExerciseResult, exercisePageFile } from './page-file-exercise.js';
+import { mounted, mountSuffix, temporaryFolder, withMounts } from '../_support/disk/mounts.js';
+import { type ExerciseResult, exercisePageFile } from '../_support/disk/page-file-exercise.js';
+import { addon, serialWithAddon, suffix } from '../_support/native/addon.js';
+import { lose } from '../_support/planted.js';
+import { content } from '../_support/support.js';
 
 const PROGRAM = fileURLToPath(new URL('./disk-page-file-program.js', import.meta.url));
 const MIB = 2 ** 20;

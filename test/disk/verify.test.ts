@@ -12,10 +12,10 @@ import { PageWriter, type PageWriterParts } from '../../src/disk/writing/page-wr
 import { type QueuedPage, WriteQueue } from '../../src/disk/writing/write-queue.js';
 import { NO_ORIGIN, PageIndex } from '../../src/pool/page-index.js';
 import { systemEnvironment } from '../../src/system/system-environment.js';
-import { ManualClock } from '../clock.js';
-import { assertAsks, assertFound, lose, losing } from '../planted.js';
-import { content } from '../support.js';
-import { entryOf, Twin, testFolder } from './journal-support.js';
+import { ManualClock } from '../_support/clock.js';
+import { entryOf, Twin, testFolder } from '../_support/disk/journals.js';
+import { assertAsks, assertFound, lose, losing } from '../_support/planted.js';
+import { content } from '../_support/support.js';
 
 const PAGE = DISK_ALIGNMENT_BYTES;
 const env = systemEnvironment({ log: silentLogger, clock: new ManualClock() });

@@ -2,7 +2,7 @@ import type { Environment } from '../../src/base/environment/environment.js';
 import { silentLogger } from '../../src/base/environment/log.js';
 import { seededRandom } from '../../src/base/environment/random.js';
 import { systemEnvironment } from '../../src/system/system-environment.js';
-import { ManualClock } from '../clock.js';
+import { ManualClock } from '../_support/clock.js';
 import { MemoryNetwork } from './memory-socket.js';
 
 export interface MemoryEnvironment extends Environment {

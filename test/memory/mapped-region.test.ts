@@ -28,9 +28,9 @@ import { PageCopies } from '../../src/memory/page-copies.js';
 import { DescriptorListener, type DescriptorRecord } from '../../src/native/unix-sockets/descriptor-listener.js';
 import { systemEnvironment } from '../../src/system/system-environment.js';
 import { TcpTransport } from '../../src/transport/tcp/tcp-transport.js';
-import { addon, serialWithAddon, suffix } from '../native/addon.js';
-import { noPython, PythonProcess } from '../native/python-process.js';
-import { content, PATIENCE_MS, until } from '../support.js';
+import { addon, serialWithAddon, suffix } from '../_support/native/addon.js';
+import { noPython, PythonProcess } from '../_support/native/python-process.js';
+import { content, PATIENCE_MS, until } from '../_support/support.js';
 
 const run = promisify(execFile);
 const MIB = 2 ** 20;

@@ -4,8 +4,8 @@ import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import { silentLogger } from '../../src/base/environment/log.js';
 import type { MetricsSink } from '../../src/base/environment/metrics-sink.js';
-import { CLIENT_WAYS, ClientCounts } from '../../src/clients/client-stats.js';
-import { Status } from '../../src/clients/messages.js';
+import { CLIENT_WAYS, ClientCounts } from '../../src/clients/requests/client-stats.js';
+import { Status } from '../../src/clients/wire/messages.js';
 import { ConsistentHashRing, KeyEncoder } from '../../src/core/index.js';
 import { DirectoryClient } from '../../src/directory/client.js';
 import { clientSeries } from '../../src/metrics/metric-catalogue.js';
@@ -15,11 +15,11 @@ import { RpcClient } from '../../src/rpc/client.js';
 import { RpcServer } from '../../src/rpc/server.js';
 import { systemEnvironment } from '../../src/system/system-environment.js';
 import { DataLocation } from '../../src/types.js';
-import { AttachedClient } from '../attached-client.js';
-import { createCluster, createStore } from '../node/store-fixture.js';
-import { patientClock } from '../patient-clock.js';
-import { content, freePort, until } from '../support.js';
-import { sampleIn } from './samples.js';
+import { AttachedClient } from '../_support/attached-client.js';
+import { sampleIn } from '../_support/metrics/samples.js';
+import { createCluster, createStore } from '../_support/node/store-fixture.js';
+import { patientClock } from '../_support/patient-clock.js';
+import { content, freePort, until } from '../_support/support.js';
 
 const PAGE = 16 * 2 ** 10;
 

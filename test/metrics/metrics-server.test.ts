@@ -15,8 +15,8 @@ import type { ClusterReport, HealthReport, NodeReport, NodeView } from '../../sr
 import { Metrics, MetricsServer, type MetricsServerOptions } from '../../src/node/machine-node.js';
 import { systemEnvironment } from '../../src/system/system-environment.js';
 import { systemRandom } from '../../src/system/system-random.js';
-import { patientClock } from '../patient-clock.js';
-import { until } from '../support.js';
+import { patientClock } from '../_support/patient-clock.js';
+import { until } from '../_support/support.js';
 
 const LOOPBACK = '127.0.0.1';
 const PAGE = fileURLToPath(new URL('./dashboard.html', import.meta.url));

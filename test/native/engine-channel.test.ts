@@ -6,8 +6,8 @@ import { engineOptions, engineToken } from '../../src/native/engine/engine-optio
 import { EventLog } from '../../src/native/engine/event-log.js';
 import { OpBatch } from '../../src/native/engine/op-batch.js';
 import { systemEnvironment } from '../../src/system/system-environment.js';
-import { ManualClock } from '../clock.js';
-import { type FakeEngine, FakeFabric, nativeFailure } from './fake-rdma.js';
+import { ManualClock } from '../_support/clock.js';
+import { type FakeEngine, FakeFabric, nativeFailure } from '../_support/native/fake-rdma.js';
 
 function open(fabric: FakeFabric, onEvent: (event: RdmaEvent) => void = () => {}) {
   const rails = [{ deviceName: 'fake0', ibPort: 1, address: '10.77.0.1', port: 0 }];

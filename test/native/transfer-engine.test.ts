@@ -5,8 +5,8 @@ import { loadNative } from '../../src/native/addon/loader.js';
 import { HAS_RDMA } from '../../src/native/index.js';
 import { TransferEngine, type TransferEngineOptions } from '../../src/native/transfer-engine.js';
 import { systemEnvironment } from '../../src/system/system-environment.js';
-import { content } from '../support.js';
-import { FakeFabric, fakeDevice } from './fake-rdma.js';
+import { FakeFabric, fakeDevice } from '../_support/native/fake-rdma.js';
+import { content } from '../_support/support.js';
 
 const env = systemEnvironment({ log: silentLogger });
 

@@ -1,7 +1,7 @@
 import test from 'ava';
 import { STRANGERS_ADDRESSES_MAX_COUNT } from '../../src/base/limits.js';
 import { ConnectionLimits, type ConnectionRates } from '../../src/net/connection-limits.js';
-import { ManualClock } from '../clock.js';
+import { ManualClock } from '../_support/clock.js';
 
 const RATES: ConnectionRates = { perAddressPerS: 10, perAddressBurstCount: 4, perS: 20, burstCount: 16, pauseMs: 100 };
 

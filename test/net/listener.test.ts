@@ -6,8 +6,8 @@ import type { Connection } from '../../src/base/environment/network.js';
 import type { ConnectionRates } from '../../src/net/connection-limits.js';
 import { Listener } from '../../src/net/listener.js';
 import { systemEnvironment } from '../../src/system/system-environment.js';
-import { patientClock } from '../patient-clock.js';
-import { until } from '../support.js';
+import { patientClock } from '../_support/patient-clock.js';
+import { until } from '../_support/support.js';
 
 const HOST = '127.0.0.1';
 const RATES: ConnectionRates = { perAddressPerS: 1, perAddressBurstCount: 4, perS: 20, burstCount: 5, pauseMs: 50 };

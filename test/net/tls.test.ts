@@ -15,10 +15,10 @@ import { systemEnvironment } from '../../src/system/system-environment.js';
 import { systemFiles } from '../../src/system/system-files.js';
 import { systemNetwork } from '../../src/system/system-network.js';
 import { tlsNetwork } from '../../src/system/tls-network.js';
-import { Authority, type CertificateFiles, noCertificates } from '../certificates.js';
+import { Authority, type CertificateFiles, noCertificates } from '../_support/certificates.js';
+import { patientClock } from '../_support/patient-clock.js';
+import { until } from '../_support/support.js';
 import { RecordingEnvironment } from '../contract/auth-contract.js';
-import { patientClock } from '../patient-clock.js';
-import { until } from '../support.js';
 
 function identityOf({ tlsCertFile, tlsKeyFile, tlsCaFile }: CertificateFiles): TlsIdentity {
   const [cert, key, ca] = [tlsCertFile, tlsKeyFile, tlsCaFile].map((path) => readFileSync(path, 'utf8'));

@@ -7,10 +7,10 @@ import { DirectoryShard } from '../../src/directory/shard.js';
 import { Announcer } from '../../src/node/announcer.js';
 import { OwnerRings } from '../../src/node/owner-rings.js';
 import { ShardUpkeep } from '../../src/node/shard-upkeep.js';
-import { ManualClock } from '../clock.js';
-import { locationOf, putOne } from '../directory/support.js';
-import { newClient, testEnvironment } from '../rpc/support.js';
-import { until } from '../support.js';
+import { ManualClock } from '../_support/clock.js';
+import { locationOf, putOne } from '../_support/directory/locations.js';
+import { newClient, testEnvironment } from '../_support/rpc/server.js';
+import { until } from '../_support/support.js';
 
 const KEYS = Array.from({ length: 300 }, (_, i) => `key-${i}`);
 

@@ -9,9 +9,9 @@ import { HostRegion } from '../../src/memory/host-region.js';
 import { MeshCacheStore } from '../../src/node/meshcache-store.js';
 import { systemEnvironment } from '../../src/system/system-environment.js';
 import { createTransport } from '../../src/transport/create-transport.js';
-import { Authority, noCertificates } from '../certificates.js';
-import { patientClock } from '../patient-clock.js';
-import { content, freePort, until } from '../support.js';
+import { Authority, noCertificates } from '../_support/certificates.js';
+import { patientClock } from '../_support/patient-clock.js';
+import { content, freePort, until } from '../_support/support.js';
 
 const SECRET = 'hush-hush the secret of this cluster';
 const NEXT = 'hush-hush the next one of this cluster';

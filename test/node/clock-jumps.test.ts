@@ -2,9 +2,9 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import test from 'ava';
 import type { MeshCacheStore } from '../../src/node/meshcache-store.js';
-import { simulated, type TestWorld } from '../simulated.js';
-import { content } from '../support.js';
-import { PAGE_BYTES, startCluster, startStore } from './simulated-stores.js';
+import { PAGE_BYTES, startCluster, startStore } from '../_support/node/simulated-stores.js';
+import { simulated, type TestWorld } from '../_support/simulated.js';
+import { content } from '../_support/support.js';
 
 const DAY_MS = 86_400_000;
 

@@ -7,10 +7,10 @@ import type { MeshCacheStore } from '../../src/node/meshcache-store.js';
 import { RpcClient } from '../../src/rpc/client.js';
 import { WantedPages } from '../../src/store/wanted-pages.js';
 import { systemClock } from '../../src/system/system-clock.js';
-import { ManualClock } from '../clock.js';
-import { simulated, type TestWorld } from '../simulated.js';
-import { content, until } from '../support.js';
-import { type SimStore, startCluster, startStore } from './simulated-stores.js';
+import { ManualClock } from '../_support/clock.js';
+import { type SimStore, startCluster, startStore } from '../_support/node/simulated-stores.js';
+import { simulated, type TestWorld } from '../_support/simulated.js';
+import { content, until } from '../_support/support.js';
 
 const PAGE_BYTES = 32 * 1024;
 

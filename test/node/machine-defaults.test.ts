@@ -12,7 +12,7 @@ import {
   RpcServer,
 } from '../../src/index.js';
 import { systemEnvironment } from '../../src/system/system-environment.js';
-import { nodeOf } from '../discovery/support.js';
+import { nodeOf } from '../_support/discovery/masters.js';
 
 test('machine defaults: parts that are given no environment work on the real machine', async (t) => {
   const server = new RpcServer({ host: '127.0.0.1' });

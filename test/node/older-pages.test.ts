@@ -1,9 +1,9 @@
 import type { MeshCacheStore } from '../../src/node/meshcache-store.js';
 import { PageStatements } from '../../src/store/page-statements.js';
 import type { DataLocation } from '../../src/types.js';
-import { simulated } from '../simulated.js';
-import { content } from '../support.js';
-import { PAGE_BYTES, PORT, type SimStore, startCluster, startStore } from './simulated-stores.js';
+import { PAGE_BYTES, PORT, type SimStore, startCluster, startStore } from '../_support/node/simulated-stores.js';
+import { simulated } from '../_support/simulated.js';
+import { content } from '../_support/support.js';
 
 // Cause: a node that was cut off when the page was overwritten states it again to owners that were cut off, too.
 simulated(

@@ -9,7 +9,7 @@ import {
 } from '../../src/base/limits.js';
 import type { RequestHint } from '../../src/core/index.js';
 import { ReadReports, type ReportedRead } from '../../src/node/read-reports.js';
-import { ManualClock } from '../clock.js';
+import { ManualClock } from '../_support/clock.js';
 
 interface Message {
   readonly owner: string;

@@ -8,7 +8,7 @@ import test, { type ExecutionContext } from 'ava';
 import { silentLogger } from '../../src/base/environment/log.js';
 import { ConfigError } from '../../src/base/errors.js';
 import { NODE_REPORT_CLIENTS_MAX_COUNT } from '../../src/base/limits.js';
-import { clusterStatus } from '../../src/cli/status.js';
+import { clusterStatus } from '../../src/cli/status/status.js';
 import { DiscoveryClient } from '../../src/discovery/client.js';
 import type { ClusterReport, HealthReport, NodeReport } from '../../src/metrics/node-report.js';
 import { isReportLike } from '../../src/metrics/report-checks.js';
@@ -18,10 +18,10 @@ import { RpcClient } from '../../src/rpc/client.js';
 import { RpcServer } from '../../src/rpc/server.js';
 import { systemEnvironment } from '../../src/system/system-environment.js';
 import { NodeInfo } from '../../src/types.js';
-import { AttachedClient } from '../attached-client.js';
-import { patientClock } from '../patient-clock.js';
-import { content, freePort, until } from '../support.js';
-import * as fixture from './store-fixture.js';
+import { AttachedClient } from '../_support/attached-client.js';
+import * as fixture from '../_support/node/store-fixture.js';
+import { patientClock } from '../_support/patient-clock.js';
+import { content, freePort, until } from '../_support/support.js';
 
 const createStore = (port: number, extra: Record<string, unknown> = {}) =>
   fixture.createStore(port, { metrics_enabled: true, ...extra });

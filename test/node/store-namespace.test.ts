@@ -7,8 +7,8 @@ import { ArgumentError } from '../../src/base/errors.js';
 import type { StorageConfig } from '../../src/config.js';
 import { keyEncoderFor } from '../../src/node/key-namespace.js';
 import { MeshCacheStore } from '../../src/node/meshcache-store.js';
-import { sampleIn } from '../metrics/samples.js';
-import { content, freePort, until } from '../support.js';
+import { sampleIn } from '../_support/metrics/samples.js';
+import { content, freePort, until } from '../_support/support.js';
 
 const EXTRA = {
   protocol: 'tcp',

@@ -29,12 +29,12 @@ import { RemoteCopies } from '../../src/store/remote-copies.js';
 import { WantedPages } from '../../src/store/wanted-pages.js';
 import { TcpTransport } from '../../src/transport/tcp/tcp-transport.js';
 import { NodeInfo } from '../../src/types.js';
-import { ManualClock } from '../clock.js';
-import { temporaryFolder } from '../disk/mounts.js';
-import { assertAsks, assertFound, lose, losing } from '../planted.js';
-import { testEnvironment } from '../rpc/support.js';
-import { freePort } from '../support.js';
-import { createStore } from './store-fixture.js';
+import { ManualClock } from '../_support/clock.js';
+import { temporaryFolder } from '../_support/disk/mounts.js';
+import { createStore } from '../_support/node/store-fixture.js';
+import { assertAsks, assertFound, lose, losing } from '../_support/planted.js';
+import { testEnvironment } from '../_support/rpc/server.js';
+import { freePort } from '../_support/support.js';
 
 const ENDPOINT = { host: '192.0.2.9', port: 9 };
 const FAILING = { call: async () => Promise.reject(new Error('not now')) } as unknown as RpcClient;

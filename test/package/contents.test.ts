@@ -7,7 +7,7 @@ import { promisify } from 'node:util';
 import test from 'ava';
 import { publint } from 'publint';
 import { formatMessage } from 'publint/utils';
-import { createUser, type User } from './packed.js';
+import { createUser, type User } from '../_support/package/packed.js';
 
 const PACKED_MAX_BYTES = 2 * 1024 * 1024;
 const CORE_MAX_BYTES = 84 * 1000;

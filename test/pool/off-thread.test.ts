@@ -6,9 +6,9 @@ import { canCopyOffThread, PageCopies } from '../../src/memory/page-copies.js';
 import { PublishedPool, type PublishedPoolOptions } from '../../src/node/machine-node.js';
 import { copyThreadsOf } from '../../src/pool/copy-threads.js';
 import { systemThreads } from '../../src/system/system-threads.js';
-import { content } from '../support.js';
-import { HeldCopies, settled } from './held-copies.js';
-import { pageBytes } from './page-bytes.js';
+import { HeldCopies, settled } from '../_support/pool/held-copies.js';
+import { pageBytes } from '../_support/pool/page-bytes.js';
+import { content } from '../_support/support.js';
 
 const PAGE = 4096;
 

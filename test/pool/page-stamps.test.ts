@@ -4,8 +4,8 @@ import { HostRegion } from '../../src/memory/host-region.js';
 import { imageBytes, readStamp, STAMP_BYTES } from '../../src/memory/page-stamp.js';
 import { PublishedPool } from '../../src/node/machine-node.js';
 import type { PageLease } from '../../src/pool/published-pool.js';
-import { HeldCopies } from './held-copies.js';
-import { pageBytes } from './page-bytes.js';
+import { HeldCopies } from '../_support/pool/held-copies.js';
+import { pageBytes } from '../_support/pool/page-bytes.js';
 
 interface Given {
   readonly key: string;

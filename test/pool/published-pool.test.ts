@@ -4,8 +4,8 @@ import { ArgumentError } from '../../src/base/errors.js';
 import { crc32 } from '../../src/memory/checksum.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import { PublishedPool, type PublishedPoolOptions } from '../../src/node/machine-node.js';
-import { content } from '../support.js';
-import { pageBytes } from './page-bytes.js';
+import { pageBytes } from '../_support/pool/page-bytes.js';
+import { content } from '../_support/support.js';
 
 const PAGE = 4096;
 

@@ -11,10 +11,10 @@ import { systemEnvironment } from '../../src/system/system-environment.js';
 import { tcpEndpointText } from '../../src/transport/contract/transport.js';
 import { RdmaTransport } from '../../src/transport/rdma/rdma-transport.js';
 import { TcpTransport } from '../../src/transport/tcp/tcp-transport.js';
+import { knownHost } from '../_support/rdma/known-host.js';
+import { content } from '../_support/support.js';
 import { PeerProcess } from '../contract/peer-process.js';
 import { transportContract } from '../contract/transport-contract.js';
-import { content } from '../support.js';
-import { knownHost } from './known-host.js';
 
 /** Set where RDMA must work, to the address of a device: there the tests fail rather than skip. */
 const wantedHost = process.env.MESHCACHE_TEST_RDMA_HOST;

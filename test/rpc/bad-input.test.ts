@@ -11,9 +11,9 @@ import {
 } from '../../src/rpc/frame.js';
 import { MessageCodec } from '../../src/rpc/message.js';
 import { systemRandom } from '../../src/system/system-random.js';
-import { ManualClock } from '../clock.js';
-import { until } from '../support.js';
-import { newClient, rawConnection, startServer, testEnvironment } from './support.js';
+import { ManualClock } from '../_support/clock.js';
+import { newClient, rawConnection, startServer, testEnvironment } from '../_support/rpc/server.js';
+import { until } from '../_support/support.js';
 
 const codec = new MessageCodec();
 

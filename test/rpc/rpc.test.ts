@@ -5,9 +5,9 @@ import { RPC_CALL_TIMEOUT_MS, RPC_IN_FLIGHT_MAX_COUNT, RPC_RETRY_AFTER_MS } from
 import { RpcClient } from '../../src/rpc/client.js';
 import { encodeHello } from '../../src/rpc/frame.js';
 import { RpcServer } from '../../src/rpc/server.js';
-import { ManualClock } from '../clock.js';
-import { freePort, until } from '../support.js';
-import { newClient, startServer, testEnvironment } from './support.js';
+import { ManualClock } from '../_support/clock.js';
+import { newClient, startServer, testEnvironment } from '../_support/rpc/server.js';
+import { freePort, until } from '../_support/support.js';
 
 test('rpc: a call is answered', async (t) => {
   const { endpoint } = await startServer(t);

@@ -7,8 +7,14 @@ import { seededRandom } from '../../src/base/environment/random.js';
 import type { StorageConfig } from '../../src/config.js';
 import { MeshCacheStore } from '../../src/node/meshcache-store.js';
 import { World } from '../../src/sim/world/world.js';
-import { freePort, until } from '../support.js';
-import { type NodeState, PAGE_BYTES, type ScriptCall, ScriptedNode, type ScriptMessage } from './scripted-node.js';
+import {
+  type NodeState,
+  PAGE_BYTES,
+  type ScriptCall,
+  ScriptedNode,
+  type ScriptMessage,
+} from '../_programs/sim/scripted-node.js';
+import { freePort, until } from '../_support/support.js';
 
 const POLICIES = ['lru', 'yield'] as const;
 const NODES = 3;

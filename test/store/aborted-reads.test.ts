@@ -15,10 +15,10 @@ import { systemClock } from '../../src/system/system-clock.js';
 import { systemEnvironment } from '../../src/system/system-environment.js';
 import { TcpTransport } from '../../src/transport/tcp/tcp-transport.js';
 import { DataLocation } from '../../src/types.js';
-import { sampleIn } from '../metrics/samples.js';
-import { patientClock } from '../patient-clock.js';
-import { content, until } from '../support.js';
-import { Valve } from '../transport/valve.js';
+import { sampleIn } from '../_support/metrics/samples.js';
+import { patientClock } from '../_support/patient-clock.js';
+import { content, until } from '../_support/support.js';
+import { Valve } from '../_support/transport/valve.js';
 
 const PAGE = 300_000;
 const PATTERN = 0xa5;

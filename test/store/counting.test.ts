@@ -10,10 +10,10 @@ import { systemEnvironment } from '../../src/system/system-environment.js';
 import type { ReadOp, Transport } from '../../src/transport/contract/transport.js';
 import { TcpTransport } from '../../src/transport/tcp/tcp-transport.js';
 import { DataLocation } from '../../src/types.js';
-import { ManualClock } from '../clock.js';
-import { sampleIn } from '../metrics/samples.js';
-import { patientClock } from '../patient-clock.js';
-import { content } from '../support.js';
+import { ManualClock } from '../_support/clock.js';
+import { sampleIn } from '../_support/metrics/samples.js';
+import { patientClock } from '../_support/patient-clock.js';
+import { content } from '../_support/support.js';
 
 const PAGE = 4096;
 

@@ -12,11 +12,11 @@ import { PublishedPool, type PublishedPoolOptions } from '../../src/node/machine
 import { NO_ORIGIN } from '../../src/pool/published-pool.js';
 import { DiskTier, type TierDisk } from '../../src/store/disk-tier.js';
 import { RequestParts } from '../../src/store/request-calls.js';
-import { ManualClock } from '../clock.js';
-import { silentEnv } from '../disk/kill-support.js';
-import { temporaryFolder } from '../disk/mounts.js';
-import { patientClock } from '../patient-clock.js';
-import { content, until } from '../support.js';
+import { ManualClock } from '../_support/clock.js';
+import { silentEnv } from '../_support/disk/kill-support.js';
+import { temporaryFolder } from '../_support/disk/mounts.js';
+import { patientClock } from '../_support/patient-clock.js';
+import { content, until } from '../_support/support.js';
 
 const PAGE = 4096;
 

@@ -7,7 +7,7 @@ import { HostRegion } from '../../src/memory/host-region.js';
 import { PublishedPool } from '../../src/node/machine-node.js';
 import { PageStatements } from '../../src/store/page-statements.js';
 import { systemClock } from '../../src/system/system-clock.js';
-import { content } from '../support.js';
+import { content } from '../_support/support.js';
 
 /** A pool and its statements, to which the directory says what `answer` is. */
 function newStatements(t: ExecutionContext, answer: number, isSettled = false) {

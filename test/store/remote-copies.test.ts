@@ -10,10 +10,10 @@ import { RemoteCopies } from '../../src/store/remote-copies.js';
 import { systemClock } from '../../src/system/system-clock.js';
 import type { ReadOp, Transport } from '../../src/transport/contract/transport.js';
 import { DataLocation } from '../../src/types.js';
-import { assertFound, losing } from '../planted.js';
-import { HeldCopies, settled } from '../pool/held-copies.js';
-import { pageBytes } from '../pool/page-bytes.js';
-import { content, until } from '../support.js';
+import { assertFound, losing } from '../_support/planted.js';
+import { HeldCopies, settled } from '../_support/pool/held-copies.js';
+import { pageBytes } from '../_support/pool/page-bytes.js';
+import { content, until } from '../_support/support.js';
 
 const PAGE = 4096;
 

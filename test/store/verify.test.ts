@@ -10,10 +10,10 @@ import { HotReads } from '../../src/store/hot-reads.js';
 import { PageStatements } from '../../src/store/page-statements.js';
 import { Promoter } from '../../src/store/promoter.js';
 import { WantedPages } from '../../src/store/wanted-pages.js';
-import { ManualClock } from '../clock.js';
-import { locationOf } from '../directory/support.js';
-import { assertAsks, assertFound, lose, losing } from '../planted.js';
-import { content } from '../support.js';
+import { ManualClock } from '../_support/clock.js';
+import { locationOf } from '../_support/directory/locations.js';
+import { assertAsks, assertFound, lose, losing } from '../_support/planted.js';
+import { content } from '../_support/support.js';
 
 const PAGE = 4096;
 

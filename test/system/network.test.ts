@@ -1,9 +1,9 @@
 import test from 'ava';
 import { systemFiles } from '../../src/system/system-files.js';
 import { systemNetwork } from '../../src/system/system-network.js';
+import { temporaryFolder } from '../_support/disk/mounts.js';
+import { patientClock } from '../_support/patient-clock.js';
 import { networkContract } from '../contract/network-contract.js';
-import { temporaryFolder } from '../disk/mounts.js';
-import { patientClock } from '../patient-clock.js';
 
 networkContract(test, 'system network', (t) => ({
   network: systemNetwork,

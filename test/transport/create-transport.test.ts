@@ -7,8 +7,8 @@ import type { RdmaHost } from '../../src/native/devices/rdma-host.js';
 import { systemEnvironment } from '../../src/system/system-environment.js';
 import { createTransport, type TransportConfig } from '../../src/transport/create-transport.js';
 import type { DataProtocol } from '../../src/types.js';
-import { FakeFabric, fakeDevice, nativeFailure } from '../native/fake-rdma.js';
-import { RawReader } from './raw-peer.js';
+import { FakeFabric, fakeDevice, nativeFailure } from '../_support/native/fake-rdma.js';
+import { RawReader } from '../_support/transport/raw-peer.js';
 
 const fabric = new FakeFabric();
 

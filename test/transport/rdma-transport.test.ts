@@ -9,9 +9,9 @@ import { type ReadOp, type Transport, tcpEndpointText } from '../../src/transpor
 import { RdmaTransport } from '../../src/transport/rdma/rdma-transport.js';
 import { TcpTransport } from '../../src/transport/tcp/tcp-transport.js';
 import { NodeInfo } from '../../src/types.js';
-import { ManualClock } from '../clock.js';
-import { type FakeEngine, FakeFabric, nativeFailure } from '../native/fake-rdma.js';
-import { content, until } from '../support.js';
+import { ManualClock } from '../_support/clock.js';
+import { type FakeEngine, FakeFabric, nativeFailure } from '../_support/native/fake-rdma.js';
+import { content, until } from '../_support/support.js';
 
 const MIB = 2 ** 20;
 

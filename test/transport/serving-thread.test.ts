@@ -7,8 +7,8 @@ import { systemEnvironment } from '../../src/system/system-environment.js';
 import { type TcpLimits, tcpLimits } from '../../src/transport/tcp/protocol/limits.js';
 import { type Registration, registrationOf } from '../../src/transport/tcp/serving/registrations.js';
 import { ServingThread } from '../../src/transport/tcp/serving/serving-thread.js';
-import { content, until } from '../support.js';
-import { HELLO, RawReader, RESPONSE_BYTES, requestFrame, responseHeader } from './raw-peer.js';
+import { content, until } from '../_support/support.js';
+import { HELLO, RawReader, RESPONSE_BYTES, requestFrame, responseHeader } from '../_support/transport/raw-peer.js';
 
 const LENGTH = 1000;
 const RESTART_DELAY_MS = 1;

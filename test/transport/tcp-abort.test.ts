@@ -16,11 +16,11 @@ import { systemEnvironment } from '../../src/system/system-environment.js';
 import type { ReadOp } from '../../src/transport/contract/transport.js';
 import type { TcpLimits } from '../../src/transport/tcp/protocol/limits.js';
 import { TcpTransport } from '../../src/transport/tcp/tcp-transport.js';
-import { Authority, noCertificates } from '../certificates.js';
-import { patientClock } from '../patient-clock.js';
-import { content, until } from '../support.js';
-import { HELLO, onRequests, responseHeader } from './raw-peer.js';
-import { Valve } from './valve.js';
+import { Authority, noCertificates } from '../_support/certificates.js';
+import { patientClock } from '../_support/patient-clock.js';
+import { content, until } from '../_support/support.js';
+import { HELLO, onRequests, responseHeader } from '../_support/transport/raw-peer.js';
+import { Valve } from '../_support/transport/valve.js';
 
 const PAGE = 300_000;
 const PAGES = 16;

@@ -8,10 +8,10 @@ import { systemEnvironment } from '../../src/system/system-environment.js';
 import type { ReadOp } from '../../src/transport/contract/transport.js';
 import type { TcpLimits } from '../../src/transport/tcp/protocol/limits.js';
 import { TcpTransport } from '../../src/transport/tcp/tcp-transport.js';
-import { ManualClock } from '../clock.js';
-import { patientClock } from '../patient-clock.js';
-import { content, until } from '../support.js';
-import { HELLO, noise, onRequests, rawServer, responseHeader } from './raw-peer.js';
+import { ManualClock } from '../_support/clock.js';
+import { patientClock } from '../_support/patient-clock.js';
+import { content, until } from '../_support/support.js';
+import { HELLO, noise, onRequests, rawServer, responseHeader } from '../_support/transport/raw-peer.js';
 
 const LENGTH = 300_000;
 

@@ -12,9 +12,17 @@ import { Registrations, registrationOf } from '../../src/transport/tcp/serving/r
 import { ServingConnection, type ServingConnectionParts } from '../../src/transport/tcp/serving/serving-connection.js';
 import { ServingCounters } from '../../src/transport/tcp/serving/serving-counters.js';
 import { TcpTransport } from '../../src/transport/tcp/tcp-transport.js';
-import { patientClock } from '../patient-clock.js';
-import { content, until } from '../support.js';
-import { HELLO, noise, type RawOp, RawReader, RESPONSE_BYTES, requestFrame, responseHeader } from './raw-peer.js';
+import { patientClock } from '../_support/patient-clock.js';
+import { content, until } from '../_support/support.js';
+import {
+  HELLO,
+  noise,
+  type RawOp,
+  RawReader,
+  RESPONSE_BYTES,
+  requestFrame,
+  responseHeader,
+} from '../_support/transport/raw-peer.js';
 
 const REGION_BYTES = 64 * 1024;
 

@@ -21,13 +21,13 @@ import { Registrations } from '../../src/transport/tcp/serving/registrations.js'
 import { Serving } from '../../src/transport/tcp/serving/serving.js';
 import { ServingCounters } from '../../src/transport/tcp/serving/serving-counters.js';
 import { TcpTransport } from '../../src/transport/tcp/tcp-transport.js';
-import { ManualClock } from '../clock.js';
+import { ManualClock } from '../_support/clock.js';
+import { FakeFabric } from '../_support/native/fake-rdma.js';
+import { assertAsks, assertFound, losing } from '../_support/planted.js';
+import { testEnvironment } from '../_support/rpc/server.js';
+import { HELLO, responseHeader } from '../_support/transport/raw-peer.js';
 import { memoryEnvironment } from '../fuzz/memory-environment.js';
 import { type MemorySocket, turn } from '../fuzz/memory-socket.js';
-import { FakeFabric } from '../native/fake-rdma.js';
-import { assertAsks, assertFound, losing } from '../planted.js';
-import { testEnvironment } from '../rpc/support.js';
-import { HELLO, responseHeader } from './raw-peer.js';
 
 const LENGTH = 64;
 

@@ -9,7 +9,7 @@ import type { Violations } from '../check/violations.js';
 import { hasClockFaults, hasCopies, hostOf, type Scenario } from '../scenario/scenario.js';
 import { MixedKeys } from '../workload/mixed-keys.js';
 import { ConversationRequests, type RequestSource, type SimRequest, TraceRequests } from '../workload/requests.js';
-import { forkedRandom } from '../world/seeds.js';
+import { forkedRandom } from '../world/kernel/seeds.js';
 import type { SimHost } from '../world/sim-host.js';
 import type { World } from '../world/world.js';
 import { FaultInjection } from './fault-injection.js';

@@ -2,17 +2,17 @@ import type { Environment } from '../../base/environment/environment.js';
 import type { HostMemory } from '../../base/environment/host.js';
 import type { RandomSource } from '../../base/environment/random.js';
 import { regionOf } from '../../memory/address-space.js';
-import { inlineThreads } from '../inline-threads.js';
-import type { EventOwner, SimEvent } from './event-heap.js';
-import type { HostNetwork } from './host-network.js';
+import { SimFiles } from './files/sim-files.js';
+import { inlineThreads } from './inline-threads.js';
+import type { EventOwner, SimEvent } from './kernel/event-heap.js';
+import type { Scheduler } from './kernel/scheduler.js';
+import { SimClock } from './kernel/sim-clock.js';
 import { CountedMetrics } from './metric-counts.js';
-import type { Scheduler } from './scheduler.js';
-import { SimClock } from './sim-clock.js';
-import type { SimConnection } from './sim-connection.js';
-import { SimFiles } from './sim-files.js';
+import type { HostNetwork } from './network/host-network.js';
+import type { SimConnection } from './network/sim-connection.js';
+import { SimNetwork } from './network/sim-network.js';
+import type { SimServer } from './network/sim-server.js';
 import type { SimHost } from './sim-host.js';
-import { SimNetwork } from './sim-network.js';
-import type { SimServer } from './sim-server.js';
 import type { World } from './world.js';
 
 /** What a process has at a moment. After a fault is over, it should be what it was before. */

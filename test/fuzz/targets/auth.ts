@@ -19,7 +19,7 @@ import { NO_CHECKSUM, ReadBatch, ReadRequest } from '../../../src/transport/tcp/
 import { Registrations } from '../../../src/transport/tcp/serving/registrations.js';
 import { ServingConnection } from '../../../src/transport/tcp/serving/serving-connection.js';
 import { ServingCounters } from '../../../src/transport/tcp/serving/serving-counters.js';
-import { requestFrame, responseHeader } from '../../transport/raw-peer.js';
+import { requestFrame, responseHeader } from '../../_support/transport/raw-peer.js';
 import { check, type Fuzzer } from '../fuzzer.js';
 import { type MemoryEnvironment, memoryEnvironment } from '../memory-environment.js';
 import { MemorySocket, turn } from '../memory-socket.js';

@@ -6,7 +6,7 @@ import { DISK_MIN_BYTES } from '../../../src/base/limits.js';
 import { DiskStore } from '../../../src/disk/disk-store.js';
 import { encodeHeader, RecordWriter } from '../../../src/disk/journal/journal-format.js';
 import { systemEnvironment } from '../../../src/system/system-environment.js';
-import { entryOf, STORE_ID } from '../../disk/journal-support.js';
+import { entryOf, STORE_ID } from '../../_support/disk/journals.js';
 import { check, type Fuzzer, unlessRejected } from '../fuzzer.js';
 import { Scratch } from '../scratch-file.js';
 

@@ -17,8 +17,8 @@ import {
 } from '../../../src/disk/journal/journal-format.js';
 import { crc32 } from '../../../src/memory/checksum.js';
 import { systemEnvironment } from '../../../src/system/system-environment.js';
-import { ManualClock } from '../../clock.js';
-import { entryOf, STORE_ID } from '../../disk/journal-support.js';
+import { ManualClock } from '../../_support/clock.js';
+import { entryOf, STORE_ID } from '../../_support/disk/journals.js';
 import { check, type Fuzzer, unlessRefused, unlessRejected } from '../fuzzer.js';
 import { Scratch } from '../scratch-file.js';
 

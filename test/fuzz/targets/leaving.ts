@@ -7,7 +7,7 @@ import { leavingOf } from '../../../src/node/store-leaving.js';
 import type { RpcClient } from '../../../src/rpc/client.js';
 import type { RpcHandler } from '../../../src/rpc/server.js';
 import { systemEnvironment } from '../../../src/system/system-environment.js';
-import { ManualClock } from '../../clock.js';
+import { ManualClock } from '../../_support/clock.js';
 import { check, type Fuzzer } from '../fuzzer.js';
 import { Handlers } from '../handlers.js';
 import { turn } from '../memory-socket.js';
