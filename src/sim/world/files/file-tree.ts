@@ -1,13 +1,18 @@
-import type { SimServer } from '../network/sim-server.js';
 import type { FileContent } from './file-content.js';
 import { fileError } from './file-error.js';
+
+/** A server that listens on a path. */
+export interface PathServer {
+  /** Null when the server does not listen. */
+  address(): object | string | null;
+}
 
 /** What a name leads to. */
 export type Inode =
   | { readonly kind: 'file'; mode: number; readonly content: FileContent }
   | { readonly kind: 'directory'; mode: number; readonly entries: Map<string, Inode> }
   | { readonly kind: 'link'; readonly target: string }
-  | { readonly kind: 'socket'; readonly server: SimServer };
+  | { readonly kind: 'socket'; readonly server: PathServer };
 
 export type FileInode = Extract<Inode, { kind: 'file' }>;
 export type DirectoryInode = Extract<Inode, { kind: 'directory' }>;

@@ -1,7 +1,7 @@
 import type { RandomSource } from '../../../base/environment/random.js';
+import { Lane } from '../kernel/lane.js';
 import type { Scheduler } from '../kernel/scheduler.js';
 import { below, chance, fraction } from '../kernel/seeds.js';
-import { Lane } from '../network/link.js';
 import { DISK_SHAPE, type DiskShape } from './disk-shape.js';
 import type { CrashOutcome, FileContent } from './file-content.js';
 import { FileTree } from './file-tree.js';

@@ -1,9 +1,8 @@
 import type { FileStatus, Files, OpenFile, OpenOptions } from '../../../base/environment/files.js';
-import type { SimServer } from '../network/sim-server.js';
-import type { SimProcess } from '../sim-process.js';
+import type { KernelProcess } from '../kernel/kernel-process.js';
 import { FileContent } from './file-content.js';
 import { fileError } from './file-error.js';
-import type { DirectoryInode, FileInode, Inode, Place } from './file-tree.js';
+import type { DirectoryInode, FileInode, Inode, PathServer, Place } from './file-tree.js';
 import type { SimDisk } from './sim-disk.js';
 import { SimOpenFile } from './sim-open-file.js';
 
@@ -13,11 +12,11 @@ const DIRECTORY_BYTES = 4096;
 
 /** The files of a host as one of its processes has them. */
 export class SimFiles implements Files {
-  readonly process: SimProcess;
+  readonly process: KernelProcess;
   readonly disk: SimDisk;
   readonly openFiles = new Set<SimOpenFile>();
 
-  constructor(process: SimProcess, disk: SimDisk) {
+  constructor(process: KernelProcess, disk: SimDisk) {
     this.process = process;
     this.disk = disk;
   }
@@ -131,7 +130,7 @@ export class SimFiles implements Files {
   }
 
   /** @internal The socket of `server` has this path from now on; returns an error when it cannot. */
-  bindSocket(path: string, server: SimServer): Error | undefined {
+  bindSocket(path: string, server: PathServer): Error | undefined {
     try {
       const place = this.disk.tree.place(path, 'listen');
       if (place.inode !== undefined) return fileError('EADDRINUSE', 'listen', path);
@@ -144,7 +143,7 @@ export class SimFiles implements Files {
   }
 
   /** @internal Removes the path unless it is something else by now. */
-  unbindSocket(path: string, server: SimServer): void {
+  unbindSocket(path: string, server: PathServer): void {
     try {
       const place = this.disk.tree.place(path, 'unlink');
       const isOwn = place.inode?.kind === 'socket' && place.inode.server === server;
@@ -155,7 +154,7 @@ export class SimFiles implements Files {
   }
 
   /** @internal Who listens there, or what connecting fails with. */
-  socketAt(path: string): SimServer | NodeJS.ErrnoException {
+  socketAt(path: string): PathServer | NodeJS.ErrnoException {
     try {
       const inode = this.disk.tree.find(path, 'connect');
       const isListening = inode.kind === 'socket' && inode.server.address() !== null;

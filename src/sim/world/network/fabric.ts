@@ -3,9 +3,9 @@ import type { EventLog } from '../kernel/event-log.js';
 import type { Scheduler } from '../kernel/scheduler.js';
 import { forkedRandom } from '../kernel/seeds.js';
 import { systemError } from '../kernel/system-error.js';
-import type { SimProcess } from '../sim-process.js';
 import { HostNetwork } from './host-network.js';
 import { Link, type LinkTrouble, type NetworkShape } from './link.js';
+import type { NetworkProcess } from './network-process.js';
 import { SimConnection } from './sim-connection.js';
 import type { SimServer } from './sim-server.js';
 import { Stream, type StreamParts } from './stream.js';
@@ -144,7 +144,7 @@ export class Fabric {
     else network.servers.set(bound.port, rest);
   }
 
-  connect(process: SimProcess, options: ConnectOptions): SimConnection {
+  connect(process: NetworkProcess, options: ConnectOptions): SimConnection {
     return 'path' in options ? this.#connectToPath(process, options) : this.#connectToPort(process, options);
   }
 
@@ -161,7 +161,7 @@ export class Fabric {
     });
   }
 
-  #connectToPath(process: SimProcess, options: ConnectOptions & { readonly path: string }): SimConnection {
+  #connectToPath(process: NetworkProcess, options: ConnectOptions & { readonly path: string }): SimConnection {
     const { network } = process;
     const connection = this.#newConnection(process, undefined, options);
     const link = this.link(network, network);
@@ -173,14 +173,15 @@ export class Fabric {
         return;
       }
       const dialing = { connection, there: link, back: link, address: '', port: 0, accepted: undefined };
-      this.#accept(dialing, server, undefined);
+      // Only servers of this network bind paths.
+      this.#accept(dialing, server as SimServer, undefined);
       this.#establish(dialing);
     });
     return connection;
   }
 
   #connectToPort(
-    process: SimProcess,
+    process: NetworkProcess,
     options: ConnectOptions & { readonly host: string; readonly port: number },
   ): SimConnection {
     const { network } = process;
@@ -207,7 +208,7 @@ export class Fabric {
   }
 
   #newConnection(
-    process: SimProcess,
+    process: NetworkProcess,
     remote: { address: string; port: number } | undefined,
     options: ConnectOptions,
   ): SimConnection {

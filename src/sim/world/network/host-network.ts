@@ -1,5 +1,5 @@
 import type { RandomSource } from '../../../base/environment/random.js';
-import { Lane } from './link.js';
+import { Lane } from '../kernel/lane.js';
 import type { SimConnection } from './sim-connection.js';
 import type { SimServer } from './sim-server.js';
 

@@ -1,3 +1,4 @@
+import { Lane } from '../kernel/lane.js';
 import { chance, fraction } from '../kernel/seeds.js';
 import type { HostNetwork } from './host-network.js';
 
@@ -51,28 +52,6 @@ export interface LinkTrouble {
   readonly addedLatencyMs?: number;
   /** The link alone has no more than this. */
   readonly bytesPerS?: number;
-}
-
-/** Something that carries one message after the other. */
-export class Lane {
-  bytesPerMs: number;
-  #freeAtMs = 0;
-
-  constructor(bytesPerS: number) {
-    this.bytesPerMs = bytesPerS / 1000;
-  }
-
-  /** When bytes that come whole at `atMs`, and not before, are through. */
-  pass(atMs: number, bytes: number): number {
-    this.#freeAtMs = Math.max(atMs, this.#freeAtMs + bytes / this.bytesPerMs);
-    return this.#freeAtMs;
-  }
-
-  /** When bytes that are all there at `atMs` are through. */
-  send(atMs: number, bytes: number): number {
-    this.#freeAtMs = Math.max(atMs, this.#freeAtMs) + bytes / this.bytesPerMs;
-    return this.#freeAtMs;
-  }
 }
 
 /** A message that is lost is sent again after so long at the least. */

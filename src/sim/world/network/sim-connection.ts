@@ -1,15 +1,15 @@
 import { EventEmitter } from 'node:events';
 import type { Connection, ReceiveInto } from '../../../base/environment/network.js';
 import { systemError } from '../kernel/system-error.js';
-import type { SimProcess } from '../sim-process.js';
 import type { HostNetwork } from './host-network.js';
+import type { NetworkProcess } from './network-process.js';
 import { type Burst, type Stream, type StreamEnd, splitAt } from './stream.js';
 
 /** As Node 20 has it, on every version of Node. */
 const HIGH_WATER_MARK_BYTES = 16 * 1024;
 
 export interface ConnectionParts {
-  readonly process: SimProcess;
+  readonly process: NetworkProcess;
   readonly network: HostNetwork;
   /** Of the peer; undefined for a Unix socket. */
   readonly remote: { readonly address: string; readonly port: number } | undefined;
@@ -21,7 +21,7 @@ export interface ConnectionParts {
 
 /** One end of a simulated connection, which does what a `net.Socket` does. */
 export class SimConnection extends EventEmitter implements Connection, StreamEnd {
-  readonly process: SimProcess;
+  readonly process: NetworkProcess;
   readonly network: HostNetwork;
   readonly keepAliveMs: number | undefined;
   readonly #remote: ConnectionParts['remote'];

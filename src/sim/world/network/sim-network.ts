@@ -1,14 +1,14 @@
 import type { Connection, ConnectOptions, ListenOptions, Network, Server } from '../../../base/environment/network.js';
-import type { SimProcess } from '../sim-process.js';
 import type { Fabric } from './fabric.js';
+import type { NetworkProcess } from './network-process.js';
 import { SimServer } from './sim-server.js';
 
 /** The network as one process sees it. It has no TLS. */
 export class SimNetwork implements Network {
-  readonly #process: SimProcess;
+  readonly #process: NetworkProcess;
   readonly #fabric: Fabric;
 
-  constructor(process: SimProcess, fabric: Fabric) {
+  constructor(process: NetworkProcess, fabric: Fabric) {
     this.#process = process;
     this.#fabric = fabric;
   }

@@ -1,12 +1,7 @@
 import { EventEmitter } from 'node:events';
-import {
-  isEveryAddress,
-  type ListenOptions,
-  type ListenTarget,
-  type Server,
-} from '../../../base/environment/network.js';
-import type { SimProcess } from '../sim-process.js';
+import { isEveryAddress, type ListenOptions, type ListenTarget, type Server } from '../../../base/environment/network.js';
 import type { Fabric } from './fabric.js';
+import type { NetworkProcess } from './network-process.js';
 import type { SimConnection } from './sim-connection.js';
 
 /** Connections that the kernel makes for a program that does not look. */
@@ -14,7 +9,7 @@ const BACKLOG_COUNT = 511;
 
 /** A listening socket of a simulated process, which does what a `net.Server` does. */
 export class SimServer extends EventEmitter implements Server {
-  readonly process: SimProcess;
+  readonly process: NetworkProcess;
   readonly options: ListenOptions;
   readonly #fabric: Fabric;
   readonly #onConnection: (connection: SimConnection) => void;
@@ -27,7 +22,7 @@ export class SimServer extends EventEmitter implements Server {
   #onClosed: (() => void)[] = [];
 
   constructor(
-    parts: { readonly fabric: Fabric; readonly process: SimProcess; readonly options: ListenOptions },
+    parts: { readonly fabric: Fabric; readonly process: NetworkProcess; readonly options: ListenOptions },
     onConnection: (connection: SimConnection) => void,
   ) {
     super();
