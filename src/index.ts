@@ -133,8 +133,8 @@ export {
   type RpcClientOptions,
   RpcServer,
   type RpcServerOptions,
-} from './node/machine-defaults.js';
-export { DiskStore, type DiskStoreOptions } from './node/machine-disk.js';
+} from './node/machine/machine-defaults.js';
+export { DiskStore, type DiskStoreOptions } from './node/machine/machine-disk.js';
 export {
   Metrics,
   type MetricsOptions,
@@ -144,9 +144,9 @@ export {
   type NodeRuntimeOptions,
   PublishedPool,
   type PublishedPoolOptions,
-} from './node/machine-node.js';
+} from './node/machine/machine-node.js';
 export { MeshCacheStore } from './node/meshcache-store.js';
-export type { StoreStats } from './node/store-stats.js';
+export type { StoreStats } from './node/reporting/store-stats.js';
 export type { Fill } from './pool/page-fills.js';
 export type {
   LocalRead,

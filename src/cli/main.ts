@@ -5,7 +5,7 @@ import type { CommandContext } from '../command/context.js';
 import { CommandFailure, EXIT_FAILURE, EXIT_WRONG_USAGE } from '../command/failure.js';
 import { streamProgress } from '../command/progress.js';
 import { printable } from '../command/table.js';
-import { packageVersion } from '../node/package-version.js';
+import { packageVersion } from '../node/reporting/package-version.js';
 import { systemClock } from '../system/system-clock.js';
 import { benchCommand } from './bench.js';
 import { demoCommand } from './demo/demo.js';

@@ -25,7 +25,7 @@ import {
   Status,
   type ToldFlags,
 } from '../clients/wire/messages.js';
-import { hintNumber } from '../core/request-hints.js';
+import { hintNumber } from '../core/pool/request-hints.js';
 import { regionOf } from '../memory/address-space.js';
 import type { HostRegion } from '../memory/host-region.js';
 import type { NamespacePages, PageOptions } from '../store/namespace-pages.js';

@@ -13,7 +13,7 @@ import {
   PAGE_MAX_BYTES,
 } from '../base/limits.js';
 import type { KeyNamespace } from '../core/index.js';
-import { STORE_CALLERS_COUNT } from '../core/request-callers.js';
+import { STORE_CALLERS_COUNT } from '../core/pool/request-callers.js';
 import { ByteBudget } from './byte-budget.js';
 import { ClientConnection } from './client-connection.js';
 import { type ClientLimits, clientLimits } from './client-limits.js';

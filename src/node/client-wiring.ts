@@ -9,9 +9,9 @@ import { StoredPages } from '../store/namespace-pages.js';
 import type { PageStore } from '../store/page-store.js';
 import type { DataLocation } from '../types.js';
 import type { KeyEncoders } from './key-encoders.js';
-import type { NodeRuntime } from './node-runtime.js';
-import { packageVersion } from './package-version.js';
-import type { StoreStats } from './store-stats.js';
+import { packageVersion } from './reporting/package-version.js';
+import type { StoreStats } from './reporting/store-stats.js';
+import type { NodeRuntime } from './runtime/node-runtime.js';
 
 export interface ClientWiringParts {
   readonly runtime: NodeRuntime;

@@ -22,18 +22,18 @@ import { systemEnvironment } from '../system/system-environment.js';
 import type { DataLocation } from '../types.js';
 import { openClientSocket } from './client-wiring.js';
 import { type DiskListeners, diskTierOf, openDisk, promoterOf } from './disk-wiring.js';
-import { earlierPages } from './earlier-pages.js';
 import { KeyEncoders } from './key-encoders.js';
 import { encoderOf, modelPartOf } from './key-namespace.js';
-import { NodeReporting } from './node-reporting.js';
-import { NodeRuntime } from './node-runtime.js';
-import { packageVersion } from './package-version.js';
-import type { ReportedRead } from './read-reports.js';
-import { RecentEvents } from './recent-events.js';
+import { leavingOf, type StoreLeaving } from './leaving/store-leaving.js';
+import type { ReportedRead } from './remote-pages/read-reports.js';
+import { NodeReporting } from './reporting/node-reporting.js';
+import { packageVersion } from './reporting/package-version.js';
+import { RecentEvents } from './reporting/recent-events.js';
+import { storeReporter } from './reporting/store-reporting.js';
+import { type StoreStats, storeStats } from './reporting/store-stats.js';
+import { NodeRuntime } from './runtime/node-runtime.js';
 import { checkMemory, providePool } from './store-checks.js';
-import { leavingOf, type StoreLeaving } from './store-leaving.js';
-import { storeReporter } from './store-reporting.js';
-import { type StoreStats, storeStats } from './store-stats.js';
+import { earlierPages } from './upkeep/earlier-pages.js';
 
 /** What only `create` hands to the constructor. */
 const CREATED = Symbol('created');

@@ -5,7 +5,7 @@ import type { Logger } from '../base/environment/log.js';
 import { ClosedError } from '../base/errors.js';
 import { PAGE_MAX_BYTES } from '../base/limits.js';
 import type { RequestHint, RequestOptions } from '../core/index.js';
-import { REPORTS_CALLER } from '../core/request-callers.js';
+import { REPORTS_CALLER } from '../core/pool/request-callers.js';
 import type { DirectoryClient } from '../directory/client.js';
 import type { Metrics } from '../metrics/metrics.js';
 import type { PageBytes } from '../pool/page-batch.js';

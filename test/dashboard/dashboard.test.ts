@@ -1,6 +1,6 @@
 import test from 'ava';
 import type { Browser } from 'playwright-core';
-import { Metrics, MetricsServer } from '../../src/node/machine-node.js';
+import { Metrics, MetricsServer } from '../../src/node/machine/machine-node.js';
 import { CHROMIUM_SUFFIX, HAS_CHROMIUM } from '../_support/browser/chromium.js';
 import {
   LOOKS,

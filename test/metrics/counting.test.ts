@@ -9,7 +9,7 @@ import { Status } from '../../src/clients/wire/messages.js';
 import { ConsistentHashRing, KeyEncoder } from '../../src/core/index.js';
 import { DirectoryClient } from '../../src/directory/client.js';
 import { clientSeries } from '../../src/metrics/metric-catalogue.js';
-import { Metrics } from '../../src/node/machine-node.js';
+import { Metrics } from '../../src/node/machine/machine-node.js';
 import type { MeshCacheStore } from '../../src/node/meshcache-store.js';
 import { RpcClient } from '../../src/rpc/client.js';
 import { RpcServer } from '../../src/rpc/server.js';

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import { COUNTERS, clientSeries } from '../../src/metrics/metric-catalogue.js';
-import { Metrics } from '../../src/node/machine-node.js';
+import { Metrics } from '../../src/node/machine/machine-node.js';
 import type { MeshCacheStore } from '../../src/node/meshcache-store.js';
 import { AttachedClient } from '../_support/attached-client.js';
 import { missingProgram } from '../_support/deploy/files.js';

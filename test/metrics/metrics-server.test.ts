@@ -12,7 +12,7 @@ import {
 } from '../../src/base/limits.js';
 import type { MetricsSource } from '../../src/metrics/metrics-server.js';
 import type { ClusterReport, HealthReport, NodeReport, NodeView } from '../../src/metrics/node-report.js';
-import { Metrics, MetricsServer, type MetricsServerOptions } from '../../src/node/machine-node.js';
+import { Metrics, MetricsServer, type MetricsServerOptions } from '../../src/node/machine/machine-node.js';
 import { systemEnvironment } from '../../src/system/system-environment.js';
 import { systemRandom } from '../../src/system/system-random.js';
 import { patientClock } from '../_support/patient-clock.js';

@@ -1,5 +1,5 @@
 import test, { type ExecutionContext } from 'ava';
-import { Metrics } from '../../src/node/machine-node.js';
+import { Metrics } from '../../src/node/machine/machine-node.js';
 import { sampleIn } from '../_support/metrics/samples.js';
 
 function newMetrics(t: ExecutionContext, nodeId = 'n1'): Metrics {

@@ -1,6 +1,6 @@
 import type { ExecutionContext } from 'ava';
 import { DirectoryClient } from '../../src/directory/client.js';
-import { AntiEntropy } from '../../src/node/anti-entropy.js';
+import { AntiEntropy } from '../../src/node/upkeep/anti-entropy.js';
 import { columnsOf, getOne, locationOf, putOne, startNodes } from '../_support/directory/locations.js';
 import { newClient } from '../_support/rpc/server.js';
 import { simulated, type TestWorld } from '../_support/simulated.js';

@@ -2,7 +2,7 @@ import test from 'ava';
 import { silentLogger } from '../../src/base/environment/log.js';
 import { parseEndpoint } from '../../src/base/environment/network.js';
 import { WANTED_PAGES_MAX_CHARACTERS, WANTED_PAGES_MAX_COUNT } from '../../src/base/limits.js';
-import { Drain, type DrainParts, type DrainProgress } from '../../src/node/drain.js';
+import { Drain, type DrainParts, type DrainProgress } from '../../src/node/leaving/drain.js';
 import type { MeshCacheStore } from '../../src/node/meshcache-store.js';
 import { RpcClient } from '../../src/rpc/client.js';
 import { WantedPages } from '../../src/store/wanted-pages.js';

@@ -1,8 +1,8 @@
 import test, { type ExecutionContext } from 'ava';
 import { RPC_RETRY_AFTER_MS } from '../../src/base/limits.js';
-import { LostStatements } from '../../src/node/lost-statements.js';
-import type { MemberChange } from '../../src/node/member-log.js';
-import { NodeDirectory } from '../../src/node/node-directory.js';
+import { LostStatements } from '../../src/node/upkeep/lost-statements.js';
+import type { MemberChange } from '../../src/node/upkeep/member-log.js';
+import { NodeDirectory } from '../../src/node/upkeep/node-directory.js';
 import type { RpcClient } from '../../src/rpc/client.js';
 import { RpcServer } from '../../src/rpc/server.js';
 import { NodeInfo } from '../../src/types.js';

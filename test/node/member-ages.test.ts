@@ -1,5 +1,5 @@
 import test from 'ava';
-import { MemberAges } from '../../src/node/member-ages.js';
+import { MemberAges } from '../../src/node/upkeep/member-ages.js';
 import { NodeInfo } from '../../src/types.js';
 import { ManualClock } from '../_support/clock.js';
 

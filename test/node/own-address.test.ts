@@ -1,6 +1,6 @@
 import test from 'ava';
 import type { Host, HostAddress } from '../../src/base/environment/host.js';
-import { ownAddressTowards } from '../../src/node/own-address.js';
+import { ownAddressTowards } from '../../src/node/runtime/own-address.js';
 import { systemHost } from '../../src/system/system-host.js';
 
 const LOOPBACK: HostAddress = { address: '127.0.0.1', family: 'IPv4', isInternal: true, isLinkLocal: false };

@@ -1,6 +1,6 @@
 import test, { type ExecutionContext } from 'ava';
 import { DROPS_MAX_KEYS, STATEMENT_RETRY_MAX_MS } from '../../src/base/limits.js';
-import { type DropHandler, type DropReason, PageDrops } from '../../src/node/page-drops.js';
+import { type DropHandler, type DropReason, PageDrops } from '../../src/node/upkeep/page-drops.js';
 import { RpcServer } from '../../src/rpc/server.js';
 import { ManualClock } from '../_support/clock.js';
 import { startStore } from '../_support/node/simulated-stores.js';

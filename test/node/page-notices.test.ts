@@ -1,8 +1,8 @@
 import test from 'ava';
 import { noMetrics } from '../../src/base/environment/metrics-sink.js';
 import { DIRECTORY_REQUEST_MAX_KEYS, READ_REPORT_DELAY_MS } from '../../src/base/limits.js';
-import { PageNotices } from '../../src/node/page-notices.js';
-import type { ReportedRead } from '../../src/node/read-reports.js';
+import { PageNotices } from '../../src/node/remote-pages/page-notices.js';
+import type { ReportedRead } from '../../src/node/remote-pages/read-reports.js';
 import type { RpcClient } from '../../src/rpc/client.js';
 import type { RpcHandler, RpcServer } from '../../src/rpc/server.js';
 import { ManualClock } from '../_support/clock.js';

@@ -1,7 +1,7 @@
 import test, { type ExecutionContext } from 'ava';
 import { DIRECTORY_REQUEST_MAX_KEYS } from '../../src/base/limits.js';
 import { keyFields } from '../../src/directory/wire.js';
-import { Promotions } from '../../src/node/promotions.js';
+import { Promotions } from '../../src/node/remote-pages/promotions.js';
 import { PromotedReading } from '../../src/store/promoted-reading.js';
 import type { PromoteOutcome } from '../../src/store/promoter.js';
 import { DataLocation } from '../../src/types.js';

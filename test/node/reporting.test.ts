@@ -13,7 +13,7 @@ import { DiscoveryClient } from '../../src/discovery/client.js';
 import type { ClusterReport, HealthReport, NodeReport } from '../../src/metrics/node-report.js';
 import { isReportLike } from '../../src/metrics/report-checks.js';
 import type { MeshCacheStore } from '../../src/node/meshcache-store.js';
-import { clientsReport } from '../../src/node/store-reporting.js';
+import { clientsReport } from '../../src/node/reporting/store-reporting.js';
 import { RpcClient } from '../../src/rpc/client.js';
 import { RpcServer } from '../../src/rpc/server.js';
 import { systemEnvironment } from '../../src/system/system-environment.js';

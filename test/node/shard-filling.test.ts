@@ -1,6 +1,6 @@
 import test, { type ExecutionContext } from 'ava';
 import { SHARD_FILLING_POLL_MS, SHARD_FILLING_TIMEOUT_MS } from '../../src/base/limits.js';
-import { ShardFilling } from '../../src/node/shard-filling.js';
+import { ShardFilling } from '../../src/node/upkeep/shard-filling.js';
 import { RpcServer } from '../../src/rpc/server.js';
 import { NodeInfo } from '../../src/types.js';
 import { ManualClock } from '../_support/clock.js';

@@ -3,7 +3,7 @@ import { seededRandom } from '../../src/base/environment/random.js';
 import { crc32 } from '../../src/memory/checksum.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import { canCopyOffThread, PageCopies } from '../../src/memory/page-copies.js';
-import { PublishedPool, type PublishedPoolOptions } from '../../src/node/machine-node.js';
+import { PublishedPool, type PublishedPoolOptions } from '../../src/node/machine/machine-node.js';
 import { copyThreadsOf } from '../../src/pool/copy-threads.js';
 import { systemThreads } from '../../src/system/system-threads.js';
 import { HeldCopies, settled } from '../_support/pool/held-copies.js';

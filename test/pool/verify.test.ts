@@ -2,7 +2,7 @@ import test, { type ExecutionContext } from 'ava';
 import { seededRandom } from '../../src/base/environment/random.js';
 import { PoolAllocator } from '../../src/core/index.js';
 import { HostRegion } from '../../src/memory/host-region.js';
-import { PublishedPool } from '../../src/node/machine-node.js';
+import { PublishedPool } from '../../src/node/machine/machine-node.js';
 import { PageFills } from '../../src/pool/page-fills.js';
 import { PageIndex, type Wish } from '../../src/pool/page-index.js';
 import { PageLeases } from '../../src/pool/page-leases.js';

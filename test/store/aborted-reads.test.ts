@@ -5,7 +5,7 @@ import { silentLogger } from '../../src/base/environment/log.js';
 import { COPY_SLICE_MAX_BYTES, DISK_IN_FLIGHT_MAX_COUNT } from '../../src/base/limits.js';
 import { crc32 } from '../../src/memory/checksum.js';
 import { HostRegion } from '../../src/memory/host-region.js';
-import { Metrics, PublishedPool } from '../../src/node/machine-node.js';
+import { Metrics, PublishedPool } from '../../src/node/machine/machine-node.js';
 import type { DiskTier } from '../../src/store/disk-tier.js';
 import { OwnDiskReads } from '../../src/store/own-disk-reads.js';
 import { type CallerPage, PageStore, type PageStoreParts } from '../../src/store/page-store.js';

@@ -4,7 +4,7 @@ import { silentLogger } from '../../src/base/environment/log.js';
 import { COPY_SLICE_MAX_BYTES } from '../../src/base/limits.js';
 import { Taken } from '../../src/directory/taken.js';
 import { HostRegion } from '../../src/memory/host-region.js';
-import { Metrics, PublishedPool } from '../../src/node/machine-node.js';
+import { Metrics, PublishedPool } from '../../src/node/machine/machine-node.js';
 import { type CallerPage, PageStore, type PageStoreParts } from '../../src/store/page-store.js';
 import { systemEnvironment } from '../../src/system/system-environment.js';
 import type { ReadOp, Transport } from '../../src/transport/contract/transport.js';

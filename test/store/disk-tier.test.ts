@@ -8,7 +8,7 @@ import {
 } from '../../src/base/limits.js';
 import { DiskStore } from '../../src/disk/disk-store.js';
 import { HostRegion } from '../../src/memory/host-region.js';
-import { PublishedPool, type PublishedPoolOptions } from '../../src/node/machine-node.js';
+import { PublishedPool, type PublishedPoolOptions } from '../../src/node/machine/machine-node.js';
 import { NO_ORIGIN } from '../../src/pool/published-pool.js';
 import { DiskTier, type TierDisk } from '../../src/store/disk-tier.js';
 import { RequestParts } from '../../src/store/request-calls.js';

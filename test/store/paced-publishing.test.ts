@@ -1,7 +1,7 @@
 import test from 'ava';
 import { noMetrics } from '../../src/base/environment/metrics-sink.js';
 import { HostRegion } from '../../src/memory/host-region.js';
-import { PublishedPool } from '../../src/node/machine-node.js';
+import { PublishedPool } from '../../src/node/machine/machine-node.js';
 import { NO_ORIGIN, type PublishedPage } from '../../src/pool/published-pool.js';
 import { PacedPublishing } from '../../src/store/paced-publishing.js';
 import { RequestParts } from '../../src/store/request-calls.js';

@@ -4,7 +4,7 @@ import { noMetrics } from '../../src/base/environment/metrics-sink.js';
 import { InvariantError } from '../../src/base/errors.js';
 import { Taken } from '../../src/directory/taken.js';
 import { HostRegion } from '../../src/memory/host-region.js';
-import { PublishedPool } from '../../src/node/machine-node.js';
+import { PublishedPool } from '../../src/node/machine/machine-node.js';
 import { PageStatements } from '../../src/store/page-statements.js';
 import { systemClock } from '../../src/system/system-clock.js';
 import { content } from '../_support/support.js';

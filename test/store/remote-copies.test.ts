@@ -4,7 +4,7 @@ import { noMetrics } from '../../src/base/environment/metrics-sink.js';
 import { resolve } from '../../src/memory/address-space.js';
 import { crc32 } from '../../src/memory/checksum.js';
 import { HostRegion } from '../../src/memory/host-region.js';
-import { PublishedPool } from '../../src/node/machine-node.js';
+import { PublishedPool } from '../../src/node/machine/machine-node.js';
 import { type CopyThreads, nativeCopyThreads } from '../../src/pool/copy-threads.js';
 import { RemoteCopies } from '../../src/store/remote-copies.js';
 import { systemClock } from '../../src/system/system-clock.js';

@@ -4,7 +4,7 @@ import { noMetrics } from '../../src/base/environment/metrics-sink.js';
 import { WANTED_PAGES_MAX_COUNT } from '../../src/base/limits.js';
 import { Removals } from '../../src/directory/removals.js';
 import { HostRegion } from '../../src/memory/host-region.js';
-import { PublishedPool } from '../../src/node/machine-node.js';
+import { PublishedPool } from '../../src/node/machine/machine-node.js';
 import { DiskTier, type TierDisk } from '../../src/store/disk-tier.js';
 import { HotReads } from '../../src/store/hot-reads.js';
 import { PageStatements } from '../../src/store/page-statements.js';

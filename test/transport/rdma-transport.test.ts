@@ -3,7 +3,7 @@ import type { LogFields } from '../../src/base/environment/log.js';
 import { noMetrics } from '../../src/base/environment/metrics-sink.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import { ACCESS_LOCAL_WRITE, ACCESS_REMOTE_READ } from '../../src/native/addon/contract.js';
-import { DataEndpoints } from '../../src/node/data-endpoints.js';
+import { DataEndpoints } from '../../src/node/remote-pages/data-endpoints.js';
 import { systemEnvironment } from '../../src/system/system-environment.js';
 import { type ReadOp, type Transport, tcpEndpointText } from '../../src/transport/contract/transport.js';
 import { RdmaTransport } from '../../src/transport/rdma/rdma-transport.js';

@@ -7,8 +7,8 @@ import { DiscoveryMethod, decodeAnswer } from '../../discovery/messages/wire.js'
 import type { NodeReport } from '../../metrics/node-report.js';
 import { isReportLike } from '../../metrics/report-checks.js';
 import { type SecurityConfig, securedEnvironment } from '../../net/secured-environment.js';
-import { STATUS_METHOD } from '../../node/cluster-reporter.js';
-import { DRAIN_METHOD, DRAIN_STATES, type DrainProgress, type DrainState } from '../../node/drain.js';
+import { DRAIN_METHOD, DRAIN_STATES, type DrainProgress, type DrainState } from '../../node/leaving/drain.js';
+import { STATUS_METHOD } from '../../node/reporting/cluster-reporter.js';
 import { RpcClient } from '../../rpc/client.js';
 import { MessageCodec } from '../../rpc/message.js';
 import { systemEnvironment } from '../../system/system-environment.js';

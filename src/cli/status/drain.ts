@@ -6,7 +6,7 @@ import { type CommandContext, printResult } from '../../command/context.js';
 import { CommandFailure, wrongUsage } from '../../command/failure.js';
 import { configOption, decimalNumber, discoveryEndpoints, jsonOption } from '../../command/options.js';
 import { printable } from '../../command/table.js';
-import type { DrainProgress } from '../../node/drain.js';
+import type { DrainProgress } from '../../node/leaving/drain.js';
 import { mastersOf, readConfiguration, securityOf } from '../settings/configuration.js';
 import { ClusterQuery } from './cluster-query.js';
 

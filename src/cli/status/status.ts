@@ -8,7 +8,7 @@ import { configOption, discoveryEndpoints, jsonOption } from '../../command/opti
 import { formatCount, formatShare, formatTableOrBlocks, printable } from '../../command/table.js';
 import { localAddressOf } from '../../discovery/local-address.js';
 import type { SecurityConfig } from '../../net/secured-environment.js';
-import { ringShares } from '../../node/ring-shares.js';
+import { ringShares } from '../../node/reporting/ring-shares.js';
 import { systemHost } from '../../system/system-host.js';
 import type { NodeInfo } from '../../types.js';
 import { mastersOf, readConfiguration, securityOf } from '../settings/configuration.js';

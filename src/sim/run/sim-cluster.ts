@@ -1,8 +1,8 @@
 import { ArgumentError } from '../../base/errors.js';
 import { shown } from '../../base/shown.js';
-import { defaultCore } from '../../core/core.js';
+import { defaultCore } from '../../core/binding/core.js';
 import type { PlacementRouting, PlacementSettings } from '../../core/index.js';
-import { placementRouter } from '../../core/placement-routing.js';
+import { placementRouter } from '../../core/placement/placement-routing.js';
 import { CALL_BOUNDS_MS, type CallKind } from '../check/call-watch.js';
 import { Checker } from '../check/checker.js';
 import type { Violations } from '../check/violations.js';

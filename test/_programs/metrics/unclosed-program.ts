@@ -1,4 +1,4 @@
-import { Metrics } from '../../../src/node/machine-node.js';
+import { Metrics } from '../../../src/node/machine/machine-node.js';
 
 const metrics = new Metrics('n');
 metrics.recordWrite(1, 0.001);

@@ -1,4 +1,4 @@
-import type { PublishedPool } from '../../../src/node/machine-node.js';
+import type { PublishedPool } from '../../../src/node/machine/machine-node.js';
 import type { PublishedPage } from '../../../src/pool/published-pool.js';
 
 /** A copy of what a pool has of a page. */

@@ -3,7 +3,7 @@ import type { Clock } from '../../../src/base/environment/clock.js';
 import { noMetrics } from '../../../src/base/environment/metrics-sink.js';
 import { crc32 } from '../../../src/memory/checksum.js';
 import { HostRegion } from '../../../src/memory/host-region.js';
-import { PublishedPool, type PublishedPoolOptions } from '../../../src/node/machine-node.js';
+import { PublishedPool, type PublishedPoolOptions } from '../../../src/node/machine/machine-node.js';
 import { type PromoteOutcome, Promoter } from '../../../src/store/promoter.js';
 import { DataLocation } from '../../../src/types.js';
 import { patientClock } from '../patient-clock.js';

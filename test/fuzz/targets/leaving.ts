@@ -1,9 +1,9 @@
 import { silentLogger } from '../../../src/base/environment/log.js';
 import { COPY_REQUEST_MAX_KEYS, DRAIN_LINGER_MAX_MS, DRAIN_TIMEOUT_MAX_MS } from '../../../src/base/limits.js';
 import { keyFields } from '../../../src/directory/wire.js';
-import type { DrainProgress } from '../../../src/node/drain.js';
-import { type CopyRequestHandler, Handovers } from '../../../src/node/handovers.js';
-import { leavingOf } from '../../../src/node/store-leaving.js';
+import type { DrainProgress } from '../../../src/node/leaving/drain.js';
+import { type CopyRequestHandler, Handovers } from '../../../src/node/leaving/handovers.js';
+import { leavingOf } from '../../../src/node/leaving/store-leaving.js';
 import type { RpcClient } from '../../../src/rpc/client.js';
 import type { RpcHandler } from '../../../src/rpc/server.js';
 import { systemEnvironment } from '../../../src/system/system-environment.js';

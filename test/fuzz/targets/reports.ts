@@ -10,7 +10,7 @@ import { EventLog } from '../../../src/dashboard/data/event-log.js';
 import { Members } from '../../../src/dashboard/data/members.js';
 import { TOTAL_GROUPS } from '../../../src/dashboard/data/totals.js';
 import type { MetricsReport, NodeReport } from '../../../src/metrics/node-report.js';
-import { ClusterReporter } from '../../../src/node/cluster-reporter.js';
+import { ClusterReporter } from '../../../src/node/reporting/cluster-reporter.js';
 import type { RpcClient } from '../../../src/rpc/client.js';
 import { NodeInfo } from '../../../src/types.js';
 import { ManualClock } from '../../_support/clock.js';

@@ -1,5 +1,10 @@
 import { EventEmitter } from 'node:events';
-import { isEveryAddress, type ListenOptions, type ListenTarget, type Server } from '../../../base/environment/network.js';
+import {
+  isEveryAddress,
+  type ListenOptions,
+  type ListenTarget,
+  type Server,
+} from '../../../base/environment/network.js';
 import type { Fabric } from './fabric.js';
 import type { NetworkProcess } from './network-process.js';
 import type { SimConnection } from './sim-connection.js';
