@@ -15,15 +15,15 @@ const entries = {
   native: 'src/native/index.ts',
   sim: 'src/sim/index.ts',
   cli: 'src/cli/main.ts',
-  'cluster-agent': 'src/cli/cluster-agent.ts',
-  'tcp-serving-worker': 'src/transport/tcp/serving-worker.ts',
-  'store-peer': 'src/bench/store-peer.ts',
-  'auth-peer': 'src/bench/auth-peer.ts',
-  'tcp-peer': 'src/bench/tcp-peer.ts',
-  'rdma-peer': 'src/bench/rdma-peer.ts',
-  'directory-peer': 'src/bench/directory-peer.ts',
-  'scrape-peer': 'src/bench/scrape-peer.ts',
-  'cluster-peer': 'src/bench/cluster-peer.ts',
+  'cluster-agent': 'src/cli/cluster/cluster-agent.ts',
+  'tcp-serving-worker': 'src/transport/tcp/serving/serving-worker.ts',
+  'store-peer': 'src/bench/store/store-peer.ts',
+  'auth-peer': 'src/bench/auth/auth-peer.ts',
+  'tcp-peer': 'src/bench/tcp/tcp-peer.ts',
+  'rdma-peer': 'src/bench/rdma/rdma-peer.ts',
+  'directory-peer': 'src/bench/directory/directory-peer.ts',
+  'scrape-peer': 'src/bench/metrics/scrape-peer.ts',
+  'cluster-peer': 'src/bench/cluster/cluster-peer.ts',
 };
 
 const common = {
@@ -154,12 +154,19 @@ const steps = {
     }
   },
 
-  // Flat, beside the worker and the wasm folder, so that the same relative addresses hold as in build/dist.
+  // Flat, beside the worker and the wasm folder, so that the same relative addresses hold as in build/dist. A program of
+  // the tests has the name of its area: test/_programs/disk/kill-program.ts becomes disk-kill-program.js.
   async test() {
     rmSync('build/test', { recursive: true, force: true });
     const tests = readdirSync('test', { recursive: true })
-      .filter((file) => file.endsWith('.ts'))
-      .map((file) => [file.replace(/\.ts$/, '').replaceAll('/', '-'), join('test', file)]);
+      .filter((file) => file.endsWith('.ts') && !file.startsWith('_support/'))
+      .map((file) => [
+        file
+          .replace(/^_programs\//, '')
+          .replace(/\.ts$/, '')
+          .replaceAll('/', '-'),
+        join('test', file),
+      ]);
     const { index: _index, core: _core, native: _native, sim: _sim, ...programs } = entries;
     await build({ ...common, entryPoints: { ...programs, ...Object.fromEntries(tests) }, outdir: 'build/test' });
     writeFileSync('build/test/dashboard.html', await dashboardPage());

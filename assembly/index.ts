@@ -15,7 +15,7 @@ import { Ring } from './ring';
 import { LIVE, slotBytes, slotOffset, slotStamp, slotStatus } from './slot';
 import { verifyPool } from './verify';
 
-/** Compared with `src/core/exports.ts` at load: raised whenever the meaning of an export changes. */
+/** Compared with `src/core/binding/exports.ts` at load: raised whenever the meaning of an export changes. */
 export const CORE_VERSION: i32 = 2;
 export const NO_INDEX: i32 = <i32>NONE;
 export const STATS_COUNT: i32 = 10;
@@ -281,7 +281,7 @@ export function poolCount(pool: Pool): u32 {
   return pool.entries;
 }
 
-/** STATS_COUNT f64: see `src/core/pool-allocator.ts` for their order. */
+/** STATS_COUNT f64: see `src/core/pool/pool-allocator.ts` for their order. */
 export function poolStats(pool: Pool, out: usize): void {
   const unit = pool.alignmentBytes;
   const allocator = pool.allocator;

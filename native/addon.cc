@@ -1,4 +1,4 @@
-// The addon: one instance for each JavaScript environment that loads it; src/native/contract.ts is what it exports.
+// The addon: one instance for each JavaScript environment that loads it; src/native/addon/contract.ts is what it exports.
 #include <napi.h>
 
 #include "bindings.h"

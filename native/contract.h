@@ -1,4 +1,4 @@
-// What src/native/contract.ts says in numbers and orders. Exported as `constants`, and compared when the addon is
+// What src/native/addon/contract.ts says in numbers and orders. Exported as `constants`, and compared when the addon is
 // loaded.
 #pragma once
 

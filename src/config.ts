@@ -1,3 +1,5 @@
+import { CLUSTER_SECRET_ALLOWED, ClusterSecrets } from './base/environment/cluster-secrets.js';
+import { type Endpoint, isEveryAddress, parseEndpoint } from './base/environment/network.js';
 import { ConfigError } from './base/errors.js';
 import { EVICTION_POLICIES, type EvictionPolicy } from './base/eviction-policy.js';
 import {
@@ -9,10 +11,8 @@ import {
   POOL_MIN_BYTES,
 } from './base/limits.js';
 import { editDistance, toSnakeCase } from './base/names.js';
-import { type Endpoint, isEveryAddress, parseEndpoint } from './base/network.js';
-import { CLUSTER_SECRET_ALLOWED, ClusterSecrets } from './base/secrets.js';
-import { checkSecurity } from './base/secured-environment.js';
 import { formatSize, parseSize } from './base/sizes.js';
+import { checkSecurity } from './net/secured-environment.js';
 
 export { EVICTION_POLICIES, type EvictionPolicy };
 /** What `eviction_policy` is when it is left out: README.md has the figures. */

@@ -1,12 +1,12 @@
 /** The public Node API. */
 
-export type { Clock } from './base/clock.js';
-export type { Environment } from './base/environment.js';
-export * from './base/errors.js';
-export type { FileStatus, Files, OpenFile, OpenOptions } from './base/files.js';
-export type { Host, HostAddress, HostMemory, LoopObservation } from './base/host.js';
-export type { Logger, LogLevel } from './base/log.js';
-export type { Labels, MetricsSink } from './base/metrics-sink.js';
+export type { Clock } from './base/environment/clock.js';
+export type { ClusterSecrets } from './base/environment/cluster-secrets.js';
+export type { Environment } from './base/environment/environment.js';
+export type { FileStatus, Files, OpenFile, OpenOptions } from './base/environment/files.js';
+export type { Host, HostAddress, HostMemory, LoopObservation } from './base/environment/host.js';
+export type { Logger, LogLevel } from './base/environment/log.js';
+export type { Labels, MetricsSink } from './base/environment/metrics-sink.js';
 export type {
   Connection,
   ConnectionEvent,
@@ -19,19 +19,19 @@ export type {
   ReceiveInto,
   Server,
   TcpOptions,
-} from './base/network.js';
-export type { RandomSource } from './base/random.js';
-export type { ClusterSecrets } from './base/secrets.js';
-export type { MessageEnd, Thread, ThreadProgram, Threads } from './base/threads.js';
-export type { TlsIdentity, TlsTexts } from './base/tls.js';
+} from './base/environment/network.js';
+export type { RandomSource } from './base/environment/random.js';
+export type { MessageEnd, Thread, ThreadProgram, Threads } from './base/environment/threads.js';
+export type { TlsIdentity, TlsTexts } from './base/environment/tls-identity.js';
+export * from './base/errors.js';
 export {
   MeshCacheClient,
   type MeshCacheClientOptions,
   type MeshCacheClientStats,
 } from './client/meshcache-client.js';
-export type { PageHolders } from './clients/client-namespace.js';
 export type { ClientInfo } from './clients/client-server.js';
-export type { ClientWay } from './clients/client-stats.js';
+export type { PageHolders } from './clients/requests/client-namespace.js';
+export type { ClientWay } from './clients/requests/client-stats.js';
 export {
   EVICTION_POLICIES,
   type EvictionPolicy,
@@ -88,7 +88,12 @@ export {
   type Displaced,
   type Liveness,
 } from './directory/shard.js';
-export type { ClusterSettings, Refusal, SettingDifference, SettingValue } from './discovery/cluster-settings.js';
+export type {
+  ClusterSettings,
+  Refusal,
+  SettingDifference,
+  SettingValue,
+} from './discovery/messages/cluster-settings.js';
 export type { RefusedNode } from './discovery/refused-nodes.js';
 export type { MasterOwner } from './discovery/server.js';
 export {
@@ -128,8 +133,8 @@ export {
   type RpcClientOptions,
   RpcServer,
   type RpcServerOptions,
-} from './node/machine-defaults.js';
-export { DiskStore, type DiskStoreOptions } from './node/machine-disk.js';
+} from './node/machine/machine-defaults.js';
+export { DiskStore, type DiskStoreOptions } from './node/machine/machine-disk.js';
 export {
   Metrics,
   type MetricsOptions,
@@ -139,9 +144,9 @@ export {
   type NodeRuntimeOptions,
   PublishedPool,
   type PublishedPoolOptions,
-} from './node/machine-node.js';
+} from './node/machine/machine-node.js';
 export { MeshCacheStore } from './node/meshcache-store.js';
-export type { StoreStats } from './node/store-stats.js';
+export type { StoreStats } from './node/reporting/store-stats.js';
 export type { Fill } from './pool/page-fills.js';
 export type {
   LocalRead,
@@ -158,8 +163,8 @@ export type { HostIndices, HostMemPool } from './store/host-pool.js';
 export type { HybridHits, PoolTransfer } from './store/hybrid.js';
 export type { PageStoreStats } from './store/page-store.js';
 export { StoreNamespace } from './store/store-namespace.js';
+export type { LocalRange, Mr, ReadOp, Transport, TransportStats } from './transport/contract/transport.js';
 export type { TransportConfig } from './transport/create-transport.js';
-export type { LocalRange, Mr, ReadOp, Transport, TransportStats } from './transport/transport.js';
 export {
   DataLocation,
   type DataLocationInit,

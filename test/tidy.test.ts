@@ -1,32 +1,36 @@
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { dirname, join, normalize } from 'node:path';
 import test from 'ava';
-import { ENTRY_POINTS, EXCEPTIONS, waysOut } from './outside.js';
+import { ENTRY_POINTS, EXCEPTIONS, waysOut } from './_support/outside.js';
 
 /** The layers of the design: a module imports from its own folder and from lower levels only. */
 const LEVELS: Readonly<Record<string, number>> = {
   base: 0,
+  net: 1,
   'types.ts': 1,
-  'config.ts': 1,
-  native: 1,
-  core: 2,
-  memory: 2,
-  transport: 3,
-  rpc: 3,
-  pool: 4,
-  directory: 4,
-  discovery: 4,
-  metrics: 4,
-  disk: 5,
-  dashboard: 5,
-  store: 6,
-  clients: 7,
-  client: 8,
-  node: 8,
-  sim: 9,
-  'index.ts': 9,
-  bench: 9,
-  cli: 10,
+  'config.ts': 2,
+  system: 2,
+  native: 3,
+  core: 3,
+  memory: 4,
+  transport: 5,
+  rpc: 5,
+  pool: 6,
+  directory: 6,
+  discovery: 6,
+  metrics: 6,
+  disk: 7,
+  dashboard: 7,
+  store: 8,
+  clients: 9,
+  client: 10,
+  node: 10,
+  processes: 10,
+  command: 10,
+  sim: 11,
+  'index.ts': 11,
+  bench: 11,
+  cli: 12,
 };
 
 interface Source {
@@ -79,12 +83,12 @@ test('tidy: below the entry points nothing leads out but the environment', (t) =
     t.deepEqual(
       taken,
       [],
-      `${path} goes out by ${taken}: take it from the Environment, or state a reason in test/outside.ts`,
+      `${path} goes out by ${taken}: take it from the Environment, or state a reason in test/_support/outside.ts`,
     );
     const unneeded = allowed.filter((way) => !ways.includes(way));
-    t.deepEqual(unneeded, [], `test/outside.ts: ${path} does not go out by ${unneeded} any more`);
+    t.deepEqual(unneeded, [], `test/_support/outside.ts: ${path} does not go out by ${unneeded} any more`);
   }
-  for (const path of Object.keys(EXCEPTIONS)) t.true(existsSync(path), `test/outside.ts: there is no ${path}`);
+  for (const path of Object.keys(EXCEPTIONS)) t.true(existsSync(path), `test/_support/outside.ts: there is no ${path}`);
 });
 
 test('tidy: every way out is seen', (t) => {

@@ -19,7 +19,7 @@
 
 namespace meshcache {
 
-// Same numbers as OP_STATUS in src/native/contract.ts.
+// Same numbers as OP_STATUS in src/native/addon/contract.ts.
 enum class OpStatus : uint8_t {
   kOk = 0,
   kBadLocalMemory,
@@ -35,7 +35,7 @@ enum class OpStatus : uint8_t {
   kStale,
 };
 
-// Same bits as in src/native/contract.ts.
+// Same bits as in src/native/addon/contract.ts.
 constexpr uint32_t kAccessRemoteRead = 1;
 constexpr uint32_t kAccessLocalWrite = 2;
 

@@ -1,22 +1,29 @@
 #!/usr/bin/env node
 import { Command, CommanderError } from 'commander';
-import { systemClock } from '../base/clock.js';
 import { ConfigError } from '../base/errors.js';
-import { packageVersion } from '../node/package-version.js';
+import type { CommandContext } from '../command/context.js';
+import { CommandFailure, EXIT_FAILURE, EXIT_WRONG_USAGE } from '../command/failure.js';
+import { streamProgress } from '../command/progress.js';
+import { printable } from '../command/table.js';
+import { packageVersion } from '../node/reporting/package-version.js';
+import { systemClock } from '../system/system-clock.js';
 import { benchCommand } from './bench.js';
-import type { CommandContext } from './context.js';
-import { demoCommand } from './demo.js';
-import { doctorCommand } from './doctor.js';
-import { drainCommand } from './drain.js';
-import { CommandFailure, EXIT_FAILURE, EXIT_WRONG_USAGE } from './failure.js';
-import { nodeCommand } from './node.js';
-import { deleteCommand, existsCommand, getCommand, pingCommand, putCommand, statCommand } from './page-commands.js';
-import { streamProgress } from './progress.js';
+import { demoCommand } from './demo/demo.js';
+import { doctorCommand } from './doctor/doctor.js';
+import { nodeCommand } from './node/node.js';
+import {
+  deleteCommand,
+  existsCommand,
+  getCommand,
+  pingCommand,
+  putCommand,
+  statCommand,
+} from './pages/page-commands.js';
 import { pythonPathCommand } from './python-path.js';
-import { replayCommand } from './replay.js';
-import { simCommand } from './sim.js';
-import { statusCommand } from './status.js';
-import { printable } from './table.js';
+import { replayCommand } from './replay/replay.js';
+import { simCommand } from './sim/sim.js';
+import { drainCommand } from './status/drain.js';
+import { statusCommand } from './status/status.js';
 
 /** What a shell reports for a program that Ctrl-C ended. */
 const EXIT_INTERRUPTED = 130;

@@ -1,9 +1,9 @@
 import { existsSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { Command } from 'commander';
-import { type CommandContext, printResult } from './context.js';
-import { CommandFailure } from './failure.js';
-import { jsonOption } from './options.js';
+import { type CommandContext, printResult } from '../command/context.js';
+import { CommandFailure } from '../command/failure.js';
+import { jsonOption } from '../command/options.js';
 
 /** From build/dist, and from build/test. */
 const FOLDER = new URL('../python', import.meta.url);

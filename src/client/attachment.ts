@@ -1,9 +1,9 @@
 import { readFileSync } from 'node:fs';
 import { assert } from '../base/assert.js';
-import { within } from '../base/clock.js';
-import type { Environment } from '../base/environment.js';
+import { within } from '../base/environment/clock.js';
+import type { Environment } from '../base/environment/environment.js';
 import { CLIENT_CLOSE_TIMEOUT_MS, CLIENT_RECONNECT_MAX_MS, CLIENT_RECONNECT_MIN_MS } from '../base/limits.js';
-import { Capability, encodeFile, RequestType, Status } from '../clients/messages.js';
+import { Capability, encodeFile, RequestType, Status } from '../clients/wire/messages.js';
 import type { KeyNamespace } from '../core/index.js';
 import type { HostRegion } from '../memory/host-region.js';
 import { NodeLink } from './node-link.js';

@@ -1,8 +1,8 @@
 import { ArgumentError } from '../base/errors.js';
 import { CLIENT_POOL_NAME_MAX_BYTES } from '../base/limits.js';
 import { shown } from '../base/shown.js';
-import { TEXT_MAX_BYTES } from '../clients/body.js';
-import { checkKey } from '../core/key-encoder.js';
+import { TEXT_MAX_BYTES } from '../clients/wire/body.js';
+import { checkKey } from '../core/keys/key-encoder.js';
 
 /** Of a request beside keys and what is said of each: the name of the pool, flags, counts. */
 const FIXED_BYTES = CLIENT_POOL_NAME_MAX_BYTES + 64;

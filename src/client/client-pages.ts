@@ -1,6 +1,6 @@
-import { unlessAborted } from '../base/abort.js';
-import { within } from '../base/clock.js';
-import type { Environment } from '../base/environment.js';
+import { unlessAborted } from '../base/concurrency/abort.js';
+import { within } from '../base/environment/clock.js';
+import type { Environment } from '../base/environment/environment.js';
 import { ArgumentError, ClosedError, MeshCacheError } from '../base/errors.js';
 import {
   BYTES_REQUEST_TARGET_BYTES,
@@ -8,7 +8,7 @@ import {
   CLIENT_REQUEST_MAX_PIECES,
   CLIENT_STAT_MAX_KEYS,
 } from '../base/limits.js';
-import type { PageHolders } from '../clients/client-namespace.js';
+import type { PageHolders } from '../clients/requests/client-namespace.js';
 import {
   type BytesResult,
   Capability,
@@ -24,12 +24,12 @@ import {
   RequestType,
   Status,
   type ToldFlags,
-} from '../clients/messages.js';
-import { hintNumber } from '../core/request-hints.js';
+} from '../clients/wire/messages.js';
+import { hintNumber } from '../core/pool/request-hints.js';
 import { regionOf } from '../memory/address-space.js';
 import type { HostRegion } from '../memory/host-region.js';
-import type { NamespacePages, PageOptions } from '../store/namespace-pages.js';
 import type { CallerPage } from '../store/caller-page.js';
+import type { NamespacePages, PageOptions } from '../store/namespace-pages.js';
 import { RequestParts } from '../store/request-calls.js';
 import type { Attachment } from './attachment.js';
 import { checkClientKeys, type KeySlice, keyBytesAtMost, keySlices } from './client-keys.js';

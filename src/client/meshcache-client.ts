@@ -1,15 +1,16 @@
-import { type Environment, systemEnvironment } from '../base/environment.js';
+import { FairTurns } from '../base/concurrency/fair-turns.js';
+import type { Environment } from '../base/environment/environment.js';
 import { ArgumentError, MeshCacheError } from '../base/errors.js';
-import { FairTurns } from '../base/fair-turns.js';
 import { CLIENT_TIMEOUT_MS } from '../base/limits.js';
 import { shown } from '../base/shown.js';
-import type { PageHolders } from '../clients/client-namespace.js';
-import { RequestType } from '../clients/messages.js';
+import type { PageHolders } from '../clients/requests/client-namespace.js';
 import { defaultClientSocket, ownRuntimeFolder } from '../clients/socket-path.js';
+import { RequestType } from '../clients/wire/messages.js';
 import { KeyEncoder, type KeyNamespace } from '../core/index.js';
 import { checkKeys } from '../store/host-pool.js';
 import { StoreNamespace } from '../store/store-namespace.js';
 import { wholeNamespace } from '../store/whole-namespace.js';
+import { systemEnvironment } from '../system/system-environment.js';
 import { Attachment } from './attachment.js';
 import { ClientPages } from './client-pages.js';
 

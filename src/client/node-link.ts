@@ -1,13 +1,13 @@
 import { assert, assertAtMost } from '../base/assert.js';
-import type { Environment } from '../base/environment.js';
+import type { Environment } from '../base/environment/environment.js';
+import type { Connection } from '../base/environment/network.js';
 import {
   CLIENT_BODY_MAX_BYTES,
   CLIENT_CONNECT_TIMEOUT_MS,
   CLIENT_SENT_MAX_COUNT,
   CLIENT_SMALL_BODY_BYTES,
 } from '../base/limits.js';
-import type { Connection } from '../base/network.js';
-import { FrameReceiver } from '../clients/frame-receiver.js';
+import { FrameReceiver } from '../clients/wire/frame-receiver.js';
 import {
   CLIENT_PROTOCOL_VERSION,
   decodeHelloAnswer,
@@ -17,9 +17,9 @@ import {
   type HelloAnswer,
   RequestType,
   Status,
-} from '../clients/messages.js';
+} from '../clients/wire/messages.js';
 import type { KeyNamespace } from '../core/index.js';
-import { credentialsOf } from '../native/peer-credentials.js';
+import { credentialsOf } from '../native/unix-sockets/peer-credentials.js';
 
 export interface NodeLinkParts {
   readonly path: string;

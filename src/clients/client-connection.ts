@@ -1,19 +1,20 @@
 import { assert } from '../base/assert.js';
-import type { Clock } from '../base/clock.js';
+import type { Clock } from '../base/environment/clock.js';
+import type { Logger } from '../base/environment/log.js';
+import type { Connection } from '../base/environment/network.js';
 import { ProtocolError } from '../base/errors.js';
 import { CLIENT_SMALL_BODY_BYTES } from '../base/limits.js';
-import type { Logger } from '../base/log.js';
-import type { Connection } from '../base/network.js';
-import { credentialsOf, type PeerCredentials } from '../native/peer-credentials.js';
-import type { AttachedClient } from './attached-client.js';
-import { BodyReader } from './body.js';
+import { credentialsOf, type PeerCredentials } from '../native/unix-sockets/peer-credentials.js';
 import type { ByteBudget } from './byte-budget.js';
 import type { ClientLimits } from './client-limits.js';
 import { ClientOutput } from './client-output.js';
-import { ClientRegions } from './client-regions.js';
-import { ClientRequests } from './client-requests.js';
-import type { ClientCounts } from './client-stats.js';
-import { FrameReceiver } from './frame-receiver.js';
+import type { AttachedClient } from './requests/attached-client.js';
+import { ClientRegions } from './requests/client-regions.js';
+import { ClientRequests } from './requests/client-requests.js';
+import type { ClientCounts } from './requests/client-stats.js';
+import { type ClientRequest, type RequestBeginning, RequestsInFlight } from './requests-in-flight.js';
+import { BodyReader } from './wire/body.js';
+import { FrameReceiver } from './wire/frame-receiver.js';
 import {
   decodeFile,
   decodeHello,
@@ -23,10 +24,9 @@ import {
   type HelloRequest,
   RequestType,
   Status,
-} from './messages.js';
-import { RequestError, statusOf } from './request-error.js';
-import { CANCELLABLE_TYPES, REQUEST_TYPES } from './request-types.js';
-import { type ClientRequest, type RequestBeginning, RequestsInFlight } from './requests-in-flight.js';
+} from './wire/messages.js';
+import { RequestError, statusOf } from './wire/request-error.js';
+import { CANCELLABLE_TYPES, REQUEST_TYPES } from './wire/request-types.js';
 
 export interface ClientConnectionParts {
   readonly socket: Connection;

@@ -1,6 +1,6 @@
 import { closeSync, openSync, rmSync } from 'node:fs';
 import { assert, assertAtMost, assertEqual } from '../base/assert.js';
-import type { Environment } from '../base/environment.js';
+import type { Environment } from '../base/environment/environment.js';
 import { ProtocolError } from '../base/errors.js';
 import {
   CLIENT_DESCRIPTOR_CONNECTIONS_MAX_COUNT,
@@ -9,10 +9,10 @@ import {
   CLIENTS_STAGING_MAX_BYTES,
 } from '../base/limits.js';
 import { HostRegion } from '../memory/host-region.js';
-import { DescriptorListener, type DescriptorRecord } from '../native/descriptor-listener.js';
-import { loadNative } from '../native/loader.js';
+import { loadNative } from '../native/addon/loader.js';
+import { DescriptorListener, type DescriptorRecord } from '../native/unix-sockets/descriptor-listener.js';
 import type { ClientConnection } from './client-connection.js';
-import { ClientFile, openDescriptor } from './client-files.js';
+import { ClientFile, openDescriptor } from './requests/client-files.js';
 import {
   Capability,
   DESCRIPTOR_RECORD_BYTES,
@@ -23,8 +23,8 @@ import {
   type FileRequest,
   STAGING_REGION,
   Status,
-} from './messages.js';
-import { RequestError } from './request-error.js';
+} from './wire/messages.js';
+import { RequestError } from './wire/request-error.js';
 
 export interface ClientMemoryParts {
   /** Of the client socket. */

@@ -1,7 +1,7 @@
-import type { Clock } from '../base/clock.js';
+import type { Clock } from '../base/environment/clock.js';
+import type { Connection } from '../base/environment/network.js';
 import { CLIENT_SMALL_BODY_BYTES } from '../base/limits.js';
-import type { Connection } from '../base/network.js';
-import { encodeHeader, type FrameHeader, type Status } from './messages.js';
+import { encodeHeader, type FrameHeader, type Status } from './wire/messages.js';
 
 export interface ClientOutputParts {
   readonly socket: Connection;

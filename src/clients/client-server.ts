@@ -2,8 +2,9 @@ import { chmodSync, chownSync, existsSync, lstatSync, mkdirSync, unlinkSync } fr
 import { dirname } from 'node:path';
 import { isMainThread } from 'node:worker_threads';
 import { assert, assertAtMost, assertEqual } from '../base/assert.js';
-import { within } from '../base/clock.js';
-import type { Environment } from '../base/environment.js';
+import { within } from '../base/environment/clock.js';
+import type { Environment } from '../base/environment/environment.js';
+import { type Connection, listenAt, type Server } from '../base/environment/network.js';
 import { ConfigError } from '../base/errors.js';
 import {
   CLIENT_FINISH_TIMEOUT_MS,
@@ -11,19 +12,18 @@ import {
   CLIENT_SOCKET_PATH_MAX_BYTES,
   PAGE_MAX_BYTES,
 } from '../base/limits.js';
-import { type Connection, listenAt, type Server } from '../base/network.js';
 import type { KeyNamespace } from '../core/index.js';
-import { STORE_CALLERS_COUNT } from '../core/request-callers.js';
-import type { AttachedClient } from './attached-client.js';
+import { STORE_CALLERS_COUNT } from '../core/pool/request-callers.js';
 import { ByteBudget } from './byte-budget.js';
 import { ClientConnection } from './client-connection.js';
 import { type ClientLimits, clientLimits } from './client-limits.js';
 import { ClientMemory } from './client-memory.js';
-import type { ClientNamespace } from './client-namespace.js';
-import { ClientCounts, type ClientFigures, ClientNames } from './client-stats.js';
-import { CLIENT_PROTOCOL_VERSION, encodeHelloAnswer, type HelloRequest, Status, TOKEN_BYTES } from './messages.js';
-import { RequestError } from './request-error.js';
+import type { AttachedClient } from './requests/attached-client.js';
+import type { ClientNamespace } from './requests/client-namespace.js';
+import { ClientCounts, type ClientFigures, ClientNames } from './requests/client-stats.js';
 import { isAnswering } from './socket-path.js';
+import { CLIENT_PROTOCOL_VERSION, encodeHelloAnswer, type HelloRequest, Status, TOKEN_BYTES } from './wire/messages.js';
+import { RequestError } from './wire/request-error.js';
 
 export interface ClientServerOptions {
   /** Of the Unix socket. */

@@ -1,6 +1,6 @@
 import { assert, assertEqual } from '../base/assert.js';
 import type { ClientLimits } from './client-limits.js';
-import { type FrameHeader, RequestType } from './messages.js';
+import { type FrameHeader, RequestType } from './wire/messages.js';
 
 /** A request that was received and not answered. */
 export interface ClientRequest {

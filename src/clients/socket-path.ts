@@ -1,5 +1,5 @@
 import { join } from 'node:path';
-import type { Environment } from '../base/environment.js';
+import type { Environment } from '../base/environment/environment.js';
 
 /** While a node that has ended in disorder is looked for at its socket. */
 const PROBE_TIMEOUT_MS = 1_000;

@@ -1,25 +1,24 @@
 /** The entry `meshcache/core`: works in any JavaScript environment with WebAssembly. */
 export { ArgumentError, ClosedError, type ErrorCode, MeshCacheError } from '../base/errors.js';
-export { Core, type CoreOptions, type CoreSource, defaultCore, loadCore } from './core.js';
-export { ConsistentHashRing, NO_NODE } from './hash-ring.js';
-export type { FetchResponse, WasmInstance, WasmModule } from './host-types.js';
-export { type EncodedKeys, KeyEncoder, type KeyNamespace } from './key-encoder.js';
+export { Core, type CoreOptions, type CoreSource, defaultCore, loadCore } from './binding/core.js';
+export type { FetchResponse, WasmInstance, WasmModule } from './binding/host-types.js';
+export { type EncodedKeys, KeyEncoder, type KeyNamespace } from './keys/key-encoder.js';
 export {
   type PlacementNode,
   type PlacementOutcome,
   type PlacementRequest,
   PlacementSimulation,
-} from './placement.js';
-export { PlacementBounds } from './placement-bounds.js';
-export type { PlacementCounts, PlacementInterval } from './placement-counts.js';
+} from './placement/placement.js';
+export { PlacementBounds } from './placement/placement-bounds.js';
+export type { PlacementCounts, PlacementInterval } from './placement/placement-counts.js';
 export {
   PLACEMENT_POLICIES,
   PLACEMENT_ROUTINGS,
   type PlacementOptions,
   type PlacementRouting,
   type PlacementSettings,
-} from './placement-options.js';
-export { PoolAllocator } from './pool-allocator.js';
+} from './placement/placement-options.js';
+export { PoolAllocator } from './pool/pool-allocator.js';
 export type {
   BatchLookup,
   BatchPlacement,
@@ -30,4 +29,5 @@ export type {
   PoolAllocatorStats,
   RequestHint,
   RequestOptions,
-} from './pool-types.js';
+} from './pool/pool-types.js';
+export { ConsistentHashRing, NO_NODE } from './ring/hash-ring.js';

@@ -1,5 +1,5 @@
 import type { ClusterReport } from '../metrics/node-report.js';
-import { isClusterReport } from './loose.js';
+import { isClusterReport } from './data/loose.js';
 import { recall, remember } from './storage.js';
 
 /** The node gives members a second to answer; what takes longer than this is taken for none. */

@@ -1,5 +1,5 @@
 import type { Answer } from './api.js';
-import { formatClock } from './format.js';
+import { formatClock } from './views/format.js';
 
 /** One poll may be lost on the way; two in a row, or one that ran into its deadline, are the node. */
 const LOST_AFTER_FAILURES = 2;

@@ -1,20 +1,20 @@
 import type { ClusterReport } from '../metrics/node-report.js';
 import type { Answer } from './api.js';
-import { ChartsView } from './charts-view.js';
-import { ClientsView } from './clients-view.js';
 import { Connection } from './connection.js';
-import { part, setAttribute, setHidden, setText } from './dom.js';
-import { EventLog } from './event-log.js';
-import { EventsView } from './events-view.js';
-import { formatClock } from './format.js';
-import { HeadlineView } from './headline-view.js';
-import { HealthView } from './health-view.js';
-import { History, type Point } from './history.js';
-import { amount } from './loose.js';
-import { type Member, Members } from './members.js';
-import { MembersView } from './members-view.js';
+import { EventLog } from './data/event-log.js';
+import { History, type Point } from './data/history.js';
+import { amount } from './data/loose.js';
+import { type Member, Members } from './data/members.js';
 import { Scope } from './scope.js';
-import { TotalsView } from './totals-view.js';
+import { ChartsView } from './views/charts-view.js';
+import { ClientsView } from './views/clients-view.js';
+import { part, setAttribute, setHidden, setText } from './views/dom.js';
+import { EventsView } from './views/events-view.js';
+import { formatClock } from './views/format.js';
+import { HeadlineView } from './views/headline-view.js';
+import { HealthView } from './views/health-view.js';
+import { MembersView } from './views/members-view.js';
+import { TotalsView } from './views/totals-view.js';
 
 /** The page: takes answers in, shows what they say. */
 export class Dashboard {

@@ -2,9 +2,9 @@ import 'uplot/dist/uPlot.min.css';
 import './style.css';
 import { Api } from './api.js';
 import { Dashboard } from './dashboard.js';
-import { part } from './dom.js';
 import { startTheme } from './theme.js';
 import { TokenForm } from './token-form.js';
+import { part } from './views/dom.js';
 
 const POLL_MS = 1_000;
 /** While nobody looks, or the node wants a token first. */

@@ -1,5 +1,5 @@
-import { make, setText } from './dom.js';
-import type { Member } from './members.js';
+import type { Member } from './data/members.js';
+import { make, setText } from './views/dom.js';
 
 const CLUSTER = 'cluster';
 const NODE_PREFIX = 'node=';

@@ -1,5 +1,5 @@
-import { setText } from './dom.js';
 import { recall, remember } from './storage.js';
+import { setText } from './views/dom.js';
 
 const THEME_KEY = 'meshcache.theme';
 

@@ -1,5 +1,5 @@
 import type { Answer } from './api.js';
-import { part, setHidden, setText } from './dom.js';
+import { part, setHidden, setText } from './views/dom.js';
 
 /** Asks for the token of a node that wants one. Nothing is sent by the form itself. */
 export class TokenForm {

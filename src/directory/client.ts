@@ -1,15 +1,15 @@
 import { assertAtMost } from '../base/assert.js';
-import type { Clock } from '../base/clock.js';
-import type { Environment } from '../base/environment.js';
+import { HybridClock } from '../base/concurrency/hybrid-clock.js';
+import type { Clock } from '../base/environment/clock.js';
+import type { Environment } from '../base/environment/environment.js';
+import type { MetricsSink } from '../base/environment/metrics-sink.js';
 import { ArgumentError } from '../base/errors.js';
-import { HybridClock } from '../base/hybrid-clock.js';
 import {
   DIRECTORY_KEY_MAX_BYTES,
   DIRECTORY_SEARCH_LATE_MS,
   RPC_CALL_TIMEOUT_MS,
   RPC_CONNECT_TIMEOUT_MS,
 } from '../base/limits.js';
-import type { MetricsSink } from '../base/metrics-sink.js';
 import type { RpcClient } from '../rpc/client.js';
 import type { DataLocation } from '../types.js';
 import { countLookups, reportShard } from './directory-metrics.js';

@@ -1,4 +1,4 @@
-import type { MetricsSink } from '../base/metrics-sink.js';
+import type { MetricsSink } from '../base/environment/metrics-sink.js';
 import type { DirectoryShard } from './shard.js';
 import type { DirectoryMethod } from './wire.js';
 

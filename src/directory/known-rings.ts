@@ -1,5 +1,5 @@
 import { assertAtMost } from '../base/assert.js';
-import type { Clock } from '../base/clock.js';
+import type { Clock } from '../base/environment/clock.js';
 import type { OwnerRing } from './owners.js';
 
 /** With owners changing faster than former rings expire, so many of them are kept. */

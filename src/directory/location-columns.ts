@@ -1,5 +1,5 @@
+import { isVersion } from '../base/concurrency/hybrid-clock.js';
 import { ArgumentError, ProtocolError } from '../base/errors.js';
-import { isVersion } from '../base/hybrid-clock.js';
 import { DIRECTORY_REQUEST_MAX_KEYS, NODE_ENDPOINT_MAX_CHARACTERS, NODE_ID_MAX_BYTES } from '../base/limits.js';
 import { DataLocation } from '../types.js';
 

@@ -1,6 +1,6 @@
+import type { MetricsSink } from '../base/environment/metrics-sink.js';
+import type { Endpoint } from '../base/environment/network.js';
 import { DIRECTORY_REQUESTS_IN_FLIGHT_MAX_COUNT } from '../base/limits.js';
-import type { MetricsSink } from '../base/metrics-sink.js';
-import type { Endpoint } from '../base/network.js';
 import type { RpcClient } from '../rpc/client.js';
 import { countFailure } from './directory-metrics.js';
 import { LocationColumns } from './location-columns.js';
@@ -138,8 +138,7 @@ export class OwnerChannel implements DirectoryOwner {
       canJoin: () => true,
       join: (batches) => ({ keys: joinedKeys(batches) }),
       part: partOfFlags,
-      send: ({ keys }) =>
-        this.#call('exists', keyFields(keys), (answer) => readFlags(answer, 'found', keys.length)),
+      send: ({ keys }) => this.#call('exists', keyFields(keys), (answer) => readFlags(answer, 'found', keys.length)),
     };
   }
 

@@ -1,6 +1,6 @@
-import type { Environment } from '../base/environment.js';
-import type { HybridClock } from '../base/hybrid-clock.js';
-import type { Endpoint } from '../base/network.js';
+import type { HybridClock } from '../base/concurrency/hybrid-clock.js';
+import type { Environment } from '../base/environment/environment.js';
+import type { Endpoint } from '../base/environment/network.js';
 import { RpcClient } from '../rpc/client.js';
 import type { LocationColumns } from './location-columns.js';
 import { OwnShard } from './own-shard.js';

@@ -125,10 +125,7 @@ function furtherOwners(
   for (const other of changed.slice(0, FORMER_RINGS_ASKED_COUNT)) {
     const owners = ownersOf(other, leftKeys, replicas);
     for (const [row, i] of left.entries()) {
-      add(
-        i,
-        namesOf(owners, row, replicas, other.nodes),
-      );
+      add(i, namesOf(owners, row, replicas, other.nodes));
     }
   }
   return further;

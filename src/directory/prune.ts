@@ -1,4 +1,4 @@
-import type { Clock } from '../base/clock.js';
+import type { Clock } from '../base/environment/clock.js';
 import { type OwnerRing, ownersOf } from './owners.js';
 import type { DirectoryShard } from './shard.js';
 

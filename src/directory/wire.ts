@@ -1,5 +1,5 @@
+import { isVersion } from '../base/concurrency/hybrid-clock.js';
 import { ProtocolError } from '../base/errors.js';
-import { isVersion } from '../base/hybrid-clock.js';
 import { decodeKeys, encodeKeys } from './key-column.js';
 import { LocationColumns } from './location-columns.js';
 

@@ -1,5 +1,6 @@
 import { assert, assertEqual } from '../base/assert.js';
-import type { Environment } from '../base/environment.js';
+import type { Environment } from '../base/environment/environment.js';
+import { type Endpoint, formatEndpoint, isEveryAddress, parseEndpoint } from '../base/environment/network.js';
 import { ConfigError, type MeshCacheError } from '../base/errors.js';
 import {
   DISCOVERY_LOG_INTERVAL_MS,
@@ -7,18 +8,17 @@ import {
   DISCOVERY_OTHER_MASTERS_TIMEOUT_MS,
   DISCOVERY_START_TIMEOUT_MS,
 } from '../base/limits.js';
-import { type Endpoint, formatEndpoint, isEveryAddress, parseEndpoint } from '../base/network.js';
 import { shown } from '../base/shown.js';
 import { RpcClient } from '../rpc/client.js';
 import { MessageCodec } from '../rpc/message.js';
 import type { NodeInfo } from '../types.js';
 import { ChangeGap } from './change-gap.js';
-import { type ClusterSettings, describeDifferences, type Refusal, refusalError } from './cluster-settings.js';
-import { LostMasters } from './lost-masters.js';
-import { MasterLink } from './master-link.js';
-import { isSameEndpoints, MasterChoice, type MasterRule, seatsOf } from './masters.js';
-import { countChanges, isSame, MemberMerging, silentHosts } from './member-merging.js';
-import { type MasterView, mergeMembers } from './merge.js';
+import { LostMasters } from './masters/lost-masters.js';
+import { MasterLink } from './masters/master-link.js';
+import { isSameEndpoints, MasterChoice, type MasterRule, seatsOf } from './masters/masters.js';
+import { countChanges, isSame, MemberMerging, silentHosts } from './masters/member-merging.js';
+import { type MasterView, mergeMembers } from './masters/merge.js';
+import { type ClusterSettings, describeDifferences, type Refusal, refusalError } from './messages/cluster-settings.js';
 import { timingOf } from './timing.js';
 
 /** What a {@link DiscoveryClient} tells, and how often it speaks. */

@@ -1,9 +1,9 @@
 import { assertEqual } from '../base/assert.js';
-import type { Environment } from '../base/environment.js';
+import type { Environment } from '../base/environment/environment.js';
+import { type Endpoint, formatEndpoint } from '../base/environment/network.js';
 import { ConfigError } from '../base/errors.js';
-import { type Endpoint, formatEndpoint } from '../base/network.js';
 import { isOtherLoopback, localAddressOf } from './local-address.js';
-import { isSameEndpoints } from './masters.js';
+import { isSameEndpoints } from './masters/masters.js';
 import type { RefusedNode } from './refused-nodes.js';
 import { DiscoveryServer, type MasterOwner } from './server.js';
 

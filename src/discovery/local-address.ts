@@ -1,5 +1,5 @@
-import type { Host } from '../base/host.js';
-import { isEveryAddress } from '../base/network.js';
+import type { Host } from '../base/environment/host.js';
+import { isEveryAddress } from '../base/environment/network.js';
 
 /** What tells whether a listed host is this machine. */
 export type HostNames = Pick<Host, 'resolve' | 'addresses'>;

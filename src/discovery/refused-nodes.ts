@@ -1,9 +1,9 @@
 import { assert, assertAtMost } from '../base/assert.js';
-import type { Environment } from '../base/environment.js';
+import type { Environment } from '../base/environment/environment.js';
+import { formatEndpoint } from '../base/environment/network.js';
 import { DISCOVERY_LOG_INTERVAL_MS, DISCOVERY_REFUSED_KEPT_MS, DISCOVERY_REFUSED_MAX_COUNT } from '../base/limits.js';
-import { formatEndpoint } from '../base/network.js';
 import type { NodeInfo } from '../types.js';
-import { describeDifferences, type SettingDifference } from './cluster-settings.js';
+import { describeDifferences, type SettingDifference } from './messages/cluster-settings.js';
 
 /** A node that a master refuses. */
 export interface RefusedNode {

@@ -1,17 +1,15 @@
 import { assert, assertAtMost } from '../base/assert.js';
-import type { CancelSignal } from '../base/cancellation.js';
-import type { Environment } from '../base/environment.js';
+import type { CancelSignal } from '../base/concurrency/cancellation.js';
+import type { Environment } from '../base/environment/environment.js';
 import { MeshCacheError } from '../base/errors.js';
 import { MEMBERS_MAX_COUNT } from '../base/limits.js';
 import { MessageCodec } from '../rpc/message.js';
 import { type RpcContext, RpcServer } from '../rpc/server.js';
 import type { NodeInfo } from '../types.js';
 import { ChangeGap } from './change-gap.js';
-import { type ClusterSettings, decodeSettings, differencesOf, encodeDifferences } from './cluster-settings.js';
-import { type MemberStatus, MemberTable } from './member-table.js';
-import { asMap, decodeNode } from './node-record.js';
-import { type RefusedNode, RefusedNodes } from './refused-nodes.js';
-import { timingOf } from './timing.js';
+import { type MemberStatus, MemberTable } from './members/member-table.js';
+import { asMap, decodeNode } from './members/node-record.js';
+import { type ClusterSettings, decodeSettings, differencesOf, encodeDifferences } from './messages/cluster-settings.js';
 import {
   DiscoveryMethod,
   decodeIdentity,
@@ -20,7 +18,9 @@ import {
   type MemberForm,
   type Roster,
   wholeField,
-} from './wire.js';
+} from './messages/wire.js';
+import { type RefusedNode, RefusedNodes } from './refused-nodes.js';
+import { timingOf } from './timing.js';
 
 /** The node that runs a master: nodes with other settings than its own are refused. */
 export interface MasterOwner {

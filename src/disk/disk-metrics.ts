@@ -1,4 +1,4 @@
-import type { MetricsSink } from '../base/metrics-sink.js';
+import type { MetricsSink } from '../base/environment/metrics-sink.js';
 import type { DiskStore } from './disk-store.js';
 
 /** What a node with a disk tier counts as it happens. */

@@ -1,5 +1,6 @@
-import { within } from '../base/clock.js';
-import type { Environment } from '../base/environment.js';
+import { Turns } from '../base/concurrency/turns.js';
+import { within } from '../base/environment/clock.js';
+import type { Environment } from '../base/environment/environment.js';
 import { ArgumentError, ClosedError } from '../base/errors.js';
 import {
   DISK_ALIGNMENT_BYTES,
@@ -8,23 +9,22 @@ import {
   DISK_QUEUE_MAX_BYTES,
   PAGE_MAX_BYTES,
 } from '../base/limits.js';
-import { Turns } from '../base/turns.js';
 import type { EvictionPolicy, RequestOptions } from '../core/index.js';
 import { crc32 } from '../memory/checksum.js';
 import { isWhole, type PageBytes } from '../pool/page-batch.js';
 import { NO_ORIGIN, PageIndex, type PageOrigin, type PublishedPage } from '../pool/page-index.js';
 import type { LocalRead } from '../pool/page-reading.js';
-import { type DiskFolder, defaultIndexBytes, openDiskFolder } from './disk-folder.js';
 import type { DiskInfo } from './disk-info.js';
-import type { IndexEntry, Snapshot } from './journal.js';
+import { type DiskFolder, defaultIndexBytes, openDiskFolder } from './folder/disk-folder.js';
+import type { IndexEntry, Snapshot } from './journal/journal.js';
 import { KeyReaders } from './key-readers.js';
-import { PageWriter } from './page-writer.js';
 import type { PageSum, PutOptions, PutOutcome, RenewedPage } from './put-page.js';
 import { RESTORE_SLICE_PAGES, restorePages, snapshotOf } from './restoring.js';
-import { readWaiting, type WriteQueue } from './write-queue.js';
+import { PageWriter } from './writing/page-writer.js';
+import { readWaiting, type WriteQueue } from './writing/write-queue.js';
 
-export { type DiskSizes, diskSizeFor } from './disk-folder.js';
 export type { DiskInfo } from './disk-info.js';
+export { type DiskSizes, diskSizeFor } from './folder/disk-folder.js';
 export type { PutOptions, PutOutcome, RenewedPage } from './put-page.js';
 
 /** What {@link DiskStore.open} takes beside path and size. */

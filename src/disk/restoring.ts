@@ -1,7 +1,7 @@
-import type { Clock } from '../base/clock.js';
+import type { Clock } from '../base/environment/clock.js';
 import { DISK_ALIGNMENT_BYTES } from '../base/limits.js';
 import type { PageIndex } from '../pool/page-index.js';
-import type { IndexEntry, Snapshot } from './journal.js';
+import type { IndexEntry, Snapshot } from './journal/journal.js';
 
 /** Pages that are put back between two turns of the event loop. */
 export const RESTORE_SLICE_PAGES = 1024;

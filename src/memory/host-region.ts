@@ -1,10 +1,10 @@
 import { closeSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
+import type { Host, HostMemory } from '../base/environment/host.js';
 import { ArgumentError } from '../base/errors.js';
-import type { Host, HostMemory } from '../base/host.js';
 import { SEGMENT_MAX_BYTES } from '../base/limits.js';
-import { MEMORY_HUGE_PAGES, MEMORY_SHARED, type NativeAddon, type NativeMemory } from '../native/contract.js';
-import { loadNative } from '../native/loader.js';
+import { MEMORY_HUGE_PAGES, MEMORY_SHARED, type NativeAddon, type NativeMemory } from '../native/addon/contract.js';
+import { loadNative } from '../native/addon/loader.js';
 import { addRegion, removeRegion, reserveAddresses } from './address-space.js';
 import { addressOf, nativeSegments } from './native-memory.js';
 

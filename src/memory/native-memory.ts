@@ -1,5 +1,5 @@
 import { SEGMENT_MAX_BYTES } from '../base/limits.js';
-import type { NativeAddon } from '../native/contract.js';
+import type { NativeAddon } from '../native/addon/contract.js';
 
 /** Array buffers over memory of the addon, as far as this thread has made them. */
 const ownBuffers = new WeakSet<ArrayBufferLike>();

@@ -1,6 +1,6 @@
 import { assert } from '../base/assert.js';
-import type { NativeAddon } from '../native/contract.js';
-import { loadNative } from '../native/loader.js';
+import type { NativeAddon } from '../native/addon/contract.js';
+import { loadNative } from '../native/addon/loader.js';
 import { crc32 } from './checksum.js';
 import { addressOf, staysInPlace } from './native-memory.js';
 

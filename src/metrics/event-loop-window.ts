@@ -1,5 +1,5 @@
-import type { Clock } from '../base/clock.js';
-import type { Host, LoopObservation } from '../base/host.js';
+import type { Clock } from '../base/environment/clock.js';
+import type { Host, LoopObservation } from '../base/environment/host.js';
 import { EVENT_LOOP_TURN_MS } from '../base/limits.js';
 
 /** Seconds by which work on the event loop was late. */

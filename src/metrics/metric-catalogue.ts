@@ -1,4 +1,4 @@
-import type { Labels } from '../base/metrics-sink.js';
+import type { Labels } from '../base/environment/metrics-sink.js';
 import type { RpcFault } from '../rpc/server.js';
 
 /*

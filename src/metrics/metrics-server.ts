@@ -1,7 +1,8 @@
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
 import Koa from 'koa';
-import type { Environment } from '../base/environment.js';
+import type { Environment } from '../base/environment/environment.js';
+import { formatEndpoint } from '../base/environment/network.js';
 import { ArgumentError, ClosedError, ConfigError } from '../base/errors.js';
 import {
   METRICS_CONNECTION_MAX_REQUESTS,
@@ -10,9 +11,8 @@ import {
   METRICS_PORTS_MAX_COUNT,
   METRICS_REQUEST_TIMEOUT_MS,
 } from '../base/limits.js';
-import { formatEndpoint } from '../base/network.js';
-import { PendingConnections } from '../base/pending-connections.js';
 import { shown } from '../base/shown.js';
+import { PendingConnections } from '../net/pending-connections.js';
 import { isLoopback } from './http-access.js';
 import { HttpAnswers, type MetricsServerOptions, type MetricsSource } from './http-answers.js';
 

@@ -1,8 +1,8 @@
 import { Counter, Gauge, Histogram, Registry } from 'prom-client';
-import type { Clock } from '../base/clock.js';
+import type { Clock } from '../base/environment/clock.js';
+import type { Host } from '../base/environment/host.js';
+import type { Labels, MetricsSink } from '../base/environment/metrics-sink.js';
 import { ArgumentError } from '../base/errors.js';
-import type { Host } from '../base/host.js';
-import type { Labels, MetricsSink } from '../base/metrics-sink.js';
 import { shown } from '../base/shown.js';
 import { COUNTERS, helpOf } from './metric-catalogue.js';
 import { LATENCY_BOUNDS_S, metricsReport } from './metrics-report.js';

@@ -1,8 +1,8 @@
 import { readdir } from 'node:fs/promises';
 import { performance } from 'node:perf_hooks';
 import { Counter, Gauge, type Registry } from 'prom-client';
-import type { Clock } from '../base/clock.js';
-import type { Host } from '../base/host.js';
+import type { Clock } from '../base/environment/clock.js';
+import type { Host } from '../base/environment/host.js';
 import { type EventLoopDelay, EventLoopWindow } from './event-loop-window.js';
 
 /** What Linux has of a process's open files; other systems have none. */

@@ -1,10 +1,10 @@
 /** The public native API: `meshcache/native`. It can be imported everywhere, also where there is no addon or no RDMA. */
-import { loadNative } from './loader.js';
+import { loadNative } from './addon/loader.js';
 
-export type { RdmaStatName } from './contract.js';
-export type { EngineStats } from './engine-channel.js';
-export type { RdmaDevice, RdmaGid, RdmaPort } from './rdma-devices.js';
-export { RDMA_STEPS, type RdmaStep, type RdmaSupport, rdmaSupport } from './rdma-support.js';
+export type { RdmaStatName } from './addon/contract.js';
+export type { RdmaDevice, RdmaGid, RdmaPort } from './devices/rdma-devices.js';
+export { RDMA_STEPS, type RdmaStep, type RdmaSupport, rdmaSupport } from './devices/rdma-support.js';
+export type { EngineStats } from './engine/engine-channel.js';
 export { type MrHandle, type ReadRequest, TransferEngine, type TransferEngineOptions } from './transfer-engine.js';
 
 /** Whether the addon was built with RDMA. Whether this machine can use it, {@link rdmaSupport} tells. */

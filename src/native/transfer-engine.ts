@@ -1,16 +1,17 @@
-import { type Environment, systemEnvironment } from '../base/environment.js';
+import { CLUSTER_SECRET_ALLOWED, ClusterSecrets } from '../base/environment/cluster-secrets.js';
+import type { Environment } from '../base/environment/environment.js';
+import { formatEndpoint, parseEndpoint } from '../base/environment/network.js';
 import { ArgumentError, ClosedError, ConfigError, RdmaError } from '../base/errors.js';
 import { RDMA_RETRY_MAX_MS, READ_MIN_BYTES_PER_S, READ_RETRY_AFTER_MS } from '../base/limits.js';
-import { formatEndpoint, parseEndpoint } from '../base/network.js';
-import { CLUSTER_SECRET_ALLOWED, ClusterSecrets } from '../base/secrets.js';
-import { ACCESS_LOCAL_WRITE, ACCESS_REMOTE_READ, type RailOptions, type RdmaEngineOptions } from './contract.js';
-import { EngineChannel, type EngineStats } from './engine-channel.js';
-import { engineOptions } from './engine-options.js';
-import { EngineReader } from './engine-reader.js';
-import { EventLog } from './event-log.js';
-import { selectRails } from './rail-selection.js';
-import { type RdmaHost, systemRdmaHost, withDevicesReadOnce } from './rdma-host.js';
-import { rdmaSupport } from './rdma-support.js';
+import { systemEnvironment } from '../system/system-environment.js';
+import { ACCESS_LOCAL_WRITE, ACCESS_REMOTE_READ, type RailOptions, type RdmaEngineOptions } from './addon/contract.js';
+import { selectRails } from './devices/rail-selection.js';
+import { type RdmaHost, systemRdmaHost, withDevicesReadOnce } from './devices/rdma-host.js';
+import { rdmaSupport } from './devices/rdma-support.js';
+import { EngineChannel, type EngineStats } from './engine/engine-channel.js';
+import { engineOptions } from './engine/engine-options.js';
+import { EngineReader } from './engine/engine-reader.js';
+import { EventLog } from './engine/event-log.js';
 
 /** Which device an engine uses and where it listens; what is left out is chosen. */
 export interface TransferEngineOptions {

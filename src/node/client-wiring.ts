@@ -1,17 +1,17 @@
-import type { Environment } from '../base/environment.js';
+import type { Environment } from '../base/environment/environment.js';
+import type { Files } from '../base/environment/files.js';
 import { ConfigError } from '../base/errors.js';
-import type { Files } from '../base/files.js';
 import { CLIENT_HOLDERS_MAX_COUNT } from '../base/limits.js';
-import { ClientNamespace } from '../clients/client-namespace.js';
 import { ClientServer } from '../clients/client-server.js';
+import { ClientNamespace } from '../clients/requests/client-namespace.js';
 import type { MeshCacheConfig } from '../config.js';
 import { StoredPages } from '../store/namespace-pages.js';
 import type { PageStore } from '../store/page-store.js';
 import type { DataLocation } from '../types.js';
 import type { KeyEncoders } from './key-encoders.js';
-import type { NodeRuntime } from './node-runtime.js';
-import { packageVersion } from './package-version.js';
-import type { StoreStats } from './store-stats.js';
+import { packageVersion } from './reporting/package-version.js';
+import type { StoreStats } from './reporting/store-stats.js';
+import type { NodeRuntime } from './runtime/node-runtime.js';
 
 export interface ClientWiringParts {
   readonly runtime: NodeRuntime;

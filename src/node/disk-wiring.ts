@@ -1,5 +1,5 @@
 import { join } from 'node:path';
-import type { Environment } from '../base/environment.js';
+import type { Environment } from '../base/environment/environment.js';
 import { DISK_QUEUE_MAX_BYTES, DISK_QUEUE_POOL_FRACTION } from '../base/limits.js';
 import type { MeshCacheConfig } from '../config.js';
 import { reportDisk } from '../disk/disk-metrics.js';

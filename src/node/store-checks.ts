@@ -1,6 +1,6 @@
-import type { Environment } from '../base/environment.js';
+import type { Environment } from '../base/environment/environment.js';
+import type { Host } from '../base/environment/host.js';
 import { ConfigError } from '../base/errors.js';
-import type { Host } from '../base/host.js';
 import { formatSize } from '../base/sizes.js';
 import type { HostRegion } from '../memory/host-region.js';
 

@@ -1,4 +1,4 @@
-import type { Threads } from '../base/threads.js';
+import type { Threads } from '../base/environment/threads.js';
 import { canCopyOffThread, type PageCopies } from '../memory/page-copies.js';
 
 /**

@@ -1,5 +1,5 @@
 import { assert, assertEqual } from '../base/assert.js';
-import type { RandomSource } from '../base/random.js';
+import type { RandomSource } from '../base/environment/random.js';
 import { imageBytes, NO_STAMP, readStamp, STAMP_BYTES, writeStamp } from '../memory/page-stamp.js';
 
 /** Stamps that are drawn from the random source at once. */

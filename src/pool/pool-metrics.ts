@@ -1,4 +1,4 @@
-import type { MetricsSink } from '../base/metrics-sink.js';
+import type { MetricsSink } from '../base/environment/metrics-sink.js';
 import type { PublishedPool } from './published-pool.js';
 
 /** Registers the metrics of a node's pool; `damagedPages` tells how many it has dropped because of their checksum. */

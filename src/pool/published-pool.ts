@@ -1,7 +1,7 @@
-import type { Clock } from '../base/clock.js';
+import { Turns } from '../base/concurrency/turns.js';
+import type { Clock } from '../base/environment/clock.js';
+import type { RandomSource } from '../base/environment/random.js';
 import { ArgumentError } from '../base/errors.js';
-import type { RandomSource } from '../base/random.js';
-import { Turns } from '../base/turns.js';
 import type { EvictionPolicy, PoolAllocatorStats, RequestOptions } from '../core/index.js';
 import { resolve } from '../memory/address-space.js';
 import { PageCopies } from '../memory/page-copies.js';

@@ -1,8 +1,7 @@
 import { assert, assertAtMost, assertEqual } from '../base/assert.js';
-import { ClientHandshake, NONCE_BYTES, PROOF_BYTES } from '../base/auth.js';
-import { type AuthFailureReason, authError } from '../base/auth-failures.js';
-import type { CancelSignal } from '../base/cancellation.js';
-import type { Environment } from '../base/environment.js';
+import type { CancelSignal } from '../base/concurrency/cancellation.js';
+import type { Environment } from '../base/environment/environment.js';
+import { type Connection, type Endpoint, formatEndpoint, onConnected } from '../base/environment/network.js';
 import { ArgumentError, type ErrorCode, MeshCacheError } from '../base/errors.js';
 import {
   RPC_BUFFERED_MAX_BYTES,
@@ -12,7 +11,8 @@ import {
   RPC_IN_FLIGHT_MAX_COUNT,
   RPC_SILENCE_MAX_MS,
 } from '../base/limits.js';
-import { type Connection, type Endpoint, formatEndpoint, onConnected } from '../base/network.js';
+import { ClientHandshake, NONCE_BYTES, PROOF_BYTES } from '../net/auth.js';
+import { type AuthFailureReason, authError } from '../net/auth-failures.js';
 import {
   decodeHello,
   encodeHello,

@@ -1,10 +1,10 @@
 import { assert, assertAtMost } from '../base/assert.js';
-import { AuthFailures } from '../base/auth-failures.js';
-import type { CancelSignal } from '../base/cancellation.js';
-import type { Environment } from '../base/environment.js';
+import type { CancelSignal } from '../base/concurrency/cancellation.js';
+import type { Environment } from '../base/environment/environment.js';
+import { type Endpoint, formatEndpoint } from '../base/environment/network.js';
 import { AuthError, ClosedError, type ErrorCode, MeshCacheError } from '../base/errors.js';
 import { RPC_CALL_TIMEOUT_MS, RPC_RETRY_AFTER_MS } from '../base/limits.js';
-import { type Endpoint, formatEndpoint } from '../base/network.js';
+import { AuthFailures } from '../net/auth-failures.js';
 import { ClientConnection, type ConnectionEnd } from './client-connection.js';
 import { MessageCodec } from './message.js';
 import type { RpcService } from './service.js';

@@ -1,5 +1,5 @@
-import type { Clock } from '../base/clock.js';
-import type { Connection } from '../base/network.js';
+import type { Clock } from '../base/environment/clock.js';
+import type { Connection } from '../base/environment/network.js';
 
 /** Writes frames to a connection; those that are written by what runs now leave together. */
 export class FrameWriter {

@@ -2,12 +2,13 @@
  * Frames of the control plane; PROTOCOL.md beside this file has the layout byte by byte.
  *
  *     hello  [magic "MCRP"][version u8][0 u8][flags u16][frame max bytes u32]                     12 bytes, once each way
- *            with FLAG_AUTHENTICATION: what base/auth.ts draws
+ *            with FLAG_AUTHENTICATION: what net/auth.ts draws
  *     frame  [length of the message u32][request id u32][type u8][message: msgpack]               integers little endian
  */
-import { FLAG_AUTHENTICATION } from '../base/auth.js';
+
 import { ProtocolError } from '../base/errors.js';
 import { RPC_FRAME_MAX_BYTES } from '../base/limits.js';
+import { FLAG_AUTHENTICATION } from '../net/auth.js';
 
 export const HELLO_BYTES = 12;
 export const FRAME_HEADER_BYTES = 9;

@@ -1,8 +1,7 @@
 import { assertAtMost, assertEqual } from '../base/assert.js';
-import { NONCE_BYTES, PROOFS_BYTES, ServerHandshake } from '../base/auth.js';
-import type { AuthFailureReason } from '../base/auth-failures.js';
-import { Cancellation, type CancelSignal } from '../base/cancellation.js';
-import type { Environment } from '../base/environment.js';
+import { Cancellation, type CancelSignal } from '../base/concurrency/cancellation.js';
+import type { Environment } from '../base/environment/environment.js';
+import type { Connection } from '../base/environment/network.js';
 import { type ErrorCode, MeshCacheError } from '../base/errors.js';
 import {
   RPC_BUFFERED_MAX_BYTES,
@@ -15,7 +14,8 @@ import {
   RPC_PAUSE_AT_BYTES,
   RPC_STALL_TIMEOUT_MS,
 } from '../base/limits.js';
-import type { Connection } from '../base/network.js';
+import { NONCE_BYTES, PROOFS_BYTES, ServerHandshake } from '../net/auth.js';
+import type { AuthFailureReason } from '../net/auth-failures.js';
 import {
   decodeHello,
   encodeHello,

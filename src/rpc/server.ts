@@ -1,7 +1,6 @@
 import { assert, assertAtMost } from '../base/assert.js';
-import { AuthFailures } from '../base/auth-failures.js';
-import type { ConnectionRates } from '../base/connection-limits.js';
-import type { Environment } from '../base/environment.js';
+import type { Environment } from '../base/environment/environment.js';
+import { type Connection, formatEndpoint } from '../base/environment/network.js';
 import { ArgumentError, ClosedError, ConfigError } from '../base/errors.js';
 import {
   HANDSHAKES_PENDING_MAX_COUNT,
@@ -13,9 +12,10 @@ import {
   RPC_SERVER_IN_FLIGHT_MAX_BYTES,
   RPC_SERVER_IN_FLIGHT_MAX_COUNT,
 } from '../base/limits.js';
-import { Listener } from '../base/listener.js';
-import { type Connection, formatEndpoint } from '../base/network.js';
-import { PendingConnections } from '../base/pending-connections.js';
+import { AuthFailures } from '../net/auth-failures.js';
+import type { ConnectionRates } from '../net/connection-limits.js';
+import { Listener } from '../net/listener.js';
+import { PendingConnections } from '../net/pending-connections.js';
 import { MessageCodec } from './message.js';
 import { type RpcFault, type RpcHandler, ServerConnection } from './server-connection.js';
 import type { RpcService } from './service.js';

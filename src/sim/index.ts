@@ -50,10 +50,10 @@ export {
 } from './scenario/workload.js';
 export type { RequestOutcome, RequestServing } from './workload/request-serving.js';
 export type { SimRequest } from './workload/requests.js';
-export type { EventPlan } from './world/event-heap.js';
 export { formatJournalLine, type Journal, type JournalLine } from './world/journal.js';
-export { NETWORK_SHAPE, type NetworkShape } from './world/link.js';
-export type { RunEnd, RunLimits } from './world/scheduler.js';
+export type { EventPlan } from './world/kernel/event-heap.js';
+export type { RunEnd, RunLimits } from './world/kernel/scheduler.js';
+export { NETWORK_SHAPE, type NetworkShape } from './world/network/link.js';
 export type { HostOptions, SimHost } from './world/sim-host.js';
 export type { ProcessCounts, SimProcess } from './world/sim-process.js';
 export { SimulatedFailure, World, type WorldOptions } from './world/world.js';

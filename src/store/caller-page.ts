@@ -1,7 +1,7 @@
 import type { HostRegion } from '../memory/host-region.js';
 import { STAMP_BYTES, writeStamp, writeTail } from '../memory/page-stamp.js';
 import type { PageBytes } from '../pool/page-batch.js';
-import type { LocalRange } from '../transport/transport.js';
+import type { LocalRange } from '../transport/contract/transport.js';
 
 /** A page in the caller's memory: the pieces in which it lies, in order, as addresses and as bytes. */
 export interface CallerPage extends PageBytes {

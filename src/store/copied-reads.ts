@@ -1,4 +1,4 @@
-import type { Clock } from '../base/clock.js';
+import type { Clock } from '../base/environment/clock.js';
 import { COPY_ATTEMPTS_MAX_COUNT, READ_AGAIN_WITHIN_MS } from '../base/limits.js';
 import { HostRegion } from '../memory/host-region.js';
 import type { DataLocation } from '../types.js';

@@ -1,4 +1,4 @@
-import type { Clock } from '../base/clock.js';
+import type { Clock } from '../base/environment/clock.js';
 import { LocatedPages } from '../directory/located-pages.js';
 import { addTo } from '../directory/owners.js';
 import type { DataLocation } from '../types.js';

@@ -1,7 +1,7 @@
 import { assert, assertEqual } from '../base/assert.js';
-import { type Clock, within } from '../base/clock.js';
+import { type Clock, within } from '../base/environment/clock.js';
+import type { MetricsSink } from '../base/environment/metrics-sink.js';
 import { DISK_HELD_POOL_FRACTION, DISK_STALL_MS, DISK_WAITING_CLOSE_TIMEOUT_MS } from '../base/limits.js';
-import type { MetricsSink } from '../base/metrics-sink.js';
 import type { RequestOptions } from '../core/index.js';
 import type { DiskInfo, DiskStore } from '../disk/disk-store.js';
 import type { PageBytes } from '../pool/page-batch.js';

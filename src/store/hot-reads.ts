@@ -1,5 +1,5 @@
 import { assert, assertAtMost, assertEqual } from '../base/assert.js';
-import type { Clock } from '../base/clock.js';
+import type { Clock } from '../base/environment/clock.js';
 import {
   COPY_REQUEST_MAX_KEYS,
   HOT_READS_MAX_KEY_CHARACTERS,

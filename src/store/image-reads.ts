@@ -1,7 +1,7 @@
 import type { LocatedPages } from '../directory/located-pages.js';
 import { HostRegion } from '../memory/host-region.js';
 import { imageBytes, imageChecksum, NO_STAMP, STAMP_BYTES } from '../memory/page-stamp.js';
-import type { ReadOp } from '../transport/transport.js';
+import type { ReadOp } from '../transport/contract/transport.js';
 import { type CallerPage, RegionPage, restoreTail } from './caller-page.js';
 
 /** Where the stamps of pages that are shorter than one land. */

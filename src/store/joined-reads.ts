@@ -1,4 +1,4 @@
-import type { Clock } from '../base/clock.js';
+import type { Clock } from '../base/environment/clock.js';
 import { JOINED_READ_MAX_BYTES, JOINED_READ_MAX_PAGES, JOINED_READS_MAX_PAGES } from '../base/limits.js';
 import type { CallerPage } from './caller-page.js';
 import { RemoteOutcome } from './remote-outcome.js';
@@ -62,7 +62,9 @@ export class JoinedReads {
   /** Those that are read together: of one owner, and no more than JOINED_READS_MAX_PAGES pages. */
   #groups(calls: readonly JoinedCall[]): JoinedCall[][] {
     if (calls.length === 1) return [[...calls]];
-    const owners = this.#parts.firstOwners(calls.map(({ request: { keys, wanted } }) => keys[wanted[0] as number] as string));
+    const owners = this.#parts.firstOwners(
+      calls.map(({ request: { keys, wanted } }) => keys[wanted[0] as number] as string),
+    );
     const groups: JoinedCall[][] = [];
     const latest = new Map<number, { readonly group: JoinedCall[]; pages: number }>();
     calls.forEach((call, i) => {

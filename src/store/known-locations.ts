@@ -1,5 +1,5 @@
 import { assertAtMost } from '../base/assert.js';
-import type { Clock } from '../base/clock.js';
+import type { Clock } from '../base/environment/clock.js';
 import { KNOWN_LOCATION_KEY_MAX_CHARACTERS, KNOWN_LOCATIONS_MAX_COUNT } from '../base/limits.js';
 import type { LocatedPages } from '../directory/located-pages.js';
 import { COPY, type LocationColumns, NAMED, ON_DISK } from '../directory/location-columns.js';

@@ -1,8 +1,8 @@
-import type { Clock } from '../base/clock.js';
-import type { Logger } from '../base/log.js';
+import type { Clock } from '../base/environment/clock.js';
+import type { Logger } from '../base/environment/log.js';
 import type { LocatedPages } from '../directory/located-pages.js';
 import type { LocationNode } from '../directory/location-columns.js';
-import type { ReadOp, Transport } from '../transport/transport.js';
+import type { ReadOp, Transport } from '../transport/contract/transport.js';
 import { type CallerPage, isAddressable } from './caller-page.js';
 import { ImageReads } from './image-reads.js';
 import type { KnownLocations } from './known-locations.js';

@@ -1,11 +1,11 @@
-import { unlessAborted } from '../base/abort.js';
-import type { Clock } from '../base/clock.js';
+import { unlessAborted } from '../base/concurrency/abort.js';
+import type { Clock } from '../base/environment/clock.js';
 import { DISK_IN_FLIGHT_MAX_COUNT } from '../base/limits.js';
 import type { Metrics } from '../metrics/metrics.js';
 import type { LocalRead } from '../pool/published-pool.js';
 import type { DataLocation } from '../types.js';
-import type { DiskTier } from './disk-tier.js';
 import type { CallerPage } from './caller-page.js';
+import type { DiskTier } from './disk-tier.js';
 import type { RequestCall, RequestParts } from './request-calls.js';
 
 export interface OwnDiskReadsParts {

@@ -1,4 +1,6 @@
-import type { Clock } from '../base/clock.js';
+import { Turns } from '../base/concurrency/turns.js';
+import type { Clock } from '../base/environment/clock.js';
+import type { MetricsSink } from '../base/environment/metrics-sink.js';
 import {
   COPY_SLICE_MAX_BYTES,
   DISK_WRITE_RETRY_MAX_MS,
@@ -6,8 +8,6 @@ import {
   DISK_WRITE_SLICE_FRACTION,
   DISK_WRITE_WAIT_MAX_MS,
 } from '../base/limits.js';
-import type { MetricsSink } from '../base/metrics-sink.js';
-import { Turns } from '../base/turns.js';
 import { isWhole } from '../pool/page-batch.js';
 import type { PageBytes, PublishedPage, PublishedPool } from '../pool/published-pool.js';
 import type { Slice } from './page-slices.js';

@@ -1,7 +1,7 @@
 import { assert } from '../base/assert.js';
-import type { HybridClock } from '../base/hybrid-clock.js';
+import type { HybridClock } from '../base/concurrency/hybrid-clock.js';
+import type { MetricsSink } from '../base/environment/metrics-sink.js';
 import { DROPPED_KEYS_MAX_COUNT, SET_ATTEMPTS_MAX_COUNT } from '../base/limits.js';
-import type { MetricsSink } from '../base/metrics-sink.js';
 import type { DirectoryClient } from '../directory/client.js';
 import { Removals } from '../directory/removals.js';
 import { Taken } from '../directory/taken.js';

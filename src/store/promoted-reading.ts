@@ -1,5 +1,5 @@
-import { unlessAborted } from '../base/abort.js';
-import type { Clock } from '../base/clock.js';
+import { unlessAborted } from '../base/concurrency/abort.js';
+import type { Clock } from '../base/environment/clock.js';
 import {
   PROMOTE_LEASE_MS,
   PROMOTE_RETRY_MAX_MS,

@@ -1,13 +1,13 @@
 import { assert, assertAtMost, assertEqual } from '../base/assert.js';
-import type { Clock } from '../base/clock.js';
+import { Turns } from '../base/concurrency/turns.js';
+import type { Clock } from '../base/environment/clock.js';
+import type { MetricsSink } from '../base/environment/metrics-sink.js';
 import {
   PROMOTE_ANSWER_MAX_MS,
   PROMOTE_LEASE_MS,
   PROMOTE_POOL_FRACTION,
   PROMOTE_ROUND_MAX_BYTES,
 } from '../base/limits.js';
-import type { MetricsSink } from '../base/metrics-sink.js';
-import { Turns } from '../base/turns.js';
 import {
   type LocalRead,
   NO_ORIGIN,

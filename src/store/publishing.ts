@@ -1,4 +1,4 @@
-import type { Clock } from '../base/clock.js';
+import type { Clock } from '../base/environment/clock.js';
 import type { PageBytes, PageOrigin, PublishedPage, PublishedPool } from '../pool/published-pool.js';
 import { type Slice, slicesOf } from './page-slices.js';
 import type { RequestParts } from './request-calls.js';

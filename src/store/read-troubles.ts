@@ -1,4 +1,4 @@
-import type { MetricsSink } from '../base/metrics-sink.js';
+import type { MetricsSink } from '../base/environment/metrics-sink.js';
 import type { Tier } from '../types.js';
 
 /** Why a page could not be read where the directory said that it was. */

@@ -1,23 +1,23 @@
 import { assertAtMost, assertEqual } from '../base/assert.js';
-import type { Clock } from '../base/clock.js';
+import { Turns } from '../base/concurrency/turns.js';
+import type { Clock } from '../base/environment/clock.js';
+import type { Logger } from '../base/environment/log.js';
+import type { MetricsSink } from '../base/environment/metrics-sink.js';
 import {
   COPIES_POOL_FRACTION,
   COPY_REQUEST_TARGET_BYTES,
   COPY_REQUESTS_MAX_COUNT,
   PAGE_MAX_BYTES,
 } from '../base/limits.js';
-import type { Logger } from '../base/log.js';
-import type { MetricsSink } from '../base/metrics-sink.js';
-import { Turns } from '../base/turns.js';
 import type { DirectoryClient } from '../directory/client.js';
 import { HostRegion } from '../memory/host-region.js';
 import { PageCopies } from '../memory/page-copies.js';
 import type { CopyThreads } from '../pool/copy-threads.js';
 import type { PageBytes, PageOrigin, PublishedPool } from '../pool/published-pool.js';
+import { type CallerPage, RegionPage } from './caller-page.js';
 import type { DiskTier } from './disk-tier.js';
 import { slicesOf } from './page-slices.js';
 import type { PageStatements } from './page-statements.js';
-import { type CallerPage, RegionPage } from './caller-page.js';
 import type { PageStore } from './page-store.js';
 import { RemoteReads, type RemoteReadsParts } from './remote-reads.js';
 

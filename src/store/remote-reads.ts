@@ -1,7 +1,7 @@
-import { unlessAborted } from '../base/abort.js';
-import { within } from '../base/clock.js';
+import { unlessAborted } from '../base/concurrency/abort.js';
+import { within } from '../base/environment/clock.js';
+import type { MetricsSink } from '../base/environment/metrics-sink.js';
 import { DIRECTORY_AVOIDED_MAX_COUNT, DISCARD_WAIT_MAX_MS, READ_AGAIN_WITHIN_MS } from '../base/limits.js';
-import type { MetricsSink } from '../base/metrics-sink.js';
 import type { DirectoryClient } from '../directory/client.js';
 import { LocatedPages } from '../directory/located-pages.js';
 import { LocationColumns, ON_DISK } from '../directory/location-columns.js';
@@ -93,6 +93,7 @@ export class RemoteReads {
   async read(request: RemoteRequest): Promise<RemoteOutcome> {
     const { clock, metrics } = this.#parts;
     const { signal } = request;
+    if (request.wanted.length === 0 || this.#isOver(signal)) return new RemoteOutcome();
     const untilMs = clock.nowMs() + READ_AGAIN_WITHIN_MS;
     const troubles = new ReadTroubles();
     const call: Call = { ...request, troubles };

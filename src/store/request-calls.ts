@@ -1,9 +1,9 @@
+import type { MetricsSink } from '../base/environment/metrics-sink.js';
 import { ArgumentError } from '../base/errors.js';
-import type { MetricsSink } from '../base/metrics-sink.js';
 import { shown } from '../base/shown.js';
 import type { RequestOptions } from '../core/index.js';
-import { CALLER_MAX, CONCURRENT_CALLERS_COUNT, STORE_CALLERS_COUNT } from '../core/request-callers.js';
-import { hintNumber } from '../core/request-hints.js';
+import { CALLER_MAX, CONCURRENT_CALLERS_COUNT, STORE_CALLERS_COUNT } from '../core/pool/request-callers.js';
+import { hintNumber } from '../core/pool/request-hints.js';
 
 /** Calls that told a hint, and the pages that they asked for or set. */
 export interface HintedCalls {

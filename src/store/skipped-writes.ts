@@ -1,4 +1,4 @@
-import type { MetricsSink } from '../base/metrics-sink.js';
+import type { MetricsSink } from '../base/environment/metrics-sink.js';
 import type { PublishedPage, PublishedPool } from '../pool/published-pool.js';
 
 /** Counts those of `pages` that the pool has not taken. */

@@ -1,7 +1,8 @@
+import type { FairTurns } from '../base/concurrency/fair-turns.js';
 import { ArgumentError } from '../base/errors.js';
-import type { FairTurns } from '../base/fair-turns.js';
 import { shown } from '../base/shown.js';
 import type { RequestOptions } from '../core/index.js';
+import type { CallerPage } from './caller-page.js';
 import {
   checkDistinct,
   checkHostPool,
@@ -14,7 +15,6 @@ import {
 } from './host-pool.js';
 import { checkTransfers, type HybridHits, hybridHits, type PoolTransfer, prefixLength } from './hybrid.js';
 import type { NamespacePages } from './namespace-pages.js';
-import type { CallerPage } from './caller-page.js';
 import { checkRequest } from './request-calls.js';
 
 /** The pool that `batchSetV1`, `batchGetV1`, `set` and `get` use. */

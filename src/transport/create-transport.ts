@@ -1,17 +1,17 @@
 import { constants } from 'node:os';
-import type { Environment } from '../base/environment.js';
+import type { Environment } from '../base/environment/environment.js';
+import type { Host } from '../base/environment/host.js';
+import { formatEndpoint } from '../base/environment/network.js';
 import { ConfigError, RdmaError } from '../base/errors.js';
-import type { Host } from '../base/host.js';
-import { formatEndpoint } from '../base/network.js';
-import { type SecurityConfig, securedEnvironment } from '../base/secured-environment.js';
-import type { NativeAddon, RailOptions } from '../native/contract.js';
-import { selectRails } from '../native/rail-selection.js';
-import { type RdmaHost, systemRdmaHost, withDevicesReadOnce } from '../native/rdma-host.js';
-import { rdmaSupport } from '../native/rdma-support.js';
+import type { NativeAddon, RailOptions } from '../native/addon/contract.js';
+import { selectRails } from '../native/devices/rail-selection.js';
+import { type RdmaHost, systemRdmaHost, withDevicesReadOnce } from '../native/devices/rdma-host.js';
+import { rdmaSupport } from '../native/devices/rdma-support.js';
+import { type SecurityConfig, securedEnvironment } from '../net/secured-environment.js';
 import type { DataProtocol } from '../types.js';
+import type { Transport } from './contract/transport.js';
 import { RdmaTransport } from './rdma/rdma-transport.js';
 import { TcpTransport } from './tcp/tcp-transport.js';
-import type { Transport } from './transport.js';
 import { reportTransport } from './transport-gauges.js';
 
 /** The fields of a node's configuration that decide on its data transport; a `MeshCacheConfig` has them all. */

@@ -1,8 +1,8 @@
-import type { MetricsSink } from '../base/metrics-sink.js';
-import { RDMA_STATS, type RdmaStatName } from '../native/contract.js';
+import type { MetricsSink } from '../base/environment/metrics-sink.js';
+import { RDMA_STATS, type RdmaStatName } from '../native/addon/contract.js';
 import type { DataProtocol } from '../types.js';
+import type { Transport, TransportStats } from './contract/transport.js';
 import { RdmaTransport } from './rdma/rdma-transport.js';
-import type { Transport, TransportStats } from './transport.js';
 
 /** Statistics that nothing else reports, by the metric that shows them. */
 const COUNTERS = {

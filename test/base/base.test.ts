@@ -1,7 +1,7 @@
 import test from 'ava';
+import { formatEndpoint, parseEndpoint } from '../../src/base/environment/network.js';
+import { seededRandom } from '../../src/base/environment/random.js';
 import { ArgumentError, ClosedError, ConfigError, MeshCacheError } from '../../src/base/errors.js';
-import { formatEndpoint, parseEndpoint } from '../../src/base/network.js';
-import { seededRandom } from '../../src/base/random.js';
 import { formatSize, parseSize } from '../../src/base/sizes.js';
 
 test('errors: every kind has its code, its name and its cause', (t) => {

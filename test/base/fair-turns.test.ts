@@ -1,7 +1,7 @@
 import test from 'ava';
-import { FairTurns } from '../../src/base/fair-turns.js';
+import { FairTurns } from '../../src/base/concurrency/fair-turns.js';
 import { FAIR_TURN_MS } from '../../src/base/limits.js';
-import { ManualClock } from '../clock.js';
+import { ManualClock } from '../_support/clock.js';
 
 /** Whether `work` resolves before the event loop has had its turn. */
 async function isImmediate(work: Promise<unknown>): Promise<boolean> {

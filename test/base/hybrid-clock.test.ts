@@ -1,5 +1,5 @@
 import test from 'ava';
-import { HybridClock } from '../../src/base/hybrid-clock.js';
+import { HybridClock } from '../../src/base/concurrency/hybrid-clock.js';
 
 test('hybrid clock: versions grow, whatever the wall clock does, and are newer than what was seen', (t) => {
   let wallMs = 1_700_000_000_000;

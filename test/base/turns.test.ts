@@ -1,5 +1,5 @@
 import test from 'ava';
-import { Turns } from '../../src/base/turns.js';
+import { Turns } from '../../src/base/concurrency/turns.js';
 
 function gate(): { readonly passed: Promise<void>; open(): void } {
   let open: () => void = () => {};

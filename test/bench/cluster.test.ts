@@ -1,5 +1,5 @@
 import test from 'ava';
-import { clusterBench, straightLine } from '../../src/bench/cluster.js';
+import { clusterBench, straightLine } from '../../src/bench/cluster/cluster.js';
 
 test.serial(
   'cluster bench: three nodes join, rest, lose one and another one; each phase has its figures',

@@ -2,8 +2,8 @@ import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test from 'ava';
-import { diskBench } from '../../src/bench/disk.js';
-import { LoopDelay } from '../../src/bench/disk-store-contender.js';
+import { diskBench } from '../../src/bench/disk/disk.js';
+import { LoopDelay } from '../../src/bench/disk/disk-store-contender.js';
 
 test('disk bench: a quick run measures every contender at every page size, checks the bytes, and leaves nothing', async (t) => {
   const dir = mkdtempSync(join(tmpdir(), 'meshcache-disk-bench-'));

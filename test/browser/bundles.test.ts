@@ -5,9 +5,9 @@ import { build } from 'esbuild';
 import { type Browser, chromium } from 'playwright-core';
 import { createServer, build as viteBuild } from 'vite';
 import { ConsistentHashRing } from '../../src/core/index.js';
-import { createUser, type User } from '../package/packed.js';
-import { freePort } from '../support.js';
-import { CHROMIUM, CHROMIUM_FLAGS, CHROMIUM_SUFFIX, HAS_CHROMIUM, serveFolder } from './chromium.js';
+import { CHROMIUM, CHROMIUM_FLAGS, CHROMIUM_SUFFIX, HAS_CHROMIUM, serveFolder } from '../_support/browser/chromium.js';
+import { createUser, type User } from '../_support/package/packed.js';
+import { freePort } from '../_support/support.js';
 
 const NODES = ['node-a', 'node-b', 'node-c', 'node-d', 'node-e'];
 const KEYS = Array.from({ length: 500 }, (_, i) => `key ${i}`);

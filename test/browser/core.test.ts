@@ -3,9 +3,9 @@ import { fileURLToPath } from 'node:url';
 import test from 'ava';
 import { chromium } from 'playwright-core';
 import * as api from '../../src/core/index.js';
-import { freshCore } from '../core/binaries.js';
-import { placements } from '../core/placement-trace.js';
-import { CHROMIUM, CHROMIUM_FLAGS, CHROMIUM_SUFFIX, HAS_CHROMIUM, serveFolder } from './chromium.js';
+import { placements } from '../_programs/core/placement-trace.js';
+import { CHROMIUM, CHROMIUM_FLAGS, CHROMIUM_SUFFIX, HAS_CHROMIUM, serveFolder } from '../_support/browser/chromium.js';
+import { freshCore } from '../_support/core/binaries.js';
 
 const withBrowser = HAS_CHROMIUM ? test : test.skip;
 

@@ -3,9 +3,16 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test from 'ava';
 import { reportPage } from '../../src/sim/report/page.js';
-import { LOOKS, openPage, screenshot, scrollsSideways, seriousFindings, startBrowser } from '../dashboard/browser.js';
-import { HOSTILE, sampleReport } from '../sim/sample-report.js';
-import { CHROMIUM_SUFFIX, HAS_CHROMIUM, serveFolder } from './chromium.js';
+import { CHROMIUM_SUFFIX, HAS_CHROMIUM, serveFolder } from '../_support/browser/chromium.js';
+import {
+  LOOKS,
+  openPage,
+  screenshot,
+  scrollsSideways,
+  seriousFindings,
+  startBrowser,
+} from '../_support/dashboard/browser.js';
+import { HOSTILE, sampleReport } from '../_support/sim/sample-report.js';
 
 const withBrowser = HAS_CHROMIUM ? test : test.skip;
 

@@ -2,8 +2,8 @@ import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test from 'ava';
-import type { BenchReport } from '../../src/bench/report.js';
-import { collect, runCli, startCli, until } from './run-cli.js';
+import type { BenchReport } from '../../src/bench/measuring/report.js';
+import { collect, runCli, startCli, until } from '../_support/cli/run-cli.js';
 
 for (const what of ['memory', 'ring', 'pool', 'directory', 'tcp', 'store', 'small', 'metrics', 'auth', 'disk']) {
   test.serial(`bench: ${what} runs, small and quick`, async (t) => {

@@ -2,10 +2,10 @@ import { existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, statSync, writ
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
-import type { StatusResult } from '../../src/cli/status.js';
-import { AttachedClient } from '../attached-client.js';
-import { content, freePort } from '../support.js';
-import { type CliRun, collect, firstLine, runCli, startCli } from './run-cli.js';
+import type { StatusResult } from '../../src/cli/status/status.js';
+import { AttachedClient } from '../_support/attached-client.js';
+import { type CliRun, collect, firstLine, runCli, startCli } from '../_support/cli/run-cli.js';
+import { content, freePort } from '../_support/support.js';
 
 interface Ready {
   readonly node_id: string;

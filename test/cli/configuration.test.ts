@@ -1,7 +1,7 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import test from 'ava';
-import { parseConfiguration, readConfiguration } from '../../src/cli/configuration.js';
+import { parseConfiguration, readConfiguration } from '../../src/cli/settings/configuration.js';
 import { CONFIG_KEYS } from '../../src/config.js';
 
 const ADDR = { discovery_addr: '127.0.0.1:1' };

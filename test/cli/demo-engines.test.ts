@@ -3,9 +3,9 @@ import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
-import type { EngineDemoResult } from '../../src/cli/demo-engines.js';
-import { loadNative } from '../../src/native/loader.js';
-import { childrenOf, collect, isAlive, runCli, startCli, until } from './run-cli.js';
+import type { EngineDemoResult } from '../../src/cli/demo/engines.js';
+import { loadNative } from '../../src/native/addon/loader.js';
+import { childrenOf, collect, isAlive, runCli, startCli, until } from '../_support/cli/run-cli.js';
 
 const TIMEOUT_MS = 240_000;
 const SMALL = ['demo', '--engines', '--conversations', '8', '--page-bytes', '16kb', '--seed', '5', '--seconds', '200'];

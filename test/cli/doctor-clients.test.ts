@@ -3,10 +3,10 @@ import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
-import { type ClientSocketConfig, checkClientMemory, checkClientSocket } from '../../src/cli/doctor-clients.js';
-import type { Finding } from '../../src/cli/finding.js';
-import { FakeFabric } from '../native/fake-rdma.js';
-import { runCli } from './run-cli.js';
+import { type ClientSocketConfig, checkClientMemory, checkClientSocket } from '../../src/cli/doctor/clients.js';
+import type { Finding } from '../../src/cli/doctor/finding.js';
+import { runCli } from '../_support/cli/run-cli.js';
+import { FakeFabric } from '../_support/native/fake-rdma.js';
 
 const fabric = new FakeFabric();
 const ADDON = { addon: fabric.addon(), reason: '' } as const;

@@ -2,10 +2,10 @@ import { chmodSync, existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, wri
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
-import { systemEnvironment } from '../../src/base/environment.js';
-import { checkDisk } from '../../src/cli/doctor-disk.js';
-import type { Finding } from '../../src/cli/finding.js';
+import { checkDisk } from '../../src/cli/doctor/disk.js';
+import type { Finding } from '../../src/cli/doctor/finding.js';
 import { DiskStore } from '../../src/disk/disk-store.js';
+import { systemEnvironment } from '../../src/system/system-environment.js';
 
 const MIB = 2 ** 20;
 

@@ -2,8 +2,8 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test from 'ava';
-import { checkAddon, checkHugePages, checkLockedMemory, checkRdma, checkRdmaTrip } from '../../src/cli/doctor-rdma.js';
-import { FakeFabric, fakeDevice, nativeFailure } from '../native/fake-rdma.js';
+import { checkAddon, checkHugePages, checkLockedMemory, checkRdma, checkRdmaTrip } from '../../src/cli/doctor/rdma.js';
+import { FakeFabric, fakeDevice, nativeFailure } from '../_support/native/fake-rdma.js';
 
 const fabric = new FakeFabric();
 

@@ -1,8 +1,8 @@
 import test from 'ava';
-import { checkSilentDiscovery, portClashes } from '../../src/cli/doctor-configuration.js';
-import type { Finding } from '../../src/cli/finding.js';
-import { freePort } from '../support.js';
-import { runCli } from './run-cli.js';
+import { checkSilentDiscovery, portClashes } from '../../src/cli/doctor/configuration.js';
+import type { Finding } from '../../src/cli/doctor/finding.js';
+import { runCli } from '../_support/cli/run-cli.js';
+import { freePort } from '../_support/support.js';
 
 async function findings(...args: string[]): Promise<{ status: number | null; bySubject: Map<string, Finding> }> {
   const run = await runCli(['doctor', '--json', ...args]);

@@ -1,7 +1,7 @@
 import test from 'ava';
-import type { DrainResult } from '../../src/cli/drain.js';
-import { freePort } from '../support.js';
-import { collect, firstLine, runCli, startCli } from './run-cli.js';
+import type { DrainResult } from '../../src/cli/status/drain.js';
+import { collect, firstLine, runCli, startCli } from '../_support/cli/run-cli.js';
+import { freePort } from '../_support/support.js';
 
 interface Ready {
   readonly node_id: string;

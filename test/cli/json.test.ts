@@ -2,8 +2,8 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test from 'ava';
-import { freePort } from '../support.js';
-import { collect, firstLine, runCli, startCli, until } from './run-cli.js';
+import { collect, firstLine, runCli, startCli, until } from '../_support/cli/run-cli.js';
+import { freePort } from '../_support/support.js';
 
 const folder = mkdtempSync(join(tmpdir(), 'meshcache-json-'));
 test.after.always(() => rmSync(folder, { recursive: true, force: true }));

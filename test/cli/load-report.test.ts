@@ -1,10 +1,10 @@
 import test from 'ava';
-import { systemClock } from '../../src/base/clock.js';
-import { noCounts, type RunCounts } from '../../src/cli/agent-protocol.js';
-import type { CommandContext } from '../../src/cli/context.js';
-import { formatLoadReport, type LoadReport, loadReport, printLoadReport } from '../../src/cli/load-report.js';
-import { silentProgress } from '../../src/cli/progress.js';
-import { formatTable } from '../../src/cli/table.js';
+import { noCounts, type RunCounts } from '../../src/cli/cluster/agent-protocol.js';
+import { formatLoadReport, type LoadReport, loadReport, printLoadReport } from '../../src/cli/load/load-report.js';
+import type { CommandContext } from '../../src/command/context.js';
+import { silentProgress } from '../../src/command/progress.js';
+import { formatTable } from '../../src/command/table.js';
+import { systemClock } from '../../src/system/system-clock.js';
 
 function reportOf(counts: Partial<RunCounts>): LoadReport {
   const load = {

@@ -1,7 +1,7 @@
 import test from 'ava';
-import { systemClock } from '../../src/base/clock.js';
-import { noCounts, type RunResult } from '../../src/cli/agent-protocol.js';
-import { type LoadTarget, quantile, runLoad } from '../../src/cli/load.js';
+import { noCounts, type RunResult } from '../../src/cli/cluster/agent-protocol.js';
+import { type LoadTarget, quantile, runLoad } from '../../src/cli/load/load.js';
+import { systemClock } from '../../src/system/system-clock.js';
 
 /** A target whose runs end when the test says so. */
 class HeldTarget implements LoadTarget {

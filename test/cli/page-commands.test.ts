@@ -4,9 +4,9 @@ import { dirname, join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import { defaultClientSocket } from '../../src/clients/socket-path.js';
 import type { MeshCacheStore } from '../../src/node/meshcache-store.js';
-import { createStore } from '../node/store-fixture.js';
-import { content, freePort } from '../support.js';
-import { type CliRun, collect, startCli } from './run-cli.js';
+import { type CliRun, collect, startCli } from '../_support/cli/run-cli.js';
+import { createStore } from '../_support/node/store-fixture.js';
+import { content, freePort } from '../_support/support.js';
 
 const SECRET = 'a secret of at least 16 characters';
 

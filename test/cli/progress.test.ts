@@ -1,6 +1,6 @@
 import test from 'ava';
-import type { Clock } from '../../src/base/clock.js';
-import { streamProgress } from '../../src/cli/progress.js';
+import type { Clock } from '../../src/base/environment/clock.js';
+import { streamProgress } from '../../src/command/progress.js';
 
 class TurnedClock implements Clock {
   ms = 5_000;

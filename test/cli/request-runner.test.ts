@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import test from 'ava';
-import { systemClock } from '../../src/base/clock.js';
-import { HostBuffer, type PageStore, RequestRunner } from '../../src/cli/request-runner.js';
+import { HostBuffer, type PageStore, RequestRunner } from '../../src/cli/cluster/request-runner.js';
+import { systemClock } from '../../src/system/system-clock.js';
 
 const PAGE_BYTES = 4096;
 const KEYS = Array.from({ length: 300 }, (_, i) => createHash('sha256').update(`page ${i}`).digest('hex'));

@@ -1,8 +1,8 @@
 import test from 'ava';
-import { Authority, noCertificates } from '../certificates.js';
-import { createStore } from '../node/store-fixture.js';
-import { freePort } from '../support.js';
-import { runCli } from './run-cli.js';
+import { Authority, noCertificates } from '../_support/certificates.js';
+import { runCli } from '../_support/cli/run-cli.js';
+import { createStore } from '../_support/node/store-fixture.js';
+import { freePort } from '../_support/support.js';
 
 const SECRET = 'a secret of this cluster alone';
 

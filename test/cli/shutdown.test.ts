@@ -8,13 +8,13 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import test, { type ExecutionContext } from 'ava';
 import { NODE_CLOSE_TIMEOUT_MS } from '../../src/base/limits.js';
-import { addCounts, noCounts, type RunCounts } from '../../src/cli/agent-protocol.js';
-import { Cluster, type ClusterAgent } from '../../src/cli/cluster.js';
-import type { StatusResult } from '../../src/cli/status.js';
-import { patientClock } from '../patient-clock.js';
-import { freePort } from '../support.js';
-import type { LeavingNodeAnswer, LeavingNodeSetup } from './leaving-node.js';
-import { type CliSurroundings, collect, firstLine, runCli, startCli, until } from './run-cli.js';
+import { addCounts, noCounts, type RunCounts } from '../../src/cli/cluster/agent-protocol.js';
+import { Cluster, type ClusterAgent } from '../../src/cli/cluster/cluster.js';
+import type { StatusResult } from '../../src/cli/status/status.js';
+import type { LeavingNodeAnswer, LeavingNodeSetup } from '../_programs/cli/leaving-node.js';
+import { type CliSurroundings, collect, firstLine, runCli, startCli, until } from '../_support/cli/run-cli.js';
+import { patientClock } from '../_support/patient-clock.js';
+import { freePort } from '../_support/support.js';
 
 const PAGE_BYTES = 64 * 1024;
 /** What a process that was told to end may take: its own limit, and as much again for a busy machine to end it. */

@@ -1,7 +1,7 @@
 import test from 'ava';
-import { seedLine } from '../../src/cli/sim-cluster-output.js';
+import { seedLine } from '../../src/cli/sim/cluster-output.js';
 import type { ScenarioResult } from '../../src/sim/run/run-scenario.js';
-import { runCli } from './run-cli.js';
+import { runCli } from '../_support/cli/run-cli.js';
 
 test('sim cluster: the line of a seed that has failed is the command that replays it', (t) => {
   const result = { violationsCount: 2, hash: 'abc' } as ScenarioResult;

@@ -1,5 +1,5 @@
 import test from 'ava';
-import { collect, startCli, until } from './run-cli.js';
+import { collect, startCli, until } from '../_support/cli/run-cli.js';
 
 /** Says when it hears signals. */
 const HOOK = `process.on("newListener", (event) => event === "SIGTERM" && process.stderr.write("hears\\n"))`;

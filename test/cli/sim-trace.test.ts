@@ -2,11 +2,11 @@ import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'no
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test from 'ava';
-import { withEndsTold } from '../../src/cli/trace-ends.js';
-import { conversationWorkload } from '../../src/cli/workload.js';
+import { conversationWorkload } from '../../src/cli/load/workload.js';
+import { withEndsTold } from '../../src/cli/sim/trace-ends.js';
 import { EVICTION_POLICIES } from '../../src/config.js';
 import { PLACEMENT_POLICIES } from '../../src/core/index.js';
-import { runCli } from './run-cli.js';
+import { runCli } from '../_support/cli/run-cli.js';
 
 const folder = mkdtempSync(join(tmpdir(), 'meshcache-sim-'));
 test.after.always(() => rmSync(folder, { recursive: true, force: true }));

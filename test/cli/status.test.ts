@@ -1,6 +1,6 @@
 import test from 'ava';
-import { isStatus } from '../../src/cli/cluster-query.js';
-import { formatStatus, nodeRow } from '../../src/cli/status.js';
+import { isStatus } from '../../src/cli/status/cluster-query.js';
+import { formatStatus, nodeRow } from '../../src/cli/status/status.js';
 import { NodeInfo } from '../../src/types.js';
 
 const SHARE = { ringShare: 0.5 };

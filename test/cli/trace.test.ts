@@ -2,7 +2,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test from 'ava';
-import { readTrace, type TraceRequest, traceKey } from '../../src/cli/trace.js';
+import { readTrace, type TraceRequest, traceKey } from '../../src/cli/load/trace.js';
 
 const folder = mkdtempSync(join(tmpdir(), 'meshcache-trace-'));
 test.after.always(() => rmSync(folder, { recursive: true, force: true }));

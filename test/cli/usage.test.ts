@@ -1,5 +1,5 @@
 import test from 'ava';
-import { runCli } from './run-cli.js';
+import { runCli } from '../_support/cli/run-cli.js';
 
 /** Every wrong call ends with status 2, says what was wrong on stderr, and prints nothing. */
 const WRONG: readonly (readonly [args: readonly string[], ...says: RegExp[]])[] = [

@@ -1,5 +1,5 @@
 import test from 'ava';
-import { conversationWorkload, uniquePages } from '../../src/cli/workload.js';
+import { conversationWorkload, uniquePages } from '../../src/cli/load/workload.js';
 
 test('workload: the same seed gives the same requests, another seed others', (t) => {
   const first = conversationWorkload({ seed: 7, conversations: 30 });

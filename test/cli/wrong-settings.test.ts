@@ -5,13 +5,13 @@ import { type AddressInfo, createServer, type Server } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test from 'ava';
-import { checkTransport } from '../../src/cli/doctor-rdma.js';
-import type { Finding } from '../../src/cli/finding.js';
+import type { Finding } from '../../src/cli/doctor/finding.js';
+import { checkTransport } from '../../src/cli/doctor/rdma.js';
 import { MeshCacheConfig } from '../../src/config.js';
-import { loadNative } from '../../src/native/loader.js';
-import { FakeFabric } from '../native/fake-rdma.js';
-import { freePort } from '../support.js';
-import { type CliSurroundings, collect, firstLine, runCli, startCli, until } from './run-cli.js';
+import { loadNative } from '../../src/native/addon/loader.js';
+import { type CliSurroundings, collect, firstLine, runCli, startCli, until } from '../_support/cli/run-cli.js';
+import { FakeFabric } from '../_support/native/fake-rdma.js';
+import { freePort } from '../_support/support.js';
 
 /** Without an addon, or with one without RDMA, no device would help. */
 const { addon } = loadNative();

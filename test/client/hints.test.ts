@@ -3,7 +3,7 @@ import { createServer, type Socket } from 'node:net';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import { ArgumentError } from '../../src/base/errors.js';
-import { FrameReceiver } from '../../src/clients/frame-receiver.js';
+import { FrameReceiver } from '../../src/clients/wire/frame-receiver.js';
 import {
   Capability,
   decodeKeyRequest,
@@ -11,15 +11,15 @@ import {
   encodeBytesAnswer,
   encodeHelloAnswer,
   RequestType,
-} from '../../src/clients/messages.js';
+} from '../../src/clients/wire/messages.js';
 import type { RequestOptions } from '../../src/core/index.js';
 import type { HintFigures } from '../../src/store/request-calls.js';
 import type { StoreNamespace } from '../../src/store/store-namespace.js';
-import { folder, startNode } from '../clients/client-fixture.js';
-import { frame } from '../clients/test-client.js';
-import { TestHostPool } from '../node/store-fixture.js';
-import { content } from '../support.js';
-import { attach, memoryOf } from './attached-nodes.js';
+import { attach, memoryOf } from '../_support/client/attached-nodes.js';
+import { folder, startNode } from '../_support/clients/client-fixture.js';
+import { frame } from '../_support/clients/test-client.js';
+import { TestHostPool } from '../_support/node/store-fixture.js';
+import { content } from '../_support/support.js';
 
 interface Subject {
   readonly namespace: StoreNamespace;

@@ -1,10 +1,11 @@
 import type { ExecutionContext } from 'ava';
-import { seededRandom, systemRandom } from '../../src/base/random.js';
+import { seededRandom } from '../../src/base/environment/random.js';
 import { MeshCacheClient } from '../../src/client/meshcache-client.js';
 import { HostRegion } from '../../src/memory/host-region.js';
-import { serialWithAddon, suffix } from '../native/addon.js';
+import { systemRandom } from '../../src/system/system-random.js';
+import { serialWithAddon, suffix } from '../_support/native/addon.js';
+import { content, PATIENCE_MS, until } from '../_support/support.js';
 import { startLateWritesCluster } from '../stress/late-writes-cluster.js';
-import { content, PATIENCE_MS, until } from '../support.js';
 
 const PAGE = 48 * 1024;
 const PAGES = 4;

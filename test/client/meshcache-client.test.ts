@@ -2,15 +2,15 @@ import { spawn } from 'node:child_process';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import test from 'ava';
+import { silentLogger } from '../../src/base/environment/log.js';
 import { ArgumentError, ClosedError, MeshCacheError } from '../../src/base/errors.js';
-import { silentLogger } from '../../src/base/log.js';
 import { MeshCacheClient } from '../../src/client/meshcache-client.js';
 import type { KeyNamespace } from '../../src/core/index.js';
-import { collect } from '../cli/run-cli.js';
-import { folder, startNode, startNodes } from '../clients/client-fixture.js';
-import { serialWithAddon, suffix } from '../native/addon.js';
-import { content, until } from '../support.js';
-import { attach, memoryOf, NodeProcess } from './attached-nodes.js';
+import { collect } from '../_support/cli/run-cli.js';
+import { attach, memoryOf, NodeProcess } from '../_support/client/attached-nodes.js';
+import { folder, startNode, startNodes } from '../_support/clients/client-fixture.js';
+import { serialWithAddon, suffix } from '../_support/native/addon.js';
+import { content, until } from '../_support/support.js';
 
 test.serial('client: says who has pages, whether the node answers, and what has been moved', async (t) => {
   const [a, b] = await startNodes(t, 2);

@@ -3,10 +3,10 @@ import { CLIENT_BODY_MAX_BYTES } from '../../src/base/limits.js';
 import type { MeshCacheClient } from '../../src/client/meshcache-client.js';
 import type { HostRegion } from '../../src/memory/host-region.js';
 import type { PoolTransfer } from '../../src/store/hybrid.js';
-import { startNode } from '../clients/client-fixture.js';
-import { serialWithAddon, suffix } from '../native/addon.js';
-import { content, until } from '../support.js';
-import { attach, memoryOf } from './attached-nodes.js';
+import { attach, memoryOf } from '../_support/client/attached-nodes.js';
+import { startNode } from '../_support/clients/client-fixture.js';
+import { serialWithAddon, suffix } from '../_support/native/addon.js';
+import { content, until } from '../_support/support.js';
 
 const KIB = 2 ** 10;
 const MIB = 2 ** 20;

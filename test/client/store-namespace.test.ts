@@ -1,10 +1,10 @@
 import test, { type ExecutionContext } from 'ava';
 import { ArgumentError } from '../../src/base/errors.js';
 import type { StoreNamespace } from '../../src/store/store-namespace.js';
-import { startNode } from '../clients/client-fixture.js';
-import { TestHostPool } from '../node/store-fixture.js';
-import { content } from '../support.js';
-import { attach, memoryOf } from './attached-nodes.js';
+import { attach, memoryOf } from '../_support/client/attached-nodes.js';
+import { startNode } from '../_support/clients/client-fixture.js';
+import { TestHostPool } from '../_support/node/store-fixture.js';
+import { content } from '../_support/support.js';
 
 /*
  * One suite over everything that has the methods of StoreNamespace: the store itself, another namespace of it, and a program

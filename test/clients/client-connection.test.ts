@@ -1,11 +1,11 @@
 import test, { type ExecutionContext } from 'ava';
 import { ClosedError } from '../../src/base/errors.js';
-import { encodeExists, encodeKeyRequest, RequestType } from '../../src/clients/messages.js';
-import { ManualClock } from '../clock.js';
-import { testEnvironment } from '../rpc/support.js';
-import { until } from '../support.js';
-import { setBytesBody, startServer } from './client-fixture.js';
-import { frame, helloBody, numberBody, TestClient } from './test-client.js';
+import { encodeExists, encodeKeyRequest, RequestType } from '../../src/clients/wire/messages.js';
+import { setBytesBody, startServer } from '../_support/clients/client-fixture.js';
+import { frame, helloBody, numberBody, TestClient } from '../_support/clients/test-client.js';
+import { ManualClock } from '../_support/clock.js';
+import { testEnvironment } from '../_support/rpc/server.js';
+import { until } from '../_support/support.js';
 
 const exists = (key: string): Buffer => encodeExists({ pool: '', wantsFlags: false, suffixes: [], keys: [key] });
 const getBytes = (key: string): Buffer => encodeKeyRequest('', [key], { hasFlags: true });

@@ -31,8 +31,8 @@ import {
   LENGTH_NO_ROOM,
   RequestType,
   type Status,
-} from '../../src/clients/messages.js';
-import { numberBody } from './test-client.js';
+} from '../../src/clients/wire/messages.js';
+import { numberBody } from '../_support/clients/test-client.js';
 
 interface Entry {
   readonly name: string;

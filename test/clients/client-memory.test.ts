@@ -1,13 +1,13 @@
 import { readdirSync, readlinkSync } from 'node:fs';
 import test, { type ExecutionContext } from 'ava';
 import type { MeshCacheStore } from '../../src/node/meshcache-store.js';
-import { sampleIn } from '../metrics/samples.js';
+import { startNode, startNodes } from '../_support/clients/client-fixture.js';
+import { startEngine } from '../_support/clients/python-engine.js';
+import { sampleIn } from '../_support/metrics/samples.js';
 // One after the other: they count the descriptors of the process.
-import { serialWithAddon, suffix } from '../native/addon.js';
-import { noPython } from '../native/python-process.js';
-import { content, until } from '../support.js';
-import { startNode, startNodes } from './client-fixture.js';
-import { startEngine } from './python-engine.js';
+import { serialWithAddon, suffix } from '../_support/native/addon.js';
+import { noPython } from '../_support/native/python-process.js';
+import { content, until } from '../_support/support.js';
 
 const withPython = noPython === '' ? serialWithAddon : test.serial.skip;
 const why = noPython === '' ? suffix : ` (skipped: ${noPython})`;

@@ -1,29 +1,30 @@
 import test from 'ava';
+import { seededRandom } from '../../src/base/environment/random.js';
 import { ArgumentError, ProtocolError } from '../../src/base/errors.js';
-import { seededRandom, systemRandom } from '../../src/base/random.js';
-import { BodyReader, BodyWriter } from '../../src/clients/body.js';
 import { ByteBudget } from '../../src/clients/byte-budget.js';
-import { ClientNamespace } from '../../src/clients/client-namespace.js';
-import { ClientRegions } from '../../src/clients/client-regions.js';
-import { ClientRequests } from '../../src/clients/client-requests.js';
-import { ClientCounts } from '../../src/clients/client-stats.js';
-import { FrameReceiver } from '../../src/clients/frame-receiver.js';
+import { ClientNamespace } from '../../src/clients/requests/client-namespace.js';
+import { ClientRegions } from '../../src/clients/requests/client-regions.js';
+import { ClientRequests } from '../../src/clients/requests/client-requests.js';
+import { ClientCounts } from '../../src/clients/requests/client-stats.js';
+import { BodyReader, BodyWriter } from '../../src/clients/wire/body.js';
+import { FrameReceiver } from '../../src/clients/wire/frame-receiver.js';
 import {
   decodeExists,
   decodeRegionRequest,
   encodeExists,
   type FrameHeader,
   RequestType,
-} from '../../src/clients/messages.js';
-import { RequestError, statusOf } from '../../src/clients/request-error.js';
+} from '../../src/clients/wire/messages.js';
+import { RequestError, statusOf } from '../../src/clients/wire/request-error.js';
 import { KeyEncoder } from '../../src/core/index.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import { KeyEncoders } from '../../src/node/key-encoders.js';
 import { StoredPages } from '../../src/store/namespace-pages.js';
-import { testEnvironment } from '../rpc/support.js';
-import { until } from '../support.js';
-import { HeldStore, regionBody } from './client-fixture.js';
-import { frame } from './test-client.js';
+import { systemRandom } from '../../src/system/system-random.js';
+import { HeldStore, regionBody } from '../_support/clients/client-fixture.js';
+import { frame } from '../_support/clients/test-client.js';
+import { testEnvironment } from '../_support/rpc/server.js';
+import { until } from '../_support/support.js';
 
 const NAMESPACE = { tpRank: 0, tpSize: 1, ppRank: 0, ppSize: 1, isMlaModel: false };
 

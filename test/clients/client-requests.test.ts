@@ -9,11 +9,11 @@ import {
   encodePools,
   LENGTH_MISS,
   RequestType,
-} from '../../src/clients/messages.js';
+} from '../../src/clients/wire/messages.js';
 import type { MeshCacheStore } from '../../src/node/meshcache-store.js';
-import { content, until } from '../support.js';
-import { regionBody, setBytes, setBytesBody, startNode, startNodes } from './client-fixture.js';
-import { TestClient } from './test-client.js';
+import { regionBody, setBytes, setBytesBody, startNode, startNodes } from '../_support/clients/client-fixture.js';
+import { TestClient } from '../_support/clients/test-client.js';
+import { content, until } from '../_support/support.js';
 
 const NAMESPACE = { modelName: 'other', tpRank: 0, tpSize: 1, ppRank: 0, ppSize: 1, isMlaModel: false };
 

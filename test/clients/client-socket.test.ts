@@ -4,14 +4,15 @@ import { chmodSync, existsSync, mkdirSync, readdirSync, statSync, writeFileSync 
 import net from 'node:net';
 import { join } from 'node:path';
 import test from 'ava';
+import { seededRandom } from '../../src/base/environment/random.js';
 import { ConfigError } from '../../src/base/errors.js';
-import { seededRandom, systemRandom } from '../../src/base/random.js';
-import { encodeExists, encodeKeyRequest, RequestType } from '../../src/clients/messages.js';
-import { noPython, PythonProcess } from '../native/python-process.js';
-import { createStore } from '../node/store-fixture.js';
-import { freePort, until } from '../support.js';
-import { folder, setBytes, startNode, startServer } from './client-fixture.js';
-import { frame, helloBody, TestClient } from './test-client.js';
+import { encodeExists, encodeKeyRequest, RequestType } from '../../src/clients/wire/messages.js';
+import { systemRandom } from '../../src/system/system-random.js';
+import { folder, setBytes, startNode, startServer } from '../_support/clients/client-fixture.js';
+import { frame, helloBody, TestClient } from '../_support/clients/test-client.js';
+import { noPython, PythonProcess } from '../_support/native/python-process.js';
+import { createStore } from '../_support/node/store-fixture.js';
+import { freePort, until } from '../_support/support.js';
 
 const isRoot = process.geteuid?.() === 0;
 const asRoot = isRoot && noPython === '' ? test : test.skip;

@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import net from 'node:net';
 import test from 'ava';
-import { silentLogger } from '../../src/base/log.js';
+import { silentLogger } from '../../src/base/environment/log.js';
 import { Attachment } from '../../src/client/attachment.js';
 import { MeshCacheClient } from '../../src/client/meshcache-client.js';
 import { NodeLink } from '../../src/client/node-link.js';
@@ -9,14 +9,14 @@ import { ByteBudget } from '../../src/clients/byte-budget.js';
 import { ClientConnection, type ClientConnectionParts } from '../../src/clients/client-connection.js';
 import { clientLimits } from '../../src/clients/client-limits.js';
 import { ClientMemory } from '../../src/clients/client-memory.js';
-import { ClientRegions } from '../../src/clients/client-regions.js';
-import { Capability, type FrameHeader, RequestType } from '../../src/clients/messages.js';
+import { ClientRegions } from '../../src/clients/requests/client-regions.js';
 import { type ClientRequest, RequestsInFlight } from '../../src/clients/requests-in-flight.js';
+import { Capability, type FrameHeader, RequestType } from '../../src/clients/wire/messages.js';
 import { HostRegion } from '../../src/memory/host-region.js';
-import { ManualClock } from '../clock.js';
-import { assertAsks, assertFound, lose, losing } from '../planted.js';
-import { testEnvironment } from '../rpc/support.js';
-import { startServer } from './client-fixture.js';
+import { startServer } from '../_support/clients/client-fixture.js';
+import { ManualClock } from '../_support/clock.js';
+import { assertAsks, assertFound, lose, losing } from '../_support/planted.js';
+import { testEnvironment } from '../_support/rpc/server.js';
 
 const BODY = Buffer.alloc(10);
 

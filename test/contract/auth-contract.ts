@@ -2,12 +2,13 @@ import { createHmac, randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import net from 'node:net';
 import type { ExecutionContext, TestFn } from 'ava';
-import type { AuthPlane } from '../../src/base/auth.js';
-import { type Environment, systemEnvironment } from '../../src/base/environment.js';
+import { ClusterSecrets } from '../../src/base/environment/cluster-secrets.js';
+import type { Environment } from '../../src/base/environment/environment.js';
 import { STRANGERS_PER_ADDRESS_BURST_COUNT, STRANGERS_PER_ADDRESS_PER_S } from '../../src/base/limits.js';
-import { ClusterSecrets } from '../../src/base/secrets.js';
-import { patientClock } from '../patient-clock.js';
-import { until } from '../support.js';
+import type { AuthPlane } from '../../src/net/auth.js';
+import { systemEnvironment } from '../../src/system/system-environment.js';
+import { patientClock } from '../_support/patient-clock.js';
+import { until } from '../_support/support.js';
 
 const NONCE_BYTES = 32;
 const PROOFS_BYTES = 64;

@@ -1,7 +1,7 @@
 import { join } from 'node:path';
 import type { ExecutionContext, TestFn } from 'ava';
-import type { Files, OpenFile, OpenOptions } from '../../src/base/files.js';
-import { content } from '../support.js';
+import type { Files, OpenFile, OpenOptions } from '../../src/base/environment/files.js';
+import { content } from '../_support/support.js';
 
 /** An empty folder, and the files that it is in. */
 export interface FilesPlace {

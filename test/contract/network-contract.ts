@@ -1,6 +1,6 @@
 import type { ExecutionContext, TestFn } from 'ava';
-import type { Clock } from '../../src/base/clock.js';
-import type { Files } from '../../src/base/files.js';
+import type { Clock } from '../../src/base/environment/clock.js';
+import type { Files } from '../../src/base/environment/files.js';
 import {
   type Connection,
   type ConnectOptions,
@@ -8,8 +8,8 @@ import {
   type Network,
   portOf,
   type Server,
-} from '../../src/base/network.js';
-import { content } from '../support.js';
+} from '../../src/base/environment/network.js';
+import { content } from '../_support/support.js';
 
 /** A network, and where servers listen in it. */
 export interface NetworkPlace {

@@ -1,8 +1,9 @@
 import type { ExecutionContext } from 'ava';
+import { LocatedPages } from '../../src/directory/located-pages.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import type { MeshCacheStore } from '../../src/node/meshcache-store.js';
 import type { DataLocation } from '../../src/types.js';
-import { content } from '../support.js';
+import { content } from '../_support/support.js';
 
 const LENGTHS = [1, 5, 6, 7, 4096, 5000, 100_000];
 const KEYS = LENGTHS.map((length) => `page of ${length}`);
@@ -74,7 +75,11 @@ export async function staleDirectoryCase(t: ExecutionContext, { createStore, unt
       });
       t.is(stuck.size, KEYS.length, way);
       const findStuck = async (keys: readonly string[], onFound: Found): Promise<void> =>
-        onFound(keys.flatMap((key, i) => (stuck.has(key) ? [[i, stuck.get(key) as DataLocation] as const] : [])));
+        onFound(
+          LocatedPages.of(
+            keys.flatMap((key, i) => (stuck.has(key) ? [[i, stuck.get(key) as DataLocation] as const] : [])),
+          ),
+        );
       Object.assign(directory, { find: findStuck });
       // Without checksums a read that takes long is a miss.
       await until(async () => (await reader.batchGet(KEYS, ptrs, LENGTHS)).every(Boolean));

@@ -3,18 +3,19 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import type { ExecutionContext, TestFn } from 'ava';
-import { systemClock } from '../../src/base/clock.js';
-import { type Environment, systemEnvironment } from '../../src/base/environment.js';
-import { silentLogger } from '../../src/base/log.js';
-import { type Endpoint, formatEndpoint } from '../../src/base/network.js';
-import { seededRandom } from '../../src/base/random.js';
+import type { Environment } from '../../src/base/environment/environment.js';
+import { silentLogger } from '../../src/base/environment/log.js';
+import { type Endpoint, formatEndpoint } from '../../src/base/environment/network.js';
+import { seededRandom } from '../../src/base/environment/random.js';
 import { crc32 } from '../../src/memory/checksum.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import { readStamp, STAMP_BYTES } from '../../src/memory/page-stamp.js';
-import { type Mr, type ReadOp, type Transport, tcpEndpointText } from '../../src/transport/transport.js';
+import { systemClock } from '../../src/system/system-clock.js';
+import { systemEnvironment } from '../../src/system/system-environment.js';
+import { type Mr, type ReadOp, type Transport, tcpEndpointText } from '../../src/transport/contract/transport.js';
 import type { DataProtocol } from '../../src/types.js';
-import { patientClock } from '../patient-clock.js';
-import { content, until } from '../support.js';
+import { patientClock } from '../_support/patient-clock.js';
+import { content, until } from '../_support/support.js';
 import { type PeerProcess, peerByte } from './peer-process.js';
 
 const KIB = 1024;
@@ -267,7 +268,7 @@ export function transportContract(test: TestFn, subject: TransportCase): void {
       { ...within, length: 2_001 },
       { ...good, rkey: (good.rkey + 1) >>> 0 },
       { ...good, rkey: 0 },
-      { ...good, remoteAddr: good.remoteAddr + 1n },
+      { ...good, remoteAddr: BigInt(good.remoteAddr) + 1n },
       { ...good, remoteAddr: 0n },
       { ...good, remoteAddr: 2n ** 64n - 1n },
       { ...good, remoteAddr: -1n },
@@ -401,7 +402,7 @@ export function transportContract(test: TestFn, subject: TransportCase): void {
         const bytes = server.region.bytes(size, size);
         const op = { ...readOp(server, size, target, size, size), stamp: readStamp(bytes, size - STAMP_BYTES) };
         // The stamp comes in two pieces, one of which is a single byte.
-        const addr = op.localAddr;
+        const addr = BigInt(op.localAddr);
         const scatter = [
           { addr, length: size - 1 },
           { addr: addr + BigInt(size - 1), length: 1 },

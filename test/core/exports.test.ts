@@ -1,6 +1,6 @@
 import test from 'ava';
 import { Core, loadCore, MeshCacheError } from '../../src/core/index.js';
-import { BINARIES, readBinary } from './binaries.js';
+import { BINARIES, readBinary } from '../_support/core/binaries.js';
 
 const EXPORTS = [
   'CORE_VERSION NO_INDEX POLICY_LRU POLICY_S3FIFO POLICY_YIELD STATS_COUNT allocate digestBatch hashBatch memory',

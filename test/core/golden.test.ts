@@ -3,8 +3,8 @@ import { readFileSync } from 'node:fs';
 import { Worker } from 'node:worker_threads';
 import test from 'ava';
 import * as api from '../../src/core/index.js';
-import { BINARIES, freshCore } from './binaries.js';
-import { computeGolden } from './golden-vectors.js';
+import { computeGolden } from '../_programs/core/golden-vectors.js';
+import { BINARIES, freshCore } from '../_support/core/binaries.js';
 
 const golden: unknown = JSON.parse(readFileSync('test/data/golden.json', 'utf8'));
 

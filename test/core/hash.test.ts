@@ -1,7 +1,7 @@
 import test from 'ava';
 import { createXXHash64, createXXHash128 } from 'hash-wasm';
-import { seededRandom } from '../../src/base/random.js';
-import { BINARIES, freshCore, hashesOf } from './binaries.js';
+import { seededRandom } from '../../src/base/environment/random.js';
+import { BINARIES, freshCore, hashesOf } from '../_support/core/binaries.js';
 
 /** From the xxHash repository's own documentation and sanity checks. */
 const PUBLISHED = [

@@ -1,7 +1,7 @@
 import test from 'ava';
 import { createXXHash128 } from 'hash-wasm';
 import { ArgumentError, KeyEncoder, type KeyNamespace } from '../../src/core/index.js';
-import { freshCore } from './binaries.js';
+import { freshCore } from '../_support/core/binaries.js';
 
 const NAMESPACE: KeyNamespace = {
   modelName: 'llama',

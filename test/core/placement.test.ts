@@ -10,9 +10,9 @@ import {
   type PlacementRequest,
   PlacementSimulation,
 } from '../../src/core/index.js';
-import { BINARIES, freshCore } from './binaries.js';
-import { NaivePlacement, naiveClairvoyantHits } from './naive-placement.js';
-import { conversations, placements, sequence } from './placement-trace.js';
+import { conversations, placements, sequence } from '../_programs/core/placement-trace.js';
+import { BINARIES, freshCore } from '../_support/core/binaries.js';
+import { NaivePlacement, naiveClairvoyantHits } from '../_support/core/naive-placement.js';
 
 /** Where the real trace lies, if it is here; it is not part of the project. */
 const TRACE = process.env.MESHCACHE_TRACE ?? '../shared/data/conversation_trace.jsonl';

@@ -1,8 +1,8 @@
 import test from 'ava';
 import fc from 'fast-check';
 import { type EvictionPolicy, PoolAllocator, type PoolAllocatorOptions } from '../../src/core/index.js';
-import { BINARIES, freshCore } from './binaries.js';
-import { NaivePool } from './naive-pool.js';
+import { BINARIES, freshCore } from '../_support/core/binaries.js';
+import { NaivePool } from '../_support/core/naive-pool.js';
 
 /** All operations of a run of this file; 10 million in a long one. */
 const OPERATIONS = Number(process.env.MESHCACHE_FUZZ_OPERATIONS ?? 120_000);

@@ -1,7 +1,7 @@
 import test from 'ava';
-import { seededRandom } from '../../src/base/random.js';
+import { seededRandom } from '../../src/base/environment/random.js';
 import { ArgumentError, ClosedError, PoolAllocator, type PoolAllocatorOptions } from '../../src/core/index.js';
-import { BINARIES, freshCore } from './binaries.js';
+import { BINARIES, freshCore } from '../_support/core/binaries.js';
 
 const UNIT_BYTES = 4096;
 const ROUNDS = 40;

@@ -2,7 +2,7 @@ import test from 'ava';
 import fc from 'fast-check';
 import { createXXHash64 } from 'hash-wasm';
 import { ArgumentError, ClosedError, ConsistentHashRing, NO_NODE } from '../../src/core/index.js';
-import { BINARIES, freshCore } from './binaries.js';
+import { BINARIES, freshCore } from '../_support/core/binaries.js';
 
 function nodeIds(count: number): string[] {
   return Array.from({ length: count }, (_, i) => `node-${i}`);

@@ -1,8 +1,8 @@
 import { existsSync, readFileSync } from 'node:fs';
 import test from 'ava';
-import { seededRandom } from '../../src/base/random.js';
+import { seededRandom } from '../../src/base/environment/random.js';
 import { type EvictionPolicy, PoolAllocator, type RequestHint, type RequestOptions } from '../../src/core/index.js';
-import { freshCore } from './binaries.js';
+import { freshCore } from '../_support/core/binaries.js';
 
 /** Where the real trace lies, if it is here; it is not part of the project. */
 const TRACE = process.env.MESHCACHE_TRACE ?? '../shared/data/conversation_trace.jsonl';

@@ -1,8 +1,8 @@
 import test from 'ava';
 import fc from 'fast-check';
 import { PoolAllocator, type RequestHint, type RequestOptions } from '../../src/core/index.js';
-import { BINARIES, freshCore } from './binaries.js';
-import { NaiveYield } from './naive-yield.js';
+import { BINARIES, freshCore } from '../_support/core/binaries.js';
+import { NaiveYield } from '../_support/core/naive-yield.js';
 
 /** Requests of a run of this file; a hundred times as many in a long one. */
 const REQUESTS = Number(process.env.MESHCACHE_FUZZ_REQUESTS ?? 8000);

@@ -1,5 +1,5 @@
 import test from 'ava';
-import { seededRandom } from '../../src/base/random.js';
+import { seededRandom } from '../../src/base/environment/random.js';
 import {
   ArgumentError,
   type EvictionPolicy,
@@ -7,7 +7,7 @@ import {
   type RequestHint,
   type RequestOptions,
 } from '../../src/core/index.js';
-import { freshCore } from './binaries.js';
+import { freshCore } from '../_support/core/binaries.js';
 
 const PAGE_BYTES = 4096;
 

@@ -1,8 +1,8 @@
 import test from 'ava';
-import { CLIENT_LINES_MAX_COUNT, clientLines, unlistedCount } from '../../src/dashboard/clients.js';
-import type { LooseReport } from '../../src/dashboard/loose.js';
-import type { Member } from '../../src/dashboard/members.js';
-import { fakeClient } from './fake-cluster.js';
+import { CLIENT_LINES_MAX_COUNT, clientLines, unlistedCount } from '../../src/dashboard/data/clients.js';
+import type { LooseReport } from '../../src/dashboard/data/loose.js';
+import type { Member } from '../../src/dashboard/data/members.js';
+import { fakeClient } from '../_support/dashboard/fake-cluster.js';
 
 function member(nodeId: string, clients: unknown, state: Member['state'] = 'up'): Member {
   const report = { clients } as LooseReport;

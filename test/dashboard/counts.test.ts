@@ -1,5 +1,5 @@
 import test from 'ava';
-import { seededRandom } from '../../src/base/random.js';
+import { seededRandom } from '../../src/base/environment/random.js';
 import {
   addBuckets,
   addCounts,
@@ -10,8 +10,8 @@ import {
   NO_COUNTS,
   quantileOf,
   shareOf,
-} from '../../src/dashboard/counts.js';
-import { FakeNode } from './fake-cluster.js';
+} from '../../src/dashboard/data/counts.js';
+import { FakeNode } from '../_support/dashboard/fake-cluster.js';
 
 test('dashboard counts: what lies between two reports, added to the first, is the second', (t) => {
   const node = new FakeNode('n', 1);

@@ -1,7 +1,7 @@
 import test from 'ava';
 import type { Browser } from 'playwright-core';
-import { Metrics, MetricsServer } from '../../src/node/machine-node.js';
-import { CHROMIUM_SUFFIX, HAS_CHROMIUM } from '../browser/chromium.js';
+import { Metrics, MetricsServer } from '../../src/node/machine/machine-node.js';
+import { CHROMIUM_SUFFIX, HAS_CHROMIUM } from '../_support/browser/chromium.js';
 import {
   LOOKS,
   metric,
@@ -11,8 +11,8 @@ import {
   scrollsSideways,
   seriousFindings,
   startBrowser,
-} from './browser.js';
-import { FakeCluster, FakeNode, fakeClient } from './fake-cluster.js';
+} from '../_support/dashboard/browser.js';
+import { FakeCluster, FakeNode, fakeClient } from '../_support/dashboard/fake-cluster.js';
 
 const withBrowser = HAS_CHROMIUM ? test.serial : test.serial.skip;
 let browser: Browser;

@@ -8,7 +8,7 @@ import {
   formatLatency,
   formatNumber,
   formatShare,
-} from '../../src/dashboard/format.js';
+} from '../../src/dashboard/views/format.js';
 
 test('dashboard format: three digits and the unit that fits', (t) => {
   t.is(formatCount(1234567), '1,234,567');

@@ -1,7 +1,7 @@
 import test from 'ava';
-import { fillShare, HISTORY_MAX_POINTS, HISTORY_MS, History, recentOf } from '../../src/dashboard/history.js';
+import { fillShare, HISTORY_MAX_POINTS, HISTORY_MS, History, recentOf } from '../../src/dashboard/data/history.js';
 import type { ClusterReport } from '../../src/metrics/node-report.js';
-import { FakeCluster, FakeNode } from './fake-cluster.js';
+import { FakeCluster, FakeNode } from '../_support/dashboard/fake-cluster.js';
 
 function twoNodes(): FakeCluster {
   return new FakeCluster([new FakeNode('a', 1), new FakeNode('b', 2)]);

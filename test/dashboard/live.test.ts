@@ -3,11 +3,19 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test from 'ava';
 import type { Browser, Page } from 'playwright-core';
-import { Cluster, type ClusterAgent } from '../../src/cli/cluster.js';
-import { CHROMIUM_SUFFIX, HAS_CHROMIUM } from '../browser/chromium.js';
-import { patientClock } from '../patient-clock.js';
-import { PATIENCE_MS, until } from '../support.js';
-import { LOOKS, metric, openPage, screenshot, scrollsSideways, seriousFindings, startBrowser } from './browser.js';
+import { Cluster, type ClusterAgent } from '../../src/cli/cluster/cluster.js';
+import { CHROMIUM_SUFFIX, HAS_CHROMIUM } from '../_support/browser/chromium.js';
+import {
+  LOOKS,
+  metric,
+  openPage,
+  screenshot,
+  scrollsSideways,
+  seriousFindings,
+  startBrowser,
+} from '../_support/dashboard/browser.js';
+import { patientClock } from '../_support/patient-clock.js';
+import { PATIENCE_MS, until } from '../_support/support.js';
 
 const withBrowser = HAS_CHROMIUM ? test.serial : test.serial.skip;
 const HEARTBEAT_S = 2;

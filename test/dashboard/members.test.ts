@@ -1,12 +1,12 @@
 import test from 'ava';
 import { Connection } from '../../src/dashboard/connection.js';
-import { EVENTS_MAX_COUNT, EventLog } from '../../src/dashboard/event-log.js';
-import { formatClock } from '../../src/dashboard/format.js';
-import { dashboardLink } from '../../src/dashboard/links.js';
-import { isClusterReport } from '../../src/dashboard/loose.js';
-import { GONE_MAX_COUNT, Members } from '../../src/dashboard/members.js';
+import { EVENTS_MAX_COUNT, EventLog } from '../../src/dashboard/data/event-log.js';
+import { isClusterReport } from '../../src/dashboard/data/loose.js';
+import { GONE_MAX_COUNT, Members } from '../../src/dashboard/data/members.js';
+import { formatClock } from '../../src/dashboard/views/format.js';
+import { dashboardLink } from '../../src/dashboard/views/links.js';
 import type { NodeEvent } from '../../src/metrics/node-report.js';
-import { FakeCluster, FakeNode } from './fake-cluster.js';
+import { FakeCluster, FakeNode } from '../_support/dashboard/fake-cluster.js';
 
 test('dashboard members: a node is up, unreachable, gone and back, each with its time and in words', async (t) => {
   const cluster = new FakeCluster([new FakeNode('a', 1), new FakeNode('b', 1)]);

@@ -4,6 +4,6 @@
  */
 import { writeFileSync } from 'node:fs';
 import * as api from '../../src/core/index.js';
-import { computeGolden } from '../core/golden-vectors.js';
+import { computeGolden } from '../_programs/core/golden-vectors.js';
 
 writeFileSync('test/data/golden.json', `${JSON.stringify(computeGolden(api, api.defaultCore()), null, 1)}\n`);

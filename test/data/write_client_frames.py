@@ -1,4 +1,4 @@
-"""Writes client-frames.json anew, from the layouts of src/clients/PROTOCOL.md and from no codec:
+"""Writes client-frames.json anew, from the layouts of src/clients/wire/PROTOCOL.md and from no codec:
 
     python3 test/data/write_client_frames.py > test/data/client-frames.json
     npx biome format --write test/data/client-frames.json

@@ -2,17 +2,17 @@ import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'no
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test from 'ava';
-import { systemClock } from '../../src/base/clock.js';
-import { Cluster } from '../../src/cli/cluster.js';
-import { runLoad } from '../../src/cli/load.js';
-import { loadReport } from '../../src/cli/load-report.js';
-import { NodeFolders } from '../../src/cli/node-folders.js';
-import { conversationWorkload, uniquePages } from '../../src/cli/workload.js';
+import { Cluster } from '../../src/cli/cluster/cluster.js';
+import { NodeFolders } from '../../src/cli/cluster/node-folders.js';
+import { runLoad } from '../../src/cli/load/load.js';
+import { loadReport } from '../../src/cli/load/load-report.js';
+import { conversationWorkload, uniquePages } from '../../src/cli/load/workload.js';
 import { diskSizeFor } from '../../src/disk/disk-store.js';
-import { AttachedClient } from '../attached-client.js';
-import { isAlive } from '../cli/run-cli.js';
-import { until } from '../support.js';
-import { deployFile, missingProgram, PrometheusServer, promtool } from './support.js';
+import { systemClock } from '../../src/system/system-clock.js';
+import { AttachedClient } from '../_support/attached-client.js';
+import { isAlive } from '../_support/cli/run-cli.js';
+import { deployFile, missingProgram, PrometheusServer, promtool } from '../_support/deploy/files.js';
+import { until } from '../_support/support.js';
 
 interface Panel {
   readonly id: number;

@@ -4,11 +4,11 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import { parseAllDocuments } from 'yaml';
-import { LOG_LEVELS } from '../../src/base/log.js';
+import { LOG_LEVELS } from '../../src/base/environment/log.js';
 import { parseSize } from '../../src/base/sizes.js';
 import { CONFIG_KEYS, MeshCacheConfig } from '../../src/config.js';
-import { collect, firstLine, startCli } from '../cli/run-cli.js';
-import { freePort } from '../support.js';
+import { collect, firstLine, startCli } from '../_support/cli/run-cli.js';
+import { freePort } from '../_support/support.js';
 
 const UNIT = 'deploy/meshcache.service';
 const MANIFEST = 'deploy/kubernetes-daemonset.yaml';

@@ -2,12 +2,13 @@ import test from 'ava';
 import { CALL_MAX_KEYS, DIRECTORY_REQUEST_MAX_KEYS, DIRECTORY_SEARCH_LATE_MS } from '../../src/base/limits.js';
 import { ConsistentHashRing } from '../../src/core/index.js';
 import { DirectoryClient } from '../../src/directory/client.js';
+import type { LocatedPages } from '../../src/directory/located-pages.js';
 import { LocationColumns } from '../../src/directory/location-columns.js';
 import type { DirectoryShard } from '../../src/directory/shard.js';
 import type { DataLocation } from '../../src/types.js';
-import { ManualClock } from '../clock.js';
-import { newClient, testEnvironment } from '../rpc/support.js';
-import { locationOf, putOne, startNodes } from './support.js';
+import { ManualClock } from '../_support/clock.js';
+import { locationOf, putOne, startNodes } from '../_support/directory/locations.js';
+import { newClient, testEnvironment } from '../_support/rpc/server.js';
 
 const NODES = ['n1', 'n2', 'n3'];
 
@@ -357,7 +358,7 @@ test('directory: when an owner knows only of a node to be avoided the next one i
     if (i < 18) putOne(owner?.shard as DirectoryShard, key, { nodeId: 'alive' });
   }
   const found = new Map<number, string[]>();
-  const onFound = (some: readonly (readonly [number, DataLocation])[]) => {
+  const onFound = (some: LocatedPages) => {
     for (const [i, { nodeId }] of some) found.set(i, [...(found.get(i) ?? []), nodeId]);
   };
   await client.find(keys, onFound, ['dead']);
@@ -378,7 +379,7 @@ test('directory: what several owners know only of a node to be avoided is handed
   const keys = Array.from({ length: 20 }, (_, i) => `key-${i}`);
   await client.put(new Map(keys.map((key) => [key, locationOf({ generation: 0, nodeId: 'dead' })])));
   const found: number[] = [];
-  await client.find(keys, (some) => found.push(...some.map(([i]) => i)), ['dead']);
+  await client.find(keys, (some) => found.push(...some.indices), ['dead']);
   t.deepEqual(
     found.sort((a, b) => a - b),
     keys.map((_, i) => i),
@@ -450,7 +451,7 @@ test('directory: what a new owner has not been told yet is found with a former o
   const found = await client.get(keys);
   t.true(found.every((location, i) => location?.rkey === i));
   const shown: number[] = [];
-  await client.find(keys, (some) => shown.push(...some.map(([i]) => i)));
+  await client.find(keys, (some) => shown.push(...some.indices));
   t.is(shown.length, keys.length, 'each index once');
   t.deepEqual(await client.exists(['missing']), [false]);
   clock.advance(1000);

@@ -1,10 +1,10 @@
 import test from 'ava';
-import { seededRandom } from '../../src/base/random.js';
+import { seededRandom } from '../../src/base/environment/random.js';
 import { digestOf, Removals } from '../../src/directory/removals.js';
 import { DirectoryShard, type Displaced } from '../../src/directory/shard.js';
 import { Taken } from '../../src/directory/taken.js';
 import type { DataLocationInit, EntryKind } from '../../src/types.js';
-import { columnsOf, getOne, locationOf } from './support.js';
+import { columnsOf, getOne, locationOf } from '../_support/directory/locations.js';
 
 const NODES = ['a', 'b', 'c', 'd', 'e', 'f'];
 

@@ -1,10 +1,10 @@
 import test from 'ava';
-import { systemClock } from '../../src/base/clock.js';
 import { ConsistentHashRing } from '../../src/core/index.js';
 import { pruneShard } from '../../src/directory/prune.js';
 import { gainedKeys, gainedKeysInSlices, type RingView } from '../../src/directory/reannounce.js';
 import { DirectoryShard } from '../../src/directory/shard.js';
-import { putOne } from './support.js';
+import { systemClock } from '../../src/system/system-clock.js';
+import { putOne } from '../_support/directory/locations.js';
 
 const KEYS = Array.from({ length: 5000 }, (_, i) => `key-${i}`);
 

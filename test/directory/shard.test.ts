@@ -1,8 +1,9 @@
 import test from 'ava';
+import { seededRandom } from '../../src/base/environment/random.js';
 import { DIRECTORY_CHOICE_MAX_COUNT, DIRECTORY_LOCATIONS_PER_KEY_COUNT } from '../../src/base/limits.js';
-import { seededRandom, systemRandom } from '../../src/base/random.js';
 import { DirectoryShard, type Displaced } from '../../src/directory/shard.js';
-import { columnsOf, getOne, locationOf, putOne } from './support.js';
+import { systemRandom } from '../../src/system/system-random.js';
+import { columnsOf, getOne, locationOf, putOne } from '../_support/directory/locations.js';
 
 test('shard: what was put is found, field by field', (t) => {
   const shard = new DirectoryShard();

@@ -1,5 +1,5 @@
 import test from 'ava';
-import { HybridClock } from '../../src/base/hybrid-clock.js';
+import { HybridClock } from '../../src/base/concurrency/hybrid-clock.js';
 import { DirectoryClient } from '../../src/directory/client.js';
 import { KeyTable } from '../../src/directory/key-table.js';
 import { KnownRings } from '../../src/directory/known-rings.js';
@@ -13,10 +13,10 @@ import { type RequestKind, RequestQueue } from '../../src/directory/request-queu
 import { DirectoryShard } from '../../src/directory/shard.js';
 import { ToldOwners } from '../../src/directory/told-owners.js';
 import type { RpcClient } from '../../src/rpc/client.js';
-import { ManualClock } from '../clock.js';
-import { assertAsks, assertFound, losing } from '../planted.js';
-import { testEnvironment } from '../rpc/support.js';
-import { columnsOf, locationOf, putOne } from './support.js';
+import { ManualClock } from '../_support/clock.js';
+import { columnsOf, locationOf, putOne } from '../_support/directory/locations.js';
+import { assertAsks, assertFound, losing } from '../_support/planted.js';
+import { testEnvironment } from '../_support/rpc/server.js';
 
 const NODE = { nodeId: 'n', incarnation: 1, endpoint: 'h:1' };
 const RING: OwnerRing = { nodes: ['owner'], getNodesBatch: (keys, n) => new Uint32Array(keys.length * n) };
@@ -135,9 +135,10 @@ test.serial('verify: request queue, owner channels', async (t) => {
     timeoutMs: undefined,
     versions: new HybridClock(new ManualClock()),
   });
-  void channels.exists('owner', ['k']);
-  void channels.get('owner', { keys: ['k'], avoided: [] });
-  void channels.put('owner', ['k'], columnsOf(locationOf()));
+  const channel = channels.to('owner');
+  void channel.exists(['k']);
+  void channel.get({ keys: ['k'], avoided: [] });
+  void channel.put(['k'], columnsOf(locationOf()));
   assertAsks(t, channels, [RequestQueue]);
 });
 

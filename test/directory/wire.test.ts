@@ -3,7 +3,7 @@ import fc from 'fast-check';
 import { DIRECTORY_REQUEST_MAX_KEYS } from '../../src/base/limits.js';
 import { decodeKeys, encodeKeys } from '../../src/directory/key-column.js';
 import { LocationColumns } from '../../src/directory/location-columns.js';
-import { columnsOf, locationOf } from './support.js';
+import { columnsOf, locationOf } from '../_support/directory/locations.js';
 
 const refused = { code: 'ERR_PROTOCOL' };
 

@@ -1,16 +1,17 @@
 import net from 'node:net';
 import test, { type ExecutionContext } from 'ava';
+import { seededRandom } from '../../src/base/environment/random.js';
 import { DISCOVERY_START_TIMEOUT_MS } from '../../src/base/limits.js';
-import { seededRandom, systemRandom } from '../../src/base/random.js';
 import { DiscoveryClient } from '../../src/discovery/client.js';
 import { DiscoveryServer } from '../../src/discovery/server.js';
 import { encodeHello } from '../../src/rpc/frame.js';
 import { RpcServer } from '../../src/rpc/server.js';
-import { ManualClock } from '../clock.js';
-import { newClient, rawConnection, testEnvironment } from '../rpc/support.js';
-import { simulated } from '../simulated.js';
-import { freePort, until } from '../support.js';
-import { loggedEnvironment, newMember, nodeOf, startMaster, turnUntil } from './support.js';
+import { systemRandom } from '../../src/system/system-random.js';
+import { ManualClock } from '../_support/clock.js';
+import { loggedEnvironment, newMember, nodeOf, startMaster, turnUntil } from '../_support/discovery/masters.js';
+import { newClient, rawConnection, testEnvironment } from '../_support/rpc/server.js';
+import { simulated } from '../_support/simulated.js';
+import { freePort, until } from '../_support/support.js';
 
 simulated('discovery: members see each other come and go at once', async (t, world) => {
   const { environment: env } = world.process();

@@ -3,9 +3,9 @@ import { DiscoveryClient } from '../../src/discovery/client.js';
 import { EmbeddedMaster } from '../../src/discovery/embedded-master.js';
 import { localAddressOf } from '../../src/discovery/local-address.js';
 import type { SimProcess } from '../../src/sim/world/sim-process.js';
-import { simulated, type TestWorld } from '../simulated.js';
-import { verifiedEnd } from '../verified.js';
-import { hostOf, nodeOf } from './support.js';
+import { hostOf, nodeOf } from '../_support/discovery/masters.js';
+import { simulated, type TestWorld } from '../_support/simulated.js';
+import { verifiedEnd } from '../_support/verified.js';
 
 const HOST = '10.0.0.7';
 const PORT = 18_515;

@@ -1,9 +1,9 @@
 import test from 'ava';
-import { formatEndpoint } from '../../src/base/network.js';
-import { seededRandom } from '../../src/base/random.js';
-import { chooseMasters, MasterChoice } from '../../src/discovery/masters.js';
+import { formatEndpoint } from '../../src/base/environment/network.js';
+import { seededRandom } from '../../src/base/environment/random.js';
+import { chooseMasters, MasterChoice } from '../../src/discovery/masters/masters.js';
 import type { NodeInfo } from '../../src/types.js';
-import { nodeOf } from './support.js';
+import { nodeOf } from '../_support/discovery/masters.js';
 
 const LISTED = ['h0', 'h1'].map((host) => ({ host, port: 6000 }));
 

@@ -1,10 +1,9 @@
 import test from 'ava';
-import { seededRandom, systemRandom } from '../../src/base/random.js';
+import { seededRandom } from '../../src/base/environment/random.js';
 import { DiscoveryClient, type DiscoveryClientOptions } from '../../src/discovery/client.js';
 import { EmbeddedMaster } from '../../src/discovery/embedded-master.js';
 import { isHostOf } from '../../src/discovery/local-address.js';
-import { chooseMasters, seatsOf } from '../../src/discovery/masters.js';
-import { DiscoveryServer } from '../../src/discovery/server.js';
+import { chooseMasters, seatsOf } from '../../src/discovery/masters/masters.js';
 import {
   decodeAnswer,
   encodeChanges,
@@ -12,16 +11,18 @@ import {
   type OwnRoster,
   type Roster,
   rosterAfter,
-} from '../../src/discovery/wire.js';
+} from '../../src/discovery/messages/wire.js';
+import { DiscoveryServer } from '../../src/discovery/server.js';
 import { RpcClient } from '../../src/rpc/client.js';
 import { MessageCodec } from '../../src/rpc/message.js';
 import type { SimProcess } from '../../src/sim/world/sim-process.js';
+import { systemRandom } from '../../src/system/system-random.js';
 import type { NodeInfo } from '../../src/types.js';
-import { ManualClock } from '../clock.js';
-import { newClient, testEnvironment } from '../rpc/support.js';
-import { simulated, type TestWorld } from '../simulated.js';
-import { verifiedEnd } from '../verified.js';
-import { hostOf, newMember, nodeOf, startMaster, turnUntil } from './support.js';
+import { ManualClock } from '../_support/clock.js';
+import { hostOf, newMember, nodeOf, startMaster, turnUntil } from '../_support/discovery/masters.js';
+import { newClient, testEnvironment } from '../_support/rpc/server.js';
+import { simulated, type TestWorld } from '../_support/simulated.js';
+import { verifiedEnd } from '../_support/verified.js';
 
 const HEARTBEAT_S = 0.2;
 const TTL_S = 1;

@@ -1,9 +1,9 @@
 import test from 'ava';
 import { MEMBERS_MAX_COUNT } from '../../src/base/limits.js';
-import { MemberTable } from '../../src/discovery/member-table.js';
-import { type MasterView, mergeMembers } from '../../src/discovery/merge.js';
+import { type MasterView, mergeMembers } from '../../src/discovery/masters/merge.js';
+import { MemberTable } from '../../src/discovery/members/member-table.js';
 import type { NodeInfo } from '../../src/types.js';
-import { nodeOf } from './support.js';
+import { nodeOf } from '../_support/discovery/masters.js';
 
 const TTL_MS = 6_000;
 

@@ -11,14 +11,14 @@ import {
   differencesOf,
   encodeDifferences,
   encodeSettings,
-} from '../../src/discovery/cluster-settings.js';
+} from '../../src/discovery/messages/cluster-settings.js';
 import { RefusedNodes } from '../../src/discovery/refused-nodes.js';
 import { MessageCodec } from '../../src/rpc/message.js';
 import { RpcServer } from '../../src/rpc/server.js';
-import { ManualClock } from '../clock.js';
-import { newClient, testEnvironment } from '../rpc/support.js';
-import { until } from '../support.js';
-import { loggedEnvironment, newMember, nodeOf, startMaster, turnUntil } from './support.js';
+import { ManualClock } from '../_support/clock.js';
+import { loggedEnvironment, newMember, nodeOf, startMaster, turnUntil } from '../_support/discovery/masters.js';
+import { newClient, testEnvironment } from '../_support/rpc/server.js';
+import { until } from '../_support/support.js';
 
 const OURS: ClusterSettings = { vnodes: 160, directoryReplicas: 2, verifyReads: true, reuseQuarantineMs: 1000 };
 const OTHERS: ClusterSettings = { ...OURS, vnodes: 100 };

@@ -2,19 +2,19 @@ import test from 'ava';
 import { DISCOVERY_FORMER_MASTERS_MAX_COUNT, DISCOVERY_REFUSED_MAX_COUNT } from '../../src/base/limits.js';
 import { DiscoveryClient } from '../../src/discovery/client.js';
 import { EmbeddedMaster } from '../../src/discovery/embedded-master.js';
-import { LostMasters } from '../../src/discovery/lost-masters.js';
-import { MasterLink } from '../../src/discovery/master-link.js';
-import { MemberTable } from '../../src/discovery/member-table.js';
+import { LostMasters } from '../../src/discovery/masters/lost-masters.js';
+import { MasterLink } from '../../src/discovery/masters/master-link.js';
+import { MemberTable } from '../../src/discovery/members/member-table.js';
 import { RefusedNodes } from '../../src/discovery/refused-nodes.js';
 import { DiscoveryServer } from '../../src/discovery/server.js';
 import { RpcClient } from '../../src/rpc/client.js';
 import { RpcServer } from '../../src/rpc/server.js';
-import { ManualClock } from '../clock.js';
+import { ManualClock } from '../_support/clock.js';
+import { newMember, nodeOf, startMaster } from '../_support/discovery/masters.js';
+import { assertAsks, assertFound, losing } from '../_support/planted.js';
+import { testEnvironment } from '../_support/rpc/server.js';
+import { freePort } from '../_support/support.js';
 import { memoryEnvironment } from '../fuzz/memory-environment.js';
-import { assertAsks, assertFound, losing } from '../planted.js';
-import { testEnvironment } from '../rpc/support.js';
-import { freePort } from '../support.js';
-import { newMember, nodeOf, startMaster } from './support.js';
 
 test.serial('verify: member table', async (t) => {
   const table = new MemberTable(1000);

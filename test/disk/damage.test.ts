@@ -2,11 +2,11 @@ import { chmodSync, cpSync, existsSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import { DiskStore } from '../../src/disk/disk-store.js';
-import { DAMAGES } from './damages.js';
-import { runAndKill } from './kill-run.js';
-import { bytesOnDisk, dice, inTime, listening, seedOf, silentEnv } from './kill-support.js';
-import { pageOf, versionIn } from './kill-workload.js';
-import { temporaryFolder } from './mounts.js';
+import { DAMAGES } from '../_support/disk/damages.js';
+import { runAndKill } from '../_support/disk/kill-run.js';
+import { bytesOnDisk, dice, inTime, listening, seedOf, silentEnv } from '../_support/disk/kill-support.js';
+import { pageOf, versionIn } from '../_support/disk/kill-workload.js';
+import { temporaryFolder } from '../_support/disk/mounts.js';
 
 const MAX_BYTES = 24 * 2 ** 20;
 /** Of each of two tests. */

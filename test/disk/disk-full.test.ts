@@ -5,11 +5,11 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { ExecutionContext } from 'ava';
 import { DiskStore } from '../../src/disk/disk-store.js';
-import { patientClock } from '../patient-clock.js';
-import { content } from '../support.js';
-import { verifiedEnd } from '../verified.js';
-import { bytesOnDisk, inTime, silentEnv } from './kill-support.js';
-import { mounted, mountSuffix, withMounts } from './mounts.js';
+import { bytesOnDisk, inTime, silentEnv } from '../_support/disk/kill-support.js';
+import { mounted, mountSuffix, withMounts } from '../_support/disk/mounts.js';
+import { patientClock } from '../_support/patient-clock.js';
+import { content } from '../_support/support.js';
+import { verifiedEnd } from '../_support/verified.js';
 
 const MIB = 2 ** 20;
 const PAGE = 64 * 1024;

@@ -1,10 +1,10 @@
 import { monitorEventLoopDelay, performance } from 'node:perf_hooks';
 import test, { type ExecutionContext } from 'ava';
 import { type DiskSizes, DiskStore, diskSizeFor } from '../../src/disk/disk-store.js';
-import { patientClock } from '../patient-clock.js';
-import { content } from '../support.js';
-import { dice, seedOf, silentEnv } from './kill-support.js';
-import { temporaryFolder } from './mounts.js';
+import { dice, seedOf, silentEnv } from '../_support/disk/kill-support.js';
+import { temporaryFolder } from '../_support/disk/mounts.js';
+import { patientClock } from '../_support/patient-clock.js';
+import { content } from '../_support/support.js';
 
 const MIB = 2 ** 20;
 const PAGES_COUNT = Number(process.env.MESHCACHE_RESTART_PAGES ?? 20_000);

@@ -1,9 +1,9 @@
 import { readFileSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
-import { type IndexEntry, Journal, JournalDamage } from '../../src/disk/journal.js';
+import { type IndexEntry, Journal, JournalDamage } from '../../src/disk/journal/journal.js';
 import { crc32 } from '../../src/memory/checksum.js';
-import { entriesIn, entryOf, IndexModel, optionsFor, Twin, testFolder } from './journal-support.js';
+import { entriesIn, entryOf, IndexModel, optionsFor, Twin, testFolder } from '../_support/disk/journals.js';
 
 interface Moment {
   readonly bytes: number;

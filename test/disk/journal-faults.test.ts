@@ -2,9 +2,9 @@ import { execFileSync } from 'node:child_process';
 import { existsSync, mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import test from 'ava';
-import type { Files, OpenFile } from '../../src/base/files.js';
-import { systemFiles } from '../../src/base/system-files.js';
-import { entriesIn, entryOf, journalEnv, Twin, testFolder } from './journal-support.js';
+import type { Files, OpenFile } from '../../src/base/environment/files.js';
+import { systemFiles } from '../../src/system/system-files.js';
+import { entriesIn, entryOf, journalEnv, Twin, testFolder } from '../_support/disk/journals.js';
 
 /** The system's files, whose writes fail for which `isBad` holds; each is asked about once. */
 class FailingFiles {

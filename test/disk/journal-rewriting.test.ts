@@ -2,7 +2,7 @@ import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import test from 'ava';
 import { JOURNAL_MIN_BYTES } from '../../src/base/limits.js';
-import type { IndexEntry } from '../../src/disk/journal.js';
+import type { IndexEntry } from '../../src/disk/journal/journal.js';
 import {
   bytesOnDisk,
   type CrashedFiles,
@@ -13,7 +13,7 @@ import {
   seeded,
   Twin,
   testFolder,
-} from './journal-support.js';
+} from '../_support/disk/journals.js';
 
 /** Enough for several slices of a rewriting. */
 const PAGES = 1600;

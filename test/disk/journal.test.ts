@@ -3,10 +3,19 @@ import { join } from 'node:path';
 import test from 'ava';
 import { ArgumentError, ClosedError, DiskError } from '../../src/base/errors.js';
 import { JOURNAL_USE_DELAY_MS, KEY_MAX_BYTES, KEY_PREFIX_BYTES } from '../../src/base/limits.js';
-import { Journal } from '../../src/disk/journal.js';
-import { ManualClock } from '../clock.js';
-import { until } from '../support.js';
-import { entriesIn, entryOf, IndexModel, journalEnv, optionsFor, seeded, Twin, testFolder } from './journal-support.js';
+import { Journal } from '../../src/disk/journal/journal.js';
+import { ManualClock } from '../_support/clock.js';
+import {
+  entriesIn,
+  entryOf,
+  IndexModel,
+  journalEnv,
+  optionsFor,
+  seeded,
+  Twin,
+  testFolder,
+} from '../_support/disk/journals.js';
+import { until } from '../_support/support.js';
 
 test('journal: pages and the order of their use are found again, whatever was done', async (t) => {
   const path = join(testFolder(t), 'index');

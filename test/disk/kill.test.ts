@@ -1,9 +1,9 @@
 import test from 'ava';
 import { DiskStore } from '../../src/disk/disk-store.js';
-import { type Run, runAndKill } from './kill-run.js';
-import { bytesOnDisk, checkRanges, dice, indexedIn, listening, seedOf } from './kill-support.js';
-import { isOnlyWritten, versionIn } from './kill-workload.js';
-import { temporaryFolder } from './mounts.js';
+import { type Run, runAndKill } from '../_support/disk/kill-run.js';
+import { bytesOnDisk, checkRanges, dice, indexedIn, listening, seedOf } from '../_support/disk/kill-support.js';
+import { isOnlyWritten, versionIn } from '../_support/disk/kill-workload.js';
+import { temporaryFolder } from '../_support/disk/mounts.js';
 
 const ROUNDS = Number(process.env.MESHCACHE_KILL_ROUNDS ?? 12);
 const MAX_BYTES = 24 * 2 ** 20;

@@ -1,6 +1,6 @@
 import { closeSync, fstatSync, openSync, readSync, writeSync } from 'node:fs';
 import { join } from 'node:path';
-import { PageContent } from '../../src/cli/page-content.js';
+import { PageContent } from '../../src/cli/cluster/page-content.js';
 
 /** The largest page of the workload; buffers have room for it. */
 export const PAGE_MAX_BYTES = 64 * 1024;

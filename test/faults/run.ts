@@ -3,7 +3,7 @@ import { mkdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
-import { systemRandom } from '../../src/base/random.js';
+import { systemRandom } from '../../src/system/system-random.js';
 import { DEADLINE_MS, GRACE_MS, longest } from './call-watch.js';
 import { type FaultCluster, removeLeftFolders } from './cluster.js';
 import { FaultNetwork, removeLeftNetworks, whyNoNetworks } from './network.js';
@@ -28,7 +28,7 @@ const HELP = `node build/test/faults-run.js [options]
 Schedules, logs and the nodes' output: build/faults/SEED/. Exit status 0: nothing was found.
 `;
 
-const OUTPUT = fileURLToPath(new URL('../faults/', import.meta.url));
+const OUTPUT = fileURLToPath(new URL('./', import.meta.url));
 const CI = { seeds: [1, 2], byChance: 2, seconds: 8 };
 const SOAK_GAP_MS = 12_000;
 

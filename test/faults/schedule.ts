@@ -1,4 +1,4 @@
-import { type RandomSource, seededRandom } from '../../src/base/random.js';
+import { type RandomSource, seededRandom } from '../../src/base/environment/random.js';
 import { EVICTION_POLICIES, type EvictionPolicy } from '../../src/config.js';
 
 /** What a fault needs of the node that it happens to. */

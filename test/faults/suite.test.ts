@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import test, { type ExecutionContext } from 'ava';
-import { until } from '../support.js';
+import { until } from '../_support/support.js';
 import { CallWatch, DEADLINE_MS } from './call-watch.js';
 import {
   disagreements,

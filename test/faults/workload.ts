@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { type RandomSource, seededRandom } from '../../src/base/random.js';
+import { type RandomSource, seededRandom } from '../../src/base/environment/random.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import type { MeshCacheStore } from '../../src/node/meshcache-store.js';
 import { type CallWatch, DEADLINE_MS, GRACE_MS } from './call-watch.js';

@@ -1,4 +1,4 @@
-import { type RandomSource, seededRandom } from '../../src/base/random.js';
+import { type RandomSource, seededRandom } from '../../src/base/environment/random.js';
 import { AllocationWatch } from './allocations.js';
 import type { Coverage } from './coverage.js';
 import { checkPrototypes, Finding, type Fuzzer, INPUT_MAX_BYTES, RUN_MAX_MS } from './fuzzer.js';

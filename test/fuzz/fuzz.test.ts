@@ -1,5 +1,5 @@
 import test from 'ava';
-import { systemRandom } from '../../src/base/random.js';
+import { systemRandom } from '../../src/system/system-random.js';
 import { readCorpus } from './corpus.js';
 import { Coverage } from './coverage.js';
 import { Engine, type Failure } from './engine.js';

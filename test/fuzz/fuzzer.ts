@@ -1,4 +1,4 @@
-import type { RandomSource } from '../../src/base/random.js';
+import type { RandomSource } from '../../src/base/environment/random.js';
 
 /**
  * Throws `inputs` at one decoder. Each target is one file in `targets/`, listed in `registry.ts`; the machinery that chooses inputs

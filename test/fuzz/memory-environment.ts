@@ -1,7 +1,8 @@
-import { type Environment, systemEnvironment } from '../../src/base/environment.js';
-import { silentLogger } from '../../src/base/log.js';
-import { seededRandom } from '../../src/base/random.js';
-import { ManualClock } from '../clock.js';
+import type { Environment } from '../../src/base/environment/environment.js';
+import { silentLogger } from '../../src/base/environment/log.js';
+import { seededRandom } from '../../src/base/environment/random.js';
+import { systemEnvironment } from '../../src/system/system-environment.js';
+import { ManualClock } from '../_support/clock.js';
 import { MemoryNetwork } from './memory-socket.js';
 
 export interface MemoryEnvironment extends Environment {

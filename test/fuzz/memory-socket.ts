@@ -7,7 +7,7 @@ import type {
   Network,
   ReceiveInto,
   Server,
-} from '../../src/base/network.js';
+} from '../../src/base/environment/network.js';
 
 /** A socket without a system below it: what it is fed it receives at once, what it sends is there to be looked at. */
 export class MemorySocket extends Duplex implements Connection {

@@ -1,4 +1,4 @@
-import type { RandomSource } from '../../src/base/random.js';
+import type { RandomSource } from '../../src/base/environment/random.js';
 
 const INTERESTING_8 = [0, 1, 0x7f, 0x80, 0xff];
 const INTERESTING_32 = [

@@ -4,7 +4,7 @@
  * the corpus. `--replay` runs one input, given in hexadecimal, on one target.
  */
 import { parseArgs } from 'node:util';
-import { systemRandom } from '../../src/base/random.js';
+import { systemRandom } from '../../src/system/system-random.js';
 import { readCorpus, writeCorpus } from './corpus.js';
 import { Coverage } from './coverage.js';
 import { Engine, type Failure } from './engine.js';

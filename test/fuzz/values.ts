@@ -5,7 +5,7 @@
  *     {"$repeat":["x",9]}                                                          long text
  *     {"$odd":"symbol"|"function"|"bare"|"throwing"|"undefined"}                   what only a caller in the process can give
  */
-import type { RandomSource } from '../../src/base/random.js';
+import type { RandomSource } from '../../src/base/environment/random.js';
 import { MessageCodec } from '../../src/rpc/message.js';
 import { below, oneOf } from './mutations.js';
 

@@ -1,6 +1,6 @@
 import test from 'ava';
 import { crc32, crc32Views } from '../../src/memory/checksum.js';
-import { content } from '../support.js';
+import { content } from '../_support/support.js';
 
 test('checksum: the published check value of CRC-32 (IEEE)', (t) => {
   t.is(crc32(new TextEncoder().encode('123456789')), 0xcbf43926);

@@ -1,9 +1,9 @@
 import test from 'ava';
-import { seededRandom } from '../../src/base/random.js';
+import { seededRandom } from '../../src/base/environment/random.js';
 import { regionOf, resolve } from '../../src/memory/address-space.js';
 import { HostRegion } from '../../src/memory/host-region.js';
-import { loadNative } from '../../src/native/loader.js';
-import { content } from '../support.js';
+import { loadNative } from '../../src/native/addon/loader.js';
+import { content } from '../_support/support.js';
 
 const SEGMENT_BYTES = 2 ** 31;
 /** The same promises hold with the addon and without it; what is only of one of them skips in the other. */

@@ -1,9 +1,9 @@
 import test from 'ava';
-import { seededRandom } from '../../src/base/random.js';
+import { seededRandom } from '../../src/base/environment/random.js';
 import { crc32 } from '../../src/memory/checksum.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import { PageCopies } from '../../src/memory/page-copies.js';
-import { content } from '../support.js';
+import { content } from '../_support/support.js';
 
 /** Cuts a view into pieces at random. */
 function cut(view: Uint8Array, upTo: (limit: number) => number): Uint8Array[] {

@@ -1,5 +1,5 @@
 import test from 'ava';
-import { seededRandom } from '../../src/base/random.js';
+import { seededRandom } from '../../src/base/environment/random.js';
 import { crc32 } from '../../src/memory/checksum.js';
 import {
   imageBytes,

@@ -4,13 +4,13 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import { COUNTERS, clientSeries } from '../../src/metrics/metric-catalogue.js';
-import { Metrics } from '../../src/node/machine-node.js';
+import { Metrics } from '../../src/node/machine/machine-node.js';
 import type { MeshCacheStore } from '../../src/node/meshcache-store.js';
-import { AttachedClient } from '../attached-client.js';
-import { missingProgram } from '../deploy/support.js';
-import { createStore } from '../node/store-fixture.js';
-import { content, freePort } from '../support.js';
-import { parseOpenMetrics } from './open-metrics.js';
+import { AttachedClient } from '../_support/attached-client.js';
+import { missingProgram } from '../_support/deploy/files.js';
+import { parseOpenMetrics } from '../_support/metrics/open-metrics.js';
+import { createStore } from '../_support/node/store-fixture.js';
+import { content, freePort } from '../_support/support.js';
 
 const noPromtool = missingProgram('promtool');
 

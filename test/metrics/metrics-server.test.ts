@@ -3,19 +3,20 @@ import { readFileSync, renameSync } from 'node:fs';
 import { connect, createServer, type Server, type Socket } from 'node:net';
 import { fileURLToPath } from 'node:url';
 import test, { type ExecutionContext } from 'ava';
-import { systemEnvironment } from '../../src/base/environment.js';
+import type { LogFields } from '../../src/base/environment/log.js';
+import { seededRandom } from '../../src/base/environment/random.js';
 import {
   METRICS_IDLE_CONNECTIONS_MAX_COUNT,
   METRICS_MAX_CONNECTIONS,
   METRICS_PORTS_MAX_COUNT,
 } from '../../src/base/limits.js';
-import type { LogFields } from '../../src/base/log.js';
-import { seededRandom, systemRandom } from '../../src/base/random.js';
 import type { MetricsSource } from '../../src/metrics/metrics-server.js';
 import type { ClusterReport, HealthReport, NodeReport, NodeView } from '../../src/metrics/node-report.js';
-import { Metrics, MetricsServer, type MetricsServerOptions } from '../../src/node/machine-node.js';
-import { patientClock } from '../patient-clock.js';
-import { until } from '../support.js';
+import { Metrics, MetricsServer, type MetricsServerOptions } from '../../src/node/machine/machine-node.js';
+import { systemEnvironment } from '../../src/system/system-environment.js';
+import { systemRandom } from '../../src/system/system-random.js';
+import { patientClock } from '../_support/patient-clock.js';
+import { until } from '../_support/support.js';
 
 const LOOPBACK = '127.0.0.1';
 const PAGE = fileURLToPath(new URL('./dashboard.html', import.meta.url));

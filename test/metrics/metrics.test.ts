@@ -1,6 +1,6 @@
 import test, { type ExecutionContext } from 'ava';
-import { Metrics } from '../../src/node/machine-node.js';
-import { sampleIn } from './samples.js';
+import { Metrics } from '../../src/node/machine/machine-node.js';
+import { sampleIn } from '../_support/metrics/samples.js';
 
 function newMetrics(t: ExecutionContext, nodeId = 'n1'): Metrics {
   const metrics = new Metrics(nodeId, { version: '1.2.3' });

@@ -3,10 +3,10 @@ import { readdirSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import test, { type ExecutionContext } from 'ava';
 import { EVENT_LOOP_TURN_MS } from '../../src/base/limits.js';
-import { Metrics } from '../../src/node/machine-node.js';
-import { ManualClock } from '../clock.js';
-import { until } from '../support.js';
-import { sampleIn } from './samples.js';
+import { Metrics } from '../../src/node/machine/machine-node.js';
+import { ManualClock } from '../_support/clock.js';
+import { sampleIn } from '../_support/metrics/samples.js';
+import { until } from '../_support/support.js';
 
 function newMetrics(t: ExecutionContext) {
   const clock = new ManualClock();

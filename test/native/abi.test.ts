@@ -1,7 +1,7 @@
 import { spawnSync } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import test from 'ava';
-import { suffix, withAddon } from './addon.js';
+import { suffix, withAddon } from '../_support/native/addon.js';
 
 const ADDON = fileURLToPath(new URL('../native/meshcache.node', import.meta.url));
 

@@ -1,8 +1,8 @@
 import { crc32 as zlibCrc32 } from 'node:zlib';
 import test from 'ava';
 import fc from 'fast-check';
-import { content } from '../support.js';
-import { addon, suffix, withAddon } from './addon.js';
+import { addon, suffix, withAddon } from '../_support/native/addon.js';
+import { content } from '../_support/support.js';
 
 const MAX_LENGTH = 80_000;
 const SPARE = 256;

@@ -3,8 +3,8 @@ import { promisify } from 'node:util';
 import { Worker } from 'node:worker_threads';
 import { crc32 as zlibCrc32 } from 'node:zlib';
 import fc from 'fast-check';
-import { content } from '../support.js';
-import { addon, suffix, withAddon } from './addon.js';
+import { addon, suffix, withAddon } from '../_support/native/addon.js';
+import { content } from '../_support/support.js';
 
 const run = promisify(execFile);
 const PROGRAM = new URL('./native-addon-program.js', import.meta.url);

@@ -23,12 +23,12 @@ import {
   DescriptorListener,
   type DescriptorListenerOptions,
   type DescriptorRecord,
-} from '../../src/native/descriptor-listener.js';
-import { peerCredentials } from '../../src/native/peer-credentials.js';
-import { PATIENCE_MS, until } from '../support.js';
+} from '../../src/native/unix-sockets/descriptor-listener.js';
+import { peerCredentials } from '../../src/native/unix-sockets/peer-credentials.js';
 // One after the other: they count the descriptors of the process.
-import { serialWithAddon, suffix } from './addon.js';
-import { noPython, PythonProcess } from './python-process.js';
+import { serialWithAddon, suffix } from '../_support/native/addon.js';
+import { noPython, PythonProcess } from '../_support/native/python-process.js';
+import { PATIENCE_MS, until } from '../_support/support.js';
 
 const run = promisify(execFile);
 const PROGRAM = new URL('./native-addon-program.js', import.meta.url);

@@ -1,13 +1,13 @@
 import test from 'ava';
-import { systemEnvironment } from '../../src/base/environment.js';
 import { HostRegion } from '../../src/memory/host-region.js';
-import { ACCESS_LOCAL_WRITE, OP_STATUS, type RdmaEvent } from '../../src/native/contract.js';
-import { EngineChannel } from '../../src/native/engine-channel.js';
-import { engineOptions, engineToken } from '../../src/native/engine-options.js';
-import { EventLog } from '../../src/native/event-log.js';
-import { OpBatch } from '../../src/native/op-batch.js';
-import { ManualClock } from '../clock.js';
-import { type FakeEngine, FakeFabric, nativeFailure } from './fake-rdma.js';
+import { ACCESS_LOCAL_WRITE, OP_STATUS, type RdmaEvent } from '../../src/native/addon/contract.js';
+import { EngineChannel } from '../../src/native/engine/engine-channel.js';
+import { engineOptions, engineToken } from '../../src/native/engine/engine-options.js';
+import { EventLog } from '../../src/native/engine/event-log.js';
+import { OpBatch } from '../../src/native/engine/op-batch.js';
+import { systemEnvironment } from '../../src/system/system-environment.js';
+import { ManualClock } from '../_support/clock.js';
+import { type FakeEngine, FakeFabric, nativeFailure } from '../_support/native/fake-rdma.js';
 
 function open(fabric: FakeFabric, onEvent: (event: RdmaEvent) => void = () => {}) {
   const rails = [{ deviceName: 'fake0', ibPort: 1, address: '10.77.0.1', port: 0 }];

@@ -7,9 +7,9 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import test, { type ExecutionContext } from 'ava';
-import { CONTRACT_VERSION } from '../../src/native/contract.js';
-import { loadAddon, loadNative, type NativeLoad } from '../../src/native/loader.js';
-import { suffix, withAddon } from './addon.js';
+import { CONTRACT_VERSION } from '../../src/native/addon/contract.js';
+import { loadAddon, loadNative, type NativeLoad } from '../../src/native/addon/loader.js';
+import { suffix, withAddon } from '../_support/native/addon.js';
 
 const run = promisify(execFile);
 const ADDON = fileURLToPath(new URL('../native/meshcache.node', import.meta.url));

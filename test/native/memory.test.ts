@@ -2,10 +2,10 @@ import { closeSync, fstatSync, ftruncateSync, openSync, readFileSync, readSync }
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import { Worker } from 'node:worker_threads';
-import { MEMORY_HUGE_PAGES, MEMORY_SHARED } from '../../src/native/contract.js';
-import { until } from '../support.js';
+import { MEMORY_HUGE_PAGES, MEMORY_SHARED } from '../../src/native/addon/contract.js';
 // One after the other: memory of another test may come to lie where some has just been given back.
-import { addon, serialWithAddon, suffix } from './addon.js';
+import { addon, serialWithAddon, suffix } from '../_support/native/addon.js';
+import { until } from '../_support/support.js';
 
 const MIB = 1024 * 1024;
 const HUGE_PAGE_BYTES = 2 * MIB;

@@ -1,7 +1,7 @@
 import test from 'ava';
-import { OP_STATUS, type OpStatusName } from '../../src/native/contract.js';
-import { PeerBackoff } from '../../src/native/peer-backoff.js';
-import { ManualClock } from '../clock.js';
+import { OP_STATUS, type OpStatusName } from '../../src/native/addon/contract.js';
+import { PeerBackoff } from '../../src/native/engine/peer-backoff.js';
+import { ManualClock } from '../_support/clock.js';
 
 function fixture() {
   const clock = new ManualClock();

@@ -1,7 +1,7 @@
 import test, { type ExecutionContext } from 'ava';
-import { type RailWishes, selectRails } from '../../src/native/rail-selection.js';
-import { readRdmaDevices } from '../../src/native/rdma-devices.js';
-import { type FakePort, fakeSysfs, usualGids } from './fake-sysfs.js';
+import { type RailWishes, selectRails } from '../../src/native/devices/rail-selection.js';
+import { readRdmaDevices } from '../../src/native/devices/rdma-devices.js';
+import { type FakePort, fakeSysfs, usualGids } from '../_support/native/fake-sysfs.js';
 
 type Machine = Readonly<Record<string, readonly FakePort[]>>;
 

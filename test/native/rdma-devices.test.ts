@@ -1,6 +1,6 @@
 import test from 'ava';
-import { normalAddress, readRdmaDevices } from '../../src/native/rdma-devices.js';
-import { fakeSysfs, usualGids } from './fake-sysfs.js';
+import { normalAddress, readRdmaDevices } from '../../src/native/devices/rdma-devices.js';
+import { fakeSysfs, usualGids } from '../_support/native/fake-sysfs.js';
 
 test('RDMA devices: none where the kernel has no such folder', (t) => {
   t.deepEqual(readRdmaDevices('/nowhere/at/all'), []);

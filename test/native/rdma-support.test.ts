@@ -2,10 +2,10 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test from 'ava';
-import { lockableBytes, lockedMemory, lockedMemoryText } from '../../src/native/locked-memory.js';
-import { deviceFilesProblem, type RdmaHost } from '../../src/native/rdma-host.js';
-import { type RdmaStep, rdmaSupport } from '../../src/native/rdma-support.js';
-import { FakeFabric, fakeDevice } from './fake-rdma.js';
+import { lockableBytes, lockedMemory, lockedMemoryText } from '../../src/native/devices/locked-memory.js';
+import { deviceFilesProblem, type RdmaHost } from '../../src/native/devices/rdma-host.js';
+import { type RdmaStep, rdmaSupport } from '../../src/native/devices/rdma-support.js';
+import { FakeFabric, fakeDevice } from '../_support/native/fake-rdma.js';
 
 const fabric = new FakeFabric();
 const MIB = 2 ** 20;

@@ -1,12 +1,12 @@
 import test from 'ava';
-import { systemEnvironment } from '../../src/base/environment.js';
-import { silentLogger } from '../../src/base/log.js';
+import { silentLogger } from '../../src/base/environment/log.js';
 import { HostRegion } from '../../src/memory/host-region.js';
+import { loadNative } from '../../src/native/addon/loader.js';
 import { HAS_RDMA } from '../../src/native/index.js';
-import { loadNative } from '../../src/native/loader.js';
 import { TransferEngine, type TransferEngineOptions } from '../../src/native/transfer-engine.js';
-import { content } from '../support.js';
-import { FakeFabric, fakeDevice } from './fake-rdma.js';
+import { systemEnvironment } from '../../src/system/system-environment.js';
+import { FakeFabric, fakeDevice } from '../_support/native/fake-rdma.js';
+import { content } from '../_support/support.js';
 
 const env = systemEnvironment({ log: silentLogger });
 

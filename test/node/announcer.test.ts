@@ -4,13 +4,13 @@ import { ConsistentHashRing } from '../../src/core/index.js';
 import { DirectoryClient, type LocationSource } from '../../src/directory/client.js';
 import type { RingView } from '../../src/directory/reannounce.js';
 import { DirectoryShard } from '../../src/directory/shard.js';
-import { Announcer } from '../../src/node/announcer.js';
-import { OwnerRings } from '../../src/node/owner-rings.js';
-import { ShardUpkeep } from '../../src/node/shard-upkeep.js';
-import { ManualClock } from '../clock.js';
-import { locationOf, putOne } from '../directory/support.js';
-import { newClient, testEnvironment } from '../rpc/support.js';
-import { until } from '../support.js';
+import { Announcer } from '../../src/node/upkeep/announcer.js';
+import { OwnerRings } from '../../src/node/upkeep/owner-rings.js';
+import { ShardUpkeep } from '../../src/node/upkeep/shard-upkeep.js';
+import { ManualClock } from '../_support/clock.js';
+import { locationOf, putOne } from '../_support/directory/locations.js';
+import { newClient, testEnvironment } from '../_support/rpc/server.js';
+import { until } from '../_support/support.js';
 
 const KEYS = Array.from({ length: 300 }, (_, i) => `key-${i}`);
 

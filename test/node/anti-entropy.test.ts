@@ -1,9 +1,9 @@
 import type { ExecutionContext } from 'ava';
 import { DirectoryClient } from '../../src/directory/client.js';
-import { AntiEntropy } from '../../src/node/anti-entropy.js';
-import { columnsOf, getOne, locationOf, putOne, startNodes } from '../directory/support.js';
-import { newClient } from '../rpc/support.js';
-import { simulated, type TestWorld } from '../simulated.js';
+import { AntiEntropy } from '../../src/node/upkeep/anti-entropy.js';
+import { columnsOf, getOne, locationOf, putOne, startNodes } from '../_support/directory/locations.js';
+import { newClient } from '../_support/rpc/server.js';
+import { simulated, type TestWorld } from '../_support/simulated.js';
 
 const KEYS = Array.from({ length: 1000 }, (_, i) => `key-${i}`);
 

@@ -2,9 +2,9 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import test from 'ava';
 import type { MeshCacheStore } from '../../src/node/meshcache-store.js';
-import { simulated, type TestWorld } from '../simulated.js';
-import { content } from '../support.js';
-import { PAGE_BYTES, startCluster, startStore } from './simulated-stores.js';
+import { PAGE_BYTES, startCluster, startStore } from '../_support/node/simulated-stores.js';
+import { simulated, type TestWorld } from '../_support/simulated.js';
+import { content } from '../_support/support.js';
 
 const DAY_MS = 86_400_000;
 
@@ -75,14 +75,15 @@ simulated(
 
 test('clock: the date is asked for only where it is shown, or tells one start of a node, or one content of a key, from another', (t) => {
   const allowed = [
-    'base/clock.ts',
-    'base/hybrid-clock.ts',
-    'base/log.ts',
-    'base/secured-environment.ts',
+    'base/concurrency/hybrid-clock.ts',
+    'base/environment/clock.ts',
     'directory/client.ts',
+    'net/secured-environment.ts',
     'node/cluster-reporter.ts',
     'node/node-runtime.ts',
     'node/recent-events.ts',
+    'system/system-clock.ts',
+    'system/system-log.ts',
   ];
   const asking = readdirSync('src', { recursive: true, encoding: 'utf8' })
     .filter((file) => file.endsWith('.ts') && !/^(cli|bench|dashboard|sim)\//.test(file))

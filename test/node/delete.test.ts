@@ -1,8 +1,8 @@
 import { DROPS_MAX_KEYS } from '../../src/base/limits.js';
 import type { MeshCacheStore } from '../../src/node/meshcache-store.js';
-import { simulated, type TestWorld } from '../simulated.js';
-import { content } from '../support.js';
-import { PAGE_BYTES, startStore } from './simulated-stores.js';
+import { PAGE_BYTES, startStore } from '../_support/node/simulated-stores.js';
+import { simulated, type TestWorld } from '../_support/simulated.js';
+import { content } from '../_support/support.js';
 
 /** A cluster whose hosts have their dates so far ahead. */
 async function trio(world: TestWorld, aheadMs: readonly number[]): Promise<MeshCacheStore[]> {

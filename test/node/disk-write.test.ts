@@ -5,11 +5,11 @@ import { EVICTION_POLICIES } from '../../src/config.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import type { MeshCacheStore } from '../../src/node/meshcache-store.js';
 import type { NodeInfo } from '../../src/types.js';
-import { mounted, mountSuffix, temporaryFolder, withMounts } from '../disk/mounts.js';
-import { patientClock } from '../patient-clock.js';
-import { newClient } from '../rpc/support.js';
-import { content, freePort, until } from '../support.js';
-import { createStore, TestHostPool } from './store-fixture.js';
+import { mounted, mountSuffix, temporaryFolder, withMounts } from '../_support/disk/mounts.js';
+import { createStore, TestHostPool } from '../_support/node/store-fixture.js';
+import { patientClock } from '../_support/patient-clock.js';
+import { newClient } from '../_support/rpc/server.js';
+import { content, freePort, until } from '../_support/support.js';
 
 const KIB = 2 ** 10;
 const MIB = 2 ** 20;

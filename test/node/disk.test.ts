@@ -4,8 +4,8 @@ import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import { HostRegion } from '../../src/memory/host-region.js';
 import type { MeshCacheStore } from '../../src/node/meshcache-store.js';
-import { content, freePort, until } from '../support.js';
-import { createStore } from './store-fixture.js';
+import { createStore } from '../_support/node/store-fixture.js';
+import { content, freePort, until } from '../_support/support.js';
 
 const PAGE = 16 * 2 ** 10;
 

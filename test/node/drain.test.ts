@@ -1,16 +1,16 @@
 import test from 'ava';
-import { systemClock } from '../../src/base/clock.js';
+import { silentLogger } from '../../src/base/environment/log.js';
+import { parseEndpoint } from '../../src/base/environment/network.js';
 import { WANTED_PAGES_MAX_CHARACTERS, WANTED_PAGES_MAX_COUNT } from '../../src/base/limits.js';
-import { silentLogger } from '../../src/base/log.js';
-import { parseEndpoint } from '../../src/base/network.js';
-import { Drain, type DrainParts, type DrainProgress } from '../../src/node/drain.js';
+import { Drain, type DrainParts, type DrainProgress } from '../../src/node/leaving/drain.js';
 import type { MeshCacheStore } from '../../src/node/meshcache-store.js';
 import { RpcClient } from '../../src/rpc/client.js';
 import { WantedPages } from '../../src/store/wanted-pages.js';
-import { ManualClock } from '../clock.js';
-import { simulated, type TestWorld } from '../simulated.js';
-import { content, until } from '../support.js';
-import { type SimStore, startCluster, startStore } from './simulated-stores.js';
+import { systemClock } from '../../src/system/system-clock.js';
+import { ManualClock } from '../_support/clock.js';
+import { type SimStore, startCluster, startStore } from '../_support/node/simulated-stores.js';
+import { simulated, type TestWorld } from '../_support/simulated.js';
+import { content, until } from '../_support/support.js';
 
 const PAGE_BYTES = 32 * 1024;
 

@@ -2,8 +2,8 @@ import test, { type ExecutionContext } from 'ava';
 import { HostRegion } from '../../src/memory/host-region.js';
 import type { MeshCacheStore } from '../../src/node/meshcache-store.js';
 import type { PoolTransfer } from '../../src/store/hybrid.js';
-import { content, freePort } from '../support.js';
-import { createStore, TestHostPool } from './store-fixture.js';
+import { createStore, TestHostPool } from '../_support/node/store-fixture.js';
+import { content, freePort } from '../_support/support.js';
 
 const PAGE_BYTES = 4096;
 const FIRINGS_COUNT = 5;

@@ -4,9 +4,9 @@ import { type ChildProcess, fork } from 'node:child_process';
 import test, { type ExecutionContext } from 'ava';
 import { HostRegion } from '../../src/memory/host-region.js';
 import type { MeshCacheStore } from '../../src/node/meshcache-store.js';
-import { content, freePort, until } from '../support.js';
-import type { DyingNodeMessage, DyingNodeSetup } from './dying-node.js';
-import { createStore } from './store-fixture.js';
+import type { DyingNodeMessage, DyingNodeSetup } from '../_programs/node/dying-node.js';
+import { createStore } from '../_support/node/store-fixture.js';
+import { content, freePort, until } from '../_support/support.js';
 
 const PAGES = 200;
 const PAGE_BYTES = 4096;

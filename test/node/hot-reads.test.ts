@@ -1,10 +1,10 @@
 import type { ExecutionContext } from 'ava';
+import { seededRandom } from '../../src/base/environment/random.js';
 import { COPIES_POOL_FRACTION, HOT_READS_MIN_COUNT } from '../../src/base/limits.js';
-import { seededRandom } from '../../src/base/random.js';
-import type { Transport } from '../../src/transport/transport.js';
-import { simulated, type TestWorld } from '../simulated.js';
-import { content } from '../support.js';
-import { type SimStore, startCluster, startStore } from './simulated-stores.js';
+import type { Transport } from '../../src/transport/contract/transport.js';
+import { type SimStore, startCluster, startStore } from '../_support/node/simulated-stores.js';
+import { simulated, type TestWorld } from '../_support/simulated.js';
+import { content } from '../_support/support.js';
 
 const PAGE = 64 * 1024;
 const HOT = { promote_hot_reads: true };

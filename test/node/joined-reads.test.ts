@@ -1,6 +1,6 @@
-import { simulated } from '../simulated.js';
-import { content } from '../support.js';
-import { type SimStore, startCluster } from './simulated-stores.js';
+import { type SimStore, startCluster } from '../_support/node/simulated-stores.js';
+import { simulated } from '../_support/simulated.js';
+import { content } from '../_support/support.js';
 
 const PAGE = 4096;
 

@@ -5,9 +5,9 @@ import { keyFields, readFlags } from '../../src/directory/wire.js';
 import type { MeshCacheStore } from '../../src/node/meshcache-store.js';
 import { RpcClient } from '../../src/rpc/client.js';
 import type { NodeInfo } from '../../src/types.js';
-import { simulated, type TestWorld } from '../simulated.js';
-import { content } from '../support.js';
-import { PORT, startStore } from './simulated-stores.js';
+import { PORT, startStore } from '../_support/node/simulated-stores.js';
+import { simulated, type TestWorld } from '../_support/simulated.js';
+import { content } from '../_support/support.js';
 
 const PAGES_COUNT = 600;
 const PAGE_BYTES = 256;

@@ -1,8 +1,8 @@
 import type { ExecutionContext } from 'ava';
-import { simulated, type TestWorld } from '../simulated.js';
-import { content } from '../support.js';
-import { type SimStore, startCluster } from './simulated-stores.js';
-import { TestHostPool } from './store-fixture.js';
+import { type SimStore, startCluster } from '../_support/node/simulated-stores.js';
+import { TestHostPool } from '../_support/node/store-fixture.js';
+import { simulated, type TestWorld } from '../_support/simulated.js';
+import { content } from '../_support/support.js';
 
 const COUNT = 16;
 const PAGE = 4096;

@@ -1,15 +1,15 @@
 import test, { type ExecutionContext } from 'ava';
 import { RPC_RETRY_AFTER_MS } from '../../src/base/limits.js';
-import { LostStatements } from '../../src/node/lost-statements.js';
-import type { MemberChange } from '../../src/node/member-log.js';
-import { NodeDirectory } from '../../src/node/node-directory.js';
+import { LostStatements } from '../../src/node/upkeep/lost-statements.js';
+import type { MemberChange } from '../../src/node/upkeep/member-log.js';
+import { NodeDirectory } from '../../src/node/upkeep/node-directory.js';
 import type { RpcClient } from '../../src/rpc/client.js';
 import { RpcServer } from '../../src/rpc/server.js';
 import { NodeInfo } from '../../src/types.js';
-import { ManualClock } from '../clock.js';
-import { locationOf } from '../directory/support.js';
-import { newClient, testEnvironment } from '../rpc/support.js';
-import { until } from '../support.js';
+import { ManualClock } from '../_support/clock.js';
+import { locationOf } from '../_support/directory/locations.js';
+import { newClient, testEnvironment } from '../_support/rpc/server.js';
+import { until } from '../_support/support.js';
 
 const KEYS = Array.from({ length: 300 }, (_, i) => `key-${i}`);
 

@@ -1,6 +1,5 @@
 import test from 'ava';
-import { systemEnvironment } from '../../src/base/environment.js';
-import { noMetrics } from '../../src/base/metrics-sink.js';
+import { noMetrics } from '../../src/base/environment/metrics-sink.js';
 import {
   ConsistentHashRing,
   createTransport,
@@ -12,7 +11,8 @@ import {
   RpcClient,
   RpcServer,
 } from '../../src/index.js';
-import { nodeOf } from '../discovery/support.js';
+import { systemEnvironment } from '../../src/system/system-environment.js';
+import { nodeOf } from '../_support/discovery/masters.js';
 
 test('machine defaults: parts that are given no environment work on the real machine', async (t) => {
   const server = new RpcServer({ host: '127.0.0.1' });

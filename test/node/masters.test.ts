@@ -1,8 +1,8 @@
 import type { ExecutionContext } from 'ava';
 import type { MeshCacheStore } from '../../src/node/meshcache-store.js';
-import { simulated } from '../simulated.js';
-import { content } from '../support.js';
-import { HEARTBEAT_S, PAGE_BYTES, PORT, startHolder, startStore, TTL_S } from './simulated-stores.js';
+import { HEARTBEAT_S, PAGE_BYTES, PORT, startHolder, startStore, TTL_S } from '../_support/node/simulated-stores.js';
+import { simulated } from '../_support/simulated.js';
+import { content } from '../_support/support.js';
 
 const KEYS_EACH = 300;
 const keysOf = (name: string): string[] => Array.from({ length: KEYS_EACH }, (_, i) => `${name} ${i}`);

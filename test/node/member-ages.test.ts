@@ -1,7 +1,7 @@
 import test from 'ava';
-import { MemberAges } from '../../src/node/member-ages.js';
+import { MemberAges } from '../../src/node/upkeep/member-ages.js';
 import { NodeInfo } from '../../src/types.js';
-import { ManualClock } from '../clock.js';
+import { ManualClock } from '../_support/clock.js';
 
 const SETTLE_MS = 1000;
 

@@ -1,7 +1,7 @@
 import type { MeshCacheStore } from '../../src/node/meshcache-store.js';
-import { simulated, type TestWorld } from '../simulated.js';
-import { content } from '../support.js';
-import { PAGE_BYTES, startHolder, startStore } from './simulated-stores.js';
+import { PAGE_BYTES, startHolder, startStore } from '../_support/node/simulated-stores.js';
+import { simulated, type TestWorld } from '../_support/simulated.js';
+import { content } from '../_support/support.js';
 
 const KEYS = Array.from({ length: 40 }, (_, i) => `dying ${i}`);
 

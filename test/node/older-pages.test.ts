@@ -1,9 +1,10 @@
+import { LocatedPages } from '../../src/directory/located-pages.js';
 import type { MeshCacheStore } from '../../src/node/meshcache-store.js';
 import { PageStatements } from '../../src/store/page-statements.js';
 import type { DataLocation } from '../../src/types.js';
-import { simulated } from '../simulated.js';
-import { content } from '../support.js';
-import { PAGE_BYTES, PORT, type SimStore, startCluster, startStore } from './simulated-stores.js';
+import { PAGE_BYTES, PORT, type SimStore, startCluster, startStore } from '../_support/node/simulated-stores.js';
+import { simulated } from '../_support/simulated.js';
+import { content } from '../_support/support.js';
 
 // Cause: a node that was cut off when the page was overwritten states it again to owners that were cut off, too.
 simulated(
@@ -23,7 +24,7 @@ simulated(
     PageStatements.prototype.drop = drop;
     await writer.clear();
     t.deepEqual(await holder.get('key'), content(1, PAGE_BYTES));
-    writer.runtime.directory.find = async (_keys, onFound) => onFound([[0, older as DataLocation]]);
+    writer.runtime.directory.find = async (_keys, onFound) => onFound(LocatedPages.of([[0, older as DataLocation]]));
     t.false(await writer.get('key', new Uint8Array(PAGE_BYTES)));
     await world.until(async () => (await holder.get('key')) === null);
   },

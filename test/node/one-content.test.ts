@@ -2,10 +2,10 @@
 // third node found neither.
 import { HostRegion } from '../../src/memory/host-region.js';
 import type { MeshCacheStore } from '../../src/node/meshcache-store.js';
-import { simulated, type TestWorld } from '../simulated.js';
-import { content } from '../support.js';
-import { type SimStore, startCluster, startHolder, startStore } from './simulated-stores.js';
-import { TestHostPool } from './store-fixture.js';
+import { type SimStore, startCluster, startHolder, startStore } from '../_support/node/simulated-stores.js';
+import { TestHostPool } from '../_support/node/store-fixture.js';
+import { simulated, type TestWorld } from '../_support/simulated.js';
+import { content } from '../_support/support.js';
 
 const PAGE = 4096;
 const KEYS = Array.from({ length: 200 }, (_, i) => `key ${i}`);

@@ -1,8 +1,8 @@
 import test from 'ava';
 import type { MeshCacheStore } from '../../src/node/meshcache-store.js';
-import { patientClock } from '../patient-clock.js';
-import { content } from '../support.js';
-import { createCluster } from './store-fixture.js';
+import { createCluster } from '../_support/node/store-fixture.js';
+import { patientClock } from '../_support/patient-clock.js';
+import { content } from '../_support/support.js';
 
 const PAGE_BYTES = 16 * 1024;
 const PAGES = 64;

@@ -1,10 +1,10 @@
 import test, { type ExecutionContext } from 'ava';
 import { DIRECTORY_REQUEST_MAX_KEYS, OWED_STATEMENTS_MAX_KEYS, STATEMENT_RETRY_MAX_MS } from '../../src/base/limits.js';
 import type { LocationSource } from '../../src/directory/client.js';
-import { OwedStatements } from '../../src/node/owed-statements.js';
-import { ManualClock } from '../clock.js';
-import { locationOf } from '../directory/support.js';
-import { testEnvironment } from '../rpc/support.js';
+import { OwedStatements } from '../../src/node/upkeep/owed-statements.js';
+import { ManualClock } from '../_support/clock.js';
+import { locationOf } from '../_support/directory/locations.js';
+import { testEnvironment } from '../_support/rpc/server.js';
 
 function bench(t: ExecutionContext) {
   const clock = new ManualClock();

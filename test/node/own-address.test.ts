@@ -1,7 +1,7 @@
 import test from 'ava';
-import type { Host, HostAddress } from '../../src/base/host.js';
-import { systemHost } from '../../src/base/system-host.js';
-import { ownAddressTowards } from '../../src/node/own-address.js';
+import type { Host, HostAddress } from '../../src/base/environment/host.js';
+import { ownAddressTowards } from '../../src/node/runtime/own-address.js';
+import { systemHost } from '../../src/system/system-host.js';
 
 const LOOPBACK: HostAddress = { address: '127.0.0.1', family: 'IPv4', isInternal: true, isLinkLocal: false };
 const LINK_LOCAL: HostAddress = { address: 'fe80::1', family: 'IPv6', isInternal: false, isLinkLocal: true };

@@ -1,12 +1,12 @@
 import test, { type ExecutionContext } from 'ava';
 import { DROPS_MAX_KEYS, STATEMENT_RETRY_MAX_MS } from '../../src/base/limits.js';
-import { type DropHandler, type DropReason, PageDrops } from '../../src/node/page-drops.js';
+import { type DropHandler, type DropReason, PageDrops } from '../../src/node/upkeep/page-drops.js';
 import { RpcServer } from '../../src/rpc/server.js';
-import { ManualClock } from '../clock.js';
-import { newClient, testEnvironment } from '../rpc/support.js';
-import { simulated } from '../simulated.js';
-import { content, until } from '../support.js';
-import { startStore } from './simulated-stores.js';
+import { ManualClock } from '../_support/clock.js';
+import { startStore } from '../_support/node/simulated-stores.js';
+import { newClient, testEnvironment } from '../_support/rpc/server.js';
+import { simulated } from '../_support/simulated.js';
+import { content, until } from '../_support/support.js';
 
 const JOIN_MS = 10_000;
 

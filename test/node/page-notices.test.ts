@@ -1,15 +1,15 @@
 import test from 'ava';
+import { noMetrics } from '../../src/base/environment/metrics-sink.js';
 import { DIRECTORY_REQUEST_MAX_KEYS, READ_REPORT_DELAY_MS } from '../../src/base/limits.js';
-import { noMetrics } from '../../src/base/metrics-sink.js';
-import { PageNotices } from '../../src/node/page-notices.js';
-import type { ReportedRead } from '../../src/node/read-reports.js';
+import { PageNotices } from '../../src/node/remote-pages/page-notices.js';
+import type { ReportedRead } from '../../src/node/remote-pages/read-reports.js';
 import type { RpcClient } from '../../src/rpc/client.js';
 import type { RpcHandler, RpcServer } from '../../src/rpc/server.js';
-import { ManualClock } from '../clock.js';
-import { testEnvironment } from '../rpc/support.js';
-import { simulated } from '../simulated.js';
-import { content } from '../support.js';
-import { startCluster } from './simulated-stores.js';
+import { ManualClock } from '../_support/clock.js';
+import { startCluster } from '../_support/node/simulated-stores.js';
+import { testEnvironment } from '../_support/rpc/server.js';
+import { simulated } from '../_support/simulated.js';
+import { content } from '../_support/support.js';
 
 /** A node that is told, and one that tells it, with nothing but the messages between them. */
 function bench() {

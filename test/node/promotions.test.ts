@@ -1,14 +1,14 @@
 import test, { type ExecutionContext } from 'ava';
 import { DIRECTORY_REQUEST_MAX_KEYS } from '../../src/base/limits.js';
 import { keyFields } from '../../src/directory/wire.js';
-import { Promotions } from '../../src/node/promotions.js';
+import { Promotions } from '../../src/node/remote-pages/promotions.js';
 import { PromotedReading } from '../../src/store/promoted-reading.js';
 import type { PromoteOutcome } from '../../src/store/promoter.js';
 import { DataLocation } from '../../src/types.js';
-import { patientClock } from '../patient-clock.js';
-import { newClient, startServer } from '../rpc/support.js';
-import { located, newOwner, PAGE, summary } from '../store/owner.js';
-import { content, until } from '../support.js';
+import { patientClock } from '../_support/patient-clock.js';
+import { newClient, startServer } from '../_support/rpc/server.js';
+import { located, newOwner, PAGE, summary } from '../_support/store/owner.js';
+import { content, until } from '../_support/support.js';
 
 const ODD_KEYS = ['', '\ufeffk', 'ключ/ü', '\u{1f600}', 'k'.repeat(3000)];
 

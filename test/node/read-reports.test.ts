@@ -8,8 +8,8 @@ import {
   READ_REPORTS_WAITING_MAX_KEYS,
 } from '../../src/base/limits.js';
 import type { RequestHint } from '../../src/core/index.js';
-import { ReadReports, type ReportedRead } from '../../src/node/read-reports.js';
-import { ManualClock } from '../clock.js';
+import { ReadReports, type ReportedRead } from '../../src/node/remote-pages/read-reports.js';
+import { ManualClock } from '../_support/clock.js';
 
 interface Message {
   readonly owner: string;

@@ -1,7 +1,7 @@
 import type { MeshCacheStore } from '../../src/node/meshcache-store.js';
-import { simulated } from '../simulated.js';
-import { content } from '../support.js';
-import { PORT, startStore } from './simulated-stores.js';
+import { PORT, startStore } from '../_support/node/simulated-stores.js';
+import { simulated } from '../_support/simulated.js';
+import { content } from '../_support/support.js';
 
 const PAGE_BYTES = 16 * 2 ** 10;
 const PAGES_EACH = 60;

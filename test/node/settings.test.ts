@@ -1,8 +1,8 @@
 import test from 'ava';
-import { simulated } from '../simulated.js';
-import { content, freePort, until } from '../support.js';
-import { PAGE_BYTES, PORT, startHolder, startStore, TTL_S } from './simulated-stores.js';
-import { createStore } from './store-fixture.js';
+import { PAGE_BYTES, PORT, startHolder, startStore, TTL_S } from '../_support/node/simulated-stores.js';
+import { createStore } from '../_support/node/store-fixture.js';
+import { simulated } from '../_support/simulated.js';
+import { content, freePort, until } from '../_support/support.js';
 
 const healthOf = async (endpoint: { host: string; port: number } | undefined): Promise<string> => {
   const response = await fetch(`http://${endpoint?.host}:${endpoint?.port}/healthz`);

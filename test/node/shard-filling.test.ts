@@ -1,12 +1,12 @@
 import test, { type ExecutionContext } from 'ava';
 import { SHARD_FILLING_POLL_MS, SHARD_FILLING_TIMEOUT_MS } from '../../src/base/limits.js';
-import { ShardFilling } from '../../src/node/shard-filling.js';
+import { ShardFilling } from '../../src/node/upkeep/shard-filling.js';
 import { RpcServer } from '../../src/rpc/server.js';
 import { NodeInfo } from '../../src/types.js';
-import { ManualClock } from '../clock.js';
-import { loggedEnvironment } from '../discovery/support.js';
-import { newClient, testEnvironment } from '../rpc/support.js';
-import { until } from '../support.js';
+import { ManualClock } from '../_support/clock.js';
+import { loggedEnvironment } from '../_support/discovery/masters.js';
+import { newClient, testEnvironment } from '../_support/rpc/server.js';
+import { until } from '../_support/support.js';
 
 function infoOf(nodeId: string, incarnation: number, controlPort: number): NodeInfo {
   return new NodeInfo({ nodeId, controlHost: '127.0.0.1', controlPort, protocols: ['tcp'], incarnation });

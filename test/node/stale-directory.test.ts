@@ -1,6 +1,6 @@
+import { startStore } from '../_support/node/simulated-stores.js';
+import { simulated } from '../_support/simulated.js';
 import { staleDirectoryCase } from '../contract/stale-directory.js';
-import { simulated } from '../simulated.js';
-import { startStore } from './simulated-stores.js';
 
 for (const verifyReads of [true, false]) {
   simulated(

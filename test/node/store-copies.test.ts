@@ -1,9 +1,9 @@
 import test, { type ExecutionContext } from 'ava';
-import { seededRandom } from '../../src/base/random.js';
+import { seededRandom } from '../../src/base/environment/random.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import type { MeshCacheStore } from '../../src/node/meshcache-store.js';
-import { content, freePort } from '../support.js';
-import { createCluster, createStore } from './store-fixture.js';
+import { createCluster, createStore } from '../_support/node/store-fixture.js';
+import { content, freePort } from '../_support/support.js';
 
 const MIB = 2 ** 20;
 /** Long enough that other threads copy them, where there are some. */

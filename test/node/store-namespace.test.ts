@@ -2,13 +2,13 @@ import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
+import { silentLogger } from '../../src/base/environment/log.js';
 import { ArgumentError } from '../../src/base/errors.js';
-import { silentLogger } from '../../src/base/log.js';
 import type { StorageConfig } from '../../src/config.js';
 import { keyEncoderFor } from '../../src/node/key-namespace.js';
 import { MeshCacheStore } from '../../src/node/meshcache-store.js';
-import { sampleIn } from '../metrics/samples.js';
-import { content, freePort, until } from '../support.js';
+import { sampleIn } from '../_support/metrics/samples.js';
+import { content, freePort, until } from '../_support/support.js';
 
 const EXTRA = {
   protocol: 'tcp',

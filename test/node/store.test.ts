@@ -4,8 +4,8 @@ import { KeyEncoder } from '../../src/core/index.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import type { MeshCacheStore } from '../../src/node/meshcache-store.js';
 import { DataLocation } from '../../src/types.js';
-import { content, freePort, until } from '../support.js';
-import { createCluster, createStore, TestHostPool } from './store-fixture.js';
+import { createCluster, createStore, TestHostPool } from '../_support/node/store-fixture.js';
+import { content, freePort, until } from '../_support/support.js';
 
 const PAGE_BYTES = 64 * 1024;
 

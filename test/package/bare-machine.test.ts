@@ -4,8 +4,8 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { promisify } from 'node:util';
 import test from 'ava';
-import { freePort } from '../support.js';
-import { pack } from './packed.js';
+import { pack } from '../_support/package/packed.js';
+import { freePort } from '../_support/support.js';
 
 const run = promisify(execFile);
 

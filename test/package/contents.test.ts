@@ -7,7 +7,7 @@ import { promisify } from 'node:util';
 import test from 'ava';
 import { publint } from 'publint';
 import { formatMessage } from 'publint/utils';
-import { createUser, type User } from './packed.js';
+import { createUser, type User } from '../_support/package/packed.js';
 
 const PACKED_MAX_BYTES = 2 * 1024 * 1024;
 const CORE_MAX_BYTES = 84 * 1000;
@@ -53,7 +53,7 @@ test('package: the tarball has what a user needs, nothing else, in 2 MB', (t) =>
   const allowed = [
     /^(package\.json|README\.md|LICENSE|CHANGELOG\.md|SECURITY\.md)$/,
     /^build\/dist\/[\w-]+\.(js|html)$/,
-    /^build\/types\/(base|client|clients|core|directory|discovery|disk|memory|metrics|native|node|pool|rpc|sim|store|transport)\/([\w-]+\/)?[\w-]+\.d\.ts$/,
+    /^build\/types\/(base|client|clients|core|directory|discovery|disk|memory|metrics|native|net|node|pool|rpc|sim|store|system|transport)\/([\w-]+\/)*[\w-]+\.d\.ts$/,
     /^build\/types\/(index|config|types)\.d\.ts$/,
     /^build\/(wasm\/meshcache\.wasm|native\/meshcache\.node(\.sha256)?)$/,
     /^build\/python\/(pyproject\.toml|README\.md|backend\.py)$/,

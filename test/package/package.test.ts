@@ -1,8 +1,8 @@
 import { readFileSync } from 'node:fs';
 import test from 'ava';
-import { freePort } from '../support.js';
-import { nodeVersions } from './node-versions.js';
-import { createUser, programsOf, type User } from './packed.js';
+import { nodeVersions } from '../_support/package/node-versions.js';
+import { createUser, programsOf, type User } from '../_support/package/packed.js';
+import { freePort } from '../_support/support.js';
 
 let user: User;
 const programs = programsOf(readFileSync('README.md', 'utf8'));

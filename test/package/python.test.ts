@@ -4,8 +4,8 @@ import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import test, { type ExecutionContext } from 'ava';
-import { freePort } from '../support.js';
-import { createUser, give, type User } from './packed.js';
+import { createUser, give, type User } from '../_support/package/packed.js';
+import { freePort } from '../_support/support.js';
 
 const TIMEOUT_MS = 240_000;
 const CAN_MAKE_ENVIRONMENTS = 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 10))';

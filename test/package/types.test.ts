@@ -4,7 +4,7 @@ import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import test from 'ava';
-import { createUser, give, lend, programsOf, type User } from './packed.js';
+import { createUser, give, lend, programsOf, type User } from '../_support/package/packed.js';
 
 const run = promisify(execFile);
 

@@ -1,14 +1,14 @@
 import test, { type ExecutionContext } from 'ava';
-import { seededRandom } from '../../src/base/random.js';
-import { systemThreads } from '../../src/base/system-threads.js';
+import { seededRandom } from '../../src/base/environment/random.js';
 import { crc32 } from '../../src/memory/checksum.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import { canCopyOffThread, PageCopies } from '../../src/memory/page-copies.js';
-import { PublishedPool, type PublishedPoolOptions } from '../../src/node/machine-node.js';
+import { PublishedPool, type PublishedPoolOptions } from '../../src/node/machine/machine-node.js';
 import { copyThreadsOf } from '../../src/pool/copy-threads.js';
-import { content } from '../support.js';
-import { HeldCopies, settled } from './held-copies.js';
-import { pageBytes } from './page-bytes.js';
+import { systemThreads } from '../../src/system/system-threads.js';
+import { HeldCopies, settled } from '../_support/pool/held-copies.js';
+import { pageBytes } from '../_support/pool/page-bytes.js';
+import { content } from '../_support/support.js';
 
 const PAGE = 4096;
 

@@ -1,11 +1,11 @@
 import test, { type ExecutionContext } from 'ava';
-import { type RandomSource, seededRandom } from '../../src/base/random.js';
+import { type RandomSource, seededRandom } from '../../src/base/environment/random.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import { imageBytes, readStamp, STAMP_BYTES } from '../../src/memory/page-stamp.js';
-import { PublishedPool } from '../../src/node/machine-node.js';
+import { PublishedPool } from '../../src/node/machine/machine-node.js';
 import type { PageLease } from '../../src/pool/published-pool.js';
-import { HeldCopies } from './held-copies.js';
-import { pageBytes } from './page-bytes.js';
+import { HeldCopies } from '../_support/pool/held-copies.js';
+import { pageBytes } from '../_support/pool/page-bytes.js';
 
 interface Given {
   readonly key: string;

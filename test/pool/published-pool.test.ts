@@ -3,9 +3,9 @@ import fc from 'fast-check';
 import { ArgumentError } from '../../src/base/errors.js';
 import { crc32 } from '../../src/memory/checksum.js';
 import { HostRegion } from '../../src/memory/host-region.js';
-import { PublishedPool, type PublishedPoolOptions } from '../../src/node/machine-node.js';
-import { content } from '../support.js';
-import { pageBytes } from './page-bytes.js';
+import { PublishedPool, type PublishedPoolOptions } from '../../src/node/machine/machine-node.js';
+import { pageBytes } from '../_support/pool/page-bytes.js';
+import { content } from '../_support/support.js';
 
 const PAGE = 4096;
 

@@ -1,16 +1,16 @@
 import test, { type ExecutionContext } from 'ava';
-import { seededRandom } from '../../src/base/random.js';
+import { seededRandom } from '../../src/base/environment/random.js';
 import { PoolAllocator } from '../../src/core/index.js';
 import { HostRegion } from '../../src/memory/host-region.js';
-import { PublishedPool } from '../../src/node/machine-node.js';
+import { PublishedPool } from '../../src/node/machine/machine-node.js';
 import { PageFills } from '../../src/pool/page-fills.js';
 import { PageIndex, type Wish } from '../../src/pool/page-index.js';
 import { PageLeases } from '../../src/pool/page-leases.js';
 import { PageStamps } from '../../src/pool/page-stamps.js';
 import type { PublishedPage } from '../../src/pool/published-pool.js';
-import { ManualClock } from '../clock.js';
-import { assertAsks, assertFound, losing } from '../planted.js';
-import { content } from '../support.js';
+import { ManualClock } from '../_support/clock.js';
+import { assertAsks, assertFound, losing } from '../_support/planted.js';
+import { content } from '../_support/support.js';
 
 const PAGE = 1024;
 const wish = (key: string): Wish => ({ key, length: PAGE, here: null, intent: 'new' });

@@ -3,7 +3,7 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
-import { runCli } from '../cli/run-cli.js';
+import { runCli } from '../_support/cli/run-cli.js';
 
 const PYTHON = 'python3';
 const TESTS_TIMEOUT_MS = 600_000;

@@ -1,7 +1,7 @@
 import { fileURLToPath } from 'node:url';
 import test, { type ExecutionContext } from 'ava';
-import type { ServedRegion, ServingOptions } from '../rdma/serving-process.js';
-import type { WatchEvent, WatchOptions } from '../rdma/watch-protocol.js';
+import type { ServedRegion, ServingOptions } from '../_support/rdma/serving-process.js';
+import type { WatchEvent, WatchOptions } from '../_support/rdma/watch-protocol.js';
 import { type MachinePair, startMachinePair } from './machines.js';
 
 const isAsked = process.env.MESHCACHE_TEST_MACHINES !== undefined;

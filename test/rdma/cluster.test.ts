@@ -1,14 +1,14 @@
 import { createHash } from 'node:crypto';
-import { systemClock } from '../../src/base/clock.js';
-import { Cluster, ClusterAgent } from '../../src/cli/cluster.js';
-import { runLoad } from '../../src/cli/load.js';
-import { loadReport } from '../../src/cli/load-report.js';
-import { conversationWorkload } from '../../src/cli/workload.js';
+import { Cluster, ClusterAgent } from '../../src/cli/cluster/cluster.js';
+import { runLoad } from '../../src/cli/load/load.js';
+import { loadReport } from '../../src/cli/load/load-report.js';
+import { conversationWorkload } from '../../src/cli/load/workload.js';
+import { systemClock } from '../../src/system/system-clock.js';
+import { createStore } from '../_support/node/store-fixture.js';
+import { sentPackets } from '../_support/rdma/machine-state.js';
+import { devices, rdmaTest, suffix } from '../_support/rdma/soft-devices.js';
+import { freePort, until } from '../_support/support.js';
 import { staleDirectoryCase } from '../contract/stale-directory.js';
-import { createStore } from '../node/store-fixture.js';
-import { freePort, until } from '../support.js';
-import { sentPackets } from './machine-state.js';
-import { devices, rdmaTest, suffix } from './soft-devices.js';
 
 const KIB = 1024;
 const PAGE_BYTES = 256 * KIB;

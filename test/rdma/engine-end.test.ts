@@ -2,10 +2,10 @@ import { execFile } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { Worker } from 'node:worker_threads';
-import { ACCESS_REMOTE_READ, type NativeAddon, type RdmaEngine } from '../../src/native/contract.js';
-import { loadNative } from '../../src/native/loader.js';
-import { EngineBench, request, sourceOf } from './engine-bench.js';
-import { devices, rdmaTest, suffix } from './soft-devices.js';
+import { ACCESS_REMOTE_READ, type NativeAddon, type RdmaEngine } from '../../src/native/addon/contract.js';
+import { loadNative } from '../../src/native/addon/loader.js';
+import { EngineBench, request, sourceOf } from '../_support/rdma/engine-bench.js';
+import { devices, rdmaTest, suffix } from '../_support/rdma/soft-devices.js';
 
 const run = promisify(execFile);
 const PROGRAM = fileURLToPath(new URL('./rdma-reading-program.js', import.meta.url));

@@ -2,10 +2,10 @@ import { execFile } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { TransferEngine } from '../../src/native/transfer-engine.js';
-import { EngineBench, request, sourceOf } from './engine-bench.js';
-import { knownHost } from './known-host.js';
-import { openFiles, verbsObjects } from './machine-state.js';
-import { devices, rdmaTest, suffix } from './soft-devices.js';
+import { EngineBench, request, sourceOf } from '../_support/rdma/engine-bench.js';
+import { knownHost } from '../_support/rdma/known-host.js';
+import { openFiles, verbsObjects } from '../_support/rdma/machine-state.js';
+import { devices, rdmaTest, suffix } from '../_support/rdma/soft-devices.js';
 
 const MIB = 2 ** 20;
 const READ_BYTES = 4096;

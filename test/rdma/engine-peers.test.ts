@@ -1,9 +1,9 @@
-import { freePort } from '../support.js';
-import { isSame, tiled } from './bytes.js';
-import { EngineBench, request, sourceOf } from './engine-bench.js';
-import { openFiles, sentPackets, verbsObjects } from './machine-state.js';
-import { devices, rdmaTest, suffix } from './soft-devices.js';
-import { staysUntouched } from './watch.js';
+import { isSame, tiled } from '../_support/rdma/bytes.js';
+import { EngineBench, request, sourceOf } from '../_support/rdma/engine-bench.js';
+import { openFiles, sentPackets, verbsObjects } from '../_support/rdma/machine-state.js';
+import { devices, rdmaTest, suffix } from '../_support/rdma/soft-devices.js';
+import { staysUntouched } from '../_support/rdma/watch.js';
+import { freePort } from '../_support/support.js';
 
 const KIB = 1024;
 const MIB = 1024 * KIB;

@@ -1,6 +1,6 @@
-import { isAll, isSame, tiled } from './bytes.js';
-import { EngineBench, request, sourceOf } from './engine-bench.js';
-import { rdmaTest, suffix } from './soft-devices.js';
+import { isAll, isSame, tiled } from '../_support/rdma/bytes.js';
+import { EngineBench, request, sourceOf } from '../_support/rdma/engine-bench.js';
+import { rdmaTest, suffix } from '../_support/rdma/soft-devices.js';
 
 const KIB = 1024;
 const MIB = 1024 * KIB;

@@ -1,20 +1,20 @@
 import test, { type ExecutionContext } from 'ava';
-import { systemEnvironment } from '../../src/base/environment.js';
-import { silentLogger } from '../../src/base/log.js';
-import { formatEndpoint } from '../../src/base/network.js';
-import { ClusterSecrets } from '../../src/base/secrets.js';
+import { ClusterSecrets } from '../../src/base/environment/cluster-secrets.js';
+import { silentLogger } from '../../src/base/environment/log.js';
+import { formatEndpoint } from '../../src/base/environment/network.js';
 import { HostRegion } from '../../src/memory/host-region.js';
-import type { NativeAddon, RailOptions } from '../../src/native/contract.js';
-import { loadNative } from '../../src/native/loader.js';
-import { selectRails } from '../../src/native/rail-selection.js';
-import { rdmaSupport } from '../../src/native/rdma-support.js';
+import type { NativeAddon, RailOptions } from '../../src/native/addon/contract.js';
+import { loadNative } from '../../src/native/addon/loader.js';
+import { selectRails } from '../../src/native/devices/rail-selection.js';
+import { rdmaSupport } from '../../src/native/devices/rdma-support.js';
+import { systemEnvironment } from '../../src/system/system-environment.js';
+import { tcpEndpointText } from '../../src/transport/contract/transport.js';
 import { RdmaTransport } from '../../src/transport/rdma/rdma-transport.js';
 import { TcpTransport } from '../../src/transport/tcp/tcp-transport.js';
-import { tcpEndpointText } from '../../src/transport/transport.js';
+import { knownHost } from '../_support/rdma/known-host.js';
+import { content } from '../_support/support.js';
 import { PeerProcess } from '../contract/peer-process.js';
 import { transportContract } from '../contract/transport-contract.js';
-import { content } from '../support.js';
-import { knownHost } from './known-host.js';
 
 /** Set where RDMA must work, to the address of a device: there the tests fail rather than skip. */
 const wantedHost = process.env.MESHCACHE_TEST_RDMA_HOST;

@@ -12,8 +12,8 @@ import {
 import { encodeHello, FRAME_HEADER_BYTES, FrameType, writeFrameHeader } from '../../src/rpc/frame.js';
 import { MessageCodec } from '../../src/rpc/message.js';
 import type { RpcServer } from '../../src/rpc/server.js';
-import { until } from '../support.js';
-import { newClient, rawConnection, startServer, testEnvironment } from './support.js';
+import { newClient, rawConnection, startServer, testEnvironment } from '../_support/rpc/server.js';
+import { until } from '../_support/support.js';
 
 const codec = new MessageCodec();
 

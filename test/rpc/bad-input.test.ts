@@ -1,6 +1,6 @@
 import test, { type ExecutionContext } from 'ava';
+import { seededRandom } from '../../src/base/environment/random.js';
 import { RPC_BUFFERED_MAX_BYTES, RPC_FRAME_MAX_BYTES, RPC_HANDSHAKE_TIMEOUT_MS } from '../../src/base/limits.js';
-import { seededRandom, systemRandom } from '../../src/base/random.js';
 import {
   encodeHello,
   FRAME_HEADER_BYTES,
@@ -10,9 +10,10 @@ import {
   writeFrameHeader,
 } from '../../src/rpc/frame.js';
 import { MessageCodec } from '../../src/rpc/message.js';
-import { ManualClock } from '../clock.js';
-import { until } from '../support.js';
-import { newClient, rawConnection, startServer, testEnvironment } from './support.js';
+import { systemRandom } from '../../src/system/system-random.js';
+import { ManualClock } from '../_support/clock.js';
+import { newClient, rawConnection, startServer, testEnvironment } from '../_support/rpc/server.js';
+import { until } from '../_support/support.js';
 
 const codec = new MessageCodec();
 

@@ -1,13 +1,13 @@
 import test from 'ava';
-import type { CancelSignal } from '../../src/base/cancellation.js';
+import type { CancelSignal } from '../../src/base/concurrency/cancellation.js';
 import { MeshCacheError } from '../../src/base/errors.js';
 import { RPC_CALL_TIMEOUT_MS, RPC_IN_FLIGHT_MAX_COUNT, RPC_RETRY_AFTER_MS } from '../../src/base/limits.js';
 import { RpcClient } from '../../src/rpc/client.js';
 import { encodeHello } from '../../src/rpc/frame.js';
 import { RpcServer } from '../../src/rpc/server.js';
-import { ManualClock } from '../clock.js';
-import { freePort, until } from '../support.js';
-import { newClient, startServer, testEnvironment } from './support.js';
+import { ManualClock } from '../_support/clock.js';
+import { newClient, startServer, testEnvironment } from '../_support/rpc/server.js';
+import { freePort, until } from '../_support/support.js';
 
 test('rpc: a call is answered', async (t) => {
   const { endpoint } = await startServer(t);

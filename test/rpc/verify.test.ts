@@ -1,15 +1,15 @@
 import test from 'ava';
-import { CONNECTION_RATES, ConnectionLimits } from '../../src/base/connection-limits.js';
-import { Listener } from '../../src/base/listener.js';
-import { PendingConnections } from '../../src/base/pending-connections.js';
+import { CONNECTION_RATES, ConnectionLimits } from '../../src/net/connection-limits.js';
+import { Listener } from '../../src/net/listener.js';
+import { PendingConnections } from '../../src/net/pending-connections.js';
 import { ClientConnection } from '../../src/rpc/client-connection.js';
 import { MessageCodec } from '../../src/rpc/message.js';
 import { ServerConnection } from '../../src/rpc/server-connection.js';
-import { ManualClock } from '../clock.js';
+import { ManualClock } from '../_support/clock.js';
+import { assertAsks, assertFound, lose, losing } from '../_support/planted.js';
+import { newClient, startServer } from '../_support/rpc/server.js';
+import { until } from '../_support/support.js';
 import { memoryEnvironment } from '../fuzz/memory-environment.js';
-import { assertAsks, assertFound, lose, losing } from '../planted.js';
-import { until } from '../support.js';
-import { newClient, startServer } from './support.js';
 
 test.serial('verify: pending connections, connection limits', async (t) => {
   const pending = new PendingConnections<string>(2, () => {});

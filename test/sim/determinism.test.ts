@@ -1,6 +1,6 @@
 import { execFileSync } from 'node:child_process';
 import test from 'ava';
-import { type NodeVersion, nodeVersions } from '../package/node-versions.js';
+import { type NodeVersion, nodeVersions } from '../_support/package/node-versions.js';
 
 const CLI = 'build/dist/cli.js';
 const SEEDS = [3, 11];

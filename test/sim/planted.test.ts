@@ -4,7 +4,7 @@ import { runScenario } from '../../src/sim/run/run-scenario.js';
 import { withRandomFaults } from '../../src/sim/scenario/random-scenario.js';
 import { type Scenario, scenarioOf } from '../../src/sim/scenario/scenario.js';
 import { MIXED } from '../../src/sim/scenario/workload.js';
-import { PLANTED_BUGS, type PlantedBug } from './planted.js';
+import { PLANTED_BUGS, type PlantedBug } from '../_support/sim/planted.js';
 
 /** Seeds that each bug is looked for with, at most. */
 const SEEDS_MAX_COUNT = 30;

@@ -3,12 +3,18 @@ import { type ChildProcess, fork } from 'node:child_process';
 import { once } from 'node:events';
 import { isDeepStrictEqual } from 'node:util';
 import test, { type ExecutionContext } from 'ava';
-import { seededRandom } from '../../src/base/random.js';
+import { seededRandom } from '../../src/base/environment/random.js';
 import type { StorageConfig } from '../../src/config.js';
 import { MeshCacheStore } from '../../src/node/meshcache-store.js';
 import { World } from '../../src/sim/world/world.js';
-import { freePort, until } from '../support.js';
-import { type NodeState, PAGE_BYTES, type ScriptCall, ScriptedNode, type ScriptMessage } from './scripted-node.js';
+import {
+  type NodeState,
+  PAGE_BYTES,
+  type ScriptCall,
+  ScriptedNode,
+  type ScriptMessage,
+} from '../_programs/sim/scripted-node.js';
+import { freePort, until } from '../_support/support.js';
 
 const POLICIES = ['lru', 'yield'] as const;
 const NODES = 3;

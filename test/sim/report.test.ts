@@ -4,7 +4,7 @@ import { markup } from '../../src/sim/report/markup.js';
 import { reportPage } from '../../src/sim/report/page.js';
 import type { Axis, LineChart } from '../../src/sim/report/report.js';
 import { scaleOf } from '../../src/sim/report/scale.js';
-import { HOSTILE, sampleReport } from './sample-report.js';
+import { HOSTILE, sampleReport } from '../_support/sim/sample-report.js';
 
 function chart(part: Partial<LineChart>): string {
   const axis: Axis = { label: 'axis', format: String };

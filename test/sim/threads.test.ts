@@ -1,11 +1,11 @@
 import test from 'ava';
-import { systemClock } from '../../src/base/clock.js';
-import { systemThreads } from '../../src/base/system-threads.js';
-import type { Thread, Threads } from '../../src/base/threads.js';
-import { inlineThreads } from '../../src/sim/inline-threads.js';
-import { ManualClock } from '../clock.js';
-import { until } from '../support.js';
-import { echo } from './threads-program.js';
+import type { Thread, Threads } from '../../src/base/environment/threads.js';
+import { inlineThreads } from '../../src/sim/world/inline-threads.js';
+import { systemClock } from '../../src/system/system-clock.js';
+import { systemThreads } from '../../src/system/system-threads.js';
+import { echo } from '../_programs/sim/threads-program.js';
+import { ManualClock } from '../_support/clock.js';
+import { until } from '../_support/support.js';
 
 const CASES: Readonly<Record<string, Threads>> = {
   'system threads': systemThreads,

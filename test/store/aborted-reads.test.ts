@@ -1,25 +1,26 @@
 import { getEventListeners } from 'node:events';
 import test, { type ExecutionContext } from 'ava';
-import { systemClock } from '../../src/base/clock.js';
-import { systemEnvironment } from '../../src/base/environment.js';
-import { HybridClock } from '../../src/base/hybrid-clock.js';
+import { HybridClock } from '../../src/base/concurrency/hybrid-clock.js';
+import { silentLogger } from '../../src/base/environment/log.js';
 import { COPY_SLICE_MAX_BYTES, DISK_IN_FLIGHT_MAX_COUNT } from '../../src/base/limits.js';
-import { silentLogger } from '../../src/base/log.js';
+import { LocatedPages } from '../../src/directory/located-pages.js';
 import { crc32 } from '../../src/memory/checksum.js';
 import { HostRegion } from '../../src/memory/host-region.js';
-import { Metrics, PublishedPool } from '../../src/node/machine-node.js';
+import { Metrics, PublishedPool } from '../../src/node/machine/machine-node.js';
+import type { CallerPage } from '../../src/store/caller-page.js';
 import type { DiskTier } from '../../src/store/disk-tier.js';
 import { OwnDiskReads } from '../../src/store/own-disk-reads.js';
-import type { CallerPage } from '../../src/store/caller-page.js';
 import { PageStore, type PageStoreParts } from '../../src/store/page-store.js';
 import type { PromoteOutcome } from '../../src/store/promoter.js';
 import { RequestCalls } from '../../src/store/request-calls.js';
+import { systemClock } from '../../src/system/system-clock.js';
+import { systemEnvironment } from '../../src/system/system-environment.js';
 import { TcpTransport } from '../../src/transport/tcp/tcp-transport.js';
 import { DataLocation } from '../../src/types.js';
-import { sampleIn } from '../metrics/samples.js';
-import { patientClock } from '../patient-clock.js';
-import { content, until } from '../support.js';
-import { Valve } from '../transport/valve.js';
+import { sampleIn } from '../_support/metrics/samples.js';
+import { patientClock } from '../_support/patient-clock.js';
+import { content, until } from '../_support/support.js';
+import { Valve } from '../_support/transport/valve.js';
 
 const PAGE = 300_000;
 const PATTERN = 0xa5;
@@ -64,7 +65,8 @@ async function bench(t: ExecutionContext, overrides: Partial<PageStoreParts> = {
     firstOwners: (keys: readonly string[]) => new Uint32Array(keys.length),
     state: async (keys) => new Uint8Array(keys.length),
     get: async (keys) => keys.map((key) => locationOf(Number(key.slice(1)))),
-    find: async (keys, onFound) => onFound(keys.map((key, i) => [i, locationOf(Number(key.slice(1)))])),
+    find: async (keys, onFound) =>
+      onFound(LocatedPages.of(keys.map((key, i) => [i, locationOf(Number(key.slice(1)))]))),
     exists: async (keys) => keys.map(() => true),
     delete: async () => {},
     discard: async () => {
@@ -194,7 +196,11 @@ test('aborted reads: a promotion is not waited for, and what it brings later is 
   });
   const { find } = b.directory;
   b.directory.find = async (keys, onFound) =>
-    onFound(keys.map((key, i) => [i, new DataLocation({ ...b.locationOf(Number(key.slice(1))), tier: 'disk' })]));
+    onFound(
+      LocatedPages.of(
+        keys.map((key, i) => [i, new DataLocation({ ...b.locationOf(Number(key.slice(1))), tier: 'disk' })]),
+      ),
+    );
   const abort = new AbortController();
   const reading = b.get(abort.signal);
   await until(() => asked === 1);

@@ -1,20 +1,21 @@
 import test, { type ExecutionContext } from 'ava';
-import { systemEnvironment } from '../../src/base/environment.js';
-import { HybridClock } from '../../src/base/hybrid-clock.js';
+import { HybridClock } from '../../src/base/concurrency/hybrid-clock.js';
+import { silentLogger } from '../../src/base/environment/log.js';
 import { COPY_SLICE_MAX_BYTES } from '../../src/base/limits.js';
-import { silentLogger } from '../../src/base/log.js';
+import { LocatedPages } from '../../src/directory/located-pages.js';
 import { Taken } from '../../src/directory/taken.js';
 import { HostRegion } from '../../src/memory/host-region.js';
-import { Metrics, PublishedPool } from '../../src/node/machine-node.js';
+import { Metrics, PublishedPool } from '../../src/node/machine/machine-node.js';
 import type { CallerPage } from '../../src/store/caller-page.js';
 import { PageStore, type PageStoreParts } from '../../src/store/page-store.js';
+import { systemEnvironment } from '../../src/system/system-environment.js';
+import type { ReadOp, Transport } from '../../src/transport/contract/transport.js';
 import { TcpTransport } from '../../src/transport/tcp/tcp-transport.js';
-import type { ReadOp, Transport } from '../../src/transport/transport.js';
 import { DataLocation } from '../../src/types.js';
-import { ManualClock } from '../clock.js';
-import { sampleIn } from '../metrics/samples.js';
-import { patientClock } from '../patient-clock.js';
-import { content } from '../support.js';
+import { ManualClock } from '../_support/clock.js';
+import { sampleIn } from '../_support/metrics/samples.js';
+import { patientClock } from '../_support/patient-clock.js';
+import { content } from '../_support/support.js';
 
 const PAGE = 4096;
 
@@ -48,7 +49,11 @@ async function bench(t: ExecutionContext, overrides: Partial<PageStoreParts> = {
       discard: async () => {},
       get: async (keys) => keys.map((key) => locations.get(key) ?? null),
       find: async (keys, onFound) => {
-        onFound(keys.flatMap((key, i) => (locations.has(key) ? [[i, locations.get(key) as DataLocation]] : [])));
+        onFound(
+          LocatedPages.of(
+            keys.flatMap((key, i) => (locations.has(key) ? [[i, locations.get(key) as DataLocation]] : [])),
+          ),
+        );
       },
       exists: async (keys) => keys.map((key) => locations.has(key)),
       delete: async () => {},

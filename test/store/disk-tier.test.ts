@@ -1,22 +1,22 @@
 import test, { type ExecutionContext } from 'ava';
+import { noMetrics } from '../../src/base/environment/metrics-sink.js';
 import {
   DISK_HELD_POOL_FRACTION,
   DISK_QUEUE_POOL_FRACTION,
   DISK_STALL_MS,
   DISK_WRITE_WAIT_MAX_MS,
 } from '../../src/base/limits.js';
-import { noMetrics } from '../../src/base/metrics-sink.js';
 import { DiskStore } from '../../src/disk/disk-store.js';
 import { HostRegion } from '../../src/memory/host-region.js';
-import { PublishedPool, type PublishedPoolOptions } from '../../src/node/machine-node.js';
+import { PublishedPool, type PublishedPoolOptions } from '../../src/node/machine/machine-node.js';
 import { NO_ORIGIN } from '../../src/pool/published-pool.js';
 import { DiskTier, type TierDisk } from '../../src/store/disk-tier.js';
 import { RequestParts } from '../../src/store/request-calls.js';
-import { ManualClock } from '../clock.js';
-import { silentEnv } from '../disk/kill-support.js';
-import { temporaryFolder } from '../disk/mounts.js';
-import { patientClock } from '../patient-clock.js';
-import { content, until } from '../support.js';
+import { ManualClock } from '../_support/clock.js';
+import { silentEnv } from '../_support/disk/kill-support.js';
+import { temporaryFolder } from '../_support/disk/mounts.js';
+import { patientClock } from '../_support/patient-clock.js';
+import { content, until } from '../_support/support.js';
 
 const PAGE = 4096;
 

@@ -1,46 +1,64 @@
 import test from 'ava';
-import { systemClock } from '../../src/base/clock.js';
-import { JoinedReads } from '../../src/store/joined-reads.js';
+import { LocatedPages } from '../../src/directory/located-pages.js';
 import type { CallerPage } from '../../src/store/caller-page.js';
-import type { RemoteRead, RemoteReadOptions } from '../../src/store/remote-reads.js';
+import { JoinedReads } from '../../src/store/joined-reads.js';
+import { RemoteOutcome } from '../../src/store/remote-outcome.js';
+import type { RemoteRequest } from '../../src/store/remote-reads.js';
+import { systemClock } from '../../src/system/system-clock.js';
+import { DataLocation } from '../../src/types.js';
 
 const PAGE: CallerPage = { ranges: [], views: [], length: 8 };
 
+type Options = Partial<RemoteRequest>;
+
 interface Asked {
   readonly keys: readonly string[];
-  readonly options: RemoteReadOptions;
-  end(reads: RemoteRead[]): void;
+  readonly options: Options;
+  end(outcome: RemoteOutcome): void;
   fail(error: Error): void;
 }
 
 /** Joined reads above reads that a test ends; keys have the owner that is their last digit. */
 function joined() {
   const asked: Asked[] = [];
-  const read = (
-    keys: readonly string[],
-    _pages: readonly CallerPage[],
-    wanted: readonly number[],
-    options: RemoteReadOptions = {},
-  ) =>
-    new Promise<RemoteRead[]>((end, fail) => {
-      asked.push({ keys: wanted.map((i) => keys[i] as string), options, end, fail });
+  const read = (request: RemoteRequest) =>
+    new Promise<RemoteOutcome>((end, fail) => {
+      const { keys, wanted } = request;
+      asked.push({ keys: wanted.map((i) => keys[i] as string), options: request, end, fail });
     });
   const firstOwners = (keys: readonly string[]) => Uint32Array.from(keys, (key) => Number(key.at(-1)));
   const reads = new JoinedReads({ reads: { read }, firstOwners, clock: systemClock });
-  const get = (keys: readonly string[], wanted = keys.map((_, i) => i), options: RemoteReadOptions = {}, page = PAGE) =>
-    reads.read(
-      keys,
-      keys.map(() => page),
-      wanted,
-      options,
-    );
+  const get = async (
+    keys: readonly string[],
+    wanted: readonly number[] = keys.map((_, i) => i),
+    options: Options = {},
+    page = PAGE,
+  ) => outcomesOf(await reads.read({ keys, pages: keys.map(() => page), wanted, ...options }));
   return { asked, get };
 }
 
 const turn = () => new Promise<void>((resolve) => setImmediate(resolve));
 
-function found(index: number, isRead = true): RemoteRead {
-  return { index, nodeId: 'n', tier: 'memory', isRead };
+function found(index: number, isRead = true) {
+  return { index, isRead };
+}
+
+/** Of one node, which has read or missed these. */
+function outcome(...pages: readonly ReturnType<typeof found>[]): RemoteOutcome {
+  const result = new RemoteOutcome();
+  for (const { index, isRead } of pages) {
+    const location = new DataLocation({ nodeId: 'n', rdmaEndpoint: 'h:1', remoteAddr: 0n, rkey: 1, length: 8 });
+    if (isRead) result.addRead(LocatedPages.of([[index, location]]), 0);
+    else result.missed.push({ index, nodeId: 'n', tier: 'memory' });
+  }
+  return result;
+}
+
+function outcomesOf({ reads, missed }: RemoteOutcome) {
+  return [
+    ...missed.map(({ index }) => found(index, false)),
+    ...reads.flatMap(({ indices }) => indices).map((i) => found(i)),
+  ];
 }
 
 test('joined reads: calls of one turn and one owner are one read, those of other owners are read apart', async (t) => {
@@ -53,9 +71,9 @@ test('joined reads: calls of one turn and one owner are one read, those of other
     [['a1', 'c1'], ['b2'], ['d3']],
   );
   for (const { keys, options, end } of asked) {
-    const reads = keys.map((_, i) => found(i));
-    for (const read of reads) options.round?.onTried(read);
-    end(reads);
+    const pages = keys.map((_, i) => found(i));
+    for (const page of pages) options.round?.onTried(outcome(page));
+    end(outcome(...pages));
   }
   t.deepEqual(
     await Promise.all(calls),
@@ -74,15 +92,15 @@ test('joined reads: a call ends when its own pages are there, or are known to be
   const late = get(['d1']).then((reads) => ended.push('late') && reads);
   await turn();
   const [{ options, end }] = asked as [Asked];
-  options.round?.onTried(found(1));
+  options.round?.onTried(outcome(found(1)));
   await turn();
   t.deepEqual(ended, []);
-  options.round?.onTried(found(0));
+  options.round?.onTried(outcome(found(0)));
   t.deepEqual(await early, [found(1), found(0)]);
-  options.round?.onSearched(new Set([0, 1, 3]));
+  options.round?.onSearched(Uint8Array.of(1, 1, 0, 1));
   t.deepEqual(await missing, []);
   t.deepEqual(ended, ['early', 'missing']);
-  end([found(0), found(1)]);
+  end(outcome(found(0), found(1)));
   t.deepEqual(await late, [], 'with another length, it was not tried');
   t.is(asked.length, 1);
 });
@@ -93,17 +111,17 @@ test('joined reads: a page that was not where it was said to be is looked for an
   const stale = get(['x', 'b1', 'c1'], [1, 2]);
   await turn();
   const [{ options, end }] = asked as [Asked];
-  options.round?.onTried(found(1, false));
-  options.round?.onTried(found(2));
+  options.round?.onTried(outcome(found(1, false)));
+  options.round?.onTried(outcome(found(2)));
   t.deepEqual(
     asked.map(({ keys }) => keys),
     [['a1', 'b1', 'c1'], ['b1']],
     'without waiting for others',
   );
-  asked[1]?.end([found(1)]);
+  asked[1]?.end(outcome(found(1)));
   t.deepEqual(await stale, [found(1, false), found(2), found(1)]);
-  options.round?.onTried(found(0));
-  end([found(0)]);
+  options.round?.onTried(outcome(found(0)));
+  end(outcome(found(0)));
   t.deepEqual(await slow, [found(0)]);
 });
 
@@ -124,7 +142,7 @@ test('joined reads: when they fail together, each is read alone', async (t) => {
   const calls = [get(['a1']), get(['b1']), get(['c1'])];
   await turn();
   const [{ options, fail }] = asked as [Asked];
-  options.round?.onTried(found(2));
+  options.round?.onTried(outcome(found(2)));
   fail(new Error('planted'));
   await turn();
   t.deepEqual(
@@ -132,7 +150,7 @@ test('joined reads: when they fail together, each is read alone', async (t) => {
     [['a1', 'b1', 'c1'], ['a1'], ['b1']],
   );
   asked[1]?.fail(new Error('its own'));
-  asked[2]?.end([found(0)]);
+  asked[2]?.end(outcome(found(0)));
   await t.throwsAsync(calls[0] as Promise<unknown>, { message: 'its own' });
   t.deepEqual(await calls[1], [found(0)]);
   t.deepEqual(await calls[2], [found(0)]);

@@ -1,12 +1,12 @@
 import test from 'ava';
-import { noMetrics } from '../../src/base/metrics-sink.js';
+import { noMetrics } from '../../src/base/environment/metrics-sink.js';
 import { HostRegion } from '../../src/memory/host-region.js';
-import { PublishedPool } from '../../src/node/machine-node.js';
+import { PublishedPool } from '../../src/node/machine/machine-node.js';
 import { NO_ORIGIN, type PublishedPage } from '../../src/pool/published-pool.js';
 import { PacedPublishing } from '../../src/store/paced-publishing.js';
 import { RequestParts } from '../../src/store/request-calls.js';
-import { ManualClock } from '../clock.js';
-import { settled } from '../pool/held-copies.js';
+import { ManualClock } from '../_support/clock.js';
+import { settled } from '../_support/pool/held-copies.js';
 
 const PAGE = 4096;
 

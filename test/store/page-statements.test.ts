@@ -1,13 +1,13 @@
 import test, { type ExecutionContext } from 'ava';
-import { systemClock } from '../../src/base/clock.js';
+import { HybridClock } from '../../src/base/concurrency/hybrid-clock.js';
+import { noMetrics } from '../../src/base/environment/metrics-sink.js';
 import { InvariantError } from '../../src/base/errors.js';
-import { HybridClock } from '../../src/base/hybrid-clock.js';
-import { noMetrics } from '../../src/base/metrics-sink.js';
 import { Taken } from '../../src/directory/taken.js';
 import { HostRegion } from '../../src/memory/host-region.js';
-import { PublishedPool } from '../../src/node/machine-node.js';
+import { PublishedPool } from '../../src/node/machine/machine-node.js';
 import { PageStatements } from '../../src/store/page-statements.js';
-import { content } from '../support.js';
+import { systemClock } from '../../src/system/system-clock.js';
+import { content } from '../_support/support.js';
 
 /** A pool and its statements, to which the directory says what `answer` is. */
 function newStatements(t: ExecutionContext, answer: number, isSettled = false) {

@@ -1,14 +1,14 @@
 import test from 'ava';
+import { seededRandom } from '../../src/base/environment/random.js';
 import { PROMOTE_LEASE_MS, PROMOTE_ROUND_MAX_KEYS, PROMOTE_TIMEOUT_MS } from '../../src/base/limits.js';
-import { seededRandom } from '../../src/base/random.js';
 import { type PromotedEntry, PromotedReading, type PromotedReadingParts } from '../../src/store/promoted-reading.js';
 import type { PromoteOutcome } from '../../src/store/promoter.js';
 import { DataLocation } from '../../src/types.js';
-import { ManualClock } from '../clock.js';
-import { patientClock } from '../patient-clock.js';
-import { settled } from '../pool/held-copies.js';
-import { content } from '../support.js';
-import { newOwner, type OwnerOptions, PAGE } from './owner.js';
+import { ManualClock } from '../_support/clock.js';
+import { patientClock } from '../_support/patient-clock.js';
+import { settled } from '../_support/pool/held-copies.js';
+import { newOwner, type OwnerOptions, PAGE } from '../_support/store/owner.js';
+import { content } from '../_support/support.js';
 
 const LOCATION = new DataLocation({ nodeId: 'o', rdmaEndpoint: 'x:1', remoteAddr: 0n, rkey: 1, length: 1 });
 

@@ -1,11 +1,11 @@
 import test from 'ava';
 import { PROMOTE_ANSWER_MAX_MS, PROMOTE_LEASE_MS } from '../../src/base/limits.js';
-import { ManualClock } from '../clock.js';
-import { HeldCopies, settled } from '../pool/held-copies.js';
-import { pageBytes } from '../pool/page-bytes.js';
-import { content, until } from '../support.js';
-import { closedGate } from './disk-pages.js';
-import { located, newOwner, PAGE, summary } from './owner.js';
+import { ManualClock } from '../_support/clock.js';
+import { HeldCopies, settled } from '../_support/pool/held-copies.js';
+import { pageBytes } from '../_support/pool/page-bytes.js';
+import { closedGate } from '../_support/store/disk-pages.js';
+import { located, newOwner, PAGE, summary } from '../_support/store/owner.js';
+import { content, until } from '../_support/support.js';
 
 test('promoter: pages come from disk into the pool, byte for byte, and are announced', async (t) => {
   const { promoter, pool, keys, announced, readAt, disk } = await newOwner(t, { poolPages: 16, diskPages: 4 });

@@ -1,19 +1,20 @@
 import test, { type ExecutionContext } from 'ava';
-import { systemClock } from '../../src/base/clock.js';
-import { silentLogger } from '../../src/base/log.js';
-import { noMetrics } from '../../src/base/metrics-sink.js';
+import { silentLogger } from '../../src/base/environment/log.js';
+import { noMetrics } from '../../src/base/environment/metrics-sink.js';
+import { LocatedPages } from '../../src/directory/located-pages.js';
 import { resolve } from '../../src/memory/address-space.js';
 import { crc32 } from '../../src/memory/checksum.js';
 import { HostRegion } from '../../src/memory/host-region.js';
-import { PublishedPool } from '../../src/node/machine-node.js';
+import { PublishedPool } from '../../src/node/machine/machine-node.js';
 import { type CopyThreads, nativeCopyThreads } from '../../src/pool/copy-threads.js';
 import { RemoteCopies } from '../../src/store/remote-copies.js';
-import type { ReadOp, Transport } from '../../src/transport/transport.js';
+import { systemClock } from '../../src/system/system-clock.js';
+import type { ReadOp, Transport } from '../../src/transport/contract/transport.js';
 import { DataLocation } from '../../src/types.js';
-import { assertFound, losing } from '../planted.js';
-import { HeldCopies, settled } from '../pool/held-copies.js';
-import { pageBytes } from '../pool/page-bytes.js';
-import { content, until } from '../support.js';
+import { assertFound, losing } from '../_support/planted.js';
+import { HeldCopies, settled } from '../_support/pool/held-copies.js';
+import { pageBytes } from '../_support/pool/page-bytes.js';
+import { content, until } from '../_support/support.js';
 
 const PAGE = 4096;
 
@@ -65,7 +66,11 @@ function newCopies(
       discard: async () => {},
       get: async (some) => some.map(locationOf),
       find: async (some, onFound) => {
-        onFound(some.flatMap((key, i) => (locationOf(key) === null ? [] : [[i, locationOf(key) as DataLocation]])));
+        onFound(
+          LocatedPages.of(
+            some.flatMap((key, i) => (locationOf(key) === null ? [] : [[i, locationOf(key) as DataLocation]])),
+          ),
+        );
       },
     },
     pages: {

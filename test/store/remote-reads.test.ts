@@ -1,11 +1,12 @@
 import test from 'ava';
-import { systemClock } from '../../src/base/clock.js';
-import { silentLogger } from '../../src/base/log.js';
-import { noMetrics } from '../../src/base/metrics-sink.js';
+import { silentLogger } from '../../src/base/environment/log.js';
+import { noMetrics } from '../../src/base/environment/metrics-sink.js';
+import { LocatedPages } from '../../src/directory/located-pages.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import type { CallerPage } from '../../src/store/caller-page.js';
 import { RemoteReads } from '../../src/store/remote-reads.js';
-import type { ReadOp, Transport } from '../../src/transport/transport.js';
+import { systemClock } from '../../src/system/system-clock.js';
+import type { ReadOp, Transport } from '../../src/transport/contract/transport.js';
 import { DataLocation, type Tier } from '../../src/types.js';
 
 const PAGE = 64;
@@ -71,7 +72,7 @@ function newReads(t: { teardown(fn: () => void): void }, nodes: readonly Node[],
         if (underWay > 0) throw new Error('looked for while a read may still write into the buffer');
         events.push(`find, not ${avoided.join()}`);
         const wanted = nodes.find(({ nodeId }) => !avoided.includes(nodeId)) ?? nodes[0];
-        if (wanted !== undefined) onFound([[0, locationOf(wanted)]]);
+        if (wanted !== undefined) onFound(LocatedPages.of([[0, locationOf(wanted)]]));
       },
     },
     voidBelow: (_key, version) => (version < 10 ? 10 : 0),
@@ -86,8 +87,8 @@ function newReads(t: { teardown(fn: () => void): void }, nodes: readonly Node[],
   t.teardown(() => region.free());
   const page: CallerPage = { ranges: [{ addr: region.addr, length: PAGE }], views: region.views(), length: PAGE };
   const read = async () => {
-    const results = await reads.read(['key'], [page], [0]);
-    return results.map(({ nodeId, isRead }) => `${nodeId} ${isRead}`);
+    const { reads: read, missed } = await reads.read({ keys: ['key'], pages: [page], wanted: [0] });
+    return [...missed.map(({ nodeId }) => `${nodeId} false`), ...read.map(({ nodeId }) => `${nodeId} true`)];
   };
   return { read, events };
 }

@@ -1,19 +1,19 @@
 import test, { type ExecutionContext } from 'ava';
-import { HybridClock } from '../../src/base/hybrid-clock.js';
+import { HybridClock } from '../../src/base/concurrency/hybrid-clock.js';
+import { noMetrics } from '../../src/base/environment/metrics-sink.js';
 import { WANTED_PAGES_MAX_COUNT } from '../../src/base/limits.js';
-import { noMetrics } from '../../src/base/metrics-sink.js';
 import { Removals } from '../../src/directory/removals.js';
 import { HostRegion } from '../../src/memory/host-region.js';
-import { PublishedPool } from '../../src/node/machine-node.js';
+import { PublishedPool } from '../../src/node/machine/machine-node.js';
 import { DiskTier, type TierDisk } from '../../src/store/disk-tier.js';
 import { HotReads } from '../../src/store/hot-reads.js';
 import { PageStatements } from '../../src/store/page-statements.js';
 import { Promoter } from '../../src/store/promoter.js';
 import { WantedPages } from '../../src/store/wanted-pages.js';
-import { ManualClock } from '../clock.js';
-import { locationOf } from '../directory/support.js';
-import { assertAsks, assertFound, lose, losing } from '../planted.js';
-import { content } from '../support.js';
+import { ManualClock } from '../_support/clock.js';
+import { locationOf } from '../_support/directory/locations.js';
+import { assertAsks, assertFound, lose, losing } from '../_support/planted.js';
+import { content } from '../_support/support.js';
 
 const PAGE = 4096;
 

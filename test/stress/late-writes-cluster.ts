@@ -6,10 +6,14 @@ import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import type { ExecutionContext } from 'ava';
-import type { RandomSource } from '../../src/base/random.js';
-import { freePort, PATIENCE_MS, until } from '../support.js';
-import { Valve } from '../transport/valve.js';
-import type { LateWritesNodeAsk, LateWritesNodeMessage, LateWritesNodeSetup } from './late-writes-node.js';
+import type { RandomSource } from '../../src/base/environment/random.js';
+import type {
+  LateWritesNodeAsk,
+  LateWritesNodeMessage,
+  LateWritesNodeSetup,
+} from '../_programs/stress/late-writes-node.js';
+import { freePort, PATIENCE_MS, until } from '../_support/support.js';
+import { Valve } from '../_support/transport/valve.js';
 
 const NODE_PROGRAM = fileURLToPath(new URL('./stress-late-writes-node.js', import.meta.url));
 const ENGINE_PROGRAM = 'test/python/late_writes.py';

@@ -1,8 +1,9 @@
 import test, { type ExecutionContext } from 'ava';
-import { seededRandom, systemRandom } from '../../src/base/random.js';
-import { suffix as noAddon } from '../native/addon.js';
-import { noPython } from '../native/python-process.js';
-import { PATIENCE_MS } from '../support.js';
+import { seededRandom } from '../../src/base/environment/random.js';
+import { systemRandom } from '../../src/system/system-random.js';
+import { suffix as noAddon } from '../_support/native/addon.js';
+import { noPython } from '../_support/native/python-process.js';
+import { PATIENCE_MS } from '../_support/support.js';
 import { Engine, type EngineOptions, type EngineReport, startLateWritesCluster } from './late-writes-cluster.js';
 
 // A slot of an engine's pool is used for something else as soon as the call that was to fill it has returned. From then on the node must not

@@ -2,10 +2,16 @@ import { type ChildProcess, fork } from 'node:child_process';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import type {
+  NamedAsk,
+  NamedContents,
+  NamedCounts,
+  NamedMessage,
+  NamedSetup,
+} from '../_programs/stress/named-agent.js';
+import { freePort } from '../_support/support.js';
 import { OrderJudge, type OrderOptions, orderEvents, sharedMs } from '../faults/order.js';
 import { keyName } from '../faults/pages.js';
-import { freePort } from '../support.js';
-import type { NamedAsk, NamedContents, NamedCounts, NamedMessage, NamedSetup } from './named-agent.js';
 
 type Common = Pick<NamedSetup, 'config' | 'firstKey' | 'keys'>;
 

@@ -1,7 +1,12 @@
 import { type ChildProcess, fork } from 'node:child_process';
 import test from 'ava';
-import { freePort, PATIENCE_MS, until } from '../support.js';
-import type { OverwriteMessage, OverwriteProgress, OverwriteResult, OverwriteSetup } from './overwrite-agent.js';
+import type {
+  OverwriteMessage,
+  OverwriteProgress,
+  OverwriteResult,
+  OverwriteSetup,
+} from '../_programs/stress/overwrite-agent.js';
+import { freePort, PATIENCE_MS, until } from '../_support/support.js';
 
 const SECONDS = Number(process.env.MESHCACHE_STRESS_SECONDS ?? 6);
 const READERS = 2;

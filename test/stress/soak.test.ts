@@ -1,9 +1,9 @@
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import test from 'ava';
-import { seededRandom } from '../../src/base/random.js';
-import { createCluster } from '../node/store-fixture.js';
-import { content } from '../support.js';
+import { seededRandom } from '../../src/base/environment/random.js';
+import { createCluster } from '../_support/node/store-fixture.js';
+import { content } from '../_support/support.js';
 
 /** How long the run is, of which the first fifth is warm-up; ten minutes with MESHCACHE_SOAK_SECONDS=600. None: so many operations. */
 const SECONDS = Number(process.env.MESHCACHE_SOAK_SECONDS ?? 0);

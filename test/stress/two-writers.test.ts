@@ -1,10 +1,11 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import test, { type ExecutionContext } from 'ava';
-import { seededRandom, systemRandom } from '../../src/base/random.js';
+import { seededRandom } from '../../src/base/environment/random.js';
+import { systemRandom } from '../../src/system/system-random.js';
+import type { NamedContents } from '../_programs/stress/named-agent.js';
+import { PATIENCE_MS, until } from '../_support/support.js';
 import { ORDER_BOUND_MS, orderEvents, sharedMs } from '../faults/order.js';
 import { FIXED_NAMED_FROM } from '../faults/pages.js';
-import { PATIENCE_MS, until } from '../support.js';
-import type { NamedContents } from './named-agent.js';
 import { FaultTimes, NamedCluster, type NamedNode } from './named-cluster.js';
 
 const SECONDS = Number(process.env.MESHCACHE_STRESS_SECONDS ?? 6);

@@ -1,14 +1,14 @@
 import test from 'ava';
-import { systemEnvironment } from '../../src/base/environment.js';
-import { silentLogger } from '../../src/base/log.js';
-import { type Labels, noMetrics } from '../../src/base/metrics-sink.js';
+import { silentLogger } from '../../src/base/environment/log.js';
+import { type Labels, noMetrics } from '../../src/base/environment/metrics-sink.js';
 import { HostRegion } from '../../src/memory/host-region.js';
-import type { NativeAddon, RdmaProbe } from '../../src/native/contract.js';
-import type { RdmaHost } from '../../src/native/rdma-host.js';
+import type { NativeAddon, RdmaProbe } from '../../src/native/addon/contract.js';
+import type { RdmaHost } from '../../src/native/devices/rdma-host.js';
+import { systemEnvironment } from '../../src/system/system-environment.js';
 import { createTransport, type TransportConfig } from '../../src/transport/create-transport.js';
 import type { DataProtocol } from '../../src/types.js';
-import { FakeFabric, fakeDevice, nativeFailure } from '../native/fake-rdma.js';
-import { RawReader } from './raw-peer.js';
+import { FakeFabric, fakeDevice, nativeFailure } from '../_support/native/fake-rdma.js';
+import { RawReader } from '../_support/transport/raw-peer.js';
 
 const fabric = new FakeFabric();
 

@@ -1,12 +1,12 @@
 import { once } from 'node:events';
 import net from 'node:net';
 import test, { type ExecutionContext } from 'ava';
-import { systemEnvironment } from '../../src/base/environment.js';
 import { HostRegion } from '../../src/memory/host-region.js';
+import { systemEnvironment } from '../../src/system/system-environment.js';
 import { TcpTransport } from '../../src/transport/tcp/tcp-transport.js';
-import { patientClock } from '../patient-clock.js';
-import { until } from '../support.js';
-import { HELLO, type RawOp, requestFrame } from './raw-peer.js';
+import { patientClock } from '../_support/patient-clock.js';
+import { until } from '../_support/support.js';
+import { HELLO, type RawOp, requestFrame } from '../_support/transport/raw-peer.js';
 
 const POOL_BYTES = 64 * 2 ** 20;
 

@@ -1,8 +1,8 @@
 import test from 'ava';
 import { RdmaTransport } from '../../src/transport/rdma/rdma-transport.js';
 import { TcpTransport } from '../../src/transport/tcp/tcp-transport.js';
+import { FakeFabric } from '../_support/native/fake-rdma.js';
 import { transportContract } from '../contract/transport-contract.js';
-import { FakeFabric } from '../native/fake-rdma.js';
 
 const fabric = new FakeFabric();
 const host = '10.77.0.1';

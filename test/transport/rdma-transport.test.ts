@@ -1,17 +1,17 @@
 import test, { type ExecutionContext } from 'ava';
-import { systemEnvironment } from '../../src/base/environment.js';
-import type { LogFields } from '../../src/base/log.js';
-import { noMetrics } from '../../src/base/metrics-sink.js';
+import type { LogFields } from '../../src/base/environment/log.js';
+import { noMetrics } from '../../src/base/environment/metrics-sink.js';
 import { HostRegion } from '../../src/memory/host-region.js';
-import { ACCESS_LOCAL_WRITE, ACCESS_REMOTE_READ } from '../../src/native/contract.js';
-import { DataEndpoints } from '../../src/node/data-endpoints.js';
+import { ACCESS_LOCAL_WRITE, ACCESS_REMOTE_READ } from '../../src/native/addon/contract.js';
+import { DataEndpoints } from '../../src/node/remote-pages/data-endpoints.js';
+import { systemEnvironment } from '../../src/system/system-environment.js';
+import { type ReadOp, type Transport, tcpEndpointText } from '../../src/transport/contract/transport.js';
 import { RdmaTransport } from '../../src/transport/rdma/rdma-transport.js';
 import { TcpTransport } from '../../src/transport/tcp/tcp-transport.js';
-import { type ReadOp, type Transport, tcpEndpointText } from '../../src/transport/transport.js';
 import { NodeInfo } from '../../src/types.js';
-import { ManualClock } from '../clock.js';
-import { type FakeEngine, FakeFabric, nativeFailure } from '../native/fake-rdma.js';
-import { content, until } from '../support.js';
+import { ManualClock } from '../_support/clock.js';
+import { type FakeEngine, FakeFabric, nativeFailure } from '../_support/native/fake-rdma.js';
+import { content, until } from '../_support/support.js';
 
 const MIB = 2 ** 20;
 

@@ -1,8 +1,8 @@
 import test from 'ava';
 import { HostRegion } from '../../src/memory/host-region.js';
-import { loadNative } from '../../src/native/loader.js';
-import { Registrations, registrationOf } from '../../src/transport/tcp/registrations.js';
-import { content } from '../support.js';
+import { loadNative } from '../../src/native/addon/loader.js';
+import { Registrations, registrationOf } from '../../src/transport/tcp/serving/registrations.js';
+import { content } from '../_support/support.js';
 
 test('registrations: what is found shows the memory of the region, within its bounds', (t) => {
   const region = HostRegion.allocate(10_000);

@@ -1,13 +1,14 @@
 import test, { type ExecutionContext } from 'ava';
-import { type Clock, systemClock } from '../../src/base/clock.js';
-import { systemEnvironment } from '../../src/base/environment.js';
-import { noMetrics } from '../../src/base/metrics-sink.js';
+import type { Clock } from '../../src/base/environment/clock.js';
+import { noMetrics } from '../../src/base/environment/metrics-sink.js';
 import { HostRegion } from '../../src/memory/host-region.js';
-import { type TcpLimits, tcpLimits } from '../../src/transport/tcp/limits.js';
-import { type Registration, registrationOf } from '../../src/transport/tcp/registrations.js';
-import { ServingThread } from '../../src/transport/tcp/serving-thread.js';
-import { content, until } from '../support.js';
-import { HELLO, RawReader, RESPONSE_BYTES, requestFrame, responseHeader } from './raw-peer.js';
+import { systemClock } from '../../src/system/system-clock.js';
+import { systemEnvironment } from '../../src/system/system-environment.js';
+import { type TcpLimits, tcpLimits } from '../../src/transport/tcp/protocol/limits.js';
+import { type Registration, registrationOf } from '../../src/transport/tcp/serving/registrations.js';
+import { ServingThread } from '../../src/transport/tcp/serving/serving-thread.js';
+import { content, until } from '../_support/support.js';
+import { HELLO, RawReader, RESPONSE_BYTES, requestFrame, responseHeader } from '../_support/transport/raw-peer.js';
 
 const LENGTH = 1000;
 const RESTART_DELAY_MS = 1;

@@ -5,21 +5,22 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import tls from 'node:tls';
 import test, { type ExecutionContext } from 'ava';
-import { systemClock } from '../../src/base/clock.js';
-import { type Environment, systemEnvironment } from '../../src/base/environment.js';
-import { silentLogger } from '../../src/base/log.js';
-import { seededRandom } from '../../src/base/random.js';
-import { securedEnvironment } from '../../src/base/secured-environment.js';
+import type { Environment } from '../../src/base/environment/environment.js';
+import { silentLogger } from '../../src/base/environment/log.js';
+import { seededRandom } from '../../src/base/environment/random.js';
 import { crc32 } from '../../src/memory/checksum.js';
 import { HostRegion } from '../../src/memory/host-region.js';
-import type { TcpLimits } from '../../src/transport/tcp/limits.js';
+import { securedEnvironment } from '../../src/net/secured-environment.js';
+import { systemClock } from '../../src/system/system-clock.js';
+import { systemEnvironment } from '../../src/system/system-environment.js';
+import type { ReadOp } from '../../src/transport/contract/transport.js';
+import type { TcpLimits } from '../../src/transport/tcp/protocol/limits.js';
 import { TcpTransport } from '../../src/transport/tcp/tcp-transport.js';
-import type { ReadOp } from '../../src/transport/transport.js';
-import { Authority, noCertificates } from '../certificates.js';
-import { patientClock } from '../patient-clock.js';
-import { content, until } from '../support.js';
-import { HELLO, onRequests, responseHeader } from './raw-peer.js';
-import { Valve } from './valve.js';
+import { Authority, noCertificates } from '../_support/certificates.js';
+import { patientClock } from '../_support/patient-clock.js';
+import { content, until } from '../_support/support.js';
+import { HELLO, onRequests, responseHeader } from '../_support/transport/raw-peer.js';
+import { Valve } from '../_support/transport/valve.js';
 
 const PAGE = 300_000;
 const PAGES = 16;
@@ -277,8 +278,8 @@ for (const [name, secure] of variants) {
             const bytes = b.source.bytes(from, opBytes);
             return {
               ...b.op(page),
-              remoteAddr: b.op(0).remoteAddr + BigInt(from),
-              localAddr: b.op(page).localAddr + BigInt(i * opBytes),
+              remoteAddr: Number(b.op(0).remoteAddr) + from,
+              localAddr: Number(b.op(page).localAddr) + i * opBytes,
               length: opBytes,
               ...(upTo(2) === 0 ? { checksum: crc32(bytes) } : {}),
             };
@@ -289,7 +290,7 @@ for (const [name, secure] of variants) {
             hasEnded = true;
             results.forEach((isRead, i) => {
               const { remoteAddr } = ops[i] as ReadOp;
-              const wanted = b.source.bytes(Number(remoteAddr - b.op(0).remoteAddr), opBytes);
+              const wanted = b.source.bytes(Number(remoteAddr) - Number(b.op(0).remoteAddr), opBytes);
               const bytes = b.pageAt(page).subarray(i * opBytes, (i + 1) * opBytes);
               if (!isRead) abortedOps++;
               else if (Buffer.compare(bytes, wanted) === 0) readOps++;

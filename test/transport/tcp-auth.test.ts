@@ -1,9 +1,9 @@
 import test from 'ava';
 import { HostRegion } from '../../src/memory/host-region.js';
+import type { Mr } from '../../src/transport/contract/transport.js';
 import { TcpTransport } from '../../src/transport/tcp/tcp-transport.js';
-import type { Mr } from '../../src/transport/transport.js';
+import { requestFrame } from '../_support/transport/raw-peer.js';
 import { authContract } from '../contract/auth-contract.js';
-import { requestFrame } from './raw-peer.js';
 
 const BYTES = 1000;
 const region = HostRegion.allocate(BYTES);

@@ -1,5 +1,5 @@
 import test from 'ava';
-import { inlineThreads } from '../../src/sim/inline-threads.js';
+import { inlineThreads } from '../../src/sim/world/inline-threads.js';
 import { TcpTransport } from '../../src/transport/tcp/tcp-transport.js';
 import { transportContract } from '../contract/transport-contract.js';
 

@@ -1,16 +1,17 @@
 import type net from 'node:net';
 import test, { type ExecutionContext } from 'ava';
-import { type Clock, systemClock } from '../../src/base/clock.js';
-import { systemEnvironment } from '../../src/base/environment.js';
-import { silentLogger } from '../../src/base/log.js';
+import type { Clock } from '../../src/base/environment/clock.js';
+import { silentLogger } from '../../src/base/environment/log.js';
 import { HostRegion } from '../../src/memory/host-region.js';
-import type { TcpLimits } from '../../src/transport/tcp/limits.js';
+import { systemClock } from '../../src/system/system-clock.js';
+import { systemEnvironment } from '../../src/system/system-environment.js';
+import type { ReadOp } from '../../src/transport/contract/transport.js';
+import type { TcpLimits } from '../../src/transport/tcp/protocol/limits.js';
 import { TcpTransport } from '../../src/transport/tcp/tcp-transport.js';
-import type { ReadOp } from '../../src/transport/transport.js';
-import { ManualClock } from '../clock.js';
-import { patientClock } from '../patient-clock.js';
-import { content, until } from '../support.js';
-import { HELLO, noise, onRequests, rawServer, responseHeader } from './raw-peer.js';
+import { ManualClock } from '../_support/clock.js';
+import { patientClock } from '../_support/patient-clock.js';
+import { content, until } from '../_support/support.js';
+import { HELLO, noise, onRequests, rawServer, responseHeader } from '../_support/transport/raw-peer.js';
 
 const LENGTH = 300_000;
 

@@ -1,20 +1,28 @@
 import { EventEmitter } from 'node:events';
 import test, { type ExecutionContext } from 'ava';
-import { systemClock } from '../../src/base/clock.js';
-import { systemEnvironment } from '../../src/base/environment.js';
-import { silentLogger } from '../../src/base/log.js';
-import type { Connection } from '../../src/base/network.js';
-import { systemRandom } from '../../src/base/random.js';
+import { silentLogger } from '../../src/base/environment/log.js';
+import type { Connection } from '../../src/base/environment/network.js';
 import { HostRegion } from '../../src/memory/host-region.js';
-import { type TcpLimits, tcpLimits } from '../../src/transport/tcp/limits.js';
-import { Registrations, registrationOf } from '../../src/transport/tcp/registrations.js';
-import { ServingConnection, type ServingConnectionParts } from '../../src/transport/tcp/serving-connection.js';
-import { ServingCounters } from '../../src/transport/tcp/serving-counters.js';
+import { systemClock } from '../../src/system/system-clock.js';
+import { systemEnvironment } from '../../src/system/system-environment.js';
+import { systemRandom } from '../../src/system/system-random.js';
+import type { Mr } from '../../src/transport/contract/transport.js';
+import { type TcpLimits, tcpLimits } from '../../src/transport/tcp/protocol/limits.js';
+import { Registrations, registrationOf } from '../../src/transport/tcp/serving/registrations.js';
+import { ServingConnection, type ServingConnectionParts } from '../../src/transport/tcp/serving/serving-connection.js';
+import { ServingCounters } from '../../src/transport/tcp/serving/serving-counters.js';
 import { TcpTransport } from '../../src/transport/tcp/tcp-transport.js';
-import type { Mr } from '../../src/transport/transport.js';
-import { patientClock } from '../patient-clock.js';
-import { content, until } from '../support.js';
-import { HELLO, noise, type RawOp, RawReader, RESPONSE_BYTES, requestFrame, responseHeader } from './raw-peer.js';
+import { patientClock } from '../_support/patient-clock.js';
+import { content, until } from '../_support/support.js';
+import {
+  HELLO,
+  noise,
+  type RawOp,
+  RawReader,
+  RESPONSE_BYTES,
+  requestFrame,
+  responseHeader,
+} from '../_support/transport/raw-peer.js';
 
 const REGION_BYTES = 64 * 1024;
 

@@ -1,7 +1,7 @@
 import test from 'ava';
-import { securedEnvironment } from '../../src/base/secured-environment.js';
+import { securedEnvironment } from '../../src/net/secured-environment.js';
 import { TcpTransport } from '../../src/transport/tcp/tcp-transport.js';
-import { Authority, noCertificates } from '../certificates.js';
+import { Authority, noCertificates } from '../_support/certificates.js';
 import { PeerProcess } from '../contract/peer-process.js';
 import { transportContract } from '../contract/transport-contract.js';
 

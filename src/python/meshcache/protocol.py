@@ -1,4 +1,4 @@
-"""The bytes of the client socket: src/clients/PROTOCOL.md of the project, version 1."""
+"""The bytes of the client socket: src/clients/wire/PROTOCOL.md of the project, version 1."""
 
 from __future__ import annotations
 

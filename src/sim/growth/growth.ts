@@ -1,4 +1,4 @@
-import { forkedRandom, fraction } from '../world/seeds.js';
+import { forkedRandom, fraction } from '../world/kernel/seeds.js';
 import { World } from '../world/world.js';
 import { GrowthNode, hostNameOf } from './growth-node.js';
 

@@ -1,5 +1,5 @@
 import type { StorageConfig } from '../../config.js';
-import { diskSizeFor } from '../../disk/disk-folder.js';
+import { diskSizeFor } from '../../disk/folder/disk-folder.js';
 import { hasDisk, hostOf, type Scenario } from '../scenario/scenario.js';
 
 const MASTER_PORT = 6000;

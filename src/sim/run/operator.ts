@@ -1,5 +1,5 @@
-import { securedEnvironment } from '../../base/secured-environment.js';
-import { DRAIN_METHOD } from '../../node/drain.js';
+import { securedEnvironment } from '../../net/secured-environment.js';
+import { DRAIN_METHOD } from '../../node/leaving/drain.js';
 import { RpcClient } from '../../rpc/client.js';
 import type { Scenario } from '../scenario/scenario.js';
 import type { SimProcess } from '../world/sim-process.js';

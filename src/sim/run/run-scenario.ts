@@ -3,7 +3,7 @@ import type { CallKind } from '../check/call-watch.js';
 import { type Violation, Violations } from '../check/violations.js';
 import { type Scenario, scenarioOf } from '../scenario/scenario.js';
 import { formatJournalLine, type JournalLine } from '../world/journal.js';
-import { SimulatedFailure } from '../world/scheduler.js';
+import { SimulatedFailure } from '../world/kernel/scheduler.js';
 import { World } from '../world/world.js';
 import { ExpectedErrors } from './expected-errors.js';
 import { storageConfig } from './node-settings.js';

@@ -1,15 +1,15 @@
 import { ArgumentError } from '../../base/errors.js';
 import { shown } from '../../base/shown.js';
-import { defaultCore } from '../../core/core.js';
+import { defaultCore } from '../../core/binding/core.js';
 import type { PlacementRouting, PlacementSettings } from '../../core/index.js';
-import { placementRouter } from '../../core/placement-routing.js';
+import { placementRouter } from '../../core/placement/placement-routing.js';
 import { CALL_BOUNDS_MS, type CallKind } from '../check/call-watch.js';
 import { Checker } from '../check/checker.js';
 import type { Violations } from '../check/violations.js';
 import { hasClockFaults, hasCopies, hostOf, type Scenario } from '../scenario/scenario.js';
 import { MixedKeys } from '../workload/mixed-keys.js';
 import { ConversationRequests, type RequestSource, type SimRequest, TraceRequests } from '../workload/requests.js';
-import { forkedRandom } from '../world/seeds.js';
+import { forkedRandom } from '../world/kernel/seeds.js';
 import type { SimHost } from '../world/sim-host.js';
 import type { World } from '../world/world.js';
 import { FaultInjection } from './fault-injection.js';

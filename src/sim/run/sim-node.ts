@@ -6,7 +6,7 @@ import type { Scenario } from '../scenario/scenario.js';
 import { MixedCalls } from '../workload/mixed-calls.js';
 import type { MixedKeys } from '../workload/mixed-keys.js';
 import { type RequestOutcome, RequestServing } from '../workload/request-serving.js';
-import { forkedRandom } from '../world/seeds.js';
+import { forkedRandom } from '../world/kernel/seeds.js';
 import type { SimHost } from '../world/sim-host.js';
 import type { SimProcess } from '../world/sim-process.js';
 import type { World } from '../world/world.js';

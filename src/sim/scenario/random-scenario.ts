@@ -1,7 +1,7 @@
-import { type RandomSource, seededRandom } from '../../base/random.js';
+import { type RandomSource, seededRandom } from '../../base/environment/random.js';
 import { EVICTION_POLICIES } from '../../config.js';
 import { PLACEMENT_ROUTINGS } from '../../core/index.js';
-import { below, fraction } from '../world/seeds.js';
+import { below, fraction } from '../world/kernel/seeds.js';
 import { FAULT_KINDS, type Fault, type FaultKind, type Join, shapeOf } from './faults.js';
 import { hostOf, type NetworkSettings, type Scenario, SETTLE_MS, type Shape } from './scenario.js';
 import { CONVERSATIONS, MIXED, type MixedWorkload, type Workload } from './workload.js';

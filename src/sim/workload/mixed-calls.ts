@@ -1,8 +1,8 @@
-import type { Clock } from '../../base/clock.js';
-import type { RandomSource } from '../../base/random.js';
+import type { Clock } from '../../base/environment/clock.js';
+import type { RandomSource } from '../../base/environment/random.js';
 import type { CheckedStore } from '../check/checked-store.js';
 import type { MixedWorkload } from '../scenario/workload.js';
-import { below } from '../world/seeds.js';
+import { below } from '../world/kernel/seeds.js';
 import type { KeyKind, MixedKey, MixedKeys } from './mixed-keys.js';
 
 export interface MixedCallsParts {

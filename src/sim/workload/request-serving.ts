@@ -1,4 +1,4 @@
-import type { Clock } from '../../base/clock.js';
+import type { Clock } from '../../base/environment/clock.js';
 import type { CheckedStore } from '../check/checked-store.js';
 
 export interface RequestServingParts {

@@ -1,6 +1,6 @@
-import type { RandomSource } from '../../base/random.js';
+import type { RandomSource } from '../../base/environment/random.js';
 import type { ConversationWorkload, TraceWorkload } from '../scenario/workload.js';
-import { fraction } from '../world/seeds.js';
+import { fraction } from '../world/kernel/seeds.js';
 import type { RequestOutcome } from './request-serving.js';
 
 /** A request on its way to a node. */

@@ -1,5 +1,5 @@
-import type { LinkTrouble } from './link.js';
-import type { SimConnection } from './sim-connection.js';
+import type { LinkTrouble } from './network/link.js';
+import type { SimConnection } from './network/sim-connection.js';
 import type { SimHost } from './sim-host.js';
 import type { World } from './world.js';
 

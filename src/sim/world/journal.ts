@@ -1,4 +1,4 @@
-import { LOG_LEVELS, type LogFields, type LogLevel } from '../../base/log.js';
+import { LOG_LEVELS, type LogFields, type LogLevel } from '../../base/environment/log.js';
 
 /** A log record of a simulated process. */
 export interface JournalLine {

@@ -1,4 +1,4 @@
-import type { Labels, MetricsSink } from '../../base/metrics-sink.js';
+import type { Labels, MetricsSink } from '../../base/environment/metrics-sink.js';
 
 /** Keeps the counts of one process, to be asked for. */
 export class CountedMetrics implements MetricsSink {

@@ -1,11 +1,11 @@
-import type { Environment } from '../../base/environment.js';
-import type { Host, HostAddress, LoopObservation } from '../../base/host.js';
-import { type Endpoint, isEveryAddress } from '../../base/network.js';
-import type { DiskShape } from './disk-shape.js';
-import type { HostNetwork } from './host-network.js';
-import { forkedRandom } from './seeds.js';
-import { HostTime } from './sim-clock.js';
-import { SimDisk } from './sim-disk.js';
+import type { Environment } from '../../base/environment/environment.js';
+import type { Host, HostAddress, LoopObservation } from '../../base/environment/host.js';
+import { type Endpoint, isEveryAddress } from '../../base/environment/network.js';
+import type { DiskShape } from './files/disk-shape.js';
+import { SimDisk } from './files/sim-disk.js';
+import { forkedRandom } from './kernel/seeds.js';
+import { HostTime } from './kernel/sim-clock.js';
+import type { HostNetwork } from './network/host-network.js';
 import { SimProcess } from './sim-process.js';
 import type { World } from './world.js';
 

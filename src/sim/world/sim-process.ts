@@ -1,18 +1,19 @@
-import type { Environment } from '../../base/environment.js';
-import type { HostMemory } from '../../base/host.js';
-import type { RandomSource } from '../../base/random.js';
+import type { Environment } from '../../base/environment/environment.js';
+import type { HostMemory } from '../../base/environment/host.js';
+import type { RandomSource } from '../../base/environment/random.js';
 import { regionOf } from '../../memory/address-space.js';
-import { inlineThreads } from '../inline-threads.js';
-import type { EventOwner, SimEvent } from './event-heap.js';
-import type { HostNetwork } from './host-network.js';
+import { SimFiles } from './files/sim-files.js';
+import { inlineThreads } from './inline-threads.js';
+import type { SimEvent } from './kernel/event-heap.js';
+import type { Scheduler } from './kernel/scheduler.js';
+import { SimClock } from './kernel/sim-clock.js';
 import { CountedMetrics } from './metric-counts.js';
-import type { Scheduler } from './scheduler.js';
-import { SimClock } from './sim-clock.js';
-import type { SimConnection } from './sim-connection.js';
-import { SimFiles } from './sim-files.js';
+import type { HostNetwork } from './network/host-network.js';
+import type { NetworkProcess } from './network/network-process.js';
+import type { SimConnection } from './network/sim-connection.js';
+import { SimNetwork } from './network/sim-network.js';
+import type { SimServer } from './network/sim-server.js';
 import type { SimHost } from './sim-host.js';
-import { SimNetwork } from './sim-network.js';
-import type { SimServer } from './sim-server.js';
 import type { World } from './world.js';
 
 /** What a process has at a moment. After a fault is over, it should be what it was before. */
@@ -29,7 +30,7 @@ export interface ProcessCounts {
  * {@link environment}. Once it is dead nothing of it runs any more: no timer, no event of a connection, and no promise that waits for
  * one of them.
  */
-export class SimProcess implements EventOwner {
+export class SimProcess implements NetworkProcess {
   /** In the event log. */
   readonly id: number;
   readonly name: string;

@@ -1,9 +1,9 @@
-import type { LogLevel } from '../../base/log.js';
-import { EventLog } from './event-log.js';
-import { Fabric } from './fabric.js';
+import type { LogLevel } from '../../base/environment/log.js';
 import { Journal, type JournalLine } from './journal.js';
-import { NETWORK_SHAPE, type NetworkShape } from './link.js';
-import { type RunEnd, type RunLimits, Scheduler, SimulatedFailure } from './scheduler.js';
+import { EventLog } from './kernel/event-log.js';
+import { type RunEnd, type RunLimits, Scheduler, SimulatedFailure } from './kernel/scheduler.js';
+import { Fabric } from './network/fabric.js';
+import { NETWORK_SHAPE, type NetworkShape } from './network/link.js';
 import { type HostOptions, SimHost } from './sim-host.js';
 
 /** What a {@link World} is made of. */

@@ -1,11 +1,11 @@
 import { constants } from 'node:os';
 import { assert, assertEqual } from '../../base/assert.js';
-import type { Clock } from '../../base/clock.js';
+import type { Clock } from '../../base/environment/clock.js';
 import { ClosedError, type RdmaError } from '../../base/errors.js';
 import { RDMA_DESTINATION_WINDOW_BYTES, RDMA_LOG_INTERVAL_MS, READ_RETRY_AFTER_MS } from '../../base/limits.js';
 import type { HostRegion } from '../../memory/host-region.js';
-import { ACCESS_LOCAL_WRITE } from '../../native/contract.js';
-import type { EngineChannel } from '../../native/engine-channel.js';
+import { ACCESS_LOCAL_WRITE } from '../../native/addon/contract.js';
+import type { EngineChannel } from '../../native/engine/engine-channel.js';
 
 export interface DestinationsOptions {
   readonly channel: EngineChannel;

@@ -1,7 +1,7 @@
 import { assert } from '../../base/assert.js';
 import type { HostRegion } from '../../memory/host-region.js';
-import { ACCESS_LOCAL_WRITE, ACCESS_REMOTE_READ } from '../../native/contract.js';
-import type { EngineChannel } from '../../native/engine-channel.js';
+import { ACCESS_LOCAL_WRITE, ACCESS_REMOTE_READ } from '../../native/addon/contract.js';
+import type { EngineChannel } from '../../native/engine/engine-channel.js';
 
 interface Publication {
   readonly handle: number;

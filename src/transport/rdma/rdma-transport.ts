@@ -1,6 +1,6 @@
-import type { AuthFailureReason } from '../../base/auth-failures.js';
-import { within } from '../../base/clock.js';
-import type { Environment } from '../../base/environment.js';
+import { within } from '../../base/environment/clock.js';
+import type { Environment } from '../../base/environment/environment.js';
+import { type Endpoint, formatEndpoint } from '../../base/environment/network.js';
 import {
   CLOSE_TIMEOUT_MS,
   PAGE_MAX_BYTES,
@@ -8,17 +8,31 @@ import {
   READ_MIN_BYTES_PER_S,
   READ_RETRY_AFTER_MS,
 } from '../../base/limits.js';
-import { type Endpoint, formatEndpoint } from '../../base/network.js';
 import { regionOf } from '../../memory/address-space.js';
 import type { HostRegion } from '../../memory/host-region.js';
-import type { NativeAddon, OpStatusName, RailOptions, RdmaEngineOptions, RdmaEvent } from '../../native/contract.js';
-import { EngineChannel, type EngineStats } from '../../native/engine-channel.js';
-import { engineOptions } from '../../native/engine-options.js';
-import { EngineReader, type ReaderBatch } from '../../native/engine-reader.js';
-import { EventLog } from '../../native/event-log.js';
-import { checkReadOp, destinationRegion, isSendable } from '../read-checks.js';
+import type {
+  NativeAddon,
+  OpStatusName,
+  RailOptions,
+  RdmaEngineOptions,
+  RdmaEvent,
+} from '../../native/addon/contract.js';
+import { EngineChannel, type EngineStats } from '../../native/engine/engine-channel.js';
+import { engineOptions } from '../../native/engine/engine-options.js';
+import { EngineReader, type ReaderBatch } from '../../native/engine/engine-reader.js';
+import { EventLog } from '../../native/engine/event-log.js';
+import type { AuthFailureReason } from '../../net/auth-failures.js';
+import { checkReadOp, destinationRegion, isSendable } from '../contract/read-checks.js';
+import {
+  type Address,
+  type LocalRange,
+  type Mr,
+  type ReadOp,
+  type Transport,
+  tcpHostAndPort,
+} from '../contract/transport.js';
 import type { TcpTransport, TcpTransportStats } from '../tcp/tcp-transport.js';
-import { type Address, type LocalRange, type Mr, type ReadOp, type Transport, tcpHostAndPort } from '../transport.js';
+
 import { Destinations, type DestinationUse, windowRestBytes } from './destinations.js';
 import { Publications } from './publications.js';
 

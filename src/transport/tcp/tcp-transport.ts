@@ -1,17 +1,17 @@
-import { onAbort } from '../../base/abort.js';
 import { assert } from '../../base/assert.js';
-import type { Environment } from '../../base/environment.js';
+import { onAbort } from '../../base/concurrency/abort.js';
+import type { Environment } from '../../base/environment/environment.js';
+import { type Endpoint, formatEndpoint } from '../../base/environment/network.js';
 import { ArgumentError, ClosedError } from '../../base/errors.js';
-import { type Endpoint, formatEndpoint } from '../../base/network.js';
 import { regionOf } from '../../memory/address-space.js';
-import { type Mr, type ReadOp, type Transport, type TransportStats, tcpHostAndPort } from '../transport.js';
-import { type TcpLimits, tcpLimits } from './limits.js';
-import { ReadCounters } from './read-counters.js';
-import { ReadPeers } from './read-peers.js';
-import { type PeerPlan, planReads } from './read-planner.js';
-import { ReadBatch } from './read-request.js';
-import { registrationOf } from './registrations.js';
-import { ServingThread } from './serving-thread.js';
+import { type Mr, type ReadOp, type Transport, type TransportStats, tcpHostAndPort } from '../contract/transport.js';
+import { type TcpLimits, tcpLimits } from './protocol/limits.js';
+import { ReadCounters } from './reading/read-counters.js';
+import { ReadPeers } from './reading/read-peers.js';
+import { type PeerPlan, planReads } from './reading/read-planner.js';
+import { ReadBatch } from './reading/read-request.js';
+import { registrationOf } from './serving/registrations.js';
+import { ServingThread } from './serving/serving-thread.js';
 
 export interface TcpTransportOptions {
   /** Address to listen on, and to advertise. */

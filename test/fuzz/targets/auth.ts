@@ -3,23 +3,23 @@
  * belongs, the bytes of an input are added (exclusive or) to the right one, so that zeros prove and anything else does not.
  */
 import { createHmac } from 'node:crypto';
-import { AuthFailures } from '../../../src/base/auth-failures.js';
+import { ClusterSecrets } from '../../../src/base/environment/cluster-secrets.js';
+import type { RandomSource } from '../../../src/base/environment/random.js';
 import { MeshCacheError } from '../../../src/base/errors.js';
-import type { RandomSource } from '../../../src/base/random.js';
-import { ClusterSecrets } from '../../../src/base/secrets.js';
+import { AuthFailures } from '../../../src/net/auth-failures.js';
 import { RpcClient } from '../../../src/rpc/client.js';
 import { encodeHello, FrameType } from '../../../src/rpc/frame.js';
 import { RpcServer } from '../../../src/rpc/server.js';
-import { STAGING_BYTES } from '../../../src/transport/tcp/landing.js';
-import { tcpLimits } from '../../../src/transport/tcp/limits.js';
-import { encodeHello as encodeDataHello } from '../../../src/transport/tcp/protocol.js';
-import { ReadConnection } from '../../../src/transport/tcp/read-connection.js';
-import { ReadCounters } from '../../../src/transport/tcp/read-counters.js';
-import { NO_CHECKSUM, ReadBatch, ReadRequest } from '../../../src/transport/tcp/read-request.js';
-import { Registrations } from '../../../src/transport/tcp/registrations.js';
-import { ServingConnection } from '../../../src/transport/tcp/serving-connection.js';
-import { ServingCounters } from '../../../src/transport/tcp/serving-counters.js';
-import { requestFrame, responseHeader } from '../../transport/raw-peer.js';
+import { tcpLimits } from '../../../src/transport/tcp/protocol/limits.js';
+import { encodeHello as encodeDataHello } from '../../../src/transport/tcp/protocol/protocol.js';
+import { STAGING_BYTES } from '../../../src/transport/tcp/reading/landing.js';
+import { ReadConnection } from '../../../src/transport/tcp/reading/read-connection.js';
+import { ReadCounters } from '../../../src/transport/tcp/reading/read-counters.js';
+import { NO_CHECKSUM, ReadBatch, ReadRequest } from '../../../src/transport/tcp/reading/read-request.js';
+import { Registrations } from '../../../src/transport/tcp/serving/registrations.js';
+import { ServingConnection } from '../../../src/transport/tcp/serving/serving-connection.js';
+import { ServingCounters } from '../../../src/transport/tcp/serving/serving-counters.js';
+import { requestFrame, responseHeader } from '../../_support/transport/raw-peer.js';
 import { check, type Fuzzer } from '../fuzzer.js';
 import { type MemoryEnvironment, memoryEnvironment } from '../memory-environment.js';
 import { MemorySocket, turn } from '../memory-socket.js';

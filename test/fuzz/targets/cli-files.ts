@@ -1,8 +1,8 @@
 import { ConfigError } from '../../../src/base/errors.js';
 import { CALL_MAX_KEYS } from '../../../src/base/limits.js';
-import { mastersOf, parseConfiguration, readConfiguration } from '../../../src/cli/configuration.js';
-import { CommandFailure } from '../../../src/cli/failure.js';
-import { readTrace, type TraceRequest } from '../../../src/cli/trace.js';
+import { readTrace, type TraceRequest } from '../../../src/cli/load/trace.js';
+import { mastersOf, parseConfiguration, readConfiguration } from '../../../src/cli/settings/configuration.js';
+import { CommandFailure } from '../../../src/command/failure.js';
 import { CONFIG_KEYS } from '../../../src/config.js';
 import { check, type Fuzzer, unlessRefused, unlessRejected } from '../fuzzer.js';
 import { Scratch } from '../scratch-file.js';

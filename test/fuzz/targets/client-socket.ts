@@ -3,8 +3,8 @@ import { ProtocolError } from '../../../src/base/errors.js';
 import { ByteBudget } from '../../../src/clients/byte-budget.js';
 import { ClientConnection, type ClientConnectionParts } from '../../../src/clients/client-connection.js';
 import { clientLimits } from '../../../src/clients/client-limits.js';
-import { ClientNamespace } from '../../../src/clients/client-namespace.js';
-import { ClientCounts } from '../../../src/clients/client-stats.js';
+import { ClientNamespace } from '../../../src/clients/requests/client-namespace.js';
+import { ClientCounts } from '../../../src/clients/requests/client-stats.js';
 import {
   decodeBytesAnswer,
   decodeDescriptorRequest,
@@ -31,8 +31,8 @@ import {
   FRAME_HEADER_BYTES,
   RequestType,
   Status,
-} from '../../../src/clients/messages.js';
-import { RequestError } from '../../../src/clients/request-error.js';
+} from '../../../src/clients/wire/messages.js';
+import { RequestError } from '../../../src/clients/wire/request-error.js';
 import { KeyEncoder } from '../../../src/core/index.js';
 import { StoredPages } from '../../../src/store/namespace-pages.js';
 import type { PageStore } from '../../../src/store/page-store.js';

@@ -7,8 +7,13 @@ import {
   POOL_MAX_BYTES,
   POOL_MIN_BYTES,
 } from '../../../src/base/limits.js';
-import { mastersOf, parseConfiguration, readConfiguration, securityOf } from '../../../src/cli/configuration.js';
-import { CommandFailure } from '../../../src/cli/failure.js';
+import {
+  mastersOf,
+  parseConfiguration,
+  readConfiguration,
+  securityOf,
+} from '../../../src/cli/settings/configuration.js';
+import { CommandFailure } from '../../../src/command/failure.js';
 import {
   decimalNumber,
   discoveryEndpoints,
@@ -19,7 +24,7 @@ import {
   poolBytes,
   poolSize,
   wholeNumber,
-} from '../../../src/cli/options.js';
+} from '../../../src/command/options.js';
 import { CONFIG_KEYS } from '../../../src/config.js';
 import { check, type Fuzzer, unlessRefused } from '../fuzzer.js';
 import { checkSecrecy } from '../secrecy.js';

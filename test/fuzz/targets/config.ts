@@ -1,6 +1,6 @@
 import { inspect, isDeepStrictEqual } from 'node:util';
+import { formatEndpoint, parseEndpoint } from '../../../src/base/environment/network.js';
 import { ConfigError } from '../../../src/base/errors.js';
-import { formatEndpoint, parseEndpoint } from '../../../src/base/network.js';
 import { formatSize, parseSize } from '../../../src/base/sizes.js';
 import { CONFIG_KEYS, DISK_WRITE_MODES, EVICTION_POLICIES, MeshCacheConfig } from '../../../src/config.js';
 import { check, type Fuzzer } from '../fuzzer.js';

@@ -1,9 +1,8 @@
 import { isDeepStrictEqual } from 'node:util';
 import { ClosedError, MeshCacheError } from '../../../src/base/errors.js';
 import { DISCOVERY_DEPARTURES_MAX_COUNT, MEMBERS_MAX_COUNT } from '../../../src/base/limits.js';
-import { MasterLink } from '../../../src/discovery/master-link.js';
-import { asMap } from '../../../src/discovery/node-record.js';
-import { DiscoveryServer } from '../../../src/discovery/server.js';
+import { MasterLink } from '../../../src/discovery/masters/master-link.js';
+import { asMap } from '../../../src/discovery/members/node-record.js';
 import {
   DiscoveryMethod,
   decodeAnswer,
@@ -11,7 +10,8 @@ import {
   type OwnRoster,
   type Roster,
   rosterAfter,
-} from '../../../src/discovery/wire.js';
+} from '../../../src/discovery/messages/wire.js';
+import { DiscoveryServer } from '../../../src/discovery/server.js';
 import type { RpcClient } from '../../../src/rpc/client.js';
 import { encodeHello, FrameType } from '../../../src/rpc/frame.js';
 import { MessageCodec } from '../../../src/rpc/message.js';

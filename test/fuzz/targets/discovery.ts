@@ -1,9 +1,9 @@
 import { isDeepStrictEqual } from 'node:util';
 import { MeshCacheError, ProtocolError } from '../../../src/base/errors.js';
 import { MEMBERS_MAX_COUNT } from '../../../src/base/limits.js';
-import { asMap } from '../../../src/discovery/node-record.js';
+import { asMap } from '../../../src/discovery/members/node-record.js';
+import { decodeAnswer, encodeRoster } from '../../../src/discovery/messages/wire.js';
 import { DiscoveryServer } from '../../../src/discovery/server.js';
-import { decodeAnswer, encodeRoster } from '../../../src/discovery/wire.js';
 import { encodeHello, FrameType } from '../../../src/rpc/frame.js';
 import { MessageCodec } from '../../../src/rpc/message.js';
 import { NodeInfo } from '../../../src/types.js';

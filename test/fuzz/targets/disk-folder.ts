@@ -1,12 +1,12 @@
 import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { systemEnvironment } from '../../../src/base/environment.js';
+import { silentLogger } from '../../../src/base/environment/log.js';
 import { DiskError } from '../../../src/base/errors.js';
 import { DISK_MIN_BYTES } from '../../../src/base/limits.js';
-import { silentLogger } from '../../../src/base/log.js';
 import { DiskStore } from '../../../src/disk/disk-store.js';
-import { encodeHeader, RecordWriter } from '../../../src/disk/journal-format.js';
-import { entryOf, STORE_ID } from '../../disk/journal-support.js';
+import { encodeHeader, RecordWriter } from '../../../src/disk/journal/journal-format.js';
+import { systemEnvironment } from '../../../src/system/system-environment.js';
+import { entryOf, STORE_ID } from '../../_support/disk/journals.js';
 import { check, type Fuzzer, unlessRejected } from '../fuzzer.js';
 import { Scratch } from '../scratch-file.js';
 

@@ -1,8 +1,7 @@
 import { readFileSync } from 'node:fs';
-import { systemEnvironment } from '../../../src/base/environment.js';
 import { DiskError } from '../../../src/base/errors.js';
 import { KEY_MAX_BYTES, KEY_PREFIX_BYTES } from '../../../src/base/limits.js';
-import { JournalFile } from '../../../src/disk/journal-file.js';
+import { JournalFile } from '../../../src/disk/journal/journal-file.js';
 import {
   BLOCK_HEADER_BYTES,
   bodyLength,
@@ -15,10 +14,11 @@ import {
   putRecordBytes,
   RecordWriter,
   Replay,
-} from '../../../src/disk/journal-format.js';
+} from '../../../src/disk/journal/journal-format.js';
 import { crc32 } from '../../../src/memory/checksum.js';
-import { ManualClock } from '../../clock.js';
-import { entryOf, STORE_ID } from '../../disk/journal-support.js';
+import { systemEnvironment } from '../../../src/system/system-environment.js';
+import { ManualClock } from '../../_support/clock.js';
+import { entryOf, STORE_ID } from '../../_support/disk/journals.js';
 import { check, type Fuzzer, unlessRefused, unlessRejected } from '../fuzzer.js';
 import { Scratch } from '../scratch-file.js';
 

@@ -1,7 +1,7 @@
 import { createXXHash128 } from 'hash-wasm';
 import { KEY_MAX_BYTES } from '../../../src/base/limits.js';
 import { ArgumentError, KeyEncoder } from '../../../src/core/index.js';
-import { freshCore } from '../../core/binaries.js';
+import { freshCore } from '../../_support/core/binaries.js';
 import { check, type Fuzzer, unlessRefused } from '../fuzzer.js';
 import { inputValue, valueInput } from '../values.js';
 

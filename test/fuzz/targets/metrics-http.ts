@@ -1,8 +1,8 @@
 import { connect } from 'node:net';
-import { systemEnvironment } from '../../../src/base/environment.js';
 import type { MetricsSource } from '../../../src/metrics/metrics-server.js';
 import type { ClusterReport, NodeReport, NodeView } from '../../../src/metrics/node-report.js';
-import { MetricsServer } from '../../../src/node/machine-node.js';
+import { MetricsServer } from '../../../src/node/machine/machine-node.js';
+import { systemEnvironment } from '../../../src/system/system-environment.js';
 import { check, type Fuzzer } from '../fuzzer.js';
 import { inPieces, piecesOf } from '../pieces.js';
 

@@ -1,10 +1,10 @@
-import { isVersion } from '../../../src/base/hybrid-clock.js';
+import { isVersion } from '../../../src/base/concurrency/hybrid-clock.js';
 import { DIRECTORY_REQUEST_MAX_KEYS } from '../../../src/base/limits.js';
 import { LocationColumns } from '../../../src/directory/location-columns.js';
 import { keyFields, locationFields } from '../../../src/directory/wire.js';
-import { PageDrops } from '../../../src/node/page-drops.js';
-import { PageNotices } from '../../../src/node/page-notices.js';
-import { Promotions } from '../../../src/node/promotions.js';
+import { PageNotices } from '../../../src/node/remote-pages/page-notices.js';
+import { Promotions } from '../../../src/node/remote-pages/promotions.js';
+import { PageDrops } from '../../../src/node/upkeep/page-drops.js';
 import type { RpcClient } from '../../../src/rpc/client.js';
 import { DataLocation } from '../../../src/types.js';
 import { check, type Fuzzer } from '../fuzzer.js';

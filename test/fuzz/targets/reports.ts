@@ -1,19 +1,19 @@
 /** What nodes say of themselves, to those that show it to people: to other nodes for the dashboard, and to the command line. */
 
-import { isStatus, readDrainProgress } from '../../../src/cli/cluster-query.js';
-import { formatProgress } from '../../../src/cli/drain.js';
-import { CommandFailure } from '../../../src/cli/failure.js';
-import { formatStatus, nodeRow } from '../../../src/cli/status.js';
-import { clientLines } from '../../../src/dashboard/clients.js';
-import { countsOf } from '../../../src/dashboard/counts.js';
-import { EventLog } from '../../../src/dashboard/event-log.js';
-import { Members } from '../../../src/dashboard/members.js';
-import { TOTAL_GROUPS } from '../../../src/dashboard/totals.js';
+import { isStatus, readDrainProgress } from '../../../src/cli/status/cluster-query.js';
+import { formatProgress } from '../../../src/cli/status/drain.js';
+import { formatStatus, nodeRow } from '../../../src/cli/status/status.js';
+import { CommandFailure } from '../../../src/command/failure.js';
+import { clientLines } from '../../../src/dashboard/data/clients.js';
+import { countsOf } from '../../../src/dashboard/data/counts.js';
+import { EventLog } from '../../../src/dashboard/data/event-log.js';
+import { Members } from '../../../src/dashboard/data/members.js';
+import { TOTAL_GROUPS } from '../../../src/dashboard/data/totals.js';
 import type { MetricsReport, NodeReport } from '../../../src/metrics/node-report.js';
-import { ClusterReporter } from '../../../src/node/cluster-reporter.js';
+import { ClusterReporter } from '../../../src/node/reporting/cluster-reporter.js';
 import type { RpcClient } from '../../../src/rpc/client.js';
 import { NodeInfo } from '../../../src/types.js';
-import { ManualClock } from '../../clock.js';
+import { ManualClock } from '../../_support/clock.js';
 import { check, type Fuzzer, unlessRefused } from '../fuzzer.js';
 import { receivedValue, valueInput } from '../values.js';
 

@@ -1,11 +1,11 @@
 import test from 'ava';
-import type { OpenFile } from '../../../src/base/files.js';
-import { type CrashOutcome, FileContent } from '../../../src/sim/world/file-content.js';
-import { below, forkedRandom } from '../../../src/sim/world/seeds.js';
+import type { OpenFile } from '../../../src/base/environment/files.js';
+import { type CrashOutcome, FileContent } from '../../../src/sim/world/files/file-content.js';
+import { below, forkedRandom } from '../../../src/sim/world/kernel/seeds.js';
 import type { SimHost } from '../../../src/sim/world/sim-host.js';
 import type { SimProcess } from '../../../src/sim/world/sim-process.js';
 import { World } from '../../../src/sim/world/world.js';
-import { content } from '../../support.js';
+import { content } from '../../_support/support.js';
 
 const PATH = '/file';
 const BYTES = 100_000;

@@ -1,10 +1,10 @@
 import test from 'ava';
-import { type Connection, listenAt } from '../../../src/base/network.js';
+import { type Connection, listenAt } from '../../../src/base/environment/network.js';
 import { applyFault, FAULT_KINDS, type Fault, type FaultKind, scheduleFaults } from '../../../src/sim/world/faults.js';
-import { forkedRandom } from '../../../src/sim/world/seeds.js';
+import { forkedRandom } from '../../../src/sim/world/kernel/seeds.js';
 import type { SimProcess } from '../../../src/sim/world/sim-process.js';
 import { World } from '../../../src/sim/world/world.js';
-import { randomFaults } from './random-faults.js';
+import { randomFaults } from '../../_support/sim/world/random-faults.js';
 
 const PORT = 1000;
 const NAMES = ['a', 'b', 'c'];

@@ -1,6 +1,6 @@
 import test, { type TestFn } from 'ava';
+import { runningWorld } from '../../_support/sim/world/running.js';
 import { filesContract } from '../../contract/files-contract.js';
-import { runningWorld } from './running.js';
 
 filesContract(test.serial as TestFn, 'simulated files', (t) => {
   const { files } = runningWorld(t).host({ name: 'host' }).environment();

@@ -1,12 +1,12 @@
 import test from 'ava';
-import { type Connection, type ListenOptions, listenAt } from '../../../src/base/network.js';
+import { type Connection, type ListenOptions, listenAt } from '../../../src/base/environment/network.js';
 import { type FaultKind, scheduleFaults } from '../../../src/sim/world/faults.js';
-import type { NetworkShape } from '../../../src/sim/world/link.js';
-import { below, forkedRandom } from '../../../src/sim/world/seeds.js';
+import { below, forkedRandom } from '../../../src/sim/world/kernel/seeds.js';
+import type { NetworkShape } from '../../../src/sim/world/network/link.js';
 import type { SimHost } from '../../../src/sim/world/sim-host.js';
 import { World } from '../../../src/sim/world/world.js';
-import { content } from '../../support.js';
-import { randomFaults } from './random-faults.js';
+import { randomFaults } from '../../_support/sim/world/random-faults.js';
+import { content } from '../../_support/support.js';
 
 const PORT = 1000;
 const EXACT: Partial<NetworkShape> = {

@@ -1,6 +1,6 @@
 import test, { type TestFn } from 'ava';
+import { runningWorld } from '../../_support/sim/world/running.js';
 import { networkContract } from '../../contract/network-contract.js';
-import { runningWorld } from './running.js';
 
 networkContract(test.serial as TestFn, 'simulated network', (t) => {
   const host = runningWorld(t).host({ name: 'host' });

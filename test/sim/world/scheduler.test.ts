@@ -1,8 +1,8 @@
 import test from 'ava';
-import { EventHeap, type SimEvent } from '../../../src/sim/world/event-heap.js';
-import { EventLog } from '../../../src/sim/world/event-log.js';
-import { Scheduler, SimulatedFailure } from '../../../src/sim/world/scheduler.js';
-import { below, forkedRandom } from '../../../src/sim/world/seeds.js';
+import { EventHeap, type SimEvent } from '../../../src/sim/world/kernel/event-heap.js';
+import { EventLog } from '../../../src/sim/world/kernel/event-log.js';
+import { Scheduler, SimulatedFailure } from '../../../src/sim/world/kernel/scheduler.js';
+import { below, forkedRandom } from '../../../src/sim/world/kernel/seeds.js';
 
 function begin() {
   const log = new EventLog();

@@ -1,12 +1,12 @@
 import test, { type ExecutionContext } from 'ava';
 import type { MeshCacheStore } from '../../../src/node/meshcache-store.js';
 import { scheduleFaults } from '../../../src/sim/world/faults.js';
-import { forkedRandom } from '../../../src/sim/world/seeds.js';
+import { forkedRandom } from '../../../src/sim/world/kernel/seeds.js';
 import type { SimProcess } from '../../../src/sim/world/sim-process.js';
 import { World } from '../../../src/sim/world/world.js';
-import { content } from '../../support.js';
-import { randomFaults } from './random-faults.js';
-import { simulatedStore } from './stores.js';
+import { randomFaults } from '../../_support/sim/world/random-faults.js';
+import { simulatedStore } from '../../_support/sim/world/stores.js';
+import { content } from '../../_support/support.js';
 
 const NAMES = ['host-1', 'host-2', 'host-3'];
 const DISK = { disk_enabled: true, disk_path: '/cache', disk_size: '4mb' };

@@ -1,0 +1,40 @@
+import type { Clock } from '../environment/clock.js';
+
+/** Versions that one node gives out in a millisecond without running ahead of its wall clock. */
+const VERSIONS_PER_MS = 2048;
+/** Far beyond what honest clocks give, and far enough below 2^53 that a later version is always a whole number of its own. */
+const VERSION_MAX = 2 ** 53 - 2 ** 45;
+
+/**
+ * Versions of what is set: a hybrid logical clock (Kulkarni et al., 2014) in one number. A version is the wall clock in milliseconds
+ * times 2^11, and a number of the node's own below 2^10, or, when that is not later, one more than the latest version that this node has given out or seen. So whatever a node
+ * sets after it has seen a version is newer than it, however wrong its wall clock is; and with clocks in step, versions of
+ * different nodes are in the order of real time. Whole numbers, exact until the year 2109.
+ */
+export class HybridClock {
+  readonly #clock: Pick<Clock, 'wallMs'>;
+  readonly #firstOfMs: number;
+  #latest = 0;
+
+  /** `nodeNumber`: whole numbers that differ from node to node keep those from giving out one version twice, in one millisecond. */
+  constructor(clock: Pick<Clock, 'wallMs'>, nodeNumber = 0) {
+    this.#clock = clock;
+    this.#firstOfMs = nodeNumber % (VERSIONS_PER_MS / 2);
+  }
+
+  /** Later than every version given out or seen. */
+  next(): number {
+    this.#latest = Math.max(this.#latest + 1, Math.floor(this.#clock.wallMs()) * VERSIONS_PER_MS + this.#firstOfMs);
+    return this.#latest;
+  }
+
+  /** A version that another node has given out. */
+  see(version: number): void {
+    if (version > this.#latest && isVersion(version)) this.#latest = version;
+  }
+}
+
+/** Whether a node can have given this out: a whole number, 0 for none. */
+export function isVersion(value: unknown): value is number {
+  return Number.isSafeInteger(value) && (value as number) >= 0 && (value as number) <= VERSION_MAX;
+}

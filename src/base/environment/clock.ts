@@ -1,0 +1,29 @@
+/** Time as the rest of the code sees it; a simulator or a test hands in its own. */
+export interface Clock {
+  /** Monotonic milliseconds from an arbitrary start; the only time that deadlines are made of. */
+  nowMs(): number;
+  /** Milliseconds since 1970 by the wall clock; may jump, so only for display and incarnations. */
+  wallMs(): number;
+  /**
+   * Calls `fn` once after `delayMs`. Returns a function that cancels it (harmless afterwards).
+   * The timer does not keep the process alive unless `keepAlive` is true.
+   */
+  after(delayMs: number, fn: () => void, options?: { keepAlive?: boolean }): () => void;
+  /** Resolves after the input and output that is waiting has had its turn. */
+  yield(): Promise<void>;
+  /** Calls `fn` once what runs now has ended, before any input or output and any timer. */
+  soon(fn: () => void): void;
+}
+
+/** Waits for `work`, but no longer than `ms`, for which it keeps the process alive. False: the time was over first. Rejects as `work` does. */
+export async function within(clock: Clock, ms: number, work: Promise<unknown>): Promise<boolean> {
+  let stopWaiting = () => {};
+  const tooLong = new Promise<boolean>((resolve) => {
+    stopWaiting = clock.after(ms, () => resolve(false), { keepAlive: true });
+  });
+  try {
+    return await Promise.race([work.then(() => true), tooLong]);
+  } finally {
+    stopWaiting();
+  }
+}

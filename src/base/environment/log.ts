@@ -1,0 +1,18 @@
+/** How much a record matters: the first for developers only, the last for operators at once. */
+export type LogLevel = 'debug' | 'info' | 'warn' | 'error';
+export type LogFields = Readonly<Record<string, string | number | boolean | undefined>>;
+
+/** Structured log: a short constant message and fields; never a secret in either. */
+export interface Logger {
+  /** One record. Does not throw and does not wait. */
+  log(level: LogLevel, message: string, fields?: LogFields): void;
+}
+
+/** All levels, the one that says most first. */
+export const LOG_LEVELS: readonly string[] = ['debug', 'info', 'warn', 'error'] satisfies LogLevel[];
+
+export function isLogLevel(text: string | undefined): text is LogLevel {
+  return text !== undefined && LOG_LEVELS.includes(text);
+}
+
+export const silentLogger: Logger = { log() {} };

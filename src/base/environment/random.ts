@@ -1,0 +1,30 @@
+/** Source of randomness; a simulator or a test hands in a seeded one. */
+export interface RandomSource {
+  /** So many random bytes, the caller's. */
+  bytes(count: number): Uint8Array;
+  /** Uniform in [0, 2^32). */
+  u32(): number;
+}
+
+/**
+ * Reproducible generator (SplitMix32 by its published constants) for workloads and tests.
+ * Not for anything that must be hard to guess.
+ */
+export function seededRandom(seed: number): RandomSource {
+  let state = seed >>> 0;
+  const u32 = (): number => {
+    state = (state + 0x9e3779b9) >>> 0;
+    let z = state;
+    z = Math.imul(z ^ (z >>> 16), 0x21f0aaad);
+    z = Math.imul(z ^ (z >>> 15), 0x735a2d97);
+    return (z ^ (z >>> 15)) >>> 0;
+  };
+  return {
+    u32,
+    bytes(count) {
+      const out = new Uint8Array(count);
+      for (let i = 0; i < count; i++) out[i] = u32() & 0xff;
+      return out;
+    },
+  };
+}

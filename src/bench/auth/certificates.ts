@@ -1,0 +1,87 @@
+import { execFileSync } from 'node:child_process';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { findProgram } from '../../processes/find-program.js';
+
+/** Paths, as the configuration of a node has them. */
+export interface CertificateFiles {
+  readonly tlsCertFile: string;
+  readonly tlsKeyFile: string;
+  readonly tlsCaFile: string;
+}
+
+/** A certificate authority of its own, in a folder of its own, made by openssl. Whoever makes it calls `remove`. */
+export class Authority {
+  readonly folder = mkdtempSync(join(tmpdir(), 'meshcache-ca-'));
+  readonly #caFile = join(this.folder, 'ca.pem');
+  readonly #caKeyFile = join(this.folder, 'ca.key');
+
+  /** Throws, and leaves nothing behind, when openssl fails. */
+  constructor() {
+    try {
+      const days = ['-days', '30', '-subj', '/CN=test authority'];
+      this.#openssl('req', '-x509', ...this.#newKey(this.#caKeyFile), '-out', this.#caFile, ...days);
+    } catch (error) {
+      this.remove();
+      throw error;
+    }
+  }
+
+  /** A node's files. `validDays` is negative: it has expired. */
+  issue(name: string, validDays = 30): CertificateFiles {
+    const [key, request, cert] = ['key', 'csr', 'pem'].map((end) => join(this.folder, `${name}.${end}`)) as [
+      string,
+      string,
+      string,
+    ];
+    this.#openssl('req', ...this.#newKey(key), '-out', request, '-subj', `/CN=${name}`);
+    const by = ['-CA', this.#caFile, '-CAkey', this.#caKeyFile, '-CAcreateserial'];
+    this.#openssl('x509', '-req', '-in', request, ...by, '-days', String(validDays), '-out', cert);
+    return { tlsCertFile: cert, tlsKeyFile: key, tlsCaFile: this.#caFile };
+  }
+
+  remove(): void {
+    rmSync(this.folder, { recursive: true, force: true });
+  }
+
+  #newKey(path: string): string[] {
+    return ['-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:P-256', '-nodes', '-keyout', path];
+  }
+
+  #openssl(...args: string[]): void {
+    execFileSync('openssl', args, { stdio: 'pipe' });
+  }
+}
+
+/** A certificate for the nodes of a benchmark. Its files are only there for the run. */
+export class BenchCertificate {
+  readonly #authority: Authority;
+  /** Configuration keys with the files. */
+  readonly config: Readonly<Record<string, string>>;
+
+  /** As text: why there is none. */
+  static async make(): Promise<BenchCertificate | string> {
+    if ((await findProgram('openssl')) === undefined) return 'openssl, which makes the certificates, is not installed';
+    try {
+      return new BenchCertificate(new Authority());
+    } catch (error) {
+      return `openssl failed: ${(error as Error).message}`;
+    }
+  }
+
+  private constructor(authority: Authority) {
+    this.#authority = authority;
+    try {
+      const { tlsCertFile, tlsKeyFile, tlsCaFile } = authority.issue('node');
+      this.config = { tls_cert_file: tlsCertFile, tls_key_file: tlsKeyFile, tls_ca_file: tlsCaFile };
+    } catch (error) {
+      authority.remove();
+      throw error;
+    }
+  }
+
+  remove(): void {
+    this.#authority.remove();
+  }
+}

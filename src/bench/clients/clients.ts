@@ -1,0 +1,233 @@
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { formatSize } from '../../base/sizes.js';
+import { HostRegion } from '../../memory/host-region.js';
+import { MeshCacheStore } from '../../node/meshcache-store.js';
+import { findProgram } from '../../processes/find-program.js';
+import { findFreePort, LOOPBACK } from '../../processes/free-port.js';
+import { PythonEngine } from '../../processes/python-engine.js';
+import { ServingProcess } from '../../processes/serving-process.js';
+import { systemRandom } from '../../system/system-random.js';
+import { type Contender, race } from '../measuring/contenders.js';
+import { median } from '../measuring/median.js';
+import type { BenchOptions, BenchReport } from '../measuring/report.js';
+import {
+  awaitMembers,
+  benchKeys,
+  benchStorage,
+  destinationPool,
+  isStamped,
+  type PeerAnswer,
+  type PeerCommand,
+  stampPage,
+} from '../measuring/store-pages.js';
+
+const BATCH_PAGES = 128;
+const PAGE_SIZES_BYTES = [64 * 2 ** 10, 2 ** 20] as const;
+const FULL_WORK_BYTES = 2 ** 29;
+const QUICK_WORK_BYTES = 16 * 2 ** 20;
+const POOL_SLACK = 1.25;
+const EXISTS_CALLS = 1_000;
+const MODES = ['direct', 'staged', 'bytes'] as const;
+type Mode = (typeof MODES)[number];
+
+/**
+ * An engine in Python at the client socket of this process's node, beside the node's own calls in this process: pages of another process's pool
+ * read, and pages set, by each way that they go; and lookups.
+ */
+export async function clientsBench(options: BenchOptions): Promise<BenchReport> {
+  const python = await findProgram('python3');
+  if (python === undefined) throw new Error('bench clients needs python3 (Debian: apt install python3)');
+  const workBytes = options.quick ? QUICK_WORK_BYTES : FULL_WORK_BYTES;
+  options.progress('starting three processes');
+  const bench = await ClientsBench.start(python, workBytes);
+  try {
+    const rows: BenchReport['rows'][number][] = [];
+    for (const pageBytes of PAGE_SIZES_BYTES) rows.push(...(await bench.measure(pageBytes, options)));
+    const exists = await bench.measureExists(options);
+    return {
+      title: 'clients: a Python engine at the client socket of a node, beside calls in the node itself',
+      rows,
+      notes: [
+        `Batches of ${BATCH_PAGES} pages, ${formatSize(workBytes)} a pass; medians of ${options.rounds} interleaved rounds. get: from the pool of another process over TCP.`,
+        'ratio: to the same call in the node. staged has a copy in the engine on top, bytes two copies and the socket.',
+        exists,
+        ...bench.notes,
+      ],
+    };
+  } finally {
+    await bench.close();
+  }
+}
+
+class ClientsBench {
+  readonly notes: string[] = [];
+  readonly #peer: ServingProcess<PeerCommand, PeerAnswer>;
+  readonly #store: MeshCacheStore;
+  readonly #engine: PythonEngine;
+  readonly #folder: string;
+  readonly #memory: HostRegion;
+  #passes = 0;
+
+  private constructor(parts: {
+    peer: ServingProcess<PeerCommand, PeerAnswer>;
+    store: MeshCacheStore;
+    engine: PythonEngine;
+    folder: string;
+    memory: HostRegion;
+  }) {
+    this.#peer = parts.peer;
+    this.#store = parts.store;
+    this.#engine = parts.engine;
+    this.#folder = parts.folder;
+    this.#memory = parts.memory;
+  }
+
+  static async start(python: string, workBytes: number): Promise<ClientsBench> {
+    const folder = await mkdtemp(join(tmpdir(), 'meshcache-bench-'));
+    const socket = join(folder, 'node.sock');
+    const discoveryAddr = `${LOOPBACK}:${await findFreePort(systemRandom)}`;
+    const poolBytes = Math.ceil(workBytes * POOL_SLACK);
+    const peer = new ServingProcess<PeerCommand, PeerAnswer>(new URL('./store-peer.js', import.meta.url));
+    const engine = new PythonEngine(python, 'meshcache._bench');
+    let store: MeshCacheStore | undefined;
+    try {
+      await peer.call({ kind: 'start', clusters: [{ discoveryAddr, config: {} }], poolBytes, workBytes });
+      store = await MeshCacheStore.create(benchStorage(discoveryAddr, poolBytes, { client_socket: socket }));
+      await awaitMembers(store, 2);
+      const memory = HostRegion.allocate(workBytes);
+      await memory.prefault();
+      const namespace = { is_mla: true, dtype: '', layout: '', tag: '' };
+      const { modes } = await engine.call({ op: 'start', socket, modes: MODES, work_bytes: workBytes, namespace });
+      const bench = new ClientsBench({ peer, store, engine, folder, memory });
+      for (const mode of MODES) {
+        if (modes?.[mode] !== mode)
+          bench.notes.push(`${mode} is not to be had here: its pages went as ${modes?.[mode]}.`);
+      }
+      return bench;
+    } catch (error) {
+      engine.end();
+      await store?.close();
+      peer.end();
+      await rm(folder, { recursive: true, force: true });
+      throw error;
+    }
+  }
+
+  async close(): Promise<void> {
+    this.#engine.end();
+    await this.#store.close();
+    this.#memory.free();
+    this.#peer.end();
+    await rm(this.#folder, { recursive: true, force: true });
+  }
+
+  async measure(pageBytes: number, options: BenchOptions): Promise<BenchReport['rows'][number][]> {
+    const pages = Math.floor(this.#memory.length / pageBytes);
+    const keys = benchKeys(pageBytes, pages);
+    options.progress(`publishing ${pages} pages of ${formatSize(pageBytes)}`);
+    await this.#store.clear();
+    await this.#peer.call({ kind: 'publish', pageBytes, pages });
+    await this.#store.registerMemPoolHost(destinationPool(this.#memory, pageBytes));
+    const rows: BenchReport['rows'][number][] = [];
+    for (const call of ['get', 'set'] as const) {
+      if (call === 'set') await this.#stampAll(pages, pageBytes);
+      else await this.#engine.call({ op: 'wipe' });
+      const contenders = call === 'get' ? this.#getters(keys, pageBytes) : this.#setters(keys, pageBytes);
+      const measured = await race(contenders, {
+        rounds: options.rounds,
+        totalBytes: pages * pageBytes,
+        clear: () => {
+          if (call === 'get') this.#memory.bytes().fill(0);
+        },
+        progress: (round, name) =>
+          options.progress(`${call} ${formatSize(pageBytes)}: round ${round} of ${options.rounds}, ${name}`),
+      });
+      rows.push(...measured.map((row) => ({ call, page: formatSize(pageBytes), ...row })));
+    }
+    return rows;
+  }
+
+  async measureExists({ quick, progress }: BenchOptions): Promise<string> {
+    progress('exists of 128 keys');
+    const calls = quick ? 50 : EXISTS_CALLS;
+    const keys = benchKeys(PAGE_SIZES_BYTES[1], QUICK_WORK_BYTES / PAGE_SIZES_BYTES[1]);
+    const known = Array.from({ length: BATCH_PAGES }, (_, i) => keys[i % keys.length] as string);
+    const here: number[] = [];
+    const there: number[] = [];
+    for (let round = 0; round < 5; round++) {
+      const times: number[] = [];
+      for (let i = 0; i < calls / 5; i++) {
+        const startMs = performance.now();
+        await this.#store.batchExists(known);
+        times.push((performance.now() - startMs) * 1000);
+      }
+      here.push(median(times));
+      there.push((await this.#engine.call({ op: 'exists', keys: known, calls: calls / 5 })).p50_us ?? 0);
+    }
+    const [inNode, inEngine] = [median(here), median(there)];
+    return `exists of ${BATCH_PAGES} keys, p50: in the node ${inNode.toFixed(0)} us, in the engine ${inEngine.toFixed(0)} us, ${(inEngine - inNode).toFixed(0)} us on top.`;
+  }
+
+  #getters(keys: readonly string[], pageBytes: number): Contender[] {
+    const own: Contender = {
+      name: 'batchGetV1 in the node',
+      read: () => this.#inBatches(keys, (some, slots) => this.#store.batchGetV1(some, slots)),
+      isRight: () => keys.every((_, page) => isStamped(this.#memory.bytes(page * pageBytes, pageBytes), page)),
+    };
+    return [own, ...MODES.map((mode) => this.#engineContender('get', mode, keys, pageBytes))];
+  }
+
+  #setters(keys: readonly string[], pageBytes: number): Contender[] {
+    const own: Contender = {
+      name: 'batchSetV1 in the node',
+      read: () => this.#inBatches(this.#fresh(keys), (some, slots) => this.#store.batchSetV1(some, slots)),
+      isRight: () => true,
+    };
+    return [own, ...MODES.map((mode) => this.#engineContender('set', mode, keys, pageBytes))];
+  }
+
+  #engineContender(op: 'get' | 'set', mode: Mode, keys: readonly string[], pageBytes: number): Contender {
+    // Asked for with the first pass, which is not timed.
+    let isRight: boolean | undefined;
+    return {
+      name: `Python, ${mode}`,
+      read: async () => {
+        const asked = op === 'get' ? keys : this.#fresh(keys);
+        const command = { op, mode, keys: asked, batch: BATCH_PAGES, page_bytes: pageBytes };
+        const { missed } = await this.#engine.call(command);
+        if (missed !== 0) throw new Error(`${mode}: ${missed} pages of ${formatSize(pageBytes)} were not moved`);
+        isRight ??=
+          (await this.#engine.call({ op: 'check', pages: keys.length, page_bytes: pageBytes })).right === true;
+      },
+      isRight: () => isRight === true,
+    };
+  }
+
+  /** What is there already is not copied: each pass sets other keys. */
+  #fresh(keys: readonly string[]): string[] {
+    this.#passes++;
+    return keys.map((key) => `${this.#passes} ${key}`);
+  }
+
+  async #stampAll(pages: number, pageBytes: number): Promise<void> {
+    for (let page = 0; page < pages; page++) stampPage(this.#memory.bytes(page * pageBytes, pageBytes), page);
+    await this.#engine.call({ op: 'stamp', pages, page_bytes: pageBytes });
+  }
+
+  async #inBatches(
+    keys: readonly string[],
+    move: (keys: string[], slots: number[]) => Promise<boolean[]>,
+  ): Promise<void> {
+    for (let first = 0; first < keys.length; first += BATCH_PAGES) {
+      const some = keys.slice(first, first + BATCH_PAGES);
+      const results = await move(
+        some,
+        some.map((_, i) => first + i),
+      );
+      const missed = results.filter((isDone) => !isDone).length;
+      if (missed > 0) throw new Error(`${missed} pages were not moved`);
+    }
+  }
+}

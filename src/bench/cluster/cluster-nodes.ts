@@ -1,0 +1,97 @@
+import { findFreePort } from '../../processes/free-port.js';
+import { ServingProcess } from '../../processes/serving-process.js';
+import { systemRandom } from '../../system/system-random.js';
+import type { ClusterAnswer, ClusterCommand } from './cluster-peer.js';
+
+/** A process with a node of a cluster, on an address of loopback of its own: to the others it is a host of its own. */
+export interface ClusterNode {
+  readonly index: number;
+  readonly process: ServingProcess<ClusterCommand, ClusterAnswer>;
+}
+
+/** How many of the masters' addresses are listed; the others are found by the rule of all nodes. */
+const LISTED_COUNT = 2;
+/** Programs that are loaded at a time. */
+const LOADING_COUNT = 4;
+
+/** The processes of one cluster. Whoever makes it calls `end`. */
+export class ClusterNodes {
+  readonly #discoveryAddr: string;
+  readonly #pages: number;
+  readonly #live = new Map<number, ClusterNode>();
+
+  private constructor(discoveryAddr: string, pages: number) {
+    this.#discoveryAddr = discoveryAddr;
+    this.#pages = pages;
+  }
+
+  static async make(pages: number): Promise<ClusterNodes> {
+    const port = await findFreePort(systemRandom);
+    const listed = Array.from({ length: LISTED_COUNT }, (_, i) => `${clusterHost(i)}:${port}`);
+    return new ClusterNodes(listed.join(), pages);
+  }
+
+  get live(): readonly ClusterNode[] {
+    return [...this.#live.values()];
+  }
+
+  /** Starts processes, which have loaded the program and not joined anybody when this resolves. */
+  async load(indices: readonly number[]): Promise<void> {
+    const left = [...indices];
+    const worker = async (): Promise<void> => {
+      for (let index = left.shift(); index !== undefined; index = left.shift()) {
+        const process = new ServingProcess<ClusterCommand, ClusterAnswer>(
+          new URL('./cluster-peer.js', import.meta.url),
+        );
+        this.#live.set(index, { index, process });
+        await process.call({ kind: 'load' });
+      }
+    };
+    await Promise.all(Array.from({ length: LOADING_COUNT }, worker));
+  }
+
+  /** Resolves when the node knows `peers`, itself among them, and finds their pages. */
+  join(index: number, peers: readonly number[]): Promise<ClusterAnswer> {
+    const [discoveryAddr, pages] = [this.#discoveryAddr, this.#pages];
+    return this.#node(index).call({ kind: 'join', discoveryAddr, host: clusterHost(index), index, pages, peers });
+  }
+
+  call(index: number, command: ClusterCommand): Promise<ClusterAnswer> {
+    return this.#node(index).call(command);
+  }
+
+  /** The answers of all live nodes by index. */
+  async callAll(command: ClusterCommand): Promise<Map<number, ClusterAnswer>> {
+    const answers = this.live.map(async ({ index, process }) => [index, await process.call(command)] as const);
+    return new Map(await Promise.all(answers));
+  }
+
+  /** Forgets the node; its process is gone when this resolves. */
+  async kill(index: number): Promise<void> {
+    const node = this.#node(index);
+    this.#live.delete(index);
+    await node.kill();
+  }
+
+  /** As {@link kill}, after it has said good-bye. */
+  async leave(index: number): Promise<void> {
+    await this.call(index, { kind: 'leave' });
+    await this.kill(index);
+  }
+
+  end(): void {
+    for (const { process } of this.live) process.end();
+    this.#live.clear();
+  }
+
+  #node(index: number): ServingProcess<ClusterCommand, ClusterAnswer> {
+    const node = this.#live.get(index);
+    if (node === undefined) throw new Error(`no node ${index}`);
+    return node.process;
+  }
+}
+
+/** A host for itself, as far as the other nodes are concerned. */
+export function clusterHost(index: number): string {
+  return `127.0.0.${index + 1}`;
+}

@@ -1,0 +1,33 @@
+import { seededRandom } from '../../base/environment/random.js';
+
+const SETTLING_PART = 1 / 4;
+
+/** Batches of distinct 64-character hexadecimal keys, each a string of one piece as a program would hold it. */
+export function hexKeyBatches(batches: number, batchKeys: number, seed: number): string[][] {
+  const random = seededRandom(seed);
+  const words = new Uint32Array(8);
+  return Array.from({ length: batches }, () =>
+    Array.from({ length: batchKeys }, () => {
+      for (let i = 0; i < words.length; i++) words[i] = random.u32();
+      return Buffer.from(words.buffer).toString('hex');
+    }),
+  );
+}
+
+/**
+ * Nanoseconds that each of `count` operations takes; `run` does the given part (0 to 1) of them. Before that the event
+ * loop turns and a part is done untimed, so that what the contender before left to collect is not charged to this one.
+ */
+export async function timeSettledNs(count: number, run: (part: number) => void): Promise<number> {
+  run(SETTLING_PART);
+  await new Promise((resolve) => setImmediate(resolve));
+  run(SETTLING_PART);
+  return timePerOperationNs(count, () => run(1));
+}
+
+/** Nanoseconds that one of `count` operations took. */
+export function timePerOperationNs(count: number, run: () => void): number {
+  const start = performance.now();
+  run();
+  return ((performance.now() - start) * 1e6) / count;
+}

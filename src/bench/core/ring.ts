@@ -1,0 +1,125 @@
+import { ConsistentHashRing } from '../../core/index.js';
+import { median } from '../measuring/median.js';
+import type { Benchmark, BenchOptions, BenchReport } from '../measuring/report.js';
+import { hexKeyBatches, timePerOperationNs, timeSettledNs } from './core-keys.js';
+
+const VNODES = 160;
+const BATCH_KEYS = 128;
+const NODE_COUNTS = [3, 16, 256, 1000] as const;
+/** Far more keys than the peer's own cache of lookups holds (5,000). */
+const FULL_BATCHES = 512;
+const QUICK_BATCHES = 8;
+/** Until the code is compiled and the keys have moved out of the young generation. */
+const WARM_UP_ROUNDS = 3;
+
+/** What is used of the npm package `hashring`. */
+interface PeerRing {
+  get(key: string): string;
+}
+type PeerConstructor = new (nodes: string[], algorithm: string, options: object) => PeerRing;
+
+type Row = BenchReport['rows'][number];
+
+/** Lookups and building of the ring, beside the npm package `hashring` (MD5) in the same run when it is installed. */
+export const ringBench: Benchmark = async (options) => {
+  const Peer = await loadPeer();
+  const batches = hexKeyBatches(options.quick ? QUICK_BATCHES : FULL_BATCHES, BATCH_KEYS, 1);
+  const rows: Row[] = [];
+  for (const nodes of NODE_COUNTS) {
+    options.progress(`ring of ${nodes} nodes`);
+    rows.push(await measure(nodes, batches, { Peer, options }));
+  }
+  const notes = [
+    `${VNODES} vnodes, 64-character keys, batches of ${BATCH_KEYS}; medians of ${options.rounds} interleaved rounds.`,
+  ];
+  notes.push(
+    Peer === undefined
+      ? 'The npm package hashring is not installed: no comparison.'
+      : 'speedup: against the npm package hashring, which has one kind of lookup and as many points.',
+  );
+  return { title: 'ring: owner of a key', rows, notes };
+};
+
+async function measure(
+  nodes: number,
+  batches: readonly string[][],
+  { Peer, options }: { Peer: PeerConstructor | undefined; options: BenchOptions },
+): Promise<Row> {
+  const ids = Array.from({ length: nodes }, (_, i) => `10.0.${i >> 8}.${i & 255}:7000`);
+  const ring = new ConsistentHashRing(VNODES);
+  const keys = batches.flat();
+  const times = { batch: [] as number[], single: [] as number[], peer: [] as number[] };
+  const builds = { own: [] as number[], peer: [] as number[] };
+  for (let round = -WARM_UP_ROUNDS; round < options.rounds; round++) {
+    const own = timePerOperationNs(1, () => ring.setNodes(ids));
+    const batch = await timeSettledNs(keys.length, (part) => {
+      for (let i = 0; i < part * batches.length; i++) ring.getNodesBatch(batches[i] as string[], 1);
+    });
+    const single = await timeSettledNs(keys.length, (part) => {
+      for (let i = 0; i < part * keys.length; i++) ring.getNode(keys[i] as string);
+    });
+    const peer = Peer === undefined ? undefined : await measurePeer(Peer, ids, keys);
+    if (round < 0) continue;
+    builds.own.push(own);
+    times.batch.push(batch);
+    times.single.push(single);
+    if (peer === undefined) continue;
+    builds.peer.push(peer.build);
+    times.peer.push(peer.lookup);
+  }
+  ring.free();
+  return row(nodes, times, builds);
+}
+
+async function measurePeer(
+  Peer: PeerConstructor,
+  ids: string[],
+  keys: readonly string[],
+): Promise<{ build: number; lookup: number }> {
+  let ring: PeerRing | undefined;
+  // The package multiplies the two: as many points a node as ours.
+  const points = { replicas: 4, 'vnode count': VNODES / 4 };
+  const build = timePerOperationNs(1, () => {
+    ring = new Peer(ids, 'md5', points);
+  });
+  const lookup = await timeSettledNs(keys.length, (part) => {
+    for (let i = 0; i < part * keys.length; i++) ring?.get(keys[i] as string);
+  });
+  return { build, lookup };
+}
+
+function row(
+  nodes: number,
+  times: { batch: number[]; single: number[]; peer: number[] },
+  builds: { own: number[]; peer: number[] },
+): Row {
+  const batch = median(times.batch);
+  const single = median(times.single);
+  const build = median(builds.own);
+  const own = { nodes, batch_ns: round(batch), single_ns: round(single), build_ms: round(build / 1e6, 2) };
+  if (times.peer.length === 0) return own;
+  const peer = median(times.peer);
+  const peerBuild = median(builds.peer);
+  return {
+    ...own,
+    hashring_ns: round(peer),
+    hashring_build_ms: round(peerBuild / 1e6, 2),
+    batch_speedup: round(peer / batch),
+    single_speedup: round(peer / single),
+    build_speedup: round(peerBuild / build),
+  };
+}
+
+function round(value: number, digits = 1): number {
+  return Number(value.toFixed(digits));
+}
+
+async function loadPeer(): Promise<PeerConstructor | undefined> {
+  // By a variable: the package is a development dependency without types, and may be absent.
+  const name = 'hashring';
+  try {
+    return ((await import(name)) as { default: PeerConstructor }).default;
+  } catch {
+    return undefined;
+  }
+}

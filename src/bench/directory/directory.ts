@@ -1,0 +1,229 @@
+import { type ChildProcess, fork } from 'node:child_process';
+import { fileURLToPath } from 'node:url';
+import type { RandomSource } from '../../base/environment/random.js';
+import { seededRandom } from '../../base/environment/random.js';
+import { ConsistentHashRing } from '../../core/index.js';
+import { DirectoryClient } from '../../directory/client.js';
+import { systemEnvironment } from '../../system/system-environment.js';
+import { DataLocation } from '../../types.js';
+import { median } from '../measuring/median.js';
+import type { Benchmark, BenchOptions } from '../measuring/report.js';
+import type { DirectoryPeerAnswer } from './directory-peer.js';
+
+const FULL_KEY_COUNT = 1_000_000;
+const QUICK_KEY_COUNT = 20_000;
+const FULL_BATCH_COUNT = 4_000;
+const QUICK_BATCH_COUNT = 100;
+const BATCH_KEYS = 128;
+const PUT_BATCH_KEYS = 1024;
+/** Of a namespaced key: 32 hexadecimal characters and a slash, then the 64 of a content hash. */
+const PREFIX = `${'5a0c93e1'.repeat(4)}/`;
+const NODE_ID = 'peer';
+const SEED = 7;
+
+/**
+ * Lookups in the shard of another process over loopback: every batch goes over one connection, every location that comes
+ * back is compared with what was put.
+ */
+export const directoryBench: Benchmark = async (options) => {
+  const keyCount = options.quick ? QUICK_KEY_COUNT : FULL_KEY_COUNT;
+  const batchCount = options.quick ? QUICK_BATCH_COUNT : FULL_BATCH_COUNT;
+  options.progress('starting the serving process');
+  const peer = await DirectoryPeer.start();
+  const ring = new ConsistentHashRing(160);
+  ring.setNodes([NODE_ID]);
+  const client = new DirectoryClient(ring, () => ({ host: '127.0.0.1', port: peer.port }), 1, {
+    timeoutMs: 10_000,
+    env: systemEnvironment(),
+  });
+  try {
+    const put = await putAll(client, peer, keyCount, options);
+    const rounds: { one: GetRound; four: GetRound }[] = [];
+    for (let round = 0; round <= options.rounds; round++) {
+      options.progress(`looking keys up, round ${round} of ${options.rounds}`);
+      const one = await getRound(client, peer, { keyCount, batchCount, atOnce: 1, seed: SEED + round });
+      const four = await getRound(client, peer, { keyCount, batchCount, atOnce: 4, seed: SEED + 1000 + round });
+      // The first round only warms up.
+      if (round > 0) rounds.push({ one, four });
+    }
+    const row = (atOnce: 1 | 4, pick: (of: (typeof rounds)[number]) => GetRound) => ({
+      operation: `get, ${atOnce} in flight`,
+      keys_per_s: Math.round(median(rounds.map((of) => pick(of).keysPerS))),
+      p50_ms: Number(median(rounds.map((of) => pick(of).p50Ms)).toFixed(3)),
+      p99_ms: Number(median(rounds.map((of) => pick(of).p99Ms)).toFixed(3)),
+      client_cpu: Number(median(rounds.map((of) => pick(of).clientCpu)).toFixed(2)),
+      server_cpu: Number(median(rounds.map((of) => pick(of).serverCpu)).toFixed(2)),
+      wrong: rounds.reduce((sum, of) => sum + pick(of).wrong, 0),
+    });
+    return {
+      title: `directory: ${keyCount} keys of ${PREFIX.length + 64} characters in the shard of another process`,
+      rows: [put, row(1, ({ one }) => one), row(4, ({ four }) => four)],
+      notes: [
+        `get: batches of ${BATCH_KEYS} random keys over one connection; ${batchCount} batches a round, medians of ${options.rounds} rounds.`,
+        `put: batches of ${PUT_BATCH_KEYS} new keys, four in flight; one pass, making the keys included.`,
+        'cpu: cores in use on each side, all threads; wrong: locations that were not what was put.',
+        `shard memory: ${put.bytes_per_key} bytes a key (heap and array buffers after a collection, one location each).`,
+      ],
+    };
+  } finally {
+    await client.close();
+    peer.end();
+  }
+};
+
+interface GetRound {
+  readonly keysPerS: number;
+  readonly p50Ms: number;
+  readonly p99Ms: number;
+  readonly clientCpu: number;
+  readonly serverCpu: number;
+  readonly wrong: number;
+}
+
+async function putAll(client: DirectoryClient, peer: DirectoryPeer, keyCount: number, options: BenchOptions) {
+  const before = await peer.usage();
+  const clientBefore = process.cpuUsage();
+  const startMs = performance.now();
+  let next = 0;
+  let refused = 0;
+  const worker = async (): Promise<void> => {
+    while (next < keyCount) {
+      const first = next;
+      next = Math.min(keyCount, first + PUT_BATCH_KEYS);
+      const entries = new Map<string, DataLocation>();
+      for (let i = first; i < next; i++) entries.set(keyOf(i), locationOf(i));
+      options.progress(`putting keys: ${first} of ${keyCount}`);
+      refused += (await client.put(entries)).filter((taken) => !taken).length;
+    }
+  };
+  await Promise.all([worker(), worker(), worker(), worker()]);
+  const seconds = (performance.now() - startMs) / 1000;
+  const clientCpuMs = cpuMsSince(clientBefore);
+  const after = await peer.usage();
+  if (refused > 0 || after.keys !== keyCount) throw new Error(`${refused} of ${keyCount} keys were refused`);
+  return {
+    operation: 'put, 4 in flight',
+    keys_per_s: Math.round(keyCount / seconds),
+    p50_ms: '',
+    p99_ms: '',
+    client_cpu: Number((clientCpuMs / 1000 / seconds).toFixed(2)),
+    server_cpu: Number(((after.cpuMs - before.cpuMs) / 1000 / seconds).toFixed(2)),
+    wrong: 0,
+    bytes_per_key: Math.round((after.memoryBytes - before.memoryBytes) / keyCount),
+  };
+}
+
+async function getRound(
+  client: DirectoryClient,
+  peer: DirectoryPeer,
+  work: { keyCount: number; batchCount: number; atOnce: number; seed: number },
+): Promise<GetRound> {
+  const random = seededRandom(work.seed);
+  const batches = Array.from({ length: work.batchCount }, () => randomBatch(random, work.keyCount));
+  const latenciesMs: number[] = [];
+  let wrong = 0;
+  let next = 0;
+  const worker = async (): Promise<void> => {
+    while (next < batches.length) {
+      const { indices, keys } = batches[next++] as (typeof batches)[number];
+      const startMs = performance.now();
+      const found = await client.get(keys);
+      latenciesMs.push(performance.now() - startMs);
+      for (let j = 0; j < found.length; j++) if (!isRight(found[j] ?? null, indices[j] as number)) wrong++;
+    }
+  };
+  const before = await peer.usage();
+  const clientBefore = process.cpuUsage();
+  const startMs = performance.now();
+  await Promise.all(Array.from({ length: work.atOnce }, worker));
+  const seconds = (performance.now() - startMs) / 1000;
+  const clientCpuMs = cpuMsSince(clientBefore);
+  // Asking has the peer collect garbage: the round before pays for that, not this one.
+  const after = await peer.usage();
+  latenciesMs.sort((a, b) => a - b);
+  return {
+    keysPerS: (work.batchCount * BATCH_KEYS) / seconds,
+    p50Ms: latenciesMs[Math.floor(latenciesMs.length * 0.5)] as number,
+    p99Ms: latenciesMs[Math.floor(latenciesMs.length * 0.99)] as number,
+    clientCpu: clientCpuMs / 1000 / seconds,
+    serverCpu: (after.cpuMs - before.cpuMs) / 1000 / seconds,
+    wrong,
+  };
+}
+
+function randomBatch(random: RandomSource, keyCount: number): { indices: number[]; keys: string[] } {
+  const indices = Array.from({ length: BATCH_KEYS }, () => random.u32() % keyCount);
+  return { indices, keys: indices.map(keyOf) };
+}
+
+/** Looks like a content hash, follows from the index. */
+function keyOf(index: number): string {
+  let hash = PREFIX;
+  let word = index + 1;
+  for (let i = 0; i < 8; i++) {
+    word = Math.imul(word ^ (word >>> 15), 0x2c1b3c6d) + 0x9e3779b9 + i;
+    word = Math.imul(word ^ (word >>> 13), 0x297a2d39);
+    hash += ((word ^ (word >>> 16)) >>> 0).toString(16).padStart(8, '0');
+  }
+  return hash;
+}
+
+function locationOf(index: number): DataLocation {
+  return new DataLocation({
+    nodeId: 'owner',
+    rdmaEndpoint: '127.0.0.1:7000',
+    remoteAddr: (1n << 40n) + BigInt(index) * 4096n,
+    rkey: 0x1234567,
+    length: 1 << 20,
+    checksum: index,
+    incarnation: 1,
+  });
+}
+
+function isRight(location: DataLocation | null, index: number): boolean {
+  return location?.checksum === index && location.remoteAddr === (1n << 40n) + BigInt(index) * 4096n;
+}
+
+function cpuMsSince(before: NodeJS.CpuUsage): number {
+  const { user, system } = process.cpuUsage(before);
+  return (user + system) / 1000;
+}
+
+class DirectoryPeer {
+  readonly port: number;
+  readonly #child: ChildProcess;
+
+  private constructor(child: ChildProcess, port: number) {
+    this.#child = child;
+    this.port = port;
+  }
+
+  static async start(): Promise<DirectoryPeer> {
+    const program = fileURLToPath(new URL('./directory-peer.js', import.meta.url));
+    const child = fork(program, { execArgv: ['--expose-gc'] });
+    const { port } = await nextAnswer(child);
+    return new DirectoryPeer(child, port);
+  }
+
+  usage(): Promise<DirectoryPeerAnswer> {
+    const answer = nextAnswer(this.#child);
+    this.#child.send('usage');
+    return answer;
+  }
+
+  end(): void {
+    if (this.#child.connected) this.#child.disconnect();
+  }
+}
+
+function nextAnswer(child: ChildProcess): Promise<DirectoryPeerAnswer> {
+  return new Promise((resolve, reject) => {
+    const onExit = (status: number | null): void => reject(new Error(`the serving process ended (status ${status})`));
+    child.once('exit', onExit);
+    child.once('message', (answer: DirectoryPeerAnswer) => {
+      child.off('exit', onExit);
+      if (answer.error === undefined) resolve(answer);
+      else reject(new Error(`the serving process failed: ${answer.error}`));
+    });
+  });
+}

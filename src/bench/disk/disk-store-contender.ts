@@ -1,0 +1,151 @@
+import { monitorEventLoopDelay } from 'node:perf_hooks';
+import { DISK_ALIGNMENT_BYTES, DISK_QUEUE_MAX_BYTES } from '../../base/limits.js';
+import { DiskStore, diskSizeFor } from '../../disk/disk-store.js';
+import { crc32 } from '../../memory/checksum.js';
+import { HostRegion } from '../../memory/host-region.js';
+import { systemEnvironment } from '../../system/system-environment.js';
+import { stampPage } from '../measuring/store-pages.js';
+import { type DiskContender, type DiskRun, type DiskWork, inFlight, timed } from './disk-contenders.js';
+
+/** Handed over without a pause: a program that sets pages lets others have their turn as well. */
+const PUT_SLICE_BYTES = 2 ** 20;
+const QUEUE_POLL_MS = 1;
+/** Off the alignment of direct I/O, as pages of odd sizes lie in a pool. */
+const UNALIGNED_BYTES = 64;
+const LOOP_RESOLUTION_MS = 1;
+const NS_PER_MS = 1e6;
+
+export type StoreVariant = 'aligned' | 'unaligned' | 'put';
+
+const NAMES: Readonly<Record<StoreVariant, string>> = {
+  aligned: 'DiskStore',
+  unaligned: 'DiskStore, unaligned memory',
+  put: 'DiskStore.put, getInto',
+};
+
+/** Memory that the pages are written from and read to, one after the other; all stamped with their numbers. */
+export class StoreMemory {
+  readonly #source: HostRegion;
+  readonly #target: HostRegion;
+
+  constructor(bytes: number) {
+    this.#source = HostRegion.allocate(bytes + DISK_ALIGNMENT_BYTES);
+    this.#target = HostRegion.allocate(bytes + DISK_ALIGNMENT_BYTES);
+    this.#target.bytes().fill(1);
+  }
+
+  stamp({ pages, pageBytes }: DiskWork, at: number): void {
+    for (let page = 0; page < pages; page++) stampPage(this.#source.bytes(at + page * pageBytes, pageBytes), page);
+  }
+
+  sourceOf(page: number, pageBytes: number, at: number): Uint8Array {
+    return this.#source.bytes(at + page * pageBytes, pageBytes);
+  }
+
+  targetOf(page: number, pageBytes: number, at: number): Uint8Array {
+    return this.#target.bytes(at + page * pageBytes, pageBytes);
+  }
+
+  free(): void {
+    this.#source.free();
+    this.#target.free();
+  }
+}
+
+/** How long the event loop was kept from its next turn, the turn of the measuring timer included; of the worst piece of work. */
+export class LoopDelay {
+  #p99Ms = 0;
+  #maxMs = 0;
+
+  /** With a histogram of its own: one that is turned on again counts the time in which it was off. */
+  async during<T>(work: () => Promise<T>): Promise<T> {
+    const histogram = monitorEventLoopDelay({ resolution: LOOP_RESOLUTION_MS });
+    histogram.enable();
+    try {
+      return await work();
+    } finally {
+      histogram.disable();
+      this.#p99Ms = Math.max(this.#p99Ms, histogram.percentile(99) / NS_PER_MS);
+      this.#maxMs = Math.max(this.#maxMs, histogram.max / NS_PER_MS);
+    }
+  }
+
+  get p99Ms(): number {
+    return this.#p99Ms;
+  }
+
+  get maxMs(): number {
+    return this.#maxMs;
+  }
+}
+
+/** `aligned` and `unaligned` hand the pages over as the tier does; `put` has them copied and their checksum taken first. */
+export class StoreContender implements DiskContender {
+  readonly name: string;
+  readonly variant: StoreVariant;
+  /** Of all rounds since it was last replaced. */
+  loopDelay = new LoopDelay();
+  readonly #memory: StoreMemory;
+
+  constructor(variant: StoreVariant, memory: StoreMemory) {
+    this.name = NAMES[variant];
+    this.variant = variant;
+    this.#memory = memory;
+  }
+
+  async begin(folder: string, work: DiskWork): Promise<DiskRun> {
+    const { pages, pageBytes, keys, order } = work;
+    const at = this.variant === 'unaligned' ? UNALIGNED_BYTES : 0;
+    this.#memory.stamp(work, at);
+    const sources = keys.map((_, page) => this.#memory.sourceOf(page, pageBytes, at));
+    const checksums = sources.map((bytes) => crc32(bytes, 0));
+    const { maxBytes, indexBytes } = diskSizeFor(pages, pageBytes);
+    const store = await DiskStore.open(folder, maxBytes, { nodeId: 'bench', env: systemEnvironment(), indexBytes });
+    const put = (key: string, page: number): void => {
+      const bytes = sources[page] as Uint8Array;
+      if (this.variant === 'put') store.put(key, bytes);
+      else store.putPage(key, { views: [bytes], length: pageBytes }, checksums[page] as number, () => {});
+    };
+    const write = (generation: string): Promise<number> =>
+      this.loopDelay.during(() => timed(() => putAll(store, work, (page) => put(`${generation}${keys[page]}`, page))));
+    const readPage = async (page: number): Promise<void> => {
+      const isRead = await store.getInto(`2${keys[page]}`, this.#memory.targetOf(page, pageBytes, at));
+      if (!isRead) throw new Error(`page ${page} of ${pageBytes} bytes is not in the disk store`);
+    };
+    return {
+      write: () => write('1'),
+      // Other keys: the first pages make room for them.
+      rewrite: () => write('2'),
+      read: () => this.loopDelay.during(() => timed(() => inFlight(pages, (i) => readPage(order[i] as number)))),
+      pageAt: (page) => this.#memory.targetOf(page, pageBytes, at),
+      end: () => store.close(),
+    };
+  }
+}
+
+async function putAll(store: DiskStore, { pages, pageBytes }: DiskWork, put: (page: number) => void): Promise<void> {
+  const skippedBefore = store.info().skippedPages;
+  let sliceBytes = 0;
+  for (let page = 0; page < pages; page++) {
+    await awaitRoom(store, pageBytes);
+    put(page);
+    sliceBytes += pageBytes;
+    if (sliceBytes < PUT_SLICE_BYTES) continue;
+    sliceBytes = 0;
+    await new Promise((resolve) => setImmediate(resolve));
+  }
+  await store.flush();
+  const skipped = store.info().skippedPages - skippedBefore;
+  if (skipped > 0) throw new Error(`the disk store has not written ${skipped} of ${pages} pages`);
+}
+
+/** A store that is handed more than its queue takes skips it: here every page is to be written. */
+export async function awaitRoom(
+  store: DiskStore,
+  pageBytes: number,
+  queueMaxBytes = DISK_QUEUE_MAX_BYTES,
+): Promise<void> {
+  while (store.info().queueBytes + pageBytes > queueMaxBytes) {
+    await new Promise((resolve) => setTimeout(resolve, QUEUE_POLL_MS));
+  }
+}

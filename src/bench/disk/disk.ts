@@ -1,0 +1,267 @@
+import { rmSync } from 'node:fs';
+import { mkdir, mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { seededRandom } from '../../base/environment/random.js';
+import { formatSize } from '../../base/sizes.js';
+import { DiskStore } from '../../disk/disk-store.js';
+import { systemEnvironment } from '../../system/system-environment.js';
+import { median } from '../measuring/median.js';
+import type { Benchmark, BenchOptions, BenchReport } from '../measuring/report.js';
+import { benchKeys, isStamped, stampPage } from '../measuring/store-pages.js';
+import {
+  type DiskContender,
+  type DiskWork,
+  dropFileCache,
+  filePerPage,
+  fioContender,
+  IN_FLIGHT_COUNT,
+  lmdbContender,
+  pageOf,
+  syncDisks,
+} from './disk-contenders.js';
+import { idleLoopDelay, memoryPerPage, spaceWhileOverfilled } from './disk-costs.js';
+import { LoopDelay, StoreContender, StoreMemory } from './disk-store-contender.js';
+import { Fio } from './fio.js';
+
+const PAGE_SIZES_BYTES = [64 * 2 ** 10, 2 ** 20, 4 * 2 ** 20] as const;
+const PROBE_BYTES = 2 ** 20;
+const ORDER_SEED = 4;
+
+const REMOVE_RETRIES = { maxRetries: 10, retryDelay: 20 } as const;
+
+/** How much of everything there is. */
+const FULL = {
+  workBytes: 2 ** 30,
+  memoryPages: 1_000_000,
+  warmUpPages: 50_000,
+  overfilledBytes: 256 * 2 ** 20,
+} as const;
+const QUICK = {
+  workBytes: 8 * 2 ** 20,
+  memoryPages: 2_000,
+  warmUpPages: 500,
+  overfilledBytes: 4 * 2 ** 20,
+} as const;
+
+type Row = BenchReport['rows'][number];
+type Step = 'write' | 'rewrite' | 'read';
+const STEPS = ['write', 'rewrite', 'read'] as const;
+
+/**
+ * Pages on disk: `DiskStore` beside fio with the same block size, depth and mode on the same file system, beside `lmdb`
+ * and one file per page, interleaved; and what a page costs in memory, what lies on disk, and what the event loop feels.
+ */
+export const diskBench: Benchmark = async (options) => {
+  const parent = options.dir ?? tmpdir();
+  await mkdir(parent, { recursive: true });
+  const folder = await mkdtemp(join(parent, 'meshcache-bench-'));
+  // A signal ends the program with the benchmark under way; gigabytes are not to stay behind.
+  // What is under way then, in threads and in fio, may still make a file: hence tried again.
+  const removeAtExit = (): void => rmSync(folder, { recursive: true, force: true, ...REMOVE_RETRIES });
+  process.once('exit', removeAtExit);
+  try {
+    const size = options.quick ? QUICK : FULL;
+    // First, while nothing else has filled the memory of this process.
+    const costs = await costNotes(folder, size, options);
+    const memory = new StoreMemory(size.workBytes);
+    try {
+      const bench = await DiskBench.prepare(folder, { size, options, memory });
+      const rows: Row[] = [];
+      for (const pageBytes of PAGE_SIZES_BYTES) rows.push(...(await bench.measure(pageBytes)));
+      return {
+        title: 'disk: pages written, written again, and read at random',
+        rows,
+        notes: [...bench.notes(), ...costs],
+      };
+    } finally {
+      memory.free();
+    }
+  } finally {
+    await rm(folder, { recursive: true, force: true, ...REMOVE_RETRIES });
+    process.off('exit', removeAtExit);
+  }
+};
+
+async function costNotes(
+  folder: string,
+  size: typeof FULL | typeof QUICK,
+  { progress }: BenchOptions,
+): Promise<string[]> {
+  const idle = await idleLoopDelay();
+  const inMemory = await inFolder(folder, (path) =>
+    memoryPerPage(path, { pages: size.memoryPages, warmUpPages: size.warmUpPages, progress }),
+  );
+  const space = await inFolder(folder, (path) =>
+    spaceWhileOverfilled(path, { diskBytes: size.overfilledBytes, progress }),
+  );
+  return [
+    `Memory: ${inMemory.rssBytesPerPage.toFixed(0)} bytes a page on disk, at ${inMemory.pages} pages of 4 KiB with keys of 97 characters (growth of the resident memory, WASM included).`,
+    `Space: at most ${space.maxUsedBytes} bytes on disk of ${space.diskBytes} allowed, in ${space.samples} samples while ${space.writtenBytes} were written.`,
+    `Event loop of an idle program here: p99 ${idle.p99Ms.toFixed(1)} ms, longest ${idle.maxMs.toFixed(1)} ms.`,
+  ];
+}
+
+class DiskBench {
+  readonly #folder: string;
+  readonly #options: BenchOptions;
+  readonly #contenders: readonly DiskContender[];
+  readonly #notes: readonly string[];
+  readonly #source: Buffer;
+  readonly #target: Buffer;
+  #isCacheDropped = true;
+
+  static async prepare(
+    folder: string,
+    given: { readonly size: typeof FULL | typeof QUICK; readonly options: BenchOptions; readonly memory: StoreMemory },
+  ): Promise<DiskBench> {
+    const { size, options, memory } = given;
+    const ioMode = await inFolder(folder, ioModeOf);
+    const isDirect = ioMode === 'direct';
+    const job = { kind: 'write', fileBytes: PROBE_BYTES, blockBytes: PROBE_BYTES, depth: 1, isDirect } as const;
+    const fio = await inFolder(folder, (path) => Fio.find({ ...job, file: join(path, 'probe') }));
+    const lmdb = await lmdbContender();
+    const contenders: DiskContender[] = [
+      ...(typeof fio === 'string' ? [] : [fioContender(fio, isDirect)]),
+      ...(['aligned', 'unaligned', 'put'] as const).map((variant) => new StoreContender(variant, memory)),
+      ...(typeof lmdb === 'string' ? [] : [lmdb]),
+      filePerPage,
+    ];
+    const notes = [
+      `${formatSize(size.workBytes)} of pages below ${options.dir ?? tmpdir()}, ${ioMode} I/O, ${IN_FLIGHT_COUNT} in flight; medians of ${options.rounds} interleaved rounds.`,
+      'DiskStore: handed over as the tier does, with the checksum that the pool has taken; read with the checksum taken and compared. put: copied first, and its checksum taken.',
+      'lmdb and one file per page go through the file cache and are synced within their time; what they read is copied to memory of the reader.',
+      'loop_p99_ms, loop_max_ms: turns of the event loop while DiskStore writes and reads, the 1 ms of the measuring timer included.',
+      ...[fio, lmdb].filter((reason) => typeof reason === 'string').map((reason) => `Left out: ${reason}.`),
+      ...(typeof fio === 'string' ? ['Ratios are to DiskStore.'] : ['Ratios are to fio.']),
+    ];
+    return new DiskBench(folder, { options, contenders, notes, workBytes: size.workBytes });
+  }
+
+  private constructor(
+    folder: string,
+    parts: {
+      readonly options: BenchOptions;
+      readonly contenders: readonly DiskContender[];
+      readonly notes: readonly string[];
+      readonly workBytes: number;
+    },
+  ) {
+    this.#folder = folder;
+    this.#options = parts.options;
+    this.#contenders = parts.contenders;
+    this.#notes = parts.notes;
+    this.#source = Buffer.alloc(parts.workBytes, 1);
+    this.#target = Buffer.alloc(parts.workBytes, 1);
+  }
+
+  notes(): string[] {
+    if (this.#isCacheDropped) return [...this.#notes];
+    return [
+      ...this.#notes,
+      'The file cache was not emptied before reads: lmdb and one file per page read from memory.',
+    ];
+  }
+
+  async measure(pageBytes: number): Promise<Row[]> {
+    const { rounds, progress } = this.#options;
+    const work = this.#workOf(pageBytes);
+    const times = this.#contenders.map((): Record<Step, number[]> => ({ write: [], rewrite: [], read: [] }));
+    for (let round = 0; round <= rounds; round++) {
+      for (const [c, contender] of this.#contenders.entries()) {
+        progress(`${formatSize(pageBytes)}: round ${round} of ${rounds}, ${contender.name}`);
+        if (round === 1 && contender instanceof StoreContender) contender.loopDelay = new LoopDelay();
+        const measured = await inFolder(this.#folder, (path) => this.#round(contender, path, work, round === 0));
+        if (round > 0) for (const step of STEPS) times[c]?.[step].push(measured[step]);
+        if (!this.#options.quick) await syncDisks();
+      }
+    }
+    return this.#rows(work, times);
+  }
+
+  async #round(
+    contender: DiskContender,
+    path: string,
+    work: DiskWork,
+    isChecked: boolean,
+  ): Promise<Readonly<Record<Step, number>>> {
+    const run = await contender.begin(path, work);
+    try {
+      const write = await run.write();
+      const rewrite = await run.rewrite();
+      await run.forget?.();
+      // Small work shows nothing, and the whole machine feels an empty cache.
+      this.#isCacheDropped = !this.#options.quick && (await dropFileCache()) && this.#isCacheDropped;
+      if (isChecked) for (let page = 0; page < work.pages; page++) run.pageAt?.(page).fill(0);
+      const read = await run.read();
+      if (isChecked) checkPages(contender.name, work, (page) => run.pageAt?.(page));
+      return { write, rewrite, read };
+    } finally {
+      await run.end();
+    }
+  }
+
+  #workOf(pageBytes: number): DiskWork {
+    const [source, target] = [this.#source, this.#target];
+    const pages = Math.floor(source.length / pageBytes);
+    for (let page = 0; page < pages; page++) stampPage(pageOf(source, page, pageBytes), page);
+    return { pageBytes, pages, keys: benchKeys(pageBytes, pages), order: shuffled(pages), source, target };
+  }
+
+  #rows({ pages, pageBytes }: DiskWork, times: readonly Readonly<Record<Step, number[]>>[]): Row[] {
+    const speed = (c: number, step: Step): number => (pages * pageBytes) / median(times[c]?.[step] ?? []) / 1e6;
+    return this.#contenders.map((contender, c) => ({
+      page: formatSize(pageBytes),
+      contender: contender.name,
+      write_gb_per_s: rounded(speed(c, 'write')),
+      rewrite_gb_per_s: rounded(speed(c, 'rewrite')),
+      read_gb_per_s: rounded(speed(c, 'read')),
+      write_ratio: rounded(speed(c, 'write') / speed(0, 'write')),
+      rewrite_ratio: rounded(speed(c, 'rewrite') / speed(0, 'rewrite')),
+      read_ratio: rounded(speed(c, 'read') / speed(0, 'read')),
+      ...(contender instanceof StoreContender
+        ? { loop_p99_ms: rounded(contender.loopDelay.p99Ms), loop_max_ms: rounded(contender.loopDelay.maxMs) }
+        : {}),
+    }));
+  }
+}
+
+/** Which mode a store gets on this file system. */
+async function ioModeOf(path: string): Promise<'direct' | 'buffered'> {
+  const store = await DiskStore.open(path, PROBE_BYTES, { nodeId: 'bench', env: systemEnvironment() });
+  const { ioMode } = store.info();
+  await store.close();
+  return ioMode;
+}
+
+/** In a new folder, which is gone afterwards. */
+async function inFolder<T>(parent: string, work: (path: string) => Promise<T>): Promise<T> {
+  const path = await mkdtemp(join(parent, 'run-'));
+  try {
+    return await work(path);
+  } finally {
+    await rm(path, { recursive: true, force: true });
+  }
+}
+
+function checkPages(name: string, { pages }: DiskWork, pageAt: (page: number) => Uint8Array | undefined): void {
+  for (let page = 0; page < pages; page++) {
+    const bytes = pageAt(page);
+    if (bytes !== undefined && !isStamped(bytes, page)) throw new Error(`${name}: page ${page} has wrong bytes`);
+  }
+}
+
+/** The same order for every contender and every run. */
+function shuffled(count: number): Uint32Array {
+  const random = seededRandom(ORDER_SEED);
+  const order = Uint32Array.from({ length: count }, (_, i) => i);
+  for (let i = count - 1; i > 0; i--) {
+    const j = random.u32() % (i + 1);
+    [order[i], order[j]] = [order[j] as number, order[i] as number];
+  }
+  return order;
+}
+
+function rounded(value: number): number {
+  return Number(value.toPrecision(4));
+}

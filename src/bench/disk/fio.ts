@@ -1,0 +1,79 @@
+import { execFile } from 'node:child_process';
+import { promisify } from 'node:util';
+import { findProgram } from '../../processes/find-program.js';
+
+const run = promisify(execFile);
+const OUTPUT_MAX_BYTES = 16 * 2 ** 20;
+
+export interface FioJob {
+  /** Path of the file; a first write makes it. */
+  readonly file: string;
+  /** Blocks in order, or every block once at random. */
+  readonly kind: 'write' | 'randread';
+  readonly fileBytes: number;
+  readonly blockBytes: number;
+  /** Blocks in flight. */
+  readonly depth: number;
+  readonly isDirect: boolean;
+}
+
+/** fio's own time of one side of a job, as its JSON output has it. */
+interface FioSide {
+  readonly io_bytes: number;
+  /** Milliseconds. */
+  readonly runtime: number;
+}
+
+/** The disk benchmark that others are measured by. */
+export class Fio {
+  readonly #program: string;
+
+  private constructor(program: string) {
+    this.#program = program;
+  }
+
+  /** Text instead of the program: why there is none. `probe` is a job that is tried, small. */
+  static async find(probe: FioJob): Promise<Fio | string> {
+    const program = await findProgram('fio');
+    if (program === undefined) return 'fio is not installed (Debian: apt install fio)';
+    const fio = new Fio(program);
+    return fio.run(probe).then(
+      () => fio,
+      (error: Error) => `fio does not do what is asked of it: ${error.message.trim().split('\n').at(-1)}`,
+    );
+  }
+
+  /** Milliseconds that the job took, without fio's own start. Rejects when it has not moved every byte. */
+  async run(job: FioJob): Promise<number> {
+    const { stdout } = await run(this.#program, flagsOf(job), { maxBuffer: OUTPUT_MAX_BYTES });
+    const { read, write } = jobOf(stdout);
+    const { io_bytes: bytes, runtime } = job.kind === 'write' ? write : read;
+    if (bytes !== job.fileBytes) throw new Error(`fio has moved ${bytes} of ${job.fileBytes} bytes`);
+    return Math.max(1, runtime);
+  }
+}
+
+function flagsOf({ file, kind, fileBytes, blockBytes, depth, isDirect }: FioJob): string[] {
+  const settings = {
+    name: 'pages',
+    filename: file,
+    rw: kind,
+    size: fileBytes,
+    bs: blockBytes,
+    iodepth: depth,
+    ioengine: 'libaio',
+    direct: isDirect ? 1 : 0,
+    fallocate: 'native',
+    'output-format': 'json',
+  };
+  return Object.entries(settings).map(([name, value]) => `--${name}=${value}`);
+}
+
+/** Its output may begin with warnings. */
+function jobOf(stdout: string): { readonly read: FioSide; readonly write: FioSide } {
+  const start = stdout.indexOf('{');
+  const { jobs } = JSON.parse(stdout.slice(start)) as { jobs: readonly { read: FioSide; write: FioSide }[] };
+  const [job] = jobs;
+  if (job === undefined) throw new Error(`fio said what this program does not understand:\n${stdout}`);
+  return job;
+}

@@ -1,0 +1,141 @@
+import { type ChildProcess, spawn } from 'node:child_process';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { findFreePort, LOOPBACK } from '../../processes/free-port.js';
+import { systemRandom } from '../../system/system-random.js';
+import type { Contender } from './contenders.js';
+
+/** What the benchmark uses of an ioredis client. */
+interface Client {
+  pipeline(): Pipeline;
+  flushall(): Promise<unknown>;
+  getBuffer(key: string): Promise<Buffer | null>;
+  ping(): Promise<unknown>;
+  on(event: 'error', listener: () => void): void;
+  disconnect(): void;
+}
+
+interface Pipeline {
+  set(key: string, value: Buffer): void;
+  getBuffer(key: string): void;
+  exec(): Promise<[Error | null, unknown][] | null>;
+}
+
+const START_TIMEOUT_MS = 5_000;
+const FILL_MAX_BYTES = 16 * 2 ** 20;
+
+/** Values of one pipeline: the fastest of these is taken. */
+const VALUES_AT_A_TIME = [4, 16, 32, 128] as const;
+
+/** A redis-server of its own on loopback, in memory only, and one ioredis connection to it. */
+export class RedisPeer {
+  readonly #server: ChildProcess;
+  readonly #folder: string;
+  readonly #client: Client;
+
+  /** Text instead of a peer: why there is none. */
+  static async start(): Promise<RedisPeer | string> {
+    let Redis: new (options: Record<string, unknown>) => Client;
+    try {
+      ({ Redis } = (await import('ioredis')) as unknown as { Redis: typeof Redis });
+    } catch {
+      return 'the package ioredis is not installed';
+    }
+    const folder = await mkdtemp(join(tmpdir(), 'meshcache-bench-'));
+    const port = await findFreePort(systemRandom);
+    const settings = ['--port', `${port}`, '--bind', LOOPBACK, '--dir', folder, '--save', '', '--appendonly', 'no'];
+    const server = spawn('redis-server', settings, { stdio: 'ignore' });
+    const hasFailed = new Promise<string>((resolve) => {
+      server.once('error', () => resolve('redis-server is not installed'));
+      server.once('exit', (status) => resolve(`redis-server ended with status ${status}`));
+    });
+    const client = new Redis({ host: LOOPBACK, port, connectTimeout: START_TIMEOUT_MS });
+    client.on('error', () => {});
+    const timeout = new Promise<string>((resolve) => {
+      setTimeout(() => resolve('redis-server did not answer in time'), START_TIMEOUT_MS).unref();
+    });
+    const problem = await Promise.race([hasFailed, timeout, client.ping().then(() => undefined)]);
+    if (problem === undefined) return new RedisPeer(server, folder, client);
+    client.disconnect();
+    server.kill();
+    await rm(folder, { recursive: true, force: true });
+    return problem;
+  }
+
+  private constructor(server: ChildProcess, folder: string, client: Client) {
+    this.#server = server;
+    this.#folder = folder;
+    this.#client = client;
+  }
+
+  /** Replaces everything by `pages` values; `pageOf` may hand out the same buffer every time. */
+  async fill(pages: number, pageBytes: number, pageOf: (page: number) => Uint8Array): Promise<void> {
+    await this.#client.flushall();
+    const batch = Math.max(1, Math.floor(FILL_MAX_BYTES / pageBytes));
+    for (let first = 0; first < pages; first += batch) {
+      const pipeline = this.#client.pipeline();
+      for (let page = first; page < Math.min(pages, first + batch); page++) {
+        pipeline.set(String(page), Buffer.from(pageOf(page)));
+      }
+      await pipeline.exec();
+    }
+  }
+
+  /** One value, in a request of its own. Throws when it is missing. */
+  async one(page: number): Promise<Buffer> {
+    const value = await this.#client.getBuffer(String(page));
+    if (value === null) throw new Error('redis: a value is missing');
+    return value;
+  }
+
+  /** The values of one batch, asked for `atATime` in a pipeline. Throws when one is missing. */
+  async read(pages: readonly number[], atATime: number): Promise<Buffer[]> {
+    const values: Buffer[] = [];
+    for (let first = 0; first < pages.length; first += atATime) {
+      const pipeline = this.#client.pipeline();
+      for (const page of pages.slice(first, first + atATime)) pipeline.getBuffer(String(page));
+      for (const [error, value] of (await pipeline.exec()) ?? []) {
+        if (error !== null || !Buffer.isBuffer(value)) throw error ?? new Error('redis: a value is missing');
+        values.push(value);
+      }
+    }
+    return values;
+  }
+
+  async close(): Promise<void> {
+    this.#client.disconnect();
+    const exited = new Promise((resolve) => this.#server.once('exit', resolve));
+    this.#server.kill('SIGKILL');
+    await exited;
+    await rm(this.#folder, { recursive: true, force: true });
+  }
+}
+
+/**
+ * Reading all pages through redis, with as many values a pipeline as is fastest here. `isPage` tells whether a
+ * value is the page of that number; the last value of each batch is looked at.
+ */
+export async function fastestPipeline(
+  redis: RedisPeer,
+  batches: readonly (readonly number[])[],
+  isPage: (value: Buffer, page: number) => boolean,
+): Promise<Contender> {
+  let isRight = true;
+  const readAll = async (atATime: number): Promise<void> => {
+    isRight = true;
+    for (const pages of batches) {
+      const values = await redis.read(pages, atATime);
+      isRight &&= isPage(values.at(-1) as Buffer, pages.at(-1) as number);
+    }
+  };
+  let best = { atATime: 0, ms: Number.POSITIVE_INFINITY };
+  for (const atATime of VALUES_AT_A_TIME) {
+    const startMs = performance.now();
+    await readAll(atATime);
+    const ms = performance.now() - startMs;
+    if (ms < best.ms) best = { atATime, ms };
+  }
+  const { atATime } = best;
+  return { name: `ioredis, ${atATime} a pipeline`, isRight: () => isRight, read: () => readAll(atATime) };
+}

@@ -1,0 +1,58 @@
+import { MeshCacheStore } from '../../node/meshcache-store.js';
+import { findFreePort, LOOPBACK } from '../../processes/free-port.js';
+import { ServingProcess } from '../../processes/serving-process.js';
+import { systemRandom } from '../../system/system-random.js';
+import {
+  awaitMembers,
+  type BenchCluster,
+  benchStorage,
+  type PeerAnswer,
+  type PeerCommand,
+} from '../measuring/store-pages.js';
+
+const READER_POOL_BYTES = 2 ** 20;
+
+/** Some clusters of two nodes each: one of each cluster in a serving process, which sets pages, the other one here, which reads them. */
+export class StorePair {
+  readonly peer: ServingProcess<PeerCommand, PeerAnswer>;
+  /** One for each configuration, in order. */
+  readonly readers: readonly MeshCacheStore[];
+  /** Where the serving process hands out the same pages over plain sockets. */
+  readonly plainPort: number;
+
+  private constructor(peer: StorePair['peer'], readers: readonly MeshCacheStore[], plainPort: number) {
+    this.peer = peer;
+    this.readers = readers;
+    this.plainPort = plainPort;
+  }
+
+  /** `configs`: settings that both nodes of a cluster have. */
+  static async start(
+    configs: readonly BenchCluster['config'][],
+    { poolBytes, workBytes }: { readonly poolBytes: number; readonly workBytes: number },
+  ): Promise<StorePair> {
+    const clusters: BenchCluster[] = [];
+    for (const config of configs) {
+      clusters.push({ discoveryAddr: `${LOOPBACK}:${await findFreePort(systemRandom)}`, config });
+    }
+    const peer: StorePair['peer'] = new ServingProcess(new URL('./store-peer.js', import.meta.url));
+    const readers: MeshCacheStore[] = [];
+    try {
+      const { plainPort } = await peer.call({ kind: 'start', clusters, poolBytes, workBytes });
+      for (const { discoveryAddr, config } of clusters) {
+        readers.push(await MeshCacheStore.create(benchStorage(discoveryAddr, READER_POOL_BYTES, config)));
+      }
+      for (const reader of readers) await awaitMembers(reader, 2);
+      return new StorePair(peer, readers, plainPort as number);
+    } catch (error) {
+      for (const reader of readers) await reader.close();
+      peer.end();
+      throw error;
+    }
+  }
+
+  async close(): Promise<void> {
+    for (const reader of this.readers) await reader.close();
+    this.peer.end();
+  }
+}

@@ -1,0 +1,115 @@
+/*
+ * One node process of a cluster on this machine, started by cluster.ts with an IPC channel. It lives as long as that channel, so that nothing
+ * is left behind however the program that started it ends; after `keep` it lives until SIGTERM.
+ */
+
+import { MeshCacheStore } from '../../node/meshcache-store.js';
+import { systemClock } from '../../system/system-clock.js';
+import type { AgentCommand, AgentReply, AgentSetup, AgentStarted, AgentStatus } from './agent-protocol.js';
+import { HostBuffer, RequestRunner } from './request-runner.js';
+
+/** A node that does not close in this time is ended. */
+const CLOSE_TIMEOUT_MS = 8_000;
+const MEMBERS_POLL_MS = 25;
+
+class Agent {
+  #store: MeshCacheStore | undefined;
+  #runner: RequestRunner | undefined;
+  #isKept = false;
+  #isClosing = false;
+
+  async execute(command: AgentCommand): Promise<unknown> {
+    switch (command.kind) {
+      case 'start':
+        return this.#start(command.setup);
+      case 'await-members':
+        return this.#awaitMembers(command.count);
+      case 'run':
+        if (this.#runner === undefined) throw new Error('run before start');
+        return this.#runner.run(command.requests);
+      case 'status':
+        return this.#status();
+      case 'keep':
+        this.#isKept = true;
+        return undefined;
+      case 'close':
+        await this.#store?.close();
+        return undefined;
+    }
+  }
+
+  /** Closes the node and ends the process. */
+  async end(exitStatus: number): Promise<void> {
+    if (this.#isClosing) return;
+    this.#isClosing = true;
+    systemClock.after(CLOSE_TIMEOUT_MS, () => process.exit(1));
+    await this.#store?.close();
+    process.exit(exitStatus);
+  }
+
+  onDisconnect(): void {
+    if (!this.#isKept) void this.end(0);
+  }
+
+  async #start(setup: AgentSetup): Promise<AgentStarted> {
+    const store = await MeshCacheStore.create({
+      tpRank: 0,
+      tpSize: 1,
+      ppRank: 0,
+      ppSize: 1,
+      isMlaModel: setup.components === 1,
+      extraConfig: setup.config,
+    });
+    this.#store = store;
+    const buffer = new HostBuffer(setup);
+    await store.registerMemPoolHost(buffer);
+    this.#runner = new RequestRunner(store, buffer, { pageBytes: setup.pageBytes, clock: systemClock });
+    const { nodeId, isMeta } = store.runtime;
+    return { nodeId, pid: process.pid, metricsEndpoint: store.metricsEndpoint, isMeta };
+  }
+
+  /** The program that asks has a deadline of its own. */
+  async #awaitMembers(count: number): Promise<void> {
+    while (!this.#isClosing && (this.#store?.runtime.members().size ?? 0) < count) {
+      await new Promise((resolve) => setTimeout(resolve, MEMBERS_POLL_MS));
+    }
+  }
+
+  #status(): AgentStatus {
+    const stats = this.#store?.stats();
+    return {
+      poolEntries: stats?.poolEntries ?? 0,
+      poolUsedBytes: stats?.poolUsedBytes ?? 0,
+      poolCapacityBytes: stats?.poolCapacityBytes ?? 0,
+      evictions: stats?.evictions ?? 0,
+      checksumFailures: stats?.checksumFailures ?? 0,
+      rssBytes: process.memoryUsage.rss(),
+      hits: stats?.hits ?? { local: 0, remote: 0, disk: 0 },
+      disk: stats?.disk ?? null,
+    };
+  }
+}
+
+function describeError(error: unknown): { message: string; stack?: string } {
+  return error instanceof Error ? { message: error.message, stack: error.stack } : { message: String(error) };
+}
+
+function reply(message: AgentReply): void {
+  // The program may be gone already; the disconnect event ends this process then.
+  if (process.connected) process.send?.(message, () => {});
+}
+
+const agent = new Agent();
+// A terminal's Ctrl-C reaches the whole group: the program closes its cluster in order, or its end disconnects it.
+process.on('SIGINT', () => {});
+process.on('SIGTERM', () => void agent.end(0));
+process.on('disconnect', () => agent.onDisconnect());
+// Kept nodes outlive the program that read their output.
+process.stdout.on('error', () => {});
+process.stderr.on('error', () => {});
+process.on('message', (command: AgentCommand) => {
+  agent.execute(command).then(
+    (value) => reply({ id: command.id, value }),
+    (error: unknown) => reply({ id: command.id, error: describeError(error) }),
+  );
+});

@@ -1,0 +1,252 @@
+import { type ChildProcess, fork } from 'node:child_process';
+import { fileURLToPath } from 'node:url';
+import type { Clock } from '../../base/environment/clock.js';
+import { CommandFailure } from '../../command/failure.js';
+import { findFreePort, LOOPBACK } from '../../processes/free-port.js';
+import { systemClock } from '../../system/system-clock.js';
+import { systemRandom } from '../../system/system-random.js';
+import type { AgentCommand, AgentReply, AgentSetup, AgentStarted, AgentStatus, RunResult } from './agent-protocol.js';
+
+/** One that ends instead is noticed at once; an emulated machine that is busy takes most of a minute. */
+const START_TIMEOUT_MS = 120_000;
+const CLOSE_TIMEOUT_MS = 10_000;
+/** The end of what a process wrote to stderr, for the message when it dies. */
+const STDERR_TAIL_CHARS = 8_192;
+
+export interface ClusterOptions {
+  readonly nodes: number;
+  readonly pageBytes: number;
+  readonly components: 1 | 2;
+  /** Configuration of every node beside the discovery address; snake_case keys. */
+  readonly config: Readonly<Record<string, unknown>>;
+  /** What one node has beside that; counted from 0. */
+  readonly nodeConfig?: (index: number) => Readonly<Record<string, unknown>>;
+  /** The processes are started so that they may outlive this one ({@link Cluster.keep}). */
+  readonly mayBeKept?: boolean;
+  /** What the nodes log goes to stderr at once; without it only the end of a dead node's is shown. */
+  readonly isLogShown?: boolean;
+  /** Aborting it closes the cluster; pending calls fail. */
+  readonly signal?: AbortSignal;
+}
+
+/** Node processes on loopback that find each other through a discovery address of their own. */
+export class Cluster {
+  readonly discoveryAddr: string;
+  readonly #options: ClusterOptions;
+  readonly #agents: ClusterAgent[];
+
+  private constructor(discoveryAddr: string, options: ClusterOptions) {
+    this.discoveryAddr = discoveryAddr;
+    this.#options = options;
+    this.#agents = Array.from({ length: options.nodes }, (_, index) => new ClusterAgent(index, options));
+  }
+
+  /** In order; a node that was started anew has another one than before. */
+  get agents(): readonly ClusterAgent[] {
+    return this.#agents;
+  }
+
+  /** Resolves when every node sees all nodes. Throws {@link CommandFailure}; then nothing is left behind. */
+  static async start(options: ClusterOptions): Promise<Cluster> {
+    options.signal?.throwIfAborted();
+    const discoveryAddr = `${LOOPBACK}:${await findFreePort(systemRandom)}`;
+    const cluster = new Cluster(discoveryAddr, options);
+    options.signal?.addEventListener('abort', () => void cluster.close(), { once: true });
+    try {
+      await within(systemClock, START_TIMEOUT_MS, 'the nodes did not come up', async () => {
+        await Promise.all(cluster.agents.map((agent) => agent.start(cluster.#setupOf(agent.index))));
+        await Promise.all(cluster.agents.map((agent) => agent.awaitMembers(options.nodes)));
+      });
+    } catch (error) {
+      await cluster.close();
+      throw error;
+    }
+    return cluster;
+  }
+
+  /** Ends a node as a crash does; resolves when its process is gone. Calls of its agent fail from now on. */
+  async kill(index: number): Promise<void> {
+    await (this.#agents[index] as ClusterAgent).kill();
+  }
+
+  /** Starts a node that was killed, with the configuration that it had; resolves when it sees all nodes. */
+  async restart(index: number): Promise<void> {
+    this.#options.signal?.throwIfAborted();
+    const agent = new ClusterAgent(index, this.#options);
+    this.#agents[index] = agent;
+    await within(systemClock, START_TIMEOUT_MS, `node ${index} did not come up again`, async () => {
+      await agent.start(this.#setupOf(index));
+      await agent.awaitMembers(this.#options.nodes);
+    });
+  }
+
+  /** Lets the nodes run on when this process ends; they stop on SIGTERM. */
+  async keep(): Promise<void> {
+    await Promise.all(this.agents.map((agent) => agent.keep()));
+  }
+
+  /** Idempotent; resolves when all processes have ended, which they are made to after some seconds; kept ones stay. */
+  async close(): Promise<void> {
+    await Promise.all(this.agents.map((agent) => agent.close()));
+  }
+
+  #setupOf(index: number): AgentSetup {
+    const { pageBytes, components, config, nodeConfig } = this.#options;
+    const all = { local_hostname: LOOPBACK, ...config, discovery_addr: this.discoveryAddr, ...nodeConfig?.(index) };
+    return { config: all, pageBytes, components };
+  }
+}
+
+interface PendingCall {
+  readonly resolve: (value: unknown) => void;
+  readonly reject: (error: Error) => void;
+}
+
+/** One node process, seen from the program that started it. Every call fails with what it last wrote when it dies. */
+export class ClusterAgent {
+  /** Position in the cluster, from 0. */
+  readonly index: number;
+  readonly #child: ChildProcess;
+  readonly #pending = new Map<number, PendingCall>();
+  readonly #exited: Promise<void>;
+  #nextId = 1;
+  #metricsEndpoint = '';
+  #isMeta = false;
+  #stderrTail = '';
+  #death: CommandFailure | undefined;
+  #isKept = false;
+
+  constructor(index: number, options: { readonly mayBeKept?: boolean; readonly isLogShown?: boolean }) {
+    this.index = index;
+    this.#child = fork(fileURLToPath(new URL('./cluster-agent.js', import.meta.url)), {
+      serialization: 'advanced',
+      stdio: ['ignore', 'ignore', 'pipe', 'ipc'],
+      detached: options.mayBeKept === true,
+    });
+    this.#child.on('message', (reply: AgentReply) => this.#onReply(reply));
+    this.#child.stderr?.setEncoding('utf8').on('data', (text: string) => {
+      this.#stderrTail = (this.#stderrTail + text).slice(-STDERR_TAIL_CHARS);
+      if (options.isLogShown) process.stderr.write(text);
+    });
+    this.#exited = this.#awaitEnd();
+  }
+
+  get pid(): number {
+    return this.#child.pid ?? 0;
+  }
+
+  /** `host:port` of the node's metrics server; empty before `start` and when it has none. */
+  get metricsEndpoint(): string {
+    return this.#metricsEndpoint;
+  }
+
+  /** Whether discovery runs in this node. */
+  get isMeta(): boolean {
+    return this.#isMeta;
+  }
+
+  async start(setup: AgentSetup): Promise<AgentStarted> {
+    const started = (await this.#call({ kind: 'start', setup })) as AgentStarted;
+    this.#metricsEndpoint = started.metricsEndpoint;
+    this.#isMeta = started.isMeta;
+    return started;
+  }
+
+  async awaitMembers(count: number): Promise<void> {
+    await this.#call({ kind: 'await-members', count });
+  }
+
+  /** The requests are executed in order; runs of one agent must not overlap. */
+  async run(requests: readonly (readonly string[])[]): Promise<RunResult> {
+    return (await this.#call({ kind: 'run', requests })) as RunResult;
+  }
+
+  async status(): Promise<AgentStatus> {
+    return (await this.#call({ kind: 'status' })) as AgentStatus;
+  }
+
+  async keep(): Promise<void> {
+    await this.#call({ kind: 'keep' });
+    this.#isKept = true;
+    this.#child.disconnect();
+    this.#child.stderr?.destroy();
+    this.#child.unref();
+  }
+
+  /** Ends the process with SIGKILL; resolves when it is gone. */
+  async kill(): Promise<void> {
+    this.#child.kill('SIGKILL');
+    await this.#exited;
+  }
+
+  async close(): Promise<void> {
+    if (this.#isKept) return;
+    if (this.#death !== undefined || !this.#child.connected) return this.#exited;
+    const cancel = systemClock.after(CLOSE_TIMEOUT_MS, () => this.#child.kill('SIGKILL'), { keepAlive: true });
+    this.#call({ kind: 'close' }).then(
+      () => this.#child.disconnect(),
+      () => this.#child.kill('SIGKILL'),
+    );
+    await this.#exited;
+    cancel();
+  }
+
+  #call(command: DistributiveOmit<AgentCommand, 'id'>): Promise<unknown> {
+    if (this.#death !== undefined) return Promise.reject(this.#death);
+    const id = this.#nextId++;
+    return new Promise((resolve, reject) => {
+      this.#pending.set(id, { resolve, reject });
+      this.#child.send({ ...command, id } as AgentCommand, (error) => {
+        // A dying process is told of by its end, with the reason; this is for a message that cannot be sent.
+        if (error !== null && this.#child.connected) this.#settle(id, (call) => call.reject(error));
+      });
+    });
+  }
+
+  /** Resolves when the process has ended and all that it wrote is here. ('close' never comes after `disconnect()`.) */
+  async #awaitEnd(): Promise<void> {
+    const outputEnded = new Promise((resolve) => this.#child.stderr?.once('close', resolve));
+    const how = await new Promise<string>((resolve) => {
+      this.#child.once('error', (error) => resolve(`could not be started: ${error.message}`));
+      this.#child.once('exit', (status, signal) => {
+        resolve(signal === null ? `ended with status ${status}` : `was ended by ${signal}`);
+      });
+    });
+    await outputEnded;
+    const words = this.#stderrTail.trim();
+    const tail = words === '' ? '' : `; it wrote last:\n${words}`;
+    this.#death = new CommandFailure(`node ${this.index} (process ${this.pid}) ${how}${tail}`);
+    for (const id of [...this.#pending.keys()]) this.#settle(id, (call) => call.reject(this.#death as Error));
+  }
+
+  #onReply(reply: AgentReply): void {
+    this.#settle(reply.id, (call) => {
+      if (!('error' in reply)) return call.resolve(reply.value);
+      const failure = new CommandFailure(`node ${this.index}: ${reply.error.message}`);
+      if (reply.error.stack !== undefined) failure.stack = reply.error.stack;
+      call.reject(failure);
+    });
+  }
+
+  #settle(id: number, settle: (call: PendingCall) => void): void {
+    const call = this.#pending.get(id);
+    if (call === undefined) return;
+    this.#pending.delete(id);
+    settle(call);
+  }
+}
+
+type DistributiveOmit<T, K extends PropertyKey> = T extends unknown ? Omit<T, K> : never;
+
+async function within<T>(clock: Clock, timeoutMs: number, failure: string, work: () => Promise<T>): Promise<T> {
+  let cancel = (): void => {};
+  const timeout = new Promise<never>((_, reject) => {
+    const onTimeout = (): void => reject(new CommandFailure(`${failure} within ${timeoutMs / 1000} s`));
+    cancel = clock.after(timeoutMs, onTimeout, { keepAlive: true });
+  });
+  try {
+    return await Promise.race([work(), timeout]);
+  } finally {
+    cancel();
+  }
+}

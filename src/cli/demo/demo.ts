@@ -1,0 +1,183 @@
+import { freemem } from 'node:os';
+import { Command } from 'commander';
+import { formatSize } from '../../base/sizes.js';
+import type { CommandContext } from '../../command/context.js';
+import { CommandFailure, wrongUsage } from '../../command/failure.js';
+import { decimalNumber, jsonOption, pageBytes, wholeNumber } from '../../command/options.js';
+import { formatCount } from '../../command/table.js';
+import { type DiskSizes, diskSizeFor } from '../../disk/disk-store.js';
+import { Cluster } from '../cluster/cluster.js';
+import { NodeFolders } from '../cluster/node-folders.js';
+import { type LoadResult, runLoad } from '../load/load.js';
+import { formatLoadReport, type LoadReport, loadReport, printLoadReport } from '../load/load-report.js';
+import { conversationWorkload, type TurnRequest, uniquePages } from '../load/workload.js';
+import { metricsUrl } from '../settings/metrics-url.js';
+import { printEngineDemo, runEngineDemo } from './engines.js';
+
+/** Part of the free memory that a demo may fill with pages. */
+const MEMORY_SHARE = 0.75;
+/** With disks: the pools of all nodes hold this part of the pages, and the disks all of them twice. */
+const POOLED_SHARE = 1 / 8;
+const DISK_COPIES = 2;
+
+export interface DemoOptions {
+  readonly nodes: number;
+  readonly conversations: number;
+  /** No turn is started later than this. */
+  readonly seconds: number;
+  readonly pageBytes: number;
+  readonly seed: number;
+  readonly keep: boolean;
+  /** Small pools, with a disk tier behind each. */
+  readonly disk: boolean;
+}
+
+export interface DemoResult extends LoadReport {
+  readonly seed: number;
+  readonly conversations: number;
+  /** Where a kept cluster can be found, and the processes that it consists of. */
+  readonly kept?: {
+    readonly discovery_addr: string;
+    readonly pids: readonly number[];
+    /** URLs of the nodes' dashboards. */
+    readonly dashboards: readonly string[];
+    readonly disk_path?: string;
+  };
+}
+
+/** The same with engines in Python, whose pools of host memory come on top. */
+async function playEngines(options: DemoOptions, json: boolean, context: CommandContext): Promise<void> {
+  for (const name of ['keep', 'disk'] as const) {
+    if (options[name]) throw wrongUsage(`--${name} cannot be had with --engines: leave one of them out`);
+  }
+  const requests = conversationWorkload(options);
+  checkMemory((uniquePages(requests) + options.nodes * longestTurn(requests)) * options.pageBytes);
+  printEngineDemo(context, await runEngineDemo(requests, options, context), json);
+}
+
+/** Runs conversations against a cluster of processes on this machine; every page that is read is checked, byte for byte. */
+export async function runDemo(options: DemoOptions, context: CommandContext): Promise<DemoResult> {
+  const requests = conversationWorkload(options);
+  checkMemory(uniquePages(requests) * options.pageBytes);
+  const progress = context.progress();
+  const tiers = options.disk ? tierSizes(requests, options) : undefined;
+  const folders = tiers && (await NodeFolders.create(undefined, tiers.disk.maxBytes * options.nodes));
+  let cluster: Cluster | undefined;
+  let isKept = false;
+  try {
+    progress.update(`starting ${options.nodes} nodes`);
+    cluster = await Cluster.start({
+      nodes: options.nodes,
+      pageBytes: options.pageBytes,
+      components: 2,
+      config: tiers === undefined ? {} : { global_segment_size: tiers.poolBytes },
+      nodeConfig: (index) => (tiers && folders?.config(index, tiers.disk)) ?? {},
+      mayBeKept: options.keep,
+      isLogShown: process.env.MESHCACHE_LOG !== undefined,
+      signal: context.signal,
+    });
+    const dashboards = cluster.agents.flatMap(({ metricsEndpoint }) => metricsUrl(metricsEndpoint) ?? []);
+    if (dashboards.length > 0) context.tell(`Dashboards while it runs: ${dashboards.join(' ')}`);
+    const load: LoadResult = await runLoad(cluster.agents, requests, {
+      concurrency: options.nodes,
+      clock: context.clock,
+      maxMs: options.seconds * 1000,
+      signal: context.signal,
+      onProgress: (counts) => {
+        const read = formatSize(counts.readBytes);
+        const done = `${formatCount(counts.requests)} of ${formatCount(requests.length)} turns`;
+        progress.update(`${done}, ${read} read and checked, ${counts.wrongBytes} bytes wrong`);
+      },
+    });
+    const statuses = await Promise.all(cluster.agents.map((agent) => agent.status()));
+    const report = loadReport(load, { statuses, pageBytes: options.pageBytes });
+    const result = { ...report, seed: options.seed, conversations: options.conversations };
+    if (!options.keep) return result;
+    await cluster.keep();
+    isKept = true;
+    const pids = cluster.agents.map((agent) => agent.pid);
+    const kept = {
+      discovery_addr: cluster.discoveryAddr,
+      pids,
+      dashboards,
+      ...(folders && { disk_path: folders.path }),
+    };
+    return { ...result, kept };
+  } finally {
+    progress.end();
+    await cluster?.close();
+    if (!isKept) await folders?.remove();
+  }
+}
+
+export function demoCommand(context: CommandContext): Command {
+  return new Command('demo')
+    .description('run a cluster of real processes on this machine with a workload of its own, and check every byte')
+    .option('--nodes <count>', 'node processes', wholeNumber(1, 64), 3)
+    .option('--conversations <count>', 'multi-turn conversations', wholeNumber(1, 100_000), 60)
+    .option('--seconds <s>', 'start no turn later than this', decimalNumber(0, 86_400, 'seconds'), 40)
+    .option('--page-bytes <size>', 'bytes of a page', pageBytes, 2 ** 20)
+    .option('--seed <number>', 'seed of the workload', wholeNumber(0, 2 ** 32 - 1), 1)
+    .option('--keep', 'leave the cluster running afterwards', false)
+    .option('--disk', 'small pools, and a disk tier of each node in a temporary folder', false)
+    .option('--engines', 'engines in Python use the nodes as SGLang does; one node is killed and started again', false)
+    .addOption(jsonOption())
+    .addHelpText(
+      'after',
+      `
+Examples:
+  meshcache demo                         3 nodes, 1 MiB pages, less than a minute
+  meshcache demo --nodes 5 --page-bytes 64kb
+  meshcache demo --disk                  most pages come from disks
+  meshcache demo --engines               needs python3, and neither SGLang nor torch
+  meshcache demo --keep                  then: meshcache status --discovery-addr ...
+
+On a terminal it says where the nodes' dashboards are. Ends with status 1 when a byte was wrong or, with --engines, when
+something was raised in Python.`,
+    )
+    .action(async (options: DemoOptions & { json: boolean; engines: boolean }) => {
+      if (options.engines) return playEngines(options, options.json, context);
+      const result = await runDemo(options, context);
+      printLoadReport(context, result, { json: options.json, asText: formatDemo });
+    });
+}
+
+function formatDemo(result: DemoResult): string {
+  const table = `${formatLoadReport(result)}\n`;
+  if (result.kept === undefined) return table;
+  const { discovery_addr, pids, dashboards, disk_path } = result.kept;
+  const leftover = disk_path === undefined ? '' : `  then remove: rm -r ${disk_path}\n`;
+  return `${table}
+The cluster is still running.
+  look at it:   meshcache status --discovery-addr ${discovery_addr}
+  in a browser: ${dashboards.join(' ') || 'no dashboard is running'}
+  join it:      meshcache node --discovery-addr ${discovery_addr}
+  stop it:      kill ${pids.join(' ')}
+${leftover}`;
+}
+
+/** Pools that the workload overflows, but not one request; disks that it does not. */
+function tierSizes(
+  requests: readonly TurnRequest[],
+  { nodes, pageBytes }: DemoOptions,
+): { readonly poolBytes: number; readonly disk: DiskSizes } {
+  const pages = uniquePages(requests) / nodes;
+  return {
+    poolBytes: Math.ceil(Math.max(longestTurn(requests), pages * POOLED_SHARE)) * pageBytes,
+    disk: diskSizeFor(Math.ceil(pages * DISK_COPIES), pageBytes),
+  };
+}
+
+/** Pages of the longest prompt. */
+function longestTurn(requests: readonly TurnRequest[]): number {
+  return requests.reduce((most, { keys }) => Math.max(most, keys.length), 0);
+}
+
+function checkMemory(neededBytes: number): void {
+  const freeBytes = freemem();
+  if (neededBytes <= freeBytes * MEMORY_SHARE) return;
+  throw new CommandFailure(
+    `the workload's pages need ${formatSize(neededBytes)} and ${formatSize(freeBytes)} of memory are free: ` +
+      'choose fewer --conversations or a smaller --page-bytes',
+  );
+}

@@ -1,0 +1,241 @@
+import { lookup } from 'node:dns/promises';
+import { createServer } from 'node:net';
+import { freemem, networkInterfaces, totalmem } from 'node:os';
+import { type Endpoint, formatEndpoint } from '../../base/environment/network.js';
+import { ConfigError } from '../../base/errors.js';
+import { METRICS_PORTS_MAX_COUNT } from '../../base/limits.js';
+import { formatSize } from '../../base/sizes.js';
+import type { MeshCacheConfig } from '../../config.js';
+import { DiscoveryClient } from '../../discovery/client.js';
+import { localAddressOf } from '../../discovery/local-address.js';
+import { NodeRuntime } from '../../node/machine/machine-node.js';
+import { ownAddressTowards } from '../../node/runtime/own-address.js';
+import { systemEnvironment } from '../../system/system-environment.js';
+import { systemHost } from '../../system/system-host.js';
+import { NodeInfo } from '../../types.js';
+import { type Configuration, parseConfiguration, withOrigin } from '../settings/configuration.js';
+import { isLoopback } from '../settings/metrics-url.js';
+import type { Finding } from './finding.js';
+
+/*
+ * What a node would find with the configuration that it is given, one setting after the other. Nothing is started and nothing
+ * left behind: ports are listened on for a moment.
+ */
+
+/** Below this, ports need a privilege. */
+const UNPRIVILEGED_PORT_MIN = 1024;
+/** Part of the free memory that a pool may have before a warning. */
+const POOL_FREE_SHARE = 0.9;
+
+export type ConfigurationCheck =
+  | { readonly config: MeshCacheConfig; readonly findings: readonly Finding[] }
+  /** Nothing was configured, or what was is refused. */
+  | { readonly config?: undefined; readonly findings: readonly Finding[] };
+
+/** Whether the configuration is accepted. One without a discovery address may be looked at, but not run. */
+export function checkConfiguration(configuration: Configuration): ConfigurationCheck {
+  const { mapping, origins } = configuration;
+  const subject = 'configuration';
+  const warnings = configuration.warnings.map((detail): Finding => ({ subject, state: 'warning', detail }));
+  if (origins.size === 0) return { findings: warnings };
+  const isComplete = mapping.discovery_addr !== undefined;
+  const placeholder = { discovery_addr: '127.0.0.1:1' };
+  try {
+    const config = parseConfiguration({ ...configuration, mapping: { ...placeholder, ...mapping } });
+    // What a node refuses before it does anything.
+    new NodeRuntime(config);
+    new DiscoveryClient(
+      config.discoveryAddr,
+      new NodeInfo({ nodeId: 'doctor', controlHost: '127.0.0.1', controlPort: 1 }),
+      { env: systemEnvironment() },
+    );
+    const detail = `${origins.size} ${origins.size === 1 ? 'key' : 'keys'} accepted, from ${[...new Set(origins.values())].join(', ')}`;
+    if (isComplete) return { config, findings: [{ subject, state: 'ok', detail }, ...warnings] };
+    const advice =
+      'a node needs discovery_addr too: --discovery-addr, MESHCACHE_DISCOVERY_ADDR or the file of --config';
+    const isWhole = [...origins.values()].some((origin) => origin !== '--disk-path' && origin !== '--disk-size');
+    return { config, findings: [{ subject, state: isWhole ? 'warning' : 'ok', detail, advice }, ...warnings] };
+  } catch (error) {
+    if (!(error instanceof ConfigError)) throw error;
+    const detail = (withOrigin(error, configuration) as Error).message;
+    const advice = 'a node would not start with it; the settings that depend on it are not looked at';
+    return { findings: [{ subject, state: 'problem', detail, advice }, ...warnings] };
+  }
+}
+
+/** The address that the node listens on and is reached at, and the ports that it is to have there. */
+export async function checkOwnAddress(config: MeshCacheConfig): Promise<Finding[]> {
+  const subject = 'own address';
+  let host: string;
+  try {
+    host = config.localHostname ?? (await ownAddressTowards(config.discoveryEndpoints()[0] as Endpoint, systemHost));
+  } catch (error) {
+    return [{ subject, state: 'problem', detail: (error as Error).message }];
+  }
+  const failure = await listenFailure({ host, port: 0 });
+  if (failure !== undefined) {
+    const detail = `local_hostname ${JSON.stringify(host)}: ${reasonOf(failure)}`;
+    const advice = `set local_hostname to an address of this machine that the other nodes reach: ${ownAddresses()}`;
+    return [{ subject, state: 'problem', detail, advice }];
+  }
+  const detail = config.localHostname === undefined ? `${host}, which is on the route to discovery` : host;
+  const ports = [
+    ['control_port', config.controlPort],
+    ['tcp_port', config.tcpPort],
+  ] as const;
+  const findings = await Promise.all(ports.map(([key, port]) => checkPort(key, { host, port })));
+  return [{ subject, state: 'ok', detail }, ...findings.flat(), ...(await checkClashes(config))];
+}
+
+/** Ports that are given to two servers of one node. */
+async function checkClashes(config: MeshCacheConfig): Promise<Finding[]> {
+  const given = [
+    ['control_port', config.controlPort],
+    ['tcp_port', config.tcpPort],
+    ['rdma_port', config.rdmaPort],
+    ...(config.metricsEnabled ? [['metrics_port', config.metricsPort]] : []),
+  ] as [string, number][];
+  for (const { host, port } of config.discoveryEndpoints()) {
+    if ((await localAddressOf(host, systemHost)) !== undefined) given.push(['discovery_addr', port]);
+  }
+  return portClashes(given);
+}
+
+/** A problem for each key that has the port of one before it; 0 is any that is free. */
+export function portClashes(given: readonly (readonly [key: string, port: number])[]): Finding[] {
+  return given.flatMap(([key, port], i): Finding[] => {
+    const [other] = given.slice(0, i).find(([, earlier]) => port > 0 && earlier === port) ?? [];
+    if (other === undefined) return [];
+    const advice = 'give each a port of its own, or 0 for any that is free';
+    return [{ subject: 'ports', state: 'problem', detail: `${other} and ${key} both have port ${port}`, advice }];
+  });
+}
+
+/** Where the metrics server would listen. A port that is taken is no problem: the next one is tried. */
+export async function checkMetrics(config: MeshCacheConfig): Promise<Finding> {
+  const { metricsEnabled, metricsHost: host, metricsPort: port, metricsToken } = config;
+  const subject = 'metrics';
+  if (!metricsEnabled) return { subject, state: 'ok', detail: 'off (metrics_enabled)' };
+  const failure = await listenFailure({ host, port });
+  if (failure === 'EADDRINUSE') {
+    const detail = `metrics_port ${port} is taken on ${host}: a node takes the next free one of ${METRICS_PORTS_MAX_COUNT} and says which`;
+    return { subject, state: 'ok', detail };
+  }
+  if (failure === 'EACCES') return privileged(subject, 'metrics_port', { host, port });
+  if (failure !== undefined) {
+    const detail = `metrics_host ${JSON.stringify(host)}: ${reasonOf(failure)}`;
+    const advice = `set metrics_host to 127.0.0.1, to 0.0.0.0 for every address, or to one of this machine: ${ownAddresses()}`;
+    return { subject, state: 'problem', detail, advice };
+  }
+  const where = formatEndpoint({ host, port });
+  if (metricsToken !== undefined || isLoopback(host)) {
+    return { subject, state: 'ok', detail: `${where} can be listened on` };
+  }
+  const detail = `${where} can be listened on, and everybody who reaches it may read`;
+  return { subject, state: 'warning', detail, advice: 'set metrics_token, or metrics_host to 127.0.0.1' };
+}
+
+/** Whether the pool fits into memory. */
+export function checkPool({ globalSegmentSize: bytes }: MeshCacheConfig): Finding {
+  const subject = 'pool';
+  const detail = `global_segment_size ${formatSize(bytes)}; ${formatSize(freemem())} of memory free of ${formatSize(totalmem())}`;
+  if (bytes > totalmem()) {
+    const advice = `a node refuses it: choose at most ${formatSize(totalmem())}, and leave memory for everything else`;
+    return { subject, state: 'problem', detail, advice };
+  }
+  if (bytes <= POOL_FREE_SHARE * freemem()) return { subject, state: 'ok', detail };
+  const advice =
+    'it may not fit: over TCP memory is taken as pages are set, over RDMA at once; choose a smaller global_segment_size';
+  return { subject, state: 'warning', detail, advice };
+}
+
+/** A listed discovery address where a master is that does not take this program for one of the cluster's, or the reverse. */
+export function strangerToDiscovery(reason: string): Finding {
+  const detail = `a master answers and wants another cluster_secret or other certificates (${reason})`;
+  const advice = 'set the cluster_secret (or tls_* files) that the other nodes have';
+  return { subject: 'discovery', state: 'problem', detail, advice };
+}
+
+/**
+ * A listed discovery address where no master answers. On this machine that is how the first node finds it, so long as the
+ * port can be had.
+ */
+export async function checkSilentDiscovery(endpoint: Endpoint, silence: string): Promise<Finding> {
+  const subject = 'discovery';
+  const { host, port } = endpoint;
+  const where = formatEndpoint(endpoint);
+  const nodeThere =
+    'is a node running on that host with this discovery_addr, does it want TLS (tls_* files), and does a firewall allow the port?';
+  const addresses = await lookup(host, { all: true }).catch(() => []);
+  if (addresses.length === 0) {
+    const advice = 'check the name and the name server (`getent hosts NAME`), or give the address';
+    return { subject, state: 'problem', detail: `${where}: the name ${host} does not resolve`, advice };
+  }
+  const listenHost = await localAddressOf(host, systemHost);
+  if (listenHost === undefined)
+    return { subject, state: 'problem', detail: `no discovery master answers (${silence})`, advice: nodeThere };
+  const failure = await listenFailure({ host: listenHost, port });
+  if (failure === 'EACCES') return privileged(subject, 'discovery_addr', endpoint);
+  if (failure === 'EADDRINUSE') {
+    const detail = `${where} is taken on this machine by something that is no discovery master (${silence})`;
+    return {
+      subject,
+      state: 'problem',
+      detail,
+      advice: `if it is a node that wants TLS, set the tls_* files; else choose another port, or find out who has it: ${whoHas(port)}`,
+    };
+  }
+  if (failure !== undefined) {
+    return { subject, state: 'problem', detail: `${where}: ${reasonOf(failure)}`, advice: nodeThere };
+  }
+  const advice = `start the first node here, it runs discovery: meshcache node --discovery-addr ${where}`;
+  return { subject, state: 'warning', detail: `${where} is this machine's, and nobody answers there yet`, advice };
+}
+
+async function checkPort(key: 'control_port' | 'tcp_port', endpoint: Endpoint): Promise<Finding[]> {
+  if (endpoint.port === 0) return [];
+  const subject = key.replace('_', ' ');
+  const where = formatEndpoint(endpoint);
+  const failure = await listenFailure(endpoint);
+  if (failure === undefined) return [{ subject, state: 'ok', detail: `${where} can be listened on` }];
+  if (failure === 'EACCES') return [privileged(subject, key, endpoint)];
+  const advice = `choose another ${key}, or 0 for any that is free; who has it: ${whoHas(endpoint.port)}`;
+  return [{ subject, state: 'problem', detail: `${where}: ${reasonOf(failure)}`, advice }];
+}
+
+function privileged(subject: string, key: string, endpoint: Endpoint): Finding {
+  const detail = `${key} ${formatEndpoint(endpoint)}: the port needs a privilege that this process does not have`;
+  const advice = `choose a port from ${UNPRIVILEGED_PORT_MIN} on, or grant CAP_NET_BIND_SERVICE`;
+  return { subject, state: 'problem', detail, advice };
+}
+
+function whoHas(port: number): string {
+  return `\`ss -ltnp 'sport = :${port}'\``;
+}
+
+function reasonOf(code: string): string {
+  const reasons: Readonly<Record<string, string>> = {
+    EADDRINUSE: 'the port is in use already',
+    EADDRNOTAVAIL: 'is no address of this machine',
+    EINVAL: 'is no address of this machine',
+    ENOTFOUND: 'the name does not resolve',
+    EAI_AGAIN: 'the name does not resolve: the name server does not answer',
+  };
+  return reasons[code] ?? `cannot be listened on (${code})`;
+}
+
+/** The system's code when nothing can listen there; the port is free again afterwards. */
+function listenFailure({ host, port }: Endpoint): Promise<string | undefined> {
+  return new Promise((resolve) => {
+    const server = createServer();
+    server.once('error', (error: NodeJS.ErrnoException) => resolve(error.code ?? error.message));
+    server.listen({ host, port, exclusive: true }, () => server.close(() => resolve(undefined)));
+  });
+}
+
+/** Addresses of this machine that other machines may reach; its loopback address when there is none. */
+function ownAddresses(): string {
+  const all = Object.values(networkInterfaces()).flatMap((some) => some ?? []);
+  const reachable = all.filter(({ internal, scopeid }) => !internal && !scopeid).map(({ address }) => address);
+  return reachable.join(', ') || '127.0.0.1, which is the only one it has';
+}

@@ -1,0 +1,224 @@
+import { mkdtemp, open, readdir, rm, stat, statfs } from 'node:fs/promises';
+import { dirname, join, resolve } from 'node:path';
+import { silentLogger } from '../../base/environment/log.js';
+import { DiskError } from '../../base/errors.js';
+import { DISK_ALIGNMENT_BYTES, DISK_MIN_BYTES } from '../../base/limits.js';
+import { formatSize } from '../../base/sizes.js';
+import { DirectoryLock } from '../../disk/folder/directory-lock.js';
+import { JOURNAL_MAGIC } from '../../disk/journal/journal.js';
+import { PageFile } from '../../disk/page-file/page-file.js';
+import { systemEnvironment } from '../../system/system-environment.js';
+import type { Finding } from './finding.js';
+
+const PROBE_BYTES = 16 * DISK_ALIGNMENT_BYTES;
+const BLOCK_BYTES = 512;
+const PROBE_NODE_ID = 'doctor';
+const ENV = systemEnvironment({ log: silentLogger });
+/** What a disk tier has in its folder. */
+const STORE_FILES = ['store.json', 'index', 'pages'] as const;
+const SET_ASIDE = 'set-aside';
+
+interface FileSystem {
+  readonly name: string;
+  readonly kind: 'disk' | 'memory' | 'network' | 'layers';
+}
+
+/** By the magic numbers of statfs(2). */
+const FILE_SYSTEMS: ReadonlyMap<number, FileSystem> = new Map([
+  [0xef53, { name: 'ext4', kind: 'disk' }],
+  [0x58465342, { name: 'xfs', kind: 'disk' }],
+  [0x9123683e, { name: 'btrfs', kind: 'disk' }],
+  [0xf2f52010, { name: 'f2fs', kind: 'disk' }],
+  [0x2fc12fc1, { name: 'zfs', kind: 'disk' }],
+  [0xca451a4e, { name: 'bcachefs', kind: 'disk' }],
+  [0x01021994, { name: 'tmpfs', kind: 'memory' }],
+  [0x858458f6, { name: 'ramfs', kind: 'memory' }],
+  [0x794c7630, { name: 'overlay', kind: 'layers' }],
+  [0x6969, { name: 'NFS', kind: 'network' }],
+  [0xff534d42, { name: 'CIFS', kind: 'network' }],
+  [0xfe534d42, { name: 'SMB', kind: 'network' }],
+  [0x65735546, { name: 'FUSE', kind: 'network' }],
+  [0x01021997, { name: '9p', kind: 'network' }],
+  [0x00c36400, { name: 'Ceph', kind: 'network' }],
+  [0x0bd00bd0, { name: 'Lustre', kind: 'network' }],
+]);
+
+const FILE_SYSTEM_ADVICE: Readonly<Record<Exclude<FileSystem['kind'], 'disk'>, string>> = {
+  memory: 'it takes memory: give that to the pool (global_segment_size), or choose a folder on a disk',
+  network: 'the tier is made for local disks: choose a folder on one, or measure with `meshcache bench disk --dir`',
+  layers: 'a container’s own layer is slow and goes with it: mount a volume',
+};
+
+/**
+ * Whether a disk tier works in `path`, of `sizeBytes` if that is given. Leaves nothing behind, and makes no folder that is not
+ * there: then the nearest one above it is looked at.
+ */
+export async function checkDisk(path: string, sizeBytes: number | undefined): Promise<Finding[]> {
+  const wanted = resolve(path);
+  const folder = await nearestFolder(wanted);
+  if (typeof folder !== 'string') return [folder];
+  const isThere = folder === wanted;
+  const findings = [await checkFileSystem(folder), await checkSpace(folder, isThere, sizeBytes)];
+  let probe: string;
+  try {
+    probe = await mkdtemp(join(folder, '.meshcache-doctor-'));
+  } catch (error) {
+    return [notWritable(folder, error), ...findings];
+  }
+  try {
+    const writable = isThere ? `${folder} can be written` : `${wanted} is not there yet; ${folder} can be written`;
+    return [
+      { subject: 'disk folder', state: 'ok', detail: writable },
+      ...findings,
+      await checkPages(probe),
+      await checkLock(isThere ? folder : probe),
+      ...(isThere ? await checkContents(folder) : []),
+    ];
+  } finally {
+    await rm(probe, { recursive: true, force: true });
+  }
+}
+
+/** The folder, or the first one above it that is there. */
+async function nearestFolder(wanted: string): Promise<string | Finding> {
+  for (let path = wanted; ; path = dirname(path)) {
+    try {
+      if ((await stat(path)).isDirectory()) return path;
+      const detail = `${path} is not a folder`;
+      return { subject: 'disk folder', state: 'problem', detail, advice: 'set disk_path to a folder' };
+    } catch (error) {
+      const isMissing = (error as NodeJS.ErrnoException).code === 'ENOENT' && dirname(path) !== path;
+      if (!isMissing) return notWritable(path, error);
+    }
+  }
+}
+
+function notWritable(path: string, error: unknown): Finding {
+  const isReadOnly = (error as NodeJS.ErrnoException).code === 'EROFS';
+  const advice = isReadOnly
+    ? 'its file system is read-only: mount it for writing, or set another disk_path'
+    : 'let the user of the node write there, or set another disk_path';
+  return { subject: 'disk folder', state: 'problem', detail: `${path}: ${(error as Error).message}`, advice };
+}
+
+async function checkFileSystem(folder: string): Promise<Finding> {
+  const subject = 'disk file system';
+  const { type } = await statfs(folder);
+  // Some systems give the number as a signed one.
+  const fileSystem = FILE_SYSTEMS.get(type >>> 0);
+  if (fileSystem === undefined)
+    return { subject, state: 'ok', detail: `of a type unknown here (0x${(type >>> 0).toString(16)})` };
+  const { name, kind } = fileSystem;
+  if (kind === 'disk') return { subject, state: 'ok', detail: name };
+  return { subject, state: 'warning', detail: name, advice: FILE_SYSTEM_ADVICE[kind] };
+}
+
+/** What lies in the folder already need not be free. */
+async function checkSpace(folder: string, isThere: boolean, sizeBytes: number | undefined): Promise<Finding> {
+  const subject = 'disk space';
+  const { bavail, bsize } = await statfs(folder);
+  const freeBytes = bavail * bsize;
+  const ownBytes = isThere ? await storeBytes(folder) : 0;
+  const own = ownBytes === 0 ? '' : `, and ${formatSize(ownBytes)} taken by the tier itself`;
+  const free = `${formatSize(freeBytes)} free${own}`;
+  if (sizeBytes === undefined) return { subject, state: 'ok', detail: free };
+  const detail = `${free}; ${formatSize(sizeBytes)} wanted`;
+  if (freeBytes + ownBytes >= sizeBytes) return { subject, state: 'ok', detail };
+  const maxBytes = freeBytes + ownBytes;
+  const advice =
+    maxBytes < DISK_MIN_BYTES
+      ? 'make room, or choose another disk_path'
+      : `set disk_size to at most ${formatSize(maxBytes)}, or make room`;
+  return { subject, state: 'problem', detail, advice };
+}
+
+async function storeBytes(folder: string): Promise<number> {
+  const sizes = await Promise.all(
+    STORE_FILES.map((name) =>
+      stat(join(folder, name)).then(
+        ({ blocks }) => blocks * BLOCK_BYTES,
+        () => 0,
+      ),
+    ),
+  );
+  return sizes.reduce((sum, bytes) => sum + bytes, 0);
+}
+
+/** One page there and back, as the tier moves it. */
+async function checkPages(probe: string): Promise<Finding> {
+  const subject = 'direct I/O';
+  try {
+    const file = await PageFile.open(join(probe, 'pages'), { capacityBytes: PROBE_BYTES, env: ENV });
+    try {
+      const page = new Uint8Array(PROBE_BYTES).fill(0x5d);
+      await file.write(0, { views: [page], length: page.length });
+      page.fill(0);
+      await file.read(0, { views: [page], length: page.length });
+      if (!page.every((byte) => byte === 0x5d)) throw new Error('a page came back with wrong bytes');
+    } finally {
+      await file.close();
+    }
+    if (file.mode === 'direct')
+      return { subject, state: 'ok', detail: 'works; a page came back with every byte right' };
+    const advice = 'choose a folder on a local file system that has it, such as ext4 or xfs';
+    const detail = 'not on this file system: pages go through the file cache, which takes memory';
+    return { subject, state: 'warning', detail, advice };
+  } catch (error) {
+    const advice = 'a node would not keep pages here; set another disk_path';
+    return { subject, state: 'problem', detail: (error as Error).message, advice };
+  }
+}
+
+async function checkLock(folder: string): Promise<Finding> {
+  const subject = 'disk lock';
+  try {
+    const lock = await DirectoryLock.acquire(folder, { nodeId: PROBE_NODE_ID, env: ENV });
+    await lock.release();
+    return { subject, state: 'ok', detail: 'no process uses the folder' };
+  } catch (error) {
+    if (!(error instanceof DiskError)) throw error;
+    const isInUse = /is in use/.test(error.message);
+    const advice = isInUse
+      ? 'if that is the node you mean, all is well; another node needs a folder of its own'
+      : 'set another disk_path, on a local file system';
+    return { subject, state: isInUse ? 'warning' : 'problem', detail: error.message, advice };
+  }
+}
+
+async function checkContents(folder: string): Promise<Finding[]> {
+  const names = new Set(await readdir(folder));
+  const there = STORE_FILES.filter((name) => names.has(name));
+  const findings: Finding[] = [];
+  if (there.length === STORE_FILES.length) {
+    const detail = `a store of ${formatSize(await storeBytes(folder))}; a node finds its pages again`;
+    findings.push({ subject: 'disk store', state: 'ok', detail });
+  } else if (!names.has('store.json') && there.length > 0 && !(await isJournal(join(folder, 'index')))) {
+    const detail = `${folder} has a file ${there[0]} that is no store's`;
+    const advice = 'set disk_path to an empty folder, or move the file away: a node does not touch what is not its own';
+    findings.push({ subject: 'disk store', state: 'problem', detail, advice });
+  } else if (there.length > 0) {
+    const detail = `only ${there.join(' and ')} of a store`;
+    const advice = 'nothing to do: the next node sets it aside and starts with an empty one';
+    findings.push({ subject: 'disk store', state: 'warning', detail, advice });
+  } else {
+    findings.push({ subject: 'disk store', state: 'ok', detail: 'none yet' });
+  }
+  if (names.has(SET_ASIDE)) {
+    const detail = `${join(folder, SET_ASIDE)}: a store that could not be used lies there; the node's log says why`;
+    const advice = 'keep it if you want to know more, else remove it: it counts against disk_size';
+    findings.push({ subject: 'disk set aside', state: 'warning', detail, advice });
+  }
+  return findings;
+}
+
+/** Whether there is an index of a disk tier. */
+async function isJournal(path: string): Promise<boolean> {
+  const handle = await open(path).catch(() => undefined);
+  if (handle === undefined) return false;
+  try {
+    const { buffer } = await handle.read(Buffer.alloc(JOURNAL_MAGIC.length), 0, JOURNAL_MAGIC.length, 0);
+    return buffer.toString('latin1') === JOURNAL_MAGIC;
+  } finally {
+    await handle.close();
+  }
+}

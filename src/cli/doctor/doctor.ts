@@ -1,0 +1,369 @@
+import { statfsSync } from 'node:fs';
+import { createServer } from 'node:net';
+import { freemem, totalmem } from 'node:os';
+import { Command } from 'commander';
+import { silentLogger } from '../../base/environment/log.js';
+import { type Endpoint, formatEndpoint } from '../../base/environment/network.js';
+import { formatSize } from '../../base/sizes.js';
+import { type CommandContext, printResult } from '../../command/context.js';
+import { CommandFailure, EXIT_FAILURE } from '../../command/failure.js';
+import { jsonOption } from '../../command/options.js';
+import { ConsistentHashRing, PoolAllocator } from '../../core/index.js';
+import { loadNative } from '../../native/addon/loader.js';
+import { systemRdmaHost } from '../../native/devices/rdma-host.js';
+import { MeshCacheStore } from '../../node/meshcache-store.js';
+import { findFreePort, LOOPBACK } from '../../processes/free-port.js';
+import { systemRandom } from '../../system/system-random.js';
+import type { NodeInfo } from '../../types.js';
+import { PageContent } from '../cluster/page-content.js';
+import { addClientSocketOptions, type ClientSocketOption, withClientSocketOption } from '../settings/client-socket.js';
+import {
+  addConfigurationOptions,
+  CONFIGURATION_HELP,
+  type Configuration,
+  type ConfigurationOptions,
+  mastersOf,
+  readConfiguration,
+  securityOf,
+} from '../settings/configuration.js';
+import { ClusterQuery, NoMasterFailure } from '../status/cluster-query.js';
+import { checkClientMemory, checkClientSocket } from './clients.js';
+import {
+  checkConfiguration,
+  checkMetrics,
+  checkOwnAddress,
+  checkPool,
+  checkSilentDiscovery,
+  strangerToDiscovery,
+} from './configuration.js';
+import { checkDisk } from './disk.js';
+import type { Finding } from './finding.js';
+import { processLimit } from './process-limit.js';
+import { checkAddon, checkHugePages, checkLockedMemory, checkRdma, checkRdmaTrip, checkTransport } from './rdma.js';
+
+type Check = () => Finding | Finding[] | Promise<Finding | Finding[]>;
+
+const NODE_MIN = [20, 19] as const;
+const FREE_MEMORY_MIN_BYTES = 2 * 2 ** 30;
+const OPEN_FILES_MIN_COUNT = 4096;
+const TRIP_PAGE_BYTES = 64 * 2 ** 10;
+const TRIP_POOL_BYTES = 2 ** 20;
+/** No machine that runs this version was set up before. */
+const CLOCK_MIN_YEAR = 2025;
+/** More than this between two machines is not set by NTP. */
+const CLOCK_DIFFERENCE_MAX_S = 30;
+/** Members that are asked for theirs until one answers. */
+const CLOCKS_MAX_COUNT = 3;
+/** A key of the form that the page content needs. */
+const TRIP_KEY = '5d0c70e5'.repeat(8);
+
+export interface DoctorOptions {
+  /** What a node is to be run with; what is not given is not looked at. */
+  readonly configuration: Configuration;
+  /** Told what is looked at now. */
+  readonly onCheck?: (subject: string) => void;
+}
+
+/** Looks at this machine from a node's point of view; none of the checks throws. */
+export async function examine({ configuration, onCheck = () => {} }: DoctorOptions): Promise<Finding[]> {
+  const checks: readonly (readonly [string, Check])[] = [...machineChecks(), ...nodeChecks(configuration)];
+  const findings: Finding[] = [];
+  for (const [subject, check] of checks) {
+    onCheck(subject);
+    try {
+      findings.push(...[await check()].flat());
+    } catch (error) {
+      findings.push({ subject, state: 'problem', detail: (error as Error).message });
+    }
+  }
+  return findings;
+}
+
+function machineChecks(): [string, Check][] {
+  return [
+    ['Node.js', checkNodeVersion],
+    ['WASM core', checkCore],
+    ['native addon', () => checkAddon(loadNative())],
+    ['RDMA', () => checkRdma(systemRdmaHost)],
+    ['RDMA trip', () => checkRdmaTrip(systemRdmaHost)],
+    ['locked memory', () => checkLockedMemory(systemRdmaHost)],
+    ['huge pages', () => checkHugePages()],
+    ['open files', checkOpenFiles],
+    ['memory', checkFreeMemory],
+    ['/dev/shm', checkSharedMemory],
+    ['clock', checkClock],
+    ['loopback', checkLoopback],
+    ['one-page trip', checkPageTrip],
+  ];
+}
+
+/** For what is configured; a configuration that is refused is looked at no further, but for discovery. */
+function nodeChecks(configuration: Configuration): [string, Check][] {
+  const { config, findings } = checkConfiguration(configuration);
+  const checks: [string, Check][] = [['configuration', () => [...findings]]];
+  if (config === undefined) {
+    if (configuration.mapping.discovery_addr === undefined) return checks;
+    return [...checks, ...(mastersOrNone(configuration) ?? []).map((master) => discoveryCheck(master, configuration))];
+  }
+  const { mapping, origins } = configuration;
+  // Of a folder alone nothing else is known.
+  const isNode = [...origins.values()].some((origin) => origin !== '--disk-path' && origin !== '--disk-size');
+  if (isNode) {
+    const isWanted = mapping.client_socket !== null;
+    const isAskedFor = ['protocol', 'device_name', 'device_names'].some((key) => mapping[key] !== undefined);
+    checks.push(
+      ['own address', () => checkOwnAddress(config)],
+      ['metrics', () => checkMetrics(config)],
+      ['pool', () => checkPool(config)],
+      ['transport', () => checkTransport(config, { isAskedFor })],
+      ['client socket', () => checkClientSocket(config, isWanted)],
+    );
+    if (isWanted) {
+      const parts = { native: loadNative(), host: systemRdmaHost };
+      checks.push(['client memory', () => checkClientMemory(config, parts)]);
+    }
+  }
+  if (config.diskEnabled) {
+    const { diskPath, diskSize, diskIndexSize = 0 } = config;
+    if (diskIndexSize > diskSize / 2) checks.push(['disk index', () => largeIndex(diskIndexSize, diskSize)]);
+    const wanted = mapping.disk_size === undefined && !isNode ? undefined : diskSize;
+    checks.push(['disk', () => checkDisk(diskPath as string, wanted)]);
+  }
+  const masters = mapping.discovery_addr === undefined ? [] : config.discoveryEndpoints();
+  return [...checks, ...masters.map((master) => discoveryCheck(master, configuration))];
+}
+
+function largeIndex(indexBytes: number, diskBytes: number): Finding {
+  const detail = `disk_index_size ${formatSize(indexBytes)} is more than half of disk_size ${formatSize(diskBytes)}`;
+  return { subject: 'disk index', state: 'problem', detail, advice: 'make it smaller, or leave it out' };
+}
+
+function mastersOrNone(configuration: Configuration): readonly Endpoint[] | undefined {
+  try {
+    return mastersOf(configuration);
+  } catch {
+    // The configuration's own check has said why.
+    return undefined;
+  }
+}
+
+function discoveryCheck(endpoint: Endpoint, configuration: Configuration): [string, Check] {
+  return ['discovery', () => checkDiscovery(endpoint, configuration)];
+}
+
+export function doctorCommand(context: CommandContext): Command {
+  return addClientSocketOptions(addConfigurationOptions(new Command('doctor')))
+    .description('check what works on this machine, and why the rest does not')
+    .addOption(jsonOption())
+    .addHelpText(
+      'after',
+      `
+Examples:
+  meshcache doctor
+  meshcache doctor --discovery-addr 10.0.0.1:31990
+  meshcache doctor --disk-path /mnt/nvme/meshcache --disk-size 500gb
+  meshcache doctor --config node.json -o device_name=mlx5_0
+
+With the options of \`meshcache node\` it looks at what that node would find: address, ports, pool, transport,
+client socket, disk, discovery.
+${CONFIGURATION_HELP}
+
+Ends with status 1 when there is a problem; warnings do not count.`,
+    )
+    .action(async (options: DoctorCommandOptions) => {
+      const progress = context.progress();
+      const onCheck = (subject: string): void => progress.update(`looking at: ${subject}`);
+      const findings = await examineOptions(options, onCheck).finally(() => progress.end());
+      printResult(context, { findings }, { json: options.json, asText: (result) => formatFindings(result.findings) });
+      if (findings.some((finding) => finding.state === 'problem')) context.setExitStatus(EXIT_FAILURE);
+    });
+}
+
+interface DoctorCommandOptions extends ConfigurationOptions {
+  readonly json: boolean;
+  readonly clientSocket: ClientSocketOption;
+}
+
+/** A file that cannot be read is something that was found out, and the machine is looked at all the same. */
+async function examineOptions(options: DoctorCommandOptions, onCheck: (subject: string) => void): Promise<Finding[]> {
+  const read = async (given: ConfigurationOptions): Promise<Configuration> =>
+    withClientSocketOption(await readConfiguration(given), options.clientSocket);
+  try {
+    return await examine({ configuration: await read(options), onCheck });
+  } catch (error) {
+    if (!(error instanceof CommandFailure) || options.config === undefined) throw error;
+    const { config: _config, ...others } = options;
+    const unreadable: Finding = { subject: 'configuration', state: 'problem', detail: error.message };
+    return [...(await examine({ configuration: await read(others), onCheck })), unreadable];
+  }
+}
+
+function formatFindings(findings: readonly Finding[]): string {
+  const width = Math.max(...findings.map((finding) => finding.subject.length));
+  return findings
+    .map(({ subject, state, detail, advice }) => {
+      const line = `${state.padEnd(7)}  ${subject.padEnd(width)}  ${detail}`;
+      return advice === undefined ? line : `${line}\n${' '.repeat(width + 11)}-> ${advice}`;
+    })
+    .join('\n');
+}
+
+function checkNodeVersion(): Finding {
+  const [major = 0, minor = 0] = process.versions.node.split('.').map(Number);
+  const isEnough = major > NODE_MIN[0] || (major === NODE_MIN[0] && minor >= NODE_MIN[1]);
+  const detail = `${process.version} on ${process.platform} ${process.arch}`;
+  if (isEnough) return { subject: 'Node.js', state: 'ok', detail };
+  return { subject: 'Node.js', state: 'problem', detail, advice: `install Node.js ${NODE_MIN.join('.')} or later` };
+}
+
+/** A ring and a pool of the module that this program loaded: every key has an owner, every range comes back. */
+function checkCore(): Finding {
+  const ring = new ConsistentHashRing(160);
+  ring.setNodes(['a', 'b', 'c']);
+  const owners = new Set(Array.from({ length: 100 }, (_, i) => ring.getNode(`key ${i}`)));
+  const allocator = new PoolAllocator({ capacityBytes: 2 ** 20, quarantineMs: 0 });
+  const placed = allocator.publish('a key', 4096, 0);
+  const found = allocator.lookup('a key');
+  allocator.verify();
+  ring.free();
+  allocator.free();
+  const isRight = owners.size === 3 && placed !== null && found?.offset === placed.offset && found.bytes === 4096;
+  if (isRight) return { subject: 'WASM core', state: 'ok', detail: 'loaded; ring and pool pass their self-test' };
+  return {
+    subject: 'WASM core',
+    state: 'problem',
+    detail: 'loaded, but the ring or the pool gives wrong answers',
+    advice: 'install the package again; its meshcache.wasm does not belong to this version',
+  };
+}
+
+function checkOpenFiles(): Finding {
+  const limit = processLimit('Max open files');
+  if (limit === undefined) return { subject: 'open files', state: 'ok', detail: 'no limit known on this system' };
+  const detail = limit === Number.POSITIVE_INFINITY ? 'unlimited' : `${limit} at most`;
+  if (limit >= OPEN_FILES_MIN_COUNT) return { subject: 'open files', state: 'ok', detail };
+  const advice = `raise it for clusters of more than ${Math.floor(limit / 8)} nodes: ulimit -n ${OPEN_FILES_MIN_COUNT}`;
+  return { subject: 'open files', state: 'warning', detail, advice };
+}
+
+function checkFreeMemory(): Finding {
+  const detail = `${formatSize(freemem())} free of ${formatSize(totalmem())}`;
+  if (freemem() >= FREE_MEMORY_MIN_BYTES) return { subject: 'memory', state: 'ok', detail };
+  return { subject: 'memory', state: 'warning', detail, advice: 'give nodes a small pool: global_segment_size' };
+}
+
+function checkSharedMemory(): Finding {
+  try {
+    const { bavail, bsize } = statfsSync('/dev/shm');
+    return { subject: '/dev/shm', state: 'ok', detail: `${formatSize(bavail * bsize)} free` };
+  } catch {
+    return { subject: '/dev/shm', state: 'ok', detail: 'none on this system; this version does not need it' };
+  }
+}
+
+async function checkLoopback(): Promise<Finding> {
+  const server = createServer();
+  const port = await new Promise<number>((resolve, reject) => {
+    server.once('error', reject);
+    server.listen({ host: LOOPBACK, port: 0 }, () => resolve((server.address() as { port: number }).port));
+  });
+  await new Promise((resolve) => server.close(resolve));
+  return { subject: 'loopback', state: 'ok', detail: `can listen (tried port ${port})` };
+}
+
+/** Two nodes in this process; one sets a page, the other reads it over the network. */
+async function checkPageTrip(): Promise<Finding> {
+  const discoveryAddr = `${LOOPBACK}:${await findFreePort(systemRandom)}`;
+  const stores: MeshCacheStore[] = [];
+  try {
+    for (const node of ['a', 'b']) stores.push(await tripStore(discoveryAddr, node));
+    const [writer, reader] = stores as [MeshCacheStore, MeshCacheStore];
+    const content = new PageContent();
+    const page = new Uint8Array(TRIP_PAGE_BYTES);
+    content.fill(page, TRIP_KEY);
+    if (!(await writer.set(TRIP_KEY, page))) throw new Error('a page could not be set');
+    page.fill(0);
+    const startedMs = performance.now();
+    if (!(await readSoon(reader, page))) throw new Error('a page that one node has set could not be read by another');
+    const tookMs = performance.now() - startedMs;
+    const wrong = content.wrongBytes(page, TRIP_KEY);
+    if (wrong > 0) throw new Error(`a page came with ${wrong} wrong bytes`);
+    const protocol = reader.runtime.transport.protocol.toUpperCase();
+    const detail = `two nodes, ${formatSize(TRIP_PAGE_BYTES)} over ${protocol}, every byte right, ${tookMs.toFixed(1)} ms`;
+    return { subject: 'one-page trip', state: 'ok', detail };
+  } finally {
+    for (const store of stores.reverse()) await store.close();
+  }
+}
+
+function tripStore(discoveryAddr: string, nodeId: string): Promise<MeshCacheStore> {
+  return MeshCacheStore.create(
+    {
+      tpRank: 0,
+      tpSize: 1,
+      ppRank: 0,
+      ppSize: 1,
+      isMlaModel: false,
+      extraConfig: {
+        discovery_addr: discoveryAddr,
+        local_hostname: LOOPBACK,
+        node_id: `doctor-${nodeId}`,
+        global_segment_size: TRIP_POOL_BYTES,
+        heartbeat_interval: 0.1,
+        member_ttl: 2,
+        metrics_enabled: false,
+      },
+    },
+    { log: silentLogger },
+  );
+}
+
+/** The nodes need a moment to see each other; ten seconds are more than that. */
+async function readSoon(reader: MeshCacheStore, page: Uint8Array): Promise<boolean> {
+  const untilMs = performance.now() + 10_000;
+  while (performance.now() < untilMs) {
+    if (await reader.get(TRIP_KEY, page)) return true;
+    await new Promise((resolve) => setTimeout(resolve, 20));
+  }
+  return false;
+}
+
+/** A node's incarnation is made of the wall clock: one that goes back between two starts makes the later one look like the earlier. */
+function checkClock(): Finding {
+  const subject = 'clock';
+  const now = new Date();
+  if (now.getUTCFullYear() >= CLOCK_MIN_YEAR) return { subject, state: 'ok', detail: now.toISOString() };
+  const advice =
+    'set it, and keep it right by NTP: a restarted node is told from its former self by the time of its start';
+  return { subject, state: 'problem', detail: `this machine has ${now.toISOString()}`, advice };
+}
+
+async function checkDiscovery(endpoint: Endpoint, configuration: Configuration): Promise<Finding[]> {
+  const query = new ClusterQuery(securityOf(configuration));
+  try {
+    const members = await query.members([endpoint]);
+    const detail = `${formatEndpoint(endpoint)} answers and knows ${members.length} nodes`;
+    return [{ subject: 'discovery', state: 'ok', detail }, ...(await checkClocks(query, members))];
+  } catch (error) {
+    if (!(error instanceof NoMasterFailure)) throw error;
+    const reason = error.reasons.join('; ');
+    return [error.isAuthentication ? strangerToDiscovery(reason) : await checkSilentDiscovery(endpoint, reason)];
+  } finally {
+    await query.close();
+  }
+}
+
+/** The clock of one member beside this machine's. */
+async function checkClocks(query: ClusterQuery, members: readonly NodeInfo[]): Promise<Finding[]> {
+  for (const member of members.slice(0, CLOCKS_MAX_COUNT)) {
+    const status = await query.status(member);
+    if ('error' in status || status.incarnation === undefined || status.uptime_s === undefined) continue;
+    const aheadS = (status.incarnation + 1000 * status.uptime_s - Date.now()) / 1000;
+    if (Math.abs(aheadS) <= CLOCK_DIFFERENCE_MAX_S) return [];
+    const detail = `the clock of ${status.node_id} is ${Math.abs(aheadS).toFixed(0)} s ${aheadS > 0 ? 'ahead of' : 'behind'} this machine's`;
+    const advice =
+      'set both by NTP, before a node is restarted: it is told from its former self by the time of its start';
+    return [{ subject: 'clock', state: 'warning', detail, advice }];
+  }
+  return [];
+}

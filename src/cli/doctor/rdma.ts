@@ -1,0 +1,163 @@
+import { readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { type LogFields, silentLogger } from '../../base/environment/log.js';
+import { formatSize } from '../../base/sizes.js';
+import type { MeshCacheConfig } from '../../config.js';
+import { HostRegion } from '../../memory/host-region.js';
+import type { NativeLoad } from '../../native/addon/loader.js';
+import { LOCKED_MEMORY_ADVICE, lockableBytes, lockedMemoryText } from '../../native/devices/locked-memory.js';
+import type { RdmaDevice, RdmaGid, RdmaPort } from '../../native/devices/rdma-devices.js';
+import { type RdmaHost, systemRdmaHost } from '../../native/devices/rdma-host.js';
+import { rdmaSupport } from '../../native/devices/rdma-support.js';
+import { TransferEngine } from '../../native/transfer-engine.js';
+import { systemEnvironment } from '../../system/system-environment.js';
+import { createTransport } from '../../transport/create-transport.js';
+import type { Finding } from './finding.js';
+
+/** A pool of the default size. */
+const LOCKED_ENOUGH_BYTES = 4 * 2 ** 30;
+const TRIP_BYTES = 2 ** 20;
+const MM_FOLDER = '/sys/kernel/mm';
+/** A port may have hundreds of GIDs. */
+const SHOWN_GIDS_MAX_COUNT = 8;
+
+export function checkAddon({ addon, reason }: NativeLoad): Finding {
+  const subject = 'native addon';
+  if (addon === null) {
+    const detail = `none: ${reason}; pages go over TCP, copies and checksums are slower`;
+    return { subject, state: 'warning', detail };
+  }
+  const rdma = addon.hasRdma ? 'with RDMA' : 'built without RDMA';
+  return { subject, state: 'ok', detail: `loaded, ${rdma}; checksums by ${addon.checksumPath}` };
+}
+
+/** Whether RDMA can be used, which step fails if not, and every port of every device. */
+export function checkRdma(host: RdmaHost): Finding[] {
+  const devices = host.devices();
+  const { usable, step, reason, advice } = rdmaSupport({ host });
+  const ports = devices.flatMap((device) => device.ports.map((port) => portFinding(device, port)));
+  if (usable) {
+    const names = devices.map(({ name }) => name).join(', ');
+    return [{ subject: 'RDMA', state: 'ok', detail: `usable (${names})` }, ...ports];
+  }
+  const detail = `not usable, pages go over TCP; step "${step}" fails: ${reason}`;
+  // Where there is no hardware for it, nothing is wrong.
+  const state = devices.length === 0 ? 'ok' : 'warning';
+  return [{ subject: 'RDMA', state, detail, advice }, ...ports];
+}
+
+/** A read of own memory through the device, where RDMA can be used. */
+export async function checkRdmaTrip(host: RdmaHost): Promise<Finding[]> {
+  if (!rdmaSupport({ host }).usable) return [];
+  const subject = 'RDMA trip';
+  const region = HostRegion.allocate(2 * TRIP_BYTES);
+  try {
+    const engine = new TransferEngine({ host, env: systemEnvironment({ log: silentLogger }) });
+    try {
+      region.bytes(0, TRIP_BYTES).fill(0x5d);
+      const { rkey } = engine.registerMr(region.addr, region.length);
+      const remoteNode = engine.localEndpoint();
+      const localAddr = region.addr + BigInt(TRIP_BYTES);
+      const startedMs = performance.now();
+      const [isRead] = await engine.batchRead([
+        { remoteNode, localAddr, remoteAddr: region.addr, rkey, length: TRIP_BYTES },
+      ]);
+      const tookMs = performance.now() - startedMs;
+      const isRight = isRead && region.bytes(TRIP_BYTES, TRIP_BYTES).every((byte) => byte === 0x5d);
+      const what = `${formatSize(TRIP_BYTES)} from ${remoteNode}`;
+      if (isRight) return [{ subject, state: 'ok', detail: `${what}, every byte right, ${tookMs.toFixed(1)} ms` }];
+      const advice = 'MESHCACHE_LOG=debug says more; does the same device pass `ib_read_bw` with this address?';
+      return [{ subject, state: 'problem', detail: `${what} did not come right`, advice }];
+    } finally {
+      await engine.close();
+    }
+  } catch (error) {
+    return [{ subject, state: 'problem', detail: (error as Error).message }];
+  } finally {
+    region.free();
+  }
+}
+
+/**
+ * What a node with this configuration would read by: its transport is made for a moment, without a pool. `isAskedFor`: RDMA was
+ * not only the default.
+ */
+export async function checkTransport(
+  config: MeshCacheConfig,
+  { isAskedFor, host = systemRdmaHost }: { readonly isAskedFor: boolean; readonly host?: RdmaHost },
+): Promise<Finding[]> {
+  const subject = 'transport';
+  let said: LogFields = {};
+  const log = (_level: string, message: string, fields: LogFields = {}): void => {
+    if (message === 'data transport') said = fields;
+  };
+  try {
+    // The port for TCP is looked at by itself.
+    const transport = await createTransport({ ...config, tcpPort: 0 }, systemEnvironment({ log: { log } }), host);
+    await transport.close();
+    const devices = said.devices === undefined ? '' : ` by ${said.devices}`;
+    const detail = `${transport.protocol.toUpperCase()}${devices}: ${said.reason}`;
+    if (transport.protocol === config.protocol || !isAskedFor) return [{ subject, state: 'ok', detail }];
+    const advice = said.advice === undefined ? 'protocol=tcp says that this is meant' : String(said.advice);
+    return [{ subject, state: 'warning', detail, advice }];
+  } catch (error) {
+    const { message } = error as Error;
+    // The own address has been looked at by itself as well.
+    return /"tcp_port"/.test(message) ? [] : [{ subject, state: 'problem', detail: message }];
+  }
+}
+
+export function checkLockedMemory(host: RdmaHost): Finding {
+  const memory = host.lockedMemory();
+  const detail = `${lockedMemoryText(memory)} can be locked (matters for RDMA only)`;
+  const isEnough = host.devices().length === 0 || lockableBytes(memory) >= LOCKED_ENOUGH_BYTES;
+  if (isEnough) return { subject: 'locked memory', state: 'ok', detail };
+  return { subject: 'locked memory', state: 'warning', detail, advice: LOCKED_MEMORY_ADVICE };
+}
+
+/** Reserved huge pages by size, and how transparent ones are given out. */
+export function checkHugePages(folder = MM_FOLDER): Finding {
+  const subject = 'huge pages';
+  const reserved = folderEntries(join(folder, 'hugepages')).flatMap((name) => {
+    const count = Number(textOf(join(folder, 'hugepages', name, 'nr_hugepages')));
+    const free = textOf(join(folder, 'hugepages', name, 'free_hugepages'));
+    const size = formatSize(Number(/hugepages-(\d+)kB/.exec(name)?.[1]) * 1024);
+    return count > 0 ? [`${count} of ${size} reserved, ${free} free`] : [];
+  });
+  // "always [madvise] never": the one in brackets.
+  const mode = (file: string): string =>
+    /\[(\w+)\]/.exec(textOf(join(folder, 'transparent_hugepage', file)))?.[1] ?? 'unknown';
+  const transparent = `transparent ones: ${mode('enabled')}, for shared memory: ${mode('shmem_enabled')}`;
+  return { subject, state: 'ok', detail: `${reserved.join('; ') || 'none reserved'}; ${transparent}` };
+}
+
+function portFinding({ name }: RdmaDevice, port: RdmaPort): Finding {
+  const { number, state, linkLayer, rate, gids } = port;
+  const subject = `${name}/${number}`;
+  const shown = gids.slice(0, SHOWN_GIDS_MAX_COUNT).map(gidText);
+  const more = gids.length > shown.length ? [`and ${gids.length - shown.length} more`] : [];
+  const addresses = port.ipoibAddresses.map((address) => `IPoIB ${address}`);
+  const detail = [`${state.toLowerCase()}, ${linkLayer}, ${rate}`, ...addresses, ...shown, ...more].join('; ');
+  if (state === 'ACTIVE') return { subject, state: 'ok', detail };
+  return { subject, state: 'warning', detail, advice: 'bring its network interface up, and check the cable' };
+}
+
+function gidText({ index, type, address, netdev }: RdmaGid): string {
+  return `GID ${index} ${type} ${address}${netdev === '' ? '' : ` (${netdev})`}`;
+}
+
+function folderEntries(folder: string): string[] {
+  try {
+    return readdirSync(folder).sort();
+  } catch {
+    return [];
+  }
+}
+
+function textOf(path: string): string {
+  try {
+    return readFileSync(path, 'latin1').trim();
+  } catch {
+    return '';
+  }
+}

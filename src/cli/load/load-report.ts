@@ -1,0 +1,160 @@
+import { formatSize } from '../../base/sizes.js';
+import { type CommandContext, printResult } from '../../command/context.js';
+import { EXIT_FAILURE } from '../../command/failure.js';
+import { formatCount, formatMicros, formatPairs, formatShare } from '../../command/table.js';
+import type { AgentDisk, AgentStatus } from '../cluster/agent-protocol.js';
+import { type LoadResult, quantile } from './load.js';
+
+/** What a load did, as `--json` prints it; units are last in the names, pages where there is none. */
+export interface LoadReport {
+  readonly nodes: number;
+  readonly page_bytes: number;
+  readonly requests: number;
+  readonly pages_asked: number;
+  readonly pages_set: number;
+  readonly prefix_hits: number;
+  /** Pages read before a request's first miss, of all asked for. */
+  readonly prefix_hit_rate: number;
+  readonly hits: { readonly local: number; readonly remote: number; readonly disk: number };
+  readonly stale_misses: number;
+  readonly set_failures: number;
+  readonly evictions: number;
+  readonly checksum_failures: number;
+  readonly read_bytes: number;
+  readonly set_bytes: number;
+  /** 10^9 bytes a second within the read (set) calls of one process, several of which run at a time. */
+  readonly read_gb_per_s: number;
+  readonly set_gb_per_s: number;
+  readonly read_p50_us: number;
+  readonly read_p99_us: number;
+  readonly lookup_p50_us: number;
+  readonly lookup_p99_us: number;
+  readonly wall_s: number;
+  readonly wrong_bytes: number;
+  readonly nodes_rss_bytes: number;
+  /** All disk tiers together; null: there is none. */
+  readonly disk: DiskReport | null;
+}
+
+/** Counts are of pages. */
+export interface DiskReport {
+  readonly entries: number;
+  readonly used_bytes: number;
+  readonly capacity_bytes: number;
+  readonly evictions: number;
+  readonly skipped_pages: number;
+  readonly corrupt_pages: number;
+  readonly write_errors: number;
+}
+
+export function loadReport(
+  load: LoadResult,
+  cluster: { readonly statuses: readonly AgentStatus[]; readonly pageBytes: number },
+): LoadReport {
+  const { counts } = load;
+  const sum = (pick: (status: AgentStatus) => number): number =>
+    cluster.statuses.reduce((total, status) => total + pick(status), 0);
+  return {
+    nodes: cluster.statuses.length,
+    page_bytes: cluster.pageBytes,
+    requests: counts.requests,
+    pages_asked: counts.asked,
+    pages_set: counts.set,
+    prefix_hits: counts.prefixHits,
+    prefix_hit_rate: counts.asked === 0 ? 0 : rounded(counts.prefixHits / counts.asked),
+    hits: { local: counts.localHits, remote: counts.remoteHits, disk: counts.diskHits },
+    stale_misses: counts.staleMisses,
+    set_failures: counts.setFailures,
+    evictions: sum((status) => status.evictions),
+    checksum_failures: sum((status) => status.checksumFailures),
+    read_bytes: counts.readBytes,
+    set_bytes: counts.setBytes,
+    read_gb_per_s: speed(counts.readBytes, counts.readUs),
+    set_gb_per_s: speed(counts.setBytes, counts.setUs),
+    read_p50_us: latency(load.readLatenciesUs, 0.5),
+    read_p99_us: latency(load.readLatenciesUs, 0.99),
+    lookup_p50_us: latency(load.lookupLatenciesUs, 0.5),
+    lookup_p99_us: latency(load.lookupLatenciesUs, 0.99),
+    wall_s: rounded(load.wallMs / 1000),
+    wrong_bytes: counts.wrongBytes,
+    nodes_rss_bytes: sum((status) => status.rssBytes),
+    disk: diskReport(cluster.statuses),
+  };
+}
+
+export function formatLoadReport(report: LoadReport): string {
+  const { hits } = report;
+  const found = hits.local + hits.remote + hits.disk;
+  const source = (count: number): string => `${formatCount(count)} (${formatShare(count, found)})`;
+  const pairs: [string, string][] = [
+    ['nodes', `${report.nodes} processes, ${formatSize(report.nodes_rss_bytes)} of memory in use`],
+    ['requests', `${formatCount(report.requests)} in ${report.wall_s.toFixed(1)} s`],
+    ['pages asked for', `${formatCount(report.pages_asked)} of ${formatSize(report.page_bytes)}`],
+    ['prefix hit rate', `${formatShare(report.prefix_hits, report.pages_asked)} of them`],
+    ['hits, local', source(hits.local)],
+    ['hits, remote', source(hits.remote)],
+    ['hits, disk', source(hits.disk)],
+    ['pages set', `${formatCount(report.pages_set)}, ${formatCount(report.evictions)} evicted`],
+    ['read', `${formatSize(report.read_bytes)}, ${report.read_gb_per_s.toFixed(2)} GB/s in a call`],
+    ['written', `${formatSize(report.set_bytes)}, ${report.set_gb_per_s.toFixed(2)} GB/s in a call`],
+    ['read call p50, p99', `${formatMicros(report.read_p50_us)}, ${formatMicros(report.read_p99_us)}`],
+    ['lookup call p50, p99', `${formatMicros(report.lookup_p50_us)}, ${formatMicros(report.lookup_p99_us)}`],
+  ];
+  pairs.push(...diskPairs(report.disk));
+  if (report.stale_misses > 0) pairs.push(['stale prefixes', `${formatCount(report.stale_misses)}, set again`]);
+  if (report.checksum_failures > 0)
+    pairs.push(['checksum failures', `${formatCount(report.checksum_failures)} caught`]);
+  if (report.set_failures > 0) pairs.push(['pages not set', formatCount(report.set_failures)]);
+  pairs.push(['wrong bytes', formatCount(report.wrong_bytes)]);
+  return formatPairs(pairs);
+}
+
+/** Prints what a load did. A wrong byte makes the program end with a failure, however good the rest looks. */
+export function printLoadReport<T extends LoadReport>(
+  context: CommandContext,
+  report: T,
+  output: { readonly json: boolean; readonly asText: (report: T) => string },
+): void {
+  printResult(context, report, output);
+  if (report.wrong_bytes > 0) context.setExitStatus(EXIT_FAILURE);
+}
+
+function diskReport(statuses: readonly AgentStatus[]): DiskReport | null {
+  const disks = statuses.flatMap(({ disk }) => disk ?? []);
+  if (disks.length === 0) return null;
+  const sum = (pick: (disk: AgentDisk) => number): number => disks.reduce((total, disk) => total + pick(disk), 0);
+  return {
+    entries: sum((disk) => disk.entries),
+    used_bytes: sum((disk) => disk.usedBytes),
+    capacity_bytes: sum((disk) => disk.capacityBytes),
+    evictions: sum((disk) => disk.evictions),
+    skipped_pages: sum((disk) => disk.skippedPages),
+    corrupt_pages: sum((disk) => disk.corruptPages),
+    write_errors: sum((disk) => disk.writeErrors),
+  };
+}
+
+function diskPairs(disk: DiskReport | null): [string, string][] {
+  if (disk === null) return [];
+  const use = `${formatSize(disk.used_bytes)} of ${formatSize(disk.capacity_bytes)}`;
+  const pairs: [string, string][] = [
+    ['on disk', `${formatCount(disk.entries)} pages, ${use}, ${formatCount(disk.evictions)} evicted`],
+  ];
+  if (disk.skipped_pages > 0) pairs.push(['not put on disk', `${formatCount(disk.skipped_pages)} pages`]);
+  if (disk.corrupt_pages > 0) pairs.push(['damaged on disk', `${formatCount(disk.corrupt_pages)} pages caught`]);
+  if (disk.write_errors > 0) pairs.push(['disk errors', formatCount(disk.write_errors)]);
+  return pairs;
+}
+
+/** GB/s; bytes a microsecond are megabytes a second. */
+function speed(bytes: number, us: number): number {
+  return us === 0 ? 0 : rounded(bytes / us / 1000);
+}
+
+function latency(sorted: Float64Array, share: number): number {
+  return sorted.length === 0 ? 0 : Math.round(quantile(sorted, share));
+}
+
+function rounded(value: number): number {
+  return Number(value.toFixed(4));
+}

@@ -1,0 +1,155 @@
+import type { Clock } from '../../base/environment/clock.js';
+import { addCounts, noCounts, type RunCounts, type RunResult } from '../cluster/agent-protocol.js';
+
+/** Requests that one message carries when their order allows it. */
+const SLICE_REQUESTS = 64;
+
+/** A process that executes requests in order; {@link ClusterAgent} is one. */
+export interface LoadTarget {
+  run(requests: readonly (readonly string[])[]): Promise<RunResult>;
+}
+
+export interface LoadRequest {
+  readonly keys: readonly string[];
+  /** Requests of the same conversation never overlap, whatever the concurrency. */
+  readonly conversation?: number;
+}
+
+export interface LoadOptions {
+  /** Requests under way at a time in the whole cluster; one process does one at a time. */
+  readonly concurrency: number;
+  readonly clock: Clock;
+  /** No request is started after this time. */
+  readonly maxMs?: number;
+  readonly signal?: AbortSignal;
+  onProgress?(counts: Readonly<RunCounts>, elapsedMs: number): void;
+}
+
+export interface LoadResult {
+  readonly counts: RunCounts;
+  /** Sorted, microseconds a call. */
+  readonly readLatenciesUs: Float64Array;
+  readonly lookupLatenciesUs: Float64Array;
+  readonly wallMs: number;
+}
+
+/**
+ * Sends requests round-robin to the targets, in order, and adds up what they did. With a concurrency of 1 a request starts when
+ * the one before it has ended. Rejects with the first failure of a target, when what was under way has ended.
+ */
+export async function runLoad(
+  targets: readonly LoadTarget[],
+  requests: AsyncIterable<LoadRequest> | Iterable<LoadRequest>,
+  options: LoadOptions,
+): Promise<LoadResult> {
+  const dispatcher = new Dispatcher(targets, options);
+  const startedMs = options.clock.nowMs();
+  for await (const slice of slices(requests, targets.length === 1 ? SLICE_REQUESTS : 1)) {
+    if (options.clock.nowMs() - startedMs >= (options.maxMs ?? Number.POSITIVE_INFINITY)) break;
+    options.signal?.throwIfAborted();
+    await dispatcher.dispatch(slice);
+    options.onProgress?.(dispatcher.counts, options.clock.nowMs() - startedMs);
+  }
+  await dispatcher.drain();
+  options.signal?.throwIfAborted();
+  return {
+    counts: dispatcher.counts,
+    readLatenciesUs: sortedTogether(dispatcher.readLatenciesUs),
+    lookupLatenciesUs: sortedTogether(dispatcher.lookupLatenciesUs),
+    wallMs: options.clock.nowMs() - startedMs,
+  };
+}
+
+/** Loads that were run one after the other, as one. */
+export function joinLoads(loads: readonly LoadResult[]): LoadResult {
+  const counts = noCounts();
+  for (const load of loads) addCounts(counts, load.counts);
+  return {
+    counts,
+    readLatenciesUs: sortedTogether(loads.map((load) => load.readLatenciesUs)),
+    lookupLatenciesUs: sortedTogether(loads.map((load) => load.lookupLatenciesUs)),
+    wallMs: loads.reduce((sum, load) => sum + load.wallMs, 0),
+  };
+}
+
+/** The value that `share` (0 to 1) of the sorted values do not exceed; NaN of none. */
+export function quantile(sorted: Float64Array, share: number): number {
+  return sorted[Math.max(0, Math.ceil(share * sorted.length) - 1)] ?? Number.NaN;
+}
+
+class Dispatcher {
+  readonly counts = noCounts();
+  readonly readLatenciesUs: Float64Array[] = [];
+  readonly lookupLatenciesUs: Float64Array[] = [];
+  readonly #targets: readonly LoadTarget[];
+  readonly #concurrency: number;
+  readonly #targetEnds: Promise<void>[];
+  readonly #conversationEnds = new Map<number, Promise<void>>();
+  readonly #underWay = new Set<Promise<void>>();
+  #dispatched = 0;
+  #failure: { readonly error: unknown } | undefined;
+
+  constructor(targets: readonly LoadTarget[], options: { readonly concurrency: number }) {
+    this.#targets = targets;
+    this.#concurrency = options.concurrency;
+    this.#targetEnds = targets.map(() => Promise.resolve());
+  }
+
+  /** Resolves when the slice is on its way or waits only for its target or its conversation. */
+  async dispatch(slice: readonly LoadRequest[]): Promise<void> {
+    while (this.#underWay.size >= this.#concurrency) await Promise.race(this.#underWay);
+    if (this.#failure !== undefined) return this.drain();
+    const target = this.#dispatched++ % this.#targets.length;
+    const before = [this.#targetEnds[target], ...slice.map((request) => this.#endOf(request.conversation))];
+    const end = Promise.all(before)
+      .then(() => this.#run(this.#targets[target] as LoadTarget, slice))
+      .catch((error: unknown) => {
+        this.#failure ??= { error };
+      })
+      .finally(() => this.#underWay.delete(end));
+    this.#underWay.add(end);
+    this.#targetEnds[target] = end;
+    for (const { conversation } of slice) if (conversation !== undefined) this.#conversationEnds.set(conversation, end);
+  }
+
+  async drain(): Promise<void> {
+    await Promise.all(this.#underWay);
+    if (this.#failure !== undefined) throw this.#failure.error;
+  }
+
+  #endOf(conversation: number | undefined): Promise<void> | undefined {
+    return conversation === undefined ? undefined : this.#conversationEnds.get(conversation);
+  }
+
+  async #run(target: LoadTarget, slice: readonly LoadRequest[]): Promise<void> {
+    if (this.#failure !== undefined) return;
+    const result = await target.run(slice.map((request) => request.keys));
+    addCounts(this.counts, result.counts);
+    this.readLatenciesUs.push(result.readLatenciesUs);
+    this.lookupLatenciesUs.push(result.lookupLatenciesUs);
+  }
+}
+
+async function* slices(
+  requests: AsyncIterable<LoadRequest> | Iterable<LoadRequest>,
+  length: number,
+): AsyncGenerator<LoadRequest[]> {
+  let slice: LoadRequest[] = [];
+  for await (const request of requests) {
+    slice.push(request);
+    if (slice.length < length) continue;
+    yield slice;
+    slice = [];
+  }
+  if (slice.length > 0) yield slice;
+}
+
+function sortedTogether(parts: readonly Float64Array[]): Float64Array {
+  const all = new Float64Array(parts.reduce((sum, part) => sum + part.length, 0));
+  let at = 0;
+  for (const part of parts) {
+    all.set(part, at);
+    at += part.length;
+  }
+  return all.sort();
+}

@@ -1,0 +1,230 @@
+import { freemem } from 'node:os';
+import { Command, Option } from 'commander';
+import { POOL_MIN_BYTES } from '../../base/limits.js';
+import { formatSize } from '../../base/sizes.js';
+import type { CommandContext } from '../../command/context.js';
+import { CommandFailure } from '../../command/failure.js';
+import {
+  type DiskSize,
+  decimalNumber,
+  diskSize,
+  jsonOption,
+  type PoolSize,
+  pageBytes,
+  policyOption,
+  poolSize,
+  wholeNumber,
+} from '../../command/options.js';
+import { formatCount } from '../../command/table.js';
+import type { EvictionPolicy } from '../../config.js';
+import { type DiskSizes, diskSizeFor } from '../../disk/disk-store.js';
+import { Cluster } from '../cluster/cluster.js';
+import { NodeFolders } from '../cluster/node-folders.js';
+import { type LoadRequest, type LoadResult, runLoad } from '../load/load.js';
+import { formatLoadReport, type LoadReport, loadReport, printLoadReport } from '../load/load-report.js';
+import { readTrace, type TraceRequest, traceKey } from '../load/trace.js';
+import { ExactLru } from './exact-lru.js';
+
+/** What an allocator may lose beside the pages of an unbounded pool. */
+const UNBOUNDED_SLACK = 1.05;
+const UNBOUNDED_SLACK_BYTES = 16 * 2 ** 20;
+const MEMORY_SHARE = 0.9;
+
+export interface ReplayOptions {
+  readonly nodes: number;
+  readonly pageBytes: number;
+  /** Of each node. */
+  readonly pool: PoolSize;
+  /** Of each node; undefined: no disk tier. */
+  readonly disk?: DiskSize;
+  /** Where the disks lie for the time of the run; undefined: in the system's folder for temporary files. */
+  readonly diskPath?: string;
+  readonly policy: EvictionPolicy;
+  /** Milliseconds; undefined: the configuration's default. */
+  readonly quarantineMs?: number;
+  /** Requests from the trace's start on; undefined: all. */
+  readonly requests?: number;
+  readonly concurrency: number;
+}
+
+export interface ReplayResult extends LoadReport {
+  readonly trace: string;
+  readonly pool_bytes: number;
+  /** Of each node; 0: no disk tier. */
+  readonly disk_bytes: number;
+  /** Pages that the disks (where there are none, the pools) of all nodes have room for together; null: unbounded. */
+  readonly exact_lru_pages: number | null;
+  /** What one exact LRU with so many pages would hit. */
+  readonly exact_lru_hit_rate: number;
+  readonly policy: EvictionPolicy;
+  readonly concurrency: number;
+}
+
+/** Replays a trace against a cluster of processes on this machine: request i goes to node i modulo their number. */
+export async function runReplay(trace: string, options: ReplayOptions, context: CommandContext): Promise<ReplayResult> {
+  const progress = context.progress();
+  const capacityPages = exactLruPages(options);
+  const size = await traceSize(trace, options, capacityPages);
+  const poolBytes = resolvePoolBytes(options, size.uniquePages);
+  checkMemory(poolBytes, size.uniquePages, options);
+  const disk = resolveDisk(options);
+  const folders = disk && (await NodeFolders.create(options.diskPath, disk.maxBytes * options.nodes));
+  let cluster: Cluster | undefined;
+  try {
+    progress.update(`starting ${options.nodes} nodes`);
+    cluster = await Cluster.start({
+      nodes: options.nodes,
+      pageBytes: options.pageBytes,
+      components: 1,
+      config: nodeConfig(poolBytes, options),
+      nodeConfig: (index) => (disk && folders?.config(index, disk)) ?? {},
+      isLogShown: process.env.MESHCACHE_LOG !== undefined,
+      signal: context.signal,
+    });
+    const load: LoadResult = await runLoad(cluster.agents, loadRequests(trace, options.requests), {
+      concurrency: options.concurrency,
+      clock: context.clock,
+      signal: context.signal,
+      onProgress: (counts) => {
+        const rate = counts.asked === 0 ? 0 : counts.prefixHits / counts.asked;
+        const done = `${formatCount(counts.requests)} of ${formatCount(size.requests)} requests`;
+        progress.update(`${done}, prefix hit rate ${rate.toFixed(3)}, ${counts.wrongBytes} bytes wrong`);
+      },
+    });
+    const statuses = await Promise.all(cluster.agents.map((agent) => agent.status()));
+    const report = loadReport(load, { statuses, pageBytes: options.pageBytes });
+    return {
+      ...report,
+      trace,
+      pool_bytes: poolBytes,
+      disk_bytes: disk?.maxBytes ?? 0,
+      exact_lru_pages: Number.isFinite(capacityPages) ? capacityPages : null,
+      exact_lru_hit_rate: size.exactLruHitRate,
+      policy: options.policy,
+      concurrency: options.concurrency,
+    };
+  } finally {
+    progress.end();
+    await cluster?.close();
+    await folders?.remove();
+  }
+}
+
+export function replayCommand(context: CommandContext): Command {
+  return new Command('replay')
+    .description('replay a Mooncake-format trace against a cluster of real processes on this machine')
+    .argument('<trace>', 'file of JSON lines: timestamp, input_length, output_length, hash_ids')
+    .option('--nodes <count>', 'node processes; requests reach them round-robin', wholeNumber(1, 64), 3)
+    .option('--page-bytes <size>', 'bytes of a page; one page for each hash id', pageBytes, 64 * 2 ** 10)
+    .addOption(
+      new Option('--pool <size>', 'pool of each node: 4gb, 10000p (pages), or unbounded')
+        .argParser(poolSize)
+        .default({ kind: 'bytes', bytes: 4 * 2 ** 30 }, '4gb'),
+    )
+    .option('--disk <size>', 'disk tier of each node: 100gb, 30000p (pages); without it there is none', diskSize)
+    .option(
+      '--disk-path <folder>',
+      "where the disks lie for the time of the run (default: the system's folder for temporary files)",
+    )
+    .addOption(policyOption())
+    .option(
+      '--quarantine-ms <ms>',
+      'time before an evicted range is used again (default: 1000)',
+      decimalNumber(0, 3_600_000, 'milliseconds'),
+    )
+    .option('--requests <count>', "requests from the trace's start on (default: all)", wholeNumber(1, 1e9))
+    .option('--concurrency <count>', 'requests under way at a time in the whole cluster', wholeNumber(1, 64), 1)
+    .addOption(jsonOption())
+    .addHelpText(
+      'after',
+      `
+Examples:
+  meshcache replay trace.jsonl --nodes 3 --page-bytes 64kb --pool 1gb
+  meshcache replay trace.jsonl --nodes 1 --page-bytes 4kb --pool 10000p --quarantine-ms 0
+  meshcache replay trace.jsonl --nodes 1 --page-bytes 4kb --pool unbounded --json
+  meshcache replay trace.jsonl --nodes 1 --page-bytes 4kb --pool 2000p --disk 30000p --quarantine-ms 0
+
+Each request looks up its longest prefix, reads it, checks every byte and sets the rest; what was set is on its
+disk before a node's next request. Ends with status 1 when a byte was wrong.`,
+    )
+    .action(async (trace: string, options: ReplayOptions & { json: boolean }) => {
+      const result = await runReplay(trace, options, context);
+      printLoadReport(context, result, { json: options.json, asText: formatReplay });
+    });
+}
+
+function formatReplay(result: ReplayResult): string {
+  const rate = result.prefix_hit_rate.toFixed(4);
+  const disks = result.disk_bytes === 0 ? '' : ` and ${result.nodes} disks of ${formatSize(result.disk_bytes)}`;
+  const pools = `${result.nodes} pools of ${formatSize(result.pool_bytes)}, ${result.policy}${disks}`;
+  const room = result.exact_lru_pages === null ? 'room for all pages' : `${formatCount(result.exact_lru_pages)} pages`;
+  const exact = `prefix hit rate ${result.exact_lru_hit_rate.toFixed(4)} of one exact LRU with ${room}`;
+  return `${formatLoadReport(result)}\n\nprefix hit rate ${rate} with ${pools}\n${exact}`;
+}
+
+function nodeConfig(poolBytes: number, options: ReplayOptions): Record<string, unknown> {
+  return {
+    global_segment_size: poolBytes,
+    eviction_policy: options.policy,
+    metrics_enabled: false,
+    ...(options.quarantineMs === undefined ? {} : { reuse_quarantine_ms: options.quarantineMs }),
+  };
+}
+
+async function* loadRequests(trace: string, maxRequests: number | undefined): AsyncGenerator<LoadRequest> {
+  for await (const request of firstRequests(trace, maxRequests)) yield { keys: request.hashIds.map(traceKey) };
+}
+
+async function* firstRequests(trace: string, maxRequests = Number.POSITIVE_INFINITY): AsyncGenerator<TraceRequest> {
+  let count = 0;
+  for await (const request of readTrace(trace)) {
+    if (count++ >= maxRequests) return;
+    yield request;
+  }
+}
+
+/** Reads the whole trace once: a mistake in its last line is found before anything is started. */
+async function traceSize(
+  trace: string,
+  options: ReplayOptions,
+  capacityPages: number,
+): Promise<{ readonly requests: number; readonly uniquePages: number; readonly exactLruHitRate: number }> {
+  const lru = new ExactLru(capacityPages);
+  let requests = 0;
+  for await (const request of firstRequests(trace, options.requests)) {
+    requests++;
+    lru.request(request.hashIds);
+  }
+  if (requests === 0) throw new CommandFailure(`the trace ${trace} has no requests`);
+  return { requests, uniquePages: lru.uniquePages, exactLruHitRate: Number(lru.prefixHitRate.toFixed(4)) };
+}
+
+function resolvePoolBytes(options: ReplayOptions, uniquePages: number): number {
+  const { pool } = options;
+  if (pool.kind === 'bytes') return pool.bytes;
+  if (pool.kind === 'pages') return Math.max(POOL_MIN_BYTES, pool.pages * options.pageBytes);
+  return Math.ceil(uniquePages * options.pageBytes * UNBOUNDED_SLACK) + UNBOUNDED_SLACK_BYTES;
+}
+
+function resolveDisk({ disk, pageBytes }: ReplayOptions): DiskSizes | undefined {
+  if (disk === undefined) return undefined;
+  return disk.kind === 'bytes' ? { maxBytes: disk.bytes } : diskSizeFor(disk.pages, pageBytes);
+}
+
+/** Of the largest tier, of all nodes together. */
+function exactLruPages({ nodes, pool, disk, pageBytes }: ReplayOptions): number {
+  const size = disk ?? pool;
+  if (size.kind === 'unbounded') return Number.POSITIVE_INFINITY;
+  return nodes * (size.kind === 'pages' ? size.pages : Math.floor(size.bytes / pageBytes));
+}
+
+/** Memory is touched as pages come in: at most all pools, and in practice about one copy of each page. */
+function checkMemory(poolBytes: number, uniquePages: number, options: ReplayOptions): void {
+  const neededBytes = Math.min(poolBytes * options.nodes, uniquePages * options.pageBytes);
+  const freeBytes = freemem();
+  if (neededBytes <= freeBytes * MEMORY_SHARE) return;
+  throw new CommandFailure(
+    `the pools will hold ${formatSize(neededBytes)} and ${formatSize(freeBytes)} of memory are free: ` +
+      'choose a smaller --page-bytes or --pool, or fewer --requests',
+  );
+}

@@ -1,0 +1,240 @@
+import { readFile } from 'node:fs/promises';
+import type { Command } from 'commander';
+import { isLogLevel, LOG_LEVELS } from '../../base/environment/log.js';
+import { type Endpoint, formatEndpoint } from '../../base/environment/network.js';
+import { ConfigError } from '../../base/errors.js';
+import { editDistance, toSnakeCase } from '../../base/names.js';
+import { wrongUsage } from '../../command/failure.js';
+import { discoveryEndpoints, diskBytes, keyValue, poolBytes } from '../../command/options.js';
+import { CONFIG_KEYS, MeshCacheConfig } from '../../config.js';
+import type { SecurityConfig } from '../../net/secured-environment.js';
+
+/*
+ * Where the configuration of a node comes from, for every command that needs one. What is said later in this list wins:
+ * the JSON file of --config, the environment (MESHCACHE_<KEY>), the options of the command line.
+ */
+
+export interface ConfigurationOptions {
+  readonly discoveryAddr?: readonly Endpoint[];
+  /** Bytes. */
+  readonly pool?: number;
+  /** Folder of the disk tier; without it, and without the keys elsewhere, there is none. */
+  readonly diskPath?: string;
+  /** Bytes. */
+  readonly diskSize?: number;
+  /** Path of a JSON file with configuration keys. */
+  readonly config?: string;
+  readonly option?: Readonly<Record<string, string>>;
+}
+
+/** What a command is told by its options, the environment and a file. */
+export interface Configuration {
+  /** Keys as they were given, but snake_case; values are not checked yet. */
+  readonly mapping: Readonly<Record<string, unknown>>;
+  /** What a key's value was given by, for messages: `MESHCACHE_VNODES`, `--pool`, `node.json`. */
+  readonly origins: ReadonlyMap<string, string>;
+  /** What is allowed, but hardly meant: variables whose names are nearly those of keys, keys without effect. */
+  readonly warnings: readonly string[];
+}
+
+export type EnvironmentVariables = Readonly<Record<string, string | undefined>>;
+
+const PREFIX = 'MESHCACHE_';
+/** Names with our prefix that are no keys: of the program itself, its build, and what Kubernetes sets for a Service of our name. */
+const OTHER_NAMES = /^(LOG|NATIVE|NO_RDMA|TEST_.*|PORT|PORT_.*|SERVICE_.*|.*_(SERVICE|TCP|UDP)_.*)$/;
+/** What a program needs to talk to the nodes. */
+const SECURITY_KEYS: ReadonlySet<string> = new Set([
+  'cluster_secret',
+  'cluster_secret_file',
+  'tls_cert_file',
+  'tls_key_file',
+  'tls_ca_file',
+]);
+/** A configuration has to have one. */
+const ANY_ADDRESS = '127.0.0.1:1';
+/** Part of a name's letters that may differ from a key's for it to be taken for a misspelt one. */
+const NEAR_SHARE = 0.4;
+
+/** Adds the options by which a command is told the configuration of a node. */
+export function addConfigurationOptions(command: Command): Command {
+  return command
+    .option(
+      '--discovery-addr <host:port>',
+      'where the cluster is found; several are comma-separated',
+      discoveryEndpoints,
+    )
+    .option('--pool <size>', 'bytes of the pool that the node shares: 4gb', (text) => poolBytes(text))
+    .option('--disk-path <folder>', 'turns the disk tier on, in this folder, which one node alone uses')
+    .option('--disk-size <size>', 'bytes of the disk tier, everything included: 100gb', (text) => diskBytes(text))
+    .option('--config <file>', 'JSON file with configuration keys')
+    .option('-o, --option <key=value>', 'one configuration key; may be given several times', keyValue);
+}
+
+export const CONFIGURATION_HELP = `
+Every configuration key is also taken from the environment, as MESHCACHE_DISCOVERY_ADDR, MESHCACHE_GLOBAL_SEGMENT_SIZE and so
+on. Options win over the environment, the environment wins over the file. Secrets (cluster_secret, metrics_token) belong in
+the environment or in the file: a command line can be read by every user of the machine.
+MESHCACHE_LOG in the environment (debug, info, warn, error) says from which level on a node writes its log to stderr; warn
+without it. With debug, a command that fails prints its stack too.`;
+
+/** Throws {@link CommandFailure} with status 2 for a file that cannot be read, and for options that contradict each other. */
+export async function readConfiguration(
+  options: ConfigurationOptions,
+  environment: EnvironmentVariables = process.env,
+): Promise<Configuration> {
+  // Not an object: to that, `__proto__` in a file would not be a key like any other.
+  const values = new Map<string, unknown>();
+  const origins = new Map<string, string>();
+  const give = (key: string, value: unknown, origin: string): void => {
+    values.set(key, value);
+    origins.set(key, origin);
+  };
+  if (options.config !== undefined) {
+    for (const [key, value] of await readConfigFile(options.config))
+      if (value !== null) give(key, value, options.config);
+  }
+  for (const [key, value] of variablesOf(environment)) give(key, value, variableOf(key));
+  if (options.discoveryAddr !== undefined) {
+    give('discovery_addr', options.discoveryAddr.map(formatEndpoint).join(','), '--discovery-addr');
+  }
+  if (options.pool !== undefined) give('global_segment_size', options.pool, '--pool');
+  if (options.diskPath !== undefined) {
+    give('disk_enabled', true, '--disk-path');
+    give('disk_path', options.diskPath, '--disk-path');
+  }
+  if (options.diskSize !== undefined) give('disk_size', options.diskSize, '--disk-size');
+  for (const [name, value] of Object.entries(options.option ?? {})) give(toSnakeCase(name), value, '--option');
+  // A size alone would be checked and then have no effect.
+  if (options.diskSize !== undefined && !values.has('disk_enabled')) {
+    throw wrongUsage('--disk-size is given without --disk-path; give the folder, or leave the size out');
+  }
+  const warnings = [...misspeltVariables(environment), ...wrongLogLevel(environment)];
+  if (values.has('disk_path') && !values.has('disk_enabled')) {
+    warnings.push(`disk_path (${origins.get('disk_path')}) has no effect: disk_enabled is not set`);
+  }
+  return { mapping: Object.fromEntries(values), origins, warnings };
+}
+
+/** Checks every value. Throws {@link ConfigError}, which says where the wrong value was given. */
+export function parseConfiguration(configuration: Configuration): MeshCacheConfig {
+  try {
+    return MeshCacheConfig.fromExtraConfig(configuration.mapping);
+  } catch (error) {
+    throw withOrigin(error, configuration);
+  }
+}
+
+/** The discovery masters that the configuration names; undefined: none. Throws {@link CommandFailure} with status 2. */
+export function mastersOf({ mapping, origins }: Configuration): readonly Endpoint[] | undefined {
+  const { discovery_addr: addr } = mapping;
+  if (addr === undefined) return undefined;
+  try {
+    return discoveryEndpoints(String(addr));
+  } catch (error) {
+    throw wrongUsage(
+      `${origins.get('discovery_addr')}: discovery_addr ${JSON.stringify(addr)}: ${(error as Error).message}`,
+    );
+  }
+}
+
+/** How this program has to prove itself to the nodes: of the configuration, only what that takes is checked. */
+export function securityOf(configuration: Configuration): SecurityConfig {
+  const given = Object.entries(configuration.mapping).filter(([key]) => SECURITY_KEYS.has(key));
+  try {
+    return MeshCacheConfig.fromExtraConfig({ ...Object.fromEntries(given), discovery_addr: ANY_ADDRESS });
+  } catch (error) {
+    throw wrongUsage((withOrigin(error, configuration) as Error).message);
+  }
+}
+
+/** An error of the configuration, with where the value of the key that it names was given. Other errors as they are. */
+export function withOrigin(error: unknown, { origins }: Configuration): unknown {
+  if (!(error instanceof ConfigError)) return error;
+  const key = keyOf(error.message);
+  const origin = key === undefined ? undefined : origins.get(key);
+  // Options are seen by whoever has just written them.
+  if (origin === undefined || origin.startsWith('-') || error.message.startsWith(`${origin}: `)) return error;
+  return new ConfigError(`${origin}: ${error.message}`, { cause: error });
+}
+
+/** The configuration key that a message is about. */
+function keyOf(message: string): string | undefined {
+  const named = /configuration key "([A-Za-z_]+)"/.exec(message)?.[1];
+  if (named !== undefined) return toSnakeCase(named);
+  if (message.startsWith('discovery address')) return 'discovery_addr';
+  return CONFIG_KEYS.find((key) => message.startsWith(`${key}:`));
+}
+
+/** Keys and values of a JSON file. */
+async function readConfigFile(path: string): Promise<Map<string, unknown>> {
+  let text: string;
+  try {
+    text = await readFile(path, 'utf8');
+  } catch (error) {
+    throw wrongUsage(`--config ${path}: ${(error as Error).message}`);
+  }
+  const parsed = parseJson(text, path);
+  if (typeof parsed !== 'object' || parsed === null || Array.isArray(parsed)) {
+    throw wrongUsage(`--config ${path}: must hold a JSON object of configuration keys`);
+  }
+  const values = new Map<string, unknown>();
+  for (const [name, value] of Object.entries(parsed)) {
+    const key = toSnakeCase(name);
+    if (values.has(key)) throw wrongUsage(`--config ${path}: configuration key "${key}" is given twice`);
+    values.set(key, value);
+  }
+  return values;
+}
+
+function parseJson(text: string, path: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch (error) {
+    // The message may quote the text, and there may be a secret in it.
+    const reason = (error as Error).message.replace(/, (\.\.\.)?".*$/s, '');
+    throw wrongUsage(`--config ${path}: not JSON: ${reason}`);
+  }
+}
+
+/** What Kubernetes sets for a Service whose name makes it one of our keys: `MESHCACHE_METRICS_PORT=tcp://10.96.0.5:31997`. */
+const SERVICE_LINK = /^(tcp|udp|sctp):\/\//;
+
+/** Keys that the environment gives. A variable that is empty counts as not set. */
+function variablesOf(environment: EnvironmentVariables): [key: string, value: string][] {
+  return CONFIG_KEYS.flatMap((key): [string, string][] => {
+    const value = environment[variableOf(key)];
+    const isGiven = value !== undefined && value !== '' && !(key.endsWith('_port') && SERVICE_LINK.test(value));
+    return isGiven ? [[key, value]] : [];
+  });
+}
+
+/** One line for each name in the environment that is nearly a key's. */
+function misspeltVariables(environment: EnvironmentVariables): string[] {
+  return Object.keys(environment).flatMap((name) => {
+    const rest = name.startsWith(PREFIX) ? name.slice(PREFIX.length) : '';
+    if (rest === '' || OTHER_NAMES.test(rest) || CONFIG_KEYS.includes(rest.toLowerCase())) return [];
+    const near = nearestKey(rest.toLowerCase());
+    return near === undefined ? [] : [`${name} in the environment is not known; did you mean ${variableOf(near)}?`];
+  });
+}
+
+function wrongLogLevel({ MESHCACHE_LOG: level }: EnvironmentVariables): string[] {
+  if (level === undefined || level === '' || isLogLevel(level)) return [];
+  return [
+    `MESHCACHE_LOG in the environment: got ${JSON.stringify(level)}, allowed is ${LOG_LEVELS.join(', ')}; warn is taken`,
+  ];
+}
+
+function nearestKey(name: string): string | undefined {
+  const [nearest] = CONFIG_KEYS.map((key) => ({
+    key,
+    share: editDistance(name, key) / Math.max(name.length, key.length),
+  }))
+    .filter(({ share }) => share <= NEAR_SHARE)
+    .sort((a, b) => a.share - b.share);
+  return nearest?.key;
+}
+
+function variableOf(key: string): string {
+  return PREFIX + key.toUpperCase();
+}

@@ -1,0 +1,316 @@
+import { readFile } from 'node:fs/promises';
+import { Command, InvalidArgumentError, Option } from 'commander';
+import { type CommandContext, printResult, untilInterrupted } from '../../command/context.js';
+import { CommandFailure, wrongUsage } from '../../command/failure.js';
+import { decimalNumber, jsonOption, keyValue, pageBytes, wholeNumber } from '../../command/options.js';
+import { PLACEMENT_ROUTINGS, type PlacementRouting } from '../../core/index.js';
+import { reportPage } from '../../sim/report/page.js';
+import { runScenario, type ScenarioResult } from '../../sim/run/run-scenario.js';
+import { shrink } from '../../sim/run/shrink.js';
+import { FAULT_KINDS, type FaultKind } from '../../sim/scenario/faults.js';
+import { randomScenario, withRandomFaults } from '../../sim/scenario/random-scenario.js';
+import { type Scenario, scenarioOf } from '../../sim/scenario/scenario.js';
+import { CONVERSATIONS, MIXED, TRACE, type Workload } from '../../sim/scenario/workload.js';
+import { readTrace } from '../load/trace.js';
+import { formatSimCluster, formatViolations, seedLine, wordsOf } from './cluster-output.js';
+import { simClusterReport } from './cluster-report.js';
+import { outputOfSelf } from './own-process.js';
+import { checkWritable, writePage } from './report-file.js';
+
+interface SimClusterOptions {
+  readonly seed: number;
+  readonly seeds?: number;
+  readonly jobs: number;
+  readonly random?: boolean;
+  readonly scenario?: string;
+  readonly nodes?: number;
+  readonly ranks: number;
+  readonly duration?: number;
+  readonly workload: 'mixed' | 'conversations' | 'none';
+  readonly trace?: string;
+  readonly requests?: number;
+  readonly speed?: number;
+  readonly routing: PlacementRouting;
+  readonly poolPages: number;
+  readonly pageBytes: number;
+  readonly diskPages?: number;
+  readonly latencyMs?: number;
+  readonly option: Readonly<Record<string, string>>;
+  readonly faults: readonly FaultKind[];
+  readonly until?: number;
+  readonly shrink?: boolean;
+  readonly html?: string;
+  readonly json: boolean;
+}
+
+/** What `--json` prints of one run. */
+export interface SimClusterRun {
+  readonly scenario: Scenario;
+  readonly result: ScenarioResult;
+  readonly wallS: number;
+}
+
+interface FailedSeed extends Pick<ScenarioResult, 'hash' | 'violations'> {
+  readonly seed: number;
+  /** Of violations, also those that are left out. */
+  readonly count: number;
+}
+
+/** Of some seeds, as `--seeds` with `--json` prints it among other things. */
+interface SeedsResult {
+  readonly seeds: number;
+  readonly events: number;
+  readonly virtual_s: number;
+  readonly failed: readonly FailedSeed[];
+}
+
+/** That one process takes at once: its start is a small part of their time, and the processes end about together. */
+const JOB_MAX_SEEDS = 25;
+const JOBS_MAX_COUNT = 256;
+const ALL_KINDS = Object.keys(FAULT_KINDS) as FaultKind[];
+const NODES_MAX_COUNT = 4096;
+/** Options that say what a scenario is like, where it is not by chance. */
+const SHAPING: readonly (keyof SimClusterOptions)[] = [
+  'ranks',
+  'workload',
+  'trace',
+  'requests',
+  'speed',
+  'routing',
+  'poolPages',
+  'pageBytes',
+  'diskPages',
+  'latencyMs',
+  'option',
+];
+const LOG_MAX_LINES = 200;
+
+export function simClusterCommand(context: CommandContext): Command {
+  return new Command('cluster')
+    .description('run whole nodes on virtual time, with faults, and check every read')
+    .option('--seed <number>', 'the same seed makes the same run', wholeNumber(0, 2 ** 32 - 1), 1)
+    .addOption(
+      new Option('--seeds <count>', 'scenarios by chance, of so many seeds from --seed on')
+        .argParser(wholeNumber(1, 1e9))
+        .conflicts([...SHAPING, 'random', 'scenario', 'until', 'shrink', 'html']),
+    )
+    .option('--jobs <count>', 'processes that run the --seeds', wholeNumber(1, JOBS_MAX_COUNT), 1)
+    .addOption(new Option('--random', 'the scenario by chance of --seed').conflicts([...SHAPING, 'scenario']))
+    .addOption(
+      new Option('--scenario <file>', 'a scenario as JSON, as --json and --shrink print it').conflicts([
+        ...SHAPING,
+        'seed',
+        'nodes',
+        'duration',
+        'faults',
+      ]),
+    )
+    .option('--nodes <count>', 'nodes (default: 3)', wholeNumber(1, NODES_MAX_COUNT))
+    .option('--ranks <count>', 'nodes of one host', wholeNumber(1, 64), 1)
+    .option('--duration <seconds>', 'virtual time of the workload (default: 30)', decimalNumber(0.1, 1e6, 'seconds'))
+    .addOption(
+      new Option('--workload <kind>', 'what the nodes do').choices(['mixed', 'conversations', 'none']).default('mixed'),
+    )
+    .option('--trace <file>', 'requests of a Mooncake-format trace instead')
+    .option('--requests <count>', "of --trace: requests from the trace's start on (default: all)", wholeNumber(1, 1e9))
+    .option('--speed <factor>', 'of --trace: so many times as fast (default: 1)', decimalNumber(0.001, 1e6, ''))
+    .addOption(
+      new Option('--routing <name>', 'how requests find a node').choices([...PLACEMENT_ROUTINGS]).default('session'),
+    )
+    .option('--pool-pages <count>', 'pages of each pool', wholeNumber(1, 1e7), 64)
+    .option('--page-bytes <size>', 'bytes of a page', pageBytes, 1024)
+    .option('--disk-pages <count>', 'pages of each disk tier (default: none)', wholeNumber(1, 1e7))
+    .option('--latency-ms <ms>', 'from host to host (default: 0.05)', decimalNumber(0, 10_000, 'milliseconds'))
+    .option('--option <key=value>', 'a setting of every node, as MeshCacheConfig has it; may be repeated', keyValue, {})
+    .addOption(
+      new Option('--faults <kinds>', `all, none, or some of: ${ALL_KINDS.join(', ')}`)
+        .argParser(faultKinds)
+        .default([], 'none'),
+    )
+    .option(
+      '--until <seconds>',
+      'stop at this virtual time, and print the log until then',
+      decimalNumber(0, 1e6, 'seconds'),
+    )
+    .option('--shrink', 'make a scenario that fails smaller while it fails alike')
+    .option('--html <file>', 'write the result as one HTML page, too')
+    .addOption(jsonOption())
+    .addHelpText(
+      'after',
+      `
+Examples:
+  meshcache sim cluster --nodes 3 --duration 60 --faults all --seed 7
+  meshcache sim cluster --seeds 300 --jobs 2
+  meshcache sim cluster --random --seed 210 --shrink --json > small.json
+  meshcache sim cluster --scenario small.json --until 12.5
+  meshcache sim cluster --nodes 16 --trace trace.jsonl --pool-pages 2000 --html report.html
+
+Nodes are those of real clusters; clocks, network, disks and hosts are simulated. The hash that is printed is the same for the same
+scenario on every machine. The exit status is 1 when a promise of the README was broken.`,
+    )
+    .action(async (options: SimClusterOptions) => {
+      if (options.html !== undefined) await checkWritable(options.html);
+      const { seeds } = options;
+      const run = seeds === undefined ? runOne(options, context) : runSeeds(options, seeds, context);
+      await untilInterrupted(run, context);
+    });
+}
+
+async function runSeeds(options: SimClusterOptions, count: number, context: CommandContext): Promise<void> {
+  const startMs = context.clock.nowMs();
+  const failed: FailedSeed[] = [];
+  let [events, virtualS, doneCount] = [0, 0, 0];
+  // Processes that do a part of the seeds for another one print JSON, and say nothing else.
+  const progress = options.json ? undefined : context.progress();
+  const add = (part: SeedsResult): void => {
+    doneCount += part.seeds;
+    progress?.update(`${doneCount} of ${count} seeds, ${failed.length + part.failed.length} failed`);
+    events += part.events;
+    virtualS += part.virtual_s;
+    failed.push(...part.failed);
+    if (options.json) return;
+    if (part.failed.length > 0) progress?.end();
+    for (const { seed, hash, count, violations } of part.failed) {
+      context.print(`${seedLine(seed, { hash, violationsCount: count }, options)}\n${formatViolations(violations, 3)}`);
+    }
+  };
+  if (options.jobs > 1) await runJobs(options, count, { add, signal: context.signal });
+  else for (let i = 0; i < count && !context.signal.aborted; i++) add(await runSeed(options.seed + i, options));
+  progress?.end();
+  failed.sort((a, b) => a.seed - b.seed);
+  const wallS = (context.clock.nowMs() - startMs) / 1000;
+  const summary = { seeds: count, from: options.seed, failed, events, virtual_s: virtualS, wall_s: wallS };
+  const text =
+    `${count} seeds from ${options.seed} on: ${failed.length} failed; ${virtualS.toFixed(0)} virtual seconds, ` +
+    `${events} events in ${wallS.toFixed(1)} s`;
+  printResult(context, summary, { json: options.json, asText: () => text });
+  if (failed.length > 0) context.setExitStatus(1);
+}
+
+async function runSeed(seed: number, options: SimClusterOptions): Promise<SeedsResult> {
+  const { events, virtualMs, hash, violations, violationsCount: count } = await runScenario(byChance(seed, options));
+  const failed = count === 0 ? [] : [{ seed, hash, count, violations }];
+  return { seeds: 1, events, virtual_s: virtualMs / 1000, failed };
+}
+
+/** Runs the seeds in processes that each take the next few of them, until none is left. */
+async function runJobs(
+  options: SimClusterOptions,
+  count: number,
+  { add, signal }: { readonly add: (part: SeedsResult) => void; readonly signal: AbortSignal },
+): Promise<void> {
+  const { seed: from, jobs } = options;
+  const share = Math.max(1, Math.min(JOB_MAX_SEEDS, Math.ceil(count / jobs)));
+  let next = 0;
+  const work = async (): Promise<void> => {
+    while (next < count && !signal.aborted) {
+      const start = next;
+      next += share;
+      const seeds = ['--seed', `${from + start}`, '--seeds', `${Math.min(share, count - start)}`];
+      add(
+        JSON.parse(
+          await outputOfSelf(['sim', 'cluster', '--json', ...seeds, ...wordsOf(options)], signal),
+        ) as SeedsResult,
+      );
+    }
+  };
+  await Promise.all(Array.from({ length: jobs }, work));
+}
+
+async function runOne(options: SimClusterOptions, context: CommandContext): Promise<void> {
+  const startMs = context.clock.nowMs();
+  let scenario = await scenarioFrom(options);
+  const untilMs = options.until === undefined ? {} : { untilMs: options.until * 1000 };
+  const runOptions = { ...untilMs, logMaxLines: LOG_MAX_LINES };
+  if (options.shrink) {
+    const shrunk = await shrink(scenario, {
+      onSmaller: ({ nodes, faults, durationMs }) =>
+        context.tell(`${nodes} nodes, ${faults.length} faults, ${durationMs} ms: fails alike`),
+    });
+    if (shrunk === undefined) throw new CommandFailure('the scenario does not fail: there is nothing to make smaller');
+    scenario = shrunk.scenario;
+  }
+  const result = await runScenario(scenario, runOptions);
+  const run: SimClusterRun = { scenario, result, wallS: (context.clock.nowMs() - startMs) / 1000 };
+  if (options.html !== undefined) await writePage(options.html, reportPage(simClusterReport(run)));
+  const withLog = options.until !== undefined || result.violationsCount > 0;
+  printResult(context, run, { json: options.json, asText: (each) => formatSimCluster(each, { withLog }) });
+  if (result.violationsCount > 0) context.setExitStatus(1);
+}
+
+function byChance(seed: number, { nodes, duration, faults }: SimClusterOptions): Scenario {
+  return randomScenario(seed, {
+    ...(nodes === undefined ? {} : { nodes }),
+    ...(duration === undefined ? {} : { durationMs: duration * 1000 }),
+    ...(faults.length === 0 ? {} : { kinds: faults }),
+  });
+}
+
+async function scenarioFrom(options: SimClusterOptions): Promise<Scenario> {
+  if (options.scenario !== undefined) return readScenario(options.scenario);
+  if (options.random) return byChance(options.seed, options);
+  const { seed, nodes = 3, ranks, duration = 30, poolPages, diskPages, latencyMs, option, faults } = options;
+  const workload = await workloadFrom(options);
+  const durationMs = workload.kind === 'trace' ? traceMs(workload, options) : duration * 1000;
+  const scenario = scenarioOf({
+    seed,
+    nodes,
+    ranksPerHost: ranks,
+    durationMs,
+    workload,
+    shape: {
+      poolPages,
+      pageBytes: options.pageBytes,
+      diskPages: diskPages ?? null,
+      config: option,
+      listedMasters: Math.min(3, nodes),
+    },
+    ...(latencyMs === undefined ? {} : { network: { latencyMs } }),
+  });
+  return faults.length === 0 ? scenario : withRandomFaults(scenario, faults);
+}
+
+async function workloadFrom({ workload, trace, requests, speed, routing }: SimClusterOptions): Promise<Workload> {
+  if (trace === undefined) {
+    if (requests !== undefined || speed !== undefined) throw wrongUsage('--requests and --speed are of a --trace');
+    if (workload === 'conversations') return { ...CONVERSATIONS, routing };
+    return workload === 'mixed' ? MIXED : { kind: 'none' };
+  }
+  const read: { timestampMs: number; hashIds: readonly number[] }[] = [];
+  for await (const { timestampMs, hashIds } of readTrace(trace)) {
+    if (requests !== undefined && read.length >= requests) break;
+    read.push({ timestampMs, hashIds });
+  }
+  if (read.length === 0) throw new CommandFailure(`the trace ${trace} has no requests`);
+  return { ...TRACE, requests: read, speed: speed ?? TRACE.speed, routing };
+}
+
+/** Of the whole trace, unless less is asked for. */
+function traceMs({ requests, speed }: Extract<Workload, { kind: 'trace' }>, { duration }: SimClusterOptions): number {
+  const lastMs = ((requests.at(-1)?.timestampMs ?? 0) - (requests[0]?.timestampMs ?? 0)) / speed + 1_000;
+  return duration === undefined ? lastMs : Math.min(lastMs, duration * 1000);
+}
+
+async function readScenario(file: string): Promise<Scenario> {
+  const text = await readFile(file, 'utf8').catch((cause: Error) => {
+    throw new CommandFailure(`cannot read the scenario ${file}: ${cause.message}`, undefined, { cause });
+  });
+  try {
+    const given = JSON.parse(text) as (Partial<SimClusterRun> & Scenario) | null;
+    // What --json prints has it beside the result.
+    return scenarioOf((given?.scenario ?? given) as Scenario);
+  } catch (cause) {
+    throw wrongUsage(`--scenario ${file}: ${(cause as Error).message}`);
+  }
+}
+
+function faultKinds(text: string): FaultKind[] {
+  if (text === 'none') return [];
+  if (text === 'all') return ALL_KINDS;
+  return text.split(',').map((name) => {
+    const kind = ALL_KINDS.find((each) => each === name.trim());
+    if (kind === undefined)
+      throw new InvalidArgumentError(`Allowed are all, none, or some of ${ALL_KINDS.join(', ')}.`);
+    return kind;
+  });
+}

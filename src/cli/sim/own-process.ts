@@ -1,0 +1,47 @@
+import { type ChildProcess, spawn } from 'node:child_process';
+import { fileURLToPath } from 'node:url';
+import { CommandFailure } from '../../command/failure.js';
+
+const YOUNG_FLAG = '--max-semi-space-size';
+/** Objects of a simulated cluster live for some milliseconds of virtual time, which are many of the collector's turns. */
+const YOUNG_MB = 256;
+const HEAP_MIN_MB = 4096;
+
+/** Whether this process was started with {@link largeHeap}, or somebody has chosen other sizes. */
+export function hasLargeHeap(): boolean {
+  return [...process.execArgv, process.env.NODE_OPTIONS ?? ''].some((text) => text.includes(YOUNG_FLAG));
+}
+
+/** Flags of Node for a process that needs that much memory for objects. The sizes of a heap cannot be changed once it is there. */
+export function largeHeap(heapMb: number): readonly string[] {
+  return [`${YOUNG_FLAG}=${YOUNG_MB}`, `--max-old-space-size=${Math.max(HEAP_MIN_MB, heapMb)}`];
+}
+
+/** Runs this program in a process of its own, which writes where this one does. Resolves with its exit status. Aborting ends it. */
+export function runSelf(words: readonly string[], flags: readonly string[], signal: AbortSignal): Promise<number> {
+  return endOf(spawn(process.execPath, [...flags, ownPath(), ...words], { stdio: 'inherit', signal }));
+}
+
+/** As {@link runSelf}; resolves with what it has printed. */
+export async function outputOfSelf(words: readonly string[], signal: AbortSignal): Promise<string> {
+  const child = spawn(process.execPath, [ownPath(), ...words], { stdio: ['ignore', 'pipe', 'inherit'], signal });
+  const parts: Buffer[] = [];
+  child.stdout.on('data', (part: Buffer) => parts.push(part));
+  await endOf(child);
+  return Buffer.concat(parts).toString();
+}
+
+/** Resolves with the exit status when all that the process has written is here. */
+function endOf(child: ChildProcess): Promise<number> {
+  return new Promise((resolve, reject) => {
+    child.on('error', reject);
+    child.on('close', (code, by) => {
+      if (code !== null) resolve(code);
+      else reject(new CommandFailure(`the process that did the work was ended by ${by}`));
+    });
+  });
+}
+
+function ownPath(): string {
+  return fileURLToPath(new URL('./cli.js', import.meta.url));
+}

@@ -1,0 +1,18 @@
+import { Command } from 'commander';
+import type { CommandContext } from '../../command/context.js';
+import { simClusterCommand } from './cluster.js';
+import { simGrowthCommand } from './growth.js';
+import { simTraceCommand } from './trace.js';
+
+/** The simulations, each a command of its own. */
+export function simCommand(context: CommandContext): Command {
+  return new Command('sim')
+    .description('simulate clusters: what would they hit, before anybody buys them')
+    .addCommand(simClusterCommand(context))
+    .addCommand(simTraceCommand(context))
+    .addCommand(simGrowthCommand(context))
+    .addHelpText(
+      'after',
+      '\nSee: meshcache sim cluster --help, meshcache sim trace --help, meshcache sim growth --help',
+    );
+}

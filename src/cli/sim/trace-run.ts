@@ -1,0 +1,266 @@
+import { basename } from 'node:path';
+import { SEGMENT_MAX_BYTES } from '../../base/limits.js';
+import type { CommandContext } from '../../command/context.js';
+import { CommandFailure } from '../../command/failure.js';
+import type { DiskSize as SizeOfPool } from '../../command/options.js';
+import { formatCount } from '../../command/table.js';
+import {
+  type EvictionPolicy,
+  PlacementBounds,
+  type PlacementCounts,
+  type PlacementInterval,
+  type PlacementRequest,
+  type PlacementRouting,
+  PlacementSimulation,
+} from '../../core/index.js';
+import { readTrace, type TraceRequest } from '../load/trace.js';
+import { withEndsTold } from './trace-ends.js';
+
+/** Requests between two looks at whether the program is to end. */
+const TURN_REQUESTS = 500;
+
+export interface SimTraceOptions {
+  readonly nodes: readonly number[];
+  readonly pool: readonly SizeOfPool[];
+  readonly pageBytes: number;
+  readonly policy: readonly EvictionPolicy[];
+  readonly routing: readonly PlacementRouting[];
+  readonly routingPages: number;
+  /** Infinity: owners never hear of reads by other nodes. */
+  readonly reportDelayMs: number;
+  readonly quarantineMs: number;
+  /** Of the ends of conversations, those that are told with the hint `closed`: 0 to 1. */
+  readonly endsTold: number;
+  readonly intervalS: number;
+  /** Requests from the trace's start on; undefined: all. */
+  readonly requests?: number;
+}
+
+/** One simulated cluster. */
+export interface SimTraceRun {
+  readonly nodes: number;
+  /** Of each node. */
+  readonly pool_pages: number;
+  readonly pool_bytes: number;
+  readonly policy: EvictionPolicy;
+  /** null: there is one node only. */
+  readonly routing: PlacementRouting | null;
+  /** Pages read before a request's first miss, of all asked for. */
+  readonly prefix_hit_rate: number;
+  readonly prefix_hits: number;
+  readonly hits: { readonly local: number; readonly remote: number };
+  readonly pages_set: number;
+  readonly duplicates: number;
+  readonly set_failures: number;
+  readonly evictions: number;
+  readonly moved_bytes: number;
+  /** Requests of the node that has most, of the mean. */
+  readonly busiest_node: number;
+  readonly wall_s: number;
+  readonly series: SimTraceSeries;
+}
+
+/** One element an interval of the trace's time that has requests. */
+export interface SimTraceSeries {
+  readonly start_s: readonly number[];
+  readonly requests: readonly number[];
+  readonly pages_asked: readonly number[];
+  readonly prefix_hits: readonly number[];
+  readonly remote_hits: readonly number[];
+  readonly evictions: readonly number[];
+  readonly moved_bytes: readonly number[];
+}
+
+/** What no policy can exceed with so much room in all nodes together. */
+export interface SimTraceBound {
+  readonly nodes: number;
+  readonly pool_pages: number;
+  readonly clairvoyant_hit_rate: number;
+}
+
+/** What `--json` prints; pages where no unit is named. */
+export interface SimTraceResult {
+  readonly trace: string;
+  readonly requests: number;
+  readonly pages_asked: number;
+  readonly unique_pages: number;
+  readonly page_bytes: number;
+  readonly report_delay_ms: number | null;
+  readonly quarantine_ms: number;
+  readonly ends_told: number;
+  readonly routing_pages: number;
+  readonly interval_s: number;
+  /** With room for everything. */
+  readonly unbounded_hit_rate: number;
+  readonly bounds: readonly SimTraceBound[];
+  readonly runs: readonly SimTraceRun[];
+}
+
+type Shape = Pick<SimTraceRun, 'nodes' | 'pool_pages' | 'pool_bytes' | 'policy' | 'routing'>;
+
+/** Simulates every combination of nodes, pools, policies and routings on the trace. */
+export async function runSimTrace(
+  trace: string,
+  options: SimTraceOptions,
+  context: CommandContext,
+): Promise<SimTraceResult> {
+  const progress = context.progress();
+  try {
+    progress.update('reading the trace');
+    const requests = withEndsTold(await readRequests(trace, options.requests, context), options.endsTold);
+    const bounds = new PlacementBounds(requests);
+    const rate = (hits: number) => (bounds.pagesAsked === 0 ? 0 : rounded(hits / bounds.pagesAsked));
+    const shapes = shapesOf(options);
+    const runs: SimTraceRun[] = [];
+    for (const shape of shapes) {
+      progress.update(
+        `${runs.length} of ${shapes.length} clusters simulated, ${formatCount(requests.length)} requests`,
+      );
+      runs.push(await runShape(shape, { requests, options, context, rate }));
+    }
+    return {
+      trace: basename(trace),
+      requests: requests.length,
+      pages_asked: bounds.pagesAsked,
+      unique_pages: bounds.uniquePages,
+      page_bytes: options.pageBytes,
+      report_delay_ms: Number.isFinite(options.reportDelayMs) ? options.reportDelayMs : null,
+      quarantine_ms: options.quarantineMs,
+      ends_told: options.endsTold,
+      routing_pages: options.routingPages,
+      interval_s: options.intervalS,
+      unbounded_hit_rate: rate(bounds.unboundedHits()),
+      bounds: boundsOf(options, (pages) => rate(bounds.clairvoyantHits(pages))),
+      runs,
+    };
+  } finally {
+    progress.end();
+  }
+}
+
+/** Clusters to simulate. One node has no routing. */
+export function shapesOf(options: SimTraceOptions): Shape[] {
+  return options.nodes.flatMap((nodes) =>
+    poolsOf(options).flatMap((pool) =>
+      (nodes === 1 ? [null] : options.routing).flatMap((routing) =>
+        options.policy.map((policy) => ({ nodes, ...pool, policy, routing })),
+      ),
+    ),
+  );
+}
+
+async function runShape(
+  shape: Shape,
+  {
+    requests,
+    options,
+    context,
+    rate,
+  }: {
+    readonly requests: readonly PlacementRequest[];
+    readonly options: SimTraceOptions;
+    readonly context: CommandContext;
+    readonly rate: (hits: number) => number;
+  },
+): Promise<SimTraceRun> {
+  const startedMs = context.clock.nowMs();
+  const simulation = new PlacementSimulation({
+    nodes: shape.nodes,
+    poolBytes: shape.pool_bytes,
+    pageBytes: options.pageBytes,
+    policy: shape.policy,
+    routing: shape.routing ?? 'round-robin',
+    routingPages: options.routingPages,
+    reportDelayMs: options.reportDelayMs,
+    quarantineMs: options.quarantineMs,
+    segmentBytes: Math.min(SEGMENT_MAX_BYTES, shape.pool_bytes),
+    intervalMs: options.intervalS * 1000,
+  });
+  try {
+    for (const [i, request] of requests.entries()) {
+      if (i % TURN_REQUESTS === 0) await turn(context);
+      simulation.request(request);
+    }
+    const counts = simulation.counts();
+    const most = simulation.nodes().reduce((busiest, node) => Math.max(busiest, node.requests), 0);
+    return {
+      ...shape,
+      ...countsOf(counts, rate),
+      busiest_node: rounded((most * shape.nodes) / Math.max(1, counts.requests)),
+      wall_s: rounded((context.clock.nowMs() - startedMs) / 1000),
+      series: seriesOf(simulation.intervals()),
+    };
+  } finally {
+    simulation.free();
+  }
+}
+
+function countsOf(counts: PlacementCounts, rate: (hits: number) => number) {
+  return {
+    prefix_hit_rate: rate(counts.prefixHits),
+    prefix_hits: counts.prefixHits,
+    hits: { local: counts.localHits, remote: counts.remoteHits },
+    pages_set: counts.pagesSet,
+    duplicates: counts.duplicates,
+    set_failures: counts.refused,
+    evictions: counts.evictions,
+    moved_bytes: counts.movedBytes,
+  };
+}
+
+function seriesOf(intervals: readonly PlacementInterval[]): SimTraceSeries {
+  const firstMs = intervals[0]?.startMs ?? 0;
+  return {
+    start_s: intervals.map(({ startMs }) => rounded((startMs - firstMs) / 1000)),
+    requests: intervals.map(({ requests }) => requests),
+    pages_asked: intervals.map(({ pagesAsked }) => pagesAsked),
+    prefix_hits: intervals.map(({ prefixHits }) => prefixHits),
+    remote_hits: intervals.map(({ remoteHits }) => remoteHits),
+    evictions: intervals.map(({ evictions }) => evictions),
+    moved_bytes: intervals.map(({ movedBytes }) => movedBytes),
+  };
+}
+
+function boundsOf(options: SimTraceOptions, hitRate: (pages: number) => number): SimTraceBound[] {
+  return options.nodes.flatMap((nodes) =>
+    poolsOf(options).map(({ pool_pages }) => {
+      return { nodes, pool_pages, clairvoyant_hit_rate: hitRate(nodes * pool_pages) };
+    }),
+  );
+}
+
+/** Sizes that have room for equally many pages are one. */
+function poolsOf({ pool, pageBytes }: SimTraceOptions): readonly Pick<Shape, 'pool_pages' | 'pool_bytes'>[] {
+  const pools = pool.map((size) => poolOf(size, pageBytes));
+  return [...new Map(pools.map((each) => [each.pool_pages, each])).values()];
+}
+
+function poolOf(size: SizeOfPool, pageBytes: number): { readonly pool_pages: number; readonly pool_bytes: number } {
+  if (size.kind === 'pages') return { pool_pages: size.pages, pool_bytes: size.pages * pageBytes };
+  return { pool_pages: Math.floor(size.bytes / pageBytes), pool_bytes: size.bytes };
+}
+
+async function readRequests(
+  trace: string,
+  maxRequests: number | undefined,
+  context: CommandContext,
+): Promise<TraceRequest[]> {
+  const requests: TraceRequest[] = [];
+  for await (const request of readTrace(trace)) {
+    if (requests.length === maxRequests) break;
+    if (requests.length % TURN_REQUESTS === 0) context.signal.throwIfAborted();
+    requests.push(request);
+  }
+  if (requests.length === 0) throw new CommandFailure(`the trace ${trace} has no requests`);
+  return requests;
+}
+
+/** Lets signals have their turn, and ends the work after one. */
+async function turn({ clock, signal }: CommandContext): Promise<void> {
+  await clock.yield();
+  signal.throwIfAborted();
+}
+
+function rounded(value: number): number {
+  return Number(value.toFixed(4));
+}

@@ -1,0 +1,39 @@
+import { formatSize } from '../../base/sizes.js';
+import { formatCount, formatShare } from '../../command/table.js';
+import type { ClientReport, ClientsReport } from '../../metrics/node-report.js';
+
+/** What is shown of the clients of one node. */
+export interface ClientsOfNode {
+  readonly node_id: string;
+  readonly clients?: ClientsReport | undefined;
+}
+
+/** Rows of a table of all clients, by node, the busiest of a node first. */
+export function clientRows(nodes: readonly ClientsOfNode[]): Record<string, string>[] {
+  return nodes.flatMap(({ node_id, clients }) => (clients?.busiest ?? []).map((client) => clientRow(node_id, client)));
+}
+
+/** Clients that are attached and have no row, by node; one line each. */
+export function furtherClients(nodes: readonly ClientsOfNode[]): string[] {
+  return nodes.flatMap(({ node_id, clients }) => {
+    const further = (clients?.attached ?? 0) - (clients?.busiest?.length ?? 0);
+    return further > 0 ? [`${node_id}: ${formatCount(further)} more clients, which have moved fewer bytes`] : [];
+  });
+}
+
+function clientRow(nodeId: string, client: ClientReport): Record<string, string> {
+  const { name, pid, mode, requests, in_flight, hits, misses } = client;
+  return {
+    client: name,
+    process: String(pid),
+    node: nodeId,
+    mode,
+    requests: formatCount(requests),
+    'in flight': formatCount(in_flight),
+    hits: formatShare(hits, hits + misses),
+    read: formatSize(client.read_bytes),
+    written: formatSize(client.written_bytes),
+    errors: formatCount(client.errors),
+    mapped: formatSize(client.mapped_bytes),
+  };
+}

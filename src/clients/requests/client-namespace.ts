@@ -1,0 +1,108 @@
+import { ArgumentError } from '../../base/errors.js';
+import { CLIENT_POOL_NAME_MAX_BYTES, CLIENT_POOLS_MAX_COUNT } from '../../base/limits.js';
+import type { RequestOptions } from '../../core/index.js';
+import type { CallerPage } from '../../store/caller-page.js';
+import type { StoredPages } from '../../store/namespace-pages.js';
+import type { DataLocation, Tier } from '../../types.js';
+import { Status } from '../wire/messages.js';
+import { RequestError } from '../wire/request-error.js';
+
+/** Who has a page. */
+export interface PageHolders {
+  /** Bytes of the page. */
+  readonly length: number;
+  readonly holders: readonly { readonly node_id: string; readonly tier: Tier }[];
+}
+
+/** All that is known of each object key. */
+export type HoldersOf = (objectKeys: readonly string[]) => Promise<(readonly DataLocation[])[]>;
+
+/** The pages of one namespace as clients ask for them; keys and pools that cannot be throw {@link RequestError}. */
+export class ClientNamespace {
+  readonly #pages: StoredPages;
+  readonly #holdersOf: HoldersOf;
+
+  constructor(pages: StoredPages, holdersOf: HoldersOf) {
+    this.#pages = pages;
+    this.#holdersOf = holdersOf;
+  }
+
+  exists(keys: readonly string[], pool: string, signal: AbortSignal): Promise<boolean[]> {
+    return this.#in(pool, () => this.#pages.exists(keys, { pool, signal }));
+  }
+
+  get(
+    keys: readonly string[],
+    pages: readonly CallerPage[],
+    options: RequestOptions & { readonly pool: string; readonly signal: AbortSignal },
+  ): Promise<boolean[]> {
+    return this.#in(options.pool, () => this.#pages.get(keys, pages, options));
+  }
+
+  /** A copy that is the caller's; null: a miss. */
+  getCopy(
+    key: string,
+    options: RequestOptions & { readonly pool: string; readonly maxBytes: number; readonly signal: AbortSignal },
+  ): Promise<Uint8Array | 'too-large' | null> {
+    return this.#in(options.pool, () => this.#pages.getCopyWithin(key, options));
+  }
+
+  set(
+    keys: readonly string[],
+    pages: readonly CallerPage[],
+    options: RequestOptions & { readonly pool: string; readonly isNamed: boolean; readonly signal: AbortSignal },
+  ): Promise<boolean[]> {
+    return this.#in(options.pool, () => this.#pages.set(keys, pages, options));
+  }
+
+  delete(keys: readonly string[], pool: string): Promise<boolean[]> {
+    return this.#in(pool, () => this.#pages.delete(keys, { pool }));
+  }
+
+  /** Drops what this node has of the namespace, in the pools that have been used here since its start, and in these. */
+  async clear(pools: readonly string[]): Promise<void> {
+    for (const pool of pools) this.#checkPool(pool);
+    return this.#pages.clear(pools);
+  }
+
+  /** Who has each page; null: nobody that is known. */
+  stat(keys: readonly string[], pool: string): Promise<(PageHolders | null)[]> {
+    return this.#in(pool, async () => {
+      const found = await this.#holdersOf(this.#pages.objectKeys(keys, pool));
+      return found.map((locations) => {
+        const [first] = locations;
+        if (first === undefined) return null;
+        return { length: first.length, holders: locations.map(({ nodeId, tier }) => ({ node_id: nodeId, tier })) };
+      });
+    });
+  }
+
+  async #in<T>(pool: string, use: () => Promise<T>): Promise<T> {
+    this.#checkPool(pool);
+    try {
+      return await use();
+    } catch (error) {
+      if (error instanceof ArgumentError) throw new RequestError(Status.badRequest, error.message);
+      throw error;
+    }
+  }
+
+  /** The pools of a namespace are remembered, for `clear`. */
+  #checkPool(pool: string): void {
+    const { keyEncoder } = this.#pages;
+    if (pool === '' || keyEncoder.hasPool(pool)) return;
+    const bytes = Buffer.byteLength(pool);
+    if (bytes > CLIENT_POOL_NAME_MAX_BYTES) {
+      throw new RequestError(
+        Status.badRequest,
+        `the name of a pool has ${bytes} bytes; allowed are ${CLIENT_POOL_NAME_MAX_BYTES}`,
+      );
+    }
+    if (keyEncoder.poolCount >= CLIENT_POOLS_MAX_COUNT) {
+      throw new RequestError(
+        Status.tooMuch,
+        `${CLIENT_POOLS_MAX_COUNT} pools of this namespace are in use, no more are allowed`,
+      );
+    }
+  }
+}

@@ -1,0 +1,287 @@
+import { assert, assertAtMost } from '../../base/assert.js';
+import { MeshCacheError } from '../../base/errors.js';
+import { CLIENT_FILE_COPIES_MAX_BYTES, CLIENT_REGIONS_MAX_COUNT, PAGE_MAX_BYTES } from '../../base/limits.js';
+import { HostRegion } from '../../memory/host-region.js';
+import type { CallerPage } from '../../store/caller-page.js';
+import { checkDistinct } from '../../store/host-pool.js';
+import type { LocalRange } from '../../transport/contract/transport.js';
+import { type PieceColumns, type RegionRequest, Status } from '../wire/messages.js';
+import { RequestError } from '../wire/request-error.js';
+import { ClientFile, type FilePiece } from './client-files.js';
+
+/** Memory of a client: mapped, or a file that is read and written. */
+export type ClientMemoryKind = HostRegion | ClientFile;
+
+interface ClientRegion {
+  readonly memory: ClientMemoryKind;
+  readonly isWritable: boolean;
+  /** Requests that may touch it. */
+  users: number;
+  /** To be let go of when nobody uses it any more. */
+  isEnding: boolean;
+  readonly onReleased: (() => void)[];
+}
+
+/** The memory of one client that this node has mapped, by the ids that the client has given. */
+export class ClientRegions {
+  readonly #regions = new Map<number, ClientRegion>();
+  /** Let go of, and still in use. */
+  readonly #ending = new Set<ClientRegion>();
+
+  /** Bytes that are mapped for the client. */
+  get mappedBytes(): number {
+    let bytes = 0;
+    for (const { memory } of [...this.#regions.values(), ...this.#ending]) {
+      if (memory instanceof HostRegion) bytes += memory.length;
+    }
+    return bytes;
+  }
+
+  /** Regions that are files. */
+  get fileCount(): number {
+    return [...this.#regions.values()].filter(({ memory }) => memory instanceof ClientFile).length;
+  }
+
+  get count(): number {
+    return this.#regions.size;
+  }
+
+  has(id: number): boolean {
+    return this.#regions.has(id);
+  }
+
+  memoryOf(id: number): ClientMemoryKind | undefined {
+    return this.#regions.get(id)?.memory;
+  }
+
+  /** Throws {@link RequestError} where there is no room for a region of this id. */
+  checkRoom(id: number): void {
+    if (this.has(id))
+      throw new RequestError(Status.badRequest, `region ${id} is registered already; choose another id`);
+    if (this.#regions.size >= CLIENT_REGIONS_MAX_COUNT) {
+      throw new RequestError(Status.tooMuch, `${CLIENT_REGIONS_MAX_COUNT} regions are registered, no more are allowed`);
+    }
+  }
+
+  /** The memory is this object's from now on. */
+  add(id: number, memory: ClientMemoryKind, isWritable: boolean): void {
+    this.checkRoom(id);
+    this.#regions.set(id, { memory, isWritable, users: 0, isEnding: false, onReleased: [] });
+  }
+
+  /** Resolves when nothing of this node touches the region any more, and its memory has been let go of. Throws {@link RequestError}. */
+  remove(id: number): Promise<void> {
+    const region = this.#regions.get(id);
+    if (region === undefined) throw noRegion(id);
+    this.#regions.delete(id);
+    return this.#release(region);
+  }
+
+  /** The same for all of them. */
+  async removeAll(): Promise<void> {
+    const all = [...this.#regions.values()];
+    this.#regions.clear();
+    await Promise.all(all.map((region) => this.#release(region)));
+  }
+
+  /** Pages as the store takes them; the regions stay until `release`. Throws {@link RequestError}, nothing is held then. */
+  hold({ keys, pieces }: RegionRequest, use: 'read' | 'write'): HeldPages {
+    const ids = new Set(pieces.regionIds);
+    const regions = new Map<number, ClientRegion>();
+    for (const id of ids) {
+      const region = this.#regions.get(id);
+      if (region === undefined) throw noRegion(id);
+      if (use === 'write' && !region.isWritable) {
+        throw new RequestError(Status.badRequest, `region ${id} was registered without being writable`);
+      }
+      if (region.memory.isDamaged()) {
+        this.#drop(id, region);
+        throw gone(id);
+      }
+      regions.set(id, region);
+    }
+    const isIntact = () => [...regions.values()].every(({ memory }) => !memory.isDamaged());
+    const copies = copiesOf(pieces, regions);
+    const filePieces: FilePiece[][] = keys.map(() => []);
+    try {
+      const placed = { pieces, regions, copies, filePieces };
+      const pages = keys.map((_, page) => ({ ...pageOf(page, placed), isIntact }));
+      if (use === 'write') checkPieces(pages);
+      for (const region of regions.values()) region.users++;
+      return new HeldPages(pages, filePieces, () => {
+        copies?.memory.free();
+        this.#unhold(regions);
+      });
+    } catch (error) {
+      copies?.memory.free();
+      throw error;
+    }
+  }
+
+  /** Ends the use of regions. Throws {@link RequestError} when the memory of one has gone meanwhile. */
+  #unhold(regions: ReadonlyMap<number, ClientRegion>): void {
+    let damaged: number | undefined;
+    for (const [id, region] of regions) {
+      if (region.memory.isLive && region.memory.isDamaged()) {
+        damaged = id;
+        if (!region.isEnding) this.#drop(id, region);
+      }
+      region.users--;
+      if (region.users === 0 && region.isEnding) this.#free(region);
+    }
+    if (damaged !== undefined) throw gone(damaged);
+  }
+
+  #drop(id: number, region: ClientRegion): void {
+    if (this.#regions.get(id) === region) this.#regions.delete(id);
+    void this.#release(region);
+  }
+
+  #release(region: ClientRegion): Promise<void> {
+    region.isEnding = true;
+    if (region.users === 0) {
+      this.#free(region);
+      return Promise.resolve();
+    }
+    this.#ending.add(region);
+    return new Promise((resolve) => region.onReleased.push(resolve));
+  }
+
+  #free(region: ClientRegion): void {
+    this.#ending.delete(region);
+    region.memory.free();
+    for (const released of region.onReleased) released();
+  }
+
+  /** Throws `InvariantError` unless regions that are let go of are in use, and all others stay. */
+  verify(): void {
+    assertAtMost('client regions', this.#regions.size, CLIENT_REGIONS_MAX_COUNT);
+    for (const [id, { users, isEnding, onReleased, memory }] of this.#regions) {
+      const isKept = users >= 0 && !isEnding && onReleased.length === 0 && memory.isLive;
+      assert(
+        isKept,
+        () => `client regions: region ${id} has ${users} users, ending ${isEnding}, live ${memory.isLive}`,
+      );
+    }
+    for (const { users, isEnding } of this.#ending) {
+      assert(users > 0 && isEnding, () => `client regions: one that was let go of stays for ${users} users`);
+    }
+  }
+}
+
+/** The pages of one request, whose regions stay while it is under way. */
+export class HeldPages {
+  readonly pages: readonly CallerPage[];
+  /** One list a page. */
+  readonly #filePieces: readonly (readonly FilePiece[])[];
+  readonly #release: () => void;
+
+  constructor(pages: readonly CallerPage[], filePieces: readonly (readonly FilePiece[])[], release: () => void) {
+    this.pages = pages;
+    this.#filePieces = filePieces;
+    this.#release = release;
+  }
+
+  /** Fills what is to be set from files. Throws {@link RequestError} when one has been cut short. */
+  async load(): Promise<void> {
+    for (const { file, offset, view } of this.#filePieces.flat()) {
+      if (!(await file.read(offset, view)))
+        throw new RequestError(Status.regionGone, 'the file of a region was cut short');
+    }
+  }
+
+  /** Writes to files what has been read of those pages whose result is true. */
+  async store(results: readonly boolean[]): Promise<void> {
+    for (const [page, filePieces] of this.#filePieces.entries()) {
+      if (results[page] !== true) continue;
+      for (const { file, offset, view } of filePieces) if (!file.isDamaged()) await file.write(offset, view);
+    }
+  }
+
+  /** Once, when nothing touches the pages any more. Throws {@link RequestError} when memory of theirs has gone meanwhile. */
+  release(): void {
+    this.#release();
+  }
+}
+
+/** Memory of this node's own for what lies in files: from `usedBytes` on it is free. */
+interface FileCopies {
+  readonly memory: HostRegion;
+  usedBytes: number;
+}
+
+/** Undefined when no piece lies in a file. Throws {@link RequestError}. */
+function copiesOf(pieces: PieceColumns, regions: ReadonlyMap<number, ClientRegion>): FileCopies | undefined {
+  let bytes = 0;
+  pieces.regionIds.forEach((id, row) => {
+    if (regions.get(id)?.memory instanceof ClientFile) bytes += pieces.lengths[row] as number;
+  });
+  if (bytes === 0) return undefined;
+  if (bytes > CLIENT_FILE_COPIES_MAX_BYTES) {
+    throw new RequestError(
+      Status.tooMuch,
+      `${bytes} bytes in files of the client; allowed are ${CLIENT_FILE_COPIES_MAX_BYTES} a request`,
+    );
+  }
+  return { memory: HostRegion.allocate(bytes), usedBytes: 0 };
+}
+
+interface PlacedPieces {
+  readonly pieces: PieceColumns;
+  readonly regions: ReadonlyMap<number, ClientRegion>;
+  readonly copies: FileCopies | undefined;
+  readonly filePieces: readonly FilePiece[][];
+}
+
+function pageOf(page: number, { pieces, regions, copies, filePieces }: PlacedPieces): CallerPage {
+  const ranges: LocalRange[] = [];
+  const views: Uint8Array[] = [];
+  let pageBytes = 0;
+  for (let row = page * pieces.pieceCount; row < (page + 1) * pieces.pieceCount; row++) {
+    const id = pieces.regionIds[row] as number;
+    const [offset, length] = [pieces.offsets[row] as number, pieces.lengths[row] as number];
+    const { memory } = regions.get(id) as ClientRegion;
+    if (length === 0 || offset + length > memory.length) {
+      throw new RequestError(
+        Status.badRequest,
+        `page ${page}: ${length} bytes from offset ${offset} on; allowed are 1 or more within the ${memory.length} bytes of region ${id}`,
+      );
+    }
+    if (memory instanceof HostRegion) {
+      ranges.push({ addr: BigInt(memory.start + offset), length });
+      views.push(...memory.views(offset, length));
+    } else {
+      const own = copies as FileCopies;
+      ranges.push({ addr: BigInt(own.memory.start + own.usedBytes), length });
+      let at = offset;
+      for (const view of own.memory.views(own.usedBytes, length)) {
+        views.push(view);
+        (filePieces[page] as FilePiece[]).push({ file: memory, offset: at, view });
+        at += view.length;
+      }
+      own.usedBytes += length;
+    }
+    pageBytes += length;
+  }
+  if (pageBytes > PAGE_MAX_BYTES) {
+    throw new RequestError(Status.badRequest, `page ${page} has ${pageBytes} bytes; allowed are ${PAGE_MAX_BYTES}`);
+  }
+  return { ranges, views, length: pageBytes };
+}
+
+function checkPieces(pages: readonly CallerPage[]): void {
+  try {
+    checkDistinct('GET', pages);
+  } catch (error) {
+    if (error instanceof MeshCacheError) throw new RequestError(Status.badRequest, 'pieces of a GET overlap');
+    throw error;
+  }
+}
+
+function noRegion(id: number): RequestError {
+  return new RequestError(Status.noRegion, `region ${id} is not registered`);
+}
+
+function gone(id: number): RequestError {
+  return new RequestError(Status.regionGone, `the file of region ${id} was cut short; the region has been dropped`);
+}

@@ -1,0 +1,293 @@
+import {
+  CLIENT_BODY_MAX_BYTES,
+  CLIENT_EXISTS_MAX_KEY_BYTES,
+  CLIENT_REQUEST_MAX_KEYS,
+  CLIENT_REQUEST_MAX_PIECES,
+  CLIENT_SET_STEP_BYTES,
+  CLIENT_STAT_MAX_KEYS,
+} from '../../base/limits.js';
+import type { RequestOptions } from '../../core/index.js';
+import { HostRegion } from '../../memory/host-region.js';
+import type { CallerPage } from '../../store/caller-page.js';
+import { prefixLength } from '../../store/hybrid.js';
+import { RequestParts } from '../../store/request-calls.js';
+import {
+  type BytesResult,
+  decodeExists,
+  decodeKeyRequest,
+  decodeNumber,
+  decodePools,
+  decodeRegionRequest,
+  decodeSetBytes,
+  encodeBytesAnswer,
+  LENGTH_MISS,
+  LENGTH_NO_ROOM,
+  type RegionRequest,
+  RequestType,
+  type SetBytesRequest,
+  STAGING_REGION,
+  Status,
+  type ToldFlags,
+} from '../wire/messages.js';
+import { RequestError } from '../wire/request-error.js';
+import type { ClientNamespace } from './client-namespace.js';
+import type { ClientRegions, HeldPages } from './client-regions.js';
+import type { ClientCounts, ClientWay } from './client-stats.js';
+
+export interface ClientRequestsParts {
+  readonly namespace: ClientNamespace;
+  readonly regions: ClientRegions;
+  readonly counts: ClientCounts;
+  /** The client's number among the callers of the store. */
+  readonly caller: number;
+}
+
+const REGION_LIMITS = { maxKeys: CLIENT_REQUEST_MAX_KEYS, maxPieces: CLIENT_REQUEST_MAX_PIECES };
+/** Pages that are read at once for one GET_BYTES. */
+const BYTES_READ_AT_ONCE_MAX_COUNT = 16;
+
+/** Does what one client asks for, request by request. */
+export class ClientRequests {
+  readonly #parts: ClientRequestsParts;
+
+  constructor(parts: ClientRequestsParts) {
+    this.#parts = parts;
+  }
+
+  /**
+   * The body of the answer. Resolves when nothing of this node touches the request's memory any more; `signal` makes that soon: what
+   * has not begun by then is a miss, or not set. Throws {@link RequestError}, and `ProtocolError` for a body that cannot be decoded.
+   */
+  async run(type: RequestType, body: Buffer, signal: AbortSignal): Promise<Buffer> {
+    switch (type) {
+      case RequestType.exists:
+        return this.#exists(body, signal);
+      case RequestType.get:
+        return this.#get(body, signal);
+      case RequestType.set:
+        return this.#set(body, signal);
+      case RequestType.getBytes:
+        return this.#getBytes(body, signal);
+      case RequestType.setBytes:
+        return this.#setBytes(body, signal);
+      case RequestType.delete:
+        return this.#delete(body, signal);
+      case RequestType.clear:
+        return this.#clear(body);
+      case RequestType.stat:
+        return this.#stat(body);
+      case RequestType.unregion:
+        await this.#parts.regions.remove(decodeNumber(body));
+        return Buffer.alloc(0);
+      default:
+        throw new RequestError(Status.badRequest, `a request of type ${type}`);
+    }
+  }
+
+  async #exists(body: Buffer, signal: AbortSignal): Promise<Buffer> {
+    const { namespace, counts } = this.#parts;
+    const { pool, wantsFlags, suffixes, keys } = decodeExists(body, CLIENT_REQUEST_MAX_KEYS);
+    const parts = suffixes.length === 0 ? [''] : suffixes;
+    if (keys.length * parts.length > CLIENT_REQUEST_MAX_KEYS) {
+      throw new RequestError(
+        Status.badRequest,
+        `${keys.length} keys with ${parts.length} suffixes; allowed are ${CLIENT_REQUEST_MAX_KEYS} of both together`,
+      );
+    }
+    checkKeyBytes(keys, parts);
+    const asked =
+      parts.length === 1 ? keys.map((key) => key + parts[0]) : keys.flatMap((key) => parts.map((p) => key + p));
+    const found = signal.aborted ? none(asked) : await namespace.exists(asked, pool, signal);
+    const isThere =
+      parts.length === 1
+        ? found
+        : keys.map((_, i) => found.slice(i * parts.length, (i + 1) * parts.length).every((flag) => flag));
+    const prefix = prefixLength(isThere);
+    counts.lookup(keys.length, prefix);
+    const answer = Buffer.alloc(wantsFlags ? 4 + keys.length : 4);
+    answer.writeUInt32LE(prefix);
+    if (wantsFlags) answer.set(flagsOf(isThere), 4);
+    return answer;
+  }
+
+  async #get(body: Buffer, signal: AbortSignal): Promise<Buffer> {
+    const { namespace, regions, counts, caller } = this.#parts;
+    const request = decodeRegionRequest(body, REGION_LIMITS);
+    const { keys, pool, isNamed } = request;
+    if (isNamed) throw new RequestError(Status.badRequest, 'bit 0 of the flags of a GET is 0');
+    const held = regions.hold(request, 'write');
+    const results = await released(held, async () => {
+      const options = { ...told(request), caller, pool, signal };
+      const read = signal.aborted ? none(keys) : await namespace.get(keys, held.pages, options);
+      await held.store(read);
+      return read;
+    });
+    counts.read(wayOf(request), held.pages, results);
+    return flagsOf(results);
+  }
+
+  async #set(body: Buffer, signal: AbortSignal): Promise<Buffer> {
+    const { regions, counts } = this.#parts;
+    const request = decodeRegionRequest(body, REGION_LIMITS);
+    const held = regions.hold(request, 'read');
+    const results = await released(held, async () => {
+      await held.load();
+      return this.#publish(request, held.pages, signal);
+    });
+    counts.written(wayOf(request), held.pages, results);
+    return flagsOf(results);
+  }
+
+  /** A step at a time: large ones end soon when they are cancelled. */
+  async #publish(
+    request: Omit<SetBytesRequest, 'pages'>,
+    pages: readonly CallerPage[],
+    signal: AbortSignal,
+  ): Promise<boolean[]> {
+    const { keys, pool, isNamed } = request;
+    const { namespace, caller } = this.#parts;
+    const parts = new RequestParts({ ...told(request), caller });
+    const results: boolean[] = [];
+    while (results.length < keys.length && !signal.aborted) {
+      const start = results.length;
+      let end = start;
+      for (let bytes = 0; end < keys.length && (end === start || bytes < CLIENT_SET_STEP_BYTES); end++) {
+        bytes += (pages[end] as CallerPage).length;
+      }
+      const some = await namespace.set(keys.slice(start, end), pages.slice(start, end), {
+        ...parts.next(),
+        pool,
+        isNamed,
+        signal,
+      });
+      for (const isSet of some) results.push(isSet);
+    }
+    while (results.length < keys.length) results.push(false);
+    return results;
+  }
+
+  async #getBytes(body: Buffer, signal: AbortSignal): Promise<Buffer> {
+    const { counts, caller } = this.#parts;
+    const request = decodeKeyRequest(body, CLIENT_REQUEST_MAX_KEYS, { hasFlags: true });
+    const { pool, keys } = request;
+    const parts = new RequestParts({ ...told(request), caller });
+    const results: BytesResult[] = [];
+    let leftBytes = CLIENT_BODY_MAX_BYTES - 4 * keys.length;
+    let atOnce = 1;
+    while (results.length < keys.length) {
+      const some = keys.slice(results.length, results.length + atOnce);
+      let largestBytes = 1;
+      for (const page of await this.#copies(some, leftBytes, { pool, parts, signal })) {
+        const fits = page !== null && page !== 'too-large' && page.length <= leftBytes;
+        if (fits) leftBytes -= page.length;
+        // Alone in its answer, a page that does not fit never will.
+        const isMiss = page === null || (keys.length === 1 && !fits);
+        results.push(isMiss ? LENGTH_MISS : fits ? page : LENGTH_NO_ROOM);
+        if (fits) largestBytes = Math.max(largestBytes, page.length);
+      }
+      // Where pages are large, few are read at once: what does not fit would be read in vain.
+      atOnce = Math.max(1, Math.min(BYTES_READ_AT_ONCE_MAX_COUNT, Math.floor(leftBytes / largestBytes)));
+    }
+    const isRead = results.map((result) => typeof result !== 'number');
+    counts.read(
+      'bytes',
+      results.map((result) => ({ length: typeof result === 'number' ? 0 : result.length })),
+      isRead,
+    );
+    return encodeBytesAnswer(results);
+  }
+
+  /** Copies of pages, which together have no more than `maxBytes` or one has; what is larger than its part is read alone. */
+  async #copies(
+    keys: readonly string[],
+    maxBytes: number,
+    { pool, parts, signal }: { readonly pool: string; readonly parts: RequestParts; readonly signal: AbortSignal },
+  ): Promise<(Uint8Array | 'too-large' | null)[]> {
+    if (signal.aborted) return keys.map(() => null);
+    const { namespace } = this.#parts;
+    const share = Math.floor(maxBytes / keys.length);
+    const copies = await Promise.all(
+      keys.map((key) => namespace.getCopy(key, { ...parts.next(), pool, maxBytes: share, signal })),
+    );
+    if (keys.length === 1) return copies;
+    let leftBytes = maxBytes;
+    for (const copy of copies) if (copy instanceof Uint8Array) leftBytes -= copy.length;
+    for (const [i, copy] of copies.entries()) {
+      if (copy !== 'too-large') continue;
+      const alone = await namespace.getCopy(keys[i] as string, { ...parts.next(), pool, maxBytes: leftBytes, signal });
+      copies[i] = alone;
+      if (alone instanceof Uint8Array) leftBytes -= alone.length;
+    }
+    return copies;
+  }
+
+  async #setBytes(body: Buffer, signal: AbortSignal): Promise<Buffer> {
+    const { counts } = this.#parts;
+    const request = decodeSetBytes(body, CLIENT_REQUEST_MAX_KEYS);
+    if (request.keys.length === 0) return Buffer.alloc(0);
+    const memory = HostRegion.wrap(body);
+    try {
+      const pages = request.pages.map((page): CallerPage => {
+        const addr = memory.addr + BigInt(page.byteOffset - body.byteOffset);
+        return { ranges: [{ addr, length: page.length }], views: [page], length: page.length };
+      });
+      const results = await this.#publish(request, pages, signal);
+      counts.written('bytes', pages, results);
+      return flagsOf(results);
+    } finally {
+      memory.free();
+    }
+  }
+
+  async #delete(body: Buffer, signal: AbortSignal): Promise<Buffer> {
+    const { pool, keys } = decodeKeyRequest(body, CLIENT_REQUEST_MAX_KEYS, { hasFlags: false });
+    return flagsOf(signal.aborted ? none(keys) : await this.#parts.namespace.delete(keys, pool));
+  }
+
+  async #clear(body: Buffer): Promise<Buffer> {
+    await this.#parts.namespace.clear(decodePools(body));
+    return Buffer.alloc(0);
+  }
+
+  async #stat(body: Buffer): Promise<Buffer> {
+    const { pool, keys } = decodeKeyRequest(body, CLIENT_STAT_MAX_KEYS, { hasFlags: false });
+    return Buffer.from(JSON.stringify(await this.#parts.namespace.stat(keys, pool)));
+  }
+}
+
+/** Gives the regions back whatever happens; that their memory has gone is worse than any other failure. */
+async function released<T>(held: HeldPages, use: () => Promise<T> | T): Promise<T> {
+  try {
+    return await use();
+  } finally {
+    held.release();
+  }
+}
+
+/** Keys with suffixes are asked for as one text each: how long these are together. */
+function checkKeyBytes(keys: readonly string[], suffixes: readonly string[]): void {
+  const bytesOf = (texts: readonly string[]): number => texts.reduce((sum, text) => sum + Buffer.byteLength(text), 0);
+  const bytes = suffixes.length * bytesOf(keys) + keys.length * bytesOf(suffixes);
+  if (bytes <= CLIENT_EXISTS_MAX_KEY_BYTES) return;
+  throw new RequestError(
+    Status.badRequest,
+    `keys of ${bytes} bytes with their suffixes; allowed are ${CLIENT_EXISTS_MAX_KEY_BYTES}`,
+  );
+}
+
+function none(keys: readonly string[]): boolean[] {
+  return keys.map(() => false);
+}
+
+/** What a client tells of its request: whether it goes on, only when it does. */
+function told({ hint = 0, continues = false }: ToldFlags): RequestOptions {
+  return continues ? { hint, continues } : { hint };
+}
+
+function wayOf({ pieces: { regionIds } }: RegionRequest): ClientWay {
+  return regionIds[0] === STAGING_REGION ? 'staged' : 'direct';
+}
+
+function flagsOf(results: readonly boolean[]): Buffer {
+  return Buffer.from(results.map((flag) => (flag ? 1 : 0)));
+}

@@ -1,0 +1,133 @@
+import type { MetricsSink } from '../../base/environment/metrics-sink.js';
+import { CLIENT_NAMES_MAX_COUNT } from '../../base/limits.js';
+import { clientSeries } from '../../metrics/metric-catalogue.js';
+import { Status } from '../wire/messages.js';
+
+/** How pages go: into and out of the client's own memory, by staging memory, or on the socket. */
+export const CLIENT_WAYS: readonly ClientWay[] = ['direct', 'staged', 'bytes'];
+/** How a page goes between a node and a client. */
+export type ClientWay = 'direct' | 'staged' | 'bytes';
+
+/** What a node has counted for one client, or for all of one name. */
+export interface ClientFigures {
+  readonly requests: number;
+  readonly errors: number;
+  readonly hits: number;
+  readonly misses: number;
+  readonly read_bytes: number;
+  readonly pages_written: number;
+  readonly written_bytes: number;
+  readonly lookups: number;
+  readonly found: number;
+  /** Bytes of pages, read and written, by the way that they went. */
+  readonly bytes_by_way: Readonly<Record<ClientWay, number>>;
+}
+
+interface Sized {
+  readonly length: number;
+}
+
+/** The name under which clients are counted once there are too many names. */
+const OTHER_NAMES = 'other';
+
+const STATUS_NAMES: ReadonlyMap<number, string> = new Map(Object.entries(Status).map(([name, value]) => [value, name]));
+
+/** Counts for one connection, and for all of its name. */
+export class ClientCounts {
+  readonly #metrics: MetricsSink;
+  readonly #client: string;
+  readonly #figures = {
+    requests: 0,
+    errors: 0,
+    hits: 0,
+    misses: 0,
+    read_bytes: 0,
+    pages_written: 0,
+    written_bytes: 0,
+    lookups: 0,
+    found: 0,
+  };
+  readonly #bytesByWay: Record<ClientWay, number> = { direct: 0, staged: 0, bytes: 0 };
+
+  /** `client`: the name that is shown, of a bounded set. */
+  constructor(metrics: MetricsSink, client: string) {
+    this.#metrics = metrics;
+    this.#client = client;
+    // So that the first increase of each is seen.
+    for (const [name, labels] of clientSeries(client)) metrics.count(name, 0, labels);
+  }
+
+  figures(): ClientFigures {
+    return { ...this.#figures, bytes_by_way: { ...this.#bytesByWay } };
+  }
+
+  request(): void {
+    this.#figures.requests++;
+    this.#metrics.count('meshcache_client_requests_total', 1, { client: this.#client });
+  }
+
+  failed(status: Status): void {
+    this.#figures.errors++;
+    const reason = toSnakeCase(STATUS_NAMES.get(status) ?? 'failed');
+    this.#metrics.count('meshcache_client_errors_total', 1, { client: this.#client, reason });
+  }
+
+  lookup(keys: number, found: number): void {
+    this.#figures.lookups += keys;
+    this.#figures.found += found;
+  }
+
+  /** `results`: one a page. */
+  read(way: ClientWay, pages: readonly Sized[], results: readonly boolean[]): void {
+    const { count: hits, bytes } = sumOf(pages, results);
+    const client = this.#client;
+    this.#figures.hits += hits;
+    this.#figures.misses += results.length - hits;
+    this.#figures.read_bytes += bytes;
+    this.#bytesByWay[way] += bytes;
+    this.#metrics.count('meshcache_client_reads_total', hits, { client, result: 'hit' });
+    this.#metrics.count('meshcache_client_reads_total', results.length - hits, { client, result: 'miss' });
+    this.#metrics.count('meshcache_client_read_bytes_total', bytes, { client, way });
+  }
+
+  written(way: ClientWay, pages: readonly Sized[], results: readonly boolean[]): void {
+    const { count, bytes } = sumOf(pages, results);
+    const client = this.#client;
+    this.#figures.pages_written += count;
+    this.#figures.written_bytes += bytes;
+    this.#bytesByWay[way] += bytes;
+    this.#metrics.count('meshcache_client_writes_total', count, { client });
+    this.#metrics.count('meshcache_client_written_bytes_total', bytes, { client, way });
+  }
+}
+
+/** The names under which clients are counted: the first CLIENT_NAMES_MAX_COUNT that come, and one for all others. */
+export class ClientNames {
+  readonly #known = new Set<string>();
+
+  shown(name: string): string {
+    if (!this.#known.has(name)) {
+      if (this.#known.size >= CLIENT_NAMES_MAX_COUNT) return OTHER_NAMES;
+      this.#known.add(name);
+    }
+    return name;
+  }
+}
+
+function sumOf(
+  pages: readonly Sized[],
+  results: readonly boolean[],
+): { readonly count: number; readonly bytes: number } {
+  let count = 0;
+  let bytes = 0;
+  results.forEach((isDone, i) => {
+    if (!isDone) return;
+    count++;
+    bytes += pages[i]?.length ?? 0;
+  });
+  return { count, bytes };
+}
+
+function toSnakeCase(name: string): string {
+  return name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
+}

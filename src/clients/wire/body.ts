@@ -1,0 +1,187 @@
+import { ProtocolError } from '../../base/errors.js';
+
+/** Not more bytes than a u16 says. */
+export const TEXT_MAX_BYTES = 0xffff;
+
+const decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
+
+/** Reads the body of a frame from its start to its end; what is not there throws {@link ProtocolError}. */
+export class BodyReader {
+  readonly #bytes: Buffer;
+  #at = 0;
+
+  constructor(bytes: Buffer) {
+    this.#bytes = bytes;
+  }
+
+  u8(): number {
+    return this.#bytes[this.#take(1)] as number;
+  }
+
+  u16(): number {
+    return this.#bytes.readUInt16LE(this.#take(2));
+  }
+
+  u32(): number {
+    return this.#bytes.readUInt32LE(this.#take(4));
+  }
+
+  /** Throws above 2^53. */
+  u64(): number {
+    const value = this.#bytes.readBigUInt64LE(this.#take(8));
+    if (value > Number.MAX_SAFE_INTEGER) throw new ProtocolError(`a number of ${value}, above 2^53`);
+    return Number(value);
+  }
+
+  text16(): string {
+    const length = this.u16();
+    return utf8(this.#bytes, this.#take(length), length);
+  }
+
+  opt16(): string | undefined {
+    const isThere = this.u8();
+    if (isThere > 1) throw new ProtocolError(`a text that may be left out begins with 0 or 1, got ${isThere}`);
+    return isThere === 1 ? this.text16() : undefined;
+  }
+
+  keys(maxCount: number): string[] {
+    const count = this.u32();
+    if (count > maxCount) throw new ProtocolError(`${count} keys, allowed are ${maxCount} a request`);
+    const lengthsAt = this.#take(2 * count);
+    let totalBytes = 0;
+    for (let i = 0; i < count; i++) totalBytes += this.#bytes.readUInt16LE(lengthsAt + 2 * i);
+    let at = this.#take(totalBytes);
+    const all = utf8(this.#bytes, at, totalBytes);
+    // One character a byte: the text can be cut as the bytes are.
+    const isAscii = all.length === totalBytes;
+    const start = at;
+    const keys = new Array<string>(count);
+    for (let i = 0; i < count; i++) {
+      const length = this.#bytes.readUInt16LE(lengthsAt + 2 * i);
+      keys[i] = isAscii ? all.slice(at - start, at - start + length) : utf8(this.#bytes, at, length);
+      at += length;
+    }
+    return keys;
+  }
+
+  /** A view of so many bytes. */
+  bytes(length: number): Buffer {
+    const at = this.#take(length);
+    return this.#bytes.subarray(at, at + length);
+  }
+
+  /** Of what has not been read. */
+  get restBytes(): number {
+    return this.#bytes.length - this.#at;
+  }
+
+  /** Throws when there is more. */
+  end(): void {
+    if (this.restBytes > 0) throw new ProtocolError(`${this.restBytes} bytes after the end of the body`);
+  }
+
+  #take(length: number): number {
+    const at = this.#at;
+    if (length > this.#bytes.length - at) {
+      throw new ProtocolError(`the body ends after ${this.#bytes.length} bytes, ${at + length} or more are needed`);
+    }
+    this.#at = at + length;
+    return at;
+  }
+}
+
+/** Writes the body of a frame, growing as it needs. */
+export class BodyWriter {
+  #bytes: Buffer;
+  #at = 0;
+
+  constructor(expectedBytes = 64) {
+    this.#bytes = Buffer.allocUnsafe(expectedBytes);
+  }
+
+  u8(value: number): this {
+    // Growing replaces the bytes: room is made before they are looked at.
+    const at = this.#room(1);
+    this.#bytes[at] = value;
+    return this;
+  }
+
+  u16(value: number): this {
+    const at = this.#room(2);
+    this.#bytes.writeUInt16LE(value, at);
+    return this;
+  }
+
+  u32(value: number): this {
+    const at = this.#room(4);
+    this.#bytes.writeUInt32LE(value, at);
+    return this;
+  }
+
+  u64(value: number): this {
+    const at = this.#room(8);
+    this.#bytes.writeBigUInt64LE(BigInt(value), at);
+    return this;
+  }
+
+  /** Throws {@link ProtocolError} for one that is too long. */
+  text16(text: string): this {
+    const bytes = Buffer.from(text);
+    if (bytes.length > TEXT_MAX_BYTES) {
+      throw new ProtocolError(`a text of ${bytes.length} bytes, allowed are ${TEXT_MAX_BYTES}`);
+    }
+    return this.u16(bytes.length).bytes(bytes);
+  }
+
+  opt16(text: string | undefined): this {
+    return text === undefined ? this.u8(0) : this.u8(1).text16(text);
+  }
+
+  /** Throws {@link ProtocolError} for a key that is too long. */
+  keys(keys: readonly string[]): this {
+    this.u32(keys.length);
+    const lengthsAt = this.#room(2 * keys.length);
+    keys.forEach((key, i) => {
+      const length = Buffer.byteLength(key);
+      if (length > TEXT_MAX_BYTES) {
+        throw new ProtocolError(`a key of ${length} bytes, allowed are ${TEXT_MAX_BYTES}`);
+      }
+      const at = this.#room(length);
+      this.#bytes.writeUInt16LE(length, lengthsAt + 2 * i);
+      this.#bytes.write(key, at);
+    });
+    return this;
+  }
+
+  /** Copies them. */
+  bytes(bytes: Uint8Array): this {
+    const at = this.#room(bytes.length);
+    this.#bytes.set(bytes, at);
+    return this;
+  }
+
+  /** What has been written: a view, after which nothing more is to be written. */
+  done(): Buffer {
+    return this.#bytes.subarray(0, this.#at);
+  }
+
+  #room(length: number): number {
+    const at = this.#at;
+    const end = at + length;
+    if (end > this.#bytes.length) {
+      const larger = Buffer.allocUnsafe(Math.max(end, 2 * this.#bytes.length));
+      this.#bytes.copy(larger, 0, 0, at);
+      this.#bytes = larger;
+    }
+    this.#at = end;
+    return at;
+  }
+}
+
+function utf8(bytes: Buffer, at: number, length: number): string {
+  try {
+    return decoder.decode(bytes.subarray(at, at + length));
+  } catch (cause) {
+    throw new ProtocolError('a text that is not UTF-8', { cause });
+  }
+}

@@ -1,0 +1,482 @@
+import { ProtocolError } from '../../base/errors.js';
+import type { KeyNamespace } from '../../core/index.js';
+import { BodyReader, BodyWriter } from './body.js';
+
+/*
+ * The messages of the client socket; PROTOCOL.md beside this file has them byte by byte. Both sides are here: the node decodes
+ * requests and encodes answers, a client in TypeScript does the opposite.
+ */
+
+export const CLIENT_PROTOCOL_VERSION = 1;
+export const FRAME_HEADER_BYTES = 16;
+export const HELLO_MAGIC = 0x4348434d; // "MCHC"
+export const DESCRIPTOR_MAGIC = 0x4446434d; // "MCFD"
+export const DESCRIPTOR_VERSION = 1;
+export const DESCRIPTOR_RECORD_BYTES = 48;
+export const DESCRIPTOR_ANSWER_BYTES = 16;
+export const TOKEN_BYTES = 16;
+/** Lengths in the answer to GET_BYTES that are none. */
+export const LENGTH_MISS = 0xffffffff;
+export const LENGTH_NO_ROOM = 0xfffffffe;
+/** What is behind the path of the client socket in that of the socket of descriptors. */
+export const DESCRIPTOR_SOCKET_SUFFIX = '.fds';
+/** The region id of staging memory. */
+export const STAGING_REGION = 0;
+
+export const RequestType = {
+  hello: 1,
+  file: 2,
+  unregion: 3,
+  exists: 4,
+  get: 5,
+  set: 6,
+  getBytes: 7,
+  setBytes: 8,
+  fence: 9,
+  cancel: 10,
+  delete: 11,
+  clear: 12,
+  stats: 13,
+  ping: 14,
+  stat: 15,
+} as const;
+export type RequestType = (typeof RequestType)[keyof typeof RequestType];
+
+export const Status = {
+  ok: 0,
+  badRequest: 1,
+  noRegion: 2,
+  regionGone: 3,
+  tooMuch: 4,
+  closing: 5,
+  refused: 6,
+  unavailable: 7,
+  failed: 8,
+} as const;
+export type Status = (typeof Status)[keyof typeof Status];
+
+/** Bits of what a node can do for a client. */
+export const Capability = { descriptors: 1, staging: 2, files: 4, hints: 8 } as const;
+
+export interface FrameHeader {
+  readonly bodyBytes: number;
+  readonly type: number;
+  readonly status: number;
+  readonly requestId: number;
+  /** 0: the default. */
+  readonly deadlineMs: number;
+}
+
+export function decodeHeader(bytes: Buffer): FrameHeader {
+  return {
+    bodyBytes: bytes.readUInt32LE(0),
+    type: bytes.readUInt16LE(4),
+    status: bytes.readUInt16LE(6),
+    requestId: bytes.readUInt32LE(8),
+    deadlineMs: bytes.readUInt32LE(12),
+  };
+}
+
+export function encodeHeader({ bodyBytes, type, status, requestId, deadlineMs }: FrameHeader): Buffer {
+  const bytes = Buffer.allocUnsafe(FRAME_HEADER_BYTES);
+  bytes.writeUInt32LE(bodyBytes, 0);
+  bytes.writeUInt16LE(type, 4);
+  bytes.writeUInt16LE(status, 6);
+  bytes.writeUInt32LE(requestId, 8);
+  bytes.writeUInt32LE(deadlineMs, 12);
+  return bytes;
+}
+
+export interface HelloRequest {
+  readonly minVersion: number;
+  readonly maxVersion: number;
+  readonly name: string;
+  readonly pid: number;
+  /** Undefined: that of the node's own configuration. */
+  readonly namespace?: KeyNamespace | undefined;
+}
+
+const FLAG_NAMESPACE = 1;
+
+export function encodeHello(hello: HelloRequest): Buffer {
+  const { minVersion, maxVersion, name, pid, namespace } = hello;
+  const writer = new BodyWriter().u32(HELLO_MAGIC).u16(minVersion).u16(maxVersion);
+  writer
+    .u32(namespace === undefined ? 0 : FLAG_NAMESPACE)
+    .text16(name)
+    .u32(pid);
+  if (namespace !== undefined) {
+    const { modelName, dtype, layout, tag, tpRank, tpSize, ppRank, ppSize, isMlaModel } = namespace;
+    writer.opt16(modelName).opt16(dtype).opt16(layout).opt16(tag);
+    writer
+      .u32(tpRank)
+      .u32(tpSize)
+      .u32(ppRank)
+      .u32(ppSize)
+      .u8(isMlaModel ? 1 : 0);
+  }
+  return writer.done();
+}
+
+export function decodeHello(body: Buffer): HelloRequest {
+  const reader = new BodyReader(body);
+  const magic = reader.u32();
+  if (magic !== HELLO_MAGIC) {
+    throw new ProtocolError(`HELLO begins with 0x${HELLO_MAGIC.toString(16)}, got 0x${magic.toString(16)}`);
+  }
+  const [minVersion, maxVersion, flags] = [reader.u16(), reader.u16(), reader.u32()];
+  const name = reader.text16();
+  const pid = reader.u32();
+  let namespace: KeyNamespace | undefined;
+  if ((flags & FLAG_NAMESPACE) !== 0) {
+    const texts = { modelName: reader.opt16(), dtype: reader.opt16(), layout: reader.opt16(), tag: reader.opt16() };
+    const given = Object.fromEntries(Object.entries(texts).filter(([, text]) => text !== undefined));
+    const [tpRank, tpSize, ppRank, ppSize] = [reader.u32(), reader.u32(), reader.u32(), reader.u32()];
+    namespace = { ...given, tpRank, tpSize, ppRank, ppSize, isMlaModel: flag(reader.u8()) };
+  }
+  reader.end();
+  return { minVersion, maxVersion, name, pid, namespace };
+}
+
+/** What a node says of itself and allows. */
+export interface HelloAnswer {
+  readonly version: number;
+  readonly capabilities: number;
+  readonly bootToken: Buffer;
+  readonly attachToken: Buffer;
+  readonly pid: number;
+  readonly requestMaxKeys: number;
+  readonly bodyMaxBytes: number;
+  readonly inFlightMaxCount: number;
+  readonly pageMaxBytes: number;
+  readonly stagingMaxBytes: number;
+  readonly nodeId: string;
+  readonly packageVersion: string;
+}
+
+export function encodeHelloAnswer(answer: HelloAnswer): Buffer {
+  return new BodyWriter(128)
+    .u16(answer.version)
+    .u16(0)
+    .u32(answer.capabilities)
+    .bytes(answer.bootToken)
+    .bytes(answer.attachToken)
+    .u32(answer.pid)
+    .u32(answer.requestMaxKeys)
+    .u32(answer.bodyMaxBytes)
+    .u32(answer.inFlightMaxCount)
+    .u64(answer.pageMaxBytes)
+    .u64(answer.stagingMaxBytes)
+    .text16(answer.nodeId)
+    .text16(answer.packageVersion)
+    .done();
+}
+
+/** Ignores what a later version of the same protocol has added at the end. */
+export function decodeHelloAnswer(body: Buffer): HelloAnswer {
+  const reader = new BodyReader(body);
+  const version = reader.u16();
+  reader.u16();
+  return {
+    version,
+    capabilities: reader.u32(),
+    bootToken: Buffer.from(reader.bytes(TOKEN_BYTES)),
+    attachToken: Buffer.from(reader.bytes(TOKEN_BYTES)),
+    pid: reader.u32(),
+    requestMaxKeys: reader.u32(),
+    bodyMaxBytes: reader.u32(),
+    inFlightMaxCount: reader.u32(),
+    pageMaxBytes: reader.u64(),
+    stagingMaxBytes: reader.u64(),
+    nodeId: reader.text16(),
+    packageVersion: reader.text16(),
+  };
+}
+
+/** Pieces of pages in regions, as columns: piece p of page i is row i * pieceCount + p. */
+export interface PieceColumns {
+  readonly pieceCount: number;
+  readonly offsets: readonly number[];
+  readonly lengths: readonly number[];
+  readonly regionIds: readonly number[];
+}
+
+/** Of one piece of a page in a message. */
+const PIECE_BYTES = 16;
+
+/** What GET, SET, GET_BYTES and SET_BYTES tell of the request that they are a part of. */
+export interface ToldFlags {
+  /** Number of a `RequestHint`; default: 0. */
+  readonly hint?: 0 | 1 | 2 | 3;
+  /** It goes on with the request of the client's last one of these; default: not. */
+  readonly continues?: boolean;
+}
+
+/** What they have in their flags. */
+export interface RequestFlags extends ToldFlags {
+  /** SET: the newest content wins, instead of: any content is as good. */
+  readonly isNamed: boolean;
+}
+
+const FLAG_NAMED = 1;
+const HINT_SHIFT = 1;
+const FLAG_CONTINUES = 8;
+const FLAGS_MAX = 15;
+
+function requestFlags({ isNamed, hint = 0, continues = false }: RequestFlags): number {
+  return (isNamed ? FLAG_NAMED : 0) | (hint << HINT_SHIFT) | (continues ? FLAG_CONTINUES : 0);
+}
+
+function decodeFlags(flags: number): Required<RequestFlags> {
+  if (flags > FLAGS_MAX) throw new ProtocolError(`flags of ${flags}; 0 to ${FLAGS_MAX} are known`);
+  const hint = ((flags >> HINT_SHIFT) & 3) as 0 | 1 | 2 | 3;
+  return { isNamed: (flags & FLAG_NAMED) !== 0, hint, continues: (flags & FLAG_CONTINUES) !== 0 };
+}
+
+/** GET and SET. */
+export interface RegionRequest extends RequestFlags {
+  readonly pool: string;
+  readonly keys: string[];
+  readonly pieces: PieceColumns;
+}
+
+export function encodeRegionRequest({ pool, keys, pieces, ...flags }: RegionRequest): Buffer {
+  const writer = new BodyWriter(64 + 90 * keys.length);
+  writer.text16(pool).u8(requestFlags(flags)).u8(pieces.pieceCount).keys(keys);
+  for (let row = 0; row < keys.length * pieces.pieceCount; row++) {
+    writer
+      .u64(pieces.offsets[row] as number)
+      .u32(pieces.lengths[row] as number)
+      .u32(pieces.regionIds[row] as number);
+  }
+  return writer.done();
+}
+
+export function decodeRegionRequest(
+  body: Buffer,
+  { maxKeys, maxPieces }: { readonly maxKeys: number; readonly maxPieces: number },
+): RegionRequest {
+  const reader = new BodyReader(body);
+  const pool = reader.text16();
+  const flags = decodeFlags(reader.u8());
+  const pieceCount = reader.u8();
+  if (pieceCount === 0) throw new ProtocolError('pages of no pieces; 1 to 255 are allowed');
+  const keys = reader.keys(maxKeys);
+  const rows = keys.length * pieceCount;
+  if (rows > maxPieces) throw new ProtocolError(`${rows} pieces, allowed are ${maxPieces} a request`);
+  if (reader.restBytes < rows * PIECE_BYTES) throw new ProtocolError(`${rows} pieces in ${reader.restBytes} bytes`);
+  const [offsets, lengths, regionIds] = [new Array<number>(rows), new Array<number>(rows), new Array<number>(rows)];
+  for (let row = 0; row < rows; row++) {
+    offsets[row] = reader.u64();
+    lengths[row] = reader.u32();
+    regionIds[row] = reader.u32();
+  }
+  reader.end();
+  return { pool, ...flags, keys, pieces: { pieceCount, offsets, lengths, regionIds } };
+}
+
+/** EXISTS. */
+export interface ExistsRequest {
+  readonly pool: string;
+  readonly wantsFlags: boolean;
+  readonly suffixes: readonly string[];
+  readonly keys: string[];
+}
+
+export function encodeExists({ pool, wantsFlags, suffixes, keys }: ExistsRequest): Buffer {
+  const writer = new BodyWriter(64 + 70 * keys.length);
+  writer
+    .text16(pool)
+    .u8(wantsFlags ? 1 : 0)
+    .u8(suffixes.length);
+  for (const suffix of suffixes) writer.text16(suffix);
+  return writer.keys(keys).done();
+}
+
+export function decodeExists(body: Buffer, maxKeys: number): ExistsRequest {
+  const reader = new BodyReader(body);
+  const pool = reader.text16();
+  const wantsFlags = flag(reader.u8());
+  const suffixes = Array.from({ length: reader.u8() }, () => reader.text16());
+  const keys = reader.keys(maxKeys);
+  reader.end();
+  return { pool, wantsFlags, suffixes, keys };
+}
+
+/** GET_BYTES, DELETE and STAT: a pool and keys. GET_BYTES has a byte of flags between them. */
+export function encodeKeyRequest(
+  pool: string,
+  keys: readonly string[],
+  { hasFlags, hint = 0, continues = false }: { hasFlags: boolean } & ToldFlags,
+): Buffer {
+  const writer = new BodyWriter(64 + 70 * keys.length).text16(pool);
+  if (hasFlags) writer.u8(requestFlags({ isNamed: false, hint, continues }));
+  return writer.keys(keys).done();
+}
+
+export function decodeKeyRequest(
+  body: Buffer,
+  maxKeys: number,
+  { hasFlags }: { hasFlags: boolean },
+): { readonly pool: string; readonly keys: string[] } & Required<ToldFlags> {
+  const reader = new BodyReader(body);
+  const pool = reader.text16();
+  const { isNamed, hint, continues } = decodeFlags(hasFlags ? reader.u8() : 0);
+  if (isNamed) throw new ProtocolError('bit 0 of the flags of a GET_BYTES is 0');
+  const keys = reader.keys(maxKeys);
+  reader.end();
+  return { pool, keys, hint, continues };
+}
+
+/** SET_BYTES; the pages are views of the body. */
+export interface SetBytesRequest extends RequestFlags {
+  readonly pool: string;
+  readonly keys: string[];
+  readonly pages: readonly Uint8Array[];
+}
+
+export function encodeSetBytes({ pool, keys, pages, ...flags }: SetBytesRequest): Buffer {
+  const pageBytes = pages.reduce((sum, page) => sum + page.length, 0);
+  const writer = new BodyWriter(64 + 80 * keys.length + pageBytes);
+  writer.text16(pool).u8(requestFlags(flags)).keys(keys);
+  for (const page of pages) writer.u32(page.length);
+  for (const page of pages) writer.bytes(page);
+  return writer.done();
+}
+
+export function decodeSetBytes(body: Buffer, maxKeys: number): SetBytesRequest {
+  const reader = new BodyReader(body);
+  const pool = reader.text16();
+  const flags = decodeFlags(reader.u8());
+  const keys = reader.keys(maxKeys);
+  const lengths = keys.map(() => reader.u32());
+  if (lengths.includes(0)) throw new ProtocolError('a page of 0 bytes; 1 or more are allowed');
+  const pages = lengths.map((length) => reader.bytes(length));
+  reader.end();
+  return { pool, ...flags, keys, pages };
+}
+
+/** One element a key of a GET_BYTES: the page, or why there is none. */
+export type BytesResult = Uint8Array | typeof LENGTH_MISS | typeof LENGTH_NO_ROOM;
+
+export function encodeBytesAnswer(results: readonly BytesResult[]): Buffer {
+  const pageBytes = results.reduce<number>((sum, result) => sum + (typeof result === 'number' ? 0 : result.length), 0);
+  const writer = new BodyWriter(4 * results.length + pageBytes);
+  for (const result of results) writer.u32(typeof result === 'number' ? result : result.length);
+  for (const result of results) if (typeof result !== 'number') writer.bytes(result);
+  return writer.done();
+}
+
+/** Pages are views of the body. */
+export function decodeBytesAnswer(body: Buffer, keyCount: number): BytesResult[] {
+  const reader = new BodyReader(body);
+  const lengths = Array.from({ length: keyCount }, () => reader.u32());
+  const results = lengths.map(
+    (length): BytesResult => (length === LENGTH_MISS || length === LENGTH_NO_ROOM ? length : reader.bytes(length)),
+  );
+  reader.end();
+  return results;
+}
+
+/** FILE. */
+export interface FileRequest {
+  readonly regionId: number;
+  readonly isWritable: boolean;
+  readonly length: number;
+  readonly pid: number;
+  readonly fd: number;
+}
+
+export function encodeFile({ regionId, isWritable, length, pid, fd }: FileRequest): Buffer {
+  return new BodyWriter()
+    .u32(regionId)
+    .u32(isWritable ? 1 : 0)
+    .u64(length)
+    .u32(pid)
+    .u32(fd)
+    .done();
+}
+
+export function decodeFile(body: Buffer): FileRequest {
+  const reader = new BodyReader(body);
+  const request = {
+    regionId: reader.u32(),
+    isWritable: flag(reader.u32()),
+    length: reader.u64(),
+    pid: reader.u32(),
+    fd: reader.u32(),
+  };
+  reader.end();
+  return request;
+}
+
+/** UNREGION, FENCE and CANCEL: one number. */
+export function decodeNumber(body: Buffer): number {
+  const reader = new BodyReader(body);
+  const value = reader.u32();
+  reader.end();
+  return value;
+}
+
+/** CLEAR. */
+export function decodePools(body: Buffer): string[] {
+  const reader = new BodyReader(body);
+  const pools: string[] = [];
+  // Not an array of so many at once: the count may be that of more than there is.
+  for (let left = reader.u16(); left > 0; left--) pools.push(reader.text16());
+  reader.end();
+  return pools;
+}
+
+export function encodePools(pools: readonly string[]): Buffer {
+  const writer = new BodyWriter().u16(pools.length);
+  for (const pool of pools) writer.text16(pool);
+  return writer.done();
+}
+
+/** What a client shows at the socket of descriptors. */
+export interface DescriptorRequest {
+  readonly kind: 'region' | 'staging';
+  readonly attachToken: Buffer;
+  readonly regionId: number;
+  readonly isWritable: boolean;
+  readonly length: number;
+}
+
+export function encodeDescriptorRequest(request: DescriptorRequest): Buffer {
+  return new BodyWriter(DESCRIPTOR_RECORD_BYTES)
+    .u32(DESCRIPTOR_MAGIC)
+    .u16(DESCRIPTOR_VERSION)
+    .u16(request.kind === 'region' ? 1 : 2)
+    .bytes(request.attachToken)
+    .u32(request.regionId)
+    .u32(request.isWritable ? 1 : 0)
+    .u64(request.length)
+    .u64(0)
+    .done();
+}
+
+export function decodeDescriptorRequest(record: Uint8Array): DescriptorRequest {
+  const reader = new BodyReader(Buffer.from(record));
+  if (reader.u32() !== DESCRIPTOR_MAGIC) throw new ProtocolError('a record that is none of descriptors');
+  const version = reader.u16();
+  if (version !== DESCRIPTOR_VERSION) throw new ProtocolError(`version ${version} of the socket of descriptors`);
+  const kind = reader.u16();
+  if (kind !== 1 && kind !== 2) throw new ProtocolError(`a record of kind ${kind}; 1 and 2 are known`);
+  const attachToken = Buffer.from(reader.bytes(TOKEN_BYTES));
+  const regionId = reader.u32();
+  const isWritable = flag(reader.u32());
+  const length = reader.u64();
+  reader.u64();
+  reader.end();
+  return { kind: kind === 1 ? 'region' : 'staging', attachToken, regionId, isWritable, length };
+}
+
+export function encodeDescriptorAnswer(status: Status, length: number): Buffer {
+  return new BodyWriter(DESCRIPTOR_ANSWER_BYTES).u32(status).u32(0).u64(length).done();
+}
+
+function flag(value: number): boolean {
+  if (value > 1) throw new ProtocolError(`flags of ${value}; 0 and 1 are known`);
+  return value === 1;
+}

@@ -1,0 +1,22 @@
+import { ProtocolError } from '../../base/errors.js';
+import { Status } from './messages.js';
+
+/** A request that is answered with a status that is not 0. */
+export class RequestError extends Error {
+  readonly status: Status;
+
+  constructor(status: Status, message: string) {
+    super(message);
+    this.status = status;
+  }
+}
+
+/** How a client is told of an error: what other modules say may have addresses of this process in it, and is not for clients. */
+export function statusOf(error: unknown): [status: Status, message: string] {
+  if (error instanceof RequestError) return [error.status, error.message];
+  if (error instanceof ProtocolError) return [Status.badRequest, error.message];
+  const code = (error as { readonly code?: unknown } | null | undefined)?.code;
+  if (code === 'ERR_ARGUMENT') return [Status.badRequest, 'the node does not take such pages'];
+  if (code === 'ERR_CLOSED') return [Status.closing, 'the node is closing'];
+  return [Status.failed, 'the node has failed; its log says more'];
+}

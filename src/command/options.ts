@@ -1,0 +1,138 @@
+import { InvalidArgumentError, Option } from 'commander';
+import { type Endpoint, parseEndpoint } from '../base/environment/network.js';
+import { DISK_MAX_BYTES, DISK_MIN_BYTES, PAGE_MAX_BYTES, POOL_MAX_BYTES, POOL_MIN_BYTES } from '../base/limits.js';
+import { toSnakeCase } from '../base/names.js';
+import { formatSize, parseSize } from '../base/sizes.js';
+import { DEFAULT_EVICTION_POLICY, EVICTION_POLICIES } from '../config.js';
+import { wrongUsage } from './failure.js';
+
+/*
+ * Parsers of option values. Each throws commander's InvalidArgumentError with what is allowed; commander puts
+ * the option's name and what was given in front of it, and the program ends with status 2.
+ */
+
+/** A whole number within bounds, both included. */
+export function wholeNumber(min: number, max: number): (text: string) => number {
+  return (text) => {
+    const value = /^\d+$/.test(text) ? Number(text) : Number.NaN;
+    if (!(value >= min && value <= max)) {
+      throw new InvalidArgumentError(`Allowed is a whole number of ${min} to ${max}.`);
+    }
+    return value;
+  };
+}
+
+/** A number within bounds, both included. */
+export function decimalNumber(min: number, max: number, unit: string): (text: string) => number {
+  return (text) => {
+    const value = /^\d+(\.\d+)?$/.test(text) ? Number(text) : Number.NaN;
+    if (!(value >= min && value <= max)) throw new InvalidArgumentError(`Allowed is ${min} to ${max} ${unit}.`);
+    return value;
+  };
+}
+
+/** Bytes of a page; a multiple of 8, so that both of its components are whole words. */
+export function pageBytes(text: string): number {
+  const bytes = parseSize(text);
+  if (bytes === undefined || bytes < 64 || bytes > PAGE_MAX_BYTES || bytes % 8 !== 0) {
+    throw new InvalidArgumentError(
+      `Allowed is 64 B to ${formatSize(PAGE_MAX_BYTES)} in multiples of 8, as bytes or with kb, mb or gb.`,
+    );
+  }
+  return bytes;
+}
+
+/** A pool's size as it was asked for; `pages` and `unbounded` are resolved when the page size is known. */
+export type PoolSize =
+  | { readonly kind: 'bytes'; readonly bytes: number }
+  | { readonly kind: 'pages'; readonly pages: number }
+  | { readonly kind: 'unbounded' };
+
+/** `4gb`, `10000p` (pages), `unbounded`. */
+export function poolSize(text: string): PoolSize {
+  if (text === 'unbounded') return { kind: 'unbounded' };
+  const pages = /^(\d{1,12})p$/.exec(text);
+  if (pages !== null && Number(pages[1]) > 0) return { kind: 'pages', pages: Number(pages[1]) };
+  return { kind: 'bytes', bytes: poolBytes(text, ', a number of pages such as 10000p, or unbounded') };
+}
+
+/** Bytes of a pool: `4gb`. */
+export function poolBytes(text: string, alsoAllowed = ''): number {
+  const bytes = parseSize(text);
+  if (bytes === undefined || bytes < POOL_MIN_BYTES || bytes > POOL_MAX_BYTES) {
+    const range = `${formatSize(POOL_MIN_BYTES)} to ${formatSize(POOL_MAX_BYTES)}`;
+    throw new InvalidArgumentError(`Allowed is ${range}, as bytes or with kb, mb, gb or tb${alsoAllowed}.`);
+  }
+  return bytes;
+}
+
+/** A disk's size as it was asked for: `100gb`, `30000p` (pages). */
+export type DiskSize = Exclude<PoolSize, { readonly kind: 'unbounded' }>;
+
+export function diskSize(text: string): DiskSize {
+  const pages = /^(\d{1,12})p$/.exec(text);
+  if (pages !== null && Number(pages[1]) > 0) return { kind: 'pages', pages: Number(pages[1]) };
+  return { kind: 'bytes', bytes: diskBytes(text, ', or a number of pages such as 30000p') };
+}
+
+/** Bytes of a disk tier: `100gb`. */
+export function diskBytes(text: string, alsoAllowed = ''): number {
+  const bytes = parseSize(text);
+  if (bytes === undefined || bytes < DISK_MIN_BYTES || bytes > DISK_MAX_BYTES) {
+    const range = `${formatSize(DISK_MIN_BYTES)} to ${formatSize(DISK_MAX_BYTES)}`;
+    throw new InvalidArgumentError(`Allowed is ${range}, as bytes or with kb, mb, gb or tb${alsoAllowed}.`);
+  }
+  return bytes;
+}
+
+/** `host:port`, or several of them, comma-separated. */
+export function discoveryEndpoints(text: string): readonly Endpoint[] {
+  const endpoints = text.split(',').map((part) => parseEndpoint(part));
+  if (!endpoints.every((endpoint): endpoint is Endpoint => endpoint !== undefined && endpoint.port > 0)) {
+    throw new InvalidArgumentError(
+      'Allowed is host:port with a port of 1 to 65535, or several of them, comma-separated.',
+    );
+  }
+  return endpoints;
+}
+
+/** One `key=value`; collected into a mapping when the option is given several times. */
+export function keyValue(text: string, earlier: Readonly<Record<string, string>> = {}): Record<string, string> {
+  const at = text.indexOf('=');
+  // Commander would repeat it.
+  if (at < 1 && /token|secret/i.test(text)) {
+    throw wrongUsage('--option: a value that is not shown is not key=value with a configuration key');
+  }
+  if (at < 1) throw new InvalidArgumentError('Allowed is key=value with a configuration key.');
+  if (toSnakeCase(text.slice(0, at)) === 'cluster_secret') {
+    throw wrongUsage(
+      '--option cluster_secret: every user of this machine can read a command line; use MESHCACHE_CLUSTER_SECRET or cluster_secret_file',
+    );
+  }
+  return { ...earlier, [text.slice(0, at)]: text.slice(at + 1) };
+}
+
+/** `--config` of a command that takes nothing but the discovery address from it. */
+export function configOption(): Option {
+  return new Option('--config <file>', 'JSON file with configuration keys');
+}
+
+/** `--policy`. */
+export function policyOption(): Option {
+  return new Option('--policy <name>', 'eviction policy of the pools')
+    .choices([...EVICTION_POLICIES])
+    .default(DEFAULT_EVICTION_POLICY);
+}
+
+/** `--json`, the same for every command. */
+export function jsonOption(): Option {
+  return new Option('--json', 'print the result as one JSON object').default(false);
+}
+
+/** Comma-separated values, each once. */
+export function listOf<T>(parse: (text: string) => T): (text: string) => T[] {
+  return (text) => {
+    const values = text.split(',').map((part) => parse(part.trim()));
+    return [...new Map(values.map((value) => [JSON.stringify(value), value])).values()];
+  };
+}

@@ -1,0 +1,62 @@
+import type { Clock } from '../base/environment/clock.js';
+
+/** What a command says while it works. */
+export interface Progress {
+  /** Replaces what was said before. Cheap: may be called for every request. */
+  update(text: string): void;
+  /** Takes the line away; the command's own output can follow. */
+  end(): void;
+}
+
+/** Nothing is said about work that is shorter. */
+const SILENCE_MS = 1_000;
+const TERMINAL_INTERVAL_MS = 100;
+const PLAIN_INTERVAL_MS = 2_000;
+
+/** The part of a writable stream that progress needs. */
+export interface ProgressStream {
+  readonly isTTY?: boolean;
+  readonly columns?: number;
+  write(text: string): unknown;
+}
+
+/**
+ * On a terminal one line that changes, elsewhere plain lines now and then; silent in the first second. What is said too soon
+ * is written when its time has come, unless something else has been said since.
+ */
+export function streamProgress(stream: ProgressStream, clock: Clock): Progress {
+  const isTerminal = stream.isTTY === true;
+  const intervalMs = isTerminal ? TERMINAL_INTERVAL_MS : PLAIN_INTERVAL_MS;
+  let dueMs = clock.nowMs() + SILENCE_MS;
+  let lastText = '';
+  let latestText = '';
+  let isShown = false;
+  let cancel: (() => void) | undefined;
+  const show = (): void => {
+    cancel?.();
+    cancel = undefined;
+    if (latestText === lastText) return;
+    dueMs = clock.nowMs() + intervalMs;
+    lastText = latestText;
+    if (isTerminal) stream.write(`\r\x1b[2K${lastText.slice(0, (stream.columns ?? 80) - 1)}`);
+    else stream.write(`${lastText}\n`);
+    isShown = true;
+  };
+  return {
+    update(text) {
+      latestText = text;
+      const waitMs = dueMs - clock.nowMs();
+      if (waitMs <= 0) show();
+      else cancel ??= clock.after(waitMs, show);
+    },
+    end() {
+      cancel?.();
+      cancel = undefined;
+      latestText = lastText;
+      if (isShown && isTerminal) stream.write('\r\x1b[2K');
+      isShown = false;
+    },
+  };
+}
+
+export const silentProgress: Progress = { update() {}, end() {} };

@@ -1,0 +1,109 @@
+import { MeshCacheError } from '../../base/errors.js';
+import { type CoreExports, checkConstants } from './exports.js';
+import type { FetchResponse, WasmInstance, WasmModule } from './host-types.js';
+import { KeyArea } from './key-area.js';
+import { SharedRingPoints } from './ring-points.js';
+
+/** What {@link loadCore} takes: the bytes of `meshcache.wasm`, a response with them, or the compiled module. */
+export type CoreSource = ArrayBuffer | ArrayBufferView | FetchResponse | WasmModule;
+
+/** What constructors of this layer take beside their own options. */
+export interface CoreOptions {
+  /** The module instance to live in; by default the one that {@link defaultCore} gives. */
+  readonly core?: Core;
+}
+
+/**
+ * One instance of the WASM module and its memory. Rings, pools and encoders made with it live in that memory; they are
+ * independent of each other. Everything is synchronous and belongs to one thread.
+ */
+export class Core {
+  /** @internal */
+  readonly exports: CoreExports;
+  /** @internal Input and output of calls, shared by all objects of this core. */
+  readonly area: KeyArea;
+  /** @internal */
+  readonly ringPoints: SharedRingPoints;
+  private readonly abandoned: FinalizationRegistry<() => void>;
+
+  /** Takes a fresh instance of `meshcache.wasm`. Throws `ERR_CORE` when it is of another version. */
+  constructor(instance: WasmInstance) {
+    this.exports = instance.exports as unknown as CoreExports;
+    checkConstants(this.exports);
+    this.area = new KeyArea(this.exports);
+    this.ringPoints = new SharedRingPoints(this.exports, this.area);
+    this.abandoned = new FinalizationRegistry((free) => free());
+  }
+
+  /** Bytes of WASM memory; it grows and never shrinks, but what is freed is used again. */
+  get memoryBytes(): number {
+    return this.exports.memory.buffer.byteLength;
+  }
+
+  /** @internal Calls `free` after `owner` was collected, unless {@link forget} came first. `free` must not hold the owner. */
+  freeWhenCollected(owner: object, free: () => void): void {
+    this.abandoned.register(owner, free, owner);
+  }
+
+  /** @internal */
+  forget(owner: object): void {
+    this.abandoned.unregister(owner);
+  }
+}
+
+/**
+ * Loads the WASM module: from `source`, or from the file beside this code (read in Node, Deno and Bun, fetched
+ * elsewhere). The first core loaded becomes the default of all constructors. Rejects with `ERR_CORE`.
+ */
+export async function loadCore(source?: CoreSource): Promise<Core> {
+  try {
+    const core = new Core(await instantiate(source ?? readModuleFile() ?? (await fetch(moduleUrl()))));
+    fallback ??= core;
+    return core;
+  } catch (error) {
+    if (error instanceof MeshCacheError) throw error;
+    throw new MeshCacheError('ERR_CORE', `meshcache.wasm could not be loaded: ${String(error)}`, { cause: error });
+  }
+}
+
+/** The first core loaded; in Node, Deno and Bun it is loaded now if there is none. Throws `ERR_CORE` elsewhere. */
+export function defaultCore(): Core {
+  fallback ??= loadFile();
+  return fallback;
+}
+
+/** The one piece of shared state here: constructors cannot wait, so what was loaded before has to be found. */
+let fallback: Core | undefined;
+
+function moduleUrl(): URL {
+  return new URL('../wasm/meshcache.wasm', import.meta.url);
+}
+
+function loadFile(): Core {
+  const file = readModuleFile();
+  if (file === undefined) {
+    throw new MeshCacheError('ERR_CORE', 'meshcache.wasm is not loaded: call `await loadCore()` first');
+  }
+  return new Core(new WebAssembly.Instance(new WebAssembly.Module(file)));
+}
+
+interface FileSystem {
+  readFileSync(url: URL): Uint8Array<ArrayBuffer>;
+}
+
+/** Undefined where there is no file system, or this code did not come from one. */
+function readModuleFile(): Uint8Array<ArrayBuffer> | undefined {
+  const host = globalThis as { process?: { getBuiltinModule?(name: string): FileSystem | undefined } };
+  const url = moduleUrl();
+  if (url.protocol !== 'file:') return undefined;
+  return host.process?.getBuiltinModule?.('node:fs')?.readFileSync(url);
+}
+
+async function instantiate(source: CoreSource): Promise<WebAssembly.Instance> {
+  if (source instanceof WebAssembly.Module) return WebAssembly.instantiate(source);
+  if (typeof Response === 'undefined' || !(source instanceof Response)) {
+    return (await WebAssembly.instantiate(source as BufferSource)).instance;
+  }
+  if (!source.ok) throw new MeshCacheError('ERR_CORE', `meshcache.wasm: ${source.url} answered ${source.status}`);
+  return (await WebAssembly.instantiate(await source.arrayBuffer())).instance;
+}

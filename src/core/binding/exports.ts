@@ -1,0 +1,102 @@
+import { MeshCacheError } from '../../base/errors.js';
+import type { EvictionPolicy } from '../../base/eviction-policy.js';
+
+/**
+ * The whole contract with the WASM module (`assembly/index.ts` documents each call). Addresses and handles are
+ * byte addresses in `memory`, u32 and i32 arrive as JavaScript's signed 32-bit integers.
+ */
+export interface CoreExports {
+  readonly memory: WebAssembly.Memory;
+  readonly CORE_VERSION: WebAssembly.Global;
+  readonly NO_INDEX: WebAssembly.Global;
+  readonly STATS_COUNT: WebAssembly.Global;
+  readonly POLICY_LRU: WebAssembly.Global;
+  readonly POLICY_S3FIFO: WebAssembly.Global;
+  readonly POLICY_YIELD: WebAssembly.Global;
+  allocate(bytes: number): number;
+  release(address: number): void;
+  hashBatch(keys: number, lengths: number, count: number, seedLow: number, seedHigh: number, out: number): void;
+  digestBatch(keys: number, lengths: number, count: number, out: number): void;
+  ringNew(vnodes: number): number;
+  ringSetNodes(ring: number, ids: number, lengths: number, count: number): void;
+  ringOwner(ring: number, key: number, bytes: number): number;
+  ringOwnersBatch(ring: number, keys: number, lengths: number, count: number, owners: number, out: number): void;
+  ringFree(ring: number): void;
+  poolNew(capacityBytes: number, segmentBytes: number, alignmentBytes: number, policy: number): number;
+  poolSetQuarantine(pool: number, quarantineMs: number, maxBytes: number, neverReuseEarly: number): void;
+  poolPublishBatch(
+    pool: number,
+    keys: number,
+    lengths: number,
+    count: number,
+    sizes: number,
+    bytes: number,
+    nowMs: number,
+    about: number,
+    offsets: number,
+    slots: number,
+    evictedEnds: number,
+  ): number;
+  poolEvicted(pool: number): number;
+  poolRestoreBatch(
+    pool: number,
+    keys: number,
+    lengths: number,
+    count: number,
+    sizes: number,
+    offsets: number,
+    slots: number,
+  ): number;
+  poolEvictNext(pool: number, nowMs: number): number;
+  poolLookupBatch(
+    pool: number,
+    keys: number,
+    lengths: number,
+    count: number,
+    isUse: number,
+    about: number,
+    offsets: number,
+    sizes: number,
+    slots: number,
+  ): void;
+  poolHasBatch(pool: number, keys: number, lengths: number, count: number, out: number): void;
+  poolTouchBatch(pool: number, keys: number, lengths: number, count: number, about: number): number;
+  poolRenewBatch(pool: number, keys: number, lengths: number, count: number): void;
+  poolRemoveBatch(pool: number, keys: number, lengths: number, count: number, nowMs: number, slots: number): void;
+  poolPin(pool: number, key: number, bytes: number): number;
+  poolUnpin(pool: number, key: number, bytes: number): number;
+  poolClear(pool: number, nowMs: number): void;
+  poolOrder(pool: number, out: number): void;
+  poolCount(pool: number): number;
+  poolStats(pool: number, out: number): void;
+  poolVerify(pool: number): number;
+  poolFree(pool: number): void;
+}
+
+/** Eviction policies by their numbers in the WASM module. */
+export const POLICY_NUMBERS: Readonly<Record<EvictionPolicy, number>> = { lru: 0, s3fifo: 1, yield: 2 };
+
+/** Numbers that `poolStats` writes. */
+export const STATS_COUNT = 10;
+
+const CONSTANTS = {
+  CORE_VERSION: 2,
+  NO_INDEX: -1,
+  STATS_COUNT,
+  POLICY_LRU: POLICY_NUMBERS.lru,
+  POLICY_S3FIFO: POLICY_NUMBERS.s3fifo,
+  POLICY_YIELD: POLICY_NUMBERS.yield,
+} as const;
+
+/** Refuses (ERR_CORE) a module that is not the one this code was written for. */
+export function checkConstants(exports: CoreExports): void {
+  for (const [name, expected] of Object.entries(CONSTANTS)) {
+    const found: unknown = exports[name as keyof typeof CONSTANTS]?.value;
+    if (found !== expected) {
+      throw new MeshCacheError(
+        'ERR_CORE',
+        `meshcache.wasm: ${name} is ${String(found)}, this version needs ${expected}`,
+      );
+    }
+  }
+}

@@ -1,0 +1,96 @@
+import { READ_REPORT_DELAY_MS, RING_MAX_POINTS } from '../../base/core-limits.js';
+import { ArgumentError } from '../../base/errors.js';
+import { EVICTION_POLICIES, type EvictionPolicy } from '../../base/eviction-policy.js';
+import { shown } from '../../base/shown.js';
+import type { CoreOptions } from '../binding/core.js';
+
+/** The eviction policies that a placement can be simulated with: all that pools have. */
+export const PLACEMENT_POLICIES: readonly EvictionPolicy[] = EVICTION_POLICIES;
+
+/**
+ * Which node serves a request: each in turn, `session` the one that served the conversation's last request, `prefix` the
+ * owner of the request's first pages on the hash ring.
+ */
+export type PlacementRouting = 'round-robin' | 'session' | 'prefix';
+
+/** The ways to route, by their names. */
+export const PLACEMENT_ROUTINGS: readonly PlacementRouting[] = Object.freeze(['round-robin', 'session', 'prefix']);
+
+/** What a {@link PlacementSimulation} takes. */
+export interface PlacementOptions extends CoreOptions {
+  /** Nodes in the cluster. */
+  readonly nodes: number;
+  /** Pool of each node, in bytes. */
+  readonly poolBytes: number;
+  /** Every page has this length. */
+  readonly pageBytes: number;
+  /** Default: `lru`. */
+  readonly policy?: EvictionPolicy;
+  /** Default: `round-robin`, as `meshcache replay` does it. */
+  readonly routing?: PlacementRouting;
+  /** With `prefix` routing: so many of a request's first pages decide where it goes. Default: 2. */
+  readonly routingPages?: number;
+  /**
+   * After this time an owner hears that another node has read its pages, which then count as used. Default: READ_REPORT_DELAY_MS,
+   * as real nodes do it; 0: at once; Infinity: never.
+   */
+  readonly reportDelayMs?: number;
+  /** Milliseconds of the trace for which the range of an evicted page is withheld; at most a sixteenth of the pool is. Default: 0. */
+  readonly quarantineMs?: number;
+  /** No page crosses a multiple of this in the pool. Default: the pool's size. */
+  readonly segmentBytes?: number;
+  /** Pages of one read or write call of the program that uses the store. Default: 128. */
+  readonly batchPages?: number;
+  /** Time of the trace that one element of the series stands for. Default: a minute. */
+  readonly intervalMs?: number;
+  /** Points of each node on the hash ring. Default: 160. */
+  readonly vnodes?: number;
+}
+
+/** The options with their defaults. */
+export type PlacementSettings = Required<Omit<PlacementOptions, 'core' | 'segmentBytes'>>;
+
+const NODES_MAX_COUNT = 4096;
+const POOL_MAX_BYTES = 2 ** 52;
+
+/** Throws `ArgumentError` for what cannot be. */
+export function placementSettings(options: PlacementOptions): PlacementSettings {
+  const settings: PlacementSettings = {
+    nodes: options.nodes,
+    poolBytes: options.poolBytes,
+    pageBytes: options.pageBytes,
+    policy: options.policy ?? 'lru',
+    routing: options.routing ?? 'round-robin',
+    routingPages: options.routingPages ?? 2,
+    reportDelayMs: options.reportDelayMs ?? READ_REPORT_DELAY_MS,
+    quarantineMs: options.quarantineMs ?? 0,
+    batchPages: options.batchPages ?? 128,
+    intervalMs: options.intervalMs ?? 60_000,
+    vnodes: options.vnodes ?? 160,
+  };
+  checkWhole('nodes', settings.nodes, 1, NODES_MAX_COUNT);
+  checkWhole('pageBytes', settings.pageBytes, 1, POOL_MAX_BYTES);
+  checkWhole('poolBytes', settings.poolBytes, settings.pageBytes, POOL_MAX_BYTES);
+  checkWhole('routingPages', settings.routingPages, 1, Number.MAX_SAFE_INTEGER);
+  checkWhole('batchPages', settings.batchPages, 1, Number.MAX_SAFE_INTEGER);
+  checkWhole('vnodes', settings.vnodes, 1, Math.floor(RING_MAX_POINTS / settings.nodes));
+  checkOneOf('policy', settings.policy, PLACEMENT_POLICIES);
+  checkOneOf('routing', settings.routing, PLACEMENT_ROUTINGS);
+  if (!(settings.reportDelayMs >= 0)) {
+    throw new ArgumentError(`reportDelayMs must be 0 or more, got ${shown(settings.reportDelayMs)}`);
+  }
+  if (!(settings.intervalMs > 0 && Number.isFinite(settings.intervalMs))) {
+    throw new ArgumentError(`intervalMs must be above 0, got ${shown(settings.intervalMs)}`);
+  }
+  return settings;
+}
+
+function checkWhole(name: string, value: number, min: number, max: number): void {
+  if (Number.isSafeInteger(value) && value >= min && value <= max) return;
+  throw new ArgumentError(`${name} must be an integer of ${min} to ${max}, got ${shown(value)}`);
+}
+
+function checkOneOf(name: string, value: string, allowed: readonly string[]): void {
+  if (allowed.includes(value)) return;
+  throw new ArgumentError(`${name} must be one of ${allowed.join(', ')}, got ${shown(value)}`);
+}

@@ -1,0 +1,233 @@
+import { ArgumentError, MeshCacheError } from '../../base/errors.js';
+import { shown } from '../../base/shown.js';
+import { defaultCore } from '../binding/core.js';
+import type { RequestHint } from '../pool/pool-types.js';
+import { hintNumber } from '../pool/request-hints.js';
+import { type PlacementCounts, type PlacementInterval, PlacementSeries } from './placement-counts.js';
+import { type PlacementOptions, type PlacementSettings, placementSettings } from './placement-options.js';
+import { PlacementPool } from './placement-pool.js';
+import { type PlacementRouter, placementRouter } from './placement-routing.js';
+
+/** One request of a trace, as the Mooncake format has it. */
+export interface PlacementRequest {
+  /** When it came. One that is earlier than the request before it counts as of the same time. */
+  readonly timestampMs: number;
+  /** One id a page, in order; ids are chained: equal ids have equal prefixes. */
+  readonly hashIds: readonly number[];
+  /** Its conversation, for routing by session. Left out: the pages tell. */
+  readonly session?: string | number | undefined;
+  /** What its caller tells with every read and write; the policy `yield` learns what it means. Default: 0, nothing. */
+  readonly hint?: RequestHint | undefined;
+}
+
+/** What became of one request. */
+export interface PlacementOutcome {
+  /** The node that served it, counted from 0. */
+  readonly node: number;
+  /** Pages before the first miss. */
+  readonly prefixHits: number;
+  /** Of these, pages that other nodes had. */
+  readonly remoteHits: number;
+}
+
+/** One node of a {@link PlacementSimulation}. */
+export interface PlacementNode {
+  /** That it has served. */
+  readonly requests: number;
+  /** That are in its pool now. */
+  readonly pages: number;
+  readonly evictions: number;
+}
+
+/** Reads of a node's pages by another one, of which the owner hears later. */
+interface Report {
+  readonly dueMs: number;
+  readonly owner: number;
+  readonly keys: readonly string[];
+  readonly hint: RequestHint;
+}
+
+/**
+ * Simulates where the pages of a trace come to lie in a cluster, and what later requests find there. The hash ring, the allocator and the
+ * eviction policies are those of real nodes. There is no network, and no time but the trace's. It works wherever WebAssembly does.
+ *
+ * Requests are served one after the other, each by the node that the routing says. That node reads the longest prefix of the request that
+ * is anywhere in the cluster, in calls of `batchPages`, from its own pool or the owner's. It sets the other pages into its own pool. After
+ * the call it drops those that another node has, as real nodes do without `keep_duplicates`.
+ *
+ * Without a quarantine the counts equal those of `meshcache replay --quarantine-ms 0`: always with one node; nearly with several, where requests
+ * come without pauses there, and may overtake what nodes tell each other. A quarantine goes by the trace's time here and by real time there. Disks,
+ * `promote_hot_reads` and `keep_duplicates` are not simulated.
+ *
+ *     const simulation = new PlacementSimulation({ nodes: 3, poolBytes: 1e9, pageBytes: 65536, policy: 'lru' });
+ *     for (const request of trace) simulation.request(request);
+ *     const { prefixHits, pagesAsked } = simulation.counts();
+ *     simulation.free();
+ */
+export class PlacementSimulation {
+  /** The options with their defaults. */
+  readonly settings: PlacementSettings;
+  readonly #pools: readonly PlacementPool[];
+  readonly #router: PlacementRouter;
+  readonly #series: PlacementSeries;
+  /** The node that has a page; what is in no pool has none. */
+  readonly #owners = new Map<string, number>();
+  readonly #requestsOfNode: number[];
+  /** By the time at which they are due. */
+  #reports: Report[] = [];
+  #nowMs = Number.NEGATIVE_INFINITY;
+
+  /** Throws `ArgumentError` for options that cannot be. */
+  constructor(options: PlacementOptions) {
+    const settings = placementSettings(options);
+    const { core = defaultCore(), segmentBytes } = options;
+    this.settings = settings;
+    this.#pools = Array.from({ length: settings.nodes }, () => new PlacementPool(settings, { core, segmentBytes }));
+    this.#router = placementRouter(settings, core);
+    this.#series = new PlacementSeries(settings.intervalMs);
+    this.#requestsOfNode = new Array<number>(settings.nodes).fill(0);
+  }
+
+  /** Serves the next request. Throws `ArgumentError`, before anything has changed, for a time or an id that is no number, or a hint that is none. */
+  request({ timestampMs, hashIds, session, hint = 0 }: PlacementRequest): PlacementOutcome {
+    if (!Number.isFinite(timestampMs)) {
+      throw new ArgumentError(`timestampMs must be a finite number, got ${shown(timestampMs)}`);
+    }
+    hintNumber(hint);
+    if (!Array.isArray(hashIds)) throw new ArgumentError(`hashIds must be a list of integers, got ${shown(hashIds)}`);
+    const keys = hashIds.map(keyOf);
+    const nowMs = Math.max(this.#nowMs, timestampMs);
+    this.#nowMs = nowMs;
+    this.#deliverReports(nowMs);
+    const node = this.#router.route({ keys, session });
+    const prefixHits = this.#prefixHits(keys);
+    const remoteHits = this.#read(node, keys.slice(0, prefixHits), hint);
+    this.#set(node, keys.slice(prefixHits), hint);
+    const counts = this.#series.at(nowMs);
+    counts.requests++;
+    counts.pagesAsked += keys.length;
+    counts.prefixHits += prefixHits;
+    counts.localHits += prefixHits - remoteHits;
+    counts.remoteHits += remoteHits;
+    counts.movedBytes += remoteHits * this.settings.pageBytes;
+    this.#requestsOfNode[node] = (this.#requestsOfNode[node] as number) + 1;
+    return { node, prefixHits, remoteHits };
+  }
+
+  /** Since the start. */
+  counts(): PlacementCounts {
+    return this.#series.total();
+  }
+
+  /** The same by intervals of the trace's time, in order; those without a request are left out. */
+  intervals(): PlacementInterval[] {
+    return this.#series.intervals();
+  }
+
+  /** The nodes by their numbers. */
+  nodes(): PlacementNode[] {
+    return this.#pools.map(({ pages, evictions }, node) => {
+      return { requests: this.#requestsOfNode[node] as number, pages, evictions };
+    });
+  }
+
+  /** Checks every invariant; throws `ERR_CORE` with the one that is broken. Takes time in proportion to the pages. */
+  verify(): void {
+    let pages = 0;
+    for (const [node, pool] of this.#pools.entries()) {
+      pool.verify();
+      for (const key of pool.keys()) {
+        if (this.#owners.get(key) !== node) throw broken(`node ${node} has page ${key} and is not its owner`);
+        pages++;
+      }
+    }
+    if (pages !== this.#owners.size) throw broken(`${this.#owners.size} pages have owners, ${pages} are in pools`);
+  }
+
+  /** Gives the memory of pools and ring back; only {@link counts} and {@link intervals} may be used afterwards. Idempotent. */
+  free(): void {
+    for (const pool of this.#pools) pool.free();
+    this.#router.free();
+  }
+
+  #prefixHits(keys: readonly string[]): number {
+    let count = 0;
+    while (count < keys.length && this.#owners.has(keys[count] as string)) count++;
+    return count;
+  }
+
+  /** Returns how many of the pages, all of which are somewhere, other nodes had. */
+  #read(node: number, keys: readonly string[], hint: RequestHint): number {
+    let remote = 0;
+    for (const batch of this.#batches(keys)) {
+      this.#pools[node]?.read(batch, hint);
+      const keysOfOwner = new Map<number, string[]>();
+      for (const key of batch) {
+        const owner = this.#owners.get(key) as number;
+        if (owner === node) continue;
+        const others = keysOfOwner.get(owner);
+        if (others === undefined) keysOfOwner.set(owner, [key]);
+        else others.push(key);
+      }
+      for (const [owner, pages] of keysOfOwner) {
+        remote += pages.length;
+        this.#report(owner, pages, hint);
+      }
+    }
+    return remote;
+  }
+
+  #set(node: number, keys: readonly string[], hint: RequestHint): void {
+    const pool = this.#pools[node] as PlacementPool;
+    const counts = this.#series.at(this.#nowMs);
+    for (const batch of this.#batches(keys)) {
+      const { placed, evicted, evictions, refused } = pool.set(batch, { hint, nowMs: this.#nowMs });
+      for (const key of evicted) if (this.#owners.get(key) === node) this.#owners.delete(key);
+      const duplicates: string[] = [];
+      for (const key of placed) {
+        const owner = this.#owners.get(key) ?? node;
+        if (owner === node) this.#owners.set(key, node);
+        else duplicates.push(key);
+      }
+      if (duplicates.length > 0) pool.drop(duplicates, this.#nowMs);
+      counts.pagesSet += batch.length - refused;
+      counts.refused += refused;
+      counts.duplicates += duplicates.length;
+      counts.evictions += evictions;
+    }
+  }
+
+  *#batches(keys: readonly string[]): Generator<readonly string[]> {
+    const { batchPages } = this.settings;
+    for (let start = 0; start < keys.length; start += batchPages) {
+      yield keys.length <= batchPages ? keys : keys.slice(start, start + batchPages);
+    }
+  }
+
+  #report(owner: number, keys: readonly string[], hint: RequestHint): void {
+    const { reportDelayMs } = this.settings;
+    if (reportDelayMs === 0) this.#pools[owner]?.reported(keys, hint);
+    else if (reportDelayMs < Number.POSITIVE_INFINITY) {
+      this.#reports.push({ dueMs: this.#nowMs + reportDelayMs, owner, keys, hint });
+    }
+  }
+
+  /** All have the same delay: the first ones are due first. */
+  #deliverReports(nowMs: number): void {
+    const [first] = this.#reports;
+    if (first === undefined || first.dueMs > nowMs) return;
+    const late = this.#reports.findIndex(({ dueMs }) => dueMs > nowMs);
+    const due = late < 0 ? this.#reports : this.#reports.slice(0, late);
+    this.#reports = late < 0 ? [] : this.#reports.slice(late);
+    for (const { owner, keys, hint } of due) this.#pools[owner]?.reported(keys, hint);
+  }
+}
+
+function keyOf(hashId: number): string {
+  if (Number.isSafeInteger(hashId)) return String(hashId);
+  throw new ArgumentError(`a hash id must be an integer, got ${shown(hashId)}`);
+}
+
+function broken(what: string): MeshCacheError {
+  return new MeshCacheError('ERR_CORE', `placement: ${what}`);
+}

@@ -1,0 +1,467 @@
+import { QUARANTINE_POOL_FRACTION } from '../../base/core-limits.js';
+import { ArgumentError, ClosedError, MeshCacheError } from '../../base/errors.js';
+import { type Core, defaultCore } from '../binding/core.js';
+import { POLICY_NUMBERS, STATS_COUNT } from '../binding/exports.js';
+import type { KeyArea } from '../binding/key-area.js';
+import type {
+  BatchLookup,
+  BatchPlacement,
+  PageLocation,
+  Placement,
+  PoolAllocatorOptions,
+  PoolAllocatorStats,
+  RequestOptions,
+} from './pool-types.js';
+import { CALLER_MAX } from './request-callers.js';
+import { hintNumber } from './request-hints.js';
+
+const POWER_OF_TWO_MAX = 2 ** 30;
+const SEGMENTS_MAX_COUNT = 2 ** 20;
+/** Bytes of results a key: [sizes: f64][offsets: f64][slots: i32][evicted ends: u32], each for the whole batch. */
+const PUBLISH_RESULT_BYTES = 24;
+/** [offsets: f64][sizes: f64][slots: i32] */
+const LOOKUP_RESULT_BYTES = 20;
+/** [sizes: f64][offsets: f64][slots: i32] */
+const RESTORE_RESULT_BYTES = 20;
+const SLOT_RESULT_BYTES = 4;
+const NO_SLOT = -1;
+const CONTINUES = 4;
+const BEGINS = 8;
+const ENDS_ELSEWHERE = 16;
+const CALLER_STEP = 32;
+
+const BROKEN_INVARIANTS = [
+  'holds',
+  'blocks leave gaps, overlap or are badly linked',
+  'free neighbours are not merged',
+  'the sums of free and withheld space are wrong',
+  'the bins do not hold exactly the free blocks',
+  'a page and its block disagree',
+  'the counts of pages or their bytes are wrong',
+  'the index does not hold exactly the pages',
+  'the order of eviction does not hold exactly the pages',
+  'the quarantine is broken',
+];
+
+/**
+ * Index, allocator and order of eviction of a pool. It holds no page bytes: it decides at which offset they go, and
+ * which pages go for them. Keys are compared by their XXH3-128. Time is passed in, in milliseconds from any start.
+ *
+ * Pinned pages are never evicted. They leave the order of eviction and come back as most recently used (S3-FIFO: last
+ * in their queue; yield: as old as a page used now) with their last unpin. A pinned page that is removed or replaced is not found any more, but its range
+ * stays untouched until the last unpin, and its key cannot be published until then.
+ */
+export class PoolAllocator {
+  /** Bytes that can be given out: the capacity asked for, rounded down to the alignment. */
+  readonly capacityBytes: number;
+  private readonly core: Core;
+  private readonly alignmentBytes: number;
+  private handle: number;
+  /** Offset that the last restore ended with. */
+  private restoredOffset = -1;
+  /** Keys of the pages; entries of vacant slots are stale or undefined. */
+  private keysBySlot: (string | undefined)[] = [];
+  private evictedLast: string[] = [];
+
+  /** Throws `ArgumentError` for options that make no sense. */
+  constructor(options: PoolAllocatorOptions) {
+    const { policy = 'lru', quarantineMs = 0, neverReuseEarly = false, alignmentBytes = 1 } = options;
+    if (!Object.hasOwn(POLICY_NUMBERS, policy)) {
+      throw new ArgumentError(`policy must be one of ${Object.keys(POLICY_NUMBERS).join(', ')}, got ${String(policy)}`);
+    }
+    if (!isInteger(alignmentBytes, 1, POWER_OF_TWO_MAX) || (alignmentBytes & (alignmentBytes - 1)) !== 0) {
+      throw new ArgumentError(`alignmentBytes must be a power of two up to 2^30, got ${String(alignmentBytes)}`);
+    }
+    checkInteger('capacityBytes', options.capacityBytes, alignmentBytes);
+    this.alignmentBytes = alignmentBytes;
+    this.capacityBytes = Math.floor(options.capacityBytes / alignmentBytes) * alignmentBytes;
+    const segmentBytes = Math.min(options.segmentBytes ?? this.capacityBytes, this.capacityBytes);
+    checkInteger('segmentBytes', segmentBytes, Math.ceil(this.capacityBytes / SEGMENTS_MAX_COUNT));
+    if (segmentBytes % alignmentBytes !== 0) {
+      throw new ArgumentError(`segmentBytes must be a multiple of alignmentBytes, got ${segmentBytes}`);
+    }
+    const quarantineMaxBytes = options.quarantineMaxBytes ?? Math.floor(this.capacityBytes * QUARANTINE_POOL_FRACTION);
+    checkInteger('quarantineMaxBytes', quarantineMaxBytes, 0);
+    if (!Number.isFinite(quarantineMs) || quarantineMs < 0) {
+      throw new ArgumentError(`quarantineMs must be 0 or more, got ${String(quarantineMs)}`);
+    }
+    if (typeof neverReuseEarly !== 'boolean') {
+      throw new ArgumentError(`neverReuseEarly must be true or false, got ${String(neverReuseEarly)}`);
+    }
+    this.core = options.core ?? defaultCore();
+    const { exports } = this.core;
+    const handle = exports.poolNew(this.capacityBytes, segmentBytes, alignmentBytes, POLICY_NUMBERS[policy]) >>> 0;
+    exports.poolSetQuarantine(handle, quarantineMs, quarantineMaxBytes, neverReuseEarly ? 1 : 0);
+    this.handle = handle;
+    this.core.freeWhenCollected(this, () => exports.poolFree(handle));
+  }
+
+  /** Pages that can be found. */
+  get size(): number {
+    return this.core.exports.poolCount(this.open());
+  }
+
+  /** Sum of the lengths of these pages, as asked for. */
+  get usedBytes(): number {
+    return this.stats().usedBytes;
+  }
+
+  /** Pages that the last publish evicted: also when it was refused. */
+  get lastEvicted(): readonly string[] {
+    return this.evictedLast;
+  }
+
+  /**
+   * Gives a page a range. A present key is replaced: its old range goes into quarantine, and it is not among the
+   * evicted. Null: larger than a segment, or everything else is pinned or still withheld, or this very key is pinned;
+   * then the old page is gone all the same, and {@link lastEvicted} tells which others are.
+   */
+  publish(key: string, bytes: number, nowMs = 0): Placement | null {
+    const { offsets, slots, evicted } = this.publishBatch([key], bytes, nowMs);
+    const [offset = -1] = offsets;
+    return offset < 0 ? null : { offset, slot: slots[0] as number, evicted };
+  }
+
+  /**
+   * Publishes the keys one after the other, as {@link publish} does; `bytes` is one length for all, or one a key. A page
+   * that a later key of the batch evicted or replaced has offset -1, and, if evicted, is among `evicted`.
+   */
+  publishBatch(
+    keys: readonly string[],
+    bytes: number | ArrayLike<number>,
+    nowMs = 0,
+    request: RequestOptions = {},
+  ): BatchPlacement {
+    const handle = this.open();
+    checkTime(nowMs);
+    const about = aboutOf(request);
+    const area = this.core.area;
+    area.write(keys, PUBLISH_RESULT_BYTES);
+    const count = keys.length;
+    const sizes = area.results;
+    const [offsets, slots, ends] = [sizes + 8 * count, sizes + 16 * count, sizes + 20 * count];
+    const one = typeof bytes === 'number' ? checkBytes(bytes) : writeSizes(area, bytes);
+    const evictedCount = this.core.exports.poolPublishBatch(
+      handle,
+      area.keys,
+      area.lengths,
+      count,
+      one < 0 ? sizes : 0,
+      one,
+      nowMs,
+      about,
+      offsets,
+      slots,
+      ends,
+    );
+    const evictedAt = evictedCount === 0 ? 0 : this.core.exports.poolEvicted(handle) >>> 2;
+    const evictedSlots = area.u32.slice(evictedAt, evictedAt + evictedCount);
+    const evicted = this.takeSlots(keys, slots >>> 2, ends >>> 2, evictedSlots);
+    const placedOffsets = area.f64.slice(offsets >>> 3, (offsets >>> 3) + count);
+    const placedSlots = new Int32Array(area.u32.buffer, slots, count).slice();
+    for (let i = 0; i < count; i++) if ((placedOffsets[i] as number) < 0) placedSlots[i] = NO_SLOT;
+    this.evictedLast = evicted;
+    return { offsets: placedOffsets, slots: placedSlots, evicted, evictedSlots };
+  }
+
+  /**
+   * Puts pages back where they lay, e.g. after a restart: `bytes` and `offsets` are one a key, the offsets multiples of
+   * the alignment and strictly ascending, also from call to call. Nothing is evicted or replaced. The pages enter the
+   * order of eviction as new ones, as they come; {@link renewBatch} afterwards brings them into that of their real use.
+   * Returns the slots; -1: not taken, because the range is not free or not inside one segment, or the key is there.
+   * Throws `ArgumentError`, having taken none, also when a page was ever published or removed in this pool.
+   */
+  restoreBatch(keys: readonly string[], bytes: ArrayLike<number>, offsets: ArrayLike<number>): Int32Array {
+    const handle = this.open();
+    const area = this.core.area;
+    area.write(keys, RESTORE_RESULT_BYTES);
+    const count = keys.length;
+    writeSizes(area, bytes);
+    const at = area.results + 8 * count;
+    const slotsAt = at + 8 * count;
+    const restoredOffset = this.writeOffsets(offsets, at >>> 3);
+    const { exports } = this.core;
+    if (exports.poolRestoreBatch(handle, area.keys, area.lengths, count, area.results, at, slotsAt) === 0) {
+      throw new ArgumentError(
+        'restoreBatch: pages were published or removed in this pool, restoring needs one without: make a new one',
+      );
+    }
+    this.restoredOffset = restoredOffset;
+    const slots = new Int32Array(area.u32.buffer, slotsAt, count).slice();
+    for (let i = 0; i < count; i++) {
+      const slot = slots[i] as number;
+      if (slot !== NO_SLOT) this.keysBySlot[slot] = keys[i];
+    }
+    return slots;
+  }
+
+  /**
+   * Evicts the page that is next in the order of eviction and returns its key. Null: none may go; there is none, all are
+   * pinned, or the quarantine is at its limit and never cut short. {@link lastEvicted} stays as it is.
+   */
+  evictNext(nowMs = 0): string | null {
+    const handle = this.open();
+    checkTime(nowMs);
+    const slot = this.core.exports.poolEvictNext(handle, nowMs);
+    if (slot === NO_SLOT) return null;
+    const key = this.keysBySlot[slot] as string;
+    this.keysBySlot[slot] = undefined;
+    return key;
+  }
+
+  /** Counts as a use. */
+  lookup(key: string): PageLocation | null {
+    const { offsets, bytes, slots } = this.lookupBatch([key]);
+    const offset = offsets[0] as number;
+    return offset < 0 ? null : { offset, bytes: bytes[0] as number, slot: slots[0] as number };
+  }
+
+  /** Uses the pages in the order of the keys. */
+  lookupBatch(keys: readonly string[], request: RequestOptions = {}): BatchLookup {
+    return this.locate(keys, aboutOf(request));
+  }
+
+  /** Like {@link lookupBatch}, without a use. */
+  peekBatch(keys: readonly string[]): BatchLookup {
+    return this.locate(keys, null);
+  }
+
+  /** No use. */
+  has(key: string): boolean {
+    return this.hasBatch([key])[0] === 1;
+  }
+
+  /** 1 for each key that is there. No use. */
+  hasBatch(keys: readonly string[]): Uint8Array {
+    const handle = this.open();
+    const area = this.core.area;
+    area.write(keys, SLOT_RESULT_BYTES);
+    this.core.exports.poolHasBatch(handle, area.keys, area.lengths, keys.length, area.results);
+    return area.u8.slice(area.results, area.results + keys.length);
+  }
+
+  /**
+   * Uses the pages in the order of the keys, as {@link lookupBatch} does, for reads that were done elsewhere; returns how
+   * many were there.
+   */
+  touchBatch(keys: readonly string[], request: RequestOptions = {}): number {
+    const handle = this.open();
+    const about = aboutOf(request);
+    const area = this.core.area;
+    area.write(keys, 0);
+    return this.core.exports.poolTouchBatch(handle, area.keys, area.lengths, keys.length, about);
+  }
+
+  /** Makes each page the most recently used one in turn, without counting as a use: for restored pages, oldest first. */
+  renewBatch(keys: readonly string[]): void {
+    const handle = this.open();
+    const area = this.core.area;
+    area.write(keys, 0);
+    this.core.exports.poolRenewBatch(handle, area.keys, area.lengths, keys.length);
+  }
+
+  /** False: it was not there. */
+  remove(key: string, nowMs = 0): boolean {
+    return this.removeBatch([key], nowMs)[0] === 1;
+  }
+
+  /** 1 for each key that was there. */
+  removeBatch(keys: readonly string[], nowMs = 0): Uint8Array {
+    const handle = this.open();
+    checkTime(nowMs);
+    const area = this.core.area;
+    area.write(keys, SLOT_RESULT_BYTES);
+    this.core.exports.poolRemoveBatch(handle, area.keys, area.lengths, keys.length, nowMs, area.results);
+    const slots = new Int32Array(area.u32.buffer, area.results, keys.length);
+    const removed = new Uint8Array(keys.length);
+    for (let i = 0; i < keys.length; i++) {
+      const slot = slots[i] as number;
+      if (slot === NO_SLOT) continue;
+      removed[i] = 1;
+      this.keysBySlot[slot] = undefined;
+    }
+    return removed;
+  }
+
+  /** Keeps the page from eviction until as many unpins. False: it is not there. */
+  pin(key: string): boolean {
+    const handle = this.open();
+    const area = this.core.area;
+    area.writeOne(key);
+    return this.core.exports.poolPin(handle, area.keys, area.keyBytes) === 1;
+  }
+
+  /** False: no page of that key, removed or not, has a pin. */
+  unpin(key: string): boolean {
+    const handle = this.open();
+    const area = this.core.area;
+    area.writeOne(key);
+    return this.core.exports.poolUnpin(handle, area.keys, area.keyBytes) === 1;
+  }
+
+  /** Removes all pages. */
+  clear(nowMs = 0): void {
+    checkTime(nowMs);
+    this.core.exports.poolClear(this.open(), nowMs);
+    this.keysBySlot = [];
+  }
+
+  /** All keys in the order of eviction (exact for LRU, pinned ones last), the next victim first. */
+  keys(): string[] {
+    return this.keysOf(this.order()) as string[];
+  }
+
+  /** The slots of all pages in the order of {@link keys}; the array is the caller's. */
+  order(): Uint32Array {
+    const handle = this.open();
+    const count = this.size;
+    const area = this.core.area;
+    area.layOut(count, SLOT_RESULT_BYTES, 0);
+    this.core.exports.poolOrder(handle, area.results);
+    const start = area.results >>> 2;
+    return area.u32.slice(start, start + count);
+  }
+
+  /** Keys of the pages in these slots; anything for slots whose page has gone since. */
+  keysOf(slots: Uint32Array): (string | undefined)[] {
+    return Array.from(slots, (slot) => this.keysBySlot[slot]);
+  }
+
+  /** Checks every internal invariant; throws `ERR_CORE` with the broken one. Takes time in proportion to the pages. */
+  verify(): void {
+    const broken = this.core.exports.poolVerify(this.open());
+    if (broken !== 0) throw new MeshCacheError('ERR_CORE', `pool: ${BROKEN_INVARIANTS[broken] ?? broken}`);
+  }
+
+  /** Counts and bytes of now, and counters since the pool was made. */
+  stats(): PoolAllocatorStats {
+    const handle = this.open();
+    const area = this.core.area;
+    area.layOut(STATS_COUNT, 8, 0);
+    this.core.exports.poolStats(handle, area.results);
+    const start = area.results >>> 3;
+    const values = Array.from(area.f64.subarray(start, start + STATS_COUNT)) as StatValues;
+    const [entries, usedBytes, freeBytes, inQuarantine, held, capacityBytes, evictions, earlyReuses, pinned, largest] =
+      values;
+    const quarantinedBytes = inQuarantine + held;
+    return {
+      entries,
+      usedBytes,
+      freeBytes,
+      quarantinedBytes,
+      paddingBytes: capacityBytes - usedBytes - freeBytes - quarantinedBytes,
+      capacityBytes,
+      evictions,
+      earlyReuses,
+      pinned,
+      largestFreeBytes: largest,
+    };
+  }
+
+  /** Gives its memory back; idempotent. Without it the memory goes when the object is collected. */
+  free(): void {
+    if (this.handle === 0) return;
+    this.core.forget(this);
+    this.core.exports.poolFree(this.handle);
+    this.handle = 0;
+    this.keysBySlot = [];
+  }
+
+  private open(): number {
+    if (this.handle === 0) throw new ClosedError('the pool');
+    return this.handle;
+  }
+
+  /** Returns the last one. `start` is the first one's index in the area's f64 view. */
+  private writeOffsets(offsets: ArrayLike<number>, start: number): number {
+    const { area } = this.core;
+    if (offsets.length !== area.count) throw new ArgumentError(`${area.count} keys and ${offsets.length} offsets`);
+    const out = area.f64;
+    let above = this.restoredOffset;
+    for (let i = 0; i < offsets.length; i++) {
+      const offset = offsets[i] as number;
+      if (!isInteger(offset, above + 1, Number.MAX_SAFE_INTEGER) || offset % this.alignmentBytes !== 0) {
+        throw new ArgumentError(
+          `offset ${i} must be a multiple of ${this.alignmentBytes} above ${above}, got ${String(offset)}: sort them`,
+        );
+      }
+      out[start + i] = offset;
+      above = offset;
+    }
+    return above;
+  }
+
+  /** `about`: null when it is no use. */
+  private locate(keys: readonly string[], about: number | null): BatchLookup {
+    const handle = this.open();
+    const area = this.core.area;
+    area.write(keys, LOOKUP_RESULT_BYTES);
+    const count = keys.length;
+    const offsets = area.results;
+    const sizes = offsets + 8 * count;
+    const slots = sizes + 8 * count;
+    const isUse = about === null ? 0 : 1;
+    this.core.exports.poolLookupBatch(handle, area.keys, area.lengths, count, isUse, about ?? 0, offsets, sizes, slots);
+    return {
+      offsets: area.f64.slice(offsets >>> 3, (offsets >>> 3) + count),
+      bytes: area.f64.slice(sizes >>> 3, (sizes >>> 3) + count),
+      slots: new Int32Array(area.u32.buffer, slots, count).slice(),
+    };
+  }
+
+  /** Replays who left and who took which slot, in order: a slot may change hands within a batch. */
+  private takeSlots(keys: readonly string[], slots: number, ends: number, evictedSlots: Uint32Array): string[] {
+    const words = this.core.area.u32;
+    const keysBySlot = this.keysBySlot;
+    const evicted = new Array<string>(evictedSlots.length);
+    let done = 0;
+    for (let i = 0; i < keys.length; i++) {
+      for (const end = words[ends + i] as number; done < end; done++) {
+        const slot = evictedSlots[done] as number;
+        evicted[done] = keysBySlot[slot] as string;
+        keysBySlot[slot] = undefined;
+      }
+      const slot = (words[slots + i] as number) | 0;
+      if (slot !== NO_SLOT) keysBySlot[slot] = keys[i];
+    }
+    return evicted;
+  }
+}
+
+type StatValues = [number, number, number, number, number, number, number, number, number, number];
+
+/** Writes them where the results begin. Returns -1: the sizes are in the area. */
+function writeSizes(area: KeyArea, bytes: ArrayLike<number>): number {
+  if (bytes?.length !== area.count) throw new ArgumentError(`${area.count} keys and ${bytes?.length} lengths`);
+  const sizes = area.f64;
+  const start = area.results >>> 3;
+  for (let i = 0; i < bytes.length; i++) sizes[start + i] = checkBytes(bytes[i] as number);
+  return -1;
+}
+
+/** The number that tells the core of a call: [caller: 27 bits][ends elsewhere][begins][continues][hint: 2 bits] */
+function aboutOf({ hint, caller = 0, continues, endsElsewhere = false }: RequestOptions): number {
+  if (!isInteger(caller, 0, CALLER_MAX)) {
+    throw new ArgumentError(`caller must be an integer from 0 to ${CALLER_MAX}, got ${String(caller)}`);
+  }
+  const how = continues === undefined ? 0 : continues ? CONTINUES : BEGINS;
+  return hintNumber(hint) + how + (endsElsewhere ? ENDS_ELSEWHERE : 0) + caller * CALLER_STEP;
+}
+
+function checkBytes(bytes: number): number {
+  if (Number.isSafeInteger(bytes) && bytes >= 0) return bytes;
+  throw new ArgumentError(`the length of a page must be an integer from 0 on, got ${String(bytes)}`);
+}
+
+function checkTime(nowMs: number): void {
+  if (!Number.isFinite(nowMs)) throw new ArgumentError(`nowMs must be a finite number, got ${String(nowMs)}`);
+}
+
+function checkInteger(name: string, value: number, min: number): void {
+  if (isInteger(value, min, Number.MAX_SAFE_INTEGER)) return;
+  throw new ArgumentError(`${name} must be an integer from ${min} on, got ${String(value)}`);
+}
+
+function isInteger(value: number, min: number, max: number): boolean {
+  return Number.isSafeInteger(value) && value >= min && value <= max;
+}

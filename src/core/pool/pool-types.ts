@@ -1,0 +1,101 @@
+import type { EvictionPolicy } from '../../base/eviction-policy.js';
+import type { CoreOptions } from '../binding/core.js';
+
+export type { EvictionPolicy };
+
+/**
+ * What a caller knows about the future of a request's pages, one of 0 to 3. What each means is learned from what becomes of
+ * pages with it, so that wrong ones cost little. `open` is 1: more of this conversation is to come. `closed` is 2: it is
+ * over. 0: not told. 3: for callers who have something else to tell.
+ */
+export type RequestHint = 'open' | 'closed' | 0 | 1 | 2 | 3;
+
+/**
+ * What a call tells of the request that it is a part of; the policy `yield` makes use of it. The keys of a call are in the
+ * order of a prefix, its head first.
+ */
+export interface RequestOptions {
+  readonly hint?: RequestHint;
+  /**
+   * Number of the one who calls, from 0 (default) to 2^27 - 1: of a connection, a thread or a process that is at one request at
+   * a time. Numbers that differ by a multiple of 64 (for a store, of 32) are one caller. An attached client is one caller, whatever it says.
+   */
+  readonly caller?: number;
+  /**
+   * Whether this call goes on with the request of the caller's last call. Default: a write after a read does, and so does a call after
+   * one of the same kind that was as long as the longest of that kind (a slice), unless its first page was in that request.
+   */
+  readonly continues?: boolean;
+  /** The request's last pages are in other pools: none of this call counts as its last one. Default: false. Stores do not look at it. */
+  readonly endsElsewhere?: boolean;
+}
+
+export interface PoolAllocatorOptions extends CoreOptions {
+  readonly capacityBytes: number;
+  readonly policy?: EvictionPolicy;
+  /** How long a range is withheld after its page has gone; 0 (default): not at all. */
+  readonly quarantineMs?: number;
+  /** More than this is not withheld: the oldest range is reused early. Default: a sixteenth of the capacity. */
+  readonly quarantineMaxBytes?: number;
+  /** The quarantine is never cut short: when it is at its limit, nothing more is evicted and publishing is refused. */
+  readonly neverReuseEarly?: boolean;
+  /** No page crosses a multiple of this; a multiple of the alignment. Default: the capacity. */
+  readonly segmentBytes?: number;
+  /** Power of two that offsets and the space taken are multiples of; default 1: space is taken to the byte. */
+  readonly alignmentBytes?: number;
+}
+
+/** Where a page now lies, and which pages went for it. */
+export interface Placement {
+  readonly offset: number;
+  /** Small number that is the page's own while it is in the pool, and is reused afterwards. */
+  readonly slot: number;
+  readonly evicted: string[];
+}
+
+/** Where the pages of a batch have been put, one element a key. */
+export interface BatchPlacement {
+  /** -1: refused, or gone again by the end of the batch. */
+  readonly offsets: Float64Array;
+  /** -1 where the offset is. */
+  readonly slots: Int32Array;
+  /** In the order of eviction, and the slots that they had. The same batch may have published these keys, or used the slots, later. */
+  readonly evicted: string[];
+  readonly evictedSlots: Uint32Array;
+}
+
+/** Where one page is: its offset in the pool, bytes, and the number of its slot. */
+export interface PageLocation {
+  readonly offset: number;
+  readonly bytes: number;
+  readonly slot: number;
+}
+
+/** Where the pages of a batch are, one element a key. */
+export interface BatchLookup {
+  /** -1: miss; so in all three. */
+  readonly offsets: Float64Array;
+  readonly bytes: Float64Array;
+  readonly slots: Int32Array;
+}
+
+/**
+ * used + free + quarantined + padding = capacity. Quarantined includes the ranges of removed pages that are still
+ * pinned.
+ */
+export interface PoolAllocatorStats {
+  readonly entries: number;
+  /** Sum of the pages' lengths as asked for. */
+  readonly usedBytes: number;
+  readonly freeBytes: number;
+  readonly quarantinedBytes: number;
+  /** Lost to the alignment. */
+  readonly paddingBytes: number;
+  readonly capacityBytes: number;
+  readonly evictions: number;
+  /** Ranges reused before their quarantine was over. */
+  readonly earlyReuses: number;
+  /** Pages that are pinned. */
+  readonly pinned: number;
+  readonly largestFreeBytes: number;
+}

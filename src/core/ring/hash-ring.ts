@@ -1,0 +1,150 @@
+import { NODE_ID_MAX_BYTES, RING_MAX_POINTS } from '../../base/core-limits.js';
+import { ArgumentError, ClosedError } from '../../base/errors.js';
+import { shown } from '../../base/shown.js';
+import { type Core, type CoreOptions, defaultCore } from '../binding/core.js';
+import type { RingPoints } from '../binding/ring-points.js';
+
+/** Node index in batch results where there are no more nodes. */
+export const NO_NODE = 0xffffffff;
+
+/**
+ * Consistent hash ring: `vnodes` points a node, the owner of a key is the first point clockwise. Placement is part of
+ * the wire contract (`assembly/ring.ts`): the same nodes give the same owners on every machine and in every version.
+ */
+export class ConsistentHashRing {
+  readonly vnodes: number;
+  private readonly core: Core;
+  /** What outlives the ring when nobody frees it; undefined inside: it was freed. */
+  private readonly held: { points: RingPoints | undefined };
+
+  /** Throws `ArgumentError` when `vnodes` is not an integer from 1 on. */
+  constructor(vnodes: number, options: CoreOptions = {}) {
+    if (!Number.isSafeInteger(vnodes) || vnodes < 1 || vnodes > RING_MAX_POINTS) {
+      throw new ArgumentError(`vnodes must be an integer of 1 to ${RING_MAX_POINTS}, got ${String(vnodes)}`);
+    }
+    this.vnodes = vnodes;
+    this.core = options.core ?? defaultCore();
+    const { ringPoints } = this.core;
+    const held: typeof this.held = { points: ringPoints.hold(vnodes, []) };
+    this.held = held;
+    this.core.freeWhenCollected(this, () => {
+      if (held.points !== undefined) ringPoints.release(held.points);
+    });
+  }
+
+  /** The nodes in the order of the batch results' indices: by their UTF-8 bytes. */
+  get nodes(): readonly string[] {
+    return this.held.points?.nodeIds ?? [];
+  }
+
+  /** Replaces the nodes; order and duplicates do not matter. Throws `ArgumentError` before anything has changed. */
+  setNodes(nodeIds: readonly string[]): void {
+    const former = this.points();
+    const sorted = sortedDistinct(checkNodeIds(nodeIds));
+    if (sorted.length * this.vnodes > RING_MAX_POINTS) {
+      throw new ArgumentError(`${sorted.length} nodes of ${this.vnodes} vnodes, ${RING_MAX_POINTS} points are allowed`);
+    }
+    const { ringPoints } = this.core;
+    this.held.points = ringPoints.hold(this.vnodes, sorted);
+    ringPoints.release(former);
+  }
+
+  /** The owner; undefined: the ring is empty. */
+  getNode(key: string): string | undefined {
+    const { handle, nodeIds } = this.points();
+    const area = this.core.area;
+    area.writeOne(key);
+    return nodeIds[this.core.exports.ringOwner(handle, area.keys, area.keyBytes)];
+  }
+
+  /** Distinct nodes clockwise from the key, the owner first; at most the number of nodes. */
+  getNodes(key: string, n: number): string[] {
+    if (typeof n !== 'number') throw new ArgumentError(`the number of nodes must be a number, got ${shown(n)}`);
+    const { nodeIds } = this.points();
+    const indices = this.getNodesBatch([key], Math.min(n, nodeIds.length));
+    return Array.from(indices, (index) => nodeIds[index] as string);
+  }
+
+  /** For each key `n` indices into {@link nodes}, distinct and clockwise, then {@link NO_NODE}; the array is the caller's. */
+  getNodesBatch(keys: readonly string[], n: number): Uint32Array {
+    const { handle, nodeIds } = this.points();
+    if (!Number.isSafeInteger(n) || n < 0 || n > RING_MAX_POINTS) {
+      throw new ArgumentError(`the number of nodes must be an integer from 0 on, got ${String(n)}`);
+    }
+    // What lies beyond the number of nodes is known without asking, and need not have room in WASM memory.
+    const asked = Math.min(n, Math.max(1, nodeIds.length));
+    const area = this.core.area;
+    area.write(keys, asked * 4);
+    this.core.exports.ringOwnersBatch(handle, area.keys, area.lengths, keys.length, asked, area.results);
+    const start = area.results >>> 2;
+    const found = area.u32.slice(start, start + keys.length * asked);
+    return asked === n ? found : widen(found, asked, n);
+  }
+
+  /** Gives its memory back; idempotent. Without it the memory goes when the object is collected. */
+  free(): void {
+    const { points } = this.held;
+    if (points === undefined) return;
+    this.core.forget(this);
+    this.core.ringPoints.release(points);
+    this.held.points = undefined;
+  }
+
+  private points(): RingPoints {
+    const { points } = this.held;
+    if (points === undefined) throw new ClosedError('the ring');
+    return points;
+  }
+}
+
+/** Rows of `from` entries as rows of `to`, filled up with {@link NO_NODE}. */
+function widen(rows: Uint32Array, from: number, to: number): Uint32Array {
+  const wide = new Uint32Array((rows.length / from) * to).fill(NO_NODE);
+  for (let row = 0; row * from < rows.length; row++) {
+    wide.set(rows.subarray(row * from, (row + 1) * from), row * to);
+  }
+  return wide;
+}
+
+/** Text is a sequence, too: taken for a list, each of its characters would be a node. */
+function checkNodeIds(nodeIds: readonly string[]): readonly string[] {
+  const isSequence = typeof nodeIds === 'object' && nodeIds !== null && Symbol.iterator in nodeIds;
+  if (!isSequence) throw new ArgumentError(`the nodes must be a list of node ids, got ${shown(nodeIds)}`);
+  const ids = [...nodeIds];
+  for (const id of ids) {
+    if (typeof id !== 'string' || !id.isWellFormed()) {
+      throw new ArgumentError(`a node id must be well-formed text, got ${shown(id)}`);
+    }
+    // Text has at least a third as many characters as bytes.
+    const bytes = id.length * 3 <= NODE_ID_MAX_BYTES ? 0 : new TextEncoder().encode(id).length;
+    if (bytes > NODE_ID_MAX_BYTES) {
+      throw new ArgumentError(`a node id of ${bytes} bytes, ${NODE_ID_MAX_BYTES} are allowed`);
+    }
+  }
+  return ids;
+}
+
+/** A list that is so already, as that of a former ring with some ids more or less, is only looked through. */
+function sortedDistinct(nodeIds: readonly string[]): readonly string[] {
+  for (let i = 1; i < nodeIds.length; i++) {
+    if (compareCodePoints(nodeIds[i - 1] as string, nodeIds[i] as string) >= 0) {
+      return [...new Set(nodeIds)].sort(compareCodePoints);
+    }
+  }
+  return nodeIds;
+}
+
+/** Order of UTF-8 bytes, which is that of code points; JavaScript's own order differs beyond U+D7FF. */
+function compareCodePoints(a: string, b: string): number {
+  const end = Math.min(a.length, b.length);
+  for (let i = 0; i < end; i++) {
+    if (a.charCodeAt(i) === b.charCodeAt(i)) continue;
+    return sortable(a.charCodeAt(i)) - sortable(b.charCodeAt(i));
+  }
+  return a.length - b.length;
+}
+
+/** Surrogates stand for code points above all others. */
+function sortable(unit: number): number {
+  return unit >= 0xd800 && unit <= 0xdfff ? unit + 0x10000 : unit;
+}

@@ -1,0 +1,80 @@
+import type { MetricsSink } from '../../base/environment/metrics-sink.js';
+import type { NodeInfo } from '../../types.js';
+import { type Departure, isSameInfo } from '../members/member-table.js';
+import type { MasterLink } from './master-link.js';
+import { type MasterView, mergeChanged, mergeMembers } from './merge.js';
+
+/** Merges the members that masters tell of, by what has changed in their views since the last time where that is known. */
+export class MemberMerging {
+  /** The views, and the own node, that were merged last. */
+  #basis = '';
+  #self: NodeInfo | undefined;
+
+  /** `links`: by `host:port`; `changed`: ids, some of which may be as before; undefined: any. */
+  merge(
+    members: Map<string, NodeInfo>,
+    links: ReadonlyMap<string, MasterLink>,
+    self: NodeInfo,
+  ): { readonly merged: Map<string, NodeInfo>; readonly changed: ReadonlySet<string> | undefined } {
+    const views: MasterView[] = [];
+    const changes: (ReadonlySet<string> | undefined)[] = [];
+    let basis = '';
+    for (const [name, link] of links) {
+      const { view } = link;
+      if (view === undefined) continue;
+      views.push(view);
+      changes.push(link.takeChanged());
+      basis += `${name} ${link.masterId} ${view.isMature}\n`;
+    }
+    const isSameBasis = basis === this.#basis && self === this.#self;
+    this.#basis = basis;
+    this.#self = self;
+    if (!isSameBasis || !views.some(({ isMature }) => isMature) || changes.includes(undefined)) {
+      return { merged: mergeMembers(members, views, self), changed: undefined };
+    }
+    const changed = new Set(changes.flatMap((ids) => [...(ids ?? [])]));
+    return { merged: mergeChanged(members, changed, { views, self }), changed };
+  }
+}
+
+/** Hosts, and addresses of their masters, that had nodes before and have none after, and these have not said good-bye. */
+export function silentHosts(
+  changed: readonly string[],
+  {
+    before,
+    after,
+    views,
+  }: Record<'before' | 'after', ReadonlyMap<string, NodeInfo>> & { readonly views: readonly MasterView[] },
+): ReadonlySet<string> {
+  const hosts = new Set<string>();
+  for (const nodeId of changed) {
+    const lost = before.get(nodeId);
+    if (lost === undefined || after.has(nodeId)) continue;
+    const isGone = (gone: Departure): boolean =>
+      gone.hasLeft === true && gone.nodeId === nodeId && gone.incarnation >= lost.incarnation;
+    if (!views.some((view) => view.gone.some(isGone))) hosts.add(lost.controlHost).add(lost.masterAddr);
+  }
+  if (hosts.size === 0) return hosts;
+  for (const { controlHost, masterAddr } of after.values()) {
+    hosts.delete(controlHost);
+    hosts.delete(masterAddr);
+  }
+  return hosts;
+}
+
+/** `changed`: ids of those that are not the same before and after. */
+export function countChanges(
+  metrics: MetricsSink,
+  changed: readonly string[],
+  { before, after }: Record<'before' | 'after', ReadonlyMap<string, NodeInfo>>,
+): void {
+  for (const nodeId of changed) {
+    const change = !after.has(nodeId) ? 'left' : before.has(nodeId) ? 'changed' : 'joined';
+    metrics.count('meshcache_member_changes_total', 1, { change });
+  }
+}
+
+/** Whether two records are of the same start at the same addresses, or neither is there. */
+export function isSame(a: NodeInfo | undefined, b: NodeInfo | undefined): boolean {
+  return a !== undefined && b !== undefined ? isSameInfo(a, b) : a === b;
+}

@@ -1,0 +1,143 @@
+import { assert, assertAtMost, assertEqual } from '../../base/assert.js';
+import { DISCOVERY_CHANGES_MAX_COUNT, DISCOVERY_DEPARTURES_MAX_COUNT, MEMBERS_MAX_COUNT } from '../../base/limits.js';
+import type { NodeInfo } from '../../types.js';
+
+export type MemberStatus = 'ok' | 'unknown' | 'replaced' | 'full';
+
+interface Member {
+  readonly info: NodeInfo;
+  lastSeenMs: number;
+}
+
+/** A start of a node that was here and is not any more. */
+export interface Departure {
+  readonly nodeId: string;
+  readonly incarnation: number;
+  /** It said good-bye; left out: it was silent for the time-to-live, and may come back. */
+  readonly hasLeft?: true;
+}
+
+/**
+ * Who is there, as one master sees it: soft state that its members keep alive. Time is passed in (monotonic milliseconds).
+ * Of one node id the newest incarnation counts.
+ */
+export class MemberTable {
+  readonly #ttlMs: number;
+  readonly #members = new Map<string, Member>();
+  #departures: Departure[] = [];
+  #version = 1;
+  /** Whom the last changes were about; the last one led to `#version`. */
+  readonly #changes: string[] = [];
+
+  constructor(ttlMs: number) {
+    this.#ttlMs = ttlMs;
+  }
+
+  /** Changes with the membership. */
+  get version(): number {
+    return this.#version;
+  }
+
+  get size(): number {
+    return this.#members.size;
+  }
+
+  get departures(): readonly Departure[] {
+    return this.#departures;
+  }
+
+  members(): Map<string, NodeInfo> {
+    return new Map([...this.#members].map(([nodeId, { info }]) => [nodeId, info]));
+  }
+
+  /** Ids of those who have come, gone or changed since that version; undefined: it is too long ago. */
+  changedSince(version: number): ReadonlySet<string> | undefined {
+    const count = this.#version - version;
+    if (count < 0 || count > this.#changes.length) return undefined;
+    return new Set(this.#changes.slice(this.#changes.length - count));
+  }
+
+  register(info: NodeInfo, nowMs: number): MemberStatus {
+    const known = this.#members.get(info.nodeId);
+    if (known !== undefined && known.info.incarnation > info.incarnation) return 'replaced';
+    if (known === undefined && this.#members.size >= MEMBERS_MAX_COUNT) return 'full';
+    this.#members.set(info.nodeId, { info, lastSeenMs: nowMs });
+    if (known === undefined) this.#departures = this.#departures.filter(({ nodeId }) => nodeId !== info.nodeId);
+    if (known === undefined || !isSameInfo(known.info, info)) this.#changed(info.nodeId);
+    return 'ok';
+  }
+
+  heartbeat(nodeId: string, incarnation: number, nowMs: number): MemberStatus {
+    const known = this.#members.get(nodeId);
+    if (known === undefined || known.info.incarnation < incarnation) return 'unknown';
+    if (known.info.incarnation > incarnation) return 'replaced';
+    known.lastSeenMs = nowMs;
+    return 'ok';
+  }
+
+  /** Only the start that is a member now can leave. */
+  leave(nodeId: string, incarnation: number): void {
+    if (this.#members.get(nodeId)?.info.incarnation !== incarnation) return;
+    this.#remove({ nodeId, incarnation, hasLeft: true });
+  }
+
+  /** Removes who has been silent for the time-to-live. */
+  expire(nowMs: number): void {
+    for (const [nodeId, member] of this.#members) {
+      if (nowMs - member.lastSeenMs < this.#ttlMs) continue;
+      this.#remove({ nodeId, incarnation: member.info.incarnation });
+    }
+  }
+
+  /** Everybody gets `byMs` more: this process could not listen for so long. */
+  excuse(byMs: number): void {
+    for (const member of this.#members.values()) member.lastSeenMs += byMs;
+  }
+
+  #remove(departure: Departure): void {
+    this.#members.delete(departure.nodeId);
+    this.#departures.push(departure);
+    if (this.#departures.length > DISCOVERY_DEPARTURES_MAX_COUNT) this.#departures.shift();
+    this.#changed(departure.nodeId);
+  }
+
+  #changed(nodeId: string): void {
+    this.#version++;
+    this.#changes.push(nodeId);
+    if (this.#changes.length > DISCOVERY_CHANGES_MAX_COUNT) this.#changes.shift();
+  }
+
+  /** Throws `InvariantError` unless members, departures and changes agree with each other and are within their limits. */
+  verify(): void {
+    for (const [nodeId, { info }] of this.#members) {
+      assert(info.nodeId === nodeId, () => `member table: ${info.nodeId} is kept as ${nodeId}`);
+    }
+    const gone = new Set(this.#departures.map(({ nodeId }) => nodeId));
+    assertEqual('member table: departures', this.#departures.length, gone.size);
+    for (const nodeId of gone) assert(!this.#members.has(nodeId), () => `member table: ${nodeId} is here and has gone`);
+    assertAtMost('member table: members', this.#members.size, MEMBERS_MAX_COUNT);
+    assertAtMost('member table: departures', gone.size, DISCOVERY_DEPARTURES_MAX_COUNT);
+    const changes = Math.min(this.#version - 1, DISCOVERY_CHANGES_MAX_COUNT);
+    assertEqual('member table: changes', this.#changes.length, changes);
+  }
+}
+
+/** Same start at the same addresses. */
+export function isSameInfo(a: NodeInfo, b: NodeInfo): boolean {
+  if (a === b) return true;
+  return (
+    a.nodeId === b.nodeId &&
+    a.incarnation === b.incarnation &&
+    a.controlHost === b.controlHost &&
+    a.controlPort === b.controlPort &&
+    a.rdmaHost === b.rdmaHost &&
+    a.rdmaPort === b.rdmaPort &&
+    a.tcpHost === b.tcpHost &&
+    a.tcpPort === b.tcpPort &&
+    a.protocols.join() === b.protocols.join() &&
+    a.metricsHost === b.metricsHost &&
+    a.metricsPort === b.metricsPort &&
+    a.isListed === b.isListed &&
+    a.masterAddr === b.masterAddr
+  );
+}

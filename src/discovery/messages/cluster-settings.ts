@@ -1,0 +1,132 @@
+import { ConfigError, ProtocolError } from '../../base/errors.js';
+import { shown } from '../../base/shown.js';
+import type { MeshCacheConfigFields } from '../../config.js';
+
+/**
+ * The settings that all nodes of a cluster must have alike. Ring points and replicas say which nodes know of a page: nodes
+ * that differ do not find each other's pages. Unverified reads rely on the owner's quarantine: when its owner frees pages
+ * earlier than the reader believes, a read could give wrong bytes. Everything else may differ.
+ */
+export type ClusterSettings = Pick<
+  MeshCacheConfigFields,
+  'vnodes' | 'directoryReplicas' | 'verifyReads' | 'reuseQuarantineMs'
+>;
+
+/** One setting that two nodes have differently; `key` as in the configuration. */
+export interface SettingDifference {
+  readonly key: string;
+  /** Of the node that registers. */
+  readonly theirs: SettingValue;
+  /** Of the node whose master it registers with. */
+  readonly ours: SettingValue;
+}
+
+/** Who refuses a node, and why. */
+export interface Refusal {
+  /** The node that runs the master. */
+  readonly nodeId: string;
+  /** At least one. */
+  readonly differences: readonly SettingDifference[];
+}
+
+/** A setting that nodes must have alike. */
+export type SettingValue = number | boolean;
+
+const DIFFERENCES_MAX_COUNT = 16;
+
+/** As they travel with a registration. */
+export function encodeSettings(settings: ClusterSettings): Record<string, SettingValue> {
+  return {
+    vnodes: settings.vnodes,
+    directory_replicas: settings.directoryReplicas,
+    verify_reads: settings.verifyReads,
+    reuse_quarantine_ms: settings.reuseQuarantineMs,
+  };
+}
+
+/**
+ * Those that a node has sent; empty of one whose version sends none. What is not known here is ignored, so that versions can
+ * be mixed. Throws `ProtocolError` for values that no configuration can have.
+ */
+export function decodeSettings(value: unknown): Partial<ClusterSettings> {
+  if (value === undefined || value === null) return {};
+  if (typeof value !== 'object' || Array.isArray(value) || value instanceof Uint8Array) {
+    throw new ProtocolError(`discovery: settings ${shown(value)}`);
+  }
+  const fields = value as Readonly<Record<string, unknown>>;
+  const settings = {
+    vnodes: numberOf(fields, 'vnodes'),
+    directoryReplicas: numberOf(fields, 'directory_replicas'),
+    verifyReads: flagOf(fields, 'verify_reads'),
+    reuseQuarantineMs: numberOf(fields, 'reuse_quarantine_ms'),
+  };
+  return Object.fromEntries(Object.entries(settings).filter(([, setting]) => setting !== undefined));
+}
+
+/** In what they differ; what one of them leaves out is alike. */
+export function differencesOf(theirs: Partial<ClusterSettings>, ours: ClusterSettings): SettingDifference[] {
+  const known = encodeSettings({ ...ours, ...theirs });
+  const own = encodeSettings(ours);
+  const differences = Object.entries(own).flatMap(([key, value]) => {
+    const other = known[key] as SettingValue;
+    return other === value ? [] : [{ key, theirs: other, ours: value }];
+  });
+  // Checked reads do not rely on the quarantine.
+  const isVerified = ours.verifyReads && theirs.verifyReads !== false;
+  return isVerified ? differences.filter(({ key }) => key !== 'reuse_quarantine_ms') : differences;
+}
+
+export function encodeDifferences(differences: readonly SettingDifference[]): unknown[] {
+  return differences.map(({ key, theirs, ours }) => [key, theirs, ours]);
+}
+
+/** Throws `ProtocolError`. Also keys that this version does not know: the master may be of a later one. */
+export function decodeDifferences(value: unknown): SettingDifference[] {
+  if (!Array.isArray(value) || value.length === 0 || value.length > DIFFERENCES_MAX_COUNT) {
+    throw new ProtocolError('discovery: differences');
+  }
+  return value.map((entry: unknown) => {
+    const [key, theirs, ours] = Array.isArray(entry) ? (entry as unknown[]) : [];
+    if (typeof key !== 'string' || !/^[a-z0-9_]{1,64}$/.test(key) || !isSetting(theirs) || !isSetting(ours)) {
+      throw new ProtocolError('discovery: differences');
+    }
+    return { key, theirs, ours };
+  });
+}
+
+/** What the node that is refused tells its user. `master`: `host:port`. */
+export function refusalError({ nodeId, differences }: Refusal, master: string): ConfigError {
+  const [{ key, theirs, ours }, ...more] = differences as [SettingDifference, ...SettingDifference[]];
+  const others = more.map((other) => `, ${other.key} (${other.theirs} here, ${other.ours} there)`).join('');
+  return new ConfigError(
+    `configuration key "${key}": got ${theirs}, but node "${nodeId}", discovery master at ${master}, has ${ours}; ` +
+      `all nodes of a cluster must have the same${others && `; also${others.slice(1)}`}. Set ${key} to ${ours} here, or stop ` +
+      `all nodes and start them with ${key} ${theirs}`,
+  );
+}
+
+/** `vnodes is 100 here and 160 there`; `isOurs`: "here" is the node of the master. */
+export function describeDifferences(differences: readonly SettingDifference[], isOurs: boolean): string {
+  const texts = differences.map(({ key, theirs, ours }) => {
+    const [here, there] = isOurs ? [ours, theirs] : [theirs, ours];
+    return `${key} is ${here} here and ${there} there`;
+  });
+  return texts.join(', ');
+}
+
+function isSetting(value: unknown): value is SettingValue {
+  return typeof value === 'boolean' || (typeof value === 'number' && Number.isFinite(value));
+}
+
+function numberOf(fields: Readonly<Record<string, unknown>>, name: string): number | undefined {
+  const value = fields[name];
+  if (value === undefined) return undefined;
+  if (typeof value === 'number' && value >= 0 && value <= Number.MAX_SAFE_INTEGER) return value;
+  throw new ProtocolError(`discovery: setting ${name} must be a number, got ${shown(value)}`);
+}
+
+function flagOf(fields: Readonly<Record<string, unknown>>, name: string): boolean | undefined {
+  const value = fields[name];
+  if (value === undefined || typeof value === 'boolean') return value;
+  throw new ProtocolError(`discovery: setting ${name} must be true or false, got ${shown(value)}`);
+}

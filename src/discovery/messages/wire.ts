@@ -1,0 +1,184 @@
+/**
+ * Messages of discovery, methods of the control protocol:
+ *
+ *     discovery.register   { node, settings?, rows? }                                    -> answer
+ *     discovery.heartbeat  { node_id, incarnation, master_id, version, wait_ms, changes, rows? } -> answer, after up to wait_ms
+ *     discovery.leave      { node_id, incarnation }                                      -> {}
+ *     discovery.members    {}                                                            -> answer
+ *
+ *     answer  { status, master_id, version, age_ms, roster?, refused_by?, differences? }
+ *             with the status `refused`: the node of the master, and [[key, the asker's value, that node's value]]
+ *     roster  binary: msgpack { members: [node], gone: [[node id, incarnation, has left?]], base?, removed? }, encoded once a
+ *             version; with `base` (only for who asks for `changes`): what has changed since that version. Who asks with `rows`
+ *             gets `rows` instead of `members`: see `member-rows.ts`
+ *     node    as `NodeInfo.toDict` has it
+ *     settings  as `encodeSettings` has them
+ */
+import { ProtocolError } from '../../base/errors.js';
+import { DISCOVERY_DEPARTURES_MAX_COUNT, MEMBERS_MAX_COUNT } from '../../base/limits.js';
+import { shown } from '../../base/shown.js';
+import type { MessageCodec } from '../../rpc/message.js';
+import type { NodeInfo } from '../../types.js';
+import { decodeRow, encodeRow } from '../members/member-rows.js';
+import type { Departure } from '../members/member-table.js';
+import { asMap, checkNodeId, decodeNode } from '../members/node-record.js';
+import { decodeDifferences, type Refusal } from './cluster-settings.js';
+
+export const DiscoveryMethod = {
+  register: 'discovery.register',
+  heartbeat: 'discovery.heartbeat',
+  leave: 'discovery.leave',
+  members: 'discovery.members',
+} as const;
+
+const STATUSES = ['ok', 'unknown', 'replaced', 'full', 'refused'] as const;
+const MASTER_ID_MAX_CHARACTERS = 64;
+
+export interface Roster {
+  readonly members: ReadonlyMap<string, NodeInfo>;
+  /** Who has left or expired lately. */
+  readonly gone: readonly Departure[];
+}
+
+/** A list that its holder changes. */
+export interface OwnRoster extends Roster {
+  readonly members: Map<string, NodeInfo>;
+}
+
+/** A whole list, or what has changed since the version `base`: members that have come or changed, ids of those that are gone. */
+export interface RosterNews extends OwnRoster {
+  readonly base: number | undefined;
+  readonly removed: readonly string[];
+}
+
+export interface MasterAnswer {
+  readonly status: (typeof STATUSES)[number];
+  /** Tells one start of a master from another. */
+  readonly masterId: string;
+  readonly version: number;
+  /** How long the master has been there: a young one does not know everybody yet. */
+  readonly ageMs: number;
+  /** Left out when the asker has this version. */
+  readonly roster: RosterNews | undefined;
+  /** With the status `refused`, and only then. */
+  readonly refusal: Refusal | undefined;
+}
+
+/** How members are written: as maps for who does not know rows. */
+export type MemberForm = 'maps' | 'rows';
+
+export function encodeRoster(codec: MessageCodec, roster: Roster, form: MemberForm): Uint8Array {
+  return codec.encode(rosterFields(roster, form));
+}
+
+/** Of `roster`, what is about `changed`, for who has the version `base`. */
+export function encodeChanges(
+  codec: MessageCodec,
+  roster: Roster,
+  { base, changed, form }: { readonly base: number; readonly changed: ReadonlySet<string>; readonly form: MemberForm },
+): Uint8Array {
+  const ids = [...changed];
+  const removed = ids.filter((nodeId) => !roster.members.has(nodeId));
+  const members = new Map(
+    ids.flatMap((nodeId) => {
+      const info = roster.members.get(nodeId);
+      return info === undefined ? [] : [[nodeId, info] as const];
+    }),
+  );
+  const gone = roster.gone.filter(({ nodeId }) => changed.has(nodeId));
+  return codec.encode({ ...rosterFields({ members, gone }, form), base, removed });
+}
+
+/**
+ * The list that follows from the one before, which is used up; undefined: this is no news to who has that one, or makes it too long, and
+ * that one is as it was.
+ */
+export function rosterAfter(before: OwnRoster | undefined, news: RosterNews, version: number): OwnRoster | undefined {
+  if (news.base === undefined) return news;
+  if (before === undefined || news.base !== version) return undefined;
+  const { members } = before;
+  if (sizeAfter(members, news) > MEMBERS_MAX_COUNT) return undefined;
+  for (const nodeId of news.removed) members.delete(nodeId);
+  for (const [nodeId, info] of news.members) members.set(nodeId, info);
+  const departures = [...before.gone, ...news.gone].filter(({ nodeId }) => !members.has(nodeId));
+  return { members, gone: departures.slice(-DISCOVERY_DEPARTURES_MAX_COUNT) };
+}
+
+function sizeAfter(members: ReadonlyMap<string, NodeInfo>, news: RosterNews): number {
+  let size = members.size;
+  for (const nodeId of new Set(news.removed)) if (members.has(nodeId) && !news.members.has(nodeId)) size--;
+  for (const nodeId of news.members.keys()) if (!members.has(nodeId)) size++;
+  return size;
+}
+
+function rosterFields(roster: Roster, form: MemberForm): Record<string, unknown> {
+  const infos = [...roster.members.values()];
+  const gone = roster.gone.map(({ nodeId, incarnation, hasLeft }) =>
+    hasLeft ? [nodeId, incarnation, true] : [nodeId, incarnation],
+  );
+  return form === 'rows' ? { rows: infos.map(encodeRow), gone } : { members: infos.map((info) => info.toDict()), gone };
+}
+
+/** Throws `ProtocolError`. */
+export function decodeAnswer(codec: MessageCodec, value: unknown): MasterAnswer {
+  const fields = asMap(value);
+  const { status, master_id: masterId } = fields;
+  if (!isStatus(status)) throw new ProtocolError(`discovery: status ${shown(status)}`);
+  if (typeof masterId !== 'string' || masterId.length > MASTER_ID_MAX_CHARACTERS) {
+    throw new ProtocolError('discovery: master_id');
+  }
+  return {
+    status,
+    masterId,
+    version: wholeField(fields, 'version'),
+    ageMs: wholeField(fields, 'age_ms'),
+    roster: fields.roster instanceof Uint8Array ? decodeRoster(codec, fields.roster) : undefined,
+    refusal:
+      status === 'refused'
+        ? { nodeId: checkNodeId(fields.refused_by), differences: decodeDifferences(fields.differences) }
+        : undefined,
+  };
+}
+
+function isStatus(status: unknown): status is MasterAnswer['status'] {
+  return (STATUSES as readonly unknown[]).includes(status);
+}
+
+/** Which start of which node a message is from. */
+export function decodeIdentity(fields: Readonly<Record<string, unknown>>): Departure {
+  return { nodeId: checkNodeId(fields.node_id), incarnation: wholeField(fields, 'incarnation') };
+}
+
+export function wholeField(fields: Readonly<Record<string, unknown>>, name: string): number {
+  const value = fields[name];
+  if (typeof value === 'number' && Number.isSafeInteger(value) && value >= 0) return value;
+  throw new ProtocolError(`discovery: ${name} must be a whole number`);
+}
+
+function decodeRoster(codec: MessageCodec, bytes: Uint8Array): RosterNews {
+  const fields = asMap(codec.decode(bytes));
+  const { gone, removed = [] } = fields;
+  const isRows = fields.rows !== undefined;
+  const members = isRows ? fields.rows : fields.members;
+  if (
+    !Array.isArray(members) ||
+    !Array.isArray(gone) ||
+    !Array.isArray(removed) ||
+    members.length > MEMBERS_MAX_COUNT ||
+    gone.length > DISCOVERY_DEPARTURES_MAX_COUNT ||
+    removed.length > MEMBERS_MAX_COUNT
+  ) {
+    throw new ProtocolError('discovery: roster');
+  }
+  const infos = members.map((member: unknown) => (isRows ? decodeRow(member) : decodeNode(member)));
+  return {
+    members: new Map(infos.map((info) => [info.nodeId, info])),
+    gone: gone.map((entry: unknown) => {
+      const [nodeId, incarnation, hasLeft] = Array.isArray(entry) ? (entry as unknown[]) : [];
+      const departure = decodeIdentity({ node_id: nodeId, incarnation });
+      return hasLeft === true ? { ...departure, hasLeft } : departure;
+    }),
+    base: fields.base === undefined ? undefined : wholeField(fields, 'base'),
+    removed: removed.map((nodeId: unknown) => checkNodeId(nodeId)),
+  };
+}

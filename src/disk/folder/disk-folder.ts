@@ -1,0 +1,265 @@
+import { dirname, join } from 'node:path';
+import type { Environment } from '../../base/environment/environment.js';
+import type { Files, OpenOptions } from '../../base/environment/files.js';
+import { DiskError } from '../../base/errors.js';
+import {
+  DISK_ALIGNMENT_BYTES,
+  DISK_INDEX_BYTES_PER_PAGE,
+  DISK_INDEX_FRACTION,
+  DISK_INDEX_MIN_BYTES,
+  DISK_MIN_BYTES,
+  DISK_OVERHEAD_BYTES,
+} from '../../base/limits.js';
+import { shown } from '../../base/shown.js';
+import { formatSize } from '../../base/sizes.js';
+import { type IndexEntry, JOURNAL_MAGIC, Journal, JournalDamage, type JournalOptions } from '../journal/journal.js';
+import { alignedUp } from '../page-file/alignment.js';
+import { PageFile } from '../page-file/page-file.js';
+import { DirectoryLock } from './directory-lock.js';
+
+const FORMAT = 1;
+const STORE_FILE = 'store.json';
+const INDEX_FILE = 'index';
+const PAGES_FILE = 'pages';
+/** What could not be used, without its pages; the latest one only. */
+const SET_ASIDE = 'set-aside';
+/** Codes of a file system that cannot do it at all. */
+const CANNOT_FLUSH: ReadonlySet<string> = new Set(['EINVAL', 'ENOSYS', 'ENOTSUP', 'EOPNOTSUPP']);
+
+export interface DiskFolderOptions {
+  readonly path: string;
+  readonly maxBytes: number;
+  /** Of these, what the index may take. */
+  readonly indexBytes: number;
+  readonly nodeId: string;
+  readonly mode: 'auto' | 'direct' | 'buffered';
+  readonly env: Environment;
+  readonly snapshot: JournalOptions['snapshot'];
+}
+
+/** A directory that this process alone uses, with what was found in it. */
+export interface DiskFolder {
+  readonly lock: DirectoryLock;
+  readonly file: PageFile;
+  readonly journal: Journal;
+  /** Least recently used first. */
+  readonly entries: readonly IndexEntry[];
+}
+
+/** What the index of a disk of `maxBytes` may take, unless that is said. */
+export function defaultIndexBytes(maxBytes: number): number {
+  return Math.max(DISK_INDEX_MIN_BYTES, Math.floor(maxBytes * DISK_INDEX_FRACTION));
+}
+
+/** Room of a disk tier. */
+export interface DiskSizes {
+  /** Bytes of disk. */
+  readonly maxBytes: number;
+  /** Of these, what the index may take; undefined: the default. */
+  readonly indexBytes?: number;
+}
+
+/** Bytes of disk and, of these, of its index, with which `pages` pages of `pageBytes` fit, and no more than a few more. */
+export function diskSizeFor(pages: number, pageBytes: number): Required<DiskSizes> {
+  const indexBytes = Math.max(DISK_INDEX_MIN_BYTES, Math.ceil(pages * DISK_INDEX_BYTES_PER_PAGE));
+  const spaceBytes = pages * alignedUp(pageBytes);
+  return { maxBytes: Math.max(DISK_MIN_BYTES, spaceBytes + indexBytes + DISK_OVERHEAD_BYTES), indexBytes };
+}
+
+/**
+ * Takes the directory, which is made when it is missing, and opens the store in it. One of an unknown version or with
+ * damage is set aside, without its pages, and a new one begun. Throws `DiskError`: in use, not writable, too
+ * little space.
+ */
+export async function openDiskFolder(options: DiskFolderOptions): Promise<DiskFolder> {
+  const { path, maxBytes, indexBytes, nodeId, env } = options;
+  if (!Number.isSafeInteger(maxBytes) || maxBytes < DISK_MIN_BYTES) {
+    throw new DiskError(`disk tier at ${path}: needs at least ${formatSize(DISK_MIN_BYTES)}, got ${String(maxBytes)}`);
+  }
+  if (!Number.isSafeInteger(indexBytes) || indexBytes < DISK_INDEX_MIN_BYTES || indexBytes > maxBytes / 2) {
+    throw new DiskError(
+      `disk tier at ${path}: its index may have ${formatSize(DISK_INDEX_MIN_BYTES)} to half of the disk, got ${String(indexBytes)} bytes`,
+    );
+  }
+  await makeFolder(path, env.files).catch((cause: unknown) => {
+    throw new DiskError(
+      `disk tier: ${path} cannot be made: ${messageOf(cause)}; choose a path that this user may write`,
+      {
+        cause,
+      },
+    );
+  });
+  const lock = await DirectoryLock.acquire(path, { nodeId, env });
+  try {
+    return await openLocked(options, lock);
+  } catch (cause) {
+    await lock.release();
+    if (cause instanceof DiskError) throw cause;
+    throw new DiskError(`disk tier at ${path} cannot be opened: ${messageOf(cause)}`, { cause });
+  }
+}
+
+/** Level by level: of several that are missing the error is that of the first one that cannot be made. */
+async function makeFolder(path: string, files: Files): Promise<void> {
+  try {
+    await files.mkdir(path);
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    if (code === 'EEXIST' && (await files.status(path)).isDirectory) return;
+    if (code !== 'ENOENT' || dirname(path) === path) throw error;
+    await makeFolder(dirname(path), files);
+    await files.mkdir(path);
+  }
+}
+
+async function openLocked(options: DiskFolderOptions, lock: DirectoryLock): Promise<DiskFolder> {
+  const { path, env, maxBytes, indexBytes, snapshot, mode } = options;
+  const journalOptions = { maxBytes: indexBytes, env, snapshot };
+  const found = await openFound(path, journalOptions).catch(async (error: unknown) => {
+    if (!(error instanceof JournalDamage)) throw error;
+    await setAside(path, error.message, env);
+    return null;
+  });
+  let { journal, entries } = found ?? { journal: undefined, entries: [] };
+  try {
+    const aside = await asideBytes(path, env.files);
+    const spaceBytes = maxBytes - indexBytes - DISK_OVERHEAD_BYTES - aside;
+    if (spaceBytes < maxBytes / 4)
+      throw new DiskError(
+        `disk tier: ${join(path, SET_ASIDE)} takes ${formatSize(aside)} of ${formatSize(maxBytes)}: remove it, or set a larger disk_size`,
+      );
+    const capacityBytes = Math.floor(spaceBytes / DISK_ALIGNMENT_BYTES) * DISK_ALIGNMENT_BYTES;
+    if (journal === undefined) {
+      const storeId = Buffer.from(env.random.bytes(16)).toString('hex');
+      // First: by it the other files are known to be a store's.
+      await writeStoreFile(path, storeId, env.files);
+      journal = await Journal.create(join(path, INDEX_FILE), { ...journalOptions, storeId });
+    }
+    const file = await PageFile.open(join(path, PAGES_FILE), { capacityBytes, mode, env });
+    // Before the index tells of pages: a loss of power must not leave it without their file.
+    await flushNames(path, env.files);
+    return { lock, file, journal, entries };
+  } catch (error) {
+    await journal?.close();
+    throw error;
+  }
+}
+
+/** The store that is there; null: there is none. Throws `JournalDamage` when it cannot be used, and `DiskError` for files of others. */
+async function openFound(path: string, options: Omit<JournalOptions, 'storeId'>) {
+  const { files } = options.env;
+  const [, hasIndex, hasPages] = await Promise.all(
+    [STORE_FILE, INDEX_FILE, PAGES_FILE].map((name) => hasFile(path, name, files)),
+  );
+  const store = (await files.readFile(join(path, STORE_FILE)).catch(ifMissing))?.toString() ?? null;
+  if (store === null) {
+    if (hasIndex && (await isJournal(join(path, INDEX_FILE), files)))
+      throw new JournalDamage(`${STORE_FILE} is missing`);
+    if (hasIndex || hasPages)
+      throw new DiskError(
+        `disk tier: ${path} has a file ${hasIndex ? INDEX_FILE : PAGES_FILE} that is no store's: choose an empty directory, or move it away`,
+      );
+    return null;
+  }
+  const storeId = storeIdOf(store);
+  // The first opening was cut short, or nothing is left that could be lost.
+  if (!hasIndex && !hasPages) return null;
+  if (!hasIndex) throw new JournalDamage(`${INDEX_FILE} is missing`);
+  const found = await Journal.open(join(path, INDEX_FILE), { ...options, storeId });
+  if (hasPages || found.entries.length === 0) return found;
+  await found.journal.close();
+  throw new JournalDamage(`${PAGES_FILE} is missing`);
+}
+
+async function isJournal(path: string, files: Files): Promise<boolean> {
+  const file = await files.open(path);
+  try {
+    const start = Buffer.alloc(JOURNAL_MAGIC.length);
+    await file.read([start], 0);
+    return start.toString('latin1') === JOURNAL_MAGIC;
+  } finally {
+    await file.close();
+  }
+}
+
+function storeIdOf(text: string): string {
+  let store: { format?: unknown; store_id?: unknown } | null;
+  try {
+    store = JSON.parse(text) as typeof store;
+  } catch {
+    throw new JournalDamage(`${STORE_FILE} is damaged`);
+  }
+  const { format, store_id: storeId } = store ?? {};
+  if (format !== FORMAT)
+    throw new JournalDamage(`format ${shown(format)} is unknown to this version, which has ${FORMAT}`);
+  if (typeof storeId !== 'string' || !/^[0-9a-f]{32}$/.test(storeId))
+    throw new JournalDamage(`${STORE_FILE} is damaged`);
+  return storeId;
+}
+
+/** On the disk when this resolves, name and all: what is damaged by a loss of power costs all pages. */
+async function writeStoreFile(path: string, storeId: string, files: Files): Promise<void> {
+  const temporary = join(path, `${STORE_FILE}.new`);
+  await files.writeFile(temporary, `${JSON.stringify({ format: FORMAT, store_id: storeId })}\n`);
+  await flush(temporary, files, { write: true });
+  await files.rename(temporary, join(path, STORE_FILE));
+  await flushNames(path, files);
+}
+
+/** The names of the files in a directory; where its file system cannot flush directories (CIFS, FUSE), it writes them when it likes. */
+async function flushNames(path: string, files: Files): Promise<void> {
+  await flush(path, files, { directory: true }).catch((error: NodeJS.ErrnoException) => {
+    if (!CANNOT_FLUSH.has(error.code ?? '')) throw error;
+  });
+}
+
+async function flush(path: string, files: Files, options: OpenOptions): Promise<void> {
+  const file = await files.open(path, options);
+  try {
+    await file.datasync();
+  } finally {
+    await file.close();
+  }
+}
+
+/** Pages without their index are of no use, and would take what the new store may have. */
+async function setAside(path: string, reason: string, { files, log, metrics }: Environment): Promise<void> {
+  const aside = join(path, SET_ASIDE);
+  await files.rm(aside, { recursive: true, force: true });
+  await files.mkdir(aside);
+  for (const name of [STORE_FILE, INDEX_FILE]) await files.rename(join(path, name), join(aside, name)).catch(ifMissing);
+  const pages = join(path, PAGES_FILE);
+  const isFolder = (await files.status(pages).catch(ifMissing))?.isDirectory ?? false;
+  // A folder is somebody's.
+  if (isFolder) await files.rename(pages, join(aside, PAGES_FILE));
+  else await files.rm(pages, { force: true });
+  log.log('error', 'disk tier: what was there cannot be used and is set aside; starting with an empty one', {
+    path,
+    reason,
+    set_aside: aside,
+  });
+  metrics.count('meshcache_disk_set_aside_total');
+}
+
+async function asideBytes(path: string, files: Files): Promise<number> {
+  const aside = join(path, SET_ASIDE);
+  const names = (await files.readdir(aside, { recursive: true }).catch(ifMissing)) ?? [];
+  const sizes = await Promise.all(names.map(async (name) => (await files.status(join(aside, name))).sizeBytes));
+  return sizes.reduce((sum, size) => sum + size, 0);
+}
+
+function ifMissing(error: unknown): null {
+  if ((error as NodeJS.ErrnoException).code === 'ENOENT') return null;
+  throw error;
+}
+
+/** Throws `JournalDamage` when something else is in its place. */
+async function hasFile(path: string, name: string, files: Files): Promise<boolean> {
+  const found = await files.status(join(path, name)).catch(ifMissing);
+  if (found !== null && !found.isFile) throw new JournalDamage(`${name} is not a file`);
+  return found !== null;
+}
+
+function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}

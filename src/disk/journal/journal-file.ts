@@ -1,0 +1,190 @@
+import type { Clock } from '../../base/environment/clock.js';
+import type { Environment } from '../../base/environment/environment.js';
+import type { Files, OpenFile } from '../../base/environment/files.js';
+import {
+  BLOCK_HEADER_BYTES,
+  bodyLength,
+  checkHeader,
+  encodeHeader,
+  HEADER_BYTES,
+  type IndexEntry,
+  isBodyWhole,
+  JournalDamage,
+  Replay,
+} from './journal-format.js';
+
+const CHUNK_BYTES = 1 << 20;
+/** Between two looks at the clock. */
+const SLICE_RECORDS = 512;
+const SLICE_MS = 3;
+const NEW_FILE = { write: true, create: true, exclusive: true, mode: 0o600 } as const;
+
+export interface FoundJournal {
+  readonly file: JournalFile;
+  readonly entries: IndexEntry[];
+  readonly liveBytes: number;
+}
+
+/** A file that blocks are put at the end of. One call at a time. Rejects with the system's errors. */
+export class JournalFile {
+  readonly #file: OpenFile;
+  #bytes: number;
+
+  private constructor(file: OpenFile, bytes: number) {
+    this.#file = file;
+    this.#bytes = bytes;
+  }
+
+  /** A new file with nothing but a header; there must be none. */
+  static async create(path: string, storeId: string, files: Files): Promise<JournalFile> {
+    const header = encodeHeader(storeId);
+    const file = new JournalFile(await files.open(path, NEW_FILE), 0);
+    try {
+      await file.append(header);
+    } catch (error) {
+      await file.close();
+      throw error;
+    }
+    return file;
+  }
+
+  /**
+   * An existing file, the pages that its records lead to, least recently used first, and what their records take. What a write that was cut short has left at its end is cut off. Throws
+   * `JournalDamage`, and leaves the file as it is, when it cannot be used.
+   */
+  static async open(
+    path: string,
+    storeId: string,
+    { files, clock }: Pick<Environment, 'files' | 'clock'>,
+  ): Promise<FoundJournal> {
+    const file = await files.open(path, { write: true });
+    try {
+      const { sizeBytes } = await file.status();
+      const reader = new JournalReader(file, sizeBytes, clock);
+      const bytes = await reader.read(storeId);
+      if (bytes < sizeBytes) await file.truncate(bytes);
+      const entries = await reader.entries();
+      return { file: new JournalFile(file, bytes), entries, liveBytes: reader.liveBytes };
+    } catch (error) {
+      await file.close();
+      throw error;
+    }
+  }
+
+  get bytes(): number {
+    return this.#bytes;
+  }
+
+  /** When it rejects, the file is as before, as far as the system lets it. */
+  async append(block: Uint8Array): Promise<void> {
+    try {
+      for (let done = 0; done < block.length; ) {
+        done += await this.#file.write([done === 0 ? block : block.subarray(done)], this.#bytes + done);
+      }
+    } catch (error) {
+      await this.#file.truncate(this.#bytes).catch(() => {});
+      throw error;
+    }
+    this.#bytes += block.length;
+  }
+
+  /** Resolves when the bytes are on the medium. */
+  sync(): Promise<void> {
+    return this.#file.datasync();
+  }
+
+  close(): Promise<void> {
+    return this.#file.close();
+  }
+}
+
+/** Reads a journal once, from its beginning. */
+class JournalReader {
+  readonly #replay = new Replay();
+  readonly #file: OpenFile;
+  readonly #fileBytes: number;
+  readonly #clock: Clock;
+  #chunk: Buffer = Buffer.allocUnsafeSlow(CHUNK_BYTES);
+  #chunkStart = 0;
+  #chunkBytes = 0;
+  #sliceStartMs: number;
+
+  constructor(file: OpenFile, fileBytes: number, clock: Clock) {
+    this.#file = file;
+    this.#fileBytes = fileBytes;
+    this.#clock = clock;
+    this.#sliceStartMs = clock.nowMs();
+  }
+
+  get liveBytes(): number {
+    return this.#replay.liveBytes;
+  }
+
+  /** What was read leads to these, least recently used first. */
+  async entries(): Promise<IndexEntry[]> {
+    const entries: IndexEntry[] = [];
+    for (const entry of this.#replay.entries()) {
+      entries.push(entry);
+      if (entries.length % SLICE_RECORDS === 0 && this.#isSliceOver()) await this.#pause();
+    }
+    return entries;
+  }
+
+  /** Returns where the last whole block ends. */
+  async read(storeId: string): Promise<number> {
+    checkHeader(await this.#view(0, Math.min(HEADER_BYTES, this.#fileBytes)), storeId);
+    let at = HEADER_BYTES;
+    while (at + BLOCK_HEADER_BYTES <= this.#fileBytes) {
+      const header = Buffer.from(await this.#view(at, BLOCK_HEADER_BYTES));
+      const length = bodyLength(header);
+      const end = at + BLOCK_HEADER_BYTES + (length ?? 0);
+      if (end > this.#fileBytes) return at;
+      const body = length === undefined ? undefined : await this.#view(at + BLOCK_HEADER_BYTES, length);
+      if (body === undefined || !isBodyWhole(header, body)) {
+        if (await this.#isZeroFrom(end)) return at;
+        throw new JournalDamage(`the index is damaged at byte ${at} of ${this.#fileBytes}`);
+      }
+      await this.#applyAll(body);
+      at = end;
+    }
+    return at;
+  }
+
+  async #applyAll(body: Buffer): Promise<void> {
+    for (let at = 0; at < body.length; ) {
+      at = this.#replay.apply(body, at, SLICE_RECORDS);
+      if (this.#isSliceOver()) await this.#pause();
+    }
+  }
+
+  async #isZeroFrom(start: number): Promise<boolean> {
+    const zeros = Buffer.alloc(CHUNK_BYTES);
+    for (let at = start; at < this.#fileBytes; at += CHUNK_BYTES) {
+      const bytes = await this.#view(at, Math.min(CHUNK_BYTES, this.#fileBytes - at));
+      if (!bytes.equals(zeros.subarray(0, bytes.length))) return false;
+    }
+    return true;
+  }
+
+  /** Bytes that the file has; valid until the next call. */
+  async #view(start: number, length: number): Promise<Buffer> {
+    if (start < this.#chunkStart || start + length > this.#chunkStart + this.#chunkBytes) {
+      if (length > this.#chunk.length) this.#chunk = Buffer.allocUnsafeSlow(length);
+      this.#chunkStart = start;
+      const wanted = Math.min(this.#chunk.length, this.#fileBytes - start);
+      this.#chunkBytes = await this.#file.read([this.#chunk.subarray(0, wanted)], start);
+      if (this.#chunkBytes < wanted) throw new JournalDamage('the index has become shorter while it was read');
+      this.#sliceStartMs = this.#clock.nowMs();
+    }
+    return this.#chunk.subarray(start - this.#chunkStart, start - this.#chunkStart + length);
+  }
+
+  #isSliceOver(): boolean {
+    return this.#clock.nowMs() - this.#sliceStartMs > SLICE_MS;
+  }
+
+  async #pause(): Promise<void> {
+    await this.#clock.yield();
+    this.#sliceStartMs = this.#clock.nowMs();
+  }
+}

@@ -1,0 +1,315 @@
+import { assert } from '../../base/assert.js';
+import type { Environment } from '../../base/environment/environment.js';
+import { type OpenFile, withoutFirst } from '../../base/environment/files.js';
+import { ArgumentError, ClosedError, DiskError } from '../../base/errors.js';
+import {
+  DISK_ALIGNMENT_BYTES,
+  DISK_COPY_OFF_THREAD_MIN_BYTES,
+  DISK_IN_FLIGHT_MAX_COUNT,
+  DISK_PIECE_MAX_BYTES,
+  DISK_STAGING_BUFFERS_COUNT,
+} from '../../base/limits.js';
+import { addressOf, staysInPlace } from '../../memory/native-memory.js';
+import { PageCopies } from '../../memory/page-copies.js';
+import { loadNative } from '../../native/addon/loader.js';
+import { isWhole, type PageBytes } from '../../pool/page-batch.js';
+import { AlignedBuffers } from './aligned-buffers.js';
+import { alignedUp, ZEROS } from './alignment.js';
+import { reserveSpace } from './reserved-space.js';
+import { Slots } from './slots.js';
+
+export interface PageFileOptions {
+  /** Length of the file, a multiple of DISK_ALIGNMENT_BYTES. */
+  readonly capacityBytes: number;
+  /** Default `auto`: direct I/O where the file system has it. */
+  readonly mode?: 'auto' | 'direct' | 'buffered';
+  readonly env: Pick<Environment, 'files' | 'log' | 'threads'>;
+}
+
+/** Views of one call that every system takes. */
+const CALL_MAX_VIEWS = 1024;
+
+/** What helps against errors of opening. */
+const ADVICE: Readonly<Record<string, string>> = {
+  EACCES: 'let this user write there, or set another disk_path',
+  EPERM: 'let this user write there, or set another disk_path',
+  EROFS: 'its file system is read-only: mount it for writing, or set another disk_path',
+  ENOENT: 'make its directory first',
+  EISDIR: 'a directory is in its place: remove it, or set another disk_path',
+  ENOSPC: 'make room, or set a smaller disk_size',
+  EDQUOT: 'raise the quota, or set a smaller disk_size',
+  EMFILE: 'raise the limit of open files (ulimit -n)',
+};
+
+/**
+ * A file of fixed length in which pages lie, at multiples of DISK_ALIGNMENT_BYTES. Who lies where is not known here: calls at
+ * ranges that overlap may run in any order.
+ *
+ * Direct I/O takes aligned memory and whole blocks only: what is like that goes from and to the page's own memory, everything else
+ * through buffers. So does memory that could be transferred to another thread, and freed there, while the system works on it.
+ */
+export class PageFile {
+  readonly mode: 'direct' | 'buffered';
+  readonly capacityBytes: number;
+  readonly #path: string;
+  readonly #file: OpenFile;
+  /** Whether other threads may copy. */
+  readonly #canCopy: boolean;
+  readonly #slots = new Slots(DISK_IN_FLIGHT_MAX_COUNT);
+  readonly #buffers = new AlignedBuffers({ bufferBytes: DISK_PIECE_MAX_BYTES, count: DISK_STAGING_BUFFERS_COUNT });
+  readonly #underWay = new Set<Promise<unknown>>();
+  #closing: Promise<void> | undefined;
+
+  /**
+   * Opens the file, which is made when it is missing (for this user alone), and makes it `capacityBytes` long: see {@link reserveSpace}.
+   * Throws `DiskError`, with the system's error as its cause: it cannot be written, there is too little space, no direct I/O for mode `direct`.
+   */
+  static async open(path: string, { capacityBytes, mode = 'auto', env }: PageFileOptions): Promise<PageFile> {
+    assert(
+      capacityBytes > 0 && capacityBytes % DISK_ALIGNMENT_BYTES === 0,
+      () => `page file: a capacity of ${capacityBytes} bytes is not a multiple of ${DISK_ALIGNMENT_BYTES}`,
+    );
+    const space = { path, capacityBytes, env };
+    const direct = mode === 'buffered' ? null : await openFile(space, 'direct');
+    if (direct !== null) return new PageFile(direct, space, 'direct');
+    if (mode === 'direct') {
+      throw new DiskError(
+        `${path}: there is no direct I/O on its file system; set another disk_path, or allow buffered I/O`,
+      );
+    }
+    const buffered = (await openFile(space, 'buffered')) as OpenFile;
+    if (mode === 'auto') env.log.log('info', 'disk tier: no direct I/O on this file system, it is buffered', { path });
+    return new PageFile(buffered, space, 'buffered');
+  }
+
+  private constructor(file: OpenFile, { path, capacityBytes, env }: Space, mode: 'direct' | 'buffered') {
+    this.#file = file;
+    this.#canCopy = env.threads.canCopy;
+    this.#path = path;
+    this.capacityBytes = capacityBytes;
+    this.mode = mode;
+  }
+
+  /**
+   * Writes one page at `offset`, and zeros after it up to the next multiple of the alignment; its bytes are in use until this is settled.
+   * Rejects with the system's error (ENOSPC, EIO, EROFS, ...): any part of the range may have been written then.
+   */
+  write(offset: number, page: PageBytes): Promise<void> {
+    this.#checkRange('write', offset, page);
+    return this.#run(() => this.#write(offset, page));
+  }
+
+  /**
+   * Reads a page at `offset` into the targets, which are in use until this is settled; resolves with the CRC-32 of what is in them then. Rejects
+   * with the system's error, or a `DiskError` where the file has come to end early; any part of the targets may have been written then.
+   */
+  read(offset: number, targets: PageBytes): Promise<number> {
+    this.#checkRange('read', offset, targets);
+    return this.#run(() => this.#read(offset, targets));
+  }
+
+  /** Resolves when all that was written is on the device. Rejects with the system's error. */
+  sync(): Promise<void> {
+    return this.#run(() => this.#file.datasync());
+  }
+
+  /** Bytes that the file takes on disk now; some file systems count a little more than the pages, for their own blocks. */
+  allocatedBytes(): Promise<number> {
+    return this.#run(async () => (await this.#file.status()).allocatedBytes);
+  }
+
+  /** Waits for what was begun; nothing is begun any more. Idempotent. */
+  close(): Promise<void> {
+    this.#closing ??= Promise.allSettled(this.#underWay).then(() => this.#file.close());
+    return this.#closing;
+  }
+
+  async #run<T>(work: () => Promise<T>): Promise<T> {
+    if (this.#closing !== undefined) throw new ClosedError(`page file ${this.#path}`);
+    const running = this.#slots.use(work);
+    this.#underWay.add(running);
+    try {
+      return await running;
+    } finally {
+      this.#underWay.delete(running);
+    }
+  }
+
+  async #write(offset: number, page: PageBytes): Promise<void> {
+    for (const { at, views, length } of piecesOf('write', page)) {
+      if (this.#isInPlace(views, length)) {
+        const padding = alignedUp(length) - length;
+        await this.#writeAll(padding > 0 ? [...views, ZEROS.subarray(0, padding)] : views, offset + at);
+      } else {
+        const head = this.#wholeBlocksInPlace(views);
+        await this.#buffers.use(async (buffer) => {
+          const restBytes = length - head.length;
+          await this.#copy(withoutFirst(views, head.length), buffer.subarray(0, restBytes));
+          const rest = buffer.subarray(0, alignedUp(restBytes)).fill(0, restBytes);
+          await this.#writeAll(head.length > 0 ? [head, rest] : [rest], offset + at);
+        });
+      }
+    }
+  }
+
+  async #read(offset: number, targets: PageBytes): Promise<number> {
+    let checksum: number | undefined;
+    for (const { at, views, length } of piecesOf('read', targets)) {
+      if (this.#isInPlace(views, length)) {
+        await this.#readAll(views, length, offset + at);
+      } else {
+        const sum = await this.#buffers.use(async (buffer) => {
+          const blocks = buffer.subarray(0, alignedUp(length));
+          await this.#readAll([blocks], blocks.length, offset + at);
+          return this.#scatter(buffer.subarray(0, length), views);
+        });
+        if (length === targets.length) checksum = sum;
+      }
+    }
+    return checksum ?? this.#checksumOf(targets);
+  }
+
+  /** The whole blocks that a piece begins with and that direct I/O takes as they are: most of a page whose last bytes lie elsewhere. */
+  #wholeBlocksInPlace([first]: readonly Uint8Array[]): Uint8Array {
+    const { addon } = loadNative();
+    if (this.mode === 'buffered' || first === undefined || addon === null || !staysInPlace(first))
+      return ZEROS.subarray(0, 0);
+    if (addressOf(addon, first) % DISK_ALIGNMENT_BYTES !== 0) return ZEROS.subarray(0, 0);
+    return first.subarray(0, first.length - (first.length % DISK_ALIGNMENT_BYTES));
+  }
+
+  /** Whether the system can work on this memory itself. */
+  #isInPlace(views: readonly Uint8Array[], length: number): boolean {
+    if (!views.every(staysInPlace)) return false;
+    if (this.mode === 'buffered') return views.length < CALL_MAX_VIEWS;
+    const { addon } = loadNative();
+    const [view] = views;
+    if (addon === null || view === undefined || views.length > 1) return false;
+    return length % DISK_ALIGNMENT_BYTES === 0 && addressOf(addon, view) % DISK_ALIGNMENT_BYTES === 0;
+  }
+
+  async #writeAll(views: readonly Uint8Array[], position: number): Promise<void> {
+    for (let rest = views, at = position; rest.length > 0; ) {
+      const bytesWritten = await this.#file.write(rest, at);
+      if (bytesWritten === 0) throw new DiskError(`${this.#path}: the system has written nothing at ${at}`);
+      rest = withoutFirst(rest, bytesWritten);
+      at += bytesWritten;
+    }
+  }
+
+  async #readAll(views: readonly Uint8Array[], length: number, position: number): Promise<void> {
+    const bytesRead = await this.#file.read(views, position);
+    if (bytesRead === length) return;
+    throw new DiskError(`${this.#path}: the file ends at ${position + bytesRead}, it was cut by somebody else`);
+  }
+
+  async #copy(sources: readonly Uint8Array[], target: Uint8Array): Promise<void> {
+    const copies = new PageCopies({ isSummed: false });
+    copies.add(sources, [target]);
+    await this.#sumOf(copies, target.length);
+  }
+
+  #scatter(source: Uint8Array, targets: readonly Uint8Array[]): Promise<number> {
+    const copies = new PageCopies();
+    copies.add([source], targets);
+    return this.#sumOf(copies, source.length);
+  }
+
+  #checksumOf({ views, length }: PageBytes): Promise<number> {
+    const copies = new PageCopies();
+    copies.add(views, null);
+    return this.#sumOf(copies, length);
+  }
+
+  async #sumOf(copies: PageCopies, bytes: number): Promise<number> {
+    const isForOthers = this.#canCopy && bytes >= DISK_COPY_OFF_THREAD_MIN_BYTES;
+    const sums = isForOthers ? await copies.runOffThread() : copies.run();
+    return sums[0] as number;
+  }
+
+  #checkRange(method: string, offset: number, { length }: PageBytes): void {
+    const isAligned = Number.isSafeInteger(offset) && offset >= 0 && offset % DISK_ALIGNMENT_BYTES === 0;
+    assert(
+      isAligned && offset + length <= this.capacityBytes,
+      () => `page file: cannot ${method} ${length} bytes at ${offset} of ${this.capacityBytes}`,
+    );
+  }
+
+  /** Throws `InvariantError` unless calls have distinct slots and buffers. */
+  verify(): void {
+    this.#slots.verify();
+    this.#buffers.verify();
+  }
+}
+
+interface Space {
+  readonly path: string;
+  readonly capacityBytes: number;
+  readonly env: PageFileOptions['env'];
+}
+
+/** Null: direct I/O is wanted, and there is none. */
+async function openFile(space: Space, mode: 'direct' | 'buffered'): Promise<OpenFile | null> {
+  const { path, env } = space;
+  const isDirect = mode === 'direct';
+  let file: OpenFile | undefined;
+  try {
+    file = await env.files.open(path, { write: true, create: true, mode: 0o600, direct: isDirect });
+    if (!(await file.status()).isFile)
+      throw new DiskError(`${path} is not a file: remove it, or set another disk_path`);
+    await reserveSpace(file, space);
+    if (isDirect) await readFirstBlock(file);
+    return file;
+  } catch (error) {
+    await file?.close();
+    // This is how file systems say that they have no direct I/O: some when the file is opened, some when it is read.
+    if (isDirect && codeOf(error) === 'EINVAL') return null;
+    throw error instanceof DiskError ? error : cannotOpen(path, error);
+  }
+}
+
+async function readFirstBlock(file: OpenFile): Promise<void> {
+  const buffers = new AlignedBuffers({ bufferBytes: 64 * 1024, count: 1 });
+  await buffers.use((buffer) => file.read([buffer.subarray(0, DISK_ALIGNMENT_BYTES)], 0));
+}
+
+function cannotOpen(path: string, cause: unknown): DiskError {
+  const message = cause instanceof Error ? cause.message : String(cause);
+  const advice = ADVICE[codeOf(cause) ?? ''] ?? 'see what the system says about it, or set another disk_path';
+  return new DiskError(`${path} cannot be used: ${message}; ${advice}`, { cause });
+}
+
+function codeOf(error: unknown): string | undefined {
+  return (error as NodeJS.ErrnoException | undefined)?.code;
+}
+
+interface Piece {
+  /** From the beginning of the page, a multiple of the alignment. */
+  readonly at: number;
+  readonly views: readonly Uint8Array[];
+  readonly length: number;
+}
+
+/** A page in pieces of DISK_PIECE_MAX_BYTES. Throws `ArgumentError` when its memory has gone meanwhile. */
+function piecesOf(method: string, page: PageBytes): Piece[] {
+  if (!isWhole(page))
+    throw new ArgumentError(`page file: ${method}: the page's views have other than ${page.length} bytes`);
+  const pieces: Piece[] = [];
+  let views: Uint8Array[] = [];
+  let at = 0;
+  let length = 0;
+  for (const view of page.views) {
+    for (let from = 0; from < view.length; ) {
+      const take = Math.min(view.length - from, DISK_PIECE_MAX_BYTES - length);
+      views.push(take === view.length ? view : view.subarray(from, from + take));
+      from += take;
+      length += take;
+      if (at + length < page.length && length < DISK_PIECE_MAX_BYTES) continue;
+      pieces.push({ at, views, length });
+      at += length;
+      views = [];
+      length = 0;
+    }
+  }
+  return pieces;
+}

@@ -1,0 +1,67 @@
+import { dirname } from 'node:path';
+import { getSystemErrorName } from 'node:util';
+import type { Environment } from '../../base/environment/environment.js';
+import type { OpenFile } from '../../base/environment/files.js';
+import { DiskError } from '../../base/errors.js';
+import { formatSize } from '../../base/sizes.js';
+import { loadNative } from '../../native/addon/loader.js';
+
+/** The file system cannot reserve space, or there is nothing here that could ask it to. */
+const CANNOT_RESERVE = new Set(['EOPNOTSUPP', 'ENOTSUP', 'ENOSYS', 'EINVAL', 'ENODEV']);
+const NO_SPACE = new Set(['ENOSPC', 'EDQUOT']);
+
+/**
+ * Makes the file `capacityBytes` long: a longer one is cut, and what is missing is reserved, where the system can do that; nothing
+ * is written. Otherwise the file is sparse, and later writes may find the file system full. Throws `DiskError` when there is
+ * too little space, the file is as long as before then; or with the system's error as its cause.
+ */
+export async function reserveSpace(
+  file: OpenFile,
+  {
+    path,
+    capacityBytes,
+    env: { files, log },
+  }: { readonly path: string; readonly capacityBytes: number; readonly env: Pick<Environment, 'files' | 'log'> },
+): Promise<void> {
+  const { sizeBytes } = await file.status();
+  if (sizeBytes > capacityBytes) await file.truncate(capacityBytes);
+  const wantedBytes = capacityBytes - (await file.status()).allocatedBytes;
+  if (wantedBytes > 0) {
+    const freeBytes = await files.freeBytes(dirname(path));
+    if (freeBytes < wantedBytes) throw noSpace(path, wantedBytes, freeBytes);
+    const failure = await failureOf(reserve(file, capacityBytes));
+    if (NO_SPACE.has(failure?.code ?? '')) {
+      await file.truncate(Math.min(sizeBytes, capacityBytes));
+      throw noSpace(path, wantedBytes, await files.freeBytes(dirname(path)), failure);
+    }
+    if (failure !== undefined) {
+      const level = CANNOT_RESERVE.has(failure.code ?? '') ? 'info' : 'warn';
+      log.log(level, 'disk tier: no space is reserved', { path, bytes: wantedBytes, reason: failure.message });
+    }
+  }
+  if ((await file.status()).sizeBytes < capacityBytes) await file.truncate(capacityBytes);
+}
+
+/** By the native addon, where there is one and the file is the system's. Rejects with the system's error. */
+async function reserve(file: OpenFile, length: number): Promise<void> {
+  const { addon } = loadNative();
+  if (addon === null || file.fd < 0) return file.reserve(length);
+  const errno = await addon.preallocate(file.fd, 0, length);
+  if (errno === 0) return;
+  const code = getSystemErrorName(-errno);
+  throw Object.assign(new Error(`fallocate: ${code}`), { code });
+}
+
+function failureOf(work: Promise<void>): Promise<NodeJS.ErrnoException | undefined> {
+  return work.then(
+    () => undefined,
+    (error: NodeJS.ErrnoException) => error,
+  );
+}
+
+function noSpace(path: string, wantedBytes: number, freeBytes: number, cause?: Error): DiskError {
+  return new DiskError(
+    `${path} needs ${formatSize(wantedBytes)} more on its file system, where ${formatSize(freeBytes)} are free: make room or set a smaller disk_size`,
+    { cause },
+  );
+}

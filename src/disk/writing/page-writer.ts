@@ -1,0 +1,320 @@
+import { assert, assertAtMost } from '../../base/assert.js';
+import type { Environment } from '../../base/environment/environment.js';
+import {
+  DISK_FAILURE_SHOWN_MS,
+  DISK_FULL_EVICTIONS_MAX_COUNT,
+  DISK_LOG_INTERVAL_MS,
+  DISK_RETRY_AFTER_MS,
+  DISK_WRITE_TARGET_BYTES,
+  DISK_WRITES_IN_FLIGHT_MAX_COUNT,
+} from '../../base/limits.js';
+import type { PageBytes } from '../../pool/page-batch.js';
+import type { PageIndex, Vacancy, Wish } from '../../pool/page-index.js';
+import type { DiskFolder } from '../folder/disk-folder.js';
+import { alignedUp, ZEROS } from '../page-file/alignment.js';
+import { type QueuedPage, WriteQueue } from './write-queue.js';
+
+export interface PageWriterParts {
+  readonly path: string;
+  readonly folder: Pick<DiskFolder, 'file' | 'journal'>;
+  readonly index: PageIndex;
+  readonly env: Environment;
+  readonly queueMaxBytes: number;
+  /** Told the keys of pages that have gone for want of space. */
+  readonly onEvict: (keys: string[]) => void;
+  /** Resolves when the reads of this key that are under way have ended. */
+  readonly readsEnded: (key: string) => Promise<void>;
+}
+
+/**
+ * Writes queued pages, several at a time, small ones together, and lists each, in the order of the queue, when its bytes are written. Before its place was
+ * given to it, the journal file says that the page which was there is gone.
+ *
+ * Accounting: a page being written is unfilled and held in the index, and counts in the queue, until it is listed or given up.
+ */
+export class PageWriter {
+  readonly queue: WriteQueue;
+  readonly #parts: PageWriterParts;
+  #writing = 0;
+  /** Resolves when the page taken last is listed or given up. */
+  #lastEnd: Promise<void> = Promise.resolve();
+  #skippedPages = 0;
+  #evictions = 0;
+  #writtenPages = 0;
+  #errors = 0;
+  /** Nothing is written before this time of the clock, after a failure. */
+  #retryAtMs = Number.NEGATIVE_INFINITY;
+  #tellAtMs = Number.NEGATIVE_INFINITY;
+  /** What failed last; undefined when something has been written since. */
+  #failure: { readonly atMs: number; readonly message: string } | undefined;
+  /** What the journal was told since a write failed is not in its file until it is rewritten. */
+  #isJournalBroken = false;
+
+  constructor(parts: PageWriterParts) {
+    this.#parts = parts;
+    this.queue = new WriteQueue(parts.queueMaxBytes);
+  }
+
+  get stats(): {
+    readonly skippedPages: number;
+    readonly evictions: number;
+    readonly writtenPages: number;
+    readonly writeErrors: number;
+    readonly failure: string | null;
+  } {
+    return {
+      skippedPages: this.#skippedPages,
+      evictions: this.#evictions,
+      writtenPages: this.#writtenPages,
+      writeErrors: this.#errors,
+      failure: this.#failureShown(),
+    };
+  }
+
+  /** False: the page is skipped, and counted. */
+  add(entry: QueuedPage): boolean {
+    if (!this.hasRoomFor(entry.page.length)) {
+      this.skip();
+      return false;
+    }
+    this.queue.add(entry);
+    this.#pump();
+    return true;
+  }
+
+  /** Whether a page would be taken now. */
+  hasRoomFor(length: number): boolean {
+    const isWritable = !this.isPaused && length <= this.#parts.folder.file.capacityBytes;
+    return isWritable && this.queue.hasRoomFor(length);
+  }
+
+  /** Writing has failed a moment ago: no page would be taken. */
+  get isPaused(): boolean {
+    return this.#parts.env.clock.nowMs() < this.#retryAtMs;
+  }
+
+  /** Counts pages that are not written. */
+  skip(pages = 1): void {
+    this.#skippedPages += pages;
+    this.#parts.env.metrics.count('meshcache_disk_skipped_pages_total', pages);
+  }
+
+  /** Resolves when what is known of written pages is in the journal file. */
+  async flushJournal(): Promise<void> {
+    try {
+      await this.#parts.folder.journal.flush();
+    } catch (error) {
+      this.#isJournalBroken = true;
+      throw error;
+    }
+  }
+
+  /** Reading or writing has failed: counted, told now and then, and a disk in trouble is not written for a while. */
+  failed(error: unknown): void {
+    const { path, env } = this.#parts;
+    const nowMs = env.clock.nowMs();
+    this.#errors++;
+    this.#failure = { atMs: nowMs, message: error instanceof Error ? error.message : String(error) };
+    env.metrics.count('meshcache_disk_write_errors_total');
+    this.#retryAtMs = nowMs + DISK_RETRY_AFTER_MS;
+    if (nowMs < this.#tellAtMs) return;
+    this.#tellAtMs = nowMs + DISK_LOG_INTERVAL_MS;
+    env.log.log('error', 'disk tier: reading or writing fails', { path, error: String(error) });
+  }
+
+  #failureShown(): string | null {
+    if (this.#failure === undefined) return null;
+    const { atMs, message } = this.#failure;
+    return this.#parts.env.clock.nowMs() - atMs < DISK_FAILURE_SHOWN_MS ? message : null;
+  }
+
+  #pump(): void {
+    while (this.#writing < DISK_WRITES_IN_FLIGHT_MAX_COUNT) {
+      const entries = this.queue.take(DISK_WRITE_TARGET_BYTES);
+      if (entries.length === 0) return;
+      this.#writing++;
+      this.#lastEnd = this.#run(entries, this.#lastEnd);
+    }
+  }
+
+  /** Writes pages whose keys are distinct; when all that were taken before have ended, those that are written are listed. */
+  async #run(entries: readonly QueuedPage[], before: Promise<void>): Promise<void> {
+    const { index } = this.#parts;
+    const written = new Map<QueuedPage, Vacancy>();
+    try {
+      // An older page of the same key may be on its way or being read: its place has to be free.
+      const held = entries.filter(({ key }) => index.isHeld(key));
+      if (held.length > 0) await before;
+      for (const { key } of held) await this.#parts.readsEnded(key);
+      await this.#writeAll(entries, written);
+    } catch (error) {
+      this.failed(error);
+    }
+    await before;
+    for (const entry of entries) {
+      const vacancy = written.get(entry);
+      if (vacancy !== undefined) this.#list(entry, vacancy);
+      else if (!entry.isCancelled) this.skip();
+    }
+    if (written.size > 0) this.#failure = undefined;
+    if (written.size > 0) this.flushJournal().catch((error: unknown) => this.failed(error));
+    this.#writing--;
+    for (const entry of entries) this.queue.ended(entry);
+    this.#pump();
+  }
+
+  /** Adds to `written` the pages whose bytes are in their places, which are unfilled and held. */
+  async #writeAll(entries: readonly QueuedPage[], written: Map<QueuedPage, Vacancy>): Promise<void> {
+    if (this.#isJournalBroken) await this.#mendJournal();
+    const placed = await this.#place(entries);
+    const ends = await Promise.allSettled(
+      contiguousRuns(placed).map(async (run) => {
+        try {
+          await this.#parts.folder.file.write((run[0] as PlacedPage).vacancy.offset, bytesOf(run));
+          for (const { entry, vacancy } of run) written.set(entry, vacancy);
+        } catch (error) {
+          for (const { entry } of run) this.#parts.index.abandonHeld(entry.key);
+          if ((error as NodeJS.ErrnoException).code !== 'ENOSPC') throw error;
+          for (const { entry } of run) await this.#writeWhenFull(entry, written, error);
+        }
+      }),
+    );
+    for (const end of ends) if (end.status === 'rejected') throw end.reason;
+  }
+
+  /** The file system is full: places that had pages before have their space. */
+  async #writeWhenFull(entry: QueuedPage, written: Map<QueuedPage, Vacancy>, full: unknown): Promise<void> {
+    const { index, folder } = this.#parts;
+    for (let attempt = 0; attempt < DISK_FULL_EVICTIONS_MAX_COUNT && this.#evictNext(); attempt++) {
+      const [placed] = await this.#place([entry]);
+      if (placed === undefined) return;
+      try {
+        await folder.file.write(placed.vacancy.offset, bytesOf([placed]));
+        written.set(entry, placed.vacancy);
+        return;
+      } catch (error) {
+        index.abandonHeld(entry.key);
+        if ((error as NodeJS.ErrnoException).code !== 'ENOSPC') throw error;
+      }
+    }
+    throw full;
+  }
+
+  /** Places for pages, unfilled and held; the journal file has nobody else there any more. */
+  async #place(entries: readonly QueuedPage[]): Promise<PlacedPage[]> {
+    const { folder, index, env } = this.#parts;
+    const { journal } = folder;
+    if (env.clock.nowMs() < this.#retryAtMs) return [];
+    const wanted = entries.filter(({ isCancelled, key }) => !isCancelled && this.#makeIndexRoom(key));
+    const wishes = wanted.map(({ key, page, request }): Wish => {
+      return { key, length: page.length, here: null, intent: 'new', request };
+    });
+    const { vacancies, gone } = index.place(wishes);
+    // What had its place for a moment only was never listed.
+    for (const { key } of wishes) gone.delete(key);
+    for (const key of gone) journal.remove(key);
+    index.holdUnfilled(
+      vacancies,
+      vacancies.map(({ index: i }) => (wanted[i] as QueuedPage).origin),
+    );
+    this.#evicted([...gone]);
+    try {
+      // Not only of those: pages that were removed before have left places as well.
+      if (vacancies.length > 0) await this.flushJournal();
+    } catch (error) {
+      for (const { key } of vacancies) index.abandonHeld(key);
+      throw error;
+    }
+    return vacancies.map((vacancy) => ({ entry: wanted[vacancy.index] as QueuedPage, vacancy }));
+  }
+
+  #makeIndexRoom(key: string): boolean {
+    while (!this.#parts.folder.journal.hasRoomFor(key)) if (!this.#evictNext()) return false;
+    return true;
+  }
+
+  #list(entry: QueuedPage, vacancy: Vacancy): void {
+    const { folder, index } = this.#parts;
+    const { key, page, checksum, origin } = entry;
+    // Room that was made for its place may have been taken by others meanwhile.
+    if (entry.isCancelled || !this.#makeIndexRoom(key)) {
+      index.abandonHeld(key);
+      return;
+    }
+    try {
+      folder.journal.put({ key, offset: vacancy.offset, length: page.length, checksum, ...origin });
+    } catch (error) {
+      index.abandonHeld(key);
+      this.failed(error);
+      return;
+    }
+    const listed = index.fillHeld(vacancy, page.length, checksum);
+    if (listed !== null) index.setOrigin(listed, origin);
+    this.#writtenPages++;
+  }
+
+  async #mendJournal(): Promise<void> {
+    await this.#parts.folder.journal.rewrite();
+    this.#isJournalBroken = false;
+  }
+
+  #evictNext(): boolean {
+    const key = this.#parts.index.evictNext();
+    if (key === null) return false;
+    this.#parts.folder.journal.remove(key);
+    this.#evicted([key]);
+    return true;
+  }
+
+  #evicted(keys: string[]): void {
+    if (keys.length === 0) return;
+    this.#evictions += keys.length;
+    this.#parts.env.metrics.count('meshcache_disk_evictions_total', keys.length);
+    this.#parts.onEvict(keys);
+  }
+
+  /** Throws `InvariantError` unless the accounting of this class holds, and nothing waits that could be written. */
+  verify(): void {
+    const { queue } = this;
+    queue.verify();
+    const taken = new Set(queue.takenKeys());
+    assertAtMost('page writer: writes under way', this.#writing, DISK_WRITES_IN_FLIGHT_MAX_COUNT);
+    assert(this.#writing > 0 === taken.size > 0, () => `page writer: ${this.#writing} writes of ${taken.size} pages`);
+    const isBusy = queue.waitingCount === 0 || this.#writing === DISK_WRITES_IN_FLIGHT_MAX_COUNT;
+    assert(isBusy, () => `page writer: ${queue.waitingCount} pages wait, and ${this.#writing} writes are under way`);
+    for (const key of this.#parts.index.unfilledKeys()) {
+      assert(taken.has(key), () => `page writer: ${JSON.stringify(key)} has a place and is not being written`);
+    }
+  }
+}
+
+interface PlacedPage {
+  readonly entry: QueuedPage;
+  readonly vacancy: Vacancy;
+}
+
+/** Pages whose places lie one behind the other: written by one call. */
+function contiguousRuns(placed: readonly PlacedPage[]): PlacedPage[][] {
+  const runs: PlacedPage[][] = [];
+  let end = -1;
+  for (const page of placed.toSorted((a, b) => a.vacancy.offset - b.vacancy.offset)) {
+    if (page.vacancy.offset === end) runs.at(-1)?.push(page);
+    else runs.push([page]);
+    end = page.vacancy.offset + alignedUp(page.entry.page.length);
+  }
+  return runs;
+}
+
+function bytesOf(run: readonly PlacedPage[]): PageBytes {
+  const views: Uint8Array[] = [];
+  let length = 0;
+  run.forEach(({ entry: { page } }, i) => {
+    views.push(...page.views);
+    length += page.length;
+    const padding = alignedUp(page.length) - page.length;
+    if (padding === 0 || i === run.length - 1) return;
+    views.push(ZEROS.subarray(0, padding));
+    length += padding;
+  });
+  return { views, length };
+}

@@ -1,0 +1,122 @@
+import { RDMA_DESTINATION_WINDOW_BYTES } from '../../base/limits.js';
+import { formatSize } from '../../base/sizes.js';
+import { LOCKED_MEMORY_ADVICE, lockableBytes, lockedMemoryText } from './locked-memory.js';
+import { describeDevices } from './rail-selection.js';
+import { type RdmaHost, systemRdmaHost } from './rdma-host.js';
+
+/** What has to work for RDMA, in the order in which it is looked at. */
+export const RDMA_STEPS = [
+  /** The native addon is there and fits. */
+  'addon',
+  /** It was built with RDMA. */
+  'build',
+  /** The user-space libraries are installed. */
+  'libibverbs',
+  'librdmacm',
+  /** The kernel has a device. */
+  'device',
+  /** The kernel has the connection manager, and this process may use it. */
+  'rdma_cm',
+  /** This process may use a device. */
+  'permissions',
+  /** A port is up and has an address. */
+  'port',
+  /** Enough memory may be locked. */
+  'memlock',
+  /** There is so much memory. */
+  'memory',
+] as const;
+/** One of {@link RDMA_STEPS}. */
+export type RdmaStep = (typeof RDMA_STEPS)[number];
+
+/** Whether RDMA can be used, and if not, why and what helps. */
+export interface RdmaSupport {
+  readonly usable: boolean;
+  /** The first step that fails; empty when usable. */
+  readonly step: RdmaStep | '';
+  /** Why it fails, in one line; empty when usable. */
+  readonly reason: string;
+  /** What to do about it; empty when usable, or when there is nothing to do. */
+  readonly advice: string;
+}
+
+const USABLE: RdmaSupport = { usable: true, step: '', reason: '', advice: '' };
+/** What reads land in is locked beside what is served: two windows at the least. */
+const DESTINATIONS_BYTES = 2 * RDMA_DESTINATION_WINDOW_BYTES;
+/** Less than this is enough for nothing. */
+const LOCKED_MIN_BYTES = 2 ** 20;
+
+/**
+ * Whether this process can use RDMA on this machine, and if not, which step fails and what to do about it.
+ * `bytes` is how much memory is to be registered. Does not throw and changes nothing.
+ */
+export function rdmaSupport(options: { readonly bytes?: number; readonly host?: RdmaHost } = {}): RdmaSupport {
+  const host = options.host ?? systemRdmaHost;
+  return softwareProblem(host) ?? deviceProblem(host) ?? memoryProblem(host, options.bytes ?? 0) ?? USABLE;
+}
+
+function softwareProblem(host: RdmaHost): RdmaSupport | undefined {
+  const { addon, reason } = host.load();
+  if (addon === null) return problem('addon', reason, addonAdvice(reason));
+  if (!addon.hasRdma) {
+    return problem('build', 'the native addon was built without RDMA', 'build it without MESHCACHE_NO_RDMA');
+  }
+  const probe = addon.rdmaProbe();
+  if (probe.usable) return undefined;
+  if (probe.step === 'libibverbs' || probe.step === 'librdmacm') {
+    const packages =
+      'install the RDMA libraries: libibverbs1, ibverbs-providers and librdmacm1 (Debian), or rdma-core (RHEL)';
+    return problem(probe.step, `${probe.step} cannot be loaded: ${probe.reason}`, packages);
+  }
+  // Where there is no device, that is the reason for this one too.
+  if (host.devices().length === 0) return noDevice();
+  return problem('rdma_cm', `the connection manager cannot be used: ${probe.reason}`, CM_ADVICE);
+}
+
+function deviceProblem(host: RdmaHost): RdmaSupport | undefined {
+  const devices = host.devices();
+  if (devices.length === 0) return noDevice();
+  const files = host.deviceFilesProblem();
+  if (files !== '') return problem('permissions', files, FILES_ADVICE);
+  const isUsable = devices.some(({ ports }) =>
+    ports.some(({ state, gids, ipoibAddresses }) => {
+      const addresses = gids.filter(({ type }) => type === 'RoCE v2').length + ipoibAddresses.length;
+      return state === 'ACTIVE' && addresses > 0;
+    }),
+  );
+  if (isUsable) return undefined;
+  return problem('port', `no port of an RDMA device can be used: ${describeDevices(devices)}`, PORT_ADVICE);
+}
+
+function memoryProblem(host: RdmaHost, bytes: number): RdmaSupport | undefined {
+  const memory = host.lockedMemory();
+  const needed = bytes > 0 ? bytes + DESTINATIONS_BYTES : LOCKED_MIN_BYTES;
+  if (lockableBytes(memory) < needed) {
+    const reason = `${formatSize(needed)} of memory have to be locked, and this process may lock ${lockedMemoryText(memory)}`;
+    return problem('memlock', reason, LOCKED_MEMORY_ADVICE);
+  }
+  const available = host.availableBytes();
+  if (bytes <= available) return undefined;
+  const reason = `${formatSize(bytes)} of memory have to be locked, and ${formatSize(available)} are available`;
+  return problem('memory', reason, 'choose a smaller global_segment_size: over RDMA all of it is resident');
+}
+
+function problem(step: RdmaStep, reason: string, advice: string): RdmaSupport {
+  return { usable: false, step, reason, advice };
+}
+
+function noDevice(): RdmaSupport {
+  return problem('device', 'this host has no RDMA device', DEVICE_ADVICE);
+}
+
+function addonAdvice(reason: string): string {
+  if (reason === 'MESHCACHE_NATIVE=off') return 'unset MESHCACHE_NATIVE';
+  return 'install the package again, or `npm run build:native` in a checkout';
+}
+
+const DEVICE_ADVICE =
+  'load the driver of the network card (`rdma link` lists devices), or, for tests, software RDMA: `rdma link add rxe0 type rxe netdev eth0`';
+const CM_ADVICE = 'load the kernel module rdma_ucm, and let this user open /dev/infiniband/rdma_cm';
+const FILES_ADVICE =
+  'load the kernel module ib_uverbs and let this user open the files; for a container, pass the devices: --device=/dev/infiniband, or a device plugin';
+const PORT_ADVICE = 'bring the network interface up (`ip link set ... up`) and give it an address; check the cable';

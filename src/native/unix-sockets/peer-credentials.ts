@@ -1,0 +1,37 @@
+import type { Connection } from '../../base/environment/network.js';
+import { ArgumentError } from '../../base/errors.js';
+import type { PeerCredentials } from '../addon/contract.js';
+import { loadNative } from '../addon/loader.js';
+
+export type { PeerCredentials } from '../addon/contract.js';
+
+/**
+ * Who the process at the other end of a connected Unix socket was when it connected; `fd` is the socket's descriptor.
+ * Undefined without the addon. Throws {@link ArgumentError} for a descriptor that is not one of a connected Unix socket.
+ */
+export function peerCredentials(fd: number): PeerCredentials | undefined {
+  if (!Number.isInteger(fd) || fd < 0 || fd >= 2 ** 31 - 1) {
+    throw new ArgumentError(`peerCredentials: fd must be an open descriptor, got ${String(fd)}`);
+  }
+  const { addon } = loadNative();
+  try {
+    return addon?.peerCredentials(fd);
+  } catch (cause) {
+    throw new ArgumentError(
+      `peerCredentials: fd must be a connected Unix socket, got ${fd}: ${(cause as Error).message}`,
+      { cause },
+    );
+  }
+}
+
+/** As {@link peerCredentials}, for a connection; undefined also when it has ended, or has no descriptor because it is none of the system's. */
+export function credentialsOf(connection: Connection): PeerCredentials | undefined {
+  const fd = descriptorOf(connection);
+  return fd === undefined ? undefined : peerCredentials(fd);
+}
+
+/** Node hands out a socket's descriptor in no other way. */
+function descriptorOf(connection: Connection): number | undefined {
+  const { _handle: handle } = connection as { readonly _handle?: { readonly fd?: number } | null };
+  return handle?.fd !== undefined && handle.fd >= 0 ? handle.fd : undefined;
+}

@@ -1,0 +1,40 @@
+import { isUtf8 } from 'node:buffer';
+import { ClusterSecrets } from '../base/environment/cluster-secrets.js';
+import type { Files } from '../base/environment/files.js';
+import { ConfigError } from '../base/errors.js';
+import { SECRET_MAX_CHARACTERS, SECRETS_MAX_COUNT } from '../base/limits.js';
+
+/** Mode bits that let others than the owner and its group read. */
+const READABLE_BY_OTHERS = 0o004;
+
+/** The secrets in a file of one or two lines. Throws {@link ConfigError} that names the key and the path, never the content. */
+export function readSecretsFile(
+  path: string,
+  files: Files,
+): { readonly secrets: ClusterSecrets; readonly isReadableByOthers: boolean } {
+  const subject = `configuration key "cluster_secret_file": ${path}`;
+  let bytes: Buffer;
+  let mode: number;
+  try {
+    bytes = files.readFileSync(path);
+    mode = files.statusSync(path).mode;
+  } catch (cause) {
+    const { code } = cause as NodeJS.ErrnoException;
+    throw new ConfigError(`${subject} cannot be read (${code}); it must be a file that this process may read`, {
+      cause,
+    });
+  }
+  // Decoded with replacements, other bytes would be the same secret.
+  if (!isUtf8(bytes))
+    throw new ConfigError(`${subject} is no text; allowed is UTF-8, such as the output of openssl rand -hex 32`);
+  const lines = bytes
+    .toString()
+    .split('\n')
+    .filter((line) => line.trim() !== '');
+  const secrets = ClusterSecrets.of(lines);
+  if (secrets === undefined) {
+    const allowed = `1 or ${SECRETS_MAX_COUNT} lines of 1 to ${SECRET_MAX_CHARACTERS} characters`;
+    throw new ConfigError(`${subject} has ${lines.length} lines that are not empty, allowed are ${allowed}`);
+  }
+  return { secrets, isReadableByOthers: (mode & READABLE_BY_OTHERS) !== 0 };
+}

@@ -1,0 +1,82 @@
+import { CLUSTER_SECRET_ALLOWED, ClusterSecrets } from '../base/environment/cluster-secrets.js';
+import type { Environment } from '../base/environment/environment.js';
+import type { TlsIdentity } from '../base/environment/tls-identity.js';
+import { ConfigError } from '../base/errors.js';
+import { SECRET_ADVISED_CHARACTERS } from '../base/limits.js';
+import { AuthFailures } from './auth-failures.js';
+import { readSecretsFile } from './secrets-file.js';
+import { readTlsIdentity } from './tls-files.js';
+
+/** The fields of a configuration that decide who may talk to a node; a `MeshCacheConfig` has them all. */
+export interface SecurityConfig {
+  /** As a configuration has it, or as it was given to that. */
+  readonly clusterSecret?: ClusterSecrets | string | readonly string[] | undefined;
+  readonly clusterSecretFile?: string | undefined;
+  readonly tlsCertFile?: string | undefined;
+  readonly tlsKeyFile?: string | undefined;
+  readonly tlsCaFile?: string | undefined;
+}
+
+/**
+ * `env` with the secrets and the TLS network that `config` asks for: what is made with it talks to nobody without them. Reads the
+ * files. Throws {@link ConfigError} that names the key of one that cannot be used.
+ */
+export function securedEnvironment(config: SecurityConfig, env: Environment): Environment {
+  checkSecurity(config);
+  const secrets = secretsOf(config, env) ?? env.secrets;
+  const tls = tlsOf(config, env);
+  if (tls === undefined) return secrets === env.secrets ? env : { ...env, secrets };
+  if (env.network.overTls === undefined)
+    throw new ConfigError('configuration key "tls_cert_file": the network of this environment has no TLS');
+  const failures = new AuthFailures('rpc', env);
+  return { ...env, secrets, tls, network: env.network.overTls(tls, (address) => failures.record('tls', address)) };
+}
+
+/** Throws {@link ConfigError} for keys that exclude each other or lack one; reads nothing. */
+export function checkSecurity(config: SecurityConfig): void {
+  if (config.clusterSecret !== undefined && config.clusterSecretFile !== undefined) {
+    throw new ConfigError('configuration keys "cluster_secret" and "cluster_secret_file": give one of them, not both');
+  }
+  const files = { tls_cert_file: config.tlsCertFile, tls_key_file: config.tlsKeyFile, tls_ca_file: config.tlsCaFile };
+  const missing = Object.entries(files).filter(([, path]) => path === undefined);
+  if (missing.length === 0 || missing.length === Object.keys(files).length) return;
+  const names = missing.map(([key]) => `"${key}"`).join(', ');
+  throw new ConfigError(`TLS needs all of ${Object.keys(files).join(', ')}: configuration keys missing: ${names}`);
+}
+
+function secretsOf(
+  { clusterSecret, clusterSecretFile }: SecurityConfig,
+  { files, log }: Environment,
+): ClusterSecrets | undefined {
+  let secrets = parsedSecrets(clusterSecret);
+  if (clusterSecretFile !== undefined) {
+    const file = readSecretsFile(clusterSecretFile, files);
+    secrets = file.secrets;
+    if (file.isReadableByOthers) {
+      log.log('warn', 'every user of this machine can read the cluster_secret_file; chmod 600', {
+        path: clusterSecretFile,
+      });
+    }
+  }
+  if (secrets !== undefined && secrets.shortestCharacters < SECRET_ADVISED_CHARACTERS) {
+    log.log('warn', 'the cluster_secret is so short that it may be found by trying; use random text', {
+      advised_characters: SECRET_ADVISED_CHARACTERS,
+    });
+  }
+  return secrets;
+}
+
+function parsedSecrets(given: SecurityConfig['clusterSecret']): ClusterSecrets | undefined {
+  if (given === undefined || given instanceof ClusterSecrets) return given;
+  const secrets = ClusterSecrets.of(typeof given === 'string' ? [given] : given);
+  if (secrets !== undefined) return secrets;
+  throw new ConfigError(
+    `configuration key "cluster_secret": got a value that is not shown, allowed is ${CLUSTER_SECRET_ALLOWED}`,
+  );
+}
+
+function tlsOf({ tlsCertFile, tlsKeyFile, tlsCaFile }: SecurityConfig, env: Environment): TlsIdentity | undefined {
+  if (tlsCertFile === undefined || tlsKeyFile === undefined || tlsCaFile === undefined) return undefined;
+  const paths = { certFile: tlsCertFile, keyFile: tlsKeyFile, caFile: tlsCaFile };
+  return readTlsIdentity(paths, { files: env.files, wallMs: env.clock.wallMs() });
+}

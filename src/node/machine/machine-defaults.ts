@@ -1,0 +1,116 @@
+/** What users make themselves, without an environment of their own: it takes the real machine then. Everything below takes what it is given. */
+import type { Environment } from '../../base/environment/environment.js';
+import {
+  DirectoryClient as DirectoryClientOf,
+  type DirectoryClientOptions as DirectoryClientOptionsOf,
+  type ResolveControl,
+} from '../../directory/client.js';
+import type { OwnerRing } from '../../directory/owners.js';
+import {
+  DiscoveryClient as DiscoveryClientOf,
+  type DiscoveryClientOptions as DiscoveryClientOptionsOf,
+} from '../../discovery/client.js';
+import {
+  DiscoveryServer as DiscoveryServerOf,
+  type DiscoveryServerOptions as DiscoveryServerOptionsOf,
+} from '../../discovery/server.js';
+import { RpcClient as RpcClientOf, type RpcClientOptions as RpcClientOptionsOf } from '../../rpc/client.js';
+import { RpcServer as RpcServerOf, type RpcServerOptions as RpcServerOptionsOf } from '../../rpc/server.js';
+import { systemEnvironment } from '../../system/system-environment.js';
+import type { Transport } from '../../transport/contract/transport.js';
+import { createTransport as createTransportOf, type TransportConfig } from '../../transport/create-transport.js';
+import type { NodeInfo } from '../../types.js';
+
+/** Where time, randomness, connections and the rest come from. */
+export interface EnvironmentOption {
+  /** Default: the real machine. */
+  readonly env?: Environment;
+}
+
+function withEnvironment<Options extends EnvironmentOption>(options: Options): Options & { readonly env: Environment } {
+  return { ...options, env: options.env ?? systemEnvironment() };
+}
+
+/** Where an {@link RpcServer} listens, and for how many. */
+export interface RpcServerOptions extends Omit<RpcServerOptionsOf, 'env'>, EnvironmentOption {}
+
+/**
+ * Answers calls of the control plane. Whatever a peer sends, the worst outcome is that its connection is closed; every such
+ * case is counted by kind in `meshcache_rpc_errors_total`. With secrets in its environment it answers only peers that have
+ * proved to know one.
+ */
+export class RpcServer extends RpcServerOf {
+  /** Throws `ArgumentError` for a host or port that none can be. */
+  constructor(options: RpcServerOptions) {
+    super(withEnvironment(options));
+  }
+}
+
+/** What an {@link RpcClient} takes. */
+export interface RpcClientOptions extends Omit<RpcClientOptionsOf, 'env'>, EnvironmentOption {}
+
+/**
+ * Calls methods of {@link RpcServer}s: one connection an endpoint, opened on demand, used for all calls at once.
+ *
+ * An endpoint that cannot be reached costs one deadline: afterwards calls to it reject at once, and after
+ * RPC_RETRY_AFTER_MS one of them tries again. Idle connections and timers do not keep the process alive; a call under way
+ * does, until its deadline at the latest.
+ */
+export class RpcClient extends RpcClientOf {
+  constructor(options: RpcClientOptions = {}) {
+    super(withEnvironment(options));
+  }
+}
+
+/** What a {@link DirectoryClient} takes beside its ring. */
+export interface DirectoryClientOptions extends Omit<DirectoryClientOptionsOf, 'env'>, EnvironmentOption {}
+
+/**
+ * Asks and tells the shards of a key's owners: one request an owner and batch. A shard that does not answer is a miss or
+ * false, never an exception; only wrong arguments throw (`ArgumentError`), before anything is sent.
+ *
+ * The client owns the node's statement counter: every `put`, `announce` and `delete` is ordered by it, so that a delete
+ * that arrives late leaves what was put after it.
+ */
+export class DirectoryClient extends DirectoryClientOf {
+  constructor(ring: OwnerRing, resolveControl: ResolveControl, replicas: number, options: DirectoryClientOptions = {}) {
+    super(ring, resolveControl, replicas, withEnvironment(options));
+  }
+}
+
+/** Times of a {@link DiscoveryServer}; its members go by them. */
+export interface DiscoveryServerOptions extends Omit<DiscoveryServerOptionsOf, 'env'>, EnvironmentOption {}
+
+/**
+ * A discovery master: keeps who is there for as long as they say so, and tells everybody at once when that changes. Keeps
+ * nothing on disk; after a restart its members register again by themselves.
+ */
+export class DiscoveryServer extends DiscoveryServerOf {
+  /** Throws `ArgumentError` for a host, a port or a time that none can be. */
+  constructor(host: string, port: number, options: DiscoveryServerOptions = {}) {
+    super(host, port, withEnvironment(options));
+  }
+}
+
+/** What a {@link DiscoveryClient} tells, and how often it speaks. */
+export interface DiscoveryClientOptions extends Omit<DiscoveryClientOptionsOf, 'env'>, EnvironmentOption {}
+
+/**
+ * Makes a node a member with every master, and keeps the list of all members. The own node is always one. While no master
+ * answers, the members stay as they were.
+ */
+export class DiscoveryClient extends DiscoveryClientOf {
+  /** `addr`: one or several `host:port`, comma-separated. Throws `ConfigError`, and `ArgumentError` for a time that none can be. */
+  constructor(addr: string, nodeInfo: NodeInfo, options: DiscoveryClientOptions = {}) {
+    super(addr, nodeInfo, withEnvironment(options));
+  }
+}
+
+/**
+ * The transport that is asked for where it is possible, else TCP; says which and why, once, in the log and in the gauge
+ * `meshcache_transport_info`. Other metrics follow its statistics. Throws `ConfigError` when it cannot listen, and for a device, port or GID that is asked for by name on a
+ * machine with RDMA that does not have it.
+ */
+export function createTransport(config: TransportConfig, env: Environment = systemEnvironment()): Promise<Transport> {
+  return createTransportOf(config, env);
+}

@@ -1,0 +1,221 @@
+import { assert, assertAtMost, assertEqual } from '../../base/assert.js';
+import type { Clock } from '../../base/environment/clock.js';
+import type { MetricsSink } from '../../base/environment/metrics-sink.js';
+import {
+  READ_REPORT_DELAY_MS,
+  READ_REPORT_FULL_KEYS,
+  READ_REPORT_MAX_CHARACTERS,
+  READ_REPORT_MAX_KEYS,
+  READ_REPORTS_WAITING_MAX_CHARACTERS,
+  READ_REPORTS_WAITING_MAX_KEYS,
+} from '../../base/limits.js';
+import type { RequestHint } from '../../core/index.js';
+
+/** Pages of one owner that one call of another node has read, in the order of the call. */
+export interface ReportedRead {
+  readonly keys: readonly string[];
+  readonly hint: RequestHint;
+}
+
+export interface ReadReportsParts {
+  /** Tells an owner; rejects when it cannot be told. */
+  readonly send: (nodeId: string, reads: readonly ReportedRead[]) => Promise<void>;
+  readonly clock: Clock;
+  readonly metrics: MetricsSink;
+}
+
+/** A read that waits, and what it takes. */
+interface WaitingRead extends ReportedRead {
+  readonly characters: number;
+}
+
+/** What one owner is to be told. */
+interface OwnerReads {
+  /** The oldest first. */
+  reads: WaitingRead[];
+  keys: number;
+  /** Of the clock: when the first one is to go. */
+  dueMs: number;
+  isUnderWay: boolean;
+  /** Undefined: no timer runs. */
+  cancelTimer: (() => void) | undefined;
+}
+
+/**
+ * Tells owners which of their pages this node has read out of their memory, for they do not see that themselves: read by read, the keys in
+ * order, READ_REPORT_DELAY_MS after the first one or as soon as READ_REPORT_FULL_KEYS wait, one message to an owner at a time. Best effort: what
+ * cannot be told is dropped, and counted.
+ *
+ * Accounting: `#waitingKeys` and `#waitingCharacters` are the sums over what waits for all owners. Beyond their limits the oldest reads are
+ * dropped, those of the owner first that has not been told for longest.
+ */
+export class ReadReports {
+  readonly #parts: ReadReportsParts;
+  /** Those that something waits for, or is under way to; who is being told goes to the end. */
+  readonly #owners = new Map<string, OwnerReads>();
+  #waitingKeys = 0;
+  #waitingCharacters = 0;
+  #isClosed = false;
+
+  constructor(parts: ReadReportsParts) {
+    this.#parts = parts;
+  }
+
+  /** Keys that wait to be told, of all owners. */
+  get waitingKeys(): number {
+    return this.#waitingKeys;
+  }
+
+  /** A call has read these pages of an owner, in this order. */
+  add(nodeId: string, { keys, hint }: ReportedRead): void {
+    if (this.#isClosed || keys.length === 0) return;
+    const owner = this.#ownerOf(nodeId);
+    if (owner.reads.length === 0) owner.dueMs = this.#parts.clock.nowMs() + READ_REPORT_DELAY_MS;
+    for (let start = 0; start < keys.length; ) {
+      const { end, characters } = messageFrom(keys, start);
+      this.#push(owner, { keys: start === 0 && end === keys.length ? keys : keys.slice(start, end), hint, characters });
+      start = end;
+    }
+    this.#dropAboveLimits();
+    this.#goOn(nodeId, owner);
+  }
+
+  /** Nothing more is told; what waits is dropped. */
+  close(): void {
+    this.#isClosed = true;
+    for (const owner of this.#owners.values()) owner.cancelTimer?.();
+    this.#owners.clear();
+  }
+
+  /** Throws `InvariantError` unless the accounting holds. Nothing to check once it is closed. */
+  verify(): void {
+    if (this.#isClosed) return;
+    let [keys, characters] = [0, 0];
+    for (const owner of this.#owners.values()) {
+      const count = owner.reads.reduce((sum, read) => sum + read.keys.length, 0);
+      assertEqual('read reports: keys that wait for an owner', owner.keys, count);
+      assert(
+        owner.isUnderWay || (owner.reads.length > 0 && owner.cancelTimer !== undefined),
+        'read reports: reads wait that nothing sends',
+      );
+      keys += count;
+      for (const read of owner.reads) characters += charactersOf(read.keys);
+    }
+    assertEqual('read reports: keys that wait', this.#waitingKeys, keys);
+    assertEqual('read reports: their characters', this.#waitingCharacters, characters);
+    assertAtMost('read reports: keys that wait', keys, READ_REPORTS_WAITING_MAX_KEYS);
+    assertAtMost('read reports: their characters', characters, READ_REPORTS_WAITING_MAX_CHARACTERS);
+  }
+
+  #ownerOf(nodeId: string): OwnerReads {
+    let owner = this.#owners.get(nodeId);
+    if (owner === undefined) {
+      owner = { reads: [], keys: 0, dueMs: 0, isUnderWay: false, cancelTimer: undefined };
+      this.#owners.set(nodeId, owner);
+    }
+    return owner;
+  }
+
+  /** Sends what waits when there is enough or it is time, else waits for that. */
+  #goOn(nodeId: string, owner: OwnerReads): void {
+    if (owner.isUnderWay || this.#isClosed) return;
+    if (owner.reads.length === 0) {
+      owner.cancelTimer?.();
+      this.#owners.delete(nodeId);
+      return;
+    }
+    const waitMs = owner.dueMs - this.#parts.clock.nowMs();
+    if (owner.keys >= READ_REPORT_FULL_KEYS || waitMs <= 0) {
+      owner.cancelTimer?.();
+      owner.cancelTimer = undefined;
+      void this.#send(nodeId, owner);
+      return;
+    }
+    owner.cancelTimer ??= this.#parts.clock.after(waitMs, () => {
+      owner.cancelTimer = undefined;
+      this.#goOn(nodeId, owner);
+    });
+  }
+
+  /** Never rejects. */
+  async #send(nodeId: string, owner: OwnerReads): Promise<void> {
+    owner.isUnderWay = true;
+    this.#owners.delete(nodeId);
+    this.#owners.set(nodeId, owner);
+    const reads = this.#take(owner);
+    const keys = reads.reduce((sum, read) => sum + read.keys.length, 0);
+    const isTold = await this.#parts.send(nodeId, reads).then(
+      () => true,
+      () => false,
+    );
+    this.#count(isTold ? 'told' : 'failed', keys);
+    owner.isUnderWay = false;
+    this.#goOn(nodeId, owner);
+  }
+
+  /** As many reads as go in one message, the oldest first. */
+  #take(owner: OwnerReads): ReportedRead[] {
+    const taken: ReportedRead[] = [];
+    let [keys, characters] = [0, 0];
+    for (const read of owner.reads) {
+      keys += read.keys.length;
+      characters += read.characters;
+      if (taken.length > 0 && (keys > READ_REPORT_MAX_KEYS || characters > READ_REPORT_MAX_CHARACTERS)) break;
+      taken.push(read);
+    }
+    for (const read of owner.reads.splice(0, taken.length)) this.#add(owner, read, -1);
+    return taken;
+  }
+
+  #push(owner: OwnerReads, read: WaitingRead): void {
+    owner.reads.push(read);
+    this.#add(owner, read, 1);
+  }
+
+  #shift(owner: OwnerReads): number {
+    const read = owner.reads.shift();
+    if (read === undefined) return 0;
+    this.#add(owner, read, -1);
+    return read.keys.length;
+  }
+
+  #add(owner: OwnerReads, { keys, characters }: WaitingRead, sign: 1 | -1): void {
+    owner.keys += sign * keys.length;
+    this.#waitingKeys += sign * keys.length;
+    this.#waitingCharacters += sign * characters;
+  }
+
+  #dropAboveLimits(): void {
+    for (const [nodeId, owner] of this.#owners) {
+      if (!this.#isAboveLimits()) return;
+      while (this.#isAboveLimits() && owner.reads.length > 0) this.#count('dropped', this.#shift(owner));
+      // There may be nothing left to tell.
+      this.#goOn(nodeId, owner);
+    }
+  }
+
+  #isAboveLimits(): boolean {
+    if (this.#waitingKeys > READ_REPORTS_WAITING_MAX_KEYS) return true;
+    return this.#waitingCharacters > READ_REPORTS_WAITING_MAX_CHARACTERS;
+  }
+
+  #count(result: 'told' | 'failed' | 'dropped', pages: number): void {
+    this.#parts.metrics.count('meshcache_reported_reads_total', pages, { result });
+  }
+}
+
+function charactersOf(keys: readonly string[]): number {
+  return keys.reduce((sum, key) => sum + key.length, 0);
+}
+
+/** Where the part of a read that goes in one message ends: one key or more. */
+function messageFrom(keys: readonly string[], start: number): { readonly end: number; readonly characters: number } {
+  let characters = 0;
+  let end = start;
+  for (; end < keys.length && end - start < READ_REPORT_MAX_KEYS; end++) {
+    const { length } = keys[end] as string;
+    if (end > start && characters + length > READ_REPORT_MAX_CHARACTERS) break;
+    characters += length;
+  }
+  return { end, characters };
+}

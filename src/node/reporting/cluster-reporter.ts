@@ -1,0 +1,113 @@
+import type { Clock } from '../../base/environment/clock.js';
+import { formatEndpoint } from '../../base/environment/network.js';
+import {
+  CLUSTER_REPORT_EVENTS_MAX_COUNT,
+  CLUSTER_REPORT_IN_FLIGHT_MAX_COUNT,
+  CLUSTER_REPORT_MAX_AGE_MS,
+  CLUSTER_REPORT_TIMEOUT_MS,
+} from '../../base/limits.js';
+import type { ClusterNode, ClusterReport, NodeReport } from '../../metrics/node-report.js';
+import { isReportLike } from '../../metrics/report-checks.js';
+import type { RpcClient } from '../../rpc/client.js';
+import type { NodeInfo } from '../../types.js';
+import { ringShares } from './ring-shares.js';
+
+export const STATUS_METHOD = 'node.status';
+/** Who asks every second has seen the earlier events. */
+const STATUS_PARAMS = { events_max: CLUSTER_REPORT_EVENTS_MAX_COUNT };
+
+export interface ClusterReporterParts {
+  readonly nodeId: string;
+  readonly vnodes: number;
+  /** Seconds. */
+  readonly heartbeatInterval: number;
+  readonly members: () => ReadonlyMap<string, NodeInfo>;
+  readonly ownReport: () => Promise<NodeReport>;
+  readonly rpc: RpcClient;
+  readonly clock: Clock;
+}
+
+/** What all members say of themselves, asked over the control plane. However many ask for it, each member is asked once in a while. */
+export class ClusterReporter {
+  readonly #parts: ClusterReporterParts;
+  /** `endedMs` is missing while the members are being asked. */
+  #latest: { endedMs?: number; readonly report: Promise<ClusterReport> } | undefined;
+  #shares: { readonly of: string; readonly byNode: ReadonlyMap<string, number> } | undefined;
+
+  constructor(parts: ClusterReporterParts) {
+    this.#parts = parts;
+  }
+
+  /** Never rejects; at most CLUSTER_REPORT_MAX_AGE_MS old. */
+  report(): Promise<ClusterReport> {
+    const { clock } = this.#parts;
+    const endedMs = this.#latest?.endedMs;
+    if (this.#latest === undefined || (endedMs !== undefined && clock.nowMs() - endedMs > CLUSTER_REPORT_MAX_AGE_MS)) {
+      const round: { endedMs?: number; readonly report: Promise<ClusterReport> } = { report: this.#ask() };
+      this.#latest = round;
+      void round.report.then(() => {
+        round.endedMs = clock.nowMs();
+      });
+    }
+    return this.#latest.report;
+  }
+
+  async #ask(): Promise<ClusterReport> {
+    const { nodeId, heartbeatInterval, clock } = this.#parts;
+    const members = [...this.#parts.members().values()].sort((a, b) => (a.nodeId < b.nodeId ? -1 : 1));
+    const shares = this.#sharesOf(members.map((member) => member.nodeId));
+    const nodes = new Array<ClusterNode>(members.length);
+    let next = 0;
+    const askInTurn = async (): Promise<void> => {
+      for (let i = next++; i < members.length; i = next++) {
+        const member = members[i] as NodeInfo;
+        const control = formatEndpoint({ host: member.controlHost, port: member.controlPort });
+        const base = {
+          node_id: member.nodeId,
+          control_endpoint: control,
+          ring_share: shares.get(member.nodeId) ?? 0,
+        };
+        const answer = await this.#answerOf(member);
+        nodes[i] =
+          typeof answer === 'string'
+            ? { ...base, state: 'unreachable', error: answer }
+            : { ...base, state: 'up', report: answer };
+      }
+    };
+    await Promise.all(Array.from({ length: CLUSTER_REPORT_IN_FLIGHT_MAX_COUNT }, askInTurn));
+    return { node_id: nodeId, time_ms: clock.wallMs(), heartbeat_interval_s: heartbeatInterval, nodes };
+  }
+
+  /** Text: why there is no report. */
+  async #answerOf(member: NodeInfo): Promise<NodeReport | string> {
+    const { nodeId, ownReport, rpc } = this.#parts;
+    const endpoint = { host: member.controlHost, port: member.controlPort };
+    const deadline = { timeoutMs: CLUSTER_REPORT_TIMEOUT_MS };
+    try {
+      const answer = await (member.nodeId === nodeId
+        ? ownReport()
+        : rpc.call(endpoint, STATUS_METHOD, STATUS_PARAMS, deadline));
+      return isReport(answer) ? answer : 'answers, but not with a report of this version';
+    } catch (error) {
+      return (error as Error).message;
+    }
+  }
+
+  /** Counted anew only when the members have changed. */
+  #sharesOf(nodeIds: readonly string[]): ReadonlyMap<string, number> {
+    const of = nodeIds.join('\n');
+    if (this.#shares?.of !== of) this.#shares = { of, byNode: ringShares(nodeIds, this.#parts.vnodes) };
+    return this.#shares.byNode;
+  }
+}
+
+/** A node of another version, or one without a store, may answer with less. */
+function isReport(answer: unknown): answer is NodeReport {
+  if (!isReportLike(answer)) return false;
+  const { pool, latency, health, events } = answer as Partial<NodeReport>;
+  return isPart(pool) && isPart(latency) && health !== undefined && events !== undefined;
+}
+
+function isPart(value: unknown): boolean {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}

@@ -1,0 +1,31 @@
+import type { DiscoveryClient } from '../../discovery/client.js';
+import type { EmbeddedMaster } from '../../discovery/embedded-master.js';
+import { describeDifferences } from '../../discovery/messages/cluster-settings.js';
+
+const REFUSED_SHOWN_MAX_COUNT = 8;
+
+/** What is wrong with a node's membership, in words for an operator. `addr`: the listed discovery addresses. */
+export function discoveryTroubles(discovery: DiscoveryClient, master: EmbeddedMaster, addr: string): string[] {
+  const refusals = [...discovery.refusals()].map(
+    ([address, { nodeId, differences }]) =>
+      `refused by the discovery master at ${address}, node ${nodeId}: ${describeDifferences(differences, false)}`,
+  );
+  return [...refusals, ...joiningTroubles(discovery, addr, refusals.length > 0), ...refusedNodes(master)];
+}
+
+function joiningTroubles(discovery: DiscoveryClient, addr: string, isRefused: boolean): string[] {
+  if (discovery.isReplaced) return ['another node with the same node_id has taken its place'];
+  if (isRefused) return [];
+  if (!discovery.isReachable) return [`no discovery master answers (${addr})`];
+  if (discovery.isListedReachable || discovery.members().size > 1) return [];
+  return [`no listed discovery address answers (${addr}), and no other node is known`];
+}
+
+function refusedNodes(master: EmbeddedMaster): string[] {
+  const nodes = master.refusedNodes();
+  const texts = nodes.slice(-REFUSED_SHOWN_MAX_COUNT).map(({ nodeId, address, differences }) => {
+    return `node ${nodeId} at ${address} is refused as a member: ${describeDifferences(differences, true)}`;
+  });
+  const more = nodes.length - texts.length;
+  return more > 0 ? [...texts, `${more} more nodes are refused as members for their settings`] : texts;
+}

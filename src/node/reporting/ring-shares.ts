@@ -1,0 +1,21 @@
+import { ConsistentHashRing } from '../../core/index.js';
+
+/** Keys whose owners are counted: within a percent of the truth. */
+const SAMPLE_KEYS = 20_000;
+
+/** Each node's part of the key space, 0 to 1, by node id; from sample keys, some milliseconds of work. */
+export function ringShares(nodeIds: readonly string[], vnodes: number): ReadonlyMap<string, number> {
+  const ring = new ConsistentHashRing(vnodes);
+  try {
+    ring.setNodes(nodeIds);
+    const keys = Array.from({ length: SAMPLE_KEYS }, (_, i) => `sample ${i}`);
+    const counts = new Map(ring.nodes.map((nodeId) => [nodeId, 0]));
+    for (const index of ring.getNodesBatch(keys, 1)) {
+      const nodeId = ring.nodes[index];
+      if (nodeId !== undefined) counts.set(nodeId, (counts.get(nodeId) as number) + 1);
+    }
+    return new Map([...counts].map(([nodeId, count]) => [nodeId, count / SAMPLE_KEYS]));
+  } finally {
+    ring.free();
+  }
+}

@@ -1,0 +1,71 @@
+import { NODE_REPORT_CLIENTS_MAX_COUNT } from '../../base/limits.js';
+import type { ClientInfo, ClientServer } from '../../clients/client-server.js';
+import type { DiskStore } from '../../disk/disk-store.js';
+import type { ClientReport, ClientsReport } from '../../metrics/node-report.js';
+import type { PublishedPool } from '../../pool/published-pool.js';
+import { diskStatus } from '../disk-wiring.js';
+import type { Drain } from '../leaving/drain.js';
+import type { StoreReporter } from './node-reporting.js';
+
+export interface StoreReporterParts {
+  readonly pool: PublishedPool;
+  readonly disk: DiskStore | null;
+  readonly drain: Drain;
+  /** Undefined: there is no client socket, or not yet. */
+  readonly clients: () => Pick<ClientServer, 'path' | 'clients'> | undefined;
+}
+
+/** What a store has, as its node reports it. */
+export function storeReporter({ pool, disk, drain, clients }: StoreReporterParts): StoreReporter {
+  return {
+    report() {
+      const { entries, usedBytes, capacityBytes, quarantinedBytes, evictions } = pool.stats();
+      const server = clients();
+      return {
+        pool: {
+          entries,
+          used_bytes: usedBytes,
+          capacity_bytes: capacityBytes,
+          quarantined_bytes: quarantinedBytes,
+          evictions,
+        },
+        disk: disk === null ? null : diskStatus(disk.info()),
+        ...(server === undefined ? {} : { clients: clientsReport(server.path, server.clients()) }),
+      };
+    },
+    troubles() {
+      const failure = disk?.info().failure ?? null;
+      return [
+        ...(drain.isDraining ? ['the node is being drained'] : []),
+        ...(failure === null ? [] : [`the disk tier fails: ${failure}`]),
+      ];
+    },
+  };
+}
+
+/** The busiest of the clients that are attached, and how many there are. */
+export function clientsReport(socket: string, attached: readonly ClientInfo[]): ClientsReport {
+  const moved = (client: ClientInfo): number => client.read_bytes + client.written_bytes;
+  const byBytes = [...attached].sort((a, b) => moved(b) - moved(a) || b.requests - a.requests);
+  const busiest = byBytes.slice(0, NODE_REPORT_CLIENTS_MAX_COUNT).map(clientReport);
+  return { socket, attached: attached.length, busiest };
+}
+
+function clientReport(client: ClientInfo): ClientReport {
+  const { name, pid, mode, requests, errors, in_flight, hits, misses } = client;
+  const { pages_written, read_bytes, written_bytes, mapped_bytes } = client;
+  return {
+    name,
+    pid,
+    mode,
+    requests,
+    errors,
+    in_flight,
+    hits,
+    misses,
+    pages_written,
+    read_bytes,
+    written_bytes,
+    mapped_bytes,
+  };
+}

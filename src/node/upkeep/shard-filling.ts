@@ -1,0 +1,141 @@
+import type { Environment } from '../../base/environment/environment.js';
+import type { Endpoint } from '../../base/environment/network.js';
+import { ProtocolError } from '../../base/errors.js';
+import {
+  NODE_ID_MAX_BYTES,
+  SHARD_FILLING_IN_FLIGHT_MAX_COUNT,
+  SHARD_FILLING_POLL_MS,
+  SHARD_FILLING_TIMEOUT_MS,
+} from '../../base/limits.js';
+import type { RpcClient } from '../../rpc/client.js';
+import type { RpcServer } from '../../rpc/server.js';
+import type { NodeInfo } from '../../types.js';
+
+const METHOD = 'directory.announced';
+const LOGGED_IDS_MAX_COUNT = 8;
+
+export interface ShardFillingOptions {
+  readonly nodeId: string;
+  readonly rpc: Pick<RpcClient, 'call'>;
+  readonly env: Environment;
+  /** Live nodes by id, the own one included. */
+  members(): ReadonlyMap<string, NodeInfo>;
+  /** Whether the members are those that a discovery master knows; else it is waited for. */
+  isJoined(): boolean;
+}
+
+/**
+ * Finds out when the own shard is complete: when every node that was a member before this one has announced to it what it has gained by
+ * joining, or has left.
+ */
+export class ShardFilling {
+  readonly #options: ShardFillingOptions;
+  #filled: Promise<boolean> | undefined;
+  #endPause: () => void = () => {};
+  #stopped = false;
+
+  constructor(options: ShardFillingOptions) {
+    this.#options = options;
+  }
+
+  /** `isAnnounced`: whether this start of an owner has been told everything that it has to know of the pages here. */
+  static handle(server: RpcServer, isAnnounced: (ownerId: string, incarnation: number) => boolean): void {
+    server.handle(METHOD, (params) => {
+      const { node_id: nodeId, incarnation } = params as { readonly node_id?: unknown; readonly incarnation?: unknown };
+      const isId = typeof nodeId === 'string' && nodeId !== '' && Buffer.byteLength(nodeId) <= NODE_ID_MAX_BYTES;
+      if (!isId || !Number.isSafeInteger(incarnation)) throw new ProtocolError(`${METHOD}: node_id and incarnation`);
+      return { complete: isAnnounced(nodeId, incarnation as number) };
+    });
+  }
+
+  /** True: the shard is complete. False: SHARD_FILLING_TIMEOUT_MS are over, or the node has been stopped. Never rejects. */
+  filled(): Promise<boolean> {
+    this.#filled ??= this.#wait();
+    return this.#filled;
+  }
+
+  /** Ends the waiting. */
+  stop(): void {
+    this.#stopped = true;
+    this.#endPause();
+  }
+
+  async #wait(): Promise<boolean> {
+    const { env, isJoined, members, nodeId } = this.#options;
+    const untilMs = env.clock.nowMs() + SHARD_FILLING_TIMEOUT_MS;
+    const isOver = (): boolean => this.#stopped || env.clock.nowMs() >= untilMs;
+    while (!isJoined() && !isOver()) await this.#pause();
+    let pending: readonly NodeInfo[] = [];
+    let announced = new Set<string>();
+    let ownIncarnation: number | undefined;
+    const firstIds = new Set(members().keys());
+    while (!isOver()) {
+      const own = members().get(nodeId)?.incarnation;
+      // Dropped by the others, the node joins as another start of itself, and is told everything anew.
+      if (own !== ownIncarnation) announced = new Set();
+      ownIncarnation = own;
+      const isBefore = (node: NodeInfo): boolean => firstIds.has(node.nodeId) || node.incarnation <= (own ?? 0);
+      pending = [...members().values()].filter(
+        (node) => node.nodeId !== nodeId && isBefore(node) && !announced.has(startOf(node)),
+      );
+      if (pending.length === 0) return true;
+      for (const node of await this.#askAll(pending, own ?? 0)) announced.add(startOf(node));
+      if (pending.some((node) => !announced.has(startOf(node)))) await this.#pause();
+    }
+    if (!this.#stopped) this.#logMissing(pending.filter((node) => !announced.has(startOf(node))));
+    return false;
+  }
+
+  /** Those that have announced everything. */
+  async #askAll(nodes: readonly NodeInfo[], incarnation: number): Promise<NodeInfo[]> {
+    const complete: NodeInfo[] = [];
+    const waiting = [...nodes];
+    const askNext = async (): Promise<void> => {
+      for (let node = waiting.pop(); node !== undefined && !this.#stopped; node = waiting.pop()) {
+        if (await this.#ask(node, incarnation)) complete.push(node);
+      }
+    };
+    await Promise.all(Array.from({ length: SHARD_FILLING_IN_FLIGHT_MAX_COUNT }, askNext));
+    return complete;
+  }
+
+  async #ask(node: NodeInfo, incarnation: number): Promise<boolean> {
+    const { rpc, nodeId } = this.#options;
+    const endpoint: Endpoint = { host: node.controlHost, port: node.controlPort };
+    try {
+      const answer = await rpc.call(endpoint, METHOD, { node_id: nodeId, incarnation });
+      return (answer as { readonly complete?: unknown } | null)?.complete === true;
+    } catch {
+      // Asked again, until it has left or the time is over.
+      return false;
+    }
+  }
+
+  #pause(): Promise<void> {
+    return new Promise((resolve) => {
+      const cancel = this.#options.env.clock.after(SHARD_FILLING_POLL_MS, resolve, { keepAlive: true });
+      this.#endPause = () => {
+        cancel();
+        resolve();
+      };
+    });
+  }
+
+  #logMissing(nodes: readonly NodeInfo[]): void {
+    const { env, isJoined, nodeId } = this.#options;
+    env.log.log('warn', 'not every node has announced its pages to this one in time; it goes on without', {
+      node_id: nodeId,
+      is_joined: isJoined(),
+      nodes: nodes.length,
+      first: nodes
+        .slice(0, LOGGED_IDS_MAX_COUNT)
+        .map((node) => node.nodeId)
+        .join(', '),
+    });
+  }
+}
+
+/** One start of a node. */
+function startOf({ nodeId, incarnation }: NodeInfo): string {
+  return `${incarnation} ${nodeId}`;
+}

@@ -1,0 +1,115 @@
+import { assert, assertAtMost } from '../../base/assert.js';
+import type { Clock } from '../../base/environment/clock.js';
+import { REMOVALS_TURN_MS, SHARD_UPKEEP_INTERVAL_MS } from '../../base/limits.js';
+import type { OwnerRing } from '../../directory/owners.js';
+import { pruneShard } from '../../directory/prune.js';
+import type { DirectoryShard } from '../../directory/shard.js';
+
+const SWEEP_SLICE_KEYS = 4096;
+/** Of more rings within the delay, those after the first are left out: in a join storm that one gave this node the most keys. */
+const FORMER_RINGS_MAX_COUNT = 16;
+
+export interface ShardUpkeepOptions {
+  readonly shard: DirectoryShard;
+  readonly nodeId: string;
+  readonly replicas: number;
+  /** After so long every node goes by a new ring, and nobody asks a former owner any more. */
+  readonly pruneDelayMs: number;
+  readonly clock: Clock;
+}
+
+/** Gives back, in small steps, what a shard holds of nodes that have left and of keys that it does not own any more. */
+export class ShardUpkeep {
+  readonly #options: ShardUpkeepOptions;
+  #ring: OwnerRing | undefined;
+  /** Those that were followed by another one within the delay, the oldest first. */
+  #former: { readonly ring: OwnerRing; readonly untilMs: number }[] = [];
+  #cancelPrune: (() => void) | undefined;
+  #cancelTurn: (() => void) | undefined;
+  #removalsTurnMs: number;
+  #stopped = false;
+
+  constructor(options: ShardUpkeepOptions) {
+    this.#options = options;
+    this.#removalsTurnMs = options.clock.nowMs();
+  }
+
+  /**
+   * A key goes when it has not been owned for the delay: until then a new owner may not have been told of it, and others ask this
+   * node. Looked at when the delay has passed since the first change that was not followed by that: nodes that come and go all the
+   * time must not put it off for ever.
+   */
+  ownersChanged(ring: OwnerRing): void {
+    const { clock, pruneDelayMs } = this.#options;
+    if (this.#ring !== undefined) this.#former.push({ ring: this.#ring, untilMs: clock.nowMs() + pruneDelayMs });
+    if (this.#former.length > FORMER_RINGS_MAX_COUNT) this.#former.splice(1, 1);
+    this.#ring = ring;
+    void this.#sweep(ring);
+    this.#pruneLater();
+  }
+
+  /** The rings that this may still ask. */
+  rings(): OwnerRing[] {
+    return this.#ring === undefined ? [] : [this.#ring, ...this.#formerRings()];
+  }
+
+  /** From now on looks now and then for what is void: what nodes have renounced, and last words of those that had gone. */
+  start(): void {
+    const { shard, clock } = this.#options;
+    this.#cancelTurn = clock.after(SHARD_UPKEEP_INTERVAL_MS, async () => {
+      shard.dropStrangers();
+      if (clock.nowMs() - this.#removalsTurnMs >= REMOVALS_TURN_MS) {
+        shard.turnRemovals();
+        this.#removalsTurnMs = clock.nowMs();
+      }
+      if (this.#ring !== undefined) void this.#sweep(this.#ring);
+      for (const _ of shard.dropVoid(SWEEP_SLICE_KEYS)) {
+        await clock.yield();
+        if (this.#stopped) return;
+      }
+      this.start();
+    });
+  }
+
+  stop(): void {
+    this.#stopped = true;
+    this.#ring = undefined;
+    this.#former = [];
+    this.#cancelPrune?.();
+    this.#cancelTurn?.();
+  }
+
+  async #sweep(ring: OwnerRing): Promise<void> {
+    const { shard, clock } = this.#options;
+    while (this.#ring === ring && shard.sweep(SWEEP_SLICE_KEYS)) await clock.yield();
+  }
+
+  async #prune(): Promise<void> {
+    const { shard, nodeId, replicas, clock } = this.#options;
+    const rings = { ring: () => this.#ring, formerRings: () => this.#formerRings() };
+    const isLast = this.#formerRings().length === 0;
+    await pruneShard(shard, { nodeId, replicas, ...rings }, clock);
+    // What was kept for a former ring's sake goes later.
+    if (!isLast && !this.#stopped) this.#pruneLater();
+  }
+
+  #pruneLater(): void {
+    const { clock, pruneDelayMs } = this.#options;
+    this.#cancelPrune ??= clock.after(pruneDelayMs, () => {
+      this.#cancelPrune = undefined;
+      void this.#prune();
+    });
+  }
+
+  #formerRings(): OwnerRing[] {
+    const nowMs = this.#options.clock.nowMs();
+    this.#former = this.#former.filter(({ untilMs }) => untilMs > nowMs);
+    return this.#former.map(({ ring }) => ring);
+  }
+
+  /** Throws `InvariantError` unless the former rings are within their limit, and what was kept for them is looked at again. */
+  verify(): void {
+    assertAtMost('shard upkeep: former rings', this.#former.length, FORMER_RINGS_MAX_COUNT);
+    assert(this.#stopped || this.#cancelTurn !== undefined, 'shard upkeep: no turn is due');
+  }
+}

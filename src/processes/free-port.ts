@@ -1,0 +1,29 @@
+import { createServer } from 'node:net';
+import type { RandomSource } from '../base/environment/random.js';
+import { MeshCacheError } from '../base/errors.js';
+
+export const LOOPBACK = '127.0.0.1';
+
+/** Below the range that Linux takes outgoing ports from: nobody is given one of these by chance. */
+const PORT_RANGE = [20_000, 30_000] as const;
+const PORT_ATTEMPTS = 50;
+
+/** A TCP port of loopback that nobody listens on now. Throws `ERR_UNREACHABLE` when there seems to be none. */
+export async function findFreePort(random: RandomSource): Promise<number> {
+  for (let attempt = 0; attempt < PORT_ATTEMPTS; attempt++) {
+    const port = PORT_RANGE[0] + (random.u32() % (PORT_RANGE[1] - PORT_RANGE[0]));
+    if (await isFree(port)) return port;
+  }
+  throw new MeshCacheError(
+    'ERR_UNREACHABLE',
+    `found no free port of ${PORT_RANGE[0]} to ${PORT_RANGE[1]} on ${LOOPBACK}`,
+  );
+}
+
+function isFree(port: number): Promise<boolean> {
+  return new Promise((resolve) => {
+    const server = createServer();
+    server.once('error', () => resolve(false));
+    server.listen({ host: LOOPBACK, port, exclusive: true }, () => server.close(() => resolve(true)));
+  });
+}

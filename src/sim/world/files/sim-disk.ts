@@ -1,0 +1,144 @@
+import type { RandomSource } from '../../../base/environment/random.js';
+import { Lane } from '../kernel/lane.js';
+import type { Scheduler } from '../kernel/scheduler.js';
+import { below, chance, fraction } from '../kernel/seeds.js';
+import { DISK_SHAPE, type DiskShape } from './disk-shape.js';
+import type { CrashOutcome, FileContent } from './file-content.js';
+import { FileTree } from './file-tree.js';
+
+export interface DiskParts {
+  readonly scheduler: Scheduler;
+  readonly random: RandomSource;
+  readonly shape: Partial<DiskShape>;
+}
+
+/** A write that the system has begun and not ended. */
+export interface PendingWrite {
+  readonly content: FileContent;
+  apply(): void;
+}
+
+const OUTCOMES: readonly CrashOutcome[] = ['lost', 'kept', 'prefix', 'sectors'];
+/** A write under way when its host dies is as likely to be there as not, as far as it goes. */
+const PENDING_PROBABILITY = 0.5;
+
+/** The disk of a host: its files, how fast it is, and what is wrong with it. */
+export class SimDisk {
+  readonly shape: DiskShape;
+  /** Operations that fail with EIO, each with this probability. */
+  readonly errorProbability = { read: 0, write: 0, flush: 0 };
+  /** Nothing more can be written: ENOSPC. */
+  isFull = false;
+  isReadOnly = false;
+  /** Everything takes so many times as long. */
+  slowness = 1;
+  /** What becomes of unflushed writes in a crash; undefined: any of them, by the seed. */
+  crashOutcome: CrashOutcome | undefined;
+  readonly #scheduler: Scheduler;
+  readonly #random: RandomSource;
+  readonly #reads: Lane;
+  readonly #writes: Lane;
+  readonly #pending = new Set<PendingWrite>();
+  #tree = new FileTree();
+  /** Changes when the host dies: what was begun before never ends. */
+  #generation = 0;
+
+  constructor({ scheduler, random, shape }: DiskParts) {
+    this.shape = { ...DISK_SHAPE, ...shape };
+    this.#scheduler = scheduler;
+    this.#random = random;
+    this.#reads = new Lane(this.shape.readBytesPerS);
+    this.#writes = new Lane(this.shape.writeBytesPerS);
+  }
+
+  get tree(): FileTree {
+    return this.#tree;
+  }
+
+  get nowMs(): number {
+    return this.#scheduler.nowMs;
+  }
+
+  get usedBytes(): number {
+    return this.#tree.files().reduce((sum, { content }) => sum + content.allocatedBytes, 0);
+  }
+
+  get freeBytes(): number {
+    return this.isFull ? 0 : Math.max(0, this.shape.capacityBytes - this.usedBytes);
+  }
+
+  /** Runs `fn` when an operation is done: one of the system's memory, or one that reads or writes so many bytes of the disk. */
+  after(
+    what: { readonly kind: string; readonly readBytes?: number; readonly writeBytes?: number },
+    fn: () => void,
+  ): void {
+    const generation = this.#generation;
+    this.#scheduler.schedule(this.#doneMs(what), {
+      kind: what.kind,
+      owner: undefined,
+      detail: what.readBytes ?? what.writeBytes ?? 0,
+      run: () => {
+        if (generation === this.#generation) fn();
+      },
+    });
+  }
+
+  /** Whether an operation fails this time. */
+  fails(operation: 'read' | 'write' | 'flush'): boolean {
+    return chance(this.#random, this.errorProbability[operation]);
+  }
+
+  /** Until `delete`, a crash may tear it. */
+  begin(write: PendingWrite): void {
+    this.#pending.add(write);
+    this.#age(write.content);
+  }
+
+  ended(write: PendingWrite): void {
+    this.#pending.delete(write);
+  }
+
+  /** The power goes. What had been flushed is there; of the rest, what `crashOutcome` says. */
+  crash(): void {
+    this.#generation++;
+    for (const write of this.#pending) if (chance(this.#random, PENDING_PROBABILITY)) write.apply();
+    this.#pending.clear();
+    const outcome = this.crashOutcome ?? (OUTCOMES[below(this.#random, OUTCOMES.length)] as CrashOutcome);
+    const random = this.#random;
+    this.#tree.crash(this.nowMs, (count) =>
+      outcome === 'kept' ? count : outcome === 'lost' ? 0 : below(random, count + 1),
+    );
+    for (const { content } of this.#tree.files()) {
+      this.#age(content);
+      content.crash(outcome, random);
+    }
+  }
+
+  /** An empty disk takes its place. While its host is down. */
+  replace(): void {
+    this.#tree = new FileTree();
+  }
+
+  /** Flips so many bits of what is there, each in some file. */
+  rot(bits: number): void {
+    const files = this.#tree.files().filter(({ content }) => content.sizeBytes > 0);
+    for (let i = 0; i < bits && files.length > 0; i++)
+      files[below(this.#random, files.length)]?.content.rot(this.#random);
+  }
+
+  #age(content: FileContent): void {
+    const { writebackMs, directWritebackMs } = this.shape;
+    content.age(this.nowMs - (content.isDirect ? directWritebackMs : writebackMs));
+  }
+
+  #doneMs({ readBytes, writeBytes }: { readonly readBytes?: number; readonly writeBytes?: number }): number {
+    const { nowMs, slowness } = this;
+    const { latencyMs, memoryLatencyMs } = this.shape;
+    const isOfDisk = readBytes !== undefined || writeBytes !== undefined;
+    const drawnMs = (isOfDisk ? latencyMs : memoryLatencyMs) * (1 + fraction(this.#random) / 2);
+    let sentMs = nowMs;
+    if (readBytes !== undefined) sentMs = this.#reads.send(nowMs, readBytes * slowness);
+    if (writeBytes !== undefined) sentMs = this.#writes.send(nowMs, writeBytes * slowness);
+    return sentMs + drawnMs * slowness;
+  }
+}

@@ -1,0 +1,289 @@
+import type { FileStatus, Files, OpenFile, OpenOptions } from '../../../base/environment/files.js';
+import type { KernelProcess } from '../kernel/kernel-process.js';
+import { FileContent } from './file-content.js';
+import { fileError } from './file-error.js';
+import type { DirectoryInode, FileInode, Inode, PathServer, Place } from './file-tree.js';
+import type { SimDisk } from './sim-disk.js';
+import { SimOpenFile } from './sim-open-file.js';
+
+const FILE_MODE = 0o644;
+const DIRECTORY_MODE = 0o755;
+const DIRECTORY_BYTES = 4096;
+
+/** The files of a host as one of its processes has them. */
+export class SimFiles implements Files {
+  readonly process: KernelProcess;
+  readonly disk: SimDisk;
+  readonly openFiles = new Set<SimOpenFile>();
+
+  constructor(process: KernelProcess, disk: SimDisk) {
+    this.process = process;
+    this.disk = disk;
+  }
+
+  get openCount(): number {
+    return this.openFiles.size;
+  }
+
+  open(path: string, options: OpenOptions = {}): Promise<OpenFile> {
+    return this.does('open', () => {
+      const file = new SimOpenFile(this, this.#opened(path, options), {
+        path,
+        isWritable: options.write === true,
+        isDirect: options.direct === true,
+      });
+      this.openFiles.add(file);
+      return file;
+    });
+  }
+
+  async readFile(path: string): Promise<Buffer> {
+    const content = await this.does('open', () => this.#fileAt(path, 'read').content);
+    await this.transfers({ kind: 'read', readBytes: content.sizeBytes }, () => this.#checkRead(path));
+    return contentOf(content);
+  }
+
+  readFileSync(path: string): Buffer {
+    return contentOf(this.#fileAt(path, 'read').content);
+  }
+
+  statusSync(path: string): FileStatus {
+    return statusOf(this.disk.tree.find(path, 'stat'));
+  }
+
+  async writeFile(path: string, bytes: Uint8Array | string): Promise<void> {
+    const buffer = typeof bytes === 'string' ? Buffer.from(bytes) : Buffer.from(bytes);
+    const file = await this.open(path, { write: true, create: true, truncate: true });
+    try {
+      if (buffer.length > 0) await file.write([buffer], 0);
+    } finally {
+      await file.close();
+    }
+  }
+
+  status(path: string): Promise<FileStatus> {
+    return this.does('stat', () => statusOf(this.disk.tree.find(path, 'stat')));
+  }
+
+  freeBytes(path: string): Promise<number> {
+    return this.does('statfs', () => {
+      this.disk.tree.find(path, 'statfs');
+      return this.disk.freeBytes;
+    });
+  }
+
+  readdir(path: string, { recursive = false }: { readonly recursive?: boolean } = {}): Promise<string[]> {
+    return this.does('readdir', () => {
+      const inode = this.disk.tree.find(path, 'scandir');
+      if (inode.kind !== 'directory') throw fileError('ENOTDIR', 'scandir', path);
+      return recursive ? namesBelow(inode, '') : [...inode.entries.keys()];
+    });
+  }
+
+  mkdir(path: string, { recursive = false }: { readonly recursive?: boolean } = {}): Promise<void> {
+    return this.does('mkdir', () => {
+      if (recursive) this.#makeAll(path);
+      else {
+        const place = this.disk.tree.place(path, 'mkdir');
+        if (place.inode !== undefined) throw fileError('EEXIST', 'mkdir', path);
+        this.#makeDirectory(place, path);
+      }
+    });
+  }
+
+  rename(from: string, to: string): Promise<void> {
+    return this.does('rename', () => {
+      this.#checkWritable('rename', from);
+      this.disk.tree.rename(from, to, this.disk.nowMs);
+    });
+  }
+
+  rm(
+    path: string,
+    { recursive = false, force = false }: { readonly recursive?: boolean; readonly force?: boolean } = {},
+  ): Promise<void> {
+    return this.does('rm', () => {
+      const place = this.#placeToRemove(path, force);
+      if (place?.inode === undefined) return;
+      if (place.inode.kind === 'directory' && !recursive) throw fileError('EISDIR', 'rm', path);
+      this.#checkWritable('rm', path);
+      this.disk.tree.set(place, undefined, this.disk.nowMs);
+    });
+  }
+
+  symlink(target: string, path: string): Promise<void> {
+    return this.does('symlink', () => {
+      const place = this.disk.tree.place(path, 'symlink');
+      if (place.inode !== undefined) throw fileError('EEXIST', 'symlink', target, path);
+      this.#checkWritable('symlink', path);
+      this.disk.tree.set(place, { kind: 'link', target }, this.disk.nowMs);
+    });
+  }
+
+  readlink(path: string): Promise<string> {
+    return this.does('readlink', () => {
+      const { inode } = this.disk.tree.place(path, 'readlink');
+      if (inode === undefined) throw fileError('ENOENT', 'readlink', path);
+      if (inode.kind !== 'link') throw fileError('EINVAL', 'readlink', path);
+      return inode.target;
+    });
+  }
+
+  /** @internal The socket of `server` has this path from now on; returns an error when it cannot. */
+  bindSocket(path: string, server: PathServer): Error | undefined {
+    try {
+      const place = this.disk.tree.place(path, 'listen');
+      if (place.inode !== undefined) return fileError('EADDRINUSE', 'listen', path);
+      this.#checkWritable('listen', path);
+      this.disk.tree.set(place, { kind: 'socket', server }, this.disk.nowMs);
+      return undefined;
+    } catch (error) {
+      return error as Error;
+    }
+  }
+
+  /** @internal Removes the path unless it is something else by now. */
+  unbindSocket(path: string, server: PathServer): void {
+    try {
+      const place = this.disk.tree.place(path, 'unlink');
+      const isOwn = place.inode?.kind === 'socket' && place.inode.server === server;
+      if (isOwn && !this.disk.isReadOnly) this.disk.tree.set(place, undefined, this.disk.nowMs);
+    } catch {
+      // Its directory has gone.
+    }
+  }
+
+  /** @internal Who listens there, or what connecting fails with. */
+  socketAt(path: string): PathServer | NodeJS.ErrnoException {
+    try {
+      const inode = this.disk.tree.find(path, 'connect');
+      const isListening = inode.kind === 'socket' && inode.server.address() !== null;
+      return isListening ? inode.server : fileError('ECONNREFUSED', 'connect', path);
+    } catch (error) {
+      return error as NodeJS.ErrnoException;
+    }
+  }
+
+  /** @internal Its process has died. */
+  vanish(): void {
+    this.openFiles.clear();
+  }
+
+  /** @internal What the system does out of its memory; the outcome is known a moment later. */
+  does<T>(kind: string, work: () => T): Promise<T> {
+    return this.transfers({ kind }, work);
+  }
+
+  /** @internal The same for what has to do with the disk. */
+  transfers<T>(
+    what: { readonly kind: string; readonly readBytes?: number; readonly writeBytes?: number },
+    work: () => T,
+  ): Promise<T> {
+    return new Promise((resolve, reject) => {
+      if (!this.process.isAlive) return;
+      this.disk.after(what, () => {
+        let outcome: () => void;
+        try {
+          const value = work();
+          outcome = () => resolve(value);
+        } catch (error) {
+          outcome = () => reject(error);
+        }
+        this.process.enter(what.kind, outcome);
+      });
+    });
+  }
+
+  #checkRead(path: string): void {
+    if (this.disk.fails('read')) throw fileError('EIO', 'read', path);
+  }
+
+  #checkWritable(call: string, path: string): void {
+    if (this.disk.isReadOnly) throw fileError('EROFS', call, path);
+  }
+
+  #fileAt(path: string, call: string): FileInode {
+    const inode = this.disk.tree.find(path, call);
+    if (inode.kind === 'directory') throw fileError('EISDIR', call, path);
+    if (inode.kind !== 'file') throw fileError('ENXIO', call, path);
+    return inode;
+  }
+
+  #opened(path: string, options: OpenOptions): FileInode | DirectoryInode {
+    const { write = false, create = false, exclusive = false, truncate = false, directory = false } = options;
+    const { tree, nowMs } = this.disk;
+    if (create && exclusive && tree.place(path, 'open').inode !== undefined) throw fileError('EEXIST', 'open', path);
+    const place = tree.place(path, 'open', { follows: true });
+    const inode = place.inode ?? (create ? this.#makeFile(place, path, options.mode) : undefined);
+    if (inode === undefined) throw fileError('ENOENT', 'open', path);
+    if (inode.kind === 'directory') {
+      if (write || create) throw fileError('EISDIR', 'open', path);
+      return inode;
+    }
+    if (directory) throw fileError('ENOTDIR', 'open', path);
+    if (inode.kind !== 'file') throw fileError('ENXIO', 'open', path);
+    if (write) this.#checkWritable('open', path);
+    if (options.direct && !this.disk.shape.hasDirect) throw fileError('EINVAL', 'open', path);
+    if (write) inode.content.isDirect = options.direct === true;
+    if (truncate && write) inode.content.truncate(0, nowMs);
+    return inode;
+  }
+
+  #makeFile(place: Place, path: string, mode = FILE_MODE): FileInode {
+    this.#checkWritable('open', path);
+    const inode: FileInode = { kind: 'file', mode, content: new FileContent() };
+    this.disk.tree.set(place, inode, this.disk.nowMs);
+    return inode;
+  }
+
+  #makeDirectory(place: Place, path: string): void {
+    this.#checkWritable('mkdir', path);
+    const inode: DirectoryInode = { kind: 'directory', mode: DIRECTORY_MODE, entries: new Map() };
+    this.disk.tree.set(place, inode, this.disk.nowMs);
+  }
+
+  #makeAll(path: string): void {
+    const names = path.split('/').filter((name) => name !== '');
+    for (let count = 1; count <= names.length; count++) {
+      const part = `/${names.slice(0, count).join('/')}`;
+      const place = this.disk.tree.place(part, 'mkdir', { follows: true });
+      if (place.inode === undefined) this.#makeDirectory(place, part);
+      else if (place.inode.kind !== 'directory')
+        throw fileError(count === names.length ? 'EEXIST' : 'ENOTDIR', 'mkdir', path);
+    }
+  }
+
+  #placeToRemove(path: string, force: boolean): Place | undefined {
+    try {
+      const place = this.disk.tree.place(path, 'rm');
+      if (place.inode === undefined && !force) throw fileError('ENOENT', 'rm', path);
+      return place;
+    } catch (error) {
+      if (force && (error as NodeJS.ErrnoException).code === 'ENOENT') return undefined;
+      throw error;
+    }
+  }
+}
+
+export function statusOf(inode: Inode): FileStatus {
+  const { kind } = inode;
+  const [sizeBytes, allocatedBytes] =
+    kind === 'file'
+      ? [inode.content.sizeBytes, inode.content.allocatedBytes]
+      : [kind === 'directory' ? DIRECTORY_BYTES : 0, 0];
+  const mode = kind === 'file' || kind === 'directory' ? inode.mode : DIRECTORY_MODE;
+  const kinds = { isFile: kind === 'file', isDirectory: kind === 'directory' };
+  return { sizeBytes, allocatedBytes, mode, ...kinds };
+}
+
+function contentOf(content: FileContent): Buffer {
+  const bytes = Buffer.alloc(content.sizeBytes);
+  content.read(bytes, 0);
+  return bytes;
+}
+
+function namesBelow(directory: DirectoryInode, prefix: string): string[] {
+  return [...directory.entries].flatMap(([name, inode]) =>
+    inode.kind === 'directory' ? [prefix + name, ...namesBelow(inode, `${prefix}${name}/`)] : [prefix + name],
+  );
+}

@@ -1,0 +1,82 @@
+import type { RandomSource } from '../../../base/environment/random.js';
+import { Lane } from '../kernel/lane.js';
+import type { SimConnection } from './sim-connection.js';
+import type { SimServer } from './sim-server.js';
+
+/** What a host has sent and received on one plane. */
+export interface Traffic {
+  sentMessages: number;
+  sentBytes: number;
+  receivedMessages: number;
+  receivedBytes: number;
+}
+
+const FIRST_FREE_PORT = 32_768;
+const PORT_LIMIT = 61_000;
+
+/** A host as the network sees it. */
+export class HostNetwork {
+  /** Of the host among all, from 1 on. */
+  readonly index: number;
+  readonly name: string;
+  readonly rack: string;
+  /** The first is the one that it sends from. */
+  readonly addresses: readonly string[];
+  /** Draws what becomes of the messages that it sends, and how those come that it receives. */
+  readonly random: RandomSource;
+  readonly uplink: Lane;
+  readonly downlink: Lane;
+  /** Its kernel answers. */
+  isUp = true;
+  /** It refuses connections. */
+  isRefusing = false;
+  readonly servers = new Map<number, SimServer[]>();
+  readonly connections = new Set<SimConnection>();
+  readonly #traffic = new Map<string, Traffic>();
+  #nextPort = FIRST_FREE_PORT;
+
+  constructor(
+    identity: Pick<HostNetwork, 'index' | 'name' | 'rack' | 'addresses' | 'random'>,
+    bytesPerS: { readonly up: number; readonly down: number },
+  ) {
+    this.random = identity.random;
+    this.index = identity.index;
+    this.name = identity.name;
+    this.rack = identity.rack;
+    this.addresses = identity.addresses;
+    this.uplink = new Lane(bytesPerS.up);
+    this.downlink = new Lane(bytesPerS.down);
+  }
+
+  get address(): string {
+    return this.addresses[0] as string;
+  }
+
+  /** By plane: `data`, `control`, ... */
+  get traffic(): ReadonlyMap<string, Readonly<Traffic>> {
+    return this.#traffic;
+  }
+
+  trafficOf(plane: string): Traffic {
+    let traffic = this.#traffic.get(plane);
+    if (traffic === undefined) {
+      traffic = { sentMessages: 0, sentBytes: 0, receivedMessages: 0, receivedBytes: 0 };
+      this.#traffic.set(plane, traffic);
+    }
+    return traffic;
+  }
+
+  /** A port that nothing uses. */
+  freePort(): number {
+    for (;;) {
+      const port = this.#nextPort;
+      this.#nextPort = port + 1 === PORT_LIMIT ? FIRST_FREE_PORT : port + 1;
+      if (!this.servers.has(port)) return port;
+    }
+  }
+
+  /** Who listens where a connection to `address` goes. */
+  serverAt(address: string, port: number): SimServer | undefined {
+    return this.servers.get(port)?.find((server) => server.isReachedAt(address));
+  }
+}

@@ -1,0 +1,81 @@
+import dgram from 'node:dgram';
+import { lookup } from 'node:dns/promises';
+import { availableParallelism, freemem, hostname, networkInterfaces, totalmem } from 'node:os';
+import { monitorEventLoopDelay, performance } from 'node:perf_hooks';
+import type { Host, HostAddress, LoopObservation } from '../base/environment/host.js';
+import type { Endpoint } from '../base/environment/network.js';
+import { EVENT_LOOP_SAMPLE_MS } from '../base/limits.js';
+
+/** The real machine and process. */
+export const systemHost: Host = {
+  get name() {
+    return hostname();
+  },
+  processId: process.pid,
+  get memoryBytes() {
+    return totalmem();
+  },
+  get parallelism() {
+    return availableParallelism();
+  },
+  hasDevices: true,
+  // It takes the native addon, which is not for this layer to know.
+  allocate: () => undefined,
+  observeLoop,
+  freeMemoryBytes: () => freemem(),
+  residentBytes: () => process.memoryUsage.rss(),
+  async resolve(name) {
+    try {
+      return (await lookup(name, { all: true })).map(({ address }) => address);
+    } catch {
+      return [];
+    }
+  },
+  addresses,
+  addressTowards,
+};
+
+function addresses(): HostAddress[] {
+  const entries = Object.values(networkInterfaces()).flatMap((some) => some ?? []);
+  return entries.map(({ address, family, internal, scopeid }) => ({
+    address,
+    family,
+    isInternal: internal,
+    isLinkLocal: Boolean(scopeid),
+  }));
+}
+
+/** Nothing is sent: connecting a datagram socket only consults the routing table. */
+function addressTowards({ host, port }: Endpoint): Promise<string> {
+  return new Promise((resolve, reject) => {
+    const socket = dgram.createSocket(host.includes(':') ? 'udp6' : 'udp4');
+    socket.once('error', (error) => {
+      socket.close();
+      reject(error);
+    });
+    socket.connect(port, host, () => {
+      const own = socket.address().address;
+      socket.close();
+      resolve(own);
+    });
+  });
+}
+
+function observeLoop(): LoopObservation {
+  const delays = monitorEventLoopDelay({ resolution: EVENT_LOOP_SAMPLE_MS });
+  delays.enable();
+  let begun = performance.eventLoopUtilization();
+  return {
+    get count() {
+      return delays.count;
+    },
+    // The time between two samples is measured, in nanoseconds; what it is longer than it was to be is the delay.
+    delayS: (percent) => Math.max(0, delays.percentile(percent) / 1e9 - EVENT_LOOP_SAMPLE_MS / 1e3),
+    utilization: () => performance.eventLoopUtilization(begun).utilization,
+    beginAnew() {
+      delays.reset();
+      begun = performance.eventLoopUtilization();
+    },
+    end: () => delays.disable(),
+  };
+}

@@ -1,0 +1,60 @@
+import { MessageChannel, type MessagePort, receiveMessageOnPort, Worker, workerData } from 'node:worker_threads';
+import type { MessageEnd, Thread, ThreadProgram, Threads } from '../base/environment/threads.js';
+
+/** What a thread is started with. */
+interface ThreadStart {
+  readonly data: unknown;
+  readonly port: MessagePort;
+}
+
+/** Threads of this process. */
+export const systemThreads: Threads = {
+  canCopy: true,
+  start: (program) => new SystemThread(program),
+};
+
+/** In the module that a thread of {@link systemThreads} begins with: what it was given. */
+export function startOfThread(): { readonly data: unknown; readonly messages: MessageEnd } {
+  const { data, port } = workerData as ThreadStart;
+  return { data, messages: endOf(port) };
+}
+
+class SystemThread implements Thread {
+  readonly messages: MessageEnd;
+  readonly ended: Promise<string | undefined>;
+  readonly #worker: Worker;
+
+  constructor({ name, script, data }: ThreadProgram) {
+    const { port1, port2 } = new MessageChannel();
+    const start: ThreadStart = { data, port: port2 };
+    this.#worker = new Worker(script, {
+      name,
+      workerData: start,
+      transferList: [port2],
+      // The host program's loaders and hooks are not for this thread.
+      execArgv: [],
+    });
+    this.messages = endOf(port1);
+    let failure: string | undefined;
+    this.#worker.on('error', (error: Error) => {
+      failure = error.message;
+    });
+    const portClosed = new Promise((resolve) => port1.once('close', resolve));
+    const exited = new Promise<void>((resolve) => this.#worker.once('exit', () => resolve())).then(() => port1.close());
+    this.ended = Promise.all([portClosed, exited]).then(() => failure);
+  }
+
+  async terminate(): Promise<void> {
+    await this.#worker.terminate();
+  }
+}
+
+function endOf(port: MessagePort): MessageEnd {
+  return {
+    post: (message) => port.postMessage(message),
+    onMessage: (listener) => void port.on('message', listener),
+    receive: () => receiveMessageOnPort(port)?.message,
+    close: () => port.close(),
+    onClose: (listener) => void port.once('close', listener),
+  };
+}

@@ -1,0 +1,160 @@
+/**
+ * The bytes of the TCP data plane; `../PROTOCOL.md` draws them. All numbers are little-endian.
+ *
+ * Decoders never throw: what is not of the protocol is undefined, and the connection ends.
+ */
+
+import { READ_REQUEST_MAX_OPS } from '../../../base/limits.js';
+import { FLAG_AUTHENTICATION } from '../../../net/auth.js';
+
+/** "MCTP", "MCRQ", "MCRS" as they stand in the stream. */
+const HELLO_MAGIC = 0x5054434d;
+const REQUEST_MAGIC = 0x5152434d;
+const RESPONSE_MAGIC = 0x5352434d;
+const PROTOCOL_VERSION = 1;
+const TWO_TO_32 = 2 ** 32;
+
+export const HELLO_BYTES = 32;
+/** Magic and version. */
+const HELLO_FIXED_BYTES = 6;
+const HELLO_FLAGS_AT = 6;
+export const REQUEST_HEADER_BYTES = 24;
+export const OP_BYTES = 16;
+export const RESPONSE_HEADER_BYTES = 24 + READ_REQUEST_MAX_OPS / 8;
+const GRANTS_AT = 24;
+
+/** The first bytes of either side; a nonce follows when they want `authentication`. */
+export function encodeHello({ authentication = false } = {}): Buffer {
+  const bytes = Buffer.alloc(HELLO_BYTES);
+  bytes.writeUInt32LE(HELLO_MAGIC, 0);
+  bytes.writeUInt16LE(PROTOCOL_VERSION, 4);
+  bytes.writeUInt16LE(authentication ? FLAG_AUTHENTICATION : 0, HELLO_FLAGS_AT);
+  return bytes;
+}
+
+/** What a hello wants, `bytes` from `at` on: undefined while its flags have not arrived. */
+export function wantsAuthentication(bytes: Buffer, at: number): boolean | undefined {
+  const flags = bytes[at + HELLO_FLAGS_AT];
+  return flags === undefined ? undefined : (flags & FLAG_AUTHENTICATION) !== 0;
+}
+
+/** Whether what has arrived of a hello, `bytes` from `at` on, can still become one that this version can talk to: flags that it does not know are a refusal. */
+export function mayBecomeHello(bytes: Buffer, at: number): boolean {
+  const start = encodeHello().subarray(0, Math.min(HELLO_FIXED_BYTES, bytes.length - at));
+  if (start.compare(bytes, at, at + start.length) !== 0) return false;
+  const [low = 0, high = 0] = bytes.subarray(at + HELLO_FLAGS_AT, at + HELLO_FLAGS_AT + 2);
+  return (low & ~FLAG_AUTHENTICATION) === 0 && high === 0;
+}
+
+export interface RequestHeader {
+  readonly requestId: number;
+  readonly opCount: number;
+  /** Sum of the lengths of all operations, in bytes. */
+  readonly totalBytes: number;
+}
+
+/** The operations of a request, one element of each array an operation. Addresses are below 2^53. */
+export interface RequestOps {
+  readonly rkeys: readonly number[];
+  /** Bytes. */
+  readonly lengths: readonly number[];
+  readonly addrs: readonly number[];
+}
+
+/** A whole request. */
+export function encodeRequest({ requestId, opCount, totalBytes }: RequestHeader, ops: RequestOps): Buffer {
+  const bytes = Buffer.allocUnsafe(REQUEST_HEADER_BYTES + opCount * OP_BYTES);
+  const view = viewOf(bytes);
+  view.setUint32(0, REQUEST_MAGIC, true);
+  view.setUint32(4, requestId, true);
+  view.setUint32(8, opCount, true);
+  view.setUint32(12, 0, true);
+  writeU64(view, 16, totalBytes);
+  for (let i = 0, at = REQUEST_HEADER_BYTES; i < opCount; i++, at += OP_BYTES) {
+    view.setUint32(at, ops.rkeys[i] as number, true);
+    view.setUint32(at + 4, ops.lengths[i] as number, true);
+    writeU64(view, at + 8, ops.addrs[i] as number);
+  }
+  return bytes;
+}
+
+/** The header at `at`; undefined when it is none, or more than `maxOps` and `maxBytes` allow. */
+export function decodeRequestHeader(
+  bytes: Buffer,
+  at: number,
+  { maxOps, maxBytes }: { readonly maxOps: number; readonly maxBytes: number },
+): RequestHeader | undefined {
+  const view = viewOf(bytes);
+  if (view.getUint32(at, true) !== REQUEST_MAGIC || view.getUint32(at + 12, true) !== 0) return undefined;
+  const opCount = view.getUint32(at + 8, true);
+  const totalBytes = readU64(view, at + 16);
+  if (opCount < 1 || opCount > maxOps || totalBytes > maxBytes) return undefined;
+  return { requestId: view.getUint32(at + 4, true), opCount, totalBytes };
+}
+
+/** The operations of the request whose header has been decoded; `view` begins at the first one. */
+export function opRkey(view: DataView, op: number): number {
+  return view.getUint32(op * OP_BYTES, true);
+}
+
+/** Bytes; see {@link opRkey}. */
+export function opLength(view: DataView, op: number): number {
+  return view.getUint32(op * OP_BYTES + 4, true);
+}
+
+/** See {@link opRkey}. An address of 2^53 and more comes out inexact, and still as one that no region has. */
+export function opAddr(view: DataView, op: number): number {
+  return readU64(view, op * OP_BYTES + 8);
+}
+
+export interface ResponseHeader {
+  readonly requestId: number;
+  readonly opCount: number;
+  /** Sum of the lengths of the granted operations: what follows the header, in bytes. */
+  readonly payloadBytes: number;
+}
+
+/** A response header that grants nothing yet; see {@link grantOp} and {@link setPayloadBytes}. */
+export function encodeResponseHeader(requestId: number, opCount: number): Buffer {
+  const bytes = Buffer.alloc(RESPONSE_HEADER_BYTES);
+  bytes.writeUInt32LE(RESPONSE_MAGIC, 0);
+  bytes.writeUInt32LE(requestId, 4);
+  bytes.writeUInt32LE(opCount, 8);
+  return bytes;
+}
+
+export function setPayloadBytes(header: Buffer, payloadBytes: number): void {
+  writeU64(viewOf(header), 16, payloadBytes);
+}
+
+export function decodeResponseHeader(bytes: Buffer): ResponseHeader | undefined {
+  const view = viewOf(bytes);
+  if (view.getUint32(0, true) !== RESPONSE_MAGIC || view.getUint32(12, true) !== 0) return undefined;
+  return {
+    requestId: view.getUint32(4, true),
+    opCount: view.getUint32(8, true),
+    payloadBytes: readU64(view, 16),
+  };
+}
+
+export function grantOp(header: Buffer, opIndex: number): void {
+  const at = GRANTS_AT + (opIndex >>> 3);
+  header[at] = (header[at] as number) | (1 << (opIndex & 7));
+}
+
+export function isGranted(header: Buffer, opIndex: number): boolean {
+  return ((header[GRANTS_AT + (opIndex >>> 3)] as number) & (1 << (opIndex & 7))) !== 0;
+}
+
+function viewOf(bytes: Buffer): DataView {
+  return new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
+}
+
+function writeU64(view: DataView, at: number, value: number): void {
+  view.setUint32(at, value % TWO_TO_32, true);
+  view.setUint32(at + 4, Math.floor(value / TWO_TO_32), true);
+}
+
+function readU64(view: DataView, at: number): number {
+  return view.getUint32(at + 4, true) * TWO_TO_32 + view.getUint32(at, true);
+}

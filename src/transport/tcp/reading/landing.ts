@@ -1,0 +1,239 @@
+import { assert, assertEqual } from '../../../base/assert.js';
+import { crc32 } from '../../../memory/checksum.js';
+import { isGranted, type ResponseHeader } from '../protocol/protocol.js';
+import { NO_CHECKSUM, type ReadRequest } from './read-request.js';
+
+/** Largest piece handed to one `recv`; with a checksum to take, the bytes must still be in the cache afterwards. */
+const RECEIVE_MAX_BYTES = 256 * 1024;
+const VERIFIED_RECEIVE_MAX_BYTES = 128 * 1024;
+/** Shorter pieces are received together and copied: a system call costs more than the copy. */
+const DIRECT_MIN_BYTES = 16 * 1024;
+/** The staging buffer that {@link Landing} needs. */
+export const STAGING_BYTES = 256 * 1024;
+
+export type LandingOutcome = 'read' | 'refused' | 'stale' | 'wrong-checksum';
+
+export interface LandingEvents {
+  /** One operation has all its bytes, and the stamp and checksum that were asked for or not. */
+  finished(request: ReadRequest, opInRequest: number, outcome: LandingOutcome): void;
+}
+
+/**
+ * Where the payload of one response goes.
+ *
+ * Long pieces are handed out to be received into directly. Runs of short ones are received into the
+ * staging buffer and copied from there. The sum of an operation is taken over what has just landed,
+ * while it is in the cache, and compared when its last byte is there.
+ *
+ * The payload of an aborted request, or the rest of it, is received into the staging buffer and dropped.
+ *
+ * The staging buffer may be shared by all connections of a thread: between the `recv` into it and
+ * the copy out of it nothing else runs.
+ */
+export class Landing {
+  readonly #staging: Uint8Array;
+  readonly #events: LandingEvents;
+  #request: ReadRequest | undefined;
+  /** Payload bytes still to come. */
+  #restBytes = 0;
+  /** They are received into the staging buffer and dropped. */
+  #isDiscarding = false;
+  /** The granted pieces, neighbours joined; the one being filled, and how much of it is. */
+  #segments: Uint8Array[] = [];
+  #starts: number[] = [];
+  #lengths: number[] = [];
+  #piece = 0;
+  #filledBytes = 0;
+  /** The granted operations; the one being filled, what it lacks, and the sum so far. */
+  #ops: number[] = [];
+  #op = 0;
+  #opRestBytes = 0;
+  #sum = 0;
+
+  constructor(staging: Uint8Array, events: LandingEvents) {
+    this.#staging = staging;
+    this.#events = events;
+  }
+
+  /** Bytes still to come of the response that {@link begin} has announced. */
+  get restBytes(): number {
+    return this.#restBytes;
+  }
+
+  /** Starts on a response. False when it does not answer the request. */
+  begin(request: ReadRequest, response: ResponseHeader, header: Buffer): boolean {
+    if (response.opCount !== request.opCount) return false;
+    this.#request = request;
+    this.#isDiscarding = request.isAborted;
+    this.#segments = [];
+    this.#starts = [];
+    this.#lengths = [];
+    this.#ops = [];
+    this.#piece = this.#filledBytes = this.#op = 0;
+    let grantedBytes = 0;
+    for (let i = 0; i < request.opCount; i++) {
+      if (!isGranted(header, i)) continue;
+      grantedBytes += request.lengths[i] as number;
+      if (this.#isDiscarding) continue;
+      this.#ops.push(i);
+      this.#addPieces(request, i);
+    }
+    if (grantedBytes !== response.payloadBytes) return false;
+    this.#restBytes = grantedBytes;
+    if (this.#isDiscarding) return true;
+    this.#finishRefused(request, header);
+    this.#enterOp();
+    return true;
+  }
+
+  /** Where the next bytes are to be received: of a piece itself, or the staging buffer. Not empty. */
+  target(): Uint8Array {
+    if (this.#isDiscarding) return this.#staging.subarray(0, Math.min(this.#restBytes, this.#staging.length));
+    const pieceRest = (this.#lengths[this.#piece] as number) - this.#filledBytes;
+    if (pieceRest < DIRECT_MIN_BYTES) return this.#staging.subarray(0, this.#shortRunBytes(pieceRest));
+    const segment = this.#segments[this.#piece] as Uint8Array;
+    const from = (this.#starts[this.#piece] as number) + this.#filledBytes;
+    const maxBytes = this.#isVerified() ? VERIFIED_RECEIVE_MAX_BYTES : RECEIVE_MAX_BYTES;
+    return segment.subarray(from, from + Math.min(pieceRest, maxBytes));
+  }
+
+  /** `count` bytes have been received into what {@link target} gave last. */
+  landed(target: Uint8Array, count: number): void {
+    if (target.buffer === this.#staging.buffer) {
+      this.accept(target, 0, count);
+      return;
+    }
+    this.#filledBytes += count;
+    if (this.#filledBytes === this.#lengths[this.#piece]) this.#nextPiece();
+    this.#restBytes -= count;
+    this.#account(target, 0, count);
+  }
+
+  /** Copies, or drops, from `bytes[from]` up to `bytes[to]`, at most what is still to come; returns how many. */
+  accept(bytes: Uint8Array, from: number, to: number): number {
+    const end = Math.min(to, from + this.#restBytes);
+    if (this.#isDiscarding) {
+      this.#restBytes -= end - from;
+      return end - from;
+    }
+    for (let at = from; at < end; ) {
+      const take = Math.min(end - at, (this.#lengths[this.#piece] as number) - this.#filledBytes);
+      const start = (this.#starts[this.#piece] as number) + this.#filledBytes;
+      (this.#segments[this.#piece] as Uint8Array).set(bytes.subarray(at, at + take), start);
+      this.#filledBytes += take;
+      at += take;
+      if (this.#filledBytes === this.#lengths[this.#piece]) this.#nextPiece();
+    }
+    this.#restBytes -= end - from;
+    this.#account(bytes, from, end);
+    return end - from;
+  }
+
+  /** Drops the rest of the response as it comes. What {@link target} gave last must not be memory of the request. */
+  discard(): void {
+    this.#isDiscarding = true;
+    this.#segments = [];
+  }
+
+  /** Drops the response; nothing is handed out or written any more. */
+  abandon(): void {
+    this.#request = undefined;
+    this.#restBytes = 0;
+    this.#segments = [];
+  }
+
+  #addPieces(request: ReadRequest, op: number): void {
+    const end = request.pieceEnds[op] as number;
+    for (let p = op === 0 ? 0 : (request.pieceEnds[op - 1] as number); p < end; p++) {
+      const segment = request.pieceSegments[p] as Uint8Array;
+      const start = request.pieceStarts[p] as number;
+      const length = request.pieceLengths[p] as number;
+      const last = this.#segments.length - 1;
+      const joins = last >= 0 && this.#segments[last] === segment && start === this.#pieceEnd(last);
+      if (joins) {
+        this.#lengths[last] = (this.#lengths[last] as number) + length;
+      } else {
+        this.#segments.push(segment);
+        this.#starts.push(start);
+        this.#lengths.push(length);
+      }
+    }
+  }
+
+  #pieceEnd(piece: number): number {
+    return (this.#starts[piece] as number) + (this.#lengths[piece] as number);
+  }
+
+  #nextPiece(): void {
+    this.#piece++;
+    this.#filledBytes = 0;
+  }
+
+  /** Bytes of the piece being filled and of the short ones right after it, as far as the staging buffer goes. */
+  #shortRunBytes(pieceRest: number): number {
+    let bytes = pieceRest;
+    for (let p = this.#piece + 1; p < this.#lengths.length && bytes < this.#staging.length; p++) {
+      const length = this.#lengths[p] as number;
+      if (length >= DIRECT_MIN_BYTES) break;
+      bytes += length;
+    }
+    return Math.min(bytes, this.#staging.length);
+  }
+
+  #finishRefused(request: ReadRequest, header: Buffer): void {
+    if (this.#ops.length === request.opCount) return;
+    for (let i = 0; i < request.opCount; i++) {
+      if (!isGranted(header, i)) this.#events.finished(request, i, 'refused');
+    }
+  }
+
+  /** Credits bytes that have landed to the operations that they belong to. */
+  #account(bytes: Uint8Array, from: number, to: number): void {
+    for (let at = from; at < to; ) {
+      const take = Math.min(to - at, this.#opRestBytes);
+      if (this.#isVerified()) {
+        this.#sum = crc32(bytes.subarray(at, at + take), this.#sum);
+      }
+      this.#opRestBytes -= take;
+      at += take;
+      if (this.#opRestBytes === 0) this.#endOp();
+    }
+  }
+
+  /** Whether the operation being filled has a checksum to be held to. */
+  #isVerified(): boolean {
+    return this.#request?.checksums[this.#ops[this.#op] as number] !== NO_CHECKSUM;
+  }
+
+  #endOp(): void {
+    const request = this.#request as ReadRequest;
+    const op = this.#ops[this.#op] as number;
+    const wanted = request.checksums[op] as number;
+    this.#op++;
+    const isWhole = wanted === NO_CHECKSUM || wanted === this.#sum;
+    this.#events.finished(request, op, !request.hasStamp(op) ? 'stale' : isWhole ? 'read' : 'wrong-checksum');
+    this.#enterOp();
+  }
+
+  /** Operations of no bytes end as they are entered. */
+  #enterOp(): void {
+    this.#sum = 0;
+    const op = this.#ops[this.#op];
+    if (op === undefined) return;
+    this.#opRestBytes = this.#request?.lengths[op] ?? 0;
+    if (this.#opRestBytes === 0) this.#endOp();
+  }
+
+  /** Throws `InvariantError` unless the pieces, and the operations, that are not filled have as many bytes as are still to come. */
+  verify(): void {
+    assert(this.#restBytes >= 0, () => `landing: ${this.#restBytes} bytes are to come`);
+    const request = this.#request;
+    if (request === undefined || this.#isDiscarding) return;
+    const pieces = this.#lengths.slice(this.#piece).reduce((sum, length) => sum + length, 0) - this.#filledBytes;
+    assertEqual('landing: bytes to come, by pieces', this.#restBytes, pieces);
+    const later = this.#ops.slice(this.#op + 1).reduce((sum, op) => sum + (request.lengths[op] as number), 0);
+    assertEqual('landing: bytes to come, by operations', this.#restBytes, this.#opRestBytes + later);
+    assertEqual('landing: pieces', this.#segments.length, this.#lengths.length);
+    assertEqual('landing: places of pieces', this.#starts.length, this.#lengths.length);
+  }
+}

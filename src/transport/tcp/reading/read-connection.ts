@@ -1,0 +1,450 @@
+import { assert, assertAtMost, assertEqual } from '../../../base/assert.js';
+import type { Environment } from '../../../base/environment/environment.js';
+import { type Connection, type Endpoint, formatEndpoint, onConnected } from '../../../base/environment/network.js';
+import { ClientHandshake, NONCE_BYTES, PROOF_BYTES } from '../../../net/auth.js';
+import { type AuthFailureReason, type AuthFailures, authError } from '../../../net/auth-failures.js';
+import type { TcpLimits } from '../protocol/limits.js';
+import {
+  decodeResponseHeader,
+  encodeHello,
+  HELLO_BYTES,
+  mayBecomeHello,
+  RESPONSE_HEADER_BYTES,
+  wantsAuthentication,
+} from '../protocol/protocol.js';
+import { Landing, type LandingOutcome } from './landing.js';
+import type { ReadCounters } from './read-counters.js';
+import type { ReadBatch, ReadRequest } from './read-request.js';
+
+export interface ReadConnectionParts {
+  readonly endpoint: Endpoint;
+  /** Of `STAGING_BYTES`; shared by all connections of the thread. */
+  readonly staging: Uint8Array;
+  readonly counters: ReadCounters;
+  readonly limits: TcpLimits;
+  readonly env: Environment;
+  readonly authFailures: AuthFailures;
+  /** Called once, when the connection is gone. `isAtFault`: it was never usable, or failed with reads pending. */
+  onClose(isAtFault: boolean, reason: string): void;
+  /** Called after that, with requests of which nothing has come and that another connection is to take. */
+  onMoved(requests: readonly ReadRequest[]): void;
+}
+
+/** What is received at once when a header is due: it, and the bytes after it, which are copied. */
+const HEADER_RECEIVE_BYTES = RESPONSE_HEADER_BYTES + 4096;
+/** A peer that vanishes without a word while idle is noticed by the kernel's probes after about this long. */
+const KEEP_ALIVE_DELAY_MS = 30_000;
+const REQUEST_ID_LIMIT = 2 ** 32;
+
+/**
+ * The connection to one peer: requests go out pipelined within a window, answers come back in order
+ * and are received straight into their destinations.
+ *
+ * When it fails it first destroys its socket, so that nothing is received any more, and then ends its
+ * operations: who sees a result can reuse the memory.
+ *
+ * The socket takes the memory for the next bytes right after each receipt, long before they come, and does not give it
+ * back: an aborted request whose memory it has ends with the next receipt or, when there is none in time, with the
+ * connection. All other aborted requests end at once, and their payload is dropped when it comes. Over TLS it is the
+ * same: what is decrypted is copied into the memory that was taken before.
+ */
+export class ReadConnection {
+  readonly #parts: ReadConnectionParts;
+  readonly #socket: Connection;
+  readonly #landing: Landing;
+  readonly #headerTarget: Uint8Array;
+  /** The start of a part of the opening, or of a response header, that has not come whole yet. */
+  readonly #header = Buffer.alloc(RESPONSE_HEADER_BYTES);
+  #headerFilledBytes = 0;
+  /** Length of what comes next outside of payloads. */
+  #headerBytes = HELLO_BYTES;
+  #state: 'connecting' | 'greeting' | 'open' | 'closed' = 'connecting';
+  readonly #hello: Buffer;
+  /** Undefined: nobody has to prove anything. */
+  readonly #handshake: ClientHandshake | undefined;
+  #serverHello: Buffer | undefined;
+  #hasProved = false;
+  /** Not sent yet, and sent and not answered whole; oldest first. */
+  #queued: ReadRequest[] = [];
+  #sent: ReadRequest[] = [];
+  #sentIds: number[] = [];
+  #inFlightBytes = 0;
+  #nextRequestId = 1;
+  #lastProgressMs = 0;
+  /** Since when the oldest request has been the oldest. */
+  #oldestSinceMs = 0;
+  #cancelTimer: (() => void) | undefined;
+  #wasLate = false;
+  /** The next bytes are received into memory of the oldest request. */
+  #isHandedOut = false;
+  /** Set while that request is aborted and has not ended: ends the wait for the next bytes. */
+  #endGrace: (() => void) | undefined;
+  #isReferenced = true;
+
+  /** Connects; requests may be submitted at once. */
+  constructor(parts: ReadConnectionParts) {
+    this.#parts = parts;
+    const { secrets, random } = parts.env;
+    const hello = encodeHello({ authentication: secrets !== undefined });
+    this.#hello = hello;
+    if (secrets !== undefined) this.#handshake = new ClientHandshake({ plane: 'data', secrets, random, hello });
+    this.#headerTarget = parts.staging.subarray(0, HEADER_RECEIVE_BYTES);
+    this.#landing = new Landing(parts.staging, {
+      finished: (request, op, outcome) => this.#finished(request, op, outcome),
+    });
+    parts.counters.connections++;
+    this.#socket = parts.env.network.connect({
+      ...parts.endpoint,
+      noDelay: true,
+      keepAlive: true,
+      keepAliveInitialDelay: KEEP_ALIVE_DELAY_MS,
+      onread: {
+        buffer: () => this.#target(),
+        callback: (count, bytes) => this.#received(bytes, count),
+      },
+    });
+    onConnected(this.#socket, () => this.#connected());
+    this.#socket.on('error', (error) => this.#lost(error.message));
+    this.#socket.on('end', () => this.#lost('ended by the peer'));
+    this.#socket.on('close', () => this.#lost('closed'));
+    // Without a reader of the stream side, its end would not be noticed.
+    this.#socket.resume();
+    this.#limitState('connecting');
+  }
+
+  /** Whether the peer has said hello, and nothing has failed since. */
+  get isOpen(): boolean {
+    return this.#state === 'open';
+  }
+
+  /** Whether it was given up because a deadline had passed. */
+  get wasLate(): boolean {
+    return this.#wasLate;
+  }
+
+  /** Sends the request when its turn has come. All its operations end, whatever happens. */
+  submit(request: ReadRequest): void {
+    if (this.#state === 'closed') {
+      this.#parts.counters.failedOps += request.failRest();
+      return;
+    }
+    this.#queued.push(request);
+    this.#keepAlive(true);
+    if (this.#state === 'open') this.#sendQueued();
+  }
+
+  /**
+   * Ends the operations of a batch, false: at once, or as soon as nothing is received into their memory any more. What has not been
+   * sent is not sent.
+   */
+  abort(batch: ReadBatch): void {
+    if (this.#state === 'closed') return;
+    const isOthers = (request: ReadRequest): boolean => request.batch !== batch;
+    for (const request of this.#queued) if (!isOthers(request)) this.#endAborted(request);
+    this.#queued = this.#queued.filter(isOthers);
+    for (const [i, request] of this.#sent.entries()) {
+      if (isOthers(request) || request.isAborted) continue;
+      if (i === 0 && this.#isHandedOut) this.#awaitReceipt();
+      else this.#endAborted(request);
+    }
+    // What was not sent may have kept others waiting that fit in the window.
+    if (this.#state === 'open') this.#sendQueued();
+    this.#restIfUnwanted();
+  }
+
+  /** Ends everything; pending operations end false, at once or when the present turn is over. Idempotent. */
+  close(reason: string): void {
+    this.#close(reason, { isGivenUp: false });
+  }
+
+  /** `isGivenUp`: the peer is not to blame, and requests of which nothing has come are not failed but moved. */
+  #close(reason: string, { isGivenUp }: { readonly isGivenUp: boolean }): void {
+    if (this.#state === 'closed') return;
+    const wasOpen = this.#state === 'open';
+    this.#state = 'closed';
+    this.#cancelTimer?.();
+    this.#endGrace?.();
+    this.#socket.destroy();
+    this.#landing.abandon();
+    const { counters, onClose, onMoved, env } = this.#parts;
+    counters.connections--;
+    const handedOut = this.#isHandedOut ? this.#sent[0] : undefined;
+    const pending = [...this.#sent, ...this.#queued];
+    this.#sent = [];
+    this.#queued = [];
+    onClose(!isGivenUp && (!wasOpen || pending.length > 0), reason);
+    const moved = isGivenUp
+      ? pending.filter((request) => request !== handedOut && !request.isAborted && !request.wasMoved)
+      : [];
+    for (const request of moved) request.wasMoved = true;
+    for (const request of pending) {
+      if (request !== handedOut && !moved.includes(request)) counters.failedOps += request.failRest();
+    }
+    // A socket under TLS may be in the middle of handing out what it has decrypted, and goes on with that although it is destroyed.
+    if (handedOut !== undefined) env.clock.yield().then(() => (counters.failedOps += handedOut.failRest()));
+    if (moved.length > 0) onMoved(moved);
+  }
+
+  #endAborted(request: ReadRequest): void {
+    if (request === this.#sent[0] && this.#landing.restBytes > 0) this.#landing.discard();
+    this.#parts.counters.failedOps += request.abort();
+  }
+
+  /** Waits with the end of the oldest request, which is aborted, until its memory has been received into once more. */
+  #awaitReceipt(): void {
+    if (this.#endGrace !== undefined) return;
+    const { limits, env } = this.#parts;
+    let isOver = false;
+    const cancel = env.clock.after(limits.abortGraceMs, () => {
+      // This thread itself may have been busy for that long: look at what has arrived meanwhile first.
+      env.clock.yield().then(() => {
+        if (!isOver) this.#close('a read was aborted, and its peer sends nothing', { isGivenUp: true });
+      });
+    });
+    this.#endGrace = () => {
+      isOver = true;
+      cancel();
+      this.#endGrace = undefined;
+    };
+  }
+
+  #keepAlive(isWanted: boolean): void {
+    if (this.#isReferenced === isWanted) return;
+    this.#isReferenced = isWanted;
+    if (isWanted) this.#socket.ref();
+    else this.#socket.unref();
+  }
+
+  /** Lets the process end when nobody waits for anything of this connection. */
+  #restIfUnwanted(): void {
+    if (this.#state !== 'open' || this.#queued.length > 0) return;
+    if (this.#sent.every((request) => request.isAborted)) this.#keepAlive(false);
+  }
+
+  #late(reason: string): void {
+    this.#wasLate = true;
+    this.close(reason);
+  }
+
+  #connected(): void {
+    if (this.#state !== 'connecting') return;
+    this.#state = 'greeting';
+    this.#socket.write(this.#handshake?.greeting ?? this.#hello);
+    this.#limitState('greeting');
+  }
+
+  /** Gives the connection up when it is still in this state when the time for it is over. */
+  #limitState(state: 'connecting' | 'greeting'): void {
+    const { limits, env } = this.#parts;
+    this.#cancelTimer?.();
+    this.#cancelTimer = env.clock.after(limits.connectTimeoutMs, () => {
+      // This thread itself may have been busy for that long: look at what has arrived meanwhile first.
+      env.clock.yield().then(() => {
+        if (this.#state === state) this.#late(state === 'connecting' ? 'not connected in time' : 'no hello in time');
+      });
+    });
+  }
+
+  /** The buffer that the next bytes are received into. */
+  #target(): Uint8Array {
+    const target = this.#landing.restBytes > 0 ? this.#landing.target() : this.#headerTarget;
+    this.#isHandedOut = target.buffer !== this.#parts.staging.buffer;
+    return target;
+  }
+
+  #received(bytes: Uint8Array, count: number): boolean {
+    this.#lastProgressMs = this.#parts.env.clock.nowMs();
+    this.#isHandedOut = false;
+    if (this.#landing.restBytes > 0 && bytes.buffer !== this.#parts.staging.buffer) {
+      this.#landing.landed(bytes, count);
+      if (this.#endGrace !== undefined) {
+        this.#endGrace();
+        this.#endAborted(this.#sent[0] as ReadRequest);
+      }
+      if (this.#landing.restBytes === 0) this.#answered();
+    } else {
+      this.#parse(bytes, count);
+    }
+    return true;
+  }
+
+  #parse(bytes: Uint8Array, count: number): void {
+    for (let at = 0; at < count && this.#state !== 'closed'; ) {
+      if (this.#landing.restBytes > 0) {
+        at += this.#landing.accept(bytes, at, count);
+        if (this.#landing.restBytes === 0) this.#answered();
+      } else {
+        at += this.#acceptHeader(bytes, at, count);
+      }
+    }
+  }
+
+  /** Collects a header out of as many pieces as it comes in; returns the bytes used. */
+  #acceptHeader(bytes: Uint8Array, from: number, to: number): number {
+    const wantedBytes = this.#headerBytes;
+    const take = Math.min(to - from, wantedBytes - this.#headerFilledBytes);
+    this.#header.set(bytes.subarray(from, from + take), this.#headerFilledBytes);
+    this.#headerFilledBytes += take;
+    if (this.#headerFilledBytes === wantedBytes) {
+      this.#headerFilledBytes = 0;
+      if (this.#state === 'open') this.#beginResponse();
+      else this.#opening(Buffer.from(this.#header.subarray(0, wantedBytes)));
+    }
+    return take;
+  }
+
+  /** Takes one part of what comes before the responses: hello, nonce, the server's proof. */
+  #opening(bytes: Buffer): void {
+    const handshake = this.#handshake;
+    if (this.#serverHello === undefined) {
+      this.#serverHello = bytes;
+      this.#greeted(bytes);
+    } else if (!this.#hasProved) {
+      this.#hasProved = true;
+      this.#headerBytes = PROOF_BYTES;
+      this.#socket.write((handshake as ClientHandshake).prove(Buffer.concat([this.#serverHello, bytes])));
+    } else if ((handshake as ClientHandshake).isAnsweredBy(bytes)) {
+      this.#opened();
+    } else {
+      this.#unauthenticated('wrong');
+    }
+  }
+
+  #greeted(bytes: Buffer): void {
+    const isWanted = this.#handshake !== undefined;
+    if (!mayBecomeHello(bytes, 0)) this.#violated('it does not speak this protocol, or another version of it');
+    else if (wantsAuthentication(bytes, 0) !== isWanted) this.#unauthenticated(isWanted ? 'missing' : 'unexpected');
+    else if (isWanted) this.#headerBytes = NONCE_BYTES;
+    else this.#opened();
+  }
+
+  #opened(): void {
+    this.#state = 'open';
+    this.#headerBytes = RESPONSE_HEADER_BYTES;
+    this.#cancelTimer?.();
+    this.#cancelTimer = undefined;
+    this.#restIfUnwanted();
+    this.#sendQueued();
+  }
+
+  #beginResponse(): void {
+    const response = decodeResponseHeader(this.#header);
+    const request = this.#sent[0];
+    const isAnswer = response !== undefined && request !== undefined && response.requestId === this.#sentIds[0];
+    if (!isAnswer || !this.#landing.begin(request, response, this.#header)) {
+      this.#violated('its answer does not fit the request');
+      return;
+    }
+    if (this.#landing.restBytes === 0) this.#answered();
+  }
+
+  #answered(): void {
+    const request = this.#sent.shift() as ReadRequest;
+    this.#sentIds.shift();
+    this.#inFlightBytes -= request.totalBytes;
+    this.#oldestSinceMs = this.#lastProgressMs;
+    this.#sendQueued();
+    this.#restIfUnwanted();
+  }
+
+  /** Sends as much as the window allows; a single request that exceeds it goes alone. */
+  #sendQueued(): void {
+    const { limits, env } = this.#parts;
+    while (this.#queued.length > 0 && this.#sent.length < limits.inFlightMaxCount) {
+      const request = this.#queued[0] as ReadRequest;
+      if (this.#sent.length > 0 && this.#inFlightBytes + request.totalBytes > limits.inFlightMaxBytes) return;
+      this.#queued.shift();
+      if (this.#sent.length === 0) this.#lastProgressMs = this.#oldestSinceMs = env.clock.nowMs();
+      this.#sent.push(request);
+      this.#sentIds.push(this.#nextRequestId);
+      this.#inFlightBytes += request.totalBytes;
+      this.#socket.write(request.encode(this.#nextRequestId));
+      this.#nextRequestId = (this.#nextRequestId + 1) % REQUEST_ID_LIMIT;
+      if (this.#cancelTimer === undefined) this.#watchProgress(limits.stallTimeoutMs);
+    }
+  }
+
+  #watchProgress(delayMs: number): void {
+    const { clock } = this.#parts.env;
+    this.#cancelTimer = clock.after(delayMs, () => {
+      this.#cancelTimer = undefined;
+      if (this.#sent.length === 0) return;
+      const leftMs = this.#leftMs();
+      if (leftMs > 0) {
+        this.#watchProgress(leftMs);
+        return;
+      }
+      // This thread itself may have been busy for that long: look at what has arrived meanwhile first.
+      clock.yield().then(() => {
+        if (this.#state !== 'open' || this.#sent.length === 0) return;
+        if (this.#leftMs() <= 0) this.#late('stalled, or too slow');
+        else if (this.#cancelTimer === undefined) this.#watchProgress(this.#leftMs());
+      });
+    });
+  }
+
+  /** Time until the connection counts as stalled, or the oldest request as too slow. */
+  #leftMs(): number {
+    const { limits, env } = this.#parts;
+    const oldestMs = ((this.#sent[0] as ReadRequest).totalBytes / limits.minBytesPerS) * 1000;
+    const untilMs = Math.min(this.#lastProgressMs, this.#oldestSinceMs + oldestMs) + limits.stallTimeoutMs;
+    return untilMs - env.clock.nowMs();
+  }
+
+  #finished(request: ReadRequest, op: number, outcome: LandingOutcome): void {
+    const { counters, env } = this.#parts;
+    if (outcome === 'read') {
+      counters.readOps++;
+      counters.readBytes += request.lengths[op] as number;
+    } else {
+      counters.failedOps++;
+      if (outcome === 'stale') counters.staleOps++;
+      if (outcome === 'wrong-checksum') {
+        counters.checksumFailures++;
+        env.metrics.count('meshcache_checksum_failures_total', 1, { source: 'remote' });
+      }
+    }
+    request.finish(op, outcome === 'read', outcome !== 'read');
+  }
+
+  /** A server that does not like the proofs ends the connection without a word. */
+  #lost(reason: string): void {
+    if (this.#hasProved && this.#state === 'greeting') this.#unauthenticated('refused');
+    else this.close(reason);
+  }
+
+  #unauthenticated(reason: AuthFailureReason): void {
+    const peer = formatEndpoint(this.#parts.endpoint);
+    this.#parts.authFailures.record(reason, peer);
+    this.#violated(authError(reason, peer).message);
+  }
+
+  #violated(reason: string): void {
+    this.#parts.counters.protocolErrors++;
+    this.close(reason);
+  }
+
+  /** Throws `InvariantError` unless what is in flight is counted, within the window, and nothing waits that could be sent. */
+  verify(): void {
+    const peer = formatEndpoint(this.#parts.endpoint);
+    if (this.#state === 'closed') {
+      assertEqual(`${peer}: requests of a connection that has ended`, this.#sent.length + this.#queued.length, 0);
+      return;
+    }
+    const { inFlightMaxCount, inFlightMaxBytes } = this.#parts.limits;
+    const bytes = this.#sent.reduce((sum, { totalBytes }) => sum + totalBytes, 0);
+    assertEqual(`${peer}: bytes in flight`, this.#inFlightBytes, bytes);
+    assertEqual(`${peer}: ids of requests in flight`, new Set(this.#sentIds).size, this.#sent.length);
+    assertAtMost(`${peer}: requests in flight`, this.#sent.length, inFlightMaxCount);
+    if (this.#sent.length > 1) assertAtMost(`${peer}: bytes of several requests in flight`, bytes, inFlightMaxBytes);
+    const [next] = this.#queued;
+    const isFull =
+      this.#sent.length === inFlightMaxCount ||
+      (this.#sent.length > 0 && bytes + (next?.totalBytes ?? 0) > inFlightMaxBytes);
+    const isBusy = next === undefined || this.#state !== 'open' || isFull;
+    assert(isBusy, () => `${peer}: ${this.#queued.length} requests wait, and ${this.#sent.length} are in flight`);
+    this.#landing.verify();
+    const isWanted = this.#landing.restBytes === 0 || this.#sent.length > 0;
+    assert(isWanted, () => `${peer}: ${this.#landing.restBytes} bytes are due for no request`);
+  }
+}

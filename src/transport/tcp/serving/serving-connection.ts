@@ -1,0 +1,304 @@
+import type { Clock } from '../../../base/environment/clock.js';
+import type { ClusterSecrets } from '../../../base/environment/cluster-secrets.js';
+import type { Connection } from '../../../base/environment/network.js';
+import type { RandomSource } from '../../../base/environment/random.js';
+import { NONCE_BYTES, PROOFS_BYTES, ServerHandshake } from '../../../net/auth.js';
+import type { AuthFailureReason } from '../../../net/auth-failures.js';
+import type { TcpLimits } from '../protocol/limits.js';
+import {
+  decodeRequestHeader,
+  encodeHello,
+  encodeResponseHeader,
+  grantOp,
+  HELLO_BYTES,
+  mayBecomeHello,
+  OP_BYTES,
+  opAddr,
+  opLength,
+  opRkey,
+  REQUEST_HEADER_BYTES,
+  type RequestHeader,
+  setPayloadBytes,
+  wantsAuthentication,
+} from '../protocol/protocol.js';
+import type { Registrations, ServedRange } from './registrations.js';
+import type { ServingCounters } from './serving-counters.js';
+
+export interface ServingConnectionParts {
+  readonly socket: Connection;
+  readonly registrations: Registrations;
+  readonly counters: ServingCounters;
+  readonly limits: TcpLimits;
+  readonly clock: Clock;
+  readonly random: RandomSource;
+  /** Without them nobody has to prove anything. */
+  readonly secrets?: ClusterSecrets | undefined;
+  /** Of an answer at a time; the rest follows when the kernel has taken that. Default: all. */
+  readonly writeMaxBytes?: number;
+  /** Called once the reader has said hello, and has proved itself where that is wanted. */
+  onOpen(): void;
+  /** The two do not agree on a secret; the connection ends. */
+  onUnauthenticated(reason: AuthFailureReason): void;
+}
+
+/**
+ * One reader's connection. Requests are answered one at a time, in order: the next one is looked at
+ * only when the kernel has taken the whole answer before it, so that a connection never holds more
+ * than one answer's views and one received piece of requests.
+ */
+export class ServingConnection {
+  readonly #parts: ServingConnectionParts;
+  /** What is due next: a greeting is a hello with a nonce. Requests are looked at only in the last state. */
+  #state: 'hello' | 'greeting' | 'proofs' | 'open' = 'hello';
+  readonly #handshake: ServerHandshake | undefined;
+  #clientGreeting: Buffer = Buffer.alloc(0);
+  #isDraining = false;
+  /** What is not written yet of the answer under way. */
+  #rest: Payload | undefined;
+  #isFinishing = false;
+  /** Received and not yet used. */
+  #input: Buffer = Buffer.alloc(0);
+  #cancelDeadline: (() => void) | undefined;
+  /** What the deadline is for. */
+  #awaited: 'frame' | 'drain' | undefined;
+
+  /** Takes the socket over: it is destroyed when the peer ends, stalls or does not keep to the protocol. */
+  constructor(parts: ServingConnectionParts) {
+    this.#parts = parts;
+    const { socket, secrets, random } = parts;
+    const hello = encodeHello({ authentication: secrets !== undefined });
+    if (secrets !== undefined) this.#handshake = new ServerHandshake({ plane: 'data', secrets, random, hello });
+    socket.on('data', (chunk: Buffer) => this.#received(chunk));
+    socket.on('drain', () => this.#drained());
+    socket.on('end', () => this.#ended());
+    // The 'close' event follows; a peer that resets its connection is nothing to report.
+    socket.on('error', () => {});
+    socket.on('close', () => this.#expect(undefined));
+    socket.write(this.#handshake?.greeting ?? hello);
+    this.#expect('frame');
+  }
+
+  /** Answers nothing more; the connection ends when the peer has taken the answer under way. */
+  finish(): void {
+    this.#isFinishing = true;
+    this.#input = Buffer.alloc(0);
+    if (this.#rest === undefined) this.#finishSocket();
+  }
+
+  #finishSocket(): void {
+    const { socket } = this.#parts;
+    if (socket.writableLength === 0) socket.destroy();
+    else socket.end(() => socket.destroy());
+  }
+
+  #received(chunk: Buffer): void {
+    if (this.#isFinishing) return;
+    this.#input = this.#input.length === 0 ? chunk : Buffer.concat([this.#input, chunk]);
+    this.#parse();
+  }
+
+  #drained(): void {
+    if (!this.#isDraining) return;
+    if (this.#rest !== undefined) {
+      this.#write(this.#rest);
+      if (this.#isFinishing && this.#rest === undefined) this.#finishSocket();
+      if (this.#parts.socket.writableNeedDrain) return;
+    }
+    if (this.#isFinishing) return;
+    this.#isDraining = false;
+    this.#parts.socket.resume();
+    this.#parse();
+  }
+
+  #ended(): void {
+    if (this.#input.length > 0) this.#violated();
+    else this.#parts.socket.destroy();
+  }
+
+  #parse(): void {
+    const { socket } = this.#parts;
+    let at = 0;
+    while (!this.#isDraining && !socket.destroyed) {
+      const used = this.#state === 'open' ? this.#parseRequest(at) : this.#parseOpening(at);
+      if (used === undefined) {
+        this.#violated();
+        return;
+      }
+      if (used === 0) break;
+      at += used;
+    }
+    if (at > 0) this.#input = this.#input.subarray(at);
+    const isIdle = this.#state === 'open' && this.#input.length === 0;
+    this.#expect(this.#isDraining ? 'drain' : isIdle ? undefined : 'frame', at > 0);
+  }
+
+  /** Bytes used; 0 when more are needed, undefined when they are not of the protocol. */
+  #parseOpening(at: number): number | undefined {
+    if (this.#state === 'hello') return this.#parseHello(at);
+    const wantedBytes = this.#state === 'greeting' ? HELLO_BYTES + NONCE_BYTES : PROOFS_BYTES;
+    if (this.#input.length - at < wantedBytes) return 0;
+    const bytes = this.#input.subarray(at, at + wantedBytes);
+    if (this.#state === 'greeting') {
+      this.#clientGreeting = Buffer.from(bytes);
+      this.#state = 'proofs';
+      return wantedBytes;
+    }
+    const answer = this.#handshake?.answer(this.#clientGreeting, bytes);
+    if (answer === undefined) {
+      this.#parts.onUnauthenticated('wrong');
+      return undefined;
+    }
+    this.#parts.socket.write(answer);
+    this.#open();
+    return wantedBytes;
+  }
+
+  /** Uses nothing of a hello that has a nonce behind it: the two are taken together. */
+  #parseHello(at: number): number | undefined {
+    // At the first wrong byte: who speaks another protocol would hold the connection until the deadline.
+    if (!mayBecomeHello(this.#input, at)) return undefined;
+    const isWanted = this.#handshake !== undefined;
+    if (wantsAuthentication(this.#input, at) === !isWanted) {
+      this.#parts.onUnauthenticated(isWanted ? 'missing' : 'unexpected');
+      return undefined;
+    }
+    if (this.#input.length - at < HELLO_BYTES) return 0;
+    if (isWanted) {
+      this.#state = 'greeting';
+      return this.#parseOpening(at);
+    }
+    this.#open();
+    return HELLO_BYTES;
+  }
+
+  #open(): void {
+    this.#state = 'open';
+    this.#parts.onOpen();
+  }
+
+  /** Like {@link #parseOpening}. */
+  #parseRequest(at: number): number | undefined {
+    const { requestMaxOps: maxOps, readMaxBytes: maxBytes } = this.#parts.limits;
+    if (this.#input.length - at < REQUEST_HEADER_BYTES) return 0;
+    const header = decodeRequestHeader(this.#input, at, { maxOps, maxBytes });
+    if (header === undefined) return undefined;
+    const frameBytes = REQUEST_HEADER_BYTES + header.opCount * OP_BYTES;
+    if (this.#input.length - at < frameBytes) return 0;
+    return this.#serve(header, at + REQUEST_HEADER_BYTES) ? frameBytes : undefined;
+  }
+
+  /** Answers the request whose operations begin at `opsAt`; false when it contradicts itself. */
+  #serve(request: RequestHeader, opsAt: number): boolean {
+    const { socket, registrations, counters } = this.#parts;
+    const header = encodeResponseHeader(request.requestId, request.opCount);
+    const payload = new Payload();
+    let totalBytes = 0;
+    let grantedOps = 0;
+    const ops = new DataView(this.#input.buffer, this.#input.byteOffset + opsAt, request.opCount * OP_BYTES);
+    for (let i = 0; i < request.opCount; i++) {
+      const length = opLength(ops, i);
+      const addr = opAddr(ops, i);
+      totalBytes += length;
+      const registration = registrations.find(opRkey(ops, i), addr, length);
+      if (registration === undefined) continue;
+      grantOp(header, i);
+      grantedOps++;
+      payload.add(registration, addr, length);
+    }
+    if (totalBytes !== request.totalBytes) return false;
+    setPayloadBytes(header, payload.bytes);
+
+    counters.add('servedOps', grantedOps);
+    counters.add('servedBytes', payload.bytes);
+    counters.add('refusedOps', request.opCount - grantedOps);
+    socket.cork();
+    socket.write(header);
+    this.#write(payload);
+    socket.uncork();
+    if (socket.writableNeedDrain) {
+      this.#isDraining = true;
+      socket.pause();
+    }
+    return true;
+  }
+
+  /** As much as may be written now; the rest is due when that has been taken. */
+  #write(payload: Payload): void {
+    const { socket, writeMaxBytes = Number.POSITIVE_INFINITY } = this.#parts;
+    socket.cork();
+    do payload.writeTo(socket, writeMaxBytes);
+    while (!payload.isWritten && !socket.writableNeedDrain);
+    socket.uncork();
+    this.#rest = payload.isWritten ? undefined : payload;
+  }
+
+  #violated(): void {
+    this.#parts.counters.add('protocolErrors', 1);
+    this.#parts.socket.destroy();
+  }
+
+  /** One deadline at a time: for a frame to become whole, or for an answer to be taken. */
+  #expect(what: 'frame' | 'drain' | undefined, isAnother = false): void {
+    if (what === this.#awaited && !isAnother) return;
+    this.#awaited = what;
+    this.#cancelDeadline?.();
+    this.#cancelDeadline = undefined;
+    const { limits, clock, socket } = this.#parts;
+    if (what === undefined || socket.destroyed) return;
+    const delayMs = what === 'frame' ? limits.handshakeTimeoutMs : limits.drainTimeoutMs;
+    this.#cancelDeadline = clock.after(delayMs, () => this.#violated());
+  }
+}
+
+/** The bytes of an answer as pieces of segments; ranges that follow each other in memory are one piece. */
+class Payload {
+  bytes = 0;
+  /** The first piece that is not written whole. */
+  #next = 0;
+  readonly #segments: Uint8Array[] = [];
+  readonly #starts: number[] = [];
+  readonly #ends: number[] = [];
+
+  add(registration: ServedRange, addr: number, length: number): void {
+    this.bytes += length;
+    let offset = addr - registration.regionStart;
+    for (let rest = length; rest > 0; ) {
+      const segmentIndex = Math.floor(offset / registration.segmentBytes);
+      const segment = registration.segments[segmentIndex] as Uint8Array;
+      const start = offset - segmentIndex * registration.segmentBytes;
+      const take = Math.min(rest, segment.length - start);
+      this.#addPiece(segment, start, start + take);
+      offset += take;
+      rest -= take;
+    }
+  }
+
+  get isWritten(): boolean {
+    return this.#next === this.#segments.length;
+  }
+
+  /** The next pieces, `maxBytes` together at most. */
+  writeTo(socket: Connection, maxBytes: number): void {
+    for (let rest = maxBytes; rest > 0 && !this.isWritten; ) {
+      const i = this.#next;
+      const { buffer, byteOffset } = this.#segments[i] as Uint8Array;
+      const start = this.#starts[i] as number;
+      const take = Math.min(rest, (this.#ends[i] as number) - start);
+      socket.write(Buffer.from(buffer as ArrayBuffer, byteOffset + start, take));
+      rest -= take;
+      this.#starts[i] = start + take;
+      if (start + take === this.#ends[i]) this.#next++;
+    }
+  }
+
+  #addPiece(segment: Uint8Array, start: number, end: number): void {
+    const last = this.#segments.length - 1;
+    if (last >= 0 && this.#segments[last] === segment && this.#ends[last] === start) {
+      this.#ends[last] = end;
+      return;
+    }
+    this.#segments.push(segment);
+    this.#starts.push(start);
+    this.#ends.push(end);
+  }
+}

@@ -1,0 +1,43 @@
+import { ClusterSecrets } from '../../../base/environment/cluster-secrets.js';
+import type { Environment } from '../../../base/environment/environment.js';
+import { type Labels, noMetrics } from '../../../base/environment/metrics-sink.js';
+import { TlsIdentity } from '../../../base/environment/tls-identity.js';
+import { AuthFailures } from '../../../net/auth-failures.js';
+import { systemEnvironment } from '../../../system/system-environment.js';
+import { tlsNetwork } from '../../../system/tls-network.js';
+import type { ServingReport, ServingSetup } from './serving-messages.js';
+
+/** Counts go to the other thread together, this long after the first of them: a flood must not become one of messages. */
+const COUNTS_DELAY_MS = 200;
+
+/** The real machine for the serving thread, whose log and counts are `report`ed to the transport's. */
+export function servingEnvironment(
+  { secrets, tls }: Pick<ServingSetup, 'secrets' | 'tls'>,
+  report: (report: ServingReport) => void,
+): Environment {
+  const counts = new Map<string, { readonly name: string; readonly labels: Labels; amount: number }>();
+  const sendCounts = (): void => {
+    for (const count of counts.values()) report({ type: 'count', ...count });
+    counts.clear();
+  };
+  const env = systemEnvironment({
+    log: { log: (level, message, fields) => report({ type: 'log', level, message, fields }) },
+    metrics: {
+      ...noMetrics,
+      count(name, amount = 1, labels = {}) {
+        const key = JSON.stringify([name, labels]);
+        const count = counts.get(key);
+        if (count !== undefined) {
+          count.amount += amount;
+          return;
+        }
+        if (counts.size === 0) env.clock.after(COUNTS_DELAY_MS, sendCounts);
+        counts.set(key, { name, labels, amount });
+      },
+    },
+    secrets: secrets === undefined ? undefined : ClusterSecrets.of(secrets),
+  });
+  if (tls === undefined) return env;
+  const failures = new AuthFailures('data', env);
+  return { ...env, network: tlsNetwork(new TlsIdentity(tls), (address) => failures.record('tls', address)) };
+}

@@ -1,0 +1,38 @@
+import type { LogFields, LogLevel } from '../../../base/environment/log.js';
+import type { Labels } from '../../../base/environment/metrics-sink.js';
+import type { TlsTexts } from '../../../base/environment/tls-identity.js';
+import type { TcpLimits } from '../protocol/limits.js';
+import type { Registration } from './registrations.js';
+
+/** What the serving thread is started with. Then it gets {@link ToServing} and sends {@link FromServing}. */
+export interface ServingSetup {
+  readonly counterMemory: SharedArrayBuffer;
+  readonly host: string;
+  readonly port: number;
+  readonly limits: TcpLimits;
+  /** What readers have to know one of; a class would not arrive as one. */
+  readonly secrets?: readonly string[] | undefined;
+  /** Speak TLS. */
+  readonly tls?: TlsTexts | undefined;
+}
+
+export type ToServing =
+  | { readonly type: 'register'; readonly registration: Registration }
+  | { readonly type: 'deregister'; readonly rkey: number }
+  | { readonly type: 'close' };
+
+export type FromServing =
+  | { readonly type: 'listening'; readonly port: number }
+  | { readonly type: 'refused'; readonly message: string }
+  | { readonly type: 'deregistered'; readonly rkey: number }
+  | ServingReport;
+
+/** What the serving thread has to say, for the logger and the metrics of the transport. */
+export type ServingReport =
+  | {
+      readonly type: 'log';
+      readonly level: LogLevel;
+      readonly message: string;
+      readonly fields?: LogFields | undefined;
+    }
+  | { readonly type: 'count'; readonly name: string; readonly amount: number; readonly labels: Labels };

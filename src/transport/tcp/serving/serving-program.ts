@@ -1,0 +1,43 @@
+import type { Environment } from '../../../base/environment/environment.js';
+import type { MessageEnd } from '../../../base/environment/threads.js';
+import { Registrations } from './registrations.js';
+import { Serving } from './serving.js';
+import { ServingCounters } from './serving-counters.js';
+import type { FromServing, ServingSetup, ToServing } from './serving-messages.js';
+
+/**
+ * The program of the serving thread: owns the listening socket, so that a busy main thread stalls no peer. Resolves when it has ended:
+ * told to, or because `messages` are closed by the other side.
+ */
+export function serve(setup: ServingSetup, messages: MessageEnd, env: Environment): Promise<void> {
+  const { counterMemory, host, port, limits } = setup;
+  const send = (message: FromServing): void => messages.post(message);
+  const registrations = new Registrations(() => handleWaiting(messages, handle));
+  const serving = new Serving({ registrations, counters: new ServingCounters(counterMemory), limits, env });
+
+  function handle(message: ToServing): void {
+    if (message.type === 'register') {
+      registrations.add(message.registration);
+    } else if (message.type === 'deregister') {
+      registrations.remove(message.rkey);
+      send({ type: 'deregistered', rkey: message.rkey });
+    } else {
+      serving.stop().then(() => messages.close());
+    }
+  }
+
+  messages.onMessage((message) => handle(message as ToServing));
+  const starting = serving.start(host, port).then(
+    (listeningPort) => send({ type: 'listening', port: listeningPort }),
+    // The other side ends this thread: a port that is closed here may take its last message with it.
+    (error: Error) => send({ type: 'refused', message: error.message }),
+  );
+  return new Promise((resolve) => {
+    messages.onClose(() => resolve(starting.then(() => serving.end())));
+  });
+}
+
+/** Handles what has been posted and not been delivered yet, in order. */
+function handleWaiting(messages: MessageEnd, handle: (message: ToServing) => void): void {
+  for (let next = messages.receive(); next !== undefined; next = messages.receive()) handle(next as ToServing);
+}

@@ -1,0 +1,165 @@
+import type { Environment } from '../../../base/environment/environment.js';
+import { formatEndpoint } from '../../../base/environment/network.js';
+import { ConfigError } from '../../../base/errors.js';
+import type { TcpLimits } from '../protocol/limits.js';
+import type { Registration } from './registrations.js';
+import { ServingCounters } from './serving-counters.js';
+import { ServingRun } from './serving-run.js';
+
+export interface ServingThreadOptions {
+  readonly host: string;
+  /** 0: a free one. */
+  readonly port: number;
+  readonly limits: TcpLimits;
+  readonly env: Environment;
+}
+
+/**
+ * The transport's hold on its serving thread.
+ *
+ * {@link register} only posts a message, and yet no peer that has learnt the rkey comes too early:
+ * when the serving thread meets an rkey that it does not know, it first takes in, synchronously, what has
+ * been posted to it; and the registration was posted before anybody could be told the rkey.
+ *
+ * A thread that fails is followed by another one, on the same port and with the same registrations:
+ * the node would else stay a member whose pages nobody can read. One that fails again and again is
+ * given up.
+ */
+export class ServingThread {
+  readonly counters = new ServingCounters();
+  readonly #options: ServingThreadOptions;
+  readonly #registrations = new Map<number, Registration>();
+  readonly #deregistering = new Map<number, () => void>();
+  /** Undefined between the end of one and the start of the next. */
+  #run: ServingRun | undefined;
+  #port = 0;
+  #startedAtMs = 0;
+  /** Since a thread last lasted. */
+  #restarts = 0;
+  #cancelRestart: (() => void) | undefined;
+  #isClosing = false;
+
+  /** Starts the thread and resolves when it listens. Throws `ConfigError` when it cannot listen there. */
+  static async start(options: ServingThreadOptions): Promise<ServingThread> {
+    const thread = new ServingThread(options);
+    const answer = await thread.#begin(options.port).listening();
+    if (typeof answer === 'string') {
+      throw new ConfigError(
+        `configuration key "tcp_port": cannot listen on ${formatEndpoint(options)} (${answer}); ` +
+          'choose a port that is free, or 0 for any, and a local_hostname that is an address of this machine',
+      );
+    }
+    thread.#port = answer;
+    return thread;
+  }
+
+  private constructor(options: ServingThreadOptions) {
+    this.#options = options;
+  }
+
+  /** The port listened on. */
+  get port(): number {
+    return this.#port;
+  }
+
+  /** False while there is no thread, or for good when one after the other has failed. */
+  get isServing(): boolean {
+    return this.#run !== undefined;
+  }
+
+  /** Allows peers to read; takes effect before anybody can use the rkey. */
+  register(registration: Registration): void {
+    this.#registrations.set(registration.rkey, registration);
+    this.#run?.send({ type: 'register', registration });
+  }
+
+  /** No read of it starts any more once this has resolved. */
+  deregister(rkey: number): Promise<void> {
+    const registration = this.#registrations.get(rkey);
+    if (registration === undefined) return Promise.resolve();
+    Atomics.store(registration.registeredFlag, 0, 0);
+    this.#registrations.delete(rkey);
+    const run = this.#run;
+    if (run === undefined) return Promise.resolve();
+    return new Promise((resolve) => {
+      this.#deregistering.set(rkey, resolve);
+      run.send({ type: 'deregister', rkey });
+    });
+  }
+
+  /** Resolves when the thread is gone and the port is free. */
+  async close(): Promise<void> {
+    this.#isClosing = true;
+    this.#cancelRestart?.();
+    const run = this.#run;
+    if (run === undefined) return;
+    run.stop();
+    const { env, limits } = this.#options;
+    const cancel = env.clock.after(limits.closeTimeoutMs, () => run.terminate().catch(() => {}), { keepAlive: true });
+    await run.ended;
+    cancel();
+  }
+
+  /** Starts a thread that knows all registrations before it hears of any peer. */
+  #begin(port: number): ServingRun {
+    const { host, limits, env } = this.#options;
+    const run = new ServingRun({
+      env,
+      counterMemory: this.counters.memory,
+      host,
+      port,
+      limits,
+      secrets: env.secrets?.reveal(),
+      tls: env.tls?.reveal(),
+      onReport: (report) => {
+        if (report.type === 'log') env.log.log(report.level, report.message, report.fields);
+        else env.metrics.count(report.name, report.amount, report.labels);
+      },
+      onDeregistered: (rkey) => {
+        this.#deregistering.get(rkey)?.();
+        this.#deregistering.delete(rkey);
+      },
+    });
+    this.#run = run;
+    this.#startedAtMs = env.clock.nowMs();
+    for (const registration of this.#registrations.values()) {
+      if (Atomics.load(registration.liveFlag, 0) === 1) run.send({ type: 'register', registration });
+    }
+    run.ended.then(() => this.#onEnded(run));
+    return run;
+  }
+
+  #onEnded({ failure }: ServingRun): void {
+    this.#run = undefined;
+    // It could not count the connections that ended with it.
+    this.counters.add('connections', -this.counters.value('connections'));
+    for (const resolve of this.#deregistering.values()) resolve();
+    this.#deregistering.clear();
+    if (this.#isClosing || this.#port === 0) return;
+
+    const { env, limits } = this.#options;
+    if (env.clock.nowMs() - this.#startedAtMs >= limits.servingLastsMs) this.#restarts = 0;
+    if (this.#restarts >= limits.servingRestartsMaxCount) {
+      env.log.log('error', 'serving thread failed; peers cannot read from this node any more', { error: failure });
+      return;
+    }
+    const delayMs = limits.servingRestartDelayMs * 2 ** this.#restarts;
+    this.#restarts++;
+    env.log.log('error', 'serving thread failed; it is started again', { error: failure, delayMs });
+    env.metrics.count('meshcache_transport_serving_restarts_total');
+    this.#cancelRestart = env.clock.after(delayMs, () => this.#restart(), { keepAlive: true });
+  }
+
+  /** On the port that peers know; when that is taken, the end of the thread leads to the next attempt. */
+  #restart(): void {
+    const { log } = this.#options.env;
+    const port = this.#port;
+    this.#begin(port)
+      .listening()
+      .then((answer) => {
+        if (this.#isClosing) return;
+        if (answer === port) log.log('info', 'serving thread started again', { port });
+        else log.log('warn', 'serving thread could not be started again', { port, reason: answer });
+      });
+  }
+}

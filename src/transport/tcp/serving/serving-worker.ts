@@ -1,0 +1,10 @@
+/** The module that the serving thread begins with. */
+import { startOfThread } from '../../../system/system-threads.js';
+import { servingEnvironment } from './serving-environment.js';
+import type { FromServing, ServingSetup } from './serving-messages.js';
+import { serve } from './serving-program.js';
+
+const { data, messages } = startOfThread();
+const setup = data as ServingSetup;
+const report = (message: FromServing): void => messages.post(message);
+void serve(setup, messages, servingEnvironment(setup, report));

@@ -1,0 +1,127 @@
+import { assertAtMost, assertEqual } from '../../../base/assert.js';
+import type { Environment } from '../../../base/environment/environment.js';
+import type { Connection } from '../../../base/environment/network.js';
+import { READ_TLS_WRITE_MAX_BYTES } from '../../../base/limits.js';
+import { AuthFailures } from '../../../net/auth-failures.js';
+import { Listener } from '../../../net/listener.js';
+import { PendingConnections } from '../../../net/pending-connections.js';
+import type { TcpLimits } from '../protocol/limits.js';
+import type { Registrations } from './registrations.js';
+import { ServingConnection } from './serving-connection.js';
+import type { ServingCounters } from './serving-counters.js';
+
+export interface ServingParts {
+  readonly registrations: Registrations;
+  readonly counters: ServingCounters;
+  readonly limits: TcpLimits;
+  readonly env: Environment;
+}
+
+/** Idle readers that vanish without a word are noticed by the kernel's probes after about this long. */
+const KEEP_ALIVE_DELAY_MS = 60_000;
+
+/** The listening side: answers the reads of peers out of registered memory. */
+export class Serving {
+  readonly #parts: ServingParts;
+  readonly #listener: Listener;
+  readonly #connections = new Map<Connection, ServingConnection>();
+  readonly #authFailures: AuthFailures;
+  /** Of the connections, those whose readers have not proved themselves. */
+  readonly #pending: PendingConnections<Connection>;
+
+  constructor(parts: ServingParts) {
+    this.#parts = parts;
+    const options = { noDelay: true, keepAlive: true, keepAliveInitialDelay: KEEP_ALIVE_DELAY_MS, plane: 'data' };
+    this.#listener = new Listener({
+      env: parts.env,
+      plane: 'data',
+      options,
+      rates: parts.limits.connectionRates,
+      onConnection: (socket) => this.#accepted(socket),
+      onRefused: () => parts.counters.add('refusedConnections', 1),
+      // One that could not be accepted: no descriptors left.
+      onError: () => parts.counters.add('refusedConnections', 1),
+    });
+    this.#authFailures = new AuthFailures('data', parts.env);
+    this.#pending = new PendingConnections(parts.limits.pendingMaxCount, (oldest) => {
+      this.#ended(oldest);
+      this.#refuse(oldest);
+    });
+  }
+
+  /** Resolves with the port listened on (`port` 0: a free one); rejects with the error of `listen`. */
+  start(host: string, port: number): Promise<number> {
+    return this.#listener.listen(host, port);
+  }
+
+  /**
+   * Ends idle connections at once, the others when the peer has taken the answer under way or has had `finishTimeoutMs` for it;
+   * resolves when the port is free.
+   */
+  async stop(): Promise<void> {
+    const { env, limits } = this.#parts;
+    const cancel = env.clock.after(limits.finishTimeoutMs, () => {
+      for (const socket of this.#connections.keys()) socket.destroy();
+    });
+    const closed = this.#listener.close();
+    for (const connection of this.#connections.values()) connection.finish();
+    await closed;
+    cancel();
+  }
+
+  /** Ends every connection at once; resolves when the port is free. After {@link start}; idempotent. */
+  async end(): Promise<void> {
+    const closed = this.#listener.close();
+    for (const socket of this.#connections.keys()) socket.destroy();
+    await closed;
+  }
+
+  #accepted(socket: Connection): void {
+    const { registrations, counters, limits, env } = this.#parts;
+    const isFull = this.#connections.size >= limits.connectionsMaxCount;
+    if (isFull && this.#pending.count === 0) {
+      this.#refuse(socket);
+      return;
+    }
+    if (isFull) this.#pending.dropOldest();
+    counters.add('connections', 1);
+    socket.on('close', () => this.#ended(socket));
+    const connection = new ServingConnection({
+      socket,
+      registrations,
+      counters,
+      limits,
+      clock: env.clock,
+      random: env.random,
+      secrets: env.secrets,
+      writeMaxBytes: socket.encrypted ? READ_TLS_WRITE_MAX_BYTES : Number.POSITIVE_INFINITY,
+      onOpen: () => {
+        this.#pending.delete(socket);
+        this.#listener.proved(socket.remoteAddress ?? '');
+      },
+      onUnauthenticated: (reason) => this.#authFailures.record(reason, socket.remoteAddress ?? ''),
+    });
+    this.#connections.set(socket, connection);
+    this.#pending.add(socket);
+  }
+
+  #ended(socket: Connection): void {
+    if (this.#connections.delete(socket)) this.#parts.counters.add('connections', -1);
+    this.#pending.delete(socket);
+  }
+
+  #refuse(socket: Connection): void {
+    this.#parts.counters.add('refusedConnections', 1);
+    socket.on('error', () => {});
+    socket.destroy();
+  }
+
+  /** Throws `InvariantError` unless its connections are within their limits, and those that have proved nothing among them. */
+  verify(): void {
+    const { counters, limits } = this.#parts;
+    assertEqual('serving: connections', counters.value('connections'), this.#connections.size);
+    assertAtMost('serving: connections', this.#connections.size, limits.connectionsMaxCount);
+    this.#pending.verify(this.#connections);
+    this.#listener.verify();
+  }
+}

@@ -1,0 +1,33 @@
+// A program with a store of its own that sets pages and is told to end in the same moment; it ends as `meshcache node` does.
+import { MeshCacheStore } from '../../../src/node/meshcache-store.js';
+import { content } from '../../_support/support.js';
+
+export interface LeavingNodeSetup {
+  readonly config: Readonly<Record<string, unknown>>;
+  readonly pages: number;
+  readonly pageBytes: number;
+  /** Without it the pages are looked for instead. */
+  readonly isSetting: boolean;
+}
+
+export interface LeavingNodeAnswer {
+  /** Pages that were set, or found with every byte right. */
+  readonly pages: number;
+  /** That waited for the disk when it was told to end. */
+  readonly queueBytes: number;
+}
+
+process.once('message', async ({ config, pages, pageBytes, isSetting }: LeavingNodeSetup) => {
+  const ranks = { tpRank: 0, tpSize: 1, ppRank: 0, ppSize: 1, isMlaModel: false };
+  const store = await MeshCacheStore.create({ ...ranks, extraConfig: config });
+  process.once('SIGTERM', () => void store.close().then(() => process.exit(0)));
+  let count = 0;
+  for (let i = 0; i < pages; i++) {
+    const page = content(i, pageBytes);
+    if (isSetting) count += Number(await store.set(`page ${i}`, page));
+    else count += Number(Buffer.from((await store.get(`page ${i}`)) ?? []).equals(page));
+  }
+  const queueBytes = store.stats().disk?.queueBytes ?? 0;
+  process.send?.({ pages: count, queueBytes } satisfies LeavingNodeAnswer, () => process.kill(process.pid, 'SIGTERM'));
+});
+process.once('disconnect', () => process.exit(1));

@@ -1,0 +1,149 @@
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import type { ExecutionContext } from 'ava';
+import { silentLogger } from '../../../src/base/environment/log.js';
+import type { ClientLimits } from '../../../src/clients/client-limits.js';
+import { ClientServer } from '../../../src/clients/client-server.js';
+import { ClientNamespace } from '../../../src/clients/requests/client-namespace.js';
+import { encodeRegionRequest, encodeSetBytes, RequestType } from '../../../src/clients/wire/messages.js';
+import { KeyEncoder } from '../../../src/core/index.js';
+import type { MeshCacheStore } from '../../../src/node/meshcache-store.js';
+import type { CallerPage } from '../../../src/store/caller-page.js';
+import { StoredPages } from '../../../src/store/namespace-pages.js';
+import type { PageStore } from '../../../src/store/page-store.js';
+import { createStore } from '../node/store-fixture.js';
+import { testEnvironment } from '../rpc/server.js';
+import { freePort, until } from '../support.js';
+import type { TestClient } from './test-client.js';
+
+/** A folder that goes with the test. */
+export function folder(t: ExecutionContext): string {
+  const path = mkdtempSync(join(tmpdir(), 'meshcache-clients-'));
+  t.teardown(() => rmSync(path, { recursive: true, force: true }));
+  return path;
+}
+
+/** `count` nodes of one cluster, each with a client socket. */
+export async function startNodes(
+  t: ExecutionContext,
+  count = 1,
+  extra: Record<string, unknown> = {},
+): Promise<MeshCacheStore[]> {
+  const port = await freePort();
+  const path = folder(t);
+  const stores: MeshCacheStore[] = [];
+  t.teardown(() => Promise.all(stores.map((store) => store.close())));
+  for (let i = 0; i < count; i++) {
+    stores.push(await createStore(port, { client_socket: join(path, `node-${i}.sock`), ...extra }));
+  }
+  await until(() => stores.every((store) => store.stats().members === count));
+  return stores;
+}
+
+export async function startNode(t: ExecutionContext, extra: Record<string, unknown> = {}): Promise<MeshCacheStore> {
+  const [store] = await startNodes(t, 1, extra);
+  return store as MeshCacheStore;
+}
+
+/** Where one page is, piece by piece. */
+export type Piece = readonly [regionId: number, offset: number, length: number];
+
+/** The body of a GET or SET; all pages have as many pieces. */
+export function regionBody(
+  keys: readonly string[],
+  pages: readonly (readonly Piece[])[],
+  { pool = '', isNamed = false }: { readonly pool?: string; readonly isNamed?: boolean } = {},
+): Buffer {
+  const rows = pages.flat();
+  const pieces = {
+    pieceCount: pages[0]?.length ?? 1,
+    regionIds: rows.map(([id]) => id),
+    offsets: rows.map(([, offset]) => offset),
+    lengths: rows.map(([, , length]) => length),
+  };
+  return encodeRegionRequest({ pool, isNamed, keys: [...keys], pieces });
+}
+
+export function setBytesBody(
+  pages: Readonly<Record<string, Uint8Array>>,
+  { pool = '', isNamed = false }: { readonly pool?: string; readonly isNamed?: boolean } = {},
+): Buffer {
+  return encodeSetBytes({ pool, isNamed, keys: Object.keys(pages), pages: Object.values(pages) });
+}
+
+/** Sets pages by bytes; the flags of the answer. */
+export async function setBytes(client: TestClient, pages: Readonly<Record<string, Uint8Array>>): Promise<number[]> {
+  return [...(await client.ok(RequestType.setBytes, setBytesBody(pages)))];
+}
+
+/** What a stub of the store is asked, to be ended by the test. */
+export interface StoreCall {
+  readonly method: 'get' | 'set' | 'exists' | 'getCopyWithin' | 'delete' | 'clear';
+  readonly keys: readonly string[];
+  readonly pages: readonly CallerPage[];
+  readonly signal: AbortSignal | undefined;
+  end(result: unknown): void;
+  fail(error: unknown): void;
+}
+
+/** A store whose calls end when a test says so; those that can be aborted end as misses then. */
+export class HeldStore {
+  /** All that there have been. */
+  readonly calls: StoreCall[] = [];
+  /** Ends calls at once; undefined: leaves them. */
+  answer: ((call: StoreCall) => unknown) | undefined;
+
+  get pages(): PageStore {
+    const take =
+      (method: StoreCall['method']) =>
+      (first: readonly string[] | string, second?: unknown, third?: unknown): Promise<unknown> => {
+        const keys = typeof first === 'string' ? [first] : first;
+        const options = (third ?? second) as { signal?: AbortSignal } | undefined;
+        const pages = Array.isArray(second) ? (second as CallerPage[]) : [];
+        return new Promise((resolve, reject) => {
+          const signal = options?.signal;
+          const call: StoreCall = { method, keys, pages, signal, end: resolve, fail: reject };
+          const onAbort = (): void => resolve(method === 'getCopyWithin' ? null : keys.map(() => false));
+          signal?.addEventListener('abort', onAbort, { once: true });
+          this.calls.push(call);
+          const result = this.answer?.(call);
+          if (result !== undefined) resolve(result);
+        });
+      };
+    const methods = ['get', 'set', 'exists', 'getCopyWithin', 'delete', 'clear'] as const;
+    return Object.fromEntries(methods.map((method) => [method, take(method)])) as unknown as PageStore;
+  }
+
+  /** The calls of one method. */
+  of(method: StoreCall['method']): StoreCall[] {
+    return this.calls.filter((call) => call.method === method);
+  }
+}
+
+/** A client socket over a store that does nothing by itself. */
+export async function startServer(
+  t: ExecutionContext,
+  {
+    limits,
+    env = testEnvironment(),
+  }: { limits?: Partial<ClientLimits>; env?: ReturnType<typeof testEnvironment> } = {},
+) {
+  const store = new HeldStore();
+  const encoder = new KeyEncoder({ tpRank: 0, tpSize: 1, ppRank: 0, ppSize: 1, isMlaModel: false });
+  const server = await ClientServer.listen(
+    { path: join(folder(t), 'node.sock'), mode: 0o600, limits },
+    {
+      env: { ...env, log: silentLogger },
+      nodeId: 'node',
+      packageVersion: '0',
+      namespaceOf: () => new ClientNamespace(new StoredPages(store.pages, encoder), async (keys) => keys.map(() => [])),
+      nodeStats: () => ({}),
+    },
+  );
+  t.teardown(() => {
+    for (const call of store.calls) call.fail(new Error('the test has ended'));
+    return server.close();
+  });
+  return { server, store, env, path: server.path };
+}

@@ -1,0 +1,137 @@
+import { once } from 'node:events';
+import net from 'node:net';
+import type { ExecutionContext } from 'ava';
+import { FrameReceiver } from '../../../src/clients/wire/frame-receiver.js';
+import {
+  CLIENT_PROTOCOL_VERSION,
+  decodeHelloAnswer,
+  encodeHeader,
+  encodeHello,
+  type FrameHeader,
+  type HelloAnswer,
+  RequestType,
+} from '../../../src/clients/wire/messages.js';
+import type { KeyNamespace } from '../../../src/core/index.js';
+
+export interface Answer {
+  readonly header: FrameHeader;
+  readonly body: Buffer;
+}
+
+export interface HelloFields {
+  readonly name?: string;
+  readonly pid?: number;
+  readonly namespace?: KeyNamespace;
+  readonly minVersion?: number;
+  readonly maxVersion?: number;
+}
+
+/** One number: UNREGION, FENCE, CANCEL. */
+export function numberBody(value: number): Buffer {
+  const body = Buffer.alloc(4);
+  body.writeUInt32LE(value);
+  return body;
+}
+
+export function frame(
+  type: number,
+  requestId: number,
+  body: Uint8Array = Buffer.alloc(0),
+  { deadlineMs = 0, status = 0 }: { readonly deadlineMs?: number; readonly status?: number } = {},
+): Buffer {
+  return Buffer.concat([encodeHeader({ bodyBytes: body.length, type, status, requestId, deadlineMs }), body]);
+}
+
+export function helloBody({ name = 'test', pid = 1, ...rest }: HelloFields = {}): Buffer {
+  const { minVersion = CLIENT_PROTOCOL_VERSION, maxVersion = CLIENT_PROTOCOL_VERSION, namespace } = rest;
+  return encodeHello({ minVersion, maxVersion, name, pid, namespace });
+}
+
+/** A bare client: what it is told to send it sends, what comes it keeps. */
+export class TestClient {
+  readonly socket: net.Socket;
+  /** In the order in which they came. */
+  readonly answers: Answer[] = [];
+  readonly #waiting = new Map<number, (answer: Answer) => void>();
+  #nextId = 1;
+  isClosed = false;
+  /** Resolves when the node has ended the connection. */
+  readonly closed: Promise<void>;
+  hello!: HelloAnswer;
+
+  private constructor(socket: net.Socket) {
+    this.socket = socket;
+    const receiver = new FrameReceiver({
+      check: () => {},
+      onBegin: () => receiver.begin(),
+      onFrame: (header, body) => {
+        const answer = { header, body: Buffer.from(body) };
+        this.answers.push(answer);
+        this.#waiting.get(header.requestId)?.(answer);
+        this.#waiting.delete(header.requestId);
+      },
+    });
+    socket.on('data', (chunk: Buffer) => receiver.receive(chunk));
+    socket.on('error', () => {});
+    this.closed = new Promise((resolve) =>
+      socket.on('close', () => {
+        this.isClosed = true;
+        resolve();
+      }),
+    );
+  }
+
+  /** Connected, without hello. */
+  static async connect(t: ExecutionContext, path: string): Promise<TestClient> {
+    const client = new TestClient(net.connect({ path }));
+    t.teardown(() => client.socket.destroy());
+    await once(client.socket, 'connect');
+    return client;
+  }
+
+  static async attach(t: ExecutionContext, path: string, fields: HelloFields = {}): Promise<TestClient> {
+    const client = await TestClient.connect(t, path);
+    const { header, body } = await client.request(RequestType.hello, helloBody(fields));
+    t.is(header.status, 0, header.status === 0 ? '' : body.toString());
+    client.hello = decodeHelloAnswer(body);
+    return client;
+  }
+
+  get nextId(): number {
+    return this.#nextId;
+  }
+
+  /** Sends one request; returns its id. */
+  send(type: number, body: Uint8Array = Buffer.alloc(0), options: { readonly deadlineMs?: number } = {}): number {
+    const id = this.#nextId++;
+    this.socket.write(frame(type, id, body, options));
+    return id;
+  }
+
+  /** The answer to a request; rejects when the connection ends before. */
+  answerTo(id: number): Promise<Answer> {
+    const there = this.answers.find(({ header }) => header.requestId === id);
+    if (there !== undefined) return Promise.resolve(there);
+    return new Promise((resolve, reject) => {
+      this.#waiting.set(id, resolve);
+      void this.closed.then(() => reject(new Error(`the connection has ended, request ${id} was not answered`)));
+    });
+  }
+
+  request(type: number, body?: Uint8Array, options?: { readonly deadlineMs?: number }): Promise<Answer> {
+    return this.answerTo(this.send(type, body, options));
+  }
+
+  /** The body of an answer with status 0; throws for others. */
+  async ok(type: number, body?: Uint8Array, options?: { readonly deadlineMs?: number }): Promise<Buffer> {
+    const answer = await this.request(type, body, options);
+    if (answer.header.status !== 0) throw new Error(`status ${answer.header.status}: ${answer.body}`);
+    return answer.body;
+  }
+
+  /** The answer to what ends the connection. */
+  async lastWords(): Promise<Answer | undefined> {
+    await this.closed;
+    return this.answers.find(({ header }) => header.requestId === 0);
+  }
+}

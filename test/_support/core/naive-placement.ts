@@ -1,0 +1,107 @@
+import type { PlacementRequest } from '../../../src/core/index.js';
+
+export interface NaiveOptions {
+  readonly nodes: number;
+  readonly poolPages: number;
+  readonly batchPages: number;
+  readonly reportDelayMs: number;
+}
+
+/** The same as PlacementSimulation with LRU and round-robin routing, as plainly as it can be written: a map a pool in the order of use. */
+export class NaivePlacement {
+  localHits = 0;
+  remoteHits = 0;
+  evictions = 0;
+  duplicates = 0;
+  readonly #options: NaiveOptions;
+  readonly #pools: Set<number>[];
+  readonly #reports: { readonly dueMs: number; readonly owner: number; readonly page: number }[] = [];
+  #requests = 0;
+
+  constructor(options: NaiveOptions) {
+    this.#options = options;
+    this.#pools = Array.from({ length: options.nodes }, () => new Set<number>());
+  }
+
+  request({ timestampMs, hashIds }: PlacementRequest): void {
+    while ((this.#reports[0]?.dueMs ?? Number.POSITIVE_INFINITY) <= timestampMs) {
+      const { owner, page } = this.#reports.shift() as { owner: number; page: number };
+      this.#use(owner, page);
+    }
+    const node = this.#requests++ % this.#options.nodes;
+    const pool = this.#pools[node] as Set<number>;
+    const gap = hashIds.findIndex((page) => this.#owner(page) < 0);
+    const hits = gap < 0 ? hashIds.length : gap;
+    for (const page of hashIds.slice(0, hits)) {
+      const owner = this.#owner(page);
+      if (owner === node) {
+        this.localHits++;
+        this.#use(node, page);
+      } else {
+        this.remoteHits++;
+        this.#report(owner, page, timestampMs);
+      }
+    }
+    for (let start = hits; start < hashIds.length; start += this.#options.batchPages) {
+      const batch = hashIds.slice(start, start + this.#options.batchPages);
+      const before = batch.filter((page) => pool.has(page));
+      for (const page of batch) {
+        if (pool.has(page)) this.#use(node, page);
+        else this.#place(pool, page);
+      }
+      for (const page of batch) {
+        const isElsewhere = this.#pools.some((other, i) => i !== node && other.has(page));
+        if (!pool.has(page) || !isElsewhere || before.includes(page)) continue;
+        pool.delete(page);
+        this.duplicates++;
+      }
+    }
+  }
+
+  #owner(page: number): number {
+    return this.#pools.findIndex((pool) => pool.has(page));
+  }
+
+  #use(node: number, page: number): void {
+    const pool = this.#pools[node] as Set<number>;
+    if (pool.delete(page)) pool.add(page);
+  }
+
+  #place(pool: Set<number>, page: number): void {
+    if (pool.size === this.#options.poolPages) {
+      pool.delete(pool.values().next().value as number);
+      this.evictions++;
+    }
+    pool.add(page);
+  }
+
+  #report(owner: number, page: number, nowMs: number): void {
+    const { reportDelayMs } = this.#options;
+    if (reportDelayMs === 0) this.#use(owner, page);
+    else if (Number.isFinite(reportDelayMs)) this.#reports.push({ dueMs: nowMs + reportDelayMs, owner, page });
+  }
+}
+
+/** Hits of a cache that knows the future: looks through the rest of the trace for each page. */
+export function naiveClairvoyantHits(requests: readonly PlacementRequest[], capacityPages: number): number {
+  const pages = requests.flatMap(({ hashIds }) => hashIds);
+  const cache = new Set<number>();
+  const nextUse = (page: number, after: number): number => {
+    const next = pages.indexOf(page, after + 1);
+    return next < 0 ? Number.POSITIVE_INFINITY : next;
+  };
+  let hits = 0;
+  let at = 0;
+  for (const { hashIds } of requests) {
+    const gap = hashIds.findIndex((page) => !cache.has(page));
+    hits += gap < 0 ? hashIds.length : gap;
+    for (const page of hashIds) {
+      cache.add(page);
+      const now = at++;
+      if (cache.size <= capacityPages) continue;
+      const candidates = [...cache].map((candidate) => ({ candidate, next: nextUse(candidate, now) }));
+      cache.delete(candidates.reduce((a, b) => (b.next > a.next ? b : a)).candidate);
+    }
+  }
+  return hits;
+}

@@ -1,0 +1,415 @@
+import type { RequestOptions } from '../../../src/core/index.js';
+
+const STAGES = 16;
+const CLASSES = 24;
+const LISTS = CLASSES * STAGES;
+const ONE = 2 ** 16;
+const GHOSTS_MIN = 16_384;
+const HINTS = { open: 1, closed: 2, 0: 0, 1: 1, 2: 2, 3: 3 } as const;
+
+interface Entry {
+  hits: number;
+  isLast: boolean;
+  hint: number;
+  /** Of the list that it is in, or would be in if it were not pinned. */
+  stage: number;
+  /** Of its last use. */
+  tick: number;
+  call: number;
+  units: number;
+  state: 'page' | 'pinned' | 'ghost';
+}
+
+interface Caller {
+  /** The last page of the request so far, and the call that had it. */
+  last: string | undefined;
+  lastCall: number;
+  firstCall: number;
+  keys: number;
+  /** Of its reads, and of its writes. */
+  longest: [number, number];
+  isWrite: boolean;
+}
+
+const newCaller = (): Caller => ({
+  last: undefined,
+  lastCall: 0,
+  firstCall: 0,
+  keys: 0,
+  longest: [0, 0],
+  isWrite: false,
+});
+
+/**
+ * The policy `yield` in plain arrays: the stage of a page is where the page is found, and never computed from its age.
+ * Numbers stay below 2^53, so that they are exact.
+ */
+export class NaiveYield {
+  /** Ghosts that had to go for younger ones, and how often old counts were halved. */
+  expired = 0;
+  halvings = 0;
+  private readonly entries = new Map<string, Entry>();
+  private readonly pages: string[][] = Array.from({ length: LISTS }, () => []);
+  private readonly pinned = new Set<Entry>();
+  private readonly ghosts: string[][] = Array.from({ length: LISTS }, () => []);
+  private readonly hits = new Array<number>(LISTS).fill(0);
+  private readonly survived = new Array<number>(LISTS).fill(0);
+  private values: number[] = [];
+  private ranked: number[] = [];
+  private readonly callers = new Map<number, Caller>();
+  private readonly tickUnits: number;
+  private tick = 1;
+  private waitingUnits = 0;
+  private requests = 0;
+  private requested = 0;
+  private learned = { pages: 0, tick: 0 };
+  private halved = { pages: 0, tick: 0 };
+  private ghostsMax = GHOSTS_MIN;
+  private call = 0;
+  private hint = 0;
+  private caller = newCaller();
+  private endsElsewhere = false;
+  private mayRepeat = false;
+  private isTold = false;
+  private readonly goesOnWith = new Map<number, number>();
+  private previous: string | undefined;
+  private previousCall = 0;
+  private unpinned: { key: string; call: number } | undefined;
+
+  constructor(
+    capacityBytes: number,
+    private readonly unitBytes: number,
+  ) {
+    this.tickUnits = Math.max(1, Math.floor(capacityBytes / unitBytes / 64));
+    this.learn();
+  }
+
+  begin(
+    keys: number,
+    { hint = 0, caller = 0, continues, endsElsewhere = false }: RequestOptions,
+    isWrite: boolean,
+  ): void {
+    if (continues !== true || this.waitingUnits >= 1024 * this.tickUnits) this.advance();
+    this.ghostsMax = Math.max(this.ghostsMax, keys, count(this.pages) + GHOSTS_MIN);
+    this.call++;
+    this.hint = HINTS[hint];
+    const state = this.callers.get(caller % 64) ?? newCaller();
+    this.callers.set(caller % 64, state);
+    this.caller = state;
+    this.endsElsewhere = endsElsewhere;
+    this.previous = state.last;
+    this.previousCall = state.lastCall;
+    if (!this.isPrevious('page', 'pinned', 'ghost')) this.previous = undefined;
+    const longest = state.longest[isWrite ? 1 : 0];
+    const isSlice = state.isWrite === isWrite ? state.keys >= longest : isWrite;
+    const isContinued = continues ?? (state.last !== undefined && isSlice);
+    this.mayRepeat = isContinued && continues === undefined;
+    this.isTold = continues === true;
+    this.goesOnWith.set(this.call, isContinued ? this.previousCall : this.call);
+    if (!isContinued) this.beginRequest();
+    state.keys = keys;
+    state.isWrite = isWrite;
+    state.longest[isWrite ? 1 : 0] = Math.max(longest, keys);
+  }
+
+  end(): void {
+    this.caller.last = !this.endsElsewhere && this.isPrevious('page', 'pinned', 'ghost') ? this.previous : undefined;
+    this.caller.lastCall = this.previousCall;
+  }
+
+  recall(key: string): number {
+    const entry = this.entries.get(key);
+    if (entry === undefined) return 0;
+    if (this.isRepeated(entry)) return entry.hits;
+    return this.hit(entry);
+  }
+
+  insert(key: string, bytes: number, hits: number): void {
+    const old = this.entries.get(key);
+    if (old !== undefined) this.unlink(key);
+    const entry = this.newEntry(bytes, hits);
+    this.entries.set(key, entry);
+    this.note(entry);
+    this.link(key, this.previous);
+    this.follow(key);
+  }
+
+  adopt(key: string, bytes: number): void {
+    const entry = { ...this.newEntry(bytes, 0), hint: 0 };
+    this.waitingUnits += entry.units;
+    this.advance();
+    entry.tick = this.tick;
+    this.entries.set(key, entry);
+    this.link(key, undefined);
+  }
+
+  use(key: string): void {
+    const entry = this.entry(key);
+    if (this.isRepeated(entry)) return;
+    const hits = this.hit(entry);
+    this.unlink(key);
+    Object.assign(entry, { hits, isLast: false, hint: this.hint, stage: 0, tick: this.tick, call: this.call });
+    this.note(entry);
+    if (entry.state === 'pinned') return;
+    this.link(key, this.previous);
+    this.follow(key);
+  }
+
+  renew(key: string): void {
+    const entry = this.entry(key);
+    this.waitingUnits += entry.units;
+    this.advance();
+    this.unlink(key);
+    Object.assign(entry, { stage: 0, tick: this.tick });
+    if (entry.state === 'page') this.link(key, undefined);
+  }
+
+  pin(key: string): void {
+    const entry = this.entry(key);
+    this.unlink(key);
+    entry.state = 'pinned';
+    this.pinned.add(entry);
+  }
+
+  restore(key: string): void {
+    const entry = this.entry(key);
+    Object.assign(entry, { state: 'page', stage: 0, tick: this.tick });
+    this.pinned.delete(entry);
+    const last = this.unpinned;
+    const isThere = last !== undefined && this.entries.get(last.key)?.call === last.call;
+    const isNext = isThere && this.continues(entry.call, last.call);
+    this.link(key, isNext ? last.key : undefined);
+    this.unpinned = { key, call: entry.call };
+  }
+
+  remove(key: string): void {
+    this.unlink(key);
+    this.pinned.delete(this.entry(key));
+    this.entries.delete(key);
+  }
+
+  /** Like {@link remove}, and leaves a ghost alone. */
+  removeIfPage(key: string): void {
+    if (this.entries.get(key)?.state === 'page') this.remove(key);
+  }
+
+  evict(key: string): void {
+    const entry = this.entry(key);
+    this.unlink(key);
+    entry.state = 'ghost';
+    at(this.ghosts, listOf(entry)).push(key);
+    while (count(this.ghosts) > this.ghostsMax) this.expireGhost();
+  }
+
+  victim(): string | undefined {
+    const filled = this.ranked.filter((list) => at(this.pages, list).length > 0);
+    const limit = 8 * at(this.values, filled[0] ?? 0);
+    const heads = filled.filter((list) => 7 * at(this.values, list) <= limit).map((list) => at(this.pages, list)[0]);
+    const oldest = Math.min(...heads.map((key) => this.entry(key as string).tick));
+    return heads.find((key) => this.entry(key as string).tick === oldest);
+  }
+
+  keys(): string[] {
+    return this.ranked.flatMap((list) => at(this.pages, list));
+  }
+
+  private entry(key: string): Entry {
+    return this.entries.get(key) as Entry;
+  }
+
+  private newEntry(bytes: number, hits: number): Entry {
+    const units = Math.max(1, Math.ceil(bytes / this.unitBytes));
+    return { hits, isLast: false, hint: this.hint, stage: 0, tick: this.tick, call: this.call, units, state: 'page' };
+  }
+
+  private isPrevious(...states: readonly Entry['state'][]): boolean {
+    const entry = this.previous === undefined ? undefined : this.entries.get(this.previous);
+    return entry !== undefined && states.includes(entry.state) && entry.call === this.previousCall;
+  }
+
+  private beginRequest(): void {
+    this.requests++;
+    this.caller.firstCall = this.call;
+    this.goesOnWith.set(this.call, this.call);
+    if (this.previous !== undefined && this.isPrevious('page', 'pinned')) this.markLast(this.previous);
+    this.previous = undefined;
+  }
+
+  private isRepeated({ call }: Entry): boolean {
+    return call === this.call || (this.isTold && this.continues(this.call, call));
+  }
+
+  /** Of the last 64 calls it is known what they go on with. */
+  private continues(call: number, other: number): boolean {
+    let current = call;
+    for (let i = 0; i < 64; i++) {
+      if (current === other) return true;
+      const before = current > this.call - 64 ? this.goesOnWith.get(current) : undefined;
+      if (before === undefined || before === current) return false;
+      current = before;
+    }
+    return false;
+  }
+
+  /** Counts it; returns the hits that the page has had now. */
+  private hit(entry: Entry): number {
+    const isRepeat = this.mayRepeat && entry.call >= this.caller.firstCall;
+    this.mayRepeat = false;
+    if (isRepeat) this.beginRequest();
+    add(this.hits, listOf(entry), 1);
+    return Math.min(2, entry.hits + 1);
+  }
+
+  private note(entry: Entry): void {
+    this.mayRepeat = false;
+    this.waitingUnits += entry.units;
+    this.requested++;
+    this.learned.pages++;
+    this.halved.pages++;
+  }
+
+  private follow(key: string): void {
+    this.previous = key;
+    this.previousCall = this.call;
+  }
+
+  private markLast(key: string): void {
+    const entry = this.entry(key);
+    this.unlink(key);
+    entry.isLast = true;
+    if (entry.state === 'page') this.link(key, undefined);
+  }
+
+  private link(key: string, newer: string | undefined): void {
+    const list = at(this.pages, listOf(this.entry(key)));
+    const isFirst = newer !== undefined && newer !== key && this.entries.get(newer)?.state === 'ghost';
+    const index = newer === undefined ? -1 : isFirst ? 0 : list.indexOf(newer);
+    list.splice(index < 0 ? list.length : index, 0, key);
+  }
+
+  /** A pinned page is in no list. */
+  private unlink(key: string): void {
+    const entry = this.entry(key);
+    if (entry.state === 'pinned') return;
+    const list = at(entry.state === 'ghost' ? this.ghosts : this.pages, listOf(entry));
+    list.splice(list.indexOf(key), 1);
+  }
+
+  private expireGhost(): void {
+    const oldest = Math.max(
+      ...this.ranked.filter((list) => at(this.ghosts, list).length > 0).map((list) => list % STAGES),
+    );
+    const list = this.ghosts.findIndex((keys, i) => i % STAGES === oldest && keys.length > 0);
+    this.entries.delete(at(this.ghosts, list).shift() as string);
+    add(this.survived, list, 1);
+    this.expired++;
+  }
+
+  private advance(): void {
+    for (; this.waitingUnits >= this.tickUnits; this.waitingUnits -= this.tickUnits) {
+      this.tick++;
+      let stage = 0;
+      while (stage < STAGES - 2 && this.tick % 2 ** (stage + 1) === 0) stage++;
+      for (; stage >= 0; stage--) for (let i = stage; i < LISTS; i += STAGES) this.age(i);
+    }
+    if (this.halved.pages >= 32_768 && this.tick - this.halved.tick >= 2048) {
+      this.halved = { pages: 0, tick: this.tick };
+      this.halvings++;
+      for (const counts of [this.hits, this.survived]) for (const i of counts.keys()) counts[i] = half(at(counts, i));
+      this.requests = half(this.requests);
+      this.requested = half(this.requested);
+    }
+    if (this.learned.pages >= 1024 && this.tick - this.learned.tick >= 8) {
+      this.learned = { pages: 0, tick: this.tick };
+      this.learn();
+    }
+  }
+
+  private age(list: number): void {
+    for (const entry of this.pinned) if (listOf(entry) === list) entry.stage++;
+    for (const lists of [this.pages, this.ghosts]) {
+      if (at(lists, list).length === 0) continue;
+      const keys = at(lists, list).splice(0);
+      add(this.survived, list, keys.length);
+      for (const key of keys) this.entry(key).stage++;
+      at(lists, list + 1).push(...keys);
+    }
+  }
+
+  private learn(): void {
+    const weight = Math.max(20, 8 * Math.floor(this.requested / Math.max(1, this.requests)));
+    const risk = this.hits.map(
+      (hits, i) => 2 * (hits + at(this.survived, i)) + at(this.pages, i).length + at(this.ghosts, i).length,
+    );
+    const sum = (of: number[], stage: number, from: number, to: number): number =>
+      of.reduce((total, value, i) => total + (i % STAGES === stage && i >= from && i < to ? value : 0), 0);
+    for (let one = 0; one < CLASSES; one++) {
+      const group = Math.floor(one / 4) * 4 * STAGES;
+      const chances = Array.from({ length: STAGES }, (_, stage) => {
+        const ofAll = Math.floor(((sum(this.hits, stage, 0, LISTS) + 2) * 2 * ONE) / (sum(risk, stage, 0, LISTS) + 40));
+        const [hits, risked] = [this.hits, risk].map((of) => sum(of, stage, group, group + 4 * STAGES)) as [
+          number,
+          number,
+        ];
+        const prior = Math.floor((hits * 2 * ONE + 2 * weight * ofAll) / (risked + 2 * weight));
+        const i = one * STAGES + stage;
+        return Math.floor((at(this.hits, i) * 2 * ONE + 2 * weight * prior) / (at(risk, i) + 2 * weight));
+      });
+      for (const [stage, value] of valuesOf(chances).entries()) this.values[one * STAGES + stage] = value;
+    }
+    // Without the pages that come before it, which have had more hits, none is of use.
+    for (let i = 8 * STAGES; i < LISTS; i++) {
+      const isLast = Math.floor(i / STAGES / 4) % 2 === 1;
+      if (!isLast) this.values[i] = Math.max(at(this.values, i), at(this.values, i - 8 * STAGES));
+    }
+    this.ranked = Array.from({ length: LISTS }, (_, i) => i).sort(
+      (a, b) => at(this.values, a) - at(this.values, b) || (b % STAGES) - (a % STAGES) || a - b,
+    );
+  }
+}
+
+/** Best ratio of hits to quarter ticks from each stage on, as a fraction of 2^32. */
+function valuesOf(chances: readonly number[]): number[] {
+  const values: number[] = [];
+  const spans: { gain: number; cost: number; alive: number }[] = [];
+  for (let stage = STAGES - 1; stage >= 0; stage--) {
+    const chance = at(chances, stage);
+    const quarterTicks = stage === 0 ? 2 : 3 * 2 ** stage;
+    let span = { gain: chance, cost: quarterTicks * (ONE - half(chance)), alive: ONE - chance };
+    for (
+      let next = spans.at(-1);
+      next !== undefined && next.gain * span.cost > span.gain * next.cost;
+      next = spans.at(-1)
+    ) {
+      span = {
+        gain: span.gain + Math.floor((span.alive * next.gain) / ONE),
+        cost: span.cost + Math.floor((span.alive * next.cost) / ONE),
+        alive: Math.floor((span.alive * next.alive) / ONE),
+      };
+      spans.pop();
+    }
+    spans.push(span);
+    values[stage] = Math.floor((span.gain * 2 ** 32) / span.cost);
+  }
+  return values;
+}
+
+function listOf({ hits, isLast, hint, stage }: Entry): number {
+  return (hits * 8 + (isLast ? 4 : 0) + hint) * STAGES + stage;
+}
+
+function half(value: number): number {
+  return Math.floor(value / 2);
+}
+
+function count(lists: readonly (readonly string[])[]): number {
+  return lists.reduce((sum, { length }) => sum + length, 0);
+}
+
+function at<T>(values: readonly T[], index: number): T {
+  return values[index] as T;
+}
+
+function add(values: number[], index: number, by: number): void {
+  values[index] = at(values, index) + by;
+}

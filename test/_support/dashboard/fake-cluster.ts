@@ -1,0 +1,186 @@
+import type {
+  ClientReport,
+  ClusterNode,
+  ClusterReport,
+  HealthReport,
+  LatencyReport,
+  NodeEvent,
+  NodeReport,
+  NodeView,
+} from '../../../src/metrics/node-report.js';
+
+const BOUNDS_S = [25e-6, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 0.1, 1, 10];
+const PAGE_BYTES = 65_536;
+
+export type Writable<T> = { -readonly [Key in keyof T]: T[Key] };
+
+/** A node that is only told of. What it has counted grows with every tick. */
+export class FakeNode {
+  state: 'up' | 'unreachable' = 'up';
+  error = 'connect ECONNREFUSED 10.0.0.7:40123';
+  health: HealthReport = { status: 'ok', reasons: [] };
+  events: NodeEvent[] = [];
+  /** Fields that differ from what it would say. */
+  overrides: Partial<NodeReport> = {};
+  incarnation = 1_700_000_000_000;
+  /** Seconds of more or less load. */
+  ticks = 0;
+
+  constructor(
+    readonly nodeId: string,
+    readonly weight: number,
+    readonly hasDisk = true,
+  ) {}
+
+  /** Starts anew: everything is counted from 0 again. */
+  restart(): void {
+    this.ticks = 0;
+    this.incarnation++;
+  }
+
+  log(event: Omit<NodeEvent, 'id' | 'fields'> & { fields?: NodeEvent['fields'] }): void {
+    this.events = [...this.events, { fields: {}, ...event, id: (this.events.at(-1)?.id ?? 0) + 1 }];
+  }
+
+  report(members: number): NodeReport {
+    const load = this.#sum((t) => this.weight * (900 + 400 * Math.sin(t / 17) + 250 * Math.sin(t / 5)));
+    const local = Math.round(load * 0.5);
+    const remote = Math.round(this.#sum((t) => this.weight * (300 + 120 * Math.sin(t / 23))));
+    const disk = this.hasDisk ? Math.round(load * 0.08) : 0;
+    const misses = Math.round(this.#sum((t) => this.weight * (90 + 60 * Math.cos(t / 31))));
+    const pages = Math.round(this.#sum((t) => this.weight * (260 + 140 * Math.cos(t / 11))));
+    const found = local + remote + disk;
+    return {
+      node_id: this.nodeId,
+      version: '0.6.0',
+      incarnation: this.incarnation,
+      uptime_s: this.ticks + 8_000,
+      vnodes: 160,
+      is_meta: this.weight === 1,
+      masters: ['10.0.0.7:31990'],
+      protocols: ['tcp'],
+      control_endpoint: '10.0.0.7:40123',
+      data_endpoint: '10.0.0.7:40124',
+      data_protocol: 'tcp',
+      transport: { wanted: 'rdma', reason: 'no active RDMA device on this host' },
+      metrics_endpoint: '127.0.0.1:31998',
+      members,
+      health: this.health,
+      directory: { keys: 40_000 + found },
+      pool: {
+        entries: 50_000,
+        used_bytes: Math.round(2 ** 32 * (0.62 + 0.2 * Math.sin(this.ticks / 60))),
+        capacity_bytes: 2 ** 32,
+        quarantined_bytes: 0,
+        evictions: Math.round(pages * 0.7),
+      },
+      disk: this.hasDisk
+        ? {
+            entries: 700_000,
+            used_bytes: Math.round(1e11 * Math.min(1, 0.3 + this.ticks / 900)),
+            capacity_bytes: 1e11,
+            queue_bytes: 4e6,
+            skipped_pages: 0,
+            corrupt_pages: 0,
+            evictions: 0,
+            write_errors: 0,
+          }
+        : null,
+      rss_bytes: 5.1e9,
+      events: this.events,
+      reads: { local, remote, disk, misses },
+      read_bytes: { local: local * PAGE_BYTES, remote: remote * PAGE_BYTES, disk: disk * PAGE_BYTES },
+      writes: { pages, bytes: pages * PAGE_BYTES },
+      lookups: { asked: found + 2 * misses, found },
+      latency: {
+        bounds_s: BOUNDS_S,
+        read: { local: latency(local / 40, 2), remote: latency(remote / 40, 5), disk: latency(disk / 40, 7) },
+        write: latency(pages / 40, 4),
+      },
+      checksum_failures: 0,
+      stale_reads: Math.round(this.ticks / 40),
+      skipped_writes: 0,
+      event_loop_delay: { p50_s: 0.01, p99_s: 0.02, max_s: 0.03 },
+      ...this.overrides,
+    };
+  }
+
+  #sum(of: (tick: number) => number): number {
+    let sum = 0;
+    for (let t = 0; t < this.ticks; t++) sum += of(t);
+    return sum;
+  }
+}
+
+/** A client that is only told of. */
+export function fakeClient(name: string, more: Partial<ClientReport> = {}): ClientReport {
+  return {
+    name,
+    pid: 4711,
+    mode: 'direct',
+    requests: 12_345,
+    errors: 0,
+    in_flight: 3,
+    hits: 930,
+    misses: 70,
+    pages_written: 500,
+    read_bytes: 930 * PAGE_BYTES,
+    written_bytes: 500 * PAGE_BYTES,
+    mapped_bytes: 2 ** 36,
+    ...more,
+  };
+}
+
+/** A cluster that is only told of, as one of its nodes sees it. */
+export class FakeCluster implements NodeView {
+  readonly nodes: FakeNode[];
+  /** What goes by from one report to the next. */
+  stepS = 1;
+  /** Wall clock of the answering node. */
+  timeMs = 1_760_000_000_000;
+
+  constructor(nodes: readonly FakeNode[]) {
+    this.nodes = [...nodes];
+  }
+
+  health(): HealthReport {
+    return this.nodes[0]?.health ?? { status: 'ok', reasons: [] };
+  }
+
+  async report(): Promise<NodeReport> {
+    return this.nodes[0]!.report(this.nodes.length);
+  }
+
+  /** Time goes by before each. */
+  async cluster(): Promise<ClusterReport> {
+    this.timeMs += this.stepS * 1_000;
+    for (const node of this.nodes) if (node.state === 'up') node.ticks += this.stepS;
+    return this.now();
+  }
+
+  now(): ClusterReport {
+    const weights = this.nodes.reduce((sum, { weight }) => sum + weight, 0);
+    return {
+      node_id: this.nodes[0]?.nodeId ?? '',
+      time_ms: this.timeMs,
+      heartbeat_interval_s: 2,
+      nodes: this.nodes.map((node): ClusterNode => {
+        const member = {
+          node_id: node.nodeId,
+          control_endpoint: '10.0.0.7:40123',
+          ring_share: node.weight / weights,
+        };
+        return node.state === 'up'
+          ? { ...member, state: 'up', report: node.report(this.nodes.length) }
+          : { ...member, state: 'unreachable', error: node.error };
+      }),
+    };
+  }
+}
+
+/** Calls around one bucket, most of them in it. */
+function latency(calls: number, around: number): LatencyReport {
+  const parts = BOUNDS_S.map((_, i) => Math.round(calls * 0.6 ** (Math.abs(i - around) * 2)));
+  const buckets = [...parts, 0];
+  return { count: buckets.reduce((sum, count) => sum + count, 0), sum_s: calls / 1000, buckets };
+}

@@ -1,0 +1,172 @@
+import { existsSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import type { ExecutionContext } from 'ava';
+import { silentLogger } from '../../../src/base/environment/log.js';
+import { seededRandom } from '../../../src/base/environment/random.js';
+import { type IndexEntry, Journal, type JournalOptions, type Snapshot } from '../../../src/disk/journal/journal.js';
+import { systemEnvironment } from '../../../src/system/system-environment.js';
+
+export const journalEnv = systemEnvironment({ log: silentLogger });
+export const STORE_ID = '00112233445566778899aabbccddeeff';
+export const MAX_BYTES = 1 << 20;
+
+/** A directory that goes with the test. */
+export function testFolder(t: ExecutionContext): string {
+  const folder = mkdtempSync(join(tmpdir(), 'meshcache-journal-'));
+  t.teardown(() => rmSync(folder, { recursive: true, force: true }));
+  return folder;
+}
+
+/** Numbers below `below`, from a seed that the test's log shows. */
+export function seeded(t: ExecutionContext): (below: number) => number {
+  const seed = Number(process.env.MESHCACHE_SEED ?? Math.floor(Math.random() * 2 ** 32));
+  t.log(`MESHCACHE_SEED=${seed}`);
+  const random = seededRandom(seed);
+  return (below) => random.u32() % below;
+}
+
+/** The naive model of what a journal leads to. */
+export class IndexModel {
+  /** Least recently used first. */
+  entries: IndexEntry[] = [];
+
+  put(entry: IndexEntry): void {
+    this.entries = this.entries.filter(({ key, offset }) => key !== entry.key && offset !== entry.offset);
+    this.entries.push(entry);
+  }
+
+  remove(key: string): void {
+    this.entries = this.entries.filter((entry) => entry.key !== key);
+  }
+
+  use(offset: number): void {
+    const found = this.entries.find((entry) => entry.offset === offset);
+    if (found === undefined) return;
+    this.entries = this.entries.filter((entry) => entry !== found);
+    this.entries.push(found);
+  }
+
+  snapshot(): Snapshot {
+    const keys = this.entries.map(({ key }) => key);
+    return {
+      count: keys.length,
+      keysAt: (from, to) => keys.slice(from, to),
+      entriesOf: (keys) => {
+        const byKey = new Map(this.entries.map((entry) => [entry.key, entry]));
+        return keys.map((key) => byKey.get(key) ?? null);
+      },
+    };
+  }
+}
+
+/** A journal and its model, told the same. */
+export class Twin {
+  readonly model: IndexModel;
+  readonly journal: Journal;
+
+  private constructor(model: IndexModel, journal: Journal) {
+    this.model = model;
+    this.journal = journal;
+  }
+
+  static async create(path: string, options: Partial<JournalOptions> = {}, model = new IndexModel()): Promise<Twin> {
+    return new Twin(model, await Journal.create(path, optionsFor(model, options)));
+  }
+
+  static async open(path: string, options: Partial<JournalOptions> = {}): Promise<Twin> {
+    const model = new IndexModel();
+    const { journal, entries } = await Journal.open(path, optionsFor(model, options));
+    model.entries = entries;
+    return new Twin(model, journal);
+  }
+
+  put(entry: IndexEntry): void {
+    this.model.put(entry);
+    this.journal.put(entry);
+  }
+
+  /** As the store does: what the new page takes the place of is removed first, and what there is no room for. */
+  replace(entry: IndexEntry): void {
+    for (const { key, offset } of this.model.entries) {
+      if (key === entry.key || offset === entry.offset) this.remove(key);
+    }
+    while (!this.journal.hasRoomFor(entry.key)) this.remove((this.model.entries[0] as IndexEntry).key);
+    this.put(entry);
+  }
+
+  remove(key: string): void {
+    this.model.remove(key);
+    this.journal.remove(key);
+  }
+
+  use(offset: number): void {
+    this.model.use(offset);
+    this.journal.use(offset);
+  }
+
+  clear(): void {
+    this.model.entries = [];
+    this.journal.clear();
+  }
+
+  /** A random change, in which few pages meet often. */
+  change(random: (below: number) => number, pages = 20): void {
+    const kind = random(100);
+    if (kind < 45) this.replace(entryOf(random(pages), random(pages), random(2 ** 31)));
+    else if (kind < 50) this.put(entryOf(random(pages), random(pages), random(2 ** 31)));
+    else if (kind < 85) this.use(random(pages) * 4096);
+    else if (kind < 99) this.removeAny(random);
+    else if (random(10) === 0) this.clear();
+  }
+
+  private removeAny(random: (below: number) => number): void {
+    const { entries } = this.model;
+    if (entries.length > 0) this.remove((entries[random(entries.length)] as IndexEntry).key);
+  }
+}
+
+export function entryOf(page: number, place = page, checksum = page): IndexEntry {
+  return { key: `page-${page}`, offset: place * 4096, length: 4096 + page, checksum };
+}
+
+export function optionsFor(model: IndexModel, options: Partial<JournalOptions> = {}): JournalOptions {
+  return {
+    storeId: STORE_ID,
+    maxBytes: MAX_BYTES,
+    env: journalEnv,
+    snapshot: () => model.snapshot(),
+    ...options,
+  };
+}
+
+/** What a journal with these bytes leads to; rejects as opening it does. */
+export async function entriesIn(folder: string, bytes: Uint8Array, rewritten?: Uint8Array): Promise<IndexEntry[]> {
+  const path = join(folder, 'copy');
+  writeFileSync(path, bytes);
+  if (rewritten !== undefined) writeFileSync(`${path}.new`, rewritten);
+  const { journal, entries } = await Journal.open(path, optionsFor(new IndexModel()));
+  await journal.close();
+  return entries;
+}
+
+/** Both files, as they are now. */
+export function bytesOnDisk(path: string): number {
+  return [path, `${path}.new`].reduce((sum, name) => sum + sizeOf(name), 0);
+}
+
+function sizeOf(path: string): number {
+  const stats = statSync(path, { throwIfNoEntry: false });
+  return stats === undefined ? 0 : Math.max(stats.size, stats.blocks * 512);
+}
+
+/** What a crash would leave. */
+export interface CrashedFiles {
+  readonly index: Uint8Array;
+  readonly rewritten: Uint8Array | undefined;
+}
+
+export function crashedFiles(path: string): CrashedFiles {
+  const index = readFileSync(path);
+  return { index, rewritten: existsSync(`${path}.new`) ? readFileSync(`${path}.new`) : undefined };
+}

@@ -1,0 +1,39 @@
+import type { Clock } from '../../src/base/environment/clock.js';
+import { systemClock } from '../../src/system/system-clock.js';
+
+const STEP_MS = 10;
+/** What may lie between two steps of a thread that can run; the rest of a longer gap does not count. */
+const FAIR_GAP_MS = 40;
+
+function createPatientClock(): Clock {
+  let lastMs = performance.now();
+  let stolenMs = 0;
+  const nowMs = (): number => {
+    const machineMs = performance.now();
+    stolenMs += Math.max(0, machineMs - lastMs - FAIR_GAP_MS);
+    lastMs = machineMs;
+    return machineMs - stolenMs;
+  };
+  setInterval(nowMs, STEP_MS).unref();
+  return {
+    ...systemClock,
+    nowMs,
+    after(delayMs, fn, options) {
+      const dueMs = nowMs() + delayMs;
+      const fire = (): void => {
+        const leftMs = dueMs - nowMs();
+        // Timers of the machine may be early by their resolution.
+        if (leftMs > 1) cancel = systemClock.after(leftMs, fire, options);
+        else fn();
+      };
+      let cancel = systemClock.after(delayMs, fire, options);
+      return () => cancel();
+    },
+  };
+}
+
+/**
+ * The machine's clock, but for the time in which this process could not run: that does not pass. Tests use it where the nodes of
+ * one process promise each other something within a deadline: on a machine that stalls none of them could keep it.
+ */
+export const patientClock: Clock = createPatientClock();

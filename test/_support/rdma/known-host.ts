@@ -1,0 +1,16 @@
+import type { RdmaDevice } from '../../../src/native/devices/rdma-devices.js';
+import { type RdmaHost, systemRdmaHost } from '../../../src/native/devices/rdma-host.js';
+
+let known: readonly RdmaDevice[] | undefined;
+
+/**
+ * This machine, whose devices are looked at once: their GID tables have 1,024 entries, which takes a second where
+ * processors are emulated.
+ */
+export const knownHost: RdmaHost = {
+  ...systemRdmaHost,
+  devices() {
+    known ??= systemRdmaHost.devices();
+    return known;
+  },
+};

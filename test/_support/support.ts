@@ -1,0 +1,30 @@
+import { findFreePort } from '../../src/processes/free-port.js';
+import { systemRandom } from '../../src/system/system-random.js';
+
+/** A port that was free a moment ago, and that no system hands out by itself: while it is free no connection takes it. */
+export function freePort(): Promise<number> {
+  return findFreePort(systemRandom);
+}
+
+/** How long a test waits for what has to come: longer than any machine stalls. A condition is not a promise of speed. */
+export const PATIENCE_MS = 60_000;
+
+/** Waits until `condition` holds; rejects after `PATIENCE_MS`. */
+export async function until(condition: () => boolean | Promise<boolean>): Promise<void> {
+  const giveUpAt = performance.now() + PATIENCE_MS;
+  while (!(await condition())) {
+    if (performance.now() > giveUpAt) throw new Error(`condition not met within ${PATIENCE_MS} ms: ${condition}`);
+    await new Promise((resolve) => setTimeout(resolve, 5));
+  }
+}
+
+/** Bytes that follow from `seed` alone, without short periods. */
+export function content(seed: number, length: number): Uint8Array {
+  const bytes = new Uint8Array(length);
+  let x = (seed * 2654435761 + 1) >>> 0;
+  for (let i = 0; i < length; i++) {
+    x = (Math.imul(x, 1664525) + 1013904223) >>> 0;
+    bytes[i] = x >>> 24;
+  }
+  return bytes;
+}

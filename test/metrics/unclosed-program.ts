@@ -1,5 +1,0 @@
-import { Metrics } from '../../src/node/machine-node.js';
-
-const metrics = new Metrics('n');
-metrics.recordWrite(1, 0.001);
-console.log(await metrics.renderPrometheus());

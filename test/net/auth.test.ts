@@ -1,0 +1,135 @@
+import { chmodSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { inspect } from 'node:util';
+import test from 'ava';
+import { ClusterSecrets } from '../../src/base/environment/cluster-secrets.js';
+import { seededRandom } from '../../src/base/environment/random.js';
+import { ConfigError } from '../../src/base/errors.js';
+import { ClientHandshake, ServerHandshake } from '../../src/net/auth.js';
+import { PendingConnections } from '../../src/net/pending-connections.js';
+import { readSecretsFile } from '../../src/net/secrets-file.js';
+import { securedEnvironment } from '../../src/net/secured-environment.js';
+import { systemEnvironment } from '../../src/system/system-environment.js';
+import { systemFiles } from '../../src/system/system-files.js';
+
+const folder = mkdtempSync(join(tmpdir(), 'meshcache-auth-'));
+test.after.always(() => rmSync(folder, { recursive: true, force: true }));
+
+function file(name: string, text: string, mode = 0o600): string {
+  const path = join(folder, name);
+  writeFileSync(path, text);
+  chmodSync(path, mode);
+  return path;
+}
+
+const GREETINGS: readonly [string, string] = [
+  '68656c6c6f20303172f0fd396070b0a9bf80ed531e5ee7fcd5ec4008cbd9a7ab3e71eba69c06a2b1',
+  '68656c6c6f203031798072b46d47737aa365c02c4a81630ad7426163e92c754abf9992427571c74d',
+];
+/** Client and server: `openssl dgst -sha256 -hmac "the secret"` over what the protocol's document says. */
+const PROOFS: readonly [string, string] = [
+  '976fddbfa847c7985775f21befb4be397cb3c06725b14ee2495b0b059dffdbf5',
+  '7199a3cc7b6f8aa8a2153f8c59047daf8e17d87b24c9fb2db4ac62b6d8c9e403',
+];
+
+test('authentication: proofs are what the protocol says, byte for byte', (t) => {
+  const hello = Buffer.from('hello 01');
+  const secrets = ClusterSecrets.of(['the secret']) as ClusterSecrets;
+  const client = new ClientHandshake({ plane: 'rpc', secrets, random: seededRandom(1), hello });
+  const server = new ServerHandshake({ plane: 'rpc', secrets, random: seededRandom(2), hello });
+  const proofs = client.prove(server.greeting);
+  const answer = server.answer(client.greeting, proofs) as Buffer;
+  t.is(client.greeting.toString('hex'), GREETINGS[0]);
+  t.is(server.greeting.toString('hex'), GREETINGS[1]);
+  t.is(proofs.subarray(0, 32).toString('hex'), PROOFS[0]);
+  t.is(answer.toString('hex'), PROOFS[1]);
+  t.true(client.isAnsweredBy(answer));
+  t.false(client.isAnsweredBy(proofs.subarray(0, 32)));
+});
+
+test('authentication: a proof counts for its connection alone', (t) => {
+  const hello = Buffer.from('hello 01');
+  const secrets = ClusterSecrets.of(['the secret']) as ClusterSecrets;
+  const parts = { plane: 'data', secrets, random: systemEnvironment().random, hello } as const;
+  const [client, another] = [new ClientHandshake(parts), new ClientHandshake(parts)];
+  const [server, restarted] = [new ServerHandshake(parts), new ServerHandshake(parts)];
+  const proofs = client.prove(server.greeting);
+  t.truthy(server.answer(client.greeting, proofs));
+  t.is(server.answer(another.greeting, proofs), undefined);
+  t.is(restarted.answer(client.greeting, proofs), undefined);
+  for (let bit = 0; bit < 256; bit += 5) {
+    const damaged = Buffer.from(proofs);
+    damaged[bit >> 3] = (damaged[bit >> 3] as number) ^ (1 << (bit & 7));
+    t.is(server.answer(client.greeting, damaged), undefined);
+  }
+});
+
+test('secrets: nothing that prints an object shows them', (t) => {
+  const secrets = ClusterSecrets.of(['hush-hush-1', 'hush-hush-2']) as ClusterSecrets;
+  const shown = [
+    inspect(secrets),
+    inspect({ a: [secrets] }, { depth: 9, showHidden: true }),
+    JSON.stringify({ secrets }),
+  ];
+  for (const text of [...shown, String(secrets), JSON.stringify(Object.entries(secrets))]) t.notRegex(text, /hush/);
+  t.deepEqual(secrets.reveal(), ['hush-hush-1', 'hush-hush-2']);
+});
+
+test('secrets: one or two texts, none empty; the same one twice is one', (t) => {
+  for (const wrong of [[], [''], ['  '], [7], ['a', ''], ['a', 'b', 'c'], ['x'.repeat(1025)]]) {
+    t.is(ClusterSecrets.of(wrong), undefined, JSON.stringify(wrong).slice(0, 40));
+  }
+  t.deepEqual(ClusterSecrets.of([' a ', 'a'])?.reveal(), ['a']);
+});
+
+test('secrets: a file has one or two lines, and is refused by key and path without its content', (t) => {
+  t.deepEqual(readSecretsFile(file('one', 'first one\n'), systemFiles).secrets.reveal(), ['first one']);
+  t.deepEqual(readSecretsFile(file('two', 'first one\r\n\nsecond one'), systemFiles).secrets.reveal(), [
+    'first one',
+    'second one',
+  ]);
+  t.false(readSecretsFile(file('private', 'a', 0o640), systemFiles).isReadableByOthers);
+  t.true(readSecretsFile(file('public', 'a', 0o644), systemFiles).isReadableByOthers);
+  for (const path of [
+    file('empty', '\n\n'),
+    file('three', 'hush a\nhush b\nhush c'),
+    join(folder, 'nothing'),
+    folder,
+  ]) {
+    const error = t.throws(() => readSecretsFile(path, systemFiles), {
+      instanceOf: ConfigError,
+      message: /"cluster_secret_file"/,
+    });
+    t.true(error?.message.includes(path));
+    t.notRegex(inspect(error), /hush/);
+  }
+});
+
+test('secrets: a file that everybody can read and a short secret are said in the log, by path and length alone', (t) => {
+  const lines: string[] = [];
+  const env = systemEnvironment({ log: { log: (...record) => lines.push(JSON.stringify(record)) } });
+  const path = file('short', 'hush\n', 0o644);
+  t.deepEqual(securedEnvironment({ clusterSecretFile: path }, env).secrets?.reveal(), ['hush']);
+  t.is(lines.length, 2);
+  t.true(lines[0]?.includes(path));
+  t.notRegex(lines.join(), /"hush"/);
+  lines.length = 0;
+  securedEnvironment({ clusterSecretFile: file('long', 'a secret of many letters') }, env);
+  t.deepEqual(lines, []);
+});
+
+test('pending connections: the oldest gives way to a new one', (t) => {
+  const dropped: number[] = [];
+  const pending = new PendingConnections<number>(3, (connection) => dropped.push(connection));
+  for (const connection of [1, 2, 3]) pending.add(connection);
+  pending.delete(2);
+  pending.add(4);
+  t.deepEqual(dropped, []);
+  pending.add(5);
+  t.deepEqual(dropped, [1]);
+  pending.dropAll();
+  t.deepEqual(dropped, [1, 3, 4, 5]);
+  t.is(pending.count, 0);
+  pending.dropOldest();
+});
