@@ -2,22 +2,16 @@ import { assertAtMost } from '../base/assert.js';
 import { HybridClock } from '../base/concurrency/hybrid-clock.js';
 import type { Clock } from '../base/environment/clock.js';
 import type { Environment } from '../base/environment/environment.js';
-import type { MetricsSink } from '../base/environment/metrics-sink.js';
 import { ArgumentError } from '../base/errors.js';
-import {
-  DIRECTORY_KEY_MAX_BYTES,
-  DIRECTORY_SEARCH_LATE_MS,
-  RPC_CALL_TIMEOUT_MS,
-  RPC_CONNECT_TIMEOUT_MS,
-} from '../base/limits.js';
 import type { RpcClient } from '../rpc/client.js';
 import type { DataLocation } from '../types.js';
-import { countLookups, reportShard } from './directory-metrics.js';
+import { reportShard } from './directory-metrics.js';
+import { checkKeys, eachSlice, pick } from './key-lists.js';
 import { KnownRings, type Seniority } from './known-rings.js';
-import { LocatedPages } from './located-pages.js';
+import type { LocatedPages } from './located-pages.js';
 import { LocationColumns } from './location-columns.js';
+import { Lookups } from './lookups.js';
 import { OwnerChannels, type ResolveControl } from './owner-channels.js';
-import { askOwners } from './owner-search.js';
 import { addTo, eachRequest, keysByOwner, type OwnerRing, ownersOf, requestsOf } from './owners.js';
 import type { DirectoryShard } from './shard.js';
 import { Taken } from './taken.js';
@@ -63,8 +57,6 @@ export type LocationSource =
 const IDENTITIES_MAX_COUNT = 64;
 /** Next nodes on the ring that were owners before others had joined, when not more than so many have joined between two of them. */
 const FORMER_OWNERS_COUNT = 2;
-/** Keys that `get`, `exists` and `delete` look up and ask about before they leave the thread to others. */
-const SLICE_KEYS = 16_384;
 
 /**
  * Asks and tells the shards of a key's owners: one request an owner and batch. A shard that does not answer is a miss or
@@ -76,15 +68,13 @@ const SLICE_KEYS = 16_384;
 export class DirectoryClient {
   readonly #replicas: number;
   readonly #channels: OwnerChannels;
+  readonly #lookups: Lookups;
   readonly #nodeId: string;
   #incarnation: number;
-  readonly #localShard: DirectoryShard | undefined;
-  readonly #timeoutMs: number | undefined;
   /** Node id -> incarnation of what was put: whose locations `delete` removes. */
   readonly #identities = new Map<string, number>();
   readonly #told = new ToldOwners();
   readonly #clock: Clock;
-  readonly #metrics: MetricsSink;
   readonly #rings: KnownRings;
   readonly #onOwed: NonNullable<DirectoryClientOptions['onOwed']>;
   readonly #onOutdated: NonNullable<DirectoryClientOptions['onOutdated']>;
@@ -107,15 +97,21 @@ export class DirectoryClient {
       versions: options.versions ?? new HybridClock(env.clock),
     });
     this.#clock = env.clock;
-    this.#metrics = env.metrics;
     this.#rings = new KnownRings(ring, options.formerRingMs ?? 0, env.clock);
+    this.#lookups = new Lookups({
+      replicas,
+      rings: this.#rings,
+      channels: this.#channels,
+      ownNode: options.localShard && options.nodeId,
+      timeoutMs: options.timeoutMs,
+      clock: env.clock,
+      metrics: env.metrics,
+    });
     // Without an incarnation, a later client of the same node is told from an earlier one by its statements only.
     this.#generation = options.incarnation === undefined ? Math.floor(env.clock.wallMs()) * 1000 : 0;
     this.#nodeId = options.nodeId ?? '';
     this.#incarnation = options.incarnation ?? 0;
-    this.#localShard = options.localShard;
     if (options.localShard !== undefined) reportShard(options.localShard, env.metrics);
-    this.#timeoutMs = options.timeoutMs;
     this.#onOwed = options.onOwed ?? (() => {});
     this.#onOutdated = options.onOutdated ?? (() => {});
     if (options.nodeId !== undefined && options.incarnation !== undefined) {
@@ -184,7 +180,7 @@ export class DirectoryClient {
     locations: readonly DataLocation[],
     { unlessHeld = false, byOthers = false } = {},
   ): Promise<Uint8Array> {
-    this.#check(keys);
+    checkKeys(keys);
     const columns = this.#state(locations);
     const codes = new Uint8Array(keys.length);
     if (this.#isSilent) return codes;
@@ -233,72 +229,22 @@ export class DirectoryClient {
   }
 
   /** A live location of each key; null: none known, or its owners do not answer. */
-  async get(keys: readonly string[]): Promise<(DataLocation | null)[]> {
-    const results = new Array<DataLocation | null>(keys.length).fill(null);
-    await this.find(keys, (found) => {
-      for (const [i, location] of found) results[i] = location;
-    });
-    return results;
+  get(keys: readonly string[]): Promise<(DataLocation | null)[]> {
+    return this.#lookups.get(keys);
   }
 
-  /**
-   * Hands out what {@link get} finds as each owner answers: what the own shard knows at once, so that its pages can be read while
-   * other owners are being asked. Each key comes once or, when nothing is found, never.
-   * Locations of nodes that are `avoided` come only when there are no others: at most DIRECTORY_AVOIDED_MAX_COUNT of them.
-   */
-  async find(
+  /** See {@link Lookups.find}. */
+  find(
     keys: readonly string[],
     onFound: (found: LocatedPages) => void,
     avoided: readonly string[] = [],
   ): Promise<void> {
-    let foundCount = 0;
-    const lastResort = new Map<number, DataLocation>();
-    await this.#ask(keys, async (ownerId, request) => {
-      const answer = await this.#channels.to(ownerId).get({ keys: pick(keys, request), avoided });
-      if (answer === undefined) return request;
-      const { columns, from } = answer;
-      const indices: number[] = [];
-      const rows: number[] = [];
-      const missing: number[] = [];
-      for (let j = 0; j < request.length; j++) {
-        const i = request[j] as number;
-        const row = from + j;
-        if (!columns.has(row)) {
-          missing.push(i);
-        } else if (avoided.length > 0 && avoided.includes(nodeIdAt(columns, row) as string)) {
-          keepLater(lastResort, i, columns.locationAt(row) as DataLocation);
-          // The next owner may know of another node.
-          missing.push(i);
-        } else {
-          indices.push(i);
-          rows.push(row);
-        }
-      }
-      if (rows.length === 0) return missing;
-      if (lastResort.size > 0) for (const i of indices) lastResort.delete(i);
-      foundCount += rows.length;
-      onFound(new LocatedPages(indices, rows, columns));
-      return missing;
-    });
-    foundCount += lastResort.size;
-    if (lastResort.size > 0) onFound(LocatedPages.of([...lastResort]));
-    countLookups(this.#metrics, keys.length, foundCount);
+    return this.#lookups.find(keys, onFound, avoided);
   }
 
   /** Whether a live location of each key is known; false also when its owners do not answer. */
-  async exists(keys: readonly string[]): Promise<boolean[]> {
-    const results = new Array<boolean>(keys.length).fill(false);
-    await this.#ask(keys, async (ownerId, request) => {
-      const found = await this.#channels.to(ownerId).exists(pick(keys, request));
-      if (found === undefined) return request;
-      return request.filter((i, j) => {
-        results[i] = found[j] === 1;
-        return !results[i];
-      });
-    });
-    const foundCount = results.reduce((count, isFound) => count + Number(isFound), 0);
-    countLookups(this.#metrics, keys.length, foundCount);
-    return results;
+  exists(keys: readonly string[]): Promise<boolean[]> {
+    return this.#lookups.exists(keys);
   }
 
   /**
@@ -307,9 +253,9 @@ export class DirectoryClient {
    * these pages are dropped, too, where no other node has set the page itself.
    */
   async delete(keys: readonly string[], generation = this.#generation, { withCopies = false } = {}): Promise<void> {
-    this.#check(keys);
+    checkKeys(keys);
     const identities = [...this.#identities];
-    await this.#inSlices(keys, async (slice) => {
+    await eachSlice(keys, this.#clock, async (slice) => {
       await eachRequest(slice, keysByOwner(slice, this.rings(), this.#replicas), async (ownerId, request) => {
         const picked = pick(slice, request);
         const channel = this.#channels.to(ownerId);
@@ -322,7 +268,7 @@ export class DirectoryClient {
 
   /** Like {@link delete}, to one owner, of what the own node has stated up to now. False: it has not taken it. */
   async retract(ownerId: string, keys: readonly string[], withCopies: boolean): Promise<boolean> {
-    this.#check(keys);
+    checkKeys(keys);
     const dropped = {
       nodeId: this.#nodeId,
       incarnation: this.#incarnation,
@@ -344,7 +290,7 @@ export class DirectoryClient {
    * the page again since. Best effort: an owner that does not answer hands them out again.
    */
   async discard(keys: readonly string[], locations: readonly DataLocation[]): Promise<void> {
-    this.#check(keys);
+    checkKeys(keys);
     const columns = LocationColumns.of(locations, { nodeId: '', incarnation: 0, generation: 0 });
     await eachRequest(keys, keysByOwner(keys, this.rings(), this.#replicas), async (ownerId, request) => {
       await this.#channels.to(ownerId).discard(pick(keys, request), columns.pick(request));
@@ -370,7 +316,7 @@ export class DirectoryClient {
     keys: readonly string[],
     locations: LocationSource,
   ): Promise<'taken' | 'refused' | 'unanswered'> {
-    this.#check(keys);
+    checkKeys(keys);
     if (this.#isSilent) return 'taken';
     const all = keys.map((_, i) => i);
     let outcome: 'taken' | 'refused' = 'taken';
@@ -419,18 +365,6 @@ export class DirectoryClient {
     return this.#channels.put(ownerId, keys, columns, unlessHeld);
   }
 
-  #check(keys: readonly string[]): void {
-    for (const key of keys) {
-      if (typeof key !== 'string') throw new ArgumentError(`a key must be text, got ${typeof key}`);
-      if (!key.isWellFormed()) throw new ArgumentError(`a key must be well-formed text, got ${JSON.stringify(key)}`);
-      if (key.length * 3 <= DIRECTORY_KEY_MAX_BYTES) continue;
-      const bytes = Buffer.byteLength(key);
-      if (bytes > DIRECTORY_KEY_MAX_BYTES) {
-        throw new ArgumentError(`a key of ${bytes} bytes, at most ${DIRECTORY_KEY_MAX_BYTES} are allowed`);
-      }
-    }
-  }
-
   /** The locations as statements of now: with the counter's next value. Remembers whose they are. */
   #state(locations: readonly DataLocation[]): LocationColumns {
     const generation = this.#generation + 1;
@@ -443,37 +377,6 @@ export class DirectoryClient {
       }
     }
     return columns;
-  }
-
-  /** `task` for a part of the keys after the other; between them other work has its turn. */
-  async #inSlices(keys: readonly string[], task: (slice: readonly string[], start: number) => Promise<void>) {
-    if (keys.length <= SLICE_KEYS) return task(keys, 0);
-    for (let start = 0; start < keys.length; start += SLICE_KEYS) {
-      await task(keys.slice(start, start + SLICE_KEYS), start);
-      await this.#clock.yield();
-    }
-  }
-
-  /** See {@link askOwners}. `ask` returns the indices that it has found nothing for. */
-  async #ask(keys: readonly string[], ask: (ownerId: string, request: number[]) => Promise<number[]>): Promise<void> {
-    this.#check(keys);
-    await this.#inSlices(keys, async (slice, start) => {
-      // Owners that are silent cost a deadline each, one rank after the other; with former ones it is no more than with two silent owners.
-      const startedMs = this.#clock.nowMs();
-      const formerUntilMs = startedMs + RPC_CONNECT_TIMEOUT_MS + (this.#timeoutMs ?? RPC_CALL_TIMEOUT_MS);
-      await askOwners(slice, {
-        replicas: this.#replicas,
-        rings: this.#rings,
-        isLate: () => this.#clock.nowMs() - startedMs > DIRECTORY_SEARCH_LATE_MS,
-        asksFormer: () => this.#clock.nowMs() < formerUntilMs,
-        ownNode: this.#localShard === undefined ? undefined : this.#nodeId,
-        isReachable: (ownerId) => this.#channels.to(ownerId).isReachable(),
-        ask: async (ownerId, request) => {
-          const indices = request.map((i) => start + i);
-          return (await ask(ownerId, indices)).map((i) => i - start);
-        },
-      });
-    });
   }
 
   /** @internal Throws `InvariantError` unless its queues and tables agree with themselves; the own shard is its owner's to verify. */
@@ -493,20 +396,4 @@ interface HeldOutcome {
   readonly outdated: ReadonlySet<number>;
   readonly held: ReadonlySet<number>;
   readonly leftOut: ReadonlyMap<string, readonly number[]>;
-}
-
-function nodeIdAt({ node, nodes }: LocationColumns, row: number): string | undefined {
-  return nodes[node[row] as number]?.nodeId;
-}
-
-/** Of one node the later statement: an owner may have missed it. */
-function keepLater(kept: Map<number, DataLocation>, i: number, location: DataLocation): void {
-  const before = kept.get(i);
-  if (before?.nodeId !== location.nodeId || before.generation < location.generation) kept.set(i, location);
-}
-
-/** The items at these indices; all of them, in order, are the list itself. */
-function pick<T>(items: readonly T[], indices: readonly number[]): readonly T[] {
-  if (indices.length === items.length && indices.every((index, i) => index === i)) return items;
-  return indices.map((i) => items[i] as T);
 }

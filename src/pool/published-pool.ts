@@ -195,12 +195,21 @@ export class PublishedPool {
    * that are here. What an outcome other than `read` leaves in a target is undefined. `isVerified`: the bytes must
    * have their checksum. The targets are in use until the promise has resolved; their regions may be freed meanwhile.
    */
-  async readPages(
+  readPages(
     keys: readonly string[],
     targets: readonly PageBytes[],
     { isVerified, request }: { readonly isVerified: boolean; readonly request?: RequestOptions | undefined },
   ): Promise<LocalRead[]> {
-    const found = this.lookupBatch(keys, request);
+    return this.copyOut(keys, targets, this.lookupBatch(keys, request), isVerified);
+  }
+
+  /** {@link readPages} of what has just been looked up. */
+  async copyOut(
+    keys: readonly string[],
+    targets: readonly PageBytes[],
+    found: readonly (PublishedPage | null)[],
+    isVerified: boolean,
+  ): Promise<LocalRead[]> {
     const hits = targets.filter(({ length }, i) => found[i]?.length === length);
     if (hits.length === 0 || !this.#isForThreads(hits)) return this.#readHere(keys, targets, found, isVerified);
     return this.#turns.run(() =>

@@ -1,0 +1,133 @@
+import type { Clock } from '../base/environment/clock.js';
+import type { MetricsSink } from '../base/environment/metrics-sink.js';
+import { DIRECTORY_SEARCH_LATE_MS, RPC_CALL_TIMEOUT_MS, RPC_CONNECT_TIMEOUT_MS } from '../base/limits.js';
+import type { DataLocation } from '../types.js';
+import { countLookups } from './directory-metrics.js';
+import { checkKeys, eachSlice, pick } from './key-lists.js';
+import type { KnownRings } from './known-rings.js';
+import { LocatedPages } from './located-pages.js';
+import type { LocationColumns } from './location-columns.js';
+import type { OwnerChannels } from './owner-channels.js';
+import { askOwners } from './owner-search.js';
+
+export interface LookupsParts {
+  readonly replicas: number;
+  readonly rings: KnownRings;
+  readonly channels: OwnerChannels;
+  /** The node whose shard is asked without a socket; undefined: none. */
+  readonly ownNode: string | undefined;
+  /** Deadline of one request; undefined: RPC_CALL_TIMEOUT_MS. */
+  readonly timeoutMs: number | undefined;
+  readonly clock: Clock;
+  readonly metrics: MetricsSink;
+}
+
+/** Asks the owners of keys where their pages are. An owner that does not answer is as one that knows nothing. */
+export class Lookups {
+  readonly #parts: LookupsParts;
+
+  constructor(parts: LookupsParts) {
+    this.#parts = parts;
+  }
+
+  /** A live location of each key; null: none known, or its owners do not answer. */
+  async get(keys: readonly string[]): Promise<(DataLocation | null)[]> {
+    const results = new Array<DataLocation | null>(keys.length).fill(null);
+    await this.find(keys, (found) => {
+      for (const [i, location] of found) results[i] = location;
+    });
+    return results;
+  }
+
+  /**
+   * Hands out what {@link get} finds as each owner answers: what the own shard knows at once, so that its pages can be read while
+   * other owners are being asked. Each key comes once or, when nothing is found, never.
+   * Locations of nodes that are `avoided` come only when there are no others: at most DIRECTORY_AVOIDED_MAX_COUNT of them.
+   */
+  async find(
+    keys: readonly string[],
+    onFound: (found: LocatedPages) => void,
+    avoided: readonly string[] = [],
+  ): Promise<void> {
+    let foundCount = 0;
+    const lastResort = new Map<number, DataLocation>();
+    await this.#ask(keys, async (ownerId, request) => {
+      const answer = await this.#parts.channels.to(ownerId).get({ keys: pick(keys, request), avoided });
+      if (answer === undefined) return request;
+      const { columns, from } = answer;
+      const indices: number[] = [];
+      const rows: number[] = [];
+      const missing: number[] = [];
+      for (let j = 0; j < request.length; j++) {
+        const i = request[j] as number;
+        const row = from + j;
+        if (!columns.has(row)) {
+          missing.push(i);
+        } else if (avoided.length > 0 && avoided.includes(nodeIdAt(columns, row) as string)) {
+          keepLater(lastResort, i, columns.locationAt(row) as DataLocation);
+          // The next owner may know of another node.
+          missing.push(i);
+        } else {
+          indices.push(i);
+          rows.push(row);
+        }
+      }
+      if (rows.length === 0) return missing;
+      if (lastResort.size > 0) for (const i of indices) lastResort.delete(i);
+      foundCount += rows.length;
+      onFound(new LocatedPages(indices, rows, columns));
+      return missing;
+    });
+    foundCount += lastResort.size;
+    if (lastResort.size > 0) onFound(LocatedPages.of([...lastResort]));
+    countLookups(this.#parts.metrics, keys.length, foundCount);
+  }
+
+  /** Whether a live location of each key is known; false also when its owners do not answer. */
+  async exists(keys: readonly string[]): Promise<boolean[]> {
+    const results = new Array<boolean>(keys.length).fill(false);
+    await this.#ask(keys, async (ownerId, request) => {
+      const found = await this.#parts.channels.to(ownerId).exists(pick(keys, request));
+      if (found === undefined) return request;
+      return request.filter((i, j) => {
+        results[i] = found[j] === 1;
+        return !results[i];
+      });
+    });
+    const foundCount = results.reduce((count, isFound) => count + Number(isFound), 0);
+    countLookups(this.#parts.metrics, keys.length, foundCount);
+    return results;
+  }
+
+  /** See {@link askOwners}. `ask` returns the indices that it has found nothing for. */
+  async #ask(keys: readonly string[], ask: (ownerId: string, request: number[]) => Promise<number[]>): Promise<void> {
+    checkKeys(keys);
+    await eachSlice(keys, this.#parts.clock, async (slice, start) => {
+      // Owners that are silent cost a deadline each, one rank after the other; with former ones it is no more than with two silent owners.
+      const startedMs = this.#parts.clock.nowMs();
+      const formerUntilMs = startedMs + RPC_CONNECT_TIMEOUT_MS + (this.#parts.timeoutMs ?? RPC_CALL_TIMEOUT_MS);
+      await askOwners(slice, {
+        replicas: this.#parts.replicas,
+        rings: this.#parts.rings,
+        isLate: () => this.#parts.clock.nowMs() - startedMs > DIRECTORY_SEARCH_LATE_MS,
+        asksFormer: () => this.#parts.clock.nowMs() < formerUntilMs,
+        ownNode: this.#parts.ownNode,
+        isReachable: (ownerId) => this.#parts.channels.to(ownerId).isReachable(),
+        ask: async (ownerId, request) => {
+          const indices = request.map((i) => start + i);
+          return (await ask(ownerId, indices)).map((i) => i - start);
+        },
+      });
+    });
+  }
+}
+
+function nodeIdAt({ node, nodes }: LocationColumns, row: number): string | undefined {
+  return nodes[node[row] as number]?.nodeId;
+}
+
+/** Of one node the later statement: an owner may have missed it. */
+function keepLater(kept: Map<number, DataLocation>, i: number, location: DataLocation): void {
+  const before = kept.get(i);
+  if (before?.nodeId !== location.nodeId || before.generation < location.generation) kept.set(i, location);
+}

@@ -1,0 +1,279 @@
+import { unlessAborted } from '../base/concurrency/abort.js';
+import { ClosedError } from '../base/errors.js';
+import { COPY_SLICE_MAX_BYTES, PAGE_MAX_BYTES } from '../base/limits.js';
+import type { RequestHint } from '../core/index.js';
+import type { DirectoryClient } from '../directory/client.js';
+import type { Metrics } from '../metrics/metrics.js';
+import type { PublishedPage, PublishedPool } from '../pool/published-pool.js';
+import type { DataLocation } from '../types.js';
+import type { CallerPage } from './caller-page.js';
+import { CopiedReads } from './copied-reads.js';
+import type { DiskTier } from './disk-tier.js';
+import { JoinedReads } from './joined-reads.js';
+import { KeysByOwner } from './keys-by-owner.js';
+import { KnownLocations } from './known-locations.js';
+import { OwnDiskReads, type ReadingCall } from './own-disk-reads.js';
+import { slicesOf } from './page-slices.js';
+import type { PageStatements } from './page-statements.js';
+import type { CallOptions } from './page-store.js';
+import { indicesByNode, type RemoteOutcome } from './remote-outcome.js';
+import { RemoteReads, type RemoteReadsParts } from './remote-reads.js';
+import type { RequestCalls } from './request-calls.js';
+
+export interface PageReadsParts
+  extends Omit<RemoteReadsParts, 'directory' | 'knownLocations' | 'voidBelow' | 'metrics'> {
+  readonly pool: PublishedPool;
+  readonly disk?: DiskTier | undefined;
+  readonly directory: Pick<DirectoryClient, 'get' | 'find' | 'discard' | 'firstOwners'>;
+  readonly statements: PageStatements;
+  readonly calls: RequestCalls;
+  /** Called with the keys of pages that were damaged, and that the pool has dropped. */
+  readonly onDropped: (keys: readonly string[]) => void;
+  readonly onRemoteHits: (nodeId: string, keys: string[], hint: RequestHint) => void;
+  readonly onRemoteFailures: (nodeId: string, keys: string[]) => void;
+  readonly locationReuseMs?: number;
+  readonly metrics: Metrics;
+}
+
+/** Reads since the store was created. */
+export interface PageReadsStats {
+  readonly hits: { readonly local: number; readonly remote: number; readonly disk: number };
+  readonly misses: number;
+  readonly readBytes: number;
+  /** Pages of the own pool that did not have their checksum. */
+  readonly damagedPages: number;
+}
+
+/**
+ * Reads pages: what the own pool has at once, then what other nodes and the own disk have, at the same time.
+ *
+ * Buffers of the caller are in use from the call until its promise resolves, not longer.
+ */
+export class PageReads {
+  readonly #parts: PageReadsParts;
+  readonly #remote: RemoteReads;
+  readonly #knownLocations: KnownLocations;
+  readonly #joined: JoinedReads;
+  readonly #copied: CopiedReads;
+  /** Undefined without a disk. */
+  readonly #ownDisk: OwnDiskReads | undefined;
+  readonly #hits = { local: 0, remote: 0 };
+  #misses = 0;
+  #readBytes = 0;
+  #damagedPages = 0;
+  #closed = false;
+
+  constructor(parts: PageReadsParts) {
+    const { statements, directory, clock, disk, metrics } = parts;
+    this.#parts = parts;
+    // Without checksums nothing but the stamp would tell that a location is stale.
+    this.#knownLocations = new KnownLocations(clock, parts.verifyReads ? (parts.locationReuseMs ?? 0) : 0);
+    this.#remote = new RemoteReads({
+      ...parts,
+      knownLocations: this.#knownLocations,
+      voidBelow: (key, version) => statements.voidBelow(key, version),
+    });
+    this.#copied = new CopiedReads({
+      locate: (key, signal) => this.#locate(key, signal),
+      read: async (key, page, options, located) => (await this.get([key], [page], options, located))[0] === true,
+      isClosed: () => this.#closed,
+      clock,
+    });
+    const firstOwners = (keys: readonly string[]) => directory.firstOwners(keys);
+    this.#joined = new JoinedReads({ reads: this.#remote, firstOwners, clock });
+    const confirm = (keys: readonly string[]) => statements.confirm(keys);
+    this.#ownDisk = disk && new OwnDiskReads({ disk, confirm, clock, metrics });
+  }
+
+  stats(): PageReadsStats {
+    return {
+      hits: { ...this.#hits, disk: this.#ownDisk?.hits ?? 0 },
+      misses: this.#misses,
+      readBytes: this.#readBytes + (this.#ownDisk?.readBytes ?? 0),
+      damagedPages: this.#damagedPages,
+    };
+  }
+
+  /** See `PageStore.get`. `located`: of one page, where the directory has just said that it is. */
+  async get(
+    keys: readonly string[],
+    pages: readonly CallerPage[],
+    { signal, ...told }: CallOptions,
+    located?: DataLocation,
+  ): Promise<boolean[]> {
+    if (this.#closed) throw new ClosedError('the store');
+    const { calls, pool } = this.#parts;
+    const request = calls.begin(told, keys.length);
+    const results = new Array<boolean>(keys.length).fill(false);
+    const call: ReadingCall = { keys, pages, results, request, located, signal };
+    let elsewhere: readonly number[];
+    try {
+      const found =
+        signal?.aborted !== true && fitsInSlice(pages) ? pool.lookupBatch(keys, request.pool.next()) : undefined;
+      // What the own pool has none of, as most calls, does not wait for it.
+      elsewhere = found?.every(isAbsent) === true ? keys.map((_, i) => i) : await this.#readLocal(call, found);
+    } finally {
+      request.end();
+    }
+    if (elsewhere.length > 0 && !this.#closed) await this.#readElsewhere(call, elsewhere);
+    return results;
+  }
+
+  /** See `PageStore.getCopyWithin`. */
+  getCopyWithin(
+    key: string,
+    options: CallOptions & { readonly maxBytes: number },
+  ): Promise<Uint8Array | 'too-large' | null> {
+    return this.#copied.get(key, options);
+  }
+
+  /** Calls under way end early, as misses. */
+  close(): void {
+    this.#closed = true;
+    this.#remote.close();
+    this.#ownDisk?.close();
+  }
+
+  /** Where this node or the directory has a page; null: neither has it, which counts as a miss. */
+  async #locate(key: string, signal: AbortSignal | undefined): Promise<DataLocation | null> {
+    const { clock, directory, metrics, statements } = this.#parts;
+    const startMs = clock.nowMs();
+    const inDirectory = async () => (signal?.aborted ? undefined : unlessAborted(directory.get([key]), signal));
+    const location = statements.locationsOf([key])[0] ?? (await inDirectory())?.[0] ?? null;
+    if (location !== null && location.length <= PAGE_MAX_BYTES) return location;
+    this.#misses++;
+    metrics.recordReads('remote', { hits: 0, misses: 1, bytes: 0, seconds: (clock.nowMs() - startMs) / 1000 });
+    return null;
+  }
+
+  /** Copies what the own pool has, which is `found` when the call is one slice; returns the indices of what is to be looked for elsewhere. */
+  async #readLocal(
+    { keys, pages, results, request, signal }: ReadingCall,
+    found: readonly (PublishedPage | null)[] | undefined,
+  ): Promise<number[]> {
+    const { clock, pool, disk, metrics, verifyReads: isVerified } = this.#parts;
+    const startMs = clock.nowMs();
+    const elsewhere: number[] = [];
+    let hits = 0;
+    let misses = 0;
+    let bytes = 0;
+    for (const { start, end } of slicesOf(pages)) {
+      if (start > 0) await clock.yield();
+      if (this.#closed) break;
+      if (signal?.aborted) {
+        for (let i = start; i < end; i++) elsewhere.push(i);
+        continue;
+      }
+      const sliceKeys = keys.slice(start, end);
+      const here = found ?? pool.lookupBatch(sliceKeys, request.pool.next());
+      const outcomes = await pool.copyOut(sliceKeys, pages.slice(start, end), here, isVerified);
+      // What this call waited for may have been its end.
+      if (this.#closed) break;
+      const read = disk && sliceKeys.filter((_, j) => outcomes[j] === 'read');
+      if (read !== undefined && read.length > 0) disk?.touchBatch(read, request.disk.next());
+      outcomes.forEach((outcome, j) => {
+        const i = start + j;
+        if (outcome === 'absent') {
+          elsewhere.push(i);
+        } else if (outcome === 'read') {
+          results[i] = true;
+          hits++;
+          bytes += (pages[i] as CallerPage).length;
+        } else {
+          misses++;
+          if (outcome === 'damaged') this.#foundDamaged(keys[i] as string);
+        }
+      });
+    }
+    this.#hits.local += hits;
+    this.#misses += misses;
+    this.#readBytes += bytes;
+    if (hits + misses > 0) {
+      metrics.recordReads('local', { hits, misses, bytes, seconds: (clock.nowMs() - startMs) / 1000 });
+    }
+    return elsewhere;
+  }
+
+  /** The pool has dropped the page already. */
+  #foundDamaged(key: string): void {
+    this.#damagedPages++;
+    this.#parts.metrics.count('meshcache_checksum_failures_total', 1, { source: 'local' });
+    this.#parts.onDropped([key]);
+  }
+
+  async #readElsewhere(call: ReadingCall, wanted: readonly number[]): Promise<void> {
+    const { clock, metrics } = this.#parts;
+    const { keys, pages, results, signal, located } = call;
+    const locationOf = located === undefined ? undefined : () => located;
+    const startMs = clock.nowMs();
+    const fromDisk: Promise<void>[] = [];
+    const onOwn = (own: readonly number[]): void => {
+      if (this.#ownDisk !== undefined) fromDisk.push(this.#ownDisk.read(call, own));
+    };
+    // Whatever may write into the pages has ended before a failure is passed on.
+    const remote = await this.#joined
+      .read({ keys, pages, wanted, onOwn, locationOf, signal })
+      .catch(async (error: unknown) => {
+        await Promise.allSettled(fromDisk);
+        throw error;
+      });
+    const { hits, bytes } = this.#takeRemote(call, remote);
+    const seconds = (clock.nowMs() - startMs) / 1000;
+    await Promise.allSettled(fromDisk);
+    await Promise.all(fromDisk);
+    // The directory may not know of what is on the disk, and other nodes may not have answered.
+    const left = this.#ownDisk === undefined ? [] : wanted.filter((i) => !results[i]);
+    if (left.length > 0) await this.#ownDisk?.read(call, left);
+    const misses = wanted.reduce((count, i) => count + Number(!results[i]), 0);
+    this.#hits.remote += hits;
+    this.#misses += misses;
+    this.#readBytes += bytes;
+    // What the own disk had was not read from other nodes.
+    if (hits + misses > 0) metrics.recordReads('remote', { hits, misses, bytes, seconds });
+  }
+
+  /** Takes the results of what was read from other nodes, and tells these. */
+  #takeRemote(
+    { keys, pages, results, request }: ReadingCall,
+    { reads, missed }: RemoteOutcome,
+  ): { readonly hits: number; readonly bytes: number } {
+    const { onRemoteHits, onRemoteFailures } = this.#parts;
+    let hits = 0;
+    let bytes = 0;
+    for (const [nodeId, indices] of indicesByNode(reads)) {
+      for (const index of indices) {
+        results[index] = true;
+        bytes += (pages[index] as CallerPage).length;
+      }
+      hits += indices.length;
+      onRemoteHits(
+        nodeId,
+        indices.map((index) => keys[index] as string),
+        request.hint ?? 0,
+      );
+    }
+    if (missed.length === 0) return { hits, bytes };
+    const failedKeys = new KeysByOwner();
+    for (const { index, nodeId, isVoid } of [...missed].sort((a, b) => a.index - b.index)) {
+      // The node of a void page is to drop it, not to state it again.
+      if (isVoid !== true) failedKeys.add(nodeId, keys[index] as string);
+    }
+    failedKeys.forEach(onRemoteFailures);
+    return { hits, bytes };
+  }
+
+  /** Throws `InvariantError` unless what it remembers is within its limits. */
+  verify(): void {
+    this.#knownLocations.verify();
+  }
+}
+
+function fitsInSlice(pages: readonly CallerPage[]): boolean {
+  let bytes = 0;
+  for (const { length } of pages) bytes += length;
+  return bytes <= COPY_SLICE_MAX_BYTES;
+}
+
+function isAbsent(page: PublishedPage | null): boolean {
+  return page === null;
+}

@@ -1,0 +1,131 @@
+import { unlessAborted } from '../base/concurrency/abort.js';
+import type { HybridClock } from '../base/concurrency/hybrid-clock.js';
+import type { Clock } from '../base/environment/clock.js';
+import type { Metrics } from '../metrics/metrics.js';
+import type { PageOrigin, PublishedPage, PublishedPool } from '../pool/published-pool.js';
+import type { EntryKind } from '../types.js';
+import type { CallerPage } from './caller-page.js';
+import type { DiskTier } from './disk-tier.js';
+import type { Slice } from './page-slices.js';
+import type { PageStatements } from './page-statements.js';
+import type { CallOptions } from './page-store.js';
+import { type Publishing, publishSlices } from './publishing.js';
+import type { RequestCalls } from './request-calls.js';
+import { countNotPublished, countSkippedWrites } from './skipped-writes.js';
+
+export interface PageWritesParts {
+  readonly pool: PublishedPool;
+  readonly disk?: DiskTier | undefined;
+  readonly statements: PageStatements;
+  readonly calls: RequestCalls;
+  readonly versions: HybridClock;
+  readonly onSet?: ((keys: readonly string[]) => void) | undefined;
+  /** Called with the keys of pages that have left the pool again. */
+  readonly onDropped: (keys: readonly string[]) => void;
+  readonly clock: Clock;
+  readonly metrics: Metrics;
+}
+
+/** Publishes pages and states them in the directory. */
+export class PageWrites {
+  readonly #parts: PageWritesParts;
+  #isPublishing = true;
+  #pages = 0;
+  #bytes = 0;
+  #closed = false;
+
+  constructor(parts: PageWritesParts) {
+    this.#parts = parts;
+  }
+
+  /** Pages written since the store was created, and their bytes. */
+  stats(): { readonly pagesWritten: number; readonly writtenBytes: number } {
+    return { pagesWritten: this.#pages, writtenBytes: this.#bytes };
+  }
+
+  /**
+   * See `PageStore.set`. Publishes each page; true when it is in the pool and in the directory. Of a named entry it is the newest content then, anywhere. A
+   * computed one that another node has is true, too, and not kept here. So is a page that is evicted before the call has ended, for others of the
+   * call or of other calls: nobody finds it any more, nor what it has replaced.
+   */
+  async set(
+    keys: readonly string[],
+    pages: readonly CallerPage[],
+    kind: EntryKind,
+    { signal, ...told }: CallOptions = {},
+  ): Promise<boolean[]> {
+    const request = this.#parts.calls.begin(told, keys.length);
+    const startMs = this.#parts.clock.nowMs();
+    const origin: PageOrigin = { version: this.#parts.versions.next(), kind, isCopy: false };
+    const results = new Array<boolean>(keys.length).fill(false);
+    const announcements: Promise<void>[] = [];
+    const publishing: Publishing = {
+      keys,
+      pages,
+      origin,
+      request: request.pool,
+      mayGoOn: (pagesLeft) => signal?.aborted !== true && this.#mayPublish(pagesLeft),
+      onTakenBack: (gone) => this.#parts.onDropped(gone),
+      onPublished: (slice, published) => {
+        if (this.#closed) return;
+        const sliceKeys = keys.slice(slice.start, slice.end);
+        countNotPublished(pages.slice(slice.start, slice.end), published, this.#parts);
+        this.#parts.onSet?.(sliceKeys);
+        const outdated = this.#parts.disk?.writeThrough(sliceKeys, published, request.disk);
+        if (outdated !== undefined) announcements.push(outdated);
+        announcements.push(this.#stateSlice(slice, { keys: sliceKeys, published, origin, results }));
+      },
+    };
+    await (this.#parts.disk?.publish(publishing) ?? publishSlices(publishing, this.#parts)).finally(request.end);
+    // The pages are copied: whoever gives up waiting for the directory gets their memory back.
+    const announced = await unlessAborted(Promise.all(announcements), signal);
+    // Which owners have taken their pages is not known yet.
+    if (announced === undefined) return new Array<boolean>(keys.length).fill(false);
+    const written = results.reduce((count, ok) => count + Number(ok), 0);
+    if (written > 0) {
+      const bytes = pages.reduce((sum, page, i) => sum + (results[i] === true ? page.length : 0), 0);
+      this.#pages += written;
+      this.#bytes += bytes;
+      const seconds = (this.#parts.clock.nowMs() - startMs) / 1000;
+      this.#parts.metrics.recordWrites({ pages: written, bytes, seconds });
+    }
+    return results;
+  }
+
+  /** From now on every `set` is false. */
+  stop(): void {
+    this.#isPublishing = false;
+    this.#parts.disk?.endWaits();
+  }
+
+  /** Calls under way publish nothing more. */
+  close(): void {
+    this.#closed = true;
+  }
+
+  #mayPublish(pagesLeft: number): boolean {
+    if (!this.#closed && !this.#isPublishing) countSkippedWrites(this.#parts.metrics, 'draining', pagesLeft);
+    return !this.#closed && this.#isPublishing;
+  }
+
+  /** Tells the directory; results of pages that no owner takes become false. */
+  async #stateSlice({ start }: Slice, { keys, published, origin, results }: PublishedSlice): Promise<void> {
+    published.forEach((page, j) => {
+      if (page !== null) results[start + j] = true;
+    });
+    const refused = await this.#parts.statements.stateSet(keys, published, origin);
+    keys.forEach((key, j) => {
+      if (refused.has(key)) results[start + j] = false;
+    });
+    countSkippedWrites(this.#parts.metrics, 'directory', refused.size);
+  }
+}
+
+/** What has just been published of a call; `published` is one a key. */
+interface PublishedSlice {
+  readonly keys: readonly string[];
+  readonly published: readonly (PublishedPage | null)[];
+  readonly origin: PageOrigin;
+  /** Of the whole call. */
+  readonly results: boolean[];
+}
