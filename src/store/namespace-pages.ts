@@ -43,9 +43,8 @@ export class StoredPages implements NamespacePages {
     return this.#pages.exists(this.objectKeys(keys, pool), { signal });
   }
 
-  async get(keys: readonly string[], pages: readonly CallerPage[], options: PageOptions): Promise<boolean[]> {
-    const { pool, ...call } = options;
-    return this.#pages.get(this.objectKeys(keys, pool), pages, call);
+  get(keys: readonly string[], pages: readonly CallerPage[], options: PageOptions): Promise<boolean[]> {
+    return this.#pages.get(this.objectKeys(keys, options.pool), pages, options);
   }
 
   async getCopy(key: string, { pool, ...call }: PageOptions): Promise<Uint8Array | null> {

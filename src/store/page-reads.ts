@@ -98,12 +98,13 @@ export class PageReads {
   async get(
     keys: readonly string[],
     pages: readonly CallerPage[],
-    { signal, ...told }: CallOptions,
+    options: CallOptions,
     located?: DataLocation,
   ): Promise<boolean[]> {
     if (this.#closed) throw new ClosedError('the store');
     const { calls, pool } = this.#parts;
-    const request = calls.begin(told, keys.length);
+    const { signal } = options;
+    const request = calls.begin(options, keys.length);
     const results = new Array<boolean>(keys.length).fill(false);
     const call: ReadingCall = { keys, pages, results, request, located, signal };
     let elsewhere: readonly number[];

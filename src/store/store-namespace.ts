@@ -74,8 +74,8 @@ export class StoreNamespace {
    * the pool and known to the directory. The buffers belong to the call until it resolves. Throws `ArgumentError`
    * before anything is touched.
    */
-  async batchSetV1(keys: string[], hostIndices: HostIndices, request: RequestOptions = {}): Promise<boolean[]> {
-    return this.#turns.run(async () => {
+  batchSetV1(keys: string[], hostIndices: HostIndices, request: RequestOptions = {}): Promise<boolean[]> {
+    return this.#turns.run(() => {
       checkRequest('batchSetV1', request);
       const { pages } = this.#hostPages('batchSetV1', MAIN_POOL, keys, hostIndices);
       return this.#pages.set(keys, pages, { ...request, pool: MAIN_POOL, isNamed: false });
@@ -87,8 +87,8 @@ export class StoreNamespace {
    * holds exactly the bytes that were set, anything else is a miss. The buffers belong to the call until it resolves.
    * Throws `ArgumentError` before anything is touched.
    */
-  async batchGetV1(keys: string[], hostIndices: HostIndices, request: RequestOptions = {}): Promise<boolean[]> {
-    return this.#turns.run(async () => {
+  batchGetV1(keys: string[], hostIndices: HostIndices, request: RequestOptions = {}): Promise<boolean[]> {
+    return this.#turns.run(() => {
       checkRequest('batchGetV1', request);
       const { pages } = this.#hostPages('batchGetV1', MAIN_POOL, keys, hostIndices);
       checkDistinct('batchGetV1', pages);
@@ -203,13 +203,13 @@ export class StoreNamespace {
    * Publishes what lies at `ptrs`, in registered or {@link HostRegion} memory, of `sizes` bytes; true as by {@link
    * batchSetV1}.
    */
-  async batchSet(
+  batchSet(
     keys: string[],
     ptrs: ArrayLike<bigint>,
     sizes: ArrayLike<number>,
     request: RequestOptions = {},
   ): Promise<boolean[]> {
-    return this.#turns.run(async () => {
+    return this.#turns.run(() => {
       checkRequest('batchSet', request);
       checkKeys('batchSet', keys);
       const pages = pointerPages('batchSet', keys.length, ptrs, sizes);
@@ -218,13 +218,13 @@ export class StoreNamespace {
   }
 
   /** Reads to `ptrs`; true as by {@link batchGetV1}. Another size than was set is a miss. */
-  async batchGet(
+  batchGet(
     keys: string[],
     ptrs: ArrayLike<bigint>,
     sizes: ArrayLike<number>,
     request: RequestOptions = {},
   ): Promise<boolean[]> {
-    return this.#turns.run(async () => {
+    return this.#turns.run(() => {
       checkRequest('batchGet', request);
       checkKeys('batchGet', keys);
       const pages = pointerPages('batchGet', keys.length, ptrs, sizes);
