@@ -457,7 +457,10 @@ relation(PROMOTE_ROUND_MAX_KEYS <= DIRECTORY_REQUEST_MAX_KEYS, 'the keys to prom
 relation(READ_REPORT_MAX_KEYS <= DIRECTORY_REQUEST_MAX_KEYS, 'the keys of reads to report fit in a request');
 relation(READ_REPORT_DELAY_MS < READ_REPORTS_LATE_MAX_MS, 'a node that is drained hears of reads before its start');
 relation(READ_REPORT_FULL_KEYS <= READ_REPORT_MAX_KEYS, 'as many keys as reports wait for fit in a message');
-relation(READ_REPORT_MAX_CHARACTERS * 3 <= RPC_FRAME_MAX_BYTES, 'the keys of reads to report fit in a frame');
+relation(
+  READ_REPORT_MAX_CHARACTERS * 3 <= DIRECTORY_REQUEST_MAX_KEY_BYTES,
+  'the text of reads to report fits in a request',
+);
 relation(READ_REPORT_MAX_CHARACTERS <= READ_REPORTS_WAITING_MAX_CHARACTERS, 'a message may wait');
 relation(WANTED_PAGES_MAX_CHARACTERS * 3 <= CALL_MAX_KEY_BYTES, 'the keys of wanted pages fit in a call');
 relation(COPY_REQUEST_MAX_KEYS <= DIRECTORY_REQUEST_MAX_KEYS, 'the keys to copy fit in a request');

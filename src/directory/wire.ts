@@ -63,7 +63,7 @@ export function asFields(value: unknown): Fields {
   throw new ProtocolError('not a map');
 }
 
-function readBytes(fields: Fields, name: string): Uint8Array {
+export function readBytes(fields: Fields, name: string): Uint8Array {
   const value = fields[name];
   if (value instanceof Uint8Array) return value;
   throw new ProtocolError(`${name}: not binary`);

@@ -1,9 +1,11 @@
-import { Counter, Gauge, Histogram, Registry } from 'prom-client';
+import { Counter, Gauge, type Metric, Registry } from 'prom-client';
 import type { Clock } from '../base/environment/clock.js';
 import type { Host } from '../base/environment/host.js';
 import type { Labels, MetricsSink } from '../base/environment/metrics-sink.js';
 import { ArgumentError } from '../base/errors.js';
 import { shown } from '../base/shown.js';
+import { CounterTotals } from './counter-totals.js';
+import { LatencyHistogram, type LatencyLabel } from './latency-histogram.js';
 import { COUNTERS, helpOf } from './metric-catalogue.js';
 import { LATENCY_BOUNDS_S, metricsReport } from './metrics-report.js';
 import type { MetricsReport } from './node-report.js';
@@ -49,19 +51,19 @@ export class Metrics implements MetricsSink {
   readonly nodeId: string;
   readonly #registry = new Registry();
   readonly #process: ProcessMetrics;
-  readonly #counters = new Map<string, Counter>();
+  readonly #counters = new Map<string, CounterTotals>();
   readonly #provided = new Map<string, Provided>();
-  readonly #readSeconds: Histogram<'source'>;
-  readonly #writeSeconds: Histogram;
+  readonly #readSeconds: LatencyHistogram;
+  readonly #writeSeconds: LatencyHistogram;
 
   constructor(nodeId: string, options: MetricsOptions) {
     if (typeof nodeId !== 'string') throw new ArgumentError(`the id of a node must be text, got ${shown(nodeId)}`);
     this.nodeId = nodeId;
     this.#registry.setDefaultLabels({ node_id: nodeId });
     for (const [name, { series }] of Object.entries(COUNTERS)) for (const labels of series) this.count(name, 0, labels);
-    this.#readSeconds = this.#histogram('meshcache_read_seconds', 'Time of one read call, by source', ['source']);
-    for (const source of READ_SOURCES) this.#readSeconds.zero({ source });
-    this.#writeSeconds = this.#histogram('meshcache_write_seconds', 'Time of one write call');
+    const label = { name: 'source', values: READ_SOURCES };
+    this.#readSeconds = this.#histogram('meshcache_read_seconds', { help: 'Time of one read call, by source', label });
+    this.#writeSeconds = this.#histogram('meshcache_write_seconds', { help: 'Time of one write call' });
     this.setGaugeProvider('meshcache_build_info', () => 1, { version: options.version ?? 'unknown' });
     this.#process = new ProcessMetrics(this.#registry, options.clock, options.host);
   }
@@ -82,7 +84,7 @@ export class Metrics implements MetricsSink {
     if (batch.hits > 0) this.count('meshcache_reads_total', batch.hits, { result: 'hit', source });
     if (batch.misses > 0) this.count('meshcache_reads_total', batch.misses, { result: 'miss', source });
     if (batch.bytes > 0) this.count('meshcache_read_bytes_total', batch.bytes, { source });
-    this.#readSeconds.observe({ source }, batch.seconds);
+    this.#readSeconds.observe(batch.seconds, source);
   }
 
   /** One page that was published. Throws `ArgumentError`, nothing is counted then. */
@@ -107,14 +109,7 @@ export class Metrics implements MetricsSink {
 
   /** Adds to a counter, which is made with the labels of the first call. Throws `ArgumentError` for a name that no new counter can have. */
   count(name: string, amount = 1, labels: Labels = {}): void {
-    let counter = this.#counters.get(name);
-    if (counter === undefined) {
-      const labelNames = Object.keys(labels);
-      this.#checkName(name, labelNames);
-      counter = new Counter({ name, help: helpOf(name), labelNames, registers: [this.#registry] });
-      this.#counters.set(name, counter);
-    }
-    counter.inc(labels, amount);
+    (this.#counters.get(name) ?? this.#newCounter(name, Object.keys(labels))).add(amount, labels);
   }
 
   /**
@@ -162,8 +157,27 @@ export class Metrics implements MetricsSink {
     this.#process.close();
   }
 
-  #histogram<T extends string>(name: string, help: string, labelNames: T[] = []): Histogram<T> {
-    return new Histogram({ name, help, labelNames, buckets: [...LATENCY_BOUNDS_S], registers: [this.#registry] });
+  #histogram(name: string, what: { readonly help: string; readonly label?: LatencyLabel }): LatencyHistogram {
+    const histogram = new LatencyHistogram({ name, boundsS: LATENCY_BOUNDS_S, ...what });
+    this.#registry.registerMetric(histogram as unknown as Metric);
+    return histogram;
+  }
+
+  #newCounter(name: string, labelNames: string[]): CounterTotals {
+    this.#checkName(name, labelNames);
+    const totals = new CounterTotals(name, labelNames);
+    this.#counters.set(name, totals);
+    new Counter({
+      name,
+      help: helpOf(name),
+      labelNames,
+      registers: [this.#registry],
+      collect() {
+        this.reset();
+        for (const { labels, amount } of totals.all) this.inc(labels, amount);
+      },
+    });
+    return totals;
   }
 
   #setProvider(type: Provided['type'], name: string, given: Provided['providers'][number]): void {
@@ -193,7 +207,10 @@ export class Metrics implements MetricsSink {
     }
     const histogram = name.replace(/_(bucket|count|sum)$/, '');
     const isTaken = this.#registry.getSingleMetric(name) !== undefined;
-    if (isTaken || (histogram !== name && this.#registry.getSingleMetric(histogram) instanceof Histogram)) {
+    if (
+      isTaken ||
+      (histogram !== name && (this.#registry.getSingleMetric(histogram) as unknown) instanceof LatencyHistogram)
+    ) {
       throw new ArgumentError(`metric ${name}: is one that every node has; choose another name`);
     }
   }

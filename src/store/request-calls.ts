@@ -14,6 +14,8 @@ export interface HintedCalls {
 /** By hint; `other` is number 3. */
 export type HintFigures = Readonly<Record<'open' | 'closed' | 'other', HintedCalls>>;
 
+/** Fits in the bits of one number. */
+const ALL_FREE = 2 ** CONCURRENT_CALLERS_COUNT - 1;
 const HINT_NAMES = [undefined, 'open', 'closed', 'other'] as const;
 
 /** Refuses what a caller cannot tell of its request. Throws `ArgumentError`. */
@@ -68,8 +70,10 @@ export interface RequestCall {
  */
 export class RequestCalls {
   readonly #metrics: MetricsSink;
-  /** Numbers of callers that have a call under way. */
-  readonly #busy = new Set<number>();
+  /** 1 for each number of a caller that has a call under way. */
+  readonly #busy = new Uint8Array(STORE_CALLERS_COUNT + CONCURRENT_CALLERS_COUNT);
+  /** A bit for each number from STORE_CALLERS_COUNT on that no call has. */
+  #free = ALL_FREE;
   readonly #figures = {
     open: { calls: 0, pages: 0 },
     closed: { calls: 0, pages: 0 },
@@ -90,28 +94,30 @@ export class RequestCalls {
     this.#count(request, pages);
     const { hint, caller: given = 0, continues } = request;
     const own = given % STORE_CALLERS_COUNT;
-    const isConcurrent = continues !== true && this.#busy.has(own);
+    const isConcurrent = continues !== true && this.#busy[own] === 1;
     const caller = isConcurrent ? this.#freeCaller(own) : own;
-    const first: RequestOptions = {
-      caller,
-      ...(hint === undefined ? {} : { hint }),
-      ...(isConcurrent ? { continues: false } : continues === undefined ? {} : { continues }),
-    };
-    let isUnderWay = !this.#busy.has(caller);
-    this.#busy.add(caller);
+    const first: { -readonly [Name in keyof RequestOptions]: RequestOptions[Name] } = { caller };
+    if (hint !== undefined) first.hint = hint;
+    if (isConcurrent) first.continues = false;
+    else if (continues !== undefined) first.continues = continues;
+    let isUnderWay = this.#busy[caller] === 0;
+    if (isUnderWay) this.#setBusy(caller, true);
     const end = (): void => {
-      if (isUnderWay) this.#busy.delete(caller);
+      if (isUnderWay) this.#setBusy(caller, false);
       isUnderWay = false;
     };
     return { hint, pool: new RequestParts(first), disk: new RequestParts(first), end };
   }
 
-  /** The caller's own when there is none. */
+  /** The lowest that no call has; the caller's own when there is none. */
   #freeCaller(own: number): number {
-    for (let caller = STORE_CALLERS_COUNT; caller < STORE_CALLERS_COUNT + CONCURRENT_CALLERS_COUNT; caller++) {
-      if (!this.#busy.has(caller)) return caller;
-    }
-    return own;
+    const lowest = this.#free & -this.#free;
+    return lowest === 0 ? own : STORE_CALLERS_COUNT + 31 - Math.clz32(lowest);
+  }
+
+  #setBusy(caller: number, isBusy: boolean): void {
+    this.#busy[caller] = Number(isBusy);
+    if (caller >= STORE_CALLERS_COUNT) this.#free ^= 1 << (caller - STORE_CALLERS_COUNT);
   }
 
   #count({ hint, continues }: RequestOptions, pages: number): void {

@@ -147,6 +147,23 @@ test('metrics: the buckets of latencies reach from a microsecond to seconds', as
   t.true((bounds.at(-1) ?? 0) > 5);
 });
 
+test('metrics: labels in another order are the same series, and other labels are refused', async (t) => {
+  const metrics = newMetrics(t);
+  metrics.count('meshcache_x_total', 2, { kind: 'a', side: 'b' });
+  metrics.count('meshcache_x_total', 3, { side: 'b', kind: 'a' });
+  metrics.count('meshcache_x_total', 4, { kind: 'b', side: 'a' });
+  const refused = { name: 'ArgumentError', message: /labels are kind,side/ };
+  t.throws(() => metrics.count('meshcache_x_total', 1, { kind: 'a' }), refused);
+  t.throws(() => metrics.count('meshcache_x_total', 1, { kind: 'a', side: 'b', also: 'c' }), refused);
+  for (const wrong of [-1, Number.NaN, Number.POSITIVE_INFINITY, '1' as never]) {
+    t.throws(() => metrics.count('meshcache_x_total', wrong, { kind: 'a', side: 'b' }), { name: 'ArgumentError' });
+  }
+  t.deepEqual((await metrics.renderPrometheus()).match(/^meshcache_x_total.*$/gm), [
+    'meshcache_x_total{kind="a",side="b",node_id="n1"} 5',
+    'meshcache_x_total{kind="b",side="a",node_id="n1"} 4',
+  ]);
+});
+
 test('metrics: two nodes of one process do not share their numbers', async (t) => {
   const [a, b] = [newMetrics(t, 'a'), newMetrics(t, 'b')];
   a.count('meshcache_rpc_errors_total', 3, { kind: 'bad_frame' });

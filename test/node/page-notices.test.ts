@@ -1,9 +1,11 @@
 import test from 'ava';
 import { noMetrics } from '../../src/base/environment/metrics-sink.js';
 import { DIRECTORY_REQUEST_MAX_KEYS, READ_REPORT_DELAY_MS } from '../../src/base/limits.js';
+import { keyFields } from '../../src/directory/wire.js';
 import { PageNotices } from '../../src/node/remote-pages/page-notices.js';
 import type { ReportedRead } from '../../src/node/remote-pages/read-reports.js';
 import type { RpcClient } from '../../src/rpc/client.js';
+import { MessageCodec } from '../../src/rpc/message.js';
 import type { RpcHandler, RpcServer } from '../../src/rpc/server.js';
 import { ManualClock } from '../_support/clock.js';
 import { startCluster } from '../_support/node/simulated-stores.js';
@@ -11,16 +13,20 @@ import { testEnvironment } from '../_support/rpc/server.js';
 import { simulated } from '../_support/simulated.js';
 import { content } from '../_support/support.js';
 
+function u32(...values: number[]): Buffer {
+  return Buffer.from(Uint32Array.from(values).buffer);
+}
+
 /** A node that is told, and one that tells it, with nothing but the messages between them. */
 function bench() {
   const clock = new ManualClock();
+  const codec = new MessageCodec();
   const handlers = new Map<string, RpcHandler>();
   const calls: { readonly method: string; readonly params: unknown }[] = [];
   const reads: ReportedRead[] = [];
   const rpc = {
     async call(_endpoint: unknown, method: string, params: unknown) {
-      // As they come out of a message.
-      const received = JSON.parse(JSON.stringify(params)) as Record<string, unknown>;
+      const received = codec.decode(codec.encode(params)) as Record<string, unknown>;
       calls.push({ method, params: received });
       return (handlers.get(method) as (given: unknown) => unknown)(received);
     },
@@ -42,7 +48,7 @@ function bench() {
 test('page notices: an owner hears of reads as they were, call by call', (t) => {
   const { clock, notices, calls, reads } = bench();
   notices.touched('o', ['b', 'a'], 'closed');
-  notices.touched('o', ['c']);
+  notices.touched('o', ['\u00e9']);
   notices.touched('o', ['d'], 3);
   notices.touched('gone', ['x']);
   clock.advance(READ_REPORT_DELAY_MS);
@@ -50,74 +56,56 @@ test('page notices: an owner hears of reads as they were, call by call', (t) => 
     {
       method: 'pool.touch',
       params: {
-        keys: ['b', 'a', 'c', 'd'],
-        reads: [
-          [2, 2],
-          [1, 0],
-          [1, 3],
-        ],
+        key_lengths: u32(1, 1, 2, 1),
+        key_text: Buffer.from('ba\u00e9d'),
+        read_counts: u32(2, 1, 1),
+        read_hints: Buffer.of(2, 0, 3),
       },
     },
   ]);
   t.deepEqual(reads, [
     { keys: ['b', 'a'], hint: 2 },
-    { keys: ['c'], hint: 0 },
+    { keys: ['\u00e9'], hint: 0 },
     { keys: ['d'], hint: 3 },
   ]);
 });
 
-test('page notices: nodes of other versions are understood', (t) => {
+test('page notices: hints and fields of later versions tell nothing', (t) => {
   const { reads, touch } = bench();
-  touch({ keys: ['a', 'b'] });
-  touch({ keys: [] });
-  touch({ keys: ['a', 'b'], reads: [[2, 9]], more: true });
-  t.deepEqual(reads, [
-    { keys: ['a', 'b'], hint: 0 },
-    { keys: [], hint: 0 },
-    { keys: ['a', 'b'], hint: 0 },
-  ]);
+  touch({ ...keyFields([]), read_counts: u32(), read_hints: Buffer.of() });
+  touch({ ...keyFields(['a', 'b']), read_counts: u32(2), read_hints: Buffer.of(9), more: true });
+  t.deepEqual(reads, [{ keys: ['a', 'b'], hint: 0 }]);
 });
 
 test('page notices: what does not fit together is refused whole', (t) => {
   const { reads, touch } = bench();
-  const keys = ['a', 'b'];
+  const keys = keyFields(['a', 'b']);
+  const hints = Buffer.of(0, 0);
   const wrong = [
     null,
     {},
-    { keys: 'a' },
-    { keys: ['a', 1] },
-    { keys: new Array<string>(DIRECTORY_REQUEST_MAX_KEYS + 1).fill('a') },
-    { keys, reads: 2 },
-    { keys, reads: [] },
-    { keys, reads: [[1, 0]] },
-    { keys, reads: [[3, 0]] },
-    { keys, reads: [[2, -1]] },
-    { keys, reads: [[2, 0.5]] },
-    { keys, reads: [[2]] },
-    { keys, reads: [2] },
+    keys,
+    // As nodes of an earlier version say it.
+    { keys: ['a', 'b'] },
+    { keys: ['a', 'b'], reads: [[2, 0]] },
+    { ...keys, reads: [[2, 0]] },
+    { ...keys, read_counts: [1, 1], read_hints: hints },
+    { ...keys, read_counts: u32(1, 1) },
+    { ...keys, read_counts: u32(1, 1), read_hints: Buffer.of(0) },
+    { ...keys, read_counts: u32(2).subarray(0, 3), read_hints: Buffer.of(0) },
+    { ...keys, read_counts: u32(), read_hints: Buffer.of() },
+    { ...keys, read_counts: u32(1), read_hints: Buffer.of(0) },
+    { ...keys, read_counts: u32(3), read_hints: Buffer.of(0) },
+    { ...keys, read_counts: u32(0, 2), read_hints: hints },
+    { ...keys, read_counts: u32(2, 0), read_hints: hints },
+    { ...keys, read_counts: u32(2 ** 32 - 1, 3), read_hints: hints },
+    { ...keyFields([]), read_counts: u32(0), read_hints: Buffer.of(0) },
+    { key_lengths: u32(1, 2), key_text: Buffer.from('ab'), read_counts: u32(2), read_hints: Buffer.of(0) },
     {
-      keys,
-      reads: [
-        [0, 0],
-        [2, 0],
-      ],
+      ...keyFields(new Array<string>(DIRECTORY_REQUEST_MAX_KEYS + 1).fill('a')),
+      read_counts: u32(DIRECTORY_REQUEST_MAX_KEYS + 1),
+      read_hints: Buffer.of(0),
     },
-    {
-      keys,
-      reads: [
-        [1, 0],
-        [1, 0],
-        [0, 0],
-      ],
-    },
-    {
-      keys,
-      reads: [
-        [-1, 0],
-        [3, 0],
-      ],
-    },
-    { keys, reads: [[Number.NaN, 0]] },
   ];
   for (const params of wrong) t.throws(() => touch(params), { code: 'ERR_PROTOCOL' }, JSON.stringify(params));
   t.deepEqual(reads, []);

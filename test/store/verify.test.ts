@@ -37,7 +37,7 @@ test.serial('verify: wanted pages', async (t) => {
   );
   const unbounded = new WantedPages();
   await assertFound(t, unbounded, /wanted pages: (keys|characters)/, () => {
-    const keys = Array.from({ length: WANTED_PAGES_MAX_COUNT + 1 }, (_, i) => `${i}`);
+    const keys = Array.from({ length: 2 * WANTED_PAGES_MAX_COUNT }, (_, i) => `${i}`);
     losing(Set.prototype, 'delete', () => unbounded.read(keys));
   });
 });

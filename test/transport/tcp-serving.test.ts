@@ -212,6 +212,10 @@ class FullSocket extends EventEmitter {
   destroyed = false;
   writableNeedDrain = false;
 
+  get writableLength(): number {
+    return Number(this.writableNeedDrain);
+  }
+
   write(bytes: Uint8Array): void {
     this.calls.push(`write ${bytes.length}`);
     this.writableNeedDrain = bytes.length > HELLO.length;
@@ -273,10 +277,9 @@ test('tcp serving: nothing more is received or answered before an answer has bee
   t.deepEqual(socket.calls.splice(0), ['write 32', ...answer]);
   socket.emit('data', Buffer.concat([frame.subarray(30), frame]));
   t.deepEqual(socket.calls.splice(0), []);
-  for (let i = 0; i < 2; i++) {
-    socket.takeAll();
-    t.deepEqual(socket.calls.splice(0), ['resume', ...answer]);
-  }
+  socket.takeAll();
+  const [header, payload, pause] = answer;
+  t.deepEqual(socket.calls.splice(0), ['resume', header, payload, header, payload, pause], 'both by one write');
   socket.takeAll();
   t.deepEqual(socket.calls.splice(0), ['resume']);
   socket.destroy();

@@ -2,12 +2,16 @@ import type { Clock } from '../../base/environment/clock.js';
 import type { MetricsSink } from '../../base/environment/metrics-sink.js';
 import type { Endpoint } from '../../base/environment/network.js';
 import { ProtocolError } from '../../base/errors.js';
-import { DIRECTORY_REQUEST_MAX_KEYS } from '../../base/limits.js';
 import type { RequestHint } from '../../core/index.js';
 import { hintNumber } from '../../core/pool/request-hints.js';
+import { eachRequestOf } from '../../directory/owners.js';
+import { asFields, type Fields, keyFields, readBytes, readKeys } from '../../directory/wire.js';
 import type { RpcClient } from '../../rpc/client.js';
 import type { RpcServer } from '../../rpc/server.js';
 import { ReadReports, type ReportedRead } from './read-reports.js';
+
+/** A count in `read_counts`: u32 little endian. */
+const COUNT_BYTES = 4;
 
 /** What an owner does when other nodes tell it of its pages. */
 export interface PageNoticeHandler {
@@ -43,8 +47,9 @@ export class PageNotices {
   }
 
   handle(server: RpcServer, handler: PageNoticeHandler): void {
-    server.handle('pool.touch', (params) => handler.touch(readsOf(params)));
-    server.handle('pool.restate', (params) => handler.restate(keysOf(params)));
+    // Copies of the keys: the handler keeps them.
+    server.handle('pool.touch', (params) => handler.touch(readsOf(asFields(params))));
+    server.handle('pool.restate', (params) => handler.restate(readKeys(asFields(params), true)));
   }
 
   /** Pages of an owner were read by one call, in this order. The owner is told soon, so that it keeps them. */
@@ -73,16 +78,21 @@ export class PageNotices {
   }
 
   async #restate(nodeId: string, keys: readonly string[]): Promise<void> {
-    for (let first = 0; first < keys.length; first += DIRECTORY_REQUEST_MAX_KEYS) {
-      await this.#call(nodeId, 'pool.restate', { keys: keys.slice(first, first + DIRECTORY_REQUEST_MAX_KEYS) });
-    }
+    await eachRequestOf(keys, (request) =>
+      this.#call(nodeId, 'pool.restate', keyFields(request.map((i) => keys[i] as string))),
+    );
   }
 
   async #report(nodeId: string, reads: readonly ReportedRead[]): Promise<void> {
-    await this.#call(nodeId, 'pool.touch', {
-      keys: reads.flatMap(({ keys }) => keys),
-      reads: reads.map(({ keys, hint }) => [keys.length, hintNumber(hint)]),
-    });
+    const keys: string[] = [];
+    const counts = Buffer.allocUnsafe(COUNT_BYTES * reads.length);
+    const hints = Buffer.allocUnsafe(reads.length);
+    for (const [i, read] of reads.entries()) {
+      for (const key of read.keys) keys.push(key);
+      counts.writeUInt32LE(read.keys.length, COUNT_BYTES * i);
+      hints[i] = hintNumber(read.hint);
+    }
+    await this.#call(nodeId, 'pool.touch', { ...keyFields(keys), read_counts: counts, read_hints: hints });
   }
 
   async #call(nodeId: string, method: string, params: Readonly<Record<string, unknown>>): Promise<void> {
@@ -92,30 +102,22 @@ export class PageNotices {
   }
 }
 
-function keysOf(params: unknown): string[] {
-  const keys = (params as { keys?: unknown } | null)?.keys;
-  const isKeys = Array.isArray(keys) && keys.length <= DIRECTORY_REQUEST_MAX_KEYS;
-  if (isKeys && keys.every((key) => typeof key === 'string')) return keys;
-  throw new ProtocolError(`keys must be an array of at most ${DIRECTORY_REQUEST_MAX_KEYS} strings`);
-}
-
-/** Without `reads`, all keys are of one read. */
-function readsOf(params: unknown): ReportedRead[] {
-  const keys = keysOf(params);
-  const { reads } = params as { reads?: unknown };
-  if (reads === undefined) return [{ keys, hint: 0 }];
-  if (!Array.isArray(reads) || reads.length > keys.length) throw notReads(keys);
+function readsOf(fields: Fields): ReportedRead[] {
+  const keys = readKeys(fields, true);
+  const counts = readBytes(fields, 'read_counts');
+  const hints = readBytes(fields, 'read_hints');
+  if (counts.length !== COUNT_BYTES * hints.length) throw notReads(keys);
+  const view = new DataView(counts.buffer, counts.byteOffset, counts.length);
+  const reads = new Array<ReportedRead>(hints.length);
   let end = 0;
-  const decoded = reads.map((read: unknown): ReportedRead => {
-    const [count, hint] = Array.isArray(read) ? (read as unknown[]) : [];
-    const isCount = Number.isSafeInteger(count) && (count as number) > 0;
-    if (!isCount || !Number.isSafeInteger(hint) || (hint as number) < 0) throw notReads(keys);
+  for (let i = 0; i < hints.length; i++) {
     const start = end;
-    end += count as number;
-    return { keys: keys.slice(start, end), hint: knownHint(hint as number) };
-  });
+    end += view.getUint32(COUNT_BYTES * i, true);
+    if (end === start || end > keys.length) throw notReads(keys);
+    reads[i] = { keys: keys.slice(start, end), hint: knownHint(hints[i] as number) };
+  }
   if (end !== keys.length) throw notReads(keys);
-  return decoded;
+  return reads;
 }
 
 /** Later versions may have more hints: unknown here, such a one tells nothing. */
@@ -124,5 +126,5 @@ function knownHint(hint: number): RequestHint {
 }
 
 function notReads({ length }: readonly string[]): ProtocolError {
-  return new ProtocolError(`reads must be an array of [keys, hint], whole numbers, for ${length} keys in all`);
+  return new ProtocolError(`read_counts and read_hints must be of reads of one key or more, ${length} keys in all`);
 }

@@ -22,21 +22,19 @@ export const nodeCalls: Fuzzer = {
   form: 'value',
   seeds: () => {
     const { key_lengths: lengths, key_text: text } = keyFields(KEYS);
-    const fields = { reader: 'n', key_lengths: hex(lengths), key_text: hex(text) };
+    const keys = { key_lengths: hex(lengths), key_text: hex(text) };
+    const fields = { reader: 'n', ...keys };
     return [
       valueInput(['disk.promote', fields]),
       valueInput(['disk.release', fields]),
-      valueInput(['pool.touch', { keys: KEYS }]),
-      valueInput(['pool.restate', { keys: [] }]),
       valueInput([
         'pool.touch',
-        {
-          keys: ['page-1', 'page-2', 'page-3'],
-          reads: [
-            [2, 1],
-            [1, 0],
-          ],
-        },
+        { ...keys, read_counts: hex(Uint8Array.of(3, 0, 0, 0)), read_hints: hex(Uint8Array.of(0)) },
+      ]),
+      valueInput(['pool.restate', { key_lengths: hex(new Uint8Array(0)), key_text: hex(new Uint8Array(0)) }]),
+      valueInput([
+        'pool.touch',
+        { ...keys, read_counts: hex(Uint8Array.of(2, 0, 0, 0, 1, 0, 0, 0)), read_hints: hex(Uint8Array.of(1, 9)) },
       ]),
       valueInput([
         'pages.drop',

@@ -84,12 +84,11 @@ export function decodeRequestHeader(
   at: number,
   { maxOps, maxBytes }: { readonly maxOps: number; readonly maxBytes: number },
 ): RequestHeader | undefined {
-  const view = viewOf(bytes);
-  if (view.getUint32(at, true) !== REQUEST_MAGIC || view.getUint32(at + 12, true) !== 0) return undefined;
-  const opCount = view.getUint32(at + 8, true);
-  const totalBytes = readU64(view, at + 16);
+  if (bytes.readUInt32LE(at) !== REQUEST_MAGIC || bytes.readUInt32LE(at + 12) !== 0) return undefined;
+  const opCount = bytes.readUInt32LE(at + 8);
+  const totalBytes = bytes.readUInt32LE(at + 20) * TWO_TO_32 + bytes.readUInt32LE(at + 16);
   if (opCount < 1 || opCount > maxOps || totalBytes > maxBytes) return undefined;
-  return { requestId: view.getUint32(at + 4, true), opCount, totalBytes };
+  return { requestId: bytes.readUInt32LE(at + 4), opCount, totalBytes };
 }
 
 /** The operations of the request whose header has been decoded; `view` begins at the first one. */
@@ -116,7 +115,7 @@ export interface ResponseHeader {
 
 /** A response header that grants nothing yet; see {@link grantOp} and {@link setPayloadBytes}. */
 export function encodeResponseHeader(requestId: number, opCount: number): Buffer {
-  const bytes = Buffer.alloc(RESPONSE_HEADER_BYTES);
+  const bytes = Buffer.allocUnsafe(RESPONSE_HEADER_BYTES).fill(0);
   bytes.writeUInt32LE(RESPONSE_MAGIC, 0);
   bytes.writeUInt32LE(requestId, 4);
   bytes.writeUInt32LE(opCount, 8);
@@ -124,7 +123,8 @@ export function encodeResponseHeader(requestId: number, opCount: number): Buffer
 }
 
 export function setPayloadBytes(header: Buffer, payloadBytes: number): void {
-  writeU64(viewOf(header), 16, payloadBytes);
+  header.writeUInt32LE(payloadBytes % TWO_TO_32, 16);
+  header.writeUInt32LE(Math.floor(payloadBytes / TWO_TO_32), 20);
 }
 
 export function decodeResponseHeader(bytes: Buffer): ResponseHeader | undefined {

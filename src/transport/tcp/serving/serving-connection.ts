@@ -41,10 +41,14 @@ export interface ServingConnectionParts {
   onUnauthenticated(reason: AuthFailureReason): void;
 }
 
+/** Answers to requests that came together are written together up to so many bytes: a system call costs more than a small answer. */
+const ANSWERS_TARGET_BYTES = 256 * 1024;
+const NO_INPUT = Buffer.alloc(0);
+
 /**
- * One reader's connection. Requests are answered one at a time, in order: the next one is looked at
- * only when the kernel has taken the whole answer before it, so that a connection never holds more
- * than one answer's views and one received piece of requests.
+ * One reader's connection. Requests are answered in order, those that came together by one write. Further ones are looked at only
+ * when the kernel has taken that whole, so that a connection never holds more than ANSWERS_TARGET_BYTES of views, or one answer's, and
+ * one received piece of requests.
  */
 export class ServingConnection {
   readonly #parts: ServingConnectionParts;
@@ -57,7 +61,11 @@ export class ServingConnection {
   #rest: Payload | undefined;
   #isFinishing = false;
   /** Received and not yet used. */
-  #input: Buffer = Buffer.alloc(0);
+  #input: Buffer = NO_INPUT;
+  /** Written since the socket was corked. */
+  #corkedBytes = 0;
+  /** Not counted yet: counters that two threads share cost more than a plain sum. */
+  readonly #served = { ops: 0, bytes: 0, refusedOps: 0 };
   #cancelDeadline: (() => void) | undefined;
   /** What the deadline is for. */
   #awaited: 'frame' | 'drain' | undefined;
@@ -81,7 +89,7 @@ export class ServingConnection {
   /** Answers nothing more; the connection ends when the peer has taken the answer under way. */
   finish(): void {
     this.#isFinishing = true;
-    this.#input = Buffer.alloc(0);
+    this.#input = NO_INPUT;
     if (this.#rest === undefined) this.#finishSocket();
   }
 
@@ -118,18 +126,51 @@ export class ServingConnection {
   #parse(): void {
     const { socket } = this.#parts;
     let at = 0;
+    let used: number | undefined = 0;
+    socket.cork();
     while (!this.#isDraining && !socket.destroyed) {
-      const used = this.#state === 'open' ? this.#parseRequest(at) : this.#parseOpening(at);
-      if (used === undefined) {
-        this.#violated();
-        return;
-      }
-      if (used === 0) break;
+      used = this.#state === 'open' ? this.#parseRequest(at) : this.#parseOpening(at);
+      if (used === undefined || used === 0) break;
       at += used;
+      if (this.#corkedBytes >= ANSWERS_TARGET_BYTES || this.#rest !== undefined) this.#flush();
     }
-    if (at > 0) this.#input = this.#input.subarray(at);
+    this.#corkedBytes = 0;
+    this.#countServed();
+    socket.uncork();
+    if (used === undefined) {
+      this.#violated();
+      return;
+    }
+    this.#waitIfFull();
+    if (at > 0) this.#input = at === this.#input.length ? NO_INPUT : this.#input.subarray(at);
     const isIdle = this.#state === 'open' && this.#input.length === 0;
     this.#expect(this.#isDraining ? 'drain' : isIdle ? undefined : 'frame', at > 0);
+  }
+
+  #countServed(): void {
+    const { counters } = this.#parts;
+    counters.add('servedOps', this.#served.ops);
+    counters.add('servedBytes', this.#served.bytes);
+    counters.add('refusedOps', this.#served.refusedOps);
+    this.#served.ops = this.#served.bytes = this.#served.refusedOps = 0;
+  }
+
+  /** Hands the kernel what has been written. */
+  #flush(): void {
+    const { socket } = this.#parts;
+    this.#corkedBytes = 0;
+    socket.uncork();
+    this.#waitIfFull();
+    socket.cork();
+  }
+
+  /** Receives nothing more until the kernel has taken what has been written. */
+  #waitIfFull(): void {
+    const { socket } = this.#parts;
+    const isTaken = socket.writableLength === 0 && this.#rest === undefined;
+    if (this.#isDraining || !socket.writableNeedDrain || isTaken) return;
+    this.#isDraining = true;
+    socket.pause();
   }
 
   /** Bytes used; 0 when more are needed, undefined when they are not of the protocol. */
@@ -189,7 +230,7 @@ export class ServingConnection {
 
   /** Answers the request whose operations begin at `opsAt`; false when it contradicts itself. */
   #serve(request: RequestHeader, opsAt: number): boolean {
-    const { socket, registrations, counters } = this.#parts;
+    const { socket, registrations } = this.#parts;
     const header = encodeResponseHeader(request.requestId, request.opCount);
     const payload = new Payload();
     let totalBytes = 0;
@@ -208,17 +249,12 @@ export class ServingConnection {
     if (totalBytes !== request.totalBytes) return false;
     setPayloadBytes(header, payload.bytes);
 
-    counters.add('servedOps', grantedOps);
-    counters.add('servedBytes', payload.bytes);
-    counters.add('refusedOps', request.opCount - grantedOps);
-    socket.cork();
+    this.#served.ops += grantedOps;
+    this.#served.bytes += payload.bytes;
+    this.#served.refusedOps += request.opCount - grantedOps;
     socket.write(header);
     this.#write(payload);
-    socket.uncork();
-    if (socket.writableNeedDrain) {
-      this.#isDraining = true;
-      socket.pause();
-    }
+    this.#corkedBytes += header.length + payload.bytes;
     return true;
   }
 
