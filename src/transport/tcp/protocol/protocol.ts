@@ -1,11 +1,13 @@
 /**
- * The bytes of the TCP data plane; `../PROTOCOL.md` draws them. All numbers are little-endian.
+ * The bytes of the TCP data plane; `src/transport/PROTOCOL.md` draws them. All numbers are little-endian.
  *
- * Decoders never throw: what is not of the protocol is undefined, and the connection ends.
+ * Decoders of requests and responses never throw: what is not of the protocol is undefined, and the connection ends.
  */
 
+import { ProtocolError } from '../../../base/errors.js';
 import { READ_REQUEST_MAX_OPS } from '../../../base/limits.js';
 import { FLAG_AUTHENTICATION } from '../../../net/auth.js';
+import type { HelloFormat } from '../../../net/opening.js';
 
 /** "MCTP", "MCRQ", "MCRS" as they stand in the stream. */
 const HELLO_MAGIC = 0x5054434d;
@@ -32,17 +34,23 @@ export function encodeHello({ authentication = false } = {}): Buffer {
   return bytes;
 }
 
-/** What a hello wants, `bytes` from `at` on: undefined while its flags have not arrived. */
-export function wantsAuthentication(bytes: Buffer, at: number): boolean | undefined {
-  const flags = bytes[at + HELLO_FLAGS_AT];
-  return flags === undefined ? undefined : (flags & FLAG_AUTHENTICATION) !== 0;
-}
+/** What either side of a data connection begins with. */
+export const DATA_HELLO: HelloFormat = {
+  plane: 'data',
+  bytes: HELLO_BYTES,
+  encode: encodeHello,
+  wantsAuthentication(start) {
+    if (!mayBecomeHello(start)) throw new ProtocolError('it does not speak this protocol, or another version of it');
+    const flags = start[HELLO_FLAGS_AT];
+    return flags === undefined ? undefined : (flags & FLAG_AUTHENTICATION) !== 0;
+  },
+};
 
-/** Whether what has arrived of a hello, `bytes` from `at` on, can still become one that this version can talk to: flags that it does not know are a refusal. */
-export function mayBecomeHello(bytes: Buffer, at: number): boolean {
-  const start = encodeHello().subarray(0, Math.min(HELLO_FIXED_BYTES, bytes.length - at));
-  if (start.compare(bytes, at, at + start.length) !== 0) return false;
-  const [low = 0, high = 0] = bytes.subarray(at + HELLO_FLAGS_AT, at + HELLO_FLAGS_AT + 2);
+/** Whether a hello of this version can begin with `bytes`: a peer that sets a flag which it does not know is refused. */
+function mayBecomeHello(bytes: Buffer): boolean {
+  const start = encodeHello().subarray(0, Math.min(HELLO_FIXED_BYTES, bytes.length));
+  if (start.compare(bytes, 0, start.length) !== 0) return false;
+  const [low = 0, high = 0] = bytes.subarray(HELLO_FLAGS_AT, HELLO_FLAGS_AT + 2);
   return (low & ~FLAG_AUTHENTICATION) === 0 && high === 0;
 }
 

@@ -1,17 +1,10 @@
 import { assert, assertAtMost, assertEqual } from '../../../base/assert.js';
 import type { Environment } from '../../../base/environment/environment.js';
 import { type Connection, type Endpoint, formatEndpoint, onConnected } from '../../../base/environment/network.js';
-import { ClientHandshake, NONCE_BYTES, PROOF_BYTES } from '../../../net/auth.js';
 import { type AuthFailureReason, type AuthFailures, authError } from '../../../net/auth-failures.js';
+import { ClientOpening } from '../../../net/opening.js';
 import type { TcpLimits } from '../protocol/limits.js';
-import {
-  decodeResponseHeader,
-  encodeHello,
-  HELLO_BYTES,
-  mayBecomeHello,
-  RESPONSE_HEADER_BYTES,
-  wantsAuthentication,
-} from '../protocol/protocol.js';
+import { DATA_HELLO, decodeResponseHeader, HELLO_BYTES, RESPONSE_HEADER_BYTES } from '../protocol/protocol.js';
 import { Landing, type LandingOutcome } from './landing.js';
 import type { ReadCounters } from './read-counters.js';
 import type { ReadBatch, ReadRequest } from './read-request.js';
@@ -59,11 +52,7 @@ export class ReadConnection {
   /** Length of what comes next outside of payloads. */
   #headerBytes = HELLO_BYTES;
   #state: 'connecting' | 'greeting' | 'open' | 'closed' = 'connecting';
-  readonly #hello: Buffer;
-  /** Undefined: nobody has to prove anything. */
-  readonly #handshake: ClientHandshake | undefined;
-  #serverHello: Buffer | undefined;
-  #hasProved = false;
+  readonly #opening: ClientOpening;
   /** Not sent yet, and sent and not answered whole; oldest first. */
   #queued: ReadRequest[] = [];
   #sent: ReadRequest[] = [];
@@ -84,10 +73,12 @@ export class ReadConnection {
   /** Connects; requests may be submitted at once. */
   constructor(parts: ReadConnectionParts) {
     this.#parts = parts;
-    const { secrets, random } = parts.env;
-    const hello = encodeHello({ authentication: secrets !== undefined });
-    this.#hello = hello;
-    if (secrets !== undefined) this.#handshake = new ClientHandshake({ plane: 'data', secrets, random, hello });
+    this.#opening = new ClientOpening(DATA_HELLO, parts.env, {
+      send: (bytes) => this.#socket.write(bytes),
+      opened: () => this.#opened(),
+      refused: (reason) => this.#unauthenticated(reason),
+      foreign: (error) => this.#violated(error.message),
+    });
     this.#headerTarget = parts.staging.subarray(0, HEADER_RECEIVE_BYTES);
     this.#landing = new Landing(parts.staging, {
       finished: (request, op, outcome) => this.#finished(request, op, outcome),
@@ -229,7 +220,7 @@ export class ReadConnection {
   #connected(): void {
     if (this.#state !== 'connecting') return;
     this.#state = 'greeting';
-    this.#socket.write(this.#handshake?.greeting ?? this.#hello);
+    this.#opening.greet();
     this.#limitState('greeting');
   }
 
@@ -288,34 +279,14 @@ export class ReadConnection {
     if (this.#headerFilledBytes === wantedBytes) {
       this.#headerFilledBytes = 0;
       if (this.#state === 'open') this.#beginResponse();
-      else this.#opening(Buffer.from(this.#header.subarray(0, wantedBytes)));
+      else this.#takeOpening(this.#header.subarray(0, wantedBytes));
     }
     return take;
   }
 
-  /** Takes one part of what comes before the responses: hello, nonce, the server's proof. */
-  #opening(bytes: Buffer): void {
-    const handshake = this.#handshake;
-    if (this.#serverHello === undefined) {
-      this.#serverHello = bytes;
-      this.#greeted(bytes);
-    } else if (!this.#hasProved) {
-      this.#hasProved = true;
-      this.#headerBytes = PROOF_BYTES;
-      this.#socket.write((handshake as ClientHandshake).prove(Buffer.concat([this.#serverHello, bytes])));
-    } else if ((handshake as ClientHandshake).isAnsweredBy(bytes)) {
-      this.#opened();
-    } else {
-      this.#unauthenticated('wrong');
-    }
-  }
-
-  #greeted(bytes: Buffer): void {
-    const isWanted = this.#handshake !== undefined;
-    if (!mayBecomeHello(bytes, 0)) this.#violated('it does not speak this protocol, or another version of it');
-    else if (wantsAuthentication(bytes, 0) !== isWanted) this.#unauthenticated(isWanted ? 'missing' : 'unexpected');
-    else if (isWanted) this.#headerBytes = NONCE_BYTES;
-    else this.#opened();
+  #takeOpening(part: Buffer): void {
+    const nextBytes = this.#opening.take(part);
+    if (nextBytes > 0) this.#headerBytes = nextBytes;
   }
 
   #opened(): void {
@@ -409,7 +380,7 @@ export class ReadConnection {
 
   /** A server that does not like the proofs ends the connection without a word. */
   #lost(reason: string): void {
-    if (this.#hasProved && this.#state === 'greeting') this.#unauthenticated('refused');
+    if (this.#opening.awaitsProof && this.#state === 'greeting') this.#unauthenticated('refused');
     else this.close(reason);
   }
 

@@ -2,16 +2,14 @@ import type { Clock } from '../../../base/environment/clock.js';
 import type { ClusterSecrets } from '../../../base/environment/cluster-secrets.js';
 import type { Connection } from '../../../base/environment/network.js';
 import type { RandomSource } from '../../../base/environment/random.js';
-import { NONCE_BYTES, PROOFS_BYTES, ServerHandshake } from '../../../net/auth.js';
 import type { AuthFailureReason } from '../../../net/auth-failures.js';
+import { ServerOpening } from '../../../net/opening.js';
 import type { TcpLimits } from '../protocol/limits.js';
 import {
+  DATA_HELLO,
   decodeRequestHeader,
-  encodeHello,
   encodeResponseHeader,
   grantOp,
-  HELLO_BYTES,
-  mayBecomeHello,
   OP_BYTES,
   opAddr,
   opLength,
@@ -19,7 +17,6 @@ import {
   REQUEST_HEADER_BYTES,
   type RequestHeader,
   setPayloadBytes,
-  wantsAuthentication,
 } from '../protocol/protocol.js';
 import type { Registrations, ServedRange } from './registrations.js';
 import type { ServingCounters } from './serving-counters.js';
@@ -48,10 +45,7 @@ export interface ServingConnectionParts {
  */
 export class ServingConnection {
   readonly #parts: ServingConnectionParts;
-  /** What is due next: a greeting is a hello with a nonce. Requests are looked at only in the last state. */
-  #state: 'hello' | 'greeting' | 'proofs' | 'open' = 'hello';
-  readonly #handshake: ServerHandshake | undefined;
-  #clientGreeting: Buffer = Buffer.alloc(0);
+  readonly #opening: ServerOpening;
   #isDraining = false;
   /** What is not written yet of the answer under way. */
   #rest: Payload | undefined;
@@ -65,16 +59,21 @@ export class ServingConnection {
   /** Takes the socket over: it is destroyed when the peer ends, stalls or does not keep to the protocol. */
   constructor(parts: ServingConnectionParts) {
     this.#parts = parts;
-    const { socket, secrets, random } = parts;
-    const hello = encodeHello({ authentication: secrets !== undefined });
-    if (secrets !== undefined) this.#handshake = new ServerHandshake({ plane: 'data', secrets, random, hello });
+    const { socket } = parts;
+    this.#opening = new ServerOpening(DATA_HELLO, parts, {
+      send: (bytes) => socket.write(bytes),
+      opened: () => parts.onOpen(),
+      refused: (reason) => parts.onUnauthenticated(reason),
+      // The part that is not taken ends the connection.
+      foreign: () => {},
+    });
     socket.on('data', (chunk: Buffer) => this.#received(chunk));
     socket.on('drain', () => this.#drained());
     socket.on('end', () => this.#ended());
     // The 'close' event follows; a peer that resets its connection is nothing to report.
     socket.on('error', () => {});
     socket.on('close', () => this.#expect(undefined));
-    socket.write(this.#handshake?.greeting ?? hello);
+    this.#opening.greet();
     this.#expect('frame');
   }
 
@@ -111,7 +110,7 @@ export class ServingConnection {
   }
 
   #ended(): void {
-    if (this.#input.length > 0) this.#violated();
+    if (this.#input.length > 0 || this.#opening.isWithinGreeting) this.#violated();
     else this.#parts.socket.destroy();
   }
 
@@ -119,7 +118,7 @@ export class ServingConnection {
     const { socket } = this.#parts;
     let at = 0;
     while (!this.#isDraining && !socket.destroyed) {
-      const used = this.#state === 'open' ? this.#parseRequest(at) : this.#parseOpening(at);
+      const used = this.#opening.isOpen ? this.#parseRequest(at) : this.#parseOpening(at);
       if (used === undefined) {
         this.#violated();
         return;
@@ -128,52 +127,21 @@ export class ServingConnection {
       at += used;
     }
     if (at > 0) this.#input = this.#input.subarray(at);
-    const isIdle = this.#state === 'open' && this.#input.length === 0;
-    this.#expect(this.#isDraining ? 'drain' : isIdle ? undefined : 'frame', at > 0);
+    const isIdle = this.#opening.isOpen && this.#input.length === 0;
+    // A hello and the nonce behind it have one deadline.
+    this.#expect(this.#isDraining ? 'drain' : isIdle ? undefined : 'frame', at > 0 && !this.#opening.isWithinGreeting);
   }
 
-  /** Bytes used; 0 when more are needed, undefined when they are not of the protocol. */
+  /** Bytes used; 0 when more are needed, undefined when they are not of the protocol, or prove nothing. */
   #parseOpening(at: number): number | undefined {
-    if (this.#state === 'hello') return this.#parseHello(at);
-    const wantedBytes = this.#state === 'greeting' ? HELLO_BYTES + NONCE_BYTES : PROOFS_BYTES;
-    if (this.#input.length - at < wantedBytes) return 0;
-    const bytes = this.#input.subarray(at, at + wantedBytes);
-    if (this.#state === 'greeting') {
-      this.#clientGreeting = Buffer.from(bytes);
-      this.#state = 'proofs';
-      return wantedBytes;
-    }
-    const answer = this.#handshake?.answer(this.#clientGreeting, bytes);
-    if (answer === undefined) {
-      this.#parts.onUnauthenticated('wrong');
-      return undefined;
-    }
-    this.#parts.socket.write(answer);
-    this.#open();
-    return wantedBytes;
-  }
-
-  /** Uses nothing of a hello that has a nonce behind it: the two are taken together. */
-  #parseHello(at: number): number | undefined {
+    const bytes = this.#input.subarray(at);
     // At the first wrong byte: who speaks another protocol would hold the connection until the deadline.
-    if (!mayBecomeHello(this.#input, at)) return undefined;
-    const isWanted = this.#handshake !== undefined;
-    if (wantsAuthentication(this.#input, at) === !isWanted) {
-      this.#parts.onUnauthenticated(isWanted ? 'missing' : 'unexpected');
-      return undefined;
-    }
-    if (this.#input.length - at < HELLO_BYTES) return 0;
-    if (isWanted) {
-      this.#state = 'greeting';
-      return this.#parseOpening(at);
-    }
-    this.#open();
-    return HELLO_BYTES;
-  }
-
-  #open(): void {
-    this.#state = 'open';
-    this.#parts.onOpen();
+    this.#opening.examine(bytes);
+    const { nextBytes } = this.#opening;
+    if (nextBytes === 0) return undefined;
+    if (bytes.length < nextBytes) return 0;
+    this.#opening.take(bytes.subarray(0, nextBytes));
+    return this.#opening.nextBytes > 0 || this.#opening.isOpen ? nextBytes : undefined;
   }
 
   /** Like {@link #parseOpening}. */
