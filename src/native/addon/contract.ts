@@ -5,7 +5,7 @@
  */
 
 /** The addon exports the same number; another one is refused by the loader. */
-export const CONTRACT_VERSION = 3;
+export const CONTRACT_VERSION = 4;
 
 /** Bits of `flags` of {@link NativeAddon.memoryAllocate}. */
 export const MEMORY_HUGE_PAGES = 1;
@@ -108,18 +108,67 @@ export interface RdmaEngineOptions {
   readonly verifyThreads: number;
 }
 
+/** What an engine reports of its connections and devices; the same numbers as `EventKind` in `native/verbs/engine.h`. */
+export const RDMA_EVENT_KINDS = [
+  'connect_failed',
+  /** The peer refused this engine, or this engine did not accept the peer's answer. */
+  'rejected',
+  /** This engine refused a peer that connected. */
+  'rejected_peer',
+  'connection_lost',
+  'device_error',
+  'port_state',
+] as const;
+export type RdmaEventKind = (typeof RDMA_EVENT_KINDS)[number];
+
+/** Why an event happened; the same numbers as `EventCause` in `native/verbs/engine.h`. `EVENT_TEXTS` has them in words. */
+export const RDMA_EVENT_CAUSES = [
+  /** The call failed with `errno`. */
+  'system_error',
+  /** A work request failed with `wcStatus`. */
+  'completion_error',
+  'wrong_secret',
+  'unknown_protocol',
+  'too_many_connections',
+  'refused_secret',
+  'refused_version',
+  'refused_too_many',
+  'refused_closing',
+  'refused',
+  'nobody_listens',
+  'unreachable',
+  'went_away',
+  'closed_by_peer',
+  'no_answer',
+  'no_progress',
+  'read_too_late',
+  'not_posted',
+  'no_address',
+  'other_device',
+  'completion_queue_full',
+  'other_engine',
+  'no_region_table',
+  'device_failed',
+  'completion_queue_failed',
+  'port_active',
+  'port_down',
+] as const;
+export type RdmaEventCause = (typeof RDMA_EVENT_CAUSES)[number];
+
 /** Something worth a line in the log. */
 export interface RdmaEvent {
-  /** `connect_failed`, `rejected`, `rejected_peer`, `connection_lost`, `device_error`, `port_state`. */
-  readonly kind: string;
+  /** An index into {@link RDMA_EVENT_KINDS}. */
+  readonly kind: number;
+  /** An index into {@link RDMA_EVENT_CAUSES}. */
+  readonly cause: number;
   readonly device: string;
   /** `host:port` of the peer; empty for none. */
   readonly peer: string;
+  /** Name of the call or message that it was noticed by. */
   readonly call: string;
   readonly errno: number;
   /** `ibv_wc_status`, -1 for none. */
   readonly wcStatus: number;
-  readonly message: string;
 }
 
 /** Everything that has happened since the report before. */

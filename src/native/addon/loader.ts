@@ -13,6 +13,8 @@ import {
   type NativeAddon,
   OP_COLUMNS,
   OP_STATUS,
+  RDMA_EVENT_CAUSES,
+  RDMA_EVENT_KINDS,
   RDMA_STATS,
 } from './contract.js';
 
@@ -50,6 +52,8 @@ const CONSTANTS: Readonly<Record<string, number | string>> = {
   descriptorReplyMaxBytes: DESCRIPTOR_REPLY_MAX_BYTES,
   opColumns: OP_COLUMNS,
   opStatus: OP_STATUS.join(),
+  rdmaEventKinds: RDMA_EVENT_KINDS.join(),
+  rdmaEventCauses: RDMA_EVENT_CAUSES.join(),
   rdmaStats: RDMA_STATS.join(),
 };
 

@@ -4,10 +4,10 @@ import {
   RDMA_STATS,
   type RdmaEngine,
   type RdmaEngineOptions,
-  type RdmaEvent,
   type RdmaReport,
   type RdmaStatName,
 } from '../addon/contract.js';
+import { type EngineEvent, engineEvent } from './engine-event.js';
 import { rdmaError } from './failure.js';
 import type { OpBatch } from './op-batch.js';
 
@@ -15,7 +15,7 @@ export interface EngineChannelOptions {
   readonly addon: NativeAddon;
   readonly engine: RdmaEngineOptions;
   /** Something worth telling has happened; not rate-limited. */
-  onEvent(event: RdmaEvent): void;
+  onEvent(event: EngineEvent): void;
 }
 
 /** Counters of an engine since it was made. */
@@ -29,7 +29,7 @@ export type EngineStats = Readonly<Record<RdmaStatName, number>>;
  */
 export class EngineChannel {
   readonly #engine: RdmaEngine;
-  readonly #onEvent: (event: RdmaEvent) => void;
+  readonly #onEvent: (event: EngineEvent) => void;
   readonly #batches = new Map<number, (statuses: Uint8Array) => void>();
   readonly #deregistering = new Map<number, () => void>();
   readonly #closed: Promise<void>;
@@ -125,7 +125,7 @@ export class EngineChannel {
     }
     if (closed) this.#ended();
     // Last: whatever the log does, results have been given.
-    for (const event of events) this.#onEvent(event);
+    for (const event of events) this.#onEvent(engineEvent(event));
   }
 
   #ended(): void {

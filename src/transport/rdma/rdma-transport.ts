@@ -15,9 +15,10 @@ import type {
   OpStatusName,
   RailOptions,
   RdmaEngineOptions,
-  RdmaEvent,
+  RdmaEventCause,
 } from '../../native/addon/contract.js';
 import { EngineChannel, type EngineStats } from '../../native/engine/engine-channel.js';
+import type { EngineEvent } from '../../native/engine/engine-event.js';
 import { engineOptions } from '../../native/engine/engine-options.js';
 import { EngineReader, type ReaderBatch } from '../../native/engine/engine-reader.js';
 import { EventLog } from '../../native/engine/event-log.js';
@@ -39,6 +40,12 @@ export interface RdmaTransportOptions {
   readonly retryAfterMs?: number;
   readonly engine?: Partial<RdmaEngineOptions>;
 }
+
+/** Ends of connections that are failures of authentication. */
+const AUTH_FAILURES: Readonly<Partial<Record<RdmaEventCause, AuthFailureReason>>> = {
+  wrong_secret: 'wrong',
+  refused_secret: 'refused',
+};
 
 export interface RdmaTransportStats extends TcpTransportStats {
   /** What the engine counts. */
@@ -73,9 +80,9 @@ export class RdmaTransport implements Transport {
   constructor({ addon, rails, tcp, env, ...options }: RdmaTransportOptions) {
     const engine = engineOptions(rails, env.secrets?.reveal() ?? [], options.engine);
     const events = new EventLog(env);
-    const onEvent = (event: RdmaEvent): void => {
+    const onEvent = (event: EngineEvent): void => {
       events.record(event);
-      const reason = authFailureOf(event);
+      const reason = AUTH_FAILURES[event.cause];
       if (reason !== undefined) env.metrics.count('meshcache_auth_failures_total', 1, { plane: 'rdma', reason });
     };
     const channel = EngineChannel.open({ addon, engine, onEvent });
@@ -296,10 +303,4 @@ function addRange(batch: ReaderBatch, addr: bigint, length: number, index: numbe
     at += take;
     rest -= take;
   }
-}
-
-/** The engine says in words what a connection has ended of. */
-function authFailureOf({ message }: RdmaEvent): AuthFailureReason | undefined {
-  if (message.includes("does not know the cluster's secret")) return 'wrong';
-  return message.includes('has another secret') ? 'refused' : undefined;
 }
