@@ -18,6 +18,8 @@ Napi::Object constants(Napi::Env env) {
   values.Set("descriptorReplyMaxBytes", kDescriptorReplyMaxBytes);
   values.Set("opColumns", kOpColumns);
   values.Set("opStatus", kOpStatusNames);
+  values.Set("rdmaEventKinds", kRdmaEventKindNames);
+  values.Set("rdmaEventCauses", kRdmaEventCauseNames);
   values.Set("rdmaStats", kRdmaStatNames);
   return values;
 }

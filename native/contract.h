@@ -6,7 +6,7 @@
 
 namespace meshcache {
 
-constexpr uint32_t kContractVersion = 3;
+constexpr uint32_t kContractVersion = 4;
 
 constexpr uint32_t kMemoryHugePages = 1;
 constexpr uint32_t kMemoryShared = 2;
@@ -21,6 +21,13 @@ constexpr uint32_t kOpColumns = 6;
 constexpr char kOpStatusNames[] =
     "ok,bad_local_memory,refused,unreachable,rejected,remote_access,connection_lost,timeout,checksum,closed,"
     "device_error,stale";
+constexpr char kRdmaEventKindNames[] =
+    "connect_failed,rejected,rejected_peer,connection_lost,device_error,port_state";
+constexpr char kRdmaEventCauseNames[] =
+    "system_error,completion_error,wrong_secret,unknown_protocol,too_many_connections,refused_secret,refused_version,"
+    "refused_too_many,refused_closing,refused,nobody_listens,unreachable,went_away,closed_by_peer,no_answer,no_progress,"
+    "read_too_late,not_posted,no_address,other_device,completion_queue_full,other_engine,no_region_table,device_failed,"
+    "completion_queue_failed,port_active,port_down";
 constexpr char kRdmaStatNames[] =
     "readOps,readBytes,failedOps,checksumFailures,postedRequests,retriedOps,connections,acceptedConnections,"
     "connects,reconnects,refusedConnections,protocolErrors,regionTableReads,lostConnections,droppedEvents,staleOps";

@@ -24,13 +24,13 @@ Napi::Value statuses_array(Napi::Env env, const std::vector<uint8_t>& statuses) 
 
 Napi::Object event_object(Napi::Env env, const EngineEvent& event) {
   Napi::Object object = Napi::Object::New(env);
-  object.Set("kind", event.kind != nullptr ? event.kind : "");
+  object.Set("kind", static_cast<uint32_t>(event.kind));
+  object.Set("cause", static_cast<uint32_t>(event.cause));
   object.Set("device", event.device);
   object.Set("peer", event.peer);
   object.Set("call", event.call);
   object.Set("errno", event.errnum);
   object.Set("wcStatus", event.wc_status);
-  object.Set("message", event.message);
   return object;
 }
 

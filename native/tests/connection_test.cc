@@ -86,7 +86,7 @@ TEST(tokens, "tokens: who has another or none is rejected before there is a queu
       CHECK_EQ(fabric.calls("accept"), 0u);
       // The reader may know before the owner has counted it.
       CHECK(becomes([&] { return owner.engine->stats().refused_connections == fabric.calls("connect"); }));
-      CHECK(becomes([&] { return reader.has_event("rejected") && owner.has_event("rejected_peer"); }));
+      CHECK(becomes([&] { return reader.has_event(EventKind::kRejected) && owner.has_event(EventKind::kRejectedPeer); }));
     }
     reader.close();
     owner.close();
@@ -385,7 +385,7 @@ TEST(removed, "devices: one that is removed in the middle of reads ends them; th
     fabric.remove_device("a");
     const std::vector<OpStatus> statuses = reader.result(batch, 5000);
     CHECK(statuses.back() != OpStatus::kOk);
-    CHECK(reader.has_event("device_error") || reader.has_event("connection_lost"));
+    CHECK(reader.has_event(EventKind::kDeviceError) || reader.has_event(EventKind::kConnectionLost));
     reader.close();
     owner.close();
   }

@@ -260,17 +260,6 @@ void ack_async_event(ibv_async_event* event) {
   }
 }
 
-const char* wc_status_str(ibv_wc_status status) {
-  switch (status) {
-    case IBV_WC_SUCCESS: return "success";
-    case IBV_WC_LOC_PROT_ERR: return "local protection error";
-    case IBV_WC_WR_FLUSH_ERR: return "Work Request Flushed Error";
-    case IBV_WC_REM_ACCESS_ERR: return "remote access error";
-    case IBV_WC_RETRY_EXC_ERR: return "transport retry counter exceeded";
-    default: return "another error";
-  }
-}
-
 }  // namespace
 
 void fill_verbs_calls(VerbsApi& api) {
@@ -289,7 +278,6 @@ void fill_verbs_calls(VerbsApi& api) {
   api.modify_qp = modify_qp;
   api.get_async_event = get_async_event;
   api.ack_async_event = ack_async_event;
-  api.wc_status_str = wc_status_str;
 }
 
 }  // namespace meshcache::fake

@@ -163,7 +163,7 @@ void Node::close(uint32_t timeout_ms) {
   CHECK_EQ(open_.size(), 0u);
 }
 
-bool Node::has_event(const std::string& kind) {
+bool Node::has_event(EventKind kind) {
   take();
   return events_.count(kind) > 0;
 }

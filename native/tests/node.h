@@ -86,7 +86,7 @@ class Node {
   OpStatus read_one(const Read& read, uint32_t timeout_ms = 5000);
   // Ends the engine; fails when it takes longer than `timeout_ms`.
   void close(uint32_t timeout_ms = 10000);
-  bool has_event(const std::string& kind);
+  bool has_event(EventKind kind);
   // Until `done` holds, looked at after every report.
   bool wait(const std::function<bool()>& done, uint32_t timeout_ms = 10000);
 
@@ -105,7 +105,7 @@ class Node {
   std::map<uint64_t, size_t> open_;  // batches without a result, and their counts of operations
   std::map<uint64_t, std::vector<OpStatus>> results_;
   std::set<uint32_t> deregistered_;
-  std::map<std::string, uint64_t> events_;  // by kind
+  std::map<EventKind, uint64_t> events_;  // by kind
   bool is_closed_ = false;
 };
 

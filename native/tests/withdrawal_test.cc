@@ -144,7 +144,7 @@ TEST(torn_table, "region table: one that is torn for a while is read until it is
   const uint64_t before = reader.engine->stats().region_table_reads;
   CHECK_EQ(reader.read_one(later), OpStatus::kRejected);
   CHECK(reader.engine->stats().region_table_reads < before + 300);
-  CHECK(reader.has_event("rejected"));
+  CHECK(reader.has_event(EventKind::kRejected));
   tear();
   CHECK_EQ(reader.read_one(whole(reader, owner, served, target)), OpStatus::kOk);
 }

@@ -30,7 +30,6 @@ struct VerbsApi {
   int (*modify_qp)(ibv_qp*, ibv_qp_attr*, int mask);
   int (*get_async_event)(ibv_context*, ibv_async_event*);
   void (*ack_async_event)(ibv_async_event*);
-  const char* (*wc_status_str)(ibv_wc_status);
 
   // librdmacm
   rdma_event_channel* (*create_event_channel)();

@@ -35,6 +35,47 @@ enum class OpStatus : uint8_t {
   kStale,
 };
 
+// Same numbers as RDMA_EVENT_KINDS in src/native/addon/contract.ts.
+enum class EventKind : uint8_t {
+  kConnectFailed = 0,
+  kRejected,
+  kRejectedPeer,
+  kConnectionLost,
+  kDeviceError,
+  kPortState,
+};
+
+// Same numbers as RDMA_EVENT_CAUSES in src/native/addon/contract.ts, which has them in words.
+enum class EventCause : uint8_t {
+  kSystemError = 0,
+  kCompletionError,
+  kWrongSecret,
+  kUnknownProtocol,
+  kTooManyConnections,
+  kRefusedSecret,
+  kRefusedVersion,
+  kRefusedTooMany,
+  kRefusedClosing,
+  kRefused,
+  kNobodyListens,
+  kUnreachable,
+  kWentAway,
+  kClosedByPeer,
+  kNoAnswer,
+  kNoProgress,
+  kReadTooLate,
+  kNotPosted,
+  kNoAddress,
+  kOtherDevice,
+  kCompletionQueueFull,
+  kOtherEngine,
+  kNoRegionTable,
+  kDeviceFailed,
+  kCompletionQueueFailed,
+  kPortActive,
+  kPortDown,
+};
+
 // Same bits as in src/native/addon/contract.ts.
 constexpr uint32_t kAccessRemoteRead = 1;
 constexpr uint32_t kAccessLocalWrite = 2;
@@ -106,13 +147,13 @@ struct ReadBatch {
 };
 
 struct EngineEvent {
-  const char* kind = nullptr;
+  EventKind kind;
+  EventCause cause;
   std::string device;
   std::string peer;
   std::string call;
   int errnum = 0;
   int wc_status = -1;
-  std::string message;
 };
 
 struct BatchResult {

@@ -56,7 +56,6 @@ std::string load_libibverbs(VerbsApi& api) {
   library.find(api.modify_qp, "ibv_modify_qp");
   library.find(api.get_async_event, "ibv_get_async_event");
   library.find(api.ack_async_event, "ibv_ack_async_event");
-  library.find(api.wc_status_str, "ibv_wc_status_str");
   return library.reason();
 }
 

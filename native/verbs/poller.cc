@@ -289,23 +289,23 @@ void Engine::Impl::take_device_events(Rail& rail) {
     const ibv_event_type type = event.event_type;
     api_.ack_async_event(&event);
     EngineEvent told{};
-    told.kind = "device_error";
+    told.kind = EventKind::kDeviceError;
     told.device = rail.device_name;
     told.call = "ibv_get_async_event";
     switch (type) {
       case IBV_EVENT_PORT_ACTIVE:
-        told.kind = "port_state";
-        told.message = "the port is active";
+        told.kind = EventKind::kPortState;
+        told.cause = EventCause::kPortActive;
         break;
       case IBV_EVENT_PORT_ERR:
-        told.kind = "port_state";
-        told.message = "the port is down";
+        told.kind = EventKind::kPortState;
+        told.cause = EventCause::kPortDown;
         break;
       case IBV_EVENT_DEVICE_FATAL:
-        told.message = "the device has failed";
+        told.cause = EventCause::kDeviceFailed;
         break;
       case IBV_EVENT_CQ_ERR:
-        told.message = "the completion queue has failed";
+        told.cause = EventCause::kCompletionQueueFailed;
         break;
       default:
         continue;  // of a queue pair: it shows in its completions
@@ -314,7 +314,8 @@ void Engine::Impl::take_device_events(Rail& rail) {
     if (type != IBV_EVENT_DEVICE_FATAL && type != IBV_EVENT_CQ_ERR) continue;
     for (Connection* connection : all_connections()) {
       if (&connection->rail != &rail || connection->state == Connection::State::kDraining) continue;
-      EngineEvent lost = event_of("connection_lost", *connection, "ibv_get_async_event", EIO, "the device has failed");
+      EngineEvent lost =
+          event_of(EventKind::kConnectionLost, *connection, "ibv_get_async_event", EIO, EventCause::kDeviceFailed);
       if (connection->state == Connection::State::kEstablished) {
         drain(*connection, OpStatus::kDeviceError, true, std::move(lost));
       } else {
@@ -365,10 +366,10 @@ void Engine::Impl::tick() {
     if (connection.state != Connection::State::kEstablished) {
       if (now_ < connection.deadline) continue;
       connecting_failed(connection, OpStatus::kUnreachable,
-                        event_of("connect_failed", connection, "rdma_connect", ETIMEDOUT, "no answer in time"));
+                        event_of(EventKind::kConnectFailed, connection, "rdma_connect", ETIMEDOUT, EventCause::kNoAnswer));
     } else if (connection.in_flight > 0 && now_ - connection.last_progress >= stall) {
       drain(connection, OpStatus::kConnectionLost, connection.peer != nullptr && connection.peer->other_than(connection),
-            event_of("connection_lost", connection, "ibv_poll_cq", ETIMEDOUT, "nothing completes any more"));
+            event_of(EventKind::kConnectionLost, connection, "ibv_poll_cq", ETIMEDOUT, EventCause::kNoProgress));
     } else if (connection.in_flight == 0 && now_ - connection.last_progress >= idle) {
       probe(connection);
     }
@@ -419,7 +420,7 @@ void Engine::Impl::begin_close() {
   }
   for (Connection* connection : all_connections()) {
     if (connection->state == Connection::State::kDraining) continue;
-    drain(*connection, OpStatus::kClosed, false, EngineEvent{});
+    drain(*connection, OpStatus::kClosed, false, std::nullopt);
   }
 }
 

@@ -7,6 +7,7 @@
 #include <future>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <unordered_map>
 #include <vector>
@@ -60,7 +61,7 @@ class Engine::Impl : public PeerLinks {
   void completed(const ibv_wc& completion);
   void read_done(Operation& operation);
   void expire(Batch& batch);
-  void drain(Connection& connection, OpStatus reason, bool may_retry, EngineEvent event);
+  void drain(Connection& connection, OpStatus reason, bool may_retry, std::optional<EngineEvent> event);
   void reap();
   void mark(Peer& peer);
 
@@ -77,7 +78,7 @@ class Engine::Impl : public PeerLinks {
   void handle(const ConnectionEvent& event);
   void requested(const ConnectionEvent& event);
   void accept(const ConnectionEvent& event, Rail& rail, const RequestData& request);
-  void refuse(rdma_cm_id* id, Refusal reason, const char* why);
+  void refuse(rdma_cm_id* id, Refusal reason);
   void address_resolved(Connection& connection);
   void route_resolved(Connection& connection);
   void established(Connection& connection, const ConnectionEvent& event);
@@ -86,8 +87,8 @@ class Engine::Impl : public PeerLinks {
   void looked_up(Peer& peer, const Address& address);
   void disconnect_readers();
   Connection& adopt(rdma_cm_id* id, Rail& rail, uint32_t depth);
-  EngineEvent event_of(const char* kind, const Connection& connection, const char* call, int error,
-                       std::string message) const;
+  EngineEvent event_of(EventKind kind, const Connection& connection, const char* call, int error,
+                       EventCause cause) const;
 
   // PeerLinks
   uint64_t now() const override { return now_; }

@@ -31,27 +31,28 @@ bool is_link_local(const Address& address) {
   return address.storage.ss_family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&v6->sin6_addr);
 }
 
-const char* refusal_text(uint16_t reason) {
+// Of a refusal that a peer has sent.
+EventCause cause_of(uint16_t reason) {
   switch (static_cast<Refusal>(reason)) {
-    case Refusal::kSecret: return "the peer has another secret";
-    case Refusal::kVersion: return "the peer speaks another version of the protocol";
-    case Refusal::kTooMany: return "the peer has too many connections";
-    case Refusal::kClosing: return "the peer is closing";
+    case Refusal::kSecret: return EventCause::kRefusedSecret;
+    case Refusal::kVersion: return EventCause::kRefusedVersion;
+    case Refusal::kTooMany: return EventCause::kRefusedTooMany;
+    case Refusal::kClosing: return EventCause::kRefusedClosing;
   }
-  return "the peer refused the connection";
+  return EventCause::kRefused;
 }
 
 }  // namespace
 
-EngineEvent Engine::Impl::event_of(const char* kind, const Connection& connection, const char* call, int error,
-                                   std::string message) const {
+EngineEvent Engine::Impl::event_of(EventKind kind, const Connection& connection, const char* call, int error,
+                                   EventCause cause) const {
   EngineEvent event{};
   event.kind = kind;
+  event.cause = cause;
   event.device = connection.rail.device_name;
   event.peer = connection.peer == nullptr ? "" : connection.peer->name;
   event.call = call;
   event.errnum = error;
-  event.message = std::move(message);
   return event;
 }
 
@@ -68,14 +69,14 @@ Connection* Engine::Impl::connect(Peer& peer, uint32_t rail_index, Address addre
   if (is_closing_) return nullptr;
   Rail& rail = *rails_[rail_index];
   EngineEvent failure{};
-  failure.kind = "connect_failed";
+  failure.kind = EventKind::kConnectFailed;
+  failure.cause = EventCause::kSystemError;
   failure.device = rail.device_name;
   failure.peer = peer.name;
   rdma_cm_id* id = nullptr;
   if (api_.create_id(channel_, &id, nullptr, RDMA_PS_TCP) != 0) {
     failure.call = "rdma_create_id";
     failure.errnum = errno;
-    failure.message = strerror(failure.errnum);
     reporter_.event(std::move(failure));
     return nullptr;
   }
@@ -91,7 +92,6 @@ Connection* Engine::Impl::connect(Peer& peer, uint32_t rail_index, Address addre
   if (api_.resolve_addr(id, source.raw(), address.raw(), static_cast<int>(options_.connect_timeout_ms)) != 0) {
     failure.call = "rdma_resolve_addr";
     failure.errnum = errno;
-    failure.message = format_address(address) + ": " + strerror(failure.errnum);
     api_.destroy_id(id);
     reporter_.event(std::move(failure));
     return nullptr;
@@ -120,10 +120,10 @@ void Engine::Impl::looked_up(Peer& peer, const Address& address) {
   post([this, &peer, address] {
       if (!address.is_valid()) {
         EngineEvent event{};
-        event.kind = "connect_failed";
+        event.kind = EventKind::kConnectFailed;
+        event.cause = EventCause::kNoAddress;
         event.peer = peer.name;
         event.call = "getaddrinfo";
-        event.message = "the name has no address";
         reporter_.event(std::move(event));
       }
       peer.named(address);
@@ -134,7 +134,7 @@ void Engine::Impl::looked_up(Peer& peer, const Address& address) {
 // Every reader has to connect again, and to read the region table again.
 void Engine::Impl::disconnect_readers() {
   for (Connection* connection : all_connections()) {
-    if (connection->peer == nullptr) drain(*connection, OpStatus::kConnectionLost, false, EngineEvent{});
+    if (connection->peer == nullptr) drain(*connection, OpStatus::kConnectionLost, false, std::nullopt);
   }
 }
 
@@ -162,11 +162,13 @@ void Engine::Impl::handle(const ConnectionEvent& event) {
       RefusalData data{};
       const bool is_ours = decode(event.private_data, data) && data.magic == kRefusalMagic;
       const bool is_deaf = !is_ours && event.status == kStatusNoListener;
-      const char* why = is_ours ? refusal_text(data.reason) : is_deaf ? "nobody listens there" : "the peer refused the connection";
+      const EventCause cause = is_ours   ? cause_of(data.reason)
+                               : is_deaf ? EventCause::kNobodyListens
+                                         : EventCause::kRefused;
       const bool is_refusal = is_ours && data.reason != static_cast<uint16_t>(Refusal::kClosing);
       return connecting_failed(connection, is_refusal ? OpStatus::kRejected : OpStatus::kUnreachable,
-                               event_of(is_refusal ? "rejected" : "connect_failed", connection, "rdma_connect",
-                                        is_deaf ? ECONNREFUSED : EACCES, why),
+                               event_of(is_refusal ? EventKind::kRejected : EventKind::kConnectFailed, connection,
+                                        "rdma_connect", is_deaf ? ECONNREFUSED : EACCES, cause),
                                !is_ours && !is_deaf);
     }
     case RDMA_CM_EVENT_ADDR_ERROR:
@@ -175,8 +177,8 @@ void Engine::Impl::handle(const ConnectionEvent& event) {
     case RDMA_CM_EVENT_UNREACHABLE:
       if (connection.state == Connection::State::kEstablished) break;
       return connecting_failed(connection, OpStatus::kUnreachable,
-                               event_of("connect_failed", connection, name.c_str(), event.status < 0 ? -event.status : event.status,
-                                        "the peer cannot be reached"),
+                               event_of(EventKind::kConnectFailed, connection, name.c_str(),
+                                        event.status < 0 ? -event.status : event.status, EventCause::kUnreachable),
                                event.type == RDMA_CM_EVENT_CONNECT_ERROR);
     case RDMA_CM_EVENT_DEVICE_REMOVAL:
     case RDMA_CM_EVENT_DISCONNECTED:
@@ -186,12 +188,12 @@ void Engine::Impl::handle(const ConnectionEvent& event) {
   }
   if (connection.state != Connection::State::kEstablished) {
     return connecting_failed(connection, OpStatus::kUnreachable,
-                             event_of("connect_failed", connection, name.c_str(), ECONNRESET, "the peer went away"),
+                             event_of(EventKind::kConnectFailed, connection, name.c_str(), ECONNRESET, EventCause::kWentAway),
                              event.type == RDMA_CM_EVENT_DISCONNECTED);
   }
   // It may be there still: it does so when it withdraws memory. When it is not, connecting says so at once.
   drain(connection, OpStatus::kConnectionLost, true,
-        event_of("connection_lost", connection, name.c_str(), ECONNRESET, "the peer has closed the connection"));
+        event_of(EventKind::kConnectionLost, connection, name.c_str(), ECONNRESET, EventCause::kClosedByPeer));
 }
 
 void Engine::Impl::requested(const ConnectionEvent& event) {
@@ -201,20 +203,20 @@ void Engine::Impl::requested(const ConnectionEvent& event) {
   }
   RequestData request{};
   const bool is_known = decode(event.private_data, request) && request.magic == kRequestMagic;
-  if (rail == nullptr || is_closing_) return refuse(event.id, Refusal::kClosing, "this engine is closing");
+  if (rail == nullptr || is_closing_) return refuse(event.id, Refusal::kClosing);
   if (!is_known || request.version != kHandshakeVersion) {
     reporter_.counters.protocol_errors++;
-    return refuse(event.id, Refusal::kVersion, "it speaks another protocol");
+    return refuse(event.id, Refusal::kVersion);
   }
   bool is_trusted = options_.tokens.empty();
   for (const Token& token : options_.tokens) {
     is_trusted |= request.has_token != 0 && same_token(token.request, request.token);
   }
-  if (!is_trusted) return refuse(event.id, Refusal::kSecret, "it does not know the cluster's secret");
+  if (!is_trusted) return refuse(event.id, Refusal::kSecret);
   // Half of the completion queue is for reading: peers that connect must not keep this engine from it.
   const uint32_t accepted_limit = std::min(options_.accepted_max_count, rail->completion_entries / 2 / (kAcceptedDepth + 1));
   const bool has_room = accepted_count_ < accepted_limit && rail->reserve(kAcceptedDepth + 1);
-  if (!has_room) return refuse(event.id, Refusal::kTooMany, "there are too many connections");
+  if (!has_room) return refuse(event.id, Refusal::kTooMany);
   accept(event, *rail, request);
 }
 
@@ -252,17 +254,19 @@ void Engine::Impl::accept(const ConnectionEvent& event, Rail& rail, const Reques
     if (api_.accept(event.id, &parameters) != 0) error = errno;
   }
   if (error == 0) return;
-  EngineEvent failure = event_of("device_error", connection, call, error, strerror(error));
-  drain(connection, OpStatus::kDeviceError, false, EngineEvent{});
+  EngineEvent failure = event_of(EventKind::kDeviceError, connection, call, error, EventCause::kSystemError);
+  drain(connection, OpStatus::kDeviceError, false, std::nullopt);
   reporter_.event(std::move(failure));
 }
 
-void Engine::Impl::refuse(rdma_cm_id* id, Refusal reason, const char* why) {
+void Engine::Impl::refuse(rdma_cm_id* id, Refusal reason) {
   const RefusalData data{kRefusalMagic, kHandshakeVersion, static_cast<uint16_t>(reason)};
   EngineEvent event{};
-  event.kind = "rejected_peer";
+  event.kind = EventKind::kRejectedPeer;
+  event.cause = reason == Refusal::kSecret    ? EventCause::kWrongSecret
+                : reason == Refusal::kVersion ? EventCause::kUnknownProtocol
+                                              : EventCause::kTooManyConnections;
   event.call = "rdma_reject";
-  event.message = why;
   Address peer;
   memcpy(&peer.storage, &id->route.addr.dst_storage, sizeof peer.storage);
   event.peer = format_address(peer);
@@ -276,22 +280,22 @@ void Engine::Impl::refuse(rdma_cm_id* id, Refusal reason, const char* why) {
 void Engine::Impl::address_resolved(Connection& connection) {
   if (connection.id->verbs != connection.rail.context) {
     return connecting_failed(connection, OpStatus::kUnreachable,
-                             event_of("connect_failed", connection, "rdma_resolve_addr", EXDEV,
-                                      "the way to the peer is through another device"));
+                             event_of(EventKind::kConnectFailed, connection, "rdma_resolve_addr", EXDEV,
+                                      EventCause::kOtherDevice));
   }
   connection.state = Connection::State::kResolvingRoute;
   if (api_.resolve_route(connection.id, static_cast<int>(options_.connect_timeout_ms)) == 0) return;
   const int error = errno;
   connecting_failed(connection, OpStatus::kUnreachable,
-                    event_of("connect_failed", connection, "rdma_resolve_route", error, strerror(error)));
+                    event_of(EventKind::kConnectFailed, connection, "rdma_resolve_route", error, EventCause::kSystemError));
 }
 
 void Engine::Impl::route_resolved(Connection& connection) {
   connection.state = Connection::State::kConnecting;
   if (!connection.rail.reserve(connection.depth + 1)) {
     return connecting_failed(connection, OpStatus::kDeviceError,
-                             event_of("connect_failed", connection, "ibv_create_cq", ENOSPC,
-                                      "the completion queue has no room for another connection"));
+                             event_of(EventKind::kConnectFailed, connection, "ibv_create_cq", ENOSPC,
+                                      EventCause::kCompletionQueueFull));
   }
   connection.has_reserved = true;
   const char* call = "rdma_create_qp";
@@ -318,7 +322,7 @@ void Engine::Impl::route_resolved(Connection& connection) {
   }
   if (error == 0) return;
   connecting_failed(connection, OpStatus::kDeviceError,
-                    event_of("connect_failed", connection, call, error, strerror(error)));
+                    event_of(EventKind::kConnectFailed, connection, call, error, EventCause::kSystemError));
 }
 
 void Engine::Impl::established(Connection& connection, const ConnectionEvent& event) {
@@ -330,8 +334,9 @@ void Engine::Impl::established(Connection& connection, const ConnectionEvent& ev
                             (reply.has_token != 0 && same_token(options_.tokens.front().reply, reply.token));
     if (!is_known || !is_trusted) {
       reporter_.counters.protocol_errors += is_known ? 0 : 1;
-      const char* why = is_known ? "the peer does not know the cluster's secret" : "the peer speaks another protocol";
-      return connecting_failed(connection, OpStatus::kRejected, event_of("rejected", connection, "rdma_connect", EPROTO, why));
+      const EventCause cause = is_known ? EventCause::kWrongSecret : EventCause::kUnknownProtocol;
+      return connecting_failed(connection, OpStatus::kRejected,
+                               event_of(EventKind::kRejected, connection, "rdma_connect", EPROTO, cause));
     }
     connection.remote_table_addr = reply.table_addr;
     connection.remote_table_rkey = reply.table_rkey;
@@ -339,7 +344,7 @@ void Engine::Impl::established(Connection& connection, const ConnectionEvent& ev
     connection.remote_engine_id = reply.engine_id;
     if (!connection.peer->connected(connection)) {
       return connecting_failed(connection, OpStatus::kUnreachable,
-                               event_of("connect_failed", connection, "rdma_connect", ESTALE, "another engine answered"));
+                               event_of(EventKind::kConnectFailed, connection, "rdma_connect", ESTALE, EventCause::kOtherEngine));
     }
   }
   connection.state = Connection::State::kEstablished;
@@ -380,10 +385,10 @@ void Engine::Impl::probe(Connection& connection) {
 void Engine::Impl::table_is_bad(Peer& peer) {
   reporter_.counters.protocol_errors++;
   EngineEvent event{};
-  event.kind = "rejected";
+  event.kind = EventKind::kRejected;
+  event.cause = EventCause::kNoRegionTable;
   event.peer = peer.name;
   event.call = "region table";
-  event.message = "what the peer serves is no region table";
   reporter_.event(std::move(event));
 }
 

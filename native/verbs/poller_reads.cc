@@ -159,7 +159,8 @@ void Engine::Impl::completed(const ibv_wc& completion) {
   if (connection.state != Connection::State::kDraining) {
     const bool has_other = connection.peer != nullptr && connection.peer->other_than(connection) != nullptr;
     if (is_own && connection.peer != nullptr) connection.peer->forget_table();
-    EngineEvent event = event_of("connection_lost", connection, "ibv_poll_cq", 0, api_.wc_status_str(completion.status));
+    EngineEvent event =
+        event_of(EventKind::kConnectionLost, connection, "ibv_poll_cq", 0, EventCause::kCompletionError);
     event.wc_status = static_cast<int>(completion.status);
     drain(connection, OpStatus::kConnectionLost, !is_final || has_other, std::move(event));
   }
@@ -238,7 +239,7 @@ void Engine::Impl::request_failed(Connection& connection, const Request& request
 void Engine::Impl::post_failed(Connection& connection, int error, bool may_retry) {
   if (connection.state == Connection::State::kDraining) return;
   drain(connection, OpStatus::kDeviceError, may_retry,
-        event_of("connection_lost", connection, "ibv_post_send", error, "reads cannot be posted"));
+        event_of(EventKind::kConnectionLost, connection, "ibv_post_send", error, EventCause::kNotPosted));
 }
 
 // Its time is over: what waits ends, what is under way is stopped first.
@@ -258,13 +259,14 @@ void Engine::Impl::expire(Batch& batch) {
     operation.fail(OpStatus::kTimeout, false);
     for (Connection* connection : peer->carriers(operation)) {
       drain(*connection, OpStatus::kConnectionLost, true,
-            event_of("connection_lost", *connection, "ibv_poll_cq", ETIMEDOUT, "a read was not done in time"));
+            event_of(EventKind::kConnectionLost, *connection, "ibv_poll_cq", ETIMEDOUT, EventCause::kReadTooLate));
     }
   }
 }
 
 // Stops a connection: what it carries fails with `reason`, or may be tried again on another one.
-void Engine::Impl::drain(Connection& connection, OpStatus reason, bool may_retry, EngineEvent event) {
+void Engine::Impl::drain(Connection& connection, OpStatus reason, bool may_retry,
+                         std::optional<EngineEvent> event) {
   if (connection.state == Connection::State::kDraining) return;
   const bool was_established = connection.state == Connection::State::kEstablished;
   connection.drain_reason = reason;
@@ -277,7 +279,7 @@ void Engine::Impl::drain(Connection& connection, OpStatus reason, bool may_retry
     if (reason != OpStatus::kClosed && connection.peer != nullptr) reporter_.counters.lost_connections++;
   }
   // That a reader goes is no news.
-  if (event.kind != nullptr && connection.peer != nullptr) reporter_.event(std::move(event));
+  if (event.has_value() && connection.peer != nullptr) reporter_.event(std::move(*event));
   if (connection.peer == nullptr) return;
   connection.peer->lost(connection, reason, may_retry);
   mark(*connection.peer);

@@ -11,16 +11,16 @@ import {
   RPC_IN_FLIGHT_MAX_COUNT,
   RPC_SILENCE_MAX_MS,
 } from '../base/limits.js';
-import { ClientHandshake, NONCE_BYTES, PROOF_BYTES } from '../net/auth.js';
 import { type AuthFailureReason, authError } from '../net/auth-failures.js';
+import { ClientOpening } from '../net/opening.js';
 import {
   decodeHello,
-  encodeHello,
   FRAME_HEADER_BYTES,
   type Frame,
   FrameError,
   FrameReader,
   FrameType,
+  RPC_HELLO,
   writeFrameHeader,
 } from './frame.js';
 import { FrameWriter } from './frame-writer.js';
@@ -83,11 +83,7 @@ export class ClientConnection {
   #queued: Buffer[] = [];
   #queuedBytes = 0;
   #requestMaxBytes = RPC_FRAME_MAX_BYTES;
-  readonly #hello: Buffer;
-  /** Undefined: nobody has to prove anything. */
-  readonly #handshake: ClientHandshake | undefined;
-  #serverHello: Buffer | undefined;
-  #hasProved = false;
+  readonly #opening: ClientOpening;
   #ready = false;
   #ended = false;
   #silent = false;
@@ -101,17 +97,21 @@ export class ClientConnection {
     this.#env = env;
     this.#codec = codec;
     this.#owner = owner;
-    const { secrets, random } = env;
-    const hello = encodeHello({ authentication: secrets !== undefined });
-    this.#hello = hello;
-    if (secrets !== undefined) this.#handshake = new ClientHandshake({ plane: 'rpc', secrets, random, hello });
+    this.#opening = new ClientOpening(RPC_HELLO, env, {
+      send: (bytes) => this.#writer.write(bytes),
+      opened: (peerHello) => this.#opened(peerHello),
+      refused: (reason) => this.#refuse(reason),
+      foreign: (error) => {
+        throw error;
+      },
+    });
     this.#startedMs = env.clock.nowMs();
     this.#lastReceivedMs = this.#startedMs;
     this.#socket = env.network.connect({ host: endpoint.host, port: endpoint.port, noDelay: true, keepAlive: true });
     this.#socket.unref();
     this.#writer = new FrameWriter(this.#socket, env.clock);
     this.#reader = new FrameReader({
-      opening: (bytes) => this.#opening(bytes),
+      opening: (bytes) => this.#opening.take(bytes),
       frame: (frame) => this.#frame(frame),
     });
     this.#cancelTimer = this.#afterInput(RPC_CONNECT_TIMEOUT_MS, () => this.#fail('no connection in time'));
@@ -177,34 +177,12 @@ export class ClientConnection {
   #connected(): void {
     this.#cancelTimer();
     this.#cancelTimer = this.#afterInput(RPC_HANDSHAKE_TIMEOUT_MS, () => this.#fail('no hello in time'));
-    this.#writer.write(this.#handshake?.greeting ?? this.#hello);
+    this.#opening.greet();
   }
 
-  /** Takes one part of what comes before the frames; returns the length of the next one, see `FrameSink`. */
-  #opening(bytes: Buffer): number {
-    const handshake = this.#handshake;
-    if (this.#serverHello === undefined) {
-      const { frameMaxBytes, authentication } = decodeHello(bytes);
-      this.#serverHello = Buffer.from(bytes);
-      this.#requestMaxBytes = Math.min(frameMaxBytes, RPC_FRAME_MAX_BYTES);
-      if (authentication && handshake !== undefined) return NONCE_BYTES;
-      if (authentication) this.#refuse('unexpected');
-      else if (handshake !== undefined) this.#refuse('missing');
-      else this.#opened();
-      return 0;
-    }
-    if (!this.#hasProved) {
-      this.#hasProved = true;
-      this.#writer.write((handshake as ClientHandshake).prove(Buffer.concat([this.#serverHello, bytes])));
-      return PROOF_BYTES;
-    }
-    if ((handshake as ClientHandshake).isAnsweredBy(bytes)) this.#opened();
-    else this.#refuse('wrong');
-    return 0;
-  }
-
-  #opened(): void {
+  #opened(peerHello: Buffer): void {
     this.#cancelTimer();
+    this.#requestMaxBytes = Math.min(decodeHello(peerHello).frameMaxBytes, RPC_FRAME_MAX_BYTES);
     this.#ready = true;
     this.#owner.ready();
     const queued = this.#queued;
@@ -321,7 +299,7 @@ export class ClientConnection {
 
   /** A server that does not like the proofs ends the connection without a word. */
   #lost(reason: string, cause?: unknown): void {
-    if (this.#hasProved && !this.#ready) this.#refuse('refused');
+    if (this.#opening.awaitsProof) this.#refuse('refused');
     else this.#fail(reason, cause);
   }
 

@@ -9,6 +9,7 @@
 import { ProtocolError } from '../base/errors.js';
 import { RPC_FRAME_MAX_BYTES } from '../base/limits.js';
 import { FLAG_AUTHENTICATION } from '../net/auth.js';
+import type { HelloFormat } from '../net/opening.js';
 
 export const HELLO_BYTES = 12;
 export const FRAME_HEADER_BYTES = 9;
@@ -77,6 +78,14 @@ export function decodeHello(bytes: Buffer): Hello {
     throw new FrameError('bad_version', `hello: peer wants what this node does not know (flags ${flags})`);
   return { frameMaxBytes: bytes.readUInt32LE(8), authentication: flags !== 0 };
 }
+
+/** What either side of a control connection begins with. */
+export const RPC_HELLO: HelloFormat = {
+  plane: 'rpc',
+  bytes: HELLO_BYTES,
+  encode: encodeHello,
+  wantsAuthentication: (start) => (start.length < HELLO_BYTES ? undefined : decodeHello(start).authentication),
+};
 
 /** Fills the header into the first bytes of `bytes`, which holds the message behind it. */
 export function writeFrameHeader(bytes: Buffer, type: FrameType, requestId: number): void {

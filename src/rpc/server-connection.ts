@@ -14,17 +14,17 @@ import {
   RPC_PAUSE_AT_BYTES,
   RPC_STALL_TIMEOUT_MS,
 } from '../base/limits.js';
-import { NONCE_BYTES, PROOFS_BYTES, ServerHandshake } from '../net/auth.js';
 import type { AuthFailureReason } from '../net/auth-failures.js';
+import { ServerOpening } from '../net/opening.js';
 import {
   decodeHello,
-  encodeHello,
   FRAME_HEADER_BYTES,
   type Frame,
   FrameError,
   type FrameFault,
   FrameReader,
   FrameType,
+  RPC_HELLO,
   writeFrameHeader,
 } from './frame.js';
 import { FrameWriter } from './frame-writer.js';
@@ -93,22 +93,25 @@ export class ServerConnection {
   readonly #calls = new Map<number, CallContext>();
   /** Of the requests of these. */
   #inFlightBytes = 0;
-  /** What the opening is at; undefined: the peer's hello is due. */
-  #handshake: ServerHandshake | undefined;
-  #clientGreeting: Buffer = Buffer.alloc(0);
   #answerMaxBytes = 0;
+  readonly #opening: ServerOpening;
   #cancelTimer: () => void;
-
-  /** The peer has said hello, and proved itself where that is asked for. */
-  #isOpen = false;
 
   constructor(socket: Connection, owner: ServerConnectionOwner) {
     this.#socket = socket;
     this.#owner = owner;
     this.#remote = `${socket.remoteAddress ?? ''}:${socket.remotePort ?? 0}`;
     this.#writer = new FrameWriter(socket, owner.env.clock);
+    this.#opening = new ServerOpening(RPC_HELLO, owner.env, {
+      send: (bytes) => this.#writer.write(bytes),
+      opened: (peerHello) => this.#opened(peerHello),
+      refused: (reason, farewell) => this.#unauthenticated(reason, farewell),
+      foreign: (error) => {
+        throw error;
+      },
+    });
     this.#reader = new FrameReader({
-      opening: (bytes) => this.#opening(bytes),
+      opening: (bytes) => this.#opening.take(bytes),
       frame: (frame) => this.#frame(frame),
     });
     this.#cancelTimer = owner.env.clock.after(RPC_HANDSHAKE_TIMEOUT_MS, () => this.#drop('handshake_timeout'));
@@ -147,52 +150,14 @@ export class ServerConnection {
     if (this.heldBytes > RPC_GRANTED_BYTES) this.#owner.held();
   }
 
-  /** Takes one part of what comes before the frames; returns the length of the next one, see `FrameSink`. */
-  #opening(bytes: Buffer): number {
-    const handshake = this.#handshake;
-    if (handshake === undefined) return this.#hello(bytes);
-    if (bytes.length === NONCE_BYTES) {
-      this.#clientGreeting = Buffer.concat([this.#clientGreeting, bytes]);
-      this.#writer.write(handshake.greeting);
-      return PROOFS_BYTES;
-    }
-    const answer = handshake.answer(this.#clientGreeting, bytes);
-    if (answer === undefined) {
-      this.#unauthenticated('wrong');
-    } else {
-      this.#writer.write(answer);
-      this.#opened();
-    }
-    return 0;
-  }
-
-  #hello(bytes: Buffer): number {
-    const { frameMaxBytes, authentication } = decodeHello(bytes);
-    const { secrets, random } = this.#owner.env;
-    this.#answerMaxBytes = frameMaxBytes;
-    const hello = encodeHello({ authentication: secrets !== undefined });
-    if (authentication !== (secrets !== undefined)) {
-      // The hello tells the peer why.
-      this.#socket.end(hello);
-      this.#unauthenticated(authentication ? 'unexpected' : 'missing');
-    } else if (secrets === undefined) {
-      this.#writer.write(hello);
-      this.#opened();
-    } else {
-      this.#handshake = new ServerHandshake({ plane: 'rpc', secrets, random, hello });
-      this.#clientGreeting = Buffer.from(bytes);
-      return NONCE_BYTES;
-    }
-    return 0;
-  }
-
-  #opened(): void {
-    this.#isOpen = true;
+  #opened(peerHello: Buffer): void {
+    this.#answerMaxBytes = decodeHello(peerHello).frameMaxBytes;
     this.#cancelTimer();
     this.#owner.opened(this);
   }
 
-  #unauthenticated(reason: AuthFailureReason): void {
+  #unauthenticated(reason: AuthFailureReason, farewell: Buffer | undefined): void {
+    if (farewell !== undefined) this.#socket.end(farewell);
     this.#reader.stop();
     this.#owner.fault('unauthenticated');
     this.#owner.unauthenticated(reason, this.#remote);
@@ -350,7 +315,7 @@ export class ServerConnection {
     if (this.#socket.destroyed) return;
     this.#owner.fault(fault);
     // Strangers come in any number; what they do is counted.
-    this.#owner.env.log.log(this.#isOpen ? 'info' : 'debug', 'control connection dropped', {
+    this.#owner.env.log.log(this.#opening.isOpen ? 'info' : 'debug', 'control connection dropped', {
       remote: this.#remote,
       kind: fault,
       reason: error instanceof Error ? error.message : undefined,

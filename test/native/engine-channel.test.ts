@@ -1,7 +1,8 @@
 import test from 'ava';
 import { HostRegion } from '../../src/memory/host-region.js';
-import { ACCESS_LOCAL_WRITE, OP_STATUS, type RdmaEvent } from '../../src/native/addon/contract.js';
+import { ACCESS_LOCAL_WRITE, OP_STATUS, RDMA_EVENT_CAUSES, RDMA_EVENT_KINDS } from '../../src/native/addon/contract.js';
 import { EngineChannel } from '../../src/native/engine/engine-channel.js';
+import { type EngineEvent, engineEvent } from '../../src/native/engine/engine-event.js';
 import { engineOptions, engineToken } from '../../src/native/engine/engine-options.js';
 import { EventLog } from '../../src/native/engine/event-log.js';
 import { OpBatch } from '../../src/native/engine/op-batch.js';
@@ -9,7 +10,7 @@ import { systemEnvironment } from '../../src/system/system-environment.js';
 import { ManualClock } from '../_support/clock.js';
 import { type FakeEngine, FakeFabric, nativeFailure } from '../_support/native/fake-rdma.js';
 
-function open(fabric: FakeFabric, onEvent: (event: RdmaEvent) => void = () => {}) {
+function open(fabric: FakeFabric, onEvent: (event: EngineEvent) => void = () => {}) {
   const rails = [{ deviceName: 'fake0', ibPort: 1, address: '10.77.0.1', port: 0 }];
   const channel = EngineChannel.open({ addon: fabric.addon(), engine: engineOptions(rails, []), onEvent });
   const endpoint = `10.77.0.1:${channel.ports[0]}`;
@@ -86,16 +87,32 @@ test('engine channel: close ends what is under way, and is the end', async (t) =
   t.throws(() => channel.registerMr(region.start, 4096, 1, ACCESS_LOCAL_WRITE), { code: 'ERR_CLOSED' });
 });
 
+test('engine events: every number of the contract has a name and words', (t) => {
+  const blank = { device: '', peer: '', call: '', errno: 111, wcStatus: 10 };
+  for (const [number, name] of RDMA_EVENT_KINDS.entries()) {
+    t.is(engineEvent({ ...blank, kind: number, cause: 0 }).kind, name);
+  }
+  const reasons = RDMA_EVENT_CAUSES.map((name, number) => {
+    const event = engineEvent({ ...blank, kind: 0, cause: number });
+    t.is(event.cause, name);
+    return event.reason;
+  });
+  t.is(new Set(reasons).size, RDMA_EVENT_CAUSES.length);
+  t.deepEqual(reasons.slice(0, 2), ['connection refused', 'remote access error']);
+  t.is(engineEvent({ ...blank, errno: 9999, kind: 0, cause: 0 }).reason, 'error 9999');
+  t.is(engineEvent({ ...blank, wcStatus: 99, kind: 0, cause: 1 }).reason, 'work completion status 99');
+});
+
 test('engine channel: events go to the log, at most one in ten seconds for each kind and peer', async (t) => {
   const clock = new ManualClock();
   const records: Record<string, unknown>[] = [];
   const log = { log: (level: string, message: string, fields = {}) => records.push({ level, message, ...fields }) };
   const events = new EventLog(systemEnvironment({ clock, log }));
   const { channel, engine } = open(new FakeFabric(), (event) => events.record(event));
-  const lost = { kind: 'connection_lost', device: 'fake0', peer: 'a:1', errno: 104, wcStatus: 12, message: 'gone' };
-  for (let i = 0; i < 5; i++) engine.emit(lost);
-  engine.emit({ ...lost, peer: 'b:1' });
-  engine.emit({ ...lost, kind: 'rejected' });
+  const lost = { device: 'fake0', peer: 'a:1', errno: 104, wcStatus: 12 };
+  for (let i = 0; i < 5; i++) engine.emit('connection_lost', 'completion_error', lost);
+  engine.emit('connection_lost', 'completion_error', { ...lost, peer: 'b:1' });
+  engine.emit('rejected', 'refused_secret', lost);
   await new Promise((resolve) => setImmediate(() => setImmediate(resolve)));
   t.is(records.length, 3);
   t.like(records[0], {
@@ -104,10 +121,11 @@ test('engine channel: events go to the log, at most one in ten seconds for each 
     peer: 'a:1',
     errno: 'ECONNRESET',
     wc_status: 12,
+    reason: 'transport retries exceeded',
   });
-  t.like(records[2], { level: 'warn', message: 'RDMA: rejected' });
+  t.like(records[2], { level: 'warn', message: 'RDMA: rejected', reason: 'the peer has another cluster_secret' });
   clock.advance(10_000);
-  events.record({ ...lost, call: '' });
+  events.record({ ...lost, kind: 'connection_lost', cause: 'closed_by_peer', reason: '', call: '' });
   t.like(records[3], { peer: 'a:1', more_like_it: 4 });
   await channel.close();
 });

@@ -1,15 +1,20 @@
 import type { Environment } from '../../base/environment/environment.js';
 import type { LogLevel } from '../../base/environment/log.js';
 import { RDMA_LOG_INTERVAL_MS } from '../../base/limits.js';
-import type { RdmaEvent } from '../addon/contract.js';
+import type { RdmaEventKind } from '../addon/contract.js';
+import type { EngineEvent } from './engine-event.js';
 import { errnoName } from './failure.js';
 
-/** Kinds and peers that are remembered; the oldest is forgotten for a new one. */
+/** Pairs of kind and peer that are remembered; a new one replaces the oldest. */
 const REMEMBERED_MAX_COUNT = 1024;
 
-const LEVELS: Readonly<Record<string, LogLevel>> = { rejected: 'warn', rejected_peer: 'warn', device_error: 'error' };
+const LEVELS: Readonly<Partial<Record<RdmaEventKind, LogLevel>>> = {
+  rejected: 'warn',
+  rejected_peer: 'warn',
+  device_error: 'error',
+};
 
-/** Puts what an engine reports into the log: at most one record in ten seconds for each kind and peer, the rest counted. */
+/** Logs events of an engine: at most one record in ten seconds for each kind and peer, which states the number of the others. */
 export class EventLog {
   readonly #env: Environment;
   readonly #last = new Map<string, { atMs: number; suppressed: number }>();
@@ -18,7 +23,7 @@ export class EventLog {
     this.#env = env;
   }
 
-  record(event: RdmaEvent): void {
+  record(event: EngineEvent): void {
     const key = `${event.kind} ${event.peer} ${event.device}`;
     const nowMs = this.#env.clock.nowMs();
     const last = this.#last.get(key);
@@ -35,7 +40,7 @@ export class EventLog {
       call: event.call || undefined,
       errno: event.errno === 0 ? undefined : errnoName(event.errno),
       wc_status: event.wcStatus < 0 ? undefined : event.wcStatus,
-      reason: event.message,
+      reason: event.reason,
       more_like_it: last?.suppressed || undefined,
     });
   }

@@ -8,10 +8,14 @@ import {
   OP_COLUMNS,
   OP_STATUS,
   type OpStatusName,
+  RDMA_EVENT_CAUSES,
+  RDMA_EVENT_KINDS,
   RDMA_STATS,
   type RdmaEngine,
   type RdmaEngineOptions,
   type RdmaEvent,
+  type RdmaEventCause,
+  type RdmaEventKind,
   type RdmaProbe,
   type RdmaReport,
   type RdmaStatName,
@@ -178,9 +182,10 @@ export class FakeEngine implements RdmaEngine {
   }
 
   /** As if the engine had something to say. */
-  emit(event: Partial<RdmaEvent>): void {
-    const blank = { kind: '', device: '', peer: '', call: '', errno: 0, wcStatus: -1, message: '' };
-    this.#report({ events: [{ ...blank, ...event }] });
+  emit(kind: RdmaEventKind, cause: RdmaEventCause, event: Partial<RdmaEvent> = {}): void {
+    const blank = { device: '', peer: '', call: '', errno: 0, wcStatus: -1 };
+    const numbers = { kind: RDMA_EVENT_KINDS.indexOf(kind), cause: RDMA_EVENT_CAUSES.indexOf(cause) };
+    this.#report({ events: [{ ...blank, ...event, ...numbers }] });
   }
 
   #endIfIdle(): void {

@@ -2,16 +2,14 @@ import type { Clock } from '../../../base/environment/clock.js';
 import type { ClusterSecrets } from '../../../base/environment/cluster-secrets.js';
 import type { Connection } from '../../../base/environment/network.js';
 import type { RandomSource } from '../../../base/environment/random.js';
-import { NONCE_BYTES, PROOFS_BYTES, ServerHandshake } from '../../../net/auth.js';
 import type { AuthFailureReason } from '../../../net/auth-failures.js';
+import { ServerOpening } from '../../../net/opening.js';
 import type { TcpLimits } from '../protocol/limits.js';
 import {
+  DATA_HELLO,
   decodeRequestHeader,
-  encodeHello,
   encodeResponseHeader,
   grantOp,
-  HELLO_BYTES,
-  mayBecomeHello,
   OP_BYTES,
   opAddr,
   opLength,
@@ -19,7 +17,6 @@ import {
   REQUEST_HEADER_BYTES,
   type RequestHeader,
   setPayloadBytes,
-  wantsAuthentication,
 } from '../protocol/protocol.js';
 import type { Registrations, ServedRange } from './registrations.js';
 import type { ServingCounters } from './serving-counters.js';
@@ -31,13 +28,13 @@ export interface ServingConnectionParts {
   readonly limits: TcpLimits;
   readonly clock: Clock;
   readonly random: RandomSource;
-  /** Without them nobody has to prove anything. */
+  /** Secrets of the cluster; without them there is no authentication. */
   readonly secrets?: ClusterSecrets | undefined;
-  /** Of an answer at a time; the rest follows when the kernel has taken that. Default: all. */
+  /** Bytes of an answer that are written at a time; the rest follows when the kernel has taken them. Default: all. */
   readonly writeMaxBytes?: number;
-  /** Called once the reader has said hello, and has proved itself where that is wanted. */
+  /** Called once the opening has succeeded. */
   onOpen(): void;
-  /** The two do not agree on a secret; the connection ends. */
+  /** Called when the two sides do not agree on a secret; the connection ends. */
   onUnauthenticated(reason: AuthFailureReason): void;
 }
 
@@ -46,18 +43,15 @@ const ANSWERS_TARGET_BYTES = 256 * 1024;
 const NO_INPUT = Buffer.alloc(0);
 
 /**
- * One reader's connection. Requests are answered in order, those that came together by one write. Further ones are looked at only
- * when the kernel has taken that whole, so that a connection never holds more than ANSWERS_TARGET_BYTES of views, or one answer's, and
- * one received piece of requests.
+ * The connection of one reader. Requests are answered in order, those that came together by one write. Further ones are parsed only
+ * after the kernel has taken that whole, so that a connection never holds more than ANSWERS_TARGET_BYTES of views, or one answer's, and
+ * one received chunk.
  */
 export class ServingConnection {
   readonly #parts: ServingConnectionParts;
-  /** What is due next: a greeting is a hello with a nonce. Requests are looked at only in the last state. */
-  #state: 'hello' | 'greeting' | 'proofs' | 'open' = 'hello';
-  readonly #handshake: ServerHandshake | undefined;
-  #clientGreeting: Buffer = Buffer.alloc(0);
+  readonly #opening: ServerOpening;
   #isDraining = false;
-  /** What is not written yet of the answer under way. */
+  /** The unwritten rest of the present answer. */
   #rest: Payload | undefined;
   #isFinishing = false;
   /** Received and not yet used. */
@@ -67,26 +61,31 @@ export class ServingConnection {
   /** Not counted yet: counters that two threads share cost more than a plain sum. */
   readonly #served = { ops: 0, bytes: 0, refusedOps: 0 };
   #cancelDeadline: (() => void) | undefined;
-  /** What the deadline is for. */
+  /** The event that the deadline is for. */
   #awaited: 'frame' | 'drain' | undefined;
 
-  /** Takes the socket over: it is destroyed when the peer ends, stalls or does not keep to the protocol. */
+  /** Takes over the socket and destroys it when the peer ends, stalls or violates the protocol. */
   constructor(parts: ServingConnectionParts) {
     this.#parts = parts;
-    const { socket, secrets, random } = parts;
-    const hello = encodeHello({ authentication: secrets !== undefined });
-    if (secrets !== undefined) this.#handshake = new ServerHandshake({ plane: 'data', secrets, random, hello });
+    const { socket } = parts;
+    this.#opening = new ServerOpening(DATA_HELLO, parts, {
+      send: (bytes) => socket.write(bytes),
+      opened: () => parts.onOpen(),
+      refused: (reason) => parts.onUnauthenticated(reason),
+      // `#parseOpening` sees that the opening has failed and ends the connection.
+      foreign: () => {},
+    });
     socket.on('data', (chunk: Buffer) => this.#received(chunk));
     socket.on('drain', () => this.#drained());
     socket.on('end', () => this.#ended());
-    // The 'close' event follows; a peer that resets its connection is nothing to report.
+    // The 'close' event follows; a reset by the peer is normal.
     socket.on('error', () => {});
     socket.on('close', () => this.#expect(undefined));
-    socket.write(this.#handshake?.greeting ?? hello);
+    this.#opening.greet();
     this.#expect('frame');
   }
 
-  /** Answers nothing more; the connection ends when the peer has taken the answer under way. */
+  /** Answers no further requests; the connection ends when the peer has taken the present answer. */
   finish(): void {
     this.#isFinishing = true;
     this.#input = NO_INPUT;
@@ -119,7 +118,7 @@ export class ServingConnection {
   }
 
   #ended(): void {
-    if (this.#input.length > 0) this.#violated();
+    if (this.#input.length > 0 || this.#opening.isWithinGreeting) this.#violated();
     else this.#parts.socket.destroy();
   }
 
@@ -129,7 +128,7 @@ export class ServingConnection {
     let used: number | undefined = 0;
     socket.cork();
     while (!this.#isDraining && !socket.destroyed) {
-      used = this.#state === 'open' ? this.#parseRequest(at) : this.#parseOpening(at);
+      used = this.#opening.isOpen ? this.#parseRequest(at) : this.#parseOpening(at);
       if (used === undefined || used === 0) break;
       at += used;
       if (this.#corkedBytes >= ANSWERS_TARGET_BYTES || this.#rest !== undefined) this.#flush();
@@ -143,8 +142,9 @@ export class ServingConnection {
     }
     this.#waitIfFull();
     if (at > 0) this.#input = at === this.#input.length ? NO_INPUT : this.#input.subarray(at);
-    const isIdle = this.#state === 'open' && this.#input.length === 0;
-    this.#expect(this.#isDraining ? 'drain' : isIdle ? undefined : 'frame', at > 0);
+    const isIdle = this.#opening.isOpen && this.#input.length === 0;
+    // A hello and the nonce behind it have one deadline.
+    this.#expect(this.#isDraining ? 'drain' : isIdle ? undefined : 'frame', at > 0 && !this.#opening.isWithinGreeting);
   }
 
   #countServed(): void {
@@ -175,49 +175,17 @@ export class ServingConnection {
 
   /** Bytes used; 0 when more are needed, undefined when they are not of the protocol. */
   #parseOpening(at: number): number | undefined {
-    if (this.#state === 'hello') return this.#parseHello(at);
-    const wantedBytes = this.#state === 'greeting' ? HELLO_BYTES + NONCE_BYTES : PROOFS_BYTES;
-    if (this.#input.length - at < wantedBytes) return 0;
-    const bytes = this.#input.subarray(at, at + wantedBytes);
-    if (this.#state === 'greeting') {
-      this.#clientGreeting = Buffer.from(bytes);
-      this.#state = 'proofs';
-      return wantedBytes;
-    }
-    const answer = this.#handshake?.answer(this.#clientGreeting, bytes);
-    if (answer === undefined) {
-      this.#parts.onUnauthenticated('wrong');
-      return undefined;
-    }
-    this.#parts.socket.write(answer);
-    this.#open();
-    return wantedBytes;
+    const bytes = this.#input.subarray(at);
+    // A wrong byte is detected at once; a client of another protocol would hold the connection until the deadline.
+    this.#opening.examine(bytes);
+    const { nextBytes } = this.#opening;
+    if (nextBytes === 0) return undefined;
+    if (bytes.length < nextBytes) return 0;
+    this.#opening.take(bytes.subarray(0, nextBytes));
+    return this.#opening.nextBytes > 0 || this.#opening.isOpen ? nextBytes : undefined;
   }
 
-  /** Uses nothing of a hello that has a nonce behind it: the two are taken together. */
-  #parseHello(at: number): number | undefined {
-    // At the first wrong byte: who speaks another protocol would hold the connection until the deadline.
-    if (!mayBecomeHello(this.#input, at)) return undefined;
-    const isWanted = this.#handshake !== undefined;
-    if (wantsAuthentication(this.#input, at) === !isWanted) {
-      this.#parts.onUnauthenticated(isWanted ? 'missing' : 'unexpected');
-      return undefined;
-    }
-    if (this.#input.length - at < HELLO_BYTES) return 0;
-    if (isWanted) {
-      this.#state = 'greeting';
-      return this.#parseOpening(at);
-    }
-    this.#open();
-    return HELLO_BYTES;
-  }
-
-  #open(): void {
-    this.#state = 'open';
-    this.#parts.onOpen();
-  }
-
-  /** Like {@link #parseOpening}. */
+  /** Parses and answers a request. Returns the bytes used, 0 if more are needed, undefined if they are malformed. */
   #parseRequest(at: number): number | undefined {
     const { requestMaxOps: maxOps, readMaxBytes: maxBytes } = this.#parts.limits;
     if (this.#input.length - at < REQUEST_HEADER_BYTES) return 0;
@@ -228,7 +196,7 @@ export class ServingConnection {
     return this.#serve(header, at + REQUEST_HEADER_BYTES) ? frameBytes : undefined;
   }
 
-  /** Answers the request whose operations begin at `opsAt`; false when it contradicts itself. */
+  /** Answers the request whose operations begin at `opsAt`. False: its lengths do not add up. */
   #serve(request: RequestHeader, opsAt: number): boolean {
     const { socket, registrations } = this.#parts;
     const header = encodeResponseHeader(request.requestId, request.opCount);
@@ -258,7 +226,7 @@ export class ServingConnection {
     return true;
   }
 
-  /** As much as may be written now; the rest is due when that has been taken. */
+  /** Writes as much as allowed now; the rest follows when the kernel has taken that. */
   #write(payload: Payload): void {
     const { socket, writeMaxBytes = Number.POSITIVE_INFINITY } = this.#parts;
     socket.cork();
@@ -273,7 +241,7 @@ export class ServingConnection {
     this.#parts.socket.destroy();
   }
 
-  /** One deadline at a time: for a frame to become whole, or for an answer to be taken. */
+  /** Sets the one deadline: for a frame to arrive completely, or for an answer to be taken. */
   #expect(what: 'frame' | 'drain' | undefined, isAnother = false): void {
     if (what === this.#awaited && !isAnother) return;
     this.#awaited = what;
@@ -286,10 +254,10 @@ export class ServingConnection {
   }
 }
 
-/** The bytes of an answer as pieces of segments; ranges that follow each other in memory are one piece. */
+/** The bytes of an answer as pieces of segments; adjacent ranges are one piece. */
 class Payload {
   bytes = 0;
-  /** The first piece that is not written whole. */
+  /** Index of the first piece that is not written completely. */
   #next = 0;
   readonly #segments: Uint8Array[] = [];
   readonly #starts: number[] = [];
@@ -313,7 +281,7 @@ class Payload {
     return this.#next === this.#segments.length;
   }
 
-  /** The next pieces, `maxBytes` together at most. */
+  /** Writes the next pieces, at most `maxBytes` in all. */
   writeTo(socket: Connection, maxBytes: number): void {
     for (let rest = maxBytes; rest > 0 && !this.isWritten; ) {
       const i = this.#next;
