@@ -1,8 +1,6 @@
 import { Mutex } from '../base/concurrency/mutex.js';
-import type { Clock } from '../base/environment/clock.js';
-import type { RandomSource } from '../base/environment/random.js';
 import { ArgumentError } from '../base/errors.js';
-import type { EvictionPolicy, PoolAllocatorStats, RequestOptions } from '../core/index.js';
+import type { PoolAllocatorStats, RequestOptions } from '../core/index.js';
 import { resolve } from '../memory/address-space.js';
 import { PageCopies } from '../memory/page-copies.js';
 import { NO_STAMP, STAMP_BYTES } from '../memory/page-stamp.js';
@@ -15,30 +13,13 @@ import { again, isAsGood, type PageOrigin } from './page-origin.js';
 import { type LocalRead, Reading } from './page-reading.js';
 import { PageStamps } from './page-stamps.js';
 import { PoolMemory } from './pool-memory.js';
-
-/** What a {@link PublishedPool} takes beside its memory. */
-export interface PublishedPoolOptions {
-  /** Called with the keys of pages that have left the pool without being asked to. */
-  readonly onEvict?: (keys: string[]) => void;
-  readonly policy?: EvictionPolicy;
-  /** Milliseconds for which a freed range is not reused; 0 reuses it at once. */
-  readonly quarantineMs?: number;
-  /** Never shorten the quarantine; a page for which there is no room meanwhile is refused. */
-  readonly neverReuseEarly?: boolean;
-  readonly clock: Clock;
-  /**
-   * @internal Gives each page a stamp, drawn from here: its location then names it, and a peer reads the page's image (see
-   * `memory/page-stamp.ts`). Without it the pages lie in the pool as they are.
-   */
-  readonly stamps?: RandomSource;
-  /** @internal What copies large pages. */
-  readonly copyThreads: CopyThreads;
-}
+import type { PublishedPoolOptions } from './pool-options.js';
 
 export type { PageBytes } from './page-batch.js';
 export { NO_ORIGIN, type PageOrigin, type PublishedPage } from './page-index.js';
 export type { PageLease } from './page-leases.js';
 export type { LocalRead } from './page-reading.js';
+export type { PublishedPoolOptions } from './pool-options.js';
 
 /**
  * The pages of one node in a range of host memory that peers may read.
