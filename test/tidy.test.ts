@@ -130,6 +130,26 @@ test('tidy: every way out is seen', (t) => {
   }
 });
 
+/** A limit has its unit behind the word: `X_MAX_BYTES`, `X_TIMEOUT_MS`; the largest value of a field, `X_MAX`, is none. */
+const LIMIT =
+  /^(export )?const ([A-Z][A-Z0-9_]*_(?:MAX|MIN|TIMEOUT|DELAY|INTERVAL|RETRY|WAIT)_[A-Z0-9_]+|[A-Z][A-Z0-9_]*_TTL_S)\b/gm;
+/** They state what another side has written down, too, or how wide a field of a format is. */
+const STATE_FORMATS = ['src/native/addon/contract.ts', 'src/clients/wire/body.ts'];
+
+test('tidy: a limit that more than one module knows stands in limits.ts, and no name stands for two limits', (t) => {
+  const programs = /^src\/(?:bench|cli|dashboard|sim)\//;
+  const places = new Map<string, string>();
+  for (const { path, text } of sources('src').filter((source) => !programs.test(source.path))) {
+    for (const [, exported, name] of text.matchAll(LIMIT)) {
+      const isShared = /^src\/base\/[\w-]*limits\.ts$/.test(path);
+      t.true(isShared || exported === undefined || STATE_FORMATS.includes(path), `${path} exports ${name}`);
+      t.is(places.get(name as string), undefined, `${name} stands in ${path}, too`);
+      places.set(name as string, path);
+    }
+  }
+  t.true(places.size > 100);
+});
+
 test('tidy: no unfinished work and nothing of an author’s machine', (t) => {
   const unfinished = new RegExp(['TO', 'DO|FIX', 'ME|X', 'XX'].join(''));
   for (const { path, text } of [...sources('src'), ...sources('test'), ...sources('assembly')]) {

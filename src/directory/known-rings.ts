@@ -1,9 +1,7 @@
 import { assertAtMost } from '../base/assert.js';
 import type { Clock } from '../base/environment/clock.js';
+import { FORMER_RINGS_MAX_COUNT } from '../base/limits.js';
 import type { OwnerRing } from './owners.js';
-
-/** With owners changing faster than former rings expire, so many of them are kept. */
-const FORMER_RINGS_MAX_COUNT = 16;
 
 /** How long the nodes of a ring have been there. */
 export interface Seniority {

@@ -7,7 +7,7 @@ import { addressOf, staysInPlace } from './native-memory.js';
 /** Numbers of a piece for the addon: destination, source, length. */
 const PIECE_COLUMNS = 3;
 /** Less is copied here: calling the addon takes as long. */
-const NATIVE_MIN_BYTES = 16 * 2 ** 10;
+const COPY_NATIVE_MIN_BYTES = 16 * 2 ** 10;
 
 /** Whether there are other threads that can copy. */
 export function canCopyOffThread(): boolean {
@@ -48,7 +48,7 @@ export class PageCopies {
   run(): Uint32Array {
     if (this.#sources.length === 0) return new Uint32Array(this.#pieceCounts.length);
     const { addon } = loadNative();
-    const isForAddon = this.#isSummed && this.#bytes >= NATIVE_MIN_BYTES;
+    const isForAddon = this.#isSummed && this.#bytes >= COPY_NATIVE_MIN_BYTES;
     const pieces = addon === null || !isForAddon ? null : this.#addresses(addon);
     if (addon === null || pieces === null) return this.#runHere();
     return addon.copyPagesSync(pieces, Uint32Array.from(this.#pieceCounts));

@@ -4,6 +4,7 @@ import { type Connection, formatEndpoint } from '../base/environment/network.js'
 import { ArgumentError, ClosedError, ConfigError } from '../base/errors.js';
 import {
   HANDSHAKES_PENDING_MAX_COUNT,
+  KEEP_ALIVE_DELAY_MS,
   RPC_CONNECTIONS_MAX_COUNT,
   RPC_GRANTED_BYTES,
   RPC_METHOD_MAX_BYTES,
@@ -21,9 +22,6 @@ import { type RpcFault, type RpcHandler, ServerConnection } from './server-conne
 import type { RpcService } from './service.js';
 
 export type { RpcContext, RpcFault, RpcHandler } from './server-connection.js';
-
-/** Callers that vanish without a word are noticed by the kernel's probes after about this long. */
-const KEEP_ALIVE_DELAY_MS = 30_000;
 
 /** Where an {@link RpcServer} listens, and for how many. */
 export interface RpcServerOptions {

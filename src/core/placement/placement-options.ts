@@ -51,7 +51,7 @@ export interface PlacementOptions extends CoreOptions {
 export type PlacementSettings = Required<Omit<PlacementOptions, 'core' | 'segmentBytes'>>;
 
 const NODES_MAX_COUNT = 4096;
-const POOL_MAX_BYTES = 2 ** 52;
+const PLACEMENT_POOL_MAX_BYTES = 2 ** 52;
 
 /** Throws `ArgumentError` for what cannot be. */
 export function placementSettings(options: PlacementOptions): PlacementSettings {
@@ -69,8 +69,8 @@ export function placementSettings(options: PlacementOptions): PlacementSettings 
     vnodes: options.vnodes ?? 160,
   };
   checkWhole('nodes', settings.nodes, 1, NODES_MAX_COUNT);
-  checkWhole('pageBytes', settings.pageBytes, 1, POOL_MAX_BYTES);
-  checkWhole('poolBytes', settings.poolBytes, settings.pageBytes, POOL_MAX_BYTES);
+  checkWhole('pageBytes', settings.pageBytes, 1, PLACEMENT_POOL_MAX_BYTES);
+  checkWhole('poolBytes', settings.poolBytes, settings.pageBytes, PLACEMENT_POOL_MAX_BYTES);
   checkWhole('routingPages', settings.routingPages, 1, Number.MAX_SAFE_INTEGER);
   checkWhole('batchPages', settings.batchPages, 1, Number.MAX_SAFE_INTEGER);
   checkWhole('vnodes', settings.vnodes, 1, Math.floor(RING_MAX_POINTS / settings.nodes));

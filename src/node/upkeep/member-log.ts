@@ -1,7 +1,6 @@
 import type { Logger } from '../../base/environment/log.js';
+import { LOGGED_IDS_MAX_COUNT } from '../../base/limits.js';
 import type { NodeInfo } from '../../types.js';
-
-const LOGGED_IDS_MAX_COUNT = 8;
 
 /** The members before and after a change of them; neither map changes any more. */
 export interface MemberChange {

@@ -2,6 +2,7 @@ import type { Environment } from '../../base/environment/environment.js';
 import type { Endpoint } from '../../base/environment/network.js';
 import { ProtocolError } from '../../base/errors.js';
 import {
+  LOGGED_IDS_MAX_COUNT,
   NODE_ID_MAX_BYTES,
   SHARD_FILLING_IN_FLIGHT_MAX_COUNT,
   SHARD_FILLING_POLL_MS,
@@ -12,7 +13,6 @@ import type { RpcServer } from '../../rpc/server.js';
 import type { NodeInfo } from '../../types.js';
 
 const METHOD = 'directory.announced';
-const LOGGED_IDS_MAX_COUNT = 8;
 
 export interface ShardFillingOptions {
   readonly nodeId: string;

@@ -1,13 +1,11 @@
 import { assert, assertAtMost } from '../../base/assert.js';
 import type { Clock } from '../../base/environment/clock.js';
-import { REMOVALS_TURN_MS, SHARD_UPKEEP_INTERVAL_MS } from '../../base/limits.js';
+import { FORMER_RINGS_MAX_COUNT, REMOVALS_TURN_MS, SHARD_UPKEEP_INTERVAL_MS } from '../../base/limits.js';
 import type { OwnerRing } from '../../directory/owners.js';
 import { pruneShard } from '../../directory/prune.js';
 import type { DirectoryShard } from '../../directory/shard.js';
 
 const SWEEP_SLICE_KEYS = 4096;
-/** Of more rings within the delay, those after the first are left out: in a join storm that one gave this node the most keys. */
-const FORMER_RINGS_MAX_COUNT = 16;
 
 export interface ShardUpkeepOptions {
   readonly shard: DirectoryShard;

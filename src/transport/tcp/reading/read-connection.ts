@@ -1,6 +1,7 @@
 import { assert, assertAtMost, assertEqual } from '../../../base/assert.js';
 import type { Environment } from '../../../base/environment/environment.js';
 import { type Connection, type Endpoint, formatEndpoint, onConnected } from '../../../base/environment/network.js';
+import { KEEP_ALIVE_DELAY_MS } from '../../../base/limits.js';
 import { type AuthFailureReason, type AuthFailures, authError } from '../../../net/auth-failures.js';
 import { ClientOpening } from '../../../net/opening.js';
 import type { TcpLimits } from '../protocol/limits.js';
@@ -25,8 +26,6 @@ export interface ReadConnectionParts {
 
 /** What is received at once when a header is due: it, and the bytes after it, which are copied. */
 const HEADER_RECEIVE_BYTES = RESPONSE_HEADER_BYTES + 4096;
-/** A peer that vanishes without a word while idle is noticed by the kernel's probes after about this long. */
-const KEEP_ALIVE_DELAY_MS = 30_000;
 const REQUEST_ID_LIMIT = 2 ** 32;
 
 /**

@@ -1,7 +1,7 @@
 import { assertAtMost, assertEqual } from '../../../base/assert.js';
 import type { Environment } from '../../../base/environment/environment.js';
 import type { Connection } from '../../../base/environment/network.js';
-import { READ_TLS_WRITE_MAX_BYTES } from '../../../base/limits.js';
+import { READ_TLS_WRITE_MAX_BYTES, READERS_KEEP_ALIVE_DELAY_MS } from '../../../base/limits.js';
 import { AuthFailures } from '../../../net/auth-failures.js';
 import { Listener } from '../../../net/listener.js';
 import { PendingConnections } from '../../../net/pending-connections.js';
@@ -17,9 +17,6 @@ export interface ServingParts {
   readonly env: Environment;
 }
 
-/** Idle readers that vanish without a word are noticed by the kernel's probes after about this long. */
-const KEEP_ALIVE_DELAY_MS = 60_000;
-
 /** The listening side: answers the reads of peers out of registered memory. */
 export class Serving {
   readonly #parts: ServingParts;
@@ -31,7 +28,12 @@ export class Serving {
 
   constructor(parts: ServingParts) {
     this.#parts = parts;
-    const options = { noDelay: true, keepAlive: true, keepAliveInitialDelay: KEEP_ALIVE_DELAY_MS, plane: 'data' };
+    const options = {
+      noDelay: true,
+      keepAlive: true,
+      keepAliveInitialDelay: READERS_KEEP_ALIVE_DELAY_MS,
+      plane: 'data',
+    };
     this.#listener = new Listener({
       env: parts.env,
       plane: 'data',
