@@ -8,13 +8,13 @@ export function assert(holds: boolean, message: string | (() => string)): assert
   if (!holds) throw new InvariantError(typeof message === 'string' ? message : message());
 }
 
-/** The same for a number that is kept, and what it is when it is counted anew. */
+/** Throws `InvariantError` unless a number that is kept equals the number that counting anew gives. */
 export function assertEqual(what: string, kept: number, counted: number): void {
   if (kept !== counted) throw new InvariantError(`${what}: ${kept} by what is kept, ${counted} when counted anew`);
 }
 
-/** The same for a number that has a limit. */
+/** Throws `InvariantError` unless a number is within its limit. */
 export function assertAtMost(what: string, value: number, max: number): void {
-  // Also for what is no number.
+  // NaN is beyond every limit.
   if (!(value <= max)) throw new InvariantError(`${what}: ${value}, allowed are ${max}`);
 }

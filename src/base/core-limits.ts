@@ -1,12 +1,12 @@
-/** Limits of what runs everywhere: in a file of their own, because checking the relations of all limits is more code than the core. */
+/** Limits of the core, which also runs in browsers. They have their own file because the checks of all limits are more code than the core. */
 const KIB = 2 ** 10;
 const MIB = 2 ** 20;
 
 /** A key's UTF-8 length, without the namespace. */
 export const KEY_MAX_BYTES = 64 * KIB;
-/** What a namespace puts in front of a key: 32 hexadecimal characters and a slash. */
+/** Length of the prefix that a namespace adds to a key: 32 hexadecimal characters and a slash. */
 export const KEY_PREFIX_BYTES = 33;
-/** UTF-8 bytes of all keys of one call into the core; they are in its memory at once. */
+/** UTF-8 bytes of all keys of one call into the core, which holds them in memory at once. */
 export const CALL_MAX_KEY_BYTES = 128 * MIB;
 /** Keys of one call; larger calls are refused. */
 export const CALL_MAX_KEYS = 1 << 20;
@@ -16,7 +16,7 @@ export const QUARANTINE_POOL_FRACTION = 1 / 16;
 export const RING_MAX_POINTS = 2 ** 24;
 export const NODE_ID_MAX_BYTES = 256;
 /**
- * An owner is told of reads of its pages, which it does not see itself, so long after the first of them at the latest. The eviction policies bear
- * 5 s: on the conversation trace with 3 nodes of 10,000 pages `yield` hits .329 then, as with 2 s.
+ * Longest delay until an owner learns of reads of its pages, which it does not see itself. Eviction policies tolerate 5 s: on the
+ * conversation trace with 3 nodes of 10,000 pages, `yield` hits .329 with 5 s as with 2 s.
  */
 export const READ_REPORT_DELAY_MS = 2_000;

@@ -14,7 +14,7 @@ export type ErrorCode =
   | 'ERR_DISK'
   | 'ERR_RDMA';
 
-/** What a {@link MeshCacheError} takes beside its message. */
+/** Options of a {@link MeshCacheError} beside its message. */
 export interface ErrorOptions {
   readonly cause?: unknown;
   /** True when the same call may succeed later without any change by the caller. */
@@ -85,7 +85,7 @@ export class DiskError extends MeshCacheError {
 
 /** An RDMA device or library failed. */
 export class RdmaError extends MeshCacheError {
-  /** Name of the device; empty when the failure is not of one device. */
+  /** Name of the device; empty if no single device failed. */
   readonly device: string;
   /** The call that failed. */
   readonly call: string;

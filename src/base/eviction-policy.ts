@@ -1,9 +1,8 @@
-/** The policies of eviction, by their names. */
+/** Names of the eviction policies. */
 export const EVICTION_POLICIES = ['lru', 's3fifo', 'yield'] as const;
 
 /**
- * Which page goes when there is no room: the least recently used one; or by S3-FIFO, which keeps what is used once
- * from pushing out the rest; or, with `yield`, the one of which the fewest hits are expected, learned from what pages like
- * it have had.
+ * Which page is evicted when room is needed. `lru`: the least recently used one. `s3fifo`: by S3-FIFO, in which pages that are used once
+ * do not displace the rest. `yield`: the page with the fewest expected hits, learned from similar pages.
  */
 export type EvictionPolicy = (typeof EVICTION_POLICIES)[number];

@@ -1,9 +1,9 @@
-/** `fooBar` to `foo_bar`. */
+/** Converts `fooBar` to `foo_bar`. */
 export function toSnakeCase(name: string): string {
   return name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
 }
 
-/** Letters to add, drop or replace to make one word of the other: Levenshtein's distance by the usual two-row dynamic programme. */
+/** Levenshtein distance: the number of letters to add, drop or replace to turn one word into the other. */
 export function editDistance(a: string, b: string): number {
   let previous = Array.from({ length: b.length + 1 }, (_, j) => j);
   for (let i = 1; i <= a.length; i++) {

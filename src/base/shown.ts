@@ -1,6 +1,6 @@
 /**
- * A value of any kind as a message shows it. Never throws: `String()` does for objects whose `toString` is no function, and a peer's
- * message or a file can bring such a one.
+ * Text of any value for a message. Never throws, unlike `String()`, which throws for objects whose `toString` is not a function; such an
+ * object may come from a peer or a file.
  */
 export function shown(value: unknown): string {
   if (typeof value === 'string') return JSON.stringify(value.length > 100 ? `${value.slice(0, 100)}…` : value);

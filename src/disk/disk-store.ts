@@ -1,4 +1,4 @@
-import { Turns } from '../base/concurrency/turns.js';
+import { Mutex } from '../base/concurrency/mutex.js';
 import { within } from '../base/environment/clock.js';
 import type { Environment } from '../base/environment/environment.js';
 import { ArgumentError, ClosedError } from '../base/errors.js';
@@ -69,7 +69,7 @@ export class DiskStore {
   readonly #reading = new Set<Promise<unknown>>();
   readonly #readers = new KeyReaders();
   /** Copies of pages that wait are made one at a time, each in a turn of the event loop of its own. */
-  readonly #copyTurns = new Turns();
+  readonly #copyMutex = new Mutex();
   #closing: Promise<void> | undefined;
   #lastInfo: DiskInfo | undefined;
 
@@ -425,7 +425,7 @@ export class DiskStore {
 
   async #read(key: string, target: PageBytes): Promise<LocalRead> {
     if (this.#queue.get(key) !== undefined) {
-      const outcome = await this.#copyTurns.run(() => this.#readWaiting(key, target));
+      const outcome = await this.#copyMutex.run(() => this.#readWaiting(key, target));
       if (outcome !== undefined) return outcome;
     }
     const [found] = this.#index.peekBatch([key]);

@@ -2,26 +2,26 @@ import type { Environment } from '../base/environment/environment.js';
 import { AuthError } from '../base/errors.js';
 import { AUTH_LOG_INTERVAL_MS } from '../base/limits.js';
 
-/** Why two nodes do not talk; a label of `meshcache_auth_failures_total`. */
+/** Why authentication failed; a label of `meshcache_auth_failures_total`. */
 export type AuthFailureReason = 'missing' | 'unexpected' | 'wrong' | 'refused' | 'tls';
 
-/** Where it happened; a label of the same metric. */
+/** The plane on which authentication failed; a label of `meshcache_auth_failures_total`. */
 export type AuthFailurePlane = 'rpc' | 'data' | 'rdma';
 
 const TEXTS: Readonly<Record<AuthFailureReason, string>> = {
-  missing: 'the peer has no cluster_secret and this node has one; set the same on all nodes',
-  unexpected: 'the peer wants authentication: set cluster_secret',
+  missing: 'the peer has no cluster_secret, but this node has one; set the same secret on all nodes',
+  unexpected: 'the peer requires authentication; set its cluster_secret on this node',
   wrong: 'the peer does not know the cluster_secret of this node',
-  refused: 'the peer ended the handshake; it may have another cluster_secret than this node',
+  refused: 'the peer ended the handshake; its cluster_secret may differ from that of this node',
   tls: 'the TLS handshake failed; certificates of all nodes must be valid and signed by tls_ca_file',
 };
 
-/** Retryable: the peer, or the secret of either, may be another one the next time. */
+/** The error for a failed authentication. It is retryable, because the peer or a secret may be changed. */
 export function authError(reason: AuthFailureReason, peer: string): AuthError {
   return new AuthError(`${peer}: ${TEXTS[reason]}`, { retryable: true });
 }
 
-/** Counts failures, and says them in the log: at most one record of each reason in AUTH_LOG_INTERVAL_MS, the rest as a number. */
+/** Counts failures and logs them: at most one record for each reason in AUTH_LOG_INTERVAL_MS, which states the number of the others. */
 export class AuthFailures {
   readonly #plane: AuthFailurePlane;
   readonly #env: Pick<Environment, 'clock' | 'log' | 'metrics'>;
@@ -32,7 +32,7 @@ export class AuthFailures {
     this.#env = env;
   }
 
-  /** `peer`: its address. */
+  /** Counts and logs a failure; `peer` is the peer's address. */
   record(reason: AuthFailureReason, peer: string): void {
     const { clock, log, metrics } = this.#env;
     metrics.count('meshcache_auth_failures_total', 1, { plane: this.#plane, reason });

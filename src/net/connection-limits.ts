@@ -1,15 +1,15 @@
 import { assertAtMost } from '../base/assert.js';
 import type { Clock } from '../base/environment/clock.js';
 import {
-  STRANGERS_ADDRESSES_MAX_COUNT,
-  STRANGERS_BURST_COUNT,
-  STRANGERS_PAUSE_MS,
-  STRANGERS_PER_ADDRESS_BURST_COUNT,
-  STRANGERS_PER_ADDRESS_PER_S,
-  STRANGERS_PER_S,
+  UNAUTHENTICATED_ADDRESSES_MAX_COUNT,
+  UNAUTHENTICATED_BURST_COUNT,
+  UNAUTHENTICATED_PAUSE_MS,
+  UNAUTHENTICATED_PER_ADDRESS_BURST_COUNT,
+  UNAUTHENTICATED_PER_ADDRESS_PER_S,
+  UNAUTHENTICATED_PER_S,
 } from '../base/limits.js';
 
-/** What `limits.ts` says of strangers; a test has other ones. */
+/** Rates at which unauthenticated connections are accepted; tests use other ones than `limits.ts`. */
 export interface ConnectionRates {
   readonly perAddressPerS: number;
   readonly perAddressBurstCount: number;
@@ -19,14 +19,14 @@ export interface ConnectionRates {
 }
 
 export const CONNECTION_RATES: ConnectionRates = {
-  perAddressPerS: STRANGERS_PER_ADDRESS_PER_S,
-  perAddressBurstCount: STRANGERS_PER_ADDRESS_BURST_COUNT,
-  perS: STRANGERS_PER_S,
-  burstCount: STRANGERS_BURST_COUNT,
-  pauseMs: STRANGERS_PAUSE_MS,
+  perAddressPerS: UNAUTHENTICATED_PER_ADDRESS_PER_S,
+  perAddressBurstCount: UNAUTHENTICATED_PER_ADDRESS_BURST_COUNT,
+  perS: UNAUTHENTICATED_PER_S,
+  burstCount: UNAUTHENTICATED_BURST_COUNT,
+  pauseMs: UNAUTHENTICATED_PAUSE_MS,
 };
 
-/** What turning a connection away takes, as a part of what a handshake takes; a third of it in a crowd, more when they come one by one. */
+/** Cost of refusing a connection, relative to a handshake: measured as one third in a flood, and more for single connections. */
 const REFUSAL_COST = 1 / 2;
 
 interface Bucket {
@@ -35,15 +35,14 @@ interface Bucket {
 }
 
 /**
- * How many connections of strangers a listener has time for, from one address and in all. Whoever has connected is one until
- * {@link proved} says that it belongs here, which gives back what it has taken: members are not limited, however many
- * they are, those that fail or say nothing are.
+ * Limits the connections of unauthenticated peers, for each address and in all. Every connection counts as unauthenticated until
+ * {@link proved} gives its share back. So members are not limited, however many they are; peers that fail or stay silent are.
  */
 export class ConnectionLimits {
   readonly #rates: ConnectionRates;
   readonly #clock: Clock;
   readonly #all: Bucket;
-  /** By address, the one that connected last at the end. */
+  /** Buckets by address, the most recent one at the end. */
   readonly #addresses = new Map<string, Bucket>();
 
   constructor(clock: Clock, rates: ConnectionRates = CONNECTION_RATES) {
@@ -52,12 +51,12 @@ export class ConnectionLimits {
     this.#all = { tokens: rates.burstCount, filledAtMs: clock.nowMs() };
   }
 
-  /** Addresses that are remembered. */
+  /** Number of addresses that are remembered. */
   get addressesCount(): number {
     return this.#addresses.size;
   }
 
-  /** `refuse`: this address has had its share. `pause`: there is no time for anybody, not even to refuse it. */
+  /** Decides about a new connection. `refuse`: this address has used its share. `pause`: the listener has no time even to refuse connections. */
   admit(address: string): 'accept' | 'refuse' | 'pause' {
     const { perS, burstCount } = this.#rates;
     fill(this.#all, { perS, burstCount, nowMs: this.#clock.nowMs() });
@@ -71,7 +70,7 @@ export class ConnectionLimits {
     return 'accept';
   }
 
-  /** A connection from `address` that was accepted belongs here. */
+  /** Gives back the share of an accepted connection from `address`, whose peer has authenticated itself. */
   proved(address: string): void {
     const { burstCount, perAddressBurstCount } = this.#rates;
     this.#all.tokens = Math.min(burstCount, this.#all.tokens + 1);
@@ -85,7 +84,7 @@ export class ConnectionLimits {
     const bucket = this.#addresses.get(origin) ?? { tokens: burstCount, filledAtMs: nowMs };
     this.#addresses.delete(origin);
     this.#addresses.set(origin, bucket);
-    if (this.#addresses.size > STRANGERS_ADDRESSES_MAX_COUNT) {
+    if (this.#addresses.size > UNAUTHENTICATED_ADDRESSES_MAX_COUNT) {
       for (const oldest of this.#addresses.keys()) {
         this.#addresses.delete(oldest);
         break;
@@ -95,12 +94,12 @@ export class ConnectionLimits {
     return bucket;
   }
 
-  /** Throws `InvariantError` unless nobody may have more connections than there ever may be, and no more addresses are kept. */
+  /** Throws `InvariantError` unless no bucket has more tokens than its burst, and no more addresses are kept than allowed. */
   verify(): void {
     const { burstCount, perAddressBurstCount } = this.#rates;
     verifyBucket('all', this.#all, burstCount);
     for (const [origin, bucket] of this.#addresses) verifyBucket(origin, bucket, perAddressBurstCount);
-    assertAtMost('connection limits: addresses', this.#addresses.size, STRANGERS_ADDRESSES_MAX_COUNT);
+    assertAtMost('connection limits: addresses', this.#addresses.size, UNAUTHENTICATED_ADDRESSES_MAX_COUNT);
   }
 }
 
@@ -118,7 +117,7 @@ function verifyBucket(whose: string, { tokens }: Bucket, burstCount: number): vo
   assertAtMost(`connection limits: what ${whose} has taken`, burstCount - tokens, burstCount);
 }
 
-/** Who has one address of an IPv6 network of 64 bits has all of them. */
+/** The key under which an address is counted: an IPv6 address counts as its /64 network, which belongs to one owner as a rule. */
 function originOf(address: string): string {
   if (!address.includes(':')) return address;
   const mapped = /^::ffff:(\d+\.\d+\.\d+\.\d+)$/i.exec(address);
@@ -126,7 +125,7 @@ function originOf(address: string): string {
   const [head = '', tail] = address.split('::');
   const groups = head === '' ? [] : head.split(':');
   const tailGroups = tail === undefined || tail === '' ? [] : tail.split(':');
-  // A short form leaves out zeros, so that the last groups may reach into the network's part.
+  // `::` stands for zeros, so that groups behind it may belong to the network part.
   while (tail !== undefined && groups.length + tailGroups.length < 8) groups.push('0');
   return [...groups, ...tailGroups].slice(0, 4).join(':');
 }

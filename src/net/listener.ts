@@ -6,24 +6,24 @@ import { CONNECTION_RATES, ConnectionLimits, type ConnectionRates } from './conn
 
 export interface ListenerParts {
   readonly env: Pick<Environment, 'clock' | 'log' | 'metrics' | 'network'>;
-  /** What it is for: a label of its metric. */
+  /** The plane that the listener serves; a label of its metric. */
   readonly plane: AuthFailurePlane;
   readonly options: Omit<ListenOptions, 'admit'>;
   readonly rates?: ConnectionRates | undefined;
-  /** Whether it never stops listening: the port must not be another's for a moment. */
+  /** Whether the listener never pauses, because no other process may take the port even for a moment. */
   readonly keepsPort?: boolean;
-  /** The connection is the callee's. */
+  /** Takes over an accepted connection. */
   onConnection(connection: Connection): void;
-  /** A connection was turned away before anything was read from it. */
+  /** Called when a connection was refused before anything was read from it. */
   onRefused(): void;
-  /** Later errors of the listening socket: a connection could not be accepted, or a pause could not be ended yet. */
+  /** Called with later errors of the listening socket: a connection could not be accepted, or a pause could not be ended yet. */
   onError(error: Error): void;
 }
 
 /**
- * A listening socket that strangers cannot keep busy. Connections beyond {@link ConnectionLimits} are reset as soon as they are
- * accepted; and as even that costs some 50 us each, it stops listening for a moment when they are too many: the kernel refuses them
- * meanwhile, for next to nothing. Connections that are there are never touched by that; new ones of members have to try again.
+ * A listening socket that unauthenticated peers cannot keep busy. Connections beyond {@link ConnectionLimits} are reset as soon as they
+ * are accepted. That costs about 50 us each; when there are too many, the listener pauses, and the kernel refuses them at almost no
+ * cost. Open connections are not affected; members that connect during a pause have to try again.
  */
 export class Listener {
   readonly #parts: ListenerParts;
@@ -48,7 +48,7 @@ export class Listener {
     this.#server.on('error', (error) => this.#failed(error));
   }
 
-  /** Once. Resolves with the port (`port` 0: a free one); rejects with the error of `listen`. */
+  /** Starts to listen; to be called once. Resolves with the port (`port` 0: a free one); rejects with the error of `listen`. */
   listen(host: string, port: number): Promise<number> {
     this.#host = host;
     this.#port = port;
@@ -59,12 +59,12 @@ export class Listener {
     });
   }
 
-  /** The peer at `address` belongs here: its connection does not count any more. */
+  /** The peer at `address` has authenticated itself: its connection is no longer limited. */
   proved(address: string): void {
     this.#limits.proved(address);
   }
 
-  /** Accepts nothing more; resolves when the port is free and every connection has ended. After {@link listen}; idempotent. */
+  /** Stops accepting; resolves when the port is free and all connections have ended. To be called after {@link listen}; idempotent. */
   close(): Promise<void> {
     this.#cancelPause?.();
     this.#closing ??= new Promise((resolve) => {
@@ -72,7 +72,7 @@ export class Listener {
         this.#server.dropPending?.();
         this.#server.close(() => resolve());
       };
-      // A socket that is about to listen can be closed only when it does.
+      // A socket that is about to listen can be closed only once it listens.
       if (this.#state === 'starting' || this.#state === 'resuming') {
         this.#state = 'ending';
         return;
@@ -98,7 +98,7 @@ export class Listener {
   #pause(address: string): void {
     const { env, plane } = this.#parts;
     this.#state = 'paused';
-    // Handshakes of members may be under way: they go on.
+    // Accepted connections stay open: they may be handshakes of members.
     this.#server.close();
     this.#resumeLater();
     env.metrics.count('meshcache_listen_pauses_total', 1, { plane });
@@ -107,10 +107,10 @@ export class Listener {
     this.#loggedAtMs = nowMs;
     env.log.log(
       'warn',
-      'a flood of connections by strangers: some are not even looked at; keep them away by a firewall',
+      'unauthenticated connection flood: accepting is paused for a moment; block the source with a firewall',
       {
         plane,
-        // One that has gone by now has no address any more.
+        // A connection that has ended has no address any more.
         one_of_them: address || undefined,
       },
     );
@@ -143,7 +143,7 @@ export class Listener {
       this.#state = 'closed';
       return;
     }
-    // Another one may hold the port for long; it is tried ten times a second.
+    // Another process may hold the port for long; listening is tried ten times a second.
     if (!this.#saidResumeFailure) this.#parts.onError(error);
     this.#saidResumeFailure = this.#state === 'resuming';
     if (this.#state === 'ending') {
@@ -155,7 +155,7 @@ export class Listener {
     }
   }
 
-  /** Throws `InvariantError` unless its limits agree with themselves. */
+  /** Throws `InvariantError` unless the connection limits are consistent. */
   verify(): void {
     this.#limits.verify();
   }

@@ -28,18 +28,18 @@ export interface HelloFormat {
   wantsAuthentication(start: Buffer): boolean | undefined;
 }
 
-/** What a side of an opening has its connection do. */
+/** Called by an opening; its connection acts on them. */
 export interface OpeningEvents {
   send(bytes: Buffer): void;
-  /** The peer has said hello, and has proved itself where that is wanted: what follows is no part of the opening. */
+  /** The opening has succeeded: the peer has said hello, and has authenticated itself if secrets are set. */
   opened(peerHello: Buffer): void;
-  /** The two sides do not agree on a secret, and the connection is to end. `farewell` is sent before that: it tells the peer why. */
+  /** The two sides do not agree on a secret: the connection sends `farewell`, which tells the peer why, and ends. */
   refused(reason: AuthFailureReason, farewell?: Buffer): void;
-  /** The peer's hello is none that this version can talk to, and the connection is to end. */
+  /** The peer's hello is of another protocol or version: the connection ends. */
   foreign(error: ProtocolError): void;
 }
 
-/** The fields of an `Environment` that an opening needs; without secrets nobody has to prove anything. */
+/** The fields of an `Environment` that an opening needs; without secrets there is no authentication. */
 export interface OpeningEnvironment {
   readonly random: RandomSource;
   readonly secrets?: ClusterSecrets | undefined;
@@ -64,12 +64,12 @@ export class ClientOpening {
     this.#handshake = new ClientHandshake({ plane: format.plane, secrets, random, hello: this.#hello });
   }
 
-  /** Sends the own hello, once the peer can be spoken to. */
+  /** Sends this side's hello, as soon as the connection can be written to. */
   greet(): void {
     this.#events.send(this.#handshake?.greeting ?? this.#hello);
   }
 
-  /** Whether the proofs have been sent and not been answered: a server that does not accept them ends the connection without a word. */
+  /** Whether the proofs are sent and not answered. A server that does not accept them ends the connection without an answer. */
   get awaitsProof(): boolean {
     return this.#awaited === 'proof';
   }
@@ -118,7 +118,7 @@ export class ServerOpening {
   readonly #events: OpeningEvents;
   readonly #hello: Buffer;
   #hasGreeted = false;
-  /** Made with the own greeting; undefined before that, and if this side has no secrets. */
+  /** Created with the server's greeting; undefined before, and if this side has no secrets. */
   #handshake: ServerHandshake | undefined;
   #clientGreeting: Buffer = Buffer.alloc(0);
   /** The part that comes next. */
@@ -132,23 +132,23 @@ export class ServerOpening {
     this.#hello = format.encode({ authentication: env.secrets !== undefined });
   }
 
-  /** Whether the opening is over, and the connection may be used. */
+  /** Whether the opening has succeeded and the connection may be used. */
   get isOpen(): boolean {
     return this.#isOpen;
   }
 
-  /** Whether the client has sent its hello, and not yet the nonce that belongs to it. */
+  /** Whether the client's hello has arrived and the nonce that belongs to it has not. */
   get isWithinGreeting(): boolean {
     return this.#awaited === 'nonce';
   }
 
-  /** Length of the part that comes next; 0: the opening is over, in one way or the other. */
+  /** Length of the part that comes next; 0: the opening has succeeded or failed. */
   get nextBytes(): number {
     const bytes = { hello: this.#format.bytes, nonce: NONCE_BYTES, proofs: PROOFS_BYTES, nothing: 0 };
     return bytes[this.#awaited];
   }
 
-  /** Sends the own hello at once, on a plane where servers do not wait for the client's; on others it answers that by itself. */
+  /** Sends this side's hello at once, on a plane where servers do not wait for the client's. Otherwise {@link take} sends it as the answer. */
   greet(): void {
     if (this.#hasGreeted) return;
     this.#hasGreeted = true;
@@ -159,7 +159,7 @@ export class ServerOpening {
     this.#events.send(this.#handshake?.greeting ?? this.#hello);
   }
 
-  /** Looks at the start of a part that has not come whole: a hello that cannot become one ends the opening at its first wrong byte. */
+  /** Checks the start of an incomplete part: a wrong hello ends the opening at its first wrong byte. */
   examine(start: Buffer): void {
     if (this.#awaited === 'hello') this.#authenticationOf(start);
   }
@@ -213,7 +213,7 @@ export class ServerOpening {
     this.#events.opened(this.#clientGreeting.subarray(0, this.#format.bytes));
   }
 
-  /** Whether client and server want authentication; undefined: not known yet, or they do not agree and the opening is over. */
+  /** Whether both sides want authentication; undefined: unknown yet, or they disagree and the opening has failed. */
   #authenticationOf(start: Buffer): boolean | undefined {
     const isWanted = this.#env.secrets !== undefined;
     const authentication = inspected(this.#format, start, this.#events);
@@ -225,7 +225,7 @@ export class ServerOpening {
   }
 }
 
-/** What a hello wants, as its format tells; `foreign` once the events have been told that it is none. */
+/** Whether a hello wants authentication, by its format; `foreign` if it is none, which has been reported to `events`. */
 function inspected(format: HelloFormat, start: Buffer, events: OpeningEvents): boolean | undefined | 'foreign' {
   try {
     return format.wantsAuthentication(start);

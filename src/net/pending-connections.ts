@@ -1,16 +1,16 @@
 import { assert, assertAtMost } from '../base/assert.js';
 
 /**
- * Accepted connections whose peers have not shown yet that they belong here. There is room for so many; a further one takes the
- * place of the oldest, so that a flood of strangers leaves every member the time in which as many of them arrive.
+ * Accepted connections of unauthenticated peers. A connection beyond the limit replaces the oldest one, so that in a flood every member
+ * still has the time until `maxCount` further connections arrive.
  */
 export class PendingConnections<Connection> {
   readonly #maxCount: number;
   readonly #drop: (connection: Connection) => void;
-  /** Oldest first. */
+  /** Pending connections, oldest first. */
   readonly #pending = new Set<Connection>();
 
-  /** `drop` ends a connection that gives way; it is not pending any more then. */
+  /** `drop` is called to end a replaced connection, which is no longer pending by then. */
   constructor(maxCount: number, drop: (connection: Connection) => void) {
     this.#maxCount = maxCount;
     this.#drop = drop;
@@ -25,12 +25,12 @@ export class PendingConnections<Connection> {
     this.#pending.add(connection);
   }
 
-  /** It has shown that it belongs here, or has ended. */
+  /** Removes a connection whose peer has authenticated itself, or that has ended. */
   delete(connection: Connection): void {
     this.#pending.delete(connection);
   }
 
-  /** Without effect when there is none. */
+  /** Ends the oldest pending connection, if there is one. */
   dropOldest(): void {
     for (const oldest of this.#pending) {
       this.#pending.delete(oldest);
@@ -43,7 +43,7 @@ export class PendingConnections<Connection> {
     while (this.#pending.size > 0) this.dropOldest();
   }
 
-  /** Throws `InvariantError` unless they are within their limit and all of them among `connections`. */
+  /** Throws `InvariantError` unless the pending connections are within their limit and all among `connections`. */
   verify(connections: { has(connection: Connection): boolean }): void {
     assertAtMost('pending connections', this.#pending.size, this.#maxCount);
     for (const one of this.#pending) assert(connections.has(one), 'pending connections: one that is none any more');

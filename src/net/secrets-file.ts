@@ -4,10 +4,10 @@ import type { Files } from '../base/environment/files.js';
 import { ConfigError } from '../base/errors.js';
 import { SECRET_MAX_CHARACTERS, SECRETS_MAX_COUNT } from '../base/limits.js';
 
-/** Mode bits that let others than the owner and its group read. */
+/** Permission bit that lets users outside the owner's group read the file. */
 const READABLE_BY_OTHERS = 0o004;
 
-/** The secrets in a file of one or two lines. Throws {@link ConfigError} that names the key and the path, never the content. */
+/** Reads the secrets from a file of one or two lines. Throws {@link ConfigError}, which names the key and the path, never the content. */
 export function readSecretsFile(
   path: string,
   files: Files,
@@ -24,7 +24,7 @@ export function readSecretsFile(
       cause,
     });
   }
-  // Decoded with replacements, other bytes would be the same secret.
+  // Replacement characters would turn different bytes into the same secret.
   if (!isUtf8(bytes))
     throw new ConfigError(`${subject} is no text; allowed is UTF-8, such as the output of openssl rand -hex 32`);
   const lines = bytes

@@ -9,7 +9,7 @@ import { readTlsIdentity } from './tls-files.js';
 
 /** The fields of a configuration that decide who may talk to a node; a `MeshCacheConfig` has them all. */
 export interface SecurityConfig {
-  /** As a configuration has it, or as it was given to that. */
+  /** Parsed secrets, or the text or texts of the configuration. */
   readonly clusterSecret?: ClusterSecrets | string | readonly string[] | undefined;
   readonly clusterSecretFile?: string | undefined;
   readonly tlsCertFile?: string | undefined;
@@ -18,8 +18,8 @@ export interface SecurityConfig {
 }
 
 /**
- * `env` with the secrets and the TLS network that `config` asks for: what is made with it talks to nobody without them. Reads the
- * files. Throws {@link ConfigError} that names the key of one that cannot be used.
+ * Returns `env` with the secrets and the TLS network that `config` asks for; components made with it talk only to peers that have
+ * them. Reads the files. Throws {@link ConfigError}, which names the key of a file that cannot be used.
  */
 export function securedEnvironment(config: SecurityConfig, env: Environment): Environment {
   checkSecurity(config);
@@ -32,7 +32,7 @@ export function securedEnvironment(config: SecurityConfig, env: Environment): En
   return { ...env, secrets, tls, network: env.network.overTls(tls, (address) => failures.record('tls', address)) };
 }
 
-/** Throws {@link ConfigError} for keys that exclude each other or lack one; reads nothing. */
+/** Throws {@link ConfigError} if keys exclude each other or if one is missing. Reads no files. */
 export function checkSecurity(config: SecurityConfig): void {
   if (config.clusterSecret !== undefined && config.clusterSecretFile !== undefined) {
     throw new ConfigError('configuration keys "cluster_secret" and "cluster_secret_file": give one of them, not both');
@@ -53,13 +53,13 @@ function secretsOf(
     const file = readSecretsFile(clusterSecretFile, files);
     secrets = file.secrets;
     if (file.isReadableByOthers) {
-      log.log('warn', 'every user of this machine can read the cluster_secret_file; chmod 600', {
+      log.log('warn', 'cluster_secret_file is readable by every user of this machine; chmod 600', {
         path: clusterSecretFile,
       });
     }
   }
   if (secrets !== undefined && secrets.shortestCharacters < SECRET_ADVISED_CHARACTERS) {
-    log.log('warn', 'the cluster_secret is so short that it may be found by trying; use random text', {
+    log.log('warn', 'cluster_secret is too short and might be guessed; use random text', {
       advised_characters: SECRET_ADVISED_CHARACTERS,
     });
   }

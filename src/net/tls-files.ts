@@ -12,8 +12,8 @@ export interface TlsFiles {
 }
 
 /**
- * Reads the files at `paths` once; new certificates take effect with the next start. `wallMs`: the time now. Throws {@link ConfigError}
- * that names the key for what cannot be read, is no certificate, is not valid now, or does not fit.
+ * Reads the files at `paths` once; new certificates take effect with the next start. `wallMs` is the present time. Throws
+ * {@link ConfigError}, which names the key of a file that cannot be read, is no certificate, is not valid now, or does not fit.
  */
 export function readTlsIdentity(
   paths: TlsFiles,
@@ -43,11 +43,11 @@ function readText(key: string, path: string, files: Files): string {
   }
 }
 
-/** The first certificate of the text. */
+/** Parses the first certificate of the text and checks that it is valid now. */
 function validCertificate(key: string, path: string, text: string, wallMs: number): X509Certificate {
   const certificate = within(key, path, 'has no certificate in PEM format', () => new X509Certificate(text));
   const { validFrom, validTo } = certificate;
-  // The other way round, times that cannot be read would be none of these.
+  // Negated, so that a date which cannot be parsed (NaN) fails both checks.
   if (!(wallMs >= Date.parse(validFrom))) throw fileError(key, path, `is not valid before ${validFrom}`);
   if (!(wallMs <= Date.parse(validTo))) throw fileError(key, path, `has expired on ${validTo}`);
   return certificate;

@@ -1,4 +1,4 @@
-import { Turns } from '../base/concurrency/turns.js';
+import { Mutex } from '../base/concurrency/mutex.js';
 import type { Clock } from '../base/environment/clock.js';
 import type { RandomSource } from '../base/environment/random.js';
 import { ArgumentError } from '../base/errors.js';
@@ -62,7 +62,7 @@ export class PublishedPool {
   readonly #onEvict: (keys: string[]) => void;
   readonly #copyThreads: CopyThreads;
   readonly #leases: PageLeases;
-  readonly #turns = new Turns();
+  readonly #turns = new Mutex();
   readonly #fills: PageFills;
   #isEnding = false;
 
@@ -181,7 +181,7 @@ export class PublishedPool {
       if (this.#isEnding) return keys.map(() => null);
     }
     const isOffThread = this.#isForThreads(pages);
-    if (!isOffThread && !this.#turns.isTaken) return this.publishBatch(keys, pages, origin, request);
+    if (!isOffThread && !this.#turns.isLocked) return this.publishBatch(keys, pages, origin, request);
     return this.#turns.run(() => {
       if (this.#isEnding) return keys.map(() => null);
       return isOffThread

@@ -1,4 +1,4 @@
-import { Turns } from '../base/concurrency/turns.js';
+import { Mutex } from '../base/concurrency/mutex.js';
 import type { Clock } from '../base/environment/clock.js';
 import type { MetricsSink } from '../base/environment/metrics-sink.js';
 import {
@@ -59,7 +59,7 @@ interface Call extends Publishing {
 export class PacedPublishing {
   readonly #parts: PacedPublishingParts;
   readonly #sliceBytes: number;
-  readonly #turns = new Turns();
+  readonly #turns = new Mutex();
   #clears = 0;
   #isStopped = false;
   #isClosed = false;

@@ -1,5 +1,5 @@
 import { assert, assertAtMost, assertEqual } from '../base/assert.js';
-import { Turns } from '../base/concurrency/turns.js';
+import { Mutex } from '../base/concurrency/mutex.js';
 import type { Clock } from '../base/environment/clock.js';
 import type { MetricsSink } from '../base/environment/metrics-sink.js';
 import {
@@ -90,7 +90,7 @@ export class Promoter {
   readonly #maxBytes: number;
   readonly #kept = new Map<string, KeptPage>();
   #keptBytes = 0;
-  readonly #roomTurns = new Turns();
+  readonly #roomTurns = new Mutex();
   /** Tells who waits for room that there may be some. */
   #wake: () => void = () => {};
   #cancelTimer: (() => void) | undefined;
@@ -111,7 +111,7 @@ export class Promoter {
     const all = [...new Set(keys)];
     const isGood = await this.#parts.confirm(all);
     const distinct = all.filter((_, i) => isGood[i]);
-    let taken = this.#take(reader, distinct, !this.#roomTurns.isTaken);
+    let taken = this.#take(reader, distinct, !this.#roomTurns.isLocked);
     if (taken.isStuck) taken = await this.#roomTurns.run(() => this.#takeWhenRoom(reader, distinct, untilMs));
     await this.#arrived(taken, untilMs);
     const outcomes = this.#answer(reader, distinct, taken);

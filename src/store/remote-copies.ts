@@ -1,5 +1,5 @@
 import { assertAtMost, assertEqual } from '../base/assert.js';
-import { Turns } from '../base/concurrency/turns.js';
+import { Mutex } from '../base/concurrency/mutex.js';
 import type { Clock } from '../base/environment/clock.js';
 import type { Logger } from '../base/environment/log.js';
 import type { MetricsSink } from '../base/environment/metrics-sink.js';
@@ -58,7 +58,7 @@ export class RemoteCopies {
   readonly #maxBytes: number;
   readonly #copies = new Map<string, number>();
   #copiedBytes = 0;
-  readonly #turns = new Turns();
+  readonly #turns = new Mutex();
   #requests = 0;
   #isClosed = false;
 

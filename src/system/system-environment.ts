@@ -8,7 +8,7 @@ import { systemNetwork } from './system-network.js';
 import { systemRandom } from './system-random.js';
 import { systemThreads } from './system-threads.js';
 
-/** The real machine, with what `overrides` replaces. */
+/** The environment of the real machine; `overrides` replaces parts of it. */
 export function systemEnvironment(overrides: Partial<Environment> = {}): Environment {
   return {
     clock: systemClock,
@@ -17,7 +17,7 @@ export function systemEnvironment(overrides: Partial<Environment> = {}): Environ
     files: systemFiles,
     threads: systemThreads,
     host: systemHost,
-    // One that nobody writes to does not touch stderr.
+    // The default logger is made only if it is used: making one touches stderr.
     log: overrides.log ?? defaultLogger(),
     metrics: noMetrics,
     ...overrides,

@@ -24,13 +24,13 @@ import {
   withoutFirst,
 } from '../base/environment/files.js';
 
-/** `blocks` of a file's status are of this size, whatever those of the file system are. */
+/** Unit of `blocks` in a file's status, whatever the block size of the file system is. */
 const STAT_BLOCK_BYTES = 512;
 const PERMISSION_BITS = 0o7777;
-/** Undefined where the system has no such thing. */
+/** Flag for direct I/O; undefined on systems without it. */
 const O_DIRECT = constants.O_DIRECT as number | undefined;
 
-/** Those of the operating system. */
+/** The files of the operating system. */
 export const systemFiles: Files = {
   async open(path, options = {}) {
     return new SystemFile(path, await open(path, flagsOf(path, options), options.mode));
@@ -69,7 +69,7 @@ class SystemFile implements OpenFile {
     const { bytesRead } = await this.#handle.readv(views, position);
     const missing = withoutFirst(views, bytesRead);
     if (missing.length === 0 || bytesRead === 0) return bytesRead;
-    // The system may also give less than there is.
+    // A read may return fewer bytes than the file has.
     return bytesRead + (await this.read(missing, position + bytesRead));
   }
 
@@ -89,7 +89,7 @@ class SystemFile implements OpenFile {
     return statusOf(await this.#handle.stat());
   }
 
-  /** By the program `fallocate` of util-linux, if it is there: Node has no call for it. */
+  /** Reserves space with the program `fallocate` of util-linux, if it is installed: Node has no function for it. */
   async reserve(lengthBytes: number): Promise<void> {
     const env = { ...process.env, LC_ALL: 'C' };
     const args = ['--offset', '0', '--length', String(lengthBytes), this.#path];
@@ -134,7 +134,7 @@ async function removeOne(path: string, isForced: boolean): Promise<void> {
   }
 }
 
-/** What the program has said. */
+/** The error for a failure of `fallocate`, with a system error code. */
 function reserveError(cause: unknown): Error {
   const { code, stderr, message } = cause as { code?: string | number; stderr?: string; message: string };
   if (code === 'ENOENT') return systemError('ENOSYS', 'ENOSYS: the program fallocate is not here');
@@ -142,7 +142,7 @@ function reserveError(cause: unknown): Error {
   return systemError(reserveCode(said), said);
 }
 
-/** The program says it in words. */
+/** The system error code for the English text that `fallocate` prints. */
 function reserveCode(text: string): string {
   if (/no space left/i.test(text)) return 'ENOSPC';
   if (/quota/i.test(text)) return 'EDQUOT';

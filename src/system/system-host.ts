@@ -6,7 +6,7 @@ import type { Host, HostAddress, LoopObservation } from '../base/environment/hos
 import type { Endpoint } from '../base/environment/network.js';
 import { EVENT_LOOP_SAMPLE_MS } from '../base/limits.js';
 
-/** The real machine and process. */
+/** The real machine and this process. */
 export const systemHost: Host = {
   get name() {
     return hostname();
@@ -19,7 +19,7 @@ export const systemHost: Host = {
     return availableParallelism();
   },
   hasDevices: true,
-  // It takes the native addon, which is not for this layer to know.
+  // Memory for pages comes from the native addon, which this layer does not know.
   allocate: () => undefined,
   observeLoop,
   freeMemoryBytes: () => freemem(),
@@ -45,7 +45,7 @@ function addresses(): HostAddress[] {
   }));
 }
 
-/** Nothing is sent: connecting a datagram socket only consults the routing table. */
+/** Finds the local address by connecting a datagram socket, which consults the routing table and sends nothing. */
 function addressTowards({ host, port }: Endpoint): Promise<string> {
   return new Promise((resolve, reject) => {
     const socket = dgram.createSocket(host.includes(':') ? 'udp6' : 'udp4');
@@ -69,7 +69,7 @@ function observeLoop(): LoopObservation {
     get count() {
       return delays.count;
     },
-    // The time between two samples is measured, in nanoseconds; what it is longer than it was to be is the delay.
+    // The histogram has times between two samples, in nanoseconds; the delay is what exceeds the sampling interval.
     delayS: (percent) => Math.max(0, delays.percentile(percent) / 1e9 - EVENT_LOOP_SAMPLE_MS / 1e3),
     utilization: () => performance.eventLoopUtilization(begun).utilization,
     beginAnew() {

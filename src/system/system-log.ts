@@ -1,8 +1,8 @@
 import { isLogLevel, LOG_LEVELS, type Logger, type LogLevel } from '../base/environment/log.js';
 
 /**
- * Writes one line per record to stderr, at `minLevel` and above. When the terminal or the reader of stderr is gone, lines are
- * lost and the program goes on: an error of stderr that nobody listens for would end it.
+ * A logger that writes one line per record of `minLevel` and above to stderr. If stderr has been closed, lines are lost and the
+ * program goes on: an unhandled error of stderr would end it.
  */
 export function stderrLogger(minLevel: LogLevel): Logger {
   if (!process.stderr.listeners('error').includes(ignoreError)) process.stderr.on('error', ignoreError);
@@ -18,11 +18,11 @@ export function stderrLogger(minLevel: LogLevel): Logger {
   };
 }
 
-/** `MESHCACHE_LOG` (debug, info, warn, error) chooses the level; warn without it. */
+/** A logger for stderr at the level of `MESHCACHE_LOG` (debug, info, warn, error), by default warn. */
 export function defaultLogger(): Logger {
   const wanted = process.env.MESHCACHE_LOG;
   return stderrLogger(isLogLevel(wanted) ? wanted : 'warn');
 }
 
-/** One function, so that it is found again among the listeners. */
+/** A single function, so that it can be found among the listeners. */
 function ignoreError(): void {}

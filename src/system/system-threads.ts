@@ -1,7 +1,7 @@
 import { MessageChannel, type MessagePort, receiveMessageOnPort, Worker, workerData } from 'node:worker_threads';
 import type { MessageEnd, Thread, ThreadProgram, Threads } from '../base/environment/threads.js';
 
-/** What a thread is started with. */
+/** Start data of a thread. */
 interface ThreadStart {
   readonly data: unknown;
   readonly port: MessagePort;
@@ -13,7 +13,7 @@ export const systemThreads: Threads = {
   start: (program) => new SystemThread(program),
 };
 
-/** In the module that a thread of {@link systemThreads} begins with: what it was given. */
+/** For the first module of a thread of {@link systemThreads}: its start data and its end of the messages. */
 export function startOfThread(): { readonly data: unknown; readonly messages: MessageEnd } {
   const { data, port } = workerData as ThreadStart;
   return { data, messages: endOf(port) };
@@ -31,7 +31,7 @@ class SystemThread implements Thread {
       name,
       workerData: start,
       transferList: [port2],
-      // The host program's loaders and hooks are not for this thread.
+      // Loaders and hooks of the host program must not run in this thread.
       execArgv: [],
     });
     this.messages = endOf(port1);

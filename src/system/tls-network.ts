@@ -5,7 +5,7 @@ import type { TlsIdentity } from '../base/environment/tls-identity.js';
 import { HANDSHAKES_PENDING_MAX_COUNT, TLS_HANDSHAKE_TIMEOUT_MS } from '../base/limits.js';
 import { PendingConnections } from '../net/pending-connections.js';
 
-/** Sockets that speak TLS 1.3, and talk only to peers whose certificate is signed by the authority. `refused` hears the addresses of the others. */
+/** A network of TLS 1.3 sockets that accepts only peers with a certificate of the authority; `refused` gets the addresses of the others. */
 export function tlsNetwork(identity: TlsIdentity, refused: (address: string) => void): Network {
   const credentials = { ...identity.reveal(), minVersion: 'TLSv1.3' } as const;
   const secureContext = tls.createSecureContext(credentials);
@@ -15,10 +15,10 @@ export function tlsNetwork(identity: TlsIdentity, refused: (address: string) => 
         ...options,
         secureContext,
         rejectUnauthorized: true,
-        // Nodes are found by addresses that come and go. Whom the cluster's own authority has signed is a node of it.
+        // Names are not checked, because addresses of nodes change: every holder of a certificate of the cluster's own authority is a node.
         checkServerIdentity: () => undefined,
       });
-      // What a socket takes from its options, one under TLS does not.
+      // A TLS socket ignores these options of plain sockets.
       const { noDelay, keepAlive, keepAliveInitialDelay } = options;
       if (noDelay) socket.setNoDelay(true);
       if (keepAlive) socket.setKeepAlive(true, keepAliveInitialDelay);
@@ -35,10 +35,10 @@ interface TlsServerEvents {
   onConnection(connection: Connection): void;
 }
 
-/** Hands out connections whose TLS handshake has succeeded; the others are limited in number and time. */
+/** A server that hands out connections after their TLS handshake; pending handshakes are limited in number and time. */
 class TlsServer extends tls.Server {
   readonly #pending = new PendingConnections<net.Socket>(HANDSHAKES_PENDING_MAX_COUNT, (socket) => socket.destroy());
-  /** By the addresses of both ends: a socket and the one that speaks TLS over it have nothing else in common. */
+  /** Plain sockets by the addresses of both ends, which is all that a TLS socket has in common with the plain one below it. */
   readonly #raw = new Map<string, net.Socket>();
 
   readonly #admit: TlsServerEvents['admit'];
@@ -63,7 +63,7 @@ class TlsServer extends tls.Server {
     this.#pending.dropAll();
   }
 
-  /** TLS listens to `connection` as well, and earlier than anybody: what is not admitted does not become an event. */
+  /** Drops connections that are not admitted before any listener, of which that of TLS is the first, sees them. */
   override emit(event: string | symbol, ...values: unknown[]): boolean {
     if (event === 'connection' && this.#admit?.(values[0] as net.Socket) === false) return true;
     return super.emit(event as string, ...values);

@@ -4,7 +4,7 @@ import net from 'node:net';
 import type { ExecutionContext, TestFn } from 'ava';
 import { ClusterSecrets } from '../../src/base/environment/cluster-secrets.js';
 import type { Environment } from '../../src/base/environment/environment.js';
-import { STRANGERS_PER_ADDRESS_BURST_COUNT, STRANGERS_PER_ADDRESS_PER_S } from '../../src/base/limits.js';
+import { UNAUTHENTICATED_PER_ADDRESS_BURST_COUNT, UNAUTHENTICATED_PER_ADDRESS_PER_S } from '../../src/base/limits.js';
 import type { AuthPlane } from '../../src/net/auth.js';
 import { systemEnvironment } from '../../src/system/system-environment.js';
 import { patientClock } from '../_support/patient-clock.js';
@@ -291,7 +291,8 @@ export function authContract(test: TestFn, subject: AuthCase): void {
       };
       while (strangers.filter((socket) => socket.destroyed).length < 100) await flood();
       const allowed =
-        STRANGERS_PER_ADDRESS_BURST_COUNT + ((performance.now() - startMs) / 1000) * STRANGERS_PER_ADDRESS_PER_S;
+        UNAUTHENTICATED_PER_ADDRESS_BURST_COUNT +
+        ((performance.now() - startMs) / 1000) * UNAUTHENTICATED_PER_ADDRESS_PER_S;
       t.true(server.connections() <= allowed + 1, `${server.connections()} connections`);
       t.true(await subject.isAnswered(t, server.port, new RecordingEnvironment([SECRET])));
       t.is(server.answered(), 1);

@@ -7,7 +7,7 @@ import { Journal } from '../../src/disk/journal/journal.js';
 import { KeyReaders } from '../../src/disk/key-readers.js';
 import { AlignedBuffers } from '../../src/disk/page-file/aligned-buffers.js';
 import { PageFile } from '../../src/disk/page-file/page-file.js';
-import { Slots } from '../../src/disk/page-file/slots.js';
+import { Semaphore } from '../../src/disk/page-file/semaphore.js';
 import { PageWriter, type PageWriterParts } from '../../src/disk/writing/page-writer.js';
 import { type QueuedPage, WriteQueue } from '../../src/disk/writing/write-queue.js';
 import { NO_ORIGIN, PageIndex } from '../../src/pool/page-index.js';
@@ -89,18 +89,18 @@ test.serial('verify: page writer', async (t) => {
   assertAsks(t, newWriter().writer, [WriteQueue]);
 });
 
-test.serial('verify: slots and buffers, key readers', async (t) => {
-  const slots = new Slots(1);
+test.serial('verify: semaphore and buffers, key readers', async (t) => {
+  const semaphore = new Semaphore(1);
   let end: () => void = () => {};
-  const first = slots.use(() => new Promise<void>((resolve) => (end = resolve)));
-  void slots.use(() => new Promise(() => {}));
-  await assertFound(t, slots, /1 wait, and 1 are free/, async () => {
-    // Whoever waits is not seen when the slot is given back.
+  const first = semaphore.use(() => new Promise<void>((resolve) => (end = resolve)));
+  void semaphore.use(() => new Promise(() => {}));
+  await assertFound(t, semaphore, /1 users wait, and 1 numbers are free/, async () => {
+    // Whoever waits is not seen when the number is given back.
     const found = lose(Array.prototype, 'shift', { when: (self) => typeof (self as unknown[])[0] === 'function' });
     end();
     await first.finally(found);
   });
-  assertAsks(t, new AlignedBuffers({ bufferBytes: 65_536, count: 1 }), [Slots]);
+  assertAsks(t, new AlignedBuffers({ bufferBytes: 65_536, count: 1 }), [Semaphore]);
   const readers = new KeyReaders();
   await assertFound(t, readers, /no read of "k", which is kept/, async () => {
     const found = lose(Map.prototype, 'delete', { when: (_, [key]) => key === 'k' });
@@ -126,5 +126,5 @@ test.serial('verify: disk store, page file', async (t) => {
   await assertFound(t, store, /journal: pages: 2 by what is kept, 1/, () =>
     losing(Journal.prototype, 'remove', () => store.remove('a')),
   );
-  assertAsks(t, await newStore(t), [PageIndex, PageWriter, KeyReaders, PageFile, Journal, Slots, AlignedBuffers]);
+  assertAsks(t, await newStore(t), [PageIndex, PageWriter, KeyReaders, PageFile, Journal, Semaphore, AlignedBuffers]);
 });

@@ -1,5 +1,5 @@
 import test from 'ava';
-import { STRANGERS_ADDRESSES_MAX_COUNT } from '../../src/base/limits.js';
+import { UNAUTHENTICATED_ADDRESSES_MAX_COUNT } from '../../src/base/limits.js';
 import { ConnectionLimits, type ConnectionRates } from '../../src/net/connection-limits.js';
 import { ManualClock } from '../_support/clock.js';
 
@@ -62,9 +62,9 @@ test('connection limits: the networks of IPv6 are the addresses, and a mapped ad
 test('connection limits: so many addresses are remembered and no more', (t) => {
   const clock = new ManualClock();
   const limits = new ConnectionLimits(clock);
-  for (let i = 0; i < STRANGERS_ADDRESSES_MAX_COUNT + 1000; i++) {
+  for (let i = 0; i < UNAUTHENTICATED_ADDRESSES_MAX_COUNT + 1000; i++) {
     limits.admit(`10.${i >> 16}.${(i >> 8) & 255}.${i & 255}`);
     clock.advance(10);
   }
-  t.is(limits.addressesCount, STRANGERS_ADDRESSES_MAX_COUNT);
+  t.is(limits.addressesCount, UNAUTHENTICATED_ADDRESSES_MAX_COUNT);
 });

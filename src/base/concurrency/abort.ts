@@ -1,16 +1,16 @@
 import { setMaxListeners } from 'node:events';
 
-/** Calls `abort` when the signal, which is not aborted yet, is aborted. Returns what takes the listener off again; harmless afterwards. */
+/** Calls `abort` when the signal, which is not aborted yet, is aborted. Returns a function that removes the listener; calling it later is harmless. */
 export function onAbort(signal: AbortSignal, abort: () => void): () => void {
-  // One call listens in as many places as it asks nodes: Node warns of more than ten listeners as of a leak.
+  // One call listens once for each node that it asks, and Node takes more than ten listeners for a leak.
   setMaxListeners(0, signal);
   signal.addEventListener('abort', abort, { once: true });
   return () => signal.removeEventListener('abort', abort);
 }
 
 /**
- * Resolves as `work` does, or with undefined as soon as the signal is aborted. `work` itself goes on after that, and its result or
- * error is ignored. Leaves no listener on the signal.
+ * Resolves or rejects as `work` does, or resolves with undefined as soon as the signal is aborted; then `work` goes on and its result
+ * or error is ignored. Leaves no listener on the signal.
  */
 export function unlessAborted<T>(work: Promise<T>, signal: AbortSignal | undefined): Promise<T | undefined> {
   if (signal === undefined) return work;

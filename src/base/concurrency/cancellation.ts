@@ -1,12 +1,12 @@
-/** Says when something is not wanted any more; an `AbortSignal` is one, too. */
+/** Tells when a result is no longer wanted. An `AbortSignal` is a CancelSignal, too. */
 export interface CancelSignal {
   readonly aborted: boolean;
   addEventListener(type: 'abort', listener: () => void): void;
-  /** Harmless for one that does not listen. */
+  /** Removes a listener; without effect for one that was not added. */
   removeEventListener(type: 'abort', listener: () => void): void;
 }
 
-/** An `AbortController` for what is made and thrown away with every call: without events, which cost more than a short call itself. */
+/** A cheap `AbortController` for use in every call: it creates no event objects, which cost more than a short call. */
 export class Cancellation implements CancelSignal {
   #isAborted = false;
   readonly #listeners = new Set<() => void>();
@@ -23,7 +23,7 @@ export class Cancellation implements CancelSignal {
     this.#listeners.delete(listener);
   }
 
-  /** Tells those who listen, once. */
+  /** Calls all listeners, once. */
   abort(): void {
     if (this.#isAborted) return;
     this.#isAborted = true;

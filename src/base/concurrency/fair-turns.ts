@@ -10,16 +10,16 @@ import { FAIR_TURN_MS } from '../limits.js';
  */
 export class FairTurns {
   readonly #clock: Clock;
-  /** Resolves when the event loop has had its turn; undefined: no call has begun since the last one. */
+  /** Resolves after the next turn of the event loop; undefined: no call has begun since the last turn. */
   #nextTurn: Promise<void> | undefined;
-  /** When the first call since the last turn began. */
+  /** Time at which the first call since the last turn of the event loop began. */
   #sinceMs = 0;
 
   constructor(clock: Clock) {
     this.#clock = clock;
   }
 
-  /** What `call` returns, resolves with or throws. */
+  /** Runs `call` and passes on its result or error. */
   async run<T>(call: () => Promise<T> | T): Promise<T> {
     this.#begin();
     try {

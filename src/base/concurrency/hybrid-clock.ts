@@ -2,7 +2,7 @@ import type { Clock } from '../environment/clock.js';
 
 /** Versions that one node gives out in a millisecond without running ahead of its wall clock. */
 const VERSIONS_PER_MS = 2048;
-/** Far beyond what honest clocks give, and far enough below 2^53 that a later version is always a whole number of its own. */
+/** The largest version that is accepted: far beyond honest clocks, and far enough below 2^53 that later versions are exact numbers. */
 const VERSION_MAX = 2 ** 53 - 2 ** 45;
 
 /**
@@ -16,25 +16,25 @@ export class HybridClock {
   readonly #firstOfMs: number;
   #latest = 0;
 
-  /** `nodeNumber`: whole numbers that differ from node to node keep those from giving out one version twice, in one millisecond. */
+  /** `nodeNumber` is a whole number, different on each node, so that no two nodes give out the same version in one millisecond. */
   constructor(clock: Pick<Clock, 'wallMs'>, nodeNumber = 0) {
     this.#clock = clock;
     this.#firstOfMs = nodeNumber % (VERSIONS_PER_MS / 2);
   }
 
-  /** Later than every version given out or seen. */
+  /** A new version, later than every version given out or seen. */
   next(): number {
     this.#latest = Math.max(this.#latest + 1, Math.floor(this.#clock.wallMs()) * VERSIONS_PER_MS + this.#firstOfMs);
     return this.#latest;
   }
 
-  /** A version that another node has given out. */
+  /** Takes note of a version that another node has given out: later ones of this node are greater. */
   see(version: number): void {
     if (version > this.#latest && isVersion(version)) this.#latest = version;
   }
 }
 
-/** Whether a node can have given this out: a whole number, 0 for none. */
+/** Whether `value` can be the version of a node: a whole number, or 0 for no version. */
 export function isVersion(value: unknown): value is number {
   return Number.isSafeInteger(value) && (value as number) >= 0 && (value as number) <= VERSION_MAX;
 }

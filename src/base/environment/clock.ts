@@ -9,13 +9,13 @@ export interface Clock {
    * The timer does not keep the process alive unless `keepAlive` is true.
    */
   after(delayMs: number, fn: () => void, options?: { keepAlive?: boolean }): () => void;
-  /** Resolves after the input and output that is waiting has had its turn. */
+  /** Resolves after pending input and output has been handled. */
   yield(): Promise<void>;
-  /** Calls `fn` once what runs now has ended, before any input or output and any timer. */
+  /** Calls `fn` when the current task has ended, before any input, output or timer. */
   soon(fn: () => void): void;
 }
 
-/** Waits for `work`, but no longer than `ms`, for which it keeps the process alive. False: the time was over first. Rejects as `work` does. */
+/** Waits for `work`, but at most `ms`, and keeps the process alive meanwhile. Resolves with false if the time is over first. Rejects as `work` does. */
 export async function within(clock: Clock, ms: number, work: Promise<unknown>): Promise<boolean> {
   let stopWaiting = () => {};
   const tooLong = new Promise<boolean>((resolve) => {

@@ -1,19 +1,19 @@
 import { SECRET_MAX_CHARACTERS, SECRETS_MAX_COUNT } from '../limits.js';
 
-/** What {@link ClusterSecrets.of} takes, for messages. */
+/** The values that {@link ClusterSecrets.of} accepts, in words for messages. */
 export const CLUSTER_SECRET_ALLOWED = `text of 1 to ${SECRET_MAX_CHARACTERS} characters, or a list of 1 or ${SECRETS_MAX_COUNT} of them`;
 
-/** What stands for a secret where one is shown; no secret itself, for then what was shown had become it. */
+/** The text that is shown in place of a secret. It is refused as a secret, so that a copied configuration dump cannot become one. */
 export const SHOWN = '[secret]';
 
 /**
- * What the nodes of one cluster share: one secret, or two while it is being changed. The first is what a node presents where it
- * can present only one; each is accepted. Nothing that prints, inspects or serialises an object shows them.
+ * The secrets of a cluster: one, or two while it is being changed. A node presents the first and accepts both. Printing, inspecting
+ * or serialising this object never shows them.
  */
 export class ClusterSecrets {
   readonly #secrets: readonly string[];
 
-  /** One or two, none of them empty; `undefined` for anything else. White space around a secret does not count. */
+  /** Makes one of one or two texts that are not empty; undefined for anything else. White space around a secret is ignored. */
   static of(secrets: readonly unknown[]): ClusterSecrets | undefined {
     const texts = secrets.map((secret) => (typeof secret === 'string' ? secret.trim() : ''));
     const isAllowed = texts.every((text) => text.length > 0 && text.length <= SECRET_MAX_CHARACTERS && text !== SHOWN);
@@ -25,22 +25,22 @@ export class ClusterSecrets {
     this.#secrets = secrets;
   }
 
-  /** The secrets themselves: for computing proofs and for handing them to the own threads, and for nothing else. */
+  /** The secrets themselves, only for computing proofs and for passing them to this node's threads. */
   reveal(): readonly string[] {
     return this.#secrets;
   }
 
-  /** Characters of the shortest one: who listens to a handshake can try short ones out. */
+  /** Length of the shortest secret. A short one can be guessed by an attacker who records a handshake. */
   get shortestCharacters(): number {
     return Math.min(...this.#secrets.map((secret) => secret.length));
   }
 
-  /** Never the secrets. */
+  /** A placeholder, never the secrets. */
   toJSON(): string {
     return SHOWN;
   }
 
-  /** Never the secrets. */
+  /** A placeholder, never the secrets. */
   toString(): string {
     return SHOWN;
   }

@@ -9,7 +9,7 @@ import type { RandomSource } from './random.js';
 import type { Threads } from './threads.js';
 import type { TlsIdentity } from './tls-identity.js';
 
-/** Everything a component takes from outside of itself. */
+/** Everything that a component takes from outside of the program. */
 export interface Environment {
   readonly clock: Clock;
   readonly random: RandomSource;
@@ -19,8 +19,8 @@ export interface Environment {
   readonly host: Host;
   readonly log: Logger;
   readonly metrics: MetricsSink;
-  /** With them every connection between nodes begins with mutual proof, and nobody else is talked to; see `securedEnvironment`. */
+  /** With secrets, every connection between nodes begins with a mutual proof, and other peers are refused. See `securedEnvironment`. */
   readonly secrets?: ClusterSecrets | undefined;
-  /** What `network` shows of this node when it speaks TLS; other threads make a network of their own of it. */
+  /** The certificate that `network` presents when it speaks TLS. Other threads build their own network from it. */
   readonly tls?: TlsIdentity | undefined;
 }

@@ -1,24 +1,24 @@
-/** How to open a file. Without any of these it is opened for reading, and must be there. */
+/** How to open a file. Without options it is opened for reading and must exist. */
 export interface OpenOptions {
-  /** For reading and writing. */
+  /** Opens the file for reading and writing. */
   readonly write?: boolean;
-  /** It is made when it is missing, with these permission bits. */
+  /** Creates the file if it is missing, with the permission bits `mode`. */
   readonly create?: boolean;
   readonly mode?: number;
-  /** With `create`: fails with EEXIST when it is there. */
+  /** With `create`: fails with EEXIST if the file exists. */
   readonly exclusive?: boolean;
-  /** With `write`: its bytes are dropped. */
+  /** With `write`: empties the file. */
   readonly truncate?: boolean;
-  /** Past the system's cache: fails with EINVAL where that cannot be had. Memory, offsets and lengths must be aligned then. */
+  /** Bypasses the system's cache; fails with EINVAL where that is impossible. Memory, offsets and lengths must then be aligned. */
   readonly direct?: boolean;
-  /** It must be a directory, which is neither read nor written. */
+  /** Opens a directory, which is neither read nor written. */
   readonly directory?: boolean;
 }
 
-/** What there is at a path. */
+/** Kind, size and permissions of what is at a path. */
 export interface FileStatus {
   readonly sizeBytes: number;
-  /** Bytes of disk that it takes. */
+  /** Bytes that the file occupies on disk. */
   readonly allocatedBytes: number;
   /** Permission bits. */
   readonly mode: number;
@@ -27,28 +27,28 @@ export interface FileStatus {
 }
 
 /**
- * An open file, at whatever path it is by now, or removed. Reads and writes at positions may overlap in time; buffers are in use until the promise
+ * An open file. It stays open if it is renamed or removed. Reads and writes may overlap in time; buffers are in use until the promise
  * is settled.
  */
 export interface OpenFile {
-  /** Of the system, for the native addon; -1: the file is not one of the system's. */
+  /** File descriptor for the native addon; -1: the file does not belong to the operating system. */
   readonly fd: number;
-  /** Resolves with the number of bytes read into `views`, one after the other: fewer than they take only at the end of the file. */
+  /** Resolves with the number of bytes read into `views`, one after the other; it is smaller than their total only at the end of the file. */
   read(views: readonly Uint8Array[], position: number): Promise<number>;
-  /** Resolves with the number of bytes written, which may be fewer, but not 0: then the rest is to be written by another call. */
+  /** Resolves with the number of bytes written, at least 1. If it is less than the total, the caller writes the rest. */
   write(views: readonly Uint8Array[], position: number): Promise<number>;
-  /** Resolves when everything that was written before is on the disk, and would be there after a loss of power. */
+  /** Resolves when everything written before is on disk and would survive a loss of power. */
   datasync(): Promise<void>;
-  /** Cuts the file, or lengthens it by zeros that take no disk space. */
+  /** Shortens the file, or extends it with zeros that take no disk space. */
   truncate(lengthBytes: number): Promise<void>;
-  /** As it is now. */
+  /** The present status of the file. */
   status(): Promise<FileStatus>;
   /**
-   * Gives the file disk space for all of its first `lengthBytes`, and makes a shorter one that long; what was not written reads as zeros. The code of the error is
-   * ENOSPC or EDQUOT when there is too little, EOPNOTSUPP or ENOSYS where it cannot be done.
+   * Reserves disk space for the first `lengthBytes` of the file and extends a shorter file to that length; unwritten bytes read as zeros.
+   * The error's code is ENOSPC or EDQUOT if space is short, EOPNOTSUPP or ENOSYS where reserving is impossible.
    */
   reserve(lengthBytes: number): Promise<void>;
-  /** What is under way ends as it does; nothing else may be called afterwards. Idempotent. */
+  /** Closes the file; operations in progress end by themselves. No other method may be called afterwards. Idempotent. */
   close(): Promise<void>;
 }
 
@@ -57,38 +57,38 @@ export interface OpenFile {
  * ENOSPC, EIO, EROFS, EACCES, ...).
  */
 export interface Files {
-  /** Whoever opens a file closes it. */
+  /** Opens a file, which the caller has to close. */
   open(path: string, options?: OpenOptions): Promise<OpenFile>;
-  /** The whole file. */
+  /** Reads the whole file. */
   readFile(path: string): Promise<Buffer>;
-  /** As `readFile`, while the caller waits: for what is read once, when a process starts. */
+  /** Reads the whole file synchronously; for files that are read once, when a process starts. */
   readFileSync(path: string): Buffer;
-  /** As `status`, while the caller waits. */
+  /** The status of a path, synchronously. */
   statusSync(path: string): FileStatus;
-  /** Replaces the whole file, or makes it. */
+  /** Replaces the content of the file, or creates it. */
   writeFile(path: string, bytes: Uint8Array | string): Promise<void>;
-  /** Of what a symbolic link leads to. */
+  /** The status of a path; symbolic links are followed. */
   status(path: string): Promise<FileStatus>;
   /** Bytes that this user may still write to the file system that `path` is on. */
   freeBytes(path: string): Promise<number>;
-  /** Names; with `recursive` paths below it, of what is deeper, too. */
+  /** Names of the directory's entries; with `recursive`, paths of all entries below it. */
   readdir(path: string, options?: { readonly recursive?: boolean }): Promise<string[]>;
-  /** With `recursive` those above it, too, and it may be there already. */
+  /** Creates a directory. With `recursive` it also creates missing parents, and the directory may exist. */
   mkdir(path: string, options?: { readonly recursive?: boolean }): Promise<void>;
-  /** Replaces a file at `to` in one step: whoever opens it gets the one or the other. Also of sockets, which listen on at the new path. */
+  /** Renames a file and atomically replaces one at `to`. A renamed socket goes on listening at its new path. */
   rename(from: string, to: string): Promise<void>;
   /**
-   * Removes a file, a socket, or a symbolic link and not what it leads to; EISDIR for a directory. With `recursive` directories with what is below
-   * them, too; with `force` it may be missing.
+   * Removes a file, a socket or a symbolic link, but not the target of a link; EISDIR for a directory. With `recursive` it also removes
+   * directories with their content; with `force` the path may be missing.
    */
   rm(path: string, options?: { readonly recursive?: boolean; readonly force?: boolean }): Promise<void>;
-  /** A link at `path`, which must not be there; `target` may be any text that is not empty. */
+  /** Creates a symbolic link at `path`, which must not exist. `target` is any text that is not empty. */
   symlink(target: string, path: string): Promise<void>;
-  /** The target of a link; EINVAL for anything else. */
+  /** The target of a symbolic link; EINVAL for anything else. */
   readlink(path: string): Promise<string>;
 }
 
-/** What is left of views, one after the other, without their first bytes. */
+/** The views without their first `count` bytes in all. */
 export function withoutFirst(views: readonly Uint8Array[], count: number): Uint8Array[] {
   const rest: Uint8Array[] = [];
   let skip = count;

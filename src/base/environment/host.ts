@@ -4,58 +4,58 @@ import type { Endpoint } from './network.js';
 export interface HostAddress {
   readonly address: string;
   readonly family: 'IPv4' | 'IPv6';
-  /** Reached by this host alone (loopback). */
+  /** Whether only this host reaches the address (loopback). */
   readonly isInternal: boolean;
-  /** Means something only together with the interface that it is on. */
+  /** Whether the address is valid only together with its interface. */
   readonly isLinkLocal: boolean;
 }
 
 /** Memory that a {@link Host} has given. */
 export interface HostMemory {
-  /** One after the other they have all of its bytes, in memory that threads share; all but the last are equally long. */
+  /** The memory as consecutive views, which threads can share. All but the last have the same length. */
   readonly segments: readonly Uint8Array[];
-  /** Address of the first byte, a whole number from 1 on: no other memory of the process that is in use has any of its addresses. */
+  /** Address of the first byte, at least 1. No other memory of the process that is in use shares any of the addresses. */
   readonly start: number;
-  /** Gives it back. */
+  /** Frees the memory. */
   release(): void;
 }
 
-/** How late the event loop has been since the observation was begun, or begun anew. */
+/** Delays of the event loop since the observation began or was reset. */
 export interface LoopObservation {
-  /** Samples taken; without any, there is no delay. */
+  /** Number of samples taken. */
   readonly count: number;
-  /** Seconds within which `percent` of the samples were late. */
+  /** The delay in seconds that `percent` of the samples did not exceed. */
   delayS(percent: number): number;
-  /** Part of the time in which the event loop was at work, 0 to 1. */
+  /** Part of the time in which the event loop was busy, 0 to 1. */
   utilization(): number;
-  /** Counts and delays begin at nothing again. */
+  /** Resets counts and delays. */
   beginAnew(): void;
-  /** Takes no more samples. Idempotent. */
+  /** Ends sampling. Idempotent. */
   end(): void;
 }
 
-/** The machine that a node runs on, and the process that it is; a simulator or a test hands in its own. */
+/** The machine and the process that a node runs in; a simulator or a test supplies its own. */
 export interface Host {
   readonly name: string;
   readonly processId: number;
-  /** Of the machine. */
+  /** Memory of the machine. */
   readonly memoryBytes: number;
   /** Threads that can run at once. */
   readonly parallelism: number;
   /** Whether RDMA devices of the machine may be looked for. */
   readonly hasDevices: boolean;
-  /** New memory of `bytes` zeros for pages; undefined: the system is to be asked, as by `HostRegion.allocate`. Throws when there is none. */
+  /** New memory of `bytes` zeros for pages; undefined: the caller allocates it from the system, as `HostRegion.allocate` does. Throws if there is none. */
   allocate(bytes: number): HostMemory | undefined;
-  /** Begins to observe the event loop of this process, which does not keep the process alive. */
+  /** Starts to observe the event loop of this process, without keeping the process alive. */
   observeLoop(): LoopObservation;
-  /** Of the machine, now. */
+  /** Free memory of the machine. */
   freeMemoryBytes(): number;
-  /** Of this process, now. */
+  /** Resident memory of this process. */
   residentBytes(): number;
-  /** The addresses of a host name (or of an address itself), as the system orders them; empty when it is not known. */
+  /** The addresses of a host name or address, in the system's order; empty if the name is unknown. */
   resolve(name: string): Promise<readonly string[]>;
-  /** Those of its interfaces, loopback included. */
+  /** Addresses of all interfaces of this host, loopback included. */
   addresses(): readonly HostAddress[];
-  /** The own address that the system would send to `target` from, which is an address and no name. Rejects where there is no route. */
+  /** The local address from which the system would send to `target`, an address and not a name. Rejects if there is no route. */
   addressTowards(target: Endpoint): Promise<string>;
 }

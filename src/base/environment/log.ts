@@ -4,11 +4,11 @@ export type LogFields = Readonly<Record<string, string | number | boolean | unde
 
 /** Structured log: a short constant message and fields; never a secret in either. */
 export interface Logger {
-  /** One record. Does not throw and does not wait. */
+  /** Writes one record. Neither throws nor blocks. */
   log(level: LogLevel, message: string, fields?: LogFields): void;
 }
 
-/** All levels, the one that says most first. */
+/** All levels, the most verbose first. */
 export const LOG_LEVELS: readonly string[] = ['debug', 'info', 'warn', 'error'] satisfies LogLevel[];
 
 export function isLogLevel(text: string | undefined): text is LogLevel {

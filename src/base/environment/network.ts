@@ -1,141 +1,141 @@
 import type { TlsIdentity } from './tls-identity.js';
 
 /**
- * One connection, as the code here uses it: the events, names and meanings are those of `net.Socket`, which is one. Ordered, whole or
- * ended: a byte arrives once and after all before it, or the connection ends.
+ * One connection. Events, names and meanings are those of `net.Socket`, which implements it. Bytes arrive once and in order, or the
+ * connection ends.
  */
 export interface Connection {
-  /** Of the peer; undefined once the connection has ended, and for a Unix socket. */
+  /** Address of the peer; undefined once the connection has ended, and for a Unix socket. */
   readonly remoteAddress?: string | undefined;
   readonly remotePort?: number | undefined;
-  /** Whether what is written is encrypted, at once and by the thread that writes; as a `tls.TLSSocket` has it. */
+  /** Whether the connection speaks TLS; then the writing thread encrypts at once. */
   readonly encrypted?: boolean;
   readonly destroyed: boolean;
-  /** Bytes that were written and that the system has not taken yet. */
+  /** Bytes that were written and that the system has not accepted yet. */
   readonly writableLength: number;
-  /** Whether more than the high-water mark waits: `drain` follows when the system has taken it all. */
+  /** Whether more bytes wait than the high-water mark; `drain` follows when the system has accepted them all. */
   readonly writableNeedDrain: boolean;
   readonly writableEnded: boolean;
-  /** Bytes written so far, those that wait included. */
+  /** Bytes written so far, including those that wait. */
   readonly bytesWritten: number;
-  /** The bytes must not change until they have been sent. False: as `writableNeedDrain`. */
+  /** Writes bytes, which must not change until they are sent. Returns false if `writableNeedDrain` is true now. */
   write(bytes: Uint8Array): boolean;
-  /** What is written until `uncork` leaves together. */
+  /** Collects what is written until `uncork`, to send it together. */
   cork(): void;
-  /** As often as `cork` was called: what was written since leaves. */
+  /** Sends what was written since `cork`; to be called as often as `cork`. */
   uncork(): void;
-  /** No more `data` until `resume`; the peer is held up when the system's buffers are full. */
+  /** Stops `data` events until `resume`. The peer is held up once the system's buffers are full. */
   pause(): unknown;
-  /** With `onread`, too: without it the end of the peer is not noticed. */
+  /** Lets `data` events flow. Also needed with `onread`, else the peer's end is not noticed. */
   resume(): unknown;
-  /** Whether `pause` was called, and not `resume` since. */
+  /** Whether `pause` was called without a later `resume`. */
   isPaused(): boolean;
-  /** Sends what was written, then the end of this side; `done` is called when that has been sent. */
+  /** Sends what was written, then ends this side; `done` is called when the end has been sent. */
   end(done?: () => void): unknown;
-  /** Writes, then ends this side. */
+  /** Writes bytes, then ends this side. */
   end(bytes: Uint8Array): unknown;
   /** Ends both sides now; `close` follows. */
   destroy(): unknown;
-  /** Ends both sides when what was written has been sent. */
+  /** Ends both sides after sending what was written. */
   destroySoon(): void;
-  /** Ends both sides now, and leaves nothing behind: the peer sees a reset. */
+  /** Resets the connection: both sides end now, and the kernel keeps no state. */
   resetAndDestroy(): unknown;
-  /** The connection keeps the process alive, as it does when it is new. */
+  /** Makes the connection keep the process alive, as a new one does. */
   ref(): unknown;
-  /** The process may end while the connection is there. */
+  /** Lets the process end while the connection is open. */
   unref(): unknown;
-  /** Received bytes, which are the listener's. */
+  /** Calls `listener` with received bytes, which then belong to it. */
   on(event: 'data', listener: (bytes: Buffer) => void): unknown;
   /** Calls `listener` at every such event. */
   on(event: ConnectionEvent, listener: () => void): unknown;
-  /** `close` follows. */
+  /** Calls `listener` with the error that ends the connection; `close` follows. */
   on(event: 'error', listener: (error: NodeJS.ErrnoException) => void): unknown;
   /** Calls `listener` at the next such event. */
   once(event: ConnectionEvent, listener: () => void): unknown;
-  /** As `on`, for the first one. */
+  /** Calls `listener` with the first error; `close` follows. */
   once(event: 'error', listener: (error: NodeJS.ErrnoException) => void): unknown;
 }
 
 /**
- * `connect`: it can be written to; `secureConnect`: that, of one that is `encrypted`; `drain`: all that was written has been taken;
- * `end`: the peer sends nothing more; `close`: it is over, always the last.
+ * `connect`: the connection can be written to; `secureConnect`: the same for an `encrypted` one; `drain`: the system has accepted
+ * everything written; `end`: the peer sends nothing more; `close`: the connection is over, always the last event.
  */
 export type ConnectionEvent = 'connect' | 'secureConnect' | 'drain' | 'end' | 'close';
 
-/** Where a connection goes: a port of a host, or a Unix socket of this host. */
+/** Target of a connection: a port of a host, or a Unix socket of this host. */
 export type ConnectTarget = { readonly host: string; readonly port: number } | { readonly path: string };
 
-/** Received bytes go where `buffer` says, instead of into `data` events: `count` of them are at its start when `callback` is called. */
+/** Receives bytes into buffers of the caller instead of `data` events. */
 export interface ReceiveInto {
-  /** Asked once the connection is there, and again right after each receipt. */
+  /** Returns the buffer for the next bytes; called when the connection is open, and right after each receipt. */
   readonly buffer: () => Uint8Array;
-  /** False: as `pause`. */
+  /** Called when `count` bytes are at the start of `buffer`. Returning false pauses the connection. */
   readonly callback: (count: number, buffer: Uint8Array) => boolean;
 }
 
-/** Of TCP connections, made or accepted. */
+/** Options of TCP connections, opened or accepted. */
 export interface TcpOptions {
-  /** Small pieces are sent at once. */
+  /** Sends small pieces without delay. */
   readonly noDelay?: boolean;
-  /** The system asks a silent peer whether it still lives, after `keepAliveInitialDelay` milliseconds of silence. */
+  /** The system probes a silent peer after `keepAliveInitialDelay` milliseconds of silence. */
   readonly keepAlive?: boolean;
   readonly keepAliveInitialDelay?: number;
 }
 
-/** How to connect; as `net.connect` has them. */
+/** How to connect: options of `net.connect`. */
 export type ConnectOptions = ConnectTarget & TcpOptions & { readonly onread?: ReceiveInto };
 
-/** A listening socket; the events, names and meanings are those of `net.Server`. */
+/** A listening socket. Events, names and meanings are those of `net.Server`. */
 export interface Server {
   /**
-   * Port 0: a free one. `listening` or `error` follows. `exclusive`: by this process itself, also where it is one of a cluster of
-   * Node's. It may listen again after `close`.
+   * Starts to listen; `listening` or `error` follows. Port 0 is any free one. With `exclusive`, this process listens by itself even in a
+   * cluster of Node. It may listen again after `close`.
    */
   listen(target: ListenTarget): unknown;
-  /** Where it listens; a Unix socket has its path; null: it does not. */
+  /** The address that the server listens at, or the path of a Unix socket; null: it does not listen. */
   address(): { readonly address: string; readonly port: number } | string | null;
-  /** Accepts nothing more, and touches no connection that it has accepted; `done` is called when every one of them has ended. */
+  /** Stops accepting. Accepted connections go on; `done` is called when all of them have ended. */
   close(done?: () => void): unknown;
-  /** Ends connections that it has accepted and not handed out: handshakes of TLS under way. Without it there are none. */
+  /** Ends accepted connections whose TLS handshake is in progress. A server without this method has none. */
   dropPending?(): void;
-  /** The process may end while the server listens. */
+  /** Lets the process end while the server listens. */
   unref(): unknown;
-  /** It listens. */
+  /** Calls `listener` when the server listens. */
   on(event: 'listening', listener: () => void): unknown;
-  /** It cannot listen, or could not accept a connection. */
+  /** Calls `listener` when the server cannot listen, or could not accept a connection. */
   on(event: 'error', listener: (error: NodeJS.ErrnoException) => void): unknown;
 }
 
-/** Where a server listens, which {@link Server.listen} says more of. */
+/** The target of {@link Server.listen}. */
 export type ListenTarget = ConnectTarget & { readonly exclusive?: boolean };
 
-/** As `net.createServer` has them. */
+/** How to accept connections: options of `net.createServer`, and more. */
 export interface ListenOptions extends TcpOptions {
-  /** What its connections are for: a word for the statistics of a simulated network. The system's does not look at it. */
+  /** Purpose of the connections, for the statistics of a simulated network. The real network ignores it. */
   readonly plane?: string;
-  /** Asked before anything else is done with a connection, also before TLS. False: it has been ended. */
+  /** Called with each accepted connection first, also before TLS. Returns false if it has ended the connection. */
   readonly admit?: (connection: Connection) => boolean;
 }
 
-/** The connections that everything below the runtime uses; a test or a simulator hands in its own. */
+/** Source of connections for everything below the runtime; a test or a simulator supplies its own. */
 export interface Network {
-  /** A connection that is being made: `connect` or `error` follows. */
+  /** Opens a connection; `connect` or `error` follows. */
   connect(options: ConnectOptions): Connection;
-  /** A server that does not listen yet. */
+  /** Creates a server that does not listen yet. */
   createServer(options: ListenOptions, onConnection: (connection: Connection) => void): Server;
   /**
-   * This network with TLS on all of its connections: it talks only to peers whose certificate the authority of `identity` has signed,
-   * and tells `refused` the addresses of the others. Undefined: it has no TLS.
+   * Returns this network with TLS on all connections: it accepts only peers whose certificate the authority of `identity` has signed,
+   * and calls `refused` with the addresses of the others. Undefined: the network has no TLS.
    */
   readonly overTls?: ((identity: TlsIdentity, refused: (address: string) => void) => Network) | undefined;
 }
 
-/** Calls `fn` once the peer can be spoken to: over TLS it has shown its certificate by then. */
+/** Calls `fn` when the connection can be written to; over TLS, after the peer's certificate has been accepted. */
 export function onConnected(connection: Connection, fn: () => void): void {
   connection.once(connection.encrypted ? 'secureConnect' : 'connect', fn);
 }
 
-/** Resolves when `server` listens there, and rejects when it cannot; `onError` is told of errors after that. Once a server. */
+/** Resolves when `server` listens at `target` and rejects if it cannot; later errors go to `onError`. To be called once for each server. */
 export function listenAt(
   server: Server,
   target: ListenTarget,
@@ -152,7 +152,7 @@ export function listenAt(
   });
 }
 
-/** The port that `server` listens on; 0: it does not listen, or at a path. */
+/** The port that `server` listens on; 0: it does not listen, or it listens at a path. */
 export function portOf(server: Pick<Server, 'address'>): number {
   const address = server.address();
   return typeof address === 'object' && address !== null ? address.port : 0;
@@ -165,8 +165,8 @@ export interface Endpoint {
 }
 
 /**
- * Whether a server that listens there is reached at every address of its machine; nobody can connect to it by this one. That is
- * 0.0.0.0 and :: in any spelling that the system takes for them: `0`, `0x0.0`, `[0::0]`, `::ffff:0.0.0.0`, with a zone.
+ * Whether `host` is a wildcard: a server that listens there is reached at every address of its machine, and no peer can connect to
+ * the wildcard itself. These are 0.0.0.0 and :: in all spellings that the system accepts: `0`, `0x0.0`, `[0::0]`, `::ffff:0.0.0.0`, with a zone.
  */
 export function isEveryAddress(host: string): boolean {
   const [address = ''] = host

@@ -1,14 +1,14 @@
-/** Source of randomness; a simulator or a test hands in a seeded one. */
+/** Source of randomness; a simulator or a test supplies a seeded one. */
 export interface RandomSource {
-  /** So many random bytes, the caller's. */
+  /** Returns `count` random bytes, which then belong to the caller. */
   bytes(count: number): Uint8Array;
-  /** Uniform in [0, 2^32). */
+  /** Returns a whole number, uniform in [0, 2^32). */
   u32(): number;
 }
 
 /**
  * Reproducible generator (SplitMix32 by its published constants) for workloads and tests.
- * Not for anything that must be hard to guess.
+ * It must not be used for anything that has to be hard to guess.
  */
 export function seededRandom(seed: number): RandomSource {
   let state = seed >>> 0;

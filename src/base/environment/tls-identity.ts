@@ -1,11 +1,11 @@
-/** PEM texts. */
+/** A certificate, its key and the authority, as PEM texts. */
 export interface TlsTexts {
   readonly cert: string;
   readonly key: string;
   readonly ca: string;
 }
 
-/** A node's certificate with its key, and the authority that signs those of all nodes. Nothing that prints an object shows them. */
+/** A node's certificate with its key, and the authority that signs the certificates of all nodes. Printing this object never shows them. */
 export class TlsIdentity {
   readonly #texts: TlsTexts;
 
@@ -13,12 +13,12 @@ export class TlsIdentity {
     this.#texts = texts;
   }
 
-  /** For TLS and for the own threads, and for nothing else. */
+  /** The texts themselves, only for TLS and for passing them to this node's threads. */
   reveal(): TlsTexts {
     return this.#texts;
   }
 
-  /** Never the key. */
+  /** A placeholder, never the key. */
   toJSON(): string {
     return '[key]';
   }

@@ -1,5 +1,5 @@
 import { assert, assertAtMost, assertEqual } from '../../base/assert.js';
-import { Turns } from '../../base/concurrency/turns.js';
+import { Mutex } from '../../base/concurrency/mutex.js';
 import type { Environment } from '../../base/environment/environment.js';
 import { ArgumentError, ClosedError, DiskError } from '../../base/errors.js';
 import {
@@ -54,7 +54,7 @@ export class Journal {
   /** Of both files; each may take part of a block of the file system more. */
   readonly #budgetBytes: number;
   readonly #records: RecordWriter;
-  readonly #turns = new Turns();
+  readonly #mutex = new Mutex();
   /** Offsets of pages that were used since the last record, the most recent last. */
   readonly #uses = new Set<number>();
   #file: JournalFile;
@@ -250,7 +250,7 @@ export class Journal {
     for (const [i, block] of blocks.entries()) {
       const fail = (error: unknown) => this.#fail(error, blocks.slice(i), hadRemovals);
       await this.#makeRoom(block.length).catch(fail);
-      await this.#turns.run(async () => {
+      await this.#mutex.run(async () => {
         await this.#file.append(block).catch(fail);
         this.#rewriting?.add(block);
       });
@@ -320,7 +320,7 @@ export class Journal {
     try {
       this.#checkRoomToRewrite(rewriting);
       await rewriting.write();
-      await this.#turns.run(() => this.#replaceBy(rewriting));
+      await this.#mutex.run(() => this.#replaceBy(rewriting));
     } catch (error) {
       await rewriting.discard().catch(() => {});
       this.#rewriteAtBytes = this.#file.bytes + this.#budgetBytes * RETRY_FRACTION;

@@ -1,5 +1,5 @@
 import { assert } from '../../base/assert.js';
-import { Slots } from './slots.js';
+import { Semaphore } from './semaphore.js';
 
 const WASM_PAGE_BYTES = 65_536;
 
@@ -11,7 +11,7 @@ const WASM_PAGE_BYTES = 65_536;
 export class AlignedBuffers {
   readonly #bufferBytes: number;
   readonly #count: number;
-  readonly #slots: Slots;
+  readonly #semaphore: Semaphore;
   #memory: WebAssembly.Memory | undefined;
 
   /** `bufferBytes`: a multiple of 64 KiB. */
@@ -22,12 +22,12 @@ export class AlignedBuffers {
     );
     this.#bufferBytes = bufferBytes;
     this.#count = count;
-    this.#slots = new Slots(count);
+    this.#semaphore = new Semaphore(count);
   }
 
   /** Runs `work` as soon as a buffer is free, which it has until its promise is settled; what is in it is old. */
   use<T>(work: (buffer: Uint8Array) => Promise<T>): Promise<T> {
-    return this.#slots.use((slot) => work(this.#buffer(slot)));
+    return this.#semaphore.use((permit) => work(this.#buffer(permit)));
   }
 
   #buffer(slot: number): Uint8Array {
@@ -38,6 +38,6 @@ export class AlignedBuffers {
 
   /** Throws `InvariantError` unless each buffer is free or in the hands of one user. */
   verify(): void {
-    this.#slots.verify();
+    this.#semaphore.verify();
   }
 }

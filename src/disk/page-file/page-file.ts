@@ -16,7 +16,7 @@ import { isWhole, type PageBytes } from '../../pool/page-batch.js';
 import { AlignedBuffers } from './aligned-buffers.js';
 import { alignedUp, ZEROS } from './alignment.js';
 import { reserveSpace } from './reserved-space.js';
-import { Slots } from './slots.js';
+import { Semaphore } from './semaphore.js';
 
 export interface PageFileOptions {
   /** Length of the file, a multiple of DISK_ALIGNMENT_BYTES. */
@@ -55,7 +55,7 @@ export class PageFile {
   readonly #file: OpenFile;
   /** Whether other threads may copy. */
   readonly #canCopy: boolean;
-  readonly #slots = new Slots(DISK_IN_FLIGHT_MAX_COUNT);
+  readonly #semaphore = new Semaphore(DISK_IN_FLIGHT_MAX_COUNT);
   readonly #buffers = new AlignedBuffers({ bufferBytes: DISK_PIECE_MAX_BYTES, count: DISK_STAGING_BUFFERS_COUNT });
   readonly #underWay = new Set<Promise<unknown>>();
   #closing: Promise<void> | undefined;
@@ -126,7 +126,7 @@ export class PageFile {
 
   async #run<T>(work: () => Promise<T>): Promise<T> {
     if (this.#closing !== undefined) throw new ClosedError(`page file ${this.#path}`);
-    const running = this.#slots.use(work);
+    const running = this.#semaphore.use(work);
     this.#underWay.add(running);
     try {
       return await running;
@@ -237,7 +237,7 @@ export class PageFile {
 
   /** Throws `InvariantError` unless calls have distinct slots and buffers. */
   verify(): void {
-    this.#slots.verify();
+    this.#semaphore.verify();
     this.#buffers.verify();
   }
 }

@@ -1,5 +1,5 @@
 import test from 'ava';
-import { Turns } from '../../src/base/concurrency/turns.js';
+import { Mutex } from '../../src/base/concurrency/mutex.js';
 
 function gate(): { readonly passed: Promise<void>; open(): void } {
   let open: () => void = () => {};
@@ -9,12 +9,12 @@ function gate(): { readonly passed: Promise<void>; open(): void } {
   return { passed, open };
 }
 
-test('turns: one at a time, in the order of asking; the first at once', async (t) => {
-  const turns = new Turns();
+test('mutex: one at a time, in the order of asking; the first at once', async (t) => {
+  const mutex = new Mutex();
   const log: string[] = [];
   const gates = [gate(), gate(), gate()];
   const runs = gates.map(({ passed }, i) =>
-    turns.run(async () => {
+    mutex.run(async () => {
       log.push(`start ${i}`);
       await passed;
       log.push(`end ${i}`);
@@ -22,20 +22,20 @@ test('turns: one at a time, in the order of asking; the first at once', async (t
     }),
   );
   t.deepEqual(log, ['start 0']);
-  t.true(turns.isTaken);
-  const ended = turns.ended().then(() => log.push('all'));
+  t.true(mutex.isLocked);
+  const ended = mutex.ended().then(() => log.push('all'));
   for (const { open } of [...gates].reverse()) open();
   t.deepEqual(await Promise.all(runs), [0, 1, 2]);
   await ended;
   t.deepEqual(log, ['start 0', 'end 0', 'start 1', 'end 1', 'start 2', 'end 2', 'all']);
-  t.false(turns.isTaken);
-  await turns.ended();
+  t.false(mutex.isLocked);
+  await mutex.ended();
 });
 
-test('turns: one that fails does not stop the others', async (t) => {
-  const turns = new Turns();
-  const failing = turns.run(() => Promise.reject(new Error('mine')));
-  const next = turns.run(() => 7);
+test('mutex: one that fails does not stop the others', async (t) => {
+  const mutex = new Mutex();
+  const failing = mutex.run(() => Promise.reject(new Error('mine')));
+  const next = mutex.run(() => 7);
   await t.throwsAsync(failing, { message: 'mine' });
   t.is(await next, 7);
 });

@@ -1,14 +1,14 @@
-/** Lets its users have something one at a time, in the order in which they ask. */
-export class Turns {
+/** Lets one user in at a time, in the order in which they ask. */
+export class Mutex {
   #users = 0;
   #lastEnd: Promise<void> = Promise.resolve();
 
-  /** Whether somebody has it. */
-  get isTaken(): boolean {
+  /** Whether a user holds the mutex. */
+  get isLocked(): boolean {
     return this.#users > 0;
   }
 
-  /** Runs `use` when everybody who asked before has ended: before this returns, when there is nobody. */
+  /** Runs `use` after all users who asked before have ended; if there are none, before this returns. */
   async run<T>(use: () => Promise<T> | T): Promise<T> {
     const before = this.#users > 0 ? this.#lastEnd : undefined;
     let end: () => void = () => {};
@@ -25,7 +25,7 @@ export class Turns {
     }
   }
 
-  /** Resolves when everybody who has asked so far has ended. */
+  /** Resolves when all users who have asked so far have ended. */
   ended(): Promise<void> {
     return this.#users > 0 ? this.#lastEnd : Promise.resolve();
   }
