@@ -5,17 +5,16 @@ import {
 } from '../base/limits.js';
 
 /**
- * When a changed membership is acted on: at once after a quiet time, and ever more rarely while changes go on, down to a limit that
- * grows with the members. A master that spreads them costs every member a pass over all, a node that takes them a pass and a new
- * ring: n nodes that come one after the other would cost each of them the square of n. So what a storm costs grows with its length in
- * these gaps instead.
+ * Decides when a membership change is acted on: at once after a quiet time, and more and more rarely while changes go on, down to a
+ * limit that grows with the number of members. Each round of changes costs every member a pass over all members and a new ring, so
+ * that n nodes joining one by one would cost each member the square of n. With the gaps, the cost of a storm grows with its duration.
  */
 export class ChangeGap {
   #actedMs = Number.NEGATIVE_INFINITY;
-  /** What the last change that was planned had to keep from what was done before it. */
+  /** The gap that was kept before the last planned change. */
   #gapMs = 0;
 
-  /** Something has changed and nothing is planned: how long until it is acted on; 0: now. */
+  /** Plans the reaction to a change while none is planned; returns the delay in milliseconds, 0 for at once. */
   plan(nowMs: number, members: number): number {
     const minMs = DISCOVERY_CHANGE_GAP_MS + members * DISCOVERY_CHANGE_GAP_PER_MEMBER_MS;
     const maxMs = DISCOVERY_CHANGE_GAP_MS + members * DISCOVERY_CHANGE_GAP_MAX_PER_MEMBER_MS;
@@ -24,7 +23,7 @@ export class ChangeGap {
     return Math.max(0, this.#actedMs + this.#gapMs - nowMs);
   }
 
-  /** It has been acted on. */
+  /** Takes note that the planned change was acted on. */
   acted(nowMs: number): void {
     this.#actedMs = nowMs;
   }

@@ -21,49 +21,48 @@ import { type MasterView, mergeMembers } from './masters/merge.js';
 import { type ClusterSettings, describeDifferences, type Refusal, refusalError } from './messages/cluster-settings.js';
 import { timingOf } from './timing.js';
 
-/** What a {@link DiscoveryClient} tells, and how often it speaks. */
+/** Callbacks, settings and times of a {@link DiscoveryClient}. */
 export interface DiscoveryClientOptions {
   /**
-   * Called with all members, a map that stays as it is, at a master's first answer, then when one has come, gone, or changed its start or
-   * address; `changed`: the ids of these.
+   * Called with all members, in a map that does not change, at the first answer of a master, and whenever members join, leave, restart
+   * or change their address; `changed` has the ids of these members.
    */
   readonly onMembers?: (members: Map<string, NodeInfo>, changed: readonly string[]) => void;
-  /** Called at every failed attempt to reach a listed master. */
+  /** Called after every failed attempt to reach a listed master. */
   readonly onUnreachable?: (endpoint: Endpoint) => void;
   /**
-   * A master that is not new had forgotten this node, which was cut off or could not run for longer than the time-to-live:
-   * what it had announced to other nodes may be dropped there and is to be announced again.
+   * Called when a master that did not restart had forgotten this node, which was unreachable or stopped for longer than the time-to-live.
+   * Other nodes may have dropped its announcements, so that it has to re-announce.
    */
   readonly onForgotten?: () => void;
   /**
-   * Every other node may have dropped this one: no master but its own has heard of it for the time-to-live, and one that was
-   * there all the time does not know it. What it returns, of a new start, is registered from now on instead; by default it
-   * goes on as it was. All that it has announced has to be announced again as that.
+   * Called when every other node may have dropped this one: no master but its own has heard of it for the time-to-live, and one that did
+   * not restart does not know it. A record of a new incarnation that it returns is registered instead, and everything has to be
+   * re-announced under that; by default the node keeps its incarnation.
    */
   readonly onExpired?: () => NodeInfo | undefined;
-  /** Another node with this one's id has started later and is the member now; or, after that, is not any more. */
+  /** Called when a later start of a node with this id has become the member, and when it is no longer a member. */
   readonly onReplaced?: (isReplaced: boolean) => void;
-  /** The masters that there are to be, when they change: the listed addresses, and the seats of live hosts. */
+  /** Called when the set of intended masters changes: the listed addresses, and the seats of live hosts. */
   readonly onMasters?: (masters: readonly Endpoint[]) => void;
-  /** Whether the master of that id runs in this process, so that its word says nothing of what others have heard. */
+  /** Whether the master with that id runs in this process; its answers do not show that other nodes hear of this one. */
   readonly isOwnMaster?: (masterId: string) => boolean;
-  /** What all nodes must have alike: a master that has them differently refuses this node. Default: nothing is compared. */
+  /** Settings that all nodes must share; a master with other settings refuses this node. Default: nothing is compared. */
   readonly settings?: ClusterSettings;
-  /** Seats of masters; default: as many as addresses are listed. */
+  /** Number of masters; default: the number of listed addresses. */
   readonly maxMasters?: number;
-  /** Seconds; default 2. */
+  /** Interval of heartbeats in seconds; default 2. */
   readonly heartbeatInterval?: number;
-  /** Seconds; default 6. */
+  /** Time-to-live of a member in seconds; default 6. */
   readonly memberTtl?: number;
   readonly env: Environment;
 }
 
 /**
- * Makes this node a member with every master, and keeps the list of all members. The own node is always one. While no
- * master answers, the members stay as they were. It speaks to the listed addresses and to the masters that have a seat (see
- * `chooseMasters`). When no master has answered for the time-to-live, those that it had count as dead, and the next hosts get
- * their seats. A master that has lost its seat is spoken to for as long as it answers; one whose host has gone without a
- * good-bye is still tried, because it may be behind a partition (`LostMasters`).
+ * Registers this node with every master and keeps the list of members, which always contains this node. While no master answers, the
+ * list does not change. The client talks to the listed addresses and to the masters that have a seat (see `chooseMasters`). When no
+ * master has answered for the time-to-live, they count as dead, and the next hosts get their seats. The client talks to a master
+ * without a seat as long as it answers, and goes on trying one whose host vanished, because it may be behind a partition (`LostMasters`).
  */
 export class DiscoveryClient {
   #self: NodeInfo;
@@ -72,23 +71,23 @@ export class DiscoveryClient {
   readonly #rpc: RpcClient;
   readonly #rule: MasterRule;
   readonly #codec = new MessageCodec();
-  /** By `host:port`. */
+  /** Links to masters by `host:port`. */
   readonly #links = new Map<string, MasterLink>();
   readonly #lost = new LostMasters();
   #masters: readonly Endpoint[];
   readonly #choice: MasterChoice;
   #cancelSilence: (() => void) | undefined;
-  /** Another map after each change. */
+  /** All members; each change makes a new map. */
   #members: Map<string, NodeInfo>;
   readonly #mergeGap = new ChangeGap();
   readonly #merging = new MemberMerging();
-  /** Cancels the next look at what the masters say, which is due soon. */
+  /** Cancels the planned merge of what the masters say. */
   #cancelMerge: (() => void) | undefined;
-  /** Ends `start`, which is under way; with an error it rejects. */
+  /** Resolves the pending `start`, or rejects it with an error. */
   #endStart: ((error?: ConfigError) => void) | undefined;
   #cancelStart: (() => void) | undefined;
   #waitsForOthers = false;
-  /** When the log said of each master that it refuses this node. */
+  /** Time of the last log record about each master that refuses this node. */
   readonly #saidRefusedMs = new Map<string, number>();
   #saidUnreachableMs: number | undefined;
   #isReplaced = false;
@@ -97,7 +96,7 @@ export class DiscoveryClient {
   #started = false;
   #stopping: Promise<void> | undefined;
 
-  /** `addr`: one or several `host:port`, comma-separated. Throws `ConfigError`, and `ArgumentError` for a time that none can be. */
+  /** `addr`: one or several `host:port`, separated by commas. Throws `ConfigError`, and `ArgumentError` for invalid times. */
   constructor(addr: string, nodeInfo: NodeInfo, options: DiscoveryClientOptions) {
     this.#self = nodeInfo;
     this.#options = options;
@@ -113,9 +112,9 @@ export class DiscoveryClient {
   }
 
   /**
-   * Resolves with the first master's list of members; when that is this process's own master, the other listed ones are waited
-   * for, at most DISCOVERY_OTHER_MASTERS_TIMEOUT_MS. Without a master it resolves after DISCOVERY_START_TIMEOUT_MS, and goes on
-   * trying until there is one. Rejects with `ConfigError` when a master refuses this node for its settings before that.
+   * Resolves when the first master has sent its list of members. If that master runs in this process, `start` also waits for the other
+   * listed ones, at most DISCOVERY_OTHER_MASTERS_TIMEOUT_MS. Without a master it resolves after DISCOVERY_START_TIMEOUT_MS, and the client
+   * goes on trying. Rejects with `ConfigError` if a master refuses this node for its settings before that.
    */
   async start(): Promise<void> {
     if (this.#started || this.#stopping !== undefined) return;
@@ -132,7 +131,7 @@ export class DiscoveryClient {
     });
   }
 
-  /** Leaves; takes at most DISCOVERY_LEAVE_TIMEOUT_MS. Idempotent. */
+  /** Leaves the cluster; takes at most DISCOVERY_LEAVE_TIMEOUT_MS. Idempotent. */
   stop(): Promise<void> {
     this.#stopping ??= this.#stop();
     return this.#stopping;
@@ -149,12 +148,12 @@ export class DiscoveryClient {
     return this.#rule.listed.some((endpoint) => this.#links.get(formatEndpoint(endpoint))?.view !== undefined);
   }
 
-  /** Whether another node with this one's id has started later: this one is no member any more. */
+  /** Whether a later start of a node with this id has replaced this node as a member. */
   get isReplaced(): boolean {
     return this.#isReplaced;
   }
 
-  /** By node id; the map is the caller's. */
+  /** Members by node id, in a map that belongs to the caller. */
   members(): Map<string, NodeInfo> {
     return new Map(this.#members);
   }
@@ -208,8 +207,8 @@ export class DiscoveryClient {
   }
 
   /**
-   * Speaks to the masters that follow from the members of now. `changed`: which of these are others than at the last call; `lost`: hosts
-   * that have just gone without a good-bye.
+   * Opens and closes links so that they match the masters which follow from the members. `changed` has the members that differ from the
+   * last call; `lost` has hosts that have just vanished without leaving.
    */
   #followMasters(changed: readonly string[] = [], lost: ReadonlySet<string> = new Set()): void {
     const nowMs = this.#env.clock.nowMs();
@@ -231,13 +230,13 @@ export class DiscoveryClient {
     this.#options.onMasters?.(masters);
   }
 
-  /** A master that has been there all the time does not know this node. True: others may miss what it had announced. */
+  /** Handles a master that did not restart and does not know this node. Returns true if other nodes may have dropped announcements. */
   #unknown(link: MasterLink, ttlMs: number): boolean {
     if (this.#stopping !== undefined) return false;
     const { isOwnMaster = () => false } = this.#options;
     const others = [...this.#links.values()].filter((link) => !isOwnMaster(link.masterId));
     const heardMs = Math.max(this.#renewedMs, ...others.map((link) => link.heardMs));
-    // All that this start has announced was announced later than that.
+    // This incarnation has announced everything later than that.
     if (link.heardMs < this.#renewedMs) return false;
     if (this.#env.clock.nowMs() - heardMs < ttlMs) return true;
     const renewed = this.#options.onExpired?.();
@@ -301,7 +300,7 @@ export class DiscoveryClient {
     this.#cancelStart = this.#env.clock.after(delayMs, () => this.#endStart?.(), { keepAlive: true });
   }
 
-  /** The own master knows nobody at first; another one may know a cluster, or refuse this node. */
+  /** Ends `start` when it has its answer. This process's own master knows no members at first; another one may know a cluster, or refuse this node. */
   #endStartIfJoined(): void {
     if (this.#endStart === undefined || !this.isReachable) return;
     const { isOwnMaster = () => false } = this.#options;
@@ -321,7 +320,7 @@ export class DiscoveryClient {
     return false;
   }
 
-  /** What the masters that answer have said. */
+  /** The views of the masters that answer. */
   #views(): MasterView[] {
     const views: MasterView[] = [];
     for (const [name, { view }] of this.#links) {
@@ -329,16 +328,16 @@ export class DiscoveryClient {
       this.#lost.forget(name);
       views.push(view);
     }
-    // Its list lacks the dead. A young master's does not yet: others that it has not heard of are still members here.
+    // The list of a mature master lacks dead nodes. A young master may not have heard of live ones yet, which stay members here.
     if (views.some(({ isMature }) => isMature)) this.#lost.forgetDead();
     return views;
   }
 
-  /** No master answers: nobody says any more who has gone. A node that has never had an answer has nobody to choose from. */
+  /** While no master answers, none tells which nodes are gone: after the time-to-live, the masters themselves count as dead. A node that never had an answer has no other candidates. */
   #awaitSilence(): void {
     if (!this.#hasAnswer || this.#cancelSilence !== undefined) return;
     const ttlMs = (this.#options.memberTtl ?? 6) * 1000;
-    // Until the last of them has been silent for so long, so that all get dead at once.
+    // Waits for the master that answered last, so that all count as dead at once.
     const silentMs = (): number => Math.min(...[...this.#links.values()].map((link) => link.silentMs));
     this.#cancelSilence = this.#env.clock.after(silentMs() < ttlMs ? ttlMs - silentMs() : ttlMs, () => {
       this.#cancelSilence = undefined;
@@ -359,7 +358,7 @@ export class DiscoveryClient {
     const nowMs = this.#env.clock.nowMs();
     if (this.isReachable) {
       const name = formatEndpoint(endpoint);
-      // It was tried for a day.
+      // A vanished master is given up after a day.
       const isGivenUp = !this.#lost.isFormer(name, nowMs) && !this.#masters.some((one) => formatEndpoint(one) === name);
       if (isGivenUp) this.#followMasters();
       return;
@@ -378,7 +377,7 @@ export class DiscoveryClient {
     );
   }
 
-  /** A start that is under way fails; later the node goes on with the masters that take it, or alone. */
+  /** A refusal makes a pending `start` fail; later the node goes on with the masters that accept it, or alone. */
   #refused(master: string, refusal: Refusal): void {
     if (this.#endStart !== undefined) {
       this.#endStart(refusalError(refusal, master));
@@ -415,7 +414,7 @@ export class DiscoveryClient {
     this.#options.onReplaced?.(isReplaced);
   }
 
-  /** @internal Throws `InvariantError` unless the own node is a member, and there is a link to every master. */
+  /** @internal Throws `InvariantError` unless this node is a member and there is a link to every master. */
   verify(): void {
     this.#lost.verify();
     this.#rpc.verify();

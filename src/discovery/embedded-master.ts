@@ -8,20 +8,20 @@ import type { RefusedNode } from './refused-nodes.js';
 import { DiscoveryServer, type MasterOwner } from './server.js';
 
 export interface EmbeddedMasterOptions {
-  /** Seconds; default 6. */
+  /** Time-to-live of a member in seconds; default 6. */
   readonly memberTtl?: number;
-  /** Seconds; default 2. */
+  /** Interval of heartbeats in seconds; default 2. */
   readonly heartbeatInterval?: number;
-  /** Where other nodes reach this one: the masters there that are not listed are this host's. */
+  /** Host at which other nodes reach this one; masters there that are not listed belong to this host. */
   readonly ownHost?: string;
-  /** The own host was chosen, not found: when it is a loopback address, other loopback addresses stand for other hosts. */
+  /** Whether the user chose `ownHost`. If it is a loopback address then, other loopback addresses stand for other hosts. */
   readonly isHostChosen?: boolean;
   /** The node of this process. */
   readonly owner?: MasterOwner;
   readonly env: Environment;
 }
 
-/** A master's address on this machine, and the master there if it is ours. */
+/** The address of a master on this machine, and the master itself if this process runs it. */
 interface Seat {
   readonly endpoint: Endpoint;
   readonly listenHost: string;
@@ -31,15 +31,15 @@ interface Seat {
 }
 
 /**
- * The masters that this process runs. Of all nodes on a master's machine, whoever gets the port runs it; the others are
- * clients, and try for the port again when it does not answer (`tryTakeOver`).
+ * The masters that this process runs. Of all nodes on a master's machine, the one that gets the port runs it; the others are
+ * clients and try to take the port when it does not answer (`tryTakeOver`).
  */
 export class EmbeddedMaster {
   readonly #masters: readonly Endpoint[];
   readonly #options: EmbeddedMasterOptions;
   readonly #env: Environment;
   #seats: Seat[] = [];
-  /** Masters that are not listed and whose seat is on this machine. */
+  /** Seats of this machine that are not listed. */
   #further: readonly Endpoint[] = [];
   #pass: Promise<void> | undefined;
   #stopped = false;
@@ -57,7 +57,7 @@ export class EmbeddedMaster {
     return this.#seats.some((seat) => seat.server !== undefined);
   }
 
-  /** Resolves when every listed port of this machine is taken, by this process or another one. Throws `ConfigError` when one cannot be had for another reason. */
+  /** Resolves when every listed port of this machine is taken, by this process or another one. Throws `ConfigError` if one cannot be taken for another reason. */
   async start(): Promise<void> {
     const { ownHost, isHostChosen } = this.#options;
     for (const endpoint of this.#masters) {
@@ -73,15 +73,15 @@ export class EmbeddedMaster {
     return this.#seats.some(({ server }) => server?.masterId === masterId);
   }
 
-  /** Nodes that its masters have refused lately, for their settings. */
+  /** Nodes that the masters of this process have recently refused for their settings. */
   refusedNodes(): RefusedNode[] {
     const nodes = this.#seats.flatMap(({ server }) => server?.refusedNodes() ?? []);
     return [...new Map(nodes.map((node) => [node.nodeId, node])).values()];
   }
 
   /**
-   * All masters that there are to be now: takes the seats of this host among them, if they are free, and gives up what is
-   * not among them any more. Never rejects.
+   * Takes the set of intended masters: runs masters at free seats of this host among them, and ends masters that are not among them
+   * any more. Never rejects.
    */
   mastersChanged(masters: readonly Endpoint[]): Promise<void> {
     const listed = new Set(this.#masters.map(formatEndpoint));
@@ -95,19 +95,18 @@ export class EmbeddedMaster {
   }
 
   /**
-   * Takes the seats of this machine that are free. One attempt; whoever notices that a master does not answer calls it
-   * again. Never rejects.
+   * Tries once to take the free seats of this machine. It is called again whenever a master does not answer. Never rejects.
    */
   tryTakeOver(): Promise<void> {
     this.#pass ??= this.#takeFree().finally(() => {
       this.#pass = undefined;
-      // What has changed meanwhile.
+      // The intended masters may have changed meanwhile.
       if (!this.#stopped) void this.mastersChanged([...this.#masters, ...this.#further]);
     });
     return this.#pass;
   }
 
-  /** Idempotent. */
+  /** Stops all masters of this process. Idempotent. */
   async stop(): Promise<void> {
     this.#stopped = true;
     await this.#pass;
@@ -123,7 +122,7 @@ export class EmbeddedMaster {
       try {
         await this.#take(seat);
       } catch (error) {
-        // Once: clients try again for as long as there is no master.
+        // Logged once, because clients try again as long as there is no master.
         if (!seat.saidFailure) {
           const fields = { address: formatEndpoint(seat.endpoint), error: (error as Error).message };
           this.#env.log.log('warn', 'cannot take over as discovery master', fields);
@@ -133,7 +132,7 @@ export class EmbeddedMaster {
     }
   }
 
-  /** Seats for the masters of now. */
+  /** Adds and removes seats to match the intended masters. */
   async #arrangeSeats(): Promise<void> {
     if (this.#stopped) return;
     const wanted = new Map(this.#further.map((endpoint) => [formatEndpoint(endpoint), endpoint]));
@@ -173,7 +172,7 @@ export class EmbeddedMaster {
     if (this.#stopped) await server.stop();
   }
 
-  /** @internal Throws `InvariantError` unless it has one seat an address, and the masters there agree with themselves. */
+  /** @internal Throws `InvariantError` unless every address has one seat and every master is consistent. */
   verify(): void {
     const addresses = new Set(this.#seats.map(({ endpoint }) => formatEndpoint(endpoint)));
     assertEqual('embedded master: seats', this.#seats.length, addresses.size);

@@ -1,14 +1,14 @@
 import type { Host } from '../base/environment/host.js';
 import { isEveryAddress } from '../base/environment/network.js';
 
-/** What tells whether a listed host is this machine. */
+/** Name resolution and addresses, which tell whether a listed host is this machine. */
 export type HostNames = Pick<Host, 'resolve' | 'addresses'>;
 
 /**
- * The address to listen on for a listed host when that is this machine; undefined when it is another one.
+ * The address to listen on for a listed host if that is this machine; undefined if it is another one.
  *
- * A name that is loopback here (Debian has 127.0.1.1 for a machine's own name in /etc/hosts) is another address to the other
- * machines: then every address is listened on, for nodes here connect to the loopback one and all others do not.
+ * A name that means loopback here (Debian has 127.0.1.1 for a machine's own name in /etc/hosts) means another address elsewhere. Then
+ * the wildcard address is returned, because nodes of this machine connect to loopback and all others do not.
  */
 export async function localAddressOf(host: string, names: HostNames): Promise<string | undefined> {
   const addresses = names.addresses().map(({ address }) => address);
@@ -25,8 +25,7 @@ export async function localAddressOf(host: string, names: HostNames): Promise<st
 }
 
 /**
- * Whether a node that other nodes reach at `ownHost` is on the machine of a listed host, by whatever name: a master that is
- * there by the list is that host's only one.
+ * Whether `ownHost` is on the machine of a listed host, under any name. A machine with a listed master runs no further one.
  */
 export async function isHostOf(listed: string, ownHost: string, names: HostNames): Promise<boolean> {
   if (listed === ownHost) return true;

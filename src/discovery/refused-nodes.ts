@@ -8,7 +8,7 @@ import { describeDifferences, type SettingDifference } from './messages/cluster-
 /** A node that a master refuses. */
 export interface RefusedNode {
   readonly nodeId: string;
-  /** `host:port` of its control plane, as it says. */
+  /** `host:port` of its control plane, as the node states it. */
   readonly address: string;
   readonly differences: readonly SettingDifference[];
 }
@@ -18,10 +18,10 @@ interface Entry extends RefusedNode {
   readonly lastMs: number;
 }
 
-/** Nodes that one master has refused lately; says so in the log, of each node at most every DISCOVERY_LOG_INTERVAL_MS. */
+/** Nodes that one master refused recently. Logs each at most once in DISCOVERY_LOG_INTERVAL_MS. */
 export class RefusedNodes {
   readonly #env: Environment;
-  /** Those refused last at the end. */
+  /** Refused nodes by id, the most recent at the end. */
   readonly #entries = new Map<string, Entry>();
 
   constructor(env: Environment) {
@@ -54,19 +54,19 @@ export class RefusedNodes {
     }
   }
 
-  /** It has the same settings now. */
+  /** Forgets a node that has the same settings now. */
   accept(nodeId: string): void {
     this.#entries.delete(nodeId);
   }
 
-  /** Those refused within DISCOVERY_REFUSED_KEPT_MS. */
+  /** Nodes refused within DISCOVERY_REFUSED_KEPT_MS. */
   list(): RefusedNode[] {
     const sinceMs = this.#env.clock.nowMs() - DISCOVERY_REFUSED_KEPT_MS;
     for (const [nodeId, { lastMs }] of this.#entries) if (lastMs < sinceMs) this.#entries.delete(nodeId);
     return [...this.#entries.values()].map(({ nodeId, address, differences }) => ({ nodeId, address, differences }));
   }
 
-  /** Throws `InvariantError` unless they are within their limit, those refused last at the end. */
+  /** Throws `InvariantError` unless the entries are within their limit and in the order of their refusals. */
   verify(): void {
     assertAtMost('refused nodes', this.#entries.size, DISCOVERY_REFUSED_MAX_COUNT);
     let before = Number.NEGATIVE_INFINITY;

@@ -28,13 +28,13 @@ export interface MasterOwner {
   readonly settings: ClusterSettings;
 }
 
-/** Times of a {@link DiscoveryServer}; its members go by them. */
+/** Times of a {@link DiscoveryServer}, which its members follow, and the node that runs it. */
 export interface DiscoveryServerOptions {
-  /** Seconds; a member that is silent for so long has gone; default 6. */
+  /** Seconds of silence after which a member is removed; default 6. */
   readonly memberTtl?: number;
-  /** Seconds; a heartbeat without news is answered after so long; default 2. */
+  /** Seconds after which a heartbeat without news is answered; default 2. */
   readonly heartbeatInterval?: number;
-  /** Default: nobody, and all settings are taken. */
+  /** The node that runs the master; without one, all settings are accepted. */
   readonly owner?: MasterOwner;
   readonly env: Environment;
 }
@@ -45,33 +45,33 @@ interface Waiter {
   answer(): void;
 }
 
-/** The members as they were when they were spread last. */
+/** The members at the time of the last round of news. */
 interface Spread {
   readonly version: number;
   readonly roster: Roster;
-  /** The roster as it travels, by its form and the version that somebody has, 0: none. */
+  /** The encoded roster by its form and the version that the receiver has (0: none). */
   readonly encoded: Map<string, Uint8Array>;
 }
 
-/** What a heartbeat says that its sender has. */
+/** The version and form that a heartbeat states. */
 interface Known {
   readonly version: number;
   readonly takesChanges: boolean;
   readonly form: MemberForm;
 }
 
-/** No list has this version. */
+/** A version that no list has. */
 const NO_VERSION = 0;
-/** Forms and versions for which the roster, or what has changed since, is kept encoded. */
+/** Encoded rosters, by form and version, that are kept. */
 const ENCODED_KEPT_COUNT = 64;
 
-/** It looks this often who has expired: many times in a time-to-live, but no more often than is any use. */
+/** Checks for expired members per time-to-live, and the longest time between two of them. */
 const TICKS_PER_TTL = 16;
 const TICK_MAX_MS = 250;
 
 /**
- * A discovery master: keeps who is there for as long as they say so, and tells everybody at once when that changes. Keeps
- * nothing on disk; after a restart its members register again by themselves.
+ * A discovery master: keeps the list of members as long as their heartbeats arrive, and tells all members of changes at once. It stores
+ * nothing on disk; after a restart the members register again.
  */
 export class DiscoveryServer {
   readonly #env: Environment;
@@ -91,7 +91,7 @@ export class DiscoveryServer {
   #cancelTick: (() => void) | undefined;
   #stopped = false;
 
-  /** Throws `ArgumentError` for a host, a port or a time that none can be. */
+  /** Throws `ArgumentError` for an invalid host, port or time. */
   constructor(host: string, port: number, options: DiscoveryServerOptions) {
     this.#env = options.env;
     const { heartbeatIntervalMs, memberTtlMs } = timingOf(options);
@@ -109,18 +109,18 @@ export class DiscoveryServer {
     this.#rpc.handle(DiscoveryMethod.members, (params) => this.#answer('ok', nothingKnown(params)));
   }
 
-  /** Tells this start of a master from all others. */
+  /** Id of this start of the master. */
   get masterId(): string {
     return this.#masterId;
   }
 
-  /** Resolves with the port. Throws `ConfigError` when the address cannot be had; the cause has the system's code. */
+  /** Starts to listen and resolves with the port. Throws `ConfigError` if the address cannot be used; the cause has the system's code. */
   async start(): Promise<number> {
     this.#startedMs = this.#env.clock.nowMs();
     return this.#rpc.start();
   }
 
-  /** Tells what it has not told yet; members notice at once and look for other masters. Idempotent. */
+  /** Sends pending news and closes; members notice at once and look for other masters. Idempotent. */
   async stop(): Promise<void> {
     this.#stopped = true;
     this.#cancelSpread?.();
@@ -132,12 +132,12 @@ export class DiscoveryServer {
     await this.#rpc.stop();
   }
 
-  /** Live members by node id; the map is the caller's. */
+  /** Live members by node id, in a map that belongs to the caller. */
   members(): Map<string, NodeInfo> {
     return this.#table.members();
   }
 
-  /** Nodes that it has refused lately, for their settings. */
+  /** Nodes that this master has recently refused for their settings. */
   refusedNodes(): RefusedNode[] {
     return this.#refused.list();
   }
@@ -174,12 +174,12 @@ export class DiscoveryServer {
     if (status !== 'ok') return this.#answer(status, undefined);
     if (fields.master_id !== this.#masterId) return this.#answer('ok', nothingKnown(fields));
     if (known.version !== this.#spread.version || waitMs === 0) return this.#answer('ok', known);
-    // That this master's list is complete now is news too.
+    // The list is complete once the master is mature, which is news, too.
     const toMaturityMs = this.#memberTtlMs - this.#ageMs();
     return this.#wait(nodeId, known, toMaturityMs > 0 ? Math.min(waitMs, toMaturityMs) : waitMs, context.signal);
   }
 
-  /** Answers when there is news, at the latest after `waitMs`; of one node only the last heartbeat waits. */
+  /** Waits for news, at most `waitMs`. Only the latest heartbeat of a node waits. */
   #wait(nodeId: string, known: Known, waitMs: number, signal: CancelSignal): Promise<unknown> {
     this.#waiters.get(nodeId)?.answer();
     const masterId = this.#masterId;
@@ -204,7 +204,7 @@ export class DiscoveryServer {
     return {};
   }
 
-  /** With what the asker does not know yet; undefined: it gets nothing. */
+  /** An answer with the news for a node that knows `known`; undefined: the answer has no roster. */
   #answer(status: MemberStatus | 'refused', known: Known | undefined): object {
     return {
       status,
@@ -227,7 +227,7 @@ export class DiscoveryServer {
     return bytes;
   }
 
-  /** What has changed since that version; the whole roster where that is not known, or not shorter. */
+  /** Encodes the changes since the version `base`, or the whole roster if they are unknown or not shorter. */
   #encodeFor(roster: Roster, base: number, form: MemberForm): Uint8Array {
     const isKnown = base !== NO_VERSION && base < this.#spread.version;
     const changed = isKnown ? this.#table.changedSince(base) : undefined;
@@ -264,7 +264,7 @@ export class DiscoveryServer {
     return Buffer.from(this.#env.random.bytes(8)).toString('hex');
   }
 
-  /** As a new master that knows nobody: what this one knew is too old to be told to anybody. */
+  /** Starts over as a new master without members, because the old list is too old to be used. */
   #startOver(): void {
     this.#masterId = this.#newId();
     this.#startedMs = this.#env.clock.nowMs();
@@ -281,15 +281,15 @@ export class DiscoveryServer {
     this.#cancelTick = clock.after(tickMs, () => void this.#tick(clock.nowMs() - dueMs, tickMs));
   }
 
-  /** For as long as this process could not run, it could not listen either. */
+  /** Expires silent members. Time in which this process was stopped does not count, because it could not listen. */
   async #tick(lateMs: number, tickMs: number): Promise<void> {
     if (lateMs >= this.#memberTtlMs) {
-      // The others may have dropped some whom it knows, and know some whom it does not.
+      // Other masters may have dropped members of this list, and have members that are missing here.
       this.#startOver();
     } else if (lateMs > tickMs) {
       this.#table.excuse(lateMs);
     }
-    // First what has arrived meanwhile.
+    // Heartbeats that arrived meanwhile are handled first.
     await this.#env.clock.yield();
     this.#cancelTick = undefined;
     if (this.#stopped) return;
@@ -297,7 +297,7 @@ export class DiscoveryServer {
     this.#changed();
   }
 
-  /** @internal Throws `InvariantError` unless all that its members have to be told will be, and who is silent will be noticed. */
+  /** @internal Throws `InvariantError` unless pending news will be sent and expiry is scheduled. */
   verify(): void {
     this.#table.verify();
     this.#refused.verify();
@@ -315,7 +315,7 @@ export class DiscoveryServer {
   }
 }
 
-/** What somebody knows who asks for the first time; the form of the answer is as the request says. */
+/** The knowledge of a node that asks for the first time; the request states the form of the answer. */
 function nothingKnown(params: unknown): Known {
   const isRows = (params as { readonly rows?: unknown } | null)?.rows === true;
   return { version: NO_VERSION, takesChanges: false, form: isRows ? 'rows' : 'maps' };

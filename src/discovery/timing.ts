@@ -1,11 +1,11 @@
 import { ArgumentError } from '../base/errors.js';
 import { shown } from '../base/shown.js';
 
-/** The defaults of the options below, seconds. */
+/** Default interval of heartbeats and default time-to-live, in seconds. */
 const HEARTBEAT_INTERVAL_S = 2;
 const MEMBER_TTL_S = 6;
 
-/** The times of a discovery client or server, in milliseconds. Throws `ArgumentError` for what is no time. */
+/** The times of a discovery client or server in milliseconds. Throws `ArgumentError` for invalid times. */
 export function timingOf(options: { readonly heartbeatInterval?: number; readonly memberTtl?: number }): {
   readonly heartbeatIntervalMs: number;
   readonly memberTtlMs: number;

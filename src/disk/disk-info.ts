@@ -1,15 +1,15 @@
-/** What a disk tier holds, and what it has done since it was opened. */
+/** Content of a disk tier, and counts since it was opened. */
 export interface DiskInfo {
-  /** Sum of the lengths of the pages. */
+  /** Total length of the pages. */
   readonly usedBytes: number;
-  /** Bytes that pages can take. */
+  /** Bytes that are available for pages. */
   readonly capacityBytes: number;
   readonly entries: number;
-  /** Of pages that wait to be written, or are being written. */
+  /** Bytes of pages that wait to be written or are being written. */
   readonly queueBytes: number;
-  /** Pages that were not written: the queue was full, or writing had failed. */
+  /** Pages that were not written because the queue was full or writing had failed. */
   readonly skippedPages: number;
-  /** Pages that could not be read, or not with their checksum: dropped, a miss. */
+  /** Pages that were dropped because they could not be read or had another checksum; their reads were misses. */
   readonly corruptPages: number;
   readonly evictions: number;
   readonly writtenPages: number;
@@ -17,6 +17,6 @@ export interface DiskInfo {
   /** Pages that were read from the device. */
   readonly readPages: number;
   readonly ioMode: 'direct' | 'buffered';
-  /** What failed last, while nothing has been written since and it is not long ago; null when all is well. */
+  /** The last failure, if it is recent and no write has succeeded since; otherwise null. */
   readonly failure: string | null;
 }

@@ -1,7 +1,7 @@
 import type { MetricsSink } from '../base/environment/metrics-sink.js';
 import type { DiskStore } from './disk-store.js';
 
-/** What a node with a disk tier counts as it happens. */
+/** Counters of a node with a disk tier. */
 const COUNTERS = [
   'meshcache_disk_skipped_pages_total',
   'meshcache_disk_write_wait_seconds_total',
@@ -22,6 +22,6 @@ export function reportDisk(disk: DiskStore, metrics: MetricsSink): void {
   metrics.setGaugeProvider('meshcache_disk_queue_bytes', () => disk.info().queueBytes);
   metrics.setCounterProvider('meshcache_disk_read_pages_total', () => disk.info().readPages);
   metrics.setCounterProvider('meshcache_disk_written_pages_total', () => disk.info().writtenPages);
-  // There from the start, so that their first increase is seen.
+  // Counters exist from the start, so that monitoring sees their first increase.
   for (const name of COUNTERS) metrics.count(name, 0);
 }

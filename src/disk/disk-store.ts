@@ -27,35 +27,35 @@ export type { DiskInfo } from './disk-info.js';
 export { type DiskSizes, diskSizeFor } from './folder/disk-folder.js';
 export type { PutOptions, PutOutcome, RenewedPage } from './put-page.js';
 
-/** What {@link DiskStore.open} takes beside path and size. */
+/** Options of {@link DiskStore.open} beside path and size. */
 export interface DiskStoreOptions {
-  /** Told the keys of pages that have left without being asked to: for want of space, or because they were damaged. */
+  /** Called with the keys of pages that were evicted, or dropped because they were damaged. */
   readonly onEvict?: (keys: string[]) => void;
-  /** Of who uses the directory: for the message to whoever else wants it. */
+  /** Id of the node that uses the directory, for error messages of other processes that want it. */
   readonly nodeId: string;
   readonly env: Environment;
-  /** Which page goes when there is no room; default: `lru`. */
+  /** Eviction policy; default: `lru`. */
   readonly policy?: EvictionPolicy;
-  /** Pages that may wait to be written; further ones are skipped. */
+  /** Bytes of pages that may wait to be written; further pages are not written. */
   readonly queueMaxBytes?: number;
-  /** What the index may take of `maxBytes`; default: a 32nd. Small pages with long keys need more to fill the disk. */
+  /** Part of `maxBytes` that the index may take; default: 1/32. Small pages with long keys need more to fill the disk. */
   readonly indexBytes?: number;
-  /** Default `auto`: direct where the file system has it. */
+  /** Kind of I/O; default `auto`: direct if the file system supports it. */
   readonly mode?: 'auto' | 'direct' | 'buffered';
 }
 
 /**
- * Pages in a directory of the disk: at most `maxBytes` there, everything included; the eviction policy says which ones go first. What is
- * in it is found again when it is opened anew, in the same order of use; what else a policy knows of pages is not. After a crash what was
- * written a moment before may be missing.
+ * Pages in a directory of the disk, of at most `maxBytes` in all; the eviction policy chooses which pages leave first. When the directory
+ * is opened again, its pages are found in the same order of use; further knowledge of a policy is lost. After a crash, the latest writes
+ * may be missing.
  *
- * A page is found when its bytes are written, and before that while they wait in memory. Before its place is given to another page, the journal
- * says that it is gone; and every read checks the checksum: what is stale or damaged all the same is a miss, and dropped.
+ * A page can be read as soon as it is put: from memory while it waits to be written, then from disk. The journal records the removal of a
+ * page before its place is given to another one, and every read verifies the checksum: a stale or damaged page is a miss and is dropped.
  *
- * Accounting: every page of the index that can be found is in the journal, or will be with the next flush.
+ * Accounting: every readable page of the index is in the journal, or will be after the next flush.
  */
 export class DiskStore {
-  /** Of the pages that were found when it was opened; 0: none has one. */
+  /** The newest version of the pages that were found at opening; 0: none has a version. */
   readonly newestVersion: number;
   readonly #folder: DiskFolder;
   readonly #index: PageIndex;
@@ -68,14 +68,14 @@ export class DiskStore {
   #readPages = 0;
   readonly #reading = new Set<Promise<unknown>>();
   readonly #readers = new KeyReaders();
-  /** Copies of pages that wait are made one at a time, each in a turn of the event loop of its own. */
+  /** Admits one copy of a waiting page at a time, each in a separate turn of the event loop. */
   readonly #copyMutex = new Mutex();
   #closing: Promise<void> | undefined;
   #lastInfo: DiskInfo | undefined;
 
   /**
-   * Opens the store in the directory `path`, which is made when it is missing; `maxBytes` may differ from before. Throws `DiskError`: another
-   * process uses it, it cannot be written, there is too little space. What is damaged or of another version is set aside.
+   * Opens the store in the directory `path`, which is created if it is missing; `maxBytes` may differ from before. Throws `DiskError` if
+   * another process uses the directory, it cannot be written, or space is short. Files that are damaged or of another version are set aside.
    */
   static async open(path: string, maxBytes: number, options: DiskStoreOptions): Promise<DiskStore> {
     let index: PageIndex | undefined;
@@ -95,7 +95,7 @@ export class DiskStore {
     }
   }
 
-  /** @hidden By {@link open} only. */
+  /** @hidden Use {@link open}. */
   protected constructor(path: string, folder: DiskFolder, index: PageIndex, options: DiskStoreOptions) {
     const { env } = options;
     this.newestVersion = folder.entries.reduce((newest, { version = 0 }) => Math.max(newest, version), 0);
@@ -122,7 +122,7 @@ export class DiskStore {
     this.#queue = this.#writer.queue;
   }
 
-  /** Writes a copy of `bytes` in the background; a page that is there already is only used. */
+  /** Writes a copy of `bytes` in the background; if the same page is stored already, this counts only as a use. */
   put(key: string, bytes: Uint8Array): void {
     checkKey(key);
     if (!(bytes instanceof Uint8Array) || bytes.length === 0 || bytes.length > PAGE_MAX_BYTES) {
@@ -140,12 +140,12 @@ export class DiskStore {
   }
 
   /**
-   * Writes a page in the background whose bytes have this checksum. With `queued` they are in use, and must not
-   * change, until `release` is called; otherwise it is not called.
+   * Writes a page with this checksum in the background. With the outcome `queued`, the bytes are in use and must not change until
+   * `release` is called; otherwise it is not called.
    */
   putPage(key: string, page: PageBytes, checksum: number, release: () => void, about?: PutOptions): PutOutcome {
     this.#checkOpen();
-    // Whatever becomes of the new page, the old one is not what was set last.
+    // The old page is outdated even if the new one is not written.
     this.removeOther(key, { length: page.length, checksum });
     const { request, ...origin }: PutOptions = about ?? NO_ORIGIN;
     if (this.#isThere(key, { length: page.length, checksum }, request)) {
@@ -157,34 +157,34 @@ export class DiskStore {
       : 'skipped';
   }
 
-  /** Whether a page of that length would be queued now, and not skipped. */
+  /** Whether a page of that length would be queued now rather than skipped. */
   hasRoomFor(length: number): boolean {
     return this.#writer.hasRoomFor(length);
   }
 
-  /** Whether a page of that length is not larger than the whole store. */
+  /** Whether a page of that length fits in an empty store. */
   fits(length: number): boolean {
     return length <= this.#folder.file.capacityBytes;
   }
 
-  /** The disk has failed a moment ago, and is not written for a while. */
+  /** Whether writing is paused after a failure. */
   get isPaused(): boolean {
     return this.#writer.isPaused;
   }
 
-  /** Counts pages that were not put for want of room. */
+  /** Counts pages that were not put because there was no room. */
   skipped(pages: number): void {
     this.#writer.skip(pages);
   }
 
-  /** Resolves when everything that was put is written, or was given up. */
+  /** Resolves when every page that was put is written or given up. */
   async flush(): Promise<void> {
     await this.#queue.idle();
-    // The journal has logged it, and the next write mends it; counted as a failure, it would put that write off.
+    // The journal has logged the failure, and the next write repairs it; counting it as a failure would delay that write.
     await this.#writer.flushJournal().catch(() => {});
   }
 
-  /** A copy of the page, the most recently used one then; null: a miss. */
+  /** A copy of the page, which becomes the most recently used one; null: a miss. */
   async get(key: string): Promise<Uint8Array | null> {
     checkKey(key);
     this.#checkOpen();
@@ -194,7 +194,7 @@ export class DiskStore {
     return (await this.getInto(key, bytes)) ? bytes : null;
   }
 
-  /** Reads into `target`, which must have the page's length; what false leaves there is undefined. */
+  /** Reads into `target`, which must have the page's length. If the result is false, the content of `target` is undefined. */
   async getInto(key: string, target: Uint8Array): Promise<boolean> {
     checkKey(key);
     if (!(target instanceof Uint8Array)) throw new ArgumentError(`disk get: needs a Uint8Array, got ${typeof target}`);
@@ -203,8 +203,8 @@ export class DiskStore {
   }
 
   /**
-   * Reads pages, all at once; one outcome a key. Counts as a use of those that are here, in the order of the keys. What an outcome
-   * other than `read` leaves in a target is undefined. The targets are in use until the promise has resolved.
+   * Reads pages concurrently, with one outcome per key. Counts as a use of the stored ones, in the order of the keys. After another
+   * outcome than `read`, the content of a target is undefined. The targets are in use until the promise has resolved.
    */
   async readPages(
     keys: readonly string[],
@@ -222,13 +222,13 @@ export class DiskStore {
     }
   }
 
-  /** Whether the page can be read, from the disk or from what waits to be written. Not a use. */
+  /** Whether the page can be read, from disk or while it waits to be written. Does not count as a use. */
   exists(key: string): boolean {
     checkKey(key);
     return this.hasBatch([key])[0] === 1;
   }
 
-  /** 1 for each key that is written, or waits to be. Not a use. */
+  /** For each key, 1 if its page is written or waits to be, else 0. Does not count as a use. */
   hasBatch(keys: readonly string[]): Uint8Array {
     this.#checkOpen();
     const flags = this.#index.hasBatch(keys);
@@ -236,26 +236,26 @@ export class DiskStore {
     return flags;
   }
 
-  /** Of the pages that are written, null for others. Not a use. */
+  /** Descriptions of written pages, null for other keys. Does not count as a use. */
   peekBatch(keys: readonly string[]): (PublishedPage | null)[] {
     this.#checkOpen();
     return this.#index.peekBatch(keys);
   }
 
-  /** Counts as a use of those that are here, in the order of the keys. */
+  /** Counts a use of each stored page, in the order of the keys. */
   touchBatch(keys: readonly string[], request?: RequestOptions): void {
     this.#checkOpen();
     this.#index.touchBatch(keys, request);
     for (const page of this.#index.peekBatch(keys)) if (page !== null) this.#folder.journal.use(page.offset);
   }
 
-  /** Keys of all pages that are written, the next one to go first. */
+  /** Keys of all written pages, the next victim first. */
   keys(): string[] {
     this.#checkOpen();
     return this.#index.keys();
   }
 
-  /** The same, some at a time; what comes or goes meanwhile may be left out. Ends when the store is closed. */
+  /** Keys of all written pages, slice by slice; pages that are put or removed meanwhile may be left out. Ends when the store is closed. */
   *keysInSlices(): Generator<string[], void> {
     this.#checkOpen();
     const order = this.#index.order();
@@ -265,32 +265,32 @@ export class DiskStore {
     }
   }
 
-  /** After {@link close}: as they were last. */
+  /** Bytes and number of pages; after {@link close}, the last values. */
   stats(): [usedBytes: number, numKeys: number] {
     const { usedBytes, entries } = this.info();
     return [usedBytes, entries];
   }
 
-  /** After {@link close}: as it was last. */
+  /** Content and counts; after {@link close}, the last values. */
   info(): DiskInfo {
     return this.#lastInfo ?? this.#currentInfo();
   }
 
-  /** Asked-for removal: `onEvict` is not called. */
+  /** Removes a page; `onEvict` is not called. */
   remove(key: string): void {
     checkKey(key);
     this.#checkOpen();
     this.#remove(key);
   }
 
-  /** Removes what is written or waits under the key, unless it has these very bytes. True: it was written. */
+  /** Removes the written or waiting page of the key, unless it has the given bytes. Returns true if it was written. */
   removeOther(key: string, { length, checksum }: PageSum): boolean {
     this.#checkOpen();
     const there = this.#there(key);
     return there !== undefined && !(there.length === length && there.checksum === checksum) && this.#remove(key);
   }
 
-  /** Removes those that are older than the version given for their key, written or waiting. True: any was written. */
+  /** Removes written and waiting pages that are older than the version given for their key. Returns true if any was written. */
   removeOlder(keys: readonly string[], voidBelow: readonly number[]): boolean {
     this.#checkOpen();
     const written = this.#index.peekBatch(keys);
@@ -302,7 +302,7 @@ export class DiskStore {
     return wasWritten;
   }
 
-  /** A page has been set again: what is written, or waits, with these very bytes is not taken for older than it is after a restart. */
+  /** Gives the stored page with these bytes the version of a later set, so that it does not count as older after a restart. */
   renew(key: string, { length, checksum, version, kind }: RenewedPage): void {
     this.#checkOpen();
     const isRenewed = (there: PageOrigin): boolean => version > there.version || kind !== there.kind;
@@ -316,13 +316,13 @@ export class DiskStore {
     this.#folder.journal.update({ key, offset: page.offset, length, checksum, ...origin });
   }
 
-  /** Resolves when no crash can bring back what has been removed: that is written, or the whole index is given up. */
+  /** Resolves when no crash can bring back removed pages: the removals are written, or the whole index was discarded. */
   async removalsWritten(): Promise<void> {
-    // A journal that cannot be written has done away with its file.
+    // A journal that cannot be written has deleted its file.
     await this.#writer.flushJournal().catch(() => {});
   }
 
-  /** Removes every page, also those that wait; returns the keys of those that were written. */
+  /** Removes all pages, including waiting ones; returns the keys of those that were written. */
   clear(): string[] {
     this.#checkOpen();
     this.#queue.cancelAll();
@@ -330,7 +330,7 @@ export class DiskStore {
     return this.#index.clear();
   }
 
-  /** Removes what is written or waits under keys that `isWanted` is true of; returns those of what was written. */
+  /** Removes written and waiting pages whose keys satisfy `isWanted`; returns the keys of those that were written. */
   clearWhere(isWanted: (key: string) => boolean): string[] {
     for (const key of this.#queue.keys()) if (isWanted(key)) this.#queue.cancel(key);
     const written = this.keys().filter(isWanted);
@@ -338,8 +338,8 @@ export class DiskStore {
   }
 
   /**
-   * Writes what waits, for DISK_DRAIN_TIMEOUT_MS at the most, syncs and gives the directory back. Idempotent. Reads
-   * under way end as they do. A disk that does not answer any more keeps the directory, and what it may still use.
+   * Writes waiting pages for at most DISK_DRAIN_TIMEOUT_MS, syncs, and releases the directory. Idempotent. Reads in progress end by
+   * themselves. If the disk does not answer, the directory and memory that it may still use stay held.
    */
   close(): Promise<void> {
     this.#closing ??= this.#close();
@@ -387,19 +387,19 @@ export class DiskStore {
     await lock.release();
   }
 
-  /** Pages that do not fit any more, since the disk is smaller, are dropped. */
+  /** Puts the pages of the journal into the index. Pages that do not fit in a smaller disk tier are dropped. */
   async #restore(entries: readonly IndexEntry[]): Promise<void> {
     const { clock, log } = this.#env;
     const { capacityBytes } = this.#folder.file;
     const dropped = await restorePages(this.#index, entries, { capacityBytes, clock });
-    // Last: from the first flush on, the journal may be rewritten by what is here.
+    // Removals come last: from the first flush on, the journal may be rewritten from the index.
     for (const key of dropped) this.#folder.journal.remove(key);
     if (dropped.length > 0)
       log.log('warn', 'disk tier: pages do not fit any more', { path: this.#path, pages: dropped.length });
     if (entries.length > 0) log.log('info', 'disk tier: pages found', { path: this.#path, pages: this.#index.size });
   }
 
-  /** The page is written, or on its way, with these very bytes; counts as a use then. */
+  /** Whether a page with these bytes is written or waits; if so, this counts as a use. */
   #isThere(key: string, { length, checksum }: PageSum, request?: RequestOptions): boolean {
     const there = this.#there(key);
     if (there?.length !== length || there.checksum !== checksum) return false;
@@ -407,14 +407,14 @@ export class DiskStore {
     return true;
   }
 
-  /** The page that waits under the key, else the one that is written. */
+  /** The waiting page of the key, else the written one. */
   #there(key: string): { readonly length: number; readonly checksum: number } | undefined {
     const waiting = this.#queue.get(key);
     if (waiting !== undefined) return { length: waiting.page.length, checksum: waiting.checksum };
     return this.#index.peekBatch([key])[0] ?? undefined;
   }
 
-  /** False: nothing was written under the key. */
+  /** Removes the page of the key. Returns false if none was written. */
   #remove(key: string): boolean {
     this.#queue.cancel(key);
     if (!this.#index.remove(key)) return false;
@@ -434,7 +434,7 @@ export class DiskStore {
     return this.#readWritten(key, found, target);
   }
 
-  /** From memory; undefined: it does not wait any more. */
+  /** Copies a waiting page from memory; undefined: it does not wait any more. */
   async #readWaiting(key: string, target: PageBytes): Promise<LocalRead | undefined> {
     await this.#env.clock.yield();
     const waiting = this.#queue.get(key);
@@ -449,7 +449,7 @@ export class DiskStore {
     } catch (error) {
       this.#writer.failed(error);
     }
-    // The most recently used one from now on.
+    // A release makes the page the most recently used one.
     this.#index.release([key]);
     if (checksum !== found.checksum) {
       this.#dropCorrupt(key, found);
@@ -460,7 +460,7 @@ export class DiskStore {
     return 'read';
   }
 
-  /** Another page may have taken its key. */
+  /** Whether the page is still the one listed under the key, which another page may have taken. */
   #isListed(key: string, { offset, checksum }: PublishedPage): boolean {
     const [here] = this.#index.peekBatch([key]);
     return here?.offset === offset && here.checksum === checksum;
@@ -479,7 +479,7 @@ export class DiskStore {
     if (this.#closing !== undefined) throw new ClosedError('the disk store');
   }
 
-  /** @internal Throws `InvariantError` unless index, queue, journal and file agree. Nothing to check once it is closed. */
+  /** @internal Throws `InvariantError` unless index, queue, journal and file are consistent. Checks nothing after closing. */
   verify(): void {
     if (this.#index.isFreed) return;
     this.#index.verify();

@@ -1,6 +1,6 @@
 import { assert } from '../base/assert.js';
 
-/** Reads under way, by key. */
+/** Reads in progress, by key. */
 export class KeyReaders {
   readonly #byKey = new Map<string, Set<Promise<unknown>>>();
 
@@ -17,12 +17,12 @@ export class KeyReaders {
     }
   }
 
-  /** Resolves when those of this key that are under way now have ended. */
+  /** Resolves when all present reads of this key have ended. */
   async ended(key: string): Promise<void> {
     await Promise.allSettled(this.#byKey.get(key) ?? []);
   }
 
-  /** Throws `InvariantError` unless each key that is kept has reads under way. */
+  /** Throws `InvariantError` unless each key has reads in progress. */
   verify(): void {
     for (const [key, reads] of this.#byKey) {
       assert(reads.size > 0, () => `key readers: no read of ${JSON.stringify(key)}, which is kept`);

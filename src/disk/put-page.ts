@@ -1,14 +1,14 @@
 import type { RequestOptions } from '../core/index.js';
 import type { PageOrigin, PublishedPage } from '../pool/page-index.js';
 
-/** Which bytes a page has. */
+/** Length and checksum, which identify the bytes of a page. */
 export type PageSum = Pick<PublishedPage, 'length' | 'checksum'>;
 
-/** A page whose version is another one now. */
+/** A page with a new version. */
 export type RenewedPage = PageSum & Pick<PublishedPage, 'version' | 'kind'>;
 
-/** What a page that is to be written is known by, and the request that has set it. */
+/** Origin of a page that is to be written, and the request that set it. */
 export type PutOptions = PageOrigin & { readonly request?: RequestOptions | undefined };
 
-/** What became of a page that was to be written. */
+/** Outcome of putting a page. */
 export type PutOutcome = 'queued' | 'present' | 'skipped';

@@ -3,10 +3,10 @@ import { DISK_ALIGNMENT_BYTES } from '../base/limits.js';
 import type { PageIndex } from '../pool/page-index.js';
 import type { IndexEntry, Snapshot } from './journal/journal.js';
 
-/** Pages that are put back between two turns of the event loop. */
+/** Pages that are restored between two turns of the event loop. */
 export const RESTORE_SLICE_PAGES = 1024;
 
-/** Puts pages back into an index where they lie, in the order of their use; returns the keys of those that cannot be there. */
+/** Restores pages into an index at their places, in the order of their use; returns the keys of pages with impossible places. */
 export async function restorePages(
   index: PageIndex,
   entries: readonly IndexEntry[],
@@ -28,8 +28,8 @@ export async function restorePages(
 }
 
 /**
- * The entries of an index by where their pages lie, in ranges of the file of equal length, so that no long list has to be sorted. `dropped` gets the
- * keys of those that lie where no page can be.
+ * Groups the entries of an index by ranges of the file of equal length, so that no long list has to be sorted. The keys of pages with
+ * impossible places go to `dropped`.
  */
 async function byRange(
   entries: readonly IndexEntry[],
@@ -50,7 +50,7 @@ async function byRange(
   return ranges;
 }
 
-/** The pages of an index, for its journal: nothing, until there is an index. */
+/** A snapshot of an index for its journal; empty before there is an index. */
 export function snapshotOf(index: PageIndex | undefined): Snapshot {
   const order = index?.order() ?? new Uint32Array();
   return {

@@ -7,5 +7,5 @@ export { RDMA_STEPS, type RdmaStep, type RdmaSupport, rdmaSupport } from './devi
 export type { EngineStats } from './engine/engine-channel.js';
 export { type MrHandle, type ReadRequest, TransferEngine, type TransferEngineOptions } from './transfer-engine.js';
 
-/** Whether the addon was built with RDMA. Whether this machine can use it, {@link rdmaSupport} tells. */
+/** Whether the addon was built with RDMA. {@link rdmaSupport} tells whether this machine can use it. */
 export const HAS_RDMA: boolean = loadNative().addon?.hasRdma ?? false;

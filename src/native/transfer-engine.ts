@@ -13,21 +13,21 @@ import { engineOptions } from './engine/engine-options.js';
 import { EngineReader } from './engine/engine-reader.js';
 import { EventLog } from './engine/event-log.js';
 
-/** Which device an engine uses and where it listens; what is left out is chosen. */
+/** Device and address of an engine; options that are left out are chosen. */
 export interface TransferEngineOptions {
-  /** By default the device of `bindHost`, else the first with an active port. */
+  /** Name of the device; by default the device of `bindHost`, else the first one with an active port. */
   readonly deviceName?: string;
-  /** Several devices: reads are spread over them. */
+  /** Names of several devices, over which reads are spread. */
   readonly deviceNames?: readonly string[];
-  /** By default the first one that is active. */
+  /** Port of the device; by default the first active one. */
   readonly ibPort?: number;
-  /** By default the best one of RoCE v2: IPv4, then global IPv6, then link-local. */
+  /** Index of the GID; by default the best one of RoCE v2: IPv4, then global IPv6, then link-local. */
   readonly gidIndex?: number;
-  /** Numeric address to listen on and to advertise, which must be one of the device; `0.0.0.0`: any. */
+  /** Numeric address of the device to listen on and to advertise; `0.0.0.0`: any. */
   readonly bindHost?: string;
-  /** 0 (as when left out): a free one. */
+  /** Port to listen on; 0 (default): any free one. */
   readonly bindPort?: number;
-  /** Peers that do not know it are turned away. Of several, the first is presented and each is accepted. */
+  /** Secret without which peers are refused. Of several secrets, the first is presented and each is accepted. */
   readonly clusterSecret?: string | readonly string[];
   readonly env?: Environment;
   /** @internal For tests. */
@@ -36,7 +36,7 @@ export interface TransferEngineOptions {
   readonly host?: RdmaHost;
 }
 
-/** Registered memory. Peers that show `rkey`, random and never used twice, may read it; none may write. */
+/** Registered memory. Peers that present `rkey`, which is random and never reused, may read it; no peer may write. */
 export interface MrHandle {
   readonly addr: bigint;
   /** Bytes. */
@@ -45,11 +45,11 @@ export interface MrHandle {
   readonly rkey: number;
 }
 
-/** One read of a peer's registered memory into one's own. */
+/** One read of a peer's registered memory into local memory. */
 export interface ReadRequest {
-  /** `host:port` of the peer's engine: what its {@link TransferEngine.localEndpoint} says. */
+  /** `host:port` of the peer's engine; see {@link TransferEngine.localEndpoint}. */
   readonly remoteNode: string;
-  /** Within memory that is registered with this engine. */
+  /** Address within memory that is registered with this engine. */
   readonly localAddr: bigint;
   readonly remoteAddr: bigint;
   readonly rkey: number;
@@ -61,8 +61,8 @@ export interface ReadRequest {
  * One-sided reads over RDMA, and the memory that peers may read. Addresses are real pointers (those of `HostRegion`
  * are, with the addon).
  *
- * Memory is the caller's: it must stay from {@link registerMr} until {@link deregisterMr} or {@link close} has
- * resolved. The engine keeps the process alive while reads are under way, and not by being there to be read from.
+ * Memory belongs to the caller and must stay from {@link registerMr} until {@link deregisterMr} or {@link close} has
+ * resolved. The engine keeps the process alive only while reads are in progress.
  */
 export class TransferEngine {
   /** Device of the first rail. */
@@ -79,8 +79,8 @@ export class TransferEngine {
   #isClosing = false;
 
   /**
-   * Listens, and can be read from. Throws `ConfigError` for a device, port, GID or address that is not there, and
-   * `RdmaError` where RDMA cannot be had: the message says which step fails and what to do.
+   * Starts to listen for peers. Throws `ConfigError` for a device, port, GID or address that does not exist, and `RdmaError`
+   * if RDMA cannot be used; its message says which step fails and what to do.
    */
   constructor(options: TransferEngineOptions = {}) {
     const { host = systemRdmaHost, env = systemEnvironment() } = options;
@@ -107,14 +107,14 @@ export class TransferEngine {
     this.#endpoint = formatEndpoint({ host: (rail as RailOptions).address, port: port as number });
   }
 
-  /** `host:port` that peers read from. */
+  /** The `host:port` at which peers reach this engine. */
   localEndpoint(): string {
     return this.#endpoint;
   }
 
   /**
-   * Lets peers read `length` bytes from `addr` on, and reads land there. Throws `ArgumentError` for what is no range,
-   * `RdmaError` when the memory cannot be registered, and `ClosedError`.
+   * Registers `length` bytes from `addr` on: peers may read them, and reads may land there. Throws `ArgumentError` for an invalid
+   * range, `RdmaError` if the memory cannot be registered, and `ClosedError`.
    */
   registerMr(addr: bigint, length: number): MrHandle {
     const start = typeof addr === 'bigint' && addr > 0n ? Number(addr) : Number.NaN;
@@ -129,7 +129,7 @@ export class TransferEngine {
     return { addr, length, lkey, rkey };
   }
 
-  /** Resolves when no peer can read the memory and no read lands in it any more. Without effect when it is not registered. */
+  /** Deregisters memory; resolves when no peer can read it and no read lands in it. Without effect if it is not registered. */
   async deregisterMr({ rkey }: MrHandle): Promise<void> {
     const registered = this.#byRkey.get(rkey);
     this.#byRkey.delete(rkey);
@@ -147,19 +147,19 @@ export class TransferEngine {
     const batch = this.#reader.batch(requests.length);
     for (const [index, { remoteNode, localAddr, remoteAddr, rkey, length }] of requests.entries()) {
       const from = Number(remoteAddr);
-      // What no peer can grant: there is no such memory.
+      // No peer has such memory.
       if (rkey >>> 0 !== rkey || !Number.isSafeInteger(from) || from < 0) continue;
       if (batch.addOp(index, remoteNode, rkey, from) && length > 0) batch.addPiece(Number(localAddr), length);
     }
     return batch.run();
   }
 
-  /** Totals since the start, by name; `connections` and `acceptedConnections` are those of now. */
+  /** Totals since the start, by name; `connections` and `acceptedConnections` are present numbers. */
   stats(): EngineStats {
     return this.#channel.stats();
   }
 
-  /** Ends everything at once; pending requests end false. Resolves when all memory is released. Idempotent. */
+  /** Closes the engine; pending requests end false. Resolves when all memory is released. Idempotent. */
   close(): Promise<void> {
     this.#isClosing = true;
     this.#byRkey.clear();
@@ -183,7 +183,7 @@ export class TransferEngine {
     );
   }
 
-  /** Random, and none that this engine has given out before. */
+  /** A random rkey that this engine has not given out before. */
   #newRkey(): number {
     for (;;) {
       const rkey = this.#env.random.u32();
@@ -212,7 +212,7 @@ function chooseRails(options: TransferEngineOptions, host: RdmaHost): readonly R
   }
   const seen = withDevicesReadOnce(host);
   const support = rdmaSupport({ host: seen });
-  // A wrong name goes before a port that is down.
+  // A wrong device name is reported rather than an inactive port.
   if (!support.usable && support.step !== 'port') throw unusable(support.step, `${support.reason}; ${support.advice}`);
   const selection = selectRails({ deviceName, deviceNames, ibPort, gidIndex, bindHost, port }, seen.devices(), {
     nameOf: (wish) => `TransferEngine: ${wish}`,

@@ -18,42 +18,42 @@ import { reportTransport } from './transport-gauges.js';
 export interface TransportConfig extends SecurityConfig {
   readonly protocol: DataProtocol;
   /**
-   * Address to listen on and to advertise. Without it 127.0.0.1, which no other machine reaches: what
-   * address this machine has towards a master is for the caller to find out, as `NodeRuntime` does.
+   * Address to listen on and to advertise; default 127.0.0.1, which no other machine reaches. `NodeRuntime` finds out the address
+   * that this machine has towards a master.
    */
   readonly localHostname?: string | undefined;
-  /** 0: a free one. */
+  /** TCP port to listen on; 0: any free one. */
   readonly tcpPort: number;
-  /** 0 (as when left out): a free one. */
+  /** RDMA port to listen on; 0 (default): any free one. */
   readonly rdmaPort?: number;
   readonly deviceName?: string | undefined;
   readonly deviceNames?: readonly string[];
-  /** 1 is the default, and so the first active one. */
+  /** Port of the device; 1, the default, means the first active one. */
   readonly ibPort?: number;
   readonly gidIndex?: number | undefined;
-  /** Bytes of the pool: RDMA is used only where so much memory can be locked. */
+  /** Bytes of the pool: RDMA is used only if this much memory can be locked. */
   readonly globalSegmentSize?: number;
 }
 
-/** What there is for RDMA, or why it is not used. */
+/** The addon and rails for RDMA, or the reason why RDMA is not used. */
 type RdmaPlan =
   | { readonly addon: NativeAddon; readonly rails: readonly RailOptions[] }
   | { readonly addon: null; readonly reason: string; readonly advice?: string };
 
 const IB_PORT_BY_DEFAULT = 1;
 
-/** A transport, and how it came to be this one. */
+/** A transport, and why it was chosen. */
 export interface ChosenTransport {
   readonly transport: Transport;
   readonly wanted: DataProtocol;
-  /** `as configured`, or why it is not what was wanted. */
+  /** `as configured`, or why the configured transport cannot be used. */
   readonly reason: string;
 }
 
 /**
- * The transport that is asked for where it is possible, else TCP; says which and why, once, in the log and in the gauge
- * `meshcache_transport_info`. Other metrics follow its statistics. Throws `ConfigError` when it cannot listen, and for a device, port or GID that is asked for by name on a
- * machine with RDMA that does not have it.
+ * Creates the configured transport if possible, else TCP. The log and the gauge `meshcache_transport_info` state the choice and its
+ * reason; further metrics show the transport's statistics. Throws `ConfigError` if it cannot listen, and on a machine with RDMA for a
+ * configured device, port or GID that does not exist.
  */
 export async function createTransport(
   config: TransportConfig,
@@ -63,14 +63,14 @@ export async function createTransport(
   return (await chooseTransport(config, securedEnvironment(config, env), rdmaHost)).transport;
 }
 
-/** {@link createTransport}, with the reason, in a {@link securedEnvironment} that is the caller's to make. */
+/** {@link createTransport} with the reason of the choice, for an environment that is already a {@link securedEnvironment}. */
 export async function chooseTransport(
   config: TransportConfig,
   env: Environment,
   rdmaHost: RdmaHost = systemRdmaHost,
 ): Promise<ChosenTransport> {
   const plan: RdmaPlan =
-    config.protocol === 'rdma' && isOpenToStrangers(env)
+    config.protocol === 'rdma' && isOpenOverRdma(env)
       ? { addon: null, reason: 'no RDMA: TLS does not cover it, and without cluster_secret anybody could read by it' }
       : await planRdma(config, env, rdmaHost);
   const tcp = await TcpTransport.create({ host: config.localHostname ?? '127.0.0.1', port: config.tcpPort, env });
@@ -79,7 +79,7 @@ export async function chooseTransport(
     env.log.log('warn', 'TLS covers the control plane and reads over TCP; reads by RDMA are not encrypted');
   }
   const { rdma, tcp: tcpEndpoint } = transport.localEndpoints();
-  // Whoever counts on RDMA must see, without asking, that there is none.
+  // A warning, because an operator who configured RDMA must notice that it is not used.
   env.log.log(transport.protocol === config.protocol ? 'info' : 'warn', 'data transport', {
     protocol: transport.protocol,
     wanted: config.protocol,
@@ -93,8 +93,8 @@ export async function chooseTransport(
   return { transport, wanted: config.protocol, reason };
 }
 
-/** TLS keeps strangers from all but RDMA, which the secret alone does. */
-function isOpenToStrangers({ tls, secrets }: Environment): boolean {
+/** Whether unauthenticated peers can read over RDMA: TLS does not protect RDMA, only a secret does. */
+function isOpenOverRdma({ tls, secrets }: Environment): boolean {
   return tls !== undefined && secrets === undefined;
 }
 
@@ -103,7 +103,7 @@ async function planRdma(config: TransportConfig, env: Environment, rdmaHost: Rdm
   if (!env.host.hasDevices) return { addon: null, reason: 'no RDMA: this host has no devices' };
   const host = withDevicesReadOnce(rdmaHost);
   const support = rdmaSupport({ host, bytes: config.globalSegmentSize });
-  // A wrong name goes before a port that is down and memory that cannot be locked.
+  // A wrong device name is reported rather than an inactive port or memory that cannot be locked.
   const isSelectable = support.usable || ['port', 'memlock', 'memory'].includes(support.step);
   const selection = isSelectable
     ? selectRails(await wishesOf(config, env.host), host.devices(), { nameOf })
@@ -116,7 +116,7 @@ async function planRdma(config: TransportConfig, env: Environment, rdmaHost: Rdm
   return { addon: null, reason: `no RDMA: ${selection?.reason ?? ''}` };
 }
 
-/** A device that was asked for and that nobody can look for. */
+/** The configured device in words, for a machine on which devices cannot be listed. */
 function wishText({ deviceName, deviceNames = [] }: TransportConfig): string {
   const wished = [...(deviceName === undefined ? [] : [deviceName]), ...deviceNames];
   return wished.length === 0 ? '' : ` (asked for: ${wished.join(', ')})`;
@@ -128,7 +128,7 @@ interface Outcome {
   readonly advice?: string | undefined;
 }
 
-/** An RDMA transport over `tcp` where that is planned and works; `tcp` itself where not. */
+/** An RDMA transport on top of `tcp` if that is planned and works, else `tcp` itself. */
 async function withRdma(
   plan: RdmaPlan,
   tcp: TcpTransport,
@@ -165,7 +165,7 @@ async function wishesOf(config: TransportConfig, host: Host) {
     ibPort: ibPort === IB_PORT_BY_DEFAULT ? undefined : ibPort,
     gidIndex,
     port,
-    // Undefined when nobody knows the name: TCP will refuse it.
+    // Undefined if the name cannot be resolved, which TCP will report.
     bindHost: localHostname === undefined ? undefined : (await host.resolve(localHostname))[0],
   };
 }

@@ -4,7 +4,7 @@ import type { DataProtocol } from '../types.js';
 import type { Transport, TransportStats } from './contract/transport.js';
 import { RdmaTransport } from './rdma/rdma-transport.js';
 
-/** Statistics that nothing else reports, by the metric that shows them. */
+/** Metrics of statistics that no other module reports. */
 const COUNTERS = {
   meshcache_transport_read_pages_total: 'readOps',
   meshcache_transport_read_bytes_total: 'readBytes',
@@ -16,10 +16,10 @@ const COUNTERS = {
   meshcache_transport_reconnects_total: 'reconnects',
 } as const satisfies Readonly<Record<string, keyof TransportStats>>;
 
-/** Of the engine's statistics, those that also fall; the others are totals since its start. */
+/** Statistics of the engine that can fall; the others are totals since its start. */
 const ENGINE_GAUGES: ReadonlySet<RdmaStatName> = new Set<RdmaStatName>(['connections', 'acceptedConnections']);
 
-/** Registers the metrics of a transport: which it is and why, what it has done, and, over RDMA, what its engine has. */
+/** Registers the metrics of a transport: its kind, the reason for it, its statistics, and those of an RDMA engine. */
 export function reportTransport(
   transport: Transport,
   { wanted, reason }: { readonly wanted: DataProtocol; readonly reason: string },
@@ -39,7 +39,7 @@ export function reportTransport(
   }
 }
 
-/** `readBytes`: `meshcache_rdma_read_bytes`. */
+/** The metric of a statistic: `readBytes` is `meshcache_rdma_read_bytes`. */
 function engineMetric(statistic: RdmaStatName): string {
   return `meshcache_rdma_${statistic.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`)}`;
 }

@@ -4,13 +4,13 @@ import { DISCOVERY_FORMER_MASTERS_KEPT_MS, DISCOVERY_FORMER_MASTERS_MAX_COUNT } 
 /**
  * Masters that one node has lost, by `host:port`. Time is passed in (monotonic milliseconds).
  *
- * Dead: no master at all has answered for the time-to-live, so that nobody says any more who has gone; these have lost their
- * seats all the same. Former: their hosts have gone without a good-bye, perhaps behind a partition; each is still tried, so
- * that the two sides find each other again although no listed address lives.
+ * Dead masters: no master has answered for the time-to-live, so that none tells which nodes are gone; they lose their seats.
+ * Former masters: their hosts vanished without leaving, perhaps behind a partition. They are still tried, so that the two sides of a
+ * partition find each other again even if no listed address lives.
  */
 export class LostMasters {
   readonly #dead = new Set<string>();
-  /** When each was lost, the earliest first. */
+  /** Time at which each former master was lost, the earliest first. */
   readonly #former = new Map<string, number>();
 
   get dead(): ReadonlySet<string> {
@@ -22,13 +22,13 @@ export class LostMasters {
     this.markFormer(name, nowMs);
   }
 
-  /** This one answers, or its host is known to live. */
+  /** Forgets a master that answers, or whose host is known to live. */
   forget(name: string): void {
     this.#dead.delete(name);
     this.#former.delete(name);
   }
 
-  /** From now on the list of members says who is dead. */
+  /** Forgets dead masters, because the list of members tells again which nodes are gone. */
   forgetDead(): void {
     this.#dead.clear();
   }
@@ -41,7 +41,7 @@ export class LostMasters {
     }
   }
 
-  /** Whether it is still to be tried. */
+  /** Whether a master is a former one that is still tried. */
   isFormer(name: string, nowMs: number): boolean {
     const sinceMs = this.#former.get(name);
     if (sinceMs === undefined) return false;
@@ -50,7 +50,7 @@ export class LostMasters {
     return false;
   }
 
-  /** Throws `InvariantError` unless the former ones are within their limit. */
+  /** Throws `InvariantError` unless the former masters are within their limit. */
   verify(): void {
     assertAtMost('lost masters: former ones', this.#former.size, DISCOVERY_FORMER_MASTERS_MAX_COUNT);
   }

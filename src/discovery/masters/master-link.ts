@@ -20,54 +20,54 @@ import type { MasterView } from './merge.js';
 
 export interface MasterLinkOptions {
   readonly endpoint: Endpoint;
-  /** The own node as it is now. */
+  /** The present record of this node. */
   self(): NodeInfo;
-  /** What its master must have alike; default: nothing is said of it. */
+  /** Settings that the master must share; default: none are sent. */
   readonly settings?: ClusterSettings | undefined;
   readonly rpc: RpcClient;
   readonly codec: MessageCodec;
   readonly env: Environment;
   readonly heartbeatIntervalMs: number;
   readonly memberTtlMs: number;
-  /** `view` is another one, or there is none any more. */
+  /** Called when `view` has changed or is gone. */
   onChange(): void;
-  /** What is known of a node already: a record that says the same is not kept a second time. */
+  /** The known record of a node, so that an equal record is not stored twice. */
   known?(nodeId: string): NodeInfo | undefined;
-  /** The master could not be reached; called at every failed attempt. */
+  /** Called after every failed attempt to reach the master. */
   onFailure(error: MeshCacheError): void;
-  /** Whether this node is registered with the master of that id by another link, under another name of its host. */
+  /** Whether another link is registered with the same master under another name of its host. */
   isElsewhere(masterId: string): boolean;
   /**
-   * A master that has been there all the time does not know this node any more. Called before it is told anew. True: call
-   * `onForgotten` after that.
+   * Called when a master that did not restart has forgotten this node, before the node registers again. If it returns true,
+   * `onForgotten` follows.
    */
   onUnknown(): boolean;
   onForgotten(): void;
-  /** Whether a newer start of this node is a member instead of it. */
+  /** Called when a newer start of this node has become the member, or is no longer. */
   onReplaced(isReplaced: boolean): void;
-  /** The master refuses this node, whose settings differ from its own. Called at every attempt. */
+  /** Called after every attempt that the master refused because of different settings. */
   onRefused?(refusal: Refusal): void;
 }
 
-/** Keeps this node registered with one master, and what that master says. Runs from `start` to `stop`. */
+/** Keeps this node registered with one master, and stores the master's view. Runs from `start` to `stop`. */
 export class MasterLink {
   readonly #options: MasterLinkOptions;
   readonly #abort = new Cancellation();
   #masterId = '';
   #version = 0;
   #roster: OwnRoster | undefined;
-  /** Of whose records the roster has others since {@link takeChanged}; undefined: it is another one as a whole. */
+  /** Ids of members that changed since {@link takeChanged}; undefined: the whole roster was replaced. */
   #changed: Set<string> | undefined;
   #ageMs = 0;
   #isRegistering = false;
   #isRegistered = false;
-  /** Was registered when the master went out of reach: it may still know this node. */
+  /** Whether this node was registered when the master became unreachable, so that the master may still know it. */
   #mayBeKnown = false;
   #isForgotten = false;
   #refusal: Refusal | undefined;
   #hasOutcome = false;
   #heardMs = Number.NEGATIVE_INFINITY;
-  /** When it answered last, or this link was started. */
+  /** Time of the master's last answer, or of the link's start. */
   #answeredMs: number;
   #retryMs = DISCOVERY_RETRY_MIN_MS;
 
@@ -80,7 +80,7 @@ export class MasterLink {
     return this.#options.endpoint;
   }
 
-  /** What the master said last, until it says something else; undefined while it does not answer. */
+  /** The master's latest view; undefined while it does not answer. */
   get view(): MasterView | undefined {
     if (this.#roster === undefined || !this.hasView) return undefined;
     const { members, gone } = this.#roster;
@@ -95,34 +95,34 @@ export class MasterLink {
     return this.#ageMs >= this.#options.memberTtlMs;
   }
 
-  /** Ids of those who have come, gone or changed in the view since the last call; undefined: it is not known of whom that is true. */
+  /** Ids of members that joined, left or changed in the view since the last call; undefined: unknown, any may have. */
   takeChanged(): ReadonlySet<string> | undefined {
     const changed = this.#changed;
     this.#changed = new Set();
     return changed;
   }
 
-  /** Tells this start of the master from others; empty before its first answer. */
+  /** Id of this start of the master; empty before its first answer. */
   get masterId(): string {
     return this.#masterId;
   }
 
-  /** When it was asked what it answered last as one that knows this node: until then it has surely heard of it. */
+  /** Time of the last request whose answer showed that the master knows this node. */
   get heardMs(): number {
     return this.#heardMs;
   }
 
-  /** Why this master refuses the node, when it did so last; undefined when it takes the node or does not answer. */
+  /** Why this master refuses the node; undefined if it accepts the node or does not answer. */
   get refusal(): Refusal | undefined {
     return this.#refusal;
   }
 
-  /** Whether a first attempt to register is over, with whatever result. */
+  /** Whether the first attempt to register has ended, with any result. */
   get hasOutcome(): boolean {
     return this.#hasOutcome;
   }
 
-  /** For how long it has not answered as a master of this node's cluster. */
+  /** Milliseconds since the last answer as a master of this cluster. */
   get silentMs(): number {
     return this.#options.env.clock.nowMs() - this.#answeredMs;
   }
@@ -132,15 +132,15 @@ export class MasterLink {
     void this.#run();
   }
 
-  /** Ends without a word: there is no master any more. */
+  /** Ends the link without leaving, because the master no longer exists. */
   drop(): void {
     this.#abort.abort();
     this.#isRegistered = false;
   }
 
-  /** Says good-bye where there is a master to say it to; takes at most DISCOVERY_LEAVE_TIMEOUT_MS. */
+  /** Leaves if the master may know this node; takes at most DISCOVERY_LEAVE_TIMEOUT_MS. */
   async stop(): Promise<void> {
-    // A register under way may count already, whatever becomes of its answer; what is sent after it comes after it.
+    // A registration in progress may have taken effect already; the leave message arrives after it.
     const mayBeMember = this.#isRegistered || this.#isRegistering;
     this.#abort.abort();
     this.#isRegistered = false;
@@ -184,7 +184,7 @@ export class MasterLink {
       await this.#pause(heartbeatIntervalMs);
       return;
     }
-    // What was asked for an earlier start of this node says nothing of the present one.
+    // An answer about an earlier incarnation of this node says nothing about the present one.
     const isOfNow = info.incarnation === self().incarnation;
     if (answer.status !== 'ok' || answer.roster === undefined) {
       if (answer.status === 'replaced' && isOfNow) onReplaced(true);
@@ -219,7 +219,7 @@ export class MasterLink {
       const isNewView = !this.#isRegistered;
       this.#isRegistered = true;
       this.#take(answer, askedMs, isNewView);
-      // Whatever makes a master answer at once without news, it is not asked in a tight loop.
+      // A master that answers at once without news must not be asked in a tight loop.
       const isEarly = waitMs > 0 && answer.roster === undefined && clock.nowMs() - askedMs < DISCOVERY_RETRY_MIN_MS;
       if (isEarly) await this.#pause(DISCOVERY_RETRY_MIN_MS);
       return;
@@ -245,7 +245,7 @@ export class MasterLink {
     return answer;
   }
 
-  /** `isNewView`: there was none before. */
+  /** Takes over an answer; `isNewView`: there was no view before. */
   #take(answer: MasterAnswer, askedMs: number, isNewView: boolean): void {
     if (this.#abort.aborted) return;
     this.#heardMs = askedMs;
@@ -259,7 +259,7 @@ export class MasterLink {
     if (roster !== undefined) {
       const before = masterId === this.#masterId ? this.#roster : undefined;
       const after = rosterAfter(before, this.#shared(roster), this.#version);
-      // No version that there is: the whole list comes next.
+      // Version 0 never exists, so that the whole list comes next.
       this.#version = 0;
       if (after === undefined) throw new ProtocolError('discovery: changes of another list than this node has');
       this.#roster = after;
@@ -281,7 +281,7 @@ export class MasterLink {
     return roster;
   }
 
-  /** Another link speaks to this master; this one asks now and then whether it still has to. */
+  /** Waits while another link talks to the same master, and checks now and then whether that is still so. */
   async #standBy(answer: MasterAnswer): Promise<void> {
     this.#keep(answer);
     this.#mayBeKnown = true;
@@ -298,14 +298,14 @@ export class MasterLink {
     if (hadMaster) this.#options.onChange();
     const known = error instanceof MeshCacheError ? error : new MeshCacheError('ERR_REMOTE', String(error));
     this.#options.onFailure(known);
-    // Nodes that lost the same master do not all come back in the same millisecond, but all within a heartbeat interval.
+    // Jitter: nodes that lost the same master return at different times, but within one heartbeat interval.
     const jitter = 0.5 + env.random.u32() / 2 ** 33;
     const spentMs = hadMaster ? 0 : afterMs;
     await this.#pause(Math.max(DISCOVERY_RETRY_MIN_MS, this.#retryMs * jitter - spentMs));
     this.#retryMs = Math.min(this.#retryMs * 2, heartbeatIntervalMs);
   }
 
-  /** Ends early when the link is stopped. */
+  /** Waits for `delayMs`, or until the link is stopped. */
   #pause(delayMs: number): Promise<void> {
     const signal = this.#abort;
     return new Promise((resolve) => {

@@ -1,31 +1,31 @@
 import { type Endpoint, formatEndpoint, parseEndpoint } from '../../base/environment/network.js';
 import type { NodeInfo } from '../../types.js';
 
-/** What a node's configuration says of masters. */
+/** The part of a node's configuration that concerns masters. */
 export interface MasterRule {
   /** The listed discovery addresses, in order; at least one. */
   readonly listed: readonly Endpoint[];
-  /** Seats of masters. */
+  /** Number of seats for masters. */
   readonly maxMasters: number;
 }
 
-/** The seat that a host has when it is its turn. */
+/** A host that may get a seat. */
 interface Candidate {
   readonly host: string;
   readonly isListed: boolean;
-  /** Start of the host's oldest node. */
+  /** Start time of the host's oldest node. */
   readonly startMs: number;
-  /** Says where its master is. */
+  /** The node that states the address of the host's master. */
   readonly first: NodeInfo;
 }
 
 /**
- * The masters that have a seat: those of the first `maxMasters` hosts that have a live node. Hosts of listed addresses come
- * first, then all others; of both, those first whose oldest node has started earliest. So the seat of a dead host goes to a
- * living one and comes back with a listed host, and a further host that joins changes nothing for those before it.
+ * The masters that have a seat: those of the first `maxMasters` hosts with a live node. Hosts of listed addresses come first, then all
+ * others, each group by the start of the host's oldest node. So the seat of a dead host goes to a live one and returns with a listed
+ * host, and a joining host does not change the seats of earlier ones.
  *
- * This follows from the members alone, so that nodes that know the same members choose the same masters, also when they were
- * given different discovery addresses. `dead`: `host:port` of masters that count as dead although their nodes are members.
+ * The result depends only on the members, so that nodes with the same members choose the same masters even with different discovery
+ * addresses. `dead` has the `host:port` of masters that count as dead although their nodes are members.
  */
 export function seatsOf(
   members: Iterable<NodeInfo>,
@@ -46,7 +46,7 @@ function takeSeats(members: Iterable<NodeInfo>, { listed, maxMasters }: MasterRu
   candidates.sort(
     (a, b) => Number(b.isListed) - Number(a.isListed) || a.startMs - b.startMs || (a.host < b.host ? -1 : 1),
   );
-  // A host that is reached by two names has one seat.
+  // A host with two names has one seat.
   const seats = new Map<string, Endpoint | undefined>();
   const hosts = new Set(candidates.flatMap(({ host, isListed }) => (isListed ? [host] : [])));
   let lastStartMs = Number.POSITIVE_INFINITY;
@@ -62,14 +62,14 @@ function takeSeats(members: Iterable<NodeInfo>, { listed, maxMasters }: MasterRu
   return { endpoints: [...seats.values()].filter((endpoint) => endpoint !== undefined), hosts, lastStartMs };
 }
 
-/** The masters to speak to: the listed addresses, whether they live or not, and the seats (see {@link seatsOf}). */
+/** The masters to talk to: the listed addresses, alive or not, and the seats (see {@link seatsOf}). */
 export function chooseMasters(members: Iterable<NodeInfo>, rule: MasterRule, dead?: ReadonlySet<string>): Endpoint[] {
   return withListed(rule, seatsOf(members, rule, dead));
 }
 
 /**
- * {@link chooseMasters} of members that change. In a large cluster nearly every change is behind all seats, of a host whose nodes have
- * started later than those of the hosts that have one: then nothing is looked through.
+ * {@link chooseMasters} for changing members. In a large cluster nearly every change concerns a host that started after all hosts with
+ * a seat; such changes cost nothing.
  */
 export class MasterChoice {
   readonly #rule: MasterRule;
@@ -82,7 +82,7 @@ export class MasterChoice {
     this.#masters = rule.listed;
   }
 
-  /** `changed`: ids of those of `members`, a map that stays as it is, that are others than at the call before. */
+  /** The masters to talk to for `members`, a map that must not change; `changed` has the ids that differ from the previous call. */
   follow(
     members: ReadonlyMap<string, NodeInfo>,
     changed: readonly string[],
@@ -107,16 +107,16 @@ function withListed({ listed }: MasterRule, seats: readonly Endpoint[]): Endpoin
   return [...listed, ...seats.filter((endpoint) => !names.has(formatEndpoint(endpoint)))];
 }
 
-/** Who has a seat, and where the search for them ended. */
+/** Hosts with a seat, and where the search for them ended. */
 interface Seats {
   readonly endpoints: Endpoint[];
-  /** Hosts that were looked at for a seat, and all listed ones. */
+  /** Hosts that were considered for a seat, and all listed hosts. */
   readonly hosts: ReadonlySet<string>;
-  /** A host that is not listed and has started later comes behind all of these. */
+  /** An unlisted host that started later than this does not get a seat before these. */
   readonly lastStartMs: number;
 }
 
-/** Whether the node makes no difference to the seats, be it there or not: its host comes behind the last that was looked at. */
+/** Whether the node cannot affect the seats, because its host comes after the last one considered. */
 function isBehindAll(info: NodeInfo, { hosts, lastStartMs }: Seats, listed: readonly Endpoint[]): boolean {
   return !hosts.has(info.controlHost) && !isListed(info, listed) && info.incarnation > lastStartMs;
 }
@@ -127,7 +127,7 @@ export function isSameEndpoints(a: readonly Endpoint[], b: readonly Endpoint[]):
   );
 }
 
-/** Of one host's nodes the oldest that is listed, else the oldest, says where the host's master is. */
+/** The candidate of one host: its oldest listed node, else its oldest node, states the address of the master. */
 function candidateOf(nodes: readonly NodeInfo[], listed: readonly Endpoint[]): Candidate {
   const ranked = nodes
     .map((info) => ({ info, isListed: isListed(info, listed) }))
@@ -146,7 +146,7 @@ function isListed({ isListed, masterAddr, controlHost }: NodeInfo, listed: reado
   return isListed || (masterAddr === '' && listed.some(({ host }) => host === controlHost));
 }
 
-/** A node that does not say where its host's master is has it at the listed address of its host, or at the first one's port. */
+/** The address of a host's master: what the node states, else the listed address of its host, else the port of the first listed address. */
 function masterOf({ masterAddr, controlHost: host }: NodeInfo, isListed: boolean, listed: readonly Endpoint[]) {
   if (masterAddr !== '') return parseEndpoint(masterAddr);
   if (isListed) return listed.find((endpoint) => endpoint.host === host);

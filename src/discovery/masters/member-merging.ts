@@ -4,13 +4,13 @@ import { type Departure, isSameInfo } from '../members/member-table.js';
 import type { MasterLink } from './master-link.js';
 import { type MasterView, mergeChanged, mergeMembers } from './merge.js';
 
-/** Merges the members that masters tell of, by what has changed in their views since the last time where that is known. */
+/** Merges the views of all masters into one list of members, incrementally where the changes are known. */
 export class MemberMerging {
-  /** The views, and the own node, that were merged last. */
+  /** Identifies the views and the own record that were merged last. */
   #basis = '';
   #self: NodeInfo | undefined;
 
-  /** `links`: by `host:port`; `changed`: ids, some of which may be as before; undefined: any. */
+  /** Merges the views of `links` (by `host:port`). `changed` has ids that may have changed; undefined: any may have. */
   merge(
     members: Map<string, NodeInfo>,
     links: ReadonlyMap<string, MasterLink>,
@@ -37,7 +37,7 @@ export class MemberMerging {
   }
 }
 
-/** Hosts, and addresses of their masters, that had nodes before and have none after, and these have not said good-bye. */
+/** Hosts, and addresses of their masters, whose last nodes vanished without leaving. */
 export function silentHosts(
   changed: readonly string[],
   {
@@ -62,7 +62,7 @@ export function silentHosts(
   return hosts;
 }
 
-/** `changed`: ids of those that are not the same before and after. */
+/** Ids of the members that differ before and after. */
 export function countChanges(
   metrics: MetricsSink,
   changed: readonly string[],
@@ -74,7 +74,7 @@ export function countChanges(
   }
 }
 
-/** Whether two records are of the same start at the same addresses, or neither is there. */
+/** Whether two records are of the same start at the same addresses, or both are missing. */
 export function isSame(a: NodeInfo | undefined, b: NodeInfo | undefined): boolean {
   return a !== undefined && b !== undefined ? isSameInfo(a, b) : a === b;
 }

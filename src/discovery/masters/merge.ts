@@ -1,18 +1,17 @@
 import type { NodeInfo } from '../../types.js';
 import type { Roster } from '../messages/wire.js';
 
-/** What one master said last. */
+/** The latest view of one master. */
 export interface MasterView extends Roster {
-  /** It has been there for a whole time-to-live: who is not on its list has not spoken to it for so long. */
+  /** Whether the master has run for a whole time-to-live, so that every live node is on its list. */
   readonly isMature: boolean;
 }
 
 /**
- * The members, after what the masters that answer now say (none: no change).
+ * The members that follow from the views of the masters that answer (none: no change).
  *
- * A list adds whom it names. Whom none of the lists names is removed when a mature master does not know it, or any master
- * says that it has gone; so a master that has just been restarted takes nobody away. Of one id the newest start counts. The
- * own node is always in.
+ * Every listed node is a member. A node that is on no list is removed if a mature master does not know it, or if any master lists it as
+ * gone; so a master that has just restarted removes no nodes. Of one id the newest start counts. This node is always a member.
  */
 export function mergeMembers(
   current: ReadonlyMap<string, NodeInfo>,
@@ -39,8 +38,8 @@ export function mergeMembers(
 }
 
 /**
- * What {@link mergeMembers} gives when only the records of `changed` are others in the views than when `merged` was made; a mature view
- * must be among them, as then. The same map when nothing is different: mostly one master says what another has said already.
+ * The result of {@link mergeMembers} if only the records of `changed` differ from the views that `merged` was made of; then as now, a
+ * mature view must be among them. Returns the same map if nothing differs, which is the usual case with several masters.
  */
 export function mergeChanged(
   merged: Map<string, NodeInfo>,

@@ -1,5 +1,5 @@
 /**
- * Members as rows: what a list of thousands is sent as. Only who asks with `rows` gets them.
+ * Members as rows, the compact form for lists of thousands. It is sent only to nodes that ask with `rows`.
  *
  *     row  [node_id, control_host, control_port, incarnation, protocols, tcp_port, tcp_host, rdma_port, rdma_host, metrics_port,
  *           metrics_host, is_listed, master_addr]
@@ -17,7 +17,7 @@ const PROTOCOL_BITS: readonly (readonly [DataProtocol, number])[] = [
   ['rdma', 2],
   ['tcp', 1],
 ];
-/** What the columns behind the incarnation are when they are left out. */
+/** Default values of the columns after the incarnation. */
 const LEFT_OUT = [1, 0, null, 0, '', 0, '', false, ''] as const;
 const COLUMNS_MIN_COUNT = 4;
 
@@ -41,7 +41,7 @@ export function encodeRow(info: NodeInfo): unknown[] {
   return row;
 }
 
-/** Throws `ProtocolError` for a row that no member can have. */
+/** Decodes a row; throws `ProtocolError` if it is invalid. */
 export function decodeRow(value: unknown): NodeInfo {
   if (!Array.isArray(value)) throw new ProtocolError('discovery: a member is no row');
   const [nodeId, controlHost, controlPort, incarnation, ...rest] = value as unknown[];

@@ -9,16 +9,16 @@ interface Member {
   lastSeenMs: number;
 }
 
-/** A start of a node that was here and is not any more. */
+/** A start of a node that is no longer a member. */
 export interface Departure {
   readonly nodeId: string;
   readonly incarnation: number;
-  /** It said good-bye; left out: it was silent for the time-to-live, and may come back. */
+  /** Set if the node left; otherwise it was silent for the time-to-live and may return. */
   readonly hasLeft?: true;
 }
 
 /**
- * Who is there, as one master sees it: soft state that its members keep alive. Time is passed in (monotonic milliseconds).
+ * The members as one master knows them: soft state that their heartbeats keep alive. Time is passed in (monotonic milliseconds).
  * Of one node id the newest incarnation counts.
  */
 export class MemberTable {
@@ -26,14 +26,14 @@ export class MemberTable {
   readonly #members = new Map<string, Member>();
   #departures: Departure[] = [];
   #version = 1;
-  /** Whom the last changes were about; the last one led to `#version`. */
+  /** Ids of the last changes, of which the last led to `#version`. */
   readonly #changes: string[] = [];
 
   constructor(ttlMs: number) {
     this.#ttlMs = ttlMs;
   }
 
-  /** Changes with the membership. */
+  /** Version of the membership; every change makes a new one. */
   get version(): number {
     return this.#version;
   }
@@ -50,7 +50,7 @@ export class MemberTable {
     return new Map([...this.#members].map(([nodeId, { info }]) => [nodeId, info]));
   }
 
-  /** Ids of those who have come, gone or changed since that version; undefined: it is too long ago. */
+  /** Ids of members that joined, left or changed since `version`; undefined: it is too old. */
   changedSince(version: number): ReadonlySet<string> | undefined {
     const count = this.#version - version;
     if (count < 0 || count > this.#changes.length) return undefined;
@@ -75,13 +75,13 @@ export class MemberTable {
     return 'ok';
   }
 
-  /** Only the start that is a member now can leave. */
+  /** Removes a member that leaves; without effect for another incarnation than the present one. */
   leave(nodeId: string, incarnation: number): void {
     if (this.#members.get(nodeId)?.info.incarnation !== incarnation) return;
     this.#remove({ nodeId, incarnation, hasLeft: true });
   }
 
-  /** Removes who has been silent for the time-to-live. */
+  /** Removes members that have been silent for the time-to-live. */
   expire(nowMs: number): void {
     for (const [nodeId, member] of this.#members) {
       if (nowMs - member.lastSeenMs < this.#ttlMs) continue;
@@ -89,7 +89,7 @@ export class MemberTable {
     }
   }
 
-  /** Everybody gets `byMs` more: this process could not listen for so long. */
+  /** Extends the time of all members by `byMs`, for which this process could not listen. */
   excuse(byMs: number): void {
     for (const member of this.#members.values()) member.lastSeenMs += byMs;
   }
@@ -122,7 +122,7 @@ export class MemberTable {
   }
 }
 
-/** Same start at the same addresses. */
+/** Whether two records are of the same start at the same addresses. */
 export function isSameInfo(a: NodeInfo, b: NodeInfo): boolean {
   if (a === b) return true;
   return (

@@ -6,7 +6,7 @@ import { NodeInfo } from '../../types.js';
 
 const HOST_MAX_CHARACTERS = 255;
 
-/** Throws `ProtocolError` for a record that no member can have. */
+/** Decodes the record of a node; throws `ProtocolError` if it is invalid. */
 export function decodeNode(value: unknown): NodeInfo {
   const info = NodeInfo.fromDict(asMap(value));
   checkNodeId(info.nodeId);
@@ -18,26 +18,26 @@ export function decodeNode(value: unknown): NodeInfo {
   return info;
 }
 
-/** Throws `ProtocolError` for anything else. */
+/** The value as a map; throws `ProtocolError` if it is none. */
 export function asMap(value: unknown): Readonly<Record<string, unknown>> {
   if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value as Record<string, unknown>;
   throw new ProtocolError('discovery: not a map');
 }
 
-/** Throws `ProtocolError` for what is no node's id. */
+/** The value as a node id; throws `ProtocolError` if it is none. */
 export function checkNodeId(value: unknown): string {
   const isId = typeof value === 'string' && value !== '' && bytesOf(value) <= NODE_ID_MAX_BYTES;
   if (isId && !hasControls(value)) return value;
   throw new ProtocolError('discovery: node_id');
 }
 
-/** At least the bytes of its UTF-8; exactly where that matters. */
+/** Upper bound of the text's length in UTF-8; exact near the limit. */
 function bytesOf(text: string): number {
   const maxBytes = 3 * text.length;
   return maxBytes <= NODE_ID_MAX_BYTES ? maxBytes : Buffer.byteLength(text);
 }
 
-/** As `\p{Cc}` finds them; every heartbeat and every member of a list has an id that is looked at. */
+/** Whether the text has control characters (`\p{Cc}`). A loop, because every heartbeat and every member of a list is checked. */
 function hasControls(text: string): boolean {
   for (let i = 0; i < text.length; i++) {
     const unit = text.charCodeAt(i);

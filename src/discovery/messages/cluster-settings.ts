@@ -3,38 +3,38 @@ import { shown } from '../../base/shown.js';
 import type { MeshCacheConfigFields } from '../../config.js';
 
 /**
- * The settings that all nodes of a cluster must have alike. Ring points and replicas say which nodes know of a page: nodes
- * that differ do not find each other's pages. Unverified reads rely on the owner's quarantine: when its owner frees pages
- * earlier than the reader believes, a read could give wrong bytes. Everything else may differ.
+ * The settings that all nodes of a cluster must share. Ring points and replicas decide which nodes know of a page: nodes that differ do
+ * not find each other's pages. Unverified reads rely on the owner's quarantine: if the owner reuses memory earlier than the reader
+ * assumes, a read could return wrong bytes. All other settings may differ.
  */
 export type ClusterSettings = Pick<
   MeshCacheConfigFields,
   'vnodes' | 'directoryReplicas' | 'verifyReads' | 'reuseQuarantineMs'
 >;
 
-/** One setting that two nodes have differently; `key` as in the configuration. */
+/** A setting that differs between two nodes; `key` is its configuration key. */
 export interface SettingDifference {
   readonly key: string;
-  /** Of the node that registers. */
+  /** Value of the node that registers. */
   readonly theirs: SettingValue;
-  /** Of the node whose master it registers with. */
+  /** Value of the node that runs the master. */
   readonly ours: SettingValue;
 }
 
-/** Who refuses a node, and why. */
+/** A refusal: the node that refuses, and why. */
 export interface Refusal {
   /** The node that runs the master. */
   readonly nodeId: string;
-  /** At least one. */
+  /** The settings that differ, at least one. */
   readonly differences: readonly SettingDifference[];
 }
 
-/** A setting that nodes must have alike. */
+/** Value of a setting that nodes must share. */
 export type SettingValue = number | boolean;
 
 const DIFFERENCES_MAX_COUNT = 16;
 
-/** As they travel with a registration. */
+/** Encodes the settings for a registration. */
 export function encodeSettings(settings: ClusterSettings): Record<string, SettingValue> {
   return {
     vnodes: settings.vnodes,
@@ -45,8 +45,8 @@ export function encodeSettings(settings: ClusterSettings): Record<string, Settin
 }
 
 /**
- * Those that a node has sent; empty of one whose version sends none. What is not known here is ignored, so that versions can
- * be mixed. Throws `ProtocolError` for values that no configuration can have.
+ * Decodes the settings of a registration, which may be empty. Unknown keys are ignored, so that versions can be mixed. Throws
+ * `ProtocolError` for values that no configuration can have.
  */
 export function decodeSettings(value: unknown): Partial<ClusterSettings> {
   if (value === undefined || value === null) return {};
@@ -63,7 +63,7 @@ export function decodeSettings(value: unknown): Partial<ClusterSettings> {
   return Object.fromEntries(Object.entries(settings).filter(([, setting]) => setting !== undefined));
 }
 
-/** In what they differ; what one of them leaves out is alike. */
+/** The settings that differ; one that a side leaves out does not count. */
 export function differencesOf(theirs: Partial<ClusterSettings>, ours: ClusterSettings): SettingDifference[] {
   const known = encodeSettings({ ...ours, ...theirs });
   const own = encodeSettings(ours);
@@ -71,7 +71,7 @@ export function differencesOf(theirs: Partial<ClusterSettings>, ours: ClusterSet
     const other = known[key] as SettingValue;
     return other === value ? [] : [{ key, theirs: other, ours: value }];
   });
-  // Checked reads do not rely on the quarantine.
+  // Verified reads do not rely on the quarantine.
   const isVerified = ours.verifyReads && theirs.verifyReads !== false;
   return isVerified ? differences.filter(({ key }) => key !== 'reuse_quarantine_ms') : differences;
 }
@@ -80,7 +80,7 @@ export function encodeDifferences(differences: readonly SettingDifference[]): un
   return differences.map(({ key, theirs, ours }) => [key, theirs, ours]);
 }
 
-/** Throws `ProtocolError`. Also keys that this version does not know: the master may be of a later one. */
+/** Decodes the differences of a refusal, including keys that only a later version knows. Throws `ProtocolError`. */
 export function decodeDifferences(value: unknown): SettingDifference[] {
   if (!Array.isArray(value) || value.length === 0 || value.length > DIFFERENCES_MAX_COUNT) {
     throw new ProtocolError('discovery: differences');
@@ -94,7 +94,7 @@ export function decodeDifferences(value: unknown): SettingDifference[] {
   });
 }
 
-/** What the node that is refused tells its user. `master`: `host:port`. */
+/** The error for the user of a refused node; `master` is the master's `host:port`. */
 export function refusalError({ nodeId, differences }: Refusal, master: string): ConfigError {
   const [{ key, theirs, ours }, ...more] = differences as [SettingDifference, ...SettingDifference[]];
   const others = more.map((other) => `, ${other.key} (${other.theirs} here, ${other.ours} there)`).join('');
@@ -105,7 +105,7 @@ export function refusalError({ nodeId, differences }: Refusal, master: string): 
   );
 }
 
-/** `vnodes is 100 here and 160 there`; `isOurs`: "here" is the node of the master. */
+/** The differences in words, such as `vnodes is 100 here and 160 there`; `isOurs`: "here" is the master's node. */
 export function describeDifferences(differences: readonly SettingDifference[], isOurs: boolean): string {
   const texts = differences.map(({ key, theirs, ours }) => {
     const [here, there] = isOurs ? [ours, theirs] : [theirs, ours];

@@ -36,16 +36,16 @@ const MASTER_ID_MAX_CHARACTERS = 64;
 
 export interface Roster {
   readonly members: ReadonlyMap<string, NodeInfo>;
-  /** Who has left or expired lately. */
+  /** Nodes that left or expired recently. */
   readonly gone: readonly Departure[];
 }
 
-/** A list that its holder changes. */
+/** A roster that its owner may modify. */
 export interface OwnRoster extends Roster {
   readonly members: Map<string, NodeInfo>;
 }
 
-/** A whole list, or what has changed since the version `base`: members that have come or changed, ids of those that are gone. */
+/** A whole list, or the changes since the version `base`: members that joined or changed, and ids of removed ones. */
 export interface RosterNews extends OwnRoster {
   readonly base: number | undefined;
   readonly removed: readonly string[];
@@ -53,25 +53,25 @@ export interface RosterNews extends OwnRoster {
 
 export interface MasterAnswer {
   readonly status: (typeof STATUSES)[number];
-  /** Tells one start of a master from another. */
+  /** Id of this start of the master. */
   readonly masterId: string;
   readonly version: number;
-  /** How long the master has been there: a young one does not know everybody yet. */
+  /** Milliseconds that the master has run; a young master does not know all nodes yet. */
   readonly ageMs: number;
-  /** Left out when the asker has this version. */
+  /** The list or its changes; undefined if the asking node has this version. */
   readonly roster: RosterNews | undefined;
-  /** With the status `refused`, and only then. */
+  /** Present only with the status `refused`. */
   readonly refusal: Refusal | undefined;
 }
 
-/** How members are written: as maps for who does not know rows. */
+/** Encoding of members: maps are for nodes that do not know rows. */
 export type MemberForm = 'maps' | 'rows';
 
 export function encodeRoster(codec: MessageCodec, roster: Roster, form: MemberForm): Uint8Array {
   return codec.encode(rosterFields(roster, form));
 }
 
-/** Of `roster`, what is about `changed`, for who has the version `base`. */
+/** Encodes the part of `roster` about the ids `changed`, for a node that has the version `base`. */
 export function encodeChanges(
   codec: MessageCodec,
   roster: Roster,
@@ -90,8 +90,8 @@ export function encodeChanges(
 }
 
 /**
- * The list that follows from the one before, which is used up; undefined: this is no news to who has that one, or makes it too long, and
- * that one is as it was.
+ * Applies news to the roster `before`, which must not be used afterwards. Undefined: the news do not apply to it, or would make it too
+ * long; then `before` is unchanged.
  */
 export function rosterAfter(before: OwnRoster | undefined, news: RosterNews, version: number): OwnRoster | undefined {
   if (news.base === undefined) return news;
@@ -119,7 +119,7 @@ function rosterFields(roster: Roster, form: MemberForm): Record<string, unknown>
   return form === 'rows' ? { rows: infos.map(encodeRow), gone } : { members: infos.map((info) => info.toDict()), gone };
 }
 
-/** Throws `ProtocolError`. */
+/** Decodes an answer. Throws `ProtocolError`. */
 export function decodeAnswer(codec: MessageCodec, value: unknown): MasterAnswer {
   const fields = asMap(value);
   const { status, master_id: masterId } = fields;
@@ -144,7 +144,7 @@ function isStatus(status: unknown): status is MasterAnswer['status'] {
   return (STATUSES as readonly unknown[]).includes(status);
 }
 
-/** Which start of which node a message is from. */
+/** The node id and incarnation that a message is from. */
 export function decodeIdentity(fields: Readonly<Record<string, unknown>>): Departure {
   return { nodeId: checkNodeId(fields.node_id), incarnation: wholeField(fields, 'incarnation') };
 }

@@ -6,42 +6,42 @@ import { DiskError } from '../../base/errors.js';
 import { DISK_LOCK_PAUSE_MAX_MS, DISK_LOCK_PAUSE_MIN_MS, DISK_LOCK_TIMEOUT_MS } from '../../base/limits.js';
 
 export interface DirectoryLockOptions {
-  /** Told to whoever else wants the directory. */
+  /** Id of the node, for error messages of other processes that want the directory. */
   readonly nodeId: string;
   readonly env: Environment;
 }
 
-/** Within the directory: a folder with one socket for everybody who has the lock or wants it. */
+/** Name of the folder in the directory with one socket for each process that has or wants the lock. */
 const LOCK_FOLDER = 'lock';
-/** `<process id>-<16 hexadecimal digits>`: the digits are new each time, no name ever comes again. */
+/** Names of entries: `<process id>-<16 hexadecimal digits>`. The digits are random, so that no name is ever reused. */
 const ENTRY_NAME = /^(\d+)-([0-9a-f]{16})$/;
-/** In front of the name of a socket that does not listen yet. */
+/** Prefix of the name of a socket that does not listen yet. */
 const NEW_PREFIX = 'new-';
-/** Behind the name of the entry that has the lock: a symbolic link whose target is the node's id. */
+/** Suffix of the mark of the entry that has the lock: a symbolic link whose target is the node's id. */
 const OWNER_SUFFIX = '.owner';
-/** An address of a Unix socket is shorter than this on every system. */
+/** Longest address of a Unix socket that every system accepts. */
 const SOCKET_PATH_MAX_BYTES = 103;
 
 /**
- * One process, and one user in it, has a directory. Ends with the process, however that ends.
+ * A lock that gives a directory to one user in one process. It ends with the process in any case.
  *
- * Who wants the lock listens on a Unix socket in the folder `lock`. The system accepts connections to it for as long as its process
- * lives, be that busy or stopped, and refuses them from then on; whatever process ids mean to one another, and in whatever
- * containers. Network file systems have sockets that only their own host knows: between hosts this is no lock.
+ * A process that wants the lock listens on a Unix socket in the folder `lock`. The system accepts connections to it as long as the process
+ * lives, even if it is busy or stopped, and refuses them afterwards. So the lock does not depend on process ids, which differ between
+ * containers. Sockets on network file systems work only within one host, so that this is no lock between hosts.
  *
- * 1. An entry comes under its name when it listens already (made under another name, then renamed). One that refuses is dead, and
- *    removed by whoever sees it; as no name comes again, what is removed is what was seen.
- * 2. Who wants the lock makes an entry, then looks at all others, and has the lock when none of them is alive. Of two who both had it, the
- *    one whose entry came later would have seen the other's. So there is never more than one.
- * 3. Who has it marks its entry. Who sees a live one that is marked takes its own entry away and fails. Of two that are not
- *    marked, the one with the larger number takes its entry away and waits, the other waits until it has. So one gets it.
+ * 1. An entry gets its name only when it listens (it is created under another name, then renamed). An entry that refuses connections is
+ *    dead, and every process that sees it removes it. Names are never reused, so that no live entry can be removed.
+ * 2. A process that wants the lock creates an entry, then probes all others, and has the lock if none of them is alive. If two processes
+ *    had the lock, the one with the later entry would have seen the other's entry. So at most one has it.
+ * 3. The owner of the lock marks its entry. A process that sees a live marked entry removes its own and fails. Of two unmarked entries,
+ *    the one with the larger number is removed by its process, which waits; the other process waits for that. So one gets the lock.
  */
 export class DirectoryLock {
   readonly #entry: Entry;
 
   /**
-   * Throws `DiskError`: `... is in use by process 1234 (node X)`, or the directory's file system has no sockets.
-   * What a killed process has left is in nobody's way. The lock does not keep the process alive.
+   * Takes the lock. Throws `DiskError`: `... is in use by process 1234 (node X)`, or the file system of the directory has no sockets.
+   * Leftovers of a killed process do no harm. The lock does not keep the process alive.
    */
   static async acquire(folder: string, options: DirectoryLockOptions): Promise<DirectoryLock> {
     const entries = await Entries.open(folder, options);
@@ -58,7 +58,7 @@ export class DirectoryLock {
     this.#entry = entry;
   }
 
-  /** Idempotent; resolves when the next one can have it. */
+  /** Releases the lock; resolves when another process can take it. Idempotent. */
   release(): Promise<void> {
     return this.#entry.withdraw();
   }
@@ -99,12 +99,12 @@ interface OtherEntry {
   readonly isAlive: boolean;
 }
 
-/** The folder of the entries, while one of them is being made. */
+/** The folder of the entries, during an attempt to take the lock. */
 class Entries {
   readonly #directory: string;
   readonly #folder: string;
   readonly #opened: OpenFile;
-  /** Leads to the folder, and is short. */
+  /** A short path that leads to the folder. */
   readonly #address: string;
   readonly #nodeId: string;
   readonly #env: Environment;
@@ -139,7 +139,7 @@ class Entries {
     return this.#opened.close();
   }
 
-  /** An entry that has the lock. */
+  /** Contends for the lock; resolves with an entry that has it. */
   async contend(): Promise<Entry> {
     const giveUpAtMs = this.#env.clock.nowMs() + DISK_LOCK_TIMEOUT_MS;
     while (this.#env.clock.nowMs() < giveUpAtMs) {
@@ -153,7 +153,7 @@ class Entries {
     );
   }
 
-  /** Whether the others have left the lock to this one; it is withdrawn otherwise. */
+  /** Whether this entry has won the lock; otherwise it is withdrawn. */
   async #wins(own: Entry, giveUpAtMs: number): Promise<boolean> {
     try {
       while (this.#env.clock.nowMs() < giveUpAtMs) {
@@ -174,7 +174,7 @@ class Entries {
     return false;
   }
 
-  /** Names of live entries, but for `own`, none of which has the lock: a `DiskError` says so when one has. */
+  /** Names of live entries other than `own`. Throws `DiskError` if one of them has the lock. */
   async #contenders(own?: string): Promise<string[]> {
     const files = await this.#env.files.readdir(this.#folder);
     const names = files.filter((name) => name !== own && ENTRY_NAME.test(name));
@@ -183,13 +183,13 @@ class Entries {
     if (owner !== null) throw owner;
     const entries = await Promise.all(names.map((name) => this.#probe(name)));
     const live = entries.filter(({ isAlive }) => isAlive).map(({ name }) => name);
-    // They may have got it since.
+    // One of them may have got the lock meanwhile.
     const newOwner = await this.#firstOwner(live);
     if (newOwner !== null) throw newOwner;
     return live;
   }
 
-  /** What to say of the first of these entries that is alive and has the lock; null: none has. */
+  /** The error about the first of these entries that is alive and has the lock; null: none has it. */
   async #firstOwner(names: readonly string[]): Promise<DiskError | null> {
     for (const name of names) {
       const nodeId = await this.#env.files.readlink(join(this.#folder, name + OWNER_SUFFIX)).catch(ifMissing);
@@ -201,7 +201,7 @@ class Entries {
     return null;
   }
 
-  /** Removes the entry when it is dead. */
+  /** Connects to an entry to see whether it is alive, and removes it if it is dead. */
   async #probe(name: string): Promise<OtherEntry> {
     const isAlive = await this.#accepts(name);
     if (!isAlive) await removeEntry(join(this.#folder, name), this.#env.files);
@@ -217,21 +217,21 @@ class Entries {
       });
       socket.on('error', (error: NodeJS.ErrnoException) => {
         if (error.code === 'ECONNREFUSED' || error.code === 'ENOENT') resolve(false);
-        // More connections wait there than the system lets wait; or it ended at this moment, which the next look will tell.
+        // The queue of connections is full, or the process ended at this moment, which the next probe will show.
         else if (error.code === 'EAGAIN' || error.code === 'ECONNRESET') resolve(true);
         else reject(error);
       });
     });
   }
 
-  /** Makes an entry; null: who has the lock by now took it for a leftover. */
+  /** Creates an entry; null: the present owner of the lock removed it as a leftover. */
   async #publish(): Promise<Entry | null> {
     const name = `${this.#env.host.processId}-${Buffer.from(this.#env.random.bytes(8)).toString('hex')}`;
     const server = this.#env.network.createServer({ plane: 'lock' }, (socket) => {
       socket.on('error', () => {});
       socket.destroy();
     });
-    // In this very process, also where it is one of a cluster of Node's. A connection that cannot be accepted is not the end of the lock.
+    // `exclusive` listens in this process even in a cluster of Node. A connection that cannot be accepted does not end the lock.
     await listenAt(server, { path: this.#addressOf(NEW_PREFIX + name), exclusive: true }, () => {});
     server.unref();
     const path = join(this.#folder, name);
@@ -246,7 +246,7 @@ class Entries {
     }
   }
 
-  /** Of those who were killed in the middle of something; whoever makes an entry at this moment begins again. */
+  /** Removes leftovers of killed processes. A process that is creating an entry at this moment starts over. */
   async #removeLeftovers(own: string): Promise<void> {
     const names = await this.#env.files.readdir(this.#folder);
     const isLeftover = (name: string): boolean => {
@@ -266,7 +266,7 @@ class Entries {
     );
   }
 
-  /** The more there are, the more each look of theirs costs. */
+  /** Waits before the next look; longer with more contenders, because each look probes all of them. */
   #pause(others: number): Promise<void> {
     const span = DISK_LOCK_PAUSE_MAX_MS - DISK_LOCK_PAUSE_MIN_MS;
     const pauseMs = (DISK_LOCK_PAUSE_MIN_MS + (this.#env.random.u32() % span)) * (1 + others);
@@ -274,10 +274,10 @@ class Entries {
   }
 }
 
-/** The mark first: without its entry it says nothing. */
+/** Removes the mark first, because a mark without its entry has no meaning. */
 async function removeEntry(path: string, files: Files): Promise<void> {
   for (const each of [path + OWNER_SUFFIX, path]) {
-    // One that cannot be removed is dead when its process is, and says nothing then.
+    // An entry that cannot be removed is dead when its process has ended, and does no harm.
     await files.rm(each).catch(() => {});
   }
 }

@@ -21,15 +21,15 @@ const FORMAT = 1;
 const STORE_FILE = 'store.json';
 const INDEX_FILE = 'index';
 const PAGES_FILE = 'pages';
-/** What could not be used, without its pages; the latest one only. */
+/** Folder for an index that could not be used, without its pages; only the latest one is kept. */
 const SET_ASIDE = 'set-aside';
-/** Codes of a file system that cannot do it at all. */
+/** Error codes of file systems that cannot flush directories. */
 const CANNOT_FLUSH: ReadonlySet<string> = new Set(['EINVAL', 'ENOSYS', 'ENOTSUP', 'EOPNOTSUPP']);
 
 export interface DiskFolderOptions {
   readonly path: string;
   readonly maxBytes: number;
-  /** Of these, what the index may take. */
+  /** Part of `maxBytes` that the index may take. */
   readonly indexBytes: number;
   readonly nodeId: string;
   readonly mode: 'auto' | 'direct' | 'buffered';
@@ -37,29 +37,29 @@ export interface DiskFolderOptions {
   readonly snapshot: JournalOptions['snapshot'];
 }
 
-/** A directory that this process alone uses, with what was found in it. */
+/** A directory that only this process uses, with the store found in it. */
 export interface DiskFolder {
   readonly lock: DirectoryLock;
   readonly file: PageFile;
   readonly journal: Journal;
-  /** Least recently used first. */
+  /** Entries of the index, the least recently used first. */
   readonly entries: readonly IndexEntry[];
 }
 
-/** What the index of a disk of `maxBytes` may take, unless that is said. */
+/** Default size of the index of a disk tier of `maxBytes`. */
 export function defaultIndexBytes(maxBytes: number): number {
   return Math.max(DISK_INDEX_MIN_BYTES, Math.floor(maxBytes * DISK_INDEX_FRACTION));
 }
 
-/** Room of a disk tier. */
+/** Sizes of a disk tier. */
 export interface DiskSizes {
-  /** Bytes of disk. */
+  /** Bytes of disk for the tier. */
   readonly maxBytes: number;
-  /** Of these, what the index may take; undefined: the default. */
+  /** Part of `maxBytes` that the index may take; undefined: the default. */
   readonly indexBytes?: number;
 }
 
-/** Bytes of disk and, of these, of its index, with which `pages` pages of `pageBytes` fit, and no more than a few more. */
+/** The sizes of a disk tier for `pages` pages of `pageBytes`; only a few more pages fit. */
 export function diskSizeFor(pages: number, pageBytes: number): Required<DiskSizes> {
   const indexBytes = Math.max(DISK_INDEX_MIN_BYTES, Math.ceil(pages * DISK_INDEX_BYTES_PER_PAGE));
   const spaceBytes = pages * alignedUp(pageBytes);
@@ -67,9 +67,9 @@ export function diskSizeFor(pages: number, pageBytes: number): Required<DiskSize
 }
 
 /**
- * Takes the directory, which is made when it is missing, and opens the store in it. One of an unknown version or with
- * damage is set aside, without its pages, and a new one begun. Throws `DiskError`: in use, not writable, too
- * little space.
+ * Locks the directory, which is created if it is missing, and opens the store in it. A store that is damaged or of an unknown version is
+ * set aside without its pages, and a new one is created. Throws `DiskError` if the directory is in use or not writable, or if space is
+ * short.
  */
 export async function openDiskFolder(options: DiskFolderOptions): Promise<DiskFolder> {
   const { path, maxBytes, indexBytes, nodeId, env } = options;
@@ -99,7 +99,7 @@ export async function openDiskFolder(options: DiskFolderOptions): Promise<DiskFo
   }
 }
 
-/** Level by level: of several that are missing the error is that of the first one that cannot be made. */
+/** Creates missing directories level by level, so that an error names the first one that cannot be created. */
 async function makeFolder(path: string, files: Files): Promise<void> {
   try {
     await files.mkdir(path);
@@ -131,12 +131,12 @@ async function openLocked(options: DiskFolderOptions, lock: DirectoryLock): Prom
     const capacityBytes = Math.floor(spaceBytes / DISK_ALIGNMENT_BYTES) * DISK_ALIGNMENT_BYTES;
     if (journal === undefined) {
       const storeId = Buffer.from(env.random.bytes(16)).toString('hex');
-      // First: by it the other files are known to be a store's.
+      // The store file comes first, because it marks the other files as those of a store.
       await writeStoreFile(path, storeId, env.files);
       journal = await Journal.create(join(path, INDEX_FILE), { ...journalOptions, storeId });
     }
     const file = await PageFile.open(join(path, PAGES_FILE), { capacityBytes, mode, env });
-    // Before the index tells of pages: a loss of power must not leave it without their file.
+    // Names are flushed before the index lists pages, so that a loss of power cannot leave it without the page file.
     await flushNames(path, env.files);
     return { lock, file, journal, entries };
   } catch (error) {
@@ -145,7 +145,7 @@ async function openLocked(options: DiskFolderOptions, lock: DirectoryLock): Prom
   }
 }
 
-/** The store that is there; null: there is none. Throws `JournalDamage` when it cannot be used, and `DiskError` for files of others. */
+/** Opens an existing store; null: there is none. Throws `JournalDamage` if it cannot be used, and `DiskError` if the files are not of a store. */
 async function openFound(path: string, options: Omit<JournalOptions, 'storeId'>) {
   const { files } = options.env;
   const [, hasIndex, hasPages] = await Promise.all(
@@ -162,7 +162,7 @@ async function openFound(path: string, options: Omit<JournalOptions, 'storeId'>)
     return null;
   }
   const storeId = storeIdOf(store);
-  // The first opening was cut short, or nothing is left that could be lost.
+  // The first opening was interrupted, or all files are gone: nothing can be lost.
   if (!hasIndex && !hasPages) return null;
   if (!hasIndex) throw new JournalDamage(`${INDEX_FILE} is missing`);
   const found = await Journal.open(join(path, INDEX_FILE), { ...options, storeId });
@@ -197,7 +197,7 @@ function storeIdOf(text: string): string {
   return storeId;
 }
 
-/** On the disk when this resolves, name and all: what is damaged by a loss of power costs all pages. */
+/** Writes the store file; resolves when its content and name are on disk, because losing it would cost all pages. */
 async function writeStoreFile(path: string, storeId: string, files: Files): Promise<void> {
   const temporary = join(path, `${STORE_FILE}.new`);
   await files.writeFile(temporary, `${JSON.stringify({ format: FORMAT, store_id: storeId })}\n`);
@@ -206,7 +206,7 @@ async function writeStoreFile(path: string, storeId: string, files: Files): Prom
   await flushNames(path, files);
 }
 
-/** The names of the files in a directory; where its file system cannot flush directories (CIFS, FUSE), it writes them when it likes. */
+/** Flushes the names of the files in a directory. File systems that cannot do that (CIFS, FUSE) write them at a time of their own. */
 async function flushNames(path: string, files: Files): Promise<void> {
   await flush(path, files, { directory: true }).catch((error: NodeJS.ErrnoException) => {
     if (!CANNOT_FLUSH.has(error.code ?? '')) throw error;
@@ -222,7 +222,7 @@ async function flush(path: string, files: Files, options: OpenOptions): Promise<
   }
 }
 
-/** Pages without their index are of no use, and would take what the new store may have. */
+/** Sets a store aside and deletes its pages, which are useless without their index and would take the space of the new store. */
 async function setAside(path: string, reason: string, { files, log, metrics }: Environment): Promise<void> {
   const aside = join(path, SET_ASIDE);
   await files.rm(aside, { recursive: true, force: true });
@@ -230,7 +230,7 @@ async function setAside(path: string, reason: string, { files, log, metrics }: E
   for (const name of [STORE_FILE, INDEX_FILE]) await files.rename(join(path, name), join(aside, name)).catch(ifMissing);
   const pages = join(path, PAGES_FILE);
   const isFolder = (await files.status(pages).catch(ifMissing))?.isDirectory ?? false;
-  // A folder is somebody's.
+  // A folder of that name was not made by a store, so it is kept.
   if (isFolder) await files.rename(pages, join(aside, PAGES_FILE));
   else await files.rm(pages, { force: true });
   log.log('error', 'disk tier: what was there cannot be used and is set aside; starting with an empty one', {
@@ -253,7 +253,7 @@ function ifMissing(error: unknown): null {
   throw error;
 }
 
-/** Throws `JournalDamage` when something else is in its place. */
+/** Whether the file exists. Throws `JournalDamage` if something else has its name. */
 async function hasFile(path: string, name: string, files: Files): Promise<boolean> {
   const found = await files.status(join(path, name)).catch(ifMissing);
   if (found !== null && !found.isFile) throw new JournalDamage(`${name} is not a file`);

@@ -14,7 +14,7 @@ import {
 } from './journal-format.js';
 
 const CHUNK_BYTES = 1 << 20;
-/** Between two looks at the clock. */
+/** Records that are applied between two checks of the time. */
 const SLICE_RECORDS = 512;
 const SLICE_MS = 3;
 const NEW_FILE = { write: true, create: true, exclusive: true, mode: 0o600 } as const;
@@ -25,7 +25,7 @@ export interface FoundJournal {
   readonly liveBytes: number;
 }
 
-/** A file that blocks are put at the end of. One call at a time. Rejects with the system's errors. */
+/** A file to which blocks are appended, one call at a time. Methods reject with the system's errors. */
 export class JournalFile {
   readonly #file: OpenFile;
   #bytes: number;
@@ -35,7 +35,7 @@ export class JournalFile {
     this.#bytes = bytes;
   }
 
-  /** A new file with nothing but a header; there must be none. */
+  /** Creates a file with only a header; it must not exist. */
   static async create(path: string, storeId: string, files: Files): Promise<JournalFile> {
     const header = encodeHeader(storeId);
     const file = new JournalFile(await files.open(path, NEW_FILE), 0);
@@ -49,8 +49,8 @@ export class JournalFile {
   }
 
   /**
-   * An existing file, the pages that its records lead to, least recently used first, and what their records take. What a write that was cut short has left at its end is cut off. Throws
-   * `JournalDamage`, and leaves the file as it is, when it cannot be used.
+   * Opens an existing file and returns it with the pages that its records list, the least recently used first, and the size of their
+   * records. An incomplete block at the end is cut off. Throws `JournalDamage` and leaves the file unchanged if it cannot be used.
    */
   static async open(
     path: string,
@@ -75,7 +75,7 @@ export class JournalFile {
     return this.#bytes;
   }
 
-  /** When it rejects, the file is as before, as far as the system lets it. */
+  /** Appends a block. If it rejects, the file is as before, as far as the system allows. */
   async append(block: Uint8Array): Promise<void> {
     try {
       for (let done = 0; done < block.length; ) {
@@ -88,7 +88,7 @@ export class JournalFile {
     this.#bytes += block.length;
   }
 
-  /** Resolves when the bytes are on the medium. */
+  /** Resolves when all bytes are on the medium. */
   sync(): Promise<void> {
     return this.#file.datasync();
   }
@@ -98,7 +98,7 @@ export class JournalFile {
   }
 }
 
-/** Reads a journal once, from its beginning. */
+/** Reads a journal once, from the start. */
 class JournalReader {
   readonly #replay = new Replay();
   readonly #file: OpenFile;
@@ -120,7 +120,7 @@ class JournalReader {
     return this.#replay.liveBytes;
   }
 
-  /** What was read leads to these, least recently used first. */
+  /** The entries that the records list, the least recently used first. */
   async entries(): Promise<IndexEntry[]> {
     const entries: IndexEntry[] = [];
     for (const entry of this.#replay.entries()) {
@@ -130,7 +130,7 @@ class JournalReader {
     return entries;
   }
 
-  /** Returns where the last whole block ends. */
+  /** Reads all blocks; returns the end of the last complete one. */
   async read(storeId: string): Promise<number> {
     checkHeader(await this.#view(0, Math.min(HEADER_BYTES, this.#fileBytes)), storeId);
     let at = HEADER_BYTES;
@@ -166,7 +166,7 @@ class JournalReader {
     return true;
   }
 
-  /** Bytes that the file has; valid until the next call. */
+  /** A view of existing bytes of the file, valid until the next call. */
   async #view(start: number, length: number): Promise<Buffer> {
     if (start < this.#chunkStart || start + length > this.#chunkStart + this.#chunkBytes) {
       if (length > this.#chunk.length) this.#chunk = Buffer.allocUnsafeSlow(length);

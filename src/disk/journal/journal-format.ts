@@ -8,20 +8,20 @@ import type { EntryKind } from '../../types.js';
 /** One page of the disk index. */
 export interface IndexEntry {
   readonly key: string;
-  /** Of the page in the file of pages, in bytes; below 2^48. */
+  /** Offset of the page in the page file in bytes, below 2^48. */
   readonly offset: number;
   readonly length: number;
   /** CRC-32 of the page. */
   readonly checksum: number;
-  /** See `PageOrigin`; 0: not known. Below 2^53. */
+  /** Version of the page, below 2^53 (see `PageOrigin`); 0: unknown. */
   readonly version?: number;
   readonly kind?: EntryKind;
 }
 
-/** Why an existing journal cannot be used: its header, its store, its version, or damage before its end. */
+/** An existing journal cannot be used: its header, store or version does not match, or it is damaged before its end. */
 export class JournalDamage extends DiskError {}
 
-/** See FORMAT.md, which draws all of this. */
+/** Version of the format that FORMAT.md describes. */
 export const FORMAT_VERSION = 2;
 export const HEADER_BYTES = 32;
 export const BLOCK_HEADER_BYTES = 12;
@@ -33,9 +33,9 @@ const PUT = 1;
 const REMOVE = 2;
 const USE = 3;
 const CLEAR = 4;
-/** PUT and REMOVE without their key; the other two whole. */
+/** Lengths of the records: PUT and REMOVE without their key, USE and CLEAR complete. */
 const PUT_FIXED_BYTES = 28;
-/** Bit of the flags of a PUT. */
+/** Bit in the flags of a PUT: the page is a named entry. */
 const NAMED = 1;
 const REMOVE_FIXED_BYTES = 5;
 const USE_BYTES = 7;
@@ -43,12 +43,12 @@ const CLEAR_BYTES = 1;
 const RECORD_KEY_MAX_BYTES = KEY_MAX_BYTES + KEY_PREFIX_BYTES;
 const FIRST_BLOCK_BYTES = 4096;
 
-/** What the journal takes for a page with this key. */
+/** Bytes of the journal for a page with this key. */
 export function putRecordBytes(key: string): number {
   return PUT_FIXED_BYTES + Buffer.byteLength(key);
 }
 
-/** Throws `ArgumentError` when `storeId` is not 32 lower-case hexadecimal characters. */
+/** Encodes a header. Throws `ArgumentError` unless `storeId` is 32 lower-case hexadecimal characters. */
 export function encodeHeader(storeId: string): Buffer {
   if (!STORE_ID.test(storeId))
     throw new ArgumentError(`a store id has 32 lower-case hexadecimal characters, got ${JSON.stringify(storeId)}`);
@@ -60,7 +60,7 @@ export function encodeHeader(storeId: string): Buffer {
   return header;
 }
 
-/** Throws `JournalDamage` unless `header` begins a journal of this store that this version reads. */
+/** Throws `JournalDamage` unless `header` is that of a journal of this store and of a known version. */
 export function checkHeader(header: Buffer, storeId: string): void {
   if (header.length < HEADER_BYTES || header.toString('latin1', 0, 4) !== JOURNAL_MAGIC)
     throw new JournalDamage('the index is no journal of meshcache, or its first bytes are damaged');
@@ -73,7 +73,7 @@ export function checkHeader(header: Buffer, storeId: string): void {
   if (owner !== storeId) throw new JournalDamage(`the index belongs to store ${owner}, not to ${storeId}`);
 }
 
-/** Length of the body that follows a block's header; undefined when the header is damaged. */
+/** Length of the body after a block's header; undefined: the header is damaged. */
 export function bodyLength(header: Buffer): number | undefined {
   if (header.readUInt32LE(8) !== crc32(header.subarray(0, 8))) return undefined;
   const length = header.readUInt32LE(0);
@@ -84,7 +84,7 @@ export function isBodyWhole(header: Buffer, body: Buffer): boolean {
   return header.readUInt32LE(4) === crc32(body);
 }
 
-/** Collects records and makes blocks of them. */
+/** Collects records into blocks. */
 export class RecordWriter {
   readonly #targetBytes: number;
   readonly #full: Buffer[] = [];
@@ -97,12 +97,12 @@ export class RecordWriter {
     this.#targetBytes = Math.min(targetBytes, BLOCK_HEADER_BYTES + JOURNAL_BLOCK_MAX_BYTES);
   }
 
-  /** Of the blocks that {@link take} would give. */
+  /** Total length of the blocks that {@link take} would return. */
   get bytes(): number {
     return this.#fullBytes + this.#end;
   }
 
-  /** Throws `ArgumentError` when the key is not well-formed Unicode or too long; nothing is recorded then. */
+  /** Records a PUT. Throws `ArgumentError`, and records nothing, if the key is not well-formed Unicode or too long. */
   put({ key, offset, length, checksum, version = 0, kind }: IndexEntry): void {
     const at = this.#keyRecord(PUT, key, PUT_FIXED_BYTES);
     this.#block.writeUIntLE(offset, at + 5, 6);
@@ -112,7 +112,7 @@ export class RecordWriter {
     this.#block[at + 27] = kind === 'named' ? NAMED : 0;
   }
 
-  /** Same errors as {@link put}. */
+  /** Records a REMOVE. Throws the same errors as {@link put}. */
   remove(key: string): void {
     this.#keyRecord(REMOVE, key, REMOVE_FIXED_BYTES);
   }
@@ -128,14 +128,14 @@ export class RecordWriter {
     this.#block[at] = CLEAR;
   }
 
-  /** All that was recorded since the last call, as blocks, which are the caller's. */
+  /** Takes everything recorded since the last call as blocks, which then belong to the caller. */
   take(): Buffer[] {
     this.#seal();
     this.#fullBytes = 0;
     return this.#full.splice(0);
   }
 
-  /** Kind, length of the key, and the key behind the fixed part; returns where the record begins. */
+  /** Writes kind, length of the key, and the key after the fixed part; returns the start of the record. */
   #keyRecord(kind: number, key: string, fixedBytes: number): number {
     if (!key.isWellFormed()) throw new ArgumentError(`key is not well-formed Unicode: ${JSON.stringify(key)}`);
     const keyBytes = Buffer.byteLength(key);
@@ -148,7 +148,7 @@ export class RecordWriter {
     return at;
   }
 
-  /** Returns where in the block the record begins. */
+  /** Reserves space for a record; returns its start in the block. */
   #reserve(bytes: number): number {
     if (this.#end > 0 && this.#end + bytes > this.#targetBytes) this.#seal();
     const at = this.#end === 0 ? BLOCK_HEADER_BYTES : this.#end;
@@ -174,27 +174,27 @@ export class RecordWriter {
   }
 }
 
-/** The entries that a journal's records lead to. */
+/** The entries that result from a journal's records. */
 export class Replay {
-  /** In the order of use, the least recent first. */
+  /** Entries by offset in the order of use, the least recent first. */
   readonly #byOffset = new Map<number, IndexEntry>();
   readonly #offsets = new Map<string, number>();
 
   #liveBytes = 0;
 
-  /** What the PUT records of all entries take. */
+  /** Total length of the PUT records of all entries. */
   get liveBytes(): number {
     return this.#liveBytes;
   }
 
-  /** Least recently used first. */
+  /** All entries, the least recently used first. */
   entries(): IterableIterator<IndexEntry> {
     return this.#byOffset.values();
   }
 
   /**
-   * Applies at most `maxRecords` records of `body` from `start` on; returns where the next one begins. Throws
-   * `JournalDamage` at a record that is none.
+   * Applies at most `maxRecords` records of `body` from `start` on; returns the start of the next one. Throws `JournalDamage`
+   * at an invalid record.
    */
   apply(body: Buffer, start: number, maxRecords: number): number {
     let at = start;
@@ -264,7 +264,7 @@ function endOfKey(body: Buffer, at: number, fixedBytes: number): number {
   checkEnd(body, at, fixedBytes);
   const keyBytes = body.readUInt32LE(at + 1);
   const end = checkEnd(body, at, fixedBytes + keyBytes);
-  // Two keys that are no UTF-8 may be read as one.
+  // Two different keys that are not UTF-8 could decode to the same text.
   if (keyBytes > RECORD_KEY_MAX_BYTES || !isUtf8(body.subarray(end - keyBytes, end))) throw badRecord(body, at);
   return end;
 }

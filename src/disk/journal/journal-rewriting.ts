@@ -3,22 +3,22 @@ import { DiskError } from '../../base/errors.js';
 import { JournalFile } from './journal-file.js';
 import { BLOCK_HEADER_BYTES, HEADER_BYTES, type IndexEntry, RecordWriter } from './journal-format.js';
 
-/** The pages of a store at a moment. */
+/** The pages of a store at one moment. */
 export interface Snapshot {
   readonly count: number;
-  /** Keys of some of them, next victim first; undefined or another page's where one has gone since. */
+  /** Keys of a slice of pages, the next victim first; the key of a page that has left since is undefined or that of another page. */
   keysAt(from: number, to: number): readonly (string | undefined)[];
-  /** One element a key, as it is when this is called; null: gone since. */
+  /** The present entry of each key; null: the page has left since. */
   entriesOf(keys: readonly string[]): (IndexEntry | null)[];
 }
 
-/** Keys, and characters of keys, that are looked up and written between two turns of the event loop. */
+/** Keys, and characters of keys, that are written between two turns of the event loop. */
 const SLICE_KEYS = 512;
 const SLICE_CHARACTERS = 128 * 1024;
 
 /**
- * A journal that takes another one's place: the pages of a snapshot that have not been put anew since, then the blocks that were
- * written to the other one since the snapshot was begun.
+ * A journal that replaces another one. It has the pages of a snapshot that were not put again since, then the blocks that were written
+ * to the old journal since the snapshot began.
  */
 export class JournalRewriting {
   readonly #path: string;
@@ -27,12 +27,12 @@ export class JournalRewriting {
   readonly #files: Files;
   readonly #blocks: Uint8Array[] = [];
   #maxBytes: number;
-  /** Their slots may be those of pages of the snapshot that have gone. */
+  /** Keys put since the snapshot; their places may be those of pages of the snapshot that have left. */
   readonly #putSince = new Set<string>();
   #file: JournalFile | undefined;
   #isStopped = false;
 
-  /** `liveBytes`: what the records of the snapshot's pages take. */
+  /** `liveBytes` is the size of the records of the snapshot's pages. */
   constructor(
     path: string,
     {
@@ -54,33 +54,33 @@ export class JournalRewriting {
     this.#maxBytes = rewrittenBytes(liveBytes);
   }
 
-  /** What it takes in the end, at most. */
+  /** Largest size of the finished file. */
   get maxBytes(): number {
     return this.#maxBytes;
   }
 
-  /** What it takes now. */
+  /** Present size of the file. */
   get bytes(): number {
     return this.#file?.bytes ?? 0;
   }
 
-  /** A page has been put since the snapshot: the blocks will have it. */
+  /** Takes note of a page that was put since the snapshot: the blocks will have it. */
   put(key: string): void {
     this.#putSince.add(key);
   }
 
-  /** A block that belongs behind the snapshot. */
+  /** Adds a block that belongs after the snapshot. */
   add(block: Uint8Array): void {
     this.#blocks.push(block);
     this.#maxBytes += block.length;
   }
 
-  /** {@link write} rejects soon. */
+  /** Stops: {@link write} rejects soon. */
   stop(): void {
     this.#isStopped = true;
   }
 
-  /** Writes and syncs what there is up to now. Rejects with the system's error. */
+  /** Writes and syncs the snapshot and the blocks added so far. Rejects with the system's error. */
   async write(): Promise<void> {
     await this.#files.rm(this.#path, { force: true });
     this.#file = await JournalFile.create(this.#path, this.#storeId, this.#files);
@@ -97,14 +97,14 @@ export class JournalRewriting {
     await this.#file.sync();
   }
 
-  /** Takes the place of `path`, whose last block must have been added. Returns the file, which is the caller's. */
+  /** Replaces the file at `path`, whose last block must have been added. Returns the new file, which then belongs to the caller. */
   async replace(path: string): Promise<JournalFile> {
     await this.#appendBlocks();
     await this.#files.rename(this.#path, path);
     return this.#file as JournalFile;
   }
 
-  /** Leaves nothing behind. */
+  /** Deletes the unfinished file. */
   async discard(): Promise<void> {
     await this.#file?.close();
     await this.#files.rm(this.#path, { force: true });
@@ -123,12 +123,12 @@ export class JournalRewriting {
   }
 }
 
-/** What a new journal takes whose pages' records take `liveBytes`, at most: a block has at least SLICE_KEYS of them. */
+/** Largest size of a new journal whose records take `liveBytes`: a block has at least SLICE_KEYS of them. */
 export function rewrittenBytes(liveBytes: number): number {
   return HEADER_BYTES + BLOCK_HEADER_BYTES + Math.ceil(liveBytes * 1.01);
 }
 
-/** As many from the first on as have SLICE_CHARACTERS together; at least one. */
+/** The first keys with SLICE_CHARACTERS in all; at least one. */
 function shortened(keys: readonly (string | undefined)[]): readonly (string | undefined)[] {
   let end = 0;
   for (let characters = 0; end < keys.length && characters < SLICE_CHARACTERS; end++)

@@ -19,43 +19,43 @@ export { type IndexEntry, JOURNAL_MAGIC, JournalDamage } from './journal-format.
 export type { Snapshot } from './journal-rewriting.js';
 
 export interface JournalOptions {
-  /** 16 random bytes in lower-case hexadecimal. The journal of another store is refused. */
+  /** Id of the store, 16 random bytes in lower-case hexadecimal. The journal of another store is refused. */
   readonly storeId: string;
-  /** What the journal takes on disk, at most, the file that replaces it while it is rewritten included. */
+  /** Most disk space of the journal, including the new file while it is rewritten. */
   readonly maxBytes: number;
   readonly env: Pick<Environment, 'files' | 'clock' | 'log'>;
   /**
-   * The pages that are listed now: called once for each rewriting, its entries slice by slice while other work goes on. It must
-   * be in step with what the journal was told, and complete from the first flush on.
+   * A snapshot of the listed pages. It is called once for each rewriting, which reads its entries in slices while other work goes on.
+   * It must match the calls to the journal, and be complete from the first flush on.
    */
   readonly snapshot: () => Snapshot;
 }
 
 const EMPTY: Snapshot = { count: 0, keysAt: () => [], entriesOf: () => [] };
-/** Part of the limit by which the file may grow before a rewriting that has failed is tried again. */
+/** Part of the limit by which the file may grow before a failed rewriting is tried again. */
 const RETRY_FRACTION = 1 / 16;
 const BLOCK_FRACTION = 1 / 16;
 
 /**
- * Which pages lie where, as a file that is only ever appended to and, when it has become long, rewritten. Replaying it gives
- * the pages and the order of their use. FORMAT.md draws the file.
+ * The index of the page file: a file that is only appended to and, when it has become long, rewritten. Replaying it gives the pages and
+ * the order of their use. FORMAT.md describes the file.
  *
- * What is said is in the file when a {@link flush} that was called afterwards has resolved. A write that fails breaks the
- * journal: every flush rejects until a {@link rewrite} succeeds; the file on disk stays as it was before. Unless a page has been
- * removed that it still has: then it is deleted, which takes no space.
+ * A change is in the file when a later {@link flush} has resolved. A failed write breaks the journal: every flush rejects until a
+ * {@link rewrite} succeeds, and the file on disk stays as before. But if the file still lists a page that was removed, it is deleted,
+ * which needs no space.
  *
- * Accounting: `#liveBytes` is what the records of all pages take. It is exact while a page is removed before its key
- * or its place is put anew, which is for the store to do; otherwise it is too much, and exact again when it is opened.
+ * Accounting: `#liveBytes` is the size of the records of all pages. It is exact if the store removes a page before it puts another one
+ * under its key or at its place; otherwise it is too large until the journal is opened again.
  */
 export class Journal {
   readonly #path: string;
   readonly #options: JournalOptions;
   readonly #env: JournalOptions['env'];
-  /** Of both files; each may take part of a block of the file system more. */
+  /** Budget for both files; each may take a part of a file system block more. */
   readonly #budgetBytes: number;
   readonly #records: RecordWriter;
   readonly #mutex = new Mutex();
-  /** Offsets of pages that were used since the last record, the most recent last. */
+  /** Offsets of pages used since the last record, the most recent last. */
   readonly #uses = new Set<number>();
   #file: JournalFile;
   #rewriting: JournalRewriting | undefined;
@@ -65,7 +65,7 @@ export class Journal {
   #liveBytes = 0;
   #rewrites = 0;
   #failure: { readonly error: unknown } | undefined;
-  /** Something was removed that the file still has. */
+  /** Whether the file still lists a removed page. */
   #hasRemovals = false;
   #givingUp: Promise<void> | undefined;
   #writing: Promise<void> = Promise.resolve();
@@ -73,7 +73,7 @@ export class Journal {
   #cancelTimer: (() => void) | undefined;
   #closing: Promise<void> | undefined;
 
-  /** A new journal without pages; `DiskError` when there is one. */
+  /** Creates a journal without pages; throws `DiskError` if the file exists. */
   static async create(path: string, options: JournalOptions): Promise<Journal> {
     checkMaxBytes(options.maxBytes);
     const isThere = await options.env.files.status(path).then(
@@ -93,8 +93,8 @@ export class Journal {
   }
 
   /**
-   * An existing journal and its pages, least recently used first. Throws `JournalDamage`, and leaves the file as it is,
-   * when it cannot be used; otherwise the system's error.
+   * Opens an existing journal and returns it with its pages, the least recently used first. Throws `JournalDamage` and leaves the file
+   * unchanged if it cannot be used; otherwise the system's error.
    */
   static async open(path: string, options: JournalOptions): Promise<{ journal: Journal; entries: IndexEntry[] }> {
     checkMaxBytes(options.maxBytes);
@@ -117,8 +117,8 @@ export class Journal {
   }
 
   /**
-   * A page is listed, as the most recently used one; it takes the place of one with the same key or the same offset. Throws
-   * `ArgumentError` when the key is not well-formed Unicode or too long.
+   * Lists a page as the most recently used one; it replaces pages with the same key or offset. Throws `ArgumentError` if the key is not
+   * well-formed Unicode or too long.
    */
   put(entry: IndexEntry): void {
     this.#record(() => this.#records.put(entry));
@@ -127,13 +127,13 @@ export class Journal {
     this.#liveBytes += putRecordBytes(entry.key);
   }
 
-  /** A page that is listed, and lies where it did, has been set again. */
+  /** Updates a listed page that has been set again and keeps its place. */
   update(entry: IndexEntry): void {
     this.#record(() => this.#records.put(entry));
     this.#rewriting?.put(entry.key);
   }
 
-  /** The page with this key, which is listed, is gone. */
+  /** Removes the listed page with this key. */
   remove(key: string): void {
     this.#record(() => this.#records.remove(key));
     this.#removed();
@@ -141,7 +141,7 @@ export class Journal {
     this.#liveBytes -= putRecordBytes(key);
   }
 
-  /** The page at `offset` is the most recently used one; in the file within JOURNAL_USE_DELAY_MS. */
+  /** Records that the page at `offset` is the most recently used one, within JOURNAL_USE_DELAY_MS. */
   use(offset: number): void {
     this.#checkOpen();
     if (!this.#isRecording) return;
@@ -151,7 +151,7 @@ export class Journal {
     this.#schedule();
   }
 
-  /** All pages are gone. */
+  /** Removes all pages. */
   clear(): void {
     this.#uses.clear();
     this.#record(() => this.#records.clear());
@@ -160,26 +160,26 @@ export class Journal {
     this.#liveBytes = 0;
   }
 
-  /** Whether one more page with this key fits; if not, others must be removed before it is put. */
+  /** Whether one more page with this key fits; otherwise others must be removed first. */
   hasRoomFor(key: string): boolean {
     return this.#liveBytes + putRecordBytes(key) <= this.#budgetBytes * JOURNAL_LIVE_FRACTION;
   }
 
   /**
-   * Resolves when everything said so far is in the file, as the system sees it; a crash of the machine may still take it.
-   * Rejects with the system's error, and from then on until the journal is rewritten.
+   * Resolves when all changes so far are written to the file; a crash of the machine may still lose them. Rejects with the system's
+   * error, and from then on until the journal is rewritten.
    */
   flush(): Promise<void> {
     return this.#closing === undefined ? this.#flush() : Promise.reject(new ClosedError('the index of the disk'));
   }
 
-  /** Replaces the file by one without what is out of date. Mends a broken journal. Rejects with the system's error. */
+  /** Replaces the file by one without outdated records, which repairs a broken journal. Rejects with the system's error. */
   rewrite(): Promise<void> {
     if (this.#closing !== undefined) return Promise.reject(new ClosedError('the index of the disk'));
     return this.#startRewriting();
   }
 
-  /** Writes and syncs what was said, and closes the file. Idempotent. Rejects when something has not been written. */
+  /** Writes and syncs all changes and closes the file. Idempotent. Rejects if a change was not written. */
   close(): Promise<void> {
     this.#closing ??= this.#close(this.#flush());
     return this.#closing;
@@ -190,7 +190,7 @@ export class Journal {
     return { bytes, entries: this.#entries, rewrites: this.#rewrites };
   }
 
-  /** A broken journal needs no records: the snapshot that mends it has all of them. */
+  /** Whether changes are recorded. A broken journal needs no records, because it is repaired from a snapshot. */
   get #isRecording(): boolean {
     return this.#failure === undefined || this.#rewriting !== undefined;
   }
@@ -221,12 +221,12 @@ export class Journal {
     this.#cancelTimer = undefined;
   }
 
-  /** Its failure is remembered and reported by the next flush. */
+  /** Flushes without waiting; the next flush reports a failure. */
   #flushInBackground(): void {
     this.#flush().catch(() => {});
   }
 
-  /** Calls that come while a write is under way share the next one. */
+  /** Writes all changes; calls during a write share the next one. */
   #flush(): Promise<void> {
     this.#nextFlush ??= this.#writing.then(() => {
       const flush = this.#writeAll();
@@ -257,7 +257,7 @@ export class Journal {
     }
   }
 
-  /** What was not written is in a rewriting that is under way, or in the snapshot of a later one. */
+  /** Handles a failed write; its changes are in a rewriting in progress, or in the snapshot of a later one. */
   async #fail(error: unknown, blocks: readonly Buffer[], hadRemovals: boolean): Promise<never> {
     this.#failure = { error };
     this.#env.log.log('warn', 'disk tier: the index cannot be written', { path: this.#path, error: String(error) });
@@ -267,7 +267,7 @@ export class Journal {
     throw error;
   }
 
-  /** Until it is rewritten, nothing of what was said since the failure is kept: the file goes when it has what was removed. */
+  /** Breaks the journal: changes are not kept until it is rewritten, and the file is deleted if it lists removed pages. */
   async #giveUp(): Promise<void> {
     this.#forgetRecords();
     if (!this.#hasRemovals) return;
@@ -286,7 +286,7 @@ export class Journal {
     this.#uses.clear();
   }
 
-  /** Starts a rewriting when it is time, and waits for its end when the limit would be exceeded before. */
+  /** Starts a rewriting when it is due, and waits for its end if the limit would be exceeded before. */
   async #makeRoom(bytes: number): Promise<void> {
     for (;;) {
       const grownBytes = this.#file.bytes + bytes;
@@ -326,13 +326,13 @@ export class Journal {
       this.#rewriteAtBytes = this.#file.bytes + this.#budgetBytes * RETRY_FRACTION;
       this.#rewriting = undefined;
       this.#recount();
-      // Its file was to mend what had failed before.
+      // The rewriting was to repair an earlier failure.
       if (this.#failure !== undefined) await this.#giveUp();
       throw error;
     }
   }
 
-  /** A file that is beyond the limit from the start, since that was lowered, can only be replaced by going beyond it. */
+  /** Throws unless a rewriting fits. A file that exceeds a lowered limit from the start can only be replaced by exceeding the limit. */
   #checkRoomToRewrite({ maxBytes }: JournalRewriting): void {
     const bothBytes = this.#file.bytes + maxBytes;
     if (bothBytes <= this.#budgetBytes || this.#file.bytes > this.#budgetBytes) return;
@@ -341,7 +341,7 @@ export class Journal {
     );
   }
 
-  /** By what is there: too low a count would fail every rewriting. */
+  /** Counts `#liveBytes` anew, because a count that is too low would make every rewriting fail. */
   #recount(): void {
     const { entries, liveBytes } = counted(this.#options.snapshot());
     this.#entries = entries;
@@ -383,8 +383,8 @@ export class Journal {
   }
 
   /**
-   * Throws `InvariantError` unless its counts are those of the pages of a snapshot: for a store that removes a page before its key or its place
-   * is put anew, from the first flush on. Takes time in proportion to the pages.
+   * Throws `InvariantError` unless its counts match the pages of a snapshot. Valid from the first flush on, for a store that removes a page
+   * before it puts another one under its key or at its place. Takes time in proportion to the number of pages.
    */
   verify(): void {
     const { entries, liveBytes } = counted(this.#options.snapshot());
@@ -396,7 +396,7 @@ export class Journal {
   }
 }
 
-/** The pages of a snapshot, and what their records take. */
+/** The pages of a snapshot, and the size of their records. */
 function counted({ count, keysAt }: Snapshot): { readonly entries: number; readonly liveBytes: number } {
   let liveBytes = 0;
   for (const key of keysAt(0, count)) liveBytes += key === undefined ? 0 : putRecordBytes(key);

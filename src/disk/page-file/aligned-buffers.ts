@@ -4,9 +4,8 @@ import { Semaphore } from './semaphore.js';
 const WASM_PAGE_BYTES = 65_536;
 
 /**
- * Buffers for direct I/O. They lie in one WebAssembly memory, which begins at a page of the system, with the addon and without; shared,
- * so that other threads can copy. The system gives memory to what has been touched only, and the
- * buffer used last is used next.
+ * Buffers for direct I/O, in one WebAssembly memory, which is page-aligned with and without the addon. It is shared, so that other
+ * threads can copy. The system provides memory only for buffers that were used, and the one used last is used next.
  */
 export class AlignedBuffers {
   readonly #bufferBytes: number;
@@ -14,7 +13,7 @@ export class AlignedBuffers {
   readonly #semaphore: Semaphore;
   #memory: WebAssembly.Memory | undefined;
 
-  /** `bufferBytes`: a multiple of 64 KiB. */
+  /** `bufferBytes` must be a multiple of 64 KiB. */
   constructor({ bufferBytes, count }: { readonly bufferBytes: number; readonly count: number }) {
     assert(
       bufferBytes % WASM_PAGE_BYTES === 0,
@@ -25,7 +24,7 @@ export class AlignedBuffers {
     this.#semaphore = new Semaphore(count);
   }
 
-  /** Runs `work` as soon as a buffer is free, which it has until its promise is settled; what is in it is old. */
+  /** Runs `work` as soon as a buffer is free; it has the buffer, with old content, until its promise is settled. */
   use<T>(work: (buffer: Uint8Array) => Promise<T>): Promise<T> {
     return this.#semaphore.use((permit) => work(this.#buffer(permit)));
   }
@@ -36,7 +35,7 @@ export class AlignedBuffers {
     return new Uint8Array(this.#memory.buffer, slot * this.#bufferBytes, this.#bufferBytes);
   }
 
-  /** Throws `InvariantError` unless each buffer is free or in the hands of one user. */
+  /** Throws `InvariantError` unless each buffer is free or has one user. */
   verify(): void {
     this.#semaphore.verify();
   }

@@ -1,9 +1,9 @@
 import { DISK_ALIGNMENT_BYTES } from '../../base/limits.js';
 
-/** What so many bytes take on disk. */
+/** Disk space of `bytes`: the next multiple of DISK_ALIGNMENT_BYTES. */
 export function alignedUp(bytes: number): number {
   return Math.ceil(bytes / DISK_ALIGNMENT_BYTES) * DISK_ALIGNMENT_BYTES;
 }
 
-/** To fill a page up with; not to be written. */
+/** Zeros that fill up a page on disk; they must not be modified. */
 export const ZEROS = new Uint8Array(DISK_ALIGNMENT_BYTES);

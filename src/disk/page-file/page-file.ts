@@ -21,15 +21,15 @@ import { Semaphore } from './semaphore.js';
 export interface PageFileOptions {
   /** Length of the file, a multiple of DISK_ALIGNMENT_BYTES. */
   readonly capacityBytes: number;
-  /** Default `auto`: direct I/O where the file system has it. */
+  /** Kind of I/O; default `auto`: direct if the file system supports it. */
   readonly mode?: 'auto' | 'direct' | 'buffered';
   readonly env: Pick<Environment, 'files' | 'log' | 'threads'>;
 }
 
-/** Views of one call that every system takes. */
+/** Most views of one call that every system accepts. */
 const CALL_MAX_VIEWS = 1024;
 
-/** What helps against errors of opening. */
+/** Advice for errors at opening, by their codes. */
 const ADVICE: Readonly<Record<string, string>> = {
   EACCES: 'let this user write there, or set another disk_path',
   EPERM: 'let this user write there, or set another disk_path',
@@ -42,18 +42,18 @@ const ADVICE: Readonly<Record<string, string>> = {
 };
 
 /**
- * A file of fixed length in which pages lie, at multiples of DISK_ALIGNMENT_BYTES. Who lies where is not known here: calls at
- * ranges that overlap may run in any order.
+ * A file of fixed length with pages at multiples of DISK_ALIGNMENT_BYTES. It does not know which page is where; calls at overlapping
+ * ranges may run in any order.
  *
- * Direct I/O takes aligned memory and whole blocks only: what is like that goes from and to the page's own memory, everything else
- * through buffers. So does memory that could be transferred to another thread, and freed there, while the system works on it.
+ * Direct I/O needs aligned memory and whole blocks. Such parts of a page are written from and read into the page's own memory, all others
+ * through buffers; so is memory that could be transferred to another thread and freed there while the system uses it.
  */
 export class PageFile {
   readonly mode: 'direct' | 'buffered';
   readonly capacityBytes: number;
   readonly #path: string;
   readonly #file: OpenFile;
-  /** Whether other threads may copy. */
+  /** Whether other threads may copy pages. */
   readonly #canCopy: boolean;
   readonly #semaphore = new Semaphore(DISK_IN_FLIGHT_MAX_COUNT);
   readonly #buffers = new AlignedBuffers({ bufferBytes: DISK_PIECE_MAX_BYTES, count: DISK_STAGING_BUFFERS_COUNT });
@@ -61,8 +61,8 @@ export class PageFile {
   #closing: Promise<void> | undefined;
 
   /**
-   * Opens the file, which is made when it is missing (for this user alone), and makes it `capacityBytes` long: see {@link reserveSpace}.
-   * Throws `DiskError`, with the system's error as its cause: it cannot be written, there is too little space, no direct I/O for mode `direct`.
+   * Opens the file, which is created if it is missing (for this user only), and makes it `capacityBytes` long; see {@link reserveSpace}.
+   * Throws `DiskError`, with the system's error as its cause, if it cannot be written, space is short, or direct I/O is asked for and missing.
    */
   static async open(path: string, { capacityBytes, mode = 'auto', env }: PageFileOptions): Promise<PageFile> {
     assert(
@@ -91,8 +91,8 @@ export class PageFile {
   }
 
   /**
-   * Writes one page at `offset`, and zeros after it up to the next multiple of the alignment; its bytes are in use until this is settled.
-   * Rejects with the system's error (ENOSPC, EIO, EROFS, ...): any part of the range may have been written then.
+   * Writes one page at `offset`, followed by zeros up to the next multiple of the alignment. Its bytes are in use until the promise is
+   * settled. Rejects with the system's error (ENOSPC, EIO, EROFS, ...); then any part of the range may have been written.
    */
   write(offset: number, page: PageBytes): Promise<void> {
     this.#checkRange('write', offset, page);
@@ -100,25 +100,25 @@ export class PageFile {
   }
 
   /**
-   * Reads a page at `offset` into the targets, which are in use until this is settled; resolves with the CRC-32 of what is in them then. Rejects
-   * with the system's error, or a `DiskError` where the file has come to end early; any part of the targets may have been written then.
+   * Reads a page at `offset` into the targets, which are in use until the promise is settled, and resolves with the CRC-32 of the bytes.
+   * Rejects with the system's error, or with `DiskError` if the file was truncated; then any part of the targets may have been written.
    */
   read(offset: number, targets: PageBytes): Promise<number> {
     this.#checkRange('read', offset, targets);
     return this.#run(() => this.#read(offset, targets));
   }
 
-  /** Resolves when all that was written is on the device. Rejects with the system's error. */
+  /** Resolves when all written pages are on the device. Rejects with the system's error. */
   sync(): Promise<void> {
     return this.#run(() => this.#file.datasync());
   }
 
-  /** Bytes that the file takes on disk now; some file systems count a little more than the pages, for their own blocks. */
+  /** Bytes that the file occupies on disk; some file systems add blocks of their own. */
   allocatedBytes(): Promise<number> {
     return this.#run(async () => (await this.#file.status()).allocatedBytes);
   }
 
-  /** Waits for what was begun; nothing is begun any more. Idempotent. */
+  /** Starts no further calls, waits for those in progress, and closes the file. Idempotent. */
   close(): Promise<void> {
     this.#closing ??= Promise.allSettled(this.#underWay).then(() => this.#file.close());
     return this.#closing;
@@ -169,7 +169,7 @@ export class PageFile {
     return checksum ?? this.#checksumOf(targets);
   }
 
-  /** The whole blocks that a piece begins with and that direct I/O takes as they are: most of a page whose last bytes lie elsewhere. */
+  /** The whole blocks at the start of a piece that direct I/O can use in place: most of a page whose last bytes are elsewhere. */
   #wholeBlocksInPlace([first]: readonly Uint8Array[]): Uint8Array {
     const { addon } = loadNative();
     if (this.mode === 'buffered' || first === undefined || addon === null || !staysInPlace(first))
@@ -235,7 +235,7 @@ export class PageFile {
     );
   }
 
-  /** Throws `InvariantError` unless calls have distinct slots and buffers. */
+  /** Throws `InvariantError` unless the semaphore and the buffers are consistent. */
   verify(): void {
     this.#semaphore.verify();
     this.#buffers.verify();
@@ -248,7 +248,7 @@ interface Space {
   readonly env: PageFileOptions['env'];
 }
 
-/** Null: direct I/O is wanted, and there is none. */
+/** Opens the file; null: direct I/O is asked for and not supported. */
 async function openFile(space: Space, mode: 'direct' | 'buffered'): Promise<OpenFile | null> {
   const { path, env } = space;
   const isDirect = mode === 'direct';
@@ -262,7 +262,7 @@ async function openFile(space: Space, mode: 'direct' | 'buffered'): Promise<Open
     return file;
   } catch (error) {
     await file?.close();
-    // This is how file systems say that they have no direct I/O: some when the file is opened, some when it is read.
+    // File systems without direct I/O fail with EINVAL, some at opening and some at reading.
     if (isDirect && codeOf(error) === 'EINVAL') return null;
     throw error instanceof DiskError ? error : cannotOpen(path, error);
   }
@@ -284,13 +284,13 @@ function codeOf(error: unknown): string | undefined {
 }
 
 interface Piece {
-  /** From the beginning of the page, a multiple of the alignment. */
+  /** Offset from the start of the page, a multiple of the alignment. */
   readonly at: number;
   readonly views: readonly Uint8Array[];
   readonly length: number;
 }
 
-/** A page in pieces of DISK_PIECE_MAX_BYTES. Throws `ArgumentError` when its memory has gone meanwhile. */
+/** Splits a page into pieces of DISK_PIECE_MAX_BYTES. Throws `ArgumentError` if its memory was freed meanwhile. */
 function piecesOf(method: string, page: PageBytes): Piece[] {
   if (!isWhole(page))
     throw new ArgumentError(`page file: ${method}: the page's views have other than ${page.length} bytes`);

@@ -6,14 +6,14 @@ import { DiskError } from '../../base/errors.js';
 import { formatSize } from '../../base/sizes.js';
 import { loadNative } from '../../native/addon/loader.js';
 
-/** The file system cannot reserve space, or there is nothing here that could ask it to. */
+/** Error codes that mean that space cannot be reserved on this system. */
 const CANNOT_RESERVE = new Set(['EOPNOTSUPP', 'ENOTSUP', 'ENOSYS', 'EINVAL', 'ENODEV']);
 const NO_SPACE = new Set(['ENOSPC', 'EDQUOT']);
 
 /**
- * Makes the file `capacityBytes` long: a longer one is cut, and what is missing is reserved, where the system can do that; nothing
- * is written. Otherwise the file is sparse, and later writes may find the file system full. Throws `DiskError` when there is
- * too little space, the file is as long as before then; or with the system's error as its cause.
+ * Makes the file `capacityBytes` long. A longer file is truncated; missing space is reserved, without writing, if the system supports it.
+ * Otherwise the file is sparse, and later writes may find the file system full. Throws `DiskError` if space is short, and leaves the
+ * length as before; or with the system's error as its cause.
  */
 export async function reserveSpace(
   file: OpenFile,
@@ -42,7 +42,7 @@ export async function reserveSpace(
   if ((await file.status()).sizeBytes < capacityBytes) await file.truncate(capacityBytes);
 }
 
-/** By the native addon, where there is one and the file is the system's. Rejects with the system's error. */
+/** Reserves space with the native addon, if there is one and the file is the system's. Rejects with the system's error. */
 async function reserve(file: OpenFile, length: number): Promise<void> {
   const { addon } = loadNative();
   if (addon === null || file.fd < 0) return file.reserve(length);

@@ -20,17 +20,17 @@ export interface PageWriterParts {
   readonly index: PageIndex;
   readonly env: Environment;
   readonly queueMaxBytes: number;
-  /** Told the keys of pages that have gone for want of space. */
+  /** Called with the keys of pages that were evicted. */
   readonly onEvict: (keys: string[]) => void;
-  /** Resolves when the reads of this key that are under way have ended. */
+  /** Resolves when the present reads of this key have ended. */
   readonly readsEnded: (key: string) => Promise<void>;
 }
 
 /**
- * Writes queued pages, several at a time, small ones together, and lists each, in the order of the queue, when its bytes are written. Before its place was
- * given to it, the journal file says that the page which was there is gone.
+ * Writes queued pages, several at a time and small ones together, and lists each, in the order of the queue, when its bytes are written.
+ * Before a place is reused, the journal file records that its former page is removed.
  *
- * Accounting: a page being written is unfilled and held in the index, and counts in the queue, until it is listed or given up.
+ * Accounting: until a page is listed or given up, it is unfilled and held in the index and counts in the queue.
  */
 export class PageWriter {
   readonly queue: WriteQueue;
@@ -42,12 +42,12 @@ export class PageWriter {
   #evictions = 0;
   #writtenPages = 0;
   #errors = 0;
-  /** Nothing is written before this time of the clock, after a failure. */
+  /** Time before which nothing is written, after a failure. */
   #retryAtMs = Number.NEGATIVE_INFINITY;
   #tellAtMs = Number.NEGATIVE_INFINITY;
-  /** What failed last; undefined when something has been written since. */
+  /** The last failure; undefined if a write has succeeded since. */
   #failure: { readonly atMs: number; readonly message: string } | undefined;
-  /** What the journal was told since a write failed is not in its file until it is rewritten. */
+  /** Whether the journal is broken, so that its changes are not in its file until it is rewritten. */
   #isJournalBroken = false;
 
   constructor(parts: PageWriterParts) {
@@ -71,7 +71,7 @@ export class PageWriter {
     };
   }
 
-  /** False: the page is skipped, and counted. */
+  /** Queues a page. Returns false if the page is skipped, which is counted. */
   add(entry: QueuedPage): boolean {
     if (!this.hasRoomFor(entry.page.length)) {
       this.skip();
@@ -82,13 +82,13 @@ export class PageWriter {
     return true;
   }
 
-  /** Whether a page would be taken now. */
+  /** Whether a page of that length would be queued now. */
   hasRoomFor(length: number): boolean {
     const isWritable = !this.isPaused && length <= this.#parts.folder.file.capacityBytes;
     return isWritable && this.queue.hasRoomFor(length);
   }
 
-  /** Writing has failed a moment ago: no page would be taken. */
+  /** Whether writing is paused after a failure, so that no page is queued. */
   get isPaused(): boolean {
     return this.#parts.env.clock.nowMs() < this.#retryAtMs;
   }
@@ -99,7 +99,7 @@ export class PageWriter {
     this.#parts.env.metrics.count('meshcache_disk_skipped_pages_total', pages);
   }
 
-  /** Resolves when what is known of written pages is in the journal file. */
+  /** Resolves when all changes are in the journal file. */
   async flushJournal(): Promise<void> {
     try {
       await this.#parts.folder.journal.flush();
@@ -109,7 +109,7 @@ export class PageWriter {
     }
   }
 
-  /** Reading or writing has failed: counted, told now and then, and a disk in trouble is not written for a while. */
+  /** Handles a failed read or write: counts it, logs it at most once in DISK_LOG_INTERVAL_MS, and pauses writing. */
   failed(error: unknown): void {
     const { path, env } = this.#parts;
     const nowMs = env.clock.nowMs();
@@ -137,12 +137,12 @@ export class PageWriter {
     }
   }
 
-  /** Writes pages whose keys are distinct; when all that were taken before have ended, those that are written are listed. */
+  /** Writes pages with distinct keys, and lists those that are written when all earlier ones have ended. */
   async #run(entries: readonly QueuedPage[], before: Promise<void>): Promise<void> {
     const { index } = this.#parts;
     const written = new Map<QueuedPage, Vacancy>();
     try {
-      // An older page of the same key may be on its way or being read: its place has to be free.
+      // An older page of the same key may be being written or read; its place must be free first.
       const held = entries.filter(({ key }) => index.isHeld(key));
       if (held.length > 0) await before;
       for (const { key } of held) await this.#parts.readsEnded(key);
@@ -163,7 +163,7 @@ export class PageWriter {
     this.#pump();
   }
 
-  /** Adds to `written` the pages whose bytes are in their places, which are unfilled and held. */
+  /** Writes pages at their places, and adds those that succeeded to `written`; their places stay unfilled and held. */
   async #writeAll(entries: readonly QueuedPage[], written: Map<QueuedPage, Vacancy>): Promise<void> {
     if (this.#isJournalBroken) await this.#mendJournal();
     const placed = await this.#place(entries);
@@ -182,7 +182,7 @@ export class PageWriter {
     for (const end of ends) if (end.status === 'rejected') throw end.reason;
   }
 
-  /** The file system is full: places that had pages before have their space. */
+  /** Writes a page when the file system is full, at the places of evicted pages, which have disk space already. */
   async #writeWhenFull(entry: QueuedPage, written: Map<QueuedPage, Vacancy>, full: unknown): Promise<void> {
     const { index, folder } = this.#parts;
     for (let attempt = 0; attempt < DISK_FULL_EVICTIONS_MAX_COUNT && this.#evictNext(); attempt++) {
@@ -200,7 +200,7 @@ export class PageWriter {
     throw full;
   }
 
-  /** Places for pages, unfilled and held; the journal file has nobody else there any more. */
+  /** Finds places for pages, which are unfilled and held; the journal file lists no other page there. */
   async #place(entries: readonly QueuedPage[]): Promise<PlacedPage[]> {
     const { folder, index, env } = this.#parts;
     const { journal } = folder;
@@ -210,7 +210,7 @@ export class PageWriter {
       return { key, length: page.length, here: null, intent: 'new', request };
     });
     const { vacancies, gone } = index.place(wishes);
-    // What had its place for a moment only was never listed.
+    // A page of this batch that lost its place again was never listed.
     for (const { key } of wishes) gone.delete(key);
     for (const key of gone) journal.remove(key);
     index.holdUnfilled(
@@ -219,7 +219,7 @@ export class PageWriter {
     );
     this.#evicted([...gone]);
     try {
-      // Not only of those: pages that were removed before have left places as well.
+      // Flushed also without evictions, because places of pages that were removed earlier are reused, too.
       if (vacancies.length > 0) await this.flushJournal();
     } catch (error) {
       for (const { key } of vacancies) index.abandonHeld(key);
@@ -236,7 +236,7 @@ export class PageWriter {
   #list(entry: QueuedPage, vacancy: Vacancy): void {
     const { folder, index } = this.#parts;
     const { key, page, checksum, origin } = entry;
-    // Room that was made for its place may have been taken by others meanwhile.
+    // Other pages may have taken the room in the index meanwhile.
     if (entry.isCancelled || !this.#makeIndexRoom(key)) {
       index.abandonHeld(key);
       return;
@@ -273,7 +273,7 @@ export class PageWriter {
     this.#parts.onEvict(keys);
   }
 
-  /** Throws `InvariantError` unless the accounting of this class holds, and nothing waits that could be written. */
+  /** Throws `InvariantError` unless the accounting of this class holds, and no page waits that could be written. */
   verify(): void {
     const { queue } = this;
     queue.verify();
@@ -293,7 +293,7 @@ interface PlacedPage {
   readonly vacancy: Vacancy;
 }
 
-/** Pages whose places lie one behind the other: written by one call. */
+/** Groups pages with adjacent places, each group for one call. */
 function contiguousRuns(placed: readonly PlacedPage[]): PlacedPage[][] {
   const runs: PlacedPage[][] = [];
   let end = -1;

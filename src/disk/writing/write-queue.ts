@@ -6,37 +6,36 @@ import type { PageOrigin } from '../../pool/page-index.js';
 import type { LocalRead } from '../../pool/page-reading.js';
 import { alignedUp } from '../page-file/alignment.js';
 
-/** A page on its way to disk. */
+/** A page that waits to be written to disk, or is being written. */
 export interface QueuedPage {
   readonly key: string;
   readonly page: PageBytes;
   readonly checksum: number;
-  /** It may be set again before it is written. */
+  /** Origin of the page, which changes if the page is set again before it is written. */
   origin: PageOrigin;
-  /** That the page is a part of. */
+  /** The request that the page is a part of. */
   readonly request?: RequestOptions | undefined;
-  /** Called once: the bytes are not needed any more. */
+  /** Called once, when the bytes are not needed any more. */
   readonly release: () => void;
-  /** It is not to be listed: removed, or another page took its key. */
+  /** Whether the page must not be listed, because it was removed or another page took its key. */
   isCancelled: boolean;
 }
 
 /**
- * Pages that wait to be written and those that are being written, bounded in the bytes of disk that they take; of each key the
- * latest one.
+ * Pages that wait to be written or are being written, bounded by their disk space; of each key only the latest one counts.
  *
- * Accounting: `bytes` is the sum over the pages that wait, which are in `#waiting` and not cancelled, and those that
- * were taken and have not ended, which are in `#taken`.
+ * Accounting: `bytes` is the total of the waiting pages, which are in `#waiting` and not cancelled, and of the taken pages that have not
+ * ended, which are in `#taken`.
  */
 export class WriteQueue {
   readonly maxBytes: number;
-  /** Undefined where a page was taken. */
+  /** Waiting pages; undefined where a page was taken. */
   readonly #waiting: (QueuedPage | undefined)[] = [];
-  /** First of `#waiting` that has not been taken: shifting a long array is slow. */
+  /** Index of the first page in `#waiting` that was not taken, because shifting a long array is slow. */
   #first = 0;
-  /** Up to here what was taken is not kept. */
+  /** Index in `#waiting` up to which taken pages are cleared. */
   #cleared = 0;
-  /** They may be cancelled. */
+  /** Taken pages, some of which may be cancelled. */
   readonly #taken = new Set<QueuedPage>();
   readonly #byKey = new Map<string, QueuedPage>();
   #bytes = 0;
@@ -54,12 +53,12 @@ export class WriteQueue {
     return this.#bytes === 0;
   }
 
-  /** The page that will be under this key; undefined: none is on its way. */
+  /** The queued page of this key; undefined: there is none. */
   get(key: string): QueuedPage | undefined {
     return this.#byKey.get(key);
   }
 
-  /** Whether there is room for so many bytes more: a page larger than the whole queue may pass alone. */
+  /** Whether `length` more bytes fit; a page larger than the whole queue fits alone. */
   hasRoomFor(length: number): boolean {
     return this.#bytes === 0 || this.#bytes + alignedUp(length) <= this.maxBytes;
   }
@@ -72,8 +71,8 @@ export class WriteQueue {
   }
 
   /**
-   * The next pages to write, in order: one, or several of at most `maxBytes` together. They go on counting until {@link ended}.
-   * None: none waits.
+   * Takes the next pages to write, in order: one, or several of at most `maxBytes` in all; empty if none waits. They count until
+   * {@link ended}.
    */
   take(maxBytes: number): QueuedPage[] {
     const taken: QueuedPage[] = [];
@@ -86,7 +85,7 @@ export class WriteQueue {
       this.#taken.add(entry);
       taken.push(entry);
     }
-    // What was taken is not kept, and the rest not moved each time.
+    // Taken pages are cleared at once; the array itself is compacted only now and then.
     for (let i = this.#cleared; i < this.#first; i++) this.#waiting[i] = undefined;
     this.#cleared = this.#first;
     if (this.#first * 2 < this.#waiting.length) return taken;
@@ -95,14 +94,14 @@ export class WriteQueue {
     return taken;
   }
 
-  /** What {@link take} gave is written, or will not be. */
+  /** Ends a taken page, written or not. */
   ended(entry: QueuedPage): void {
     if (this.#byKey.get(entry.key) === entry) this.#byKey.delete(entry.key);
     this.#taken.delete(entry);
     this.#drop(entry);
   }
 
-  /** The page of this key, if one is on its way, will not be listed; one that waits is not written. */
+  /** Cancels the queued page of this key, if there is one: it will not be listed, and not be written if it still waits. */
   cancel(key: string): void {
     const entry = this.#byKey.get(key);
     if (entry === undefined) return;
@@ -111,19 +110,19 @@ export class WriteQueue {
     if (!this.#taken.has(entry)) this.#drop(entry);
   }
 
-  /** Of the pages that wait, or are being written. */
+  /** Keys of the pages that wait or are being written. */
   keys(): string[] {
     return [...this.#byKey.keys()];
   }
 
-  /** Returns how many they were. */
+  /** Cancels all pages; returns their number. */
   cancelAll(): number {
     const keys = this.keys();
     for (const key of keys) this.cancel(key);
     return keys.length;
   }
 
-  /** Resolves when nothing is on its way. */
+  /** Resolves when no page waits or is being written. */
   idle(): Promise<void> {
     if (this.isEmpty) return Promise.resolve();
     return new Promise((resolve) => this.#onIdle.push(resolve));
@@ -136,17 +135,17 @@ export class WriteQueue {
     for (const resolve of this.#onIdle.splice(0)) resolve();
   }
 
-  /** Pages that wait. */
+  /** Number of waiting pages. */
   get waitingCount(): number {
     return this.#byKey.size - this.#liveTakenCount();
   }
 
-  /** Pages that were taken and have not ended, by key; cancelled ones as well. */
+  /** Keys of taken pages that have not ended, including cancelled ones. */
   takenKeys(): string[] {
     return Array.from(this.#taken, ({ key }) => key);
   }
 
-  /** Throws `InvariantError` unless the accounting of this class holds, and the latest page of each key is found by it. */
+  /** Throws `InvariantError` unless the accounting of this class holds and each key finds its latest page. */
   verify(): void {
     const waiting = this.#waiting.slice(this.#first).filter((entry) => entry?.isCancelled === false) as QueuedPage[];
     const all = [...waiting, ...this.#taken];
@@ -170,7 +169,7 @@ export class WriteQueue {
   }
 }
 
-/** Copies a page that is on its way to disk: its bytes are in memory. */
+/** Copies the bytes of a queued page, which are in memory. */
 export function readWaiting({ page, checksum }: QueuedPage, target: PageBytes): LocalRead {
   if (page.length !== target.length || !isWhole(target)) return 'wrong-length';
   const copies = new PageCopies();

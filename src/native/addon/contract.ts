@@ -4,7 +4,7 @@
  * it crosses; the addon only guards itself against what would crash the process.
  */
 
-/** The addon exports the same number; another one is refused by the loader. */
+/** Version of this contract. The loader refuses an addon that exports another number. */
 export const CONTRACT_VERSION = 4;
 
 /** Bits of `flags` of {@link NativeAddon.memoryAllocate}. */
@@ -45,14 +45,14 @@ export const OP_STATUS = [
 ] as const;
 export type OpStatusName = (typeof OP_STATUS)[number];
 
-/** Numbers in a row of `ops` of {@link RdmaEngine.submit}: peer, rkey, remote address, checksum (-1: none), stamp (0: none), count of pieces. */
+/** Numbers in a row of `ops` of {@link RdmaEngine.submit}: peer, rkey, remote address, checksum (-1: none), stamp (0: none), number of pieces. */
 export const OP_COLUMNS = 6;
 
 export interface NativeMemory {
   readonly addr: number;
-  /** Bytes of the pages behind it: 4096, or of huge pages. */
+  /** Size of the memory pages behind it: 4096 bytes, or that of huge pages. */
   readonly pageBytes: number;
-  /** Descriptor of the memfd or file; -1 when the memory is not shared with other processes. */
+  /** Descriptor of the memfd or file; -1: the memory is not shared with other processes. */
   readonly fd: number;
 }
 
@@ -60,7 +60,7 @@ export interface NativeMemory {
 export interface NativeFailure {
   readonly call: string;
   readonly errno: number;
-  /** RDMA device concerned; empty for none. */
+  /** Name of the RDMA device concerned; empty for none. */
   readonly device: string;
 }
 
@@ -69,25 +69,25 @@ export interface RdmaProbe {
   readonly usable: boolean;
   /** The step that failed: `build`, `libibverbs`, `librdmacm`, `rdma_cm`; empty when usable. */
   readonly step: string;
-  /** What the system said. */
+  /** The message of the system. */
   readonly reason: string;
 }
 
 export interface RailOptions {
   readonly deviceName: string;
   readonly ibPort: number;
-  /** Numeric IP address of the GID to use; a link-local one with `%interface`. */
+  /** Numeric IP address of the GID to use; a link-local address has `%interface`. */
   readonly address: string;
-  /** To listen on; 0: a free one. */
+  /** Port to listen on; 0: any free one. */
   readonly port: number;
 }
 
 export interface RdmaEngineOptions {
-  /** One for each device, at most 8. The first one's address and port are what peers are told. */
+  /** One rail for each device, at most 8. Peers are told the address and port of the first. */
   readonly rails: readonly RailOptions[];
   /**
-   * 64 bytes each: the 32 that a connecting peer shows and the 32 that it is answered with. The first is the one
-   * shown to others, any is accepted. Empty: everybody is let in.
+   * Tokens of 64 bytes: 32 that a connecting peer presents and 32 that it is answered with. The engine presents the first
+   * and accepts each. Empty: all peers are accepted.
    */
   readonly tokens: readonly Uint8Array[];
   /** Queue pairs to one peer on each rail. */
@@ -97,14 +97,14 @@ export interface RdmaEngineOptions {
   /** Largest single work request; the device's own limit may be lower. */
   readonly readMaxBytes: number;
   readonly connectTimeoutMs: number;
-  /** A connection on which nothing completes for this long while something is due is given up. */
+  /** A connection is given up when nothing completes for this long while something is due. */
   readonly stallTimeoutMs: number;
-  /** An accepted connection is probed after so long without a sign of life. */
+  /** Time without a sign of life after which an accepted connection is probed. */
   readonly idleProbeMs: number;
   readonly acceptedMaxCount: number;
-  /** The poller looks for completions so long before it sleeps. */
+  /** Time that the poller spins for completions before it sleeps. */
   readonly spinUs: number;
-  /** Threads that take checksums. */
+  /** Threads that compute checksums. */
   readonly verifyThreads: number;
 }
 
@@ -155,7 +155,7 @@ export const RDMA_EVENT_CAUSES = [
 ] as const;
 export type RdmaEventCause = (typeof RDMA_EVENT_CAUSES)[number];
 
-/** Something worth a line in the log. */
+/** An event of an engine that is worth a line in the log. */
 export interface RdmaEvent {
   /** An index into {@link RDMA_EVENT_KINDS}. */
   readonly kind: number;
@@ -164,16 +164,16 @@ export interface RdmaEvent {
   readonly device: string;
   /** `host:port` of the peer; empty for none. */
   readonly peer: string;
-  /** Name of the call or message that it was noticed by. */
+  /** Name of the call or message that showed the event. */
   readonly call: string;
   readonly errno: number;
   /** `ibv_wc_status`, -1 for none. */
   readonly wcStatus: number;
 }
 
-/** Everything that has happened since the report before. */
+/** Everything that has happened since the previous report. */
 export interface RdmaReport {
-  /** Batches that are done: their ids and, in the same order, one {@link OP_STATUS} index for each operation. */
+  /** Ids of completed batches; `statuses` has, in the same order, one {@link OP_STATUS} index for each operation. */
   readonly batchIds: readonly number[];
   readonly statuses: readonly Uint8Array[];
   readonly events: readonly RdmaEvent[];
@@ -213,11 +213,11 @@ export interface RdmaEngine {
    */
   registerMr(addr: number, length: number, rkey: number, access: number): { handle: number; lkey: number };
   /**
-   * No new read of it starts from now on, by peers or into it; `deregistered` reports when reads under way have
-   * ended. True: nothing was under way and it is released already (reported all the same).
+   * Starts no new read of the memory, by peers or into it; `deregistered` reports when reads in progress have ended. Returns true
+   * if no read was in progress and the memory is released already; that is reported, too.
    */
   deregisterMr(handle: number): boolean;
-  /** A number for `host:port` to use in `submit`; the same for the same address. */
+  /** The number of the peer `host:port` for `submit`, always the same for one address. */
   peer(host: string, port: number): number;
   /**
    * Starts the reads; the report gives `batchId` back once no device writes into any of their memory any more.
@@ -225,31 +225,31 @@ export interface RdmaEngine {
    * is copied.
    */
   submit(batchId: number, opCount: number, ops: Float64Array, timeoutMs: number): void;
-  /** In the order of {@link RDMA_STATS}. */
+  /** Values of the counters, in the order of {@link RDMA_STATS}. */
   stats(): Float64Array;
   /** Ends everything; the last report says `closed`. Idempotent. */
   close(): void;
 }
 
-/** Who the process at the other end of a Unix socket was when it connected. */
+/** Identity of the process at the other end of a Unix socket at the time it connected. */
 export interface PeerCredentials {
-  /** In the PID namespace of this process; 0: it is not in there. */
+  /** Process id in the PID namespace of this process; 0: it is outside of that. */
   readonly pid: number;
   readonly uid: number;
   readonly gid: number;
 }
 
 export interface NativeDescriptorListenerOptions {
-  /** The socket file is made there; nothing may be there before. */
+  /** Path of the socket file, which must not exist. */
   readonly path: string;
-  /** Permission bits, which the file has before anybody can connect. */
+  /** Permission bits of the socket file; they are set before a process can connect. */
   readonly mode: number;
-  /** Group of the file; undefined: that of the process. */
+  /** Group of the socket file; undefined: that of the process. */
   readonly gid: number | undefined;
-  /** Of each record, at most {@link DESCRIPTOR_RECORD_MAX_BYTES}. */
+  /** Length of each record, at most {@link DESCRIPTOR_RECORD_MAX_BYTES}. */
   readonly recordBytes: number;
   readonly connectionsMaxCount: number;
-  /** For one connection, from accept to close. */
+  /** Longest time of one connection, from accept to close. */
   readonly timeoutMs: number;
 }
 
@@ -257,23 +257,23 @@ export interface NativeDescriptorListenerOptions {
 export interface NativeDescriptorRecord extends PeerCredentials {
   readonly connection: number;
   readonly record: Uint8Array;
-  /** -1: none. It is the receiver's. */
+  /** A descriptor, which then belongs to the receiver; -1: none. */
   readonly fd: number;
 }
 
 /** Counters of a listener since it was made. */
 export interface DescriptorListenerStats {
-  /** Taken up, without those that were refused. */
+  /** Connections accepted, without refused ones. */
   readonly connections: number;
-  /** Closed at once, because there were too many. */
+  /** Connections closed at once because there were too many. */
   readonly refused: number;
-  /** Ended without one whole record, or with more than that and one descriptor. */
+  /** Connections that did not send exactly one record with at most one descriptor. */
   readonly malformed: number;
   readonly timedOut: number;
 }
 
 export interface NativeDescriptorListener {
-  /** Sends 1 to {@link DESCRIPTOR_REPLY_MAX_BYTES} bytes, with `fd` if given, and closes the connection; in vain when that has ended. */
+  /** Sends 1 to {@link DESCRIPTOR_REPLY_MAX_BYTES} bytes, with `fd` if given, and closes the connection. Without effect if it has ended. */
   reply(connection: number, bytes: Uint8Array, fd: number | undefined): void;
   stats(): DescriptorListenerStats;
   /** Ends all connections, closes descriptors that were not given to `onRecords`, removes the socket file. Idempotent. */
@@ -282,60 +282,59 @@ export interface NativeDescriptorListener {
 
 export interface NativeAddon {
   readonly contractVersion: number;
-  /** Whether this build has RDMA in it. */
+  /** Whether the addon was built with RDMA. */
   readonly hasRdma: boolean;
-  /** How checksums are taken on this processor, e.g. `vpclmulqdq-avx512`. */
+  /** The checksum implementation for this processor, e.g. `vpclmulqdq-avx512`. */
   readonly checksumPath: string;
 
-  /** Page-aligned, zero-filled memory. Huge pages are asked for and done without where there are none. Throws {@link NativeFailure}. */
+  /** Allocates page-aligned memory filled with zeros, with huge pages if asked for and available. Throws {@link NativeFailure}. */
   memoryAllocate(length: number, flags: number): NativeMemory;
   /**
-   * The first `length` bytes of a memfd, or of a file on tmpfs or hugetlbfs, which other processes may change and cut short: accesses to what
-   * is not there any more find zeros. Takes the descriptor over, unless it throws {@link NativeFailure}.
+   * Maps the first `length` bytes of a memfd, or of a file on tmpfs or hugetlbfs. Other processes may change and truncate the file; truncated
+   * parts read as zeros. Takes over the descriptor, unless it throws {@link NativeFailure}.
    */
   memoryMap(fd: number, length: number, writable: boolean): NativeMemory;
-  /** Whether the file of the memory is or was shorter than the memory. False for memory that nobody can cut short. */
+  /** Whether the file of the memory is or was shorter than the memory. False for memory that cannot be truncated. */
   memoryIsDamaged(addr: number): boolean;
   /**
-   * Array buffers over memory of {@link memoryAllocate} or {@link memoryMap}, `segmentBytes` each but the last, in any thread of the
-   * process. They keep the memory: it goes back to the system when it is freed and the last of them is gone. Memory that
-   * other processes have too goes back when it is freed: the views see zeros then, which may be written over.
+   * Array buffers over memory of {@link memoryAllocate} or {@link memoryMap}, each but the last of `segmentBytes`, in any thread of the
+   * process. They hold the memory: it is returned to the system when it has been freed and the last buffer is gone. Memory that is
+   * shared with other processes is returned when it is freed; then the buffers show private zeros.
    */
   memoryViews(addr: number, segmentBytes: number): ArrayBuffer[];
   memoryFree(addr: number): void;
-  /** Makes the system provide the memory, on `threads` threads; contents stay. Any live memory. */
+  /** Makes the system provide the pages of any live memory, on `threads` threads; contents stay. */
   memoryPrefault(addr: number, length: number, threads: number): Promise<void>;
-  /** Address of the first byte. The memory must neither move nor go while the address is in use. */
+  /** Address of the first byte. The memory must neither move nor be freed while the address is in use. */
   addressOf(view: Uint8Array): number;
 
   crc32(view: Uint8Array, seed: number): number;
   /**
-   * Copies pages and takes their checksums in one pass. `pieces` is destination, source and length of each piece
-   * (destination 0: only the checksum); `counts` how many pieces in a row each page has; returns one CRC-32 for each page.
+   * Copies pages and computes their checksums in one pass. `pieces` has destination, source and length of each piece (destination 0:
+   * checksum only); `counts` has the number of consecutive pieces of each page. Returns one CRC-32 for each page.
    */
   copyPagesSync(pieces: Float64Array, counts: Uint32Array): Uint32Array;
-  /** The same on threads of the addon. The memory must stay until the promise has resolved. */
+  /** Does what `copyPagesSync` does on threads of the addon. The memory must stay until the promise has resolved. */
   copyPages(pieces: Float64Array, counts: Uint32Array): Promise<Uint32Array>;
 
   /**
-   * Reserves space for a range of a file, which becomes as long as the range reaches; contents stay, nothing is written. On a
-   * thread of its own. Resolves with 0, or the errno of fallocate(2): EOPNOTSUPP where the file system cannot, ENOSPC.
-   * The descriptor must stay open until then.
+   * Reserves disk space for a range of a file on a separate thread. A shorter file is extended; contents stay. Resolves with 0 or
+   * the errno of fallocate(2): EOPNOTSUPP if the file system cannot do it, ENOSPC. The descriptor must stay open until then.
    */
   preallocate(fd: number, offset: number, length: number): Promise<number>;
 
   /**
-   * Listens for records on a Unix socket, on a thread of its own, which does not keep the process from ending. `onRecords` is
-   * called on the thread that made it. Throws {@link NativeFailure}.
+   * Listens for records on a Unix socket, on a separate thread, which does not keep the process alive. `onRecords` is called on the
+   * thread that created the listener. Throws {@link NativeFailure}.
    */
   createDescriptorListener(
     options: NativeDescriptorListenerOptions,
     onRecords: (records: readonly NativeDescriptorRecord[]) => void,
   ): NativeDescriptorListener;
-  /** Of a connected Unix socket. Throws {@link NativeFailure}. */
+  /** Credentials of the peer of a connected Unix socket. Throws {@link NativeFailure}. */
   peerCredentials(fd: number): PeerCredentials;
 
   rdmaProbe(): RdmaProbe;
-  /** `onReport` is called on the thread that made it. Throws {@link NativeFailure}. */
+  /** Starts an engine; `onReport` is called on the thread that created it. Throws {@link NativeFailure}. */
   createRdmaEngine(options: RdmaEngineOptions, onReport: (report: RdmaReport) => void): RdmaEngine;
 }

@@ -18,12 +18,12 @@ import {
   RDMA_STATS,
 } from './contract.js';
 
-/** The addon, or in one line why there is none. */
+/** The addon, or the reason why there is none, in one line. */
 export type NativeLoad =
   | { readonly addon: NativeAddon; readonly reason: '' }
   | { readonly addon: null; readonly reason: string };
 
-/** Functions that {@link NativeAddon} has. */
+/** Functions that an addon must export. */
 const FUNCTIONS = [
   'memoryAllocate',
   'memoryMap',
@@ -42,7 +42,7 @@ const FUNCTIONS = [
   'createRdmaEngine',
 ] as const satisfies readonly (keyof NativeAddon)[];
 
-/** Numbers and orders that both sides have written down; the addon exports its own as `constants`. */
+/** Constants that both sides define; the addon exports its own as `constants`, and the two are compared. */
 const CONSTANTS: Readonly<Record<string, number | string>> = {
   memoryHugePages: MEMORY_HUGE_PAGES,
   memoryShared: MEMORY_SHARED,
@@ -57,17 +57,16 @@ const CONSTANTS: Readonly<Record<string, number | string>> = {
   rdmaStats: RDMA_STATS.join(),
 };
 
-/** `e_machine` of an ELF file. */
+/** Values of `e_machine` in an ELF header, by architecture. */
 const ELF_MACHINES: Readonly<Record<string, number>> = { x64: 62, arm64: 183 };
 const ELF_HEADER_BYTES = 64;
 const ELF_MACHINE_OFFSET = 18;
 
-/** One load a thread: the operating system would give the same library again anyway. */
+/** The result of the first load in this thread; a second load would give the same library. */
 let loaded: NativeLoad | null = null;
 
 /**
- * The addon of this package, loaded on the first call; the same answer afterwards. With `MESHCACHE_NATIVE=off` in the
- * environment there is none. Does not throw.
+ * The addon of this package, loaded on the first call. With `MESHCACHE_NATIVE=off` in the environment there is none. Does not throw.
  */
 export function loadNative(): NativeLoad {
   loaded ??=
@@ -78,9 +77,8 @@ export function loadNative(): NativeLoad {
 }
 
 /**
- * Loads the addon at `path`, which must have its SHA-256 beside it (`<path>.sha256`, in hexadecimal): the dynamic linker
- * kills the process over a file that was cut short, so nothing is shown to it that is not as it was built.
- * What does not fit is refused with a reason. Does not throw.
+ * Loads the addon at `path`, whose SHA-256 must be beside it (`<path>.sha256`, in hexadecimal). The check comes first because the
+ * dynamic linker kills the process if a file was truncated. An addon that does not match is refused with a reason. Does not throw.
  */
 export function loadAddon(path: string): NativeLoad {
   if (process.platform !== 'linux') return none(`there is no native addon for ${process.platform}`);
@@ -107,7 +105,7 @@ function refusalOfFile(path: string): string {
   return mismatch === '' ? '' : `${path}: ${mismatch}`;
 }
 
-/** Why this process cannot load the file; empty when its header says that it can. */
+/** Why this process cannot load the file, by its header; empty if it can. */
 function elfMismatch(bytes: Buffer): string {
   if (bytes.length < ELF_HEADER_BYTES || bytes.readUInt32BE(0) !== 0x7f454c46) return 'not an ELF file';
   const isLittleEndian = bytes[5] === 1;
@@ -121,7 +119,7 @@ function elfMismatch(bytes: Buffer): string {
   return `built for ${built}, this process is ${process.arch}`;
 }
 
-/** Whether a part that the program headers speak of is not in the file: mapping it would end the process. */
+/** Whether the program headers name a part beyond the end of the file: mapping it would kill the process. */
 function isCutShort(bytes: Buffer): boolean {
   const at = Number(bytes.readBigUInt64LE(32));
   const [entryBytes, count] = [bytes.readUInt16LE(54), bytes.readUInt16LE(56)];
@@ -130,7 +128,7 @@ function isCutShort(bytes: Buffer): boolean {
     const end = bytes.readBigUInt64LE(header + 8) + bytes.readBigUInt64LE(header + 32);
     if (end > BigInt(bytes.length)) return true;
   }
-  // Section headers stand at the end: what is cut off after the last segment is noticed by them.
+  // The section headers are at the end of a file, so that they show truncation after the last segment.
   return Number(bytes.readBigUInt64LE(40)) + bytes.readUInt16LE(58) * bytes.readUInt16LE(60) > bytes.length;
 }
 
@@ -140,7 +138,7 @@ function open(path: string): unknown {
   return module.exports;
 }
 
-/** What of the contract the exports do not keep; empty when all is well. */
+/** The first mismatch between the exports and the contract; empty if there is none. */
 function mismatchOf(exported: unknown): string {
   if (typeof exported !== 'object' || exported === null) return 'exports nothing';
   const addon = exported as Partial<NativeAddon> & { readonly constants?: Record<string, unknown> };

@@ -1,23 +1,23 @@
 import { readFileSync } from 'node:fs';
 import { formatSize } from '../../base/sizes.js';
 
-/** How much memory this process may lock; RDMA locks what it reads and writes. */
+/** How much memory this process may lock; RDMA locks the memory that it reads and writes. */
 export interface LockedMemory {
-  /** Soft limit; infinity: none, or none known. */
+  /** Soft limit; infinity: there is none, or it is unknown. */
   readonly limitBytes: number;
-  /** Whether the process has CAP_IPC_LOCK, for which the limit does not count. */
+  /** Whether the process has CAP_IPC_LOCK, which lifts the limit. */
   readonly isPrivileged: boolean;
 }
 
-/** How to raise the limit, wherever a node may run. */
+/** Advice for raising the limit, for all ways to run a node. */
 export const LOCKED_MEMORY_ADVICE =
   'raise the limit: `ulimit -l unlimited` in a shell, LimitMEMLOCK=infinity in a systemd unit, --ulimit memlock=-1 for Docker, ' +
   'capability IPC_LOCK in the securityContext for Kubernetes';
 
-/** Number of CAP_IPC_LOCK. */
+/** Bit number of CAP_IPC_LOCK in a capability set. */
 const CAP_IPC_LOCK = 14n;
 
-/** What Linux says of this process; no limit on other systems. Does not throw. */
+/** The limit of this process on Linux; no limit on other systems. Does not throw. */
 export function lockedMemory(proc = '/proc/self'): LockedMemory {
   const limit = /^Max locked memory\s+(\S+)/m.exec(textOf(`${proc}/limits`))?.[1];
   const capabilities = /^CapEff:\s*([0-9a-f]+)/m.exec(textOf(`${proc}/status`))?.[1] ?? '0';
@@ -27,12 +27,12 @@ export function lockedMemory(proc = '/proc/self'): LockedMemory {
   };
 }
 
-/** Bytes that can be locked. */
+/** Bytes that this process can lock. */
 export function lockableBytes({ limitBytes, isPrivileged }: LockedMemory): number {
   return isPrivileged ? Number.POSITIVE_INFINITY : limitBytes;
 }
 
-/** `8 mb at most`, `any amount (CAP_IPC_LOCK)`, ... */
+/** The limit in words, such as `8 mb at most` or `any amount (CAP_IPC_LOCK)`. */
 export function lockedMemoryText({ limitBytes, isPrivileged }: LockedMemory): string {
   if (limitBytes === Number.POSITIVE_INFINITY) return 'any amount (no limit)';
   if (isPrivileged) return `any amount (CAP_IPC_LOCK; the limit without it is ${formatSize(limitBytes)})`;

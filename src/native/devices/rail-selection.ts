@@ -2,35 +2,35 @@ import { ConfigError } from '../../base/errors.js';
 import type { RailOptions } from '../addon/contract.js';
 import { isLinkLocal, normalAddress, type RdmaDevice, type RdmaPort } from './rdma-devices.js';
 
-/** What was asked for; what is left out is chosen. */
+/** Devices, ports and addresses that the user asks for; the rest is chosen. */
 export interface RailWishes {
   readonly deviceName?: string | undefined;
-  /** Several: one rail each. Goes before `deviceName`. */
+  /** Several devices, one rail each; overrides `deviceName`. */
   readonly deviceNames?: readonly string[] | undefined;
   readonly ibPort?: number | undefined;
   readonly gidIndex?: number | undefined;
-  /** An own IP address; the port that has it is preferred. Unspecified ones (`0.0.0.0`, `::`) and names are no wish. */
+  /** A local IP address, whose port is preferred. Wildcards (`0.0.0.0`, `::`) and names are ignored. */
   readonly bindHost?: string | undefined;
-  /** To listen on with the first rail; 0: a free one. */
+  /** Port that the first rail listens on; 0: any free one. */
   readonly port?: number | undefined;
 }
 
 export interface RailSelectionOptions {
-  /** What a wish is called in a message, for example `configuration key "device_name"`. */
+  /** Name of a wish in messages, for example `configuration key "device_name"`. */
   readonly nameOf: (wish: keyof RailWishes) => string;
-  /** Whether another address than `bindHost` is an error rather than the next best. */
+  /** Whether it is an error if `bindHost` cannot be used; otherwise the next best address is used. */
   readonly needsBindHost?: boolean;
 }
 
-/** At least one rail, or in one line why there can be none. */
+/** At least one rail, or the reason why there is none, in one line. */
 export type RailSelection =
   | { readonly rails: readonly RailOptions[]; readonly reason: '' }
   | { readonly rails: null; readonly reason: string };
 
-/** As `kMaxRails` in `native/verbs/engine.h`. */
+/** Most rails of an engine; `kMaxRails` in `native/verbs/engine.h` has the same value. */
 const RAILS_MAX_COUNT = 8;
 
-/** A port of a device that is active and has an address to bind to. */
+/** An active port with an address to bind to. */
 interface Candidate {
   readonly device: RdmaDevice;
   readonly port: RdmaPort;
@@ -38,10 +38,9 @@ interface Candidate {
 }
 
 /**
- * Device, port and address for each rail. By default one: the port that has `bindHost`, else the first that is active, with
- * its best RoCE v2 address: IPv4, then global IPv6, then link-local.
- * Throws {@link ConfigError} for a wish that names what this machine does not have; where it has no RDMA device at all, or no
- * port is up, that is a reason.
+ * Selects device, port and address for each rail. The default is one rail: the port that has `bindHost`, else the first active port,
+ * with its best RoCE v2 address: IPv4, then global IPv6, then link-local.
+ * Throws {@link ConfigError} for a wish that this machine cannot fulfil. If it has no RDMA device or no active port, the result is a reason.
  */
 export function selectRails(
   wishes: RailWishes,
@@ -60,7 +59,7 @@ export function selectRails(
   return { rails, reason: '' };
 }
 
-/** One line that says what RDMA this machine has. */
+/** The RDMA devices of this machine, in one line. */
 export function describeDevices(devices: readonly RdmaDevice[]): string {
   return devices.map(describeDevice).join('; ') || 'no RDMA device';
 }
@@ -69,7 +68,7 @@ class RailChooser {
   readonly #wishes: RailWishes;
   readonly #devices: readonly RdmaDevice[];
   readonly #options: RailSelectionOptions;
-  /** As IP addresses are written here; undefined: no wish. */
+  /** `bindHost` in the normal spelling; undefined: none was asked for. */
   readonly #bindAddress: string | undefined;
 
   constructor(wishes: RailWishes, devices: readonly RdmaDevice[], options: RailSelectionOptions) {
@@ -80,7 +79,7 @@ class RailChooser {
     this.#bindAddress = address === '0.0.0.0' || address === '::' ? undefined : address;
   }
 
-  /** The rails, or why there are none. */
+  /** The selected ports, or the reason why there are none. */
   choose(): Candidate[] | string {
     const names = this.#names();
     const chosen = names.length > 0 ? this.#named(names) : this.#any();
@@ -135,7 +134,7 @@ class RailChooser {
     return best === undefined ? `no port of an RDMA device can be used: ${describeDevices(this.#devices)}` : [best];
   }
 
-  /** Whether the GID that is asked for is there, whatever the state of its port. */
+  /** Whether the device has the GID that is asked for, in any state of its port. */
   #hasGid({ ports }: RdmaDevice): boolean {
     const { gidIndex, ibPort } = this.#wishes;
     if (gidIndex === undefined) return true;
@@ -143,7 +142,7 @@ class RailChooser {
     return asked.some((port) => gidOf(port, gidIndex) !== undefined);
   }
 
-  /** Addresses to use of a device that is asked for, the best first; none when no port is up. */
+  /** Usable addresses of a device, the best first; empty if no port is active. */
   #candidatesOf(device: RdmaDevice): Candidate[] {
     const { ibPort, gidIndex } = this.#wishes;
     const ports = device.ports.filter(({ number }) => ibPort === undefined || number === ibPort);
@@ -167,12 +166,12 @@ class RailChooser {
   }
 }
 
-/** The GID of that index that a port can be used by. */
+/** The usable GID of a port with that index. */
 function gidOf(port: RdmaPort, index: number): RdmaPort['gids'][number] | undefined {
   return port.gids.find((gid) => gid.index === index && gid.type !== 'RoCE v1');
 }
 
-/** What to bind to, the best first. GIDs of InfiniBand are no IP addresses: there it is those of IPoIB. */
+/** Addresses to bind to, the best first. On InfiniBand, where GIDs are no IP addresses, these are the addresses of IPoIB. */
 function addressesOf(port: RdmaPort, gidIndex: number | undefined): string[] {
   if (port.linkLayer === 'InfiniBand') return [...port.ipoibAddresses];
   return port.gids
@@ -186,7 +185,7 @@ function rankOf(address: string): number {
   return isLinkLocal(address) ? 2 : 1;
 }
 
-/** A link-local address may be asked for without its interface. */
+/** Whether an address is the wanted one; a link-local address may be given without its interface. */
 function isSame(address: string, wanted: string): boolean {
   return address === wanted || (!wanted.includes('%') && address.split('%')[0] === wanted);
 }

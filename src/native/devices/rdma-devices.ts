@@ -7,49 +7,49 @@ import { join } from 'node:path';
 export interface RdmaGid {
   readonly index: number;
   readonly type: 'InfiniBand' | 'RoCE v1' | 'RoCE v2';
-  /** Network interface; empty where the kernel does not say. */
+  /** Network interface; empty if the kernel does not name it. */
   readonly netdev: string;
-  /** The GID as an IP address: IPv4 where it is a mapped one, link-local IPv6 with `%interface`. */
+  /** The GID as an IP address: a mapped one as IPv4, a link-local one with `%interface`. */
   readonly address: string;
 }
 
 /** One port of a device. */
 export interface RdmaPort {
-  /** From 1 on. */
+  /** Number of the port, from 1 on. */
   readonly number: number;
-  /** `ACTIVE`, `DOWN`, `INIT`, ... */
+  /** State of the port: `ACTIVE`, `DOWN`, `INIT`, ... */
   readonly state: string;
-  /** `Ethernet` or `InfiniBand`. */
+  /** Link layer: `Ethernet` or `InfiniBand`. */
   readonly linkLayer: string;
-  /** As the kernel words it, for example `100 Gb/sec (4X EDR)`. */
+  /** Rate in the words of the kernel, for example `100 Gb/sec (4X EDR)`. */
   readonly rate: string;
   readonly gids: readonly RdmaGid[];
-  /** Addresses of its network interfaces (IPoIB) where GIDs are no IP addresses: InfiniBand. */
+  /** On InfiniBand, where GIDs are no IP addresses: the addresses of the port's network interfaces (IPoIB). */
   readonly ipoibAddresses: readonly string[];
 }
 
-/** A device of this host, as the kernel tells it. */
+/** An RDMA device of this host, as the kernel describes it. */
 export interface RdmaDevice {
   readonly name: string;
   readonly ports: readonly RdmaPort[];
 }
 
-/** Where the kernel tells of RDMA devices. */
+/** Folder in which the kernel describes RDMA devices. */
 const SYSFS_ROOT = '/sys/class/infiniband';
-/** Made once: a GID table may have 1,024 entries, and what `localeCompare` makes for each call takes long. */
+/** Compares names with numbers by value. It is shared because a GID table may have 1,024 entries and `localeCompare` creates a collator for each call. */
 const byNumber = new Intl.Collator('en', { numeric: true });
 const IPV4_MAPPED = /^(?:0000:){5}ffff:([0-9a-f]{4}):([0-9a-f]{4})$/;
 const UNUSED_GID = /^[0:]*$/;
 
 /**
- * The RDMA devices of this machine, by name, with their ports and GIDs; empty where there is none, or no RDMA support in
- * the kernel. What cannot be read is left empty: devices come and go. Does not throw.
+ * The RDMA devices of this machine, by name, with their ports and GIDs; empty if there is none or the kernel does not support RDMA.
+ * Values that cannot be read are empty, because devices can be removed at any time. Does not throw.
  */
 export function readRdmaDevices(root: string = SYSFS_ROOT): RdmaDevice[] {
   return entries(root).map((name) => ({ name, ports: readPorts(join(root, name)) }));
 }
 
-/** One spelling for each IP address; `undefined` for what is none. */
+/** The normal spelling of an IP address; undefined if the text is none. */
 export function normalAddress(text: string): string | undefined {
   const [host = '', scope] = text.split('%');
   const family = isIP(host);
@@ -70,7 +70,7 @@ function readPorts(device: string): RdmaPort[] {
     const linkLayer = textOf(join(port, 'link_layer'));
     return {
       number: Number(number),
-      // "4: ACTIVE"
+      // The kernel writes "4: ACTIVE".
       state: textOf(join(port, 'state')).replace(/^\d+:\s*/, ''),
       linkLayer,
       rate: textOf(join(port, 'rate')),
@@ -107,7 +107,7 @@ function addressOfGid(gid: string, netdev: string): string {
   return isLinkLocal(address) && netdev !== '' ? `${address}%${netdev}` : address;
 }
 
-/** The interfaces of a device's port are those of the same PCI function with that `dev_port`. */
+/** Addresses of the network interfaces of a port: those of the same PCI function with the same `dev_port`. */
 function ipoibAddresses(device: string, port: number): string[] {
   const net = join(device, 'device', 'net');
   const own = networkInterfaces();
@@ -117,7 +117,7 @@ function ipoibAddresses(device: string, port: number): string[] {
     .filter((address) => !isLinkLocal(address));
 }
 
-/** Names in a folder, numbers by value; none when it cannot be read. */
+/** Names in a folder, sorted with numbers by value; empty if it cannot be read. */
 function entries(folder: string): string[] {
   try {
     return readdirSync(folder).sort(byNumber.compare);
@@ -126,7 +126,7 @@ function entries(folder: string): string[] {
   }
 }
 
-/** A file's text; empty when it cannot be read, as files of unused GIDs cannot. */
+/** The text of a file; empty if it cannot be read, which is normal for unused GIDs. */
 function textOf(path: string): string {
   try {
     return readFileSync(path, 'latin1').trim();

@@ -4,14 +4,14 @@ import { loadNative, type NativeLoad } from '../addon/loader.js';
 import { type LockedMemory, lockedMemory } from './locked-memory.js';
 import { type RdmaDevice, readRdmaDevices } from './rdma-devices.js';
 
-/** What this machine and this process have for RDMA; a test hands in its own. */
+/** The RDMA resources of this machine and process; a test supplies its own. */
 export interface RdmaHost {
   load(): NativeLoad;
   devices(): readonly RdmaDevice[];
   lockedMemory(): LockedMemory;
-  /** Bytes that the system can provide now. */
+  /** Bytes of memory that the system can provide now. */
   availableBytes(): number;
-  /** Why the files that the RDMA libraries talk to the kernel by cannot be used; empty when they can. */
+  /** Why this process cannot use the device files of the RDMA libraries; empty if it can. */
   deviceFilesProblem(): string;
 }
 
@@ -23,7 +23,7 @@ export const systemRdmaHost: RdmaHost = {
   deviceFilesProblem: () => deviceFilesProblem('/dev/infiniband'),
 };
 
-/** The same host, which looks for devices once: a GID table has up to 1,024 files. */
+/** Returns a host that reads the devices only once, because a GID table has up to 1,024 files. */
 export function withDevicesReadOnce(host: RdmaHost): RdmaHost {
   let devices: readonly RdmaDevice[] | undefined;
   return {
@@ -38,7 +38,7 @@ export function withDevicesReadOnce(host: RdmaHost): RdmaHost {
   };
 }
 
-/** Looks at the verbs devices in `folder`: at least one must be there that this process may read and write. */
+/** Why no verbs device in `folder` can be read and written by this process; empty if one can. */
 export function deviceFilesProblem(folder: string): string {
   let names: string[];
   try {

@@ -4,11 +4,11 @@ import { LOCKED_MEMORY_ADVICE, lockableBytes, lockedMemoryText } from './locked-
 import { describeDevices } from './rail-selection.js';
 import { type RdmaHost, systemRdmaHost } from './rdma-host.js';
 
-/** What has to work for RDMA, in the order in which it is looked at. */
+/** Requirements of RDMA, in the order in which they are checked. */
 export const RDMA_STEPS = [
-  /** The native addon is there and fits. */
+  /** The native addon is installed and matches the contract. */
   'addon',
-  /** It was built with RDMA. */
+  /** The addon was built with RDMA. */
   'build',
   /** The user-space libraries are installed. */
   'libibverbs',
@@ -23,27 +23,27 @@ export const RDMA_STEPS = [
   'port',
   /** Enough memory may be locked. */
   'memlock',
-  /** There is so much memory. */
+  /** Enough memory is available. */
   'memory',
 ] as const;
 /** One of {@link RDMA_STEPS}. */
 export type RdmaStep = (typeof RDMA_STEPS)[number];
 
-/** Whether RDMA can be used, and if not, why and what helps. */
+/** Whether RDMA can be used, and if not, the reason and what to do. */
 export interface RdmaSupport {
   readonly usable: boolean;
-  /** The first step that fails; empty when usable. */
+  /** The first step that fails; empty if RDMA can be used. */
   readonly step: RdmaStep | '';
-  /** Why it fails, in one line; empty when usable. */
+  /** Why the step fails, in one line; empty if RDMA can be used. */
   readonly reason: string;
-  /** What to do about it; empty when usable, or when there is nothing to do. */
+  /** What to do about the failure; empty if there is nothing to do. */
   readonly advice: string;
 }
 
 const USABLE: RdmaSupport = { usable: true, step: '', reason: '', advice: '' };
-/** What reads land in is locked beside what is served: two windows at the least. */
+/** Memory that reads land in and that is locked beside the served memory: at least two windows. */
 const DESTINATIONS_BYTES = 2 * RDMA_DESTINATION_WINDOW_BYTES;
-/** Less than this is enough for nothing. */
+/** With a lower limit of locked memory not even an idle engine can start. */
 const LOCKED_MIN_BYTES = 2 ** 20;
 
 /**
@@ -68,7 +68,7 @@ function softwareProblem(host: RdmaHost): RdmaSupport | undefined {
       'install the RDMA libraries: libibverbs1, ibverbs-providers and librdmacm1 (Debian), or rdma-core (RHEL)';
     return problem(probe.step, `${probe.step} cannot be loaded: ${probe.reason}`, packages);
   }
-  // Where there is no device, that is the reason for this one too.
+  // Without a device, the missing device is the reason.
   if (host.devices().length === 0) return noDevice();
   return problem('rdma_cm', `the connection manager cannot be used: ${probe.reason}`, CM_ADVICE);
 }

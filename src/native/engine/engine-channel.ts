@@ -14,7 +14,7 @@ import type { OpBatch } from './op-batch.js';
 export interface EngineChannelOptions {
   readonly addon: NativeAddon;
   readonly engine: RdmaEngineOptions;
-  /** Something worth telling has happened; not rate-limited. */
+  /** Called with every event of the engine; calls are not rate-limited. */
   onEvent(event: EngineEvent): void;
 }
 
@@ -22,10 +22,10 @@ export interface EngineChannelOptions {
 export type EngineStats = Readonly<Record<RdmaStatName, number>>;
 
 /**
- * The hold of this thread on one RDMA engine of the addon: what has been started, and is ended by its reports.
+ * One RDMA engine of the addon, as this thread uses it: matches reports of the engine with what was started.
  *
- * Nothing here looks into memory or keeps it: who submits reads, or registers memory, keeps it until the promise has
- * resolved.
+ * The channel neither accesses nor holds memory: a caller that submits reads or registers memory keeps the memory until the promise
+ * has resolved.
  */
 export class EngineChannel {
   readonly #engine: RdmaEngine;
@@ -38,7 +38,7 @@ export class EngineChannel {
   #lastStats: EngineStats | undefined;
   #nextBatchId = 1;
 
-  /** An engine that listens on all of its rails. Throws `RdmaError`. */
+  /** Starts an engine that listens on all of its rails. Throws `RdmaError`. */
   static open(options: EngineChannelOptions): EngineChannel {
     return new EngineChannel(options);
   }
@@ -60,7 +60,7 @@ export class EngineChannel {
     return this.#engine.ports;
   }
 
-  /** As `RdmaEngine.registerMr`. Throws `RdmaError`, with what to do about it, and `ClosedError`. */
+  /** Registers memory; see `RdmaEngine.registerMr`. Throws `RdmaError`, whose message says what to do, and `ClosedError`. */
   registerMr(addr: number, length: number, rkey: number, access: number): { handle: number; lkey: number } {
     if (this.#isClosing) throw new ClosedError('the RDMA engine');
     try {
@@ -70,9 +70,9 @@ export class EngineChannel {
     }
   }
 
-  /** No new read of it starts from now on; resolves when no device uses the memory any more. Never rejects. */
+  /** Starts no new read of the memory; resolves when no device uses it any more. Never rejects. */
   deregisterMr(handle: number): Promise<void> {
-    // Closing releases everything.
+    // Closing releases all memory.
     if (this.#isClosing) return this.#closed;
     return new Promise((resolve) => {
       this.#deregistering.set(handle, resolve);
@@ -80,7 +80,7 @@ export class EngineChannel {
     });
   }
 
-  /** A number for the address, for `OpBatch.addOp`; the same each time. */
+  /** The number of the peer for `OpBatch.addOp`, always the same for one address. */
   peer(host: string, port: number): number {
     return this.#engine.peer(host, port);
   }
@@ -98,14 +98,14 @@ export class EngineChannel {
     });
   }
 
-  /** Those at the end once it is closed. */
+  /** The counters; after the channel is closed, their last values. */
   stats(): EngineStats {
     if (this.#lastStats !== undefined) return this.#lastStats;
     const values = this.#engine.stats();
     return Object.fromEntries(RDMA_STATS.map((name, i) => [name, values[i] ?? 0])) as EngineStats;
   }
 
-  /** Ends everything; reads under way end as `closed`. Resolves when all is released. Idempotent. */
+  /** Closes the engine; reads in progress end as `closed`. Resolves when all memory is released. Idempotent. */
   close(): Promise<void> {
     if (!this.#isClosing) {
       this.#isClosing = true;
@@ -124,7 +124,7 @@ export class EngineChannel {
       this.#deregistering.delete(handle);
     }
     if (closed) this.#ended();
-    // Last: whatever the log does, results have been given.
+    // Events come last, so that a failure in the log cannot delay results.
     for (const event of events) this.#onEvent(engineEvent(event));
   }
 

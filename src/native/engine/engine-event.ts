@@ -15,7 +15,7 @@ export interface EngineEvent extends Omit<RdmaEvent, 'kind' | 'cause'> {
   readonly reason: string;
 }
 
-/** The causes that say everything by themselves, in words. */
+/** Words for the causes that need no further number. */
 const EVENT_TEXTS: Readonly<Record<Exclude<RdmaEventCause, 'system_error' | 'completion_error'>, string>> = {
   wrong_secret: 'the peer does not know the cluster_secret of this node',
   unknown_protocol: 'the peer speaks another protocol, or another version of it',
@@ -44,7 +44,7 @@ const EVENT_TEXTS: Readonly<Record<Exclude<RdmaEventCause, 'system_error' | 'com
   port_down: 'the port is down',
 };
 
-/** `ibv_wc_status` in words, by its number. */
+/** Words for each number of `ibv_wc_status`. */
 const COMPLETION_TEXTS: readonly string[] = [
   'success',
   'local length error',

@@ -13,11 +13,11 @@ import {
 } from '../../base/limits.js';
 import type { RailOptions, RdmaEngineOptions } from '../addon/contract.js';
 
-/** What each half of a token is made of; both sides of a connection have to know the secret. */
+/** Labels that the two halves of a token are derived from, together with the secret. */
 const REQUEST_LABEL = 'meshcache rdma 1 request';
 const REPLY_LABEL = 'meshcache rdma 1 reply';
 
-/** The options of production for an engine with these rails, that presents the first of `secrets` and accepts each, with what `overrides` (of a test) replaces. */
+/** Options for an engine with these rails that presents the first of `secrets` and accepts each; tests replace some with `overrides`. */
 export function engineOptions(
   rails: readonly RailOptions[],
   secrets: readonly string[],
@@ -39,7 +39,7 @@ export function engineOptions(
   };
 }
 
-/** 64 bytes: the 32 that a connecting peer shows, and the 32 that it is answered with. Neither tells the secret or the other. */
+/** A token of 64 bytes: 32 that a connecting peer presents and 32 that it is answered with. Neither half reveals the secret or the other half. */
 export function engineToken(clusterSecret: string): Uint8Array {
   const half = (label: string): Buffer => createHmac('sha256', clusterSecret).update(label).digest();
   return new Uint8Array(Buffer.concat([half(REQUEST_LABEL), half(REPLY_LABEL)]));

@@ -9,28 +9,28 @@ import { PeerBackoff } from './peer-backoff.js';
 export interface EngineReaderOptions {
   readonly channel: EngineChannel;
   readonly clock: Clock;
-  /** Pause after a peer could not be reached; doubles. */
+  /** First pause after a peer could not be reached; the pause doubles with each failure. */
   readonly retryAfterMs: number;
   readonly retryMaxMs: number;
-  /** A batch may take this and a second for every `minBytesPerS` that are under way. */
+  /** Time that a batch may take, plus one second for every `minBytesPerS` in progress. */
   readonly stallTimeoutMs: number;
   readonly minBytesPerS: number;
-  /** An operation has ended otherwise than `ok`. */
+  /** Called when an operation has ended with another status than `ok`. */
   onFailure?(status: OpStatusName): void;
 }
 
 const OK = OP_STATUS.indexOf('ok');
-/** The peer has answered, and what was asked for is not there. */
+/** Statuses that mean that the peer answered and does not have the page. */
 const GONE: ReadonlySet<OpStatusName> = new Set(['refused', 'checksum', 'stale']);
 const IS_GONE = OP_STATUS.map((name) => GONE.has(name));
-/** Numbers of peers that are remembered here; the engine knows all of them. */
+/** Peers whose numbers are cached here; the engine remembers all. */
 const PEERS_MAX_COUNT = 4096;
-/** No peer has that memory registered: asking for it only shows whether the peer answers. */
+/** An rkey that no peer has: a read of it only shows whether the peer answers. */
 const PROBE_RKEY = 0;
 
-/** Reads from peers by their endpoints: leaves those alone that cannot be reached, and gives each batch its deadline. */
+/** Reads from peers by their endpoints. Skips peers that cannot be reached, and gives each batch a deadline. */
 export class EngineReader {
-  /** Operations that were not handed to the engine: of peers that are skipped, and of what is no endpoint. */
+  /** Operations that were not submitted because the peer is skipped or the endpoint is invalid. */
   skippedOps = 0;
   readonly options: EngineReaderOptions;
   readonly backoff: PeerBackoff;
@@ -49,8 +49,8 @@ export class EngineReader {
   }
 
   /**
-   * Whether a peer answered when it was last tried, or has not been tried. One that did not is tried again in the
-   * background, when its pause is over.
+     * Whether a peer answered when it was last tried, or was never tried. A peer that did not answer is tried again in the
+   * background when its pause is over.
    */
   isReachable(endpoint: string): boolean {
     if (!this.backoff.isTroubled(endpoint)) return true;
@@ -58,7 +58,7 @@ export class EngineReader {
     return false;
   }
 
-  /** The engine's number for a peer; undefined for what is no endpoint. */
+  /** The engine's number for a peer; undefined if the endpoint is invalid. */
   peerNumber(endpoint: string): number | undefined {
     const known = this.#peers.get(endpoint);
     if (known !== undefined) return known;
@@ -70,7 +70,7 @@ export class EngineReader {
     return number;
   }
 
-  /** One status for each operation; undefined when the channel is closed. */
+  /** Submits a batch and resolves with one status for each operation; undefined if the channel is closed. */
   async submit(batch: OpBatch): Promise<Uint8Array | undefined> {
     const { channel, stallTimeoutMs, minBytesPerS } = this.options;
     const { totalBytes } = batch;
@@ -96,7 +96,7 @@ export class EngineReader {
     });
   }
 
-  /** Throws `InvariantError` unless what is in flight is no less than nothing, and no more peers are remembered than may be. */
+  /** Throws `InvariantError` if counts of operations in flight are negative or more peers are remembered than allowed. */
   verify(): void {
     assert(this.#inFlightBytes >= 0, () => `engine reader: ${this.#inFlightBytes} bytes are in flight`);
     assertAtMost('engine reader: peers', this.#peers.size, PEERS_MAX_COUNT);
@@ -104,14 +104,14 @@ export class EngineReader {
   }
 }
 
-/** Operations of one call, and what becomes of them. Used once. */
+/** The operations of one call and their results. Used once. */
 export class ReaderBatch {
   readonly results: boolean[];
   readonly #reader: EngineReader;
   readonly #ops = new OpBatch();
-  /** By operation of the engine: its index in `results`. */
+  /** Index in `results` of each operation of the engine. */
   readonly #indices: number[] = [];
-  /** Runs of operations of the same peer: endpoint, and where it ends. */
+  /** Endpoints of consecutive operations of the same peer. */
   readonly #runPeers: string[] = [];
   readonly #runEnds: number[] = [];
   #lastPeer = '';
@@ -123,8 +123,8 @@ export class ReaderBatch {
   }
 
   /**
-   * Adds the operation that ends `results[index]`; its pieces follow by {@link addPiece}. False, and it stays
-   * false: the peer is being skipped, or is no endpoint.
+   * Adds the operation for `results[index]`; its pieces follow by {@link addPiece}. Returns false if the peer is skipped or the
+   * endpoint is invalid; then the result is false, too.
    */
   addOp(index: number, endpoint: string, rkey: number, remoteAddr: number, checks?: OpChecks): boolean {
     if (endpoint !== this.#lastPeer) this.#turnTo(endpoint);
@@ -138,12 +138,12 @@ export class ReaderBatch {
     return true;
   }
 
-  /** Local registered memory that takes the next bytes of the operation added last. */
+  /** Adds local registered memory for the next bytes of the operation added last. */
   addPiece(addr: number, length: number): void {
     this.#ops.addPiece(addr, length);
   }
 
-  /** Resolves when `results` are final: no device writes into any of the memory any more. Never rejects. `gone`: see `Transport.batchRead`. */
+  /** Runs the batch; resolves when no device writes into its memory any more. Never rejects. `gone` is that of `Transport.batchRead`. */
   async run(gone?: Uint8Array): Promise<boolean[]> {
     if (this.#indices.length === 0) return this.results;
     const { clock, onFailure } = this.#reader.options;
@@ -173,7 +173,7 @@ export class ReaderBatch {
     this.#runEnds.push(this.#indices.length);
   }
 
-  /** Runs of a peer are taken together: what is well in one does not make up for what has failed in another. */
+  /** Reports the results to the back-off, all runs of one peer together: a success in one run must not hide a failure in another. */
   #tellPeers(startedMs: number, statuses: Uint8Array): void {
     const byPeer = new Map<string, number[]>();
     let from = 0;

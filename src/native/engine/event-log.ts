@@ -5,7 +5,7 @@ import type { RdmaEventKind } from '../addon/contract.js';
 import type { EngineEvent } from './engine-event.js';
 import { errnoName } from './failure.js';
 
-/** Kinds and peers that are remembered; the oldest is forgotten for a new one. */
+/** Pairs of kind and peer that are remembered; a new one replaces the oldest. */
 const REMEMBERED_MAX_COUNT = 1024;
 
 const LEVELS: Readonly<Partial<Record<RdmaEventKind, LogLevel>>> = {
@@ -14,7 +14,7 @@ const LEVELS: Readonly<Partial<Record<RdmaEventKind, LogLevel>>> = {
   device_error: 'error',
 };
 
-/** Puts what an engine reports into the log: at most one record in ten seconds for each kind and peer, the rest counted. */
+/** Logs events of an engine: at most one record in ten seconds for each kind and peer, which states the number of the others. */
 export class EventLog {
   readonly #env: Environment;
   readonly #last = new Map<string, { atMs: number; suppressed: number }>();

@@ -3,7 +3,7 @@ import { RdmaError } from '../../base/errors.js';
 import type { NativeFailure } from '../addon/contract.js';
 import { LOCKED_MEMORY_ADVICE, lockedMemory, lockedMemoryText } from '../devices/locked-memory.js';
 
-/** What to do about an errno of a call of the RDMA libraries; the first line that fits. */
+/** Advice for an errno of a call of the RDMA libraries; the first match counts. */
 const ADVICE: readonly (readonly [call: RegExp, errnos: readonly string[], advice: string])[] = [
   [
     /bind|listen/,
@@ -23,7 +23,7 @@ const ADVICE: readonly (readonly [call: RegExp, errnos: readonly string[], advic
   ],
 ];
 
-/** The error of the public interface for one that the addon has thrown while `doing` was done. */
+/** The public error for one that the addon threw; `doing` says what failed. */
 export function rdmaError(doing: string, cause: unknown): RdmaError {
   const { call = '', errno = 0, device = '' } = cause as Partial<NativeFailure>;
   const where = device === '' ? '' : ` (device ${device})`;
@@ -32,7 +32,7 @@ export function rdmaError(doing: string, cause: unknown): RdmaError {
   return new RdmaError(text, { device, call, errno, cause });
 }
 
-/** `ENOMEM`, or the number where it has no name. */
+/** The name of an errno such as `ENOMEM`, or its number if it has none. */
 export function errnoName(errno: number): string {
   try {
     return getSystemErrorName(-errno);

@@ -1,18 +1,18 @@
 import { OP_COLUMNS } from '../addon/contract.js';
 
-/** What stands for "no checksum asked for". */
+/** Marks an operation without a checksum. */
 const NO_CHECKSUM = -1;
 const NO_STAMP = 0;
 
-/** What the bytes of an operation are held to. */
+/** Checks of the bytes that an operation has read. */
 export interface OpChecks {
-  /** Their CRC-32. */
+  /** CRC-32 that the bytes must have. */
   readonly checksum?: number | undefined;
-  /** Their last bytes: see `memory/page-stamp.ts`. */
+  /** Stamp that the last bytes must be; see `memory/page-stamp.ts`. */
   readonly stamp?: number | undefined;
 }
 
-/** Reads for one `RdmaEngine.submit`, in the layout that it takes: rows of operations, then their pieces, in order. */
+/** Reads for one `RdmaEngine.submit`, in its layout: rows of operations, then their pieces, in order. */
 export class OpBatch {
   readonly #ops: number[] = [];
   readonly #pieces: number[] = [];
@@ -22,18 +22,18 @@ export class OpBatch {
     return this.#ops.length / OP_COLUMNS;
   }
 
-  /** Bytes of all pieces. */
+  /** Total length of all pieces. */
   get totalBytes(): number {
     return this.#totalBytes;
   }
 
-  /** Adds an operation; its pieces follow by {@link addPiece}. Without `checksum` and `stamp` its bytes are not checked. */
+  /** Adds an operation; its pieces follow by {@link addPiece}. Without `checksum` and `stamp`, its bytes are not checked. */
   addOp(peer: number, rkey: number, remoteAddr: number, checks: OpChecks = {}): void {
     const { checksum = NO_CHECKSUM, stamp = NO_STAMP } = checks;
     this.#ops.push(peer, rkey, remoteAddr, checksum, stamp, 0);
   }
 
-  /** Local memory that takes the next bytes of the operation added last. */
+  /** Adds local memory for the next bytes of the operation added last. */
   addPiece(addr: number, length: number): void {
     this.#pieces.push(addr, length);
     const pieceCountAt = this.#ops.length - 1;

@@ -4,24 +4,24 @@ import { OP_STATUS, type OpStatusName } from '../addon/contract.js';
 
 export interface PeerBackoffOptions {
   readonly clock: Clock;
-  /** Pause after the first failure in a row; doubles with each further one. */
+  /** Pause after the first failure; it doubles with each further failure in a row. */
   readonly retryAfterMs: number;
   readonly retryMaxMs: number;
 }
 
 interface Trouble {
-  /** In a row. */
+  /** Failures in a row. */
   failures: number;
-  /** Not tried before this time of the clock; 0: at once. */
+  /** Time before which the peer is not tried; 0: it may be tried at once. */
   retryAtMs: number;
-  /** When it was last in trouble. */
+  /** Time of the last failure. */
   lastMs: number;
 }
 
-/** Peers in trouble that are remembered; one whose pause is over is forgotten for a new one. */
+/** Failing peers that are remembered; a new one replaces one whose pause is over. */
 const TROUBLED_MAX_COUNT = 4096;
 
-/** What a result tells about its peer. Others (the caller's mistake, closing) tell nothing. */
+/** Conclusions about a peer from a status. Other statuses (mistakes of the caller, closing) allow none. */
 const VERDICTS: Readonly<Partial<Record<OpStatusName, 'well' | 'lost' | 'failed'>>> = {
   ok: 'well',
   refused: 'well',
@@ -37,8 +37,8 @@ const VERDICTS: Readonly<Partial<Record<OpStatusName, 'well' | 'lost' | 'failed'
 const BY_INDEX = OP_STATUS.map((name) => VERDICTS[name]);
 
 /**
- * Which peers are to be skipped because they could not be read from, and until when. A connection that
- * was lost for the first time is no reason: a peer that was started again is found at once.
+ * Decides which peers are skipped after failures, and until when. A single lost connection is no reason to skip a peer, so that a
+ * restarted peer is found at once.
  */
 export class PeerBackoff {
   readonly #options: PeerBackoffOptions;
@@ -53,12 +53,12 @@ export class PeerBackoff {
     return trouble !== undefined && this.#options.clock.nowMs() < trouble.retryAtMs;
   }
 
-  /** Whether it has failed and not been read from since. */
+  /** Whether the last read from the peer failed. */
   isTroubled(peer: string): boolean {
     return (this.#troubles.get(peer)?.retryAtMs ?? 0) > 0;
   }
 
-  /** Takes in how the operations of a batch that was started at `startedMs` have ended: indices into `OP_STATUS`. */
+  /** Takes note of the results (indices into `OP_STATUS`) of a batch that was started at `startedMs`. */
   ended(peer: string, startedMs: number, statuses: Iterable<number>): void {
     let verdict: 'well' | 'lost' | 'failed' | undefined;
     for (const status of statuses) {
@@ -74,7 +74,7 @@ export class PeerBackoff {
     const { clock, retryAfterMs, retryMaxMs } = this.#options;
     const nowMs = clock.nowMs();
     const known = this.#troubles.get(peer);
-    // Batches that were under way together fail together: that is one failure.
+    // Batches that were in progress together fail together and count as one failure.
     if (known !== undefined && startedMs < known.lastMs) return;
     if (known === undefined) this.#makeRoom(nowMs);
     const trouble = known ?? { failures: 0, retryAtMs: 0, lastMs: 0 };
@@ -95,7 +95,7 @@ export class PeerBackoff {
     this.#troubles.delete(this.#troubles.keys().next().value as string);
   }
 
-  /** Throws `InvariantError` unless no more peers in trouble are remembered than may be, and each was in trouble. */
+  /** Throws `InvariantError` if more failing peers are remembered than allowed, or one that did not fail. */
   verify(): void {
     assertAtMost('peer backoff: peers', this.#troubles.size, TROUBLED_MAX_COUNT);
     for (const [peer, { failures, retryAtMs }] of this.#troubles) {

@@ -13,11 +13,11 @@ export type { DescriptorListenerStats } from '../addon/contract.js';
 
 /** One record that a process has sent, with the descriptor that came with it. */
 export interface DescriptorRecord {
-  /** Exactly `recordBytes`, the receiver's own copy. */
+  /** The record of `recordBytes`, which belongs to the receiver. */
   readonly record: Uint8Array;
-  /** -1: none. The receiver owns it. */
+  /** A descriptor, which then belongs to the receiver; -1: none. */
   readonly fd: number;
-  /** Of the process that connected, when it did, in the PID namespace of this one; 0: it is not in there. */
+  /** Process id of the peer when it connected, in the PID namespace of this process; 0: it is outside of that. */
   readonly pid: number;
   readonly uid: number;
   readonly gid: number;
@@ -29,30 +29,30 @@ export interface DescriptorRecord {
 }
 
 export interface DescriptorListenerOptions {
-  /** The socket file is made there. What a process before has left there must have been removed. */
+  /** Path of the socket file. The file of an earlier process must have been removed. */
   readonly path: string;
-  /** Permission bits of the file, which it has before anybody can connect. */
+  /** Permission bits of the socket file; they are set before a process can connect. */
   readonly mode: number;
   /** Group of the file; by default that of the process. */
   readonly gid?: number;
-  /** Of each record, 1 to 4096. */
+  /** Length of each record, 1 to 4096. */
   readonly recordBytes: number;
   /** Connections above it are closed at once. */
   readonly connectionsMaxCount: number;
-  /** A connection that was not answered so long after it was accepted is closed. */
+  /** Time after which an accepted connection without an answer is closed. */
   readonly timeoutMs: number;
   /**
-   * Called on this thread for each record. What it throws is an uncaught exception. A process that hangs up before it has its
-   * answer may not be told of here.
+   * Called on this thread for each record. An error that it throws is an uncaught exception. A process that disconnects before it
+   * has its answer may not be reported.
    */
   readonly onRecord: (record: DescriptorRecord) => void;
 }
 
 /**
  * A Unix socket for descriptors: each connection sends one record, in one message, with or without a descriptor, and gets
- * one answer. Node's own sockets lose descriptors, so this one is the addon's, with a thread of its own.
+ * one answer. Sockets of Node lose descriptors, so the addon has its own, with a separate thread.
  *
- * It does not keep the process from ending, and is closed when its thread ends.
+ * It does not keep the process alive, and is closed when the calling thread ends.
  */
 export class DescriptorListener {
   readonly #listener: NativeDescriptorListener;
@@ -60,8 +60,8 @@ export class DescriptorListener {
   #isClosed = false;
 
   /**
-   * Listens at once. Throws {@link ArgumentError} for options that cannot be and without the addon, and the addon's
-   * `NativeFailure`, which has `call` and `errno`, when the path cannot be listened on.
+   * Starts to listen. Throws {@link ArgumentError} for invalid options and without the addon, and the addon's
+   * `NativeFailure`, which has `call` and `errno`, if it cannot listen at the path.
    */
   static listen(options: DescriptorListenerOptions): DescriptorListener {
     return new DescriptorListener(options);
@@ -81,21 +81,21 @@ export class DescriptorListener {
     this.#listener = addon.createDescriptorListener(native, (records) => this.#arrived(records));
   }
 
-  /** Counters since it was made; the last ones once it is closed. */
+  /** Counters since the start; after closing, their last values. */
   get stats(): DescriptorListenerStats {
     return this.#listener.stats();
   }
 
   /**
-   * Closes all connections, and the descriptors that were not handed to `onRecord`, and removes the socket file unless
-   * another one has taken its place. Idempotent.
+   * Closes all connections and the descriptors that were not handed to `onRecord`. Removes the socket file unless another one has
+   * replaced it. Idempotent.
    */
   close(): void {
     this.#isClosed = true;
     this.#listener.close();
   }
 
-  /** What one `onRecord` throws does not keep the others from their records. */
+  /** Hands out records; an error thrown for one record does not affect the others. */
   #arrived(records: readonly NativeDescriptorRecord[]): void {
     const failures: unknown[] = [];
     for (const record of records) {

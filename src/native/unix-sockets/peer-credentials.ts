@@ -6,7 +6,7 @@ import { loadNative } from '../addon/loader.js';
 export type { PeerCredentials } from '../addon/contract.js';
 
 /**
- * Who the process at the other end of a connected Unix socket was when it connected; `fd` is the socket's descriptor.
+ * Identity of the process at the other end of a connected Unix socket when it connected; `fd` is the socket's descriptor.
  * Undefined without the addon. Throws {@link ArgumentError} for a descriptor that is not one of a connected Unix socket.
  */
 export function peerCredentials(fd: number): PeerCredentials | undefined {
@@ -24,13 +24,13 @@ export function peerCredentials(fd: number): PeerCredentials | undefined {
   }
 }
 
-/** As {@link peerCredentials}, for a connection; undefined also when it has ended, or has no descriptor because it is none of the system's. */
+/** {@link peerCredentials} of a connection; undefined also if it has ended or is not a connection of the operating system. */
 export function credentialsOf(connection: Connection): PeerCredentials | undefined {
   const fd = descriptorOf(connection);
   return fd === undefined ? undefined : peerCredentials(fd);
 }
 
-/** Node hands out a socket's descriptor in no other way. */
+/** The descriptor of a socket, from Node's internal handle: there is no public way to get it. */
 function descriptorOf(connection: Connection): number | undefined {
   const { _handle: handle } = connection as { readonly _handle?: { readonly fd?: number } | null };
   return handle?.fd !== undefined && handle.fd >= 0 ? handle.fd : undefined;

@@ -4,9 +4,9 @@ import type { HostRegion } from '../../memory/host-region.js';
 import type { LocalRange, ReadOp } from './transport.js';
 
 /**
- * The region that the bytes of an operation go to; undefined when it has a scatter list, whose ranges are checked.
- * Throws `ArgumentError` for an operation that is malformed or whose local memory is not live; `index` is its
- * place in the batch, for the message.
+ * Checks an operation and returns the region that its bytes go to; undefined if it has a scatter list, whose ranges are checked instead.
+ * Throws `ArgumentError` for a malformed operation and for local memory that is not live; `index` is its position in the batch,
+ * for the message.
  */
 export function checkReadOp(op: ReadOp, index: number, maxBytes: number): HostRegion | undefined {
   if (!Number.isInteger(op.length) || op.length < 0 || op.length > maxBytes) {
@@ -29,7 +29,7 @@ export function checkReadOp(op: ReadOp, index: number, maxBytes: number): HostRe
   return undefined;
 }
 
-/** The live region that has the range. Throws `ArgumentError` when there is none. */
+/** The live region that contains the range. Throws `ArgumentError` if there is none. */
 export function destinationRegion(addr: bigint, length: number, index: number): HostRegion {
   const region = typeof addr === 'bigint' && Number.isInteger(length) ? regionOf(Number(addr), length) : null;
   if (region !== null) return region;
@@ -38,7 +38,7 @@ export function destinationRegion(addr: bigint, length: number, index: number): 
   );
 }
 
-/** Whether a peer can be asked for it at all: an endpoint that is no text, an rkey or address that does not fit its field cannot. */
+/** Whether an operation can be sent to a peer: its endpoint is a text, and rkey and address fit their fields. */
 export function isSendable({ remoteEndpoint, rkey, remoteAddr }: ReadOp): boolean {
   const from = Number(remoteAddr);
   return typeof remoteEndpoint === 'string' && Number.isSafeInteger(from) && from >= 0 && rkey >>> 0 === rkey;

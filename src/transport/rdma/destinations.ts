@@ -10,61 +10,61 @@ import type { EngineChannel } from '../../native/engine/engine-channel.js';
 export interface DestinationsOptions {
   readonly channel: EngineChannel;
   readonly clock: Clock;
-  /** Memory could not be registered: reads into it end false. At most once in {@link RDMA_LOG_INTERVAL_MS}. */
+  /** Called when memory could not be registered, so that reads into it end false; at most once in {@link RDMA_LOG_INTERVAL_MS}. */
   onFailure(error: Error): void;
 }
 
-/** What the system answers when a process may not lock more memory. */
+/** The error of the system if a process may not lock more memory. */
 const { ENOMEM } = constants.errno;
 
-/** A registered part of a region: number i is its bytes from i * RDMA_DESTINATION_WINDOW_BYTES on. */
+/** A registered part of a region; window i starts at byte i * RDMA_DESTINATION_WINDOW_BYTES. */
 interface Window {
   readonly destination: Destination;
   readonly number: number;
   readonly length: number;
   readonly handle: number;
-  /** Batches under way that read into it. */
+  /** Batches in progress that read into the window. */
   users: number;
 }
 
 interface Destination {
   readonly windows: Map<number, Window>;
-  /** Takes back the wish to hear when the region is freed. */
+  /** Stops watching for the end of the region. */
   readonly unwatch: () => void;
-  /** No more of it is registered before this time of the clock, after a failure. */
+  /** Time before which no further window of the region is registered, after a failure. */
   retryAtMs: number;
 }
 
 /**
- * Memory that reads land in, registered with the engine when it is first read into and until its region is freed; for
- * writing by the own devices only, no peer sees it.
+ * Memory that reads land in. It is registered with the engine at the first read and until its region is freed, for writing by local
+ * devices only; peers cannot access it.
  *
- * Registering locks the memory, which takes its time on this thread. So of a large region only those windows are
- * registered that are used; a range that crosses windows has to be given to the engine in pieces. Where a process may
- * not lock more, the windows that were used the longest ago make room.
+ * Registering locks the memory, which takes time on this thread. So only the used windows of a large region are registered, and a range
+ * that crosses windows is given to the engine in pieces. If the process may not lock more memory, the least recently used windows are
+ * deregistered.
  */
 export class Destinations {
   readonly #options: DestinationsOptions;
   readonly #byRegion = new Map<HostRegion, Destination>();
-  /** Least recently used first. */
+  /** Windows, the least recently used first. */
   readonly #windows = new Set<Window>();
   /** Memory that devices may still write to although its region is freed. */
   readonly #held = new Set<readonly Uint8Array[]>();
-  /** What the last registration failed for that other memory can make room for. */
+  /** The registration that failed for want of lockable memory. */
   #shortage: { readonly destination: Destination; readonly length: number; readonly error: Error } | undefined;
-  /** Failures are not told before this time of the clock. */
+  /** Time before which no further failure is reported. */
   #tellAtMs = Number.NEGATIVE_INFINITY;
 
   constructor(options: DestinationsOptions) {
     this.#options = options;
   }
 
-  /** What one batch reads into: it stays registered until `release()`. */
+  /** Begins the use of windows by one batch; they stay registered until `release()`. */
   use(): DestinationUse {
     return new DestinationUse(this);
   }
 
-  /** The window with that number of a live region; undefined when it cannot be registered now. */
+  /** The window of a live region with that number; undefined if it cannot be registered now. */
   window(region: HostRegion, number: number): Window | undefined {
     const destination = this.#byRegion.get(region) ?? this.#watch(region);
     const window = destination.windows.get(number) ?? this.#register(region, destination, number);
@@ -76,8 +76,8 @@ export class Destinations {
   }
 
   /**
-   * Right after a window could not be registered for want of memory that may be locked: gives up as much that no
-   * batch uses. True when it resolves: another try is worth it.
+   * Deregisters unused windows after a registration failed for want of lockable memory. Resolves with true if another attempt may
+   * succeed.
    */
   async makeRoom(): Promise<boolean> {
     const shortage = this.#shortage;
@@ -151,7 +151,7 @@ export class Destinations {
     Promise.all(released).then(() => this.#held.delete(memory));
   }
 
-  /** Throws `InvariantError` unless the windows in the order of their use are those of the regions, each once, with no less than no users. */
+  /** Throws `InvariantError` unless the order of use lists every window of the regions once, and no count of users is negative. */
   verify(): void {
     let count = 0;
     for (const [region, { windows }] of this.#byRegion) {
@@ -167,7 +167,7 @@ export class Destinations {
   }
 }
 
-/** The hold of one batch on the windows that it reads into. */
+/** The windows that one batch reads into and keeps registered. */
 export class DestinationUse {
   readonly #destinations: Destinations;
   readonly #windows = new Set<Window>();
@@ -176,7 +176,7 @@ export class DestinationUse {
     this.#destinations = destinations;
   }
 
-  /** Whether `length` bytes (at least 1) from `start` on, which lie in the live `region`, can be read into as things are. */
+  /** Makes `length` bytes (at least 1) from `start` on in the live `region` ready to be read into. False: they cannot be registered now. */
   add(region: HostRegion, start: number, length: number): boolean {
     const last = windowOf(region, start + length - 1);
     for (let number = windowOf(region, start); number <= last; number++) {

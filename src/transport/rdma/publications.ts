@@ -6,10 +6,10 @@ import type { EngineChannel } from '../../native/engine/engine-channel.js';
 interface Publication {
   readonly handle: number;
   readonly region: HostRegion;
-  /** First address, and the one after the last. */
+  /** First address of the range, and the one after the last. */
   readonly start: number;
   readonly end: number;
-  /** Takes back the wish to hear when the region is freed. */
+  /** Stops watching for the end of the region. */
   readonly unwatch: () => void;
 }
 
@@ -17,14 +17,14 @@ interface Publication {
 export class Publications {
   readonly #channel: EngineChannel;
   readonly #byRkey = new Map<number, Publication>();
-  /** Memory that devices may still use although it is deregistered or its region freed. */
+  /** Memory that devices may still use after it was deregistered or its region was freed. */
   readonly #held = new Set<readonly Uint8Array[]>();
 
   constructor(channel: EngineChannel) {
     this.#channel = channel;
   }
 
-  /** Returns the lkey. Throws `RdmaError` when the memory cannot be registered, and `ClosedError`. */
+  /** Registers memory and returns its lkey. Throws `RdmaError` if it cannot be registered, and `ClosedError`. */
   add(region: HostRegion, start: number, length: number, rkey: number): number {
     const access = ACCESS_REMOTE_READ | ACCESS_LOCAL_WRITE;
     const { handle, lkey } = this.#channel.registerMr(start, length, rkey, access);
@@ -33,7 +33,7 @@ export class Publications {
     return lkey;
   }
 
-  /** Resolves when no device uses it any more; at once when it is not there. */
+  /** Deregisters memory; resolves when no device uses it any more, at once if it is not registered. */
   async remove(rkey: number): Promise<void> {
     const publication = this.#byRkey.get(rkey);
     if (publication === undefined) return;
@@ -45,7 +45,7 @@ export class Publications {
     this.#held.delete(memory);
   }
 
-  /** Whether the range lies in one of them: then reads may land there without further ado. */
+  /** Whether the range is within published memory, so that reads may land there. */
   covers(start: number, length: number): boolean {
     for (const published of this.#byRkey.values()) {
       if (start >= published.start && start + length <= published.end) return true;
@@ -59,7 +59,7 @@ export class Publications {
     this.#byRkey.clear();
   }
 
-  /** Throws `InvariantError` unless what is published lies in live regions. */
+  /** Throws `InvariantError` unless all published memory is in live regions. */
   verify(): void {
     for (const [rkey, { region, start, end }] of this.#byRkey) {
       const isWithin = region.isLive && start >= region.start && end <= region.start + region.length;

@@ -31,39 +31,39 @@ import { Publications } from './publications.js';
 
 export interface RdmaTransportOptions {
   readonly addon: NativeAddon;
-  /** One for each device; the first one's address and port are what peers are told. */
+  /** One rail for each device; peers are told the address and port of the first. */
   readonly rails: readonly RailOptions[];
-  /** Serves peers without RDMA, and reads from them. It is the RDMA transport's from now on. */
+  /** Transport for peers without RDMA. From now on it belongs to the RDMA transport. */
   readonly tcp: TcpTransport;
   readonly env: Environment;
-  /** For tests. */
+  /** First pause after a failure, for tests. */
   readonly retryAfterMs?: number;
   readonly engine?: Partial<RdmaEngineOptions>;
 }
 
-/** Ends of connections that are failures of authentication. */
+/** Causes of events that are failures of authentication. */
 const AUTH_FAILURES: Readonly<Partial<Record<RdmaEventCause, AuthFailureReason>>> = {
   wrong_secret: 'wrong',
   refused_secret: 'refused',
 };
 
 export interface RdmaTransportStats extends TcpTransportStats {
-  /** What the engine counts. */
+  /** Counters of the engine. */
   readonly rdma: EngineStats;
 }
 
 /**
- * Reads pages out of the memory of peers by RDMA, and lets them read one's own; over TCP where a peer has no RDMA.
+ * Reads pages out of the memory of peers over RDMA and lets peers read local pages; uses TCP for peers without RDMA.
  *
- * What is registered can be read over both, under the one rkey, and so has to be memory that all threads see: memory
- * that only half of a cluster could read would be of no use, and an ArrayBuffer that is handed to another thread
- * would be freed under the device. Reads may land in memory of any kind.
+ * Registered memory can be read over both, under one rkey, and so must be visible to all threads: memory that only a part of the
+ * cluster could read would be useless, and an ArrayBuffer that is transferred to another thread would be freed while the device
+ * uses it. Reads may land in any memory.
  *
- * Peers' reads by RDMA are counted nowhere: no processor of this side has a part in them.
+ * Reads by peers over RDMA are not counted: no local processor takes part in them.
  */
 export class RdmaTransport implements Transport {
   readonly protocol = 'rdma';
-  /** Devices in use. */
+  /** Names of the devices in use. */
   readonly deviceNames: readonly string[];
   readonly #tcp: TcpTransport;
   readonly #env: Environment;
@@ -72,11 +72,11 @@ export class RdmaTransport implements Transport {
   readonly #publications: Publications;
   readonly #destinations: Destinations;
   readonly #endpoint: Endpoint;
-  /** Operations that ended before the engine saw them. */
+  /** Operations that failed before they were given to the engine. */
   #failedHere = 0;
   #closing: Promise<void> | undefined;
 
-  /** Peers can connect when it returns. Throws `RdmaError`; `tcp` is still the caller's then. */
+  /** Starts the engine, so that peers can connect. If it throws `RdmaError`, `tcp` still belongs to the caller. */
   constructor({ addon, rails, tcp, env, ...options }: RdmaTransportOptions) {
     const engine = engineOptions(rails, env.secrets?.reveal() ?? [], options.engine);
     const events = new EventLog(env);
@@ -109,7 +109,7 @@ export class RdmaTransport implements Transport {
   }
 
   /**
-   * Also throws `ArgumentError` for memory that only one thread can see, `RdmaError` for memory that cannot be
+   * Registers memory. Throws `ArgumentError` also for memory that only one thread can see, `RdmaError` for memory that cannot be
    * registered with the device (its message says what to do), and `ClosedError`. Locks the memory, which takes about as long as
    * the system needs to provide it. A region that is freed is deregistered.
    */
@@ -130,8 +130,8 @@ export class RdmaTransport implements Transport {
   }
 
   /**
-   * Operations by RDMA that are aborted before the engine has them end at once. The others end with their completions, or by the
-   * engine's own timeouts: what is posted to a device cannot be called back.
+   * Reads. RDMA operations that are aborted before the engine has them end at once. The others end with their completions or the
+   * engine's timeouts, because devices cannot cancel them.
    */
   async batchRead(ops: readonly ReadOp[], gone?: Uint8Array, signal?: AbortSignal): Promise<boolean[]> {
     for (const [index, op] of ops.entries()) checkReadOp(op, index, PAGE_MAX_BYTES);
@@ -171,7 +171,7 @@ export class RdmaTransport implements Transport {
     return { rdma: this.#endpoint, ...this.#tcp.localEndpoints() };
   }
 
-  /** A peer that did not answer by RDMA is tried again in the background, so that no read has to wait to find out. */
+  /** Whether a peer answers. A peer that did not is tried again in the background, so that no read has to wait for it. */
   isReachable(remoteEndpoint: string): boolean {
     if (tcpHostAndPort(remoteEndpoint) !== undefined) return this.#tcp.isReachable(remoteEndpoint);
     return this.#reader.isReachable(remoteEndpoint);
@@ -213,11 +213,11 @@ export class RdmaTransport implements Transport {
       this.#destinations.close();
     });
     const [isReleased] = await Promise.all([within(clock, CLOSE_TIMEOUT_MS, released), this.#tcp.close()]);
-    // What it still holds stays held: its reads have not ended, and their callers go on waiting.
+    // Memory that the engine still uses stays held: its reads have not ended, and their callers go on waiting.
     if (!isReleased) log.log('error', 'RDMA: the engine does not end', { after_ms: CLOSE_TIMEOUT_MS });
   }
 
-  /** Reads those operations of `ops` that have these indices; the results of all others are false. */
+  /** Reads the operations with these indices over RDMA; the results of all others are false. */
   async #readByRdma(
     ops: readonly ReadOp[],
     indices: readonly number[],
@@ -233,7 +233,7 @@ export class RdmaTransport implements Transport {
           ready.push(index);
         else this.#failedHere++;
       }
-      // Nothing is waited for from here on: what is added is still live when the engine gets it.
+      // No await from here to `run`, so that memory that is added is still live when the engine gets it.
       const batch = this.#reader.batch(ops.length);
       for (const index of ready) {
         const op = ops[index] as ReadOp;
@@ -241,7 +241,7 @@ export class RdmaTransport implements Transport {
           this.#failedHere++;
           continue;
         }
-        // Memory may have been freed while other memory was made room for.
+        // Memory may have been freed during the wait for room.
         if (!rangesOf(op).every(({ addr, length }) => length === 0 || regionOf(Number(addr), length) !== null)) {
           this.#failedHere++;
           continue;
@@ -255,7 +255,7 @@ export class RdmaTransport implements Transport {
     }
   }
 
-  /** Sees to it that all local memory of an operation is registered. False: that cannot be as things are. */
+  /** Makes sure that all local memory of an operation is registered. False: it cannot be registered now. */
   #isReady(destinations: DestinationUse, op: ReadOp, index: number): boolean {
     return rangesOf(op).every(({ addr, length }) => {
       const start = Number(addr);
@@ -264,7 +264,7 @@ export class RdmaTransport implements Transport {
     });
   }
 
-  /** The same, once memory that nothing is read into has made room for it. */
+  /** Deregisters unused memory until all local memory of an operation can be registered. False: there is none left. */
   async #makeReady(destinations: DestinationUse, op: ReadOp, index: number): Promise<boolean> {
     while (await this.#destinations.makeRoom()) {
       if (this.#closing !== undefined) return false;

@@ -16,24 +16,23 @@ import { ServingThread } from './serving/serving-thread.js';
 export interface TcpTransportOptions {
   /** Address to listen on, and to advertise. */
   readonly host: string;
-  /** Port to listen on; 0 (as when left out): a free one. */
+  /** Port to listen on; 0 (default): any free one. */
   readonly port?: number;
   readonly env: Environment;
-  /** For tests. */
+  /** Other limits, for tests. */
   readonly limits?: Partial<TcpLimits>;
 }
 
 export interface TcpTransportStats extends TransportStats {
-  /** Connections of peers that were turned away because there were too many. */
+  /** Connections of peers that were refused because there were too many. */
   readonly refusedConnections: number;
 }
 
 /**
- * Reads pages of peers over TCP, and serves them.
+ * Reads pages of peers over TCP and serves local pages.
  *
- * Reading is done on the thread of the caller, straight into the destination. Serving is done by a
- * thread of its own out of the same shared memory, whatever the caller's thread is busy with. The
- * serving thread keeps the process alive until `close()`, as a listening server does.
+ * Reading runs on the caller's thread, directly into the destination. Serving runs on a separate thread, out of the same shared memory,
+ * so that a busy main thread does not delay peers. The serving thread keeps the process alive until `close()`, as a listening server does.
  */
 export class TcpTransport implements Transport {
   readonly protocol = 'tcp';
@@ -44,11 +43,11 @@ export class TcpTransport implements Transport {
   readonly #counters = new ReadCounters();
   readonly #peers: ReadPeers;
   readonly #usedRkeys = new Set<number>();
-  /** What takes back the wish to hear when the region of an rkey is freed. */
+  /** Functions that stop watching for the end of a region, by rkey. */
   readonly #freeWatches = new Map<number, () => void>();
   #closing: Promise<void> | undefined;
 
-  /** Resolves when peers can connect. Throws `ConfigError` when the address cannot be listened on. */
+  /** Resolves when peers can connect. Throws `ConfigError` if it cannot listen at the address. */
   static async create(options: TcpTransportOptions): Promise<TcpTransport> {
     const { host, port = 0, env } = options;
     const limits = tcpLimits(options.limits);
@@ -69,7 +68,7 @@ export class TcpTransport implements Transport {
   }
 
   /**
-   * Also throws `ArgumentError` for memory that the serving thread cannot see, and `ClosedError`. A region that is
+   * Registers memory. Throws `ArgumentError` also for memory that the serving thread cannot see, and `ClosedError`. A region that is
    * freed is deregistered.
    */
   registerMr(addr: bigint, length: number): Mr {
@@ -98,8 +97,8 @@ export class TcpTransport implements Transport {
   }
 
   /**
-   * Aborted operations end at once but for those whose memory the socket has taken for the next bytes: these end when they come, or
-   * after READ_ABORT_GRACE_MS with the connection, whose other requests are sent again over another one.
+   * Reads. Aborted operations end at once, except those whose memory the socket holds for the next bytes. These end when the bytes arrive,
+   * or after READ_ABORT_GRACE_MS with the connection, whose other requests are sent again over another one.
    */
   async batchRead(ops: readonly ReadOp[], gone?: Uint8Array, signal?: AbortSignal): Promise<boolean[]> {
     const batch = new ReadBatch(ops.length, gone);
@@ -110,7 +109,7 @@ export class TcpTransport implements Transport {
       if (!isOver) this.#peers.submit(tcpHostAndPort(endpoint) ?? endpoint, requests);
       else for (const request of requests) this.#counters.failedOps += request.failRest();
     }
-    // What was aborted before is over, and no listener would hear of it.
+    // A batch that was aborted before has ended, and a listener would never be called.
     return signal === undefined || signal.aborted ? batch.done : this.#untilAborted(batch, plans, signal);
   }
 
@@ -174,7 +173,7 @@ export class TcpTransport implements Transport {
     return this.#serving.deregister(rkey);
   }
 
-  /** Random, and none that this transport has given out before. */
+  /** A random rkey that this transport has not given out before. */
   #newRkey(): number {
     for (;;) {
       const rkey = this.#env.random.u32();

@@ -18,13 +18,13 @@ import {
 } from '../../../base/limits.js';
 import { CONNECTION_RATES, type ConnectionRates } from '../../../net/connection-limits.js';
 
-/** A serving thread that fails is started again so many times in a row, after a delay that doubles each time. */
+/** Restarts of a failing serving thread in a row, and the delay before the first one, which doubles each time. */
 const SERVING_RESTARTS_MAX_COUNT = 8;
 const SERVING_RESTART_DELAY_MS = 50;
-/** One that has run for so long before it fails has lasted: the count and the delay begin anew. */
+/** Running time of a serving thread after which a failure is counted as the first one again. */
 const SERVING_LASTS_MS = 60_000;
 
-/** The limits of the TCP data plane; `base/limits.ts` says what each means, or the constants above. */
+/** The limits of the TCP data plane; the constants in `base/limits.ts` or above say what each means. */
 export interface TcpLimits {
   readonly readMaxBytes: number;
   readonly requestTargetBytes: number;
@@ -41,7 +41,7 @@ export interface TcpLimits {
   readonly handshakeTimeoutMs: number;
   readonly drainTimeoutMs: number;
   readonly closeTimeoutMs: number;
-  /** What peers have to take the answers that are under way when serving ends. */
+  /** Time for peers to take the answers in progress when serving ends. */
   readonly finishTimeoutMs: number;
   readonly requestMaxOps: number;
   readonly servingRestartsMaxCount: number;
@@ -49,7 +49,7 @@ export interface TcpLimits {
   readonly servingLastsMs: number;
 }
 
-/** The limits of production, with what `overrides` (of a test) replaces. */
+/** The default limits; tests replace some with `overrides`. */
 export function tcpLimits(overrides: Partial<TcpLimits> = {}): TcpLimits {
   return {
     readMaxBytes: PAGE_MAX_BYTES,

@@ -1,7 +1,7 @@
 /**
  * The bytes of the TCP data plane; `src/transport/PROTOCOL.md` draws them. All numbers are little-endian.
  *
- * Decoders of requests and responses never throw: what is not of the protocol is undefined, and the connection ends.
+ * Decoders of requests and responses never throw: they return undefined for malformed bytes, and the connection ends.
  */
 
 import { ProtocolError } from '../../../base/errors.js';
@@ -9,7 +9,7 @@ import { READ_REQUEST_MAX_OPS } from '../../../base/limits.js';
 import { FLAG_AUTHENTICATION } from '../../../net/auth.js';
 import type { HelloFormat } from '../../../net/opening.js';
 
-/** "MCTP", "MCRQ", "MCRS" as they stand in the stream. */
+/** Magic numbers: the bytes "MCTP", "MCRQ" and "MCRS" in the stream. */
 const HELLO_MAGIC = 0x5054434d;
 const REQUEST_MAGIC = 0x5152434d;
 const RESPONSE_MAGIC = 0x5352434d;
@@ -17,7 +17,7 @@ const PROTOCOL_VERSION = 1;
 const TWO_TO_32 = 2 ** 32;
 
 export const HELLO_BYTES = 32;
-/** Magic and version. */
+/** Length of magic and version, which are the same in every hello. */
 const HELLO_FIXED_BYTES = 6;
 const HELLO_FLAGS_AT = 6;
 export const REQUEST_HEADER_BYTES = 24;
@@ -25,7 +25,7 @@ export const OP_BYTES = 16;
 export const RESPONSE_HEADER_BYTES = 24 + READ_REQUEST_MAX_OPS / 8;
 const GRANTS_AT = 24;
 
-/** The first bytes of either side; a nonce follows when they want `authentication`. */
+/** The first bytes of either side; a nonce follows if they ask for `authentication`. */
 export function encodeHello({ authentication = false } = {}): Buffer {
   const bytes = Buffer.alloc(HELLO_BYTES);
   bytes.writeUInt32LE(HELLO_MAGIC, 0);
@@ -34,7 +34,7 @@ export function encodeHello({ authentication = false } = {}): Buffer {
   return bytes;
 }
 
-/** What either side of a data connection begins with. */
+/** The hello of a data connection. */
 export const DATA_HELLO: HelloFormat = {
   plane: 'data',
   bytes: HELLO_BYTES,
@@ -46,7 +46,7 @@ export const DATA_HELLO: HelloFormat = {
   },
 };
 
-/** Whether a hello of this version can begin with `bytes`: a peer that sets a flag which it does not know is refused. */
+/** Whether a hello of this version can begin with `bytes`. A hello with an unknown flag is refused. */
 function mayBecomeHello(bytes: Buffer): boolean {
   const start = encodeHello().subarray(0, Math.min(HELLO_FIXED_BYTES, bytes.length));
   if (start.compare(bytes, 0, start.length) !== 0) return false;
@@ -69,7 +69,7 @@ export interface RequestOps {
   readonly addrs: readonly number[];
 }
 
-/** A whole request. */
+/** Encodes a whole request. */
 export function encodeRequest({ requestId, opCount, totalBytes }: RequestHeader, ops: RequestOps): Buffer {
   const bytes = Buffer.allocUnsafe(REQUEST_HEADER_BYTES + opCount * OP_BYTES);
   const view = viewOf(bytes);
@@ -86,7 +86,7 @@ export function encodeRequest({ requestId, opCount, totalBytes }: RequestHeader,
   return bytes;
 }
 
-/** The header at `at`; undefined when it is none, or more than `maxOps` and `maxBytes` allow. */
+/** Decodes the header at `at`; undefined if it is malformed or exceeds `maxOps` or `maxBytes`. */
 export function decodeRequestHeader(
   bytes: Buffer,
   at: number,
@@ -100,17 +100,17 @@ export function decodeRequestHeader(
   return { requestId: view.getUint32(at + 4, true), opCount, totalBytes };
 }
 
-/** The operations of the request whose header has been decoded; `view` begins at the first one. */
+/** The rkey of an operation of a request; `view` begins at the first operation. */
 export function opRkey(view: DataView, op: number): number {
   return view.getUint32(op * OP_BYTES, true);
 }
 
-/** Bytes; see {@link opRkey}. */
+/** The length of an operation in bytes; see {@link opRkey}. */
 export function opLength(view: DataView, op: number): number {
   return view.getUint32(op * OP_BYTES + 4, true);
 }
 
-/** See {@link opRkey}. An address of 2^53 and more comes out inexact, and still as one that no region has. */
+/** The address of an operation; see {@link opRkey}. An address of 2^53 or more is inexact, but no region has it either way. */
 export function opAddr(view: DataView, op: number): number {
   return readU64(view, op * OP_BYTES + 8);
 }

@@ -3,10 +3,10 @@ import { crc32 } from '../../../memory/checksum.js';
 import { isGranted, type ResponseHeader } from '../protocol/protocol.js';
 import { NO_CHECKSUM, type ReadRequest } from './read-request.js';
 
-/** Largest piece handed to one `recv`; with a checksum to take, the bytes must still be in the cache afterwards. */
+/** Largest piece for one `recv`; smaller with a checksum, whose bytes must still be in the cache afterwards. */
 const RECEIVE_MAX_BYTES = 256 * 1024;
 const VERIFIED_RECEIVE_MAX_BYTES = 128 * 1024;
-/** Shorter pieces are received together and copied: a system call costs more than the copy. */
+/** Shorter pieces are received together and copied, because a system call costs more than the copy. */
 const DIRECT_MIN_BYTES = 16 * 1024;
 /** The staging buffer that {@link Landing} needs. */
 export const STAGING_BYTES = 256 * 1024;
@@ -14,12 +14,12 @@ export const STAGING_BYTES = 256 * 1024;
 export type LandingOutcome = 'read' | 'refused' | 'stale' | 'wrong-checksum';
 
 export interface LandingEvents {
-  /** One operation has all its bytes, and the stamp and checksum that were asked for or not. */
+  /** Called when one operation has all its bytes; `outcome` is the result of the stamp and checksum checks. */
   finished(request: ReadRequest, opInRequest: number, outcome: LandingOutcome): void;
 }
 
 /**
- * Where the payload of one response goes.
+ * Receives the payload of one response into its destinations.
  *
  * Long pieces are handed out to be received into directly. Runs of short ones are received into the
  * staging buffer and copied from there. The sum of an operation is taken over what has just landed,
@@ -36,15 +36,15 @@ export class Landing {
   #request: ReadRequest | undefined;
   /** Payload bytes still to come. */
   #restBytes = 0;
-  /** They are received into the staging buffer and dropped. */
+  /** Whether the rest of the payload is received into the staging buffer and dropped. */
   #isDiscarding = false;
-  /** The granted pieces, neighbours joined; the one being filled, and how much of it is. */
+  /** The granted pieces, adjacent ones joined; the piece being filled, and how much of it is filled. */
   #segments: Uint8Array[] = [];
   #starts: number[] = [];
   #lengths: number[] = [];
   #piece = 0;
   #filledBytes = 0;
-  /** The granted operations; the one being filled, what it lacks, and the sum so far. */
+  /** The granted operations; the one being filled, its missing bytes, and the checksum so far. */
   #ops: number[] = [];
   #op = 0;
   #opRestBytes = 0;
@@ -60,7 +60,7 @@ export class Landing {
     return this.#restBytes;
   }
 
-  /** Starts on a response. False when it does not answer the request. */
+  /** Starts a response. Returns false if it does not answer the request. */
   begin(request: ReadRequest, response: ResponseHeader, header: Buffer): boolean {
     if (response.opCount !== request.opCount) return false;
     this.#request = request;
@@ -86,7 +86,7 @@ export class Landing {
     return true;
   }
 
-  /** Where the next bytes are to be received: of a piece itself, or the staging buffer. Not empty. */
+  /** The buffer for the next bytes: part of a piece, or the staging buffer. Never empty. */
   target(): Uint8Array {
     if (this.#isDiscarding) return this.#staging.subarray(0, Math.min(this.#restBytes, this.#staging.length));
     const pieceRest = (this.#lengths[this.#piece] as number) - this.#filledBytes;
@@ -97,7 +97,7 @@ export class Landing {
     return segment.subarray(from, from + Math.min(pieceRest, maxBytes));
   }
 
-  /** `count` bytes have been received into what {@link target} gave last. */
+  /** Takes note of `count` bytes received into the last {@link target}. */
   landed(target: Uint8Array, count: number): void {
     if (target.buffer === this.#staging.buffer) {
       this.accept(target, 0, count);
@@ -109,7 +109,7 @@ export class Landing {
     this.#account(target, 0, count);
   }
 
-  /** Copies, or drops, from `bytes[from]` up to `bytes[to]`, at most what is still to come; returns how many. */
+  /** Copies or drops bytes from `bytes[from]` up to `bytes[to]`, at most as many as are due; returns their number. */
   accept(bytes: Uint8Array, from: number, to: number): number {
     const end = Math.min(to, from + this.#restBytes);
     if (this.#isDiscarding) {
@@ -129,13 +129,13 @@ export class Landing {
     return end - from;
   }
 
-  /** Drops the rest of the response as it comes. What {@link target} gave last must not be memory of the request. */
+  /** Drops the rest of the response when it arrives. The last {@link target} must not be memory of the request. */
   discard(): void {
     this.#isDiscarding = true;
     this.#segments = [];
   }
 
-  /** Drops the response; nothing is handed out or written any more. */
+  /** Drops the response: no memory is handed out or written any more. */
   abandon(): void {
     this.#request = undefined;
     this.#restBytes = 0;
@@ -169,7 +169,7 @@ export class Landing {
     this.#filledBytes = 0;
   }
 
-  /** Bytes of the piece being filled and of the short ones right after it, as far as the staging buffer goes. */
+  /** Total length of the piece being filled and the short pieces after it, up to the size of the staging buffer. */
   #shortRunBytes(pieceRest: number): number {
     let bytes = pieceRest;
     for (let p = this.#piece + 1; p < this.#lengths.length && bytes < this.#staging.length; p++) {
@@ -187,7 +187,7 @@ export class Landing {
     }
   }
 
-  /** Credits bytes that have landed to the operations that they belong to. */
+  /** Counts landed bytes towards their operations. */
   #account(bytes: Uint8Array, from: number, to: number): void {
     for (let at = from; at < to; ) {
       const take = Math.min(to - at, this.#opRestBytes);
@@ -200,7 +200,7 @@ export class Landing {
     }
   }
 
-  /** Whether the operation being filled has a checksum to be held to. */
+  /** Whether the operation being filled has a checksum to verify. */
   #isVerified(): boolean {
     return this.#request?.checksums[this.#ops[this.#op] as number] !== NO_CHECKSUM;
   }
@@ -215,7 +215,7 @@ export class Landing {
     this.#enterOp();
   }
 
-  /** Operations of no bytes end as they are entered. */
+  /** Goes on to the next operation; operations of length 0 end at once. */
   #enterOp(): void {
     this.#sum = 0;
     const op = this.#ops[this.#op];
@@ -224,7 +224,7 @@ export class Landing {
     if (this.#opRestBytes === 0) this.#endOp();
   }
 
-  /** Throws `InvariantError` unless the pieces, and the operations, that are not filled have as many bytes as are still to come. */
+  /** Throws `InvariantError` unless the unfilled pieces and operations have as many bytes as are due. */
   verify(): void {
     assert(this.#restBytes >= 0, () => `landing: ${this.#restBytes} bytes are to come`);
     const request = this.#request;

@@ -12,19 +12,19 @@ import type { ReadBatch, ReadRequest } from './read-request.js';
 
 export interface ReadConnectionParts {
   readonly endpoint: Endpoint;
-  /** Of `STAGING_BYTES`; shared by all connections of the thread. */
+  /** Buffer of `STAGING_BYTES` that all connections of the thread share. */
   readonly staging: Uint8Array;
   readonly counters: ReadCounters;
   readonly limits: TcpLimits;
   readonly env: Environment;
   readonly authFailures: AuthFailures;
-  /** Called once, when the connection is gone. `isAtFault`: it was never usable, or failed with reads pending. */
+  /** Called once, when the connection is closed. `isAtFault`: it was never usable, or failed with reads pending. */
   onClose(isAtFault: boolean, reason: string): void;
-  /** Called after that, with requests of which nothing has come and that another connection is to take. */
+  /** Called after `onClose` with requests that got no bytes and that another connection has to send. */
   onMoved(requests: readonly ReadRequest[]): void;
 }
 
-/** What is received at once when a header is due: it, and the bytes after it, which are copied. */
+/** Size of one receipt when a header is due: the header and bytes after it, which are copied. */
 const HEADER_RECEIVE_BYTES = RESPONSE_HEADER_BYTES + 4096;
 const REQUEST_ID_LIMIT = 2 ** 32;
 
@@ -32,44 +32,44 @@ const REQUEST_ID_LIMIT = 2 ** 32;
  * The connection to one peer: requests go out pipelined within a window, answers come back in order
  * and are received straight into their destinations.
  *
- * When it fails it first destroys its socket, so that nothing is received any more, and then ends its
- * operations: who sees a result can reuse the memory.
+ * When it fails, it first destroys its socket, so that nothing more is received, and then ends its operations, so that callers
+ * can reuse the memory when they see the results.
  *
- * The socket takes the memory for the next bytes right after each receipt, long before they come, and does not give it
- * back: an aborted request whose memory it has ends with the next receipt or, when there is none in time, with the
- * connection. All other aborted requests end at once, and their payload is dropped when it comes. Over TLS it is the
- * same: what is decrypted is copied into the memory that was taken before.
+ * The socket takes the memory for the next bytes right after each receipt, long before they arrive, and does not give it
+ * back. So an aborted request whose memory the socket holds ends with the next receipt or, if none arrives in time, with the
+ * connection. All other aborted requests end at once, and their payload is dropped on arrival. The same holds over TLS:
+ * decrypted bytes are copied into the memory that was taken before.
  */
 export class ReadConnection {
   readonly #parts: ReadConnectionParts;
   readonly #socket: Connection;
   readonly #landing: Landing;
   readonly #headerTarget: Uint8Array;
-  /** The start of a part of the opening, or of a response header, that has not come whole yet. */
+  /** The start of an incomplete part of the opening, or of an incomplete response header. */
   readonly #header = Buffer.alloc(RESPONSE_HEADER_BYTES);
   #headerFilledBytes = 0;
-  /** Length of what comes next outside of payloads. */
+  /** Length of the next part of the opening or response header. */
   #headerBytes = HELLO_BYTES;
   #state: 'connecting' | 'greeting' | 'open' | 'closed' = 'connecting';
   readonly #opening: ClientOpening;
-  /** Not sent yet, and sent and not answered whole; oldest first. */
+  /** Requests not sent yet, and requests sent but not answered completely; oldest first. */
   #queued: ReadRequest[] = [];
   #sent: ReadRequest[] = [];
   #sentIds: number[] = [];
   #inFlightBytes = 0;
   #nextRequestId = 1;
   #lastProgressMs = 0;
-  /** Since when the oldest request has been the oldest. */
+  /** Time since which the oldest request has been the oldest. */
   #oldestSinceMs = 0;
   #cancelTimer: (() => void) | undefined;
   #wasLate = false;
-  /** The next bytes are received into memory of the oldest request. */
+  /** Whether the next bytes are received into memory of the oldest request. */
   #isHandedOut = false;
-  /** Set while that request is aborted and has not ended: ends the wait for the next bytes. */
+  /** Ends the wait for the next bytes; set while the oldest request is aborted and has not ended. */
   #endGrace: (() => void) | undefined;
   #isReferenced = true;
 
-  /** Connects; requests may be submitted at once. */
+  /** Opens the connection; requests may be submitted at once. */
   constructor(parts: ReadConnectionParts) {
     this.#parts = parts;
     this.#opening = new ClientOpening(DATA_HELLO, parts.env, {
@@ -97,22 +97,22 @@ export class ReadConnection {
     this.#socket.on('error', (error) => this.#lost(error.message));
     this.#socket.on('end', () => this.#lost('ended by the peer'));
     this.#socket.on('close', () => this.#lost('closed'));
-    // Without a reader of the stream side, its end would not be noticed.
+    // The stream must flow, otherwise its end would not be noticed.
     this.#socket.resume();
     this.#limitState('connecting');
   }
 
-  /** Whether the peer has said hello, and nothing has failed since. */
+  /** Whether the opening has succeeded and nothing has failed since. */
   get isOpen(): boolean {
     return this.#state === 'open';
   }
 
-  /** Whether it was given up because a deadline had passed. */
+  /** Whether the connection was given up because a deadline had passed. */
   get wasLate(): boolean {
     return this.#wasLate;
   }
 
-  /** Sends the request when its turn has come. All its operations end, whatever happens. */
+  /** Sends the request as soon as the window allows. All its operations end in any case. */
   submit(request: ReadRequest): void {
     if (this.#state === 'closed') {
       this.#parts.counters.failedOps += request.failRest();
@@ -124,8 +124,8 @@ export class ReadConnection {
   }
 
   /**
-   * Ends the operations of a batch, false: at once, or as soon as nothing is received into their memory any more. What has not been
-   * sent is not sent.
+   * Ends the operations of a batch with false, at once or as soon as nothing is received into their memory any more. Requests that were
+   * not sent are not sent.
    */
   abort(batch: ReadBatch): void {
     if (this.#state === 'closed') return;
@@ -137,17 +137,17 @@ export class ReadConnection {
       if (i === 0 && this.#isHandedOut) this.#awaitReceipt();
       else this.#endAborted(request);
     }
-    // What was not sent may have kept others waiting that fit in the window.
+    // Requests behind an aborted one may fit in the window now.
     if (this.#state === 'open') this.#sendQueued();
     this.#restIfUnwanted();
   }
 
-  /** Ends everything; pending operations end false, at once or when the present turn is over. Idempotent. */
+  /** Closes the connection; pending operations end false, at once or after this turn of the event loop. Idempotent. */
   close(reason: string): void {
     this.#close(reason, { isGivenUp: false });
   }
 
-  /** `isGivenUp`: the peer is not to blame, and requests of which nothing has come are not failed but moved. */
+  /** `isGivenUp`: the peer is not at fault, and requests that got no bytes are moved to another connection instead of failing. */
   #close(reason: string, { isGivenUp }: { readonly isGivenUp: boolean }): void {
     if (this.#state === 'closed') return;
     const wasOpen = this.#state === 'open';
@@ -170,7 +170,7 @@ export class ReadConnection {
     for (const request of pending) {
       if (request !== handedOut && !moved.includes(request)) counters.failedOps += request.failRest();
     }
-    // A socket under TLS may be in the middle of handing out what it has decrypted, and goes on with that although it is destroyed.
+    // A TLS socket may be handing out decrypted bytes, and goes on with that after it is destroyed.
     if (handedOut !== undefined) env.clock.yield().then(() => (counters.failedOps += handedOut.failRest()));
     if (moved.length > 0) onMoved(moved);
   }
@@ -180,13 +180,13 @@ export class ReadConnection {
     this.#parts.counters.failedOps += request.abort();
   }
 
-  /** Waits with the end of the oldest request, which is aborted, until its memory has been received into once more. */
+  /** Delays the end of the oldest request, which is aborted, until its memory has been received into once more. */
   #awaitReceipt(): void {
     if (this.#endGrace !== undefined) return;
     const { limits, env } = this.#parts;
     let isOver = false;
     const cancel = env.clock.after(limits.abortGraceMs, () => {
-      // This thread itself may have been busy for that long: look at what has arrived meanwhile first.
+      // This thread may have been busy itself, so bytes that arrived meanwhile are handled first.
       env.clock.yield().then(() => {
         if (!isOver) this.#close('a read was aborted, and its peer sends nothing', { isGivenUp: true });
       });
@@ -205,7 +205,7 @@ export class ReadConnection {
     else this.#socket.unref();
   }
 
-  /** Lets the process end when nobody waits for anything of this connection. */
+  /** Lets the process end if no caller waits for this connection. */
   #restIfUnwanted(): void {
     if (this.#state !== 'open' || this.#queued.length > 0) return;
     if (this.#sent.every((request) => request.isAborted)) this.#keepAlive(false);
@@ -223,12 +223,12 @@ export class ReadConnection {
     this.#limitState('greeting');
   }
 
-  /** Gives the connection up when it is still in this state when the time for it is over. */
+  /** Gives the connection up if it is still in this state when its time is over. */
   #limitState(state: 'connecting' | 'greeting'): void {
     const { limits, env } = this.#parts;
     this.#cancelTimer?.();
     this.#cancelTimer = env.clock.after(limits.connectTimeoutMs, () => {
-      // This thread itself may have been busy for that long: look at what has arrived meanwhile first.
+      // This thread may have been busy itself, so bytes that arrived meanwhile are handled first.
       env.clock.yield().then(() => {
         if (this.#state === state) this.#late(state === 'connecting' ? 'not connected in time' : 'no hello in time');
       });
@@ -269,7 +269,7 @@ export class ReadConnection {
     }
   }
 
-  /** Collects a header out of as many pieces as it comes in; returns the bytes used. */
+  /** Collects a header, or a part of the opening, from received pieces; returns the bytes used. */
   #acceptHeader(bytes: Uint8Array, from: number, to: number): number {
     const wantedBytes = this.#headerBytes;
     const take = Math.min(to - from, wantedBytes - this.#headerFilledBytes);
@@ -344,7 +344,7 @@ export class ReadConnection {
         this.#watchProgress(leftMs);
         return;
       }
-      // This thread itself may have been busy for that long: look at what has arrived meanwhile first.
+      // This thread may have been busy itself, so bytes that arrived meanwhile are handled first.
       clock.yield().then(() => {
         if (this.#state !== 'open' || this.#sent.length === 0) return;
         if (this.#leftMs() <= 0) this.#late('stalled, or too slow');
@@ -377,7 +377,7 @@ export class ReadConnection {
     request.finish(op, outcome === 'read', outcome !== 'read');
   }
 
-  /** A server that does not like the proofs ends the connection without a word. */
+  /** Ends the connection. A server that does not accept the proofs ends it without an answer. */
   #lost(reason: string): void {
     if (this.#opening.awaitsProof && this.#state === 'greeting') this.#unauthenticated('refused');
     else this.close(reason);
@@ -394,7 +394,7 @@ export class ReadConnection {
     this.close(reason);
   }
 
-  /** Throws `InvariantError` unless what is in flight is counted, within the window, and nothing waits that could be sent. */
+  /** Throws `InvariantError` unless requests in flight are counted and within the window, and no request waits that could be sent. */
   verify(): void {
     const peer = formatEndpoint(this.#parts.endpoint);
     if (this.#state === 'closed') {

@@ -1,4 +1,4 @@
-/** What the reading side of a transport counts. */
+/** Counters of the reading side of a transport. */
 export class ReadCounters {
   readOps = 0;
   readBytes = 0;

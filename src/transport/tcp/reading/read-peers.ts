@@ -10,22 +10,22 @@ import type { ReadBatch, ReadRequest } from './read-request.js';
 
 interface Peer {
   connection: ReadConnection | undefined;
-  /** Not tried before this time of the clock. */
+  /** Time before which the peer is not tried. */
   retryAtMs: number;
-  /** It failed by silence: the next connection is a probe, which is used once it is open. */
+  /** Whether the peer failed by silence; then the next connection is a probe, which is used only once it is open. */
   isProbed: boolean;
 }
 
 /**
- * One connection to each peer that is read from, made when it is needed; unusable peers are skipped for a while. One that failed by
- * silence costs a deadline once: afterwards it is looked for in the background, and skipped until it answers.
+ * One connection to each peer, opened when it is needed; unusable peers are skipped for a while. A peer that failed by silence costs
+ * one deadline: afterwards it is probed in the background and skipped until it answers.
  */
 export class ReadPeers {
   readonly #counters: ReadCounters;
   readonly #limits: TcpLimits;
   readonly #env: Environment;
   readonly #authFailures: AuthFailures;
-  /** Of all connections; undefined before there is one. */
+  /** Staging buffer of all connections; undefined before the first one. */
   #staging: Uint8Array | undefined;
   readonly #peers = new Map<string, Peer>();
 
@@ -36,7 +36,7 @@ export class ReadPeers {
     this.#authFailures = new AuthFailures('data', env);
   }
 
-  /** Sends requests to a peer. They end false at once while it is being skipped, and for what is no endpoint. */
+  /** Sends requests to a peer. They end false at once if the peer is skipped or the endpoint is invalid. */
   submit(endpointText: string, requests: readonly ReadRequest[]): void {
     const connection = this.#connectionTo(endpointText);
     for (const request of requests) {
@@ -45,12 +45,12 @@ export class ReadPeers {
     }
   }
 
-  /** Ends what a batch has asked a peer for; see `ReadConnection.abort`. */
+  /** Aborts the requests of a batch to a peer; see `ReadConnection.abort`. */
   abort(endpointText: string, batch: ReadBatch): void {
     this.#peers.get(endpointText)?.connection?.abort(batch);
   }
 
-  /** Whether it has failed so short a time ago that it is not tried. */
+  /** Whether the peer failed recently and is not tried now. */
   isSkipped(endpointText: string): boolean {
     const peer = this.#peers.get(endpointText);
     if (peer === undefined) return false;
@@ -58,13 +58,13 @@ export class ReadPeers {
     return this.#env.clock.nowMs() < peer.retryAtMs;
   }
 
-  /** Ends every connection at once; what is pending ends false. */
+  /** Closes every connection at once; pending operations end false. */
   close(): void {
     for (const { connection } of [...this.#peers.values()]) connection?.close('the transport is closed');
     this.#peers.clear();
   }
 
-  /** The connection to use now; undefined while the peer is being skipped, and for what is no endpoint. */
+  /** The connection to use now; undefined if the peer is skipped or the endpoint is invalid. */
   #connectionTo(endpointText: string): ReadConnection | undefined {
     const known = this.#peers.get(endpointText);
     if (known?.connection !== undefined) return usable(known);
@@ -100,7 +100,7 @@ export class ReadPeers {
     });
   }
 
-  /** Forgets a peer without a connection when there are too many; false when all have one. */
+  /** Forgets a peer without a connection if there are too many peers. False: all have one. */
   #makeRoom(): boolean {
     if (this.#peers.size < this.#limits.connectionsMaxCount) return true;
     for (const [endpoint, peer] of this.#peers) {
@@ -111,7 +111,7 @@ export class ReadPeers {
     return false;
   }
 
-  /** Throws `InvariantError` unless its connections are counted, no more are kept than may be, and each agrees with itself. */
+  /** Throws `InvariantError` unless its connections are counted, within their limit, and each is consistent. */
   verify(): void {
     let connections = 0;
     for (const { connection } of this.#peers.values()) {

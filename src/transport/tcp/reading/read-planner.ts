@@ -5,17 +5,16 @@ import type { LocalRange, ReadOp } from '../../contract/transport.js';
 import type { TcpLimits } from '../protocol/limits.js';
 import { NO_CHECKSUM, type ReadBatch, ReadRequest } from './read-request.js';
 
-/** The requests of one peer, in the order in which they are to be sent. */
+/** The requests to one peer, in the order of sending. */
 export interface PeerPlan {
   readonly endpoint: string;
   readonly requests: ReadRequest[];
 }
 
 /**
- * Sorts the operations of a batch into requests, peer by peer. Throws `ArgumentError`, before
- * anything is sent, for local memory that is not live and for malformed operations. Operations that
- * no peer can grant (an endpoint that is no text, an rkey or address that does not fit its field) end
- * false at once: an error while requests are handed out would leave those before it in flight.
+ * Sorts the operations of a batch into requests, peer by peer. Throws `ArgumentError`, before anything is sent, for local memory
+ * that is not live and for malformed operations. Operations that no peer can grant (the endpoint is no text, or rkey or address do
+ * not fit their fields) end false at once: an error while requests are sent would leave earlier ones in flight.
  */
 export function planReads(ops: readonly ReadOp[], batch: ReadBatch, limits: TcpLimits): PeerPlan[] {
   const plans = new Map<string, PeerPlan>();

@@ -1,7 +1,7 @@
 import { NO_STAMP, STAMP_BYTES } from '../../../memory/page-stamp.js';
 import { encodeRequest } from '../protocol/protocol.js';
 
-/** What stands for "no checksum asked for"; a CRC-32 is never negative. */
+/** Marks an operation without a checksum; a CRC-32 is never negative. */
 export const NO_CHECKSUM = -1;
 
 /** The results of one call, filled in by as many connections as it needs. */
@@ -13,7 +13,7 @@ export class ReadBatch {
   #pendingOps: number;
   #resolve: (results: boolean[]) => void = () => {};
 
-  /** `gone`: see `Transport.batchRead`. */
+  /** `gone` is that of `Transport.batchRead`. */
   constructor(opCount: number, gone?: Uint8Array) {
     this.#gone = gone;
     this.results = new Array<boolean>(opCount).fill(false);
@@ -29,7 +29,7 @@ export class ReadBatch {
     return this.#opCount - this.#pendingOps;
   }
 
-  /** Ends one operation; the call ends with its last one. Each operation ends once. `isGone`: the peer has answered, and it is not there. */
+  /** Ends one operation, once; the call ends with its last operation. `isGone`: the peer answered and does not have the page. */
   finish(opIndex: number, isRead: boolean, isGone = false): void {
     this.results[opIndex] = isRead;
     if (isGone && this.#gone !== undefined) this.#gone[opIndex] = 1;
@@ -39,20 +39,20 @@ export class ReadBatch {
 
 /** One operation as a connection sees it. */
 export interface RequestedOp {
-  /** In its batch. */
+  /** Index of the operation in its batch. */
   readonly index: number;
   readonly rkey: number;
   readonly remoteAddr: number;
   readonly length: number;
-  /** Or {@link NO_CHECKSUM}. */
+  /** Expected CRC-32, or {@link NO_CHECKSUM}. */
   readonly checksum: number;
-  /** Or NO_STAMP. */
+  /** Expected stamp, or NO_STAMP. */
   readonly stamp: number;
 }
 
 /**
- * Operations of one batch that go to one peer in one frame. Arrays of numbers, one element an
- * operation or a piece of local memory: at 4 KiB a page there is no time for an object each.
+ * Operations of one batch that go to one peer in one frame, as arrays of numbers with one element per operation or piece of local
+ * memory: at 4 KiB per page, an object for each would cost too much time.
  *
  * Operation i lands in pieces pieceEnds[i - 1] to pieceEnds[i] - 1, and piece p is
  * pieceLengths[p] bytes of the segment pieceSegments[p] from pieceStarts[p] on.
@@ -71,7 +71,7 @@ export class ReadRequest {
   readonly #remoteAddrs: number[] = [];
   readonly #isFinished: boolean[] = [];
   totalBytes = 0;
-  /** It has been taken from one connection to another, which happens once. */
+  /** Whether the request was moved from one connection to another, which happens at most once. */
   wasMoved = false;
   #isAborted = false;
 
@@ -83,7 +83,7 @@ export class ReadRequest {
     return this.opIndices.length;
   }
 
-  /** All its operations have ended, and its payload is dropped as it comes. */
+  /** Whether all its operations have ended and its payload is dropped on arrival. */
   get isAborted(): boolean {
     return this.#isAborted;
   }
@@ -110,7 +110,7 @@ export class ReadRequest {
     this.pieceEnds.push(this.pieceSegments.length);
   }
 
-  /** Whether the bytes of an operation, which have all landed, end with the stamp that was asked for. */
+  /** Whether the landed bytes of an operation end with the expected stamp. */
   hasStamp(op: number): boolean {
     const wanted = this.stamps[op] as number;
     if (wanted === NO_STAMP) return true;
@@ -133,7 +133,7 @@ export class ReadRequest {
     this.batch.finish(this.opIndices[op] as number, isRead, isGone);
   }
 
-  /** Ends as failed all operations that have not ended; returns how many. */
+  /** Ends all pending operations as failed; returns their number. */
   failRest(): number {
     let failedOps = 0;
     for (let op = 0; op < this.opCount; op++) {
@@ -144,14 +144,14 @@ export class ReadRequest {
     return failedOps;
   }
 
-  /** Ends what has not ended, as {@link failRest} does, and lets go of the local memory: none of it may be about to be received into. */
+  /** Ends pending operations as {@link failRest} does and releases the local memory, which the socket must not hold. */
   abort(): number {
     this.#isAborted = true;
     this.pieceSegments.length = 0;
     return this.failRest();
   }
 
-  /** The frame that asks for them. */
+  /** Encodes the request frame. */
   encode(requestId: number): Buffer {
     const header = { requestId, opCount: this.opCount, totalBytes: this.totalBytes };
     return encodeRequest(header, { rkeys: this.#rkeys, lengths: this.lengths, addrs: this.#remoteAddrs });

@@ -4,8 +4,8 @@ import { nativeSegments } from '../../../memory/native-memory.js';
 import { loadNative } from '../../../native/addon/loader.js';
 
 /**
- * A registered range as it crosses from the transport's thread to the serving thread. The flags are shared
- * memory, and so are the views: the serving thread sends out of the very segments of the region.
+ * A registered range as it is posted from the transport's thread to the serving thread. Flags and views are shared memory: the
+ * serving thread sends directly out of the region's segments.
  */
 export interface Registration {
   readonly rkey: number;
@@ -16,11 +16,11 @@ export interface Registration {
   /** First address of the region, where segment 0 begins. */
   readonly regionStart: number;
   readonly segmentBytes: number;
-  /** Undefined for memory of the native addon, of which the serving thread makes its own views. */
+  /** Views of the region's segments; undefined for memory of the native addon, of which the serving thread makes its own views. */
   readonly segments: readonly Uint8Array[] | undefined;
-  /** One element: 1 until the range is deregistered. */
+  /** A flag in one element: 1 until the range is deregistered. */
   readonly registeredFlag: Int32Array;
-  /** One element: 1 until the region is freed. */
+  /** A flag in one element: 1 until the region is freed. */
   readonly liveFlag: Int32Array;
 }
 
@@ -38,29 +38,29 @@ export function registrationOf(region: HostRegion, rkey: number, start: number, 
   };
 }
 
-/** A registration with the memory that this thread sends out of. */
+/** A registration with this thread's views of the memory. */
 export interface ServedRange extends Registration {
   readonly segments: readonly Uint8Array[];
 }
 
-/** What peers may read, by rkey. */
+/** Memory that peers may read, by rkey. */
 export class Registrations {
   readonly #byRkey = new Map<number, ServedRange>();
   readonly #catchUp: () => void;
 
-  /** `catchUp` takes in the registrations that have been made but not been added yet. */
+  /** `catchUp` adds the registrations that were posted and not added yet. */
   constructor(catchUp: () => void) {
     this.#catchUp = catchUp;
   }
 
-  /** Without effect when the region has been freed meanwhile. Throws when its memory cannot be seen in this thread. */
+  /** Adds a registration, unless its region has been freed meanwhile. Throws if this thread cannot see the memory. */
   add(registration: Registration): void {
     if (!isLive(registration)) return;
     try {
       const segments = registration.segments ?? segmentsAt(registration);
       this.#byRkey.set(registration.rkey, { ...registration, segments });
     } catch (error) {
-      // Freed since the look at it: its memory is no longer known.
+      // If the region was freed during the call, its memory is no longer known, which is no error.
       if (isLive(registration)) throw error;
     }
   }
@@ -70,8 +70,8 @@ export class Registrations {
   }
 
   /**
-   * The registration that allows `length` bytes from `addr` on to be read by who shows `rkey`.
-   * Undefined when there is none: unknown rkey, out of bounds, deregistered or freed.
+   * The registration that lets a peer with `rkey` read `length` bytes from `addr` on. Undefined: the rkey is unknown, the range is out of
+   * bounds, or the memory was deregistered or freed.
    */
   find(rkey: number, addr: number, length: number): ServedRange | undefined {
     let found = this.#byRkey.get(rkey);
@@ -89,9 +89,9 @@ function isLive({ registeredFlag, liveFlag }: Registration): boolean {
   return Atomics.load(registeredFlag, 0) === 1 && Atomics.load(liveFlag, 0) === 1;
 }
 
-/** This thread's views of memory of the addon. They keep it until the registration is removed. */
+/** Creates this thread's views of memory of the addon, which hold the memory until the registration is removed. */
 function segmentsAt({ regionStart, start, length }: Registration): readonly Uint8Array[] {
-  // In the thread that the region was made in there is one of each view.
+  // The thread that created the region already has these views.
   const region = regionOf(start, length);
   if (region !== null) return region.segments;
   const { addon, reason } = loadNative();

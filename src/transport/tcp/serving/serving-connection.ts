@@ -28,35 +28,34 @@ export interface ServingConnectionParts {
   readonly limits: TcpLimits;
   readonly clock: Clock;
   readonly random: RandomSource;
-  /** Without them nobody has to prove anything. */
+  /** Secrets of the cluster; without them there is no authentication. */
   readonly secrets?: ClusterSecrets | undefined;
-  /** Of an answer at a time; the rest follows when the kernel has taken that. Default: all. */
+  /** Bytes of an answer that are written at a time; the rest follows when the kernel has taken them. Default: all. */
   readonly writeMaxBytes?: number;
-  /** Called once the reader has said hello, and has proved itself where that is wanted. */
+  /** Called once the opening has succeeded. */
   onOpen(): void;
-  /** The two do not agree on a secret; the connection ends. */
+  /** Called when the two sides do not agree on a secret; the connection ends. */
   onUnauthenticated(reason: AuthFailureReason): void;
 }
 
 /**
- * One reader's connection. Requests are answered one at a time, in order: the next one is looked at
- * only when the kernel has taken the whole answer before it, so that a connection never holds more
- * than one answer's views and one received piece of requests.
+ * The connection of one reader. Requests are answered one at a time, in order: the next one is parsed only after the kernel has
+ * taken the whole previous answer, so that a connection never holds more than the views of one answer and one received chunk.
  */
 export class ServingConnection {
   readonly #parts: ServingConnectionParts;
   readonly #opening: ServerOpening;
   #isDraining = false;
-  /** What is not written yet of the answer under way. */
+  /** The unwritten rest of the present answer. */
   #rest: Payload | undefined;
   #isFinishing = false;
-  /** Received and not yet used. */
+  /** Received bytes that are not parsed yet. */
   #input: Buffer = Buffer.alloc(0);
   #cancelDeadline: (() => void) | undefined;
-  /** What the deadline is for. */
+  /** The event that the deadline is for. */
   #awaited: 'frame' | 'drain' | undefined;
 
-  /** Takes the socket over: it is destroyed when the peer ends, stalls or does not keep to the protocol. */
+  /** Takes over the socket and destroys it when the peer ends, stalls or violates the protocol. */
   constructor(parts: ServingConnectionParts) {
     this.#parts = parts;
     const { socket } = parts;
@@ -64,20 +63,20 @@ export class ServingConnection {
       send: (bytes) => socket.write(bytes),
       opened: () => parts.onOpen(),
       refused: (reason) => parts.onUnauthenticated(reason),
-      // The part that is not taken ends the connection.
+      // `#parseOpening` sees that the opening has failed and ends the connection.
       foreign: () => {},
     });
     socket.on('data', (chunk: Buffer) => this.#received(chunk));
     socket.on('drain', () => this.#drained());
     socket.on('end', () => this.#ended());
-    // The 'close' event follows; a peer that resets its connection is nothing to report.
+    // The 'close' event follows; a reset by the peer is normal.
     socket.on('error', () => {});
     socket.on('close', () => this.#expect(undefined));
     this.#opening.greet();
     this.#expect('frame');
   }
 
-  /** Answers nothing more; the connection ends when the peer has taken the answer under way. */
+  /** Answers no further requests; the connection ends when the peer has taken the present answer. */
   finish(): void {
     this.#isFinishing = true;
     this.#input = Buffer.alloc(0);
@@ -132,10 +131,10 @@ export class ServingConnection {
     this.#expect(this.#isDraining ? 'drain' : isIdle ? undefined : 'frame', at > 0 && !this.#opening.isWithinGreeting);
   }
 
-  /** Bytes used; 0 when more are needed, undefined when they are not of the protocol, or prove nothing. */
+  /** Parses a part of the opening. Returns the bytes used, 0 if more are needed, undefined if the opening has failed. */
   #parseOpening(at: number): number | undefined {
     const bytes = this.#input.subarray(at);
-    // At the first wrong byte: who speaks another protocol would hold the connection until the deadline.
+    // A wrong byte is detected at once; a client of another protocol would hold the connection until the deadline.
     this.#opening.examine(bytes);
     const { nextBytes } = this.#opening;
     if (nextBytes === 0) return undefined;
@@ -144,7 +143,7 @@ export class ServingConnection {
     return this.#opening.nextBytes > 0 || this.#opening.isOpen ? nextBytes : undefined;
   }
 
-  /** Like {@link #parseOpening}. */
+  /** Parses and answers a request. Returns the bytes used, 0 if more are needed, undefined if they are malformed. */
   #parseRequest(at: number): number | undefined {
     const { requestMaxOps: maxOps, readMaxBytes: maxBytes } = this.#parts.limits;
     if (this.#input.length - at < REQUEST_HEADER_BYTES) return 0;
@@ -155,7 +154,7 @@ export class ServingConnection {
     return this.#serve(header, at + REQUEST_HEADER_BYTES) ? frameBytes : undefined;
   }
 
-  /** Answers the request whose operations begin at `opsAt`; false when it contradicts itself. */
+  /** Answers the request whose operations begin at `opsAt`. False: its lengths do not add up. */
   #serve(request: RequestHeader, opsAt: number): boolean {
     const { socket, registrations, counters } = this.#parts;
     const header = encodeResponseHeader(request.requestId, request.opCount);
@@ -190,7 +189,7 @@ export class ServingConnection {
     return true;
   }
 
-  /** As much as may be written now; the rest is due when that has been taken. */
+  /** Writes as much as allowed now; the rest follows when the kernel has taken that. */
   #write(payload: Payload): void {
     const { socket, writeMaxBytes = Number.POSITIVE_INFINITY } = this.#parts;
     socket.cork();
@@ -205,7 +204,7 @@ export class ServingConnection {
     this.#parts.socket.destroy();
   }
 
-  /** One deadline at a time: for a frame to become whole, or for an answer to be taken. */
+  /** Sets the one deadline: for a frame to arrive completely, or for an answer to be taken. */
   #expect(what: 'frame' | 'drain' | undefined, isAnother = false): void {
     if (what === this.#awaited && !isAnother) return;
     this.#awaited = what;
@@ -218,10 +217,10 @@ export class ServingConnection {
   }
 }
 
-/** The bytes of an answer as pieces of segments; ranges that follow each other in memory are one piece. */
+/** The bytes of an answer as pieces of segments; adjacent ranges are one piece. */
 class Payload {
   bytes = 0;
-  /** The first piece that is not written whole. */
+  /** Index of the first piece that is not written completely. */
   #next = 0;
   readonly #segments: Uint8Array[] = [];
   readonly #starts: number[] = [];
@@ -245,7 +244,7 @@ class Payload {
     return this.#next === this.#segments.length;
   }
 
-  /** The next pieces, `maxBytes` together at most. */
+  /** Writes the next pieces, at most `maxBytes` in all. */
   writeTo(socket: Connection, maxBytes: number): void {
     for (let rest = maxBytes; rest > 0 && !this.isWritten; ) {
       const i = this.#next;

@@ -1,4 +1,4 @@
-/** What the serving thread counts, in the order of the shared memory's 64-bit integers. */
+/** Counters of the serving thread, in the order of the 64-bit integers in shared memory. */
 const NAMES = [
   'servedOps',
   'servedBytes',
@@ -10,12 +10,12 @@ const NAMES = [
 
 export type ServingCounterName = (typeof NAMES)[number];
 
-/** Counters that one thread moves and another reads, without a message between them. */
+/** Counters in shared memory that one thread writes and another reads. */
 export class ServingCounters {
   readonly memory: SharedArrayBuffer;
   readonly #values: BigInt64Array;
 
-  /** Without `memory`: all zero. */
+  /** Uses existing `memory`, or new counters that are all zero. */
   constructor(memory = new SharedArrayBuffer(NAMES.length * 8)) {
     this.memory = memory;
     this.#values = new BigInt64Array(memory);

@@ -7,10 +7,10 @@ import { systemEnvironment } from '../../../system/system-environment.js';
 import { tlsNetwork } from '../../../system/tls-network.js';
 import type { ServingReport, ServingSetup } from './serving-messages.js';
 
-/** Counts go to the other thread together, this long after the first of them: a flood must not become one of messages. */
+/** Delay after which counts are sent to the other thread together, so that a flood of connections does not become a flood of messages. */
 const COUNTS_DELAY_MS = 200;
 
-/** The real machine for the serving thread, whose log and counts are `report`ed to the transport's. */
+/** The environment of the serving thread: the real machine, with log records and counts passed to `report`. */
 export function servingEnvironment(
   { secrets, tls }: Pick<ServingSetup, 'secrets' | 'tls'>,
   report: (report: ServingReport) => void,

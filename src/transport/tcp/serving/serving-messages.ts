@@ -4,15 +4,15 @@ import type { TlsTexts } from '../../../base/environment/tls-identity.js';
 import type { TcpLimits } from '../protocol/limits.js';
 import type { Registration } from './registrations.js';
 
-/** What the serving thread is started with. Then it gets {@link ToServing} and sends {@link FromServing}. */
+/** Start data of the serving thread, which then receives {@link ToServing} and sends {@link FromServing}. */
 export interface ServingSetup {
   readonly counterMemory: SharedArrayBuffer;
   readonly host: string;
   readonly port: number;
   readonly limits: TcpLimits;
-  /** What readers have to know one of; a class would not arrive as one. */
+  /** Secrets as texts, because a class instance cannot be posted to a thread. */
   readonly secrets?: readonly string[] | undefined;
-  /** Speak TLS. */
+  /** Certificate and key; with them the thread speaks TLS. */
   readonly tls?: TlsTexts | undefined;
 }
 
@@ -27,7 +27,7 @@ export type FromServing =
   | { readonly type: 'deregistered'; readonly rkey: number }
   | ServingReport;
 
-/** What the serving thread has to say, for the logger and the metrics of the transport. */
+/** Log records and counts of the serving thread, for the logger and the metrics of the transport. */
 export type ServingReport =
   | {
       readonly type: 'log';

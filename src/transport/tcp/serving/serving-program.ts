@@ -6,8 +6,8 @@ import { ServingCounters } from './serving-counters.js';
 import type { FromServing, ServingSetup, ToServing } from './serving-messages.js';
 
 /**
- * The program of the serving thread: owns the listening socket, so that a busy main thread stalls no peer. Resolves when it has ended:
- * told to, or because `messages` are closed by the other side.
+ * The program of the serving thread, which owns the listening socket, so that a busy main thread stalls no peer. Resolves when it has
+ * ended: on request, or because the other side closed `messages`.
  */
 export function serve(setup: ServingSetup, messages: MessageEnd, env: Environment): Promise<void> {
   const { counterMemory, host, port, limits } = setup;
@@ -29,7 +29,7 @@ export function serve(setup: ServingSetup, messages: MessageEnd, env: Environmen
   messages.onMessage((message) => handle(message as ToServing));
   const starting = serving.start(host, port).then(
     (listeningPort) => send({ type: 'listening', port: listeningPort }),
-    // The other side ends this thread: a port that is closed here may take its last message with it.
+    // The other side ends this thread: closing the messages here could lose the last one.
     (error: Error) => send({ type: 'refused', message: error.message }),
   );
   return new Promise((resolve) => {
@@ -37,7 +37,7 @@ export function serve(setup: ServingSetup, messages: MessageEnd, env: Environmen
   });
 }
 
-/** Handles what has been posted and not been delivered yet, in order. */
+/** Handles posted messages that were not delivered yet, in order. */
 function handleWaiting(messages: MessageEnd, handle: (message: ToServing) => void): void {
   for (let next = messages.receive(); next !== undefined; next = messages.receive()) handle(next as ToServing);
 }

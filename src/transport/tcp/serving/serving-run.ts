@@ -5,12 +5,12 @@ import { serve } from './serving-program.js';
 
 export interface ServingRunOptions extends ServingSetup {
   readonly env: Environment;
-  /** The thread starts no read of this range any more. */
+  /** Called when the thread starts no read of this range any more. */
   onDeregistered(rkey: number): void;
   onReport(report: ServingReport): void;
 }
 
-/** One serving thread from its start to its end, whichever way it ends. */
+/** One serving thread from its start to its end. */
 export class ServingRun {
   /** Resolves when the thread is gone and the port is free. Never rejects. */
   readonly ended: Promise<void>;
@@ -19,7 +19,7 @@ export class ServingRun {
   #isListening = false;
   #failure = '';
 
-  /** What is sent is handled in order, also what is sent before the thread listens. */
+  /** Starts the thread. Messages are handled in order, also those that are sent before it listens. */
   constructor({ env, onDeregistered, onReport, ...setup }: ServingRunOptions) {
     this.#thread = env.threads.start({
       name: 'meshcache-tcp-serving',
@@ -42,7 +42,7 @@ export class ServingRun {
     });
   }
 
-  /** Resolves with the port listened on, or with why there is none; the thread is gone then. */
+  /** Resolves with the port, or with the reason why the thread could not listen and has ended. */
   async listening(): Promise<number | string> {
     const answer = await this.#answer;
     if (typeof answer === 'number') this.#isListening = true;
@@ -50,23 +50,23 @@ export class ServingRun {
     return answer;
   }
 
-  /** What made it end; empty when it was not an error of its own. */
+  /** The error that ended the thread; empty if there was none. */
   get failure(): string {
     return this.#failure;
   }
 
-  /** Without effect once the thread is gone. */
+  /** Sends a message; without effect once the thread has ended. */
   send(message: ToServing): void {
     this.#thread.messages.post(message);
   }
 
-  /** Lets the thread end its connections and itself. */
+  /** Asks the thread to end its connections and itself. */
   stop(): void {
     if (this.#isListening) this.send({ type: 'close' });
     else this.terminate().catch(() => {});
   }
 
-  /** Ends the thread wherever it is; resolves when it has ended. */
+  /** Stops the thread wherever it is; resolves when it has ended. */
   async terminate(): Promise<void> {
     await this.#thread.terminate();
   }

@@ -8,38 +8,36 @@ import { ServingRun } from './serving-run.js';
 
 export interface ServingThreadOptions {
   readonly host: string;
-  /** 0: a free one. */
+  /** Port to listen on; 0: any free one. */
   readonly port: number;
   readonly limits: TcpLimits;
   readonly env: Environment;
 }
 
 /**
- * The transport's hold on its serving thread.
+ * The serving thread as the transport sees it.
  *
- * {@link register} only posts a message, and yet no peer that has learnt the rkey comes too early:
- * when the serving thread meets an rkey that it does not know, it first takes in, synchronously, what has
- * been posted to it; and the registration was posted before anybody could be told the rkey.
+ * {@link register} only posts a message, and yet no peer that knows the rkey comes too early: when the serving thread meets an unknown
+ * rkey, it first handles all posted messages synchronously, and the registration was posted before any peer could learn the rkey.
  *
- * A thread that fails is followed by another one, on the same port and with the same registrations:
- * the node would else stay a member whose pages nobody can read. One that fails again and again is
- * given up.
+ * A thread that fails is replaced by another one on the same port and with the same registrations; otherwise the node would stay a
+ * member whose pages cannot be read. After repeated failures it is given up.
  */
 export class ServingThread {
   readonly counters = new ServingCounters();
   readonly #options: ServingThreadOptions;
   readonly #registrations = new Map<number, Registration>();
   readonly #deregistering = new Map<number, () => void>();
-  /** Undefined between the end of one and the start of the next. */
+  /** The present run; undefined between the end of one and the start of the next. */
   #run: ServingRun | undefined;
   #port = 0;
   #startedAtMs = 0;
-  /** Since a thread last lasted. */
+  /** Restarts since a thread last ran for SERVING_LASTS_MS. */
   #restarts = 0;
   #cancelRestart: (() => void) | undefined;
   #isClosing = false;
 
-  /** Starts the thread and resolves when it listens. Throws `ConfigError` when it cannot listen there. */
+  /** Starts the thread and resolves when it listens. Throws `ConfigError` if it cannot listen at the address. */
   static async start(options: ServingThreadOptions): Promise<ServingThread> {
     const thread = new ServingThread(options);
     const answer = await thread.#begin(options.port).listening();
@@ -57,23 +55,23 @@ export class ServingThread {
     this.#options = options;
   }
 
-  /** The port listened on. */
+  /** The port that the thread listens on. */
   get port(): number {
     return this.#port;
   }
 
-  /** False while there is no thread, or for good when one after the other has failed. */
+  /** Whether a thread is running. It stays false after repeated failures. */
   get isServing(): boolean {
     return this.#run !== undefined;
   }
 
-  /** Allows peers to read; takes effect before anybody can use the rkey. */
+  /** Lets peers read the range; takes effect before a peer can use the rkey. */
   register(registration: Registration): void {
     this.#registrations.set(registration.rkey, registration);
     this.#run?.send({ type: 'register', registration });
   }
 
-  /** No read of it starts any more once this has resolved. */
+  /** Deregisters a range; resolves when no new read of it starts any more. */
   deregister(rkey: number): Promise<void> {
     const registration = this.#registrations.get(rkey);
     if (registration === undefined) return Promise.resolve();
@@ -100,7 +98,7 @@ export class ServingThread {
     cancel();
   }
 
-  /** Starts a thread that knows all registrations before it hears of any peer. */
+  /** Starts a thread that gets all registrations before it accepts a peer. */
   #begin(port: number): ServingRun {
     const { host, limits, env } = this.#options;
     const run = new ServingRun({
@@ -131,7 +129,7 @@ export class ServingThread {
 
   #onEnded({ failure }: ServingRun): void {
     this.#run = undefined;
-    // It could not count the connections that ended with it.
+    // The failed thread could not count the end of its connections.
     this.counters.add('connections', -this.counters.value('connections'));
     for (const resolve of this.#deregistering.values()) resolve();
     this.#deregistering.clear();
@@ -150,7 +148,7 @@ export class ServingThread {
     this.#cancelRestart = env.clock.after(delayMs, () => this.#restart(), { keepAlive: true });
   }
 
-  /** On the port that peers know; when that is taken, the end of the thread leads to the next attempt. */
+  /** Starts another thread on the port that peers know. If the port is taken, that thread ends, which leads to the next attempt. */
   #restart(): void {
     const { log } = this.#options.env;
     const port = this.#port;

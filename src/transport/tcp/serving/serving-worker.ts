@@ -1,4 +1,4 @@
-/** The module that the serving thread begins with. */
+/** The first module of the serving thread. */
 import { startOfThread } from '../../../system/system-threads.js';
 import { servingEnvironment } from './serving-environment.js';
 import type { FromServing, ServingSetup } from './serving-messages.js';

@@ -23,7 +23,7 @@ export class Serving {
   readonly #listener: Listener;
   readonly #connections = new Map<Connection, ServingConnection>();
   readonly #authFailures: AuthFailures;
-  /** Of the connections, those whose readers have not proved themselves. */
+  /** Connections of unauthenticated readers. */
   readonly #pending: PendingConnections<Connection>;
 
   constructor(parts: ServingParts) {
@@ -41,7 +41,7 @@ export class Serving {
       rates: parts.limits.connectionRates,
       onConnection: (socket) => this.#accepted(socket),
       onRefused: () => parts.counters.add('refusedConnections', 1),
-      // One that could not be accepted: no descriptors left.
+      // A connection could not be accepted: the process has no descriptors left.
       onError: () => parts.counters.add('refusedConnections', 1),
     });
     this.#authFailures = new AuthFailures('data', parts.env);
@@ -51,14 +51,14 @@ export class Serving {
     });
   }
 
-  /** Resolves with the port listened on (`port` 0: a free one); rejects with the error of `listen`. */
+  /** Starts to listen and resolves with the port (`port` 0: any free one); rejects with the error of `listen`. */
   start(host: string, port: number): Promise<number> {
     return this.#listener.listen(host, port);
   }
 
   /**
-   * Ends idle connections at once, the others when the peer has taken the answer under way or has had `finishTimeoutMs` for it;
-   * resolves when the port is free.
+   * Ends idle connections at once, and the others when the peer has taken the present answer or after `finishTimeoutMs`; resolves when
+   * the port is free.
    */
   async stop(): Promise<void> {
     const { env, limits } = this.#parts;
@@ -71,7 +71,7 @@ export class Serving {
     cancel();
   }
 
-  /** Ends every connection at once; resolves when the port is free. After {@link start}; idempotent. */
+  /** Ends every connection at once; resolves when the port is free. To be called after {@link start}; idempotent. */
   async end(): Promise<void> {
     const closed = this.#listener.close();
     for (const socket of this.#connections.keys()) socket.destroy();
@@ -118,7 +118,7 @@ export class Serving {
     socket.destroy();
   }
 
-  /** Throws `InvariantError` unless its connections are within their limits, and those that have proved nothing among them. */
+  /** Throws `InvariantError` unless its connections are within their limits, and pending ones among them. */
   verify(): void {
     const { counters, limits } = this.#parts;
     assertEqual('serving: connections', counters.value('connections'), this.#connections.size);
