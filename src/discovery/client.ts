@@ -244,7 +244,7 @@ export class DiscoveryClient {
     this.#renewedMs = this.#env.clock.nowMs();
     this.#self = renewed;
     this.#members = new Map(this.#members).set(renewed.nodeId, renewed);
-    this.#env.log.log('warn', 'the other nodes had dropped this one; it joins them again as newly started', {
+    this.#env.log.log('warn', 'this node had expired in the cluster; it rejoins as a new incarnation', {
       node_id: renewed.nodeId,
       silent_ms: Math.round(this.#env.clock.nowMs() - heardMs),
     });
@@ -365,16 +365,12 @@ export class DiscoveryClient {
     }
     if (this.#saidUnreachableMs !== undefined && nowMs - this.#saidUnreachableMs < DISCOVERY_LOG_INTERVAL_MS) return;
     this.#saidUnreachableMs = nowMs;
-    this.#env.log.log(
-      'warn',
-      'no discovery master is reachable; this node waits and goes on with the members it knows',
-      {
-        node_id: this.#self.nodeId,
-        addresses: [...this.#links.keys()].join(','),
-        members: this.#members.size,
-        reason: error.message,
-      },
-    );
+    this.#env.log.log('warn', 'no discovery master is reachable; this node keeps the members it knows and retries', {
+      node_id: this.#self.nodeId,
+      addresses: [...this.#links.keys()].join(','),
+      members: this.#members.size,
+      reason: error.message,
+    });
   }
 
   /** A refusal makes a pending `start` fail; later the node goes on with the masters that accept it, or alone. */
@@ -390,7 +386,7 @@ export class DiscoveryClient {
     this.#saidRefusedMs.set(master, nowMs);
     this.#env.log.log(
       'error',
-      'a discovery master refuses this node: all nodes of a cluster must have the same settings',
+      'a discovery master refuses this node: all nodes of a cluster must share these settings',
       {
         node_id: this.#self.nodeId,
         master,
@@ -405,10 +401,10 @@ export class DiscoveryClient {
     this.#isReplaced = isReplaced;
     const { nodeId: node_id, incarnation } = this.#self;
     if (isReplaced) {
-      const message = 'another node with the same node_id has started later; this one is no member any more';
+      const message = 'another node with the same node_id has started later; this node is no member any more';
       this.#env.log.log('error', message, { node_id, incarnation });
     } else {
-      const message = 'the other node with the same node_id has left; this one is a member again';
+      const message = 'the other node with the same node_id has left; this node is a member again';
       this.#env.log.log('info', message, { node_id, incarnation });
     }
     this.#options.onReplaced?.(isReplaced);

@@ -148,7 +148,7 @@ export class EmbeddedMaster {
     }
     for (const { endpoint, server } of given) {
       if (server === undefined) continue;
-      this.#env.log.log('info', 'this node is no discovery master any more', { address: formatEndpoint(endpoint) });
+      this.#env.log.log('info', 'discovery master stopped on this node', { address: formatEndpoint(endpoint) });
       await server.stop();
     }
   }
@@ -168,7 +168,7 @@ export class EmbeddedMaster {
       throw error;
     }
     seat.server = server;
-    this.#env.log.log('info', 'this node is a discovery master', { address: formatEndpoint(seat.endpoint) });
+    this.#env.log.log('info', 'discovery master started on this node', { address: formatEndpoint(seat.endpoint) });
     if (this.#stopped) await server.stop();
   }
 

@@ -395,8 +395,11 @@ export class DiskStore {
     // Removals come last: from the first flush on, the journal may be rewritten from the index.
     for (const key of dropped) this.#folder.journal.remove(key);
     if (dropped.length > 0)
-      log.log('warn', 'disk tier: pages do not fit any more', { path: this.#path, pages: dropped.length });
-    if (entries.length > 0) log.log('info', 'disk tier: pages found', { path: this.#path, pages: this.#index.size });
+      log.log('warn', 'disk tier: pages dropped that do not fit in the smaller disk tier', {
+        path: this.#path,
+        pages: dropped.length,
+      });
+    if (entries.length > 0) log.log('info', 'disk tier: pages restored', { path: this.#path, pages: this.#index.size });
   }
 
   /** Whether a page with these bytes is written or waits; if so, this counts as a use. */

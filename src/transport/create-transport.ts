@@ -76,11 +76,15 @@ export async function chooseTransport(
   const tcp = await TcpTransport.create({ host: config.localHostname ?? '127.0.0.1', port: config.tcpPort, env });
   const { transport, reason, advice } = await withRdma(plan, tcp, config, env);
   if (env.tls !== undefined && transport.protocol === 'rdma') {
-    env.log.log('warn', 'TLS covers the control plane and reads over TCP; reads by RDMA are not encrypted');
+    env.log.log('warn', 'TLS covers the control plane and reads over TCP; reads over RDMA are not encrypted');
   }
   const { rdma, tcp: tcpEndpoint } = transport.localEndpoints();
   // A warning, because an operator who configured RDMA must notice that it is not used.
-  env.log.log(transport.protocol === config.protocol ? 'info' : 'warn', 'data transport', {
+  const [level, message] =
+    transport.protocol === config.protocol
+      ? (['info', 'data transport ready'] as const)
+      : (['warn', 'data transport: RDMA unavailable, using TCP'] as const);
+  env.log.log(level, message, {
     protocol: transport.protocol,
     wanted: config.protocol,
     reason,

@@ -437,7 +437,7 @@ test.serial('node: one that does not find discovery says so, and starts', async 
   child.kill('SIGTERM');
   const run = await ended;
   t.is(run.status, 0, run.stderr);
-  t.regex(run.stderr, /no discovery master is reachable; this node waits/);
+  t.regex(run.stderr, /no discovery master is reachable; this node keeps the members it knows/);
   t.true(run.stderr.includes(`127.0.0.1:${ports.web}`));
 });
 

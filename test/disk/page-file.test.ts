@@ -159,7 +159,7 @@ withMounts(
       env: { ...env, log: listening },
     });
     t.true((await file.allocatedBytes()) < 65_536);
-    t.deepEqual(messages, ['info: disk tier: no space is reserved']);
+    t.deepEqual(messages, ['info: disk tier: space cannot be reserved']);
     const region = HostRegion.allocate(MIB);
     t.teardown(() => region.free());
     await file.write(0, page(region.bytes()));

@@ -249,5 +249,5 @@ test('RDMA transport: close ends within seconds although the engine does not', a
   await until(() => clock.pendingCount > 0);
   clock.advance(3000);
   await closing;
-  t.is(records.at(-1)?.message, 'RDMA: the engine does not end');
+  t.is(records.at(-1)?.message, 'RDMA: the engine did not close in time');
 });

@@ -88,7 +88,7 @@ class Served {
   }
 
   async listensAgain(): Promise<void> {
-    const isAgain = (): boolean => this.records.at(-1) === 'serving thread started again';
+    const isAgain = (): boolean => this.records.at(-1) === 'serving thread restarted';
     await until(isAgain).catch(() => {
       throw new Error(`not started again: ${this.records.join('; ')}`);
     });
@@ -119,7 +119,7 @@ test('serving thread: one that fails is followed by another on the same port wit
   await thread.deregister(LATER);
   t.deepEqual(await served.read(t, LATER), REFUSED);
   t.deepEqual(served.counts, ['meshcache_transport_serving_restarts_total']);
-  t.is(served.records[0], 'serving thread failed; it is started again');
+  t.is(served.records[0], 'serving thread failed; restarting it');
   await until(() => thread.counters.value('connections') === 0);
 });
 

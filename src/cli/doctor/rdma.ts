@@ -89,7 +89,7 @@ export async function checkTransport(
   const subject = 'transport';
   let said: LogFields = {};
   const log = (_level: string, message: string, fields: LogFields = {}): void => {
-    if (message === 'data transport') said = fields;
+    if (message.startsWith('data transport')) said = fields;
   };
   try {
     // The port for TCP is looked at by itself.

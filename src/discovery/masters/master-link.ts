@@ -261,7 +261,8 @@ export class MasterLink {
       const after = rosterAfter(before, this.#shared(roster), this.#version);
       // Version 0 never exists, so that the whole list comes next.
       this.#version = 0;
-      if (after === undefined) throw new ProtocolError('discovery: changes of another list than this node has');
+      if (after === undefined)
+        throw new ProtocolError('discovery: the changes do not apply to the list that this node has');
       this.#roster = after;
       if (before === undefined || roster.base === undefined) this.#changed = undefined;
       else for (const nodeId of [...roster.members.keys(), ...roster.removed]) this.#changed?.add(nodeId);

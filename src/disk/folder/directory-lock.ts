@@ -149,7 +149,7 @@ class Entries {
       await this.#pause(others.length);
     }
     throw new DiskError(
-      `${this.#directory} is wanted by several processes, one of which does not go on: see ${this.#folder}, where their ids are`,
+      `${this.#directory} is wanted by several processes, one of which is stuck: see their ids in ${this.#folder}`,
     );
   }
 

@@ -233,7 +233,7 @@ async function setAside(path: string, reason: string, { files, log, metrics }: E
   // A folder of that name was not made by a store, so it is kept.
   if (isFolder) await files.rename(pages, join(aside, PAGES_FILE));
   else await files.rm(pages, { force: true });
-  log.log('error', 'disk tier: what was there cannot be used and is set aside; starting with an empty one', {
+  log.log('error', 'disk tier: the existing store cannot be used and is set aside; starting with an empty one', {
     path,
     reason,
     set_aside: aside,

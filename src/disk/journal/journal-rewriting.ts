@@ -118,7 +118,9 @@ export class JournalRewriting {
     const file = this.#file as JournalFile;
     if (this.#isStopped) throw new DiskError('the rewriting of the index was stopped');
     if (file.bytes + block.length > this.#maxBytes)
-      throw new DiskError(`the index has more pages than it was told of: they take more than ${this.#maxBytes} bytes`);
+      throw new DiskError(
+        `the index has more pages than the journal knows: they take more than ${this.#maxBytes} bytes`,
+      );
     await file.append(block);
   }
 }

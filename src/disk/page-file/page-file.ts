@@ -78,7 +78,8 @@ export class PageFile {
       );
     }
     const buffered = (await openFile(space, 'buffered')) as OpenFile;
-    if (mode === 'auto') env.log.log('info', 'disk tier: no direct I/O on this file system, it is buffered', { path });
+    if (mode === 'auto')
+      env.log.log('info', 'disk tier: the file system has no direct I/O, using buffered I/O', { path });
     return new PageFile(buffered, space, 'buffered');
   }
 
@@ -200,7 +201,7 @@ export class PageFile {
   async #readAll(views: readonly Uint8Array[], length: number, position: number): Promise<void> {
     const bytesRead = await this.#file.read(views, position);
     if (bytesRead === length) return;
-    throw new DiskError(`${this.#path}: the file ends at ${position + bytesRead}, it was cut by somebody else`);
+    throw new DiskError(`${this.#path}: the file ends at ${position + bytesRead}: another program has truncated it`);
   }
 
   async #copy(sources: readonly Uint8Array[], target: Uint8Array): Promise<void> {

@@ -36,7 +36,7 @@ export async function reserveSpace(
     }
     if (failure !== undefined) {
       const level = CANNOT_RESERVE.has(failure.code ?? '') ? 'info' : 'warn';
-      log.log(level, 'disk tier: no space is reserved', { path, bytes: wantedBytes, reason: failure.message });
+      log.log(level, 'disk tier: space cannot be reserved', { path, bytes: wantedBytes, reason: failure.message });
     }
   }
   if ((await file.status()).sizeBytes < capacityBytes) await file.truncate(capacityBytes);

@@ -49,7 +49,7 @@ export class EngineReader {
   }
 
   /**
-     * Whether a peer answered when it was last tried, or was never tried. A peer that did not answer is tried again in the
+   * Whether a peer answered when it was last tried, or was never tried. A peer that did not answer is tried again in the
    * background when its pause is over.
    */
   isReachable(endpoint: string): boolean {

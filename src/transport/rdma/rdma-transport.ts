@@ -104,7 +104,8 @@ export class RdmaTransport implements Transport {
     this.#destinations = new Destinations({
       channel,
       clock: env.clock,
-      onFailure: (error) => env.log.log('error', 'RDMA: reads fail', { reason: error.message }),
+      onFailure: (error) =>
+        env.log.log('error', 'RDMA: memory cannot be registered, reads into it fail', { reason: error.message }),
     });
   }
 
@@ -214,7 +215,7 @@ export class RdmaTransport implements Transport {
     });
     const [isReleased] = await Promise.all([within(clock, CLOSE_TIMEOUT_MS, released), this.#tcp.close()]);
     // Memory that the engine still uses stays held: its reads have not ended, and their callers go on waiting.
-    if (!isReleased) log.log('error', 'RDMA: the engine does not end', { after_ms: CLOSE_TIMEOUT_MS });
+    if (!isReleased) log.log('error', 'RDMA: the engine did not close in time', { after_ms: CLOSE_TIMEOUT_MS });
   }
 
   /** Reads the operations with these indices over RDMA; the results of all others are false. */

@@ -143,7 +143,7 @@ export class ServingThread {
     }
     const delayMs = limits.servingRestartDelayMs * 2 ** this.#restarts;
     this.#restarts++;
-    env.log.log('error', 'serving thread failed; it is started again', { error: failure, delayMs });
+    env.log.log('error', 'serving thread failed; restarting it', { error: failure, delayMs });
     env.metrics.count('meshcache_transport_serving_restarts_total');
     this.#cancelRestart = env.clock.after(delayMs, () => this.#restart(), { keepAlive: true });
   }
@@ -156,8 +156,8 @@ export class ServingThread {
       .listening()
       .then((answer) => {
         if (this.#isClosing) return;
-        if (answer === port) log.log('info', 'serving thread started again', { port });
-        else log.log('warn', 'serving thread could not be started again', { port, reason: answer });
+        if (answer === port) log.log('info', 'serving thread restarted', { port });
+        else log.log('warn', 'serving thread could not be restarted', { port, reason: answer });
       });
   }
 }
