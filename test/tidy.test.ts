@@ -134,7 +134,7 @@ test('tidy: every way out is seen', (t) => {
 const LIMIT =
   /^(export )?const ([A-Z][A-Z0-9_]*_(?:MAX|MIN|TIMEOUT|DELAY|INTERVAL|RETRY|WAIT)_[A-Z0-9_]+|[A-Z][A-Z0-9_]*_TTL_S)\b/gm;
 /** They state what another side has written down, too, or how wide a field of a format is. */
-const STATE_FORMATS = ['src/native/addon/contract.ts', 'src/clients/body.ts'];
+const STATE_FORMATS = ['src/native/addon/contract.ts', 'src/clients/wire/body.ts'];
 
 test('tidy: a limit that more than one module knows stands in limits.ts, and no name stands for two limits', (t) => {
   const programs = /^src\/(?:bench|cli|dashboard|sim)\//;

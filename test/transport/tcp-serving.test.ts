@@ -1,5 +1,6 @@
 import { EventEmitter } from 'node:events';
 import test, { type ExecutionContext } from 'ava';
+import { ClusterSecrets } from '../../src/base/environment/cluster-secrets.js';
 import { silentLogger } from '../../src/base/environment/log.js';
 import type { Connection } from '../../src/base/environment/network.js';
 import { HostRegion } from '../../src/memory/host-region.js';
@@ -8,10 +9,12 @@ import { systemEnvironment } from '../../src/system/system-environment.js';
 import { systemRandom } from '../../src/system/system-random.js';
 import type { Mr } from '../../src/transport/contract/transport.js';
 import { type TcpLimits, tcpLimits } from '../../src/transport/tcp/protocol/limits.js';
+import { DATA_HELLO } from '../../src/transport/tcp/protocol/protocol.js';
 import { Registrations, registrationOf } from '../../src/transport/tcp/serving/registrations.js';
 import { ServingConnection, type ServingConnectionParts } from '../../src/transport/tcp/serving/serving-connection.js';
 import { ServingCounters } from '../../src/transport/tcp/serving/serving-counters.js';
 import { TcpTransport } from '../../src/transport/tcp/tcp-transport.js';
+import { ManualClock } from '../_support/clock.js';
 import { patientClock } from '../_support/patient-clock.js';
 import { content, until } from '../_support/support.js';
 import {
@@ -268,6 +271,29 @@ function fullConnection(t: ExecutionContext, parts: Partial<ServingConnectionPar
   });
   return { region, socket, connection };
 }
+
+test('tcp serving: a hello does not prolong the time for the nonce behind it, the whole greeting does', (t) => {
+  const { handshakeTimeoutMs } = tcpLimits();
+  const secrets = ClusterSecrets.of(['the secret of the cluster 7f3a']);
+  const hello = DATA_HELLO.encode({ authentication: true });
+  for (const greeting of [hello, Buffer.concat([hello, Buffer.alloc(32)])]) {
+    const clock = new ManualClock();
+    const { socket } = fullConnection(t, { clock, secrets });
+    clock.advance(handshakeTimeoutMs - 1);
+    socket.emit('data', greeting);
+    clock.advance(1);
+    t.is(socket.destroyed, greeting === hello);
+  }
+});
+
+test('tcp serving: a peer that ends between its hello and its nonce has violated the protocol', (t) => {
+  const counters = new ServingCounters();
+  const { socket } = fullConnection(t, { counters, secrets: ClusterSecrets.of(['the secret of the cluster 7f3a']) });
+  socket.emit('data', DATA_HELLO.encode({ authentication: true }));
+  socket.emit('end');
+  t.true(socket.destroyed);
+  t.is(counters.value('protocolErrors'), 1);
+});
 
 test('tcp serving: nothing more is received or answered before an answer has been taken', (t) => {
   const { region, socket } = fullConnection(t);
