@@ -2,30 +2,27 @@ import { FairTurns } from '../base/concurrency/fair-turns.js';
 import type { Environment } from '../base/environment/environment.js';
 import { formatEndpoint } from '../base/environment/network.js';
 import { ArgumentError } from '../base/errors.js';
+import { Signal } from '../base/signal.js';
 import type { ClientInfo, ClientServer } from '../clients/client-server.js';
 import { MeshCacheConfig, type StorageConfig } from '../config.js';
 import type { KeyEncoder, KeyNamespace } from '../core/index.js';
 import type { DiskStore } from '../disk/disk-store.js';
 import { HostRegion } from '../memory/host-region.js';
 import { Metrics } from '../metrics/metrics.js';
-import { copyThreadsOf } from '../pool/copy-threads.js';
-import { PublishedPool } from '../pool/published-pool.js';
-import { HotReads } from '../store/hot-reads.js';
+import type { PublishedPool } from '../pool/published-pool.js';
+import type { HotReads } from '../store/hot-reads.js';
 import { StoredPages } from '../store/namespace-pages.js';
-import { PageStore, type PageStoreParts } from '../store/page-store.js';
+import type { PageStore } from '../store/page-store.js';
 import type { Promoter } from '../store/promoter.js';
-import { RemoteCopies } from '../store/remote-copies.js';
 import { StoreNamespace } from '../store/store-namespace.js';
-import { WantedPages } from '../store/wanted-pages.js';
 import { wholeNamespace } from '../store/whole-namespace.js';
 import { systemEnvironment } from '../system/system-environment.js';
 import type { DataLocation } from '../types.js';
 import { openClientSocket } from './client-wiring.js';
-import { type DiskListeners, diskTierOf, openDisk, promoterOf } from './disk-wiring.js';
+import { openDisk } from './disk-wiring.js';
 import { KeyEncoders } from './key-encoders.js';
 import { encoderOf, modelPartOf } from './key-namespace.js';
-import { leavingOf, type StoreLeaving } from './leaving/store-leaving.js';
-import type { ReportedRead } from './remote-pages/read-reports.js';
+import type { StoreLeaving } from './leaving/store-leaving.js';
 import { NodeReporting } from './reporting/node-reporting.js';
 import { packageVersion } from './reporting/package-version.js';
 import { RecentEvents } from './reporting/recent-events.js';
@@ -33,7 +30,7 @@ import { storeReporter } from './reporting/store-reporting.js';
 import { type StoreStats, storeStats } from './reporting/store-stats.js';
 import { NodeRuntime } from './runtime/node-runtime.js';
 import { checkMemory, providePool } from './store-checks.js';
-import { earlierPages } from './upkeep/earlier-pages.js';
+import { assembleStore } from './store-parts.js';
 
 /** What only `create` hands to the constructor. */
 const CREATED = Symbol('created');
@@ -68,7 +65,6 @@ export class MeshCacheStore extends StoreNamespace {
       pages: PageStore;
       pool: PublishedPool;
       region: HostRegion;
-      keyEncoder: KeyEncoder;
       keyEncoders: KeyEncoders;
       disk: DiskStore | null;
       promoter: Promoter | null;
@@ -80,13 +76,13 @@ export class MeshCacheStore extends StoreNamespace {
   ) {
     if (created !== CREATED)
       throw new ArgumentError('MeshCacheStore has no public constructor; use `await MeshCacheStore.create(...)`');
-    const { pages, keyEncoder, turns, metrics } = parts;
+    const { pages, keyEncoders, turns, metrics } = parts;
     super({
-      namespacePages: new StoredPages(pages, keyEncoder),
+      namespacePages: new StoredPages(pages, keyEncoders.own),
       turns,
       onLookup: (asked, found) => metrics.recordLookup(asked, found),
     });
-    this.keyEncoder = keyEncoder;
+    this.keyEncoder = keyEncoders.own;
     this.runtime = parts.runtime;
     this.#metrics = parts.metrics;
     this.#pages = parts.pages;
@@ -98,7 +94,7 @@ export class MeshCacheStore extends StoreNamespace {
     this.#leaving = parts.leaving;
     this.#hotReads = parts.hotReads;
     this.#turns = parts.turns;
-    this.#keyEncoders = parts.keyEncoders;
+    this.#keyEncoders = keyEncoders;
   }
 
   /**
@@ -127,26 +123,27 @@ export class MeshCacheStore extends StoreNamespace {
     let disk: DiskStore | null = null;
     let runtime: NodeRuntime | undefined;
     let clients: ClientServer | undefined;
-    // Told of what the disk drops, from when there is somebody to tell.
-    const listeners: DiskListeners = { onEvict() {} };
+    const evicted = new Signal<[keys: readonly string[]]>();
     try {
       await reporting.start();
       runtime = new NodeRuntime(config, { nodeId, metricsEndpoint: reporting.endpoint, env });
       region = HostRegion.allocateFrom(env.host, config.globalSegmentSize);
-      disk = await openDisk(part, config, { nodeId, env, listeners });
+      disk = await openDisk(part, config, { nodeId, onEvict: evicted.tell, env });
       await runtime.start();
       if (runtime.transport.protocol === 'rdma') await providePool(region, env);
-      const store = MeshCacheStore.#assemble({
-        keyEncoders,
-        config,
-        env,
-        metrics,
-        reporting,
+      const parts = assembleStore({ config, env, metrics, runtime, region, disk, evicted });
+      const store = new MeshCacheStore(CREATED, {
+        ...parts,
         runtime,
+        metrics,
         region,
+        keyEncoders,
         disk,
-        listeners,
+        reporting,
+        turns: new FairTurns(env.clock),
       });
+      const attached = () => store.#clients;
+      reporting.attach(runtime, storeReporter({ ...parts, disk, drain: parts.leaving.drain, clients: attached }));
       clients = await openClientSocket(config, {
         runtime,
         pages: store.#pages,
@@ -165,104 +162,6 @@ export class MeshCacheStore extends StoreNamespace {
       await reporting.stop();
       throw error;
     }
-  }
-
-  static #assemble(given: {
-    keyEncoders: KeyEncoders;
-    config: MeshCacheConfig;
-    env: Environment;
-    metrics: Metrics;
-    reporting: NodeReporting;
-    runtime: NodeRuntime;
-    region: HostRegion;
-    disk: DiskStore | null;
-    listeners: DiskListeners;
-  }): MeshCacheStore {
-    const { keyEncoders, config, env, metrics, reporting, runtime, region, disk, listeners } = given;
-    const { rkey } = runtime.transport.registerMr(region.addr, region.length);
-    const copyThreads = copyThreadsOf(env.threads);
-    const pool = new PublishedPool(region.addr, region.length, rkey, {
-      policy: config.evictionPolicy,
-      quarantineMs: config.reuseQuarantineMs,
-      neverReuseEarly: !config.verifyReads,
-      clock: env.clock,
-      stamps: env.random,
-      copyThreads,
-      onEvict: (keys) => pages.forget(keys),
-    });
-    const wanted = new WantedPages();
-    const onWrittenLate = (keys: readonly string[]) => pages.forget(keys);
-    const storeParts: PageStoreParts = {
-      pool,
-      disk: disk === null ? undefined : diskTierOf({ disk, pool, onWrittenLate }, config, env),
-      promotions: runtime.promotions,
-      directory: runtime.directory,
-      transport: runtime.transport,
-      endpointOf: (location) => runtime.dataEndpointOf(location),
-      versions: runtime.versions,
-      deleteEverywhere: (keys, version) => runtime.drops.deleteEverywhere(keys, version),
-      isSettled: earlierPages(runtime, disk),
-      keepsDuplicates: config.keepDuplicates,
-      onRemoteHits(owner, keys, hint) {
-        runtime.notices.touched(owner, keys, hint);
-        if (config.promoteHotReads) hotReads.read(keys);
-      },
-      onRemoteFailures: (owner, keys) => runtime.notices.unreadable(owner, keys),
-      onVoid: (owner, key, voidBelow) => runtime.drops.dropFrom(owner, key, voidBelow),
-      identity: {
-        nodeId: runtime.nodeId,
-        get incarnation() {
-          return runtime.incarnation;
-        },
-        dataEndpoint: runtime.localRdmaEndpoint,
-      },
-      verifyReads: config.verifyReads,
-      locationReuseMs: config.locationReuseMs,
-      quarantineMs: config.reuseQuarantineMs,
-      clock: env.clock,
-      log: env.log,
-      metrics,
-    };
-    const pages: PageStore = new PageStore({
-      ...storeParts,
-      onTouched: (keys) => wanted.read(keys),
-      onSet: (keys) => copies.set(keys),
-      onGone: (keys) => copies.gone(keys),
-    });
-    listeners.onEvict = (keys) => pages.forget(keys);
-    const { statements } = pages;
-    const touch = (reads: readonly ReportedRead[]) => {
-      for (const { keys, hint } of reads) pages.touch(keys, hint);
-    };
-    runtime.announceFrom(statements, { touch, restate: (keys) => statements.restate(keys) });
-    const promoter = disk === null ? null : promoterOf(disk, pool, pages, env);
-    if (promoter !== null) runtime.promoteFrom(promoter);
-    metrics.setGaugeProvider('meshcache_members', () => runtime.members().size);
-    const copies = new RemoteCopies({ ...storeParts, nodeId: runtime.nodeId, pages, copyThreads });
-    const leaving = leavingOf({ runtime, pages, copies, wanted, disk, env });
-    const hotReads = new HotReads({
-      copy: (keys) => copies.copy(keys, 'hot'),
-      mayCopy: () => !leaving.drain.isDraining,
-      clock: env.clock,
-    });
-    const store = new MeshCacheStore(CREATED, {
-      runtime,
-      metrics,
-      pages,
-      pool,
-      region,
-      keyEncoder: keyEncoders.own,
-      keyEncoders,
-      disk,
-      promoter,
-      reporting,
-      leaving,
-      hotReads,
-      turns: new FairTurns(env.clock),
-    });
-    const clients = () => store.#clients;
-    reporting.attach(runtime, storeReporter({ pool, disk, drain: leaving.drain, clients }));
-    return store;
   }
 
   /** What this node counts; it observes the event loop from when somebody asks for this, or the metrics server runs. */

@@ -1,9 +1,8 @@
 import { NODE_REPORT_CLIENTS_MAX_COUNT } from '../../base/limits.js';
 import type { ClientInfo, ClientServer } from '../../clients/client-server.js';
-import type { DiskStore } from '../../disk/disk-store.js';
-import type { ClientReport, ClientsReport } from '../../metrics/node-report.js';
+import type { DiskInfo, DiskStore } from '../../disk/disk-store.js';
+import type { ClientReport, ClientsReport, NodeReport } from '../../metrics/node-report.js';
 import type { PublishedPool } from '../../pool/published-pool.js';
-import { diskStatus } from '../disk-wiring.js';
 import type { Drain } from '../leaving/drain.js';
 import type { StoreReporter } from './node-reporting.js';
 
@@ -67,5 +66,19 @@ function clientReport(client: ClientInfo): ClientReport {
     read_bytes,
     written_bytes,
     mapped_bytes,
+  };
+}
+
+/** The part of a node's status that is on its disk. */
+function diskStatus(info: DiskInfo): NonNullable<NodeReport['disk']> {
+  return {
+    entries: info.entries,
+    used_bytes: info.usedBytes,
+    capacity_bytes: info.capacityBytes,
+    queue_bytes: info.queueBytes,
+    skipped_pages: info.skippedPages,
+    corrupt_pages: info.corruptPages,
+    evictions: info.evictions,
+    write_errors: info.writeErrors,
   };
 }
