@@ -5,16 +5,17 @@ import { CLIENT_HOLDERS_MAX_COUNT } from '../base/limits.js';
 import { ClientServer } from '../clients/client-server.js';
 import { ClientNamespace } from '../clients/requests/client-namespace.js';
 import type { MeshCacheConfig } from '../config.js';
+import type { DirectoryClient } from '../directory/client.js';
 import { StoredPages } from '../store/namespace-pages.js';
 import type { PageStore } from '../store/page-store.js';
 import type { DataLocation } from '../types.js';
 import type { KeyEncoders } from './key-encoders.js';
 import { packageVersion } from './reporting/package-version.js';
 import type { StoreStats } from './reporting/store-stats.js';
-import type { NodeRuntime } from './runtime/node-runtime.js';
 
 export interface ClientWiringParts {
-  readonly runtime: NodeRuntime;
+  readonly nodeId: string;
+  readonly directory: Pick<DirectoryClient, 'find'>;
   readonly pages: PageStore;
   readonly keyEncoders: KeyEncoders;
   readonly stats: () => StoreStats;
@@ -24,17 +25,18 @@ export interface ClientWiringParts {
 /** The socket for processes of this host, if it is wanted. Throws `ConfigError`. */
 export async function openClientSocket(
   config: MeshCacheConfig,
-  { runtime, pages, keyEncoders, stats, env }: ClientWiringParts,
+  parts: ClientWiringParts,
 ): Promise<ClientServer | undefined> {
+  const { nodeId, pages, keyEncoders, stats, env } = parts;
   const { clientSocket: path, clientSocketMode: mode, clientSocketGroup: group } = config;
   if (path === undefined) return undefined;
   const gid = group === undefined ? undefined : groupIdOf(group, env.files);
-  const holdersOf = (keys: readonly string[]) => pageHolders(runtime, pages, keys);
+  const holdersOf = (keys: readonly string[]) => pageHolders(parts, keys);
   return ClientServer.listen(
     { path, mode: Number.parseInt(mode, 8), gid },
     {
       env,
-      nodeId: runtime.nodeId,
+      nodeId,
       packageVersion: packageVersion(),
       namespaceOf: (namespace) => new ClientNamespace(new StoredPages(pages, keyEncoders.of(namespace)), holdersOf),
       nodeStats: () => {
@@ -52,22 +54,21 @@ export async function openClientSocket(
 
 /** All nodes that the directory knows to have a page, this one first; one list a key. */
 async function pageHolders(
-  runtime: NodeRuntime,
-  pages: PageStore,
+  { nodeId: ownId, directory, pages }: ClientWiringParts,
   keys: readonly string[],
 ): Promise<(readonly DataLocation[])[]> {
   const holders = pages.statements.locationsOf(keys).map((own) => (own === null ? [] : [own]));
-  const known = new Set([runtime.nodeId]);
+  const known = new Set([ownId]);
   let isMore = true;
   for (let round = 0; isMore && round < CLIENT_HOLDERS_MAX_COUNT; round++) {
     isMore = false;
     const avoided = [...known];
-    await runtime.directory.find(
+    await directory.find(
       keys,
       (found) => {
         for (const [index, location] of found) {
           const list = holders[index] as DataLocation[];
-          if (location.nodeId === runtime.nodeId || list.some(({ nodeId }) => nodeId === location.nodeId)) continue;
+          if (location.nodeId === ownId || list.some(({ nodeId }) => nodeId === location.nodeId)) continue;
           list.push(location);
           known.add(location.nodeId);
           isMore = true;

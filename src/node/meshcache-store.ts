@@ -9,11 +9,7 @@ import type { KeyEncoder, KeyNamespace } from '../core/index.js';
 import type { DiskStore } from '../disk/disk-store.js';
 import { HostRegion } from '../memory/host-region.js';
 import { Metrics } from '../metrics/metrics.js';
-import type { PublishedPool } from '../pool/published-pool.js';
-import type { HotReads } from '../store/hot-reads.js';
 import { StoredPages } from '../store/namespace-pages.js';
-import type { PageStore } from '../store/page-store.js';
-import type { Promoter } from '../store/promoter.js';
 import { StoreNamespace } from '../store/store-namespace.js';
 import { wholeNamespace } from '../store/whole-namespace.js';
 import { systemEnvironment } from '../system/system-environment.js';
@@ -22,7 +18,6 @@ import { openClientSocket } from './client-wiring.js';
 import { openDisk } from './disk-wiring.js';
 import { KeyEncoders } from './key-encoders.js';
 import { encoderOf, modelPartOf } from './key-namespace.js';
-import type { StoreLeaving } from './leaving/store-leaving.js';
 import { NodeReporting } from './reporting/node-reporting.js';
 import { packageVersion } from './reporting/package-version.js';
 import { RecentEvents } from './reporting/recent-events.js';
@@ -30,7 +25,7 @@ import { storeReporter } from './reporting/store-reporting.js';
 import { type StoreStats, storeStats } from './reporting/store-stats.js';
 import { NodeRuntime } from './runtime/node-runtime.js';
 import { checkMemory, providePool } from './store-checks.js';
-import { assembleStore } from './store-parts.js';
+import { assembleStore, closeStore, type StoreParts, storePartOf } from './store-parts.js';
 
 /** What only `create` hands to the constructor. */
 const CREATED = Symbol('created');
@@ -44,57 +39,41 @@ export class MeshCacheStore extends StoreNamespace {
   /** Makes the keys of this store as they are in the directory: for those who look there themselves. */
   readonly keyEncoder: KeyEncoder;
   readonly #metrics: Metrics;
-  readonly #pages: PageStore;
-  readonly #pool: PublishedPool;
-  readonly #region: HostRegion;
-  readonly #disk: DiskStore | null;
-  readonly #promoter: Promoter | null;
+  readonly #parts: StoreParts;
   readonly #reporting: NodeReporting;
-  readonly #leaving: StoreLeaving;
-  readonly #hotReads: HotReads;
   readonly #turns: FairTurns;
   readonly #keyEncoders: KeyEncoders;
-  #clients: ClientServer | undefined;
+  /** Undefined: there is no client socket. */
+  readonly #clients: ClientServer | undefined;
   #closing: Promise<void> | undefined;
 
   private constructor(
     created: symbol,
-    parts: {
-      runtime: NodeRuntime;
+    given: {
+      parts: StoreParts;
       metrics: Metrics;
-      pages: PageStore;
-      pool: PublishedPool;
-      region: HostRegion;
       keyEncoders: KeyEncoders;
-      disk: DiskStore | null;
-      promoter: Promoter | null;
       reporting: NodeReporting;
-      leaving: StoreLeaving;
-      hotReads: HotReads;
+      clients: ClientServer | undefined;
       turns: FairTurns;
     },
   ) {
     if (created !== CREATED)
       throw new ArgumentError('MeshCacheStore has no public constructor; use `await MeshCacheStore.create(...)`');
-    const { pages, keyEncoders, turns, metrics } = parts;
+    const { parts, keyEncoders, turns, metrics } = given;
     super({
-      namespacePages: new StoredPages(pages, keyEncoders.own),
+      namespacePages: new StoredPages(parts.pages, keyEncoders.own),
       turns,
       onLookup: (asked, found) => metrics.recordLookup(asked, found),
     });
     this.keyEncoder = keyEncoders.own;
     this.runtime = parts.runtime;
-    this.#metrics = parts.metrics;
-    this.#pages = parts.pages;
-    this.#pool = parts.pool;
-    this.#region = parts.region;
-    this.#disk = parts.disk;
-    this.#promoter = parts.promoter;
-    this.#reporting = parts.reporting;
-    this.#leaving = parts.leaving;
-    this.#hotReads = parts.hotReads;
-    this.#turns = parts.turns;
+    this.#metrics = metrics;
+    this.#parts = parts;
+    this.#reporting = given.reporting;
+    this.#turns = turns;
     this.#keyEncoders = keyEncoders;
+    this.#clients = given.clients;
   }
 
   /**
@@ -122,6 +101,7 @@ export class MeshCacheStore extends StoreNamespace {
     let region: HostRegion | undefined;
     let disk: DiskStore | null = null;
     let runtime: NodeRuntime | undefined;
+    let parts: StoreParts | undefined;
     let clients: ClientServer | undefined;
     const evicted = new Signal<[keys: readonly string[]]>();
     try {
@@ -129,37 +109,30 @@ export class MeshCacheStore extends StoreNamespace {
       runtime = new NodeRuntime(config, { nodeId, metricsEndpoint: reporting.endpoint, env });
       region = HostRegion.allocateFrom(env.host, config.globalSegmentSize);
       disk = await openDisk(part, config, { nodeId, onEvict: evicted.tell, env });
-      await runtime.start();
+      await runtime.open();
       if (runtime.transport.protocol === 'rdma') await providePool(region, env);
-      const parts = assembleStore({ config, env, metrics, runtime, region, disk, evicted });
-      const store = new MeshCacheStore(CREATED, {
-        ...parts,
-        runtime,
-        metrics,
-        region,
-        keyEncoders,
-        disk,
-        reporting,
-        turns: new FairTurns(env.clock),
-      });
-      const attached = () => store.#clients;
-      reporting.attach(runtime, storeReporter({ ...parts, disk, drain: parts.leaving.drain, clients: attached }));
-      clients = await openClientSocket(config, {
-        runtime,
-        pages: store.#pages,
-        keyEncoders,
-        stats: () => store.stats(),
-        env,
-      });
-      store.#clients = clients;
+      const made = assembleStore({ config, env, metrics, runtime, region, disk, evicted });
+      parts = made;
+      await runtime.join(storePartOf(made, () => reporting.storePart()));
+      made.earlier.start();
+      const { pool, pages, leaving } = made;
+      const { directory } = runtime;
+      const stats = () => statsOf(made);
+      clients = await openClientSocket(config, { nodeId, directory, pages, keyEncoders, stats, env });
+      const isDraining = () => leaving.drain.isDraining;
+      reporting.running(runtime, storeReporter({ pool, disk, clients, isDraining }));
       if (config.waitForDirectory) await runtime.waitForDirectory();
-      return store;
+      const turns = new FairTurns(env.clock);
+      return new MeshCacheStore(CREATED, { parts: made, metrics, keyEncoders, reporting, clients, turns });
     } catch (error) {
-      await clients?.close();
-      await runtime?.stop();
-      await disk?.close();
-      region?.free();
-      await reporting.stop();
+      if (parts !== undefined) {
+        await closeStore(parts, { reporting, clients });
+      } else {
+        await runtime?.stop();
+        await disk?.close();
+        region?.free();
+        await reporting.stop();
+      }
       throw error;
     }
   }
@@ -172,7 +145,7 @@ export class MeshCacheStore extends StoreNamespace {
 
   /** Resolves when an operator has had this node drained: it has left the cluster, and is to be closed. */
   get drained(): Promise<void> {
-    return this.#leaving.drain.drained;
+    return this.#parts.leaving.drain.drained;
   }
 
   /** `host:port` of this node's metrics server; empty when it has none. */
@@ -186,7 +159,7 @@ export class MeshCacheStore extends StoreNamespace {
    * cannot be.
    */
   namespace(namespace: Partial<KeyNamespace>): StoreNamespace {
-    const pages = new StoredPages(this.#pages, this.#keyEncoders.of(wholeNamespace(namespace)));
+    const pages = new StoredPages(this.#parts.pages, this.#keyEncoders.of(wholeNamespace(namespace)));
     const metrics = this.#metrics;
     return new StoreNamespace({
       namespacePages: pages,
@@ -207,7 +180,7 @@ export class MeshCacheStore extends StoreNamespace {
 
   /** @internal What this node has now, in its pool or on its disk: each page as the directory is told of it. For simulations. */
   *holdings(): Generator<readonly [objectKey: string, location: DataLocation], void> {
-    const { statements } = this.#pages;
+    const { statements } = this.#parts.pages;
     for (const keys of statements.keysInSlices()) {
       const locations = statements.locationsOf(keys);
       for (let i = 0; i < keys.length; i++) {
@@ -219,8 +192,7 @@ export class MeshCacheStore extends StoreNamespace {
 
   /** Counts of now, and counters since the store was created. */
   stats(): StoreStats {
-    const members = this.runtime.members().size;
-    return storeStats({ pages: this.#pages, pool: this.#pool, disk: this.#disk, members });
+    return statsOf(this.#parts);
   }
 
   /**
@@ -228,7 +200,7 @@ export class MeshCacheStore extends StoreNamespace {
    * it where nobody else has set the page; of all namespaces. Nothing that others have set.
    */
   override async clear(): Promise<void> {
-    return this.#turns.run(() => this.#pages.clear());
+    return this.#turns.run(() => this.#parts.pages.clear());
   }
 
   /**
@@ -236,23 +208,8 @@ export class MeshCacheStore extends StoreNamespace {
    * as misses.
    */
   close(): Promise<void> {
-    this.#closing ??= this.#close();
+    this.#closing ??= closeStore(this.#parts, { reporting: this.#reporting, clients: this.#clients });
     return this.#closing;
-  }
-
-  async #close(): Promise<void> {
-    this.#reporting.closing();
-    const leavingClosed = this.#leaving.close();
-    const pagesClosed = this.#pages.close();
-    const clientsClosed = this.#clients?.close();
-    await this.runtime.stop();
-    await this.#promoter?.close();
-    await leavingClosed;
-    await pagesClosed;
-    await clientsClosed;
-    await this.#reporting.stop();
-    this.#pool.free();
-    this.#region.free();
   }
 
   /**
@@ -260,12 +217,11 @@ export class MeshCacheStore extends StoreNamespace {
    * what it keeps, and is for tests and simulations.
    */
   verify(): void {
-    this.runtime.verify();
-    this.#pages.verify();
-    this.#disk?.verify();
-    this.#promoter?.verify();
-    this.#leaving.verify();
-    this.#hotReads.verify();
-    this.#clients?.verify();
+    const { runtime, pages, disk, promoter, leaving, hotReads } = this.#parts;
+    for (const part of [runtime, pages, disk, promoter, leaving, hotReads, this.#clients]) part?.verify();
   }
+}
+
+function statsOf({ runtime, pages, pool, disk }: StoreParts): StoreStats {
+  return storeStats({ pages, pool, disk, members: runtime.members().size });
 }

@@ -1,5 +1,6 @@
 import type { Environment } from '../base/environment/environment.js';
 import { Signal } from '../base/signal.js';
+import type { ClientServer } from '../clients/client-server.js';
 import type { MeshCacheConfig } from '../config.js';
 import type { DiskStore } from '../disk/disk-store.js';
 import type { HostRegion } from '../memory/host-region.js';
@@ -12,12 +13,13 @@ import type { Promoter } from '../store/promoter.js';
 import { RemoteCopies } from '../store/remote-copies.js';
 import { WantedPages } from '../store/wanted-pages.js';
 import { diskTierOf, promoterOf } from './disk-wiring.js';
-import { leavingOf, type StoreLeaving } from './leaving/store-leaving.js';
+import { type LeavingNode, leavingOf, type StoreLeaving } from './leaving/store-leaving.js';
 import type { ReportedRead } from './remote-pages/read-reports.js';
-import type { NodeRuntime } from './runtime/node-runtime.js';
-import { earlierPages } from './upkeep/earlier-pages.js';
+import type { NodeReporting } from './reporting/node-reporting.js';
+import type { NodeRuntime, StorePart } from './runtime/node-runtime.js';
+import { EarlierPages } from './upkeep/earlier-pages.js';
 
-/** What the parts of a store are made from. */
+/** What the parts of a store are made from: the runtime is open, and not a member yet. */
 export interface StoreGround {
   readonly config: MeshCacheConfig;
   readonly env: Environment;
@@ -30,13 +32,14 @@ export interface StoreGround {
   readonly evicted: Signal<[keys: readonly string[]]>;
 }
 
-/** The parts of a store above its runtime. */
-export interface StoreParts {
+/** A node's runtime, memory and disk, and the parts of the store that are made from them. */
+export interface StoreParts extends Pick<StoreGround, 'runtime' | 'region' | 'disk'> {
   readonly pool: PublishedPool;
   readonly pages: PageStore;
   readonly promoter: Promoter | null;
   readonly leaving: StoreLeaving;
   readonly hotReads: HotReads;
+  readonly earlier: EarlierPages;
 }
 
 /** Makes the parts of a store, each from those before it. What a part tells of, and a later one listens to, goes through a signal. */
@@ -56,6 +59,13 @@ export function assembleStore({ config, env, metrics, runtime, region, disk, evi
     onEvict: evicted.tell,
   });
   const wanted = new WantedPages();
+  const earlier = new EarlierPages({
+    disk,
+    versions: runtime.versions,
+    waitForDirectory: () => runtime.waitForDirectory(),
+    membersCount: () => runtime.members().size,
+    isAnnounced: () => runtime.drops.isAnnounced,
+  });
   const storeParts: PageStoreParts = {
     pool,
     disk: disk === null ? undefined : diskTierOf({ disk, pool, onWrittenLate: evicted.tell }, config, env),
@@ -65,7 +75,7 @@ export function assembleStore({ config, env, metrics, runtime, region, disk, evi
     endpointOf: (location) => runtime.dataEndpointOf(location),
     versions: runtime.versions,
     deleteEverywhere: (keys, version) => runtime.drops.deleteEverywhere(keys, version),
-    isSettled: earlierPages(runtime, disk),
+    isSettled: () => earlier.isSettled,
     keepsDuplicates: config.keepDuplicates,
     onRemoteHits(owner, keys, hint) {
       runtime.notices.touched(owner, keys, hint);
@@ -94,23 +104,61 @@ export function assembleStore({ config, env, metrics, runtime, region, disk, evi
     onGone: gone.tell,
   });
   evicted.listen((keys) => pages.forget(keys));
-  const { statements } = pages;
-  const touch = (reads: readonly ReportedRead[]) => {
-    for (const { keys, hint } of reads) pages.touch(keys, hint);
-  };
-  runtime.announceFrom(statements, { touch, restate: (keys) => statements.restate(keys) });
-  const promoter = disk === null ? null : promoterOf(disk, { pool, statements }, env);
-  if (promoter !== null) runtime.promoteFrom(promoter);
-  metrics.setGaugeProvider('meshcache_members', () => runtime.members().size);
+  const promoter = disk === null ? null : promoterOf(disk, { pool, statements: pages.statements }, env);
   const copies = new RemoteCopies({ ...storeParts, nodeId: runtime.nodeId, pages, copyThreads });
   set.listen((keys) => copies.set(keys));
   gone.listen((keys) => copies.gone(keys));
-  const leaving = leavingOf({ runtime, pages, copies, wanted, disk, env });
+  const node: LeavingNode = {
+    nodeId: runtime.nodeId,
+    heartbeatInterval: config.heartbeatInterval,
+    handovers: runtime.handovers,
+    memberIds: () => runtime.members().keys(),
+    leave: () => runtime.leave(),
+  };
+  const leaving = leavingOf({ node, pages, copies, wanted, disk, env });
   const hotReads = new HotReads({
     copy: (keys) => copies.copy(keys, 'hot'),
     mayCopy: () => !leaving.drain.isDraining,
     clock: env.clock,
   });
   if (config.promoteHotReads) remoteHits.listen((keys) => hotReads.read(keys));
-  return { pool, pages, promoter, leaving, hotReads };
+  metrics.setGaugeProvider('meshcache_members', () => runtime.members().size);
+  return { runtime, region, disk, pool, pages, promoter, leaving, hotReads, earlier };
+}
+
+/** What a store adds to its node. */
+export function storePartOf({ pages, promoter, leaving }: StoreParts, report: StorePart['report']): StorePart {
+  const { statements } = pages;
+  const touch = (reads: readonly ReportedRead[]) => {
+    for (const { keys, hint } of reads) pages.touch(keys, hint);
+  };
+  return {
+    pages: statements,
+    notices: { touch, restate: (keys) => statements.restate(keys) },
+    promoter,
+    copy: leaving.takeOver,
+    drain: leaving.start,
+    report,
+  };
+}
+
+/**
+ * Leaves the cluster, writes what waits for the disk, and frees the memory when nothing touches it any more. Calls under way end as misses.
+ */
+export async function closeStore(
+  { runtime, region, pool, pages, promoter, leaving }: StoreParts,
+  { reporting, clients }: { readonly reporting: NodeReporting; readonly clients: ClientServer | undefined },
+): Promise<void> {
+  reporting.closing();
+  const leavingClosed = leaving.close();
+  const pagesClosed = pages.close();
+  const clientsClosed = clients?.close();
+  await runtime.stop();
+  await promoter?.close();
+  await leavingClosed;
+  await pagesClosed;
+  await clientsClosed;
+  await reporting.stop();
+  pool.free();
+  region.free();
 }

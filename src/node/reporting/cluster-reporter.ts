@@ -9,6 +9,7 @@ import {
 import type { ClusterNode, ClusterReport, NodeReport } from '../../metrics/node-report.js';
 import { isReportLike } from '../../metrics/report-checks.js';
 import type { RpcClient } from '../../rpc/client.js';
+import type { RpcServer } from '../../rpc/server.js';
 import type { NodeInfo } from '../../types.js';
 import { ringShares } from './ring-shares.js';
 
@@ -36,6 +37,11 @@ export class ClusterReporter {
 
   constructor(parts: ClusterReporterParts) {
     this.#parts = parts;
+  }
+
+  /** Answers other nodes and operators with what `report` says of this node; `events_max` of the params: at most so many events, the last ones. */
+  static handle(server: RpcServer, report: () => Promise<NodeReport>): void {
+    server.handle(STATUS_METHOD, async (params) => withLastEvents(await report(), params));
   }
 
   /** Never rejects; at most CLUSTER_REPORT_MAX_AGE_MS old. */
@@ -99,6 +105,12 @@ export class ClusterReporter {
     if (this.#shares?.of !== of) this.#shares = { of, byNode: ringShares(nodeIds, this.#parts.vnodes) };
     return this.#shares.byNode;
   }
+}
+
+function withLastEvents(report: NodeReport, params: unknown): NodeReport {
+  const max = (params as { events_max?: unknown } | null)?.events_max;
+  if (typeof max !== 'number' || !(max >= 0) || !Array.isArray(report.events)) return report;
+  return { ...report, events: report.events.slice(Math.max(0, report.events.length - Math.floor(max))) };
 }
 
 /** A node of another version, or one without a store, may answer with less. */

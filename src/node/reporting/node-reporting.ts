@@ -4,7 +4,6 @@ import type { MeshCacheConfig } from '../../config.js';
 import type { Metrics } from '../../metrics/metrics.js';
 import { MetricsServer } from '../../metrics/metrics-server.js';
 import type { ClusterReport, HealthReport, NodeReport, NodeView } from '../../metrics/node-report.js';
-import type { NodeRuntime } from '../runtime/node-runtime.js';
 import type { RecentEvents } from './recent-events.js';
 
 export interface NodeReportingParts {
@@ -14,9 +13,17 @@ export interface NodeReportingParts {
   readonly env: Environment;
 }
 
+/** A running node. */
+export interface ReportedNode {
+  report(): Promise<NodeReport>;
+  cluster(): Promise<ClusterReport>;
+  /** What is wrong with its part in the cluster, in words for an operator. */
+  troubles(): string[];
+}
+
 /** What the store says of itself. */
 export interface StoreReporter {
-  /** What it adds to the report of the runtime. */
+  /** The pool, the disk and the attached clients, as they are now. */
   report(): Pick<NodeReport, 'pool' | 'disk' | 'clients'>;
   /** What is wrong with it, in words for an operator. */
   troubles(): string[];
@@ -27,7 +34,7 @@ export class NodeReporting implements NodeView {
   readonly #parts: NodeReportingParts;
   readonly #server: MetricsServer | undefined;
   #endpoint: Endpoint | undefined;
-  #node: { readonly runtime: NodeRuntime; readonly store: StoreReporter } | undefined;
+  #running: { readonly node: ReportedNode; readonly store: StoreReporter } | undefined;
   #isClosing = false;
 
   constructor(parts: NodeReportingParts) {
@@ -56,15 +63,20 @@ export class NodeReporting implements NodeView {
     this.#endpoint = { host: this.#parts.config.metricsHost, port };
   }
 
-  /** From now on there is a node to tell of. */
-  attach(runtime: NodeRuntime, store: StoreReporter): void {
-    this.#node = { runtime, store };
-    runtime.reportStatus(async () => ({
+  /** The node has joined its cluster, and its store serves. */
+  running(node: ReportedNode, store: StoreReporter): void {
+    this.#running = { node, store };
+  }
+
+  /** What a store adds to the report of its node. Rejects while the node is starting. */
+  async storePart(): Promise<Record<string, unknown>> {
+    const { store } = this.#runningNode();
+    return {
       ...(await this.#parts.metrics.report()),
       ...store.report(),
       health: this.health(),
       events: this.#parts.events.list(),
-    }));
+    };
   }
 
   /** The node is leaving: it is not healthy any more. */
@@ -84,22 +96,22 @@ export class NodeReporting implements NodeView {
   }
 
   async report(): Promise<NodeReport> {
-    return this.#running().runtime.report();
+    return this.#runningNode().node.report();
   }
 
   async cluster(): Promise<ClusterReport> {
-    return this.#running().runtime.cluster();
+    return this.#runningNode().node.cluster();
   }
 
   #troubles(): string[] {
     if (this.#isClosing) return ['the node is leaving the cluster'];
-    if (this.#node === undefined) return ['the node is starting'];
-    return [...this.#node.runtime.troubles(), ...this.#node.store.troubles()];
+    if (this.#running === undefined) return ['the node is starting'];
+    return [...this.#running.node.troubles(), ...this.#running.store.troubles()];
   }
 
-  #running(): { readonly runtime: NodeRuntime } {
-    if (this.#node === undefined) throw new Error('the node is starting');
-    return this.#node;
+  #runningNode(): { readonly node: ReportedNode; readonly store: StoreReporter } {
+    if (this.#running === undefined) throw new Error('the node is starting');
+    return this.#running;
   }
 }
 

@@ -3,23 +3,21 @@ import type { ClientInfo, ClientServer } from '../../clients/client-server.js';
 import type { DiskInfo, DiskStore } from '../../disk/disk-store.js';
 import type { ClientReport, ClientsReport, NodeReport } from '../../metrics/node-report.js';
 import type { PublishedPool } from '../../pool/published-pool.js';
-import type { Drain } from '../leaving/drain.js';
 import type { StoreReporter } from './node-reporting.js';
 
 export interface StoreReporterParts {
   readonly pool: PublishedPool;
   readonly disk: DiskStore | null;
-  readonly drain: Drain;
-  /** Undefined: there is no client socket, or not yet. */
-  readonly clients: () => Pick<ClientServer, 'path' | 'clients'> | undefined;
+  readonly isDraining: () => boolean;
+  /** Undefined: there is no client socket. */
+  readonly clients: Pick<ClientServer, 'path' | 'clients'> | undefined;
 }
 
 /** What a store has, as its node reports it. */
-export function storeReporter({ pool, disk, drain, clients }: StoreReporterParts): StoreReporter {
+export function storeReporter({ pool, disk, isDraining, clients }: StoreReporterParts): StoreReporter {
   return {
     report() {
       const { entries, usedBytes, capacityBytes, quarantinedBytes, evictions } = pool.stats();
-      const server = clients();
       return {
         pool: {
           entries,
@@ -29,13 +27,13 @@ export function storeReporter({ pool, disk, drain, clients }: StoreReporterParts
           evictions,
         },
         disk: disk === null ? null : diskStatus(disk.info()),
-        ...(server === undefined ? {} : { clients: clientsReport(server.path, server.clients()) }),
+        ...(clients === undefined ? {} : { clients: clientsReport(clients.path, clients.clients()) }),
       };
     },
     troubles() {
       const failure = disk?.info().failure ?? null;
       return [
-        ...(drain.isDraining ? ['the node is being drained'] : []),
+        ...(isDraining() ? ['the node is being drained'] : []),
         ...(failure === null ? [] : [`the disk tier fails: ${failure}`]),
       ];
     },

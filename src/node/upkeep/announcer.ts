@@ -65,7 +65,8 @@ export class Announcer {
     this.#views = [options.initial];
   }
 
-  announceFrom(publications: Publications): void {
+  /** From now on these pages are announced. What changes before is followed, with nothing to announce. */
+  start(publications: Publications): void {
     this.#publications = publications;
   }
 

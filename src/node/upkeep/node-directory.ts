@@ -1,10 +1,10 @@
-import { assert, assertAtMost } from '../../base/assert.js';
 import { HybridClock } from '../../base/concurrency/hybrid-clock.js';
 import type { Environment } from '../../base/environment/environment.js';
 import type { Endpoint } from '../../base/environment/network.js';
-import { DELETION_SLICE_MAX_KEYS, GONE_NODES_MAX_COUNT, RPC_CALL_TIMEOUT_MS } from '../../base/limits.js';
+import { DELETION_SLICE_MAX_KEYS, RPC_CALL_TIMEOUT_MS } from '../../base/limits.js';
+import { Signal } from '../../base/signal.js';
 import { DirectoryClient } from '../../directory/client.js';
-import { keysByOwner, type OwnerRing } from '../../directory/owners.js';
+import type { OwnerRing } from '../../directory/owners.js';
 import type { Incarnations } from '../../directory/reannounce.js';
 import { digestOf } from '../../directory/removals.js';
 import { DirectoryServer } from '../../directory/server.js';
@@ -13,13 +13,11 @@ import type { RpcClient } from '../../rpc/client.js';
 import type { RpcServer } from '../../rpc/server.js';
 import type { NodeInfo } from '../../types.js';
 import { Announcer, type Publications } from './announcer.js';
-import { AntiEntropy } from './anti-entropy.js';
 import { LostStatements } from './lost-statements.js';
 import { MemberAges } from './member-ages.js';
 import type { MemberChange } from './member-log.js';
-import { OwedStatements } from './owed-statements.js';
 import { OwnerRings } from './owner-rings.js';
-import { type DropReason, PageDrops } from './page-drops.js';
+import { PageDrops } from './page-drops.js';
 import { ShardFilling } from './shard-filling.js';
 import { ShardUpkeep } from './shard-upkeep.js';
 
@@ -40,29 +38,29 @@ export class NodeDirectory {
   readonly client: DirectoryClient;
   /** What is set gets its versions from here. */
   readonly versions: HybridClock;
-  readonly #drops: PageDrops;
+  /** Tells nodes, this one included, to drop pages. */
+  readonly drops: PageDrops;
+  /** Tells of keys whose statement an owner has not answered; `withCopies`: see `DirectoryClient.delete`. */
+  readonly owed = new Signal<[ownerId: string, keys: readonly string[], withCopies: boolean]>();
+  /** Tells of announced pages, and of their versions, that are older than what the cluster has or had. */
+  readonly outdated = new Signal<[keys: readonly string[], versions: readonly number[]]>();
+  /** Tells of a change of members when this node goes by it. */
+  readonly changed = new Signal<[change: MemberChange, ring: OwnerRing]>();
   readonly #nodeId: string;
-  /** Nodes that were members and are not now. */
-  readonly #gone = new Set<string>();
   #members: ReadonlyMap<string, NodeInfo>;
-  #owed: OwedStatements | undefined;
-  #publications: Publications | undefined;
   #hasLengthConflict = false;
   readonly #shard: DirectoryShard;
   readonly #announcer: Announcer;
   readonly #upkeep: ShardUpkeep;
   readonly #rings: OwnerRings;
   readonly #lost: LostStatements;
-  readonly #replicas: number;
   readonly #settleMs: number;
   readonly #ages: MemberAges;
   readonly #env: Environment;
-  #antiEntropy: AntiEntropy | undefined;
 
   constructor(options: NodeDirectoryOptions) {
     const { self, vnodes, replicas, settleMs, endpointOf, isLive, rpc, env } = options;
     const { nodeId, incarnation } = self;
-    this.#replicas = replicas;
     this.#settleMs = settleMs;
     this.#env = env;
     this.#ages = new MemberAges(self, settleMs, env.clock);
@@ -71,11 +69,11 @@ export class NodeDirectory {
     this.versions = new HybridClock(env.clock, digestOf(nodeId));
     this.#nodeId = nodeId;
     this.#members = new Map([[nodeId, self]]);
-    this.#drops = new PageDrops({ nodeId, rpc, env, endpointOf, joinMs: 2 * settleMs });
+    this.drops = new PageDrops({ nodeId, rpc, env, endpointOf, joinMs: 2 * settleMs });
     this.#shard = new DirectoryShard({
       isLive,
       onDisplaced: ({ nodeId: holder, key, voidBelow, isCopy }) => {
-        this.#drops.tell(holder, [{ key, voidBelow, reason: isCopy ? 'copy' : 'superseded' }]);
+        this.drops.tell(holder, [{ key, voidBelow, reason: isCopy ? 'copy' : 'superseded' }]);
       },
       onLengthConflict: (key) => this.#lengthsDiffer(key),
     });
@@ -87,9 +85,9 @@ export class NodeDirectory {
       // Former owners forget after the delay, by their own clocks and by the news that reached them later.
       formerRingMs: 2 * settleMs,
       versions: this.versions,
-      displacedTold: () => this.#drops.told(),
-      onOwed: (ownerId, keys, withCopies) => this.#owed?.owe(ownerId, keys, withCopies),
-      onOutdated: (keys, versions) => this.#dropOutdated(keys, versions),
+      displacedTold: () => this.drops.told(),
+      onOwed: this.owed.tell,
+      onOutdated: this.outdated.tell,
       env,
     });
     const initial = { ring, incarnations: new Map([[nodeId, incarnation]]) };
@@ -109,29 +107,16 @@ export class NodeDirectory {
     return !this.client.isSilent && this.#announcer.isComplete;
   }
 
-  /** Answers for the own shard. */
+  /** Answers other nodes for the own shard. */
   attach(server: RpcServer): void {
-    new DirectoryServer({ shard: this.#shard, displacedTold: () => this.#drops.told() }).attach(server);
-    const drop = (keys: readonly string[], voidBelow: readonly number[], reason: DropReason) =>
-      this.#drop(keys, voidBelow, reason);
-    this.#drops.handle(server, drop, () => this.#announcer.announceAll());
+    new DirectoryServer({ shard: this.#shard, displacedTold: () => this.drops.told() }).attach(server);
     LostStatements.handle(server, (ownerId) => this.#announcer.announceTo(ownerId));
     ShardFilling.handle(server, (ownerId, incarnation) => this.#announcer.hasAnnounced(ownerId, incarnation));
   }
 
-  announceFrom(publications: Publications): void {
-    this.#announcer.announceFrom(publications);
-    const { client: directory } = this;
-    const antiEntropy = new AntiEntropy({ directory, publications, replicas: this.#replicas, env: this.#env });
-    this.#antiEntropy = antiEntropy;
-    this.#publications = publications;
-    this.#owed = new OwedStatements({
-      directory,
-      locationsOf: (keys) => publications.locationsOf(keys),
-      restateAll: (ownerId) => antiEntropy.restateTo(ownerId),
-      env: this.#env,
-    });
-    antiEntropy.start();
+  /** From now on these pages are announced to the owners that gain them. */
+  startAnnouncing(pages: Publications): void {
+    this.#announcer.start(pages);
   }
 
   /**
@@ -151,7 +136,7 @@ export class NodeDirectory {
 
   /** Tells another node to drop a page that is older than this version: it was away when something newer was set. */
   dropFrom(nodeId: string, key: string, voidBelow: number): void {
-    this.#drops.tell(nodeId, [{ key, voidBelow, reason: 'superseded' }]);
+    this.drops.tell(nodeId, [{ key, voidBelow, reason: 'superseded' }]);
   }
 
   /**
@@ -191,53 +176,30 @@ export class NodeDirectory {
       return { sinceMs: Float64Array.from(ring.nodes, (nodeId) => this.#ages.sinceMs(nodeId)), settledMs };
     });
     this.#members = after;
-    this.#owed?.membersChanged((nodeId) => after.has(nodeId));
     this.#announcer.ownersChanged({ ring, incarnations: incarnationsOf(after) });
     this.#upkeep.ownersChanged(ring);
     this.#rings.keepFor([this.client, this.#announcer, this.#upkeep]);
     this.#lost.membersChanged(change);
-    this.#tellReturned(change, ring);
+    this.changed.tell(change, ring);
   }
 
-  /**
-   * Nodes that were away learn what has been set and dropped meanwhile, as far as this node knows: each of the keys that it owns now. The shards of
-   * those that were away together may know of nothing newer than what they have; the holders of that hear of it from them.
-   */
-  #tellReturned({ before, after, changed }: MemberChange, ring: OwnerRing): void {
-    const returned = changed.filter((nodeId) => {
-      const incarnation = after.get(nodeId)?.incarnation;
-      if (incarnation === undefined) return false;
-      const was = before.get(nodeId)?.incarnation;
-      const isBack = was === undefined ? this.#gone.delete(nodeId) : was !== incarnation;
-      return isBack && nodeId !== this.#nodeId;
-    });
-    for (const nodeId of changed) if (before.has(nodeId) && !after.has(nodeId)) this.#gone.add(nodeId);
-    for (const nodeId of this.#gone) {
-      if (this.#gone.size <= GONE_NODES_MAX_COUNT) break;
-      this.#gone.delete(nodeId);
-    }
-    if (returned.length === 0) return;
-    const voids = [...(this.#publications?.voids() ?? [])];
-    const keysOf = keysByOwner(
-      voids.map(([key]) => key),
-      [ring],
-      this.#replicas,
-    );
-    for (const nodeId of returned) {
-      const drops = (keysOf.get(nodeId) ?? []).map((i) => {
-        const [key, voidBelow] = voids[i] as (typeof voids)[number];
-        return { key, voidBelow, reason: 'deleted' as const };
-      });
-      if (drops.length > 0) this.#drops.tell(nodeId, drops);
-    }
+  /** The own shard forgets deleted pages that are older than these versions. */
+  forgetDeleted(keys: readonly string[], voidBelow: readonly number[]): void {
+    keys.forEach((key, i) => void this.#shard.removeAll([key], voidBelow[i] as number));
+  }
+
+  /** The newest version that the own shard knows of under any of these keys; 0: it knows of none. */
+  newestKnown(keys: readonly string[]): number {
+    const known = this.#shard.get(keys);
+    let newest = 0;
+    for (let i = 0; i < keys.length; i++) newest = Math.max(newest, known.locationAt(i)?.version ?? 0);
+    return newest;
   }
 
   async stop(): Promise<void> {
     this.#upkeep.stop();
     this.#lost.stop();
-    this.#drops.stop();
-    this.#owed?.stop();
-    this.#antiEntropy?.stop();
+    this.drops.stop();
     await this.#announcer.stop();
   }
 
@@ -249,46 +211,16 @@ export class NodeDirectory {
     };
     const tell = async (voidBelow: number): Promise<void> => {
       const drops = keys.map((key) => ({ key, voidBelow, reason: 'deleted' as const, onNewer }));
-      for (const nodeId of members) this.#drops.tell(nodeId, drops);
-      await this.#drops.told(RPC_CALL_TIMEOUT_MS);
+      for (const nodeId of members) this.drops.tell(nodeId, drops);
+      await this.drops.told(RPC_CALL_TIMEOUT_MS);
     };
     await tell(version);
     if (newest > 0) {
       this.versions.see(newest);
       await tell(this.versions.next());
     }
-    const owed = members.map((nodeId) => this.#drops.isOwedBy(nodeId, keys));
+    const owed = members.map((nodeId) => this.drops.isOwedBy(nodeId, keys));
     return keys.map((_, i) => owed.every((isOwed) => isOwed[i] === false));
-  }
-
-  /** Before there is a store, there are no pages. */
-  async #drop(keys: readonly string[], voidBelow: readonly number[], reason: DropReason): Promise<number> {
-    if (reason === 'deleted') keys.forEach((key, i) => void this.#shard.removeAll([key], voidBelow[i] as number));
-    await this.#publications?.drop(keys, voidBelow, { isCopy: reason === 'copy' });
-    return reason === 'deleted' ? this.#newestOf(keys) : 0;
-  }
-
-  /** The newest version of what this node has, or knows of, under these keys; 0: nothing. */
-  #newestOf(keys: readonly string[]): number {
-    const known = this.#shard.get(keys);
-    let newest = 0;
-    for (let i = 0; i < keys.length; i++) newest = Math.max(newest, known.locationAt(i)?.version ?? 0);
-    for (const page of this.#publications?.locationsOf(keys) ?? []) newest = Math.max(newest, page?.version ?? 0);
-    return newest;
-  }
-
-  #dropOutdated(keys: readonly string[], versions: readonly number[]): void {
-    const voidBelow = versions.map((version) => version + 1);
-    this.#dropAndRetract(keys, voidBelow).catch((error: unknown) => {
-      this.#env.log.log('error', 'outdated pages could not be dropped', { error: String(error) });
-    });
-  }
-
-  /** An owner that has missed what made a page outdated hands it out. */
-  async #dropAndRetract(keys: readonly string[], voidBelow: readonly number[]): Promise<void> {
-    await this.#publications?.drop(keys, voidBelow);
-    const left = this.#publications?.locationsOf(keys) ?? [];
-    await this.client.delete(keys.filter((_, i) => (left[i] ?? null) === null));
   }
 
   /** The rest is in the metrics. */
@@ -308,14 +240,9 @@ export class NodeDirectory {
     this.client.verify();
     this.#announcer.verify();
     this.#upkeep.verify();
-    this.#owed?.verify();
-    this.#drops.verify();
+    this.drops.verify();
     this.#lost.verify();
     this.#rings.verify([this.client, this.#announcer, this.#upkeep]);
-    assertAtMost('node directory: nodes that have gone', this.#gone.size, GONE_NODES_MAX_COUNT);
-    for (const nodeId of this.#members.keys()) {
-      assert(!this.#gone.has(nodeId), () => `node directory: ${nodeId} is a member and has gone`);
-    }
   }
 }
 

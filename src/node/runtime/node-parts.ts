@@ -1,0 +1,144 @@
+import type { Environment } from '../../base/environment/environment.js';
+import type { Endpoint } from '../../base/environment/network.js';
+import type { MeshCacheConfig } from '../../config.js';
+import { RpcClient } from '../../rpc/client.js';
+import { RpcServer } from '../../rpc/server.js';
+import type { Transport } from '../../transport/contract/transport.js';
+import { type ChosenTransport, chooseTransport } from '../../transport/create-transport.js';
+import { Handovers } from '../leaving/handovers.js';
+import { DataEndpoints } from '../remote-pages/data-endpoints.js';
+import { PageNotices } from '../remote-pages/page-notices.js';
+import { Promotions } from '../remote-pages/promotions.js';
+import { logMemberChange } from '../upkeep/member-log.js';
+import { NodeDirectory } from '../upkeep/node-directory.js';
+import { ShardFilling } from '../upkeep/shard-filling.js';
+import { Members } from './members.js';
+import { Membership, type MembershipListener } from './membership.js';
+import { describeNode, masterSeatOf } from './node-description.js';
+import type { NodeIdentity } from './node-identity.js';
+import { ownAddressTowards } from './own-address.js';
+
+export interface NodePartsOptions {
+  readonly config: MeshCacheConfig;
+  readonly identity: NodeIdentity;
+  /** Where the node's metrics server listens, for others to know. */
+  readonly metricsEndpoint: Endpoint | undefined;
+  readonly env: Environment;
+  /** Gets what stops each part, as soon as it runs: the last one is to be called first. */
+  readonly stops: (() => Promise<void>)[];
+}
+
+/** The parts of a node below its store. */
+export interface NodeParts {
+  readonly chosen: ChosenTransport;
+  readonly dataEndpoints: DataEndpoints;
+  readonly rpcServer: RpcServer;
+  readonly rpcClient: RpcClient;
+  readonly members: Members;
+  readonly directory: NodeDirectory;
+  readonly notices: PageNotices;
+  readonly promotions: Promotions;
+  readonly handovers: Handovers;
+  readonly membership: Membership;
+  readonly filling: ShardFilling;
+}
+
+/** Makes the parts of a node, each from those before it, and starts them. The node is not a member yet: see `DiscoveryClient.start`. */
+export async function openNodeParts({
+  config,
+  identity,
+  metricsEndpoint,
+  env,
+  stops,
+}: NodePartsOptions): Promise<NodeParts> {
+  const { nodeId } = identity;
+  const listed = config.discoveryEndpoints();
+  // The address that this node listens on, and is reached at.
+  const host = config.localHostname ?? (await ownAddressTowards(listed[0] as Endpoint, env.host));
+  const chosen = await chooseTransport({ ...config, localHostname: host }, env);
+  const { transport } = chosen;
+  stops.push(() => transport.close());
+  warnOfReach(host, transport, env);
+  const rpcServer = new RpcServer({ host, port: config.controlPort, env });
+  const control = { host, port: await rpcServer.start() };
+  stops.push(() => rpcServer.stop());
+  const rpcClient = new RpcClient({ env });
+  stops.push(() => rpcClient.close());
+
+  const masterSeat = await masterSeatOf(host, listed, env);
+  const describe = () => describeNode({ identity, transport, control, metrics: metricsEndpoint, masterSeat });
+  const self = describe();
+  const members = new Members(self);
+  const endpointOf = (id: string) => members.endpointOf(id);
+  const directory = new NodeDirectory({
+    self,
+    vnodes: config.vnodes,
+    replicas: config.directoryReplicas,
+    settleMs: 1000 * (config.memberTtl + config.heartbeatInterval),
+    endpointOf,
+    isLive: (id, incarnation) => members.isLive(id, incarnation),
+    rpc: rpcClient,
+    env,
+  });
+  stops.push(() => directory.stop());
+  directory.attach(rpcServer);
+  const notices = new PageNotices({ rpc: rpcClient, endpointOf, env });
+  stops.push(async () => notices.close());
+  const promotions = new Promotions({ rpc: rpcClient, endpointOf, nodeId });
+  const handovers = new Handovers({ rpc: rpcClient, endpointOf });
+
+  const listener: MembershipListener = {
+    onMembers(all, changed) {
+      const change = members.change(all, changed);
+      logMemberChange(env.log, change);
+      directory.membersChanged(change);
+    },
+    onForgotten: () => directory.announceAll(),
+    onExpired() {
+      identity.renew();
+      directory.restartAs(identity.incarnation);
+      return describe();
+    },
+    onReplaced: (isReplaced) => directory.setReplaced(isReplaced),
+  };
+  const membership = new Membership({ config, self, host, listener, env });
+  await membership.master.start();
+  stops.push(() => membership.master.stop());
+  stops.push(() => membership.discovery.stop());
+  const filling = new ShardFilling({
+    nodeId,
+    rpc: rpcClient,
+    env,
+    members: () => members.byId,
+    isJoined: () => membership.discovery.isReachable,
+  });
+  stops.push(async () => filling.stop());
+  return {
+    chosen,
+    dataEndpoints: new DataEndpoints(transport, env.log),
+    rpcServer,
+    rpcClient,
+    members,
+    directory,
+    notices,
+    promotions,
+    handovers,
+    membership,
+    filling,
+  };
+}
+
+/** The data plane by RDMA is never on loopback, whose devices it does not have. */
+function warnOfReach(host: string, transport: Transport, { log, secrets, tls }: Environment): void {
+  const rdmaHost = transport.localEndpoints().rdma?.host;
+  // Certificates are for what goes over TCP.
+  if (secrets !== undefined || (tls !== undefined && rdmaHost === undefined)) return;
+  if (isLoopback(host) && rdmaHost === undefined) return;
+  const message =
+    'this node listens beyond loopback without authentication; set cluster_secret, or use a network that you trust';
+  log.log('warn', message, { host, rdma_host: rdmaHost });
+}
+
+function isLoopback(host: string): boolean {
+  return host === 'localhost' || host === '::1' || host.startsWith('127.');
+}
