@@ -22,7 +22,7 @@ export interface ClientWiringParts {
   readonly env: Environment;
 }
 
-/** The socket for processes of this host, if it is wanted. Throws `ConfigError`. */
+/** Opens the socket for processes of this host, if one is configured. Throws `ConfigError`. */
 export async function openClientSocket(
   config: MeshCacheConfig,
   parts: ClientWiringParts,
@@ -52,7 +52,7 @@ export async function openClientSocket(
   );
 }
 
-/** All nodes that the directory knows to have a page, this one first; one list a key. */
+/** One list a key: all nodes that have the page as far as the directory knows, this one first. */
 async function pageHolders(
   { nodeId: ownId, directory, pages }: ClientWiringParts,
   keys: readonly string[],
@@ -80,13 +80,13 @@ async function pageHolders(
   return holders;
 }
 
-/** Of a number, or of a name in /etc/group. Throws `ConfigError`. */
+/** The id of a group that is given as a number, or by its name in /etc/group. Throws `ConfigError`. */
 export function groupIdOf(group: string, files: Files): number {
   if (/^\d+$/.test(group)) return Number(group);
   const lines = files.readFileSync('/etc/group').toString().split('\n');
   const line = lines.find((text) => text.startsWith(`${group}:`));
   if (line !== undefined) return Number(line.split(':')[2]);
   throw new ConfigError(
-    `configuration key "client_socket_group": there is no group ${JSON.stringify(group)} on this machine`,
+    `configuration key "client_socket_group": this machine has no group ${JSON.stringify(group)}; give a name from /etc/group, or a number`,
   );
 }

@@ -27,23 +27,23 @@ import { NodeRuntime } from './runtime/node-runtime.js';
 import { checkMemory, providePool } from './store-checks.js';
 import { assembleStore, closeStore, type StoreParts, storePartOf } from './store-parts.js';
 
-/** What only `create` hands to the constructor. */
+/** The proof that the constructor is called by `create`. */
 const CREATED = Symbol('created');
 
 /**
- * One node of the cache: publishes pages in its own pool, reads those of every node. Its own methods for pages are those of the
- * namespace that its configuration names; {@link namespace} gives others.
+ * One node of the cache: it publishes pages in its own pool, and reads the pages of every node. Its own methods use the namespace of its
+ * configuration; {@link namespace} gives access to others.
  */
 export class MeshCacheStore extends StoreNamespace {
   readonly runtime: NodeRuntime;
-  /** Makes the keys of this store as they are in the directory: for those who look there themselves. */
+  /** Turns this store's keys into the keys of the directory, for programs that look there themselves. */
   readonly keyEncoder: KeyEncoder;
   readonly #metrics: Metrics;
   readonly #parts: StoreParts;
   readonly #reporting: NodeReporting;
   readonly #turns: FairTurns;
   readonly #keyEncoders: KeyEncoders;
-  /** Undefined: there is no client socket. */
+  /** The socket for processes of this host; undefined without one. */
   readonly #clients: ClientServer | undefined;
   #closing: Promise<void> | undefined;
 
@@ -77,11 +77,10 @@ export class MeshCacheStore extends StoreNamespace {
   }
 
   /**
-   * Starts a node and joins the cluster. Resolves although no discovery master answers yet: the node
-   * then works alone, says so in the log, and joins when one appears. Over RDMA it also waits until the system has
-   * provided the pool's memory; with `wait_for_directory`, until the other nodes have announced their pages to it, for half a
-   * minute at most. Throws `ConfigError`, also when a discovery master refuses the node because settings that must be alike differ,
-   * and `DiskError` when the disk tier cannot be opened.
+   * Starts a node and joins the cluster. If no discovery master answers yet, the node works alone, logs that, and joins when a master
+   * appears. Over RDMA, `create` also waits until the system has provided the pool's memory; with `wait_for_directory`, until the other
+   * nodes have announced their pages to this one, for half a minute at most. Throws `ConfigError`, also when a discovery master refuses the
+   * node because of settings that must be equal on all nodes, and `DiskError` when the disk tier cannot be opened.
    */
   static async create(storage: StorageConfig, environment: Partial<Environment> = {}): Promise<MeshCacheStore> {
     const config = MeshCacheConfig.fromExtraConfig(storage?.extraConfig ?? {});
@@ -96,7 +95,10 @@ export class MeshCacheStore extends StoreNamespace {
     const env = { ...given, log: events };
     const reporting = new NodeReporting({ config, metrics, events, env });
     if (!config.verifyReads) {
-      env.log.log('warn', 'verify_reads is off: only the quarantine keeps pages whole while they are read');
+      env.log.log(
+        'warn',
+        'verify_reads is off: a page that is overwritten while it is read is not noticed; only the quarantine protects it',
+      );
     }
     let region: HostRegion | undefined;
     let disk: DiskStore | null = null;
@@ -137,26 +139,26 @@ export class MeshCacheStore extends StoreNamespace {
     }
   }
 
-  /** What this node counts; it observes the event loop from when somebody asks for this, or the metrics server runs. */
+  /** The metrics of this node. They include the event loop from the first use of this property on, or while the metrics server runs. */
   get metrics(): Metrics {
     this.#metrics.observe();
     return this.#metrics;
   }
 
-  /** Resolves when an operator has had this node drained: it has left the cluster, and is to be closed. */
+  /** Resolves when an operator has drained this node: the node has left the cluster, and the program should close it. */
   get drained(): Promise<void> {
     return this.#parts.leaving.drain.drained;
   }
 
-  /** `host:port` of this node's metrics server; empty when it has none. */
+  /** `host:port` of this node's metrics server; empty without one. */
   get metricsEndpoint(): string {
     const { endpoint } = this.#reporting;
     return endpoint === undefined ? '' : formatEndpoint(endpoint);
   }
 
   /**
-   * Another namespace of this node: what is left out of it counts as absent, ranks as 0 and sizes as 1. Throws `ArgumentError` for what
-   * cannot be.
+   * Another namespace of this node. Fields that are left out count as absent, ranks as 0 and sizes as 1. Throws `ArgumentError` for an
+   * invalid namespace.
    */
   namespace(namespace: Partial<KeyNamespace>): StoreNamespace {
     const pages = new StoredPages(this.#parts.pages, this.#keyEncoders.of(wholeNamespace(namespace)));
@@ -168,17 +170,17 @@ export class MeshCacheStore extends StoreNamespace {
     });
   }
 
-  /** Path of the socket at which processes of this host attach; empty when there is none. */
+  /** Path of the socket at which processes of this host attach; empty without one. */
   get clientSocket(): string {
     return this.#clients?.path ?? '';
   }
 
-  /** The processes that are attached. */
+  /** The attached processes. */
   clients(): ClientInfo[] {
     return this.#clients?.clients() ?? [];
   }
 
-  /** @internal What this node has now, in its pool or on its disk: each page as the directory is told of it. For simulations. */
+  /** @internal All pages that this node has now, in its pool or on its disk, as it announces them to the directory. For simulations. */
   *holdings(): Generator<readonly [objectKey: string, location: DataLocation], void> {
     const { statements } = this.#parts.pages;
     for (const keys of statements.keysInSlices()) {
@@ -190,22 +192,22 @@ export class MeshCacheStore extends StoreNamespace {
     }
   }
 
-  /** Counts of now, and counters since the store was created. */
+  /** Current sizes, and counters since the store was created. */
   stats(): StoreStats {
     return statsOf(this.#parts);
   }
 
   /**
-   * Drops what this node has, in its pool, copies included, on its disk and in the directory, and the copies that other nodes have made of
-   * it where nobody else has set the page; of all namespaces. Nothing that others have set.
+   * Drops all pages of this node, of all namespaces: in its pool, on its disk and in the directory, and the copies that other nodes have made of
+   * them where no other node has set the page. Pages that other nodes have set stay.
    */
   override async clear(): Promise<void> {
     return this.#turns.run(() => this.#parts.pages.clear());
   }
 
   /**
-   * Leaves the cluster, writes what waits for the disk, and frees everything. Idempotent; ends within seconds. Calls under way end
-   * as misses.
+   * Leaves the cluster, writes the pages that wait for the disk, and frees everything. Idempotent; takes seconds at most. Calls in progress
+   * end as misses.
    */
   close(): Promise<void> {
     this.#closing ??= closeStore(this.#parts, { reporting: this.#reporting, clients: this.#clients });
@@ -213,8 +215,8 @@ export class MeshCacheStore extends StoreNamespace {
   }
 
   /**
-   * @internal Throws `InvariantError` unless everything that this node keeps agrees with itself. Changes nothing, takes time in proportion to
-   * what it keeps, and is for tests and simulations.
+   * @internal Throws `InvariantError` unless all of this node's structures are consistent. Changes nothing, takes time in proportion to their
+   * size, and is for tests and simulations.
    */
   verify(): void {
     const { runtime, pages, disk, promoter, leaving, hotReads } = this.#parts;

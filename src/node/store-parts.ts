@@ -19,20 +19,20 @@ import type { NodeReporting } from './reporting/node-reporting.js';
 import type { NodeRuntime, StorePart } from './runtime/node-runtime.js';
 import { EarlierPages } from './upkeep/earlier-pages.js';
 
-/** What the parts of a store are made from: the runtime is open, and not a member yet. */
+/** The ingredients of a store's parts. The runtime is open, and not a member of the cluster yet. */
 export interface StoreGround {
   readonly config: MeshCacheConfig;
   readonly env: Environment;
   readonly metrics: Metrics;
   readonly runtime: NodeRuntime;
-  /** The pool's memory. */
+  /** The memory of the pool. */
   readonly region: HostRegion;
   readonly disk: DiskStore | null;
-  /** Told of pages that the disk has dropped; the pool and the disk tier tell it of theirs. */
+  /** The keys of pages that the disk, the disk tier or the pool has dropped by itself. */
   readonly evicted: Signal<[keys: readonly string[]]>;
 }
 
-/** A node's runtime, memory and disk, and the parts of the store that are made from them. */
+/** A node's runtime, memory and disk, and the parts of its store that are made from them. */
 export interface StoreParts extends Pick<StoreGround, 'runtime' | 'region' | 'disk'> {
   readonly pool: PublishedPool;
   readonly pages: PageStore;
@@ -42,7 +42,7 @@ export interface StoreParts extends Pick<StoreGround, 'runtime' | 'region' | 'di
   readonly earlier: EarlierPages;
 }
 
-/** Makes the parts of a store, each from those before it. What a part tells of, and a later one listens to, goes through a signal. */
+/** Makes the parts of a store, each from parts made before it. A signal carries what a part reports to a part that is made later. */
 export function assembleStore({ config, env, metrics, runtime, region, disk, evicted }: StoreGround): StoreParts {
   const set = new Signal<[keys: readonly string[]]>();
   const gone = new Signal<[keys: readonly string[]]>();
@@ -126,7 +126,7 @@ export function assembleStore({ config, env, metrics, runtime, region, disk, evi
   return { runtime, region, disk, pool, pages, promoter, leaving, hotReads, earlier };
 }
 
-/** What a store adds to its node. */
+/** The answers of a store to what other nodes ask. */
 export function storePartOf({ pages, promoter, leaving }: StoreParts, report: StorePart['report']): StorePart {
   const { statements } = pages;
   const touch = (reads: readonly ReportedRead[]) => {
@@ -143,7 +143,8 @@ export function storePartOf({ pages, promoter, leaving }: StoreParts, report: St
 }
 
 /**
- * Leaves the cluster, writes what waits for the disk, and frees the memory when nothing touches it any more. Calls under way end as misses.
+ * Leaves the cluster, writes the pages that wait for the disk, and frees the memory when nothing uses it any more. Calls in progress end as
+ * misses.
  */
 export async function closeStore(
   { runtime, region, pool, pages, promoter, leaving }: StoreParts,

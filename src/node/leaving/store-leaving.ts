@@ -7,28 +7,28 @@ import type { WantedPages } from '../../store/wanted-pages.js';
 import { Drain, type DrainProgress, drainTimeoutMs } from './drain.js';
 import type { CopyRequestHandler, Handovers } from './handovers.js';
 
-/** How a store's node is drained, and takes over pages of others that are. */
+/** A store's part in draining its own node, and in taking over pages when other nodes are drained. */
 export interface StoreLeaving {
   readonly drain: Drain;
-  /** Answers an operator that drains this node. Throws `ArgumentError`. */
+  /** Answers an operator who drains this node. Throws `ArgumentError`. */
   readonly start: (params: unknown) => DrainProgress;
-  /** Answers a node that is drained, and wants this one to copy its pages. */
+  /** Answers a node that is drained and asks this one to copy its pages. */
   readonly takeOver: CopyRequestHandler;
-  /** Both end early. Resolves when nothing touches the pool any more; the runtime is stopped meanwhile. */
+  /** Ends draining and copying early. Resolves when neither uses the pool any more, which needs the runtime to be stopped meanwhile. */
   close(): Promise<void>;
   /** Throws `InvariantError` unless the copies of other nodes' pages and the pages that others want are counted. */
   verify(): void;
 }
 
-/** The node whose store it is. */
+/** The node to which the store belongs. */
 export interface LeavingNode {
   readonly nodeId: string;
-  /** Seconds. */
+  /** In seconds. */
   readonly heartbeatInterval: number;
   readonly handovers: Pick<Handovers, 'ask'>;
   /** Ids of the live nodes, this one included. */
   memberIds(): Iterable<string>;
-  /** Tells the others that this node leaves. */
+  /** Tells the other nodes that this one leaves. */
   leave(): Promise<void>;
 }
 
@@ -61,9 +61,9 @@ export function leavingOf(parts: {
     const refused = new Uint8Array(keys.length);
     if (drain.isDraining) return refused;
     const copied = await copies.copy(keys, 'handover');
-    // What this node hands over has been chosen without them.
+    // This node has begun to drain meanwhile, and has chosen the pages to hand over without these.
     if (drain.isDraining) return refused;
-    // They were wanted where they were: this node hands them on when it is drained in its turn.
+    // The pages were wanted on the drained node: this one hands them on when it is drained in its turn.
     wanted.read(keys.filter((_, i) => copied[i] === 1).reverse());
     return copied;
   };

@@ -13,23 +13,23 @@ export interface NodeReportingParts {
   readonly env: Environment;
 }
 
-/** A running node. */
+/** A node that has joined its cluster, as its operators see it. */
 export interface ReportedNode {
   report(): Promise<NodeReport>;
   cluster(): Promise<ClusterReport>;
-  /** What is wrong with its part in the cluster, in words for an operator. */
+  /** Describes for an operator what is wrong with the node's part in the cluster. */
   troubles(): string[];
 }
 
-/** What the store says of itself. */
+/** A store's own part of its node's report. */
 export interface StoreReporter {
   /** The pool, the disk and the attached clients, as they are now. */
   report(): Pick<NodeReport, 'pool' | 'disk' | 'clients'>;
-  /** What is wrong with it, in words for an operator. */
+  /** Describes for an operator what is wrong with the store. */
   troubles(): string[];
 }
 
-/** A node as operators see it: its metrics server, its health, and its report to others. Lives as long as its store. */
+/** Shows a node to its operators: the metrics server, the health, and the report to other nodes. Lives as long as the node's store. */
 export class NodeReporting implements NodeView {
   readonly #parts: NodeReportingParts;
   readonly #server: MetricsServer | undefined;
@@ -50,7 +50,7 @@ export class NodeReporting implements NodeView {
     });
   }
 
-  /** Where the metrics server listens; undefined when there is none. */
+  /** Where the metrics server listens; undefined without one. */
   get endpoint(): Endpoint | undefined {
     return this.#endpoint;
   }
@@ -63,12 +63,12 @@ export class NodeReporting implements NodeView {
     this.#endpoint = { host: this.#parts.config.metricsHost, port };
   }
 
-  /** The node has joined its cluster, and its store serves. */
+  /** Called when the node has joined its cluster and its store serves: from now on there is a node to report on. */
   running(node: ReportedNode, store: StoreReporter): void {
     this.#running = { node, store };
   }
 
-  /** What a store adds to the report of its node. Rejects while the node is starting. */
+  /** The part of a node's report that its store adds. Rejects while the node is starting. */
   async storePart(): Promise<Record<string, unknown>> {
     const { store } = this.#runningNode();
     return {
@@ -79,7 +79,7 @@ export class NodeReporting implements NodeView {
     };
   }
 
-  /** The node is leaving: it is not healthy any more. */
+  /** Called when the node begins to leave: from now on it is not healthy. */
   closing(): void {
     this.#isClosing = true;
   }
@@ -115,7 +115,7 @@ export class NodeReporting implements NodeView {
   }
 }
 
-/** What the node itself may listen on, on this host: the metrics server, which starts first, leaves it free. */
+/** Ports that the node itself may listen on. The metrics server starts first, and leaves these free. */
 function portsOf(config: MeshCacheConfig): number[] {
   const discoveryPorts = config.discoveryEndpoints().map(({ port }) => port);
   return [config.controlPort, config.tcpPort, ...discoveryPorts].filter((port) => port > 0);

@@ -13,12 +13,12 @@ export interface OwnReportParts {
   readonly master: Pick<EmbeddedMaster, 'isHead'>;
   readonly discovery: Pick<DiscoveryClient, 'seats'>;
   readonly members: ReadonlyMap<string, NodeInfo>;
-  /** Keys in the directory's shard here. */
+  /** Keys in this node's shard of the directory. */
   readonly directoryKeys: number;
   readonly env: Pick<Environment, 'host'>;
 }
 
-/** The part of a node's report that is not its store's. */
+/** The part of a node's report that does not come from its store. */
 export function ownReport(parts: OwnReportParts): Record<string, unknown> {
   const { identity, chosen, members, env } = parts;
   const { transport, wanted, reason } = chosen;

@@ -9,11 +9,11 @@ export interface StoreReporterParts {
   readonly pool: PublishedPool;
   readonly disk: DiskStore | null;
   readonly isDraining: () => boolean;
-  /** Undefined: there is no client socket. */
+  /** The socket for processes of this host; undefined without one. */
   readonly clients: Pick<ClientServer, 'path' | 'clients'> | undefined;
 }
 
-/** What a store has, as its node reports it. */
+/** Makes the part of a node's report that is about its store. */
 export function storeReporter({ pool, disk, isDraining, clients }: StoreReporterParts): StoreReporter {
   return {
     report() {
@@ -34,13 +34,13 @@ export function storeReporter({ pool, disk, isDraining, clients }: StoreReporter
       const failure = disk?.info().failure ?? null;
       return [
         ...(isDraining() ? ['the node is being drained'] : []),
-        ...(failure === null ? [] : [`the disk tier fails: ${failure}`]),
+        ...(failure === null ? [] : [`the disk tier has failed: ${failure}`]),
       ];
     },
   };
 }
 
-/** The busiest of the clients that are attached, and how many there are. */
+/** The number of attached clients, and the busiest of them. */
 export function clientsReport(socket: string, attached: readonly ClientInfo[]): ClientsReport {
   const moved = (client: ClientInfo): number => client.read_bytes + client.written_bytes;
   const byBytes = [...attached].sort((a, b) => moved(b) - moved(a) || b.requests - a.requests);
@@ -67,7 +67,7 @@ function clientReport(client: ClientInfo): ClientReport {
   };
 }
 
-/** The part of a node's status that is on its disk. */
+/** The part of a node's report that is about its disk tier. */
 function diskStatus(info: DiskInfo): NonNullable<NodeReport['disk']> {
   return {
     entries: info.entries,

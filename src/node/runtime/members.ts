@@ -2,7 +2,7 @@ import type { Endpoint } from '../../base/environment/network.js';
 import type { NodeInfo } from '../../types.js';
 import type { MemberChange } from '../upkeep/member-log.js';
 
-/** The live nodes, this one included, as the discovery masters have last told them. */
+/** The live nodes, this one included, as the discovery masters have last listed them. */
 export class Members {
   #byId: ReadonlyMap<string, NodeInfo>;
 
@@ -10,12 +10,12 @@ export class Members {
     this.#byId = new Map([[self.nodeId, self]]);
   }
 
-  /** By id; each change makes another map. */
+  /** The members by id. Each change of members replaces the map. */
   get byId(): ReadonlyMap<string, NodeInfo> {
     return this.#byId;
   }
 
-  /** Where a node's control plane listens; undefined: the node is no member. */
+  /** Where a node's control plane listens; undefined when the node is not a member. */
   endpointOf(nodeId: string): Endpoint | undefined {
     const node = this.#byId.get(nodeId);
     return node === undefined ? undefined : { host: node.controlHost, port: node.controlPort };
@@ -26,7 +26,7 @@ export class Members {
     return this.#byId.get(nodeId)?.incarnation === incarnation;
   }
 
-  /** Goes by `members` from now on; `changed`: the ids of those that are not as before. */
+  /** Replaces the members; `changed` has the ids whose records differ. */
   change(members: ReadonlyMap<string, NodeInfo>, changed: readonly string[]): MemberChange {
     const before = this.#byId;
     this.#byId = members;

@@ -5,7 +5,7 @@ import { DiscoveryClient, type DiscoveryClientOptions } from '../../discovery/cl
 import { EmbeddedMaster } from '../../discovery/embedded-master.js';
 import type { NodeInfo } from '../../types.js';
 
-/** What is called when this node's part in the cluster changes. */
+/** Called when the members, or this node's part among them, change. */
 export type MembershipListener = Required<
   Pick<DiscoveryClientOptions, 'onMembers' | 'onForgotten' | 'onExpired' | 'onReplaced'>
 >;
@@ -13,13 +13,13 @@ export type MembershipListener = Required<
 export interface MembershipParts {
   readonly config: MeshCacheConfig;
   readonly self: NodeInfo;
-  /** The address that this node listens on. */
+  /** The address on which this node listens. */
   readonly host: string;
   readonly listener: MembershipListener;
   readonly env: Environment;
 }
 
-/** This node among the members of the cluster: its client of the discovery masters, and a master of its own while it has a seat. */
+/** This node's part in discovery: its client of the discovery masters, and a master of its own while it has a seat. */
 export class Membership {
   readonly master: EmbeddedMaster;
   readonly discovery: DiscoveryClient;

@@ -5,7 +5,7 @@ import type { Transport } from '../../transport/contract/transport.js';
 import { NodeInfo } from '../../types.js';
 import type { NodeIdentity } from './node-identity.js';
 
-/** Where the discovery master of a node's host is when it has a seat. */
+/** The address of the discovery master on a node's host, for when that host has a seat. */
 export type MasterSeat = Pick<NodeInfo, 'isListed' | 'masterAddr'>;
 
 export interface NodeDescriptionParts {
@@ -13,12 +13,12 @@ export interface NodeDescriptionParts {
   readonly transport: Transport;
   /** Where the control plane listens. */
   readonly control: Endpoint;
-  /** Where the metrics server listens; undefined when there is none. */
+  /** Where the metrics server listens; undefined without one. */
   readonly metrics: Endpoint | undefined;
   readonly masterSeat: MasterSeat;
 }
 
-/** What other nodes are told of this one. */
+/** The record by which other nodes know this one. */
 export function describeNode({ identity, transport, control, metrics, masterSeat }: NodeDescriptionParts): NodeInfo {
   const { rdma, tcp } = transport.localEndpoints();
   return new NodeInfo({
@@ -36,7 +36,7 @@ export function describeNode({ identity, transport, control, metrics, masterSeat
   });
 }
 
-/** The seat is the listed address of this host, else this host at the port of the first listed address. */
+/** A host's master has the listed address of that host; on a host that is not listed, it has the port of the first listed address. */
 export async function masterSeatOf(host: string, listed: readonly Endpoint[], env: Environment): Promise<MasterSeat> {
   const isHost = await Promise.all(listed.map((endpoint) => isHostOf(endpoint.host, host, env.host)));
   const own = listed[isHost.indexOf(true)];
@@ -44,7 +44,7 @@ export async function masterSeatOf(host: string, listed: readonly Endpoint[], en
   return { isListed: own !== undefined, masterAddr: formatEndpoint(own ?? { host, port }) };
 }
 
-/** A server that listens on every address is reached at the node's own one. */
+/** The address at which others reach the metrics server: the node's own one, if the server listens on every address. */
 function metricsAddress(
   metrics: Endpoint | undefined,
   ownHost: string,

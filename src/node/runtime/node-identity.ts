@@ -1,6 +1,6 @@
 import type { Clock } from '../../base/environment/clock.js';
 
-/** Which node this is, and which start of it. */
+/** The id of this node, and the start of it that is running. */
 export class NodeIdentity {
   readonly nodeId: string;
   readonly #clock: Clock;
@@ -24,7 +24,7 @@ export class NodeIdentity {
     return this.#clock.nowMs() - this.#startedMs;
   }
 
-  /** The node goes on as a later start of itself. */
+  /** Makes the running node count as a later start of itself. */
   renew(): void {
     this.#incarnation = Math.max(Math.floor(this.#clock.wallMs()), this.#incarnation + 1);
     this.#startedMs = this.#clock.nowMs();

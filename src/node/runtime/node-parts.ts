@@ -21,14 +21,14 @@ import { ownAddressTowards } from './own-address.js';
 export interface NodePartsOptions {
   readonly config: MeshCacheConfig;
   readonly identity: NodeIdentity;
-  /** Where the node's metrics server listens, for others to know. */
+  /** Where the node's metrics server listens; goes into the node's record. */
   readonly metricsEndpoint: Endpoint | undefined;
   readonly env: Environment;
-  /** Gets what stops each part, as soon as it runs: the last one is to be called first. */
+  /** Receives the function that stops each part, as soon as the part runs. They are to be called in reverse order. */
   readonly stops: (() => Promise<void>)[];
 }
 
-/** The parts of a node below its store. */
+/** The parts of a node that its store is built on. */
 export interface NodeParts {
   readonly chosen: ChosenTransport;
   readonly dataEndpoints: DataEndpoints;
@@ -43,7 +43,7 @@ export interface NodeParts {
   readonly filling: ShardFilling;
 }
 
-/** Makes the parts of a node, each from those before it, and starts them. The node is not a member yet: see `DiscoveryClient.start`. */
+/** Makes and starts the parts of a node, each from parts made before it. The node is not a member of the cluster before `DiscoveryClient.start`. */
 export async function openNodeParts({
   config,
   identity,
@@ -53,7 +53,7 @@ export async function openNodeParts({
 }: NodePartsOptions): Promise<NodeParts> {
   const { nodeId } = identity;
   const listed = config.discoveryEndpoints();
-  // The address that this node listens on, and is reached at.
+  // The address on which this node listens, and at which the others reach it.
   const host = config.localHostname ?? (await ownAddressTowards(listed[0] as Endpoint, env.host));
   const chosen = await chooseTransport({ ...config, localHostname: host }, env);
   const { transport } = chosen;
@@ -88,9 +88,9 @@ export async function openNodeParts({
   const handovers = new Handovers({ rpc: rpcClient, endpointOf });
 
   const listener: MembershipListener = {
-    onMembers(all, changed) {
+    onMembers(all, changed, left) {
       const change = members.change(all, changed);
-      logMemberChange(env.log, change);
+      logMemberChange(env.log, change, { hasLeft: (id) => left.includes(id), memberTtlS: config.memberTtl });
       directory.membersChanged(change);
     },
     onForgotten: () => directory.announceAll(),
@@ -128,14 +128,13 @@ export async function openNodeParts({
   };
 }
 
-/** The data plane by RDMA is never on loopback, whose devices it does not have. */
+/** Warns when others can reach this node without authentication. The RDMA data plane is never on loopback: no RDMA device is there. */
 function warnOfReach(host: string, transport: Transport, { log, secrets, tls }: Environment): void {
   const rdmaHost = transport.localEndpoints().rdma?.host;
-  // Certificates are for what goes over TCP.
+  // TLS protects what goes over TCP, not the RDMA data plane.
   if (secrets !== undefined || (tls !== undefined && rdmaHost === undefined)) return;
   if (isLoopback(host) && rdmaHost === undefined) return;
-  const message =
-    'this node listens beyond loopback without authentication; set cluster_secret, or use a network that you trust';
+  const message = 'no authentication: this node listens beyond loopback; set cluster_secret, or use a trusted network';
   log.log('warn', message, { host, rdma_host: rdmaHost });
 }
 

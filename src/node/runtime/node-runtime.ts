@@ -25,32 +25,32 @@ import { VoidPages } from '../upkeep/void-pages.js';
 import { NodeIdentity } from './node-identity.js';
 import { type NodeParts, openNodeParts } from './node-parts.js';
 
-/** What a {@link NodeRuntime} takes beside its configuration. */
+/** The options of a {@link NodeRuntime} beside its configuration. */
 export interface NodeRuntimeOptions {
-  /** Instead of the configured or a generated one. */
+  /** The id of the node, instead of the configured or a generated one. */
   readonly nodeId?: string;
-  /** Where this node's metrics server listens, for others to know. */
+  /** Where this node's metrics server listens; goes into the node's record. */
   readonly metricsEndpoint?: Endpoint | undefined;
   readonly env: Environment;
 }
 
-/** What a store adds to its node: the answers to what other nodes ask of its pages. */
+/** What a store adds to its node: its pages, and the answers to requests of other nodes about them. */
 export interface StorePart {
-  /** Announced to directory owners as these change. */
+  /** The pages to announce to directory owners. */
   readonly pages: Publications;
   readonly notices: PageNoticeHandler;
-  /** Brings pages from the disk into the pool; null without a disk. */
+  /** Brings pages from the disk into the pool for other nodes; null without a disk. */
   readonly promoter: Pick<Promoter, 'promote' | 'release'> | null;
   readonly copy: CopyRequestHandler;
   readonly drain: RpcHandler;
-  /** What it adds to the report of its node. */
+  /** The store's part of its node's report. */
   readonly report: () => Promise<Record<string, unknown>>;
 }
 
-/** What there is from when the node joins. */
+/** The parts of a node that exist from when it joins. */
 interface JoinedParts {
   readonly voidPages: VoidPages;
-  /** Undefined without a store. */
+  /** Keeps directory owners informed of the store's pages; undefined without a store. */
   readonly upkeep: PageUpkeep | undefined;
   readonly clusterReporter: ClusterReporter;
   readonly report: () => Promise<NodeReport>;
@@ -65,18 +65,18 @@ const NO_PAGES: Pick<Publications, 'drop' | 'locationsOf' | 'voids'> = {
   voids: () => [],
 };
 
-/** One node without its pool: transport, control plane, directory shard and membership, wired together. */
+/** One node without its pool: its transport, control plane, directory shard and membership. */
 export class NodeRuntime {
   readonly config: MeshCacheConfig;
   readonly nodeId: string;
   readonly #env: Environment;
   readonly #metricsEndpoint: Endpoint | undefined;
   readonly #identity: NodeIdentity;
-  /** What stops the parts, in the order of their start. */
+  /** Functions that stop the parts, in the order in which the parts were started. */
   readonly #stops: (() => Promise<void>)[] = [];
   #parts: NodeParts | undefined;
   #joined: JoinedParts | undefined;
-  /** The last step towards a running node. */
+  /** The step of the start that was begun last. */
   #starting: Promise<void> | undefined;
   #stopping: Promise<void> | undefined;
 
@@ -94,14 +94,14 @@ export class NodeRuntime {
   }
 
   /**
-   * Wall-clock milliseconds of this start. A node that the others have dropped, because they did not hear of it, joins again
-   * as newly started: what was known of it before is void.
+   * Wall-clock milliseconds of this start. A node that the others have dropped, because its heartbeats did not arrive, joins again
+   * under a new incarnation: what others knew of it before is void.
    */
   get incarnation(): number {
     return this.#identity.incarnation;
   }
 
-  /** An id that no other node has: `node-` and 64 random bits. */
+  /** Makes an id that no other node has: `node-` and 64 random bits. */
   static generateNodeId(random: RandomSource): string {
     return `node-${Buffer.from(random.bytes(8)).toString('hex')}`;
   }
@@ -155,7 +155,7 @@ export class NodeRuntime {
   }
 
   /**
-   * Joins the cluster. Resolves also when no master answers yet (see `DiscoveryClient.start`).
+   * Joins the cluster. Resolves even if no master answers yet (see `DiscoveryClient.start`).
    * Throws `ConfigError` when a port is taken, an address is not this host's, or the cluster has other settings.
    */
   async start(): Promise<void> {
@@ -164,25 +164,25 @@ export class NodeRuntime {
     return this.#starting;
   }
 
-  /** @internal The first half of {@link start}: everything that a store is made from runs, and the node is not a member yet. */
+  /** @internal The first half of {@link start}: starts everything that a store is built on. The node is not a member of the cluster yet. */
   open(): Promise<void> {
     this.#starting = this.#open();
     return this.#starting;
   }
 
-  /** @internal The other half: joins the cluster with a store, which is made in between. */
+  /** @internal The second half of {@link start}: joins the cluster with a store that was made after {@link open}. */
   join(store: StorePart): Promise<void> {
     this.#starting = this.#join(store);
     return this.#starting;
   }
 
-  /** Leaves the cluster. Idempotent; ends within seconds. */
+  /** Leaves the cluster. Idempotent; takes seconds at most. */
   stop(): Promise<void> {
     this.#stopping ??= this.#stop();
     return this.#stopping;
   }
 
-  /** @internal The other nodes drop this one from their members, and nothing is announced any more; it goes on serving until `stop`. */
+  /** @internal Leaves the cluster and stops announcing, but goes on serving until {@link stop}. */
   async leave(): Promise<void> {
     const { directory, membership } = this.#running();
     directory.client.setSilent(true);
@@ -190,41 +190,41 @@ export class NodeRuntime {
   }
 
   /**
-   * Resolves with true when every node that was a member before this one has announced its pages to it, or has left; with false when
-   * SHARD_FILLING_TIMEOUT_MS are over, or the node is stopped.
+   * Resolves with true when every node that was a member before this one has announced its pages to this one, or has left; with false after
+   * SHARD_FILLING_TIMEOUT_MS, or when the node is stopped.
    */
   waitForDirectory(): Promise<boolean> {
     return this.#running().filling.filled();
   }
 
-  /** What this node says of itself; a runtime without a store has only its own part of it. */
+  /** The report of this node; without a store, it has only the runtime's part. */
   async report(): Promise<NodeReport> {
     return this.#member().report();
   }
 
-  /** What all members say of themselves. */
+  /** The reports of all members. */
   cluster(): Promise<ClusterReport> {
     return this.#member().clusterReporter.report();
   }
 
-  /** What is wrong with this node's part in the cluster, in words for an operator. */
+  /** Describes for an operator what is wrong with this node's part in the cluster. */
   troubles(): string[] {
     if (this.#parts === undefined) return ['the node has not joined the cluster'];
     const { discovery, master } = this.#parts.membership;
     const troubles = discoveryTroubles(discovery, master, this.config.discoveryAddr);
     const isServing = this.#parts.chosen.transport.isServing();
-    if (!isServing) troubles.push('other nodes cannot read from this one: its serving thread has failed');
+    if (!isServing) troubles.push('the serving thread has failed: other nodes cannot read from this one');
     return troubles;
   }
 
-  /** Where to read a location's owner, by the best protocol that both speak; undefined when it is not alive. */
+  /** The endpoint at which a location's owner is read, by the best protocol that both nodes support; undefined when the owner is not alive. */
   dataEndpointOf(location: DataLocation): string | undefined {
     const owner = this.members().get(location.nodeId);
     if (owner === undefined || owner.incarnation !== location.incarnation) return undefined;
     return this.#running().dataEndpoints.of(owner);
   }
 
-  /** Ends what runs when `step` fails. */
+  /** Takes a step of the start; if it fails, stops everything that runs. */
   async #orStop(step: () => Promise<void>): Promise<void> {
     try {
       await step();
@@ -263,7 +263,7 @@ export class NodeRuntime {
     });
   }
 
-  /** From now on other nodes are answered out of the store. */
+  /** Makes the parts that need the store, and answers other nodes with it from now on. */
   #answerWith(parts: NodeParts, store: StorePart | undefined): JoinedParts {
     const { rpcServer, directory, notices, promotions, handovers } = parts;
     const { nodeId, config } = this;
@@ -320,7 +320,7 @@ export class NodeRuntime {
     });
   }
 
-  /** @internal Throws `InvariantError` unless every part of the node below its store agrees with itself. */
+  /** @internal Throws `InvariantError` unless every part of the node below its store is consistent. */
   verify(): void {
     if (this.#parts === undefined) return;
     const { directory, rpcServer, rpcClient, chosen, notices, membership } = this.#parts;

@@ -3,7 +3,7 @@ import type { DiskStore } from '../../disk/disk-store.js';
 
 export interface EarlierPagesParts {
   readonly disk: Pick<DiskStore, 'info' | 'newestVersion'> | null;
-  /** Gives what is set from now on later versions than the disk has, also when the date was set back since. */
+  /** The source of versions. It is moved past those on the disk, in case the date was set back since. */
   readonly versions: Pick<HybridClock, 'see'>;
   /** Resolves with true when the other nodes have announced their pages to this one; with false when that took too long. */
   readonly waitForDirectory: () => Promise<boolean>;
@@ -13,8 +13,8 @@ export interface EarlierPagesParts {
 }
 
 /**
- * The pages that lie on a disk since before this start. They may have been overwritten or deleted while the node was away, which other nodes
- * know. A node that has found no discovery master does not know the other nodes.
+ * The pages that are on the disk since before this start. They may have been overwritten or deleted while the node was away. Other nodes know
+ * whether they were, but a node that has found no discovery master does not know the other nodes.
  */
 export class EarlierPages {
   readonly #parts: EarlierPagesParts;
@@ -28,7 +28,7 @@ export class EarlierPages {
     if (!this.#isEmpty && disk !== null) versions.see(disk.newestVersion);
   }
 
-  /** Begins to wait for what the other nodes know. */
+  /** Begins to wait for the other nodes to say what they know. */
   start(): void {
     if (this.#isEmpty) return;
     void this.#parts.waitForDirectory().then((isComplete) => {

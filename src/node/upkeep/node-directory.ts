@@ -25,7 +25,7 @@ export interface NodeDirectoryOptions {
   readonly self: NodeInfo;
   readonly vnodes: number;
   readonly replicas: number;
-  /** After so long every node goes by a change of members. */
+  /** After so long every node knows of a change of members. */
   readonly settleMs: number;
   readonly endpointOf: (nodeId: string) => Endpoint | undefined;
   readonly isLive: (nodeId: string, incarnation: number) => boolean;
@@ -33,18 +33,18 @@ export interface NodeDirectoryOptions {
   readonly env: Environment;
 }
 
-/** One node's part in the directory: its shard, its client, and what keeps both in step with the members. */
+/** A node's part in the directory: its shard, its client, and the classes that keep both in step with the members. */
 export class NodeDirectory {
   readonly client: DirectoryClient;
-  /** What is set gets its versions from here. */
+  /** The source of versions for pages that are set on this node. */
   readonly versions: HybridClock;
   /** Tells nodes, this one included, to drop pages. */
   readonly drops: PageDrops;
-  /** Tells of keys whose statement an owner has not answered; `withCopies`: see `DirectoryClient.delete`. */
+  /** Keys whose statement an owner has not answered; for `withCopies` see `DirectoryClient.delete`. */
   readonly owed = new Signal<[ownerId: string, keys: readonly string[], withCopies: boolean]>();
-  /** Tells of announced pages, and of their versions, that are older than what the cluster has or had. */
+  /** Announced pages that are older than what the cluster has or had, with the versions that were announced. */
   readonly outdated = new Signal<[keys: readonly string[], versions: readonly number[]]>();
-  /** Tells of a change of members when this node goes by it. */
+  /** A change of members, when the directory's part here has followed it, and the ring of the new members. */
   readonly changed = new Signal<[change: MemberChange, ring: OwnerRing]>();
   readonly #nodeId: string;
   #members: ReadonlyMap<string, NodeInfo>;
@@ -82,7 +82,7 @@ export class NodeDirectory {
       incarnation,
       rpc,
       localShard: this.#shard,
-      // Former owners forget after the delay, by their own clocks and by the news that reached them later.
+      // Former owners forget after the delay: they count it by their own clocks, from when the change reached them.
       formerRingMs: 2 * settleMs,
       versions: this.versions,
       displacedTold: () => this.drops.told(),
@@ -97,34 +97,34 @@ export class NodeDirectory {
     this.#lost = new LostStatements({ nodeId, rpc, env, endpointOf, isLive });
   }
 
-  /** Keys in the own shard. */
+  /** Number of keys in this node's shard. */
   get keys(): number {
     return this.#shard.stats().keys;
   }
 
-  /** Every owner has answered the statements of what this node has, and what they know to be outdated is dropped. */
+  /** Whether every owner has answered the announcement of this node's pages; outdated ones are dropped by then. */
   get isAnnounced(): boolean {
     return !this.client.isSilent && this.#announcer.isComplete;
   }
 
-  /** Answers other nodes for the own shard. */
+  /** Answers other nodes' requests to this node's shard. */
   attach(server: RpcServer): void {
     new DirectoryServer({ shard: this.#shard, displacedTold: () => this.drops.told() }).attach(server);
     LostStatements.handle(server, (ownerId) => this.#announcer.announceTo(ownerId));
     ShardFilling.handle(server, (ownerId, incarnation) => this.#announcer.hasAnnounced(ownerId, incarnation));
   }
 
-  /** From now on these pages are announced to the owners that gain them. */
+  /** Begins to announce these pages to the owners that gain them. */
   startAnnouncing(pages: Publications): void {
     this.#announcer.start(pages);
   }
 
   /**
-   * Makes all members drop these pages, and forget where they are, in so far as they are older than the version. True: every member
-   * has. A member that does not answer in time is told again until it has, or has left.
+   * Makes all members drop these pages, and forget their locations, if they are older than the version. True: every member has done so. A
+   * member that does not answer in time is told again until it answers or leaves.
    *
-   * What was set before the call may have a later version than this node's clock gives: the clock of who set it is ahead, and nothing has
-   * told this node of it. Members say so, and are told once more, with a version later than that. What is newer even then was set meanwhile.
+   * A page that was set before this call may have a later version than this node's clock gives, if the clock of the node that set it is ahead. The
+   * members report such versions, and are told once more, with a version later than these. A page that is newer even then was set meanwhile.
    */
   async deleteEverywhere(keys: readonly string[], version: number): Promise<boolean[]> {
     const outcomes: boolean[] = [];
@@ -134,14 +134,14 @@ export class NodeDirectory {
     return outcomes;
   }
 
-  /** Tells another node to drop a page that is older than this version: it was away when something newer was set. */
+  /** Tells another node to drop a page that is older than this version: that node was away when a newer page was set. */
   dropFrom(nodeId: string, key: string, voidBelow: number): void {
     this.drops.tell(nodeId, [{ key, voidBelow, reason: 'superseded' }]);
   }
 
   /**
-   * The other nodes had dropped this one, which goes on as another start of itself: what its shard was told before is out of
-   * date, and told again by those who see it join; its own pages are announced to everybody.
+   * Called when the other nodes have dropped this one, and it goes on as a later start of itself. Its shard's contents are out of date, and the
+   * nodes that see it join announce theirs again; its own pages are announced to all owners.
    */
   restartAs(incarnation: number): void {
     this.#shard.clear();
@@ -150,18 +150,18 @@ export class NodeDirectory {
     this.#announcer.announceAll();
   }
 
-  /** Another node is the member of this one's id: nothing is announced as long as that is so, and everything after it. */
+  /** Called when another node has taken this one's id, or has given it back: while it has it, nothing is announced; afterwards everything is. */
   setReplaced(isReplaced: boolean): void {
     this.client.setSilent(isReplaced);
     if (!isReplaced) this.#announcer.announceAll();
   }
 
-  /** Other nodes may have dropped what this one had announced. */
+  /** Announces all pages again, because other nodes may have dropped what this one had announced. */
   announceAll(): void {
     this.#announcer.announceAll();
   }
 
-  /** Goes by the new members from now on. */
+  /** Follows a change of members. */
   membersChanged(change: MemberChange): void {
     const { before, after, changed } = change;
     for (const nodeId of changed) {
@@ -183,12 +183,12 @@ export class NodeDirectory {
     this.changed.tell(change, ring);
   }
 
-  /** The own shard forgets deleted pages that are older than these versions. */
+  /** Makes this node's shard forget deleted pages that are older than these versions. */
   forgetDeleted(keys: readonly string[], voidBelow: readonly number[]): void {
     keys.forEach((key, i) => void this.#shard.removeAll([key], voidBelow[i] as number));
   }
 
-  /** The newest version that the own shard knows of under any of these keys; 0: it knows of none. */
+  /** The newest version under any of these keys in this node's shard; 0 if it has none. */
   newestKnown(keys: readonly string[]): number {
     const known = this.#shard.get(keys);
     let newest = 0;
@@ -223,18 +223,18 @@ export class NodeDirectory {
     return keys.map((_, i) => owed.every((isOwed) => isOwed[i] === false));
   }
 
-  /** The rest is in the metrics. */
+  /** Logs the first conflict of lengths; a metric counts all. */
   #lengthsDiffer(key: string): void {
     if (this.#hasLengthConflict) return;
     this.#hasLengthConflict = true;
     this.#env.log.log(
       'warn',
-      'two nodes have computed pages of different lengths under one key: give configurations that differ a namespace each',
+      'two nodes have pages of different lengths under one key: give each configuration a namespace of its own',
       { key, node_id: this.#nodeId },
     );
   }
 
-  /** Throws `InvariantError` unless the shard and all that keeps it in step with the members agree. */
+  /** Throws `InvariantError` unless the shard, and the classes that keep it in step with the members, are consistent. */
   verify(): void {
     this.#shard.verify();
     this.client.verify();

@@ -11,7 +11,7 @@ export interface PageUpkeepParts {
   readonly env: Environment;
 }
 
-/** Keeps the directory's owners informed of this node's pages: new owners, owners that have missed something, and all of them at a low rate. */
+/** Keeps directory owners informed of this node's pages: announces to new owners, repeats what owners have missed, and restates everything at a low rate. */
 export class PageUpkeep {
   readonly #parts: PageUpkeepParts;
   readonly #antiEntropy: AntiEntropy;
@@ -33,7 +33,7 @@ export class PageUpkeep {
     this.#owed = owed;
   }
 
-  /** Begins when the node has joined. Every owner is told of pages that a disk has kept from an earlier start. */
+  /** Begins the work, when the node has joined. Pages that the disk has kept from an earlier start are announced to all owners. */
   start(): void {
     const { directory, pages } = this.#parts;
     directory.startAnnouncing(pages);
@@ -41,13 +41,13 @@ export class PageUpkeep {
     if (!pages.isEmpty) directory.announceAll();
   }
 
-  /** From now on nothing is asked of the pages, and nothing is sent. */
+  /** Ends all work: from now on no page is asked for, and nothing is sent. */
   stop(): void {
     this.#owed.stop();
     this.#antiEntropy.stop();
   }
 
-  /** Throws `InvariantError` unless what owners are owed is within its limits. */
+  /** Throws `InvariantError` unless the owed statements are within their limits. */
   verify(): void {
     this.#owed.verify();
   }

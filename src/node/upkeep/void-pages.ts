@@ -22,9 +22,9 @@ export interface VoidPagesParts {
  */
 export class VoidPages {
   readonly #parts: VoidPagesParts;
-  /** As of the last change; it stays as it is. */
+  /** The members as of the last change. */
   #members: MemberChange['after'] = new Map();
-  /** Nodes that were members and are not now; the ones that left first come first. */
+  /** Nodes that were members and are not any more, the earliest first. */
   readonly #gone = new Set<string>();
 
   constructor(parts: VoidPagesParts) {
@@ -33,7 +33,7 @@ export class VoidPages {
     parts.directory.changed.listen((change, ring) => this.#tellReturned(change, ring));
   }
 
-  /** Answers nodes that tell this one to drop pages, or to announce all that it has once more. */
+  /** Answers nodes that tell this one to drop pages, or to announce all its pages again. */
   attach(server: RpcServer): void {
     const { directory } = this.#parts;
     directory.drops.handle(
@@ -43,7 +43,7 @@ export class VoidPages {
     );
   }
 
-  /** Returns the newest version that this node has or knows of under any of the keys when they are deleted, else 0. */
+  /** Drops pages. For deleted keys it returns the newest version that this node still has or knows of under any of them, else 0. */
   async #drop(keys: readonly string[], voidBelow: readonly number[], reason: DropReason): Promise<number> {
     const { directory, pages } = this.#parts;
     if (reason === 'deleted') directory.forgetDeleted(keys, voidBelow);
@@ -56,11 +56,11 @@ export class VoidPages {
   #dropOutdated(keys: readonly string[], versions: readonly number[]): void {
     const voidBelow = versions.map((version) => version + 1);
     this.#dropAndRetract(keys, voidBelow).catch((error: unknown) => {
-      this.#parts.log.log('error', 'outdated pages could not be dropped', { error: String(error) });
+      this.#parts.log.log('error', 'dropping outdated pages failed', { error: String(error) });
     });
   }
 
-  /** An owner that was not told what made a page outdated still hands the page out: it is told that the page is gone. */
+  /** Drops pages, and tells their owners: one that has not heard of the newer page still lists the outdated one. */
   async #dropAndRetract(keys: readonly string[], voidBelow: readonly number[]): Promise<void> {
     const { directory, pages } = this.#parts;
     await pages.drop(keys, voidBelow);
@@ -69,8 +69,8 @@ export class VoidPages {
   }
 
   /**
-   * Tells nodes that were away what this node has set and dropped, of the keys that they own now. Shards of nodes that were away
-   * together may know of nothing newer than what they have; these nodes then tell the holders of older pages.
+   * Tells nodes that were away what this node has set and dropped, for the keys that they own now. Nodes that were away together may know
+   * nothing newer than what their shards have; they pass it on to the holders of outdated pages.
    */
   #tellReturned({ before, after, changed }: MemberChange, ring: OwnerRing): void {
     const { nodeId: ownId, replicas, directory, pages } = this.#parts;
@@ -107,7 +107,7 @@ export class VoidPages {
     }
   }
 
-  /** Throws `InvariantError` unless the nodes that are remembered as gone are few enough, and no members. */
+  /** Throws `InvariantError` unless the nodes that are remembered as gone are within their limit, and none of them is a member. */
   verify(): void {
     assertAtMost('void pages: nodes that have gone', this.#gone.size, GONE_NODES_MAX_COUNT);
     for (const nodeId of this.#members.keys()) {
