@@ -36,7 +36,7 @@ export function keyEncoderFor(storage: StorageConfig): KeyEncoder {
   return encoderOf(storage, modelPartOf(storage), MeshCacheConfig.fromExtraConfig(storage.extraConfig ?? {}));
 }
 
-/** As {@link keyEncoderFor}, for a configuration that has been parsed. */
+/** The encoder that {@link keyEncoderFor} gives, from a configuration that has been parsed. */
 export function encoderOf({ modelName }: StorageConfig, part: ModelPart, config: MeshCacheConfig): KeyEncoder {
   const { dtype, layout, namespace: tag } = config;
   return new KeyEncoder({ modelName: modelName ?? undefined, dtype, layout, tag, ...part });

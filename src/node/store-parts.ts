@@ -5,7 +5,7 @@ import type { MeshCacheConfig } from '../config.js';
 import type { DiskStore } from '../disk/disk-store.js';
 import type { HostRegion } from '../memory/host-region.js';
 import type { Metrics } from '../metrics/metrics.js';
-import { copyThreadsOf } from '../pool/copy-threads.js';
+import { type CopyThreads, copyThreadsOf } from '../pool/copy-threads.js';
 import { PublishedPool } from '../pool/published-pool.js';
 import { HotReads } from '../store/hot-reads.js';
 import { PageStore, type PageStoreParts } from '../store/page-store.js';
@@ -43,21 +43,13 @@ export interface StoreParts extends Pick<StoreGround, 'runtime' | 'region' | 'di
 }
 
 /** Makes the parts of a store, each from parts made before it. A signal carries what a part reports to a part that is made later. */
-export function assembleStore({ config, env, metrics, runtime, region, disk, evicted }: StoreGround): StoreParts {
+export function assembleStore(ground: StoreGround): StoreParts {
+  const { config, env, metrics, runtime, region, disk, evicted } = ground;
   const set = new Signal<[keys: readonly string[]]>();
   const gone = new Signal<[keys: readonly string[]]>();
   const remoteHits = new Signal<[keys: readonly string[]]>();
-  const { rkey } = runtime.transport.registerMr(region.addr, region.length);
   const copyThreads = copyThreadsOf(env.threads);
-  const pool = new PublishedPool(region.addr, region.length, rkey, {
-    policy: config.evictionPolicy,
-    quarantineMs: config.reuseQuarantineMs,
-    neverReuseEarly: !config.verifyReads,
-    clock: env.clock,
-    stamps: env.random,
-    copyThreads,
-    onEvict: evicted.tell,
-  });
+  const pool = publishedPoolOf(ground, copyThreads);
   const wanted = new WantedPages();
   const earlier = new EarlierPages({
     disk,
@@ -66,7 +58,61 @@ export function assembleStore({ config, env, metrics, runtime, region, disk, evi
     membersCount: () => runtime.members().size,
     isAnnounced: () => runtime.drops.isAnnounced,
   });
-  const storeParts: PageStoreParts = {
+  const storeParts = pageStoreParts(ground, { pool, earlier, remoteHits });
+  const onTouched = (keys: readonly string[]) => wanted.read(keys);
+  const pages = new PageStore({ ...storeParts, onTouched, onSet: set.tell, onGone: gone.tell });
+  evicted.listen((keys) => pages.forget(keys));
+  const promoter = disk === null ? null : promoterOf(disk, { pool, statements: pages.statements }, env);
+  const copies = new RemoteCopies({ ...storeParts, nodeId: runtime.nodeId, pages, copyThreads });
+  set.listen((keys) => copies.set(keys));
+  gone.listen((keys) => copies.gone(keys));
+  const node: LeavingNode = {
+    nodeId: runtime.nodeId,
+    heartbeatInterval: config.heartbeatInterval,
+    handovers: runtime.handovers,
+    memberIds: () => runtime.members().keys(),
+    leave: () => runtime.leave(),
+  };
+  const leaving = leavingOf({ node, pages, copies, wanted, disk, env });
+  const hotReads = new HotReads({
+    copy: (keys) => copies.copy(keys, 'hot'),
+    mayCopy: () => !leaving.drain.isDraining,
+    clock: env.clock,
+  });
+  if (config.promoteHotReads) remoteHits.listen((keys) => hotReads.read(keys));
+  metrics.setGaugeProvider('meshcache_members', () => runtime.members().size);
+  return { runtime, region, disk, pool, pages, promoter, leaving, hotReads, earlier };
+}
+
+/** Makes the pool in the region, which peers can read from now on. */
+function publishedPoolOf(
+  { config, env, runtime, region, evicted }: StoreGround,
+  copyThreads: CopyThreads,
+): PublishedPool {
+  const { rkey } = runtime.transport.registerMr(region.addr, region.length);
+  return new PublishedPool(region.addr, region.length, rkey, {
+    policy: config.evictionPolicy,
+    quarantineMs: config.reuseQuarantineMs,
+    neverReuseEarly: !config.verifyReads,
+    clock: env.clock,
+    stamps: env.random,
+    copyThreads,
+    onEvict: evicted.tell,
+  });
+}
+
+/** The ingredients that the page store and the copies of other nodes' pages have in common. */
+function pageStoreParts(
+  { config, env, metrics, runtime, disk, evicted }: StoreGround,
+  made: {
+    readonly pool: PublishedPool;
+    readonly earlier: EarlierPages;
+    /** Tells of keys of pages that were read from other nodes. */
+    readonly remoteHits: Signal<[keys: readonly string[]]>;
+  },
+): PageStoreParts {
+  const { pool, earlier, remoteHits } = made;
+  return {
     pool,
     disk: disk === null ? undefined : diskTierOf({ disk, pool, onWrittenLate: evicted.tell }, config, env),
     promotions: runtime.promotions,
@@ -97,33 +143,6 @@ export function assembleStore({ config, env, metrics, runtime, region, disk, evi
     log: env.log,
     metrics,
   };
-  const pages = new PageStore({
-    ...storeParts,
-    onTouched: (keys) => wanted.read(keys),
-    onSet: set.tell,
-    onGone: gone.tell,
-  });
-  evicted.listen((keys) => pages.forget(keys));
-  const promoter = disk === null ? null : promoterOf(disk, { pool, statements: pages.statements }, env);
-  const copies = new RemoteCopies({ ...storeParts, nodeId: runtime.nodeId, pages, copyThreads });
-  set.listen((keys) => copies.set(keys));
-  gone.listen((keys) => copies.gone(keys));
-  const node: LeavingNode = {
-    nodeId: runtime.nodeId,
-    heartbeatInterval: config.heartbeatInterval,
-    handovers: runtime.handovers,
-    memberIds: () => runtime.members().keys(),
-    leave: () => runtime.leave(),
-  };
-  const leaving = leavingOf({ node, pages, copies, wanted, disk, env });
-  const hotReads = new HotReads({
-    copy: (keys) => copies.copy(keys, 'hot'),
-    mayCopy: () => !leaving.drain.isDraining,
-    clock: env.clock,
-  });
-  if (config.promoteHotReads) remoteHits.listen((keys) => hotReads.read(keys));
-  metrics.setGaugeProvider('meshcache_members', () => runtime.members().size);
-  return { runtime, region, disk, pool, pages, promoter, leaving, hotReads, earlier };
 }
 
 /** The answers of a store to what other nodes ask. */

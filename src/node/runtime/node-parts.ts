@@ -5,6 +5,7 @@ import { RpcClient } from '../../rpc/client.js';
 import { RpcServer } from '../../rpc/server.js';
 import type { Transport } from '../../transport/contract/transport.js';
 import { type ChosenTransport, chooseTransport } from '../../transport/create-transport.js';
+import type { NodeInfo } from '../../types.js';
 import { Handovers } from '../leaving/handovers.js';
 import { DataEndpoints } from '../remote-pages/data-endpoints.js';
 import { PageNotices } from '../remote-pages/page-notices.js';
@@ -43,30 +44,25 @@ export interface NodeParts {
   readonly filling: ShardFilling;
 }
 
-/** Makes and starts the parts of a node, each from parts made before it. The node is not a member of the cluster before `DiscoveryClient.start`. */
-export async function openNodeParts({
-  config,
-  identity,
-  metricsEndpoint,
-  env,
-  stops,
-}: NodePartsOptions): Promise<NodeParts> {
-  const { nodeId } = identity;
-  const listed = config.discoveryEndpoints();
-  // The address on which this node listens, and at which the others reach it.
-  const host = config.localHostname ?? (await ownAddressTowards(listed[0] as Endpoint, env.host));
-  const chosen = await chooseTransport({ ...config, localHostname: host }, env);
-  const { transport } = chosen;
-  stops.push(() => transport.close());
-  warnOfReach(host, transport, env);
-  const rpcServer = new RpcServer({ host, port: config.controlPort, env });
-  const control = { host, port: await rpcServer.start() };
-  stops.push(() => rpcServer.stop());
-  const rpcClient = new RpcClient({ env });
-  stops.push(() => rpcClient.close());
+/** The transport and the control plane of a node. */
+interface NodeNetwork {
+  /** The address on which this node listens, and at which the others reach it. */
+  readonly host: string;
+  readonly chosen: ChosenTransport;
+  readonly rpcServer: RpcServer;
+  readonly rpcClient: RpcClient;
+  /** Where the control plane listens. */
+  readonly control: Endpoint;
+}
 
-  const masterSeat = await masterSeatOf(host, listed, env);
-  const describe = () => describeNode({ identity, transport, control, metrics: metricsEndpoint, masterSeat });
+/** Makes and starts the parts of a node, each from parts made before it. The node is not a member of the cluster before `DiscoveryClient.start`. */
+export async function openNodeParts(options: NodePartsOptions): Promise<NodeParts> {
+  const { config, identity, metricsEndpoint: metrics, env, stops } = options;
+  const { nodeId } = identity;
+  const { host, chosen, rpcServer, rpcClient, control } = await openNetwork(options);
+  const { transport } = chosen;
+  const masterSeat = await masterSeatOf(host, config.discoveryEndpoints(), env);
+  const describe = () => describeNode({ identity, transport, control, metrics, masterSeat });
   const self = describe();
   const members = new Members(self);
   const endpointOf = (id: string) => members.endpointOf(id);
@@ -86,21 +82,7 @@ export async function openNodeParts({
   stops.push(async () => notices.close());
   const promotions = new Promotions({ rpc: rpcClient, endpointOf, nodeId });
   const handovers = new Handovers({ rpc: rpcClient, endpointOf });
-
-  const listener: MembershipListener = {
-    onMembers(all, changed, left) {
-      const change = members.change(all, changed);
-      logMemberChange(env.log, change, { hasLeft: (id) => left.includes(id), memberTtlS: config.memberTtl });
-      directory.membersChanged(change);
-    },
-    onForgotten: () => directory.announceAll(),
-    onExpired() {
-      identity.renew();
-      directory.restartAs(identity.incarnation);
-      return describe();
-    },
-    onReplaced: (isReplaced) => directory.setReplaced(isReplaced),
-  };
+  const listener = membershipListener({ members, directory, options, describe });
   const membership = new Membership({ config, self, host, listener, env });
   await membership.master.start();
   stops.push(() => membership.master.stop());
@@ -113,18 +95,50 @@ export async function openNodeParts({
     isJoined: () => membership.discovery.isReachable,
   });
   stops.push(async () => filling.stop());
+  const dataEndpoints = new DataEndpoints(transport, env.log);
+  const asking = { notices, promotions, handovers };
+  return { chosen, dataEndpoints, rpcServer, rpcClient, members, directory, ...asking, membership, filling };
+}
+
+async function openNetwork({ config, env, stops }: NodePartsOptions): Promise<NodeNetwork> {
+  const [listed] = config.discoveryEndpoints();
+  const host = config.localHostname ?? (await ownAddressTowards(listed as Endpoint, env.host));
+  const chosen = await chooseTransport({ ...config, localHostname: host }, env);
+  stops.push(() => chosen.transport.close());
+  warnOfReach(host, chosen.transport, env);
+  const rpcServer = new RpcServer({ host, port: config.controlPort, env });
+  const control = { host, port: await rpcServer.start() };
+  stops.push(() => rpcServer.stop());
+  const rpcClient = new RpcClient({ env });
+  stops.push(() => rpcClient.close());
+  return { host, chosen, rpcServer, rpcClient, control };
+}
+
+/** Carries news of the membership to the parts of the node. */
+function membershipListener({
+  members,
+  directory,
+  options: { identity, config, env },
+  describe,
+}: {
+  readonly members: Members;
+  readonly directory: NodeDirectory;
+  readonly options: NodePartsOptions;
+  readonly describe: () => NodeInfo;
+}): MembershipListener {
   return {
-    chosen,
-    dataEndpoints: new DataEndpoints(transport, env.log),
-    rpcServer,
-    rpcClient,
-    members,
-    directory,
-    notices,
-    promotions,
-    handovers,
-    membership,
-    filling,
+    onMembers(all, changed, left) {
+      const change = members.change(all, changed);
+      logMemberChange(env.log, change, { hasLeft: (id) => left.includes(id), memberTtlS: config.memberTtl });
+      directory.membersChanged(change);
+    },
+    onForgotten: () => directory.announceAll(),
+    onExpired() {
+      identity.renew();
+      directory.restartAs(identity.incarnation);
+      return describe();
+    },
+    onReplaced: (isReplaced) => directory.setReplaced(isReplaced),
   };
 }
 
