@@ -16,7 +16,7 @@ import { ChangeGap } from './change-gap.js';
 import { LostMasters } from './masters/lost-masters.js';
 import { MasterLink } from './masters/master-link.js';
 import { isSameEndpoints, MasterChoice, type MasterRule, seatsOf } from './masters/masters.js';
-import { countChanges, isSame, MemberMerging, silentHosts } from './masters/member-merging.js';
+import { countChanges, hasLeft, isSame, MemberMerging, silentHosts } from './masters/member-merging.js';
 import { type MasterView, mergeMembers } from './masters/merge.js';
 import { type ClusterSettings, describeDifferences, type Refusal, refusalError } from './messages/cluster-settings.js';
 import { timingOf } from './timing.js';
@@ -24,11 +24,11 @@ import { timingOf } from './timing.js';
 /** Callbacks, settings and times of a {@link DiscoveryClient}. */
 export interface DiscoveryClientOptions {
   /**
-   * Called with all members, in a map that does not change, at the first answer of a master, and whenever members join, leave, restart
-   * or change their address; `changed` has the ids of these members.
+   * Called with all members, a map that stays as it is, at a master's first answer, then when one has come, gone, or changed its start or
+   * address; `changed`: the ids of these; `left`: the ids of those that have said good-bye.
    */
-  readonly onMembers?: (members: Map<string, NodeInfo>, changed: readonly string[]) => void;
-  /** Called after every failed attempt to reach a listed master. */
+  readonly onMembers?: (members: Map<string, NodeInfo>, changed: readonly string[], left: readonly string[]) => void;
+  /** Called at every failed attempt to reach a listed master. */
   readonly onUnreachable?: (endpoint: Endpoint) => void;
   /**
    * Called when a master that did not restart had forgotten this node, which was unreachable or stopped for longer than the time-to-live.
@@ -248,7 +248,7 @@ export class DiscoveryClient {
       node_id: renewed.nodeId,
       silent_ms: Math.round(this.#env.clock.nowMs() - heardMs),
     });
-    this.#options.onMembers?.(this.#members, [renewed.nodeId]);
+    this.#options.onMembers?.(this.#members, [renewed.nodeId], []);
     return false;
   }
 
@@ -287,10 +287,11 @@ export class DiscoveryClient {
     const isChanged = !this.#hasAnswer || others.length > 0;
     this.#hasAnswer = true;
     countChanges(this.#env.metrics, others, { before, after: merged });
-    const hasLost = others.some((nodeId) => !merged.has(nodeId));
-    const lost = hasLost ? silentHosts(others, { before, after: merged, views }) : undefined;
+    const gone = others.filter((nodeId) => !merged.has(nodeId));
+    const left = gone.filter((nodeId) => hasLeft(before.get(nodeId) as NodeInfo, views));
+    const lost = gone.length > 0 ? silentHosts(others, { before, after: merged, views }) : undefined;
     this.#members = merged;
-    if (isChanged) this.#options.onMembers?.(merged, others);
+    if (isChanged) this.#options.onMembers?.(merged, others, left);
     this.#followMasters(others, lost);
     this.#endStartIfJoined();
   }

@@ -5,36 +5,38 @@ import { CLIENT_HOLDERS_MAX_COUNT } from '../base/limits.js';
 import { ClientServer } from '../clients/client-server.js';
 import { ClientNamespace } from '../clients/requests/client-namespace.js';
 import type { MeshCacheConfig } from '../config.js';
+import type { DirectoryClient } from '../directory/client.js';
 import { StoredPages } from '../store/namespace-pages.js';
 import type { PageStore } from '../store/page-store.js';
 import type { DataLocation } from '../types.js';
 import type { KeyEncoders } from './key-encoders.js';
 import { packageVersion } from './reporting/package-version.js';
 import type { StoreStats } from './reporting/store-stats.js';
-import type { NodeRuntime } from './runtime/node-runtime.js';
 
 export interface ClientWiringParts {
-  readonly runtime: NodeRuntime;
+  readonly nodeId: string;
+  readonly directory: Pick<DirectoryClient, 'find'>;
   readonly pages: PageStore;
   readonly keyEncoders: KeyEncoders;
   readonly stats: () => StoreStats;
   readonly env: Environment;
 }
 
-/** The socket for processes of this host, if it is wanted. Throws `ConfigError`. */
+/** Opens the socket for processes of this host, if one is configured. Throws `ConfigError`. */
 export async function openClientSocket(
   config: MeshCacheConfig,
-  { runtime, pages, keyEncoders, stats, env }: ClientWiringParts,
+  parts: ClientWiringParts,
 ): Promise<ClientServer | undefined> {
+  const { nodeId, pages, keyEncoders, stats, env } = parts;
   const { clientSocket: path, clientSocketMode: mode, clientSocketGroup: group } = config;
   if (path === undefined) return undefined;
   const gid = group === undefined ? undefined : groupIdOf(group, env.files);
-  const holdersOf = (keys: readonly string[]) => pageHolders(runtime, pages, keys);
+  const holdersOf = (keys: readonly string[]) => pageHolders(parts, keys);
   return ClientServer.listen(
     { path, mode: Number.parseInt(mode, 8), gid },
     {
       env,
-      nodeId: runtime.nodeId,
+      nodeId,
       packageVersion: packageVersion(),
       namespaceOf: (namespace) => new ClientNamespace(new StoredPages(pages, keyEncoders.of(namespace)), holdersOf),
       nodeStats: () => {
@@ -50,24 +52,23 @@ export async function openClientSocket(
   );
 }
 
-/** All nodes that the directory knows to have a page, this one first; one list a key. */
+/** One list a key: all nodes that have the page as far as the directory knows, this one first. */
 async function pageHolders(
-  runtime: NodeRuntime,
-  pages: PageStore,
+  { nodeId: ownId, directory, pages }: ClientWiringParts,
   keys: readonly string[],
 ): Promise<(readonly DataLocation[])[]> {
   const holders = pages.statements.locationsOf(keys).map((own) => (own === null ? [] : [own]));
-  const known = new Set([runtime.nodeId]);
+  const known = new Set([ownId]);
   let isMore = true;
   for (let round = 0; isMore && round < CLIENT_HOLDERS_MAX_COUNT; round++) {
     isMore = false;
     const avoided = [...known];
-    await runtime.directory.find(
+    await directory.find(
       keys,
       (found) => {
         for (const [index, location] of found) {
           const list = holders[index] as DataLocation[];
-          if (location.nodeId === runtime.nodeId || list.some(({ nodeId }) => nodeId === location.nodeId)) continue;
+          if (location.nodeId === ownId || list.some(({ nodeId }) => nodeId === location.nodeId)) continue;
           list.push(location);
           known.add(location.nodeId);
           isMore = true;
@@ -79,13 +80,13 @@ async function pageHolders(
   return holders;
 }
 
-/** Of a number, or of a name in /etc/group. Throws `ConfigError`. */
+/** The id of a group that is given as a number, or by its name in /etc/group. Throws `ConfigError`. */
 export function groupIdOf(group: string, files: Files): number {
   if (/^\d+$/.test(group)) return Number(group);
   const lines = files.readFileSync('/etc/group').toString().split('\n');
   const line = lines.find((text) => text.startsWith(`${group}:`));
   if (line !== undefined) return Number(line.split(':')[2]);
   throw new ConfigError(
-    `configuration key "client_socket_group": there is no group ${JSON.stringify(group)} on this machine`,
+    `configuration key "client_socket_group": this machine has no group ${JSON.stringify(group)}; give a name from /etc/group, or a number`,
   );
 }

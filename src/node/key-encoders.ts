@@ -2,17 +2,17 @@ import { NAMESPACES_KNOWN_MAX_COUNT } from '../base/limits.js';
 import { KeyEncoder, type KeyNamespace } from '../core/index.js';
 
 /**
- * The encoders of the namespaces that this node has been asked for: one each, so that what clears a namespace knows of the pools
- * that others have used. Of very many namespaces the one that was asked for longest ago is forgotten.
+ * The key encoders of the namespaces that this node has been asked for. All users of a namespace share one encoder, so that clearing the
+ * namespace reaches the pools that any of them has used. Beyond NAMESPACES_KNOWN_MAX_COUNT the least recently used encoder is forgotten.
  */
 export class KeyEncoders {
-  /** By the beginning of the keys of the main pool; longest ago first. */
+  /** The encoder of each namespace, under the prefix of its keys in the main pool; the least recently used first. */
   readonly #encoders = new Map<string, KeyEncoder>();
 
-  /** `own`: that of the node's own namespace, which is never forgotten. */
+  /** `own` is the encoder of the node's own namespace, and is never forgotten. */
   constructor(readonly own: KeyEncoder) {}
 
-  /** Undefined: the node's own. Throws `ArgumentError` for a namespace that cannot be. */
+  /** The encoder of a namespace; the node's own one for undefined. Throws `ArgumentError` for an invalid namespace. */
   of(namespace: KeyNamespace | undefined): KeyEncoder {
     if (namespace === undefined) return this.own;
     const created = new KeyEncoder(namespace);

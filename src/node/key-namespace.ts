@@ -3,7 +3,7 @@ import { shown } from '../base/shown.js';
 import { MeshCacheConfig, type StorageConfig, toBoolean, toNumber } from '../config.js';
 import { KeyEncoder } from '../core/index.js';
 
-/** Which part of a model a store is for: that of a {@link StorageConfig}, with text made into numbers. */
+/** The part of a model that a store is for: the ranks of a {@link StorageConfig}, as numbers. */
 export interface ModelPart {
   readonly tpRank: number;
   readonly tpSize: number;
@@ -14,7 +14,7 @@ export interface ModelPart {
 
 const SIZE_MAX_COUNT = 0xffffffff;
 
-/** Throws `ArgumentError` for ranks that cannot be, and for what is no boolean. */
+/** Reads the part of a model. Throws `ArgumentError` for invalid ranks, and for an `isMlaModel` that is not a boolean. */
 export function modelPartOf(storage: StorageConfig): ModelPart {
   if (typeof storage !== 'object' || storage === null) {
     throw new ArgumentError(`create: needs a storage configuration, got ${shown(storage)}`);
@@ -29,14 +29,14 @@ export function modelPartOf(storage: StorageConfig): ModelPart {
 }
 
 /**
- * What makes the keys of a store that is created with the same configuration, as they are in the directory. Throws `ConfigError`
- * and `ArgumentError`, as creating that store does.
+ * The encoder of a store that is created with this configuration: it turns the program's keys into the keys of the directory. Throws
+ * `ConfigError` and `ArgumentError`, as creating that store does.
  */
 export function keyEncoderFor(storage: StorageConfig): KeyEncoder {
   return encoderOf(storage, modelPartOf(storage), MeshCacheConfig.fromExtraConfig(storage.extraConfig ?? {}));
 }
 
-/** {@link keyEncoderFor} with what has been parsed already. */
+/** The encoder that {@link keyEncoderFor} gives, from a configuration that has been parsed. */
 export function encoderOf({ modelName }: StorageConfig, part: ModelPart, config: MeshCacheConfig): KeyEncoder {
   const { dtype, layout, namespace: tag } = config;
   return new KeyEncoder({ modelName: modelName ?? undefined, dtype, layout, tag, ...part });

@@ -2,30 +2,22 @@ import { FairTurns } from '../base/concurrency/fair-turns.js';
 import type { Environment } from '../base/environment/environment.js';
 import { formatEndpoint } from '../base/environment/network.js';
 import { ArgumentError } from '../base/errors.js';
+import { Signal } from '../base/signal.js';
 import type { ClientInfo, ClientServer } from '../clients/client-server.js';
 import { MeshCacheConfig, type StorageConfig } from '../config.js';
 import type { KeyEncoder, KeyNamespace } from '../core/index.js';
 import type { DiskStore } from '../disk/disk-store.js';
 import { HostRegion } from '../memory/host-region.js';
 import { Metrics } from '../metrics/metrics.js';
-import { copyThreadsOf } from '../pool/copy-threads.js';
-import { PublishedPool } from '../pool/published-pool.js';
-import { HotReads } from '../store/hot-reads.js';
 import { StoredPages } from '../store/namespace-pages.js';
-import { PageStore, type PageStoreParts } from '../store/page-store.js';
-import type { Promoter } from '../store/promoter.js';
-import { RemoteCopies } from '../store/remote-copies.js';
 import { StoreNamespace } from '../store/store-namespace.js';
-import { WantedPages } from '../store/wanted-pages.js';
 import { wholeNamespace } from '../store/whole-namespace.js';
 import { systemEnvironment } from '../system/system-environment.js';
 import type { DataLocation } from '../types.js';
 import { openClientSocket } from './client-wiring.js';
-import { type DiskListeners, diskTierOf, openDisk, promoterOf } from './disk-wiring.js';
+import { openDisk } from './disk-wiring.js';
 import { KeyEncoders } from './key-encoders.js';
 import { encoderOf, modelPartOf } from './key-namespace.js';
-import { leavingOf, type StoreLeaving } from './leaving/store-leaving.js';
-import type { ReportedRead } from './remote-pages/read-reports.js';
 import { NodeReporting } from './reporting/node-reporting.js';
 import { packageVersion } from './reporting/package-version.js';
 import { RecentEvents } from './reporting/recent-events.js';
@@ -33,80 +25,62 @@ import { storeReporter } from './reporting/store-reporting.js';
 import { type StoreStats, storeStats } from './reporting/store-stats.js';
 import { NodeRuntime } from './runtime/node-runtime.js';
 import { checkMemory, providePool } from './store-checks.js';
-import { earlierPages } from './upkeep/earlier-pages.js';
+import { assembleStore, closeStore, type StoreParts, storePartOf } from './store-parts.js';
 
-/** What only `create` hands to the constructor. */
+/** The proof that the constructor is called by `create`. */
 const CREATED = Symbol('created');
 
 /**
- * One node of the cache: publishes pages in its own pool, reads those of every node. Its own methods for pages are those of the
- * namespace that its configuration names; {@link namespace} gives others.
+ * One node of the cache: it publishes pages in its own pool, and reads the pages of every node. Its own methods use the namespace of its
+ * configuration; {@link namespace} gives access to others.
  */
 export class MeshCacheStore extends StoreNamespace {
   readonly runtime: NodeRuntime;
-  /** Makes the keys of this store as they are in the directory: for those who look there themselves. */
+  /** Turns this store's keys into the keys of the directory, for programs that look there themselves. */
   readonly keyEncoder: KeyEncoder;
   readonly #metrics: Metrics;
-  readonly #pages: PageStore;
-  readonly #pool: PublishedPool;
-  readonly #region: HostRegion;
-  readonly #disk: DiskStore | null;
-  readonly #promoter: Promoter | null;
+  readonly #parts: StoreParts;
   readonly #reporting: NodeReporting;
-  readonly #leaving: StoreLeaving;
-  readonly #hotReads: HotReads;
   readonly #turns: FairTurns;
   readonly #keyEncoders: KeyEncoders;
-  #clients: ClientServer | undefined;
+  /** The socket for processes of this host; undefined without one. */
+  readonly #clients: ClientServer | undefined;
   #closing: Promise<void> | undefined;
 
   private constructor(
     created: symbol,
-    parts: {
-      runtime: NodeRuntime;
+    given: {
+      parts: StoreParts;
       metrics: Metrics;
-      pages: PageStore;
-      pool: PublishedPool;
-      region: HostRegion;
-      keyEncoder: KeyEncoder;
       keyEncoders: KeyEncoders;
-      disk: DiskStore | null;
-      promoter: Promoter | null;
       reporting: NodeReporting;
-      leaving: StoreLeaving;
-      hotReads: HotReads;
+      clients: ClientServer | undefined;
       turns: FairTurns;
     },
   ) {
     if (created !== CREATED)
       throw new ArgumentError('MeshCacheStore has no public constructor; use `await MeshCacheStore.create(...)`');
-    const { pages, keyEncoder, turns, metrics } = parts;
+    const { parts, keyEncoders, turns, metrics } = given;
     super({
-      namespacePages: new StoredPages(pages, keyEncoder),
+      namespacePages: new StoredPages(parts.pages, keyEncoders.own),
       turns,
       onLookup: (asked, found) => metrics.recordLookup(asked, found),
     });
-    this.keyEncoder = keyEncoder;
+    this.keyEncoder = keyEncoders.own;
     this.runtime = parts.runtime;
-    this.#metrics = parts.metrics;
-    this.#pages = parts.pages;
-    this.#pool = parts.pool;
-    this.#region = parts.region;
-    this.#disk = parts.disk;
-    this.#promoter = parts.promoter;
-    this.#reporting = parts.reporting;
-    this.#leaving = parts.leaving;
-    this.#hotReads = parts.hotReads;
-    this.#turns = parts.turns;
-    this.#keyEncoders = parts.keyEncoders;
+    this.#metrics = metrics;
+    this.#parts = parts;
+    this.#reporting = given.reporting;
+    this.#turns = turns;
+    this.#keyEncoders = keyEncoders;
+    this.#clients = given.clients;
   }
 
   /**
-   * Starts a node and joins the cluster. Resolves although no discovery master answers yet: the node
-   * then works alone, says so in the log, and joins when one appears. Over RDMA it also waits until the system has
-   * provided the pool's memory; with `wait_for_directory`, until the other nodes have announced their pages to it, for half a
-   * minute at most. Throws `ConfigError`, also when a discovery master refuses the node because settings that must be alike differ,
-   * and `DiskError` when the disk tier cannot be opened.
+   * Starts a node and joins the cluster. If no discovery master answers yet, the node works alone, logs that, and joins when a master
+   * appears. Over RDMA, `create` also waits until the system has provided the pool's memory; with `wait_for_directory`, until the other
+   * nodes have announced their pages to this one, for half a minute at most. Throws `ConfigError`, also when a discovery master refuses the
+   * node because of settings that must be equal on all nodes, and `DiskError` when the disk tier cannot be opened.
    */
   static async create(storage: StorageConfig, environment: Partial<Environment> = {}): Promise<MeshCacheStore> {
     const config = MeshCacheConfig.fromExtraConfig(storage?.extraConfig ?? {});
@@ -121,173 +95,73 @@ export class MeshCacheStore extends StoreNamespace {
     const env = { ...given, log: events };
     const reporting = new NodeReporting({ config, metrics, events, env });
     if (!config.verifyReads) {
-      env.log.log('warn', 'verify_reads is off: only the quarantine keeps pages whole while they are read');
+      env.log.log(
+        'warn',
+        'verify_reads is off: a page that is overwritten while it is read is not noticed; only the quarantine protects it',
+      );
     }
     let region: HostRegion | undefined;
     let disk: DiskStore | null = null;
     let runtime: NodeRuntime | undefined;
+    let parts: StoreParts | undefined;
     let clients: ClientServer | undefined;
-    // Told of what the disk drops, from when there is somebody to tell.
-    const listeners: DiskListeners = { onEvict() {} };
+    const evicted = new Signal<[keys: readonly string[]]>();
     try {
       await reporting.start();
       runtime = new NodeRuntime(config, { nodeId, metricsEndpoint: reporting.endpoint, env });
       region = HostRegion.allocateFrom(env.host, config.globalSegmentSize);
-      disk = await openDisk(part, config, { nodeId, env, listeners });
-      await runtime.start();
+      disk = await openDisk(part, config, { nodeId, onEvict: evicted.tell, env });
+      await runtime.open();
       if (runtime.transport.protocol === 'rdma') await providePool(region, env);
-      const store = MeshCacheStore.#assemble({
-        keyEncoders,
-        config,
-        env,
-        metrics,
-        reporting,
-        runtime,
-        region,
-        disk,
-        listeners,
-      });
-      clients = await openClientSocket(config, {
-        runtime,
-        pages: store.#pages,
-        keyEncoders,
-        stats: () => store.stats(),
-        env,
-      });
-      store.#clients = clients;
+      const made = assembleStore({ config, env, metrics, runtime, region, disk, evicted });
+      parts = made;
+      await runtime.join(storePartOf(made, () => reporting.storePart()));
+      made.earlier.start();
+      const { pool, pages, leaving } = made;
+      const { directory } = runtime;
+      const stats = () => statsOf(made);
+      clients = await openClientSocket(config, { nodeId, directory, pages, keyEncoders, stats, env });
+      const isDraining = () => leaving.drain.isDraining;
+      reporting.running(runtime, storeReporter({ pool, disk, clients, isDraining }));
       if (config.waitForDirectory) await runtime.waitForDirectory();
-      return store;
+      const turns = new FairTurns(env.clock);
+      return new MeshCacheStore(CREATED, { parts: made, metrics, keyEncoders, reporting, clients, turns });
     } catch (error) {
-      await clients?.close();
-      await runtime?.stop();
-      await disk?.close();
-      region?.free();
-      await reporting.stop();
+      if (parts !== undefined) {
+        await closeStore(parts, { reporting, clients });
+      } else {
+        await runtime?.stop();
+        await disk?.close();
+        region?.free();
+        await reporting.stop();
+      }
       throw error;
     }
   }
 
-  static #assemble(given: {
-    keyEncoders: KeyEncoders;
-    config: MeshCacheConfig;
-    env: Environment;
-    metrics: Metrics;
-    reporting: NodeReporting;
-    runtime: NodeRuntime;
-    region: HostRegion;
-    disk: DiskStore | null;
-    listeners: DiskListeners;
-  }): MeshCacheStore {
-    const { keyEncoders, config, env, metrics, reporting, runtime, region, disk, listeners } = given;
-    const { rkey } = runtime.transport.registerMr(region.addr, region.length);
-    const copyThreads = copyThreadsOf(env.threads);
-    const pool = new PublishedPool(region.addr, region.length, rkey, {
-      policy: config.evictionPolicy,
-      quarantineMs: config.reuseQuarantineMs,
-      neverReuseEarly: !config.verifyReads,
-      clock: env.clock,
-      stamps: env.random,
-      copyThreads,
-      onEvict: (keys) => pages.forget(keys),
-    });
-    const wanted = new WantedPages();
-    const onWrittenLate = (keys: readonly string[]) => pages.forget(keys);
-    const storeParts: PageStoreParts = {
-      pool,
-      disk: disk === null ? undefined : diskTierOf({ disk, pool, onWrittenLate }, config, env),
-      promotions: runtime.promotions,
-      directory: runtime.directory,
-      transport: runtime.transport,
-      endpointOf: (node) => runtime.dataEndpointOf(node),
-      versions: runtime.versions,
-      deleteEverywhere: (keys, version) => runtime.drops.deleteEverywhere(keys, version),
-      isSettled: earlierPages(runtime, disk),
-      keepsDuplicates: config.keepDuplicates,
-      onRemoteHits(owner, keys, hint) {
-        runtime.notices.touched(owner, keys, hint);
-        if (config.promoteHotReads) hotReads.read(keys);
-      },
-      onRemoteFailures: (owner, keys) => runtime.notices.unreadable(owner, keys),
-      onVoid: (owner, key, voidBelow) => runtime.drops.dropFrom(owner, key, voidBelow),
-      identity: {
-        nodeId: runtime.nodeId,
-        get incarnation() {
-          return runtime.incarnation;
-        },
-        dataEndpoint: runtime.localRdmaEndpoint,
-      },
-      verifyReads: config.verifyReads,
-      locationReuseMs: config.locationReuseMs,
-      quarantineMs: config.reuseQuarantineMs,
-      clock: env.clock,
-      log: env.log,
-      metrics,
-    };
-    const pages: PageStore = new PageStore({
-      ...storeParts,
-      onTouched: (keys) => wanted.read(keys),
-      onSet: (keys) => copies.set(keys),
-      onGone: (keys) => copies.gone(keys),
-    });
-    listeners.onEvict = (keys) => pages.forget(keys);
-    const { statements } = pages;
-    const touch = (reads: readonly ReportedRead[]) => {
-      for (const { keys, hint } of reads) pages.touch(keys, hint);
-    };
-    runtime.announceFrom(statements, { touch, restate: (keys) => statements.restate(keys) });
-    const promoter = disk === null ? null : promoterOf(disk, pool, pages, env);
-    if (promoter !== null) runtime.promoteFrom(promoter);
-    metrics.setGaugeProvider('meshcache_members', () => runtime.members().size);
-    const copies = new RemoteCopies({ ...storeParts, nodeId: runtime.nodeId, pages, copyThreads });
-    const leaving = leavingOf({ runtime, pages, copies, wanted, disk, env });
-    const hotReads = new HotReads({
-      copy: (keys) => copies.copy(keys, 'hot'),
-      mayCopy: () => !leaving.drain.isDraining,
-      clock: env.clock,
-    });
-    const store = new MeshCacheStore(CREATED, {
-      runtime,
-      metrics,
-      pages,
-      pool,
-      region,
-      keyEncoder: keyEncoders.own,
-      keyEncoders,
-      disk,
-      promoter,
-      reporting,
-      leaving,
-      hotReads,
-      turns: new FairTurns(env.clock),
-    });
-    const clients = () => store.#clients;
-    reporting.attach(runtime, storeReporter({ pool, disk, drain: leaving.drain, clients }));
-    return store;
-  }
-
-  /** What this node counts; it observes the event loop from when somebody asks for this, or the metrics server runs. */
+  /** The metrics of this node. They include the event loop from the first use of this property on, or while the metrics server runs. */
   get metrics(): Metrics {
     this.#metrics.observe();
     return this.#metrics;
   }
 
-  /** Resolves when an operator has had this node drained: it has left the cluster, and is to be closed. */
+  /** Resolves when an operator has drained this node: the node has left the cluster, and the program should close it. */
   get drained(): Promise<void> {
-    return this.#leaving.drain.drained;
+    return this.#parts.leaving.drain.drained;
   }
 
-  /** `host:port` of this node's metrics server; empty when it has none. */
+  /** `host:port` of this node's metrics server; empty without one. */
   get metricsEndpoint(): string {
     const { endpoint } = this.#reporting;
     return endpoint === undefined ? '' : formatEndpoint(endpoint);
   }
 
   /**
-   * Another namespace of this node: what is left out of it counts as absent, ranks as 0 and sizes as 1. Throws `ArgumentError` for what
-   * cannot be.
+   * Another namespace of this node. Fields that are left out count as absent, ranks as 0 and sizes as 1. Throws `ArgumentError` for an
+   * invalid namespace.
    */
   namespace(namespace: Partial<KeyNamespace>): StoreNamespace {
-    const pages = new StoredPages(this.#pages, this.#keyEncoders.of(wholeNamespace(namespace)));
+    const pages = new StoredPages(this.#parts.pages, this.#keyEncoders.of(wholeNamespace(namespace)));
     const metrics = this.#metrics;
     return new StoreNamespace({
       namespacePages: pages,
@@ -296,19 +170,19 @@ export class MeshCacheStore extends StoreNamespace {
     });
   }
 
-  /** Path of the socket at which processes of this host attach; empty when there is none. */
+  /** Path of the socket at which processes of this host attach; empty without one. */
   get clientSocket(): string {
     return this.#clients?.path ?? '';
   }
 
-  /** The processes that are attached. */
+  /** The attached processes. */
   clients(): ClientInfo[] {
     return this.#clients?.clients() ?? [];
   }
 
-  /** @internal What this node has now, in its pool or on its disk: each page as the directory is told of it. For simulations. */
+  /** @internal All pages that this node has now, in its pool or on its disk, as it announces them to the directory. For simulations. */
   *holdings(): Generator<readonly [objectKey: string, location: DataLocation], void> {
-    const { statements } = this.#pages;
+    const { statements } = this.#parts.pages;
     for (const keys of statements.keysInSlices()) {
       const locations = statements.locationsOf(keys);
       for (let i = 0; i < keys.length; i++) {
@@ -318,55 +192,38 @@ export class MeshCacheStore extends StoreNamespace {
     }
   }
 
-  /** Counts of now, and counters since the store was created. */
+  /** Current sizes, and counters since the store was created. */
   stats(): StoreStats {
-    const members = this.runtime.members().size;
-    return storeStats({ pages: this.#pages, pool: this.#pool, disk: this.#disk, members });
+    return statsOf(this.#parts);
   }
 
   /**
-   * Drops what this node has, in its pool, copies included, on its disk and in the directory, and the copies that other nodes have made of
-   * it where nobody else has set the page; of all namespaces. Nothing that others have set.
+   * Drops all pages of this node, of all namespaces: in its pool, on its disk and in the directory, and the copies that other nodes have made of
+   * them where no other node has set the page. Pages that other nodes have set stay.
    */
   override async clear(): Promise<void> {
-    return this.#turns.run(() => this.#pages.clear());
+    return this.#turns.run(() => this.#parts.pages.clear());
   }
 
   /**
-   * Leaves the cluster, writes what waits for the disk, and frees everything. Idempotent; ends within seconds. Calls under way end
-   * as misses.
+   * Leaves the cluster, writes the pages that wait for the disk, and frees everything. Idempotent; takes seconds at most. Calls in progress
+   * end as misses.
    */
   close(): Promise<void> {
-    this.#closing ??= this.#close();
+    this.#closing ??= closeStore(this.#parts, { reporting: this.#reporting, clients: this.#clients });
     return this.#closing;
   }
 
-  async #close(): Promise<void> {
-    this.#reporting.closing();
-    const leavingClosed = this.#leaving.close();
-    const pagesClosed = this.#pages.close();
-    const clientsClosed = this.#clients?.close();
-    await this.runtime.stop();
-    await this.#promoter?.close();
-    await leavingClosed;
-    await pagesClosed;
-    await clientsClosed;
-    await this.#reporting.stop();
-    this.#pool.free();
-    this.#region.free();
-  }
-
   /**
-   * @internal Throws `InvariantError` unless everything that this node keeps agrees with itself. Changes nothing, takes time in proportion to
-   * what it keeps, and is for tests and simulations.
+   * @internal Throws `InvariantError` unless all of this node's structures are consistent. Changes nothing, takes time in proportion to their
+   * size, and is for tests and simulations.
    */
   verify(): void {
-    this.runtime.verify();
-    this.#pages.verify();
-    this.#disk?.verify();
-    this.#promoter?.verify();
-    this.#leaving.verify();
-    this.#hotReads.verify();
-    this.#clients?.verify();
+    const { runtime, pages, disk, promoter, leaving, hotReads } = this.#parts;
+    for (const part of [runtime, pages, disk, promoter, leaving, hotReads, this.#clients]) part?.verify();
   }
+}
+
+function statsOf({ runtime, pages, pool, disk }: StoreParts): StoreStats {
+  return storeStats({ pages, pool, disk, members: runtime.members().size });
 }

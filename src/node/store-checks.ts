@@ -5,16 +5,16 @@ import { formatSize } from '../base/sizes.js';
 import type { HostRegion } from '../memory/host-region.js';
 
 /**
- * Makes the system provide the pool's memory on the addon's threads: registering it with an RDMA device, which locks
- * it, would else do so on this thread.
+ * Pre-allocates the pool's memory on the addon's threads. An RDMA device locks the memory that is registered with it; without this, the system
+ * would provide all of it on this thread then.
  */
 export async function providePool(region: HostRegion, { log }: Environment): Promise<void> {
   await region.prefault().catch((error: Error) => {
-    log.log('warn', 'the memory of the pool cannot be had in advance', { error: error.message });
+    log.log('warn', 'cannot pre-allocate the pool', { error: error.message });
   });
 }
 
-/** Throws `ConfigError` for a pool that this machine has no memory for. */
+/** Throws `ConfigError` for a pool that is larger than this machine's memory. */
 export function checkMemory(poolBytes: number, { memoryBytes }: Host): void {
   if (poolBytes <= memoryBytes) return;
   throw new ConfigError(

@@ -41,7 +41,7 @@ function newAnnouncer(t: ExecutionContext, initial: RingView, keys: string[] = [
   const env = testEnvironment({ clock });
   const directory = new RecordingDirectory(initial.ring, () => undefined, 1, { rpc: newClient(t), env });
   const announcer = new Announcer({ directory, replicas: 1, initial, env });
-  announcer.announceFrom({
+  announcer.start({
     keysInSlices: () => [[...keys]],
     get isEmpty() {
       return keys.length === 0;

@@ -80,8 +80,8 @@ test('clock: the date is asked for only where it is shown, or tells one start of
     'directory/client.ts',
     'net/secured-environment.ts',
     'node/reporting/cluster-reporter.ts',
-    'node/runtime/node-runtime.ts',
     'node/reporting/recent-events.ts',
+    'node/runtime/node-identity.ts',
     'system/system-clock.ts',
     'system/system-log.ts',
   ];

@@ -58,7 +58,7 @@ test('lost statements: a node that was dropped by another one only, and knows no
   // Cause: hearing from no master but one that had not heard of a node yet, others dropped it and what it had stated; it was not told.
   const a = await newNode(t, 'a');
   const b = await newNode(t, 'b');
-  a.directory.announceFrom({
+  a.directory.startAnnouncing({
     keysInSlices: () => [KEYS],
     isEmpty: false,
     drop: async () => {},

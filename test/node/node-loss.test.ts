@@ -33,6 +33,25 @@ simulated('node loss: a killed node is a miss at once, and forgotten after its t
   }
 });
 
+simulated('node loss: the log tells a node that is lost from one that has left', async (t, world) => {
+  const [a, b] = (await startStores(world, 2)) as [MeshCacheStore, MeshCacheStore];
+  const { process, nodeId: killed } = await startHolder(world, { keys: KEYS });
+  await world.until(() => a.stats().members === 3);
+  process.kill();
+  await world.until(() => a.stats().members === 2);
+  await b.close();
+  await world.until(() => a.stats().members === 1);
+  const { events } = await a.runtime.report();
+  const departures = events.filter(({ message }) => /^nodes? (left|lost)/.test(message));
+  t.deepEqual(
+    departures.map(({ message, fields }) => [message, fields.node]),
+    [
+      ['node lost: no heartbeat for 1 s', killed],
+      ['node left', b.runtime.nodeId],
+    ],
+  );
+});
+
 simulated('node loss: what was set by others while their directory owner died is found again', async (t, world) => {
   const config = { directory_replicas: 1 };
   const stores = await startStores(world, 2, config);

@@ -9,14 +9,16 @@ import { DiscoveryClient } from '../../src/discovery/client.js';
 import { EmbeddedMaster } from '../../src/discovery/embedded-master.js';
 import { DiskStore } from '../../src/disk/disk-store.js';
 import { NodeRuntime } from '../../src/node/runtime/node-runtime.js';
-import { Announcer } from '../../src/node/upkeep/announcer.js';
+import { Announcer, type Publications } from '../../src/node/upkeep/announcer.js';
 import { LostStatements } from '../../src/node/upkeep/lost-statements.js';
 import type { MemberChange } from '../../src/node/upkeep/member-log.js';
 import { NodeDirectory } from '../../src/node/upkeep/node-directory.js';
 import { OwedStatements } from '../../src/node/upkeep/owed-statements.js';
 import { OwnerRings } from '../../src/node/upkeep/owner-rings.js';
 import { PageDrops } from '../../src/node/upkeep/page-drops.js';
+import { PageUpkeep } from '../../src/node/upkeep/page-upkeep.js';
 import { ShardUpkeep } from '../../src/node/upkeep/shard-upkeep.js';
+import { VoidPages } from '../../src/node/upkeep/void-pages.js';
 import { PublishedPool } from '../../src/pool/published-pool.js';
 import { RpcClient } from '../../src/rpc/client.js';
 import { RpcServer } from '../../src/rpc/server.js';
@@ -70,7 +72,7 @@ test.serial('verify: announcer', async (t) => {
   const directory = new DirectoryClient(initial.ring, () => undefined, 1, { rpc: FAILING, env });
   directory.announce = async () => false;
   const announcer = new Announcer({ directory, replicas: 1, initial, env });
-  announcer.announceFrom({
+  announcer.start({
     keysInSlices: () => [['k0', 'k1', 'k2', 'k3']],
     isEmpty: false,
     locationsOf: (keys) => keys.map(() => null),
@@ -152,39 +154,42 @@ test.serial('verify: shard upkeep, owner rings', async (t) => {
 
 test.serial('verify: node directory', async (t) => {
   const [self, other] = [infoOf('self'), infoOf('other')];
-  const newDirectory = (): NodeDirectory =>
-    new NodeDirectory({
-      self,
-      vnodes: 16,
-      replicas: 1,
-      settleMs: 1000,
-      endpointOf: () => ENDPOINT,
-      isLive: () => true,
-      rpc: FAILING,
-      env: testEnvironment({ clock: new ManualClock() }),
-    });
-  const directory = newDirectory();
-  directory.announceFrom({
+  const env = testEnvironment({ clock: new ManualClock() });
+  const directory = new NodeDirectory({
+    self,
+    vnodes: 16,
+    replicas: 1,
+    settleMs: 1000,
+    endpointOf: () => ENDPOINT,
+    isLive: () => true,
+    rpc: FAILING,
+    env,
+  });
+  const pages: Publications = {
     keysInSlices: () => [],
     isEmpty: true,
     locationsOf: (keys) => keys.map(() => null),
     drop: async () => {},
     voids: () => [],
-  });
+  };
+  const upkeep = new PageUpkeep({ replicas: 1, directory, pages, env });
+  const voidPages = new VoidPages({ nodeId: 'self', replicas: 1, directory, pages, log: env.log });
+  upkeep.start();
   assertAsks(t, directory, [
     DirectoryShard,
     DirectoryClient,
     Announcer,
     ShardUpkeep,
-    OwedStatements,
     PageDrops,
     LostStatements,
     OwnerRings,
   ]);
-  await assertFound(t, directory, /node directory: other is a member and has gone/, () => {
+  assertAsks(t, upkeep, [OwedStatements]);
+  await assertFound(t, voidPages, /void pages: other is a member and has gone/, () => {
     directory.membersChanged(changeOf(asMembers(self, other), asMembers(self)));
     losing(Set.prototype, 'delete', () => directory.membersChanged(changeOf(asMembers(self), asMembers(self, other))));
   });
+  upkeep.stop();
   await directory.stop();
 });
 
@@ -208,6 +213,15 @@ test.serial('verify: store', async (t) => {
     ClientServer,
   ]);
   // Those of the runtime and of the pages.
-  assertAsks(t, store, [NodeDirectory, RpcServer, RpcClient, TcpTransport, DiscoveryClient, EmbeddedMaster]);
+  assertAsks(t, store, [
+    NodeDirectory,
+    VoidPages,
+    PageUpkeep,
+    RpcServer,
+    RpcClient,
+    TcpTransport,
+    DiscoveryClient,
+    EmbeddedMaster,
+  ]);
   assertAsks(t, store, [PublishedPool, DiskTier, PageStatements]);
 });

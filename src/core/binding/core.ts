@@ -4,12 +4,12 @@ import type { FetchResponse, WasmInstance, WasmModule } from './host-types.js';
 import { KeyArea } from './key-area.js';
 import { SharedRingPoints } from './ring-points.js';
 
-/** What {@link loadCore} takes: the bytes of `meshcache.wasm`, a response with them, or the compiled module. */
+/** The source of a core for {@link loadCore}: the bytes of `meshcache.wasm`, a response with them, or the compiled module. */
 export type CoreSource = ArrayBuffer | ArrayBufferView | FetchResponse | WasmModule;
 
-/** What constructors of this layer take beside their own options. */
+/** The option that all constructors of `meshcache/core` have. */
 export interface CoreOptions {
-  /** The module instance to live in; by default the one that {@link defaultCore} gives. */
+  /** The instance of the WASM module to use; by default the one of {@link defaultCore}. */
   readonly core?: Core;
 }
 
@@ -26,7 +26,7 @@ export class Core {
   readonly ringPoints: SharedRingPoints;
   private readonly abandoned: FinalizationRegistry<() => void>;
 
-  /** Takes a fresh instance of `meshcache.wasm`. Throws `ERR_CORE` when it is of another version. */
+  /** `instance` must be a fresh instance of `meshcache.wasm`. Throws `ERR_CORE` if it is of another version. */
   constructor(instance: WasmInstance) {
     this.exports = instance.exports as unknown as CoreExports;
     checkConstants(this.exports);
@@ -35,7 +35,7 @@ export class Core {
     this.abandoned = new FinalizationRegistry((free) => free());
   }
 
-  /** Bytes of WASM memory; it grows and never shrinks, but what is freed is used again. */
+  /** Bytes of WASM memory. It grows and never shrinks; freed memory is used again. */
   get memoryBytes(): number {
     return this.exports.memory.buffer.byteLength;
   }
@@ -72,7 +72,7 @@ export function defaultCore(): Core {
   return fallback;
 }
 
-/** The one piece of shared state here: constructors cannot wait, so what was loaded before has to be found. */
+/** The only state of this module: a constructor cannot wait, so it must find a core that was loaded before. */
 let fallback: Core | undefined;
 
 function moduleUrl(): URL {
@@ -91,7 +91,7 @@ interface FileSystem {
   readFileSync(url: URL): Uint8Array<ArrayBuffer>;
 }
 
-/** Undefined where there is no file system, or this code did not come from one. */
+/** The bytes of the module's file; undefined where there is no file system, or this code was not loaded from one. */
 function readModuleFile(): Uint8Array<ArrayBuffer> | undefined {
   const host = globalThis as { process?: { getBuiltinModule?(name: string): FileSystem | undefined } };
   const url = moduleUrl();

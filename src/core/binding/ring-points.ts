@@ -4,7 +4,7 @@ import type { KeyArea } from './key-area.js';
 const POINT_BYTES = 4;
 /** Longest UTF-8 form of one UTF-16 code unit. */
 const UTF8_BYTES_PER_UNIT = 3;
-/** Of FNV-1a. */
+/** The prime of the hash FNV-1a. */
 const HASH_FACTOR = 0x01000193;
 
 /** The points of one ring in WASM memory, and how many rings have them. */
@@ -25,7 +25,7 @@ export interface RingPoints {
 export class SharedRingPoints {
   private readonly exports: CoreExports;
   private readonly area: KeyArea;
-  /** Those of one hash are mostly one. */
+  /** The entries of each hash; mostly there is one. */
   private readonly byHash = new Map<number, RingPoints[]>();
   private held = 0;
 
@@ -34,12 +34,12 @@ export class SharedRingPoints {
     this.area = area;
   }
 
-  /** Different ones that are held now. */
+  /** Number of different sets of points that are held now. */
   get count(): number {
     return this.held;
   }
 
-  /** Those of `nodeIds`, which are well-formed, distinct and in the order of their UTF-8 bytes; to be released once. */
+  /** The points of the ring of these nodes, to be released once. The ids must be well-formed, distinct and in the order of their UTF-8 bytes. */
   hold(vnodes: number, nodeIds: readonly string[]): RingPoints {
     const hash = hashOf(vnodes, nodeIds);
     const known = this.find(hash, vnodes, nodeIds);

@@ -13,13 +13,13 @@ const NEVER = 0x7fffffff;
 export class PlacementBounds {
   readonly requests: number;
   readonly pagesAsked: number;
-  /** Different pages. */
+  /** Number of different pages in the trace. */
   readonly uniquePages: number;
-  /** Number of the page at each position. */
+  /** The number of the page at each position. */
   readonly #pages: Int32Array;
-  /** Position of the next use of that page; NEVER: none. */
+  /** For each position, that of the next use of the same page; NEVER if there is none. */
   readonly #nextUses: Int32Array;
-  /** Position of each request's first page, and the end. */
+  /** The position of each request's first page, and the end of the trace. */
   readonly #starts: Int32Array;
 
   constructor(requests: readonly Pick<PlacementRequest, 'hashIds'>[]) {
@@ -55,9 +55,9 @@ export class PlacementBounds {
   }
 
   /**
-   * The same for a cache of so many pages that knows the future: for a new page the one goes whose next use is farthest away, which may be
-   * the new one itself (MIN with bypass). Of the pages of one request the last ones go first. Throws `ArgumentError` for a capacity that is no
-   * whole number from 0 on.
+   * Pages before the first miss of their request in a cache of `capacity` pages that knows the future: for a new page, it evicts the page whose
+   * next use is farthest away, which may be the new one itself (MIN with bypass). Of the pages of one request, the last ones go first. Throws
+   * `ArgumentError` for a capacity that is not a whole number of at least 0.
    */
   clairvoyantHits(capacityPages: number): number {
     if (!Number.isSafeInteger(capacityPages) || capacityPages < 0) {
@@ -78,7 +78,7 @@ export class PlacementBounds {
         }
         if (next === NEVER) continue;
         if (count === capacityPages) {
-          // What lies before this position is of pages that have been used since.
+          // Entries before this position are of pages that have been used since.
           if (uses.farthest <= next) continue;
           isHere[this.#pages[uses.takeFarthest()] as number] = 0;
           count--;
@@ -122,7 +122,7 @@ class FarthestFirst {
     this.#heap = new Int32Array(capacity);
   }
 
-  /** -1: there is none. */
+  /** The highest position, or -1 when the heap is empty. */
   get farthest(): number {
     return this.#count === 0 ? -1 : (this.#heap[0] as number);
   }

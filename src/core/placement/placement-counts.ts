@@ -1,34 +1,34 @@
-/** What the requests of a {@link PlacementSimulation} have found and done; pages where no unit is named. */
+/** The outcome of requests to a {@link PlacementSimulation}; counts are of pages where no unit is named. */
 export interface PlacementCounts {
   readonly requests: number;
   readonly pagesAsked: number;
   /** Pages that came before the first miss of their request: all of them are read. */
   readonly prefixHits: number;
-  /** Of these, read from the pool of the node that served the request. */
+  /** Prefix hits that were read from the pool of the node that served the request. */
   readonly localHits: number;
-  /** Of these, read from another node's pool. */
+  /** Prefix hits that were read from another node's pool. */
   readonly remoteHits: number;
   /** Pages from the first miss on, which the node that served the request sets. */
   readonly pagesSet: number;
-  /** Of these, pages that another node had: they took room in the pool and were dropped again. */
+  /** Pages that were set although another node had them: they took room in the pool, and were dropped again. */
   readonly duplicates: number;
-  /** Of these, pages that were not in the pool when the call had ended: there was no room. */
+  /** Pages that were to be set, and were not in the pool at the end of the call, for want of room. */
   readonly refused: number;
   readonly evictions: number;
   /** Bytes of pages that one node has read from another. */
   readonly movedBytes: number;
 }
 
-/** What happened in one interval of the trace's time. */
+/** The counts of one interval of the trace's time. */
 export interface PlacementInterval extends PlacementCounts {
-  /** Its start; intervals count from the first request's. */
+  /** The start of the interval; the first one begins with the first request. */
   readonly startMs: number;
 }
 
-/** Counts that are being added to. */
+/** Counts that can be added to. */
 export type OpenCounts = { -readonly [Name in keyof PlacementCounts]: number };
 
-/** Of nothing. */
+/** Makes counts that are all zero. */
 function noPlacementCounts(): OpenCounts {
   return {
     requests: 0,

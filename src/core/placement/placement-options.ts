@@ -16,19 +16,19 @@ export type PlacementRouting = 'round-robin' | 'session' | 'prefix';
 /** The ways to route, by their names. */
 export const PLACEMENT_ROUTINGS: readonly PlacementRouting[] = Object.freeze(['round-robin', 'session', 'prefix']);
 
-/** What a {@link PlacementSimulation} takes. */
+/** The options of a {@link PlacementSimulation}. */
 export interface PlacementOptions extends CoreOptions {
   /** Nodes in the cluster. */
   readonly nodes: number;
   /** Pool of each node, in bytes. */
   readonly poolBytes: number;
-  /** Every page has this length. */
+  /** The length of every page, in bytes. */
   readonly pageBytes: number;
   /** Default: `lru`. */
   readonly policy?: EvictionPolicy;
   /** Default: `round-robin`, as `meshcache replay` does it. */
   readonly routing?: PlacementRouting;
-  /** With `prefix` routing: so many of a request's first pages decide where it goes. Default: 2. */
+  /** With `prefix` routing, the number of first pages that decide where a request goes. Default: 2. */
   readonly routingPages?: number;
   /**
    * After this time an owner hears that another node has read its pages, which then count as used. Default: READ_REPORT_DELAY_MS,
@@ -53,7 +53,7 @@ export type PlacementSettings = Required<Omit<PlacementOptions, 'core' | 'segmen
 const NODES_MAX_COUNT = 4096;
 const PLACEMENT_POOL_MAX_BYTES = 2 ** 52;
 
-/** Throws `ArgumentError` for what cannot be. */
+/** Checks the options, and fills in the defaults. Throws `ArgumentError` for invalid options. */
 export function placementSettings(options: PlacementOptions): PlacementSettings {
   const settings: PlacementSettings = {
     nodes: options.nodes,

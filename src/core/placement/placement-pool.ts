@@ -4,14 +4,14 @@ import type { RequestHint, RequestOptions } from '../pool/pool-types.js';
 import { REPORTS_CALLER } from '../pool/request-callers.js';
 import type { PlacementSettings } from './placement-options.js';
 
-/** What became of the pages of one write call. */
+/** The outcome of one write call, page by page. */
 export interface PoolChanges {
   /** Keys of pages that are new in the pool. */
   readonly placed: Set<string>;
-  /** Keys of pages that have left it, each once. */
+  /** Keys of pages that have left the pool, each once. */
   readonly evicted: Set<string>;
   readonly evictions: number;
-  /** Pages of the call that have found no room. */
+  /** Number of pages of the call that found no room. */
   readonly refused: number;
 }
 
@@ -42,17 +42,17 @@ export class PlacementPool {
     return this.#allocator.stats().evictions;
   }
 
-  /** One read call of the node's program; those that are here count as used, in order. */
+  /** One read call of the node's program: pages that are in the pool count as used, in order. */
   read(keys: readonly string[], hint: RequestHint): void {
     this.#allocator.touchBatch(keys, { hint });
   }
 
-  /** Another node reports that it has read these pages, in order; some may have gone. */
+  /** Another node's report that it has read these pages, in order. Some may have left the pool since. */
   reported(keys: readonly string[], hint: RequestHint): void {
     this.#allocator.touchBatch(keys, { hint, caller: REPORTS_CALLER, continues: false, endsElsewhere: true });
   }
 
-  /** Sets pages in order: one that is here counts as used, another one is placed. What is evicted for it may be a later one of the call. */
+  /** Sets pages in order: a page that is in the pool counts as used, another one is placed. A later page of the same call may be evicted for it. */
   set(given: readonly string[], { hint, nowMs }: { hint: RequestHint; nowMs: number }): PoolChanges {
     const keys = [...new Set(given)];
     const inPool = new Set<string>();
@@ -80,14 +80,14 @@ export class PlacementPool {
       }
       evictions += placement.evicted.length;
       run.forEach((key, i) => {
-        // Else it has found no room, or a later one of the run has taken it.
+        // A negative offset: the page found no room, or a later page of the run has taken its room.
         if ((placement.offsets[i] as number) < 0) return;
         inPool.add(key);
         placed.add(key);
         evicted.delete(key);
       });
     }
-    // Evicted at once for a page that was there before: the policy's choice. Else the call is too large.
+    // A page that was evicted at once for an older one is the policy's choice; otherwise the call is too large for the pool.
     const isTaken = (key: string) => inPool.has(key) || (evicted.has(key) && this.pages > inPool.size);
     const refused = given.reduce((count, key) => count + Number(!isTaken(key)), 0);
     return { placed, evicted, evictions, refused };
@@ -98,7 +98,7 @@ export class PlacementPool {
     this.#allocator.removeBatch(keys, nowMs);
   }
 
-  /** Every key, for checks. */
+  /** The keys of all pages, for checks. */
   keys(): string[] {
     return this.#allocator.keys();
   }
@@ -112,7 +112,7 @@ export class PlacementPool {
   }
 }
 
-/** Elements from the first on that are like the first. */
+/** Number of elements at the beginning that are equal to the first one. */
 function runLength(flags: Uint8Array): number {
   let length = 1;
   while (length < flags.length && flags[length] === flags[0]) length++;

@@ -2,22 +2,22 @@ import type { Core } from '../binding/core.js';
 import { ConsistentHashRing } from '../ring/hash-ring.js';
 import type { PlacementSettings } from './placement-options.js';
 
-/** A request as far as its way to a node goes by it. */
+/** The part of a request that decides which node serves it. */
 export interface RoutedRequest {
   /** One key a page; equal keys have equal prefixes. */
   readonly keys: readonly string[];
-  /** The conversation that it belongs to; undefined: not told. */
+  /** The conversation to which the request belongs; undefined if it is not known. */
   readonly session: string | number | undefined;
 }
 
 /** Decides which node serves a request, by its number from 0 on. */
 export interface PlacementRouter {
   route(request: RoutedRequest): number;
-  /** Gives its memory back. */
+  /** Frees the memory of the router. */
   free(): void;
 }
 
-/** The router that the settings ask for. */
+/** Makes the router for these settings. */
 export function placementRouter(settings: PlacementSettings, core: Core): PlacementRouter {
   switch (settings.routing) {
     case 'round-robin':

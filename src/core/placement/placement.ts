@@ -10,36 +10,36 @@ import { type PlacementRouter, placementRouter } from './placement-routing.js';
 
 /** One request of a trace, as the Mooncake format has it. */
 export interface PlacementRequest {
-  /** When it came. One that is earlier than the request before it counts as of the same time. */
+  /** The time of the request. A time before that of the previous request counts as the same time. */
   readonly timestampMs: number;
   /** One id a page, in order; ids are chained: equal ids have equal prefixes. */
   readonly hashIds: readonly number[];
-  /** Its conversation, for routing by session. Left out: the pages tell. */
+  /** The conversation, for routing by session. If it is left out, it is inferred from the pages. */
   readonly session?: string | number | undefined;
-  /** What its caller tells with every read and write; the policy `yield` learns what it means. Default: 0, nothing. */
+  /** The hint that the caller gives with every read and write; the policy `yield` learns its meaning. Default: 0, no hint. */
   readonly hint?: RequestHint | undefined;
 }
 
-/** What became of one request. */
+/** The outcome of one request. */
 export interface PlacementOutcome {
   /** The node that served it, counted from 0. */
   readonly node: number;
-  /** Pages before the first miss. */
+  /** Number of pages before the first miss. */
   readonly prefixHits: number;
-  /** Of these, pages that other nodes had. */
+  /** Prefix hits that were in other nodes' pools. */
   readonly remoteHits: number;
 }
 
 /** One node of a {@link PlacementSimulation}. */
 export interface PlacementNode {
-  /** That it has served. */
+  /** Number of requests that the node has served. */
   readonly requests: number;
-  /** That are in its pool now. */
+  /** Number of pages in the node's pool. */
   readonly pages: number;
   readonly evictions: number;
 }
 
-/** Reads of a node's pages by another one, of which the owner hears later. */
+/** A report of reads that is on its way to the owner of the pages. */
 interface Report {
   readonly dueMs: number;
   readonly owner: number;
@@ -70,14 +70,14 @@ export class PlacementSimulation {
   readonly #pools: readonly PlacementPool[];
   readonly #router: PlacementRouter;
   readonly #series: PlacementSeries;
-  /** The node that has a page; what is in no pool has none. */
+  /** The node that has each page; pages that are in no pool are missing. */
   readonly #owners = new Map<string, number>();
   readonly #requestsOfNode: number[];
-  /** By the time at which they are due. */
+  /** Reports on their way, in the order in which they are due. */
   #reports: Report[] = [];
   #nowMs = Number.NEGATIVE_INFINITY;
 
-  /** Throws `ArgumentError` for options that cannot be. */
+  /** Throws `ArgumentError` for invalid options. */
   constructor(options: PlacementOptions) {
     const settings = placementSettings(options);
     const { core = defaultCore(), segmentBytes } = options;
@@ -88,7 +88,7 @@ export class PlacementSimulation {
     this.#requestsOfNode = new Array<number>(settings.nodes).fill(0);
   }
 
-  /** Serves the next request. Throws `ArgumentError`, before anything has changed, for a time or an id that is no number, or a hint that is none. */
+  /** Serves the next request. Throws `ArgumentError`, before anything has changed, for an invalid time, id or hint. */
   request({ timestampMs, hashIds, session, hint = 0 }: PlacementRequest): PlacementOutcome {
     if (!Number.isFinite(timestampMs)) {
       throw new ArgumentError(`timestampMs must be a finite number, got ${shown(timestampMs)}`);
@@ -114,17 +114,17 @@ export class PlacementSimulation {
     return { node, prefixHits, remoteHits };
   }
 
-  /** Since the start. */
+  /** The counts since the start. */
   counts(): PlacementCounts {
     return this.#series.total();
   }
 
-  /** The same by intervals of the trace's time, in order; those without a request are left out. */
+  /** The counts by intervals of the trace's time, in order; intervals without a request are left out. */
   intervals(): PlacementInterval[] {
     return this.#series.intervals();
   }
 
-  /** The nodes by their numbers. */
+  /** The nodes, in the order of their numbers. */
   nodes(): PlacementNode[] {
     return this.#pools.map(({ pages, evictions }, node) => {
       return { requests: this.#requestsOfNode[node] as number, pages, evictions };
@@ -144,7 +144,7 @@ export class PlacementSimulation {
     if (pages !== this.#owners.size) throw broken(`${this.#owners.size} pages have owners, ${pages} are in pools`);
   }
 
-  /** Gives the memory of pools and ring back; only {@link counts} and {@link intervals} may be used afterwards. Idempotent. */
+  /** Frees the memory of the pools and the ring; only {@link counts} and {@link intervals} may be used afterwards. Idempotent. */
   free(): void {
     for (const pool of this.#pools) pool.free();
     this.#router.free();
@@ -156,7 +156,7 @@ export class PlacementSimulation {
     return count;
   }
 
-  /** Returns how many of the pages, all of which are somewhere, other nodes had. */
+  /** Reads pages, each of which some node has; returns how many other nodes had. */
   #read(node: number, keys: readonly string[], hint: RequestHint): number {
     let remote = 0;
     for (const batch of this.#batches(keys)) {
@@ -212,7 +212,7 @@ export class PlacementSimulation {
     }
   }
 
-  /** All have the same delay: the first ones are due first. */
+  /** Delivers the reports that are due. All have the same delay, so the first ones are due first. */
   #deliverReports(nowMs: number): void {
     const [first] = this.#reports;
     if (first === undefined || first.dueMs > nowMs) return;

@@ -33,15 +33,15 @@ export interface RequestOptions {
 export interface PoolAllocatorOptions extends CoreOptions {
   readonly capacityBytes: number;
   readonly policy?: EvictionPolicy;
-  /** How long a range is withheld after its page has gone; 0 (default): not at all. */
+  /** Milliseconds for which a range is withheld after its page has gone. Default: 0. */
   readonly quarantineMs?: number;
-  /** More than this is not withheld: the oldest range is reused early. Default: a sixteenth of the capacity. */
+  /** Bytes that are withheld at most; beyond that, the oldest range is reused early. Default: a sixteenth of the capacity. */
   readonly quarantineMaxBytes?: number;
-  /** The quarantine is never cut short: when it is at its limit, nothing more is evicted and publishing is refused. */
+  /** Whether the quarantine is never cut short: at its limit, nothing more is evicted, and publishing is refused. */
   readonly neverReuseEarly?: boolean;
-  /** No page crosses a multiple of this; a multiple of the alignment. Default: the capacity. */
+  /** Segment size: no page crosses a multiple of it. It must be a multiple of the alignment. Default: the capacity. */
   readonly segmentBytes?: number;
-  /** Power of two that offsets and the space taken are multiples of; default 1: space is taken to the byte. */
+  /** The alignment of offsets and sizes, a power of two. Default: 1. */
   readonly alignmentBytes?: number;
 }
 
@@ -55,9 +55,9 @@ export interface Placement {
 
 /** Where the pages of a batch have been put, one element a key. */
 export interface BatchPlacement {
-  /** -1: refused, or gone again by the end of the batch. */
+  /** The offset of each page; -1 if it was refused, or has left the pool again by the end of the batch. */
   readonly offsets: Float64Array;
-  /** -1 where the offset is. */
+  /** The slot of each page; -1 where the offset is -1. */
   readonly slots: Int32Array;
   /** In the order of eviction, and the slots that they had. The same batch may have published these keys, or used the slots, later. */
   readonly evicted: string[];
@@ -73,7 +73,7 @@ export interface PageLocation {
 
 /** Where the pages of a batch are, one element a key. */
 export interface BatchLookup {
-  /** -1: miss; so in all three. */
+  /** The offset of each page; -1 for a miss, here and in the two columns below. */
   readonly offsets: Float64Array;
   readonly bytes: Float64Array;
   readonly slots: Int32Array;
@@ -85,17 +85,17 @@ export interface BatchLookup {
  */
 export interface PoolAllocatorStats {
   readonly entries: number;
-  /** Sum of the pages' lengths as asked for. */
+  /** Bytes of all pages together, without padding. */
   readonly usedBytes: number;
   readonly freeBytes: number;
   readonly quarantinedBytes: number;
-  /** Lost to the alignment. */
+  /** Bytes that alignment leaves unused. */
   readonly paddingBytes: number;
   readonly capacityBytes: number;
   readonly evictions: number;
-  /** Ranges reused before their quarantine was over. */
+  /** Number of ranges that were reused before the end of their quarantine. */
   readonly earlyReuses: number;
-  /** Pages that are pinned. */
+  /** Number of pinned pages. */
   readonly pinned: number;
   readonly largestFreeBytes: number;
 }

@@ -5,11 +5,11 @@
 
 /** The largest number that a caller may have. */
 export const CALLER_MAX = 2 ** 27 - 1;
-/** Of the store's callers; larger numbers fall on these. */
+/** The number of a store's callers; larger caller numbers are taken modulo this. */
 export const STORE_CALLERS_COUNT = 32;
-/** Of calls that come while their caller has another one under way, from STORE_CALLERS_COUNT on. */
+/** The number of callers, from STORE_CALLERS_COUNT on, for calls whose caller has another call in progress. */
 export const CONCURRENT_CALLERS_COUNT = 30;
-/** Of reads that other nodes report. */
+/** The caller of reads that other nodes report. */
 export const REPORTS_CALLER = 62;
-/** Of pages that are filled from elsewhere. */
+/** The caller of pages that are filled from elsewhere. */
 export const FILLS_CALLER = 63;

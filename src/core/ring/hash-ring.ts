@@ -4,7 +4,7 @@ import { shown } from '../../base/shown.js';
 import { type Core, type CoreOptions, defaultCore } from '../binding/core.js';
 import type { RingPoints } from '../binding/ring-points.js';
 
-/** Node index in batch results where there are no more nodes. */
+/** The index in batch results that stands for no node, when a key has fewer owners than were asked for. */
 export const NO_NODE = 0xffffffff;
 
 /**
@@ -14,10 +14,10 @@ export const NO_NODE = 0xffffffff;
 export class ConsistentHashRing {
   readonly vnodes: number;
   private readonly core: Core;
-  /** What outlives the ring when nobody frees it; undefined inside: it was freed. */
+  /** The points, which must be freed even if the ring is collected without being freed; `points` is undefined after {@link free}. */
   private readonly held: { points: RingPoints | undefined };
 
-  /** Throws `ArgumentError` when `vnodes` is not an integer from 1 on. */
+  /** Throws `ArgumentError` when `vnodes` is not an integer of at least 1. */
   constructor(vnodes: number, options: CoreOptions = {}) {
     if (!Number.isSafeInteger(vnodes) || vnodes < 1 || vnodes > RING_MAX_POINTS) {
       throw new ArgumentError(`vnodes must be an integer of 1 to ${RING_MAX_POINTS}, got ${String(vnodes)}`);
@@ -49,7 +49,7 @@ export class ConsistentHashRing {
     ringPoints.release(former);
   }
 
-  /** The owner; undefined: the ring is empty. */
+  /** The owner of a key; undefined when the ring is empty. */
   getNode(key: string): string | undefined {
     const { handle, nodeIds } = this.points();
     const area = this.core.area;
@@ -81,7 +81,7 @@ export class ConsistentHashRing {
     return asked === n ? found : widen(found, asked, n);
   }
 
-  /** Gives its memory back; idempotent. Without it the memory goes when the object is collected. */
+  /** Frees the memory of the ring. Idempotent. Without it, the memory is freed when the object is collected. */
   free(): void {
     const { points } = this.held;
     if (points === undefined) return;
@@ -106,7 +106,7 @@ function widen(rows: Uint32Array, from: number, to: number): Uint32Array {
   return wide;
 }
 
-/** Text is a sequence, too: taken for a list, each of its characters would be a node. */
+/** Refuses text in place of a list: it is a sequence too, and each of its characters would become a node. */
 function checkNodeIds(nodeIds: readonly string[]): readonly string[] {
   const isSequence = typeof nodeIds === 'object' && nodeIds !== null && Symbol.iterator in nodeIds;
   if (!isSequence) throw new ArgumentError(`the nodes must be a list of node ids, got ${shown(nodeIds)}`);
@@ -124,7 +124,7 @@ function checkNodeIds(nodeIds: readonly string[]): readonly string[] {
   return ids;
 }
 
-/** A list that is so already, as that of a former ring with some ids more or less, is only looked through. */
+/** Sorts the ids and removes duplicates. A list that is sorted already, like that of a former ring, is only checked. */
 function sortedDistinct(nodeIds: readonly string[]): readonly string[] {
   for (let i = 1; i < nodeIds.length; i++) {
     if (compareCodePoints(nodeIds[i - 1] as string, nodeIds[i] as string) >= 0) {
@@ -144,7 +144,7 @@ function compareCodePoints(a: string, b: string): number {
   return a.length - b.length;
 }
 
-/** Surrogates stand for code points above all others. */
+/** Orders UTF-16 units like their code points: surrogates stand for code points above all others. */
 function sortable(unit: number): number {
   return unit >= 0xd800 && unit <= 0xdfff ? unit + 0x10000 : unit;
 }

@@ -37,7 +37,14 @@ export class MemberMerging {
   }
 }
 
-/** Hosts, and addresses of their masters, whose last nodes vanished without leaving. */
+/** Whether a master knows that this start of a node, or a later one, has said good-bye. */
+export function hasLeft({ nodeId, incarnation }: NodeInfo, views: readonly MasterView[]): boolean {
+  const isGone = (gone: Departure): boolean =>
+    gone.hasLeft === true && gone.nodeId === nodeId && gone.incarnation >= incarnation;
+  return views.some((view) => view.gone.some(isGone));
+}
+
+/** Hosts, and addresses of their masters, that had nodes before and have none after, and these have not said good-bye. */
 export function silentHosts(
   changed: readonly string[],
   {
@@ -50,9 +57,7 @@ export function silentHosts(
   for (const nodeId of changed) {
     const lost = before.get(nodeId);
     if (lost === undefined || after.has(nodeId)) continue;
-    const isGone = (gone: Departure): boolean =>
-      gone.hasLeft === true && gone.nodeId === nodeId && gone.incarnation >= lost.incarnation;
-    if (!views.some((view) => view.gone.some(isGone))) hosts.add(lost.controlHost).add(lost.masterAddr);
+    if (!hasLeft(lost, views)) hosts.add(lost.controlHost).add(lost.masterAddr);
   }
   if (hosts.size === 0) return hosts;
   for (const { controlHost, masterAddr } of after.values()) {

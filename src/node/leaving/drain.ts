@@ -11,45 +11,45 @@ import {
 import { shown } from '../../base/shown.js';
 import { slicesOf } from '../../store/page-slices.js';
 
-/** DRAIN.md beside this file has its fields. */
+/** The call that drains a node; DRAIN.md beside this file describes its fields. */
 export const DRAIN_METHOD = 'node.drain';
 
-/** In this order. */
+/** The states of a node that is drained, in the order in which it passes through them. */
 export const DRAIN_STATES = ['serving', 'handing_over', 'writing', 'leaving', 'drained'] as const;
 
-/** How far a node is with leaving for good. */
+/** How far a node is on its way out of the cluster. */
 export type DrainState = (typeof DRAIN_STATES)[number];
 
-/** What a node that is drained has done so far. */
+/** The progress of a node that is drained. */
 export interface DrainProgress {
   readonly node_id: string;
   readonly state: DrainState;
-  /** Pages that other nodes have read here lately. */
+  /** Pages of this node that other nodes have read recently. */
   readonly wanted_pages: number;
-  /** Of these, what other nodes have in their pools now. */
+  /** Wanted pages that other nodes have taken into their pools. */
   readonly handed_pages: number;
-  /** Of these, what no other node took. */
+  /** Wanted pages that no other node has taken. */
   readonly left_pages: number;
-  /** Bytes that wait to be written to the disk tier. */
+  /** Bytes that wait for the disk tier. */
   readonly disk_queue_bytes: number;
 }
 
 export interface DrainParts {
   readonly nodeId: string;
-  /** Keys of the pages that others want, the most wanted first. */
+  /** Keys of the pages that other nodes want, the most wanted first. */
   readonly wantedKeys: () => readonly string[];
-  /** Bytes of each page in the own pool or on the own disk; null for those that are not. */
+  /** Bytes of each page in this node's pool or on its disk; null for pages that are in neither. */
   readonly lengthsOf: (keys: readonly string[]) => readonly (number | null)[];
   readonly otherNodes: () => readonly string[];
-  /** Others tell what they have read as much as so long after it. */
+  /** Other nodes report their reads at most so long afterwards. */
   readonly reportsLateMs: number;
-  /** Has a node copy pages of this one; 1 for each that it has then, all 0 after `timeoutMs`. */
+  /** Asks a node to copy pages of this one: 1 for each page that the node has afterwards; all 0 after `timeoutMs`. */
   readonly handOver: (nodeId: string, keys: readonly string[], timeoutMs: number) => Promise<Uint8Array>;
   readonly stopPublishing: () => void;
   readonly diskQueueBytes: () => number;
-  /** Tells the others that this node leaves. */
+  /** Tells the other nodes that this one leaves. */
   readonly leave: () => Promise<void>;
-  /** For so long the node goes on serving those that have not heard of it. */
+  /** After leaving, the node goes on serving for so long, for readers that have not heard of it yet. */
   readonly lingerMs: number;
   readonly env: Pick<Environment, 'clock' | 'log'>;
 }
@@ -57,12 +57,12 @@ export interface DrainParts {
 const POLL_MS = 20;
 
 /**
- * Takes a node out of its cluster without others missing anything of it that they have lately read: it publishes nothing
- * any more, has other nodes copy the pages that they want, waits until the disk has what it is to have, leaves, and goes
- * on serving for a while. What then becomes of it is up to whoever owns it.
+ * Takes a node out of its cluster so that the other nodes keep the pages that they have recently read from it. The node stops publishing, asks
+ * other nodes to copy the pages that they want, waits until its disk is written, leaves, and goes on serving for a while. The program
+ * then decides what becomes of the node.
  */
 export class Drain {
-  /** Resolves when the node has left: after `start`, never without it. */
+  /** Resolves when the node has left; never without {@link start}. */
   readonly drained: Promise<void>;
   readonly #parts: DrainParts;
   #resolve: () => void = () => {};
@@ -96,7 +96,7 @@ export class Drain {
     };
   }
 
-  /** Begins, unless it has begun, and says how far it is. After `timeoutMs` the node leaves with what has been handed over. */
+  /** Begins to drain the node, if that has not begun, and returns the progress. After `timeoutMs` the node leaves with what has been handed over by then. */
   start(timeoutMs = DRAIN_TIMEOUT_MS): DrainProgress {
     if (!this.isDraining && !this.#isClosed) {
       this.#state = 'handing_over';
@@ -106,8 +106,8 @@ export class Drain {
   }
 
   /**
-   * Nothing is waited for any more: a drain under way ends with what has been done. Resolves when it has ended, with the request to
-   * another node that is under way.
+   * Ends a drain in progress with what has been done. Resolves when it has ended, and with it the request to another node that is in
+   * progress.
    */
   async close(): Promise<void> {
     this.#isClosed = true;
@@ -115,30 +115,30 @@ export class Drain {
     await this.#run;
   }
 
-  /** Never rejects, and leaves whatever fails before. */
+  /** Drains the node, which leaves even if handing over its pages fails. Never rejects. */
   async #drain(timeoutMs: number): Promise<void> {
     const { nodeId, leave, lingerMs, env } = this.#parts;
     const untilMs = env.clock.nowMs() + timeoutMs;
-    env.log.log('info', 'this node is drained: it publishes nothing any more', { node_id: nodeId });
+    env.log.log('info', 'draining: this node stops publishing', { node_id: nodeId });
     try {
       await this.#handOffUntil(untilMs);
     } catch (error) {
-      env.log.log('error', 'draining this node has failed on the way; it leaves as it is', { error: String(error) });
+      env.log.log('error', 'draining failed: this node leaves with what it has handed over', { error: String(error) });
     }
     this.#state = 'leaving';
     try {
       await leave();
     } catch (error) {
-      env.log.log('error', 'the others could not be told that this node leaves', { error: String(error) });
+      env.log.log('error', 'telling the other nodes that this one leaves failed', { error: String(error) });
     }
     await this.#pause(lingerMs);
     this.#state = 'drained';
     const { wanted_pages, handed_pages, left_pages } = this.progress();
-    env.log.log('info', 'this node has left the cluster', { wanted_pages, handed_pages, left_pages });
+    env.log.log('info', 'drained: this node has left the cluster', { wanted_pages, handed_pages, left_pages });
     this.#resolve();
   }
 
-  /** What this node has goes to other nodes and to the disk. */
+  /** Hands the wanted pages over to other nodes, and waits until the disk is written. */
   async #handOffUntil(untilMs: number): Promise<void> {
     const { stopPublishing, diskQueueBytes } = this.#parts;
     stopPublishing();
@@ -164,7 +164,7 @@ export class Drain {
     await Promise.all(Array.from({ length: HANDOVERS_IN_FLIGHT_MAX_COUNT }, handOverInTurn));
   }
 
-  /** Nodes take turns; what one does not take is for the one after it. */
+  /** Hands one request's pages over: nodes take turns, and pages that a node does not take are offered to the next one. */
   async #handOverOnce(request: readonly string[], turn: number, untilMs: number): Promise<void> {
     let left = request;
     for (const attempt of [0, 1]) {
@@ -195,14 +195,14 @@ export class Drain {
   }
 }
 
-/** The `timeout_ms` of a request. Throws `ArgumentError`. */
+/** Checks the `timeout_ms` of a request. Throws `ArgumentError`. */
 export function drainTimeoutMs(value: unknown): number {
   if (value === undefined || value === null) return DRAIN_TIMEOUT_MS;
   if (typeof value === 'number' && value >= 0 && value <= DRAIN_TIMEOUT_MAX_MS) return value;
   throw new ArgumentError(`${DRAIN_METHOD}: timeout_ms must be 0 to ${DRAIN_TIMEOUT_MAX_MS}, got ${shown(value)}`);
 }
 
-/** Keys of pages that are here, in requests of limited size. */
+/** Groups the keys of pages that this node has into requests of limited size. */
 function requestsOf(keys: readonly string[], lengths: readonly (number | null)[]): string[][] {
   const pages = keys.flatMap((key, i) => {
     const length = lengths[i] ?? null;

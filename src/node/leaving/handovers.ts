@@ -5,13 +5,13 @@ import { asFields, keyFields, readFlags, readKeys } from '../../directory/wire.j
 import type { RpcClient } from '../../rpc/client.js';
 import type { RpcServer } from '../../rpc/server.js';
 
-/** DRAIN.md beside this file has its fields. */
+/** The call that asks a node to copy pages; DRAIN.md beside this file describes its fields. */
 const COPY_METHOD = 'pool.copy';
 
-/** Copies pages of other nodes into the own pool; 1 for each key whose page is there afterwards. `keys` are its own. */
+/** Copies pages of other nodes into this node's pool: 1 for each key whose page is there afterwards. The handler may keep `keys`. */
 export type CopyRequestHandler = (keys: readonly string[]) => Promise<Uint8Array>;
 
-/** Asks other nodes to copy pages of this one, and answers when they ask. */
+/** Asks other nodes to copy pages of this one, and answers the same request of others. */
 export class Handovers {
   readonly #rpc: RpcClient;
   readonly #endpointOf: (nodeId: string) => Endpoint | undefined;
@@ -25,17 +25,17 @@ export class Handovers {
     server.handle(COPY_METHOD, async (params) => {
       const keys = readKeys(asFields(params), true);
       if (keys.length <= COPY_REQUEST_MAX_KEYS) return { copied: await handler(keys) };
-      throw new ProtocolError(`${COPY_METHOD}: ${keys.length} keys, at most ${COPY_REQUEST_MAX_KEYS} are allowed`);
+      throw new ProtocolError(`${COPY_METHOD}: got ${keys.length} keys, at most ${COPY_REQUEST_MAX_KEYS} are allowed`);
     });
   }
 
   /**
-   * 1 for each key whose page the node has in its pool now; all 0 when it cannot be reached, refuses or takes longer than `timeoutMs`.
-   * At most COPY_REQUEST_MAX_KEYS keys.
+   * Asks a node to copy pages: 1 for each key whose page it has in its pool now; all 0 when it cannot be reached, refuses or takes longer
+   * than `timeoutMs`. At most COPY_REQUEST_MAX_KEYS keys.
    */
   async ask(nodeId: string, keys: readonly string[], timeoutMs: number): Promise<Uint8Array> {
     if (keys.length > COPY_REQUEST_MAX_KEYS)
-      throw new ArgumentError(`${COPY_METHOD}: ${keys.length} keys are too many`);
+      throw new ArgumentError(`${COPY_METHOD}: got ${keys.length} keys, at most ${COPY_REQUEST_MAX_KEYS} are allowed`);
     const endpoint = this.#endpointOf(nodeId);
     if (endpoint === undefined) return new Uint8Array(keys.length);
     try {

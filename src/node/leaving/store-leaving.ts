@@ -4,59 +4,73 @@ import type { DiskStore } from '../../disk/disk-store.js';
 import type { PageStore } from '../../store/page-store.js';
 import type { RemoteCopies } from '../../store/remote-copies.js';
 import type { WantedPages } from '../../store/wanted-pages.js';
-import type { NodeRuntime } from '../runtime/node-runtime.js';
-import { DRAIN_METHOD, Drain, drainTimeoutMs } from './drain.js';
+import { Drain, type DrainProgress, drainTimeoutMs } from './drain.js';
+import type { CopyRequestHandler, Handovers } from './handovers.js';
 
-/** How a store's node is drained, and takes over pages of others that are. */
+/** A store's part in draining its own node, and in taking over pages when other nodes are drained. */
 export interface StoreLeaving {
   readonly drain: Drain;
-  readonly copies: RemoteCopies;
-  /** Both end early. Resolves when nothing touches the pool any more; the runtime is stopped meanwhile. */
+  /** Answers an operator who drains this node. Throws `ArgumentError`. */
+  readonly start: (params: unknown) => DrainProgress;
+  /** Answers a node that is drained and asks this one to copy its pages. */
+  readonly takeOver: CopyRequestHandler;
+  /** Ends draining and copying early. Resolves when neither uses the pool any more, which needs the runtime to be stopped meanwhile. */
   close(): Promise<void>;
   /** Throws `InvariantError` unless the copies of other nodes' pages and the pages that others want are counted. */
   verify(): void;
 }
 
-/** Answers operators and nodes that are drained from now on. */
+/** The node to which the store belongs. */
+export interface LeavingNode {
+  readonly nodeId: string;
+  /** In seconds. */
+  readonly heartbeatInterval: number;
+  readonly handovers: Pick<Handovers, 'ask'>;
+  /** Ids of the live nodes, this one included. */
+  memberIds(): Iterable<string>;
+  /** Tells the other nodes that this one leaves. */
+  leave(): Promise<void>;
+}
+
+/** Makes a store's part in draining its node, and in taking over pages from nodes that are drained. */
 export function leavingOf(parts: {
-  readonly runtime: NodeRuntime;
-  readonly pages: PageStore;
+  readonly node: LeavingNode;
+  readonly pages: Pick<PageStore, 'stopPublishing' | 'statements'>;
   readonly copies: RemoteCopies;
   readonly wanted: WantedPages;
   readonly disk: DiskStore | null;
   readonly env: Environment;
 }): StoreLeaving {
-  const { runtime, pages, copies, wanted, disk, env } = parts;
-  const heartbeatMs = runtime.config.heartbeatInterval * 1000;
+  const { node, pages, copies, wanted, disk, env } = parts;
+  const { nodeId, handovers } = node;
+  const heartbeatMs = node.heartbeatInterval * 1000;
   const drain = new Drain({
-    nodeId: runtime.nodeId,
+    nodeId,
     wantedKeys: () => wanted.keys(),
     lengthsOf: (keys) => pages.statements.locationsOf(keys).map((location) => location?.length ?? null),
-    otherNodes: () => [...runtime.members().keys()].filter((nodeId) => nodeId !== runtime.nodeId),
+    otherNodes: () => [...node.memberIds()].filter((id) => id !== nodeId),
     reportsLateMs: READ_REPORTS_LATE_MAX_MS,
-    handOver: (nodeId, keys, timeoutMs) => runtime.handovers.ask(nodeId, keys, timeoutMs),
+    handOver: (id, keys, timeoutMs) => handovers.ask(id, keys, timeoutMs),
     stopPublishing: () => pages.stopPublishing(),
     diskQueueBytes: () => disk?.info().queueBytes ?? 0,
-    leave: () => runtime.leave(),
+    leave: () => node.leave(),
     lingerMs: Math.min(DRAIN_LINGER_MAX_MS, Math.max(DRAIN_LINGER_MIN_MS, heartbeatMs)),
     env,
   });
-  runtime.handle(DRAIN_METHOD, (params) =>
-    drain.start(drainTimeoutMs((params as { timeout_ms?: unknown }).timeout_ms)),
-  );
-  runtime.copyWith(async (keys) => {
+  const takeOver = async (keys: readonly string[]): Promise<Uint8Array> => {
     const refused = new Uint8Array(keys.length);
     if (drain.isDraining) return refused;
     const copied = await copies.copy(keys, 'handover');
-    // What this node hands over has been chosen without them.
+    // This node has begun to drain meanwhile, and has chosen the pages to hand over without these.
     if (drain.isDraining) return refused;
-    // They were wanted where they were: this node hands them on when it is drained in its turn.
+    // The pages were wanted on the drained node: this one hands them on when it is drained in its turn.
     wanted.read(keys.filter((_, i) => copied[i] === 1).reverse());
     return copied;
-  });
+  };
   return {
     drain,
-    copies,
+    start: (params) => drain.start(drainTimeoutMs((params as { timeout_ms?: unknown }).timeout_ms)),
+    takeOver,
     async close() {
       await Promise.all([drain.close(), copies.close()]);
     },

@@ -1,4 +1,4 @@
-/** What users make themselves, without an environment of their own: it takes the real machine then. Everything below takes what it is given. */
+/** The classes that programs can make by themselves. Without an environment, they use the real machine; everything below takes the environment that it is given. */
 import type { Environment } from '../../base/environment/environment.js';
 import {
   DirectoryClient as DirectoryClientOf,
@@ -21,7 +21,7 @@ import type { Transport } from '../../transport/contract/transport.js';
 import { createTransport as createTransportOf, type TransportConfig } from '../../transport/create-transport.js';
 import type { NodeInfo } from '../../types.js';
 
-/** Where time, randomness, connections and the rest come from. */
+/** The source of time, randomness, connections and everything else outside of the program. */
 export interface EnvironmentOption {
   /** Default: the real machine. */
   readonly env?: Environment;
@@ -31,22 +31,22 @@ function withEnvironment<Options extends EnvironmentOption>(options: Options): O
   return { ...options, env: options.env ?? systemEnvironment() };
 }
 
-/** Where an {@link RpcServer} listens, and for how many. */
+/** The address and the limits of an {@link RpcServer}. */
 export interface RpcServerOptions extends Omit<RpcServerOptionsOf, 'env'>, EnvironmentOption {}
 
 /**
- * Answers calls of the control plane. Whatever a peer sends, the worst outcome is that its connection is closed; every such
- * case is counted by kind in `meshcache_rpc_errors_total`. With secrets in its environment it answers only peers that have
- * proved to know one.
+ * Answers calls of the control plane. A peer that breaks the protocol loses its connection, and nothing worse happens; each
+ * case is counted by kind in `meshcache_rpc_errors_total`. With secrets in its environment, the server answers only peers that have proved
+ * to know one.
  */
 export class RpcServer extends RpcServerOf {
-  /** Throws `ArgumentError` for a host or port that none can be. */
+  /** Throws `ArgumentError` for an invalid host or port. */
   constructor(options: RpcServerOptions) {
     super(withEnvironment(options));
   }
 }
 
-/** What an {@link RpcClient} takes. */
+/** The options of an {@link RpcClient}. */
 export interface RpcClientOptions extends Omit<RpcClientOptionsOf, 'env'>, EnvironmentOption {}
 
 /**
@@ -62,7 +62,7 @@ export class RpcClient extends RpcClientOf {
   }
 }
 
-/** What a {@link DirectoryClient} takes beside its ring. */
+/** The options of a {@link DirectoryClient} beside its ring. */
 export interface DirectoryClientOptions extends Omit<DirectoryClientOptionsOf, 'env'>, EnvironmentOption {}
 
 /**
@@ -78,29 +78,29 @@ export class DirectoryClient extends DirectoryClientOf {
   }
 }
 
-/** Times of a {@link DiscoveryServer}; its members go by them. */
+/** The times of a {@link DiscoveryServer}; its members use the same. */
 export interface DiscoveryServerOptions extends Omit<DiscoveryServerOptionsOf, 'env'>, EnvironmentOption {}
 
 /**
- * A discovery master: keeps who is there for as long as they say so, and tells everybody at once when that changes. Keeps
- * nothing on disk; after a restart its members register again by themselves.
+ * A discovery master: it lists nodes while their heartbeats arrive, and informs all of them at once of changes. It keeps nothing on disk;
+ * after a restart its members register again by themselves.
  */
 export class DiscoveryServer extends DiscoveryServerOf {
-  /** Throws `ArgumentError` for a host, a port or a time that none can be. */
+  /** Throws `ArgumentError` for an invalid host, port or time. */
   constructor(host: string, port: number, options: DiscoveryServerOptions = {}) {
     super(host, port, withEnvironment(options));
   }
 }
 
-/** What a {@link DiscoveryClient} tells, and how often it speaks. */
+/** The callbacks and times of a {@link DiscoveryClient}. */
 export interface DiscoveryClientOptions extends Omit<DiscoveryClientOptionsOf, 'env'>, EnvironmentOption {}
 
 /**
- * Makes a node a member with every master, and keeps the list of all members. The own node is always one. While no master
- * answers, the members stay as they were.
+ * Registers a node with every master, and keeps the list of all members. This node is always one of them. While no master answers, the
+ * members stay as they were.
  */
 export class DiscoveryClient extends DiscoveryClientOf {
-  /** `addr`: one or several `host:port`, comma-separated. Throws `ConfigError`, and `ArgumentError` for a time that none can be. */
+  /** `addr`: one or several `host:port`, comma-separated. Throws `ConfigError`, and `ArgumentError` for an invalid time. */
   constructor(addr: string, nodeInfo: NodeInfo, options: DiscoveryClientOptions = {}) {
     super(addr, nodeInfo, withEnvironment(options));
   }

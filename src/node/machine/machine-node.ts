@@ -1,4 +1,4 @@
-/** The parts of a node that users make themselves, without an environment of their own: they take the real machine then. */
+/** The parts of a node that programs can make by themselves. Without an environment, they use the real machine. */
 import type { Clock } from '../../base/environment/clock.js';
 import type { Environment } from '../../base/environment/environment.js';
 import type { RandomSource } from '../../base/environment/random.js';
@@ -23,15 +23,15 @@ import {
   type NodeRuntimeOptions as NodeRuntimeOptionsOf,
 } from '../runtime/node-runtime.js';
 
-/** What a {@link NodeRuntime} takes beside its configuration. */
+/** The options of a {@link NodeRuntime} beside its configuration. */
 export interface NodeRuntimeOptions extends Omit<NodeRuntimeOptionsOf, 'env'> {
   /** Default: the real machine. */
   readonly env?: Environment;
 }
 
-/** One node without its pool: transport, control plane, directory shard and membership, wired together. */
+/** One node without its pool: its transport, control plane, directory shard and membership. */
 export class NodeRuntime extends NodeRuntimeOf {
-  /** An id that no other node has: `node-` and 64 random bits. */
+  /** Makes an id that no other node has: `node-` and 64 random bits. */
   static override generateNodeId(random: RandomSource = systemRandom): string {
     return NodeRuntimeOf.generateNodeId(random);
   }
@@ -41,32 +41,32 @@ export class NodeRuntime extends NodeRuntimeOf {
   }
 }
 
-/** What a {@link PublishedPool} takes beside its memory. */
+/** The options of a {@link PublishedPool} beside its memory. */
 export interface PublishedPoolOptions extends Omit<PublishedPoolOptionsOf, 'clock' | 'copyThreads'> {
   /** Default: the real time. */
   readonly clock?: Clock;
-  /** @internal What copies large pages; the native addon's threads when it is left out. */
+  /** @internal The threads that copy large pages. Default: those of the native addon. */
   readonly copyThreads?: CopyThreads;
 }
 
-/** The pages of one node in a range of host memory that peers may read. */
+/** The pages of one node, in a range of host memory that peers may read. */
 export class PublishedPool extends PublishedPoolOf {
-  /** `capacity` bytes from `baseAddr` on must lie in one live `HostRegion`; `rkey` is what peers show to read them. */
+  /** `capacity` bytes from `baseAddr` on must lie in one live `HostRegion`; peers need `rkey` to read them. */
   constructor(baseAddr: bigint, capacity: number, rkey: number, options: PublishedPoolOptions = {}) {
     const { clock = systemClock, copyThreads = nativeCopyThreads } = options;
     super(baseAddr, capacity, rkey, { ...options, clock, copyThreads });
   }
 }
 
-/** What {@link Metrics} takes beside the name of its node. */
+/** The options of {@link Metrics} beside the id of its node. */
 export interface MetricsOptions extends Omit<MetricsOptionsOf, 'clock' | 'host'> {
   /** Default: the real time. */
   readonly clock?: Clock;
 }
 
 /**
- * One node's metrics: a registry of its own, every sample labelled with the node's id. It observes the event loop until it is
- * closed; that does not keep the process alive.
+ * One node's metrics: a registry of its own, whose samples are labelled with the node's id. It observes the event loop until it is closed,
+ * which does not keep the process alive.
  */
 export class Metrics extends MetricsOf {
   constructor(nodeId: string, options: MetricsOptions = {}) {
@@ -75,15 +75,15 @@ export class Metrics extends MetricsOf {
   }
 }
 
-/** What a {@link MetricsServer} shows, and to whom. */
+/** The options of a {@link MetricsServer}: what it shows, and to whom. */
 export interface MetricsServerOptions extends Omit<MetricsServerOptionsOf, 'env'> {
   /** Default: the real machine. */
   readonly env?: Environment;
 }
 
-/** HTTP server of one node for its operator: metrics, health, reports and the dashboard. It only reads. */
+/** A read-only HTTP server for the operator of one node: metrics, health, reports and the dashboard. */
 export class MetricsServer extends MetricsServerOf {
-  /** `port` 0 takes any free one. Throws `ArgumentError` for a host or port that none can be. */
+  /** `port` 0 takes any free one. Throws `ArgumentError` for an invalid host or port. */
   constructor(metrics: MetricsSource, host: string, port: number, options: MetricsServerOptions = {}) {
     super(metrics, host, port, { ...options, env: options.env ?? systemEnvironment() });
   }

@@ -5,13 +5,13 @@ import { type Transport, tcpEndpointText } from '../../transport/contract/transp
 import type { NodeInfo } from '../../types.js';
 
 /**
- * Where to read a node's pages: by the best protocol that both sides speak, and over TCP while it does not answer by
- * RDMA. Says so in the log, once a peer.
+ * Chooses the endpoint at which a node's pages are read: the best protocol that both nodes support, and TCP while the other node does not answer
+ * over RDMA. That fallback is logged once a peer.
  */
 export class DataEndpoints {
   readonly #transport: Transport;
   readonly #log: Logger;
-  /** RDMA endpoints that have not answered, as the log knows. */
+  /** RDMA endpoints that have not answered, and that the log has named. */
   readonly #told = new Set<string>();
 
   constructor(transport: Transport, log: Logger) {
@@ -19,7 +19,7 @@ export class DataEndpoints {
     this.#log = log;
   }
 
-  /** For `ReadOp.remoteEndpoint`; undefined when there is no protocol that both speak. */
+  /** The endpoint for `ReadOp.remoteEndpoint`; undefined when the two nodes have no protocol in common. */
   of(owner: NodeInfo): string | undefined {
     const { rdmaHost, rdmaPort, tcpHost, tcpPort } = owner;
     const tcp = tcpPort > 0 ? formatEndpoint({ host: tcpHost, port: tcpPort }) : undefined;
@@ -36,6 +36,6 @@ export class DataEndpoints {
     if (this.#told.size >= MEMBERS_MAX_COUNT) this.#told.clear();
     this.#told.add(rdma);
     const fields = { node_id: nodeId, rdma_endpoint: rdma, tcp_endpoint: tcp };
-    this.#log.log('warn', 'a node does not answer by RDMA; its pages are read over TCP until it does', fields);
+    this.#log.log('warn', 'RDMA peer unreachable: reading its pages over TCP until it answers', fields);
   }
 }

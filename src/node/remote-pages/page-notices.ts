@@ -13,11 +13,11 @@ import { ReadReports, type ReportedRead } from './read-reports.js';
 /** A count in `read_counts`: u32 little endian. */
 const COUNT_BYTES = 4;
 
-/** What an owner does when other nodes tell it of its pages. */
+/** Handles notices of other nodes about pages of this one. */
 export interface PageNoticeHandler {
-  /** They were read, in this order: a one-sided read goes unnoticed otherwise. */
+  /** Called with pages that another node has read, in this order: the owner does not see one-sided reads itself. */
   touch(reads: readonly ReportedRead[]): void;
-  /** The directory led there, and they could not be read. */
+  /** Called with pages that the directory listed but this node could not serve. */
   restate(keys: readonly string[]): Promise<void>;
 }
 
@@ -28,15 +28,15 @@ export interface PageNoticesParts {
 }
 
 /**
- * Short notices between nodes about pages (NOTICES.md): best effort, nobody waits for them. Of failures one
- * notice is on its way to an owner at a time, further ones are dropped meanwhile, so that no failure
- * of an owner is made worse by telling it so.
+ * Tells the owners of pages what became of reads (NOTICES.md beside this file), and answers the same notices of others. Best effort: nobody
+ * waits for a notice. One notice of failed reads is on its way to an owner at a time; further ones are dropped meanwhile, so that an owner in
+ * trouble is not flooded with them.
  */
 export class PageNotices {
   readonly #rpc: RpcClient;
   readonly #endpointOf: (nodeId: string) => Endpoint | undefined;
   readonly #reports: ReadReports;
-  /** Owners that are being told of failures. */
+  /** Owners to which a notice of failed reads is on its way. */
   readonly #underWay = new Set<string>();
 
   constructor({ rpc, endpointOf, env }: PageNoticesParts) {
@@ -52,7 +52,7 @@ export class PageNotices {
     server.handle('pool.restate', (params) => handler.restate(readKeys(asFields(params), true)));
   }
 
-  /** Pages of an owner were read by one call, in this order. The owner is told soon, so that it keeps them. */
+  /** Reports pages of an owner that one call has read, in this order. The owner is told soon, so that its eviction keeps them. */
   touched(nodeId: string, keys: readonly string[], hint: RequestHint = 0): void {
     this.#reports.add(nodeId, { keys, hint });
   }
@@ -61,7 +61,7 @@ export class PageNotices {
   unreadable(nodeId: string, keys: readonly string[]): void {
     if (this.#underWay.has(nodeId)) return;
     this.#underWay.add(nodeId);
-    // It will be told again when its pages are read again.
+    // The next failed read of its pages sends another notice.
     this.#restate(nodeId, keys)
       .catch(() => {})
       .finally(() => this.#underWay.delete(nodeId));
@@ -72,7 +72,7 @@ export class PageNotices {
     this.#reports.verify();
   }
 
-  /** What owners have not been told of reads yet is dropped. */
+  /** Ends reporting: reads that have not been reported yet are dropped. */
   close(): void {
     this.#reports.close();
   }
@@ -97,7 +97,7 @@ export class PageNotices {
 
   async #call(nodeId: string, method: string, params: Readonly<Record<string, unknown>>): Promise<void> {
     const endpoint = this.#endpointOf(nodeId);
-    if (endpoint === undefined) throw new ProtocolError(`node ${nodeId} is no member`);
+    if (endpoint === undefined) throw new ProtocolError(`node ${nodeId} is not a member of the cluster`);
     await this.#rpc.call(endpoint, method, params);
   }
 }
@@ -120,7 +120,7 @@ function readsOf(fields: Fields): ReportedRead[] {
   return reads;
 }
 
-/** Later versions may have more hints: unknown here, such a one tells nothing. */
+/** A hint of a later version, which this one does not know, counts as none. */
 function knownHint(hint: number): RequestHint {
   return hint <= 3 ? (hint as RequestHint) : 0;
 }

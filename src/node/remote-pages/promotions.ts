@@ -15,10 +15,10 @@ import type { RpcServer } from '../../rpc/server.js';
 import type { PromoteOutcome, Promoter } from '../../store/promoter.js';
 import type { DataLocation } from '../../types.js';
 
-/** Messages by which nodes ask owners for pages of their disks; PROMOTE.md beside this file has them field by field. */
+/** The calls by which nodes ask owners for pages on their disks; PROMOTE.md beside this file describes their fields. */
 const PromoteMethod = { promote: 'disk.promote', release: 'disk.release' } as const;
 
-/** One byte a key in the answer. */
+/** Outcomes in the answer, one byte a key. */
 const ABSENT = 0;
 const PROMOTED = 1;
 const LATER = 2;
@@ -26,11 +26,11 @@ const LATER = 2;
 export interface PromotionsOptions {
   readonly rpc: RpcClient;
   readonly endpointOf: (nodeId: string) => Endpoint | undefined;
-  /** The own node: owners tell readers apart by it. */
+  /** This node's id, by which owners tell readers apart. */
   readonly nodeId: string;
 }
 
-/** Asks other nodes to bring pages from their disks into their pools, and answers when they ask. */
+/** Asks other nodes to bring pages from their disks into their pools, and answers the same request of others. */
 export class Promotions {
   readonly #rpc: RpcClient;
   readonly #endpointOf: (nodeId: string) => Endpoint | undefined;
@@ -42,11 +42,11 @@ export class Promotions {
     this.#nodeId = nodeId;
   }
 
-  /** Answers other nodes out of `promoter` from now on. Requests that are not well-formed are refused whole. */
+  /** Answers other nodes with what `promoter` does. A malformed request is refused as a whole. */
   handle(server: RpcServer, promoter: Pick<Promoter, 'promote' | 'release'>): void {
     server.handle(PromoteMethod.promote, async (params) => {
       const fields = asFields(params);
-      // Copies: the promoter keeps them.
+      // The keys are copied out of the message, because the promoter keeps them.
       return answerOf(await promoter.promote(readReader(fields), readKeys(fields, true)));
     });
     server.handle(PromoteMethod.release, (params) => {
@@ -57,8 +57,8 @@ export class Promotions {
   }
 
   /**
-   * One outcome a key; all `absent` when the owner cannot be reached, fails or answers what cannot be right. Never rejects.
-   * At most as many keys, and bytes of keys, as fit in a directory request.
+   * Asks an owner to bring pages into its pool: one outcome a key; all `absent` when the owner cannot be reached, fails or gives an invalid
+   * answer. Never rejects. The keys must fit in one directory request, by count and by bytes.
    */
   async ask(nodeId: string, keys: readonly string[]): Promise<PromoteOutcome[]> {
     try {
@@ -69,21 +69,22 @@ export class Promotions {
     }
   }
 
-  /** Tells an owner that pages which it has promoted are read. Best effort: it takes back what it lends anyway. */
+  /** Tells an owner that pages which it has promoted have been read. Best effort: the owner's lease of them ends by itself, too. */
   release(nodeId: string, keys: readonly string[]): void {
     this.#call(nodeId, PromoteMethod.release, keys).catch(() => {});
   }
 
   async #call(nodeId: string, method: string, keys: readonly string[]): Promise<unknown> {
     const endpoint = this.#endpointOf(nodeId);
-    if (endpoint === undefined) throw new MeshCacheError('ERR_UNREACHABLE', `${method}: no node ${nodeId}`);
+    if (endpoint === undefined)
+      throw new MeshCacheError('ERR_UNREACHABLE', `${method}: node ${nodeId} is not a member of the cluster`);
     return this.#rpc.call(endpoint, method, { reader: this.#nodeId, ...keyFields(keys) });
   }
 }
 
 function readReader({ reader }: Fields): string {
   if (isNodeId(reader)) return reader;
-  throw new ProtocolError('reader: no node id');
+  throw new ProtocolError('reader: not a node id');
 }
 
 function answerOf(outcomes: readonly PromoteOutcome[]): Record<string, unknown> {
@@ -98,7 +99,7 @@ function answerOf(outcomes: readonly PromoteOutcome[]): Record<string, unknown> 
   return { outcomes: flags, ...locationFields(LocationColumns.of(promoted, stamp)) };
 }
 
-/** Throws {@link ProtocolError}. */
+/** Decodes an owner's answer. Throws {@link ProtocolError}. */
 function outcomesOf(fields: Fields, nodeId: string, count: number): PromoteOutcome[] {
   const flags = readFlags(fields, 'outcomes', count);
   const locations = readLocations(
@@ -111,6 +112,6 @@ function outcomesOf(fields: Fields, nodeId: string, count: number): PromoteOutco
     if (flag !== PROMOTED) return 'absent';
     const location = locations.locationAt(at++);
     if (location?.nodeId === nodeId && location.tier === 'memory') return location;
-    throw new ProtocolError('promote: not a page in the memory of who was asked');
+    throw new ProtocolError('promote: the location is not in the memory of the node that was asked');
   });
 }

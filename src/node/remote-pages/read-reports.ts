@@ -11,47 +11,48 @@ import {
 } from '../../base/limits.js';
 import type { RequestHint } from '../../core/index.js';
 
-/** Pages of one owner that one call of another node has read, in the order of the call. */
+/** Pages of one owner that one call on another node has read, in the order of the call. */
 export interface ReportedRead {
   readonly keys: readonly string[];
   readonly hint: RequestHint;
 }
 
 export interface ReadReportsParts {
-  /** Tells an owner; rejects when it cannot be told. */
+  /** Sends a report to an owner; rejects when that fails. */
   readonly send: (nodeId: string, reads: readonly ReportedRead[]) => Promise<void>;
   readonly clock: Clock;
   readonly metrics: MetricsSink;
 }
 
-/** A read that waits, and what it takes. */
+/** A read that waits to be reported. */
 interface WaitingRead extends ReportedRead {
+  /** Characters of its keys together. */
   readonly characters: number;
 }
 
-/** What one owner is to be told. */
+/** The reads of one owner's pages that wait to be reported. */
 interface OwnerReads {
-  /** The oldest first. */
+  /** The waiting reads, the oldest first. */
   reads: WaitingRead[];
   keys: number;
-  /** Of the clock: when the first one is to go. */
+  /** The clock's time at which the oldest read is to be reported. */
   dueMs: number;
   isUnderWay: boolean;
-  /** Undefined: no timer runs. */
+  /** Cancels the timer of the next report; undefined when no timer runs. */
   cancelTimer: (() => void) | undefined;
 }
 
 /**
- * Tells owners which of their pages this node has read out of their memory, for they do not see that themselves: read by read, the keys in
- * order, READ_REPORT_DELAY_MS after the first one or as soon as READ_REPORT_FULL_KEYS wait, one message to an owner at a time. Best effort: what
- * cannot be told is dropped, and counted.
+ * Reports to owners which of their pages this node has read out of their memory, because owners do not see one-sided reads. A report has the
+ * reads in order, and leaves READ_REPORT_DELAY_MS after its first read, or as soon as READ_REPORT_FULL_KEYS wait; one report to an owner is
+ * in progress at a time. Best effort: reads that cannot be reported are dropped and counted.
  *
  * Accounting: `#waitingKeys` and `#waitingCharacters` are the sums over what waits for all owners. Beyond their limits the oldest reads are
- * dropped, those of the owner first that has not been told for longest.
+ * dropped; the owner that has had no report for the longest time loses its reads first.
  */
 export class ReadReports {
   readonly #parts: ReadReportsParts;
-  /** Those that something waits for, or is under way to; who is being told goes to the end. */
+  /** Owners for which reads wait, or to which a report is in progress. An owner moves to the end when a report to it begins. */
   readonly #owners = new Map<string, OwnerReads>();
   #waitingKeys = 0;
   #waitingCharacters = 0;
@@ -61,12 +62,12 @@ export class ReadReports {
     this.#parts = parts;
   }
 
-  /** Keys that wait to be told, of all owners. */
+  /** Keys that wait to be reported, of all owners together. */
   get waitingKeys(): number {
     return this.#waitingKeys;
   }
 
-  /** A call has read these pages of an owner, in this order. */
+  /** Notes that a call has read these pages of an owner, in this order. */
   add(nodeId: string, { keys, hint }: ReportedRead): void {
     if (this.#isClosed || keys.length === 0) return;
     const owner = this.#ownerOf(nodeId);
@@ -80,14 +81,14 @@ export class ReadReports {
     this.#goOn(nodeId, owner);
   }
 
-  /** Nothing more is told; what waits is dropped. */
+  /** Ends reporting: the reads that wait are dropped. */
   close(): void {
     this.#isClosed = true;
     for (const owner of this.#owners.values()) owner.cancelTimer?.();
     this.#owners.clear();
   }
 
-  /** Throws `InvariantError` unless the accounting holds. Nothing to check once it is closed. */
+  /** Throws `InvariantError` unless the accounting holds. Checks nothing after {@link close}. */
   verify(): void {
     if (this.#isClosed) return;
     let [keys, characters] = [0, 0];
@@ -116,7 +117,7 @@ export class ReadReports {
     return owner;
   }
 
-  /** Sends what waits when there is enough or it is time, else waits for that. */
+  /** Sends the next report to an owner if it is full or due; otherwise sets a timer for it. */
   #goOn(nodeId: string, owner: OwnerReads): void {
     if (owner.isUnderWay || this.#isClosed) return;
     if (owner.reads.length === 0) {
@@ -137,7 +138,7 @@ export class ReadReports {
     });
   }
 
-  /** Never rejects. */
+  /** Sends one report, and goes on with the next one. Never rejects. */
   async #send(nodeId: string, owner: OwnerReads): Promise<void> {
     owner.isUnderWay = true;
     this.#owners.delete(nodeId);
@@ -153,7 +154,7 @@ export class ReadReports {
     this.#goOn(nodeId, owner);
   }
 
-  /** As many reads as go in one message, the oldest first. */
+  /** Takes out the oldest reads, as many as fit in one report. */
   #take(owner: OwnerReads): ReportedRead[] {
     const taken: ReportedRead[] = [];
     let [keys, characters] = [0, 0];
@@ -189,7 +190,7 @@ export class ReadReports {
     for (const [nodeId, owner] of this.#owners) {
       if (!this.#isAboveLimits()) return;
       while (this.#isAboveLimits() && owner.reads.length > 0) this.#count('dropped', this.#shift(owner));
-      // There may be nothing left to tell.
+      // The owner may have nothing left to report.
       this.#goOn(nodeId, owner);
     }
   }
@@ -208,7 +209,7 @@ function charactersOf(keys: readonly string[]): number {
   return keys.reduce((sum, key) => sum + key.length, 0);
 }
 
-/** Where the part of a read that goes in one message ends: one key or more. */
+/** The end of the part of a read that fits in one report: at least one key. */
 function messageFrom(keys: readonly string[], start: number): { readonly end: number; readonly characters: number } {
   let characters = 0;
   let end = start;

@@ -9,17 +9,19 @@ import {
 import type { ClusterNode, ClusterReport, NodeReport } from '../../metrics/node-report.js';
 import { isReportLike } from '../../metrics/report-checks.js';
 import type { RpcClient } from '../../rpc/client.js';
+import type { RpcServer } from '../../rpc/server.js';
 import type { NodeInfo } from '../../types.js';
 import { ringShares } from './ring-shares.js';
 
+/** The call that asks a node for its report. */
 export const STATUS_METHOD = 'node.status';
-/** Who asks every second has seen the earlier events. */
+/** Few events are asked for: a dashboard that asks every second has seen the earlier ones. */
 const STATUS_PARAMS = { events_max: CLUSTER_REPORT_EVENTS_MAX_COUNT };
 
 export interface ClusterReporterParts {
   readonly nodeId: string;
   readonly vnodes: number;
-  /** Seconds. */
+  /** In seconds. */
   readonly heartbeatInterval: number;
   readonly members: () => ReadonlyMap<string, NodeInfo>;
   readonly ownReport: () => Promise<NodeReport>;
@@ -27,10 +29,10 @@ export interface ClusterReporterParts {
   readonly clock: Clock;
 }
 
-/** What all members say of themselves, asked over the control plane. However many ask for it, each member is asked once in a while. */
+/** Collects the reports of all members over the control plane. The answer is shared: however many operators ask, each member is asked once in a while. */
 export class ClusterReporter {
   readonly #parts: ClusterReporterParts;
-  /** `endedMs` is missing while the members are being asked. */
+  /** The latest report; `endedMs` is missing while the members are being asked. */
   #latest: { endedMs?: number; readonly report: Promise<ClusterReport> } | undefined;
   #shares: { readonly of: string; readonly byNode: ReadonlyMap<string, number> } | undefined;
 
@@ -38,7 +40,12 @@ export class ClusterReporter {
     this.#parts = parts;
   }
 
-  /** Never rejects; at most CLUSTER_REPORT_MAX_AGE_MS old. */
+  /** Answers other nodes and operators with the report of this node. `events_max` in the params limits the events to the last ones. */
+  static handle(server: RpcServer, report: () => Promise<NodeReport>): void {
+    server.handle(STATUS_METHOD, async (params) => withLastEvents(await report(), params));
+  }
+
+  /** The reports of all members, at most CLUSTER_REPORT_MAX_AGE_MS old. Never rejects. */
   report(): Promise<ClusterReport> {
     const { clock } = this.#parts;
     const endedMs = this.#latest?.endedMs;
@@ -78,7 +85,7 @@ export class ClusterReporter {
     return { node_id: nodeId, time_ms: clock.wallMs(), heartbeat_interval_s: heartbeatInterval, nodes };
   }
 
-  /** Text: why there is no report. */
+  /** The report of a member, or a text that says why there is none. */
   async #answerOf(member: NodeInfo): Promise<NodeReport | string> {
     const { nodeId, ownReport, rpc } = this.#parts;
     const endpoint = { host: member.controlHost, port: member.controlPort };
@@ -87,13 +94,13 @@ export class ClusterReporter {
       const answer = await (member.nodeId === nodeId
         ? ownReport()
         : rpc.call(endpoint, STATUS_METHOD, STATUS_PARAMS, deadline));
-      return isReport(answer) ? answer : 'answers, but not with a report of this version';
+      return isReport(answer) ? answer : 'answered with something that is not a report of this version';
     } catch (error) {
       return (error as Error).message;
     }
   }
 
-  /** Counted anew only when the members have changed. */
+  /** The members' shares of the ring, which are computed again only when the members have changed. */
   #sharesOf(nodeIds: readonly string[]): ReadonlyMap<string, number> {
     const of = nodeIds.join('\n');
     if (this.#shares?.of !== of) this.#shares = { of, byNode: ringShares(nodeIds, this.#parts.vnodes) };
@@ -101,7 +108,13 @@ export class ClusterReporter {
   }
 }
 
-/** A node of another version, or one without a store, may answer with less. */
+function withLastEvents(report: NodeReport, params: unknown): NodeReport {
+  const max = (params as { events_max?: unknown } | null)?.events_max;
+  if (typeof max !== 'number' || !(max >= 0) || !Array.isArray(report.events)) return report;
+  return { ...report, events: report.events.slice(Math.max(0, report.events.length - Math.floor(max))) };
+}
+
+/** Whether an answer has all parts of a report: a node of another version, or one without a store, may leave some out. */
 function isReport(answer: unknown): answer is NodeReport {
   if (!isReportLike(answer)) return false;
   const { pool, latency, health, events } = answer as Partial<NodeReport>;

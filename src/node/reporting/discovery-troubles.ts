@@ -4,7 +4,7 @@ import { describeDifferences } from '../../discovery/messages/cluster-settings.j
 
 const REFUSED_SHOWN_MAX_COUNT = 8;
 
-/** What is wrong with a node's membership, in words for an operator. `addr`: the listed discovery addresses. */
+/** Describes for an operator what is wrong with a node's membership. `addr` is the configured list of discovery addresses. */
 export function discoveryTroubles(discovery: DiscoveryClient, master: EmbeddedMaster, addr: string): string[] {
   const refusals = [...discovery.refusals()].map(
     ([address, { nodeId, differences }]) =>
@@ -14,18 +14,19 @@ export function discoveryTroubles(discovery: DiscoveryClient, master: EmbeddedMa
 }
 
 function joiningTroubles(discovery: DiscoveryClient, addr: string, isRefused: boolean): string[] {
-  if (discovery.isReplaced) return ['another node with the same node_id has taken its place'];
+  if (discovery.isReplaced)
+    return ['another node with the same node_id has started later and has taken the place of this one'];
   if (isRefused) return [];
   if (!discovery.isReachable) return [`no discovery master answers (${addr})`];
   if (discovery.isListedReachable || discovery.members().size > 1) return [];
-  return [`no listed discovery address answers (${addr}), and no other node is known`];
+  return [`no listed discovery address answers (${addr}), and this node knows of no other node`];
 }
 
 function refusedNodes(master: EmbeddedMaster): string[] {
   const nodes = master.refusedNodes();
   const texts = nodes.slice(-REFUSED_SHOWN_MAX_COUNT).map(({ nodeId, address, differences }) => {
-    return `node ${nodeId} at ${address} is refused as a member: ${describeDifferences(differences, true)}`;
+    return `node ${nodeId} at ${address} refused as a member: ${describeDifferences(differences, true)}`;
   });
   const more = nodes.length - texts.length;
-  return more > 0 ? [...texts, `${more} more nodes are refused as members for their settings`] : texts;
+  return more > 0 ? [...texts, `${more} more nodes refused as members because of their settings`] : texts;
 }

@@ -4,7 +4,6 @@ import type { MeshCacheConfig } from '../../config.js';
 import type { Metrics } from '../../metrics/metrics.js';
 import { MetricsServer } from '../../metrics/metrics-server.js';
 import type { ClusterReport, HealthReport, NodeReport, NodeView } from '../../metrics/node-report.js';
-import type { NodeRuntime } from '../runtime/node-runtime.js';
 import type { RecentEvents } from './recent-events.js';
 
 export interface NodeReportingParts {
@@ -14,20 +13,28 @@ export interface NodeReportingParts {
   readonly env: Environment;
 }
 
-/** What the store says of itself. */
-export interface StoreReporter {
-  /** What it adds to the report of the runtime. */
-  report(): Pick<NodeReport, 'pool' | 'disk' | 'clients'>;
-  /** What is wrong with it, in words for an operator. */
+/** A node that has joined its cluster, as its operators see it. */
+export interface ReportedNode {
+  report(): Promise<NodeReport>;
+  cluster(): Promise<ClusterReport>;
+  /** Describes for an operator what is wrong with the node's part in the cluster. */
   troubles(): string[];
 }
 
-/** A node as operators see it: its metrics server, its health, and its report to others. Lives as long as its store. */
+/** A store's own part of its node's report. */
+export interface StoreReporter {
+  /** The pool, the disk and the attached clients, as they are now. */
+  report(): Pick<NodeReport, 'pool' | 'disk' | 'clients'>;
+  /** Describes for an operator what is wrong with the store. */
+  troubles(): string[];
+}
+
+/** Shows a node to its operators: the metrics server, the health, and the report to other nodes. Lives as long as the node's store. */
 export class NodeReporting implements NodeView {
   readonly #parts: NodeReportingParts;
   readonly #server: MetricsServer | undefined;
   #endpoint: Endpoint | undefined;
-  #node: { readonly runtime: NodeRuntime; readonly store: StoreReporter } | undefined;
+  #running: { readonly node: ReportedNode; readonly store: StoreReporter } | undefined;
   #isClosing = false;
 
   constructor(parts: NodeReportingParts) {
@@ -43,7 +50,7 @@ export class NodeReporting implements NodeView {
     });
   }
 
-  /** Where the metrics server listens; undefined when there is none. */
+  /** Where the metrics server listens; undefined without one. */
   get endpoint(): Endpoint | undefined {
     return this.#endpoint;
   }
@@ -56,18 +63,23 @@ export class NodeReporting implements NodeView {
     this.#endpoint = { host: this.#parts.config.metricsHost, port };
   }
 
-  /** From now on there is a node to tell of. */
-  attach(runtime: NodeRuntime, store: StoreReporter): void {
-    this.#node = { runtime, store };
-    runtime.reportStatus(async () => ({
+  /** Called when the node has joined its cluster and its store serves: from now on there is a node to report on. */
+  running(node: ReportedNode, store: StoreReporter): void {
+    this.#running = { node, store };
+  }
+
+  /** The part of a node's report that its store adds. Rejects while the node is starting. */
+  async storePart(): Promise<Record<string, unknown>> {
+    const { store } = this.#runningNode();
+    return {
       ...(await this.#parts.metrics.report()),
       ...store.report(),
       health: this.health(),
       events: this.#parts.events.list(),
-    }));
+    };
   }
 
-  /** The node is leaving: it is not healthy any more. */
+  /** Called when the node begins to leave: from now on it is not healthy. */
   closing(): void {
     this.#isClosing = true;
   }
@@ -84,26 +96,26 @@ export class NodeReporting implements NodeView {
   }
 
   async report(): Promise<NodeReport> {
-    return this.#running().runtime.report();
+    return this.#runningNode().node.report();
   }
 
   async cluster(): Promise<ClusterReport> {
-    return this.#running().runtime.cluster();
+    return this.#runningNode().node.cluster();
   }
 
   #troubles(): string[] {
     if (this.#isClosing) return ['the node is leaving the cluster'];
-    if (this.#node === undefined) return ['the node is starting'];
-    return [...this.#node.runtime.troubles(), ...this.#node.store.troubles()];
+    if (this.#running === undefined) return ['the node is starting'];
+    return [...this.#running.node.troubles(), ...this.#running.store.troubles()];
   }
 
-  #running(): { readonly runtime: NodeRuntime } {
-    if (this.#node === undefined) throw new Error('the node is starting');
-    return this.#node;
+  #runningNode(): { readonly node: ReportedNode; readonly store: StoreReporter } {
+    if (this.#running === undefined) throw new Error('the node is starting');
+    return this.#running;
   }
 }
 
-/** What the node itself may listen on, on this host: the metrics server, which starts first, leaves it free. */
+/** Ports that the node itself may listen on. The metrics server starts first, and leaves these free. */
 function portsOf(config: MeshCacheConfig): number[] {
   const discoveryPorts = config.discoveryEndpoints().map(({ port }) => port);
   return [config.controlPort, config.tcpPort, ...discoveryPorts].filter((port) => port > 0);

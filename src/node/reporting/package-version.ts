@@ -2,11 +2,12 @@ import { readFileSync } from 'node:fs';
 
 const VERSION = readVersion();
 
-/** Of the package that this module lies in; `unknown` where it was bundled into another one. */
+/** The version of this package; `unknown` where the code was bundled into another package. */
 export function packageVersion(): string {
   return VERSION;
 }
 
+/** The address is relative to the built file, which lies two folders below package.json. */
 function readVersion(): string {
   try {
     const text = readFileSync(new URL('../../package.json', import.meta.url), 'utf8');

@@ -1,9 +1,9 @@
 import { ConsistentHashRing } from '../../core/index.js';
 
-/** Keys whose owners are counted: within a percent of the truth. */
+/** Keys whose owners are counted. So many give each node's share to within a percent. */
 const SAMPLE_KEYS = 20_000;
 
-/** Each node's part of the key space, 0 to 1, by node id; from sample keys, some milliseconds of work. */
+/** Each node's share of the key space, 0 to 1, by node id. It is estimated from sample keys, which takes some milliseconds. */
 export function ringShares(nodeIds: readonly string[], vnodes: number): ReadonlyMap<string, number> {
   const ring = new ConsistentHashRing(vnodes);
   try {

@@ -1,26 +1,23 @@
 import { NODE_REPORT_CLIENTS_MAX_COUNT } from '../../base/limits.js';
 import type { ClientInfo, ClientServer } from '../../clients/client-server.js';
-import type { DiskStore } from '../../disk/disk-store.js';
-import type { ClientReport, ClientsReport } from '../../metrics/node-report.js';
+import type { DiskInfo, DiskStore } from '../../disk/disk-store.js';
+import type { ClientReport, ClientsReport, NodeReport } from '../../metrics/node-report.js';
 import type { PublishedPool } from '../../pool/published-pool.js';
-import { diskStatus } from '../disk-wiring.js';
-import type { Drain } from '../leaving/drain.js';
 import type { StoreReporter } from './node-reporting.js';
 
 export interface StoreReporterParts {
   readonly pool: PublishedPool;
   readonly disk: DiskStore | null;
-  readonly drain: Drain;
-  /** Undefined: there is no client socket, or not yet. */
-  readonly clients: () => Pick<ClientServer, 'path' | 'clients'> | undefined;
+  readonly isDraining: () => boolean;
+  /** The socket for processes of this host; undefined without one. */
+  readonly clients: Pick<ClientServer, 'path' | 'clients'> | undefined;
 }
 
-/** What a store has, as its node reports it. */
-export function storeReporter({ pool, disk, drain, clients }: StoreReporterParts): StoreReporter {
+/** Makes the part of a node's report that is about its store. */
+export function storeReporter({ pool, disk, isDraining, clients }: StoreReporterParts): StoreReporter {
   return {
     report() {
       const { entries, usedBytes, capacityBytes, quarantinedBytes, evictions } = pool.stats();
-      const server = clients();
       return {
         pool: {
           entries,
@@ -30,20 +27,20 @@ export function storeReporter({ pool, disk, drain, clients }: StoreReporterParts
           evictions,
         },
         disk: disk === null ? null : diskStatus(disk.info()),
-        ...(server === undefined ? {} : { clients: clientsReport(server.path, server.clients()) }),
+        ...(clients === undefined ? {} : { clients: clientsReport(clients.path, clients.clients()) }),
       };
     },
     troubles() {
       const failure = disk?.info().failure ?? null;
       return [
-        ...(drain.isDraining ? ['the node is being drained'] : []),
-        ...(failure === null ? [] : [`the disk tier fails: ${failure}`]),
+        ...(isDraining() ? ['the node is being drained'] : []),
+        ...(failure === null ? [] : [`the disk tier has failed: ${failure}`]),
       ];
     },
   };
 }
 
-/** The busiest of the clients that are attached, and how many there are. */
+/** The number of attached clients, and the busiest of them. */
 export function clientsReport(socket: string, attached: readonly ClientInfo[]): ClientsReport {
   const moved = (client: ClientInfo): number => client.read_bytes + client.written_bytes;
   const byBytes = [...attached].sort((a, b) => moved(b) - moved(a) || b.requests - a.requests);
@@ -67,5 +64,19 @@ function clientReport(client: ClientInfo): ClientReport {
     read_bytes,
     written_bytes,
     mapped_bytes,
+  };
+}
+
+/** The part of a node's report that is about its disk tier. */
+function diskStatus(info: DiskInfo): NonNullable<NodeReport['disk']> {
+  return {
+    entries: info.entries,
+    used_bytes: info.usedBytes,
+    capacity_bytes: info.capacityBytes,
+    queue_bytes: info.queueBytes,
+    skipped_pages: info.skippedPages,
+    corrupt_pages: info.corruptPages,
+    evictions: info.evictions,
+    write_errors: info.writeErrors,
   };
 }

@@ -2,21 +2,21 @@ import type { DiskInfo, DiskStore } from '../../disk/disk-store.js';
 import type { PublishedPool } from '../../pool/published-pool.js';
 import type { PageStore, PageStoreStats } from '../../store/page-store.js';
 
-/** What a store holds and has done: bytes, pages, reads by where they came from. */
+/** The contents and the counters of a store: bytes, pages, and reads by their source. */
 export interface StoreStats extends PageStoreStats {
   readonly poolEntries: number;
   readonly poolUsedBytes: number;
   readonly poolCapacityBytes: number;
   readonly quarantinedBytes: number;
   readonly evictions: number;
-  /** Ranges reused before their quarantine was over, because it was full. */
+  /** Ranges that were reused before the end of their quarantine, because the quarantine was full. */
   readonly earlyReuses: number;
   readonly members: number;
-  /** Null without a disk tier. */
+  /** The disk tier's contents and counters; null without one. */
   readonly disk: DiskInfo | null;
 }
 
-/** What the parts of a store say of themselves. */
+/** Collects the figures of a store's parts. */
 export function storeStats(parts: {
   readonly pages: PageStore;
   readonly pool: PublishedPool;

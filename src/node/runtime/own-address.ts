@@ -3,11 +3,11 @@ import type { Endpoint } from '../../base/environment/network.js';
 import { ConfigError } from '../../base/errors.js';
 import { isLoopbackAddress } from '../../discovery/local-address.js';
 
-/** The own address on the route to `target`: what the system would send from. */
+/** This host's address on the route to `target`: the source address that the system would use. */
 export async function ownAddressTowards(target: Endpoint, host: Host): Promise<string> {
   try {
     const [address] = await host.resolve(target.host);
-    if (address === undefined) throw new Error(`no address of ${target.host} is known`);
+    if (address === undefined) throw new Error(`${target.host} resolves to no address`);
     if (isLoopbackAddress(address) && !isLoopbackAddress(target.host) && target.host !== 'localhost') {
       return addressBeyondLoopback(host) ?? address;
     }
@@ -22,8 +22,8 @@ export async function ownAddressTowards(target: Endpoint, host: Host): Promise<s
 }
 
 /**
- * The name of this machine may be loopback here (127.0.1.1 in /etc/hosts) and is another address to the other machines.
- * Undefined: this machine has no other one.
+ * An address of this machine beyond loopback, which its own name may resolve to here (127.0.1.1 in /etc/hosts) but not on other machines.
+ * Undefined when this machine has none.
  */
 function addressBeyondLoopback(host: Host): string | undefined {
   const reachable = host.addresses().filter(({ isInternal, isLinkLocal }) => !isInternal && !isLinkLocal);

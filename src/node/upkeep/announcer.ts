@@ -12,48 +12,48 @@ import { NO_OWNER, type OwnerRing } from '../../directory/owners.js';
 import { gainedKeysInSlices, type Incarnations, type RingView } from '../../directory/reannounce.js';
 import type { DataLocation } from '../../types.js';
 
-/** The owners before there were any. */
+/** A view in which no key has an owner. */
 const NOBODY: RingView = { ring: { nodes: [], getNodesBatch: noOwners }, incarnations: new Map() };
 
-/** The pages that this node has published and that must be found. */
+/** The pages that this node has, and that the directory must list. */
 export interface Publications {
-  /** All of them, some at a time: taken while other work goes on. */
+  /** Keys of all pages, some at a time, so that other work can go on in between. */
   keysInSlices(): Iterable<readonly string[]>;
   readonly isEmpty: boolean;
-  /** Locations of those that are still there, in order; null for the others. */
+  /** The location of each page; null for pages that are gone. */
   locationsOf(keys: readonly string[]): (DataLocation | null)[];
-  /** Drops pages that are older than these versions; see `PageStore.drop`. */
+  /** Drops the pages that are older than these versions; see `PageStatements.drop`. */
   drop(keys: readonly string[], voidBelow: readonly number[], options?: { readonly isCopy?: boolean }): Promise<void>;
-  /** What this node knows to be void: it has set something newer, or was told. */
+  /** Keys whose pages below a version are void, as far as this node knows: it has set newer ones, or was told to drop them. */
   voids(): Iterable<readonly [key: string, voidBelow: number]>;
 }
 
-/** Views that one pass may start from; with more changes during a pass, everybody is told everything again. */
+/** Views that one pass may start from. If more changes happen during a pass, all pages are announced to all owners again. */
 const VIEWS_MAX_COUNT = 16;
-/** An owner that does not take what it is told is tried again so often; the pause doubles up to ANNOUNCE_RETRY_MAX_MS. */
+/** Attempts to announce to an owner that fails. The pause between two attempts doubles, up to ANNOUNCE_RETRY_MAX_MS. */
 const RETRIES_MAX_COUNT = 8;
 
 /**
- * Tells new directory owners what they have to know of this node's pages.
+ * Announces this node's pages to the directory owners that gain them.
  *
- * Invariant: every page was told to its owners by at least one of `#views`: by the first one, under which all pages of its
- * time were announced, or, as the store puts pages to the owners of the time, by a later one. So whoever owns a page by the
- * last view and did not own it in every one before is told. One pass runs at a time; changes meanwhile start another one.
+ * Invariant: every page was announced to its owners of at least one of `#views`: of the first view, if the page existed then, else of a later one,
+ * because the store announces a new page to the owners of its time. A pass therefore announces each page to those owners of the last view
+ * that did not own it in every earlier view. One pass runs at a time; changes meanwhile start another one.
  */
 export class Announcer {
   readonly #directory: DirectoryClient;
   readonly #replicas: number;
   readonly #env: Environment;
   #publications: Publications | undefined;
-  /** Oldest first, the current one last. The running pass takes the first `#passViews` of them to the last one of these. */
+  /** Views of the owners, the oldest first, the current one last. A running pass covers the first `#passViews`: it announces what owners have gained by the last of them. */
   #views: RingView[];
   #passViews = 1;
   #pass: Promise<void> | undefined;
-  /** Owner -> its attempts that failed, one after the other. */
+  /** Owner -> number of its last attempts, all of which have failed. */
   readonly #failures = new Map<string, number>();
-  /** Owner -> cancels its next attempt. */
+  /** Owner -> function that cancels the next attempt. */
   readonly #retries = new Map<string, () => void>();
-  /** Owner -> when it is or was told everything because it had asked for that. */
+  /** Owner that asked for all pages again -> time at which they are, or were, announced to it. */
   readonly #askedMs = new Map<string, number>();
   #endSpread: () => void = () => {};
   #stopped = false;
@@ -65,7 +65,8 @@ export class Announcer {
     this.#views = [options.initial];
   }
 
-  announceFrom(publications: Publications): void {
+  /** Begins to announce these pages. Before, changes of owners are followed with nothing to announce. */
+  start(publications: Publications): void {
     this.#publications = publications;
   }
 
@@ -75,12 +76,12 @@ export class Announcer {
     this.#start();
   }
 
-  /** Starts from nothing: the owners may have dropped what they had been told. */
+  /** Announces all pages to all owners again, because they may have dropped what they knew. */
   announceAll(): void {
     this.#againWithout(NOBODY);
   }
 
-  /** Tells this owner everything once more, which has lost what it was told: soon, but not again and again, however often it is called. */
+  /** Announces all its pages again to an owner that has lost what it knew: soon, but at a limited rate, however often this is called. */
   announceTo(ownerId: string): void {
     const { incarnations } = this.#views.at(-1) as RingView;
     if (!incarnations.has(ownerId) || this.#retries.has(ownerId)) return;
@@ -91,30 +92,30 @@ export class Announcer {
     this.#tellLater(ownerId, dueMs - nowMs);
   }
 
-  /** Whether every owner has answered what it had to be told of. */
+  /** Whether every owner has answered all announcements that it needs. */
   get isComplete(): boolean {
     return this.#views.length === 1 && this.#failures.size === 0 && this.#retries.size === 0;
   }
 
-  /** Whether this start of an owner has been told of every page that it had to be told of, since it became a member. */
+  /** Whether this start of an owner has taken all announcements that it needs since it became a member. */
   hasAnnounced(ownerId: string, incarnation: number): boolean {
     const isMember = this.#views.every(({ incarnations }) => incarnations.get(ownerId) === incarnation);
     return isMember && !this.#failures.has(ownerId) && !this.#retries.has(ownerId);
   }
 
-  /** The rings that this may still ask. */
+  /** The rings that the announcer may still ask. */
   rings(): OwnerRing[] {
     return this.#views.map(({ ring }) => ring);
   }
 
-  /** From now on nothing is asked of rings and publications, and nothing is sent. What is under way is not waited for. */
+  /** Ends all work: from now on no ring or page is asked, and nothing is sent. Messages in progress are not waited for. */
   async stop(): Promise<void> {
     this.#stopped = true;
     this.#endSpread();
     for (const cancel of this.#retries.values()) cancel();
   }
 
-  /** Announces as if the owners had been those of `view` before. */
+  /** Announces all pages that owners have gained since `view`, as if that had been the view before. */
   #againWithout(view: RingView): void {
     const current = this.#views.at(-1) as RingView;
     this.#views.push(view);
@@ -125,7 +126,7 @@ export class Announcer {
     this.#pass ??= this.#runPass();
   }
 
-  /** Never rejects. */
+  /** Runs a pass, and another one if owners have changed meanwhile. Never rejects. */
   async #runPass(): Promise<void> {
     let hasFailed = false;
     try {
@@ -133,15 +134,15 @@ export class Announcer {
       await this.#announceChanges();
     } catch (error) {
       hasFailed = true;
-      this.#env.log.log('error', 'announcing pages to their new owners failed', { error: String(error) });
+      this.#env.log.log('error', 'announcing pages to new directory owners failed', { error: String(error) });
     }
     this.#pass = undefined;
     this.#passViews = 1;
-    // What has changed after the pass had looked for the last time, and before it was over.
+    // Owners may have changed after the pass looked for changes for the last time.
     if (this.#views.length > 1 && !hasFailed && !this.#stopped) this.#start();
   }
 
-  /** In a large cluster all others tell a new owner of their pages: not all at once. */
+  /** Waits for a random time in a large cluster, so that not all nodes announce their pages to a new owner at once. */
   async #spread(): Promise<void> {
     const { random, clock } = this.#env;
     const { incarnations } = this.#views.at(-1) as RingView;
@@ -167,7 +168,7 @@ export class Announcer {
         for (const gained of gainedKeysInSlices(before, target, this.#replicas, keys)) {
           await Promise.all(
             [...gained].map(async ([ownerId, ownerKeys]) => {
-              // Who has failed is told everything later: it must not hold up the others slice by slice.
+              // An owner that has failed gets everything later: it must not delay the others slice by slice.
               if (outcomes.get(ownerId) !== false) outcomes.set(ownerId, await this.#announceTo(ownerId, ownerKeys));
             }),
           );
@@ -181,7 +182,7 @@ export class Announcer {
     }
   }
 
-  /** Who failed and is told again by this pass has been told all, if there is nothing left to tell. */
+  /** Owners that have failed before and are tried again in this pass: they count as complete unless an announcement of the pass fails. */
   #outcomesSoFar(): Map<string, boolean> {
     const outcomes = new Map<string, boolean>();
     for (const [ownerId, failures] of this.#failures) {
@@ -211,14 +212,14 @@ export class Announcer {
     return isComplete;
   }
 
-  /** Tells this owner everything once more after a while, as one that knows nothing. */
+  /** Announces everything to this owner again after a while, as if it knew nothing. */
   #retryLater(ownerId: string): void {
-    // Members that come and go make one pass after the other: those that fail until then are not attempts of their own.
+    // While members come and go, passes follow each other quickly: their failures before the next retry count as one.
     if (this.#retries.has(ownerId)) return;
     const failures = (this.#failures.get(ownerId) ?? 0) + 1;
     this.#failures.set(ownerId, failures);
     const willRetry = failures <= RETRIES_MAX_COUNT;
-    this.#env.log.log('warn', 'a directory owner has not taken all pages that were announced to it', {
+    this.#env.log.log('warn', 'directory owner did not take all announced pages', {
       owner: ownerId,
       attempts: failures,
       will_retry: willRetry,
@@ -239,10 +240,10 @@ export class Announcer {
     this.#retries.set(ownerId, cancel);
   }
 
-  /** Throws `InvariantError` unless its views are those of a pass, and every owner that has failed will be told again or was given up. */
+  /** Throws `InvariantError` unless the views belong to a pass, and every owner that has failed will be tried again or was given up. */
   verify(): void {
     assertAtMost('announcer: views of the pass', this.#passViews, this.#views.length);
-    // While a pass runs on as many as there may be, two more stand for all that came since.
+    // During a pass that started from the maximum, two more views stand for all later changes.
     assertAtMost('announcer: views', this.#views.length, VIEWS_MAX_COUNT + 2);
     assert(this.#passViews >= 1, () => `announcer: ${this.#passViews} views of the pass`);
     assert(this.#passViews === 1 || this.#pass !== undefined, () => `announcer: ${this.#passViews} views of no pass`);

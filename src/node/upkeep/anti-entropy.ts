@@ -15,25 +15,25 @@ export interface AntiEntropyOptions {
   readonly publications: Publications;
   readonly replicas: number;
   readonly env: Environment;
-  /** Time of one round when there are few pages; default ANTI_ENTROPY_ROUND_MS. */
+  /** Duration of a round when the node has few pages; default ANTI_ENTROPY_ROUND_MS. */
   readonly roundMs?: number;
 }
 
-/** Part of a round's time that passes before the next one when owners have changed. */
+/** Pause after a round that a change of owners has ended, as a fraction of a round's duration. */
 const AFTER_CHANGE_FRACTION = 1 / 16;
 
-/** One owner and what it is to be told. */
+/** One directory owner, and the keys of this node's pages that it owns. */
 interface Share {
   readonly ownerId: string;
   readonly keys: readonly string[];
 }
 
 /**
- * Repairs at a low rate what announcements have missed: round after round this node states all its pages to their owners
- * again, owner by owner, spread evenly over the time of a round and never faster than a limit. Whoever has taken all of them
- * is told that older statements of this node are void: so what is gone is forgotten even where its delete never arrived.
+ * Repairs at a low rate what announcements have missed: in each round this node states all its pages to their owners again, owner by owner,
+ * spread evenly over the round and never faster than a limit. An owner that has taken all of them is then told that older statements of this
+ * node are void. It so forgets pages that are gone even if their delete never arrived.
  *
- * A round ends early when the owners change: they are told by others what they gain, and the next round has the new ones.
+ * A change of owners ends the round early: the announcer informs the new owners, and the next round has them.
  */
 export class AntiEntropy {
   readonly #options: AntiEntropyOptions;
@@ -50,7 +50,7 @@ export class AntiEntropy {
     void this.#run();
   }
 
-  /** From now on nothing is asked of rings and publications, and nothing is sent. */
+  /** Ends all work: from now on no ring or page is asked, and nothing is sent. */
   stop(): void {
     this.#stopped = true;
     this.#cancelPause();
@@ -58,32 +58,32 @@ export class AntiEntropy {
 
   async #run(): Promise<void> {
     const { env } = this.#options;
-    // Nodes that started together do not go round together.
+    // The first pause is random, so that nodes which started together do not have their rounds together.
     await this.#pause(this.#roundMs * (0.5 + env.random.u32() / 2 ** 32));
     while (!this.#stopped) {
       try {
         if (!(await this.#round())) await this.#pause(this.#roundMs * AFTER_CHANGE_FRACTION);
       } catch (error) {
-        env.log.log('error', 'stating pages again to their directory owners failed', { error: String(error) });
+        env.log.log('error', 're-announcing pages failed', { error: String(error) });
         await this.#pause(this.#roundMs);
       }
     }
   }
 
-  /** States everything that this owner is to know at once, and that older statements are void. Rejects when it does not answer. */
+  /** States all its pages to this owner at once, and that older statements are void. Rejects when the owner does not answer. */
   async restateTo(ownerId: string): Promise<void> {
     const { directory, publications } = this.#options;
     const { generation } = directory;
     const [ring] = directory.rings();
     const share = (await this.#shares(ring)).find((each) => each.ownerId === ownerId);
-    // It owns nothing any more.
+    // The owner owns no keys any more.
     if (share === undefined) return;
     const isTold = await directory.remind(ownerId, share.keys, (some) => publications.locationsOf(some));
     if (!isTold) throw new MeshCacheError('ERR_UNREACHABLE', `${ownerId} does not answer`);
     await directory.renounce(ownerId, generation);
   }
 
-  /** False: the owners have changed meanwhile. */
+  /** Runs one round. False: the owners have changed meanwhile, or there was nothing to state. */
   async #round(): Promise<boolean> {
     const { directory, publications, env } = this.#options;
     const { generation } = directory;
@@ -113,8 +113,8 @@ export class AntiEntropy {
   }
 
   /**
-   * Every owner by the ring and its keys, in an order that differs from node to node. Owners of nothing are among them when they may
-   * remember what this node had, and not else: in a cluster of more nodes than this one has pages most have never heard of any.
+   * All owners with their keys, in an order that differs from node to node. An owner without keys is included only if it may remember pages that
+   * this node had: in a large cluster most nodes have never heard of any.
    */
   async #shares(ring: OwnerRing | undefined): Promise<Share[]> {
     const { publications, replicas, env } = this.#options;

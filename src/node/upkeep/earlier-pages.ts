@@ -1,22 +1,44 @@
+import type { HybridClock } from '../../base/concurrency/hybrid-clock.js';
 import type { DiskStore } from '../../disk/disk-store.js';
-import type { NodeRuntime } from '../runtime/node-runtime.js';
+
+export interface EarlierPagesParts {
+  readonly disk: Pick<DiskStore, 'info' | 'newestVersion'> | null;
+  /** The source of versions. It is moved past those on the disk, in case the date was set back since. */
+  readonly versions: Pick<HybridClock, 'see'>;
+  /** Resolves with true when the other nodes have announced their pages to this one; with false when that took too long. */
+  readonly waitForDirectory: () => Promise<boolean>;
+  readonly membersCount: () => number;
+  /** Whether the owners have answered the announcement of this node's own pages. */
+  readonly isAnnounced: () => boolean;
+}
 
 /**
- * What lies on a disk since before this start, and may have been overwritten or deleted while the node was away. The versions of what is
- * set from now on are later, also when the date was set back since.
- *
- * The function that is returned tells whether all other nodes have said what they know of it: they have announced their pages to this
- * node, and have answered the announcement of its own. A node that has found no discovery master does not know them.
+ * The pages that are on the disk since before this start. They may have been overwritten or deleted while the node was away. Other nodes know
+ * whether they were, but a node that has found no discovery master does not know the other nodes.
  */
-export function earlierPages(
-  runtime: Pick<NodeRuntime, 'drops' | 'members' | 'versions' | 'waitForDirectory'>,
-  disk: Pick<DiskStore, 'info' | 'newestVersion'> | null,
-): () => boolean {
-  if (disk === null || disk.info().entries === 0) return () => true;
-  runtime.versions.see(disk.newestVersion);
-  let isFilled = false;
-  void runtime.waitForDirectory().then((isComplete) => {
-    isFilled = isComplete;
-  });
-  return () => isFilled && (runtime.members().size === 1 || runtime.drops.isAnnounced);
+export class EarlierPages {
+  readonly #parts: EarlierPagesParts;
+  readonly #isEmpty: boolean;
+  #isFilled = false;
+
+  constructor(parts: EarlierPagesParts) {
+    const { disk, versions } = parts;
+    this.#parts = parts;
+    this.#isEmpty = disk === null || disk.info().entries === 0;
+    if (!this.#isEmpty && disk !== null) versions.see(disk.newestVersion);
+  }
+
+  /** Begins to wait for the other nodes to say what they know. */
+  start(): void {
+    if (this.#isEmpty) return;
+    void this.#parts.waitForDirectory().then((isComplete) => {
+      this.#isFilled = isComplete;
+    });
+  }
+
+  /** Whether all other nodes have said what they know: they have announced their pages to this node, and have answered its own announcement. */
+  get isSettled(): boolean {
+    if (this.#isEmpty) return true;
+    return this.#isFilled && (this.#parts.membersCount() === 1 || this.#parts.isAnnounced());
+  }
 }

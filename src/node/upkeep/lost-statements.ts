@@ -7,8 +7,9 @@ import type { RpcClient } from '../../rpc/client.js';
 import type { RpcServer } from '../../rpc/server.js';
 import type { MemberChange } from './member-log.js';
 
+/** The call that asks a node to announce all its pages to the caller again. */
 const METHOD = 'directory.announce';
-/** A node that does not answer is asked so often; after that anti-entropy has to do. */
+/** Attempts to ask a node. After that, anti-entropy repairs what is missing. */
 const ATTEMPTS_MAX_COUNT = 8;
 
 export interface LostStatementsOptions {
@@ -16,18 +17,18 @@ export interface LostStatementsOptions {
   readonly rpc: RpcClient;
   readonly env: Environment;
   endpointOf(nodeId: string): Endpoint | undefined;
-  /** Whether this start of a node is a member now. */
+  /** Whether this start of a node is a member. */
   isLive(nodeId: string, incarnation: number): boolean;
 }
 
 /**
- * Asks nodes to announce their pages to this one again that had gone, as this node saw it, and are there as if nothing had happened: its
- * shard has dropped what they had stated, and they need not know. It happens when this node hears for a while only from a master that
- * they do not reach.
+ * Asks a node that rejoined with the same incarnation to announce its pages to this one again. This node's shard dropped what the other node had
+ * stated, and the other node may not know that it was ever gone: for a while, this node heard only from a master that the other one did not
+ * reach.
  */
 export class LostStatements {
   readonly #options: LostStatementsOptions;
-  /** Node id -> the start whose statements were dropped; the oldest first. */
+  /** Node id -> incarnation of the node whose statements were dropped; the oldest first. */
   readonly #dropped = new Map<string, number>();
   readonly #cancels = new Set<() => void>();
   #stopped = false;
@@ -36,12 +37,12 @@ export class LostStatements {
     this.#options = options;
   }
 
-  /** `announceTo`: another node has lost what this one had stated there. */
+  /** Answers nodes that have lost what this one had stated: `announceTo` announces all pages to such a node again. */
   static handle(server: RpcServer, announceTo: (ownerId: string) => void): void {
     server.handle(METHOD, (params) => {
       const { node_id: nodeId } = params as { readonly node_id?: unknown };
       const isId = typeof nodeId === 'string' && nodeId !== '' && Buffer.byteLength(nodeId) <= NODE_ID_MAX_BYTES;
-      if (!isId) throw new ProtocolError('directory.announce: node_id');
+      if (!isId) throw new ProtocolError(`${METHOD}: node_id must be text of 1 to ${NODE_ID_MAX_BYTES} bytes`);
       announceTo(nodeId);
       return {};
     });
@@ -75,7 +76,7 @@ export class LostStatements {
         await rpc.call(endpoint, METHOD, { node_id: this.#options.nodeId });
         return;
       } catch (error) {
-        env.log.log('info', 'a node that has come back was not told what is lost here', {
+        env.log.log('info', 'asking a node that rejoined to announce its pages failed', {
           node: nodeId,
           attempts: attempt,
           reason: String(error),
@@ -98,7 +99,7 @@ export class LostStatements {
     });
   }
 
-  /** Throws `InvariantError` unless no more is remembered than may be, and nothing waits once it is stopped. */
+  /** Throws `InvariantError` unless the remembered nodes are within their limit, and nothing waits after {@link stop}. */
   verify(): void {
     assertAtMost('lost statements: nodes', this.#dropped.size, MEMBERS_MAX_COUNT);
     assert(

@@ -1,15 +1,16 @@
 import type { Clock } from '../../base/environment/clock.js';
 import type { NodeInfo } from '../../types.js';
 
+/** How long a start of a node has been a member. */
 interface Age {
   readonly incarnation: number;
   readonly sinceMs: number;
 }
 
 /**
- * Since when members have been there, by the own node's clock. Who appears is new, unless the own node is new itself: then who started
- * before it, by their incarnations, was there already, for as long as these differ. Nobody is asked for the date; where dates differ
- * between machines, only these last ages are wrong.
+ * Estimates since when each node has been a member, by this node's clock. A node that appears counts as new. While this node is new itself, it
+ * cannot know that: a node with an earlier incarnation then counts as older by the difference of the two incarnations. If the dates of the
+ * machines differ, only these estimates are wrong.
  */
 export class MemberAges {
   readonly #clock: Clock;
@@ -18,7 +19,7 @@ export class MemberAges {
   #ownIncarnation: number;
   #ownSinceMs: number;
 
-  /** `settleMs`: for how long the own node is new. */
+  /** `settleMs`: how long this node counts as new. */
   constructor({ nodeId, incarnation }: Pick<NodeInfo, 'nodeId' | 'incarnation'>, settleMs: number, clock: Clock) {
     this.#clock = clock;
     this.#settleMs = settleMs;
@@ -27,14 +28,14 @@ export class MemberAges {
     this.#known.set(nodeId, { incarnation, sinceMs: this.#ownSinceMs });
   }
 
-  /** The own node goes on as another start of itself, which is new. */
+  /** Called when this node goes on as a later start of itself, which is new again. */
   restartAs(incarnation: number): void {
     this.#ownIncarnation = incarnation;
     this.#ownSinceMs = this.#clock.nowMs();
     this.#known.clear();
   }
 
-  /** These are the members from now on; others than `changed` are as before. */
+  /** Replaces the members; only those in `changed` may differ from before. */
   changed(members: ReadonlyMap<string, NodeInfo>, changed: Iterable<string>): void {
     for (const nodeId of changed) {
       const incarnation = members.get(nodeId)?.incarnation;
@@ -43,11 +44,11 @@ export class MemberAges {
         this.#known.set(nodeId, { incarnation, sinceMs: this.#sinceMsOf(incarnation) });
       }
     }
-    // Since the own node goes on as another start, nobody is known.
+    // After `restartAs` no member is known: all of them are looked at.
     if (this.#known.size !== members.size) this.changed(members, members.keys());
   }
 
-  /** Milliseconds of the own clock; of no member: now. */
+  /** Since when the node has been a member, in milliseconds of this node's clock; now, if it is not a member. */
   sinceMs(nodeId: string): number {
     return this.#known.get(nodeId)?.sinceMs ?? this.#clock.nowMs();
   }

@@ -2,28 +2,51 @@ import type { Logger } from '../../base/environment/log.js';
 import { LOGGED_IDS_MAX_COUNT } from '../../base/limits.js';
 import type { NodeInfo } from '../../types.js';
 
-/** The members before and after a change of them; neither map changes any more. */
+/** The members before and after a change. Neither map changes any more. */
 export interface MemberChange {
   readonly before: ReadonlyMap<string, NodeInfo>;
   readonly after: ReadonlyMap<string, NodeInfo>;
-  /** Ids of all that are not the same before and after, some of which may be: what follows from them costs no look at the others. */
+  /** Ids of all members whose record differs before and after, and perhaps of a few others: whoever follows a change looks at these only. */
   readonly changed: readonly string[];
 }
 
-/** Says in the log which nodes have come, gone, or been started anew. */
-export function logMemberChange(log: Logger, { before, after, changed }: MemberChange): void {
-  const isOther = (nodeId: string): boolean => before.get(nodeId)?.incarnation !== after.get(nodeId)?.incarnation;
-  const others = changed.filter(isOther);
-  const joined = others.filter((nodeId) => after.has(nodeId));
-  const left = others.filter((nodeId) => before.has(nodeId));
-  if (joined.length + left.length === 0) return;
-  const fields = { joined: namesOf(joined), left: namesOf(left), members: after.size };
-  log.log('info', 'members of the cluster have changed', fields);
+export interface MemberLogOptions {
+  /** Whether a node that is no member any more has said that it leaves. */
+  readonly hasLeft: (nodeId: string) => boolean;
+  /** A node that sends no heartbeat for so long is lost. */
+  readonly memberTtlS: number;
 }
 
-/** Ids for a log line, undefined for none. */
-function namesOf(nodeIds: readonly string[]): string | undefined {
+/** Logs which nodes have joined, restarted, left and got lost: one line for each of these, however many nodes it is about. */
+export function logMemberChange(
+  log: Logger,
+  { before, after, changed }: MemberChange,
+  { hasLeft, memberTtlS }: MemberLogOptions,
+): void {
+  const joined: string[] = [];
+  const restarted: string[] = [];
+  const left: string[] = [];
+  const lost: string[] = [];
+  for (const nodeId of changed) {
+    const [was, is] = [before.get(nodeId)?.incarnation, after.get(nodeId)?.incarnation];
+    if (was === is) continue;
+    if (was === undefined) joined.push(nodeId);
+    else if (is !== undefined) restarted.push(nodeId);
+    else if (hasLeft(nodeId)) left.push(nodeId);
+    else lost.push(nodeId);
+  }
+  const report = (nodeIds: readonly string[], event: string): void => {
+    if (nodeIds.length === 0) return;
+    const fields = { [nodeIds.length === 1 ? 'node' : 'nodes']: namesOf(nodeIds), members: after.size };
+    log.log('info', `${nodeIds.length === 1 ? 'node' : 'nodes'} ${event}`, fields);
+  };
+  report(joined, 'joined');
+  report(restarted, 'restarted');
+  report(left, 'left');
+  report(lost, `lost: no heartbeat for ${memberTtlS} s`);
+}
+
+function namesOf(nodeIds: readonly string[]): string {
   const more = nodeIds.length - LOGGED_IDS_MAX_COUNT;
-  const ids = nodeIds.slice(0, LOGGED_IDS_MAX_COUNT);
-  return nodeIds.length === 0 ? undefined : ids.join(', ') + (more > 0 ? ` and ${more} more` : '');
+  return nodeIds.slice(0, LOGGED_IDS_MAX_COUNT).join(', ') + (more > 0 ? ` and ${more} more` : '');
 }

@@ -1,10 +1,10 @@
-import { assert, assertAtMost } from '../../base/assert.js';
 import { HybridClock } from '../../base/concurrency/hybrid-clock.js';
 import type { Environment } from '../../base/environment/environment.js';
 import type { Endpoint } from '../../base/environment/network.js';
-import { DELETION_SLICE_MAX_KEYS, GONE_NODES_MAX_COUNT, RPC_CALL_TIMEOUT_MS } from '../../base/limits.js';
+import { DELETION_SLICE_MAX_KEYS, RPC_CALL_TIMEOUT_MS } from '../../base/limits.js';
+import { Signal } from '../../base/signal.js';
 import { DirectoryClient } from '../../directory/client.js';
-import { keysByOwner, type OwnerRing } from '../../directory/owners.js';
+import type { OwnerRing } from '../../directory/owners.js';
 import type { Incarnations } from '../../directory/reannounce.js';
 import { digestOf } from '../../directory/removals.js';
 import { DirectoryServer } from '../../directory/server.js';
@@ -13,13 +13,11 @@ import type { RpcClient } from '../../rpc/client.js';
 import type { RpcServer } from '../../rpc/server.js';
 import type { NodeInfo } from '../../types.js';
 import { Announcer, type Publications } from './announcer.js';
-import { AntiEntropy } from './anti-entropy.js';
 import { LostStatements } from './lost-statements.js';
 import { MemberAges } from './member-ages.js';
 import type { MemberChange } from './member-log.js';
-import { OwedStatements } from './owed-statements.js';
 import { OwnerRings } from './owner-rings.js';
-import { type DropReason, PageDrops } from './page-drops.js';
+import { PageDrops } from './page-drops.js';
 import { ShardFilling } from './shard-filling.js';
 import { ShardUpkeep } from './shard-upkeep.js';
 
@@ -27,7 +25,7 @@ export interface NodeDirectoryOptions {
   readonly self: NodeInfo;
   readonly vnodes: number;
   readonly replicas: number;
-  /** After so long every node goes by a change of members. */
+  /** After so long every node knows of a change of members. */
   readonly settleMs: number;
   readonly endpointOf: (nodeId: string) => Endpoint | undefined;
   readonly isLive: (nodeId: string, incarnation: number) => boolean;
@@ -35,34 +33,34 @@ export interface NodeDirectoryOptions {
   readonly env: Environment;
 }
 
-/** One node's part in the directory: its shard, its client, and what keeps both in step with the members. */
+/** A node's part in the directory: its shard, its client, and the classes that keep both in step with the members. */
 export class NodeDirectory {
   readonly client: DirectoryClient;
-  /** What is set gets its versions from here. */
+  /** The source of versions for pages that are set on this node. */
   readonly versions: HybridClock;
-  readonly #drops: PageDrops;
+  /** Tells nodes, this one included, to drop pages. */
+  readonly drops: PageDrops;
+  /** Keys whose statement an owner has not answered; for `withCopies` see `DirectoryClient.delete`. */
+  readonly owed = new Signal<[ownerId: string, keys: readonly string[], withCopies: boolean]>();
+  /** Announced pages that are older than what the cluster has or had, with the versions that were announced. */
+  readonly outdated = new Signal<[keys: readonly string[], versions: readonly number[]]>();
+  /** A change of members, when the directory's part here has followed it, and the ring of the new members. */
+  readonly changed = new Signal<[change: MemberChange, ring: OwnerRing]>();
   readonly #nodeId: string;
-  /** Nodes that were members and are not now. */
-  readonly #gone = new Set<string>();
   #members: ReadonlyMap<string, NodeInfo>;
-  #owed: OwedStatements | undefined;
-  #publications: Publications | undefined;
   #hasLengthConflict = false;
   readonly #shard: DirectoryShard;
   readonly #announcer: Announcer;
   readonly #upkeep: ShardUpkeep;
   readonly #rings: OwnerRings;
   readonly #lost: LostStatements;
-  readonly #replicas: number;
   readonly #settleMs: number;
   readonly #ages: MemberAges;
   readonly #env: Environment;
-  #antiEntropy: AntiEntropy | undefined;
 
   constructor(options: NodeDirectoryOptions) {
     const { self, vnodes, replicas, settleMs, endpointOf, isLive, rpc, env } = options;
     const { nodeId, incarnation } = self;
-    this.#replicas = replicas;
     this.#settleMs = settleMs;
     this.#env = env;
     this.#ages = new MemberAges(self, settleMs, env.clock);
@@ -71,11 +69,11 @@ export class NodeDirectory {
     this.versions = new HybridClock(env.clock, digestOf(nodeId));
     this.#nodeId = nodeId;
     this.#members = new Map([[nodeId, self]]);
-    this.#drops = new PageDrops({ nodeId, rpc, env, endpointOf, joinMs: 2 * settleMs });
+    this.drops = new PageDrops({ nodeId, rpc, env, endpointOf, joinMs: 2 * settleMs });
     this.#shard = new DirectoryShard({
       isLive,
       onDisplaced: ({ nodeId: holder, key, voidBelow, isCopy }) => {
-        this.#drops.tell(holder, [{ key, voidBelow, reason: isCopy ? 'copy' : 'superseded' }]);
+        this.drops.tell(holder, [{ key, voidBelow, reason: isCopy ? 'copy' : 'superseded' }]);
       },
       onLengthConflict: (key) => this.#lengthsDiffer(key),
     });
@@ -84,12 +82,12 @@ export class NodeDirectory {
       incarnation,
       rpc,
       localShard: this.#shard,
-      // Former owners forget after the delay, by their own clocks and by the news that reached them later.
+      // Former owners forget after the delay: they count it by their own clocks, from when the change reached them.
       formerRingMs: 2 * settleMs,
       versions: this.versions,
-      displacedTold: () => this.#drops.told(),
-      onOwed: (ownerId, keys, withCopies) => this.#owed?.owe(ownerId, keys, withCopies),
-      onOutdated: (keys, versions) => this.#dropOutdated(keys, versions),
+      displacedTold: () => this.drops.told(),
+      onOwed: this.owed.tell,
+      onOutdated: this.outdated.tell,
       env,
     });
     const initial = { ring, incarnations: new Map([[nodeId, incarnation]]) };
@@ -99,47 +97,34 @@ export class NodeDirectory {
     this.#lost = new LostStatements({ nodeId, rpc, env, endpointOf, isLive });
   }
 
-  /** Keys in the own shard. */
+  /** Number of keys in this node's shard. */
   get keys(): number {
     return this.#shard.stats().keys;
   }
 
-  /** Every owner has answered the statements of what this node has, and what they know to be outdated is dropped. */
+  /** Whether every owner has answered the announcement of this node's pages; outdated ones are dropped by then. */
   get isAnnounced(): boolean {
     return !this.client.isSilent && this.#announcer.isComplete;
   }
 
-  /** Answers for the own shard. */
+  /** Answers other nodes' requests to this node's shard. */
   attach(server: RpcServer): void {
-    new DirectoryServer({ shard: this.#shard, displacedTold: () => this.#drops.told() }).attach(server);
-    const drop = (keys: readonly string[], voidBelow: readonly number[], reason: DropReason) =>
-      this.#drop(keys, voidBelow, reason);
-    this.#drops.handle(server, drop, () => this.#announcer.announceAll());
+    new DirectoryServer({ shard: this.#shard, displacedTold: () => this.drops.told() }).attach(server);
     LostStatements.handle(server, (ownerId) => this.#announcer.announceTo(ownerId));
     ShardFilling.handle(server, (ownerId, incarnation) => this.#announcer.hasAnnounced(ownerId, incarnation));
   }
 
-  announceFrom(publications: Publications): void {
-    this.#announcer.announceFrom(publications);
-    const { client: directory } = this;
-    const antiEntropy = new AntiEntropy({ directory, publications, replicas: this.#replicas, env: this.#env });
-    this.#antiEntropy = antiEntropy;
-    this.#publications = publications;
-    this.#owed = new OwedStatements({
-      directory,
-      locationsOf: (keys) => publications.locationsOf(keys),
-      restateAll: (ownerId) => antiEntropy.restateTo(ownerId),
-      env: this.#env,
-    });
-    antiEntropy.start();
+  /** Begins to announce these pages to the owners that gain them. */
+  startAnnouncing(pages: Publications): void {
+    this.#announcer.start(pages);
   }
 
   /**
-   * Makes all members drop these pages, and forget where they are, in so far as they are older than the version. True: every member
-   * has. A member that does not answer in time is told again until it has, or has left.
+   * Makes all members drop these pages, and forget their locations, if they are older than the version. True: every member has done so. A
+   * member that does not answer in time is told again until it answers or leaves.
    *
-   * What was set before the call may have a later version than this node's clock gives: the clock of who set it is ahead, and nothing has
-   * told this node of it. Members say so, and are told once more, with a version later than that. What is newer even then was set meanwhile.
+   * A page that was set before this call may have a later version than this node's clock gives, if the clock of the node that set it is ahead. The
+   * members report such versions, and are told once more, with a version later than these. A page that is newer even then was set meanwhile.
    */
   async deleteEverywhere(keys: readonly string[], version: number): Promise<boolean[]> {
     const outcomes: boolean[] = [];
@@ -149,14 +134,14 @@ export class NodeDirectory {
     return outcomes;
   }
 
-  /** Tells another node to drop a page that is older than this version: it was away when something newer was set. */
+  /** Tells another node to drop a page that is older than this version: that node was away when a newer page was set. */
   dropFrom(nodeId: string, key: string, voidBelow: number): void {
-    this.#drops.tell(nodeId, [{ key, voidBelow, reason: 'superseded' }]);
+    this.drops.tell(nodeId, [{ key, voidBelow, reason: 'superseded' }]);
   }
 
   /**
-   * The other nodes had dropped this one, which goes on as another start of itself: what its shard was told before is out of
-   * date, and told again by those who see it join; its own pages are announced to everybody.
+   * Called when the other nodes have dropped this one, and it goes on as a later start of itself. Its shard's contents are out of date, and the
+   * nodes that see it join announce theirs again; its own pages are announced to all owners.
    */
   restartAs(incarnation: number): void {
     this.#shard.clear();
@@ -165,18 +150,18 @@ export class NodeDirectory {
     this.#announcer.announceAll();
   }
 
-  /** Another node is the member of this one's id: nothing is announced as long as that is so, and everything after it. */
+  /** Called when another node has taken this one's id, or has given it back: while it has it, nothing is announced; afterwards everything is. */
   setReplaced(isReplaced: boolean): void {
     this.client.setSilent(isReplaced);
     if (!isReplaced) this.#announcer.announceAll();
   }
 
-  /** Other nodes may have dropped what this one had announced. */
+  /** Announces all pages again, because other nodes may have dropped what this one had announced. */
   announceAll(): void {
     this.#announcer.announceAll();
   }
 
-  /** Goes by the new members from now on. */
+  /** Follows a change of members. */
   membersChanged(change: MemberChange): void {
     const { before, after, changed } = change;
     for (const nodeId of changed) {
@@ -191,53 +176,30 @@ export class NodeDirectory {
       return { sinceMs: Float64Array.from(ring.nodes, (nodeId) => this.#ages.sinceMs(nodeId)), settledMs };
     });
     this.#members = after;
-    this.#owed?.membersChanged((nodeId) => after.has(nodeId));
     this.#announcer.ownersChanged({ ring, incarnations: incarnationsOf(after) });
     this.#upkeep.ownersChanged(ring);
     this.#rings.keepFor([this.client, this.#announcer, this.#upkeep]);
     this.#lost.membersChanged(change);
-    this.#tellReturned(change, ring);
+    this.changed.tell(change, ring);
   }
 
-  /**
-   * Nodes that were away learn what has been set and dropped meanwhile, as far as this node knows: each of the keys that it owns now. The shards of
-   * those that were away together may know of nothing newer than what they have; the holders of that hear of it from them.
-   */
-  #tellReturned({ before, after, changed }: MemberChange, ring: OwnerRing): void {
-    const returned = changed.filter((nodeId) => {
-      const incarnation = after.get(nodeId)?.incarnation;
-      if (incarnation === undefined) return false;
-      const was = before.get(nodeId)?.incarnation;
-      const isBack = was === undefined ? this.#gone.delete(nodeId) : was !== incarnation;
-      return isBack && nodeId !== this.#nodeId;
-    });
-    for (const nodeId of changed) if (before.has(nodeId) && !after.has(nodeId)) this.#gone.add(nodeId);
-    for (const nodeId of this.#gone) {
-      if (this.#gone.size <= GONE_NODES_MAX_COUNT) break;
-      this.#gone.delete(nodeId);
-    }
-    if (returned.length === 0) return;
-    const voids = [...(this.#publications?.voids() ?? [])];
-    const keysOf = keysByOwner(
-      voids.map(([key]) => key),
-      [ring],
-      this.#replicas,
-    );
-    for (const nodeId of returned) {
-      const drops = (keysOf.get(nodeId) ?? []).map((i) => {
-        const [key, voidBelow] = voids[i] as (typeof voids)[number];
-        return { key, voidBelow, reason: 'deleted' as const };
-      });
-      if (drops.length > 0) this.#drops.tell(nodeId, drops);
-    }
+  /** Makes this node's shard forget deleted pages that are older than these versions. */
+  forgetDeleted(keys: readonly string[], voidBelow: readonly number[]): void {
+    keys.forEach((key, i) => void this.#shard.removeAll([key], voidBelow[i] as number));
+  }
+
+  /** The newest version under any of these keys in this node's shard; 0 if it has none. */
+  newestKnown(keys: readonly string[]): number {
+    const known = this.#shard.get(keys);
+    let newest = 0;
+    for (let i = 0; i < keys.length; i++) newest = Math.max(newest, known.locationAt(i)?.version ?? 0);
+    return newest;
   }
 
   async stop(): Promise<void> {
     this.#upkeep.stop();
     this.#lost.stop();
-    this.#drops.stop();
-    this.#owed?.stop();
-    this.#antiEntropy?.stop();
+    this.drops.stop();
     await this.#announcer.stop();
   }
 
@@ -249,73 +211,38 @@ export class NodeDirectory {
     };
     const tell = async (voidBelow: number): Promise<void> => {
       const drops = keys.map((key) => ({ key, voidBelow, reason: 'deleted' as const, onNewer }));
-      for (const nodeId of members) this.#drops.tell(nodeId, drops);
-      await this.#drops.told(RPC_CALL_TIMEOUT_MS);
+      for (const nodeId of members) this.drops.tell(nodeId, drops);
+      await this.drops.told(RPC_CALL_TIMEOUT_MS);
     };
     await tell(version);
     if (newest > 0) {
       this.versions.see(newest);
       await tell(this.versions.next());
     }
-    const owed = members.map((nodeId) => this.#drops.isOwedBy(nodeId, keys));
+    const owed = members.map((nodeId) => this.drops.isOwedBy(nodeId, keys));
     return keys.map((_, i) => owed.every((isOwed) => isOwed[i] === false));
   }
 
-  /** Before there is a store, there are no pages. */
-  async #drop(keys: readonly string[], voidBelow: readonly number[], reason: DropReason): Promise<number> {
-    if (reason === 'deleted') keys.forEach((key, i) => void this.#shard.removeAll([key], voidBelow[i] as number));
-    await this.#publications?.drop(keys, voidBelow, { isCopy: reason === 'copy' });
-    return reason === 'deleted' ? this.#newestOf(keys) : 0;
-  }
-
-  /** The newest version of what this node has, or knows of, under these keys; 0: nothing. */
-  #newestOf(keys: readonly string[]): number {
-    const known = this.#shard.get(keys);
-    let newest = 0;
-    for (let i = 0; i < keys.length; i++) newest = Math.max(newest, known.locationAt(i)?.version ?? 0);
-    for (const page of this.#publications?.locationsOf(keys) ?? []) newest = Math.max(newest, page?.version ?? 0);
-    return newest;
-  }
-
-  #dropOutdated(keys: readonly string[], versions: readonly number[]): void {
-    const voidBelow = versions.map((version) => version + 1);
-    this.#dropAndRetract(keys, voidBelow).catch((error: unknown) => {
-      this.#env.log.log('error', 'outdated pages could not be dropped', { error: String(error) });
-    });
-  }
-
-  /** An owner that has missed what made a page outdated hands it out. */
-  async #dropAndRetract(keys: readonly string[], voidBelow: readonly number[]): Promise<void> {
-    await this.#publications?.drop(keys, voidBelow);
-    const left = this.#publications?.locationsOf(keys) ?? [];
-    await this.client.delete(keys.filter((_, i) => (left[i] ?? null) === null));
-  }
-
-  /** The rest is in the metrics. */
+  /** Logs the first conflict of lengths; a metric counts all. */
   #lengthsDiffer(key: string): void {
     if (this.#hasLengthConflict) return;
     this.#hasLengthConflict = true;
     this.#env.log.log(
       'warn',
-      'two nodes have computed pages of different lengths under one key: give configurations that differ a namespace each',
+      'two nodes have pages of different lengths under one key: give each configuration a namespace of its own',
       { key, node_id: this.#nodeId },
     );
   }
 
-  /** Throws `InvariantError` unless the shard and all that keeps it in step with the members agree. */
+  /** Throws `InvariantError` unless the shard, and the classes that keep it in step with the members, are consistent. */
   verify(): void {
     this.#shard.verify();
     this.client.verify();
     this.#announcer.verify();
     this.#upkeep.verify();
-    this.#owed?.verify();
-    this.#drops.verify();
+    this.drops.verify();
     this.#lost.verify();
     this.#rings.verify([this.client, this.#announcer, this.#upkeep]);
-    assertAtMost('node directory: nodes that have gone', this.#gone.size, GONE_NODES_MAX_COUNT);
-    for (const nodeId of this.#members.keys()) {
-      assert(!this.#gone.has(nodeId), () => `node directory: ${nodeId} is a member and has gone`);
-    }
   }
 }
 

@@ -12,25 +12,26 @@ import type { DataLocation } from '../../types.js';
 
 export interface OwedStatementsOptions {
   readonly directory: Pick<DirectoryClient, 'remind' | 'retract'>;
-  /** Locations of the pages that this node has now; null for the others. */
+  /** The location of each page that this node has now; null for pages that it does not have. */
   readonly locationsOf: (keys: readonly string[]) => (DataLocation | null)[];
-  /** States everything to an owner that is owed more than can be remembered. */
+  /** States all pages to an owner that is owed more keys than can be remembered. */
   readonly restateAll: (ownerId: string) => Promise<void>;
   readonly env: Environment;
 }
 
+/** The statements that one owner has not taken. */
 interface Debt {
-  /** Whether copies are to be dropped with the key, if it is gone; the longest owed first. */
+  /** Key -> whether copies of its page are to be dropped too, if the page is gone; the longest owed first. */
   readonly keys: Map<string, boolean>;
-  /** More than can be remembered: everything is stated. */
+  /** Whether too many keys are owed to remember them: then all pages are stated. */
   isEverything: boolean;
   failures: number;
   cancel: (() => void) | undefined;
 }
 
 /**
- * What directory owners have not taken: they are told again, what holds then, until they have or are no members any more. Of
- * each owner at most OWED_STATEMENTS_MAX_KEYS keys are remembered; beyond that it is told of everything.
+ * Repeats statements that directory owners have not taken, as they hold at the time, until the owners take them or leave. At most
+ * OWED_STATEMENTS_MAX_KEYS keys are remembered for an owner; beyond that, all pages are stated to it.
  */
 export class OwedStatements {
   readonly #options: OwedStatementsOptions;
@@ -56,7 +57,7 @@ export class OwedStatements {
     );
   }
 
-  /** Owners that have left need not be told any more. */
+  /** Forgets what is owed to owners that have left. */
   membersChanged(isMember: (nodeId: string) => boolean): void {
     for (const [ownerId, debt] of this.#debts) {
       if (isMember(ownerId)) continue;
@@ -91,9 +92,9 @@ export class OwedStatements {
     try {
       isPaid = debt.isEverything ? await this.#payEverything(ownerId, debt) : await this.#payKeys(ownerId, debt);
     } catch (error) {
-      // The store is being closed, and its disk tier is already.
+      // The store is being closed, and its disk tier is closed already.
       if (error instanceof ClosedError) return;
-      this.#options.env.log.log('error', 'telling a directory owner again failed', {
+      this.#options.env.log.log('error', 'repeating statements to a directory owner failed', {
         owner: ownerId,
         error: String(error),
       });
@@ -115,12 +116,12 @@ export class OwedStatements {
     }
   }
 
-  /** One batch after the other, until one is not taken. */
+  /** States the owed keys batch by batch, until a batch is not taken. */
   async #payKeys(ownerId: string, debt: Debt): Promise<boolean> {
     const { directory, locationsOf } = this.#options;
     while (debt.keys.size > 0 && !debt.isEverything && !this.#stopped) {
       const batch = [...debt.keys].slice(0, DIRECTORY_REQUEST_MAX_KEYS);
-      // What is owed anew while this is under way is owed again.
+      // Removed before the request: a key that is owed again meanwhile stays in the list.
       for (const [key] of batch) debt.keys.delete(key);
       const keys = batch.map(([key]) => key);
       const locations = locationsOf(keys);
@@ -141,7 +142,7 @@ export class OwedStatements {
     return true;
   }
 
-  /** Throws `InvariantError` unless of each owner no more is remembered than may be, and nothing once it is stopped. */
+  /** Throws `InvariantError` unless the keys of each owner are within their limit, and none are left after {@link stop}. */
   verify(): void {
     for (const [ownerId, { keys, failures }] of this.#debts) {
       assertAtMost(`owed statements: keys of ${ownerId}`, keys.size, OWED_STATEMENTS_MAX_KEYS);
@@ -151,7 +152,7 @@ export class OwedStatements {
   }
 }
 
-/** More than may be remembered is everything. */
+/** Adds keys to a debt; when they get too many, everything is owed. */
 function remember(debt: Debt, owed: readonly (readonly [key: string, withCopies: boolean])[]): void {
   if (debt.isEverything) return;
   for (const [key, withCopies] of owed) debt.keys.set(key, withCopies || debt.keys.get(key) === true);

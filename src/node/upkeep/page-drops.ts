@@ -10,28 +10,29 @@ import { asFields, type Fields, keyFields, readKeys } from '../../directory/wire
 import type { RpcClient } from '../../rpc/client.js';
 import type { RpcServer } from '../../rpc/server.js';
 
+/** The call that tells a node to drop pages. */
 const METHOD = 'pages.drop';
-/** Asks a node to state all its pages anew: it learns from the answers which ones it is to drop. */
+/** The call that asks a node to announce all its pages again: the answers tell it which ones to drop. */
 const RESTATE_METHOD = 'pages.restate';
 
-/** Of a page that is to be dropped. */
+/** An order to drop a page. */
 export interface PageDrop {
   readonly key: string;
-  /** It is void when it is older than this version. */
+  /** The page is void if it is older than this version. */
   readonly voidBelow: number;
-  /** `copy`: it is to go only if it was copied from another node. `deleted`: and the directory forgets the key. */
+  /** `copy`: drop the page only if it is a copy of another node's page. `deleted`: make the directory's shard forget the key, too. */
   readonly reason: DropReason;
-  /** Told when the node has answered that it still has, or knows of, something of that version, not older than `voidBelow`. */
+  /** Called with a version, not older than `voidBelow`, of a page that the node still has or knows of, when it has answered so. */
   readonly onNewer?: (version: number) => void;
 }
 
-/** Numbers of the wire. */
+/** The reasons, in the order of their numbers on the wire. */
 const REASONS = ['superseded', 'copy', 'deleted'] as const;
 export type DropReason = (typeof REASONS)[number];
 
 /**
- * What a node does when it is told. Resolves when the pages can be read from it no more, also after a crash. Of deleted keys: with the newest
- * version of what the node still has, or knows of, under any of them; 0: nothing.
+ * Drops pages on this node. Resolves when they cannot be read from it any more, not even after a crash: for deleted keys with the newest version
+ * that the node still has or knows of under any of them, else with 0.
  */
 export type DropHandler = (
   keys: readonly string[],
@@ -43,37 +44,37 @@ export interface PageDropsOptions {
   readonly nodeId: string;
   readonly rpc: RpcClient;
   readonly env: Environment;
-  /** Undefined: the node is no member. */
+  /** The control endpoint of a node; undefined when the node is not a member. */
   readonly endpointOf: (nodeId: string) => Endpoint | undefined;
-  /** A node that is no member is one after so long, or need not be told: nodes that join state pages before all others know of them. */
+  /** A node that is not a member is told nothing more after so long. Joining nodes announce pages before all others know of them, hence the wait. */
   readonly joinMs: number;
 }
 
-/** What one node is still to be told. */
+/** The orders that one node has not taken yet. */
 interface Owed {
-  /** One of each reason and key, see {@link idOf}; the longest owed first. */
+  /** The orders, one for each reason and key (see {@link idOf}); the longest owed first. */
   readonly drops: Map<string, PageDrop>;
-  /** So many more than can be remembered, since the node was last asked to state its pages anew: which ones is not known. */
+  /** Number of orders that were forgotten, because there were too many, since the node was last asked to announce all its pages. */
   forgottenCount: number;
-  /** A message is under way, or will be with the end of this turn. */
+  /** Whether a message is in progress, or will be sent at the end of this turn. */
   isTelling: boolean;
-  /** Called when what is owed now has been taken, or has not. */
+  /** Callbacks for when the present orders have been taken, or have failed. */
   waiting: (() => void)[];
   failures: number;
-  /** Since then the node is no member; undefined: it was one at the last attempt. */
+  /** When the node was first seen not to be a member; undefined if it was a member at the last attempt. */
   strangerSinceMs: number | undefined;
   cancelRetry: (() => void) | undefined;
 }
 
 /**
- * Tells nodes to drop pages that the cluster has done with: overwritten elsewhere, deleted, or copies of what was cleared. A node that
- * does not answer is told again until it has, or has been no member for a while; of one that owes more than DROPS_MAX_KEYS the first ones are
- * forgotten: once it answers, it is asked to state all its pages anew, and learns of these from the directory's answers.
+ * Tells nodes to drop pages that are void: overwritten elsewhere, deleted, or copies of pages that were cleared. A node that does not answer is
+ * told again until it answers, or has not been a member for a while. Beyond DROPS_MAX_KEYS orders for a node, the oldest are forgotten: once
+ * the node answers, it is asked to announce all its pages again, and the directory's answers tell it which ones to drop.
  */
 export class PageDrops {
   readonly #options: PageDropsOptions;
   readonly #owed = new Map<string, Owed>();
-  /** Nodes that have been told of something since {@link told} was called last. */
+  /** Nodes that {@link tell} was called for since the last call of {@link told}. */
   readonly #fresh = new Set<string>();
   #handler: DropHandler | undefined;
   #stopped = false;
@@ -82,7 +83,7 @@ export class PageDrops {
     this.#options = options;
   }
 
-  /** Answers other nodes, and takes what is for this one. Requests that are not well-formed are refused whole. */
+  /** Answers other nodes; `handler` also carries out the orders to this node itself. A malformed request is refused as a whole. */
   handle(server: RpcServer, handler: DropHandler, restateAll: () => void): void {
     this.#handler = handler;
     server.handle(RESTATE_METHOD, () => {
@@ -97,7 +98,7 @@ export class PageDrops {
     });
   }
 
-  /** The first attempt follows at once, in one message for all that is told within this turn. */
+  /** Orders a node to drop pages. All orders of one turn of the event loop go in one message at its end. */
   tell(nodeId: string, drops: readonly PageDrop[]): void {
     if (this.#stopped) return;
     let owed = this.#owed.get(nodeId);
@@ -129,8 +130,8 @@ export class PageDrops {
   }
 
   /**
-   * Resolves when the nodes that {@link tell} has been called for since the last call of this have answered or failed to, at the latest
-   * after `waitMs`; what they are told later is not waited for. Nor are nodes that have not answered before either.
+   * Resolves when the nodes that {@link tell} was called for since the last call of this have answered or failed to, after `waitMs` at the
+   * latest. Later orders are not waited for, and neither are nodes whose last attempt has failed.
    */
   async told(waitMs = DROP_WAIT_MAX_MS): Promise<void> {
     if (this.#fresh.size === 0) return;
@@ -142,7 +143,7 @@ export class PageDrops {
     if (answers.length > 0) await within(this.#options.env.clock, waitMs, Promise.all(answers));
   }
 
-  /** Whether it is not certain that the node, which is a member, has deleted these. */
+  /** For each key, whether the node is a member and may not have deleted the page yet. */
   isOwedBy(nodeId: string, keys: readonly string[]): boolean[] {
     const owed = this.#isMember(nodeId) ? this.#owed.get(nodeId) : undefined;
     return keys.map((key) => owed !== undefined && (owed.forgottenCount > 0 || owed.drops.has(idOf('deleted', key))));
@@ -159,7 +160,7 @@ export class PageDrops {
 
   async #attempt(nodeId: string, owed: Owed): Promise<void> {
     owed.isTelling = true;
-    // What is told in this turn goes together.
+    // All orders of this turn go together.
     await Promise.resolve();
     while ((owed.drops.size > 0 || owed.forgottenCount > 0) && !this.#stopped) {
       if (this.#hasLeft(nodeId, owed)) break;
@@ -197,7 +198,7 @@ export class PageDrops {
     });
   }
 
-  /** Asks for what makes up for all that has been forgotten by now. False: it has failed. */
+  /** Asks the node to announce all its pages, which makes up for the forgotten orders. False: that has failed. */
   async #restate(nodeId: string, owed: Owed): Promise<boolean> {
     const endpoint = this.#options.endpointOf(nodeId);
     const { forgottenCount } = owed;
@@ -211,7 +212,7 @@ export class PageDrops {
     }
   }
 
-  /** Takes out of `drops` what was sent and taken. False: there is more, which has failed. */
+  /** Sends the orders, and removes those that were taken. False: some have failed. */
   async #send(nodeId: string, drops: Map<string, PageDrop>): Promise<boolean> {
     for (const reason of REASONS) {
       const some = [...drops.values()].filter((drop) => drop.reason === reason);
@@ -219,7 +220,7 @@ export class PageDrops {
       const outcomes = await eachRequestOf(keys, async (request) => {
         const batch = request.map((i) => some[i] as PageDrop);
         const isTaken = await this.#sendBatch(nodeId, batch, reason);
-        // What has been told anew meanwhile stays.
+        // An order that was replaced meanwhile stays.
         const ids = isTaken ? batch.map(({ key }) => idOf(reason, key)) : [];
         for (const [i, id] of ids.entries()) if (drops.get(id) === batch[i]) drops.delete(id);
         return isTaken;
@@ -249,7 +250,7 @@ export class PageDrops {
     }
   }
 
-  /** Throws `InvariantError` unless each node that is owed something is being told or will be, of no more than may be remembered. */
+  /** Throws `InvariantError` unless the orders for each node are within their limit, and being sent or due to be sent again. */
   verify(): void {
     for (const [nodeId, { drops, isTelling, cancelRetry, waiting, failures }] of this.#owed) {
       assertAtMost(`page drops: of ${nodeId}`, drops.size, DROPS_MAX_KEYS);
@@ -268,7 +269,7 @@ export class PageDrops {
   }
 }
 
-/** What is owed for one reason does not take the place of what is owed for another. */
+/** Identifies an order by reason and key, so that orders for different reasons do not replace each other. */
 function idOf(reason: DropReason, key: string): string {
   return `${REASONS.indexOf(reason)}${key}`;
 }
@@ -282,20 +283,20 @@ function tellOfNewer(batch: readonly PageDrop[], newest: number): void {
 }
 
 function readNewest({ newest_version: newest }: Fields): number {
-  if (!isVersion(newest)) throw new ProtocolError('newest_version: not a version');
+  if (!isVersion(newest)) throw new ProtocolError('newest_version: must be a version');
   return newest;
 }
 
 function readReason({ reason }: Fields): DropReason {
   const name = typeof reason === 'number' ? REASONS[reason] : undefined;
   if (name !== undefined) return name;
-  throw new ProtocolError('reason: not a number that is known');
+  throw new ProtocolError(`reason: must be a number from 0 to ${REASONS.length - 1}`);
 }
 
 function readVersions({ void_below: bytes }: Fields, count: number): number[] {
   if (!(bytes instanceof Uint8Array) || bytes.length !== count * 8)
-    throw new ProtocolError('void_below: not 8 bytes a key');
+    throw new ProtocolError('void_below: must have 8 bytes a key');
   const versions = [...new Float64Array(new Uint8Array(bytes).buffer)];
-  if (!versions.every(isVersion)) throw new ProtocolError('void_below: not versions');
+  if (!versions.every(isVersion)) throw new ProtocolError('void_below: must have versions only');
   return versions;
 }

@@ -12,21 +12,22 @@ import type { RpcClient } from '../../rpc/client.js';
 import type { RpcServer } from '../../rpc/server.js';
 import type { NodeInfo } from '../../types.js';
 
+/** The call that asks a node whether it has announced all its pages to the caller. */
 const METHOD = 'directory.announced';
 
 export interface ShardFillingOptions {
   readonly nodeId: string;
   readonly rpc: Pick<RpcClient, 'call'>;
   readonly env: Environment;
-  /** Live nodes by id, the own one included. */
+  /** The live nodes by id, this one included. */
   members(): ReadonlyMap<string, NodeInfo>;
-  /** Whether the members are those that a discovery master knows; else it is waited for. */
+  /** Whether a discovery master has listed the members; filling waits until then. */
   isJoined(): boolean;
 }
 
 /**
- * Finds out when the own shard is complete: when every node that was a member before this one has announced to it what it has gained by
- * joining, or has left.
+ * Finds out when this node's shard is complete: when every node that was a member before this one has announced its pages to it, or has
+ * left.
  */
 export class ShardFilling {
   readonly #options: ShardFillingOptions;
@@ -38,23 +39,24 @@ export class ShardFilling {
     this.#options = options;
   }
 
-  /** `isAnnounced`: whether this start of an owner has been told everything that it has to know of the pages here. */
+  /** Answers other nodes; `isAnnounced` says whether all pages were announced to this start of an owner. */
   static handle(server: RpcServer, isAnnounced: (ownerId: string, incarnation: number) => boolean): void {
     server.handle(METHOD, (params) => {
       const { node_id: nodeId, incarnation } = params as { readonly node_id?: unknown; readonly incarnation?: unknown };
       const isId = typeof nodeId === 'string' && nodeId !== '' && Buffer.byteLength(nodeId) <= NODE_ID_MAX_BYTES;
-      if (!isId || !Number.isSafeInteger(incarnation)) throw new ProtocolError(`${METHOD}: node_id and incarnation`);
+      if (!isId || !Number.isSafeInteger(incarnation))
+        throw new ProtocolError(`${METHOD}: needs a node_id and an incarnation`);
       return { complete: isAnnounced(nodeId, incarnation as number) };
     });
   }
 
-  /** True: the shard is complete. False: SHARD_FILLING_TIMEOUT_MS are over, or the node has been stopped. Never rejects. */
+  /** Resolves with true when the shard is complete; with false after SHARD_FILLING_TIMEOUT_MS, or when the node is stopped. Never rejects. */
   filled(): Promise<boolean> {
     this.#filled ??= this.#wait();
     return this.#filled;
   }
 
-  /** Ends the waiting. */
+  /** Ends waiting. */
   stop(): void {
     this.#stopped = true;
     this.#endPause();
@@ -71,7 +73,7 @@ export class ShardFilling {
     const firstIds = new Set(members().keys());
     while (!isOver()) {
       const own = members().get(nodeId)?.incarnation;
-      // Dropped by the others, the node joins as another start of itself, and is told everything anew.
+      // A new incarnation: the others had dropped this node, and announce everything to it again.
       if (own !== ownIncarnation) announced = new Set();
       ownIncarnation = own;
       const isBefore = (node: NodeInfo): boolean => firstIds.has(node.nodeId) || node.incarnation <= (own ?? 0);
@@ -86,7 +88,7 @@ export class ShardFilling {
     return false;
   }
 
-  /** Those that have announced everything. */
+  /** Asks these nodes; returns those that have announced everything. */
   async #askAll(nodes: readonly NodeInfo[], incarnation: number): Promise<NodeInfo[]> {
     const complete: NodeInfo[] = [];
     const waiting = [...nodes];
@@ -106,7 +108,7 @@ export class ShardFilling {
       const answer = await rpc.call(endpoint, METHOD, { node_id: nodeId, incarnation });
       return (answer as { readonly complete?: unknown } | null)?.complete === true;
     } catch {
-      // Asked again, until it has left or the time is over.
+      // The node is asked again until it leaves or the time is over.
       return false;
     }
   }
@@ -123,7 +125,7 @@ export class ShardFilling {
 
   #logMissing(nodes: readonly NodeInfo[]): void {
     const { env, isJoined, nodeId } = this.#options;
-    env.log.log('warn', 'not every node has announced its pages to this one in time; it goes on without', {
+    env.log.log('warn', 'directory shard incomplete: not all nodes have announced their pages in time', {
       node_id: nodeId,
       is_joined: isJoined(),
       nodes: nodes.length,
@@ -135,7 +137,7 @@ export class ShardFilling {
   }
 }
 
-/** One start of a node. */
+/** Identifies one start of a node. */
 function startOf({ nodeId, incarnation }: NodeInfo): string {
   return `${incarnation} ${nodeId}`;
 }

@@ -5,22 +5,23 @@ import type { OwnerRing } from '../../directory/owners.js';
 import { pruneShard } from '../../directory/prune.js';
 import type { DirectoryShard } from '../../directory/shard.js';
 
+/** Keys that a sweep looks at before it lets other work go on. */
 const SWEEP_SLICE_KEYS = 4096;
 
 export interface ShardUpkeepOptions {
   readonly shard: DirectoryShard;
   readonly nodeId: string;
   readonly replicas: number;
-  /** After so long every node goes by a new ring, and nobody asks a former owner any more. */
+  /** After so long every node uses a new ring, and no node asks a former owner any more. */
   readonly pruneDelayMs: number;
   readonly clock: Clock;
 }
 
-/** Gives back, in small steps, what a shard holds of nodes that have left and of keys that it does not own any more. */
+/** Frees, in small steps, what a shard keeps for nodes that have left and for keys that it does not own any more. */
 export class ShardUpkeep {
   readonly #options: ShardUpkeepOptions;
   #ring: OwnerRing | undefined;
-  /** Those that were followed by another one within the delay, the oldest first. */
+  /** Rings that were replaced within the delay, the oldest first. */
   #former: { readonly ring: OwnerRing; readonly untilMs: number }[] = [];
   #cancelPrune: (() => void) | undefined;
   #cancelTurn: (() => void) | undefined;
@@ -33,9 +34,9 @@ export class ShardUpkeep {
   }
 
   /**
-   * A key goes when it has not been owned for the delay: until then a new owner may not have been told of it, and others ask this
-   * node. Looked at when the delay has passed since the first change that was not followed by that: nodes that come and go all the
-   * time must not put it off for ever.
+   * Follows a change of owners. A key goes when this node has not owned it for the delay: until then its new owner may not know of it, and others
+   * ask this node. Keys are looked at when the delay has passed since the first change after the last look, so that nodes which come and go
+   * all the time do not put it off for ever.
    */
   ownersChanged(ring: OwnerRing): void {
     const { clock, pruneDelayMs } = this.#options;
@@ -46,12 +47,12 @@ export class ShardUpkeep {
     this.#pruneLater();
   }
 
-  /** The rings that this may still ask. */
+  /** The rings that the upkeep may still ask. */
   rings(): OwnerRing[] {
     return this.#ring === undefined ? [] : [this.#ring, ...this.#formerRings()];
   }
 
-  /** From now on looks now and then for what is void: what nodes have renounced, and last words of those that had gone. */
+  /** Begins to look now and then for void entries: those that nodes have renounced, and late statements of nodes that had left. */
   start(): void {
     const { shard, clock } = this.#options;
     this.#cancelTurn = clock.after(SHARD_UPKEEP_INTERVAL_MS, async () => {
@@ -87,7 +88,7 @@ export class ShardUpkeep {
     const rings = { ring: () => this.#ring, formerRings: () => this.#formerRings() };
     const isLast = this.#formerRings().length === 0;
     await pruneShard(shard, { nodeId, replicas, ...rings }, clock);
-    // What was kept for a former ring's sake goes later.
+    // Keys that are kept for a former ring go at a later look.
     if (!isLast && !this.#stopped) this.#pruneLater();
   }
 
@@ -105,7 +106,7 @@ export class ShardUpkeep {
     return this.#former.map(({ ring }) => ring);
   }
 
-  /** Throws `InvariantError` unless the former rings are within their limit, and what was kept for them is looked at again. */
+  /** Throws `InvariantError` unless the former rings are within their limit, and the next look is due. */
   verify(): void {
     assertAtMost('shard upkeep: former rings', this.#former.length, FORMER_RINGS_MAX_COUNT);
     assert(this.#stopped || this.#cancelTurn !== undefined, 'shard upkeep: no turn is due');

@@ -1,11 +1,10 @@
 import { silentLogger } from '../../../src/base/environment/log.js';
 import { COPY_REQUEST_MAX_KEYS, DRAIN_LINGER_MAX_MS, DRAIN_TIMEOUT_MAX_MS } from '../../../src/base/limits.js';
 import { keyFields } from '../../../src/directory/wire.js';
-import type { DrainProgress } from '../../../src/node/leaving/drain.js';
-import { type CopyRequestHandler, Handovers } from '../../../src/node/leaving/handovers.js';
+import { DRAIN_METHOD, type DrainProgress } from '../../../src/node/leaving/drain.js';
+import { Handovers } from '../../../src/node/leaving/handovers.js';
 import { leavingOf } from '../../../src/node/leaving/store-leaving.js';
 import type { RpcClient } from '../../../src/rpc/client.js';
-import type { RpcHandler } from '../../../src/rpc/server.js';
 import { systemEnvironment } from '../../../src/system/system-environment.js';
 import { ManualClock } from '../../_support/clock.js';
 import { check, type Fuzzer } from '../fuzzer.js';
@@ -30,21 +29,19 @@ class LeavingNode {
 
   constructor() {
     const handovers = new Handovers({ rpc: {} as RpcClient, endpointOf: () => ENDPOINT });
-    const runtime = {
-      config: { heartbeatInterval: 2 },
+    const node = {
       nodeId: 'me',
-      members: () => new Map([['me', {}]]),
+      heartbeatInterval: 2,
       handovers,
+      memberIds: () => ['me'],
       leave: async () => void this.departures++,
-      handle: (method: string, handler: RpcHandler) => this.handlers.handle(method, handler),
-      copyWith: (handler: CopyRequestHandler) => handovers.handle(this.handlers.asServer(), handler),
     };
     const copy = async (keys: readonly string[]) => {
       this.copied.push(keys);
       return new Uint8Array(keys.length).fill(1);
     };
-    const { drain } = leavingOf({
-      runtime,
+    const { drain, start, takeOver } = leavingOf({
+      node,
       pages: {
         statements: { locationsOf: (keys: readonly string[]) => keys.map(() => ({ length: 9 })) },
         stopPublishing: () => this.stops++,
@@ -54,6 +51,8 @@ class LeavingNode {
       disk: null,
       env: { ...systemEnvironment({ log: silentLogger }), clock: this.clock },
     } as never);
+    this.handlers.handle(DRAIN_METHOD, start);
+    handovers.handle(this.handlers.asServer(), takeOver);
     void drain.drained.then(() => {
       this.isDrained = true;
     });

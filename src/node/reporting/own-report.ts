@@ -1,0 +1,44 @@
+import type { Environment } from '../../base/environment/environment.js';
+import { formatEndpoint } from '../../base/environment/network.js';
+import type { DiscoveryClient } from '../../discovery/client.js';
+import type { EmbeddedMaster } from '../../discovery/embedded-master.js';
+import type { ChosenTransport } from '../../transport/create-transport.js';
+import type { NodeInfo } from '../../types.js';
+import { packageVersion } from './package-version.js';
+
+export interface OwnReportParts {
+  readonly identity: { readonly nodeId: string; readonly incarnation: number; readonly uptimeMs: number };
+  readonly vnodes: number;
+  readonly chosen: ChosenTransport;
+  readonly master: Pick<EmbeddedMaster, 'isHead'>;
+  readonly discovery: Pick<DiscoveryClient, 'seats'>;
+  readonly members: ReadonlyMap<string, NodeInfo>;
+  /** Keys in this node's shard of the directory. */
+  readonly directoryKeys: number;
+  readonly env: Pick<Environment, 'host'>;
+}
+
+/** The part of a node's report that does not come from its store. */
+export function ownReport(parts: OwnReportParts): Record<string, unknown> {
+  const { identity, chosen, members, env } = parts;
+  const { transport, wanted, reason } = chosen;
+  const self = members.get(identity.nodeId);
+  return {
+    node_id: identity.nodeId,
+    version: packageVersion(),
+    incarnation: identity.incarnation,
+    uptime_s: identity.uptimeMs / 1000,
+    vnodes: parts.vnodes,
+    protocols: self?.protocols ?? [],
+    control_endpoint: self === undefined ? '' : formatEndpoint({ host: self.controlHost, port: self.controlPort }),
+    data_endpoint: transport.localEndpoint(),
+    data_protocol: transport.protocol,
+    transport: { wanted, reason },
+    metrics_endpoint: self?.metricsPort ? formatEndpoint({ host: self.metricsHost, port: self.metricsPort }) : '',
+    is_meta: parts.master.isHead,
+    masters: parts.discovery.seats().map(formatEndpoint),
+    members: members.size,
+    directory: { keys: parts.directoryKeys },
+    rss_bytes: env.host.residentBytes(),
+  };
+}

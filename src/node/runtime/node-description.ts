@@ -1,0 +1,55 @@
+import type { Environment } from '../../base/environment/environment.js';
+import { type Endpoint, formatEndpoint, isEveryAddress } from '../../base/environment/network.js';
+import { isHostOf } from '../../discovery/local-address.js';
+import type { Transport } from '../../transport/contract/transport.js';
+import { NodeInfo } from '../../types.js';
+import type { NodeIdentity } from './node-identity.js';
+
+/** The address of the discovery master on a node's host, for when that host has a seat. */
+export type MasterSeat = Pick<NodeInfo, 'isListed' | 'masterAddr'>;
+
+export interface NodeDescriptionParts {
+  readonly identity: NodeIdentity;
+  readonly transport: Transport;
+  /** Where the control plane listens. */
+  readonly control: Endpoint;
+  /** Where the metrics server listens; undefined without one. */
+  readonly metrics: Endpoint | undefined;
+  readonly masterSeat: MasterSeat;
+}
+
+/** The record by which other nodes know this one. */
+export function describeNode({ identity, transport, control, metrics, masterSeat }: NodeDescriptionParts): NodeInfo {
+  const { rdma, tcp } = transport.localEndpoints();
+  return new NodeInfo({
+    nodeId: identity.nodeId,
+    controlHost: control.host,
+    controlPort: control.port,
+    rdmaHost: rdma?.host,
+    rdmaPort: rdma?.port,
+    tcpHost: tcp?.host,
+    tcpPort: tcp?.port,
+    protocols: rdma === undefined ? ['tcp'] : ['rdma', 'tcp'],
+    ...metricsAddress(metrics, control.host),
+    incarnation: identity.incarnation,
+    ...masterSeat,
+  });
+}
+
+/** A host's master has the listed address of that host; on a host that is not listed, it has the port of the first listed address. */
+export async function masterSeatOf(host: string, listed: readonly Endpoint[], env: Environment): Promise<MasterSeat> {
+  const isHost = await Promise.all(listed.map((endpoint) => isHostOf(endpoint.host, host, env.host)));
+  const own = listed[isHost.indexOf(true)];
+  const { port } = listed[0] as Endpoint;
+  return { isListed: own !== undefined, masterAddr: formatEndpoint(own ?? { host, port }) };
+}
+
+/** The address at which others reach the metrics server: the node's own one, if the server listens on every address. */
+function metricsAddress(
+  metrics: Endpoint | undefined,
+  ownHost: string,
+): { metricsHost?: string; metricsPort?: number } {
+  if (metrics === undefined) return {};
+  const { host, port } = metrics;
+  return { metricsHost: isEveryAddress(host) ? ownHost : host, metricsPort: port };
+}

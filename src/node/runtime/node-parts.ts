@@ -1,0 +1,157 @@
+import type { Environment } from '../../base/environment/environment.js';
+import type { Endpoint } from '../../base/environment/network.js';
+import type { MeshCacheConfig } from '../../config.js';
+import { RpcClient } from '../../rpc/client.js';
+import { RpcServer } from '../../rpc/server.js';
+import type { Transport } from '../../transport/contract/transport.js';
+import { type ChosenTransport, chooseTransport } from '../../transport/create-transport.js';
+import type { NodeInfo } from '../../types.js';
+import { Handovers } from '../leaving/handovers.js';
+import { DataEndpoints } from '../remote-pages/data-endpoints.js';
+import { PageNotices } from '../remote-pages/page-notices.js';
+import { Promotions } from '../remote-pages/promotions.js';
+import { logMemberChange } from '../upkeep/member-log.js';
+import { NodeDirectory } from '../upkeep/node-directory.js';
+import { ShardFilling } from '../upkeep/shard-filling.js';
+import { Members } from './members.js';
+import { Membership, type MembershipListener } from './membership.js';
+import { describeNode, masterSeatOf } from './node-description.js';
+import type { NodeIdentity } from './node-identity.js';
+import { ownAddressTowards } from './own-address.js';
+
+export interface NodePartsOptions {
+  readonly config: MeshCacheConfig;
+  readonly identity: NodeIdentity;
+  /** Where the node's metrics server listens; goes into the node's record. */
+  readonly metricsEndpoint: Endpoint | undefined;
+  readonly env: Environment;
+  /** Receives the function that stops each part, as soon as the part runs. They are to be called in reverse order. */
+  readonly stops: (() => Promise<void>)[];
+}
+
+/** The parts of a node that its store is built on. */
+export interface NodeParts {
+  readonly chosen: ChosenTransport;
+  readonly dataEndpoints: DataEndpoints;
+  readonly rpcServer: RpcServer;
+  readonly rpcClient: RpcClient;
+  readonly members: Members;
+  readonly directory: NodeDirectory;
+  readonly notices: PageNotices;
+  readonly promotions: Promotions;
+  readonly handovers: Handovers;
+  readonly membership: Membership;
+  readonly filling: ShardFilling;
+}
+
+/** The transport and the control plane of a node. */
+interface NodeNetwork {
+  /** The address on which this node listens, and at which the others reach it. */
+  readonly host: string;
+  readonly chosen: ChosenTransport;
+  readonly rpcServer: RpcServer;
+  readonly rpcClient: RpcClient;
+  /** Where the control plane listens. */
+  readonly control: Endpoint;
+}
+
+/** Makes and starts the parts of a node, each from parts made before it. The node is not a member of the cluster before `DiscoveryClient.start`. */
+export async function openNodeParts(options: NodePartsOptions): Promise<NodeParts> {
+  const { config, identity, metricsEndpoint: metrics, env, stops } = options;
+  const { nodeId } = identity;
+  const { host, chosen, rpcServer, rpcClient, control } = await openNetwork(options);
+  const { transport } = chosen;
+  const masterSeat = await masterSeatOf(host, config.discoveryEndpoints(), env);
+  const describe = () => describeNode({ identity, transport, control, metrics, masterSeat });
+  const self = describe();
+  const members = new Members(self);
+  const endpointOf = (id: string) => members.endpointOf(id);
+  const directory = new NodeDirectory({
+    self,
+    vnodes: config.vnodes,
+    replicas: config.directoryReplicas,
+    settleMs: 1000 * (config.memberTtl + config.heartbeatInterval),
+    endpointOf,
+    isLive: (id, incarnation) => members.isLive(id, incarnation),
+    rpc: rpcClient,
+    env,
+  });
+  stops.push(() => directory.stop());
+  directory.attach(rpcServer);
+  const notices = new PageNotices({ rpc: rpcClient, endpointOf, env });
+  stops.push(async () => notices.close());
+  const promotions = new Promotions({ rpc: rpcClient, endpointOf, nodeId });
+  const handovers = new Handovers({ rpc: rpcClient, endpointOf });
+  const listener = membershipListener({ members, directory, options, describe });
+  const membership = new Membership({ config, self, host, listener, env });
+  await membership.master.start();
+  stops.push(() => membership.master.stop());
+  stops.push(() => membership.discovery.stop());
+  const filling = new ShardFilling({
+    nodeId,
+    rpc: rpcClient,
+    env,
+    members: () => members.byId,
+    isJoined: () => membership.discovery.isReachable,
+  });
+  stops.push(async () => filling.stop());
+  const dataEndpoints = new DataEndpoints(transport, env.log);
+  const asking = { notices, promotions, handovers };
+  return { chosen, dataEndpoints, rpcServer, rpcClient, members, directory, ...asking, membership, filling };
+}
+
+async function openNetwork({ config, env, stops }: NodePartsOptions): Promise<NodeNetwork> {
+  const [listed] = config.discoveryEndpoints();
+  const host = config.localHostname ?? (await ownAddressTowards(listed as Endpoint, env.host));
+  const chosen = await chooseTransport({ ...config, localHostname: host }, env);
+  stops.push(() => chosen.transport.close());
+  warnOfReach(host, chosen.transport, env);
+  const rpcServer = new RpcServer({ host, port: config.controlPort, env });
+  const control = { host, port: await rpcServer.start() };
+  stops.push(() => rpcServer.stop());
+  const rpcClient = new RpcClient({ env });
+  stops.push(() => rpcClient.close());
+  return { host, chosen, rpcServer, rpcClient, control };
+}
+
+/** Carries news of the membership to the parts of the node. */
+function membershipListener({
+  members,
+  directory,
+  options: { identity, config, env },
+  describe,
+}: {
+  readonly members: Members;
+  readonly directory: NodeDirectory;
+  readonly options: NodePartsOptions;
+  readonly describe: () => NodeInfo;
+}): MembershipListener {
+  return {
+    onMembers(all, changed, left) {
+      const change = members.change(all, changed);
+      logMemberChange(env.log, change, { hasLeft: (id) => left.includes(id), memberTtlS: config.memberTtl });
+      directory.membersChanged(change);
+    },
+    onForgotten: () => directory.announceAll(),
+    onExpired() {
+      identity.renew();
+      directory.restartAs(identity.incarnation);
+      return describe();
+    },
+    onReplaced: (isReplaced) => directory.setReplaced(isReplaced),
+  };
+}
+
+/** Warns when others can reach this node without authentication. The RDMA data plane is never on loopback: no RDMA device is there. */
+function warnOfReach(host: string, transport: Transport, { log, secrets, tls }: Environment): void {
+  const rdmaHost = transport.localEndpoints().rdma?.host;
+  // TLS protects what goes over TCP, not the RDMA data plane.
+  if (secrets !== undefined || (tls !== undefined && rdmaHost === undefined)) return;
+  if (isLoopback(host) && rdmaHost === undefined) return;
+  const message = 'no authentication: this node listens beyond loopback; set cluster_secret, or use a trusted network';
+  log.log('warn', message, { host, rdma_host: rdmaHost });
+}
+
+function isLoopback(host: string): boolean {
+  return host === 'localhost' || host === '::1' || host.startsWith('127.');
+}

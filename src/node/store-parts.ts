@@ -1,0 +1,184 @@
+import type { Environment } from '../base/environment/environment.js';
+import { Signal } from '../base/signal.js';
+import type { ClientServer } from '../clients/client-server.js';
+import type { MeshCacheConfig } from '../config.js';
+import type { DiskStore } from '../disk/disk-store.js';
+import type { HostRegion } from '../memory/host-region.js';
+import type { Metrics } from '../metrics/metrics.js';
+import { type CopyThreads, copyThreadsOf } from '../pool/copy-threads.js';
+import { PublishedPool } from '../pool/published-pool.js';
+import { HotReads } from '../store/hot-reads.js';
+import { PageStore, type PageStoreParts } from '../store/page-store.js';
+import type { Promoter } from '../store/promoter.js';
+import { RemoteCopies } from '../store/remote-copies.js';
+import { WantedPages } from '../store/wanted-pages.js';
+import { diskTierOf, promoterOf } from './disk-wiring.js';
+import { type LeavingNode, leavingOf, type StoreLeaving } from './leaving/store-leaving.js';
+import type { ReportedRead } from './remote-pages/read-reports.js';
+import type { NodeReporting } from './reporting/node-reporting.js';
+import type { NodeRuntime, StorePart } from './runtime/node-runtime.js';
+import { EarlierPages } from './upkeep/earlier-pages.js';
+
+/** The ingredients of a store's parts. The runtime is open, and not a member of the cluster yet. */
+export interface StoreGround {
+  readonly config: MeshCacheConfig;
+  readonly env: Environment;
+  readonly metrics: Metrics;
+  readonly runtime: NodeRuntime;
+  /** The memory of the pool. */
+  readonly region: HostRegion;
+  readonly disk: DiskStore | null;
+  /** The keys of pages that the disk, the disk tier or the pool has dropped by itself. */
+  readonly evicted: Signal<[keys: readonly string[]]>;
+}
+
+/** A node's runtime, memory and disk, and the parts of its store that are made from them. */
+export interface StoreParts extends Pick<StoreGround, 'runtime' | 'region' | 'disk'> {
+  readonly pool: PublishedPool;
+  readonly pages: PageStore;
+  readonly promoter: Promoter | null;
+  readonly leaving: StoreLeaving;
+  readonly hotReads: HotReads;
+  readonly earlier: EarlierPages;
+}
+
+/** Makes the parts of a store, each from parts made before it. A signal carries what a part reports to a part that is made later. */
+export function assembleStore(ground: StoreGround): StoreParts {
+  const { config, env, metrics, runtime, region, disk, evicted } = ground;
+  const set = new Signal<[keys: readonly string[]]>();
+  const gone = new Signal<[keys: readonly string[]]>();
+  const remoteHits = new Signal<[keys: readonly string[]]>();
+  const copyThreads = copyThreadsOf(env.threads);
+  const pool = publishedPoolOf(ground, copyThreads);
+  const wanted = new WantedPages();
+  const earlier = new EarlierPages({
+    disk,
+    versions: runtime.versions,
+    waitForDirectory: () => runtime.waitForDirectory(),
+    membersCount: () => runtime.members().size,
+    isAnnounced: () => runtime.drops.isAnnounced,
+  });
+  const storeParts = pageStoreParts(ground, { pool, earlier, remoteHits });
+  const onTouched = (keys: readonly string[]) => wanted.read(keys);
+  const pages = new PageStore({ ...storeParts, onTouched, onSet: set.tell, onGone: gone.tell });
+  evicted.listen((keys) => pages.forget(keys));
+  const promoter = disk === null ? null : promoterOf(disk, { pool, statements: pages.statements }, env);
+  const copies = new RemoteCopies({ ...storeParts, nodeId: runtime.nodeId, pages, copyThreads });
+  set.listen((keys) => copies.set(keys));
+  gone.listen((keys) => copies.gone(keys));
+  const node: LeavingNode = {
+    nodeId: runtime.nodeId,
+    heartbeatInterval: config.heartbeatInterval,
+    handovers: runtime.handovers,
+    memberIds: () => runtime.members().keys(),
+    leave: () => runtime.leave(),
+  };
+  const leaving = leavingOf({ node, pages, copies, wanted, disk, env });
+  const hotReads = new HotReads({
+    copy: (keys) => copies.copy(keys, 'hot'),
+    mayCopy: () => !leaving.drain.isDraining,
+    clock: env.clock,
+  });
+  if (config.promoteHotReads) remoteHits.listen((keys) => hotReads.read(keys));
+  metrics.setGaugeProvider('meshcache_members', () => runtime.members().size);
+  return { runtime, region, disk, pool, pages, promoter, leaving, hotReads, earlier };
+}
+
+/** Makes the pool in the region, which peers can read from now on. */
+function publishedPoolOf(
+  { config, env, runtime, region, evicted }: StoreGround,
+  copyThreads: CopyThreads,
+): PublishedPool {
+  const { rkey } = runtime.transport.registerMr(region.addr, region.length);
+  return new PublishedPool(region.addr, region.length, rkey, {
+    policy: config.evictionPolicy,
+    quarantineMs: config.reuseQuarantineMs,
+    neverReuseEarly: !config.verifyReads,
+    clock: env.clock,
+    stamps: env.random,
+    copyThreads,
+    onEvict: evicted.tell,
+  });
+}
+
+/** The ingredients that the page store and the copies of other nodes' pages have in common. */
+function pageStoreParts(
+  { config, env, metrics, runtime, disk, evicted }: StoreGround,
+  made: {
+    readonly pool: PublishedPool;
+    readonly earlier: EarlierPages;
+    /** Tells of keys of pages that were read from other nodes. */
+    readonly remoteHits: Signal<[keys: readonly string[]]>;
+  },
+): PageStoreParts {
+  const { pool, earlier, remoteHits } = made;
+  return {
+    pool,
+    disk: disk === null ? undefined : diskTierOf({ disk, pool, onWrittenLate: evicted.tell }, config, env),
+    promotions: runtime.promotions,
+    directory: runtime.directory,
+    transport: runtime.transport,
+    endpointOf: (node) => runtime.dataEndpointOf(node),
+    versions: runtime.versions,
+    deleteEverywhere: (keys, version) => runtime.drops.deleteEverywhere(keys, version),
+    isSettled: () => earlier.isSettled,
+    keepsDuplicates: config.keepDuplicates,
+    onRemoteHits(owner, keys, hint) {
+      runtime.notices.touched(owner, keys, hint);
+      remoteHits.tell(keys);
+    },
+    onRemoteFailures: (owner, keys) => runtime.notices.unreadable(owner, keys),
+    onVoid: (owner, key, voidBelow) => runtime.drops.dropFrom(owner, key, voidBelow),
+    identity: {
+      nodeId: runtime.nodeId,
+      get incarnation() {
+        return runtime.incarnation;
+      },
+      dataEndpoint: runtime.localRdmaEndpoint,
+    },
+    verifyReads: config.verifyReads,
+    locationReuseMs: config.locationReuseMs,
+    quarantineMs: config.reuseQuarantineMs,
+    clock: env.clock,
+    log: env.log,
+    metrics,
+  };
+}
+
+/** The answers of a store to what other nodes ask. */
+export function storePartOf({ pages, promoter, leaving }: StoreParts, report: StorePart['report']): StorePart {
+  const { statements } = pages;
+  const touch = (reads: readonly ReportedRead[]) => {
+    for (const { keys, hint } of reads) pages.touch(keys, hint);
+  };
+  return {
+    pages: statements,
+    notices: { touch, restate: (keys) => statements.restate(keys) },
+    promoter,
+    copy: leaving.takeOver,
+    drain: leaving.start,
+    report,
+  };
+}
+
+/**
+ * Leaves the cluster, writes the pages that wait for the disk, and frees the memory when nothing uses it any more. Calls in progress end as
+ * misses.
+ */
+export async function closeStore(
+  { runtime, region, pool, pages, promoter, leaving }: StoreParts,
+  { reporting, clients }: { readonly reporting: NodeReporting; readonly clients: ClientServer | undefined },
+): Promise<void> {
+  reporting.closing();
+  const leavingClosed = leaving.close();
+  const pagesClosed = pages.close();
+  const clientsClosed = clients?.close();
+  await runtime.stop();
+  await promoter?.close();
+  await leavingClosed;
+  await pagesClosed;
+  await clientsClosed;
+  await reporting.stop();
+  pool.free();
+  region.free();
+}

@@ -1,0 +1,117 @@
+import { assert, assertAtMost } from '../../base/assert.js';
+import type { Logger } from '../../base/environment/log.js';
+import { GONE_NODES_MAX_COUNT } from '../../base/limits.js';
+import { keysByOwner, type OwnerRing } from '../../directory/owners.js';
+import type { RpcServer } from '../../rpc/server.js';
+import type { Publications } from './announcer.js';
+import type { MemberChange } from './member-log.js';
+import type { NodeDirectory } from './node-directory.js';
+import type { DropReason } from './page-drops.js';
+
+export interface VoidPagesParts {
+  readonly nodeId: string;
+  readonly replicas: number;
+  readonly directory: NodeDirectory;
+  readonly pages: Pick<Publications, 'drop' | 'locationsOf' | 'voids'>;
+  readonly log: Logger;
+}
+
+/**
+ * Drops the pages of this node that the cluster has replaced or deleted: when another node says so, and when the directory's answers show it.
+ * Tells nodes that return to the cluster what became void while they were away.
+ */
+export class VoidPages {
+  readonly #parts: VoidPagesParts;
+  /** The members as of the last change. */
+  #members: MemberChange['after'] = new Map();
+  /** Nodes that were members and are not any more, the earliest first. */
+  readonly #gone = new Set<string>();
+
+  constructor(parts: VoidPagesParts) {
+    this.#parts = parts;
+    parts.directory.outdated.listen((keys, versions) => this.#dropOutdated(keys, versions));
+    parts.directory.changed.listen((change, ring) => this.#tellReturned(change, ring));
+  }
+
+  /** Answers nodes that tell this one to drop pages, or to announce all its pages again. */
+  attach(server: RpcServer): void {
+    const { directory } = this.#parts;
+    directory.drops.handle(
+      server,
+      (keys, voidBelow, reason) => this.#drop(keys, voidBelow, reason),
+      () => directory.announceAll(),
+    );
+  }
+
+  /** Drops pages. For deleted keys it returns the newest version that this node still has or knows of under any of them, else 0. */
+  async #drop(keys: readonly string[], voidBelow: readonly number[], reason: DropReason): Promise<number> {
+    const { directory, pages } = this.#parts;
+    if (reason === 'deleted') directory.forgetDeleted(keys, voidBelow);
+    await pages.drop(keys, voidBelow, { isCopy: reason === 'copy' });
+    if (reason !== 'deleted') return 0;
+    const versions = pages.locationsOf(keys).map((page) => page?.version ?? 0);
+    return versions.reduce((newest, version) => Math.max(newest, version), directory.newestKnown(keys));
+  }
+
+  #dropOutdated(keys: readonly string[], versions: readonly number[]): void {
+    const voidBelow = versions.map((version) => version + 1);
+    this.#dropAndRetract(keys, voidBelow).catch((error: unknown) => {
+      this.#parts.log.log('error', 'dropping outdated pages failed', { error: String(error) });
+    });
+  }
+
+  /** Drops pages, and tells their owners: one that has not heard of the newer page still lists the outdated one. */
+  async #dropAndRetract(keys: readonly string[], voidBelow: readonly number[]): Promise<void> {
+    const { directory, pages } = this.#parts;
+    await pages.drop(keys, voidBelow);
+    const left = pages.locationsOf(keys);
+    await directory.client.delete(keys.filter((_, i) => (left[i] ?? null) === null));
+  }
+
+  /**
+   * Tells nodes that were away what this node has set and dropped, for the keys that they own now. Nodes that were away together may know
+   * nothing newer than what their shards have; they pass it on to the holders of outdated pages.
+   */
+  #tellReturned({ before, after, changed }: MemberChange, ring: OwnerRing): void {
+    const { nodeId: ownId, replicas, directory, pages } = this.#parts;
+    const returned = changed.filter((nodeId) => {
+      const incarnation = after.get(nodeId)?.incarnation;
+      if (incarnation === undefined) return false;
+      const was = before.get(nodeId)?.incarnation;
+      const isBack = was === undefined ? this.#gone.delete(nodeId) : was !== incarnation;
+      return isBack && nodeId !== ownId;
+    });
+    this.#noteGone({ before, after, changed });
+    if (returned.length === 0) return;
+    const voids = [...pages.voids()];
+    const keysOf = keysByOwner(
+      voids.map(([key]) => key),
+      [ring],
+      replicas,
+    );
+    for (const nodeId of returned) {
+      const drops = (keysOf.get(nodeId) ?? []).map((i) => {
+        const [key, voidBelow] = voids[i] as (typeof voids)[number];
+        return { key, voidBelow, reason: 'deleted' as const };
+      });
+      if (drops.length > 0) directory.drops.tell(nodeId, drops);
+    }
+  }
+
+  #noteGone({ before, after, changed }: MemberChange): void {
+    this.#members = after;
+    for (const nodeId of changed) if (before.has(nodeId) && !after.has(nodeId)) this.#gone.add(nodeId);
+    for (const nodeId of this.#gone) {
+      if (this.#gone.size <= GONE_NODES_MAX_COUNT) break;
+      this.#gone.delete(nodeId);
+    }
+  }
+
+  /** Throws `InvariantError` unless the nodes that are remembered as gone are within their limit, and none of them is a member. */
+  verify(): void {
+    assertAtMost('void pages: nodes that have gone', this.#gone.size, GONE_NODES_MAX_COUNT);
+    for (const nodeId of this.#members.keys()) {
+      assert(!this.#gone.has(nodeId), () => `void pages: ${nodeId} is a member and has gone`);
+    }
+  }
+}
