@@ -1,13 +1,13 @@
 #!/usr/bin/env node
 import { Command, CommanderError } from 'commander';
 import { ConfigError } from '../base/errors.js';
+import { benchCommand } from '../bench/bench-command.js';
 import type { CommandContext } from '../command/context.js';
 import { CommandFailure, EXIT_FAILURE, EXIT_WRONG_USAGE } from '../command/failure.js';
 import { streamProgress } from '../command/progress.js';
 import { printable } from '../command/table.js';
 import { packageVersion } from '../node/reporting/package-version.js';
 import { systemClock } from '../system/system-clock.js';
-import { benchCommand } from './bench.js';
 import { demoCommand } from './demo/demo.js';
 import { doctorCommand } from './doctor/doctor.js';
 import { nodeCommand } from './node/node.js';

@@ -53,7 +53,7 @@ test('package: the tarball has what a user needs, nothing else, in 2 MB', (t) =>
   const allowed = [
     /^(package\.json|README\.md|LICENSE|CHANGELOG\.md|SECURITY\.md)$/,
     /^build\/dist\/[\w-]+\.(js|html)$/,
-    /^build\/types\/(base|client|clients|core|directory|discovery|disk|memory|metrics|native|net|node|pool|rpc|sim|store|transport|net|system)\/([\w-]+\/)*[\w-]+\.d\.ts$/,
+    /^build\/types\/(base|client|clients|core|directory|discovery|disk|memory|metrics|native|net|node|pool|rpc|sim|store|transport|system)\/([\w-]+\/)*[\w-]+\.d\.ts$/,
     /^build\/types\/(index|config|types)\.d\.ts$/,
     /^build\/(wasm\/meshcache\.wasm|native\/meshcache\.node(\.sha256)?)$/,
     /^build\/python\/(pyproject\.toml|README\.md|backend\.py)$/,
@@ -69,6 +69,15 @@ test('package: the tarball has what a user needs, nothing else, in 2 MB', (t) =>
   // The addon comes with its checksum or not at all.
   const addon = ['build/native/meshcache.node', 'build/native/meshcache.node.sha256'];
   t.not(addon.filter((path) => paths.includes(path)).length, 1);
+});
+
+test('package: its programs are the command and the processes that it starts', (t) => {
+  const found = user.packed.files
+    .map(({ path }) => /^build\/dist\/(?!chunk-)(.+)\.js$/.exec(path)?.[1])
+    .filter((name) => name !== undefined)
+    .sort();
+  const entries = ['core', 'index', 'native', 'sim'];
+  t.deepEqual(found, [...entries, 'bench-peer', 'cli', 'cluster-agent', 'tcp-serving-worker'].sort());
 });
 
 test('package: the core is below 84 kB with its module, and loads nothing else', (t) => {

@@ -1,11 +1,6 @@
-/*
- * The other processes of the authentication benchmark: one has nodes with pages in their pools, another one floods these. It lives
- * as long as its IPC channel.
- */
-
 import { MeshCacheStore } from '../../node/meshcache-store.js';
-import { serveCommands } from '../../processes/serving-process.js';
 import { stderrLogger } from '../../system/system-log.js';
+import type { ExecuteCommand } from '../measuring/peer-process.js';
 import { benchKeys, benchStorage, publishPages } from '../measuring/store-pages.js';
 import { Flood, type FloodOptions, type FloodStats } from './flood.js';
 
@@ -34,40 +29,40 @@ export interface AuthPeerAnswer {
   readonly cpuMs?: number;
 }
 
-const stores: MeshCacheStore[] = [];
-let flood: Flood | undefined;
-
-async function execute(command: AuthPeerCommand): Promise<AuthPeerAnswer> {
-  if (command.kind === 'start') {
-    for (const { discoveryAddr, security } of command.clusters) {
-      const storage = benchStorage(discoveryAddr, command.poolBytes, security);
-      // A flood has warnings.
-      stores.push(await MeshCacheStore.create(storage, { log: stderrLogger('error') }));
+/** The other process of the authentication benchmark: one has nodes with pages in their pools, another one floods these. */
+export function authPeer(): ExecuteCommand<AuthPeerCommand, AuthPeerAnswer> {
+  const stores: MeshCacheStore[] = [];
+  let flood: Flood | undefined;
+  return async (command) => {
+    if (command.kind === 'start') {
+      for (const { discoveryAddr, security } of command.clusters) {
+        const storage = benchStorage(discoveryAddr, command.poolBytes, security);
+        // A flood has warnings.
+        stores.push(await MeshCacheStore.create(storage, { log: stderrLogger('error') }));
+      }
+      return { nodeIds: stores.map((store) => store.runtime.nodeId) };
     }
-    return { nodeIds: stores.map((store) => store.runtime.nodeId) };
-  }
-  if (command.kind === 'publish') {
-    const { pageBytes, pages } = command;
-    for (const store of stores) {
-      await store.clear();
-      await publishPages(store, benchKeys(pageBytes, pages), pageBytes);
+    if (command.kind === 'publish') {
+      const { pageBytes, pages } = command;
+      for (const store of stores) {
+        await store.clear();
+        await publishPages(store, benchKeys(pageBytes, pages), pageBytes);
+      }
+      return {};
     }
-    return {};
-  }
-  if (command.kind === 'flood') {
-    flood = await Flood.start(command.options);
-    return {};
-  }
-  if (command.kind === 'cpu') {
-    const { user, system } = process.cpuUsage();
-    return { cpuMs: (user + system) / 1000 };
-  }
-  const stats = flood?.stats();
-  if (command.kind === 'calm') {
-    flood?.stop();
-    flood = undefined;
-  }
-  return stats === undefined ? {} : { flood: stats };
+    if (command.kind === 'flood') {
+      flood = await Flood.start(command.options);
+      return {};
+    }
+    if (command.kind === 'cpu') {
+      const { user, system } = process.cpuUsage();
+      return { cpuMs: (user + system) / 1000 };
+    }
+    const stats = flood?.stats();
+    if (command.kind === 'calm') {
+      flood?.stop();
+      flood = undefined;
+    }
+    return stats === undefined ? {} : { flood: stats };
+  };
 }
-
-serveCommands(execute);

@@ -3,10 +3,10 @@ import { formatSize } from '../../base/sizes.js';
 import { HostRegion } from '../../memory/host-region.js';
 import { MeshCacheStore } from '../../node/meshcache-store.js';
 import { findFreePort, LOOPBACK } from '../../processes/free-port.js';
-import { ServingProcess } from '../../processes/serving-process.js';
 import { systemRandom } from '../../system/system-random.js';
 import { type Contender, race, round3 } from '../measuring/contenders.js';
 import { median } from '../measuring/median.js';
+import { PeerProcess } from '../measuring/peer-process.js';
 import type { BenchOptions, BenchReport } from '../measuring/report.js';
 import { awaitMembers, benchKeys, benchStorage, destinationPool, isStamped } from '../measuring/store-pages.js';
 import type { AuthCluster, AuthPeerAnswer, AuthPeerCommand } from './auth-peer.js';
@@ -25,7 +25,7 @@ const FULL_PHASES_MS = { before: 700, measured: 1_500 };
 const QUICK_PHASES_MS = { before: 20, measured: 50 };
 
 type Row = BenchReport['rows'][number];
-type Peer = ServingProcess<AuthPeerCommand, AuthPeerAnswer>;
+type Peer = PeerProcess<AuthPeerCommand, AuthPeerAnswer>;
 
 interface Cluster extends AuthCluster {
   readonly name: string;
@@ -128,9 +128,8 @@ class AuthBench {
     for (const kind of kinds) {
       clusters.push({ ...kind, discoveryAddr: `${LOOPBACK}:${await findFreePort(systemRandom)}` });
     }
-    const program = new URL('./auth-peer.js', import.meta.url);
-    const peer: Peer = new ServingProcess(program);
-    const strangers: Peer = new ServingProcess(program);
+    const peer: Peer = new PeerProcess('auth');
+    const strangers: Peer = new PeerProcess('auth');
     const stores: MeshCacheStore[] = [];
     try {
       const poolBytes = Math.ceil(workBytesOf(options) * POOL_SLACK);

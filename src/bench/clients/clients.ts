@@ -7,10 +7,10 @@ import { MeshCacheStore } from '../../node/meshcache-store.js';
 import { findProgram } from '../../processes/find-program.js';
 import { findFreePort, LOOPBACK } from '../../processes/free-port.js';
 import { PythonEngine } from '../../processes/python-engine.js';
-import { ServingProcess } from '../../processes/serving-process.js';
 import { systemRandom } from '../../system/system-random.js';
 import { type Contender, race } from '../measuring/contenders.js';
 import { median } from '../measuring/median.js';
+import { PeerProcess } from '../measuring/peer-process.js';
 import type { BenchOptions, BenchReport } from '../measuring/report.js';
 import {
   awaitMembers,
@@ -63,7 +63,7 @@ export async function clientsBench(options: BenchOptions): Promise<BenchReport> 
 
 class ClientsBench {
   readonly notes: string[] = [];
-  readonly #peer: ServingProcess<PeerCommand, PeerAnswer>;
+  readonly #peer: PeerProcess<PeerCommand, PeerAnswer>;
   readonly #store: MeshCacheStore;
   readonly #engine: PythonEngine;
   readonly #folder: string;
@@ -71,7 +71,7 @@ class ClientsBench {
   #passes = 0;
 
   private constructor(parts: {
-    peer: ServingProcess<PeerCommand, PeerAnswer>;
+    peer: PeerProcess<PeerCommand, PeerAnswer>;
     store: MeshCacheStore;
     engine: PythonEngine;
     folder: string;
@@ -89,7 +89,7 @@ class ClientsBench {
     const socket = join(folder, 'node.sock');
     const discoveryAddr = `${LOOPBACK}:${await findFreePort(systemRandom)}`;
     const poolBytes = Math.ceil(workBytes * POOL_SLACK);
-    const peer = new ServingProcess<PeerCommand, PeerAnswer>(new URL('./store-peer.js', import.meta.url));
+    const peer = new PeerProcess<PeerCommand, PeerAnswer>('store');
     const engine = new PythonEngine(python, 'meshcache._bench');
     let store: MeshCacheStore | undefined;
     try {

@@ -1,12 +1,12 @@
 import { findFreePort } from '../../processes/free-port.js';
-import { ServingProcess } from '../../processes/serving-process.js';
 import { systemRandom } from '../../system/system-random.js';
+import { PeerProcess } from '../measuring/peer-process.js';
 import type { ClusterAnswer, ClusterCommand } from './cluster-peer.js';
 
 /** A process with a node of a cluster, on an address of loopback of its own: to the others it is a host of its own. */
 export interface ClusterNode {
   readonly index: number;
-  readonly process: ServingProcess<ClusterCommand, ClusterAnswer>;
+  readonly process: PeerProcess<ClusterCommand, ClusterAnswer>;
 }
 
 /** How many of the masters' addresses are listed; the others are found by the rule of all nodes. */
@@ -40,9 +40,7 @@ export class ClusterNodes {
     const left = [...indices];
     const worker = async (): Promise<void> => {
       for (let index = left.shift(); index !== undefined; index = left.shift()) {
-        const process = new ServingProcess<ClusterCommand, ClusterAnswer>(
-          new URL('./cluster-peer.js', import.meta.url),
-        );
+        const process = new PeerProcess<ClusterCommand, ClusterAnswer>('cluster');
         this.#live.set(index, { index, process });
         await process.call({ kind: 'load' });
       }
@@ -84,7 +82,7 @@ export class ClusterNodes {
     this.#live.clear();
   }
 
-  #node(index: number): ServingProcess<ClusterCommand, ClusterAnswer> {
+  #node(index: number): PeerProcess<ClusterCommand, ClusterAnswer> {
     const node = this.#live.get(index);
     if (node === undefined) throw new Error(`no node ${index}`);
     return node.process;

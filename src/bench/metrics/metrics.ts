@@ -2,10 +2,10 @@ import { formatSize } from '../../base/sizes.js';
 import { HostRegion } from '../../memory/host-region.js';
 import { MeshCacheStore } from '../../node/meshcache-store.js';
 import { findFreePort, LOOPBACK } from '../../processes/free-port.js';
-import { ServingProcess } from '../../processes/serving-process.js';
 import { systemRandom } from '../../system/system-random.js';
 import { round3 } from '../measuring/contenders.js';
 import { median } from '../measuring/median.js';
+import { PeerProcess } from '../measuring/peer-process.js';
 import type { BenchOptions, BenchReport } from '../measuring/report.js';
 import {
   awaitMembers,
@@ -32,10 +32,8 @@ export async function metricsBench(options: BenchOptions): Promise<BenchReport> 
   const pages = workBytes / PAGE_BYTES;
   const discoveryAddr = `${LOOPBACK}:${await findFreePort(systemRandom)}`;
   options.progress('starting three processes');
-  const peer: ServingProcess<PeerCommand, PeerAnswer> = new ServingProcess(new URL('./store-peer.js', import.meta.url));
-  const scraper: ServingProcess<ScrapeCommand, ScrapeAnswer> = new ServingProcess(
-    new URL('./scrape-peer.js', import.meta.url),
-  );
+  const peer: PeerProcess<PeerCommand, PeerAnswer> = new PeerProcess('store');
+  const scraper: PeerProcess<ScrapeCommand, ScrapeAnswer> = new PeerProcess('metrics');
   const destination = HostRegion.allocate(workBytes);
   let store: MeshCacheStore | undefined;
   try {

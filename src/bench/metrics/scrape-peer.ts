@@ -1,8 +1,4 @@
-/*
- * The scraper of the metrics benchmark, in a process of its own: asks for a page again and again, as Prometheus does. It lives as long as
- * its IPC channel.
- */
-import { serveCommands } from '../../processes/serving-process.js';
+import type { ExecuteCommand } from '../measuring/peer-process.js';
 
 export interface ScrapeCommand {
   readonly url: string;
@@ -18,18 +14,19 @@ export interface ScrapeAnswer {
   readonly bytes: number;
 }
 
-async function execute({ url, intervalMs, forMs }: ScrapeCommand): Promise<ScrapeAnswer> {
-  const endMs = performance.now() + forMs;
-  let scrapes = 0;
-  let bytes = 0;
-  for (let nextMs = performance.now(); nextMs < endMs; nextMs += intervalMs) {
-    await new Promise((resolve) => setTimeout(resolve, Math.max(0, nextMs - performance.now())));
-    const response = await fetch(url);
-    if (!response.ok) throw new Error(`${url}: ${response.status}`);
-    bytes = (await response.text()).length;
-    scrapes++;
-  }
-  return { scrapes, bytes };
+/** The scraper of the metrics benchmark: asks for a page again and again, as Prometheus does. */
+export function scrapePeer(): ExecuteCommand<ScrapeCommand, ScrapeAnswer> {
+  return async ({ url, intervalMs, forMs }) => {
+    const endMs = performance.now() + forMs;
+    let scrapes = 0;
+    let bytes = 0;
+    for (let nextMs = performance.now(); nextMs < endMs; nextMs += intervalMs) {
+      await new Promise((resolve) => setTimeout(resolve, Math.max(0, nextMs - performance.now())));
+      const response = await fetch(url);
+      if (!response.ok) throw new Error(`${url}: ${response.status}`);
+      bytes = (await response.text()).length;
+      scrapes++;
+    }
+    return { scrapes, bytes };
+  };
 }
-
-serveCommands(execute);

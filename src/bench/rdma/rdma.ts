@@ -4,9 +4,9 @@ import { TransferEngine } from '../../native/transfer-engine.js';
 import { MeshCacheStore } from '../../node/meshcache-store.js';
 import { findProgram } from '../../processes/find-program.js';
 import { findFreePort } from '../../processes/free-port.js';
-import { ServingProcess } from '../../processes/serving-process.js';
 import { systemRandom } from '../../system/system-random.js';
 import { median } from '../measuring/median.js';
+import { PeerProcess } from '../measuring/peer-process.js';
 import type { BenchOptions, BenchReport } from '../measuring/report.js';
 import { awaitMembers, benchKeys, benchStorage, destinationPool, isStamped } from '../measuring/store-pages.js';
 import { type IbReadBwResult, runIbReadBw } from './ib-read-bw.js';
@@ -41,7 +41,7 @@ interface Contender {
   run(): Promise<Run>;
 }
 
-type RdmaPeer = ServingProcess<RdmaPeerCommand, RdmaPeerAnswer>;
+type RdmaPeer = PeerProcess<RdmaPeerCommand, RdmaPeerAnswer>;
 
 /**
  * Reads of another process's memory over one RDMA device: perftest's `ib_read_bw`, `TransferEngine.batchRead`, and `batchGetV1`
@@ -74,7 +74,7 @@ class RdmaBench {
     const workBytes = options.quick ? QUICK_WORK_BYTES : FULL_WORK_BYTES;
     const poolBytes = Math.ceil(workBytes * POOL_SLACK);
     const discoveryAddr = `${host}:${await findFreePort(systemRandom)}`;
-    const peer: RdmaPeer = new ServingProcess(new URL('./rdma-peer.js', import.meta.url));
+    const peer: RdmaPeer = new PeerProcess('rdma');
     try {
       const memory = await peer.call({ kind: 'start', host, workBytes, poolBytes, discoveryAddr });
       const store = await MeshCacheStore.create(

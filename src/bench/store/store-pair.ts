@@ -1,7 +1,7 @@
 import { MeshCacheStore } from '../../node/meshcache-store.js';
 import { findFreePort, LOOPBACK } from '../../processes/free-port.js';
-import { ServingProcess } from '../../processes/serving-process.js';
 import { systemRandom } from '../../system/system-random.js';
+import { PeerProcess } from '../measuring/peer-process.js';
 import {
   awaitMembers,
   type BenchCluster,
@@ -14,7 +14,7 @@ const READER_POOL_BYTES = 2 ** 20;
 
 /** Some clusters of two nodes each: one of each cluster in a serving process, which sets pages, the other one here, which reads them. */
 export class StorePair {
-  readonly peer: ServingProcess<PeerCommand, PeerAnswer>;
+  readonly peer: PeerProcess<PeerCommand, PeerAnswer>;
   /** One for each configuration, in order. */
   readonly readers: readonly MeshCacheStore[];
   /** Where the serving process hands out the same pages over plain sockets. */
@@ -35,7 +35,7 @@ export class StorePair {
     for (const config of configs) {
       clusters.push({ discoveryAddr: `${LOOPBACK}:${await findFreePort(systemRandom)}`, config });
     }
-    const peer: StorePair['peer'] = new ServingProcess(new URL('./store-peer.js', import.meta.url));
+    const peer: StorePair['peer'] = new PeerProcess('store');
     const readers: MeshCacheStore[] = [];
     try {
       const { plainPort } = await peer.call({ kind: 'start', clusters, poolBytes, workBytes });

@@ -1,12 +1,7 @@
-/*
- * The serving process of the TCP benchmark: a pool that a transport serves, and a plain socket server on the main thread. It
- * lives as long as its IPC channel.
- */
-
 import { HostRegion } from '../../memory/host-region.js';
-import { serveCommands } from '../../processes/serving-process.js';
 import { systemEnvironment } from '../../system/system-environment.js';
 import { TcpTransport } from '../../transport/tcp/tcp-transport.js';
+import type { ExecuteCommand } from '../measuring/peer-process.js';
 import { servePlainly } from '../measuring/plain-pair.js';
 import { stampPage } from '../measuring/store-pages.js';
 
@@ -28,29 +23,31 @@ export interface TcpPeerAnswer {
   readonly plainPort?: number;
 }
 
-let pool: HostRegion | undefined;
-
-async function execute(command: TcpPeerCommand): Promise<TcpPeerAnswer> {
-  if (command.kind === 'start') {
-    pool = HostRegion.allocate(command.poolBytes);
-    await pool.prefault();
-    const transport = await TcpTransport.create({ host: '127.0.0.1', env: systemEnvironment() });
-    const { addr, rkey } = transport.registerMr(pool.addr, pool.length);
-    const plainPort = await servePlainly(pool.bytes());
-    return { endpoint: transport.localEndpoint(), addr: addr.toString(), rkey, plainPort };
-  }
-  if (command.kind === 'settle') return {};
-  if (command.kind === 'busy') {
-    // After the answer has been sent.
-    setTimeout(() => beBusy(command), 0);
+/** The serving process of the TCP benchmark: a pool that a transport serves, and a plain socket server on the main thread. */
+export function tcpPeer(): ExecuteCommand<TcpPeerCommand, TcpPeerAnswer> {
+  let pool: HostRegion | undefined;
+  return async (command) => {
+    if (command.kind === 'start') {
+      pool = HostRegion.allocate(command.poolBytes);
+      await pool.prefault();
+      const transport = await TcpTransport.create({ host: '127.0.0.1', env: systemEnvironment() });
+      const { addr, rkey } = transport.registerMr(pool.addr, pool.length);
+      const plainPort = await servePlainly(pool.bytes());
+      return { endpoint: transport.localEndpoint(), addr: addr.toString(), rkey, plainPort };
+    }
+    if (command.kind === 'settle') return {};
+    if (command.kind === 'busy') {
+      // After the answer has been sent.
+      setTimeout(() => beBusy(command), 0);
+      return {};
+    }
+    if (pool === undefined) throw new Error('stamp before start');
+    const { pageBytes } = command;
+    for (let page = 0; (page + 1) * pageBytes <= pool.length; page++) {
+      stampPage(pool.bytes(page * pageBytes, pageBytes), page);
+    }
     return {};
-  }
-  if (pool === undefined) throw new Error('stamp before start');
-  const { pageBytes } = command;
-  for (let page = 0; (page + 1) * pageBytes <= pool.length; page++) {
-    stampPage(pool.bytes(page * pageBytes, pageBytes), page);
-  }
-  return {};
+  };
 }
 
 /** Keeps this thread from everything else: asleep, or at work. */
@@ -62,5 +59,3 @@ function beBusy({ how, ms }: { readonly how: 'blocked' | 'computing'; readonly m
   const endMs = performance.now() + ms;
   while (performance.now() < endMs);
 }
-
-serveCommands(execute);

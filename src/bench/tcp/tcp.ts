@@ -2,11 +2,11 @@ import { type RandomSource, seededRandom } from '../../base/environment/random.j
 import { formatSize } from '../../base/sizes.js';
 import { crc32 } from '../../memory/checksum.js';
 import { HostRegion } from '../../memory/host-region.js';
-import { ServingProcess } from '../../processes/serving-process.js';
 import { systemEnvironment } from '../../system/system-environment.js';
 import type { ReadOp } from '../../transport/contract/transport.js';
 import { TcpTransport } from '../../transport/tcp/tcp-transport.js';
 import { type Contender, race } from '../measuring/contenders.js';
+import { PeerProcess } from '../measuring/peer-process.js';
 import { type PlainBatch, PlainReader } from '../measuring/plain-pair.js';
 import { fastestPipeline, RedisPeer } from '../measuring/redis.js';
 import type { BenchOptions, BenchReport } from '../measuring/report.js';
@@ -24,7 +24,7 @@ const BUSY_MS = 1000;
 /** Where a batch's pages go: one after the other, or each somewhere else. */
 type Destinations = 'contiguous' | 'scattered';
 
-type TcpPeer = ServingProcess<TcpPeerCommand, TcpPeerAnswer>;
+type TcpPeer = PeerProcess<TcpPeerCommand, TcpPeerAnswer>;
 
 /**
  * `batchRead` of pages in another process's pool beside two plain sockets that only copy, in one
@@ -59,7 +59,7 @@ class TcpBench {
   static async start(options: BenchOptions): Promise<TcpBench> {
     options.progress('starting the serving processes');
     const workBytes = options.quick ? QUICK_WORK_BYTES : FULL_WORK_BYTES;
-    const peer: TcpPeer = new ServingProcess(new URL('./tcp-peer.js', import.meta.url));
+    const peer: TcpPeer = new PeerProcess('tcp');
     const memory = (await peer.call({ kind: 'start', poolBytes: workBytes })) as Required<TcpPeerAnswer>;
     const target = HostRegion.allocate(workBytes);
     await target.prefault();
