@@ -85,6 +85,17 @@ const SHAPING: readonly (keyof SimClusterOptions)[] = [
 ];
 const LOG_MAX_LINES = 200;
 
+const EXAMPLES = `
+Examples:
+  meshcache sim cluster --nodes 3 --duration 60 --faults all --seed 7
+  meshcache sim cluster --seeds 300 --jobs 2
+  meshcache sim cluster --random --seed 210 --shrink --json > small.json
+  meshcache sim cluster --scenario small.json --until 12.5
+  meshcache sim cluster --nodes 16 --trace trace.jsonl --pool-pages 2000 --html report.html
+
+Nodes are those of real clusters; clocks, network, disks and hosts are simulated. The hash that is printed is the same for the same
+scenario on every machine. The exit status is 1 when a promise of the README was broken.`;
+
 export function simClusterCommand(context: CommandContext): Command {
   return new Command('cluster')
     .description('run whole nodes on virtual time, with faults, and check every read')
@@ -135,19 +146,7 @@ export function simClusterCommand(context: CommandContext): Command {
     .option('--shrink', 'make a scenario that fails smaller while it fails alike')
     .option('--html <file>', 'write the result as one HTML page, too')
     .addOption(jsonOption())
-    .addHelpText(
-      'after',
-      `
-Examples:
-  meshcache sim cluster --nodes 3 --duration 60 --faults all --seed 7
-  meshcache sim cluster --seeds 300 --jobs 2
-  meshcache sim cluster --random --seed 210 --shrink --json > small.json
-  meshcache sim cluster --scenario small.json --until 12.5
-  meshcache sim cluster --nodes 16 --trace trace.jsonl --pool-pages 2000 --html report.html
-
-Nodes are those of real clusters; clocks, network, disks and hosts are simulated. The hash that is printed is the same for the same
-scenario on every machine. The exit status is 1 when a promise of the README was broken.`,
-    )
+    .addHelpText('after', EXAMPLES)
     .action(async (options: SimClusterOptions) => {
       if (options.html !== undefined) await checkWritable(options.html);
       const { seeds } = options;
