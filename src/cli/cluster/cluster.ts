@@ -53,7 +53,7 @@ export class Cluster {
     const cluster = new Cluster(discoveryAddr, options);
     options.signal?.addEventListener('abort', () => void cluster.close(), { once: true });
     try {
-      await within(systemClock, START_TIMEOUT_MS, 'the nodes did not come up', async () => {
+      await withDeadline(systemClock, START_TIMEOUT_MS, 'the nodes did not come up', async () => {
         await Promise.all(cluster.agents.map((agent) => agent.start(cluster.#setupOf(agent.index))));
         await Promise.all(cluster.agents.map((agent) => agent.awaitMembers(options.nodes)));
       });
@@ -74,7 +74,7 @@ export class Cluster {
     this.#options.signal?.throwIfAborted();
     const agent = new ClusterAgent(index, this.#options);
     this.#agents[index] = agent;
-    await within(systemClock, START_TIMEOUT_MS, `node ${index} did not come up again`, async () => {
+    await withDeadline(systemClock, START_TIMEOUT_MS, `node ${index} did not come up again`, async () => {
       await agent.start(this.#setupOf(index));
       await agent.awaitMembers(this.#options.nodes);
     });
@@ -238,7 +238,7 @@ export class ClusterAgent {
 
 type DistributiveOmit<T, K extends PropertyKey> = T extends unknown ? Omit<T, K> : never;
 
-async function within<T>(clock: Clock, timeoutMs: number, failure: string, work: () => Promise<T>): Promise<T> {
+async function withDeadline<T>(clock: Clock, timeoutMs: number, failure: string, work: () => Promise<T>): Promise<T> {
   let cancel = (): void => {};
   const timeout = new Promise<never>((_, reject) => {
     const onTimeout = (): void => reject(new CommandFailure(`${failure} within ${timeoutMs / 1000} s`));

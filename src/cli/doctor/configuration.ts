@@ -53,8 +53,8 @@ export function checkConfiguration(configuration: Configuration): ConfigurationC
     if (isComplete) return { config, findings: [{ subject, state: 'ok', detail }, ...warnings] };
     const advice =
       'a node needs discovery_addr too: --discovery-addr, MESHCACHE_DISCOVERY_ADDR or the file of --config';
-    const isWhole = [...origins.values()].some((origin) => origin !== '--disk-path' && origin !== '--disk-size');
-    return { config, findings: [{ subject, state: isWhole ? 'warning' : 'ok', detail, advice }, ...warnings] };
+    const isMoreThanDisk = [...origins.values()].some((origin) => origin !== '--disk-path' && origin !== '--disk-size');
+    return { config, findings: [{ subject, state: isMoreThanDisk ? 'warning' : 'ok', detail, advice }, ...warnings] };
   } catch (error) {
     if (!(error instanceof ConfigError)) throw error;
     const detail = (withOrigin(error, configuration) as Error).message;
@@ -150,7 +150,7 @@ export function checkPool({ globalSegmentSize: bytes }: MeshCacheConfig): Findin
 }
 
 /** A listed discovery address where a master is that does not take this program for one of the cluster's, or the reverse. */
-export function strangerToDiscovery(reason: string): Finding {
+export function unauthenticatedAtDiscovery(reason: string): Finding {
   const detail = `a master answers and wants another cluster_secret or other certificates (${reason})`;
   const advice = 'set the cluster_secret (or tls_* files) that the other nodes have';
   return { subject: 'discovery', state: 'problem', detail, advice };

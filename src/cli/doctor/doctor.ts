@@ -34,7 +34,7 @@ import {
   checkOwnAddress,
   checkPool,
   checkSilentDiscovery,
-  strangerToDiscovery,
+  unauthenticatedAtDiscovery,
 } from './configuration.js';
 import { checkDisk } from './disk.js';
 import type { Finding } from './finding.js';
@@ -347,7 +347,7 @@ async function checkDiscovery(endpoint: Endpoint, configuration: Configuration):
   } catch (error) {
     if (!(error instanceof NoMasterFailure)) throw error;
     const reason = error.reasons.join('; ');
-    return [error.isAuthentication ? strangerToDiscovery(reason) : await checkSilentDiscovery(endpoint, reason)];
+    return [error.isAuthentication ? unauthenticatedAtDiscovery(reason) : await checkSilentDiscovery(endpoint, reason)];
   } finally {
     await query.close();
   }

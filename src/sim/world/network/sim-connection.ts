@@ -397,8 +397,8 @@ export class SimConnection extends EventEmitter implements Connection, StreamEnd
     const restBytes = burst.lengthBytes - from;
     const split = from === 0 ? splitAt(incoming.link, restBytes, this.#splitProbability) : 0;
     this.#handedBytes += split === 0 ? restBytes : split;
-    const isWhole = from === 0 && this.#handedBytes === burst.bytes.length;
-    this.emit('data', isWhole ? burst.bytes : burst.bytes.subarray(from, this.#handedBytes));
+    const isComplete = from === 0 && this.#handedBytes === burst.bytes.length;
+    this.emit('data', isComplete ? burst.bytes : burst.bytes.subarray(from, this.#handedBytes));
   }
 
   #receiveInto({ buffer, callback }: ReceiveInto, burst: Burst): void {
