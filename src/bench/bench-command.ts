@@ -4,7 +4,7 @@ import { jsonOption, wholeNumber } from '../command/options.js';
 import { formatTable } from '../command/table.js';
 import type { Benchmark, BenchReport } from './measuring/report.js';
 
-/** Loaded when it is asked for: a benchmark may need peers that are not installed. */
+/** Benchmarks by name. Each is loaded when it is asked for, as it may need packages that are not installed. */
 const BENCHMARKS: Readonly<Record<string, () => Promise<Benchmark>>> = {
   tcp: async () => (await import('./tcp/tcp.js')).tcpBench,
   ring: async () => (await import('./core/ring.js')).ringBench,

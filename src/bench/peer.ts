@@ -4,7 +4,7 @@
  */
 import { type ExecuteCommand, type PeerSubject, serveCommands } from './measuring/peer-process.js';
 
-/** How each subject begins; loaded when it is asked for. */
+/** The beginning of each subject's peer, loaded when it is asked for. */
 const PEERS: Readonly<Record<PeerSubject, () => Promise<() => ExecuteCommand<never, object>>>> = {
   auth: async () => (await import('./auth/auth-peer.js')).authPeer,
   cluster: async () => (await import('./cluster/cluster-peer.js')).clusterPeer,

@@ -7,13 +7,13 @@ import { Flood, type FloodOptions, type FloodStats } from './flood.js';
 /** A cluster of two nodes: one in the peer, one that reads from it. */
 export interface AuthCluster {
   readonly discoveryAddr: string;
-  /** Configuration keys: its secret, its certificates. */
+  /** Configuration keys of the cluster's secret and certificates. */
   readonly security: Readonly<Record<string, unknown>>;
 }
 
 export type AuthPeerCommand =
   | { readonly kind: 'start'; readonly clusters: readonly AuthCluster[]; readonly poolBytes: number }
-  /** Drops what was published before; answers when every page is set. */
+  /** Drops the pages published before, and answers when every new page is set. */
   | { readonly kind: 'publish'; readonly pageBytes: number; readonly pages: number }
   | { readonly kind: 'flood'; readonly options: FloodOptions }
   | { readonly kind: 'calm' }
@@ -22,7 +22,7 @@ export type AuthPeerCommand =
 
 export interface AuthPeerAnswer {
   readonly error?: string;
-  /** Of the nodes, in the order of the clusters. */
+  /** Identifiers of the nodes, in the order of the clusters. */
   readonly nodeIds?: readonly string[];
   readonly flood?: FloodStats;
   /** Processor time of the process since its start. */
@@ -37,7 +37,7 @@ export function authPeer(): ExecuteCommand<AuthPeerCommand, AuthPeerAnswer> {
     if (command.kind === 'start') {
       for (const { discoveryAddr, security } of command.clusters) {
         const storage = benchStorage(discoveryAddr, command.poolBytes, security);
-        // A flood has warnings.
+        // A flood makes nodes log warnings.
         stores.push(await MeshCacheStore.create(storage, { log: stderrLogger('error') }));
       }
       return { nodeIds: stores.map((store) => store.runtime.nodeId) };

@@ -20,7 +20,10 @@ const QUICK_WORK_BYTES = 16 * 2 ** 20;
 const POOL_SLACK = 1.25;
 const READER_POOL_BYTES = 2 ** 20;
 const FLOOD_PER_S = 10_000;
-/** A flood lasts so long before its effect is measured: what a node allows strangers at once is used up. */
+/**
+ * Milliseconds that a flood lasts before its effect is measured: by then it has used up what a node allows
+ * unauthenticated peers at once.
+ */
 const FULL_PHASES_MS = { before: 700, measured: 1_500 };
 const QUICK_PHASES_MS = { before: 20, measured: 50 };
 
@@ -30,19 +33,19 @@ type Peer = PeerProcess<AuthPeerCommand, AuthPeerAnswer>;
 interface Cluster extends AuthCluster {
   readonly name: string;
   readonly store: MeshCacheStore;
-  /** Of the peer's node. */
+  /** Ports of the peer's node. */
   readonly targets: readonly FloodTarget[];
 }
 
 interface Flooded {
   readonly gbPerS: number;
   readonly cpuMsPerS: number;
-  /** Of the flood while that was measured. */
+  /** Connections a second that the flood made while processor time was measured. */
   readonly cpuRatePerS: number;
   readonly stats: FloodStats;
 }
 
-/** What a strangers' flood is aimed at; `nobody`: a port that is closed. */
+/** One flood and the port that it is aimed at; `nobody` is a port that is closed. */
 interface FloodCase {
   readonly name: string;
   readonly kind: FloodKind;
@@ -50,8 +53,9 @@ interface FloodCase {
 }
 
 /**
- * `batchGetV1` of pages in another process's pool without a secret, with one, and over TLS; and with a secret while a third process
- * opens connections without knowing it, beside the same flood of a port where nobody listens: what the machine takes for it.
+ * `batchGetV1` of pages in another process's pool without a secret, with one, and over TLS; and with a secret while a
+ * third process opens connections without knowing it. The same flood of a closed port shows what the machine itself
+ * takes for it.
  */
 export async function authBench(options: BenchOptions): Promise<BenchReport> {
   const certificate = await BenchCertificate.make();
@@ -228,7 +232,7 @@ class AuthBench {
     this.#strangers.end();
   }
 
-  /** The first one is what the machine itself takes. */
+  /** The kinds of floods. The first one hits a closed port: it shows what the machine itself takes. */
   async #floodCases(): Promise<FloodCase[]> {
     const closed: FloodTarget = { plane: 'data', port: await findFreePort(systemRandom) };
     const { targets } = this.#secured;
@@ -253,7 +257,7 @@ class AuthBench {
     return { gbPerS, stats: stats as FloodStats, ...cpu };
   }
 
-  /** What the serving process takes while nobody reads from it. */
+  /** Measures the processor time of the serving process while nobody reads from it. */
   async #cpuWithin(): Promise<{ cpuMsPerS: number; cpuRatePerS: number }> {
     const startMs = performance.now();
     const first = await this.#sample();
@@ -272,7 +276,7 @@ class AuthBench {
     return { cpuMs, attempts: flood?.attempts ?? 0 };
   }
 
-  /** Of reads of all pages, again and again. */
+  /** Measures the speed of reading all pages again and again. */
   async #speed(pageBytes: number): Promise<number> {
     const { read } = this.#contender(this.#secured, pageBytes);
     const startMs = performance.now();

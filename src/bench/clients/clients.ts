@@ -33,8 +33,8 @@ const MODES = ['direct', 'staged', 'bytes'] as const;
 type Mode = (typeof MODES)[number];
 
 /**
- * An engine in Python at the client socket of this process's node, beside the node's own calls in this process: pages of another process's pool
- * read, and pages set, by each way that they go; and lookups.
+ * Compares an engine in Python, attached to the client socket of this process's node, with the node's own calls in this
+ * process: reads of pages in another process's pool, sets, and lookups, for each way in which pages can travel.
  */
 export async function clientsBench(options: BenchOptions): Promise<BenchReport> {
   const python = await findProgram('python3');
@@ -189,7 +189,7 @@ class ClientsBench {
   }
 
   #engineContender(op: 'get' | 'set', mode: Mode, keys: readonly string[], pageBytes: number): Contender {
-    // Asked for with the first pass, which is not timed.
+    // The engine checks the bytes in the first pass, which is not timed.
     let isRight: boolean | undefined;
     return {
       name: `Python, ${mode}`,
@@ -205,7 +205,7 @@ class ClientsBench {
     };
   }
 
-  /** What is there already is not copied: each pass sets other keys. */
+  /** Keys that were not set before: a page that exists already is not copied. */
   #fresh(keys: readonly string[]): string[] {
     this.#passes++;
     return keys.map((key) => `${this.#passes} ${key}`);

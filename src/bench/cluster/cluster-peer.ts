@@ -9,7 +9,7 @@ import { type NodeTraffic, TrafficCount } from './cluster-traffic.js';
 
 const CLUSTER_PAGE_BYTES = 16 * 1024;
 const POOL_BYTES = 8 * 2 ** 20;
-/** Pages of every other node that a node looks for; of the next one it looks for all. */
+/** Pages of every other node that a node looks up; of the next node it looks up all. */
 const SAMPLE_PAGES = 4;
 const LOOK_INTERVAL_MS = 100;
 const WATCH_INTERVAL_MS = 10;
@@ -17,7 +17,7 @@ const READS_AT_ONCE = 4;
 const SETTLE_TIMEOUT_MS = 120_000;
 
 export type ClusterCommand =
-  /** Answers when the program is loaded: what comes next is not the start of a process. */
+  /** Answers when the program is loaded, so that later times do not include the start of the process. */
   | { readonly kind: 'load' }
   | {
       readonly kind: 'join';
@@ -33,7 +33,7 @@ export type ClusterCommand =
   /** Reads pages of these nodes one after the other until `endReading`, and keeps how each read went. */
   | { readonly kind: 'read'; readonly peers: readonly number[] }
   | { readonly kind: 'endReading' }
-  /** Answers when a node on that host is a member, or none is. */
+  /** Answers when a node on that host is a member, or when none is. */
   | { readonly kind: 'watch'; readonly host: string; readonly isMember: boolean }
   /** Answers when this node runs a master. */
   | { readonly kind: 'awaitMaster' }
@@ -43,15 +43,15 @@ export interface ClusterAnswer {
   readonly error?: string;
   /** Wall clock: the node has started. */
   readonly createdAtMs?: number;
-  /** Wall clock: every member is known, or what was watched for has come. */
+  /** Wall clock: every member is known, or the watched change has happened. */
   readonly knownAtMs?: number;
-  /** Wall clock: the directory finds what is looked for, which is every page from at least one node and some from all. */
+  /** Wall clock: the directory finds all pages of one other node, and some pages of each. */
   readonly foundAtMs?: number;
   readonly isMaster: boolean;
   /** Processor time since the program was loaded, all threads. */
   readonly cpuMs: number;
   readonly traffic: NodeTraffic;
-  /** Pages that anti-entropy has stated again. */
+  /** Pages that anti-entropy has announced again. */
   readonly restatedKeys: number;
   readonly reannouncedKeys: number;
   readonly rssBytes: number;
@@ -59,7 +59,7 @@ export interface ClusterAnswer {
 }
 
 export interface ClusterRead {
-  /** Wall clock, when it was asked for. */
+  /** Wall clock at the start of the read. */
   readonly atMs: number;
   readonly tookMs: number;
   readonly isFound: boolean;
@@ -145,7 +145,10 @@ class BenchNode {
     return benchKeys(index, this.#setup.pages);
   }
 
-  /** In the middle of the storm an owner may not be there yet: what no owner has taken is set again. */
+  /**
+   * Sets this node's pages. Pages that no owner accepted are set again: during a join storm an owner may not be there
+   * yet.
+   */
   async #publish(node: MeshCacheStore, { index, pages }: Setup): Promise<void> {
     using source = HostRegion.allocate(pages * CLUSTER_PAGE_BYTES);
     for (let i = 0; i < pages; i++) stampPage(source.bytes(i * CLUSTER_PAGE_BYTES, CLUSTER_PAGE_BYTES), i);
@@ -186,7 +189,7 @@ class BenchNode {
     }
   }
 
-  /** One page after the other, from the `first` on. Wrong bytes end the benchmark. */
+  /** Reads one page after the other until the flag says that reading is over. Wrong bytes end the benchmark. */
   async #readOn(
     node: MeshCacheStore,
     peers: readonly number[],
@@ -201,7 +204,7 @@ class BenchNode {
       const bytes = await node.get(key);
       if (bytes !== null && !isStamped(bytes, page)) throw new Error(`${key}: wrong bytes`);
       reads.push({ atMs, tookMs: performance.now() - startMs, isFound: bytes !== null });
-      // Far below what the machine could do: reads find out what the cluster does, and do not slow it down.
+      // The pause keeps the rate far below what the machine can do: reads shall observe the cluster, not slow it down.
       await sleep(1);
     }
     return reads;

@@ -17,7 +17,7 @@ const FULL_BATCH_COUNT = 4_000;
 const QUICK_BATCH_COUNT = 100;
 const BATCH_KEYS = 128;
 const PUT_BATCH_KEYS = 1024;
-/** Of a namespaced key: 32 hexadecimal characters and a slash, then the 64 of a content hash. */
+/** Prefix of a namespaced key: 32 hexadecimal characters and a slash. The 64 of a content hash follow. */
 const PREFIX = `${'5a0c93e1'.repeat(4)}/`;
 const NODE_ID = 'peer';
 const SEED = 7;
@@ -140,7 +140,7 @@ async function getRound(
   await Promise.all(Array.from({ length: work.atOnce }, worker));
   const seconds = (performance.now() - startMs) / 1000;
   const clientCpuMs = cpuMsSince(clientBefore);
-  // Asking has the peer collect garbage: the round before pays for that, not this one.
+  // Asking makes the peer collect garbage; the round before pays for that, not this one.
   const after = await peer.call({ kind: 'usage' });
   latenciesMs.sort((a, b) => a - b);
   return {
@@ -158,7 +158,7 @@ function randomBatch(random: RandomSource, keyCount: number): { indices: number[
   return { indices, keys: indices.map(keyOf) };
 }
 
-/** Looks like a content hash, follows from the index. */
+/** A key that looks like a content hash and follows from the index. */
 function keyOf(index: number): string {
   let hash = PREFIX;
   let word = index + 1;

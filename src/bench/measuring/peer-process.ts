@@ -4,11 +4,11 @@ import { fileURLToPath } from 'node:url';
 /** Benchmarks that measure between two processes. */
 export type PeerSubject = 'auth' | 'cluster' | 'directory' | 'metrics' | 'rdma' | 'store' | 'tcp';
 
-/** What one benchmark's peer does with a command. */
+/** How one benchmark's peer executes a command. */
 export type ExecuteCommand<Command, Reply> = (command: Command) => Promise<Reply>;
 
 interface PeerAnswer {
-  /** The command failed, and why. */
+  /** Why the command failed. */
   readonly error?: string;
 }
 
@@ -18,7 +18,7 @@ const PROGRAM = fileURLToPath(new URL('./bench-peer.js', import.meta.url));
 export class PeerProcess<Command extends object, Reply extends PeerAnswer> {
   readonly #child: ChildProcess;
 
-  /** `flags` are for Node. */
+  /** Starts the peer of a benchmark; `flags` are flags of Node. */
   constructor(subject: PeerSubject, flags: readonly string[] = []) {
     this.#child = fork(PROGRAM, [subject], { execArgv: [...process.execArgv, ...flags] });
   }

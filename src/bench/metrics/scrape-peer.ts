@@ -2,7 +2,7 @@ import type { ExecuteCommand } from '../measuring/peer-process.js';
 
 export interface ScrapeCommand {
   readonly url: string;
-  /** From the start of one scrape to the start of the next. */
+  /** Milliseconds from the start of one scrape to the start of the next. */
   readonly intervalMs: number;
   readonly forMs: number;
 }
@@ -10,7 +10,7 @@ export interface ScrapeCommand {
 export interface ScrapeAnswer {
   readonly error?: string;
   readonly scrapes: number;
-  /** Of the last answer, uncompressed. */
+  /** Length of the last answer, uncompressed. */
   readonly bytes: number;
 }
 

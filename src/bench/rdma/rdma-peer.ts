@@ -12,7 +12,7 @@ export type RdmaPeerCommand =
       readonly poolBytes: number;
       readonly discoveryAddr: string;
     }
-  /** Holds pages of this size from now on, in the region and in the pool. */
+  /** Fills the region and the pool with pages of this size. */
   | { readonly kind: 'publish'; readonly pageBytes: number };
 
 export interface RdmaPeerAnswer {

@@ -14,25 +14,25 @@ import type { RdmaPeerAnswer, RdmaPeerCommand } from './rdma-peer.js';
 
 const PAGE_SIZES_BYTES = [64 * 2 ** 10, 2 ** 20, 4 * 2 ** 20] as const;
 const BATCH_MAX_PAGES = 128;
-/** Batches under way at a time. */
+/** Batches in flight. */
 const LANES_COUNT = 2;
 const FULL_WORK_BYTES = 128 * 2 ** 20;
 const QUICK_WORK_BYTES = 8 * 2 ** 20;
-/** Every contender reads for about so long in each round. */
+/** Milliseconds that every contender reads in each round. */
 const FULL_ROUND_MS = 4000;
 const QUICK_ROUND_MS = 100;
-/** Messages on each queue pair: the fewest that `ib_read_bw` does. */
+/** Messages on each queue pair: the fewest that `ib_read_bw` accepts. */
 const SET_UP_ITERATIONS = 5;
-/** What the first, uncounted round of `ib_read_bw` reads. */
+/** Bytes that the first, uncounted round of `ib_read_bw` reads. */
 const FIRST_BYTES = 64 * 2 ** 20;
 const POOL_SLACK = 1.25;
 const READER_POOL_BYTES = 2 ** 20;
 const GIB = 2 ** 30;
 
-/** What one contender did in one round. */
+/** Result of one contender in one round. */
 interface Run {
   readonly bytesPerS: number;
-  /** Of the reading process, user and system. */
+  /** Processor seconds of the reading process for each GiB, user and system. */
   readonly cpuSPerGib: number;
 }
 
@@ -44,8 +44,9 @@ interface Contender {
 type RdmaPeer = PeerProcess<RdmaPeerCommand, RdmaPeerAnswer>;
 
 /**
- * Reads of another process's memory over one RDMA device: perftest's `ib_read_bw`, `TransferEngine.batchRead`, and `batchGetV1`
- * with directory and verification, interleaved, with the same message size, queue pairs and reads in flight.
+ * Reads another process's memory over one RDMA device: perftest's `ib_read_bw`, `TransferEngine.batchRead`, and
+ * `batchGetV1` with directory and verification, interleaved, with the same message size, queue pairs and reads in
+ * flight.
  */
 export async function rdmaBench(options: BenchOptions): Promise<BenchReport> {
   options.progress('starting the serving process');
@@ -195,8 +196,8 @@ class RdmaBench {
   }
 
   /**
-   * Passes over all pages until the round's time is over, two batches at a time: `ib_read_bw` has no pause between two of its reads
-   * either. The bytes of the last pass are looked at.
+   * Repeats passes over all pages until the round's time is over, two batches at a time, as `ib_read_bw` has no pause
+   * between two reads either. The bytes of the last pass are checked.
    */
   async #timed(
     pageBytes: number,
@@ -229,7 +230,7 @@ class RdmaBench {
     return { bytesPerS: bytes / elapsedS, cpuSPerGib: (user + system) / 1e6 / (bytes / GIB) };
   }
 
-  /** The time that start and set-up take is found by runs of few messages, and taken off. */
+  /** A contender that runs `ib_read_bw`. Runs of few messages tell the time of start and set-up, which is subtracted. */
   #ibReadBw(messageBytes: number, sleeps: boolean): Contender {
     const { deviceName: device, queuePairsPerPeer: queuePairs, queueDepth: depth } = this.#engine;
     const host = hostOf(this.#engine);
@@ -250,7 +251,7 @@ class RdmaBench {
         const bytes = bytesOf(iterations);
         const setUpS = median(setUps.map(({ elapsedS }) => elapsedS));
         const setUpCpuS = median(setUps.map(({ cpuS }) => cpuS));
-        // By the whole time of the run, so that a set-up that took long this once makes the next run no longer.
+        // The whole time of a run decides the next length, so that one slow set-up does not make the next run longer.
         iterations = Math.ceil(((bytes / whole.elapsedS) * (roundS + setUpS)) / messageBytes / queuePairs);
         return {
           bytesPerS: bytes / Math.max(0.001, whole.elapsedS - setUpS),
@@ -261,7 +262,7 @@ class RdmaBench {
   }
 }
 
-/** At least one a lane, unless there are fewer pages. */
+/** Slices of the pages, at least one for each lane unless there are fewer pages. */
 function slicesOf(pages: number): (readonly [from: number, to: number])[] {
   const slices: (readonly [number, number])[] = [];
   const batchPages = Math.min(BATCH_MAX_PAGES, Math.ceil(pages / LANES_COUNT));

@@ -7,9 +7,9 @@ import { stampPage } from '../measuring/store-pages.js';
 
 export type TcpPeerCommand =
   | { readonly kind: 'start'; readonly poolBytes: number }
-  /** Marks the pool as pages of this size. */
+  /** Stamps the pool as pages of this size. */
   | { readonly kind: 'stamp'; readonly pageBytes: number }
-  /** Answers, and then keeps the main thread busy. */
+  /** Answers, then keeps the main thread busy. */
   | { readonly kind: 'busy'; readonly how: 'blocked' | 'computing'; readonly ms: number }
   /** Answers when the main thread has time. */
   | { readonly kind: 'settle' };
@@ -37,7 +37,7 @@ export function tcpPeer(): ExecuteCommand<TcpPeerCommand, TcpPeerAnswer> {
     }
     if (command.kind === 'settle') return {};
     if (command.kind === 'busy') {
-      // After the answer has been sent.
+      // Starts after the answer has been sent.
       setTimeout(() => beBusy(command), 0);
       return {};
     }
@@ -50,7 +50,7 @@ export function tcpPeer(): ExecuteCommand<TcpPeerCommand, TcpPeerAnswer> {
   };
 }
 
-/** Keeps this thread from everything else: asleep, or at work. */
+/** Keeps this thread from all other work, asleep or computing. */
 function beBusy({ how, ms }: { readonly how: 'blocked' | 'computing'; readonly ms: number }): void {
   if (how === 'blocked') {
     Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ms);

@@ -43,7 +43,7 @@ interface SimClusterOptions {
   readonly json: boolean;
 }
 
-/** What `--json` prints of one run. */
+/** The result of one run, as `--json` prints it. */
 export interface SimClusterRun {
   readonly scenario: Scenario;
   readonly result: ScenarioResult;
@@ -52,11 +52,11 @@ export interface SimClusterRun {
 
 interface FailedSeed extends Pick<ScenarioResult, 'hash' | 'violations'> {
   readonly seed: number;
-  /** Of violations, also those that are left out. */
+  /** Number of violations, also of those that are left out. */
   readonly count: number;
 }
 
-/** Of some seeds, as `--seeds` with `--json` prints it among other things. */
+/** Results of some seeds, as `--seeds` with `--json` prints them among other things. */
 interface SeedsResult {
   readonly seeds: number;
   readonly events: number;
@@ -64,12 +64,15 @@ interface SeedsResult {
   readonly failed: readonly FailedSeed[];
 }
 
-/** That one process takes at once: its start is a small part of their time, and the processes end about together. */
+/**
+ * Seeds that one process takes at once: enough that its start costs little, few enough that all processes end at about
+ * the same time.
+ */
 const JOB_MAX_SEEDS = 25;
 const JOBS_MAX_COUNT = 256;
 const ALL_KINDS = Object.keys(FAULT_KINDS) as FaultKind[];
 const NODES_MAX_COUNT = 4096;
-/** Options that say what a scenario is like, where it is not by chance. */
+/** Options that shape a scenario unless it is random. */
 const SHAPING: readonly (keyof SimClusterOptions)[] = [
   'ranks',
   'workload',
@@ -159,7 +162,7 @@ async function runSeeds(options: SimClusterOptions, count: number, context: Comm
   const startMs = context.clock.nowMs();
   const failed: FailedSeed[] = [];
   let [events, virtualS, doneCount] = [0, 0, 0];
-  // Processes that do a part of the seeds for another one print JSON, and say nothing else.
+  // A process that runs a part of the seeds for another one prints JSON and nothing else.
   const progress = options.json ? undefined : context.progress();
   const add = (part: SeedsResult): void => {
     doneCount += part.seeds;
@@ -192,7 +195,7 @@ async function runSeed(seed: number, options: SimClusterOptions): Promise<SeedsR
   return { seeds: 1, events, virtual_s: virtualMs / 1000, failed };
 }
 
-/** Runs the seeds in processes that each take the next few of them, until none is left. */
+/** Runs the seeds in processes that each take the next few of them until none is left. */
 async function runJobs(
   options: SimClusterOptions,
   count: number,
@@ -284,7 +287,7 @@ async function workloadFrom({ workload, trace, requests, speed, routing }: SimCl
   return { ...TRACE, requests: read, speed: speed ?? TRACE.speed, routing };
 }
 
-/** Of the whole trace, unless less is asked for. */
+/** Duration of the requested part of the trace, which is the whole trace by default. */
 function traceMs({ requests, speed }: Extract<Workload, { kind: 'trace' }>, { duration }: SimClusterOptions): number {
   const lastMs = ((requests.at(-1)?.timestampMs ?? 0) - (requests[0]?.timestampMs ?? 0)) / speed + 1_000;
   return duration === undefined ? lastMs : Math.min(lastMs, duration * 1000);
@@ -296,7 +299,7 @@ async function readScenario(file: string): Promise<Scenario> {
   });
   try {
     const given = JSON.parse(text) as (Partial<SimClusterRun> & Scenario) | null;
-    // What --json prints has it beside the result.
+    // The output of --json holds the scenario beside the result.
     return scenarioOf((given?.scenario ?? given) as Scenario);
   } catch (cause) {
     throw wrongUsage(`--scenario ${file}: ${(cause as Error).message}`);

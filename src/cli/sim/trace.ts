@@ -138,7 +138,7 @@ function oneOf<T extends string>(allowed: readonly T[]): (text: string) => T {
   };
 }
 
-/** `10000` and `10000p` are pages, `4gb` is bytes. */
+/** A pool size: `10000` and `10000p` are pages, `4gb` is bytes. */
 function poolOfNode(text: string): DiskSize {
   const pages = /^(\d{1,12})p?$/.exec(text);
   if (pages !== null && Number(pages[1]) > 0) return { kind: 'pages', pages: Number(pages[1]) };
@@ -160,7 +160,7 @@ function seconds(text: string): number {
   return value;
 }
 
-/** What options mean together. */
+/** Checks that the options make sense together. */
 function checkShapes(options: SimTraceOptions): void {
   const shapes = shapesOf(options);
   if (shapes.length > CLUSTERS_MAX_COUNT) {
