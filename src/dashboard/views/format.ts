@@ -27,7 +27,7 @@ export function formatByteRate(bytesPerSecond: number): string {
   return scaled(bytesPerSecond, 1000, DECIMAL_UNITS);
 }
 
-/** A share of one: `93.1 %`. Only exactly none and exactly all are shown as `0 %` and `100 %`. */
+/** A share of one: `93.1 %`. Values between 0 and 1 are shown as 0.1 % to 99.9 %. */
 export function formatShare(share: number): string {
   if (share === 0 || share === 1) return `${share * 100} %`;
   return `${Math.min(Math.max(share * 100, 0.1), 99.9).toFixed(1)} %`;
