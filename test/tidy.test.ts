@@ -1,6 +1,7 @@
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { dirname, join, normalize } from 'node:path';
 import test from 'ava';
+import { commentsOf } from './_support/comments.js';
 import { functionLengths } from './_support/function-lengths.js';
 import { ENTRY_POINTS, EXCEPTIONS, waysOut } from './_support/outside.js';
 
@@ -53,6 +54,27 @@ const FUNCTION_MAX_LINES = 60;
 const LONG_FUNCTIONS: Readonly<Record<string, number>> = {
   'src/node/runtime/node-runtime.ts #startParts': 100,
 };
+
+/** Beginnings of comments that are no sentence without what stands before them, or no sentence at all. */
+const DANGLING =
+  /^(?:@internal )?(?:(?:Of|As|Told|Who|Whose|That|So|And|But|Or|Nor|Also|Likewise|Ditto)\b|The same(?: for| as|[.,:;])|See (?:above|below))/;
+/** Areas whose comments still have such beginnings. Remove one from the list when it has none; none is added. */
+const DANGLING_AREAS: readonly string[] = [
+  'base',
+  'config.ts',
+  'core',
+  'directory',
+  'discovery',
+  'disk',
+  'memory',
+  'native',
+  'net',
+  'node',
+  'pool',
+  'rpc',
+  'store',
+  'transport',
+];
 
 interface Source {
   readonly path: string;
@@ -261,4 +283,36 @@ test('tidy: of the command only its entry point imports benchmarks', (t) => {
     const names = imports(source).filter((name) => area(normalize(join(dirname(source.path), name))) === 'bench');
     t.deepEqual(names, [], source.path);
   }
+});
+
+test('tidy: comments stand alone: none begins with half a sentence', (t) => {
+  const dangling = new Set<string>();
+  for (const { path, text } of [...sources('src'), ...sources('test/_support'), ...sources('test/_programs')]) {
+    for (const { line, text: comment } of commentsOf(text).filter((each) => DANGLING.test(each.text))) {
+      dangling.add(area(path));
+      t.true(DANGLING_AREAS.includes(area(path)), `${path}:${line}: ${comment}`);
+    }
+  }
+  t.deepEqual(
+    DANGLING_AREAS.filter((each) => !dangling.has(each)),
+    [],
+    'none dangles any more: remove them from DANGLING_AREAS',
+  );
+});
+
+test('tidy: every comment is seen', (t) => {
+  const text = `/**
+ * One
+ * comment.
+ */
+const a = '// none';
+  // Two
+  // lines.
+type B = { /** Three. */ b: 1 }; // not this one
+/* Four. */
+`;
+  t.deepEqual(
+    commentsOf(text).map(({ line, text: comment }) => `${line} ${comment}`),
+    ['1 One comment.', '6 Two lines.', '8 Three.', '9 Four.'],
+  );
 });

@@ -103,7 +103,7 @@ export class Recovery {
     }
     for (const [name, different] of contents) {
       const { sets } = checker.statements.of(name);
-      // Of computed pages any content is correct.
+      // Any content of a computed page is correct.
       if (different.size < 2 || [...sets.values()].some(({ kind }) => kind === 'computed')) continue;
       const detail = `${name}: nodes read the contents ${[...different].join(', ')}`;
       checker.violated('disagree', 0, { rule: '', detail });

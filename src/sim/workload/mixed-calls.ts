@@ -62,7 +62,7 @@ export class MixedCalls {
     if (deleteOneIn > 0 && this.#below(deleteOneIn) === 0) return this.#delete(scope);
     const dice = this.#below(1000) / 1000;
     if (dice < setShare) return this.#set(scope);
-    // Of the remaining calls, these parts read whole batches, read copies, and look up.
+    // The remaining calls read whole batches, read copies, or look up, in these parts.
     const rest = (dice - setShare) / (1 - setShare);
     if (rest < 0.7) return this.#read(scope);
     if (rest < 0.85) return this.#readCopy(scope);

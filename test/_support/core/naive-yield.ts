@@ -26,7 +26,7 @@ interface Caller {
   lastCall: number;
   firstCall: number;
   keys: number;
-  /** Longest gaps of its reads, and of its writes. */
+  /** The most keys of one of its reads, and of one of its writes. */
   longest: [number, number];
   isWrite: boolean;
 }
