@@ -8,7 +8,7 @@ import { build, transform } from 'esbuild';
 const root = dirname(fileURLToPath(import.meta.url));
 process.chdir(root);
 
-/** Programs and entry points; each becomes `build/dist/<name>.js`. Worker, agent and peers are started by their file names. */
+/** Programs and entry points; each becomes `build/dist/<name>.js`. Worker, agent and peer are started by their file names. */
 const entries = {
   index: 'src/index.ts',
   core: 'src/core/index.ts',
@@ -17,13 +17,7 @@ const entries = {
   cli: 'src/cli/main.ts',
   'cluster-agent': 'src/cli/cluster/cluster-agent.ts',
   'tcp-serving-worker': 'src/transport/tcp/serving/serving-worker.ts',
-  'store-peer': 'src/bench/store/store-peer.ts',
-  'auth-peer': 'src/bench/auth/auth-peer.ts',
-  'tcp-peer': 'src/bench/tcp/tcp-peer.ts',
-  'rdma-peer': 'src/bench/rdma/rdma-peer.ts',
-  'directory-peer': 'src/bench/directory/directory-peer.ts',
-  'scrape-peer': 'src/bench/metrics/scrape-peer.ts',
-  'cluster-peer': 'src/bench/cluster/cluster-peer.ts',
+  'bench-peer': 'src/bench/peer.ts',
 };
 
 const common = {

@@ -1,13 +1,13 @@
 #!/usr/bin/env node
 import { Command, CommanderError } from 'commander';
 import { ConfigError } from '../base/errors.js';
+import { benchCommand } from '../bench/bench-command.js';
 import type { CommandContext } from '../command/context.js';
 import { CommandFailure, EXIT_FAILURE, EXIT_WRONG_USAGE } from '../command/failure.js';
 import { streamProgress } from '../command/progress.js';
 import { printable } from '../command/table.js';
 import { packageVersion } from '../node/reporting/package-version.js';
 import { systemClock } from '../system/system-clock.js';
-import { benchCommand } from './bench.js';
 import { demoCommand } from './demo/demo.js';
 import { doctorCommand } from './doctor/doctor.js';
 import { nodeCommand } from './node/node.js';
@@ -25,14 +25,17 @@ import { simCommand } from './sim/sim.js';
 import { drainCommand } from './status/drain.js';
 import { statusCommand } from './status/status.js';
 
-/** What a shell reports for a program that Ctrl-C ended. */
+/** Exit status that a shell reports for a program ended by Ctrl-C. */
 const EXIT_INTERRUPTED = 130;
-/** A command that has ended leaves nothing open; should it, the program does not hang for it. */
+/**
+ * Milliseconds that a command which has ended may keep the program open. It should leave nothing open; if it does, the
+ * program ends all the same.
+ */
 const EXIT_GRACE_MS = 3_000;
-/** The same for one that was told to end: enough for what it has written to be read. */
+/** The same limit after a signal: long enough for the output to be read. */
 const EXIT_GRACE_WHEN_ENDED_MS = 200;
 
-/** Codes of writing to a pipe that nobody reads, and to a terminal that is gone. */
+/** Error codes of writing to a pipe without a reader, and to a terminal that is gone. */
 const READER_GONE: ReadonlySet<string | undefined> = new Set(['EPIPE', 'EIO']);
 
 function createProgram(context: CommandContext): Command {
@@ -56,14 +59,16 @@ function withSubcommands(command: Command): Command[] {
   return [command, ...command.commands.flatMap(withSubcommands)];
 }
 
-/** The words of the command line; of an unknown command nothing but its name, for --help after it would hide that it is unknown. */
+/**
+ * The words of the command line. For an unknown command only its name: a --help after it would hide that it is unknown.
+ */
 function wordsFor(program: Command, words: readonly string[]): readonly string[] {
   const name = words[0] === 'help' ? words[1] : words[0];
   if (name === undefined || name.startsWith('-') || name === 'help') return words;
   return program.commands.some((command) => command.name() === name) ? words : [name];
 }
 
-/** Ends with its signal's work on the first SIGINT or SIGTERM, at once on the second. */
+/** A signal that the first SIGINT or SIGTERM aborts. The second one ends the program at once. */
 function interruptible(): AbortSignal {
   const controller = new AbortController();
   for (const signal of ['SIGINT', 'SIGTERM'] as const) {
@@ -77,12 +82,12 @@ function interruptible(): AbortSignal {
 
 function report(error: unknown, signal: AbortSignal): number {
   if (error instanceof CommanderError) {
-    // Commander has printed it already; help and version that were asked for are no errors.
+    // Commander has already printed the error. Help and version that were asked for are no errors.
     return error.exitCode === 0 ? 0 : EXIT_WRONG_USAGE;
   }
   const cause = signal.aborted ? signal.reason : error;
   const message = cause instanceof Error ? cause.message : String(cause);
-  // Of what a node has answered it may be a part.
+  // The message may contain what a node answered.
   process.stderr.write(`error: ${message.split('\n').map(printable).join('\n')}\n`);
   if (process.env.MESHCACHE_LOG === 'debug' && error instanceof Error) process.stderr.write(`${error.stack}\n`);
   if (cause instanceof CommandFailure) return cause.exitStatus;
@@ -94,10 +99,10 @@ async function main(): Promise<void> {
   let needsReader = true;
   process.stdout.on('error', (error: NodeJS.ErrnoException) => {
     if (!READER_GONE.has(error.code)) throw error;
-    // Whoever read the output has had enough of it.
+    // The reader of the output has closed it.
     if (needsReader) process.exit(EXIT_FAILURE);
   });
-  // What is said there is lost when nobody reads it, and nothing else.
+  // Errors of stderr are ignored: if nobody reads it, only its text is lost.
   process.stderr.on('error', () => {});
   const context: CommandContext = {
     clock: systemClock,

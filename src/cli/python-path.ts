@@ -5,7 +5,7 @@ import { type CommandContext, printResult } from '../command/context.js';
 import { CommandFailure } from '../command/failure.js';
 import { jsonOption } from '../command/options.js';
 
-/** From build/dist, and from build/test. */
+/** The folder as seen from build/dist and from build/test. */
 const FOLDER = new URL('../python', import.meta.url);
 
 export interface PythonPathResult {

@@ -12,15 +12,15 @@ export interface AttachmentParts {
   readonly path: string;
   readonly name: string;
   readonly namespace: KeyNamespace | undefined;
-  /** Whether memory that the node can open is registered with it. */
+  /** Whether to register memory that the node can open. */
   readonly usesRegions: boolean;
   readonly env: Environment;
 }
 
-/** A process, as long as it is the same one. */
+/** The identity of a process, which its id alone does not give. */
 interface NodeProcess {
   readonly pid: number;
-  /** As the kernel counts it; undefined: it could not be read. */
+  /** Start time as the kernel counts it; undefined if it could not be read. */
   readonly startTime: string | undefined;
 }
 
@@ -29,10 +29,13 @@ interface Fence {
   readonly done: () => void;
 }
 
-/** How often it is looked whether a node that does not answer has ended. */
+/** Milliseconds between two checks of whether a node that does not answer has ended. */
 const PROCESS_LOOK_MS = 50;
 
-/** Keeps a program attached to the node of its host: connects, connects again when the node has gone and come back, and registers memory. */
+/**
+ * Keeps a program attached to the node of its host: connects, reconnects when the node comes back, and registers
+ * memory.
+ */
 export class Attachment {
   readonly #parts: AttachmentParts;
   #link: NodeLink | undefined;
@@ -42,20 +45,20 @@ export class Attachment {
   #lastReason = '';
   #bootToken = '';
   #closing: Promise<void> | undefined;
-  /** Ids of regions with the current link; undefined: the node does not take it. */
+  /** Ids of regions with the current link; undefined if the node refuses the region. */
   #regions = new Map<HostRegion, Promise<number | undefined>>();
   readonly #unwatch = new Map<HostRegion, () => void>();
   #nextRegionId = 1;
-  /** The nodes of links. */
+  /** The process of each link's node. */
   readonly #processes = new WeakMap<NodeLink, NodeProcess>();
-  /** Calls that wait for proof that what their link was asked for is over. */
+  /** Calls that wait for proof that the requests of their link are over. */
   readonly #fences = new Set<Fence>();
 
   constructor(parts: AttachmentParts) {
     this.#parts = parts;
   }
 
-  /** For new calls; undefined: there is none. */
+  /** The link for new calls; undefined if there is none. */
   get link(): NodeLink | undefined {
     return this.isClosed ? undefined : this.#link;
   }
@@ -64,12 +67,12 @@ export class Attachment {
     return this.#closing !== undefined;
   }
 
-  /** Why there is no link. */
+  /** The reason why there is no link. */
   get lastReason(): string {
     return this.#lastReason;
   }
 
-  /** Resolves when the first attempt has ended, whether it has succeeded or not. Further ones follow by themselves. */
+  /** Resolves when the first attempt has ended, successful or not. Further attempts follow by themselves. */
   async connect(): Promise<void> {
     this.#connecting ??= this.#connect().finally(() => {
       this.#connecting = undefined;
@@ -77,7 +80,10 @@ export class Attachment {
     return this.#connecting;
   }
 
-  /** The id by which the node knows this memory; undefined: it cannot be had, pages go on the socket. */
+  /**
+   * The id by which the node knows this memory; undefined if the node cannot open it, and pages must travel on the
+   * socket.
+   */
   regionId(link: NodeLink, region: HostRegion): Promise<number | undefined> {
     if (!this.#parts.usesRegions || region.fd < 0 || (link.hello.capabilities & Capability.files) === 0) {
       return Promise.resolve(undefined);
@@ -95,15 +101,15 @@ export class Attachment {
     return id;
   }
 
-  /** The node may not have this region any more: it is registered anew when it is used next. */
+  /** Forgets a region that the node may no longer have; its next use registers it again. */
   forgetRegion(region: HostRegion): void {
     this.#unwatch.get(region)?.();
     this.#forget(region);
   }
 
   /**
-   * Resolves when nothing that was asked for by a link, which has ended, can touch this program's memory any more: the same node has
-   * answered a new link, or its process has ended. Also after `close`, for which a new link is opened.
+   * Resolves when no request of an ended link can touch this program's memory any more: the same node has answered a
+   * new link, or its process has ended. Also works after `close`, and then opens a link for it.
    */
   fenced(link: NodeLink): Promise<void> {
     return new Promise((resolve) => {
@@ -116,12 +122,12 @@ export class Attachment {
       };
       this.#fences.add(fence);
       this.#lookAtProcess(fence);
-      // Another link is the only one that tells.
+      // Only another link can tell.
       if (this.isClosed) this.#retryLater();
     });
   }
 
-  /** Has the requests under way end, for CLIENT_CLOSE_TIMEOUT_MS at most, and the link with them. Idempotent. */
+  /** Waits at most CLIENT_CLOSE_TIMEOUT_MS for the requests in progress, then closes the link. Idempotent. */
   close(): Promise<void> {
     this.#closing ??= this.#close();
     return this.#closing;
@@ -161,7 +167,10 @@ export class Attachment {
     }
   }
 
-  /** The node answers a link when it has ended what links before were asked for, whose end it had seen. Another node knows nothing of that. */
+  /**
+   * Takes a node's first answer on a new link as proof: the node answers only when it has ended the requests of earlier
+   * links whose end it has seen. Another node proves nothing.
+   */
   #fence(link: NodeLink): void {
     for (const { link: before, done } of [...this.#fences]) {
       if (before.hello.bootToken.equals(link.hello.bootToken)) done();
@@ -208,7 +217,7 @@ export class Attachment {
     const given = await answer;
     if (given?.status === Status.ok) {
       if (region.isLive) return regionId;
-      // Its descriptor was closed meanwhile, and may have been that of another file when the node opened it.
+      // The descriptor was closed meanwhile, and may have belonged to another file when the node opened it.
       this.#unregister(link, regionId);
       return undefined;
     }
@@ -246,7 +255,7 @@ export class Attachment {
     look();
   }
 
-  /** Throws `InvariantError` unless this hears of the end of every region that is registered. */
+  /** Throws `InvariantError` unless this is told of the end of every registered region. */
   verify(): void {
     this.#link?.verify();
     if (this.isClosed) return;
@@ -259,13 +268,13 @@ export class Attachment {
   }
 }
 
-/** What the kernel says of a process; one that has ended has no start. */
+/** The identity of a process from the kernel. A process that has ended has no start time. */
 function processOf(pid: number): NodeProcess {
   try {
     const fields = readFileSync(`/proc/${pid}/stat`, 'latin1')
       .replace(/^.*\) /s, '')
       .split(' ');
-    // Its first thread may have ended before the others.
+    // The first thread may have ended before the others.
     const isEnded = (fields[0] === 'Z' || fields[0] === 'X') && Number(fields[17]) <= 1;
     return { pid, startTime: isEnded ? undefined : fields[19] };
   } catch {

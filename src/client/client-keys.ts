@@ -4,18 +4,18 @@ import { shown } from '../base/shown.js';
 import { TEXT_MAX_BYTES } from '../clients/wire/body.js';
 import { checkKey } from '../core/keys/key-encoder.js';
 
-/** Of a request beside keys and what is said of each: the name of the pool, flags, counts. */
+/** Bytes of a request beside keys and their lengths: the name of the pool, flags, counts. */
 const FIXED_BYTES = CLIENT_POOL_NAME_MAX_BYTES + 64;
-/** The length of a key, and of a page. */
+/** Bytes for the length of a key and the length of its page. */
 const LENGTHS_BYTES = 6;
 
-/** Keys that go in one request, from the one with the index `start` on. */
+/** Keys that travel in one request, beginning with the key of index `start`. */
 export interface KeySlice {
   readonly start: number;
   readonly keys: string[];
 }
 
-/** Throws `ArgumentError` for what cannot be said on the client socket, or that the node would not take. */
+/** Throws `ArgumentError` for keys and pools that cannot be encoded, or that the node would refuse. */
 export function checkClientKeys(keys: readonly string[], pool: string): void {
   if (!pool.isWellFormed() || Buffer.byteLength(pool) > CLIENT_POOL_NAME_MAX_BYTES) {
     throw new ArgumentError(
@@ -25,12 +25,12 @@ export function checkClientKeys(keys: readonly string[], pool: string): void {
   for (const key of keys) checkKey(key, TEXT_MAX_BYTES);
 }
 
-/** UTF-8 needs at most three bytes for a UTF-16 unit. */
+/** An upper bound of a key's bytes: UTF-8 needs at most three bytes for a UTF-16 unit. */
 export function keyBytesAtMost(key: string): number {
   return LENGTHS_BYTES + 3 * key.length;
 }
 
-/** Cuts keys so that each part fits into a body. */
+/** Cuts keys into slices that each fit into a body. */
 export function* keySlices(
   keys: readonly string[],
   {

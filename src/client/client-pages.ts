@@ -37,44 +37,44 @@ import type { NodeLink } from './node-link.js';
 
 export interface ClientPagesParts {
   readonly attachment: Attachment;
-  /** For a whole call. */
+  /** Milliseconds for a whole call. */
   readonly timeoutMs: number;
   readonly env: Environment;
 }
 
-/** Pages moved so far. */
+/** Bytes of pages moved so far. */
 export interface MovedBytes {
   direct: number;
   bytes: number;
 }
 
-/** One call: what it still has of its time. */
+/** One call and its remaining time. */
 interface Call {
   readonly link: NodeLink;
   readonly untilMs: number;
   readonly signal: AbortSignal | undefined;
 }
 
-/** What the pages of a call are for. */
+/** The operation that the pages of a call are for. */
 interface Subject {
   readonly keys: readonly string[];
   readonly pages: readonly CallerPage[];
   readonly pool: string;
   readonly isNamed: boolean;
-  /** What is told with each request of the call. */
+  /** Flags that every request of the call carries. */
   readonly told: RequestParts;
 }
 
-/** A page in memory that the node has; `index` is that in the call. */
+/** A page in memory that the node has registered; `index` is its position in the call. */
 interface DirectPage {
   readonly index: number;
   readonly pieces: readonly Piece[];
 }
 
-/** Pages of a call by the way that they go. */
+/** Pages of a call, by the way in which they travel. */
 interface Ways {
   readonly direct: readonly DirectPage[];
-  /** Indices in the call. */
+  /** Indices of pages that travel on the socket. */
   readonly onSocket: readonly number[];
 }
 
@@ -125,7 +125,7 @@ export class ClientPages implements NamespacePages {
   async getCopy(key: string, { pool, signal, ...told }: PageOptions): Promise<Uint8Array | null> {
     const call = this.#begin([key], pool, signal);
     const [page] = await this.#getBytes(call, { keys: [key], pool, told: new RequestParts(told) });
-    // What is returned must not be a view of a larger body.
+    // The result must not be a view of a larger body.
     return page instanceof Uint8Array ? new Uint8Array(page) : null;
   }
 
@@ -156,7 +156,10 @@ export class ClientPages implements NamespacePages {
     return results;
   }
 
-  /** Rejects with a `MeshCacheError` that can be tried again when the node does not answer: what was to go may still be there. */
+  /**
+   * Drops the pages of the namespace. If the node does not answer, rejects with a `MeshCacheError` that can be retried:
+   * the pages may still be there.
+   */
   async clear(pools: readonly string[]): Promise<void> {
     const answer = await this.#ask(this.#begin(), RequestType.clear, encodePools(pools));
     if (answer !== null) return;
@@ -165,7 +168,7 @@ export class ClientPages implements NamespacePages {
     });
   }
 
-  /** Who has each page of the main pool; null: nobody that is known, or the node does not answer. */
+  /** The nodes that hold each page of the main pool; null if none is known, or the node does not answer. */
   async stat(keys: readonly string[]): Promise<(PageHolders | null)[]> {
     const results: (PageHolders | null)[] = keys.map(() => null);
     const call = this.#begin(keys, '');
@@ -179,12 +182,15 @@ export class ClientPages implements NamespacePages {
     return results;
   }
 
-  /** The body of the answer to a request that has none itself; null: there was none. */
+  /** Sends a request without a body. Resolves with the body of the answer; null if there was none. */
   ask(type: RequestType): Promise<Buffer | null> {
     return this.#ask(this.#begin(), type, Buffer.alloc(0));
   }
 
-  /** Undefined: there is no node, or the call has ended before it began. Throws `ArgumentError` and `ClosedError`. */
+  /**
+   * Begins a call. Undefined if there is no node, or the call was aborted before. Throws `ArgumentError` and
+   * `ClosedError`.
+   */
   #begin(keys: readonly string[] = [], pool = '', signal?: AbortSignal): Call | undefined {
     const { attachment, timeoutMs, env } = this.#parts;
     if (attachment.isClosed) throw new ClosedError('the client');
@@ -194,7 +200,7 @@ export class ClientPages implements NamespacePages {
     return { link, untilMs: env.clock.nowMs() + timeoutMs, signal };
   }
 
-  /** Keys that go in one request each; none without a node. */
+  /** Slices of keys that each fit into one request; none without a node. */
   #slices(call: Call | undefined, keys: readonly string[], maxCount?: number): Iterable<KeySlice> {
     if (call === undefined) return [];
     const { requestMaxKeys, bodyMaxBytes } = call.link.hello;
@@ -220,7 +226,7 @@ export class ClientPages implements NamespacePages {
     return { direct, onSocket };
   }
 
-  /** Of the regions that these pages are in, those that the node has, or takes while the call has time. */
+  /** Ids of the regions that hold these pages, as far as the node has them or accepts them while the call has time. */
   async #regionIds(
     { link, untilMs, signal }: Call,
     pages: readonly CallerPage[],
@@ -241,7 +247,7 @@ export class ClientPages implements NamespacePages {
     if (asked.size === 0) return ids;
     const all = Promise.all(asked.values());
     await unlessAborted(within(env.clock, untilMs - env.clock.nowMs(), all), signal);
-    // What is answered later does not count for this call.
+    // An id that comes later does not count for this call.
     return new Map(ids);
   }
 
@@ -307,7 +313,7 @@ export class ClientPages implements NamespacePages {
         this.moved.bytes += page.length;
         results[index] = true;
       });
-      // What has no room alone has none at all.
+      // A page that has no room alone has none at all.
       left = [...(again.length < some.length ? again : []), ...left.slice(some.length)];
     }
   }
@@ -324,7 +330,7 @@ export class ClientPages implements NamespacePages {
     for (let left = indices; left.length > 0; ) {
       const some = left.slice(0, sliceCount(left, { keys, pages }, requestMaxKeys));
       left = left.slice(some.length);
-      // Larger than any body: only a single page is.
+      // Only a single page can be larger than any body.
       if (some.some((index) => (pages[index] as CallerPage).length > bodyMaxBytes)) continue;
       const body = encodeSetBytes({
         pool,
@@ -354,9 +360,9 @@ export class ClientPages implements NamespacePages {
   }
 
   /**
-   * The body of the answer; null: none that is good has come in time. `touched`: the pages that the node moves for this; it resolves only
-   * when the node cannot touch their memory any more, however long that takes. Throws `ArgumentError` for what the node says that the
-   * caller has got wrong.
+   * Sends a request and resolves with the body of the answer, or with null if no good answer came in time. `touched`
+   * are the pages that the node moves for it: the promise then resolves only when the node cannot touch their memory
+   * any more, however long that takes. Throws `ArgumentError` when the node reports a mistake of the caller.
    */
   async #ask(
     call: Call | undefined,
@@ -392,7 +398,7 @@ export class ClientPages implements NamespacePages {
   }
 }
 
-/** What is told with the next request of a call; nothing to a node that does not know of it. */
+/** Flags for the next request of a call; empty for a node that does not know them. */
 function toldFlags({ link }: Call, parts: RequestParts): ToldFlags {
   if ((link.hello.capabilities & Capability.hints) === 0) return {};
   const { hint, continues = false } = parts.next();
@@ -409,7 +415,7 @@ function columnsOf(pieceCount: number, pages: readonly DirectPage[]): PieceColum
   };
 }
 
-/** How many of these pages go in one body: at least one. */
+/** The number of these pages that fit into one body, at least one. */
 function sliceCount(
   indices: readonly number[],
   { keys, pages }: Pick<Subject, 'keys' | 'pages'>,

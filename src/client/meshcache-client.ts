@@ -16,29 +16,37 @@ import { ClientPages } from './client-pages.js';
 
 /** How a program attaches to the node of its host. */
 export interface MeshCacheClientOptions {
-  /** Path of the node's client socket; default: `MESHCACHE_SOCKET` in the environment, else where the command `meshcache node` has it. */
+  /**
+   * Path of the node's client socket. Default: `MESHCACHE_SOCKET` in the environment, else the path that the command
+   * `meshcache node` uses.
+   */
   readonly socket?: string;
-  /** Default: the namespace of the node's own configuration. What is left out of it counts as absent, ranks as 0 and sizes as 1. */
+  /**
+   * Default: the namespace of the node's own configuration. Fields that are left out count as absent, ranks as 0, sizes
+   * as 1.
+   */
   readonly namespace?: Partial<KeyNamespace>;
-  /** For logs and metrics of the node; default: `node-` and the process id. */
+  /** Name of the client in logs and metrics of the node. Default: `node-` and the process id. */
   readonly name?: string;
-  /** Of a call, until it ends as a miss. */
+  /** Milliseconds after which a call ends as a miss. */
   readonly timeoutMs?: number;
-  /** `connect` rejects when there is no node; else everything is a miss until there is one. */
+  /** Whether `connect` rejects without a node. Otherwise every read is a miss until there is one. */
   readonly required?: boolean;
-  /** `bytes`: pages go on the socket although the node could move them in this program's memory. Default `auto`. */
+  /**
+   * With `bytes`, pages travel on the socket even if the node could move them in this program's memory. Default `auto`.
+   */
   readonly mode?: 'auto' | 'bytes';
 }
 
-/** What a client has moved, and through which node. */
+/** Bytes that a client has moved, and the node that it is attached to. */
 export interface MeshCacheClientStats {
   readonly isConnected: boolean;
-  /** Of the node; empty while there is none. */
+  /** Id of the node; empty while there is none. */
   readonly nodeId: string;
-  /** Bytes of pages that the node has moved in this program's memory, and that went on the socket. */
+  /** Bytes of pages that the node has moved in this program's memory, and bytes that travelled on the socket. */
   readonly directBytes: number;
   readonly socketBytes: number;
-  /** What the node says of this client; null when it does not answer. */
+  /** The node's own figures of this client; null if the node does not answer. */
   readonly node: Readonly<Record<string, unknown>> | null;
 }
 
@@ -69,7 +77,10 @@ export class MeshCacheClient extends StoreNamespace {
     this.#pages = pages;
   }
 
-  /** Resolves when the first attempt to attach has ended. Throws `ArgumentError`, and with `required` `ERR_UNREACHABLE` when there is no node. */
+  /**
+   * Creates a client. Resolves when the first attempt to attach has ended. Throws `ArgumentError`, and with `required`
+   * `ERR_UNREACHABLE` if there is no node.
+   */
   static async connect(
     options: MeshCacheClientOptions = {},
     environment: Partial<Environment> = {},
@@ -90,7 +101,7 @@ export class MeshCacheClient extends StoreNamespace {
       throw new ArgumentError(`connect: socket must be the path of a node's client socket, got ${shown(path)}`);
     }
     const whole = namespace === undefined ? undefined : wholeNamespace(namespace);
-    // Refuses what the node would refuse.
+    // The encoder refuses the namespaces that the node would refuse.
     if (whole !== undefined) new KeyEncoder(whole);
     const env = systemEnvironment(environment);
     const attachment = new Attachment({
@@ -118,13 +129,16 @@ export class MeshCacheClient extends StoreNamespace {
     return (await this.#pages.ask(RequestType.ping)) !== null;
   }
 
-  /** Who has each page of the main pool; null: nobody that is known, or the node does not answer. Not a use of the pages. */
+  /**
+   * The nodes that hold each page of the main pool; null if none is known, or the node does not answer. Does not count
+   * as a use of the pages.
+   */
   async stat(keys: readonly string[]): Promise<(PageHolders | null)[]> {
     checkKeys('stat', keys);
     return this.#pages.stat(keys);
   }
 
-  /** What this client has moved, and what the node says of it. */
+  /** Bytes that this client has moved, and the node's figures of it. */
   async stats(): Promise<MeshCacheClientStats> {
     const answer = await this.#pages.ask(RequestType.stats);
     const { direct, bytes } = this.#pages.moved;
@@ -138,8 +152,8 @@ export class MeshCacheClient extends StoreNamespace {
   }
 
   /**
-   * Detaches. Calls under way end as misses; this resolves when they have, within seconds. Where the node is frozen, a read into shared memory goes
-   * on after that, until the node is not any more. Any call afterwards throws `ClosedError`. Idempotent.
+   * Detaches. Calls in progress end as misses, and this resolves when they have, within seconds. If the node is frozen,
+   * a read into shared memory stays pending until the node runs again. Later calls throw `ClosedError`. Idempotent.
    */
   async close(): Promise<void> {
     await this.#attachment.close();
@@ -150,7 +164,7 @@ export class MeshCacheClient extends StoreNamespace {
     await this.close();
   }
 
-  /** @internal Throws `InvariantError` unless its link and the memory that it has registered agree. */
+  /** @internal Throws `InvariantError` unless the link and the registered memory agree. */
   verify(): void {
     this.#attachment.verify();
   }

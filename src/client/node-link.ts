@@ -26,11 +26,11 @@ export interface NodeLinkParts {
   readonly name: string;
   readonly namespace: KeyNamespace | undefined;
   readonly env: Environment;
-  /** Told once, when the connection has ended. */
+  /** Called once, when the connection has ended. */
   readonly onClosed: (link: NodeLink, reason: string) => void;
 }
 
-/** What a node has answered. */
+/** A node's answer to a request. */
 export interface Answer {
   readonly status: number;
   readonly body: Buffer;
@@ -40,7 +40,7 @@ interface Waiting {
   readonly answered: (answer: Answer | null) => void;
 }
 
-/** A request that is sent when others have been answered. */
+/** A request that is sent when earlier ones have been answered. */
 interface Queued {
   readonly type: RequestType;
   readonly body: Buffer;
@@ -50,7 +50,7 @@ interface Queued {
 
 const NOTHING = Buffer.alloc(0);
 const REQUEST_ID_LIMIT = 2 ** 32;
-/** For a request that the node has not been sent, or has not begun: nothing of it is under way there. */
+/** The answer to a request that was not sent, or that the node never began: the node does nothing for it. */
 const NOT_SENT: Answer = { status: Status.closing, body: NOTHING };
 
 /**
@@ -59,20 +59,20 @@ const NOT_SENT: Answer = { status: Status.closing, body: NOTHING };
  */
 export class NodeLink {
   readonly hello: HelloAnswer;
-  /** Of the node, as this process sees it; undefined: it cannot be seen, or there is no addon. */
+  /** Process id of the node as this process sees it; undefined if the node is invisible, or there is no addon. */
   readonly nodePid: number | undefined;
   readonly #parts: NodeLinkParts;
   readonly #socket: Connection;
-  /** Sent and not answered. */
+  /** Requests that were sent and not answered. */
   readonly #waiting: Map<number, Waiting>;
-  /** By id, oldest first. */
+  /** Requests to send by their ids, oldest first. */
   readonly #queue = new Map<number, Queued>();
   readonly #onIdle: (() => void)[] = [];
   #nextId = 1;
   #isEnding = false;
   #isClosed = false;
 
-  /** Connects and says hello. Rejects with an `Error` that says why it cannot be had. */
+  /** Connects and says hello. Rejects with an `Error` that gives the reason. */
   static async open(parts: NodeLinkParts): Promise<NodeLink> {
     const socket = parts.env.network.connect({ path: parts.path });
     const waiting = new Map<number, Waiting>();
@@ -103,7 +103,8 @@ export class NodeLink {
         receiver.receive(chunk);
       } catch (error) {
         failure ||= (error as Error).message;
-        // The node sees the end, and closes its side: only then a new link is proof that what was asked for here is over.
+        // The node sees the end of this connection and closes its side. Only then does a new link prove that this
+        // link's requests are over.
         receiver.stop();
         if (link !== undefined) link.#isEnding = true;
         socket.end();
@@ -135,13 +136,13 @@ export class NodeLink {
     this.#socket = socket;
     this.#waiting = waiting;
     this.nodePid = peerPidOf(socket);
-    // Only requests under way keep the process alive.
+    // Only requests in progress keep the process alive.
     socket.unref();
   }
 
   /**
-   * The id is for {@link cancel}. `deadlineMs` 0: as long as the node grants. The answer is null when the connection has ended before it
-   * came; a request that has not been sent at all is answered with the status `closing`.
+   * Sends a request; its id is for {@link cancel}. With `deadlineMs` 0 the node sets the deadline. Resolves with null
+   * if the connection ends first; a request that was never sent gets the status `closing`.
    */
   request(
     type: RequestType,
@@ -158,7 +159,7 @@ export class NodeLink {
     return { id, answer };
   }
 
-  /** The request ends as soon as it can, and is answered then. */
+  /** Asks the node to end the request early; it is answered then. */
   cancel(id: number): void {
     this.#dropQueued(id);
     if (this.#isClosed || !this.#waiting.has(id)) return;
@@ -167,7 +168,7 @@ export class NodeLink {
     this.#write({ type: RequestType.cancel, requestId: this.#newId(), deadlineMs: 0 }, body);
   }
 
-  /** Cancels all requests, and sends no more; resolves when each has been answered, or the connection has ended. */
+  /** Cancels all requests and sends no more. Resolves when each has been answered, or the connection has ended. */
   async end(): Promise<void> {
     this.#isEnding = true;
     for (const id of this.#queue.keys()) this.#dropQueued(id);
@@ -176,7 +177,7 @@ export class NodeLink {
     await new Promise<void>((resolve) => this.#onIdle.push(resolve));
   }
 
-  /** `unanswered`: for requests that have not been answered. Idempotent. */
+  /** Closes the connection; `unanswered` is the result of requests without an answer. Idempotent. */
   close(reason: string, unanswered: Answer | null = null): void {
     if (this.#isClosed) return;
     this.#isClosed = true;
@@ -243,7 +244,10 @@ export class NodeLink {
     this.#socket.uncork();
   }
 
-  /** Throws `InvariantError` unless no more is sent than the node takes, nothing waits that could be, and nothing once it is closed. */
+  /**
+   * Throws `InvariantError` unless the limit of sent requests holds, no request waits without need, and none waits
+   * after closing.
+   */
   verify(): void {
     const [sent, queued] = [this.#waiting.size, this.#queue.size];
     assertAtMost('node link: requests that are sent', sent, this.#sentMaxCount);
@@ -255,7 +259,7 @@ export class NodeLink {
   }
 }
 
-/** The kernel knows the node by another number than the node itself when they are in different PID namespaces. */
+/** The node's process id according to the kernel; in different PID namespaces it differs from the node's own. */
 function peerPidOf(socket: Connection): number | undefined {
   const pid = credentialsOf(socket)?.pid ?? 0;
   return pid > 0 ? pid : undefined;

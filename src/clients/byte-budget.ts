@@ -21,7 +21,10 @@ export class ByteBudget {
     this.#leftBytes = bytes;
   }
 
-  /** Calls `grant`, at once or later. Returns what takes the wish back, or gives the bytes back; harmless when called again. */
+  /**
+   * Calls `grant` when the bytes are available, at once or later. Returns a function that withdraws the request or
+   * gives the bytes back; calling it again does nothing.
+   */
   take(bytes: number, grant: () => void): () => void {
     const wish = { bytes, grant };
     const giveBack = (): void => {
@@ -35,7 +38,9 @@ export class ByteBudget {
     return giveBack;
   }
 
-  /** Throws `InvariantError` unless the accounting of this class holds, and nobody waits for what is there. */
+  /**
+   * Throws `InvariantError` unless the accounting of this class holds, and no user waits for bytes that are available.
+   */
   verify(): void {
     let bytes = this.#leftBytes;
     for (const wish of this.#granted) bytes += wish.bytes;

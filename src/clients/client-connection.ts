@@ -31,27 +31,30 @@ import { CANCELLABLE_TYPES, REQUEST_TYPES } from './wire/request-types.js';
 export interface ClientConnectionParts {
   readonly socket: Connection;
   readonly limits: ClientLimits;
-  /** Memory of bodies that have not been worked off, of all clients. */
+  /** Memory for request bodies in progress, shared by all clients. */
   readonly budget: ByteBudget;
   readonly clock: Clock;
   readonly log: Logger;
-  /** Throws {@link RequestError}. */
+  /** Attaches the client. Throws {@link RequestError}. */
   readonly attach: (hello: HelloRequest, connection: ClientConnection) => Promise<AttachedClient>;
-  /** Opens a file of the client's as a region. Throws {@link RequestError}. */
+  /** Opens a file of the client as a region. Throws {@link RequestError}. */
   readonly openFile: (request: FileRequest, connection: ClientConnection) => Promise<void>;
   readonly statsOf: (connection: ClientConnection) => unknown;
-  /** Bytes of answers that all clients together have not taken. */
+  /** Bytes of answers that the clients have not read yet, of all clients. */
   readonly allWaitingBytes: () => number;
   readonly bootToken: Buffer;
-  /** Told once, when the connection is gone. */
+  /** Called once, when the connection has ended. */
   readonly onClosed: (connection: ClientConnection) => void;
-  /** Told once, after that, when nothing of its requests is under way any more. */
+  /** Called once, after `onClosed`, when no request is in progress any more. */
   readonly onEnded: (connection: ClientConnection, reason: string) => void;
 }
 
 const NOTHING = Buffer.alloc(0);
 
-/** One client: takes its requests, has them done, a few at a time, and answers each when nothing touches its memory any more. */
+/**
+ * One client: receives its requests, runs a few at a time, and answers each when nothing touches the client's memory
+ * any more.
+ */
 export class ClientConnection {
   readonly regions = new ClientRegions();
   readonly #parts: ClientConnectionParts;
@@ -68,7 +71,7 @@ export class ClientConnection {
   readonly #cancelHelloTimer: () => void;
   #cancelFrameTimer: () => void = () => {};
   #waitsForBudget = false;
-  /** Gives back what is held for the body that is coming; undefined: nothing is. */
+  /** Gives back the memory for the body that is arriving; undefined if none is reserved. */
   #giveBack: (() => void) | undefined;
 
   constructor(parts: ClientConnectionParts) {
@@ -94,22 +97,22 @@ export class ClientConnection {
     socket.on('close', () => this.close('closed'));
   }
 
-  /** As the client calls itself; empty before HELLO. */
+  /** Name that the client gave; empty before HELLO. */
   get name(): string {
     return this.#name;
   }
 
-  /** In the client's own PID namespace; 0 before HELLO. */
+  /** Process id in the client's own PID namespace; 0 before HELLO. */
   get pid(): number {
     return this.#pid;
   }
 
-  /** Of the client's process, as the kernel knows it; undefined: it has gone, or there is no addon. */
+  /** Credentials of the client's process according to the kernel; undefined if it has ended, or there is no addon. */
   get credentials(): PeerCredentials | undefined {
     return credentialsOf(this.#parts.socket);
   }
 
-  /** Undefined before HELLO was answered. */
+  /** Counters of the client; undefined before HELLO was answered. */
   get counts(): ClientCounts | undefined {
     return this.#counts;
   }
@@ -118,7 +121,7 @@ export class ClientConnection {
     return this.#inFlight.count;
   }
 
-  /** Bytes of answers that the client has not taken. */
+  /** Bytes of answers that the client has not read yet. */
   get waitingBytes(): number {
     return this.#output.waitingBytes;
   }
@@ -127,7 +130,7 @@ export class ClientConnection {
     return this.#state === 'closed';
   }
 
-  /** Takes no more requests, ends those that are under way and answers them, and then ends the connection. Idempotent. */
+  /** Accepts no more requests, ends and answers those in progress, then ends the connection. Idempotent. */
   finish(reason: string): void {
     if (this.#state === 'open') this.#state = 'finishing';
     else this.close(reason);
@@ -139,7 +142,7 @@ export class ClientConnection {
     this.#closeWhenAnswered();
   }
 
-  /** The last answer tells that what has not been answered was never begun. */
+  /** Closes after the last answer, which tells the client that requests without an answer were never begun. */
   #closeWhenAnswered(): void {
     const { socket } = this.#parts;
     if (this.#state !== 'finishing' || this.#inFlight.count > 0 || socket.writableEnded) return;
@@ -147,7 +150,10 @@ export class ClientConnection {
     socket.end(() => this.close(this.#reason));
   }
 
-  /** Ends the connection and what is under way; regions go when nothing touches them any more. Idempotent. */
+  /**
+   * Ends the connection and the requests in progress. Regions are released when nothing touches them any more.
+   * Idempotent.
+   */
   close(reason: string): void {
     if (this.isClosed) return;
     this.#state = 'closed';
@@ -167,7 +173,7 @@ export class ClientConnection {
     this.#endWhenIdle();
   }
 
-  /** What `receive` throws ends the connection. */
+  /** Runs `receive`; if it throws, the connection ends. */
   #guarded(receive: () => void): void {
     if (this.isClosed) return;
     try {
@@ -180,7 +186,7 @@ export class ClientConnection {
     }
   }
 
-  /** Throws for what ends the connection. */
+  /** Throws for headers that end the connection. */
   #check({ bodyBytes, type, status, requestId }: FrameHeader): void {
     const { bodyMaxBytes } = this.#parts.limits;
     if (bodyBytes > bodyMaxBytes) {
@@ -198,7 +204,7 @@ export class ClientConnection {
     }
   }
 
-  /** Memory for a large body is to be had before it comes: the client is to send no more until there is some. */
+  /** Reserves memory for a large body before it arrives. Until there is some, nothing is read from the client. */
   #reserve(bodyBytes: number): void {
     if (bodyBytes <= CLIENT_SMALL_BODY_BYTES) {
       this.#beginBody();
@@ -216,7 +222,7 @@ export class ClientConnection {
     this.#updateReading();
   }
 
-  /** A frame that does not come to its end in time ends the connection: what it holds is wanted by others. */
+  /** Limits the time of a frame: one that does not end holds memory that others need, so its connection ends. */
   #beginBody(): void {
     const { clock, limits } = this.#parts;
     this.#cancelFrameTimer();
@@ -225,7 +231,7 @@ export class ClientConnection {
     this.#updateReading();
   }
 
-  /** Nothing more is taken from a client for which there is no memory, or that does not take its answers. */
+  /** Stops reading while there is no memory for the client's requests, or the client does not read its answers. */
   #updateReading(): void {
     if (this.isClosed) return;
     const { socket, limits } = this.#parts;
@@ -273,7 +279,7 @@ export class ClientConnection {
       this.#counts = counts;
       this.#requests = new ClientRequests({ namespace, regions: this.regions, counts, caller });
       this.#state = 'open';
-      // Those that have come meanwhile.
+      // Requests that arrived meanwhile.
       for (let left = this.#inFlight.count - 1; left > 0; left--) counts.request();
       this.#inFlight.settle(request);
       this.#answer(header, Status.ok, answer);
@@ -301,7 +307,7 @@ export class ClientConnection {
     this.#runQueue();
   }
 
-  /** In flight from now on. */
+  /** Adds a request to those in flight. */
   #begin(beginning: Omit<RequestBeginning, 'giveBack'>): ClientRequest {
     const giveBack = this.#giveBack;
     this.#giveBack = undefined;
@@ -323,13 +329,13 @@ export class ClientConnection {
     }
   }
 
-  /** It has been cancelled before it began: its end is not put off until others have ended. */
+  /** Answers a request that was cancelled before it began, without waiting for others. */
   #endQueued(request: ClientRequest): void {
     if (this.#requests === undefined || this.isClosed) return;
     if (this.#inFlight.runNow(request)) void this.#run(request);
   }
 
-  /** It runs by now. */
+  /** Runs a request that has left the queue, and answers it. */
   async #run(request: ClientRequest): Promise<void> {
     const { header, body, abort } = request;
     let status: Status = Status.ok;
@@ -376,7 +382,7 @@ export class ClientConnection {
     return (this.#requests as ClientRequests).run(header.type as RequestType, body, signal);
   }
 
-  /** What has no part in the queue: FENCE and PING. */
+  /** Answers FENCE and PING, which skip the queue. */
   #answerNow(header: FrameHeader, body: Buffer): void {
     try {
       if (header.type === RequestType.fence) this.#fence(header, decodeNumber(body));
@@ -386,10 +392,10 @@ export class ClientConnection {
     }
   }
 
-  /** `id` 0: of all that came before. */
+  /** Answers when request `id` has ended; with `id` 0, when all earlier requests have. */
   #fence(header: FrameHeader, id: number): void {
     const { inFlightMaxCount } = this.#parts.limits;
-    // Of the fences among those none is answered later: what they wait for is among those too.
+    // Other fences need not be awaited: the requests that they wait for are awaited here, too.
     const isFence = (request: ClientRequest): boolean => request.header.type === RequestType.fence;
     const of = id === 0 ? this.#inFlight.all().filter((r) => !isFence(r)) : [this.#inFlight.get(id)];
     const before = of.filter((request) => request !== undefined);
@@ -436,7 +442,7 @@ export class ClientConnection {
     this.#parts.onEnded(this, this.#reason);
   }
 
-  /** Throws `InvariantError` unless its requests and its regions agree with themselves. */
+  /** Throws `InvariantError` unless its requests and its regions are consistent. */
   verify(): void {
     this.#inFlight.verify();
     this.regions.verify();

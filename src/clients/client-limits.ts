@@ -14,7 +14,7 @@ import {
   CLIENTS_OUTPUT_MAX_BYTES,
 } from '../base/limits.js';
 
-/** The limits of the client socket; `base/limits.ts` says what each means. */
+/** Limits of the client socket; `base/limits.ts` describes each. */
 export interface ClientLimits {
   readonly clientsMaxCount: number;
   readonly greetingMaxCount: number;
@@ -31,7 +31,7 @@ export interface ClientLimits {
   readonly stallTimeoutMs: number;
 }
 
-/** The limits of production, with what `overrides` (of a test) replaces. */
+/** The limits of production, with the `overrides` of a test. */
 export function clientLimits(overrides: Partial<ClientLimits> = {}): ClientLimits {
   return {
     clientsMaxCount: CLIENTS_MAX_COUNT,

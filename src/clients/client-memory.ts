@@ -27,21 +27,21 @@ import {
 import { RequestError } from './wire/request-error.js';
 
 export interface ClientMemoryParts {
-  /** Of the client socket. */
+  /** Path of the client socket. */
   readonly path: string;
   readonly mode: number;
   readonly gid?: number | undefined;
   readonly env: Environment;
 }
 
-/** Takes the memory of clients, as descriptors of the files that it is in, and gives them staging memory of this node's. */
+/** Receives descriptors of files with clients' memory, and gives clients staging memory of this node. */
 export class ClientMemory {
   readonly #parts: ClientMemoryParts;
   readonly #isAble = loadNative().addon !== null;
-  /** By attach token, in hexadecimal. */
+  /** Clients by attach token in hexadecimal. */
   readonly #clients = new Map<string, ClientConnection>();
   readonly #tokens = new Map<ClientConnection, string>();
-  /** Bytes of staging memory that are given out. */
+  /** Bytes of staging memory in use by clients. */
   #stagingBytes = 0;
   #listener: DescriptorListener | undefined;
 
@@ -49,13 +49,13 @@ export class ClientMemory {
     this.#parts = parts;
   }
 
-  /** Bits of what this node can do for a client. */
+  /** Capability bits: features that this node offers to a client. */
   capabilitiesFor(client: ClientConnection): number {
     const shared = this.#isAble ? Capability.descriptors | Capability.staging : 0;
     return Capability.hints | shared | (this.#fileOwner(client) === undefined ? 0 : Capability.files);
   }
 
-  /** Opens what the client's process has under a number. Throws {@link RequestError}. */
+  /** Opens a file that the client's process has open under a number. Throws {@link RequestError}. */
   async openFile(request: FileRequest, client: ClientConnection): Promise<void> {
     const { regionId, isWritable, length, fd } = request;
     if (regionId === STAGING_REGION) throw new RequestError(Status.badRequest, 'region 0 is the staging memory');
@@ -75,8 +75,9 @@ export class ClientMemory {
   }
 
   /**
-   * Whose descriptors may be opened: the process that the kernel says has connected, when it is of this node's user; without the addon that is not
-   * to be had, and the client's word counts where nobody else can connect. Undefined: nobody's.
+   * The process whose descriptors may be opened. If the addon knows the peer's credentials, it is the connected
+   * process, provided that it belongs to this node's user. Without the addon the client's word counts if nobody else
+   * can connect. Undefined: descriptors of no process.
    */
   #fileOwner(client: ClientConnection): { readonly pid?: number } | undefined {
     if (!this.#isAble) return (this.#parts.mode & 0o077) === 0 ? {} : undefined;
@@ -84,22 +85,22 @@ export class ClientMemory {
     return peer !== undefined && peer.pid > 0 && peer.uid === process.geteuid?.() ? { pid: peer.pid } : undefined;
   }
 
-  /** Staging memory that a client may have. */
+  /** Bytes of staging memory that a client may have. */
   get stagingMaxBytes(): number {
     return this.#isAble ? CLIENT_STAGING_MAX_BYTES : 0;
   }
 
-  /** Connections and records that were turned away. */
+  /** Number of connections and records that were refused. */
   get refusedCount(): number {
     const stats = this.#listener?.stats;
     return stats === undefined ? 0 : stats.refused + stats.malformed + stats.timedOut;
   }
 
-  /** Throws when the socket of descriptors cannot be had. */
+  /** Listens for descriptors. Throws if the socket cannot be created. */
   listen(): void {
     const { mode, gid } = this.#parts;
     const path = this.#parts.path + DESCRIPTOR_SOCKET_SUFFIX;
-    // Whoever has the client socket has this one, too: what is there was left by a node that has ended in disorder.
+    // The owner of the client socket owns this one, too: an existing file was left by a node that crashed.
     rmSync(path, { force: true });
     if (!this.#isAble) return;
     this.#listener = DescriptorListener.listen({
@@ -117,7 +118,7 @@ export class ClientMemory {
     this.#listener?.close();
   }
 
-  /** Memory that is shown with this token is the client's from now on. */
+  /** From now on, memory that is shown with this token belongs to the client. */
   attach(token: Uint8Array, client: ClientConnection): void {
     const text = Buffer.from(token).toString('hex');
     this.#clients.set(text, client);
@@ -129,7 +130,7 @@ export class ClientMemory {
     this.#tokens.delete(client);
   }
 
-  /** How pages of the client go. */
+  /** How pages of the client travel. */
   modeOf(client: ClientConnection): 'direct' | 'staged' | 'file' | 'bytes' {
     const isStaged = client.regions.has(STAGING_REGION);
     if (client.regions.fileCount > 0) return 'file';
@@ -163,7 +164,10 @@ export class ClientMemory {
     }
   }
 
-  /** Throws {@link RequestError}, and `ArgumentError` for a descriptor that cannot be mapped; the descriptor is taken in any case. */
+  /**
+   * Maps a region. Throws {@link RequestError}, and `ArgumentError` for a descriptor that cannot be mapped; takes over
+   * the descriptor in any case.
+   */
   #addRegion(client: ClientConnection, { regionId, length, isWritable }: DescriptorRequest, fd: number): void {
     let owned = fd;
     try {
@@ -207,7 +211,7 @@ export class ClientMemory {
       stagingBytes += client.regions.memoryOf(STAGING_REGION)?.length ?? 0;
     }
     assertEqual('client memory: tokens', this.#tokens.size, this.#clients.size);
-    // That of clients that have gone counts until nothing touches it any more.
+    // Staging memory of a client that has left counts until nothing touches it any more.
     assertAtMost('client memory: staging bytes of clients, and all', stagingBytes, this.#stagingBytes);
     assertAtMost('client memory: staging bytes', this.#stagingBytes, CLIENTS_STAGING_MAX_BYTES);
   }
@@ -220,7 +224,7 @@ async function mappedFile(
 ): Promise<HostRegion> {
   const handle = await openDescriptor(from, isWritable);
   try {
-    // The region takes a descriptor of its own: what a file handle has is closed with it.
+    // The region needs a descriptor of its own: that of a file handle is closed with the handle.
     return HostRegion.map(openSync(`/proc/self/fd/${handle.fd}`, isWritable ? 'r+' : 'r'), length, {
       writable: isWritable,
     });

@@ -7,11 +7,11 @@ export interface ClientOutputParts {
   readonly socket: Connection;
   readonly clock: Clock;
   readonly stallTimeoutMs: number;
-  /** Told when the client has taken nothing for that time. */
+  /** Called when the client has read nothing for the time limit. */
   readonly onStalled: () => void;
 }
 
-/** The answers to one client, on their way. */
+/** The answers to one client that are being written. */
 export class ClientOutput {
   readonly #parts: ClientOutputParts;
   #takenBytes = 0;
@@ -21,12 +21,12 @@ export class ClientOutput {
     this.#parts = parts;
   }
 
-  /** Bytes that the client has not taken. */
+  /** Bytes that the client has not read yet. */
   get waitingBytes(): number {
     return this.#parts.socket.writableLength;
   }
 
-  /** Sends an answer: the body must not change any more. */
+  /** Sends an answer; the body must not change any more. */
   write({ type, requestId }: Pick<FrameHeader, 'type' | 'requestId'>, status: Status, body: Buffer): void {
     const { socket } = this.#parts;
     const header = encodeHeader({ bodyBytes: body.length, type, status, requestId, deadlineMs: 0 });
@@ -41,7 +41,7 @@ export class ClientOutput {
     if (this.waitingBytes > 0 && this.#cancelTimer === undefined) this.#watch();
   }
 
-  /** Nothing is watched any more. */
+  /** Stops watching for a stalled client. */
   close(): void {
     this.#cancelTimer?.();
   }

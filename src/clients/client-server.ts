@@ -26,13 +26,13 @@ import { CLIENT_PROTOCOL_VERSION, encodeHelloAnswer, type HelloRequest, Status, 
 import { RequestError } from './wire/request-error.js';
 
 export interface ClientServerOptions {
-  /** Of the Unix socket. */
+  /** Path of the Unix socket. */
   readonly path: string;
   /** Permission bits of the socket. */
   readonly mode: number;
-  /** Group of the socket; undefined: that of this process. */
+  /** Group of the socket; undefined: the group of this process. */
   readonly gid?: number | undefined;
-  /** Of tests: what is to replace the limits of production. */
+  /** Limits that replace those of production, for tests. */
   readonly limits?: Partial<ClientLimits> | undefined;
 }
 
@@ -40,9 +40,9 @@ export interface ClientServerParts {
   readonly env: Environment;
   readonly nodeId: string;
   readonly packageVersion: string;
-  /** Undefined: the node's own. Throws `ArgumentError` for one that cannot be. */
+  /** The pages of a namespace; undefined selects the node's own. Throws `ArgumentError` for an invalid one. */
   readonly namespaceOf: (namespace: KeyNamespace | undefined) => ClientNamespace;
-  /** What the node tells a client of itself, beside what is counted for it. */
+  /** Figures of the node that it tells a client beside the client's own. */
   readonly nodeStats: () => Readonly<Record<string, unknown>>;
 }
 
@@ -50,7 +50,7 @@ export interface ClientServerParts {
 export interface ClientInfo extends ClientFigures {
   readonly name: string;
   readonly pid: number;
-  /** How its pages go. */
+  /** How the client's pages travel. */
   readonly mode: string;
   readonly in_flight: number;
   readonly regions: number;
@@ -59,7 +59,7 @@ export interface ClientInfo extends ClientFigures {
 
 const NAME = /^[A-Za-z0-9._\-:@/]{1,64}$/;
 
-/** The client socket of a node: processes of this host attach to it. `PROTOCOL.md` beside this file has what they say. */
+/** The client socket of a node, to which processes of this host attach. `wire/PROTOCOL.md` describes its messages. */
 export class ClientServer {
   readonly #options: ClientServerOptions;
   readonly #parts: ClientServerParts;
@@ -68,11 +68,11 @@ export class ClientServer {
   readonly #limits: ClientLimits;
   readonly #budget: ByteBudget;
   readonly #names = new ClientNames();
-  /** Oldest first. */
+  /** Open connections, oldest first. */
   readonly #connections = new Set<ClientConnection>();
-  /** Those of them that are not attached. */
+  /** Open connections that are not attached yet. */
   readonly #greeting = new Set<ClientConnection>();
-  /** Gone, with requests still under way. */
+  /** Connections that have ended while requests are still in progress. */
   readonly #ending = new Map<ClientConnection, Promise<void>>();
   readonly #onEnded = new Map<ClientConnection, () => void>();
   readonly #bootToken: Buffer;
@@ -80,7 +80,7 @@ export class ClientServer {
   #lastCaller = 0;
   #closing: Promise<void> | undefined;
 
-  /** Listens. Throws `ConfigError` when the path cannot be had. */
+  /** Listens. Throws `ConfigError` if the path cannot be used. */
   static async listen(options: ClientServerOptions, parts: ClientServerParts): Promise<ClientServer> {
     const server = new ClientServer(options, parts);
     await server.#listen();
@@ -106,7 +106,10 @@ export class ClientServer {
     return this.#attached().map((client) => this.#infoOf(client));
   }
 
-  /** Ends all connections; resolves when nothing touches the memory of clients any more, and the sockets are gone. Idempotent. */
+  /**
+   * Ends all connections. Resolves when nothing touches the memory of clients any more, and the sockets are removed.
+   * Idempotent.
+   */
   close(): Promise<void> {
     this.#closing ??= this.#close();
     return this.#closing;
@@ -126,7 +129,7 @@ export class ClientServer {
   async #listen(): Promise<void> {
     const { path, mode, gid } = this.#options;
     const bytes = Buffer.byteLength(path);
-    // Node listens at the beginning of a path that is too long.
+    // Node.js would listen at the beginning of a path that is too long.
     if (bytes > CLIENT_SOCKET_PATH_MAX_BYTES) {
       throw new ConfigError(
         `configuration key "client_socket": a path of ${bytes} bytes; allowed are ${CLIENT_SOCKET_PATH_MAX_BYTES}`,
@@ -148,7 +151,7 @@ export class ClientServer {
     }
   }
 
-  /** The file of a node that has ended in disorder is removed; that of one that lives is not touched. */
+  /** Removes the socket of a node that crashed; that of a running node is not touched. */
   async #takePath(): Promise<void> {
     const { path } = this.#options;
     const found = lstatSync(path, { throwIfNoEntry: false });
@@ -167,7 +170,7 @@ export class ClientServer {
   }
 
   #bind(path: string): Promise<void> {
-    // Nobody else gets in before the permissions are what they are to be. Other threads cannot set this.
+    // The mask keeps others out until the permissions are set. Worker threads cannot change it.
     const before = isMainThread ? process.umask(0o177) : undefined;
     try {
       return listenAt(this.#server, { path, exclusive: true }, (error) => this.#failed(error));
@@ -190,7 +193,7 @@ export class ClientServer {
       socket.destroy();
       return;
     }
-    // Connections that say nothing are not to keep those out that do.
+    // A connection that says nothing must not keep others out.
     const [oldest] = this.#greeting;
     if (oldest !== undefined && this.#greeting.size >= this.#limits.greetingMaxCount) {
       this.#refusedCount++;
@@ -225,7 +228,7 @@ export class ClientServer {
       throw new RequestError(Status.refused, 'the name of a client has 1 to 64 characters of A-Z a-z 0-9 . _ - : @ /');
     }
     const namespace = this.#namespaceOf(hello.namespace);
-    // What it had under way before is over when it is answered: see PROTOCOL.md.
+    // Requests that the same process had in progress before are over when this is answered, as PROTOCOL.md promises.
     const before = [...this.#ending].filter(([client]) => client.pid === pid && client.name === name);
     await Promise.all(before.map(([, ended]) => ended));
     if (connection.isClosed) throw new RequestError(Status.refused, 'the connection has ended');
@@ -260,7 +263,7 @@ export class ClientServer {
     };
   }
 
-  /** Clients have the numbers from 1 on, in turn: 0 is the node's own program. */
+  /** The number of the next client, counting from 1; 0 is the node's own program. */
   #nextCaller(): number {
     this.#lastCaller = (this.#lastCaller % (STORE_CALLERS_COUNT - 1)) + 1;
     return this.#lastCaller;
@@ -322,7 +325,7 @@ export class ClientServer {
     metrics.setCounterProvider('meshcache_clients_refused_total', () => this.#refusedCount + this.#memory.refusedCount);
   }
 
-  /** @internal Throws `InvariantError` unless the clients are counted, within their limits, and each agrees with itself. */
+  /** @internal Throws `InvariantError` unless the clients are counted, within their limits, and each is consistent. */
   verify(): void {
     for (const client of this.#connections) client.verify();
     for (const client of this.#greeting) {
@@ -340,7 +343,10 @@ export class ClientServer {
   }
 }
 
-/** With those above it. Node's own way to do so does not end where a file system denies that there can be such a folder (/proc). */
+/**
+ * Creates a folder and those above it. Node.js's own way does not end where a file system denies that such a folder can
+ * exist (/proc).
+ */
 function makeFolder(path: string): void {
   if (existsSync(path)) return;
   if (dirname(path) !== path) makeFolder(dirname(path));

@@ -10,13 +10,13 @@ export interface ClientRequest {
   readonly cancelDeadline: () => void;
   /** Gives back the memory that was reserved for its body. */
   readonly giveBack: () => void;
-  /** Of its body, when no memory was reserved for it. */
+  /** Bytes of the body if no memory was reserved for it. */
   readonly smallBytes: number;
-  /** Fences that wait for it. */
+  /** Fences that wait for this request. */
   readonly onAnswered: (() => void)[];
 }
 
-/** What a request begins with; `giveBack` is left out where no memory was reserved for its body. */
+/** The parts of a new request; `giveBack` is left out if no memory was reserved for its body. */
 export type RequestBeginning = Pick<ClientRequest, 'header' | 'body'> &
   Partial<Pick<ClientRequest, 'abort' | 'cancelDeadline' | 'giveBack'>>;
 
@@ -28,7 +28,7 @@ export type RequestBeginning = Pick<ClientRequest, 'header' | 'body'> &
  */
 export class RequestsInFlight {
   readonly #limits: ClientLimits;
-  /** By id, oldest first. */
+  /** Requests by id, oldest first. */
   readonly #byId = new Map<number, ClientRequest>();
   readonly #waiting: ClientRequest[] = [];
   readonly #running = new Set<ClientRequest>();
@@ -56,12 +56,12 @@ export class RequestsInFlight {
     return this.#byId.get(id);
   }
 
-  /** Oldest first. */
+  /** All requests, oldest first. */
   all(): ClientRequest[] {
     return [...this.#byId.values()];
   }
 
-  /** What is wrong with one more request; undefined: nothing. `isReserved`: there is memory for its body. */
+  /** The reason why one more request is too much, or undefined. `isReserved`: memory is reserved for its body. */
   tooMuch(body: Buffer, isReserved: boolean): string | undefined {
     const { inFlightMaxCount, smallBodiesMaxBytes } = this.#limits;
     if (this.#byId.size - this.#fenceCount >= inFlightMaxCount) {
@@ -73,7 +73,7 @@ export class RequestsInFlight {
     return undefined;
   }
 
-  /** In flight from now on. */
+  /** Adds a request to those in flight. */
   begin({ header, body, abort, cancelDeadline, giveBack }: RequestBeginning): ClientRequest {
     const request: ClientRequest = {
       header,
@@ -90,7 +90,7 @@ export class RequestsInFlight {
     return request;
   }
 
-  /** It is not in flight any more. */
+  /** Removes a request from those in flight. */
   settle(request: ClientRequest): void {
     if (!this.#byId.delete(request.header.requestId)) return;
     this.#smallBodiesBytes -= request.smallBytes;
@@ -99,12 +99,12 @@ export class RequestsInFlight {
     request.giveBack();
   }
 
-  /** It runs when it is its turn. */
+  /** Puts a request into the queue. */
   wait(request: ClientRequest): void {
     this.#waiting.push(request);
   }
 
-  /** The next one runs from now on; undefined: none waits, or may run now. */
+  /** Takes the next request out of the queue to run it; undefined if none waits, or enough are running. */
   runNext(): ClientRequest | undefined {
     if (this.#running.size >= this.#limits.runningMaxCount) return undefined;
     const isBytesFull = this.#bytesRunningCount >= this.#limits.bytesRunningMaxCount;
@@ -113,7 +113,7 @@ export class RequestsInFlight {
     return next;
   }
 
-  /** It runs from now on, whatever else does. False: it did not wait. */
+  /** Takes this request out of the queue to run it, whatever else runs. False if it was not queued. */
   runNow(request: ClientRequest): boolean {
     const index = this.#waiting.indexOf(request);
     if (index < 0) return false;
@@ -123,13 +123,13 @@ export class RequestsInFlight {
     return true;
   }
 
-  /** It has run, and is not in flight any more. */
+  /** Removes a request that has run. */
   ended(request: ClientRequest): void {
     if (this.#running.delete(request)) this.#bytesRunningCount -= Number(isForBytes(request));
     this.settle(request);
   }
 
-  /** Those that wait are never begun. */
+  /** Empties the queue; its requests never begin. */
   dropWaiting(): void {
     for (const request of this.#waiting.splice(0)) this.settle(request);
   }

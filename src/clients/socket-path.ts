@@ -1,10 +1,10 @@
 import { join } from 'node:path';
 import type { Environment } from '../base/environment/environment.js';
 
-/** While a node that has ended in disorder is looked for at its socket. */
+/** Milliseconds to wait for a node at its socket before it counts as crashed. */
 const PROBE_TIMEOUT_MS = 1_000;
 
-/** What the place of the socket depends on. */
+/** The facts that decide where the socket is. */
 export interface RuntimeFolderParts {
   /** `XDG_RUNTIME_DIR` of the environment. */
   readonly runtimeFolder?: string | undefined;
@@ -13,8 +13,9 @@ export interface RuntimeFolderParts {
 }
 
 /**
- * Where `meshcache node` has its client socket when nothing else is said, and where clients look for it: in the user's run-time folder,
- * as systemd sets it; in /run for root; else in a folder of the user's in /tmp. The n-th node of a user has `node-<n>.sock`.
+ * The default path of a node's client socket, where `meshcache node` creates it and clients look for it: in the user's
+ * run-time folder, as systemd sets it; in /run for root; else in a folder of the user in /tmp. The n-th node of a user
+ * has `node-<n>.sock`.
  */
 export function defaultClientSocket({ runtimeFolder, uid }: RuntimeFolderParts, nth = 1): string {
   const name = nth === 1 ? 'node.sock' : `node-${nth}.sock`;
@@ -22,15 +23,15 @@ export function defaultClientSocket({ runtimeFolder, uid }: RuntimeFolderParts, 
   return uid === 0 ? join('/run/meshcache', name) : join(`/tmp/meshcache-${uid}`, name);
 }
 
-/** What it takes to look for a node at a socket. */
+/** Parts of an environment that a probe of a socket needs. */
 type ProbeEnvironment = Pick<Environment, 'clock' | 'network'>;
 
-/** The parts for this process. */
+/** The facts for this process. */
 export function ownRuntimeFolder(): RuntimeFolderParts {
   return { runtimeFolder: process.env.XDG_RUNTIME_DIR, uid: process.geteuid?.() ?? 0 };
 }
 
-/** Whether somebody takes connections at a socket; one that does not answer at all counts, too. */
+/** Whether somebody accepts connections at a socket. A socket that does not answer at all counts as well. */
 export function isAnswering(path: string, { network, clock }: ProbeEnvironment): Promise<boolean> {
   return new Promise((resolve) => {
     const socket = network.connect({ path });

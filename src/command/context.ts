@@ -1,27 +1,27 @@
 import type { Clock } from '../base/environment/clock.js';
 import type { Progress } from './progress.js';
 
-/** What a command gets from the program around it. */
+/** What a command gets from the program that runs it. */
 export interface CommandContext {
   readonly clock: Clock;
   /** Aborted by SIGINT and SIGTERM. */
   readonly signal: AbortSignal;
-  /** Width of the terminal that stdout is; undefined: it is none. */
+  /** Width of the terminal that stdout is; undefined if it is none. */
   readonly columns: number | undefined;
   /** Writes text and a line feed to stdout. */
   print(text: string): void;
   progress(): Progress;
   /** Writes a warning to stderr. */
   warn(text: string): void;
-  /** Writes text to stderr where that is a terminal: something for whoever looks on. */
+  /** Writes text to stderr if that is a terminal, for a user who looks on. */
   tell(text: string): void;
-  /** For a command that goes on when nobody reads its output any more; others end then. */
+  /** For a command that continues when nobody reads its output any more; other commands end then. */
   outliveReader(): void;
-  /** For a command that has printed its result, and the result is bad. */
+  /** Sets the exit status of a command that has printed a bad result. */
   setExitStatus(status: number): void;
 }
 
-/** Prints a result: as it is with `--json`, else as text. */
+/** Prints a result as JSON with `--json`, else as text. */
 export function printResult<T>(
   context: CommandContext,
   result: T,
@@ -30,7 +30,9 @@ export function printResult<T>(
   context.print(json ? JSON.stringify(result) : asText(result));
 }
 
-/** As `work`, which knows nothing of signals: rejects after one, and the program ends with it under way. */
+/**
+ * Waits for `work`, which ignores signals. Rejects after a signal, and the program ends while the work is in progress.
+ */
 export async function untilInterrupted<T>(work: Promise<T>, { signal }: CommandContext): Promise<T> {
   signal.throwIfAborted();
   const interrupted = new Promise<never>((_, reject) => {

@@ -11,7 +11,7 @@ import { wrongUsage } from './failure.js';
  * the option's name and what was given in front of it, and the program ends with status 2.
  */
 
-/** A whole number within bounds, both included. */
+/** Parses a whole number within bounds, both included. */
 export function wholeNumber(min: number, max: number): (text: string) => number {
   return (text) => {
     const value = /^\d+$/.test(text) ? Number(text) : Number.NaN;
@@ -22,7 +22,7 @@ export function wholeNumber(min: number, max: number): (text: string) => number 
   };
 }
 
-/** A number within bounds, both included. */
+/** Parses a number within bounds, both included. */
 export function decimalNumber(min: number, max: number, unit: string): (text: string) => number {
   return (text) => {
     const value = /^\d+(\.\d+)?$/.test(text) ? Number(text) : Number.NaN;
@@ -31,7 +31,7 @@ export function decimalNumber(min: number, max: number, unit: string): (text: st
   };
 }
 
-/** Bytes of a page; a multiple of 8, so that both of its components are whole words. */
+/** Parses the bytes of a page: a multiple of 8, so that both components are whole words. */
 export function pageBytes(text: string): number {
   const bytes = parseSize(text);
   if (bytes === undefined || bytes < 64 || bytes > PAGE_MAX_BYTES || bytes % 8 !== 0) {
@@ -42,13 +42,13 @@ export function pageBytes(text: string): number {
   return bytes;
 }
 
-/** A pool's size as it was asked for; `pages` and `unbounded` are resolved when the page size is known. */
+/** A pool's size as given; `pages` and `unbounded` are resolved when the page size is known. */
 export type PoolSize =
   | { readonly kind: 'bytes'; readonly bytes: number }
   | { readonly kind: 'pages'; readonly pages: number }
   | { readonly kind: 'unbounded' };
 
-/** `4gb`, `10000p` (pages), `unbounded`. */
+/** Parses a pool size: `4gb`, `10000p` (pages), `unbounded`. */
 export function poolSize(text: string): PoolSize {
   if (text === 'unbounded') return { kind: 'unbounded' };
   const pages = /^(\d{1,12})p$/.exec(text);
@@ -56,7 +56,7 @@ export function poolSize(text: string): PoolSize {
   return { kind: 'bytes', bytes: poolBytes(text, ', a number of pages such as 10000p, or unbounded') };
 }
 
-/** Bytes of a pool: `4gb`. */
+/** Parses the bytes of a pool: `4gb`. */
 export function poolBytes(text: string, alsoAllowed = ''): number {
   const bytes = parseSize(text);
   if (bytes === undefined || bytes < POOL_MIN_BYTES || bytes > POOL_MAX_BYTES) {
@@ -66,7 +66,7 @@ export function poolBytes(text: string, alsoAllowed = ''): number {
   return bytes;
 }
 
-/** A disk's size as it was asked for: `100gb`, `30000p` (pages). */
+/** A disk's size as given: `100gb`, `30000p` (pages). */
 export type DiskSize = Exclude<PoolSize, { readonly kind: 'unbounded' }>;
 
 export function diskSize(text: string): DiskSize {
@@ -75,7 +75,7 @@ export function diskSize(text: string): DiskSize {
   return { kind: 'bytes', bytes: diskBytes(text, ', or a number of pages such as 30000p') };
 }
 
-/** Bytes of a disk tier: `100gb`. */
+/** Parses the bytes of a disk tier: `100gb`. */
 export function diskBytes(text: string, alsoAllowed = ''): number {
   const bytes = parseSize(text);
   if (bytes === undefined || bytes < DISK_MIN_BYTES || bytes > DISK_MAX_BYTES) {
@@ -85,7 +85,7 @@ export function diskBytes(text: string, alsoAllowed = ''): number {
   return bytes;
 }
 
-/** `host:port`, or several of them, comma-separated. */
+/** Parses `host:port`, or several of them, comma-separated. */
 export function discoveryEndpoints(text: string): readonly Endpoint[] {
   const endpoints = text.split(',').map((part) => parseEndpoint(part));
   if (!endpoints.every((endpoint): endpoint is Endpoint => endpoint !== undefined && endpoint.port > 0)) {
@@ -96,10 +96,10 @@ export function discoveryEndpoints(text: string): readonly Endpoint[] {
   return endpoints;
 }
 
-/** One `key=value`; collected into a mapping when the option is given several times. */
+/** Parses one `key=value`; an option that is given several times collects them. */
 export function keyValue(text: string, earlier: Readonly<Record<string, string>> = {}): Record<string, string> {
   const at = text.indexOf('=');
-  // Commander would repeat it.
+  // Commander would repeat the value in its message.
   if (at < 1 && /token|secret/i.test(text)) {
     throw wrongUsage('--option: a value that is not shown is not key=value with a configuration key');
   }
@@ -112,24 +112,24 @@ export function keyValue(text: string, earlier: Readonly<Record<string, string>>
   return { ...earlier, [text.slice(0, at)]: text.slice(at + 1) };
 }
 
-/** `--config` of a command that takes nothing but the discovery address from it. */
+/** The option `--config` of a command that uses only the discovery address from it. */
 export function configOption(): Option {
   return new Option('--config <file>', 'JSON file with configuration keys');
 }
 
-/** `--policy`. */
+/** The option `--policy`. */
 export function policyOption(): Option {
   return new Option('--policy <name>', 'eviction policy of the pools')
     .choices([...EVICTION_POLICIES])
     .default(DEFAULT_EVICTION_POLICY);
 }
 
-/** `--json`, the same for every command. */
+/** The option `--json`, the same for every command. */
 export function jsonOption(): Option {
   return new Option('--json', 'print the result as one JSON object').default(false);
 }
 
-/** Comma-separated values, each once. */
+/** Parses comma-separated values, each once. */
 export function listOf<T>(parse: (text: string) => T): (text: string) => T[] {
   return (text) => {
     const values = text.split(',').map((part) => parse(part.trim()));

@@ -1,14 +1,14 @@
 import type { Clock } from '../base/environment/clock.js';
 
-/** What a command says while it works. */
+/** Shows what a command is doing. */
 export interface Progress {
-  /** Replaces what was said before. Cheap: may be called for every request. */
+  /** Replaces the text. Cheap: may be called for every request. */
   update(text: string): void;
-  /** Takes the line away; the command's own output can follow. */
+  /** Removes the line, so that the command's own output can follow. */
   end(): void;
 }
 
-/** Nothing is said about work that is shorter. */
+/** Milliseconds of work about which nothing is shown. */
 const SILENCE_MS = 1_000;
 const TERMINAL_INTERVAL_MS = 100;
 const PLAIN_INTERVAL_MS = 2_000;
@@ -21,8 +21,8 @@ export interface ProgressStream {
 }
 
 /**
- * On a terminal one line that changes, elsewhere plain lines now and then; silent in the first second. What is said too soon
- * is written when its time has come, unless something else has been said since.
+ * Shows progress: on a terminal as one line that changes, elsewhere as plain lines now and then; silent in the first
+ * second. A text that comes too soon is written later, unless another one has replaced it.
  */
 export function streamProgress(stream: ProgressStream, clock: Clock): Progress {
   const isTerminal = stream.isTTY === true;

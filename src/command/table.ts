@@ -12,18 +12,21 @@ export function formatTable(rows: readonly Readonly<Record<string, string | numb
   return [line(columns), line(widths.map((width) => '-'.repeat(width))), ...cells.map(line)].join('\n');
 }
 
-/** What other nodes have written must not steer the terminal. */
+/** Text of other nodes without control characters, which could steer the terminal. */
 export function printable(text: string): string {
   return text.replace(/\p{Cc}/gu, '?');
 }
 
-/** Lines of names and values, the values aligned. */
+/** Lines of names and values, with the values aligned. */
 export function formatPairs(pairs: readonly (readonly [name: string, value: string])[]): string {
   const width = Math.max(...pairs.map(([name]) => name.length));
   return pairs.map(([name, value]) => `  ${name.padEnd(width)}  ${value}`).join('\n');
 }
 
-/** A table where a terminal of `columns` has room for it, else a block of lines for each row, below its first cell. */
+/**
+ * A table if a terminal with that many `columns` has room for it, else a block of lines for each row, below its first
+ * cell.
+ */
 export function formatTableOrBlocks(rows: readonly Readonly<Record<string, string>>[], columns = Infinity): string {
   const table = formatTable(rows);
   if (table.split('\n').every((line) => line.length <= columns)) return table;

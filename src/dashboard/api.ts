@@ -2,19 +2,19 @@ import type { ClusterReport } from '../metrics/node-report.js';
 import { isClusterReport } from './data/loose.js';
 import { recall, remember } from './storage.js';
 
-/** The node gives members a second to answer; what takes longer than this is taken for none. */
+/** Milliseconds until a poll counts as unanswered. The node itself gives members a second. */
 const ANSWER_TIMEOUT_MS = 3_000;
 const TOKEN_KEY = 'meshcache.token';
 
 export type Answer =
   | { readonly kind: 'report'; readonly report: ClusterReport }
-  /** A token is asked for; `wasGiven` when the one that was sent is not it. */
+  /** The node asks for a token; `wasGiven` means that the token sent was wrong. */
   | { readonly kind: 'unauthorized'; readonly wasGiven: boolean }
-  /** No answer at all. */
+  /** The node did not answer. */
   | { readonly kind: 'silent'; readonly isTimeout: boolean }
   | { readonly kind: 'failed'; readonly why: string };
 
-/** The reports of the node that serves this page. The token lives as long as the browser's tab. */
+/** Fetches the reports of the node that serves this page. The token lives as long as the browser's tab. */
 export class Api {
   #token = recall('sessionStorage', TOKEN_KEY) ?? '';
 
@@ -23,7 +23,7 @@ export class Api {
     remember('sessionStorage', TOKEN_KEY, token);
   }
 
-  /** Never rejects. */
+  /** Fetches the cluster's report. Never rejects. */
   async cluster(): Promise<Answer> {
     const token = this.#token;
     let response: Response;

@@ -1,16 +1,16 @@
 import type { Answer } from './api.js';
 import { formatClock } from './views/format.js';
 
-/** One poll may be lost on the way; two in a row, or one that ran into its deadline, are the node. */
+/** Failed polls in a row after which the node counts as lost. One may be lost on the way; a timeout counts at once. */
 const LOST_AFTER_FAILURES = 2;
 
-/** Whether the node that serves this page still answers it. Times are of the reader's clock, milliseconds. */
+/** Whether the node that serves this page still answers. Times are milliseconds of the reader's clock. */
 export class Connection {
   #lastAnswerMs: number | undefined;
   #failures = 0;
   #trouble = 'does not answer';
 
-  /** A node that asks for a token answers. */
+  /** Notes an answer; a request for a token is one, too. */
   note(answer: Answer, nowMs: number): void {
     if (answer.kind === 'report' || answer.kind === 'unauthorized') {
       this.#failures = 0;
@@ -25,12 +25,12 @@ export class Connection {
     return this.#failures >= LOST_AFTER_FAILURES;
   }
 
-  /** Since when there has been no answer, while there is none; null otherwise, or when there has never been one. */
+  /** Time since when there is no answer; null while there is one, or if there never was. */
   get lostSinceMs(): number | null {
     return this.isLost ? (this.#lastAnswerMs ?? null) : null;
   }
 
-  /** What the reader must know; null while all is well. */
+  /** The message for the reader; null while all is well. */
   get banner(): string | null {
     if (!this.isLost) return null;
     if (this.#lastAnswerMs === undefined) return `This node ${this.#trouble}. It is asked again every second.`;

@@ -16,7 +16,7 @@ import { HealthView } from './views/health-view.js';
 import { MembersView } from './views/members-view.js';
 import { TotalsView } from './views/totals-view.js';
 
-/** The page: takes answers in, shows what they say. */
+/** The page: receives answers and shows them. */
 export class Dashboard {
   readonly #history = new History();
   readonly #members = new Members();
@@ -48,7 +48,7 @@ export class Dashboard {
     });
   }
 
-  /** `nowMs`: the reader's clock. */
+  /** Shows an answer; `nowMs` is the reader's clock. */
   take(answer: Answer, nowMs: number): void {
     const wasLost = this.#connection.isLost;
     this.#connection.note(answer, nowMs);
@@ -65,7 +65,7 @@ export class Dashboard {
     this.#show();
   }
 
-  /** After the colours have changed. */
+  /** Redraws the charts after the colours have changed. */
   redraw(): void {
     this.#charts.redraw();
   }
@@ -110,7 +110,7 @@ export class Dashboard {
   }
 }
 
-/** What the figures are of, and from when. */
+/** A note about whose figures are shown, and from when. */
 function scopeNote(nodeId: string | null, members: readonly Member[]): string {
   if (nodeId === null) {
     const present = members.filter(({ state }) => state !== 'gone').length;

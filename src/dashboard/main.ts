@@ -7,7 +7,7 @@ import { TokenForm } from './token-form.js';
 import { part } from './views/dom.js';
 
 const POLL_MS = 1_000;
-/** While nobody looks, or the node wants a token first. */
+/** Milliseconds between two polls while nobody looks, or the node wants a token first. */
 const SLOW_POLL_MS = 10_000;
 
 const api = new Api();
@@ -19,7 +19,7 @@ const tokenForm = new TokenForm((token) => {
 });
 
 let timer = 0;
-/** An answer to an older question is dropped. */
+/** Number of the current poll; answers to older polls are dropped. */
 let round = 0;
 
 async function poll(): Promise<void> {
@@ -27,7 +27,7 @@ async function poll(): Promise<void> {
   const answer = await api.cluster();
   if (ownRound !== round) return;
   const isSlow = document.hidden || answer.kind === 'unauthorized';
-  // First: whatever is wrong with this answer, there will be another.
+  // The next poll is planned first, so that a faulty answer does not stop polling.
   timer = window.setTimeout(poll, isSlow ? SLOW_POLL_MS : POLL_MS);
   dashboard.take(answer, Date.now());
   tokenForm.update(answer);

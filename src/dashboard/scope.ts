@@ -4,7 +4,10 @@ import { make, setText } from './views/dom.js';
 const CLUSTER = 'cluster';
 const NODE_PREFIX = 'node=';
 
-/** Which node is looked at; null is the whole cluster. Kept in the page's address, so that it can be reloaded and passed on. */
+/**
+ * The selected node; null is the whole cluster. It stands in the page's address, so that it can be reloaded and passed
+ * on.
+ */
 export class Scope {
   readonly #select: HTMLSelectElement;
   readonly #options = new Map<string, HTMLOptionElement>();
@@ -35,7 +38,7 @@ export class Scope {
     this.#showChoice();
   }
 
-  /** The nodes that can be chosen; the chosen one stays among them, known or not. */
+  /** Updates the choice of nodes; the selected one stays in it, known or not. */
   update(members: readonly Member[]): void {
     const labels = new Map(members.map((member) => [member.nodeId, labelOf(member)]));
     if (this.#nodeId !== null && !labels.has(this.#nodeId)) labels.set(this.#nodeId, `${this.#nodeId} (not known)`);

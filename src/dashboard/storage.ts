@@ -1,4 +1,7 @@
-/** What the reader chose. A browser that keeps nothing for this page (its settings may forbid it) forgets it on reload. */
+/**
+ * A choice of the reader. If the browser keeps nothing for this page (its settings may forbid it), a reload forgets the
+ * choice.
+ */
 export function recall(area: 'localStorage' | 'sessionStorage', key: string): string | null {
   try {
     return window[area].getItem(key);
@@ -7,12 +10,12 @@ export function recall(area: 'localStorage' | 'sessionStorage', key: string): st
   }
 }
 
-/** An empty value is forgotten. */
+/** Stores a choice; an empty value removes it. */
 export function remember(area: 'localStorage' | 'sessionStorage', key: string, value: string): void {
   try {
     if (value === '') window[area].removeItem(key);
     else window[area].setItem(key, value);
   } catch {
-    // It holds until the page is left.
+    // Without storage the choice holds until the page is left.
   }
 }

@@ -1,7 +1,7 @@
 import type { Answer } from './api.js';
 import { part, setHidden, setText } from './views/dom.js';
 
-/** Asks for the token of a node that wants one. Nothing is sent by the form itself. */
+/** The form for the token of a node that wants one. The form itself sends nothing. */
 export class TokenForm {
   readonly #section = part('token', HTMLElement);
   readonly #input = part('token-text', HTMLInputElement);
@@ -15,7 +15,7 @@ export class TokenForm {
     });
   }
 
-  /** There only while the node refuses to answer without it. */
+  /** Shows the form while the node refuses to answer without a token. */
   update(answer: Answer): void {
     if (answer.kind === 'report') {
       setHidden(this.#section, true);

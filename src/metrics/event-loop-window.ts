@@ -10,8 +10,9 @@ export interface EventLoopDelay {
 }
 
 /**
- * Delay and use of the event loop of late, however often and by whomever it is asked for: of two observations, one turn apart, the
- * older one is told, and every turn it begins anew as the younger one. They do not keep the process alive.
+ * Delay and use of the event loop in the recent past, however often and by whomever they are read. It keeps two
+ * observations, one turn apart: the older one is reported, and in every turn it begins anew as the younger one. They do
+ * not keep the process alive.
  */
 export class EventLoopWindow {
   readonly #clock: Clock;
@@ -32,12 +33,12 @@ export class EventLoopWindow {
     return { p50_s: older.delayS(50), p99_s: older.delayS(99), max_s: older.delayS(100) };
   }
 
-  /** Part of the time in which the event loop was at work, 0 to 1. */
+  /** Part of the time in which the event loop was busy, 0 to 1. */
   utilization(): number {
     return this.#older.utilization();
   }
 
-  /** What is told stays as it is. Idempotent. */
+  /** Stops observing; the last values stay. Idempotent. */
   close(): void {
     this.#cancelTurn();
     for (const observation of [this.#older, this.#younger]) observation.end();

@@ -2,16 +2,19 @@ import { createHash, timingSafeEqual } from 'node:crypto';
 import type { IncomingMessage } from 'node:http';
 import { isIP } from 'node:net';
 
-/** Who may read: everybody, or whoever sends `Authorization: Bearer <token>`. */
+/** Decides who may read: everybody, or requests with `Authorization: Bearer <token>`. */
 export class TokenCheck {
   readonly #digest: Buffer | undefined;
 
-  /** Without a token everything is allowed. */
+  /** Without a token every request is allowed. */
   constructor(token: string | undefined) {
     this.#digest = token === undefined ? undefined : digestOf(token);
   }
 
-  /** Takes the same time however much of the token is right: digests of equal length are compared. */
+  /**
+   * Whether the request has the token. Takes the same time however much of the token is right, as digests of equal
+   * length are compared.
+   */
   allows(request: IncomingMessage): boolean {
     if (this.#digest === undefined) return true;
     const [, given] = /^Bearer +(\S+) *$/i.exec(request.headers.authorization ?? '') ?? [];
@@ -28,7 +31,7 @@ export function namesLocally({ headers }: IncomingMessage): boolean {
   return host.toLowerCase() === 'localhost' || isIP(host.replace(/^\[(.*)\]$/, '$1')) !== 0;
 }
 
-/** Of every answer: nothing here may be framed, sniffed, cached or read by another site's page. */
+/** Headers of every answer: no page of another site may frame, sniff, cache or read it. */
 export const SECURITY_HEADERS: Readonly<Record<string, string>> = {
   'Content-Security-Policy': "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
   'X-Content-Type-Options': 'nosniff',
@@ -37,7 +40,10 @@ export const SECURITY_HEADERS: Readonly<Record<string, string>> = {
   'Cache-Control': 'no-store',
 };
 
-/** Lets a page run its own inline scripts and styles, named by their hashes, and ask nobody but its own server. */
+/**
+ * A policy that lets a page run its own inline scripts and styles, named by their hashes, and contact no server but its
+ * own.
+ */
 export function pagePolicy(html: string): string {
   return [
     "default-src 'none'",
@@ -51,7 +57,7 @@ export function pagePolicy(html: string): string {
   ].join('; ');
 }
 
-/** True for addresses that only this machine reaches. */
+/** Whether only this machine reaches the address. */
 export function isLoopback(address: string): boolean {
   return /^(::ffff:)?127\./i.test(address) || address === '::1';
 }

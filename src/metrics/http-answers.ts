@@ -9,30 +9,30 @@ import { namesLocally, pagePolicy, SECURITY_HEADERS, TokenCheck } from './http-a
 import type { MetricsFormat } from './metrics.js';
 import type { HealthReport, NodeView } from './node-report.js';
 
-/** What is shown at `/metrics`; {@link Metrics} is one. */
+/** The content of `/metrics`; {@link Metrics} is one source. */
 export interface MetricsSource {
-  /** Named in `/healthz`. */
+  /** Id of the node, shown in `/healthz`. */
   readonly nodeId: string;
   /** All metrics as text. */
   renderPrometheus(format: MetricsFormat): Promise<string>;
   /** Value of the Content-Type header, with version and character set. */
   contentType(format: MetricsFormat): string;
-  /** Lets the server add gauges of its own. */
+  /** Adds a gauge of the server itself. */
   setGaugeProvider(name: string, provider: () => number): void;
 }
 
-/** What a {@link MetricsServer} shows, and to whom. */
+/** Content of a {@link MetricsServer}, and its access rules. */
 export interface MetricsServerOptions {
-  /** Whether `/` shows the dashboard; it does by default. */
+  /** Whether `/` shows the dashboard; default: true. */
   readonly dashboard?: boolean;
   /**
-   * Asked for as a bearer token by `/metrics` and `/api/*`. Without it everybody who reaches the port may read; on loopback only by
-   * an IP address or `localhost`, so that no other site's page can.
+   * Bearer token that `/metrics` and `/api/*` ask for. Without it everybody who reaches the port may read; on loopback
+   * only by an IP address or `localhost`, so that no other site's page can.
    */
   readonly token?: string;
-  /** What `/healthz` and `/api/*` tell of; without it the first is always ok and the others do not exist. */
+  /** The node behind `/healthz` and `/api/*`. Without it `/healthz` is always ok, and `/api/*` does not exist. */
   readonly node?: NodeView;
-  /** Ports that are not taken: what else on this host needs them. */
+  /** Ports that must not be used, as other services of this host need them. */
   readonly avoidPorts?: readonly number[];
   readonly env: Environment;
 }
@@ -45,14 +45,17 @@ interface Content {
 }
 
 interface Route {
-  /** Needs no token. */
+  /** Whether the path needs no token. */
   readonly isOpen: boolean;
-  /** Costs nothing, and is answered whatever else is asked for. */
+  /** Whether the answer costs nothing, and is given whatever the load. */
   readonly isProbe?: boolean;
   answer(ctx: Context): Promise<void> | void;
 }
 
-/** What can be asked for, best first. Those of OpenMetrics differ in how names would be escaped; ours need none. */
+/**
+ * Formats of the metrics, best first. Those of OpenMetrics differ in how names would be escaped; our names need no
+ * escaping.
+ */
 const FORMATS: ReadonlyMap<string, MetricsFormat> = new Map([
   ['text/plain; version=0.0.4; charset=utf-8', 'text'],
   ['text/plain; version=0.0.4', 'text'],
@@ -64,16 +67,19 @@ const FORMATS: ReadonlyMap<string, MetricsFormat> = new Map([
 
 const HTML = 'text/html; charset=utf-8';
 const JSON_TYPE = 'application/json; charset=utf-8';
-/** The bundler puts it beside the code. */
+/** The bundler puts the page beside the code. */
 const PAGE = new URL('./dashboard.html', import.meta.url);
-/** Shorter answers are not worth compressing. */
+/** Length below which an answer is not worth compressing. */
 const COMPRESS_MIN_CHARACTERS = 1024;
 
 const compress = promisify(gzip);
 
 /** @internal Answers the requests of a metrics server. Nothing of a request, and no stack trace, is ever in an answer. */
 export class HttpAnswers {
-  /** Set once the server listens: whether on loopback, where only this machine's programs reach it, its browsers among them. */
+  /**
+   * Whether the server listens on loopback, where only programs and browsers of this machine reach it. Set once it
+   * listens.
+   */
   isLocalOnly = false;
   readonly #metrics: MetricsSource;
   readonly #node: NodeView | undefined;
@@ -81,7 +87,7 @@ export class HttpAnswers {
   readonly #isTokenNeeded: boolean;
   readonly #env: Environment;
   readonly #routes: ReadonlyMap<string, Route>;
-  /** Contents that are being made; who asks for one meanwhile gets the same. */
+  /** Contents that are being made; further requests for one get the same. */
   readonly #making = new Map<string, Promise<Content>>();
   #underWay = 0;
 
@@ -97,12 +103,12 @@ export class HttpAnswers {
     }
   }
 
-  /** Koa middleware; the last one. */
+  /** The last Koa middleware. */
   async answer(ctx: Context): Promise<void> {
     ctx.set(SECURITY_HEADERS);
     const { method, headers } = ctx.req;
     const isRead = method === 'GET' || method === 'HEAD';
-    // A body is of no use here and is not waited for.
+    // Bodies of requests are not used, and not awaited.
     if (!isRead || 'content-length' in headers || 'transfer-encoding' in headers) ctx.set('Connection', 'close');
     const route = this.#routes.get(ctx.path);
     if (route === undefined) return say(ctx, 404, `not found; there are ${[...this.#routes.keys()].join(' ')}`);
@@ -121,7 +127,7 @@ export class HttpAnswers {
         'without metrics_token, ask by an IP address or localhost: the name in the Host header is another',
       );
     }
-    // One request a connection is under way; more come from a client that does not wait for its answers.
+    // Each connection has one request in progress; a client that does not wait for its answers has more.
     if (this.#underWay >= METRICS_MAX_CONNECTIONS && !route.isProbe) {
       ctx.set('Retry-After', '1');
       return say(ctx, 503, 'too many requests at a time');
@@ -209,7 +215,7 @@ export class HttpAnswers {
     await this.#send(ctx, 'page', { type: HTML, make: async () => html });
   }
 
-  /** `make` is given as long as a request may take; rejects as it does. */
+  /** Makes and sends a content. `make` has as long as a request may take; rejects if it does. */
   async #send(ctx: Context, name: string, source: { type: string; make(): Promise<string> }): Promise<void> {
     ctx.vary('Accept-Encoding');
     const encoding = ctx.acceptsEncodings('gzip', 'identity') === 'gzip' ? 'gzip' : 'identity';
@@ -243,7 +249,7 @@ export class HttpAnswers {
   }
 }
 
-/** Of whatever somebody has thrown; some of that has no text, or throws when asked for it. */
+/** The text of a thrown value, which may have none, or throw when asked for it. */
 function textOf(error: unknown): string {
   try {
     return String(error instanceof Error ? error.message : error);

@@ -8,13 +8,13 @@ import type { RpcFault } from '../rpc/server.js';
 
 export interface CounterFamily {
   readonly help: string;
-  /** Its series that every node has, from the start and at 0, so that their first increase is seen. */
+  /** Series that every node has from its start on, at 0, so that their first increase is seen. */
   readonly series: readonly Labels[];
-  /** Its series for each client of the node, without the label `client`: from when a client of that name attaches, and at 0. */
+  /** Series for each client name, without the label `client`; they begin at 0 when a client of that name attaches. */
   readonly clientSeries?: readonly Labels[];
 }
 
-/** All kinds of errors of the control plane, so that none is forgotten here. */
+/** All kinds of control-plane errors; the type makes sure that none is missing. */
 const RPC_ERROR_KINDS: Readonly<Record<RpcFault | 'bad_answer', true>> = {
   bad_hello: true,
   bad_version: true,
@@ -35,7 +35,7 @@ const RPC_ERROR_KINDS: Readonly<Record<RpcFault | 'bad_answer', true>> = {
 
 const ALONE: readonly Labels[] = [{}];
 
-/** Why requests of clients end without being done: the names of all statuses but `ok`. */
+/** Reasons why requests of clients end without success: the names of all statuses but `ok`. */
 const CLIENT_ERROR_REASONS = [
   'bad_request',
   'no_region',
@@ -52,7 +52,7 @@ function each(label: string, values: readonly string[]): Labels[] {
   return values.map((value) => ({ [label]: value }));
 }
 
-/** What is counted as it happens, on every node. */
+/** Counters that every node has. */
 export const COUNTERS: Readonly<Record<string, CounterFamily>> = {
   meshcache_reads_total: {
     help: 'Pages asked for, by result and by where they were looked for last',
@@ -195,7 +195,7 @@ export const COUNTERS: Readonly<Record<string, CounterFamily>> = {
   },
 };
 
-/** What only some nodes have, or what is asked for at a scrape. */
+/** Help texts of metrics that only some nodes have, and of gauges. */
 const OTHER_HELP: Readonly<Record<string, string>> = {
   meshcache_build_info: 'Always 1; the version is a label',
   meshcache_transport_info: 'Data transport in use, what was wanted and why it differs',
@@ -275,14 +275,14 @@ const OTHER_HELP: Readonly<Record<string, string>> = {
   meshcache_rdma_dropped_events_total: 'Events of the RDMA engine that were not told, because there were too many',
 };
 
-/** All series of one client: what is counted for it, by name and labels. */
+/** All series of one client, by name and labels. */
 export function clientSeries(client: string): (readonly [name: string, labels: Labels])[] {
   return Object.entries(COUNTERS).flatMap(([name, family]) =>
     (family.clientSeries ?? []).map((labels) => [name, { client, ...labels }] as const),
   );
 }
 
-/** Of a name that nobody has described, the name itself. */
+/** The help text of a metric; for an unknown name, the name itself. */
 export function helpOf(name: string): string {
   return COUNTERS[name]?.help ?? OTHER_HELP[name] ?? name;
 }

@@ -1,7 +1,7 @@
 import type { Registry } from 'prom-client';
 import type { LatencyReport, MetricsReport } from './node-report.js';
 
-/** Seconds: from one small page in the own pool to a large batch over a slow network. */
+/** Upper bounds in seconds: from one small page in the own pool to a large batch over a slow network. */
 export const LATENCY_BOUNDS_S: readonly number[] = [
   1e-6, 2.5e-6, 5e-6, 10e-6, 25e-6, 50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 50e-3, 0.1, 0.25,
   0.5, 1, 2.5, 5, 10,
@@ -10,13 +10,13 @@ export const LATENCY_BOUNDS_S: readonly number[] = [
 interface Sample {
   readonly value: number;
   readonly labels: Readonly<Partial<Record<string, string | number>>>;
-  /** Of the samples of a histogram. */
+  /** Name of the samples of a histogram. */
   readonly metricName?: string;
 }
 
 type Wanted = Readonly<Record<string, string>>;
 
-/** What a node tells of itself out of its registry. What is not there is 0. */
+/** A node's report from its registry; samples that are absent count as 0. */
 export async function metricsReport(
   registry: Registry,
   delay: MetricsReport['event_loop_delay'],
@@ -72,7 +72,7 @@ function sum(samples: readonly Sample[], wanted: Wanted = {}): number {
   return samples.reduce((total, sample) => total + (has(sample, wanted) ? sample.value : 0), 0);
 }
 
-/** The buckets of a histogram hold what the ones before them hold, too; here each holds its own. */
+/** A latency report. Buckets of a histogram are cumulative; here each holds its own calls only. */
 function latency(samples: readonly Sample[], wanted: Wanted = {}): LatencyReport {
   const own = samples.filter((sample) => has(sample, wanted));
   const partOf = (suffix: string): Sample[] => own.filter(({ metricName }) => metricName?.endsWith(suffix));

@@ -18,7 +18,7 @@ import { HttpAnswers, type MetricsServerOptions, type MetricsSource } from './ht
 
 export type { MetricsServerOptions, MetricsSource } from './http-answers.js';
 
-/** Late requests are looked for this often. */
+/** Milliseconds between two checks for late requests. */
 const TIMEOUT_CHECK_MS = 500;
 
 /** HTTP server of one node for its operator: metrics, health, reports and the dashboard. It only reads. */
@@ -32,7 +32,7 @@ export class MetricsServer {
   #server: Server | undefined;
   #stopped = false;
 
-  /** `port` 0 takes any free one. Throws `ArgumentError` for a host or port that none can be. */
+  /** `port` 0 takes any free port. Throws `ArgumentError` for an invalid host or port. */
   constructor(metrics: MetricsSource, host: string, port: number, options: MetricsServerOptions) {
     if (typeof host !== 'string' || host === '') {
       throw new ArgumentError(`host must be a host name or an address, got ${shown(host)}`);
@@ -49,8 +49,9 @@ export class MetricsServer {
   }
 
   /**
-   * Resolves with the port once it listens: the one that was asked for, or the next free one that is not to be avoided. Throws
-   * `ConfigError` when the host is not this machine's, the port needs a privilege, or METRICS_PORTS_MAX_COUNT ports are taken.
+   * Listens, and resolves with the port: the requested one, or the next free one that need not be avoided. Throws
+   * `ConfigError` if the host is not an address of this machine, the port needs a privilege, or METRICS_PORTS_MAX_COUNT
+   * ports are taken.
    */
   async start(): Promise<number> {
     if (this.#stopped || this.#server !== undefined) throw new ClosedError('the metrics server');
@@ -61,7 +62,7 @@ export class MetricsServer {
     server.headersTimeout = METRICS_REQUEST_TIMEOUT_MS;
     server.requestTimeout = METRICS_REQUEST_TIMEOUT_MS;
     server.keepAliveTimeout = METRICS_REQUEST_TIMEOUT_MS;
-    // For who does not take what it asked for; making it may have its own time before that.
+    // Limits clients that do not read their answer; making it may have its own time before that.
     server.timeout = 2 * METRICS_REQUEST_TIMEOUT_MS;
     makeRoom(server);
     await this.#listen(server);
@@ -73,7 +74,7 @@ export class MetricsServer {
     return this.#announce(server.address() as AddressInfo);
   }
 
-  /** Ends every connection, also within a request. Idempotent. */
+  /** Ends every connection, also during a request. Idempotent. */
   async stop(): Promise<void> {
     this.#stopped = true;
     if (this.#server?.listening) await end(this.#server);
@@ -81,7 +82,8 @@ export class MetricsServer {
 
   #application(): Koa {
     const application = new Koa();
-    // A client that went away, or a mistake of ours that was answered with status 500: nothing for the console.
+    // A client that disconnected, or an error of ours that was answered with status 500: neither belongs on the
+    // console.
     application.on('error', (error: Error) => {
       this.#env.log.log('debug', 'metrics request failed', { error: error.message });
     });
@@ -135,7 +137,7 @@ export class MetricsServer {
   }
 }
 
-/** Rejects with the system's error; the server can be told to listen again then. */
+/** Listens once. Rejects with the system's error; the server can listen again then. */
 function listenOnce(server: Server, host: string, port: number): Promise<void> {
   return new Promise((resolve, reject) => {
     const onError = (error: Error): void => {
@@ -148,7 +150,7 @@ function listenOnce(server: Server, host: string, port: number): Promise<void> {
     };
     server.once('error', onError);
     server.once('listening', onListening);
-    // Exclusive: several processes of a node:cluster program do not share one.
+    // Exclusive, so that several processes of a node:cluster program do not share the port.
     server.listen({ host, port, exclusive: true });
   });
 }
@@ -159,7 +161,7 @@ async function end(server: Server): Promise<void> {
   await closed;
 }
 
-/** Clients that are silent give way, so that however many there are, a scrape and a probe find room. */
+/** Closes silent connections, so that a scrape and a probe always find room. */
 function makeRoom(server: Server): void {
   const idle = new PendingConnections<Socket>(METRICS_IDLE_CONNECTIONS_MAX_COUNT, (socket) => socket.destroy());
   server.on('connection', (socket) => {

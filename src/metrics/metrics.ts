@@ -11,18 +11,18 @@ import { LATENCY_BOUNDS_S, metricsReport } from './metrics-report.js';
 import type { MetricsReport } from './node-report.js';
 import { ProcessMetrics } from './process-metrics.js';
 
-/** Where a page was read: in the own pool, in another node's, on the own disk. */
+/** Where a page was read: the own pool, another node's pool, or the own disk. */
 export type ReadSource = 'local' | 'remote' | 'disk';
 
-/** Of Prometheus, or of OpenMetrics 1.0. */
+/** Text format of Prometheus, or of OpenMetrics 1.0. */
 export type MetricsFormat = 'text' | 'openmetrics';
 
-/** What {@link Metrics} takes beside the name of its node. */
+/** Options of {@link Metrics} beside the name of its node. */
 export interface MetricsOptions {
-  /** Of this package; shown by `meshcache_build_info`. */
+  /** Version of this package, shown by `meshcache_build_info`. */
   readonly version?: string;
   readonly clock: Clock;
-  /** Whose event loop is observed. */
+  /** Host whose event loop is observed. */
   readonly host: Pick<Host, 'observeLoop'>;
 }
 
@@ -33,9 +33,9 @@ interface Provided {
 }
 
 const READ_SOURCES: readonly ReadSource[] = ['local', 'remote', 'disk'];
-/** Colons are for rules of Prometheus. */
+/** Valid names of metrics; colons are reserved for rules of Prometheus. */
 const METRIC_NAME = /^[a-zA-Z_][a-zA-Z0-9_]*$/;
-/** Two underscores are for Prometheus itself. */
+/** Valid names of labels; two underscores are reserved for Prometheus itself. */
 const LABEL_NAME = /^(?!__)[a-zA-Z_][a-zA-Z0-9_]*$/;
 
 const CONTENT_TYPES: Readonly<Record<MetricsFormat, string>> = {
@@ -68,7 +68,10 @@ export class Metrics implements MetricsSink {
     this.#process = new ProcessMetrics(this.#registry, options.clock, options.host);
   }
 
-  /** One page that was read (`hit`) or not; `seconds` is how long it took. Throws `ArgumentError`, nothing is counted then. */
+  /**
+   * Records one page that was read (`hit`) or not, and the `seconds` that it took. Throws `ArgumentError`, and then
+   * counts nothing.
+   */
   recordRead(hit: boolean, nbytes: number, seconds: number, source: ReadSource): void {
     if (!READ_SOURCES.includes(source)) {
       throw new ArgumentError(`source must be ${READ_SOURCES.join(', ')}, got ${shown(source)}`);
@@ -79,7 +82,7 @@ export class Metrics implements MetricsSink {
     this.recordReads(source, { hits: hit ? 1 : 0, misses: hit ? 0 : 1, bytes: hit ? nbytes : 0, seconds });
   }
 
-  /** The pages of one batch that came (or failed to come) from one source; the time is that of the batch. */
+  /** Records the pages of one batch that one source delivered or failed to deliver; the time is that of the batch. */
   recordReads(source: ReadSource, batch: { hits: number; misses: number; bytes: number; seconds: number }): void {
     if (batch.hits > 0) this.count('meshcache_reads_total', batch.hits, { result: 'hit', source });
     if (batch.misses > 0) this.count('meshcache_reads_total', batch.misses, { result: 'miss', source });
@@ -87,72 +90,75 @@ export class Metrics implements MetricsSink {
     this.#readSeconds.observe(batch.seconds, source);
   }
 
-  /** One page that was published. Throws `ArgumentError`, nothing is counted then. */
+  /** Records one page that was published. Throws `ArgumentError`, and then counts nothing. */
   recordWrite(nbytes: number, seconds: number): void {
     checkAmount('nbytes', nbytes);
     checkAmount('seconds', seconds);
     this.recordWrites({ pages: 1, bytes: nbytes, seconds });
   }
 
-  /** The pages that one batch published; the time is that of the batch. */
+  /** Records the pages that one batch published; the time is that of the batch. */
   recordWrites(batch: { pages: number; bytes: number; seconds: number }): void {
     this.count('meshcache_writes_total', batch.pages);
     this.count('meshcache_written_bytes_total', batch.bytes);
     this.#writeSeconds.observe(batch.seconds);
   }
 
-  /** Of so many pages it was asked whether they exist, and so many do, from the first on without a gap. */
+  /** Records a lookup of `asked` pages, of which the first `found` exist without a gap. */
   recordLookup(asked: number, found: number): void {
     this.count('meshcache_lookup_pages_total', found, { result: 'found' });
     this.count('meshcache_lookup_pages_total', asked - found, { result: 'missing' });
   }
 
-  /** Adds to a counter, which is made with the labels of the first call. Throws `ArgumentError` for a name that no new counter can have. */
+  /**
+   * Adds to a counter, which is created with the labels of the first call. Throws `ArgumentError` for an invalid name
+   * of a new counter.
+   */
   count(name: string, amount = 1, labels: Labels = {}): void {
     (this.#counters.get(name) ?? this.#newCounter(name, Object.keys(labels))).add(amount, labels);
   }
 
   /**
-   * `provider` is asked at every scrape; the same name may be given again with other values of its labels. Names begin with
-   * `meshcache_`, which is added where it is missing. Throws `ArgumentError` for a name that has other labels, is another metric's, or
-   * none that a metric can have.
+   * Adds a gauge: `provider` is called at every scrape. The same name may be given again with other values of its
+   * labels. Names begin with `meshcache_`, which is added if missing. Throws `ArgumentError` for an invalid name, for
+   * one with other labels, and for the name of another metric.
    */
   setGaugeProvider(name: string, provider: () => number, labels: Labels = {}): void {
     this.#setProvider('gauge', fullName(name), { provider, labels });
   }
 
   /**
-   * Like {@link setGaugeProvider}, for what only grows: `provider` tells how much there has been. While it fails, its sample is
-   * missing. Names end in `_total`.
+   * Adds a counter whose total `provider` reports at every scrape, as {@link setGaugeProvider} does for gauges. While
+   * it fails, its sample is missing. Names end in `_total`.
    */
   setCounterProvider(name: string, provider: () => number, labels: Labels = {}): void {
     this.#setProvider('counter', fullName(name), { provider, labels });
   }
 
-  /** Begins to observe the event loop, for those who will ask. Idempotent; without effect after {@link close}. */
+  /** Begins to observe the event loop. Idempotent; without effect after {@link close}. */
   observe(): void {
     this.#process.observe();
   }
 
-  /** Everything, as Prometheus or OpenMetrics read it. Never rejects because of a provider. */
+  /** All metrics in the format of Prometheus or OpenMetrics. Never rejects because of a provider. */
   async renderPrometheus(format: MetricsFormat = 'text'): Promise<string> {
     this.observe();
     const text = await this.#registry.metrics();
     return format === 'text' ? text : openMetricsOf(text);
   }
 
-  /** What an answer with {@link renderPrometheus}'s text says of itself. */
+  /** Content type of {@link renderPrometheus}'s text. */
   contentType(format: MetricsFormat): string {
     return CONTENT_TYPES[format];
   }
 
-  /** The same numbers as {@link renderPrometheus} has, of what is counted here. */
+  /** The counts of this class as a record, with the same numbers as {@link renderPrometheus}. */
   report(): Promise<MetricsReport> {
     this.observe();
     return metricsReport(this.#registry, this.#process.eventLoopDelay());
   }
 
-  /** Ends what observes the process; everything else goes on. Idempotent. */
+  /** Stops observing the process; everything else continues. Idempotent. */
   close(): void {
     this.#process.close();
   }
@@ -195,7 +201,7 @@ export class Metrics implements MetricsSink {
     providers.splice(same < 0 ? providers.length : same, 1, given);
   }
 
-  /** What the registry refuses, and what would be told apart by nobody who reads the text. */
+  /** Refuses names that the registry refuses, and names that a reader of the text could not tell apart. */
   #checkName(name: string, labelNames: readonly string[]): void {
     if (!METRIC_NAME.test(name)) {
       throw new ArgumentError(`metric ${shown(name)}: allowed are letters, digits and underscores, no digit first`);
@@ -255,7 +261,7 @@ function fullName(name: string): string {
   return name.startsWith('meshcache_') ? name : `meshcache_${name}`;
 }
 
-/** One provider that fails spoils its own sample, not everybody's. */
+/** The value of a provider. If it fails, only its own sample is affected. */
 function sampleOf(provider: () => number): number {
   try {
     const sample: unknown = provider();

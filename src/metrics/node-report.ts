@@ -8,17 +8,17 @@
 export interface LatencyReport {
   readonly count: number;
   readonly sum_s: number;
-  /** Calls by bucket, not cumulative: one for each bound of `bounds_s`, and a last one for what took longer. */
+  /** Calls by bucket, not cumulative: one for each bound of `bounds_s`, and a last one for longer calls. */
   readonly buckets: readonly number[];
 }
 
-/** What {@link Metrics} itself has counted. */
+/** Counts of {@link Metrics} itself. */
 export interface MetricsReport {
-  /** Pages. */
+  /** Pages read, by source. */
   readonly reads: { readonly local: number; readonly remote: number; readonly disk: number; readonly misses: number };
   readonly read_bytes: { readonly local: number; readonly remote: number; readonly disk: number };
   readonly writes: { readonly pages: number; readonly bytes: number };
-  /** Pages of `batchExists`: asked for, and found from the first on without a gap. */
+  /** Pages of `batchExists`: looked up, and found from the first on without a gap. */
   readonly lookups: { readonly asked: number; readonly found: number };
   readonly latency: {
     /** Upper bounds of the buckets, seconds, ascending. */
@@ -30,18 +30,18 @@ export interface MetricsReport {
     };
     readonly write: LatencyReport;
   };
-  /** Pages whose bytes did not have their checksum: caught, a miss. */
+  /** Pages whose bytes did not match their checksum; each was reported as a miss. */
   readonly checksum_failures: number;
-  /** Pages that could not be read where the directory said they were. */
+  /** Pages that could not be read where the directory listed them. */
   readonly stale_reads: number;
-  /** Pages that were not published: no room, too large, or no directory owner took them. */
+  /** Pages that were not published, as there was no room, they were too large, or no directory owner accepted them. */
   readonly skipped_writes: number;
   readonly event_loop_delay: { readonly p50_s: number; readonly p99_s: number; readonly max_s: number };
 }
 
-/** Something that an operator may want to know of: a warning, or a member that came or went. */
+/** An event that an operator may want to know of: a warning, or a member that joined or left. */
 export interface NodeEvent {
-  /** Counted from 1, so that readers can tell new ones. */
+  /** Number of the event, from 1, so that readers can tell new ones. */
   readonly id: number;
   /** Wall clock of the node, milliseconds. */
   readonly time_ms: number;
@@ -50,48 +50,48 @@ export interface NodeEvent {
   readonly fields: Readonly<Record<string, string | number | boolean>>;
 }
 
-/** Whether a node does what it is there for. */
+/** Whether a node works as it should. */
 export interface HealthReport {
   readonly status: 'ok' | 'degraded';
-  /** Empty when ok; each says what is wrong in words for an operator. */
+  /** Reasons in words for an operator; empty when ok. */
   readonly reasons: readonly string[];
 }
 
 /** A process that is attached to the client socket of a node. Counts are since it attached. */
 export interface ClientReport {
-  /** As it calls itself; several may have the same. */
+  /** Name that the client gave; several clients may have the same. */
   readonly name: string;
-  /** In its own PID namespace. */
+  /** Process id in the client's own PID namespace. */
   readonly pid: number;
-  /** How its pages go: `direct`, `staged` or `bytes`. */
+  /** How the client's pages travel: `direct`, `staged` or `bytes`. */
   readonly mode: string;
   readonly requests: number;
-  /** Requests that were refused or have failed. */
+  /** Requests that were refused or failed. */
   readonly errors: number;
   /** Requests that have not been answered. */
   readonly in_flight: number;
-  /** Pages. */
+  /** Pages that the client read. */
   readonly hits: number;
   readonly misses: number;
   readonly pages_written: number;
-  /** Of the pages that it has read and written. */
+  /** Bytes of the pages that the client has read; written ones follow. */
   readonly read_bytes: number;
   readonly written_bytes: number;
-  /** Memory that the node has mapped for it, staging memory included. */
+  /** Memory that the node has mapped for the client, staging memory included. */
   readonly mapped_bytes: number;
 }
 
-/** The client socket of a node, and who is attached to it. */
+/** The client socket of a node, and its attached clients. */
 export interface ClientsReport {
   /** Path of the socket, on the node's host. */
   readonly socket: string;
-  /** All that are attached. */
+  /** Number of attached clients. */
   readonly attached: number;
-  /** Those that have moved most bytes, the first of them first; at most NODE_REPORT_CLIENTS_MAX_COUNT. */
+  /** Clients with the most bytes, the busiest first; at most NODE_REPORT_CLIENTS_MAX_COUNT. */
   readonly busiest: readonly ClientReport[];
 }
 
-/** All that a node says of itself. */
+/** The whole report of a node about itself. */
 export interface NodeReport extends MetricsReport {
   readonly node_id: string;
   readonly version: string;
@@ -106,11 +106,11 @@ export interface NodeReport extends MetricsReport {
   readonly protocols: readonly string[];
   readonly control_endpoint: string;
   readonly data_endpoint: string;
-  /** What this node reads by, where the other side speaks it too: `rdma` or `tcp`. */
+  /** Transport of this node's reads if the other side speaks it too: `rdma` or `tcp`. */
   readonly data_protocol: string;
-  /** What was asked for, and why something else is in use; the reason is empty when nothing else is. */
+  /** The transport that was asked for, and the reason if another one is in use, else an empty text. */
   readonly transport: { readonly wanted: string; readonly reason: string };
-  /** `host:port` of the metrics server; empty when there is none. */
+  /** `host:port` of the metrics server; empty if there is none. */
   readonly metrics_endpoint: string;
   /** Live nodes that this one knows, itself included. */
   readonly members: number;
@@ -123,7 +123,7 @@ export interface NodeReport extends MetricsReport {
     readonly quarantined_bytes: number;
     readonly evictions: number;
   };
-  /** Null without a disk tier. */
+  /** Disk tier; null without one. */
   readonly disk: {
     readonly entries: number;
     readonly used_bytes: number;
@@ -134,10 +134,10 @@ export interface NodeReport extends MetricsReport {
     readonly evictions: number;
     readonly write_errors: number;
   } | null;
-  /** Absent without a client socket. */
+  /** Client socket; absent without one. */
   readonly clients?: ClientsReport;
   readonly rss_bytes: number;
-  /** The most recent ones, oldest first; at most NODE_EVENTS_MAX_COUNT. */
+  /** The most recent events, oldest first; at most NODE_EVENTS_MAX_COUNT. */
   readonly events: readonly NodeEvent[];
 }
 
@@ -149,26 +149,26 @@ export type ClusterNode = {
   readonly ring_share: number;
 } & (
   | { readonly state: 'up'; readonly report: NodeReport }
-  /** Still a member, but it does not answer. */
+  /** The node is still a member, but does not answer. */
   | { readonly state: 'unreachable'; readonly error: string }
 );
 
 /** All members as one of them sees them. */
 export interface ClusterReport {
-  /** Of the node that answers. */
+  /** Id of the node that answers. */
   readonly node_id: string;
-  /** Its wall clock, milliseconds. */
+  /** Wall-clock milliseconds of the node that answers. */
   readonly time_ms: number;
   readonly heartbeat_interval_s: number;
-  /** By node id, the answering node included. */
+  /** Members by node id, the answering node included. */
   readonly nodes: readonly ClusterNode[];
 }
 
 /** A node as the metrics server shows it. */
 export interface NodeView {
-  /** Now, without asking anybody. */
+  /** The node's present health, without asking other nodes. */
   health(): HealthReport;
-  /** Of this node alone. */
+  /** The report of this node alone. */
   report(): Promise<NodeReport>;
   /** Asks all members; those that do not answer within a second are unreachable. Never rejects. */
   cluster(): Promise<ClusterReport>;

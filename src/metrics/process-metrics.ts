@@ -5,7 +5,7 @@ import type { Clock } from '../base/environment/clock.js';
 import type { Host } from '../base/environment/host.js';
 import { type EventLoopDelay, EventLoopWindow } from './event-loop-window.js';
 
-/** What Linux has of a process's open files; other systems have none. */
+/** Folder with a process's open files on Linux; other systems have none. */
 const OPEN_FILES = '/proc/self/fd';
 
 /**
@@ -16,11 +16,14 @@ export class ProcessMetrics {
   readonly #registry: Registry;
   readonly #clock: Clock;
   readonly #host: Pick<Host, 'observeLoop'>;
-  /** Begun when somebody wants to know: with thousands of nodes in a process, observing for each would be all that it does. */
+  /**
+   * Window of the event loop, created when its figures are first wanted: with thousands of nodes in one process,
+   * observing for each would be all that it does.
+   */
   #window: EventLoopWindow | undefined;
   #isClosed = false;
 
-  /** Adds them to `registry`. */
+  /** Adds the metrics to `registry`. */
   constructor(registry: Registry, clock: Clock, host: Pick<Host, 'observeLoop'>) {
     this.#registry = registry;
     this.#clock = clock;
@@ -36,12 +39,12 @@ export class ProcessMetrics {
     if (!this.#isClosed) this.#window ??= new EventLoopWindow(this.#clock, this.#host);
   }
 
-  /** All 0 before {@link observe}. */
+  /** Delay of the event loop; all 0 before {@link observe}. */
   eventLoopDelay(): EventLoopDelay {
     return this.#window?.delay() ?? { p50_s: 0, p99_s: 0, max_s: 0 };
   }
 
-  /** Ends the observers; what they have seen stays. Idempotent. */
+  /** Ends the observers; their last values stay. Idempotent. */
   close(): void {
     this.#isClosed = true;
     this.#window?.close();
@@ -76,7 +79,7 @@ export class ProcessMetrics {
       async collect() {
         const files = await readdir(OPEN_FILES).catch(() => null);
         if (files === null) this.remove();
-        // One of them is that of the listing.
+        // One of the open files is that of the listing.
         else this.set(files.length - 1);
       },
     });

@@ -9,7 +9,7 @@ export function isReportLike(answer: unknown): boolean {
   return has(answer, REPORT) && isPlain(answer);
 }
 
-/** Whether JSON can say it. */
+/** Whether JSON can represent the value. */
 function isPlain(value: unknown): boolean {
   if (typeof value === 'bigint') return false;
   if (typeof value !== 'object' || value === null) return true;
@@ -61,7 +61,7 @@ const REPORT: Shape = {
   events: isListOf((value) => isEvent(value) && isRecord((value as { fields?: unknown }).fields)),
 };
 
-/** Whether those of these fields that are there pass. */
+/** Whether the fields that are present have the right form. */
 function has(value: unknown, shape: Shape): boolean {
   if (!isRecord(value)) return false;
   return Object.entries(shape).every(([name, check]) => value[name] === undefined || check(value[name]));

@@ -24,11 +24,11 @@ export function readTlsIdentity(
   const ca = readText('tls_ca_file', paths.caFile, files);
   const certificate = validCertificate('tls_cert_file', paths.certFile, cert, wallMs);
   validCertificate('tls_ca_file', paths.caFile, ca, wallMs);
-  const fits = within('tls_key_file', paths.keyFile, 'is no private key without a passphrase', () =>
+  const fits = checked('tls_key_file', paths.keyFile, 'is no private key without a passphrase', () =>
     certificate.checkPrivateKey(createPrivateKey(key)),
   );
   if (!fits) throw fileError('tls_key_file', paths.keyFile, `does not belong to the certificate in ${paths.certFile}`);
-  within('tls_cert_file', paths.certFile, 'is refused by OpenSSL, with its key and authority', () =>
+  checked('tls_cert_file', paths.certFile, 'is refused by OpenSSL, with its key and authority', () =>
     createSecureContext({ cert, key, ca, minVersion: 'TLSv1.3' }),
   );
   return new TlsIdentity({ cert, key, ca });
@@ -45,7 +45,7 @@ function readText(key: string, path: string, files: Files): string {
 
 /** Parses the first certificate of the text and checks that it is valid now. */
 function validCertificate(key: string, path: string, text: string, wallMs: number): X509Certificate {
-  const certificate = within(key, path, 'has no certificate in PEM format', () => new X509Certificate(text));
+  const certificate = checked(key, path, 'has no certificate in PEM format', () => new X509Certificate(text));
   const { validFrom, validTo } = certificate;
   // Negated, so that a date which cannot be parsed (NaN) fails both checks.
   if (!(wallMs >= Date.parse(validFrom))) throw fileError(key, path, `is not valid before ${validFrom}`);
@@ -53,7 +53,7 @@ function validCertificate(key: string, path: string, text: string, wallMs: numbe
   return certificate;
 }
 
-function within<T>(key: string, path: string, problem: string, read: () => T): T {
+function checked<T>(key: string, path: string, problem: string, read: () => T): T {
   try {
     return read();
   } catch (cause) {

@@ -4,11 +4,11 @@ import { MeshCacheError } from '../base/errors.js';
 
 export const LOOPBACK = '127.0.0.1';
 
-/** Below the range that Linux takes outgoing ports from: nobody is given one of these by chance. */
+/** Ports below the range that Linux takes outgoing ports from, so that no connection gets one by chance. */
 const PORT_RANGE = [20_000, 30_000] as const;
 const PORT_ATTEMPTS = 50;
 
-/** A TCP port of loopback that nobody listens on now. Throws `ERR_UNREACHABLE` when there seems to be none. */
+/** A TCP port of loopback on which nobody listens now. Throws `ERR_UNREACHABLE` if it finds none. */
 export async function findFreePort(random: RandomSource): Promise<number> {
   for (let attempt = 0; attempt < PORT_ATTEMPTS; attempt++) {
     const port = PORT_RANGE[0] + (random.u32() % (PORT_RANGE[1] - PORT_RANGE[0]));

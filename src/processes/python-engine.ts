@@ -2,25 +2,25 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { createInterface, type Interface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 
-/** What the engine has answered. */
+/** An engine's answer. */
 export interface EngineAnswer {
   readonly error?: string;
-  /** Of the calls alone. */
+  /** Seconds inside the calls. */
   readonly seconds?: number;
   readonly missed?: number;
   readonly right?: boolean;
   readonly p50_us?: number;
   readonly found?: number;
-  /** How pages really go, by how they were to go. */
+  /** How pages really travelled, by how they were meant to. */
   readonly modes?: Readonly<Record<string, string>>;
 }
 
-/** What a process in Python has answered to any command. */
+/** A Python process's answer to any command. */
 interface Answer {
   readonly error?: string;
 }
 
-/** A process in Python that uses the package's client, as an engine does; one command at a time. */
+/** A process in Python that uses the package's client as an engine does; it executes one command at a time. */
 export class PythonEngine {
   readonly #child: ChildProcess;
   readonly #lines: Interface;
@@ -30,18 +30,18 @@ export class PythonEngine {
   #death: Error | undefined;
   #stderr = '';
 
-  /** `module`: the program, a module of the package. */
+  /** Starts `module`, a module of the Python package. */
   constructor(python: string, module: string) {
     const folder = fileURLToPath(new URL('../python', import.meta.url));
     this.#child = spawn(python, ['-m', module], {
       stdio: ['pipe', 'pipe', 'pipe'],
-      // Nothing is written beside the package.
+      // Python must not write bytecode into the package's folder.
       env: { ...process.env, PYTHONPATH: folder, PYTHONDONTWRITEBYTECODE: '1' },
     });
     this.#child.stderr?.on('data', (text: Buffer) => {
       this.#stderr = (this.#stderr + text.toString()).slice(-4096);
     });
-    // A process that has ended is told of by its end.
+    // Errors of the pipe are ignored: the end of the process is reported separately.
     this.#child.stdin?.on('error', () => {});
     this.#lines = createInterface({ input: this.#child.stdout as NodeJS.ReadableStream });
     this.#lines.on('line', (line) => this.#answered?.(line));
@@ -56,7 +56,7 @@ export class PythonEngine {
     });
   }
 
-  /** Rejects when the process answers with an error, or has ended: with what it wrote last. */
+  /** Executes a command. Rejects if the answer is an error or the process has ended, with its last output. */
   async call<T extends Answer = EngineAnswer>(command: Readonly<Record<string, unknown>>): Promise<T> {
     if (this.#death !== undefined) throw this.#death;
     const line = await new Promise<string>((resolve, reject) => {
@@ -69,7 +69,7 @@ export class PythonEngine {
     return answer;
   }
 
-  /** Ends the process at once; resolves when it has ended. A call that is under way stays pending. */
+  /** Ends the process at once. Resolves when it has ended; a call in progress stays pending. */
   end(): Promise<void> {
     this.#failed = undefined;
     this.#lines.close();

@@ -12,7 +12,7 @@ import {
   RequestType,
 } from '../../src/clients/wire/messages.js';
 
-/** A client of a node's socket that asks for one thing after the other, by bytes on the socket. */
+/** A client of a node's socket that makes one request after the other, with bytes on the socket. */
 export class AttachedClient {
   readonly #socket: Socket;
   #received = Buffer.alloc(0);
@@ -26,7 +26,7 @@ export class AttachedClient {
     socket.on('error', () => {});
   }
 
-  /** Resolves when the node has taken the client under this name. */
+  /** Attaches under this name; resolves when the node has accepted the client. */
   static async attach(path: string, name: string, pid = process.pid): Promise<AttachedClient> {
     const socket = connect({ path });
     await once(socket, 'connect');
@@ -38,18 +38,18 @@ export class AttachedClient {
     return client;
   }
 
-  /** Whether each page is set. */
+  /** Sets pages; true for each page that is set. */
   async set(pages: Readonly<Record<string, Uint8Array>>): Promise<boolean[]> {
     const body = encodeSetBytes({ pool: '', isNamed: true, keys: Object.keys(pages), pages: Object.values(pages) });
     return [...(await this.#done(RequestType.setBytes, body))].map((flag) => flag === 1);
   }
 
-  /** The pages and the misses of these keys, as the node has written them. */
+  /** Reads pages; resolves with the node's answer as it is. */
   get(keys: readonly string[]): Promise<Buffer> {
     return this.#done(RequestType.getBytes, encodeKeyRequest('', keys, { hasFlags: true }));
   }
 
-  /** Asks for a page in memory that it has not registered; resolves with the status of the answer. */
+  /** Requests a page in memory that it has not registered; resolves with the status of the answer. */
   async getNowhere(key: string): Promise<number> {
     const pieces = { pieceCount: 1, offsets: [0], lengths: [1], regionIds: [9] };
     const body = encodeRegionRequest({ pool: '', isNamed: false, keys: [key], pieces });

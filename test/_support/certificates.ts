@@ -5,12 +5,12 @@ import { Authority as PlainAuthority } from '../../src/bench/auth/certificates.j
 
 export type { CertificateFiles } from '../../src/bench/auth/certificates.js';
 
-/** Why there are no certificates here; empty: there are. */
+/** Reason why certificates cannot be made here; empty if they can. */
 export const noCertificates =
   spawnSync('openssl', ['version']).status === 0 ? '' : 'no openssl here to make certificates';
 
 export class Authority extends PlainAuthority {
-  /** A file of this folder with this content, which only its owner may read. */
+  /** Writes a file of this folder that only its owner may read. */
   write(name: string, text: string): string {
     const path = join(this.folder, name);
     writeFileSync(path, text, { mode: 0o600 });

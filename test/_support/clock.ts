@@ -11,7 +11,7 @@ export class ManualClock implements Clock {
     this.#wallStartMs = wallStartMs - startMs;
   }
 
-  /** Timers that wait. */
+  /** Number of timers that wait. */
   get pendingCount(): number {
     return this.#timers.size;
   }
@@ -38,13 +38,13 @@ export class ManualClock implements Clock {
     process.nextTick(fn);
   }
 
-  /** As if the process had not run for `byMs`: what is due since runs too late, after that. */
+  /** Moves the clock as if the process had not run for `byMs`; timers that became due run too late, after that. */
   stall(byMs: number): void {
     this.#nowMs += byMs;
     this.advance(0);
   }
 
-  /** Turns the clock by `byMs`; timers that running ones set are run too when they fall within that time. */
+  /** Turns the clock by `byMs`. Timers set by running ones also run if they fall within that time. */
   advance(byMs: number): void {
     const endMs = this.#nowMs + byMs;
     for (;;) {

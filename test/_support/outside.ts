@@ -8,7 +8,7 @@ const PURE_MODULES: ReadonlySet<string> = new Set([
   ...['msgpackr', 'prom-client'],
 ]);
 
-/** Everything else that leads out, by the name that an exception has it under. */
+/** Further ways out, by the names that exceptions use. */
 const WAYS: Readonly<Record<string, RegExp>> = {
   Date: /\bDate\b/,
   performance: /\bperformance\b/,
@@ -20,21 +20,21 @@ const WAYS: Readonly<Record<string, RegExp>> = {
   fetch: /(?<![.#\w])fetch\(|\bWebSocket\b/,
   globalThis: /\bglobalThis\b/,
   console: /\bconsole\./,
-  // Whatever else is called so has other members.
+  // Other values named `process` have other members.
   process: new RegExp(`(?<![#.\\w])process\\??\\.(?:${memberNames(process).join('|')})\\b`),
   waiting: /\bAtomics\.wait\b/,
-  // The real machine by the names of this code.
+  // The real machine by its names in this code.
   system:
     /\bsystem(?:Clock|Random|Network|Files|Threads|Host|Environment|RdmaHost)\b|\b(?:defaultLogger|stderrLogger)\b/,
 };
 
-/** A file that may go such ways itself, and why. */
+/** A file that may use such ways itself, and the reason. */
 export interface Exception {
   readonly ways: readonly string[];
   readonly because: string;
 }
 
-/** Where an environment is made or handed in: nothing below them takes the real machine by itself. */
+/** Folders in which environments are created or passed on; no other file takes the real machine by itself. */
 export const ENTRY_POINTS = /^src\/(?:processes|command|cli|bench|dashboard)\//;
 
 const REAL = 'a part of the system environment';
@@ -47,7 +47,7 @@ const ATTACHED = 'memory, descriptors and files that processes of the real machi
 const SIMULATED = 'a simulated process, by the same name';
 const CLIENT = 'a process of the real machine that attaches to its node: an entry point';
 
-/** Files that may go ways out themselves. */
+/** Files that may use ways out themselves. */
 export const EXCEPTIONS: Readonly<Record<string, Exception>> = {
   'src/system/system-clock.ts': {
     ways: ['Date', 'performance', 'process', 'system', 'ticks', 'timers'],
@@ -122,7 +122,7 @@ export const EXCEPTIONS: Readonly<Record<string, Exception>> = {
   },
 };
 
-/** The ways out that a source goes, in the order of their names. */
+/** The ways out that a source uses, in the order of their names. */
 export function waysOut(source: string): string[] {
   const code = withoutComments(source);
   const modules = [...code.matchAll(/(?:\bfrom|\bimport|\brequire)\s*\(?\s*'([a-z@][^']*)'/g)]
@@ -133,7 +133,7 @@ export function waysOut(source: string): string[] {
   return [...new Set([...modules, ...names])].sort();
 }
 
-/** Regular expressions have no quotes or slashes here that would be taken for comments. */
+/** Removes comments. It relies on regular expressions without quotes and slashes that look like comments. */
 function withoutComments(source: string): string {
   return source.replace(
     /("(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')|\/\*[\s\S]*?\*\/|(?<!:)\/\/[^\n]*/g,

@@ -2,7 +2,7 @@ import type { Clock } from '../../src/base/environment/clock.js';
 import { systemClock } from '../../src/system/system-clock.js';
 
 const STEP_MS = 10;
-/** What may lie between two steps of a thread that can run; the rest of a longer gap does not count. */
+/** Longest gap between two steps of a thread that can run; the rest of a longer gap does not count. */
 const FAIR_GAP_MS = 40;
 
 function createPatientClock(): Clock {
@@ -33,7 +33,7 @@ function createPatientClock(): Clock {
 }
 
 /**
- * The machine's clock, but for the time in which this process could not run: that does not pass. Tests use it where the nodes of
- * one process promise each other something within a deadline: on a machine that stalls none of them could keep it.
+ * The machine's clock without the time in which this process could not run. Tests use it if nodes of one process
+ * promise each other something within a deadline, which none could keep on a machine that stalls.
  */
 export const patientClock: Clock = createPatientClock();

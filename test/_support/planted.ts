@@ -2,14 +2,14 @@ import type { ExecutionContext } from 'ava';
 import { InvariantError } from '../../src/base/errors.js';
 import type { Verifiable } from './verified.js';
 
-/** Which calls of a method are lost, and what they return. */
+/** Calls of a method that are lost, and their result. */
 export interface Loss {
-  /** Default: all. */
+  /** Chooses the lost calls; default: all. */
   readonly when?: (self: unknown, args: readonly unknown[]) => boolean;
   readonly result?: unknown;
 }
 
-/** From now on calls of a method do nothing, as if a line of ours were missing. Returns what ends that. */
+/** Makes calls of a method do nothing, as if a line of the program were missing. The result ends that. */
 export function lose(owner: object, method: string, { when = () => true, result }: Loss = {}): () => void {
   const methods = owner as Record<string, (...args: unknown[]) => unknown>;
   const original = methods[method] as (...args: unknown[]) => unknown;
@@ -21,7 +21,7 @@ export function lose(owner: object, method: string, { when = () => true, result 
   };
 }
 
-/** The same while `work` runs, which does not wait for anything. */
+/** Loses calls while `work` runs, which must be synchronous. */
 export function losing<T>(owner: object, method: string, work: () => T, loss: Loss = {}): T {
   const end = lose(owner, method, loss);
   try {
@@ -31,7 +31,7 @@ export function losing<T>(owner: object, method: string, work: () => T, loss: Lo
   }
 }
 
-/** Nothing is wrong with `whole` until `plant` has run; then it says what is. */
+/** Asserts that `whole` verifies until `plant` has run, and then reports the fault. */
 export async function assertFound(
   t: ExecutionContext,
   whole: Verifiable,
@@ -43,7 +43,7 @@ export async function assertFound(
   t.throws(() => whole.verify(), { instanceOf: InvariantError, message });
 }
 
-/** `whole` has each of its parts verify itself. Not while other tests run. */
+/** Asserts that `whole` lets each of its parts verify itself. No other tests may run meanwhile. */
 export function assertAsks(
   t: ExecutionContext,
   whole: Verifiable,

@@ -5,7 +5,7 @@ import { World } from '../../src/sim/world/world.js';
 import { PATIENCE_MS } from './support.js';
 
 const POLL_MS = 5;
-/** Longer than what is closed leaves anything to be done, connections of the kernel included. */
+/** Milliseconds after which closed objects, also connections of the kernel, have nothing left to do. */
 const QUIET_AFTER_MS = 60_000;
 /** Virtual time that a test may take. */
 const TEST_MAX_MS = 600_000;
@@ -14,11 +14,11 @@ const NOTHING: ProcessCounts = { timers: 0, connections: 0, servers: 0, openFile
 
 /** The world of one test: hosts by their addresses, and the test's own waiting in virtual time. */
 export class TestWorld extends World {
-  /** The test itself, on a host that no partition has a part in. */
+  /** A process of the test itself, on a host that no partition affects. */
   readonly operator: SimProcess;
   readonly #ends: (() => unknown)[] = [];
   readonly #rules: (() => void)[] = [];
-  /** The machine works, and the world stands still. */
+  /** Work on the real machine, during which the world stands still. */
   #outside: Promise<unknown> | undefined;
 
   constructor() {
@@ -26,7 +26,7 @@ export class TestWorld extends World {
     this.operator = this.process(OPERATOR);
   }
 
-  /** A new process on the host with this address; default: on a host of its own. The host is named as its address. */
+  /** A new process on the host with this address; default: on a host of its own. The host's name is its address. */
   process(address = `10.0.0.${this.hosts.size}`): SimProcess {
     return (this.hosts.get(address) ?? this.host({ name: address, address })).start();
   }
@@ -44,13 +44,13 @@ export class TestWorld extends World {
     return new Promise((resolve) => this.at(this.nowMs + ms, resolve));
   }
 
-  /** Resolves as `work` does, which waits for the real machine: virtual time stands still meanwhile. */
+  /** Waits for work of the real machine, while virtual time stands still. */
   outside<T>(work: Promise<T>): Promise<T> {
     this.#outside = work;
     return work;
   }
 
-  /** Runs until `work`, which is the test's, is settled, and hands on its outcome. */
+  /** Runs until the test's `work` is settled, and returns its outcome. */
   async finish(work: Promise<void>): Promise<void> {
     let isSettled = false;
     const settle = (): void => {
@@ -62,7 +62,7 @@ export class TestWorld extends World {
       await this.run({ until: () => isSettled || this.#outside !== undefined, untilMs });
       if (isSettled) return work;
       if (this.#outside === undefined) throw new Error(`not ended within ${TEST_MAX_MS} ms`);
-      // One may lead to the next.
+      // The end of one may begin another.
       while (this.#outside !== undefined) {
         const outside: Promise<unknown> = this.#outside;
         this.#outside = undefined;
@@ -76,12 +76,12 @@ export class TestWorld extends World {
     this.#ends.push(end);
   }
 
-  /** {@link teardown}, unless the process is dead by then: nothing of it would resolve. */
+  /** Registers a {@link teardown} that is skipped if the process is dead by then, as it would never resolve. */
   atEnd(process: SimProcess, end: () => unknown): void {
     this.teardown(() => (process.isAlive ? process.run(end) : undefined));
   }
 
-  /** From now on these hosts and all others that there are reach only those of their own side. */
+  /** From now on these hosts and all others reach only those of their own side. */
   isolate(...addresses: string[]): void {
     const all = [...this.hosts.values()].filter(({ address }) => address !== OPERATOR);
     const [inside, outside] = [true, false].map((isInside) =>
@@ -91,7 +91,7 @@ export class TestWorld extends World {
     this.#cut(outside, inside);
   }
 
-  /** From now on what `from` sends to `to` is lost. */
+  /** From now on messages from `from` to `to` are lost. */
   cutOneWay(from: string, to: string): void {
     const [here, there] = [from, to].map((address) => this.hosts.get(address)?.network);
     if (here === undefined || there === undefined) throw new Error(`no hosts ${from} and ${to}`);
@@ -102,7 +102,7 @@ export class TestWorld extends World {
     for (const end of this.#rules.splice(0)) end();
   }
 
-  /** @internal Ends what the test has registered. */
+  /** @internal Runs the teardowns of the test. */
   async end(): Promise<void> {
     this.heal();
     for (const end of this.#ends.reverse()) await end();
@@ -114,11 +114,12 @@ export class TestWorld extends World {
 }
 
 /**
- * A test in a simulated world, on virtual time: the machine's pace has no part in it, and it goes the same way each time. MESHCACHE_TEST_SEED
- * makes it go another way. `t.teardown` is the world's. In the end nothing may be left of what it has started.
+ * A test in a simulated world, on virtual time: it does not depend on the machine's speed, and is the same each time.
+ * MESHCACHE_TEST_SEED makes it go another way. `t.teardown` is the world's. At the end nothing that it has started may
+ * be left.
  */
 export function simulated(title: string, body: (t: ExecutionContext, world: TestWorld) => Promise<void>): void {
-  // There may be one world at a time.
+  // Only one world may run at a time.
   test.serial(title, async (t) => {
     const world = new TestWorld();
     try {

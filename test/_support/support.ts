@@ -1,12 +1,15 @@
 import { findFreePort } from '../../src/processes/free-port.js';
 import { systemRandom } from '../../src/system/system-random.js';
 
-/** A port that was free a moment ago, and that no system hands out by itself: while it is free no connection takes it. */
+/** A port that was free a moment ago. No system hands it out by itself, so no connection takes it while it is free. */
 export function freePort(): Promise<number> {
   return findFreePort(systemRandom);
 }
 
-/** How long a test waits for what has to come: longer than any machine stalls. A condition is not a promise of speed. */
+/**
+ * Milliseconds that a test waits for a condition: longer than any machine stalls, as a condition is not a promise of
+ * speed.
+ */
 export const PATIENCE_MS = 60_000;
 
 /** Waits until `condition` holds; rejects after `PATIENCE_MS`. */

@@ -24,11 +24,11 @@ class HeldTarget implements LoadTarget {
 
 const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
 
-const requestsOf = (...names: string[]): { keys: string[] }[] => names.map((name) => ({ keys: [name] }));
+const loadRequests = (...names: string[]): { keys: string[] }[] => names.map((name) => ({ keys: [name] }));
 
 test('load: requests reach the targets round-robin, one at a time with a concurrency of 1', async (t) => {
   const targets = [new HeldTarget(), new HeldTarget()];
-  const done = runLoad(targets, requestsOf('a', 'b', 'c'), { concurrency: 1, clock: systemClock });
+  const done = runLoad(targets, loadRequests('a', 'b', 'c'), { concurrency: 1, clock: systemClock });
   for (const [target, name] of [
     [0, 'a'],
     [1, 'b'],
@@ -61,7 +61,7 @@ test('load: a turn waits for the turn before it, whatever the concurrency', asyn
 test('load: one target gets slices of requests, and all results are added up', async (t) => {
   const target = new HeldTarget();
   const names = Array.from({ length: 150 }, (_, i) => `r${i}`);
-  const done = runLoad([target], requestsOf(...names), { concurrency: 1, clock: systemClock });
+  const done = runLoad([target], loadRequests(...names), { concurrency: 1, clock: systemClock });
   let slices = 0;
   while (slices < 3) {
     await turn();
@@ -76,7 +76,7 @@ test('load: one target gets slices of requests, and all results are added up', a
 test('load: the first failure of a target ends it', async (t) => {
   const failing: LoadTarget = { run: () => Promise.reject(new Error('node 1 is gone')) };
   const target = new HeldTarget();
-  const done = runLoad([target, failing], requestsOf('a', 'b', 'c', 'd'), { concurrency: 2, clock: systemClock });
+  const done = runLoad([target, failing], loadRequests('a', 'b', 'c', 'd'), { concurrency: 2, clock: systemClock });
   await turn();
   target.release();
   await t.throwsAsync(done, { message: 'node 1 is gone' });
@@ -85,7 +85,7 @@ test('load: the first failure of a target ends it', async (t) => {
 
 test('load: no request starts after the time is over', async (t) => {
   const target = new HeldTarget();
-  const result = await runLoad([target], requestsOf('a'), { concurrency: 1, clock: systemClock, maxMs: 0 });
+  const result = await runLoad([target], loadRequests('a'), { concurrency: 1, clock: systemClock, maxMs: 0 });
   t.is(result.counts.requests, 0);
 });
 

@@ -199,9 +199,9 @@ test.serial('sim trace: told which conversations end, yield keeps more of the ot
 });
 
 test('sim trace: a conversation ends where nothing goes on with its last pages', (t) => {
-  const requestsOf = (...pages: number[][]) => pages.map((hashIds, i) => ({ timestampMs: i, hashIds }));
+  const placementRequests = (...pages: number[][]) => pages.map((hashIds, i) => ({ timestampMs: i, hashIds }));
   const hintsOf = (share: number, ...pages: number[][]) =>
-    withEndsTold(requestsOf(...pages), share).map(({ hint }) => hint);
+    withEndsTold(placementRequests(...pages), share).map(({ hint }) => hint);
   // The second leaves out the last page of the first, which was not full; all have page 0.
   t.deepEqual(hintsOf(1, [0, 1, 2], [0, 1, 3, 4], [0, 5], [0, 5, 6], [0]), [
     undefined,

@@ -35,7 +35,7 @@ function simulate(trace: readonly PlacementRequest[], options: Partial<Placement
 }
 
 /** Requests of these pages, a second apart. */
-function requestsOf(...pages: readonly (readonly number[])[]): PlacementRequest[] {
+function placementRequests(...pages: readonly (readonly number[])[]): PlacementRequest[] {
   return pages.map((hashIds, i) => ({ timestampMs: i * 1000, hashIds }));
 }
 
@@ -111,7 +111,7 @@ test('placement: intervals count from the first request, and time does not go ba
 
 test('placement: an owner keeps what others read when it hears of it in time', (t) => {
   // Node 0 sets 1 and 2, node 1 reads 1, node 0 needs the room of one page: of 1, unless it has heard of the read.
-  const trace = requestsOf([1, 2], [1], [3], [], [1]);
+  const trace = placementRequests([1, 2], [1], [3], [], [1]);
   const hitsAtLast = (reportDelayMs: number) =>
     simulate(trace, { nodes: 2, poolPages: 2, reportDelayMs }).outcomes.at(-1)?.prefixHits;
   t.is(hitsAtLast(0), 1);
@@ -122,7 +122,7 @@ test('placement: an owner keeps what others read when it hears of it in time', (
 
 test('placement: a page that another node has takes room for the time of the call only', (t) => {
   // Node 0 loses 1 and keeps 2; node 1 sets both, and drops 2 again.
-  const { simulation, counts } = simulate(requestsOf([1, 2], [], [2, 3], [1, 2]), { nodes: 2, poolPages: 2 });
+  const { simulation, counts } = simulate(placementRequests([1, 2], [], [2, 3], [1, 2]), { nodes: 2, poolPages: 2 });
   t.like(counts, { duplicates: 1, evictions: 1, remoteHits: 0 });
   t.deepEqual(
     simulation.nodes().map(({ pages }) => pages),
@@ -131,12 +131,15 @@ test('placement: a page that another node has takes room for the time of the cal
 });
 
 test('placement: routing by session keeps a conversation on its node, named or not', (t) => {
-  const named = requestsOf([0, 1], [0, 9], [0, 1, 2]).map((request, i) => ({ ...request, session: `s${i % 2}` }));
+  const named = placementRequests([0, 1], [0, 9], [0, 1, 2]).map((request, i) => ({
+    ...request,
+    session: `s${i % 2}`,
+  }));
   t.deepEqual(
     simulate(named, { nodes: 4, poolPages: 50, routing: 'session' }).outcomes.map(({ node }) => node),
     [0, 1, 0],
   );
-  const trace = requestsOf([0, 1, 2, 3], [0, 5, 6], [0, 1, 2, 7, 8], [0, 5, 9], [0, 20], [0, 1, 2, 7, 8, 10]);
+  const trace = placementRequests([0, 1, 2, 3], [0, 5, 6], [0, 1, 2, 7, 8], [0, 5, 9], [0, 20], [0, 1, 2, 7, 8, 10]);
   const { outcomes } = simulate(trace, { nodes: 3, poolPages: 50, routing: 'session' });
   t.deepEqual(
     outcomes.map(({ node }) => node),
@@ -171,7 +174,7 @@ test('placement: a quarantine withholds room for its time', (t) => {
 
 test('placement: pages cross no segment', (t) => {
   // Room for two pages in three segments of one and a half.
-  const { counts } = simulate(requestsOf([1, 2, 3]), {
+  const { counts } = simulate(placementRequests([1, 2, 3]), {
     poolPages: 3,
     poolBytes: 3 * PAGE_BYTES,
     segmentBytes: 1.5 * PAGE_BYTES,

@@ -71,6 +71,15 @@ test('package: the tarball has what a user needs, nothing else, in 2 MB', (t) =>
   t.not(addon.filter((path) => paths.includes(path)).length, 1);
 });
 
+test('package: its programs are the command and the processes that it starts', (t) => {
+  const found = user.packed.files
+    .map(({ path }) => /^build\/dist\/(?!chunk-)(.+)\.js$/.exec(path)?.[1])
+    .filter((name) => name !== undefined)
+    .sort();
+  const entries = ['core', 'index', 'native', 'sim'];
+  t.deepEqual(found, [...entries, 'bench-peer', 'cli', 'cluster-agent', 'tcp-serving-worker'].sort());
+});
+
 test('package: the core is below 84 kB with its module, and loads nothing else', (t) => {
   const paths = [...closure(join(root, 'build/dist/core.js')), join(root, 'build/wasm/meshcache.wasm')];
   const bytes = paths.reduce((sum, path) => sum + readFileSync(path).length, 0);

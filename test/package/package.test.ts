@@ -44,6 +44,23 @@ for (const { name, program, missing, env } of nodeVersions()) {
     t.regex(doctor.stdout, new RegExp(`ok +Node\\.js +v${(await user.run(program, ['-v'])).stdout.slice(1)}`.trim()));
   });
 
+  whereRun(
+    `package: npx meshcache bench measures between two processes, and does without Redis ${suffix}`,
+    async (t) => {
+      const bench = ['meshcache', 'bench', 'tcp', '--quick', '--rounds', '1', '--json'];
+      const { stdout } = await user.run('npx', ['--no-install', ...bench], env);
+      const { rows, notes } = JSON.parse(stdout) as { rows: { contender: string }[]; notes: string[] };
+      t.true(
+        rows.some(({ contender }) => contender === 'batchRead'),
+        stdout,
+      );
+      t.true(
+        notes.some((note) => note.includes('the package ioredis is not installed')),
+        stdout,
+      );
+    },
+  );
+
   whereRun(`package: a CommonJS program gets the same module by require ${suffix}`, async (t) => {
     const text = `
       const { ArgumentError, ConsistentHashRing } = require('meshcache');

@@ -21,7 +21,7 @@ import support  # noqa: F401  (finds the package)
 
 from meshcache import Client, Region
 from meshcache.attachment import Attachment
-from meshcache.connection import Call
+from meshcache._wire.connection import Call
 from meshcache.link import Link
 
 PAGE_BYTES: Final = 48 << 10

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from support import NodeTest, wait_for
 from meshcache import Client, link
-from meshcache.staging import Staging
+from meshcache._memory.staging import Staging
 
 PAGE = 1 << 18
 PAGES = 64

@@ -10,7 +10,7 @@ import tempfile
 import unittest
 
 from support import shared_memory
-from meshcache.memory import Memory, find_backing, mapping_of
+from meshcache._memory.memory import Memory, find_backing, mapping_of
 
 PAGE = mmap.PAGESIZE
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from support import ROOT
 from fake_node import TYPES, decode_request
-from meshcache import Namespace, protocol
+from meshcache import Namespace
+from meshcache._wire import protocol
 
 FRAMES: list[dict[str, Any]] = json.loads((ROOT / "test/data/client-frames.json").read_text())
 

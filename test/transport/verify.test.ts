@@ -9,7 +9,7 @@ import { AuthFailures } from '../../src/net/auth-failures.js';
 import { Listener } from '../../src/net/listener.js';
 import { PendingConnections } from '../../src/net/pending-connections.js';
 import { Destinations } from '../../src/transport/rdma/destinations.js';
-import { Publications } from '../../src/transport/rdma/publications.js';
+import { MemoryRegions } from '../../src/transport/rdma/memory-regions.js';
 import { RdmaTransport } from '../../src/transport/rdma/rdma-transport.js';
 import { type TcpLimits, tcpLimits } from '../../src/transport/tcp/protocol/limits.js';
 import { Landing, STAGING_BYTES } from '../../src/transport/tcp/reading/landing.js';
@@ -156,11 +156,11 @@ test.serial('verify: tcp transport, region table', async (t) => {
   );
 });
 
-test.serial('verify: rdma: publications, destinations, transport', async (t) => {
-  const publications = new Publications(fakeChannel());
+test.serial('verify: rdma: regions, destinations, transport', async (t) => {
+  const regions = new MemoryRegions(fakeChannel());
   const region = HostRegion.allocate(4096);
-  await assertFound(t, publications, /RDMA publications: rkey 7, from \d+ to \d+, is in no live region/, () => {
-    losing(HostRegion.prototype, 'onFree', () => publications.add(region, region.start, region.length, 7), {
+  await assertFound(t, regions, /RDMA memory regions: rkey 7, from \d+ to \d+, is in no live region/, () => {
+    losing(HostRegion.prototype, 'onFree', () => regions.add(region, region.start, region.length, 7), {
       result: () => {},
     });
     region.free();
@@ -183,7 +183,7 @@ test.serial('verify: rdma: publications, destinations, transport', async (t) => 
   const addon = new FakeFabric().addon();
   const transport = new RdmaTransport({ addon, rails, tcp, env: testEnvironment(), engine: {} });
   t.teardown(() => transport.close());
-  assertAsks(t, transport, [TcpTransport, Publications, Destinations, EngineReader]);
+  assertAsks(t, transport, [TcpTransport, MemoryRegions, Destinations, EngineReader]);
 });
 
 test.serial('verify: engine reader, peer backoff', async (t) => {

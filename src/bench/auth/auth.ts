@@ -3,10 +3,10 @@ import { formatSize } from '../../base/sizes.js';
 import { HostRegion } from '../../memory/host-region.js';
 import { MeshCacheStore } from '../../node/meshcache-store.js';
 import { findFreePort, LOOPBACK } from '../../processes/free-port.js';
-import { ServingProcess } from '../../processes/serving-process.js';
 import { systemRandom } from '../../system/system-random.js';
 import { type Contender, race, round3 } from '../measuring/contenders.js';
 import { median } from '../measuring/median.js';
+import { PeerProcess } from '../measuring/peer-process.js';
 import type { BenchOptions, BenchReport } from '../measuring/report.js';
 import { awaitMembers, benchKeys, benchStorage, destinationPool, isStamped } from '../measuring/store-pages.js';
 import type { AuthCluster, AuthPeerAnswer, AuthPeerCommand } from './auth-peer.js';
@@ -20,29 +20,32 @@ const QUICK_WORK_BYTES = 16 * 2 ** 20;
 const POOL_SLACK = 1.25;
 const READER_POOL_BYTES = 2 ** 20;
 const FLOOD_PER_S = 10_000;
-/** A flood lasts so long before its effect is measured: what a node allows strangers at once is used up. */
+/**
+ * Milliseconds that a flood lasts before its effect is measured: by then it has used up what a node allows
+ * unauthenticated peers at once.
+ */
 const FULL_PHASES_MS = { before: 700, measured: 1_500 };
 const QUICK_PHASES_MS = { before: 20, measured: 50 };
 
 type Row = BenchReport['rows'][number];
-type Peer = ServingProcess<AuthPeerCommand, AuthPeerAnswer>;
+type Peer = PeerProcess<AuthPeerCommand, AuthPeerAnswer>;
 
 interface Cluster extends AuthCluster {
   readonly name: string;
   readonly store: MeshCacheStore;
-  /** Of the peer's node. */
+  /** Ports of the peer's node. */
   readonly targets: readonly FloodTarget[];
 }
 
 interface Flooded {
   readonly gbPerS: number;
   readonly cpuMsPerS: number;
-  /** Of the flood while that was measured. */
+  /** Connections a second that the flood made while processor time was measured. */
   readonly cpuRatePerS: number;
   readonly stats: FloodStats;
 }
 
-/** What a strangers' flood is aimed at; `nobody`: a port that is closed. */
+/** One flood and the port that it is aimed at; `nobody` is a port that is closed. */
 interface FloodCase {
   readonly name: string;
   readonly kind: FloodKind;
@@ -50,8 +53,9 @@ interface FloodCase {
 }
 
 /**
- * `batchGetV1` of pages in another process's pool without a secret, with one, and over TLS; and with a secret while a third process
- * opens connections without knowing it, beside the same flood of a port where nobody listens: what the machine takes for it.
+ * `batchGetV1` of pages in another process's pool without a secret, with one, and over TLS; and with a secret while a
+ * third process opens connections without knowing it. The same flood of a closed port shows what the machine itself
+ * takes for it.
  */
 export async function authBench(options: BenchOptions): Promise<BenchReport> {
   const certificate = await BenchCertificate.make();
@@ -128,9 +132,8 @@ class AuthBench {
     for (const kind of kinds) {
       clusters.push({ ...kind, discoveryAddr: `${LOOPBACK}:${await findFreePort(systemRandom)}` });
     }
-    const program = new URL('./auth-peer.js', import.meta.url);
-    const peer: Peer = new ServingProcess(program);
-    const strangers: Peer = new ServingProcess(program);
+    const peer: Peer = new PeerProcess('auth');
+    const strangers: Peer = new PeerProcess('auth');
     const stores: MeshCacheStore[] = [];
     try {
       const poolBytes = Math.ceil(workBytesOf(options) * POOL_SLACK);
@@ -229,7 +232,7 @@ class AuthBench {
     this.#strangers.end();
   }
 
-  /** The first one is what the machine itself takes. */
+  /** The kinds of floods. The first one hits a closed port: it shows what the machine itself takes. */
   async #floodCases(): Promise<FloodCase[]> {
     const closed: FloodTarget = { plane: 'data', port: await findFreePort(systemRandom) };
     const { targets } = this.#secured;
@@ -254,7 +257,7 @@ class AuthBench {
     return { gbPerS, stats: stats as FloodStats, ...cpu };
   }
 
-  /** What the serving process takes while nobody reads from it. */
+  /** Measures the processor time of the serving process while nobody reads from it. */
   async #cpuWithin(): Promise<{ cpuMsPerS: number; cpuRatePerS: number }> {
     const startMs = performance.now();
     const first = await this.#sample();
@@ -273,7 +276,7 @@ class AuthBench {
     return { cpuMs, attempts: flood?.attempts ?? 0 };
   }
 
-  /** Of reads of all pages, again and again. */
+  /** Measures the speed of reading all pages again and again. */
   async #speed(pageBytes: number): Promise<number> {
     const { read } = this.#contender(this.#secured, pageBytes);
     const startMs = performance.now();

@@ -11,13 +11,13 @@ export interface CertificateFiles {
   readonly tlsCaFile: string;
 }
 
-/** A certificate authority of its own, in a folder of its own, made by openssl. Whoever makes it calls `remove`. */
+/** A certificate authority in a folder of its own, made by openssl. The caller must call `remove`. */
 export class Authority {
   readonly folder = mkdtempSync(join(tmpdir(), 'meshcache-ca-'));
   readonly #caFile = join(this.folder, 'ca.pem');
   readonly #caKeyFile = join(this.folder, 'ca.key');
 
-  /** Throws, and leaves nothing behind, when openssl fails. */
+  /** Makes the authority. If openssl fails, it throws and leaves nothing behind. */
   constructor() {
     try {
       const days = ['-days', '30', '-subj', '/CN=test authority'];
@@ -28,7 +28,7 @@ export class Authority {
     }
   }
 
-  /** A node's files. `validDays` is negative: it has expired. */
+  /** Issues a node's key and certificate. With a negative `validDays` the certificate has expired. */
   issue(name: string, validDays = 30): CertificateFiles {
     const [key, request, cert] = ['key', 'csr', 'pem'].map((end) => join(this.folder, `${name}.${end}`)) as [
       string,
@@ -54,13 +54,13 @@ export class Authority {
   }
 }
 
-/** A certificate for the nodes of a benchmark. Its files are only there for the run. */
+/** A certificate for the nodes of a benchmark. Its files exist only during the run. */
 export class BenchCertificate {
   readonly #authority: Authority;
-  /** Configuration keys with the files. */
+  /** Configuration keys with the paths of the files. */
   readonly config: Readonly<Record<string, string>>;
 
-  /** As text: why there is none. */
+  /** Makes the certificate, or returns the reason as text if it cannot be made. */
   static async make(): Promise<BenchCertificate | string> {
     if ((await findProgram('openssl')) === undefined) return 'openssl, which makes the certificates, is not installed';
     try {

@@ -6,12 +6,12 @@ import * as rpc from '../../rpc/frame.js';
 import { systemRandom } from '../../system/system-random.js';
 import * as data from '../../transport/tcp/protocol/protocol.js';
 
-/** What strangers do once they are connected. */
+/** What unauthenticated peers do once they are connected. */
 export type FloodKind = 'silent' | 'wrong secret' | 'truncated' | 'replayed';
 
 export const FLOOD_KINDS: readonly FloodKind[] = ['silent', 'wrong secret', 'truncated', 'replayed'];
 
-/** A port with what answers there. */
+/** A port, and the protocol that its server speaks. */
 export interface FloodTarget {
   readonly plane: 'rpc' | 'data';
   readonly port: number;
@@ -21,7 +21,7 @@ export interface FloodOptions {
   readonly kind: FloodKind;
   readonly targets: readonly FloodTarget[];
   readonly ratePerS: number;
-  /** The right one: `replayed` records a handshake with it, of which the others know nothing. */
+  /** The correct secret. Only `replayed` uses it, to record a handshake; the other kinds do not know it. */
   readonly secret: string;
 }
 
@@ -32,7 +32,7 @@ export interface FloodStats {
   readonly answered: number;
 }
 
-/** A connection without an end is given up after this long, so that the next ones have room. */
+/** Milliseconds after which a connection without an end is given up, so that the next ones have room. */
 const LIFETIME_MS = 20;
 const OPEN_MAX_COUNT = 1000;
 const TICK_MS = 2;
@@ -50,13 +50,13 @@ interface Attempt {
   readonly untilMs: number;
 }
 
-/** Connections by strangers at a rate, until it is stopped. */
+/** Opens connections of unauthenticated peers at a rate, until it is stopped. */
 export class Flood {
   readonly #options: FloodOptions;
   readonly #recordings: readonly (readonly Buffer[])[];
   readonly #startMs = performance.now();
   readonly #timer: NodeJS.Timeout;
-  /** Oldest first. */
+  /** Connections in progress, oldest first. */
   readonly #open = new Set<Attempt>();
   #attempts = 0;
   #answered = 0;
@@ -80,7 +80,7 @@ export class Flood {
     for (const { socket } of this.#open) socket.destroy();
   }
 
-  /** Since the start. */
+  /** Counts since the start. */
   stats(): FloodStats {
     return { attempts: this.#attempts, elapsedMs: performance.now() - this.#startMs, answered: this.#answered };
   }
@@ -93,7 +93,7 @@ export class Flood {
       attempt.socket.resetAndDestroy();
     }
     const dueCount = ((nowMs - this.#startMs) / 1000) * this.#options.ratePerS;
-    // What this process could not keep up with is not made up for.
+    // Connections that this process was too slow to open are skipped, not made up for.
     const untilMs = nowMs + TICK_MS * 4;
     while (this.#attempts < dueCount && this.#open.size < OPEN_MAX_COUNT && performance.now() < untilMs)
       this.#attempt();
@@ -132,7 +132,7 @@ export class Flood {
   }
 }
 
-/** This address may just have been limited for the flood before. */
+/** Records a handshake, and tries again: the flood before may have used up what this address is allowed. */
 async function recordSoon(target: FloodTarget, secret: string): Promise<Buffer[]> {
   for (let attempt = 1; ; attempt++) {
     try {
@@ -144,7 +144,7 @@ async function recordSoon(target: FloodTarget, secret: string): Promise<Buffer[]
   }
 }
 
-/** The client's side of a handshake that has succeeded: greeting, proofs. */
+/** Records the client's side of a handshake that succeeds: greeting and proofs. */
 function record({ plane, port }: FloodTarget, secret: string): Promise<Buffer[]> {
   const { hello, greetingBytes } = PLANES[plane];
   const secrets = ClusterSecrets.of([secret]) as ClusterSecrets;

@@ -7,10 +7,10 @@ import { MeshCacheStore } from '../../node/meshcache-store.js';
 import { findProgram } from '../../processes/find-program.js';
 import { findFreePort, LOOPBACK } from '../../processes/free-port.js';
 import { PythonEngine } from '../../processes/python-engine.js';
-import { ServingProcess } from '../../processes/serving-process.js';
 import { systemRandom } from '../../system/system-random.js';
 import { type Contender, race } from '../measuring/contenders.js';
 import { median } from '../measuring/median.js';
+import { PeerProcess } from '../measuring/peer-process.js';
 import type { BenchOptions, BenchReport } from '../measuring/report.js';
 import {
   awaitMembers,
@@ -33,8 +33,8 @@ const MODES = ['direct', 'staged', 'bytes'] as const;
 type Mode = (typeof MODES)[number];
 
 /**
- * An engine in Python at the client socket of this process's node, beside the node's own calls in this process: pages of another process's pool
- * read, and pages set, by each way that they go; and lookups.
+ * Compares an engine in Python, attached to the client socket of this process's node, with the node's own calls in this
+ * process: reads of pages in another process's pool, sets, and lookups, for each way in which pages can travel.
  */
 export async function clientsBench(options: BenchOptions): Promise<BenchReport> {
   const python = await findProgram('python3');
@@ -63,7 +63,7 @@ export async function clientsBench(options: BenchOptions): Promise<BenchReport> 
 
 class ClientsBench {
   readonly notes: string[] = [];
-  readonly #peer: ServingProcess<PeerCommand, PeerAnswer>;
+  readonly #peer: PeerProcess<PeerCommand, PeerAnswer>;
   readonly #store: MeshCacheStore;
   readonly #engine: PythonEngine;
   readonly #folder: string;
@@ -71,7 +71,7 @@ class ClientsBench {
   #passes = 0;
 
   private constructor(parts: {
-    peer: ServingProcess<PeerCommand, PeerAnswer>;
+    peer: PeerProcess<PeerCommand, PeerAnswer>;
     store: MeshCacheStore;
     engine: PythonEngine;
     folder: string;
@@ -89,7 +89,7 @@ class ClientsBench {
     const socket = join(folder, 'node.sock');
     const discoveryAddr = `${LOOPBACK}:${await findFreePort(systemRandom)}`;
     const poolBytes = Math.ceil(workBytes * POOL_SLACK);
-    const peer = new ServingProcess<PeerCommand, PeerAnswer>(new URL('./store-peer.js', import.meta.url));
+    const peer = new PeerProcess<PeerCommand, PeerAnswer>('store');
     const engine = new PythonEngine(python, 'meshcache._bench');
     let store: MeshCacheStore | undefined;
     try {
@@ -189,7 +189,7 @@ class ClientsBench {
   }
 
   #engineContender(op: 'get' | 'set', mode: Mode, keys: readonly string[], pageBytes: number): Contender {
-    // Asked for with the first pass, which is not timed.
+    // The engine checks the bytes in the first pass, which is not timed.
     let isRight: boolean | undefined;
     return {
       name: `Python, ${mode}`,
@@ -205,7 +205,7 @@ class ClientsBench {
     };
   }
 
-  /** What is there already is not copied: each pass sets other keys. */
+  /** Keys that were not set before: a page that exists already is not copied. */
   #fresh(keys: readonly string[]): string[] {
     this.#passes++;
     return keys.map((key) => `${this.#passes} ${key}`);

@@ -3,7 +3,7 @@ import type { BenchOptions, BenchReport } from '../measuring/report.js';
 import { ClusterNodes, clusterHost } from './cluster-nodes.js';
 import type { ClusterAnswer, ClusterRead } from './cluster-peer.js';
 
-/** As nodes have them by default. */
+/** Time-to-live of a member, as nodes have it by default. */
 const MEMBER_TTL_MS = 6_000;
 const HEARTBEAT_MS = 2_000;
 const FULL = { pages: 300, afterTtlMs: 6_000 } as const;
@@ -14,15 +14,16 @@ const BUCKET_MS = 100;
 interface Outcome {
   readonly killedAtMs: number;
   readonly reads: readonly ClusterRead[];
-  /** Both survivors have dropped the killed node. */
+  /** Wall clock: both survivors have dropped the killed node. */
   readonly droppedAtMs: number;
-  /** A node that was told to join at the moment of the kill: it is up, and both survivors know it. */
+  /** A node that was told to join when the other one was killed: when it was up, and when both survivors knew it. */
   readonly joined: { readonly createdAtMs: number; readonly knownAtMs: number } | undefined;
 }
 
 /**
- * Three nodes, each on a host of its own with a master; two read each other's pages all the time, and the third one is killed: what
- * of their reads fails until it is dropped, and after that; and whether a node can join meanwhile when it was the head.
+ * Kills one of three nodes, each on a host of its own with a master, while the other two read each other's pages.
+ * Reports which of their reads fail before and after the dead node is dropped, and whether a node can join meanwhile if
+ * the dead one was the head.
  */
 export async function killBench(options: BenchOptions): Promise<BenchReport> {
   const { pages, afterTtlMs } = { ...(options.quick ? QUICK : FULL), ...pagesOf(options) };
@@ -51,7 +52,7 @@ async function killOne(victim: number, pages: number, afterTtlMs: number): Promi
   const isHead = victim === 0;
   try {
     await cluster.load(isHead ? [...three, late] : three);
-    // One after the other: the masters of all three hosts are there when the last one has settled.
+    // The nodes join one after the other, so that all three masters exist when the last node has settled.
     for (const index of three) await cluster.join(index, three.slice(0, index + 1));
     for (const index of three) await cluster.call(index, { kind: 'settle', peers: three });
     for (const index of three) await cluster.call(index, { kind: 'awaitMaster' });

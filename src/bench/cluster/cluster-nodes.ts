@@ -1,20 +1,20 @@
 import { findFreePort } from '../../processes/free-port.js';
-import { ServingProcess } from '../../processes/serving-process.js';
 import { systemRandom } from '../../system/system-random.js';
+import { PeerProcess } from '../measuring/peer-process.js';
 import type { ClusterAnswer, ClusterCommand } from './cluster-peer.js';
 
-/** A process with a node of a cluster, on an address of loopback of its own: to the others it is a host of its own. */
+/** A process with one node, on a loopback address of its own: the other nodes see it as another host. */
 export interface ClusterNode {
   readonly index: number;
-  readonly process: ServingProcess<ClusterCommand, ClusterAnswer>;
+  readonly process: PeerProcess<ClusterCommand, ClusterAnswer>;
 }
 
-/** How many of the masters' addresses are listed; the others are found by the rule of all nodes. */
+/** Number of masters whose addresses are listed; nodes find further masters by their usual rule. */
 const LISTED_COUNT = 2;
-/** Programs that are loaded at a time. */
+/** Processes that load the program at the same time. */
 const LOADING_COUNT = 4;
 
-/** The processes of one cluster. Whoever makes it calls `end`. */
+/** The processes of one cluster. The caller must call `end`. */
 export class ClusterNodes {
   readonly #discoveryAddr: string;
   readonly #pages: number;
@@ -35,14 +35,12 @@ export class ClusterNodes {
     return [...this.#live.values()];
   }
 
-  /** Starts processes, which have loaded the program and not joined anybody when this resolves. */
+  /** Starts processes. When this resolves they have loaded the program, and none has joined. */
   async load(indices: readonly number[]): Promise<void> {
     const left = [...indices];
     const worker = async (): Promise<void> => {
       for (let index = left.shift(); index !== undefined; index = left.shift()) {
-        const process = new ServingProcess<ClusterCommand, ClusterAnswer>(
-          new URL('./cluster-peer.js', import.meta.url),
-        );
+        const process = new PeerProcess<ClusterCommand, ClusterAnswer>('cluster');
         this.#live.set(index, { index, process });
         await process.call({ kind: 'load' });
       }
@@ -50,7 +48,7 @@ export class ClusterNodes {
     await Promise.all(Array.from({ length: LOADING_COUNT }, worker));
   }
 
-  /** Resolves when the node knows `peers`, itself among them, and finds their pages. */
+  /** Lets a node join. Resolves when it knows `peers`, itself among them, and finds their pages. */
   join(index: number, peers: readonly number[]): Promise<ClusterAnswer> {
     const [discoveryAddr, pages] = [this.#discoveryAddr, this.#pages];
     return this.#node(index).call({ kind: 'join', discoveryAddr, host: clusterHost(index), index, pages, peers });
@@ -60,20 +58,20 @@ export class ClusterNodes {
     return this.#node(index).call(command);
   }
 
-  /** The answers of all live nodes by index. */
+  /** Sends a command to all live nodes, and resolves with their answers by index. */
   async callAll(command: ClusterCommand): Promise<Map<number, ClusterAnswer>> {
     const answers = this.live.map(async ({ index, process }) => [index, await process.call(command)] as const);
     return new Map(await Promise.all(answers));
   }
 
-  /** Forgets the node; its process is gone when this resolves. */
+  /** Kills a node's process and forgets the node. Resolves when the process is gone. */
   async kill(index: number): Promise<void> {
     const node = this.#node(index);
     this.#live.delete(index);
     await node.kill();
   }
 
-  /** As {@link kill}, after it has said good-bye. */
+  /** Lets a node leave the cluster, then ends its process and forgets the node. */
   async leave(index: number): Promise<void> {
     await this.call(index, { kind: 'leave' });
     await this.kill(index);
@@ -84,14 +82,14 @@ export class ClusterNodes {
     this.#live.clear();
   }
 
-  #node(index: number): ServingProcess<ClusterCommand, ClusterAnswer> {
+  #node(index: number): PeerProcess<ClusterCommand, ClusterAnswer> {
     const node = this.#live.get(index);
     if (node === undefined) throw new Error(`no node ${index}`);
     return node.process;
   }
 }
 
-/** A host for itself, as far as the other nodes are concerned. */
+/** The loopback address of one node, which the other nodes see as a host of its own. */
 export function clusterHost(index: number): string {
   return `127.0.0.${index + 1}`;
 }

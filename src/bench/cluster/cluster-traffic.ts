@@ -2,7 +2,9 @@ import type { Connection, Network } from '../../base/environment/network.js';
 import { FRAME_HEADER_BYTES, type Frame, FrameReader, FrameType } from '../../rpc/frame.js';
 import { MessageCodec } from '../../rpc/message.js';
 
-/** Control-plane traffic of one kind: calls and the bytes of both directions, frame headers included, TCP's and IP's not. */
+/**
+ * Control-plane traffic of one kind: calls, and the bytes of both directions with frame headers but without TCP and IP.
+ */
 export interface Traffic {
   readonly calls: number;
   readonly bytes: number;
@@ -11,7 +13,7 @@ export interface Traffic {
 export const TRAFFIC_KINDS = ['discovery', 'announcing', 'lookups', 'other'] as const;
 export type TrafficKind = (typeof TRAFFIC_KINDS)[number];
 
-/** What a node has sent and received by kind: as the one that calls, and as the one that is called. */
+/** A node's traffic by kind, as the caller and as the called side. */
 export interface NodeTraffic {
   readonly client: Readonly<Record<TrafficKind, Traffic>>;
   readonly server: Readonly<Record<TrafficKind, Traffic>>;
@@ -27,13 +29,13 @@ const KIND_OF: Readonly<Record<string, TrafficKind>> = {
 
 type Sums = Record<TrafficKind, { calls: number; bytes: number }>;
 
-/** Reads along on the control connections of one node that has no secret, and adds up what it sees. */
+/** Reads the control connections of one node that has no secret, and adds up calls and bytes. */
 export class TrafficCount {
   readonly #codec = new MessageCodec();
   readonly #client = noTraffic();
   readonly #server = noTraffic();
 
-  /** `base`, read along. Data connections are left alone. */
+  /** Wraps `base` and counts control connections; data connections pass unchanged. */
   network(base: Network): Network {
     return {
       connect: (options) => {
@@ -49,7 +51,7 @@ export class TrafficCount {
     };
   }
 
-  /** All since the start. */
+  /** Traffic since the start. */
   read(): NodeTraffic {
     return structuredClone({ client: this.#client, server: this.#server });
   }
@@ -89,7 +91,7 @@ function noTraffic(): Sums {
   };
 }
 
-/** What has come since `before`. */
+/** The difference between two readings. */
 export function trafficSince(before: Traffic, after: Traffic): Traffic {
   return { calls: after.calls - before.calls, bytes: after.bytes - before.bytes };
 }

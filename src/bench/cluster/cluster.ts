@@ -8,7 +8,7 @@ import { type Traffic, type TrafficKind, trafficSince } from './cluster-traffic.
 const FULL = { nodes: [50], pages: 300, seconds: 30 } as const;
 const QUICK = { nodes: [3], pages: 20, seconds: 1 } as const;
 
-/** Counted in with what one phase has cost. */
+/** Milliseconds after a phase whose cost still counts towards it. */
 const AFTERWARDS_MS = 2_000;
 
 interface Work {
@@ -18,15 +18,15 @@ interface Work {
 
 type Answers = ReadonlyMap<number, ClusterAnswer>;
 
-/** One phase of one cluster's life; means over nodes, all calls and bytes both ways. */
+/** One phase of a cluster's life: means over nodes, with calls and bytes of both directions. */
 interface PhaseRow {
   readonly nodes: number;
   readonly phase: string;
-  /** The phase as a whole; in the steady state all that follows is per second. */
+  /** Seconds that the phase took. In the steady state the columns after it are per second. */
   readonly duration_s: number;
-  /** From the phase's begin until the last node knows every member. */
+  /** Seconds from the beginning of the phase until the last node knows every member. */
   readonly all_known_s: number | '';
-  /** And until it finds the pages of every one. */
+  /** Seconds from the beginning of the phase until the last node finds the pages of every other node. */
   readonly all_found_s: number | '';
   readonly node_cpu_ms: number;
   readonly master_cpu_ms: number;
@@ -35,18 +35,19 @@ interface PhaseRow {
   readonly announcing_calls: number;
   readonly announcing_bytes: number;
   readonly lookup_bytes: number;
-  /** What a master is asked and answers, its own node's part included. */
+  /** Calls that a master receives and answers, its own node's included. */
   readonly master_calls: number;
   readonly master_bytes: number;
-  /** Pages told to new owners. */
+  /** Pages announced to new owners. */
   readonly reannounced_keys: number;
-  /** Pages stated again to the same owners. */
+  /** Pages announced again to the same owners. */
   readonly restated_keys: number;
 }
 
 /**
- * A cluster of real processes on loopback addresses of their own: all join at once, then nothing happens, then one is killed, then one
- * leaves. What that costs a node in processor time, calls and bytes, and how it grows with their number.
+ * Measures a cluster of real processes on loopback addresses: all join at once, nothing happens for a while, one is
+ * killed, one leaves. Reports what each phase costs a node in processor time, calls and bytes, and how that grows with
+ * the number of nodes.
  */
 export async function clusterBench(options: BenchOptions): Promise<BenchReport> {
   if (options.cluster?.kill) return killBench(options);
@@ -93,7 +94,8 @@ async function liveThrough(
   const joined = new Map(await Promise.all(all.map(async (i) => [i, await cluster.join(i, all)] as const)));
   rows.push(phaseRow('join storm', before, await afterwards(cluster, joined), { startMs: stormMs }));
 
-  // What the storm has left to do, such as keys that are not owned any more after the time-to-live and a heartbeat.
+  // The join storm leaves work behind, such as keys that are no longer owned; nodes do it after the time-to-live and a
+  // heartbeat.
   progress(`everybody was found after ${rows[0]?.all_found_s} s; waiting for the steady state`);
   await sleep(Math.min(9, seconds) * 1000);
   progress('steady state');
@@ -118,7 +120,7 @@ async function liveThrough(
   return { rows, rssBytes };
 }
 
-/** With what there was left to tell when everybody found everything. */
+/** Waits for the announcements that were still to be made when every node found every page. */
 async function afterwards(cluster: ClusterNodes, settled: Answers): Promise<Answers> {
   await sleep(AFTERWARDS_MS);
   const answers = await cluster.callAll({ kind: 'usage' });
@@ -173,7 +175,7 @@ function phaseRow(
   };
 }
 
-/** What is worth a straight line through the cluster sizes. */
+/** Figures for which a straight line through the cluster sizes is reported. */
 const GROWING = ['node_cpu_ms', 'master_cpu_ms', 'discovery_bytes', 'announcing_bytes', 'master_bytes'] as const;
 const PREDICTED_NODES = 1000;
 

@@ -2,7 +2,7 @@ import { seededRandom } from '../../base/environment/random.js';
 
 const SETTLING_PART = 1 / 4;
 
-/** Batches of distinct 64-character hexadecimal keys, each a string of one piece as a program would hold it. */
+/** Batches of distinct keys of 64 hexadecimal characters. Each key is a flat string, as a program would hold it. */
 export function hexKeyBatches(batches: number, batchKeys: number, seed: number): string[][] {
   const random = seededRandom(seed);
   const words = new Uint32Array(8);
@@ -15,8 +15,8 @@ export function hexKeyBatches(batches: number, batchKeys: number, seed: number):
 }
 
 /**
- * Nanoseconds that each of `count` operations takes; `run` does the given part (0 to 1) of them. Before that the event
- * loop turns and a part is done untimed, so that what the contender before left to collect is not charged to this one.
+ * Nanoseconds that each of `count` operations takes; `run` does the given part (0 to 1) of them. First the event loop
+ * turns and a part is done untimed, so that the garbage of the contender before is not charged to this one.
  */
 export async function timeSettledNs(count: number, run: (part: number) => void): Promise<number> {
   run(SETTLING_PART);

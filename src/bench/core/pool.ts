@@ -9,24 +9,24 @@ const BATCH_KEYS = 128;
 const FULL_ENTRIES = [30_000, 1_000_000] as const;
 const QUICK_ENTRIES = [1000] as const;
 const PAGE_BYTES = 4_497_408;
-/** The first is what the others are compared with. */
+/** Policies to measure; the first one is the reference of the ratios. */
 const POLICIES: readonly EvictionPolicy[] = ['lru', 's3fifo', 'yield'];
-/** Keys of a round, at most: they are made anew for each. */
+/** The most keys of one round, for which they are made anew. */
 const ROUND_KEYS = 2 ** 18;
-/** How often as many keys as there are pages are published before measuring: pages and ghosts are full then. */
+/** How many times the pool's capacity is published before measuring, so that pages and ghosts are full. */
 const FILLS = 4;
 
 const SEGMENT_BYTES = 2 ** 30;
 const FULL_POOL_BYTES = 8 * 2 ** 30;
 const QUICK_POOL_BYTES = 2 ** 30;
-/** How often the pool is written over: before measuring, and while. */
+/** How many times the pool is written over, before measuring and while measuring. */
 const TURNOVERS = 8;
 
 type Row = BenchReport['rows'][number];
 
 interface Load {
   readonly name: string;
-  /** For the number of publishes that writes a pool over once. */
+  /** Mean length of a page: with it the number of publishes that write a pool over once is known. */
   readonly meanBytes: number;
   size(random: RandomSource): number;
 }
@@ -95,7 +95,7 @@ async function measureSpeed(entries: number, { rounds }: BenchOptions): Promise<
     const batches = hexKeyBatches(count, BATCH_KEYS, round + 1);
     for (let i = 0; i < contenders.length; i++) {
       const contender = contenders[(i + round) % contenders.length] as Contender;
-      // What the one before left to collect is not charged to this one.
+      // Lets garbage of the contender before be collected, so that it is not charged to this one.
       await new Promise((resolve) => setImmediate(resolve));
       publishAndLookUp(contender, batches, round >= fills);
     }
@@ -119,7 +119,7 @@ async function measureSpeed(entries: number, { rounds }: BenchOptions): Promise<
   });
 }
 
-/** In a core of its own, whose memory is its alone. */
+/** Makes a contender in a WASM core of its own, so that the core's memory is its alone. */
 async function newContender(policy: EvictionPolicy, entries: number): Promise<Contender> {
   const core = await loadCore();
   const startBytes = core.memoryBytes;
@@ -133,7 +133,7 @@ function publishAndLookUp(contender: Contender, batches: readonly string[][], is
   const publish = timePerOperationNs(count, () => {
     for (const keys of batches) pool.publishBatch(keys, PAGE_BYTES);
   });
-  // Policies differ in which pages they keep: as many are looked up as are there.
+  // Policies keep different pages: the number of lookups is the number of pages that are there.
   const there = batches.flat().filter((key) => pool.has(key));
   const present = Array.from({ length: Math.floor(there.length / BATCH_KEYS) }, (_, i) =>
     there.slice(i * BATCH_KEYS, (i + 1) * BATCH_KEYS),
@@ -146,7 +146,7 @@ function publishAndLookUp(contender: Contender, batches: readonly string[][], is
   lookupNs.push(lookup);
 }
 
-/** Median of the ratios of rounds. */
+/** Median of the ratios of the single rounds. */
 function ratio(times: readonly number[], others: readonly number[]): number {
   return Number(median(times.map((time, i) => time / (others[i] as number))).toFixed(2));
 }

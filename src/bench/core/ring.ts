@@ -6,13 +6,13 @@ import { hexKeyBatches, timePerOperationNs, timeSettledNs } from './core-keys.js
 const VNODES = 160;
 const BATCH_KEYS = 128;
 const NODE_COUNTS = [3, 16, 256, 1000] as const;
-/** Far more keys than the peer's own cache of lookups holds (5,000). */
+/** Enough batches for far more keys than the peer's own cache of lookups holds (5,000). */
 const FULL_BATCHES = 512;
 const QUICK_BATCHES = 8;
-/** Until the code is compiled and the keys have moved out of the young generation. */
+/** Rounds until the code is compiled and the keys have moved out of the young generation. */
 const WARM_UP_ROUNDS = 3;
 
-/** What is used of the npm package `hashring`. */
+/** The part of the npm package `hashring` that the benchmark uses. */
 interface PeerRing {
   get(key: string): string;
 }
@@ -77,7 +77,7 @@ async function measurePeer(
   keys: readonly string[],
 ): Promise<{ build: number; lookup: number }> {
   let ring: PeerRing | undefined;
-  // The package multiplies the two: as many points a node as ours.
+  // `hashring` multiplies these two numbers: a node gets as many points as with our ring.
   const points = { replicas: 4, 'vnode count': VNODES / 4 };
   const build = timePerOperationNs(1, () => {
     ring = new Peer(ids, 'md5', points);
@@ -115,7 +115,7 @@ function round(value: number, digits = 1): number {
 }
 
 async function loadPeer(): Promise<PeerConstructor | undefined> {
-  // By a variable: the package is a development dependency without types, and may be absent.
+  // The name is a variable because the package is a development dependency without types, and may be absent.
   const name = 'hashring';
   try {
     return ((await import(name)) as { default: PeerConstructor }).default;

@@ -1,5 +1,3 @@
-import { type ChildProcess, fork } from 'node:child_process';
-import { fileURLToPath } from 'node:url';
 import type { RandomSource } from '../../base/environment/random.js';
 import { seededRandom } from '../../base/environment/random.js';
 import { ConsistentHashRing } from '../../core/index.js';
@@ -7,8 +5,11 @@ import { DirectoryClient } from '../../directory/client.js';
 import { systemEnvironment } from '../../system/system-environment.js';
 import { DataLocation } from '../../types.js';
 import { median } from '../measuring/median.js';
+import { PeerProcess } from '../measuring/peer-process.js';
 import type { Benchmark, BenchOptions } from '../measuring/report.js';
-import type { DirectoryPeerAnswer } from './directory-peer.js';
+import type { DirectoryPeerAnswer, DirectoryPeerCommand } from './directory-peer.js';
+
+type DirectoryPeer = PeerProcess<DirectoryPeerCommand, DirectoryPeerAnswer>;
 
 const FULL_KEY_COUNT = 1_000_000;
 const QUICK_KEY_COUNT = 20_000;
@@ -16,7 +17,7 @@ const FULL_BATCH_COUNT = 4_000;
 const QUICK_BATCH_COUNT = 100;
 const BATCH_KEYS = 128;
 const PUT_BATCH_KEYS = 1024;
-/** Of a namespaced key: 32 hexadecimal characters and a slash, then the 64 of a content hash. */
+/** Prefix of a namespaced key: 32 hexadecimal characters and a slash. The 64 of a content hash follow. */
 const PREFIX = `${'5a0c93e1'.repeat(4)}/`;
 const NODE_ID = 'peer';
 const SEED = 7;
@@ -29,10 +30,11 @@ export const directoryBench: Benchmark = async (options) => {
   const keyCount = options.quick ? QUICK_KEY_COUNT : FULL_KEY_COUNT;
   const batchCount = options.quick ? QUICK_BATCH_COUNT : FULL_BATCH_COUNT;
   options.progress('starting the serving process');
-  const peer = await DirectoryPeer.start();
+  const peer: DirectoryPeer = new PeerProcess('directory', ['--expose-gc']);
+  const { port } = await peer.call({ kind: 'start' });
   const ring = new ConsistentHashRing(160);
   ring.setNodes([NODE_ID]);
-  const client = new DirectoryClient(ring, () => ({ host: '127.0.0.1', port: peer.port }), 1, {
+  const client = new DirectoryClient(ring, () => ({ host: '127.0.0.1', port }), 1, {
     timeoutMs: 10_000,
     env: systemEnvironment(),
   });
@@ -81,7 +83,7 @@ interface GetRound {
 }
 
 async function putAll(client: DirectoryClient, peer: DirectoryPeer, keyCount: number, options: BenchOptions) {
-  const before = await peer.usage();
+  const before = await peer.call({ kind: 'usage' });
   const clientBefore = process.cpuUsage();
   const startMs = performance.now();
   let next = 0;
@@ -99,7 +101,7 @@ async function putAll(client: DirectoryClient, peer: DirectoryPeer, keyCount: nu
   await Promise.all([worker(), worker(), worker(), worker()]);
   const seconds = (performance.now() - startMs) / 1000;
   const clientCpuMs = cpuMsSince(clientBefore);
-  const after = await peer.usage();
+  const after = await peer.call({ kind: 'usage' });
   if (refused > 0 || after.keys !== keyCount) throw new Error(`${refused} of ${keyCount} keys were refused`);
   return {
     operation: 'put, 4 in flight',
@@ -132,14 +134,14 @@ async function getRound(
       for (let j = 0; j < found.length; j++) if (!isRight(found[j] ?? null, indices[j] as number)) wrong++;
     }
   };
-  const before = await peer.usage();
+  const before = await peer.call({ kind: 'usage' });
   const clientBefore = process.cpuUsage();
   const startMs = performance.now();
   await Promise.all(Array.from({ length: work.atOnce }, worker));
   const seconds = (performance.now() - startMs) / 1000;
   const clientCpuMs = cpuMsSince(clientBefore);
-  // Asking has the peer collect garbage: the round before pays for that, not this one.
-  const after = await peer.usage();
+  // Asking makes the peer collect garbage; the round before pays for that, not this one.
+  const after = await peer.call({ kind: 'usage' });
   latenciesMs.sort((a, b) => a - b);
   return {
     keysPerS: (work.batchCount * BATCH_KEYS) / seconds,
@@ -156,7 +158,7 @@ function randomBatch(random: RandomSource, keyCount: number): { indices: number[
   return { indices, keys: indices.map(keyOf) };
 }
 
-/** Looks like a content hash, follows from the index. */
+/** A key that looks like a content hash and follows from the index. */
 function keyOf(index: number): string {
   let hash = PREFIX;
   let word = index + 1;
@@ -187,43 +189,4 @@ function isRight(location: DataLocation | null, index: number): boolean {
 function cpuMsSince(before: NodeJS.CpuUsage): number {
   const { user, system } = process.cpuUsage(before);
   return (user + system) / 1000;
-}
-
-class DirectoryPeer {
-  readonly port: number;
-  readonly #child: ChildProcess;
-
-  private constructor(child: ChildProcess, port: number) {
-    this.#child = child;
-    this.port = port;
-  }
-
-  static async start(): Promise<DirectoryPeer> {
-    const program = fileURLToPath(new URL('./directory-peer.js', import.meta.url));
-    const child = fork(program, { execArgv: ['--expose-gc'] });
-    const { port } = await nextAnswer(child);
-    return new DirectoryPeer(child, port);
-  }
-
-  usage(): Promise<DirectoryPeerAnswer> {
-    const answer = nextAnswer(this.#child);
-    this.#child.send('usage');
-    return answer;
-  }
-
-  end(): void {
-    if (this.#child.connected) this.#child.disconnect();
-  }
-}
-
-function nextAnswer(child: ChildProcess): Promise<DirectoryPeerAnswer> {
-  return new Promise((resolve, reject) => {
-    const onExit = (status: number | null): void => reject(new Error(`the serving process ended (status ${status})`));
-    child.once('exit', onExit);
-    child.once('message', (answer: DirectoryPeerAnswer) => {
-      child.off('exit', onExit);
-      if (answer.error === undefined) resolve(answer);
-      else reject(new Error(`the serving process failed: ${answer.error}`));
-    });
-  });
 }

@@ -8,41 +8,41 @@ const run = promisify(execFile);
 
 /** Pages that a contender may read or write at a time. */
 export const IN_FLIGHT_COUNT = 8;
-/** Values that are handed to lmdb before their commit is waited for. */
+/** Bytes handed to lmdb before their commit is awaited. */
 const COMMIT_MAX_BYTES = 64 * 2 ** 20;
 
-/** The same for every contender. */
+/** The pages to write and read, the same for every contender. */
 export interface DiskWork {
   readonly pageBytes: number;
   readonly pages: number;
-  /** Of each page. */
+  /** Key of each page. */
   readonly keys: readonly string[];
   /** Every page once, in the order in which all contenders read them. */
   readonly order: Uint32Array;
-  /** All pages, stamped with their numbers, one after the other in ordinary memory. */
+  /** All pages one after the other in ordinary memory, stamped with their numbers. */
   readonly source: Buffer;
-  /** Where they are read to, and checked. */
+  /** Memory that pages are read to and checked in. */
   readonly target: Buffer;
 }
 
 /** One way to keep pages on disk. */
 export interface DiskContender {
   readonly name: string;
-  /** `folder` is empty, and its own until the run has ended. */
+  /** Prepares a run. `folder` is empty, and belongs to this contender until the run has ended. */
   begin(folder: string, work: DiskWork): Promise<DiskRun>;
 }
 
-/** Each step resolves with its milliseconds. */
+/** One contender's run. Each step resolves with its milliseconds. */
 export interface DiskRun {
-  /** All pages for the first time. */
+  /** Writes all pages for the first time. */
   write(): Promise<number>;
-  /** As many again, in the place of the first ones. */
+  /** Writes as many pages again, in the place of the first ones. */
   rewrite(): Promise<number>;
-  /** What must be closed before the system's cache can be emptied. */
+  /** Closes what keeps the system from dropping its file cache. */
   forget?(): Promise<void>;
-  /** All pages into memory, in the order of the work. */
+  /** Reads all pages into memory, in the order of the work. */
   read(): Promise<number>;
-  /** Where {@link read} has put a page; without it nobody can look. */
+  /** The bytes that {@link read} delivered for a page. Contenders without it cannot be checked. */
   pageAt?(page: number): Uint8Array;
   end(): Promise<void>;
 }
@@ -71,7 +71,7 @@ export async function syncDisks(): Promise<void> {
   await run('sync').catch(() => {});
 }
 
-/** Empties the system's cache of files; false: this user may not. */
+/** Empties the system's cache of files. Resolves with false if this user may not. */
 export async function dropFileCache(): Promise<boolean> {
   await syncDisks();
   return writeFile('/proc/sys/vm/drop_caches', '3').then(
@@ -97,7 +97,7 @@ export function fioContender(fio: Fio, isDirect: boolean): DiskContender {
   };
 }
 
-/** Each page a file in one of 256 subfolders, synced as it is written. */
+/** Stores each page as a file in one of 256 subfolders, and syncs it as it is written. */
 export const filePerPage: DiskContender = {
   name: 'one file per page',
   async begin(folder, { keys, order, pageBytes, pages, source, target }) {
@@ -127,7 +127,7 @@ export const filePerPage: DiskContender = {
   },
 };
 
-/** What the benchmark uses of the package lmdb. */
+/** The part of the package `lmdb` that the benchmark uses. */
 interface LmdbModule {
   open(options: { path: string; encoding: 'binary'; compression: false }): LmdbDatabase;
 }
@@ -140,7 +140,7 @@ interface LmdbDatabase {
   close(): Promise<void>;
 }
 
-/** Pages as values in the tree of the package `lmdb`; text: why there is none. */
+/** Stores pages as values in the tree of the package `lmdb`. Resolves with the reason as text if it is absent. */
 export async function lmdbContender(): Promise<DiskContender | string> {
   // Not a literal, so that types and bundles do without the package.
   const name: string = 'lmdb';
@@ -168,7 +168,7 @@ class LmdbRun implements DiskRun {
     return this.write();
   }
 
-  /** What is mapped stays in the cache. */
+  /** Closes the database: a file that is mapped stays in the cache. */
   async forget(): Promise<void> {
     await this.#database.close();
     this.#database = this.#open();
@@ -201,7 +201,7 @@ class LmdbRun implements DiskRun {
     await this.#database.flushed;
   }
 
-  /** Brought into memory by lmdb's own threads, then copied to the caller. */
+  /** Lets lmdb's own threads bring all pages into memory, and copies them to the caller. */
   async #readAll(): Promise<void> {
     const { keys, order, pageBytes, target } = this.#work;
     for (let first = 0; first < order.length; first += IN_FLIGHT_COUNT) {
@@ -210,7 +210,7 @@ class LmdbRun implements DiskRun {
       for (const page of pages) {
         const value = this.#database.getBinaryFast(keys[page] as string);
         if (value?.length !== pageBytes) throw new Error(`page ${page} is not in lmdb`);
-        // Its buffer is used again for the next one, and is longer than it says.
+        // lmdb reuses the value's buffer for the next one, and the buffer is longer than the value.
         pageOf(target, page, pageBytes).set(value.subarray(0, pageBytes));
       }
     }

@@ -11,25 +11,25 @@ import { systemEnvironment } from '../../system/system-environment.js';
 import { awaitRoom, LoopDelay } from './disk-store-contender.js';
 
 const SMALL_PAGE_BYTES = 4096;
-/** Of the disk, for each small page: the page, its part of the index, and room to spare. */
+/** Disk space for each small page: the page, its part of the index, and room to spare. */
 const DISK_BYTES_PER_SMALL_PAGE = 16 * 2 ** 10;
 const PUT_SLICE_PAGES = 256;
-/** Small, so that what waits to be written does not pass for memory that pages need. */
+/** Limit of the write queue, small so that waiting writes are not counted as memory that pages need. */
 const QUEUE_MAX_BYTES = 2 ** 20;
 const BLOCK_BYTES = 512;
 const SAMPLE_EVERY_MS = 5;
 const FILLED_TIMES = 10;
-/** Pages of the over-filled disk, in turn. */
+/** Page sizes, used in turn, that overfill the disk. */
 const MIXED_PAGE_BYTES = [4096, 4096, 4096, 64 * 2 ** 10, 4096, 5000, 2 ** 20 - 1, 4096] as const;
 const IDLE_MS = 500;
 
 export interface MemoryCost {
   readonly pages: number;
-  /** Growth of the process's resident memory, WASM included. */
+  /** Growth of the process's resident memory per page, WASM included. */
   readonly rssBytesPerPage: number;
 }
 
-/** What a page on disk costs in memory: many small pages, put after the first few have warmed everything up. */
+/** Measures the memory of a page on disk: many small pages, put after some first ones have warmed everything up. */
 export async function memoryPerPage(
   folder: string,
   options: { readonly pages: number; readonly warmUpPages: number; progress(text: string): void },
@@ -62,12 +62,12 @@ export async function memoryPerPage(
 export interface SpaceCost {
   readonly diskBytes: number;
   readonly writtenBytes: number;
-  /** The most that files and folders took, of all samples. */
+  /** The most bytes that files and folders used, of all samples. */
   readonly maxUsedBytes: number;
   readonly samples: number;
 }
 
-/** What lies on disk while ten times its size is written, in pages of many sizes. */
+/** Measures the space used on disk while ten times its size is written, in pages of many sizes. */
 export async function spaceWhileOverfilled(
   folder: string,
   options: { readonly diskBytes: number; progress(text: string): void },
@@ -99,14 +99,14 @@ export async function spaceWhileOverfilled(
   }
 }
 
-/** The event loop of a program that does nothing: what the machine itself adds to every delay. */
+/** Measures the event loop of a program that does nothing: the delay that the machine itself adds. */
 export async function idleLoopDelay(): Promise<LoopDelay> {
   const delay = new LoopDelay();
   await delay.during(() => new Promise<void>((resolve) => setTimeout(resolve, IDLE_MS)));
   return delay;
 }
 
-/** Puts pages under ever new keys, none of which it keeps. */
+/** Puts small pages under ever new keys, which it does not keep. */
 class SmallPages {
   readonly #store: DiskStore;
   readonly #region = HostRegion.allocate(SMALL_PAGE_BYTES);
@@ -138,12 +138,12 @@ class SmallPages {
   }
 }
 
-/** As long as the keys of a store's pages: a namespace of 33 characters and a content hash. */
+/** A key as long as the keys of a store's pages: a namespace of 33 characters and a content hash. */
 function keyOf(page: number): string {
   return `${'0'.repeat(32)}/${createHash('sha256').update(`small ${page}`).digest('hex')}`;
 }
 
-/** Like `du`: the folder, and everything in it. */
+/** Bytes that a folder and everything in it use on disk, as `du` reports them. */
 async function bytesOnDisk(folder: string): Promise<number> {
   const names = ['.', ...(await readdir(folder, { recursive: true }))];
   const sizes = await Promise.all(

@@ -7,10 +7,10 @@ import { systemEnvironment } from '../../system/system-environment.js';
 import { stampPage } from '../measuring/store-pages.js';
 import { type DiskContender, type DiskRun, type DiskWork, inFlight, timed } from './disk-contenders.js';
 
-/** Handed over without a pause: a program that sets pages lets others have their turn as well. */
+/** Bytes handed over without a pause: a program that sets pages lets other work run as well. */
 const PUT_SLICE_BYTES = 2 ** 20;
 const QUEUE_POLL_MS = 1;
-/** Off the alignment of direct I/O, as pages of odd sizes lie in a pool. */
+/** Offset that breaks the alignment of direct I/O, as pages of odd sizes lie in a pool. */
 const UNALIGNED_BYTES = 64;
 const LOOP_RESOLUTION_MS = 1;
 const NS_PER_MS = 1e6;
@@ -23,7 +23,7 @@ const NAMES: Readonly<Record<StoreVariant, string>> = {
   put: 'DiskStore.put, getInto',
 };
 
-/** Memory that the pages are written from and read to, one after the other; all stamped with their numbers. */
+/** Memory for writing and reading pages one after the other, stamped with their numbers. */
 export class StoreMemory {
   readonly #source: HostRegion;
   readonly #target: HostRegion;
@@ -52,12 +52,15 @@ export class StoreMemory {
   }
 }
 
-/** How long the event loop was kept from its next turn, the turn of the measuring timer included; of the worst piece of work. */
+/** How long the event loop was delayed by the worst piece of work, the measuring timer's own interval included. */
 export class LoopDelay {
   #p99Ms = 0;
   #maxMs = 0;
 
-  /** With a histogram of its own: one that is turned on again counts the time in which it was off. */
+  /**
+   * Measures the delay during `work`. It uses a new histogram: one that is enabled again counts the time in which it
+   * was off.
+   */
   async during<T>(work: () => Promise<T>): Promise<T> {
     const histogram = monitorEventLoopDelay({ resolution: LOOP_RESOLUTION_MS });
     histogram.enable();
@@ -79,11 +82,14 @@ export class LoopDelay {
   }
 }
 
-/** `aligned` and `unaligned` hand the pages over as the tier does; `put` has them copied and their checksum taken first. */
+/**
+ * `DiskStore` as a contender: `aligned` and `unaligned` hand pages over as the tier does; `put` first copies them and
+ * takes their checksum.
+ */
 export class StoreContender implements DiskContender {
   readonly name: string;
   readonly variant: StoreVariant;
-  /** Of all rounds since it was last replaced. */
+  /** Delay in all rounds since this was last replaced. */
   loopDelay = new LoopDelay();
   readonly #memory: StoreMemory;
 
@@ -114,7 +120,7 @@ export class StoreContender implements DiskContender {
     };
     return {
       write: () => write('1'),
-      // Other keys: the first pages make room for them.
+      // Other keys, so that the first pages must make room for them.
       rewrite: () => write('2'),
       read: () => this.loopDelay.during(() => timed(() => inFlight(pages, (i) => readPage(order[i] as number)))),
       pageAt: (page) => this.#memory.targetOf(page, pageBytes, at),
@@ -139,7 +145,10 @@ async function putAll(store: DiskStore, { pages, pageBytes }: DiskWork, put: (pa
   if (skipped > 0) throw new Error(`the disk store has not written ${skipped} of ${pages} pages`);
 }
 
-/** A store that is handed more than its queue takes skips it: here every page is to be written. */
+/**
+ * Waits until the store's queue has room: a page that the queue has no room for would be skipped, and here all are to
+ * be written.
+ */
 export async function awaitRoom(
   store: DiskStore,
   pageBytes: number,

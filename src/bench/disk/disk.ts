@@ -30,7 +30,7 @@ const ORDER_SEED = 4;
 
 const REMOVE_RETRIES = { maxRetries: 10, retryDelay: 20 } as const;
 
-/** How much of everything there is. */
+/** Sizes and counts of a full run. */
 const FULL = {
   workBytes: 2 ** 30,
   memoryPages: 1_000_000,
@@ -49,20 +49,20 @@ type Step = 'write' | 'rewrite' | 'read';
 const STEPS = ['write', 'rewrite', 'read'] as const;
 
 /**
- * Pages on disk: `DiskStore` beside fio with the same block size, depth and mode on the same file system, beside `lmdb`
- * and one file per page, interleaved; and what a page costs in memory, what lies on disk, and what the event loop feels.
+ * Compares `DiskStore` with fio (same block size, depth, mode and file system), with `lmdb` and with one file per page,
+ * interleaved. Also reports the memory of a page, the space used on disk, and delays of the event loop.
  */
 export const diskBench: Benchmark = async (options) => {
   const parent = options.dir ?? tmpdir();
   await mkdir(parent, { recursive: true });
   const folder = await mkdtemp(join(parent, 'meshcache-bench-'));
-  // A signal ends the program with the benchmark under way; gigabytes are not to stay behind.
-  // What is under way then, in threads and in fio, may still make a file: hence tried again.
+  // A signal ends the program while the benchmark runs, and gigabytes must not stay behind. Threads and fio may still
+  // create files at that moment, so removing is retried.
   const removeAtExit = (): void => rmSync(folder, { recursive: true, force: true, ...REMOVE_RETRIES });
   process.once('exit', removeAtExit);
   try {
     const size = options.quick ? QUICK : FULL;
-    // First, while nothing else has filled the memory of this process.
+    // Costs are measured first, while nothing else has filled the memory of this process.
     const costs = await costNotes(folder, size, options);
     const memory = new StoreMemory(size.workBytes);
     try {
@@ -190,7 +190,7 @@ class DiskBench {
       const write = await run.write();
       const rewrite = await run.rewrite();
       await run.forget?.();
-      // Small work shows nothing, and the whole machine feels an empty cache.
+      // A quick run keeps the cache: its figures mean nothing, and an empty cache slows the whole machine.
       this.#isCacheDropped = !this.#options.quick && (await dropFileCache()) && this.#isCacheDropped;
       if (isChecked) for (let page = 0; page < work.pages; page++) run.pageAt?.(page).fill(0);
       const read = await run.read();
@@ -226,7 +226,7 @@ class DiskBench {
   }
 }
 
-/** Which mode a store gets on this file system. */
+/** The I/O mode that a store gets on this file system. */
 async function ioModeOf(path: string): Promise<'direct' | 'buffered'> {
   const store = await DiskStore.open(path, PROBE_BYTES, { nodeId: 'bench', env: systemEnvironment() });
   const { ioMode } = store.info();
@@ -234,7 +234,7 @@ async function ioModeOf(path: string): Promise<'direct' | 'buffered'> {
   return ioMode;
 }
 
-/** In a new folder, which is gone afterwards. */
+/** Runs `work` in a new folder, which is removed afterwards. */
 async function inFolder<T>(parent: string, work: (path: string) => Promise<T>): Promise<T> {
   const path = await mkdtemp(join(parent, 'run-'));
   try {
@@ -251,7 +251,7 @@ function checkPages(name: string, { pages }: DiskWork, pageAt: (page: number) =>
   }
 }
 
-/** The same order for every contender and every run. */
+/** The numbers below `count` in an order that is the same for every contender and every run. */
 function shuffled(count: number): Uint32Array {
   const random = seededRandom(ORDER_SEED);
   const order = Uint32Array.from({ length: count }, (_, i) => i);

@@ -6,9 +6,9 @@ const run = promisify(execFile);
 const OUTPUT_MAX_BYTES = 16 * 2 ** 20;
 
 export interface FioJob {
-  /** Path of the file; a first write makes it. */
+  /** Path of the file; the first write creates it. */
   readonly file: string;
-  /** Blocks in order, or every block once at random. */
+  /** Whether blocks are written in order, or each block is read once at random. */
   readonly kind: 'write' | 'randread';
   readonly fileBytes: number;
   readonly blockBytes: number;
@@ -20,11 +20,11 @@ export interface FioJob {
 /** fio's own time of one side of a job, as its JSON output has it. */
 interface FioSide {
   readonly io_bytes: number;
-  /** Milliseconds. */
+  /** Milliseconds that the job took. */
   readonly runtime: number;
 }
 
-/** The disk benchmark that others are measured by. */
+/** The program fio, the usual benchmark of disks. */
 export class Fio {
   readonly #program: string;
 
@@ -32,7 +32,7 @@ export class Fio {
     this.#program = program;
   }
 
-  /** Text instead of the program: why there is none. `probe` is a job that is tried, small. */
+  /** Finds fio and runs the small job `probe`. Resolves with the reason as text if fio cannot be used. */
   static async find(probe: FioJob): Promise<Fio | string> {
     const program = await findProgram('fio');
     if (program === undefined) return 'fio is not installed (Debian: apt install fio)';
@@ -69,7 +69,7 @@ function flagsOf({ file, kind, fileBytes, blockBytes, depth, isDirect }: FioJob)
   return Object.entries(settings).map(([name, value]) => `--${name}=${value}`);
 }
 
-/** Its output may begin with warnings. */
+/** Finds the job in fio's JSON output, which may begin with warnings. */
 function jobOf(stdout: string): { readonly read: FioSide; readonly write: FioSide } {
   const start = stdout.indexOf('{');
   const { jobs } = JSON.parse(stdout.slice(start)) as { jobs: readonly { read: FioSide; write: FioSide }[] };

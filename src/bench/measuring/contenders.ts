@@ -1,20 +1,20 @@
 import { median } from './median.js';
 import type { BenchReport } from './report.js';
 
-/** One way to bring all pages of the other process here. */
+/** One way to bring all pages of the other process into this one. */
 export interface Contender {
   readonly name: string;
-  /** One pass over all pages; rejects when a page did not come. */
+  /** Makes one pass over all pages; rejects if a page did not come. */
   read(): Promise<void>;
-  /** Whether the last pass has brought the right bytes. */
+  /** Whether the last pass brought the right bytes. */
   isRight(): boolean;
-  /** What is to be waited for after a pass, untimed, before anybody else has a turn. */
+  /** Waits after a pass, untimed, for what the next contender must not feel. */
   settle?(): Promise<void>;
 }
 
 export interface RaceOptions {
   readonly rounds: number;
-  /** That one pass brings. */
+  /** Bytes that one pass brings. */
   readonly totalBytes: number;
   /** Wipes the destination, so that a pass that brings nothing is noticed. */
   clear(): void;
@@ -22,8 +22,8 @@ export interface RaceOptions {
 }
 
 /**
- * Every contender in turn, round after round; the first round is not timed, in it the bytes are checked.
- * One row each; `ratio` is to the first one.
+ * Runs every contender in turn, round after round. The first round is not timed; its bytes are checked. Returns one row
+ * each; `ratio` is relative to the first contender.
  */
 export async function race(
   contenders: readonly Contender[],
@@ -55,7 +55,7 @@ export async function race(
   });
 }
 
-/** For a table. */
+/** Rounds a figure for a table to three decimals. */
 export function round3(value: number): number {
   return Number(value.toFixed(3));
 }

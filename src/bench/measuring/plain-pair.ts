@@ -36,7 +36,7 @@ export function servePlainly(pool: Uint8Array): Promise<number> {
   });
 }
 
-/** Pages to ask for in one message, and where they go: `destinations` in order, of as many bytes. */
+/** Pages to request in one message, and their destinations, in order and of as many bytes. */
 export interface PlainBatch {
   readonly pages: readonly number[];
   readonly destinations: readonly Uint8Array[];
@@ -46,7 +46,7 @@ export interface PlainBatch {
 export class PlainReader {
   readonly #socket: net.Socket;
   readonly #scratch = new Uint8Array(RECEIVE_MAX_BYTES);
-  /** Destinations of the whole pass, and the place that is being filled. */
+  /** Destinations of the whole pass, and the index of the one being filled. */
   #destinations: Uint8Array[] = [];
   #destination = 0;
   #filledBytes = 0;
@@ -76,7 +76,7 @@ export class PlainReader {
     });
   }
 
-  /** Reads all batches, one after the other. The destinations of the next are known while one arrives. */
+  /** Reads all batches, one after the other. The destinations of the next batch are known while one arrives. */
   async readAll(batches: readonly PlainBatch[], pageBytes: number): Promise<void> {
     this.#destinations = batches.flatMap((batch) => batch.destinations);
     this.#destination = this.#filledBytes = 0;

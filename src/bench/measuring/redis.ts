@@ -6,7 +6,7 @@ import { findFreePort, LOOPBACK } from '../../processes/free-port.js';
 import { systemRandom } from '../../system/system-random.js';
 import type { Contender } from './contenders.js';
 
-/** What the benchmark uses of an ioredis client. */
+/** The part of an ioredis client that the benchmark uses. */
 interface Client {
   pipeline(): Pipeline;
   flushall(): Promise<unknown>;
@@ -25,7 +25,7 @@ interface Pipeline {
 const START_TIMEOUT_MS = 5_000;
 const FILL_MAX_BYTES = 16 * 2 ** 20;
 
-/** Values of one pipeline: the fastest of these is taken. */
+/** Numbers of values in one pipeline; the fastest one is used. */
 const VALUES_AT_A_TIME = [4, 16, 32, 128] as const;
 
 /** A redis-server of its own on loopback, in memory only, and one ioredis connection to it. */
@@ -34,7 +34,7 @@ export class RedisPeer {
   readonly #folder: string;
   readonly #client: Client;
 
-  /** Text instead of a peer: why there is none. */
+  /** Starts the server and connects. Resolves with the reason as text if that is impossible. */
   static async start(): Promise<RedisPeer | string> {
     let Redis: new (options: Record<string, unknown>) => Client;
     try {
@@ -69,7 +69,7 @@ export class RedisPeer {
     this.#client = client;
   }
 
-  /** Replaces everything by `pages` values; `pageOf` may hand out the same buffer every time. */
+  /** Replaces all values by `pages` new ones; `pageOf` may return the same buffer every time. */
   async fill(pages: number, pageBytes: number, pageOf: (page: number) => Uint8Array): Promise<void> {
     await this.#client.flushall();
     const batch = Math.max(1, Math.floor(FILL_MAX_BYTES / pageBytes));
@@ -82,14 +82,14 @@ export class RedisPeer {
     }
   }
 
-  /** One value, in a request of its own. Throws when it is missing. */
+  /** Reads one value in a request of its own. Throws if it is missing. */
   async one(page: number): Promise<Buffer> {
     const value = await this.#client.getBuffer(String(page));
     if (value === null) throw new Error('redis: a value is missing');
     return value;
   }
 
-  /** The values of one batch, asked for `atATime` in a pipeline. Throws when one is missing. */
+  /** Reads the values of one batch in pipelines of `atATime`. Throws if one is missing. */
   async read(pages: readonly number[], atATime: number): Promise<Buffer[]> {
     const values: Buffer[] = [];
     for (let first = 0; first < pages.length; first += atATime) {
@@ -113,8 +113,8 @@ export class RedisPeer {
 }
 
 /**
- * Reading all pages through redis, with as many values a pipeline as is fastest here. `isPage` tells whether a
- * value is the page of that number; the last value of each batch is looked at.
+ * A contender that reads all pages through redis, with the pipeline size that is fastest here. `isPage` tells whether a
+ * value is the page of that number; it looks at the last value of each batch.
  */
 export async function fastestPipeline(
   redis: RedisPeer,

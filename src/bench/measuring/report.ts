@@ -1,19 +1,19 @@
-/** What a benchmark hands back: rows of figures, unit last in the name of each (`read_gb_per_s`). */
+/** The result of a benchmark: rows of figures, with the unit last in each name (`read_gb_per_s`). */
 export interface BenchReport {
   readonly title: string;
   readonly rows: readonly Readonly<Record<string, string | number>>[];
-  /** What the figures were measured on, what was skipped and why, one sentence each. */
+  /** Notes of one sentence each: what the figures were measured on, what was skipped, and why. */
   readonly notes: readonly string[];
 }
 
-/** What is left out is as the benchmark has it by default. */
+/** Options of the cluster benchmark. It has a default for each. */
 export interface ClusterBenchOptions {
-  /** Sizes of clusters, one after the other. */
+  /** Numbers of nodes; each makes a cluster, one after the other. */
   readonly nodes?: readonly number[];
   readonly pages?: number;
-  /** Of the steady state. */
+  /** Seconds of the steady state. */
   readonly seconds?: number;
-  /** Kills one of three nodes instead, and looks at what fails. */
+  /** Whether to kill one of three nodes instead, and to count the reads that fail. */
   readonly kill?: boolean;
 }
 
@@ -22,13 +22,13 @@ export interface BenchOptions {
   readonly rounds: number;
   /** Smaller work, for tests that only keep the benchmark from rotting. */
   readonly quick: boolean;
-  /** Where a benchmark that needs files makes them; without it in the system's folder for temporary files. */
+  /** Folder in which a benchmark creates its files; by default the system's folder for temporary files. */
   readonly dir?: string;
-  /** Of `cluster` only. */
+  /** Options of the benchmark `cluster`. */
   readonly cluster?: ClusterBenchOptions;
-  /** Connections of strangers in a second, for the benchmark that has them. */
+  /** Connections that unauthenticated peers open each second, for the benchmark `auth`. */
   readonly floodPerS?: number;
-  /** Says what is going on when it takes longer than a second. */
+  /** Reports what is going on when the work takes longer than a second. */
   progress(text: string): void;
 }
 

@@ -6,11 +6,11 @@ import type { MeshCacheStore } from '../../node/meshcache-store.js';
 /** A cluster of two nodes: one in the serving process, one that reads from it. */
 export interface BenchCluster {
   readonly discoveryAddr: string;
-  /** Configuration keys that both nodes have alike. */
+  /** Configuration keys that both nodes share. */
   readonly config: Readonly<Record<string, unknown>>;
 }
 
-/** What the store benchmark and its serving process say and know of each other. */
+/** Commands of the benchmarks of the store to their serving process. */
 export type PeerCommand =
   /** Joins each of these clusters with a node of its own. */
   | {
@@ -19,22 +19,25 @@ export type PeerCommand =
       readonly poolBytes: number;
       readonly workBytes: number;
     }
-  /** Drops what was published before; answers when every page is set. */
+  /** Drops the pages published before, and answers when every new page is set. */
   | { readonly kind: 'publish'; readonly pageBytes: number; readonly pages: number; readonly isComputed?: boolean };
 
 export interface PeerAnswer {
   readonly error?: string;
-  /** Where the plain socket server listens that holds the same pages. */
+  /** Port of the plain socket server that holds the same pages. */
   readonly plainPort?: number;
 }
 
-/** Pages that are made and set at a time. */
+/** Bytes of pages that are made and set at a time. */
 const SET_MAX_BYTES = 16 * 2 ** 20;
-/** Stamps stand this far from each other in a page. */
+/** Distance between two stamps in a page. */
 const STAMP_DISTANCE_BYTES = 4096;
 const MEMBERS_TIMEOUT_MS = 15_000;
 
-/** A node of a benchmark's cluster; the same key space for all of them. All but the addresses and the size as it is by default. */
+/**
+ * Configuration of a node in a benchmark's cluster: one key space for all, and defaults for everything but the
+ * addresses and the size.
+ */
 export function plainStorage(
   discoveryAddr: string,
   poolBytes: number,
@@ -51,7 +54,7 @@ export function plainStorage(
       local_hostname: '127.0.0.1',
       protocol: 'tcp',
       global_segment_size: poolBytes,
-      // A pool that is filled to the last page: the next ones take the places of the earliest.
+      // The pool is filled to the last page: with `lru` the next pages replace the earliest.
       eviction_policy: 'lru',
       metrics_enabled: false,
       ...extra,
@@ -59,14 +62,14 @@ export function plainStorage(
   };
 }
 
-/** One of two nodes, of which one reads the other's pages. */
+/** Configuration of one of two nodes, of which one reads the other's pages. */
 export function benchStorage(
   discoveryAddr: string,
   poolBytes: number,
   extra: Readonly<Record<string, unknown>> = {},
 ): StorageConfig {
   return plainStorage(discoveryAddr, poolBytes, {
-    // Of two nodes with two replicas each would own every key: no lookup would cross to the other process.
+    // With two replicas each of two nodes would own every key, and no lookup would cross to the other process.
     directory_replicas: 1,
     heartbeat_interval: 0.2,
     member_ttl: 10,
@@ -74,7 +77,7 @@ export function benchStorage(
   });
 }
 
-/** Keys as they are in practice: content hashes of 64 hexadecimal characters. */
+/** Keys as in practice: content hashes of 64 hexadecimal characters. */
 export function benchKeys(pageBytes: number, pages: number): string[] {
   return Array.from({ length: pages }, (_, page) =>
     createHash('sha256').update(`bench ${pageBytes} ${page}`).digest('hex'),
@@ -90,7 +93,7 @@ export function stampPage(bytes: Uint8Array, page: number): void {
   }
 }
 
-/** Whether every mark of the page is in place. */
+/** Whether every stamp of the page is in place. */
 export function isStamped(bytes: Uint8Array, page: number): boolean {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
   for (let at = 0; at < bytes.length; at += STAMP_DISTANCE_BYTES) {
@@ -99,7 +102,7 @@ export function isStamped(bytes: Uint8Array, page: number): boolean {
   return true;
 }
 
-/** Sets one stamped page under each key, as named entries or as computed pages; rejects when one could not be set. */
+/** Sets one stamped page under each key, as named entries or as computed pages. Rejects if one could not be set. */
 export async function publishPages(
   store: MeshCacheStore,
   keys: readonly string[],

@@ -9,17 +9,17 @@ import type { Benchmark, BenchOptions, BenchReport } from '../measuring/report.j
 const MIB = 1024 * 1024;
 const PAGE_BYTES = MIB;
 const OS_PAGE_BYTES = 4096;
-/** Far more than the caches of a processor hold. */
+/** Bytes of the pages: far more than a processor's caches hold. */
 const FULL_BYTES = 512 * MIB;
 const QUICK_BYTES = 8 * MIB;
 
 type Row = BenchReport['rows'][number];
 
-/** One way to do a piece of work that the others of its group do as well. The first of a group is what it is held against. */
+/** One way to do a piece of work. The first contender of a group is the reference of the others. */
 interface Contender {
   readonly group: string;
   readonly how: string;
-  /** Does it once over all the bytes; the time until it has resolved counts. Returns what is not to be timed. */
+  /** Does the work once over all bytes; the time until it resolves counts. Returns work that is not to be timed. */
   run(): Promise<() => void | Promise<void>> | (() => void | Promise<void>);
 }
 
@@ -30,7 +30,7 @@ interface Sample {
 }
 
 /**
- * Checksums, copies and fresh memory: the addon beside plain Node, 1 MiB pages, out of cache.
+ * Compares checksums, copies and fresh memory of the addon with plain Node, for 1 MiB pages that are out of cache.
  * `kernel_percent` is the operating system's part of the CPU time.
  */
 export const memoryBench: Benchmark = async (options) => {
@@ -63,7 +63,7 @@ export const memoryBench: Benchmark = async (options) => {
   }
 };
 
-/** Where pages are read and where copies of them go. */
+/** Memory that pages are read from, and memory that copies of them go to. */
 interface Pages {
   readonly source: Uint8Array;
   readonly target: Uint8Array;
@@ -77,7 +77,7 @@ function plainPages(bytes: number): Pages {
 }
 
 interface NativePages extends Pages {
-  /** Of the source; the target follows. */
+  /** Address of the source; the target follows it. */
   readonly addr: number;
   free(): void;
 }
@@ -93,7 +93,7 @@ function nativePages(addon: NativeAddon, bytes: number): NativePages {
 
 const nothing = (): void => {};
 
-/** One call for each page. */
+/** Calls `visit` once for each page. */
 function eachPage(bytes: number, visit: (at: number) => void): () => void {
   for (let at = 0; at < bytes; at += PAGE_BYTES) visit(at);
   return nothing;
@@ -173,7 +173,7 @@ function nativeContenders(addon: NativeAddon, { source, addr }: NativePages, byt
   return [...copying, ...ordinary, ...threadCounts.map((count) => fresh('huge pages, ', MEMORY_HUGE_PAGES, count))];
 }
 
-/** Registering as well, where there is a device. */
+/** A contender that also registers the memory, if there is an RDMA device. */
 function registeringContender(addon: NativeAddon, bytes: number) {
   const support = rdmaSupport();
   if (!support.usable) return { contenders: [], note: `Nothing registered: ${support.reason}.`, close: nothing };
@@ -195,7 +195,7 @@ function registeringContender(addon: NativeAddon, bytes: number) {
   return { contenders: [contender], note: `Registered with ${engine.deviceName}.`, close: () => engine.close() };
 }
 
-/** One warm-up round, then the counted ones; in each, every contender once. */
+/** Measures one warm-up round, then the counted ones; each runs every contender once. */
 async function measure(contenders: readonly Contender[], options: BenchOptions): Promise<readonly Sample[][]> {
   const samples: Sample[][] = contenders.map(() => []);
   for (let round = -1; round < options.rounds; round++) {

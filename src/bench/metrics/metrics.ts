@@ -2,10 +2,10 @@ import { formatSize } from '../../base/sizes.js';
 import { HostRegion } from '../../memory/host-region.js';
 import { MeshCacheStore } from '../../node/meshcache-store.js';
 import { findFreePort, LOOPBACK } from '../../processes/free-port.js';
-import { ServingProcess } from '../../processes/serving-process.js';
 import { systemRandom } from '../../system/system-random.js';
 import { round3 } from '../measuring/contenders.js';
 import { median } from '../measuring/median.js';
+import { PeerProcess } from '../measuring/peer-process.js';
 import type { BenchOptions, BenchReport } from '../measuring/report.js';
 import {
   awaitMembers,
@@ -20,22 +20,23 @@ import type { ScrapeAnswer, ScrapeCommand } from './scrape-peer.js';
 const PAGE_BYTES = 2 ** 20;
 const BATCH_PAGES = 128;
 const READER_POOL_BYTES = 2 ** 20;
-/** Of the owner's pool beside the pages. */
+/** Size of the owner's pool relative to its pages. */
 const POOL_SLACK = 1.25;
 const SCRAPE_INTERVAL_MS = 1_000;
 const FULL = { workBytes: 2 ** 29, periodMs: 3_000, renders: 200 } as const;
 const QUICK = { workBytes: 2 ** 24, periodMs: 300, renders: 10 } as const;
 
-/** What a scrape a second costs a node that reads pages of another process as fast as it can, on the thread that answers the scrape. */
+/**
+ * Measures what a scrape every second costs a node that reads another process's pages as fast as it can, on the thread
+ * that answers the scrape.
+ */
 export async function metricsBench(options: BenchOptions): Promise<BenchReport> {
   const { workBytes, periodMs, renders } = options.quick ? QUICK : FULL;
   const pages = workBytes / PAGE_BYTES;
   const discoveryAddr = `${LOOPBACK}:${await findFreePort(systemRandom)}`;
   options.progress('starting three processes');
-  const peer: ServingProcess<PeerCommand, PeerAnswer> = new ServingProcess(new URL('./store-peer.js', import.meta.url));
-  const scraper: ServingProcess<ScrapeCommand, ScrapeAnswer> = new ServingProcess(
-    new URL('./scrape-peer.js', import.meta.url),
-  );
+  const peer: PeerProcess<PeerCommand, PeerAnswer> = new PeerProcess('store');
+  const scraper: PeerProcess<ScrapeCommand, ScrapeAnswer> = new PeerProcess('metrics');
   const destination = HostRegion.allocate(workBytes);
   let store: MeshCacheStore | undefined;
   try {
@@ -62,7 +63,7 @@ export async function metricsBench(options: BenchOptions): Promise<BenchReport> 
     const speeds = { alone: [] as number[], scraped: [] as number[] };
     for (let round = 1; round <= options.rounds; round++) {
       options.progress(`round ${round} of ${options.rounds}`);
-      // One before the other in turn: the machine may get slower or faster meanwhile.
+      // The two orders alternate, as the machine may get slower or faster meanwhile.
       if (round % 2 === 1) speeds.alone.push(await alone());
       speeds.scraped.push(await scraped());
       if (round % 2 === 0) speeds.alone.push(await alone());
@@ -105,7 +106,7 @@ class BusyReader {
     }
   }
 
-  /** Reads for so long; GB a second. Rejects when a page did not come. */
+  /** Reads for that long, and resolves with GB a second. Rejects if a page did not come. */
   async read(forMs: number): Promise<number> {
     const startMs = performance.now();
     let pages = 0;
@@ -119,7 +120,7 @@ class BusyReader {
   }
 }
 
-/** Processor time of one rendering in this process, with nothing else going on. */
+/** Processor time of rendering the metrics once in this process while it is idle. */
 async function renderMs(store: MeshCacheStore, renders: number): Promise<number> {
   const before = process.cpuUsage();
   for (let i = 0; i < renders; i++) await store.metrics.renderPrometheus();

@@ -16,23 +16,23 @@ export interface IbReadBwOptions {
   /** Messages to read on each queue pair. */
   readonly iterations: number;
   readonly queuePairs: number;
-  /** Reads posted and not completed on each queue pair. */
+  /** Reads in flight on each queue pair. */
   readonly depth: number;
-  /** Sleep on completion events instead of polling all the time. */
+  /** Whether to sleep on completion events instead of polling all the time. */
   readonly sleeps: boolean;
 }
 
-/** Of the reading process from its start to its end. */
+/** Measurements of the reading process from its start to its end. */
 export interface IbReadBwResult {
-  /** Seconds. */
+  /** Seconds that the process ran. */
   readonly elapsedS: number;
-  /** User and system time, seconds. */
+  /** User and system time in seconds. */
   readonly cpuS: number;
 }
 
 /**
- * One run of perftest's `ib_read_bw` against a server of its own. Its own figures rest on a guess of the
- * processor's frequency, which is wrong in virtual machines: hence the clock from outside.
+ * Runs perftest's `ib_read_bw` once against a server of its own. Its own figures rest on a guess of the processor's
+ * frequency, which is wrong in virtual machines; hence times are taken from outside.
  */
 export async function runIbReadBw(program: string, options: IbReadBwOptions): Promise<IbReadBwResult> {
   const flags = flagsOf(options);
@@ -55,7 +55,7 @@ function flagsOf(options: IbReadBwOptions): string[] {
   return ['-d', device, '-R', '-F', ...pairs, ...(sleeps ? ['-e'] : [])];
 }
 
-/** The server needs a moment until it listens; a reader that comes earlier ends at once with an error. */
+/** Starts the reader until the server listens: a reader that comes too early ends at once with an error. */
 async function readWhenListening(
   program: string,
   args: readonly string[],
@@ -65,7 +65,7 @@ async function readWhenListening(
     await new Promise((resolve) => setTimeout(resolve, RETRY_DELAY_MS));
     if (server.exitCode !== null) throw new Error(`the server of ib_read_bw ended with status ${server.exitCode}`);
     try {
-      // The shell's own `time` tells the times of what it runs, and of nothing else.
+      // The shell's `time` measures the program that it runs, and nothing else.
       return await run('bash', ['-c', 'TIMEFORMAT="took %R %U %S"; time "$0" "$@"', program, ...args]);
     } catch (error) {
       if (attempt === ATTEMPTS) throw error;

@@ -1,11 +1,7 @@
-/*
- * The serving process of the RDMA benchmark: one region that an engine serves, and a node whose pool it fills with the same
- * pages. It lives as long as its IPC channel.
- */
 import { HostRegion } from '../../memory/host-region.js';
 import { TransferEngine } from '../../native/transfer-engine.js';
 import { MeshCacheStore } from '../../node/meshcache-store.js';
-import { serveCommands } from '../../processes/serving-process.js';
+import type { ExecuteCommand } from '../measuring/peer-process.js';
 import { benchKeys, benchStorage, publishPages, stampPage } from '../measuring/store-pages.js';
 
 export type RdmaPeerCommand =
@@ -16,7 +12,7 @@ export type RdmaPeerCommand =
       readonly poolBytes: number;
       readonly discoveryAddr: string;
     }
-  /** Holds pages of this size from now on, in the region and in the pool. */
+  /** Fills the region and the pool with pages of this size. */
   | { readonly kind: 'publish'; readonly pageBytes: number };
 
 export interface RdmaPeerAnswer {
@@ -27,28 +23,28 @@ export interface RdmaPeerAnswer {
   readonly rkey?: number;
 }
 
-let region: HostRegion | undefined;
-let store: MeshCacheStore | undefined;
-
-async function execute(command: RdmaPeerCommand): Promise<RdmaPeerAnswer> {
-  if (command.kind === 'start') {
-    const { host, workBytes, poolBytes, discoveryAddr } = command;
-    region = HostRegion.allocate(workBytes);
-    await region.prefault();
-    const engine = new TransferEngine({ bindHost: host });
-    const { addr, rkey } = engine.registerMr(region.addr, region.length);
-    store = await MeshCacheStore.create(
-      benchStorage(discoveryAddr, poolBytes, { protocol: 'rdma', local_hostname: host }),
-    );
-    return { endpoint: engine.localEndpoint(), addr: addr.toString(), rkey };
-  }
-  if (region === undefined || store === undefined) throw new Error('publish before start');
-  const { pageBytes } = command;
-  const pages = Math.floor(region.length / pageBytes);
-  for (let page = 0; page < pages; page++) stampPage(region.bytes(page * pageBytes, pageBytes), page);
-  await store.clear();
-  await publishPages(store, benchKeys(pageBytes, pages), pageBytes);
-  return {};
+/** The serving process of the RDMA benchmark: one region that an engine serves, and a node whose pool it fills with the same pages. */
+export function rdmaPeer(): ExecuteCommand<RdmaPeerCommand, RdmaPeerAnswer> {
+  let region: HostRegion | undefined;
+  let store: MeshCacheStore | undefined;
+  return async (command) => {
+    if (command.kind === 'start') {
+      const { host, workBytes, poolBytes, discoveryAddr } = command;
+      region = HostRegion.allocate(workBytes);
+      await region.prefault();
+      const engine = new TransferEngine({ bindHost: host });
+      const { addr, rkey } = engine.registerMr(region.addr, region.length);
+      store = await MeshCacheStore.create(
+        benchStorage(discoveryAddr, poolBytes, { protocol: 'rdma', local_hostname: host }),
+      );
+      return { endpoint: engine.localEndpoint(), addr: addr.toString(), rkey };
+    }
+    if (region === undefined || store === undefined) throw new Error('publish before start');
+    const { pageBytes } = command;
+    const pages = Math.floor(region.length / pageBytes);
+    for (let page = 0; page < pages; page++) stampPage(region.bytes(page * pageBytes, pageBytes), page);
+    await store.clear();
+    await publishPages(store, benchKeys(pageBytes, pages), pageBytes);
+    return {};
+  };
 }
-
-serveCommands(execute);

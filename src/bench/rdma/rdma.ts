@@ -4,9 +4,9 @@ import { TransferEngine } from '../../native/transfer-engine.js';
 import { MeshCacheStore } from '../../node/meshcache-store.js';
 import { findProgram } from '../../processes/find-program.js';
 import { findFreePort } from '../../processes/free-port.js';
-import { ServingProcess } from '../../processes/serving-process.js';
 import { systemRandom } from '../../system/system-random.js';
 import { median } from '../measuring/median.js';
+import { PeerProcess } from '../measuring/peer-process.js';
 import type { BenchOptions, BenchReport } from '../measuring/report.js';
 import { awaitMembers, benchKeys, benchStorage, destinationPool, isStamped } from '../measuring/store-pages.js';
 import { type IbReadBwResult, runIbReadBw } from './ib-read-bw.js';
@@ -14,25 +14,25 @@ import type { RdmaPeerAnswer, RdmaPeerCommand } from './rdma-peer.js';
 
 const PAGE_SIZES_BYTES = [64 * 2 ** 10, 2 ** 20, 4 * 2 ** 20] as const;
 const BATCH_MAX_PAGES = 128;
-/** Batches under way at a time. */
+/** Batches in flight. */
 const LANES_COUNT = 2;
 const FULL_WORK_BYTES = 128 * 2 ** 20;
 const QUICK_WORK_BYTES = 8 * 2 ** 20;
-/** Every contender reads for about so long in each round. */
+/** Milliseconds that every contender reads in each round. */
 const FULL_ROUND_MS = 4000;
 const QUICK_ROUND_MS = 100;
-/** Messages on each queue pair: the fewest that `ib_read_bw` does. */
+/** Messages on each queue pair: the fewest that `ib_read_bw` accepts. */
 const SET_UP_ITERATIONS = 5;
-/** What the first, uncounted round of `ib_read_bw` reads. */
+/** Bytes that the first, uncounted round of `ib_read_bw` reads. */
 const FIRST_BYTES = 64 * 2 ** 20;
 const POOL_SLACK = 1.25;
 const READER_POOL_BYTES = 2 ** 20;
 const GIB = 2 ** 30;
 
-/** What one contender did in one round. */
+/** Result of one contender in one round. */
 interface Run {
   readonly bytesPerS: number;
-  /** Of the reading process, user and system. */
+  /** Processor seconds of the reading process for each GiB, user and system. */
   readonly cpuSPerGib: number;
 }
 
@@ -41,11 +41,12 @@ interface Contender {
   run(): Promise<Run>;
 }
 
-type RdmaPeer = ServingProcess<RdmaPeerCommand, RdmaPeerAnswer>;
+type RdmaPeer = PeerProcess<RdmaPeerCommand, RdmaPeerAnswer>;
 
 /**
- * Reads of another process's memory over one RDMA device: perftest's `ib_read_bw`, `TransferEngine.batchRead`, and `batchGetV1`
- * with directory and verification, interleaved, with the same message size, queue pairs and reads in flight.
+ * Reads another process's memory over one RDMA device: perftest's `ib_read_bw`, `TransferEngine.batchRead`, and
+ * `batchGetV1` with directory and verification, interleaved, with the same message size, queue pairs and reads in
+ * flight.
  */
 export async function rdmaBench(options: BenchOptions): Promise<BenchReport> {
   options.progress('starting the serving process');
@@ -74,7 +75,7 @@ class RdmaBench {
     const workBytes = options.quick ? QUICK_WORK_BYTES : FULL_WORK_BYTES;
     const poolBytes = Math.ceil(workBytes * POOL_SLACK);
     const discoveryAddr = `${host}:${await findFreePort(systemRandom)}`;
-    const peer: RdmaPeer = new ServingProcess(new URL('./rdma-peer.js', import.meta.url));
+    const peer: RdmaPeer = new PeerProcess('rdma');
     try {
       const memory = await peer.call({ kind: 'start', host, workBytes, poolBytes, discoveryAddr });
       const store = await MeshCacheStore.create(
@@ -195,8 +196,8 @@ class RdmaBench {
   }
 
   /**
-   * Passes over all pages until the round's time is over, two batches at a time: `ib_read_bw` has no pause between two of its reads
-   * either. The bytes of the last pass are looked at.
+   * Repeats passes over all pages until the round's time is over, two batches at a time, as `ib_read_bw` has no pause
+   * between two reads either. The bytes of the last pass are checked.
    */
   async #timed(
     pageBytes: number,
@@ -229,7 +230,7 @@ class RdmaBench {
     return { bytesPerS: bytes / elapsedS, cpuSPerGib: (user + system) / 1e6 / (bytes / GIB) };
   }
 
-  /** The time that start and set-up take is found by runs of few messages, and taken off. */
+  /** A contender that runs `ib_read_bw`. Runs of few messages tell the time of start and set-up, which is subtracted. */
   #ibReadBw(messageBytes: number, sleeps: boolean): Contender {
     const { deviceName: device, queuePairsPerPeer: queuePairs, queueDepth: depth } = this.#engine;
     const host = hostOf(this.#engine);
@@ -250,7 +251,7 @@ class RdmaBench {
         const bytes = bytesOf(iterations);
         const setUpS = median(setUps.map(({ elapsedS }) => elapsedS));
         const setUpCpuS = median(setUps.map(({ cpuS }) => cpuS));
-        // By the whole time of the run, so that a set-up that took long this once makes the next run no longer.
+        // The whole time of a run decides the next length, so that one slow set-up does not make the next run longer.
         iterations = Math.ceil(((bytes / whole.elapsedS) * (roundS + setUpS)) / messageBytes / queuePairs);
         return {
           bytesPerS: bytes / Math.max(0.001, whole.elapsedS - setUpS),
@@ -261,7 +262,7 @@ class RdmaBench {
   }
 }
 
-/** At least one a lane, unless there are fewer pages. */
+/** Slices of the pages, at least one for each lane unless there are fewer pages. */
 function slicesOf(pages: number): (readonly [from: number, to: number])[] {
   const slices: (readonly [number, number])[] = [];
   const batchPages = Math.min(BATCH_MAX_PAGES, Math.ceil(pages / LANES_COUNT));

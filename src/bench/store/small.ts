@@ -11,13 +11,13 @@ const FULL_WORK_BYTES = 64 * 2 ** 20;
 const QUICK_WORK_BYTES = 4 * 2 ** 20;
 const FULL_PAGES = 4_096;
 const QUICK_PAGES = 256;
-/** The peer's pool beside the pages: rounding of the allocator, and quarantine of the pages of the size before. */
+/** Size of the peer's pool relative to the pages: allocator rounding, and quarantine of the pages of the size before. */
 const POOL_SLACK = 8;
 const IN_FLIGHT_COUNT = 64;
 const BATCH_PAGES = 128;
-/** Of the reads one after the other; the others read all pages. */
+/** Reads that are made one after the other; the other measurements read all pages. */
 const ALONE_READS_COUNT = 1_000;
-/** Readers by their names, each in a cluster with these settings. */
+/** Settings of the cluster of each reader, by the reader's name. */
 const CONFIGS = {
   batchGetV1: { location_reuse_ms: 0 },
   'batchGetV1, secret': { location_reuse_ms: 0, cluster_secret: 'the secret of the benchmark' },
@@ -27,9 +27,9 @@ const CONFIGS = {
 /** One way to read single pages of the other process. */
 interface SmallReader {
   readonly name: string;
-  /** Reads the page into its place in the destination; rejects when it did not come. */
+  /** Reads the page into its place in the destination; rejects if it did not come. */
   one(page: number): Promise<void>;
-  /** Reads these in one call. */
+  /** Reads these pages in one call. */
   batch(pages: readonly number[]): Promise<void>;
   isRight(page: number): boolean;
 }
@@ -43,8 +43,9 @@ interface Figures {
 }
 
 /**
- * Reads of single pages from another process: many at a time, one after the other, and batches, beside redis with ioredis. Each page is
- * checked in a round before the counted ones. All lookups cross to the other process, but for what is read again.
+ * Reads single pages of another process: many at a time, one after the other, and in batches, beside redis with
+ * ioredis. A round before the counted ones checks each page. All lookups cross to the other process, except for pages
+ * that are read again.
  */
 export async function smallBench(options: BenchOptions): Promise<BenchReport> {
   const bench = await SmallBench.start(options);
@@ -100,7 +101,7 @@ class SmallBench {
   async measure(pageBytes: number): Promise<BenchReport['rows'][number][]> {
     const { rounds, quick, progress } = this.#options;
     const page = formatSize(pageBytes);
-    // Half of them are the reader's own to look up, and left out.
+    // The reader owns about half of the keys itself; those are left out.
     const published = Math.min(2 * (quick ? QUICK_PAGES : FULL_PAGES), this.#destination.length / pageBytes);
     progress(`publishing ${published} pages of ${page}`);
     await this.#pair.peer.call({ kind: 'publish', pageBytes, pages: published, isComputed: true });
@@ -127,7 +128,7 @@ class SmallBench {
     this.#destination.free();
   }
 
-  /** The last one is what the others are compared with. */
+  /** The readers; the last one is the reference of the others. */
   async #readers(pageBytes: number, published: number) {
     const keys = benchKeys(pageBytes, published);
     const bytesOf = (page: number) => this.#destination.bytes(page * pageBytes, pageBytes);
@@ -206,7 +207,7 @@ async function measureRound(reader: SmallReader, pages: readonly number[], figur
   figures.p99Us.push(times[Math.floor(times.length * 0.99)] as number);
 }
 
-/** Reads all pages, IN_FLIGHT_COUNT at a time: each that ends begins the next. */
+/** Reads all pages with IN_FLIGHT_COUNT reads in flight: each that ends starts the next. */
 async function inFlight(reader: SmallReader, pages: readonly number[]): Promise<void> {
   let next = 0;
   const readNext = async (): Promise<void> => {

@@ -1,7 +1,7 @@
 import { MeshCacheStore } from '../../node/meshcache-store.js';
 import { findFreePort, LOOPBACK } from '../../processes/free-port.js';
-import { ServingProcess } from '../../processes/serving-process.js';
 import { systemRandom } from '../../system/system-random.js';
+import { PeerProcess } from '../measuring/peer-process.js';
 import {
   awaitMembers,
   type BenchCluster,
@@ -12,12 +12,15 @@ import {
 
 const READER_POOL_BYTES = 2 ** 20;
 
-/** Some clusters of two nodes each: one of each cluster in a serving process, which sets pages, the other one here, which reads them. */
+/**
+ * Clusters of two nodes each. One node of each is in a serving process, which sets pages; the other is here and reads
+ * them.
+ */
 export class StorePair {
-  readonly peer: ServingProcess<PeerCommand, PeerAnswer>;
-  /** One for each configuration, in order. */
+  readonly peer: PeerProcess<PeerCommand, PeerAnswer>;
+  /** One reader for each configuration, in order. */
   readonly readers: readonly MeshCacheStore[];
-  /** Where the serving process hands out the same pages over plain sockets. */
+  /** Port at which the serving process hands out the same pages over plain sockets. */
   readonly plainPort: number;
 
   private constructor(peer: StorePair['peer'], readers: readonly MeshCacheStore[], plainPort: number) {
@@ -26,7 +29,7 @@ export class StorePair {
     this.plainPort = plainPort;
   }
 
-  /** `configs`: settings that both nodes of a cluster have. */
+  /** Starts one cluster for each element of `configs`, which holds the settings of both its nodes. */
   static async start(
     configs: readonly BenchCluster['config'][],
     { poolBytes, workBytes }: { readonly poolBytes: number; readonly workBytes: number },
@@ -35,7 +38,7 @@ export class StorePair {
     for (const config of configs) {
       clusters.push({ discoveryAddr: `${LOOPBACK}:${await findFreePort(systemRandom)}`, config });
     }
-    const peer: StorePair['peer'] = new ServingProcess(new URL('./store-peer.js', import.meta.url));
+    const peer: StorePair['peer'] = new PeerProcess('store');
     const readers: MeshCacheStore[] = [];
     try {
       const { plainPort } = await peer.call({ kind: 'start', clusters, poolBytes, workBytes });

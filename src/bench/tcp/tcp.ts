@@ -2,11 +2,11 @@ import { type RandomSource, seededRandom } from '../../base/environment/random.j
 import { formatSize } from '../../base/sizes.js';
 import { crc32 } from '../../memory/checksum.js';
 import { HostRegion } from '../../memory/host-region.js';
-import { ServingProcess } from '../../processes/serving-process.js';
 import { systemEnvironment } from '../../system/system-environment.js';
 import type { ReadOp } from '../../transport/contract/transport.js';
 import { TcpTransport } from '../../transport/tcp/tcp-transport.js';
 import { type Contender, race } from '../measuring/contenders.js';
+import { PeerProcess } from '../measuring/peer-process.js';
 import { type PlainBatch, PlainReader } from '../measuring/plain-pair.js';
 import { fastestPipeline, RedisPeer } from '../measuring/redis.js';
 import type { BenchOptions, BenchReport } from '../measuring/report.js';
@@ -17,18 +17,18 @@ const BATCH_PAGES = 128;
 const PAGE_SIZES_BYTES = [4 * 2 ** 10, 64 * 2 ** 10, 2 ** 20, 4 * 2 ** 20] as const;
 const FULL_WORK_BYTES = 2 ** 30;
 const QUICK_WORK_BYTES = 16 * 2 ** 20;
-/** Pages of this size are also read while the owner's main thread is busy for so long. */
+/** Size of the pages that are also read while the owner's main thread is busy. */
 const BUSY_PAGE_BYTES = 2 ** 20;
 const BUSY_MS = 1000;
 
-/** Where a batch's pages go: one after the other, or each somewhere else. */
+/** Whether a batch's pages go one after the other, or each somewhere else. */
 type Destinations = 'contiguous' | 'scattered';
 
-type TcpPeer = ServingProcess<TcpPeerCommand, TcpPeerAnswer>;
+type TcpPeer = PeerProcess<TcpPeerCommand, TcpPeerAnswer>;
 
 /**
- * `batchRead` of pages in another process's pool beside two plain sockets that only copy, in one
- * interleaved run, and beside redis where it is installed. Pages are asked for in random order.
+ * `batchRead` of pages in another process's pool, beside two plain sockets that only copy, and beside redis where it is
+ * installed, interleaved in one run. Pages are read in random order.
  */
 export async function tcpBench(options: BenchOptions): Promise<BenchReport> {
   const bench = await TcpBench.start(options);
@@ -59,7 +59,7 @@ class TcpBench {
   static async start(options: BenchOptions): Promise<TcpBench> {
     options.progress('starting the serving processes');
     const workBytes = options.quick ? QUICK_WORK_BYTES : FULL_WORK_BYTES;
-    const peer: TcpPeer = new ServingProcess(new URL('./tcp-peer.js', import.meta.url));
+    const peer: TcpPeer = new PeerProcess('tcp');
     const memory = (await peer.call({ kind: 'start', poolBytes: workBytes })) as Required<TcpPeerAnswer>;
     const target = HostRegion.allocate(workBytes);
     await target.prefault();
@@ -139,7 +139,7 @@ class TcpBench {
     return Math.floor(this.#target.length / pageBytes);
   }
 
-  /** The first one is what the others are compared with. */
+  /** The contenders; the first one is the reference of the others. */
   async #contenders(pageBytes: number, destinations: Destinations): Promise<Contender[]> {
     const pages = this.#pages(pageBytes);
     const order = shuffled(pages, this.#random);
@@ -180,7 +180,7 @@ class TcpBench {
     return contenders;
   }
 
-  /** Reads while the owner's main thread does nothing else than be busy. */
+  /** Reads while the owner's main thread is blocked or computing. */
   async #readWhileBusy(batches: readonly (readonly ReadOp[])[], how: 'blocked' | 'computing'): Promise<void> {
     await this.#peer.call({ kind: 'busy', how, ms: BUSY_MS });
     await this.#readAll(batches);

@@ -23,9 +23,9 @@ export type AgentCommand =
 export interface AgentStarted {
   readonly nodeId: string;
   readonly pid: number;
-  /** `host:port` of its metrics server; empty when it has none. */
+  /** `host:port` of the node's metrics server; empty if it has none. */
   readonly metricsEndpoint: string;
-  /** Discovery runs in this node. */
+  /** Whether discovery runs in this node. */
   readonly isMeta: boolean;
 }
 
@@ -36,7 +36,7 @@ export interface AgentStatus {
   readonly evictions: number;
   readonly checksumFailures: number;
   readonly rssBytes: number;
-  /** Pages read, by where they were. */
+  /** Pages read, by where they were found. */
   readonly hits: { readonly local: number; readonly remote: number; readonly disk: number };
   readonly disk: AgentDisk | null;
 }
@@ -47,30 +47,30 @@ export interface AgentDisk {
   readonly usedBytes: number;
   readonly capacityBytes: number;
   readonly evictions: number;
-  /** Not written: the queue was full, or writing had failed. */
+  /** Pages not written, as the queue was full or writing had failed. */
   readonly skippedPages: number;
   readonly corruptPages: number;
   readonly writeErrors: number;
 }
 
-/** What some requests did; counts are of pages unless they say otherwise. */
+/** Results of some requests; counts are of pages unless their names say otherwise. */
 export interface RunCounts {
   requests: number;
   asked: number;
-  /** Read in full before the request's first miss. */
+  /** Pages read before a request's first miss. */
   prefixHits: number;
   localHits: number;
   remoteHits: number;
   diskHits: number;
   set: number;
-  /** Pages that could not be set: no space that may be given away, or too large. */
+  /** Pages that could not be set, as they were too large or no space could be given up. */
   setFailures: number;
-  /** Requests whose prefix ended at a page that was said to exist and then was not delivered. */
+  /** Requests whose prefix ended at a page that the lookup reported but the read did not deliver. */
   staleMisses: number;
   readBytes: number;
   setBytes: number;
   wrongBytes: number;
-  /** Time inside of the store's calls, without making and checking the pages. */
+  /** Microseconds inside the store's calls, without the time to make and check pages. */
   lookupUs: number;
   readUs: number;
   setUs: number;
@@ -78,9 +78,9 @@ export interface RunCounts {
 
 export interface RunResult {
   readonly counts: RunCounts;
-  /** One for each `batchGetV1` call (up to 128 pages), microseconds. */
+  /** Latencies of `batchGetV1` calls (up to 128 pages) in microseconds. */
   readonly readLatenciesUs: Float64Array;
-  /** One for each `batchExists` call, microseconds. */
+  /** Latencies of `batchExists` calls in microseconds. */
   readonly lookupLatenciesUs: Float64Array;
 }
 

@@ -8,7 +8,7 @@ import { systemClock } from '../../system/system-clock.js';
 import type { AgentCommand, AgentReply, AgentSetup, AgentStarted, AgentStatus } from './agent-protocol.js';
 import { HostBuffer, RequestRunner } from './request-runner.js';
 
-/** A node that does not close in this time is ended. */
+/** Milliseconds after which a node that does not close is ended. */
 const CLOSE_TIMEOUT_MS = 8_000;
 const MEMBERS_POLL_MS = 25;
 
@@ -68,7 +68,7 @@ class Agent {
     return { nodeId, pid: process.pid, metricsEndpoint: store.metricsEndpoint, isMeta };
   }
 
-  /** The program that asks has a deadline of its own. */
+  /** Waits without a deadline: the program that asks has its own. */
   async #awaitMembers(count: number): Promise<void> {
     while (!this.#isClosing && (this.#store?.runtime.members().size ?? 0) < count) {
       await new Promise((resolve) => setTimeout(resolve, MEMBERS_POLL_MS));
@@ -95,16 +95,17 @@ function describeError(error: unknown): { message: string; stack?: string } {
 }
 
 function reply(message: AgentReply): void {
-  // The program may be gone already; the disconnect event ends this process then.
+  // The program may be gone already; then the disconnect event ends this process.
   if (process.connected) process.send?.(message, () => {});
 }
 
 const agent = new Agent();
-// A terminal's Ctrl-C reaches the whole group: the program closes its cluster in order, or its end disconnects it.
+// Ctrl-C in a terminal reaches the whole process group. The program closes its cluster in order, or its end disconnects
+// this process.
 process.on('SIGINT', () => {});
 process.on('SIGTERM', () => void agent.end(0));
 process.on('disconnect', () => agent.onDisconnect());
-// Kept nodes outlive the program that read their output.
+// A kept node outlives the program that read its output.
 process.stdout.on('error', () => {});
 process.stderr.on('error', () => {});
 process.on('message', (command: AgentCommand) => {

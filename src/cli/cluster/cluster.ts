@@ -7,25 +7,28 @@ import { systemClock } from '../../system/system-clock.js';
 import { systemRandom } from '../../system/system-random.js';
 import type { AgentCommand, AgentReply, AgentSetup, AgentStarted, AgentStatus, RunResult } from './agent-protocol.js';
 
-/** One that ends instead is noticed at once; an emulated machine that is busy takes most of a minute. */
+/**
+ * Milliseconds that nodes have to start. A process that ends instead is noticed at once; a busy emulated machine takes
+ * most of a minute.
+ */
 const START_TIMEOUT_MS = 120_000;
 const CLOSE_TIMEOUT_MS = 10_000;
-/** The end of what a process wrote to stderr, for the message when it dies. */
+/** Length of the end of a process's stderr that is kept for the message when it dies. */
 const STDERR_TAIL_CHARS = 8_192;
 
 export interface ClusterOptions {
   readonly nodes: number;
   readonly pageBytes: number;
   readonly components: 1 | 2;
-  /** Configuration of every node beside the discovery address; snake_case keys. */
+  /** Configuration of every node except the discovery address; snake_case keys. */
   readonly config: Readonly<Record<string, unknown>>;
-  /** What one node has beside that; counted from 0. */
+  /** Further configuration of one node, by its index from 0. */
   readonly nodeConfig?: (index: number) => Readonly<Record<string, unknown>>;
-  /** The processes are started so that they may outlive this one ({@link Cluster.keep}). */
+  /** Whether the processes may outlive this one ({@link Cluster.keep}). */
   readonly mayBeKept?: boolean;
-  /** What the nodes log goes to stderr at once; without it only the end of a dead node's is shown. */
+  /** Whether node logs go to stderr at once. Without it, only the end of a dead node's log is shown. */
   readonly isLogShown?: boolean;
-  /** Aborting it closes the cluster; pending calls fail. */
+  /** Aborting it closes the cluster, and pending calls fail. */
   readonly signal?: AbortSignal;
 }
 
@@ -41,19 +44,22 @@ export class Cluster {
     this.#agents = Array.from({ length: options.nodes }, (_, index) => new ClusterAgent(index, options));
   }
 
-  /** In order; a node that was started anew has another one than before. */
+  /** The agents in order of their index; a restarted node has a new agent. */
   get agents(): readonly ClusterAgent[] {
     return this.#agents;
   }
 
-  /** Resolves when every node sees all nodes. Throws {@link CommandFailure}; then nothing is left behind. */
+  /**
+   * Starts the cluster. Resolves when every node sees all nodes. Throws {@link CommandFailure}, and then leaves nothing
+   * behind.
+   */
   static async start(options: ClusterOptions): Promise<Cluster> {
     options.signal?.throwIfAborted();
     const discoveryAddr = `${LOOPBACK}:${await findFreePort(systemRandom)}`;
     const cluster = new Cluster(discoveryAddr, options);
     options.signal?.addEventListener('abort', () => void cluster.close(), { once: true });
     try {
-      await within(systemClock, START_TIMEOUT_MS, 'the nodes did not come up', async () => {
+      await withDeadline(systemClock, START_TIMEOUT_MS, 'the nodes did not come up', async () => {
         await Promise.all(cluster.agents.map((agent) => agent.start(cluster.#setupOf(agent.index))));
         await Promise.all(cluster.agents.map((agent) => agent.awaitMembers(options.nodes)));
       });
@@ -64,17 +70,17 @@ export class Cluster {
     return cluster;
   }
 
-  /** Ends a node as a crash does; resolves when its process is gone. Calls of its agent fail from now on. */
+  /** Ends a node as a crash does. Resolves when its process is gone; later calls of its agent fail. */
   async kill(index: number): Promise<void> {
     await (this.#agents[index] as ClusterAgent).kill();
   }
 
-  /** Starts a node that was killed, with the configuration that it had; resolves when it sees all nodes. */
+  /** Starts a killed node again with its former configuration. Resolves when it sees all nodes. */
   async restart(index: number): Promise<void> {
     this.#options.signal?.throwIfAborted();
     const agent = new ClusterAgent(index, this.#options);
     this.#agents[index] = agent;
-    await within(systemClock, START_TIMEOUT_MS, `node ${index} did not come up again`, async () => {
+    await withDeadline(systemClock, START_TIMEOUT_MS, `node ${index} did not come up again`, async () => {
       await agent.start(this.#setupOf(index));
       await agent.awaitMembers(this.#options.nodes);
     });
@@ -85,7 +91,10 @@ export class Cluster {
     await Promise.all(this.agents.map((agent) => agent.keep()));
   }
 
-  /** Idempotent; resolves when all processes have ended, which they are made to after some seconds; kept ones stay. */
+  /**
+   * Ends all processes, except for kept ones; after some seconds they are killed. Resolves when they have ended.
+   * Idempotent.
+   */
   async close(): Promise<void> {
     await Promise.all(this.agents.map((agent) => agent.close()));
   }
@@ -102,7 +111,10 @@ interface PendingCall {
   readonly reject: (error: Error) => void;
 }
 
-/** One node process, seen from the program that started it. Every call fails with what it last wrote when it dies. */
+/**
+ * One node process, seen from the program that started it. If the process dies, every call fails with the end of its
+ * stderr.
+ */
 export class ClusterAgent {
   /** Position in the cluster, from 0. */
   readonly index: number;
@@ -156,7 +168,7 @@ export class ClusterAgent {
     await this.#call({ kind: 'await-members', count });
   }
 
-  /** The requests are executed in order; runs of one agent must not overlap. */
+  /** Executes requests in order. Runs of one agent must not overlap. */
   async run(requests: readonly (readonly string[])[]): Promise<RunResult> {
     return (await this.#call({ kind: 'run', requests })) as RunResult;
   }
@@ -197,13 +209,13 @@ export class ClusterAgent {
     return new Promise((resolve, reject) => {
       this.#pending.set(id, { resolve, reject });
       this.#child.send({ ...command, id } as AgentCommand, (error) => {
-        // A dying process is told of by its end, with the reason; this is for a message that cannot be sent.
+        // The end of a dying process reports its calls, with the reason; this is for a message that cannot be sent.
         if (error !== null && this.#child.connected) this.#settle(id, (call) => call.reject(error));
       });
     });
   }
 
-  /** Resolves when the process has ended and all that it wrote is here. ('close' never comes after `disconnect()`.) */
+  /** Resolves when the process has ended and its whole output has arrived. ('close' never comes after `disconnect()`.) */
   async #awaitEnd(): Promise<void> {
     const outputEnded = new Promise((resolve) => this.#child.stderr?.once('close', resolve));
     const how = await new Promise<string>((resolve) => {
@@ -238,7 +250,7 @@ export class ClusterAgent {
 
 type DistributiveOmit<T, K extends PropertyKey> = T extends unknown ? Omit<T, K> : never;
 
-async function within<T>(clock: Clock, timeoutMs: number, failure: string, work: () => Promise<T>): Promise<T> {
+async function withDeadline<T>(clock: Clock, timeoutMs: number, failure: string, work: () => Promise<T>): Promise<T> {
   let cancel = (): void => {};
   const timeout = new Promise<never>((_, reject) => {
     const onTimeout = (): void => reject(new CommandFailure(`${failure} within ${timeoutMs / 1000} s`));

@@ -15,8 +15,8 @@ export class NodeFolders {
   }
 
   /**
-   * Below `parent` (default: the system's folder for temporary files), which is made when it is missing. Throws
-   * {@link CommandFailure} when it cannot be written, or has no room for `totalBytes`.
+   * Creates a folder below `parent` (default: the system's folder for temporary files), which is created if missing.
+   * Throws {@link CommandFailure} if it cannot be written or has no room for `totalBytes`.
    */
   static async create(parent: string | undefined, totalBytes: number): Promise<NodeFolders> {
     const path = parent ?? tmpdir();
@@ -50,7 +50,7 @@ export class NodeFolders {
     return { disk_enabled: true, disk_path: path, disk_size: maxBytes, ...indexSize };
   }
 
-  /** With everything in them; their nodes have ended. */
+  /** Removes all folders with their content. The nodes must have ended. */
   async remove(): Promise<void> {
     await rm(this.path, { recursive: true, force: true });
   }

@@ -1,6 +1,6 @@
 import { ArgumentError } from '../../base/errors.js';
 
-/** Bytes generated at a time when checking: small enough to stay in the cache beside the page. */
+/** Bytes generated at a time for checking: few enough to stay in the cache beside the page. */
 const BLOCK_BYTES = 64 * 1024;
 
 /**
@@ -14,12 +14,12 @@ export class PageContent {
   readonly #block = new Int32Array(BLOCK_BYTES / 4);
   readonly #blockBytes = Buffer.from(this.#block.buffer);
 
-  /** Writes the bytes of `key`'s page from `positionBytes` of the page on, as many as `target` takes. */
+  /** Writes the bytes of `key`'s page from `positionBytes` of the page on, as many as `target` holds. */
   fill(target: Uint8Array, key: string, positionBytes = 0): void {
     fillWords(wordsOf(target), key, positionBytes / 4);
   }
 
-  /** How many bytes of `data`, which stands at `positionBytes` of `key`'s page, are not what they must be. */
+  /** The number of wrong bytes in `data`, which begins at `positionBytes` of `key`'s page. */
   wrongBytes(data: Uint8Array, key: string, positionBytes = 0): number {
     let wrong = 0;
     for (let at = 0; at < data.length; at += BLOCK_BYTES) {

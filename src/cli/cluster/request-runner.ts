@@ -3,12 +3,12 @@ import { HostRegion } from '../../memory/host-region.js';
 import { noCounts, type RunCounts, type RunResult } from './agent-protocol.js';
 import { PageContent } from './page-content.js';
 
-/** Pages of one read or write call: what a serving framework asks for at a time. */
+/** Pages of one read or write call: as many as a serving framework requests at a time. */
 const BATCH_MAX_PAGES = 128;
-/** Host buffer of one process; larger pages come in smaller batches. */
+/** Size of the host buffer of one process; larger pages come in smaller batches. */
 const HOST_BUFFER_MAX_BYTES = 512 * 2 ** 20;
 const CLEARED = 0xa5;
-/** Made or checked without a pause; the process answers its peers in the pauses. */
+/** Bytes made or checked without a pause; in the pauses the process answers its peers. */
 const WORK_SLICE_BYTES = 2 ** 20;
 
 /** The part of a store that a serving process uses. */
@@ -62,7 +62,7 @@ export class HostBuffer {
     return wrong;
   }
 
-  /** Writes over what an earlier request left: a read that delivers nothing must not find the right bytes in place. */
+  /** Overwrites what an earlier request left: a read that delivers nothing must not find the right bytes in place. */
   clear(slot: number): void {
     this.#eachComponent(slot, (bytes) => bytes.fill(CLEARED));
   }
@@ -79,9 +79,9 @@ export class HostBuffer {
 }
 
 /**
- * Does what a serving process does with each request: looks up the longest prefix that the cluster has, reads it,
- * and sets the rest. Every byte that a read delivers is checked; a page that was said to exist and is not
- * delivered ends the prefix, and is set again with the rest. Requests of one runner must not overlap.
+ * Does what a serving process does with each request: looks up the longest prefix in the cluster, reads it, and sets
+ * the rest. Every delivered byte is checked. A page that the lookup reported but the read did not deliver ends the
+ * prefix, and is set again with the rest. Requests of one runner must not overlap.
  */
 export class RequestRunner {
   readonly #store: PageStore;
@@ -95,7 +95,7 @@ export class RequestRunner {
   #readLatenciesUs: number[] = [];
   #lookupLatenciesUs: number[] = [];
 
-  /** `buffer` must be registered with the store already. */
+  /** `buffer` must already be registered with the store. */
   constructor(store: PageStore, buffer: HostBuffer, options: { readonly pageBytes: number; readonly clock: Clock }) {
     this.#store = store;
     this.#buffer = buffer;
@@ -136,8 +136,8 @@ export class RequestRunner {
   }
 
   /**
-   * Requests come here without the pauses that they have in life, in which the disk writes what was set. Outside of all
-   * measured times.
+   * Waits for the disk outside of all measured times: requests come here without the pauses that they have in practice,
+   * in which the disk writes.
    */
   async #drainDisk(): Promise<void> {
     while ((this.#store.stats().disk?.queueBytes ?? 0) > 0) await this.#clock.yield();
@@ -169,7 +169,7 @@ export class RequestRunner {
     return existing;
   }
 
-  /** Checks all that was delivered, also behind a miss: true must always mean the right bytes. */
+  /** Checks all delivered pages, also those behind a miss: true must always mean the right bytes. */
   async #checkBatch(keys: readonly string[], results: readonly boolean[]): Promise<void> {
     await this.#eachPage(keys, (slot, key) => {
       if (results[slot] !== true) return;
@@ -189,7 +189,7 @@ export class RequestRunner {
     }
   }
 
-  /** Works on the pages of a batch, which lie in the slots from 0 on. */
+  /** Calls `work` for the pages of a batch, which lie in the slots from 0 on. */
   async #eachPage(keys: readonly string[], work: (slot: number, key: string) => void): Promise<void> {
     for (let slot = 0; slot < keys.length; slot++) {
       work(slot, keys[slot] as string);

@@ -16,26 +16,26 @@ import { printEngineDemo, runEngineDemo } from './engines.js';
 
 /** Part of the free memory that a demo may fill with pages. */
 const MEMORY_SHARE = 0.75;
-/** With disks: the pools of all nodes hold this part of the pages, and the disks all of them twice. */
+/** With disks, the pools of all nodes hold this part of the pages, and the disks hold all pages twice. */
 const POOLED_SHARE = 1 / 8;
 const DISK_COPIES = 2;
 
 export interface DemoOptions {
   readonly nodes: number;
   readonly conversations: number;
-  /** No turn is started later than this. */
+  /** Seconds after which no turn is started. */
   readonly seconds: number;
   readonly pageBytes: number;
   readonly seed: number;
   readonly keep: boolean;
-  /** Small pools, with a disk tier behind each. */
+  /** Whether each node has a small pool with a disk tier behind it. */
   readonly disk: boolean;
 }
 
 export interface DemoResult extends LoadReport {
   readonly seed: number;
   readonly conversations: number;
-  /** Where a kept cluster can be found, and the processes that it consists of. */
+  /** Dashboards and processes of a cluster that keeps running. */
   readonly kept?: {
     readonly discovery_addr: string;
     readonly pids: readonly number[];
@@ -45,7 +45,7 @@ export interface DemoResult extends LoadReport {
   };
 }
 
-/** The same with engines in Python, whose pools of host memory come on top. */
+/** Plays the conversations with engines in Python, whose host memory comes on top of the pools. */
 async function playEngines(options: DemoOptions, json: boolean, context: CommandContext): Promise<void> {
   for (const name of ['keep', 'disk'] as const) {
     if (options[name]) throw wrongUsage(`--${name} cannot be had with --engines: leave one of them out`);
@@ -55,7 +55,9 @@ async function playEngines(options: DemoOptions, json: boolean, context: Command
   printEngineDemo(context, await runEngineDemo(requests, options, context), json);
 }
 
-/** Runs conversations against a cluster of processes on this machine; every page that is read is checked, byte for byte. */
+/**
+ * Runs conversations against a cluster of processes on this machine, and checks every byte of every page that is read.
+ */
 export async function runDemo(options: DemoOptions, context: CommandContext): Promise<DemoResult> {
   const requests = conversationWorkload(options);
   checkMemory(uniquePages(requests) * options.pageBytes);
@@ -156,7 +158,7 @@ The cluster is still running.
 ${leftover}`;
 }
 
-/** Pools that the workload overflows, but not one request; disks that it does not. */
+/** Sizes of pools that the workload overflows, although one request fits, and of disks that it does not overflow. */
 function tierSizes(
   requests: readonly TurnRequest[],
   { nodes, pageBytes }: DemoOptions,
@@ -168,7 +170,7 @@ function tierSizes(
   };
 }
 
-/** Pages of the longest prompt. */
+/** The number of pages in the longest prompt. */
 function longestTurn(requests: readonly TurnRequest[]): number {
   return requests.reduce((most, { keys }) => Math.max(most, keys.length), 0);
 }

@@ -2,20 +2,20 @@ import type { PythonEngine } from '../../processes/python-engine.js';
 import { type AgentStatus, noCounts, type RunCounts, type RunResult } from '../cluster/agent-protocol.js';
 import type { LoadTarget } from '../load/load.js';
 
-/** What an engine says of one prompt; counts are of pages. */
+/** An engine's answer about one prompt; counts are of pages. */
 interface TurnAnswer {
   readonly error?: string;
   readonly asked: number;
-  /** Said to be there. */
+  /** Pages that the lookup reported. */
   readonly found: number;
-  /** Read before the first miss. */
+  /** Pages read before the first miss. */
   readonly hits: number;
-  /** All that was read, behind a miss, too. */
+  /** All pages read, also those behind a miss. */
   readonly read: number;
   readonly computed: number;
   readonly stored: number;
   readonly wrong_bytes: number;
-  /** One for each call. */
+  /** Microseconds of each call. */
   readonly lookup_us: readonly number[];
   readonly read_us: readonly number[];
   readonly set_us: readonly number[];
@@ -35,14 +35,14 @@ export interface EngineReport {
   readonly turns: number;
   readonly pages_asked: number;
   readonly pages_read: number;
-  /** Read before a turn's first miss: their prefill is saved. */
+  /** Pages read before a turn's first miss; their prefill is saved. */
   readonly pages_hit: number;
   readonly pages_missed: number;
   readonly pages_computed: number;
   readonly pages_set: number;
   readonly wrong_bytes: number;
   readonly reconnects: number;
-  /** What the backend has caught in Python; must be empty. */
+  /** Exceptions that the backend has caught in Python; must be empty. */
   readonly exceptions: readonly string[];
 }
 
@@ -55,7 +55,7 @@ export class EngineTarget implements LoadTarget {
   #mode = 'none';
   #duringTurn: { readonly work: () => Promise<void>; readonly onEnd: () => void } | undefined;
 
-  /** `nodeStatus`: of the engine's node now; rejects when that is gone. */
+  /** `nodeStatus` asks the engine's node for its status, and rejects if the node is gone. */
   constructor(
     engine: PythonEngine,
     options: { readonly pageBytes: number; readonly nodeStatus: () => Promise<AgentStatus> },
@@ -65,23 +65,25 @@ export class EngineTarget implements LoadTarget {
     this.#nodeStatus = options.nodeStatus;
   }
 
-  /** Attaches it. `slots`: pages that it has room for; no turn may have more. */
+  /** Attaches the engine. `slots` is the number of pages that it has room for, and the most of a turn. */
   async start(socket: string, slots: number): Promise<void> {
     const command = { op: 'start', socket, slots, page_bytes: this.#pageBytes };
     this.#mode = (await this.#engine.call<StateAnswer>(command)).mode;
   }
 
-  /** How pages went when the engine was attached last. */
+  /** How pages travelled when the engine was last attached. */
   get mode(): string {
     return this.#mode;
   }
 
-  /** Pages that it has asked for and read so far. */
+  /** Pages that the engine has looked up and read so far. */
   get pages(): { readonly asked: number; readonly hits: number } {
     return { asked: this.#totals.asked, hits: this.#totals.hits };
   }
 
-  /** Does `work` once while the next turn is under way. That turn ends when both have; the promise resolves then. */
+  /**
+   * Does `work` once while the next turn is in progress. The turn ends when both have ended; then the promise resolves.
+   */
   duringNextTurn(work: () => Promise<void>): Promise<void> {
     return new Promise((onEnd) => {
       this.#duringTurn = { work, onEnd };
@@ -104,7 +106,7 @@ export class EngineTarget implements LoadTarget {
     };
   }
 
-  /** Whether pages of these keys, which nobody has, can be stored and read again. Notes how they go. */
+  /** Whether pages of these keys, which no node has, can be stored and read again. Also notes how pages travel. */
   async isServed(keys: readonly string[]): Promise<boolean> {
     const answer = await this.#engine.call<{ error?: string; is_back: boolean; wrong_bytes: number }>({
       op: 'probe',
@@ -133,13 +135,13 @@ export class EngineTarget implements LoadTarget {
     };
   }
 
-  /** Detaches it and ends its process. */
+  /** Detaches the engine and ends its process. */
   async close(): Promise<void> {
     await this.#engine.call({ op: 'close' });
     await this.#engine.end();
   }
 
-  /** Ends its process at once. */
+  /** Ends the engine's process at once. */
   kill(): Promise<void> {
     return this.#engine.end();
   }
@@ -162,7 +164,7 @@ export class EngineTarget implements LoadTarget {
     counts.lookupUs += sum(turn.lookup_us);
     counts.readUs += sum(turn.read_us);
     counts.setUs += sum(turn.set_us);
-    // Where pages were is the node's knowledge, which goes with it.
+    // Only the node knows where pages were, and that knowledge is lost with it.
     if (before !== undefined && after !== undefined) {
       counts.localHits += after.local - before.local;
       counts.remoteHits += after.remote - before.remote;

@@ -14,13 +14,13 @@ import type { TurnRequest } from '../load/workload.js';
 import { type EngineReport, EngineTarget } from './engine-target.js';
 
 const PYTHON = 'python3';
-/** Before the fault, while the node is away, and after. */
+/** The phases of a demo: before the fault, while the node is away, and after. */
 const PHASES = 3;
-/** So many turns has each engine in each phase, or more. */
+/** The fewest turns that each engine has in each phase. */
 const TURNS_MIN_COUNT = 2;
 const PROBE_PAGES = 2;
 const PROBE_INTERVAL_MS = 10;
-/** However busy the machine is: the node has been started, and its engine attaches by itself. */
+/** Milliseconds for a restarted node to serve its engine, which attaches by itself, also on a busy machine. */
 const BACK_TIMEOUT_MS = 60_000;
 
 export interface EngineDemoOptions {
@@ -29,21 +29,23 @@ export interface EngineDemoOptions {
   readonly pageBytes: number;
 }
 
-/** What the lost node meant to its engine; pages are those of the engine's turns. */
+/** What the loss of the node meant for its engine; pages are those of the engine's turns. */
 export interface FaultReport {
   readonly node: string;
   readonly pages_hit_before: number;
-  /** Asked for and found while there was no node: all of them must be misses. */
+  /** Pages looked up, and pages found, while there was no node. None can be found. */
   readonly pages_asked_while_away: number;
   readonly pages_hit_while_away: number;
   readonly pages_hit_after: number;
-  /** From the start of the node's new process until its engine had stored and read pages again. */
+  /** Seconds from the start of the node's new process until its engine had stored and read pages again. */
   readonly back_s: number;
-  /** From the end of the node's process until then, with the turns that were played meanwhile. */
+  /**
+   * Seconds from the end of the node's process until its engine was served again, including the turns played meanwhile.
+   */
   readonly away_s: number;
 }
 
-/** What engines and nodes did; of where pages were, the turn in which a node is lost knows nothing. */
+/** Results of engines and nodes. Where pages were read is unknown for the turn in which the node is lost. */
 export interface EngineDemoResult extends LoadReport {
   readonly engines: readonly (EngineReport & { readonly node: string })[];
   /** Part of the pages of all prompts that were read and not computed. */
@@ -52,8 +54,8 @@ export interface EngineDemoResult extends LoadReport {
 }
 
 /**
- * Plays conversations on engines in Python, one for each node, that use the cache as SGLang does. In the middle one node
- * is killed under its engine, and started again. Every byte of every page that is read is checked.
+ * Plays conversations on engines in Python, one for each node, that use the cache as SGLang does. In the middle, one
+ * node is killed under its engine and started again. Every byte of every page that is read is checked.
  */
 export async function runEngineDemo(
   requests: readonly TurnRequest[],
@@ -176,12 +178,12 @@ class EnginePlay {
     };
   }
 
-  /** The last node that does not run discovery: as with engines on many hosts, where few nodes do. */
+  /** The last node that does not run discovery. In practice most nodes do not run it either. */
   #victim(): number {
     return Math.max(0, ...this.#cluster.agents.filter((agent) => !agent.isMeta).map((agent) => agent.index));
   }
 
-  /** `isTimed`: turns that would start too late are left out. */
+  /** With `isTimed`, turns that would start too late are left out. */
   #play(
     requests: readonly TurnRequest[],
     say: (text: string) => void,
@@ -216,7 +218,7 @@ class EnginePlay {
   }
 }
 
-/** Prints the result. A wrong byte, and an exception in Python, make the program end with a failure. */
+/** Prints the result. A wrong byte or an exception in Python makes the program end with a failure. */
 export function printEngineDemo(context: CommandContext, result: EngineDemoResult, json: boolean): void {
   printLoadReport(context, result, { json, asText: formatEngineDemo });
   if (result.engines.some(({ exceptions }) => exceptions.length > 0)) context.setExitStatus(EXIT_FAILURE);
@@ -287,7 +289,7 @@ function nodeName(index: number): string {
   return `node-${index + 1}`;
 }
 
-/** Keys that no conversation has, and no other attempt. */
+/** Keys that no conversation and no other attempt uses. */
 function probeKeys(attempt: number): string[] {
   return Array.from({ length: PROBE_PAGES }, (_, page) =>
     createHash('sha256').update(`probe ${attempt} page ${page}`).digest('hex'),

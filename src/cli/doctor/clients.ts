@@ -22,26 +22,29 @@ import { processLimit } from './process-limit.js';
 
 /** Descriptors that a node takes for itself and for a few hundred other nodes. */
 const NODE_FILES_COUNT = 1024;
-/** One for the connection and one for the memory of each client. */
+/** Descriptors of each client: one for the connection and one for the memory. */
 const CLIENT_FILES_COUNT = 2;
 const GROUP_BITS = 0o060;
 const OTHERS_BITS = 0o006;
 
-/** Who is to make the socket. */
+/** The user and the groups that will create the socket. */
 export interface Identity {
   readonly uid: number;
-  /** All groups; that of new files first. */
+  /** All groups; the group of new files is first. */
   readonly gids: readonly number[];
 }
 
-/** That of this process. */
+/** The identity of this process. */
 function ownIdentity(): Identity {
   return { uid: process.geteuid?.() ?? 0, gids: [process.getegid?.() ?? 0, ...(process.getgroups?.() ?? [])] };
 }
 
 export type ClientSocketConfig = Pick<MeshCacheConfig, 'clientSocket' | 'clientSocketMode' | 'clientSocketGroup'>;
 
-/** Where the socket would be, whether it can be had there, and who could connect. `isWanted`: false with `--no-client-socket`. */
+/**
+ * Checks where the socket would be, whether it can be created, and who could connect. `isWanted` is false with `--no-
+ * client-socket`.
+ */
 export async function checkClientSocket(
   config: ClientSocketConfig,
   isWanted: boolean,
@@ -86,7 +89,7 @@ async function checkPath(path: string, isDefault: boolean): Promise<Finding> {
   return { subject, state: 'problem', detail, advice: 'choose another path, or end that node' };
 }
 
-/** Whether there is such a group, and this process may give a file to it. */
+/** Whether the group exists, and this process may give a file to it. */
 function checkGroup(
   { clientSocketMode, clientSocketGroup: name }: ClientSocketConfig,
   { uid, gids }: Identity,
@@ -114,7 +117,10 @@ function checkGroup(
   return { gid, findings: [{ subject, state: 'ok', detail: `${name} (${gid})` }] };
 }
 
-/** Whether this process may make the socket, nobody else may put another one in its place, and whom its mode lets in gets there. */
+/**
+ * Checks that this process may create the socket, that nobody else may replace it, and that the clients which its mode
+ * admits can reach it.
+ */
 function checkFolders(
   path: string,
   access: { readonly mode: number; readonly gid: number },
@@ -144,7 +150,7 @@ interface Doubt {
   readonly advice: string;
 }
 
-/** Others who may remove the socket and put their own there. */
+/** Doubts about other users who may remove the socket and put their own in its place. */
 function replacers({ path, stats }: Folder, { uid }: Identity): Doubt[] {
   const advice = 'use a folder that only the user of the node can write, such as one below /run';
   if (stats.uid !== uid && stats.uid !== 0) {
@@ -155,7 +161,7 @@ function replacers({ path, stats }: Folder, { uid }: Identity): Doubt[] {
   return [{ detail: `everybody may write in ${path}, and put another socket there`, advice }];
 }
 
-/** The first folder on the way that does not let in whom the mode of the socket does. */
+/** The first folder on the way that excludes clients which the mode of the socket admits. */
 function closedTo(folder: string, { mode, gid }: { readonly mode: number; readonly gid: number }): Doubt[] {
   const letsOthers = (mode & OTHERS_BITS) === OTHERS_BITS;
   const letsGroup = (mode & GROUP_BITS) === GROUP_BITS;
@@ -180,7 +186,7 @@ interface Folder {
   readonly stats: Stats;
 }
 
-/** The folder, or the first one above it that is there. */
+/** The folder itself, or the nearest existing one above it. */
 function nearestFolder(wanted: string): Folder {
   for (let path = wanted; ; path = dirname(path)) {
     const stats = statOf(path);
@@ -188,7 +194,7 @@ function nearestFolder(wanted: string): Folder {
   }
 }
 
-/** Undefined: not there, or below a file. */
+/** The status of a file; undefined if it does not exist or its parent is a file. */
 function statOf(path: string): Stats | undefined {
   try {
     return statSync(path, { throwIfNoEntry: false });
@@ -201,11 +207,11 @@ function statOf(path: string): Stats | undefined {
 export interface ClientMemoryParts {
   readonly native: NativeLoad;
   readonly host: RdmaHost;
-  /** Of what the kernel says of limits. */
+  /** Folder in which the kernel reports limits; default `/proc`. */
   readonly proc?: string;
 }
 
-/** How pages of clients can go, and whether the limits leave room for their memory. */
+/** Checks how clients' pages can travel, and whether the limits leave room for clients' memory. */
 export function checkClientMemory(
   config: Pick<MeshCacheConfig, 'protocol' | 'globalSegmentSize'>,
   parts: ClientMemoryParts,
@@ -220,7 +226,7 @@ export function checkClientMemory(
   return [...mappingsFinding(proc), ...filesFinding(proc), ...lockedFinding(config, host)];
 }
 
-/** Each region of a client is a mapping of this process. */
+/** Checks the limit of mappings: each region of a client is one in this process. */
 function mappingsFinding(proc: string): Finding[] {
   const subject = 'client memory';
   const maxCount = Number(textOf(`${proc}/sys/vm/max_map_count`));
@@ -248,7 +254,7 @@ function filesFinding(proc: string): Finding[] {
   ];
 }
 
-/** Over RDMA the memory of clients is locked, as that of the pool is. */
+/** Checks the limit of locked memory: with RDMA, clients' memory is locked as the pool is. */
 function lockedFinding(config: Pick<MeshCacheConfig, 'protocol' | 'globalSegmentSize'>, host: RdmaHost): Finding[] {
   if (config.protocol !== 'rdma' || !rdmaSupport({ host }).usable) return [];
   const subject = 'client memory';

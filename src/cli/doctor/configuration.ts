@@ -22,17 +22,17 @@ import type { Finding } from './finding.js';
  * left behind: ports are listened on for a moment.
  */
 
-/** Below this, ports need a privilege. */
+/** Ports below this one need a privilege. */
 const UNPRIVILEGED_PORT_MIN = 1024;
-/** Part of the free memory that a pool may have before a warning. */
+/** Part of the free memory that a pool may take before a warning. */
 const POOL_FREE_SHARE = 0.9;
 
 export type ConfigurationCheck =
   | { readonly config: MeshCacheConfig; readonly findings: readonly Finding[] }
-  /** Nothing was configured, or what was is refused. */
+  /** Nothing was configured, or the configuration is refused. */
   | { readonly config?: undefined; readonly findings: readonly Finding[] };
 
-/** Whether the configuration is accepted. One without a discovery address may be looked at, but not run. */
+/** Checks whether the configuration is accepted. One without a discovery address may be examined, but not run. */
 export function checkConfiguration(configuration: Configuration): ConfigurationCheck {
   const { mapping, origins } = configuration;
   const subject = 'configuration';
@@ -42,7 +42,7 @@ export function checkConfiguration(configuration: Configuration): ConfigurationC
   const placeholder = { discovery_addr: '127.0.0.1:1' };
   try {
     const config = parseConfiguration({ ...configuration, mapping: { ...placeholder, ...mapping } });
-    // What a node refuses before it does anything.
+    // A node makes these checks before it does anything else.
     new NodeRuntime(config);
     new DiscoveryClient(
       config.discoveryAddr,
@@ -53,8 +53,8 @@ export function checkConfiguration(configuration: Configuration): ConfigurationC
     if (isComplete) return { config, findings: [{ subject, state: 'ok', detail }, ...warnings] };
     const advice =
       'a node needs discovery_addr too: --discovery-addr, MESHCACHE_DISCOVERY_ADDR or the file of --config';
-    const isWhole = [...origins.values()].some((origin) => origin !== '--disk-path' && origin !== '--disk-size');
-    return { config, findings: [{ subject, state: isWhole ? 'warning' : 'ok', detail, advice }, ...warnings] };
+    const isMoreThanDisk = [...origins.values()].some((origin) => origin !== '--disk-path' && origin !== '--disk-size');
+    return { config, findings: [{ subject, state: isMoreThanDisk ? 'warning' : 'ok', detail, advice }, ...warnings] };
   } catch (error) {
     if (!(error instanceof ConfigError)) throw error;
     const detail = (withOrigin(error, configuration) as Error).message;
@@ -63,7 +63,7 @@ export function checkConfiguration(configuration: Configuration): ConfigurationC
   }
 }
 
-/** The address that the node listens on and is reached at, and the ports that it is to have there. */
+/** Checks the address that the node listens on and is reached at, and its ports there. */
 export async function checkOwnAddress(config: MeshCacheConfig): Promise<Finding[]> {
   const subject = 'own address';
   let host: string;
@@ -87,7 +87,7 @@ export async function checkOwnAddress(config: MeshCacheConfig): Promise<Finding[
   return [{ subject, state: 'ok', detail }, ...findings.flat(), ...(await checkClashes(config))];
 }
 
-/** Ports that are given to two servers of one node. */
+/** Checks that no port is given to two servers of one node. */
 async function checkClashes(config: MeshCacheConfig): Promise<Finding[]> {
   const given = [
     ['control_port', config.controlPort],
@@ -101,7 +101,7 @@ async function checkClashes(config: MeshCacheConfig): Promise<Finding[]> {
   return portClashes(given);
 }
 
-/** A problem for each key that has the port of one before it; 0 is any that is free. */
+/** A problem for each key whose port another key before it has; port 0 means any free port. */
 export function portClashes(given: readonly (readonly [key: string, port: number])[]): Finding[] {
   return given.flatMap(([key, port], i): Finding[] => {
     const [other] = given.slice(0, i).find(([, earlier]) => port > 0 && earlier === port) ?? [];
@@ -111,7 +111,7 @@ export function portClashes(given: readonly (readonly [key: string, port: number
   });
 }
 
-/** Where the metrics server would listen. A port that is taken is no problem: the next one is tried. */
+/** Checks where the metrics server would listen. A taken port is no problem, as the server tries the next one. */
 export async function checkMetrics(config: MeshCacheConfig): Promise<Finding> {
   const { metricsEnabled, metricsHost: host, metricsPort: port, metricsToken } = config;
   const subject = 'metrics';
@@ -135,7 +135,7 @@ export async function checkMetrics(config: MeshCacheConfig): Promise<Finding> {
   return { subject, state: 'warning', detail, advice: 'set metrics_token, or metrics_host to 127.0.0.1' };
 }
 
-/** Whether the pool fits into memory. */
+/** Checks whether the pool fits into memory. */
 export function checkPool({ globalSegmentSize: bytes }: MeshCacheConfig): Finding {
   const subject = 'pool';
   const detail = `global_segment_size ${formatSize(bytes)}; ${formatSize(freemem())} of memory free of ${formatSize(totalmem())}`;
@@ -149,16 +149,19 @@ export function checkPool({ globalSegmentSize: bytes }: MeshCacheConfig): Findin
   return { subject, state: 'warning', detail, advice };
 }
 
-/** A listed discovery address where a master is that does not take this program for one of the cluster's, or the reverse. */
-export function strangerToDiscovery(reason: string): Finding {
+/**
+ * A listed discovery address where a master refuses this program as an unauthenticated peer, or this program refuses
+ * the master.
+ */
+export function unauthenticatedAtDiscovery(reason: string): Finding {
   const detail = `a master answers and wants another cluster_secret or other certificates (${reason})`;
   const advice = 'set the cluster_secret (or tls_* files) that the other nodes have';
   return { subject: 'discovery', state: 'problem', detail, advice };
 }
 
 /**
- * A listed discovery address where no master answers. On this machine that is how the first node finds it, so long as the
- * port can be had.
+ * Checks a listed discovery address where no master answers. On this machine that is normal for the first node,
+ * provided that the port is free.
  */
 export async function checkSilentDiscovery(endpoint: Endpoint, silence: string): Promise<Finding> {
   const subject = 'discovery';
@@ -224,7 +227,7 @@ function reasonOf(code: string): string {
   return reasons[code] ?? `cannot be listened on (${code})`;
 }
 
-/** The system's code when nothing can listen there; the port is free again afterwards. */
+/** The system's error code if nothing can listen there. The port is free again afterwards. */
 function listenFailure({ host, port }: Endpoint): Promise<string | undefined> {
   return new Promise((resolve) => {
     const server = createServer();
@@ -233,7 +236,7 @@ function listenFailure({ host, port }: Endpoint): Promise<string | undefined> {
   });
 }
 
-/** Addresses of this machine that other machines may reach; its loopback address when there is none. */
+/** Addresses of this machine that other machines may reach, or its loopback address if there are none. */
 function ownAddresses(): string {
   const all = Object.values(networkInterfaces()).flatMap((some) => some ?? []);
   const reachable = all.filter(({ internal, scopeid }) => !internal && !scopeid).map(({ address }) => address);

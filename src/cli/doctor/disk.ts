@@ -14,7 +14,7 @@ const PROBE_BYTES = 16 * DISK_ALIGNMENT_BYTES;
 const BLOCK_BYTES = 512;
 const PROBE_NODE_ID = 'doctor';
 const ENV = systemEnvironment({ log: silentLogger });
-/** What a disk tier has in its folder. */
+/** Names of a disk tier's files. */
 const STORE_FILES = ['store.json', 'index', 'pages'] as const;
 const SET_ASIDE = 'set-aside';
 
@@ -23,7 +23,7 @@ interface FileSystem {
   readonly kind: 'disk' | 'memory' | 'network' | 'layers';
 }
 
-/** By the magic numbers of statfs(2). */
+/** Names of file systems by their magic numbers of statfs(2). */
 const FILE_SYSTEMS: ReadonlyMap<number, FileSystem> = new Map([
   [0xef53, { name: 'ext4', kind: 'disk' }],
   [0x58465342, { name: 'xfs', kind: 'disk' }],
@@ -50,8 +50,8 @@ const FILE_SYSTEM_ADVICE: Readonly<Record<Exclude<FileSystem['kind'], 'disk'>, s
 };
 
 /**
- * Whether a disk tier works in `path`, of `sizeBytes` if that is given. Leaves nothing behind, and makes no folder that is not
- * there: then the nearest one above it is looked at.
+ * Checks whether a disk tier works in `path`, with `sizeBytes` if that is given. Leaves nothing behind and creates no
+ * folder: if `path` is missing, the nearest existing folder above it is checked.
  */
 export async function checkDisk(path: string, sizeBytes: number | undefined): Promise<Finding[]> {
   const wanted = resolve(path);
@@ -79,7 +79,7 @@ export async function checkDisk(path: string, sizeBytes: number | undefined): Pr
   }
 }
 
-/** The folder, or the first one above it that is there. */
+/** The folder itself, or the nearest existing one above it. */
 async function nearestFolder(wanted: string): Promise<string | Finding> {
   for (let path = wanted; ; path = dirname(path)) {
     try {
@@ -104,7 +104,7 @@ function notWritable(path: string, error: unknown): Finding {
 async function checkFileSystem(folder: string): Promise<Finding> {
   const subject = 'disk file system';
   const { type } = await statfs(folder);
-  // Some systems give the number as a signed one.
+  // Some systems give the number with a sign.
   const fileSystem = FILE_SYSTEMS.get(type >>> 0);
   if (fileSystem === undefined)
     return { subject, state: 'ok', detail: `of a type unknown here (0x${(type >>> 0).toString(16)})` };
@@ -113,7 +113,7 @@ async function checkFileSystem(folder: string): Promise<Finding> {
   return { subject, state: 'warning', detail: name, advice: FILE_SYSTEM_ADVICE[kind] };
 }
 
-/** What lies in the folder already need not be free. */
+/** Checks the free space; files that already lie in the folder count as free. */
 async function checkSpace(folder: string, isThere: boolean, sizeBytes: number | undefined): Promise<Finding> {
   const subject = 'disk space';
   const { bavail, bsize } = await statfs(folder);
@@ -144,7 +144,7 @@ async function storeBytes(folder: string): Promise<number> {
   return sizes.reduce((sum, bytes) => sum + bytes, 0);
 }
 
-/** One page there and back, as the tier moves it. */
+/** Writes and reads one page as the tier does. */
 async function checkPages(probe: string): Promise<Finding> {
   const subject = 'direct I/O';
   try {
@@ -211,7 +211,7 @@ async function checkContents(folder: string): Promise<Finding[]> {
   return findings;
 }
 
-/** Whether there is an index of a disk tier. */
+/** Whether the file is an index of a disk tier. */
 async function isJournal(path: string): Promise<boolean> {
   const handle = await open(path).catch(() => undefined);
   if (handle === undefined) return false;

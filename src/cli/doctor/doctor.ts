@@ -34,7 +34,7 @@ import {
   checkOwnAddress,
   checkPool,
   checkSilentDiscovery,
-  strangerToDiscovery,
+  unauthenticatedAtDiscovery,
 } from './configuration.js';
 import { checkDisk } from './disk.js';
 import type { Finding } from './finding.js';
@@ -48,23 +48,23 @@ const FREE_MEMORY_MIN_BYTES = 2 * 2 ** 30;
 const OPEN_FILES_MIN_COUNT = 4096;
 const TRIP_PAGE_BYTES = 64 * 2 ** 10;
 const TRIP_POOL_BYTES = 2 ** 20;
-/** No machine that runs this version was set up before. */
+/** Earliest plausible year: no machine that runs this version was set up before. */
 const CLOCK_MIN_YEAR = 2025;
-/** More than this between two machines is not set by NTP. */
+/** Difference between the clocks of two machines above which NTP cannot be at work. */
 const CLOCK_DIFFERENCE_MAX_S = 30;
-/** Members that are asked for theirs until one answers. */
+/** Members that are asked for their clocks, until one answers. */
 const CLOCKS_MAX_COUNT = 3;
-/** A key of the form that the page content needs. */
+/** A key in the form that the page content needs. */
 const TRIP_KEY = '5d0c70e5'.repeat(8);
 
 export interface DoctorOptions {
-  /** What a node is to be run with; what is not given is not looked at. */
+  /** Configuration of the node to be run; settings that are not given are not checked. */
   readonly configuration: Configuration;
-  /** Told what is looked at now. */
+  /** Called with the subject of each check before it begins. */
   readonly onCheck?: (subject: string) => void;
 }
 
-/** Looks at this machine from a node's point of view; none of the checks throws. */
+/** Checks this machine from a node's point of view. No check throws. */
 export async function examine({ configuration, onCheck = () => {} }: DoctorOptions): Promise<Finding[]> {
   const checks: readonly (readonly [string, Check])[] = [...machineChecks(), ...nodeChecks(configuration)];
   const findings: Finding[] = [];
@@ -97,7 +97,7 @@ function machineChecks(): [string, Check][] {
   ];
 }
 
-/** For what is configured; a configuration that is refused is looked at no further, but for discovery. */
+/** Checks of the configuration. If it is refused, only discovery is checked further. */
 function nodeChecks(configuration: Configuration): [string, Check][] {
   const { config, findings } = checkConfiguration(configuration);
   const checks: [string, Check][] = [['configuration', () => [...findings]]];
@@ -106,7 +106,7 @@ function nodeChecks(configuration: Configuration): [string, Check][] {
     return [...checks, ...(mastersOrNone(configuration) ?? []).map((master) => discoveryCheck(master, configuration))];
   }
   const { mapping, origins } = configuration;
-  // Of a folder alone nothing else is known.
+  // With a folder alone, nothing else is known about the node.
   const isNode = [...origins.values()].some((origin) => origin !== '--disk-path' && origin !== '--disk-size');
   if (isNode) {
     const isWanted = mapping.client_socket !== null;
@@ -142,7 +142,7 @@ function mastersOrNone(configuration: Configuration): readonly Endpoint[] | unde
   try {
     return mastersOf(configuration);
   } catch {
-    // The configuration's own check has said why.
+    // The check of the configuration has already given the reason.
     return undefined;
   }
 }
@@ -184,7 +184,7 @@ interface DoctorCommandOptions extends ConfigurationOptions {
   readonly clientSocket: ClientSocketOption;
 }
 
-/** A file that cannot be read is something that was found out, and the machine is looked at all the same. */
+/** Reports a file that cannot be read as a finding, and still checks the machine. */
 async function examineOptions(options: DoctorCommandOptions, onCheck: (subject: string) => void): Promise<Finding[]> {
   const read = async (given: ConfigurationOptions): Promise<Configuration> =>
     withClientSocketOption(await readConfiguration(given), options.clientSocket);
@@ -216,7 +216,7 @@ function checkNodeVersion(): Finding {
   return { subject: 'Node.js', state: 'problem', detail, advice: `install Node.js ${NODE_MIN.join('.')} or later` };
 }
 
-/** A ring and a pool of the module that this program loaded: every key has an owner, every range comes back. */
+/** Checks a ring and a pool of the WASM module: every key has an owner, and every range is given back. */
 function checkCore(): Finding {
   const ring = new ConsistentHashRing(160);
   ring.setNodes(['a', 'b', 'c']);
@@ -271,7 +271,7 @@ async function checkLoopback(): Promise<Finding> {
   return { subject: 'loopback', state: 'ok', detail: `can listen (tried port ${port})` };
 }
 
-/** Two nodes in this process; one sets a page, the other reads it over the network. */
+/** Starts two nodes in this process: one sets a page, the other reads it over the network. */
 async function checkPageTrip(): Promise<Finding> {
   const discoveryAddr = `${LOOPBACK}:${await findFreePort(systemRandom)}`;
   const stores: MeshCacheStore[] = [];
@@ -318,7 +318,7 @@ function tripStore(discoveryAddr: string, nodeId: string): Promise<MeshCacheStor
   );
 }
 
-/** The nodes need a moment to see each other; ten seconds are more than that. */
+/** Reads until the nodes see each other, which takes less than ten seconds. */
 async function readSoon(reader: MeshCacheStore, page: Uint8Array): Promise<boolean> {
   const untilMs = performance.now() + 10_000;
   while (performance.now() < untilMs) {
@@ -328,7 +328,10 @@ async function readSoon(reader: MeshCacheStore, page: Uint8Array): Promise<boole
   return false;
 }
 
-/** A node's incarnation is made of the wall clock: one that goes back between two starts makes the later one look like the earlier. */
+/**
+ * Checks the wall clock, from which a node's incarnation is made: if it goes back between two starts, the later start
+ * looks like the earlier one.
+ */
 function checkClock(): Finding {
   const subject = 'clock';
   const now = new Date();
@@ -347,13 +350,13 @@ async function checkDiscovery(endpoint: Endpoint, configuration: Configuration):
   } catch (error) {
     if (!(error instanceof NoMasterFailure)) throw error;
     const reason = error.reasons.join('; ');
-    return [error.isAuthentication ? strangerToDiscovery(reason) : await checkSilentDiscovery(endpoint, reason)];
+    return [error.isAuthentication ? unauthenticatedAtDiscovery(reason) : await checkSilentDiscovery(endpoint, reason)];
   } finally {
     await query.close();
   }
 }
 
-/** The clock of one member beside this machine's. */
+/** Compares the clock of one member with this machine's. */
 async function checkClocks(query: ClusterQuery, members: readonly NodeInfo[]): Promise<Finding[]> {
   for (const member of members.slice(0, CLOCKS_MAX_COUNT)) {
     const status = await query.status(member);

@@ -1,4 +1,4 @@
-/** What one check of this machine has found. */
+/** The result of one check of this machine. */
 export interface Finding {
   readonly subject: string;
   readonly state: 'ok' | 'warning' | 'problem';

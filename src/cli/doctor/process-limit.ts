@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs';
 
-/** A soft limit of this process by its name in /proc/self/limits, Linux only; infinity: unlimited. */
+/** A soft limit of this process by its name in /proc/self/limits (Linux only). Infinity means unlimited. */
 export function processLimit(name: string, proc = '/proc'): number | undefined {
   let limits: string;
   try {

@@ -14,11 +14,11 @@ import { systemEnvironment } from '../../system/system-environment.js';
 import { createTransport } from '../../transport/create-transport.js';
 import type { Finding } from './finding.js';
 
-/** A pool of the default size. */
+/** Locked memory that is enough for a pool of the default size. */
 const LOCKED_ENOUGH_BYTES = 4 * 2 ** 30;
 const TRIP_BYTES = 2 ** 20;
 const MM_FOLDER = '/sys/kernel/mm';
-/** A port may have hundreds of GIDs. */
+/** GIDs of a port that are shown; a port may have hundreds. */
 const SHOWN_GIDS_MAX_COUNT = 8;
 
 export function checkAddon({ addon, reason }: NativeLoad): Finding {
@@ -31,7 +31,7 @@ export function checkAddon({ addon, reason }: NativeLoad): Finding {
   return { subject, state: 'ok', detail: `loaded, ${rdma}; checksums by ${addon.checksumPath}` };
 }
 
-/** Whether RDMA can be used, which step fails if not, and every port of every device. */
+/** Checks whether RDMA can be used, names the step that fails, and lists every port of every device. */
 export function checkRdma(host: RdmaHost): Finding[] {
   const devices = host.devices();
   const { usable, step, reason, advice } = rdmaSupport({ host });
@@ -41,12 +41,12 @@ export function checkRdma(host: RdmaHost): Finding[] {
     return [{ subject: 'RDMA', state: 'ok', detail: `usable (${names})` }, ...ports];
   }
   const detail = `not usable, pages go over TCP; step "${step}" fails: ${reason}`;
-  // Where there is no hardware for it, nothing is wrong.
+  // If there is no RDMA hardware, nothing is wrong.
   const state = devices.length === 0 ? 'ok' : 'warning';
   return [{ subject: 'RDMA', state, detail, advice }, ...ports];
 }
 
-/** A read of own memory through the device, where RDMA can be used. */
+/** Reads this process's own memory through the device, if RDMA can be used. */
 export async function checkRdmaTrip(host: RdmaHost): Promise<Finding[]> {
   if (!rdmaSupport({ host }).usable) return [];
   const subject = 'RDMA trip';
@@ -79,8 +79,8 @@ export async function checkRdmaTrip(host: RdmaHost): Promise<Finding[]> {
 }
 
 /**
- * What a node with this configuration would read by: its transport is made for a moment, without a pool. `isAskedFor`: RDMA was
- * not only the default.
+ * Checks which transport a node with this configuration would use, by creating it for a moment without a pool.
+ * `isAskedFor` means that RDMA was asked for and is not only the default.
  */
 export async function checkTransport(
   config: MeshCacheConfig,
@@ -92,7 +92,7 @@ export async function checkTransport(
     if (message.startsWith('data transport')) said = fields;
   };
   try {
-    // The port for TCP is looked at by itself.
+    // The TCP port has a check of its own.
     const transport = await createTransport({ ...config, tcpPort: 0 }, systemEnvironment({ log: { log } }), host);
     await transport.close();
     const devices = said.devices === undefined ? '' : ` by ${said.devices}`;
@@ -102,7 +102,7 @@ export async function checkTransport(
     return [{ subject, state: 'warning', detail, advice }];
   } catch (error) {
     const { message } = error as Error;
-    // The own address has been looked at by itself as well.
+    // The node's own address has a check of its own as well.
     return /"tcp_port"/.test(message) ? [] : [{ subject, state: 'problem', detail: message }];
   }
 }
@@ -115,7 +115,7 @@ export function checkLockedMemory(host: RdmaHost): Finding {
   return { subject: 'locked memory', state: 'warning', detail, advice: LOCKED_MEMORY_ADVICE };
 }
 
-/** Reserved huge pages by size, and how transparent ones are given out. */
+/** Checks reserved huge pages by size, and the mode of transparent ones. */
 export function checkHugePages(folder = MM_FOLDER): Finding {
   const subject = 'huge pages';
   const reserved = folderEntries(join(folder, 'hugepages')).flatMap((name) => {
@@ -124,7 +124,7 @@ export function checkHugePages(folder = MM_FOLDER): Finding {
     const size = formatSize(Number(/hugepages-(\d+)kB/.exec(name)?.[1]) * 1024);
     return count > 0 ? [`${count} of ${size} reserved, ${free} free`] : [];
   });
-  // "always [madvise] never": the one in brackets.
+  // The mode in brackets is in effect: "always [madvise] never".
   const mode = (file: string): string =>
     /\[(\w+)\]/.exec(textOf(join(folder, 'transparent_hugepage', file)))?.[1] ?? 'unknown';
   const transparent = `transparent ones: ${mode('enabled')}, for shared memory: ${mode('shmem_enabled')}`;

@@ -5,7 +5,7 @@ import { formatCount, formatMicros, formatPairs, formatShare } from '../../comma
 import type { AgentDisk, AgentStatus } from '../cluster/agent-protocol.js';
 import { type LoadResult, quantile } from './load.js';
 
-/** What a load did, as `--json` prints it; units are last in the names, pages where there is none. */
+/** Results of a load, as `--json` prints them. Units are last in the names; counts without one are of pages. */
 export interface LoadReport {
   readonly nodes: number;
   readonly page_bytes: number;
@@ -13,7 +13,7 @@ export interface LoadReport {
   readonly pages_asked: number;
   readonly pages_set: number;
   readonly prefix_hits: number;
-  /** Pages read before a request's first miss, of all asked for. */
+  /** Part of all requested pages that were read before their request's first miss. */
   readonly prefix_hit_rate: number;
   readonly hits: { readonly local: number; readonly remote: number; readonly disk: number };
   readonly stale_misses: number;
@@ -22,7 +22,7 @@ export interface LoadReport {
   readonly checksum_failures: number;
   readonly read_bytes: number;
   readonly set_bytes: number;
-  /** 10^9 bytes a second within the read (set) calls of one process, several of which run at a time. */
+  /** 10^9 bytes a second within the read calls (or the set calls) of one process; several processes run at a time. */
   readonly read_gb_per_s: number;
   readonly set_gb_per_s: number;
   readonly read_p50_us: number;
@@ -32,11 +32,11 @@ export interface LoadReport {
   readonly wall_s: number;
   readonly wrong_bytes: number;
   readonly nodes_rss_bytes: number;
-  /** All disk tiers together; null: there is none. */
+  /** Sum of all disk tiers; null if there is none. */
   readonly disk: DiskReport | null;
 }
 
-/** Counts are of pages. */
+/** Results of the disk tiers; counts are of pages. */
 export interface DiskReport {
   readonly entries: number;
   readonly used_bytes: number;
@@ -109,7 +109,7 @@ export function formatLoadReport(report: LoadReport): string {
   return formatPairs(pairs);
 }
 
-/** Prints what a load did. A wrong byte makes the program end with a failure, however good the rest looks. */
+/** Prints the results of a load. A wrong byte makes the program end with a failure. */
 export function printLoadReport<T extends LoadReport>(
   context: CommandContext,
   report: T,
@@ -146,7 +146,7 @@ function diskPairs(disk: DiskReport | null): [string, string][] {
   return pairs;
 }
 
-/** GB/s; bytes a microsecond are megabytes a second. */
+/** GB/s from bytes and microseconds. */
 function speed(bytes: number, us: number): number {
   return us === 0 ? 0 : rounded(bytes / us / 1000);
 }

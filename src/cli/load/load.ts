@@ -1,7 +1,7 @@
 import type { Clock } from '../../base/environment/clock.js';
 import { addCounts, noCounts, type RunCounts, type RunResult } from '../cluster/agent-protocol.js';
 
-/** Requests that one message carries when their order allows it. */
+/** Requests that one message carries if their order allows it. */
 const SLICE_REQUESTS = 64;
 
 /** A process that executes requests in order; {@link ClusterAgent} is one. */
@@ -11,15 +11,15 @@ export interface LoadTarget {
 
 export interface LoadRequest {
   readonly keys: readonly string[];
-  /** Requests of the same conversation never overlap, whatever the concurrency. */
+  /** Requests of one conversation never overlap, whatever the concurrency. */
   readonly conversation?: number;
 }
 
 export interface LoadOptions {
-  /** Requests under way at a time in the whole cluster; one process does one at a time. */
+  /** Requests in progress in the whole cluster; each process does one at a time. */
   readonly concurrency: number;
   readonly clock: Clock;
-  /** No request is started after this time. */
+  /** Milliseconds after which no request is started. */
   readonly maxMs?: number;
   readonly signal?: AbortSignal;
   onProgress?(counts: Readonly<RunCounts>, elapsedMs: number): void;
@@ -27,15 +27,16 @@ export interface LoadOptions {
 
 export interface LoadResult {
   readonly counts: RunCounts;
-  /** Sorted, microseconds a call. */
+  /** Microseconds of each call, sorted. */
   readonly readLatenciesUs: Float64Array;
   readonly lookupLatenciesUs: Float64Array;
   readonly wallMs: number;
 }
 
 /**
- * Sends requests round-robin to the targets, in order, and adds up what they did. With a concurrency of 1 a request starts when
- * the one before it has ended. Rejects with the first failure of a target, when what was under way has ended.
+ * Sends requests round-robin to the targets, in order, and adds up the results. With a concurrency of 1 a request
+ * starts when the one before has ended. Rejects with the first failure of a target when all requests in progress have
+ * ended.
  */
 export async function runLoad(
   targets: readonly LoadTarget[],
@@ -60,7 +61,7 @@ export async function runLoad(
   };
 }
 
-/** Loads that were run one after the other, as one. */
+/** Combines the results of loads that were run one after the other. */
 export function joinLoads(loads: readonly LoadResult[]): LoadResult {
   const counts = noCounts();
   for (const load of loads) addCounts(counts, load.counts);
@@ -72,7 +73,7 @@ export function joinLoads(loads: readonly LoadResult[]): LoadResult {
   };
 }
 
-/** The value that `share` (0 to 1) of the sorted values do not exceed; NaN of none. */
+/** The value that `share` (0 to 1) of the sorted values do not exceed; NaN if there are none. */
 export function quantile(sorted: Float64Array, share: number): number {
   return sorted[Math.max(0, Math.ceil(share * sorted.length) - 1)] ?? Number.NaN;
 }
@@ -95,7 +96,7 @@ class Dispatcher {
     this.#targetEnds = targets.map(() => Promise.resolve());
   }
 
-  /** Resolves when the slice is on its way or waits only for its target or its conversation. */
+  /** Resolves when the slice has been sent, or waits only for its target or its conversation. */
   async dispatch(slice: readonly LoadRequest[]): Promise<void> {
     while (this.#underWay.size >= this.#concurrency) await Promise.race(this.#underWay);
     if (this.#failure !== undefined) return this.drain();

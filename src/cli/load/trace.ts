@@ -10,7 +10,7 @@ export interface TraceRequest {
   readonly timestampMs: number;
   readonly inputTokens: number;
   readonly outputTokens: number;
-  /** One id a block of 512 tokens; ids are chained: equal ids have equal prefixes. */
+  /** One id for each block of 512 tokens. Ids are chained: equal ids have equal prefixes. */
   readonly hashIds: readonly number[];
 }
 

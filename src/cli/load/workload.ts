@@ -4,13 +4,13 @@ import { type RandomSource, seededRandom } from '../../base/environment/random.j
 /** One turn of a conversation as a serving process sees it: all pages of the prompt, in order. */
 export interface TurnRequest {
   readonly conversation: number;
-  /** Counts from 0; a turn can only follow the one before it. */
+  /** Position in the conversation, from 0; a turn can only follow the one before it. */
   readonly turn: number;
   /** Chained content hashes, 64 hexadecimal characters each: equal keys have equal prefixes. */
   readonly keys: readonly string[];
 }
 
-/** Shape of the conversations; blocks are pages. */
+/** Number of system prompts. This and the next constants give conversations their shape; blocks are pages. */
 const SYSTEM_PROMPTS = 6;
 const SYSTEM_PROMPT_BLOCKS = [6, 24] as const;
 const EXAMPLES_PER_PROMPT = 3;
@@ -18,7 +18,7 @@ const EXAMPLE_BLOCKS = [3, 10] as const;
 const TURNS = [2, 9] as const;
 const QUESTION_BLOCKS = [1, 4] as const;
 const ANSWER_BLOCKS = [1, 3] as const;
-/** Mean times, only for the order in which turns of different conversations mix. */
+/** Mean times; they only decide the order in which turns of different conversations mix. */
 const ARRIVAL_MS = 900;
 const THINK_MS = 6_000;
 
@@ -27,8 +27,8 @@ interface TimedRequest extends TurnRequest {
 }
 
 /**
- * A service's day in small: conversations that start with one of a few system prompts (some far more popular than others),
- * half of them with one of its example sections, and grow by a question and an answer every turn.
+ * Conversations as a service has them on a day, in small: they start with one of a few system prompts (some far more
+ * popular than others), half of them with one of its example sections, and grow by a question and an answer every turn.
  * The same seed and count give the same requests in the same order everywhere.
  */
 export function conversationWorkload(options: {
@@ -47,7 +47,7 @@ export function conversationWorkload(options: {
   return requests.map(({ conversation, turn, keys }) => ({ conversation, turn, keys }));
 }
 
-/** The different pages of a workload. */
+/** The number of distinct pages in a workload. */
 export function uniquePages(requests: readonly { readonly keys: readonly string[] }[]): number {
   const keys = new Set<string>();
   for (const request of requests) for (const key of request.keys) keys.add(key);
@@ -71,7 +71,7 @@ function conversationTurns(
   return requests;
 }
 
-/** A system prompt, and for half of the conversations one of its example sections. */
+/** Keys of a system prompt and, for half of the conversations, of one of its example sections. */
 function openingKeys(random: RandomSource, root: string): string[] {
   const prompt = popular(random, SYSTEM_PROMPTS);
   const keys = [root];
@@ -97,13 +97,13 @@ function between(random: RandomSource, [min, max]: readonly [number, number]): n
   return min + (random.u32() % (max - min + 1));
 }
 
-/** A length that belongs to a name: the same whenever the name comes up. */
+/** A length that follows from a name alone. */
 function fixedBetween(name: string, [min, max]: readonly [number, number]): number {
   const hash = createHash('sha256').update(name).digest().readUInt32LE(0);
   return min + (hash % (max - min + 1));
 }
 
-/** One of `count`; each is about twice as popular as the next. */
+/** One of `count` numbers; each is about twice as popular as the next. */
 function popular(random: RandomSource, count: number): number {
   return Math.min(Math.clz32(random.u32() | 1), count - 1);
 }

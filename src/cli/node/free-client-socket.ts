@@ -3,10 +3,10 @@ import { dirname } from 'node:path';
 import type { Environment } from '../../base/environment/environment.js';
 import { defaultClientSocket, isAnswering, ownRuntimeFolder } from '../../clients/socket-path.js';
 
-/** Nodes of one user on one host that find a socket by themselves. */
+/** Number of default sockets: as many nodes of one user can run on one host without a configured socket. */
 const NODES_MAX_COUNT = 64;
 
-/** The first of the default sockets at which no node serves; the reason when there is none. Its folder is there then. */
+/** The first default socket at which no node serves, or the reason why there is none. Creates its folder. */
 export async function freeClientSocket(
   env: Environment,
 ): Promise<{ readonly path: string } | { readonly path: undefined; readonly reason: string }> {

@@ -32,11 +32,11 @@ export interface NodeOptions extends ConfigurationOptions {
 }
 
 /**
- * Runs one node until the signal of `context` is aborted; then it leaves the cluster in order. Throws `ConfigError` for what
- * cannot be as it is configured, and {@link CommandFailure}.
+ * Runs one node until the signal of `context` is aborted; then the node leaves the cluster in order. Throws
+ * `ConfigError` for a configuration that cannot be used, and {@link CommandFailure}.
  */
 export async function runNode(options: NodeOptions, context: CommandContext): Promise<void> {
-  // A closed terminal is no reason for a node to leave the cluster.
+  // A closed terminal does not make a node leave the cluster.
   process.on('SIGHUP', () => {});
   context.outliveReader();
   const configuration = await withClientSocket(await readConfiguration(options), options.clientSocket);
@@ -89,7 +89,7 @@ Ends with status 2 when the configuration is wrong or cannot be had on this mach
     .action((options: NodeOptions) => runNode(options, context));
 }
 
-/** The configuration with a client socket: the one that it has, or a free one in the run-time folder. */
+/** Adds a client socket to the configuration: the configured one, or a free one in the run-time folder. */
 async function withClientSocket(given: Configuration, option: ClientSocketOption): Promise<Configuration> {
   const configuration = withClientSocketOption(given, option);
   const { mapping, warnings } = configuration;
@@ -114,17 +114,20 @@ async function createStore(configuration: Configuration, config: MeshCacheConfig
       ppRank: 0,
       ppSize: 1,
       isMlaModel: false,
-      // Waited for above, where a signal ends it.
+      // The wait for the directory happens above, where a signal can end it.
       extraConfig: { ...configuration.mapping, wait_for_directory: false },
     });
   } catch (error) {
-    // A node that is running does without a disk that fails: this one cannot be used as it is configured.
+    // A running node goes on without a disk that fails; this one could not be used from the start.
     if (error instanceof DiskError) throw new CommandFailure(error.message, EXIT_WRONG_USAGE, { cause: error });
     throw withOrigin(withPortKey(error, config), configuration);
   }
 }
 
-/** The servers of the control plane know no keys; the port tells which one it was. */
+/**
+ * Adds the configuration key to an error of a control-plane server, which knows no keys; the port tells which server it
+ * was.
+ */
 function withPortKey(error: unknown, config: MeshCacheConfig): unknown {
   if (!(error instanceof ConfigError) || !error.message.startsWith('cannot listen on ')) return error;
   const { port } = error.cause as { readonly port?: number };

@@ -16,7 +16,7 @@ import { systemHost } from '../../system/system-host.js';
 import { type Configuration, mastersOf, readConfiguration, securityOf } from '../settings/configuration.js';
 import { ClusterQuery } from '../status/cluster-query.js';
 
-/** How a command finds the node that it attaches to, and which pages it means. */
+/** Options that tell a command which node to attach to, and which pages are meant. */
 export interface AttachOptions {
   /** Path of a client socket. */
   readonly socket?: string;
@@ -26,7 +26,7 @@ export interface AttachOptions {
   readonly dtype?: string;
   readonly layout?: string;
   readonly tag?: string;
-  /** Seconds. */
+  /** Seconds until a call gives up. */
   readonly timeout: number;
   readonly json: boolean;
 }
@@ -36,7 +36,7 @@ The node is found by --socket, by MESHCACHE_SOCKET in the environment, or where 
 With --discovery-addr it is one of that cluster on this host; where none has a client socket, a node without pages of its own joins
 for the time of the command. Keys are those of the node's own namespace, unless --model, --dtype, --layout or --tag name another one.`;
 
-/** The pool of a node that joins only for a command. */
+/** Pool size of a node that joins only for one command. */
 const PASSING_POOL = '64mb';
 
 export function addAttachOptions(command: Command): Command {
@@ -52,7 +52,10 @@ export function addAttachOptions(command: Command): Command {
     .addOption(jsonOption());
 }
 
-/** Attached for the time of `use`. Throws {@link CommandFailure} when there is no node. `writes`: what is set is to stay afterwards. */
+/**
+ * Attaches to a node while `use` runs. Throws {@link CommandFailure} if there is no node. `writes` means that pages
+ * which `use` sets must stay afterwards.
+ */
 export async function attached<T>(
   options: AttachOptions,
   context: CommandContext,
@@ -144,7 +147,7 @@ async function socketHere(configuration: Configuration, masters: readonly Endpoi
   }
 }
 
-/** A node that is a member only as long as the command runs. */
+/** A node that is a member only while the command runs. */
 async function passingNode({ mapping }: Configuration): Promise<FoundNode> {
   const folder = await mkdtemp(join(tmpdir(), 'meshcache-'));
   const socket = join(folder, 'node.sock');
@@ -162,7 +165,7 @@ async function passingNode({ mapping }: Configuration): Promise<FoundNode> {
         metrics_enabled: false,
         node_id: null,
         client_socket: socket,
-        // It is an owner of the directory at once: what it owns of it, it has to be told first.
+        // The node owns a part of the directory at once, and must first be told its content.
         wait_for_directory: true,
       },
     },

@@ -182,7 +182,7 @@ async function fileBytes(file: string | undefined): Promise<Buffer> {
   for await (const chunk of process.stdin) {
     chunks.push(chunk as Buffer);
     bytes += (chunk as Buffer).length;
-    // That it is too much is known: the rest may have no end.
+    // Input that is too long is not read to its end, as it may have none.
     if (bytes > PAGE_MAX_BYTES) break;
   }
   return Buffer.concat(chunks);

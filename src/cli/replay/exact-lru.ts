@@ -1,15 +1,15 @@
-/** The end of the list: id 0 is never a page. */
+/** Id of the end of the list; 0 is never the id of a page. */
 const END = 0;
 
 /**
- * Which prefixes a cache with an exact least-recently-used order would have: what a replay is held against.
- * The pages of a request are used in order, then those that are missing are put in, in order.
+ * The prefixes that a cache with an exact least-recently-used order would hold: the reference of a replay. The pages of
+ * a request are used in order; then the missing ones are added in order.
  */
 export class ExactLru {
   readonly #capacityPages: number;
-  /** Ids count from 1 in the order in which pages come up; no page's id is used again. */
+  /** Ids of pages, from 1 on in the order in which the pages first occur. No id is used again. */
   readonly #idOf = new Map<number, number>();
-  /** Neighbours in the order of use, by id; of END the most and the least recently used page. */
+  /** Neighbours in the order of use, by id. The neighbours of END are the most and the least recently used page. */
   #older: Int32Array<ArrayBuffer> = new Int32Array(1024);
   #newer: Int32Array<ArrayBuffer> = new Int32Array(1024);
   #isHere: Uint8Array<ArrayBuffer> = new Uint8Array(1024);
@@ -17,17 +17,17 @@ export class ExactLru {
   #prefixHits = 0;
   #asked = 0;
 
-  /** Infinity: nothing ever goes. */
+  /** A capacity of Infinity means that no page is ever evicted. */
   constructor(capacityPages: number) {
     this.#capacityPages = capacityPages;
   }
 
-  /** Pages found before a request's first miss, of all asked for. */
+  /** Part of all requested pages that were found before their request's first miss. */
   get prefixHitRate(): number {
     return this.#asked === 0 ? 0 : this.#prefixHits / this.#asked;
   }
 
-  /** Different pages that have been asked for. */
+  /** Number of distinct pages requested so far. */
   get uniquePages(): number {
     return this.#idOf.size;
   }

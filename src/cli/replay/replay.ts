@@ -25,7 +25,7 @@ import { formatLoadReport, type LoadReport, loadReport, printLoadReport } from '
 import { readTrace, type TraceRequest, traceKey } from '../load/trace.js';
 import { ExactLru } from './exact-lru.js';
 
-/** What an allocator may lose beside the pages of an unbounded pool. */
+/** Size of an unbounded pool relative to its pages, for space that the allocator may lose. */
 const UNBOUNDED_SLACK = 1.05;
 const UNBOUNDED_SLACK_BYTES = 16 * 2 ** 20;
 const MEMORY_SHARE = 0.9;
@@ -33,16 +33,16 @@ const MEMORY_SHARE = 0.9;
 export interface ReplayOptions {
   readonly nodes: number;
   readonly pageBytes: number;
-  /** Of each node. */
+  /** Pool size of each node. */
   readonly pool: PoolSize;
-  /** Of each node; undefined: no disk tier. */
+  /** Disk size of each node; undefined: no disk tier. */
   readonly disk?: DiskSize;
-  /** Where the disks lie for the time of the run; undefined: in the system's folder for temporary files. */
+  /** Folder of the disks during the run; undefined: the system's folder for temporary files. */
   readonly diskPath?: string;
   readonly policy: EvictionPolicy;
-  /** Milliseconds; undefined: the configuration's default. */
+  /** Milliseconds of quarantine; undefined: the configuration's default. */
   readonly quarantineMs?: number;
-  /** Requests from the trace's start on; undefined: all. */
+  /** Number of requests from the trace's start; undefined: all. */
   readonly requests?: number;
   readonly concurrency: number;
 }
@@ -50,11 +50,11 @@ export interface ReplayOptions {
 export interface ReplayResult extends LoadReport {
   readonly trace: string;
   readonly pool_bytes: number;
-  /** Of each node; 0: no disk tier. */
+  /** Disk bytes of each node; 0: no disk tier. */
   readonly disk_bytes: number;
-  /** Pages that the disks (where there are none, the pools) of all nodes have room for together; null: unbounded. */
+  /** Pages that fit into the disks of all nodes together (without disks: into the pools); null: unbounded. */
   readonly exact_lru_pages: number | null;
-  /** What one exact LRU with so many pages would hit. */
+  /** Hit rate of one exact LRU cache with that many pages. */
   readonly exact_lru_hit_rate: number;
   readonly policy: EvictionPolicy;
   readonly concurrency: number;
@@ -183,7 +183,7 @@ async function* firstRequests(trace: string, maxRequests = Number.POSITIVE_INFIN
   }
 }
 
-/** Reads the whole trace once: a mistake in its last line is found before anything is started. */
+/** Reads the whole trace once, so that a mistake in its last line is found before any node starts. */
 async function traceSize(
   trace: string,
   options: ReplayOptions,
@@ -211,14 +211,17 @@ function resolveDisk({ disk, pageBytes }: ReplayOptions): DiskSizes | undefined 
   return disk.kind === 'bytes' ? { maxBytes: disk.bytes } : diskSizeFor(disk.pages, pageBytes);
 }
 
-/** Of the largest tier, of all nodes together. */
+/** Pages that fit into the largest tier of all nodes together. */
 function exactLruPages({ nodes, pool, disk, pageBytes }: ReplayOptions): number {
   const size = disk ?? pool;
   if (size.kind === 'unbounded') return Number.POSITIVE_INFINITY;
   return nodes * (size.kind === 'pages' ? size.pages : Math.floor(size.bytes / pageBytes));
 }
 
-/** Memory is touched as pages come in: at most all pools, and in practice about one copy of each page. */
+/**
+ * Checks that memory suffices. It is touched as pages come in: at most all pools, in practice about one copy of each
+ * page.
+ */
 function checkMemory(poolBytes: number, uniquePages: number, options: ReplayOptions): void {
   const neededBytes = Math.min(poolBytes * options.nodes, uniquePages * options.pageBytes);
   const freeBytes = freemem();

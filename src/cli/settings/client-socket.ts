@@ -2,10 +2,10 @@ import { type Command, Option } from 'commander';
 import { CLIENT_SOCKET_PATH_MAX_BYTES } from '../../base/limits.js';
 import type { Configuration } from './configuration.js';
 
-/** Path of the client socket; false: none; true: what is configured, or one in the run-time folder. */
+/** Path of the client socket; false: none; true: the configured one, or one in the run-time folder. */
 export type ClientSocketOption = string | boolean;
 
-/** `--client-socket` and `--no-client-socket`. */
+/** Adds the options `--client-socket` and `--no-client-socket`. */
 export function addClientSocketOptions(command: Command): Command {
   return command
     .addOption(
@@ -17,7 +17,7 @@ export function addClientSocketOptions(command: Command): Command {
     .option('--no-client-socket', 'nobody attaches to this node');
 }
 
-/** The configuration with what the option says. */
+/** The configuration with the option applied. */
 export function withClientSocketOption(configuration: Configuration, option: ClientSocketOption): Configuration {
   const { mapping, origins } = configuration;
   if (option === true) return configuration;
@@ -26,7 +26,7 @@ export function withClientSocketOption(configuration: Configuration, option: Cli
   return { ...configuration, mapping: { ...mapping, client_socket: option }, origins: given };
 }
 
-/** Whether the kernel takes the path, and that of the socket of descriptors, which is a little longer. */
+/** Whether the kernel accepts the path, and the slightly longer path of the socket of descriptors. */
 export function isSocketPath(path: string): boolean {
   return Buffer.byteLength(path) <= CLIENT_SOCKET_PATH_MAX_BYTES;
 }

@@ -16,11 +16,11 @@ import type { SecurityConfig } from '../../net/secured-environment.js';
 
 export interface ConfigurationOptions {
   readonly discoveryAddr?: readonly Endpoint[];
-  /** Bytes. */
+  /** Bytes of the pool. */
   readonly pool?: number;
-  /** Folder of the disk tier; without it, and without the keys elsewhere, there is none. */
+  /** Folder of the disk tier. Without it, and without the keys elsewhere, there is no tier. */
   readonly diskPath?: string;
-  /** Bytes. */
+  /** Bytes of the disk tier. */
   readonly diskSize?: number;
   /** Path of a JSON file with configuration keys. */
   readonly config?: string;
@@ -29,20 +29,26 @@ export interface ConfigurationOptions {
 
 /** What a command is told by its options, the environment and a file. */
 export interface Configuration {
-  /** Keys as they were given, but snake_case; values are not checked yet. */
+  /** Keys as given, in snake_case; the values are not checked yet. */
   readonly mapping: Readonly<Record<string, unknown>>;
-  /** What a key's value was given by, for messages: `MESHCACHE_VNODES`, `--pool`, `node.json`. */
+  /** Source of each key's value, for messages: `MESHCACHE_VNODES`, `--pool`, `node.json`. */
   readonly origins: ReadonlyMap<string, string>;
-  /** What is allowed, but hardly meant: variables whose names are nearly those of keys, keys without effect. */
+  /**
+   * Settings that are allowed but probably mistakes: variables whose names are nearly those of keys, and keys without
+   * effect.
+   */
   readonly warnings: readonly string[];
 }
 
 export type EnvironmentVariables = Readonly<Record<string, string | undefined>>;
 
 const PREFIX = 'MESHCACHE_';
-/** Names with our prefix that are no keys: of the program itself, its build, and what Kubernetes sets for a Service of our name. */
+/**
+ * Names with our prefix that are not keys: of the program itself, of its build, and of a Kubernetes Service with our
+ * name.
+ */
 const OTHER_NAMES = /^(LOG|NATIVE|NO_RDMA|TEST_.*|PORT|PORT_.*|SERVICE_.*|.*_(SERVICE|TCP|UDP)_.*)$/;
-/** What a program needs to talk to the nodes. */
+/** Keys that a program needs to talk to the nodes. */
 const SECURITY_KEYS: ReadonlySet<string> = new Set([
   'cluster_secret',
   'cluster_secret_file',
@@ -50,12 +56,12 @@ const SECURITY_KEYS: ReadonlySet<string> = new Set([
   'tls_key_file',
   'tls_ca_file',
 ]);
-/** A configuration has to have one. */
+/** A placeholder, as a configuration must have an address. */
 const ANY_ADDRESS = '127.0.0.1:1';
-/** Part of a name's letters that may differ from a key's for it to be taken for a misspelt one. */
+/** Part of a name's letters that may differ from a key's name for it to count as misspelt. */
 const NEAR_SHARE = 0.4;
 
-/** Adds the options by which a command is told the configuration of a node. */
+/** Adds the options that give a command the configuration of a node. */
 export function addConfigurationOptions(command: Command): Command {
   return command
     .option(
@@ -77,12 +83,15 @@ the environment or in the file: a command line can be read by every user of the 
 MESHCACHE_LOG in the environment (debug, info, warn, error) says from which level on a node writes its log to stderr; warn
 without it. With debug, a command that fails prints its stack too.`;
 
-/** Throws {@link CommandFailure} with status 2 for a file that cannot be read, and for options that contradict each other. */
+/**
+ * Reads the configuration. Throws {@link CommandFailure} with status 2 for a file that cannot be read, and for options
+ * that contradict each other.
+ */
 export async function readConfiguration(
   options: ConfigurationOptions,
   environment: EnvironmentVariables = process.env,
 ): Promise<Configuration> {
-  // Not an object: to that, `__proto__` in a file would not be a key like any other.
+  // A Map and not an object, in which the key `__proto__` of a file would be special.
   const values = new Map<string, unknown>();
   const origins = new Map<string, string>();
   const give = (key: string, value: unknown, origin: string): void => {
@@ -104,7 +113,7 @@ export async function readConfiguration(
   }
   if (options.diskSize !== undefined) give('disk_size', options.diskSize, '--disk-size');
   for (const [name, value] of Object.entries(options.option ?? {})) give(toSnakeCase(name), value, '--option');
-  // A size alone would be checked and then have no effect.
+  // Without a folder, a size would be checked and then have no effect.
   if (options.diskSize !== undefined && !values.has('disk_enabled')) {
     throw wrongUsage('--disk-size is given without --disk-path; give the folder, or leave the size out');
   }
@@ -115,7 +124,7 @@ export async function readConfiguration(
   return { mapping: Object.fromEntries(values), origins, warnings };
 }
 
-/** Checks every value. Throws {@link ConfigError}, which says where the wrong value was given. */
+/** Checks every value. Throws {@link ConfigError}, which names the source of the wrong value. */
 export function parseConfiguration(configuration: Configuration): MeshCacheConfig {
   try {
     return MeshCacheConfig.fromExtraConfig(configuration.mapping);
@@ -124,7 +133,9 @@ export function parseConfiguration(configuration: Configuration): MeshCacheConfi
   }
 }
 
-/** The discovery masters that the configuration names; undefined: none. Throws {@link CommandFailure} with status 2. */
+/**
+ * The discovery masters in the configuration; undefined if there are none. Throws {@link CommandFailure} with status 2.
+ */
 export function mastersOf({ mapping, origins }: Configuration): readonly Endpoint[] | undefined {
   const { discovery_addr: addr } = mapping;
   if (addr === undefined) return undefined;
@@ -137,7 +148,7 @@ export function mastersOf({ mapping, origins }: Configuration): readonly Endpoin
   }
 }
 
-/** How this program has to prove itself to the nodes: of the configuration, only what that takes is checked. */
+/** The secrets and certificates by which this program proves itself to the nodes. Only those keys are checked. */
 export function securityOf(configuration: Configuration): SecurityConfig {
   const given = Object.entries(configuration.mapping).filter(([key]) => SECURITY_KEYS.has(key));
   try {
@@ -147,12 +158,12 @@ export function securityOf(configuration: Configuration): SecurityConfig {
   }
 }
 
-/** An error of the configuration, with where the value of the key that it names was given. Other errors as they are. */
+/** Adds to an error of the configuration the source of the key that it names. Other errors are returned unchanged. */
 export function withOrigin(error: unknown, { origins }: Configuration): unknown {
   if (!(error instanceof ConfigError)) return error;
   const key = keyOf(error.message);
   const origin = key === undefined ? undefined : origins.get(key);
-  // Options are seen by whoever has just written them.
+  // Options need no source: the user has just written them.
   if (origin === undefined || origin.startsWith('-') || error.message.startsWith(`${origin}: `)) return error;
   return new ConfigError(`${origin}: ${error.message}`, { cause: error });
 }
@@ -190,16 +201,19 @@ function parseJson(text: string, path: string): unknown {
   try {
     return JSON.parse(text);
   } catch (error) {
-    // The message may quote the text, and there may be a secret in it.
+    // The message may quote the text, which may contain a secret.
     const reason = (error as Error).message.replace(/, (\.\.\.)?".*$/s, '');
     throw wrongUsage(`--config ${path}: not JSON: ${reason}`);
   }
 }
 
-/** What Kubernetes sets for a Service whose name makes it one of our keys: `MESHCACHE_METRICS_PORT=tcp://10.96.0.5:31997`. */
+/**
+ * Value that Kubernetes sets for a Service whose name turns it into one of our keys:
+ * `MESHCACHE_METRICS_PORT=tcp://10.96.0.5:31997`.
+ */
 const SERVICE_LINK = /^(tcp|udp|sctp):\/\//;
 
-/** Keys that the environment gives. A variable that is empty counts as not set. */
+/** Keys from the environment. An empty variable counts as not set. */
 function variablesOf(environment: EnvironmentVariables): [key: string, value: string][] {
   return CONFIG_KEYS.flatMap((key): [string, string][] => {
     const value = environment[variableOf(key)];
@@ -208,7 +222,7 @@ function variablesOf(environment: EnvironmentVariables): [key: string, value: st
   });
 }
 
-/** One line for each name in the environment that is nearly a key's. */
+/** One warning for each environment variable whose name is nearly a key's. */
 function misspeltVariables(environment: EnvironmentVariables): string[] {
   return Object.keys(environment).flatMap((name) => {
     const rest = name.startsWith(PREFIX) ? name.slice(PREFIX.length) : '';

@@ -2,8 +2,8 @@ import { formatEndpoint, isEveryAddress, parseEndpoint } from '../../base/enviro
 import { isLoopbackAddress } from '../../discovery/local-address.js';
 
 /**
- * Address of a node's dashboard, for a browser; undefined when it has no metrics server. `host` is where the node is reached:
- * it stands in when the server listens on every address.
+ * Address of a node's dashboard for a browser; undefined if the node has no metrics server. `host` is the node's
+ * address, used if the server listens on every address.
  */
 export function metricsUrl(metricsEndpoint: string | undefined, host = '127.0.0.1'): string | undefined {
   const endpoint = parseEndpoint(metricsEndpoint ?? '');
@@ -11,7 +11,7 @@ export function metricsUrl(metricsEndpoint: string | undefined, host = '127.0.0.
   return `http://${formatEndpoint(isEveryAddress(endpoint.host) ? { ...endpoint, host } : endpoint)}/`;
 }
 
-/** Whether only programs of the same machine reach a server that listens there. */
+/** Whether only programs on the same machine can reach a server that listens there. */
 export function isLoopback(host: string): boolean {
   return host === 'localhost' || isLoopbackAddress(host);
 }

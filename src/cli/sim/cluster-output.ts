@@ -4,10 +4,10 @@ import type { Violation } from '../../sim/check/violations.js';
 import type { ScenarioResult } from '../../sim/run/run-scenario.js';
 import type { SimClusterRun } from './cluster.js';
 
-/** Violations that are shown of one run. */
+/** Violations of one run that are shown. */
 const SHOWN_COUNT = 10;
 
-/** What the command prints of one run. */
+/** The text that the command prints about one run. */
 export function formatSimCluster(
   { scenario, result, wallS }: SimClusterRun,
   { withLog }: { readonly withLog: boolean },
@@ -50,7 +50,7 @@ export function formatSimCluster(
   return parts.join('\n\n');
 }
 
-/** The first ones, each with its virtual time. */
+/** The first violations, each with its virtual time. */
 export function formatViolations(violations: readonly Violation[], maxCount: number): string {
   return violations
     .slice(0, maxCount)
@@ -61,14 +61,14 @@ export function formatViolations(violations: readonly Violation[], maxCount: num
     .join('\n');
 }
 
-/** What was not left to chance of a scenario by chance. */
+/** Properties of a random scenario that were given and not drawn. */
 export interface GivenOfChance {
   readonly nodes?: number;
   readonly duration?: number;
   readonly faults: readonly string[];
 }
 
-/** The same as words of a command. */
+/** The given properties as words of a command line. */
 export function wordsOf({ nodes, duration, faults }: GivenOfChance): string[] {
   return [
     ...(nodes === undefined ? [] : ['--nodes', `${nodes}`]),
@@ -77,7 +77,7 @@ export function wordsOf({ nodes, duration, faults }: GivenOfChance): string[] {
   ];
 }
 
-/** A seed that has failed, and how to see it again. */
+/** A line about a failed seed, with the command that replays it. */
 export function seedLine(
   seed: number,
   { violationsCount, hash }: Pick<ScenarioResult, 'violationsCount' | 'hash'>,

@@ -43,7 +43,7 @@ interface SimClusterOptions {
   readonly json: boolean;
 }
 
-/** What `--json` prints of one run. */
+/** The result of one run, as `--json` prints it. */
 export interface SimClusterRun {
   readonly scenario: Scenario;
   readonly result: ScenarioResult;
@@ -52,11 +52,11 @@ export interface SimClusterRun {
 
 interface FailedSeed extends Pick<ScenarioResult, 'hash' | 'violations'> {
   readonly seed: number;
-  /** Of violations, also those that are left out. */
+  /** Number of violations, also of those that are left out. */
   readonly count: number;
 }
 
-/** Of some seeds, as `--seeds` with `--json` prints it among other things. */
+/** Results of some seeds, as `--seeds` with `--json` prints them among other things. */
 interface SeedsResult {
   readonly seeds: number;
   readonly events: number;
@@ -64,12 +64,15 @@ interface SeedsResult {
   readonly failed: readonly FailedSeed[];
 }
 
-/** That one process takes at once: its start is a small part of their time, and the processes end about together. */
+/**
+ * Seeds that one process takes at once: enough that its start costs little, few enough that all processes end at about
+ * the same time.
+ */
 const JOB_MAX_SEEDS = 25;
 const JOBS_MAX_COUNT = 256;
 const ALL_KINDS = Object.keys(FAULT_KINDS) as FaultKind[];
 const NODES_MAX_COUNT = 4096;
-/** Options that say what a scenario is like, where it is not by chance. */
+/** Options that shape a scenario unless it is random. */
 const SHAPING: readonly (keyof SimClusterOptions)[] = [
   'ranks',
   'workload',
@@ -84,6 +87,17 @@ const SHAPING: readonly (keyof SimClusterOptions)[] = [
   'option',
 ];
 const LOG_MAX_LINES = 200;
+
+const EXAMPLES = `
+Examples:
+  meshcache sim cluster --nodes 3 --duration 60 --faults all --seed 7
+  meshcache sim cluster --seeds 300 --jobs 2
+  meshcache sim cluster --random --seed 210 --shrink --json > small.json
+  meshcache sim cluster --scenario small.json --until 12.5
+  meshcache sim cluster --nodes 16 --trace trace.jsonl --pool-pages 2000 --html report.html
+
+Nodes are those of real clusters; clocks, network, disks and hosts are simulated. The hash that is printed is the same for the same
+scenario on every machine. The exit status is 1 when a promise of the README was broken.`;
 
 export function simClusterCommand(context: CommandContext): Command {
   return new Command('cluster')
@@ -135,19 +149,7 @@ export function simClusterCommand(context: CommandContext): Command {
     .option('--shrink', 'make a scenario that fails smaller while it fails alike')
     .option('--html <file>', 'write the result as one HTML page, too')
     .addOption(jsonOption())
-    .addHelpText(
-      'after',
-      `
-Examples:
-  meshcache sim cluster --nodes 3 --duration 60 --faults all --seed 7
-  meshcache sim cluster --seeds 300 --jobs 2
-  meshcache sim cluster --random --seed 210 --shrink --json > small.json
-  meshcache sim cluster --scenario small.json --until 12.5
-  meshcache sim cluster --nodes 16 --trace trace.jsonl --pool-pages 2000 --html report.html
-
-Nodes are those of real clusters; clocks, network, disks and hosts are simulated. The hash that is printed is the same for the same
-scenario on every machine. The exit status is 1 when a promise of the README was broken.`,
-    )
+    .addHelpText('after', EXAMPLES)
     .action(async (options: SimClusterOptions) => {
       if (options.html !== undefined) await checkWritable(options.html);
       const { seeds } = options;
@@ -160,7 +162,7 @@ async function runSeeds(options: SimClusterOptions, count: number, context: Comm
   const startMs = context.clock.nowMs();
   const failed: FailedSeed[] = [];
   let [events, virtualS, doneCount] = [0, 0, 0];
-  // Processes that do a part of the seeds for another one print JSON, and say nothing else.
+  // A process that runs a part of the seeds for another one prints JSON and nothing else.
   const progress = options.json ? undefined : context.progress();
   const add = (part: SeedsResult): void => {
     doneCount += part.seeds;
@@ -193,7 +195,7 @@ async function runSeed(seed: number, options: SimClusterOptions): Promise<SeedsR
   return { seeds: 1, events, virtual_s: virtualMs / 1000, failed };
 }
 
-/** Runs the seeds in processes that each take the next few of them, until none is left. */
+/** Runs the seeds in processes that each take the next few of them until none is left. */
 async function runJobs(
   options: SimClusterOptions,
   count: number,
@@ -285,7 +287,7 @@ async function workloadFrom({ workload, trace, requests, speed, routing }: SimCl
   return { ...TRACE, requests: read, speed: speed ?? TRACE.speed, routing };
 }
 
-/** Of the whole trace, unless less is asked for. */
+/** Duration of the requested part of the trace, which is the whole trace by default. */
 function traceMs({ requests, speed }: Extract<Workload, { kind: 'trace' }>, { duration }: SimClusterOptions): number {
   const lastMs = ((requests.at(-1)?.timestampMs ?? 0) - (requests[0]?.timestampMs ?? 0)) / speed + 1_000;
   return duration === undefined ? lastMs : Math.min(lastMs, duration * 1000);
@@ -297,7 +299,7 @@ async function readScenario(file: string): Promise<Scenario> {
   });
   try {
     const given = JSON.parse(text) as (Partial<SimClusterRun> & Scenario) | null;
-    // What --json prints has it beside the result.
+    // The output of --json holds the scenario beside the result.
     return scenarioOf((given?.scenario ?? given) as Scenario);
   } catch (cause) {
     throw wrongUsage(`--scenario ${file}: ${(cause as Error).message}`);

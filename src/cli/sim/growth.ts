@@ -7,7 +7,7 @@ import { systemClock } from '../../system/system-clock.js';
 import { hasLargeHeap, largeHeap, runSelf } from './own-process.js';
 
 const NODES_MAX_COUNT = 4096;
-/** From so many nodes on a process of its own is worth its start. */
+/** Number of nodes from which on a process of its own is worth its start. */
 const LARGE_NODES_COUNT = 50;
 const HEAP_MB_PER_NODE = 12;
 
@@ -20,7 +20,7 @@ interface SimGrowthOptions {
   readonly json: boolean;
 }
 
-/** What `--json` prints. */
+/** The result, as `--json` prints it. */
 export interface SimGrowthResult {
   readonly seed: number;
   readonly pages_per_node: number;

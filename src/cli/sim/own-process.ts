@@ -3,26 +3,29 @@ import { fileURLToPath } from 'node:url';
 import { CommandFailure } from '../../command/failure.js';
 
 const YOUNG_FLAG = '--max-semi-space-size';
-/** Objects of a simulated cluster live for some milliseconds of virtual time, which are many of the collector's turns. */
+/**
+ * Size of the young generation: objects of a simulated cluster live for some milliseconds of virtual time, which are
+ * many runs of the collector.
+ */
 const YOUNG_MB = 256;
 const HEAP_MIN_MB = 4096;
 
-/** Whether this process was started with {@link largeHeap}, or somebody has chosen other sizes. */
+/** Whether this process was started with {@link largeHeap}, or with other heap sizes chosen by the user. */
 export function hasLargeHeap(): boolean {
   return [...process.execArgv, process.env.NODE_OPTIONS ?? ''].some((text) => text.includes(YOUNG_FLAG));
 }
 
-/** Flags of Node for a process that needs that much memory for objects. The sizes of a heap cannot be changed once it is there. */
+/** Flags of Node for a process that needs that much memory for objects. The size of a heap cannot be changed later. */
 export function largeHeap(heapMb: number): readonly string[] {
   return [`${YOUNG_FLAG}=${YOUNG_MB}`, `--max-old-space-size=${Math.max(HEAP_MIN_MB, heapMb)}`];
 }
 
-/** Runs this program in a process of its own, which writes where this one does. Resolves with its exit status. Aborting ends it. */
+/** Runs this program in a process of its own, with the same output. Resolves with its exit status. Aborting ends it. */
 export function runSelf(words: readonly string[], flags: readonly string[], signal: AbortSignal): Promise<number> {
   return endOf(spawn(process.execPath, [...flags, ownPath(), ...words], { stdio: 'inherit', signal }));
 }
 
-/** As {@link runSelf}; resolves with what it has printed. */
+/** Runs this program in a process of its own, and resolves with its output. */
 export async function outputOfSelf(words: readonly string[], signal: AbortSignal): Promise<string> {
   const child = spawn(process.execPath, [ownPath(), ...words], { stdio: ['ignore', 'pipe', 'inherit'], signal });
   const parts: Buffer[] = [];
@@ -31,7 +34,7 @@ export async function outputOfSelf(words: readonly string[], signal: AbortSignal
   return Buffer.concat(parts).toString();
 }
 
-/** Resolves with the exit status when all that the process has written is here. */
+/** Resolves with the exit status when the whole output has arrived. */
 function endOf(child: ChildProcess): Promise<number> {
   return new Promise((resolve, reject) => {
     child.on('error', reject);

@@ -4,7 +4,7 @@ import { simClusterCommand } from './cluster.js';
 import { simGrowthCommand } from './growth.js';
 import { simTraceCommand } from './trace.js';
 
-/** The simulations, each a command of its own. */
+/** The command with all simulations as its subcommands. */
 export function simCommand(context: CommandContext): Command {
   return new Command('sim')
     .description('simulate clusters: what would they hit, before anybody buys them')

@@ -3,7 +3,7 @@ import { formatCount, formatShare } from '../../command/table.js';
 import type { BarChart, LineChart, LineSeries, Report, ReportHighlight, ReportTable } from '../../sim/report/report.js';
 import type { SimTraceResult, SimTraceRun } from './trace-run.js';
 
-/** Charts over time; of more clusters there is the table, and the JSON. */
+/** Most clusters for which charts over time are drawn. With more there are the table and the JSON. */
 const TIME_CHARTS_MAX_COUNT = 12;
 const BARS_MAX_COUNT = 60;
 
@@ -181,7 +181,7 @@ function runsTable(result: SimTraceResult): ReportTable {
   };
 }
 
-/** What differs between the clusters of one size. */
+/** The properties that distinguish clusters of the same size. */
 function nameOf({ policy, routing }: SimTraceRun): string {
   return routing === null ? policy : `${policy}, ${routing}`;
 }

@@ -16,7 +16,7 @@ import {
 import { readTrace, type TraceRequest } from '../load/trace.js';
 import { withEndsTold } from './trace-ends.js';
 
-/** Requests between two looks at whether the program is to end. */
+/** Requests between two checks of whether the program must end. */
 const TURN_REQUESTS = 500;
 
 export interface SimTraceOptions {
@@ -26,26 +26,26 @@ export interface SimTraceOptions {
   readonly policy: readonly EvictionPolicy[];
   readonly routing: readonly PlacementRouting[];
   readonly routingPages: number;
-  /** Infinity: owners never hear of reads by other nodes. */
+  /** Milliseconds until owners hear of reads by other nodes; Infinity: they never do. */
   readonly reportDelayMs: number;
   readonly quarantineMs: number;
-  /** Of the ends of conversations, those that are told with the hint `closed`: 0 to 1. */
+  /** Part (0 to 1) of the ends of conversations that callers tell with the hint `closed`. */
   readonly endsTold: number;
   readonly intervalS: number;
-  /** Requests from the trace's start on; undefined: all. */
+  /** Number of requests from the trace's start; undefined: all. */
   readonly requests?: number;
 }
 
-/** One simulated cluster. */
+/** The result of one simulated cluster. */
 export interface SimTraceRun {
   readonly nodes: number;
-  /** Of each node. */
+  /** Pool size of each node in pages. */
   readonly pool_pages: number;
   readonly pool_bytes: number;
   readonly policy: EvictionPolicy;
-  /** null: there is one node only. */
+  /** How requests find a node; null with one node only. */
   readonly routing: PlacementRouting | null;
-  /** Pages read before a request's first miss, of all asked for. */
+  /** Part of all requested pages that were read before their request's first miss. */
   readonly prefix_hit_rate: number;
   readonly prefix_hits: number;
   readonly hits: { readonly local: number; readonly remote: number };
@@ -54,13 +54,13 @@ export interface SimTraceRun {
   readonly set_failures: number;
   readonly evictions: number;
   readonly moved_bytes: number;
-  /** Requests of the node that has most, of the mean. */
+  /** Requests of the busiest node relative to the mean. */
   readonly busiest_node: number;
   readonly wall_s: number;
   readonly series: SimTraceSeries;
 }
 
-/** One element an interval of the trace's time that has requests. */
+/** Values for each interval of the trace's time that has requests. */
 export interface SimTraceSeries {
   readonly start_s: readonly number[];
   readonly requests: readonly number[];
@@ -71,14 +71,14 @@ export interface SimTraceSeries {
   readonly moved_bytes: readonly number[];
 }
 
-/** What no policy can exceed with so much room in all nodes together. */
+/** A hit rate that no policy can exceed with that much room in all nodes together. */
 export interface SimTraceBound {
   readonly nodes: number;
   readonly pool_pages: number;
   readonly clairvoyant_hit_rate: number;
 }
 
-/** What `--json` prints; pages where no unit is named. */
+/** The result, as `--json` prints it; values without a unit are pages. */
 export interface SimTraceResult {
   readonly trace: string;
   readonly requests: number;
@@ -90,7 +90,7 @@ export interface SimTraceResult {
   readonly ends_told: number;
   readonly routing_pages: number;
   readonly interval_s: number;
-  /** With room for everything. */
+  /** Hit rate with room for everything. */
   readonly unbounded_hit_rate: number;
   readonly bounds: readonly SimTraceBound[];
   readonly runs: readonly SimTraceRun[];
@@ -229,7 +229,7 @@ function boundsOf(options: SimTraceOptions, hitRate: (pages: number) => number):
   );
 }
 
-/** Sizes that have room for equally many pages are one. */
+/** Pool sizes in pages; sizes with room for equally many pages are merged. */
 function poolsOf({ pool, pageBytes }: SimTraceOptions): readonly Pick<Shape, 'pool_pages' | 'pool_bytes'>[] {
   const pools = pool.map((size) => poolOf(size, pageBytes));
   return [...new Map(pools.map((each) => [each.pool_pages, each])).values()];
@@ -255,7 +255,7 @@ async function readRequests(
   return requests;
 }
 
-/** Lets signals have their turn, and ends the work after one. */
+/** Lets signals be handled, and ends the work after one. */
 async function turn({ clock, signal }: CommandContext): Promise<void> {
   await clock.yield();
   signal.throwIfAborted();

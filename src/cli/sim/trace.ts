@@ -32,6 +32,17 @@ interface CommandOptions extends SimTraceOptions {
   readonly html?: string;
 }
 
+const EXAMPLES = `
+Examples:
+  meshcache sim trace trace.jsonl
+  meshcache sim trace trace.jsonl --pool 1000,5859,10000,30000 --policy lru --json
+  meshcache sim trace trace.jsonl --nodes 1,3,16 --routing round-robin,prefix --html report.html
+  meshcache sim trace trace.jsonl --policy yield --ends-told 0.9
+  meshcache sim trace trace.jsonl --pool 16gb,64gb --page-bytes 4mb --nodes 8 --report-delay-ms 5000
+
+Nothing is started: requests go one after the other to pools that hold no bytes, by the code of real nodes.
+Beside the runs stand two bounds: a cache that knows the future, and one with room for everything.`;
+
 export function simTraceCommand(context: CommandContext): Command {
   return new Command('trace')
     .description('what a Mooncake-format trace would hit: every combination of nodes, pools, policies and routings')
@@ -77,19 +88,7 @@ export function simTraceCommand(context: CommandContext): Command {
     .option('--requests <count>', "requests from the trace's start on (default: all)", wholeNumber(1, 1e9))
     .option('--html <file>', 'write the result as one HTML page, too')
     .addOption(jsonOption())
-    .addHelpText(
-      'after',
-      `
-Examples:
-  meshcache sim trace trace.jsonl
-  meshcache sim trace trace.jsonl --pool 1000,5859,10000,30000 --policy lru --json
-  meshcache sim trace trace.jsonl --nodes 1,3,16 --routing round-robin,prefix --html report.html
-  meshcache sim trace trace.jsonl --policy yield --ends-told 0.9
-  meshcache sim trace trace.jsonl --pool 16gb,64gb --page-bytes 4mb --nodes 8 --report-delay-ms 5000
-
-Nothing is started: requests go one after the other to pools that hold no bytes, by the code of real nodes.
-Beside the runs stand two bounds: a cache that knows the future, and one with room for everything.`,
-    )
+    .addHelpText('after', EXAMPLES)
     .action(async (trace: string, options: CommandOptions) => {
       checkShapes(options);
       if (options.html !== undefined) await checkWritable(options.html);
@@ -139,7 +138,7 @@ function oneOf<T extends string>(allowed: readonly T[]): (text: string) => T {
   };
 }
 
-/** `10000` and `10000p` are pages, `4gb` is bytes. */
+/** A pool size: `10000` and `10000p` are pages, `4gb` is bytes. */
 function poolOfNode(text: string): DiskSize {
   const pages = /^(\d{1,12})p?$/.exec(text);
   if (pages !== null && Number(pages[1]) > 0) return { kind: 'pages', pages: Number(pages[1]) };
@@ -161,7 +160,7 @@ function seconds(text: string): number {
   return value;
 }
 
-/** What options mean together. */
+/** Checks that the options make sense together. */
 function checkShapes(options: SimTraceOptions): void {
   const shapes = shapesOf(options);
   if (shapes.length > CLUSTERS_MAX_COUNT) {

@@ -2,18 +2,18 @@ import { formatSize } from '../../base/sizes.js';
 import { formatCount, formatShare } from '../../command/table.js';
 import type { ClientReport, ClientsReport } from '../../metrics/node-report.js';
 
-/** What is shown of the clients of one node. */
+/** The clients of one node, as far as they are shown. */
 export interface ClientsOfNode {
   readonly node_id: string;
   readonly clients?: ClientsReport | undefined;
 }
 
-/** Rows of a table of all clients, by node, the busiest of a node first. */
+/** Rows of a table of all clients, by node; the busiest client of a node is first. */
 export function clientRows(nodes: readonly ClientsOfNode[]): Record<string, string>[] {
   return nodes.flatMap(({ node_id, clients }) => (clients?.busiest ?? []).map((client) => clientRow(node_id, client)));
 }
 
-/** Clients that are attached and have no row, by node; one line each. */
+/** One line for each node with attached clients that have no row. */
 export function furtherClients(nodes: readonly ClientsOfNode[]): string[] {
   return nodes.flatMap(({ node_id, clients }) => {
     const further = (clients?.attached ?? 0) - (clients?.busiest?.length ?? 0);

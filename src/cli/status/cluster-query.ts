@@ -14,17 +14,17 @@ import { MessageCodec } from '../../rpc/message.js';
 import { systemEnvironment } from '../../system/system-environment.js';
 import type { NodeInfo } from '../../types.js';
 
-/** What one node says of itself; a node of an older version leaves fields out. */
+/** A node's report about itself; an older version leaves fields out. */
 export type NodeStatus = Partial<NodeReport> & Pick<NodeReport, 'node_id'>;
 
-/** What a peer that is not let in is told. */
+/** Words in the answer to an unauthenticated peer. */
 const SECURITY_WORDS = /cluster_secret|certificate/;
 
-/** None of the masters that were asked has answered; the message says why, and what to check. */
+/** No master answered; the message gives the reasons and what to check. */
 export class NoMasterFailure extends CommandFailure {
-  /** One of each master. */
+  /** One reason for each master. */
   readonly reasons: readonly string[];
-  /** A master is there, and this program could not prove itself to it, or it to this program. */
+  /** Whether a master is there, but this program and the master could not authenticate each other. */
   readonly isAuthentication: boolean;
 
   constructor(reasons: readonly string[], isAuthentication: boolean) {
@@ -38,17 +38,17 @@ export class NoMasterFailure extends CommandFailure {
   }
 }
 
-/** Asks masters and nodes from outside of the cluster; joins nothing. */
+/** Asks masters and nodes from outside of the cluster, without joining it. */
 export class ClusterQuery {
   readonly #codec = new MessageCodec();
   readonly #rpc: RpcClient;
 
-  /** With what the cluster asks for. Throws `ConfigError` when a file of it cannot be used. */
+  /** Uses the cluster's secret and certificates. Throws `ConfigError` if one of their files cannot be used. */
   constructor(security: SecurityConfig = {}) {
     this.#rpc = new RpcClient({ env: securedEnvironment(security, systemEnvironment({ log: silentLogger })) });
   }
 
-  /** The members that the first of the masters that answers knows. Throws {@link NoMasterFailure} when none does. */
+  /** The members according to the first master that answers. Throws {@link NoMasterFailure} if none does. */
   async members(masters: readonly Endpoint[]): Promise<NodeInfo[]> {
     const reasons: string[] = [];
     let isAuthentication = false;
@@ -67,7 +67,7 @@ export class ClusterQuery {
     throw new NoMasterFailure(reasons, isAuthentication);
   }
 
-  /** A node's answer, or why there is none. */
+  /** A node's answer, or the reason why there is none. */
   async status(node: NodeInfo): Promise<NodeStatus | { readonly error: string }> {
     try {
       const endpoint = { host: node.controlHost, port: node.controlPort };
@@ -78,7 +78,10 @@ export class ClusterQuery {
     }
   }
 
-  /** Has a node drained, or asks how far it is. Rejects with `MeshCacheError` when it does not answer or refuses. */
+  /**
+   * Orders a node to drain, or asks for its progress. Rejects with `MeshCacheError` if the node does not answer or
+   * refuses.
+   */
   async drain(endpoint: Endpoint, timeoutMs: number): Promise<DrainProgress> {
     return readDrainProgress(await this.#rpc.call(endpoint, DRAIN_METHOD, { timeout_ms: timeoutMs }), endpoint);
   }
@@ -88,7 +91,7 @@ export class ClusterQuery {
   }
 }
 
-/** What the node at `endpoint` says of its leaving. Throws {@link CommandFailure}. */
+/** The drain progress of the node at `endpoint`. Throws {@link CommandFailure}. */
 export function readDrainProgress(value: unknown, endpoint: Endpoint): DrainProgress {
   const answer = value as DrainProgress | null;
   const isIt =
@@ -114,9 +117,9 @@ const CLIENT_COUNTS = [
 
 const PROGRESS_COUNTS = ['wanted_pages', 'handed_pages', 'left_pages', 'disk_queue_bytes'] as const;
 
-/** What is printed and counted with is looked at; a node of an older version leaves fields out. */
+/** Checks the fields that are printed and added up. A node of an older version leaves fields out. */
 export function isStatus(answer: unknown): answer is NodeStatus {
-  // With an error it would be taken for why there is no status.
+  // With a field `error`, the status would be mistaken for the reason why there is none.
   if (!isReportLike(answer) || 'error' in (answer as object)) return false;
   const { pool, reads, disk, directory, clients, rss_bytes } = answer as Record<string, unknown>;
   return (
@@ -139,7 +142,7 @@ function hasClients(clients: unknown): boolean {
   );
 }
 
-/** Whether a part that is there has these fields. */
+/** Whether a part is absent, or has these fields as numbers. */
 function hasNumbers(part: unknown, names: readonly string[]): boolean {
   if (part === undefined) return true;
   if (typeof part !== 'object' || part === null) return false;

@@ -11,14 +11,14 @@ import { mastersOf, readConfiguration, securityOf } from '../settings/configurat
 import { ClusterQuery } from './cluster-query.js';
 
 const POLL_MS = 100;
-/** A node that leaves lingers, closes and ends within this. */
+/** Milliseconds within which a leaving node lingers, closes and ends. */
 const END_TIMEOUT_MS = 15_000;
-/** A node that has left and still answers after this is part of a program that goes on. */
+/** Milliseconds after which a node that has left but still answers counts as a part of a program that goes on. */
 const EXIT_GRACE_MS = 6_000;
 
 export interface DrainResult extends Omit<DrainProgress, 'state' | 'disk_queue_bytes'> {
   readonly control_endpoint: string;
-  /** False: the node has left, and the program that it belongs to goes on. */
+  /** False if the node has left, but the program that it belongs to goes on. */
   readonly has_ended: boolean;
   readonly seconds: number;
 }
@@ -26,7 +26,7 @@ export interface DrainResult extends Omit<DrainProgress, 'state' | 'disk_queue_b
 interface DrainOptions {
   readonly discoveryAddr?: readonly Endpoint[];
   readonly config?: string;
-  /** Seconds. */
+  /** Seconds that handing pages over may take. */
   readonly timeout: number;
   readonly json: boolean;
 }
@@ -76,7 +76,7 @@ Ends with status 1 when there is no such node, or it does not answer, or ends be
     });
 }
 
-/** Where the node is told to drain. Throws {@link CommandFailure}. */
+/** The control endpoint of the node that is to drain. Throws {@link CommandFailure}. */
 async function endpointOf(
   node: string,
   masters: readonly Endpoint[] | undefined,
@@ -96,7 +96,7 @@ async function endpointOf(
   throw new CommandFailure(`no node ${JSON.stringify(node)} in the cluster; its members are ${known || 'none'}`);
 }
 
-/** Follows one node from the order to its end. */
+/** Follows the draining of one node from the order to its end. */
 class Draining {
   readonly #query: ClusterQuery;
   readonly #endpoint: Endpoint;
@@ -108,7 +108,7 @@ class Draining {
     this.#context = context;
   }
 
-  /** Throws {@link CommandFailure}. */
+  /** Drains the node. Throws {@link CommandFailure}. */
   async run(timeoutMs: number): Promise<DrainResult> {
     const { clock, signal } = this.#context;
     const startMs = clock.nowMs();
@@ -138,7 +138,7 @@ class Draining {
     throw new CommandFailure(`node ${name} has not left within ${(untilMs - startMs) / 1000} s; it is still at it`);
   }
 
-  /** Undefined: it had begun to leave, and does not answer any more. */
+  /** Asks for the progress; undefined if the node had begun to leave and no longer answers. */
   async #ask(timeoutMs: number, last: DrainProgress | undefined): Promise<DrainProgress | undefined> {
     try {
       return await this.#query.drain(this.#endpoint, timeoutMs);
@@ -146,7 +146,7 @@ class Draining {
       const isGone =
         error instanceof MeshCacheError && (error.code === 'ERR_UNREACHABLE' || error.code === 'ERR_CLOSED');
       if (isGone && (last?.state === 'leaving' || last?.state === 'drained')) return undefined;
-      // Busy: it may have closed before it is asked again.
+      // A busy node may close before it is asked again.
       if (last !== undefined && error instanceof MeshCacheError && error.code === 'ERR_TIMEOUT') return last;
       const where = formatEndpoint(this.#endpoint);
       const { message } = error as Error;

@@ -23,9 +23,9 @@ export type NodeRow = {
   readonly node_id: string;
   readonly control_endpoint: string;
   readonly ring_share: number;
-  /** Where its metrics server listens, on its own machine; empty when it has none. */
+  /** Address on which the node's metrics server listens on its own machine; empty if it has none. */
   readonly metrics_endpoint: string;
-  /** Of the node's dashboard, for a browser on this machine; empty when none can be reached from here. */
+  /** Address of the node's dashboard for a browser on this machine; empty if none can be reached from here. */
   readonly metrics_url: string;
 } & (
   | ({ readonly state: 'up' } & Omit<NodeStatus, 'node_id' | 'control_endpoint' | 'metrics_endpoint'>)
@@ -49,7 +49,7 @@ interface StatusOptions {
   readonly json: boolean;
 }
 
-/** Members as the first master that answers knows them, and what each of them says of itself. */
+/** The members according to the first master that answers, each with its report about itself. */
 export async function clusterStatus(
   masters: readonly Endpoint[],
   security: SecurityConfig = {},
@@ -108,7 +108,7 @@ async function whomToAsk(
   );
 }
 
-/** Ends when the signal of `context` is aborted. Fails only when nothing can be had from the start. */
+/** Shows the status again and again until the signal of `context` is aborted. Fails only if the first attempt fails. */
 async function watchStatus(
   masters: readonly Endpoint[],
   security: SecurityConfig,
@@ -154,7 +154,7 @@ async function statusBy(query: ClusterQuery, masters: readonly Endpoint[]): Prom
 
 type NodeAnswer = NodeStatus | { readonly error: string };
 
-/** `isHere`: the member is on this machine. */
+/** A row of the table; `isHere` means that the member is on this machine. */
 export function nodeRow(
   member: NodeInfo,
   answer: NodeAnswer,
@@ -180,7 +180,7 @@ function vnodesOf(answers: readonly NodeAnswer[]): number {
   return DEFAULT_VNODES;
 }
 
-/** `columns`: width of the terminal. */
+/** Formats the status for a terminal with that many `columns`. */
 export function formatStatus(result: StatusResult, columns?: number): string {
   const { nodes } = result;
   const up = nodes.filter((node) => node.state === 'up').length;
@@ -197,7 +197,7 @@ export function formatStatus(result: StatusResult, columns?: number): string {
   ].join('');
 }
 
-/** Where a new node can join, whether that is listed or not. */
+/** Addresses at which a new node can join, whether they are listed or not. */
 function mastersOfNodes(nodes: readonly NodeRow[]): string {
   for (const node of nodes) {
     if (node.state === 'up' && node.masters?.length)
@@ -206,7 +206,10 @@ function mastersOfNodes(nodes: readonly NodeRow[]): string {
   return '';
 }
 
-/** What does not fit into the table: what is wrong with nodes, and why they do not read as was wanted; by text, whose they are. */
+/**
+ * Remarks that do not fit into the table, such as problems of nodes and why they read over another transport than
+ * wanted, each with the names of its nodes.
+ */
 function remarks(nodes: readonly NodeRow[]): Map<string, string[]> {
   const byText = new Map<string, string[]>();
   for (const node of nodes) {

@@ -10,9 +10,9 @@ export interface FilePiece {
   readonly view: Uint8Array;
 }
 
-/** Memory of a client as a file that this node has opened: for a node that cannot map it. */
+/** Memory of a client as a file that this node has opened, for a node that cannot map it. */
 export class ClientFile {
-  /** Bytes from the start of the file on that the client has registered. */
+  /** Bytes that the client has registered, from the start of the file. */
   readonly length: number;
   readonly #handle: FileHandle;
   #isLive = true;
@@ -44,7 +44,7 @@ export class ClientFile {
     return !this.#isLive || fstatSync(this.#handle.fd).size < this.length;
   }
 
-  /** False: the bytes are not there. */
+  /** Reads into `into`. False if the file does not have the bytes. */
   async read(offset: number, into: Uint8Array): Promise<boolean> {
     for (let at = 0; at < into.length; ) {
       const { bytesRead } = await this.#handle.read(into, at, into.length - at, offset + at);
@@ -61,14 +61,14 @@ export class ClientFile {
     }
   }
 
-  /** Once nothing is under way any more. */
+  /** Closes the file once no request uses it. */
   free(): void {
     this.#isLive = false;
     this.#handle.close().catch(() => {});
   }
 }
 
-/** What a process has open under that number, opened anew. Throws {@link RequestError}. */
+/** Opens anew the file that a process has open under a number. Throws {@link RequestError}. */
 export async function openDescriptor(
   { pid, fd }: { readonly pid: number; readonly fd: number },
   isWritable: boolean,

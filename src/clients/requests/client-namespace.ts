@@ -7,17 +7,17 @@ import type { DataLocation, Tier } from '../../types.js';
 import { Status } from '../wire/messages.js';
 import { RequestError } from '../wire/request-error.js';
 
-/** Who has a page. */
+/** The nodes that hold a page. */
 export interface PageHolders {
   /** Bytes of the page. */
   readonly length: number;
   readonly holders: readonly { readonly node_id: string; readonly tier: Tier }[];
 }
 
-/** All that is known of each object key. */
+/** Looks up all that is known of each object key. */
 export type HoldersOf = (objectKeys: readonly string[]) => Promise<(readonly DataLocation[])[]>;
 
-/** The pages of one namespace as clients ask for them; keys and pools that cannot be throw {@link RequestError}. */
+/** The pages of one namespace as clients ask for them. Throws {@link RequestError} for invalid keys and pools. */
 export class ClientNamespace {
   readonly #pages: StoredPages;
   readonly #holdersOf: HoldersOf;
@@ -39,7 +39,7 @@ export class ClientNamespace {
     return this.#in(options.pool, () => this.#pages.get(keys, pages, options));
   }
 
-  /** A copy that is the caller's; null: a miss. */
+  /** Reads a copy of a page that belongs to the caller; null: a miss. */
   getCopy(
     key: string,
     options: RequestOptions & { readonly pool: string; readonly maxBytes: number; readonly signal: AbortSignal },
@@ -59,13 +59,13 @@ export class ClientNamespace {
     return this.#in(pool, () => this.#pages.delete(keys, { pool }));
   }
 
-  /** Drops what this node has of the namespace, in the pools that have been used here since its start, and in these. */
+  /** Drops this node's pages of the namespace, in these pools and in those that were used since its start. */
   async clear(pools: readonly string[]): Promise<void> {
     for (const pool of pools) this.#checkPool(pool);
     return this.#pages.clear(pools);
   }
 
-  /** Who has each page; null: nobody that is known. */
+  /** The nodes that hold each page; null if none is known. */
   stat(keys: readonly string[], pool: string): Promise<(PageHolders | null)[]> {
     return this.#in(pool, async () => {
       const found = await this.#holdersOf(this.#pages.objectKeys(keys, pool));
@@ -87,7 +87,7 @@ export class ClientNamespace {
     }
   }
 
-  /** The pools of a namespace are remembered, for `clear`. */
+  /** Checks a pool's name, and remembers it for `clear`. */
   #checkPool(pool: string): void {
     const { keyEncoder } = this.#pages;
     if (pool === '' || keyEncoder.hasPool(pool)) return;

@@ -15,9 +15,9 @@ export type ClientMemoryKind = HostRegion | ClientFile;
 interface ClientRegion {
   readonly memory: ClientMemoryKind;
   readonly isWritable: boolean;
-  /** Requests that may touch it. */
+  /** Number of requests that may touch the region. */
   users: number;
-  /** To be let go of when nobody uses it any more. */
+  /** Whether the region is released when its last user ends. */
   isEnding: boolean;
   readonly onReleased: (() => void)[];
 }
@@ -25,10 +25,10 @@ interface ClientRegion {
 /** The memory of one client that this node has mapped, by the ids that the client has given. */
 export class ClientRegions {
   readonly #regions = new Map<number, ClientRegion>();
-  /** Let go of, and still in use. */
+  /** Regions that are to be released and still in use. */
   readonly #ending = new Set<ClientRegion>();
 
-  /** Bytes that are mapped for the client. */
+  /** Bytes mapped for the client. */
   get mappedBytes(): number {
     let bytes = 0;
     for (const { memory } of [...this.#regions.values(), ...this.#ending]) {
@@ -37,7 +37,7 @@ export class ClientRegions {
     return bytes;
   }
 
-  /** Regions that are files. */
+  /** Number of regions that are files. */
   get fileCount(): number {
     return [...this.#regions.values()].filter(({ memory }) => memory instanceof ClientFile).length;
   }
@@ -54,7 +54,7 @@ export class ClientRegions {
     return this.#regions.get(id)?.memory;
   }
 
-  /** Throws {@link RequestError} where there is no room for a region of this id. */
+  /** Throws {@link RequestError} if there is no room for a region with this id. */
   checkRoom(id: number): void {
     if (this.has(id))
       throw new RequestError(Status.badRequest, `region ${id} is registered already; choose another id`);
@@ -63,13 +63,16 @@ export class ClientRegions {
     }
   }
 
-  /** The memory is this object's from now on. */
+  /** Adds memory, which belongs to this object from now on. */
   add(id: number, memory: ClientMemoryKind, isWritable: boolean): void {
     this.checkRoom(id);
     this.#regions.set(id, { memory, isWritable, users: 0, isEnding: false, onReleased: [] });
   }
 
-  /** Resolves when nothing of this node touches the region any more, and its memory has been let go of. Throws {@link RequestError}. */
+  /**
+   * Removes a region. Resolves when nothing of this node touches it any more, and its memory is released. Throws {@link
+   * RequestError}.
+   */
   remove(id: number): Promise<void> {
     const region = this.#regions.get(id);
     if (region === undefined) throw noRegion(id);
@@ -77,14 +80,17 @@ export class ClientRegions {
     return this.#release(region);
   }
 
-  /** The same for all of them. */
+  /** Removes all regions; resolves when their memory is released. */
   async removeAll(): Promise<void> {
     const all = [...this.#regions.values()];
     this.#regions.clear();
     await Promise.all(all.map((region) => this.#release(region)));
   }
 
-  /** Pages as the store takes them; the regions stay until `release`. Throws {@link RequestError}, nothing is held then. */
+  /**
+   * Resolves the pages of a request for the store; their regions stay until `release`. Throws {@link RequestError}, and
+   * then holds nothing.
+   */
   hold({ keys, pieces }: RegionRequest, use: 'read' | 'write'): HeldPages {
     const ids = new Set(pieces.regionIds);
     const regions = new Map<number, ClientRegion>();
@@ -118,7 +124,7 @@ export class ClientRegions {
     }
   }
 
-  /** Ends the use of regions. Throws {@link RequestError} when the memory of one has gone meanwhile. */
+  /** Ends the use of regions. Throws {@link RequestError} if the memory of one was cut short meanwhile. */
   #unhold(regions: ReadonlyMap<number, ClientRegion>): void {
     let damaged: number | undefined;
     for (const [id, region] of regions) {
@@ -153,7 +159,7 @@ export class ClientRegions {
     for (const released of region.onReleased) released();
   }
 
-  /** Throws `InvariantError` unless regions that are let go of are in use, and all others stay. */
+  /** Throws `InvariantError` unless every region to be released is in use, and all others stay. */
   verify(): void {
     assertAtMost('client regions', this.#regions.size, CLIENT_REGIONS_MAX_COUNT);
     for (const [id, { users, isEnding, onReleased, memory }] of this.#regions) {
@@ -169,10 +175,10 @@ export class ClientRegions {
   }
 }
 
-/** The pages of one request, whose regions stay while it is under way. */
+/** The pages of one request; their regions stay while it is in progress. */
 export class HeldPages {
   readonly pages: readonly CallerPage[];
-  /** One list a page. */
+  /** One list for each page. */
   readonly #filePieces: readonly (readonly FilePiece[])[];
   readonly #release: () => void;
 
@@ -182,7 +188,7 @@ export class HeldPages {
     this.#release = release;
   }
 
-  /** Fills what is to be set from files. Throws {@link RequestError} when one has been cut short. */
+  /** Reads the pages to set from files. Throws {@link RequestError} if a file has been cut short. */
   async load(): Promise<void> {
     for (const { file, offset, view } of this.#filePieces.flat()) {
       if (!(await file.read(offset, view)))
@@ -190,7 +196,7 @@ export class HeldPages {
     }
   }
 
-  /** Writes to files what has been read of those pages whose result is true. */
+  /** Writes the pages whose result is true to files. */
   async store(results: readonly boolean[]): Promise<void> {
     for (const [page, filePieces] of this.#filePieces.entries()) {
       if (results[page] !== true) continue;
@@ -198,19 +204,22 @@ export class HeldPages {
     }
   }
 
-  /** Once, when nothing touches the pages any more. Throws {@link RequestError} when memory of theirs has gone meanwhile. */
+  /**
+   * Must be called once, when nothing touches the pages any more. Throws {@link RequestError} if their memory was cut
+   * short meanwhile.
+   */
   release(): void {
     this.#release();
   }
 }
 
-/** Memory of this node's own for what lies in files: from `usedBytes` on it is free. */
+/** Memory of this node that stands in for pages in files; it is free from `usedBytes` on. */
 interface FileCopies {
   readonly memory: HostRegion;
   usedBytes: number;
 }
 
-/** Undefined when no piece lies in a file. Throws {@link RequestError}. */
+/** Allocates copies for the pieces that lie in files; undefined if there are none. Throws {@link RequestError}. */
 function copiesOf(pieces: PieceColumns, regions: ReadonlyMap<number, ClientRegion>): FileCopies | undefined {
   let bytes = 0;
   pieces.regionIds.forEach((id, row) => {

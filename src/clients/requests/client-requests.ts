@@ -43,10 +43,10 @@ export interface ClientRequestsParts {
 }
 
 const REGION_LIMITS = { maxKeys: CLIENT_REQUEST_MAX_KEYS, maxPieces: CLIENT_REQUEST_MAX_PIECES };
-/** Pages that are read at once for one GET_BYTES. */
+/** Pages that one GET_BYTES reads at once. */
 const BYTES_READ_AT_ONCE_MAX_COUNT = 16;
 
-/** Does what one client asks for, request by request. */
+/** Executes the requests of one client. */
 export class ClientRequests {
   readonly #parts: ClientRequestsParts;
 
@@ -55,8 +55,9 @@ export class ClientRequests {
   }
 
   /**
-   * The body of the answer. Resolves when nothing of this node touches the request's memory any more; `signal` makes that soon: what
-   * has not begun by then is a miss, or not set. Throws {@link RequestError}, and `ProtocolError` for a body that cannot be decoded.
+   * Executes a request and resolves with the body of its answer, when nothing of this node touches the request's memory
+   * any more. `signal` ends it soon: pages that have not begun by then are misses, or not set. Throws {@link
+   * RequestError}, and `ProtocolError` for a body that cannot be decoded.
    */
   async run(type: RequestType, body: Buffer, signal: AbortSignal): Promise<Buffer> {
     switch (type) {
@@ -138,7 +139,7 @@ export class ClientRequests {
     return flagsOf(results);
   }
 
-  /** A step at a time: large ones end soon when they are cancelled. */
+  /** Sets pages in steps, so that a large request ends soon when it is cancelled. */
   async #publish(
     request: Omit<SetBytesRequest, 'pages'>,
     pages: readonly CallerPage[],
@@ -180,12 +181,12 @@ export class ClientRequests {
       for (const page of await this.#copies(some, leftBytes, { pool, parts, signal })) {
         const fits = page !== null && page !== 'too-large' && page.length <= leftBytes;
         if (fits) leftBytes -= page.length;
-        // Alone in its answer, a page that does not fit never will.
+        // A page that does not fit into an answer of its own never will.
         const isMiss = page === null || (keys.length === 1 && !fits);
         results.push(isMiss ? LENGTH_MISS : fits ? page : LENGTH_NO_ROOM);
         if (fits) largestBytes = Math.max(largestBytes, page.length);
       }
-      // Where pages are large, few are read at once: what does not fit would be read in vain.
+      // Large pages are read a few at once: those that do not fit would be read in vain.
       atOnce = Math.max(1, Math.min(BYTES_READ_AT_ONCE_MAX_COUNT, Math.floor(leftBytes / largestBytes)));
     }
     const isRead = results.map((result) => typeof result !== 'number');
@@ -197,7 +198,10 @@ export class ClientRequests {
     return encodeBytesAnswer(results);
   }
 
-  /** Copies of pages, which together have no more than `maxBytes` or one has; what is larger than its part is read alone. */
+  /**
+   * Reads copies of pages, with at most `maxBytes` in all or one page. A page that is larger than its share is read
+   * alone.
+   */
   async #copies(
     keys: readonly string[],
     maxBytes: number,
@@ -255,7 +259,10 @@ export class ClientRequests {
   }
 }
 
-/** Gives the regions back whatever happens; that their memory has gone is worse than any other failure. */
+/**
+ * Runs `use`, and then releases the regions in any case. Memory that was cut short is reported before any other
+ * failure.
+ */
 async function released<T>(held: HeldPages, use: () => Promise<T> | T): Promise<T> {
   try {
     return await use();
@@ -264,7 +271,7 @@ async function released<T>(held: HeldPages, use: () => Promise<T> | T): Promise<
   }
 }
 
-/** Keys with suffixes are asked for as one text each: how long these are together. */
+/** Checks the length of keys with suffixes, which are looked up as one text each. */
 function checkKeyBytes(keys: readonly string[], suffixes: readonly string[]): void {
   const bytesOf = (texts: readonly string[]): number => texts.reduce((sum, text) => sum + Buffer.byteLength(text), 0);
   const bytes = suffixes.length * bytesOf(keys) + keys.length * bytesOf(suffixes);
@@ -279,7 +286,7 @@ function none(keys: readonly string[]): boolean[] {
   return keys.map(() => false);
 }
 
-/** What a client tells of its request: whether it goes on, only when it does. */
+/** Options of a client's request; `continues` is set only if it is true. */
 function told({ hint = 0, continues = false }: ToldFlags): RequestOptions {
   return continues ? { hint, continues } : { hint };
 }

@@ -3,12 +3,12 @@ import { CLIENT_NAMES_MAX_COUNT } from '../../base/limits.js';
 import { clientSeries } from '../../metrics/metric-catalogue.js';
 import { Status } from '../wire/messages.js';
 
-/** How pages go: into and out of the client's own memory, by staging memory, or on the socket. */
+/** The ways of pages: in the client's own memory, through staging memory, or on the socket. */
 export const CLIENT_WAYS: readonly ClientWay[] = ['direct', 'staged', 'bytes'];
-/** How a page goes between a node and a client. */
+/** How a page travels between a node and a client. */
 export type ClientWay = 'direct' | 'staged' | 'bytes';
 
-/** What a node has counted for one client, or for all of one name. */
+/** Figures of one client, or of all clients of one name. */
 export interface ClientFigures {
   readonly requests: number;
   readonly errors: number;
@@ -19,7 +19,7 @@ export interface ClientFigures {
   readonly written_bytes: number;
   readonly lookups: number;
   readonly found: number;
-  /** Bytes of pages, read and written, by the way that they went. */
+  /** Bytes of pages, read and written, by the way in which they travelled. */
   readonly bytes_by_way: Readonly<Record<ClientWay, number>>;
 }
 
@@ -27,12 +27,12 @@ interface Sized {
   readonly length: number;
 }
 
-/** The name under which clients are counted once there are too many names. */
+/** Name under which further clients are counted when there are too many names. */
 const OTHER_NAMES = 'other';
 
 const STATUS_NAMES: ReadonlyMap<number, string> = new Map(Object.entries(Status).map(([name, value]) => [value, name]));
 
-/** Counts for one connection, and for all of its name. */
+/** Counts for one connection, and for all connections of its name. */
 export class ClientCounts {
   readonly #metrics: MetricsSink;
   readonly #client: string;
@@ -49,11 +49,11 @@ export class ClientCounts {
   };
   readonly #bytesByWay: Record<ClientWay, number> = { direct: 0, staged: 0, bytes: 0 };
 
-  /** `client`: the name that is shown, of a bounded set. */
+  /** `client` is the name in the metrics, from a bounded set. */
   constructor(metrics: MetricsSink, client: string) {
     this.#metrics = metrics;
     this.#client = client;
-    // So that the first increase of each is seen.
+    // Series begin at 0, so that the first increase of each is seen.
     for (const [name, labels] of clientSeries(client)) metrics.count(name, 0, labels);
   }
 
@@ -77,7 +77,7 @@ export class ClientCounts {
     this.#figures.found += found;
   }
 
-  /** `results`: one a page. */
+  /** Counts a read; `results` has one element for each page. */
   read(way: ClientWay, pages: readonly Sized[], results: readonly boolean[]): void {
     const { count: hits, bytes } = sumOf(pages, results);
     const client = this.#client;
@@ -101,7 +101,7 @@ export class ClientCounts {
   }
 }
 
-/** The names under which clients are counted: the first CLIENT_NAMES_MAX_COUNT that come, and one for all others. */
+/** Names under which clients are counted: the first CLIENT_NAMES_MAX_COUNT, and one for all others. */
 export class ClientNames {
   readonly #known = new Set<string>();
 

@@ -1,11 +1,11 @@
 import { ProtocolError } from '../../base/errors.js';
 
-/** Not more bytes than a u16 says. */
+/** The longest text: as many bytes as a u16 can count. */
 export const TEXT_MAX_BYTES = 0xffff;
 
 const decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
 
-/** Reads the body of a frame from its start to its end; what is not there throws {@link ProtocolError}. */
+/** Reads the body of a frame from start to end; reading beyond the end throws {@link ProtocolError}. */
 export class BodyReader {
   readonly #bytes: Buffer;
   #at = 0;
@@ -26,7 +26,7 @@ export class BodyReader {
     return this.#bytes.readUInt32LE(this.#take(4));
   }
 
-  /** Throws above 2^53. */
+  /** Reads a number; throws if it is above 2^53. */
   u64(): number {
     const value = this.#bytes.readBigUInt64LE(this.#take(8));
     if (value > Number.MAX_SAFE_INTEGER) throw new ProtocolError(`a number of ${value}, above 2^53`);
@@ -52,7 +52,7 @@ export class BodyReader {
     for (let i = 0; i < count; i++) totalBytes += this.#bytes.readUInt16LE(lengthsAt + 2 * i);
     let at = this.#take(totalBytes);
     const all = utf8(this.#bytes, at, totalBytes);
-    // One character a byte: the text can be cut as the bytes are.
+    // With one byte for each character, the text can be cut like the bytes.
     const isAscii = all.length === totalBytes;
     const start = at;
     const keys = new Array<string>(count);
@@ -64,18 +64,18 @@ export class BodyReader {
     return keys;
   }
 
-  /** A view of so many bytes. */
+  /** Reads a view of that many bytes. */
   bytes(length: number): Buffer {
     const at = this.#take(length);
     return this.#bytes.subarray(at, at + length);
   }
 
-  /** Of what has not been read. */
+  /** Bytes that have not been read. */
   get restBytes(): number {
     return this.#bytes.length - this.#at;
   }
 
-  /** Throws when there is more. */
+  /** Throws if there are bytes left. */
   end(): void {
     if (this.restBytes > 0) throw new ProtocolError(`${this.restBytes} bytes after the end of the body`);
   }
@@ -90,7 +90,7 @@ export class BodyReader {
   }
 }
 
-/** Writes the body of a frame, growing as it needs. */
+/** Writes the body of a frame, which grows as needed. */
 export class BodyWriter {
   #bytes: Buffer;
   #at = 0;
@@ -100,7 +100,7 @@ export class BodyWriter {
   }
 
   u8(value: number): this {
-    // Growing replaces the bytes: room is made before they are looked at.
+    // Growing replaces the buffer, so room is made before it is used.
     const at = this.#room(1);
     this.#bytes[at] = value;
     return this;
@@ -124,7 +124,7 @@ export class BodyWriter {
     return this;
   }
 
-  /** Throws {@link ProtocolError} for one that is too long. */
+  /** Writes a text. Throws {@link ProtocolError} if it is too long. */
   text16(text: string): this {
     const bytes = Buffer.from(text);
     if (bytes.length > TEXT_MAX_BYTES) {
@@ -137,7 +137,7 @@ export class BodyWriter {
     return text === undefined ? this.u8(0) : this.u8(1).text16(text);
   }
 
-  /** Throws {@link ProtocolError} for a key that is too long. */
+  /** Writes keys. Throws {@link ProtocolError} for a key that is too long. */
   keys(keys: readonly string[]): this {
     this.u32(keys.length);
     const lengthsAt = this.#room(2 * keys.length);
@@ -153,14 +153,14 @@ export class BodyWriter {
     return this;
   }
 
-  /** Copies them. */
+  /** Writes a copy of the bytes. */
   bytes(bytes: Uint8Array): this {
     const at = this.#room(bytes.length);
     this.#bytes.set(bytes, at);
     return this;
   }
 
-  /** What has been written: a view, after which nothing more is to be written. */
+  /** The written bytes as a view; nothing may be written afterwards. */
   done(): Buffer {
     return this.#bytes.subarray(0, this.#at);
   }

@@ -1,26 +1,29 @@
 import { decodeHeader, FRAME_HEADER_BYTES, type FrameHeader } from './messages.js';
 
 export interface FrameReceiverParts {
-  /** Throws for a header that cannot be right. */
+  /** Throws for an invalid header. */
   readonly check: (header: FrameHeader) => void;
-  /** Told of a frame whose body has not come whole with its header: memory for it is taken by {@link FrameReceiver.begin}. */
+  /**
+   * Called for a frame whose body has not arrived whole with its header. {@link FrameReceiver.begin} then takes memory
+   * for it.
+   */
   readonly onBegin: (header: FrameHeader) => void;
-  /** `body` is the callee's. */
+  /** Called with each frame; `body` belongs to the callee. */
   readonly onFrame: (header: FrameHeader, body: Buffer) => void;
 }
 
 const NOTHING = Buffer.alloc(0);
 
-/** Makes frames of what comes from a socket in pieces of any size. */
+/** Builds frames from the pieces that come from a socket. */
 export class FrameReceiver {
   readonly #parts: FrameReceiverParts;
   readonly #headerBytes = Buffer.alloc(FRAME_HEADER_BYTES);
   #filledBytes = 0;
-  /** Of the frame whose body is coming. */
+  /** Header of the frame whose body is arriving. */
   #header: FrameHeader | undefined;
-  /** Undefined: there is no memory for it yet. */
+  /** Body that is arriving; undefined until there is memory for it. */
   #body: Buffer | undefined;
-  /** What has come before there was memory. */
+  /** Pieces of the body that came before there was memory. */
   #early: Buffer[] = [];
   #isStopped = false;
 
@@ -33,21 +36,24 @@ export class FrameReceiver {
     return this.#header !== undefined || this.#filledBytes > 0;
   }
 
-  /** Takes what has come; throws what `check` throws. */
+  /** Processes a piece; throws what `check` throws. */
   receive(chunk: Buffer): void {
     for (let at = 0; at < chunk.length && !this.#isStopped; ) {
       at += this.#header === undefined ? this.#receiveHeader(chunk, at) : this.#receiveBody(chunk, at);
     }
   }
 
-  /** Takes memory for the body that `onBegin` was told of, within it or later; throws what `check` throws for what came behind it. */
+  /**
+   * Takes memory for the announced body, inside of `onBegin` or later. Throws what `check` throws for the frames behind
+   * it.
+   */
   begin(): void {
     if (this.#header === undefined || this.#body !== undefined) return;
     this.#body = Buffer.allocUnsafeSlow(this.#header.bodyBytes);
     for (const chunk of this.#early.splice(0)) this.receive(chunk);
   }
 
-  /** Nothing is given out any more. */
+  /** Stops handing out frames. */
   stop(): void {
     this.#isStopped = true;
     this.#header = undefined;
@@ -64,7 +70,7 @@ export class FrameReceiver {
     const header = decodeHeader(this.#headerBytes);
     this.#parts.check(header);
     const restBytes = chunk.length - at - take;
-    // Most bodies come with their headers: what has come is the callee's, no copy is needed.
+    // Most bodies come with their headers; the callee gets those bytes without a copy.
     if (restBytes >= header.bodyBytes) {
       const body = header.bodyBytes === 0 ? NOTHING : chunk.subarray(at + take, at + take + header.bodyBytes);
       this.#parts.onFrame(header, body);

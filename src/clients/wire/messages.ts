@@ -15,10 +15,10 @@ export const DESCRIPTOR_VERSION = 1;
 export const DESCRIPTOR_RECORD_BYTES = 48;
 export const DESCRIPTOR_ANSWER_BYTES = 16;
 export const TOKEN_BYTES = 16;
-/** Lengths in the answer to GET_BYTES that are none. */
+/** Values of a length in the answer to GET_BYTES that mean there is no page. */
 export const LENGTH_MISS = 0xffffffff;
 export const LENGTH_NO_ROOM = 0xfffffffe;
-/** What is behind the path of the client socket in that of the socket of descriptors. */
+/** Suffix that turns the path of the client socket into that of the socket of descriptors. */
 export const DESCRIPTOR_SOCKET_SUFFIX = '.fds';
 /** The region id of staging memory. */
 export const STAGING_REGION = 0;
@@ -55,7 +55,7 @@ export const Status = {
 } as const;
 export type Status = (typeof Status)[keyof typeof Status];
 
-/** Bits of what a node can do for a client. */
+/** Capability bits: features that a node offers to a client. */
 export const Capability = { descriptors: 1, staging: 2, files: 4, hints: 8 } as const;
 
 export interface FrameHeader {
@@ -63,7 +63,7 @@ export interface FrameHeader {
   readonly type: number;
   readonly status: number;
   readonly requestId: number;
-  /** 0: the default. */
+  /** Milliseconds; 0: the default. */
   readonly deadlineMs: number;
 }
 
@@ -92,7 +92,7 @@ export interface HelloRequest {
   readonly maxVersion: number;
   readonly name: string;
   readonly pid: number;
-  /** Undefined: that of the node's own configuration. */
+  /** Undefined: the namespace of the node's own configuration. */
   readonly namespace?: KeyNamespace | undefined;
 }
 
@@ -138,7 +138,7 @@ export function decodeHello(body: Buffer): HelloRequest {
   return { minVersion, maxVersion, name, pid, namespace };
 }
 
-/** What a node says of itself and allows. */
+/** A node's identity and limits, in the answer to HELLO. */
 export interface HelloAnswer {
   readonly version: number;
   readonly capabilities: number;
@@ -172,7 +172,7 @@ export function encodeHelloAnswer(answer: HelloAnswer): Buffer {
     .done();
 }
 
-/** Ignores what a later version of the same protocol has added at the end. */
+/** Decodes the answer; fields that a later version adds at the end are ignored. */
 export function decodeHelloAnswer(body: Buffer): HelloAnswer {
   const reader = new BodyReader(body);
   const version = reader.u16();
@@ -201,20 +201,20 @@ export interface PieceColumns {
   readonly regionIds: readonly number[];
 }
 
-/** Of one piece of a page in a message. */
+/** Bytes of one piece of a page in a message. */
 const PIECE_BYTES = 16;
 
-/** What GET, SET, GET_BYTES and SET_BYTES tell of the request that they are a part of. */
+/** Flags of GET, SET, GET_BYTES and SET_BYTES about the request that they are a part of. */
 export interface ToldFlags {
   /** Number of a `RequestHint`; default: 0. */
   readonly hint?: 0 | 1 | 2 | 3;
-  /** It goes on with the request of the client's last one of these; default: not. */
+  /** Whether it continues the request of the client's last such message; default: not. */
   readonly continues?: boolean;
 }
 
-/** What they have in their flags. */
+/** All flags of these messages. */
 export interface RequestFlags extends ToldFlags {
-  /** SET: the newest content wins, instead of: any content is as good. */
+  /** SET: the newest content wins; otherwise any content is as good. */
   readonly isNamed: boolean;
 }
 
@@ -233,7 +233,7 @@ function decodeFlags(flags: number): Required<RequestFlags> {
   return { isNamed: (flags & FLAG_NAMED) !== 0, hint, continues: (flags & FLAG_CONTINUES) !== 0 };
 }
 
-/** GET and SET. */
+/** Body of GET and SET. */
 export interface RegionRequest extends RequestFlags {
   readonly pool: string;
   readonly keys: string[];
@@ -275,7 +275,7 @@ export function decodeRegionRequest(
   return { pool, ...flags, keys, pieces: { pieceCount, offsets, lengths, regionIds } };
 }
 
-/** EXISTS. */
+/** Body of EXISTS. */
 export interface ExistsRequest {
   readonly pool: string;
   readonly wantsFlags: boolean;
@@ -328,7 +328,7 @@ export function decodeKeyRequest(
   return { pool, keys, hint, continues };
 }
 
-/** SET_BYTES; the pages are views of the body. */
+/** Body of SET_BYTES; the pages are views of it. */
 export interface SetBytesRequest extends RequestFlags {
   readonly pool: string;
   readonly keys: string[];
@@ -356,7 +356,7 @@ export function decodeSetBytes(body: Buffer, maxKeys: number): SetBytesRequest {
   return { pool, ...flags, keys, pages };
 }
 
-/** One element a key of a GET_BYTES: the page, or why there is none. */
+/** One element for each key of a GET_BYTES: the page, or the reason why there is none. */
 export type BytesResult = Uint8Array | typeof LENGTH_MISS | typeof LENGTH_NO_ROOM;
 
 export function encodeBytesAnswer(results: readonly BytesResult[]): Buffer {
@@ -367,7 +367,7 @@ export function encodeBytesAnswer(results: readonly BytesResult[]): Buffer {
   return writer.done();
 }
 
-/** Pages are views of the body. */
+/** Decodes the answer to GET_BYTES; the pages are views of the body. */
 export function decodeBytesAnswer(body: Buffer, keyCount: number): BytesResult[] {
   const reader = new BodyReader(body);
   const lengths = Array.from({ length: keyCount }, () => reader.u32());
@@ -378,7 +378,7 @@ export function decodeBytesAnswer(body: Buffer, keyCount: number): BytesResult[]
   return results;
 }
 
-/** FILE. */
+/** Body of FILE. */
 export interface FileRequest {
   readonly regionId: number;
   readonly isWritable: boolean;
@@ -418,11 +418,11 @@ export function decodeNumber(body: Buffer): number {
   return value;
 }
 
-/** CLEAR. */
+/** Body of CLEAR. */
 export function decodePools(body: Buffer): string[] {
   const reader = new BodyReader(body);
   const pools: string[] = [];
-  // Not an array of so many at once: the count may be that of more than there is.
+  // The array is not allocated in advance, as the count may be larger than the body.
   for (let left = reader.u16(); left > 0; left--) pools.push(reader.text16());
   reader.end();
   return pools;
@@ -434,7 +434,7 @@ export function encodePools(pools: readonly string[]): Buffer {
   return writer.done();
 }
 
-/** What a client shows at the socket of descriptors. */
+/** Message of a client at the socket of descriptors. */
 export interface DescriptorRequest {
   readonly kind: 'region' | 'staging';
   readonly attachToken: Buffer;

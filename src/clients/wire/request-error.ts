@@ -11,7 +11,10 @@ export class RequestError extends Error {
   }
 }
 
-/** How a client is told of an error: what other modules say may have addresses of this process in it, and is not for clients. */
+/**
+ * Status and message that a client gets for an error. Messages of other modules may contain addresses of this process,
+ * and are not sent.
+ */
 export function statusOf(error: unknown): [status: Status, message: string] {
   if (error instanceof RequestError) return [error.status, error.message];
   if (error instanceof ProtocolError) return [Status.badRequest, error.message];

@@ -1,8 +1,8 @@
 import { RequestType } from './messages.js';
 
-/** All of them. */
+/** All request types. */
 export const REQUEST_TYPES: ReadonlySet<number> = new Set(Object.values(RequestType));
-/** Requests that end early when they are cancelled, or their time is over. */
+/** Request types that end early when they are cancelled, or when their time is over. */
 export const CANCELLABLE_TYPES: ReadonlySet<number> = new Set([
   RequestType.exists,
   RequestType.get,

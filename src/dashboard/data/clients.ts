@@ -1,7 +1,7 @@
 import { amount } from './loose.js';
 import type { Member } from './members.js';
 
-/** Lines of a table that a browser keeps up every second. */
+/** Rows that a browser can update every second. */
 export const CLIENT_LINES_MAX_COUNT = 100;
 
 /** A process that is attached to a node. */
@@ -20,7 +20,10 @@ export interface ClientLine {
   readonly mappedBytes: number;
 }
 
-/** Who is attached to the nodes that answer, by node, name and process; at most CLIENT_LINES_MAX_COUNT, those that have moved most bytes. */
+/**
+ * The clients of the nodes that answer, by node, name and process: at most CLIENT_LINES_MAX_COUNT, those with the most
+ * bytes.
+ */
 export function clientLines(members: readonly Member[]): ClientLine[] {
   const all = members.flatMap(linesOf);
   const moved = (line: ClientLine): number => line.readBytes + line.writtenBytes;
@@ -29,7 +32,7 @@ export function clientLines(members: readonly Member[]): ClientLine[] {
   return busiest.sort((a, b) => compare(a.nodeId, b.nodeId) || compare(a.name, b.name) || a.pid - b.pid);
 }
 
-/** Clients of these nodes that are attached beside the `lineCount` that are shown. */
+/** Number of clients attached to these nodes beside the `lineCount` shown ones. */
 export function unlistedCount(members: readonly Member[], lineCount: number): number {
   const attached = members.reduce(
     (sum, { state, report }) => sum + (state === 'up' ? amount(report?.clients?.attached) : 0),

@@ -1,12 +1,12 @@
 import { amount, type LooseReport } from './loose.js';
 
-/** Calls by bucket: one for each upper bound, seconds, and a last one for what took longer. */
+/** Calls by bucket: one for each upper bound in seconds, and a last one for longer calls. */
 export interface Buckets {
   readonly boundsS: readonly number[];
   readonly counts: readonly number[];
 }
 
-/** What a node has counted since its start, or what was counted between two of its reports. Pages unless the name says otherwise. */
+/** Counts of a node since its start, or between two of its reports; pages unless the name says otherwise. */
 export interface Counts {
   readonly local: number;
   readonly remote: number;
@@ -17,7 +17,7 @@ export interface Counts {
   readonly writtenBytes: number;
   readonly asked: number;
   readonly found: number;
-  /** Read calls of all sources. */
+  /** Latency of read calls, over all sources. */
   readonly readLatency: Buckets;
 }
 
@@ -73,7 +73,7 @@ export function addCounts(a: Counts, b: Counts): Counts {
   return combine(a, b, (x, y) => x + y, addBuckets(a.readLatency, b.readLatency));
 }
 
-/** What was counted from `earlier` to `later`; null when a count fell: that is a node that has started anew. */
+/** Counts from `earlier` to `later`; null if a count fell, as the node was restarted. */
 export function countsBetween(earlier: Counts, later: Counts): Counts | null {
   if (PLAIN.some((name) => later[name] < earlier[name])) return null;
   const calls = later.readLatency.counts.map((count, i) => count - (earlier.readLatency.counts[i] ?? 0));
@@ -81,7 +81,7 @@ export function countsBetween(earlier: Counts, later: Counts): Counts | null {
   return combine(earlier, later, (x, y) => y - x, { boundsS: later.readLatency.boundsS, counts: calls });
 }
 
-/** Buckets with other bounds (another version) cannot be added: those of `a` stay. */
+/** Adds buckets. If the bounds differ (another version), the result is `a`. */
 export function addBuckets(a: Buckets, b: Buckets): Buckets {
   if (a.counts.length === 0) return b;
   if (b.counts.length === 0 || !isSame(a.boundsS, b.boundsS)) return a;
@@ -93,12 +93,15 @@ export function hitsOf(counts: Counts): number {
   return counts.local + counts.remote + counts.disk;
 }
 
-/** `part` of `whole`; null of nothing. */
+/** `part` relative to `whole`; null if `whole` is 0. */
 export function shareOf(part: number, whole: number): number | null {
   return whole > 0 ? part / whole : null;
 }
 
-/** Seconds that the share `quantile` of all calls did not exceed, as if they lay evenly within a bucket. At most the largest bound; null without calls. */
+/**
+ * Seconds that the share `quantile` of all calls did not exceed, assuming an even spread within a bucket. At most the
+ * largest bound; null without calls.
+ */
 export function quantileOf({ boundsS, counts }: Buckets, quantile: number): number | null {
   const total = counts.reduce((sum, count) => sum + count, 0);
   if (total === 0 || boundsS.length === 0) return null;

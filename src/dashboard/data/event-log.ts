@@ -1,7 +1,7 @@
 import type { NodeEvent } from '../../metrics/node-report.js';
 import { amount, type Loose } from './loose.js';
 
-/** Events of all nodes that are kept, and shown. */
+/** Events of all nodes that are kept and shown. */
 export const EVENTS_MAX_COUNT = 200;
 
 export interface LoggedEvent {
@@ -12,12 +12,12 @@ export interface LoggedEvent {
   readonly text: string;
 }
 
-/** Events of all nodes, also of those that are gone since, by the nodes' clocks. */
+/** Events of all nodes, also of nodes that have left, ordered by the nodes' clocks. */
 export class EventLog {
   #events: LoggedEvent[] = [];
   readonly #seen = new Map<string, { incarnation: number; lastId: number }>();
 
-  /** Takes over what it has not seen of a node's events; true when there was something. */
+  /** Adds the new events of a node; true if there were any. */
   add(nodeId: string, incarnation: number, events: readonly Loose<NodeEvent>[]): boolean {
     const known = this.#seen.get(nodeId);
     const lastId = known?.incarnation === incarnation ? known.lastId : 0;
@@ -27,12 +27,12 @@ export class EventLog {
     const logged = fresh.map((event): LoggedEvent => {
       return { nodeId, timeMs: amount(event.time_ms), level: levelOf(event.level), text: textOf(event) };
     });
-    // Stable: events of one node and millisecond stay in their order.
+    // The sort is stable: events of one node and millisecond keep their order.
     this.#events = [...this.#events, ...logged].sort((a, b) => a.timeMs - b.timeMs).slice(-EVENTS_MAX_COUNT);
     return true;
   }
 
-  /** Of one node, or of all; newest first. */
+  /** Events of one node, or of all; newest first. */
   newest(nodeId: string | null): LoggedEvent[] {
     return this.#events.filter((event) => nodeId === null || event.nodeId === nodeId).reverse();
   }

@@ -2,9 +2,9 @@ import type { ClusterReport } from '../../metrics/node-report.js';
 import { addCounts, type Counts, countsBetween, countsOf, NO_COUNTS } from './counts.js';
 import { amount, type LooseReport } from './loose.js';
 
-/** What is kept, and shown in the charts. */
+/** Milliseconds of history that are kept and shown in the charts. */
 export const HISTORY_MS = 5 * 60_000;
-/** Polls come once a second; this bounds what is kept when they come faster. */
+/** Most points that are kept, for polls that come faster than once a second. */
 export const HISTORY_MAX_POINTS = 600;
 
 export interface Fill {
@@ -12,20 +12,20 @@ export interface Fill {
   readonly capacityBytes: number;
 }
 
-/** One poll. */
+/** The figures of one poll. */
 export interface Point {
   /** Wall clock of the answering node. */
   readonly timeMs: number;
-  /** Since the poll before. */
+  /** Seconds since the poll before. */
   readonly seconds: number;
-  /** Counted since the poll before; null after a gap or a restart. */
+  /** Counts since the poll before; null after a gap or a restart. */
   readonly counts: Counts | null;
   readonly pool: Fill;
-  /** Capacity 0: no disk tier. */
+  /** Fill of the disk tier; capacity 0: no disk tier. */
   readonly disk: Fill;
 }
 
-/** What was counted over some seconds up to now. */
+/** Counts over some seconds up to now. */
 export interface Recent {
   readonly seconds: number;
   readonly counts: Counts;
@@ -37,14 +37,14 @@ interface Sample {
   readonly counts: Counts;
 }
 
-/** The last minutes of every node, and of all together. */
+/** The last minutes of every node, and of all nodes together. */
 export class History {
   #cluster: Point[] = [];
   readonly #nodes = new Map<string, Point[]>();
   readonly #last = new Map<string, Sample>();
   #lastMs: number | undefined;
 
-  /** False when the report is one that was seen before. A clock that went back starts everything anew. */
+  /** Adds a report. False for a report that was seen before. A clock that went back starts the history anew. */
   record(report: ClusterReport): boolean {
     const timeMs = report.time_ms;
     const lastMs = this.#lastMs;
@@ -66,7 +66,7 @@ export class History {
     return true;
   }
 
-  /** Of one node, or of all; oldest first. */
+  /** Points of one node, or of all nodes; oldest first. */
   points(nodeId: string | null): readonly Point[] {
     return nodeId === null ? this.#cluster : (this.#nodes.get(nodeId) ?? []);
   }
@@ -105,7 +105,7 @@ export class History {
   }
 }
 
-/** The newest points before `end` that make up at least `seconds`, or all there are; a gap ends them. */
+/** The newest points before `end` that make up at least `seconds`, or all there are; they do not reach across a gap. */
 export function recentOf(points: readonly Point[], seconds: number, end = points.length): Recent {
   let counts = NO_COUNTS;
   let covered = 0;

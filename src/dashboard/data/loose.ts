@@ -1,6 +1,6 @@
 import type { ClusterReport, NodeReport } from '../../metrics/node-report.js';
 
-/** Nodes of other versions may know less: any field of a report may be absent. */
+/** A report whose fields may all be absent, as nodes of other versions may know less. */
 export type Loose<T> = T extends readonly (infer Item)[]
   ? readonly Loose<Item>[]
   : T extends object
@@ -9,14 +9,14 @@ export type Loose<T> = T extends readonly (infer Item)[]
 
 export type LooseReport = Loose<NodeReport>;
 
-/** A report is used as it came; this is all that must hold of it. */
+/** Whether the value can be used as a report; only this much is checked. */
 export function isClusterReport(value: unknown): value is ClusterReport {
   if (typeof value !== 'object' || value === null) return false;
   const { time_ms, nodes } = value as Partial<ClusterReport>;
   return Number.isFinite(time_ms) && Array.isArray(nodes);
 }
 
-/** The value where it is a number that a count or an amount can have, else 0. */
+/** The value if it is a number that a count or an amount can have, else 0. */
 export function amount(value: unknown): number {
   return typeof value === 'number' && Number.isFinite(value) && value >= 0 ? value : 0;
 }

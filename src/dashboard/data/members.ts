@@ -1,7 +1,7 @@
 import type { ClusterNode, ClusterReport } from '../../metrics/node-report.js';
 import { amount, type LooseReport } from './loose.js';
 
-/** Nodes that left are remembered up to this many; the first to leave are forgotten first. */
+/** Number of nodes that left and are remembered; the first to leave are forgotten first. */
 export const GONE_MAX_COUNT = 100;
 
 export type MemberState = 'up' | 'unreachable' | 'gone';
@@ -9,24 +9,24 @@ export type MemberState = 'up' | 'unreachable' | 'gone';
 export interface Member {
   readonly nodeId: string;
   readonly state: MemberState;
-  /** When this page first saw it in this state; wall clock of the answering node. */
+  /** Time when this page first saw the node in this state, by the answering node's wall clock. */
   readonly sinceMs: number;
-  /** Whether it is the node that serves this page. */
+  /** Whether this node serves the page. */
   readonly isThis: boolean;
-  /** 0 to 1; 0 when it is gone. */
+  /** Share of the ring from 0 to 1; 0 for a node that has left. */
   readonly ringShare: number;
-  /** Why it does not answer. */
+  /** Reason why the node does not answer. */
   readonly error: string;
-  /** The last that it gave, also when it is not up any more. */
+  /** The node's last report, kept when the node is not up any more. */
   readonly report: LooseReport | undefined;
   readonly reportMs: number;
 }
 
-/** The members now, and those that left while this page was looking. */
+/** The members now, and those that left while this page was open. */
 export class Members {
   #members = new Map<string, Member>();
 
-  /** Returns what changed, in words; nothing for the first report. */
+  /** Applies a report. Returns the changes in words; none for the first report. */
   update(cluster: ClusterReport): string[] {
     const before = this.#members;
     const next = new Map<string, Member>();
@@ -43,7 +43,7 @@ export class Members {
     return this.#members.get(nodeId);
   }
 
-  /** By name, those that are gone last. */
+  /** Members by name; those that have left are last. */
   list(): Member[] {
     return [...this.#members.values()].sort(
       (a, b) =>

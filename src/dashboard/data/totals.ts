@@ -1,7 +1,7 @@
 import { amount, type LooseReport } from './loose.js';
 
 export interface Total {
-  /** The field of the report that it comes from: `reads.local`. */
+  /** Field of the report with the figure: `reads.local`. */
   readonly metric: string;
   readonly label: string;
   readonly unit: 'pages' | 'bytes' | 'times' | 'keys';
@@ -13,7 +13,7 @@ export interface TotalGroup {
   readonly totals: readonly Total[];
 }
 
-/** What is shown in full: what nodes have counted since they started, and what they hold. */
+/** Figures that are shown in full: counts since the nodes started, and their contents. */
 export const TOTAL_GROUPS: readonly TotalGroup[] = [
   {
     title: 'Reads',

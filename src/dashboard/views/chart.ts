@@ -5,43 +5,43 @@ import { formatClock, UNKNOWN } from './format.js';
 const HEIGHT_PX = 180;
 const Y_AXIS_PX = 62;
 const X_AXIS_PX = 28;
-/** A chart is at least this wide in time, so that the first points do not jump about. */
+/** Shortest time span of a chart, so that the first points do not jump about. */
 const SPAN_MIN_S = 60;
-/** Rows of the table behind a chart: every so many seconds one. */
+/** Seconds between two rows of the table behind a chart. */
 const TABLE_STEP_S = 15;
-/** An axis of amounts goes up to this at least: of less, the names of its lines would all be the same. */
+/** Least upper end of an axis of amounts; below it, all its labels would look the same. */
 const AMOUNT_MIN = 1_000;
 const FONT = '11px system-ui, sans-serif';
 
 export interface SeriesSpec {
   readonly label: string;
-  /** Custom property with the colour: `--read`. */
+  /** Custom property with the colour, such as `--read`. */
   readonly color: string;
-  /** Lines differ also without their colours. */
+  /** Dashes, so that lines differ also without their colours. */
   readonly dash?: readonly number[];
 }
 
 export interface ChartSpec {
   readonly title: string;
-  /** What the values are and over which time they are taken. */
+  /** Explains the values and the time over which they are taken. */
   readonly note: string;
   readonly series: readonly SeriesSpec[];
   readonly format: (value: number) => string;
-  /** Shares of one that add up, drawn on top of each other, the first at the bottom. */
+  /** Whether the series are shares of one that add up; they are stacked, the first at the bottom. */
   readonly isStacked?: boolean;
   readonly scale: 'amount' | 'share' | 'time';
 }
 
 export interface ChartData {
-  /** Right end of the chart. */
+  /** Right end of the chart in seconds. */
   readonly nowS: number;
-  /** Wall clock, seconds, ascending. */
+  /** Wall-clock seconds, ascending. */
   readonly timesS: readonly number[];
-  /** For each series one value for each time; null where nothing is known. */
+  /** One column for each series with one value for each time; null where nothing is known. */
   readonly columns: readonly (readonly (number | null)[])[];
 }
 
-/** A chart of the last minutes with its legend and, in words and as a table, its values. */
+/** A chart of the last minutes with its legend, and its values in words and as a table. */
 export class Chart {
   readonly element: HTMLElement;
   readonly #spec: ChartSpec;
@@ -89,7 +89,7 @@ export class Chart {
     this.#fillTable();
   }
 
-  /** After the colours have changed. */
+  /** Redraws the chart after the colours have changed. */
   redraw(): void {
     this.#plot.redraw(false);
   }
@@ -103,7 +103,10 @@ export class Chart {
     if (width > 0 && width !== this.#plot.width) this.#plot.setSize({ width, height: HEIGHT_PX });
   }
 
-  /** Stacked ones are summed up and drawn from the highest down, so that the lower ones cover what is not theirs. */
+  /**
+   * The values to draw. Stacked series are summed up and drawn from the highest down, so that lower ones cover the
+   * rest.
+   */
   #drawn(columns: ChartData['columns']): (number | null)[][] {
     if (this.#spec.isStacked !== true) return columns.map((column) => [...column]);
     const sums: (number | null)[][] = [];
@@ -169,18 +172,18 @@ export class Chart {
     }
   }
 
-  /** Of a logarithmic scale only the decades have lines and names. */
+  /** Whether a value gets a line and a label; on a logarithmic scale only powers of ten do. */
   #isNamed(value: number): boolean {
     return this.#spec.scale !== 'time' || Math.abs(Math.log10(value) - Math.round(Math.log10(value))) < 1e-6;
   }
 
-  /** Without the zeros that all values of an axis would have. */
+  /** The label of a tick, without zeros that all values of the axis would have. */
   #tick(value: number | null): string {
     if (value === null || !this.#isNamed(value)) return '';
     return value === 0 ? '0' : this.#spec.format(value).replace(/\.0+(?= )|(?<=\.\d)0(?= )/, '');
   }
 
-  /** The values under the pointer, else the newest. */
+  /** Shows the values under the pointer, or the newest. */
   #showValues(): void {
     const { timesS, columns } = this.#data;
     const index = this.#hovered ?? timesS.length - 1;
@@ -237,7 +240,7 @@ function labelOf({ label }: SeriesSpec): HTMLElement {
   return make('span', { class: 'legend-label', text: label });
 }
 
-/** The line as the chart draws it. */
+/** A sample of the line as the chart draws it. */
 function lineSample({ color: name, dash }: SeriesSpec, isFilled: boolean): HTMLElement {
   const pattern = dash === undefined ? 'solid' : (dash[0] as number) < 4 ? 'dotted' : 'dashed';
   return make('span', {

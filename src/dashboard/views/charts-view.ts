@@ -3,15 +3,15 @@ import { fillShare, type Point, recentOf } from '../data/history.js';
 import { Chart, type ChartData } from './chart.js';
 import { formatByteRate, formatLatency, formatShare } from './format.js';
 
-/** Latency needs some calls to say anything: each point is of this many seconds up to it. */
+/** Seconds before a point over which its latency is taken: latency needs some calls to mean anything. */
 const LATENCY_WINDOW_S = 10;
-/** Points that are farther apart than this are not joined: nothing is known of the time between. */
+/** Seconds between two points above which they are not joined, as nothing is known of the time between. */
 const GAP_S = 15;
 
 const DASHED = [8, 4];
 const DOTTED = [2, 3];
 
-/** The four charts of what is selected. */
+/** The four charts of the selected nodes. */
 export class ChartsView {
   readonly #throughput = new Chart({
     title: 'Throughput',
@@ -60,7 +60,7 @@ export class ChartsView {
     for (const chart of this.#all()) section.append(chart.element);
   }
 
-  /** `nowMs` is where the charts end. */
+  /** Updates the charts, which end at `nowMs`. */
   update(points: readonly Point[], nowMs: number): void {
     this.#throughput.update(
       columnsOf(points, nowMs, [

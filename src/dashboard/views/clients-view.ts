@@ -17,7 +17,7 @@ const COLUMNS = [
   'Mapped',
 ] as const;
 
-/** The table of processes that are attached to the nodes that are shown; nothing is seen of it while there are none. */
+/** The table of processes that are attached to the shown nodes; hidden while there are none. */
 export class ClientsView {
   readonly #section: HTMLElement;
   readonly #body: HTMLElement;
@@ -44,7 +44,7 @@ export class ClientsView {
     list.append(make('div', { class: 'card scroll', attributes: scroll }, table), this.#note);
   }
 
-  /** Of these nodes, as far as they answer. */
+  /** Shows the clients of these nodes, as far as the nodes answer. */
   update(members: readonly Member[]): void {
     const lines = clientLines(members);
     const unlisted = unlistedCount(members, lines.length);

@@ -29,7 +29,7 @@ export function part<Type extends HTMLElement>(id: string, type: new () => Type)
   return element;
 }
 
-/** Writes only what differs: most texts stay the same from one second to the next. */
+/** Writes a text only if it differs: most texts stay the same from one second to the next. */
 export function setText(element: HTMLElement, text: string): void {
   if (element.textContent !== text) element.textContent = text;
 }
@@ -42,13 +42,13 @@ export function setHidden(element: HTMLElement, isHidden: boolean): void {
   if (element.hidden !== isHidden) element.hidden = isHidden;
 }
 
-/** Width as a part of the parent's, 0 to 1. */
+/** Sets the width relative to the parent's, 0 to 1. */
 export function setWidth(element: HTMLElement, share: number): void {
   const width = `${(share * 100).toFixed(2)}%`;
   if (element.style.width !== width) element.style.width = width;
 }
 
-/** A name from outside in a line of other text: its writing direction stays its own. */
+/** A name from another machine inside a line of text; its writing direction does not affect the line. */
 export function isolated(text: string): HTMLElement {
   return make('bdi', { text });
 }

@@ -1,15 +1,15 @@
-/** Stands where a value is not known. */
+/** Text for an unknown value. */
 export const UNKNOWN = '–';
 
 const BINARY_UNITS = ['B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB'];
 const DECIMAL_UNITS = ['B/s', 'kB/s', 'MB/s', 'GB/s', 'TB/s'];
 
-/** Whole, with separators: `288,000`. */
+/** A whole number with separators: `288,000`. */
 export function formatCount(value: number): string {
   return Math.round(value).toLocaleString('en-US');
 }
 
-/** Three digits: `1.24`, `12.4`, `124`, `1,240`. */
+/** A number with three digits: `1.24`, `12.4`, `124`, `1,240`. */
 export function formatNumber(value: number): string {
   if (value === 0) return '0';
   if (value < 9.995) return value.toFixed(2);
@@ -27,13 +27,13 @@ export function formatByteRate(bytesPerSecond: number): string {
   return scaled(bytesPerSecond, 1000, DECIMAL_UNITS);
 }
 
-/** A share of one: `93.1 %`. Only what is all or nothing is shown as such. */
+/** A share of one: `93.1 %`. Values between 0 and 1 are shown as 0.1 % to 99.9 %. */
 export function formatShare(share: number): string {
   if (share === 0 || share === 1) return `${share * 100} %`;
   return `${Math.min(Math.max(share * 100, 0.1), 99.9).toFixed(1)} %`;
 }
 
-/** `84.0 µs`, `2.41 ms`, `1.20 s`; `≥ 10.0 s` from the largest bound on, where nothing more is known. */
+/** A latency: `84.0 µs`, `2.41 ms`, `1.20 s`. From the largest bound on, `≥ 10.0 s`, as nothing more is known. */
 export function formatLatency(seconds: number, largestS = Number.POSITIVE_INFINITY): string {
   const sign = seconds >= largestS ? '≥ ' : '';
   if (seconds < 1e-3) return `${sign}${formatNumber(seconds * 1e6)} µs`;
@@ -41,7 +41,7 @@ export function formatLatency(seconds: number, largestS = Number.POSITIVE_INFINI
   return `${sign}${formatNumber(seconds)} s`;
 }
 
-/** The two largest units: `3 d 4 h`, `12 min 5 s`. */
+/** A duration in its two largest units: `3 d 4 h`, `12 min 5 s`. */
 export function formatDuration(seconds: number): string {
   const s = Math.floor(seconds);
   if (s < 60) return `${s} s`;
@@ -50,7 +50,7 @@ export function formatDuration(seconds: number): string {
   return `${Math.floor(s / 86_400)} d ${Math.floor((s % 86_400) / 3600)} h`;
 }
 
-/** Time of day where the reader is: `14:03:22`. */
+/** Time of day of the reader: `14:03:22`. */
 export function formatClock(timeMs: number): string {
   const date = new Date(timeMs);
   if (Number.isNaN(date.getTime())) return UNKNOWN;
@@ -60,7 +60,7 @@ export function formatClock(timeMs: number): string {
 function scaled(value: number, step: number, units: readonly string[]): string {
   let rest = value;
   let unit = 0;
-  // What would be rounded to a whole step belongs to the next unit.
+  // A value that would be rounded to a whole step belongs to the next unit.
   while (rest >= step - 0.5 && unit < units.length - 1) {
     rest /= step;
     unit++;

@@ -11,7 +11,7 @@ import {
   UNKNOWN,
 } from './format.js';
 
-/** Rates are of a few seconds, so that they can be read; shares and latencies of more, so that they mean something. */
+/** Seconds over which rates are taken: few, but enough to read them. Shares and latencies need more to mean something. */
 const RATE_WINDOW_S = 5;
 const SHARE_WINDOW_S = 30;
 
@@ -22,7 +22,7 @@ const SOURCES = [
   { name: 'misses', label: 'missed' },
 ] as const;
 
-/** The figures of now. */
+/** The current figures. */
 export class HeadlineView {
   readonly #read = new Tile('Read', `last ${RATE_WINDOW_S} s`);
   readonly #written = new Tile('Written', `last ${RATE_WINDOW_S} s`);
@@ -64,7 +64,10 @@ export class HeadlineView {
     }
   }
 
-  /** Without points nothing is known. `keys`: what the directory has of the same nodes. */
+  /**
+   * Shows the figures of these points; without points they are unknown. `keys` is the number of directory entries of
+   * the same nodes.
+   */
   update(points: readonly Point[], keys: number): void {
     this.#showRates(points);
     const { counts } = recentOf(points, SHARE_WINDOW_S);
@@ -113,7 +116,7 @@ export class HeadlineView {
   }
 }
 
-/** One figure with its name, the time it is of, and a line below it. */
+/** One figure with its name, its time span, and a line below it. */
 class Tile {
   readonly element: HTMLElement;
   readonly #value = make('p', { class: 'value' });
@@ -134,7 +137,7 @@ class Tile {
   }
 }
 
-/** Parts of one line; what it shows is also said in words beside it. */
+/** A bar of parts of one line; the text beside it says the same in words. */
 class Bar {
   readonly element = make('div', { class: 'bar', attributes: { 'aria-hidden': 'true' } });
   readonly #parts: readonly HTMLElement[];

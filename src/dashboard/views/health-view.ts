@@ -12,7 +12,7 @@ interface Verdict {
   readonly text: string;
 }
 
-/** What is wrong, plainly, or that nothing is. */
+/** Says in plain words what is wrong, or that nothing is. */
 export class HealthView {
   readonly #verdict = make('p', { class: 'verdict' });
   readonly #list = make('ul', { class: 'troubles' });
@@ -22,7 +22,10 @@ export class HealthView {
     section.append(make('div', { class: 'card health' }, this.#verdict, this.#list));
   }
 
-  /** Of these nodes; those that are gone are not ill. `lostSinceMs`: nothing has been heard since then, reader's clock; else null. */
+  /**
+   * Shows the health of these nodes; nodes that have left are not unhealthy. `lostSinceMs` is the time of the last
+   * answer by the reader's clock if there has been none since, else null.
+   */
   update(members: readonly Member[], lostSinceMs: number | null): void {
     const troubles = lostSinceMs === null ? members.flatMap(troublesOf) : [];
     const { text, status } = lostSinceMs === null ? verdictOf(members, troubles) : silence(lostSinceMs);

@@ -1,16 +1,16 @@
 const LOOPBACK = /^(localhost|127(\.\d{1,3}){3}|\[::1\])$/;
 const ENDPOINT = /^(\[[0-9a-f:.]+\]|[a-z0-9._-]+):(\d{1,5})$/i;
-/** Listens everywhere, but names no host. */
+/** A host that means every address, and names none. */
 const UNSPECIFIED = /^(0\.0\.0\.0|\[::\])$/;
 
 export interface Reader {
   /** Host by which the reader's browser reached this page. */
   readonly ownHost: string;
-  /** `host:port` by which nodes reach the node: its host stands in where the metrics server listens on every address. */
+  /** `host:port` by which nodes reach the node. Its host is used if the metrics server listens on every address. */
   readonly controlEndpoint: string;
 }
 
-/** Address of a node's own dashboard; null when the reader cannot reach it, or it is no address. */
+/** Address of a node's own dashboard; null if the reader cannot reach it, or it is not an address. */
 export function dashboardLink(metricsEndpoint: string, { ownHost, controlEndpoint }: Reader): string | null {
   const metrics = ENDPOINT.exec(metricsEndpoint);
   const control = ENDPOINT.exec(controlEndpoint);

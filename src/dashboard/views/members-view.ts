@@ -21,7 +21,7 @@ const COLUMNS = [
   'Its dashboard',
 ] as const;
 
-/** The table of members: one row a node, by name. On narrow screens the rows become cards; their roles stay. */
+/** The table of members: one row for each node, by name. On narrow screens rows become cards; their roles stay. */
 export class MembersView {
   readonly #body: HTMLElement;
   readonly #rows = new Map<string, Row>();
@@ -46,7 +46,7 @@ export class MembersView {
     section.append(make('div', { class: 'card scroll', attributes: scroll }, table));
   }
 
-  /** `isStale`: the states are those of the last answer, which is some time ago. */
+  /** Shows the members. `isStale`: the states are those of the last answer, which is some time ago. */
   update(members: readonly Member[], pointsOf: (nodeId: string) => readonly Point[], isStale: boolean): void {
     const isKnown = new Set(members.map(({ nodeId }) => nodeId));
     for (const [nodeId, row] of this.#rows) {

@@ -3,7 +3,7 @@ import { TOTAL_GROUPS, type Total } from '../data/totals.js';
 import { make, setAttribute, setText } from './dom.js';
 import { formatBytes, formatCount } from './format.js';
 
-/** Everything that is counted, exact: `data-value` has the number that the text may shorten. */
+/** All counts, exact: `data-value` has the number that the text may shorten. */
 export class TotalsView {
   readonly #cells = new Map<Total, HTMLElement>();
 
@@ -19,7 +19,7 @@ export class TotalsView {
     }
   }
 
-  /** Sums of these nodes. */
+  /** Shows the sums over these nodes. */
   update(reports: readonly LooseReport[]): void {
     for (const [total, cell] of this.#cells) {
       const sum = reports.reduce((sum, report) => sum + total.of(report), 0);

@@ -152,7 +152,7 @@ export class Drain {
     if (otherNodes().length > 0) await this.#pause(Math.max(0, Math.min(reportsLateMs, this.#leftMs(untilMs))));
     const keys = wantedKeys();
     const lengths = lengthsOf(keys);
-    const requests = requestsOf(keys, lengths);
+    const requests = handOverRequests(keys, lengths);
     this.#wantedPages = requests.reduce((sum, request) => sum + request.length, 0);
     this.#leftPages = this.#wantedPages;
     let next = 0;
@@ -203,7 +203,7 @@ export function drainTimeoutMs(value: unknown): number {
 }
 
 /** Groups the keys of pages that this node has into requests of limited size. */
-function requestsOf(keys: readonly string[], lengths: readonly (number | null)[]): string[][] {
+function handOverRequests(keys: readonly string[], lengths: readonly (number | null)[]): string[][] {
   const pages = keys.flatMap((key, i) => {
     const length = lengths[i] ?? null;
     return length === null ? [] : [{ key, length }];

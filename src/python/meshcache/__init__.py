@@ -1,11 +1,11 @@
 """Client of a meshcache node: KV pages straight into and out of the memory of a process in Python."""
 
+from ._memory.region import Region
 from ._version import __version__
+from ._wire.namespace import Namespace
 from .client import Client
 from .errors import ClosedError, Error, NotAvailable, RegionError
-from .namespace import Namespace
 from .pages import Piece
-from .region import Region
 
 __all__ = [
     "Client",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, Literal, cast
 
-from . import protocol
+from ._wire import protocol
 
 
 def checked_keys(keys: Sequence[str], what: str = "keys") -> Sequence[str]:

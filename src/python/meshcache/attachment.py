@@ -8,13 +8,13 @@ import os
 import socket
 from time import monotonic
 
-from . import protocol
-from .connection import Connection
-from .node_process import NodeProcess
-from .protocol import Hello, Violation
-from .region import Region
+from ._memory.region import Region
+from ._memory.staging import Staging
+from ._wire import protocol
+from ._wire.connection import Connection
+from ._wire.node_process import NodeProcess
+from ._wire.protocol import Hello, Violation
 from .settings import Settings
-from .staging import Staging
 
 
 #: Instead of a status: nobody is at the socket of descriptors; whoever is has not answered in time.

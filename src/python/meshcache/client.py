@@ -13,16 +13,16 @@ from time import monotonic
 from types import TracebackType
 from typing import Any, Final, cast, overload
 
-from . import protocol
+from ._memory.memory import Backing, Memory, find_backing, is_writable, mapping_of
+from ._memory.region import Region
+from ._wire import protocol
+from ._wire.namespace import Namespace
 from .arguments import Hint, checked_keys, checked_text, checked_timeout, flat_view, hint_number, keys_of
 from .attachment import Attachment
 from .counters import Counters
 from .errors import ClosedError, NotAvailable, RegionError
 from .link import Link
-from .memory import Backing, Memory, find_backing, is_writable, mapping_of
-from .namespace import Namespace
 from .pages import Pages, Piece, as_lists, check_apart, pages_by_pieces
-from .region import Region
 from .requests import Requests, Told
 from .settings import DEFAULT_STAGING_BYTES, Mode, Settings, default_socket
 from .transfer import Transfer

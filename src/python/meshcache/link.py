@@ -12,11 +12,11 @@ import weakref
 from time import monotonic
 from typing import Final
 
+from ._memory.region import Region
+from ._wire.connection import ANSWERED, LOST, PENDING, Call, Connection
+from ._wire.node_process import NodeProcess
 from .attachment import Attachment, AttachError
-from .connection import ANSWERED, LOST, PENDING, Call, Connection
 from .counters import Counters
-from .node_process import NodeProcess
-from .region import Region
 from .settings import Settings
 
 _FIRST_DELAY_SECONDS: Final = 0.05

@@ -6,9 +6,9 @@ import operator
 from collections.abc import Sequence
 from typing import cast
 
+from ._memory.region import Region
+from ._wire.protocol import MAX_PIECES, encode_pieces
 from .errors import RegionError
-from .protocol import MAX_PIECES, encode_pieces
-from .region import Region
 
 #: A part of a page: region, offset in it, bytes.
 Piece = tuple[Region, int, int]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from . import protocol
+from ._wire import protocol
+from ._wire.connection import LOST, PENDING, Call
+from ._wire.protocol import Hello, Violation
 from .attachment import Attachment
-from .connection import LOST, PENDING, Call
 from .counters import Counters
-from .protocol import Hello, Violation
 from .settings import Settings
 
 #: Keys from `low` to `high`, and their request.

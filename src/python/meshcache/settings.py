@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from .namespace import Namespace
+from ._wire.namespace import Namespace
 
 Mode = Literal["auto", "direct", "staged", "bytes"]
 MODES: Final = ("auto", "direct", "staged", "bytes")

@@ -8,16 +8,16 @@ from collections.abc import Sequence
 from time import monotonic
 from typing import Final
 
-from . import protocol
+from ._memory.memory import Memory
+from ._memory.region import Region
+from ._memory.staging import Slot, Staging
+from ._wire import protocol
+from ._wire.connection import ANSWERED, PENDING, Call
 from .attachment import Attachment
-from .connection import ANSWERED, PENDING, Call
 from .counters import Counters
 from .link import Link
-from .memory import Memory
 from .pages import Pages
-from .region import Region
 from .requests import Requests, Told
-from .staging import Slot, Staging
 
 #: How long a call waits at a time for slots of other calls.
 _PAUSE_SECONDS: Final = 0.001

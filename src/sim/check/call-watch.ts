@@ -3,9 +3,9 @@ import type { ProcessId } from './statements.js';
 export type CallKind = 'set' | 'get' | 'exists' | 'delete' | 'clear';
 
 /**
- * How long each call may take, in milliseconds. Two owners may have to be asked for a location, one after the other, each within the time to
- * connect and to answer (3 s); a page that does not come takes the time to connect and to stall (4 s), one that is on another
- * node's disk may take 5 s. A second more, for networks that are slow.
+ * The longest time of each kind of call, in milliseconds. Two owners may have to be asked for a location, one after the
+ * other, each within the time to connect and to answer (3 s); a page that does not come takes the time to connect and
+ * to stall (4 s), one on another node's disk may take 5 s. Slow networks get a second more.
  */
 export const CALL_BOUNDS_MS: Readonly<Record<CallKind, number>> = {
   set: 7_000,
@@ -23,14 +23,14 @@ interface Call extends ProcessId {
 
 export interface CallWatchOptions {
   readonly nowMs: () => number;
-  /** For how long the process has stood still since then: that does not count. */
+  /** Milliseconds since then in which the process stood still; they do not count. */
   readonly frozenMs: (of: ProcessId, sinceMs: number) => number;
   readonly onLate: (of: ProcessId, kind: CallKind, tookMs: number) => void;
-  /** By kind, instead of {@link CALL_BOUNDS_MS}. */
+  /** Bounds by kind that replace those of {@link CALL_BOUNDS_MS}. */
   readonly boundsMs?: Partial<Record<CallKind, number>>;
 }
 
-/** Sees to it that no call lives longer than its bound. */
+/** Reports calls that take longer than their bound. */
 export class CallWatch {
   readonly counts: Record<CallKind, number> = { set: 0, get: 0, exists: 0, delete: 0, clear: 0 };
   readonly longestMs: Record<CallKind, number> = { set: 0, get: 0, exists: 0, delete: 0, clear: 0 };
@@ -43,7 +43,7 @@ export class CallWatch {
     this.#boundsMs = { ...CALL_BOUNDS_MS, ...options.boundsMs };
   }
 
-  /** A call begins; the result ends it. */
+  /** Registers a call; the result must be called when the call ends. */
   begin(kind: CallKind, { node, process }: ProcessId): () => void {
     const call: Call = { kind, node, process, beginMs: this.#options.nowMs(), isReported: false };
     this.counts[kind]++;
@@ -55,12 +55,12 @@ export class CallWatch {
     };
   }
 
-  /** The process has been killed. */
+  /** Forgets the calls of a process that was killed. */
   cut({ process }: Pick<ProcessId, 'process'>): void {
     for (const call of this.#open) if (call.process === process) this.#open.delete(call);
   }
 
-  /** Looks at the calls that are under way. */
+  /** Checks the calls in progress. */
   look(): void {
     for (const call of this.#open) this.#judge(call);
   }

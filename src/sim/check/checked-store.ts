@@ -7,15 +7,15 @@ import type { Checker } from './checker.js';
 import { PAGE_MIN_BYTES } from './page-bytes.js';
 import type { ProcessId, Statement } from './statements.js';
 
-/** Memory that a {@link CheckedStore} moves pages through. */
+/** The memory through which a {@link CheckedStore} moves pages. */
 export interface CheckedStoreOptions {
-  /** Pages that the calls under way have together, at most. */
+  /** The most pages of all calls in progress together. */
   readonly slots: number;
-  /** Room of a slot: the longest page. */
+  /** Bytes of a slot, which bounds the length of a page. */
   readonly slotBytes: number;
-  /** Of computed pages: all are as long. */
+  /** Length of every computed page. */
   readonly pageBytes: number;
-  /** Pieces that a computed page consists of: K and V, say. */
+  /** Number of pieces of a computed page, such as 2 for K and V. */
   readonly components?: number;
 }
 
@@ -25,16 +25,15 @@ export interface PageToSet {
   readonly bytes: number;
 }
 
-/** Told which content a read has brought. */
+/** Receives the content that a read has delivered. */
 export type OnContent = (name: string, content: number) => void;
 
-/** Keys of a namespace begin like this in the `Checker`; the store's own namespace has none of it. */
+/** Separates the namespace from the name in keys of the `Checker`; keys of the store's own namespace have none. */
 const SCOPE_SEPARATOR = '/';
 
 /**
- * Calls of one store, each noted and checked: what is set says whose it is, what is read is held against what was set.
- *
- * Calls of a store that is closed meanwhile end as misses.
+ * Calls of one store, each recorded and checked: pages that are set identify themselves, and pages that are read are
+ * compared with those that were set. Calls end as misses if the store is closed meanwhile.
  */
 export class CheckedStore {
   readonly id: ProcessId;
@@ -57,7 +56,7 @@ export class CheckedStore {
     this.#freeSlots = Array.from({ length: options.slots }, (_, i) => options.slots - 1 - i);
   }
 
-  /** Before the first call with this scope: '' is the store's own namespace, others are tags. */
+  /** Must be called before the first call with this scope. '' is the store's own namespace; other scopes are tags. */
   async open(scope: string): Promise<void> {
     const namespace = scope === '' ? this.store : this.store.namespace({ tag: scope });
     this.#namespaces.set(scope, namespace);
@@ -67,7 +66,7 @@ export class CheckedStore {
     });
   }
 
-  /** Sets named pages, one call for all; true for each that is set. */
+  /** Sets named pages in one call; true for each page that is set. */
   async setNamed(pages: readonly PageToSet[], scope = ''): Promise<boolean[]> {
     const namespace = this.#namespaceOf(scope);
     const keys = pages.map(({ key }) => key);
@@ -86,7 +85,7 @@ export class CheckedStore {
     );
   }
 
-  /** Sets computed pages, one call for all. */
+  /** Sets computed pages in one call. */
   async setComputed(keys: readonly string[], scope = ''): Promise<boolean[]> {
     const namespace = this.#namespaceOf(scope);
     const { pageBytes: bytes } = this.#options;
@@ -99,7 +98,7 @@ export class CheckedStore {
     );
   }
 
-  /** Reads named pages whose lengths are known; `onContent` is told what each was, by the key's name in the `Checker`. */
+  /** Reads named pages of known lengths. `onContent` receives each page's content, by the key's name in the `Checker`. */
   async getNamed(pages: readonly PageToSet[], scope = '', onContent?: OnContent): Promise<boolean[]> {
     const namespace = this.#namespaceOf(scope);
     const sizes = pages.map(({ bytes }) => bytes);
@@ -124,14 +123,14 @@ export class CheckedStore {
     );
   }
 
-  /** Reads a page of unknown length; its content, undefined for a miss. */
+  /** Reads a page of unknown length. Resolves with its content, or undefined for a miss. */
   async getCopy(key: string, scope = ''): Promise<number | undefined> {
     const beginMs = this.#checker.nowMs();
     const page = await this.#call('get', null, () => this.#namespaceOf(scope).get(key));
     return page === null ? undefined : this.#checker.read(scoped(scope, key), page, { ...this.id, beginMs });
   }
 
-  /** How many of the keys exist, from the first on. */
+  /** The number of keys that exist, up to the first that does not. */
   async exists(keys: readonly string[], scope = ''): Promise<number> {
     const found = await this.#call('exists', 0, () => this.#namespaceOf(scope).batchExists([...keys]));
     if (!(found >= 0 && found <= keys.length)) {
@@ -141,13 +140,13 @@ export class CheckedStore {
     return found;
   }
 
-  /** Deletes pages everywhere; true for each that is gone from all nodes. */
+  /** Deletes pages everywhere; true for each page that is gone from all nodes. */
   async delete(keys: readonly string[], scope = ''): Promise<boolean[]> {
     const pages = keys.map((key) => ({ key, bytes: 0 }));
     return this.#stated({ kind: 'delete', scope, pages }, () => this.#namespaceOf(scope).delete(keys));
   }
 
-  /** Of one namespace; '' is all that the node has. */
+  /** Clears one namespace; '' clears all pages of the node. */
   async clear(scope = ''): Promise<void> {
     const { statements } = this.#checker;
     const begin = { ...this.id, atMs: this.#checker.nowMs(), version: this.#version() };
@@ -164,12 +163,12 @@ export class CheckedStore {
     });
   }
 
-  /** From now on calls may end because the store is being closed. */
+  /** From now on calls may fail because the store is being closed. */
   closing(): void {
     this.#isClosing = true;
   }
 
-  /** When no call is under way. */
+  /** Frees the memory. No call may be in progress. */
   free(): void {
     this.#region.free();
   }
@@ -212,7 +211,7 @@ export class CheckedStore {
   ): Promise<boolean[]> {
     const { slots, sizes, scope, onContent } = into;
     const none = keys.map(() => false);
-    // A read that delivers nothing must not find a page in place.
+    // Slots are wiped: a read that delivers nothing must not find a page in place.
     for (const slot of slots) this.#bytes(slot, PAGE_MIN_BYTES).fill(0);
     const beginMs = this.#checker.nowMs();
     const read = await this.#call('get', none, call);
@@ -245,7 +244,7 @@ export class CheckedStore {
   }
 
   #version(): number {
-    // A node that has stopped gives out none.
+    // A node that has stopped gives out no versions.
     if (this.#isClosing) return Number.POSITIVE_INFINITY;
     return this.store.runtime.versions.next();
   }

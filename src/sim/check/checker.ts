@@ -7,15 +7,15 @@ import type { Violation, ViolationKind, Violations } from './violations.js';
 
 export interface CheckerOptions extends ReadOrderOptions {
   readonly seed: number;
-  /** Virtual time. */
+  /** Virtual time in milliseconds. */
   readonly nowMs: () => number;
-  /** For how long a process has stood still since then. */
+  /** Milliseconds since then in which a process stood still. */
   readonly frozenMs: (of: ProcessId, sinceMs: number) => number;
   readonly violations: Violations;
   readonly callBoundsMs?: Partial<Record<CallKind, number>>;
 }
 
-/** Knows everything that one run has set, and holds what is read and how long calls take against what is promised. */
+/** Records everything that one run sets, and compares reads and the times of calls with what is promised. */
 export class Checker {
   readonly statements = new Statements();
   readonly faults = new FaultTimes();
@@ -40,7 +40,7 @@ export class Checker {
     });
   }
 
-  /** Pages that were read and held against the rules. */
+  /** Number of pages that were read and checked. */
   get readsCount(): number {
     return this.#readsCount;
   }
@@ -53,7 +53,7 @@ export class Checker {
     return this.#options.nowMs();
   }
 
-  /** A read that began then has just brought `bytes`; returns the content that they are of, undefined when they are of none. */
+  /** Checks the `bytes` of a read that began at that time. Returns their content, or undefined if they have none. */
   read(
     key: string,
     bytes: Uint8Array,
@@ -80,7 +80,7 @@ export class Checker {
     return content;
   }
 
-  /** The process is no more: what it had under way has no end. */
+  /** Notes that a process has died: its calls in progress have no end. */
   cut(id: ProcessId): void {
     this.faults.died(id.node, this.nowMs());
     this.statements.cut(id, this.nowMs());

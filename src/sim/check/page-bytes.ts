@@ -1,6 +1,6 @@
 const MAGIC = 0x6d637369;
 const HEADER_WORDS_COUNT = 5;
-/** A page has its header at the least. */
+/** Length of the shortest page, which consists of its header. */
 export const PAGE_MIN_BYTES = HEADER_WORDS_COUNT * 4;
 
 /**
@@ -18,7 +18,7 @@ export class PageBytes {
     this.#seed = seed | 0;
   }
 
-  /** A page of the caller's own. */
+  /** A new page in memory of its own. */
   make(key: number, content: number, length: number): Uint8Array {
     return Uint8Array.from(this.#page(key, content, length));
   }
@@ -28,14 +28,14 @@ export class PageBytes {
     target.set(this.#page(key, content, target.length));
   }
 
-  /** Of which content `bytes` say to be; undefined: they are no page. */
+  /** The content that `bytes` claim to have; undefined if they are no page. */
   contentOf(bytes: Uint8Array): number | undefined {
     if (bytes.length < PAGE_MIN_BYTES) return undefined;
     const header = new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
     return header.getInt32(0, true) === MAGIC ? header.getUint32(8, true) : undefined;
   }
 
-  /** Why `bytes` are not the whole page of that key and content; undefined: they are. */
+  /** Why `bytes` are not the whole page of that key and content; undefined if they are. */
   problemOf(bytes: Uint8Array, key: number, content: number): string | undefined {
     const expected = this.#page(key, content, bytes.length);
     if (Buffer.compare(bytes, expected) === 0) return undefined;
@@ -49,7 +49,7 @@ export class PageBytes {
     return `${count} of ${bytes.length} bytes differ, from ${first} on: ${got}, not ${wanted}`;
   }
 
-  /** Valid until the next call. */
+  /** A page that is valid until the next call. */
   #page(key: number, content: number, length: number): Uint8Array {
     const count = (length + 3) >>> 2;
     if (this.#expected.length < count) this.#expected = new Int32Array(count * 2);
@@ -59,7 +59,7 @@ export class PageBytes {
     words[2] = content;
     words[3] = length;
     words[4] = this.#seed;
-    // A Weyl sequence, mixed as in SplitMix32; the sums end in `| 0` so that the loop stays in integers.
+    // A Weyl sequence, mixed as in SplitMix32. The sums end in `| 0` so that the loop stays in integers.
     const step = 0x9e3779b1 | 0;
     const shift = Math.imul(content + 1, 0x85ebca6b) | 0;
     let x = (Math.imul(key + 1, 0xc2b2ae35) ^ this.#seed) | 0;

@@ -1,12 +1,14 @@
 import type { FaultTimes } from './fault-times.js';
 import type { KeyHistory, ProcessId, Statement, Statements } from './statements.js';
 
-/** So long after the last fault no node reads anything older than what was set, deleted or cleared since. */
+/**
+ * Milliseconds after the last fault from which on no node may read a content older than the last set, delete or clear.
+ */
 export const ORDER_BOUND_MS = 10_000;
-/** Statements of different nodes that are closer than this have no order: wall clocks count milliseconds. */
+/** Calls of different nodes that are closer together than this have no order, as wall clocks count milliseconds. */
 const MARGIN_MS = 5;
 
-/** Why a page must not have been read. */
+/** Rules by which a page must not have been read, with their texts. */
 const ORDER_RULES = {
   'same-node': 'a node reads nothing older than what it has set or deleted itself',
   freed: 'its only holder had freed it before the read began',
@@ -21,7 +23,7 @@ export interface OrderProblem {
   readonly detail: string;
 }
 
-/** A read that has brought a page. */
+/** A read that has delivered a page. */
 export interface PageRead extends ProcessId {
   readonly content: number;
   readonly beginMs: number;
@@ -29,11 +31,11 @@ export interface PageRead extends ProcessId {
 }
 
 export interface ReadOrderOptions {
-  /** Wall clocks are wrong at times: then statements of different nodes are ordered by their versions. */
+  /** Whether wall clocks are wrong at times: then calls of different nodes are ordered by their versions. */
   readonly hasClockFaults: boolean;
-  /** Directory owners of a key: when so many nodes end, nobody may be left who knows what was set last. */
+  /** Directory owners of a key. If as many nodes end, no node may be left that knows the last set. */
   readonly replicas: number;
-  /** Pages are copied to other nodes: hot reads, drains. */
+  /** Whether pages are copied to other nodes, by hot reads or drains. */
   readonly hasCopies: boolean;
 }
 
@@ -55,14 +57,14 @@ export class ReadOrder {
     this.#options = options;
   }
 
-  /** Undefined: the content was good enough for a read of that time. */
+  /** The rule that the read has broken; undefined if its content was recent enough. */
   problemOf(history: KeyHistory, read: PageRead): OrderProblem | undefined {
     const set = history.sets.get(read.content);
     if (set === undefined || set.beginMs > read.endMs) {
       return { rule: 'unset', detail: `${history.name}: content ${read.content}: ${ORDER_RULES.unset}` };
     }
     const { acknowledged } = history;
-    // What had ended before the page was set is not newer than it, whatever clocks say.
+    // A call that ended before the page was set is not newer than it, whatever clocks say.
     for (let i = acknowledged.length - 1; i >= 0; i--) {
       const by = acknowledged[i] as Statement;
       if (by.endMs <= set.beginMs) break;
@@ -94,13 +96,13 @@ export class ReadOrder {
   }
 
   #ruleBroken(set: Statement, by: Statement, read: PageRead): OrderRule | undefined {
-    // What a node clears may have been copied by others, which need not have heard of it.
+    // Pages that a node clears may have been copied by other nodes, which need not have heard of the clear.
     if (by.process === read.process && by.kind !== 'clear') return 'same-node';
     if (!this.#options.hasCopies && by.process === set.process && set.kind === 'named') return 'freed';
     const calmSinceMs = this.#faults.calmSinceMs(read.beginMs);
     if (calmSinceMs + ORDER_BOUND_MS <= Math.min(by.beginMs, set.beginMs)) return 'calm';
     if (read.beginMs - Math.max(by.endMs, calmSinceMs) <= ORDER_BOUND_MS) return undefined;
-    // With trouble in the network, one owner may be all that has heard of it.
+    // With trouble in the network, a single owner may have heard of the call.
     const wasCalm = this.#faults.calmSinceMs(by.endMs) + ORDER_BOUND_MS <= by.beginMs;
     const witnesses = wasCalm ? Math.min(this.#options.replicas, by.members) : 1;
     return this.#faults.deathsCount(by.beginMs, read.beginMs) < witnesses ? 'bound' : undefined;
@@ -114,13 +116,13 @@ export class ReadOrder {
 }
 
 /**
- * Whether a page of `set` may have become another node's own before `by` was over: who sets a computed page finds any content of it good
- * enough, also one that was copied or has not been dropped yet.
+ * Whether a page of `set` may have become another node's own before `by` was over: a node that sets a computed page
+ * accepts any content of it, also one that was copied or has not been dropped yet.
  */
 function isRenewed({ sets }: KeyHistory, set: Statement, by: Statement): boolean {
   for (const other of sets.values()) {
     if (other === set || other.kind !== 'computed' || other.beginMs >= by.endMs || other.endMs <= set.beginMs) continue;
-    // A clear is about the pages of its own process, other calls are about all.
+    // A clear affects the pages of its own process only; other calls affect all.
     if (by.kind === 'clear' ? other.process !== by.process : other.endMs > by.beginMs) return true;
   }
   return false;

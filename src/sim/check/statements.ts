@@ -1,38 +1,38 @@
-/** A process of a node: one that is started again is another. */
+/** A process of a node; after a restart the node has another one. */
 export interface ProcessId {
   readonly node: number;
   readonly process: number;
 }
 
-/** A call that changes what is under a key, from when it begins. */
+/** A call that changes the content of a key, from its beginning on. */
 export interface Statement extends ProcessId {
   readonly kind: 'named' | 'computed' | 'delete' | 'clear';
-  /** What it sets, a number of its own; -1: nothing. */
+  /** Number of the content that the call sets; -1: it sets none. */
   readonly content: number;
-  /** Bytes of the page; 0 where nothing is set. */
+  /** Bytes of the page; 0 if nothing is set. */
   readonly length: number;
   readonly beginMs: number;
-  /** Of a clear: which keys, by how their names begin. */
+  /** For a clear: the prefix of the names of its keys. */
   readonly scope: string;
   /** A version that the node gave out just before. */
   readonly lowVersion: number;
-  /** Infinity while it is under way; when the process was killed, the time of that. */
+  /** End of the call: Infinity while it is in progress; the time of the kill if the process was killed. */
   endMs: number;
-  /** A version given out just after; Infinity before that. */
+  /** A version that the node gave out just after; Infinity before that. */
   highVersion: number;
-  /** Nodes that its node knew then, itself included: no others can have been told. */
+  /** Nodes that the node knew then, itself included: no others can have been told. */
   members: number;
-  /** What the call has returned. `undefined`: nothing, so it may take effect or not, and later than it ended. */
+  /** Result of the call. `undefined`: it returned nothing, so it may take effect or not, also later than its end. */
   isTrue: boolean | undefined;
 }
 
-/** What has happened to one key. */
+/** Everything that was done with one key. */
 export interface KeyHistory {
   readonly number: number;
   readonly name: string;
   /** Every set, by its content. */
   readonly sets: Map<number, Statement>;
-  /** Sets and deletes that have returned true, in the order of their ends. */
+  /** Sets and deletes that returned true, in the order of their ends. */
   readonly acknowledged: Statement[];
 }
 
@@ -54,14 +54,14 @@ export interface StatementEnd {
 type StatementBegin = Pick<Statement, 'kind' | 'node' | 'process' | 'content' | 'length' | 'scope'> &
   Pick<StatementStart, 'atMs' | 'version'>;
 
-/** Everything that was stated in one run, by key. */
+/** All calls of one run that change contents, by key. */
 export class Statements {
   readonly #keys = new Map<string, KeyHistory>();
   readonly #clears: Statement[] = [];
   readonly #open = new Set<Statement>();
   #contentsCount = 0;
 
-  /** Whether anything was stated or read under that key. */
+  /** Whether any call had that key. */
   has(key: string): boolean {
     return this.#keys.has(key);
   }
@@ -75,7 +75,7 @@ export class Statements {
     return history;
   }
 
-  /** What was stated about a key, as text, by time. */
+  /** The calls with a key as text, by time. */
   storyOf(key: string): string[] {
     const { sets, acknowledged } = this.of(key);
     const clears = this.#clears.filter(({ scope }) => key.startsWith(scope));
@@ -116,7 +116,7 @@ export class Statements {
     else if (key !== undefined) this.of(key).acknowledged.push(statement);
   }
 
-  /** The process has been killed: what it had under way has no end, and takes effect or not. */
+  /** Notes that a process was killed: its calls in progress have no end, and may take effect or not. */
   cut({ process }: Pick<ProcessId, 'process'>, atMs: number): void {
     for (const statement of this.#open) {
       if (statement.process !== process) continue;

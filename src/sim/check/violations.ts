@@ -1,4 +1,4 @@
-/** What a run may do wrong. */
+/** Promises that a run may break, with their texts. */
 export const VIOLATION_KINDS = {
   bytes: 'a read returned true with bytes that were never set under its key',
   order: 'a read brought a page that had been overwritten, deleted or cleared',
@@ -13,24 +13,24 @@ export const VIOLATION_KINDS = {
   start: 'a node did not start',
   idle: 'the workload did nothing',
 } as const;
-/** What kind of promise. */
+/** Kind of a broken promise. */
 export type ViolationKind = keyof typeof VIOLATION_KINDS;
 
-/** A promise that was broken: when, by whom, and what was seen. */
+/** A broken promise: when, by which node, and what was observed. */
 export interface Violation {
   readonly kind: ViolationKind;
-  /** Which rule of its kind was broken; runs with the same kind and rule have failed alike. */
+  /** The broken rule of its kind; runs with the same kind and rule have failed alike. */
   readonly rule: string;
-  /** Virtual time. */
+  /** Virtual milliseconds. */
   readonly atMs: number;
-  /** From 1 on; 0: the cluster. */
+  /** Number of the node, from 1; 0: the cluster. */
   readonly node: number;
   readonly detail: string;
-  /** Of which entry, if it is about one. */
+  /** Key of the entry, if the violation is about one. */
   readonly key?: string;
 }
 
-/** Of one kind and rule; further ones are counted only. */
+/** Violations of one kind and rule that are kept; further ones are only counted. */
 const KEPT_MAX_COUNT = 10;
 
 export class Violations {
@@ -50,7 +50,7 @@ export class Violations {
     this.#onViolation(violation);
   }
 
-  /** The first ones of each kind and rule, by time. */
+  /** The first violations of each kind and rule, by time. */
   get kept(): readonly Violation[] {
     return this.#kept;
   }
@@ -62,7 +62,7 @@ export class Violations {
   }
 }
 
-/** The same for violations that count as alike when a scenario is made smaller. */
+/** A text that is equal for violations that count as alike when a scenario is shrunk. */
 export function likeness({ kind, rule }: Pick<Violation, 'kind' | 'rule'>): string {
   return rule === '' ? kind : `${kind}/${rule}`;
 }

@@ -5,17 +5,17 @@ import type { SimProcess } from '../world/sim-process.js';
 
 const MASTER_PORT = 6000;
 const MASTERS_COUNT = 3;
-/** The bytes stand for those of real pages: the control plane, which is what is measured, does not see them. */
+/** Bytes of a page: few, as the control plane, which is measured, does not see pages. */
 const PAGE_BYTES = 64;
 
 export interface GrowthNodeOptions {
   readonly number: number;
   readonly pages: number;
-  /** Its pages are named entries, else computed ones. */
+  /** Whether its pages are named entries; else they are computed. */
   readonly isNamed: boolean;
 }
 
-/** One node of a cluster whose size is what is looked at: a store on a host of its own, with pages of its own. */
+/** One node of a cluster whose growth is measured: a store with its pages, on a host of its own. */
 export class GrowthNode {
   readonly number: number;
   readonly keys: readonly string[];
@@ -39,12 +39,12 @@ export class GrowthNode {
     return this.#store !== undefined;
   }
 
-  /** Members that this node knows, itself included. */
+  /** Number of members that this node knows, itself included. */
   get members(): number {
     return this.#store?.runtime.members().size ?? 0;
   }
 
-  /** Resolves when the node is a member, with its pages set. */
+  /** Resolves when the node is a member and its pages are set. */
   async start(): Promise<void> {
     const process = this.host.start();
     this.#process = process;
@@ -55,14 +55,14 @@ export class GrowthNode {
     });
   }
 
-  /** As if its process had been killed. */
+  /** Kills the node's process. */
   kill(): void {
     this.#process?.kill();
     this.#process = undefined;
     this.#store = undefined;
   }
 
-  /** Says good-bye and ends. */
+  /** Leaves the cluster in order and ends. */
   async close(): Promise<void> {
     const store = this.#store;
     this.#store = undefined;
@@ -71,14 +71,14 @@ export class GrowthNode {
     this.#process = undefined;
   }
 
-  /** How many of the keys this node finds before the first that it does not. */
+  /** The number of keys that this node finds before the first that it does not. */
   async found(keys: string[]): Promise<number> {
     const store = this.#store;
     if (store === undefined) return 0;
     return (await this.#process?.run(() => store.batchExists(keys))) ?? 0;
   }
 
-  /** With one page of memory for all of them. */
+  /** Sets all pages from one page of memory. */
   async #setPages(store: MeshCacheStore): Promise<void> {
     const region = HostRegion.allocate(PAGE_BYTES);
     try {

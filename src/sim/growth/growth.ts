@@ -5,36 +5,36 @@ import { GrowthNode, hostNameOf } from './growth-node.js';
 export interface GrowthOptions {
   readonly nodes: number;
   readonly seed: number;
-  /** That every node sets when it has joined. */
+  /** Pages that every node sets when it has joined. */
   readonly pagesPerNode: number;
-  /** They are named entries, of one content each; default: computed pages. */
+  /** Whether the pages are named entries, of one content each; default: computed pages. */
   readonly isNamed?: boolean | undefined;
-  /** Virtual time of the phase in which nothing happens. */
+  /** Virtual seconds of the phase in which nothing happens. */
   readonly restS: number;
   /** Called when a phase is over. */
   readonly onPhase?: ((phase: GrowthPhase) => void) | undefined;
 }
 
-/** What the simulation itself takes of the real machine; only the report looks at it. */
+/** Resources of the real machine that the simulation uses; only the report reads them. */
 export interface Machine {
   realMs(): number;
   heapBytes(): number;
 }
 
-/** What one change of a cluster has cost, until everybody knew it and everything was found again. */
+/** Cost of one change of a cluster, until every node knew it and found every page again. */
 export interface GrowthPhase {
   readonly nodes: number;
   readonly name: 'join' | 'rest' | 'kill' | 'return' | 'rolling restart';
-  /** Virtual seconds: of the phase, until all live nodes knew all live nodes, and until all pages of live nodes were found. */
+  /** Virtual seconds: of the phase, until all live nodes knew each other, and until all their pages were found. */
   readonly seconds: number;
   readonly knownS: number | null;
   readonly foundS: number | null;
-  /** For each node, in the mean; with the most of any one node, which is a master. */
+  /** Values for each node: the mean, and the largest of one node, which is a master. */
   readonly messages: Share;
   readonly bytes: Share;
-  /** Events of the simulated world: messages, timers, ticks of a node's event loop. */
+  /** Events of the simulated world for each node: messages, timers, ticks of its event loop. */
   readonly eventsPerNode: number;
-  /** Heap of this process, of all simulated nodes, when the phase was over. */
+  /** Heap of this process, with all simulated nodes, at the end of the phase, for each node. */
   readonly heapMbPerNode: number;
   /** Real seconds that the phase took. */
   readonly realS: number;
@@ -45,18 +45,21 @@ export interface Share {
   readonly most: number;
 }
 
-/** Nodes that start within this stretch start at once. */
+/** Nodes that start within this time start at once. */
 const START_STRETCH_MS = 1_000;
 const LOOK_EVERY_MS = 250;
 const LOOK_MAX_MS = 300_000;
-/** Nodes that are asked for pages, and pages that they are asked for. */
+/** Nodes that look for pages, and nodes whose pages they look for. */
 const READERS_COUNT = 8;
 const READ_KEYS_COUNT = 256;
-/** Part of the nodes that are restarted together in a rolling restart, and the pause after each such wave. */
+/** Part of the nodes that are restarted together in a rolling restart. Each wave is followed by a pause. */
 const WAVE_FRACTION = 1 / 50;
 const WAVE_PAUSE_MS = 1_000;
 
-/** A cluster of many nodes on virtual time: all join at once, rest, a tenth is killed and comes back, all are restarted in waves. */
+/**
+ * A cluster of many nodes on virtual time: all join at once, rest, a tenth is killed and comes back, all are restarted
+ * in waves.
+ */
 export class Growth {
   readonly #options: GrowthOptions;
   readonly #world: World;
@@ -74,7 +77,7 @@ export class Growth {
     });
   }
 
-  /** Of all that has happened. */
+  /** Hash of all events so far. */
   get hash(): string {
     return this.#world.hash;
   }
@@ -140,7 +143,7 @@ export class Growth {
     }
   }
 
-  /** When that was so first, by looks at intervals; null: not in time. */
+  /** The time when the condition was first found true, as checked at intervals; null if not in time. */
   async #until(test: () => boolean | Promise<boolean>): Promise<number | null> {
     const untilMs = this.#world.nowMs + LOOK_MAX_MS;
     while (this.#world.nowMs < untilMs) {
@@ -155,7 +158,7 @@ export class Growth {
     return live.every(({ members }) => members === live.length);
   }
 
-  /** Pages of some nodes, by other nodes; which ones changes with the time. */
+  /** Whether some nodes find pages of some others; the choice changes with the time. */
   async #isFound(): Promise<boolean> {
     const live = this.#nodes.filter(({ isUp }) => isUp);
     const random = forkedRandom(this.#options.seed, `readers ${this.#world.nowMs}`);
@@ -176,7 +179,7 @@ interface Traffic {
   readonly bytes: number;
 }
 
-/** Sent and received on all planes. */
+/** Messages and bytes of a node, sent and received on all planes. */
 function trafficOf(node: GrowthNode): Traffic {
   let messages = 0;
   let bytes = 0;

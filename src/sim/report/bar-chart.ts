@@ -2,7 +2,7 @@ import { type Markup, markup } from './markup.js';
 import type { Bar, BarChart } from './report.js';
 import { chartValues } from './table.js';
 
-/** Patterns of parts that there are; see the style sheet. */
+/** Number of patterns for parts in the style sheet. */
 const PARTS_COUNT = 5;
 
 /** Bars of stacked parts with their names, a legend and, folded, the values as a table. */

@@ -3,18 +3,18 @@ import type { ChartMark, LineChart, LineSeries } from './report.js';
 import { type Scale, scaleOf } from './scale.js';
 import { chartValues } from './table.js';
 
-/** Colours and dashes that there are; see the style sheet. */
+/** Number of colours and dashes in the style sheet. */
 const STYLES_COUNT = 8;
-/** In units of the picture, which are about pixels. */
+/** Height in units of the picture, which are about pixels. */
 const HEIGHT = 236;
 const MARGIN = { top: 12, right: 26, bottom: 44, left: 54 };
 const WIDTH = 460;
 const WIDE_WIDTH = 1180;
 const X_TICKS_COUNT = { usual: 5, wide: 12 };
 const TICK_LABELS_MAX_COUNT = { usual: 8, wide: 16 };
-/** Of more points no single one is drawn. */
+/** With more points, single ones are not drawn. */
 const DOTS_MAX_COUNT = 24;
-/** Of more points no single one answers to the pointer. */
+/** With more points, single ones do not react to the pointer. */
 const HOVERED_MAX_COUNT = 400;
 
 interface Frame {

@@ -1,4 +1,4 @@
-/** Text that is HTML. Made by {@link markup} alone, so that nothing gets there unescaped. */
+/** Text that is HTML. Only {@link markup} makes it, so that nothing gets in unescaped. */
 export class Markup {
   readonly html: string;
 
@@ -8,15 +8,17 @@ export class Markup {
   }
 }
 
-/** What stands in a template: nested markup as it is, everything else escaped; lists one element after the other, undefined as nothing. */
+/**
+ * A value in a template: nested markup stays as it is, other values are escaped; lists are joined, undefined is empty.
+ */
 export type MarkupPart = Markup | string | number | undefined | readonly MarkupPart[];
 
-/** A template of HTML or SVG: `markup\`<td>${text}</td>\``. Attributes must be quoted. */
+/** Builds HTML or SVG from a template: `markup\`<td>${text}</td>\``. Attributes must be quoted. */
 export function markup(template: TemplateStringsArray, ...parts: readonly MarkupPart[]): Markup {
   return new Markup(template.map((html, i) => html + (i < parts.length ? htmlOf(parts[i]) : '')).join(''));
 }
 
-/** HTML that stands in the source of the program, as it is: style sheets. */
+/** Marks HTML from the program's own source, such as style sheets, as markup. */
 export function trusted(html: string): Markup {
   return new Markup(html);
 }
@@ -33,7 +35,7 @@ function htmlOf(part: MarkupPart): string {
   if (part === undefined) return '';
   if (part instanceof Markup) return part.html;
   if (typeof part === 'object') return part.map(htmlOf).join('');
-  // Control characters are no part of HTML; those that change the direction of text would move what stands beside.
+  // Control characters are not allowed in HTML, and those for the direction of text would move their surroundings.
   const text = String(part).replace(/[\p{Cc}\u202a-\u202e\u2066-\u2069]/gu, (char) =>
     /\s/.test(char) ? ' ' : '\ufffd',
   );

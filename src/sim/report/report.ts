@@ -1,11 +1,12 @@
 /**
- * What a simulation reports, for `reportPage` to draw. Texts are plain: whatever they contain, it is shown and never understood as markup.
+ * The content of a simulation's report, which `reportPage` draws. Texts are plain: they are shown as they are, never
+ * interpreted as markup.
  */
 export interface Report {
   readonly title: string;
   /** One or two sentences below the title. */
   readonly summary: string;
-  /** What the run was given, in order. */
+  /** Parameters of the run, in order. */
   readonly parameters: readonly ReportParameter[];
   /** The figures that a reader looks for first; at most six look well. */
   readonly highlights: readonly ReportHighlight[];
@@ -20,7 +21,7 @@ export interface ReportParameter {
 export interface ReportHighlight {
   readonly label: string;
   readonly value: string;
-  /** What the value is of. */
+  /** Explains the value. */
   readonly note: string;
 }
 
@@ -32,17 +33,20 @@ export interface ReportSection {
 
 export type ReportBlock = LineChart | BarChart | ReportTable;
 
-/** How a number is written. */
+/** Formats a number. */
 export type NumberFormat = (value: number) => string;
 
 export interface Axis {
   readonly label: string;
   readonly format: NumberFormat;
-  /** Logarithmic ones have room for values above 0 only. Default: linear, from 0 on unless `min` says otherwise. */
+  /**
+   * Kind of scale; a logarithmic one has room for values above 0 only. Default: linear, from 0 on unless `min` says
+   * otherwise.
+   */
   readonly scale?: 'linear' | 'log';
-  /** Values with a line and a name. Default: round ones. */
+  /** Values with a line and a label. Default: round ones. */
   readonly ticks?: readonly number[];
-  /** The axis reaches at least to here. */
+  /** Value that the axis reaches at least. */
   readonly min?: number;
   readonly max?: number;
 }
@@ -54,19 +58,19 @@ export interface LineChart {
   readonly note?: string;
   readonly x: Axis;
   readonly y: Axis;
-  /** Differ by colour and by dashes; more than eight repeat them. */
+  /** The lines; they differ by colour and dashes, which repeat after eight. */
   readonly series: readonly LineSeries[];
-  /** What happened when: faults, changes, phases. */
+  /** Events on the x axis: faults, changes, phases. */
   readonly marks?: readonly ChartMark[];
-  /** As wide as the page. */
+  /** Whether the chart is as wide as the page. */
   readonly isWide?: boolean;
 }
 
 export interface LineSeries {
   readonly name: string;
-  /** In order of x; a y of null is a gap. */
+  /** Points in the order of x; a y of null is a gap. */
   readonly points: readonly (readonly [x: number, y: number | null])[];
-  /** A limit that other lines are held against is drawn thin and grey. */
+  /** Whether the line is a limit that others are compared with; it is drawn thin and grey. */
   readonly isBound?: boolean;
 }
 
@@ -76,7 +80,7 @@ export interface ChartMark {
   /** End of a stretch. */
   readonly endX?: number;
   readonly label: string;
-  /** Faults stand out. Default: `change`. */
+  /** Kind of the mark; faults stand out. Default: `change`. */
   readonly kind?: 'fault' | 'change';
 }
 
@@ -85,7 +89,7 @@ export interface BarChart {
   readonly kind: 'bars';
   readonly title: string;
   readonly note?: string;
-  /** Names of the parts, from the left. The last one is drawn faint when `isLastRest` is set: what is left. */
+  /** Names of the parts from the left. With `isLastRest`, the last one is a remainder and drawn faint. */
   readonly parts: readonly string[];
   readonly isLastRest?: boolean;
   readonly bars: readonly Bar[];
@@ -95,7 +99,7 @@ export interface BarChart {
 
 export interface Bar {
   readonly name: string;
-  /** One a part. */
+  /** One value for each part. */
   readonly values: readonly number[];
 }
 
@@ -104,12 +108,12 @@ export interface ReportTable {
   readonly title: string;
   readonly note?: string;
   readonly columns: readonly ReportColumn[];
-  /** One text a column. */
+  /** One text for each column. */
   readonly rows: readonly (readonly string[])[];
 }
 
 export interface ReportColumn {
   readonly name: string;
-  /** Written to the right. */
+  /** Whether the column is aligned to the right. */
   readonly isNumeric?: boolean;
 }

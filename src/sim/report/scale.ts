@@ -1,12 +1,12 @@
 import type { Axis } from './report.js';
 
-/** Where values lie between 0 and 1 on an axis, and which of them have names. */
+/** Maps values to places between 0 and 1 on an axis, and chooses its labels. */
 export interface Scale {
   readonly ticks: readonly number[];
   place(value: number): number;
 }
 
-/** A scale that has room for all values, with about so many round ticks. */
+/** A scale that has room for all values, with about that many round ticks. */
 export function scaleOf(axis: Axis, values: readonly number[], ticksCount = 5): Scale {
   return axis.scale === 'log' ? logScale(axis, values) : linearScale(axis, values, ticksCount);
 }
@@ -16,7 +16,7 @@ function linearScale(axis: Axis, values: readonly number[], ticksCount: number):
   const highestValue = highest(values, axis.max ?? Number.NEGATIVE_INFINITY);
   const max = highestValue > min ? highestValue : min + 1;
   const step = roundStep((max - min) / ticksCount);
-  // A fixed end stays where it is; an open one is at the next line.
+  // A fixed end stays; an open one moves to the next line.
   const end = axis.max !== undefined && axis.max >= max ? axis.max : Math.ceil(max / step - 1e-9) * step;
   const ticks: number[] = [];
   for (let i = Math.ceil(min / step - 1e-9); i * step <= end + step * 1e-9; i++)
@@ -37,7 +37,7 @@ function logScale(axis: Axis, values: readonly number[]): Scale {
   return { ticks: axis.ticks ?? ticks, place };
 }
 
-/** 1, 2 or 5 times a power of ten, not below. */
+/** The next number not below `step` that is 1, 2 or 5 times a power of ten. */
 function roundStep(step: number): number {
   const power = 10 ** Math.floor(Math.log10(step));
   const factor = [1, 2, 5, 10].find((candidate) => candidate * power >= step * (1 - 1e-9)) ?? 10;

@@ -1,6 +1,6 @@
 /**
- * The style sheet of a report. Text has a contrast of at least 4.5 to what it stands on, lines and parts of bars of at least 3; lines differ by
- * dashes and parts by patterns, too.
+ * The style sheet of a report. Text has a contrast of at least 4.5 to its background, lines and parts of bars of at
+ * least 3. Lines also differ by dashes, parts by patterns.
  */
 export const STYLE = `
 :root {

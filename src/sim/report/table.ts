@@ -9,7 +9,7 @@ ${figures(title, columns, rows)}
 </section>`;
 }
 
-/** The values of a chart, for whoever cannot see it or wants to copy them. */
+/** The values of a chart as a table, for readers who cannot see it or want to copy them. */
 export function chartValues(
   title: string,
   columns: readonly ReportColumn[],

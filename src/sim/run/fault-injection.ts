@@ -9,11 +9,11 @@ export interface FaultInjectionParts {
   readonly world: World;
   readonly nodes: readonly SimNode[];
   readonly checker: Checker;
-  /** Drains a node as an operator does; resolves when it has left, or when it is not able to. */
+  /** Drains a node as an operator does. Resolves when the node has left, or cannot. */
   readonly drain: (node: SimNode, timeoutMs: number) => Promise<void>;
 }
 
-/** What the world knows of hosts in trouble, for each kind; `amount` is in the unit of the kind here. */
+/** Faults of the world for each kind of a host's faults; the amount is converted to its unit. */
 const OF_HOSTS: Partial<
   Record<FaultKind, (amount: number) => readonly { readonly kind: HostFaultKind; readonly amount?: number }[]>
 > = {
@@ -42,22 +42,22 @@ const OF_HOSTS: Partial<
   clockstop: () => [{ kind: 'clock-stop' }],
 };
 
-/** Lets faults happen to a running cluster. */
+/** Injects faults into a running cluster. */
 export class FaultInjection {
   readonly #parts: FaultInjectionParts;
-  /** Hosts on which a start may fail now, and how many faults say so. */
+  /** Hosts on which a start may fail now, with the number of faults that cause it. */
   readonly #troubled = new Map<SimHost, number>();
 
   constructor(parts: FaultInjectionParts) {
     this.#parts = parts;
   }
 
-  /** Whether a node of that host may fail to start. */
+  /** Whether a start on that host may fail. */
   isTroubled(host: SimHost): boolean {
     return (this.#troubled.get(host) ?? 0) > 0;
   }
 
-  /** From now on; resolves when the fault is over and its nodes are up. */
+  /** Injects a fault. Resolves when it is over and its nodes are up. */
   async inject(fault: Fault): Promise<void> {
     const { world, checker } = this.#parts;
     const { nodes, hosts } = this.#of(fault.nodes);
@@ -96,7 +96,7 @@ export class FaultInjection {
       case 'memory':
         this.#apply(fault, hosts);
         for (const node of nodes) node.kill();
-        // As a supervisor does it.
+        // A supervisor starts nodes that have ended.
         for (const node of nodes) void node.start();
         return () => {};
       default:
@@ -104,7 +104,7 @@ export class FaultInjection {
     }
   }
 
-  /** What happens to hosts, and ends by itself. */
+  /** Applies a fault to hosts; the result ends it. */
   #apply(fault: Fault, hosts: readonly SimHost[]): () => void {
     const { world, nodes } = this.#parts;
     const { atMs, durationMs } = fault;
@@ -141,7 +141,7 @@ export class FaultInjection {
     return { nodes, hosts: [...new Set(nodes.map(({ host }) => host))] };
   }
 
-  /** Nodes that are to be started: of a host that was down, all. */
+  /** Nodes to start again; on a host that was down, all of them. */
   #downAmong(kind: FaultKind, nodes: readonly SimNode[], hosts: readonly SimHost[]): SimNode[] {
     const isOfHost = kind === 'power' || kind === 'replace' || kind === 'rack';
     return isOfHost ? this.#parts.nodes.filter(({ host }) => hosts.includes(host)) : [...nodes];

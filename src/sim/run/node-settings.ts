@@ -14,17 +14,17 @@ export function nodeName(node: number): string {
   return `node-${node}`;
 }
 
-/** Where a node is reached, on its host. */
+/** Control port of a node on its host. */
 export function controlPort(scenario: Scenario, node: number): number {
   return CONTROL_PORT + rankOf(scenario, node);
 }
 
-/** The folder of a node's disk tier. */
+/** Folder of a node's disk tier. */
 export function diskPath(node: number): string {
   return `/disk/${nodeName(node)}`;
 }
 
-/** What a node's store is created with. */
+/** Configuration of a node's store. */
 export function storageConfig(scenario: Scenario, node: number): StorageConfig {
   const { shape } = scenario;
   const masters = Array.from({ length: Math.min(shape.listedMasters, scenario.nodes) }, (_, i) => {
@@ -38,7 +38,7 @@ export function storageConfig(scenario: Scenario, node: number): StorageConfig {
     control_port: controlPort(scenario, node),
     tcp_port: DATA_PORT + rankOf(scenario, node),
     global_segment_size: shape.poolPages * shape.pageBytes,
-    // Nobody would look at it.
+    // Nobody would read the metrics server.
     metrics_enabled: false,
     ...(hasDisk(scenario, node) ? diskSettings(scenario, node) : {}),
     ...shape.config,
@@ -56,7 +56,7 @@ function diskSettings({ shape }: Scenario, node: number): Record<string, unknown
   };
 }
 
-/** Of a node on its host, from 0 on. */
+/** Number of a node on its host, from 0. */
 function rankOf(scenario: Scenario, node: number): number {
   return (node - 1) % scenario.ranksPerHost;
 }

@@ -7,7 +7,7 @@ import type { World } from '../world/world.js';
 import { controlPort } from './node-settings.js';
 import type { SimNode } from './sim-node.js';
 
-/** Who works on a cluster from outside, as by the command line. */
+/** An operator who works on a cluster from outside, as with the command line. */
 export class Operator {
   readonly #world: World;
   readonly #scenario: Scenario;
@@ -19,7 +19,7 @@ export class Operator {
     this.#scenario = scenario;
   }
 
-  /** Resolves when the node has left, goes down, or after `timeoutMs`. */
+  /** Drains a node. Resolves when it has left, goes down, or after `timeoutMs`. */
   async drain(node: SimNode, timeoutMs: number): Promise<void> {
     const { store } = node;
     if (store === undefined) return;

@@ -4,10 +4,10 @@ import type { Scenario } from '../scenario/scenario.js';
 const QUARANTINE_MS = 1_000;
 
 /**
- * How much longer it may take until every node has read so many pages, in milliseconds, with `verify_reads` off: a page on a disk needs memory
- * of its pool before others can read it, for each reader anew. What is freed for it rests for the whole quarantine, as nothing else keeps pages
- * whole under readers, and no more than QUARANTINE_POOL_FRACTION of the pool may rest at a time, or one page; a reader asks again in pauses,
- * once until it is freed and once when it has rested.
+ * Additional milliseconds until every node has read that many pages, with `verify_reads` off. A page on a disk needs
+ * memory of its pool before others can read it, for each reader anew. Freed memory rests for the whole quarantine, as
+ * nothing else keeps pages whole under readers; at most QUARANTINE_POOL_FRACTION of the pool, or one page, may rest at
+ * a time. A reader asks again in pauses: once until the memory is freed, and once when it has rested.
  */
 export function promotingMs({ shape, nodes }: Scenario, pages: number): number {
   if (shape.config.verify_reads !== false || shape.diskPages === null) return 0;

@@ -10,37 +10,41 @@ export interface RecoveryParts {
   readonly nodes: readonly SimNode[];
   readonly checker: Checker;
   readonly scopes: readonly string[];
-  /** After the last fault, until every page is found from everywhere. */
+  /** Milliseconds after the last fault in which every page must be found from every node. */
   readonly settleMs: number;
-  /** How much longer it may take for so many pages. */
+  /** Additional milliseconds for that many pages. */
   readonly promotingMs: (pages: number) => number;
 }
 
-/** How a cluster came to itself; times since the last fault. */
+/** Times in which a cluster recovered after the last fault. */
 export interface RecoveryTimes {
-  /** Every node knows all others. */
+  /** Milliseconds until every node knew all others. */
   readonly membersMs: number | null;
-  /** Every page that some node had was found from every node; of very many, from some nodes each. */
+  /**
+   * Milliseconds until every page that some node had was found from every node; with very many pages, from some nodes
+   * each.
+   */
   readonly foundMs: number | null;
-  /** Pages that were there then. */
+  /** Number of pages that nodes had then. */
   readonly pages: number;
 }
 
-/** Between two attempts to find what was not found. */
+/** Milliseconds between two attempts to find missing pages. */
 const PAUSE_MS = 100;
 const BATCH_PAGES = 64;
-/** Of pages by nodes, in each of the two passes. */
+/** The most reads (pages times nodes) in each of the two passes. */
 const READS_MAX_COUNT = 65_536;
 /**
- * A node looks for at least so long, however long the calls of the workload have taken to end after the last fault: that a connection has died
- * silently, only the first read over it can find out, and the peer is left alone for a while then.
+ * The shortest time in which a node looks for pages, however long calls of the workload took to end after the last
+ * fault: only a first read can find out that a connection has died silently, and then the peer is left alone for a
+ * while.
  */
 const SEARCH_MIN_MS = READ_CONNECT_TIMEOUT_MS + READ_STALL_TIMEOUT_MS + READ_RETRY_AFTER_MS + PAUSE_MS;
-/** On top of the bound of old contents. */
+/** Milliseconds added to the bound of old contents. */
 const MARGIN_MS = 500;
 const SHOWN_COUNT = 10;
 
-/** What the nodes have is found from every node, and in the end all read the same. */
+/** Checks that every page of the nodes is found from every node, and that in the end all nodes read the same. */
 export class Recovery {
   readonly #parts: RecoveryParts;
   readonly #survivors: Survivors;
@@ -50,7 +54,7 @@ export class Recovery {
     this.#survivors = new Survivors(parts.scopes, (name) => parts.checker.statements.has(name));
   }
 
-  /** Right after the last fault, when the workload has come to rest. What is lost is a violation. */
+  /** Must be called right after the last fault, when the workload rests. Pages that are lost are violations. */
   async run(healedMs: number): Promise<RecoveryTimes> {
     const { world, settleMs, promotingMs } = this.#parts;
     let untilMs = healedMs + settleMs;
@@ -65,7 +69,7 @@ export class Recovery {
     const missing = new Map(
       up.map((node, index) => [node, shareOf(first.keys(), first.size, { index, nodes: up.length })]),
     );
-    // All at once: each has deadlines of its own to wait for, as of connections that died in the faults.
+    // All nodes search at once: each has deadlines of its own, for example of connections that died in the faults.
     const finding = Array.from(missing, async ([node, ids]) => {
       for (;;) {
         await this.#find(node, ids, there);
@@ -83,7 +87,7 @@ export class Recovery {
     return { membersMs, foundMs: isFound ? foundMs : null, pages: first.size };
   }
 
-  /** Every node reads everything once more, when the bound of old contents has passed. */
+  /** Lets every node read everything once more when the bound of old contents has passed. */
   async readAgain(): Promise<void> {
     const { checker } = this.#parts;
     await this.#sleep(ORDER_BOUND_MS + MARGIN_MS);
@@ -99,7 +103,7 @@ export class Recovery {
     }
     for (const [name, different] of contents) {
       const { sets } = checker.statements.of(name);
-      // Of computed pages any content is right.
+      // Any content of a computed page is correct.
       if (different.size < 2 || [...sets.values()].some(({ kind }) => kind === 'computed')) continue;
       const detail = `${name}: nodes read the contents ${[...different].join(', ')}`;
       checker.violated('disagree', 0, { rule: '', detail });
@@ -127,7 +131,7 @@ export class Recovery {
     }
   }
 
-  /** Takes out of `ids` what the node finds. */
+  /** Removes from `ids` the pages that the node finds. */
   async #find(
     node: SimNode,
     ids: Set<string>,
@@ -165,7 +169,7 @@ export class Recovery {
   }
 }
 
-/** At most so many pages at a time, of different keys: one length of a key at a time. */
+/** Batches of at most that many pages with distinct keys: one length of a key at a time. */
 function* batchesOf<T extends Survivor>(pages: readonly T[], count: number): Generator<T[], void> {
   let at = 0;
   let waiting: T[] = [];
@@ -183,8 +187,8 @@ function* batchesOf<T extends Survivor>(pages: readonly T[], count: number): Gen
 }
 
 /**
- * Of all pages those that one of the nodes looks for: all, unless that were too many reads. Then each node looks for some, and each page is
- * looked for by as many nodes as the reads allow, by one at the least.
+ * The pages that one of the nodes looks for: all, unless that were too many reads. Then each node looks for some, and
+ * each page is looked for by as many nodes as the reads allow, at least one.
  */
 function shareOf(
   ids: Iterable<string>,

@@ -13,27 +13,27 @@ import type { Sample } from './series.js';
 import { type Route, SimCluster, type SimProgram } from './sim-cluster.js';
 import type { SimNodeParts } from './sim-node.js';
 
-/** What {@link runScenario} takes beside the scenario. */
+/** Options of {@link runScenario} beside the scenario. */
 export interface RunOptions {
-  /** Stops at this virtual time, for a look: see {@link ScenarioResult.log}. */
+  /** Virtual time at which the run stops, for inspection: see {@link ScenarioResult.log}. */
   readonly untilMs?: number;
-  /** Which node serves a request of a workload that has requests; default: as its `routing` says. */
+  /** Chooses the node that serves a request of a workload with requests; default: its `routing`. */
   readonly route?: Route;
-  /** Works with the stores beside the workload, which may be of the kind `none`. */
+  /** Works with the stores beside the workload, which may be of kind `none`. */
   readonly program?: SimProgram;
-  /** Between two samples of the series; default: a 60th of the duration. */
+  /** Milliseconds between two samples of the series; default: a 60th of the duration. */
   readonly sampleMs?: number;
-  /** Log records kept; default 200. */
+  /** Number of log records that are kept; default 200. */
   readonly logMaxLines?: number;
-  /** Stops at the first violation. */
+  /** Whether to stop at the first violation. */
   readonly stopsAtViolation?: boolean;
-  /** What makes a store, instead of `MeshCacheStore.create`. */
+  /** Creates a store in place of `MeshCacheStore.create`. */
   readonly createStore?: SimNodeParts['createStore'];
-  /** Told of each event, as a line. */
+  /** Receives each event as a line. */
   readonly onEvent?: (line: string) => void;
 }
 
-/** What a host has sent, by plane. */
+/** Bytes that a host has sent, by plane. */
 export interface HostTraffic {
   readonly host: string;
   readonly plane: string;
@@ -41,20 +41,20 @@ export interface HostTraffic {
   readonly bytes: number;
 }
 
-/** What has happened in a run. */
+/** The result of a run. */
 export interface ScenarioResult {
   readonly seed: number;
-  /** Of the event log: runs with the same hash did the same. */
+  /** Hash of the event log: runs with the same hash did the same. */
   readonly hash: string;
   readonly events: number;
   readonly virtualMs: number;
   readonly violations: readonly Violation[];
-  /** All, also those that are left out as like others. */
+  /** Number of violations, also of those that are left out as like others. */
   readonly violationsCount: number;
   readonly counts: {
     readonly calls: Readonly<Record<CallKind, number>>;
     readonly longestMs: Readonly<Record<CallKind, number>>;
-    /** Reads that brought a page, each checked. */
+    /** Number of reads that delivered a page; each was checked. */
     readonly readsChecked: number;
     readonly hits: { readonly local: number; readonly remote: number; readonly disk: number };
     readonly misses: number;
@@ -67,11 +67,11 @@ export interface ScenarioResult {
       readonly lost: number;
     };
   };
-  /** Null: the run ended before. */
+  /** Times of the recovery; null if the run ended before. */
   readonly recovery: RecoveryTimes | null;
   readonly traffic: readonly HostTraffic[];
   readonly series: readonly Sample[];
-  /** What was set, deleted and cleared of the entries that violations are about. */
+  /** For each entry with a violation, its sets, deletes and clears. */
   readonly stories: Readonly<Record<string, readonly string[]>>;
   /** The last log records of all nodes, one text each. */
   readonly log: readonly string[];
@@ -79,15 +79,19 @@ export interface ScenarioResult {
 
 const SAMPLES_COUNT = 60;
 const LOG_MAX_LINES = 200;
-/** Between two looks at calls under way, and at the structures of the stores. */
+/** Milliseconds between two checks of calls in progress and of the stores' structures. */
 const LOOK_MS = 1_000;
 const VERIFY_MS = 5_000;
-/** Each look at the structures takes time in proportion to the pages: in a trace, which is long, with more than these the looks are rarer. */
+/**
+ * Number of pages above which the structures are checked more rarely in traces, which are long: a check takes time in
+ * proportion to the pages.
+ */
 const VERIFIED_PAGES_COUNT = 2_048;
 
 /**
- * Runs a scenario from the start of its nodes to their end. The same scenario gives the same result. Rejects with `ArgumentError` for a
- * scenario that cannot be, with `ConfigError` for settings that nodes refuse, and while another run goes on in this process.
+ * Runs a scenario from the start of its nodes to their end. The same scenario gives the same result. Rejects with
+ * `ArgumentError` for an invalid scenario, with `ConfigError` for settings that nodes refuse, and while another run
+ * goes on in this process.
  */
 export async function runScenario(scenario: Scenario, options: RunOptions = {}): Promise<ScenarioResult> {
   const whole = scenarioOf(scenario);
@@ -143,7 +147,7 @@ class ScenarioRun {
     );
     this.#repeat(LOOK_MS, () => this.#cluster.checker.watch.look());
     this.#repeat(this.#verifyMs, () => this.#verify());
-    // Throws when another world runs: that says nothing about this one.
+    // It throws while another world runs, which says nothing about this one.
     const running = world.run({ until: () => this.#isOver, untilMs: this.#options.untilMs });
     try {
       const end = await running;

@@ -1,28 +1,28 @@
 import type { World } from '../world/world.js';
 import type { SimNode } from './sim-node.js';
 
-/** What a cluster does in one stretch of time, from the end of the last one to `atMs`. */
+/** Activity of a cluster from the end of the previous sample to `atMs`. */
 export interface Sample {
   readonly atMs: number;
-  /** Pages read, by where they came from, and not found. */
+  /** Pages read by source, and pages not found. */
   readonly local: number;
   readonly remote: number;
   readonly disk: number;
   readonly misses: number;
-  /** Pages of requests: asked for, and read before the first miss. */
+  /** Pages of requests: looked up, and read before the first miss. */
   readonly asked: number;
   readonly found: number;
   readonly evictions: number;
-  /** Sent by all hosts, by plane. */
+  /** Bytes sent by all hosts, by plane. */
   readonly controlBytes: number;
   readonly dataBytes: number;
-  /** At `atMs`: nodes that are up, pairs of them that know each other, of all pairs. */
+  /** State at `atMs`: nodes that are up, and pairs of them that know each other out of all pairs. */
   readonly up: number;
   readonly knowing: number;
-  /** Of all pools. */
+  /** Pages in all pools. */
   readonly poolPages: number;
   readonly diskPages: number;
-  /** Of all processes. */
+  /** Timers of all processes. */
   readonly timers: number;
   readonly connections: number;
 }
@@ -37,13 +37,13 @@ interface Totals {
 
 const NOTHING: Totals = { local: 0, remote: 0, disk: 0, misses: 0, evictions: 0 };
 
-/** Samples a cluster at intervals, and adds up what stores have counted before they went away. */
+/** Samples a cluster at intervals, and adds up the counts of stores that have ended. */
 export class Series {
   readonly samples: Sample[] = [];
   readonly #world: World;
   readonly #nodes: readonly SimNode[];
   readonly #requests: { readonly asked: number; readonly found: number };
-  /** By process. */
+  /** Last counts by process. */
   readonly #counted = new Map<number, Totals>();
   #last = { ...NOTHING, asked: 0, found: 0, controlBytes: 0, dataBytes: 0 };
 
@@ -53,7 +53,7 @@ export class Series {
     this.#requests = requests;
   }
 
-  /** Since the beginning, of all processes. */
+  /** Sums over all processes since the beginning. */
   totals(): Totals {
     const sum = { ...NOTHING };
     for (const { store, process } of this.#nodes) {

@@ -5,15 +5,15 @@ import { SCENARIO, type Scenario } from '../scenario/scenario.js';
 import type { MixedWorkload } from '../scenario/workload.js';
 import { type RunOptions, runScenario, type ScenarioResult } from './run-scenario.js';
 
-/** How long to go on, and who hears of it. */
+/** Limits and callbacks of {@link shrink}. */
 export interface ShrinkOptions extends Omit<RunOptions, 'untilMs'> {
-  /** What must happen still; default: what the first violation is like. */
+  /** Kind and rule of the violation that must still occur; default: those of the first violation. */
   readonly like?: Pick<Violation, 'kind' | 'rule'>;
-  /** Default 300. */
+  /** The most runs; default 300. */
   readonly runsMaxCount?: number;
-  /** Of each smaller scenario so many seeds are tried, for what is drawn differs with it; default 3. */
+  /** Seeds tried for each smaller scenario, as its random choices differ; default 3. */
   readonly seedsCount?: number;
-  /** Told of each smaller scenario that fails still. */
+  /** Receives each smaller scenario that still fails. */
   readonly onSmaller?: (scenario: Scenario, result: ScenarioResult) => void;
 }
 
@@ -24,10 +24,10 @@ export interface Shrunk {
   readonly runs: number;
 }
 
-/** Between the seeds that are tried. */
+/** Difference between the seeds that are tried. */
 const SEED_STEP = 1_000_003;
 
-/** Makes a scenario that fails smaller while it fails alike. Undefined: it does not fail. */
+/** Makes a failing scenario smaller while it fails alike. Undefined if it does not fail. */
 export async function shrink(scenario: Scenario, options: ShrinkOptions = {}): Promise<Shrunk | undefined> {
   const { like: given, runsMaxCount = 300, seedsCount = 3, onSmaller, ...runOptions } = options;
   const first = await runScenario(scenario, runOptions);
@@ -64,7 +64,7 @@ export async function shrink(scenario: Scenario, options: ShrinkOptions = {}): P
   return { ...smallest, runs };
 }
 
-/** Undefined: nodes refuse settings without those that were left out. */
+/** The result of a run; undefined if nodes refuse the settings after some were left out. */
 async function resultOf(scenario: Scenario, options: RunOptions): Promise<ScenarioResult | undefined> {
   try {
     return await runScenario(scenario, options);
@@ -94,7 +94,7 @@ async function shrinkFaults(
 
 type Step = (scenario: Scenario) => Scenario | undefined;
 
-/** Each gives a smaller scenario; undefined: it cannot. */
+/** Steps that each give a smaller scenario, or undefined if they cannot. */
 const STEPS: readonly Step[] = [
   (scenario) => (scenario.joins.length > 0 ? { ...scenario, joins: [] } : undefined),
   (scenario) => (scenario.ranksPerHost > 1 ? { ...scenario, ranksPerHost: 1 } : undefined),
@@ -113,7 +113,7 @@ const STEPS: readonly Step[] = [
   (scenario) => (isUsualNetwork(scenario) ? undefined : { ...scenario, network: SCENARIO.network }),
 ];
 
-/** Without the last node. */
+/** The scenario without its last node. */
 function fewerNodes(scenario: Scenario): Scenario | undefined {
   const nodes = scenario.nodes - 1;
   if (nodes < 1) return undefined;
@@ -135,7 +135,7 @@ function fewerNodes(scenario: Scenario): Scenario | undefined {
   return { ...scenario, nodes, faults, joins, shape };
 }
 
-/** Faults that lie behind the new end go, others end with it. */
+/** The scenario with a shorter duration. Faults behind the new end are removed, others end with it. */
 function shorter(scenario: Scenario, factor: number): Scenario | undefined {
   const durationMs = Math.round(scenario.durationMs * factor);
   if (durationMs < 200) return undefined;

@@ -19,12 +19,13 @@ import { promotingMs } from './promoting.js';
 import { Series } from './series.js';
 import { SimNode, type SimNodeParts } from './sim-node.js';
 
-/** Decides which node serves a request: its number, from 1 on. */
+/** Chooses the node that serves a request, by its number from 1. */
 export type Route = (request: SimRequest, nodes: readonly SimNode[]) => number;
 
 /**
- * What a program of one's own does with a cluster while faults happen; the run goes on until it resolves. What it sets by a node's `checked` is
- * checked like all else; pages that it sets by `store`, past the checker, are its own business, under keys that `checked` has not.
+ * A program that works with a cluster while faults happen; the run goes on until it resolves. Pages that it sets by a
+ * node's `checked` are checked like all others. Pages that it sets by `store` are not, and need keys that `checked`
+ * does not use.
  */
 export type SimProgram = (cluster: SimCluster) => Promise<void>;
 
@@ -37,19 +38,22 @@ export interface SimClusterParts {
   readonly createStore?: SimNodeParts['createStore'];
 }
 
-/** Of a request's pages, so many decide by which prefix it is routed. */
+/** Number of a request's first pages that decide its routing by prefix. */
 const ROUTING_PAGES = 2;
 const VNODES = 160;
 
-/** The hosts and nodes of a scenario, and what they do. */
+/** The hosts and nodes of a scenario, and their work. */
 export class SimCluster {
   readonly nodes: readonly SimNode[];
   readonly checker: Checker;
   readonly faults: FaultInjection;
   readonly series: Series;
-  /** Pages of requests: asked for, read before the first miss; requests that a node took with it when it went away. */
+  /**
+   * Counts of requests: pages looked up, pages read before the first miss, and requests lost with a node that went
+   * down.
+   */
   readonly requests = { count: 0, asked: 0, found: 0, lost: 0 };
-  /** The scenario's times count from here on. */
+  /** Virtual time at which the scenario's times begin. */
   workSinceMs = 0;
   readonly #world: World;
   readonly #scenario: Scenario;
@@ -57,7 +61,7 @@ export class SimCluster {
   readonly #source: RequestSource | undefined;
   readonly #program: SimProgram | undefined;
 
-  /** @internal `runScenario` makes them. */
+  /** @internal `runScenario` creates clusters. */
   constructor({ world, scenario, violations, route, program, createStore }: SimClusterParts) {
     this.#program = program;
     this.#world = world;
@@ -92,13 +96,13 @@ export class SimCluster {
     this.#source = this.#requestSource();
   }
 
-  /** Starts the nodes that are there from the beginning. */
+  /** Starts the nodes that exist from the beginning. */
   async start(): Promise<void> {
     const late = new Set(this.#scenario.joins.flatMap(({ nodes }) => nodes));
     await Promise.all(this.nodes.filter(({ number }) => !late.has(number)).map((node) => node.start()));
   }
 
-  /** Nodes work, faults happen and nodes join; resolves when all of that is over and every node is up. */
+  /** Lets nodes work, faults happen and nodes join. Resolves when all of that is over and every node is up. */
   async work(): Promise<void> {
     const { durationMs, faults, joins } = this.#scenario;
     const startMs = this.#world.nowMs;
@@ -119,7 +123,7 @@ export class SimCluster {
     ]);
   }
 
-  /** Resolves when no call is under way. */
+  /** Resolves when no call is in progress. */
   async rest(): Promise<void> {
     this.#source?.stop();
     await Promise.all(this.nodes.map((node) => node.rest()));
@@ -130,7 +134,7 @@ export class SimCluster {
     await Promise.all(this.nodes.map((node) => node.close()));
   }
 
-  /** The namespaces that the workload uses. */
+  /** Tags of the namespaces that the workload uses. */
   get scopes(): readonly string[] {
     const { workload } = this.#scenario;
     return workload.kind === 'mixed' ? ['', ...workload.namespaces] : [''];
@@ -163,7 +167,7 @@ export class SimCluster {
         `route must return the number of a node, 1 to ${this.nodes.length}, got ${shown(number)}`,
       );
     }
-    // A router knows which nodes are up.
+    // A real router knows which nodes are up.
     const node = chosen.isUp ? chosen : this.nodes.find(({ isUp }) => isUp);
     this.requests.count++;
     const outcome = await node?.serve(request.keys);
@@ -175,12 +179,12 @@ export class SimCluster {
     this.requests.found += outcome.found;
   }
 
-  /** Virtual time. */
+  /** Virtual milliseconds. */
   get nowMs(): number {
     return this.#world.nowMs;
   }
 
-  /** Resolves after so much virtual time. */
+  /** Resolves after that much virtual time. */
   readonly sleep = (ms: number): Promise<void> => {
     return new Promise((resolve) => this.#world.at(this.#world.nowMs + ms, resolve));
   };
@@ -189,7 +193,7 @@ export class SimCluster {
 /** Pages of the larger calls. */
 const CALL_PAGES_COUNT = 64;
 
-/** A call that waits for a disk takes as long as that may take. */
+/** Bounds of calls that may wait for a disk. */
 function callBounds(scenario: Scenario): Partial<Record<CallKind, number>> {
   const { shape } = scenario;
   const waitsForDisk = shape.diskPages !== null && shape.config.disk_write !== 'skip';

@@ -12,14 +12,14 @@ import type { SimProcess } from '../world/sim-process.js';
 import type { World } from '../world/world.js';
 import { nodeName, storageConfig } from './node-settings.js';
 
-/** Pages of one call of a serving program, and pages that all calls of a node have at once. */
+/** Pages of one call of a serving program, and pages of all calls of a node at a time. */
 const BATCH_PAGES = 64;
 const SLOTS_COUNT = 256;
-/** A node that did not start, or ended by itself, is started again after this. */
+/** Milliseconds until a node is started again that failed to start or ended by itself. */
 const RESTART_AFTER_MS = 1_000;
-/** So many starts fail one after the other, and should not have: then the node is given up, and the run with it. */
+/** Number of consecutive failed starts without a reason after which the run is given up. */
 const FAILED_STARTS_MAX_COUNT = 10;
-/** What a closed store has left is gone by then. */
+/** Milliseconds after which nothing of a closed store may be left. */
 const CLOSED_AFTER_MS = 100;
 
 export interface SimNodeParts {
@@ -28,17 +28,17 @@ export interface SimNodeParts {
   readonly scenario: Scenario;
   readonly node: number;
   readonly checker: Checker;
-  /** Of the mixed workload. */
+  /** Keys of the mixed workload. */
   readonly keys: MixedKeys | undefined;
-  /** Whether it is to be expected that a start fails now: no memory, no disk. */
+  /** Whether a start may fail now, for lack of memory or disk. */
   readonly mayFail: () => boolean;
-  /** What makes a store; default: `MeshCacheStore.create`. Tests plant faults here. */
+  /** Creates a store; default: `MeshCacheStore.create`. Tests plant faults here. */
   readonly createStore?:
     | ((config: ReturnType<typeof storageConfig>, process: SimProcess) => Promise<MeshCacheStore>)
     | undefined;
 }
 
-/** What runs while a node is up. */
+/** The parts that exist while a node is up. */
 export interface SimNodeRunning {
   readonly id: ProcessId;
   readonly process: SimProcess;
@@ -48,23 +48,23 @@ export interface SimNodeRunning {
   readonly serving: RequestServing;
 }
 
-/** One node of a simulated cluster: a process on a host, with a store and what calls it, started again and again. */
+/** One node of a simulated cluster: a process on a host, with a store and its callers, started again and again. */
 export class SimNode {
   readonly number: number;
   readonly host: SimHost;
-  /** Starts so far. */
+  /** Number of starts so far. */
   starts = 0;
-  /** Of these, the last ones that failed and should not have. */
+  /** Number of the last starts that failed without a reason. */
   #failedStarts = 0;
   readonly #parts: SimNodeParts;
   readonly #frozen: { readonly fromMs: number; toMs: number }[] = [];
   #process: SimProcess | undefined;
   #running: SimNodeRunning | undefined;
   #isWorking = false;
-  /** Counts what makes the outcome of a start, or of anything else that takes time, one of an earlier life. */
+  /** Number of the node's present life. An outcome with another number belongs to an earlier life. */
   #life = 0;
   #starting: Promise<void> | undefined;
-  /** Resolves when the process ends without a good-bye. */
+  /** Resolves when the process ends without leaving the cluster. */
   #ended = new Promise<undefined>(() => {});
   #end: () => void = () => {};
 
@@ -82,7 +82,7 @@ export class SimNode {
     return this.#process;
   }
 
-  /** Undefined: it is down, or on its way. */
+  /** The store; undefined while the node is down or starting. */
   get store(): MeshCacheStore | undefined {
     return this.#running?.store;
   }
@@ -95,19 +95,22 @@ export class SimNode {
     return this.#running !== undefined;
   }
 
-  /** Starts it until it is up, again when that fails. Resolves then, or when it is killed meanwhile; rejects when it is given up. */
+  /**
+   * Starts the node until it is up. Resolves then, or when the node is killed meanwhile; rejects when starting is given
+   * up.
+   */
   start(): Promise<void> {
     this.#starting ??= this.#start(++this.#life);
     return this.#starting;
   }
 
-  /** As SIGKILL. */
+  /** Kills the process, as SIGKILL does. */
   kill(): void {
     this.#process?.kill();
     this.gone();
   }
 
-  /** Its process has ended without a good-bye. */
+  /** Notes that the process has ended without leaving the cluster. */
   gone(): void {
     this.#life++;
     const { checker } = this.#parts;
@@ -120,7 +123,7 @@ export class SimNode {
     this.#end();
   }
 
-  /** Closed as a program closes its store, and ends. Checks what is left then. */
+  /** Closes the store as a program does, and ends the process. Checks what is left then. */
   async close(): Promise<void> {
     const running = this.#running;
     if (running === undefined) return this.kill();
@@ -132,30 +135,30 @@ export class SimNode {
     }
   }
 
-  /** Its process stands still until {@link thaw}; time goes on. */
+  /** Stops the process until {@link thaw}, while time goes on. */
   freeze(): void {
     this.#process?.stop();
     this.stands();
   }
 
-  /** Its process runs again. */
+  /** Lets the process run again. */
   thaw(): void {
     this.#process?.continue();
     this.goesOn();
   }
 
-  /** From now on its time does not count. */
+  /** Notes that the process stands still: its time does not count from now on. */
   stands(): void {
     this.#frozen.push({ fromMs: this.#parts.world.nowMs, toMs: Number.POSITIVE_INFINITY });
   }
 
-  /** Its calls go on. */
+  /** Notes that the process runs again. */
   goesOn(): void {
     const last = this.#frozen.at(-1);
     if (last !== undefined) last.toMs = Math.min(last.toMs, this.#parts.world.nowMs);
   }
 
-  /** For how long it has stood still since then. */
+  /** Milliseconds since then in which the process stood still. */
   frozenMs(sinceMs: number): number {
     const { nowMs } = this.#parts.world;
     return this.#frozen.reduce((sum, { fromMs, toMs }) => {
@@ -163,14 +166,14 @@ export class SimNode {
     }, 0);
   }
 
-  /** From now on, and after each start, its workload runs. */
+  /** Runs the workload from now on, and after each start. */
   work(): void {
     this.#isWorking = true;
     const { process, calls } = this.#running ?? {};
     if (calls !== undefined) void process?.run(() => calls.start());
   }
 
-  /** Resolves when no call of its workload is under way. */
+  /** Resolves when no call of the workload is in progress. */
   async rest(): Promise<void> {
     this.#isWorking = false;
     const running = this.#running;
@@ -178,19 +181,19 @@ export class SimNode {
     await Promise.race([running.process.run(() => running.calls?.rest()), this.#ended]);
   }
 
-  /** Undefined: it went away meanwhile, or is down. */
+  /** Serves a request; undefined if the node is down, or went down meanwhile. */
   async serve(keys: readonly string[]): Promise<RequestOutcome | undefined> {
     return this.run(({ serving }) => serving.serve(keys));
   }
 
-  /** Runs `fn` as a part of its program; undefined when it is down, or goes down meanwhile. */
+  /** Runs `fn` as a part of the node's program; undefined if the node is down, or goes down meanwhile. */
   async run<T>(fn: (running: SimNodeRunning) => Promise<T>): Promise<T | undefined> {
     const running = this.#running;
     if (running === undefined) return undefined;
     return Promise.race([running.process.run(() => fn(running)), this.#ended]);
   }
 
-  /** Closes the store, and looks at what is left then. False: the process was killed meanwhile. */
+  /** Closes the store and checks what is left. False if the process was killed meanwhile. */
   async #closed({ process, store, checked, calls }: SimNodeRunning): Promise<boolean> {
     const life = this.#life;
     const closed = process.run(async () => {
@@ -270,7 +273,7 @@ export class SimNode {
     return { id, process, store, checked, calls, serving };
   }
 
-  /** What `work` throws is a violation; resolves in any case. */
+  /** Waits for `work`, and reports an error of it as a violation. Always resolves. */
   async #whileAlive(work: Promise<void>): Promise<void> {
     try {
       await work;

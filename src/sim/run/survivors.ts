@@ -7,17 +7,20 @@ import type { SimNode } from './sim-node.js';
 /** A page that some nodes have. */
 export interface Survivor extends PageToSet {
   readonly scope: string;
-  /** Where it is, for people. */
+  /** Names of the nodes and tiers that hold it, for messages. */
   readonly holders: string[];
 }
 
-/** Finds out what nodes have in their pools and on their disks, by keys as the workload names them. */
+/** Lists the pages in the pools and on the disks of nodes, by keys as the workload names them. */
 export class Survivors {
   readonly #scopes: readonly string[];
   readonly #isStated: (name: string) => boolean;
   #scopeByPrefix: ReadonlyMap<string, string> | undefined;
 
-  /** `scopes`: tags of the namespaces; '' is the stores' own. What was not stated to the checker is left out: programs may set pages past it. */
+  /**
+   * `scopes` are tags of namespaces; '' is the stores' own. Pages that the checker does not know are left out: programs
+   * may set pages past it.
+   */
   constructor(scopes: readonly string[], isStated: (name: string) => boolean) {
     this.#scopes = scopes;
     this.#isStated = isStated;

@@ -6,22 +6,25 @@ import { FAULT_KINDS, type Fault, type FaultKind, type Join, shapeOf } from './f
 import { hostOf, type NetworkSettings, type Scenario, SETTLE_MS, type Shape } from './scenario.js';
 import { CONVERSATIONS, MIXED, type MixedWorkload, type Workload } from './workload.js';
 
-/** What is not left to chance. */
+/** Properties that are given and not drawn. */
 export interface RandomScenarioOptions {
-  /** Of the workload; default: 8 to 30 s, by chance. */
+  /** Milliseconds of the workload; default: 8 to 30 s, random. */
   readonly durationMs?: number;
-  /** Default: 2 to 6, seldom more. */
+  /** Number of nodes; default: 2 to 6, rarely more. */
   readonly nodes?: number;
-  /** Default: all, or some of them by chance. */
+  /** Kinds of faults; default: all, or a random part of them. */
   readonly kinds?: readonly FaultKind[];
 }
 
-/** Without faults in the first and the last moments of a run, which has nothing to lose and no time to notice then. */
+/**
+ * Milliseconds at the beginning and the end of a run without faults: at first there is nothing to lose, and at the end
+ * no time to notice.
+ */
 const QUIET_MS = 500;
-/** A node that was down has so long to be itself again before it gets the next fault of the group. */
+/** Milliseconds that a node which was down gets to recover before the next fault of the group. */
 const RETURN_MS = 2_500;
 
-/** A scenario by chance; the same seed gives the same one. */
+/** A random scenario; the same seed gives the same one. */
 export function randomScenario(seed: number, options: RandomScenarioOptions = {}): Scenario {
   const draw = new Draw(seed);
   const nodes = options.nodes ?? (draw.oneIn(12) ? 7 + draw.below(10) : 2 + draw.below(5));
@@ -35,18 +38,18 @@ export function randomScenario(seed: number, options: RandomScenarioOptions = {}
   return { ...scenario, faults: drawFaults(draw, scenario, options.kinds ?? drawKinds(draw)) };
 }
 
-/** Faults of these kinds for a scenario, by its seed, instead of those that it has. */
+/** The scenario with faults of these kinds, drawn by its seed, in place of its own. */
 export function withRandomFaults(scenario: Scenario, kinds: readonly FaultKind[]): Scenario {
   return { ...scenario, faults: drawFaults(new Draw(scenario.seed), scenario, kinds) };
 }
 
-/** Values by chance. */
+/** Draws random values. */
 class Draw {
   readonly #random: RandomSource;
 
   constructor(seed: number) {
     this.#random = seededRandom(seed);
-    // The first numbers of seeds that follow each other are alike.
+    // The first numbers of consecutive seeds are alike.
     this.#random.u32();
   }
 
@@ -73,7 +76,7 @@ class Draw {
     return taken;
   }
 
-  /** Evenly on a logarithmic scale, where there is room for it. */
+  /** A value drawn evenly on a logarithmic scale, if there is room for it. */
   between([least, most]: readonly [number, number]): number {
     const unit = this.unit();
     return least > 0 ? least * (most / least) ** unit : least + (most - least) * unit;
@@ -82,7 +85,7 @@ class Draw {
 
 function drawShape(draw: Draw, nodes: number): Shape {
   const pageBytes = draw.of([64, 256, 1024, 1024, 4096, 1000]);
-  // Pools that nothing stays in, pools that everything fits in, and those between.
+  // Pools that keep nothing, pools that hold everything, and sizes between.
   const poolPages = draw.of([4, 8, 24, 64, 64, 150, 400]);
   const all = Array.from({ length: nodes }, (_, i) => i + 1);
   const config: Record<string, string | number | boolean> = {};
@@ -117,7 +120,7 @@ function drawNetwork(draw: Draw): NetworkSettings {
   return {
     latencyMs,
     bytesPerS: draw.of([1e6, 1e8, 3e9, 3e9]),
-    // The tail of a long way would be longer than any deadline.
+    // On a slow network, the tail of the latencies would be longer than any deadline.
     tailProbability: latencyMs > 1 ? Math.min(tailProbability, 0.001) : tailProbability,
   };
 }
@@ -154,7 +157,7 @@ function drawJoins(draw: Draw, nodes: number, durationMs: number): Join[] {
   return [{ atMs: Math.round(durationMs * draw.unit() * 0.6), nodes: late }];
 }
 
-/** All of them, or a few: faults of one kind wear out what many kinds would only touch. */
+/** All of the kinds, or a few: many faults of one kind strain what many kinds would only touch. */
 function drawKinds(draw: Draw): FaultKind[] {
   const all = Object.keys(FAULT_KINDS) as FaultKind[];
   if (draw.oneIn(10)) return [];

@@ -16,7 +16,7 @@ const WORKLOADS: { readonly [Kind in Workload['kind']]: Workload } = {
 
 const FAULT_NAMES = ['kind', 'atMs', 'durationMs', 'nodes', 'peers', 'amount'];
 const JOIN_NAMES = ['atMs', 'nodes'];
-/** Settings that follow from the rest of a scenario. */
+/** Settings that follow from other parts of a scenario. */
 const OWN_SETTINGS = [
   'discovery_addr',
   'node_id',
@@ -29,7 +29,7 @@ const OWN_SETTINGS = [
   'disk_size',
 ];
 
-/** Throws `ArgumentError` for a scenario that cannot be. It may have been read from a file, and be anything. */
+/** Throws `ArgumentError` for an invalid scenario. It may have been read from a file, and be anything. */
 export function checkScenario(scenario: Scenario): void {
   const { seed, nodes, ranksPerHost, shape, network, durationMs, settleMs, workload, faults, joins } = scenario;
   checkWhole('seed', seed, 0);
@@ -46,7 +46,7 @@ export function checkScenario(scenario: Scenario): void {
   for (const fault of faults) checkFault(fault, nodes);
 }
 
-/** Throws `ArgumentError` for a name that `known` does not have: a misspelled one would change nothing. */
+/** Throws `ArgumentError` for names that are not in `known`: a misspelt one would change nothing. */
 export function checkNames(part: string, given: unknown, known: readonly string[]): void {
   check(part, given, typeof given === 'object' && given !== null && !Array.isArray(given), 'an object');
   for (const name of Object.keys(given as object)) check(part, name, known.includes(name), known.join(', '));

@@ -2,28 +2,28 @@ import { type Fault, type Join, shapeOf } from './faults.js';
 import { checkNames, checkScenario } from './scenario-check.js';
 import { MIXED, type Workload } from './workload.js';
 
-/** How each node is. */
+/** Properties of every node. */
 export interface Shape {
-  /** Pages of `pageBytes` that a pool has room for. */
+  /** Capacity of a pool in pages of `pageBytes`. */
   readonly poolPages: number;
   readonly pageBytes: number;
-  /** Pages that a disk tier has room for; null: there is none. */
+  /** Capacity of a disk tier in pages; null: there is none. */
   readonly diskPages: number | null;
-  /** Nodes with a disk tier, if `diskPages` is not null; all when left out. */
+  /** Nodes with a disk tier if `diskPages` is not null; default: all. */
   readonly diskNodes?: readonly number[];
-  /** Further settings of each node, by the keys of `MeshCacheConfig`; `eviction_policy`, `promote_hot_reads`, … */
+  /** Further settings of each node, by the keys of `MeshCacheConfig`: `eviction_policy`, `promote_hot_reads`, … */
   readonly config: Readonly<Record<string, string | number | boolean>>;
-  /** The first so many nodes are listed as discovery addresses. */
+  /** Number of nodes that are listed as discovery addresses, from the first on. */
   readonly listedMasters: number;
 }
 
 /** The network between the hosts. */
 export interface NetworkSettings {
-  /** From one host to another, one way. */
+  /** Milliseconds from one host to another, one way. */
   readonly latencyMs: number;
-  /** Of every host in each direction. */
+  /** Bytes a second of every host in each direction. */
   readonly bytesPerS: number;
-  /** So often a message takes several times as long. */
+  /** Probability that a message takes several times as long. */
   readonly tailProbability: number;
 }
 
@@ -31,24 +31,24 @@ export interface NetworkSettings {
 export interface Scenario {
   readonly seed: number;
   readonly nodes: number;
-  /** Nodes of one host, each a process of its own. */
+  /** Number of nodes on each host; every node is a process of its own. */
   readonly ranksPerHost: number;
   readonly shape: Shape;
   readonly network: NetworkSettings;
-  /** Of the workload; faults end within it. */
+  /** Milliseconds of the workload; faults end within it. */
   readonly durationMs: number;
   readonly workload: Workload;
   readonly faults: readonly Fault[];
-  /** The others start at once, at 0. */
+  /** Nodes that join later; the others start at once, at 0. */
   readonly joins: readonly Join[];
-  /** After the last fault, until every page is found from everywhere. */
+  /** Milliseconds after the last fault in which every page must be found from every node. */
   readonly settleMs: number;
 }
 
-/** Pages are found within this after the last fault. */
+/** Default of `settleMs`. */
 export const SETTLE_MS = 10_000;
 
-/** What a scenario is where nothing else is said. */
+/** The scenario with all defaults. */
 export const SCENARIO: Scenario = {
   seed: 1,
   nodes: 3,
@@ -62,7 +62,7 @@ export const SCENARIO: Scenario = {
   settleMs: SETTLE_MS,
 };
 
-/** A whole scenario of what is given. Throws `ArgumentError` for what cannot be, and for names that a scenario does not have. */
+/** A whole scenario from the given parts. Throws `ArgumentError` for invalid values and unknown names. */
 export function scenarioOf(given: ScenarioInit): Scenario {
   checkNames('keys', given, Object.keys(SCENARIO));
   checkNames('keys of shape', given.shape ?? {}, [...Object.keys(SCENARIO.shape), 'diskNodes']);
@@ -77,27 +77,27 @@ export function scenarioOf(given: ScenarioInit): Scenario {
   return scenario;
 }
 
-/** What is left out is as in {@link SCENARIO}. */
+/** Parts of a scenario; the rest is as in {@link SCENARIO}. */
 export type ScenarioInit = Partial<Omit<Scenario, 'shape' | 'network'>> & ScenarioParts;
 
-/** Parts of a scenario; the rest is as {@link SCENARIO} has it. */
+/** Parts of a scenario whose nested objects are partial, too. */
 export interface ScenarioParts {
   readonly shape?: Partial<Shape>;
   readonly network?: Partial<NetworkSettings>;
 }
 
-/** The host of a node, from 1 on. */
+/** Number of a node's host, from 1. */
 export function hostOf(scenario: Pick<Scenario, 'ranksPerHost'>, node: number): number {
   return Math.ceil(node / scenario.ranksPerHost);
 }
 
-/** All nodes of the hosts of these. */
+/** All nodes on the hosts of these nodes. */
 export function nodesOfHosts(scenario: Scenario, nodes: readonly number[]): number[] {
   const hosts = new Set(nodes.map((node) => hostOf(scenario, node)));
   return Array.from({ length: scenario.nodes }, (_, i) => i + 1).filter((node) => hosts.has(hostOf(scenario, node)));
 }
 
-/** Nodes that have a disk tier. */
+/** Whether a node has a disk tier. */
 export function hasDisk({ shape }: Pick<Scenario, 'shape'>, node: number): boolean {
   return shape.diskPages !== null && (shape.diskNodes?.includes(node) ?? true);
 }

@@ -1,27 +1,27 @@
 import type { PlacementRouting } from '../../core/index.js';
 
-/** Calls by chance, of all kinds, from every node. */
+/** Random calls of all kinds, from every node. */
 export interface MixedWorkload {
   readonly kind: 'mixed';
   /** Loops of calls on every node. */
   readonly callers: number;
-  /** Longest pause between two calls of a loop. */
+  /** Longest pause between two calls of a loop, in milliseconds. */
   readonly pauseMaxMs: number;
-  /** Named entries that only one node sets, of each node; and those that every node overwrites. */
+  /** Number of named entries that only one node sets, for each node. Entries that every node overwrites follow. */
   readonly ownKeys: number;
   readonly namedKeys: number;
-  /** Computed pages that every node sets; and keys that are set in both ways. */
+  /** Number of computed pages that every node sets. Keys that are set in both ways follow. */
   readonly computedKeys: number;
   readonly mixedKeys: number;
   readonly batchMaxPages: number;
-  /** One call of so many is a delete, a clear; 0: none. */
+  /** One call of that many is a delete; clears follow. 0: none. */
   readonly deleteOneIn: number;
   readonly clearOneIn: number;
   /** Share of the calls that set. */
   readonly setShare: number;
   /** Share of the reads that go to the first few keys. */
   readonly hotShare: number;
-  /** Tags of further namespaces, which must not meet. */
+  /** Tags of further namespaces, which must not mix. */
   readonly namespaces: readonly string[];
 }
 
@@ -31,22 +31,22 @@ export interface ConversationWorkload {
   readonly routing: PlacementRouting;
   /** New conversations a second, at random times. */
   readonly startsPerS: number;
-  /** Turns of a conversation, on average. */
+  /** Mean number of turns of a conversation. */
   readonly turns: number;
-  /** Pages that a turn adds, on average. */
+  /** Mean number of pages that a turn adds. */
   readonly pagesPerTurn: number;
-  /** Pages of a system prompt that all share. */
+  /** Pages of a system prompt that all conversations share. */
   readonly sharedPages: number;
-  /** Between an answer and the next turn, on average. */
+  /** Mean milliseconds between an answer and the next turn. */
   readonly thinkMs: number;
-  /** What computing a page takes that was not found. */
+  /** Milliseconds that computing a missing page takes. */
   readonly computeMsPerPage: number;
 }
 
 /** One request of a trace. */
 export interface TraceRequest {
   readonly timestampMs: number;
-  /** One id a page; equal ids have equal prefixes. */
+  /** One id for each page; equal ids have equal prefixes. */
   readonly hashIds: readonly number[];
   readonly session?: string | number;
 }
@@ -56,20 +56,20 @@ export interface TraceWorkload {
   readonly kind: 'trace';
   readonly requests: readonly TraceRequest[];
   readonly routing: PlacementRouting;
-  /** So many times as fast. */
+  /** Factor by which the trace is played faster. */
   readonly speed: number;
   readonly computeMsPerPage: number;
 }
 
-/** Nothing but the nodes: joining, leaving, being there. */
+/** No workload: nodes only join, stay and leave. */
 export interface NoWorkload {
   readonly kind: 'none';
 }
 
-/** What the nodes of a scenario do. */
+/** The work of the nodes in a scenario. */
 export type Workload = MixedWorkload | ConversationWorkload | TraceWorkload | NoWorkload;
 
-/** Mixed calls where nothing else is said. */
+/** Mixed calls with all defaults. */
 export const MIXED: MixedWorkload = {
   kind: 'mixed',
   callers: 2,
@@ -86,7 +86,7 @@ export const MIXED: MixedWorkload = {
   namespaces: [],
 };
 
-/** Conversations where nothing else is said. */
+/** Conversations with all defaults. */
 export const CONVERSATIONS: ConversationWorkload = {
   kind: 'conversations',
   routing: 'session',
@@ -98,7 +98,7 @@ export const CONVERSATIONS: ConversationWorkload = {
   computeMsPerPage: 2,
 };
 
-/** What follows from a trace's requests but for their times. */
+/** Defaults of a trace's workload, without its requests. */
 export const TRACE: Omit<TraceWorkload, 'requests'> = {
   kind: 'trace',
   routing: 'prefix',

@@ -16,12 +16,12 @@ export interface MixedCallsParts {
 }
 
 const KINDS: readonly KeyKind[] = ['own', 'named', 'computed', 'both'];
-/** The first so many keys are the hot ones. */
+/** Number of hot keys, which are the first ones. */
 const HOT_KEYS_COUNT = 3;
 const DELETED_MAX_COUNT = 3;
 const LOOKED_UP_MAX_COUNT = 60;
 
-/** Loops of calls by chance on one node: sets, reads, lookups, deletes, clears. */
+/** Loops of random calls on one node: sets, reads, lookups, deletes, clears. */
 export class MixedCalls {
   readonly #parts: MixedCallsParts;
   readonly #kinds: readonly KeyKind[];
@@ -41,7 +41,7 @@ export class MixedCalls {
     this.#loops = Array.from({ length: this.#parts.workload.callers }, () => this.#loop());
   }
 
-  /** Resolves when no call is under way. */
+  /** Resolves when no call is in progress. */
   async rest(): Promise<void> {
     this.#isWorking = false;
     await Promise.all(this.#loops.splice(0));
@@ -62,7 +62,7 @@ export class MixedCalls {
     if (deleteOneIn > 0 && this.#below(deleteOneIn) === 0) return this.#delete(scope);
     const dice = this.#below(1000) / 1000;
     if (dice < setShare) return this.#set(scope);
-    // Of what is left, so much reads whole batches, copies and looks up.
+    // The remaining calls read whole batches, read copies, or look up, in these parts.
     const rest = (dice - setShare) / (1 - setShare);
     if (rest < 0.7) return this.#read(scope);
     if (rest < 0.85) return this.#readCopy(scope);
@@ -123,11 +123,11 @@ export class MixedCalls {
   }
 
   async #clear(): Promise<void> {
-    // Of a namespace, or all of it.
+    // Clears one namespace, or all of them.
     await this.#parts.store.clear(this.#scopes[this.#below(this.#scopes.length)]);
   }
 
-  /** At most so many different keys of these kinds; own ones of `owner`, or of any node. */
+  /** At most that many distinct keys of these kinds; own keys are those of `owner`, or of any node. */
   #distinct(count: number, scope: string, kinds: readonly string[], owner?: number): MixedKey[] {
     const able = this.#kinds.filter((kind) => kinds.includes(kind));
     if (able.length === 0) return [];

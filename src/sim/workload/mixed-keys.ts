@@ -9,13 +9,13 @@ export type KeyKind = 'own' | 'named' | 'computed' | 'both';
 export interface MixedKey {
   readonly kind: KeyKind;
   readonly name: string;
-  /** The namespace's tag; '' is the store's own. */
+  /** Tag of the namespace; '' is the store's own. */
   readonly scope: string;
-  /** Of every content; undefined: each content has its own length. */
+  /** Length of every content; undefined: each content has its own length. */
   readonly bytes: number | undefined;
 }
 
-/** One named entry of so many has another length with each content. */
+/** One named entry of this many has another length with each content. */
 const CHANGING_ONE_IN = 4;
 
 /** All keys of one mixed workload. */
@@ -29,13 +29,13 @@ export class MixedKeys {
     this.#shape = shape;
   }
 
-  /** How many keys of a kind there are; of own ones, of each node. */
+  /** Number of keys of a kind; for own keys, of each node. */
   count(kind: KeyKind): number {
     const { ownKeys, namedKeys, computedKeys, mixedKeys } = this.#workload;
     return { own: ownKeys, named: namedKeys, computed: computedKeys, both: mixedKeys }[kind];
   }
 
-  /** `node` counts for own keys only. */
+  /** The key with an index; `node` matters for own keys only. */
   key(kind: KeyKind, index: number, { node, scope }: { readonly node: number; readonly scope: string }): MixedKey {
     const name = kind === 'own' ? `own-${node}-${index}` : `${kind}-${index}`;
     const id = `${scope}/${name}`;
@@ -47,7 +47,7 @@ export class MixedKeys {
     return key;
   }
 
-  /** A length for one content, of a key that has no length of its own. */
+  /** A length for one content of a key that has no length of its own. */
   lengthOf(chance: number): number {
     const { pageBytes } = this.#shape;
     return PAGE_MIN_BYTES + (chance % (pageBytes - PAGE_MIN_BYTES + 1));

@@ -4,22 +4,22 @@ import type { CheckedStore } from '../check/checked-store.js';
 export interface RequestServingParts {
   readonly store: CheckedStore;
   readonly clock: Pick<Clock, 'after'>;
-  /** What computing a page takes that was not found. */
+  /** Milliseconds that computing a missing page takes. */
   readonly computeMsPerPage: number;
   /** Pages of one call. */
   readonly batchPages: number;
 }
 
-/** What became of one request; pages. */
+/** Outcome of one request, in pages. */
 export interface RequestOutcome {
   readonly asked: number;
-  /** Read before the first miss. */
+  /** Pages read before the first miss. */
   readonly found: number;
 }
 
 /**
- * Does what a serving program does with each request: looks up the longest prefix that the cluster has, reads it, computes the rest and
- * sets it.
+ * Does what a serving program does with each request: looks up the longest prefix in the cluster, reads it, computes
+ * the rest and sets it.
  */
 export class RequestServing {
   readonly #parts: RequestServingParts;
@@ -28,7 +28,7 @@ export class RequestServing {
     this.#parts = parts;
   }
 
-  /** Serves one request; its keys in the order of the prefix. */
+  /** Serves one request; its keys are in the order of the prefix. */
   async serve(keys: readonly string[]): Promise<RequestOutcome> {
     const { store, batchPages, computeMsPerPage } = this.#parts;
     const existing = await store.exists(keys);
@@ -40,7 +40,7 @@ export class RequestServing {
     return { asked: keys.length, found };
   }
 
-  /** How many came before the first that did not. */
+  /** The number of pages read before the first that did not come. */
   async #readPrefix(keys: readonly string[], existing: number): Promise<number> {
     const { store, batchPages } = this.#parts;
     for (let from = 0; from < existing; from += batchPages) {

@@ -5,16 +5,16 @@ import type { RequestOutcome } from './request-serving.js';
 
 /** A request on its way to a node. */
 export interface SimRequest {
-  /** One key a page; requests with equal keys have equal prefixes. */
+  /** One key for each page; requests with equal keys have equal prefixes. */
   readonly keys: readonly string[];
-  /** The conversation that it belongs to; undefined: not told. */
+  /** Conversation of the request; undefined if unknown. */
   readonly session: string | number | undefined;
 }
 
 export interface RequestSourceParts {
-  /** Calls `fn` after so much virtual time. */
+  /** Calls `fn` after that much virtual time. */
   readonly after: (delayMs: number, fn: () => void) => void;
-  /** Resolves when the request has been served; undefined: its node went away with it. May never resolve. */
+  /** Sends a request. Resolves when it has been served, with undefined if its node went down; may never resolve. */
   readonly send: (request: SimRequest) => Promise<RequestOutcome | undefined>;
   readonly random: RandomSource;
 }
@@ -25,15 +25,15 @@ export interface RequestSource {
   stop(): void;
 }
 
-/** As long as the chained content hashes that such keys stand for. */
+/** Length of keys, the same as of the content hashes that they stand for. */
 const KEY_CHARACTERS = 64;
 
-/** The key of a page: a name, as long as a content hash. */
+/** The key of a page: its name, padded to the length of a content hash. */
 export function pageKey(name: string): string {
   return name.padEnd(KEY_CHARACTERS, '.');
 }
 
-/** Requests at the times of a trace; the pages of a trace's id are the same in all of them. */
+/** Requests at the times of a trace. A trace's id stands for the same page in all of them. */
 export class TraceRequests implements RequestSource {
   readonly #workload: TraceWorkload;
   readonly #parts: RequestSourceParts;
@@ -56,7 +56,7 @@ export class TraceRequests implements RequestSource {
     this.#isRunning = false;
   }
 
-  /** The next request; `nowMs` is the trace's time. */
+  /** Plans the next request; `nowMs` is the trace's time. */
   #plan(nowMs: number): void {
     const request = this.#workload.requests[this.#next];
     if (request === undefined || !this.#isRunning) return;
@@ -70,7 +70,7 @@ export class TraceRequests implements RequestSource {
   }
 }
 
-/** Conversations: each turn has the pages of all earlier ones and some more. */
+/** Requests of conversations: each turn has the pages of all earlier ones and some more. */
 export class ConversationRequests implements RequestSource {
   readonly #workload: ConversationWorkload;
   readonly #parts: RequestSourceParts;
@@ -112,7 +112,7 @@ export class ConversationRequests implements RequestSource {
     }
   }
 
-  /** Rounded, so that engines whose logarithms differ in the last bit agree. */
+  /** A random time, rounded so that engines whose logarithms differ in the last bit agree. */
   #exponential(mean: number): number {
     return Math.round(-Math.log(1 - this.#unit()) * mean * 1024) / 1024;
   }

@@ -3,54 +3,54 @@ import type { SimConnection } from './network/sim-connection.js';
 import type { SimHost } from './sim-host.js';
 import type { World } from './world.js';
 
-/** One thing that goes wrong, as plain data: a list of them is a plan that can be stored, shortened and run again. */
+/** One fault as plain data. A list of them is a plan that can be stored, shortened and run again. */
 export interface Fault {
-  /** Virtual time. */
+  /** Virtual milliseconds at which the fault begins. */
   readonly atMs: number;
   readonly kind: FaultKind;
-  /** Names of hosts; `rack:NAME` is every host of a rack. Unknown ones are left out. */
+  /** Names of hosts; `rack:NAME` is every host of a rack. Unknown names are left out. */
   readonly targets: readonly string[];
-  /** The other side, for faults of the network; default: all other hosts. */
+  /** The other side of a network fault; default: all other hosts. */
   readonly peers?: readonly string[];
-  /** When it is over; without it, never. */
+  /** Milliseconds until the fault is over; without it, never. */
   readonly durationMs?: number;
-  /** What {@link FAULT_KINDS} says of the kind. */
+  /** Amount in the unit that {@link FAULT_KINDS} names. */
   readonly amount?: number;
 }
 
-/** What can go wrong, each with what its `amount` means (and the default); empty: it has none. */
+/** Kinds of faults. Each value is the meaning and the default of `amount`; it is empty for a kind without one. */
 export const FAULT_KINDS = {
-  /** Processes are killed; afterwards they are started again. */
+  /** Processes are killed, and started again at the end. */
   kill: '',
-  /** The power goes; afterwards the hosts start with what their disks have kept. */
+  /** The power fails; at the end the hosts start with the data that their disks have kept. */
   crash: '',
-  /** The same, and the disks are empty afterwards. */
+  /** The power fails, and at the end the hosts start with empty disks. */
   replace: '',
-  /** Processes stand still, and their kernels go on. */
+  /** Processes stand still while their kernels go on. */
   stop: '',
   /** Hosts stand still, kernel and all. */
   freeze: '',
-  /** The same, with monotonic clocks that stand still, too. */
+  /** Hosts stand still like in `freeze`, and their monotonic clocks, too. */
   sleep: '',
-  /** Every event of a program takes so long. */
+  /** Every event of a program takes longer. */
   slow: 'milliseconds (1)',
-  /** No way between targets and peers, in both directions. */
+  /** Nothing passes between targets and peers, in both directions. */
   partition: '',
-  /** The targets hear nothing from the peers, and are heard. */
+  /** The targets receive nothing from the peers, but can send. */
   deaf: '',
-  /** The targets are not heard by the peers, and hear them. */
+  /** The targets send nothing to the peers, but can receive. */
   mute: '',
-  /** Messages between targets and peers take so much longer. */
+  /** Messages between targets and peers take longer. */
   delay: 'milliseconds (20)',
-  /** So many of them are lost, and sent again later. */
+  /** Messages are lost with this probability, and sent again later. */
   loss: 'probability (0.05)',
-  /** A link between a target and a peer has no more than this. */
+  /** A link between a target and a peer has this bandwidth. */
   throttle: 'bytes a second (1 MiB)',
-  /** Nothing more arrives on the connections that there are. */
+  /** Nothing more arrives on the present connections. */
   stall: '',
-  /** The connections that there are end with a reset, once so many more bytes have arrived in one direction. */
+  /** The present connections end with a reset, after this many more bytes in one direction. */
   reset: 'bytes (0: at once)',
-  /** No new connections to the targets. */
+  /** Targets refuse new connections. */
   refuse: '',
   /** Wall clocks jump forward, or back. */
   'clock-jump': 'milliseconds (60000)',
@@ -61,11 +61,11 @@ export const FAULT_KINDS = {
   'disk-full': '',
   'disk-read-only': '',
   'disk-slow': 'factor (100)',
-  /** So many reads and writes fail. */
+  /** Reads and writes fail with this probability. */
   'disk-errors': 'probability (0.1)',
-  /** So many flushes fail; what they should have flushed is lost in a crash. */
+  /** Flushes fail with this probability; a crash loses their data. */
   'disk-flush-errors': 'probability (0.5)',
-  /** Bits of what is on the disk change. */
+  /** Bits of the disk's data flip. */
   'disk-rot': 'bits (8)',
   /** No more memory than this for pages. */
   memory: 'bytes (0)',
@@ -79,7 +79,7 @@ interface Scene {
   readonly peers: readonly SimHost[];
 }
 
-/** Begins the fault; returns how it ends, if it does. */
+/** Begins the fault, and returns a function that ends it, if it can end. */
 type Effect = (scene: Scene, amount: number | undefined) => (() => void) | undefined;
 
 const MEBIBYTE = 2 ** 20;
@@ -199,8 +199,8 @@ const EFFECTS: Readonly<Record<FaultKind, Effect>> = {
 };
 
 /**
- * Begins a fault now, whatever its `atMs`, and ends it when its duration is over. Of faults of one kind that overlap on a host, the last
- * to end ends them.
+ * Begins a fault now, whatever its `atMs`, and ends it when its duration is over. If faults of one kind overlap on a
+ * host, the last to end ends them.
  */
 export function applyFault(world: World, fault: Fault): void {
   const hosts = hostsOf(world, fault.targets);
@@ -213,14 +213,14 @@ export function applyFault(world: World, fault: Fault): void {
   });
 }
 
-/** Has every fault of a plan begin at its time. */
+/** Schedules every fault of a plan. */
 export function scheduleFaults(world: World, faults: readonly Fault[]): void {
   for (const fault of faults) world.at(fault.atMs, () => applyFault(world, fault));
 }
 
-/** Counts the fault as under way; returns what ends that, and tells whether it was the last of its kind and targets. */
+/** Counts a fault as active. The result ends that, and tells whether it was the last of its kind and targets. */
 function overlaps(world: World, { kind, targets, peers = [] }: Fault, hosts: readonly SimHost[]): () => boolean {
-  // Rules between hosts add up, and each is taken away by itself.
+  // Rules between hosts add up, and each is removed by itself.
   if (hosts.length === 0 || kind in TROUBLES) return () => true;
   const key = [kind, ...targets, ...peers].join(' ');
   const { faultsUnderWay } = world;

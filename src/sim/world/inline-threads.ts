@@ -2,9 +2,9 @@ import type { Clock } from '../../base/environment/clock.js';
 import type { MessageEnd, Thread, ThreadProgram, Threads } from '../../base/environment/threads.js';
 
 /**
- * Threads whose programs run on the calling thread, in turns of `clock`: messages arrive one a turn, in the order in which they were
- * posted, never while they are posted. The same calls lead to the same order, always. What a message holds is handed over as it is, not
- * cloned: whoever posts it must not change it any more.
+ * Threads whose programs run on the calling thread, in turns of `clock`. One message arrives in each turn, in the order
+ * in which they were posted, never while they are posted: the same calls always lead to the same order. Messages are
+ * handed over without a clone, so their sender must not change them any more.
  */
 export function inlineThreads(clock: Clock): Threads {
   return { canCopy: false, start: (program) => new InlineThread(program, clock) };
@@ -23,14 +23,14 @@ class InlineThread implements Thread {
     this.ended = this.#run(() => inline(data, programs), programs);
   }
 
-  /** The program ends when it hears that the messages are closed: it cannot be ended in the middle of anything. */
+  /** Closes the messages, upon which the program ends: it cannot be interrupted. */
   async terminate(): Promise<void> {
     this.messages.close();
     await this.ended;
   }
 
   async #run(program: () => Promise<void>, messages: InlineEnd): Promise<string | undefined> {
-    // Whoever starts a thread may post before it runs.
+    // The starter of a thread may post before it runs.
     await messages.turn();
     try {
       if (!messages.isClosed) await program();
@@ -96,7 +96,7 @@ class InlineEnd implements MessageEnd {
     return new Promise((resolve) => this.#later(resolve));
   }
 
-  /** Nothing, when the message has been received meanwhile. */
+  /** Delivers the next message; does nothing if it has been received meanwhile. */
   #deliver(): void {
     if (this.#isClosed || this.#waiting.length === 0) return;
     this.#listener?.(this.#waiting.shift());

@@ -32,12 +32,12 @@ export class Journal {
     this.#onLine = options.onLine;
   }
 
-  /** Oldest first. */
+  /** The records, oldest first. */
   get lines(): readonly JournalLine[] {
     return [...this.#lines.slice(this.#first), ...this.#lines.slice(0, this.#first)];
   }
 
-  /** Keeps a record, if it is of a level that is kept. */
+  /** Keeps a record if its level is kept. */
   add(process: { readonly name: string }, level: LogLevel, message: string, fields: LogFields = {}): void {
     if (LOG_LEVELS.indexOf(level) < this.#minLevel) return;
     const line = { atMs: this.#nowMs(), process: process.name, level, message, fields };

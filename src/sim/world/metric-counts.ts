@@ -1,6 +1,6 @@
 import type { Labels, MetricsSink } from '../../base/environment/metrics-sink.js';
 
-/** Keeps the counts of one process, to be asked for. */
+/** Keeps the counts of one process for later reading. */
 export class CountedMetrics implements MetricsSink {
   readonly #counts = new Map<string, number>();
   readonly #providers = new Map<string, () => number>();
@@ -18,7 +18,7 @@ export class CountedMetrics implements MetricsSink {
     this.#providers.set(keyOf(name, labels), provider);
   }
 
-  /** The count or gauge of these labels; without labels, of all that have the name together. */
+  /** The count or gauge with these labels; without labels, the sum over all with that name. */
   value(name: string, labels?: Labels): number {
     if (labels !== undefined) return this.#value(keyOf(name, labels));
     let sum = 0;
@@ -32,7 +32,7 @@ export class CountedMetrics implements MetricsSink {
   }
 }
 
-/** As Prometheus writes it; labels in the order in which they are given, which is the same everywhere in the code. */
+/** A key as Prometheus writes it. Labels keep their order, which is the same everywhere in the code. */
 function keyOf(name: string, labels: Labels = {}): string {
   let pairs = '';
   for (const label in labels) pairs += `${pairs === '' ? '' : ','}${label}="${labels[label]}"`;

@@ -11,32 +11,32 @@ import type { World } from './world.js';
 
 /** A machine of a world. */
 export interface HostOptions {
-  /** Also its host name. */
+  /** Name, which is also the host name. */
   readonly name: string;
-  /** Default: 10.x.y.z, by its number. */
+  /** Address; default: 10.x.y.z, by its number. */
   readonly address?: string;
-  /** Hosts of one rack fail together, when a fault says so. Default: one rack for all. */
+  /** Rack; its hosts fail together if a fault says so. Default: one rack for all. */
   readonly rack?: string;
-  /** Default: 64 GiB, of which a simulation takes only what pools take. */
+  /** Memory; default: 64 GiB, of which a simulation uses only the bytes of pools. */
   readonly memoryBytes?: number;
   readonly parallelism?: number;
-  /** Of its network in each direction; default: the network's. */
+  /** Bytes a second of its network in each direction; default: the network's. */
   readonly bytesPerS?: number;
   readonly disk?: Partial<DiskShape>;
-  /** What it runs when it is started, and again after each restart: usually starts a node with the environment of the process. */
+  /** The program that runs at each start; usually it starts a node with the environment of the process. */
   readonly boot?: (process: SimProcess) => void | Promise<void>;
 }
 
-/** How a host ends that is restarted. */
+/** How a host is restarted. */
 export interface RestartOptions {
-  /** False: its disks are new and empty. Default: what had reached them is there, see {@link SimDisk.crash}. */
+  /** Whether its disks keep their data, see {@link SimDisk.crash}; default: true. False gives new, empty disks. */
   readonly keepsDisks?: boolean;
 }
 
 const MEMORY_BYTES = 64 * 2 ** 30;
 const QUIET_LOOP: LoopObservation = { count: 0, delayS: () => 0, utilization: () => 0, beginAnew() {}, end() {} };
 
-/** A simulated machine: its clocks, its disk, its place in the network, and the processes on it. */
+/** A simulated machine: its clocks, its disk, its place in the network, and its processes. */
 export class SimHost {
   readonly name: string;
   readonly rack: string;
@@ -55,7 +55,7 @@ export class SimHost {
   #isUp = true;
   #isFrozen = false;
 
-  /** @internal `World.host` makes them. */
+  /** @internal `World.host` creates hosts. */
   constructor(world: World, options: HostOptions, index: number) {
     this.#world = world;
     this.#options = options;
@@ -66,14 +66,14 @@ export class SimHost {
     const address = options.address ?? `10.${(index >> 16) & 255}.${(index >> 8) & 255}.${index & 255}`;
     const identity = { index, name: this.name, rack: this.rack, addresses: [address] };
     this.network = world.fabric.addHost(identity, options.bytesPerS);
-    // Different on every host, so that readings of two hosts cannot be mixed up unnoticed.
+    // A different value on every host, so that readings of two hosts cannot be mixed up unnoticed.
     const monotonicMs = forkedRandom(world.options.seed, 'uptime', index).u32() % 1e7;
     this.time = new HostTime(world.scheduler, { monotonicMs, wallMs: world.options.wallMs });
     const random = forkedRandom(world.options.seed, 'disk', index);
     this.disk = new SimDisk({ scheduler: world.scheduler, random, shape: options.disk ?? {} });
   }
 
-  /** False: it has crashed, and was not restarted. */
+  /** Whether the host runs; false after a crash until a restart. */
   get isUp(): boolean {
     return this.#isUp;
   }
@@ -86,7 +86,7 @@ export class SimHost {
     return this.network.address;
   }
 
-  /** A new process, one of several on this host. Throws while the host is down. */
+  /** Starts a process, one of several on this host. Throws while the host is down. */
   start(name = this.name): SimProcess {
     if (!this.#isUp) throw new Error(`${this.name} is down`);
     this.time.processStarts();
@@ -97,12 +97,15 @@ export class SimHost {
     return process;
   }
 
-  /** Of a new process. */
+  /** The environment of a new process. */
   environment(): Environment {
     return this.start().environment;
   }
 
-  /** Starts a process and runs the host's `boot` in it; undefined: it has none. What `boot` throws or rejects with fails the run. */
+  /**
+   * Starts a process and runs the host's `boot` in it; undefined if there is none. An exception or rejection of `boot`
+   * fails the run.
+   */
   boot(): SimProcess | undefined {
     const { boot } = this.#options;
     if (boot === undefined) return undefined;
@@ -119,7 +122,7 @@ export class SimHost {
     for (const process of [...this.processes]) process.kill();
   }
 
-  /** As when the power goes: everything on it is gone at once, and nobody hears of it. */
+  /** Cuts the power: everything on the host is gone at once, and no peer is told. */
   crash(): void {
     if (!this.#isUp) return;
     this.#isUp = false;
@@ -131,7 +134,7 @@ export class SimHost {
     this.disk.crash();
   }
 
-  /** The host is up again, with new processes: see `boot`. One that was up crashes first. */
+  /** Starts the host with new processes, see `boot`. A host that is up crashes first. */
   restart({ keepsDisks = true }: RestartOptions = {}): SimProcess | undefined {
     this.crash();
     if (!keepsDisks) this.disk.replace();
@@ -140,7 +143,7 @@ export class SimHost {
     return this.boot();
   }
 
-  /** It stands still, kernel and all; time goes on. With `isAsleep` its monotonic clock stands still, too. */
+  /** Stops the host with its kernel; time goes on. With `isAsleep` its monotonic clock stands still, too. */
   freeze({ isAsleep = false }: { readonly isAsleep?: boolean } = {}): void {
     if (!this.#isUp || this.#isFrozen) return;
     this.#isFrozen = true;
@@ -149,7 +152,7 @@ export class SimHost {
     this.#world.fabric.probeSilent(this.network);
   }
 
-  /** Its processes run again. */
+  /** Lets the host's processes run again. */
   thaw(): void {
     if (!this.#isFrozen) return;
     this.#isFrozen = false;
@@ -158,17 +161,17 @@ export class SimHost {
     for (const process of this.processes) process.replay();
   }
 
-  /** As SIGSTOP to every process. */
+  /** Stops every process, as SIGSTOP does. */
   stopAll(): void {
     for (const process of this.processes) process.stop();
   }
 
-  /** Its processes run again that were stopped. */
+  /** Continues the stopped processes, as SIGCONT does. */
   continueAll(): void {
     for (const process of this.processes) process.continue();
   }
 
-  /** Every event of a program takes so long from now on; 0, as at first: none. */
+  /** Sets the milliseconds that every event of a program takes; 0 at first. */
   setEventCost(ms: number): void {
     this.#eventCostMs = ms;
   }
@@ -177,7 +180,7 @@ export class SimHost {
     return this.#eventCostMs;
   }
 
-  /** Of the host's memory, what allocations of pages may take from now on; undefined: all. What is taken stays. */
+  /** Limits the memory of future page allocations; undefined: no limit. Memory in use stays. */
   limitMemory(bytes: number | undefined): void {
     this.#memoryLimitBytes = bytes;
   }
@@ -186,7 +189,7 @@ export class SimHost {
     return Math.max(0, Math.min(this.#memoryBytes, this.#memoryLimitBytes ?? this.#memoryBytes) - this.#takenBytes);
   }
 
-  /** @internal Throws when there is none. */
+  /** @internal Throws if there is not enough memory. */
   takeMemory(bytes: number): void {
     if (bytes > this.freeMemoryBytes) throw new RangeError('Array buffer allocation failed');
     this.#takenBytes += bytes;
@@ -197,7 +200,7 @@ export class SimHost {
     this.#takenBytes -= bytes;
   }
 
-  /** @internal The host as a process of it sees it. */
+  /** @internal The host as one of its processes sees it. */
   seenBy(process: SimProcess): Host {
     const { parallelism = 8 } = this.#options;
     const { fabric } = this.#world;

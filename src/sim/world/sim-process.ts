@@ -16,7 +16,7 @@ import type { SimServer } from './network/sim-server.js';
 import type { SimHost } from './sim-host.js';
 import type { World } from './world.js';
 
-/** What a process has at a moment. After a fault is over, it should be what it was before. */
+/** Resources of a process at a moment. After a fault is over, they should be what they were before. */
 export interface ProcessCounts {
   readonly timers: number;
   readonly connections: number;
@@ -26,21 +26,24 @@ export interface ProcessCounts {
 }
 
 /**
- * One run of a program on a simulated host, from its start to its death; the program is whatever is done with its
- * {@link environment}. Once it is dead nothing of it runs any more: no timer, no event of a connection, and no promise that waits for
- * one of them.
+ * One run of a program on a simulated host, from its start to its death. The program is any code that uses its {@link
+ * environment}. Once it is dead nothing of it runs any more: no timer, no event of a connection, and no promise that
+ * waits for one of them.
  */
 export class SimProcess implements NetworkProcess {
-  /** In the event log. */
+  /** Number in the event log. */
   readonly id: number;
   readonly name: string;
   readonly host: SimHost;
   readonly clock: SimClock;
   readonly random: RandomSource;
   readonly files: SimFiles;
-  /** What its program counts. */
+  /** Counters of its program. */
   readonly metrics = new CountedMetrics();
-  /** What its program gets; stands for the machine. A store that is to count by itself is given it with `metrics: undefined`. */
+  /**
+   * The environment of its program, which stands for the machine. A store that must count by itself gets it with
+   * `metrics: undefined`.
+   */
   readonly environment: Environment;
   readonly connections = new Set<SimConnection>();
   readonly servers = new Set<SimServer>();
@@ -53,7 +56,7 @@ export class SimProcess implements NetworkProcess {
   #held: SimEvent[] = [];
   #busyUntilMs = 0;
 
-  /** @internal `SimHost.start` makes them. */
+  /** @internal `SimHost.start` creates processes. */
   constructor(
     world: World,
     host: SimHost,
@@ -102,24 +105,24 @@ export class SimProcess implements NetworkProcess {
     };
   }
 
-  /** Of the memory that it has allocated for pages. */
+  /** Bytes that it has allocated for pages. */
   get memoryBytes(): number {
     let bytes = 0;
     for (const length of this.#regions.values()) bytes += length;
     return bytes;
   }
 
-  /** Runs `fn` as a part of its program, and resolves as `fn` does; never, when the process dies before that. */
+  /** Runs `fn` as a part of its program, and resolves with the result. Never resolves if the process dies before that. */
   run<T>(fn: () => T | Promise<T>): Promise<T> {
     return new Promise((resolve, reject) => {
       this.schedule('run', () => {
-        // An exception is the caller's, who waits for the outcome.
+        // An exception belongs to the caller, who waits for the outcome.
         Promise.resolve().then(fn).then(resolve, reject);
       });
     });
   }
 
-  /** As SIGKILL: the kernel closes what is open, and peers see their connections end. Idempotent. */
+  /** Kills the process, as SIGKILL does: the kernel closes its files, and peers see their connections end. Idempotent. */
   kill(): void {
     if (!this.#isAlive) return;
     this.#die();
@@ -128,18 +131,18 @@ export class SimProcess implements NetworkProcess {
     this.#forget();
   }
 
-  /** As SIGSTOP: the kernel goes on for it, up to what its buffers take. */
+  /** Stops the process, as SIGSTOP does: the kernel goes on for it, as far as its buffers reach. */
   stop(): void {
     this.#isStopped = true;
   }
 
-  /** As SIGCONT. */
+  /** Continues the process, as SIGCONT does. */
   continue(): void {
     this.#isStopped = false;
     this.replay();
   }
 
-  /** @internal Its host has gone: nobody is told. */
+  /** @internal Ends the process with its host; no peer is told. */
   vanish(): void {
     if (!this.#isAlive) return;
     this.#die();
@@ -148,7 +151,7 @@ export class SimProcess implements NetworkProcess {
     this.#forget();
   }
 
-  /** @internal What has waited runs, unless it is held still. */
+  /** @internal Runs held events, unless the process is still held. */
   replay(): void {
     if (this.isHeld) return;
     const held = this.#held;
@@ -169,13 +172,16 @@ export class SimProcess implements NetworkProcess {
     return true;
   }
 
-  /** @internal Without effect once it is dead. */
+  /** @internal Schedules an event; does nothing once the process is dead. */
   schedule(kind: string, run: () => void, delayMs = 0): void {
     if (!this.#isAlive) return;
     this.#scheduler.schedule(this.#scheduler.nowMs + delayMs, { kind, owner: this, run });
   }
 
-  /** @internal Runs `fn` in this process: as a part of the present event, which is the kernel's, or as soon as the process runs. */
+  /**
+   * @internal Runs `fn` in this process: as a part of the present event, which is the kernel's, or as soon as the
+   * process runs.
+   */
   enter(kind: string, fn: () => void): void {
     const mayEnter =
       this.#isAlive && !this.isHeld && this.host.eventCostMs === 0 && this.#scheduler.current === undefined;
@@ -183,7 +189,7 @@ export class SimProcess implements NetworkProcess {
     else this.schedule(kind, fn);
   }
 
-  /** @internal Memory for pages, at addresses that are the same in every run. */
+  /** @internal Allocates memory for pages, at addresses that are the same in every run. */
   allocate(length: number): HostMemory {
     this.host.takeMemory(length);
     const start = this.#world.takeAddresses(length);
@@ -211,7 +217,7 @@ export class SimProcess implements NetworkProcess {
     this.connections.clear();
     this.servers.clear();
     this.host.processes.delete(this);
-    // Its regions would else keep their memory, and their addresses.
+    // Otherwise its regions would keep their memory and their addresses.
     for (const [start, length] of [...this.#regions]) {
       regionOf(start, length)?.free();
       if (this.#regions.delete(start)) this.host.giveMemory(length);

@@ -8,25 +8,28 @@ import { type HostOptions, SimHost } from './sim-host.js';
 
 /** What a {@link World} is made of. */
 export interface WorldOptions {
-  /** A whole number; the same one makes the same run. */
+  /** A whole number; the same seed makes the same run. */
   readonly seed: number;
   readonly network?: Partial<NetworkShape>;
-  /** Of the wall clocks at the start; default: 2030-01-01. */
+  /** Wall-clock time of all hosts at the start; default: 2030-01-01. */
   readonly wallMs?: number;
-  /** What a turn of a program's event loop takes at least, when it lets others have theirs; default 0.01. */
+  /** Shortest time of a turn of a program's event loop, in milliseconds; default 0.01. */
   readonly turnMs?: number;
-  /** Log records that are kept: at this level and above (default `info`), the last `logMaxLines` (default 1000). */
+  /**
+   * Level from which on log records are kept (default `info`). The number of kept records follows (`logMaxLines`,
+   * default 1000).
+   */
   readonly logLevel?: LogLevel;
   readonly logMaxLines?: number;
-  /** Told of each log record that is kept. */
+  /** Receives each log record that is kept. */
   readonly onLog?: (line: JournalLine) => void;
-  /** Told of each event, as a line of text: two runs that should be alike can be compared line by line. */
+  /** Receives each event as a line of text: two runs that should be alike can be compared line by line. */
   readonly onEvent?: (line: string) => void;
 }
 
 /** 2030-01-01T00:00:00Z */
 const WALL_MS = 1_893_456_000_000;
-/** Above all addresses that regions get elsewhere in this process. */
+/** Addresses of regions begin above all that exist elsewhere in this process. */
 const FIRST_ADDRESS = 2 ** 52;
 const ADDRESS_ALIGNMENT_BYTES = 2 ** 21;
 
@@ -49,11 +52,11 @@ export class World {
   readonly scheduler: Scheduler;
   /** @internal */
   readonly eventLog: EventLog;
-  /** The network between the hosts: its links, and what can be wrong with them. */
+  /** The network between the hosts: its links, and their faults. */
   readonly fabric: Fabric;
   /** Log records of all processes. */
   readonly journal: Journal;
-  /** @internal How many faults of one kind there are on the same hosts. */
+  /** @internal Number of active faults of one kind on the same hosts. */
   readonly faultsUnderWay = new Map<string, number>();
   readonly #hosts = new Map<string, SimHost>();
   #nextAddress = FIRST_ADDRESS;
@@ -79,7 +82,7 @@ export class World {
     return this.eventLog.eventsCount;
   }
 
-  /** Of all that has happened: runs with the same hash were alike. */
+  /** Hash of all events: runs with the same hash were alike. */
   get hash(): string {
     return this.eventLog.hash;
   }
@@ -88,7 +91,7 @@ export class World {
     return this.#hosts;
   }
 
-  /** A new host, which is up. It runs nothing until `boot()` or `start()`. */
+  /** Adds a host, which is up. It runs nothing until `boot()` or `start()`. */
   host(options: HostOptions): SimHost {
     const host = new SimHost(this, options, this.#hosts.size + 1);
     this.#hosts.set(host.name, host);
@@ -100,14 +103,14 @@ export class World {
     return this.scheduler.run(limits);
   }
 
-  /** So much further. */
+  /** Runs for that much virtual time. */
   runFor(ms: number): Promise<RunEnd> {
     return this.run({ untilMs: this.nowMs + ms });
   }
 
   /**
-   * Runs until `work` is settled, and hands on its outcome. Rejects when it is not settled within `maxMs` of virtual time (default: ten
-   * minutes), or when nothing is left to do.
+   * Runs until `work` is settled, and returns its outcome. Rejects if it is not settled within `maxMs` of virtual time
+   * (default: ten minutes), or when nothing is left to do.
    */
   async complete<T>(work: Promise<T>, maxMs = 600_000): Promise<T> {
     let isSettled = false;
@@ -121,7 +124,7 @@ export class World {
     return work;
   }
 
-  /** `fn` runs at this time, as the world's. */
+  /** Runs `fn` at this time, as an event of the world. */
   at(atMs: number, fn: () => void): void {
     this.scheduler.schedule(atMs, { kind: 'plan', owner: undefined, run: fn });
   }
@@ -131,7 +134,7 @@ export class World {
     this.scheduler.stop();
   }
 
-  /** Ends every process, and gives back all memory. Idempotent. */
+  /** Ends every process, and frees all memory. Idempotent. */
   close(): void {
     for (const host of this.#hosts.values()) host.crash();
   }

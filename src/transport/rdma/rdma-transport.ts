@@ -35,7 +35,7 @@ import {
 import type { TcpTransport, TcpTransportStats } from '../tcp/tcp-transport.js';
 
 import { Destinations, type DestinationUse, windowRestBytes } from './destinations.js';
-import { Publications } from './publications.js';
+import { MemoryRegions } from './memory-regions.js';
 
 export interface RdmaTransportOptions {
   readonly addon: NativeAddon;
@@ -77,7 +77,7 @@ export class RdmaTransport implements Transport {
   readonly #env: Environment;
   readonly #channel: EngineChannel;
   readonly #reader: EngineReader;
-  readonly #publications: Publications;
+  readonly #memoryRegions: MemoryRegions;
   readonly #destinations: Destinations;
   readonly #endpoint: Endpoint;
   /** Operations that failed before they were given to the engine. */
@@ -108,7 +108,7 @@ export class RdmaTransport implements Transport {
       minBytesPerS: READ_MIN_BYTES_PER_S,
       onFailure: (status) => this.#failed(status),
     });
-    this.#publications = new Publications(channel);
+    this.#memoryRegions = new MemoryRegions(channel);
     this.#destinations = new Destinations({
       channel,
       clock: env.clock,
@@ -126,7 +126,7 @@ export class RdmaTransport implements Transport {
     const mr = this.#tcp.registerMr(addr, length);
     const start = Number(addr);
     try {
-      const lkey = this.#publications.add(regionOf(start, length) as HostRegion, start, length, mr.rkey);
+      const lkey = this.#memoryRegions.add(regionOf(start, length) as HostRegion, start, length, mr.rkey);
       return { ...mr, lkey };
     } catch (error) {
       this.#tcp.deregisterMr(mr).catch(() => {});
@@ -135,7 +135,7 @@ export class RdmaTransport implements Transport {
   }
 
   async deregisterMr(mr: Mr): Promise<void> {
-    await Promise.all([this.#publications.remove(mr.rkey), this.#tcp.deregisterMr(mr)]);
+    await Promise.all([this.#memoryRegions.remove(mr.rkey), this.#tcp.deregisterMr(mr)]);
   }
 
   /**
@@ -218,7 +218,7 @@ export class RdmaTransport implements Transport {
   async #close(): Promise<void> {
     const { clock, log } = this.#env;
     const released = this.#channel.close().then(() => {
-      this.#publications.close();
+      this.#memoryRegions.close();
       this.#destinations.close();
     });
     const [isReleased] = await Promise.all([within(clock, CLOSE_TIMEOUT_MS, released), this.#tcp.close()]);
@@ -268,7 +268,7 @@ export class RdmaTransport implements Transport {
   #isReady(destinations: DestinationUse, op: ReadOp, index: number): boolean {
     return rangesOf(op).every(({ addr, length }) => {
       const start = Number(addr);
-      if (length === 0 || this.#publications.covers(start, length)) return true;
+      if (length === 0 || this.#memoryRegions.covers(start, length)) return true;
       return destinations.add(destinationRegion(addr, length, index), start, length);
     });
   }
@@ -290,7 +290,7 @@ export class RdmaTransport implements Transport {
   /** @internal */
   verify(): void {
     this.#tcp.verify();
-    this.#publications.verify();
+    this.#memoryRegions.verify();
     this.#destinations.verify();
     this.#reader.verify();
   }

@@ -6,14 +6,14 @@ export interface LeavingNodeSetup {
   readonly config: Readonly<Record<string, unknown>>;
   readonly pages: number;
   readonly pageBytes: number;
-  /** Without it the pages are looked for instead. */
+  /** Whether to set pages; otherwise they are looked up. */
   readonly isSetting: boolean;
 }
 
 export interface LeavingNodeAnswer {
   /** Pages that were set, or found with every byte right. */
   readonly pages: number;
-  /** That waited for the disk when it was told to end. */
+  /** Bytes that waited for the disk when the program was told to end. */
   readonly queueBytes: number;
 }
 

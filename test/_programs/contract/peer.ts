@@ -7,7 +7,7 @@ import { systemEnvironment } from '../../../src/system/system-environment.js';
 import { createTransport } from '../../../src/transport/create-transport.js';
 import type { DataProtocol } from '../../../src/types.js';
 
-/** What peer-process.ts calls `peerByte`, at every offset. */
+/** Fills the bytes with the value that peer-process.ts calls `peerByte`, at every offset. */
 function fill(bytes: Uint8Array): void {
   const period = 251 * 4096;
   for (let at = 0; at < Math.min(period, bytes.length); at++) bytes[at] = (at % 251) + 1;
@@ -35,7 +35,7 @@ for await (const line of createInterface({ input: process.stdin }).on('close', (
   const [, wake] = /^block (.+)$/.exec(line) ?? [];
   if (wake !== undefined) {
     say('blocking');
-    // Until the file is there.
+    // Waits until the file exists.
     while (!existsSync(wake)) Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 10);
     say('awake');
   }

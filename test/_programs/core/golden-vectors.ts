@@ -3,7 +3,7 @@ import type * as CoreApi from '../../../src/core/index.js';
 /** The entry `meshcache/core`, however it was loaded: this file must run in a browser as it is. */
 type Api = typeof CoreApi;
 
-/** What every machine and every version must compute alike; its JSON is `test/data/golden.json`. */
+/** Results that every machine and every version must compute alike; their JSON is `test/data/golden.json`. */
 export interface GoldenVectors {
   readonly hashes: readonly { readonly bytes: number; readonly xxh64: string; readonly xxh3: string }[];
   readonly keys: readonly {
@@ -38,7 +38,7 @@ function hex(bytes: Uint8Array): string {
   return Array.from(bytes, (byte) => byte.toString(16).padStart(2, '0')).join('');
 }
 
-/** Byte i of the input is (i * 131 + 7) modulo 251. */
+/** Hashes of inputs whose byte i is (i * 131 + 7) modulo 251. */
 function hashes(core: CoreApi.Core): GoldenVectors['hashes'] {
   const { area, exports } = core;
   return HASH_LENGTHS.map((bytes) => {
@@ -108,7 +108,7 @@ function pools(api: Api, core: CoreApi.Core): GoldenVectors['pools'] {
   });
 }
 
-/** One operation of a made-up trace, and what came of it in short. */
+/** One operation of a made-up trace, with a short form of its result. */
 function step(pool: CoreApi.PoolAllocator, nowMs: number, word: number): string {
   const key = `k${(word >>> 4) % 60}`;
   switch (word % 8) {
@@ -128,7 +128,7 @@ function step(pool: CoreApi.PoolAllocator, nowMs: number, word: number): string 
   }
 }
 
-/** One call of a caller, of a part of a conversation, and what came of it. */
+/** One call of a caller, for a part of a conversation, with its result. */
 function request(pool: CoreApi.PoolAllocator, nowMs: number, word: number): string {
   const conversation = (word >>> 4) % 24;
   const first = (word >>> 9) % 6;

@@ -13,8 +13,8 @@ export function sequence(seed: number): (below: number) => number {
 }
 
 /**
- * Conversations that all begin with one page, go on by some pages every turn and come in any order. Some requests leave out the last pages of
- * what their conversation has, as a last page that is not full has another id.
+ * Conversations that all begin with one page, grow by some pages every turn and come in any order. Some requests leave
+ * out the last pages of their conversation, as a last page that is not full has another id.
  */
 export function conversations(seed: number, requests: number): CoreApi.PlacementRequest[] {
   const next = sequence(seed);

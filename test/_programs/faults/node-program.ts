@@ -14,7 +14,7 @@ import { plant } from '../../faults/planted.js';
 import type { Ask, FromNode, NodeSetup, Progress, Sample, Survivor, ToNode, Violation } from '../../faults/protocol.js';
 import { Workload } from '../../faults/workload.js';
 
-/** A clock whose wall time can be put wrong, and whose timers are counted. */
+/** A clock whose wall time can be wrong, and whose timers are counted. */
 class ShiftedClock implements Clock {
   offsetMs = 0;
   timers = 0;
@@ -96,7 +96,7 @@ class FaultNode {
       watch: this.#watch,
       node,
       nodes,
-      // Another one after each start.
+      // A different seed after each start.
       seed: (Math.imul(seed + node, 0x9e3779b1) ^ process.pid) >>> 0,
       canaries,
       onViolation: (kind, detail) => this.#violation(kind, detail),
@@ -134,7 +134,7 @@ class FaultNode {
     }
   }
 
-  /** What this node keeps has to agree with itself at any time. */
+  /** The state of this node must be consistent at any time. */
   #verify(): void {
     try {
       this.#store?.verify();
@@ -143,7 +143,7 @@ class FaultNode {
     }
   }
 
-  /** As an operator does it, by the control endpoint. */
+  /** Drains the node as an operator does, by the control endpoint. */
   async #drain(timeoutMs: number): Promise<void> {
     const { store } = this.#running();
     const { extraConfig } = this.#setup;
@@ -163,7 +163,7 @@ class FaultNode {
     const { store, workload } = this.#running();
     this.#verify();
     const startMs = performance.now();
-    // Calls under way end with the store.
+    // Calls in progress end with the store.
     const rest = workload.rest();
     await store.close();
     const tookMs = performance.now() - startMs;
@@ -217,7 +217,7 @@ class FaultNode {
   }
 
   #violation(kind: Violation['kind'], detail: string): void {
-    // A closed store ends calls by an error: that is so by contract.
+    // A closed store ends calls by an error; that is its contract.
     if (kind === 'threw' && /ClosedError/.test(detail)) return;
     send({ kind: 'violation', violation: { kind, node: this.#setup.node, detail } });
   }
@@ -234,7 +234,7 @@ process.once('message', async ({ setup }: Extract<ToNode, { setup: NodeSetup }>)
     } catch (error) {
       send({ kind: 'reply', id, error: String((error as Error).stack ?? error) });
     }
-    // Nothing but the channel holds the process now.
+    // Only the channel keeps the process alive now.
     if (ask.what === 'close') process.channel?.unref();
   });
   try {

@@ -15,7 +15,7 @@ const [what, argument] = process.argv.slice(2);
 /** Copies the first half of new memory to the second, a page of 1 MiB at a time. */
 function copyOnce(native: NativeAddon): Promise<Uint32Array> {
   const { addr } = native.memoryAllocate(LENGTH, 0);
-  // Held by the views alone, which go with the thread.
+  // Only the views hold this memory, and they go with the thread.
   held.push(...native.memoryViews(addr, LENGTH));
   native.memoryFree(addr);
   const half = LENGTH / 2;
@@ -33,7 +33,7 @@ function listen(path: string): void {
   DescriptorListener.listen({ ...options, path, onRecord() {} });
 }
 
-/** Reads what is there no more of a file that is mapped; returns whether that was noticed. */
+/** Reads bytes of a mapped file that no longer exist. Returns whether that was noticed. */
 function mapAndCutShort(path: string): boolean {
   const region = HostRegion.map(openSync(path, 'r+'), 8192, { writable: true });
   truncateSync(path, 4096);

@@ -10,13 +10,13 @@ export interface DyingNodeSetup {
   readonly pageBytes: number;
 }
 
-/** Keeps its only thread busy. */
+/** Tells the node to keep its only thread busy. */
 export interface DyingNodeMessage {
   readonly busyMs: number;
 }
 
 process.once('message', async (setup: DyingNodeSetup) => {
-  // Frozen, it has to notice what time it has lost.
+  // After a freeze the node must notice the time that it has lost.
   const store = await createStore(setup.discoveryPort, setup.config, systemClock);
   for (const [i, key] of setup.keys.entries()) await store.set(key, content(i, setup.pageBytes));
   process.send?.({ nodeId: store.runtime.nodeId });

@@ -34,7 +34,7 @@ const { setImmediate: realSetImmediate, process: realProcess } = globalThis;
 const nextTick = realProcess.nextTick.bind(realProcess);
 const violations: string[] = [];
 
-/** Blocks all ways out; returns what opens them again. */
+/** Blocks all ways out; the result opens them again. */
 function seal(): () => void {
   const undo: (() => void)[] = [];
   const block = (owner: object, name: string, shown = name): void => {
@@ -44,7 +44,7 @@ function seal(): () => void {
       violations.push(`${shown}: ${new Error().stack?.split('\n').slice(3, 6).join(' ')}`);
       throw new Error(`${shown} is not of the environment`);
     };
-    // What only looks at a class, as instanceof does, may.
+    // Code that only looks at a class, as instanceof does, is allowed.
     const original = (owner as Record<string, unknown>)[name] as () => unknown;
     const value = new Proxy(original, { apply: refuse, construct: refuse });
     Object.defineProperty(owner, name, { value, configurable: true, writable: true });
@@ -81,7 +81,7 @@ function seal(): () => void {
   };
 }
 
-/** What is not to be touched at all. */
+/** Throws for a way out that must not be used at all. */
 function untouchable(name: string): never {
   return new Proxy(
     {},
@@ -104,7 +104,7 @@ class SealedClock extends ManualClock {
   }
 }
 
-/** Servers listen, and nobody is ever reached. */
+/** A network on which servers listen and no peer is ever reached. */
 class DeafNetwork {
   listening = 0;
   readonly #clock: ManualClock;
@@ -237,7 +237,7 @@ async function turning<T>(work: Promise<T>): Promise<T> {
   return ended;
 }
 
-// Parts of the program itself, which are loaded once a process.
+// The program loads these parts of itself once in a process.
 defaultCore();
 loadNative();
 const unseal = seal();

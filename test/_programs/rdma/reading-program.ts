@@ -33,7 +33,7 @@ async function readForever(slot: number): Promise<void> {
   while (await read(slot));
 }
 
-/** Says what there is to say, and returns when it is on its way. */
+/** Writes the text, and returns when it is on its way. */
 function say(text: string): void {
   if (isMainThread) process.stdout.write(`${text}\n`);
   else parentPort?.postMessage(text);
@@ -41,7 +41,7 @@ function say(text: string): void {
 
 say(`read ${await read(0)}`);
 if (what === 'return') {
-  // The engine is not closed: nothing is under way, so nothing keeps the process.
+  // The engine is not closed: no read is in progress, so nothing keeps the process alive.
 } else {
   for (let slot = 0; slot < IN_FLIGHT; slot++) void readForever(slot);
   if (what === 'exit') process.exit(7);

@@ -29,5 +29,5 @@ process.on('message', (command: ServingCommand) => {
   void execute(command).then((value) => process.send?.({ value }));
 });
 process.on('disconnect', () => process.exit());
-// Serving alone does not keep a process; without a channel it goes on until it is killed.
+// Serving alone does not keep a process alive; without a channel it runs until it is killed.
 if (process.send === undefined) setInterval(() => {}, 2 ** 30);

@@ -13,7 +13,7 @@ import { knownHost } from '../../_support/rdma/known-host.js';
 import { staysUntouched } from '../../_support/rdma/watch.js';
 import type { WatchEvent, WatchOptions } from '../../_support/rdma/watch-protocol.js';
 
-/** `tiled` does not make this byte the same everywhere. */
+/** `tiled` does not fill memory with this byte. */
 const UNTOUCHED = 0xee;
 const OP_BYTES = 16 * 1024;
 
@@ -45,13 +45,13 @@ function tell(event: WatchEvent): void {
   process.stdout.write(`${JSON.stringify(event)}\n`);
 }
 
-/** All that came in from the network of the device, for whomever it was. */
+/** All bytes that the device received from the network, whatever their destination. */
 function receivedBytes(): number {
   const netdev = readFileSync(`/sys/class/infiniband/${engine.deviceName}/ports/1/gid_attrs/ndevs/0`, 'latin1').trim();
   return Number(readFileSync(`/sys/class/net/${netdev}/statistics/rx_bytes`, 'latin1'));
 }
 
-/** Operations that said true and have other bytes than they should. */
+/** Number of operations that returned true with wrong bytes. */
 function wrongOps(results: readonly boolean[]): number {
   return results.filter((isRead, i) => {
     const at = i * OP_BYTES;
@@ -68,7 +68,7 @@ async function read(): Promise<{ results: boolean[]; wrong: number; elapsedMs: n
   return { results, wrong: wrongOps(results), elapsedMs };
 }
 
-/** Tries, without a pause after failures, until a whole batch is read. */
+/** Reads until a whole batch succeeds, without a pause after failures. */
 async function readAtLast(event: 'first' | 'recovered'): Promise<void> {
   for (let tries = 1; ; tries++) {
     const { results, wrong } = await read();
@@ -77,7 +77,7 @@ async function readAtLast(event: 'first' | 'recovered'): Promise<void> {
   }
 }
 
-// Under emulation a host may take long for its first words to another one.
+// Under emulation the first messages to another host may take long.
 await readAtLast('first');
 let wrong = 0;
 for (let batches = 1; ; batches++) {

@@ -7,7 +7,7 @@ import { content } from '../../_support/support.js';
 export const PAGE_BYTES = 4096;
 const CALL_MAX_PAGES = 64;
 
-/** `named` keys have one content, that of the call's seed; of the others the content follows from the key. */
+/** `named` keys have one content, that of the call's seed; the content of other keys follows from the key. */
 export interface ScriptCall {
   readonly kind: 'set' | 'get' | 'exists' | 'delete' | 'clear';
   readonly isNamed: boolean;
@@ -15,7 +15,7 @@ export interface ScriptCall {
   readonly seed: number;
 }
 
-/** What a node has at the end. */
+/** State of a node at the end. */
 export interface NodeState {
   readonly hits: Readonly<Record<'local' | 'remote' | 'disk', number>>;
   readonly misses: number;
@@ -23,11 +23,14 @@ export interface NodeState {
   readonly members: number;
   /** Keys of its pages in its pool and on its disk. */
   readonly holdings: readonly string[];
-  /** The node that the directory names for each key that it is asked for. */
+  /** The node that the directory names for each requested key. */
   readonly directory: readonly (string | null)[];
 }
 
-/** `call`: per key, what has become of it. `ask`: the state, with what the directory says of these keys. */
+/**
+ * The answer to `call` is the result for each key; the answer to `ask` is the state, with the directory's answers for
+ * these keys.
+ */
 export type ScriptMessage = { readonly call: ScriptCall } | { readonly ask: readonly ScriptCall[] };
 
 export class ScriptedNode {
@@ -74,7 +77,7 @@ export class ScriptedNode {
       return call.isNamed ? store.batchSet(keys, ptrs, sizes) : store.batchSetV1(keys, slots);
     }
     const isRead = await (call.isNamed ? store.batchGet(keys, ptrs, sizes) : store.batchGetV1(keys, slots));
-    // Of what was read its first bytes, by which the contents differ.
+    // The first bytes of each page that was read, in which the contents differ.
     return isRead.map((ok, i) => ok && Buffer.from(this.#page(i).subarray(0, 8)).toString('hex'));
   }
 

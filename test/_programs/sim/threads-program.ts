@@ -2,14 +2,14 @@ import { isMainThread } from 'node:worker_threads';
 import type { MessageEnd } from '../../../src/base/environment/threads.js';
 import { startOfThread } from '../../../src/system/system-threads.js';
 
-/** Echoes what it gets, after saying hello. `data`: one element, 1 when more may be received at once. */
+/** Says hello, then echoes every message. `data` has one element: 1 if several messages may be received at once. */
 export async function echo(data: unknown, messages: MessageEnd): Promise<void> {
   messages.post('hello');
   return new Promise((resolve, reject) => {
     messages.onMessage((message) => {
       if (message === 'fail') reject(new Error('told to fail'));
       else if (message === 'end') messages.close();
-      // The rest of what has been posted, in one message.
+      // All remaining messages, in one answer.
       else if (message === 'take all') {
         Atomics.wait(data as Int32Array, 0, 0);
         messages.post(allOf(messages));

@@ -18,12 +18,12 @@ export type LateWritesNodeMessage =
   | { readonly kind: 'ready'; readonly dataPort: number }
   | { readonly kind: 'failed'; readonly error: string };
 
-/** What it is asked: to end the connections of its clients, as when it has found fault with them. */
+/** Orders the node to end the connections of its clients, as it does after a violation of the protocol. */
 export interface LateWritesNodeAsk {
   readonly cut: true;
 }
 
-/** The sockets of clients, and the way to the valve. */
+/** The network of the node: keeps the sockets of clients, and leads to the valve. */
 class WatchedNetwork implements Network {
   readonly clients = new Set<Connection>();
   readonly #detour: LateWritesNodeSetup['detour'];

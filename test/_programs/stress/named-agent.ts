@@ -21,17 +21,17 @@ import {
 } from '../../faults/pages.js';
 
 export interface NamedSetup {
-  /** Below 16: of its versions. */
+  /** Number of the node, below 16; its versions contain it. */
   readonly node: number;
   readonly seed: number;
-  /** For the logs. */
+  /** Folder for the logs. */
   readonly folder: string;
   readonly discoveryPort: number;
   readonly config: Readonly<Record<string, unknown>>;
-  /** The keys' indices. */
+  /** Index of the first key; the number of keys follows. */
   readonly firstKey: number;
   readonly keys: number;
-  /** Of a hundred calls so many set something. */
+  /** Percentage of calls that set something. */
   readonly setPercent: number;
 }
 
@@ -40,15 +40,15 @@ export type NamedAsk = 'count' | 'rest' | 'readAll' | 'close';
 export interface NamedCounts {
   readonly setsTrue: number;
   readonly setsFalse: number;
-  /** Keys asked for, and those of them that were found. */
+  /** Keys that were read, and keys of those that were found. */
   readonly reads: number;
   readonly hits: number;
   readonly members: number;
-  /** Why pages were wrong. */
+  /** Reasons why pages were wrong. */
   readonly problems: readonly string[];
 }
 
-/** By the keys' indices: the content that was read, or -1. */
+/** The content that was read for each key's index, or -1. */
 export type NamedContents = readonly number[];
 
 export type NamedMessage =
@@ -58,10 +58,10 @@ export type NamedMessage =
 const LOOPS_COUNT = 6;
 const BATCH_MAX_PAGES = 256;
 const SET_MAX_PAGES = 32;
-/** Of pages whose length is not known beforehand, in one step. */
+/** Pages of unknown length that one step reads. */
 const COPIES_MAX_COUNT = 8;
 const PROBLEMS_MAX_COUNT = 10;
-/** A process that does nothing but answer from memory must let its timers run. */
+/** A process that only answers from memory must let its timers run. */
 const PAUSE_EVERY_STEPS = 16;
 
 class NamedAgent {
@@ -123,7 +123,7 @@ class NamedAgent {
     });
   }
 
-  /** Keys whose pages have one length in one call, the others one by one. */
+  /** Reads keys with pages of one length in one call, the others one by one. */
   async #read(region: HostRegion, keys: readonly PageKey[]): Promise<void> {
     const fixed = keys.filter(hasFixedLength);
     if (fixed.length > 0) {
@@ -150,7 +150,7 @@ class NamedAgent {
     return page === null ? -1 : this.#check(key, page, beginMs);
   }
 
-  /** Each key once, as an application does that does not know lengths. */
+  /** Reads each key once, as an application does that does not know lengths. */
   async #readAll(): Promise<NamedContents> {
     const contents: number[] = [];
     for (let i = 0; i < this.#setup.keys; ) {
@@ -160,7 +160,7 @@ class NamedAgent {
     return contents;
   }
 
-  /** Returns the content. */
+  /** Checks a page and returns its content. */
   #check(key: PageKey, bytes: Uint8Array, beginMs: number): number {
     this.#counts.hits++;
     const problem = this.#history.problemOf(key, bytes);

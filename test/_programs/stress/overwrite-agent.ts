@@ -15,9 +15,9 @@ export interface OverwriteSetup {
 
 export type OverwriteMessage =
   | { readonly kind: 'ready' }
-  /** Pages published so far: the newest has the number `front - 1`. */
+  /** Pages published so far; the newest has the number `front - 1`. */
   | { readonly kind: 'front'; readonly front: number }
-  /** Of a reader, after each batch that has found something. */
+  /** Progress of a reader, after each batch that has found pages. */
   | ({ readonly kind: 'progress' } & OverwriteProgress)
   | ({ readonly kind: 'result' } & OverwriteResult);
 
@@ -30,9 +30,9 @@ export interface OverwriteProgress {
 export interface OverwriteResult {
   readonly reads: number;
   readonly hits: number;
-  /** Pages that a read called right and that were not. */
+  /** Pages for which a read returned true although they were wrong. */
   readonly wrongPages: number;
-  /** Caught. */
+  /** Stale pages that were caught as misses. */
   readonly staleReads: number;
   readonly published: number;
   readonly earlyReuses: number;

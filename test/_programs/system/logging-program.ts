@@ -10,7 +10,7 @@ logger.log('info', 'started');
 process.once('message', async () => {
   for (let line = 0; line < LINES; line++) {
     logger.log('warn', 'a line that nobody reads', { line });
-    // An error of the stream comes after the call.
+    // An error of the stream is reported after the call.
     await new Promise((resolve) => setImmediate(resolve));
   }
   process.exit(0);

@@ -15,7 +15,7 @@ export const CHROMIUM_FLAGS = [
   '--disable-sync',
 ];
 export const HAS_CHROMIUM = existsSync(CHROMIUM);
-/** For the titles of tests that are skipped without it. */
+/** Suffix of the titles of tests that are skipped without Chromium. */
 export const CHROMIUM_SUFFIX = HAS_CHROMIUM ? '' : ` (skipped: no ${CHROMIUM}, see MESHCACHE_CHROMIUM)`;
 
 const TYPES: Readonly<Record<string, string>> = {

@@ -11,22 +11,25 @@ export interface CliRun {
   readonly stderr: string;
 }
 
-/** The bundled program stands beside the bundled tests. */
+/** The bundled program lies beside the bundled tests. */
 const PROGRAM = fileURLToPath(new URL('./cli.js', import.meta.url));
 
 export interface CliSurroundings {
-  /** Variables beside those of this process. */
+  /** Environment variables beside those of this process. */
   readonly env?: Readonly<Record<string, string>>;
-  /** A program that starts the one that follows it: `['setpriv', '--no-new-privs']`. */
+  /** A program that starts the command, such as `['setpriv', '--no-new-privs']`. */
   readonly under?: readonly string[];
 }
 
-/** Where nodes have their client sockets, also those of other users: those of other tests, and of this machine, have theirs elsewhere. */
+/**
+ * Folder for the client sockets of nodes, also of nodes of other users, so that they do not meet those of other tests
+ * or of this machine.
+ */
 const RUNTIME_FOLDER = mkdtempSync(join(tmpdir(), 'meshcache-run-'));
 chmodSync(RUNTIME_FOLDER, 0o1777);
 process.once('exit', () => rmSync(RUNTIME_FOLDER, { recursive: true, force: true }));
 
-/** A running `meshcache`; the caller ends it. */
+/** Starts `meshcache`; the caller must end it. */
 export function startCli(args: readonly string[], { env = {}, under = [] }: CliSurroundings = {}): ChildProcess {
   const [program, ...rest] = [...under, process.execPath, PROGRAM, ...args] as [string, ...string[]];
   const surroundings = { ...process.env, XDG_RUNTIME_DIR: RUNTIME_FOLDER, ...env };
@@ -67,7 +70,7 @@ export function firstLine(child: ChildProcess): Promise<string> {
   });
 }
 
-/** Looks again every few milliseconds until `holds`; fails after `timeoutMs`. */
+/** Checks every few milliseconds until `holds`; fails after `timeoutMs`. */
 export async function until(holds: () => boolean | Promise<boolean>, timeoutMs = PATIENCE_MS): Promise<void> {
   const endMs = performance.now() + timeoutMs;
   while (!(await holds())) {

@@ -10,10 +10,10 @@ import { firstLine, startCli } from '../cli/run-cli.js';
 import { freePort } from '../support.js';
 import { verifiedEnd } from '../verified.js';
 
-/** Longer than any machine stalls: for calls that are to succeed. */
+/** Milliseconds for calls that must succeed: longer than any machine stalls. */
 export const PATIENT_TIMEOUT_MS = 60_000;
 
-/** A client that is closed with the test. */
+/** Attaches a client, which is closed with the test. */
 export async function attach(
   t: ExecutionContext,
   socket: string,
@@ -27,7 +27,7 @@ export async function attach(
   return client;
 }
 
-/** Memory that goes with the test. */
+/** Shared memory that is freed with the test. */
 export function memoryOf(t: ExecutionContext, length: number, options: HostRegionOptions = {}): HostRegion {
   const region = HostRegion.allocate(length, options);
   t.teardown(() => region.free());
@@ -54,7 +54,7 @@ export class NodeProcess {
     this.#port = port;
   }
 
-  /** Resolves when it is ready. */
+  /** Starts the process; resolves when the node is ready. */
   async start(): Promise<void> {
     this.#child = startCli([
       ...['node', '--discovery-addr', `127.0.0.1:${this.#port}`, '--pool', '16mb', '--client-socket', this.socket],

@@ -17,14 +17,14 @@ import { testEnvironment } from '../rpc/server.js';
 import { freePort, until } from '../support.js';
 import type { TestClient } from './test-client.js';
 
-/** A folder that goes with the test. */
+/** A folder that is removed with the test. */
 export function folder(t: ExecutionContext): string {
   const path = mkdtempSync(join(tmpdir(), 'meshcache-clients-'));
   t.teardown(() => rmSync(path, { recursive: true, force: true }));
   return path;
 }
 
-/** `count` nodes of one cluster, each with a client socket. */
+/** Starts `count` nodes of one cluster, each with a client socket. */
 export async function startNodes(
   t: ExecutionContext,
   count = 1,
@@ -46,10 +46,10 @@ export async function startNode(t: ExecutionContext, extra: Record<string, unkno
   return store as MeshCacheStore;
 }
 
-/** Where one page is, piece by piece. */
+/** The place of one page in memory, piece by piece. */
 export type Piece = readonly [regionId: number, offset: number, length: number];
 
-/** The body of a GET or SET; all pages have as many pieces. */
+/** The body of a GET or SET; all pages have the same number of pieces. */
 export function regionBody(
   keys: readonly string[],
   pages: readonly (readonly Piece[])[],
@@ -72,12 +72,12 @@ export function setBytesBody(
   return encodeSetBytes({ pool, isNamed, keys: Object.keys(pages), pages: Object.values(pages) });
 }
 
-/** Sets pages by bytes; the flags of the answer. */
+/** Sets pages by bytes; resolves with the flags of the answer. */
 export async function setBytes(client: TestClient, pages: Readonly<Record<string, Uint8Array>>): Promise<number[]> {
   return [...(await client.ok(RequestType.setBytes, setBytesBody(pages)))];
 }
 
-/** What a stub of the store is asked, to be ended by the test. */
+/** A call of a stub of the store, which the test ends. */
 export interface StoreCall {
   readonly method: 'get' | 'set' | 'exists' | 'getCopyWithin' | 'delete' | 'clear';
   readonly keys: readonly string[];
@@ -87,11 +87,11 @@ export interface StoreCall {
   fail(error: unknown): void;
 }
 
-/** A store whose calls end when a test says so; those that can be aborted end as misses then. */
+/** A store whose calls end when a test says so. Calls that can be aborted end as misses then. */
 export class HeldStore {
-  /** All that there have been. */
+  /** All calls so far. */
   readonly calls: StoreCall[] = [];
-  /** Ends calls at once; undefined: leaves them. */
+  /** Ends calls at once; undefined leaves them pending. */
   answer: ((call: StoreCall) => unknown) | undefined;
 
   get pages(): PageStore {
@@ -121,7 +121,7 @@ export class HeldStore {
   }
 }
 
-/** A client socket over a store that does nothing by itself. */
+/** Starts a client socket over a store that does nothing by itself. */
 export async function startServer(
   t: ExecutionContext,
   {

@@ -1,7 +1,7 @@
 import type { ExecutionContext } from 'ava';
 import { PythonProcess } from '../native/python-process.js';
 
-/** A client's part in Python, to which a script is added: it has memory of its own, which it can give to a node. */
+/** Beginning of every script: a client in Python with memory of its own, which it can show to a node. */
 const ENGINE = `
 path = sys.argv[1]
 def frame(type, id, body=b'', deadline=0):

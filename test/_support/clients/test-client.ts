@@ -26,7 +26,7 @@ export interface HelloFields {
   readonly maxVersion?: number;
 }
 
-/** One number: UNREGION, FENCE, CANCEL. */
+/** The body of UNREGION, FENCE and CANCEL, which is one number. */
 export function numberBody(value: number): Buffer {
   const body = Buffer.alloc(4);
   body.writeUInt32LE(value);
@@ -47,10 +47,10 @@ export function helloBody({ name = 'test', pid = 1, ...rest }: HelloFields = {})
   return encodeHello({ minVersion, maxVersion, name, pid, namespace });
 }
 
-/** A bare client: what it is told to send it sends, what comes it keeps. */
+/** A bare client: sends the requests of the test, and keeps the answers. */
 export class TestClient {
   readonly socket: net.Socket;
-  /** In the order in which they came. */
+  /** Answers in the order in which they came. */
   readonly answers: Answer[] = [];
   readonly #waiting = new Map<number, (answer: Answer) => void>();
   #nextId = 1;
@@ -81,7 +81,7 @@ export class TestClient {
     );
   }
 
-  /** Connected, without hello. */
+  /** Connects without HELLO. */
   static async connect(t: ExecutionContext, path: string): Promise<TestClient> {
     const client = new TestClient(net.connect({ path }));
     t.teardown(() => client.socket.destroy());
@@ -108,7 +108,7 @@ export class TestClient {
     return id;
   }
 
-  /** The answer to a request; rejects when the connection ends before. */
+  /** Resolves with the answer to a request; rejects if the connection ends before. */
   answerTo(id: number): Promise<Answer> {
     const there = this.answers.find(({ header }) => header.requestId === id);
     if (there !== undefined) return Promise.resolve(there);
@@ -122,14 +122,14 @@ export class TestClient {
     return this.answerTo(this.send(type, body, options));
   }
 
-  /** The body of an answer with status 0; throws for others. */
+  /** Resolves with the body of an answer with status 0; rejects for others. */
   async ok(type: number, body?: Uint8Array, options?: { readonly deadlineMs?: number }): Promise<Buffer> {
     const answer = await this.request(type, body, options);
     if (answer.header.status !== 0) throw new Error(`status ${answer.header.status}: ${answer.body}`);
     return answer.body;
   }
 
-  /** The answer to what ends the connection. */
+  /** The last answer, which tells why the connection ended. */
   async lastWords(): Promise<Answer | undefined> {
     await this.closed;
     return this.answers.find(({ header }) => header.requestId === 0);

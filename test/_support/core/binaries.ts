@@ -1,19 +1,19 @@
 import { readFileSync } from 'node:fs';
 import { Core } from '../../../src/core/index.js';
 
-/** Both builds of the module; every test of the core that can runs on each. */
+/** Both builds of the module; tests of the core run on each where they can. */
 export const BINARIES = ['meshcache.wasm', 'meshcache.debug.wasm'] as const;
 
 export function readBinary(name: (typeof BINARIES)[number]): WebAssembly.Module {
   return new WebAssembly.Module(readFileSync(new URL(`../wasm/${name}`, import.meta.url)));
 }
 
-/** A core of its own: no test sees another one's memory. */
+/** A new core: no test sees another one's memory. */
 export function freshCore(name: (typeof BINARIES)[number] = 'meshcache.wasm'): Core {
   return new Core(new WebAssembly.Instance(readBinary(name)));
 }
 
-/** Calls of the module with one key, for tests of the exports themselves. */
+/** Hashes by the exports of the module, for tests of the exports themselves. */
 export function hashesOf(core: Core, bytes: Uint8Array, seed = 0n): { xxh64: string; xxh3: string } {
   const { area, exports } = core;
   const hash = (): string => {

@@ -7,7 +7,7 @@ export interface NaiveOptions {
   readonly reportDelayMs: number;
 }
 
-/** The same as PlacementSimulation with LRU and round-robin routing, as plainly as it can be written: a map a pool in the order of use. */
+/** A plain model of PlacementSimulation with LRU and round-robin routing: one map in the order of use for each pool. */
 export class NaivePlacement {
   localHits = 0;
   remoteHits = 0;
@@ -82,7 +82,7 @@ export class NaivePlacement {
   }
 }
 
-/** Hits of a cache that knows the future: looks through the rest of the trace for each page. */
+/** Hits of a cache that knows the future; searches the rest of the trace for each page. */
 export function naiveClairvoyantHits(requests: readonly PlacementRequest[], capacityPages: number): number {
   const pages = requests.flatMap(({ hashIds }) => hashIds);
   const cache = new Set<number>();

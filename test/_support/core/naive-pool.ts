@@ -15,22 +15,22 @@ interface Waiting extends Range {
   readonly releaseMs: number;
 }
 
-/** Order of eviction in plain arrays; the pages of the pool are looked at for their lengths only. */
+/** Order of eviction in plain arrays. It reads only the lengths of the pool's pages. */
 interface Order {
-  /** A call that uses or inserts pages. */
+  /** Notes a call that uses or inserts pages. */
   begin?(keys: number, request: RequestOptions, isWrite: boolean): void;
   end?(): void;
-  /** What is known of a page that is about to be published, for `insert`. */
+  /** The history of a page that is about to be published, for `insert`. */
   recall?(key: string): number;
   insert(key: string, bytes: number, known: number): void;
-  /** A page that was there before a restart; default: `insert`. */
+  /** Adds a page that existed before a restart; default: `insert`. */
   adopt?(key: string, bytes: number): void;
-  /** Also of a pinned page, if the order has `pin`. */
+  /** Notes a use; also of a pinned page if the order has `pin`. */
   use(key: string): void;
-  /** Default: `remove`. */
+  /** Notes that a page is pinned; default: `remove`. */
   pin?(key: string): void;
   restore(key: string): void;
-  /** Of a pinned page only if the order has `pin`. */
+  /** Removes a page; a pinned one only if the order has `pin`. */
   remove(key: string): void;
   evict(key: string): void;
   victim(): string | undefined;
@@ -133,7 +133,7 @@ class NaiveS3Fifo implements Order {
 
 type Fields = Required<Omit<PoolAllocatorOptions, 'core'>>;
 
-/** What the real pool answered to a publish, for the model to judge. */
+/** The real pool's answer to a publish, for the model to judge. */
 export interface PublishAnswer {
   readonly offset: number;
   readonly evicted: readonly string[];
@@ -141,8 +141,8 @@ export interface PublishAnswer {
 }
 
 /**
- * The pool's rules in lists that are searched from end to end. Where a page goes is the allocator's own choice, so the
- * model is told the answers and judges them; everything else it knows by itself. Throws at the first contradiction.
+ * The pool's rules in lists that are searched from end to end. The place of a page is the allocator's own choice, so
+ * the model gets the answers and judges them; it knows everything else by itself. Throws at the first contradiction.
  */
 export class NaivePool {
   private pages = new Map<string, Page>();
@@ -167,7 +167,7 @@ export class NaivePool {
     this.order.end?.();
   }
 
-  /** Whether it is taken. */
+  /** Restores a page; returns whether it was accepted. */
   restore(key: string, bytes: number, offset: number): boolean {
     const { capacityBytes, segmentBytes } = this.options;
     const size = this.sizeOf(bytes);
@@ -181,7 +181,7 @@ export class NaivePool {
     return true;
   }
 
-  /** The page that must go, or null. */
+  /** The page that must be evicted next, or null. */
   evictNext(nowMs: number): string | null {
     this.begin(nowMs);
     const victim = this.isQuarantineClosed() ? undefined : this.order.victim();
@@ -189,7 +189,7 @@ export class NaivePool {
     return victim ?? null;
   }
 
-  /** Undefined: miss. */
+  /** The place of a page; undefined for a miss. */
   lookup(key: string): { offset: number; bytes: number } | undefined {
     const page = this.pages.get(key);
     this.order.begin?.(1, {}, false);
@@ -330,7 +330,7 @@ export class NaivePool {
     }
   }
 
-  /** With nothing left to evict the quarantine may be cut short; how far, only the allocator knows. */
+  /** With nothing left to evict, the quarantine may be cut short; only the allocator knows how far. */
   private releaseEarly(total: number): void {
     if (total === this.earlyReuses) return;
     expect(total > this.earlyReuses && !this.options.neverReuseEarly, 'earlyReuses is wrong');
@@ -388,7 +388,7 @@ export class NaivePool {
     return gaps;
   }
 
-  /** A free range of this size is always found: bins are exact below 128 units, then 64 a power of two. */
+  /** A size for which a free range is always found: bins are exact below 128 units, then 64 for each power of two. */
   private sureFit(size: number): number {
     const units = size / this.options.alignmentBytes;
     if (units < 128) return size;

@@ -11,9 +11,9 @@ interface Entry {
   hits: number;
   isLast: boolean;
   hint: number;
-  /** Of the list that it is in, or would be in if it were not pinned. */
+  /** Stage of the page's list, or of the list that it would be in if it were not pinned. */
   stage: number;
-  /** Of its last use. */
+  /** Time of the last use. */
   tick: number;
   call: number;
   units: number;
@@ -26,7 +26,7 @@ interface Caller {
   lastCall: number;
   firstCall: number;
   keys: number;
-  /** Of its reads, and of its writes. */
+  /** The most keys of one of its reads, and of one of its writes. */
   longest: [number, number];
   isWrite: boolean;
 }
@@ -41,11 +41,11 @@ const newCaller = (): Caller => ({
 });
 
 /**
- * The policy `yield` in plain arrays: the stage of a page is where the page is found, and never computed from its age.
+ * The policy `yield` in plain arrays: the stage of a page is the list that holds it, never computed from its age.
  * Numbers stay below 2^53, so that they are exact.
  */
 export class NaiveYield {
-  /** Ghosts that had to go for younger ones, and how often old counts were halved. */
+  /** Number of ghosts removed for younger ones; the number of times that old counts were halved follows. */
   expired = 0;
   halvings = 0;
   private readonly entries = new Map<string, Entry>();
@@ -188,7 +188,7 @@ export class NaiveYield {
     this.entries.delete(key);
   }
 
-  /** Like {@link remove}, and leaves a ghost alone. */
+  /** Removes a page like {@link remove}, but leaves a ghost alone. */
   removeIfPage(key: string): void {
     if (this.entries.get(key)?.state === 'page') this.remove(key);
   }
@@ -239,7 +239,7 @@ export class NaiveYield {
     return call === this.call || (this.isTold && this.continues(this.call, call));
   }
 
-  /** Of the last 64 calls it is known what they go on with. */
+  /** Whether a call continues another one; known for the last 64 calls. */
   private continues(call: number, other: number): boolean {
     let current = call;
     for (let i = 0; i < 64; i++) {
@@ -251,7 +251,7 @@ export class NaiveYield {
     return false;
   }
 
-  /** Counts it; returns the hits that the page has had now. */
+  /** Counts a hit; returns the page's number of hits. */
   private hit(entry: Entry): number {
     const isRepeat = this.mayRepeat && entry.call >= this.caller.firstCall;
     this.mayRepeat = false;
@@ -287,7 +287,7 @@ export class NaiveYield {
     list.splice(index < 0 ? list.length : index, 0, key);
   }
 
-  /** A pinned page is in no list. */
+  /** Removes a page from its list; a pinned page is in none. */
   private unlink(key: string): void {
     const entry = this.entry(key);
     if (entry.state === 'pinned') return;
@@ -357,7 +357,7 @@ export class NaiveYield {
       });
       for (const [stage, value] of valuesOf(chances).entries()) this.values[one * STAGES + stage] = value;
     }
-    // Without the pages that come before it, which have had more hits, none is of use.
+    // A page is of no use without the pages before it, which have more hits.
     for (let i = 8 * STAGES; i < LISTS; i++) {
       const isLast = Math.floor(i / STAGES / 4) % 2 === 1;
       if (!isLast) this.values[i] = Math.max(at(this.values, i), at(this.values, i - 8 * STAGES));

@@ -6,7 +6,7 @@ import { CHROMIUM, CHROMIUM_FLAGS } from '../browser/chromium.js';
 const SCREENSHOTS = new URL('../screenshots/', import.meta.url);
 const AXE = createRequire(import.meta.url).resolve('axe-core/axe.min.js');
 
-/** Light and dark, on a desk and in a hand. */
+/** Colour schemes and window sizes: light and dark, desktop and phone. */
 export const LOOKS = [
   { name: 'light-1280', colorScheme: 'light', viewport: { width: 1280, height: 900 } },
   { name: 'dark-1280', colorScheme: 'dark', viewport: { width: 1280, height: 900 } },
@@ -16,12 +16,12 @@ export const LOOKS = [
 
 export type Look = (typeof LOOKS)[number];
 
-/** A page with everything that it complained of or asked for elsewhere. */
+/** A page with all complaints and foreign requests. */
 export interface Watched {
   readonly page: Page;
-  /** Console errors and warnings, and errors that nobody caught. */
+  /** Console errors and warnings, and uncaught errors. */
   readonly complaints: string[];
-  /** Addresses of other origins that were asked for. */
+  /** Requested addresses of other origins. */
   readonly outside: string[];
 }
 
@@ -29,7 +29,7 @@ export function startBrowser(): Promise<Browser> {
   return chromium.launch({ executablePath: CHROMIUM, args: CHROMIUM_FLAGS });
 }
 
-/** With `isLive` the page's time goes by as ours does; otherwise only as far as the test says ({@link poll}). */
+/** Opens a page. With `isLive` its clock runs; otherwise only as far as the test turns it ({@link poll}). */
 export async function openPage(
   browser: Browser,
   url: string,
@@ -54,7 +54,7 @@ export async function openPage(
   return { page, complaints, outside };
 }
 
-/** Lets the page poll until it has been answered `count` times. A busy machine may let a few polls run into their deadline. */
+/** Lets the page poll until it has `count` answers. On a busy machine some polls may run into their deadline. */
 export async function poll(page: Page, count: number): Promise<void> {
   let lateLeft = 5;
   for (let answers = 0; answers < count; ) {
@@ -67,18 +67,18 @@ export async function poll(page: Page, count: number): Promise<void> {
     if (await isAnswered) answers++;
     else if (lateLeft-- === 0) throw new Error('the page does not poll, or is not answered');
   }
-  // What the answer is shown by.
+  // Time for the page to show the answer.
   await page.clock.runFor(50);
 }
 
-/** What axe finds that is serious or critical: rule and first place. */
+/** Serious and critical findings of axe: rule and first place. */
 export async function seriousFindings(page: Page): Promise<string[]> {
   await page.evaluate(readFileSync(AXE, 'utf8'));
   let isDone = false;
   const running = page.evaluate('axe.run()').finally(() => {
     isDone = true;
   });
-  // It waits for the page's clock.
+  // axe waits for the page's clock.
   while (!isDone) await page.clock.runFor(1);
   const found = (await running) as {
     violations: { id: string; impact: string; nodes: { html: string; failureSummary: string }[] }[];
@@ -98,7 +98,7 @@ export async function metric(page: Page, name: string): Promise<number> {
   return Number(await page.locator(`[data-metric="${name}"]`).getAttribute('data-value'));
 }
 
-/** Whether something makes the page wider than the window. */
+/** Whether an element makes the page wider than the window. */
 export function scrollsSideways(page: Page): Promise<boolean> {
   return page.evaluate(
     'document.documentElement.scrollWidth > document.documentElement.clientWidth',

@@ -14,16 +14,16 @@ const PAGE_BYTES = 65_536;
 
 export type Writable<T> = { -readonly [Key in keyof T]: T[Key] };
 
-/** A node that is only told of. What it has counted grows with every tick. */
+/** An invented node, whose counts grow with every tick. */
 export class FakeNode {
   state: 'up' | 'unreachable' = 'up';
   error = 'connect ECONNREFUSED 10.0.0.7:40123';
   health: HealthReport = { status: 'ok', reasons: [] };
   events: NodeEvent[] = [];
-  /** Fields that differ from what it would say. */
+  /** Fields that replace those of its report. */
   overrides: Partial<NodeReport> = {};
   incarnation = 1_700_000_000_000;
-  /** Seconds of more or less load. */
+  /** Seconds of load so far. */
   ticks = 0;
 
   constructor(
@@ -32,7 +32,7 @@ export class FakeNode {
     readonly hasDisk = true,
   ) {}
 
-  /** Starts anew: everything is counted from 0 again. */
+  /** Restarts the node: all counts begin at 0 again. */
   restart(): void {
     this.ticks = 0;
     this.incarnation++;
@@ -112,7 +112,7 @@ export class FakeNode {
   }
 }
 
-/** A client that is only told of. */
+/** An invented client. */
 export function fakeClient(name: string, more: Partial<ClientReport> = {}): ClientReport {
   return {
     name,
@@ -131,10 +131,10 @@ export function fakeClient(name: string, more: Partial<ClientReport> = {}): Clie
   };
 }
 
-/** A cluster that is only told of, as one of its nodes sees it. */
+/** An invented cluster, as one of its nodes sees it. */
 export class FakeCluster implements NodeView {
   readonly nodes: FakeNode[];
-  /** What goes by from one report to the next. */
+  /** Seconds between two reports. */
   stepS = 1;
   /** Wall clock of the answering node. */
   timeMs = 1_760_000_000_000;
@@ -151,7 +151,7 @@ export class FakeCluster implements NodeView {
     return this.nodes[0]!.report(this.nodes.length);
   }
 
-  /** Time goes by before each. */
+  /** Answers after turning the time of all nodes. */
   async cluster(): Promise<ClusterReport> {
     this.timeMs += this.stepS * 1_000;
     for (const node of this.nodes) if (node.state === 'up') node.ticks += this.stepS;

@@ -5,12 +5,12 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { freePort, until } from '../support.js';
 
-/** The bundled tests lie two folders below the project. */
+/** The path of a file of deploy/; bundled tests lie two folders below the project. */
 export function deployFile(name: string): string {
   return fileURLToPath(new URL(`../../deploy/${name}`, import.meta.url));
 }
 
-/** Why a test that needs this program cannot run; undefined when it can. */
+/** Reason why a test that needs this program cannot run; undefined if it can. */
 export function missingProgram(program: string): string | undefined {
   const { error } = spawnSync(program, ['--version'], { stdio: 'ignore' });
   return error === undefined ? undefined : `${program} is not installed here (Debian: apt install prometheus)`;
@@ -32,11 +32,11 @@ export interface Sample {
   readonly value: number;
 }
 
-/** An alert rule as it has been loaded. */
+/** An alert rule as Prometheus has loaded it. */
 export interface Rule {
   readonly name: string;
   readonly query: string;
-  /** `ok` once it has been evaluated. */
+  /** `ok` once the rule has been evaluated. */
   readonly health: string;
   readonly lastError?: string;
 }
@@ -47,7 +47,7 @@ interface Answer {
   readonly data: unknown;
 }
 
-/** A Prometheus of its own in a temporary folder, on a free port of loopback. */
+/** A Prometheus server in a temporary folder, on a free port of loopback. */
 export class PrometheusServer {
   readonly #folder: string;
   readonly #child: ChildProcess;
@@ -73,7 +73,7 @@ export class PrometheusServer {
     this.#ended = new Promise((resolve) => this.#child.once('close', () => resolve()));
   }
 
-  /** Resolves when it answers queries. `config` is the text of its configuration. */
+  /** Starts the server with this configuration; resolves when it answers queries. */
   static async start(config: string): Promise<PrometheusServer> {
     const folder = mkdtempSync(join(tmpdir(), 'meshcache-prometheus-'));
     writeFileSync(join(folder, 'prometheus.yml'), config);
@@ -95,7 +95,7 @@ export class PrometheusServer {
     return this.#folder;
   }
 
-  /** At a time in seconds since 1970; now, if none is given. */
+  /** Evaluates an expression at a time in seconds since 1970; default: now. */
   async query(expression: string, atS?: number): Promise<Sample[]> {
     const at = atS === undefined ? '' : `&time=${atS}`;
     const data = (await this.#get(`query?query=${encodeURIComponent(expression)}${at}`)) as {
@@ -105,7 +105,7 @@ export class PrometheusServer {
     return data.result.map(({ metric, value }) => ({ metric, value: Number(value[1]) }));
   }
 
-  /** The one number that an expression gives. */
+  /** The single number that an expression yields. */
   async number(expression: string, atS?: number): Promise<number> {
     const samples = await this.query(expression, atS);
     if (samples.length !== 1) throw new Error(`${expression} gives ${samples.length} series`);
@@ -117,7 +117,7 @@ export class PrometheusServer {
     return groups.flatMap(({ rules }) => rules);
   }
 
-  /** Type of the metric families of this name, as the scraped nodes have described them. */
+  /** Types of the metric families of this name, as the scraped nodes describe them. */
   async typesOf(family: string): Promise<string[]> {
     const data = (await this.#get(`targets/metadata?metric=${family}`)) as { readonly type: string }[];
     return data.map(({ type }) => type);
@@ -128,7 +128,7 @@ export class PrometheusServer {
     return activeTargets.map(({ lastError }) => lastError).filter((error) => error !== '');
   }
 
-  /** Ends it and removes its folder. Idempotent. */
+  /** Ends the server and removes its folder. Idempotent. */
   async stop(): Promise<void> {
     this.#child.kill('SIGTERM');
     await this.#ended;

@@ -27,7 +27,7 @@ export function columnsOf(...locations: DataLocation[]): LocationColumns {
   return LocationColumns.of(locations, { nodeId: '', incarnation: 0, generation: 1 });
 }
 
-/** One statement into a shard. */
+/** Puts one location into a shard. */
 export function putOne(shard: DirectoryShard, key: string, init: Partial<DataLocationInit> = {}): boolean {
   return shard.put([key], columnsOf(locationOf(init)))[0] === 1;
 }
@@ -44,7 +44,7 @@ export interface TestNode {
   readonly endpoint: { host: string; port: number };
 }
 
-/** Directory nodes on loopback and the ring of all of them. */
+/** Starts directory nodes on loopback, and a ring of all of them. */
 export async function startNodes(
   t: ExecutionContext,
   nodeIds: readonly string[],

@@ -23,7 +23,7 @@ export async function startMaster(
   return { master, port, addr: `127.0.0.1:${port}` };
 }
 
-/** A host with these addresses, which finds those that `resolve` says. */
+/** A host with these addresses; `resolve` gives the addresses of names. */
 export function hostOf(addresses: readonly string[], resolve: (name: string) => readonly string[]): HostNames {
   return {
     resolve: async (name) => resolve(name),
@@ -37,7 +37,7 @@ export function hostOf(addresses: readonly string[], resolve: (name: string) => 
   };
 }
 
-/** A client, not started, that is stopped with the test; `seen` has every list it told. */
+/** A client that is not started, and is stopped with the test; `seen` has every list that it reported. */
 export function newMember(
   t: ExecutionContext,
   addr: string,
@@ -54,7 +54,9 @@ export function newMember(
   return { client, seen, ids: () => [...client.members().keys()].sort().join() };
 }
 
-/** Turns the clock bit by bit, with input and output in between, until `condition` holds; rejects after `PATIENCE_MS`. */
+/**
+ * Turns the clock step by step, with input and output in between, until `condition` holds; rejects after `PATIENCE_MS`.
+ */
 export async function turnUntil(clock: ManualClock, condition: () => boolean, stepMs = 50): Promise<void> {
   const giveUpAt = performance.now() + PATIENCE_MS;
   while (!condition()) {
@@ -64,7 +66,7 @@ export async function turnUntil(clock: ManualClock, condition: () => boolean, st
   }
 }
 
-/** An environment whose log messages are kept. */
+/** An environment that keeps its log messages. */
 export function loggedEnvironment(overrides: Partial<Environment> = {}) {
   const messages: string[] = [];
   const log: Environment['log'] = { log: (level, message) => void messages.push(`${level} ${message}`) };

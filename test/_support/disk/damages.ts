@@ -12,7 +12,7 @@ import {
 import { join } from 'node:path';
 import { seededRandom } from '../../../src/base/environment/random.js';
 
-/** Where damage is done, and by what chance. */
+/** The file to damage, and the source of random choices. */
 export interface Place {
   readonly path: string;
   /** The same file of another store. */
@@ -20,7 +20,7 @@ export interface Place {
   readonly random: (below: number) => number;
 }
 
-/** Does it, and says what was done. */
+/** Damages a file, and returns a description. */
 type Damage = (place: Place) => string;
 
 const BLOCK_BYTES = 4096;

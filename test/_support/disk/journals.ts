@@ -11,14 +11,14 @@ export const journalEnv = systemEnvironment({ log: silentLogger });
 export const STORE_ID = '00112233445566778899aabbccddeeff';
 export const MAX_BYTES = 1 << 20;
 
-/** A directory that goes with the test. */
+/** A folder that is removed with the test. */
 export function testFolder(t: ExecutionContext): string {
   const folder = mkdtempSync(join(tmpdir(), 'meshcache-journal-'));
   t.teardown(() => rmSync(folder, { recursive: true, force: true }));
   return folder;
 }
 
-/** Numbers below `below`, from a seed that the test's log shows. */
+/** Random numbers below `below`, from a seed that is in the test's log. */
 export function seeded(t: ExecutionContext): (below: number) => number {
   const seed = Number(process.env.MESHCACHE_SEED ?? Math.floor(Math.random() * 2 ** 32));
   t.log(`MESHCACHE_SEED=${seed}`);
@@ -26,9 +26,9 @@ export function seeded(t: ExecutionContext): (below: number) => number {
   return (below) => random.u32() % below;
 }
 
-/** The naive model of what a journal leads to. */
+/** A plain model of a journal's content. */
 export class IndexModel {
-  /** Least recently used first. */
+  /** Entries, least recently used first. */
   entries: IndexEntry[] = [];
 
   put(entry: IndexEntry): void {
@@ -60,7 +60,7 @@ export class IndexModel {
   }
 }
 
-/** A journal and its model, told the same. */
+/** A journal and its model, which get the same changes. */
 export class Twin {
   readonly model: IndexModel;
   readonly journal: Journal;
@@ -86,7 +86,7 @@ export class Twin {
     this.journal.put(entry);
   }
 
-  /** As the store does: what the new page takes the place of is removed first, and what there is no room for. */
+  /** Puts an entry as the store does: entries in its place, and those for which there is no room, are removed first. */
   replace(entry: IndexEntry): void {
     for (const { key, offset } of this.model.entries) {
       if (key === entry.key || offset === entry.offset) this.remove(key);
@@ -110,7 +110,7 @@ export class Twin {
     this.journal.clear();
   }
 
-  /** A random change, in which few pages meet often. */
+  /** A random change; with few pages, changes often concern the same one. */
   change(random: (below: number) => number, pages = 20): void {
     const kind = random(100);
     if (kind < 45) this.replace(entryOf(random(pages), random(pages), random(2 ** 31)));
@@ -140,7 +140,7 @@ export function optionsFor(model: IndexModel, options: Partial<JournalOptions> =
   };
 }
 
-/** What a journal with these bytes leads to; rejects as opening it does. */
+/** The content of a journal with these bytes; rejects as opening it does. */
 export async function entriesIn(folder: string, bytes: Uint8Array, rewritten?: Uint8Array): Promise<IndexEntry[]> {
   const path = join(folder, 'copy');
   writeFileSync(path, bytes);
@@ -150,7 +150,7 @@ export async function entriesIn(folder: string, bytes: Uint8Array, rewritten?: U
   return entries;
 }
 
-/** Both files, as they are now. */
+/** Bytes of both files on disk. */
 export function bytesOnDisk(path: string): number {
   return [path, `${path}.new`].reduce((sum, name) => sum + sizeOf(name), 0);
 }
@@ -160,7 +160,7 @@ function sizeOf(path: string): number {
   return stats === undefined ? 0 : Math.max(stats.size, stats.blocks * 512);
 }
 
-/** What a crash would leave. */
+/** The files that a crash would leave. */
 export interface CrashedFiles {
   readonly index: Uint8Array;
   readonly rewritten: Uint8Array | undefined;

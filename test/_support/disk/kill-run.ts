@@ -9,16 +9,16 @@ const PROGRAM = fileURLToPath(new URL('./disk-kill-program.js', import.meta.url)
 export interface Run {
   readonly maxBytes: number;
   readonly seed: number;
-  /** The first one. */
+  /** Number of the first step. */
   readonly version: number;
-  /** How many the program carries out if it is let. */
+  /** Number of steps that the program carries out unless it is killed. */
   readonly steps: number;
-  /** When it is killed; it is not otherwise. */
+  /** Moment of the kill; undefined: the program is not killed. */
   readonly after?: 'opening' | 'open' | 'closing';
   readonly delayMs?: number;
 }
 
-/** Runs the kill program, and kills it; tells how it ended. Throws when it fails by itself. */
+/** Runs the kill program, kills it, and resolves with how it ended. Throws if it fails by itself. */
 export async function runAndKill(path: string, run: Run): Promise<'ended' | 'killed'> {
   const args = [PROGRAM, path, run.maxBytes, run.seed, run.version, run.steps].map(String);
   const child = spawn(process.execPath, args, { stdio: ['ignore', 'pipe', 'pipe'] });

@@ -15,26 +15,26 @@ import { patientClock } from '../patient-clock.js';
 
 const HANG_MS = 60_000;
 
-/** Deadlines come late: a store that is closed on a slow disk gives its lock back all the same before it resolves. */
+/** A clock with late deadlines, so that a store that is closed on a slow disk releases its lock before it resolves. */
 export const unhurriedClock: Clock = {
   ...patientClock,
   after: (delayMs, fn, options) => patientClock.after(20 * delayMs, fn, options),
 };
 
-/** Of this test: MESHCACHE_TEST_SEED, or by chance; it is in the test's log. */
+/** Seed of this test: MESHCACHE_TEST_SEED, or random; it is in the test's log. */
 export function seedOf(t: ExecutionContext): number {
   const seed = Number(process.env.MESHCACHE_TEST_SEED ?? Math.floor(Math.random() * 2 ** 32));
   t.log(`MESHCACHE_TEST_SEED=${seed}`);
   return seed;
 }
 
-/** Numbers below `below`. */
+/** Random numbers below `below`. */
 export function dice(seed: number): (below: number) => number {
   const random = seededRandom(seed);
   return (below) => random.u32() % below;
 }
 
-/** With what was said in the log at the levels warn and error. */
+/** An environment that keeps the log messages of the levels warn and error. */
 export function listening(): { readonly env: Environment; readonly said: string[] } {
   const said: string[] = [];
   const env = systemEnvironment({
@@ -51,7 +51,7 @@ export function listening(): { readonly env: Environment; readonly said: string[
 
 export const silentEnv = systemEnvironment({ clock: patientClock, log: silentLogger });
 
-/** What the folder takes on its file system, with everything in it. */
+/** Bytes that a folder with its content uses on its file system. */
 export async function bytesOnDisk(path: string): Promise<number> {
   const names = ['.', ...(await readdir(path, { recursive: true }))];
   let sum = 0;
@@ -64,7 +64,7 @@ export async function bytesOnDisk(path: string): Promise<number> {
   return sum;
 }
 
-/** What the index of a store that nobody has open leads to; null: there is no whole store. */
+/** The entries in the index of a closed store; null if there is no complete store. */
 export async function indexedIn(path: string): Promise<IndexEntry[] | null> {
   const folder = mkdtempSync(join(tmpdir(), 'meshcache-copy-'));
   try {
@@ -84,7 +84,7 @@ export async function indexedIn(path: string): Promise<IndexEntry[] | null> {
   }
 }
 
-/** Throws when pages overlap or end behind `capacityBytes`. */
+/** Throws if pages overlap or end behind `capacityBytes`. */
 export function checkRanges(entries: readonly IndexEntry[], capacityBytes: number): void {
   let end = 0;
   for (const { key, offset, length } of entries.toSorted((a, b) => a.offset - b.offset)) {
@@ -95,7 +95,7 @@ export function checkRanges(entries: readonly IndexEntry[], capacityBytes: numbe
   if (end > capacityBytes) throw new Error(`pages end at ${end} of ${capacityBytes}`);
 }
 
-/** What `work` gives; throws when it takes so long that it hangs. */
+/** Resolves with the result of `work`; throws if it hangs. */
 export async function inTime<T>(what: string, work: Promise<T>): Promise<T> {
   const timer = new AbortController();
   const tooLong = sleep(HANG_MS, undefined, { signal: timer.signal }).then(() => {

@@ -5,14 +5,14 @@ import { content } from '../support.js';
 export interface Step {
   readonly kind: 'put' | 'remove' | 'read' | 'touch';
   readonly key: string;
-  /** Of the page that is put. */
+  /** Length of the page to put. */
   readonly length: number;
 }
 
 const KEYS_COUNT = 400;
 const VERSION_BYTES = 4;
 
-/** Never read nor touched, so that only writing decides on the order of such pages. */
+/** Whether a page is never read nor touched, so that only writes decide its place in the order. */
 export function isOnlyWritten(key: string): boolean {
   return key.startsWith('w');
 }
@@ -31,14 +31,17 @@ export function stepOf(seed: number, version: number): Step {
   return { kind: dice < 95 ? 'read' : 'touch', key, length };
 }
 
-/** The page that step `version` puts: it names the version, and the rest follows from that. */
+/** The page of step `version`: it contains the version, and the rest follows from that. */
 export function pageOf(version: number, length: number): Uint8Array {
   const bytes = content(length < VERSION_BYTES ? length : version, length);
   if (length >= VERSION_BYTES) new DataView(bytes.buffer).setUint32(0, version, true);
   return bytes;
 }
 
-/** The version that a page read under `key` was put with, undefined for pages too short to tell; throws when none has put it. */
+/**
+ * The version of a page that was read under `key`; undefined for pages that are too short to tell. Throws if no step
+ * has put it.
+ */
 export function versionIn(seed: number, key: string, bytes: Uint8Array): number | undefined {
   const { length } = bytes;
   const version = length < VERSION_BYTES ? undefined : new DataView(bytes.buffer, bytes.byteOffset).getUint32(0, true);

@@ -11,7 +11,7 @@ export function temporaryFolder(t: ExecutionContext): string {
   return path;
 }
 
-/** Why file systems cannot be mounted here; empty: they can. */
+/** Reason why file systems cannot be mounted here; empty if they can. */
 const refusal = whyNoMounts();
 
 function whyNoMounts(): string {
@@ -31,9 +31,9 @@ function whyNoMounts(): string {
   }
 }
 
-/** Runs the test, or skips it where nothing can be mounted. */
+/** Runs the test, or skips it if nothing can be mounted. */
 export const withMounts = refusal === '' ? test : test.skip;
-/** To be put at the end of titles. */
+/** Suffix of the titles of tests that need mounts. */
 export const mountSuffix = refusal === '' ? '' : ` (skipped: ${refusal})`;
 
 /** A small file system of its own; unmounted at the end of the test. */
@@ -48,7 +48,7 @@ export function mounted(t: ExecutionContext, type: 'tmpfs' | 'ext4' | 'ext2', mi
     makeImage(image, type, mib);
     execFileSync('mount', ['-o', 'loop', image, path]);
   }
-  // Before the folder is removed: ava runs what was added last first.
+  // ava runs the last teardown first, so the folder is unmounted before it is removed.
   t.teardown(() => spawnSync('umount', ['-l', path]));
   return path;
 }

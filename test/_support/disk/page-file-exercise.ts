@@ -19,8 +19,9 @@ export interface ExerciseResult {
 }
 
 /**
- * Pages of all kinds, several at once, written to their slots and read back into memory of all kinds: aligned and not, in one view and in
- * many, of a region and of the program. What is around a page, in memory and in the file, must stay as it is.
+ * Writes pages of all kinds to their slots, several at once, and reads them back into memory of all kinds: aligned and
+ * not, in one view and in many, of a region and of the program. The bytes around a page, in memory and in the file,
+ * must not change.
  */
 export async function exercisePageFile(
   path: string,
@@ -49,7 +50,7 @@ export async function exercisePageFile(
       9 * MIB,
       4 * MIB + upTo(6 * MIB),
     ][upTo(7)] as number;
-  /** Memory of `length` bytes, with 0xee in the region around it. */
+  /** Memory of `length` bytes; the region around it is filled with 0xee. */
   const memory = (slot: number, length: number): PageBytes & { readonly isUntouchedAround: () => boolean } => {
     const region = regions[slot] as HostRegion;
     const isRegion = upTo(3) > 0;
@@ -91,7 +92,7 @@ export async function exercisePageFile(
   }
 }
 
-/** Views of anything from nothing to all. */
+/** Cuts bytes into random views, of which some may be empty. */
 function cut(bytes: Uint8Array, upTo: (limit: number) => number): Uint8Array[] {
   const views: Uint8Array[] = [];
   const step = Math.max(1, Math.ceil(bytes.length / (1 + upTo(1500))));

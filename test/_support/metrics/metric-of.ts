@@ -1,7 +1,7 @@
 import type { MeshCacheStore } from '../../../src/node/meshcache-store.js';
 import { sampleIn } from './samples.js';
 
-/** What a store's metric says now; 0 when there is none. */
+/** The present value of a store's metric; 0 if there is none. */
 export async function metricOf(
   { metrics }: MeshCacheStore,
   name: string,

@@ -12,7 +12,7 @@ const SAMPLE = new RegExp(
   `^(${NAME})(\\{${NAME}="${QUOTED}"(?:,${NAME}="${QUOTED}")*\\})? (NaN|[+-]Inf|-?[0-9.]+(?:e[+-]?[0-9]+)?)$`,
   'i',
 );
-/** What a sample's name has more than its family's. */
+/** Suffixes of the samples' names for each type of family. */
 const SUFFIXES: Readonly<Record<string, readonly string[]>> = {
   counter: ['_total'],
   gauge: [''],
@@ -20,8 +20,8 @@ const SUFFIXES: Readonly<Record<string, readonly string[]>> = {
 };
 
 /**
- * Reads a text as strictly as the standard says it: metadata before samples, one family after the other, each sample once and named as its
- * type demands, buckets that grow, the end. Throws what is wrong.
+ * Parses a text as strictly as the standard: metadata before samples, one family after the other, each sample once and
+ * named as its type demands, buckets that grow, the end. Throws with the first error.
  */
 export function parseOpenMetrics(text: string): ReadonlyMap<string, Family> {
   if (!text.endsWith('\n# EOF\n')) throw new Error('does not end with # EOF');
@@ -62,7 +62,7 @@ export function parseOpenMetrics(text: string): ReadonlyMap<string, Family> {
   return families;
 }
 
-/** In the order of their bounds, to infinity, with the count of all in the last one. */
+/** Checks the buckets: in the order of their bounds, up to infinity, whose count is that of all. */
 function checkBuckets(name: string, samples: ReadonlyMap<string, number>): void {
   let last = { bound: Number.NEGATIVE_INFINITY, count: 0 };
   for (const [key, count] of samples) {

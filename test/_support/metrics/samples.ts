@@ -1,4 +1,4 @@
-/** The sum of the samples of this very name that have these labels, and maybe others; undefined when there is none. */
+/** The sum of the samples with this name and at least these labels; undefined if there are none. */
 export function sampleIn(
   text: string,
   name: string,

@@ -23,7 +23,7 @@ import {
 import type { RdmaDevice } from '../../../src/native/devices/rdma-devices.js';
 import type { RdmaHost } from '../../../src/native/devices/rdma-host.js';
 
-/** Bytes that a read moves before other things have their turn. */
+/** Bytes that a read moves before other work can run. */
 const STEP_BYTES = 2 ** 20;
 
 interface Registered {
@@ -42,18 +42,18 @@ interface Op {
   readonly pieces: readonly (readonly [addr: number, length: number])[];
 }
 
-/** Engines of one process that reach each other, and what goes wrong between them. */
+/** Engines of one process that reach each other, and their faults. */
 export class FakeFabric {
   readonly engines = new Map<string, FakeEngine>();
-  /** Instead of what would happen, by endpoint of the peer. */
+  /** Results of reads that are replaced, by endpoint of the peer. */
   readonly faults = new Map<string, OpStatusName>();
-  /** Thrown by `registerMr`, with the fields of a `NativeFailure`. */
+  /** Error that `registerMr` throws, with the fields of a `NativeFailure`. */
   registerFailure: Error | undefined;
-  /** What all engines together may lock. */
+  /** Bytes that all engines together may lock. */
   lockableBytes = Number.POSITIVE_INFINITY;
-  /** Thrown by `createRdmaEngine`. */
+  /** Error that `createRdmaEngine` throws. */
   createFailure: Error | undefined;
-  /** Whether closing engines report that they have. */
+  /** Whether closing engines report their end. */
   ends = true;
   probe: RdmaProbe = { usable: true, step: '', reason: '' };
   #nextPort = 20_000;
@@ -94,7 +94,7 @@ export class FakeFabric {
   }
 }
 
-/** `fake0` with one port that is up and has one GID. */
+/** The device `fake0` with one active port that has one GID. */
 export function fakeDevice(overrides: Partial<RdmaDevice['ports'][number]> = {}): RdmaDevice {
   const gid = { index: 1, type: 'RoCE v2', netdev: 'eth0', address: '10.77.0.1' } as const;
   const port = { number: 1, state: 'ACTIVE', linkLayer: 'Ethernet', rate: '1 Gb/sec', gids: [gid], ipoibAddresses: [] };
@@ -181,7 +181,7 @@ export class FakeEngine implements RdmaEngine {
     this.#endIfIdle();
   }
 
-  /** As if the engine had something to say. */
+  /** Emits an event of the engine. */
   emit(kind: RdmaEventKind, cause: RdmaEventCause, event: Partial<RdmaEvent> = {}): void {
     const blank = { device: '', peer: '', call: '', errno: 0, wcStatus: -1 };
     const numbers = { kind: RDMA_EVENT_KINDS.indexOf(kind), cause: RDMA_EVENT_CAUSES.indexOf(cause) };

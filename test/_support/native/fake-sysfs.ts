@@ -6,13 +6,13 @@ import type { ExecutionContext } from 'ava';
 export interface FakePort {
   readonly state?: string;
   readonly linkLayer?: string;
-  /** By index; without a type it is an unused entry, whose type cannot be read. */
+  /** GIDs by index. An entry without a type is unused, and its type cannot be read. */
   readonly gids?: readonly { readonly gid: string; readonly type?: string; readonly netdev?: string }[];
 }
 
 const UNUSED = '0000:0000:0000:0000:0000:0000:0000:0000';
 
-/** A folder like the kernel's /sys/class/infiniband: devices with their ports, from port 1 on. It goes with the test. */
+/** A folder like the kernel's /sys/class/infiniband: devices with their ports, from port 1 on. Removed with the test. */
 export function fakeSysfs(t: ExecutionContext, devices: Readonly<Record<string, readonly FakePort[]>>): string {
   const root = mkdtempSync(join(tmpdir(), 'meshcache-sysfs-'));
   t.teardown(() => rmSync(root, { recursive: true }));
@@ -37,7 +37,7 @@ export function fakeSysfs(t: ExecutionContext, devices: Readonly<Record<string, 
   return root;
 }
 
-/** What a port with a link-local, an IPv4 and a global IPv6 address has, in both versions of RoCE. */
+/** GIDs of a port with a link-local, an IPv4 and a global IPv6 address, for both versions of RoCE. */
 export function usualGids(lastByte: number, netdev = 'eth0'): NonNullable<FakePort['gids']> {
   const hex = lastByte.toString(16).padStart(2, '0');
   const addresses = [

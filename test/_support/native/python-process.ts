@@ -2,13 +2,13 @@ import { type ChildProcess, execFileSync, spawn, spawnSync } from 'node:child_pr
 import { createInterface } from 'node:readline';
 import type { ExecutionContext } from 'ava';
 
-/** Why there is no Python that can send descriptors; empty when there is. */
+/** Reason why there is no Python that can send descriptors; empty if there is one. */
 export const noPython =
   spawnSync('python3', ['-c', 'import socket; socket.send_fds']).status === 0
     ? ''
     : 'no python3 that has socket.send_fds';
 
-/** What all scripts begin with. */
+/** Beginning of all scripts. */
 const PRELUDE = `
 import ctypes, mmap, os, socket, struct, sys
 def connect(path):
@@ -38,14 +38,14 @@ export class PythonProcess {
   readonly #lines: AsyncIterator<string>;
   readonly #ended: Promise<number | null>;
 
-  /** It ends with the test. `args` are `sys.argv[1:]`. */
+  /** Starts a script, which ends with the test. `args` are `sys.argv[1:]`. */
   static start(t: ExecutionContext, script: string, ...args: string[]): PythonProcess {
     const process = new PythonProcess(script, args);
     t.teardown(() => process.#child.kill('SIGKILL'));
     return process;
   }
 
-  /** Runs a script while this thread waits. What it forks off may live on. */
+  /** Runs a script while this thread waits. Processes that it forks may live on. */
   static runToEnd(script: string, ...args: string[]): void {
     execFileSync('python3', ['-c', PRELUDE + script, ...args], { stdio: ['ignore', 'ignore', 'inherit'] });
   }
@@ -62,13 +62,13 @@ export class PythonProcess {
     return this.#child.pid ?? -1;
   }
 
-  /** The next line that it says; empty when it has ended. */
+  /** Resolves with the next line of output; empty after the end. */
   async line(): Promise<string> {
     const { value } = await this.#lines.next();
     return value ?? '';
   }
 
-  /** Gives its `input()` a line. */
+  /** Gives a line to the script's `input()`. */
   tell(text = ''): void {
     this.#child.stdin?.write(`${text}\n`);
   }

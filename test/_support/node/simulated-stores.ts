@@ -10,10 +10,10 @@ export const HEARTBEAT_S = 0.2;
 export const TTL_S = 1;
 export const PAGE_BYTES = 4096;
 export const PORT = 31_990;
-/** Where the discovery master of a cluster is, unless a test says something else. */
+/** Default address of a cluster's discovery master. */
 const HEAD = '10.0.0.1';
 
-/** A store, its process, and what its metrics say. */
+/** A store with its process and its metrics. */
 export type SimStore = MeshCacheStore & {
   readonly process: SimProcess;
   readonly metric: (name: string, labels?: Readonly<Record<string, string>>) => Promise<number>;
@@ -24,13 +24,13 @@ export interface StoreSetup {
   readonly host?: string | undefined;
   /** Listed discovery addresses. */
   readonly addr?: string;
-  /** Overrides its configuration. */
+  /** Settings that override its configuration. */
   readonly config?: Readonly<Record<string, unknown>>;
-  /** Overrides its surroundings. */
+  /** Parts that override its environment. */
   readonly env?: Partial<Environment>;
 }
 
-/** A store in a process of its own, which verifies itself before it is closed, with the world at the latest. */
+/** Starts a store in a process of its own. It verifies itself before it is closed, at the latest with the world. */
 export async function startStore(
   world: TestWorld,
   { host, addr = `${HEAD}:${PORT}`, config, env }: StoreSetup = {},
@@ -48,18 +48,18 @@ export async function startStore(
     ...config,
   };
   const ranks = { tpRank: 0, tpSize: 1, ppRank: 0, ppSize: 1, isMlaModel: false, modelName: 'test' };
-  // It counts by itself.
+  // The store counts by itself.
   const surroundings = { ...process.environment, metrics: undefined, ...env };
   const store = await process.run(() => MeshCacheStore.create({ ...ranks, extraConfig }, surroundings));
   const close = store.close.bind(store);
   store.close = () => verifiedEnd([store], close);
   world.atEnd(process, () => store.close());
-  // Among its metrics are some of the machine.
+  // Some metrics read the machine.
   const metric: SimStore['metric'] = (name, labels) => world.outside(metricOf(store, name, labels));
   return Object.assign(store, { process, metric });
 }
 
-/** `count` stores of one cluster, all of which see each other. */
+/** Starts `count` stores of one cluster, and waits until all see each other. */
 export async function startCluster(
   world: TestWorld,
   count: number,
@@ -71,7 +71,7 @@ export async function startCluster(
   return stores;
 }
 
-/** A store that has set `keys` and then only lives, with its process, which a test kills or stops. */
+/** Starts a store that sets `keys` and then only lives, with its process, which a test kills or stops. */
 export async function startHolder(
   world: TestWorld,
   { keys, ...setup }: StoreSetup & { readonly keys: readonly string[] },

@@ -7,7 +7,10 @@ import { patientClock } from '../patient-clock.js';
 import { freePort, until } from '../support.js';
 import { verifiedEnd } from '../verified.js';
 
-/** A store on loopback with a small pool, which verifies itself before it is closed; `extra` overrides its configuration. */
+/**
+ * Creates a store on loopback with a small pool, which verifies itself before it is closed; `extra` overrides its
+ * configuration.
+ */
 export async function createStore(
   discoveryPort: number,
   extra: Record<string, unknown> = {},
@@ -26,7 +29,7 @@ export async function createStore(
         protocol: 'tcp',
         global_segment_size: '16mb',
         heartbeat_interval: 0.2,
-        // Longer than many stores in one process keep it from running, so that none takes the others for dead.
+        // Longer than many stores in one process can keep it from running, so that none takes the others for dead.
         member_ttl: 3,
         metrics_enabled: false,
         reuse_quarantine_ms: 50,
@@ -40,7 +43,7 @@ export async function createStore(
   return store;
 }
 
-/** `count` stores of one cluster, all of which see each other. */
+/** Creates `count` stores of one cluster, and waits until all see each other. */
 export async function createCluster(count: number, extra: Record<string, unknown> = {}): Promise<MeshCacheStore[]> {
   const port = await freePort();
   const stores: MeshCacheStore[] = [];

@@ -2,23 +2,23 @@ import { execFileSync } from 'node:child_process';
 import { existsSync, mkdirSync } from 'node:fs';
 import { delimiter, dirname, join } from 'node:path';
 
-/** Kept from one run of the tests to the next: it is large. */
+/** Folder that keeps Node between test runs, as it is large. */
 const CACHE_FOLDER = 'build/node24';
 const FETCH_TIMEOUT_MS = 120_000;
 
-/** A Node that the package has to work with, or why there is none. */
+/** A Node version that the package must support, or the reason why it is missing. */
 export interface NodeVersion {
   readonly name: string;
-  /** Path of the program; empty when there is none. */
+  /** Path of the program; empty if there is none. */
   readonly program: string;
   readonly missing: string;
-  /** The environment in which `node` is this one. */
+  /** Environment in which `node` is this version. */
   readonly env: NodeJS.ProcessEnv;
 }
 
 /**
- * The Node that runs the tests, and Node 24, which is fetched from the registry unless it was before: synchronously, for tests have to
- * be declared before anything else happens.
+ * The Node that runs the tests, and Node 24, which is fetched from the registry unless it is there. Synchronous, as
+ * tests must be declared before anything else happens.
  */
 export function nodeVersions(): NodeVersion[] {
   return [version(`Node ${process.versions.node}`, process.execPath, ''), node24()];

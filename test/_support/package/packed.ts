@@ -11,7 +11,7 @@ export interface Output {
   readonly stderr: string;
 }
 
-/** What `npm pack` says about the package. */
+/** The output of `npm pack` about the package. */
 export interface Packed {
   /** Path of the tarball. */
   readonly tarball: string;

@@ -7,7 +7,7 @@ interface HeldCopy {
   readonly reject: (error: Error) => void;
 }
 
-/** Copy threads that do everything they are given as late as possible: when the test tells them to. */
+/** Copy threads that do their work only when the test tells them to. */
 export class HeldCopies implements CopyThreads {
   readonly #held: HeldCopy[] = [];
 
@@ -23,7 +23,7 @@ export class HeldCopies implements CopyThreads {
     return new Promise((resolve, reject) => this.#held.push({ copies, resolve, reject }));
   }
 
-  /** Makes the oldest copy, and lets who waits for it go on. */
+  /** Makes the oldest copy, and lets its waiter continue. */
   async finish(): Promise<void> {
     const copy = this.#held.shift();
     copy?.resolve(copy.copies.run());
@@ -35,14 +35,14 @@ export class HeldCopies implements CopyThreads {
     await settled();
   }
 
-  /** Until there is nothing more to copy. */
+  /** Makes copies until there is nothing more to copy. */
   async finishAll(): Promise<void> {
     await settled();
     while (this.#held.length > 0) await this.finish();
   }
 }
 
-/** Whatever can go on without a copy has gone on. */
+/** Resolves when everything that needs no copy has continued. */
 export function settled(): Promise<void> {
   return new Promise((resolve) => setImmediate(resolve));
 }

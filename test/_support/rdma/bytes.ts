@@ -1,9 +1,9 @@
 import { content } from '../support.js';
 
-/** A prime: no offset that a test is likely to mix up with another one has the same bytes. */
+/** A prime, so that offsets which a test might mix up have different bytes. */
 const TILE_BYTES = 65_521;
 
-/** Bytes that follow from `seed` alone, quickly made also where processors are emulated: `content` of a tile, repeated. */
+/** Bytes that follow from `seed` alone, made quickly also on emulated processors: `content` of a tile, repeated. */
 export function tiled(seed: number, length: number): Uint8Array {
   const bytes = new Uint8Array(length);
   bytes.set(content(seed, Math.min(length, TILE_BYTES)));

@@ -22,16 +22,16 @@ export interface TestRegion {
   readonly handle: MrHandle;
 }
 
-/** What a test reads from: a region of this process or of another one. */
+/** Source of a read: a region of this process or of another one. */
 export interface Source {
   readonly endpoint: string;
   readonly addr: bigint;
   readonly rkey: number;
 }
 
-/** One test's engines, memory and processes, all of which end with it. */
+/** The engines, memory and processes of one test, all of which end with it. */
 export class EngineBench {
-  /** Added to the clock of engines: a pause after a failure is over at once. */
+  /** Milliseconds added to the clock of engines, so that a pause after a failure is over at once. */
   skewMs = 0;
   readonly #env: Environment;
 
@@ -40,14 +40,14 @@ export class EngineBench {
     this.#env = systemEnvironment({ clock, log: silentLogger });
   }
 
-  /** On the first device unless told otherwise. */
+  /** Creates an engine, on the first device by default. */
   engine(options: TransferEngineOptions = {}): TransferEngine {
     const engine = new TransferEngine({ bindHost: devices[0]?.address, env: this.#env, host: knownHost, ...options });
     this.t.teardown(() => engine.close());
     return engine;
   }
 
-  /** Registered memory of `length` bytes, with the bytes that follow from `seed`, or zeros. */
+  /** Registers memory of `length` bytes, filled from `seed`, or with zeros. */
   region(engine: TransferEngine, length: number, seed?: number): TestRegion {
     const memory = HostRegion.allocate(length);
     if (seed !== undefined) memory.bytes().set(tiled(seed, length));
@@ -70,7 +70,7 @@ export function sourceOf(from: TestRegion | ServingProcess): Source {
   return { endpoint: from.engine.localEndpoint(), addr: from.handle.addr, rkey: from.handle.rkey };
 }
 
-/** Reads `length` bytes at `from` of the source to `to` of the target. */
+/** A request that reads `length` bytes at `from` of the source to `to` of the target. */
 export function request(source: Source, from: number, target: TestRegion, to: number, length: number): ReadRequest {
   return {
     remoteNode: source.endpoint,

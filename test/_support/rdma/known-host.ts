@@ -4,8 +4,8 @@ import { type RdmaHost, systemRdmaHost } from '../../../src/native/devices/rdma-
 let known: readonly RdmaDevice[] | undefined;
 
 /**
- * This machine, whose devices are looked at once: their GID tables have 1,024 entries, which takes a second where
- * processors are emulated.
+ * This machine with its devices read once: their GID tables have 1,024 entries, which takes a second on emulated
+ * processors.
  */
 export const knownHost: RdmaHost = {
   ...systemRdmaHost,

@@ -11,7 +11,7 @@ export interface VerbsObjects {
   readonly ctx: number;
 }
 
-/** What `rdma resource show` counts. */
+/** Counts by `rdma resource show`. */
 export function verbsObjects(): VerbsObjects {
   const counts = { pd: 0, cq: 0, qp: 0, cm_id: 0, mr: 0, ctx: 0 };
   const shown = execFileSync('rdma', ['resource', 'show'], { encoding: 'latin1' });
@@ -21,13 +21,13 @@ export function verbsObjects(): VerbsObjects {
   return counts;
 }
 
-/** Packets that a Soft-RoCE device has sent since it was made, those to itself included. */
+/** Packets that a Soft-RoCE device has sent since its creation, also to itself. */
 export function sentPackets(device: string): number {
   return Number(readFileSync(`/sys/class/infiniband/${device}/ports/1/hw_counters/sent_pkts`, 'latin1'));
 }
 
 /** File descriptors that this process has open. */
 export function openFiles(): number {
-  // The listing itself has one open.
+  // The listing itself has one file open.
   return readdirSync('/proc/self/fd').length - 1;
 }

@@ -6,16 +6,16 @@ import type { TransferEngineOptions } from '../../../src/native/transfer-engine.
 
 export interface ServingOptions extends Pick<TransferEngineOptions, 'bindHost' | 'bindPort' | 'deviceNames'> {
   readonly clusterSecret?: string;
-  /** Bytes of its region. */
+  /** Length of its region. */
   readonly length: number;
-  /** What the bytes follow from: `tiled`. */
+  /** Seed of the region's bytes, see `tiled`. */
   readonly seed: number;
 }
 
-/** What a reader has to know. */
+/** The facts that a reader needs. */
 export interface ServedRegion {
   readonly endpoint: string;
-  /** Decimal. */
+  /** Address in decimal. */
   readonly addr: string;
   readonly rkey: number;
   readonly length: number;
@@ -68,7 +68,7 @@ export class ServingProcess {
     this.#child.kill(signal);
   }
 
-  /** Ends it without giving it a chance to say goodbye. */
+  /** Ends the process without letting it say goodbye. */
   async kill(): Promise<void> {
     if (this.#child.exitCode !== null || this.#child.signalCode !== null) return;
     this.#child.kill('SIGKILL');

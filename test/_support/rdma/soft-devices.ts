@@ -6,11 +6,11 @@ import { knownHost } from './known-host.js';
 export interface TestDevice {
   readonly name: string;
   readonly address: string;
-  /** Global; undefined: it has none. */
+  /** Global IPv6 address; undefined if it has none. */
   readonly address6: string | undefined;
 }
 
-/** Those with an active port and an IPv4 address, by name. */
+/** Devices with an active port and an IPv4 address, by name. */
 export const devices: readonly TestDevice[] = knownHost.devices().flatMap(({ name, ports }) => {
   const gids = ports[0]?.state === 'ACTIVE' ? ports[0].gids.filter(({ type }) => type === 'RoCE v2') : [];
   const addresses = gids.map(({ address }) => address);
@@ -22,8 +22,11 @@ export const devices: readonly TestDevice[] = knownHost.devices().flatMap(({ nam
 const support = rdmaSupport({ host: knownHost });
 const missing = support.usable ? (devices.length > 1 ? '' : 'fewer than two RDMA devices') : support.reason;
 
-/** For tests that need two devices: `npm run test:rdma` provides them. They count what the machine has: one at a time. */
+/**
+ * Declares tests that need two devices, which `npm run test:rdma` provides. They count objects of the whole machine, so
+ * they run one at a time.
+ */
 export const rdmaTest = missing === '' ? test.serial : test.serial.skip;
 
-/** To be added to the titles. */
+/** Suffix of the titles. */
 export const suffix = missing === '' ? '' : ` (skipped: ${missing})`;

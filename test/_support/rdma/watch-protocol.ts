@@ -2,19 +2,19 @@ import type { ServedRegion } from './serving-process.js';
 
 export interface WatchOptions {
   readonly source: ServedRegion;
-  /** What the source's bytes follow from. */
+  /** Seed of the source's bytes. */
   readonly seed: number;
   readonly bindHost: string;
   readonly stallTimeoutMs: number;
-  /** So long after a result the buffer is looked at. */
+  /** Milliseconds for which the buffer is watched after a result. */
   readonly watchMs: number;
-  /** Ends after so many batches that were read; undefined: only when one is not. */
+  /** Number of read batches after which it ends; undefined: it ends with the first failure. */
   readonly batches?: number;
-  /** Goes on after a failure until a batch is read again. */
+  /** Whether to continue after a failure until a batch is read again. */
   readonly recovers?: boolean;
 }
 
-/** `wrong` counts operations that said true and had other bytes than they should. */
+/** `wrong` counts operations that returned true with wrong bytes. */
 export type WatchEvent =
   | { readonly event: 'read'; readonly wrong: number; readonly batches: number; readonly elapsedMs: number }
   | {
@@ -22,10 +22,10 @@ export type WatchEvent =
       readonly wrong: number;
       readonly batches: number;
       readonly falseOps: number;
-      /** That the batch took. */
+      /** Milliseconds that the batch took. */
       readonly elapsedMs: number;
       readonly isUntouched: boolean;
-      /** That the host got from the network while the buffer was looked at. */
+      /** Bytes that the host received from the network while the buffer was watched. */
       readonly lateBytes: number;
     }
   | { readonly event: 'first' | 'recovered'; readonly wrong: number; readonly tries: number };

@@ -3,8 +3,8 @@ import { isAll } from './bytes.js';
 const LOOK_EVERY_MS = 20;
 
 /**
- * Overwrites the memory and looks again and again, for so long, whether somebody else writes into it. False: somebody does.
- * A byte of another value must be what would be written.
+ * Overwrites the memory and checks for that long whether another writer changes it; false if one does. The byte must
+ * differ from the bytes that would be written.
  */
 export async function staysUntouched(bytes: Uint8Array, options: { byte: number; forMs: number }): Promise<boolean> {
   bytes.fill(options.byte);

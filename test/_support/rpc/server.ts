@@ -25,7 +25,7 @@ export function testEnvironment(overrides: Partial<Environment> = {}): Environme
   return { ...systemEnvironment({ clock: patientClock, log: silentLogger, metrics, ...overrides }), counts };
 }
 
-/** A started server on loopback that is stopped with the test. */
+/** Starts a server on loopback that is stopped with the test. */
 export async function startServer(t: ExecutionContext, env: Environment = testEnvironment()) {
   const server = new RpcServer({ host: '127.0.0.1', env });
   server.handle('echo', (params) => params);
@@ -40,7 +40,7 @@ export function newClient(t: ExecutionContext, env: Environment = testEnvironmen
   return client;
 }
 
-/** A bare connection; `closed` resolves with all that was received when the other side has closed it. */
+/** A bare connection; `closed` resolves with all received bytes when the other side has closed it. */
 export async function rawConnection(t: ExecutionContext, port: number) {
   const socket = net.connect(port, '127.0.0.1');
   t.teardown(() => socket.destroy());

@@ -16,19 +16,19 @@ import { MIXED, type MixedWorkload } from '../../../src/sim/scenario/workload.js
 import { PageStatements } from '../../../src/store/page-statements.js';
 import { StoreNamespace } from '../../../src/store/store-namespace.js';
 
-/** A fault of the program, planted for one run. */
+/** A bug of the program that is planted for one run. */
 export interface PlantedBug {
   readonly name: string;
-  /** What the simulation is to find; any of them. */
+  /** Kinds of violations of which the simulation must find one. */
   readonly found: readonly ViolationKind[];
-  /** Without faults of the world when left out. */
+  /** Kinds of faults; default: none. */
   readonly kinds?: readonly FaultKind[];
   readonly scenario?: ScenarioInit;
-  /** Puts it into the product's classes; the result takes it out again. */
+  /** Plants the bug in the product's classes; the result removes it. */
   readonly plant?: () => () => void;
-  /** Or puts it into what a store gets of its surroundings. */
+  /** Alternatively, plants it in a store's environment. */
   readonly environment?: (env: Environment) => Partial<Environment>;
-  /** Or works with each store. */
+  /** Alternatively, works with each store. */
   readonly onStore?: (store: MeshCacheStore, env: Environment) => void;
 }
 
@@ -38,7 +38,7 @@ function mixed(changes: Partial<MixedWorkload>): MixedWorkload {
   return { ...MIXED, pauseMaxMs: 200, ...changes };
 }
 
-/** Files with another way to open. */
+/** Files with another `open`. */
 function filesWith(files: Files, open: Files['open']): Files {
   return new Proxy(files, {
     get(target, name) {
@@ -49,7 +49,7 @@ function filesWith(files: Files, open: Files['open']): Files {
   });
 }
 
-/** Replaces a method of a class; the result puts it back. */
+/** Replaces a method of a class; the result restores it. */
 function replace<T extends object, K extends keyof T>(prototype: T, name: K, make: (real: T[K]) => T[K]): () => void {
   const real = prototype[name];
   prototype[name] = make(real);
@@ -58,7 +58,7 @@ function replace<T extends object, K extends keyof T>(prototype: T, name: K, mak
   };
 }
 
-/** Of a call and of a silent connection. */
+/** Deadlines of a call and of a silent connection. */
 const DEADLINES_MS: ReadonlySet<number> = new Set([RPC_CALL_TIMEOUT_MS, RPC_SILENCE_MAX_MS, READ_STALL_TIMEOUT_MS]);
 const WITH_DISK: ScenarioInit = { shape: { diskPages: 200 } };
 const nothing = (): void => {};

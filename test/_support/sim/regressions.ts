@@ -3,7 +3,7 @@ import type { Scenario } from '../../../src/sim/scenario/scenario.js';
 /** Scenarios that once failed, with the cause. They must not fail again. */
 export const REGRESSIONS: readonly { readonly name: string; readonly scenario: Scenario }[] = [
   {
-    // It was written and renamed, and not flushed: torn, it cost the disk tier all of its pages.
+    // The file was written and renamed, but not flushed: torn, it cost the disk tier all of its pages.
     name: 'a loss of power does not damage the file that a disk tier is known by',
     scenario: {
       seed: 6000320,
@@ -33,7 +33,8 @@ export const REGRESSIONS: readonly { readonly name: string; readonly scenario: S
     },
   },
   {
-    // It stayed among those that failed when its keys had gone before the next attempt, so nodes waited for its share of the directory in vain.
+    // The owner stayed on the list of failed ones when its keys were gone before the next attempt, so nodes waited for
+    // its share of the directory in vain.
     name: 'a directory owner that failed and is owed nothing more has been told all',
     scenario: {
       seed: 301,
@@ -85,7 +86,7 @@ export const REGRESSIONS: readonly { readonly name: string; readonly scenario: S
     },
   },
   {
-    // A directory owner listed four holders of a page and forgot others: they went on reading their copies.
+    // A directory owner listed four holders of a page and forgot others, which went on reading their copies.
     name: 'a clear reaches the copies of a page on all nodes that have one',
     scenario: {
       seed: 548,
@@ -132,7 +133,7 @@ export const REGRESSIONS: readonly { readonly name: string; readonly scenario: S
     },
   },
   {
-    // A directory owner listed four holders of a page and forgot others: they went on reading their own.
+    // A directory owner listed four holders of a page and forgot others, which went on reading their own.
     name: 'what is set anew reaches all nodes that have computed the page',
     scenario: {
       seed: 2000278,
@@ -175,7 +176,8 @@ export const REGRESSIONS: readonly { readonly name: string; readonly scenario: S
     },
   },
   {
-    // The version of the named page was forgotten with it, and an owner that had missed the older page took it when it was stated late.
+    // The version of the named page was forgotten with it, and an owner that had missed the older page accepted it when
+    // it was announced late.
     name: 'a page from before a named one stays void when the named one was computed anew',
     scenario: {
       seed: 8000116,
@@ -233,7 +235,7 @@ export const REGRESSIONS: readonly { readonly name: string; readonly scenario: S
     },
   },
   {
-    // As above: of two nodes, one of which does not hear the other.
+    // The same with two nodes, one of which does not hear the other.
     name: 'a page from before a named one stays void, also for a node that was cut off',
     scenario: {
       seed: 13000087,
@@ -291,7 +293,8 @@ export const REGRESSIONS: readonly { readonly name: string; readonly scenario: S
     },
   },
   {
-    // An owner told only holders that it knew as members: one that had just joined was forgotten, and read its old page.
+    // An owner told only holders that it knew as members. A node that had just joined was forgotten, and read its old
+    // page.
     name: 'a node that joins hears that its page was replaced before all knew of it',
     scenario: {
       seed: 11000327,
@@ -332,7 +335,8 @@ export const REGRESSIONS: readonly { readonly name: string; readonly scenario: S
     },
   },
   {
-    // Its place was taken while a slow disk was writing it: it was on the disk, and found by nobody for minutes.
+    // The page's place was taken while a slow disk was writing it: it was on the disk, and no node found it for
+    // minutes.
     name: 'a page that is written after its pool has let go of it is announced',
     scenario: {
       seed: 571,

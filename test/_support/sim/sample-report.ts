@@ -1,9 +1,9 @@
 import type { Report } from '../../../src/sim/report/report.js';
 
-/** Text that would be markup, a script or another direction if it were not escaped. */
+/** Text that would become markup, a script or another direction if it were not escaped. */
 export const HOSTILE = `</title><script>alert("x")</script>&'\u0000\u202e<img src=x onerror=alert(1)>`;
 
-/** A report with everything that there is; every text of it can be made hostile. */
+/** A report with every element; every text of it can be made hostile. */
 export function sampleReport(text = 'plain'): Report {
   const hour = Array.from({ length: 60 }, (_, minute) => minute);
   return {

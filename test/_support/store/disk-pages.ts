@@ -12,9 +12,9 @@ export class DiskPages implements PromotableDisk {
   readonly #file: FileHandle;
   readonly #pages = new Map<string, { offset: number; length: number; checksum: number }>();
   #endOffset = 0;
-  /** How often each key was read. */
+  /** Number of reads of each key. */
   readonly reads = new Map<string, number>();
-  /** Reads wait for this. */
+  /** Promise that reads wait for. */
   gate: Promise<void> = Promise.resolve();
   failWith: Error | undefined;
 

@@ -17,12 +17,14 @@ export interface OwnerOptions extends PublishedPoolOptions {
   readonly nodeId?: string;
   readonly poolPages: number;
   readonly diskPages: number;
-  /** Default: all are. */
+  /** Which pages are good on the disk; default: all. */
   readonly isGood?: (key: string) => boolean;
   readonly pageBytes?: number;
 }
 
-/** A node with a small pool and pages `k0`, `k1`, ... on its disk, whose contents are {@link content} of their numbers. */
+/**
+ * A node with a small pool and pages `k0`, `k1`, ... on its disk, whose contents are {@link content} of their numbers.
+ */
 export async function newOwner(t: ExecutionContext, options: OwnerOptions) {
   const { nodeId = 'owner', poolPages, diskPages, pageBytes = PAGE, ...poolOptions } = options;
   const clock: Clock = options.clock ?? patientClock;
@@ -63,7 +65,7 @@ export async function newOwner(t: ExecutionContext, options: OwnerOptions) {
     pool.free();
     region.free();
   });
-  /** As a one-sided read: whatever lies there now, if it has its checksum. */
+  /** Reads like a one-sided read: the bytes that lie there now, if they match their checksum. */
   const readAt = (location: DataLocation): Uint8Array | null => {
     const bytes = Uint8Array.from(region.bytes(Number(location.remoteAddr - region.addr), location.length));
     return crc32(bytes) === location.checksum ? bytes : null;
@@ -76,7 +78,7 @@ export function located(outcome: PromoteOutcome | undefined): DataLocation {
   throw new Error(`not promoted: ${outcome}`);
 }
 
-/** `p` promoted, `l` later, `-` absent. */
+/** Outcomes as letters: `p` promoted, `l` later, `-` absent. */
 export function summary(outcomes: readonly PromoteOutcome[]): string {
   return outcomes.map((outcome) => (outcome === 'absent' ? '-' : outcome === 'later' ? 'l' : 'p')).join('');
 }

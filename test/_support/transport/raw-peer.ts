@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import net from 'node:net';
 import type { ExecutionContext } from 'ava';
 
-/** The frames of PROTOCOL.md, written down a second time, from the document. */
+/** The frames of PROTOCOL.md, implemented a second time from the document. */
 export const HELLO = Buffer.concat([Buffer.from('MCTP'), Buffer.from([1, 0, 0, 0]), Buffer.alloc(24)]);
 export const RESPONSE_BYTES = 24 + 128;
 
@@ -46,7 +46,7 @@ export function responseHeader(id: number, opCount: number, { grantedOps = opCou
   return header;
 }
 
-/** A reader that sends what a test wants it to. */
+/** A reader that sends the bytes of a test. */
 export class RawReader {
   readonly socket: net.Socket;
   #chunks: Buffer[] = [];
@@ -88,13 +88,13 @@ export class RawReader {
     if (!this.#isClosed) await this.#next('close');
   }
 
-  /** Unlike `once` of node:events, it is not rejected by a reset: that is one way to be closed. */
+  /** Waits for an event. Unlike `once` of node:events, a reset does not reject it, as that is one way to be closed. */
   #next(event: string): Promise<void> {
     return new Promise((resolve) => this.socket.once(event, () => resolve()));
   }
 }
 
-/** A serving node that behaves as a test wants it to: `serve` gets each connection. */
+/** A serving node under the control of a test: `serve` gets each connection. */
 export async function rawServer(t: ExecutionContext, serve: (socket: net.Socket) => void): Promise<string> {
   const server = net.createServer((socket) => {
     t.teardown(() => socket.destroy());
@@ -107,7 +107,7 @@ export async function rawServer(t: ExecutionContext, serve: (socket: net.Socket)
   return `127.0.0.1:${(server.address() as net.AddressInfo).port}`;
 }
 
-/** Calls `answer` with every whole request that comes in after the hello. */
+/** Calls `answer` with every whole request that comes after the hello. */
 export function onRequests(
   socket: net.Socket,
   answer: (id: number, opCount: number, totalBytes: number) => void,

@@ -4,7 +4,7 @@ import type { ExecutionContext } from 'ava';
 
 /** One connection through a {@link Valve}. */
 export class ValveConnection {
-  /** What the server has sent and the client has not been given. */
+  /** Bytes that the server has sent and the client has not received. */
   readonly #held: Buffer[] = [];
   readonly #client: net.Socket;
   #budgetBytes: number;
@@ -33,17 +33,17 @@ export class ValveConnection {
     });
   }
 
-  /** What has been let through and the system has not taken yet. */
+  /** Bytes that were let through and the system has not taken yet. */
   get waitingBytes(): number {
     return this.#client.writableLength;
   }
 
-  /** Nothing more reaches the client from now on. */
+  /** From now on nothing more reaches the client. */
   shut(): void {
     this.#budgetBytes = 0;
   }
 
-  /** Lets so many bytes more through. */
+  /** Lets that many more bytes through. */
   pass(bytes: number): void {
     this.#budgetBytes += bytes;
     this.#flush();
@@ -61,12 +61,15 @@ export class ValveConnection {
   }
 }
 
-/** Stands between a reader and a server, whatever they speak, and lets through what the server sends as a test wants it to. */
+/**
+ * Stands between a reader and a server, whatever they speak, and lets the server's bytes through under the control of a
+ * test.
+ */
 export class Valve {
   readonly connections: ValveConnection[] = [];
   /** `host:port` of the valve. */
   readonly endpoint: string;
-  /** What connections that are made from now on let through at first. */
+  /** Bytes that future connections let through at first. */
   budgetBytes = Number.POSITIVE_INFINITY;
 
   static async open(t: ExecutionContext, serverEndpoint: string): Promise<Valve> {

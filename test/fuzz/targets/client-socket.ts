@@ -150,16 +150,16 @@ function partsOf(socket: MemorySocket, onEnded: () => void): ClientConnectionPar
 }
 
 /** Whole requests of a stream, as PROTOCOL.md has them; undefined behind what ends the connection. */
-function requestIdsIn(stream: Buffer): { readonly ids: number[]; readonly isWhole: boolean } {
+function requestIdsIn(stream: Buffer): { readonly ids: number[]; readonly isComplete: boolean } {
   const ids: number[] = [];
   let at = 0;
   while (stream.length - at >= FRAME_HEADER_BYTES) {
     const { bodyBytes, type, requestId } = decodeHeader(stream.subarray(at));
-    if (stream.length - at - FRAME_HEADER_BYTES < bodyBytes) return { ids, isWhole: false };
+    if (stream.length - at - FRAME_HEADER_BYTES < bodyBytes) return { ids, isComplete: false };
     if (type !== RequestType.cancel) ids.push(requestId);
     at += FRAME_HEADER_BYTES + bodyBytes;
   }
-  return { ids, isWhole: at === stream.length };
+  return { ids, isComplete: at === stream.length };
 }
 
 /** A whole connection over a store that answers at once. */

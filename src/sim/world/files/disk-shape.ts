@@ -1,15 +1,15 @@
-/** A disk that is well. */
+/** Properties of a healthy disk. */
 export interface DiskShape {
   readonly capacityBytes: number;
   readonly readBytesPerS: number;
   readonly writeBytesPerS: number;
-  /** Of a read or a flush, and up to half as much on top. */
+  /** Milliseconds of a read or a flush; up to half as much comes on top. */
   readonly latencyMs: number;
-  /** Of what the system answers out of its memory: names, writes that are not flushed. */
+  /** Milliseconds of calls that the system answers from memory: names, writes that are not flushed. */
   readonly memoryLatencyMs: number;
-  /** What was written is flushed by itself so much later. */
+  /** Milliseconds after which the system flushes a write by itself. */
   readonly writebackMs: number;
-  /** The same for what was written past the system's cache, and is in that of the disk. */
+  /** Milliseconds after which the disk flushes a direct write from its own cache. */
   readonly directWritebackMs: number;
   /** Whether files can be opened past the system's cache. */
   readonly hasDirect: boolean;

@@ -1,31 +1,31 @@
 import type { RandomSource } from '../../../base/environment/random.js';
 import { below, chance } from '../kernel/seeds.js';
 
-/** What becomes of writes that had not been flushed when a host died. */
+/** Fate of unflushed writes when a host dies. */
 export type CrashOutcome =
-  /** Nothing of them is there. */
+  /** None of the writes is on the disk. */
   | 'lost'
-  /** Everything is there. */
+  /** All writes are on the disk. */
   | 'kept'
-  /** The first of them are there, up to somewhere within one. */
+  /** The first writes are on the disk, up to some place within one. */
   | 'prefix'
-  /** Any sectors are there. */
+  /** Random sectors are on the disk. */
   | 'sectors';
 
 const BLOCK_BYTES = 16_384;
 const SECTOR_BYTES = 512;
 
-/** What was overwritten between two flushes. */
+/** Blocks that were overwritten between two flushes. */
 interface Epoch {
   readonly sinceMs: number;
-  /** Before the first change. */
+  /** Size of the file before the first change. */
   readonly sizeBytes: number;
-  /** Blocks as they were before; undefined: there was none. */
+  /** Blocks before the change; undefined: there was none. */
   readonly before: Map<number, Uint8Array | undefined>;
   readonly writes: { readonly position: number; readonly lengthBytes: number }[];
-  /** Flushing it has failed: the system takes it for flushed, and it is not. */
+  /** Whether its flush has failed: the system takes the data for flushed, and it is not. */
   isForgotten: boolean;
-  /** Its flush is under way: what is written now belongs to another one. */
+  /** Whether its flush is in progress: later writes belong to another epoch. */
   isClosed: boolean;
 }
 
@@ -37,7 +37,7 @@ interface Epoch {
  */
 export class FileContent {
   sizeBytes = 0;
-  /** It is written past the system's cache. */
+  /** Whether writes bypass the system's cache. */
   isDirect = false;
   #reservedBytes = 0;
   readonly #blocks = new Map<number, Uint8Array>();
@@ -47,7 +47,7 @@ export class FileContent {
     return Math.max(this.#reservedBytes, this.#blocks.size * BLOCK_BYTES);
   }
 
-  /** Disk space that writing there would take in addition. */
+  /** Additional disk space that a write there would need. */
   growthBytes(position: number, lengthBytes: number): number {
     if (lengthBytes === 0) return 0;
     let missing = 0;
@@ -57,7 +57,7 @@ export class FileContent {
     return Math.max(0, (this.#blocks.size + missing) * BLOCK_BYTES - this.allocatedBytes);
   }
 
-  /** Returns the number of bytes read. */
+  /** Reads bytes; returns their number. */
   read(target: Uint8Array, position: number): number {
     const count = Math.max(0, Math.min(target.length, this.sizeBytes - position));
     for (let done = 0; done < count; ) {
@@ -111,7 +111,7 @@ export class FileContent {
     return this.#epochs.reduce((sum, epoch) => sum + (epoch.isForgotten ? 0 : epoch.before.size * BLOCK_BYTES), 0);
   }
 
-  /** Begins a flush of what was written before; returns how to end it. */
+  /** Begins a flush of all earlier writes; the result ends it. */
   beginFlush(): (hasSucceeded: boolean) => void {
     const flushing = this.#epochs.filter((epoch) => !epoch.isForgotten);
     for (const epoch of flushing) epoch.isClosed = true;
@@ -123,12 +123,12 @@ export class FileContent {
     };
   }
 
-  /** What was written before that time has reached the disk by itself. */
+  /** Notes that writes before that time have reached the disk by themselves. */
   age(untilMs: number): void {
     for (const epoch of [...this.#epochs]) if (epoch.sinceMs < untilMs && !epoch.isForgotten) this.#flushed(epoch);
   }
 
-  /** The host has died: of what was not flushed, `outcome` is there. */
+  /** Notes that the host has died: `outcome` decides about unflushed writes. */
   crash(outcome: CrashOutcome, random: RandomSource): void {
     const epochs = this.#epochs;
     this.#epochs = [];
@@ -148,7 +148,7 @@ export class FileContent {
     this.#dropBeyond();
   }
 
-  /** Flips a bit somewhere in what is there; false: there is nothing. */
+  /** Flips a random bit; false if the file is empty. */
   rot(random: RandomSource): boolean {
     const indices = [...this.#blocks.keys()].filter((index) => index * BLOCK_BYTES < this.sizeBytes);
     const index = indices[below(random, indices.length)];
@@ -159,7 +159,9 @@ export class FileContent {
     return true;
   }
 
-  /** `choose` gets the number of the last version and of the sector, and returns that of the version that is there. */
+  /**
+   * `choose` gets the number of the last version and of the sector, and returns the number of the version on the disk.
+   */
   #crashBlock(
     index: number,
     versions: readonly (Uint8Array | undefined)[],
@@ -201,7 +203,7 @@ export class FileContent {
     return epoch;
   }
 
-  /** The block, which may be changed: as it was it is kept. */
+  /** The block for changing; its former content is kept. */
   #changeable(epoch: Epoch, index: number): Uint8Array {
     const block = this.#blocks.get(index);
     if (block !== undefined && epoch.before.has(index)) return block;
@@ -214,7 +216,7 @@ export class FileContent {
 
   #flushed(epoch: Epoch): void {
     this.#epochs = this.#epochs.filter((other) => other !== epoch);
-    // What was not flushed once is on the disk when it was written again.
+    // A block whose flush failed once is on the disk when it is written again.
     for (const other of this.#epochs) {
       if (other.isForgotten && other.sinceMs <= epoch.sinceMs)
         for (const index of epoch.before.keys()) other.before.delete(index);
@@ -222,7 +224,7 @@ export class FileContent {
   }
 }
 
-/** The writes that have reached the disk, in order; the last one maybe in part. */
+/** The writes that have reached the disk, in order; the last one may be partial. */
 function survivors(epochs: readonly Epoch[], random: RandomSource): Epoch['writes'] {
   const writes = epochs.flatMap((epoch) => epoch.writes);
   const count = below(random, writes.length + 1);

@@ -17,7 +17,7 @@ const TEXTS: Readonly<Record<string, string>> = {
   ECONNREFUSED: 'connection refused',
 };
 
-/** As Node's file functions reject: `ENOENT: no such file or directory, open '/x'`. */
+/** An error as Node's file functions reject with it: `ENOENT: no such file or directory, open '/x'`. */
 export function fileError(code: string, call: string, path: string, to?: string): NodeJS.ErrnoException {
   const where = to === undefined ? `'${path}'` : `'${path}' -> '${to}'`;
   return systemError(code, `${code}: ${TEXTS[code]}, ${call} ${where}`, { syscall: call, path });

@@ -7,7 +7,7 @@ export interface PathServer {
   address(): object | string | null;
 }
 
-/** What a name leads to. */
+/** A file, directory, link or socket. */
 export type Inode =
   | { readonly kind: 'file'; mode: number; readonly content: FileContent }
   | { readonly kind: 'directory'; mode: number; readonly entries: Map<string, Inode> }
@@ -17,7 +17,7 @@ export type Inode =
 export type FileInode = Extract<Inode, { kind: 'file' }>;
 export type DirectoryInode = Extract<Inode, { kind: 'directory' }>;
 
-/** A place in a directory, whether there is something or not. */
+/** A place in a directory, whether something is there or not. */
 export interface Place {
   readonly directory: DirectoryInode;
   readonly name: string;
@@ -30,7 +30,7 @@ interface Change {
 }
 
 const LINKS_MAX_COUNT = 40;
-/** Changes of names reach the disk by themselves so much later, in their order. */
+/** Milliseconds after which changes of names reach the disk by themselves, in their order. */
 const COMMIT_MS = 5_000;
 
 /** The names of a file system. Its changes reach the disk in their order: a crash undoes the last ones. */
@@ -38,14 +38,14 @@ export class FileTree {
   readonly root: DirectoryInode = { kind: 'directory', mode: 0o755, entries: new Map([['tmp', emptyDirectory()]]) };
   #changes: Change[] = [];
 
-  /** What is at a path, symbolic links followed. Throws with ENOENT, ENOTDIR or ELOOP. */
+  /** The inode at a path, with symbolic links followed. Throws with ENOENT, ENOTDIR or ELOOP. */
   find(path: string, call: string): Inode {
     const { inode } = this.place(path, call, { follows: true });
     if (inode === undefined) throw fileError('ENOENT', call, path);
     return inode;
   }
 
-  /** Where a path leads; its directory must be there. A link at its end is followed only when asked for. */
+  /** The place at a path, whose directory must exist. A link at its end is followed only with `follows`. */
   place(path: string, call: string, { follows = false }: { readonly follows?: boolean } = {}): Place {
     let directory = this.root;
     const trail: DirectoryInode[] = [];
@@ -113,12 +113,12 @@ export class FileTree {
     });
   }
 
-  /** All changes so far are on the disk. */
+  /** Puts all changes so far on the disk. */
   commit(): void {
     this.#changes = [];
   }
 
-  /** Of the changes that are not on the disk, the last are undone: from number `kept` on, which gets their count. */
+  /** Undoes the last changes that are not on the disk, from the number on that `kept` returns for their count. */
   crash(nowMs: number, keptOf: (count: number) => number): void {
     this.#age(nowMs);
     const changes = this.#changes;
@@ -151,7 +151,7 @@ function emptyDirectory(): DirectoryInode {
   return { kind: 'directory', mode: 0o777, entries: new Map() };
 }
 
-/** The names of a path; empty ones and `.` are none. */
+/** The names of a path, without empty ones and `.`. */
 function namesOf(path: string): string[] {
   return path.split('/').filter((name) => name !== '' && name !== '.');
 }

@@ -19,20 +19,20 @@ export interface PendingWrite {
 }
 
 const OUTCOMES: readonly CrashOutcome[] = ['lost', 'kept', 'prefix', 'sectors'];
-/** A write under way when its host dies is as likely to be there as not, as far as it goes. */
+/** Probability that a write in progress is on the disk when its host dies, as far as it went. */
 const PENDING_PROBABILITY = 0.5;
 
-/** The disk of a host: its files, how fast it is, and what is wrong with it. */
+/** The disk of a host: its files, its speed and its faults. */
 export class SimDisk {
   readonly shape: DiskShape;
-  /** Operations that fail with EIO, each with this probability. */
+  /** Probabilities with which operations fail with EIO. */
   readonly errorProbability = { read: 0, write: 0, flush: 0 };
-  /** Nothing more can be written: ENOSPC. */
+  /** Whether writes fail with ENOSPC. */
   isFull = false;
   isReadOnly = false;
-  /** Everything takes so many times as long. */
+  /** Factor by which everything takes longer. */
   slowness = 1;
-  /** What becomes of unflushed writes in a crash; undefined: any of them, by the seed. */
+  /** Fate of unflushed writes in a crash; undefined: random, by the seed. */
   crashOutcome: CrashOutcome | undefined;
   readonly #scheduler: Scheduler;
   readonly #random: RandomSource;
@@ -40,7 +40,7 @@ export class SimDisk {
   readonly #writes: Lane;
   readonly #pending = new Set<PendingWrite>();
   #tree = new FileTree();
-  /** Changes when the host dies: what was begun before never ends. */
+  /** Changes when the host dies: operations begun before never end. */
   #generation = 0;
 
   constructor({ scheduler, random, shape }: DiskParts) {
@@ -67,7 +67,10 @@ export class SimDisk {
     return this.isFull ? 0 : Math.max(0, this.shape.capacityBytes - this.usedBytes);
   }
 
-  /** Runs `fn` when an operation is done: one of the system's memory, or one that reads or writes so many bytes of the disk. */
+  /**
+   * Runs `fn` when an operation is done: one of the system's memory, or one that reads or writes that many bytes of the
+   * disk.
+   */
   after(
     what: { readonly kind: string; readonly readBytes?: number; readonly writeBytes?: number },
     fn: () => void,
@@ -88,7 +91,7 @@ export class SimDisk {
     return chance(this.#random, this.errorProbability[operation]);
   }
 
-  /** Until `delete`, a crash may tear it. */
+  /** Adds a write that a crash may tear until it is deleted. */
   begin(write: PendingWrite): void {
     this.#pending.add(write);
     this.#age(write.content);
@@ -98,7 +101,7 @@ export class SimDisk {
     this.#pending.delete(write);
   }
 
-  /** The power goes. What had been flushed is there; of the rest, what `crashOutcome` says. */
+  /** The power fails. Flushed data stays; `crashOutcome` decides about the rest. */
   crash(): void {
     this.#generation++;
     for (const write of this.#pending) if (chance(this.#random, PENDING_PROBABILITY)) write.apply();
@@ -114,12 +117,12 @@ export class SimDisk {
     }
   }
 
-  /** An empty disk takes its place. While its host is down. */
+  /** Replaces the disk by an empty one. The host must be down. */
   replace(): void {
     this.#tree = new FileTree();
   }
 
-  /** Flips so many bits of what is there, each in some file. */
+  /** Flips that many random bits. */
   rot(bits: number): void {
     const files = this.#tree.files().filter(({ content }) => content.sizeBytes > 0);
     for (let i = 0; i < bits && files.length > 0; i++)

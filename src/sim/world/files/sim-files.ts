@@ -10,7 +10,7 @@ const FILE_MODE = 0o644;
 const DIRECTORY_MODE = 0o755;
 const DIRECTORY_BYTES = 4096;
 
-/** The files of a host as one of its processes has them. */
+/** The files of a host as one of its processes sees them. */
 export class SimFiles implements Files {
   readonly process: KernelProcess;
   readonly disk: SimDisk;
@@ -129,7 +129,7 @@ export class SimFiles implements Files {
     });
   }
 
-  /** @internal The socket of `server` has this path from now on; returns an error when it cannot. */
+  /** @internal Gives this path to the socket of `server`; returns an error if that is impossible. */
   bindSocket(path: string, server: PathServer): Error | undefined {
     try {
       const place = this.disk.tree.place(path, 'listen');
@@ -142,18 +142,18 @@ export class SimFiles implements Files {
     }
   }
 
-  /** @internal Removes the path unless it is something else by now. */
+  /** @internal Removes the path unless something else is there by now. */
   unbindSocket(path: string, server: PathServer): void {
     try {
       const place = this.disk.tree.place(path, 'unlink');
       const isOwn = place.inode?.kind === 'socket' && place.inode.server === server;
       if (isOwn && !this.disk.isReadOnly) this.disk.tree.set(place, undefined, this.disk.nowMs);
     } catch {
-      // Its directory has gone.
+      // The directory no longer exists.
     }
   }
 
-  /** @internal Who listens there, or what connecting fails with. */
+  /** @internal The server that listens there, or the error of connecting. */
   socketAt(path: string): PathServer | NodeJS.ErrnoException {
     try {
       const inode = this.disk.tree.find(path, 'connect');
@@ -164,17 +164,17 @@ export class SimFiles implements Files {
     }
   }
 
-  /** @internal Its process has died. */
+  /** @internal Forgets open files, as the process has died. */
   vanish(): void {
     this.openFiles.clear();
   }
 
-  /** @internal What the system does out of its memory; the outcome is known a moment later. */
+  /** @internal Does work of the system's memory; the outcome is known a moment later. */
   does<T>(kind: string, work: () => T): Promise<T> {
     return this.transfers({ kind }, work);
   }
 
-  /** @internal The same for what has to do with the disk. */
+  /** @internal Does work that reads or writes the disk; the outcome is known when the disk has done it. */
   transfers<T>(
     what: { readonly kind: string; readonly readBytes?: number; readonly writeBytes?: number },
     work: () => T,

@@ -59,7 +59,7 @@ export class SimOpenFile implements OpenFile {
       },
     };
     disk.begin(pending);
-    // What goes to the system's memory pays for its bytes when it is flushed.
+    // A write to the system's memory pays for its bytes when it is flushed.
     const what = this.#isDirect ? { kind: 'write', writeBytes: length } : { kind: 'write' };
     return this.#files.transfers(what, () => {
       disk.ended(pending);
@@ -133,7 +133,7 @@ export class SimOpenFile implements OpenFile {
     if (!this.#isOpen) throw this.#error('EBADF', call);
   }
 
-  /** The memory's own alignment cannot be seen here. */
+  /** Checks the alignment of direct I/O; that of the memory cannot be seen here. */
   #checkAligned(call: string, views: readonly Uint8Array[], position: number): void {
     if (!this.#isDirect) return;
     const isAligned = [position, ...views.map((view) => view.length)].every(

@@ -1,20 +1,20 @@
-/** What runs the events of one process or host, and may hold them back. */
+/** Runs the events of one process or host, and may hold them back. */
 export interface EventOwner {
-  /** Its name in the event log. */
+  /** Number in the event log. */
   readonly id: number;
   /** Whether the event may run now. False: the owner keeps it for later, or it never runs. */
   mayRun(event: SimEvent): boolean;
 }
 
-/** What happens at one point of virtual time. */
+/** An event at one point of virtual time. */
 export interface EventPlan {
-  /** What kind of event it is: a small set of constant words, for the log. */
+  /** Kind of the event for the log: one of a small set of constant words. */
   readonly kind: string;
-  /** Undefined: the world itself. */
+  /** Owner of the event; undefined: the world itself. */
   readonly owner: EventOwner | undefined;
-  /** A number that says more, for the log: bytes of a message, say. */
+  /** A further number for the log, such as the bytes of a message. */
   readonly detail?: number;
-  /** What happens then. */
+  /** Runs the event. */
   run(): void;
 }
 
@@ -23,13 +23,13 @@ export interface SimEvent {
   readonly plan: EventPlan;
   atMs: number;
   sequence: number;
-  /** Its place in the heap; -1: it is in none. */
+  /** Position in the heap; -1: it is in none. */
   index: number;
-  /** Its owner may have it, held back; it does not run any more. */
+  /** Whether the event was cancelled; its owner may still hold it, but it does not run. */
   isCancelled: boolean;
 }
 
-/** Events by time, then by sequence; any of them can be taken out. A heap of four children a node. */
+/** Events by time, then by sequence; any of them can be removed. A heap with four children a node. */
 export class EventHeap {
   readonly #events: SimEvent[] = [];
 
@@ -37,7 +37,7 @@ export class EventHeap {
     return this.#events.length;
   }
 
-  /** The next one. */
+  /** The next event. */
   get first(): SimEvent | undefined {
     return this.#events[0];
   }
@@ -47,14 +47,14 @@ export class EventHeap {
     this.#raise(event, this.#events.length - 1);
   }
 
-  /** Takes out the next one. */
+  /** Removes and returns the next event. */
   shift(): SimEvent | undefined {
     const first = this.#events[0];
     if (first !== undefined) this.remove(first);
     return first;
   }
 
-  /** Harmless for an event that is not there. */
+  /** Removes an event; does nothing if it is not there. */
   remove(event: SimEvent): void {
     const { index } = event;
     if (index < 0) return;

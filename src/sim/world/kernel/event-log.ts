@@ -3,7 +3,7 @@ const OFFSET_HIGH = 0xcbf29ce4;
 const PRIME_LOW = 0x01b3;
 
 /**
- * A running hash of what happened, and, if wanted, a line of text for each event. Two runs that print the same hash did the same:
+ * A running hash of all events and, if wanted, a line of text for each. Two runs with the same hash did the same:
  * FNV-1a of 64 bits over 32-bit words, in integers, alike on every machine.
  */
 export class EventLog {
@@ -15,7 +15,7 @@ export class EventLog {
   readonly #timeWords = new Uint32Array(this.#time.buffer);
   readonly #onLine: ((line: string) => void) | undefined;
 
-  /** `onLine` gets each event as text. */
+  /** `onLine` receives each event as text. */
   constructor(onLine?: (line: string) => void) {
     this.#onLine = onLine;
   }
@@ -24,13 +24,13 @@ export class EventLog {
     return this.#eventsCount;
   }
 
-  /** Of everything so far: 16 hexadecimal digits. */
+  /** Hash of everything so far: 16 hexadecimal digits. */
   get hash(): string {
     const [high, low] = [this.#high >>> 0, this.#low >>> 0];
     return high.toString(16).padStart(8, '0') + low.toString(16).padStart(8, '0');
   }
 
-  /** `owner`: 0 for the world itself. */
+  /** Adds an event; `owner` is 0 for the world itself. */
   event(atMs: number, kind: string, owner: number, detail: number): void {
     this.#eventsCount++;
     this.#time[0] = atMs;
@@ -42,7 +42,7 @@ export class EventLog {
     this.#onLine?.(`${atMs.toFixed(6)} ${kind} ${owner} ${detail}`);
   }
 
-  /** The first `length` bytes came with the latest event: a few of them stand for all. */
+  /** Adds the first `length` bytes to the latest event; a few of them stand for all. */
   bytes(bytes: Uint8Array, length = bytes.length): void {
     this.#word(length);
     const step = Math.max(1, (length >>> 3) | 0);
@@ -52,14 +52,14 @@ export class EventLog {
   #kindNumber(kind: string): number {
     const known = this.#kinds.get(kind);
     if (known !== undefined) return known;
-    // By its letters and not by who came first: two parts of a program may swap.
+    // The sum of the letters, not the order in which kinds occur: two parts of a program may swap.
     let sum = 0;
     for (let i = 0; i < kind.length; i++) sum = Math.imul(sum ^ kind.charCodeAt(i), 0x01000193);
     this.#kinds.set(kind, sum);
     return sum;
   }
 
-  /** The 64-bit product by 2^40 + 0x1b3, of words of 32 bits. */
+  /** Multiplies the 64-bit hash by 2^40 + 0x1b3, in words of 32 bits. */
   #word(word: number): void {
     const low = (this.#low ^ word) >>> 0;
     const high = this.#high;

@@ -4,8 +4,8 @@ const EVENTS = ['unhandledRejection', 'uncaughtException'] as const;
 const WATCHES: unique symbol = Symbol('watches a simulated world');
 
 /**
- * Hears of rejections that nobody handles, and of exceptions in promise jobs, while a world runs. They are the simulated programs',
- * so nobody else in this process hears of them meanwhile.
+ * Catches unhandled rejections, and exceptions in promise jobs, while a world runs. They belong to the simulated
+ * programs, so no other listener in this process receives them meanwhile.
  */
 export class FailureWatch {
   readonly #heard: Listener;
@@ -15,7 +15,7 @@ export class FailureWatch {
     this.#heard = Object.assign((error: unknown) => onFailure(error), { [WATCHES]: true });
   }
 
-  /** Throws while another world runs in this process. */
+  /** Begins watching. Throws while another world runs in this process. */
   begin(): void {
     const others = EVENTS.map(
       (event) => [event, process.rawListeners(event as 'uncaughtException') as Listener[]] as const,

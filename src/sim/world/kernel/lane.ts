@@ -1,4 +1,4 @@
-/** Something that carries one message after the other. */
+/** A carrier of one message after the other. */
 export class Lane {
   bytesPerMs: number;
   #freeAtMs = 0;
@@ -7,13 +7,13 @@ export class Lane {
     this.bytesPerMs = bytesPerS / 1000;
   }
 
-  /** When bytes that come whole at `atMs`, and not before, are through. */
+  /** The time when bytes have passed that arrive whole at `atMs`, and not before. */
   pass(atMs: number, bytes: number): number {
     this.#freeAtMs = Math.max(atMs, this.#freeAtMs + bytes / this.bytesPerMs);
     return this.#freeAtMs;
   }
 
-  /** When bytes that are all there at `atMs` are through. */
+  /** The time when bytes have passed that are all there at `atMs`. */
   send(atMs: number, bytes: number): number {
     this.#freeAtMs = Math.max(atMs, this.#freeAtMs) + bytes / this.bytesPerMs;
     return this.#freeAtMs;

@@ -2,26 +2,26 @@ import { EventHeap, type EventOwner, type EventPlan, type SimEvent } from './eve
 import type { EventLog } from './event-log.js';
 import { FailureWatch } from './failure-watch.js';
 
-/** When `Scheduler.run` is over; the first that holds. Without any, when nothing is left to do. */
+/** Ends of a `Scheduler.run`; the first that holds. Without any, it ends when nothing is left to do. */
 export interface RunLimits {
   /** Virtual time; events of this very time still run. */
   readonly untilMs?: number | undefined;
-  /** Asked after every event. */
+  /** Called after every event; the run ends when it returns true. */
   readonly until?: (() => boolean) | undefined;
 }
 
-/** Why a run is over: `idle` is that no event is left. */
+/** Why a run is over: `idle` means that no event is left. */
 export type RunEnd = 'time' | 'condition' | 'idle' | 'stopped';
 
-/** Called when all that an event has started has run, before the next event. Runs no code of programs. */
+/** Called when everything that an event has started has run, before the next event. Runs no code of programs. */
 export interface TurnEnd {
   turnEnded(): void;
 }
 
-/** The simulated program has thrown, or has left a rejection unhandled; `cause` is what it threw. */
+/** The simulated program has thrown, or has left a rejection unhandled; `cause` is the thrown value. */
 export class SimulatedFailure extends Error {
   readonly atMs: number;
-  /** Of the `EventOwner` whose event it was; 0: the world's own. */
+  /** Id of the event's `EventOwner`; 0: the world. */
   readonly owner: number;
 
   constructor(message: string, where: { readonly atMs: number; readonly owner: number; readonly cause: unknown }) {
@@ -32,20 +32,21 @@ export class SimulatedFailure extends Error {
   }
 }
 
-/** Events that run one after the other while no virtual time passes, before that is taken for an endless loop. */
+/** Events without progress of virtual time after which the run counts as an endless loop. */
 const EVENTS_AT_ONCE_MAX_COUNT = 5_000_000;
-/** Events run in a turn of the real event loop, at most: a turn has a cost of its own. */
+/** The most events in one turn of the real event loop: a turn has a cost of its own. */
 const EVENTS_PER_TURN_COUNT = 1024;
 
 /**
- * Virtual time. Runs one event after the other, each with all of the promise jobs that it leads to, and never waits: Node runs the
- * promise jobs between two immediates, so each event has an immediate of its own, and many of them share a turn of the event loop.
+ * Virtual time. Runs one event after the other, each with all promise jobs that it leads to, and never waits. Node runs
+ * promise jobs between two immediates: each event has an immediate of its own, and many of them share a turn of the
+ * event loop.
  */
 export class Scheduler {
   readonly #heap = new EventHeap();
   readonly #log: EventLog;
   readonly #failures: FailureWatch;
-  /** The first `#turnEndsCount` of them are to be told. */
+  /** Listeners of the end of a turn; only the first `#turnEndsCount` are valid. */
   readonly #turnEnds: (TurnEnd | undefined)[] = [];
   #turnEndsCount = 0;
   readonly #slot = (): void => this.#runSlot();
@@ -69,22 +70,22 @@ export class Scheduler {
     return this.#nowMs;
   }
 
-  /** Events that are to come. */
+  /** Number of future events. */
   get waitingCount(): number {
     return this.#heap.length;
   }
 
-  /** Whose event runs now. */
+  /** Owner of the event that runs now. */
   get current(): EventOwner | undefined {
     return this.#current;
   }
 
-  /** The time of the next event. */
+  /** Time of the next event. */
   get nextMs(): number | undefined {
     return this.#heap.first?.atMs;
   }
 
-  /** A time that is over means now. */
+  /** Schedules an event. A time in the past means now. */
   schedule(atMs: number, plan: EventPlan): SimEvent {
     const event: SimEvent = {
       plan,
@@ -97,7 +98,7 @@ export class Scheduler {
     return event;
   }
 
-  /** Puts an event that its owner has held back in again, behind what is there for that time. */
+  /** Puts an event that its owner has held back into the queue again, behind others of that time. */
   reschedule(event: SimEvent, atMs: number): void {
     if (event.isCancelled) return;
     this.#heap.remove(event);
@@ -106,18 +107,18 @@ export class Scheduler {
     this.#heap.push(event);
   }
 
-  /** Harmless for one that has run. */
+  /** Cancels an event; does nothing if it has run. */
   cancel(event: SimEvent): void {
     event.isCancelled = true;
     this.#heap.remove(event);
   }
 
-  /** `what` is told once, before the next event. */
+  /** Calls `what` once, before the next event. */
   atTurnEnd(what: TurnEnd): void {
     this.#turnEnds[this.#turnEndsCount++] = what;
   }
 
-  /** Runs `fn` as a part of an event of `owner`: what it throws is that owner's. */
+  /** Runs `fn` as a part of an event of `owner`, who is responsible for its exceptions. */
   runAs(owner: EventOwner, fn: () => void): void {
     const before = this.#current;
     this.#current = owner;
@@ -140,7 +141,7 @@ export class Scheduler {
     this.#isStopping = true;
   }
 
-  /** One at a time. Rejects with {@link SimulatedFailure}. */
+  /** Runs events; only one run at a time. Rejects with {@link SimulatedFailure}. */
   run(limits: RunLimits): Promise<RunEnd> {
     if (this.#end !== undefined) throw new Error('the world runs already');
     if (limits.untilMs === undefined && limits.until === undefined) this.#limits = {};

@@ -1,8 +1,8 @@
 import { type RandomSource, seededRandom } from '../../../base/environment/random.js';
 
 /**
- * A generator of its own for every purpose, named by numbers and words: what one draws changes nothing for the others, so that a run
- * from which something was taken out stays the same elsewhere.
+ * A generator of its own for each purpose, named by numbers and words. Its draws change nothing for the others, so a
+ * run from which something was removed stays the same elsewhere.
  */
 export function forkedRandom(seed: number, ...purpose: readonly (number | string)[]): RandomSource {
   return seededRandom(forkedSeed(seed, ...purpose));
@@ -13,14 +13,14 @@ function forkedSeed(seed: number, ...purpose: readonly (number | string)[]): num
   for (const part of purpose) {
     const text = String(part);
     for (let i = 0; i < text.length; i++) state = Math.imul(state ^ text.charCodeAt(i), 0x01000193);
-    // One part ends here: (1, 23) is another purpose than (12, 3).
+    // Ends one part: (1, 23) is another purpose than (12, 3).
     state = Math.imul(state ^ (state >>> 15) ^ 0x9e3779b9, 0x2c1b3c6d);
     state ^= state >>> 12;
   }
   return state >>> 0;
 }
 
-/** Uniform in [0, 1), in steps of 2^-32. */
+/** A uniform number in [0, 1), in steps of 2^-32. */
 export function fraction(random: RandomSource): number {
   return random.u32() / 2 ** 32;
 }

@@ -2,20 +2,20 @@ import type { Clock } from '../../../base/environment/clock.js';
 import type { SimEvent } from './event-heap.js';
 import type { Scheduler } from './scheduler.js';
 
-/** As Node has it: other delays become 1 ms. */
+/** Shortest and default delay of timers: Node changes invalid delays to 1 ms. */
 const TIMER_MIN_MS = 1;
 const TIMER_MAX_MS = 2 ** 31 - 1;
 
 /** The clocks of one machine. Their readings are a function of the world's time; faults change that function. */
 export class HostTime {
   readonly #scheduler: Scheduler;
-  /** Reading of the monotonic clock at world time `#sinceMs`, and what it gains for a millisecond of the world. */
+  /** Reading of the monotonic clock at world time `#sinceMs`; the gain for each millisecond of the world follows. */
   #monotonicMs: number;
   #sinceMs = 0;
   #rate = 1;
   #isSuspended = false;
   #wallOffsetMs: number;
-  /** The wall clock while it stands still. */
+  /** Reading of the wall clock while it stands still. */
   #stoppedWallMs: number | undefined;
 
   constructor(scheduler: Scheduler, start: { readonly monotonicMs: number; readonly wallMs: number }) {
@@ -33,24 +33,24 @@ export class HostTime {
     return Math.floor(this.#stoppedWallMs ?? this.nowMs() + this.#wallOffsetMs);
   }
 
-  /** How long the world's time goes on while this clock gains `ms`. */
+  /** Milliseconds of the world's time in which this clock gains `ms`. */
   worldMs(ms: number): number {
     return ms / this.#rate;
   }
 
-  /** Parts in a million by which both clocks are fast from now on (negative: slow). */
+  /** Makes both clocks fast by these parts in a million (negative: slow). */
   setDrift(ppm: number): void {
     this.#rebase();
     this.#rate = 1 + ppm / 1e6;
   }
 
-  /** The wall clock jumps, forward or back. */
+  /** Moves the wall clock, forward or back. */
   jump(ms: number): void {
     if (this.#stoppedWallMs !== undefined) this.#stoppedWallMs += ms;
     this.#wallOffsetMs += ms;
   }
 
-  /** The wall clock stands still until `startWall`, and then shows the right time again. */
+  /** Stops the wall clock until `startWall`; then it shows the right time again. */
   stopWall(): void {
     this.#stoppedWallMs ??= this.wallMs();
   }
@@ -59,12 +59,15 @@ export class HostTime {
     this.#stoppedWallMs = undefined;
   }
 
-  /** A process starts: no two do so in the same millisecond of a wall clock, and the starts of a node are told apart by that. */
+  /**
+   * Notes the start of a process. No two start in the same millisecond of a wall clock, as that time distinguishes the
+   * starts of a node.
+   */
   processStarts(): void {
     if (this.#stoppedWallMs !== undefined) this.#stoppedWallMs++;
   }
 
-  /** The monotonic clock stands still, as that of a machine that sleeps; the wall clock is right again after `resume`. */
+  /** Stops the monotonic clock, as on a machine that sleeps. The wall clock is right again after `resume`. */
   suspend(): void {
     this.#rebase();
     this.#isSuspended = true;
@@ -83,7 +86,7 @@ export class HostTime {
   }
 }
 
-/** What a clock needs of its process. */
+/** The process of a clock, as far as the clock needs it. */
 export interface ClockOwner {
   readonly id: number;
   readonly isAlive: boolean;
@@ -98,7 +101,7 @@ export class SimClock implements Clock {
   readonly #turnMs: number;
   #timersCount = 0;
 
-  /** `turnMs`: what a turn of the event loop takes at least. */
+  /** `turnMs` is the shortest time of a turn of the event loop. */
   constructor(scheduler: Scheduler, time: HostTime, owner: ClockOwner, turnMs: number) {
     this.#scheduler = scheduler;
     this.#time = time;
@@ -106,7 +109,7 @@ export class SimClock implements Clock {
     this.#turnMs = turnMs;
   }
 
-  /** Timers that are to fire. */
+  /** Number of timers that have not fired. */
   get timersCount(): number {
     return this.#timersCount;
   }

@@ -1,4 +1,4 @@
-/** An error as Node makes them of the system's: with its code, and with what was tried. */
+/** A system error as Node makes it, with its code and the attempted call. */
 export function systemError(
   code: string,
   message: string,

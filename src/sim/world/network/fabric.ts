@@ -10,10 +10,10 @@ import { SimConnection } from './sim-connection.js';
 import type { SimServer } from './sim-server.js';
 import { Stream, type StreamParts } from './stream.js';
 
-/** The first retry of a connection request; each further one takes twice as long. */
+/** Milliseconds before the first retry of a connection request; each further one takes twice as long. */
 const CONNECT_RETRY_MS = 1000;
 const CONNECT_ATTEMPTS_COUNT = 7;
-/** As Linux asks whether a silent peer lives, unless told otherwise. */
+/** Time of silence after which Linux probes a peer by default. */
 const KEEP_ALIVE_DEFAULT_MS = 7_200_000;
 const LOOPBACK = '127.0.0.1';
 const HOST_INDEX_LIMIT = 2 ** 20;
@@ -25,7 +25,7 @@ export interface FabricParts {
   readonly shape: NetworkShape;
 }
 
-/** Links in one direction, and what is wrong with them. */
+/** Links in one direction, and their trouble. */
 export interface LinkRule {
   readonly from: ReadonlySet<HostNetwork>;
   readonly to: ReadonlySet<HostNetwork>;
@@ -38,11 +38,11 @@ interface Dialing {
   readonly back: Link;
   readonly address: string;
   readonly port: number;
-  /** Where it arrives, once the request has. */
+  /** The accepting side, once the request has arrived. */
   accepted: { readonly connection: SimConnection; readonly outgoing: Stream; readonly incoming: Stream } | undefined;
 }
 
-/** The network between all hosts of a world: who has which address, the links, and how connections are made. */
+/** The network between all hosts of a world: their addresses, the links, and how connections are made. */
 export class Fabric {
   readonly scheduler: Scheduler;
   readonly log: EventLog;
@@ -60,7 +60,7 @@ export class Fabric {
     this.#seed = seed;
   }
 
-  /** Throws for a name or an address that another host has. */
+  /** Adds a host. Throws if another host has its name or an address of it. */
   addHost(identity: Pick<HostNetwork, 'index' | 'name' | 'rack' | 'addresses'>, bytesPerS?: number): HostNetwork {
     const rate = bytesPerS ?? this.shape.bytesPerS;
     const random = forkedRandom(this.#seed, 'network', identity.index);
@@ -74,7 +74,7 @@ export class Fabric {
     return host;
   }
 
-  /** The addresses of a name or of an address, as a process on `host` sees them. */
+  /** The addresses of a name or an address, as a process on `host` sees them. */
   resolve(name: string, host: HostNetwork): readonly string[] {
     if (name === 'localhost') return [LOOPBACK];
     if (isAddress(name)) return [name];
@@ -92,7 +92,7 @@ export class Fabric {
     return link;
   }
 
-  /** Returns how to take it away again. */
+  /** Adds a rule; the result removes it. */
   addRule(rule: LinkRule): () => void {
     this.#rules.add(rule);
     this.#rulesChanged(rule);
@@ -104,12 +104,12 @@ export class Fabric {
     };
   }
 
-  /** Peers of a host that goes silent, and before its connections vanish, ask whether it lives, where they were told to. */
+  /** Lets peers of a host that goes silent probe it by their keep-alive settings, before its connections vanish. */
   probeSilent(host: HostNetwork): void {
     this.#probe(host, () => true);
   }
 
-  /** Listens; returns where, or the error. */
+  /** Listens; returns the address, or the error. */
   bind(server: SimServer, target: ListenTarget): { readonly address: string; readonly port: number } | string | Error {
     const { network, files } = server.process;
     if ('path' in target) {
@@ -148,7 +148,7 @@ export class Fabric {
     return 'path' in options ? this.#connectToPath(process, options) : this.#connectToPort(process, options);
   }
 
-  /** The kernel of the receiver knows no such connection. */
+  /** Answers for a receiver whose kernel does not know the connection. */
   answerReset({ back, sender }: StreamParts): void {
     if (!back.isOpen) return;
     this.scheduler.schedule(back.arrivalOfSmallMs(this.scheduler.nowMs), {
@@ -197,7 +197,7 @@ export class Fabric {
         const text = `getaddrinfo ENOTFOUND ${host}`;
         connection.failedToConnect(systemError('ENOTFOUND', text, { syscall: 'getaddrinfo' }));
       } else if (target === undefined) {
-        // Nobody answers.
+        // No host has this address, so nothing answers.
         this.#retryLater({ connection, address, port }, CONNECT_ATTEMPTS_COUNT - 1, () => {});
       } else {
         const dialing = { connection, there: this.link(network, target), back: this.link(target, network) };
@@ -223,7 +223,7 @@ export class Fabric {
     });
   }
 
-  /** Sends a request for a connection; `attempt` from 0 on. */
+  /** Sends a request for a connection; `attempt` counts from 0. */
   #request(dialing: Dialing, attempt: number): void {
     const { connection, there, back, address, port } = dialing;
     if (connection.destroyed || connection.outgoing !== undefined) return;
@@ -262,7 +262,7 @@ export class Fabric {
   ): void {
     const waitsMs = CONNECT_RETRY_MS * 2 ** attempt;
     const isLast = attempt + 1 >= CONNECT_ATTEMPTS_COUNT;
-    // Whatever was tried before counts, too.
+    // Earlier attempts count, too.
     connection.process.schedule(
       'connect',
       () => {
@@ -275,7 +275,7 @@ export class Fabric {
     );
   }
 
-  /** What the other host says arrives a latency later, if it does. */
+  /** Delivers the other host's answer a latency later, if it can. */
   #answer({ back, connection }: Dialing, then: () => void): void {
     const atMs = back.arrivalOfSmallMs(this.scheduler.nowMs);
     this.scheduler.schedule(atMs, {
@@ -295,7 +295,7 @@ export class Fabric {
     });
   }
 
-  /** The other side exists from now on; what it sends comes behind the answer. */
+  /** Creates the accepting side, whose data comes behind the answer. */
   #accept(dialing: Dialing, server: SimServer, remote: SimConnection | undefined): void {
     const { connection, there, back } = dialing;
     const { keepAlive, keepAliveInitialDelay } = server.options;
@@ -329,7 +329,7 @@ export class Fabric {
     connection.process.enter('connected', () => connection.opened('connect'));
   }
 
-  /** Has both ends of those connections of a host look whether there is still a way. */
+  /** Lets both ends of these connections of a host check whether the peer can be reached. */
   #probe(host: HostNetwork, isConcerned: (peer: SimConnection) => boolean): void {
     for (const connection of host.connections) {
       const { peer } = connection;

@@ -16,19 +16,19 @@ const PORT_LIMIT = 61_000;
 
 /** A host as the network sees it. */
 export class HostNetwork {
-  /** Of the host among all, from 1 on. */
+  /** Number of the host, from 1. */
   readonly index: number;
   readonly name: string;
   readonly rack: string;
-  /** The first is the one that it sends from. */
+  /** Addresses; it sends from the first one. */
   readonly addresses: readonly string[];
-  /** Draws what becomes of the messages that it sends, and how those come that it receives. */
+  /** Decides the fate of messages that it sends, and how received ones arrive. */
   readonly random: RandomSource;
   readonly uplink: Lane;
   readonly downlink: Lane;
-  /** Its kernel answers. */
+  /** Whether its kernel answers. */
   isUp = true;
-  /** It refuses connections. */
+  /** Whether it refuses connections. */
   isRefusing = false;
   readonly servers = new Map<number, SimServer[]>();
   readonly connections = new Set<SimConnection>();
@@ -52,7 +52,7 @@ export class HostNetwork {
     return this.addresses[0] as string;
   }
 
-  /** By plane: `data`, `control`, ... */
+  /** Traffic by plane: `data`, `control`, ... */
   get traffic(): ReadonlyMap<string, Readonly<Traffic>> {
     return this.#traffic;
   }
@@ -66,7 +66,7 @@ export class HostNetwork {
     return traffic;
   }
 
-  /** A port that nothing uses. */
+  /** A port that is not in use. */
   freePort(): number {
     for (;;) {
       const port = this.#nextPort;
@@ -75,7 +75,7 @@ export class HostNetwork {
     }
   }
 
-  /** Who listens where a connection to `address` goes. */
+  /** The server that accepts connections to `address`. */
   serverAt(address: string, port: number): SimServer | undefined {
     return this.servers.get(port)?.find((server) => server.isReachedAt(address));
   }

@@ -2,31 +2,34 @@ import { Lane } from '../kernel/lane.js';
 import { chance, fraction } from '../kernel/seeds.js';
 import type { HostNetwork } from './host-network.js';
 
-/** How the network is when nothing is wrong. */
+/** Properties of a healthy network. */
 export interface NetworkShape {
-  /** From one host to another, one way; may be said for each pair, by their names and racks. */
+  /** Milliseconds from one host to another, one way; may depend on the pair, by names and racks. */
   readonly latencyMs: number | ((from: HostNetwork, to: HostNetwork) => number);
-  /** Part of the latency that comes on top of it, uniformly from 0 up to this. */
+  /** Part of the latency that is added at random, uniformly from 0 up to this. */
   readonly jitter: number;
-  /** So often a message takes longer: at least `tailFactor` times, and ten times that in one case of ten, up to 100 times. */
+  /**
+   * Probability that a message takes longer: at least `tailFactor` times, and ten times that in one case of ten, up to
+   * 100 times.
+   */
   readonly tailProbability: number;
   readonly tailFactor: number;
-  /** Of every host in each direction, unless it has its own. */
+  /** Bytes a second of every host in each direction, unless it has its own value. */
   readonly bytesPerS: number;
   readonly loopbackLatencyMs: number;
   readonly loopbackBytesPerS: number;
-  /** Bytes that one direction of a connection has under way, the receiver's buffer included. */
+  /** The most bytes in flight in one direction of a connection, the receiver's buffer included. */
   readonly windowBytes: number;
-  /** What travels as one message at most. */
+  /** The most bytes of one message. */
   readonly chunkBytes: number;
-  /** So often received bytes are handed over in two pieces. */
+  /** Probability that received bytes are delivered in two pieces. */
   readonly splitProbability: number;
-  /** A write to the data plane that is longer than `ofWritesAbove` counts as so many times its length. */
+  /** Factor by which the length of a data-plane write above `ofWritesAbove` counts. */
   readonly bytesScale: number;
   readonly ofWritesAbove: number;
 }
 
-/** A network of one rack, where nothing else is said. */
+/** A network of one rack, with all defaults. */
 export const NETWORK_SHAPE: NetworkShape = {
   latencyMs: 0.05,
   jitter: 0.2,
@@ -43,20 +46,20 @@ export const NETWORK_SHAPE: NetworkShape = {
   ofWritesAbove: 192,
 };
 
-/** What is wrong between two hosts, in one direction. */
+/** Trouble between two hosts, in one direction. */
 export interface LinkTrouble {
   readonly isBlocked?: boolean;
-  /** So often a message comes late, as TCP sends it again. */
+  /** Probability that a message is late, as TCP sends it again. */
   readonly lossProbability?: number;
   readonly latencyFactor?: number;
   readonly addedLatencyMs?: number;
-  /** The link alone has no more than this. */
+  /** Bandwidth of the link alone. */
   readonly bytesPerS?: number;
 }
 
-/** A message that is lost is sent again after so long at the least. */
+/** Shortest time after which a lost message is sent again. */
 const RESEND_MS = 200;
-/** Of every message: headers of TCP, IP and Ethernet. */
+/** Bytes added to every message: headers of TCP, IP and Ethernet. */
 const OVERHEAD_BYTES = 66;
 
 /** One direction between two hosts. */
@@ -89,7 +92,7 @@ export class Link {
     return !this.#isBlocked;
   }
 
-  /** Of all the troubles that there are on this link. */
+  /** Applies all troubles of this link. */
   setTroubles(troubles: readonly LinkTrouble[]): void {
     this.#isBlocked = troubles.some((trouble) => trouble.isBlocked === true);
     this.#latencyFactor = troubles.reduce((factor, trouble) => factor * (trouble.latencyFactor ?? 1), 1);
@@ -100,23 +103,23 @@ export class Link {
     this.#lane = bytesPerS === Number.POSITIVE_INFINITY ? undefined : new Lane(bytesPerS);
   }
 
-  /** Of a message of no size, without its tail. */
+  /** Latency of an empty message, without its tail. */
   get latencyMs(): number {
     return this.#baseLatencyMs * this.#latencyFactor + this.#addedLatencyMs;
   }
 
-  /** When a small message that leaves now is there. */
+  /** Arrival time of a small message that leaves now. */
   arrivalOfSmallMs(nowMs: number): number {
     return nowMs + this.#drawnLatencyMs();
   }
 
-  /** When a message that leaves now is there, behind all that is on the same way. */
+  /** Arrival time of a message that leaves now, behind all others on the same way. */
   arrivalMs(nowMs: number, bytes: number): number {
     const chargedBytes = bytes + OVERHEAD_BYTES;
     const latencyMs = this.#drawnLatencyMs();
     if (this.from === this.to) return (this.#lane as Lane).send(nowMs, chargedBytes) + latencyMs;
     const sentMs = this.from.uplink.send(nowMs, chargedBytes);
-    // What is late by itself, by a tail or a link that is slow, holds up nothing else on its way to the host.
+    // A message that is late by its tail or a slow link holds up nothing else on its way to the host.
     const receivedMs = this.to.downlink.pass(sentMs + this.#baseLatencyMs, chargedBytes);
     const throttledMs = this.#lane === undefined ? 0 : this.#lane.send(nowMs, chargedBytes) + this.#baseLatencyMs;
     return Math.max(receivedMs, throttledMs) + latencyMs - this.#baseLatencyMs;

@@ -5,16 +5,16 @@ import type { HostNetwork } from './host-network.js';
 import type { NetworkProcess } from './network-process.js';
 import { type Burst, type Stream, type StreamEnd, splitAt } from './stream.js';
 
-/** As Node 20 has it, on every version of Node. */
+/** High-water mark of Node 20, used on every version of Node. */
 const HIGH_WATER_MARK_BYTES = 16 * 1024;
 
 export interface ConnectionParts {
   readonly process: NetworkProcess;
   readonly network: HostNetwork;
-  /** Of the peer; undefined for a Unix socket. */
+  /** Address of the peer; undefined for a Unix socket. */
   readonly remote: { readonly address: string; readonly port: number } | undefined;
   readonly onread?: ReceiveInto | undefined;
-  /** Silence of a peer that is asked whether it lives; undefined: it is not asked. */
+  /** Time of silence after which the peer is probed; undefined: never. */
   readonly keepAliveMs?: number | undefined;
   readonly splitProbability: number;
 }
@@ -30,21 +30,21 @@ export class SimConnection extends EventEmitter implements Connection, StreamEnd
   #target: Uint8Array | undefined;
   #outgoing: Stream | undefined;
   #incoming: Stream | undefined;
-  /** Written before the connection was there. */
+  /** Data written before the connection was established. */
   #early: Uint8Array[] = [];
   #earlyBytes = 0;
-  /** Written since the connection was corked. */
+  /** Data written since the connection was corked. */
   #corked: Uint8Array[] = [];
   #corkedBytes = 0;
   #corks = 0;
   #bytesWritten = 0;
   #needsDrain = false;
-  /** Its program has been told of the connection. */
+  /** Whether the program has been told of the connection. */
   #isOpen = false;
   #isFlowing: boolean | undefined;
   #isHandingOver = false;
   #isFlowDue = false;
-  /** Bytes of the first burst that were handed over. */
+  /** Bytes of the first burst that were delivered. */
   #handedBytes = 0;
   #hasPeerEnded = false;
   #resetCode: string | undefined;
@@ -76,7 +76,7 @@ export class SimConnection extends EventEmitter implements Connection, StreamEnd
     return this.#isDestroyed ? undefined : this.#remote?.port;
   }
 
-  /** Of the other end; undefined while it is not connected. */
+  /** Network of the other end; undefined while it is not connected. */
   get peerNetwork(): HostNetwork | undefined {
     return this.#outgoing?.link.to;
   }
@@ -94,7 +94,7 @@ export class SimConnection extends EventEmitter implements Connection, StreamEnd
     return this.#incoming;
   }
 
-  /** The other end has gone, though nothing may have said so. */
+  /** Whether the other end is gone, though nothing may have told so. */
   get isPeerGone(): boolean {
     return this.#outgoing?.receiver.isGone === true;
   }
@@ -207,7 +207,7 @@ export class SimConnection extends EventEmitter implements Connection, StreamEnd
     return this;
   }
 
-  /** The kernel has the connection; the program is told by `opened`. */
+  /** Establishes the connection in the kernel; `opened` tells the program. */
   established(outgoing: Stream, incoming: Stream): void {
     this.#outgoing = outgoing;
     this.#incoming = incoming;
@@ -217,7 +217,7 @@ export class SimConnection extends EventEmitter implements Connection, StreamEnd
     for (const bytes of early) outgoing.write(bytes);
   }
 
-  /** The program knows of the connection from now on; in its process. */
+  /** Tells the program of the connection; must run in its process. */
   opened(event?: 'connect'): void {
     this.#isOpen = true;
     this.#afterSending();
@@ -225,7 +225,7 @@ export class SimConnection extends EventEmitter implements Connection, StreamEnd
     this.#flow();
   }
 
-  /** The connection could not be made. */
+  /** Ends the connection, which could not be made. */
   failedToConnect(error: NodeJS.ErrnoException): void {
     this.#destroy(error);
   }
@@ -261,26 +261,26 @@ export class SimConnection extends EventEmitter implements Connection, StreamEnd
     this.process.enter('failed', () => this.#destroy(systemError(code, `read ${code}`, { syscall: 'read' })));
   }
 
-  /** Nothing more arrives, in either direction, until it is no longer stalled. */
+  /** Stops all arrivals in either direction until it is no longer stalled. */
   setStalled(isStalled: boolean): void {
     if (this.#outgoing !== undefined) this.#outgoing.isStalled = isStalled;
     if (this.#incoming !== undefined) this.#incoming.isStalled = isStalled;
   }
 
-  /** Both ends see a reset once so many more bytes have arrived at one of them; 0: now. */
+  /** Resets both ends once that many more bytes have arrived at one of them; 0: now. */
   cutAfter(bytes: number): void {
     if (bytes === 0) this.#outgoing?.cut();
     this.#outgoing?.cutAfter(bytes);
     this.#incoming?.cutAfter(bytes);
   }
 
-  /** Its process has died and the kernel closes it. */
+  /** Closes the connection of a process that has died. */
   closedByKernel(): void {
     this.removeAllListeners();
     this.#close();
   }
 
-  /** Its host has gone, and says nothing. */
+  /** Ends the connection of a host that has gone; the peer hears nothing. */
   vanished(): void {
     this.removeAllListeners();
     this.#isDestroyed = true;
@@ -308,7 +308,7 @@ export class SimConnection extends EventEmitter implements Connection, StreamEnd
     this.#afterSending();
   }
 
-  /** The system may have taken everything by now, which was too much before. */
+  /** Emits 'drain' if the system has taken the data that was too much before. */
   #afterSending(): void {
     if (this.#isDestroyed || !this.#isOpen || this.writableLength > 0) return;
     if (this.#needsDrain) this.process.schedule('drain', () => this.#drained());
@@ -340,14 +340,14 @@ export class SimConnection extends EventEmitter implements Connection, StreamEnd
     this.process.schedule('readable', this.#flowNow);
   }
 
-  /** Whether Node reads from the system, into its own buffer if need be: then a reset is noticed at once. */
+  /** Whether Node reads from the system, into its own buffer if need be: then it notices a reset at once. */
   get #isReading(): boolean {
     if (this.#isFlowing === true) return true;
     if (this.#onread !== undefined) return this.#isFlowing !== false;
     return this.#waitingBytes() < HIGH_WATER_MARK_BYTES;
   }
 
-  /** Hands over what has arrived. */
+  /** Delivers the data that has arrived. */
   #flow(): void {
     this.#isFlowDue = false;
     if (this.#isHandingOver) return;
@@ -374,7 +374,7 @@ export class SimConnection extends EventEmitter implements Connection, StreamEnd
     const first = this.#incoming?.inbox[0];
     if (first === undefined || this.#isDestroyed) return false;
     if (this.#onread !== undefined) return this.#isFlowing !== false;
-    // An end with nothing before it is noticed by who does not read, too.
+    // An end without data before it is noticed also by a program that does not read.
     return this.#isFlowing === true || this.#handedBytes === first.lengthBytes;
   }
 
@@ -385,7 +385,7 @@ export class SimConnection extends EventEmitter implements Connection, StreamEnd
       if (this.#onread === undefined) this.#handOver(burst, incoming);
       else this.#receiveInto(this.#onread, burst);
     }
-    // Whoever has paused meanwhile is told of the end all the same: there is nothing before it.
+    // A program that has paused meanwhile is told of the end all the same, as nothing is before it.
     if (this.#isDestroyed || this.#handedBytes < burst.lengthBytes) return;
     this.#handedBytes = 0;
     incoming.consumed();
@@ -397,8 +397,8 @@ export class SimConnection extends EventEmitter implements Connection, StreamEnd
     const restBytes = burst.lengthBytes - from;
     const split = from === 0 ? splitAt(incoming.link, restBytes, this.#splitProbability) : 0;
     this.#handedBytes += split === 0 ? restBytes : split;
-    const isWhole = from === 0 && this.#handedBytes === burst.bytes.length;
-    this.emit('data', isWhole ? burst.bytes : burst.bytes.subarray(from, this.#handedBytes));
+    const isComplete = from === 0 && this.#handedBytes === burst.bytes.length;
+    this.emit('data', isComplete ? burst.bytes : burst.bytes.subarray(from, this.#handedBytes));
   }
 
   #receiveInto({ buffer, callback }: ReceiveInto, burst: Burst): void {
@@ -434,7 +434,7 @@ export class SimConnection extends EventEmitter implements Connection, StreamEnd
     this.#onFinished = [];
     this.#early = [];
     this.#corked = [];
-    // What was sent and not read is answered with a reset.
+    // Data that was sent and not read is answered with a reset.
     const hasUnread = this.#incoming?.inbox.some((burst) => burst.lengthBytes > 0) === true;
     if (hasUnread) this.#outgoing?.reset();
     else this.#outgoing?.abandon();

@@ -9,7 +9,7 @@ import type { Fabric } from './fabric.js';
 import type { NetworkProcess } from './network-process.js';
 import type { SimConnection } from './sim-connection.js';
 
-/** Connections that the kernel makes for a program that does not look. */
+/** Connections that the kernel accepts for a program that does not. */
 const BACKLOG_COUNT = 511;
 
 /** A listening socket of a simulated process, which does what a `net.Server` does. */
@@ -19,7 +19,7 @@ export class SimServer extends EventEmitter implements Server {
   readonly #fabric: Fabric;
   readonly #onConnection: (connection: SimConnection) => void;
   readonly #connections = new Set<SimConnection>();
-  /** Made by the kernel, and not looked at by the program. */
+  /** Connections that the kernel has made and the program has not accepted. */
   readonly #backlog = new Set<SimConnection>();
   #bound: { readonly address: string; readonly port: number } | string | null = null;
   /** Changes with every `listen` and `close`. */
@@ -37,7 +37,7 @@ export class SimServer extends EventEmitter implements Server {
     this.#onConnection = onConnection;
   }
 
-  /** What the traffic of its connections counts as. */
+  /** Plane to which the traffic of its connections belongs. */
   get plane(): string {
     return this.options.plane ?? 'other';
   }
@@ -46,7 +46,7 @@ export class SimServer extends EventEmitter implements Server {
     return this.#backlog.size >= BACKLOG_COUNT;
   }
 
-  /** The address listened on, for who chooses between servers of one port. */
+  /** The address listened on, for the choice between servers of one port. */
   get boundAddress(): string | undefined {
     return typeof this.#bound === 'string' ? undefined : this.#bound?.address;
   }
@@ -97,7 +97,7 @@ export class SimServer extends EventEmitter implements Server {
     return this;
   }
 
-  /** A connection that the kernel has made. */
+  /** Accepts a connection that the kernel has made. */
   accept(connection: SimConnection): void {
     this.#backlog.add(connection);
     const { process } = this;
@@ -114,7 +114,7 @@ export class SimServer extends EventEmitter implements Server {
     });
   }
 
-  /** Its process has died. */
+  /** Closes the server of a process that has died. */
   closedByKernel(): void {
     this.removeAllListeners();
     this.#onClosed = [];

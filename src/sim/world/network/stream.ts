@@ -4,28 +4,28 @@ import { chance } from '../kernel/seeds.js';
 import type { Fabric } from './fabric.js';
 import type { Link } from './link.js';
 
-/** Either end of a stream, as the kernel of its host has it. */
+/** Either end of a stream, as the kernel of its host sees it. */
 export interface StreamEnd {
-  /** Nobody is there any more: the kernel answers with a reset. */
+  /** Whether the end is gone: the kernel answers with a reset. */
   readonly isGone: boolean;
-  /** The system has taken all that was written. */
+  /** Called when the system has taken all written data. */
   taken(): void;
-  /** There is more in the inbox. */
+  /** Called when there is more in the inbox. */
   arrived(): void;
   wasReset(): void;
   failed(code: string): void;
 }
 
-/** What arrives at once, and, as the plan of an event, its arrival. */
+/** Data that arrives at once and, as an event plan, its arrival. */
 export class Burst implements EventPlan {
   readonly kind = 'arrive';
   readonly owner = undefined;
   readonly sequence: number;
   bytes: Buffer = NOTHING;
   lengthBytes = 0;
-  /** What the network is charged. */
+  /** Bytes that the network charges. */
   chargedBytes = 0;
-  /** The end of the stream, behind the bytes. */
+  /** Whether the stream ends behind the bytes. */
   isEnd = false;
   readonly #stream: Stream;
 
@@ -68,12 +68,12 @@ const BURST_MIN_BYTES = 256;
 const PIECE_MIN_BYTES = 64;
 const RETRY_MIN_MS = 200;
 const RETRY_MAX_MS = 120_000;
-/** As Linux has it, with 15 retries. */
+/** Milliseconds after which Linux gives up, with 15 retries. */
 const GIVE_UP_AFTER_MS = 924_600;
 
 /**
- * One direction of a connection: what was written, what the network has, what has arrived and was not taken. What is written within
- * one event leaves together. What meets a host or a way that is down is sent again later, all in order; so loss is delay.
+ * One direction of a connection: data written, in the network, and arrived but not taken. Writes of one event travel
+ * together. Data that meets a host or a link that is down is sent again later, all in order; so loss is delay.
  */
 export class Stream implements TurnEnd {
   readonly #parts: StreamParts;
@@ -82,10 +82,10 @@ export class Stream implements TurnEnd {
   /** Charged bytes that the system has taken and that have not been acknowledged. */
   #inFlightBytes = 0;
   readonly #acknowledgements: Acknowledgement[] = [];
-  /** Acknowledgements that the way back does not let through. */
+  /** Acknowledged bytes whose acknowledgement does not get through. */
   #heldBytes = 0;
   #acknowledging: SimEvent | undefined;
-  /** Of the present event. */
+  /** Bursts of the present event. */
   #open: Burst[] = [];
   #nextSequence = 0;
   #expectedSequence = 0;
@@ -93,15 +93,15 @@ export class Stream implements TurnEnd {
   #hasEnded = false;
   #isSilent = false;
   #lastArrivalMs = 0;
-  /** Sent in vain, in order. */
+  /** Bursts that were sent in vain, in order. */
   #lost: Burst[] = [];
   #retryMs = RETRY_MIN_MS;
   #lostSinceMs = 0;
   #retry: SimEvent | undefined;
   #cutAfterBytes = Number.POSITIVE_INFINITY;
-  /** Nothing arrives, though the hosts are well. */
+  /** Whether nothing arrives although the hosts are up. */
   isStalled = false;
-  /** What has arrived and was not taken. */
+  /** Bursts that have arrived and were not taken. */
   readonly inbox: Burst[] = [];
 
   constructor(parts: StreamParts) {
@@ -121,7 +121,7 @@ export class Stream implements TurnEnd {
     return this.#queuedBytes;
   }
 
-  /** Nothing arrives before this: the handshake. */
+  /** Sets the end of the handshake, before which nothing arrives. */
   beginAt(ms: number): void {
     this.#lastArrivalMs = Math.max(this.#lastArrivalMs, ms);
   }
@@ -134,20 +134,20 @@ export class Stream implements TurnEnd {
     this.#take();
   }
 
-  /** The end follows what was written. */
+  /** Ends the stream behind the written data. */
   end(): void {
     this.#isEnding = true;
     this.#take();
   }
 
-  /** What the system has not taken is not sent; the end follows the rest. */
+  /** Drops the data that the system has not taken; the end follows the rest. */
   abandon(): void {
     this.#queue.length = 0;
     this.#queuedBytes = 0;
     this.end();
   }
 
-  /** The receiver sees a reset behind what is on the way. */
+  /** Sends a reset behind the data in flight. */
   reset(): void {
     if (this.#isSilent) return;
     this.silence();
@@ -166,7 +166,7 @@ export class Stream implements TurnEnd {
     });
   }
 
-  /** Sends nothing more, and nothing again: the sender has gone. */
+  /** Sends nothing more, and nothing again, as the sender is gone. */
   silence(): void {
     this.#isSilent = true;
     this.#queue.length = 0;
@@ -176,19 +176,19 @@ export class Stream implements TurnEnd {
     this.#cancelRetry();
   }
 
-  /** Both ends see a reset when so many more bytes have arrived. */
+  /** Resets both ends when that many more bytes have arrived. */
   cutAfter(bytes: number): void {
     this.#cutAfterBytes = bytes;
   }
 
-  /** Both ends see a reset. */
+  /** Resets both ends. */
   cut(): void {
     const { sender, receiver } = this.#parts;
     receiver.wasReset();
     sender.wasReset();
   }
 
-  /** The receiver has taken the first of the inbox. */
+  /** Notes that the receiver has taken the first burst of the inbox. */
   consumed(): void {
     const burst = this.inbox.shift() as Burst;
     const { fabric, back } = this.#parts;
@@ -212,7 +212,7 @@ export class Stream implements TurnEnd {
     }
   }
 
-  /** Lets the system take as much as may be under way. */
+  /** Lets the system take as much as may be in flight. */
   #take(): void {
     if (this.#isSilent) return;
     this.#reap();
@@ -240,7 +240,7 @@ export class Stream implements TurnEnd {
     const burst = hasRoom ? last : this.#openBurst();
     const neededBytes = burst.lengthBytes + bytes.length;
     if (neededBytes > burst.bytes.length) {
-      // Mostly one write is all.
+      // Mostly there is a single write.
       const isFirst = burst.lengthBytes === 0;
       const larger = Buffer.allocUnsafe(
         isFirst ? neededBytes : Math.max(BURST_MIN_BYTES, 2 * burst.bytes.length, neededBytes),
@@ -272,7 +272,7 @@ export class Stream implements TurnEnd {
     scheduler.schedule(atMs, burst);
   }
 
-  /** @internal One of its bursts is there. */
+  /** @internal Receives one of its bursts. */
   arrive(burst: Burst): void {
     const { fabric, link, receiver, plane } = this.#parts;
     if (burst.sequence !== this.#expectedSequence || !link.to.isUp || this.isStalled) {
@@ -387,7 +387,7 @@ export class Stream implements TurnEnd {
   }
 }
 
-/** Where to hand received bytes over in two pieces; 0: in one. */
+/** Position at which received bytes are split into two pieces; 0: they are not. */
 export function splitAt({ to: { random } }: Link, lengthBytes: number, probability: number): number {
   if (lengthBytes < 2 || !chance(random, probability)) return 0;
   return 1 + (random.u32() % (lengthBytes - 1));

@@ -2,30 +2,30 @@ import type { RandomSource } from '../../../../src/base/environment/random.js';
 import { FAULT_KINDS, type Fault, type FaultKind } from '../../../../src/sim/world/faults.js';
 import { below, chance, fraction } from '../../../../src/sim/world/kernel/seeds.js';
 
-/** What faults there may be. */
+/** Properties of random faults. */
 export interface FaultShape {
-  /** Names of the hosts that may be hit. */
+  /** Names of the hosts that faults may affect. */
   readonly hosts: readonly string[];
-  /** Faults begin within this time, and are over by its end. */
+  /** Faults begin after this time; the end of all follows. */
   readonly fromMs: number;
   readonly untilMs: number;
   readonly count: number;
-  /** Default: all. */
+  /** Kinds of faults; default: all. */
   readonly kinds?: readonly FaultKind[];
-  /** Of one fault; default: 100 to 10,000. */
+  /** Shortest duration of a fault; the longest follows. Default: 100 to 10,000. */
   readonly minDurationMs?: number;
   readonly maxDurationMs?: number;
-  /** Part of the hosts that one fault may hit; default: a third, at least one. */
+  /** Part of the hosts that one fault may affect; default: a third, at least one. */
   readonly maxTargetsFraction?: number;
 }
 
 const MIN_DURATION_MS = 100;
 const MAX_DURATION_MS = 10_000;
 const MAX_TARGETS_FRACTION = 1 / 3;
-/** One fault of so many is about some peers and not about all. */
+/** Probability that a fault is about some peers and not about all. */
 const PEERS_PROBABILITY = 0.5;
 
-/** Of each kind that has one, from the first up to the second. */
+/** Range of the amount for each kind that has one. */
 const AMOUNTS: Readonly<Partial<Record<FaultKind, readonly [number, number]>>> = {
   slow: [0.1, 5],
   delay: [1, 300],
@@ -40,7 +40,9 @@ const AMOUNTS: Readonly<Partial<Record<FaultKind, readonly [number, number]>>> =
   'disk-rot': [1, 64],
 };
 
-/** A plan of faults by chance, in the order of their times. Durations and amounts are whole where that makes no difference. */
+/**
+ * A random plan of faults, in the order of their times. Durations and amounts are whole where that makes no difference.
+ */
 export function randomFaults(random: RandomSource, shape: FaultShape): Fault[] {
   const kinds = shape.kinds ?? (Object.keys(FAULT_KINDS) as FaultKind[]);
   const faults = Array.from({ length: shape.count }, () => randomFault(random, shape, kinds));
@@ -62,7 +64,10 @@ function randomFault(random: RandomSource, shape: FaultShape, kinds: readonly Fa
   return { atMs, kind, targets, durationMs, ...(peers && { peers }), ...(amount !== undefined && { amount }) };
 }
 
-/** As often short as long: some doublings of the least. In arithmetic that is alike on every machine. */
+/**
+ * A random duration: some doublings of the shortest, so that short ones are as frequent as long ones. The arithmetic is
+ * alike on every machine.
+ */
 function durationBetween(random: RandomSource, minMs: number, maxMs: number): number {
   let doublings = 0;
   while (minMs * 2 ** (doublings + 1) <= maxMs) doublings++;

@@ -1,7 +1,7 @@
 import type { ExecutionContext } from 'ava';
 import { World, type WorldOptions } from '../../../../src/sim/world/world.js';
 
-/** A world that runs for as long as its test does, whatever the test itself waits for. One at a time. */
+/** A world that runs as long as its test, whatever the test itself waits for. Only one at a time. */
 export function runningWorld(t: ExecutionContext, options: Partial<WorldOptions> = {}): World {
   const world = new World({ seed: 1, ...options });
   let isOver = false;

@@ -1,24 +1,24 @@
 import { Argument, Command } from 'commander';
-import type { Benchmark, BenchReport } from '../bench/measuring/report.js';
 import { type CommandContext, printResult, untilInterrupted } from '../command/context.js';
 import { jsonOption, wholeNumber } from '../command/options.js';
 import { formatTable } from '../command/table.js';
+import type { Benchmark, BenchReport } from './measuring/report.js';
 
-/** Loaded when it is asked for: a benchmark may need peers that are not installed. */
+/** Benchmarks by name. Each is loaded when it is asked for, as it may need packages that are not installed. */
 const BENCHMARKS: Readonly<Record<string, () => Promise<Benchmark>>> = {
-  tcp: async () => (await import('../bench/tcp/tcp.js')).tcpBench,
-  ring: async () => (await import('../bench/core/ring.js')).ringBench,
-  pool: async () => (await import('../bench/core/pool.js')).poolBench,
-  directory: async () => (await import('../bench/directory/directory.js')).directoryBench,
-  rdma: async () => (await import('../bench/rdma/rdma.js')).rdmaBench,
-  memory: async () => (await import('../bench/memory/memory.js')).memoryBench,
-  small: async () => (await import('../bench/store/small.js')).smallBench,
-  store: async () => (await import('../bench/store/store.js')).storeBench,
-  metrics: async () => (await import('../bench/metrics/metrics.js')).metricsBench,
-  auth: async () => (await import('../bench/auth/auth.js')).authBench,
-  disk: async () => (await import('../bench/disk/disk.js')).diskBench,
-  clients: async () => (await import('../bench/clients/clients.js')).clientsBench,
-  cluster: async () => (await import('../bench/cluster/cluster.js')).clusterBench,
+  tcp: async () => (await import('./tcp/tcp.js')).tcpBench,
+  ring: async () => (await import('./core/ring.js')).ringBench,
+  pool: async () => (await import('./core/pool.js')).poolBench,
+  directory: async () => (await import('./directory/directory.js')).directoryBench,
+  rdma: async () => (await import('./rdma/rdma.js')).rdmaBench,
+  memory: async () => (await import('./memory/memory.js')).memoryBench,
+  small: async () => (await import('./store/small.js')).smallBench,
+  store: async () => (await import('./store/store.js')).storeBench,
+  metrics: async () => (await import('./metrics/metrics.js')).metricsBench,
+  auth: async () => (await import('./auth/auth.js')).authBench,
+  disk: async () => (await import('./disk/disk.js')).diskBench,
+  clients: async () => (await import('./clients/clients.js')).clientsBench,
+  cluster: async () => (await import('./cluster/cluster.js')).clusterBench,
 };
 
 interface BenchCommandOptions {

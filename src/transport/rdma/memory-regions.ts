@@ -3,7 +3,7 @@ import type { HostRegion } from '../../memory/host-region.js';
 import { ACCESS_LOCAL_WRITE, ACCESS_REMOTE_READ } from '../../native/addon/contract.js';
 import type { EngineChannel } from '../../native/engine/engine-channel.js';
 
-interface Publication {
+interface MemoryRegion {
   readonly handle: number;
   readonly region: HostRegion;
   /** First address of the range, and the one after the last. */
@@ -14,17 +14,17 @@ interface Publication {
 }
 
 /** Memory that peers may read by RDMA, by rkey, until it is deregistered or its region is freed. */
-export class Publications {
+export class MemoryRegions {
   readonly #channel: EngineChannel;
-  readonly #byRkey = new Map<number, Publication>();
-  /** Memory that devices may still use after it was deregistered or its region was freed. */
+  readonly #byRkey = new Map<number, MemoryRegion>();
+  /** Memory that devices may still use although it is deregistered or its region freed. */
   readonly #held = new Set<readonly Uint8Array[]>();
 
   constructor(channel: EngineChannel) {
     this.#channel = channel;
   }
 
-  /** Registers memory and returns its lkey. Throws `RdmaError` if it cannot be registered, and `ClosedError`. */
+  /** Registers memory and returns its lkey. Throws `RdmaError` when the memory cannot be registered, and `ClosedError`. */
   add(region: HostRegion, start: number, length: number, rkey: number): number {
     const access = ACCESS_REMOTE_READ | ACCESS_LOCAL_WRITE;
     const { handle, lkey } = this.#channel.registerMr(start, length, rkey, access);
@@ -33,22 +33,22 @@ export class Publications {
     return lkey;
   }
 
-  /** Deregisters memory; resolves when no device uses it any more, at once if it is not registered. */
+  /** Deregisters the memory. Resolves when no device uses it any more, and at once when the rkey is unknown. */
   async remove(rkey: number): Promise<void> {
-    const publication = this.#byRkey.get(rkey);
-    if (publication === undefined) return;
+    const registered = this.#byRkey.get(rkey);
+    if (registered === undefined) return;
     this.#byRkey.delete(rkey);
-    publication.unwatch();
-    const memory = publication.region.segments;
+    registered.unwatch();
+    const memory = registered.region.segments;
     this.#held.add(memory);
-    await this.#channel.deregisterMr(publication.handle);
+    await this.#channel.deregisterMr(registered.handle);
     this.#held.delete(memory);
   }
 
-  /** Whether the range is within published memory, so that reads may land there. */
+  /** Whether one registered range holds this one: then reads may land there without a registration of their own. */
   covers(start: number, length: number): boolean {
-    for (const published of this.#byRkey.values()) {
-      if (start >= published.start && start + length <= published.end) return true;
+    for (const registered of this.#byRkey.values()) {
+      if (start >= registered.start && start + length <= registered.end) return true;
     }
     return false;
   }
@@ -59,11 +59,11 @@ export class Publications {
     this.#byRkey.clear();
   }
 
-  /** Throws `InvariantError` unless all published memory is in live regions. */
+  /** Throws `InvariantError` unless every registered range lies in a live region. */
   verify(): void {
     for (const [rkey, { region, start, end }] of this.#byRkey) {
       const isWithin = region.isLive && start >= region.start && end <= region.start + region.length;
-      assert(isWithin, () => `RDMA publications: rkey ${rkey}, from ${start} to ${end}, is in no live region`);
+      assert(isWithin, () => `RDMA memory regions: rkey ${rkey}, from ${start} to ${end}, is in no live region`);
     }
   }
 }

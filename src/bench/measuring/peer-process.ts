@@ -1,18 +1,26 @@
 import { type ChildProcess, fork } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 
-interface Answer {
-  /** The command failed, and why. */
+/** Benchmarks that measure between two processes. */
+export type PeerSubject = 'auth' | 'cluster' | 'directory' | 'metrics' | 'rdma' | 'store' | 'tcp';
+
+/** How one benchmark's peer executes a command. */
+export type ExecuteCommand<Command, Reply> = (command: Command) => Promise<Reply>;
+
+interface PeerAnswer {
+  /** Why the command failed. */
   readonly error?: string;
 }
 
-/** The other process of a benchmark, which answers one command at a time and ends with its IPC channel. */
-export class ServingProcess<Command extends object, Reply extends Answer> {
+const PROGRAM = fileURLToPath(new URL('./bench-peer.js', import.meta.url));
+
+/** The other process of a benchmark: answers one command at a time and ends with its IPC channel. */
+export class PeerProcess<Command extends object, Reply extends PeerAnswer> {
   readonly #child: ChildProcess;
 
-  /** Starts the program at `url`. */
-  constructor(url: URL) {
-    this.#child = fork(fileURLToPath(url));
+  /** Starts the peer of a benchmark; `flags` are flags of Node. */
+  constructor(subject: PeerSubject, flags: readonly string[] = []) {
+    this.#child = fork(PROGRAM, [subject], { execArgv: [...process.execArgv, ...flags] });
   }
 
   call(command: Command): Promise<Reply> {
@@ -32,7 +40,7 @@ export class ServingProcess<Command extends object, Reply extends Answer> {
     if (this.#child.connected) this.#child.disconnect();
   }
 
-  /** Without a word to anybody; resolves when the process is gone. */
+  /** Ends the process with SIGKILL; resolves when it is gone. */
   async kill(): Promise<void> {
     const gone = new Promise((resolve) => this.#child.once('exit', resolve));
     this.#child.kill('SIGKILL');
@@ -40,11 +48,11 @@ export class ServingProcess<Command extends object, Reply extends Answer> {
   }
 }
 
-/** The other side: executes the commands of the process that started this one, and ends when that one is gone. */
+/** Executes the commands of the process that started this one, and ends this process when that one is gone. */
 export function serveCommands<Command, Reply extends object>(execute: (command: Command) => Promise<Reply>): void {
   process.on('disconnect', () => process.exit(0));
   process.on('SIGINT', () => {});
-  // Nobody reads an answer that comes when the other side has gone.
+  // An answer that cannot be sent is dropped: the process that asked is gone.
   const reply = (answer: object): void => void process.send?.(answer, undefined, undefined, () => {});
   process.on('message', (command: Command) => {
     execute(command).then(reply, (error: Error) => reply({ error: error.stack ?? error.message }));

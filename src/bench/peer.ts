@@ -1,0 +1,21 @@
+/*
+ * The other process of a benchmark: `bench-peer.js SUBJECT` executes the commands of the process that started it, and lives as long as
+ * the IPC channel between them.
+ */
+import { type ExecuteCommand, type PeerSubject, serveCommands } from './measuring/peer-process.js';
+
+/** The beginning of each subject's peer, loaded when it is asked for. */
+const PEERS: Readonly<Record<PeerSubject, () => Promise<() => ExecuteCommand<never, object>>>> = {
+  auth: async () => (await import('./auth/auth-peer.js')).authPeer,
+  cluster: async () => (await import('./cluster/cluster-peer.js')).clusterPeer,
+  directory: async () => (await import('./directory/directory-peer.js')).directoryPeer,
+  metrics: async () => (await import('./metrics/scrape-peer.js')).scrapePeer,
+  rdma: async () => (await import('./rdma/rdma-peer.js')).rdmaPeer,
+  store: async () => (await import('./store/store-peer.js')).storePeer,
+  tcp: async () => (await import('./tcp/tcp-peer.js')).tcpPeer,
+};
+
+const subject = process.argv[2] ?? '';
+if (!(subject in PEERS))
+  throw new Error(`no benchmark has a peer for "${subject}"; known: ${Object.keys(PEERS).join(', ')}`);
+serveCommands((await PEERS[subject as PeerSubject]())());
