@@ -77,9 +77,9 @@ export {
   type WasmModule,
 } from './core/index.js';
 export type { LocationSource, ResolveControl } from './directory/client.js';
-export type { Seniority } from './directory/known-rings.js';
-export type { LocationColumns, LocationNode, LocationStamp } from './directory/location-columns.js';
-export type { OwnerRing } from './directory/owners.js';
+export type { LocationColumns, LocationNode, LocationStamp } from './directory/messages/location-columns.js';
+export type { Seniority } from './directory/owners/known-rings.js';
+export type { OwnerRing } from './directory/owners/owners.js';
 export { DirectoryServer, type DirectoryServerOptions } from './directory/server.js';
 export {
   DirectoryShard,
@@ -87,7 +87,7 @@ export {
   type DirectoryShardStats,
   type Displaced,
   type Liveness,
-} from './directory/shard.js';
+} from './directory/shard/shard.js';
 export type {
   ClusterSettings,
   Refusal,
@@ -159,10 +159,10 @@ export type { RpcCallOptions } from './rpc/client.js';
 export type { FrameFault } from './rpc/frame.js';
 export type { RpcContext, RpcFault, RpcHandler, RpcServerStats } from './rpc/server.js';
 export type { RpcService } from './rpc/service.js';
-export type { HostIndices, HostMemPool } from './store/host-pool.js';
-export type { HybridHits, PoolTransfer } from './store/hybrid.js';
+export type { HostIndices, HostMemPool } from './store/namespace/host-pool.js';
+export type { HybridHits, PoolTransfer } from './store/namespace/hybrid.js';
+export { StoreNamespace } from './store/namespace/store-namespace.js';
 export type { PageStoreStats } from './store/page-store.js';
-export { StoreNamespace } from './store/store-namespace.js';
 export type { LocalRange, Mr, ReadOp, Transport, TransportStats } from './transport/contract/transport.js';
 export type { TransportConfig } from './transport/create-transport.js';
 export {

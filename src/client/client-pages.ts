@@ -28,9 +28,9 @@ import {
 import { hintNumber } from '../core/pool/request-hints.js';
 import { regionOf } from '../memory/address-space.js';
 import type { HostRegion } from '../memory/host-region.js';
-import type { CallerPage } from '../store/caller-page.js';
-import type { NamespacePages, PageOptions } from '../store/namespace-pages.js';
-import { RequestParts } from '../store/request-calls.js';
+import type { CallerPage } from '../store/call/caller-page.js';
+import { RequestParts } from '../store/call/request-calls.js';
+import type { NamespacePages, PageOptions } from '../store/namespace/namespace-pages.js';
 import type { Attachment } from './attachment.js';
 import { checkClientKeys, type KeySlice, keyBytesAtMost, keySlices } from './client-keys.js';
 import type { NodeLink } from './node-link.js';

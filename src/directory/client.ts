@@ -5,19 +5,19 @@ import type { Environment } from '../base/environment/environment.js';
 import { ArgumentError } from '../base/errors.js';
 import type { RpcClient } from '../rpc/client.js';
 import type { DataLocation } from '../types.js';
-import { reportShard } from './directory-metrics.js';
-import { checkKeys, eachSlice, pick } from './key-lists.js';
-import { KnownRings, type Seniority } from './known-rings.js';
-import type { LocatedPages } from './located-pages.js';
-import { LocationColumns } from './location-columns.js';
 import { Lookups } from './lookups.js';
-import { OwnerChannels, type ResolveControl } from './owner-channels.js';
-import { addTo, eachRequest, keysByOwner, type OwnerRing, ownersOf, requestsOf } from './owners.js';
-import type { DirectoryShard } from './shard.js';
-import { Taken } from './taken.js';
-import { ToldOwners } from './told-owners.js';
+import type { LocatedPages } from './messages/located-pages.js';
+import { LocationColumns } from './messages/location-columns.js';
+import { Taken } from './messages/taken.js';
+import { reportShard } from './owners/directory-metrics.js';
+import { checkKeys, eachSlice, pick } from './owners/key-lists.js';
+import { KnownRings, type Seniority } from './owners/known-rings.js';
+import { OwnerChannels, type ResolveControl } from './owners/owner-channels.js';
+import { addTo, eachRequest, keysByOwner, type OwnerRing, ownersOf, requestsOf } from './owners/owners.js';
+import { ToldOwners } from './owners/told-owners.js';
+import type { DirectoryShard } from './shard/shard.js';
 
-export type { ResolveControl } from './owner-channels.js';
+export type { ResolveControl } from './owners/owner-channels.js';
 
 /** What a {@link DirectoryClient} takes beside its ring. */
 export interface DirectoryClientOptions {

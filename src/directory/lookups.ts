@@ -2,13 +2,13 @@ import type { Clock } from '../base/environment/clock.js';
 import type { MetricsSink } from '../base/environment/metrics-sink.js';
 import { DIRECTORY_SEARCH_LATE_MS, RPC_CALL_TIMEOUT_MS, RPC_CONNECT_TIMEOUT_MS } from '../base/limits.js';
 import type { DataLocation } from '../types.js';
-import { countLookups } from './directory-metrics.js';
-import { checkKeys, eachSlice, pick } from './key-lists.js';
-import type { KnownRings } from './known-rings.js';
-import { LocatedPages } from './located-pages.js';
-import type { LocationColumns } from './location-columns.js';
-import type { OwnerChannels } from './owner-channels.js';
-import { askOwners } from './owner-search.js';
+import { LocatedPages } from './messages/located-pages.js';
+import type { LocationColumns } from './messages/location-columns.js';
+import { countLookups } from './owners/directory-metrics.js';
+import { checkKeys, eachSlice, pick } from './owners/key-lists.js';
+import type { KnownRings } from './owners/known-rings.js';
+import type { OwnerChannels } from './owners/owner-channels.js';
+import { askOwners } from './owners/owner-search.js';
 
 export interface LookupsParts {
   readonly replicas: number;

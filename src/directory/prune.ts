@@ -1,6 +1,6 @@
 import type { Clock } from '../base/environment/clock.js';
-import { type OwnerRing, ownersOf } from './owners.js';
-import type { DirectoryShard } from './shard.js';
+import { type OwnerRing, ownersOf } from './owners/owners.js';
+import type { DirectoryShard } from './shard/shard.js';
 
 const SLICE_KEYS = 4096;
 

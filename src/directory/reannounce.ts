@@ -1,4 +1,4 @@
-import { NO_OWNER, type OwnerRing, ownersOf } from './owners.js';
+import { NO_OWNER, type OwnerRing, ownersOf } from './owners/owners.js';
 
 /** Node id -> incarnation. */
 export type Incarnations = Pick<ReadonlyMap<string, number>, 'size' | 'has' | 'get'>;

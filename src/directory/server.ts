@@ -1,9 +1,9 @@
 import { ProtocolError } from '../base/errors.js';
 import { DIRECTORY_AVOIDED_MAX_COUNT } from '../base/limits.js';
 import type { RpcServer } from '../rpc/server.js';
-import { isNodeId, isWhole } from './location-columns.js';
-import { DirectoryShard } from './shard.js';
-import { asFields, DirectoryMethod, type Fields, locationFields, readKeys, readLocations } from './wire.js';
+import { isNodeId, isWhole } from './messages/location-columns.js';
+import { asFields, DirectoryMethod, type Fields, locationFields, readKeys, readLocations } from './messages/wire.js';
+import { DirectoryShard } from './shard/shard.js';
 
 /** What a {@link DirectoryServer} takes. */
 export interface DirectoryServerOptions {

@@ -5,9 +5,9 @@ import type { MeshCacheConfig } from '../config.js';
 import { reportDisk } from '../disk/disk-metrics.js';
 import { DiskStore } from '../disk/disk-store.js';
 import type { PublishedPool } from '../pool/published-pool.js';
-import { DiskTier } from '../store/disk-tier.js';
+import { DiskTier } from '../store/disk/disk-tier.js';
+import { Promoter } from '../store/disk/promoter.js';
 import type { PageStatements } from '../store/page-statements.js';
-import { Promoter } from '../store/promoter.js';
 import type { ModelPart } from './key-namespace.js';
 
 export interface OpenDiskOptions {

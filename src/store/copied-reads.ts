@@ -2,8 +2,8 @@ import type { Clock } from '../base/environment/clock.js';
 import { COPY_ATTEMPTS_MAX_COUNT, READ_AGAIN_WITHIN_MS } from '../base/limits.js';
 import { HostRegion } from '../memory/host-region.js';
 import type { DataLocation } from '../types.js';
-import type { CallerPage } from './caller-page.js';
-import type { CallOptions } from './page-store.js';
+import type { CallerPage } from './call/caller-page.js';
+import type { CallOptions } from './call/request-calls.js';
 
 export interface CopiedReadsParts {
   /** Where this node or the directory has a page; null: neither has it, which counts as a miss. */

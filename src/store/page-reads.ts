@@ -6,19 +6,18 @@ import type { DirectoryClient } from '../directory/client.js';
 import type { Metrics } from '../metrics/metrics.js';
 import type { PublishedPage, PublishedPool } from '../pool/published-pool.js';
 import type { DataLocation } from '../types.js';
-import type { CallerPage } from './caller-page.js';
+import type { CallerPage } from './call/caller-page.js';
+import { slicesOf } from './call/page-slices.js';
+import type { CallOptions, RequestCalls } from './call/request-calls.js';
 import { CopiedReads } from './copied-reads.js';
-import type { DiskTier } from './disk-tier.js';
-import { JoinedReads } from './joined-reads.js';
-import { KeysByOwner } from './keys-by-owner.js';
-import { KnownLocations } from './known-locations.js';
-import { OwnDiskReads, type ReadingCall } from './own-disk-reads.js';
-import { slicesOf } from './page-slices.js';
+import type { DiskTier } from './disk/disk-tier.js';
+import { OwnDiskReads, type ReadingCall } from './disk/own-disk-reads.js';
 import type { PageStatements } from './page-statements.js';
-import type { CallOptions } from './page-store.js';
-import { indicesByNode, type RemoteOutcome } from './remote-outcome.js';
-import { RemoteReads, type RemoteReadsParts } from './remote-reads.js';
-import type { RequestCalls } from './request-calls.js';
+import { JoinedReads } from './remote/joined-reads.js';
+import { KeysByOwner } from './remote/keys-by-owner.js';
+import { KnownLocations } from './remote/known-locations.js';
+import { indicesByNode, type RemoteOutcome } from './remote/remote-outcome.js';
+import { RemoteReads, type RemoteReadsParts } from './remote/remote-reads.js';
 
 export interface PageReadsParts
   extends Omit<RemoteReadsParts, 'directory' | 'knownLocations' | 'voidBelow' | 'metrics'> {

@@ -3,11 +3,11 @@ import type { HybridClock } from '../base/concurrency/hybrid-clock.js';
 import type { MetricsSink } from '../base/environment/metrics-sink.js';
 import { DROPPED_KEYS_MAX_COUNT, SET_ATTEMPTS_MAX_COUNT } from '../base/limits.js';
 import type { DirectoryClient } from '../directory/client.js';
-import { Removals } from '../directory/removals.js';
-import { Taken } from '../directory/taken.js';
+import { Taken } from '../directory/messages/taken.js';
+import { Removals } from '../directory/shard/removals.js';
 import type { PageOrigin, PublishedPage, PublishedPool } from '../pool/published-pool.js';
 import { DataLocation } from '../types.js';
-import type { DiskTier } from './disk-tier.js';
+import type { DiskTier } from './disk/disk-tier.js';
 
 export interface PageStatementsParts {
   readonly pool: PublishedPool;

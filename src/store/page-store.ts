@@ -4,29 +4,22 @@ import type { Clock } from '../base/environment/clock.js';
 import type { Logger } from '../base/environment/log.js';
 import { ClosedError } from '../base/errors.js';
 import { PAGE_MAX_BYTES } from '../base/limits.js';
-import type { RequestHint, RequestOptions } from '../core/index.js';
+import type { RequestHint } from '../core/index.js';
 import { REPORTS_CALLER } from '../core/pool/request-callers.js';
 import type { DirectoryClient } from '../directory/client.js';
-import type { LocationNode } from '../directory/location-columns.js';
+import type { LocationNode } from '../directory/messages/location-columns.js';
 import type { Metrics } from '../metrics/metrics.js';
 import { reportPool } from '../pool/pool-metrics.js';
 import type { PublishedPool } from '../pool/published-pool.js';
 import type { Transport } from '../transport/contract/transport.js';
 import type { EntryKind } from '../types.js';
-import type { CallerPage } from './caller-page.js';
-
-import type { DiskTier } from './disk-tier.js';
+import type { CallerPage } from './call/caller-page.js';
+import { type CallOptions, type HintFigures, RequestCalls } from './call/request-calls.js';
+import type { DiskTier } from './disk/disk-tier.js';
 import { PageReads } from './page-reads.js';
 import { PageStatements } from './page-statements.js';
 import { PageWrites } from './page-writes.js';
-import type { Promotions } from './remote-reads.js';
-import { type HintFigures, RequestCalls } from './request-calls.js';
-
-/** What a call tells of its request, and how it ends early. */
-export interface CallOptions extends RequestOptions {
-  /** When it is aborted the call ends as soon as nothing touches the caller's pages any more: what has been read by then counts. */
-  readonly signal?: AbortSignal | undefined;
-}
+import type { Promotions } from './remote/remote-reads.js';
 
 export interface PageStoreParts {
   readonly pool: PublishedPool;

@@ -4,13 +4,12 @@ import type { Clock } from '../base/environment/clock.js';
 import type { Metrics } from '../metrics/metrics.js';
 import type { PageOrigin, PublishedPage, PublishedPool } from '../pool/published-pool.js';
 import type { EntryKind } from '../types.js';
-import type { CallerPage } from './caller-page.js';
-import type { DiskTier } from './disk-tier.js';
-import type { Slice } from './page-slices.js';
+import type { CallerPage } from './call/caller-page.js';
+import type { Slice } from './call/page-slices.js';
+import type { CallOptions, RequestCalls } from './call/request-calls.js';
+import type { DiskTier } from './disk/disk-tier.js';
+import { type Publishing, publishSlices } from './disk/publishing.js';
 import type { PageStatements } from './page-statements.js';
-import type { CallOptions } from './page-store.js';
-import { type Publishing, publishSlices } from './publishing.js';
-import type { RequestCalls } from './request-calls.js';
 import { countNotPublished, countSkippedWrites } from './skipped-writes.js';
 
 export interface PageWritesParts {

@@ -13,8 +13,8 @@ import {
   RequestType,
 } from '../../src/clients/wire/messages.js';
 import type { RequestOptions } from '../../src/core/index.js';
-import type { HintFigures } from '../../src/store/request-calls.js';
-import type { StoreNamespace } from '../../src/store/store-namespace.js';
+import type { HintFigures } from '../../src/store/call/request-calls.js';
+import type { StoreNamespace } from '../../src/store/namespace/store-namespace.js';
 import { attach, memoryOf } from '../_support/client/attached-nodes.js';
 import { folder, startNode } from '../_support/clients/client-fixture.js';
 import { frame } from '../_support/clients/test-client.js';

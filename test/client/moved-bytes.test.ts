@@ -2,7 +2,7 @@ import test, { type ExecutionContext } from 'ava';
 import { CLIENT_BODY_MAX_BYTES } from '../../src/base/limits.js';
 import type { MeshCacheClient } from '../../src/client/meshcache-client.js';
 import type { HostRegion } from '../../src/memory/host-region.js';
-import type { PoolTransfer } from '../../src/store/hybrid.js';
+import type { PoolTransfer } from '../../src/store/namespace/hybrid.js';
 import { attach, memoryOf } from '../_support/client/attached-nodes.js';
 import { startNode } from '../_support/clients/client-fixture.js';
 import { serialWithAddon, suffix } from '../_support/native/addon.js';

@@ -1,6 +1,6 @@
 import test, { type ExecutionContext } from 'ava';
 import { ArgumentError } from '../../src/base/errors.js';
-import type { StoreNamespace } from '../../src/store/store-namespace.js';
+import type { StoreNamespace } from '../../src/store/namespace/store-namespace.js';
 import { attach, memoryOf } from '../_support/client/attached-nodes.js';
 import { startNode } from '../_support/clients/client-fixture.js';
 import { TestHostPool } from '../_support/node/store-fixture.js';

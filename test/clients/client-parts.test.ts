@@ -19,7 +19,7 @@ import { RequestError, statusOf } from '../../src/clients/wire/request-error.js'
 import { KeyEncoder } from '../../src/core/index.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import { KeyEncoders } from '../../src/node/key-encoders.js';
-import { StoredPages } from '../../src/store/namespace-pages.js';
+import { StoredPages } from '../../src/store/namespace/namespace-pages.js';
 import { systemRandom } from '../../src/system/system-random.js';
 import { HeldStore, regionBody } from '../_support/clients/client-fixture.js';
 import { frame } from '../_support/clients/test-client.js';

@@ -1,5 +1,5 @@
 import type { ExecutionContext } from 'ava';
-import { LocatedPages } from '../../src/directory/located-pages.js';
+import { LocatedPages } from '../../src/directory/messages/located-pages.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import type { MeshCacheStore } from '../../src/node/meshcache-store.js';
 import type { DataLocation } from '../../src/types.js';

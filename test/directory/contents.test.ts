@@ -1,8 +1,8 @@
 import test from 'ava';
 import { seededRandom } from '../../src/base/environment/random.js';
-import { digestOf, Removals } from '../../src/directory/removals.js';
-import { DirectoryShard, type Displaced } from '../../src/directory/shard.js';
-import { Taken } from '../../src/directory/taken.js';
+import { Taken } from '../../src/directory/messages/taken.js';
+import { digestOf, Removals } from '../../src/directory/shard/removals.js';
+import { DirectoryShard, type Displaced } from '../../src/directory/shard/shard.js';
 import type { DataLocationInit, EntryKind } from '../../src/types.js';
 import { columnsOf, getOne, locationOf } from '../_support/directory/locations.js';
 

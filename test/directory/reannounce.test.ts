@@ -2,7 +2,7 @@ import test from 'ava';
 import { ConsistentHashRing } from '../../src/core/index.js';
 import { pruneShard } from '../../src/directory/prune.js';
 import { gainedKeys, gainedKeysInSlices, type RingView } from '../../src/directory/reannounce.js';
-import { DirectoryShard } from '../../src/directory/shard.js';
+import { DirectoryShard } from '../../src/directory/shard/shard.js';
 import { systemClock } from '../../src/system/system-clock.js';
 import { putOne } from '../_support/directory/locations.js';
 

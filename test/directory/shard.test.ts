@@ -1,7 +1,7 @@
 import test from 'ava';
 import { seededRandom } from '../../src/base/environment/random.js';
 import { DIRECTORY_CHOICE_MAX_COUNT, DIRECTORY_LOCATIONS_PER_KEY_COUNT } from '../../src/base/limits.js';
-import { DirectoryShard, type Displaced } from '../../src/directory/shard.js';
+import { DirectoryShard, type Displaced } from '../../src/directory/shard/shard.js';
 import { systemRandom } from '../../src/system/system-random.js';
 import { columnsOf, getOne, locationOf, putOne } from '../_support/directory/locations.js';
 

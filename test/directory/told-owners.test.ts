@@ -1,6 +1,6 @@
 import test from 'ava';
 import { MEMBERS_MAX_COUNT } from '../../src/base/limits.js';
-import { ToldOwners } from '../../src/directory/told-owners.js';
+import { ToldOwners } from '../../src/directory/owners/told-owners.js';
 
 test('told owners: one is forgotten when it has taken that all is void that it was told', (t) => {
   const owners = new ToldOwners();

@@ -1,8 +1,8 @@
 import test from 'ava';
 import fc from 'fast-check';
 import { DIRECTORY_REQUEST_MAX_KEYS } from '../../src/base/limits.js';
-import { decodeKeys, encodeKeys } from '../../src/directory/key-column.js';
-import { LocationColumns } from '../../src/directory/location-columns.js';
+import { decodeKeys, encodeKeys } from '../../src/directory/messages/key-column.js';
+import { LocationColumns } from '../../src/directory/messages/location-columns.js';
 import { columnsOf, locationOf } from '../_support/directory/locations.js';
 
 const refused = { code: 'ERR_PROTOCOL' };

@@ -1,8 +1,8 @@
 import { DirectoryClient } from '../../src/directory/client.js';
-import { LocationSlab } from '../../src/directory/location-slab.js';
-import { OwnerChannels } from '../../src/directory/owner-channels.js';
-import { DirectoryShard } from '../../src/directory/shard.js';
-import { Taken } from '../../src/directory/taken.js';
+import { Taken } from '../../src/directory/messages/taken.js';
+import { OwnerChannels } from '../../src/directory/owners/owner-channels.js';
+import { LocationSlab } from '../../src/directory/shard/location-slab.js';
+import { DirectoryShard } from '../../src/directory/shard/shard.js';
 import { PageStamps } from '../../src/pool/page-stamps.js';
 import { PageStatements } from '../../src/store/page-statements.js';
 import type { Canary } from './protocol.js';

@@ -3,7 +3,7 @@
  * around the real decoders, or in copies; nothing of this is in the program.
  */
 import { ProtocolError } from '../../src/base/errors.js';
-import { LocationColumns } from '../../src/directory/location-columns.js';
+import { LocationColumns } from '../../src/directory/messages/location-columns.js';
 import { FrameReader, type FrameSink } from '../../src/rpc/frame.js';
 import { check, type Fuzzer, unlessRefused } from './fuzzer.js';
 import { locationColumnFuzzer } from './targets/directory.js';

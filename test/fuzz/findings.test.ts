@@ -13,7 +13,7 @@ import { formatStatus, nodeRow } from '../../src/cli/status/status.js';
 import { CommandFailure } from '../../src/command/failure.js';
 import { MeshCacheConfig } from '../../src/config.js';
 import { KeyEncoder } from '../../src/core/index.js';
-import { keyFields } from '../../src/directory/wire.js';
+import { keyFields } from '../../src/directory/messages/wire.js';
 import { decodeNode } from '../../src/discovery/members/node-record.js';
 import { decodeAnswer, encodeRoster, rosterAfter } from '../../src/discovery/messages/wire.js';
 import { DiskStore } from '../../src/disk/disk-store.js';

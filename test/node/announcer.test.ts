@@ -3,7 +3,7 @@ import { ANNOUNCE_ASKED_GAP_MS, ANNOUNCE_RETRY_MAX_MS, RPC_RETRY_AFTER_MS } from
 import { ConsistentHashRing } from '../../src/core/index.js';
 import { DirectoryClient, type LocationSource } from '../../src/directory/client.js';
 import type { RingView } from '../../src/directory/reannounce.js';
-import { DirectoryShard } from '../../src/directory/shard.js';
+import { DirectoryShard } from '../../src/directory/shard/shard.js';
 import { Announcer } from '../../src/node/upkeep/announcer.js';
 import { OwnerRings } from '../../src/node/upkeep/owner-rings.js';
 import { ShardUpkeep } from '../../src/node/upkeep/shard-upkeep.js';

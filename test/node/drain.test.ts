@@ -5,7 +5,7 @@ import { WANTED_PAGES_MAX_CHARACTERS, WANTED_PAGES_MAX_COUNT } from '../../src/b
 import { Drain, type DrainParts, type DrainProgress } from '../../src/node/leaving/drain.js';
 import type { MeshCacheStore } from '../../src/node/meshcache-store.js';
 import { RpcClient } from '../../src/rpc/client.js';
-import { WantedPages } from '../../src/store/wanted-pages.js';
+import { WantedPages } from '../../src/store/copies/wanted-pages.js';
 import { systemClock } from '../../src/system/system-clock.js';
 import { ManualClock } from '../_support/clock.js';
 import { type SimStore, startCluster, startStore } from '../_support/node/simulated-stores.js';

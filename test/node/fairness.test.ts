@@ -1,7 +1,7 @@
 import test, { type ExecutionContext } from 'ava';
 import { HostRegion } from '../../src/memory/host-region.js';
 import type { MeshCacheStore } from '../../src/node/meshcache-store.js';
-import type { PoolTransfer } from '../../src/store/hybrid.js';
+import type { PoolTransfer } from '../../src/store/namespace/hybrid.js';
 import { createStore, TestHostPool } from '../_support/node/store-fixture.js';
 import { content, freePort } from '../_support/support.js';
 

@@ -1,7 +1,7 @@
 import type { ExecutionContext } from 'ava';
 import { SHARD_FILLING_TIMEOUT_MS } from '../../src/base/limits.js';
 import { ConsistentHashRing } from '../../src/core/index.js';
-import { keyFields, readFlags } from '../../src/directory/wire.js';
+import { keyFields, readFlags } from '../../src/directory/messages/wire.js';
 import type { MeshCacheStore } from '../../src/node/meshcache-store.js';
 import { RpcClient } from '../../src/rpc/client.js';
 import type { NodeInfo } from '../../src/types.js';

@@ -1,4 +1,4 @@
-import { LocatedPages } from '../../src/directory/located-pages.js';
+import { LocatedPages } from '../../src/directory/messages/located-pages.js';
 import type { MeshCacheStore } from '../../src/node/meshcache-store.js';
 import { PageStatements } from '../../src/store/page-statements.js';
 import type { DataLocation } from '../../src/types.js';

@@ -1,7 +1,7 @@
 import test from 'ava';
 import { noMetrics } from '../../src/base/environment/metrics-sink.js';
 import { DIRECTORY_REQUEST_MAX_KEYS, READ_REPORT_DELAY_MS } from '../../src/base/limits.js';
-import { keyFields } from '../../src/directory/wire.js';
+import { keyFields } from '../../src/directory/messages/wire.js';
 import { PageNotices } from '../../src/node/remote-pages/page-notices.js';
 import type { ReportedRead } from '../../src/node/remote-pages/read-reports.js';
 import type { RpcClient } from '../../src/rpc/client.js';

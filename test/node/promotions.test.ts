@@ -1,9 +1,9 @@
 import test, { type ExecutionContext } from 'ava';
 import { DIRECTORY_REQUEST_MAX_KEYS } from '../../src/base/limits.js';
-import { keyFields } from '../../src/directory/wire.js';
+import { keyFields } from '../../src/directory/messages/wire.js';
 import { Promotions } from '../../src/node/remote-pages/promotions.js';
-import { PromotedReading } from '../../src/store/promoted-reading.js';
-import type { PromoteOutcome } from '../../src/store/promoter.js';
+import type { PromoteOutcome } from '../../src/store/disk/promoter.js';
+import { PromotedReading } from '../../src/store/remote/promoted-reading.js';
 import { DataLocation } from '../../src/types.js';
 import { patientClock } from '../_support/patient-clock.js';
 import { newClient, startServer } from '../_support/rpc/server.js';

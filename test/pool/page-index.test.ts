@@ -1,7 +1,7 @@
 import test from 'ava';
 import { ArgumentError, type EvictionPolicy, type RequestOptions } from '../../src/core/index.js';
 import { PageIndex, type PublishedPage, type RestoredPage } from '../../src/pool/page-index.js';
-import { RequestParts } from '../../src/store/request-calls.js';
+import { RequestParts } from '../../src/store/call/request-calls.js';
 import { freshCore } from '../_support/core/binaries.js';
 
 const PAGE_BYTES = 4096;

@@ -5,7 +5,7 @@ import {
   HOT_READS_MIN_COUNT,
   HOT_READS_WINDOW_MS,
 } from '../../src/base/limits.js';
-import { HotReads, type HotReadsParts } from '../../src/store/hot-reads.js';
+import { HotReads, type HotReadsParts } from '../../src/store/copies/hot-reads.js';
 import { ManualClock } from '../_support/clock.js';
 
 /** Requests end at once, unless `copy` is given. */

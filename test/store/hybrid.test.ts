@@ -1,6 +1,6 @@
 import test from 'ava';
 import fc from 'fast-check';
-import { hybridHits, type PoolPresence, prefixLength } from '../../src/store/hybrid.js';
+import { hybridHits, type PoolPresence, prefixLength } from '../../src/store/namespace/hybrid.js';
 
 function hybridBoundary(kvHitPages: number, pools: readonly PoolPresence[]): number {
   return hybridHits(kvHitPages, pools).kvHitPages;

@@ -1,9 +1,9 @@
 import test from 'ava';
-import { LocatedPages } from '../../src/directory/located-pages.js';
-import type { CallerPage } from '../../src/store/caller-page.js';
-import { JoinedReads } from '../../src/store/joined-reads.js';
-import { RemoteOutcome } from '../../src/store/remote-outcome.js';
-import type { RemoteRequest } from '../../src/store/remote-reads.js';
+import { LocatedPages } from '../../src/directory/messages/located-pages.js';
+import type { CallerPage } from '../../src/store/call/caller-page.js';
+import { JoinedReads } from '../../src/store/remote/joined-reads.js';
+import { RemoteOutcome } from '../../src/store/remote/remote-outcome.js';
+import type { RemoteRequest } from '../../src/store/remote/remote-reads.js';
 import { systemClock } from '../../src/system/system-clock.js';
 import { DataLocation } from '../../src/types.js';
 

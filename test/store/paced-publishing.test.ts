@@ -3,8 +3,8 @@ import { noMetrics } from '../../src/base/environment/metrics-sink.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import { PublishedPool } from '../../src/node/machine/machine-node.js';
 import { NO_ORIGIN, type PublishedPage } from '../../src/pool/published-pool.js';
-import { PacedPublishing } from '../../src/store/paced-publishing.js';
-import { RequestParts } from '../../src/store/request-calls.js';
+import { RequestParts } from '../../src/store/call/request-calls.js';
+import { PacedPublishing } from '../../src/store/disk/paced-publishing.js';
 import { ManualClock } from '../_support/clock.js';
 import { settled } from '../_support/pool/held-copies.js';
 

@@ -2,7 +2,7 @@ import test, { type ExecutionContext } from 'ava';
 import { HybridClock } from '../../src/base/concurrency/hybrid-clock.js';
 import { noMetrics } from '../../src/base/environment/metrics-sink.js';
 import { InvariantError } from '../../src/base/errors.js';
-import { Taken } from '../../src/directory/taken.js';
+import { Taken } from '../../src/directory/messages/taken.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import { PublishedPool } from '../../src/node/machine/machine-node.js';
 import { PageStatements } from '../../src/store/page-statements.js';

@@ -1,8 +1,12 @@
 import test from 'ava';
 import { seededRandom } from '../../src/base/environment/random.js';
 import { PROMOTE_LEASE_MS, PROMOTE_ROUND_MAX_KEYS, PROMOTE_TIMEOUT_MS } from '../../src/base/limits.js';
-import { type PromotedEntry, PromotedReading, type PromotedReadingParts } from '../../src/store/promoted-reading.js';
-import type { PromoteOutcome } from '../../src/store/promoter.js';
+import type { PromoteOutcome } from '../../src/store/disk/promoter.js';
+import {
+  type PromotedEntry,
+  PromotedReading,
+  type PromotedReadingParts,
+} from '../../src/store/remote/promoted-reading.js';
 import { DataLocation } from '../../src/types.js';
 import { ManualClock } from '../_support/clock.js';
 import { patientClock } from '../_support/patient-clock.js';

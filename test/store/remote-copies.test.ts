@@ -1,13 +1,13 @@
 import test, { type ExecutionContext } from 'ava';
 import { silentLogger } from '../../src/base/environment/log.js';
 import { noMetrics } from '../../src/base/environment/metrics-sink.js';
-import { LocatedPages } from '../../src/directory/located-pages.js';
+import { LocatedPages } from '../../src/directory/messages/located-pages.js';
 import { resolve } from '../../src/memory/address-space.js';
 import { crc32 } from '../../src/memory/checksum.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import { PublishedPool } from '../../src/node/machine/machine-node.js';
 import { type CopyThreads, nativeCopyThreads } from '../../src/pool/copy-threads.js';
-import { RemoteCopies } from '../../src/store/remote-copies.js';
+import { RemoteCopies } from '../../src/store/copies/remote-copies.js';
 import { systemClock } from '../../src/system/system-clock.js';
 import type { ReadOp, Transport } from '../../src/transport/contract/transport.js';
 import { DataLocation } from '../../src/types.js';

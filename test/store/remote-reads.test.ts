@@ -1,10 +1,10 @@
 import test from 'ava';
 import { silentLogger } from '../../src/base/environment/log.js';
 import { noMetrics } from '../../src/base/environment/metrics-sink.js';
-import { LocatedPages } from '../../src/directory/located-pages.js';
+import { LocatedPages } from '../../src/directory/messages/located-pages.js';
 import { HostRegion } from '../../src/memory/host-region.js';
-import type { CallerPage } from '../../src/store/caller-page.js';
-import { RemoteReads } from '../../src/store/remote-reads.js';
+import type { CallerPage } from '../../src/store/call/caller-page.js';
+import { RemoteReads } from '../../src/store/remote/remote-reads.js';
 import { systemClock } from '../../src/system/system-clock.js';
 import type { ReadOp, Transport } from '../../src/transport/contract/transport.js';
 import { DataLocation, type Tier } from '../../src/types.js';

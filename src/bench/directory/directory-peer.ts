@@ -1,5 +1,5 @@
 import { DirectoryServer } from '../../directory/server.js';
-import { DirectoryShard } from '../../directory/shard.js';
+import { DirectoryShard } from '../../directory/shard/shard.js';
 import { RpcServer } from '../../rpc/server.js';
 import { systemEnvironment } from '../../system/system-environment.js';
 import type { ExecuteCommand } from '../measuring/peer-process.js';

@@ -2,7 +2,7 @@ import { silentLogger } from '../../base/environment/log.js';
 import { type Endpoint, formatEndpoint } from '../../base/environment/network.js';
 import { AuthError } from '../../base/errors.js';
 import { CommandFailure } from '../../command/failure.js';
-import { isNodeId, isWhole } from '../../directory/location-columns.js';
+import { isNodeId, isWhole } from '../../directory/messages/location-columns.js';
 import { DiscoveryMethod, decodeAnswer } from '../../discovery/messages/wire.js';
 import type { NodeReport } from '../../metrics/node-report.js';
 import { isReportLike } from '../../metrics/report-checks.js';

@@ -1,8 +1,8 @@
 import { ArgumentError } from '../../base/errors.js';
 import { CLIENT_POOL_NAME_MAX_BYTES, CLIENT_POOLS_MAX_COUNT } from '../../base/limits.js';
 import type { RequestOptions } from '../../core/index.js';
-import type { CallerPage } from '../../store/caller-page.js';
-import type { StoredPages } from '../../store/namespace-pages.js';
+import type { CallerPage } from '../../store/call/caller-page.js';
+import type { StoredPages } from '../../store/namespace/namespace-pages.js';
 import type { DataLocation, Tier } from '../../types.js';
 import { Status } from '../wire/messages.js';
 import { RequestError } from '../wire/request-error.js';

@@ -8,9 +8,9 @@ import {
 } from '../../base/limits.js';
 import type { RequestOptions } from '../../core/index.js';
 import { HostRegion } from '../../memory/host-region.js';
-import type { CallerPage } from '../../store/caller-page.js';
-import { prefixLength } from '../../store/hybrid.js';
-import { RequestParts } from '../../store/request-calls.js';
+import type { CallerPage } from '../../store/call/caller-page.js';
+import { RequestParts } from '../../store/call/request-calls.js';
+import { prefixLength } from '../../store/namespace/hybrid.js';
 import {
   type BytesResult,
   decodeExists,

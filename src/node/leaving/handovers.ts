@@ -1,7 +1,7 @@
 import type { Endpoint } from '../../base/environment/network.js';
 import { ArgumentError, ProtocolError } from '../../base/errors.js';
 import { COPY_REQUEST_MAX_KEYS } from '../../base/limits.js';
-import { asFields, keyFields, readFlags, readKeys } from '../../directory/wire.js';
+import { asFields, keyFields, readFlags, readKeys } from '../../directory/messages/wire.js';
 import type { RpcClient } from '../../rpc/client.js';
 import type { RpcServer } from '../../rpc/server.js';
 

@@ -1,9 +1,9 @@
 import type { Environment } from '../../base/environment/environment.js';
 import { DRAIN_LINGER_MAX_MS, DRAIN_LINGER_MIN_MS, READ_REPORTS_LATE_MAX_MS } from '../../base/limits.js';
 import type { DiskStore } from '../../disk/disk-store.js';
+import type { RemoteCopies } from '../../store/copies/remote-copies.js';
+import type { WantedPages } from '../../store/copies/wanted-pages.js';
 import type { PageStore } from '../../store/page-store.js';
-import type { RemoteCopies } from '../../store/remote-copies.js';
-import type { WantedPages } from '../../store/wanted-pages.js';
 import { Drain, type DrainProgress, drainTimeoutMs } from './drain.js';
 import type { CopyRequestHandler, Handovers } from './handovers.js';
 

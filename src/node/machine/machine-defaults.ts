@@ -5,7 +5,7 @@ import {
   type DirectoryClientOptions as DirectoryClientOptionsOf,
   type ResolveControl,
 } from '../../directory/client.js';
-import type { OwnerRing } from '../../directory/owners.js';
+import type { OwnerRing } from '../../directory/owners/owners.js';
 import {
   DiscoveryClient as DiscoveryClientOf,
   type DiscoveryClientOptions as DiscoveryClientOptionsOf,

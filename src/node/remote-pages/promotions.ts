@@ -1,6 +1,6 @@
 import type { Endpoint } from '../../base/environment/network.js';
 import { MeshCacheError, ProtocolError } from '../../base/errors.js';
-import { isNodeId, LocationColumns } from '../../directory/location-columns.js';
+import { isNodeId, LocationColumns } from '../../directory/messages/location-columns.js';
 import {
   asFields,
   type Fields,
@@ -9,10 +9,10 @@ import {
   readFlags,
   readKeys,
   readLocations,
-} from '../../directory/wire.js';
+} from '../../directory/messages/wire.js';
 import type { RpcClient } from '../../rpc/client.js';
 import type { RpcServer } from '../../rpc/server.js';
-import type { PromoteOutcome, Promoter } from '../../store/promoter.js';
+import type { PromoteOutcome, Promoter } from '../../store/disk/promoter.js';
 import type { DataLocation } from '../../types.js';
 
 /** The calls by which nodes ask owners for pages on their disks; PROMOTE.md beside this file describes their fields. */

@@ -8,7 +8,7 @@ import {
   RPC_RETRY_AFTER_MS,
 } from '../../base/limits.js';
 import type { DirectoryClient } from '../../directory/client.js';
-import { NO_OWNER, type OwnerRing } from '../../directory/owners.js';
+import { NO_OWNER, type OwnerRing } from '../../directory/owners/owners.js';
 import { gainedKeysInSlices, type Incarnations, type RingView } from '../../directory/reannounce.js';
 import type { DataLocation } from '../../types.js';
 

@@ -7,7 +7,7 @@ import {
   ANTI_ENTROPY_SLICE_KEYS,
 } from '../../base/limits.js';
 import type { DirectoryClient } from '../../directory/client.js';
-import { keysByOwner, type OwnerRing } from '../../directory/owners.js';
+import { keysByOwner, type OwnerRing } from '../../directory/owners/owners.js';
 import type { Publications } from './announcer.js';
 
 export interface AntiEntropyOptions {

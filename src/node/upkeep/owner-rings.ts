@@ -1,6 +1,6 @@
 import { assert } from '../../base/assert.js';
 import { ConsistentHashRing } from '../../core/index.js';
-import type { OwnerRing } from '../../directory/owners.js';
+import type { OwnerRing } from '../../directory/owners/owners.js';
 
 /** A user of rings. It names the rings that it may still ask without being given them again. */
 export interface RingUser {

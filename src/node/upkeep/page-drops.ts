@@ -5,8 +5,8 @@ import type { Environment } from '../../base/environment/environment.js';
 import type { Endpoint } from '../../base/environment/network.js';
 import { ProtocolError } from '../../base/errors.js';
 import { DROP_WAIT_MAX_MS, DROPS_MAX_KEYS, STATEMENT_RETRY_MAX_MS, STATEMENT_RETRY_MIN_MS } from '../../base/limits.js';
-import { eachRequestOf } from '../../directory/owners.js';
-import { asFields, type Fields, keyFields, readKeys } from '../../directory/wire.js';
+import { asFields, type Fields, keyFields, readKeys } from '../../directory/messages/wire.js';
+import { eachRequestOf } from '../../directory/owners/owners.js';
 import type { RpcClient } from '../../rpc/client.js';
 import type { RpcServer } from '../../rpc/server.js';
 

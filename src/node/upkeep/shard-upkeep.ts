@@ -1,9 +1,9 @@
 import { assert, assertAtMost } from '../../base/assert.js';
 import type { Clock } from '../../base/environment/clock.js';
 import { FORMER_RINGS_MAX_COUNT, REMOVALS_TURN_MS, SHARD_UPKEEP_INTERVAL_MS } from '../../base/limits.js';
-import type { OwnerRing } from '../../directory/owners.js';
+import type { OwnerRing } from '../../directory/owners/owners.js';
 import { pruneShard } from '../../directory/prune.js';
-import type { DirectoryShard } from '../../directory/shard.js';
+import type { DirectoryShard } from '../../directory/shard/shard.js';
 
 /** Keys that a sweep looks at before it lets other work go on. */
 const SWEEP_SLICE_KEYS = 4096;

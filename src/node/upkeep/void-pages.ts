@@ -1,7 +1,7 @@
 import { assert, assertAtMost } from '../../base/assert.js';
 import type { Logger } from '../../base/environment/log.js';
 import { GONE_NODES_MAX_COUNT } from '../../base/limits.js';
-import { keysByOwner, type OwnerRing } from '../../directory/owners.js';
+import { keysByOwner, type OwnerRing } from '../../directory/owners/owners.js';
 import type { RpcServer } from '../../rpc/server.js';
 import type { Publications } from './announcer.js';
 import type { MemberChange } from './member-log.js';

@@ -1,7 +1,7 @@
 import { ClosedError } from '../../base/errors.js';
 import { HostRegion } from '../../memory/host-region.js';
 import type { MeshCacheStore } from '../../node/meshcache-store.js';
-import type { StoreNamespace } from '../../store/store-namespace.js';
+import type { StoreNamespace } from '../../store/namespace/store-namespace.js';
 import type { CallKind } from './call-watch.js';
 import type { Checker } from './checker.js';
 import { PAGE_MIN_BYTES } from './page-bytes.js';

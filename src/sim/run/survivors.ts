@@ -1,6 +1,6 @@
 import { KEY_PREFIX_BYTES } from '../../base/limits.js';
 import { KeyEncoder } from '../../core/index.js';
-import { wholeNamespace } from '../../store/whole-namespace.js';
+import { wholeNamespace } from '../../store/namespace/whole-namespace.js';
 import { type PageToSet, scoped } from '../check/checked-store.js';
 import type { SimNode } from './sim-node.js';
 

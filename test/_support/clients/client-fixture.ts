@@ -9,8 +9,8 @@ import { ClientNamespace } from '../../../src/clients/requests/client-namespace.
 import { encodeRegionRequest, encodeSetBytes, RequestType } from '../../../src/clients/wire/messages.js';
 import { KeyEncoder } from '../../../src/core/index.js';
 import type { MeshCacheStore } from '../../../src/node/meshcache-store.js';
-import type { CallerPage } from '../../../src/store/caller-page.js';
-import { StoredPages } from '../../../src/store/namespace-pages.js';
+import type { CallerPage } from '../../../src/store/call/caller-page.js';
+import { StoredPages } from '../../../src/store/namespace/namespace-pages.js';
 import type { PageStore } from '../../../src/store/page-store.js';
 import { createStore } from '../node/store-fixture.js';
 import { testEnvironment } from '../rpc/server.js';

@@ -1,9 +1,9 @@
 import type { ExecutionContext } from 'ava';
 import type { Environment } from '../../../src/base/environment/environment.js';
 import { ConsistentHashRing } from '../../../src/core/index.js';
-import { LocationColumns } from '../../../src/directory/location-columns.js';
+import { LocationColumns } from '../../../src/directory/messages/location-columns.js';
 import { DirectoryServer } from '../../../src/directory/server.js';
-import { DirectoryShard, type Liveness } from '../../../src/directory/shard.js';
+import { DirectoryShard, type Liveness } from '../../../src/directory/shard/shard.js';
 import { RpcServer } from '../../../src/rpc/server.js';
 import { DataLocation, type DataLocationInit } from '../../../src/types.js';
 import { testEnvironment } from '../rpc/server.js';

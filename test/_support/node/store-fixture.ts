@@ -2,7 +2,7 @@ import type { Clock } from '../../../src/base/environment/clock.js';
 import { silentLogger } from '../../../src/base/environment/log.js';
 import { HostRegion } from '../../../src/memory/host-region.js';
 import { MeshCacheStore } from '../../../src/node/meshcache-store.js';
-import type { HostMemPool } from '../../../src/store/host-pool.js';
+import type { HostMemPool } from '../../../src/store/namespace/host-pool.js';
 import { patientClock } from '../patient-clock.js';
 import { freePort, until } from '../support.js';
 import { verifiedEnd } from '../verified.js';

@@ -3,18 +3,18 @@ import type { Environment } from '../../../src/base/environment/environment.js';
 import type { Files } from '../../../src/base/environment/files.js';
 import { READ_STALL_TIMEOUT_MS, RPC_CALL_TIMEOUT_MS, RPC_SILENCE_MAX_MS } from '../../../src/base/limits.js';
 import { DirectoryClient } from '../../../src/directory/client.js';
-import { LocationLists } from '../../../src/directory/location-lists.js';
-import { OwnerChannels } from '../../../src/directory/owner-channels.js';
-import { DirectoryShard } from '../../../src/directory/shard.js';
-import { Taken } from '../../../src/directory/taken.js';
+import { Taken } from '../../../src/directory/messages/taken.js';
+import { OwnerChannels } from '../../../src/directory/owners/owner-channels.js';
+import { LocationLists } from '../../../src/directory/shard/location-lists.js';
+import { DirectoryShard } from '../../../src/directory/shard/shard.js';
 import type { MeshCacheStore } from '../../../src/node/meshcache-store.js';
 import { PageStamps } from '../../../src/pool/page-stamps.js';
 import type { ViolationKind } from '../../../src/sim/check/violations.js';
 import type { FaultKind } from '../../../src/sim/scenario/faults.js';
 import type { ScenarioInit } from '../../../src/sim/scenario/scenario.js';
 import { MIXED, type MixedWorkload } from '../../../src/sim/scenario/workload.js';
+import { StoreNamespace } from '../../../src/store/namespace/store-namespace.js';
 import { PageStatements } from '../../../src/store/page-statements.js';
-import { StoreNamespace } from '../../../src/store/store-namespace.js';
 
 /** A bug of the program that is planted for one run. */
 export interface PlantedBug {

@@ -4,7 +4,7 @@ import { noMetrics } from '../../../src/base/environment/metrics-sink.js';
 import { crc32 } from '../../../src/memory/checksum.js';
 import { HostRegion } from '../../../src/memory/host-region.js';
 import { PublishedPool, type PublishedPoolOptions } from '../../../src/node/machine/machine-node.js';
-import { type PromoteOutcome, Promoter } from '../../../src/store/promoter.js';
+import { type PromoteOutcome, Promoter } from '../../../src/store/disk/promoter.js';
 import { DataLocation } from '../../../src/types.js';
 import { patientClock } from '../patient-clock.js';
 import { content } from '../support.js';

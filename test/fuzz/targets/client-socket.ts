@@ -34,7 +34,7 @@ import {
 } from '../../../src/clients/wire/messages.js';
 import { RequestError } from '../../../src/clients/wire/request-error.js';
 import { KeyEncoder } from '../../../src/core/index.js';
-import { StoredPages } from '../../../src/store/namespace-pages.js';
+import { StoredPages } from '../../../src/store/namespace/namespace-pages.js';
 import type { PageStore } from '../../../src/store/page-store.js';
 import { check, type Fuzzer, unlessRefused } from '../fuzzer.js';
 import { memoryEnvironment } from '../memory-environment.js';

@@ -1,8 +1,8 @@
 import { isDeepStrictEqual } from 'node:util';
 import { DirectoryClient } from '../../../src/directory/client.js';
-import { LocationColumns } from '../../../src/directory/location-columns.js';
-import { NO_OWNER, type OwnerRing } from '../../../src/directory/owners.js';
-import { locationFields } from '../../../src/directory/wire.js';
+import { LocationColumns } from '../../../src/directory/messages/location-columns.js';
+import { locationFields } from '../../../src/directory/messages/wire.js';
+import { NO_OWNER, type OwnerRing } from '../../../src/directory/owners/owners.js';
 import type { RpcClient } from '../../../src/rpc/client.js';
 import { DataLocation } from '../../../src/types.js';
 import { check, type Fuzzer } from '../fuzzer.js';

@@ -1,11 +1,17 @@
 import { isDeepStrictEqual } from 'node:util';
 import { ProtocolError } from '../../../src/base/errors.js';
 import { DIRECTORY_AVOIDED_MAX_COUNT } from '../../../src/base/limits.js';
-import { LocationColumns } from '../../../src/directory/location-columns.js';
+import { LocationColumns } from '../../../src/directory/messages/location-columns.js';
+import { Taken } from '../../../src/directory/messages/taken.js';
+import {
+  DirectoryMethod,
+  keyFields,
+  locationFields,
+  readKeys,
+  readLocations,
+} from '../../../src/directory/messages/wire.js';
 import { DirectoryServer } from '../../../src/directory/server.js';
-import { DirectoryShard } from '../../../src/directory/shard.js';
-import { Taken } from '../../../src/directory/taken.js';
-import { DirectoryMethod, keyFields, locationFields, readKeys, readLocations } from '../../../src/directory/wire.js';
+import { DirectoryShard } from '../../../src/directory/shard/shard.js';
 import type { DataLocation } from '../../../src/types.js';
 import { check, type Fuzzer, unlessRefused } from '../fuzzer.js';
 import { Handlers } from '../handlers.js';

@@ -1,8 +1,8 @@
 import { isDeepStrictEqual } from 'node:util';
 import { ProtocolError } from '../../../src/base/errors.js';
 import { DIRECTORY_KEY_MAX_BYTES, DIRECTORY_REQUEST_MAX_KEYS } from '../../../src/base/limits.js';
-import { decodeKeys, encodeKeys } from '../../../src/directory/key-column.js';
-import { LocationColumns } from '../../../src/directory/location-columns.js';
+import { decodeKeys, encodeKeys } from '../../../src/directory/messages/key-column.js';
+import { LocationColumns } from '../../../src/directory/messages/location-columns.js';
 import { DataLocation } from '../../../src/types.js';
 import { check, type Fuzzer, unlessRefused } from '../fuzzer.js';
 

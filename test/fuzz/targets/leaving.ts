@@ -1,6 +1,6 @@
 import { silentLogger } from '../../../src/base/environment/log.js';
 import { COPY_REQUEST_MAX_KEYS, DRAIN_LINGER_MAX_MS, DRAIN_TIMEOUT_MAX_MS } from '../../../src/base/limits.js';
-import { keyFields } from '../../../src/directory/wire.js';
+import { keyFields } from '../../../src/directory/messages/wire.js';
 import { DRAIN_METHOD, type DrainProgress } from '../../../src/node/leaving/drain.js';
 import { Handovers } from '../../../src/node/leaving/handovers.js';
 import { leavingOf } from '../../../src/node/leaving/store-leaving.js';

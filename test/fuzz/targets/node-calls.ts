@@ -1,7 +1,7 @@
 import { isVersion } from '../../../src/base/concurrency/hybrid-clock.js';
 import { DIRECTORY_REQUEST_MAX_KEYS } from '../../../src/base/limits.js';
-import { LocationColumns } from '../../../src/directory/location-columns.js';
-import { keyFields, locationFields } from '../../../src/directory/wire.js';
+import { LocationColumns } from '../../../src/directory/messages/location-columns.js';
+import { keyFields, locationFields } from '../../../src/directory/messages/wire.js';
 import { PageNotices } from '../../../src/node/remote-pages/page-notices.js';
 import { Promotions } from '../../../src/node/remote-pages/promotions.js';
 import { PageDrops } from '../../../src/node/upkeep/page-drops.js';

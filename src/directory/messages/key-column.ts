@@ -1,0 +1,90 @@
+import { isAscii, isUtf8 } from 'node:buffer';
+import { ArgumentError, ProtocolError } from '../../base/errors.js';
+import {
+  DIRECTORY_KEY_MAX_BYTES,
+  DIRECTORY_REQUEST_MAX_KEY_BYTES,
+  DIRECTORY_REQUEST_MAX_KEYS,
+} from '../../base/limits.js';
+
+const LENGTH_BYTES = 4;
+
+/**
+ * Keys as they travel: their UTF-8 lengths (u32 little endian each) and their text, one behind the other.
+ *
+ * Binary and not msgpack text for two reasons: a batch is one conversion instead of one a key, and msgpackr's decoder drops
+ * a byte-order mark at the start of a text, which would make two keys one.
+ */
+export interface KeyColumn {
+  readonly lengths: Uint8Array;
+  readonly text: Uint8Array;
+}
+
+/** Throws `ArgumentError` for a key that is not well-formed text: it has no UTF-8 of its own. */
+export function encodeKeys(keys: readonly string[]): KeyColumn {
+  const lengths = Buffer.allocUnsafe(LENGTH_BYTES * keys.length);
+  const joined = keys.length === 1 ? (keys[0] as string) : keys.join('');
+  const text = Buffer.allocUnsafe(Buffer.byteLength(joined));
+  if (text.length === joined.length) {
+    text.write(joined, 0, 'latin1');
+    for (let i = 0; i < keys.length; i++) lengths.writeUInt32LE((keys[i] as string).length, LENGTH_BYTES * i);
+  } else {
+    let at = 0;
+    for (let i = 0; i < keys.length; i++) {
+      const key = keys[i] as string;
+      if (!key.isWellFormed()) throw new ArgumentError(`a key must be well-formed text, got ${JSON.stringify(key)}`);
+      const written = text.write(key, at, 'utf8');
+      lengths.writeUInt32LE(written, LENGTH_BYTES * i);
+      at += written;
+    }
+  }
+  return { lengths, text };
+}
+
+/**
+ * The keys of a request. `owned`: strings that stand alone and may be kept; else they may share memory with the whole
+ * request's text, which is cheaper but only good for looking something up. Throws {@link ProtocolError}.
+ */
+export function decodeKeys(column: KeyColumn, owned: boolean): string[] {
+  const lengths = checkedLengths(column);
+  const text = Buffer.from(column.text.buffer, column.text.byteOffset, column.text.byteLength);
+  const keys = new Array<string>(lengths.length);
+  let at = 0;
+  if (isAscii(text)) {
+    const all = owned ? '' : text.toString('latin1', 0, text.length);
+    for (let i = 0; i < keys.length; i++) {
+      const end = at + (lengths[i] as number);
+      keys[i] = owned ? text.toString('latin1', at, end) : all.slice(at, end);
+      at = end;
+    }
+    return keys;
+  }
+  if (!isUtf8(text)) throw new ProtocolError('keys: not UTF-8');
+  for (let i = 0; i < keys.length; i++) {
+    const end = at + (lengths[i] as number);
+    if (isContinuation(text[at]) || isContinuation(text[end])) throw new ProtocolError('keys: cut within a character');
+    keys[i] = text.toString('utf8', at, end);
+    at = end;
+  }
+  return keys;
+}
+
+function checkedLengths({ lengths: bytes, text }: KeyColumn): readonly number[] {
+  const count = bytes.length / LENGTH_BYTES;
+  if (!Number.isInteger(count) || count > DIRECTORY_REQUEST_MAX_KEYS) throw new ProtocolError(`keys: ${count} of them`);
+  if (text.length > DIRECTORY_REQUEST_MAX_KEY_BYTES) throw new ProtocolError(`keys: ${text.length} bytes`);
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  const lengths = new Array<number>(count);
+  let sum = 0;
+  for (let i = 0; i < count; i++) {
+    const length = view.getUint32(LENGTH_BYTES * i, true);
+    if (length > DIRECTORY_KEY_MAX_BYTES) throw new ProtocolError(`keys: one of ${length} bytes`);
+    lengths[i] = length;
+    sum += length;
+  }
+  if (sum !== text.length) throw new ProtocolError(`keys: ${sum} bytes announced, ${text.length} there`);
+  return lengths;
+}
+
+function isContinuation(byte: number | undefined): boolean {
+  return byte !== undefined && (byte & 0xc0) === 0x80;
+}

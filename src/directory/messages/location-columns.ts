@@ -1,0 +1,295 @@
+import { isVersion } from '../../base/concurrency/hybrid-clock.js';
+import { ArgumentError, ProtocolError } from '../../base/errors.js';
+import { DIRECTORY_REQUEST_MAX_KEYS, NODE_ENDPOINT_MAX_CHARACTERS, NODE_ID_MAX_BYTES } from '../../base/limits.js';
+import { DataLocation } from '../../types.js';
+
+/** What the locations of one node have in common. */
+export interface LocationNode {
+  readonly nodeId: string;
+  readonly incarnation: number;
+  /** `host:port` of its data plane. */
+  readonly endpoint: string;
+}
+
+/** What a node adds to its statements: the generation where it is 0, the incarnation where it is 0 and the node its own. */
+export interface LocationStamp extends Pick<LocationNode, 'nodeId' | 'incarnation'> {
+  readonly generation: number;
+}
+
+/** Node index of a position without a location. */
+export const NO_LOCATION = 0xffffffff;
+const BYTES_PER_LOCATION = 61;
+const U64_MAX = (1n << 64n) - 1n;
+/** Stamps and tails are six bytes. */
+const STAMP_MAX = 2 ** 48 - 1;
+
+/** Bits of a location's `flags`. */
+export const ON_DISK = 1;
+export const NAMED = 2;
+export const COPY = 4;
+const FLAGS_MAX = ON_DISK | NAMED | COPY;
+
+/**
+ * Locations of a batch of keys, column by column, and the table of the nodes that they name. In memory as on the wire
+ * (little endian), `n` locations:
+ *
+ *     offset  0n  addr        u64 each
+ *             8n  length      f64, whole, bytes of the page
+ *            16n  generation  f64, whole
+ *            24n  version     f64, whole
+ *            32n  stamp       f64, whole, below 2^48
+ *            40n  tail        f64, whole, below 2^48
+ *            48n  rkey        u32
+ *            52n  checksum    u32
+ *            56n  node        u32, index into the node table; 0xffffffff: no location
+ *            60n  flags       u8: ON_DISK, NAMED, COPY
+ */
+export class LocationColumns {
+  readonly count: number;
+  readonly nodes: LocationNode[];
+  readonly addr: BigUint64Array;
+  /** The same memory as `addr`: low word, high word. */
+  readonly addrWords: Uint32Array;
+  readonly length: Float64Array;
+  readonly generation: Float64Array;
+  readonly version: Float64Array;
+  readonly stamp: Float64Array;
+  readonly tail: Float64Array;
+  readonly rkey: Uint32Array;
+  readonly checksum: Uint32Array;
+  readonly node: Uint32Array;
+  readonly flags: Uint8Array;
+  /** All columns, as they travel. */
+  readonly bytes: Uint8Array;
+
+  /** All positions without a location, unless `buffer` (of exactly the right length) brings them. */
+  constructor(count: number, nodes: LocationNode[] = [], buffer?: ArrayBuffer) {
+    const memory = buffer ?? new ArrayBuffer(count * BYTES_PER_LOCATION);
+    this.count = count;
+    this.nodes = nodes;
+    this.bytes = new Uint8Array(memory);
+    this.addr = new BigUint64Array(memory, 0, count);
+    this.addrWords = new Uint32Array(memory, 0, count * 2);
+    this.length = new Float64Array(memory, count * 8, count);
+    this.generation = new Float64Array(memory, count * 16, count);
+    this.version = new Float64Array(memory, count * 24, count);
+    this.stamp = new Float64Array(memory, count * 32, count);
+    this.tail = new Float64Array(memory, count * 40, count);
+    this.rkey = new Uint32Array(memory, count * 48, count);
+    this.checksum = new Uint32Array(memory, count * 52, count);
+    this.node = new Uint32Array(memory, count * 56, count);
+    this.flags = new Uint8Array(memory, count * 60, count);
+    if (buffer === undefined) this.node.fill(NO_LOCATION);
+  }
+
+  /** `stamp` fills in what locations leave open. Throws `ArgumentError` for fields that do not fit. */
+  static of(locations: readonly DataLocation[], stamp: LocationStamp): LocationColumns {
+    const columns = new LocationColumns(locations.length);
+    for (let i = 0; i < locations.length; i++) columns.#set(i, locations[i] as DataLocation, stamp);
+    return columns;
+  }
+
+  /** All of these, one behind the other. */
+  static concat(parts: readonly LocationColumns[]): LocationColumns {
+    const all = new LocationColumns(parts.reduce((sum, part) => sum + part.count, 0));
+    let at = 0;
+    for (const part of parts) {
+      const indices = Uint32Array.from(part.nodes, (node) => all.#indexOf(node));
+      all.addr.set(part.addr, at);
+      all.length.set(part.length, at);
+      all.generation.set(part.generation, at);
+      all.version.set(part.version, at);
+      all.stamp.set(part.stamp, at);
+      all.tail.set(part.tail, at);
+      all.rkey.set(part.rkey, at);
+      all.checksum.set(part.checksum, at);
+      all.node.set(
+        part.node.map((node) => indices[node] ?? NO_LOCATION),
+        at,
+      );
+      all.flags.set(part.flags, at);
+      at += part.count;
+    }
+    return all;
+  }
+
+  /** The columns of a message, copied out of it and checked. Throws {@link ProtocolError}. */
+  static decode(bytes: unknown, nodes: unknown): LocationColumns {
+    if (!(bytes instanceof Uint8Array)) throw new ProtocolError('locations: not binary');
+    const count = bytes.length / BYTES_PER_LOCATION;
+    if (!Number.isInteger(count) || count > DIRECTORY_REQUEST_MAX_KEYS) {
+      throw new ProtocolError(`locations: ${bytes.length} bytes`);
+    }
+    const columns = new LocationColumns(count, decodeNodes(nodes), new Uint8Array(bytes).buffer);
+    columns.#check();
+    return columns;
+  }
+
+  /** A copy of some positions, in the order of `indices`; the node table is shared. */
+  pick(indices: readonly number[]): LocationColumns {
+    const picked = new LocationColumns(indices.length, this.nodes);
+    for (let j = 0; j < indices.length; j++) {
+      const i = indices[j] as number;
+      picked.#copyNumbers(j, this, i);
+      picked.node[j] = this.node[i] as number;
+    }
+    return picked;
+  }
+
+  /** Takes what `from` has at position `i`, a location, to position `to`. */
+  copy(to: number, from: LocationColumns, i: number): void {
+    this.#copyNumbers(to, from, i);
+    this.node[to] = this.#indexOf(from.nodes[from.node[i] as number] as LocationNode);
+  }
+
+  #copyNumbers(to: number, from: LocationColumns, i: number): void {
+    this.addrWords[to * 2] = from.addrWords[i * 2] as number;
+    this.addrWords[to * 2 + 1] = from.addrWords[i * 2 + 1] as number;
+    this.length[to] = from.length[i] as number;
+    this.generation[to] = from.generation[i] as number;
+    this.version[to] = from.version[i] as number;
+    this.stamp[to] = from.stamp[i] as number;
+    this.tail[to] = from.tail[i] as number;
+    this.rkey[to] = from.rkey[i] as number;
+    this.checksum[to] = from.checksum[i] as number;
+    this.flags[to] = from.flags[i] as number;
+  }
+
+  /** The node table as it travels. */
+  nodesToWire(): [string, number, string][] {
+    return this.nodes.map(({ nodeId, incarnation, endpoint }) => [nodeId, incarnation, endpoint]);
+  }
+
+  /** Whether there is a location at a position. */
+  has(i: number): boolean {
+    return this.nodes[this.node[i] as number] !== undefined;
+  }
+
+  /** The address at a position; one above 2^53, which is no memory that anybody has, is not exact. */
+  addressAt(i: number): number {
+    return (this.addrWords[i * 2] as number) + (this.addrWords[i * 2 + 1] as number) * 2 ** 32;
+  }
+
+  /** The location at a position, null where there is none. */
+  locationAt(i: number): DataLocation | null {
+    const node = this.nodes[this.node[i] as number];
+    if (node === undefined) return null;
+    const flags = this.flags[i] as number;
+    return new DataLocation({
+      nodeId: node.nodeId,
+      rdmaEndpoint: node.endpoint,
+      remoteAddr: this.addr[i] as bigint,
+      rkey: this.rkey[i] as number,
+      length: this.length[i] as number,
+      checksum: this.checksum[i] as number,
+      incarnation: node.incarnation,
+      generation: this.generation[i] as number,
+      version: this.version[i] as number,
+      stamp: this.stamp[i] as number,
+      tail: this.tail[i] as number,
+      tier: flags & ON_DISK ? 'disk' : 'memory',
+      kind: flags & NAMED ? 'named' : 'computed',
+      isCopy: (flags & COPY) !== 0,
+    });
+  }
+
+  #set(i: number, location: DataLocation, stamp: LocationStamp): void {
+    const { remoteAddr, rkey, length, checksum } = location;
+    if (typeof remoteAddr !== 'bigint' || remoteAddr < 0n || remoteAddr > U64_MAX) refuse('remoteAddr', remoteAddr);
+    if (!isU32(rkey)) refuse('rkey', rkey);
+    if (!isU32(checksum)) refuse('checksum', checksum);
+    if (!isWhole(length)) refuse('length', length);
+    if (!isWhole(location.generation)) refuse('generation', location.generation);
+    if (!isVersion(location.version)) refuse('version', location.version);
+    if (!isStamp(location.stamp)) refuse('stamp', location.stamp);
+    if (!isStamp(location.tail)) refuse('tail', location.tail);
+    this.addr[i] = remoteAddr;
+    this.length[i] = length;
+    this.generation[i] = location.generation === 0 ? stamp.generation : location.generation;
+    this.rkey[i] = rkey;
+    this.checksum[i] = checksum;
+    this.node[i] = this.#nodeIndex(location, stamp);
+    this.version[i] = location.version;
+    this.stamp[i] = location.stamp;
+    this.tail[i] = location.tail;
+    this.flags[i] =
+      (location.tier === 'disk' ? ON_DISK : 0) |
+      (location.kind === 'named' ? NAMED : 0) |
+      (location.isCopy === true ? COPY : 0);
+  }
+
+  /** A batch names one or few nodes, mostly the one of the location before. */
+  #nodeIndex(location: DataLocation, stamp: LocationStamp): number {
+    const { nodeId, rdmaEndpoint } = location;
+    const isOpen = location.incarnation === 0 && nodeId === stamp.nodeId;
+    const incarnation = isOpen ? stamp.incarnation : location.incarnation;
+    const known = this.#find({ nodeId, incarnation, endpoint: rdmaEndpoint });
+    if (known >= 0) return known;
+    if (!isNodeId(nodeId)) refuse('nodeId', nodeId);
+    if (!isEndpoint(rdmaEndpoint)) refuse('rdmaEndpoint', rdmaEndpoint);
+    if (!isWhole(incarnation)) refuse('incarnation', incarnation);
+    return this.nodes.push({ nodeId, incarnation, endpoint: rdmaEndpoint }) - 1;
+  }
+
+  #indexOf(node: LocationNode): number {
+    const known = this.#find(node);
+    return known >= 0 ? known : this.nodes.push(node) - 1;
+  }
+
+  #find({ nodeId, incarnation, endpoint }: LocationNode): number {
+    for (let i = this.nodes.length - 1; i >= 0; i--) {
+      const node = this.nodes[i] as LocationNode;
+      if (node.nodeId === nodeId && node.incarnation === incarnation && node.endpoint === endpoint) return i;
+    }
+    return -1;
+  }
+
+  #check(): void {
+    for (let i = 0; i < this.count; i++) {
+      const node = this.node[i] as number;
+      if (node >= this.nodes.length && node !== NO_LOCATION) throw new ProtocolError(`locations: no node ${node}`);
+      if (!isWhole(this.length[i])) throw new ProtocolError(`locations: length ${this.length[i]}`);
+      if (!isWhole(this.generation[i])) throw new ProtocolError(`locations: generation ${this.generation[i]}`);
+      if (!isVersion(this.version[i])) throw new ProtocolError(`locations: version ${this.version[i]}`);
+      if (!isStamp(this.stamp[i])) throw new ProtocolError(`locations: stamp ${this.stamp[i]}`);
+      if (!isStamp(this.tail[i])) throw new ProtocolError(`locations: tail ${this.tail[i]}`);
+      if ((this.flags[i] as number) > FLAGS_MAX) throw new ProtocolError(`locations: flags ${this.flags[i]}`);
+    }
+  }
+}
+
+function decodeNodes(nodes: unknown): LocationNode[] {
+  if (!Array.isArray(nodes) || nodes.length > DIRECTORY_REQUEST_MAX_KEYS)
+    throw new ProtocolError('node table: no list');
+  return nodes.map((entry: unknown) => {
+    const [nodeId, incarnation, endpoint] = Array.isArray(entry) ? (entry as unknown[]) : [];
+    if (!isNodeId(nodeId) || !isWhole(incarnation) || !isEndpoint(endpoint)) {
+      throw new ProtocolError('node table: not [id, incarnation, endpoint]');
+    }
+    return { nodeId, incarnation, endpoint };
+  });
+}
+
+export function isNodeId(value: unknown): value is string {
+  return typeof value === 'string' && value.length > 0 && Buffer.byteLength(value) <= NODE_ID_MAX_BYTES;
+}
+
+export function isWhole(value: unknown): value is number {
+  return Number.isSafeInteger(value) && (value as number) >= 0;
+}
+
+function isEndpoint(value: unknown): value is string {
+  return typeof value === 'string' && value.length <= NODE_ENDPOINT_MAX_CHARACTERS;
+}
+
+function isStamp(value: unknown): boolean {
+  return isWhole(value) && value <= STAMP_MAX;
+}
+
+function isU32(value: unknown): boolean {
+  return typeof value === 'number' && value >>> 0 === value;
+}
+
+function refuse(field: string, value: unknown): never {
+  throw new ArgumentError(`a location's ${field} cannot be ${String(value)}`);
+}

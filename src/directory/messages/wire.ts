@@ -1,0 +1,70 @@
+import { isVersion } from '../../base/concurrency/hybrid-clock.js';
+import { ProtocolError } from '../../base/errors.js';
+import { decodeKeys, encodeKeys } from './key-column.js';
+import { LocationColumns } from './location-columns.js';
+
+/**
+ * Messages of the directory; PROTOCOL.md beside this file has them field by field. Whatever comes from a peer is checked
+ * here, before anything is touched; all of these throw `ProtocolError`.
+ */
+export type Fields = Readonly<Record<string, unknown>>;
+
+export const DirectoryMethod = {
+  put: 'directory.put',
+  get: 'directory.get',
+  exists: 'directory.exists',
+  delete: 'directory.delete',
+  renounce: 'directory.renounce',
+  discard: 'directory.discard',
+} as const;
+
+/** The fields of a request that carry its keys. */
+export function keyFields(keys: readonly string[]): { key_lengths: Uint8Array; key_text: Uint8Array } {
+  const { lengths, text } = encodeKeys(keys);
+  return { key_lengths: lengths, key_text: text };
+}
+
+/** `owned`: see {@link decodeKeys}. */
+export function readKeys(fields: Fields, owned: boolean): string[] {
+  return decodeKeys({ lengths: readBytes(fields, 'key_lengths'), text: readBytes(fields, 'key_text') }, owned);
+}
+
+export function locationFields(locations: LocationColumns): { nodes: unknown; locations: Uint8Array } {
+  return { nodes: locations.nodesToWire(), locations: locations.bytes };
+}
+
+export function readLocations(fields: Fields, count: number): LocationColumns {
+  const locations = LocationColumns.decode(fields.locations, fields.nodes);
+  if (locations.count !== count) throw new ProtocolError(`${locations.count} locations for ${count} keys`);
+  return locations;
+}
+
+/** What a shard answers to a statement: one {@link Taken} a key, and the newest version that it knows of. */
+export interface PutAnswer {
+  readonly taken: Uint8Array;
+  readonly newestVersion: number;
+}
+
+export function readPutAnswer(fields: Fields, count: number): PutAnswer {
+  const newestVersion = fields.newest_version ?? 0;
+  if (!isVersion(newestVersion)) throw new ProtocolError('newest_version: not a version');
+  return { taken: readFlags(fields, 'taken', count), newestVersion };
+}
+
+/** One byte a key. */
+export function readFlags(fields: Fields, name: string, count: number): Uint8Array {
+  const flags = readBytes(fields, name);
+  if (flags.length !== count) throw new ProtocolError(`${flags.length} flags for ${count} keys`);
+  return flags;
+}
+
+export function asFields(value: unknown): Fields {
+  if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value as Fields;
+  throw new ProtocolError('not a map');
+}
+
+export function readBytes(fields: Fields, name: string): Uint8Array {
+  const value = fields[name];
+  if (value instanceof Uint8Array) return value;
+  throw new ProtocolError(`${name}: not binary`);
+}

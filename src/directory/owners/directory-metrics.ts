@@ -1,0 +1,21 @@
+import type { MetricsSink } from '../../base/environment/metrics-sink.js';
+import type { DirectoryMethod } from '../messages/wire.js';
+import type { DirectoryShard } from '../shard/shard.js';
+
+/** Registers the metrics of a node's own shard. */
+export function reportShard(shard: DirectoryShard, metrics: MetricsSink): void {
+  metrics.setGaugeProvider('meshcache_directory_keys', () => shard.stats().keys);
+  metrics.setCounterProvider('meshcache_directory_refused_keys_total', () => shard.stats().refusedKeys);
+  metrics.setCounterProvider('meshcache_directory_length_conflicts_total', () => shard.lengthConflicts);
+}
+
+/** Of so many keys that were asked for, so many have a live location. */
+export function countLookups(metrics: MetricsSink, asked: number, found: number): void {
+  metrics.count('meshcache_directory_lookups_total', found, { result: 'found' });
+  metrics.count('meshcache_directory_lookups_total', asked - found, { result: 'missing' });
+}
+
+/** A request that its owner did not answer, or not as it should. */
+export function countFailure(metrics: MetricsSink, request: keyof typeof DirectoryMethod): void {
+  metrics.count('meshcache_directory_failures_total', 1, { request });
+}

@@ -1,0 +1,38 @@
+import type { Clock } from '../../base/environment/clock.js';
+import { ArgumentError } from '../../base/errors.js';
+import { DIRECTORY_KEY_MAX_BYTES } from '../../base/limits.js';
+
+/** Keys that are looked up and asked about before the thread is left to others. */
+const SLICE_KEYS = 16_384;
+
+/** Throws `ArgumentError` for a key that is no well-formed text, or too long. */
+export function checkKeys(keys: readonly string[]): void {
+  for (const key of keys) {
+    if (typeof key !== 'string') throw new ArgumentError(`a key must be text, got ${typeof key}`);
+    if (!key.isWellFormed()) throw new ArgumentError(`a key must be well-formed text, got ${JSON.stringify(key)}`);
+    if (key.length * 3 <= DIRECTORY_KEY_MAX_BYTES) continue;
+    const bytes = Buffer.byteLength(key);
+    if (bytes > DIRECTORY_KEY_MAX_BYTES) {
+      throw new ArgumentError(`a key of ${bytes} bytes, at most ${DIRECTORY_KEY_MAX_BYTES} are allowed`);
+    }
+  }
+}
+
+/** `task` for a part of the keys after the other; between them other work has its turn. */
+export async function eachSlice(
+  keys: readonly string[],
+  clock: Clock,
+  task: (slice: readonly string[], start: number) => Promise<void>,
+): Promise<void> {
+  if (keys.length <= SLICE_KEYS) return task(keys, 0);
+  for (let start = 0; start < keys.length; start += SLICE_KEYS) {
+    await task(keys.slice(start, start + SLICE_KEYS), start);
+    await clock.yield();
+  }
+}
+
+/** The items at these indices; all of them, in order, are the list itself. */
+export function pick<T>(items: readonly T[], indices: readonly number[]): readonly T[] {
+  if (indices.length === items.length && indices.every((index, i) => index === i)) return items;
+  return indices.map((i) => items[i] as T);
+}

@@ -1,0 +1,58 @@
+import { decodeKeys, encodeKeys } from '../messages/key-column.js';
+import type { LocationColumns } from '../messages/location-columns.js';
+import type { PutAnswer } from '../messages/wire.js';
+import type { DirectoryShard } from '../shard/shard.js';
+import type { DirectoryOwner, Dropped, FoundLocations, Search } from './owner-channel.js';
+
+export interface OwnShardParts {
+  readonly nodeId: string;
+  readonly shard: DirectoryShard;
+  /** See `DirectoryServerOptions`. */
+  readonly displacedTold: () => Promise<void>;
+}
+
+/** The node's own shard, which is asked without a socket. */
+export class OwnShard implements DirectoryOwner {
+  readonly #parts: OwnShardParts;
+
+  constructor(parts: OwnShardParts) {
+    this.#parts = parts;
+  }
+
+  async get({ keys, avoided }: Search): Promise<FoundLocations> {
+    const { shard, nodeId } = this.#parts;
+    return { columns: shard.get(keys, nodeId, avoided), from: 0 };
+  }
+
+  async exists(keys: readonly string[]): Promise<Uint8Array> {
+    return this.#parts.shard.exists(keys);
+  }
+
+  async put(keys: readonly string[], columns: LocationColumns, unlessHeld = false): Promise<PutAnswer> {
+    const { shard, displacedTold } = this.#parts;
+    // The shard keeps its keys: through the column they become strings that hold on to nothing of the caller's.
+    const taken = shard.put(decodeKeys(encodeKeys(keys), true), columns, { unlessHeld });
+    await displacedTold();
+    return { taken, newestVersion: shard.newestVersion };
+  }
+
+  async delete(keys: readonly string[], dropped: Dropped): Promise<boolean> {
+    const { shard, displacedTold } = this.#parts;
+    shard.delete(keys, dropped, dropped);
+    if (dropped.withCopies) await displacedTold();
+    return true;
+  }
+
+  async renounce({ nodeId, incarnation, generation }: Omit<Dropped, 'withCopies'>): Promise<boolean> {
+    this.#parts.shard.renounce(nodeId, incarnation, generation);
+    return true;
+  }
+
+  async discard(keys: readonly string[], columns: LocationColumns): Promise<void> {
+    this.#parts.shard.discard(keys, columns);
+  }
+
+  isReachable(): boolean {
+    return true;
+  }
+}

@@ -1,0 +1,204 @@
+import type { MetricsSink } from '../../base/environment/metrics-sink.js';
+import type { Endpoint } from '../../base/environment/network.js';
+import { DIRECTORY_REQUESTS_IN_FLIGHT_MAX_COUNT } from '../../base/limits.js';
+import type { RpcClient } from '../../rpc/client.js';
+import { LocationColumns } from '../messages/location-columns.js';
+import {
+  asFields,
+  DirectoryMethod,
+  keyFields,
+  locationFields,
+  type PutAnswer,
+  readFlags,
+  readLocations,
+  readPutAnswer,
+} from '../messages/wire.js';
+import { countFailure } from './directory-metrics.js';
+import { type KeyBatch, type RequestKind, RequestQueue } from './request-queue.js';
+
+/** What a node has stated up to a generation, and with `withCopies` the copies of it. */
+export interface Dropped {
+  readonly nodeId: string;
+  readonly incarnation: number;
+  readonly generation: number;
+  readonly withCopies: boolean;
+}
+
+/** Keys to be found, and the nodes by which they could not be read. */
+export interface Search extends KeyBatch {
+  readonly avoided: readonly string[];
+}
+
+/** The locations of a request's keys: that of key `i`, if there is one, is at position `from + i`. */
+export interface FoundLocations {
+  readonly columns: LocationColumns;
+  readonly from: number;
+}
+
+/**
+ * The shard of one directory owner. Nothing here rejects: undefined or false says that the owner is not reachable, has failed, or
+ * has answered what cannot be right. Puts and deletes arrive in the order of their calls.
+ */
+export interface DirectoryOwner {
+  get(search: Search): Promise<FoundLocations | undefined>;
+  /** One byte a key: 1 where there is a live location. */
+  exists(keys: readonly string[]): Promise<Uint8Array | undefined>;
+  put(keys: readonly string[], columns: LocationColumns, unlessHeld?: boolean): Promise<PutAnswer | undefined>;
+  delete(keys: readonly string[], dropped: Dropped): Promise<boolean>;
+  renounce(of: Omit<Dropped, 'withCopies'>): Promise<boolean>;
+  discard(keys: readonly string[], columns: LocationColumns): Promise<void>;
+  isReachable(): boolean;
+}
+
+export interface OwnerChannelParts {
+  /** The asking node. */
+  readonly nodeId: string;
+  /** Address of the owner's control port; undefined while it is not known. */
+  readonly resolveControl: () => Endpoint | undefined;
+  readonly rpc: RpcClient;
+  readonly timeoutMs: number | undefined;
+  readonly metrics: MetricsSink;
+}
+
+/** What goes to an owner in order: locations, or which of whose to drop. */
+interface Statement extends KeyBatch {
+  readonly columns?: LocationColumns;
+  readonly unlessHeld?: boolean;
+  readonly dropped?: Dropped;
+}
+
+/** The way to the shard of another node. What is asked in one turn travels in one message, and a few messages are under way at once. */
+export class OwnerChannel implements DirectoryOwner {
+  readonly #parts: OwnerChannelParts;
+  readonly #callOptions: { readonly timeoutMs?: number };
+  /** Puts and deletes share a queue: a delete must not get before what it is to drop. */
+  readonly #statements: RequestQueue<Statement, PutAnswer>;
+  readonly #gets: RequestQueue<Search, FoundLocations>;
+  readonly #existences: RequestQueue<KeyBatch, Uint8Array>;
+
+  constructor(parts: OwnerChannelParts) {
+    this.#parts = parts;
+    this.#callOptions = parts.timeoutMs === undefined ? {} : { timeoutMs: parts.timeoutMs };
+    const atOnce = DIRECTORY_REQUESTS_IN_FLIGHT_MAX_COUNT;
+    this.#statements = new RequestQueue(this.#statementKind(), atOnce);
+    this.#gets = new RequestQueue(this.#searchKind(), atOnce);
+    this.#existences = new RequestQueue(this.#existenceKind(), atOnce);
+  }
+
+  /** Nothing is under way, and nothing waits. */
+  get isIdle(): boolean {
+    return this.#statements.isIdle && this.#gets.isIdle && this.#existences.isIdle;
+  }
+
+  get(search: Search): Promise<FoundLocations | undefined> {
+    return this.#gets.ask(search);
+  }
+
+  exists(keys: readonly string[]): Promise<Uint8Array | undefined> {
+    return this.#existences.ask({ keys });
+  }
+
+  put(keys: readonly string[], columns: LocationColumns, unlessHeld = false): Promise<PutAnswer | undefined> {
+    return this.#statements.ask({ keys, columns, unlessHeld });
+  }
+
+  async delete(keys: readonly string[], dropped: Dropped): Promise<boolean> {
+    // An owner that has left keeps nothing.
+    if (!this.isReachable()) return true;
+    return (await this.#statements.ask({ keys, dropped })) !== undefined;
+  }
+
+  async renounce({ nodeId, incarnation, generation }: Omit<Dropped, 'withCopies'>): Promise<boolean> {
+    const params = { node_id: nodeId, incarnation, generation };
+    return (await this.#call('renounce', params, () => true)) ?? false;
+  }
+
+  async discard(keys: readonly string[], columns: LocationColumns): Promise<void> {
+    await this.#call('discard', { ...keyFields(keys), ...locationFields(columns) }, () => true);
+  }
+
+  isReachable(): boolean {
+    return this.#parts.resolveControl() !== undefined;
+  }
+
+  #searchKind(): RequestKind<Search, FoundLocations> {
+    return {
+      canJoin: (a, b) => a.avoided.length === b.avoided.length && a.avoided.every((id, i) => id === b.avoided[i]),
+      join: (batches) => ({ keys: joinedKeys(batches), avoided: (batches[0] as Search).avoided }),
+      part: ({ columns, from: start }, from) => ({ columns, from: start + from }),
+      send: ({ keys, avoided }) => {
+        const request = { ...keyFields(keys), asker: this.#parts.nodeId, ...(avoided.length > 0 ? { avoided } : {}) };
+        return this.#call('get', request, (answer) => ({ columns: readLocations(answer, keys.length), from: 0 }));
+      },
+    };
+  }
+
+  #existenceKind(): RequestKind<KeyBatch, Uint8Array> {
+    return {
+      canJoin: () => true,
+      join: (batches) => ({ keys: joinedKeys(batches) }),
+      part: partOfFlags,
+      send: ({ keys }) => this.#call('exists', keyFields(keys), (answer) => readFlags(answer, 'found', keys.length)),
+    };
+  }
+
+  #statementKind(): RequestKind<Statement, PutAnswer> {
+    return {
+      canJoin: (a, b) => a.columns !== undefined && b.columns !== undefined && a.unlessHeld === b.unlessHeld,
+      join: (batches) => ({
+        keys: joinedKeys(batches),
+        columns: LocationColumns.concat(batches.flatMap(({ columns }) => columns ?? [])),
+        unlessHeld: batches[0]?.unlessHeld === true,
+      }),
+      part: ({ taken, newestVersion }, from, count) => ({ taken: partOfFlags(taken, from, count), newestVersion }),
+      send: (statement) => this.#state(statement),
+    };
+  }
+
+  #state({ keys, columns, unlessHeld, dropped }: Statement): Promise<PutAnswer | undefined> {
+    if (columns !== undefined) {
+      const wish = unlessHeld === true ? { unless_held: true } : {};
+      const request = { ...keyFields(keys), ...locationFields(columns), ...wish };
+      return this.#call('put', request, (answer) => readPutAnswer(answer, keys.length));
+    }
+    const { nodeId, incarnation, generation, withCopies } = dropped as Dropped;
+    const wish = withCopies ? { with_copies: true } : {};
+    const request = { ...keyFields(keys), node_id: nodeId, incarnation, generation, ...wish };
+    return this.#call('delete', request, () => NOTHING_TAKEN);
+  }
+
+  async #call<T>(
+    method: keyof typeof DirectoryMethod,
+    params: object,
+    read: (answer: Readonly<Record<string, unknown>>) => T,
+  ): Promise<T | undefined> {
+    const { resolveControl, rpc, metrics } = this.#parts;
+    const endpoint = resolveControl();
+    try {
+      if (endpoint !== undefined) {
+        return read(asFields(await rpc.call(endpoint, DirectoryMethod[method], params, this.#callOptions)));
+      }
+    } catch {
+      // As if there were no such owner.
+    }
+    countFailure(metrics, method);
+    return undefined;
+  }
+
+  /** Throws `InvariantError` unless each queue agrees with itself. */
+  verify(): void {
+    this.#statements.verify();
+    this.#gets.verify();
+    this.#existences.verify();
+  }
+}
+
+const NOTHING_TAKEN: PutAnswer = { taken: new Uint8Array(0), newestVersion: 0 };
+
+function joinedKeys(batches: readonly KeyBatch[]): readonly string[] {
+  return batches.flatMap(({ keys }) => keys);
+}
+
+function partOfFlags(flags: Uint8Array, from: number, count: number): Uint8Array {
+  return flags.subarray(from, from + count);
+}

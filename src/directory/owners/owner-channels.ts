@@ -1,0 +1,94 @@
+import type { HybridClock } from '../../base/concurrency/hybrid-clock.js';
+import type { Environment } from '../../base/environment/environment.js';
+import type { Endpoint } from '../../base/environment/network.js';
+import { RpcClient } from '../../rpc/client.js';
+import type { LocationColumns } from '../messages/location-columns.js';
+import type { PutAnswer } from '../messages/wire.js';
+import type { DirectoryShard } from '../shard/shard.js';
+import { OwnShard } from './own-shard.js';
+import { type DirectoryOwner, OwnerChannel } from './owner-channel.js';
+
+/** Address of a node's control port; undefined while it is not known. */
+export type ResolveControl = (nodeId: string) => Endpoint | undefined;
+
+export interface OwnerChannelsOptions {
+  readonly nodeId: string;
+  /** Undefined: all owners are other nodes. */
+  readonly localShard: DirectoryShard | undefined;
+  /** See `DirectoryServerOptions`: for what the own shard displaces. */
+  readonly displacedTold: () => Promise<void>;
+  readonly resolveControl: ResolveControl;
+  /** Used, not closed. Undefined: one of its own. */
+  readonly rpc: RpcClient | undefined;
+  readonly env: Environment;
+  readonly timeoutMs: number | undefined;
+  /** Sees the versions that shards know of. */
+  readonly versions: HybridClock;
+}
+
+/** From so many channels on, those that are idle, of nodes that have left, are looked for and dropped. */
+const PRUNED_FROM_COUNT = 64;
+
+/** The directory owners that a client asks: each is one channel, the own shard among them. */
+export class OwnerChannels {
+  readonly #options: OwnerChannelsOptions;
+  readonly #rpc: RpcClient;
+  readonly #own: OwnShard | undefined;
+  readonly #channels = new Map<string, OwnerChannel>();
+  #pruneAtCount = PRUNED_FROM_COUNT;
+
+  constructor(options: OwnerChannelsOptions) {
+    this.#options = options;
+    this.#rpc = options.rpc ?? new RpcClient({ env: options.env });
+    const { nodeId, localShard: shard, displacedTold } = options;
+    this.#own = shard && new OwnShard({ nodeId, shard, displacedTold });
+  }
+
+  to(ownerId: string): DirectoryOwner {
+    if (this.#own !== undefined && ownerId === this.#options.nodeId) return this.#own;
+    return this.#channels.get(ownerId) ?? this.#add(ownerId);
+  }
+
+  /** See {@link DirectoryOwner}; the versions that the owner knows of are seen. */
+  async put(
+    ownerId: string,
+    keys: readonly string[],
+    columns: LocationColumns,
+    unlessHeld = false,
+  ): Promise<PutAnswer | undefined> {
+    const answer = await this.to(ownerId).put(keys, columns, unlessHeld);
+    if (answer !== undefined) this.#options.versions.see(answer.newestVersion);
+    return answer;
+  }
+
+  /** Closes the connections, unless they belong to an RPC client that was handed in. Idempotent. */
+  async close(): Promise<void> {
+    if (this.#options.rpc === undefined) await this.#rpc.close();
+  }
+
+  #add(ownerId: string): OwnerChannel {
+    if (this.#channels.size >= this.#pruneAtCount) this.#prune();
+    const { nodeId, resolveControl, timeoutMs, env } = this.#options;
+    const channel = new OwnerChannel({
+      nodeId,
+      resolveControl: () => resolveControl(ownerId),
+      rpc: this.#rpc,
+      timeoutMs,
+      metrics: env.metrics,
+    });
+    this.#channels.set(ownerId, channel);
+    return channel;
+  }
+
+  #prune(): void {
+    for (const [ownerId, channel] of this.#channels) {
+      if (channel.isIdle && !channel.isReachable()) this.#channels.delete(ownerId);
+    }
+    this.#pruneAtCount = Math.max(PRUNED_FROM_COUNT, 2 * this.#channels.size);
+  }
+
+  /** Throws `InvariantError` unless each queue agrees with itself. */
+  verify(): void {
+    for (const channel of this.#channels.values()) channel.verify();
+  }
+}

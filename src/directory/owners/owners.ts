@@ -1,0 +1,112 @@
+import { DIRECTORY_REQUEST_MAX_KEY_BYTES, DIRECTORY_REQUEST_MAX_KEYS } from '../../base/limits.js';
+
+/** What the directory needs of the hash ring. */
+export interface OwnerRing {
+  readonly nodes: readonly string[];
+  /** For each key `n` indices into `nodes`, the first owner first; NO_OWNER where there are no more. */
+  getNodesBatch(keys: readonly string[], n: number): Uint32Array;
+}
+
+export const NO_OWNER = 0xffffffff;
+
+/** A key's UTF-8 length is at most this many times its UTF-16 length. */
+const UTF8_MAX_FACTOR = 3;
+const RING_SLICE_KEYS = 4096;
+const RING_SLICE_BYTES = DIRECTORY_REQUEST_MAX_KEY_BYTES;
+
+/** Runs of `indices` (into `keys`) that fit in one request each, in order. */
+export function requestsOf(keys: readonly string[], indices: readonly number[]): number[][] {
+  const requests: number[][] = [];
+  let current: number[] = [];
+  let bytes = 0;
+  for (const i of indices) {
+    const keyBytes = (keys[i] as string).length * UTF8_MAX_FACTOR;
+    const isFull = current.length >= DIRECTORY_REQUEST_MAX_KEYS || bytes + keyBytes > DIRECTORY_REQUEST_MAX_KEY_BYTES;
+    if (isFull && current.length > 0) {
+      requests.push(current);
+      current = [];
+      bytes = 0;
+    }
+    current.push(i);
+    bytes += keyBytes;
+  }
+  if (current.length > 0) requests.push(current);
+  return requests;
+}
+
+/** At most so many bytes of UTF-8. */
+export function keysMaxBytes(keys: readonly string[]): number {
+  let characters = 0;
+  for (const key of keys) characters += key.length;
+  return characters * UTF8_MAX_FACTOR;
+}
+
+/**
+ * {@link OwnerRing.getNodesBatch} for any number of keys: a ring takes only so many, and so many bytes, at once.
+ */
+export function ownersOf(ring: OwnerRing, keys: readonly string[], n: number): Uint32Array {
+  if (keys.length <= RING_SLICE_KEYS && keysMaxBytes(keys) <= RING_SLICE_BYTES) return ring.getNodesBatch(keys, n);
+  const owners = new Uint32Array(keys.length * n);
+  for (let start = 0; start < keys.length; ) {
+    let end = start;
+    let bytes = 0;
+    do bytes += (keys[end++] as string).length * UTF8_MAX_FACTOR;
+    while (end < keys.length && end - start < RING_SLICE_KEYS && bytes < RING_SLICE_BYTES);
+    owners.set(ring.getNodesBatch(keys.slice(start, end), n), start * n);
+    start = end;
+  }
+  return owners;
+}
+
+/** For every owner by any of the rings, whatever its rank, the indices of its keys. */
+export function keysByOwner(
+  keys: readonly string[],
+  rings: readonly OwnerRing[],
+  replicas: number,
+): Map<string, number[]> {
+  const all = new Map<string, number[]>();
+  for (const groups of rings.map((ring) => keysByOwnerOf(ring, keys, replicas))) {
+    for (const [ownerId, indices] of groups) {
+      const known = all.get(ownerId);
+      all.set(ownerId, known === undefined ? indices : [...new Set([...known, ...indices])]);
+    }
+  }
+  return all;
+}
+
+/** `task` for every request that the keys of every owner make; resolves when all have been answered. */
+export async function eachRequest(
+  keys: readonly string[],
+  groups: ReadonlyMap<string, readonly number[]>,
+  task: (ownerId: string, request: number[]) => Promise<void>,
+): Promise<void> {
+  const requests = [...groups].flatMap(([ownerId, indices]) =>
+    requestsOf(keys, indices).map((request) => task(ownerId, request)),
+  );
+  await Promise.all(requests);
+}
+
+/** `task` for every request that these keys make, one after the other; its results. */
+export async function eachRequestOf<T>(keys: readonly string[], task: (request: number[]) => Promise<T>): Promise<T[]> {
+  const results: T[] = [];
+  const all = keys.map((_, i) => i);
+  for (const request of requestsOf(keys, all)) results.push(await task(request));
+  return results;
+}
+
+export function addTo<T>(groups: Map<string, T[]>, ownerId: string, item: T): void {
+  const group = groups.get(ownerId);
+  if (group === undefined) groups.set(ownerId, [item]);
+  else group.push(item);
+}
+
+function keysByOwnerOf(ring: OwnerRing, keys: readonly string[], replicas: number): Map<string, number[]> {
+  const { nodes } = ring;
+  const owners = ownersOf(ring, keys, replicas);
+  const groups = new Map<string, number[]>();
+  for (let at = 0; at < owners.length; at++) {
+    const owner = owners[at] as number;
+    if (owner !== NO_OWNER) addTo(groups, nodes[owner] as string, Math.floor(at / replicas));
+  }
+  return groups;
+}

@@ -1,0 +1,117 @@
+import { assert, assertAtMost, assertEqual } from '../../base/assert.js';
+import {
+  DIRECTORY_QUEUE_MAX_KEYS,
+  DIRECTORY_REQUEST_MAX_KEY_BYTES,
+  DIRECTORY_REQUEST_MAX_KEYS,
+} from '../../base/limits.js';
+import { keysMaxBytes } from './owners.js';
+
+/** What one message to an owner carries: keys, and whatever goes with them. */
+export interface KeyBatch {
+  readonly keys: readonly string[];
+}
+
+/** How the requests of one queue are sent, and which of them may share a message. */
+export interface RequestKind<B extends KeyBatch, A> {
+  canJoin(a: B, b: B): boolean;
+  /** One batch of all of them, in order. */
+  join(batches: readonly B[]): B;
+  /** Must not reject. Undefined: the owner is not reachable, or failed. */
+  send(batch: B): Promise<A | undefined>;
+  /** The answer to the keys `from` to `from + count - 1` of a batch. */
+  part(answer: A, from: number, count: number): A;
+}
+
+interface Waiting<B, A> {
+  readonly batch: B;
+  resolve(answer: A | undefined): void;
+}
+
+/**
+ * Requests to one owner: what is asked by what runs now shares messages, as far as it is of a kind. A few are under way at once, the others wait their
+ * turn and are joined likewise. Order: what was asked first is sent first.
+ */
+export class RequestQueue<B extends KeyBatch, A> {
+  readonly #kind: RequestKind<B, A>;
+  readonly #atOnce: number;
+  /** In the order of asking. */
+  #waiting: Waiting<B, A>[] = [];
+  #waitingKeys = 0;
+  #underWay = 0;
+  /** What waits is looked at when all that runs now has asked. */
+  #isDue = false;
+
+  constructor(kind: RequestKind<B, A>, atOnce: number) {
+    this.#kind = kind;
+    this.#atOnce = atOnce;
+  }
+
+  /** Nothing is under way, and nothing waits. */
+  get isIdle(): boolean {
+    return this.#underWay === 0 && this.#waiting.length === 0;
+  }
+
+  /** `batch` fits in one request. Undefined also when more than DIRECTORY_QUEUE_MAX_KEYS keys would wait. Never rejects. */
+  ask(batch: B): Promise<A | undefined> {
+    if (this.#waitingKeys + batch.keys.length > DIRECTORY_QUEUE_MAX_KEYS) return Promise.resolve(undefined);
+    return new Promise((resolve) => {
+      this.#waiting.push({ batch, resolve });
+      this.#waitingKeys += batch.keys.length;
+      if (this.#isDue) return;
+      this.#isDue = true;
+      // After what has been ready to run before this, which may ask as well.
+      void Promise.resolve().then(() => {
+        this.#isDue = false;
+        this.#next();
+      });
+    });
+  }
+
+  #next(): void {
+    while (this.#underWay < this.#atOnce && this.#waiting.length > 0) {
+      const together = this.#waiting.splice(0, this.#joinable());
+      for (const { batch } of together) this.#waitingKeys -= batch.keys.length;
+      this.#underWay++;
+      void this.#send(together);
+    }
+  }
+
+  /** How many of those that wait longest fit in one message. */
+  #joinable(): number {
+    const first = (this.#waiting[0] as Waiting<B, A>).batch;
+    let keys = first.keys.length;
+    let bytes = keysMaxBytes(first.keys);
+    let count = 1;
+    for (; count < this.#waiting.length; count++) {
+      const { batch } = this.#waiting[count] as Waiting<B, A>;
+      keys += batch.keys.length;
+      if (keys > DIRECTORY_REQUEST_MAX_KEYS || !this.#kind.canJoin(first, batch)) break;
+      bytes += keysMaxBytes(batch.keys);
+      if (bytes > DIRECTORY_REQUEST_MAX_KEY_BYTES) break;
+    }
+    return count;
+  }
+
+  async #send(together: readonly Waiting<B, A>[]): Promise<void> {
+    const batches = together.map(({ batch }) => batch);
+    const answer = await this.#kind.send(batches.length === 1 ? (batches[0] as B) : this.#kind.join(batches));
+    this.#underWay--;
+    this.#next();
+    let from = 0;
+    for (const { batch, resolve } of together) {
+      const count = batch.keys.length;
+      resolve(answer === undefined || together.length === 1 ? answer : this.#kind.part(answer, from, count));
+      from += count;
+    }
+  }
+
+  /** Throws `InvariantError` unless the keys that wait are counted, within the limit, and nothing waits that could be sent. */
+  verify(): void {
+    const keys = this.#waiting.reduce((sum, { batch }) => sum + batch.keys.length, 0);
+    assertEqual('request queue: waiting keys', this.#waitingKeys, keys);
+    assertAtMost('request queue: waiting keys', keys, DIRECTORY_QUEUE_MAX_KEYS);
+    assertAtMost('request queue: requests under way', this.#underWay, this.#atOnce);
+    const isBusy = this.#waiting.length === 0 || this.#isDue || this.#underWay === this.#atOnce;
+    assert(isBusy, () => `request queue: ${this.#waiting.length} wait, and ${this.#underWay} are under way`);
+  }
+}

@@ -1,0 +1,69 @@
+import { DIRECTORY_CHOICE_MAX_COUNT } from '../../base/limits.js';
+import type { LocationLists } from './location-lists.js';
+import { NO_SLOT } from './location-slab.js';
+import type { NodeRecord } from './node-records.js';
+
+/** Whose locations somebody wants only when there are no others. */
+interface Wishes {
+  readonly asker: string;
+  readonly avoided: readonly string[];
+}
+
+/** Which of the locations of a key a reader is handed. */
+export class LocationChoice {
+  readonly #lists: LocationLists;
+  readonly #isLive: (record: NodeRecord) => boolean;
+  /** Turns from reader to reader, so that they spread over the nodes that have a page. */
+  #turn = 0;
+
+  constructor(lists: LocationLists, isLive: (record: NodeRecord) => boolean) {
+    this.#lists = lists;
+    this.#isLive = isLive;
+  }
+
+  /**
+   * The slot of one live location of a key, NO_SLOT where none is: in memory rather than on disk; the first DIRECTORY_CHOICE_MAX_COUNT of these
+   * take turns. Of the nodes `avoided` only when there is no other, of the node `asker` only when there is not even that.
+   */
+  choose(key: string, asker = '', avoided: readonly string[] = []): number {
+    const head = this.#lists.keys.get(key);
+    if (head === undefined) return NO_SLOT;
+    let own = NO_SLOT;
+    let last = NO_SLOT;
+    let only = NO_SLOT;
+    let count = 0;
+    let tier = 0;
+    for (let slot = head; slot !== NO_SLOT; slot = this.#lists.slab.nextOf(slot)) {
+      const record = this.#lists.recordAt(this.#lists.slab.nodeOf(slot));
+      if (!this.#isLive(record)) continue;
+      if (record.nodeId === asker) {
+        own = slot;
+        continue;
+      }
+      if (avoided.includes(record.nodeId)) {
+        last = slot;
+        continue;
+      }
+      const slotTier = this.#lists.slab.tierOf(slot);
+      if (count > 0 && slotTier > tier) continue;
+      count = count > 0 && slotTier === tier ? count + 1 : 1;
+      only = slot;
+      tier = slotTier;
+      if (tier === 0 && count === DIRECTORY_CHOICE_MAX_COUNT) break;
+    }
+    if (count === 0) return last === NO_SLOT ? own : last;
+    return count === 1 ? only : this.#inTurn(head, count, { asker, avoided, tier });
+  }
+
+  #inTurn(head: number, count: number, { asker, avoided, tier }: Wishes & { readonly tier: number }): number {
+    this.#turn = (this.#turn + 1) >>> 0;
+    let left = this.#turn % count;
+    for (let slot = head; slot !== NO_SLOT; slot = this.#lists.slab.nextOf(slot)) {
+      const record = this.#lists.recordAt(this.#lists.slab.nodeOf(slot));
+      if (!this.#isLive(record) || this.#lists.slab.tierOf(slot) !== tier) continue;
+      if (record.nodeId === asker || avoided.includes(record.nodeId)) continue;
+      if (left-- === 0) return slot;
+    }
+    return NO_SLOT;
+  }
+}

@@ -1,0 +1,211 @@
+import { assert, assertAtMost, assertEqual } from '../../base/assert.js';
+
+/** Text of the keys that are kept, by the number of keys: longer ones fill it sooner. */
+const KEY_TEXT_BYTES = 128;
+const KEY_TEXT_MIN_BYTES = 64 * 1024;
+/** UTF-8 of one UTF-16 unit. */
+const UNIT_MAX_BYTES = 3;
+
+/**
+ * Up to which versions keys are void, remembered for a while after nothing is left under them: so that an older content,
+ * stated late by a node that was away, does not come back. Bounded: two generations of at most `maxKeys` keys; the older one is forgotten
+ * when the younger is full, or {@link turn} says that time has passed. A generation takes all its memory when something is first noted in it, and
+ * the garbage collector sees nothing of it: in all 64 to 128 bytes for each of `maxKeys`, and 264 more if keys are kept.
+ *
+ * Keys are told apart by {@link digestOf}. Two keys of the same digest share the later version, and a page that is taken for void is
+ * a miss, no more: that befalls one in 10^10 keys that are asked about.
+ */
+export class Removals {
+  #young: Generation;
+  #old: Generation;
+  /** No version that was ever noted is above this one. */
+  #newest = 0;
+
+  /** `keepsKeys`: {@link entries} is wanted. */
+  constructor(maxKeys: number, { keepsKeys = false } = {}) {
+    this.#young = new Generation(maxKeys, keepsKeys);
+    this.#old = new Generation(maxKeys, keepsKeys);
+  }
+
+  /** What has an older version than this is void; a version is above 0. */
+  note(key: string, version: number): void {
+    this.#young.allocate();
+    const digest = digestOf(key);
+    let slot = this.#young.slotOf(digest);
+    const known = this.#young.versionAt(slot);
+    if (version <= (known || this.#old.versionOf(digest))) return;
+    if (known === 0 && !this.#young.hasRoomFor(key)) {
+      this.turn();
+      this.#young.allocate();
+      slot = this.#young.slotOf(digest);
+    }
+    if (version > this.#newest) this.#newest = version;
+    this.#young.put(slot, digest, key, version);
+  }
+
+  /** 0: nothing is known of the key. */
+  versionOf(key: string): number {
+    return this.#young.size + this.#old.size === 0 ? 0 : this.#versionOf(digestOf(key));
+  }
+
+  /** Whether a page of this version is void. */
+  isVoid(key: string, version: number): boolean {
+    return this.laterThan(key, version) > 0;
+  }
+
+  /** {@link versionOf} where it is later than this version; else 0. What is newer than all that was noted, as most of what is set, costs nothing. */
+  laterThan(key: string, version: number): number {
+    if (version >= this.#newest) return 0;
+    const known = this.versionOf(key);
+    return known > version ? known : 0;
+  }
+
+  /** Every key that was kept, with its version; what was noted first since the turn before the last comes first. */
+  *entries(): Generator<readonly [key: string, version: number], void> {
+    for (const key of this.#old.keys()) {
+      const digest = digestOf(key);
+      if (this.#young.versionOf(digest) === 0) yield [key, this.#old.versionOf(digest)];
+    }
+    for (const key of this.#young.keys()) yield [key, this.versionOf(key)];
+  }
+
+  /** Forgets what was noted before the last turn. */
+  turn(): void {
+    const forgotten = this.#old;
+    this.#old = this.#young;
+    this.#young = forgotten;
+    forgotten.clear();
+  }
+
+  clear(): void {
+    this.#young.clear();
+    this.#old.clear();
+  }
+
+  #versionOf(digest: number): number {
+    return this.#young.versionOf(digest) || this.#old.versionOf(digest);
+  }
+
+  /** Throws `InvariantError` unless both tables agree with their counts, and nothing in them is newer than the newest that was noted. */
+  verify(): void {
+    for (const generation of [this.#young, this.#old]) generation.verify(this.#newest);
+  }
+}
+
+/** Digest -> version: a hash table with linear probing, at most half full, and the text of its keys in the order in which they came. */
+class Generation {
+  size = 0;
+  readonly #maxKeys: number;
+  readonly #slots: number;
+  readonly #keepsKeys: boolean;
+  /** Digest and version of each slot; version 0: it is empty. */
+  #cells = new Float64Array(0);
+  #text = Buffer.alloc(0);
+  /** Where the text of each key ends. */
+  #ends = new Uint32Array(0);
+
+  constructor(maxKeys: number, keepsKeys: boolean) {
+    this.#maxKeys = maxKeys;
+    this.#slots = 2 ** Math.ceil(Math.log2(2 * maxKeys));
+    this.#keepsKeys = keepsKeys;
+  }
+
+  allocate(): void {
+    if (this.#cells.length > 0) return;
+    this.#cells = new Float64Array(2 * this.#slots);
+    if (!this.#keepsKeys) return;
+    this.#text = Buffer.from(new ArrayBuffer(Math.max(KEY_TEXT_MIN_BYTES, KEY_TEXT_BYTES * this.#maxKeys)));
+    this.#ends = new Uint32Array(this.#maxKeys);
+  }
+
+  hasRoomFor(key: string): boolean {
+    if (this.size >= this.#maxKeys) return false;
+    return !this.#keepsKeys || this.#textEnd + UNIT_MAX_BYTES * key.length <= this.#text.length;
+  }
+
+  versionOf(digest: number): number {
+    return this.size === 0 ? 0 : this.versionAt(this.slotOf(digest));
+  }
+
+  versionAt(slot: number): number {
+    return this.#cells[2 * slot + 1] as number;
+  }
+
+  /** The slot of the digest, or the empty one where it belongs. */
+  slotOf(digest: number): number {
+    const cells = this.#cells;
+    const mask = this.#slots - 1;
+    let slot = (digest >>> 0) & mask;
+    while (cells[2 * slot + 1] !== 0 && cells[2 * slot] !== digest) slot = (slot + 1) & mask;
+    return slot;
+  }
+
+  /** `slot`: that of the digest. */
+  put(slot: number, digest: number, key: string, version: number): void {
+    const isNew = this.versionAt(slot) === 0;
+    this.#cells[2 * slot] = digest;
+    this.#cells[2 * slot + 1] = version;
+    if (!isNew) return;
+    if (this.#keepsKeys) this.#ends[this.size] = this.#textEnd + this.#text.write(key, this.#textEnd);
+    this.size++;
+  }
+
+  *keys(): Generator<string, void> {
+    for (let i = 0; this.#keepsKeys && i < this.size; i++) {
+      const start = i === 0 ? 0 : (this.#ends[i - 1] as number);
+      yield this.#text.toString('utf8', start, this.#ends[i]);
+    }
+  }
+
+  clear(): void {
+    if (this.size > 0) this.#cells.fill(0);
+    this.size = 0;
+  }
+
+  get #textEnd(): number {
+    return this.size === 0 ? 0 : (this.#ends[this.size - 1] as number);
+  }
+
+  verify(newest: number): void {
+    const cells = this.#cells;
+    const slots = cells.length / 2;
+    let size = 0;
+    for (let slot = 0; slot < slots; slot++) {
+      const version = cells[2 * slot + 1] as number;
+      if (version === 0) continue;
+      size++;
+      const digest = cells[2 * slot] as number;
+      assert(this.slotOf(digest) === slot, () => `removals: the digest ${digest} in slot ${slot} is not found there`);
+      assertAtMost('removals: a version beside the newest', version, newest);
+    }
+    assertEqual('removals: keys', this.size, size);
+    assertAtMost('removals: keys', size, this.#maxKeys);
+    if (this.#keepsKeys) assertAtMost('removals: bytes of text', this.#textEnd, this.#text.length);
+    for (const key of this.keys()) {
+      assert(this.versionOf(digestOf(key)) > 0, () => `removals: no version of ${JSON.stringify(key)}, which is kept`);
+    }
+  }
+}
+
+/**
+ * 53 bits of a text: two lanes that rotate, take two UTF-16 units by xor and multiply, each mixed by the finalizer of MurmurHash3
+ * (Appleby) in the end. Quick rather than safe from those who look for collisions: what they gain are misses.
+ */
+export function digestOf(key: string): number {
+  const { length } = key;
+  let high = 0x9747b28c ^ length;
+  let low = 0x3c6ef372;
+  for (let i = 0; i < length; i += 2) {
+    const units = key.charCodeAt(i) | (i + 1 < length ? key.charCodeAt(i + 1) << 16 : 0);
+    high = Math.imul(((high << 15) | (high >>> 17)) ^ units, 0x9e3779b1);
+    low = Math.imul(((low << 13) | (low >>> 19)) ^ units, 0x5f356495);
+  }
+  const mixed = finalized(high);
+  return (mixed >>> 11) * 2 ** 32 + (finalized(low ^ mixed) >>> 0);
+}
+
+function finalized(lane: number): number {
+  let mixed = Math.imul(lane ^ (lane >>> 16), 0x85ebca6b);
+  mixed = Math.imul(mixed ^ (mixed >>> 13), 0xc2b2ae35);
+  return mixed ^ (mixed >>> 16);
+}

@@ -1,0 +1,46 @@
+import { assert } from '../../base/assert.js';
+import { COPY, NAMED } from '../messages/location-columns.js';
+import type { LocationLists } from './location-lists.js';
+import { type LocationSlab, NO_SLOT } from './location-slab.js';
+import type { Removals } from './removals.js';
+
+/** Up to which versions the pages of keys are void, and up to which ones copies of them. */
+export interface ShardRemovals {
+  readonly all: Removals;
+  readonly copies: Removals;
+}
+
+/** Throws `InvariantError` unless no location of the key is void, and each two go together. */
+export function verifyLocations(key: string, lists: LocationLists, removals: ShardRemovals): void {
+  const { slab } = lists;
+  const slots: number[] = [];
+  for (let slot = lists.keys.get(key) ?? NO_SLOT; slot !== NO_SLOT; slot = slab.nextOf(slot)) slots.push(slot);
+  for (const [i, slot] of slots.entries()) {
+    const version = slab.versionOf(slot);
+    const isCopy = (slab.flagsOf(slot) & COPY) !== 0;
+    const isVoid = removals.all.isVoid(key, version) || (isCopy && removals.copies.isVoid(key, version));
+    assert(version === 0 || !isVoid, () => `shard: ${JSON.stringify(key)} has the void version ${version}`);
+    for (const other of slots.slice(0, i)) verifyPair(key, lists, slot, other);
+  }
+}
+
+/** Of one start of a node there is one location; those of different nodes that have versions have one content. */
+function verifyPair(key: string, lists: LocationLists, slot: number, other: number): void {
+  const [a, b] = [lists.recordAt(lists.slab.nodeOf(slot)), lists.recordAt(lists.slab.nodeOf(other))];
+  if (a.nodeId === b.nodeId) {
+    assert(a.dropped || b.dropped, () => `shard: ${JSON.stringify(key)} has two locations of ${a.nodeId}`);
+    return;
+  }
+  assert(
+    isOneContent(lists.slab, slot, other),
+    () => `shard: ${JSON.stringify(key)} has different contents of ${a.nodeId} and ${b.nodeId}`,
+  );
+}
+
+/** Of a named entry there is one content; computed ones may differ in their bytes, not in their length. */
+function isOneContent(slab: LocationSlab, slot: number, other: number): boolean {
+  if (slab.versionOf(slot) === 0 || slab.versionOf(other) === 0) return true;
+  if (slab.lengthOf(slot) !== slab.lengthOf(other)) return false;
+  const isNamed = ((slab.flagsOf(slot) | slab.flagsOf(other)) & NAMED) !== 0;
+  return !isNamed || slab.checksumOf(slot) === slab.checksumOf(other);
+}

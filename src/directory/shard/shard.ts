@@ -1,0 +1,483 @@
+import { assertAtMost } from '../../base/assert.js';
+import { DIRECTORY_LOCATIONS_PER_KEY_COUNT, DIRECTORY_SHARD_MAX_KEYS, REMOVALS_MAX_KEYS } from '../../base/limits.js';
+import {
+  COPY,
+  LocationColumns,
+  type LocationNode,
+  type LocationStamp,
+  NAMED,
+  NO_LOCATION,
+} from '../messages/location-columns.js';
+import { Taken } from '../messages/taken.js';
+import { conflicts, isEitherNamed, isOutlived } from './contents.js';
+import { LocationChoice } from './location-choice.js';
+import { LocationLists } from './location-lists.js';
+import { NO_SLOT } from './location-slab.js';
+import type { NodeRecord } from './node-records.js';
+import { Removals } from './removals.js';
+import { verifyLocations } from './shard-invariants.js';
+
+/** Whether this start of a node is a member now; asked once a node and call. */
+export type Liveness = (nodeId: string, incarnation: number) => boolean;
+
+/** A page that its holder, which is live or not known yet, is to drop: older than this version, and if `isCopy` only as a copy. */
+export interface Displaced {
+  readonly nodeId: string;
+  readonly key: string;
+  readonly voidBelow: number;
+  readonly isCopy: boolean;
+}
+
+/** What a {@link DirectoryShard} may be told. */
+export interface DirectoryShardOptions {
+  /** Told, within the calls below, of pages whose locations the shard has dropped for a newer content or with the page they were copied from. */
+  readonly onDisplaced?: (displaced: Displaced) => void;
+  /** Told of a computed key that was stated with another length than another node's. */
+  readonly onLengthConflict?: (key: string) => void;
+  /** Default: every node is live. */
+  readonly isLive?: Liveness;
+  /** Keys that the shard takes; default DIRECTORY_SHARD_MAX_KEYS. Of locations, DIRECTORY_LOCATIONS_PER_KEY_COUNT times as many. */
+  readonly maxKeys?: number;
+}
+
+/** What a shard holds, and what it has refused since its start. */
+export interface DirectoryShardStats {
+  readonly keys: number;
+  readonly locations: number;
+  /** Locations of dropped nodes that still take space. */
+  readonly droppedLocations: number;
+  /** Keys refused, or further locations of them, because the shard was full. */
+  readonly refusedKeys: number;
+}
+
+/** Keys that one `put` sweeps beyond its own number while dropped locations are left. */
+const SWEEP_KEYS_PER_PUT = 64;
+
+/**
+ * The part of the directory that one node keeps: for each key the nodes that hold its page, and where.
+ *
+ * One location a node, of all nodes that hold the page: one that is not listed would not be told of a newer content, a deletion or a
+ * clear. What a node says about a key is ordered by (incarnation, generation): newer replaces older, never the other way round.
+ * Synchronous, no clock, no I/O.
+ *
+ * One key, one content: of two locations of different nodes that have versions and do not go together (see `conflicts`) the newer one
+ * stays, by (version, node id), whatever their order of arrival: so all replicas come to the same. A version outlives its location, see `Removals`.
+ */
+export class DirectoryShard {
+  readonly #isLive: Liveness;
+  readonly #onDisplaced: (displaced: Displaced) => void;
+  readonly #onLengthConflict: (key: string) => void;
+  readonly #maxKeys: number;
+  readonly #lists = new LocationLists();
+  readonly #choice = new LocationChoice(this.#lists, (record) => this.#isLiveRecord(record));
+  #refusedKeys = 0;
+  #lengthConflicts = 0;
+  readonly #removals = new Removals(REMOVALS_MAX_KEYS);
+  /** Of copies, of which the shard may be told after what they were copied from was cleared. */
+  readonly #copyRemovals = new Removals(REMOVALS_MAX_KEYS);
+  #newestVersion = 0;
+  /** Number of the current call, for what records remember of it. */
+  #call = 0;
+  #sweep: Generator<string, void> | undefined;
+  /** There may be locations below their record's floor. */
+  #hasVoid = false;
+
+  constructor(options: DirectoryShardOptions = {}) {
+    this.#isLive = options.isLive ?? (() => true);
+    this.#onDisplaced = options.onDisplaced ?? (() => {});
+    this.#onLengthConflict = options.onLengthConflict ?? (() => {});
+    this.#maxKeys = options.maxKeys ?? DIRECTORY_SHARD_MAX_KEYS;
+  }
+
+  /** Computed pages stated with another length than another node's under their key: configurations that share a namespace and should not. */
+  get lengthConflicts(): number {
+    return this.#lengthConflicts;
+  }
+
+  /** The newest version that this shard has been told of. */
+  get newestVersion(): number {
+    return this.#newestVersion;
+  }
+
+  /**
+   * Takes one location a key; `keys` are kept (strings of their own, not slices of larger ones). One `Taken` a key. With
+   * `unlessHeld`, a computed page that another live node has in the same length is not taken but `held`.
+   */
+  put(keys: readonly string[], locations: LocationColumns, { unlessHeld = false } = {}): Uint8Array {
+    const taken = new Uint8Array(keys.length);
+    this.#call++;
+    const records = locations.nodes.map((node) => this.#lists.records.hold(node));
+    for (let i = 0; i < keys.length; i++) {
+      const node = locations.node[i] as number;
+      if (node === NO_LOCATION) continue;
+      taken[i] = this.#putOne(keys[i] as string, locations, i, { record: records[node] as number, unlessHeld });
+    }
+    for (const record of records) this.#lists.uncount(record);
+    if (this.#lists.droppedLocations > 0) this.sweep(keys.length + SWEEP_KEYS_PER_PUT);
+    return taken;
+  }
+
+  /**
+   * One live location a key, none where there is no live one: in memory rather than on disk; several of these take
+   * turns. One of the nodes `avoided`, by which it could not be read, is handed out only when there is no other, and one of
+   * the node `asker` only when there is not even that.
+   */
+  get(keys: readonly string[], asker = '', avoided: readonly string[] = []): LocationColumns {
+    const found = new LocationColumns(keys.length);
+    this.#call++;
+    for (let i = 0; i < keys.length; i++) {
+      const slot = this.#choice.choose(keys[i] as string, asker, avoided);
+      if (slot !== NO_SLOT) this.#copyOut(slot, found, i);
+    }
+    return found;
+  }
+
+  /** 1 for each key that has a live location. */
+  exists(keys: readonly string[]): Uint8Array {
+    const found = new Uint8Array(keys.length);
+    this.#call++;
+    for (let i = 0; i < keys.length; i++) {
+      if (this.#choice.choose(keys[i] as string) !== NO_SLOT) found[i] = 1;
+    }
+    return found;
+  }
+
+  /**
+   * Drops what this start of this node has said about the keys up to `generation`, nothing that it said later; with `withCopies` the
+   * copies of it as well, also those of which the shard is told later, unless a live node is left that has set the page itself.
+   */
+  delete(keys: readonly string[], said: LocationStamp, { withCopies = false } = {}): void {
+    this.#call++;
+    for (const key of keys) {
+      let version = 0;
+      this.#unlinkAndNote(key, (record, slot) => {
+        const isOwn = record.nodeId === said.nodeId && record.incarnation === said.incarnation;
+        const isUnlinked = isOwn && this.#lists.slab.generationOf(slot) <= said.generation;
+        if (isUnlinked) version = this.#lists.slab.versionOf(slot);
+        return isUnlinked;
+      });
+      if (withCopies) this.#dropCopies(key, version);
+    }
+  }
+
+  /** Drops every location that is older than `version`, and takes none that is. */
+  removeAll(keys: readonly string[], version: number): void {
+    this.#newestVersion = Math.max(this.#newestVersion, version);
+    for (const key of keys) {
+      this.#lists.unlinkWhere(key, (record, slot) => {
+        if (this.#lists.slab.versionOf(slot) >= version) return false;
+        this.#displace(key, record, { voidBelow: version, isCopy: false });
+        return true;
+      });
+      this.#removals.note(key, version);
+    }
+  }
+
+  /** Drops these very locations, one a key, which a reader has found stale; not what the same node has stated later. */
+  discard(keys: readonly string[], locations: LocationColumns): void {
+    for (let i = 0; i < keys.length; i++) {
+      const node = locations.nodes[locations.node[i] as number];
+      if (node === undefined) continue;
+      this.#unlinkAndNote(keys[i] as string, (record, slot) => {
+        const isSame = record.nodeId === node.nodeId && record.incarnation === node.incarnation;
+        return isSame && this.#lists.slab.generationOf(slot) <= (locations.generation[i] as number);
+      });
+    }
+  }
+
+  /** Time has passed: forgets versions of keys under which nothing has been for one to two turns. */
+  turnRemovals(): void {
+    this.#removals.turn();
+    this.#copyRemovals.turn();
+  }
+
+  /**
+   * Never hands out a location of this node again (with `incarnation`: of this start or an older one); what it says later
+   * counts as usual. Takes no time: the space comes back with later calls of `put` and `sweep`.
+   */
+  dropNode(nodeId: string, incarnation = Number.POSITIVE_INFINITY): void {
+    this.dropNodes((node) => node.nodeId !== nodeId || node.incarnation > incarnation);
+  }
+
+  /** {@link dropNode} for every node of which `keep` says false. */
+  dropNodes(keep: (node: LocationNode) => boolean): void {
+    for (const record of this.#lists.records) {
+      if (record.dropped || keep(record)) continue;
+      this.#lists.droppedLocations += record.locations;
+      this.#lists.records.drop(record);
+    }
+    this.#sweep = undefined;
+  }
+
+  /** Frees what dropped nodes have left under up to `maxKeys` keys. True: there is more to do. */
+  sweep(maxKeys: number): boolean {
+    const budget = Math.min(maxKeys, 2 * this.#lists.keys.size + 2);
+    for (let n = 0; n < budget && this.#lists.droppedLocations > 0; n++) {
+      this.#sweep ??= this.#lists.keys.keys();
+      const next = this.#sweep.next();
+      if (next.done) this.#sweep = undefined;
+      else this.#unlinkAndNote(next.value, (record) => record.dropped);
+    }
+    return this.#lists.droppedLocations > 0;
+  }
+
+  /**
+   * What this start of a node has stated up to `generation` is void; it has stated anew what still holds. Takes no time: such
+   * locations are handed out until {@link dropVoid} comes by.
+   */
+  renounce(nodeId: string, incarnation: number, generation: number): void {
+    for (const record of this.#lists.records) {
+      if (record.nodeId !== nodeId || record.incarnation !== incarnation || record.floor >= generation) continue;
+      record.floor = generation;
+      this.#hasVoid = true;
+    }
+  }
+
+  /** Frees void locations, key by key; nothing to be done when there are none. A walk that is given up begins anew. */
+  *dropVoid(sliceKeys: number): Generator<void, void> {
+    if (!this.#hasVoid) return;
+    this.#hasVoid = false;
+    let left = sliceKeys;
+    for (const key of this.#lists.keys.keys()) {
+      this.#unlinkAndNote(key, (record, slot) => this.#lists.slab.generationOf(slot) <= record.floor);
+      if (--left > 0) continue;
+      yield;
+      left = sliceKeys;
+    }
+  }
+
+  /**
+   * {@link dropNode} for every start of a node that was not live at the call before either: its last words have come
+   * after it had gone. Who has just joined and is not known here yet has until the next call.
+   */
+  dropStrangers(): void {
+    const strangers = new Set<LocationNode>();
+    for (const record of this.#lists.records) {
+      const isStranger = !this.#isLive(record.nodeId, record.incarnation);
+      if (isStranger && record.isStranger) strangers.add(record);
+      record.isStranger = isStranger;
+    }
+    if (strangers.size > 0) this.dropNodes((node) => !strangers.has(node));
+  }
+
+  /** All keys, for walks in slices; keys that come or go meanwhile may be left out. */
+  keys(): Generator<string, void> {
+    return this.#lists.keys.keys();
+  }
+
+  /** Forgets these keys, whoever stated them. */
+  forget(keys: readonly string[]): void {
+    for (const key of keys) this.#lists.unlinkWhere(key, () => true);
+  }
+
+  /** Forgets where all pages are; what is void stays void. */
+  clear(): void {
+    this.#lists.clear();
+    this.#sweep = undefined;
+  }
+
+  /** Counts of now. */
+  stats(): DirectoryShardStats {
+    return {
+      keys: this.#lists.keys.size,
+      locations: this.#lists.locations,
+      droppedLocations: this.#lists.droppedLocations,
+      refusedKeys: this.#refusedKeys,
+    };
+  }
+
+  #dropCopies(key: string, version: number): void {
+    const { slab } = this.#lists;
+    let newest = version;
+    for (let slot = this.#lists.keys.get(key) ?? NO_SLOT; slot !== NO_SLOT; slot = slab.nextOf(slot)) {
+      const isCopy = (slab.flagsOf(slot) & COPY) !== 0;
+      if (!isCopy && this.#isLiveRecord(this.#lists.recordAt(slab.nodeOf(slot)))) return;
+      newest = Math.max(newest, slab.versionOf(slot));
+    }
+    if (newest > 0) this.#copyRemovals.note(key, newest + 1);
+    this.#unlinkAndNote(key, (record, slot) => {
+      if ((slab.flagsOf(slot) & COPY) === 0) return false;
+      this.#displace(key, record, { voidBelow: slab.versionOf(slot) + 1, isCopy: true });
+      return true;
+    });
+  }
+
+  #putOne(
+    key: string,
+    locations: LocationColumns,
+    i: number,
+    { record, unlessHeld }: { readonly record: number; readonly unlessHeld: boolean },
+  ): number {
+    const version = locations.version[i] as number;
+    if (version > 0) {
+      this.#newestVersion = Math.max(this.#newestVersion, version);
+      const isCopy = ((locations.flags[i] as number) & COPY) !== 0;
+      const isVoid = this.#removals.isVoid(key, version) || (isCopy && this.#copyRemovals.isVoid(key, version));
+      const verdict = isVoid ? Taken.outdated : this.#compare(key, locations, i, record);
+      if (verdict === Taken.outdated) this.#dropOwn(key, locations, i, record);
+      if (verdict === Taken.outdated || (verdict === Taken.held && unlessHeld)) return verdict;
+    }
+    const head = this.#lists.keys.get(key);
+    if (head !== undefined) return this.#putBeside(key, head, locations, i, record) ? Taken.taken : Taken.refused;
+    if (this.#lists.keys.size >= this.#maxKeys || !this.#hasRoom()) {
+      this.#refusedKeys++;
+      return Taken.refused;
+    }
+    this.#lists.begin(key, locations, i, record);
+    return Taken.taken;
+  }
+
+  /** For one more location. */
+  #hasRoom(): boolean {
+    return this.#lists.locations < this.#maxKeys * DIRECTORY_LOCATIONS_PER_KEY_COUNT;
+  }
+
+  /**
+   * Holds a location against those of other nodes. `outdated`: a newer content is there. Else those of older contents are gone;
+   * `held`: another live node has a computed page that does as well, and this node none; `taken` otherwise.
+   */
+  #compare(key: string, locations: LocationColumns, i: number, recordIndex: number): number {
+    const { nodeId } = this.#lists.recordAt(recordIndex);
+    const version = locations.version[i] as number;
+    let isHeld = false;
+    let isOwn = false;
+    let hasOlder = false;
+    for (let slot = this.#lists.keys.get(key) ?? NO_SLOT; slot !== NO_SLOT; slot = this.#lists.slab.nextOf(slot)) {
+      const other = this.#lists.recordAt(this.#lists.slab.nodeOf(slot));
+      if (other.nodeId === nodeId) {
+        if (isOutlived(this.#lists.slab, slot, locations, i)) return Taken.outdated;
+        isOwn ||= !other.dropped;
+      } else if (conflicts(this.#lists.slab, slot, locations, i)) {
+        const otherVersion = this.#lists.slab.versionOf(slot);
+        if (!isEitherNamed(this.#lists.slab, slot, locations, i)) {
+          this.#lengthConflicts++;
+          this.#onLengthConflict(key);
+        }
+        if (otherVersion > version || (otherVersion === version && other.nodeId > nodeId)) return Taken.outdated;
+        hasOlder = true;
+      } else {
+        isHeld ||= this.#lists.slab.lengthOf(slot) === locations.length[i] && this.#isLiveRecord(other);
+      }
+    }
+    if (hasOlder) {
+      this.#unlinkAndNote(key, (record, slot) => {
+        if (record.nodeId === nodeId || !conflicts(this.#lists.slab, slot, locations, i)) return false;
+        // Not the version itself, where it can be helped: the holder may copy the page of that one later.
+        const isEven = this.#lists.slab.versionOf(slot) === version;
+        this.#displace(key, record, { voidBelow: isEven ? version + 1 : version, isCopy: false });
+        return true;
+      });
+    }
+    const isComputed = ((locations.flags[i] as number) & NAMED) === 0;
+    return isHeld && isComputed && !isOwn ? Taken.held : Taken.taken;
+  }
+
+  /** A statement that is not taken tells all the same that what the node had stated before is no more. */
+  #dropOwn(key: string, locations: LocationColumns, i: number, recordIndex: number): void {
+    const { nodeId, incarnation } = this.#lists.recordAt(recordIndex);
+    this.#unlinkAndNote(key, (record, slot) => {
+      const isOwn = record.nodeId === nodeId && record.incarnation === incarnation;
+      return isOwn && this.#lists.slab.generationOf(slot) <= (locations.generation[i] as number);
+    });
+  }
+
+  #displace(key: string, record: NodeRecord, how: Pick<Displaced, 'voidBelow' | 'isCopy'>): void {
+    // Not whether it is live: who has just joined states its pages before all others know of it, and would never hear.
+    if (!record.dropped) this.#onDisplaced({ nodeId: record.nodeId, key, ...how });
+  }
+
+  /** The key has locations: finds this node's, or a place for it. The list's order is that of the nodes' first statements. */
+  #putBeside(key: string, head: number, locations: LocationColumns, i: number, recordIndex: number): boolean {
+    const record = this.#lists.recordAt(recordIndex);
+    let dropped = NO_SLOT;
+    let last = head;
+    for (let slot = head; slot !== NO_SLOT; slot = this.#lists.slab.nextOf(slot)) {
+      const other = this.#lists.recordAt(this.#lists.slab.nodeOf(slot));
+      if (other.dropped) {
+        // What is remembered of a named one is noted when it is swept.
+        if ((this.#lists.slab.flagsOf(slot) & NAMED) === 0) dropped = slot;
+      } else if (other.nodeId === record.nodeId) {
+        if (other.incarnation > record.incarnation) return false;
+        const isOlder =
+          other.incarnation === record.incarnation &&
+          this.#lists.slab.generationOf(slot) > (locations.generation[i] as number);
+        if (isOlder) return false;
+        const { slab } = this.#lists;
+        const named = (slab.flagsOf(slot) & NAMED) === 0 ? 0 : slab.versionOf(slot);
+        this.#lists.replace(slot, locations, i, recordIndex);
+        if (named > 0) this.#noteNamed(key, named);
+        return true;
+      }
+      last = slot;
+    }
+    if (dropped !== NO_SLOT) {
+      this.#lists.replace(dropped, locations, i, recordIndex);
+      return true;
+    }
+    if (!this.#hasRoom()) {
+      this.#refusedKeys++;
+      return false;
+    }
+    this.#lists.append(last, locations, i, recordIndex);
+    return true;
+  }
+
+  #copyOut(slot: number, found: LocationColumns, i: number): void {
+    this.#lists.slab.read(slot, found, i);
+    const record = this.#lists.recordAt(this.#lists.slab.nodeOf(slot));
+    if (record.tableIndex === NO_LOCATION) record.tableIndex = found.nodes.push(record) - 1;
+    found.node[i] = record.tableIndex;
+  }
+
+  #isLiveRecord(record: NodeRecord): boolean {
+    if (record.seenIn !== this.#call) {
+      record.seenIn = this.#call;
+      record.isLive = !record.dropped && this.#isLive(record.nodeId, record.incarnation);
+      record.tableIndex = NO_LOCATION;
+    }
+    return record.isLive;
+  }
+
+  /** `unlinkWhere`, and {@link #noteNamed} of the newest named location that is gone by it. */
+  #unlinkAndNote(key: string, test: (record: NodeRecord, slot: number) => boolean): void {
+    const { slab } = this.#lists;
+    let newest = 0;
+    this.#lists.unlinkWhere(key, (record, slot) => {
+      const isUnlinked = test(record, slot);
+      if (isUnlinked && (slab.flagsOf(slot) & NAMED) !== 0) newest = Math.max(newest, slab.versionOf(slot));
+      return isUnlinked;
+    });
+    if (newest > 0) this.#noteNamed(key, newest);
+  }
+
+  /**
+   * A named location of this version is gone. When no other is left, its version is remembered, and what is older goes: computed pages, which go
+   * together with each other whatever was set between them, would not tell that some of them are void.
+   */
+  #noteNamed(key: string, version: number): void {
+    const { slab } = this.#lists;
+    for (let slot = this.#lists.keys.get(key) ?? NO_SLOT; slot !== NO_SLOT; slot = slab.nextOf(slot)) {
+      if ((slab.flagsOf(slot) & NAMED) !== 0) return;
+    }
+    this.#removals.note(key, version);
+    this.#lists.unlinkWhere(key, (record, slot) => {
+      if (slab.versionOf(slot) === 0 || slab.versionOf(slot) >= version) return false;
+      this.#displace(key, record, { voidBelow: version, isCopy: false });
+      return true;
+    });
+  }
+
+  /**
+   * @internal Throws `InvariantError` unless what is kept agrees with itself, and what is kept of one key goes together: no two locations of one start
+   * of a node, of different nodes' contents only those that do not conflict, and nothing that a removal has made void.
+   */
+  verify(): void {
+    this.#lists.verify();
+    this.#removals.verify();
+    this.#copyRemovals.verify();
+    assertAtMost('shard: keys', this.#lists.keys.size, this.#maxKeys);
+    assertAtMost('shard: locations', this.#lists.locations, this.#maxKeys * DIRECTORY_LOCATIONS_PER_KEY_COUNT);
+    const removals = { all: this.#removals, copies: this.#copyRemovals };
+    for (const key of this.#lists.keys.keys()) verifyLocations(key, this.#lists, removals);
+  }
+}

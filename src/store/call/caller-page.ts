@@ -1,0 +1,91 @@
+import type { HostRegion } from '../../memory/host-region.js';
+import { STAMP_BYTES, writeStamp, writeTail } from '../../memory/page-stamp.js';
+import type { PageBytes } from '../../pool/page-batch.js';
+import type { LocalRange } from '../../transport/contract/transport.js';
+
+/** A page in the caller's memory: the pieces in which it lies, in order, as addresses and as bytes. */
+export interface CallerPage extends PageBytes {
+  readonly ranges: readonly LocalRange[];
+}
+
+/** A page, or a piece of one, in one range of a region. It holds the region's memory, as views of it do, whatever becomes of the region. */
+export class RegionPage implements CallerPage, LocalRange {
+  readonly addr: number;
+  /** Bytes. */
+  readonly length: number;
+  readonly #segments: readonly Uint8Array[];
+  readonly #segmentBytes: number;
+  readonly #offset: number;
+  #views: Uint8Array[] | undefined;
+
+  /** `length` bytes from `addr` on, all of them in the region. */
+  constructor(region: HostRegion, addr: number, length: number) {
+    this.addr = addr;
+    this.length = length;
+    this.#segments = region.segments;
+    this.#segmentBytes = region.segmentBytes;
+    this.#offset = addr - region.start;
+  }
+
+  get ranges(): readonly LocalRange[] {
+    return [this];
+  }
+
+  get views(): readonly Uint8Array[] {
+    this.#views ??= this.#makeViews();
+    return this.#views;
+  }
+
+  /** Puts a page's own last bytes in place of its stamp. */
+  writeTail(tail: number): void {
+    const count = Math.min(this.length, STAMP_BYTES);
+    const start = this.#offset + this.length - count;
+    const segmentIndex = Math.floor(start / this.#segmentBytes);
+    const segment = this.#segments[segmentIndex] as Uint8Array;
+    const at = start - segmentIndex * this.#segmentBytes;
+    if (at + count <= segment.length) writeStamp(segment, at, tail, count);
+    else writeTail(this.views, this.length, tail);
+  }
+
+  #makeViews(): Uint8Array[] {
+    const views: Uint8Array[] = [];
+    for (let offset = this.#offset, rest = this.length; rest > 0; ) {
+      const segmentIndex = Math.floor(offset / this.#segmentBytes);
+      const segment = this.#segments[segmentIndex] as Uint8Array;
+      const at = offset - segmentIndex * this.#segmentBytes;
+      const take = Math.min(rest, segment.length - at);
+      views.push(segment.subarray(at, at + take));
+      offset += take;
+      rest -= take;
+    }
+    return views;
+  }
+}
+
+/** A page in several ranges, one after the other. */
+export class ScatteredPage implements CallerPage {
+  readonly ranges: readonly RegionPage[];
+  readonly length: number;
+  #views: readonly Uint8Array[] | undefined;
+
+  constructor(ranges: readonly RegionPage[], length: number) {
+    this.ranges = ranges;
+    this.length = length;
+  }
+
+  get views(): readonly Uint8Array[] {
+    this.#views ??= this.ranges.flatMap(({ views }) => views);
+    return this.#views;
+  }
+}
+
+/** Whether the page lies at addresses that a transport can read to. */
+export function isAddressable(page: CallerPage): boolean {
+  return page instanceof RegionPage || page.ranges.length > 0;
+}
+
+/** Puts a page's own last bytes in place of its stamp. */
+export function restoreTail(page: CallerPage, tail: number): void {
+  if (page instanceof RegionPage) page.writeTail(tail);
+  else writeTail(page.views, page.length, tail);
+}

@@ -1,0 +1,139 @@
+import type { MetricsSink } from '../../base/environment/metrics-sink.js';
+import { ArgumentError } from '../../base/errors.js';
+import { shown } from '../../base/shown.js';
+import type { RequestOptions } from '../../core/index.js';
+import { CALLER_MAX, CONCURRENT_CALLERS_COUNT, STORE_CALLERS_COUNT } from '../../core/pool/request-callers.js';
+import { hintNumber } from '../../core/pool/request-hints.js';
+
+/** Calls that told a hint, and the pages that they asked for or set. */
+export interface HintedCalls {
+  readonly calls: number;
+  readonly pages: number;
+}
+
+/** By hint; `other` is number 3. */
+export type HintFigures = Readonly<Record<'open' | 'closed' | 'other', HintedCalls>>;
+
+/** Fits in the bits of one number. */
+const ALL_FREE = 2 ** CONCURRENT_CALLERS_COUNT - 1;
+const HINT_NAMES = [undefined, 'open', 'closed', 'other'] as const;
+
+/** What a call tells of its request, and how it ends early. */
+export interface CallOptions extends RequestOptions {
+  /** When it is aborted the call ends as soon as nothing touches the caller's pages any more: what has been read by then counts. */
+  readonly signal?: AbortSignal | undefined;
+}
+
+/** Refuses what a caller cannot tell of its request. Throws `ArgumentError`. */
+export function checkRequest(method: string, request: RequestOptions): void {
+  if (typeof request !== 'object' || request === null) {
+    throw new ArgumentError(
+      `${method}: a request is told as an object, such as { hint: 'closed' }; got ${shown(request)}`,
+    );
+  }
+  const { hint, caller = 0, continues = false } = request;
+  try {
+    hintNumber(hint);
+  } catch (error) {
+    throw new ArgumentError(`${method}: ${(error as Error).message}`);
+  }
+  if (!Number.isSafeInteger(caller) || caller < 0 || caller > CALLER_MAX) {
+    throw new ArgumentError(`${method}: caller must be an integer from 0 to ${CALLER_MAX}, got ${shown(caller)}`);
+  }
+  if (typeof continues !== 'boolean') {
+    throw new ArgumentError(`${method}: continues must be true or false, got ${shown(continues)}`);
+  }
+}
+
+/** The parts of one call, for one pool: whatever a call is cut into stays one request there, or a part of one. */
+export class RequestParts {
+  #next: RequestOptions;
+
+  constructor(first: RequestOptions) {
+    this.#next = first;
+  }
+
+  /** What to tell the pool with the next part. */
+  next(): RequestOptions {
+    const part = this.#next;
+    if (part.continues !== true) this.#next = { ...part, continues: true };
+    return part;
+  }
+}
+
+/** One call of a store's user, until `end`. */
+export interface RequestCall {
+  readonly hint: RequestOptions['hint'];
+  readonly pool: RequestParts;
+  readonly disk: RequestParts;
+  /** Pools are not asked for this call any more. Idempotent. */
+  end(): void;
+}
+
+/**
+ * The calls of a store's users as parts of requests. A caller is at one request at a time. A call that comes while its caller has another one
+ * under way is a request of its own, so that the parts of the two are not taken for one.
+ */
+export class RequestCalls {
+  readonly #metrics: MetricsSink;
+  /** 1 for each number of a caller that has a call under way. */
+  readonly #busy = new Uint8Array(STORE_CALLERS_COUNT + CONCURRENT_CALLERS_COUNT);
+  /** A bit for each number from STORE_CALLERS_COUNT on that no call has. */
+  #free = ALL_FREE;
+  readonly #figures = {
+    open: { calls: 0, pages: 0 },
+    closed: { calls: 0, pages: 0 },
+    other: { calls: 0, pages: 0 },
+  };
+
+  constructor(metrics: MetricsSink) {
+    this.#metrics = metrics;
+  }
+
+  figures(): HintFigures {
+    const { open, closed, other } = this.#figures;
+    return { open: { ...open }, closed: { ...closed }, other: { ...other } };
+  }
+
+  /** A call for so many pages begins. Throws `ArgumentError` for a hint that is none. */
+  begin(request: RequestOptions, pages: number): RequestCall {
+    this.#count(request, pages);
+    const { hint, caller: given = 0, continues } = request;
+    const own = given % STORE_CALLERS_COUNT;
+    const isConcurrent = continues !== true && this.#busy[own] === 1;
+    const caller = isConcurrent ? this.#freeCaller(own) : own;
+    const first: { -readonly [Name in keyof RequestOptions]: RequestOptions[Name] } = { caller };
+    if (hint !== undefined) first.hint = hint;
+    if (isConcurrent) first.continues = false;
+    else if (continues !== undefined) first.continues = continues;
+    let isUnderWay = this.#busy[caller] === 0;
+    if (isUnderWay) this.#setBusy(caller, true);
+    const end = (): void => {
+      if (isUnderWay) this.#setBusy(caller, false);
+      isUnderWay = false;
+    };
+    return { hint, pool: new RequestParts(first), disk: new RequestParts(first), end };
+  }
+
+  /** The lowest that no call has; the caller's own when there is none. */
+  #freeCaller(own: number): number {
+    const lowest = this.#free & -this.#free;
+    return lowest === 0 ? own : STORE_CALLERS_COUNT + 31 - Math.clz32(lowest);
+  }
+
+  #setBusy(caller: number, isBusy: boolean): void {
+    this.#busy[caller] = Number(isBusy);
+    if (caller >= STORE_CALLERS_COUNT) this.#free ^= 1 << (caller - STORE_CALLERS_COUNT);
+  }
+
+  #count({ hint, continues }: RequestOptions, pages: number): void {
+    const name = HINT_NAMES[hintNumber(hint)];
+    if (name === undefined) return;
+    const figures = this.#figures[name];
+    figures.pages += pages;
+    this.#metrics.count('meshcache_hinted_pages_total', pages, { hint: name });
+    if (continues === true) return;
+    figures.calls++;
+    this.#metrics.count('meshcache_hinted_calls_total', 1, { hint: name });
+  }
+}

@@ -1,0 +1,311 @@
+import { assertAtMost, assertEqual } from '../../base/assert.js';
+import { Mutex } from '../../base/concurrency/mutex.js';
+import type { Clock } from '../../base/environment/clock.js';
+import type { Logger } from '../../base/environment/log.js';
+import type { MetricsSink } from '../../base/environment/metrics-sink.js';
+import {
+  COPIES_POOL_FRACTION,
+  COPY_REQUEST_TARGET_BYTES,
+  COPY_REQUESTS_MAX_COUNT,
+  PAGE_MAX_BYTES,
+} from '../../base/limits.js';
+import type { DirectoryClient } from '../../directory/client.js';
+import { HostRegion } from '../../memory/host-region.js';
+import { PageCopies } from '../../memory/page-copies.js';
+import type { CopyThreads } from '../../pool/copy-threads.js';
+import type { PageBytes, PageOrigin, PublishedPool } from '../../pool/published-pool.js';
+import { type CallerPage, RegionPage } from '../call/caller-page.js';
+import { slicesOf } from '../call/page-slices.js';
+import type { DiskTier } from '../disk/disk-tier.js';
+import type { PageStatements } from '../page-statements.js';
+import type { PageStore } from '../page-store.js';
+import { RemoteReads, type RemoteReadsParts } from '../remote/remote-reads.js';
+
+/** Why a page of another node is copied. */
+export type CopyReason = 'handover' | 'hot';
+
+export type RemoteCopiesParts = Omit<RemoteReadsParts, 'directory'> & {
+  readonly directory: Pick<DirectoryClient, 'find' | 'get' | 'discard'>;
+  readonly pool: Pick<PublishedPool, 'capacity' | 'hasBatch' | 'fillPages' | 'unlease' | 'remove' | 'removeOlder'>;
+  readonly disk?: Pick<DiskTier, 'removeOlder'> | undefined;
+  readonly pages: Pick<PageStore, 'forget'> & {
+    readonly statements: Pick<PageStatements, 'announcePromoted' | 'isVoid'>;
+  };
+  readonly clock: Clock;
+  readonly copyThreads: CopyThreads;
+  readonly log: Logger;
+  readonly metrics: MetricsSink;
+};
+
+interface Wanted {
+  readonly key: string;
+  /** Bytes. */
+  readonly length: number;
+}
+
+/**
+ * Copies pages of other nodes into the own pool, and announces them as its own: read and checked like any page. What the
+ * program has set under a key, before or meanwhile, stays: a copy never takes its place.
+ *
+ * Accounting: `#copies` has the bytes of every page that was copied and that the pool may still have, the earliest first; together at
+ * most COPIES_POOL_FRACTION of the pool. For a page that is read often the earliest go; one that is handed over, the less wanted
+ * ones last, is refused instead. A page that the program sets here is no copy any more.
+ * A copy that no directory owner has taken is dropped again: nobody would tell this node of what becomes of its page.
+ * Copies are not written to the own disk: each is a second location of its page, which has one to lose.
+ */
+export class RemoteCopies {
+  readonly #parts: RemoteCopiesParts;
+  readonly #reads: RemoteReads;
+  readonly #maxBytes: number;
+  readonly #copies = new Map<string, number>();
+  #copiedBytes = 0;
+  readonly #turns = new Mutex();
+  #requests = 0;
+  #isClosed = false;
+
+  constructor(parts: RemoteCopiesParts) {
+    this.#parts = parts;
+    this.#reads = new RemoteReads(parts);
+    this.#maxBytes = parts.pool.capacity * COPIES_POOL_FRACTION;
+    parts.metrics.setGaugeProvider('meshcache_pool_copied_bytes', () => this.#copiedBytes);
+  }
+
+  /** Bytes of the pool that copies take, at most. */
+  get copiedBytes(): number {
+    return this.#copiedBytes;
+  }
+
+  /** The program has set pages under these keys: they are its own now. */
+  set(keys: readonly string[]): void {
+    if (this.#copies.size > 0) for (const key of keys) this.#forget(key);
+  }
+
+  /** Pages have left the pool, maybe these. */
+  gone(keys: readonly string[]): void {
+    if (this.#isClosed || this.#copies.size === 0) return;
+    const copies = keys.filter((key) => this.#copies.has(key));
+    const isHere = this.#parts.pool.hasBatch(copies);
+    for (const [i, key] of copies.entries()) if (isHere[i] === 0) this.#forget(key);
+  }
+
+  /** 1 for each key whose page is in the own pool afterwards. Refused, all 0, while too many wait. Never rejects. */
+  async copy(keys: readonly string[], reason: CopyReason): Promise<Uint8Array> {
+    const refused = new Uint8Array(keys.length);
+    if (this.#requests >= COPY_REQUESTS_MAX_COUNT) return refused;
+    this.#requests++;
+    try {
+      return await this.#turns.run(() => this.#copy(keys, reason));
+    } catch (error) {
+      if (!this.#isClosed) {
+        this.#parts.log.log('warn', 'pages of another node could not be copied', { error: String(error) });
+      }
+      return refused;
+    } finally {
+      this.#requests--;
+    }
+  }
+
+  /** Copies under way end early. Resolves when nothing touches the pool any more. */
+  async close(): Promise<void> {
+    this.#isClosed = true;
+    this.#reads.close();
+    await this.#turns.ended();
+  }
+
+  async #copy(keys: readonly string[], reason: CopyReason): Promise<Uint8Array> {
+    const { pool, directory, metrics, nodeId } = this.#parts;
+    if (this.#isClosed) return new Uint8Array(keys.length);
+    const isHere = pool.hasBatch(keys);
+    const missing = [...new Set(keys.filter((_, i) => isHere[i] === 0))];
+    const locations = await directory.get(missing);
+    // What a directory says may be wrong: memory is taken for pages that there can be, no more.
+    const lengthMaxBytes = Math.min(this.#maxBytes, PAGE_MAX_BYTES);
+    const wanted = missing.flatMap((key, i): Wanted[] => {
+      const { nodeId: owner = nodeId, length = 0 } = locations[i] ?? {};
+      return owner !== nodeId && length > 0 && length <= lengthMaxBytes ? [{ key, length }] : [];
+    });
+    const maxBytes = Math.min(this.#maxBytes, COPY_REQUEST_TARGET_BYTES);
+    for (const { start, end } of slicesOf(wanted, { maxBytes })) {
+      if (this.#isClosed) return new Uint8Array(keys.length);
+      const batch = wanted.slice(start, end);
+      const hasRoom = this.#makeRoom(bytesOf(batch), reason);
+      const count = await this.#copyBatch(hasRoom ? batch : this.#fitting(batch));
+      if (count > 0) metrics.count('meshcache_copied_pages_total', count, { reason });
+    }
+    return this.#isClosed ? new Uint8Array(keys.length) : pool.hasBatch(keys);
+  }
+
+  /** Those of a batch that there is room for, the first ones rather than the last. */
+  #fitting(batch: readonly Wanted[]): readonly Wanted[] {
+    let bytes = this.#copiedBytes;
+    return batch.filter(({ length }) => {
+      if (bytes + length > this.#maxBytes) return false;
+      bytes += length;
+      return true;
+    });
+  }
+
+  /** The number of pages that were copied. */
+  async #copyBatch(batch: readonly Wanted[]): Promise<number> {
+    if (batch.length === 0) return 0;
+    const { pages } = this.#parts;
+    const region = HostRegion.wrap(new SharedArrayBuffer(bytesOf(batch)));
+    try {
+      const targets = targetsIn(region, batch);
+      const keys = batch.map(({ key }) => key);
+      const { reads } = await this.#reads.read({ keys, pages: targets, wanted: keys.map((_, i) => i) });
+      if (this.#isClosed) return 0;
+      const origins = new Map<number, PageOrigin>();
+      for (const { indices, rows, columns } of reads) {
+        indices.forEach((index, k) => {
+          const { version = 0, kind = 'computed' } = columns.locationAt(rows[k] as number) ?? {};
+          origins.set(index, { version, kind, isCopy: true });
+        });
+      }
+      const read = [...origins.keys()];
+      const isCopied = await this.#publish(
+        read.map((i) => keys[i] as string),
+        read.map((i) => targets[i] as CallerPage),
+        [...origins.values()],
+      );
+      if (this.#isClosed) return 0;
+      await this.#removeOlder(
+        keys,
+        origins,
+        read.filter((_, j) => isCopied[j] === true),
+      );
+      const copied = read.filter((_, j) => isCopied[j] === true).map((i) => batch[i] as Wanted);
+      for (const { key, length } of copied) this.#add(key, length);
+      const untaken = new Set(await pages.statements.announcePromoted(copied.map(({ key }) => key)));
+      if (untaken.size > 0) this.#dropUntaken(batch, origins, untaken);
+      return copied.length - untaken.size;
+    } finally {
+      region.free();
+    }
+  }
+
+  #dropUntaken(batch: readonly Wanted[], origins: ReadonlyMap<number, PageOrigin>, untaken: ReadonlySet<string>): void {
+    const { pool, pages } = this.#parts;
+    const some = [...origins].filter(([i]) => untaken.has((batch[i] as Wanted).key));
+    const keys = some.map(([i]) => (batch[i] as Wanted).key);
+    const removed = pool.removeOlder(
+      keys,
+      some.map(([, { version }]) => version + 1),
+      { isCopy: true },
+    );
+    for (const key of removed) this.#forget(key);
+    if (removed.length > 0) pages.forget(removed);
+  }
+
+  /**
+   * True for each that is in the pool by this: not what has found no room, what has been set there meanwhile, or what this node was told to
+   * drop since it was read.
+   */
+  async #publish(
+    keys: readonly string[],
+    sources: readonly CallerPage[],
+    origins: readonly PageOrigin[],
+  ): Promise<boolean[]> {
+    const { pool, pages } = this.#parts;
+    let isVacant: boolean[] = [];
+    const lengths = sources.map(({ length }) => length);
+    const fill = (targets: readonly (PageBytes | null)[]) => {
+      // From here on a drop finds the pages in the pool.
+      const wanted = targets.map((target, i) => {
+        return pages.statements.isVoid(keys[i] as string, (origins[i] as PageOrigin).version) ? null : target;
+      });
+      isVacant = wanted.map((target) => target !== null);
+      return copyInto(this.#parts.copyThreads, wanted, sources);
+    };
+    const leases = await pool.fillPages(keys, lengths, fill, origins);
+    pool.unlease(leases.filter((lease) => lease !== null));
+    return leases.map((lease, i) => lease !== null && isVacant[i] === true);
+  }
+
+  /** What the own disk has had of these named pages since before they were set elsewhere must not come up when the copy has gone. */
+  async #removeOlder(
+    keys: readonly string[],
+    origins: ReadonlyMap<number, PageOrigin>,
+    copied: readonly number[],
+  ): Promise<void> {
+    const named = copied.filter((i) => origins.get(i)?.kind === 'named');
+    if (named.length === 0) return;
+    await this.#parts.disk?.removeOlder(
+      named.map((i) => keys[i] as string),
+      named.map((i) => origins.get(i)?.version ?? 0),
+    );
+  }
+
+  #add(key: string, length: number): void {
+    this.#forget(key);
+    // It may have gone again already.
+    if (this.#parts.pool.hasBatch([key])[0] === 0) return;
+    this.#copies.set(key, length);
+    this.#copiedBytes += length;
+  }
+
+  #forget(key: string): void {
+    this.#copiedBytes -= this.#copies.get(key) ?? 0;
+    this.#copies.delete(key);
+  }
+
+  /** False: there is none. */
+  #makeRoom(bytes: number, reason: CopyReason): boolean {
+    if (this.#copiedBytes + bytes <= this.#maxBytes) return true;
+    const { pool, pages } = this.#parts;
+    if (reason === 'handover') return false;
+    const removed: string[] = [];
+    for (const key of this.#copies.keys()) {
+      if (this.#copiedBytes + bytes <= this.#maxBytes) break;
+      this.#forget(key);
+      if (pool.remove(key)) removed.push(key);
+    }
+    if (removed.length > 0) pages.forget(removed);
+    return true;
+  }
+
+  /** Throws `InvariantError` unless the accounting of this class holds. */
+  verify(): void {
+    let bytes = 0;
+    for (const length of this.#copies.values()) bytes += length;
+    assertEqual('remote copies: bytes', this.#copiedBytes, bytes);
+    assertAtMost('remote copies: bytes', bytes, this.#maxBytes);
+    assertAtMost('remote copies: requests', this.#requests, COPY_REQUESTS_MAX_COUNT);
+  }
+}
+
+/** Copies each source to its target, if it has one; one checksum each, null for the others. */
+async function copyInto(
+  copyThreads: CopyThreads,
+  targets: readonly (PageBytes | null)[],
+  sources: readonly PageBytes[],
+): Promise<(number | null)[]> {
+  const copies = new PageCopies();
+  const vacant = targets.flatMap((target, i) => (target === null ? [] : [i]));
+  let bytes = 0;
+  for (const i of vacant) {
+    const source = sources[i] as PageBytes;
+    copies.add(source.views, (targets[i] as PageBytes).views);
+    bytes += source.length;
+  }
+  const isOffThread = copyThreads.take(vacant.length, bytes);
+  const sums = isOffThread ? await copyThreads.copy(copies) : copies.run();
+  const results = new Array<number | null>(targets.length).fill(null);
+  vacant.forEach((i, j) => {
+    results[i] = sums[j] as number;
+  });
+  return results;
+}
+
+function targetsIn(region: HostRegion, batch: readonly Wanted[]): CallerPage[] {
+  let addr = region.start;
+  return batch.map(({ length }) => {
+    const page = new RegionPage(region, addr, length);
+    addr += length;
+    return page;
+  });
+}
+
+function bytesOf(batch: readonly Wanted[]): number {
+  return batch.reduce((sum, { length }) => sum + length, 0);
+}

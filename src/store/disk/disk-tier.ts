@@ -1,0 +1,323 @@
+import { assert, assertEqual } from '../../base/assert.js';
+import { type Clock, within } from '../../base/environment/clock.js';
+import type { MetricsSink } from '../../base/environment/metrics-sink.js';
+import { DISK_HELD_POOL_FRACTION, DISK_STALL_MS, DISK_WAITING_CLOSE_TIMEOUT_MS } from '../../base/limits.js';
+import type { RequestOptions } from '../../core/index.js';
+import type { DiskInfo, DiskStore } from '../../disk/disk-store.js';
+import type { PageBytes } from '../../pool/page-batch.js';
+import type { LocalRead, PageLease, PublishedPage, PublishedPool } from '../../pool/published-pool.js';
+import type { RequestParts } from '../call/request-calls.js';
+import { type Backlog, PacedPublishing } from './paced-publishing.js';
+import { type Publishing, publishSlices } from './publishing.js';
+
+/** What a tier needs of its disk. */
+export type TierDisk = Pick<
+  DiskStore,
+  | 'clear'
+  | 'clearWhere'
+  | 'close'
+  | 'exists'
+  | 'fits'
+  | 'hasBatch'
+  | 'hasRoomFor'
+  | 'info'
+  | 'isPaused'
+  | 'keysInSlices'
+  | 'peekBatch'
+  | 'putPage'
+  | 'readPages'
+  | 'removalsWritten'
+  | 'removeOlder'
+  | 'removeOther'
+  | 'renew'
+  | 'skipped'
+  | 'touchBatch'
+>;
+
+export interface DiskTierParts {
+  readonly disk: TierDisk;
+  readonly pool: PublishedPool;
+  /** What publishing does when more waits for the disk than may: waits for it, or goes on, and pages that are evicted first are skipped. */
+  readonly whenBehind: 'wait' | 'skip';
+  /** Told of pages that were written after the pool had let go of them: until then they were nowhere. */
+  readonly onWrittenLate?: (keys: readonly string[]) => void;
+  readonly clock: Clock;
+  readonly metrics: MetricsSink;
+}
+
+/** A page that is to be queued. */
+interface WaitingPage {
+  /** Null: the pool may evict it. */
+  lease: PageLease | null;
+  /** The request that has set it. */
+  readonly request: RequestOptions | undefined;
+}
+
+/**
+ * The disk behind a pool: what is published is written through in the background, and found there when the pool has let go of it.
+ *
+ * A page is leased in the pool from when it is queued until it is written: its bytes are taken from there, without a copy. When
+ * other bytes are published under its key, the lease ends early; then the page is not listed on disk, and if that comes too
+ * late its checksum is wrong. Pages for which the queue has no room wait, leased as well unless publishing does not wait for
+ * the disk.
+ *
+ * Accounting: `#heldBytes` is the sum over the pages that the queue has and those that wait with a lease: DISK_HELD_POOL_FRACTION of the
+ * pool, or one page.
+ */
+export class DiskTier implements Backlog {
+  readonly maxBytes: number;
+  readonly #disk: TierDisk;
+  readonly #pool: PublishedPool;
+  readonly #clock: Clock;
+  readonly #onWrittenLate: (keys: readonly string[]) => void;
+  /** Undefined: publishing does not wait for the disk. */
+  readonly #paced: PacedPublishing | undefined;
+  /** Pages for which the queue had no room, in the order of being set: written when it has, if the pool still has them. */
+  readonly #waiting = new Map<string, WaitingPage>();
+  #heldBytes = 0;
+  /** Of the pages that the queue has. */
+  readonly #queued = new Set<PageLease>();
+  /** When the disk last ended a write, or was given the first one. */
+  #movedAtMs = 0;
+  #onNoneWaiting: () => void = () => {};
+  #isClosed = false;
+
+  constructor({ disk, pool, whenBehind, onWrittenLate = () => {}, clock, metrics }: DiskTierParts) {
+    this.#disk = disk;
+    this.#pool = pool;
+    this.#clock = clock;
+    this.#onWrittenLate = onWrittenLate;
+    this.maxBytes = pool.capacity * DISK_HELD_POOL_FRACTION;
+    this.#paced = whenBehind === 'wait' ? new PacedPublishing({ pool, backlog: this, clock, metrics }) : undefined;
+  }
+
+  /** Publishes pages in the pool; {@link writeThrough} is to be called with each slice as it is told of. */
+  publish(publishing: Publishing): Promise<void> {
+    return this.#paced?.publish(publishing) ?? publishSlices(publishing, { pool: this.#pool, clock: this.#clock });
+  }
+
+  /** Publishing does not wait for the disk any more. */
+  endWaits(): void {
+    this.#paced?.stop();
+  }
+
+  hasRoomFor(bytes: number): boolean {
+    return this.#heldBytes === 0 || this.#heldBytes + bytes <= this.maxBytes;
+  }
+
+  fits(length: number): boolean {
+    return this.#disk.fits(length);
+  }
+
+  isMoving(): boolean {
+    return !this.#disk.isPaused && this.stallsInMs() > 0;
+  }
+
+  stallsInMs(): number {
+    return this.#queued.size === 0 ? Number.POSITIVE_INFINITY : this.#movedAtMs + DISK_STALL_MS - this.#clock.nowMs();
+  }
+
+  letGo(): void {
+    for (const waiting of this.#waiting.values()) {
+      if (waiting.lease === null) continue;
+      const { lease } = waiting;
+      waiting.lease = null;
+      this.#endHold(lease);
+    }
+  }
+
+  info(): DiskInfo {
+    return this.#disk.info();
+  }
+
+  /**
+   * Queues pages that have just been published; null for those that were not. A page that the pool has let go of already is not
+   * written. What lies on disk with other bytes is gone: the promise resolves when a crash cannot bring it back; undefined when
+   * there was none.
+   */
+  writeThrough(
+    keys: readonly string[],
+    published: readonly (PublishedPage | null)[],
+    request?: RequestParts,
+  ): Promise<void> | undefined {
+    let isOutdated = false;
+    this.#pool.lease(keys).forEach((lease, i) => {
+      const page = lease?.page ?? published[i] ?? null;
+      // First, for the new page may find no room, or be gone already: then the old one must not come up.
+      if (page !== null && this.#disk.removeOther(keys[i] as string, page)) isOutdated = true;
+      if (lease !== null) this.#write(lease, request?.next());
+      // Others have taken its place already.
+      else if (page !== null && !this.#disk.exists(keys[i] as string)) this.#disk.skipped(1);
+    });
+    this.#writeWaiting();
+    return isOutdated ? this.#disk.removalsWritten() : undefined;
+  }
+
+  /** 1 for each key that can be read from the disk. Not a use. */
+  hasBatch(keys: readonly string[]): Uint8Array {
+    return this.#disk.hasBatch(keys);
+  }
+
+  peekBatch(keys: readonly string[]): (PublishedPage | null)[] {
+    return this.#disk.peekBatch(keys);
+  }
+
+  /** Pages that were used in the pool count as used here. */
+  touchBatch(keys: readonly string[], request?: RequestOptions): void {
+    if (keys.length > 0) this.#disk.touchBatch(keys, request);
+  }
+
+  readPages(keys: readonly string[], targets: readonly PageBytes[], request?: RequestOptions): Promise<LocalRead[]> {
+    return this.#disk.readPages(keys, targets, request);
+  }
+
+  /** Keys of all pages, some at a time. */
+  keysInSlices(): Iterable<string[]> {
+    return this.#disk.keysInSlices();
+  }
+
+  /** Removes pages that are older than the version given for their key. A crash cannot bring them back once it resolves. */
+  async removeOlder(keys: readonly string[], voidBelow: readonly number[]): Promise<void> {
+    if (this.#disk.removeOlder(keys, voidBelow)) await this.#disk.removalsWritten();
+    this.#writeWaiting();
+  }
+
+  /** Pages of the pool have got later versions. */
+  renew(keys: readonly string[]): void {
+    for (const [i, page] of this.#pool.peekBatch(keys).entries()) if (page) this.#disk.renew(keys[i] as string, page);
+  }
+
+  /** Removes everything; returns the keys of what was written. */
+  clear(): string[] {
+    this.#paced?.cleared();
+    for (const key of [...this.#waiting.keys()]) this.#endWait(key);
+    return this.#disk.clear();
+  }
+
+  /** The same for keys that `isWanted` is true of. */
+  clearWhere(isWanted: (key: string) => boolean): string[] {
+    for (const key of [...this.#waiting.keys()].filter(isWanted)) this.#endWait(key);
+    return this.#disk.clearWhere(isWanted);
+  }
+
+  /** Resolves when a crash cannot bring back what has been removed. */
+  removalsWritten(): Promise<void> {
+    return this.#disk.removalsWritten();
+  }
+
+  /** Writes what waits, here and in the queue, each within a deadline. Afterwards nothing here touches the pool. */
+  async close(): Promise<void> {
+    this.#paced?.close();
+    const noneWaiting = new Promise<void>((resolve) => {
+      this.#onNoneWaiting = resolve;
+    });
+    this.#writeWaiting();
+    await within(this.#clock, DISK_WAITING_CLOSE_TIMEOUT_MS, noneWaiting);
+    this.#isClosed = true;
+    if (this.#waiting.size > 0) this.#disk.skipped(this.#waiting.size);
+    await this.#disk.close();
+  }
+
+  /** The pool has let go of these: what has not been written is lost. */
+  dropped(keys: readonly string[]): void {
+    if (this.#waiting.size === 0) return;
+    const lost = keys.filter((key) => this.#endWait(key));
+    if (lost.length > 0) this.#disk.skipped(lost.length);
+  }
+
+  #write(lease: PageLease, request: RequestOptions | undefined): void {
+    const { key, page } = lease;
+    if (!this.#disk.fits(page.length)) {
+      this.#endWait(key);
+      this.#disk.skipped(1);
+      this.#pool.unlease([lease]);
+    } else if (this.#waiting.get(key)?.lease?.isLive) {
+      // With these very bytes: the lease of others would have ended.
+      this.#pool.unlease([lease]);
+    } else {
+      this.#endWait(key);
+      // What the disk has or is about to have under the key are these very bytes: others have been removed.
+      if (this.#mayQueueNow(page.length) || this.#disk.exists(key)) this.#queue(lease, request);
+      else this.#wait(lease, request);
+    }
+  }
+
+  /** With leases nobody gets before those who wait; without, whatever finds room is safe. */
+  #mayQueueNow(length: number): boolean {
+    return (this.#paced === undefined || this.#waiting.size === 0) && this.#disk.hasRoomFor(length);
+  }
+
+  #queue(lease: PageLease, request: RequestOptions | undefined): void {
+    const { key, page } = lease;
+    const release = (): void => {
+      this.#queued.delete(lease);
+      this.#movedAtMs = this.#clock.nowMs();
+      const isLate = !lease.isLive;
+      this.#endHold(lease);
+      this.#writeWaiting();
+      if (isLate && !this.#isClosed && !this.#waiting.has(key) && this.#disk.hasBatch([key])[0] === 1)
+        this.#onWrittenLate([key]);
+    };
+    const { length, checksum, version, kind } = page;
+    const bytes = { views: this.#pool.viewsOf(page), length };
+    const about = { version, kind, isCopy: false, request };
+    if (this.#disk.putPage(key, bytes, checksum, release, about) !== 'queued') {
+      this.#pool.unlease([lease]);
+      return;
+    }
+    if (this.#queued.size === 0) this.#movedAtMs = this.#clock.nowMs();
+    this.#queued.add(lease);
+    this.#heldBytes += page.length;
+  }
+
+  #wait(lease: PageLease, request: RequestOptions | undefined): void {
+    const { key, page } = lease;
+    const isHeld = this.#paced !== undefined && this.isMoving() && this.hasRoomFor(page.length);
+    this.#waiting.set(key, { lease: isHeld ? lease : null, request });
+    if (isHeld) this.#heldBytes += page.length;
+    else this.#pool.unlease([lease]);
+  }
+
+  /** False: it did not wait. */
+  #endWait(key: string): boolean {
+    const waiting = this.#waiting.get(key);
+    if (waiting === undefined) return false;
+    this.#waiting.delete(key);
+    if (waiting.lease !== null) this.#endHold(waiting.lease);
+    return true;
+  }
+
+  #endHold(lease: PageLease): void {
+    this.#heldBytes -= lease.page.length;
+    this.#pool.unlease([lease]);
+    this.#paced?.changed();
+  }
+
+  #writeWaiting(): void {
+    if (this.#isClosed) return;
+    if (!this.isMoving()) this.letGo();
+    for (const [key, { request }] of this.#waiting) {
+      const [page] = this.#pool.peekBatch([key]);
+      if (page && !this.#disk.hasRoomFor(page.length)) return;
+      // Of what is there now: a lease that it waited with may have ended.
+      const [lease] = this.#pool.lease([key]);
+      this.#endWait(key);
+      if (lease) this.#queue(lease, request);
+    }
+    this.#onNoneWaiting();
+  }
+
+  /** Throws `InvariantError` unless the accounting of this class holds; the disk is its owner's to verify. */
+  verify(): void {
+    let bytes = 0;
+    const waiting = Array.from(this.#waiting.values(), ({ lease }) => lease);
+    for (const lease of [...this.#queued, ...waiting]) bytes += lease?.page.length ?? 0;
+    assertEqual('disk tier: bytes that are held', this.#heldBytes, bytes);
+    const isLeased = this.#paced !== undefined || waiting.every((lease) => lease === null);
+    assert(isLeased, 'disk tier: pages wait with a lease, and publishing does not wait for the disk');
+    for (const [key, { lease }] of this.#waiting) {
+      const isOwn = lease === null || (lease.key === key && !this.#queued.has(lease));
+      assert(isOwn, () => `disk tier: the lease with which ${JSON.stringify(key)} waits is of another page`);
+    }
+  }
+}

@@ -1,0 +1,104 @@
+import { unlessAborted } from '../../base/concurrency/abort.js';
+import type { Clock } from '../../base/environment/clock.js';
+import { DISK_IN_FLIGHT_MAX_COUNT } from '../../base/limits.js';
+import type { Metrics } from '../../metrics/metrics.js';
+import type { LocalRead } from '../../pool/published-pool.js';
+import type { DataLocation } from '../../types.js';
+import type { CallerPage } from '../call/caller-page.js';
+import type { RequestCall, RequestParts } from '../call/request-calls.js';
+import type { DiskTier } from './disk-tier.js';
+
+export interface OwnDiskReadsParts {
+  readonly disk: Pick<DiskTier, 'hasBatch' | 'readPages'>;
+  /** Whether each page is good as far as can be known. */
+  readonly confirm: (keys: readonly string[]) => Promise<boolean[]>;
+  readonly clock: Clock;
+  readonly metrics: Metrics;
+}
+
+/** A call that pages are read for. */
+export interface ReadingCall {
+  readonly keys: readonly string[];
+  readonly pages: readonly CallerPage[];
+  /** True for each page that has been read. */
+  readonly results: boolean[];
+  readonly request: RequestCall;
+  /** Of a call for one page: where the directory has just said that it is. */
+  readonly located?: DataLocation | undefined;
+  readonly signal?: AbortSignal | undefined;
+}
+
+/** Reads pages from the own disk into the caller's memory. */
+export class OwnDiskReads {
+  hits = 0;
+  readBytes = 0;
+  readonly #parts: OwnDiskReadsParts;
+  #closed = false;
+
+  constructor(parts: OwnDiskReadsParts) {
+    this.#parts = parts;
+  }
+
+  /** Reads under way end as they do; no new ones begin. */
+  close(): void {
+    this.#closed = true;
+  }
+
+  /**
+   * Reads those pages of a call with these indices that the disk has, and that are good as far as can be known. After an abort of the call's
+   * signal no page is begun; those that have been begun, at most DISK_IN_FLIGHT_MAX_COUNT, cannot be called back and are waited for.
+   */
+  async read({ keys, pages, results, request, signal }: ReadingCall, wanted: readonly number[]): Promise<void> {
+    const { disk, confirm, clock, metrics } = this.#parts;
+    if (signal?.aborted) return;
+    const isGood = await unlessAborted(confirm(wanted.map((i) => keys[i] as string)), signal);
+    if (isGood === undefined || signal?.aborted || this.#closed) return;
+    const startMs = clock.nowMs();
+    const good = wanted.filter((_, j) => isGood[j]);
+    const isHere = disk.hasBatch(good.map((i) => keys[i] as string));
+    const here = good.filter((_, j) => isHere[j] === 1);
+    if (here.length === 0) return;
+    const outcomes = await this.#readPages(
+      here.map((i) => keys[i] as string),
+      here.map((i) => pages[i] as CallerPage),
+      { parts: request.disk, signal },
+    );
+    let hits = 0;
+    let bytes = 0;
+    outcomes.forEach((outcome, j) => {
+      const i = here[j] as number;
+      if (outcome === 'damaged') metrics.count('meshcache_checksum_failures_total', 1, { source: 'disk' });
+      if (outcome !== 'read') return;
+      results[i] = true;
+      hits++;
+      bytes += (pages[i] as CallerPage).length;
+    });
+    this.hits += hits;
+    this.readBytes += bytes;
+    metrics.recordReads('disk', { hits, misses: 0, bytes, seconds: (clock.nowMs() - startMs) / 1000 });
+  }
+
+  /** With a signal no more pages are handed to the disk than it reads at a time: what it has been given, it reads. */
+  async #readPages(
+    keys: readonly string[],
+    pages: readonly CallerPage[],
+    { parts, signal }: { readonly parts: RequestParts; readonly signal: AbortSignal | undefined },
+  ): Promise<LocalRead[]> {
+    const { disk } = this.#parts;
+    if (signal === undefined || keys.length === 1) return disk.readPages(keys, pages, parts.next());
+    const outcomes = new Array<LocalRead>(keys.length).fill('absent');
+    let next = 0;
+    const readNext = async (): Promise<void> => {
+      while (next < keys.length && !signal.aborted && !this.#closed) {
+        const i = next++;
+        const [outcome] = await disk.readPages([keys[i] as string], [pages[i] as CallerPage], parts.next());
+        outcomes[i] = outcome as LocalRead;
+      }
+    };
+    const readers = Array.from({ length: Math.min(DISK_IN_FLIGHT_MAX_COUNT, keys.length) }, readNext);
+    // All have ended before the first failure is passed on: until then the disk may write into the pages.
+    const ended = await Promise.allSettled(readers);
+    for (const reader of ended) if (reader.status === 'rejected') throw reader.reason;
+    return outcomes;
+  }
+}

@@ -1,0 +1,396 @@
+import { assert, assertAtMost, assertEqual } from '../../base/assert.js';
+import { Mutex } from '../../base/concurrency/mutex.js';
+import type { Clock } from '../../base/environment/clock.js';
+import type { MetricsSink } from '../../base/environment/metrics-sink.js';
+import {
+  PROMOTE_ANSWER_MAX_MS,
+  PROMOTE_LEASE_MS,
+  PROMOTE_POOL_FRACTION,
+  PROMOTE_ROUND_MAX_BYTES,
+} from '../../base/limits.js';
+import {
+  type LocalRead,
+  NO_ORIGIN,
+  type PageBytes,
+  type PageLease,
+  type PageOrigin,
+  type PublishedPool,
+} from '../../pool/published-pool.js';
+import type { DataLocation } from '../../types.js';
+
+/**
+ * What became of a page that was to be promoted: where it lies in the pool now; `absent`: it is not here; `later`: it is
+ * here, and not in the pool yet, for want of room or of time.
+ */
+export type PromoteOutcome = DataLocation | 'absent' | 'later';
+
+/** A page on the disk. */
+export interface DiskPage extends Partial<PageOrigin> {
+  readonly length: number;
+  readonly checksum: number;
+}
+
+export interface PromotableDisk {
+  /** Of pages that can be read, null for the others; not a use. */
+  peekBatch(keys: readonly string[]): (DiskPage | null)[];
+  /** One outcome a key; `read` means that the bytes have their checksum. The targets are in use until it resolves. */
+  readPages(keys: readonly string[], targets: readonly PageBytes[]): Promise<LocalRead[]>;
+}
+
+export interface PromoterParts {
+  readonly disk: PromotableDisk;
+  readonly pool: Pick<PublishedPool, 'capacity' | 'peekBatch' | 'fillPages' | 'lease' | 'unlease'>;
+  /** Announces pages of the pool in the directory; nobody waits for it. */
+  readonly announce: (keys: readonly string[]) => Promise<unknown>;
+  /** Which pages of the disk are good, as far as can be known; the others are not brought. */
+  readonly confirm: (keys: readonly string[]) => Promise<boolean[]>;
+  /** Of those that are in the pool; null for the others. */
+  readonly locationsOf: (keys: readonly string[]) => (DataLocation | null)[];
+  readonly clock: Clock;
+  readonly metrics: MetricsSink;
+}
+
+/** A reader for which a page stays in the pool. */
+interface Holder {
+  /** Answers that gave it the location, and that it has not said it is done with. */
+  answers: number;
+  untilMs: number;
+}
+
+/** A page that stays in the pool, or is on its way there. */
+interface KeptPage {
+  readonly key: string;
+  readonly bytes: number;
+  readonly holders: Map<string, Holder>;
+  lease: PageLease | null;
+  /** Resolves when it is here or will not come; undefined: it has. */
+  arrival: Promise<void> | undefined;
+  /** What it is for a reader that finds it neither in the pool nor on its way. */
+  failure: 'absent' | 'later';
+}
+
+interface Taken {
+  readonly pages: ReadonlyMap<string, KeptPage | 'absent' | 'later'>;
+  /** Nothing could be had, and room would change that. */
+  readonly isStuck: boolean;
+}
+
+/**
+ * The owner's side of promoting: brings pages from its disk into its pool, where other nodes read them.
+ *
+ * A page stays in the pool for each reader that was given its location until that has said that it has read it, or its
+ * time is up. However many want a page, the disk is read once.
+ *
+ * Accounting: `#keptBytes` is the sum over `#kept`: all pages that are on their way or leased, never more than
+ * PROMOTE_POOL_FRACTION of the pool, or one page. Readers for which there is no room wait for it in the order in which they
+ * came, and nobody gets any before them: a reader that asks fast does not keep the others out.
+ */
+export class Promoter {
+  readonly #parts: PromoterParts;
+  readonly #maxBytes: number;
+  readonly #kept = new Map<string, KeptPage>();
+  #keptBytes = 0;
+  readonly #roomTurns = new Mutex();
+  /** Tells who waits for room that there may be some. */
+  #wake: () => void = () => {};
+  #cancelTimer: (() => void) | undefined;
+  readonly #fetches = new Set<Promise<void>>();
+  #isClosed = false;
+
+  constructor(parts: PromoterParts) {
+    this.#parts = parts;
+    this.#maxBytes = parts.pool.capacity * PROMOTE_POOL_FRACTION;
+  }
+
+  /**
+   * One outcome a key, after PROMOTE_ANSWER_MAX_MS or little more. As many as fit, from the first on; `reader` may read them
+   * for PROMOTE_LEASE_MS, and is to {@link release} them.
+   */
+  async promote(reader: string, keys: readonly string[]): Promise<PromoteOutcome[]> {
+    const untilMs = this.#parts.clock.nowMs() + PROMOTE_ANSWER_MAX_MS;
+    const all = [...new Set(keys)];
+    const isGood = await this.#parts.confirm(all);
+    const distinct = all.filter((_, i) => isGood[i]);
+    let taken = this.#take(reader, distinct, !this.#roomTurns.isLocked);
+    if (taken.isStuck) taken = await this.#roomTurns.run(() => this.#takeWhenRoom(reader, distinct, untilMs));
+    await this.#arrived(taken, untilMs);
+    const outcomes = this.#answer(reader, distinct, taken);
+    return keys.map((key) => outcomes.get(key) ?? 'absent');
+  }
+
+  /** `reader` has read these, as often as it says so. */
+  release(reader: string, keys: readonly string[]): void {
+    for (const key of keys) {
+      const page = this.#kept.get(key);
+      const holder = page?.holders.get(reader);
+      if (page === undefined || holder === undefined || --holder.answers > 0) continue;
+      page.holders.delete(reader);
+      this.#dropUnheld(page);
+    }
+  }
+
+  /** Ends all leases. Resolves when nothing is being read from disk any more. */
+  async close(): Promise<void> {
+    this.#isClosed = true;
+    this.#cancelTimer?.();
+    this.#cancelTimer = undefined;
+    for (const page of [...this.#kept.values()]) if (page.arrival === undefined) this.#drop(page);
+    this.#wake();
+    await Promise.all(this.#fetches);
+  }
+
+  async #takeWhenRoom(reader: string, keys: readonly string[], untilMs: number): Promise<Taken> {
+    for (;;) {
+      const taken = this.#take(reader, keys, true);
+      const waitMs = untilMs - this.#parts.clock.nowMs();
+      if (!taken.isStuck || waitMs <= 0) return taken;
+      await this.#within(waitMs, new Promise<void>((resolve) => (this.#wake = resolve)));
+    }
+  }
+
+  /** What there is of the pages and, while there is room, what is on its way from now on. */
+  #take(reader: string, keys: readonly string[], mayTakeRoom: boolean): Taken {
+    const { pool, disk } = this.#parts;
+    const pages = new Map<string, KeptPage | 'absent' | 'later'>();
+    if (this.#isClosed) return { pages, isStuck: false };
+    const inPool = pool.peekBatch(keys);
+    const onDisk = disk.peekBatch(keys);
+    const missing: KeptPage[] = [];
+    let missingBytes = 0;
+    let hasRoom = mayTakeRoom;
+    for (const [i, key] of keys.entries()) {
+      const known = this.#keptPage(key);
+      const bytes = inPool[i]?.length ?? onDisk[i]?.length;
+      const isOnDisk = inPool[i] === null;
+      const isTooMuch = isOnDisk && missingBytes > 0 && missingBytes + (bytes ?? 0) > PROMOTE_ROUND_MAX_BYTES;
+      if (known !== undefined) {
+        pages.set(key, known);
+        this.#hold(known, reader);
+        continue;
+      }
+      if (bytes === undefined || bytes > pool.capacity) {
+        pages.set(key, 'absent');
+        continue;
+      }
+      hasRoom &&= !isTooMuch && this.#hasRoom(bytes);
+      if (!hasRoom) {
+        pages.set(key, 'later');
+        continue;
+      }
+      const page = this.#keep(key, bytes);
+      pages.set(key, page);
+      this.#hold(page, reader);
+      if (isOnDisk) {
+        missing.push(page);
+        missingBytes += bytes;
+      } else {
+        page.lease = pool.lease([key])[0] ?? null;
+      }
+    }
+    if (missing.length > 0) this.#fetch(missing);
+    const all = [...pages.values()];
+    return { pages, isStuck: all.includes('later') && all.every((page) => typeof page === 'string') };
+  }
+
+  /** Starts to read these from disk. */
+  #fetch(pages: readonly KeptPage[]): void {
+    const fetch = this.#fill(pages).finally(() => this.#fetches.delete(fetch));
+    this.#fetches.add(fetch);
+    for (const page of pages) page.arrival = fetch;
+  }
+
+  /** Never rejects. */
+  async #fill(pages: readonly KeptPage[]): Promise<void> {
+    const { disk, pool, metrics, announce } = this.#parts;
+    const keys = pages.map(({ key }) => key);
+    const onDisk = disk.peekBatch(keys);
+    const origins = onDisk.map((page) => originOf(page));
+    const lengths = pages.map(({ bytes }) => bytes);
+    let leases: readonly (PageLease | null)[] = [];
+    try {
+      leases = await pool.fillPages(keys, lengths, (targets) => this.#readFromDisk(pages, targets, onDisk), origins);
+    } catch {
+      for (const page of pages) page.failure = 'absent';
+    }
+    const arrived: string[] = [];
+    pages.forEach((page, i) => {
+      page.arrival = undefined;
+      page.lease = leases[i] ?? null;
+      if (page.lease !== null) arrived.push(page.key);
+      for (const reader of page.holders.keys()) this.#hold(page, reader);
+      if (page.lease === null || this.#isClosed) this.#drop(page);
+      else this.#dropUnheld(page);
+    });
+    if (arrived.length === 0 || this.#isClosed) return;
+    metrics.count('meshcache_promoted_pages_total', arrived.length);
+    announce(arrived).catch(() => metrics.count('meshcache_promote_announce_failures_total'));
+  }
+
+  /** One checksum a page; null for those that have no target or could not be read. */
+  async #readFromDisk(
+    pages: readonly KeptPage[],
+    targets: readonly (PageBytes | null)[],
+    onDisk: readonly (DiskPage | null)[],
+  ): Promise<readonly (number | null)[]> {
+    const { disk, metrics } = this.#parts;
+    const wanted = pages.filter((_, i) => targets[i] !== null);
+    const before = onDisk.filter((_, i) => targets[i] !== null);
+    const keys = wanted.map(({ key }) => key);
+    for (const page of wanted) page.failure = 'absent';
+    const outcomes = await disk.readPages(
+      keys,
+      targets.filter((target) => target !== null),
+    );
+    const after = disk.peekBatch(keys);
+    const sums = new Map<string, number>();
+    keys.forEach((key, i) => {
+      const checksum = before[i]?.checksum;
+      // Another page under the key meanwhile: which of the two has been read cannot be told.
+      const isSame = checksum !== undefined && (after[i]?.checksum ?? checksum) === checksum;
+      if (outcomes[i] === 'read' && isSame) sums.set(key, checksum);
+    });
+    if (sums.size < keys.length) metrics.count('meshcache_promote_failures_total', keys.length - sums.size);
+    return pages.map(({ key }) => sums.get(key) ?? null);
+  }
+
+  /** Resolves when everything that is on its way is here, or the time is up. */
+  async #arrived({ pages }: Taken, untilMs: number): Promise<void> {
+    const arrivals = new Set<Promise<void>>();
+    for (const page of pages.values()) {
+      if (typeof page !== 'string' && page.arrival !== undefined) arrivals.add(page.arrival);
+    }
+    if (arrivals.size === 0) return;
+    await this.#within(untilMs - this.#parts.clock.nowMs(), Promise.all(arrivals));
+  }
+
+  #answer(reader: string, keys: readonly string[], { pages }: Taken): Map<string, PromoteOutcome> {
+    const outcomes = new Map<string, PromoteOutcome>(keys.map((key) => [key, 'absent']));
+    if (this.#isClosed) return outcomes;
+    const locations = this.#parts.locationsOf(keys);
+    keys.forEach((key, i) => {
+      const page = pages.get(key) ?? 'absent';
+      if (typeof page === 'string') {
+        outcomes.set(key, page);
+        return;
+      }
+      const location = locations[i];
+      if (location?.tier !== 'memory') {
+        outcomes.set(key, page.arrival === undefined ? page.failure : 'later');
+        return;
+      }
+      outcomes.set(key, location);
+      if (this.#kept.get(key) === page) this.#hold(page, reader).answers++;
+    });
+    return outcomes;
+  }
+
+  /** One whose page was removed or replaced is none. */
+  #keptPage(key: string): KeptPage | undefined {
+    const page = this.#kept.get(key);
+    if (page === undefined || page.arrival !== undefined || page.lease?.isLive === true) return page;
+    this.#drop(page);
+    return undefined;
+  }
+
+  #hasRoom(bytes: number): boolean {
+    return this.#keptBytes === 0 || this.#keptBytes + bytes <= this.#maxBytes;
+  }
+
+  #keep(key: string, bytes: number): KeptPage {
+    const page: KeptPage = { key, bytes, holders: new Map(), lease: null, arrival: undefined, failure: 'later' };
+    this.#kept.set(key, page);
+    this.#keptBytes += bytes;
+    return page;
+  }
+
+  /** From now on `reader` has all its time. */
+  #hold(page: KeptPage, reader: string): Holder {
+    const untilMs = this.#parts.clock.nowMs() + PROMOTE_LEASE_MS;
+    let holder = page.holders.get(reader);
+    if (holder === undefined) {
+      holder = { answers: 0, untilMs };
+      page.holders.set(reader, holder);
+    }
+    holder.untilMs = untilMs;
+    this.#setTimer(PROMOTE_LEASE_MS);
+    return holder;
+  }
+
+  #dropUnheld(page: KeptPage): void {
+    if (page.holders.size === 0 && page.arrival === undefined) this.#drop(page);
+  }
+
+  #drop(page: KeptPage): void {
+    if (this.#kept.get(page.key) === page) {
+      this.#kept.delete(page.key);
+      this.#keptBytes -= page.bytes;
+    }
+    if (page.lease !== null) this.#parts.pool.unlease([page.lease]);
+    page.lease = null;
+    this.#wake();
+  }
+
+  #setTimer(delayMs: number): void {
+    if (this.#isClosed) return;
+    this.#cancelTimer ??= this.#parts.clock.after(delayMs, () => {
+      this.#cancelTimer = undefined;
+      this.#dropExpired();
+    });
+  }
+
+  #dropExpired(): void {
+    const nowMs = this.#parts.clock.nowMs();
+    let nextMs = Number.POSITIVE_INFINITY;
+    for (const page of [...this.#kept.values()]) {
+      // On their way they have no time limit; it begins when they are here.
+      if (page.arrival !== undefined) continue;
+      for (const [reader, { untilMs }] of page.holders) {
+        if (untilMs <= nowMs) page.holders.delete(reader);
+        else nextMs = Math.min(nextMs, untilMs);
+      }
+      this.#dropUnheld(page);
+    }
+    if (nextMs < Number.POSITIVE_INFINITY) this.#setTimer(nextMs - nowMs);
+  }
+
+  /** Resolves with `promise`, or when the time is up. */
+  #within(waitMs: number, promise: Promise<unknown>): Promise<void> {
+    return new Promise((resolve) => {
+      const cancel = this.#parts.clock.after(Math.max(0, waitMs), resolve);
+      void promise.then(() => {
+        cancel();
+        resolve();
+      });
+    });
+  }
+
+  /** Throws `InvariantError` unless the accounting of this class holds, and every page that is kept will be let go of. */
+  verify(): void {
+    let bytes = 0;
+    for (const [key, page] of this.#kept) {
+      bytes += page.bytes;
+      const name = (): string => `promoter: the page ${JSON.stringify(page.key)}`;
+      assert(page.key === key, () => `${name()} is kept as ${JSON.stringify(key)}`);
+      if (page.arrival !== undefined) {
+        assert(this.#fetches.has(page.arrival), () => `${name()} is on its way, and nothing fetches it`);
+        continue;
+      }
+      assert(!this.#isClosed, () => `${name()} is kept after the end`);
+      assert(page.lease !== null, () => `${name()} is kept, neither leased nor on its way`);
+      assert(
+        page.holders.size > 0 && this.#cancelTimer !== undefined,
+        () => `${name()} is kept for nobody, or for ever`,
+      );
+      for (const [reader, { answers }] of page.holders) {
+        assert(answers >= 0, () => `${name()} has ${answers} answers to ${reader}`);
+      }
+    }
+    assertEqual('promoter: bytes', this.#keptBytes, bytes);
+    if (this.#kept.size > 1) assertAtMost('promoter: bytes of several pages', bytes, this.#maxBytes);
+  }
+}
+
+function originOf(page: Partial<PageOrigin> | null): PageOrigin {
+  const { version, kind, isCopy } = { ...NO_ORIGIN, ...page };
+  return { version, kind, isCopy };
+}

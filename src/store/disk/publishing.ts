@@ -1,0 +1,32 @@
+import type { Clock } from '../../base/environment/clock.js';
+import type { PageBytes, PageOrigin, PublishedPage, PublishedPool } from '../../pool/published-pool.js';
+import { type Slice, slicesOf } from '../call/page-slices.js';
+import type { RequestParts } from '../call/request-calls.js';
+
+/** Pages of one call that are to be published, and who is told of them. */
+export interface Publishing {
+  readonly keys: readonly string[];
+  readonly pages: readonly PageBytes[];
+  readonly origin: PageOrigin;
+  readonly request: RequestParts;
+  /** Asked before each slice, with the number of pages that are left; false ends the call. */
+  readonly mayGoOn: (pagesLeft: number) => boolean;
+  /** Told of each slice as soon as it is in the pool; null for pages that have found no room. */
+  readonly onPublished: (slice: Slice, published: readonly (PublishedPage | null)[]) => void;
+  /** Told of pages that have taken the places of others, and are gone again although nobody was told of them. */
+  readonly onTakenBack: (keys: readonly string[]) => void;
+}
+
+/** Publishes as fast as the pool copies; other work has its turn between slices. */
+export async function publishSlices(
+  { keys, pages, origin, request, mayGoOn, onPublished }: Publishing,
+  { pool, clock }: { readonly pool: Pick<PublishedPool, 'publishPages'>; readonly clock: Clock },
+): Promise<void> {
+  for (const slice of slicesOf(pages)) {
+    if (slice.start > 0) await clock.yield();
+    if (!mayGoOn(keys.length - slice.start)) return;
+    const { start, end } = slice;
+    const sliceKeys = keys.slice(start, end);
+    onPublished(slice, await pool.publishPages(sliceKeys, pages.slice(start, end), origin, request.next()));
+  }
+}

@@ -1,0 +1,207 @@
+import { ArgumentError } from '../../base/errors.js';
+import { CALL_MAX_KEYS, PAGE_MAX_BYTES } from '../../base/limits.js';
+import { shown } from '../../base/shown.js';
+import { regionOf } from '../../memory/address-space.js';
+import { HostRegion } from '../../memory/host-region.js';
+import { type CallerPage, RegionPage, ScatteredPage } from '../call/caller-page.js';
+
+/** A framework's host KV buffer. Page i of a call starts at `hostIndices[i * pageSize]`. */
+export interface HostMemPool {
+  readonly region: HostRegion | readonly HostRegion[];
+  /** Tokens of a page; 1 when it is left out. */
+  readonly pageSize?: number;
+  /** c entries a page, page after page: c = 1 (MLA), 2 (K and V), or one per layer. */
+  getPageBufferMeta(hostIndices: ArrayLike<number | bigint>): {
+    ptrs: readonly bigint[] | BigUint64Array;
+    sizes: readonly number[];
+  };
+}
+
+/** Positions in a host pool, in tokens, of the framework's own kind of array. */
+export type HostIndices = ArrayLike<number | bigint>;
+
+/** Refuses what is not a framework's host buffer. */
+export function checkHostPool(method: string, pool: HostMemPool): void {
+  const regions = pool?.region instanceof HostRegion ? [pool.region] : pool?.region;
+  if (!Array.isArray(regions) || !regions.every((region) => region instanceof HostRegion)) {
+    throw new ArgumentError(`${method}: pool.region must be a HostRegion or an array of them`);
+  }
+  const pageSize = pool.pageSize ?? 1;
+  if (!Number.isSafeInteger(pageSize) || pageSize < 1 || pageSize > CALL_MAX_KEYS) {
+    throw new ArgumentError(
+      `${method}: pool.pageSize must be a whole number of 1 to ${CALL_MAX_KEYS} tokens, got ${shown(pageSize)}`,
+    );
+  }
+  if (typeof pool.getPageBufferMeta !== 'function') {
+    throw new ArgumentError(
+      `${method}: pool.getPageBufferMeta must be a function, got ${typeof pool.getPageBufferMeta}`,
+    );
+  }
+}
+
+/** Refuses what is not an array of keys, or too many of them. */
+export function checkKeys(method: string, keys: readonly string[]): void {
+  if (!Array.isArray(keys)) throw new ArgumentError(`${method}: keys must be an array of strings, got ${typeof keys}`);
+  if (keys.length > CALL_MAX_KEYS) {
+    throw new ArgumentError(`${method}: got ${keys.length} keys, allowed are at most ${CALL_MAX_KEYS} a call`);
+  }
+  for (let i = 0; i < keys.length; i++) {
+    if (typeof keys[i] !== 'string') {
+      throw new ArgumentError(`${method}: key ${i} must be a string, got ${typeof keys[i]}`);
+    }
+  }
+}
+
+/** The pages of a host pool that `hostIndices` name, one for each of `keyCount` keys. Throws before anything is touched. */
+export function hostPoolPages(
+  method: string,
+  pool: HostMemPool | undefined,
+  keyCount: number,
+  hostIndices: HostIndices,
+): CallerPage[] {
+  if (pool === undefined) throw new ArgumentError(`${method}: no host memory pool is registered for these pages`);
+  const pageSize = pool.pageSize ?? 1;
+  if (typeof hostIndices !== 'object') {
+    throw new ArgumentError(`${method}: the host indices must be an array of numbers, got ${typeof hostIndices}`);
+  }
+  if (hostIndices?.length !== keyCount * pageSize) {
+    throw new ArgumentError(
+      `${method}: ${keyCount} keys with ${pageSize} tokens a page need ${keyCount * pageSize} host indices, got ${hostIndices?.length}`,
+    );
+  }
+  if (keyCount === 0) return [];
+  const { ptrs, sizes } = pool.getPageBufferMeta(hostIndices) ?? {};
+  if (ptrs?.length === undefined || sizes?.length === undefined) {
+    throw new ArgumentError(`${method}: getPageBufferMeta must give { ptrs, sizes }`);
+  }
+  if (ptrs.length !== sizes.length || ptrs.length === 0 || ptrs.length % keyCount !== 0) {
+    throw new ArgumentError(
+      `${method}: getPageBufferMeta gave ${ptrs.length} pointers and ${sizes.length} sizes for ${keyCount} pages; ` +
+        'it must give as many of both, the same number for every page',
+    );
+  }
+  const rangeCount = ptrs.length / keyCount;
+  const pages = new Array<CallerPage>(keyCount);
+  for (let i = 0; i < keyCount; i++) pages[i] = callerPage(method, { ptrs, sizes }, i * rangeCount, rangeCount);
+  return pages;
+}
+
+/** One page per pointer. Throws before anything is touched. */
+export function pointerPages(
+  method: string,
+  keyCount: number,
+  ptrs: ArrayLike<bigint>,
+  sizes: ArrayLike<number>,
+): CallerPage[] {
+  if (ptrs?.length !== keyCount || sizes?.length !== keyCount) {
+    throw new ArgumentError(
+      `${method}: got ${keyCount} keys, ${ptrs?.length} pointers and ${sizes?.length} sizes; the numbers must be the same`,
+    );
+  }
+  const pages = new Array<CallerPage>(keyCount);
+  for (let i = 0; i < keyCount; i++) pages[i] = regionPage(method, ptrs[i], sizes[i]);
+  return pages;
+}
+
+/** Runs `use` with the page at a pointer or in a caller's array, which gets an address for that time. */
+export async function withPage<T>(
+  method: string,
+  memory: bigint | Uint8Array,
+  size: number | undefined,
+  use: (page: CallerPage) => Promise<T>,
+): Promise<T> {
+  if (typeof memory === 'bigint') {
+    const [page] = pointerPages(method, 1, [memory], [size as number]);
+    return use(page as CallerPage);
+  }
+  if (!(memory instanceof Uint8Array) || memory.length === 0 || (size !== undefined && size !== memory.length)) {
+    throw new ArgumentError(
+      `${method}: give a pointer (bigint) and a size, or a Uint8Array of at least 1 byte alone; got ${describe(memory)}`,
+    );
+  }
+  const region = HostRegion.wrap(memory);
+  try {
+    const [page] = pointerPages(method, 1, [region.addr], [region.length]);
+    return await use(page as CallerPage);
+  } finally {
+    region.free();
+  }
+}
+
+/** Refuses destinations of one call that share a byte: the pages would overwrite each other, and all would seem right. */
+export function checkDistinct(method: string, pages: readonly CallerPage[]): void {
+  if (isAscending(pages)) return;
+  const starts: number[] = [];
+  const ends: number[] = [];
+  for (const { ranges } of pages) {
+    for (const { addr, length } of ranges) {
+      starts.push(Number(addr));
+      ends.push(Number(addr) + length);
+    }
+  }
+  const order = starts.map((_, i) => i);
+  order.sort((a, b) => (starts[a] as number) - (starts[b] as number));
+  for (let k = 1; k < order.length; k++) {
+    const [before, after] = [order[k - 1] as number, order[k] as number];
+    if ((starts[after] as number) >= (ends[before] as number)) continue;
+    throw new ArgumentError(
+      `${method}: two destinations overlap: from ${starts[before]} to ${ends[before]} and from ${starts[after]}; give each page its own memory`,
+    );
+  }
+}
+
+/** Whether each page lies in one range behind that of the page before, as most do: then none overlap. */
+function isAscending(pages: readonly CallerPage[]): boolean {
+  let end = 0;
+  for (const page of pages) {
+    if (!(page instanceof RegionPage) || page.addr < end) return false;
+    end = page.addr + page.length;
+  }
+  return true;
+}
+
+/** The page in `count` pieces, from the one at `first` on. */
+function callerPage(
+  method: string,
+  { ptrs, sizes }: { readonly ptrs: ArrayLike<bigint>; readonly sizes: ArrayLike<number> },
+  first: number,
+  count: number,
+): CallerPage {
+  if (count === 1) return regionPage(method, ptrs[first], sizes[first]);
+  const ranges: RegionPage[] = [];
+  let bytes = 0;
+  for (let at = first; at < first + count; at++) {
+    const range = regionPage(method, ptrs[at], sizes[at]);
+    ranges.push(range);
+    bytes += range.length;
+  }
+  if (bytes > PAGE_MAX_BYTES) {
+    throw new ArgumentError(`${method}: a page of ${bytes} bytes is larger than the ${PAGE_MAX_BYTES} allowed`);
+  }
+  return new ScatteredPage(ranges, bytes);
+}
+
+function regionPage(method: string, ptr: bigint | undefined, size: number | undefined): RegionPage {
+  if (!Number.isSafeInteger(size) || (size as number) < 1 || (size as number) > PAGE_MAX_BYTES) {
+    throw new ArgumentError(
+      `${method}: a size must be a whole number of 1 to ${PAGE_MAX_BYTES} bytes, got ${String(size)}`,
+    );
+  }
+  if (typeof ptr !== 'bigint') {
+    throw new ArgumentError(`${method}: a pointer must be a bigint, got ${typeof ptr}`);
+  }
+  // Of addresses beyond 2^53 none is that of a region, whatever becomes of them as numbers.
+  const addr = Number(ptr);
+  const region = regionOf(addr, size as number);
+  if (region === null) {
+    throw new ArgumentError(
+      `${method}: ${size} bytes from address ${ptr} on are not within a live HostRegion; allocate or wrap that memory first`,
+    );
+  }
+  return new RegionPage(region, addr, size as number);
+}
+
+function describe(value: unknown): string {
+  if (value instanceof Uint8Array) return `a Uint8Array of ${value.length} bytes`;
+  return value === null ? 'null' : typeof value;
+}

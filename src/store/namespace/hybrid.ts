@@ -1,0 +1,101 @@
+import { ArgumentError } from '../../base/errors.js';
+import type { HostIndices } from './host-pool.js';
+
+const HIT_POLICIES: readonly string[] = ['all_pages', 'trailing_pages'];
+
+/** Pages of one pool of a hybrid model that move together with the KV pages. */
+export interface PoolTransfer {
+  readonly name: string;
+  readonly keys: readonly string[] | null;
+  readonly hostIndices: HostIndices | null;
+  /**
+   * `all_pages` (default): the pool is needed for every page of the prefix. `trailing_pages`: only
+   * for the last pages before the prefix's end, as many as `keys` has, at least one.
+   */
+  readonly hitPolicy?: 'all_pages' | 'trailing_pages';
+}
+
+/** Throws `ArgumentError` for what is not a list of transfers to pools of different names. */
+export function checkTransfers(method: string, transfers: readonly PoolTransfer[]): void {
+  if (!Array.isArray(transfers)) {
+    throw new ArgumentError(
+      `${method}: transfers must be an array of { name, keys, hostIndices }, got ${typeof transfers}`,
+    );
+  }
+  const names = new Set<string>();
+  for (const [i, transfer] of transfers.entries()) {
+    const { name, keys, hitPolicy } = transfer ?? {};
+    if (typeof name !== 'string' || name === '') {
+      throw new ArgumentError(`${method}: transfer ${i}: name must be text that is not empty, got ${String(name)}`);
+    }
+    if (keys !== null && keys !== undefined && !Array.isArray(keys)) {
+      throw new ArgumentError(`${method}: transfer ${i}: keys must be an array or null, got ${typeof keys}`);
+    }
+    if (hitPolicy !== undefined && !HIT_POLICIES.includes(hitPolicy)) {
+      throw new ArgumentError(
+        `${method}: transfer ${i}: hitPolicy must be ${HIT_POLICIES.join(' or ')}, got ${String(hitPolicy)}`,
+      );
+    }
+    names.add(name);
+  }
+  if (names.size !== transfers.length) {
+    throw new ArgumentError(`${method}: two transfers have the same name; give each pool once`);
+  }
+}
+
+/** What `batchExistsV2` has found. */
+export interface HybridHits {
+  /** Pages of the longest prefix that every pool can serve. */
+  readonly kvHitPages: number;
+  /** Pages of the longest prefix that each further pool can serve by itself. */
+  readonly extraPoolHitPages: Record<string, number>;
+}
+
+/** One further pool: which of its pages exist, aligned with the KV keys. */
+export interface PoolPresence {
+  readonly name: string;
+  readonly present: readonly boolean[];
+  /** Pages needed before the boundary; undefined: all of them. */
+  readonly trailingCount: number | undefined;
+}
+
+/** Index of the first false, or the length. */
+export function prefixLength(present: readonly boolean[]): number {
+  const gap = present.indexOf(false);
+  return gap < 0 ? present.length : gap;
+}
+
+/**
+ * For each pool the greatest boundary that is legal for it alone, and the greatest that is legal for
+ * all of them at once. The least of the pools' own boundaries is not enough for that: a pool that
+ * needs its trailing pages may have a gap just there.
+ */
+export function hybridHits(kvHitPages: number, pools: readonly PoolPresence[]): HybridHits {
+  const legal = pools.map((pool) => legalBoundaries(kvHitPages, pool));
+  const isLegalForAll = (boundary: number): boolean => legal.every((flags) => flags[boundary] === 1);
+  return {
+    kvHitPages: greatest(kvHitPages, isLegalForAll),
+    extraPoolHitPages: Object.fromEntries(
+      pools.map(({ name }, i) => [name, greatest(kvHitPages, (boundary) => legal[i]?.[boundary] === 1)]),
+    ),
+  };
+}
+
+/** 1 for every boundary of 0 to `kvHitPages` that the pool can serve. */
+function legalBoundaries(kvHitPages: number, { present, trailingCount }: PoolPresence): Uint8Array {
+  const legal = new Uint8Array(kvHitPages + 1);
+  legal[0] = 1;
+  let pagesSinceGap = 0;
+  for (let boundary = 1; boundary <= kvHitPages; boundary++) {
+    pagesSinceGap = present[boundary - 1] === true ? pagesSinceGap + 1 : 0;
+    const neededPages = Math.min(boundary, trailingCount ?? boundary);
+    if (pagesSinceGap >= neededPages) legal[boundary] = 1;
+  }
+  return legal;
+}
+
+function greatest(from: number, test: (boundary: number) => boolean): number {
+  let boundary = from;
+  while (boundary > 0 && !test(boundary)) boundary--;
+  return boundary;
+}

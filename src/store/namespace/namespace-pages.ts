@@ -1,0 +1,86 @@
+import type { KeyEncoder, RequestOptions } from '../../core/index.js';
+import type { CallerPage } from '../call/caller-page.js';
+import type { PageStore } from '../page-store.js';
+
+/** Reads end early, as misses, when the signal is aborted; nothing touches their memory any more when they have resolved. */
+export interface PageOptions extends RequestOptions {
+  readonly pool: string;
+  readonly signal?: AbortSignal | undefined;
+}
+
+/** How pages of one namespace are reached, by the program's own keys and the names of pools; one result a key. */
+export interface NamespacePages {
+  exists(keys: readonly string[], options: PageOptions): Promise<boolean[]>;
+  /** What false leaves in the memory of a page is undefined. */
+  get(keys: readonly string[], pages: readonly CallerPage[], options: PageOptions): Promise<boolean[]>;
+  /** A copy that is the caller's; null: a miss. */
+  getCopy(key: string, options: PageOptions): Promise<Uint8Array | null>;
+  /** `isNamed`: the newest content wins; else any content is as good as another. What has begun when the signal is aborted may take effect. */
+  set(
+    keys: readonly string[],
+    pages: readonly CallerPage[],
+    options: PageOptions & { readonly isNamed: boolean },
+  ): Promise<boolean[]>;
+  delete(keys: readonly string[], options: { readonly pool: string }): Promise<boolean[]>;
+  /** Drops what the node has of the namespace, in the pools that have been used there since its start, and in these. */
+  clear(pools: readonly string[]): Promise<void>;
+}
+
+/** The pool that is meant when none is named. */
+const MAIN_POOL = 'kv';
+
+/** The pages of a namespace in the store of this node. Throws `ArgumentError` for keys that cannot be. */
+export class StoredPages implements NamespacePages {
+  readonly keyEncoder: KeyEncoder;
+  readonly #pages: PageStore;
+
+  constructor(pages: PageStore, keyEncoder: KeyEncoder) {
+    this.#pages = pages;
+    this.keyEncoder = keyEncoder;
+  }
+
+  async exists(keys: readonly string[], { pool, signal }: PageOptions): Promise<boolean[]> {
+    return this.#pages.exists(this.objectKeys(keys, pool), { signal });
+  }
+
+  get(keys: readonly string[], pages: readonly CallerPage[], options: PageOptions): Promise<boolean[]> {
+    return this.#pages.get(this.objectKeys(keys, options.pool), pages, options);
+  }
+
+  async getCopy(key: string, { pool, ...call }: PageOptions): Promise<Uint8Array | null> {
+    return this.#pages.getCopy(this.objectKeys([key], pool)[0] as string, call);
+  }
+
+  /** {@link getCopy} of a page of at most so many bytes. */
+  async getCopyWithin(
+    key: string,
+    { pool, ...call }: PageOptions & { readonly maxBytes: number },
+  ): Promise<Uint8Array | 'too-large' | null> {
+    return this.#pages.getCopyWithin(this.objectKeys([key], pool)[0] as string, call);
+  }
+
+  async set(
+    keys: readonly string[],
+    pages: readonly CallerPage[],
+    { pool, isNamed, ...call }: PageOptions & { readonly isNamed: boolean },
+  ): Promise<boolean[]> {
+    return this.#pages.set(this.objectKeys(keys, pool), pages, isNamed ? 'named' : 'computed', call);
+  }
+
+  async delete(keys: readonly string[], { pool }: { readonly pool: string }): Promise<boolean[]> {
+    return this.#pages.delete(this.objectKeys(keys, pool));
+  }
+
+  async clear(pools: readonly string[]): Promise<void> {
+    return this.#pages.clear(this.keyEncoder.prefixesOf([MAIN_POOL, ...pools.map(poolName)]));
+  }
+
+  /** The keys as they are in the directory. */
+  objectKeys(keys: readonly string[], pool: string): string[] {
+    return this.keyEncoder.encodeKeys(keys, poolName(pool));
+  }
+}
+
+function poolName(pool: string): string {
+  return pool === '' ? MAIN_POOL : pool;
+}

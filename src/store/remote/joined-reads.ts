@@ -1,0 +1,186 @@
+import type { Clock } from '../../base/environment/clock.js';
+import { JOINED_READ_MAX_BYTES, JOINED_READ_MAX_PAGES, JOINED_READS_MAX_PAGES } from '../../base/limits.js';
+import type { CallerPage } from '../call/caller-page.js';
+import { RemoteOutcome } from './remote-outcome.js';
+import type { RemoteReads, RemoteRequest } from './remote-reads.js';
+
+export interface JoinedReadsParts {
+  readonly reads: Pick<RemoteReads, 'read'>;
+  /** The first directory owner of each key, as a number that is the same for the same owner. */
+  readonly firstOwners: (keys: readonly string[]) => Uint32Array;
+  readonly clock: Clock;
+}
+
+/** A call that waits for the end of the turn, or is being read together with others. */
+interface JoinedCall {
+  readonly request: RemoteRequest;
+  readonly outcome: RemoteOutcome;
+  /** Indices of pages of which nothing is known yet. */
+  readonly open: Set<number>;
+  resolve(outcome: RemoteOutcome): void;
+  reject(error: unknown): void;
+}
+
+/**
+ * Reads what small calls want within one turn of the event loop together: one lookup for each directory owner, one read for each node that has the pages.
+ *
+ * Calls are joined whose first keys have the same directory owner, for one attempt. Each ends as soon as all of its own pages are read, are on the own
+ * disk, or are misses; with pages that could not be read where they were said to be it goes on alone. So a node that does not answer holds up those who ask it,
+ * and misses of those whose other directory owners are the same.
+ */
+export class JoinedReads {
+  readonly #parts: JoinedReadsParts;
+  #waiting: JoinedCall[] = [];
+
+  constructor(parts: JoinedReadsParts) {
+    this.#parts = parts;
+  }
+
+  /** See `RemoteReads.read`. Calls for much, and those that may be aborted, are read alone. */
+  read(request: RemoteRequest): Promise<RemoteOutcome> {
+    if (!isSmall(request)) return this.#parts.reads.read(request);
+    return new Promise((resolve, reject) => {
+      const open = new Set(request.wanted);
+      this.#waiting.push({ request, outcome: new RemoteOutcome(), open, resolve, reject });
+      if (this.#waiting.length === 1) this.#parts.clock.soon(() => this.#readWaiting());
+    });
+  }
+
+  #readWaiting(): void {
+    const calls = this.#waiting;
+    this.#waiting = [];
+    try {
+      for (const group of this.#groups(calls)) {
+        if (group.length === 1) this.#readAlone(group[0] as JoinedCall);
+        else void this.#readTogether(group);
+      }
+    } catch (error) {
+      for (const call of calls) call.reject(error);
+    }
+  }
+
+  /** Those that are read together: of one owner, and no more than JOINED_READS_MAX_PAGES pages. */
+  #groups(calls: readonly JoinedCall[]): JoinedCall[][] {
+    if (calls.length === 1) return [[...calls]];
+    const owners = this.#parts.firstOwners(
+      calls.map(({ request: { keys, wanted } }) => keys[wanted[0] as number] as string),
+    );
+    const groups: JoinedCall[][] = [];
+    const latest = new Map<number, { readonly group: JoinedCall[]; pages: number }>();
+    calls.forEach((call, i) => {
+      const owner = owners[i] as number;
+      let last = latest.get(owner);
+      const count = call.request.wanted.length;
+      if (last === undefined || last.pages + count > JOINED_READS_MAX_PAGES) {
+        last = { group: [], pages: 0 };
+        latest.set(owner, last);
+        groups.push(last.group);
+      }
+      last.group.push(call);
+      last.pages += count;
+    });
+    return groups;
+  }
+
+  /** Reads a call, or what is left of it, and ends it. */
+  #readAlone(call: JoinedCall, request = call.request): void {
+    this.#parts.reads.read(request).then((further) => {
+      call.outcome.addAll(further);
+      call.resolve(call.outcome);
+    }, call.reject);
+  }
+
+  /** The same for pages that have been looked for once: on other nodes, and wherever the directory says now. */
+  #readAgain(call: JoinedCall, wanted: readonly number[]): void {
+    const { keys, pages, onOwn } = call.request;
+    this.#readAlone(call, { keys, pages, wanted, onOwn });
+  }
+
+  /** Never rejects. */
+  async #readTogether(calls: readonly JoinedCall[]): Promise<void> {
+    const group = new JoinedGroup(calls);
+    const { keys } = group;
+    const settle = (j: number): void => {
+      const call = group.callOf[j] as JoinedCall;
+      if (call.open.delete(group.indexOf[j] as number) && call.open.size === 0) this.#end(call);
+    };
+    const onOwn = (indices: readonly number[]): void => {
+      for (const j of indices) {
+        (group.callOf[j] as JoinedCall).request.onOwn?.([group.indexOf[j] as number]);
+        settle(j);
+      }
+    };
+    const onTried = (part: RemoteOutcome): void => {
+      for (const read of part.reads) {
+        for (let k = 0; k < read.indices.length; k++) {
+          const j = read.indices[k] as number;
+          (group.callOf[j] as JoinedCall).outcome.addReadAs(group.indexOf[j] as number, read, k);
+          settle(j);
+        }
+      }
+      for (const miss of part.missed) {
+        const j = miss.index;
+        (group.callOf[j] as JoinedCall).outcome.missed.push({ ...miss, index: group.indexOf[j] as number });
+        settle(j);
+      }
+    };
+    const onSearched = (isFound: Uint8Array): void => {
+      for (let j = 0; j < keys.length; j++) if (isFound[j] === 0) settle(j);
+    };
+    try {
+      await this.#parts.reads.read({ ...group.request(), onOwn, round: { onTried, onSearched } });
+      for (let j = 0; j < keys.length; j++) settle(j);
+    } catch {
+      // One that fails by itself is told so; the others are none of its business.
+      for (const call of calls) if (call.open.size > 0) this.#readAgain(call, [...call.open]);
+    }
+  }
+
+  /** All of its pages have been looked for. */
+  #end(call: JoinedCall): void {
+    const missed = call.outcome.missed.map(({ index }) => index);
+    if (missed.length === 0) call.resolve(call.outcome);
+    else this.#readAgain(call, missed);
+  }
+}
+
+/** The wanted pages of several calls as one request. */
+class JoinedGroup {
+  readonly keys: string[] = [];
+  /** By index in `keys`: whose it is, and its index there. */
+  readonly callOf: JoinedCall[] = [];
+  readonly indexOf: number[] = [];
+  readonly #pages: CallerPage[] = [];
+  #isLocated = false;
+
+  constructor(calls: readonly JoinedCall[]) {
+    for (const call of calls) {
+      const { keys, pages, wanted, locationOf } = call.request;
+      if (locationOf !== undefined) this.#isLocated = true;
+      for (const i of wanted) {
+        this.keys.push(keys[i] as string);
+        this.#pages.push(pages[i] as CallerPage);
+        this.callOf.push(call);
+        this.indexOf.push(i);
+      }
+    }
+  }
+
+  request(): RemoteRequest {
+    const { keys, callOf, indexOf } = this;
+    const locationOf = (j: number) => (callOf[j] as JoinedCall).request.locationOf?.(indexOf[j] as number);
+    return {
+      keys,
+      pages: this.#pages,
+      wanted: keys.map((_, j) => j),
+      locationOf: this.#isLocated ? locationOf : undefined,
+    };
+  }
+}
+
+function isSmall({ pages, wanted, signal }: RemoteRequest): boolean {
+  if (signal !== undefined || wanted.length === 0 || wanted.length > JOINED_READ_MAX_PAGES) return false;
+  let bytes = 0;
+  for (const i of wanted) bytes += (pages[i] as CallerPage).length;
+  return bytes <= JOINED_READ_MAX_BYTES;
+}

@@ -1,0 +1,93 @@
+import { assertAtMost } from '../../base/assert.js';
+import type { Clock } from '../../base/environment/clock.js';
+import { KNOWN_LOCATION_KEY_MAX_CHARACTERS, KNOWN_LOCATIONS_MAX_COUNT } from '../../base/limits.js';
+import type { LocatedPages } from '../../directory/messages/located-pages.js';
+import { COPY, type LocationColumns, NAMED, ON_DISK } from '../../directory/messages/location-columns.js';
+import { NO_STAMP } from '../../memory/page-stamp.js';
+
+/** The location at one row of an answer. */
+export interface KnownLocation {
+  readonly columns: LocationColumns;
+  readonly row: number;
+  readonly untilMs: number;
+}
+
+/**
+ * Locations that the directory has answered with a moment ago: reading such a page again saves the lookup.
+ *
+ * Only of computed pages in the memory of a node that has set them. A page that has gone since then has lost its stamp before its memory is used again, so that reading it is a
+ * miss, after which the directory is asked. Named entries and copies are left out: of a newer content, or the clear of the original, the directory may know although their node
+ * could not be told.
+ */
+export class KnownLocations {
+  readonly #clock: Clock;
+  readonly #maxMs: number;
+  /** The latest answers last, and so by `untilMs`. */
+  readonly #known = new Map<string, KnownLocation>();
+
+  /** `maxMs`: for how long an answer is used; 0: never. */
+  constructor(clock: Clock, maxMs: number) {
+    this.#clock = clock;
+    this.#maxMs = maxMs;
+  }
+
+  /** Nothing is known: calls for many pages need not look for each. */
+  get isEmpty(): boolean {
+    return this.#known.size === 0;
+  }
+
+  /** Undefined: not known, or not any more. */
+  get(key: string): KnownLocation | undefined {
+    const known = this.#known.get(key);
+    if (known === undefined) return undefined;
+    if (this.#clock.nowMs() < known.untilMs) return known;
+    this.#known.delete(key);
+    return undefined;
+  }
+
+  /** The directory has just answered with these; `keys` are those of the call, by the indices of the pages. */
+  note(keys: readonly string[], found: LocatedPages): void {
+    if (this.#maxMs <= 0) return;
+    const positions: number[] = [];
+    for (let k = 0; k < found.count; k++) {
+      const key = keys[found.indices[k] as number] as string;
+      this.#known.delete(key);
+      if (isUsable(found, k) && key.length <= KNOWN_LOCATION_KEY_MAX_CHARACTERS) positions.push(k);
+    }
+    if (positions.length === 0) return;
+    const untilMs = this.#clock.nowMs() + this.#maxMs;
+    // A few rows must not keep the memory of many.
+    const isSparse = positions.length * 2 < found.columns.count;
+    const columns = isSparse ? found.columns.pick(positions.map((k) => found.rows[k] as number)) : found.columns;
+    this.#makeRoom(positions.length);
+    for (let j = 0; j < positions.length && this.#known.size < KNOWN_LOCATIONS_MAX_COUNT; j++) {
+      const k = positions[j] as number;
+      const row = isSparse ? j : (found.rows[k] as number);
+      this.#known.set(keys[found.indices[k] as number] as string, { columns, row, untilMs });
+    }
+  }
+
+  /** The page was not there. */
+  forget(key: string): void {
+    this.#known.delete(key);
+  }
+
+  /** Forgets what is not used any more, and the oldest for `count` new ones. */
+  #makeRoom(count: number): void {
+    const nowMs = this.#clock.nowMs();
+    for (const [oldest, { untilMs }] of this.#known) {
+      if (untilMs > nowMs && this.#known.size + count <= KNOWN_LOCATIONS_MAX_COUNT) break;
+      this.#known.delete(oldest);
+    }
+  }
+
+  /** Throws `InvariantError` unless no more are kept than may be. */
+  verify(): void {
+    assertAtMost('known locations', this.#known.size, KNOWN_LOCATIONS_MAX_COUNT);
+  }
+}
+
+function isUsable({ rows, columns }: LocatedPages, k: number): boolean {
+  const row = rows[k] as number;
+  return ((columns.flags[row] as number) & (ON_DISK | NAMED | COPY)) === 0 && columns.stamp[row] !== NO_STAMP;
+}

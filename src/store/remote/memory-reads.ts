@@ -1,0 +1,143 @@
+import type { Clock } from '../../base/environment/clock.js';
+import type { Logger } from '../../base/environment/log.js';
+import type { LocatedPages } from '../../directory/messages/located-pages.js';
+import type { LocationNode } from '../../directory/messages/location-columns.js';
+import type { ReadOp, Transport } from '../../transport/contract/transport.js';
+import { type CallerPage, isAddressable } from '../call/caller-page.js';
+import { ImageReads } from './image-reads.js';
+import type { KnownLocations } from './known-locations.js';
+import type { ReadTroubles } from './read-troubles.js';
+import { RemoteOutcome } from './remote-outcome.js';
+
+export interface MemoryReadsParts {
+  readonly transport: Transport;
+  /** The data endpoint at which that start of a node is read; undefined when it is not alive. */
+  readonly endpointOf: (node: LocationNode) => string | undefined;
+  /** Answers of the directory that can be used again. Default: none. */
+  readonly knownLocations?: KnownLocations | undefined;
+  readonly verifyReads: boolean;
+  readonly quarantineMs: number;
+  readonly clock: Clock;
+  readonly log: Logger;
+}
+
+/** A call whose pages are read, with what has come of that so far. */
+export interface MemoryReadsCall {
+  readonly keys: readonly string[];
+  readonly pages: readonly CallerPage[];
+  readonly troubles: ReadTroubles;
+  readonly signal?: AbortSignal | undefined;
+}
+
+interface Miss {
+  readonly call: MemoryReadsCall;
+  readonly outcome: RemoteOutcome;
+  readonly remoteEndpoint: string;
+  /** The node has answered that the page is not there. */
+  readonly isGone: boolean;
+  /** The page has come, but too late to be believed. */
+  readonly isLate: boolean;
+}
+
+/** Reads pages out of the memory of other nodes. */
+export class MemoryReads {
+  readonly #parts: MemoryReadsParts;
+  #closed = false;
+
+  constructor(parts: MemoryReadsParts) {
+    this.#parts = parts;
+  }
+
+  /** Reads under way end as they do; no new ones begin. */
+  close(): void {
+    this.#closed = true;
+  }
+
+  /** One read for each page that has the wanted length and whose owner lives; pages of another length are misses without a word. */
+  async read(located: LocatedPages, call: MemoryReadsCall): Promise<RemoteOutcome> {
+    const { transport, log, clock, verifyReads: isVerified } = this.#parts;
+    const outcome = new RemoteOutcome();
+    const images = new ImageReads({ isVerified, maxCount: located.count });
+    const tried = this.#plan(located, call, { images, outcome });
+    const { ops } = images;
+    if (ops.length === 0 || this.#closed || call.signal?.aborted === true) {
+      images.release();
+      return outcome;
+    }
+    const sinceMs = clock.nowMs();
+    const gone = new Uint8Array(ops.length);
+    const read = await transport.batchRead(ops, gone, call.signal).catch((error: unknown): boolean[] => {
+      // The caller's memory was freed under way; other reads of the call go on and are to be waited for.
+      log.log('warn', 'pages could not be read', { error: String(error) });
+      return [];
+    });
+    const isInTime = this.#isWithinQuarantine(clock.nowMs() - sinceMs);
+    for (let o = 0; o < tried.count; o++) {
+      if (isInTime && read[o] === true) {
+        images.finish(o);
+        outcome.addRead(tried, o);
+      } else {
+        const { remoteEndpoint } = ops[o] as ReadOp;
+        this.#missed(tried, o, { call, outcome, remoteEndpoint, isGone: gone[o] === 1, isLate: read[o] === true });
+      }
+    }
+    images.release();
+    return outcome;
+  }
+
+  /** Adds an operation for each page that can be read; returns these pages, operation by operation. */
+  #plan(
+    located: LocatedPages,
+    { pages, troubles }: MemoryReadsCall,
+    { images, outcome }: { readonly images: ImageReads; readonly outcome: RemoteOutcome },
+  ): LocatedPages {
+    const { columns, rows, indices } = located;
+    /** By the node's number in the columns, as far as it was asked for; null: it does not live. */
+    const endpoints: (string | null | undefined)[] = [];
+    const planned: number[] = [];
+    for (let k = 0; k < located.count; k++) {
+      const row = rows[k] as number;
+      const index = indices[k] as number;
+      const page = pages[index] as CallerPage;
+      if (columns.length[row] !== page.length || !isAddressable(page)) continue;
+      const nodeNumber = columns.node[row] as number;
+      const node = columns.nodes[nodeNumber] as LocationNode;
+      let endpoint = endpoints[nodeNumber];
+      if (endpoint === undefined) {
+        endpoint = this.#parts.endpointOf(node) ?? null;
+        endpoints[nodeNumber] = endpoint;
+      }
+      if (endpoint === null || troubles.isDead(node.nodeId)) {
+        troubles.note(index, endpoint === null ? 'owner_gone' : 'unreachable');
+        troubles.noteDead(node.nodeId);
+        outcome.missed.push({ index, nodeId: node.nodeId, tier: 'memory' });
+        continue;
+      }
+      images.add(endpoint, located, k, page);
+      planned.push(k);
+    }
+    return planned.length === located.count ? located : located.pick(planned);
+  }
+
+  /** Operation `o` has not brought its page. */
+  #missed(tried: LocatedPages, o: number, { call, outcome, remoteEndpoint, isGone, isLate }: Miss): void {
+    const { transport, knownLocations } = this.#parts;
+    const { keys, troubles, signal } = call;
+    const index = tried.indices[o] as number;
+    const { nodeId } = tried.nodeAt(o);
+    knownLocations?.forget(keys[index] as string);
+    if (signal?.aborted !== true || isGone) {
+      const trouble = isLate ? 'late' : transport.isReachable(remoteEndpoint) ? 'unreadable' : 'unreachable';
+      troubles.note(index, trouble);
+      if (trouble === 'unreachable') troubles.noteDead(nodeId);
+    }
+    const location = tried.locationAt(o);
+    outcome.missed.push({ index, nodeId, tier: 'memory', location, ...(isGone ? { isGone } : {}) });
+  }
+
+  /** Without checksums nothing but the quarantine keeps the bytes of a page that is freed during its read: what took more than half of it is a miss. */
+  #isWithinQuarantine(elapsedMs: number): boolean {
+    const { verifyReads, quarantineMs } = this.#parts;
+    return verifyReads || quarantineMs === 0 || elapsedMs <= quarantineMs / 2;
+  }
+}

@@ -1,0 +1,168 @@
+import { unlessAborted } from '../../base/concurrency/abort.js';
+import type { Clock } from '../../base/environment/clock.js';
+import {
+  PROMOTE_LEASE_MS,
+  PROMOTE_RETRY_MAX_MS,
+  PROMOTE_RETRY_MIN_MS,
+  PROMOTE_ROUND_MAX_KEYS,
+  PROMOTE_TIMEOUT_MS,
+} from '../../base/limits.js';
+import { requestsOf } from '../../directory/owners/owners.js';
+import type { DataLocation } from '../../types.js';
+import type { PromoteOutcome } from '../disk/promoter.js';
+
+/** Keys of the first round; then as many as are read in good time. */
+const FIRST_ROUND_KEYS = 16;
+
+/** A page that its owner has promoted. */
+export interface PromotedEntry {
+  /** Of its key among those that are to be read. */
+  readonly index: number;
+  readonly location: DataLocation;
+}
+
+export interface PromotedReadingParts {
+  /** One outcome a key; never rejects. */
+  readonly ask: (nodeId: string, keys: readonly string[]) => Promise<PromoteOutcome[]>;
+  /** Tells the owner that these are read; nobody waits for it. */
+  readonly release: (nodeId: string, keys: readonly string[]) => void;
+  /** Reads pages where they are now, to where they are wanted; one result an entry. */
+  readonly read: (entries: readonly PromotedEntry[]) => Promise<boolean[]>;
+  /** Whether the reader is being closed, or its call aborted: what has not been read is a miss then. */
+  readonly isEnded: () => boolean;
+  /** Its abort ends the waits for the owner at once; reads under way are waited for. */
+  readonly signal?: AbortSignal | undefined;
+  readonly clock: Clock;
+}
+
+interface Round {
+  readonly indices: readonly number[];
+  readonly outcomes: readonly PromoteOutcome[];
+}
+
+/**
+ * Reads the pages that one owner has on its disk: has them promoted in rounds, and reads each round while the next one is
+ * being promoted. Used once.
+ *
+ * A page whose read fails is asked for once more. Rounds are so large that their pages are read well before the owner
+ * takes back what it lends.
+ */
+export class PromotedReading {
+  readonly #nodeId: string;
+  readonly #keys: readonly string[];
+  readonly #parts: PromotedReadingParts;
+  readonly #results: boolean[];
+  /** Indices still to be asked for, the next one first. */
+  #open: number[];
+  readonly #failedOnce = new Set<number>();
+  #roundKeys = FIRST_ROUND_KEYS;
+
+  constructor(nodeId: string, keys: readonly string[], parts: PromotedReadingParts) {
+    this.#nodeId = nodeId;
+    this.#keys = keys;
+    this.#parts = parts;
+    this.#results = keys.map(() => false);
+    this.#open = keys.map((_, i) => i);
+  }
+
+  /** One result a key, when all have been read or are misses. */
+  async run(): Promise<boolean[]> {
+    const { clock, isEnded } = this.#parts;
+    let progressMs = clock.nowMs();
+    let pauseMs = PROMOTE_RETRY_MIN_MS;
+    let next = this.#ask();
+    while (next !== undefined) {
+      const round = await unlessAborted(next, this.#parts.signal);
+      if (round === undefined) {
+        this.#releaseLate(next);
+        break;
+      }
+      const entries = this.#sort(round);
+      if (isEnded()) {
+        this.#release(entries);
+        break;
+      }
+      if (!round.outcomes.every((outcome) => outcome === 'later')) {
+        progressMs = clock.nowMs();
+        pauseMs = PROMOTE_RETRY_MIN_MS;
+        next = entries.length > 0 ? this.#ask() : undefined;
+        await this.#read(entries);
+        next ??= this.#ask();
+        continue;
+      }
+      if (clock.nowMs() - progressMs >= PROMOTE_TIMEOUT_MS) break;
+      await this.#pause(pauseMs);
+      pauseMs = Math.min(pauseMs * 2, PROMOTE_RETRY_MAX_MS);
+      next = this.#ask();
+    }
+    return this.#results;
+  }
+
+  /** Undefined: there is nothing more to ask for. */
+  #ask(): Promise<Round> | undefined {
+    const { ask, isEnded } = this.#parts;
+    const [indices] = requestsOf(this.#keys, this.#open.slice(0, this.#roundKeys));
+    if (indices === undefined || isEnded()) return undefined;
+    this.#open = this.#open.slice(indices.length);
+    const keys = indices.map((i) => this.#keys[i] as string);
+    return ask(this.#nodeId, keys).then((outcomes) => ({ indices, outcomes }));
+  }
+
+  /** What can be read now; what comes later is open again. */
+  #sort({ indices, outcomes }: Round): PromotedEntry[] {
+    const entries: PromotedEntry[] = [];
+    const later: number[] = [];
+    indices.forEach((index, j) => {
+      const outcome = outcomes[j] ?? 'absent';
+      if (outcome === 'later') later.push(index);
+      else if (outcome !== 'absent') entries.push({ index, location: outcome });
+    });
+    this.#open = [...later, ...this.#open];
+    return entries;
+  }
+
+  async #read(entries: readonly PromotedEntry[]): Promise<void> {
+    if (entries.length === 0) return;
+    const { read, clock } = this.#parts;
+    const startMs = clock.nowMs();
+    let isRead: readonly boolean[] = [];
+    try {
+      isRead = await read(entries);
+    } finally {
+      this.#release(entries);
+    }
+    entries.forEach(({ index }, j) => {
+      this.#results[index] = isRead[j] === true;
+      if (isRead[j] === true || this.#failedOnce.has(index)) return;
+      this.#failedOnce.add(index);
+      this.#open.push(index);
+    });
+    const elapsedMs = clock.nowMs() - startMs;
+    if (elapsedMs > PROMOTE_LEASE_MS / 4) this.#roundKeys = Math.max(1, Math.floor(entries.length / 2));
+    else if (elapsedMs < PROMOTE_LEASE_MS / 16) this.#roundKeys = Math.min(PROMOTE_ROUND_MAX_KEYS, this.#roundKeys * 2);
+  }
+
+  /** What the owner promotes after the end is nobody's. */
+  #releaseLate(round: Promise<Round>): void {
+    round.then(
+      (late) => this.#release(this.#sort(late)),
+      () => {},
+    );
+  }
+
+  #release(entries: readonly PromotedEntry[]): void {
+    if (entries.length === 0) return;
+    // A key that was asked for twice in a round was answered once.
+    this.#parts.release(this.#nodeId, [...new Set(entries.map(({ index }) => this.#keys[index] as string))]);
+  }
+
+  async #pause(pauseMs: number): Promise<void> {
+    const { clock, signal } = this.#parts;
+    let cancel = () => {};
+    const over = new Promise<void>((resolve) => {
+      cancel = clock.after(pauseMs, resolve, { keepAlive: true });
+    });
+    await unlessAborted(over, signal);
+    cancel();
+  }
+}

@@ -1,0 +1,333 @@
+import { unlessAborted } from '../../base/concurrency/abort.js';
+import { within } from '../../base/environment/clock.js';
+import type { MetricsSink } from '../../base/environment/metrics-sink.js';
+import { DIRECTORY_AVOIDED_MAX_COUNT, DISCARD_WAIT_MAX_MS, READ_AGAIN_WITHIN_MS } from '../../base/limits.js';
+import type { DirectoryClient } from '../../directory/client.js';
+import { LocatedPages } from '../../directory/messages/located-pages.js';
+import { LocationColumns, ON_DISK } from '../../directory/messages/location-columns.js';
+import type { DataLocation } from '../../types.js';
+import type { CallerPage } from '../call/caller-page.js';
+import { DiskReads, type Promotions } from './disk-reads.js';
+import { MemoryReads, type MemoryReadsParts } from './memory-reads.js';
+import { ReadTroubles } from './read-troubles.js';
+import { Attempts, isKnownMissing, type MissedRead, RemoteOutcome } from './remote-outcome.js';
+
+export type { Promotions } from './disk-reads.js';
+
+export interface RemoteReadsParts extends MemoryReadsParts {
+  readonly directory: Pick<DirectoryClient, 'find' | 'discard'>;
+  readonly promotions: Promotions;
+  /** For a location of this version that is not to be read: what is older than the result is void. Else 0. Default: all are read. */
+  readonly voidBelow?: (key: string, version: number) => number;
+  /** Called with the node of such a location, which still has what is void. */
+  readonly onVoid?: (nodeId: string, key: string, voidBelow: number) => void;
+  readonly nodeId: string;
+  readonly metrics: MetricsSink;
+}
+
+/** Times that a page is looked for in the directory. */
+const ROUNDS_MAX_COUNT = 3;
+
+/** What is told of a round while it is under way. */
+export interface RoundProgress {
+  /** Called with pages that have been read or could not be: nodes that are slow hold up only their own pages. */
+  onTried(part: RemoteOutcome): void;
+  /** Called when the directory has named all that it knows of: pages for which `isFound` has no 1 are misses. */
+  onSearched(isFound: Uint8Array): void;
+}
+
+/** Pages that are to be read from other nodes. */
+export interface RemoteRequest {
+  readonly keys: readonly string[];
+  /** One a key. */
+  readonly pages: readonly CallerPage[];
+  /** Indices of the pages that are wanted. */
+  readonly wanted: readonly number[];
+  /** Called, as answers come, with what only this node itself is said to have. */
+  readonly onOwn?: ((indices: readonly number[]) => void) | undefined;
+  /** Where the directory has just said that a page is, by its index; it is not asked at first. */
+  readonly locationOf?: ((index: number) => DataLocation | undefined) | undefined;
+  /** There is one round, and its progress is told. */
+  readonly round?: RoundProgress | undefined;
+  readonly signal?: AbortSignal | undefined;
+}
+
+/** A request with what has come of it so far. */
+interface Call extends RemoteRequest {
+  readonly troubles: ReadTroubles;
+}
+
+/** The located pages of a round, by how they are read. */
+interface RoundPlan {
+  /** Only this node itself is said to have them. */
+  readonly own: readonly number[];
+  readonly inMemory: LocatedPages;
+  readonly onDisk: LocatedPages;
+  /** This node has set, or was told of, something newer. */
+  readonly outdated: readonly MissedRead[];
+}
+
+/** Reads pages from the nodes that the directory names, out of their pools; what is on their disks comes there first. */
+export class RemoteReads {
+  readonly #parts: RemoteReadsParts;
+  readonly #memory: MemoryReads;
+  readonly #disks: DiskReads;
+  #closed = false;
+
+  constructor(parts: RemoteReadsParts) {
+    const { promotions, endpointOf, clock } = parts;
+    this.#parts = parts;
+    this.#memory = new MemoryReads(parts);
+    const isClosed = () => this.#closed;
+    this.#disks = new DiskReads({ memory: this.#memory, promotions, endpointOf, isClosed, clock });
+  }
+
+  /**
+   * Reads the wanted pages, all owners at once. Resolves with what was found elsewhere. A page that could not
+   * be read where the directory said, for its owner does not answer or it has gone to its owner's disk meanwhile, is looked for anew: on
+   * other nodes that have it, too, if there are any; not when that has taken longer than READ_AGAIN_WITHIN_MS.
+   *
+   * After an abort of the signal nothing more is begun, and neither the directory nor promotions are waited for: only reads under way, as
+   * `Transport.batchRead` does. What the abort has kept from being read has no result, and is held against nobody.
+   */
+  async read(request: RemoteRequest): Promise<RemoteOutcome> {
+    const { clock, metrics } = this.#parts;
+    const { signal } = request;
+    if (request.wanted.length === 0 || this.#isOver(signal)) return new RemoteOutcome();
+    const untilMs = clock.nowMs() + READ_AGAIN_WITHIN_MS;
+    const troubles = new ReadTroubles();
+    const call: Call = { ...request, troubles };
+    const first = await this.#readOnce(call, request.wanted, true);
+    // Most calls are over.
+    if (first.missed.length === 0 && troubles.isEmpty) return first;
+    const attempts = new Attempts();
+    let left = await this.#afterRound(call, attempts, first, new Set());
+    const rounds = request.round === undefined ? ROUNDS_MAX_COUNT : 1;
+    for (let round = 1; round < rounds && left.length > 0 && !this.#isOver(signal); round++) {
+      if (clock.nowMs() >= untilMs) break;
+      const before = troubles.nodes();
+      left = await this.#afterRound(call, attempts, await this.#readOnce(call, left, false), before);
+    }
+    // Reads that the end of the store has cut short say nothing about the directory.
+    if (!this.#closed) troubles.count(metrics);
+    return attempts.outcome();
+  }
+
+  /** Takes what came of a round, before which pages had been missed on these nodes; returns what is to be looked for anew. */
+  async #afterRound(
+    { keys, troubles, signal }: Call,
+    attempts: Attempts,
+    { reads, missed: tried }: Pick<RemoteOutcome, 'reads' | 'missed'>,
+    before: ReadonlySet<string>,
+  ): Promise<number[]> {
+    const missed = signal?.aborted ? tried.filter(isKnownMissing) : tried;
+    attempts.add({ reads, missed });
+    await this.#discardStale(keys, missed, signal);
+    for (const { nodeId } of missed) troubles.noteNode(nodeId);
+    // Who is named although it had failed already is the only one that has the page.
+    const isOver = ({ nodeId, tier }: MissedRead) => before.has(nodeId) && troubles.isGivenUp(nodeId, tier);
+    return missed.filter((miss) => !isOver(miss)).map(({ index }) => index);
+  }
+
+  /** Whoever named these locations is told, before it is asked again. What failed for another reason may be where it was said to be. */
+  async #discardStale(
+    keys: readonly string[],
+    missed: readonly MissedRead[],
+    signal: AbortSignal | undefined,
+  ): Promise<void> {
+    const gone = missed.filter((miss) => miss.location !== undefined && isKnownMissing(miss));
+    if (gone.length === 0 || this.#isOver(signal)) return;
+    const told = this.#parts.directory.discard(
+      gone.map(({ index }) => keys[index] as string),
+      gone.map(({ location }) => location as DataLocation),
+    );
+    // An owner that does not answer must not hold up the read: the node that has failed is avoided anyway.
+    await unlessAborted(within(this.#parts.clock, DISCARD_WAIT_MAX_MS, told), signal);
+  }
+
+  /** Reads under way end as they do; no new ones begin. */
+  close(): void {
+    this.#closed = true;
+    this.#memory.close();
+  }
+
+  /** Looks for these pages, and reads each as soon as it is found. */
+  async #readOnce(call: Call, wanted: readonly number[], isFirst: boolean): Promise<RemoteOutcome> {
+    const { knownLocations } = this.#parts;
+    const { keys, round: progress, signal } = call;
+    const reads: Promise<RemoteOutcome>[] = [];
+    const isFound = progress === undefined ? undefined : new Uint8Array(keys.length);
+    const onFound = (located: LocatedPages): void => {
+      if (isFound !== undefined) for (const index of located.indices) isFound[index] = 1;
+      this.#readFound(located, call, isFirst, reads);
+    };
+    const known = isFirst ? this.#knownAmong(call, wanted) : undefined;
+    const unknown = known === undefined ? wanted : without(wanted, known.indices);
+    if (known !== undefined) onFound(known);
+    try {
+      const searching = this.#search(call, unknown, (located) => {
+        // Nobody waits for reads that begin after the abort: they would write into memory that is the caller's again.
+        if (signal?.aborted) return;
+        knownLocations?.note(keys, located);
+        onFound(located);
+      });
+      await unlessAborted(searching, signal);
+      if (isFound !== undefined) progress?.onSearched(isFound);
+    } finally {
+      // They may write into the pages until then, whatever becomes of the lookup.
+      if (reads.length > 1) await Promise.allSettled(reads);
+      else await reads[0]?.catch(() => {});
+    }
+    if (reads.length === 1) return reads[0] as Promise<RemoteOutcome>;
+    const outcome = new RemoteOutcome();
+    for (const part of await Promise.all(reads)) outcome.addAll(part);
+    return outcome;
+  }
+
+  /** Asks the directory about the pages with these indices. */
+  async #search(call: Call, unknown: readonly number[], onFound: (located: LocatedPages) => void): Promise<void> {
+    if (unknown.length === 0) return;
+    const { keys, troubles } = call;
+    const avoided = troubles.isEmpty ? [] : [...troubles.nodes()].slice(0, DIRECTORY_AVOIDED_MAX_COUNT);
+    if (unknown.length === keys.length) return this.#parts.directory.find(keys, onFound, avoided);
+    const asked = unknown.map((i) => keys[i] as string);
+    await this.#parts.directory.find(
+      asked,
+      ({ indices, rows, columns }) => {
+        const own = indices.map((j) => unknown[j] as number);
+        onFound(new LocatedPages(own, rows, columns));
+      },
+      avoided,
+    );
+  }
+
+  /** Begins to read what the nodes are said to have. */
+  #readFound(located: LocatedPages, call: Call, isFirst: boolean, reads: Promise<RemoteOutcome>[]): void {
+    const { round: progress } = call;
+    const { own, inMemory, onDisk, outdated } = this.#plan(located, call);
+    if (own.length > 0 && isFirst) call.onOwn?.(own);
+    const add = (read: Promise<RemoteOutcome>): void => {
+      reads.push(progress === undefined ? read : told(read, progress));
+    };
+    if (outdated.length > 0) {
+      const outcome = new RemoteOutcome();
+      outcome.missed.push(...outdated);
+      add(Promise.resolve(outcome));
+    }
+    // One read for all of them, unless the pages of each node are to be told of as soon as they are here.
+    const parts = progress === undefined ? [inMemory] : byNode(inMemory);
+    for (const part of parts) if (part.count > 0) add(this.#memory.read(part, call));
+    if (onDisk.count > 0) for (const read of this.#disks.read(onDisk, call)) add(read);
+  }
+
+  /** Sorts pages by how they are read. */
+  #plan(located: LocatedPages, { keys, troubles }: Call): RoundPlan {
+    const { voidBelow, onVoid, nodeId: ownId } = this.#parts;
+    const { columns, rows, indices } = located;
+    const own: number[] = [];
+    const inMemory: number[] = [];
+    const onDisk: number[] = [];
+    const outdated: MissedRead[] = [];
+    for (let k = 0; k < rows.length; k++) {
+      const row = rows[k] as number;
+      const index = indices[k] as number;
+      const { nodeId } = located.nodeAt(k);
+      const version = columns.version[row] as number;
+      const isOnDisk = ((columns.flags[row] as number) & ON_DISK) !== 0;
+      const key = keys[index] as string;
+      if (nodeId === ownId) {
+        own.push(index);
+        continue;
+      }
+      const below = version === 0 || voidBelow === undefined ? 0 : voidBelow(key, version);
+      if (below === 0) {
+        (isOnDisk ? onDisk : inMemory).push(k);
+        continue;
+      }
+      troubles.note(index, 'void');
+      onVoid?.(nodeId, key, below);
+      const tier = isOnDisk ? 'disk' : 'memory';
+      outdated.push({ index, nodeId, tier, location: located.locationAt(k), isVoid: true });
+    }
+    const isAllInMemory = inMemory.length === rows.length;
+    return {
+      own,
+      inMemory: isAllInMemory ? located : located.pick(inMemory),
+      onDisk: onDisk.length === 0 ? NONE : located.pick(onDisk),
+      outdated,
+    };
+  }
+
+  /** What the directory has answered a moment ago of the wanted pages; of the own node's pages it may know more now. */
+  #knownAmong({ keys, pages, locationOf }: Call, wanted: readonly number[]): LocatedPages | undefined {
+    const { knownLocations } = this.#parts;
+    if (locationOf !== undefined) {
+      const pairs = wanted.flatMap((index) => {
+        const location = locationOf(index);
+        return location === undefined ? [] : [[index, location] as const];
+      });
+      if (pairs.length > 0) return this.#usable(LocatedPages.of(pairs), pages);
+    }
+    if (knownLocations === undefined || knownLocations.isEmpty) return undefined;
+    const indices: number[] = [];
+    let known: LocationColumns | undefined;
+    for (const index of wanted) {
+      const found = knownLocations.get(keys[index] as string);
+      if (found === undefined) continue;
+      known ??= new LocationColumns(wanted.length);
+      known.copy(indices.length, found.columns, found.row);
+      indices.push(index);
+    }
+    if (known === undefined) return undefined;
+    const rows = indices.map((_, row) => row);
+    return this.#usable(new LocatedPages(indices, rows, known), pages);
+  }
+
+  /** Those that can be read. Another length is another page; and of a node that was started again since then the directory knows more. */
+  #usable(known: LocatedPages, pages: readonly CallerPage[]): LocatedPages | undefined {
+    const { nodeId, endpointOf } = this.#parts;
+    const { columns, rows, indices } = known;
+    const isNodeUsable = columns.nodes.map((node) => node.nodeId !== nodeId && endpointOf(node) !== undefined);
+    const positions: number[] = [];
+    for (let k = 0; k < rows.length; k++) {
+      const row = rows[k] as number;
+      if (isNodeUsable[columns.node[row] as number] !== true) continue;
+      if (columns.length[row] === pages[indices[k] as number]?.length) positions.push(k);
+    }
+    if (positions.length === 0) return undefined;
+    return positions.length === rows.length ? known : known.pick(positions);
+  }
+
+  #isOver(signal: AbortSignal | undefined): boolean {
+    return this.#closed || signal?.aborted === true;
+  }
+}
+
+const NONE = new LocatedPages([], [], new LocationColumns(0));
+
+async function told(read: Promise<RemoteOutcome>, progress: RoundProgress): Promise<RemoteOutcome> {
+  const part = await read;
+  progress.onTried(part);
+  return part;
+}
+
+function without(wanted: readonly number[], found: readonly number[]): readonly number[] {
+  if (found.length === wanted.length) return [];
+  const indices = new Set(found);
+  return wanted.filter((index) => !indices.has(index));
+}
+
+/** The pages of each node apart. */
+function byNode(located: LocatedPages): readonly LocatedPages[] {
+  const { columns, rows } = located;
+  const groups = new Map<string, number[]>();
+  const first = columns.node[rows[0] as number];
+  if (rows.every((row) => columns.node[row] === first)) return [located];
+  for (let k = 0; k < rows.length; k++) {
+    const { nodeId } = located.nodeAt(k);
+    const group = groups.get(nodeId);
+    if (group === undefined) groups.set(nodeId, [k]);
+    else group.push(k);
+  }
+  return Array.from(groups.values(), (positions) => located.pick(positions));
+}
