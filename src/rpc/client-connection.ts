@@ -46,9 +46,13 @@ export interface OneCall {
 }
 
 interface PendingCall {
+  readonly call: OneCall;
   readonly sentMs: number;
-  readonly keepAlive: boolean;
-  settle(error: MeshCacheError | undefined, value: unknown): void;
+  readonly deadlineMs: number;
+  readonly resolve: (value: unknown) => void;
+  readonly reject: (error: MeshCacheError) => void;
+  /** Undefined: nobody can abort it. */
+  readonly onAbort: (() => void) | undefined;
 }
 
 export interface ConnectionEnd {
@@ -91,6 +95,9 @@ export class ClientConnection {
   #keepAliveCount = 0;
   #lastReceivedMs: number;
   #cancelTimer: () => void;
+  /** When calls whose time is over are looked for: one timer of all calls, of which most end long before. Infinite: no timer runs. */
+  #watchedMs = Number.POSITIVE_INFINITY;
+  #cancelWatch = () => {};
 
   constructor(endpoint: Endpoint, env: Environment, codec: MessageCodec, owner: ConnectionOwner) {
     this.#endpoint = endpoint;
@@ -137,19 +144,11 @@ export class ClientConnection {
       }
       const requestId = this.#freeRequestId();
       const sentMs = this.#env.clock.nowMs();
-      const cancelTimer = this.#afterInput(call.timeoutMs, () => this.#overdue(requestId, call));
-      const onAbort = (): void => this.#giveUp(requestId, new MeshCacheError('ERR_CLOSED', `${call.method}: aborted`));
-      call.signal?.addEventListener('abort', onAbort);
-      this.#addCall(requestId, {
-        sentMs,
-        keepAlive: call.keepAlive,
-        settle(error, value) {
-          cancelTimer();
-          call.signal?.removeEventListener('abort', onAbort);
-          if (error === undefined) resolve(value);
-          else reject(error);
-        },
-      });
+      const { signal } = call;
+      const onAbort =
+        signal && (() => this.#giveUp(requestId, new MeshCacheError('ERR_CLOSED', `${call.method}: aborted`)));
+      if (onAbort !== undefined) signal?.addEventListener('abort', onAbort);
+      this.#addCall(requestId, { call, sentMs, deadlineMs: sentMs + call.timeoutMs, resolve, reject, onAbort });
       writeFrameHeader(bytes, FrameType.call, requestId);
       this.#send(bytes);
     });
@@ -160,6 +159,7 @@ export class ClientConnection {
     if (this.#ended) return;
     this.#ended = true;
     this.#cancelTimer();
+    this.#cancelWatch();
     this.#reader.stop();
     this.#queued = [];
     this.#socket.destroy();
@@ -167,7 +167,7 @@ export class ClientConnection {
     this.#calls.clear();
     const failedAfterMs = this.#ready ? 0 : this.#env.clock.nowMs() - this.#startedMs;
     this.#owner.ended({ error, wasReady: this.#ready, wasSilent: this.#silent, failedAfterMs });
-    for (const call of calls) call.settle(error, undefined);
+    for (const pending of calls) reject(pending, error);
   }
 
   get #name(): string {
@@ -217,16 +217,17 @@ export class ClientConnection {
   }
 
   #frame(frame: Frame): void {
-    const call = this.#calls.get(frame.requestId);
-    if (call === undefined) return; // Its caller has given up.
+    const pending = this.#calls.get(frame.requestId);
+    if (pending === undefined) return; // Its caller has given up.
     if (frame.type === FrameType.answer) {
       const value = this.#decode(frame.message);
-      this.#removeCall(frame.requestId);
-      call.settle(undefined, value);
+      this.#removeCall(frame.requestId, pending);
+      forget(pending);
+      pending.resolve(value);
     } else if (frame.type === FrameType.error) {
       const error = remoteError(this.#decode(frame.message));
-      this.#removeCall(frame.requestId);
-      call.settle(error, undefined);
+      this.#removeCall(frame.requestId, pending);
+      reject(pending, error);
     } else {
       throw new FrameError('bad_frame', `frame of type ${frame.type} from a server`);
     }
@@ -258,25 +259,40 @@ export class ClientConnection {
     };
   }
 
-  #overdue(requestId: number, call: OneCall): void {
-    const pending = this.#calls.get(requestId);
-    if (pending === undefined) return;
+  /** Looks for calls whose time is over at `deadlineMs`, or before. */
+  #watch(deadlineMs: number): void {
+    if (deadlineMs >= this.#watchedMs) return;
+    this.#cancelWatch();
+    this.#watchedMs = deadlineMs;
+    this.#cancelWatch = this.#afterInput(deadlineMs - this.#env.clock.nowMs(), () => this.#endOverdue());
+  }
+
+  #endOverdue(): void {
+    this.#watchedMs = Number.POSITIVE_INFINITY;
+    const nowMs = this.#env.clock.nowMs();
+    for (const [requestId, pending] of this.#calls) if (pending.deadlineMs <= nowMs) this.#overdue(requestId, pending);
+    let nextMs = Number.POSITIVE_INFINITY;
+    for (const { deadlineMs } of this.#calls.values()) nextMs = Math.min(nextMs, deadlineMs);
+    this.#watch(nextMs);
+  }
+
+  #overdue(requestId: number, { call, sentMs }: PendingCall): void {
     const text = `${call.method}: no answer from ${this.#name} within ${call.timeoutMs} ms`;
     this.#giveUp(requestId, new MeshCacheError('ERR_TIMEOUT', text, { retryable: true }));
-    if (this.#lastReceivedMs > pending.sentMs) return;
-    if (this.#env.clock.nowMs() - pending.sentMs < RPC_SILENCE_MAX_MS) return;
+    if (this.#lastReceivedMs > sentMs) return;
+    if (this.#env.clock.nowMs() - sentMs < RPC_SILENCE_MAX_MS) return;
     this.#silent = true;
     this.#fail('the peer is silent');
   }
 
   #giveUp(requestId: number, error: MeshCacheError): void {
-    const call = this.#calls.get(requestId);
-    if (call === undefined) return;
-    this.#removeCall(requestId);
+    const pending = this.#calls.get(requestId);
+    if (pending === undefined) return;
+    this.#removeCall(requestId, pending);
     const bytes = this.#codec.encode(null, FRAME_HEADER_BYTES);
     writeFrameHeader(bytes, FrameType.cancel, requestId);
     this.#send(bytes);
-    call.settle(error, undefined);
+    reject(pending, error);
   }
 
   #freeRequestId(): number {
@@ -286,15 +302,15 @@ export class ClientConnection {
     return id;
   }
 
-  #addCall(requestId: number, call: PendingCall): void {
-    this.#calls.set(requestId, call);
-    if (call.keepAlive && ++this.#keepAliveCount === 1) this.#socket.ref();
+  #addCall(requestId: number, pending: PendingCall): void {
+    this.#calls.set(requestId, pending);
+    if (pending.call.keepAlive && ++this.#keepAliveCount === 1) this.#socket.ref();
+    this.#watch(pending.deadlineMs);
   }
 
-  #removeCall(requestId: number): void {
-    const call = this.#calls.get(requestId);
+  #removeCall(requestId: number, { call }: PendingCall): void {
     this.#calls.delete(requestId);
-    if (call?.keepAlive && --this.#keepAliveCount === 0) this.#socket.unref();
+    if (call.keepAlive && --this.#keepAliveCount === 0) this.#socket.unref();
   }
 
   /** A server that does not like the proofs ends the connection without a word. */
@@ -316,13 +332,26 @@ export class ClientConnection {
       return;
     }
     let keepAlive = 0;
-    for (const call of this.#calls.values()) keepAlive += Number(call.keepAlive);
+    for (const { call, deadlineMs } of this.#calls.values()) {
+      keepAlive += Number(call.keepAlive);
+      assertAtMost(`${this.#name}: time of the timer of a call`, this.#watchedMs, deadlineMs);
+    }
     assertEqual(`${this.#name}: calls that keep the process alive`, this.#keepAliveCount, keepAlive);
     assertAtMost(`${this.#name}: calls under way`, this.#calls.size, RPC_IN_FLIGHT_MAX_COUNT);
     const queuedBytes = this.#queued.reduce((sum, { length }) => sum + length, 0);
     assertEqual(`${this.#name}: bytes that wait for its opening`, this.#queuedBytes, queuedBytes);
     assert(!this.#ready || queuedBytes === 0, () => `${this.#name}: open, and ${queuedBytes} bytes wait`);
   }
+}
+
+/** Whoever can abort the call cannot any more. */
+function forget({ call, onAbort }: PendingCall): void {
+  if (onAbort !== undefined) call.signal?.removeEventListener('abort', onAbort);
+}
+
+function reject(pending: PendingCall, error: MeshCacheError): void {
+  forget(pending);
+  pending.reject(error);
 }
 
 function remoteError(value: unknown): MeshCacheError {

@@ -139,46 +139,42 @@ export class FrameReader {
 
   /** Throws {@link FrameError}; the connection is of no use afterwards. Views of `chunk` are handed out. */
   push(chunk: Buffer): void {
-    let rest = this.#held === 0 ? chunk : this.#complete(chunk);
-    while (!this.#stopped && rest.length > 0) {
-      const bytes = this.#unitBytes(rest);
-      if (bytes === undefined || bytes > rest.length) {
-        this.#keep(rest, bytes ?? FRAME_HEADER_BYTES);
+    let at = this.#held === 0 ? 0 : this.#complete(chunk);
+    while (!this.#stopped && at < chunk.length) {
+      const bytes = this.#unitBytes(chunk, at, chunk.length);
+      if (bytes === undefined || bytes > chunk.length - at) {
+        this.#keep(chunk.subarray(at), bytes ?? FRAME_HEADER_BYTES);
         return;
       }
-      if (bytes === rest.length) {
-        this.#deliver(rest);
-        return;
-      }
-      this.#deliver(rest.subarray(0, bytes));
-      rest = rest.subarray(bytes);
+      this.#deliver(chunk, at, at + bytes);
+      at += bytes;
     }
   }
 
-  /** Adds to the unit begun earlier, delivers it once it is whole; returns the bytes behind it. */
-  #complete(chunk: Buffer): Buffer {
-    let rest = chunk;
-    while (rest.length > 0) {
-      const wanted = this.#unitBytes(this.#hold.subarray(0, this.#held)) ?? FRAME_HEADER_BYTES;
-      const taken = Math.min(wanted - this.#held, rest.length);
-      this.#keep(rest.subarray(0, taken), wanted);
-      rest = rest.subarray(taken);
-      const isHeader = this.#held === wanted && this.#unitBytes(this.#hold.subarray(0, this.#held)) !== wanted;
+  /** Adds to the unit begun earlier, delivers it once it is whole; returns how many bytes it took. */
+  #complete(chunk: Buffer): number {
+    let at = 0;
+    while (at < chunk.length) {
+      const wanted = this.#unitBytes(this.#hold, 0, this.#held) ?? FRAME_HEADER_BYTES;
+      const taken = Math.min(wanted - this.#held, chunk.length - at);
+      this.#keep(chunk.subarray(at, at + taken), wanted);
+      at += taken;
+      const isHeader = this.#held === wanted && this.#unitBytes(this.#hold, 0, this.#held) !== wanted;
       if (this.#held < wanted || isHeader) continue;
-      const unit = this.#hold.subarray(0, wanted);
+      const unit = this.#hold;
       this.#hold = Buffer.alloc(0);
       this.#held = 0;
-      this.#deliver(unit);
+      this.#deliver(unit, 0, wanted);
       break;
     }
-    return rest;
+    return at;
   }
 
-  /** Length of the part of the opening or the frame that starts here; undefined while its header is incomplete. */
-  #unitBytes(bytes: Buffer): number | undefined {
+  /** Length of the part of the opening or the frame that starts at `at` of the first `end` bytes; undefined while its header is incomplete. */
+  #unitBytes(bytes: Buffer, at: number, end: number): number | undefined {
     if (this.#openingBytes > 0) return this.#openingBytes;
-    if (bytes.length < FRAME_HEADER_BYTES) return undefined;
-    const messageBytes = bytes.readUInt32LE(0);
+    if (end - at < FRAME_HEADER_BYTES) return undefined;
+    const messageBytes = bytes.readUInt32LE(at);
     if (messageBytes > RPC_FRAME_MAX_BYTES) {
       throw new FrameError('oversized', `frame of ${messageBytes} bytes, at most ${RPC_FRAME_MAX_BYTES} are allowed`);
     }
@@ -196,14 +192,14 @@ export class FrameReader {
     this.#held = needed;
   }
 
-  #deliver(unit: Buffer): void {
+  #deliver(bytes: Buffer, start: number, end: number): void {
     if (this.#openingBytes > 0) {
-      this.#openingBytes = this.#sink.opening(unit);
+      this.#openingBytes = this.#sink.opening(bytes.subarray(start, end));
       return;
     }
-    const type = unit[8] as number;
+    const type = bytes[start + 8] as number;
     if (type < FrameType.call || type > FrameType.cancel) throw new FrameError('bad_frame', `frame of type ${type}`);
-    const message = unit.subarray(FRAME_HEADER_BYTES);
-    this.#sink.frame({ type: type as FrameType, requestId: unit.readUInt32LE(4), message });
+    const message = bytes.subarray(start + FRAME_HEADER_BYTES, end);
+    this.#sink.frame({ type: type as FrameType, requestId: bytes.readUInt32LE(start + 4), message });
   }
 }

@@ -221,22 +221,25 @@ export class ServerConnection {
 
   #run({ requestId, bytes, params }: Call, handler: RpcHandler): void {
     const context = new CallContext(this.#remote, bytes);
+    let result: unknown;
+    try {
+      result = handler(params, context);
+    } catch (error) {
+      this.#failed(requestId, error);
+      return;
+    }
+    if (!(result instanceof Promise)) {
+      this.#succeeded(requestId, result);
+      return;
+    }
+    // Only what takes time is under way when the next call comes, or can be aborted.
     this.#calls.set(requestId, context);
     this.#inFlightBytes += bytes;
     this.#owner.inFlight(1, bytes);
-    try {
-      const result = handler(params, context);
-      if (result instanceof Promise) {
-        result.then(
-          (value) => this.#succeeded(requestId, value),
-          (error) => this.#failed(requestId, error),
-        );
-      } else {
-        this.#succeeded(requestId, result);
-      }
-    } catch (error) {
-      this.#failed(requestId, error);
-    }
+    result.then(
+      (value) => this.#succeeded(requestId, value),
+      (error) => this.#failed(requestId, error),
+    );
   }
 
   #succeeded(requestId: number, value: unknown): void {

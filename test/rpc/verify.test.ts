@@ -39,6 +39,11 @@ test.serial('verify: rpc client connection', async (t) => {
   await assertFound(t, forgotten, /calls that keep the process alive: 1 by what is kept, 0/, () => {
     losing(Map.prototype, 'set', () => void forgotten.call(call));
   });
+  const unwatched = connect();
+  void unwatched.call(call);
+  await assertFound(t, unwatched, /time of the timer of a call: NaN/, () => {
+    void unwatched.call({ ...call, timeoutMs: Number.NaN });
+  });
   const unqueued = connect();
   await assertFound(t, unqueued, /bytes that wait for its opening: \d+ by what is kept, 0/, () => {
     losing(Array.prototype, 'push', () => void unqueued.call(call), { when: (_, [bytes]) => Buffer.isBuffer(bytes) });
@@ -47,14 +52,15 @@ test.serial('verify: rpc client connection', async (t) => {
 
 test.serial('verify: rpc client and server', async (t) => {
   const { server, endpoint } = await startServer(t);
+  server.handle('later', async () => ({}));
   const client = newClient(t);
-  await client.call(endpoint, 'echo', {});
+  await client.call(endpoint, 'later', {});
   assertAsks(t, client, [ClientConnection]);
   assertAsks(t, server, [ServerConnection, PendingConnections, Listener, ConnectionLimits]);
   // What is lost is the end of the first call: its number is not used a second time.
   const isCall = (_: unknown, [key]: readonly unknown[]): boolean => key === 2;
   const found = lose(Map.prototype, 'delete', { when: isCall });
-  await client.call(endpoint, 'echo', {}).finally(found);
+  await client.call(endpoint, 'later', {}).finally(found);
   t.throws(() => server.verify(), { message: /bytes of calls: 0 by what is kept, \d+ when counted anew/ });
   await client.close();
   t.notThrows(() => client.verify());
