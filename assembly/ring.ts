@@ -20,6 +20,13 @@ import { NONE } from './records';
 const KEY_SEED: u64 = 0;
 const POINT_SEED: u64 = 1;
 
+/** Where a key stands, on every ring. */
+// @ts-ignore: decorator
+@inline
+export function keyPosition(key: usize, bytes: usize): u64 {
+  return xxh64(key, bytes, KEY_SEED);
+}
+
 @unmanaged
 export class Ring {
   private vnodes: u32;
@@ -72,14 +79,14 @@ export class Ring {
     heap.free(hashes);
   }
 
-  /** Node number of the owner; the ring must not be empty. */
+  /** Node number of the owner of a key at that position; the ring must not be empty. */
   @inline
-  owner(key: usize, bytes: usize): u32 {
-    return load<u32>(this.owners + (<usize>this.firstPoint(key, bytes) << 2));
+  owner(position: u64): u32 {
+    return load<u32>(this.owners + (<usize>this.firstPoint(position) << 2));
   }
 
   /** Writes the `count` first distinct nodes clockwise as u32; NONE where there are no more. */
-  ownersOf(key: usize, bytes: usize, count: u32, out: usize): void {
+  ownersOf(position: u64, count: u32, out: usize): void {
     let found: u32 = 0;
     const wanted = min<u32>(count, this.nodes);
     if (wanted > 0) {
@@ -87,7 +94,7 @@ export class Ring {
         memory.fill(this.marks, 0, <usize>this.nodes << 2);
         this.walk = 1;
       }
-      let point = this.firstPoint(key, bytes);
+      let point = this.firstPoint(position);
       while (found < wanted) {
         const node = load<u32>(this.owners + (<usize>point << 2));
         const mark = this.marks + (<usize>node << 2);
@@ -108,8 +115,7 @@ export class Ring {
   }
 
   @inline
-  private firstPoint(key: usize, bytes: usize): u32 {
-    const position = xxh64(key, bytes, KEY_SEED);
+  private firstPoint(position: u64): u32 {
     const bucket = this.buckets + (<usize>(position >> this.bucketShift) << 2);
     let point = load<u32>(bucket);
     const end = load<u32>(bucket, 4);

@@ -1,10 +1,12 @@
 import { assert, assertEqual } from '../base/assert.js';
 import { CALL_MAX_KEY_BYTES, KEY_MAX_BYTES, KEY_PREFIX_BYTES } from '../base/limits.js';
 import {
+  type Keys,
   PoolAllocator,
   type PoolAllocatorOptions,
   type PoolAllocatorStats,
   type RequestOptions,
+  stringsOf,
 } from '../core/index.js';
 import { NO_ORIGIN, type PageOrigin } from './page-origin.js';
 
@@ -152,29 +154,30 @@ export class PageIndex {
   }
 
   /** Counts as a use. */
-  lookupBatch(keys: readonly string[], request?: RequestOptions): (PublishedPage | null)[] {
+  lookupBatch(keys: Keys, request?: RequestOptions): (PublishedPage | null)[] {
     return this.#pages(keys, this.#allocator.lookupBatch(keys, request));
   }
 
   /** Like {@link lookupBatch}, without counting as a use. */
-  peekBatch(keys: readonly string[]): (PublishedPage | null)[] {
+  peekBatch(keys: Keys): (PublishedPage | null)[] {
     return this.#pages(keys, this.#allocator.peekBatch(keys));
   }
 
   /** 1 for each key that can be found. Not a use. */
-  hasBatch(keys: readonly string[]): Uint8Array {
+  hasBatch(keys: Keys): Uint8Array {
     const flags = this.#allocator.hasBatch(keys);
-    if (this.#unfilled.size > 0) for (const i of flags.keys()) if (this.#unfilled.has(keys[i] as string)) flags[i] = 0;
+    if (this.#unfilled.size === 0) return flags;
+    for (const [i, key] of stringsOf(keys).entries()) if (this.#unfilled.has(key)) flags[i] = 0;
     return flags;
   }
 
   /** Uses the pages that are here, in the order of the keys. */
-  touchBatch(keys: readonly string[], request?: RequestOptions): void {
+  touchBatch(keys: Keys, request?: RequestOptions): void {
     this.#allocator.touchBatch(keys, request);
   }
 
   /** Makes each page the newest one in turn, without a use. */
-  renewBatch(keys: readonly string[]): void {
+  renewBatch(keys: Keys): void {
     this.#allocator.renewBatch(keys);
   }
 
@@ -372,13 +375,14 @@ export class PageIndex {
   }
 
   #pages(
-    keys: readonly string[],
+    keys: Keys,
     found: { offsets: Float64Array; bytes: Float64Array; slots: Int32Array },
   ): (PublishedPage | null)[] {
+    const strings = stringsOf(keys);
     const pages: (PublishedPage | null)[] = [];
     for (let i = 0; i < found.offsets.length; i++) {
       const offset = found.offsets[i] as number;
-      const isFound = offset >= 0 && !(this.#unfilled.size > 0 && this.#unfilled.has(keys[i] as string));
+      const isFound = offset >= 0 && !(this.#unfilled.size > 0 && this.#unfilled.has(strings[i] as string));
       if (!isFound) {
         pages.push(null);
         continue;

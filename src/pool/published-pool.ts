@@ -2,7 +2,7 @@ import { Turns } from '../base/concurrency/turns.js';
 import type { Clock } from '../base/environment/clock.js';
 import type { RandomSource } from '../base/environment/random.js';
 import { ArgumentError } from '../base/errors.js';
-import type { EvictionPolicy, PoolAllocatorStats, RequestOptions } from '../core/index.js';
+import type { EvictionPolicy, Keys, PoolAllocatorStats, RequestOptions } from '../core/index.js';
 import { resolve } from '../memory/address-space.js';
 import { PageCopies } from '../memory/page-copies.js';
 import { NO_STAMP, STAMP_BYTES } from '../memory/page-stamp.js';
@@ -241,12 +241,12 @@ export class PublishedPool {
   }
 
   /** Where each page lies, in order; null for those that are not here. Counts as a use. */
-  lookupBatch(keys: readonly string[], request?: RequestOptions): (PublishedPage | null)[] {
+  lookupBatch(keys: Keys, request?: RequestOptions): (PublishedPage | null)[] {
     return this.#index.lookupBatch(keys, request);
   }
 
   /** Like {@link lookupBatch}, without counting as a use. */
-  peekBatch(keys: readonly string[]): (PublishedPage | null)[] {
+  peekBatch(keys: Keys): (PublishedPage | null)[] {
     return this.#index.peekBatch(keys);
   }
 
@@ -277,12 +277,12 @@ export class PublishedPool {
   }
 
   /** One element a key, 1 when it is here. Does not count as a use. */
-  hasBatch(keys: readonly string[]): Uint8Array {
+  hasBatch(keys: Keys): Uint8Array {
     return this.#index.hasBatch(keys);
   }
 
   /** Counts as a use of those that are here, in the order of the keys. */
-  touchBatch(keys: readonly string[], request?: RequestOptions): void {
+  touchBatch(keys: Keys, request?: RequestOptions): void {
     this.#index.touchBatch(keys, request);
   }
 
