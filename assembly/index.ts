@@ -143,6 +143,10 @@ export function poolPublishBatch(
   pool.begin(nowMs);
   pool.policy.begin(count, about, true);
   const firstStamp = pool.stamp;
+  if (count > 1) {
+    pool.warm(digests, count);
+    pool.warmLeaving(count);
+  }
   for (let i: u32 = 0; i < count; i++) {
     const digest = digests + (<usize>i << 4);
     const size = sizes == 0 ? bytes : load<f64>(sizes + (<usize>i << 3));
@@ -203,9 +207,12 @@ export function poolLookupBatch(
   slots: usize,
 ): void {
   if (isUse) pool.policy.begin(count, about, false);
+  if (count > 1) pool.warm(digests, count);
   for (let i: u32 = 0; i < count; i++) {
-    const slot = pageAt(pool, digests, i);
-    store<u32>(slots + (<usize>i << 2), slot);
+    store<u32>(slots + (<usize>i << 2), pageAt(pool, digests, i));
+  }
+  for (let i: u32 = 0; i < count; i++) {
+    const slot = load<u32>(slots + (<usize>i << 2));
     if (slot == NONE) {
       store<f64>(offsets + (<usize>i << 3), -1);
       store<f64>(sizes + (<usize>i << 3), -1);
@@ -220,6 +227,7 @@ export function poolLookupBatch(
 
 /** One byte a key: 1 when it is there. No use. */
 export function poolHasBatch(pool: Pool, digests: usize, count: u32, out: usize): void {
+  if (count > 1) pool.warm(digests, count);
   for (let i: u32 = 0; i < count; i++) {
     store<u8>(out + i, pageAt(pool, digests, i) == NONE ? 0 : 1);
   }
@@ -229,6 +237,7 @@ export function poolHasBatch(pool: Pool, digests: usize, count: u32, out: usize)
 export function poolTouchBatch(pool: Pool, digests: usize, count: u32, about: u32): u32 {
   let there: u32 = 0;
   pool.policy.begin(count, about, false);
+  if (count > 1) pool.warm(digests, count);
   for (let i: u32 = 0; i < count; i++) {
     const slot = pageAt(pool, digests, i);
     if (slot == NONE) continue;

@@ -1,6 +1,7 @@
 import { assert, assertEqual } from '../base/assert.js';
 import { CALL_MAX_KEY_BYTES, KEY_MAX_BYTES, KEY_PREFIX_BYTES } from '../base/limits.js';
 import {
+  type KeyBatch,
   type Keys,
   PoolAllocator,
   type PoolAllocatorOptions,
@@ -211,9 +212,9 @@ export class PageIndex {
 
   /**
    * Carries the wishes out in order; their keys are distinct. Nobody finds a new page from now on until its vacancy is
-   * filled: the caller does that before control goes back to the event loop, or holds them.
+   * filled: the caller does that before control goes back to the event loop, or holds them. `batch`: the wishes' keys, when they are in one.
    */
-  place(wishes: readonly Wish[]): Placement {
+  place(wishes: readonly Wish[], batch?: KeyBatch): Placement {
     const intents = wishes.map(({ intent }) => intent);
     const indexOf = new Map(wishes.map(({ key }, i) => [key, i]));
     const vacancies = new Map<number, Vacancy>();
@@ -229,10 +230,9 @@ export class PageIndex {
       if (intent === 'nothing') continue;
       const part = request === last ? { ...request, continues: true } : request;
       last = request;
-      const run = { start, end, part };
+      const run = { start, end, part, keys: keysOfRun(wishes, batch, start, end) };
       if (intent === 'use') {
-        const keys = wishes.slice(start, end).map(({ key }) => key);
-        this.touchBatch(keys, part);
+        this.touchBatch(run.keys, part);
         continue;
       }
       const { placed, evicted, lost } = this.#placeRun(wishes, run);
@@ -302,16 +302,14 @@ export class PageIndex {
   }
 
   /** Keeps the ranges of pages that are there; as many calls of {@link release} end it. */
-  hold(keys: readonly string[]): void {
-    for (const key of keys) {
-      this.#allocator.pin(key);
-      this.#holds.set(key, (this.#holds.get(key) ?? 0) + 1);
-    }
+  hold(keys: Keys): void {
+    this.#allocator.pinBatch(keys);
+    for (const key of stringsOf(keys)) this.#holds.set(key, (this.#holds.get(key) ?? 0) + 1);
   }
 
-  release(keys: readonly string[]): void {
-    for (const key of keys) {
-      this.#allocator.unpin(key);
+  release(keys: Keys): void {
+    this.#allocator.unpinBatch(keys);
+    for (const key of stringsOf(keys)) {
       const holds = (this.#holds.get(key) ?? 0) - 1;
       if (holds > 0) this.#holds.set(key, holds);
       else this.#holds.delete(key);
@@ -356,9 +354,8 @@ export class PageIndex {
   }
 
   /** Returns what the new pages have got that are here now, the keys that were evicted, and those whose old page is lost to a new one that has found no room. */
-  #placeRun(wishes: readonly Wish[], { start, end, part }: Run) {
+  #placeRun(wishes: readonly Wish[], { start, end, part, keys }: Run) {
     const run = wishes.slice(start, end);
-    const keys = run.map(({ key }) => key);
     const lengths = Float64Array.from(run, ({ length }) => Math.max(length, this.#spaceMinBytes));
     for (const { here } of run) if (here !== null) this.#onFreed(here.slot);
     const nowMs = this.#nowMs();
@@ -489,4 +486,10 @@ interface Run {
   readonly start: number;
   readonly end: number;
   readonly part: RequestOptions;
+  readonly keys: Keys;
+}
+
+function keysOfRun(wishes: readonly Wish[], batch: KeyBatch | undefined, start: number, end: number): Keys {
+  if (batch === undefined) return wishes.slice(start, end).map(({ key }) => key);
+  return batch.pick(Array.from({ length: end - start }, (_, i) => start + i));
 }

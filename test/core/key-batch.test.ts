@@ -10,7 +10,7 @@ import {
   type Keys,
   PoolAllocator,
 } from '../../src/core/index.js';
-import { BINARIES, freshCore } from './binaries.js';
+import { BINARIES, freshCore } from '../_support/core/binaries.js';
 
 const MIXED = ['', 'plain', 'grün', '漢字', '🙂', 'x'.repeat(10_000), 'é'.repeat(10_000), '\ufeffmark'];
 

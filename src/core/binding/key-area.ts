@@ -31,6 +31,7 @@ export class KeyArea {
   private capacityBytes = 0;
   private view8 = new Uint8Array(0);
   private view32 = new Uint32Array(0);
+  private viewSigned = new Int32Array(0);
   private view64 = new Float64Array(0);
   private viewOne = new Uint8Array(0);
   private readonly encoder = new TextEncoder();
@@ -45,6 +46,11 @@ export class KeyArea {
   get u32(): Uint32Array<ArrayBuffer> {
     if (this.view8.length === 0) this.renewViews();
     return this.view32;
+  }
+
+  get i32(): Int32Array<ArrayBuffer> {
+    if (this.view8.length === 0) this.renewViews();
+    return this.viewSigned;
   }
 
   get f64(): Float64Array<ArrayBuffer> {
@@ -156,6 +162,7 @@ export class KeyArea {
     const memory = this.exports.memory.buffer;
     this.view8 = new Uint8Array(memory);
     this.view32 = new Uint32Array(memory);
+    this.viewSigned = new Int32Array(memory);
     this.view64 = new Float64Array(memory);
   }
 }

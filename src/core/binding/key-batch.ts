@@ -139,6 +139,11 @@ export function stringsOf(keys: Keys): readonly string[] {
   return keys instanceof KeyBatch ? keys.keys : keys;
 }
 
+/** {@link KeyBatch.pick} of either form. */
+export function pickKeys(keys: Keys, indices: readonly number[]): Keys {
+  return keys instanceof KeyBatch ? keys.pick(indices) : indices.map((i) => keys[i] as string);
+}
+
 function isWhole(indices: readonly number[], count: number): boolean {
   if (indices.length !== count) return false;
   for (let i = 0; i < count; i++) if (indices[i] !== i) return false;

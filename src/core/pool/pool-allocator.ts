@@ -153,7 +153,7 @@ export class PoolAllocator {
     const evictedSlots = area.u32.slice(evictedAt, evictedAt + evictedCount);
     const evicted = this.takeSlots(stringsOf(keys), slots >>> 2, ends >>> 2, evictedSlots);
     const placedOffsets = area.f64.slice(offsets >>> 3, (offsets >>> 3) + count);
-    const placedSlots = new Int32Array(area.u32.buffer, slots, count).slice();
+    const placedSlots = area.i32.slice(slots >>> 2, (slots >>> 2) + count);
     for (let i = 0; i < count; i++) if ((placedOffsets[i] as number) < 0) placedSlots[i] = NO_SLOT;
     this.evictedLast = evicted;
     return { offsets: placedOffsets, slots: placedSlots, evicted, evictedSlots };
@@ -182,7 +182,7 @@ export class PoolAllocator {
       );
     }
     this.restoredOffset = restoredOffset;
-    const slots = new Int32Array(area.u32.buffer, slotsAt, count).slice();
+    const slots = area.i32.slice(slotsAt >>> 2, (slotsAt >>> 2) + count);
     const strings = stringsOf(keys);
     for (let i = 0; i < count; i++) {
       const slot = slots[i] as number;
@@ -268,10 +268,11 @@ export class PoolAllocator {
     const area = this.core.area;
     area.writeDigests(keys, SLOT_RESULT_BYTES);
     this.core.exports.poolRemoveBatch(handle, area.hashes, area.count, nowMs, area.results);
-    const slots = new Int32Array(area.u32.buffer, area.results, area.count);
+    const slots = area.i32;
+    const start = area.results >>> 2;
     const removed = new Uint8Array(area.count);
     for (let i = 0; i < removed.length; i++) {
-      const slot = slots[i] as number;
+      const slot = slots[start + i] as number;
       if (slot === NO_SLOT) continue;
       removed[i] = 1;
       this.keysBySlot[slot] = undefined;
@@ -413,7 +414,7 @@ export class PoolAllocator {
     return {
       offsets: area.f64.slice(offsets >>> 3, (offsets >>> 3) + count),
       bytes: area.f64.slice(sizes >>> 3, (sizes >>> 3) + count),
-      slots: new Int32Array(area.u32.buffer, slots, count).slice(),
+      slots: area.i32.slice(slots >>> 2, (slots >>> 2) + count),
     };
   }
 
