@@ -3,7 +3,12 @@
  * addresses that the caller gives back with `ringFree` and `poolFree`.
  *
  * A batch of keys is `count` keys, one after the other from `keys` on, their lengths in bytes as u32 from
- * `lengths` on. Addresses and output areas come from `allocate`, 16-byte aligned. Sizes and
+ * `lengths` on. Pools and rings take hashes of keys and not the keys, so that a key is hashed once for all calls:
+ *
+ *     digests    2 x u64 a key: XXH3-128, low word and high word     `digestKeys`, for pools
+ *     positions  u64 a key: where it stands on every ring            `placeKeys`, for rings
+ *
+ * Addresses and output areas come from `allocate`, 16-byte aligned. Sizes and
  * offsets cross as f64 (whole, below 2^53). The caller checks arguments; broken invariants trap.
  */
 import './abort';
@@ -11,12 +16,12 @@ import { digestHigh, digestLow, xxh3, xxh64 } from './hash';
 import { POLICY_LRU, POLICY_S3FIFO, POLICY_YIELD } from './policy/policy';
 import { Pool } from './pool';
 import { NONE } from './records';
-import { Ring } from './ring';
+import { keyPosition, Ring } from './ring';
 import { LIVE, slotBytes, slotOffset, slotStamp, slotStatus } from './slot';
 import { verifyPool } from './verify';
 
 /** Compared with `src/core/binding/exports.ts` at load: raised whenever the meaning of an export changes. */
-export const CORE_VERSION: i32 = 2;
+export const CORE_VERSION: i32 = 3;
 export const NO_INDEX: i32 = <i32>NONE;
 export const STATS_COUNT: i32 = 10;
 export { POLICY_LRU, POLICY_S3FIFO, POLICY_YIELD };
@@ -51,6 +56,27 @@ export function digestBatch(keys: usize, lengths: usize, count: u32, out: usize)
   }
 }
 
+/** The digest of each key: see above. */
+export function digestKeys(keys: usize, lengths: usize, count: u32, out: usize): void {
+  for (let i: u32 = 0; i < count; i++) {
+    const bytes = load<u32>(lengths + (<usize>i << 2));
+    xxh3(keys, bytes);
+    store<u64>(out, digestLow);
+    store<u64>(out, digestHigh, 8);
+    out += 16;
+    keys += bytes;
+  }
+}
+
+/** The position of each key: see above. */
+export function placeKeys(keys: usize, lengths: usize, count: u32, out: usize): void {
+  for (let i: u32 = 0; i < count; i++) {
+    const bytes = load<u32>(lengths + (<usize>i << 2));
+    store<u64>(out + (<usize>i << 3), keyPosition(keys, bytes));
+    keys += bytes;
+  }
+}
+
 export function ringNew(vnodes: u32): Ring {
   return new Ring(vnodes);
 }
@@ -62,25 +88,23 @@ export function ringSetNodes(ring: Ring, ids: usize, lengths: usize, count: u32)
 
 /** Node number of the key's owner, or NO_INDEX. */
 export function ringOwner(ring: Ring, key: usize, bytes: usize): u32 {
-  return ring.nodes == 0 ? NONE : ring.owner(key, bytes);
+  return ring.nodes == 0 ? NONE : ring.owner(keyPosition(key, bytes));
 }
 
-/** `owners` u32 for each key: distinct nodes clockwise, then NO_INDEX. */
-export function ringOwnersBatch(ring: Ring, keys: usize, lengths: usize, count: u32, owners: u32, out: usize): void {
-  const step = <usize>owners << 2;
+/** `owners` u32 for each position: distinct nodes clockwise, then NO_INDEX. */
+export function ringOwnersBatch(ring: Ring, positions: usize, count: u32, owners: u32, out: usize): void {
+  const end = positions + (<usize>count << 3);
   if (owners == 1 && ring.nodes > 0) {
-    for (let i: u32 = 0; i < count; i++) {
-      const bytes = load<u32>(lengths + (<usize>i << 2));
-      store<u32>(out + (<usize>i << 2), ring.owner(keys, bytes));
-      keys += bytes;
+    for (; positions < end; positions += 8) {
+      store<u32>(out, ring.owner(load<u64>(positions)));
+      out += 4;
     }
     return;
   }
-  for (let i: u32 = 0; i < count; i++) {
-    const bytes = load<u32>(lengths + (<usize>i << 2));
-    ring.ownersOf(keys, bytes, owners, out);
+  const step = <usize>owners << 2;
+  for (; positions < end; positions += 8) {
+    ring.ownersOf(load<u64>(positions), owners, out);
     out += step;
-    keys += bytes;
   }
 }
 
@@ -106,8 +130,7 @@ export function poolSetQuarantine(pool: Pool, quarantineMs: f64, maxBytes: f64, 
  */
 export function poolPublishBatch(
   pool: Pool,
-  keys: usize,
-  lengths: usize,
+  digests: usize,
   count: u32,
   sizes: usize,
   bytes: f64,
@@ -120,12 +143,14 @@ export function poolPublishBatch(
   pool.begin(nowMs);
   pool.policy.begin(count, about, true);
   const firstStamp = pool.stamp;
+  if (count > 1) {
+    pool.warm(digests, count);
+    pool.warmLeaving(count);
+  }
   for (let i: u32 = 0; i < count; i++) {
-    const keyBytes = load<u32>(lengths + (<usize>i << 2));
-    xxh3(keys, keyBytes);
-    keys += keyBytes;
+    const digest = digests + (<usize>i << 4);
     const size = sizes == 0 ? bytes : load<f64>(sizes + (<usize>i << 3));
-    store<u32>(slots + (<usize>i << 2), pool.publish(digestLow, digestHigh, <u64>size));
+    store<u32>(slots + (<usize>i << 2), pool.publish(load<u64>(digest), load<u64>(digest, 8), <u64>size));
     store<u32>(evictedEnds + (<usize>i << 2), pool.evictedCount);
   }
   pool.policy.end();
@@ -148,8 +173,7 @@ export function poolEvicted(pool: Pool): usize {
  */
 export function poolRestoreBatch(
   pool: Pool,
-  keys: usize,
-  lengths: usize,
+  digests: usize,
   count: u32,
   sizes: usize,
   offsets: usize,
@@ -157,12 +181,10 @@ export function poolRestoreBatch(
 ): u32 {
   if (!pool.canRestore) return 0;
   for (let i: u32 = 0; i < count; i++) {
-    const keyBytes = load<u32>(lengths + (<usize>i << 2));
-    xxh3(keys, keyBytes);
-    keys += keyBytes;
+    const digest = digests + (<usize>i << 4);
     const bytes = <u64>load<f64>(sizes + (<usize>i << 3));
     const offset = <u64>load<f64>(offsets + (<usize>i << 3)) / pool.alignmentBytes;
-    store<u32>(slots + (<usize>i << 2), pool.restore(digestLow, digestHigh, bytes, offset));
+    store<u32>(slots + (<usize>i << 2), pool.restore(load<u64>(digest), load<u64>(digest, 8), bytes, offset));
   }
   return 1;
 }
@@ -176,8 +198,7 @@ export function poolEvictNext(pool: Pool, nowMs: f64): u32 {
 /** With `isUse`, uses each page in order. Output per key: `offsets` and `sizes` (f64, -1: miss), `slots` (i32, -1: miss). */
 export function poolLookupBatch(
   pool: Pool,
-  keys: usize,
-  lengths: usize,
+  digests: usize,
   count: u32,
   isUse: bool,
   about: u32,
@@ -186,10 +207,12 @@ export function poolLookupBatch(
   slots: usize,
 ): void {
   if (isUse) pool.policy.begin(count, about, false);
+  if (count > 1) pool.warm(digests, count);
   for (let i: u32 = 0; i < count; i++) {
-    const slot = nextPage(pool, keys, lengths, i);
-    keys += load<u32>(lengths + (<usize>i << 2));
-    store<u32>(slots + (<usize>i << 2), slot);
+    store<u32>(slots + (<usize>i << 2), pageAt(pool, digests, i));
+  }
+  for (let i: u32 = 0; i < count; i++) {
+    const slot = load<u32>(slots + (<usize>i << 2));
     if (slot == NONE) {
       store<f64>(offsets + (<usize>i << 3), -1);
       store<f64>(sizes + (<usize>i << 3), -1);
@@ -203,20 +226,20 @@ export function poolLookupBatch(
 }
 
 /** One byte a key: 1 when it is there. No use. */
-export function poolHasBatch(pool: Pool, keys: usize, lengths: usize, count: u32, out: usize): void {
+export function poolHasBatch(pool: Pool, digests: usize, count: u32, out: usize): void {
+  if (count > 1) pool.warm(digests, count);
   for (let i: u32 = 0; i < count; i++) {
-    store<u8>(out + i, nextPage(pool, keys, lengths, i) == NONE ? 0 : 1);
-    keys += load<u32>(lengths + (<usize>i << 2));
+    store<u8>(out + i, pageAt(pool, digests, i) == NONE ? 0 : 1);
   }
 }
 
 /** Uses each page in order; returns how many were there. */
-export function poolTouchBatch(pool: Pool, keys: usize, lengths: usize, count: u32, about: u32): u32 {
+export function poolTouchBatch(pool: Pool, digests: usize, count: u32, about: u32): u32 {
   let there: u32 = 0;
   pool.policy.begin(count, about, false);
+  if (count > 1) pool.warm(digests, count);
   for (let i: u32 = 0; i < count; i++) {
-    const slot = nextPage(pool, keys, lengths, i);
-    keys += load<u32>(lengths + (<usize>i << 2));
+    const slot = pageAt(pool, digests, i);
     if (slot == NONE) continue;
     pool.use(slot);
     there++;
@@ -226,45 +249,38 @@ export function poolTouchBatch(pool: Pool, keys: usize, lengths: usize, count: u
 }
 
 /** Makes each page the newest one in turn, which is no use. */
-export function poolRenewBatch(pool: Pool, keys: usize, lengths: usize, count: u32): void {
+export function poolRenewBatch(pool: Pool, digests: usize, count: u32): void {
   for (let i: u32 = 0; i < count; i++) {
-    const slot = nextPage(pool, keys, lengths, i);
-    keys += load<u32>(lengths + (<usize>i << 2));
+    const slot = pageAt(pool, digests, i);
     if (slot != NONE) pool.renew(slot);
   }
 }
 
 /** `slots` (i32): which slot each key had, or -1. */
-export function poolRemoveBatch(
-  pool: Pool,
-  keys: usize,
-  lengths: usize,
-  count: u32,
-  nowMs: f64,
-  slots: usize,
-): void {
+export function poolRemoveBatch(pool: Pool, digests: usize, count: u32, nowMs: f64, slots: usize): void {
   pool.begin(nowMs);
   for (let i: u32 = 0; i < count; i++) {
-    const slot = nextPage(pool, keys, lengths, i);
-    keys += load<u32>(lengths + (<usize>i << 2));
+    const slot = pageAt(pool, digests, i);
     store<u32>(slots + (<usize>i << 2), slot);
     if (slot != NONE) pool.remove(slot);
   }
 }
 
-/** 1 when the page is there and now has one pin more. */
-export function poolPin(pool: Pool, key: usize, bytes: usize): u32 {
-  xxh3(key, bytes);
-  const slot = pool.find(digestLow, digestHigh);
-  if (slot == NONE) return 0;
-  pool.pin(slot);
-  return 1;
+/** One byte a key: 1 when the page is there and now has one pin more. */
+export function poolPinBatch(pool: Pool, digests: usize, count: u32, out: usize): void {
+  for (let i: u32 = 0; i < count; i++) {
+    const slot = pageAt(pool, digests, i);
+    store<u8>(out + i, slot == NONE ? 0 : 1);
+    if (slot != NONE) pool.pin(slot);
+  }
 }
 
-/** 1 when the page, removed or not, had a pin and now has one less. */
-export function poolUnpin(pool: Pool, key: usize, bytes: usize): u32 {
-  xxh3(key, bytes);
-  return pool.unpin(digestLow, digestHigh) ? 1 : 0;
+/** One byte a key: 1 when the page, removed or not, had a pin and now has one less. */
+export function poolUnpinBatch(pool: Pool, digests: usize, count: u32, out: usize): void {
+  for (let i: u32 = 0; i < count; i++) {
+    const digest = digests + (<usize>i << 4);
+    store<u8>(out + i, pool.unpin(load<u64>(digest), load<u64>(digest, 8)) ? 1 : 0);
+  }
 }
 
 export function poolClear(pool: Pool, nowMs: f64): void {
@@ -306,12 +322,12 @@ export function poolFree(pool: Pool): void {
   pool.dispose();
 }
 
-/** Slot of key `i` at `key`, or NONE. */
+/** Slot of the page of digest `i`, or NONE. */
 // @ts-ignore: decorator
 @inline
-function nextPage(pool: Pool, key: usize, lengths: usize, i: u32): u32 {
-  xxh3(key, load<u32>(lengths + (<usize>i << 2)));
-  return pool.find(digestLow, digestHigh);
+function pageAt(pool: Pool, digests: usize, i: u32): u32 {
+  const digest = digests + (<usize>i << 4);
+  return pool.find(load<u64>(digest), load<u64>(digest, 8));
 }
 
 // @ts-ignore: decorator

@@ -28,6 +28,7 @@ import {
   slotBytes,
   slotHigh,
   slotLow,
+  slotNext,
   slotPins,
   slotStatus,
   VACANT,
@@ -72,6 +73,8 @@ export class Pool {
   evicted: usize;
   evictedCount: u32;
   private evictedCapacity: u32;
+  /** Of no use but that reads which nobody needs are not left out. */
+  private warmed: u32;
 
   constructor(capacityBytes: u64, segmentBytes: u64, alignmentBytes: u64, policyKind: u32) {
     const slots = new Records(SLOT_BYTES);
@@ -97,6 +100,7 @@ export class Pool {
     this.evictedCapacity = 64;
     this.evicted = heap.alloc(64 * 4);
     this.evictedCount = 0;
+    this.warmed = 0;
   }
 
   setQuarantine(quarantineMs: f64, maxBytes: u64, neverReuseEarly: bool): void {
@@ -110,6 +114,26 @@ export class Pool {
     this.nowMs = nowMs;
     this.evictedCount = 0;
     while (this.waitHead != NONE && blockReleaseMs(this.allocator.at(this.waitHead)) <= nowMs) this.releaseOldest();
+  }
+
+  /** Brings what a call looks for in the index into the cache: for calls with several keys. */
+  warm(digests: usize, count: u32): void {
+    let sum: u32 = 0;
+    for (const end = digests + (<usize>count << 4); digests < end; digests += 16) {
+      sum += this.table.warm(load<u64>(digests), load<u64>(digests, 8));
+    }
+    this.warmed = sum;
+  }
+
+  /** The same for what as many publishes probably take out of the index. */
+  warmLeaving(count: u32): void {
+    let sum: u32 = 0;
+    for (let slot = this.policy.leaving(); slot != NONE && count > 0; count--) {
+      const at = this.slots.at(slot);
+      sum += this.table.warm(slotLow(at), slotHigh(at));
+      slot = slotNext(at);
+    }
+    this.warmed = sum;
   }
 
   /** Slot of the new page, or NONE; then a page that was there under the digest is gone all the same. */

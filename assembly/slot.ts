@@ -44,6 +44,11 @@ export function slotBlock(slot: usize): u32 {
 }
 // @ts-ignore: decorator
 @inline
+export function slotNext(slot: usize): u32 {
+  return load<u32>(slot, 32);
+}
+// @ts-ignore: decorator
+@inline
 export function slotPins(slot: usize): u32 {
   return load<u32>(slot, 36);
 }

@@ -111,6 +111,13 @@ export class Policy {
     return this.kind == POLICY_YIELD ? this.yields.overdueGhost() : NONE;
   }
 
+  /** The first slot of the list whose slots publishes probably give up, in their order, or NONE. */
+  leaving(): u32 {
+    if (this.kind == POLICY_LRU) return this.lru.victim();
+    if (this.kind == POLICY_S3FIFO) return this.s3fifo.ghosts.head;
+    return this.yields.ghosts.count == 0 ? NONE : this.yields.oldestGhost();
+  }
+
   get ghosts(): u32 {
     if (this.kind == POLICY_S3FIFO) return this.s3fifo.ghosts.count;
     return this.kind == POLICY_YIELD ? this.yields.ghosts.count : 0;

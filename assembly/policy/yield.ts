@@ -262,7 +262,11 @@ export class Yield {
   /** The oldest ghost when there are too many; at least those stay that the longest call could ask for. */
   @inline
   overdueGhost(): u32 {
-    if (this.ghosts.count <= this.ghostsMax) return NONE;
+    return this.ghosts.count <= this.ghostsMax ? NONE : this.oldestGhost();
+  }
+
+  /** Of one that has any. */
+  oldestGhost(): u32 {
     const stage = this.ghosts.oldestStage();
     return this.ghosts.at(ctz(this.ghosts.classesIn(stage)) * STAGES + stage).head;
   }

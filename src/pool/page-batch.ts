@@ -1,4 +1,4 @@
-import type { RequestOptions } from '../core/index.js';
+import { KeyBatch, type Keys, type RequestOptions } from '../core/index.js';
 import { PageCopies } from '../memory/page-copies.js';
 import type { Placement, PublishedPage } from './page-index.js';
 import { isAsGood, NO_ORIGIN, type PageOrigin } from './page-origin.js';
@@ -34,20 +34,26 @@ export interface BatchOptions {
 
 /** Each key of a batch once, with the page given for it last. */
 export class DistinctBatch {
-  readonly keys: readonly string[];
+  /** The distinct keys, encoded once for all that is asked of the index. */
+  readonly batch: KeyBatch;
   readonly pages: readonly PageBytes[];
   readonly origin: PageOrigin;
   readonly request: RequestOptions | undefined;
-  readonly #allKeys: readonly string[];
+  readonly #whole: KeyBatch;
 
-  constructor(keys: readonly string[], pages: readonly PageBytes[], { origin, request }: BatchOptions = {}) {
+  constructor(keys: Keys, pages: readonly PageBytes[], { origin, request }: BatchOptions = {}) {
     this.origin = origin ?? NO_ORIGIN;
     this.request = request;
-    const lastIndex = new Map(keys.map((key, i) => [key, i]));
-    const indices = lastIndex.size < keys.length ? [...lastIndex.values()] : undefined;
-    this.keys = indices === undefined ? keys : [...lastIndex.keys()];
+    const whole = keys instanceof KeyBatch ? keys : KeyBatch.of(keys);
+    const lastIndex = new Map(whole.keys.map((key, i) => [key, i]));
+    const indices = lastIndex.size < whole.count ? [...lastIndex.values()] : undefined;
+    this.batch = indices === undefined ? whole : whole.pick(indices);
     this.pages = indices === undefined ? pages : indices.map((i) => pages[i] as PageBytes);
-    this.#allKeys = keys;
+    this.#whole = whole;
+  }
+
+  get keys(): readonly string[] {
+    return this.batch.keys;
   }
 
   /** Results of the pages that get no bytes: of those that were here, and of those that are evicted already. `sums`: of all copies of the batch. */
@@ -64,9 +70,9 @@ export class DistinctBatch {
 
   /** Results of the distinct keys as results of all that were given. */
   spread(results: readonly (PublishedPage | null)[]): (PublishedPage | null)[] {
-    if (this.keys === this.#allKeys) return this.keys.map((_, i) => results[i] ?? null);
+    if (this.batch === this.#whole) return this.keys.map((_, i) => results[i] ?? null);
     const byKey = new Map(this.keys.map((key, i) => [key, results[i] ?? null]));
-    return this.#allKeys.map((key) => byKey.get(key) ?? null);
+    return this.#whole.keys.map((key) => byKey.get(key) ?? null);
   }
 }
 

@@ -1,10 +1,13 @@
 import { assert, assertEqual } from '../base/assert.js';
 import { CALL_MAX_KEY_BYTES, KEY_MAX_BYTES, KEY_PREFIX_BYTES } from '../base/limits.js';
 import {
+  type KeyBatch,
+  type Keys,
   PoolAllocator,
   type PoolAllocatorOptions,
   type PoolAllocatorStats,
   type RequestOptions,
+  stringsOf,
 } from '../core/index.js';
 import { NO_ORIGIN, type PageOrigin } from './page-origin.js';
 
@@ -152,29 +155,30 @@ export class PageIndex {
   }
 
   /** Counts as a use. */
-  lookupBatch(keys: readonly string[], request?: RequestOptions): (PublishedPage | null)[] {
+  lookupBatch(keys: Keys, request?: RequestOptions): (PublishedPage | null)[] {
     return this.#pages(keys, this.#allocator.lookupBatch(keys, request));
   }
 
   /** Like {@link lookupBatch}, without counting as a use. */
-  peekBatch(keys: readonly string[]): (PublishedPage | null)[] {
+  peekBatch(keys: Keys): (PublishedPage | null)[] {
     return this.#pages(keys, this.#allocator.peekBatch(keys));
   }
 
   /** 1 for each key that can be found. Not a use. */
-  hasBatch(keys: readonly string[]): Uint8Array {
+  hasBatch(keys: Keys): Uint8Array {
     const flags = this.#allocator.hasBatch(keys);
-    if (this.#unfilled.size > 0) for (const i of flags.keys()) if (this.#unfilled.has(keys[i] as string)) flags[i] = 0;
+    if (this.#unfilled.size === 0) return flags;
+    for (const [i, key] of stringsOf(keys).entries()) if (this.#unfilled.has(key)) flags[i] = 0;
     return flags;
   }
 
   /** Uses the pages that are here, in the order of the keys. */
-  touchBatch(keys: readonly string[], request?: RequestOptions): void {
+  touchBatch(keys: Keys, request?: RequestOptions): void {
     this.#allocator.touchBatch(keys, request);
   }
 
   /** Makes each page the newest one in turn, without a use. */
-  renewBatch(keys: readonly string[]): void {
+  renewBatch(keys: Keys): void {
     this.#allocator.renewBatch(keys);
   }
 
@@ -208,9 +212,9 @@ export class PageIndex {
 
   /**
    * Carries the wishes out in order; their keys are distinct. Nobody finds a new page from now on until its vacancy is
-   * filled: the caller does that before control goes back to the event loop, or holds them.
+   * filled: the caller does that before control goes back to the event loop, or holds them. `batch`: the wishes' keys, when they are in one.
    */
-  place(wishes: readonly Wish[]): Placement {
+  place(wishes: readonly Wish[], batch?: KeyBatch): Placement {
     const intents = wishes.map(({ intent }) => intent);
     const indexOf = new Map(wishes.map(({ key }, i) => [key, i]));
     const vacancies = new Map<number, Vacancy>();
@@ -226,10 +230,9 @@ export class PageIndex {
       if (intent === 'nothing') continue;
       const part = request === last ? { ...request, continues: true } : request;
       last = request;
-      const run = { start, end, part };
+      const run = { start, end, part, keys: keysOfRun(wishes, batch, start, end) };
       if (intent === 'use') {
-        const keys = wishes.slice(start, end).map(({ key }) => key);
-        this.touchBatch(keys, part);
+        this.touchBatch(run.keys, part);
         continue;
       }
       const { placed, evicted, lost } = this.#placeRun(wishes, run);
@@ -299,16 +302,14 @@ export class PageIndex {
   }
 
   /** Keeps the ranges of pages that are there; as many calls of {@link release} end it. */
-  hold(keys: readonly string[]): void {
-    for (const key of keys) {
-      this.#allocator.pin(key);
-      this.#holds.set(key, (this.#holds.get(key) ?? 0) + 1);
-    }
+  hold(keys: Keys): void {
+    this.#allocator.pinBatch(keys);
+    for (const key of stringsOf(keys)) this.#holds.set(key, (this.#holds.get(key) ?? 0) + 1);
   }
 
-  release(keys: readonly string[]): void {
-    for (const key of keys) {
-      this.#allocator.unpin(key);
+  release(keys: Keys): void {
+    this.#allocator.unpinBatch(keys);
+    for (const key of stringsOf(keys)) {
       const holds = (this.#holds.get(key) ?? 0) - 1;
       if (holds > 0) this.#holds.set(key, holds);
       else this.#holds.delete(key);
@@ -353,9 +354,8 @@ export class PageIndex {
   }
 
   /** Returns what the new pages have got that are here now, the keys that were evicted, and those whose old page is lost to a new one that has found no room. */
-  #placeRun(wishes: readonly Wish[], { start, end, part }: Run) {
+  #placeRun(wishes: readonly Wish[], { start, end, part, keys }: Run) {
     const run = wishes.slice(start, end);
-    const keys = run.map(({ key }) => key);
     const lengths = Float64Array.from(run, ({ length }) => Math.max(length, this.#spaceMinBytes));
     for (const { here } of run) if (here !== null) this.#onFreed(here.slot);
     const nowMs = this.#nowMs();
@@ -372,13 +372,14 @@ export class PageIndex {
   }
 
   #pages(
-    keys: readonly string[],
+    keys: Keys,
     found: { offsets: Float64Array; bytes: Float64Array; slots: Int32Array },
   ): (PublishedPage | null)[] {
+    const strings = stringsOf(keys);
     const pages: (PublishedPage | null)[] = [];
     for (let i = 0; i < found.offsets.length; i++) {
       const offset = found.offsets[i] as number;
-      const isFound = offset >= 0 && !(this.#unfilled.size > 0 && this.#unfilled.has(keys[i] as string));
+      const isFound = offset >= 0 && !(this.#unfilled.size > 0 && this.#unfilled.has(strings[i] as string));
       if (!isFound) {
         pages.push(null);
         continue;
@@ -485,4 +486,10 @@ interface Run {
   readonly start: number;
   readonly end: number;
   readonly part: RequestOptions;
+  readonly keys: Keys;
+}
+
+function keysOfRun(wishes: readonly Wish[], batch: KeyBatch | undefined, start: number, end: number): Keys {
+  if (batch === undefined) return wishes.slice(start, end).map(({ key }) => key);
+  return batch.pick(Array.from({ length: end - start }, (_, i) => start + i));
 }

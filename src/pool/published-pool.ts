@@ -1,6 +1,7 @@
 import { Mutex } from '../base/concurrency/mutex.js';
 import { ArgumentError } from '../base/errors.js';
-import type { PoolAllocatorStats, RequestOptions } from '../core/index.js';
+import type { Keys, PoolAllocatorStats, RequestOptions } from '../core/index.js';
+import { pickKeys, stringsOf } from '../core/index.js';
 import { resolve } from '../memory/address-space.js';
 import { PageCopies } from '../memory/page-copies.js';
 import { NO_STAMP, STAMP_BYTES } from '../memory/page-stamp.js';
@@ -124,13 +125,13 @@ export class PublishedPool {
    * the batch has evicted is described, without a place. A computed page that is here already with the same length is as good as another one, and stays.
    */
   publishBatch(
-    keys: readonly string[],
+    keys: Keys,
     pages: readonly PageBytes[],
     origin = NO_ORIGIN,
     request?: RequestOptions,
   ): (PublishedPage | null)[] {
     const batch = new DistinctBatch(keys, pages, { origin, request });
-    const here = this.peekBatch(batch.keys);
+    const here = this.peekBatch(batch.batch);
     const candidates = new SameLength(here, batch.pages, origin);
     const placed = this.#place(batch, here, candidates.sums(candidates.copies.run()));
     const sums = placed.copies.run();
@@ -152,19 +153,19 @@ export class PublishedPool {
    * promise has resolved; its regions may be freed meanwhile.
    */
   async publishPages(
-    keys: readonly string[],
+    keys: Keys,
     pages: readonly PageBytes[],
     origin = NO_ORIGIN,
     request?: RequestOptions,
   ): Promise<(PublishedPage | null)[]> {
     if (!this.#fills.isIdle) {
-      await this.#fills.awaitFor(keys);
-      if (this.#isEnding) return keys.map(() => null);
+      await this.#fills.awaitFor(stringsOf(keys));
+      if (this.#isEnding) return pages.map(() => null);
     }
     const isOffThread = this.#isForThreads(pages);
     if (!isOffThread && !this.#turns.isLocked) return this.publishBatch(keys, pages, origin, request);
     return this.#turns.run(() => {
-      if (this.#isEnding) return keys.map(() => null);
+      if (this.#isEnding) return pages.map(() => null);
       return isOffThread
         ? this.#publishOffThread(new DistinctBatch(keys, pages, { origin, request }))
         : this.publishBatch(keys, pages, origin, request);
@@ -177,7 +178,7 @@ export class PublishedPool {
    * have their checksum. The targets are in use until the promise has resolved; their regions may be freed meanwhile.
    */
   readPages(
-    keys: readonly string[],
+    keys: Keys,
     targets: readonly PageBytes[],
     { isVerified, request }: { readonly isVerified: boolean; readonly request?: RequestOptions | undefined },
   ): Promise<LocalRead[]> {
@@ -186,7 +187,7 @@ export class PublishedPool {
 
   /** {@link readPages} of what has just been looked up. */
   async copyOut(
-    keys: readonly string[],
+    keys: Keys,
     targets: readonly PageBytes[],
     found: readonly (PublishedPage | null)[],
     isVerified: boolean,
@@ -194,7 +195,7 @@ export class PublishedPool {
     const hits = targets.filter(({ length }, i) => found[i]?.length === length);
     if (hits.length === 0 || !this.#isForThreads(hits)) return this.#readHere(keys, targets, found, isVerified);
     return this.#turns.run(() =>
-      this.#isEnding ? keys.map((): LocalRead => 'absent') : this.#readOffThread(keys, targets, isVerified),
+      this.#isEnding ? targets.map((): LocalRead => 'absent') : this.#readOffThread(keys, targets, isVerified),
     );
   }
 
@@ -221,8 +222,8 @@ export class PublishedPool {
    * Keeps pages from eviction until {@link unlease}; one lease a key, null for those that are not here. A lease ends by
    * itself when its page is removed, or other bytes are published under its key.
    */
-  lease(keys: readonly string[]): (PageLease | null)[] {
-    return this.peekBatch(keys).map((page, i) => page && this.#leases.take(keys[i] as string, page));
+  lease(keys: Keys): (PageLease | null)[] {
+    return this.peekBatch(keys).map((page, i) => page && this.#leases.take(stringsOf(keys)[i] as string, page));
   }
 
   /** Counts as a use. Harmless for leases that have ended. */
@@ -231,12 +232,12 @@ export class PublishedPool {
   }
 
   /** Where each page lies, in order; null for those that are not here. Counts as a use. */
-  lookupBatch(keys: readonly string[], request?: RequestOptions): (PublishedPage | null)[] {
+  lookupBatch(keys: Keys, request?: RequestOptions): (PublishedPage | null)[] {
     return this.#index.lookupBatch(keys, request);
   }
 
   /** Like {@link lookupBatch}, without counting as a use. */
-  peekBatch(keys: readonly string[]): (PublishedPage | null)[] {
+  peekBatch(keys: Keys): (PublishedPage | null)[] {
     return this.#index.peekBatch(keys);
   }
 
@@ -267,12 +268,12 @@ export class PublishedPool {
   }
 
   /** One element a key, 1 when it is here. Does not count as a use. */
-  hasBatch(keys: readonly string[]): Uint8Array {
+  hasBatch(keys: Keys): Uint8Array {
     return this.#index.hasBatch(keys);
   }
 
   /** Counts as a use of those that are here, in the order of the keys. */
-  touchBatch(keys: readonly string[], request?: RequestOptions): void {
+  touchBatch(keys: Keys, request?: RequestOptions): void {
     this.#index.touchBatch(keys, request);
   }
 
@@ -340,11 +341,11 @@ export class PublishedPool {
   }
 
   async #publishOffThread(batch: DistinctBatch): Promise<(PublishedPage | null)[]> {
-    const before = this.peekBatch(batch.keys);
+    const before = this.peekBatch(batch.batch);
     const candidates = new SameLength(before, batch.pages, batch.origin);
     const sums = candidates.isEmpty ? [] : candidates.sums(await this.#copyThreads.copy(candidates.copies));
     if (this.#index.isFreed) return batch.spread([]);
-    const here = this.peekBatch(batch.keys);
+    const here = this.peekBatch(batch.batch);
     const placed = this.#place(batch, here, sums);
     const filled = this.#fillOffThread(batch, here, placed);
     try {
@@ -406,7 +407,7 @@ export class PublishedPool {
         request,
       };
     });
-    const placement = this.#index.place(wishes);
+    const placement = this.#index.place(wishes, batch.batch);
     for (const page of placement.used) if (page !== null) this.#index.setOrigin(page, again(page, origin));
     const copies = new PageCopies();
     for (const { index, offset } of placement.vacancies) {
@@ -418,29 +419,26 @@ export class PublishedPool {
   }
 
   #readHere(
-    keys: readonly string[],
+    keys: Keys,
     targets: readonly PageBytes[],
     found: readonly (PublishedPage | null)[],
     isVerified: boolean,
   ): LocalRead[] {
     const reading = this.#reading(targets, found, isVerified);
-    for (const i of reading.finish(reading.copies.run())) this.remove(keys[i] as string);
+    for (const i of reading.finish(reading.copies.run())) this.remove(stringsOf(keys)[i] as string);
     return reading.outcomes;
   }
 
-  async #readOffThread(
-    keys: readonly string[],
-    targets: readonly PageBytes[],
-    isVerified: boolean,
-  ): Promise<LocalRead[]> {
+  async #readOffThread(keys: Keys, targets: readonly PageBytes[], isVerified: boolean): Promise<LocalRead[]> {
     // Looked up anew, not as another use: the pages may have changed while others had their turn.
     const reading = this.#reading(targets, this.peekBatch(keys), isVerified);
-    const hitKeys = reading.hits.map((i) => keys[i] as string);
+    const strings = stringsOf(keys);
+    const hitKeys = pickKeys(keys, reading.hits);
     this.#index.hold(hitKeys);
     try {
       const sums = await this.#copyThreads.copy(reading.copies);
-      if (this.#index.isFreed) return keys.map(() => 'absent');
-      for (const i of reading.finish(sums)) this.remove(keys[i] as string);
+      if (this.#index.isFreed) return targets.map(() => 'absent');
+      for (const i of reading.finish(sums)) this.remove(strings[i] as string);
       return reading.outcomes;
     } finally {
       if (!this.#index.isFreed) this.#index.release(hitKeys);

@@ -77,7 +77,6 @@ export const EXCEPTIONS: Readonly<Record<string, Exception>> = {
   'src/clients/socket-path.ts': { ways: ['process'], because: ATTACHED },
   'src/core/binding/core.ts': { ways: ['collector', 'fetch', 'globalThis'], because: OWN_CODE },
   'src/core/binding/host-types.ts': { ways: ['globalThis'], because: 'types only' },
-  'src/core/binding/key-area.ts': { ways: ['globalThis'], because: 'writes text faster where there is a Buffer' },
   'src/memory/checksum.ts': { ways: ['node:zlib'], because: 'computes' },
   'src/memory/host-region.ts': {
     ways: ['node:fs', 'node:os'],

@@ -3,10 +3,10 @@ import { Core, loadCore, MeshCacheError } from '../../src/core/index.js';
 import { BINARIES, readBinary } from '../_support/core/binaries.js';
 
 const EXPORTS = [
-  'CORE_VERSION NO_INDEX POLICY_LRU POLICY_S3FIFO POLICY_YIELD STATS_COUNT allocate digestBatch hashBatch memory',
-  'poolClear poolCount poolEvictNext poolEvicted poolFree poolHasBatch poolLookupBatch poolNew poolOrder poolPin',
-  'poolPublishBatch poolRemoveBatch poolRenewBatch poolRestoreBatch poolSetQuarantine poolStats poolTouchBatch poolUnpin',
-  'poolVerify release ringFree ringNew ringOwner ringOwnersBatch ringSetNodes',
+  'CORE_VERSION NO_INDEX POLICY_LRU POLICY_S3FIFO POLICY_YIELD STATS_COUNT allocate digestBatch digestKeys hashBatch',
+  'memory placeKeys poolClear poolCount poolEvictNext poolEvicted poolFree poolHasBatch poolLookupBatch poolNew poolOrder',
+  'poolPinBatch poolPublishBatch poolRemoveBatch poolRenewBatch poolRestoreBatch poolSetQuarantine poolStats',
+  'poolTouchBatch poolUnpinBatch poolVerify release ringFree ringNew ringOwner ringOwnersBatch ringSetNodes',
 ].join(' ');
 
 for (const name of BINARIES) {

@@ -1,6 +1,12 @@
 import test from 'ava';
 import fc from 'fast-check';
-import { type EvictionPolicy, PoolAllocator, type PoolAllocatorOptions } from '../../src/core/index.js';
+import {
+  type EvictionPolicy,
+  KeyBatch,
+  type Keys,
+  PoolAllocator,
+  type PoolAllocatorOptions,
+} from '../../src/core/index.js';
 import { BINARIES, freshCore } from '../_support/core/binaries.js';
 import { NaivePool } from '../_support/core/naive-pool.js';
 
@@ -214,7 +220,9 @@ for (const name of BINARIES) {
           one.publish(key, lengths[i] as number, nowMs);
           return one.lastEvicted;
         });
-        const result = all.publishBatch(keys, lengths, nowMs);
+        // Every other one as a batch whose hashes other calls have left, or will find.
+        const asked = nowMs % 2 === 0 ? keys : KeyBatch.of(keys);
+        const result = all.publishBatch(asked, lengths, nowMs);
         t.deepEqual(result.evicted, evicted);
         t.deepEqual(all.keys(), one.keys());
         t.deepEqual(all.stats(), one.stats());
@@ -226,6 +234,24 @@ for (const name of BINARIES) {
           Array.from(result.slots, (slot) => slot === -1),
           expected.map((offset) => offset === -1),
         );
+        t.deepEqual(
+          Array.from(all.hasBatch(asked), (flag) => flag === 1),
+          keys.map((key) => one.has(key)),
+        );
+        const pinned = batch.filter((word) => word & 1).map((word) => `k${(word >>> 3) & 31}`);
+        const unpinned = batch.filter((word) => word & 2).map((word) => `k${(word >>> 4) & 31}`);
+        const flags = (done: boolean[]): Uint8Array => Uint8Array.from(done, Number);
+        const form = (some: string[]): Keys => (nowMs % 2 === 0 ? some : KeyBatch.of(some));
+        t.deepEqual(all.pinBatch(form(pinned)), flags(pinned.map((key) => one.pin(key))));
+        t.deepEqual(all.unpinBatch(form(unpinned)), flags(unpinned.map((key) => one.unpin(key))));
+        t.is(all.touchBatch(asked), keys.filter((key) => one.lookup(key) !== null).length);
+        if (nowMs % 3 === 0)
+          t.deepEqual(all.removeBatch(asked, nowMs), flags(keys.map((key) => one.remove(key, nowMs))));
+        t.deepEqual(
+          all.lookupBatch(asked).offsets,
+          Float64Array.from(keys, (key) => one.lookup(key)?.offset ?? -1),
+        );
+        all.verify();
       }
       t.deepEqual(all.keys(), one.keys());
       one.free();

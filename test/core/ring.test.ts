@@ -1,7 +1,7 @@
 import test from 'ava';
 import fc from 'fast-check';
 import { createXXHash64 } from 'hash-wasm';
-import { ArgumentError, ClosedError, ConsistentHashRing, NO_NODE } from '../../src/core/index.js';
+import { ArgumentError, ClosedError, ConsistentHashRing, KeyBatch, NO_NODE } from '../../src/core/index.js';
 import { BINARIES, freshCore } from '../_support/core/binaries.js';
 
 function nodeIds(count: number): string[] {
@@ -60,6 +60,7 @@ for (const name of BINARIES) {
         const ring = new ConsistentHashRing(vnodes, { core });
         ring.setNodes(nodes);
         const batch = ring.getNodesBatch(keys, n);
+        t.deepEqual(ring.getNodesBatch(KeyBatch.of(keys), n), batch);
         for (const [i, key] of keys.entries()) {
           const expected = naive(key, n);
           const row = Array.from(batch.subarray(i * n, (i + 1) * n));

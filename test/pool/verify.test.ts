@@ -37,7 +37,7 @@ function newPool(t: ExecutionContext) {
 test.serial('verify: page index', async (t) => {
   const unpinned = newIndex();
   await assertFound(t, unpinned, /pages that are here and held: 0 by what is kept, 1/, () =>
-    losing(PoolAllocator.prototype, 'pin', () => unpinned.hold(['a'])),
+    losing(PoolAllocator.prototype, 'pinBatch', () => unpinned.hold(['a'])),
   );
   const unheld = newIndex();
   await assertFound(t, unheld, /"c" is unfilled and not held/, () => {

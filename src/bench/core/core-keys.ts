@@ -1,4 +1,5 @@
 import { seededRandom } from '../../base/environment/random.js';
+import { KeyBatch } from '../../core/index.js';
 
 const SETTLING_PART = 1 / 4;
 
@@ -12,6 +13,13 @@ export function hexKeyBatches(batches: number, batchKeys: number, seed: number):
       return Buffer.from(words.buffer).toString('hex');
     }),
   );
+}
+
+/** A batch that has its text and no hashes yet, as it is when a request comes in. */
+export function encoded(keys: readonly string[]): KeyBatch {
+  const batch = KeyBatch.of(keys);
+  void batch.text;
+  return batch;
 }
 
 /**

@@ -1,9 +1,9 @@
 import { type RandomSource, seededRandom } from '../../base/environment/random.js';
 import { formatSize } from '../../base/sizes.js';
-import { type Core, type EvictionPolicy, loadCore, PoolAllocator } from '../../core/index.js';
+import { type Core, type EvictionPolicy, type Keys, loadCore, PoolAllocator } from '../../core/index.js';
 import { median } from '../measuring/median.js';
 import type { Benchmark, BenchOptions, BenchReport } from '../measuring/report.js';
-import { hexKeyBatches, timePerOperationNs } from './core-keys.js';
+import { encoded, hexKeyBatches, timePerOperationNs } from './core-keys.js';
 
 const BATCH_KEYS = 128;
 const FULL_ENTRIES = [30_000, 1_000_000] as const;
@@ -11,6 +11,7 @@ const QUICK_ENTRIES = [1000] as const;
 const PAGE_BYTES = 4_497_408;
 /** Policies to measure; the first one is the reference of the ratios. */
 const POLICIES: readonly EvictionPolicy[] = ['lru', 's3fifo', 'yield'];
+const WAYS = ['strings', 'encoded'] as const;
 /** The most keys of one round, for which they are made anew. */
 const ROUND_KEYS = 2 ** 18;
 /** How many times the pool's capacity is published before measuring, so that pages and ghosts are full. */
@@ -68,8 +69,8 @@ export const poolBench: Benchmark = async (options) => {
     title: 'pool: publish (allocate, index, evict) and look up, no bytes copied',
     rows,
     notes: [
-      `Speed: new 64-character string keys in batches of ${BATCH_KEYS}, one page size, every publish evicts; medians of ` +
-        `${options.rounds} rounds, the policies in turn in each; ratio: to ${POLICIES[0]} in the same round. Memory: of the ` +
+      `Speed: new 64-character keys in batches of ${BATCH_KEYS}, as strings or as a KeyBatch that has its text, one page size, every publish evicts; medians of ` +
+        `${options.rounds} rounds, the policies in turn in each; ratio: to ${POLICIES[0]} from strings in the same round. Memory: of the ` +
         'core (index, allocator, order, ghosts), without the strings of the keys.',
       `Utilisation: bytes asked for and held / capacity, mean and least, once the pool of ${formatSize(poolBytes)} (segments of ` +
         `${formatSize(SEGMENT_BYTES)}) has been written over ${TURNOVERS / 2} times; plain: publishing only, in_use: one use of ` +
@@ -80,6 +81,7 @@ export const poolBench: Benchmark = async (options) => {
 
 interface Contender {
   readonly policy: EvictionPolicy;
+  readonly keys: 'strings' | 'encoded';
   readonly core: Core;
   readonly pool: PoolAllocator;
   readonly startBytes: number;
@@ -88,7 +90,8 @@ interface Contender {
 }
 
 async function measureSpeed(entries: number, { rounds }: BenchOptions): Promise<Row[]> {
-  const contenders = await Promise.all(POLICIES.map((policy) => newContender(policy, entries)));
+  const kinds = POLICIES.flatMap((policy) => WAYS.map((keys) => ({ policy, keys })));
+  const contenders = await Promise.all(kinds.map((kind) => newContender(kind, entries)));
   const count = Math.ceil(Math.min(entries, ROUND_KEYS) / BATCH_KEYS);
   const fills = Math.ceil((FILLS * entries) / (count * BATCH_KEYS));
   for (let round = 0; round < fills + rounds; round++) {
@@ -102,7 +105,7 @@ async function measureSpeed(entries: number, { rounds }: BenchOptions): Promise<
   }
   const first = contenders[0] as Contender;
   return contenders.map((contender) => {
-    const { policy, core, pool, startBytes, publishNs, lookupNs } = contender;
+    const { policy, keys, core, pool, startBytes, publishNs, lookupNs } = contender;
     const bytes = core.memoryBytes - startBytes;
     const { entries: pages } = pool.stats();
     pool.verify();
@@ -110,6 +113,7 @@ async function measureSpeed(entries: number, { rounds }: BenchOptions): Promise<
     return {
       load: `${entries} entries`,
       policy,
+      keys,
       publish_ns: Number(median(publishNs).toFixed(0)),
       publish_ratio: ratio(publishNs, first.publishNs),
       lookup_ns: Number(median(lookupNs).toFixed(0)),
@@ -120,23 +124,27 @@ async function measureSpeed(entries: number, { rounds }: BenchOptions): Promise<
 }
 
 /** Makes a contender in a WASM core of its own, so that the core's memory is its alone. */
-async function newContender(policy: EvictionPolicy, entries: number): Promise<Contender> {
+async function newContender({ policy, keys }: Pick<Contender, 'policy' | 'keys'>, entries: number): Promise<Contender> {
   const core = await loadCore();
   const startBytes = core.memoryBytes;
   const pool = new PoolAllocator({ capacityBytes: entries * PAGE_BYTES, policy, core });
-  return { policy, core, pool, startBytes, publishNs: [], lookupNs: [] };
+  return { policy, keys, core, pool, startBytes, publishNs: [], lookupNs: [] };
 }
 
 function publishAndLookUp(contender: Contender, batches: readonly string[][], isCounted: boolean): void {
   const { pool, publishNs, lookupNs } = contender;
   const count = batches.length * BATCH_KEYS;
+  const asked = batches.map((keys) => ofKind(contender, keys));
   const publish = timePerOperationNs(count, () => {
-    for (const keys of batches) pool.publishBatch(keys, PAGE_BYTES);
+    for (const keys of asked) pool.publishBatch(keys, PAGE_BYTES);
   });
   // Policies keep different pages: the number of lookups is the number of pages that are there.
-  const there = batches.flat().filter((key) => pool.has(key));
+  const there = batches.flatMap((keys) => {
+    const isThere = pool.hasBatch(keys);
+    return keys.filter((_, i) => isThere[i] === 1);
+  });
   const present = Array.from({ length: Math.floor(there.length / BATCH_KEYS) }, (_, i) =>
-    there.slice(i * BATCH_KEYS, (i + 1) * BATCH_KEYS),
+    ofKind(contender, there.slice(i * BATCH_KEYS, (i + 1) * BATCH_KEYS)),
   );
   const lookup = timePerOperationNs(present.length * BATCH_KEYS, () => {
     for (const keys of present) pool.lookupBatch(keys);
@@ -144,6 +152,10 @@ function publishAndLookUp(contender: Contender, batches: readonly string[][], is
   if (!isCounted) return;
   publishNs.push(publish);
   lookupNs.push(lookup);
+}
+
+function ofKind({ keys: kind }: Contender, keys: readonly string[]): Keys {
+  return kind === 'strings' ? keys : encoded(keys);
 }
 
 /** Median of the ratios of the single rounds. */

@@ -1,7 +1,7 @@
-import { ConsistentHashRing } from '../../core/index.js';
+import { ConsistentHashRing, KeyBatch } from '../../core/index.js';
 import { median } from '../measuring/median.js';
 import type { Benchmark, BenchOptions, BenchReport } from '../measuring/report.js';
-import { hexKeyBatches, timePerOperationNs, timeSettledNs } from './core-keys.js';
+import { encoded, hexKeyBatches, timePerOperationNs, timeSettledNs } from './core-keys.js';
 
 const VNODES = 160;
 const BATCH_KEYS = 128;
@@ -18,6 +18,15 @@ interface PeerRing {
 }
 type PeerConstructor = new (nodes: string[], algorithm: string, options: object) => PeerRing;
 
+/** Nanoseconds a key, one a round. */
+interface Times {
+  readonly strings: number[];
+  readonly encoded: number[];
+  readonly hashed: number[];
+  readonly single: number[];
+  readonly peer: number[];
+}
+
 type Row = BenchReport['rows'][number];
 
 /** Lookups and building of the ring, beside the npm package `hashring` (MD5) in the same run when it is installed. */
@@ -31,6 +40,7 @@ export const ringBench: Benchmark = async (options) => {
   }
   const notes = [
     `${VNODES} vnodes, 64-character keys, batches of ${BATCH_KEYS}; medians of ${options.rounds} interleaved rounds.`,
+    'strings: batches of strings; encoded: from a KeyBatch that has its text; hashed: from one that has been on a ring before; single: one string.',
   ];
   notes.push(
     Peer === undefined
@@ -48,12 +58,18 @@ async function measure(
   const ids = Array.from({ length: nodes }, (_, i) => `10.0.${i >> 8}.${i & 255}:7000`);
   const ring = new ConsistentHashRing(VNODES);
   const keys = batches.flat();
-  const times = { batch: [] as number[], single: [] as number[], peer: [] as number[] };
+  const times: Times = { strings: [], encoded: [], hashed: [], single: [], peer: [] };
   const builds = { own: [] as number[], peer: [] as number[] };
   for (let round = -WARM_UP_ROUNDS; round < options.rounds; round++) {
     const own = timePerOperationNs(1, () => ring.setNodes(ids));
-    const batch = await timeSettledNs(keys.length, (part) => {
+    const strings = await timeSettledNs(keys.length, (part) => {
       for (let i = 0; i < part * batches.length; i++) ring.getNodesBatch(batches[i] as string[], 1);
+    });
+    const encoded = await timeEncodedNs(ring, batches);
+    const hashedBatches = batches.map((batch) => KeyBatch.of(batch));
+    for (const batch of hashedBatches) ring.getNodesBatch(batch, 1);
+    const hashed = await timeSettledNs(keys.length, (part) => {
+      for (let i = 0; i < part * batches.length; i++) ring.getNodesBatch(hashedBatches[i] as KeyBatch, 1);
     });
     const single = await timeSettledNs(keys.length, (part) => {
       for (let i = 0; i < part * keys.length; i++) ring.getNode(keys[i] as string);
@@ -61,7 +77,9 @@ async function measure(
     const peer = Peer === undefined ? undefined : await measurePeer(Peer, ids, keys);
     if (round < 0) continue;
     builds.own.push(own);
-    times.batch.push(batch);
+    times.strings.push(strings);
+    times.encoded.push(encoded);
+    times.hashed.push(hashed);
     times.single.push(single);
     if (peer === undefined) continue;
     builds.peer.push(peer.build);
@@ -69,6 +87,16 @@ async function measure(
   }
   ring.free();
   return row(nodes, times, builds);
+}
+
+/** Of batches whose text is there and nothing else: a batch is hashed once, so each call takes one of its own. */
+async function timeEncodedNs(ring: ConsistentHashRing, batches: readonly string[][]): Promise<number> {
+  const [warm, timed] = [batches.map(encoded), batches.map(encoded)];
+  for (const batch of warm) ring.getNodesBatch(batch, 1);
+  await new Promise((resolve) => setImmediate(resolve));
+  return timePerOperationNs(batches.length * BATCH_KEYS, () => {
+    for (const batch of timed) ring.getNodesBatch(batch, 1);
+  });
 }
 
 async function measurePeer(
@@ -88,15 +116,17 @@ async function measurePeer(
   return { build, lookup };
 }
 
-function row(
-  nodes: number,
-  times: { batch: number[]; single: number[]; peer: number[] },
-  builds: { own: number[]; peer: number[] },
-): Row {
-  const batch = median(times.batch);
-  const single = median(times.single);
+function row(nodes: number, times: Times, builds: { own: number[]; peer: number[] }): Row {
+  const [strings, single] = [median(times.strings), median(times.single)];
   const build = median(builds.own);
-  const own = { nodes, batch_ns: round(batch), single_ns: round(single), build_ms: round(build / 1e6, 2) };
+  const own = {
+    nodes,
+    strings_ns: round(strings),
+    encoded_ns: round(median(times.encoded)),
+    hashed_ns: round(median(times.hashed)),
+    single_ns: round(single),
+    build_ms: round(build / 1e6, 2),
+  };
   if (times.peer.length === 0) return own;
   const peer = median(times.peer);
   const peerBuild = median(builds.peer);
@@ -104,7 +134,7 @@ function row(
     ...own,
     hashring_ns: round(peer),
     hashring_build_ms: round(peerBuild / 1e6, 2),
-    batch_speedup: round(peer / batch),
+    strings_speedup: round(peer / strings),
     single_speedup: round(peer / single),
     build_speedup: round(peerBuild / build),
   };

@@ -17,17 +17,18 @@ export interface CoreExports {
   release(address: number): void;
   hashBatch(keys: number, lengths: number, count: number, seedLow: number, seedHigh: number, out: number): void;
   digestBatch(keys: number, lengths: number, count: number, out: number): void;
+  digestKeys(keys: number, lengths: number, count: number, out: number): void;
+  placeKeys(keys: number, lengths: number, count: number, out: number): void;
   ringNew(vnodes: number): number;
   ringSetNodes(ring: number, ids: number, lengths: number, count: number): void;
   ringOwner(ring: number, key: number, bytes: number): number;
-  ringOwnersBatch(ring: number, keys: number, lengths: number, count: number, owners: number, out: number): void;
+  ringOwnersBatch(ring: number, positions: number, count: number, owners: number, out: number): void;
   ringFree(ring: number): void;
   poolNew(capacityBytes: number, segmentBytes: number, alignmentBytes: number, policy: number): number;
   poolSetQuarantine(pool: number, quarantineMs: number, maxBytes: number, neverReuseEarly: number): void;
   poolPublishBatch(
     pool: number,
-    keys: number,
-    lengths: number,
+    digests: number,
     count: number,
     sizes: number,
     bytes: number,
@@ -38,20 +39,11 @@ export interface CoreExports {
     evictedEnds: number,
   ): number;
   poolEvicted(pool: number): number;
-  poolRestoreBatch(
-    pool: number,
-    keys: number,
-    lengths: number,
-    count: number,
-    sizes: number,
-    offsets: number,
-    slots: number,
-  ): number;
+  poolRestoreBatch(pool: number, digests: number, count: number, sizes: number, offsets: number, slots: number): number;
   poolEvictNext(pool: number, nowMs: number): number;
   poolLookupBatch(
     pool: number,
-    keys: number,
-    lengths: number,
+    digests: number,
     count: number,
     isUse: number,
     about: number,
@@ -59,12 +51,12 @@ export interface CoreExports {
     sizes: number,
     slots: number,
   ): void;
-  poolHasBatch(pool: number, keys: number, lengths: number, count: number, out: number): void;
-  poolTouchBatch(pool: number, keys: number, lengths: number, count: number, about: number): number;
-  poolRenewBatch(pool: number, keys: number, lengths: number, count: number): void;
-  poolRemoveBatch(pool: number, keys: number, lengths: number, count: number, nowMs: number, slots: number): void;
-  poolPin(pool: number, key: number, bytes: number): number;
-  poolUnpin(pool: number, key: number, bytes: number): number;
+  poolHasBatch(pool: number, digests: number, count: number, out: number): void;
+  poolTouchBatch(pool: number, digests: number, count: number, about: number): number;
+  poolRenewBatch(pool: number, digests: number, count: number): void;
+  poolRemoveBatch(pool: number, digests: number, count: number, nowMs: number, slots: number): void;
+  poolPinBatch(pool: number, digests: number, count: number, out: number): void;
+  poolUnpinBatch(pool: number, digests: number, count: number, out: number): void;
   poolClear(pool: number, nowMs: number): void;
   poolOrder(pool: number, out: number): void;
   poolCount(pool: number): number;
@@ -80,7 +72,7 @@ export const POLICY_NUMBERS: Readonly<Record<EvictionPolicy, number>> = { lru: 0
 export const STATS_COUNT = 10;
 
 const CONSTANTS = {
-  CORE_VERSION: 2,
+  CORE_VERSION: 3,
   NO_INDEX: -1,
   STATS_COUNT,
   POLICY_LRU: POLICY_NUMBERS.lru,

@@ -2,6 +2,7 @@ import { KEY_MAX_BYTES } from '../../base/core-limits.js';
 import { ArgumentError } from '../../base/errors.js';
 import { shown } from '../../base/shown.js';
 import { type Core, type CoreOptions, defaultCore } from '../binding/core.js';
+import { KeyBatch } from '../binding/key-batch.js';
 
 /** What must be equal for two stores to share pages. */
 export interface KeyNamespace {
@@ -77,6 +78,11 @@ export class KeyEncoder {
       objectKeys[i] = prefix + key;
     }
     return objectKeys;
+  }
+
+  /** {@link encodeKeys} as a batch, for calls that take one. */
+  encodeBatch(keys: readonly string[], pool = 'kv'): KeyBatch {
+    return KeyBatch.of(this.encodeKeys(keys, pool));
   }
 
   /** Pools that keys have been made of. */

@@ -3,6 +3,7 @@ import { ArgumentError, ClosedError, MeshCacheError } from '../../base/errors.js
 import { type Core, defaultCore } from '../binding/core.js';
 import { POLICY_NUMBERS, STATS_COUNT } from '../binding/exports.js';
 import type { KeyArea } from '../binding/key-area.js';
+import { type Keys, stringsOf } from '../binding/key-batch.js';
 import type {
   BatchLookup,
   BatchPlacement,
@@ -126,25 +127,19 @@ export class PoolAllocator {
    * Publishes the keys one after the other, as {@link publish} does; `bytes` is one length for all, or one a key. A page
    * that a later key of the batch evicted or replaced has offset -1, and, if evicted, is among `evicted`.
    */
-  publishBatch(
-    keys: readonly string[],
-    bytes: number | ArrayLike<number>,
-    nowMs = 0,
-    request: RequestOptions = {},
-  ): BatchPlacement {
+  publishBatch(keys: Keys, bytes: number | ArrayLike<number>, nowMs = 0, request: RequestOptions = {}): BatchPlacement {
     const handle = this.open();
     checkTime(nowMs);
     const about = aboutOf(request);
     const area = this.core.area;
-    area.write(keys, PUBLISH_RESULT_BYTES);
-    const count = keys.length;
+    area.writeDigests(keys, PUBLISH_RESULT_BYTES);
+    const { count } = area;
     const sizes = area.results;
     const [offsets, slots, ends] = [sizes + 8 * count, sizes + 16 * count, sizes + 20 * count];
     const one = typeof bytes === 'number' ? checkBytes(bytes) : writeSizes(area, bytes);
     const evictedCount = this.core.exports.poolPublishBatch(
       handle,
-      area.keys,
-      area.lengths,
+      area.hashes,
       count,
       one < 0 ? sizes : 0,
       one,
@@ -156,9 +151,9 @@ export class PoolAllocator {
     );
     const evictedAt = evictedCount === 0 ? 0 : this.core.exports.poolEvicted(handle) >>> 2;
     const evictedSlots = area.u32.slice(evictedAt, evictedAt + evictedCount);
-    const evicted = this.takeSlots(keys, slots >>> 2, ends >>> 2, evictedSlots);
+    const evicted = this.takeSlots(stringsOf(keys), slots >>> 2, ends >>> 2, evictedSlots);
     const placedOffsets = area.f64.slice(offsets >>> 3, (offsets >>> 3) + count);
-    const placedSlots = new Int32Array(area.u32.buffer, slots, count).slice();
+    const placedSlots = area.i32.slice(slots >>> 2, (slots >>> 2) + count);
     for (let i = 0; i < count; i++) if ((placedOffsets[i] as number) < 0) placedSlots[i] = NO_SLOT;
     this.evictedLast = evicted;
     return { offsets: placedOffsets, slots: placedSlots, evicted, evictedSlots };
@@ -171,26 +166,27 @@ export class PoolAllocator {
    * Returns the slots; -1: not taken, because the range is not free or not inside one segment, or the key is there.
    * Throws `ArgumentError`, having taken none, also when a page was ever published or removed in this pool.
    */
-  restoreBatch(keys: readonly string[], bytes: ArrayLike<number>, offsets: ArrayLike<number>): Int32Array {
+  restoreBatch(keys: Keys, bytes: ArrayLike<number>, offsets: ArrayLike<number>): Int32Array {
     const handle = this.open();
     const area = this.core.area;
-    area.write(keys, RESTORE_RESULT_BYTES);
-    const count = keys.length;
+    area.writeDigests(keys, RESTORE_RESULT_BYTES);
+    const { count } = area;
     writeSizes(area, bytes);
     const at = area.results + 8 * count;
     const slotsAt = at + 8 * count;
     const restoredOffset = this.writeOffsets(offsets, at >>> 3);
     const { exports } = this.core;
-    if (exports.poolRestoreBatch(handle, area.keys, area.lengths, count, area.results, at, slotsAt) === 0) {
+    if (exports.poolRestoreBatch(handle, area.hashes, count, area.results, at, slotsAt) === 0) {
       throw new ArgumentError(
         'restoreBatch: pages were published or removed in this pool, restoring needs one without: make a new one',
       );
     }
     this.restoredOffset = restoredOffset;
-    const slots = new Int32Array(area.u32.buffer, slotsAt, count).slice();
+    const slots = area.i32.slice(slotsAt >>> 2, (slotsAt >>> 2) + count);
+    const strings = stringsOf(keys);
     for (let i = 0; i < count; i++) {
       const slot = slots[i] as number;
-      if (slot !== NO_SLOT) this.keysBySlot[slot] = keys[i];
+      if (slot !== NO_SLOT) this.keysBySlot[slot] = strings[i];
     }
     return slots;
   }
@@ -217,12 +213,12 @@ export class PoolAllocator {
   }
 
   /** Uses the pages in the order of the keys. */
-  lookupBatch(keys: readonly string[], request: RequestOptions = {}): BatchLookup {
+  lookupBatch(keys: Keys, request: RequestOptions = {}): BatchLookup {
     return this.locate(keys, aboutOf(request));
   }
 
   /** Like {@link lookupBatch}, without a use. */
-  peekBatch(keys: readonly string[]): BatchLookup {
+  peekBatch(keys: Keys): BatchLookup {
     return this.locate(keys, null);
   }
 
@@ -232,32 +228,32 @@ export class PoolAllocator {
   }
 
   /** 1 for each key that is there. No use. */
-  hasBatch(keys: readonly string[]): Uint8Array {
+  hasBatch(keys: Keys): Uint8Array {
     const handle = this.open();
     const area = this.core.area;
-    area.write(keys, SLOT_RESULT_BYTES);
-    this.core.exports.poolHasBatch(handle, area.keys, area.lengths, keys.length, area.results);
-    return area.u8.slice(area.results, area.results + keys.length);
+    area.writeDigests(keys, SLOT_RESULT_BYTES);
+    this.core.exports.poolHasBatch(handle, area.hashes, area.count, area.results);
+    return area.u8.slice(area.results, area.results + area.count);
   }
 
   /**
    * Uses the pages in the order of the keys, as {@link lookupBatch} does, for reads that were done elsewhere; returns how
    * many were there.
    */
-  touchBatch(keys: readonly string[], request: RequestOptions = {}): number {
+  touchBatch(keys: Keys, request: RequestOptions = {}): number {
     const handle = this.open();
     const about = aboutOf(request);
     const area = this.core.area;
-    area.write(keys, 0);
-    return this.core.exports.poolTouchBatch(handle, area.keys, area.lengths, keys.length, about);
+    area.writeDigests(keys, 0);
+    return this.core.exports.poolTouchBatch(handle, area.hashes, area.count, about);
   }
 
   /** Makes each page the most recently used one in turn, without counting as a use: for restored pages, oldest first. */
-  renewBatch(keys: readonly string[]): void {
+  renewBatch(keys: Keys): void {
     const handle = this.open();
     const area = this.core.area;
-    area.write(keys, 0);
-    this.core.exports.poolRenewBatch(handle, area.keys, area.lengths, keys.length);
+    area.writeDigests(keys, 0);
+    this.core.exports.poolRenewBatch(handle, area.hashes, area.count);
   }
 
   /** False: it was not there. */
@@ -266,16 +262,17 @@ export class PoolAllocator {
   }
 
   /** 1 for each key that was there. */
-  removeBatch(keys: readonly string[], nowMs = 0): Uint8Array {
+  removeBatch(keys: Keys, nowMs = 0): Uint8Array {
     const handle = this.open();
     checkTime(nowMs);
     const area = this.core.area;
-    area.write(keys, SLOT_RESULT_BYTES);
-    this.core.exports.poolRemoveBatch(handle, area.keys, area.lengths, keys.length, nowMs, area.results);
-    const slots = new Int32Array(area.u32.buffer, area.results, keys.length);
-    const removed = new Uint8Array(keys.length);
-    for (let i = 0; i < keys.length; i++) {
-      const slot = slots[i] as number;
+    area.writeDigests(keys, SLOT_RESULT_BYTES);
+    this.core.exports.poolRemoveBatch(handle, area.hashes, area.count, nowMs, area.results);
+    const slots = area.i32;
+    const start = area.results >>> 2;
+    const removed = new Uint8Array(area.count);
+    for (let i = 0; i < removed.length; i++) {
+      const slot = slots[start + i] as number;
       if (slot === NO_SLOT) continue;
       removed[i] = 1;
       this.keysBySlot[slot] = undefined;
@@ -285,18 +282,30 @@ export class PoolAllocator {
 
   /** Keeps the page from eviction until as many unpins. False: it is not there. */
   pin(key: string): boolean {
+    return this.pinBatch([key])[0] === 1;
+  }
+
+  /** {@link pin} for each key; 1 for each that is there. */
+  pinBatch(keys: Keys): Uint8Array {
     const handle = this.open();
     const area = this.core.area;
-    area.writeOne(key);
-    return this.core.exports.poolPin(handle, area.keys, area.keyBytes) === 1;
+    area.writeDigests(keys, SLOT_RESULT_BYTES);
+    this.core.exports.poolPinBatch(handle, area.hashes, area.count, area.results);
+    return area.u8.slice(area.results, area.results + area.count);
   }
 
   /** False: no page of that key, removed or not, has a pin. */
   unpin(key: string): boolean {
+    return this.unpinBatch([key])[0] === 1;
+  }
+
+  /** {@link unpin} for each key; 1 for each that had a pin. */
+  unpinBatch(keys: Keys): Uint8Array {
     const handle = this.open();
     const area = this.core.area;
-    area.writeOne(key);
-    return this.core.exports.poolUnpin(handle, area.keys, area.keyBytes) === 1;
+    area.writeDigests(keys, SLOT_RESULT_BYTES);
+    this.core.exports.poolUnpinBatch(handle, area.hashes, area.count, area.results);
+    return area.u8.slice(area.results, area.results + area.count);
   }
 
   /** Removes all pages. */
@@ -392,20 +401,20 @@ export class PoolAllocator {
   }
 
   /** `about`: null when it is no use. */
-  private locate(keys: readonly string[], about: number | null): BatchLookup {
+  private locate(keys: Keys, about: number | null): BatchLookup {
     const handle = this.open();
     const area = this.core.area;
-    area.write(keys, LOOKUP_RESULT_BYTES);
-    const count = keys.length;
+    area.writeDigests(keys, LOOKUP_RESULT_BYTES);
+    const { count } = area;
     const offsets = area.results;
     const sizes = offsets + 8 * count;
     const slots = sizes + 8 * count;
     const isUse = about === null ? 0 : 1;
-    this.core.exports.poolLookupBatch(handle, area.keys, area.lengths, count, isUse, about ?? 0, offsets, sizes, slots);
+    this.core.exports.poolLookupBatch(handle, area.hashes, count, isUse, about ?? 0, offsets, sizes, slots);
     return {
       offsets: area.f64.slice(offsets >>> 3, (offsets >>> 3) + count),
       bytes: area.f64.slice(sizes >>> 3, (sizes >>> 3) + count),
-      slots: new Int32Array(area.u32.buffer, slots, count).slice(),
+      slots: area.i32.slice(slots >>> 2, (slots >>> 2) + count),
     };
   }
 

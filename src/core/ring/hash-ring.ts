@@ -2,6 +2,7 @@ import { NODE_ID_MAX_BYTES, RING_MAX_POINTS } from '../../base/core-limits.js';
 import { ArgumentError, ClosedError } from '../../base/errors.js';
 import { shown } from '../../base/shown.js';
 import { type Core, type CoreOptions, defaultCore } from '../binding/core.js';
+import type { Keys } from '../binding/key-batch.js';
 import type { RingPoints } from '../binding/ring-points.js';
 
 /** The index in batch results that stands for no node, when a key has fewer owners than were asked for. */
@@ -66,7 +67,7 @@ export class ConsistentHashRing {
   }
 
   /** For each key `n` indices into {@link nodes}, distinct and clockwise, then {@link NO_NODE}; the array is the caller's. */
-  getNodesBatch(keys: readonly string[], n: number): Uint32Array {
+  getNodesBatch(keys: Keys, n: number): Uint32Array {
     const { handle, nodeIds } = this.points();
     if (!Number.isSafeInteger(n) || n < 0 || n > RING_MAX_POINTS) {
       throw new ArgumentError(`the number of nodes must be an integer from 0 on, got ${String(n)}`);
@@ -74,10 +75,10 @@ export class ConsistentHashRing {
     // What lies beyond the number of nodes is known without asking, and need not have room in WASM memory.
     const asked = Math.min(n, Math.max(1, nodeIds.length));
     const area = this.core.area;
-    area.write(keys, asked * 4);
-    this.core.exports.ringOwnersBatch(handle, area.keys, area.lengths, keys.length, asked, area.results);
+    area.writePositions(keys, asked * 4);
+    this.core.exports.ringOwnersBatch(handle, area.hashes, area.count, asked, area.results);
     const start = area.results >>> 2;
-    const found = area.u32.slice(start, start + keys.length * asked);
+    const found = area.u32.slice(start, start + area.count * asked);
     return asked === n ? found : widen(found, asked, n);
   }
 

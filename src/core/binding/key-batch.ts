@@ -1,0 +1,211 @@
+import { ArgumentError } from '../../base/errors.js';
+import { encodeKeys, type KeyText } from './key-text.js';
+
+/** 32-bit words of a key's digest and of its position. */
+export const DIGEST_WORDS = 4;
+export const POSITION_WORDS = 2;
+
+/** What calls for several keys take. A batch is what several calls in a row are best given: its keys are encoded and hashed once for all of them. */
+export type Keys = readonly string[] | KeyBatch;
+
+/** The batch that keys were picked from, and which of its keys they are. */
+interface Source {
+  readonly batch: KeyBatch;
+  readonly indices: readonly number[];
+}
+
+/**
+ * The object keys of one call. Their UTF-8 text and what the core hashes from it are computed when they are first needed and kept, so that a batch that
+ * goes through pool, ring, directory and disk has them computed once. Immutable, and good for every core.
+ *
+ *     text       UTF-8 of all keys, one behind the other
+ *     lengths    u32 a key: bytes of its text
+ *     digests    2 x u64 a key: XXH3-128, low word and high word
+ *     positions  u64 a key: its place on every hash ring
+ */
+export class KeyBatch {
+  readonly keys: readonly string[];
+  readonly #source: Source | undefined;
+  #encoded: KeyText | undefined;
+  #digests: Uint32Array | undefined;
+  #positions: Uint32Array | undefined;
+
+  private constructor(keys: readonly string[], source?: Source) {
+    this.keys = keys;
+    this.#source = source;
+  }
+
+  /**
+   * Copies the list. What is wrong with a key is found when its text or a hash is first needed: that throws `ArgumentError` for keys that are no
+   * well-formed text, too long, or too many for one call into the core.
+   */
+  static of(keys: readonly string[]): KeyBatch {
+    if (!Array.isArray(keys)) throw new ArgumentError(`the keys must be an array of strings, got ${typeof keys}`);
+    return new KeyBatch(keys.slice());
+  }
+
+  /** The keys of all batches, in order. What every one of them has computed already is copied. */
+  static concat(batches: readonly KeyBatch[]): KeyBatch {
+    if (batches.length === 1) return batches[0] as KeyBatch;
+    const joined = new KeyBatch(batches.flatMap(({ keys }) => keys));
+    const encoded = ofAll(batches.map((batch) => batch.#encodedSoFar()));
+    if (encoded !== undefined) {
+      joined.#encoded = {
+        text: concatBytes(encoded.map(({ text }) => text)),
+        lengths: concatWords(encoded.map(({ lengths }) => lengths)),
+      };
+    }
+    const digests = ofAll(batches.map((batch) => batch.digests));
+    if (digests !== undefined) joined.#digests = concatWords(digests);
+    const positions = ofAll(batches.map((batch) => batch.positions));
+    if (positions !== undefined) joined.#positions = concatWords(positions);
+    return joined;
+  }
+
+  get count(): number {
+    return this.keys.length;
+  }
+
+  /** Not to be written to. */
+  get text(): Uint8Array {
+    return this.#encode().text;
+  }
+
+  /** Bytes of each key in {@link text}. Not to be written to. */
+  get lengths(): Uint32Array {
+    return this.#encode().lengths;
+  }
+
+  /**
+   * The keys at these indices, in the order given; all indices in their order give the batch itself. What this batch has computed is copied when the
+   * new one needs it. Throws `ArgumentError` for an index that is none of this batch.
+   */
+  pick(indices: readonly number[]): KeyBatch {
+    if (isWhole(indices, this.count)) return this;
+    const keys = new Array<string>(indices.length);
+    for (let i = 0; i < indices.length; i++) {
+      const key = this.keys[indices[i] as number];
+      if (key === undefined) throw new ArgumentError(`a batch of ${this.count} keys has none at ${String(indices[i])}`);
+      keys[i] = key;
+    }
+    return new KeyBatch(keys, { batch: this, indices: indices.slice() });
+  }
+
+  /** @internal Undefined until a core has computed them, see {@link keepDigests}. Not to be written to. */
+  get digests(): Uint32Array | undefined {
+    if (this.#digests === undefined && this.#source !== undefined) {
+      const { batch, indices } = this.#source;
+      this.#digests = pickRows(batch.digests, DIGEST_WORDS, indices);
+    }
+    return this.#digests;
+  }
+
+  /** @internal Undefined until a core has computed them, see {@link keepPositions}. Not to be written to. */
+  get positions(): Uint32Array | undefined {
+    if (this.#positions === undefined && this.#source !== undefined) {
+      const { batch, indices } = this.#source;
+      this.#positions = pickRows(batch.positions, POSITION_WORDS, indices);
+    }
+    return this.#positions;
+  }
+
+  /** @internal The array is the batch's from now on. */
+  keepDigests(digests: Uint32Array): void {
+    this.#digests = digests;
+  }
+
+  /** @internal The array is the batch's from now on. */
+  keepPositions(positions: Uint32Array): void {
+    this.#positions = positions;
+  }
+
+  #encode(): KeyText {
+    this.#encoded ??= this.#encodedSoFar() ?? encodeKeys(this.keys);
+    return this.#encoded;
+  }
+
+  #encodedSoFar(): KeyText | undefined {
+    if (this.#encoded === undefined && this.#source !== undefined) {
+      const { batch, indices } = this.#source;
+      const theirs = batch.#encodedSoFar();
+      if (theirs !== undefined) this.#encoded = pickText(theirs, indices);
+    }
+    return this.#encoded;
+  }
+}
+
+/** The keys of either form as strings. */
+export function stringsOf(keys: Keys): readonly string[] {
+  return keys instanceof KeyBatch ? keys.keys : keys;
+}
+
+/** {@link KeyBatch.pick} of either form. */
+export function pickKeys(keys: Keys, indices: readonly number[]): Keys {
+  return keys instanceof KeyBatch ? keys.pick(indices) : indices.map((i) => keys[i] as string);
+}
+
+function isWhole(indices: readonly number[], count: number): boolean {
+  if (indices.length !== count) return false;
+  for (let i = 0; i < count; i++) if (indices[i] !== i) return false;
+  return true;
+}
+
+function pickRows(rows: Uint32Array | undefined, words: number, indices: readonly number[]): Uint32Array | undefined {
+  if (rows === undefined) return undefined;
+  const picked = new Uint32Array(indices.length * words);
+  for (let i = 0; i < indices.length; i++) {
+    const from = (indices[i] as number) * words;
+    for (let word = 0; word < words; word++) picked[i * words + word] = rows[from + word] as number;
+  }
+  return picked;
+}
+
+/** Neighbours are copied at once: a copy of its own costs as much for one key as for several. */
+function pickText({ text, lengths }: KeyText, indices: readonly number[]): KeyText {
+  const starts = new Float64Array(lengths.length + 1);
+  for (let i = 0; i < lengths.length; i++) starts[i + 1] = (starts[i] as number) + (lengths[i] as number);
+  const picked = { lengths: new Uint32Array(indices.length), bytes: 0 };
+  for (let i = 0; i < indices.length; i++) {
+    picked.lengths[i] = lengths[indices[i] as number] as number;
+    picked.bytes += picked.lengths[i] as number;
+  }
+  const out = new Uint8Array(picked.bytes);
+  let at = 0;
+  for (let i = 0; i < indices.length; ) {
+    const first = indices[i++] as number;
+    let end = first + 1;
+    while (i < indices.length && indices[i] === end) {
+      end++;
+      i++;
+    }
+    const run = text.subarray(starts[first], starts[end]);
+    out.set(run, at);
+    at += run.length;
+  }
+  return { text: out, lengths: picked.lengths };
+}
+
+/** Undefined when one is. */
+function ofAll<T>(items: readonly (T | undefined)[]): readonly T[] | undefined {
+  return items.includes(undefined) ? undefined : (items as readonly T[]);
+}
+
+function concatBytes(parts: readonly Uint8Array[]): Uint8Array {
+  const whole = new Uint8Array(parts.reduce((sum, { length }) => sum + length, 0));
+  let at = 0;
+  for (const part of parts) {
+    whole.set(part, at);
+    at += part.length;
+  }
+  return whole;
+}
+
+function concatWords(parts: readonly Uint32Array[]): Uint32Array {
+  const whole = new Uint32Array(parts.reduce((sum, { length }) => sum + length, 0));
+  let at = 0;
+  for (const part of parts) {
+    whole.set(part, at);
+    at += part.length;
+  }
+  return whole;
+}

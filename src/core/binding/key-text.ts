@@ -1,0 +1,77 @@
+import { CALL_MAX_KEY_BYTES, CALL_MAX_KEYS, KEY_MAX_BYTES, KEY_PREFIX_BYTES } from '../../base/core-limits.js';
+import { ArgumentError } from '../../base/errors.js';
+
+const CALL_KEY_MAX_BYTES = KEY_MAX_BYTES + KEY_PREFIX_BYTES;
+const encoder = new TextEncoder();
+
+/** UTF-8 of several keys, one behind the other, and the bytes of each. */
+export interface KeyText {
+  readonly text: Uint8Array;
+  readonly lengths: Uint32Array;
+}
+
+/**
+ * All keys as one text. Throws `ArgumentError` when there are too many for one call into the core, or when one is no text or has too many
+ * characters; whether each is well-formed and short enough as UTF-8 is only known after {@link writeLengths}.
+ */
+export function joinKeys(keys: readonly string[]): string {
+  if (!Array.isArray(keys)) throw new ArgumentError(`the keys must be an array of strings, got ${typeof keys}`);
+  const count = keys.length;
+  if (count > CALL_MAX_KEYS) throw new ArgumentError(`${count} keys in one call, ${CALL_MAX_KEYS} are allowed`);
+  let text = '';
+  let units = 0;
+  for (let i = 0; i < count; i++) {
+    const key = keys[i] as string;
+    if (typeof key !== 'string') throw new ArgumentError(`key ${i} must be a string, got ${typeof key}`);
+    units += checkLength(key.length);
+    if (units > CALL_MAX_KEY_BYTES)
+      throw new ArgumentError(`keys of more than ${CALL_MAX_KEY_BYTES} bytes in one call`);
+    text += key;
+  }
+  return text;
+}
+
+/** Writes the bytes of each key's UTF-8 from `start` on. Throws `ArgumentError` for a key that is not well-formed or too long. */
+export function writeLengths(keys: readonly string[], isAscii: boolean, out: Uint32Array, start: number): void {
+  if (isAscii) {
+    for (let i = 0; i < keys.length; i++) out[start + i] = (keys[i] as string).length;
+    return;
+  }
+  for (let i = 0; i < keys.length; i++) {
+    const key = keys[i] as string;
+    checkWellFormed(key);
+    out[start + i] = checkLength(utf8Bytes(key));
+  }
+}
+
+/** Throws `ArgumentError` for keys that have no UTF-8 of their own, are too long or too many for one call into the core. */
+export function encodeKeys(keys: readonly string[]): KeyText {
+  const joined = joinKeys(keys);
+  const text = encoder.encode(joined);
+  const lengths = new Uint32Array(keys.length);
+  writeLengths(keys, text.length === joined.length, lengths, 0);
+  return { text, lengths };
+}
+
+/** Returns the bytes. */
+export function checkLength(bytes: number): number {
+  if (bytes <= CALL_KEY_MAX_BYTES) return bytes;
+  throw new ArgumentError(
+    `a key of ${bytes} bytes, ${KEY_MAX_BYTES} and a namespace of ${KEY_PREFIX_BYTES} are allowed`,
+  );
+}
+
+/** Lone surrogates have no UTF-8 form: encoders replace them, and different keys would become one. */
+export function checkWellFormed(key: string): void {
+  if (!key.isWellFormed()) throw new ArgumentError(`key is not well-formed Unicode: ${JSON.stringify(key)}`);
+}
+
+/** Of well-formed text. Each half of a surrogate pair counts for two of its four bytes. */
+function utf8Bytes(text: string): number {
+  let bytes = text.length;
+  for (let i = 0; i < text.length; i++) {
+    const unit = text.charCodeAt(i);
+    if (unit >= 0x80) bytes += unit < 0x800 || (unit >= 0xd800 && unit <= 0xdfff) ? 1 : 2;
+  }
+  return bytes;
+}
