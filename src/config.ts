@@ -449,7 +449,7 @@ function parseField(key: string, field: Field, value: unknown): unknown {
   throw new ConfigError(`configuration key "${key}": got ${shown}, allowed is ${field.allowed}`);
 }
 
-/** Of the two intervals, one that is not given follows the other one. */
+/** When one of the two intervals is not given, it follows the other one. */
 function fillTiming(parsed: Record<string, unknown>, given: ReadonlyMap<string, unknown>): void {
   const heartbeat = parsed.heartbeatInterval as number;
   const ttl = parsed.memberTtl as number;

@@ -257,12 +257,13 @@ test('tidy: of the command only its entry point imports benchmarks', (t) => {
 });
 
 test('tidy: comments stand alone: none begins with half a sentence', (t) => {
+  const dangling: string[] = [];
   for (const { path, text } of [...sources('src'), ...sources('test/_support'), ...sources('test/_programs')]) {
     for (const { line, text: comment } of commentsOf(text).filter((each) => DANGLING.test(each.text))) {
-      t.fail(`${path}:${line}: ${comment}`);
+      dangling.push(`${path}:${line}: ${comment}`);
     }
   }
-  t.pass();
+  t.deepEqual(dangling, []);
 });
 
 test('tidy: every comment is seen', (t) => {
