@@ -79,9 +79,9 @@ test('clock: the date is asked for only where it is shown, or tells one start of
     'base/environment/clock.ts',
     'directory/client.ts',
     'net/secured-environment.ts',
-    'node/cluster-reporter.ts',
-    'node/node-runtime.ts',
-    'node/recent-events.ts',
+    'node/reporting/cluster-reporter.ts',
+    'node/reporting/recent-events.ts',
+    'node/runtime/node-runtime.ts',
     'system/system-clock.ts',
     'system/system-log.ts',
   ];
