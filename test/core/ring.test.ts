@@ -235,3 +235,35 @@ test('ring: lists of nodes that read alike one after the other are told apart', 
   t.is(core.ringPoints.count, rings.length);
   for (const ring of rings) t.true(ownersOf(ring, sampleKeys(50)).every((owner) => ring.nodes.includes(owner)));
 });
+
+for (const name of BINARIES) {
+  test(`ring: positions on, before and behind every point have the right owner (${name})`, async (t) => {
+    // Lines hold the upper halves of positions only: hashes of keys practically never meet those of points.
+    const core = freshCore(name);
+    const pointHash = await createXXHash64(1, 0);
+    for (const [count, vnodes] of [
+      [1, 1],
+      [3, 7],
+      [40, 160],
+    ] as const) {
+      const ids = nodeIds(count).sort();
+      const points = ids.flatMap((id, node) =>
+        Array.from({ length: vnodes }, (_, vnode) => {
+          const index = new Uint8Array(new Uint32Array([vnode]).buffer);
+          return { node, position: BigInt(`0x${pointHash.init().update(Buffer.from(id)).update(index).digest()}`) };
+        }),
+      );
+      points.sort((a, b) => (a.position < b.position ? -1 : a.position > b.position ? 1 : 0));
+      const asked = points.flatMap(({ position }) => [position - 1n, position, position + 1n, position | 0xffffffffn]);
+      asked.push(0n, 2n ** 64n - 1n);
+      const expected = asked.map((position) => (points.find((point) => point.position >= position) ?? points[0])?.node);
+      const { area, exports } = core;
+      const { handle } = core.ringPoints.hold(vnodes, ids);
+      area.layOut(asked.length, 4, 0, 2);
+      area.u32.set(new Uint32Array(BigUint64Array.from(asked).buffer), area.hashes >>> 2);
+      exports.ringOwnersBatch(handle, area.hashes, asked.length, 1, area.results);
+      const start = area.results >>> 2;
+      t.deepEqual(Array.from(area.u32.slice(start, start + asked.length)), expected);
+    }
+  });
+}
