@@ -1,4 +1,3 @@
-import { Mutex } from '../base/concurrency/mutex.js';
 import { within } from '../base/environment/clock.js';
 import type { Environment } from '../base/environment/environment.js';
 import { ArgumentError, ClosedError } from '../base/errors.js';
@@ -11,17 +10,18 @@ import {
 } from '../base/limits.js';
 import type { EvictionPolicy, RequestOptions } from '../core/index.js';
 import { crc32 } from '../memory/checksum.js';
-import { isWhole, type PageBytes } from '../pool/page-batch.js';
+import type { PageBytes } from '../pool/page-batch.js';
 import { NO_ORIGIN, PageIndex, type PageOrigin, type PublishedPage } from '../pool/page-index.js';
 import type { LocalRead } from '../pool/page-reading.js';
 import type { DiskInfo } from './disk-info.js';
 import { type DiskFolder, defaultIndexBytes, openDiskFolder } from './folder/disk-folder.js';
 import type { IndexEntry, Snapshot } from './journal/journal.js';
-import { KeyReaders } from './key-readers.js';
 import type { PageSum, PutOptions, PutOutcome, RenewedPage } from './put-page.js';
+import { KeyReaders } from './reading/key-readers.js';
+import { PageReader } from './reading/page-reader.js';
 import { RESTORE_SLICE_PAGES, restorePages, snapshotOf } from './restoring.js';
 import { PageWriter } from './writing/page-writer.js';
-import { readWaiting, type WriteQueue } from './writing/write-queue.js';
+import type { WriteQueue } from './writing/write-queue.js';
 
 export type { DiskInfo } from './disk-info.js';
 export { type DiskSizes, diskSizeFor } from './folder/disk-folder.js';
@@ -62,14 +62,8 @@ export class DiskStore {
   readonly #writer: PageWriter;
   readonly #queue: WriteQueue;
   readonly #env: Environment;
-  readonly #onEvict: (keys: string[]) => void;
   readonly #path: string;
-  #corruptPages = 0;
-  #readPages = 0;
-  readonly #reading = new Set<Promise<unknown>>();
-  readonly #readers = new KeyReaders();
-  /** Admits one copy of a waiting page at a time, each in a separate turn of the event loop. */
-  readonly #copyMutex = new Mutex();
+  readonly #reader: PageReader;
   #closing: Promise<void> | undefined;
   #lastInfo: DiskInfo | undefined;
 
@@ -103,23 +97,27 @@ export class DiskStore {
     this.#folder = folder;
     this.#index = index;
     this.#env = env;
-    this.#onEvict = (keys) => {
+    const onEvict = (keys: string[]): void => {
       try {
         options.onEvict?.(keys);
       } catch (error) {
         env.log.log('error', 'disk tier: onEvict has thrown', { path, error: String(error) });
       }
     };
-    this.#writer = new PageWriter({
+    const readers = new KeyReaders();
+    const writer = new PageWriter({
       path,
       folder,
       index,
       env,
       queueMaxBytes: options.queueMaxBytes ?? DISK_QUEUE_MAX_BYTES,
-      onEvict: this.#onEvict,
-      readsEnded: (key) => this.#readers.ended(key),
+      onEvict,
+      readsEnded: (key) => readers.ended(key),
     });
-    this.#queue = this.#writer.queue;
+    this.#writer = writer;
+    this.#queue = writer.queue;
+    const onReadFailed = (error: unknown) => writer.failed(error);
+    this.#reader = new PageReader({ folder, index, queue: writer.queue, readers, env, onReadFailed, onEvict });
   }
 
   /** Writes a copy of `bytes` in the background; if the same page is stored already, this counts only as a use. */
@@ -213,13 +211,7 @@ export class DiskStore {
   ): Promise<LocalRead[]> {
     this.#checkOpen();
     this.#index.touchBatch(keys, request);
-    const all = Promise.all(keys.map((key, i) => this.#read(key, targets[i] as PageBytes)));
-    this.#reading.add(all);
-    try {
-      return await all;
-    } finally {
-      this.#reading.delete(all);
-    }
+    return this.#reader.read(keys, targets);
   }
 
   /** Whether the page can be read, from disk or while it waits to be written. Does not count as a use. */
@@ -353,8 +345,7 @@ export class DiskStore {
       entries: this.#index.size,
       queueBytes: this.#queue.bytes,
       ...this.#writer.stats,
-      corruptPages: this.#corruptPages,
-      readPages: this.#readPages,
+      ...this.#reader.stats,
       ioMode: this.#folder.file.mode,
     };
   }
@@ -378,7 +369,7 @@ export class DiskStore {
   async #release(): Promise<void> {
     const { journal, file, lock } = this.#folder;
     await this.#queue.idle();
-    await Promise.allSettled([...this.#reading]);
+    await this.#reader.idle();
     await file.sync().catch((error: unknown) => this.#writer.failed(error));
     await file.close();
     await journal.close().catch((error: unknown) => this.#writer.failed(error));
@@ -426,58 +417,6 @@ export class DiskStore {
     return true;
   }
 
-  async #read(key: string, target: PageBytes): Promise<LocalRead> {
-    if (this.#queue.get(key) !== undefined) {
-      const outcome = await this.#copyMutex.run(() => this.#readWaiting(key, target));
-      if (outcome !== undefined) return outcome;
-    }
-    const [found] = this.#index.peekBatch([key]);
-    if (found === undefined || found === null) return 'absent';
-    if (found.length !== target.length || !isWhole(target)) return 'wrong-length';
-    return this.#readWritten(key, found, target);
-  }
-
-  /** Copies a waiting page from memory; undefined: it does not wait any more. */
-  async #readWaiting(key: string, target: PageBytes): Promise<LocalRead | undefined> {
-    await this.#env.clock.yield();
-    const waiting = this.#queue.get(key);
-    return waiting && readWaiting(waiting, target);
-  }
-
-  async #readWritten(key: string, found: PublishedPage, target: PageBytes): Promise<LocalRead> {
-    this.#index.hold([key]);
-    let checksum: number | undefined;
-    try {
-      checksum = await this.#readers.during(key, this.#folder.file.read(found.offset, target));
-    } catch (error) {
-      this.#writer.failed(error);
-    }
-    // A release makes the page the most recently used one.
-    this.#index.release([key]);
-    if (checksum !== found.checksum) {
-      this.#dropCorrupt(key, found);
-      return 'damaged';
-    }
-    if (this.#isListed(key, found)) this.#folder.journal.use(found.offset);
-    this.#readPages++;
-    return 'read';
-  }
-
-  /** Whether the page is still the one listed under the key, which another page may have taken. */
-  #isListed(key: string, { offset, checksum }: PublishedPage): boolean {
-    const [here] = this.#index.peekBatch([key]);
-    return here?.offset === offset && here.checksum === checksum;
-  }
-
-  #dropCorrupt(key: string, found: PublishedPage): void {
-    this.#corruptPages++;
-    this.#env.metrics.count('meshcache_disk_corrupt_pages_total');
-    if (!this.#isListed(key, found)) return;
-    this.#index.remove(key);
-    this.#folder.journal.remove(key);
-    this.#onEvict([key]);
-  }
-
   #checkOpen(): void {
     if (this.#closing !== undefined) throw new ClosedError('the disk store');
   }
@@ -487,7 +426,7 @@ export class DiskStore {
     if (this.#index.isFreed) return;
     this.#index.verify();
     this.#writer.verify();
-    this.#readers.verify();
+    this.#reader.verify();
     this.#folder.file.verify();
     this.#folder.journal.verify();
   }

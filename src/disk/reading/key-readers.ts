@@ -1,4 +1,4 @@
-import { assert } from '../base/assert.js';
+import { assert } from '../../base/assert.js';
 
 /** Reads in progress, by key. */
 export class KeyReaders {

@@ -1,0 +1,119 @@
+import { Mutex } from '../../base/concurrency/mutex.js';
+import type { Environment } from '../../base/environment/environment.js';
+import { isWhole, type PageBytes } from '../../pool/page-batch.js';
+import type { PageIndex, PublishedPage } from '../../pool/page-index.js';
+import type { LocalRead } from '../../pool/page-reading.js';
+import type { DiskFolder } from '../folder/disk-folder.js';
+import { readWaiting, type WriteQueue } from '../writing/write-queue.js';
+import type { KeyReaders } from './key-readers.js';
+
+export interface PageReaderParts {
+  readonly folder: Pick<DiskFolder, 'file' | 'journal'>;
+  readonly index: PageIndex;
+  readonly queue: WriteQueue;
+  readonly readers: KeyReaders;
+  readonly env: Pick<Environment, 'clock' | 'metrics'>;
+  /** Called when the disk fails to read. */
+  readonly onReadFailed: (error: unknown) => void;
+  /** Called with the keys of pages that were dropped because they were damaged. */
+  readonly onEvict: (keys: string[]) => void;
+}
+
+/**
+ * Reads pages of a disk store: from the disk, or from memory while they wait to be written. A page whose bytes do not have their checksum is
+ * dropped.
+ */
+export class PageReader {
+  readonly #parts: PageReaderParts;
+  #corruptPages = 0;
+  #readPages = 0;
+  readonly #reading = new Set<Promise<unknown>>();
+  /** Admits one copy of a waiting page at a time, each in a separate turn of the event loop. */
+  readonly #copyMutex = new Mutex();
+
+  constructor(parts: PageReaderParts) {
+    this.#parts = parts;
+  }
+
+  /** Pages that were dropped because they were damaged, and pages that were read from the disk. */
+  get stats(): { readonly corruptPages: number; readonly readPages: number } {
+    return { corruptPages: this.#corruptPages, readPages: this.#readPages };
+  }
+
+  /** Reads all pages at once; one outcome a key. The targets are in use until the promise has resolved. */
+  async read(keys: readonly string[], targets: readonly PageBytes[]): Promise<LocalRead[]> {
+    const all = Promise.all(keys.map((key, i) => this.#read(key, targets[i] as PageBytes)));
+    this.#reading.add(all);
+    try {
+      return await all;
+    } finally {
+      this.#reading.delete(all);
+    }
+  }
+
+  /** Resolves when the reads in progress have ended. */
+  async idle(): Promise<void> {
+    await Promise.allSettled([...this.#reading]);
+  }
+
+  async #read(key: string, target: PageBytes): Promise<LocalRead> {
+    const { index, queue } = this.#parts;
+    if (queue.get(key) !== undefined) {
+      const outcome = await this.#copyMutex.run(() => this.#readWaiting(key, target));
+      if (outcome !== undefined) return outcome;
+    }
+    const [found] = index.peekBatch([key]);
+    if (found === undefined || found === null) return 'absent';
+    if (found.length !== target.length || !isWhole(target)) return 'wrong-length';
+    return this.#readWritten(key, found, target);
+  }
+
+  /** Reads a waiting page from memory; undefined when it does not wait any more. */
+  async #readWaiting(key: string, target: PageBytes): Promise<LocalRead | undefined> {
+    const { env, queue } = this.#parts;
+    await env.clock.yield();
+    const waiting = queue.get(key);
+    return waiting && readWaiting(waiting, target);
+  }
+
+  async #readWritten(key: string, found: PublishedPage, target: PageBytes): Promise<LocalRead> {
+    const { folder, index, readers } = this.#parts;
+    index.hold([key]);
+    let checksum: number | undefined;
+    try {
+      checksum = await readers.during(key, folder.file.read(found.offset, target));
+    } catch (error) {
+      this.#parts.onReadFailed(error);
+    }
+    // A release makes the page the most recently used one.
+    index.release([key]);
+    if (checksum !== found.checksum) {
+      this.#dropCorrupt(key, found);
+      return 'damaged';
+    }
+    if (this.#isListed(key, found)) folder.journal.use(found.offset);
+    this.#readPages++;
+    return 'read';
+  }
+
+  /** Whether the index still has this page under the key: another one may have taken its place. */
+  #isListed(key: string, { offset, checksum }: PublishedPage): boolean {
+    const [here] = this.#parts.index.peekBatch([key]);
+    return here?.offset === offset && here.checksum === checksum;
+  }
+
+  #dropCorrupt(key: string, found: PublishedPage): void {
+    const { folder, index, env, onEvict } = this.#parts;
+    this.#corruptPages++;
+    env.metrics.count('meshcache_disk_corrupt_pages_total');
+    if (!this.#isListed(key, found)) return;
+    index.remove(key);
+    folder.journal.remove(key);
+    onEvict([key]);
+  }
+
+  /** Throws `InvariantError` unless the readers of each key are counted. */
+  verify(): void {
+    this.#parts.readers.verify();
+  }
+}
