@@ -100,7 +100,7 @@ test('filling: after the time limit it is given up, with a word in the log', asy
   clock.advance(SHARD_FILLING_TIMEOUT_MS);
   t.false(await filled);
   t.is(messages.length, 1);
-  t.regex(messages[0] as string, /^warn not every node has announced/);
+  t.regex(messages[0] as string, /^warn directory shard incomplete: not all nodes have announced/);
 });
 
 test('filling: stop ends the waiting', async (t) => {
