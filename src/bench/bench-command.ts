@@ -35,18 +35,18 @@ interface BenchCommandOptions {
 
 export function benchCommand(context: CommandContext): Command {
   return new Command('bench')
-    .description('measure one part beside its peers, interleaved in one run')
+    .description('measure one part beside comparable programs, interleaved in one run')
     .addArgument(new Argument('<what>', 'what to measure').choices(Object.keys(BENCHMARKS)))
     .option('--rounds <count>', 'counted rounds of each contender; medians are reported', wholeNumber(1, 1000), 5)
-    .option('--quick', 'much smaller work: shows that it runs, not how fast it is', false)
-    .option('--dir <path>', "where `disk` makes its files (default: the system's folder for temporary files)")
-    .option('--nodes <counts>', 'of `cluster`: nodes, or several counts, comma-separated (default: 50)', clusterSizes)
-    .option('--pages <count>', 'of `cluster`: pages of each node (default: 300)', wholeNumber(4, 400))
-    .option('--seconds <count>', 'of `cluster`: how long nothing happens (default: 30)', wholeNumber(1, 3600))
-    .option('--kill', 'of `cluster`: kill one of three nodes, and count the reads of the others that fail', false)
+    .option('--quick', 'run a much smaller workload, to see that it works; its figures mean nothing', false)
+    .option('--dir <path>', "folder for the files of `disk` (default: the system's folder for temporary files)")
+    .option('--nodes <counts>', 'number of nodes of `cluster`, or several, comma-separated (default: 50)', clusterSizes)
+    .option('--pages <count>', 'pages of each node of `cluster` (default: 300)', wholeNumber(4, 400))
+    .option('--seconds <count>', 'idle phase of `cluster` in seconds (default: 30)', wholeNumber(1, 3600))
+    .option('--kill', 'with `cluster`: kill one of three nodes, and count failed reads of the others', false)
     .option(
       '--flood <rate>',
-      'connections a second by strangers for `auth` (default: 10000)',
+      'connections a second by unauthenticated peers for `auth` (default: 10000)',
       wholeNumber(1, 1_000_000),
     )
     .addOption(jsonOption())

@@ -42,7 +42,6 @@ function createProgram(context: CommandContext): Command {
   const program = new Command('meshcache')
     .description('Distributed cache for the KV pages of LLM serving')
     .version(packageVersion())
-    .showHelpAfterError('(--help shows the options)')
     .addHelpText('after', '\nEvery command has --help with examples, and --json.');
   const ofNodes = [demoCommand, nodeCommand, statusCommand, drainCommand, doctorCommand];
   const ofLoads = [replayCommand, simCommand, benchCommand];
@@ -50,9 +49,14 @@ function createProgram(context: CommandContext): Command {
   const commands = [...ofNodes, ...ofLoads, ...ofPages, pythonPathCommand];
   for (const create of commands) program.addCommand(create(context));
   for (const command of withSubcommands(program)) {
-    command.exitOverride().showHelpAfterError('(--help shows the options)');
+    command.exitOverride().showHelpAfterError(`See: ${commandLineOf(command)} --help`);
   }
   return program;
+}
+
+/** The words that call a command: `meshcache sim cluster`. */
+function commandLineOf(command: Command): string {
+  return command.parent === null ? command.name() : `${commandLineOf(command.parent)} ${command.name()}`;
 }
 
 function withSubcommands(command: Command): Command[] {

@@ -160,7 +160,7 @@ export class Attachment {
     } catch (error) {
       const reason = (error as Error).message;
       if (reason !== this.#lastReason) {
-        env.log.log('warn', 'there is no node to attach to: everything is a miss', { socket: path, reason });
+        env.log.log('warn', 'no node to attach to, reads are misses', { socket: path, reason });
       }
       this.#lastReason = reason;
       this.#retryLater();
@@ -187,7 +187,7 @@ export class Attachment {
     this.#retryMs = CLIENT_RECONNECT_MIN_MS;
     this.#regions = new Map();
     if (link.nodePid !== undefined) this.#processes.set(link, processOf(link.nodePid));
-    env.log.log('info', 'attached to a node', { socket: path, node_id: link.hello.nodeId, restarted: isRestarted });
+    env.log.log('info', 'attached to node', { socket: path, node_id: link.hello.nodeId, restarted: isRestarted });
   }
 
   #lost(link: NodeLink, reason: string): void {
@@ -195,7 +195,7 @@ export class Attachment {
     this.#link = undefined;
     if (this.isClosed) return;
     this.#lastReason = reason;
-    this.#parts.env.log.log('warn', 'the node has gone: everything is a miss', { socket: this.#parts.path, reason });
+    this.#parts.env.log.log('warn', 'node lost, reads are misses', { socket: this.#parts.path, reason });
     this.#retryLater();
   }
 
@@ -223,7 +223,7 @@ export class Attachment {
     }
     if (given !== null) {
       const reason = given.body.toString();
-      this.#parts.env.log.log('warn', 'the node does not take memory: its pages go on the socket', { reason });
+      this.#parts.env.log.log('warn', 'node refuses memory, pages go over the socket', { reason });
     }
     return undefined;
   }

@@ -168,7 +168,7 @@ export class ClientConnection {
     this.#parts.onClosed(this);
     for (const { abort } of this.#inFlight.all()) abort.abort();
     this.regions.removeAll().catch((error: unknown) => {
-      this.#parts.log.log('error', 'memory of a client could not be let go of', { error: String(error) });
+      this.#parts.log.log('error', 'releasing memory of a client failed', { error: String(error) });
     });
     this.#endWhenIdle();
   }
@@ -180,7 +180,7 @@ export class ClientConnection {
       receive();
     } catch (error) {
       if (!(error instanceof ProtocolError)) {
-        this.#parts.log.log('error', 'a frame of a client has failed', { client: this.#name, error: String(error) });
+        this.#parts.log.log('error', 'frame of a client failed', { client: this.#name, error: String(error) });
       }
       this.#violated(statusOf(error)[1]);
     }
@@ -347,7 +347,7 @@ export class ClientConnection {
       [status, message] = statusOf(error);
       answer = Buffer.from(message);
       if (status === Status.failed && !this.isClosed) {
-        this.#parts.log.log('error', 'a request of a client has failed', { client: this.#name, error: String(error) });
+        this.#parts.log.log('error', 'request of a client failed', { client: this.#name, error: String(error) });
       }
     }
     this.#inFlight.ended(request);
@@ -375,7 +375,7 @@ export class ClientConnection {
         return this.#parts.openFile(decodeFile(body), this).then(() => NOTHING);
       case RequestType.getBytes:
         if (allWaitingBytes() > limits.allOutputMaxBytes) {
-          throw new RequestError(Status.tooMuch, 'too many bytes of answers wait for the clients of this node');
+          throw new RequestError(Status.tooMuch, 'too many bytes of answers are waiting for the clients of this node');
         }
         break;
     }

@@ -143,7 +143,7 @@ export class ClientMemory {
     try {
       const request = decodeDescriptorRequest(given.record);
       const client = this.#clients.get(request.attachToken.toString('hex'));
-      if (client === undefined) throw new RequestError(Status.refused, 'nobody is attached by this token');
+      if (client === undefined) throw new RequestError(Status.refused, 'no client is attached with this token');
       if (request.kind === 'staging') {
         const memory = this.#stagingOf(client, request.length);
         given.reply(encodeDescriptorAnswer(Status.ok, memory.length), memory.fd);
@@ -157,7 +157,7 @@ export class ClientMemory {
       const status = error instanceof RequestError ? error.status : Status.badRequest;
       const reason = error instanceof Error ? error.message : String(error);
       const level = error instanceof RequestError || error instanceof ProtocolError ? 'info' : 'warn';
-      this.#parts.env.log.log(level, 'memory of a client was not taken', { client_pid: given.pid, reason });
+      this.#parts.env.log.log(level, 'memory of a client refused', { client_pid: given.pid, reason });
       given.reply(encodeDescriptorAnswer(status, 0));
     } finally {
       if (fd >= 0) closeSync(fd);
@@ -171,7 +171,7 @@ export class ClientMemory {
   #addRegion(client: ClientConnection, { regionId, length, isWritable }: DescriptorRequest, fd: number): void {
     let owned = fd;
     try {
-      if (fd < 0) throw new RequestError(Status.badRequest, 'a region without a descriptor');
+      if (fd < 0) throw new RequestError(Status.badRequest, 'a region needs a descriptor');
       if (regionId === STAGING_REGION) throw new RequestError(Status.badRequest, 'region 0 is the staging memory');
       client.regions.checkRoom(regionId);
       owned = -1;

@@ -180,7 +180,7 @@ export class ClientServer {
   }
 
   #failed(error: Error): void {
-    this.#parts.env.log.log('error', 'the client socket has failed', { path: this.path, error: error.message });
+    this.#parts.env.log.log('error', 'client socket failed', { path: this.path, error: error.message });
   }
 
   #attached(): ClientConnection[] {
@@ -241,7 +241,7 @@ export class ClientServer {
     const { env, nodeId, packageVersion } = this.#parts;
     const attachToken = Buffer.from(env.random.bytes(TOKEN_BYTES));
     this.#memory.attach(attachToken, connection);
-    env.log.log('info', 'a client has attached', { client: name, client_pid: pid });
+    env.log.log('info', 'client attached', { client: name, client_pid: pid });
     return {
       namespace,
       counts: new ClientCounts(env.metrics, this.#names.shown(name)),
@@ -289,7 +289,7 @@ export class ClientServer {
     this.#onEnded.get(connection)?.();
     this.#onEnded.delete(connection);
     if (connection.counts === undefined) return;
-    this.#parts.env.log.log('info', 'a client has gone', {
+    this.#parts.env.log.log('info', 'client detached', {
       client: connection.name,
       client_pid: connection.pid,
       reason,

@@ -156,7 +156,7 @@ export const COUNTERS: Readonly<Record<string, CounterFamily>> = {
     ),
   },
   meshcache_listen_pauses_total: {
-    help: 'Times that a port was closed for a moment, because strangers opened more connections than there is time to refuse',
+    help: 'Times that a port was closed for a moment, because unauthenticated peers opened more connections than it can refuse',
     series: each('plane', ['rpc', 'data']),
   },
   meshcache_client_requests_total: {

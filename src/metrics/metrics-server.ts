@@ -93,9 +93,9 @@ export class MetricsServer {
   #announce({ address, port }: AddressInfo): number {
     this.#answers.isLocalOnly = isLoopback(address);
     const url = `http://${formatEndpoint({ host: address, port })}/`;
-    this.#env.log.log('info', 'metrics server listens', { url });
+    this.#env.log.log('info', 'metrics server listening', { url });
     if (!this.#isTokenNeeded && !isLoopback(address)) {
-      this.#env.log.log('warn', 'whoever reaches the metrics server may read it: set metrics_token', { url });
+      this.#env.log.log('warn', 'metrics server has no token: set metrics_token', { url });
     }
     return port;
   }

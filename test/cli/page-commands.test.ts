@@ -78,7 +78,7 @@ test.serial('pages: put, get, exists, stat and delete by --socket, as text and a
   t.regex(table.stdout, new RegExp(`greeting +5 B +${store.runtime.nodeId} +memory`));
   t.deepEqual(JSON.parse((await on('put', 'other', '--text', 'x', '--json')).stdout), { key: 'other', bytes: 1 });
   t.like(await on('delete', 'greeting', 'other'), { status: 0, stdout: 'greeting: deleted\nother: deleted\n' });
-  t.like(await on('get', 'greeting'), { status: 1, stdout: '', stderr: 'error: greeting: a miss\n' });
+  t.like(await on('get', 'greeting'), { status: 1, stdout: '', stderr: 'error: greeting: not found\n' });
   t.like(await on('stat', 'greeting'), { status: 1 });
   t.deepEqual(place.left(), []);
 });
@@ -172,7 +172,7 @@ for (const secret of [undefined, SECRET]) {
     t.deepEqual(page, { key: 'key', length: 4, holders: [{ node_id: store.runtime.nodeId, tier: 'memory' }] });
     const put = await on('put', 'other', '--text', 'x');
     t.is(put.status, 1);
-    t.regex(put.stderr, /has a client socket on this host: .* Start one here with `meshcache node`/);
+    t.regex(put.stderr, /has a client socket on this host, so .* Start a node here with `meshcache node`/);
     t.deepEqual(place.left(), []);
     const socket = join(place.folder, 'node.sock');
     const attached = await startNode(t, { ...shared, client_socket: socket }, port);

@@ -26,6 +26,6 @@ test('sim cluster: options of a trace are refused without one', async (t) => {
   ]) {
     const { status, stderr } = await runCli(['sim', 'cluster', ...words]);
     t.is(status, 2, stderr);
-    t.regex(stderr, /--requests and --speed are of a --trace/);
+    t.regex(stderr, /--requests and --speed need --trace/);
   }
 });

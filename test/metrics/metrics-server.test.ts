@@ -544,7 +544,7 @@ test.serial('metrics server: a port that needs a privilege is refused with the k
 
 test('metrics server: says where it listens, and warns when everybody may read', async (t) => {
   const quiet = await start(t);
-  const listens = { level: 'info', message: 'metrics server listens', fields: { url: `${quiet.url}/` } };
+  const listens = { level: 'info', message: 'metrics server listening', fields: { url: `${quiet.url}/` } };
   t.deepEqual(quiet.records, [listens]);
   const open = await start(t, { host: '0.0.0.0' });
   t.deepEqual(

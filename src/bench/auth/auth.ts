@@ -70,7 +70,7 @@ export async function authBench(options: BenchOptions): Promise<BenchReport> {
         rows.push(...(await bench.measureFloods(pageBytes)));
       }
       return {
-        title: 'auth: what secret, TLS and floods of strangers cost, over loopback',
+        title: 'auth: cost of a secret, of TLS and of floods by unauthenticated peers, over loopback',
         rows,
         notes: notes(options, certificate),
       };
@@ -100,7 +100,7 @@ function workBytesOf({ quick }: BenchOptions): number {
 class AuthBench {
   readonly #options: BenchOptions;
   readonly #peer: Peer;
-  readonly #strangers: Peer;
+  readonly #flooding: Peer;
   readonly #secret: string;
   readonly #clusters: readonly Cluster[];
   readonly #destination: HostRegion;
@@ -108,14 +108,14 @@ class AuthBench {
   private constructor(parts: {
     options: BenchOptions;
     peer: Peer;
-    strangers: Peer;
+    flooding: Peer;
     secret: string;
     clusters: readonly Cluster[];
     destination: HostRegion;
   }) {
     this.#options = parts.options;
     this.#peer = parts.peer;
-    this.#strangers = parts.strangers;
+    this.#flooding = parts.flooding;
     this.#secret = parts.secret;
     this.#clusters = parts.clusters;
     this.#destination = parts.destination;
@@ -133,7 +133,7 @@ class AuthBench {
       clusters.push({ ...kind, discoveryAddr: `${LOOPBACK}:${await findFreePort(systemRandom)}` });
     }
     const peer: Peer = new PeerProcess('auth');
-    const strangers: Peer = new PeerProcess('auth');
+    const flooding: Peer = new PeerProcess('auth');
     const stores: MeshCacheStore[] = [];
     try {
       const poolBytes = Math.ceil(workBytesOf(options) * POOL_SLACK);
@@ -148,11 +148,11 @@ class AuthBench {
       }
       const destination = HostRegion.allocate(workBytesOf(options));
       await destination.prefault();
-      return new AuthBench({ options, peer, strangers, secret, clusters: joined, destination });
+      return new AuthBench({ options, peer, flooding, secret, clusters: joined, destination });
     } catch (error) {
       for (const store of stores) await store.close();
       peer.end();
-      strangers.end();
+      flooding.end();
       throw error;
     }
   }
@@ -196,7 +196,8 @@ class AuthBench {
         progress(`${page}: round ${round} of ${rounds}, flood: ${flood.name}`);
         const calm = await this.#speed(pageBytes);
         const { gbPerS, stats, cpuMsPerS, cpuRatePerS } = await this.#speedWithin(flood, pageBytes);
-        if (stats.answered > 0) throw new Error(`flood: ${flood.name}: ${stats.answered} strangers were answered`);
+        if (stats.answered > 0)
+          throw new Error(`flood: ${flood.name}: ${stats.answered} unauthenticated peers were answered`);
         const result = results[c] as (typeof results)[number];
         result.calm.push(calm);
         result.flooded.push(gbPerS);
@@ -229,7 +230,7 @@ class AuthBench {
     for (const { store } of this.#clusters) await store.close();
     this.#destination.free();
     this.#peer.end();
-    this.#strangers.end();
+    this.#flooding.end();
   }
 
   /** The kinds of floods. The first one hits a closed port: it shows what the machine itself takes. */
@@ -249,11 +250,11 @@ class AuthBench {
   async #speedWithin(flood: FloodCase, pageBytes: number): Promise<Flooded> {
     const { kind, targets } = flood;
     const ratePerS = this.#options.floodPerS ?? FLOOD_PER_S;
-    await this.#strangers.call({ kind: 'flood', options: { kind, targets, ratePerS, secret: this.#secret } });
+    await this.#flooding.call({ kind: 'flood', options: { kind, targets, ratePerS, secret: this.#secret } });
     await new Promise((resolve) => setTimeout(resolve, this.#phasesMs.before));
     const gbPerS = await this.#speed(pageBytes);
     const cpu = await this.#cpuWithin();
-    const { flood: stats } = await this.#strangers.call({ kind: 'calm' });
+    const { flood: stats } = await this.#flooding.call({ kind: 'calm' });
     return { gbPerS, stats: stats as FloodStats, ...cpu };
   }
 
@@ -272,7 +273,7 @@ class AuthBench {
 
   async #sample(): Promise<{ cpuMs: number; attempts: number }> {
     const { cpuMs = 0 } = await this.#peer.call({ kind: 'cpu' });
-    const { flood } = await this.#strangers.call({ kind: 'count' });
+    const { flood } = await this.#flooding.call({ kind: 'count' });
     return { cpuMs, attempts: flood?.attempts ?? 0 };
   }
 

@@ -117,7 +117,7 @@ export class Flood {
     let received = Buffer.alloc(0);
     let hasProved = false;
     const recording = this.#recordings[targetIndex];
-    const secrets = ClusterSecrets.of(['a secret of a stranger']) as ClusterSecrets;
+    const secrets = ClusterSecrets.of(['a wrong secret']) as ClusterSecrets;
     const handshake = new ClientHandshake({ plane, secrets, random: systemRandom, hello: hello() });
     socket.on('connect', () => socket.write(recording?.[0] ?? handshake.greeting));
     socket.on('data', (bytes) => {

@@ -48,7 +48,7 @@ export interface DemoResult extends LoadReport {
 /** Plays the conversations with engines in Python, whose host memory comes on top of the pools. */
 async function playEngines(options: DemoOptions, json: boolean, context: CommandContext): Promise<void> {
   for (const name of ['keep', 'disk'] as const) {
-    if (options[name]) throw wrongUsage(`--${name} cannot be had with --engines: leave one of them out`);
+    if (options[name]) throw wrongUsage(`--${name} cannot be used with --engines; leave one of them out`);
   }
   const requests = conversationWorkload(options);
   checkMemory((uniquePages(requests) + options.nodes * longestTurn(requests)) * options.pageBytes);
@@ -117,12 +117,12 @@ export function demoCommand(context: CommandContext): Command {
     .description('run a cluster of real processes on this machine with a workload of its own, and check every byte')
     .option('--nodes <count>', 'node processes', wholeNumber(1, 64), 3)
     .option('--conversations <count>', 'multi-turn conversations', wholeNumber(1, 100_000), 60)
-    .option('--seconds <s>', 'start no turn later than this', decimalNumber(0, 86_400, 'seconds'), 40)
+    .option('--seconds <s>', 'stop starting turns after this many seconds', decimalNumber(0, 86_400, 'seconds'), 40)
     .option('--page-bytes <size>', 'bytes of a page', pageBytes, 2 ** 20)
     .option('--seed <number>', 'seed of the workload', wholeNumber(0, 2 ** 32 - 1), 1)
     .option('--keep', 'leave the cluster running afterwards', false)
-    .option('--disk', 'small pools, and a disk tier of each node in a temporary folder', false)
-    .option('--engines', 'engines in Python use the nodes as SGLang does; one node is killed and started again', false)
+    .option('--disk', 'use small pools, and a disk tier for each node in a temporary folder', false)
+    .option('--engines', 'let engines in Python use the nodes as SGLang does; kill one node and start it again', false)
     .addOption(jsonOption())
     .addHelpText(
       'after',

@@ -210,7 +210,7 @@ class EnginePlay {
       signal.throwIfAborted();
       if (clock.nowMs() > endMs) {
         throw new CommandFailure(
-          `the engine's node has been started again, and within ${BACK_TIMEOUT_MS / 1000} s the engine was not served by it; MESHCACHE_LOG=info shows what the nodes say`,
+          `the engine's node was restarted and did not serve the engine within ${BACK_TIMEOUT_MS / 1000} s; run again with MESHCACHE_LOG=info to see the logs of the nodes`,
         );
       }
       await new Promise<void>((resolve) => clock.after(PROBE_INTERVAL_MS, resolve, { keepAlive: true }));

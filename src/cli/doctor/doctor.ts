@@ -172,7 +172,7 @@ Ends with status 1 when there is a problem; warnings do not count.`,
     )
     .action(async (options: DoctorCommandOptions) => {
       const progress = context.progress();
-      const onCheck = (subject: string): void => progress.update(`looking at: ${subject}`);
+      const onCheck = (subject: string): void => progress.update(`checking: ${subject}`);
       const findings = await examineOptions(options, onCheck).finally(() => progress.end());
       printResult(context, { findings }, { json: options.json, asText: (result) => formatFindings(result.findings) });
       if (findings.some((finding) => finding.state === 'problem')) context.setExitStatus(EXIT_FAILURE);

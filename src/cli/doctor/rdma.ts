@@ -67,7 +67,7 @@ export async function checkRdmaTrip(host: RdmaHost): Promise<Finding[]> {
       const what = `${formatSize(TRIP_BYTES)} from ${remoteNode}`;
       if (isRight) return [{ subject, state: 'ok', detail: `${what}, every byte right, ${tookMs.toFixed(1)} ms` }];
       const advice = 'MESHCACHE_LOG=debug says more; does the same device pass `ib_read_bw` with this address?';
-      return [{ subject, state: 'problem', detail: `${what} did not come right`, advice }];
+      return [{ subject, state: 'problem', detail: `${what} returned wrong bytes`, advice }];
     } finally {
       await engine.close();
     }

@@ -44,11 +44,11 @@ export function addAttachOptions(command: Command): Command {
     .option('--socket <path>', 'client socket of the node')
     .option('--discovery-addr <host:port>', 'a discovery master; several are comma-separated', discoveryEndpoints)
     .addOption(configOption())
-    .option('--model <name>', 'part of the namespace: the model', wellFormed)
-    .option('--dtype <name>', 'part of the namespace: the type of its numbers', wellFormed)
-    .option('--layout <name>', 'part of the namespace: the layout of its pages', wellFormed)
-    .option('--tag <text>', 'part of the namespace: any further text', wellFormed)
-    .option('--timeout <seconds>', 'for each call', decimalNumber(0.001, 3600, 'seconds'), 5)
+    .option('--model <name>', 'namespace: name of the model', wellFormed)
+    .option('--dtype <name>', 'namespace: data type of the numbers', wellFormed)
+    .option('--layout <name>', 'namespace: layout of the pages', wellFormed)
+    .option('--tag <text>', 'namespace: any further text', wellFormed)
+    .option('--timeout <seconds>', 'seconds until a call gives up', decimalNumber(0.001, 3600, 'seconds'), 5)
     .addOption(jsonOption());
 }
 
@@ -108,7 +108,7 @@ async function connect(
 async function nodeOf(options: AttachOptions, context: CommandContext, writes: boolean): Promise<FoundNode> {
   const { socket, discoveryAddr, config } = options;
   if (socket !== undefined && discoveryAddr !== undefined) {
-    throw wrongUsage('--socket and --discovery-addr are given; one of them says which node is meant');
+    throw wrongUsage('--socket and --discovery-addr cannot be used together; give one of them');
   }
   const close = async (): Promise<void> => {};
   if (socket !== undefined) return { socket, close };
@@ -126,7 +126,7 @@ async function nodeOf(options: AttachOptions, context: CommandContext, writes: b
   if (found !== undefined) return { socket: found, close };
   if (writes) {
     throw new CommandFailure(
-      `no node of the cluster at ${masters.map(formatEndpoint).join(',')} has a client socket on this host: what is put would have no place to stay. Start one here with \`meshcache node\`.`,
+      `no node of the cluster at ${masters.map(formatEndpoint).join(',')} has a client socket on this host, so a page would not stay. Start a node here with \`meshcache node\`.`,
     );
   }
   return passingNode(configuration);

@@ -17,8 +17,8 @@ const PINGS_MAX_COUNT = 1_000_000;
 
 export function pingCommand(context: CommandContext): Command {
   return addAttachOptions(new Command('ping'))
-    .description('see whether the node of this host answers, and how fast')
-    .option('-n, --count <count>', 'so many times', wholeNumber(1, PINGS_MAX_COUNT), 1)
+    .description('check whether the node of this host answers, and how fast')
+    .option('-n, --count <count>', 'number of pings', wholeNumber(1, PINGS_MAX_COUNT), 1)
     .addHelpText('after', examples(['meshcache ping', 'meshcache ping --socket /run/meshcache/node.sock -n 1000']))
     .action((options: AttachOptions & { readonly count: number }) =>
       attached(options, context, { writes: false }, async (client) => {
@@ -44,9 +44,9 @@ export function pingCommand(context: CommandContext): Command {
 export function putCommand(context: CommandContext): Command {
   return addAttachOptions(new Command('put'))
     .description('set a page: the bytes of a file, or of stdin')
-    .argument('<key>', 'its key')
-    .argument('[file]', 'where the bytes are; - or nothing: stdin')
-    .option('--text <text>', 'the text itself is the page')
+    .argument('<key>', 'key of the page')
+    .argument('[file]', 'file with the bytes; - or nothing: stdin')
+    .option('--text <text>', 'use this text as the page')
     .addHelpText(
       'after',
       examples(['meshcache put greeting --text hello', 'meshcache put page-1 page.bin', 'date | meshcache put now']),
@@ -70,14 +70,14 @@ export function putCommand(context: CommandContext): Command {
 
 export function getCommand(context: CommandContext): Command {
   return addAttachOptions(new Command('get'))
-    .description('read a page, to stdout or into a file; ends with status 1 when it is not there')
-    .argument('<key>', 'its key')
-    .argument('[file]', 'where the bytes go; - or nothing: stdout')
+    .description('read a page, to stdout or into a file; ends with status 1 on a miss')
+    .argument('<key>', 'key of the page')
+    .argument('[file]', 'file for the bytes; - or nothing: stdout')
     .addHelpText('after', examples(['meshcache get greeting', 'meshcache get page-1 page.bin']))
     .action((key: string, file: string | undefined, options: AttachOptions) =>
       attached(options, context, { writes: false }, async (client) => {
         const page = await client.get(key);
-        if (page === null) throw new CommandFailure(`${key}: a miss`);
+        if (page === null) throw new CommandFailure(`${key}: not found`);
         const isToStdout = file === undefined || file === '-';
         if (!isToStdout) await writeFile(file, page).catch(fileFailure);
         else if (!options.json) await written(page);
@@ -113,8 +113,8 @@ export function deleteCommand(context: CommandContext): Command {
 
 export function statCommand(context: CommandContext): Command {
   return addAttachOptions(new Command('stat'))
-    .description('say who has pages, where and of which size; ends with status 1 when one is nowhere')
-    .argument('<keys...>', 'their keys')
+    .description('show which nodes hold pages, where and of which size; ends with status 1 if a page is nowhere')
+    .argument('<keys...>', 'keys of the pages')
     .addHelpText('after', examples(['meshcache stat greeting', 'meshcache stat page-1 page-2 --json']))
     .action((keys: string[], options: AttachOptions) =>
       attached(options, context, { writes: false }, async (client) => {
@@ -151,7 +151,7 @@ function keysCommand(
 ): Command {
   return addAttachOptions(new Command(name))
     .description(given.description)
-    .argument('<keys...>', 'their keys')
+    .argument('<keys...>', 'keys of the pages')
     .addHelpText('after', examples([`meshcache ${name} greeting`, `meshcache ${name} page-1 page-2 --json`]))
     .action((keys: string[], options: AttachOptions) =>
       attached(options, context, { writes: false }, async (client) => {
@@ -169,7 +169,7 @@ function keysCommand(
 
 async function pageOf(file: string | undefined, text: string | undefined): Promise<Uint8Array> {
   if (text !== undefined && file !== undefined)
-    throw wrongUsage('a file and --text are given; one of them is the page');
+    throw wrongUsage('a file and --text cannot be used together; give one of them');
   const bytes = text !== undefined ? Buffer.from(text) : await fileBytes(file);
   if (bytes.length > 0 && bytes.length <= PAGE_MAX_BYTES) return bytes;
   throw wrongUsage(`a page of ${bytes.length} bytes; allowed are 1 to ${formatSize(PAGE_MAX_BYTES)}`);

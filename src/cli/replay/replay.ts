@@ -132,8 +132,8 @@ export function replayCommand(context: CommandContext): Command {
       'time before an evicted range is used again (default: 1000)',
       decimalNumber(0, 3_600_000, 'milliseconds'),
     )
-    .option('--requests <count>', "requests from the trace's start on (default: all)", wholeNumber(1, 1e9))
-    .option('--concurrency <count>', 'requests under way at a time in the whole cluster', wholeNumber(1, 64), 1)
+    .option('--requests <count>', "number of requests from the trace's start (default: all)", wholeNumber(1, 1e9))
+    .option('--concurrency <count>', 'requests in progress in the whole cluster', wholeNumber(1, 64), 1)
     .addOption(jsonOption())
     .addHelpText(
       'after',

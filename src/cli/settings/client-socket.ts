@@ -14,7 +14,7 @@ export function addClientSocketOptions(command: Command): Command {
         'Unix socket for the processes of this host; without it one in the run-time folder, which is printed',
       ).default(true, 'in the run-time folder'),
     )
-    .option('--no-client-socket', 'nobody attaches to this node');
+    .option('--no-client-socket', 'do not let processes attach to this node');
 }
 
 /** The configuration with the option applied. */

@@ -64,16 +64,12 @@ const NEAR_SHARE = 0.4;
 /** Adds the options that give a command the configuration of a node. */
 export function addConfigurationOptions(command: Command): Command {
   return command
-    .option(
-      '--discovery-addr <host:port>',
-      'where the cluster is found; several are comma-separated',
-      discoveryEndpoints,
-    )
-    .option('--pool <size>', 'bytes of the pool that the node shares: 4gb', (text) => poolBytes(text))
-    .option('--disk-path <folder>', 'turns the disk tier on, in this folder, which one node alone uses')
-    .option('--disk-size <size>', 'bytes of the disk tier, everything included: 100gb', (text) => diskBytes(text))
+    .option('--discovery-addr <host:port>', 'a discovery master; several are comma-separated', discoveryEndpoints)
+    .option('--pool <size>', 'pool size (default: 4gb)', (text) => poolBytes(text))
+    .option('--disk-path <folder>', 'enable the disk tier in this folder; only one node may use it')
+    .option('--disk-size <size>', 'size of the disk tier, its index included, such as 100gb', (text) => diskBytes(text))
     .option('--config <file>', 'JSON file with configuration keys')
-    .option('-o, --option <key=value>', 'one configuration key; may be given several times', keyValue);
+    .option('-o, --option <key=value>', 'a configuration key; may be repeated', keyValue);
 }
 
 export const CONFIGURATION_HELP = `

@@ -104,12 +104,12 @@ export function simClusterCommand(context: CommandContext): Command {
     .description('run whole nodes on virtual time, with faults, and check every read')
     .option('--seed <number>', 'the same seed makes the same run', wholeNumber(0, 2 ** 32 - 1), 1)
     .addOption(
-      new Option('--seeds <count>', 'scenarios by chance, of so many seeds from --seed on')
+      new Option('--seeds <count>', 'run random scenarios for that many seeds, from --seed on')
         .argParser(wholeNumber(1, 1e9))
         .conflicts([...SHAPING, 'random', 'scenario', 'until', 'shrink', 'html']),
     )
     .option('--jobs <count>', 'processes that run the --seeds', wholeNumber(1, JOBS_MAX_COUNT), 1)
-    .addOption(new Option('--random', 'the scenario by chance of --seed').conflicts([...SHAPING, 'scenario']))
+    .addOption(new Option('--random', 'run the random scenario of --seed').conflicts([...SHAPING, 'scenario']))
     .addOption(
       new Option('--scenario <file>', 'a scenario as JSON, as --json and --shrink print it').conflicts([
         ...SHAPING,
@@ -120,22 +120,22 @@ export function simClusterCommand(context: CommandContext): Command {
       ]),
     )
     .option('--nodes <count>', 'nodes (default: 3)', wholeNumber(1, NODES_MAX_COUNT))
-    .option('--ranks <count>', 'nodes of one host', wholeNumber(1, 64), 1)
+    .option('--ranks <count>', 'nodes on each host', wholeNumber(1, 64), 1)
     .option('--duration <seconds>', 'virtual time of the workload (default: 30)', decimalNumber(0.1, 1e6, 'seconds'))
     .addOption(
       new Option('--workload <kind>', 'what the nodes do').choices(['mixed', 'conversations', 'none']).default('mixed'),
     )
-    .option('--trace <file>', 'requests of a Mooncake-format trace instead')
-    .option('--requests <count>', "of --trace: requests from the trace's start on (default: all)", wholeNumber(1, 1e9))
-    .option('--speed <factor>', 'of --trace: so many times as fast (default: 1)', decimalNumber(0.001, 1e6, ''))
+    .option('--trace <file>', 'use the requests of a Mooncake-format trace instead')
+    .option('--requests <count>', 'with --trace: number of requests (default: all)', wholeNumber(1, 1e9))
+    .option('--speed <factor>', 'with --trace: factor of its speed (default: 1)', decimalNumber(0.001, 1e6, ''))
     .addOption(
       new Option('--routing <name>', 'how requests find a node').choices([...PLACEMENT_ROUTINGS]).default('session'),
     )
     .option('--pool-pages <count>', 'pages of each pool', wholeNumber(1, 1e7), 64)
     .option('--page-bytes <size>', 'bytes of a page', pageBytes, 1024)
     .option('--disk-pages <count>', 'pages of each disk tier (default: none)', wholeNumber(1, 1e7))
-    .option('--latency-ms <ms>', 'from host to host (default: 0.05)', decimalNumber(0, 10_000, 'milliseconds'))
-    .option('--option <key=value>', 'a setting of every node, as MeshCacheConfig has it; may be repeated', keyValue, {})
+    .option('--latency-ms <ms>', 'latency between hosts (default: 0.05)', decimalNumber(0, 10_000, 'milliseconds'))
+    .option('--option <key=value>', 'a configuration key for every node; may be repeated', keyValue, {})
     .addOption(
       new Option('--faults <kinds>', `all, none, or some of: ${ALL_KINDS.join(', ')}`)
         .argParser(faultKinds)
@@ -146,8 +146,8 @@ export function simClusterCommand(context: CommandContext): Command {
       'stop at this virtual time, and print the log until then',
       decimalNumber(0, 1e6, 'seconds'),
     )
-    .option('--shrink', 'make a scenario that fails smaller while it fails alike')
-    .option('--html <file>', 'write the result as one HTML page, too')
+    .option('--shrink', 'make a failing scenario smaller while it fails alike')
+    .option('--html <file>', 'also write the result as one HTML page')
     .addOption(jsonOption())
     .addHelpText('after', EXAMPLES)
     .action(async (options: SimClusterOptions) => {
@@ -229,7 +229,7 @@ async function runOne(options: SimClusterOptions, context: CommandContext): Prom
       onSmaller: ({ nodes, faults, durationMs }) =>
         context.tell(`${nodes} nodes, ${faults.length} faults, ${durationMs} ms: fails alike`),
     });
-    if (shrunk === undefined) throw new CommandFailure('the scenario does not fail: there is nothing to make smaller');
+    if (shrunk === undefined) throw new CommandFailure('the scenario does not fail, so there is nothing to shrink');
     scenario = shrunk.scenario;
   }
   const result = await runScenario(scenario, runOptions);
@@ -274,7 +274,7 @@ async function scenarioFrom(options: SimClusterOptions): Promise<Scenario> {
 
 async function workloadFrom({ workload, trace, requests, speed, routing }: SimClusterOptions): Promise<Workload> {
   if (trace === undefined) {
-    if (requests !== undefined || speed !== undefined) throw wrongUsage('--requests and --speed are of a --trace');
+    if (requests !== undefined || speed !== undefined) throw wrongUsage('--requests and --speed need --trace');
     if (workload === 'conversations') return { ...CONVERSATIONS, routing };
     return workload === 'mixed' ? MIXED : { kind: 'none' };
   }

@@ -39,9 +39,9 @@ export function simGrowthCommand(context: CommandContext): Command {
     )
     .option('--nodes <counts>', 'numbers of nodes, comma-separated', listOf(wholeNumber(4, NODES_MAX_COUNT)), [10, 100])
     .option('--pages <count>', 'pages that each node sets', wholeNumber(1, 65_536), 64)
-    .option('--named', 'pages are named entries, of one content each, instead of computed ones', false)
+    .option('--named', 'set named entries, of one content each, instead of computed pages', false)
     .option('--seed <number>', 'the same seed makes the same run', wholeNumber(0, 2 ** 32 - 1), 1)
-    .option('--rest <seconds>', 'virtual time in which nothing happens', wholeNumber(1, 86_400), 60)
+    .option('--rest <seconds>', 'idle phase in virtual seconds', wholeNumber(1, 86_400), 60)
     .addOption(jsonOption())
     .addHelpText(
       'after',

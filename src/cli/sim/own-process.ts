@@ -40,7 +40,7 @@ function endOf(child: ChildProcess): Promise<number> {
     child.on('error', reject);
     child.on('close', (code, by) => {
       if (code !== null) resolve(code);
-      else reject(new CommandFailure(`the process that did the work was ended by ${by}`));
+      else reject(new CommandFailure(`the worker process was ended by ${by}`));
     });
   });
 }

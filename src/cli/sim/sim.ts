@@ -7,7 +7,7 @@ import { simTraceCommand } from './trace.js';
 /** The command with all simulations as its subcommands. */
 export function simCommand(context: CommandContext): Command {
   return new Command('sim')
-    .description('simulate clusters: what would they hit, before anybody buys them')
+    .description('simulate clusters on virtual time, and predict hit rates')
     .addCommand(simClusterCommand(context))
     .addCommand(simTraceCommand(context))
     .addCommand(simGrowthCommand(context))

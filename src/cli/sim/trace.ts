@@ -45,7 +45,9 @@ Beside the runs stand two bounds: a cache that knows the future, and one with ro
 
 export function simTraceCommand(context: CommandContext): Command {
   return new Command('trace')
-    .description('what a Mooncake-format trace would hit: every combination of nodes, pools, policies and routings')
+    .description(
+      'predict the hit rates of a Mooncake-format trace for all combinations of nodes, pools, policies and routings',
+    )
     .argument('<trace>', 'file of JSON lines: timestamp, input_length, output_length, hash_ids')
     .addOption(
       new Option('--pool <sizes>', 'pools of each node, comma-separated: 10000 (pages) or 4gb')
@@ -70,10 +72,10 @@ export function simTraceCommand(context: CommandContext): Command {
         .argParser(listOf(oneOf(PLACEMENT_ROUTINGS)))
         .default(['round-robin'] as PlacementRouting[], 'round-robin'),
     )
-    .option('--routing-pages <count>', 'first pages that routing by prefix goes by', wholeNumber(1, 1e6), 2)
+    .option('--routing-pages <count>', 'number of first pages that decide routing by prefix', wholeNumber(1, 1e6), 2)
     .option('--page-bytes <size>', 'bytes of a page; one page for each hash id', pageBytes, 64 * 2 ** 10)
     .addOption(
-      new Option('--report-delay-ms <ms>', 'until owners hear that others read their pages; or never')
+      new Option('--report-delay-ms <ms>', 'delay until owners hear of reads by other nodes; or never')
         .argParser(reportDelay)
         .default(READ_REPORT_DELAY_MS),
     )
@@ -83,10 +85,10 @@ export function simTraceCommand(context: CommandContext): Command {
       decimalNumber(0, 3_600_000, 'milliseconds'),
       0,
     )
-    .option('--ends-told <share>', 'part of the ends of conversations that callers tell: 0 to 1', shareOfAll, 0)
-    .option('--interval-s <seconds>', 'time of the trace that one point of the charts stands for', seconds, 60)
-    .option('--requests <count>', "requests from the trace's start on (default: all)", wholeNumber(1, 1e9))
-    .option('--html <file>', 'write the result as one HTML page, too')
+    .option('--ends-told <share>', 'part of the ends of conversations that callers report: 0 to 1', shareOfAll, 0)
+    .option('--interval-s <seconds>', 'seconds of the trace for each point of the charts', seconds, 60)
+    .option('--requests <count>', "number of requests from the trace's start (default: all)", wholeNumber(1, 1e9))
+    .option('--html <file>', 'also write the result as one HTML page')
     .addOption(jsonOption())
     .addHelpText('after', EXAMPLES)
     .action(async (trace: string, options: CommandOptions) => {

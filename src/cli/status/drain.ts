@@ -33,13 +33,13 @@ interface DrainOptions {
 
 export function drainCommand(context: CommandContext): Command {
   return new Command('drain')
-    .description('take a node out of its cluster: it hands over what others read, leaves, and ends')
-    .argument('<node>', 'its node id, or host:port of its control endpoint, as `meshcache status` shows them')
+    .description('take a node out of its cluster: it hands over pages that others read, leaves, and ends')
+    .argument('<node>', 'id of the node, or host:port of its control endpoint, as `meshcache status` shows them')
     .option('--discovery-addr <host:port>', 'a discovery master; several are comma-separated', discoveryEndpoints)
     .addOption(configOption())
     .option(
       '--timeout <seconds>',
-      'the node hands pages over for so long, at most; then it leaves',
+      'the longest time in seconds that the node hands pages over before it leaves',
       decimalNumber(0, DRAIN_TIMEOUT_MAX_MS / 1000, 'seconds'),
       DRAIN_TIMEOUT_MS / 1000,
     )
@@ -52,11 +52,11 @@ Examples:
   meshcache drain 10.0.0.3:40123 --timeout 120
   meshcache drain node-3f9c2a71d05be846 --config node.json --json
 
-From then on the node publishes nothing. Pages that other nodes have read there lately are copied to other nodes, what waits for
-its disk is written, and the others are told that it leaves; it serves those that have not heard of it for a moment more.
-\`meshcache node\` then ends with status 0. A program of your own is told by \`store.drained\`, and goes on until it ends by itself.
+A draining node publishes nothing. Pages that other nodes have recently read there are copied to other nodes, and writes that
+wait for its disk are finished. Then it leaves the cluster, and serves late readers for one more heartbeat interval.
+\`meshcache node\` then ends with status 0. The promise \`store.drained\` tells a program of your own, which ends by itself.
 With a cluster secret the command needs it, too: MESHCACHE_CLUSTER_SECRET, or cluster_secret_file in the file.
-Ends with status 1 when there is no such node, or it does not answer, or ends before it has left.`,
+Ends with status 1 if there is no such node, if it does not answer, or if it ends before it has left.`,
     )
     .action(async (node: string, options: DrainOptions) => {
       const { discoveryAddr, config } = options;
@@ -135,7 +135,7 @@ class Draining {
       progress.end();
     }
     const name = last?.node_id ?? formatEndpoint(this.#endpoint);
-    throw new CommandFailure(`node ${name} has not left within ${(untilMs - startMs) / 1000} s; it is still at it`);
+    throw new CommandFailure(`node ${name} has not left within ${(untilMs - startMs) / 1000} s; it is still draining`);
   }
 
   /** Asks for the progress; undefined if the node had begun to leave and no longer answers. */
@@ -153,7 +153,7 @@ class Draining {
       const reason = message.startsWith(where) ? message : `${where}: ${message}`;
       if (last === undefined)
         throw new CommandFailure(`the node cannot be drained: ${reason}`, undefined, { cause: error });
-      throw new CommandFailure(`node ${last.node_id} has ended or is cut off before it had left: ${reason}`);
+      throw new CommandFailure(`node ${last.node_id} ended or was cut off before it had left: ${reason}`);
     }
   }
 
@@ -179,9 +179,9 @@ export function formatProgress({
 }: DrainProgress): string {
   const what: Readonly<Record<string, string>> = {
     handing_over: `${handed_pages} of ${wanted_pages} pages handed over`,
-    writing: `${disk_queue_bytes} bytes wait for its disk`,
-    leaving: 'it leaves',
-    drained: 'it has left',
+    writing: `${disk_queue_bytes} bytes waiting for its disk`,
+    leaving: 'leaving',
+    drained: 'left',
   };
   return printable(`node ${node_id}: ${what[state] ?? state}`);
 }
@@ -190,8 +190,10 @@ function formatResult(result: DrainResult): string {
   const { node_id, wanted_pages, handed_pages, left_pages, has_ended, seconds } = result;
   const lines = [
     `node ${printable(node_id)} has left its cluster${has_ended ? ' and ended' : '; its program goes on'} (${seconds.toFixed(1)} s)`,
-    `${handed_pages} of ${wanted_pages} pages that others have read there lately were handed over`,
+    wanted_pages === 0
+      ? 'no recently read pages to hand over'
+      : `${handed_pages} of ${wanted_pages} pages that others recently read there were handed over`,
   ];
-  if (left_pages > 0) lines.push(`${left_pages} of them found no room elsewhere, or no time`);
+  if (left_pages > 0) lines.push(`${left_pages} of them were not handed over, for lack of room or time`);
   return lines.join('\n');
 }

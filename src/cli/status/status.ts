@@ -67,7 +67,7 @@ export function statusCommand(context: CommandContext): Command {
     .description('show the members of a running cluster, their shares of the ring, pools, disks, hit rates and clients')
     .option('--discovery-addr <host:port>', 'a discovery master; several are comma-separated', discoveryEndpoints)
     .addOption(configOption())
-    .option('--watch', 'show it again every 2 seconds until Ctrl-C', false)
+    .option('--watch', 'refresh every 2 seconds until Ctrl-C', false)
     .addOption(jsonOption())
     .addHelpText(
       'after',

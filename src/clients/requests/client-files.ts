@@ -27,7 +27,7 @@ export class ClientFile {
     const file = new ClientFile(handle, length);
     if (!file.isDamaged()) return file;
     file.free();
-    throw new RequestError(Status.badRequest, `the file has less than the ${length} bytes that were said`);
+    throw new RequestError(Status.badRequest, `the file has less than the ${length} bytes of its region`);
   }
 
   private constructor(handle: FileHandle, length: number) {

@@ -98,7 +98,7 @@ export class ClientRegions {
       const region = this.#regions.get(id);
       if (region === undefined) throw noRegion(id);
       if (use === 'write' && !region.isWritable) {
-        throw new RequestError(Status.badRequest, `region ${id} was registered without being writable`);
+        throw new RequestError(Status.badRequest, `region ${id} is not writable; register it as writable`);
       }
       if (region.memory.isDamaged()) {
         this.#drop(id, region);
