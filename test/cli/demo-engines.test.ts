@@ -83,8 +83,8 @@ test.serial('demo-engines: what cannot be had is refused', async (t) => {
   for (const [args, message] of [
     [['--nodes', '1'], /--nodes must be 2 or more, got 1/],
     [['--conversations', '1'], /choose more --conversations/],
-    [['--keep'], /--keep cannot be had with --engines/],
-    [['--disk'], /--disk cannot be had with --engines/],
+    [['--keep'], /--keep cannot be used with --engines/],
+    [['--disk'], /--disk cannot be used with --engines/],
   ] as const) {
     const run = await runCli(['demo', '--engines', ...args]);
     t.is(run.status, 2, run.stderr);
