@@ -3,6 +3,7 @@ import { HybridClock } from '../base/concurrency/hybrid-clock.js';
 import type { Clock } from '../base/environment/clock.js';
 import type { Environment } from '../base/environment/environment.js';
 import { ArgumentError } from '../base/errors.js';
+import type { Keys } from '../core/index.js';
 import type { RpcClient } from '../rpc/client.js';
 import type { DataLocation } from '../types.js';
 import { Lookups } from './lookups.js';
@@ -234,16 +235,12 @@ export class DirectoryClient {
   }
 
   /** See {@link Lookups.find}. */
-  find(
-    keys: readonly string[],
-    onFound: (found: LocatedPages) => void,
-    avoided: readonly string[] = [],
-  ): Promise<void> {
+  find(keys: Keys, onFound: (found: LocatedPages) => void, avoided: readonly string[] = []): Promise<void> {
     return this.#lookups.find(keys, onFound, avoided);
   }
 
   /** Whether a live location of each key is known; false also when its owners do not answer. */
-  exists(keys: readonly string[]): Promise<boolean[]> {
+  exists(keys: Keys): Promise<boolean[]> {
     return this.#lookups.exists(keys);
   }
 

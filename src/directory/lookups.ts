@@ -1,14 +1,16 @@
 import type { Clock } from '../base/environment/clock.js';
 import type { MetricsSink } from '../base/environment/metrics-sink.js';
 import { DIRECTORY_SEARCH_LATE_MS, RPC_CALL_TIMEOUT_MS, RPC_CONNECT_TIMEOUT_MS } from '../base/limits.js';
+import { type Keys, pickKeys, stringsOf } from '../core/index.js';
 import type { DataLocation } from '../types.js';
 import { LocatedPages } from './messages/located-pages.js';
 import type { LocationColumns } from './messages/location-columns.js';
 import { countLookups } from './owners/directory-metrics.js';
-import { checkKeys, eachSlice, pick } from './owners/key-lists.js';
+import { checkKeys, eachSlice } from './owners/key-lists.js';
 import type { KnownRings } from './owners/known-rings.js';
 import type { OwnerChannels } from './owners/owner-channels.js';
 import { askOwners } from './owners/owner-search.js';
+import { batchOf } from './owners/owners.js';
 
 export interface LookupsParts {
   readonly replicas: number;
@@ -44,15 +46,11 @@ export class Lookups {
    * other owners are being asked. Each key comes once or, when nothing is found, never.
    * Locations of nodes that are `avoided` come only when there are no others: at most DIRECTORY_AVOIDED_MAX_COUNT of them.
    */
-  async find(
-    keys: readonly string[],
-    onFound: (found: LocatedPages) => void,
-    avoided: readonly string[] = [],
-  ): Promise<void> {
+  async find(keys: Keys, onFound: (found: LocatedPages) => void, avoided: readonly string[] = []): Promise<void> {
     let foundCount = 0;
     const lastResort = new Map<number, DataLocation>();
-    await this.#ask(keys, async (ownerId, request) => {
-      const answer = await this.#parts.channels.to(ownerId).get({ keys: pick(keys, request), avoided });
+    await this.#ask(keys, async (ownerId, asked, request) => {
+      const answer = await this.#parts.channels.to(ownerId).get({ keys: asked, avoided });
       if (answer === undefined) return request;
       const { columns, from } = answer;
       const indices: number[] = [];
@@ -80,14 +78,14 @@ export class Lookups {
     });
     foundCount += lastResort.size;
     if (lastResort.size > 0) onFound(LocatedPages.of([...lastResort]));
-    countLookups(this.#parts.metrics, keys.length, foundCount);
+    countLookups(this.#parts.metrics, stringsOf(keys).length, foundCount);
   }
 
   /** Whether a live location of each key is known; false also when its owners do not answer. */
-  async exists(keys: readonly string[]): Promise<boolean[]> {
-    const results = new Array<boolean>(keys.length).fill(false);
-    await this.#ask(keys, async (ownerId, request) => {
-      const found = await this.#parts.channels.to(ownerId).exists(pick(keys, request));
+  async exists(keys: Keys): Promise<boolean[]> {
+    const results = new Array<boolean>(stringsOf(keys).length).fill(false);
+    await this.#ask(keys, async (ownerId, asked, request) => {
+      const found = await this.#parts.channels.to(ownerId).exists(asked);
       if (found === undefined) return request;
       return request.filter((i, j) => {
         results[i] = found[j] === 1;
@@ -95,18 +93,22 @@ export class Lookups {
       });
     });
     const foundCount = results.reduce((count, isFound) => count + Number(isFound), 0);
-    countLookups(this.#parts.metrics, keys.length, foundCount);
+    countLookups(this.#parts.metrics, results.length, foundCount);
     return results;
   }
 
-  /** See {@link askOwners}. `ask` returns the indices that it has found nothing for. */
-  async #ask(keys: readonly string[], ask: (ownerId: string, request: number[]) => Promise<number[]>): Promise<void> {
-    checkKeys(keys);
+  /** See {@link askOwners}. `ask` gets keys and their indices among all, and returns the indices that it has found nothing for. */
+  async #ask(
+    keys: Keys,
+    ask: (ownerId: string, asked: Keys, indices: readonly number[]) => Promise<readonly number[]>,
+  ): Promise<void> {
+    checkKeys(stringsOf(keys));
     await eachSlice(keys, this.#parts.clock, async (slice, start) => {
       // Owners that are silent cost a deadline each, one rank after the other; with former ones it is no more than with two silent owners.
       const startedMs = this.#parts.clock.nowMs();
       const formerUntilMs = startedMs + RPC_CONNECT_TIMEOUT_MS + (this.#parts.timeoutMs ?? RPC_CALL_TIMEOUT_MS);
-      await askOwners(slice, {
+      const batch = batchOf(slice);
+      await askOwners(batch, {
         replicas: this.#parts.replicas,
         rings: this.#parts.rings,
         isLate: () => this.#parts.clock.nowMs() - startedMs > DIRECTORY_SEARCH_LATE_MS,
@@ -114,8 +116,14 @@ export class Lookups {
         ownNode: this.#parts.ownNode,
         isReachable: (ownerId) => this.#parts.channels.to(ownerId).isReachable(),
         ask: async (ownerId, request) => {
-          const indices = request.map((i) => start + i);
-          return (await ask(ownerId, indices)).map((i) => i - start);
+          const asked = pickKeys(batch, request);
+          if (start === 0) return ask(ownerId, asked, request);
+          const missing = await ask(
+            ownerId,
+            asked,
+            request.map((i) => start + i),
+          );
+          return missing.map((i) => i - start);
         },
       });
     });

@@ -1,7 +1,7 @@
 import { unlessAborted } from '../base/concurrency/abort.js';
 import { ClosedError } from '../base/errors.js';
 import { COPY_SLICE_MAX_BYTES, PAGE_MAX_BYTES } from '../base/limits.js';
-import type { RequestHint } from '../core/index.js';
+import { type Keys, type RequestHint, stringsOf } from '../core/index.js';
 import type { DirectoryClient } from '../directory/client.js';
 import type { Metrics } from '../metrics/metrics.js';
 import type { PublishedPage, PublishedPool } from '../pool/published-pool.js';
@@ -95,21 +95,22 @@ export class PageReads {
 
   /** See `PageStore.get`. `located`: of one page, where the directory has just said that it is. */
   async get(
-    keys: readonly string[],
+    asked: Keys,
     pages: readonly CallerPage[],
     options: CallOptions,
     located?: DataLocation,
   ): Promise<boolean[]> {
     if (this.#closed) throw new ClosedError('the store');
     const { calls, pool } = this.#parts;
+    const keys = stringsOf(asked);
     const { signal } = options;
     const request = calls.begin(options, keys.length);
     const results = new Array<boolean>(keys.length).fill(false);
-    const call: ReadingCall = { keys, pages, results, request, located, signal };
+    const call: ReadingCall = { asked, keys, pages, results, request, located, signal };
     let elsewhere: readonly number[];
     try {
       const found =
-        signal?.aborted !== true && fitsInSlice(pages) ? pool.lookupBatch(keys, request.pool.next()) : undefined;
+        signal?.aborted !== true && fitsInSlice(pages) ? pool.lookupBatch(asked, request.pool.next()) : undefined;
       // What the own pool has none of, as most calls, does not wait for it.
       elsewhere = found?.every(isAbsent) === true ? keys.map((_, i) => i) : await this.#readLocal(call, found);
     } finally {
@@ -203,7 +204,7 @@ export class PageReads {
 
   async #readElsewhere(call: ReadingCall, wanted: readonly number[]): Promise<void> {
     const { clock, metrics } = this.#parts;
-    const { keys, pages, results, signal, located } = call;
+    const { asked, keys, pages, results, signal, located } = call;
     const locationOf = located === undefined ? undefined : () => located;
     const startMs = clock.nowMs();
     const fromDisk: Promise<void>[] = [];
@@ -212,7 +213,7 @@ export class PageReads {
     };
     // Whatever may write into the pages has ended before a failure is passed on.
     const remote = await this.#joined
-      .read({ keys, pages, wanted, onOwn, locationOf, signal })
+      .read({ asked, keys, pages, wanted, onOwn, locationOf, signal })
       .catch(async (error: unknown) => {
         await Promise.allSettled(fromDisk);
         throw error;

@@ -4,7 +4,7 @@ import type { Clock } from '../base/environment/clock.js';
 import type { Logger } from '../base/environment/log.js';
 import { ClosedError } from '../base/errors.js';
 import { PAGE_MAX_BYTES } from '../base/limits.js';
-import type { RequestHint } from '../core/index.js';
+import { type Keys, pickKeys, type RequestHint, stringsOf } from '../core/index.js';
 import { REPORTS_CALLER } from '../core/pool/request-callers.js';
 import type { DirectoryClient } from '../directory/client.js';
 import type { LocationNode } from '../directory/messages/location-columns.js';
@@ -142,7 +142,7 @@ export class PageStore {
    * Reads each page into the caller's memory; what false leaves there is undefined. After an abort no read is begun, and those under way
    * end as `Transport.batchRead` says or, from the own pool and disk, when they are done. What is not read then is a miss.
    */
-  get(keys: readonly string[], pages: readonly CallerPage[], options: CallOptions = {}): Promise<boolean[]> {
+  get(keys: Keys, pages: readonly CallerPage[], options: CallOptions = {}): Promise<boolean[]> {
     return this.#reads.get(keys, pages, options);
   }
 
@@ -165,14 +165,13 @@ export class PageStore {
   }
 
   /** Which pages this node or the directory has; after an abort, which this node has. Not a use. */
-  async exists(keys: readonly string[], { signal }: Pick<CallOptions, 'signal'> = {}): Promise<boolean[]> {
+  async exists(keys: Keys, { signal }: Pick<CallOptions, 'signal'> = {}): Promise<boolean[]> {
     this.#checkOpen();
-    const onDisk = this.#parts.disk?.hasBatch(keys);
+    const onDisk = this.#parts.disk?.hasBatch(stringsOf(keys));
     const here = Array.from(this.#parts.pool.hasBatch(keys), (flag, i) => flag === 1 || onDisk?.[i] === 1);
     const unknown = indicesWhere(here, (present) => !present);
     if (unknown.length === 0 || signal?.aborted) return here;
-    const asked = this.#parts.directory.exists(unknown.map((i) => keys[i] as string));
-    const found = await unlessAborted(asked, signal);
+    const found = await unlessAborted(this.#parts.directory.exists(pickKeys(keys, unknown)), signal);
     unknown.forEach((i, j) => {
       here[i] = found?.[j] === true;
     });

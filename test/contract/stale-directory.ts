@@ -1,4 +1,5 @@
 import type { ExecutionContext } from 'ava';
+import { type Keys, stringsOf } from '../../src/core/index.js';
 import { LocatedPages } from '../../src/directory/messages/located-pages.js';
 import { HostRegion } from '../../src/memory/host-region.js';
 import type { MeshCacheStore } from '../../src/node/meshcache-store.js';
@@ -74,10 +75,10 @@ export async function staleDirectoryCase(t: ExecutionContext, { createStore, unt
         for (const [i, location] of found) stuck.set(objectKeys[i] as string, location);
       });
       t.is(stuck.size, KEYS.length, way);
-      const findStuck = async (keys: readonly string[], onFound: Found): Promise<void> =>
+      const findStuck = async (keys: Keys, onFound: Found): Promise<void> =>
         onFound(
           LocatedPages.of(
-            keys.flatMap((key, i) => (stuck.has(key) ? [[i, stuck.get(key) as DataLocation] as const] : [])),
+            stringsOf(keys).flatMap((key, i) => (stuck.has(key) ? [[i, stuck.get(key) as DataLocation] as const] : [])),
           ),
         );
       Object.assign(directory, { find: findStuck });

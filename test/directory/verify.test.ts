@@ -1,5 +1,6 @@
 import test from 'ava';
 import { HybridClock } from '../../src/base/concurrency/hybrid-clock.js';
+import { stringsOf } from '../../src/core/index.js';
 import { DirectoryClient } from '../../src/directory/client.js';
 import { KnownRings } from '../../src/directory/owners/known-rings.js';
 import { OwnerChannels } from '../../src/directory/owners/owner-channels.js';
@@ -19,7 +20,7 @@ import { assertAsks, assertFound, losing } from '../_support/planted.js';
 import { testEnvironment } from '../_support/rpc/server.js';
 
 const NODE = { nodeId: 'n', incarnation: 1, endpoint: 'h:1' };
-const RING: OwnerRing = { nodes: ['owner'], getNodesBatch: (keys, n) => new Uint32Array(keys.length * n) };
+const RING: OwnerRing = { nodes: ['owner'], getNodesBatch: (keys, n) => new Uint32Array(stringsOf(keys).length * n) };
 const ENDPOINT = { host: '192.0.2.9', port: 9 };
 const NEVER = { call: () => new Promise(() => {}) } as unknown as RpcClient;
 

@@ -3,6 +3,7 @@ import test, { type ExecutionContext } from 'ava';
 import { HybridClock } from '../../src/base/concurrency/hybrid-clock.js';
 import { silentLogger } from '../../src/base/environment/log.js';
 import { COPY_SLICE_MAX_BYTES, DISK_IN_FLIGHT_MAX_COUNT } from '../../src/base/limits.js';
+import { stringsOf } from '../../src/core/index.js';
 import { LocatedPages } from '../../src/directory/messages/located-pages.js';
 import { crc32 } from '../../src/memory/checksum.js';
 import { HostRegion } from '../../src/memory/host-region.js';
@@ -66,8 +67,8 @@ async function bench(t: ExecutionContext, overrides: Partial<PageStoreParts> = {
     state: async (keys) => new Uint8Array(keys.length),
     get: async (keys) => keys.map((key) => locationOf(Number(key.slice(1)))),
     find: async (keys, onFound) =>
-      onFound(LocatedPages.of(keys.map((key, i) => [i, locationOf(Number(key.slice(1)))]))),
-    exists: async (keys) => keys.map(() => true),
+      onFound(LocatedPages.of(stringsOf(keys).map((key, i) => [i, locationOf(Number(key.slice(1)))]))),
+    exists: async (keys) => stringsOf(keys).map(() => true),
     delete: async () => {},
     discard: async () => {
       told.push('discarded');
@@ -198,7 +199,7 @@ test('aborted reads: a promotion is not waited for, and what it brings later is 
   b.directory.find = async (keys, onFound) =>
     onFound(
       LocatedPages.of(
-        keys.map((key, i) => [i, new DataLocation({ ...b.locationOf(Number(key.slice(1))), tier: 'disk' })]),
+        stringsOf(keys).map((key, i) => [i, new DataLocation({ ...b.locationOf(Number(key.slice(1))), tier: 'disk' })]),
       ),
     );
   const abort = new AbortController();

@@ -2,6 +2,7 @@ import test, { type ExecutionContext } from 'ava';
 import { HybridClock } from '../../src/base/concurrency/hybrid-clock.js';
 import { silentLogger } from '../../src/base/environment/log.js';
 import { COPY_SLICE_MAX_BYTES } from '../../src/base/limits.js';
+import { stringsOf } from '../../src/core/index.js';
 import { LocatedPages } from '../../src/directory/messages/located-pages.js';
 import { Taken } from '../../src/directory/messages/taken.js';
 import { HostRegion } from '../../src/memory/host-region.js';
@@ -51,11 +52,11 @@ async function bench(t: ExecutionContext, overrides: Partial<PageStoreParts> = {
       find: async (keys, onFound) => {
         onFound(
           LocatedPages.of(
-            keys.flatMap((key, i) => (locations.has(key) ? [[i, locations.get(key) as DataLocation]] : [])),
+            stringsOf(keys).flatMap((key, i) => (locations.has(key) ? [[i, locations.get(key) as DataLocation]] : [])),
           ),
         );
       },
-      exists: async (keys) => keys.map((key) => locations.has(key)),
+      exists: async (keys) => stringsOf(keys).map((key) => locations.has(key)),
       delete: async () => {},
     },
     transport,

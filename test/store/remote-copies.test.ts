@@ -1,6 +1,7 @@
 import test, { type ExecutionContext } from 'ava';
 import { silentLogger } from '../../src/base/environment/log.js';
 import { noMetrics } from '../../src/base/environment/metrics-sink.js';
+import { stringsOf } from '../../src/core/index.js';
 import { LocatedPages } from '../../src/directory/messages/located-pages.js';
 import { resolve } from '../../src/memory/address-space.js';
 import { crc32 } from '../../src/memory/checksum.js';
@@ -68,7 +69,9 @@ function newCopies(
       find: async (some, onFound) => {
         onFound(
           LocatedPages.of(
-            some.flatMap((key, i) => (locationOf(key) === null ? [] : [[i, locationOf(key) as DataLocation]])),
+            stringsOf(some).flatMap((key, i) =>
+              locationOf(key) === null ? [] : [[i, locationOf(key) as DataLocation]],
+            ),
           ),
         );
       },

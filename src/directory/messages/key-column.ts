@@ -5,6 +5,7 @@ import {
   DIRECTORY_REQUEST_MAX_KEY_BYTES,
   DIRECTORY_REQUEST_MAX_KEYS,
 } from '../../base/limits.js';
+import type { KeyBatch } from '../../core/index.js';
 
 const LENGTH_BYTES = 4;
 
@@ -38,6 +39,12 @@ export function encodeKeys(keys: readonly string[]): KeyColumn {
     }
   }
   return { lengths, text };
+}
+
+/** The column of keys that are encoded already; it shares the batch's memory, which nobody writes to. Throws `ArgumentError` as the batch does. */
+export function columnOf(keys: KeyBatch): KeyColumn {
+  const { text, lengths } = keys;
+  return { lengths: new Uint8Array(lengths.buffer, lengths.byteOffset, lengths.byteLength), text };
 }
 
 /**

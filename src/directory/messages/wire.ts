@@ -1,6 +1,7 @@
 import { isVersion } from '../../base/concurrency/hybrid-clock.js';
 import { ProtocolError } from '../../base/errors.js';
-import { decodeKeys, encodeKeys } from './key-column.js';
+import { KeyBatch, type Keys } from '../../core/index.js';
+import { columnOf, decodeKeys, encodeKeys } from './key-column.js';
 import { LocationColumns } from './location-columns.js';
 
 /**
@@ -19,8 +20,8 @@ export const DirectoryMethod = {
 } as const;
 
 /** The fields of a request that carry its keys. */
-export function keyFields(keys: readonly string[]): { key_lengths: Uint8Array; key_text: Uint8Array } {
-  const { lengths, text } = encodeKeys(keys);
+export function keyFields(keys: Keys): { key_lengths: Uint8Array; key_text: Uint8Array } {
+  const { lengths, text } = keys instanceof KeyBatch ? columnOf(keys) : encodeKeys(keys);
   return { key_lengths: lengths, key_text: text };
 }
 

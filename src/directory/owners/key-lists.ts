@@ -1,6 +1,7 @@
 import type { Clock } from '../../base/environment/clock.js';
 import { ArgumentError } from '../../base/errors.js';
 import { DIRECTORY_KEY_MAX_BYTES } from '../../base/limits.js';
+import { type Keys, stringsOf } from '../../core/index.js';
 
 /** Keys that are looked up and asked about before the thread is left to others. */
 const SLICE_KEYS = 16_384;
@@ -18,13 +19,14 @@ export function checkKeys(keys: readonly string[]): void {
   }
 }
 
-/** `task` for a part of the keys after the other; between them other work has its turn. */
-export async function eachSlice(
-  keys: readonly string[],
+/** Calls `task` for one part of the keys after the other. Between two parts other work has its turn. */
+export async function eachSlice<K extends Keys>(
+  asked: K,
   clock: Clock,
-  task: (slice: readonly string[], start: number) => Promise<void>,
+  task: (slice: K | readonly string[], start: number) => Promise<void>,
 ): Promise<void> {
-  if (keys.length <= SLICE_KEYS) return task(keys, 0);
+  const keys = stringsOf(asked);
+  if (keys.length <= SLICE_KEYS) return task(asked, 0);
   for (let start = 0; start < keys.length; start += SLICE_KEYS) {
     await task(keys.slice(start, start + SLICE_KEYS), start);
     await clock.yield();

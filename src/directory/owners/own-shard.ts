@@ -1,3 +1,4 @@
+import { type Keys, stringsOf } from '../../core/index.js';
 import { decodeKeys, encodeKeys } from '../messages/key-column.js';
 import type { LocationColumns } from '../messages/location-columns.js';
 import type { PutAnswer } from '../messages/wire.js';
@@ -21,11 +22,11 @@ export class OwnShard implements DirectoryOwner {
 
   async get({ keys, avoided }: Search): Promise<FoundLocations> {
     const { shard, nodeId } = this.#parts;
-    return { columns: shard.get(keys, nodeId, avoided), from: 0 };
+    return { columns: shard.get(stringsOf(keys), nodeId, avoided), from: 0 };
   }
 
-  async exists(keys: readonly string[]): Promise<Uint8Array> {
-    return this.#parts.shard.exists(keys);
+  async exists(keys: Keys): Promise<Uint8Array> {
+    return this.#parts.shard.exists(stringsOf(keys));
   }
 
   async put(keys: readonly string[], columns: LocationColumns, unlessHeld = false): Promise<PutAnswer> {

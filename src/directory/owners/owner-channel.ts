@@ -1,6 +1,7 @@
 import type { MetricsSink } from '../../base/environment/metrics-sink.js';
 import type { Endpoint } from '../../base/environment/network.js';
 import { DIRECTORY_REQUESTS_IN_FLIGHT_MAX_COUNT } from '../../base/limits.js';
+import { KeyBatch, type Keys, stringsOf } from '../../core/index.js';
 import type { RpcClient } from '../../rpc/client.js';
 import { LocationColumns } from '../messages/location-columns.js';
 import {
@@ -14,7 +15,7 @@ import {
   readPutAnswer,
 } from '../messages/wire.js';
 import { countFailure } from './directory-metrics.js';
-import { type KeyBatch, type RequestKind, RequestQueue } from './request-queue.js';
+import { type KeyedRequest, type RequestKind, RequestQueue } from './request-queue.js';
 
 /** What a node has stated up to a generation, and with `withCopies` the copies of it. */
 export interface Dropped {
@@ -25,7 +26,7 @@ export interface Dropped {
 }
 
 /** Keys to be found, and the nodes by which they could not be read. */
-export interface Search extends KeyBatch {
+export interface Search extends KeyedRequest {
   readonly avoided: readonly string[];
 }
 
@@ -42,7 +43,7 @@ export interface FoundLocations {
 export interface DirectoryOwner {
   get(search: Search): Promise<FoundLocations | undefined>;
   /** One byte a key: 1 where there is a live location. */
-  exists(keys: readonly string[]): Promise<Uint8Array | undefined>;
+  exists(keys: Keys): Promise<Uint8Array | undefined>;
   put(keys: readonly string[], columns: LocationColumns, unlessHeld?: boolean): Promise<PutAnswer | undefined>;
   delete(keys: readonly string[], dropped: Dropped): Promise<boolean>;
   renounce(of: Omit<Dropped, 'withCopies'>): Promise<boolean>;
@@ -61,7 +62,7 @@ export interface OwnerChannelParts {
 }
 
 /** What goes to an owner in order: locations, or which of whose to drop. */
-interface Statement extends KeyBatch {
+interface Statement extends KeyedRequest {
   readonly columns?: LocationColumns;
   readonly unlessHeld?: boolean;
   readonly dropped?: Dropped;
@@ -74,7 +75,7 @@ export class OwnerChannel implements DirectoryOwner {
   /** Puts and deletes share a queue: a delete must not get before what it is to drop. */
   readonly #statements: RequestQueue<Statement, PutAnswer>;
   readonly #gets: RequestQueue<Search, FoundLocations>;
-  readonly #existences: RequestQueue<KeyBatch, Uint8Array>;
+  readonly #existences: RequestQueue<KeyedRequest, Uint8Array>;
 
   constructor(parts: OwnerChannelParts) {
     this.#parts = parts;
@@ -94,7 +95,7 @@ export class OwnerChannel implements DirectoryOwner {
     return this.#gets.ask(search);
   }
 
-  exists(keys: readonly string[]): Promise<Uint8Array | undefined> {
+  exists(keys: Keys): Promise<Uint8Array | undefined> {
     return this.#existences.ask({ keys });
   }
 
@@ -128,17 +129,21 @@ export class OwnerChannel implements DirectoryOwner {
       part: ({ columns, from: start }, from) => ({ columns, from: start + from }),
       send: ({ keys, avoided }) => {
         const request = { ...keyFields(keys), asker: this.#parts.nodeId, ...(avoided.length > 0 ? { avoided } : {}) };
-        return this.#call('get', request, (answer) => ({ columns: readLocations(answer, keys.length), from: 0 }));
+        return this.#call('get', request, (answer) => ({
+          columns: readLocations(answer, stringsOf(keys).length),
+          from: 0,
+        }));
       },
     };
   }
 
-  #existenceKind(): RequestKind<KeyBatch, Uint8Array> {
+  #existenceKind(): RequestKind<KeyedRequest, Uint8Array> {
     return {
       canJoin: () => true,
       join: (batches) => ({ keys: joinedKeys(batches) }),
       part: partOfFlags,
-      send: ({ keys }) => this.#call('exists', keyFields(keys), (answer) => readFlags(answer, 'found', keys.length)),
+      send: ({ keys }) =>
+        this.#call('exists', keyFields(keys), (answer) => readFlags(answer, 'found', stringsOf(keys).length)),
     };
   }
 
@@ -159,7 +164,7 @@ export class OwnerChannel implements DirectoryOwner {
     if (columns !== undefined) {
       const wish = unlessHeld === true ? { unless_held: true } : {};
       const request = { ...keyFields(keys), ...locationFields(columns), ...wish };
-      return this.#call('put', request, (answer) => readPutAnswer(answer, keys.length));
+      return this.#call('put', request, (answer) => readPutAnswer(answer, stringsOf(keys).length));
     }
     const { nodeId, incarnation, generation, withCopies } = dropped as Dropped;
     const wish = withCopies ? { with_copies: true } : {};
@@ -195,8 +200,11 @@ export class OwnerChannel implements DirectoryOwner {
 
 const NOTHING_TAKEN: PutAnswer = { taken: new Uint8Array(0), newestVersion: 0 };
 
-function joinedKeys(batches: readonly KeyBatch[]): readonly string[] {
-  return batches.flatMap(({ keys }) => keys);
+function joinedKeys(requests: readonly KeyedRequest[]): Keys {
+  const batches = requests.flatMap(({ keys }) => (keys instanceof KeyBatch ? [keys] : []));
+  return batches.length === requests.length
+    ? KeyBatch.concat(batches)
+    : requests.flatMap(({ keys }) => stringsOf(keys));
 }
 
 function partOfFlags(flags: Uint8Array, from: number, count: number): Uint8Array {

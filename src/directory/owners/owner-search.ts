@@ -1,3 +1,4 @@
+import { type Keys, stringsOf } from '../../core/index.js';
 import type { KnownRings, Seniority } from './known-rings.js';
 import { addTo, eachRequest, NO_OWNER, type OwnerRing, ownersOf } from './owners.js';
 
@@ -20,7 +21,7 @@ export interface OwnerSearch {
   /** Whether answers have taken so long that owners may have been told, and former ones have forgotten, in between. */
   isLate(): boolean;
   /** Returns the indices that it has found nothing for. */
-  ask(ownerId: string, request: number[]): Promise<number[]>;
+  ask(ownerId: string, request: readonly number[]): Promise<readonly number[]>;
 }
 
 /**
@@ -28,11 +29,12 @@ export interface OwnerSearch {
  * what is left. What is left then is asked of those that have been owners lately: a new owner may not have been told yet, and the
  * other replica may be on a node that has just died.
  */
-export async function askOwners(keys: readonly string[], search: OwnerSearch): Promise<void> {
+export async function askOwners(asked: Keys, search: OwnerSearch): Promise<void> {
+  const keys = stringsOf(asked);
   const { replicas, ownNode } = search;
   const ring = search.rings.current;
   const { nodes } = ring;
-  const owners = ownersOf(ring, keys, replicas);
+  const owners = ownersOf(ring, asked, replicas);
   const isOwner = (i: number, node: number): boolean => {
     for (let at = i * replicas; at < (i + 1) * replicas; at++) if (owners[at] === node) return true;
     return false;

@@ -1,10 +1,11 @@
 import { DIRECTORY_REQUEST_MAX_KEY_BYTES, DIRECTORY_REQUEST_MAX_KEYS } from '../../base/limits.js';
+import { KeyBatch, type Keys, stringsOf } from '../../core/index.js';
 
 /** What the directory needs of the hash ring. */
 export interface OwnerRing {
   readonly nodes: readonly string[];
   /** For each key `n` indices into `nodes`, the first owner first; NO_OWNER where there are no more. */
-  getNodesBatch(keys: readonly string[], n: number): Uint32Array;
+  getNodesBatch(keys: Keys, n: number): Uint32Array;
 }
 
 export const NO_OWNER = 0xffffffff;
@@ -42,10 +43,23 @@ export function keysMaxBytes(keys: readonly string[]): number {
 }
 
 /**
- * {@link OwnerRing.getNodesBatch} for any number of keys: a ring takes only so many, and so many bytes, at once.
+ * The keys as a batch, so that ring and messages encode them once. Keys that are too many, or too long together, for one call to a ring stay
+ * as they are.
  */
-export function ownersOf(ring: OwnerRing, keys: readonly string[], n: number): Uint32Array {
-  if (keys.length <= RING_SLICE_KEYS && keysMaxBytes(keys) <= RING_SLICE_BYTES) return ring.getNodesBatch(keys, n);
+export function batchOf(keys: Keys): Keys {
+  const strings = stringsOf(keys);
+  if (!fitsInRingCall(strings)) return strings;
+  return keys instanceof KeyBatch ? keys : KeyBatch.of(strings);
+}
+
+function fitsInRingCall(keys: readonly string[]): boolean {
+  return keys.length <= RING_SLICE_KEYS && keysMaxBytes(keys) <= RING_SLICE_BYTES;
+}
+
+/** {@link OwnerRing.getNodesBatch} for any number of keys. */
+export function ownersOf(ring: OwnerRing, asked: Keys, n: number): Uint32Array {
+  const keys = stringsOf(asked);
+  if (fitsInRingCall(keys)) return ring.getNodesBatch(asked, n);
   const owners = new Uint32Array(keys.length * n);
   for (let start = 0; start < keys.length; ) {
     let end = start;

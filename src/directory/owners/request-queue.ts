@@ -4,15 +4,16 @@ import {
   DIRECTORY_REQUEST_MAX_KEY_BYTES,
   DIRECTORY_REQUEST_MAX_KEYS,
 } from '../../base/limits.js';
+import { type Keys, stringsOf } from '../../core/index.js';
 import { keysMaxBytes } from './owners.js';
 
 /** What one message to an owner carries: keys, and whatever goes with them. */
-export interface KeyBatch {
-  readonly keys: readonly string[];
+export interface KeyedRequest {
+  readonly keys: Keys;
 }
 
 /** How the requests of one queue are sent, and which of them may share a message. */
-export interface RequestKind<B extends KeyBatch, A> {
+export interface RequestKind<B extends KeyedRequest, A> {
   canJoin(a: B, b: B): boolean;
   /** One batch of all of them, in order. */
   join(batches: readonly B[]): B;
@@ -31,7 +32,7 @@ interface Waiting<B, A> {
  * Requests to one owner: what is asked by what runs now shares messages, as far as it is of a kind. A few are under way at once, the others wait their
  * turn and are joined likewise. Order: what was asked first is sent first.
  */
-export class RequestQueue<B extends KeyBatch, A> {
+export class RequestQueue<B extends KeyedRequest, A> {
   readonly #kind: RequestKind<B, A>;
   readonly #atOnce: number;
   /** In the order of asking. */
@@ -53,10 +54,10 @@ export class RequestQueue<B extends KeyBatch, A> {
 
   /** `batch` fits in one request. Undefined also when more than DIRECTORY_QUEUE_MAX_KEYS keys would wait. Never rejects. */
   ask(batch: B): Promise<A | undefined> {
-    if (this.#waitingKeys + batch.keys.length > DIRECTORY_QUEUE_MAX_KEYS) return Promise.resolve(undefined);
+    if (this.#waitingKeys + countOf(batch) > DIRECTORY_QUEUE_MAX_KEYS) return Promise.resolve(undefined);
     return new Promise((resolve) => {
       this.#waiting.push({ batch, resolve });
-      this.#waitingKeys += batch.keys.length;
+      this.#waitingKeys += countOf(batch);
       if (this.#isDue) return;
       this.#isDue = true;
       // After what has been ready to run before this, which may ask as well.
@@ -70,7 +71,7 @@ export class RequestQueue<B extends KeyBatch, A> {
   #next(): void {
     while (this.#underWay < this.#atOnce && this.#waiting.length > 0) {
       const together = this.#waiting.splice(0, this.#joinable());
-      for (const { batch } of together) this.#waitingKeys -= batch.keys.length;
+      for (const { batch } of together) this.#waitingKeys -= countOf(batch);
       this.#underWay++;
       void this.#send(together);
     }
@@ -79,14 +80,14 @@ export class RequestQueue<B extends KeyBatch, A> {
   /** How many of those that wait longest fit in one message. */
   #joinable(): number {
     const first = (this.#waiting[0] as Waiting<B, A>).batch;
-    let keys = first.keys.length;
-    let bytes = keysMaxBytes(first.keys);
+    let keys = countOf(first);
+    let bytes = keysMaxBytes(stringsOf(first.keys));
     let count = 1;
     for (; count < this.#waiting.length; count++) {
       const { batch } = this.#waiting[count] as Waiting<B, A>;
-      keys += batch.keys.length;
+      keys += countOf(batch);
       if (keys > DIRECTORY_REQUEST_MAX_KEYS || !this.#kind.canJoin(first, batch)) break;
-      bytes += keysMaxBytes(batch.keys);
+      bytes += keysMaxBytes(stringsOf(batch.keys));
       if (bytes > DIRECTORY_REQUEST_MAX_KEY_BYTES) break;
     }
     return count;
@@ -99,7 +100,7 @@ export class RequestQueue<B extends KeyBatch, A> {
     this.#next();
     let from = 0;
     for (const { batch, resolve } of together) {
-      const count = batch.keys.length;
+      const count = countOf(batch);
       resolve(answer === undefined || together.length === 1 ? answer : this.#kind.part(answer, from, count));
       from += count;
     }
@@ -107,11 +108,15 @@ export class RequestQueue<B extends KeyBatch, A> {
 
   /** Throws `InvariantError` unless the keys that wait are counted, within the limit, and nothing waits that could be sent. */
   verify(): void {
-    const keys = this.#waiting.reduce((sum, { batch }) => sum + batch.keys.length, 0);
+    const keys = this.#waiting.reduce((sum, { batch }) => sum + countOf(batch), 0);
     assertEqual('request queue: waiting keys', this.#waitingKeys, keys);
     assertAtMost('request queue: waiting keys', keys, DIRECTORY_QUEUE_MAX_KEYS);
     assertAtMost('request queue: requests under way', this.#underWay, this.#atOnce);
     const isBusy = this.#waiting.length === 0 || this.#isDue || this.#underWay === this.#atOnce;
     assert(isBusy, () => `request queue: ${this.#waiting.length} wait, and ${this.#underWay} are under way`);
   }
+}
+
+function countOf({ keys }: KeyedRequest): number {
+  return stringsOf(keys).length;
 }

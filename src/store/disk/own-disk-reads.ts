@@ -1,6 +1,7 @@
 import { unlessAborted } from '../../base/concurrency/abort.js';
 import type { Clock } from '../../base/environment/clock.js';
 import { DISK_IN_FLIGHT_MAX_COUNT } from '../../base/limits.js';
+import type { Keys } from '../../core/index.js';
 import type { Metrics } from '../../metrics/metrics.js';
 import type { LocalRead } from '../../pool/published-pool.js';
 import type { DataLocation } from '../../types.js';
@@ -18,6 +19,8 @@ export interface OwnDiskReadsParts {
 
 /** A call that pages are read for. */
 export interface ReadingCall {
+  /** The keys as the caller gave them: perhaps encoded already. */
+  readonly asked?: Keys | undefined;
   readonly keys: readonly string[];
   readonly pages: readonly CallerPage[];
   /** True for each page that has been read. */

@@ -40,11 +40,11 @@ export class StoredPages implements NamespacePages {
   }
 
   async exists(keys: readonly string[], { pool, signal }: PageOptions): Promise<boolean[]> {
-    return this.#pages.exists(this.objectKeys(keys, pool), { signal });
+    return this.#pages.exists(this.keyEncoder.encodeBatch(keys, poolName(pool)), { signal });
   }
 
   get(keys: readonly string[], pages: readonly CallerPage[], options: PageOptions): Promise<boolean[]> {
-    return this.#pages.get(this.objectKeys(keys, options.pool), pages, options);
+    return this.#pages.get(this.keyEncoder.encodeBatch(keys, poolName(options.pool)), pages, options);
   }
 
   async getCopy(key: string, { pool, ...call }: PageOptions): Promise<Uint8Array | null> {

@@ -2,6 +2,7 @@ import { unlessAborted } from '../../base/concurrency/abort.js';
 import { within } from '../../base/environment/clock.js';
 import type { MetricsSink } from '../../base/environment/metrics-sink.js';
 import { DIRECTORY_AVOIDED_MAX_COUNT, DISCARD_WAIT_MAX_MS, READ_AGAIN_WITHIN_MS } from '../../base/limits.js';
+import { type Keys, pickKeys } from '../../core/index.js';
 import type { DirectoryClient } from '../../directory/client.js';
 import { LocatedPages } from '../../directory/messages/located-pages.js';
 import { LocationColumns, ON_DISK } from '../../directory/messages/location-columns.js';
@@ -38,6 +39,8 @@ export interface RoundProgress {
 
 /** Pages that are to be read from other nodes. */
 export interface RemoteRequest {
+  /** The same keys, encoded already. */
+  readonly asked?: Keys | undefined;
   readonly keys: readonly string[];
   /** One a key. */
   readonly pages: readonly CallerPage[];
@@ -187,12 +190,11 @@ export class RemoteReads {
   /** Asks the directory about the pages with these indices. */
   async #search(call: Call, unknown: readonly number[], onFound: (located: LocatedPages) => void): Promise<void> {
     if (unknown.length === 0) return;
-    const { keys, troubles } = call;
+    const { keys, asked = keys, troubles } = call;
     const avoided = troubles.isEmpty ? [] : [...troubles.nodes()].slice(0, DIRECTORY_AVOIDED_MAX_COUNT);
-    if (unknown.length === keys.length) return this.#parts.directory.find(keys, onFound, avoided);
-    const asked = unknown.map((i) => keys[i] as string);
+    if (unknown.length === keys.length) return this.#parts.directory.find(asked, onFound, avoided);
     await this.#parts.directory.find(
-      asked,
+      pickKeys(asked, unknown),
       ({ indices, rows, columns }) => {
         const own = indices.map((j) => unknown[j] as number);
         onFound(new LocatedPages(own, rows, columns));

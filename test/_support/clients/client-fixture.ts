@@ -7,7 +7,7 @@ import type { ClientLimits } from '../../../src/clients/client-limits.js';
 import { ClientServer } from '../../../src/clients/client-server.js';
 import { ClientNamespace } from '../../../src/clients/requests/client-namespace.js';
 import { encodeRegionRequest, encodeSetBytes, RequestType } from '../../../src/clients/wire/messages.js';
-import { KeyEncoder } from '../../../src/core/index.js';
+import { KeyEncoder, type Keys, stringsOf } from '../../../src/core/index.js';
 import type { MeshCacheStore } from '../../../src/node/meshcache-store.js';
 import type { CallerPage } from '../../../src/store/call/caller-page.js';
 import { StoredPages } from '../../../src/store/namespace/namespace-pages.js';
@@ -97,8 +97,8 @@ export class HeldStore {
   get pages(): PageStore {
     const take =
       (method: StoreCall['method']) =>
-      (first: readonly string[] | string, second?: unknown, third?: unknown): Promise<unknown> => {
-        const keys = typeof first === 'string' ? [first] : first;
+      (first: Keys | string, second?: unknown, third?: unknown): Promise<unknown> => {
+        const keys = typeof first === 'string' ? [first] : stringsOf(first);
         const options = (third ?? second) as { signal?: AbortSignal } | undefined;
         const pages = Array.isArray(second) ? (second as CallerPage[]) : [];
         return new Promise((resolve, reject) => {

@@ -33,7 +33,7 @@ import {
   Status,
 } from '../../../src/clients/wire/messages.js';
 import { RequestError } from '../../../src/clients/wire/request-error.js';
-import { KeyEncoder } from '../../../src/core/index.js';
+import { KeyEncoder, type Keys, stringsOf } from '../../../src/core/index.js';
 import { StoredPages } from '../../../src/store/namespace/namespace-pages.js';
 import type { PageStore } from '../../../src/store/page-store.js';
 import { check, type Fuzzer, unlessRefused } from '../fuzzer.js';
@@ -112,8 +112,8 @@ export const clientMessages: Fuzzer = {
 const env = memoryEnvironment();
 /** A store that has every page, at once. */
 const store = {
-  exists: async (keys: readonly string[]) => keys.map(() => true),
-  get: async (keys: readonly string[]) => keys.map(() => true),
+  exists: async (keys: Keys) => stringsOf(keys).map(() => true),
+  get: async (keys: Keys) => stringsOf(keys).map(() => true),
   set: async (keys: readonly string[]) => keys.map(() => true),
   delete: async (keys: readonly string[]) => keys.map(() => true),
   clear: async () => {},

@@ -1,4 +1,5 @@
 import { isDeepStrictEqual } from 'node:util';
+import { stringsOf } from '../../../src/core/index.js';
 import { DirectoryClient } from '../../../src/directory/client.js';
 import { LocationColumns } from '../../../src/directory/messages/location-columns.js';
 import { locationFields } from '../../../src/directory/messages/wire.js';
@@ -14,7 +15,8 @@ const KEYS = ['page-1', 'page-2', 'page-3'];
 /** One owner of every key. */
 const RING: OwnerRing = {
   nodes: ['owner'],
-  getNodesBatch: (keys, n) => Uint32Array.from({ length: keys.length * n }, (_, i) => (i % n === 0 ? 0 : NO_OWNER)),
+  getNodesBatch: (keys, n) =>
+    Uint32Array.from({ length: stringsOf(keys).length * n }, (_, i) => (i % n === 0 ? 0 : NO_OWNER)),
 };
 
 /** What an owner answers, whatever it is asked about three keys. */
