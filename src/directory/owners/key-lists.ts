@@ -2,10 +2,10 @@ import type { Clock } from '../../base/environment/clock.js';
 import { ArgumentError } from '../../base/errors.js';
 import { DIRECTORY_KEY_MAX_BYTES } from '../../base/limits.js';
 
-/** Keys that are looked up and asked about before the thread is left to others. */
+/** Keys that are processed before the thread is left to other work. */
 const SLICE_KEYS = 16_384;
 
-/** Throws `ArgumentError` for a key that is no well-formed text, or too long. */
+/** Throws `ArgumentError` for a key that is not well-formed text, or is too long. */
 export function checkKeys(keys: readonly string[]): void {
   for (const key of keys) {
     if (typeof key !== 'string') throw new ArgumentError(`a key must be text, got ${typeof key}`);
@@ -18,7 +18,7 @@ export function checkKeys(keys: readonly string[]): void {
   }
 }
 
-/** `task` for a part of the keys after the other; between them other work has its turn. */
+/** Runs `task` for one part of the keys after the other; other work has its turn between the parts. */
 export async function eachSlice(
   keys: readonly string[],
   clock: Clock,
@@ -31,7 +31,7 @@ export async function eachSlice(
   }
 }
 
-/** The items at these indices; all of them, in order, are the list itself. */
+/** The items at these indices. If the indices are all of them in order, the result is the list itself. */
 export function pick<T>(items: readonly T[], indices: readonly number[]): readonly T[] {
   if (indices.length === items.length && indices.every((index, i) => index === i)) return items;
   return indices.map((i) => items[i] as T);
