@@ -20,10 +20,7 @@ import { verifyLocations } from './shard-invariants.js';
 /** Whether this start of a node is a member now; called once for each node in a call. */
 export type Liveness = (nodeId: string, incarnation: number) => boolean;
 
-/**
- * A page that its holder, a live or not yet known node, must drop if it is older than this version; with `isCopy` only
- * a copy is dropped.
- */
+/** A page that its holder, live or not yet known, must drop if it is older; with `isCopy` only if it is a copy. */
 export interface Displaced {
   readonly nodeId: string;
   readonly key: string;
@@ -33,19 +30,13 @@ export interface Displaced {
 
 /** Options of a {@link DirectoryShard}. */
 export interface DirectoryShardOptions {
-  /**
-   * Called, within methods of the shard, with pages whose locations it has dropped for a newer content or together with
-   * their original.
-   */
+  /** Called, within methods, with pages whose locations were dropped for a newer content or with their original. */
   readonly onDisplaced?: (displaced: Displaced) => void;
   /** Called with a computed key that two nodes have announced with different lengths. */
   readonly onLengthConflict?: (key: string) => void;
   /** Default: every node is live. */
   readonly isLive?: Liveness;
-  /**
-   * Keys that the shard accepts; default DIRECTORY_SHARD_MAX_KEYS. It accepts DIRECTORY_LOCATIONS_PER_KEY_COUNT times
-   * as many locations.
-   */
+  /** Keys accepted, and DIRECTORY_LOCATIONS_PER_KEY_COUNT locations each; default DIRECTORY_SHARD_MAX_KEYS. */
   readonly maxKeys?: number;
 }
 
@@ -99,10 +90,7 @@ export class DirectoryShard {
     this.#maxKeys = options.maxKeys ?? DIRECTORY_SHARD_MAX_KEYS;
   }
 
-  /**
-   * Computed pages announced with a different length than another node's: configurations share a namespace and should
-   * not.
-   */
+  /** Computed pages announced with a different length than another node's: a namespace is wrongly shared. */
   get lengthConflicts(): number {
     return this.#lengthConflicts;
   }
@@ -132,9 +120,9 @@ export class DirectoryShard {
   }
 
   /**
-   * One live location for each key that has any. Memory is preferred to disk; several equally good locations take
-   * turns. A node in `avoided`, from which the page could not be read, is handed out only when no other node has it,
-   * and the node `asker` only when not even an avoided one has.
+   * One live location for each key that has any: memory before disk; equally good ones take turns. A node in `avoided`,
+   * from which the page could not be read, is used only when no other is left, and the node `asker` only as the very
+   * last.
    */
   get(keys: readonly string[], asker = '', avoided: readonly string[] = []): LocationColumns {
     const found = new LocationColumns(keys.length);
@@ -157,9 +145,8 @@ export class DirectoryShard {
   }
 
   /**
-   * Drops the statements of this start of this node about the keys up to `generation`; later ones stay. With
-   * `withCopies` it also drops copies of the pages, even those that the shard is told of later, unless a live node is
-   * left that has set the page itself.
+   * Drops what this start of this node has announced about the keys up to `generation`. `withCopies`: also drops
+   * copies, even those announced later, unless a live node is left that has set the page itself.
    */
   delete(keys: readonly string[], said: LocationStamp, { withCopies = false } = {}): void {
     this.#call++;
@@ -188,10 +175,7 @@ export class DirectoryShard {
     }
   }
 
-  /**
-   * Drops exactly these locations, one for each key, which a reader has found stale; later statements of the same node
-   * stay.
-   */
+  /** Drops exactly these locations, one for each key, which a reader found stale; later statements stay. */
   discard(keys: readonly string[], locations: LocationColumns): void {
     for (let i = 0; i < keys.length; i++) {
       const node = locations.nodes[locations.node[i] as number];
@@ -251,10 +235,7 @@ export class DirectoryShard {
     }
   }
 
-  /**
-   * Frees void locations, key by key; does nothing when there are none. An abandoned walk starts again from the
-   * beginning.
-   */
+  /** Frees void locations, key by key, if there are any. An abandoned walk starts again from the beginning. */
   *dropVoid(sliceKeys: number): Generator<void, void> {
     if (!this.#hasVoid) return;
     this.#hasVoid = false;
@@ -408,10 +389,7 @@ export class DirectoryShard {
     if (!record.dropped) this.#onDisplaced({ nodeId: record.nodeId, key, ...how });
   }
 
-  /**
-   * Finds the place of this node's location in the key's list, or a new one. The list is ordered by the nodes' first
-   * statements.
-   */
+  /** Puts this node's location into the key's list, which is ordered by the nodes' first statements. */
   #putBeside(key: string, head: number, locations: LocationColumns, i: number, recordIndex: number): boolean {
     const record = this.#lists.recordAt(recordIndex);
     let dropped = NO_SLOT;
