@@ -20,51 +20,72 @@ import type { DirectoryShard } from './shard/shard.js';
 
 export type { ResolveControl } from './owners/owner-channels.js';
 
-/** What a {@link DirectoryClient} takes beside its ring. */
+/** Options of a {@link DirectoryClient}, beside its ring. */
 export interface DirectoryClientOptions {
-  /** The own node: its shard is asked without a socket, its own locations are useful to it only when there are no others. */
+  /**
+   * Id of this node. Its shard is asked without a socket; its own locations are handed out only when no other node has
+   * the page.
+   */
   readonly nodeId?: string;
-  /** The own node's start: goes into its locations that have none. Default 0. */
+  /** Incarnation of this node: added to locations that have none. Default 0. */
   readonly incarnation?: number;
-  /** Used, not closed, by this client. Default: one of its own, which `close` closes. */
+  /** RPC client that is used and not closed. Default: a new one, which `close` closes. */
   readonly rpc?: RpcClient;
-  /** The own node's shard. */
+  /** The shard that this node keeps. */
   readonly localShard?: DirectoryShard;
   readonly env: Environment;
   /** Deadline of one request; default RPC_CALL_TIMEOUT_MS. */
   readonly timeoutMs?: number;
-  /** @internal Sees the versions that shards know of. Default: one of its own. */
+  /** @internal Clock that observes the versions that shards know of. Default: a new one. */
   readonly versions?: HybridClock;
-  /** See `DirectoryServerOptions`: for what the own shard displaces. */
+  /**
+   * Resolves when the holders of pages that the own shard has displaced have been told; see `DirectoryServerOptions`.
+   */
   readonly displacedTold?: () => Promise<void>;
-  /** Told of keys whose statement an owner has not answered: it is to be told again what holds then. `withCopies`: see {@link DirectoryClient.delete}. */
+  /**
+   * Called with keys whose statement an owner has not acknowledged; the caller must tell that owner again what holds by
+   * then. `withCopies`: see {@link DirectoryClient.delete}.
+   */
   readonly onOwed?: (ownerId: string, keys: readonly string[], withCopies: boolean) => void;
-  /** Told of announced pages, and of the versions that they had, that are older than what the cluster has or had: they are to be dropped. */
+  /**
+   * Called with announced pages, and their versions, that are older than what the cluster has or had; the caller must
+   * drop them.
+   */
   readonly onOutdated?: (keys: readonly string[], versions: readonly number[]) => void;
   /**
-   * So long after `setRing`, `delete` goes to the owners by the former ring too: until they have forgotten what they do not
-   * own any more, they could become owners again and hand it out. For as long, what no owner knows is asked of former ones too.
-   * Former rings must stay usable (see `rings`). Default 0.
+   * How long after `setRing` the owners by the former ring still count; default 0. During this time `delete` goes to
+   * them too, because until they have forgotten keys that they no longer own, they could become owners again and hand
+   * them out. Keys that no owner knows are also looked up at them. Former rings must stay usable (see `rings`).
    */
   readonly formerRingMs?: number;
 }
 
-/** Locations given at once, or asked for batch by batch just before each is sent; null: nothing to announce. */
+/**
+ * Locations given at once, or a function that is asked for each batch just before it is sent; null: nothing to
+ * announce.
+ */
 export type LocationSource =
   | readonly (DataLocation | null)[]
   | ((keys: readonly string[]) => readonly (DataLocation | null)[]);
 
-/** Identities that one client remembers having stated locations for: its own, in tests a few more. */
+/**
+ * Identities (node and incarnation) for which one client remembers that it has put locations: its own, in tests a few
+ * more.
+ */
 const IDENTITIES_MAX_COUNT = 64;
-/** Next nodes on the ring that were owners before others had joined, when not more than so many have joined between two of them. */
+/**
+ * Number of next nodes on the ring that are asked as owners from before a join; enough while at most this many nodes
+ * have joined between two of them.
+ */
 const FORMER_OWNERS_COUNT = 2;
 
 /**
- * Asks and tells the shards of a key's owners: one request an owner and batch. A shard that does not answer is a miss or
- * false, never an exception; only wrong arguments throw (`ArgumentError`), before anything is sent.
+ * Sends requests to the directory shards of a key's owners, one request for each owner and batch. If a shard does not
+ * answer, the result is a miss or false, never an exception. Only wrong arguments throw (`ArgumentError`), before
+ * anything is sent.
  *
- * The client owns the node's statement counter: every `put`, `announce` and `delete` is ordered by it, so that a delete
- * that arrives late leaves what was put after it.
+ * The client owns the node's statement counter, the generation. It orders every `put`, `announce` and `delete`, so that
+ * a delete that arrives late does not drop what was put after it.
  */
 export class DirectoryClient {
   readonly #replicas: number;
@@ -72,7 +93,7 @@ export class DirectoryClient {
   readonly #lookups: Lookups;
   readonly #nodeId: string;
   #incarnation: number;
-  /** Node id -> incarnation of what was put: whose locations `delete` removes. */
+  /** Node id -> incarnation of the locations that were put; `delete` removes locations of these identities. */
   readonly #identities = new Map<string, number>();
   readonly #told = new ToldOwners();
   readonly #clock: Clock;
@@ -108,7 +129,7 @@ export class DirectoryClient {
       clock: env.clock,
       metrics: env.metrics,
     });
-    // Without an incarnation, a later client of the same node is told from an earlier one by its statements only.
+    // Without an incarnation, only the statement counter tells a later client of the same node from an earlier one.
     this.#generation = options.incarnation === undefined ? Math.floor(env.clock.wallMs()) * 1000 : 0;
     this.#nodeId = options.nodeId ?? '';
     this.#incarnation = options.incarnation ?? 0;
@@ -120,7 +141,7 @@ export class DirectoryClient {
     }
   }
 
-  /** The last statement up to now. */
+  /** The generation of the last statement so far. */
   get generation(): number {
     return this.#generation;
   }
@@ -129,38 +150,42 @@ export class DirectoryClient {
     return this.#isSilent;
   }
 
-  /** True: from now on nothing is stated; `put` is refused, `announce` has nothing to do. False: no longer. */
+  /**
+   * True: the node announces nothing from now on; `put` is refused, `announce` has nothing to do. False: it announces
+   * again.
+   */
   setSilent(isSilent: boolean): void {
     this.#isSilent = isSilent;
   }
 
-  /** The own node goes on as another start of itself, under which everything is stated from now on. */
+  /** Changes the incarnation of this node; all later statements carry the new one. */
   restartAs(incarnation: number): void {
     this.#incarnation = incarnation;
     this.#identities.set(this.#nodeId, incarnation);
   }
 
   /**
-   * Calls from now on go by this ring. It may also be changed in place. With `seniority`, what no owner knows is for a while asked
-   * of those, too, that owned it before others had joined: also by a node that has just joined itself and has seen no former ring.
+   * Sets the ring for all later calls. The caller may also change that ring in place. With `seniority`, keys that no
+   * owner knows are for a while also looked up at nodes that owned them before others joined; this works even for a
+   * node that has just joined and has seen no former ring.
    */
   setRing(ring: OwnerRing, seniority?: () => Seniority): void {
     this.#rings.set(ring, seniority);
   }
 
-  /** The rings that this client may still ask: the current one and, for a while, former ones. */
+  /** The rings that this client may still use: the current one and, for a while, former ones. */
   rings(): OwnerRing[] {
     return this.#rings.all();
   }
 
-  /** The first owner of each key by the current ring, as its number in it. */
+  /** The first owner of each key on the current ring, as an index into that ring's nodes. */
   firstOwners(keys: readonly string[]): Uint32Array {
     return ownersOf(this.#rings.current, keys, 1);
   }
 
   /**
-   * States where pages are; those without a generation get the next one. True: at least one owner has taken it. In the
-   * order of the entries.
+   * Announces where pages are. Locations without a generation get the next one. Results are in the order of the
+   * entries; true: at least one owner has accepted the location.
    */
   async put(entries: ReadonlyMap<string, DataLocation> | Readonly<Record<string, DataLocation>>): Promise<boolean[]> {
     const pairs = entries instanceof Map ? [...entries] : Object.entries(entries as Record<string, DataLocation>);
@@ -171,10 +196,11 @@ export class DirectoryClient {
   }
 
   /**
-   * {@link put}, with one `Taken` a key: `outdated` when any owner says so. With `unlessHeld`, `held` when the first owner
-   * says so, and then no owner has the statement. The first owner decides alone, so that of several nodes that state the
-   * same page at the same time one is taken. With `byOthers`, nodes that were owners before others
-   * had joined are told as well, and taken is what another node takes when all of these have answered.
+   * {@link put} with one `Taken` code for each key. `outdated` is the result when any owner says so. With `unlessHeld`,
+   * `held` is the result when the first owner says so, and then no owner keeps the statement; the first owner decides
+   * alone, so that of several nodes that announce the same page at the same time exactly one is taken. With `byOthers`,
+   * nodes that were owners before others joined are told as well; a page is then taken only if a node other than this
+   * one takes it and all of these owners have answered.
    */
   async state(
     keys: readonly string[],
@@ -191,9 +217,9 @@ export class DirectoryClient {
     const firstOwners = unlessHeld ? ownersOf(ring, keys, 1) : undefined;
     const outdated = new Set<number>();
     const held = new Set<number>();
-    /** Owners that have left a page out, of which the first owner has not said that it is held. */
+    /** Owner -> indices of pages that it has left out although their first owner has not said `held`. */
     const leftOut = new Map<string, number[]>();
-    // All at once and not slice by slice: a delete that is called later must not get before any of it.
+    // All owners are told at once and not slice by slice, so that a delete called later cannot overtake any part.
     await eachRequest(keys, keysByOwner(keys, [ring], replicas), async (ownerId, request) => {
       const answer = await this.#put(ownerId, pick(keys, request), columns.pick(request), unlessHeld);
       if (answer === undefined) this.#onOwed(ownerId, pick(keys, request), false);
@@ -213,7 +239,7 @@ export class DirectoryClient {
     return codes;
   }
 
-  /** Where owners do not agree on what is held, the first one is followed. */
+  /** Where owners disagree on which pages are held, the first owner's answer counts. */
   async #settleHeld({ keys, columns, codes, outdated, held, leftOut }: HeldOutcome): Promise<void> {
     const retracted = [...held].filter((i) => codes[i] === Taken.taken);
     for (const i of held) if (!outdated.has(i)) codes[i] = Taken.held;
@@ -229,7 +255,7 @@ export class DirectoryClient {
     }
   }
 
-  /** A live location of each key; null: none known, or its owners do not answer. */
+  /** A live location of each key; null: no location is known, or the key's owners do not answer. */
   get(keys: readonly string[]): Promise<(DataLocation | null)[]> {
     return this.#lookups.get(keys);
   }
@@ -245,9 +271,9 @@ export class DirectoryClient {
   }
 
   /**
-   * Drops what this client's node has stated about the keys up to now, or up to `generation`; what it states later stays.
-   * An owner that does not answer keeps it: readers then find out by the page's stamp. `withCopies`: copies that other nodes have made of
-   * these pages are dropped, too, where no other node has set the page itself.
+   * Drops what this client's node has announced about the keys up to now, or up to `generation`; later statements stay.
+   * An owner that does not answer keeps the location; readers then detect the stale page by its stamp. `withCopies`:
+   * copies that other nodes have made of these pages are dropped too, unless another node has set the page itself.
    */
   async delete(keys: readonly string[], generation = this.#generation, { withCopies = false } = {}): Promise<void> {
     checkKeys(keys);
@@ -263,7 +289,10 @@ export class DirectoryClient {
     });
   }
 
-  /** Like {@link delete}, to one owner, of what the own node has stated up to now. False: it has not taken it. */
+  /**
+   * Like {@link delete}, but for one owner only, and for everything that this node has announced up to now. False: the
+   * owner has not accepted it.
+   */
   async retract(ownerId: string, keys: readonly string[], withCopies: boolean): Promise<boolean> {
     checkKeys(keys);
     const dropped = {
@@ -283,8 +312,9 @@ export class DirectoryClient {
   }
 
   /**
-   * Tells the owners of the keys that these locations, one a key, are stale: no page was there. They forget them, unless the node has stated
-   * the page again since. Best effort: an owner that does not answer hands them out again.
+   * Reports stale locations, one for each key, to the owners of the keys: no page was there. The owners forget them,
+   * unless the node has announced the page again since. Best effort: an owner that does not answer hands them out
+   * again.
    */
   async discard(keys: readonly string[], locations: readonly DataLocation[]): Promise<void> {
     checkKeys(keys);
@@ -295,15 +325,18 @@ export class DirectoryClient {
   }
 
   /**
-   * States locations to one owner, one batch after the other. A function as `locations` is asked for each batch just before
-   * it is sent, so that what was dropped meanwhile is not announced. False: the owner did not take all of it (ends at the
-   * first batch that fails).
+   * Announces locations to one owner, one batch after the other. A function as `locations` is asked for each batch just
+   * before it is sent, so that pages dropped meanwhile are not announced. False: the owner did not accept everything;
+   * the first batch that fails ends the call.
    */
   async announce(ownerId: string, keys: readonly string[], locations: LocationSource): Promise<boolean> {
     return (await this.#announce(ownerId, keys, locations)) === 'taken';
   }
 
-  /** Like {@link announce}, but false only when the owner does not answer: what it has no room for is not said again and again. */
+  /**
+   * Like {@link announce}, but false only when the owner does not answer: locations that it has no room for are not
+   * sent again and again.
+   */
   async remind(ownerId: string, keys: readonly string[], locations: LocationSource): Promise<boolean> {
     return (await this.#announce(ownerId, keys, locations)) !== 'unanswered';
   }
@@ -336,8 +369,8 @@ export class DirectoryClient {
   }
 
   /**
-   * Tells an owner that it has been told anew of all that the own node still has: what the node had stated up to
-   * `generation` and not again since is void there.
+   * Tells an owner that this node has announced everything anew that it still has: earlier statements, up to
+   * `generation` and not repeated since, are void there.
    */
   async renounce(ownerId: string, generation: number): Promise<void> {
     const [nodeId, incarnation] = [this.#nodeId, this.#incarnation];
@@ -346,23 +379,25 @@ export class DirectoryClient {
     if (isTold) this.#told.renounced(ownerId, generation);
   }
 
-  /** Whether this owner may know of something that the own node has stated. */
+  /** Whether this owner may know of anything that this node has announced. */
   mayKnow(ownerId: string): boolean {
     return this.#told.has(ownerId);
   }
 
-  /** Closes the connections, unless they belong to an RPC client that was handed in. Idempotent. */
+  /** Closes the connections, unless the RPC client was passed in. Idempotent. */
   async close(): Promise<void> {
     await this.#channels.close();
   }
 
   #put(ownerId: string, keys: readonly string[], columns: LocationColumns, unlessHeld = false) {
-    // Also when no answer comes: it may have got there.
+    // The owner counts as told even when no answer comes: the request may have arrived.
     this.#told.told(ownerId, this.#generation);
     return this.#channels.put(ownerId, keys, columns, unlessHeld);
   }
 
-  /** The locations as statements of now: with the counter's next value. Remembers whose they are. */
+  /**
+   * Gives the locations the counter's next value, so that they are statements of now, and remembers their identities.
+   */
   #state(locations: readonly DataLocation[]): LocationColumns {
     const generation = this.#generation + 1;
     const incarnation = this.#incarnation;
@@ -376,7 +411,10 @@ export class DirectoryClient {
     return columns;
   }
 
-  /** @internal Throws `InvariantError` unless its queues and tables agree with themselves; the own shard is its owner's to verify. */
+  /**
+   * @internal Throws `InvariantError` unless the client's queues and tables are consistent. Whoever owns the own shard
+   * verifies that.
+   */
   verify(): void {
     assertAtMost('directory client: identities', this.#identities.size, IDENTITIES_MAX_COUNT + 1);
     this.#told.verify();
@@ -385,7 +423,7 @@ export class DirectoryClient {
   }
 }
 
-/** How the owners of a batch have answered, by indices of its keys. */
+/** How the owners of a batch have answered, by index of the key in the batch. */
 interface HeldOutcome {
   readonly keys: readonly string[];
   readonly columns: LocationColumns;

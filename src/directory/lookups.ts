@@ -16,15 +16,15 @@ export interface LookupsParts {
   readonly replicas: number;
   readonly rings: KnownRings;
   readonly channels: OwnerChannels;
-  /** The node whose shard is asked without a socket; undefined: none. */
+  /** The node whose shard is asked without a socket; undefined: no such node. */
   readonly ownNode: string | undefined;
-  /** Deadline of one request; undefined: RPC_CALL_TIMEOUT_MS. */
+  /** Deadline of one request in milliseconds; undefined: RPC_CALL_TIMEOUT_MS. */
   readonly timeoutMs: number | undefined;
   readonly clock: Clock;
   readonly metrics: MetricsSink;
 }
 
-/** Asks the owners of keys where their pages are. An owner that does not answer is as one that knows nothing. */
+/** Asks the owners of keys where their pages are. An owner that does not answer counts as one that knows nothing. */
 export class Lookups {
   readonly #parts: LookupsParts;
 
@@ -32,7 +32,7 @@ export class Lookups {
     this.#parts = parts;
   }
 
-  /** A live location of each key; null: none known, or its owners do not answer. */
+  /** A live location of each key; null: no location is known, or the key's owners do not answer. */
   async get(keys: readonly string[]): Promise<(DataLocation | null)[]> {
     const results = new Array<DataLocation | null>(keys.length).fill(null);
     await this.find(keys, (found) => {
@@ -42,9 +42,10 @@ export class Lookups {
   }
 
   /**
-   * Hands out what {@link get} finds as each owner answers: what the own shard knows at once, so that its pages can be read while
-   * other owners are being asked. Each key comes once or, when nothing is found, never.
-   * Locations of nodes that are `avoided` come only when there are no others: at most DIRECTORY_AVOIDED_MAX_COUNT of them.
+   * Hands out the locations that {@link get} finds as each owner answers. Locations in the own shard come at once, so
+   * that their pages can be read while other owners are being asked. Each key comes once, or never when no location is
+   * found. Locations of `avoided` nodes come only when no other node has the page; at most DIRECTORY_AVOIDED_MAX_COUNT
+   * nodes are avoided.
    */
   async find(keys: Keys, onFound: (found: LocatedPages) => void, avoided: readonly string[] = []): Promise<void> {
     let foundCount = 0;
@@ -63,7 +64,7 @@ export class Lookups {
           missing.push(i);
         } else if (avoided.length > 0 && avoided.includes(nodeIdAt(columns, row) as string)) {
           keepLater(lastResort, i, columns.locationAt(row) as DataLocation);
-          // The next owner may know of another node.
+          // The location is kept for later: the next owner may know of another node.
           missing.push(i);
         } else {
           indices.push(i);
@@ -104,7 +105,8 @@ export class Lookups {
   ): Promise<void> {
     checkKeys(stringsOf(keys));
     await eachSlice(keys, this.#parts.clock, async (slice, start) => {
-      // Owners that are silent cost a deadline each, one rank after the other; with former ones it is no more than with two silent owners.
+      // Former owners are asked only within this time: each rank of silent owners costs one deadline, and with former
+      // owners the total is to be no more than for two silent owners.
       const startedMs = this.#parts.clock.nowMs();
       const formerUntilMs = startedMs + RPC_CONNECT_TIMEOUT_MS + (this.#parts.timeoutMs ?? RPC_CALL_TIMEOUT_MS);
       const batch = batchOf(slice);
@@ -134,7 +136,7 @@ function nodeIdAt({ node, nodes }: LocationColumns, row: number): string | undef
   return nodes[node[row] as number]?.nodeId;
 }
 
-/** Of one node the later statement: an owner may have missed it. */
+/** Keeps the later of two statements of one node: an owner may have missed it. */
 function keepLater(kept: Map<number, DataLocation>, i: number, location: DataLocation): void {
   const before = kept.get(i);
   if (before?.nodeId !== location.nodeId || before.generation < location.generation) kept.set(i, location);

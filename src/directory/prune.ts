@@ -7,16 +7,16 @@ const SLICE_KEYS = 4096;
 export interface Owned {
   readonly nodeId: string;
   readonly replicas: number;
-  /** The ring of now, asked for each slice; undefined: end. */
+  /** The current ring, asked for each slice; undefined: pruning ends. */
   ring(): OwnerRing | undefined;
-  /** Rings of before by which others may still ask this node; default: none. */
+  /** Former rings by which other nodes may still ask this node; default: none. */
   formerRings?(): readonly OwnerRing[];
 }
 
 /**
- * Forgets the keys that `nodeId` does not own by the ring (any more), nor by a former one that counts: nobody asks it for them. To
- * be called some time after owners have changed, when every node goes by the new ring. Leaves the thread to others between slices; returns the
- * number of keys forgotten, 0 when the node is not on the ring.
+ * Forgets the keys that `nodeId` does not own by the ring (any more), nor by a former ring that still counts: no node
+ * asks it for them. Call it some time after owners have changed, when every node uses the new ring. It leaves the
+ * thread to other work between slices. Returns the number of forgotten keys, 0 when the node is not on the ring.
  */
 export async function pruneShard(shard: DirectoryShard, owned: Owned, clock: Pick<Clock, 'yield'>): Promise<number> {
   let forgotten = 0;

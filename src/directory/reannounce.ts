@@ -1,9 +1,9 @@
 import { NO_OWNER, type OwnerRing, ownersOf } from './owners/owners.js';
 
-/** Node id -> incarnation. */
+/** Node id -> incarnation of that node. */
 export type Incarnations = Pick<ReadonlyMap<string, number>, 'size' | 'has' | 'get'>;
 
-/** A ring and which start of each of its nodes it was made of. */
+/** A ring, and the incarnation of each node that it was made of. */
 export interface RingView {
   readonly ring: OwnerRing;
   readonly incarnations: Incarnations;
@@ -13,8 +13,8 @@ export interface RingView {
 const SLICE_KEYS = 4096;
 
 /**
- * For each owner in `after` the keys that it owns and did not own in `before`, in the order of `keys`. A node that has started
- * anew in between has an empty shard: it gains all that it owns.
+ * For each owner in `after` the keys that it owns and did not own in `before`, in the order of `keys`. A node that has
+ * restarted in between has an empty shard, so it gains every key that it owns.
  */
 export function gainedKeys(
   before: RingView,
@@ -35,8 +35,8 @@ export function gainedKeys(
 
 /**
  * {@link gainedKeys} step by step, for callers that let other work have its turn in between. The rings must not change
- * meanwhile. Several views before: a key counts as owned before only if its owner had it in every one of them (a key that
- * was put under any of them was told to the owners of that one only).
+ * meanwhile. With several views as `before`, a key counts as owned before only if its owner had it in every view,
+ * because a key that was put under one view was told to the owners of that view only.
  */
 export function* gainedKeysInSlices(
   before: RingView | readonly RingView[],
@@ -65,14 +65,16 @@ export function* gainedKeysInSlices(
   }
 }
 
-/** Who owned keys by an earlier view. Looks at those nodes only that own some of the keys: there may be few, of many nodes. */
+/**
+ * Former owners of keys by an earlier view. It inspects only nodes that own some of the keys, which may be few of many.
+ */
 class FormerOwners {
   readonly #before: RingView;
   readonly #after: RingView;
-  /** Of the keys that were looked up last. */
+  /** Owners, by the earlier ring, of the keys that were looked up last. */
   #owners: Uint32Array = new Uint32Array(0);
   #replicas = 0;
-  /** By index in the later ring. */
+  /** Whether a node is the same start in both views, by index in the later ring. */
   readonly #isSameStart: (boolean | undefined)[] = [];
 
   constructor(before: RingView, after: RingView) {
@@ -85,7 +87,7 @@ class FormerOwners {
     this.#replicas = replicas;
   }
 
-  /** Whether that node of the later ring owned that key, too: the same start of it, for a new one has an empty shard. */
+  /** Whether a node of the later ring owned the key before as the same start; a new start has an empty shard. */
   hadIt(row: number, owner: number): boolean {
     const ownerId = this.#after.ring.nodes[owner] as string;
     this.#isSameStart[owner] ??= this.#before.incarnations.get(ownerId) === this.#after.incarnations.get(ownerId);

@@ -5,19 +5,22 @@ import { isNodeId, isWhole } from './messages/location-columns.js';
 import { asFields, DirectoryMethod, type Fields, locationFields, readKeys, readLocations } from './messages/wire.js';
 import { DirectoryShard } from './shard/shard.js';
 
-/** What a {@link DirectoryServer} takes. */
+/** Options of a {@link DirectoryServer}. */
 export interface DirectoryServerOptions {
   readonly shard?: DirectoryShard;
-  /** Resolves when the holders of what the shard has displaced so far have been told, or as long as anybody should wait for that. */
+  /**
+   * Resolves when the holders of pages that the shard has displaced so far have been told, or when a wait for that has
+   * been long enough.
+   */
   readonly displacedTold?: () => Promise<void>;
 }
 
-/** Answers the directory's calls out of one shard. A request that is not well-formed is refused whole, and counted. */
+/** Answers the directory's calls from one shard. A malformed request is refused as a whole, and counted. */
 export class DirectoryServer {
   readonly #shard: DirectoryShard;
   readonly #displacedTold: () => Promise<void>;
 
-  /** Default: a shard of its own that takes every node for live. */
+  /** Creates a server. Default shard: a new one that treats every node as live. */
   constructor({ shard = new DirectoryShard(), displacedTold = async () => {} }: DirectoryServerOptions = {}) {
     this.#shard = shard;
     this.#displacedTold = displacedTold;
@@ -72,14 +75,14 @@ export class DirectoryServer {
   }
 }
 
-/** Nodes by which the asker could not read; left out by most. */
+/** Nodes from which the asker could not read; most requests leave the field out. */
 function readAvoided({ avoided = [] }: Fields): readonly string[] {
   const isList = Array.isArray(avoided) && avoided.length <= DIRECTORY_AVOIDED_MAX_COUNT;
   if (isList && avoided.every(isNodeId)) return avoided;
   throw new ProtocolError(`avoided: not a list of at most ${DIRECTORY_AVOIDED_MAX_COUNT} node ids`);
 }
 
-/** Which statements of which start of which node. */
+/** Reads which statements a message is about: node, incarnation and generation. */
 function readStatements({ node_id: nodeId, incarnation, generation }: Fields) {
   if (isNodeId(nodeId) && isWhole(incarnation) && isWhole(generation)) return { nodeId, incarnation, generation };
   throw new ProtocolError('node_id, incarnation and generation are required');

@@ -8,32 +8,32 @@ import { loadNative } from '../native/addon/loader.js';
 import { addRegion, removeRegion, reserveAddresses } from './address-space.js';
 import { addressOf, nativeSegments } from './native-memory.js';
 
-/** Touching one byte of each makes the operating system provide the memory. */
+/** Size of an operating system page: touching one byte of a page makes the operating system provide its memory. */
 const OS_PAGE_BYTES = 4096;
-/** More threads than this do not make the operating system provide memory any faster. */
+/** Threads for prefaulting; more do not make the operating system provide memory any faster. */
 const PREFAULT_MAX_THREADS = 16;
 
-/** User-space addresses are below this. */
+/** User-space addresses are below this number. */
 const MAPPED_MAX_BYTES = 2 ** 47;
 
-/** Kind of memory, where the native addon provides it; without it they are ignored. */
+/** Kind of memory to allocate; ignored without the native addon. */
 export interface HostRegionOptions {
-  /** Ask for huge pages. Has an effect only where the native addon provides the memory. */
+  /** Asks for huge pages. Has an effect only with the native addon. */
   readonly hugePages?: boolean;
-  /** Ask for memory that other processes can map. Has an effect only where the native addon provides the memory. */
+  /** Asks for memory that other processes can map. Has an effect only with the native addon. */
   readonly shared?: boolean;
 }
 
-/** What a region is made of. */
+/** The memory behind a region. */
 interface RegionMemory {
   readonly segments: readonly Uint8Array[];
   readonly start: number;
   readonly length: number;
   readonly kind: 'native' | 'mapped' | 'shared' | 'wrapped';
-  /** Of the memfd of memory that other processes can map; -1: none. */
+  /** Descriptor of the memfd of memory that other processes can map; -1: no memfd. */
   readonly fd: number;
   readonly isWritable: boolean;
-  /** Gives the memory back, as far as views do not hold it. */
+  /** Gives the memory back, as far as no view holds it. */
   release(): void;
 }
 
@@ -42,12 +42,11 @@ interface RegionMemory {
  *
  * The memory is one or more segments: a view ends at a segment boundary, the addresses do not.
  *
- *     addr          addr + segmentBytes   addr + 2 * segmentBytes     addr + length
- *     |  segment 0  |      segment 1      |       segment 2           |
+ *       addr          addr + segmentBytes   addr + 2 * segmentBytes     addr + length
+ *       |  segment 0  |      segment 1      |       segment 2           |
  *
- * With the native addon the memory is the addon's and `addr` a real pointer. Without it the memory is a
- * SharedArrayBuffer a segment, and the addresses are synthetic: never used again in the process, with a gap to the
- * next region's.
+ * With the native addon the memory belongs to the addon and `addr` is a real pointer. Without it each segment is a
+ * SharedArrayBuffer, and the addresses are synthetic: never used again in the process, with a gap to the next region.
  *
  * Like memory from malloc, a region lives until `free()`: dropping the object does not give it back.
  */
@@ -55,17 +54,17 @@ export class HostRegion implements Disposable {
   readonly addr: bigint;
   /** `addr` as a number, which holds it exactly. */
   readonly start: number;
-  /** Bytes. */
+  /** Length in bytes. */
   readonly length: number;
-  /** Distance between boundaries that no view crosses; `length` when there is one segment. */
+  /** Distance in bytes between boundaries that no view crosses; `length` when there is one segment. */
   readonly segmentBytes: number;
-  /** Whether the memory is somebody else's: {@link wrap}. Wrapped regions may overlap any others. */
+  /** Whether the memory belongs to the caller, see {@link wrap}. Wrapped regions may overlap any others. */
   readonly isWrapped: boolean;
-  /** Whether the memory is the addon's: another thread sees it by the addon's views of `start`. */
+  /** Whether the memory belongs to the addon: another thread sees it by the addon's views of `start`. */
   readonly isNative: boolean;
-  /** Whether other threads of the process can see the memory: it is the addon's, or a SharedArrayBuffer. */
+  /** Whether other threads of the process can see the memory: it belongs to the addon, or is a SharedArrayBuffer. */
   readonly isShared: boolean;
-  /** Whether the memory is a file of another process: {@link map}. */
+  /** Whether the memory is a file of another process, see {@link map}. */
   readonly isMapped: boolean;
   /** Whether the memory may be written into. Writing into a region that was mapped for reading kills the process. */
   readonly isWritable: boolean;
@@ -96,9 +95,9 @@ export class HostRegion implements Disposable {
   }
 
   /**
-   * New zero-filled memory of `length` bytes, visible to all threads of the process. The operating
-   * system provides it when it is touched: see {@link prefault}. Throws {@link ArgumentError} for a
-   * length that is no whole number of at least 1, or that cannot be had.
+   * Allocates `length` bytes of zero-filled memory, visible to all threads of the process. The operating system
+   * provides it when it is touched: see {@link prefault}. Throws {@link ArgumentError} for a length that is no whole
+   * number of at least 1, or that cannot be allocated.
    */
   static allocate(length: number, options: HostRegionOptions = {}): HostRegion {
     if (!Number.isSafeInteger(length) || length < 1) {
@@ -118,7 +117,7 @@ export class HostRegion implements Disposable {
     }
   }
 
-  /** @internal The same, as `host` gives it: for a node's pool. */
+  /** @internal Allocates a region from `host` instead, for a node's pool. */
   static allocateFrom(host: Pick<Host, 'allocate'>, length: number): HostRegion {
     let memory: HostMemory | undefined;
     try {
@@ -132,17 +131,17 @@ export class HostRegion implements Disposable {
   }
 
   /**
-   * The first `length` bytes of the file behind the descriptor `fd`, which another process shares: both see what the other
-   * writes. The descriptor is the region's from now on, and closed with it, or when this throws.
+   * Maps the first `length` bytes of the file behind the descriptor `fd`, which another process shares: both see what
+   * the other writes. The region owns the descriptor from now on, and closes it when it is freed or when this throws.
    *
    * With `writable` the region may be written into, and the file must be open for reading and writing.
    *
-   * The other process may cut the file short. Accesses to what is not there any more find zeros, and writing there has no
-   * effect on the file; {@link isDamaged} tells. Who copies out of such a region looks afterwards, before using the copy.
+   * The other process may cut the file short. Reads beyond its end then find zeros, and writes there do not reach the
+   * file; {@link isDamaged} tells. After copying out of such a region, check it before using the copy.
    *
-   * Throws {@link ArgumentError} without the native addon, when the file is not in memory (a memfd, tmpfs, hugetlbfs), is shorter than
-   * `length`, or is not open for what is wanted, when `length` is no multiple of its huge pages, and when too
-   * much is mapped already.
+   * Throws {@link ArgumentError} without the native addon, when the file is not in memory (a memfd, tmpfs, hugetlbfs),
+   * is shorter than `length`, or is not open for the wanted access, when `length` is no multiple of its huge pages, and
+   * when too much is mapped already.
    */
   static map(fd: number, length: number, options: { readonly writable: boolean }): HostRegion {
     if (!Number.isInteger(fd) || fd < 0 || fd >= 2 ** 31 - 1) {
@@ -159,9 +158,9 @@ export class HostRegion implements Disposable {
   }
 
   /**
-   * Existing memory. It stays the caller's: it must not be resized or transferred before `free()`. The same
-   * memory may be wrapped several times. Memory that is not a SharedArrayBuffer can be written into by
-   * reads, but not be served to peers, and large pages in it are copied on the calling thread.
+   * Wraps existing memory. It stays the caller's, and must not be resized or transferred before `free()`. The same
+   * memory may be wrapped several times. Memory that is not a SharedArrayBuffer can be a destination of reads, but
+   * cannot be served to peers, and large pages in it are copied on the calling thread.
    */
   static wrap(memory: ArrayBuffer | SharedArrayBuffer | Uint8Array): HostRegion {
     const view = viewOf(memory);
@@ -179,16 +178,16 @@ export class HostRegion implements Disposable {
   }
 
   /**
-   * Descriptor of the memfd of a region that was allocated with `shared`, while it is live: other processes map it. It
-   * stays the region's. -1 for all other regions.
+   * Descriptor of the memfd of a live region that was allocated with `shared`, so that other processes can map it. The
+   * region keeps owning it. -1 for all other regions.
    */
   get fd(): number {
     return this.isLive ? this.#fd : -1;
   }
 
   /**
-   * Whether the file of a mapped region is shorter than the region, or was when an access noticed it: some bytes are not
-   * what anybody wrote. Never false again afterwards. When the region is freed: what was known then.
+   * Whether the file of a mapped region is shorter than the region, or was when an access noticed it: some bytes are
+   * not real contents. It never becomes false again. After the region is freed: the last known state.
    */
   isDamaged(): boolean {
     if (this.#wasDamaged || !this.isLive || !this.isNative) return this.#wasDamaged;
@@ -196,15 +195,14 @@ export class HostRegion implements Disposable {
     return this.#wasDamaged;
   }
 
-  /** One view for each segment, in order; empty once the region is freed. Who keeps them keeps the memory. */
+  /** One view for each segment, in order; empty once the region is freed. Views keep the memory alive. */
   get segments(): readonly Uint8Array[] {
     return this.#segments;
   }
 
   /**
-   * One view of `length` bytes from `offset` on (all the rest by default). Throws
-   * {@link ArgumentError} when they are not within the region or cross a segment boundary: then
-   * {@link views} gives them.
+   * One view of `length` bytes from `offset` on (default: all the rest). Throws {@link ArgumentError} when they are not
+   * within the region or cross a segment boundary; use {@link views} in that case.
    */
   bytes(offset = 0, length = this.length - offset): Uint8Array {
     this.#checkRange(offset, length);
@@ -219,7 +217,7 @@ export class HostRegion implements Disposable {
     return segment.subarray(at, at + length);
   }
 
-  /** Views of `length` bytes from `offset` on, one for each segment that has some of them; none for 0 bytes. */
+  /** Views of `length` bytes from `offset` on, one for each segment that contains some of them; none for 0 bytes. */
   views(offset = 0, length = this.length - offset): Uint8Array[] {
     this.#checkRange(offset, length);
     const views: Uint8Array[] = [];
@@ -235,9 +233,9 @@ export class HostRegion implements Disposable {
   }
 
   /**
-   * Makes the operating system provide all of the memory; the bytes stay as they are, whoever writes
-   * meanwhile. With the addon several threads do it, beside the calling one; without it the calling thread does it
-   * before this returns, in about a second a GiB. Rejects when the memory cannot be had. The region may be freed
+   * Makes the operating system provide all of the memory. The bytes stay as they are, even while other threads write.
+   * With the addon several threads do this beside the calling one; without it the calling thread does it before this
+   * returns, in about a second for each GiB. Rejects when the memory is not available. The region may be freed
    * meanwhile. Throws {@link ArgumentError} for a region that is not writable.
    */
   async prefault(): Promise<void> {
@@ -262,8 +260,9 @@ export class HostRegion implements Disposable {
   }
 
   /**
-   * Calls `callback` once when the region is freed: at the start of `free()`, while the memory is still there.
-   * Returns a function that takes the wish back (harmless afterwards). Throws {@link ArgumentError} when it is freed.
+   * Calls `callback` once when the region is freed: at the start of `free()`, while the memory is still there. Returns
+   * a function that removes the callback (harmless afterwards). Throws {@link ArgumentError} when the region is freed
+   * already.
    */
   onFree(callback: () => void): () => void {
     this.#checkRange(0, 0);
@@ -275,17 +274,17 @@ export class HostRegion implements Disposable {
   }
 
   /**
-   * Gives the memory back. Its addresses are dead from now on, for reads and for peers; views handed
-   * out before stay valid (they hold the memory). Idempotent. What a callback of {@link onFree} throws is
-   * thrown when all is done.
+   * Gives the memory back. Its addresses are invalid from now on, for reads and for peers; views handed out before stay
+   * valid (they hold the memory). Idempotent. An error of a callback of {@link onFree} is thrown after everything is
+   * done.
    *
-   * Memory that other processes share, mapped or allocated with `shared`, goes back at once when the callbacks have run,
-   * and its file is closed: views handed out before show zeros then, and may be written over.
+   * Memory that other processes share, mapped or allocated with `shared`, goes back right after the callbacks, and its
+   * file is closed: views handed out before show zeros then, and may be written over.
    */
   free(): void {
     if (!this.isLive) return;
     const failures = this.#callBack();
-    // A callback may have freed it.
+    // A callback may have freed the region.
     if (this.isLive) {
       Atomics.store(this.liveFlag, 0, 0);
       removeRegion(this);
@@ -300,7 +299,7 @@ export class HostRegion implements Disposable {
     this.free();
   }
 
-  /** Returns what the callbacks have thrown. */
+  /** Calls the callbacks; returns the errors that they have thrown. */
   #callBack(): unknown[] {
     const callbacks = [...this.#freeCallbacks];
     this.#freeCallbacks.clear();
@@ -315,7 +314,9 @@ export class HostRegion implements Disposable {
     return failures;
   }
 
-  /** The end of the region belongs to the last segment, so that 0 bytes there are within it. */
+  /**
+   * Segment of an offset. The end of the region belongs to the last segment, so that a range of 0 bytes there is valid.
+   */
   #segmentIndexOf(offset: number): number {
     return Math.min(Math.floor(offset / this.segmentBytes), this.#segments.length - 1);
   }
@@ -330,17 +331,17 @@ export class HostRegion implements Disposable {
   }
 }
 
-/** Segments that the addon is working on: they hold the memory although the region may be freed. */
+/** Segments that the addon is prefaulting; this set keeps their memory even if the region is freed. */
 const beingPrefaulted = new Set<{ readonly segments: readonly Uint8Array[] }>();
 
 function noMemory(length: number, cause: unknown): ArgumentError {
   return new ArgumentError(`HostRegion.allocate: there is no memory of ${length} bytes to be had`, { cause });
 }
 
-/** What all of these regions have in common. */
+/** Fields that all wrapped regions share. */
 const WRAPPED = { kind: 'wrapped', fd: -1, isWritable: true, release() {} } as const;
 
-/** Of memory that a host has given. */
+/** Fields that all regions share whose memory a host has allocated. */
 const GIVEN = { kind: 'shared', fd: -1, isWritable: true } as const;
 
 function nativeMemory(addon: NativeAddon, length: number, options: HostRegionOptions): RegionMemory {
@@ -349,7 +350,7 @@ function nativeMemory(addon: NativeAddon, length: number, options: HostRegionOpt
   return { ...viewsOf(addon, memory), length, kind: 'native', fd: memory.fd, isWritable: true };
 }
 
-/** Calls `taken` when the descriptor has become the memory's. */
+/** Maps a file; calls `taken` when the memory has taken over the descriptor. */
 function mappedMemory(
   fd: number,
   length: number,
@@ -408,7 +409,7 @@ function closeQuietly(fd: number): void {
   try {
     closeSync(fd);
   } catch {
-    // It is not open: that is what the caller is told anyway.
+    // A failed close is ignored: the descriptor is not open, which the caller's error says anyway.
   }
 }
 

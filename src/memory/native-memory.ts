@@ -1,15 +1,18 @@
 import { SEGMENT_MAX_BYTES } from '../base/limits.js';
 import type { NativeAddon } from '../native/addon/contract.js';
 
-/** Array buffers over memory of the addon, as far as this thread has made them. */
+/** Array buffers over memory of the addon that this thread has created. */
 const ownBuffers = new WeakSet<ArrayBufferLike>();
-/** Where buffers begin: asking the addon costs more than the copy of a small page. A buffer never moves. */
+/**
+ * Start addresses of buffers, remembered because asking the addon costs more than copying a small page. A buffer never
+ * moves.
+ */
 const baseAddresses = new WeakMap<ArrayBufferLike, number>();
 
 /**
- * Views, one a segment, of the memory that `addon.memoryAllocate` gave at `addr`; in any thread of the process. They
- * keep the memory. Messages do not transfer them, since native code uses their addresses: Node refuses that for all memory of
- * addons. Throws when there is no such memory.
+ * Views, one for each segment, of the memory that `addon.memoryAllocate` gave at `addr`, in any thread of the process.
+ * They keep the memory alive. Messages cannot transfer them, which is needed because native code uses their addresses:
+ * Node refuses to transfer memory of addons. Throws when there is no such memory.
  */
 export function nativeSegments(addon: NativeAddon, addr: number): Uint8Array[] {
   let start = addr;
@@ -30,7 +33,9 @@ export function addressOf(addon: NativeAddon, view: Uint8Array): number {
   return addr;
 }
 
-/** Whether the memory stays for as long as the view is held: nobody can transfer it to where it may be freed. */
+/**
+ * Whether the memory stays for as long as the view is held: it cannot be transferred to another owner that may free it.
+ */
 export function staysInPlace(view: Uint8Array): boolean {
   return view.buffer instanceof SharedArrayBuffer || ownBuffers.has(view.buffer);
 }

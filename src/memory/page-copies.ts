@@ -4,22 +4,22 @@ import { loadNative } from '../native/addon/loader.js';
 import { crc32 } from './checksum.js';
 import { addressOf, staysInPlace } from './native-memory.js';
 
-/** Numbers of a piece for the addon: destination, source, length. */
+/** Numbers that describe a piece to the addon: destination, source, length. */
 const PIECE_COLUMNS = 3;
-/** Less is copied here: calling the addon takes as long. */
+/** Least total for a copy by the addon: calling it takes as long as copying less. */
 const COPY_NATIVE_MIN_BYTES = 16 * 2 ** 10;
 
-/** Whether there are other threads that can copy. */
+/** Whether other threads can copy. */
 export function canCopyOffThread(): boolean {
   return loadNative().addon !== null;
 }
 
-/** What is being copied by other threads: it holds the memory, whatever becomes of its regions meanwhile. */
+/** Copies that run on other threads; this set keeps their memory even if their regions are freed meanwhile. */
 const running = new Set<PageCopies>();
 
 /**
- * Pages to be copied, each with its CRC-32 taken of what is put at its destination: with the addon in one pass
- * over memory for all of them, if wanted on other threads. Used once.
+ * Pages to be copied, with a CRC-32 of the bytes written at each destination. With the addon all of them take one pass
+ * over memory, if wanted on other threads. Use it once.
  */
 export class PageCopies {
   readonly #sources: Uint8Array[] = [];
@@ -28,14 +28,14 @@ export class PageCopies {
   readonly #isSummed: boolean;
   #bytes = 0;
 
-  /** Without `isSummed` (the default) the checksums are not wanted: those that come are of no use. */
+  /** With `isSummed` false (default true) checksums are not needed, and the returned ones are undefined. */
   constructor({ isSummed = true }: { readonly isSummed?: boolean } = {}) {
     this.#isSummed = isSummed;
   }
 
   /**
-   * Adds a page: the bytes of `sources`, one after the other, go to `targets`, which have as many bytes in all.
-   * Without targets only the checksum is taken. The views are used as they are when the copying is started.
+   * Adds a page: the bytes of `sources`, one after the other, go to `targets`, which must have the same total length.
+   * Without targets only the checksum is computed. The views are read when the copying starts.
    */
   add(sources: readonly Uint8Array[], targets: readonly Uint8Array[] | null): void {
     const before = this.#sources.length;
@@ -44,7 +44,7 @@ export class PageCopies {
     this.#pieceCounts.push(this.#sources.length - before);
   }
 
-  /** Copies now; returns one checksum a page. */
+  /** Copies now; returns one checksum for each page. */
   run(): Uint32Array {
     if (this.#sources.length === 0) return new Uint32Array(this.#pieceCounts.length);
     const { addon } = loadNative();
@@ -55,8 +55,8 @@ export class PageCopies {
   }
 
   /**
-   * Copies on other threads, if that is possible: with the addon, and when nobody can take the memory away under
-   * way. Else at once. Regions may be freed meanwhile, their memory is kept until the promise has resolved.
+   * Copies on other threads if possible, else at once: it needs the addon, and memory that cannot be taken away
+   * meanwhile. Regions may be freed meanwhile; their memory is kept until the promise has resolved.
    */
   async runOffThread(): Promise<Uint32Array> {
     if (this.#sources.length === 0) return this.run();
@@ -71,7 +71,7 @@ export class PageCopies {
     }
   }
 
-  /** Pieces end where a source or a target ends. */
+  /** Adds the pieces of a page; a piece ends where a source or a target ends. */
   #addPieces(sources: readonly Uint8Array[], targets: readonly Uint8Array[]): void {
     let t = 0;
     let targetAt = 0;
@@ -103,7 +103,10 @@ export class PageCopies {
     );
   }
 
-  /** The pieces as the addon takes them; null when source and destination of one overlap, which it cannot do. */
+  /**
+   * The pieces in the addon's format; null when the source and destination of a piece overlap, which the addon cannot
+   * handle.
+   */
   #addresses(addon: NativeAddon): Float64Array | null {
     const pieces = new Float64Array(this.#sources.length * PIECE_COLUMNS);
     for (let i = 0, at = 0; i < this.#sources.length; i++, at += PIECE_COLUMNS) {

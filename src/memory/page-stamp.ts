@@ -1,14 +1,14 @@
 /**
- * The stamp of a page in a pool. A pool keeps, in place of a page's last STAMP_BYTES bytes, a random number that only the page's
- * location names; the location carries the bytes themselves, the page's *tail*. A reader takes the page's *image*, page and stamp
- * in one read of the page's own length, compares the stamp, and puts the tail in its place. Whoever frees the page
- * destroys the stamp first, so a read that begins later cannot succeed, whatever a directory still says.
+ * The stamp of a page in a pool. A pool keeps, in place of a page's last STAMP_BYTES bytes, a random number that only
+ * the page's location names; the location carries the bytes themselves, the page's *tail*. A reader takes the page's
+ * *image*, page and stamp, in one read of the page's own length, compares the stamp, and puts the tail in its place.
+ * Freeing a page destroys its stamp first, so that a later read cannot succeed, whatever a directory still says.
  *
- *     page of n >= 6 bytes      image:  bytes 0 to n - 7 of the page | stamp (6 bytes, little endian)
- *     page of n < 6 bytes       image:  stamp (6 bytes); the tail is the whole page
+ *       page of n >= 6 bytes      image:  bytes 0 to n - 7 of the page | stamp (6 bytes, little endian)
+ *       page of n < 6 bytes       image:  stamp (6 bytes); the tail is the whole page
  *
- * Stamps and tails are whole numbers below 2^48, which JavaScript's numbers hold exactly. 0 is no stamp: a location without
- * one is read as it lies there, and a destroyed stamp is 0.
+ * Stamps and tails are whole numbers below 2^48, which JavaScript's numbers hold exactly. 0 means no stamp: a page
+ * whose location has none is read as it lies there, and a destroyed stamp is 0.
  */
 export const STAMP_BYTES = 6;
 export const NO_STAMP = 0;
@@ -26,19 +26,19 @@ export function imageBytes(length: number): number {
   return Math.max(length, STAMP_BYTES);
 }
 
-/** The number in the `count` bytes (at most STAMP_BYTES) from `at` on. */
+/** Reads the number in the `count` bytes (at most STAMP_BYTES) from `at` on, little endian. */
 export function readStamp(bytes: Uint8Array, at: number, count = STAMP_BYTES): number {
   let value = 0;
   for (let i = count - 1; i >= 0; i--) value = value * 256 + (bytes[at + i] as number);
   return value;
 }
 
-/** Writes the low `count` bytes (at most STAMP_BYTES) of `value` from `at` on. */
+/** Writes the low `count` bytes (at most STAMP_BYTES) of `value` from `at` on, little endian. */
 export function writeStamp(bytes: Uint8Array, at: number, value: number, count = STAMP_BYTES): void {
   for (let i = 0, rest = value; i < count; i++, rest = Math.floor(rest / 256)) bytes[at + i] = rest % 256;
 }
 
-/** The number in the last bytes of memory that lies in several views: of STAMP_BYTES, or of all when they are fewer. */
+/** Reads the number in the last STAMP_BYTES of memory that lies in several views; in all bytes when there are fewer. */
 export function readTail(views: readonly Uint8Array[], length: number): number {
   let value = 0;
   eachTailByte(views, length, (view, at) => {
@@ -47,7 +47,7 @@ export function readTail(views: readonly Uint8Array[], length: number): number {
   return value;
 }
 
-/** Writes what {@link readTail} reads. */
+/** Writes the number that {@link readTail} reads. */
 export function writeTail(views: readonly Uint8Array[], length: number, tail: number): void {
   const count = Math.min(length, STAMP_BYTES);
   const bytes = new Uint8Array(STAMP_BYTES);
@@ -61,7 +61,8 @@ export function writeTail(views: readonly Uint8Array[], length: number, tail: nu
 /** CRC-32 of the image of a page that has this length, checksum, stamp and tail. */
 export function imageChecksum({ length, checksum, stamp, tail }: StampedPage): number {
   if (length < STAMP_BYTES) return (feed(0xffffffff, stamp) ^ 0xffffffff) >>> 0;
-  // A CRC is linear: what two pages of one length differ by in their last bytes is what their sums differ by.
+  // A CRC is linear: if two pages of one length differ only in their last bytes, the checksum of the difference is the
+  // difference of the checksums.
   return (checksum ^ feed(0, stamp) ^ feed(0, tail)) >>> 0;
 }
 
@@ -87,7 +88,7 @@ function step(crc: number, byte: number): number {
   return (crc >>> 8) ^ (CRC_TABLE[(crc ^ byte) & 0xff] as number);
 }
 
-/** From the last byte on. */
+/** Calls `use` for each byte of the tail, from the last byte on. */
 function eachTailByte(views: readonly Uint8Array[], length: number, use: (view: Uint8Array, at: number) => void): void {
   let left = Math.min(length, STAMP_BYTES);
   for (let v = views.length - 1; v >= 0 && left > 0; v--) {

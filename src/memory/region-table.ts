@@ -2,11 +2,11 @@ import { assert, assertAtMost, assertEqual } from '../base/assert.js';
 import type { HostRegion } from './host-region.js';
 
 /**
- * Live regions by address; they may overlap, be nested and even equal, as wrapped memory may.
+ * Live regions by address; like wrapped memory they may overlap, be nested and even be equal.
  *
- * Sorted by start. `#reaches[i]` is the furthest end of regions 0 to i: walking back from an address, the search
- * stops at the first index where nothing before reaches the end of the range any more. Among disjoint
- * regions that is at once.
+ * They are sorted by start. `#reaches[i]` is the furthest end of regions 0 to i: walking back from an address, the
+ * search stops at the first index where no earlier region reaches the end of the range. With disjoint regions it stops
+ * at once.
  */
 export class RegionTable {
   readonly #regions: HostRegion[] = [];
@@ -22,7 +22,7 @@ export class RegionTable {
     this.#updateReaches(at);
   }
 
-  /** Without effect when it is not there. */
+  /** Removes a region; has no effect when it is not there. */
   remove(region: HostRegion): void {
     let at = this.#firstAfter(region.start) - 1;
     while (at >= 0 && this.#starts[at] === region.start && this.#regions[at] !== region) at--;
@@ -34,7 +34,7 @@ export class RegionTable {
     if (this.#lastHit === region) this.#lastHit = null;
   }
 
-  /** A region that has all of `length` bytes from `addr` on; null when there is none. */
+  /** A region that contains all of `length` bytes from `addr` on; null: no such region. */
   find(addr: number, length: number): HostRegion | null {
     const last = this.#lastHit;
     const end = addr + length;
@@ -69,7 +69,7 @@ export class RegionTable {
     return low;
   }
 
-  /** Throws `InvariantError` unless the regions are sorted, and starts and reaches are theirs. */
+  /** Throws `InvariantError` unless the regions are sorted, and starts and reaches match them. */
   verify(): void {
     assertEqual('region table: starts', this.#starts.length, this.#regions.length);
     assertEqual('region table: reaches', this.#reaches.length, this.#regions.length);

@@ -2,21 +2,22 @@ import type { Threads } from '../base/environment/threads.js';
 import { canCopyOffThread, type PageCopies } from '../memory/page-copies.js';
 
 /**
- * Below so many bytes in all, or a page, copying here is better: this thread is busy for a quarter of a millisecond at
- * the most, and the way to other threads and back, with the pages held meanwhile, takes 20 to 50 microseconds.
+ * Least total and page size for a copy on other threads. Below this a copy on the calling thread is better: it blocks
+ * the thread for a quarter of a millisecond at most, while handing over to other threads takes 20 to 50 microseconds,
+ * during which the pages are held.
  */
 const TOTAL_MIN_BYTES = 2 ** 20;
 const PAGE_MIN_BYTES = 64 * 2 ** 10;
 
-/** Threads that copy pages while the calling one goes on. */
+/** Threads that copy pages while the calling thread goes on. */
 export interface CopyThreads {
-  /** Whether they are to copy so many pages that have so many bytes in all. */
+  /** Whether to copy this many pages, with this many bytes in all, on other threads. */
   take(pageCount: number, totalBytes: number): boolean;
-  /** Resolves with one checksum a page when all is copied; nothing is read or written afterwards. */
+  /** Resolves with one checksum for each page when all are copied; the memory is not touched afterwards. */
   copy(copies: PageCopies): Promise<Uint32Array>;
 }
 
-/** Those of the native addon; without it, nobody. */
+/** Threads of the native addon; without the addon there are none. */
 export const nativeCopyThreads: CopyThreads = {
   take(pageCount, totalBytes) {
     return totalBytes >= TOTAL_MIN_BYTES && totalBytes >= pageCount * PAGE_MIN_BYTES && canCopyOffThread();
@@ -24,10 +25,10 @@ export const nativeCopyThreads: CopyThreads = {
   copy: (copies) => copies.runOffThread(),
 };
 
-/** Everything is copied here. */
+/** Copies on the calling thread only. */
 const noCopyThreads: CopyThreads = { take: () => false, copy: async (copies) => copies.run() };
 
-/** What an environment with these threads copies pages with. */
+/** The copy threads of an environment with these threads. */
 export function copyThreadsOf({ canCopy }: Threads): CopyThreads {
   return canCopy ? nativeCopyThreads : noCopyThreads;
 }

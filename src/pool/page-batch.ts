@@ -8,11 +8,14 @@ export interface PageBytes {
   readonly views: readonly Uint8Array[];
   /** Bytes in all views together. */
   readonly length: number;
-  /** Asked after a copy: false, the memory has gone meanwhile, and what was copied is not the page. Without it, memory does not go. */
+  /**
+   * Called after a copy. False: the memory was freed meanwhile, so the copied bytes are not the page. Undefined: the
+   * memory cannot be freed.
+   */
   readonly isIntact?: (() => boolean) | undefined;
 }
 
-/** Whether the bytes are as many as they were said to be: their memory may have been detached meanwhile. */
+/** Whether the views still have all the page's bytes; their memory may have been detached meanwhile. */
 export function isWhole({ views, length }: PageBytes): boolean {
   return views.reduce((sum, view) => sum + view.length, 0) === length;
 }
@@ -22,19 +25,19 @@ export function bytesOf(pages: readonly PageBytes[]): number {
   return pages.reduce((sum, { length }) => sum + length, 0);
 }
 
-/** Of a page that has been evicted: no page has this slot, so that whoever is told of the page finds it gone. */
+/** Place of a page that was evicted at once. No page has this slot, so readers that are told of the page miss. */
 const NO_PLACE = { slot: -1, offset: 0 };
 
-/** Of all pages of a batch. */
+/** Options for all pages of a batch. */
 export interface BatchOptions {
   readonly origin?: PageOrigin | undefined;
-  /** The request that the batch is, or is a part of. */
+  /** The request that the batch belongs to. */
   readonly request?: RequestOptions | undefined;
 }
 
-/** Each key of a batch once, with the page given for it last. */
+/** A batch in which each key occurs once, with the page given for it last. */
 export class DistinctBatch {
-  /** The distinct keys, encoded once for all that is asked of the index. */
+  /** The distinct keys, encoded once for all calls into the index. */
   readonly batch: KeyBatch;
   readonly pages: readonly PageBytes[];
   readonly origin: PageOrigin;
@@ -56,7 +59,10 @@ export class DistinctBatch {
     return this.batch.keys;
   }
 
-  /** Results of the pages that get no bytes: of those that were here, and of those that are evicted already. `sums`: of all copies of the batch. */
+  /**
+   * Results of pages that take no new bytes: pages that were here already, and pages that were evicted at once. `sums`:
+   * checksums of all copies of the batch.
+   */
   resultsWithoutBytes({ used, vacancies, evictedAtOnce }: PlacedBatch, sums: Uint32Array): (PublishedPage | null)[] {
     const results = [...used];
     evictedAtOnce.forEach((index, i) => {
@@ -68,7 +74,7 @@ export class DistinctBatch {
     return results;
   }
 
-  /** Results of the distinct keys as results of all that were given. */
+  /** Maps results of the distinct keys to results of all given keys. */
   spread(results: readonly (PublishedPage | null)[]): (PublishedPage | null)[] {
     if (this.batch === this.#whole) return this.keys.map((_, i) => results[i] ?? null);
     const byKey = new Map(this.keys.map((key, i) => [key, results[i] ?? null]));
@@ -76,13 +82,13 @@ export class DistinctBatch {
   }
 }
 
-/** Where the pages of a batch go, and the copies that put them there. */
+/** Places of the pages of a batch, and the copies that fill them. */
 export interface PlacedBatch extends Placement {
-  /** One a vacancy; then one that only takes the checksum for each page that was evicted at once. */
+  /** One copy for each vacancy, then one for each page that was evicted at once, which only computes the checksum. */
   readonly copies: PageCopies;
 }
 
-/** The pages of a batch that may be the very ones that are here: of the same length, and to be summed. */
+/** Pages of a batch that may equal the pages already here: they have the same length, and must be summed to know. */
 export class SameLength {
   readonly copies = new PageCopies();
   readonly #indices: number[] = [];
@@ -100,7 +106,7 @@ export class SameLength {
     return this.#indices.length === 0;
   }
 
-  /** The checksums of {@link copies} by index in the batch; undefined for the others. */
+  /** The checksums of {@link copies} by index in the batch; undefined for pages that are not summed. */
   sums(checksums: Uint32Array): readonly (number | undefined)[] {
     const sums: (number | undefined)[] = [];
     this.#indices.forEach((index, j) => {

@@ -15,22 +15,28 @@ import type { PageLease, PageLeases } from './page-leases.js';
 
 const FILLS = { caller: FILLS_CALLER };
 
-/** Puts pages where they are to be; one checksum a target, null for those without one and those that have failed. */
+/**
+ * Writes pages to their targets; resolves with one checksum for each target, null where there is no target or the page
+ * failed.
+ */
 export type Fill = (targets: readonly (PageBytes | null)[]) => Promise<readonly (number | null)[]>;
 
 export interface PageFillsParts {
   readonly index: PageIndex;
   readonly leases: PageLeases;
-  /** Bytes of the pool from an offset on. */
+  /** Bytes of the pool, starting at an offset. */
   readonly bytes: (offset: number, length: number) => Uint8Array;
-  /** Told of each page that can be found from now on, before anybody else; returns it. */
+  /** Called with each page that can be found from now on, before any reader sees it; returns the page to use. */
   readonly onFilled: (page: PublishedPage | null) => PublishedPage | null;
-  /** Told the keys of pages that have gone for want of room. */
+  /** Called with the keys of pages that were evicted or replaced for want of room. */
   readonly onGone: (keys: ReadonlySet<string>) => void;
   readonly clock: Clock;
 }
 
-/** Pages of a call that are to be filled, and what there is of the others; targets, leases and origins are one a key. */
+/**
+ * Pages of a call that are to be filled, and leases of those that are here; targets, leases and origins have one
+ * element for each key.
+ */
 interface EmptyBatch {
   readonly vacancies: readonly Vacancy[];
   readonly targets: readonly (PageBytes | null)[];
@@ -38,10 +44,10 @@ interface EmptyBatch {
   readonly origins: readonly PageOrigin[];
 }
 
-/** Pages of one pool that are being filled from elsewhere: hidden and held until they are there or will not come. */
+/** Pages of one pool that are being filled from elsewhere: hidden and held until they have arrived or failed. */
 export class PageFills {
   readonly #parts: PageFillsParts;
-  /** Keys whose pages are being filled, and when that has ended, with or without them. */
+  /** Keys whose pages are being filled -> promise that resolves when the fill has ended, successful or not. */
   readonly #fills = new Map<string, Promise<void>>();
 
   constructor(parts: PageFillsParts) {
@@ -52,25 +58,25 @@ export class PageFills {
     return this.#fills.size === 0;
   }
 
-  /** Resolves when what is being filled now is no more. */
+  /** Resolves when all current fills have ended. */
   async ended(): Promise<void> {
     await Promise.all(this.#fills.values());
   }
 
-  /** Resolves when none of these is being filled any more, after POOL_FILL_WAIT_MS at the latest. */
+  /** Resolves when none of these keys is being filled any more, after POOL_FILL_WAIT_MS at the latest. */
   async awaitFor(keys: readonly string[]): Promise<void> {
     const fills = keys.map((key) => this.#fills.get(key)).filter((fill) => fill !== undefined);
     if (fills.length > 0) await within(this.#parts.clock, POOL_FILL_WAIT_MS, Promise.all(fills));
   }
 
-  /** See `PublishedPool.fillPages`. */
+  /** Fills pages from elsewhere; see `PublishedPool.fillPages`. */
   async fill(
     keys: readonly string[],
     lengths: readonly number[],
     fill: Fill,
     origins: readonly PageOrigin[] = [],
   ): Promise<(PageLease | null)[]> {
-    // First of all: what is here is not to be evicted for the others.
+    // Leases come first, so that pages already here are not evicted for new ones.
     const leases = this.#lease(keys);
     const wishes = keys.map((key, i): Wish => {
       const isVacant = leases[i] === null && !this.#parts.index.isHeld(key);
@@ -91,7 +97,7 @@ export class PageFills {
     return filled;
   }
 
-  /** Adds to `leases` those of the pages that have been filled. Ends them all when `fill` rejects. */
+  /** Adds leases of the filled pages to `leases`. Ends all leases when `fill` rejects. */
   async #fillVacancies({ vacancies, targets, leases, origins }: EmptyBatch, fill: Fill): Promise<(PageLease | null)[]> {
     let end: () => void = () => {};
     const ended = new Promise<void>((resolve) => {

@@ -13,19 +13,19 @@ import { NO_ORIGIN, type PageOrigin } from './page-origin.js';
 
 export { NO_ORIGIN, type PageOrigin } from './page-origin.js';
 
-/** Where a page is in its pool, and what it must hash to. */
+/** Place of a page in its pool, and its checksum. */
 export interface PublishedPage extends PageOrigin {
-  /** From the start of the pool. */
+  /** Offset from the start of the pool, in bytes. */
   readonly offset: number;
   readonly length: number;
   readonly checksum: number;
   /** The page's own number while it is in the pool, or held. */
   readonly slot: number;
-  /** The page was there before, byte for byte: nothing was copied. */
+  /** Whether the same page was here before, so that nothing was copied. */
   readonly alreadyPresent: boolean;
 }
 
-/** A page as it lay before a restart. */
+/** A page at its place from before a restart. */
 export interface RestoredPage extends Partial<PageOrigin> {
   readonly key: string;
   readonly offset: number;
@@ -33,22 +33,22 @@ export interface RestoredPage extends Partial<PageOrigin> {
   readonly checksum: number;
 }
 
-/** What a batch wants of one key. */
+/** A batch's wish for one key. */
 export interface Wish {
   readonly key: string;
-  /** Of the new page, in bytes. */
+  /** Length of the new page in bytes. */
   readonly length: number;
   /** The page that is there now. */
   readonly here: PublishedPage | null;
-  /** Whether that one is to be used, or a new one to take its place; with 'nothing' it is left alone. */
+  /** Whether to use the page that is there, to put a new one in its place, or to do nothing. */
   readonly intent: 'use' | 'new' | 'nothing';
-  /** The request that the page is a part of: the same object for all pages of that part. */
+  /** The request that the page belongs to: the same object for all pages of one part of it. */
   readonly request?: RequestOptions | undefined;
 }
 
-/** A new page's range, which has no bytes yet. */
+/** Range of a new page that has no bytes yet. */
 export interface Vacancy {
-  /** Of its key in the batch. */
+  /** Index of the page's key in the batch. */
   readonly index: number;
   readonly key: string;
   readonly offset: number;
@@ -56,42 +56,41 @@ export interface Vacancy {
 }
 
 export interface Placement {
-  /** One element a wish: the page that was to be used, if it is still there. */
+  /** One element for each wish: the page that was to be used, if it is still there. */
   readonly used: readonly (PublishedPage | null)[];
-  /** For the new pages that have found room, and have not been evicted again by a later one of the batch. */
+  /** New pages that have found room and were not evicted again by a later page of the batch. */
   readonly vacancies: readonly Vacancy[];
   /**
-   * Indices of the wishes whose page, used or new, a later one of the batch has evicted, and not another page: the policy expects more of pages that were
-   * here before. Empty when there are none of those, nothing but pinned pages: the batch is too large.
+   * Indices of wishes whose page, used or new, a later one of the batch has evicted, because the policy prefers pages
+   * that were here before. Empty when no other page can be evicted: then the batch is too large.
    */
   readonly evictedAtOnce: readonly number[];
-  /** Keys of pages that have gone: evicted, or replaced by one that has found no room. */
+  /** Keys of pages that have gone: evicted, or replaced by a page that has found no room. */
   readonly gone: Set<string>;
 }
 
 export interface PageIndexOptions extends PoolAllocatorOptions {
   readonly nowMs: () => number;
-  /** Space that a page takes at the least, in bytes; default: its length. */
+  /** Least space that a page takes, in bytes; default: its length. */
   readonly spaceMinBytes?: number;
-  /** Told the slot of a page that can be found and is about to go, or has just gone, whatever the reason; before {@link PageIndex} does anything else. */
+  /** Called with the slot of a findable page that is about to go or has just gone, before the index changes further. */
   readonly onFreed?: (slot: number) => void;
 }
 
 const NO_REQUEST: RequestOptions = {};
 
-/** Flags of a slot. */
+/** Flag bits of a slot. */
 const NAMED = 1;
 const COPY = 2;
 
-/** Pages of one call into the core: they fit however long their keys are. */
+/** Pages of one call into the core; they fit even if all keys have the maximum length. */
 const CALL_PAGES = Math.floor(CALL_MAX_KEY_BYTES / (KEY_MAX_BYTES + KEY_PREFIX_BYTES));
 
 /**
- * Which pages a pool has, where, and with what checksums. It never touches their bytes.
+ * Which pages a pool has, where, and with which checksums. It never touches their bytes.
  *
- * A page whose bytes are on their way is *unfilled*: it has its range, and nobody finds it. A page that is
- * unfilled or being read is *held*: its range stays untouched whatever becomes of the page, and nothing new is
- * placed under its key.
+ * A page whose bytes are still to be written is *unfilled*: it has its range, and no reader finds it. A page that is
+ * unfilled or being read is *held*: its range stays untouched, and no new page is placed under its key.
  *
  * Accounting: every key of the allocator has its checksum and origin at its slot in the columns, or is in `#unfilled`;
  * `#holds` counts the pins of the allocator, key by key.
@@ -106,7 +105,7 @@ export class PageIndex {
   #checksumBySlot = new Uint32Array(1024);
   #versionBySlot = new Float64Array(1024);
   #flagsBySlot = new Uint8Array(1024);
-  /** By slot, of pages that take more space than they have bytes. */
+  /** Slot -> length in bytes, for pages that take more space than their length. */
   readonly #shortLengths = new Map<number, number>();
   #finalStats: PoolAllocatorStats | undefined;
 
@@ -117,7 +116,7 @@ export class PageIndex {
     this.#onFreed = onFreed;
   }
 
-  /** Pages that can be found. */
+  /** Number of pages that can be found. */
   get size(): number {
     return this.#allocator.size - this.#liveUnfilled();
   }
@@ -132,10 +131,10 @@ export class PageIndex {
   }
 
   /**
-   * Puts pages back as they were before a restart, offsets strictly ascending, into an index that has never had any but
-   * restored ones; {@link renewBatch} afterwards brings them into the order of their use. False for those not taken:
-   * the range is not free or out of bounds, or the key is there. Throws `ArgumentError` for offsets that do not ascend or
-   * are no multiples of the alignment, and for an index that is not new; some of the pages may be there then.
+   * Puts pages back at their places from before a restart. Offsets must strictly ascend, and the index may only have
+   * had restored pages; {@link renewBatch} then restores their order of use. False: not taken, because the range is not
+   * free or out of bounds, or the key is there. Throws `ArgumentError` for wrong offsets and for an index that is not
+   * new; some of the pages may be in it then.
    */
   restore(pages: readonly RestoredPage[]): boolean[] {
     const taken: boolean[] = [];
@@ -154,17 +153,17 @@ export class PageIndex {
     return taken;
   }
 
-  /** Counts as a use. */
+  /** Looks pages up, which counts as a use. */
   lookupBatch(keys: Keys, request?: RequestOptions): (PublishedPage | null)[] {
     return this.#pages(keys, this.#allocator.lookupBatch(keys, request));
   }
 
-  /** Like {@link lookupBatch}, without counting as a use. */
+  /** Like {@link lookupBatch}, but does not count as a use. */
   peekBatch(keys: Keys): (PublishedPage | null)[] {
     return this.#pages(keys, this.#allocator.peekBatch(keys));
   }
 
-  /** 1 for each key that can be found. Not a use. */
+  /** One byte for each key; 1: the page can be found. Does not count as a use. */
   hasBatch(keys: Keys): Uint8Array {
     const flags = this.#allocator.hasBatch(keys);
     if (this.#unfilled.size === 0) return flags;
@@ -172,12 +171,12 @@ export class PageIndex {
     return flags;
   }
 
-  /** Uses the pages that are here, in the order of the keys. */
+  /** Counts a use of each page that is here, in the order of the keys. */
   touchBatch(keys: Keys, request?: RequestOptions): void {
     this.#allocator.touchBatch(keys, request);
   }
 
-  /** Makes each page the newest one in turn, without a use. */
+  /** Makes each page the newest one in turn, without counting a use. */
   renewBatch(keys: Keys): void {
     this.#allocator.renewBatch(keys);
   }
@@ -188,7 +187,7 @@ export class PageIndex {
     return this.#unfilled.size === 0 ? keys : keys.filter((key) => !this.#unfilled.has(key));
   }
 
-  /** The slots of the pages that can be found, next victim first; for walks in slices. */
+  /** Slots of the pages that can be found, next victim first; for walks in slices. */
   order(): Uint32Array {
     const order = this.#allocator.order();
     if (this.#unfilled.size === 0) return order;
@@ -196,12 +195,12 @@ export class PageIndex {
     return order.filter((slot) => !unfilled.has(slot));
   }
 
-  /** Keys of the pages in these slots; undefined or another page's where one has gone since. */
+  /** Keys of the pages in these slots. If a page has gone since, the result is undefined or the key of another page. */
   keysOf(slots: Uint32Array): (string | undefined)[] {
     return this.#allocator.keysOf(slots);
   }
 
-  /** Of the page that has, or had last, this slot. */
+  /** Checksum of the page that has, or last had, this slot. */
   checksumAt(slot: number): number | undefined {
     return this.#checksumBySlot[slot];
   }
@@ -211,8 +210,8 @@ export class PageIndex {
   }
 
   /**
-   * Carries the wishes out in order; their keys are distinct. Nobody finds a new page from now on until its vacancy is
-   * filled: the caller does that before control goes back to the event loop, or holds them. `batch`: the wishes' keys, when they are in one.
+   * Carries the wishes out in order; their keys must be distinct. The caller must fill the vacancies before control
+   * returns to the event loop, or hold them; until then no reader finds the pages. `batch`: the wishes' keys, encoded.
    */
   place(wishes: readonly Wish[], batch?: KeyBatch): Placement {
     const intents = wishes.map(({ intent }) => intent);
@@ -221,7 +220,7 @@ export class PageIndex {
     const evictedAtOnce = new Set<number>();
     const gone = new Set<string>();
     let last: RequestOptions | undefined;
-    // Run by run, so that pages which are here and new ones are used in the order of the keys.
+    // Wishes are placed run by run, so that existing and new pages are used in the order of the keys.
     for (let start = 0, end = 0; start < wishes.length; start = end) {
       const intent = intents[start];
       const request = wishes[start]?.request ?? NO_REQUEST;
@@ -247,7 +246,7 @@ export class PageIndex {
       }
       for (const vacancy of placed) {
         vacancies.set(vacancy.index, vacancy);
-        // It was the page before it that was evicted.
+        // The evicted page was the old one under this key, not the new one.
         evictedAtOnce.delete(vacancy.index);
       }
     }
@@ -261,7 +260,7 @@ export class PageIndex {
     };
   }
 
-  /** Makes a new page, whose bytes are there now, one that is found. */
+  /** Makes a new page, whose bytes are written now, findable. */
   fill({ slot, offset }: Vacancy, length: number, checksum: number, origin = NO_ORIGIN): PublishedPage {
     this.#describe(slot, checksum, origin);
     if (length < this.#spaceMinBytes) this.#shortLengths.set(slot, length);
@@ -270,12 +269,14 @@ export class PageIndex {
     return { offset, length, checksum, slot, alreadyPresent: false, version, kind, isCopy };
   }
 
-  /** A page that is there has been set again. */
+  /** Updates the origin of an existing page that was set again. */
   setOrigin({ slot, checksum }: PublishedPage, origin: PageOrigin): void {
     this.#describe(slot, checksum, origin);
   }
 
-  /** Hides the new pages until {@link fillHeld} or {@link abandonHeld}, and holds them. `origins`: one a vacancy. */
+  /**
+   * Hides the new pages until {@link fillHeld} or {@link abandonHeld}, and holds them. `origins`: one for each vacancy.
+   */
   holdUnfilled(vacancies: readonly Vacancy[], origins: readonly PageOrigin[] = []): void {
     this.hold(vacancies.map(({ key }) => key));
     vacancies.forEach(({ key }, i) => {
@@ -294,14 +295,14 @@ export class PageIndex {
     return page;
   }
 
-  /** Ends the hold of a new page that gets no bytes: it is gone. */
+  /** Drops a new page that gets no bytes, and ends its hold. */
   abandonHeld(key: string): void {
     this.#allocator.remove(key, this.#nowMs());
     this.#unfilled.delete(key);
     this.release([key]);
   }
 
-  /** Keeps the ranges of pages that are there; as many calls of {@link release} end it. */
+  /** Holds pages: their ranges stay. Each hold needs one call of {@link release}. */
   hold(keys: Keys): void {
     this.#allocator.pinBatch(keys);
     for (const key of stringsOf(keys)) this.#holds.set(key, (this.#holds.get(key) ?? 0) + 1);
@@ -316,21 +317,23 @@ export class PageIndex {
     }
   }
 
-  /** False: there was none. A page that is held is not found any more; its range stays until it is released. */
+  /**
+   * Removes a page; false: it was not here. A held page cannot be found any more, but keeps its range until released.
+   */
   remove(key: string): boolean {
     const wasFilled = !this.#unfilled.has(key);
     this.#freeing(this.#allocator.peekBatch([key]).slots);
     return this.#allocator.remove(key, this.#nowMs()) && wasFilled;
   }
 
-  /** Origin of the page under the key, also of one that is unfilled. */
+  /** Origin of the page under the key, even of an unfilled one. */
   originOf(key: string): PageOrigin | null {
     const unfilled = this.#unfilled.get(key);
     if (unfilled === undefined) return this.peekBatch([key])[0] ?? null;
     return this.#allocator.has(key) ? unfilled : null;
   }
 
-  /** Key of the page that goes next, evicted; null: none may go. `onFreed` is not told. */
+  /** Evicts the next victim and returns its key; null: no page may be evicted. Does not call `onFreed`. */
   evictNext(): string | null {
     return this.#allocator.evictNext(this.#nowMs());
   }
@@ -343,7 +346,7 @@ export class PageIndex {
     return keys;
   }
 
-  /** After {@link free}: as they were last. */
+  /** Statistics; after {@link free} the last ones. */
   stats(): PoolAllocatorStats {
     return this.#finalStats ?? this.#allocator.stats();
   }
@@ -353,7 +356,7 @@ export class PageIndex {
     this.#allocator.free();
   }
 
-  /** Returns what the new pages have got that are here now, the keys that were evicted, and those whose old page is lost to a new one that has found no room. */
+  /** Places a run of wishes. `lost`: keys whose old page is gone although the new one has found no room. */
   #placeRun(wishes: readonly Wish[], { start, end, part, keys }: Run) {
     const run = wishes.slice(start, end);
     const lengths = Float64Array.from(run, ({ length }) => Math.max(length, this.#spaceMinBytes));
@@ -430,17 +433,17 @@ export class PageIndex {
     [this.#checksumBySlot, this.#versionBySlot, this.#flagsBySlot] = [checksums, versions, flags];
   }
 
-  /** How often the key is held: calls of {@link hold} without one of {@link release}. */
+  /** How often the key is held: calls of {@link hold} minus calls of {@link release}. */
   holdsOf(key: string): number {
     return this.#holds.get(key) ?? 0;
   }
 
-  /** Keys of the pages whose bytes are on their way, also of those that were removed meanwhile. */
+  /** Keys of unfilled pages, including those that were removed meanwhile. */
   unfilledKeys(): IterableIterator<string> {
     return this.#unfilled.keys();
   }
 
-  /** Every page that can be found, with its key; no use. */
+  /** Every page that can be found, with its key; does not count as a use. */
   *pages(): Generator<readonly [key: string, page: PublishedPage], void> {
     const order = this.order();
     for (let start = 0; start < order.length; start += CALL_PAGES) {
@@ -449,7 +452,7 @@ export class PageIndex {
     }
   }
 
-  /** Throws `InvariantError`, or `ERR_CORE` of the allocator, unless the accounting of this class holds. Nothing to check once it is freed. */
+  /** Throws `InvariantError`, or `ERR_CORE` of the allocator, unless the accounting holds; passes once it is freed. */
   verify(): void {
     if (this.isFreed) return;
     this.#allocator.verify();
@@ -481,7 +484,7 @@ export class PageIndex {
   }
 }
 
-/** Wishes of one intent and request by their indices, the end excluded, and what the allocator is told of their request. */
+/** A run of wishes with one intent and one request (`end` excluded), and the request for the allocator. */
 interface Run {
   readonly start: number;
   readonly end: number;

@@ -2,17 +2,17 @@ import { assert, assertAtMost } from '../base/assert.js';
 import type { PageIndex, PublishedPage } from './page-index.js';
 
 /**
- * Keeps one page of a pool where it is: it is not evicted. It does not stand in the way of whoever owns the key: when the
- * page is removed, or other bytes are published under its key, the lease ends early.
+ * A lease keeps one page of a pool from eviction. It does not block the owner of the key: when the page is removed, or
+ * other bytes are published under its key, the lease ends early.
  */
 export interface PageLease {
   readonly key: string;
   readonly page: PublishedPage;
-  /** False once it has ended: the page's range may be reused. */
+  /** False once the lease has ended: the page's range may be reused. */
   readonly isLive: boolean;
 }
 
-/** What leases need of their index. */
+/** The part of the index that leases need. */
 type LeasedIndex = Pick<PageIndex, 'hold' | 'release' | 'holdsOf' | 'peekBatch'>;
 
 class Lease implements PageLease {
@@ -26,7 +26,7 @@ class Lease implements PageLease {
   }
 }
 
-/** The leases of one pool. Accounting: each live one is one hold of its key in the index. */
+/** The leases of one pool. Accounting: each live lease is one hold of its key in the index. */
 export class PageLeases {
   readonly #index: LeasedIndex;
   readonly #byKey = new Map<string, Set<Lease>>();
@@ -35,7 +35,7 @@ export class PageLeases {
     this.#index = index;
   }
 
-  /** `page` is the one that is found under the key now. */
+  /** Takes a lease; `page` must be the page that is found under the key now. */
   take(key: string, page: PublishedPage): PageLease {
     const lease = new Lease(key, page);
     const others = this.#byKey.get(key);
@@ -45,7 +45,7 @@ export class PageLeases {
     return lease;
   }
 
-  /** Harmless when it has ended already. */
+  /** Ends a lease; harmless when it has ended already. */
   end(lease: PageLease): void {
     if (!(lease instanceof Lease) || !lease.isLive) return;
     const { key } = lease;
@@ -65,7 +65,9 @@ export class PageLeases {
     for (const key of [...this.#byKey.keys()]) this.endOf(key);
   }
 
-  /** Throws `InvariantError` unless each lease is live, is a hold of its key, and is of the page that is found under it. */
+  /**
+   * Throws `InvariantError` unless each lease is live, is a hold of its key, and is of the page found under that key.
+   */
   verify(): void {
     const keys = [...this.#byKey.keys()];
     const pages = this.#index.peekBatch(keys);

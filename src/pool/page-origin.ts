@@ -1,23 +1,28 @@
 import type { EntryKind } from '../types.js';
 
-/** When and as what a page was set. */
+/** When a page was set, and as which kind of entry. */
 export interface PageOrigin {
-  /** By the hybrid clock of the cluster; 0: not known, and not compared. */
+  /** Time of the cluster's hybrid clock; 0: not known, and not compared. */
   readonly version: number;
   readonly kind: EntryKind;
-  /** It was copied from another node, not set on this one. */
+  /** Whether it was copied from another node instead of set on this one. */
   readonly isCopy: boolean;
 }
 
-/** Of pages that nobody compares. */
+/** Origin of pages that are never compared. */
 export const NO_ORIGIN: PageOrigin = { version: 0, kind: 'computed', isCopy: false };
 
-/** Whether a page that is here does for one that is being set, of the same length, whatever their bytes: both are computed. */
+/**
+ * Whether an existing page can stand for one of the same length that is being set, whatever their bytes: both are
+ * computed.
+ */
 export function isAsGood(here: PageOrigin, origin: PageOrigin): boolean {
   return here.kind === 'computed' && origin.kind === 'computed' && here.version > 0 && origin.version > 0;
 }
 
-/** What a page that is here has become by being set again with the same bytes: its own at least, named if it was or is. */
+/**
+ * Origin of an existing page that is set again with the same bytes: no longer a copy, and named if it was or is named.
+ */
 export function again(page: PageOrigin, origin: PageOrigin): PageOrigin {
   const isNewer = origin.version > page.version && !isAsGood(page, origin);
   return {

@@ -2,16 +2,16 @@ import { PageCopies } from '../memory/page-copies.js';
 import { isWhole, type PageBytes } from './page-batch.js';
 import type { PublishedPage } from './page-index.js';
 
-/** What became of a page that was to be copied out of the pool. */
+/** Result of copying a page out of the pool. */
 export type LocalRead =
   | 'read'
   | 'absent'
-  /** Its length is another one. */
+  /** The page has a different length. */
   | 'wrong-length'
-  /** It did not have its checksum: it is no longer in the pool. */
+  /** The page did not match its checksum, and is no longer in the pool. */
   | 'damaged';
 
-/** A batch of pages on their way out of the pool. */
+/** A batch of pages that are being copied out of the pool. */
 export class Reading {
   readonly copies: PageCopies;
   readonly outcomes: LocalRead[] = [];
@@ -26,7 +26,7 @@ export class Reading {
     this.copies = new PageCopies({ isSummed: isVerified });
   }
 
-  /** The next page of the batch is to be copied to `target`; `viewsOf` tells where a page's bytes are. */
+  /** Adds the next page of the batch, to be copied to `target`; `viewsOf` returns the bytes of a page. */
   add(target: PageBytes, viewsOf: (page: PublishedPage) => readonly Uint8Array[]): void {
     const index = this.outcomes.length;
     const page = this.#found[index] ?? null;

@@ -4,19 +4,19 @@ import { imageBytes, NO_STAMP, readStamp, STAMP_BYTES, writeStamp } from '../mem
 
 /** Stamps that are drawn from the random source at once. */
 const DRAW_COUNT = 1024;
-/** A slot's tail in `#tails`. */
+/** Distance in bytes between the tails of two slots in `#tails`. */
 const TAIL_STRIDE_BYTES = 8;
 const NOWHERE = -1;
 
-/** Bytes of the pool from an offset on. */
+/** Returns bytes of the pool, starting at an offset. */
 export type PoolBytes = (offset: number, length: number) => Uint8Array;
 
 /**
- * The stamps of one pool's pages, by slot, and what they stand in place of: see `memory/page-stamp.ts`.
+ * The stamps of one pool's pages, by slot, and the tails that they replace: see `memory/page-stamp.ts`.
  *
- * Invariant: the bytes at a slot's `#stampAt` are its stamp and the page's own last bytes are in `#tails`, from {@link set} until
- * {@link destroy}; then the bytes there are zero, and nothing of the slot is used any more but by reads that had begun.
- * A page that is held keeps its slot, so its tail stays for these reads although the stamp is gone.
+ * Invariant: from {@link set} until {@link destroy}, the bytes at a slot's `#stampAt` are its stamp, and the page's own
+ * last bytes are in `#tails`. Afterwards the bytes there are zero, and only reads that had begun still use the slot. A
+ * held page keeps its slot, so its tail stays for these reads although the stamp is gone.
  */
 export class PageStamps {
   readonly #bytes: PoolBytes;
@@ -26,7 +26,10 @@ export class PageStamps {
   #stamp = new Float64Array(1024);
   /** Offset of the stamp in the pool, or NOWHERE. */
   #stampAt = new Float64Array(1024).fill(NOWHERE);
-  /** Shared memory: other threads copy from it. A larger one replaces it; who reads from the old one still can. */
+  /**
+   * Tails in shared memory, from which other threads copy. When a larger memory replaces it, threads that read the old
+   * one still can.
+   */
   #tails = new Uint8Array(new SharedArrayBuffer(1024 * TAIL_STRIDE_BYTES));
 
   constructor(bytes: PoolBytes, random: RandomSource) {
@@ -34,7 +37,7 @@ export class PageStamps {
     this.#random = random;
   }
 
-  /** Takes the tail of a page whose bytes lie in the pool, and puts a new stamp in its place. */
+  /** Saves the tail of a page whose bytes lie in the pool, and puts a new stamp in its place. */
   set(slot: number, offset: number, length: number): void {
     this.#reserve(slot);
     const at = stampOffset(offset, length);
@@ -46,7 +49,7 @@ export class PageStamps {
     this.#stampAt[slot] = at;
   }
 
-  /** From now on no read of this page that begins can succeed. Harmless when the slot has no stamp. */
+  /** Destroys a stamp, so that no later read of this page can succeed. Harmless when the slot has no stamp. */
   destroy(slot: number): void {
     const at = this.#stampAt[slot] ?? NOWHERE;
     if (at === NOWHERE) return;
@@ -55,17 +58,17 @@ export class PageStamps {
     this.#stamp[slot] = NO_STAMP;
   }
 
-  /** Whether the slot is a page's that lies there and has its stamp. */
+  /** Whether the slot belongs to a page at this place and has its stamp. */
   isOf(slot: number, offset: number, length: number): boolean {
     return this.#stampAt[slot] === stampOffset(offset, length);
   }
 
-  /** Of a slot that has one. */
+  /** Stamp of a slot; the slot must have one. */
   stampOf(slot: number): number {
     return this.#stamp[slot] ?? NO_STAMP;
   }
 
-  /** A stamp that no page has. */
+  /** Draws a stamp that no page has. */
   draw(): number {
     for (;;) {
       if (this.#drawnAt + STAMP_BYTES > this.#drawn.length) {

@@ -2,15 +2,15 @@ import { ArgumentError } from '../base/errors.js';
 import { regionOf } from '../memory/address-space.js';
 import type { HostRegion } from '../memory/host-region.js';
 
-/** The range of a host region that the pages of one pool lie in. */
+/** The range of a host region in which the pages of one pool lie. */
 export class PoolMemory {
-  /** No page crosses a multiple of this. */
+  /** No page crosses a multiple of this many bytes. */
   readonly segmentBytes: number;
   readonly #region: HostRegion;
   /** Offset of the pool's start in its region. */
   readonly #regionOffset: number;
 
-  /** `capacity` bytes from `baseAddr` on. Throws `ArgumentError` unless they lie in one live `HostRegion`. */
+  /** Takes `capacity` bytes from `baseAddr` on. Throws `ArgumentError` unless they lie in one live `HostRegion`. */
   constructor(baseAddr: bigint, capacity: number) {
     if (typeof baseAddr !== 'bigint' || !Number.isSafeInteger(capacity)) {
       throw new ArgumentError(
@@ -32,7 +32,7 @@ export class PoolMemory {
     this.#regionOffset = regionOffset;
   }
 
-  /** Bytes of the pool from an offset on. */
+  /** Bytes of the pool, starting at an offset. */
   bytes(offset: number, length: number): Uint8Array {
     return this.#region.bytes(this.#regionOffset + offset, length);
   }

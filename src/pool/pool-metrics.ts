@@ -1,7 +1,10 @@
 import type { MetricsSink } from '../base/environment/metrics-sink.js';
 import type { PublishedPool } from './published-pool.js';
 
-/** Registers the metrics of a node's pool; `damagedPages` tells how many it has dropped because of their checksum. */
+/**
+ * Registers the metrics of a node's pool; `damagedPages` returns how many pages it has dropped because of their
+ * checksum.
+ */
 export function reportPool(
   pool: PublishedPool,
   metrics: MetricsSink,

@@ -3,21 +3,22 @@ import type { RandomSource } from '../base/environment/random.js';
 import type { EvictionPolicy } from '../core/index.js';
 import type { CopyThreads } from './copy-threads.js';
 
-/** What a `PublishedPool` takes beside its memory. */
+/** Options of a `PublishedPool`, beside its memory. */
 export interface PublishedPoolOptions {
-  /** Called with the keys of pages that have left the pool without being asked to. */
+  /** Called with the keys of pages that have left the pool without a request to remove them. */
   readonly onEvict?: (keys: string[]) => void;
   readonly policy?: EvictionPolicy;
   /** Milliseconds for which a freed range is not reused; 0 reuses it at once. */
   readonly quarantineMs?: number;
-  /** Never shorten the quarantine; a page for which there is no room meanwhile is refused. */
+  /** Never shorten the quarantine: a page for which there is no room meanwhile is refused. */
   readonly neverReuseEarly?: boolean;
   readonly clock: Clock;
   /**
-   * @internal Gives each page a stamp, drawn from here: its location then names it, and a peer reads the page's image (see
-   * `memory/page-stamp.ts`). Without it the pages lie in the pool as they are.
+   * @internal Source of the random stamps that each page gets. The page's location names its stamp, and a peer reads
+   * the page's image (see `memory/page-stamp.ts`). Without a source, pages have no stamps and lie in the pool as they
+   * are.
    */
   readonly stamps?: RandomSource;
-  /** @internal What copies large pages. */
+  /** @internal Threads that copy large pages. */
   readonly copyThreads: CopyThreads;
 }

@@ -25,14 +25,14 @@ export type { PublishedPoolOptions } from './pool-options.js';
 /**
  * The pages of one node in a range of host memory that peers may read.
  *
- * The index decides offsets; this class alone writes page bytes. Nobody finds a page before its bytes and their
- * checksum, taken in the copy in the pool, are there: it is published within one synchronous call, or, when other threads
- * copy, hidden until they have ended. Ranges that other threads write or read are held: no removal, eviction or new
- * page touches them.
+ * The index decides offsets; only this class writes page bytes. No reader finds a page before its bytes are in the pool
+ * and their checksum was taken from them: the page is published within one synchronous call, or stays hidden until
+ * other threads have copied it. Ranges that other threads write or read are held: no removal, eviction or new page
+ * touches them.
  *
- * What other threads do is done in turns, call by call, and new pages of asynchronous calls wait for their turn as well:
- * so no page that is held stands in the way of another. Two holds last longer than a turn: leases, and pages that are filled
- * from elsewhere, which may take long. Who asks for them limits how much of the pool they take.
+ * Work on other threads is done in turns, call by call, and new pages of asynchronous calls wait for their turn as
+ * well, so that one held page does not block another. Two kinds of hold last longer than a turn: leases, and pages that
+ * are filled from elsewhere, which may take long. The caller that asks for them limits how much of the pool they take.
  */
 export class PublishedPool {
   readonly baseAddr: bigint;
@@ -48,7 +48,7 @@ export class PublishedPool {
   readonly #fills: PageFills;
   #isEnding = false;
 
-  /** `capacity` bytes from `baseAddr` on must lie in one live `HostRegion`; `rkey` is what peers show to read them. */
+  /** Takes `capacity` bytes from `baseAddr` on, in one live `HostRegion`; peers read them with `rkey`. */
   constructor(baseAddr: bigint, capacity: number, rkey: number, options: PublishedPoolOptions) {
     const memory = new PoolMemory(baseAddr, capacity);
     if (!Number.isSafeInteger(rkey) || rkey < 0 || rkey > 0xffffffff) {
@@ -89,20 +89,20 @@ export class PublishedPool {
     });
   }
 
-  /** Pages that can be found. */
+  /** Number of pages that can be found. */
   get size(): number {
     return this.#index.size;
   }
 
-  /** Bytes of all pages, those included whose bytes are on their way. */
+  /** Bytes of all pages, including those whose bytes are still to be written. */
   get bytesUsed(): number {
     return this.#index.usedBytes;
   }
 
   /**
-   * Copies `length` bytes from `srcPtr` (in a live `HostRegion`) into the pool. Returns the address
-   * at which peers read them; null when there is no room (too big, or all held or in quarantine), or when other threads
-   * are copying the page of this very key.
+   * Copies `length` bytes from `srcPtr` (in a live `HostRegion`) into the pool. Returns the address at which peers read
+   * them. Null: no room (the page is too large, or all ranges are held or in quarantine), or other threads are copying
+   * the page of this key.
    */
   publish(key: string, srcPtr: bigint, length: number): bigint | null {
     if (typeof srcPtr !== 'bigint') {
@@ -120,9 +120,10 @@ export class PublishedPool {
   }
 
   /**
-   * Publishes in order; one result a key. Of a key given twice the last page counts, for both. The call blocks for as long as the copying
-   * takes: callers slice large batches. Null: no room, or a key whose page other threads are copying at the moment. A page that a later one of
-   * the batch has evicted is described, without a place. A computed page that is here already with the same length is as good as another one, and stays.
+   * Publishes pages in order; one result for each key. If a key is given twice, its last page counts for both. The call
+   * blocks while it copies, so callers slice large batches. Null: no room, or other threads are copying the page of
+   * that key. A page that a later one of the batch has evicted has a result without a place. An existing computed page
+   * of the same length is as good as a new one, and stays.
    */
   publishBatch(
     keys: Keys,
@@ -141,16 +142,16 @@ export class PublishedPool {
       const filled = this.#index.fill(vacancy, page.length, sums[i] as number, origin);
       results[vacancy.index] = this.#intact(vacancy.key, page, filled);
     });
-    // Last, so that no entry is without its bytes whatever the callback does.
+    // Eviction is reported last, so that no entry is without its bytes whatever the callback does.
     this.#tellGone(placed.gone);
     return batch.spread(results);
   }
 
   /**
-   * Like {@link publishBatch}, off this thread where that is quicker; pages that are removed while they are copied are
-   * null. Waits while a page of one of the keys is being filled (see {@link fillPages}), for POOL_FILL_WAIT_MS at the most:
-   * a page that is being filled even then is null. The source is in use until the
-   * promise has resolved; its regions may be freed meanwhile.
+   * Like {@link publishBatch}, but off this thread where that is quicker. Null also for pages that are removed while
+   * they are copied. Waits up to POOL_FILL_WAIT_MS while a page of one of the keys is being filled (see {@link
+   * fillPages}); a page that is still being filled then is null. The source is in use until the promise has resolved;
+   * its regions may be freed meanwhile.
    */
   async publishPages(
     keys: Keys,
@@ -173,9 +174,9 @@ export class PublishedPool {
   }
 
   /**
-   * Copies pages to the caller, off this thread where that is quicker; one outcome a key. Counts as a use of those
-   * that are here. What an outcome other than `read` leaves in a target is undefined. `isVerified`: the bytes must
-   * have their checksum. The targets are in use until the promise has resolved; their regions may be freed meanwhile.
+   * Copies pages to the caller, off this thread where that is quicker; one outcome for each key. Counts as a use of
+   * pages that are here. A target is undefined unless its outcome is `read`. `isVerified`: the bytes must match their
+   * checksum. The targets are in use until the promise has resolved; their regions may be freed meanwhile.
    */
   readPages(
     keys: Keys,
@@ -185,7 +186,7 @@ export class PublishedPool {
     return this.copyOut(keys, targets, this.lookupBatch(keys, request), isVerified);
   }
 
-  /** {@link readPages} of what has just been looked up. */
+  /** {@link readPages} for pages that were looked up just before. */
   async copyOut(
     keys: Keys,
     targets: readonly PageBytes[],
@@ -200,11 +201,13 @@ export class PublishedPool {
   }
 
   /**
-   * Brings pages in from elsewhere, straight into their ranges; `keys` are distinct. `fill` gets one target a key, null for
-   * those that are here already or find no room, and resolves with one checksum a key, of the bytes that it has put there;
-   * null where it has failed. Until then nobody finds the pages, and other copies have their turn. One lease a
-   * key, of the page that is here now; null: no room, failed, or removed meanwhile. What `fill` rejects with is
-   * passed on, and none of its pages is here then. Targets are `fill`'s until its promise has resolved. `origins`: one a key.
+   * Fills pages from elsewhere, straight into their ranges; `keys` must be distinct. `fill` gets one target for each
+   * key, null if the page is here already or finds no room. It resolves with one checksum for each key, of the bytes
+   * that it has written, null where it has failed. It owns the targets until then; no reader finds the pages meanwhile,
+   * and other copies have their turn.
+   *
+   * Resolves with one lease for each key, of the page that is here now; null: no room, failed, or removed meanwhile. If
+   * `fill` rejects, the error is passed on and none of its pages is here. `origins`: one for each key.
    */
   async fillPages(
     keys: readonly string[],
@@ -219,36 +222,36 @@ export class PublishedPool {
   }
 
   /**
-   * Keeps pages from eviction until {@link unlease}; one lease a key, null for those that are not here. A lease ends by
-   * itself when its page is removed, or other bytes are published under its key.
+   * Keeps pages from eviction until {@link unlease}; one lease for each key, null if the page is not here. A lease ends
+   * by itself when its page is removed, or other bytes are published under its key.
    */
   lease(keys: Keys): (PageLease | null)[] {
     return this.peekBatch(keys).map((page, i) => page && this.#leases.take(stringsOf(keys)[i] as string, page));
   }
 
-  /** Counts as a use. Harmless for leases that have ended. */
+  /** Ends leases, which counts as a use. Harmless for leases that have ended. */
   unlease(leases: readonly PageLease[]): void {
     for (const lease of leases) this.#leases.end(lease);
   }
 
-  /** Where each page lies, in order; null for those that are not here. Counts as a use. */
+  /** Location of each page, in order; null: the page is not here. Counts as a use. */
   lookupBatch(keys: Keys, request?: RequestOptions): (PublishedPage | null)[] {
     return this.#index.lookupBatch(keys, request);
   }
 
-  /** Like {@link lookupBatch}, without counting as a use. */
+  /** Like {@link lookupBatch}, but does not count as a use. */
   peekBatch(keys: Keys): (PublishedPage | null)[] {
     return this.#index.peekBatch(keys);
   }
 
-  /** The page's bytes, one view after the other: valid until control goes back to the event loop or a hold of the page ends, not to be written. */
+  /** The page's bytes, read-only views: valid until control returns to the event loop or a hold of the page ends. */
   viewsOf({ offset, length, slot }: PublishedPage): Uint8Array[] {
     if (this.#stamps === undefined) return [this.#memory.bytes(offset, length)];
     const tail = this.#stamps.tailBytesOf(slot, length);
     return length > STAMP_BYTES ? [this.#memory.bytes(offset, length - STAMP_BYTES), tail] : [tail];
   }
 
-  /** What peers must know to read a page: zeros when the pool has no stamps. Of one that has gone since it was published, a stamp that is nowhere. */
+  /** What peers need to read a page: zeros without stamps; for a page that has gone, a stamp that no page has. */
   stampOf({ slot, offset, length, checksum }: PublishedPage): { readonly stamp: number; readonly tail: number } {
     if (this.#stamps === undefined) return { stamp: NO_STAMP, tail: 0 };
     const isHere = this.#stamps.isOf(slot, offset, length);
@@ -256,36 +259,36 @@ export class PublishedPool {
     return { stamp: this.#stamps.stampOf(slot), tail: this.#stamps.tailOf(slot, length) };
   }
 
-  /** Where a peer reads the page; null when it is not here. Counts as a use. */
+  /** Where a peer reads the page; null: the page is not here. Counts as a use. */
   addressOf(key: string): [remoteAddr: bigint, length: number] | null {
     const [found] = this.lookupBatch([key]);
     return found ? [this.baseAddr + BigInt(found.offset), found.length] : null;
   }
 
-  /** Whether the page is here. Not a use. */
+  /** Whether the page is here. Does not count as a use. */
   has(key: string): boolean {
     return this.hasBatch([key])[0] === 1;
   }
 
-  /** One element a key, 1 when it is here. Does not count as a use. */
+  /** One byte for each key; 1: the page is here. Does not count as a use. */
   hasBatch(keys: Keys): Uint8Array {
     return this.#index.hasBatch(keys);
   }
 
-  /** Counts as a use of those that are here, in the order of the keys. */
+  /** Counts a use of each page that is here, in the order of the keys. */
   touchBatch(keys: Keys, request?: RequestOptions): void {
     this.#index.touchBatch(keys, request);
   }
 
-  /** Asked-for removal: `onEvict` is not called. A page whose bytes are on their way is removed, too, and false. */
+  /** Removes a page on request, without `onEvict`. A page without all its bytes is removed too, but gives false. */
   remove(key: string): boolean {
     this.#leases.endOf(key);
     return this.#index.remove(key);
   }
 
   /**
-   * Removes those pages that are older than the version given for their key, also those whose bytes are on their way; with `isCopy` only
-   * copies. Returns the keys of those that are gone; `onEvict` is not called.
+   * Removes pages that are older than the version given for their key, even those whose bytes are still to be written;
+   * `isCopy`: only copies. Returns the removed keys; does not call `onEvict`.
    */
   removeOlder(keys: readonly string[], voidBelow: readonly number[], { isCopy = false } = {}): string[] {
     return keys.filter((key, i) => {
@@ -296,7 +299,7 @@ export class PublishedPool {
     });
   }
 
-  /** A later version for pages that are here and still have the version given. Returns the keys of those. */
+  /** Gives pages that still have version `from` the version `to`; returns their keys. */
   renew(keys: readonly string[], from: number, to: number): string[] {
     const pages = this.peekBatch(keys);
     return keys.filter((_, i) => {
@@ -312,18 +315,18 @@ export class PublishedPool {
     return this.#index.keys();
   }
 
-  /** Removes everything, also what is on its way, and returns what was here. */
+  /** Removes all pages, even unfilled ones, and returns the keys of those that were here. */
   clear(): string[] {
     this.#leases.endAll();
     return this.#index.clear();
   }
 
-  /** After {@link free}: as they were last. */
+  /** Statistics; after {@link free} the last ones. */
   stats(): PoolAllocatorStats {
     return this.#index.stats();
   }
 
-  /** Nothing more is copied by asynchronous calls: they end with misses. Resolves when no thread touches the memory. */
+  /** Asynchronous calls copy nothing more and end with misses. Resolves when no thread touches the memory. */
   async end(): Promise<void> {
     this.#isEnding = true;
     await this.#turns.ended();
@@ -331,8 +334,8 @@ export class PublishedPool {
   }
 
   /**
-   * Gives the index's memory back; only {@link stats} may be used afterwards. The region is its owner's to free.
-   * Asynchronous calls under way end with misses: {@link end} waits for them.
+   * Frees the index's memory; only {@link stats} may be used afterwards. The region stays with its owner. Asynchronous
+   * calls under way end with misses: {@link end} waits for them.
    */
   free(): void {
     this.#isEnding = true;
@@ -349,7 +352,7 @@ export class PublishedPool {
     const placed = this.#place(batch, here, sums);
     const filled = this.#fillOffThread(batch, here, placed);
     try {
-      // While the bytes are on their way: other nodes are to forget early what is being overwritten.
+      // Keys are reported while the bytes are being copied, so that other nodes forget early what is being overwritten.
       this.#tellGone(placed.gone);
     } finally {
       await filled;
@@ -396,7 +399,7 @@ export class PublishedPool {
       const there = here[i] ?? null;
       const isSame =
         there !== null && there.length === page.length && (isAsGood(there, origin) || there.checksum === sums[i]);
-      // Whoever has it leased loses it: nobody waits for a lease to publish other bytes.
+      // A lease of the old page ends: publishing other bytes does not wait for leases.
       if (there !== null && !isSame) this.#leases.endOf(key);
       const isPossible = isWhole(page) && !this.#index.isHeld(key);
       return {
@@ -430,7 +433,7 @@ export class PublishedPool {
   }
 
   async #readOffThread(keys: Keys, targets: readonly PageBytes[], isVerified: boolean): Promise<LocalRead[]> {
-    // Looked up anew, not as another use: the pages may have changed while others had their turn.
+    // The lookup is repeated without counting a use: the pages may have changed while others had their turn.
     const reading = this.#reading(targets, this.peekBatch(keys), isVerified);
     const strings = stringsOf(keys);
     const hitKeys = pickKeys(keys, reading.hits);
@@ -455,13 +458,15 @@ export class PublishedPool {
     return this.#copyThreads.take(pages.length, bytesOf(pages));
   }
 
-  /** A page that has just been filled, with its stamp in place: nobody has been told of it yet. */
+  /** Sets the stamp of a page that has just been filled; no reader has been told of it yet. */
   #stamped<T extends PublishedPage | null>(page: T): T {
     if (page !== null) this.#stamps?.set(page.slot, page.offset, page.length);
     return page;
   }
 
-  /** The same; null, and gone again before anybody can find it, when its source is not what was to be copied. */
+  /**
+   * {@link #stamped} if the source stayed intact; null: it did not, and the page is removed before any reader finds it.
+   */
   #intact(key: string, source: PageBytes, page: PublishedPage | null): PublishedPage | null {
     if (source.isIntact?.() !== false) return this.#stamped(page);
     if (this.remove(key)) this.#tellGone(new Set([key]));
@@ -472,7 +477,7 @@ export class PublishedPool {
     if (keys.size > 0) this.#onEvict([...keys]);
   }
 
-  /** @internal Throws `InvariantError` unless its index, leases, fills and stamps agree. Nothing to check once it is freed. */
+  /** @internal Throws `InvariantError` unless index, leases, fills and stamps agree; passes once the pool is freed. */
   verify(): void {
     if (this.#index.isFreed) return;
     this.#index.verify();

@@ -26,7 +26,7 @@ import {
 import { FrameWriter } from './frame-writer.js';
 import type { MessageCodec } from './message.js';
 
-/** Codes that a peer's error may carry to the caller; any other one arrives as `ERR_REMOTE`. */
+/** Error codes that a peer may pass on to the caller; any other code arrives as `ERR_REMOTE`. */
 const REMOTE_CODES: ReadonlySet<string> = new Set<ErrorCode>([
   'ERR_ARGUMENT',
   'ERR_PROTOCOL',
@@ -51,29 +51,29 @@ interface PendingCall {
   readonly deadlineMs: number;
   readonly resolve: (value: unknown) => void;
   readonly reject: (error: MeshCacheError) => void;
-  /** Undefined: nobody can abort it. */
+  /** Undefined: the call cannot be aborted. */
   readonly onAbort: (() => void) | undefined;
 }
 
 export interface ConnectionEnd {
   readonly error: MeshCacheError;
-  /** The peer had said hello: it was there, whatever came then. */
+  /** Whether the peer had said hello, so that it was reachable at some time. */
   readonly wasReady: boolean;
-  /** The connection was given up because answers were overdue and nothing arrived. */
+  /** Whether the connection was closed because answers were overdue and nothing arrived. */
   readonly wasSilent: boolean;
-  /** Milliseconds that an attempt to connect took until it failed; 0 when it had succeeded. */
+  /** Milliseconds until an attempt to connect failed; 0 when it had succeeded. */
   readonly failedAfterMs: number;
 }
 
 export interface ConnectionOwner {
-  /** The peer has said hello, and has proved itself where this node has secrets. */
+  /** Called when the peer has said hello and, if this node has secrets, has authenticated itself. */
   ready(): void;
-  /** The two do not agree on a secret; the end follows. */
+  /** Called when the two sides do not agree on a secret; `ended` follows. */
   unauthenticated(reason: AuthFailureReason): void;
   ended(end: ConnectionEnd): void;
 }
 
-/** The client's side of one connection. Owns the socket; every call ends, at the latest with the connection. */
+/** The client's side of one connection. It owns the socket. Every call ends, at the latest with the connection. */
 export class ClientConnection {
   readonly #endpoint: Endpoint;
   readonly #env: Environment;
@@ -95,7 +95,10 @@ export class ClientConnection {
   #keepAliveCount = 0;
   #lastReceivedMs: number;
   #cancelTimer: () => void;
-  /** When calls whose time is over are looked for: one timer of all calls, of which most end long before. Infinite: no timer runs. */
+  /**
+   * Time of the next search for overdue calls. All calls share one timer, because most end long before it. Infinite: no
+   * timer runs.
+   */
   #watchedMs = Number.POSITIVE_INFINITY;
   #cancelWatch = () => {};
 
@@ -128,7 +131,10 @@ export class ClientConnection {
     this.#socket.on('close', () => this.#lost('the connection ended'));
   }
 
-  /** Rejects with `MeshCacheError`: ERR_UNREACHABLE, ERR_TIMEOUT, ERR_OVERLOADED, ERR_CLOSED (aborted) or the peer's. */
+  /**
+   * Sends a call. Rejects with `MeshCacheError`: ERR_UNREACHABLE, ERR_TIMEOUT, ERR_OVERLOADED, ERR_CLOSED (aborted) or
+   * the peer's error.
+   */
   call(call: OneCall): Promise<unknown> {
     return new Promise((resolve, reject) => {
       if (this.#calls.size >= RPC_IN_FLIGHT_MAX_COUNT) {
@@ -154,7 +160,7 @@ export class ClientConnection {
     });
   }
 
-  /** Calls under way reject with `error`. */
+  /** Closes the connection; calls under way reject with `error`. */
   end(error: MeshCacheError): void {
     if (this.#ended) return;
     this.#ended = true;
@@ -242,8 +248,8 @@ export class ClientConnection {
   }
 
   /**
-   * `fn` after `delayMs`, unless what has arrived by then cancels it: after this thread has been busy, timers run before
-   * sockets are read, and a healthy peer must not be given up for that.
+   * Runs `fn` after `delayMs`, unless input that has arrived by then cancels it. When this thread was busy, timers run
+   * before sockets are read; a healthy peer must not be given up for that.
    */
   #afterInput(delayMs: number, fn: () => void): () => void {
     const { clock } = this.#env;
@@ -259,7 +265,7 @@ export class ClientConnection {
     };
   }
 
-  /** Looks for calls whose time is over at `deadlineMs`, or before. */
+  /** Schedules a search for overdue calls at `deadlineMs` or earlier. */
   #watch(deadlineMs: number): void {
     if (deadlineMs >= this.#watchedMs) return;
     this.#cancelWatch();
@@ -313,7 +319,10 @@ export class ClientConnection {
     if (call.keepAlive && --this.#keepAliveCount === 0) this.#socket.unref();
   }
 
-  /** A server that does not like the proofs ends the connection without a word. */
+  /**
+   * Handles the loss of the connection. While a proof is awaited it is a refusal: a server that rejects the proof
+   * closes the connection without a message.
+   */
   #lost(reason: string, cause?: unknown): void {
     if (this.#opening.awaitsProof) this.#refuse('refused');
     else this.#fail(reason, cause);
@@ -325,7 +334,7 @@ export class ClientConnection {
     this.end(error);
   }
 
-  /** Throws `InvariantError` unless what it keeps of its calls agrees, and nothing is left once it has ended. */
+  /** Throws `InvariantError` unless the tables of calls agree, and are empty once the connection has ended. */
   verify(): void {
     if (this.#ended) {
       assertEqual(`${this.#name}: calls of a connection that has ended`, this.#calls.size, 0);
@@ -344,7 +353,7 @@ export class ClientConnection {
   }
 }
 
-/** Whoever can abort the call cannot any more. */
+/** Removes the abort listener of a call that has ended. */
 function forget({ call, onAbort }: PendingCall): void {
   if (onAbort !== undefined) call.signal?.removeEventListener('abort', onAbort);
 }

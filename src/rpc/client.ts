@@ -9,16 +9,16 @@ import { ClientConnection, type ConnectionEnd } from './client-connection.js';
 import { MessageCodec } from './message.js';
 import type { RpcService } from './service.js';
 
-/** What an {@link RpcClient} takes. */
+/** Options of an {@link RpcClient}. */
 export interface RpcClientOptions {
   readonly env: Environment;
-  /** What it calls for: a label of its metrics; default `control`. */
+  /** Purpose of its calls, a label of its metrics; default `control`. */
   readonly service?: RpcService;
 }
 
-/** What one call may be told. */
+/** Options of one call. */
 export interface RpcCallOptions {
-  /** Deadline of this call; default RPC_CALL_TIMEOUT_MS. */
+  /** Deadline of this call in milliseconds; default RPC_CALL_TIMEOUT_MS. */
   readonly timeoutMs?: number;
   /** Aborting rejects the call with ERR_CLOSED and tells the peer. */
   readonly signal?: CancelSignal | undefined;
@@ -28,10 +28,13 @@ export interface RpcCallOptions {
   readonly keepAlive?: boolean;
 }
 
-/** An attempt to connect that failed more slowly is repeated in the background only: nobody waits for it twice. */
+/**
+ * A connection attempt that took longer than this to fail is repeated in the background only, so that no call waits for
+ * it twice.
+ */
 const SLOW_FAILURE_MS = 100;
 const OK = { result: 'ok' };
-/** Whatever else the peer answers is a refusal. */
+/** Values of the label `result`; any other error code of a peer counts as `refused`. */
 const RESULTS: Readonly<Partial<Record<ErrorCode, string>>> = {
   ERR_UNREACHABLE: 'unreachable',
   ERR_TIMEOUT: 'timeout',
@@ -39,7 +42,7 @@ const RESULTS: Readonly<Partial<Record<ErrorCode, string>>> = {
   ERR_CLOSED: 'closed',
 };
 
-/** Failures are remembered for at most so many endpoints. */
+/** Number of endpoints whose failures are remembered. */
 const FAILURES_MAX_COUNT = 4096;
 
 interface Failure {
@@ -49,11 +52,11 @@ interface Failure {
 }
 
 /**
- * Calls methods of {@link RpcServer}s: one connection an endpoint, opened on demand, used for all calls at once.
+ * Calls methods of {@link RpcServer}s. Each endpoint has one connection, opened on demand and shared by all calls.
  *
- * An endpoint that cannot be reached costs one deadline: afterwards calls to it reject at once, and after
- * RPC_RETRY_AFTER_MS one of them tries again. Idle connections and timers do not keep the process alive; a call under way
- * does, until its deadline at the latest.
+ * An unreachable endpoint costs one deadline: afterwards calls to it reject at once, and after RPC_RETRY_AFTER_MS one
+ * of them tries again. Idle connections and timers do not keep the process alive; a call under way does, until its
+ * deadline at the latest.
  */
 export class RpcClient {
   readonly #env: Environment;
@@ -61,7 +64,7 @@ export class RpcClient {
   readonly #authFailures: AuthFailures;
   readonly #connections = new Map<string, ClientConnection>();
   readonly #failures = new Map<string, Failure>();
-  /** Endpoints whose last connection that worked has ended. */
+  /** Endpoints whose last working connection has ended. */
   readonly #broken = new Set<string>();
   #closed = false;
 
@@ -75,9 +78,10 @@ export class RpcClient {
   }
 
   /**
-   * The result of `method` at `endpoint`. Rejects with `MeshCacheError`: ERR_UNREACHABLE (no connection, or it ended before
-   * the answer), ERR_AUTH (`AuthError`: the two do not agree on a secret), ERR_TIMEOUT, ERR_OVERLOADED, ERR_CLOSED (client closed or call aborted), or what the peer answered.
-   * Binary fields of the result are views of received bytes: copy what is to be kept.
+   * Calls `method` at `endpoint` and resolves with its result. Rejects with `MeshCacheError`: ERR_UNREACHABLE (no
+   * connection, or it ended before the answer), ERR_AUTH (`AuthError`: the two sides do not agree on a secret),
+   * ERR_TIMEOUT, ERR_OVERLOADED, ERR_CLOSED (client closed or call aborted), or the peer's error. Binary fields of the
+   * result are views of received bytes: copy them to keep them.
    */
   async call(endpoint: Endpoint, method: string, params: object, options: RpcCallOptions = {}): Promise<unknown> {
     if (this.#closed) throw new ClosedError('the RPC client');
@@ -93,7 +97,7 @@ export class RpcClient {
     }
   }
 
-  /** Calls under way reject with ERR_CLOSED. Idempotent. */
+  /** Closes all connections; calls under way reject with ERR_CLOSED. Idempotent. */
   async close(): Promise<void> {
     this.#closed = true;
     const error = new ClosedError('the RPC client');
@@ -137,7 +141,10 @@ export class RpcClient {
     return connection;
   }
 
-  /** A connection that had worked is opened again at the next call, unless its peer had gone silent. */
+  /**
+   * Remembers how a connection ended. One that had worked is opened again at the next call, unless its peer had gone
+   * silent.
+   */
   #remember(name: string, end: ConnectionEnd): void {
     if (end.wasReady && this.#broken.size < FAILURES_MAX_COUNT) this.#broken.add(name);
     if (end.wasReady && !end.wasSilent) return;
@@ -153,7 +160,10 @@ export class RpcClient {
     });
   }
 
-  /** @internal Throws `InvariantError` unless its connections agree with themselves, and no more failures are remembered than may be. */
+  /**
+   * @internal Throws `InvariantError` unless its connections are consistent, and the remembered failures are within
+   * their limit.
+   */
   verify(): void {
     for (const connection of this.#connections.values()) connection.verify();
     assertAtMost('RPC client: failures', this.#failures.size, FAILURES_MAX_COUNT);
@@ -162,12 +172,12 @@ export class RpcClient {
   }
 }
 
-/** How a call ended, as `meshcache_rpc_calls_total` tells. */
+/** How a call ended, as a label of `meshcache_rpc_calls_total`. */
 function resultOf(error: unknown): string {
   return (error instanceof MeshCacheError && RESULTS[error.code]) || 'refused';
 }
 
-/** Each caller gets an error object of its own, with its own stack. */
+/** Copies an error, so that each caller gets an object of its own with its own stack. */
 function asNew(error: MeshCacheError): MeshCacheError {
   const options = { retryable: error.retryable, cause: error };
   return error instanceof AuthError

@@ -1,7 +1,7 @@
 import type { Clock } from '../base/environment/clock.js';
 import type { Connection } from '../base/environment/network.js';
 
-/** Writes frames to a connection; those that are written by what runs now leave together. */
+/** Writes frames to a connection; frames written in one turn of the event loop are sent together. */
 export class FrameWriter {
   readonly #socket: Connection;
   readonly #clock: Clock;
@@ -12,12 +12,12 @@ export class FrameWriter {
     this.#clock = clock;
   }
 
-  /** Bytes that the peer has not taken yet. */
+  /** Bytes that the peer has not accepted yet. */
   get bufferedBytes(): number {
     return this.#socket.writableLength;
   }
 
-  /** `bytes` must not change afterwards. */
+  /** Writes a frame; `bytes` must not change afterwards. */
   write(bytes: Buffer): void {
     if (this.#socket.destroyed) return;
     if (!this.#corked) {

@@ -16,7 +16,7 @@ export const FRAME_HEADER_BYTES = 9;
 const MAGIC = 0x5052434d; // "MCRP"
 export const RPC_VERSION = 1;
 
-/** What a frame says. */
+/** Kind of a frame. */
 export const FrameType = {
   /** Client to server: `[method, params]`. */
   call: 1,
@@ -24,7 +24,7 @@ export const FrameType = {
   answer: 2,
   /** Server to client: `{ code, message }`. */
   error: 3,
-  /** Client to server, message nil: nobody waits for the answer any more. */
+  /** Client to server, message nil: the caller no longer waits for the answer. */
   cancel: 4,
 } as const;
 export type FrameType = (typeof FrameType)[keyof typeof FrameType];
@@ -32,14 +32,14 @@ export type FrameType = (typeof FrameType)[keyof typeof FrameType];
 export interface Frame {
   readonly type: FrameType;
   readonly requestId: number;
-  /** msgpack; a view of what was received. */
+  /** The msgpack message, a view of received bytes. */
   readonly message: Uint8Array;
 }
 
 /** The kinds of `meshcache_rpc_errors_total` that a connection's bytes can cause. */
 export type FrameFault = 'bad_hello' | 'bad_version' | 'oversized' | 'bad_frame' | 'bad_message' | 'truncated';
 
-/** The peer's bytes are not of the protocol. */
+/** Error for bytes of a peer that violate the protocol. */
 export class FrameError extends ProtocolError {
   readonly fault: FrameFault;
 
@@ -49,7 +49,7 @@ export class FrameError extends ProtocolError {
   }
 }
 
-/** The own hello. */
+/** Encodes this node's hello. */
 export function encodeHello({ authentication = false } = {}): Buffer {
   const bytes = Buffer.alloc(HELLO_BYTES);
   bytes.writeUInt32LE(MAGIC, 0);
@@ -60,13 +60,13 @@ export function encodeHello({ authentication = false } = {}): Buffer {
 }
 
 export interface Hello {
-  /** The longest message that its sender takes. */
+  /** Length of the longest message that the sender of the hello accepts, in bytes. */
   readonly frameMaxBytes: number;
-  /** A nonce follows, and proofs are wanted. */
+  /** Whether a nonce follows and proofs are required. */
   readonly authentication: boolean;
 }
 
-/** Throws {@link FrameError} when the two sides cannot talk. */
+/** Decodes a peer's hello. Throws {@link FrameError} when the two sides cannot talk. */
 export function decodeHello(bytes: Buffer): Hello {
   if (bytes.readUInt32LE(0) !== MAGIC) throw new FrameError('bad_hello', 'hello: not a meshcache control connection');
   const version = bytes[4];
@@ -79,7 +79,7 @@ export function decodeHello(bytes: Buffer): Hello {
   return { frameMaxBytes: bytes.readUInt32LE(8), authentication: flags !== 0 };
 }
 
-/** What either side of a control connection begins with. */
+/** The hello with which both sides of a control connection begin. */
 export const RPC_HELLO: HelloFormat = {
   plane: 'rpc',
   bytes: HELLO_BYTES,
@@ -87,7 +87,7 @@ export const RPC_HELLO: HelloFormat = {
   wantsAuthentication: (start) => (start.length < HELLO_BYTES ? undefined : decodeHello(start).authentication),
 };
 
-/** Fills the header into the first bytes of `bytes`, which holds the message behind it. */
+/** Writes the header into the first bytes of `bytes`; the message must lie behind it. */
 export function writeFrameHeader(bytes: Buffer, type: FrameType, requestId: number): void {
   bytes.writeUInt32LE(bytes.length - FRAME_HEADER_BYTES, 0);
   bytes.writeUInt32LE(requestId, 4);
@@ -96,23 +96,23 @@ export function writeFrameHeader(bytes: Buffer, type: FrameType, requestId: numb
 
 export interface FrameSink {
   /**
-   * What comes before the frames, the hello first: HELLO_BYTES of it, then as many as the call before has returned; 0: frames
-   * from now on.
+   * Called with the parts that come before the frames: first HELLO_BYTES of hello, then as many bytes as the previous
+   * call has returned. 0: frames follow.
    */
   opening(bytes: Buffer): number;
   frame(frame: Frame): void;
 }
 
 /**
- * Cuts a stream of bytes into its opening and the frames after it. Memory is bounded by what has really arrived (at most
- * twice of it), never by what a header promises.
+ * Cuts a stream of bytes into its opening and the frames after it. Its memory is at most twice the bytes that have
+ * arrived, and does not depend on lengths that headers promise.
  */
 export class FrameReader {
   readonly #sink: FrameSink;
-  /** Length of the part of the opening that comes next; 0 among the frames. */
+  /** Length of the next part of the opening; 0 when frames follow. */
   #openingBytes = HELLO_BYTES;
   #stopped = false;
-  /** Bytes of an incomplete unit: `#held` of `#hold` are filled. */
+  /** Bytes of an incomplete unit (a part of the opening, or a frame): `#held` bytes of `#hold` are filled. */
   #hold: Buffer = Buffer.alloc(0);
   #held = 0;
 
@@ -120,24 +120,24 @@ export class FrameReader {
     this.#sink = sink;
   }
 
-  /** True between the bytes of a unit: the peer has begun what it has not finished. */
+  /** Whether the peer has begun a unit and not finished it. */
   get isWithinFrame(): boolean {
     return this.#held > 0;
   }
 
-  /** Memory that an incomplete unit takes. */
+  /** Memory that an incomplete unit takes, in bytes. */
   get heldBytes(): number {
     return this.#hold.length;
   }
 
-  /** Hands out nothing more, also of the chunk that is being read. */
+  /** Stops: no further frames are delivered, not even from the chunk that is being read. */
   stop(): void {
     this.#stopped = true;
     this.#hold = Buffer.alloc(0);
     this.#held = 0;
   }
 
-  /** Throws {@link FrameError}; the connection is of no use afterwards. Views of `chunk` are handed out. */
+  /** Reads a chunk and delivers views of it. Throws {@link FrameError}; the connection cannot be used afterwards. */
   push(chunk: Buffer): void {
     let at = this.#held === 0 ? 0 : this.#complete(chunk);
     while (!this.#stopped && at < chunk.length) {
@@ -151,7 +151,7 @@ export class FrameReader {
     }
   }
 
-  /** Adds to the unit begun earlier, delivers it once it is whole; returns how many bytes it took. */
+  /** Adds bytes to the incomplete unit and delivers it when it is complete; returns how many bytes it took. */
   #complete(chunk: Buffer): number {
     let at = 0;
     while (at < chunk.length) {
@@ -170,7 +170,7 @@ export class FrameReader {
     return at;
   }
 
-  /** Length of the part of the opening or the frame that starts at `at` of the first `end` bytes; undefined while its header is incomplete. */
+  /** Length of the unit that starts at `at` of the first `end` bytes; undefined while its header is incomplete. */
   #unitBytes(bytes: Buffer, at: number, end: number): number | undefined {
     if (this.#openingBytes > 0) return this.#openingBytes;
     if (end - at < FRAME_HEADER_BYTES) return undefined;

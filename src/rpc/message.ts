@@ -3,29 +3,30 @@ import { Unpackr } from 'msgpackr/unpack';
 import { ProtocolError } from '../base/errors.js';
 import { RPC_MESSAGE_MAX_DEPTH, RPC_MESSAGE_MAX_ELEMENTS } from '../base/limits.js';
 
-/** msgpackr keeps the number of reserved bytes in the low byte of its options. */
+/** Most reserved bytes: msgpackr keeps their number in the low byte of its options. */
 const RESERVED_MAX_BYTES = 255;
 
 /**
- * msgpack as the control plane uses it: nil, booleans, numbers, text, binary, arrays and maps with text keys. No extension
- * types, so that nothing in a message can become an object of a class, a regular expression or a shared reference.
+ * msgpack as the control plane uses it: nil, booleans, numbers, text, binary, arrays and maps with text keys. Extension
+ * types are not allowed, so that a message can never create an object of a class, a regular expression or a shared
+ * reference.
  *
- * The plain entry points of msgpackr are used on purpose: its native string extraction hands out slices of larger strings,
- * which would keep whole messages alive for one key.
+ * It uses the plain entry points of msgpackr, because the native string extraction returns slices of larger strings,
+ * which would keep whole messages in memory for one key.
  */
 export class MessageCodec {
   readonly #packr = new Packr({ useRecords: false, encodeUndefinedAsNil: true, int64AsType: 'bigint' });
   readonly #unpackr = new Unpackr({ useRecords: false, mapsAsObjects: true, int64AsType: 'bigint' });
 
-  /** The message after `reservedBytes` (at most 255) that the caller fills in; the bytes are the caller's. */
+  /** Encodes a message behind `reservedBytes` (at most 255) that the caller fills in; the caller owns the result. */
   encode(value: unknown, reservedBytes = 0): Buffer {
     if (reservedBytes > RESERVED_MAX_BYTES) throw new RangeError(`${reservedBytes} reserved bytes`);
     return this.#packr.pack(value, RESERVE_START_SPACE | reservedBytes);
   }
 
   /**
-   * The value of exactly these bytes; maps become plain objects. Binary fields are views of `bytes`: whoever keeps one
-   * copies it. Throws {@link ProtocolError} for anything else than one complete message of the types above.
+   * Decodes exactly these bytes; maps become plain objects. Binary fields are views of `bytes`: copy them to keep them.
+   * Throws {@link ProtocolError} unless `bytes` is one complete message of the types above.
    */
   decode(bytes: Uint8Array): unknown {
     checkMessage(bytes);
@@ -40,8 +41,9 @@ export class MessageCodec {
 const PROTO = Buffer.from('__proto__');
 
 /**
- * Throws {@link ProtocolError} unless `bytes` is one complete message of the allowed types, not nested too deep and not of
- * too many elements. Runs before the decoder, so that the decoder never allocates for lengths that are not there.
+ * Throws {@link ProtocolError} unless `bytes` is one complete message of the allowed types, within the limits on depth
+ * and number of elements. It runs before the decoder, so that the decoder never allocates for lengths that are not
+ * there.
  */
 export function checkMessage(bytes: Uint8Array): void {
   new MessageScan(bytes).run();
@@ -143,7 +145,7 @@ class MessageScan {
     }
   }
 
-  /** Each element has at least one byte: what cannot be there is refused before anything is walked. */
+  /** Refuses more elements than bytes are left, because each element takes at least one byte. */
   #checkCount(count: number): void {
     if (count > this.#bytes.length - this.#at) throw new ProtocolError('message: truncated');
   }
@@ -153,7 +155,7 @@ class MessageScan {
     this.#at += count;
   }
 
-  /** Big-endian, as msgpack has it. */
+  /** Reads an unsigned integer, big-endian as in msgpack. */
   #uint(byteCount: number): number {
     const start = this.#at;
     this.#skip(byteCount);

@@ -30,7 +30,7 @@ import {
 import { FrameWriter } from './frame-writer.js';
 import type { MessageCodec } from './message.js';
 
-/** Who calls, and whether it still waits. */
+/** Facts about a call: its caller, and whether the caller still waits. */
 export interface RpcContext {
   /** `host:port` of the caller. */
   readonly remote: string;
@@ -38,10 +38,13 @@ export interface RpcContext {
   readonly signal: CancelSignal;
 }
 
-/** `params` is a plain object. What is returned (or resolved) must be made of what messages carry: see PROTOCOL.md. */
+/**
+ * Handles calls. `params` is a plain object. The returned (or resolved) value must be encodable in a message: see
+ * PROTOCOL.md.
+ */
 export type RpcHandler = (params: unknown, context: RpcContext) => unknown;
 
-/** What a call or a connection failed of; label of `meshcache_rpc_errors_total`. */
+/** Why a call or a connection failed; label of `meshcache_rpc_errors_total`. */
 export type RpcFault =
   | FrameFault
   | 'unauthenticated'
@@ -58,32 +61,34 @@ export interface ServerConnectionOwner {
   readonly codec: MessageCodec;
   handlerOf(method: string): RpcHandler | undefined;
   called(): void;
-  /** Whether all connections together may have another call of so many bytes. */
+  /** Whether all connections together may hold another call of this many bytes. */
   hasRoomFor(bytes: number): boolean;
-  /** A call of so many bytes is being answered, or (`count` -1) is not any more. */
+  /** Counts a call of this many bytes: 1 when its handling begins, -1 when it ends. */
   inFlight(count: 1 | -1, bytes: number): void;
-  /** Whether too much waits for peers to read it, of all connections together. */
+  /** Whether too many bytes, over all connections, wait for peers to read them. */
   isOverfull(): boolean;
-  /** A large part of a request has come. */
+  /** Called when a large part of a request has arrived. */
   held(): void;
   fault(kind: RpcFault): void;
-  /** `remote` and this node do not agree on a secret; the connection ends. */
+  /** Called when `remote` and this node do not agree on a secret; the connection ends. */
   unauthenticated(reason: AuthFailureReason, remote: string): void;
-  /** The peer has said hello, and has proved itself where that is wanted. */
+  /** Called when the peer has said hello and, if required, has authenticated itself. */
   opened(connection: ServerConnection): void;
   ended(connection: ServerConnection): void;
 }
 
 interface Call {
   readonly requestId: number;
-  /** Of the request. */
+  /** Length of the request in bytes. */
   readonly bytes: number;
   readonly params: unknown;
 }
 
 const ERROR_TEXT_MAX_CHARACTERS = 512;
 
-/** The server's side of one connection. Owns the socket; ends itself on any byte that is not of the protocol. */
+/**
+ * The server's side of one connection. It owns the socket, and closes it at the first byte that violates the protocol.
+ */
 export class ServerConnection {
   readonly #socket: Connection;
   readonly #owner: ServerConnectionOwner;
@@ -91,7 +96,7 @@ export class ServerConnection {
   readonly #writer: FrameWriter;
   readonly #remote: string;
   readonly #calls = new Map<number, CallContext>();
-  /** Of the requests of these. */
+  /** Bytes of the requests whose calls are being handled. */
   #inFlightBytes = 0;
   #answerMaxBytes = 0;
   readonly #opening: ServerOpening;
@@ -121,17 +126,17 @@ export class ServerConnection {
     socket.on('close', () => this.#closed());
   }
 
-  /** Answers not yet taken by the peer. */
+  /** Bytes of answers that the peer has not accepted yet. */
   get bufferedBytes(): number {
     return this.#writer.bufferedBytes;
   }
 
-  /** Memory that a request takes which has not come whole. */
+  /** Memory of an incomplete request, in bytes. */
   get heldBytes(): number {
     return this.#reader.heldBytes;
   }
 
-  /** Ends it to have that back. */
+  /** Closes the connection to free its memory. */
   shed(): void {
     this.#drop('too_many_calls');
   }
@@ -204,7 +209,7 @@ export class ServerConnection {
     if (this.#calls.size >= RPC_IN_FLIGHT_MAX_COUNT || this.#inFlightBytes + bytes > RPC_IN_FLIGHT_MAX_BYTES) {
       return { fault: 'too_many_calls', code: 'ERR_OVERLOADED', text: 'too many calls at once on one connection' };
     }
-    // Whoever asks little is answered, however much others ask.
+    // A peer with few calls is always served, however many calls other peers make.
     const isLittle = this.#calls.size < RPC_GRANTED_COUNT && this.#inFlightBytes + bytes <= RPC_GRANTED_BYTES;
     if (!isLittle && !this.#owner.hasRoomFor(bytes)) {
       return { fault: 'too_many_calls', code: 'ERR_OVERLOADED', text: 'too many calls at once on this node' };
@@ -232,7 +237,7 @@ export class ServerConnection {
       this.#succeeded(requestId, result);
       return;
     }
-    // Only what takes time is under way when the next call comes, or can be aborted.
+    // Calls are recorded only if they take time: only those can be aborted, or still run when the next call arrives.
     this.#calls.set(requestId, context);
     this.#inFlightBytes += bytes;
     this.#owner.inFlight(1, bytes);
@@ -293,7 +298,7 @@ export class ServerConnection {
     else this.#pause();
   }
 
-  /** A peer that does not read its answers is not listened to either, and not for ever. */
+  /** Stops reading from a peer that does not read its answers, and closes the connection if that lasts too long. */
   #pause(): void {
     if (this.#socket.isPaused()) return;
     this.#socket.pause();
@@ -317,7 +322,7 @@ export class ServerConnection {
   #drop(fault: RpcFault, error?: unknown): void {
     if (this.#socket.destroyed) return;
     this.#owner.fault(fault);
-    // Strangers come in any number; what they do is counted.
+    // Drops of unauthenticated peers, which may be many, are counted and only logged at debug level.
     this.#owner.env.log.log(this.#opening.isOpen ? 'info' : 'debug', 'control connection dropped', {
       remote: this.#remote,
       kind: fault,
@@ -330,12 +335,12 @@ export class ServerConnection {
     this.#cancelTimer();
     if (this.#reader.isWithinFrame) this.#owner.fault('truncated');
     this.#reader.stop();
-    // Their handlers may still be at it; until they end, what they hold counts.
+    // Handlers may still run; their requests count until they end.
     for (const context of this.#calls.values()) context.abort();
     this.#owner.ended(this);
   }
 
-  /** Calls that are being answered, and the bytes of their requests. */
+  /** Number of calls that are being handled, and the bytes of their requests. */
   get inFlight(): { readonly count: number; readonly bytes: number } {
     return { count: this.#calls.size, bytes: this.#inFlightBytes };
   }
@@ -350,10 +355,10 @@ export class ServerConnection {
   }
 }
 
-/** Most handlers answer at once and never ask for the signal: it is made when it is. */
+/** Context of a call. Its signal is created on demand, because most handlers answer at once and never use it. */
 class CallContext implements RpcContext {
   readonly remote: string;
-  /** Of the request. */
+  /** Length of the request in bytes. */
   readonly bytes: number;
   #cancellation: Cancellation | undefined;
   #aborted = false;

@@ -23,16 +23,16 @@ import type { RpcService } from './service.js';
 
 export type { RpcContext, RpcFault, RpcHandler } from './server-connection.js';
 
-/** Where an {@link RpcServer} listens, and for how many. */
+/** Options of an {@link RpcServer}. */
 export interface RpcServerOptions {
   readonly host: string;
-  /** 0 (default): any free one. */
+  /** Port to listen on; 0 (default): any free one. */
   readonly port?: number;
-  /** Further ones are closed at once; default RPC_CONNECTIONS_MAX_COUNT. */
+  /** Number of connections; further ones are closed at once. Default RPC_CONNECTIONS_MAX_COUNT. */
   readonly maxConnections?: number;
-  /** What it is for: a label of its metrics; default `control`. */
+  /** Purpose of the server, a label of its metrics; default `control`. */
   readonly service?: RpcService;
-  /** @internal Of strangers; default: those of `limits.ts`. */
+  /** @internal Rate limits on connections of unauthenticated peers; default: those of `limits.ts`. */
   readonly rates?: ConnectionRates;
   readonly env: Environment;
 }
@@ -42,19 +42,19 @@ export interface RpcServerStats {
   readonly connections: number;
   /** Calls received since the start. */
   readonly calls: number;
-  /** Calls that are being answered. */
+  /** Calls that are being handled. */
   readonly inFlight: number;
-  /** Answers that peers have not taken yet. */
+  /** Bytes of answers that peers have not accepted yet. */
   readonly bufferedBytes: number;
-  /** Memory of requests that have not come whole. */
+  /** Memory of incomplete requests, in bytes. */
   readonly heldBytes: number;
   readonly errors: Readonly<Partial<Record<RpcFault, number>>>;
 }
 
 /**
- * Answers calls of the control plane. Whatever a peer sends, the worst outcome is that its connection is closed; every such
- * case is counted by kind in `meshcache_rpc_errors_total`. With secrets in its environment it answers only peers that have
- * proved to know one.
+ * Answers calls of the control plane. Whatever a peer sends, the worst outcome is that its connection is closed; every
+ * such case is counted by kind in `meshcache_rpc_errors_total`. With secrets in its environment it answers only
+ * authenticated peers.
  */
 export class RpcServer {
   readonly #host: string;
@@ -67,7 +67,7 @@ export class RpcServer {
   readonly #handlers = new Map<string, RpcHandler>();
   readonly #connections = new Set<ServerConnection>();
   readonly #authFailures: AuthFailures;
-  /** Of the connections, those whose peers have not proved themselves. */
+  /** Connections whose peers have not authenticated themselves yet. */
   readonly #pending = new PendingConnections<ServerConnection>(HANDSHAKES_PENDING_MAX_COUNT, (oldest) => {
     this.#fault('too_many_connections');
     this.#connections.delete(oldest);
@@ -80,7 +80,7 @@ export class RpcServer {
   #listener: Listener | undefined;
   #stopped = false;
 
-  /** Throws `ArgumentError` for a host or port that none can be. */
+  /** Creates a server. Throws `ArgumentError` for an invalid host or port. */
   constructor(options: RpcServerOptions) {
     const { host, port = 0 } = options;
     if (typeof host !== 'string' || host === '')
@@ -102,7 +102,7 @@ export class RpcServer {
   }
 
   /**
-   * `handler` answers calls of `method` from now on. What it throws travels as code and message: a `MeshCacheError` with its
+   * Registers `handler` for calls of `method`. A thrown error travels as code and message: a `MeshCacheError` with its
    * own code, anything else as `ERR_REMOTE`. Throws `ArgumentError` when the method has a handler already.
    */
   handle(method: string, handler: RpcHandler): void {
@@ -111,7 +111,7 @@ export class RpcServer {
     this.#handlers.set(method, handler);
   }
 
-  /** Resolves with the port once it listens. Throws `ConfigError` when the address cannot be had. */
+  /** Starts to listen and resolves with the port. Throws `ConfigError` when the address cannot be used. */
   async start(): Promise<number> {
     if (this.#stopped || this.#listener !== undefined) throw new ClosedError('the RPC server');
     const listener = new Listener({
@@ -119,7 +119,7 @@ export class RpcServer {
       plane: 'rpc',
       options: { noDelay: true, keepAlive: true, keepAliveInitialDelay: KEEP_ALIVE_DELAY_MS, plane: this.#service },
       rates: this.#rates,
-      // Whoever holds the port is the master.
+      // A discovery server keeps its port for itself: the process that holds the port is the master.
       keepsPort: this.#service === 'discovery',
       onConnection: (socket) => this.#accept(socket),
       onRefused: () => this.#fault('too_many_connections'),
@@ -133,7 +133,7 @@ export class RpcServer {
     return port;
   }
 
-  /** Ends every connection, also within a call. Idempotent. */
+  /** Closes every connection, even during a call. Idempotent. */
   async stop(): Promise<void> {
     this.#stopped = true;
     const closed = this.#listener?.close();
@@ -141,7 +141,7 @@ export class RpcServer {
     await closed;
   }
 
-  /** Counts of now, and counters since the start. */
+  /** Current load, and counters since the start. */
   stats(): RpcServerStats {
     return {
       connections: this.#connections.size,
@@ -165,7 +165,7 @@ export class RpcServer {
     return bytes;
   }
 
-  /** Of requests that have not come whole: who has sent most of one goes while there is too much. */
+  /** Limits the memory of incomplete requests: while it is too much, the connection that holds most is closed. */
   #shedHeld(): void {
     let bytes = 0;
     for (const { heldBytes } of this.#connections) bytes += Math.max(0, heldBytes - RPC_GRANTED_BYTES);
@@ -232,8 +232,8 @@ export class RpcServer {
   }
 
   /**
-   * @internal Throws `InvariantError` unless its counts are those of its connections. Of connections that have ended handlers may still be at
-   * it, and count.
+   * @internal Throws `InvariantError` unless its counts match its connections. Handlers of closed connections may still
+   * run, and count.
    */
   verify(): void {
     let count = 0;
@@ -249,7 +249,7 @@ export class RpcServer {
       this.#inFlightCount > 0 || this.#inFlightBytes === 0,
       () => `RPC server: ${this.#inFlightBytes} bytes of no calls`,
     );
-    // A stranger that comes to a full server takes the place of another one.
+    // On a full server, a new unauthenticated connection replaces another unauthenticated one.
     assertAtMost('RPC server: connections', this.#connections.size, this.#maxConnections);
     this.#pending.verify(this.#connections);
     this.#listener?.verify();

@@ -1,2 +1,2 @@
-/** What calls are for: the work of a node, or who is there. A label of metrics. */
+/** Purpose of calls, a label of metrics: the work of a node (`control`), or which nodes are members (`discovery`). */
 export type RpcService = 'control' | 'discovery';

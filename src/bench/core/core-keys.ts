@@ -15,7 +15,7 @@ export function hexKeyBatches(batches: number, batchKeys: number, seed: number):
   );
 }
 
-/** A batch that has its text and no hashes yet, as it is when a request comes in. */
+/** A batch with its text and without hashes, as when a request has just come in. */
 export function encoded(keys: readonly string[]): KeyBatch {
   const batch = KeyBatch.of(keys);
   void batch.text;
@@ -23,8 +23,8 @@ export function encoded(keys: readonly string[]): KeyBatch {
 }
 
 /**
- * Nanoseconds that each of `count` operations takes; `run` does the given part (0 to 1) of them. First the event loop
- * turns and a part is done untimed, so that the garbage of the contender before is not charged to this one.
+ * Nanoseconds for each of `count` operations; `run` does the given part (0 to 1) of them. The event loop first turns
+ * and a part is done untimed, so that garbage of the contender before is not charged to this one.
  */
 export async function timeSettledNs(count: number, run: (part: number) => void): Promise<number> {
   run(SETTLING_PART);
@@ -33,7 +33,7 @@ export async function timeSettledNs(count: number, run: (part: number) => void):
   return timePerOperationNs(count, () => run(1));
 }
 
-/** Nanoseconds that one of `count` operations took. */
+/** Nanoseconds for each of `count` operations. */
 export function timePerOperationNs(count: number, run: () => void): number {
   const start = performance.now();
   run();

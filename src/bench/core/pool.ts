@@ -12,7 +12,7 @@ const PAGE_BYTES = 4_497_408;
 /** Policies to measure; the first one is the reference of the ratios. */
 const POLICIES: readonly EvictionPolicy[] = ['lru', 's3fifo', 'yield'];
 const WAYS = ['strings', 'encoded'] as const;
-/** The most keys of one round, for which they are made anew. */
+/** Most keys of one round, for which they are created anew. */
 const ROUND_KEYS = 2 ** 18;
 /** How many times the pool's capacity is published before measuring, so that pages and ghosts are full. */
 const FILLS = 4;
@@ -20,14 +20,14 @@ const FILLS = 4;
 const SEGMENT_BYTES = 2 ** 30;
 const FULL_POOL_BYTES = 8 * 2 ** 30;
 const QUICK_POOL_BYTES = 2 ** 30;
-/** How many times the pool is written over, before measuring and while measuring. */
+/** How many times the pool is written over, both before and while measuring. */
 const TURNOVERS = 8;
 
 type Row = BenchReport['rows'][number];
 
 interface Load {
   readonly name: string;
-  /** Mean length of a page: with it the number of publishes that write a pool over once is known. */
+  /** Mean length of a page in bytes; it determines how many publishes write a pool over once. */
   readonly meanBytes: number;
   size(random: RandomSource): number;
 }
@@ -51,7 +51,10 @@ const LOADS: readonly Load[] = [
   },
 ];
 
-/** The pool core without bytes: how many keys a second it places, evicting, and how much of the space it fills. */
+/**
+ * Measures the pool core without page bytes: how many keys it places in a second while evicting, and how much of the
+ * space it fills.
+ */
 export const poolBench: Benchmark = async (options) => {
   const rows: Row[] = [];
   for (const entries of options.quick ? QUICK_ENTRIES : FULL_ENTRIES) {
@@ -98,7 +101,8 @@ async function measureSpeed(entries: number, { rounds }: BenchOptions): Promise<
     const batches = hexKeyBatches(count, BATCH_KEYS, round + 1);
     for (let i = 0; i < contenders.length; i++) {
       const contender = contenders[(i + round) % contenders.length] as Contender;
-      // Lets garbage of the contender before be collected, so that it is not charged to this one.
+      // A turn of the event loop lets garbage of the contender before be collected, so that it is not charged to this
+      // one.
       await new Promise((resolve) => setImmediate(resolve));
       publishAndLookUp(contender, batches, round >= fills);
     }
@@ -123,7 +127,7 @@ async function measureSpeed(entries: number, { rounds }: BenchOptions): Promise<
   });
 }
 
-/** Makes a contender in a WASM core of its own, so that the core's memory is its alone. */
+/** Creates a contender in a WASM core of its own, so that the contender alone accounts for the core's memory. */
 async function newContender({ policy, keys }: Pick<Contender, 'policy' | 'keys'>, entries: number): Promise<Contender> {
   const core = await loadCore();
   const startBytes = core.memoryBytes;
@@ -138,7 +142,7 @@ function publishAndLookUp(contender: Contender, batches: readonly string[][], is
   const publish = timePerOperationNs(count, () => {
     for (const keys of asked) pool.publishBatch(keys, PAGE_BYTES);
   });
-  // Policies keep different pages: the number of lookups is the number of pages that are there.
+  // Only pages that are there are looked up, because policies keep different pages.
   const there = batches.flatMap((keys) => {
     const isThere = pool.hasBatch(keys);
     return keys.filter((_, i) => isThere[i] === 1);

@@ -6,7 +6,7 @@ import { encoded, hexKeyBatches, timePerOperationNs, timeSettledNs } from './cor
 const VNODES = 160;
 const BATCH_KEYS = 128;
 const NODE_COUNTS = [3, 16, 256, 1000] as const;
-/** Enough batches for far more keys than the peer's own cache of lookups holds (5,000). */
+/** Number of batches; all their keys together are far more than the peer's own cache of lookups holds (5,000). */
 const FULL_BATCHES = 512;
 const QUICK_BATCHES = 8;
 /** Rounds until the code is compiled and the keys have moved out of the young generation. */
@@ -18,7 +18,7 @@ interface PeerRing {
 }
 type PeerConstructor = new (nodes: string[], algorithm: string, options: object) => PeerRing;
 
-/** Nanoseconds a key, one a round. */
+/** Nanoseconds for each key, one number for each round. */
 interface Times {
   readonly strings: number[];
   readonly encoded: number[];
@@ -29,7 +29,10 @@ interface Times {
 
 type Row = BenchReport['rows'][number];
 
-/** Lookups and building of the ring, beside the npm package `hashring` (MD5) in the same run when it is installed. */
+/**
+ * Measures lookups and the building of the ring, beside the npm package `hashring` (MD5) in the same run when it is
+ * installed.
+ */
 export const ringBench: Benchmark = async (options) => {
   const Peer = await loadPeer();
   const batches = hexKeyBatches(options.quick ? QUICK_BATCHES : FULL_BATCHES, BATCH_KEYS, 1);
@@ -89,7 +92,7 @@ async function measure(
   return row(nodes, times, builds);
 }
 
-/** Of batches whose text is there and nothing else: a batch is hashed once, so each call takes one of its own. */
+/** Times batches that have their text and no hashes. A batch is hashed only once, so each call uses fresh batches. */
 async function timeEncodedNs(ring: ConsistentHashRing, batches: readonly string[][]): Promise<number> {
   const [warm, timed] = [batches.map(encoded), batches.map(encoded)];
   for (const batch of warm) ring.getNodesBatch(batch, 1);
@@ -105,7 +108,7 @@ async function measurePeer(
   keys: readonly string[],
 ): Promise<{ build: number; lookup: number }> {
   let ring: PeerRing | undefined;
-  // `hashring` multiplies these two numbers: a node gets as many points as with our ring.
+  // `hashring` multiplies these two numbers: with them a node gets as many points as on our ring.
   const points = { replicas: 4, 'vnode count': VNODES / 4 };
   const build = timePerOperationNs(1, () => {
     ring = new Peer(ids, 'md5', points);

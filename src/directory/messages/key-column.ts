@@ -10,17 +10,19 @@ import type { KeyBatch } from '../../core/index.js';
 const LENGTH_BYTES = 4;
 
 /**
- * Keys as they travel: their UTF-8 lengths (u32 little endian each) and their text, one behind the other.
+ * Keys as they travel: their UTF-8 lengths (u32 little endian each) and their text, one key behind the other.
  *
- * Binary and not msgpack text for two reasons: a batch is one conversion instead of one a key, and msgpackr's decoder drops
- * a byte-order mark at the start of a text, which would make two keys one.
+ * Keys are binary and not msgpack text for two reasons: a batch takes one conversion instead of one for each key, and
+ * msgpackr's decoder drops a byte-order mark at the start of a text, which would merge two different keys.
  */
 export interface KeyColumn {
   readonly lengths: Uint8Array;
   readonly text: Uint8Array;
 }
 
-/** Throws `ArgumentError` for a key that is not well-formed text: it has no UTF-8 of its own. */
+/**
+ * Encodes keys. Throws `ArgumentError` for a key that is not well-formed text, because such text has no UTF-8 encoding.
+ */
 export function encodeKeys(keys: readonly string[]): KeyColumn {
   const lengths = Buffer.allocUnsafe(LENGTH_BYTES * keys.length);
   const joined = keys.length === 1 ? (keys[0] as string) : keys.join('');
@@ -48,8 +50,8 @@ export function columnOf(keys: KeyBatch): KeyColumn {
 }
 
 /**
- * The keys of a request. `owned`: strings that stand alone and may be kept; else they may share memory with the whole
- * request's text, which is cheaper but only good for looking something up. Throws {@link ProtocolError}.
+ * The keys of a request. With `owned`, each string stands alone and may be kept. Otherwise strings may share memory
+ * with the whole request's text, which is cheaper but only good for a lookup. Throws {@link ProtocolError}.
  */
 export function decodeKeys(column: KeyColumn, owned: boolean): string[] {
   const lengths = checkedLengths(column);

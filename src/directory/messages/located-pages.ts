@@ -2,8 +2,8 @@ import type { DataLocation } from '../../types.js';
 import { LocationColumns, type LocationNode } from './location-columns.js';
 
 /**
- * Pages of a batch and where they are, as one answer of the directory says: of the key `indices[k]` the location at `rows[k]`
- * of `columns`, which has one there. The columns may have other rows, too.
+ * Pages of a batch and their locations, as one answer of the directory gives them: key `indices[k]` has its location at
+ * row `rows[k]` of `columns`. The columns may hold further rows.
  */
 export class LocatedPages implements Iterable<readonly [index: number, location: DataLocation]> {
   readonly indices: readonly number[];
@@ -16,7 +16,10 @@ export class LocatedPages implements Iterable<readonly [index: number, location:
     this.columns = columns;
   }
 
-  /** Locations that were no columns before, with the indices of their keys. Throws `ArgumentError` for fields that do not fit. */
+  /**
+   * Builds columns from location objects and the indices of their keys. Throws `ArgumentError` for fields that do not
+   * fit.
+   */
   static of(pairs: readonly (readonly [index: number, location: DataLocation])[]): LocatedPages {
     const columns = LocationColumns.of(
       pairs.map(([, location]) => location),
@@ -42,7 +45,7 @@ export class LocatedPages implements Iterable<readonly [index: number, location:
     return this.columns.locationAt(this.rows[k] as number) as DataLocation;
   }
 
-  /** Those at these positions; the columns are shared. */
+  /** The pages at these positions; the columns are shared. */
   pick(positions: readonly number[]): LocatedPages {
     return new LocatedPages(
       positions.map((k) => this.indices[k] as number),
@@ -51,7 +54,7 @@ export class LocatedPages implements Iterable<readonly [index: number, location:
     );
   }
 
-  /** One object a page: not for paths on which pages are read. */
+  /** Yields one object for each page: not for paths on which pages are read. */
   *[Symbol.iterator](): Iterator<readonly [number, DataLocation]> {
     for (let k = 0; k < this.count; k++) yield [this.indices[k] as number, this.locationAt(k)];
   }

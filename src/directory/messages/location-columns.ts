@@ -3,7 +3,7 @@ import { ArgumentError, ProtocolError } from '../../base/errors.js';
 import { DIRECTORY_REQUEST_MAX_KEYS, NODE_ENDPOINT_MAX_CHARACTERS, NODE_ID_MAX_BYTES } from '../../base/limits.js';
 import { DataLocation } from '../../types.js';
 
-/** What the locations of one node have in common. */
+/** Fields that all locations of one node share. */
 export interface LocationNode {
   readonly nodeId: string;
   readonly incarnation: number;
@@ -11,16 +11,19 @@ export interface LocationNode {
   readonly endpoint: string;
 }
 
-/** What a node adds to its statements: the generation where it is 0, the incarnation where it is 0 and the node its own. */
+/**
+ * Defaults that a node fills into its locations: the generation where it is 0, and the incarnation where it is 0 and
+ * the location names this node.
+ */
 export interface LocationStamp extends Pick<LocationNode, 'nodeId' | 'incarnation'> {
   readonly generation: number;
 }
 
-/** Node index of a position without a location. */
+/** Node index that marks a position without a location. */
 export const NO_LOCATION = 0xffffffff;
 const BYTES_PER_LOCATION = 61;
 const U64_MAX = (1n << 64n) - 1n;
-/** Stamps and tails are six bytes. */
+/** Largest stamp or tail: both are six bytes. */
 const STAMP_MAX = 2 ** 48 - 1;
 
 /** Bits of a location's `flags`. */
@@ -30,25 +33,25 @@ export const COPY = 4;
 const FLAGS_MAX = ON_DISK | NAMED | COPY;
 
 /**
- * Locations of a batch of keys, column by column, and the table of the nodes that they name. In memory as on the wire
- * (little endian), `n` locations:
+ * Locations of a batch of keys, column by column, and the table of the nodes that they name. The layout in memory is
+ * the layout on the wire (little endian); for `n` locations:
  *
- *     offset  0n  addr        u64 each
- *             8n  length      f64, whole, bytes of the page
- *            16n  generation  f64, whole
- *            24n  version     f64, whole
- *            32n  stamp       f64, whole, below 2^48
- *            40n  tail        f64, whole, below 2^48
- *            48n  rkey        u32
- *            52n  checksum    u32
- *            56n  node        u32, index into the node table; 0xffffffff: no location
- *            60n  flags       u8: ON_DISK, NAMED, COPY
+ *       offset  0n  addr        u64 each
+ *               8n  length      f64, whole, bytes of the page
+ *              16n  generation  f64, whole
+ *              24n  version     f64, whole
+ *              32n  stamp       f64, whole, below 2^48
+ *              40n  tail        f64, whole, below 2^48
+ *              48n  rkey        u32
+ *              52n  checksum    u32
+ *              56n  node        u32, index into the node table; 0xffffffff: no location
+ *              60n  flags       u8: ON_DISK, NAMED, COPY
  */
 export class LocationColumns {
   readonly count: number;
   readonly nodes: LocationNode[];
   readonly addr: BigUint64Array;
-  /** The same memory as `addr`: low word, high word. */
+  /** The memory of `addr` as 32-bit words: low word, then high word of each address. */
   readonly addrWords: Uint32Array;
   readonly length: Float64Array;
   readonly generation: Float64Array;
@@ -59,10 +62,13 @@ export class LocationColumns {
   readonly checksum: Uint32Array;
   readonly node: Uint32Array;
   readonly flags: Uint8Array;
-  /** All columns, as they travel. */
+  /** All columns as they travel. */
   readonly bytes: Uint8Array;
 
-  /** All positions without a location, unless `buffer` (of exactly the right length) brings them. */
+  /**
+   * Creates `count` positions without a location, or takes the columns from `buffer`, which must have exactly the right
+   * length.
+   */
   constructor(count: number, nodes: LocationNode[] = [], buffer?: ArrayBuffer) {
     const memory = buffer ?? new ArrayBuffer(count * BYTES_PER_LOCATION);
     this.count = count;
@@ -82,14 +88,17 @@ export class LocationColumns {
     if (buffer === undefined) this.node.fill(NO_LOCATION);
   }
 
-  /** `stamp` fills in what locations leave open. Throws `ArgumentError` for fields that do not fit. */
+  /**
+   * Builds columns from location objects; `stamp` fills in fields that they leave open. Throws `ArgumentError` for
+   * fields that do not fit.
+   */
   static of(locations: readonly DataLocation[], stamp: LocationStamp): LocationColumns {
     const columns = new LocationColumns(locations.length);
     for (let i = 0; i < locations.length; i++) columns.#set(i, locations[i] as DataLocation, stamp);
     return columns;
   }
 
-  /** All of these, one behind the other. */
+  /** Joins several columns into one, in order. */
   static concat(parts: readonly LocationColumns[]): LocationColumns {
     const all = new LocationColumns(parts.reduce((sum, part) => sum + part.count, 0));
     let at = 0;
@@ -113,7 +122,7 @@ export class LocationColumns {
     return all;
   }
 
-  /** The columns of a message, copied out of it and checked. Throws {@link ProtocolError}. */
+  /** Decodes and checks the columns of a message; the result is a copy. Throws {@link ProtocolError}. */
   static decode(bytes: unknown, nodes: unknown): LocationColumns {
     if (!(bytes instanceof Uint8Array)) throw new ProtocolError('locations: not binary');
     const count = bytes.length / BYTES_PER_LOCATION;
@@ -136,7 +145,7 @@ export class LocationColumns {
     return picked;
   }
 
-  /** Takes what `from` has at position `i`, a location, to position `to`. */
+  /** Copies the location at position `i` of `from` to position `to`; there must be one. */
   copy(to: number, from: LocationColumns, i: number): void {
     this.#copyNumbers(to, from, i);
     this.node[to] = this.#indexOf(from.nodes[from.node[i] as number] as LocationNode);
@@ -160,17 +169,17 @@ export class LocationColumns {
     return this.nodes.map(({ nodeId, incarnation, endpoint }) => [nodeId, incarnation, endpoint]);
   }
 
-  /** Whether there is a location at a position. */
+  /** Whether a position has a location. */
   has(i: number): boolean {
     return this.nodes[this.node[i] as number] !== undefined;
   }
 
-  /** The address at a position; one above 2^53, which is no memory that anybody has, is not exact. */
+  /** The address at a position. An address above 2^53 is not exact, but no machine has such memory. */
   addressAt(i: number): number {
     return (this.addrWords[i * 2] as number) + (this.addrWords[i * 2 + 1] as number) * 2 ** 32;
   }
 
-  /** The location at a position, null where there is none. */
+  /** The location at a position; null: no location. */
   locationAt(i: number): DataLocation | null {
     const node = this.nodes[this.node[i] as number];
     if (node === undefined) return null;
@@ -218,7 +227,10 @@ export class LocationColumns {
       (location.isCopy === true ? COPY : 0);
   }
 
-  /** A batch names one or few nodes, mostly the one of the location before. */
+  /**
+   * Index of the location's node in the node table. A batch names few nodes, and mostly the same one as the location
+   * before.
+   */
   #nodeIndex(location: DataLocation, stamp: LocationStamp): number {
     const { nodeId, rdmaEndpoint } = location;
     const isOpen = location.incarnation === 0 && nodeId === stamp.nodeId;

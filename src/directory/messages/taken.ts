@@ -1,10 +1,10 @@
-/** What a shard says of a location that it has been told; the numbers travel. */
+/** A shard's answer to a location that it has been told; these numbers travel on the wire. */
 export const Taken = {
   /** The shard is full, or has a newer statement of the same node. */
   refused: 0,
   taken: 1,
-  /** There is, or was, a newer content of the key: the page is to be dropped. */
+  /** The key has, or had, a newer content: the node must drop its page. */
   outdated: 2,
-  /** Another live node has a page that does as well, and the statement asked to be left out then. */
+  /** Another live node has an equally good page, and the statement asked to be left out in that case. */
   held: 3,
 } as const;

@@ -5,8 +5,8 @@ import { columnOf, decodeKeys, encodeKeys } from './key-column.js';
 import { LocationColumns } from './location-columns.js';
 
 /**
- * Messages of the directory; PROTOCOL.md beside this file has them field by field. Whatever comes from a peer is checked
- * here, before anything is touched; all of these throw `ProtocolError`.
+ * Messages of the directory; PROTOCOL.md beside this file describes them field by field. Everything from a peer is
+ * checked here before it is used; every function that reads a field throws `ProtocolError`.
  */
 export type Fields = Readonly<Record<string, unknown>>;
 
@@ -25,7 +25,7 @@ export function keyFields(keys: Keys): { key_lengths: Uint8Array; key_text: Uint
   return { key_lengths: lengths, key_text: text };
 }
 
-/** `owned`: see {@link decodeKeys}. */
+/** The keys of a request. `owned`: see {@link decodeKeys}. */
 export function readKeys(fields: Fields, owned: boolean): string[] {
   return decodeKeys({ lengths: readBytes(fields, 'key_lengths'), text: readBytes(fields, 'key_text') }, owned);
 }
@@ -40,7 +40,9 @@ export function readLocations(fields: Fields, count: number): LocationColumns {
   return locations;
 }
 
-/** What a shard answers to a statement: one {@link Taken} a key, and the newest version that it knows of. */
+/**
+ * A shard's answer to a statement: one {@link Taken} code for each key, and the newest version that the shard knows of.
+ */
 export interface PutAnswer {
   readonly taken: Uint8Array;
   readonly newestVersion: number;
@@ -52,7 +54,7 @@ export function readPutAnswer(fields: Fields, count: number): PutAnswer {
   return { taken: readFlags(fields, 'taken', count), newestVersion };
 }
 
-/** One byte a key. */
+/** Reads a field of flags, one byte for each key. */
 export function readFlags(fields: Fields, name: string, count: number): Uint8Array {
   const flags = readBytes(fields, name);
   if (flags.length !== count) throw new ProtocolError(`${flags.length} flags for ${count} keys`);

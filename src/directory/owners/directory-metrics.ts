@@ -9,13 +9,13 @@ export function reportShard(shard: DirectoryShard, metrics: MetricsSink): void {
   metrics.setCounterProvider('meshcache_directory_length_conflicts_total', () => shard.lengthConflicts);
 }
 
-/** Of so many keys that were asked for, so many have a live location. */
+/** Counts a lookup: `asked` keys, of which `found` have a live location. */
 export function countLookups(metrics: MetricsSink, asked: number, found: number): void {
   metrics.count('meshcache_directory_lookups_total', found, { result: 'found' });
   metrics.count('meshcache_directory_lookups_total', asked - found, { result: 'missing' });
 }
 
-/** A request that its owner did not answer, or not as it should. */
+/** Counts a request that its owner did not answer, or answered wrongly. */
 export function countFailure(metrics: MetricsSink, request: keyof typeof DirectoryMethod): void {
   metrics.count('meshcache_directory_failures_total', 1, { request });
 }

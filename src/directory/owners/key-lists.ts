@@ -3,10 +3,10 @@ import { ArgumentError } from '../../base/errors.js';
 import { DIRECTORY_KEY_MAX_BYTES } from '../../base/limits.js';
 import { type Keys, stringsOf } from '../../core/index.js';
 
-/** Keys that are looked up and asked about before the thread is left to others. */
+/** Keys that are processed before the thread is left to other work. */
 const SLICE_KEYS = 16_384;
 
-/** Throws `ArgumentError` for a key that is no well-formed text, or too long. */
+/** Throws `ArgumentError` for a key that is not well-formed text, or is too long. */
 export function checkKeys(keys: readonly string[]): void {
   for (const key of keys) {
     if (typeof key !== 'string') throw new ArgumentError(`a key must be text, got ${typeof key}`);
@@ -33,7 +33,7 @@ export async function eachSlice<K extends Keys>(
   }
 }
 
-/** The items at these indices; all of them, in order, are the list itself. */
+/** The items at these indices. If the indices are all of them in order, the result is the list itself. */
 export function pick<T>(items: readonly T[], indices: readonly number[]): readonly T[] {
   if (indices.length === items.length && indices.every((index, i) => index === i)) return items;
   return indices.map((i) => items[i] as T);

@@ -3,11 +3,14 @@ import type { Clock } from '../../base/environment/clock.js';
 import { FORMER_RINGS_MAX_COUNT } from '../../base/limits.js';
 import type { OwnerRing } from './owners.js';
 
-/** How long the nodes of a ring have been there. */
+/** How long the nodes of a ring have been members. */
 export interface Seniority {
-  /** For each of the ring's nodes since when it is a member, by any clock that is the same for all. */
+  /**
+   * Time at which each of the ring's nodes became a member, in milliseconds of any clock that is the same for all
+   * nodes.
+   */
   readonly sinceMs: ArrayLike<number>;
-  /** Nodes that are members since then, or for longer, have been told of all that they own. */
+  /** Nodes that are members since this time, or for longer, have been told of everything that they own. */
   readonly settledMs: number;
 }
 
@@ -16,7 +19,7 @@ interface FormerRing {
   readonly untilMs: number;
 }
 
-/** The ring that a client goes by and, for a while after each change, those by which others may know more. */
+/** The ring that a client uses and, for a while after each change, former rings whose owners may know more. */
 export class KnownRings {
   readonly #clock: Clock;
   readonly #keptMs: number;
@@ -36,7 +39,7 @@ export class KnownRings {
     return this.#current;
   }
 
-  /** `seniority` is asked when it is needed, and answers for this ring. */
+  /** Sets the current ring. `seniority` is called when it is needed, and must answer for this ring. */
   set(ring: OwnerRing, seniority?: () => Seniority): void {
     const nowMs = this.#clock.nowMs();
     if (ring !== this.#current && this.#keptMs > 0) {
@@ -55,17 +58,20 @@ export class KnownRings {
     return this.#former.map(({ ring }) => ring);
   }
 
-  /** That of the current ring, for as long after it was set as a former one is kept. */
+  /** Seniority of the current ring's nodes, available after a change for as long as a former ring is kept. */
   get seniority(): Seniority | undefined {
     return this.#clock.nowMs() < this.#changedMs + this.#keptMs ? this.#seniority?.() : undefined;
   }
 
-  /** All that may still be asked, the current one first. */
+  /** All rings that may still be used, the current one first. */
   all(): OwnerRing[] {
     return [this.#current, ...this.former];
   }
 
-  /** Throws `InvariantError` unless the former rings are within their limit, in the order in which they are given up. */
+  /**
+   * Throws `InvariantError` unless the number of former rings is within its limit and they are ordered by when they
+   * expire.
+   */
   verify(): void {
     assertAtMost('known rings: former rings', this.#former.length, FORMER_RINGS_MAX_COUNT);
     for (const [i, { untilMs }] of this.#former.entries()) {

@@ -8,11 +8,11 @@ import type { DirectoryOwner, Dropped, FoundLocations, Search } from './owner-ch
 export interface OwnShardParts {
   readonly nodeId: string;
   readonly shard: DirectoryShard;
-  /** See `DirectoryServerOptions`. */
+  /** Resolves when the holders of displaced pages have been told; see `DirectoryServerOptions`. */
   readonly displacedTold: () => Promise<void>;
 }
 
-/** The node's own shard, which is asked without a socket. */
+/** The directory shard of this node, which is asked without a socket. */
 export class OwnShard implements DirectoryOwner {
   readonly #parts: OwnShardParts;
 
@@ -31,7 +31,7 @@ export class OwnShard implements DirectoryOwner {
 
   async put(keys: readonly string[], columns: LocationColumns, unlessHeld = false): Promise<PutAnswer> {
     const { shard, displacedTold } = this.#parts;
-    // The shard keeps its keys: through the column they become strings that hold on to nothing of the caller's.
+    // The shard keeps its keys: the key column turns them into strings that share no memory with the caller's.
     const taken = shard.put(decodeKeys(encodeKeys(keys), true), columns, { unlessHeld });
     await displacedTold();
     return { taken, newestVersion: shard.newestVersion };

@@ -17,7 +17,7 @@ import {
 import { countFailure } from './directory-metrics.js';
 import { type KeyedRequest, type RequestKind, RequestQueue } from './request-queue.js';
 
-/** What a node has stated up to a generation, and with `withCopies` the copies of it. */
+/** A node's statements up to a generation that are to be dropped; with `withCopies` also copies of its pages. */
 export interface Dropped {
   readonly nodeId: string;
   readonly incarnation: number;
@@ -30,15 +30,15 @@ export interface Search extends KeyedRequest {
   readonly avoided: readonly string[];
 }
 
-/** The locations of a request's keys: that of key `i`, if there is one, is at position `from + i`. */
+/** The locations of a request's keys: key `i` has its location, if any, at position `from + i`. */
 export interface FoundLocations {
   readonly columns: LocationColumns;
   readonly from: number;
 }
 
 /**
- * The shard of one directory owner. Nothing here rejects: undefined or false says that the owner is not reachable, has failed, or
- * has answered what cannot be right. Puts and deletes arrive in the order of their calls.
+ * The shard of one directory owner. Its methods never reject: undefined or false means that the owner is not reachable,
+ * has failed, or has sent a wrong answer. Puts and deletes arrive in the order of their calls.
  */
 export interface DirectoryOwner {
   get(search: Search): Promise<FoundLocations | undefined>;
@@ -52,7 +52,7 @@ export interface DirectoryOwner {
 }
 
 export interface OwnerChannelParts {
-  /** The asking node. */
+  /** Id of the asking node. */
   readonly nodeId: string;
   /** Address of the owner's control port; undefined while it is not known. */
   readonly resolveControl: () => Endpoint | undefined;
@@ -68,11 +68,14 @@ interface Statement extends KeyedRequest {
   readonly dropped?: Dropped;
 }
 
-/** The way to the shard of another node. What is asked in one turn travels in one message, and a few messages are under way at once. */
+/**
+ * Connection to the shard of another node. Requests made in one turn of the event loop travel in one message, and a few
+ * messages are in flight at once.
+ */
 export class OwnerChannel implements DirectoryOwner {
   readonly #parts: OwnerChannelParts;
   readonly #callOptions: { readonly timeoutMs?: number };
-  /** Puts and deletes share a queue: a delete must not get before what it is to drop. */
+  /** Puts and deletes share a queue: a delete must not overtake the put that it is to drop. */
   readonly #statements: RequestQueue<Statement, PutAnswer>;
   readonly #gets: RequestQueue<Search, FoundLocations>;
   readonly #existences: RequestQueue<KeyedRequest, Uint8Array>;
@@ -86,7 +89,7 @@ export class OwnerChannel implements DirectoryOwner {
     this.#existences = new RequestQueue(this.#existenceKind(), atOnce);
   }
 
-  /** Nothing is under way, and nothing waits. */
+  /** Whether no request is in flight and none waits. */
   get isIdle(): boolean {
     return this.#statements.isIdle && this.#gets.isIdle && this.#existences.isIdle;
   }
@@ -104,7 +107,7 @@ export class OwnerChannel implements DirectoryOwner {
   }
 
   async delete(keys: readonly string[], dropped: Dropped): Promise<boolean> {
-    // An owner that has left keeps nothing.
+    // An owner that has left the cluster keeps nothing, so the delete is done.
     if (!this.isReachable()) return true;
     return (await this.#statements.ask({ keys, dropped })) !== undefined;
   }
@@ -184,13 +187,13 @@ export class OwnerChannel implements DirectoryOwner {
         return read(asFields(await rpc.call(endpoint, DirectoryMethod[method], params, this.#callOptions)));
       }
     } catch {
-      // As if there were no such owner.
+      // A failed request counts as if the owner did not exist.
     }
     countFailure(metrics, method);
     return undefined;
   }
 
-  /** Throws `InvariantError` unless each queue agrees with itself. */
+  /** Throws `InvariantError` unless each queue is consistent. */
   verify(): void {
     this.#statements.verify();
     this.#gets.verify();

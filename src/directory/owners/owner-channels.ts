@@ -13,23 +13,25 @@ export type ResolveControl = (nodeId: string) => Endpoint | undefined;
 
 export interface OwnerChannelsOptions {
   readonly nodeId: string;
-  /** Undefined: all owners are other nodes. */
+  /** The shard of this node; undefined: all owners are other nodes. */
   readonly localShard: DirectoryShard | undefined;
-  /** See `DirectoryServerOptions`: for what the own shard displaces. */
+  /**
+   * Resolves when the holders of pages that the own shard has displaced have been told; see `DirectoryServerOptions`.
+   */
   readonly displacedTold: () => Promise<void>;
   readonly resolveControl: ResolveControl;
-  /** Used, not closed. Undefined: one of its own. */
+  /** RPC client that is used and not closed; undefined: a new one. */
   readonly rpc: RpcClient | undefined;
   readonly env: Environment;
   readonly timeoutMs: number | undefined;
-  /** Sees the versions that shards know of. */
+  /** Clock that observes the versions that shards know of. */
   readonly versions: HybridClock;
 }
 
-/** From so many channels on, those that are idle, of nodes that have left, are looked for and dropped. */
+/** From this many channels on, idle channels to nodes that have left are dropped. */
 const PRUNED_FROM_COUNT = 64;
 
-/** The directory owners that a client asks: each is one channel, the own shard among them. */
+/** The directory owners that a client asks: one channel each, this node's own shard among them. */
 export class OwnerChannels {
   readonly #options: OwnerChannelsOptions;
   readonly #rpc: RpcClient;
@@ -49,7 +51,7 @@ export class OwnerChannels {
     return this.#channels.get(ownerId) ?? this.#add(ownerId);
   }
 
-  /** See {@link DirectoryOwner}; the versions that the owner knows of are seen. */
+  /** Puts locations, see {@link DirectoryOwner}, and observes the versions that the owner knows of. */
   async put(
     ownerId: string,
     keys: readonly string[],
@@ -61,7 +63,7 @@ export class OwnerChannels {
     return answer;
   }
 
-  /** Closes the connections, unless they belong to an RPC client that was handed in. Idempotent. */
+  /** Closes the connections, unless the RPC client was passed in. Idempotent. */
   async close(): Promise<void> {
     if (this.#options.rpc === undefined) await this.#rpc.close();
   }
@@ -87,7 +89,7 @@ export class OwnerChannels {
     this.#pruneAtCount = Math.max(PRUNED_FROM_COUNT, 2 * this.#channels.size);
   }
 
-  /** Throws `InvariantError` unless each queue agrees with itself. */
+  /** Throws `InvariantError` unless each queue is consistent. */
   verify(): void {
     for (const channel of this.#channels.values()) channel.verify();
   }

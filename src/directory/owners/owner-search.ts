@@ -2,32 +2,41 @@ import { type Keys, stringsOf } from '../../core/index.js';
 import type { KnownRings, Seniority } from './known-rings.js';
 import { addTo, eachRequest, NO_OWNER, type OwnerRing, ownersOf } from './owners.js';
 
-/** Former owners of one key that are asked about it, and former rings that are looked at for them, the latest first. */
+/**
+ * Limits of a search for former owners: owners asked about one key, and former rings searched for them, the latest
+ * first.
+ */
 const FORMER_OWNERS_MAX_COUNT = 6;
 const FORMER_RINGS_ASKED_COUNT = 4;
-/** Nodes from a key on among which its owners before others had joined are looked for. */
+/** Nodes from a key on that are searched for owners from before a join. */
 const NEXT_NODES_COUNT = 32;
 
 export interface OwnerSearch {
   readonly replicas: number;
-  /** The current ring, and those by which others may know more. They may change meanwhile. */
+  /** The current ring, and rings whose owners may know more. They may change during the search. */
   readonly rings: Pick<KnownRings, 'current' | 'former' | 'seniority'>;
-  /** The node whose shard is asked without a socket; undefined: none. */
+  /** The node whose shard is asked without a socket; undefined: no such node. */
   readonly ownNode: string | undefined;
   /** Whether a former owner can still be asked. */
   isReachable(ownerId: string): boolean;
-  /** Whether former owners are asked after those of now: not when these have taken as long as a call may. */
+  /**
+   * Whether former owners are asked after the current ones: not when the current ones have taken as long as a call may.
+   */
   asksFormer(): boolean;
-  /** Whether answers have taken so long that owners may have been told, and former ones have forgotten, in between. */
+  /**
+   * Whether answers have taken so long that meanwhile new owners may have been told, and former ones may have
+   * forgotten.
+   */
   isLate(): boolean;
   /** Returns the indices that it has found nothing for. */
   ask(ownerId: string, request: readonly number[]): Promise<readonly number[]>;
 }
 
 /**
- * Asks the own shard where it is an owner (it costs nothing), then the first owners, all at once, then rank by rank the others about
- * what is left. What is left then is asked of those that have been owners lately: a new owner may not have been told yet, and the
- * other replica may be on a node that has just died.
+ * Asks the owners of keys. The own shard comes first where it is an owner, because it costs nothing; then all first
+ * owners at once; then, rank by rank, the other owners about keys that are still missing. Keys missing after that are
+ * asked of recent former owners: a new owner may not have been told yet, and the other replica may be on a node that
+ * has just died.
  */
 export async function askOwners(asked: Keys, search: OwnerSearch): Promise<void> {
   const keys = stringsOf(asked);
@@ -61,7 +70,7 @@ export async function askOwners(asked: Keys, search: OwnerSearch): Promise<void>
   if (again.length > 0 && search.isLate()) await askByRank(again, () => search.asksFormer());
 }
 
-/** The nodes of a row of `count` owners; undefined where there are no more. */
+/** The names of the nodes of a row of `count` owners; undefined where the row has fewer. */
 function namesOf(
   owners: Uint32Array,
   row: number,
@@ -71,7 +80,7 @@ function namesOf(
   return Array.from(owners.subarray(row * count, (row + 1) * count), (owner) => nodes[owner]);
 }
 
-/** Asks about each key whom `ownerOf` names, if anybody; returns the keys that have not been found. */
+/** Asks about each key the owner that `ownerOf` names, if any; returns the keys that were not found. */
 async function askRound(
   keys: readonly string[],
   left: readonly number[],
@@ -91,7 +100,10 @@ async function askRound(
   return missing;
 }
 
-/** Of `left` those that have, or lately had, other owners than `askedOf` them by `ring`: these, the likeliest to know first. */
+/**
+ * The keys of `left` that `ring` gives, or lately gave, other owners than `askedOf` them, with those owners; the ones
+ * likeliest to know come first.
+ */
 function furtherOwners(
   keys: readonly string[],
   left: readonly number[],
@@ -134,14 +146,16 @@ function furtherOwners(
 }
 
 /**
- * Of the nodes from a key on, those after its owners that have been its first owner at some time while the members joined one after
- * the other: each node that is older than all before it. Without those that came later it was the first one.
+ * Former first owners of a key, from before joins. Candidates are the nodes from the key on, behind the current owners.
+ * A node was the first owner at some time if it is older than all nodes before it: without the later ones it was the
+ * first.
  *
- *     nodes from the key on     D    B    E    A    C          A is the oldest, E the youngest
- *     first owner                    B         A               before D had joined, before B had
+ *       nodes from the key on     D    B    E    A    C          A is the oldest, E the youngest
+ *       first owner                    B         A               before D had joined, before B had
  *
- * It ends with the first one that has been there for long: whoever was owner before that one has forgotten the key. That one knows the
- * most, and comes first. The node next to the owners is always one of them: ages may be wrong.
+ * The search ends with the first node that has been a member for long: owners before that one have forgotten the key.
+ * That node knows the most, and comes first in the result. The node next to the owners is always in the result, because
+ * ages may be wrong.
  */
 function ownersBeforeJoins(next: Uint32Array, { sinceMs, settledMs }: Seniority, replicas: number): number[] {
   const chain: number[] = [];

@@ -1,7 +1,7 @@
 import { DIRECTORY_REQUEST_MAX_KEY_BYTES, DIRECTORY_REQUEST_MAX_KEYS } from '../../base/limits.js';
 import { KeyBatch, type Keys, stringsOf } from '../../core/index.js';
 
-/** What the directory needs of the hash ring. */
+/** The part of the hash ring that the directory needs. */
 export interface OwnerRing {
   readonly nodes: readonly string[];
   /** For each key `n` indices into `nodes`, the first owner first; NO_OWNER where there are no more. */
@@ -15,7 +15,7 @@ const UTF8_MAX_FACTOR = 3;
 const RING_SLICE_KEYS = 4096;
 const RING_SLICE_BYTES = DIRECTORY_REQUEST_MAX_KEY_BYTES;
 
-/** Runs of `indices` (into `keys`) that fit in one request each, in order. */
+/** Splits `indices` (into `keys`) into runs that fit in one request each, in order. */
 export function requestsOf(keys: readonly string[], indices: readonly number[]): number[][] {
   const requests: number[][] = [];
   let current: number[] = [];
@@ -35,7 +35,7 @@ export function requestsOf(keys: readonly string[], indices: readonly number[]):
   return requests;
 }
 
-/** At most so many bytes of UTF-8. */
+/** An upper bound of the keys' UTF-8 length in bytes. */
 export function keysMaxBytes(keys: readonly string[]): number {
   let characters = 0;
   for (const key of keys) characters += key.length;
@@ -43,8 +43,8 @@ export function keysMaxBytes(keys: readonly string[]): number {
 }
 
 /**
- * The keys as a batch, so that ring and messages encode them once. Keys that are too many, or too long together, for one call to a ring stay
- * as they are.
+ * {@link OwnerRing.getNodesBatch} for any number of keys: a ring accepts only a limited number of keys and bytes at
+ * once.
  */
 export function batchOf(keys: Keys): Keys {
   const strings = stringsOf(keys);
@@ -72,7 +72,7 @@ export function ownersOf(ring: OwnerRing, asked: Keys, n: number): Uint32Array {
   return owners;
 }
 
-/** For every owner by any of the rings, whatever its rank, the indices of its keys. */
+/** For every owner on any of the rings, whatever its rank, the indices of its keys. */
 export function keysByOwner(
   keys: readonly string[],
   rings: readonly OwnerRing[],
@@ -88,7 +88,7 @@ export function keysByOwner(
   return all;
 }
 
-/** `task` for every request that the keys of every owner make; resolves when all have been answered. */
+/** Runs `task` for every request of every owner; resolves when all have been answered. */
 export async function eachRequest(
   keys: readonly string[],
   groups: ReadonlyMap<string, readonly number[]>,
@@ -100,7 +100,7 @@ export async function eachRequest(
   await Promise.all(requests);
 }
 
-/** `task` for every request that these keys make, one after the other; its results. */
+/** Runs `task` for every request of these keys, one after the other, and returns the results. */
 export async function eachRequestOf<T>(keys: readonly string[], task: (request: number[]) => Promise<T>): Promise<T[]> {
   const results: T[] = [];
   const all = keys.map((_, i) => i);

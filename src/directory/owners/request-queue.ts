@@ -15,9 +15,9 @@ export interface KeyedRequest {
 /** How the requests of one queue are sent, and which of them may share a message. */
 export interface RequestKind<B extends KeyedRequest, A> {
   canJoin(a: B, b: B): boolean;
-  /** One batch of all of them, in order. */
+  /** Joins the batches into one, in order. */
   join(batches: readonly B[]): B;
-  /** Must not reject. Undefined: the owner is not reachable, or failed. */
+  /** Sends a batch. Must not reject. Undefined: the owner is not reachable, or failed. */
   send(batch: B): Promise<A | undefined>;
   /** The answer to the keys `from` to `from + count - 1` of a batch. */
   part(answer: A, from: number, count: number): A;
@@ -29,17 +29,18 @@ interface Waiting<B, A> {
 }
 
 /**
- * Requests to one owner: what is asked by what runs now shares messages, as far as it is of a kind. A few are under way at once, the others wait their
- * turn and are joined likewise. Order: what was asked first is sent first.
+ * Queue of requests to one owner. Requests made in one turn of the event loop share messages, as far as their kind
+ * allows. A few messages are in flight at once; the other requests wait and are joined likewise. Requests are sent in
+ * the order in which they were made.
  */
 export class RequestQueue<B extends KeyedRequest, A> {
   readonly #kind: RequestKind<B, A>;
   readonly #atOnce: number;
-  /** In the order of asking. */
+  /** Waiting requests in the order in which they were made. */
   #waiting: Waiting<B, A>[] = [];
   #waitingKeys = 0;
   #underWay = 0;
-  /** What waits is looked at when all that runs now has asked. */
+  /** Whether a send is scheduled for when everything that runs now has made its requests. */
   #isDue = false;
 
   constructor(kind: RequestKind<B, A>, atOnce: number) {
@@ -47,12 +48,15 @@ export class RequestQueue<B extends KeyedRequest, A> {
     this.#atOnce = atOnce;
   }
 
-  /** Nothing is under way, and nothing waits. */
+  /** Whether no request is in flight and none waits. */
   get isIdle(): boolean {
     return this.#underWay === 0 && this.#waiting.length === 0;
   }
 
-  /** `batch` fits in one request. Undefined also when more than DIRECTORY_QUEUE_MAX_KEYS keys would wait. Never rejects. */
+  /**
+   * Queues `batch`, which must fit in one request. Undefined also when more than DIRECTORY_QUEUE_MAX_KEYS keys would
+   * wait. Never rejects.
+   */
   ask(batch: B): Promise<A | undefined> {
     if (this.#waitingKeys + countOf(batch) > DIRECTORY_QUEUE_MAX_KEYS) return Promise.resolve(undefined);
     return new Promise((resolve) => {
@@ -60,7 +64,7 @@ export class RequestQueue<B extends KeyedRequest, A> {
       this.#waitingKeys += countOf(batch);
       if (this.#isDue) return;
       this.#isDue = true;
-      // After what has been ready to run before this, which may ask as well.
+      // The send runs after everything that was ready to run before it, which may make requests as well.
       void Promise.resolve().then(() => {
         this.#isDue = false;
         this.#next();
@@ -77,7 +81,7 @@ export class RequestQueue<B extends KeyedRequest, A> {
     }
   }
 
-  /** How many of those that wait longest fit in one message. */
+  /** How many of the longest waiting requests fit in one message. */
   #joinable(): number {
     const first = (this.#waiting[0] as Waiting<B, A>).batch;
     let keys = countOf(first);
@@ -106,7 +110,10 @@ export class RequestQueue<B extends KeyedRequest, A> {
     }
   }
 
-  /** Throws `InvariantError` unless the keys that wait are counted, within the limit, and nothing waits that could be sent. */
+  /**
+   * Throws `InvariantError` unless the waiting keys are counted and within the limit, and no request waits that could
+   * be sent.
+   */
   verify(): void {
     const keys = this.#waiting.reduce((sum, { batch }) => sum + countOf(batch), 0);
     assertEqual('request queue: waiting keys', this.#waitingKeys, keys);

@@ -2,14 +2,14 @@ import { assertAtMost } from '../../base/assert.js';
 import { MEMBERS_MAX_COUNT } from '../../base/limits.js';
 
 /**
- * Owners that may know of something that the own node has stated. Those that were told first are forgotten when there are more than a cluster
- * has members: they have gone, for all others are renounced to, and told anew, again and again.
+ * Owners that may know of something that this node has announced. If they are more than a cluster can have members, the
+ * ones told first are forgotten. Those have left: members are renounced to and told anew regularly.
  */
 export class ToldOwners {
-  /** Owner -> the last statement that it was sent, since it was told last that all before are void. */
+  /** Owner -> generation of the last statement sent to it since it last learned that earlier ones are void. */
   readonly #generations = new Map<string, number>();
 
-  /** It was sent a statement of that generation, whether it has answered or not. */
+  /** Records that the owner was sent a statement of this generation, whether or not it has answered. */
   told(ownerId: string, generation: number): void {
     this.#generations.set(ownerId, generation);
     if (this.#generations.size <= MEMBERS_MAX_COUNT) return;
@@ -17,7 +17,7 @@ export class ToldOwners {
     this.#generations.delete(first as string);
   }
 
-  /** It has taken that all up to that generation is void. */
+  /** Records that the owner has accepted that all statements up to this generation are void. */
   renounced(ownerId: string, generation: number): void {
     if ((this.#generations.get(ownerId) ?? 0) <= generation) this.#generations.delete(ownerId);
   }
@@ -26,7 +26,7 @@ export class ToldOwners {
     return this.#generations.has(ownerId);
   }
 
-  /** Throws `InvariantError` unless there are no more than may be. */
+  /** Throws `InvariantError` unless the number of owners is within its limit. */
   verify(): void {
     assertAtMost('told owners', this.#generations.size, MEMBERS_MAX_COUNT);
   }

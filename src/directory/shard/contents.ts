@@ -2,8 +2,9 @@ import { type LocationColumns, NAMED } from '../messages/location-columns.js';
 import type { LocationSlab } from './location-slab.js';
 
 /**
- * Whether the contents of a slot and of position `i` of `locations`, of one key, do not go together: of a named entry there is one; computed
- * ones may differ in their bytes, not in their length. Locations without versions go together with everything.
+ * Whether the location in `slot` and the one at position `i` of `locations`, both of one key, have conflicting
+ * contents. A named entry has one content; computed pages may differ in their bytes but not in their length. A location
+ * without a version conflicts with none.
  */
 export function conflicts(slab: LocationSlab, slot: number, locations: LocationColumns, i: number): boolean {
   if (slab.versionOf(slot) === 0) return false;
@@ -15,7 +16,10 @@ export function isEitherNamed(slab: LocationSlab, slot: number, locations: Locat
   return ((slab.flagsOf(slot) | (locations.flags[i] as number)) & NAMED) !== 0;
 }
 
-/** Whether a node states what is older than a named page that it has stated before, in that slot: after a crash its disk may have no newer one. */
+/**
+ * Whether a node announces an older page than the named one that it announced before, in that slot: after a crash its
+ * disk may not have the newer one.
+ */
 export function isOutlived(slab: LocationSlab, slot: number, locations: LocationColumns, i: number): boolean {
   const isNamed = (slab.flagsOf(slot) & NAMED) !== 0;
   if (!isNamed || slab.versionOf(slot) <= (locations.version[i] as number)) return false;

@@ -1,13 +1,13 @@
 import { assert, assertEqual } from '../../base/assert.js';
 
-/** A power of two. */
+/** Number of parts; a power of two. */
 const PART_COUNT = 64;
 const PART_MASK = PART_COUNT - 1;
 
 /**
- * Key -> number, in parts: a `Map` of millions rehashes all of them at once when it grows, one of these only its share
- * (some milliseconds at eight million keys). Which part a key is in depends on a few of its characters; keys that agree in
- * all of these share a part, which costs pauses, not correctness.
+ * Table key -> number, in parts. A single `Map` of millions of keys rehashes all of them at once when it grows; a part
+ * rehashes only its share (some milliseconds at eight million keys). A few characters of a key choose its part. Keys
+ * that agree in all of these share a part, which costs pauses but not correctness.
  */
 export class KeyTable {
   readonly #parts = Array.from({ length: PART_COUNT }, () => new Map<string, number>());
@@ -37,12 +37,12 @@ export class KeyTable {
     this.#size = 0;
   }
 
-  /** All keys; keys that come or go meanwhile may be left out, none comes twice unless it was set anew. */
+  /** All keys. Keys that come or go meanwhile may be left out; no key comes twice unless it was set anew. */
   *keys(): Generator<string, void> {
     for (const part of this.#parts) yield* part.keys();
   }
 
-  /** Throws `InvariantError` unless every key is in its part, and the size is that of all parts. */
+  /** Throws `InvariantError` unless every key is in its part, and the size is the sum over the parts. */
   verify(): void {
     let size = 0;
     for (const [index, part] of this.#parts.entries()) {
@@ -58,7 +58,10 @@ export class KeyTable {
   }
 }
 
-/** Keys end in a hash or a number more often than they begin with one; the middle helps where they do not. */
+/**
+ * The part of a key. Keys differ at their end (a hash or a number) more often than at their start; the middle helps
+ * where the end does not differ.
+ */
 function partOf(key: string): number {
   const last = key.length - 1;
   let mixed = key.length;

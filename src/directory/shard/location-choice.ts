@@ -3,17 +3,17 @@ import type { LocationLists } from './location-lists.js';
 import { NO_SLOT } from './location-slab.js';
 import type { NodeRecord } from './node-records.js';
 
-/** Whose locations somebody wants only when there are no others. */
+/** A reader and the nodes to avoid: their locations are used only as a last resort. */
 interface Wishes {
   readonly asker: string;
   readonly avoided: readonly string[];
 }
 
-/** Which of the locations of a key a reader is handed. */
+/** Chooses which location of a key a reader gets. */
 export class LocationChoice {
   readonly #lists: LocationLists;
   readonly #isLive: (record: NodeRecord) => boolean;
-  /** Turns from reader to reader, so that they spread over the nodes that have a page. */
+  /** Advances from reader to reader, so that readers spread over the nodes that have a page. */
   #turn = 0;
 
   constructor(lists: LocationLists, isLive: (record: NodeRecord) => boolean) {
@@ -22,8 +22,9 @@ export class LocationChoice {
   }
 
   /**
-   * The slot of one live location of a key, NO_SLOT where none is: in memory rather than on disk; the first DIRECTORY_CHOICE_MAX_COUNT of these
-   * take turns. Of the nodes `avoided` only when there is no other, of the node `asker` only when there is not even that.
+   * The slot of one live location of a key; NO_SLOT: no live location. Memory is preferred to disk; the first
+   * DIRECTORY_CHOICE_MAX_COUNT of the preferred locations take turns. A node in `avoided` is chosen only when no other
+   * node is left, and the node `asker` only when even avoided ones are not.
    */
   choose(key: string, asker = '', avoided: readonly string[] = []): number {
     const head = this.#lists.keys.get(key);

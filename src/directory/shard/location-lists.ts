@@ -8,7 +8,7 @@ import { type NodeRecord, NodeRecords } from './node-records.js';
  * The locations of each key as a list: which nodes have its page, and where.
  *
  * Accounting: every location is in exactly one key's list, every key in the table has at least one, and a record's
- * `locations` is the number of slots that name it, and of calls that hold it.
+ * `locations` is the number of slots that name it plus the number of calls that hold it.
  */
 export class LocationLists {
   /** Key -> first slot of its list. */
@@ -16,20 +16,20 @@ export class LocationLists {
   readonly slab = new LocationSlab();
   readonly records = new NodeRecords();
   locations = 0;
-  /** Those of dropped records. */
+  /** Number of locations that name dropped records. */
   droppedLocations = 0;
 
-  /** The first location of a key; `i`: its position in `locations`. */
+  /** Adds the first location of a key; `i`: its position in `locations`. */
   begin(key: string, locations: LocationColumns, i: number, recordIndex: number): void {
     this.keys.set(key, this.#add(locations, i, recordIndex));
   }
 
-  /** One behind the last of a list. */
+  /** Adds a location behind the last slot of a list. */
   append(last: number, locations: LocationColumns, i: number, recordIndex: number): void {
     this.slab.setNext(last, this.#add(locations, i, recordIndex));
   }
 
-  /** The slot keeps its place in the list. */
+  /** Replaces the location in a slot; the slot keeps its place in the list. */
   replace(slot: number, locations: LocationColumns, i: number, recordIndex: number): void {
     const before = this.slab.nodeOf(slot);
     this.#fill(slot, locations, i, recordIndex);
@@ -41,7 +41,7 @@ export class LocationLists {
     this.recordAt(recordIndex).locations++;
   }
 
-  /** Drops the locations of which `test` says true. */
+  /** Drops the locations for which `test` returns true. */
   unlinkWhere(key: string, test: (record: NodeRecord, slot: number) => boolean): void {
     const head = this.keys.get(key);
     if (head === undefined) return;
@@ -69,7 +69,7 @@ export class LocationLists {
     return this.records.at(index);
   }
 
-  /** A location, or a call that has held the record, does not name it any more. */
+  /** Counts down: a location, or a call that held the record, no longer names it. */
   uncount(recordIndex: number): void {
     if (this.recordAt(recordIndex).dropped) this.droppedLocations--;
     this.records.uncount(recordIndex);
@@ -90,7 +90,9 @@ export class LocationLists {
     return slot;
   }
 
-  /** Throws `InvariantError` unless the accounting of this class holds. Not within a call that holds records. */
+  /**
+   * Throws `InvariantError` unless the accounting of this class holds. Must not run within a call that holds records.
+   */
   verify(): void {
     this.keys.verify();
     const locationsOf: number[] = [];
@@ -110,7 +112,7 @@ export class LocationLists {
     assertEqual('location lists: locations of dropped nodes', this.droppedLocations, dropped);
   }
 
-  /** The slots of all lists; `count` is called for each after it was looked at. */
+  /** The slots of all lists; `count` is called for each slot after it was inspected. */
   *#slots(count: (slot: number) => void): Generator<number, void> {
     for (const key of this.keys.keys()) {
       for (let slot = this.keys.get(key) as number; slot !== NO_SLOT; slot = this.slab.nextOf(slot)) {

@@ -1,10 +1,10 @@
 /**
- * Storage of locations without an object for each: records of one cache line, in chunks of fixed size, so that growing copies nothing. Only
- * the first chunk starts small and doubles: most shards of a large cluster never fill it. A slot is an index over all chunks; slots of one
- * key form a list through `next`.
+ * Storage of locations without an object for each. Records of one cache line lie in chunks of fixed size, so that
+ * growing copies nothing. Only the first chunk starts small and doubles, because most shards of a large cluster never
+ * fill it. A slot is an index over all chunks; the slots of one key form a list through `next`.
  *
- *     record, 64 bytes   word 0..1 addr (low, high)   2..3 length f64   4..5 generation f64   6..7 version f64
- *                             8..9 stamp f64   10..11 tail f64   12 rkey   13 checksum   14 node << 3 | flags   15 next
+ *       record, 64 bytes   word 0..1 addr (low, high)   2..3 length f64   4..5 generation f64   6..7 version f64
+ *                               8..9 stamp f64   10..11 tail f64   12 rkey   13 checksum   14 node << 3 | flags   15 next
  */
 import { assert, assertEqual } from '../../base/assert.js';
 import { type LocationColumns, ON_DISK } from '../messages/location-columns.js';
@@ -12,7 +12,7 @@ import { type LocationColumns, ON_DISK } from '../messages/location-columns.js';
 const CHUNK_BITS = 14;
 const CHUNK_SLOTS = 1 << CHUNK_BITS;
 const CHUNK_MASK = CHUNK_SLOTS - 1;
-/** Of the first chunk, at first. */
+/** Slots of the first chunk when it is created. */
 const FIRST_SLOTS = 128;
 const RECORD_WORDS = 16;
 const RECORD_DOUBLES = RECORD_WORDS / 2;
@@ -20,19 +20,19 @@ const BYTES_PER_WORD = 4;
 const NODE_SHIFT = 3;
 const FLAGS_MASK = (1 << NODE_SHIFT) - 1;
 
-/** End of a list. */
+/** Slot number that ends a list. */
 export const NO_SLOT = 0xffffffff;
 
 interface Chunk {
   readonly words: Uint32Array;
-  /** The same memory. */
+  /** The memory of `words` as 64-bit floats. */
   readonly doubles: Float64Array;
 }
 
 export class LocationSlab {
   #chunks: Chunk[] = [];
   #free = NO_SLOT;
-  /** Slots that have ever been used. */
+  /** Number of slots that have ever been used. */
   #used = 0;
 
   nextOf(slot: number): number {
@@ -48,12 +48,12 @@ export class LocationSlab {
     return this.#word(slot, 14) >>> NODE_SHIFT;
   }
 
-  /** Bits as in {@link LocationColumns}. */
+  /** Flags of a slot; the bits are those of {@link LocationColumns}. */
   flagsOf(slot: number): number {
     return this.#word(slot, 14) & FLAGS_MASK;
   }
 
-  /** 0: memory, 1: disk. */
+  /** Tier of a slot; 0: memory, 1: disk. */
   tierOf(slot: number): number {
     return this.flagsOf(slot) & ON_DISK;
   }
@@ -74,7 +74,10 @@ export class LocationSlab {
     return this.#double(slot, 3);
   }
 
-  /** Position `i` of `locations` into the record, as one of `node` (an index below 2^29). `next` stays as it is. */
+  /**
+   * Writes position `i` of `locations` into the record, as a location of `node` (an index below 2^29). `next` stays as
+   * it is.
+   */
   write(slot: number, locations: LocationColumns, i: number, node: number): void {
     const { words, doubles } = this.#chunks[slot >>> CHUNK_BITS] as Chunk;
     const word = (slot & CHUNK_MASK) * RECORD_WORDS;
@@ -91,7 +94,7 @@ export class LocationSlab {
     words[word + 14] = (node << NODE_SHIFT) | (locations.flags[i] as number);
   }
 
-  /** The record, but for its node, into position `i` of `locations`. */
+  /** Reads the record, without its node, into position `i` of `locations`. */
   read(slot: number, locations: LocationColumns, i: number): void {
     const { words, doubles } = this.#chunks[slot >>> CHUNK_BITS] as Chunk;
     const word = (slot & CHUNK_MASK) * RECORD_WORDS;
@@ -108,7 +111,7 @@ export class LocationSlab {
     locations.flags[i] = (words[word + 14] as number) & FLAGS_MASK;
   }
 
-  /** A slot whose `next` is {@link NO_SLOT}; the rest of its record holds anything. */
+  /** Takes a free slot and sets its `next` to {@link NO_SLOT}; the rest of its record is undefined. */
   allocate(): number {
     if (this.#free !== NO_SLOT) {
       const slot = this.#free;
@@ -124,7 +127,7 @@ export class LocationSlab {
     return slot;
   }
 
-  /** Makes room for the slot, the next one of the first chunk. */
+  /** Makes room for `slot`, the next one of the first chunk. */
   #growFirst(slot: number): void {
     const { words } = this.#chunks[0] as Chunk;
     const slots = words.length / RECORD_WORDS;
@@ -155,7 +158,10 @@ export class LocationSlab {
     return doubles[(slot & CHUNK_MASK) * RECORD_DOUBLES + double] as number;
   }
 
-  /** Throws `InvariantError` unless each slot is either one of `listed`, once, or free, once. Ends also where lists go round in circles. */
+  /**
+   * Throws `InvariantError` unless each slot is either in `listed` or free, exactly once. It also ends when lists
+   * contain cycles.
+   */
   verify(listed: Iterable<number>): void {
     const seen = new Uint8Array(this.#used);
     let count = 0;

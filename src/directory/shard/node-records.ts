@@ -3,14 +3,14 @@ import { type LocationNode, NO_LOCATION } from '../messages/location-columns.js'
 
 /** One start of a node, as its locations refer to it. */
 export interface NodeRecord extends LocationNode {
-  /** Locations that name it; the record's place is free when none does. */
+  /** Number of locations that name it; the record's place is free when this is 0. */
   locations: number;
   dropped: boolean;
-  /** Its statements up to this one are void. */
+  /** Statements of the node up to this generation are void. */
   floor: number;
-  /** It was not live when {@link DirectoryShard.dropStrangers} was called last. */
+  /** Whether it was not live at the last call of {@link DirectoryShard.dropStrangers}. */
   isStranger: boolean;
-  /** Of the call in which it was last looked at: whether it was live, and its index in that call's node table. */
+  /** Number of the call that last inspected this record; `isLive` and the index in the node table hold for that call. */
   seenIn: number;
   isLive: boolean;
   tableIndex: number;
@@ -19,8 +19,8 @@ export interface NodeRecord extends LocationNode {
 /**
  * The starts of nodes that a shard's locations name, each by a small index.
  *
- * Accounting: a record's `locations` is the number of slots that name it, and of calls that hold it; its place is free when that is 0. A record
- * that was dropped is not found by its name any more.
+ * Accounting: a record's `locations` is the number of slots that name it plus the number of calls that hold it; its
+ * place is free when that is 0. A dropped record is not found by its name any more.
  */
 export class NodeRecords {
   readonly #records: (NodeRecord | undefined)[] = [];
@@ -35,7 +35,7 @@ export class NodeRecords {
     for (const record of this.#records) if (record !== undefined) yield record;
   }
 
-  /** The record of a node for the time of a call, within which its place is not given to another one. */
+  /** Holds the record of a node during a call, so that its place is not given to another node. */
   hold(node: LocationNode): number {
     const index = this.#find(node);
     this.at(index).locations++;
@@ -75,8 +75,9 @@ export class NodeRecords {
   }
 
   /**
-   * Throws `InvariantError` unless the places are those of records and free ones, each once, and the records that were not dropped are found by
-   * their names. `locationsOf`: how many locations name each place, counted anew. Not within a call that holds records.
+   * Throws `InvariantError` unless each place is a record or free, exactly once, and every record that was not dropped
+   * is found by its name. `locationsOf`: the number of locations that name each place, counted anew. Must not run
+   * within a call that holds records.
    */
   verify(locationsOf: ArrayLike<number>): void {
     const free = new Set(this.#free);

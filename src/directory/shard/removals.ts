@@ -1,33 +1,36 @@
 import { assert, assertAtMost, assertEqual } from '../../base/assert.js';
 
-/** Text of the keys that are kept, by the number of keys: longer ones fill it sooner. */
+/** Bytes of key text for each kept key: with longer keys the text fills up sooner. */
 const KEY_TEXT_BYTES = 128;
 const KEY_TEXT_MIN_BYTES = 64 * 1024;
-/** UTF-8 of one UTF-16 unit. */
+/** Largest UTF-8 length of one UTF-16 unit. */
 const UNIT_MAX_BYTES = 3;
 
 /**
- * Up to which versions keys are void, remembered for a while after nothing is left under them: so that an older content,
- * stated late by a node that was away, does not come back. Bounded: two generations of at most `maxKeys` keys; the older one is forgotten
- * when the younger is full, or {@link turn} says that time has passed. A generation takes all its memory when something is first noted in it, and
- * the garbage collector sees nothing of it: in all 64 to 128 bytes for each of `maxKeys`, and 264 more if keys are kept.
+ * Versions below which keys are void, remembered for a while after nothing is left under those keys, so that an older
+ * content does not come back when a node that was away announces it late.
  *
- * Keys are told apart by {@link digestOf}. Two keys of the same digest share the later version, and a page that is taken for void is
- * a miss, no more: that befalls one in 10^10 keys that are asked about.
+ * The memory is bounded: two generations of at most `maxKeys` keys. The older one is forgotten when the younger is
+ * full, or when {@link turn} says that time has passed. A generation allocates all its memory when its first key is
+ * noted; the garbage collector does not scan it. Both together take 64 to 128 bytes for each of `maxKeys`, and 264 more
+ * if keys are kept.
+ *
+ * Keys are told apart by {@link digestOf}. Two keys of the same digest share the later version. A page that is wrongly
+ * taken for void is only a miss, and this happens to one in 10^10 lookups.
  */
 export class Removals {
   #young: Generation;
   #old: Generation;
-  /** No version that was ever noted is above this one. */
+  /** No noted version is above this one. */
   #newest = 0;
 
-  /** `keepsKeys`: {@link entries} is wanted. */
+  /** `keepsKeys`: keeps the text of keys for {@link entries}. */
   constructor(maxKeys: number, { keepsKeys = false } = {}) {
     this.#young = new Generation(maxKeys, keepsKeys);
     this.#old = new Generation(maxKeys, keepsKeys);
   }
 
-  /** What has an older version than this is void; a version is above 0. */
+  /** Notes that contents older than this version, which must be above 0, are void. */
   note(key: string, version: number): void {
     this.#young.allocate();
     const digest = digestOf(key);
@@ -43,7 +46,7 @@ export class Removals {
     this.#young.put(slot, digest, key, version);
   }
 
-  /** 0: nothing is known of the key. */
+  /** The noted version of a key; 0: nothing is known of it. */
   versionOf(key: string): number {
     return this.#young.size + this.#old.size === 0 ? 0 : this.#versionOf(digestOf(key));
   }
@@ -53,14 +56,17 @@ export class Removals {
     return this.laterThan(key, version) > 0;
   }
 
-  /** {@link versionOf} where it is later than this version; else 0. What is newer than all that was noted, as most of what is set, costs nothing. */
+  /**
+   * {@link versionOf} if it is later than this version, else 0. A version newer than everything noted, as of most pages
+   * that are set, costs nothing.
+   */
   laterThan(key: string, version: number): number {
     if (version >= this.#newest) return 0;
     const known = this.versionOf(key);
     return known > version ? known : 0;
   }
 
-  /** Every key that was kept, with its version; what was noted first since the turn before the last comes first. */
+  /** Every kept key with its version; what was noted earliest since the turn before the last comes first. */
   *entries(): Generator<readonly [key: string, version: number], void> {
     for (const key of this.#old.keys()) {
       const digest = digestOf(key);
@@ -69,7 +75,7 @@ export class Removals {
     for (const key of this.#young.keys()) yield [key, this.versionOf(key)];
   }
 
-  /** Forgets what was noted before the last turn. */
+  /** Forgets versions noted before the last turn. */
   turn(): void {
     const forgotten = this.#old;
     this.#old = this.#young;
@@ -86,22 +92,25 @@ export class Removals {
     return this.#young.versionOf(digest) || this.#old.versionOf(digest);
   }
 
-  /** Throws `InvariantError` unless both tables agree with their counts, and nothing in them is newer than the newest that was noted. */
+  /** Throws `InvariantError` unless both tables match their counts and hold no version above the newest one noted. */
   verify(): void {
     for (const generation of [this.#young, this.#old]) generation.verify(this.#newest);
   }
 }
 
-/** Digest -> version: a hash table with linear probing, at most half full, and the text of its keys in the order in which they came. */
+/**
+ * Table digest -> version: a hash table with linear probing, at most half full, and the text of its keys in order of
+ * insertion.
+ */
 class Generation {
   size = 0;
   readonly #maxKeys: number;
   readonly #slots: number;
   readonly #keepsKeys: boolean;
-  /** Digest and version of each slot; version 0: it is empty. */
+  /** Digest and version of each slot; version 0 marks an empty slot. */
   #cells = new Float64Array(0);
   #text = Buffer.alloc(0);
-  /** Where the text of each key ends. */
+  /** End of each key in the text. */
   #ends = new Uint32Array(0);
 
   constructor(maxKeys: number, keepsKeys: boolean) {
@@ -131,7 +140,7 @@ class Generation {
     return this.#cells[2 * slot + 1] as number;
   }
 
-  /** The slot of the digest, or the empty one where it belongs. */
+  /** The slot of the digest, or the empty slot where it belongs. */
   slotOf(digest: number): number {
     const cells = this.#cells;
     const mask = this.#slots - 1;
@@ -140,7 +149,7 @@ class Generation {
     return slot;
   }
 
-  /** `slot`: that of the digest. */
+  /** Stores a version; `slot` must be the digest's slot. */
   put(slot: number, digest: number, key: string, version: number): void {
     const isNew = this.versionAt(slot) === 0;
     this.#cells[2 * slot] = digest;
@@ -188,8 +197,9 @@ class Generation {
 }
 
 /**
- * 53 bits of a text: two lanes that rotate, take two UTF-16 units by xor and multiply, each mixed by the finalizer of MurmurHash3
- * (Appleby) in the end. Quick rather than safe from those who look for collisions: what they gain are misses.
+ * A 53-bit digest of a text: two lanes that rotate, take two UTF-16 units by xor and multiply, each mixed at the end by
+ * the finalizer of MurmurHash3 (Appleby). It is fast rather than safe against deliberate collisions; an attacker would
+ * only gain misses.
  */
 export function digestOf(key: string): number {
   const { length } = key;

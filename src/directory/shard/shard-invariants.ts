@@ -4,13 +4,13 @@ import type { LocationLists } from './location-lists.js';
 import { type LocationSlab, NO_SLOT } from './location-slab.js';
 import type { Removals } from './removals.js';
 
-/** Up to which versions the pages of keys are void, and up to which ones copies of them. */
+/** Versions below which the pages of keys are void (`all`), and below which only copies are. */
 export interface ShardRemovals {
   readonly all: Removals;
   readonly copies: Removals;
 }
 
-/** Throws `InvariantError` unless no location of the key is void, and each two go together. */
+/** Throws `InvariantError` unless no location of the key is void, and all pairs of them are compatible. */
 export function verifyLocations(key: string, lists: LocationLists, removals: ShardRemovals): void {
   const { slab } = lists;
   const slots: number[] = [];
@@ -24,7 +24,10 @@ export function verifyLocations(key: string, lists: LocationLists, removals: Sha
   }
 }
 
-/** Of one start of a node there is one location; those of different nodes that have versions have one content. */
+/**
+ * Throws `InvariantError` if a start of a node has two locations, or if versioned locations of different nodes differ
+ * in content.
+ */
 function verifyPair(key: string, lists: LocationLists, slot: number, other: number): void {
   const [a, b] = [lists.recordAt(lists.slab.nodeOf(slot)), lists.recordAt(lists.slab.nodeOf(other))];
   if (a.nodeId === b.nodeId) {
@@ -37,7 +40,10 @@ function verifyPair(key: string, lists: LocationLists, slot: number, other: numb
   );
 }
 
-/** Of a named entry there is one content; computed ones may differ in their bytes, not in their length. */
+/**
+ * Whether two locations have one content: a named entry has exactly one, computed pages may differ in bytes but not in
+ * length.
+ */
 function isOneContent(slab: LocationSlab, slot: number, other: number): boolean {
   if (slab.versionOf(slot) === 0 || slab.versionOf(other) === 0) return true;
   if (slab.lengthOf(slot) !== slab.lengthOf(other)) return false;

@@ -17,10 +17,10 @@ import type { NodeRecord } from './node-records.js';
 import { Removals } from './removals.js';
 import { verifyLocations } from './shard-invariants.js';
 
-/** Whether this start of a node is a member now; asked once a node and call. */
+/** Whether this start of a node is a member now; called once for each node in a call. */
 export type Liveness = (nodeId: string, incarnation: number) => boolean;
 
-/** A page that its holder, which is live or not known yet, is to drop: older than this version, and if `isCopy` only as a copy. */
+/** A page that its holder, live or not yet known, must drop if it is older; with `isCopy` only if it is a copy. */
 export interface Displaced {
   readonly nodeId: string;
   readonly key: string;
@@ -28,40 +28,41 @@ export interface Displaced {
   readonly isCopy: boolean;
 }
 
-/** What a {@link DirectoryShard} may be told. */
+/** Options of a {@link DirectoryShard}. */
 export interface DirectoryShardOptions {
-  /** Told, within the calls below, of pages whose locations the shard has dropped for a newer content or with the page they were copied from. */
+  /** Called, within methods, with pages whose locations were dropped for a newer content or with their original. */
   readonly onDisplaced?: (displaced: Displaced) => void;
-  /** Told of a computed key that was stated with another length than another node's. */
+  /** Called with a computed key that two nodes have announced with different lengths. */
   readonly onLengthConflict?: (key: string) => void;
   /** Default: every node is live. */
   readonly isLive?: Liveness;
-  /** Keys that the shard takes; default DIRECTORY_SHARD_MAX_KEYS. Of locations, DIRECTORY_LOCATIONS_PER_KEY_COUNT times as many. */
+  /** Keys accepted, and DIRECTORY_LOCATIONS_PER_KEY_COUNT locations each; default DIRECTORY_SHARD_MAX_KEYS. */
   readonly maxKeys?: number;
 }
 
-/** What a shard holds, and what it has refused since its start. */
+/** The number of entries that a shard holds, and of those it has refused since its start. */
 export interface DirectoryShardStats {
   readonly keys: number;
   readonly locations: number;
   /** Locations of dropped nodes that still take space. */
   readonly droppedLocations: number;
-  /** Keys refused, or further locations of them, because the shard was full. */
+  /** Keys, or further locations of a key, refused because the shard was full. */
   readonly refusedKeys: number;
 }
 
-/** Keys that one `put` sweeps beyond its own number while dropped locations are left. */
+/** Keys that one `put` sweeps, beyond its own number, while dropped locations are left. */
 const SWEEP_KEYS_PER_PUT = 64;
 
 /**
  * The part of the directory that one node keeps: for each key the nodes that hold its page, and where.
  *
- * One location a node, of all nodes that hold the page: one that is not listed would not be told of a newer content, a deletion or a
- * clear. What a node says about a key is ordered by (incarnation, generation): newer replaces older, never the other way round.
- * Synchronous, no clock, no I/O.
+ * Each node that holds a page has one location; an unlisted node would not learn of a newer content, a deletion or a
+ * clear. A node's statements about a key are ordered by (incarnation, generation): newer replaces older, never the
+ * other way round. The shard is synchronous and uses no clock and no I/O.
  *
- * One key, one content: of two locations of different nodes that have versions and do not go together (see `conflicts`) the newer one
- * stays, by (version, node id), whatever their order of arrival: so all replicas come to the same. A version outlives its location, see `Removals`.
+ * One key has one content: if versioned locations of different nodes conflict (see `conflicts`), the newer one by
+ * (version, node id) stays, whatever their order of arrival, so that all replicas agree. A version outlives its
+ * location, see `Removals`.
  */
 export class DirectoryShard {
   readonly #isLive: Liveness;
@@ -73,13 +74,13 @@ export class DirectoryShard {
   #refusedKeys = 0;
   #lengthConflicts = 0;
   readonly #removals = new Removals(REMOVALS_MAX_KEYS);
-  /** Of copies, of which the shard may be told after what they were copied from was cleared. */
+  /** Versions below which copies are void; the shard may learn of a copy after its original was cleared. */
   readonly #copyRemovals = new Removals(REMOVALS_MAX_KEYS);
   #newestVersion = 0;
-  /** Number of the current call, for what records remember of it. */
+  /** Number of the current call; records use it to remember facts of that call. */
   #call = 0;
   #sweep: Generator<string, void> | undefined;
-  /** There may be locations below their record's floor. */
+  /** Whether locations below their record's floor may exist. */
   #hasVoid = false;
 
   constructor(options: DirectoryShardOptions = {}) {
@@ -89,7 +90,7 @@ export class DirectoryShard {
     this.#maxKeys = options.maxKeys ?? DIRECTORY_SHARD_MAX_KEYS;
   }
 
-  /** Computed pages stated with another length than another node's under their key: configurations that share a namespace and should not. */
+  /** Computed pages announced with a different length than another node's: a namespace is wrongly shared. */
   get lengthConflicts(): number {
     return this.#lengthConflicts;
   }
@@ -100,8 +101,9 @@ export class DirectoryShard {
   }
 
   /**
-   * Takes one location a key; `keys` are kept (strings of their own, not slices of larger ones). One `Taken` a key. With
-   * `unlessHeld`, a computed page that another live node has in the same length is not taken but `held`.
+   * Accepts one location for each key and returns one `Taken` code for each. `keys` are kept, so they must be strings
+   * of their own, not slices of larger ones. With `unlessHeld`, a computed page that another live node has in the same
+   * length is not taken but `held`.
    */
   put(keys: readonly string[], locations: LocationColumns, { unlessHeld = false } = {}): Uint8Array {
     const taken = new Uint8Array(keys.length);
@@ -118,9 +120,9 @@ export class DirectoryShard {
   }
 
   /**
-   * One live location a key, none where there is no live one: in memory rather than on disk; several of these take
-   * turns. One of the nodes `avoided`, by which it could not be read, is handed out only when there is no other, and one of
-   * the node `asker` only when there is not even that.
+   * One live location for each key that has any: memory before disk; equally good ones take turns. A node in `avoided`,
+   * from which the page could not be read, is used only when no other is left, and the node `asker` only as the very
+   * last.
    */
   get(keys: readonly string[], asker = '', avoided: readonly string[] = []): LocationColumns {
     const found = new LocationColumns(keys.length);
@@ -132,7 +134,7 @@ export class DirectoryShard {
     return found;
   }
 
-  /** 1 for each key that has a live location. */
+  /** One byte for each key; 1: the key has a live location. */
   exists(keys: readonly string[]): Uint8Array {
     const found = new Uint8Array(keys.length);
     this.#call++;
@@ -143,8 +145,8 @@ export class DirectoryShard {
   }
 
   /**
-   * Drops what this start of this node has said about the keys up to `generation`, nothing that it said later; with `withCopies` the
-   * copies of it as well, also those of which the shard is told later, unless a live node is left that has set the page itself.
+   * Drops what this start of this node has announced about the keys up to `generation`. `withCopies`: also drops
+   * copies, even those announced later, unless a live node is left that has set the page itself.
    */
   delete(keys: readonly string[], said: LocationStamp, { withCopies = false } = {}): void {
     this.#call++;
@@ -160,7 +162,7 @@ export class DirectoryShard {
     }
   }
 
-  /** Drops every location that is older than `version`, and takes none that is. */
+  /** Drops every location that is older than `version`, and accepts none that is. */
   removeAll(keys: readonly string[], version: number): void {
     this.#newestVersion = Math.max(this.#newestVersion, version);
     for (const key of keys) {
@@ -173,7 +175,7 @@ export class DirectoryShard {
     }
   }
 
-  /** Drops these very locations, one a key, which a reader has found stale; not what the same node has stated later. */
+  /** Drops exactly these locations, one for each key, which a reader found stale; later statements stay. */
   discard(keys: readonly string[], locations: LocationColumns): void {
     for (let i = 0; i < keys.length; i++) {
       const node = locations.nodes[locations.node[i] as number];
@@ -185,21 +187,21 @@ export class DirectoryShard {
     }
   }
 
-  /** Time has passed: forgets versions of keys under which nothing has been for one to two turns. */
+  /** Advances time: forgets versions of keys that have had no location for one to two turns. */
   turnRemovals(): void {
     this.#removals.turn();
     this.#copyRemovals.turn();
   }
 
   /**
-   * Never hands out a location of this node again (with `incarnation`: of this start or an older one); what it says later
-   * counts as usual. Takes no time: the space comes back with later calls of `put` and `sweep`.
+   * Never hands out a location of this node again (with `incarnation`: of this start or an older one); later statements
+   * count as usual. It takes no time: later calls of `put` and `sweep` free the space.
    */
   dropNode(nodeId: string, incarnation = Number.POSITIVE_INFINITY): void {
     this.dropNodes((node) => node.nodeId !== nodeId || node.incarnation > incarnation);
   }
 
-  /** {@link dropNode} for every node of which `keep` says false. */
+  /** {@link dropNode} for every node for which `keep` returns false. */
   dropNodes(keep: (node: LocationNode) => boolean): void {
     for (const record of this.#lists.records) {
       if (record.dropped || keep(record)) continue;
@@ -209,7 +211,7 @@ export class DirectoryShard {
     this.#sweep = undefined;
   }
 
-  /** Frees what dropped nodes have left under up to `maxKeys` keys. True: there is more to do. */
+  /** Frees the locations of dropped nodes under up to `maxKeys` keys. True: more are left. */
   sweep(maxKeys: number): boolean {
     const budget = Math.min(maxKeys, 2 * this.#lists.keys.size + 2);
     for (let n = 0; n < budget && this.#lists.droppedLocations > 0; n++) {
@@ -222,8 +224,8 @@ export class DirectoryShard {
   }
 
   /**
-   * What this start of a node has stated up to `generation` is void; it has stated anew what still holds. Takes no time: such
-   * locations are handed out until {@link dropVoid} comes by.
+   * Makes all statements of this start of a node up to `generation` void; it has repeated those that still hold. It
+   * takes no time: void locations are handed out until {@link dropVoid} reaches them.
    */
   renounce(nodeId: string, incarnation: number, generation: number): void {
     for (const record of this.#lists.records) {
@@ -233,7 +235,7 @@ export class DirectoryShard {
     }
   }
 
-  /** Frees void locations, key by key; nothing to be done when there are none. A walk that is given up begins anew. */
+  /** Frees void locations, key by key, if there are any. An abandoned walk starts again from the beginning. */
   *dropVoid(sliceKeys: number): Generator<void, void> {
     if (!this.#hasVoid) return;
     this.#hasVoid = false;
@@ -247,8 +249,8 @@ export class DirectoryShard {
   }
 
   /**
-   * {@link dropNode} for every start of a node that was not live at the call before either: its last words have come
-   * after it had gone. Who has just joined and is not known here yet has until the next call.
+   * {@link dropNode} for every start of a node that was not live at the previous call either: its last statements
+   * arrived after it had left. A node that has just joined and is not yet known here has until the next call.
    */
   dropStrangers(): void {
     const strangers = new Set<LocationNode>();
@@ -265,18 +267,18 @@ export class DirectoryShard {
     return this.#lists.keys.keys();
   }
 
-  /** Forgets these keys, whoever stated them. */
+  /** Forgets these keys, whichever node announced them. */
   forget(keys: readonly string[]): void {
     for (const key of keys) this.#lists.unlinkWhere(key, () => true);
   }
 
-  /** Forgets where all pages are; what is void stays void. */
+  /** Forgets all locations; versions below which keys are void stay known. */
   clear(): void {
     this.#lists.clear();
     this.#sweep = undefined;
   }
 
-  /** Counts of now. */
+  /** The current counts. */
   stats(): DirectoryShardStats {
     return {
       keys: this.#lists.keys.size,
@@ -327,14 +329,14 @@ export class DirectoryShard {
     return Taken.taken;
   }
 
-  /** For one more location. */
+  /** Whether one more location fits. */
   #hasRoom(): boolean {
     return this.#lists.locations < this.#maxKeys * DIRECTORY_LOCATIONS_PER_KEY_COUNT;
   }
 
   /**
-   * Holds a location against those of other nodes. `outdated`: a newer content is there. Else those of older contents are gone;
-   * `held`: another live node has a computed page that does as well, and this node none; `taken` otherwise.
+   * Compares a location with those of other nodes and drops locations of older contents. `outdated`: a newer content
+   * exists. `held`: another live node has an equally good computed page, and this node none. Otherwise `taken`.
    */
   #compare(key: string, locations: LocationColumns, i: number, recordIndex: number): number {
     const { nodeId } = this.#lists.recordAt(recordIndex);
@@ -362,7 +364,7 @@ export class DirectoryShard {
     if (hasOlder) {
       this.#unlinkAndNote(key, (record, slot) => {
         if (record.nodeId === nodeId || !conflicts(this.#lists.slab, slot, locations, i)) return false;
-        // Not the version itself, where it can be helped: the holder may copy the page of that one later.
+        // If possible the version itself stays valid: the holder may copy the page of that version later.
         const isEven = this.#lists.slab.versionOf(slot) === version;
         this.#displace(key, record, { voidBelow: isEven ? version + 1 : version, isCopy: false });
         return true;
@@ -372,7 +374,7 @@ export class DirectoryShard {
     return isHeld && isComputed && !isOwn ? Taken.held : Taken.taken;
   }
 
-  /** A statement that is not taken tells all the same that what the node had stated before is no more. */
+  /** Drops the node's earlier location: even a statement that is refused says that the earlier one no longer holds. */
   #dropOwn(key: string, locations: LocationColumns, i: number, recordIndex: number): void {
     const { nodeId, incarnation } = this.#lists.recordAt(recordIndex);
     this.#unlinkAndNote(key, (record, slot) => {
@@ -382,11 +384,12 @@ export class DirectoryShard {
   }
 
   #displace(key: string, record: NodeRecord, how: Pick<Displaced, 'voidBelow' | 'isCopy'>): void {
-    // Not whether it is live: who has just joined states its pages before all others know of it, and would never hear.
+    // Liveness does not count here: a node that has just joined announces its pages before all others know of it, and
+    // would never hear.
     if (!record.dropped) this.#onDisplaced({ nodeId: record.nodeId, key, ...how });
   }
 
-  /** The key has locations: finds this node's, or a place for it. The list's order is that of the nodes' first statements. */
+  /** Puts this node's location into the key's list, which is ordered by the nodes' first statements. */
   #putBeside(key: string, head: number, locations: LocationColumns, i: number, recordIndex: number): boolean {
     const record = this.#lists.recordAt(recordIndex);
     let dropped = NO_SLOT;
@@ -394,7 +397,7 @@ export class DirectoryShard {
     for (let slot = head; slot !== NO_SLOT; slot = this.#lists.slab.nextOf(slot)) {
       const other = this.#lists.recordAt(this.#lists.slab.nodeOf(slot));
       if (other.dropped) {
-        // What is remembered of a named one is noted when it is swept.
+        // A dropped named location is not reused here: its version is noted when it is swept.
         if ((this.#lists.slab.flagsOf(slot) & NAMED) === 0) dropped = slot;
       } else if (other.nodeId === record.nodeId) {
         if (other.incarnation > record.incarnation) return false;
@@ -438,7 +441,7 @@ export class DirectoryShard {
     return record.isLive;
   }
 
-  /** `unlinkWhere`, and {@link #noteNamed} of the newest named location that is gone by it. */
+  /** `unlinkWhere`, followed by {@link #noteNamed} for the newest named location that it drops. */
   #unlinkAndNote(key: string, test: (record: NodeRecord, slot: number) => boolean): void {
     const { slab } = this.#lists;
     let newest = 0;
@@ -451,8 +454,9 @@ export class DirectoryShard {
   }
 
   /**
-   * A named location of this version is gone. When no other is left, its version is remembered, and what is older goes: computed pages, which go
-   * together with each other whatever was set between them, would not tell that some of them are void.
+   * A named location of this version is gone. When it was the last, its version is remembered, and older locations go:
+   * computed pages, which are compatible with each other whatever was set between them, would not show that some of
+   * them are void.
    */
   #noteNamed(key: string, version: number): void {
     const { slab } = this.#lists;
@@ -468,8 +472,8 @@ export class DirectoryShard {
   }
 
   /**
-   * @internal Throws `InvariantError` unless what is kept agrees with itself, and what is kept of one key goes together: no two locations of one start
-   * of a node, of different nodes' contents only those that do not conflict, and nothing that a removal has made void.
+   * @internal Throws `InvariantError` unless the tables are consistent and the locations of each key are compatible:
+   * one per start of a node, no conflicting contents of different nodes, and none that a removal has made void.
    */
   verify(): void {
     this.#lists.verify();
