@@ -87,6 +87,6 @@ export function groupIdOf(group: string, files: Files): number {
   const line = lines.find((text) => text.startsWith(`${group}:`));
   if (line !== undefined) return Number(line.split(':')[2]);
   throw new ConfigError(
-    `configuration key "client_socket_group": this machine has no group ${JSON.stringify(group)}; give a name from /etc/group, or a number`,
+    `configuration key "client_socket_group": there is no group ${JSON.stringify(group)} on this machine; give a name from /etc/group, or a number`,
   );
 }
